@@ -23,7 +23,7 @@
 //! | [`optim`] | the optimizer and the global norm, on flat buffers |
 //! | [`parallel`] | ways to divide one training job among ranks: data parallelism, ZeRO, tensors, pipelines |
 //! | [`checkpoint`] | weights, and the whole state of a training, on disk |
-//! | [`train`] | a training step: its schedule, evaluation, flags, journal and checks |
+//! | [`train`] | a training step: who takes it, its settings and its outcome, and steps that are not taken |
 
 pub mod allocator;
 pub mod checkpoint;

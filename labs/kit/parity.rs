@@ -9,29 +9,29 @@ use shardlab::model::Gpt;
 use shardlab::parallel::zero::{Stage, Zero, ZeroConfig};
 use shardlab::tensor::stored::{Precision, narrow, widen};
 use shardlab::tensor::{Params, Tensor};
-use shardlab::train::{Config, DataParallel, Diverged, Strategy, TrainedStep, Trainer};
+use shardlab::train::{Config, DataParallel, Diverged, Engine, TrainedStep, Trainer};
 use std::sync::Arc;
 
 /// A model in training. It can play any rank's role in a step.
 pub struct Replica<'a> {
     params: Arc<Params>,
-    engine: Engine,
+    parallel: Parallel,
     clip: f64,
     lr: Box<dyn Fn(usize) -> f64 + 'a>,
     loss: Box<dyn Fn(usize, usize) -> Result<Tensor> + 'a>,
 }
 
-/// What averages the gradients and updates the parameters.
-pub enum Engine {
+/// What averages the gradients and updates the parameters: the library's engines that are compared with one rank.
+pub enum Parallel {
     Ddp(DataParallel),
     Zero(Box<Zero>),
 }
 
-impl Engine {
-    fn strategy(&mut self) -> &mut dyn Strategy {
+impl Parallel {
+    fn engine(&mut self) -> &mut dyn Engine {
         match self {
-            Engine::Ddp(ddp) => ddp,
-            Engine::Zero(zero) => &mut **zero,
+            Parallel::Ddp(ddp) => ddp,
+            Parallel::Zero(zero) => &mut **zero,
         }
     }
 }
@@ -41,14 +41,14 @@ impl<'a> Replica<'a> {
     /// gradients, or 0.
     pub fn new(
         params: &Arc<Params>,
-        engine: Engine,
+        parallel: Parallel,
         clip: f64,
         lr: impl Fn(usize) -> f64 + 'a,
         loss: impl Fn(usize, usize) -> Result<Tensor> + 'a,
     ) -> Replica<'a> {
         Replica {
             params: params.clone(),
-            engine,
+            parallel,
             clip,
             lr: Box::new(lr),
             loss: Box::new(loss),
@@ -59,8 +59,8 @@ impl<'a> Replica<'a> {
     pub fn ddp(config: &'a Config, text: &'a [u32], comm: &Comm) -> Result<Replica<'a>> {
         let gpt = Gpt::new(&config.shape)?;
         gpt.params.allocate(config.seed_of(comm.rank()));
-        let engine = Engine::Ddp(DataParallel::new(&gpt.params, comm, config.adamw)?);
-        Ok(Replica::of_gpt(config, text, gpt, engine))
+        let parallel = Parallel::Ddp(DataParallel::new(&gpt.params, comm, config.adamw)?);
+        Ok(Replica::of_gpt(config, text, gpt, parallel))
     }
 
     /// The same with ZeRO.
@@ -76,7 +76,7 @@ impl<'a> Replica<'a> {
             config,
             text,
             gpt,
-            Engine::Zero(Box::new(zero)),
+            Parallel::Zero(Box::new(zero)),
         ))
     }
 
@@ -86,11 +86,11 @@ impl<'a> Replica<'a> {
         Replica::zero(config, text, &Comm::alone(), zero)
     }
 
-    fn of_gpt(config: &'a Config, text: &'a [u32], gpt: Gpt, engine: Engine) -> Replica<'a> {
+    fn of_gpt(config: &'a Config, text: &'a [u32], gpt: Gpt, parallel: Parallel) -> Replica<'a> {
         let params = gpt.params.clone();
         let lr = |step| config.schedule.at(step);
         let loss = move |rank, step| loss(&gpt, config, text, rank, step, 0);
-        Replica::new(&params, engine, config.clip, lr, loss)
+        Replica::new(&params, parallel, config.clip, lr, loss)
     }
 
     pub fn params(&self) -> &Arc<Params> {
@@ -101,7 +101,7 @@ impl<'a> Replica<'a> {
     fn step(&mut self, rank: usize, step: usize) -> Result<TrainedStep> {
         let lr = (self.lr)(step);
         let loss = &self.loss;
-        Trainer::new(self.engine.strategy(), 1, self.clip)
+        Trainer::new(self.parallel.engine(), 1, self.clip)
             .step(lr, |_| loss(rank, step))
             .map_err(|error| Diverged::at(step + 1, error))
     }
@@ -110,15 +110,15 @@ impl<'a> Replica<'a> {
     fn passes(&mut self, rank: usize, step: usize) -> Result<f64> {
         let loss = &self.loss;
         let loss =
-            Trainer::new(self.engine.strategy(), 1, self.clip).passes(|_| loss(rank, step))?;
-        self.engine.strategy().finish()?;
+            Trainer::new(self.parallel.engine(), 1, self.clip).passes(|_| loss(rank, step))?;
+        self.parallel.engine().finish()?;
         Ok(loss)
     }
 
     /// The second half of a step, with the current gradients. Returns their norm.
     fn update(&mut self, step: usize) -> Result<f64> {
         let lr = (self.lr)(step);
-        let norm = self.engine.strategy().step(lr, self.clip);
+        let norm = self.parallel.engine().step(lr, self.clip);
         norm.map_err(|error| Diverged::at(step + 1, error))
     }
 
@@ -147,7 +147,7 @@ impl<'a> Replica<'a> {
 
     /// Ends the training. Returns all parameters.
     fn values(self) -> Result<Vec<f32>> {
-        if let Engine::Zero(zero) = self.engine {
+        if let Parallel::Zero(zero) = self.parallel {
             zero.leave()?;
         }
         Ok(self.params.whole()?.clone())

@@ -226,12 +226,10 @@ fn run(mut args: Args) -> Result<()> {
     }
     refuse(&args, shape.ranks)?;
     if args.broken == Some(Break::SmallGroup) {
-        (plan.pipeline.chunks, plan.schedule) = (
-            shape.chunks.max(2),
-            Schedule::Interleaved {
-                group: shape.ranks / 2,
-            },
-        );
+        plan.pipeline.chunks = shape.chunks.max(2);
+        plan.schedule = Schedule::Interleaved {
+            group: shape.ranks / 2,
+        };
     } else if !args.compare {
         plan.schedule.check(&plan.pipeline)?;
     }

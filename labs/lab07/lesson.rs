@@ -167,7 +167,9 @@ fn run(mut args: Args) -> Result<()> {
     zero.local_norm = args.axes.broken == Some(Break::LocalNorm);
     zero.local_tied = args.axes.broken == Some(Break::Untied);
     if args.axes.broken == Some(Break::EarlyAverage) {
-        (zero.overlap, zero.reduce_bucket) = (false, 1); // what the mistake does depends on neither clock nor buckets
+        // So what the mistake does depends on neither the clock nor buckets.
+        zero.overlap = false;
+        zero.reduce_bucket = 1;
     }
     let multiple = args.axes.make_vocab_size_divisible_by;
     let plan = Plan {

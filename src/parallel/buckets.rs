@@ -166,7 +166,8 @@ impl<T: Stored> Step<T> {
     fn begin(&mut self) {
         for bucket in &mut self.buckets {
             bucket.complete.clear();
-            (bucket.started, bucket.filling) = (0, None);
+            bucket.started = 0;
+            bucket.filling = None;
         }
         self.in_flight = Queue::default();
         self.averaged.clear();

@@ -1,14 +1,13 @@
 //! Training: the definition of a step, and its outcome.
 //!
 //! Reading order: `trainer.rs` (a step), `schedule.rs`, `config.rs`, `preset.rs`, `initial.rs`, `evaluate.rs` and `diverged.rs` (its
-//! settings and its outcome); `scaler.rs`, `skip.rs`, `counters.rs` and `guarded.rs` (steps that are not taken); `pipelined.rs` (a
+//! settings and its outcome); `scaler.rs`, `skip.rs`, `counters.rs` and `skipping.rs` (steps that are not taken); `pipelined.rs` (a
 //! step of a pipeline), `replicas.rs` (do all ranks still hold one model?).
 
 mod config;
 mod counters;
 mod diverged;
 mod evaluate;
-mod guarded;
 mod initial;
 mod pipelined;
 mod preset;
@@ -16,6 +15,7 @@ mod replicas;
 mod scaler;
 mod schedule;
 mod skip;
+mod skipping;
 mod trainer;
 
 pub use crate::optim::{AdamW, AdamWConfig, clip_scale, global_norm};
@@ -23,7 +23,6 @@ pub use config::Config;
 pub use counters::{Counters, StepSize};
 pub use diverged::Diverged;
 pub use evaluate::{Due, EvalConfig, evaluate};
-pub use guarded::{AttemptedStep, Outcome, Record, SkippingTrainer};
 pub use initial::initial;
 pub use pipelined::{PipelinePlan, Pipelined, PipelinedStep, Unpipelined, unpipelined};
 pub use preset::{Defaults, Preset};
@@ -33,4 +32,5 @@ pub use scaler::{
 };
 pub use schedule::LrSchedule;
 pub use skip::{Bound, Plan, Ranges, SkipPolicy, caught};
-pub use trainer::{DataParallel, Strategy, TrainedStep, Trainer};
+pub use skipping::{AttemptedStep, Outcome, Record, SkippingTrainer};
+pub use trainer::{DataParallel, Engine, TrainedStep, Trainer};

@@ -1,6 +1,6 @@
 //! Trains a model that ranks share as a pipeline, and the same model on one rank.
 
-use super::{AdamW, AdamWConfig, Config, Diverged, Strategy, Trainer, clip_scale};
+use super::{AdamW, AdamWConfig, Config, Diverged, Engine, Trainer, clip_scale};
 use crate::data::Batch;
 use crate::error::BadInput;
 use crate::mesh::{Axis, Mesh};
@@ -283,7 +283,7 @@ impl TiedHalves {
     }
 }
 
-impl Strategy for TiedHalves {
+impl Engine for TiedHalves {
     fn begin(&mut self) -> Result<()> {
         for params in &self.params {
             params.zero_gradients();

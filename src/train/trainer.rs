@@ -11,8 +11,8 @@ use crate::tensor::{Params, Tensor};
 use anyhow::Result;
 use std::sync::Arc;
 
-/// How ranks average gradients and update parameters. All ranks make the same calls in the same order.
-pub trait Strategy {
+/// What averages gradients and updates parameters, as DeepSpeed calls it. All ranks make the same calls in the same order.
+pub trait Engine {
     /// Begins a step: sets gradients to zero.
     ///
     /// # Errors
@@ -37,7 +37,7 @@ pub trait Strategy {
     fn step(&mut self, lr: f64, clip: f64) -> Result<f64>;
 }
 
-impl Strategy for Zero {
+impl Engine for Zero {
     fn begin(&mut self) -> Result<()> {
         Zero::begin(self)
     }
@@ -76,7 +76,7 @@ impl DataParallel {
     }
 }
 
-impl Strategy for DataParallel {
+impl Engine for DataParallel {
     fn begin(&mut self) -> Result<()> {
         self.params.zero_gradients();
         Ok(())
@@ -97,7 +97,7 @@ impl Strategy for DataParallel {
     }
 }
 
-/// Takes training steps with a strategy.
+/// Takes training steps with an engine.
 ///
 /// Two ranks train one small GPT. Each draws its own sequences; ZeRO divides the optimizer's state between them:
 ///
@@ -132,7 +132,7 @@ impl Strategy for DataParallel {
 /// # anyhow::Ok(())
 /// ```
 pub struct Trainer<'a> {
-    strategy: &'a mut dyn Strategy,
+    engine: &'a mut dyn Engine,
     /// Micro-batches per step and rank, whose gradients are added up.
     pub micro_steps: usize,
     /// The largest global norm of a step's gradients; 0 turns clipping off.
@@ -154,9 +154,9 @@ pub struct TrainedStep {
 
 impl<'a> Trainer<'a> {
     /// Steps of `micro_steps` micro-batches, whose gradients are clipped to the norm `clip` (0: no clipping).
-    pub fn new(strategy: &'a mut dyn Strategy, micro_steps: usize, clip: f64) -> Trainer<'a> {
+    pub fn new(engine: &'a mut dyn Engine, micro_steps: usize, clip: f64) -> Trainer<'a> {
         Trainer {
-            strategy,
+            engine,
             micro_steps,
             clip,
             weight: 1.0,
@@ -175,8 +175,8 @@ impl<'a> Trainer<'a> {
         loss: impl FnMut(usize) -> Result<Tensor>,
     ) -> Result<TrainedStep> {
         let loss = self.passes(loss)?;
-        let averaged = self.strategy.finish()?;
-        let grad_norm = self.strategy.step(lr, self.clip)?;
+        let averaged = self.engine.finish()?;
+        let grad_norm = self.engine.step(lr, self.clip)?;
         Ok(TrainedStep {
             loss,
             grad_norm,
@@ -191,12 +191,13 @@ impl<'a> Trainer<'a> {
     pub fn passes(&mut self, mut loss: impl FnMut(usize) -> Result<Tensor>) -> Result<f64> {
         let micro_steps = self.micro_steps as f64;
         let mut sum = 0.0;
-        self.strategy.begin()?;
+        self.engine.begin()?;
         for micro in 0..self.micro_steps {
             let loss = loss(micro)?;
             sum += f64::from(loss.to_scalar::<f32>()?);
-            self.strategy.synchronise(micro + 1 == self.micro_steps);
-            ((loss / micro_steps)? * self.weight)?.backward()?;
+            self.engine.synchronise(micro + 1 == self.micro_steps);
+            let share = ((loss / micro_steps)? * self.weight)?; // the shares' gradients add up to the mean's
+            share.backward()?; // averages what is complete, in the last micro-step
         }
         Ok(sum / micro_steps)
     }

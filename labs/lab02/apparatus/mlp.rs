@@ -5,7 +5,7 @@
 
 use anyhow::Result;
 use kit::flags::{COUNTS, ensure, in_range};
-use kit::parity::{Engine, Replica};
+use kit::parity::{Parallel, Replica};
 use kit::{LogFlags, RunFlags, does_not_fit};
 use shardlab::comm::Comm;
 use shardlab::data::Uniform;
@@ -172,7 +172,7 @@ impl MlpConfig {
         let loss = move |rank, step| Ok(model.loss(&self.inputs(rank).batch(step))?);
         Ok(Replica::new(
             &params,
-            Engine::Ddp(ddp),
+            Parallel::Ddp(ddp),
             0.0,
             |_| self.lr,
             loss,

@@ -69,8 +69,11 @@ pub fn with_a_late_message(
 /// The job's model with 16 thin layers.
 pub fn thin(corpus: &Corpus) -> Config {
     let mut config = Config::small(1, corpus);
-    (config.grad_accum, config.batch) = (JOB.micro_batches, 1);
-    (config.shape.layers, config.shape.embd, config.shape.block) = (16, 16, 8);
+    config.grad_accum = JOB.micro_batches;
+    config.batch = 1;
+    config.shape.layers = 16;
+    config.shape.embd = 16;
+    config.shape.block = 8;
     config
 }
 

@@ -133,7 +133,8 @@ pub fn measure(
         comm.all_reduce(&mut end, Reduce::Max)?;
         // The first step also leaves buffers that are not the step's.
         if fastest.as_ref().is_none_or(|(best, _)| end[0] < *best) || step == 1 {
-            (fastest, sent) = (Some((end[0], passes)), bytes);
+            fastest = Some((end[0], passes));
+            sent = bytes;
         }
     }
     let params = &pipelined.stages.chunks[0].params;

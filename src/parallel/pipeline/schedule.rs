@@ -286,7 +286,9 @@ fn zero_bubble(pipeline: &Pipeline, rank: usize) -> Vec<Op> {
     let warm_up = Schedule::ZeroBubble.warm_up(pipeline, rank);
     let mut order: Vec<Op> = (0..warm_up).map(|i| Op::forward(0, i)).collect();
     for i in 0..m {
-        order.extend((warm_up + i < m).then_some(Op::forward(0, warm_up + i)));
+        if warm_up + i < m {
+            order.push(Op::forward(0, warm_up + i));
+        }
         order.push(Op::backward(0, i));
         order.extend(i.checked_sub(rank).map(|late| Op::weights(0, late)));
     }

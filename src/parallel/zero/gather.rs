@@ -98,8 +98,11 @@ impl<T: Stored> Gatherer<T> {
     /// gathered here, because the optimizer has changed them since.
     pub fn open(&self, training: bool) -> Result<()> {
         let mut state = self.state();
-        (state.open, state.training, state.pass) = (true, training, EventKind::Forward);
-        (state.order.asked, state.order.started) = (0, 0);
+        state.open = true;
+        state.training = training;
+        state.pass = EventKind::Forward;
+        state.order.asked = 0;
+        state.order.started = 0;
         for number in
             (0..self.units.units.len()).filter(|&number| self.units.units[number].persistent)
         {
@@ -123,7 +126,8 @@ impl<T: Stored> Gatherer<T> {
                 start: whole.since,
                 end: now,
             });
-            (whole.since, whole.pass) = (now, EventKind::Backward);
+            whole.since = now;
+            whole.pass = EventKind::Backward;
         }
     }
 

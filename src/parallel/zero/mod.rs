@@ -181,7 +181,7 @@ type Each<'a> = dyn FnMut(&Spec, &[f32]) + 'a;
 type Visit<'a> = dyn FnMut(&Fragment, Range<usize>, State) + 'a;
 
 /// The mechanism of a stage. [`Zero`] documents each method.
-trait Engine {
+trait StageEngine {
     fn begin(&mut self) -> Result<()>;
     fn synchronise(&self, last_micro_step: bool);
     fn finish(&mut self) -> Result<Vec<Averaged>>;
@@ -201,7 +201,7 @@ trait Engine {
         Ok(())
     }
     fn optimizers(&mut self) -> &mut [AdamW];
-    /// Lets layers find their parameters outside of a step, until [`close`](Engine::close).
+    /// Lets layers find their parameters outside of a step, until [`close`](StageEngine::close).
     fn open(&mut self) -> Result<()> {
         Ok(())
     }
@@ -313,7 +313,7 @@ fn state_bytes(optimizers: &[AdamW]) -> (usize, usize) {
 /// # anyhow::Ok(())
 /// ```
 pub struct Zero {
-    engine: Box<dyn Engine>,
+    engine: Box<dyn StageEngine>,
     params: Arc<Params>,
     stage: Stage,
     ranks: usize,
@@ -370,7 +370,7 @@ impl Zero {
         config: ZeroConfig,
         begin: InitialValues,
     ) -> Result<Zero> {
-        let engine: Box<dyn Engine> = match (config.stage, config.precision) {
+        let engine: Box<dyn StageEngine> = match (config.stage, config.precision) {
             (Stage::Three, Precision::F32) => {
                 Box::new(FullySharded::<f32>::new(params, comm, &config, begin)?)
             }

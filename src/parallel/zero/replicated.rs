@@ -6,7 +6,7 @@
 //! gradients. So sharding the optimizer sends no additional bytes.
 
 use super::reduce::OwnerReducer;
-use super::{Averaged, Each, Engine, MemoryUsage, Stage, Visit, Volumes, ZeroConfig};
+use super::{Averaged, Each, MemoryUsage, Stage, StageEngine, Visit, Volumes, ZeroConfig};
 use crate::comm::{Comm, Reduce};
 use crate::optim::{AdamW, Fragment, InitialValues};
 use crate::parallel::buckets::{Reducer, listen};
@@ -106,7 +106,8 @@ impl<T: Stored> Replicated<T> {
             // A shard that is kept alone has no gaps.
             let skipped = if keeps_shard { 0 } else { range.start - end };
             let (group, after) = std::mem::take(&mut rest)[skipped..].split_at_mut(range.len());
-            (rest, end) = (after, range.end);
+            rest = after;
+            end = range.end;
             group
         };
         work(self.shard.iter().map(of_group).collect())
@@ -148,7 +149,7 @@ impl<T: Stored> Replicated<T> {
     // ANCHOR_END: gather
 }
 
-impl<T: Stored> Engine for Replicated<T> {
+impl<T: Stored> StageEngine for Replicated<T> {
     fn begin(&mut self) -> Result<()> {
         self.params.zero_gradients();
         self.reducer.buckets().begin();
@@ -165,8 +166,10 @@ impl<T: Stored> Engine for Replicated<T> {
 
     fn add_copies(&mut self, tensor: &Comm) -> Result<()> {
         self.with_gradients(|gradients| {
-            let mut groups = self.optimizers.iter().zip(gradients);
-            groups.try_for_each(|(adamw, group)| super::add_copies(tensor, adamw, group))
+            for (adamw, group) in self.optimizers.iter().zip(gradients) {
+                super::add_copies(tensor, adamw, group)?;
+            }
+            Ok(())
         })
     }
 
@@ -188,7 +191,9 @@ impl<T: Stored> Engine for Replicated<T> {
     }
 
     fn norm<'a>(&'a self, mut comms: Vec<&'a Comm>, numel: usize) -> Result<f64> {
-        comms.extend((self.stage > Stage::Zero).then_some(&self.comm));
+        if self.stage > Stage::Zero {
+            comms.push(&self.comm);
+        }
         if self.local_norm {
             comms.clear();
         }
@@ -203,12 +208,12 @@ impl<T: Stored> Engine for Replicated<T> {
 
     fn update(&mut self, lr: f64, scale: f32) -> Result<()> {
         let mut optimizers = std::mem::take(&mut self.optimizers);
-        let updated = self.with_gradients(|gradients| {
+        let updated: Result<()> = self.with_gradients(|gradients| {
             let mut values = self.params.stored_values_mut::<T>();
-            let mut groups = optimizers.iter_mut().zip(&self.shard).zip(gradients);
-            groups.try_for_each(|((adamw, range), group)| {
-                adamw.update(&mut values[range.clone()], group, lr, scale)
-            })
+            for ((adamw, range), group) in optimizers.iter_mut().zip(&self.shard).zip(gradients) {
+                adamw.update(&mut values[range.clone()], group, lr, scale)?;
+            }
+            Ok(())
         });
         self.optimizers = optimizers;
         updated?;
@@ -217,8 +222,10 @@ impl<T: Stored> Engine for Replicated<T> {
 
     fn visit(&mut self, each: &mut Visit) -> Result<()> {
         let mut values = self.params.stored_values_mut::<T>();
-        let mut groups = self.optimizers.iter_mut().zip(&self.shard);
-        groups.try_for_each(|(adamw, range)| adamw.visit(&mut values[range.clone()], &mut *each))
+        for (adamw, range) in self.optimizers.iter_mut().zip(&self.shard) {
+            adamw.visit(&mut values[range.clone()], &mut *each)?;
+        }
+        Ok(())
     }
 
     fn all_gather_values(&mut self) -> Result<()> {

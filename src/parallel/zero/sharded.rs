@@ -6,7 +6,9 @@
 
 use super::gather::Gatherer;
 use super::units::Units;
-use super::{Averaged, Each, Engine, Event, EventKind, MemoryUsage, Visit, Volumes, ZeroConfig};
+use super::{
+    Averaged, Each, Event, EventKind, MemoryUsage, StageEngine, Visit, Volumes, ZeroConfig,
+};
 use crate::comm::{self, Comm, Reduce};
 use crate::optim::{AdamW, InitialValues, initial_store};
 use crate::parallel::buckets::{Buckets, Reducer, Step, Target, listen};
@@ -151,7 +153,7 @@ impl<T: Stored> Reducer<T> for Shards<T> {
     // ANCHOR_END: reduce_scatter
 }
 
-impl<T: Stored> Engine for FullySharded<T> {
+impl<T: Stored> StageEngine for FullySharded<T> {
     fn begin(&mut self) -> Result<()> {
         self.params.zero_gradients();
         self.shards.buckets.begin();
@@ -174,7 +176,9 @@ impl<T: Stored> Engine for FullySharded<T> {
     }
 
     fn norm<'a>(&'a self, mut comms: Vec<&'a Comm>, numel: usize) -> Result<f64> {
-        comms.extend((!self.local_norm).then_some(&self.comm));
+        if !self.local_norm {
+            comms.push(&self.comm);
+        }
         sharded_norm(
             &comms,
             &super::counted(&self.optimizer, &self.shards.buckets.shard()),

@@ -80,7 +80,8 @@ impl Stream {
         if after.len() <= before.len() || after.ends_with('\u{fffd}') {
             return String::new();
         }
-        (self.context, self.printed) = (self.printed, self.tokens.len());
+        self.context = self.printed;
+        self.printed = self.tokens.len();
         after.get(before.len()..).unwrap_or_default().to_string()
     }
 }

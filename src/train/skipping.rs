@@ -242,7 +242,8 @@ impl<'a> SkippingTrainer<'a> {
     pub fn resume(&mut self, all: &Checkpoints, which: &Resume) -> Result<Option<Resumed<Record>>> {
         let resumed = all.resume::<Record>(which, &mut self.zero)?;
         if let Some(Resumed { record, .. }) = &resumed {
-            (self.counters, self.scaler) = (record.counters, record.scaler.clone());
+            self.counters = record.counters;
+            self.scaler = record.scaler.clone();
         }
         Ok(resumed)
     }
