@@ -160,7 +160,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         pictures(lab, comm)?;
     }
     if (story || flags.rounds) && comm.size() > 1 {
-        film(lab, comm)?;
+        show_rounds(lab, comm)?;
     }
     // Every algorithm of every collective runs once. Its result is compared, and its messages are counted.
     let auto = lab
@@ -265,19 +265,19 @@ fn pictures(lab: &Lab, comm: &Comm) -> Result<()> {
 }
 
 /// An algorithm's rounds on real numbers: all of them, or in the story those that tell it.
-fn film(lab: &Lab, comm: &Comm) -> Result<()> {
+fn show_rounds(lab: &Lab, comm: &Comm) -> Result<()> {
     let study = &lab.study;
     let screen = &lab.screen;
     let way = picture::simplest(&study.ways).context("every collective has an algorithm")?;
     let few = picture::few(comm, study.collective)?;
-    let film = picture::film(&few, screen, way)?;
+    let rounds = picture::rounds(&few, screen, way)?;
     if comm.rank() != 0 {
         return Ok(());
     }
     let what = format!(
         "{} by {}, {}",
         study.collective.name(),
-        film.task.algorithm.name(),
+        rounds.task.algorithm.name(),
         in_words(&few, lab)
     );
     section(
@@ -286,8 +286,8 @@ fn film(lab: &Lab, comm: &Comm) -> Result<()> {
     );
     let ring = (way.collective, way.algorithm) == (Collective::AllReduce, Some(Algorithm::Ring));
     let n = few.size();
-    let total = film.frames.len();
-    for (number, frame) in (1..).zip(&film.frames) {
+    let total = rounds.frames.len();
+    for (number, frame) in (1..).zip(&rounds.frames) {
         let caption = match number {
             1 if ring => ": each rank sends one chunk to the next rank, which adds it",
             _ if ring && number == n - 1 => ": after n-1 rounds, each sum is complete on one rank",
@@ -306,7 +306,7 @@ fn film(lab: &Lab, comm: &Comm) -> Result<()> {
         let size = n * size_of::<u64>();
         screen.say(format!(
             "\n  rank 0 sent {} messages, {} bytes; its array has {size}",
-            film.messages, film.bytes
+            rounds.messages, rounds.bytes
         ));
     }
     Ok(())

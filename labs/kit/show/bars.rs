@@ -146,10 +146,7 @@ mod tests {
 
     #[test]
     fn bars_of_one_picture_are_in_proportion() {
-        let screen = Screen {
-            ascii: true,
-            ..Screen::plain()
-        };
+        let screen = Screen::plain_ascii();
         let bar = |amount, whole| bar_to_scale(&screen, amount, whole, 4.8, 6);
         assert_eq!(
             [bar(4.8, 4.8), bar(2.4, 2.4), bar(1.2, 4.8), bar(0.6, 2.4)],
@@ -200,18 +197,7 @@ mod tests {
             (f64::NAN, 0),
         ] {
             let expected = format!("{}{}", "#".repeat(drawn), "-".repeat(7 - drawn));
-            assert_eq!(
-                bar(
-                    &Screen {
-                        ascii: true,
-                        ..Screen::plain()
-                    },
-                    share,
-                    7
-                ),
-                expected,
-                "{share}"
-            );
+            assert_eq!(bar(&Screen::plain_ascii(), share, 7), expected, "{share}");
         }
     }
 }

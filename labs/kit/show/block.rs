@@ -1,7 +1,7 @@
 //! The figure of a transformer block: what writes into the stream of activations, and how many parameters it has.
 
 use super::screen::Screen;
-use super::svg;
+use super::svg::{Anchor, Page, outlined, rank_colour, tinted};
 
 /// A block on a screen.
 pub fn block(screen: &Screen) -> String {
@@ -31,50 +31,42 @@ pub fn block(screen: &Screen) -> String {
 pub fn block_svg() -> String {
     const TOP: f64 = 30.0;
     const STREAM: f64 = 84.0;
-    let line = |from: (f64, f64), to: (f64, f64)| {
-        format!(
-            "<line x1=\"{:.0}\" y1=\"{:.0}\" x2=\"{:.0}\" y2=\"{:.0}\" stroke=\"currentColor\" stroke-width=\"1.5\"/>\n",
-            from.0, from.1, to.0, to.1
-        )
+    const LINE: &str = "stroke-width=\"1.5\"";
+    let named = |page: &mut Page, x: f64, width: f64, name: &str, below: &str, colour: &str| {
+        let style = format!("{} rx=\"5\"", tinted(colour));
+        let middle = x + width / 2.0;
+        page.rect((x, TOP - 15.0), (width, 30.0), style);
+        page.text((middle, TOP + 5.0), Anchor::Middle, name);
+        page.text((middle, TOP + 31.0), Anchor::Middle, below);
     };
-    let named = |x: f64, width: f64, name: &str, below: &str, rank: usize| {
-        let colour = svg::rank_colour(rank);
-        format!(
-            "<rect x=\"{x:.0}\" y=\"{:.0}\" width=\"{width:.0}\" height=\"30\" rx=\"5\" fill=\"{colour}\" \
-             fill-opacity=\"0.25\" stroke=\"{colour}\"/>\n",
-            TOP - 15.0
-        ) + &svg::text(x + width / 2.0, TOP + 5.0, "middle", name)
-            + &svg::text(x + width / 2.0, TOP + 31.0, "middle", below)
-    };
-    let mut body = line((8.0, STREAM), (472.0, STREAM));
+    let mut page = Page::default();
+    page.line((8.0, STREAM), (472.0, STREAM), LINE);
     for (start, name, parameters, rank) in
         [(30.0, "attention", "4 d²", 0), (258.0, "MLP", "8 d²", 1)]
     {
-        body += &line((start, STREAM), (start, TOP));
+        let end = start + 190.0;
+        page.line((start, STREAM), (start, TOP), LINE);
         // The branch goes from box to box, so that it strikes no label through.
         for (from, to) in [(0.0, 14.0), (64.0, 80.0), (172.0, 190.0)] {
-            body += &line((start + from, TOP), (start + to, TOP));
+            page.line((start + from, TOP), (start + to, TOP), LINE);
         }
-        body += &line((start + 190.0, TOP), (start + 190.0, STREAM - 9.0));
-        body += &named(start + 14.0, 50.0, "norm", "d", 4).replace("0.25", "0.15");
-        body += &named(start + 80.0, 92.0, name, parameters, rank);
-        body += &format!(
-            "<circle cx=\"{:.0}\" cy=\"{STREAM:.0}\" r=\"9\" fill=\"none\" stroke=\"currentColor\"/>\n",
-            start + 190.0
+        page.line((end, TOP), (end, STREAM - 9.0), LINE);
+        named(&mut page, start + 14.0, 50.0, "norm", "d", rank_colour(4));
+        named(
+            &mut page,
+            start + 80.0,
+            92.0,
+            name,
+            parameters,
+            rank_colour(rank),
         );
-        body += &svg::text(start + 190.0, STREAM + 5.0, "middle", "+");
+        page.circle((end, STREAM), 9.0, outlined("currentColor"));
+        page.text((end, STREAM + 5.0), Anchor::Middle, "+");
     }
-    body += &svg::text(
-        240.0,
-        STREAM + 28.0,
-        "middle",
-        "the stream: d numbers for each position, to which both add",
-    );
-    svg::picture(
-        "A transformer block: attention and MLP add to the stream",
-        STREAM + 38.0,
-        &body,
-    )
+    let words = "the stream: d numbers for each position, to which both add";
+    page.text((240.0, STREAM + 28.0), Anchor::Middle, words);
+    let title = "A transformer block: attention and MLP add to the stream";
+    page.finish(title, STREAM + 38.0)
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! The chunks of an algorithm: who holds whose numbers at some moments, and who passes what to whom in one round.
 
+use super::scene::{Look, Scene};
 use super::screen::Screen;
-use super::svg::{WIDTH, area, frame, picture, rank_colour, text};
-use super::text::{columns, pad_left};
+use super::svg::{Anchor, Page, Point, WIDTH, framed, rank_colour};
+use super::text::columns;
 use std::f64::consts::TAU;
-use std::fmt::Write;
 
 /// One chunk of one rank: whether it contains the numbers of each rank.
 pub type Chunk = Vec<bool>;
@@ -16,87 +16,55 @@ pub struct Moments(pub Vec<(String, Vec<Vec<Chunk>>)>);
 impl Moments {
     /// The moments side by side. A rank's digit in a chunk is a rank's contribution, ones for rank 0.
     pub fn render(&self, screen: &Screen) -> String {
-        let number = |chunk: &Chunk, index: usize| {
-            let digit =
-                |(rank, &there): (usize, &bool)| there.then(|| screen.rank(rank, index + 1));
-            let digits: Vec<String> = chunk
-                .iter()
-                .enumerate()
-                .rev()
-                .map(|rank| digit(rank).unwrap_or_else(|| "0".into()))
-                .collect();
-            let first = chunk
-                .iter()
-                .rev()
-                .position(|&there| there)
-                .unwrap_or(chunk.len());
-            pad_left(&digits[first..].concat(), chunk.len() + 1)
-        };
-        let ranks = self.0.first().map_or(0, |moment| moment.1.len());
-        let arrow = if screen.ascii { " ->" } else { " →" };
-        let line = |rank: usize| {
-            let moment = |moment: &(String, Vec<Vec<Chunk>>)| -> String {
-                moment.1[rank]
-                    .iter()
-                    .enumerate()
-                    .map(|(i, chunk)| number(chunk, i))
-                    .collect()
-            };
-            let moments: Vec<String> = self.0.iter().map(moment).collect();
-            format!(
-                "  {}{}",
-                screen.rank(rank, format!("rank {rank}")),
-                moments.join(arrow)
-            )
-            .trim_end()
-            .to_owned()
-        };
-        let names = self.0.iter().map(|(name, chunks)| {
-            let width = chunks
-                .first()
-                .map_or(0, |chunks| chunks.len() * (ranks + 1));
-            pad_left(name, width)
-        });
-        let mut lines = vec![format!(
-            "        {}",
-            names.collect::<Vec<_>>().join(&" ".repeat(columns(arrow)))
-        )];
-        lines.extend((0..ranks).map(line));
-        lines.join("\n")
+        self.scene(screen).text()
     }
 
     /// The moments side by side, as an inline SVG: a chunk has a stripe for each rank whose numbers it contains.
     pub fn svg(&self, title: &str) -> String {
-        const LEFT: f64 = 50.0;
-        const GAP: f64 = 16.0;
-        const ROW: f64 = 34.0;
-        let count = self.0.len().max(1) as f64;
-        let width = (WIDTH - LEFT - GAP * (count - 1.0)) / count;
-        let mut body = String::new();
-        let mut rows = 0;
-        for (i, (name, ranks)) in self.0.iter().enumerate() {
-            let x = LEFT + (width + GAP) * i as f64;
-            body += &text(x + width / 2.0, 14.0, "middle", name);
-            rows = ranks.len();
+        self.scene(&Screen::plain()).svg(title)
+    }
+
+    fn scene(&self, screen: &Screen) -> Scene {
+        const NAMES: usize = 8;
+        let arrow = screen.either(" →", " ->");
+        let mut scene = Scene::new(NAMES, 32.0);
+        let mut column = NAMES;
+        for (moment, (name, ranks)) in self.0.iter().enumerate() {
+            let cell = ranks.len() + 1;
+            let width = cell * ranks.first().map_or(0, Vec::len);
+            scene.number((0, column, width), name);
             for (rank, chunks) in ranks.iter().enumerate() {
-                let y = 24.0 + ROW * rank as f64;
-                if i == 0 {
-                    body += &text(0.0, y + 19.0, "start", &format!("rank {rank}"));
+                let row = rank + 1;
+                if moment == 0 {
+                    scene.words(row, 2, &screen.rank(rank, format!("rank {rank}")));
+                } else {
+                    scene.sign(row, column - columns(arrow), arrow);
                 }
-                let cell = width / chunks.len().max(1) as f64;
-                for (j, chunk) in chunks.iter().enumerate() {
-                    let x = x + cell * j as f64;
-                    let stripe = (cell - 4.0) / chunk.len().max(1) as f64;
-                    for (rank, _) in chunk.iter().enumerate().filter(|(_, there)| **there) {
-                        let at = (x + 2.0 + stripe * rank as f64, y + 1.0);
-                        body += &area(at, (stripe, 26.0), rank_colour(rank));
-                    }
-                    body += &frame((x + 2.0, y + 1.0), (cell - 4.0, 26.0), "currentColor", 1.0);
+                for (i, chunk) in chunks.iter().enumerate() {
+                    let place = (row, column + cell * i, cell);
+                    let stripe = |(rank, &there): (usize, &bool)| there.then(|| rank_colour(rank));
+                    let stripes = chunk.iter().enumerate().map(stripe).collect();
+                    let words = digits(screen, chunk, i + 1);
+                    scene.boxed(place, &words, Look::Stripes(stripes), "");
                 }
             }
+            column += width + columns(arrow);
         }
-        picture(title, 28.0 + ROW * rows as f64, &body)
+        scene
     }
+}
+
+/// A chunk as a number: `digit` for each rank whose numbers it contains, rank 0 on the right.
+fn digits(screen: &Screen, chunk: &Chunk, digit: usize) -> String {
+    let mut digits = String::new();
+    for (rank, &there) in chunk.iter().enumerate().rev() {
+        if there {
+            digits += &screen.rank(rank, digit);
+        } else if !digits.is_empty() {
+            digits.push('0');
+        }
+    }
+    digits
 }
 
 /// One round of a ring: the chunk that each rank sends to the next one.
@@ -106,22 +74,15 @@ pub struct Ring(pub Vec<usize>);
 impl Ring {
     /// One line per message.
     pub fn render(&self, screen: &Screen) -> String {
-        let (rule, arrow) = if screen.ascii {
-            ("--", "-->")
-        } else {
-            ("──", "─→")
-        };
-        let line = |(rank, chunk): (usize, &usize)| {
-            let [from, to] = [rank, (rank + 1) % self.0.len()]
-                .map(|rank| screen.rank(rank, format!("rank {rank}")));
-            format!("  {from} {rule} chunk {chunk} {arrow} {to}")
-        };
-        self.0
-            .iter()
-            .enumerate()
-            .map(line)
-            .collect::<Vec<_>>()
-            .join("\n")
+        let rule = screen.either("──", "--");
+        let arrow = screen.either("─→", "-->");
+        let mut lines = Vec::new();
+        for (rank, chunk) in self.0.iter().enumerate() {
+            let from = screen.name(rank);
+            let to = screen.name((rank + 1) % self.0.len());
+            lines.push(format!("  {from} {rule} chunk {chunk} {arrow} {to}"));
+        }
+        lines.join("\n")
     }
 
     /// The ranks in a circle, as an inline SVG. Arrows have the colour of the rank that sends.
@@ -133,39 +94,43 @@ impl Ring {
             let angle = TAU * (rank / self.0.len() as f64 - 0.25);
             (X + 1.4 * radius * angle.cos(), Y + radius * angle.sin())
         };
-        let mut body = String::new();
+        let mut page = Page::default();
         for (rank, chunk) in self.0.iter().enumerate() {
             let place = rank as f64;
             let colour = rank_colour(rank);
-            let (x0, y0) = at(place + 0.28, RADIUS);
-            let (x1, y1) = at(place + 0.5, RADIUS);
-            let (x2, y2) = at(place + 0.7, RADIUS);
-            let dx = x2 - x1;
-            let dy = y2 - y1;
-            let length = dx.hypot(dy).max(1.0);
-            let ux = dx / length;
-            let uy = dy / length;
-            let _ = writeln!(
-                body,
-                "<path d=\"M{x0:.1} {y0:.1} Q{:.1} {:.1} {x2:.1} {y2:.1}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"3\"/>\n\
-                 <path d=\"M{:.1} {:.1} L{:.1} {:.1} L{:.1} {:.1} Z\" fill=\"{colour}\"/>",
-                2.0 * x1 - (x0 + x2) / 2.0,
-                2.0 * y1 - (y0 + y2) / 2.0,
-                x2 + 10.0 * ux,
-                y2 + 10.0 * uy,
-                x2 - 6.0 * uy,
-                y2 + 6.0 * ux,
-                x2 + 6.0 * uy,
-                y2 - 6.0 * ux,
-            );
+            let from = at(place + 0.28, RADIUS);
+            let middle = at(place + 0.5, RADIUS);
+            let to = at(place + 0.7, RADIUS);
+            page.add(arrow(colour, from, middle, to));
             let (x, y) = at(place + 0.5, 0.66 * RADIUS);
-            body += &text(x, y + 4.0, "middle", &format!("chunk {chunk}"));
+            page.text((x, y + 4.0), Anchor::Middle, format!("chunk {chunk}"));
             let (x, y) = at(place, RADIUS);
-            body += &frame((x - 34.0, y - 17.0), (68.0, 34.0), colour, 3.0);
-            body += &text(x, y + 5.0, "middle", &format!("rank {rank}"));
+            page.rect((x - 34.0, y - 17.0), (68.0, 34.0), framed(colour, 3.0));
+            page.text((x, y + 5.0), Anchor::Middle, format!("rank {rank}"));
         }
-        picture(title, 2.0 * Y, &body)
+        page.finish(title, 2.0 * Y)
     }
+}
+
+/// A bow through three points with a head at its end.
+fn arrow(colour: &str, (x0, y0): Point, (x1, y1): Point, (x2, y2): Point) -> String {
+    let dx = x2 - x1;
+    let dy = y2 - y1;
+    let length = dx.hypot(dy).max(1.0);
+    let ux = dx / length;
+    let uy = dy / length;
+    format!(
+        "<path d=\"M{x0:.1} {y0:.1} Q{:.1} {:.1} {x2:.1} {y2:.1}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"3\"/>\n\
+         <path d=\"M{:.1} {:.1} L{:.1} {:.1} L{:.1} {:.1} Z\" fill=\"{colour}\"/>",
+        2.0 * x1 - (x0 + x2) / 2.0,
+        2.0 * y1 - (y0 + y2) / 2.0,
+        x2 + 10.0 * ux,
+        y2 + 10.0 * uy,
+        x2 - 6.0 * uy,
+        y2 + 6.0 * ux,
+        x2 + 6.0 * uy,
+        y2 - 6.0 * ux,
+    )
 }
 
 #[cfg(test)]
@@ -187,10 +152,7 @@ mod tests {
                 ],
             ),
         ]);
-        let ascii = Screen {
-            ascii: true,
-            ..Screen::plain()
-        };
+        let ascii = Screen::plain_ascii();
         let expected = "        before    after\n  rank 0  1  2 -> 11\n  rank 1 10 20 -> 11 22";
         assert_eq!(moments.render(&ascii), expected);
         // A stripe for each contribution, and a frame for each chunk.
@@ -200,10 +162,7 @@ mod tests {
     #[test]
     fn a_ring_passes_on() {
         let ring = Ring(vec![2, 0, 1]);
-        let ascii = Screen {
-            ascii: true,
-            ..Screen::plain()
-        };
+        let ascii = Screen::plain_ascii();
         assert_eq!(
             ring.render(&ascii),
             "  rank 0 -- chunk 2 --> rank 1\n  rank 1 -- chunk 0 --> rank 2\n  rank 2 -- chunk 1 --> rank 0"

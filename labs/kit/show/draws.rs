@@ -1,8 +1,9 @@
 //! The micro-batches that a training draws: which step learns from each, and which are discarded.
 
+use super::scene::{Look, Scene};
 use super::screen::Screen;
-use super::svg::{WIDTH, area, picture, rank_colour, text};
-use super::text::{columns, pad_left, pad_right};
+use super::svg::rank_colour;
+use super::text::{columns, widest};
 use std::ops::RangeInclusive;
 
 /// Ways to draw, one per row. Micro-batch n, counted from 1, is in column n.
@@ -15,87 +16,51 @@ pub struct Draws {
 }
 
 impl Draws {
-    const HEAD: &'static str = "micro-batch";
-
-    fn count(&self) -> usize {
-        self.rows.iter().map(|row| row.1.len()).max().unwrap_or(0)
-    }
-
     /// The rows as text. A step's number is below each micro-batch that it learned from, a dash below a discarded one.
     pub fn render(&self, screen: &Screen) -> String {
-        let names = self.rows.iter().map(|row| columns(&row.0));
-        let gutter = names.chain([columns(Self::HEAD)]).max().unwrap_or(0);
-        let line = |name: &str, cells: &mut dyn Iterator<Item = String>| {
-            let cells: String = cells
-                .map(|cell| format!(" {}", pad_left(&cell, 2)))
-                .collect();
-            format!("  {} {cells}", pad_right(name, gutter))
-                .trim_end()
-                .to_string()
-        };
-        let numbers = || 1..=self.count();
-        let mut lines = vec![
-            line(Self::HEAD, &mut numbers().map(|n| n.to_string())),
-            line(
-                "bad",
-                &mut numbers().map(|n| {
-                    if self.bad.contains(&n) {
-                        "!".into()
-                    } else {
-                        String::new()
-                    }
-                }),
-            ),
-        ];
-        let dash = if screen.ascii { "-" } else { "–" };
-        let cell = |step: &Option<usize>| step.map_or(dash.to_string(), |step| step.to_string());
-        lines.extend(
-            self.rows
-                .iter()
-                .map(|(name, steps)| line(name, &mut steps.iter().map(cell))),
-        );
-        lines.join("\n")
+        self.scene(screen).text()
     }
 
-    /// The rows as an inline SVG: a box for each micro-batch with the number of its step, an outline for a discarded one.
+    /// The rows as an inline SVG: a box for each micro-batch with the number of its step, an outline for a discarded one, and
+    /// a band behind the bad ones.
     pub fn svg(&self, title: &str) -> String {
-        const GUTTER: f64 = 84.0;
-        const ROW: f64 = 28.0;
-        let wide = (WIDTH - GUTTER) / self.count().max(1) as f64;
-        let x = |n: usize| GUTTER + wide * (n - 1) as f64;
-        let height = 24.0 + ROW * self.rows.len() as f64;
-        let bad = (*self.bad.end() + 1).saturating_sub(*self.bad.start()) as f64;
-        // The bad micro-batches are a band behind all rows.
-        let band = area((x(*self.bad.start()), 0.0), (wide * bad, height), "#d0503f");
-        let mut body = band.replace("/>", " fill-opacity=\"0.18\"/>");
-        body += &text(0.0, 15.0, "start", Self::HEAD);
-        body += &(1..=self.count())
-            .map(|n| text(x(n) + wide / 2.0, 15.0, "middle", &n.to_string()))
-            .collect::<String>();
-        for (row, (name, steps)) in self.rows.iter().enumerate() {
-            let y = 24.0 + ROW * row as f64;
-            body += &text(0.0, y + 16.0, "start", name);
-            for (n, step) in (1..).zip(steps) {
-                let style = match step {
-                    Some(step) => format!(
-                        "fill=\"{0}\" fill-opacity=\"0.35\" stroke=\"{0}\"",
-                        rank_colour(*step)
-                    ),
-                    None => {
-                        "fill=\"none\" stroke=\"currentColor\" stroke-dasharray=\"2 2\"".to_string()
-                    }
-                };
-                body += &format!(
-                    "<rect x=\"{:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"22\" {style}/>\n",
-                    x(n) + 1.0,
-                    wide - 2.0
-                );
-                body += &step.map_or(String::new(), |step| {
-                    text(x(n) + wide / 2.0, y + 16.0, "middle", &step.to_string())
-                });
+        self.scene(&Screen::plain()).svg(title)
+    }
+
+    fn scene(&self, screen: &Screen) -> Scene {
+        const HEAD: &str = "micro-batch";
+        const WIDTH: usize = 3;
+        let names = 2 + widest(self.rows.iter().map(|row| &row.0)).max(columns(HEAD)) + 1;
+        let place = |row: usize, n: usize| (row, names + WIDTH * n.saturating_sub(1), WIDTH);
+        let mut scene = Scene::new(names, 27.0);
+        let bad = WIDTH * (self.bad.end() + 1).saturating_sub(*self.bad.start());
+        scene.band(place(0, *self.bad.start()).1, bad, "#d0503f");
+        scene.words(0, 2, HEAD);
+        scene.words(1, 2, "bad");
+        let count = self.rows.iter().map(|row| row.1.len()).max();
+        for n in 1..=count.unwrap_or(0) {
+            scene.number(place(0, n), &n.to_string());
+            if self.bad.contains(&n) {
+                scene.number(place(1, n), "!");
             }
         }
-        picture(title, height + 4.0, &body)
+        for (row, (name, steps)) in (2..).zip(&self.rows) {
+            scene.words(row, 2, name);
+            for (n, step) in (1..).zip(steps) {
+                match step {
+                    Some(step) => {
+                        let number = step.to_string();
+                        let look = Look::Tinted(rank_colour(*step));
+                        scene.boxed(place(row, n), &number, look, &number);
+                    }
+                    None => {
+                        let dash = screen.either("–", "-");
+                        scene.boxed(place(row, n), dash, Look::Dashed("currentColor"), "");
+                    }
+                }
+            }
+        }
+        scene
     }
 }
 
@@ -129,14 +94,7 @@ mod tests {
             draws().render(&Screen::plain()),
             expected.trim_matches('\n')
         );
-        assert!(
-            draws()
-                .render(&Screen {
-                    ascii: true,
-                    ..Screen::plain()
-                })
-                .is_ascii()
-        );
+        assert!(draws().render(&Screen::plain_ascii()).is_ascii());
     }
 
     #[test]

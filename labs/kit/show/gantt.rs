@@ -4,7 +4,6 @@ use super::screen::Screen;
 use super::text::{LongWords, columns, fold, pad_left};
 use super::timeline::sign;
 use shardlab::plan::Activity;
-use shardlab::units;
 
 const INDENT: &str = "  ";
 
@@ -52,7 +51,7 @@ pub fn gantt(screen: &Screen, charts: &[Chart]) -> String {
     let gutter = columns(&format!("rank {}", ranks.saturating_sub(1)));
     let margin = INDENT.len() + gutter + 2;
     let room = screen.width.saturating_sub(margin).max(20);
-    let bar = screen.dim(if screen.ascii { "|" } else { "│" });
+    let bar = screen.dim(screen.either("│", "|"));
     let mut lines = vec![legend(screen, charts)];
     for chart in charts {
         let title = fold(&chart.title, screen.width - INDENT.len(), LongWords::Cut);
@@ -62,7 +61,7 @@ pub fn gantt(screen: &Screen, charts: &[Chart]) -> String {
                 .map(|line| format!("{INDENT}{}", screen.bold(line))),
         );
         for (rank, bars) in chart.ranks.iter().enumerate() {
-            let name = pad_left(&screen.rank(rank, format!("rank {rank}")), gutter);
+            let name = pad_left(&screen.name(rank), gutter);
             let picture: String = row(screen, bars, room, chart.end(), end)
                 .into_iter()
                 .collect();
@@ -72,24 +71,11 @@ pub fn gantt(screen: &Screen, charts: &[Chart]) -> String {
             ));
         }
     }
-    let (corner, rule) = if screen.ascii {
-        ("+", "-")
-    } else {
-        ("└", "─")
-    };
-    let axis = screen.dim(format!("{corner}{}", rule.repeat(room)));
-    let last = units::seconds(end);
-    let last = if screen.ascii {
-        last.replace('µ', "u")
-    } else {
-        last
-    };
+    let corner = screen.either("└", "+");
+    let axis = screen.dim(corner.to_owned() + &screen.either("─", "-").repeat(room));
+    let last = pad_left(&screen.seconds(end), room - 1);
     lines.push(format!("{}{axis}", " ".repeat(margin - 1)));
-    lines.push(format!(
-        "{}0{}",
-        " ".repeat(margin),
-        pad_left(&last, room - 1)
-    ));
+    lines.push(format!("{}0{last}", " ".repeat(margin)));
     lines.join("\n")
 }
 

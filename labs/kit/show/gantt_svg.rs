@@ -1,8 +1,10 @@
 //! Gantt charts of pipelines for pages.
 
 use super::gantt::{Bar, Chart};
-use super::svg::{PALETTE, WIDTH, area, picture, text};
+use super::svg::{Anchor, PALETTE, Page, WIDTH, filled, in_rows, outlined};
 use shardlab::plan::Activity;
+use std::ops::Range;
+use std::slice;
 
 /// Units on the left for the ranks' names.
 const GUTTER: f64 = 48.0;
@@ -16,161 +18,156 @@ const HEIGHT: f64 = 18.0;
 pub fn gantt_svg(title: &str, charts: &[Chart]) -> String {
     let end = charts.iter().map(Chart::end).fold(0.0, f64::max).max(1e-9);
     let x = |moment: f64| GUTTER + (WIDTH - GUTTER - 1.0) * moment / end;
-    let mut body = String::from(
+    let mut page = Page::default();
+    page.add(
         "<defs><pattern id=\"bubble\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\">\
-         <path d=\"M0 0 V6\" stroke=\"currentColor\" stroke-opacity=\"0.35\" stroke-width=\"2\"/></pattern></defs>\n",
+         <path d=\"M0 0 V6\" stroke=\"currentColor\" stroke-opacity=\"0.35\" stroke-width=\"2\"/></pattern></defs>",
     );
-    let hatched = |from: f64, to: f64, y: f64| area((from, y), (to - from, HEIGHT), "url(#bubble)");
     let mut y = 0.0;
     for chart in charts {
         if !chart.title.is_empty() {
             y += 15.0;
-            body += &text(0.0, y, "start", &chart.title);
+            page.text((0.0, y), Anchor::Start, &chart.title);
             y += 5.0;
         }
-        let bars = || chart.ranks.iter().flatten();
-        let chunks = 1 + bars().map(|bar| bar.chunk).max().unwrap_or(0);
-        let digits = bars()
-            .map(|bar| bar.number.to_string().len())
-            .max()
-            .unwrap_or(0);
+        let chunks = chunks(slice::from_ref(chart));
+        let bars = chart.ranks.iter().flatten();
+        let digits = bars.map(|bar| bar.number.to_string().len()).max();
         for (rank, bars) in chart.ranks.iter().enumerate() {
-            body += &text(GUTTER - 6.0, y + 14.0, "end", &format!("rank {rank}"));
+            page.text(
+                (GUTTER - 6.0, y + 14.0),
+                Anchor::End,
+                format!("rank {rank}"),
+            );
             let mut free = 0.0;
             for bar in bars {
                 if bar.start > free {
-                    body += &hatched(x(free), x(bar.start), y);
+                    wait(&mut page, x(free)..x(bar.start), y);
                 }
                 free = bar.end;
-                body += &filled(bar, (x(bar.start), x(bar.end)), y, shade(bar, chunks));
-                body += &label(
-                    bar,
-                    (x(bar.start) + x(bar.end)) / 2.0,
-                    x(bar.end) - x(bar.start),
+                let place = x(bar.start)..x(bar.end);
+                pass(
+                    &mut page,
+                    bar.activity,
+                    place.clone(),
                     y,
-                    digits,
+                    shade(bar.activity, bar.chunk, chunks),
                 );
+                label(&mut page, bar, place, y, digits.unwrap_or(0));
             }
             if free < chart.end() {
-                body += &hatched(x(free), x(chart.end()), y);
+                wait(&mut page, x(free)..x(chart.end()), y);
             }
             y += ROW;
         }
         y += 5.0;
     }
-    let (legend, bottom) = legend(charts, y, hatched);
-    picture(title, bottom, &(body + &legend))
+    let bottom = legend(&mut page, charts, y);
+    page.finish(title, bottom)
+}
+
+/// How many chunks a rank has.
+fn chunks(charts: &[Chart]) -> usize {
+    let bars = charts.iter().flat_map(|chart| chart.ranks.iter().flatten());
+    1 + bars.map(|bar| bar.chunk).max().unwrap_or(0)
 }
 
 /// The first chunk is the darkest.
-fn shade(bar: &Bar, chunks: usize) -> f64 {
+fn shade(activity: Activity, chunk: usize, chunks: usize) -> f64 {
     let shade = if chunks > 1 {
-        0.75 - 0.5 * bar.chunk as f64 / (chunks - 1) as f64
+        0.75 - 0.5 * chunk as f64 / (chunks - 1) as f64
     } else {
         0.5
     };
-    if bar.activity == Activity::WEIGHTS {
+    if activity == Activity::WEIGHTS {
         0.4 * shade
     } else {
         shade
     }
 }
 
-/// Both halves of a backward pass have one colour. The half of the weights has an outline.
-fn filled(bar: &Bar, (from, to): (f64, f64), y: f64, shade: f64) -> String {
-    let wide = to - from;
-    let colour = PALETTE[if bar.activity == Activity::FORWARD {
-        2
-    } else {
-        3
-    }];
+/// Time in which a rank waits.
+fn wait(page: &mut Page, place: Range<f64>, y: f64) {
+    let size = (place.end - place.start, HEIGHT);
+    page.rect((place.start, y), size, filled("url(#bubble)"));
+}
+
+/// A pass. Both halves of a backward pass have one colour, and the half of the weights has an outline.
+fn pass(page: &mut Page, activity: Activity, place: Range<f64>, y: f64, shade: f64) {
+    let wide = place.end - place.start;
     let wide = wide - (0.1 * wide).min(0.8);
-    let inside = area((from, y), (wide, HEIGHT), colour);
-    let outline = format!(
-        "<path d=\"M{:.1} {:.1} h{:.1} v{} h{:.1} Z\" fill=\"none\" stroke=\"{colour}\"/>",
-        from + 0.5,
-        y + 0.5,
-        wide - 1.0,
-        HEIGHT - 1.0,
-        1.0 - wide
-    );
-    let outline = if bar.activity == Activity::WEIGHTS {
-        outline
+    let colour = if activity == Activity::FORWARD {
+        PALETTE[2]
     } else {
-        String::new()
+        PALETTE[3]
     };
-    format!(
-        "<g fill-opacity=\"{shade:.2}\">{}{outline}</g>\n",
-        inside.trim_end()
-    )
+    let style = format!("{} fill-opacity=\"{shade:.2}\"", filled(colour));
+    page.rect((place.start, y), (wide, HEIGHT), style);
+    if activity == Activity::WEIGHTS {
+        page.add(format!(
+            "<path d=\"M{:.1} {:.1} h{:.1} v{} h{:.1} Z\" {}/>",
+            place.start + 0.5,
+            y + 0.5,
+            wide - 1.0,
+            HEIGHT - 1.0,
+            1.0 - wide,
+            outlined(colour)
+        ));
+    }
 }
 
-fn label(bar: &Bar, middle: f64, wide: f64, y: f64, digits: usize) -> String {
+/// The letter and the micro-batch of a pass, as far as there is room.
+fn label(page: &mut Page, bar: &Bar, place: Range<f64>, y: f64, digits: usize) {
+    let wide = place.end - place.start;
     let long = 6.2 * digits as f64;
-    let letter = if wide > long + 8.5 {
-        bar.activity.letter.to_string()
+    let words = if wide > long + 8.5 {
+        format!("{}{}", bar.activity.letter, bar.number)
+    } else if wide >= long {
+        bar.number.to_string()
     } else {
-        String::new()
+        return;
     };
-    if wide < long {
-        return String::new();
-    }
-    let label = text(
-        middle,
-        y + 13.0,
-        "middle",
-        &format!("{letter}{}", bar.number),
-    );
-    label.replacen("<text", "<text font-size=\"10\"", 1)
+    let middle = (place.start + place.end) / 2.0;
+    page.add("<g font-size=\"10\">");
+    page.text((middle, y + 13.0), Anchor::Middle, words);
+    page.add("</g>");
 }
 
-/// The activities that occur, each with its letter, the bubble, and the chunks' shades; and where the legend ends.
-fn legend(
-    charts: &[Chart],
-    mut y: f64,
-    hatched: impl Fn(f64, f64, f64) -> String,
-) -> (String, f64) {
-    let bars = || charts.iter().flat_map(|chart| chart.ranks.iter().flatten());
-    let mut body = String::new();
-    let mut x = 0.0;
-    let mut add = |swatch: &dyn Fn(f64, f64) -> String, words: &str| {
-        let wide = 20.0 + 7.1 * words.len() as f64;
-        if x + wide > WIDTH {
-            (x, y) = (0.0, y + ROW);
-        }
-        body += &swatch(x, y);
-        body += &text(x + 20.0, y + 14.0, "start", words);
-        x += wide + 3.5;
+/// The activities that occur, each with its letter, the bubble, and the chunks' shades. Returns where the legend ends.
+fn legend(page: &mut Page, charts: &[Chart], top: f64) -> f64 {
+    let occurs = |activity: &Activity| {
+        let mut bars = charts.iter().flat_map(|chart| chart.ranks.iter().flatten());
+        bars.any(|bar| bar.activity == *activity)
     };
-    let bar = |activity, chunk| Bar {
-        activity,
-        chunk,
-        number: 0,
-        start: 0.0,
-        end: 0.0,
-    };
-    for activity in [Activity::FORWARD, Activity::BACKWARD, Activity::WEIGHTS] {
-        if bars().any(|bar| bar.activity == activity) {
-            let bar = bar(activity, 0);
-            add(
-                &|x, y| filled(&bar, (x, x + 15.0), y, shade(&bar, 1)),
-                &format!("{} {}", activity.letter, activity.name),
-            );
+    let passes = [Activity::FORWARD, Activity::BACKWARD, Activity::WEIGHTS];
+    let passes: Vec<Activity> = passes.into_iter().filter(occurs).collect();
+    let chunks = chunks(charts);
+    let shades = if chunks > 1 { chunks } else { 0 };
+    let mut words: Vec<String> = Vec::new();
+    for activity in &passes {
+        words.push(format!("{} {}", activity.letter, activity.name));
+    }
+    words.push("bubble".to_owned());
+    for chunk in 0..shades {
+        words.push(format!("chunk {chunk}"));
+    }
+    let widths = words.iter().map(|words| 23.5 + 7.1 * words.len() as f64);
+    let mut bottom = top;
+    for (i, ((x, row), words)) in in_rows(widths).into_iter().zip(&words).enumerate() {
+        let y = top + ROW * row as f64;
+        if let Some(&activity) = passes.get(i) {
+            pass(page, activity, x..x + 15.0, y, shade(activity, 0, 1));
+        } else if i == passes.len() {
+            wait(page, x..x + 15.0, y);
+        } else {
+            let shade = shade(Activity::FORWARD, i - passes.len() - 1, chunks);
+            pass(page, Activity::FORWARD, x..x + 8.0, y, shade);
+            pass(page, Activity::BACKWARD, x + 8.0..x + 16.0, y, shade);
         }
+        page.text((x + 20.0, y + 14.0), Anchor::Start, words);
+        bottom = y + ROW;
     }
-    add(&|x, y| hatched(x, x + 15.0, y), "bubble");
-    let chunks = 1 + bars().map(|bar| bar.chunk).max().unwrap_or(0);
-    for chunk in (0..chunks).filter(|_| chunks > 1) {
-        let [forward, backward] =
-            [Activity::FORWARD, Activity::BACKWARD].map(|activity| bar(activity, chunk));
-        let both = |x: f64, y| {
-            let shade = shade(&forward, chunks);
-            filled(&forward, (x, x + 8.0), y, shade)
-                + &filled(&backward, (x + 8.0, x + 16.0), y, shade)
-        };
-        add(&both, &format!("chunk {chunk}"));
-    }
-    (body, y + ROW)
+    bottom
 }
 
 #[cfg(test)]

@@ -113,10 +113,7 @@ mod tests {
             "  rank 0 │[ 1]  2 [ 3   4]  →  rank 0 │  1   2   3   4\n\
              \x20 rank 1 │ 10  20  30  40      rank 1 │[11] 20 [33  44]"
         );
-        let ascii = Screen {
-            ascii: true,
-            ..Screen::plain()
-        };
+        let ascii = Screen::plain_ascii();
         let text = before_and_after(&ascii, &before, &after);
         assert!(
             text.is_ascii() && text.starts_with("  rank 0 |[ 1]  2 [ 3   4]  ->  rank 0 |"),

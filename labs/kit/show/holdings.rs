@@ -4,12 +4,11 @@
 //! device. Data that only one rank holds have that rank's colour, and its number where there is no colour. A block is as long as
 //! its bytes, to one scale for the whole picture.
 
-use super::bars::columns_to_scale;
+use super::bars::{columns_to_scale, glyphs};
 use super::screen::Screen;
-use super::svg::{WIDTH, area, picture, rank_colour, text};
-use super::text::{columns, pad_right};
+use super::svg::{Anchor, Page, WIDTH, filled, framed, outlined, rank_colour};
+use super::text::{columns, pad_right, widest};
 use shardlab::units::bytes_decimal;
-use std::fmt::Write;
 
 /// Width of the longest block in the terminal, in columns.
 const BLOCK: usize = 12;
@@ -79,22 +78,12 @@ impl Holdings<'_> {
 
     /// The drawing as text. Ranks that the screen has no room for are left out, and the last line says how many.
     pub fn render(&self, screen: &Screen) -> String {
-        let name = self
-            .rows
-            .iter()
-            .map(|row| columns(row.name))
-            .max()
-            .unwrap_or(0);
-        let bytes = self
-            .rows
-            .iter()
-            .map(|row| columns(&bytes_decimal(row.bytes)))
-            .max()
-            .unwrap_or(0);
+        let name = widest(self.rows.iter().map(|row| row.name));
+        let bytes = widest(self.rows.iter().map(|row| bytes_decimal(row.bytes)));
         let bytes = bytes.max(columns("per rank"));
         let room = screen.width.saturating_sub(2 + name + 2 + bytes) / (BLOCK + 2);
         let shown = self.ranks().min(room.max(1));
-        let head = |rank: usize| pad_right(&screen.rank(rank, format!("rank {rank}")), BLOCK + 2);
+        let head = |rank: usize| pad_right(&screen.name(rank), BLOCK + 2);
         let heads: String = (0..shown).map(head).collect();
         let mut lines = vec![format!(
             "{}{heads}{}",
@@ -120,12 +109,11 @@ impl Holdings<'_> {
             String::new()
         };
         let note = screen.wrap(&format!("{more}{}", self.note), 2);
-        lines.extend((!note.trim().is_empty()).then_some(note));
-        lines
-            .iter()
-            .map(|line| line.trim_end())
-            .collect::<Vec<_>>()
-            .join("\n")
+        if !note.trim().is_empty() {
+            lines.push(note);
+        }
+        let lines: Vec<&str> = lines.iter().map(|line| line.trim_end()).collect();
+        lines.join("\n")
     }
 
     /// The drawing as an inline SVG.
@@ -136,64 +124,52 @@ impl Holdings<'_> {
         let ranks = self.ranks().max(1);
         let column = ((WIDTH - NAMES - BYTES) / ranks as f64).min(160.0);
         let height = 34.0 + ROW * self.rows.len() as f64;
-        let mut body = text(
-            NAMES + column * ranks as f64 + 8.0,
-            18.0,
-            "start",
-            "per rank",
-        );
+        let end = NAMES + column * ranks as f64 + 8.0;
+        let mut page = Page::default();
+        page.text((end, 18.0), Anchor::Start, "per rank");
         for rank in 0..ranks {
             let x = NAMES + column * rank as f64;
-            body += &text(x + column / 2.0, 18.0, "middle", &format!("rank {rank}"));
-            let _ = writeln!(
-                body,
-                "<rect x=\"{:.1}\" y=\"4\" width=\"{:.1}\" height=\"{:.1}\" rx=\"6\" fill=\"none\" stroke=\"{}\" \
-                 stroke-width=\"2\"/>",
-                x + 3.0,
-                column - 6.0,
-                height - 8.0,
-                rank_colour(rank)
+            let frame = framed(rank_colour(rank), 2.0);
+            page.text(
+                (x + column / 2.0, 18.0),
+                Anchor::Middle,
+                format!("rank {rank}"),
             );
+            page.rect((x + 3.0, 4.0), (column - 6.0, height - 8.0), frame);
         }
         for (i, row) in self.rows.iter().enumerate() {
             let y = 28.0 + ROW * i as f64;
-            body += &text(0.0, y + 16.0, "start", row.name);
-            body += &text(
-                NAMES + column * ranks as f64 + 8.0,
-                y + 16.0,
-                "start",
-                &bytes_decimal(row.bytes),
-            );
+            page.text((0.0, y + 16.0), Anchor::Start, row.name);
+            page.text((end, y + 16.0), Anchor::Start, bytes_decimal(row.bytes));
             let width = ((column - 22.0) * row.whole() / self.most().max(1.0)).max(THIN);
             for (rank, &held) in row.ranks.iter().enumerate() {
                 let x = NAMES + column * rank as f64 + 11.0;
-                let (from, to, colour) = match held {
-                    Fill::Same => (0.0, 1.0, SAME),
-                    Fill::Own => (0.0, 1.0, rank_colour(rank)),
+                let (part, colour) = match held {
+                    Fill::Same => (0.0..1.0, SAME),
+                    Fill::Own => (0.0..1.0, rank_colour(rank)),
                     Fill::Slice { index, of } => {
-                        let of = of.max(1) as f64;
-                        (
-                            index as f64 / of,
-                            (index + 1) as f64 / of,
-                            rank_colour(rank),
-                        )
+                        let slice = 1.0 / of.max(1) as f64;
+                        let start = index as f64 * slice;
+                        (start..start + slice, rank_colour(rank))
                     }
                 };
-                let _ = writeln!(
-                    body,
-                    "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"22\" fill=\"none\" \
-                     stroke=\"currentColor\" stroke-opacity=\"0.35\"/>"
+                let whole = format!("{} stroke-opacity=\"0.35\"", outlined("currentColor"));
+                page.rect((x, y), (width, 22.0), whole);
+                let part_width = (part.end - part.start) * width;
+                page.rect(
+                    (x + part.start * width, y),
+                    (part_width, 22.0),
+                    filled(colour),
                 );
-                body += &area((x + from * width, y), ((to - from) * width, 22.0), colour);
             }
         }
-        picture(title, height, &body)
+        page.finish(title, height)
     }
 }
 
 /// A block whose whole is `long` columns, and the empty columns up to the next rank's.
 fn block(screen: &Screen, rank: usize, held: Fill, long: usize) -> String {
-    let (full, empty) = super::bars::glyphs(screen);
+    let (full, empty) = glyphs(screen);
     let of = |c: char, n: usize| c.to_string().repeat(n);
     let digit = char::from_digit((rank % 10) as u32, 10).unwrap_or(full);
     let drawn = match held {

@@ -1,7 +1,7 @@
 //! Nodes, their ranks and network cards, and the links between them.
 
 use super::screen::Screen;
-use super::svg::{WIDTH, frame, picture, rank_colour, text};
+use super::svg::{Anchor, Page, WIDTH, framed, rank_colour};
 
 /// Two nodes of a cluster, alike.
 #[derive(Clone, Debug)]
@@ -24,17 +24,11 @@ impl Links {
 
     /// Both nodes one below the other, with the slow links between them.
     pub fn render(&self, screen: &Screen) -> String {
-        let (line, double) = if screen.ascii {
-            ("|", "=")
-        } else {
-            ("│", "═")
-        };
+        let line = screen.either("│", "|");
+        let double = screen.either("═", "=");
         let join = format!(" {double}{double} ");
         let node = |node: usize| {
-            let ranks: Vec<String> = self
-                .ranks(node)
-                .map(|rank| screen.rank(rank, format!("rank {rank}")))
-                .collect();
+            let ranks: Vec<String> = self.ranks(node).map(|rank| screen.name(rank)).collect();
             format!("  node {node}  {}", ranks.join(&join))
         };
         let cards: Vec<String> = (0..self.cards).map(|card| format!("card {card}")).collect();
@@ -54,54 +48,64 @@ impl Links {
     /// The nodes side by side, as an inline SVG: thick lines are fast, thin ones slow.
     pub fn svg(&self, title: &str) -> String {
         const NODE: f64 = 222.0;
-        let mut body = String::new();
+        let mut page = Page::default();
         for node in 0..2 {
             let left = node as f64 * (WIDTH - NODE);
-            body += &frame((left + 1.0, 2.0), (NODE - 2.0, 150.0), "currentColor", 1.0);
-            body += &text(left + NODE / 2.0, 20.0, "middle", &format!("node {node}"));
+            page.rect(
+                (left + 1.0, 2.0),
+                (NODE - 2.0, 150.0),
+                framed("currentColor", 1.0),
+            );
+            page.text(
+                (left + NODE / 2.0, 20.0),
+                Anchor::Middle,
+                format!("node {node}"),
+            );
             let width = (NODE - 20.0) / self.ranks as f64;
             for (i, rank) in self.ranks(node).enumerate() {
                 let x = left + 10.0 + width * i as f64;
+                let middle = x + width / 2.0;
                 if i > 0 {
-                    body += &line((x - 4.0, 52.0), (x + 4.0, 52.0), 8.0);
+                    page.line((x - 4.0, 52.0), (x + 4.0, 52.0), stroke(8.0));
                 }
-                body += &line((x + width / 2.0, 72.0), (x + width / 2.0, 106.0), 2.0);
-                body += &frame((x + 4.0, 34.0), (width - 8.0, 36.0), rank_colour(rank), 3.0);
-                body += &text(x + width / 2.0, 57.0, "middle", &format!("rank {rank}"));
+                page.line((middle, 72.0), (middle, 106.0), stroke(2.0));
+                page.rect(
+                    (x + 4.0, 34.0),
+                    (width - 8.0, 36.0),
+                    framed(rank_colour(rank), 3.0),
+                );
+                page.text((middle, 57.0), Anchor::Middle, format!("rank {rank}"));
             }
             let width = (NODE - 20.0) / self.cards as f64;
             for card in 0..self.cards {
                 let x = left + 10.0 + width * card as f64;
-                body += &frame((x + 4.0, 106.0), (width - 8.0, 30.0), "currentColor", 1.0);
-                body += &text(x + width / 2.0, 126.0, "middle", &format!("card {card}"));
+                page.rect(
+                    (x + 4.0, 106.0),
+                    (width - 8.0, 30.0),
+                    framed("currentColor", 1.0),
+                );
+                page.text(
+                    (x + width / 2.0, 126.0),
+                    Anchor::Middle,
+                    format!("card {card}"),
+                );
             }
         }
         for card in 0..self.cards {
             let y = 112.0 + 18.0 * card as f64 / (self.cards.max(2) - 1) as f64;
-            body += &line((NODE - 14.0, y), (WIDTH - NODE + 14.0, y), 2.0);
+            page.line((NODE - 14.0, y), (WIDTH - NODE + 14.0, y), stroke(2.0));
         }
-        body += &text(
-            WIDTH / 2.0,
-            176.0,
-            "middle",
-            &format!("thick: within a node, {}", self.within),
-        );
-        body += &text(
-            WIDTH / 2.0,
-            196.0,
-            "middle",
-            &format!("thin: between nodes, {}", self.between),
-        );
-        picture(title, 206.0, &body)
+        let within = format!("thick: within a node, {}", self.within);
+        let between = format!("thin: between nodes, {}", self.between);
+        page.text((WIDTH / 2.0, 176.0), Anchor::Middle, within);
+        page.text((WIDTH / 2.0, 196.0), Anchor::Middle, between);
+        page.finish(title, 206.0)
     }
 }
 
-fn line(from: (f64, f64), to: (f64, f64), width: f64) -> String {
-    format!(
-        "<line x1=\"{:.1}\" y1=\"{:.1}\" x2=\"{:.1}\" y2=\"{:.1}\" stroke=\"currentColor\" stroke-opacity=\"0.5\" \
-         stroke-width=\"{width}\"/>\n",
-        from.0, from.1, to.0, to.1
-    )
+/// A line of this width.
+fn stroke(width: f64) -> String {
+    format!("stroke-opacity=\"0.5\" stroke-width=\"{width}\"")
 }
 
 #[cfg(test)]
@@ -126,10 +130,7 @@ mod tests {
   == within a node: 100 GB/s
   |  between nodes: 25 GB/s";
         assert_eq!(
-            links.render(&Screen {
-                ascii: true,
-                ..Screen::plain()
-            }),
+            links.render(&Screen::plain_ascii()),
             expected.trim_start_matches('\n')
         );
         let svg = links.svg("two nodes");

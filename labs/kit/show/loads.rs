@@ -3,8 +3,8 @@
 
 use super::bars::{bar_to_scale, glyphs};
 use super::screen::Screen;
-use super::svg::{PALETTE, WIDTH, area, frame, picture, text};
-use super::text::{columns, pad_right};
+use super::svg::{Anchor, PALETTE, Page, WIDTH, filled, framed};
+use super::text::{pad_right, widest};
 use shardlab::units::bytes_decimal;
 
 /// The drawing before it is rendered.
@@ -29,30 +29,20 @@ impl Loads<'_> {
     /// One line per choice. A bar that does not fit is longer than the device.
     pub fn render(&self, screen: &Screen) -> String {
         let most = self.most().max(self.device);
-        let name = self
-            .rows
-            .iter()
-            .map(|row| columns(row.0))
-            .max()
-            .unwrap_or(0);
-        let line = |(choice, bytes): &(&str, [f64; 3])| {
+        let names = widest(self.rows.iter().map(|row| row.0));
+        let mut lines = Vec::new();
+        for (choice, bytes) in &self.rows {
             let all: f64 = bytes.iter().sum();
-            let held = format!(
-                "{}{}",
-                bytes_decimal(all),
-                if all <= self.device {
-                    ""
-                } else {
-                    ", does not fit"
-                }
-            );
-            format!(
-                "  {}  {}  {held}",
-                pad_right(choice, name),
-                bar_to_scale(screen, all, self.device, most, 24)
-            )
-        };
-        let lines: Vec<String> = self.rows.iter().map(line).collect();
+            let fits = if all <= self.device {
+                ""
+            } else {
+                ", does not fit"
+            };
+            let choice = pad_right(choice, names);
+            let bar = bar_to_scale(screen, all, self.device, most, 24);
+            let held = bytes_decimal(all);
+            lines.push(format!("  {choice}  {bar}  {held}{fits}"));
+        }
         let device = bytes_decimal(self.device);
         let words = if most > self.device {
             let (full, rest) = glyphs(screen);
@@ -73,50 +63,31 @@ impl Loads<'_> {
         let device = (self.device / self.most()).min(0.6);
         let x = |bytes: f64| 1.0 + (WIDTH - 2.0) * device * bytes / self.device;
         let colours = &PALETTE[2..];
-        let mut body = String::new();
+        let mut page = Page::default();
         for ((kind, colour), at) in self.kinds.iter().zip(colours).zip([0.0, 100.0, 186.0]) {
-            body += &area((at, 2.0), (12.0, 12.0), colour);
-            body += &text(at + 17.0, 13.0, "start", kind);
+            page.rect((at, 2.0), (12.0, 12.0), filled(colour));
+            page.text((at + 17.0, 13.0), Anchor::Start, kind);
         }
         for (i, (choice, bytes)) in self.rows.iter().enumerate() {
             let y = TOP + ROW * i as f64;
             let mut held = 0.0;
             for (bytes, colour) in bytes.iter().zip(colours) {
-                body += &area(
-                    (x(held), y + 20.0),
-                    (x(held + bytes) - x(held), 18.0),
-                    colour,
-                );
+                let width = x(held + bytes) - x(held);
+                page.rect((x(held), y + 20.0), (width, 18.0), filled(colour));
                 held += bytes;
             }
             let mark = if held <= self.device { "✓" } else { "✗" };
-            body += &text(0.0, y + 12.0, "start", choice);
-            body += &text(
-                WIDTH,
-                y + 12.0,
-                "end",
-                &format!("{} {mark}", bytes_decimal(held)),
-            );
-            body += &frame(
-                (1.0, y + 18.0),
-                (x(self.device) - 1.0, 22.0),
-                "currentColor",
-                1.0,
-            );
-            body += &area(
-                (x(self.device) - 1.0, y + 15.0),
-                (2.5, 28.0),
-                "currentColor",
-            );
+            let held = format!("{} {mark}", bytes_decimal(held));
+            page.text((0.0, y + 12.0), Anchor::Start, choice);
+            page.text((WIDTH, y + 12.0), Anchor::End, held);
+            let end = x(self.device) - 1.0;
+            page.rect((1.0, y + 18.0), (end, 22.0), framed("currentColor", 1.0));
+            page.rect((end, y + 15.0), (2.5, 28.0), filled("currentColor"));
         }
         let bottom = TOP + ROW * self.rows.len() as f64;
-        body += &text(
-            x(self.device),
-            bottom + 12.0,
-            "middle",
-            &format!("one device: {}", bytes_decimal(self.device)),
-        );
-        picture(title, bottom + 18.0, &body)
+        let device = format!("one device: {}", bytes_decimal(self.device));
+        page.text((x(self.device), bottom + 12.0), Anchor::Middle, device);
+        page.finish(title, bottom + 18.0)
     }
 }
 
@@ -131,10 +102,7 @@ mod tests {
             rows: vec![("whole", [15e9, 15e9, 90e9]), ("sharded", [15e9, 2e9, 3e9])],
             device: 80e9,
         };
-        let ascii = Screen {
-            ascii: true,
-            ..Screen::plain()
-        };
+        let ascii = Screen::plain_ascii();
         let expected = "  whole    ########################  120 GB, does not fit
   sharded  ####------------          20.0 GB
   # and - together are one device, 80.0 GB; a longer bar does not fit";

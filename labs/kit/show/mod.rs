@@ -24,6 +24,7 @@
 //! - `slices.rs`: one buffer, cut in several ways, and the rank that holds each piece
 //! - `block.rs`: a transformer block
 //! - `svg.rs`: SVG for pages, and `curves.rs`: plots as SVG
+//! - `scene.rs`: drawings that say once what is where, for text and SVG
 //! - `text.rs`: visible width and line folding, for all of the above
 //!
 //! Two promises hold everywhere: nothing moves the cursor, so a redirected run reads like the
@@ -36,7 +37,6 @@ mod block;
 mod canvas;
 mod chunks;
 mod complaint;
-#[cfg(feature = "figures")]
 mod curves;
 mod draws;
 mod frame;
@@ -50,6 +50,7 @@ mod matrices;
 mod nodes;
 mod plot;
 mod replicas;
+mod scene;
 mod screen;
 mod slices;
 mod svg;

@@ -1,8 +1,8 @@
 //! Nodes as boxes, with the ranks on each.
 
 use super::screen::Screen;
-use super::svg::{WIDTH, frame, picture, rank_colour, text};
-use super::text::{columns, pad_right};
+use super::svg::{Anchor, Page, WIDTH, framed, rank_colour};
+use super::text::{pad_right, widest};
 
 /// Nodes by name, each with its number of ranks; ranks are numbered from the first node on.
 #[derive(Clone, Debug)]
@@ -11,62 +11,43 @@ pub struct Nodes(pub Vec<(String, usize)>);
 impl Nodes {
     /// One line per node.
     pub fn render(&self, screen: &Screen) -> String {
-        let name = self
-            .0
-            .iter()
-            .map(|node| columns(&node.0))
-            .max()
-            .unwrap_or(0);
-        let lines = self
-            .0
-            .iter()
-            .zip(self.first_ranks())
-            .map(|((node, ranks), first)| {
-                let ranks =
-                    (first..first + ranks).map(|rank| screen.rank(rank, format!("rank {rank}")));
-                let ranks = ranks.collect::<Vec<_>>().join(screen.separator());
-                format!(
-                    "  {}  {}",
-                    pad_right(node, name),
-                    screen.wrap(&ranks, name + 4).trim_start()
-                )
-            });
-        lines.collect::<Vec<_>>().join("\n")
+        let names = widest(self.0.iter().map(|node| &node.0));
+        let mut lines = Vec::new();
+        for ((node, ranks), first) in self.0.iter().zip(self.first_ranks()) {
+            let ranks: Vec<String> = (first..first + ranks)
+                .map(|rank| screen.name(rank))
+                .collect();
+            let ranks = screen.wrap(&ranks.join(screen.separator()), names + 4);
+            lines.push(format!(
+                "  {}  {}",
+                pad_right(node, names),
+                ranks.trim_start()
+            ));
+        }
+        lines.join("\n")
     }
 
     /// One box per node, as an inline SVG.
     pub fn svg(&self, title: &str) -> String {
         const ROW: f64 = 64.0;
-        let mut body = String::new();
+        let mut page = Page::default();
         for (i, ((node, ranks), first)) in self.0.iter().zip(self.first_ranks()).enumerate() {
             let y = ROW * i as f64;
-            body += &frame(
-                (1.0, y + 2.0),
-                (WIDTH - 2.0, ROW - 8.0),
-                "currentColor",
-                1.0,
-            );
-            body += &text(12.0, y + 34.0, "start", node);
+            let size = (WIDTH - 2.0, ROW - 8.0);
+            page.rect((1.0, y + 2.0), size, framed("currentColor", 1.0));
+            page.text((12.0, y + 34.0), Anchor::Start, node);
             let width = (WIDTH - 90.0) / (*ranks).max(1) as f64;
             for local in 0..*ranks {
                 let rank = first + local;
                 let x = 80.0 + width * local as f64;
-                body += &frame(
-                    (x + 3.0, y + 10.0),
-                    (width - 6.0, 40.0),
-                    rank_colour(rank),
-                    3.0,
-                );
-                body += &text(x + width / 2.0, y + 27.0, "middle", &format!("rank {rank}"));
-                body += &text(
-                    x + width / 2.0,
-                    y + 44.0,
-                    "middle",
-                    &format!("local {local}"),
-                );
+                let middle = x + width / 2.0;
+                let frame = framed(rank_colour(rank), 3.0);
+                page.rect((x + 3.0, y + 10.0), (width - 6.0, 40.0), frame);
+                page.text((middle, y + 27.0), Anchor::Middle, format!("rank {rank}"));
+                page.text((middle, y + 44.0), Anchor::Middle, format!("local {local}"));
             }
         }
-        picture(title, ROW * self.0.len() as f64, &body)
+        page.finish(title, ROW * self.0.len() as f64)
     }
 
     fn first_ranks(&self) -> impl Iterator<Item = usize> {

@@ -1,8 +1,8 @@
 //! A mesh of ranks: a row for each replica, a column for each stage, and in every cell the ranks that share its layers.
 
 use super::screen::Screen;
-use super::svg::{WIDTH, frame, picture, rank_colour, text};
-use super::text::{columns, pad_right};
+use super::svg::{Anchor, Page, WIDTH, framed, rank_colour};
+use super::text::{columns, pad_right, widest};
 
 /// A mesh before it is drawn.
 #[derive(Clone, Debug)]
@@ -13,52 +13,29 @@ pub struct Replicas {
     pub layers: Vec<String>,
 }
 
-/// The meaning of each sign of the text.
-const MEANING: [&str; 3] = [
-    "tensor: in every layer",
-    "pipeline: between stages",
-    "data: once per step",
-];
-
 impl Replicas {
     /// The mesh as text.
     pub fn render(&self, screen: &Screen) -> String {
-        let [share, next, same] = if screen.ascii {
-            ["==", "->", ":"]
-        } else {
-            ["══", "→", "┆"]
-        };
-        let name = |rank: usize| screen.rank(rank, format!("rank {rank}"));
+        let share = screen.either("══", "==");
+        let next = screen.either("→", "->");
+        let same = screen.either("┆", ":");
         let cell = |ranks: &Vec<usize>| {
-            ranks
-                .iter()
-                .map(|&rank| name(rank))
-                .collect::<Vec<_>>()
-                .join(&format!(" {share} "))
+            let names: Vec<String> = ranks.iter().map(|&rank| screen.name(rank)).collect();
+            names.join(&format!(" {share} "))
         };
-        let all = || self.ranks.iter().flatten();
-        let wide = all()
-            .map(|ranks| columns(&cell(ranks)))
-            .chain(self.layers.iter().map(|words| columns(words)))
-            .max();
-        let wide = wide.unwrap_or(0);
+        let cells = self.ranks.iter().flatten().map(cell);
+        let wide = widest(cells.chain(self.layers.iter().cloned()));
         let row = |label: &str, cells: Vec<String>, between: &str| {
             let cells: Vec<String> = cells.iter().map(|cell| pad_right(cell, wide)).collect();
-            format!("  {}{}", pad_right(label, 11), cells.join(between))
-                .trim_end()
-                .to_string()
+            let line = format!("  {}{}", pad_right(label, 11), cells.join(between));
+            line.trim_end().to_string()
         };
         let gap = " ".repeat(2 + columns(next) + 2);
         let mut lines = vec![row("", self.layers.clone(), &gap)];
         for (replica, stages) in self.ranks.iter().enumerate() {
             if replica > 0 {
-                let below = |ranks: &Vec<usize>| {
-                    ranks
-                        .iter()
-                        .map(|_| format!("  {same}"))
-                        .collect::<Vec<_>>()
-                        .join("       ")
-                };
+                let below =
+                    |ranks: &Vec<usize>| vec![format!("  {same}"); ranks.len()].join("       ");
                 lines.push(row("", stages.iter().map(below).collect(), &gap));
             }
             let label = format!("replica {replica}");
@@ -69,18 +46,15 @@ impl Replicas {
             ));
         }
         if let Some([first, second, ..]) = self.ranks.first().map(Vec::as_slice) {
-            let pair =
-                |(&from, &to): (&usize, &usize)| format!("{} {next} {}", name(from), name(to));
-            let pairs: Vec<String> = first.iter().zip(second).map(pair).collect();
+            let mut pairs = Vec::new();
+            for (&from, &to) in first.iter().zip(second) {
+                pairs.push(format!("{} {next} {}", screen.name(from), screen.name(to)));
+            }
             lines.push(format!("  The arrow stands for {}.", pairs.join(", ")));
         }
-        let signs = [share, next, same];
-        let legend: Vec<String> = signs
-            .iter()
-            .zip(MEANING)
-            .map(|(sign, meaning)| format!("{sign} {meaning}"))
-            .collect();
-        lines.push(format!("  {}", legend.join("   ")));
+        lines.push(format!(
+            "  {share} tensor: in every layer   {next} pipeline: between stages   {same} data: once per step"
+        ));
         lines.join("\n")
     }
 
@@ -93,74 +67,62 @@ impl Replicas {
         const TOP: f64 = 52.0;
         let stages = self.layers.len().max(1) as f64;
         let column = (WIDTH - LEFT) / stages;
-        let mut body = String::new();
+        let mut page = Page::default();
         for (stage, words) in self.layers.iter().enumerate() {
-            body += &text(
-                LEFT + column * (stage as f64 + 0.5) - 12.0,
-                16.0,
-                "middle",
-                words,
-            );
+            let middle = LEFT + column * (stage as f64 + 0.5) - 12.0;
+            page.text((middle, 16.0), Anchor::Middle, words);
         }
         for (replica, of_replica) in self.ranks.iter().enumerate() {
             let y = TOP + ROW * replica as f64;
-            body += &text(
-                0.0,
-                y + BOX / 2.0 + 5.0,
-                "start",
-                &format!("replica {replica}"),
+            let middle = y + BOX / 2.0;
+            page.text(
+                (0.0, middle + 5.0),
+                Anchor::Start,
+                format!("replica {replica}"),
             );
             for (stage, ranks) in of_replica.iter().enumerate() {
                 let left = LEFT + column * stage as f64;
                 let width = (column - 24.0) / ranks.len().max(1) as f64;
                 for (i, &rank) in ranks.iter().enumerate() {
                     let x = left + width * i as f64;
-                    let middle = y + BOX / 2.0;
+                    let centre = x + width / 2.0;
                     if i > 0 {
-                        body += &line((x - 7.0, middle), (x + 7.0, middle), "stroke-width=\"7\"");
+                        let thick = format!("{FAINT} stroke-width=\"7\"");
+                        page.line((x - 7.0, middle), (x + 7.0, middle), thick);
                     }
                     if replica > 0 {
-                        let x = x + width / 2.0;
-                        let dotted = "stroke-width=\"2\" stroke-dasharray=\"2 4\"";
-                        body += &line((x, y - ROW + BOX + 2.0), (x, y - 2.0), dotted);
+                        let dotted = format!("{FAINT} stroke-width=\"2\" stroke-dasharray=\"2 4\"");
+                        page.line((centre, y - ROW + BOX + 2.0), (centre, y - 2.0), dotted);
                     }
-                    body += &frame((x + 7.0, y), (width - 14.0, BOX), rank_colour(rank), 3.0);
-                    body += &text(
-                        x + width / 2.0,
-                        middle + 5.0,
-                        "middle",
-                        &format!("rank {rank}"),
+                    page.rect(
+                        (x + 7.0, y),
+                        (width - 14.0, BOX),
+                        framed(rank_colour(rank), 3.0),
+                    );
+                    page.text(
+                        (centre, middle + 5.0),
+                        Anchor::Middle,
+                        format!("rank {rank}"),
                     );
                 }
                 if stage > 0 {
-                    for (i, (&from, &to)) in of_replica[stage - 1].iter().zip(ranks).enumerate() {
+                    for (i, (from, to)) in of_replica[stage - 1].iter().zip(ranks).enumerate() {
                         let x = left + width * (i as f64 + 0.5);
-                        body += &arrow(
-                            (x - column + 8.0, y - 3.0),
-                            x - 8.0,
-                            &format!("rank {from} to rank {to}"),
-                        );
+                        let start = (x - column + 8.0, y - 3.0);
+                        page.add(arrow(start, x - 8.0, &format!("rank {from} to rank {to}")));
                     }
                 }
             }
         }
-        let height = TOP + ROW * self.ranks.len() as f64 - 24.0;
-        body += &text(
-            0.0,
-            height,
-            "start",
-            "thick: tensor ranks; arrow: pipeline ranks; dotted: data ranks",
-        );
-        picture(title, height + 10.0, &body)
+        let bottom = TOP + ROW * self.ranks.len() as f64 - 24.0;
+        let legend = "thick: tensor ranks; arrow: pipeline ranks; dotted: data ranks";
+        page.text((0.0, bottom), Anchor::Start, legend);
+        page.finish(title, bottom + 10.0)
     }
 }
 
-fn line(from: (f64, f64), to: (f64, f64), stroke: &str) -> String {
-    format!(
-        "<line x1=\"{:.1}\" y1=\"{:.1}\" x2=\"{:.1}\" y2=\"{:.1}\" stroke=\"currentColor\" stroke-opacity=\"0.6\" {stroke}/>\n",
-        from.0, from.1, to.0, to.1
-    )
-}
+/// What links ranks stays behind their names.
+const FAINT: &str = "stroke-opacity=\"0.6\"";
 
 /// A bow over what stands between `from` and the place at `to_x` beside it, with its meaning for those who do not see it.
 fn arrow(from: (f64, f64), to_x: f64, title: &str) -> String {
@@ -168,7 +130,7 @@ fn arrow(from: (f64, f64), to_x: f64, title: &str) -> String {
     let high = y - 32.0;
     format!(
         "<path d=\"M{x:.1} {y:.1} C{:.1} {high:.1} {:.1} {high:.1} {to_x:.1} {y:.1} m-9 -3 l9 3 l0 -10\" fill=\"none\" \
-         stroke=\"currentColor\" stroke-opacity=\"0.6\" stroke-width=\"2\"><title>{title}</title></path>\n",
+         stroke=\"currentColor\" {FAINT} stroke-width=\"2\"><title>{title}</title></path>",
         x + 30.0,
         to_x - 30.0,
     )
@@ -191,10 +153,7 @@ mod tests {
   The arrow stands for rank 0 -> rank 4, rank 1 -> rank 5.
   == tensor: in every layer   -> pipeline: between stages   : data: once per step";
         assert_eq!(
-            mesh.render(&Screen {
-                ascii: true,
-                ..Screen::plain()
-            }),
+            mesh.render(&Screen::plain_ascii()),
             expected.trim_start_matches('\n')
         );
         let svg = mesh.svg("eight ranks");

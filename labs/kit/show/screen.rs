@@ -60,6 +60,15 @@ impl Screen {
         }
     }
 
+    /// 80 columns without colour, in ASCII characters alone.
+    #[cfg(test)]
+    pub(super) fn plain_ascii() -> Screen {
+        Screen {
+            ascii: true,
+            ..Screen::plain()
+        }
+    }
+
     /// 80 columns with colour: a notebook shows a cell's text in the colours of a terminal.
     pub fn notebook() -> Screen {
         Screen {
@@ -106,6 +115,16 @@ impl Screen {
     /// `text` in the colour of rank `rank`: the same rank has the same colour on every screen.
     pub fn rank(&self, rank: usize, text: impl Display) -> String {
         self.paint(PALETTE[rank % PALETTE.len()], text)
+    }
+
+    /// The name of rank `rank`, in its colour.
+    pub(super) fn name(&self, rank: usize) -> String {
+        self.rank(rank, format!("rank {rank}"))
+    }
+
+    /// A sign, or the one in its place where pictures must do with ASCII characters.
+    pub(super) fn either<T>(&self, sign: T, ascii: T) -> T {
+        if self.ascii { ascii } else { sign }
     }
 
     /// `text` in bold.
@@ -313,14 +332,7 @@ mod tests {
             Screen::plain().quote("a\r\x1b[2Jb\tcé\n", 0),
             "a··[2Jb cé\n"
         );
-        assert_eq!(
-            Screen {
-                ascii: true,
-                ..Screen::plain()
-            }
-            .quote("a\rcé", 0),
-            "a.c?"
-        );
+        assert_eq!(Screen::plain_ascii().quote("a\rcé", 0), "a.c?");
     }
 
     #[test]

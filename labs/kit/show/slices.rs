@@ -1,8 +1,9 @@
 //! One buffer, cut in several ways: which rank holds which elements.
 
+use super::scene::{Look, Scene};
 use super::screen::Screen;
-use super::svg::{WIDTH, picture, rank_colour, text};
-use super::text::{columns, pad_right};
+use super::svg::rank_colour;
+use super::text::{pad_right, widest};
 
 /// Elements that follow each other.
 #[derive(Clone, Debug)]
@@ -20,84 +21,47 @@ pub struct Piece {
 pub struct Slices(pub Vec<(String, Vec<Piece>)>);
 
 impl Slices {
-    /// The elements of the longest row.
-    fn numel(&self) -> usize {
-        self.0
-            .iter()
-            .map(|(_, pieces)| pieces.iter().map(|piece| piece.numel).sum())
-            .max()
-            .unwrap_or(0)
-    }
-
     /// The rows as text, four columns per element. Padding is a row of dashes.
     pub fn render(&self, screen: &Screen) -> String {
-        let gutter = self
-            .0
-            .iter()
-            .map(|(name, _)| columns(name))
-            .max()
-            .unwrap_or(0);
-        let (bar, dash) = if screen.ascii {
-            ("|", "- ")
-        } else {
-            ("│", "– ")
-        };
-        let row = |(name, pieces): &(String, Vec<Piece>)| {
-            let cell = |piece: &Piece| {
-                let width = 4 * piece.numel - 1;
-                let inside = if piece.padding {
-                    dash.repeat(2 * piece.numel)
-                } else {
-                    piece.label.clone()
-                };
-                format!(
-                    "{bar}{}",
-                    pad_right(&inside.chars().take(width).collect::<String>(), width)
-                )
-            };
-            let cells: String = pieces
-                .iter()
-                .filter(|piece| piece.numel > 0)
-                .map(cell)
-                .collect();
-            format!("  {}  {cells}{bar}", pad_right(name, gutter))
-        };
-        self.0.iter().map(row).collect::<Vec<_>>().join("\n")
+        self.scene(screen).text()
     }
 
     /// The rows as an inline SVG: a box for each piece in its rank's colour, a dashed one for padding.
     pub fn svg(&self, title: &str) -> String {
-        const GUTTER: f64 = 70.0;
-        const ROW: f64 = 34.0;
-        let wide = (WIDTH - GUTTER - 2.0) / self.numel().max(1) as f64;
-        let mut body = String::new();
+        self.scene(&Screen::plain()).svg(title)
+    }
+
+    fn scene(&self, screen: &Screen) -> Scene {
+        const ELEMENT: usize = 4;
+        let bar = screen.either("│", "|");
+        let dash = screen.either("– ", "- ");
+        let names = 2 + widest(self.0.iter().map(|row| &row.0)) + 2;
+        let mut scene = Scene::new(names, 28.0);
         for (row, (name, pieces)) in self.0.iter().enumerate() {
-            let y = 1.0 + ROW * row as f64;
-            body += &text(0.0, y + 17.0, "start", name);
-            let mut begin = 0;
-            for piece in pieces {
-                let x = GUTTER + wide * begin as f64;
-                let width = wide * piece.numel as f64;
+            scene.words(row, 2, name);
+            let mut column = names;
+            for piece in pieces.iter().filter(|piece| piece.numel > 0) {
+                let width = ELEMENT * piece.numel;
                 let colour = piece.rank.map_or("currentColor", rank_colour);
-                let fill = match (piece.padding, piece.rank) {
-                    (true, _) | (_, None) => "fill=\"none\"".to_string(),
-                    (false, Some(_)) => format!("fill=\"{colour}\" fill-opacity=\"0.35\""),
+                let look = match (piece.padding, piece.rank) {
+                    (true, _) => Look::Dashed(colour),
+                    (false, None) => Look::Outlined(colour),
+                    (false, Some(_)) => Look::Tinted(colour),
                 };
-                let dashed = if piece.padding {
-                    " stroke-dasharray=\"3 3\""
+                let inside: String = if piece.padding {
+                    dash.repeat(width / 2)
                 } else {
-                    ""
+                    piece.label.clone()
                 };
-                body += &format!(
-                    "<rect x=\"{:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"24\" {fill} stroke=\"{colour}\"{dashed}/>\n",
-                    x + 1.0,
-                    width - 2.0
-                );
-                body += &text(x + width / 2.0, y + 17.0, "middle", &piece.label);
-                begin += piece.numel;
+                let inside: String = inside.chars().take(width - 1).collect();
+                let words = pad_right(&inside, width - 1);
+                scene.sign(row, column, bar);
+                scene.boxed((row, column, width), &words, look, &piece.label);
+                column += width;
             }
+            scene.sign(row, column, bar);
         }
-        picture(title, ROW * self.0.len() as f64 - 6.0, &body)
+        scene
     }
 }
 
@@ -137,14 +101,7 @@ mod tests {
             slices().render(&Screen::plain()),
             expected.trim_matches('\n')
         );
-        assert!(
-            slices()
-                .render(&Screen {
-                    ascii: true,
-                    ..Screen::plain()
-                })
-                .is_ascii()
-        );
+        assert!(slices().render(&Screen::plain_ascii()).is_ascii());
     }
 
     #[test]

@@ -3,6 +3,9 @@
 //! Lines and letters have the page's colour (`currentColor`) and its font, and fills have a middle tone. So a picture can be
 //! read on light and on dark pages, and needs no network. It is never wider than its column, so it needs no scroll bar.
 
+use super::text::columns;
+use std::fmt::{Display, Write};
+
 /// The ranks' colours, in the order of the terminal's: cyan, yellow, magenta, green, blue, red.
 pub(super) const PALETTE: [&str; 6] = [
     "#1b98a8", "#c98a00", "#b0509f", "#3c9a4c", "#4577d0", "#d0503f",
@@ -10,6 +13,112 @@ pub(super) const PALETTE: [&str; 6] = [
 
 /// Units of a picture's width; a letter is about 7 wide and 13 high.
 pub(super) const WIDTH: f64 = 480.0;
+
+/// Room for a letter, which is 13 high; most are narrower.
+pub(super) const LETTER: f64 = 8.5;
+
+/// A place of a picture, in units from its upper left corner.
+pub(super) type Point = (f64, f64);
+
+/// What of a line of text is at its place.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+/// A picture while it is drawn. `style` is what SVG's attributes say: `fill="none"`.
+#[derive(Default)]
+pub(super) struct Page(String);
+
+impl Page {
+    /// A line of text on the base line at `y`; no words are no text.
+    pub(super) fn text(&mut self, (x, y): Point, anchor: Anchor, words: impl Display) {
+        let words = words.to_string();
+        if words.is_empty() {
+            return;
+        }
+        let anchor = match anchor {
+            Anchor::Start => "start",
+            Anchor::Middle => "middle",
+            Anchor::End => "end",
+        };
+        self.add(format!(
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{}</text>",
+            escape(&words)
+        ));
+    }
+
+    /// A box: its upper left corner and its size.
+    pub(super) fn rect(&mut self, (x, y): Point, (width, height): Point, style: impl Display) {
+        self.add(format!(
+            "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" {style}/>"
+        ));
+    }
+
+    pub(super) fn circle(&mut self, (x, y): Point, radius: f64, style: impl Display) {
+        self.add(format!(
+            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\" {style}/>"
+        ));
+    }
+
+    /// A straight line of the page's colour.
+    pub(super) fn line(&mut self, from: Point, to: Point, style: impl Display) {
+        self.add(format!(
+            "<line x1=\"{:.1}\" y1=\"{:.1}\" x2=\"{:.1}\" y2=\"{:.1}\" stroke=\"currentColor\" {style}/>",
+            from.0, from.1, to.0, to.1
+        ));
+    }
+
+    /// A line from point to point.
+    pub(super) fn polyline(&mut self, points: impl Iterator<Item = Point>, style: impl Display) {
+        // Spaces between all numbers: 1,234 could be one.
+        let points: Vec<String> = points.map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
+        self.add(format!(
+            "<polyline points=\"{}\" fill=\"none\" {style}/>",
+            points.join(" ")
+        ));
+    }
+
+    /// Any element.
+    pub(super) fn add(&mut self, element: impl Display) {
+        let _ = writeln!(self.0, "{element}"); // a String takes everything
+    }
+
+    /// The picture of this height, with `title` for those who do not see it. Its letters are as large as a page's usually
+    /// are, where there is room: 13 of 480 units, on 44 times 13 pixels.
+    pub(super) fn finish(self, title: &str, height: f64) -> String {
+        format!(
+            "<svg class=\"figure\" role=\"img\" aria-label=\"{}\" viewBox=\"0 0 {WIDTH} {height}\" width=\"100%\" \
+             style=\"max-width:44em\" font-size=\"13\" fill=\"currentColor\" \
+             xmlns=\"http://www.w3.org/2000/svg\">\n{}</svg>",
+            escape(title),
+            self.0
+        )
+    }
+}
+
+/// The room that a text needs.
+pub(super) fn width(words: &str) -> f64 {
+    LETTER * columns(words) as f64
+}
+
+/// The places of things of these widths, which stand beside each other in as many rows as they need: each one's x and its row.
+pub(super) fn in_rows(widths: impl IntoIterator<Item = f64>) -> Vec<(f64, usize)> {
+    let mut x = 0.0;
+    let mut row = 0;
+    let mut places = Vec::new();
+    for width in widths {
+        if x + width > WIDTH {
+            x = 0.0;
+            row += 1;
+        }
+        places.push((x, row));
+        x += width;
+    }
+    places
+}
 
 /// An SVG that a notebook shows: as the last value of a cell, the kernel (evcxr) calls [`Picture::evcxr_display`].
 pub struct Picture(pub String);
@@ -30,47 +139,34 @@ pub(super) fn rank_colour(rank: usize) -> &'static str {
 }
 
 /// `text` as SVG may hold it.
-pub(super) fn escape(text: &str) -> String {
+fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")
         .replace('"', "&quot;")
 }
 
-/// A picture of the given height around `body`, with `title` for those who do not see it. Its letters are as large as a
-/// page's usually are, where there is room: 13 of 480 units, on 44 times 13 pixels.
-pub(super) fn picture(title: &str, height: f64, body: &str) -> String {
-    format!(
-        "<svg class=\"figure\" role=\"img\" aria-label=\"{0}\" viewBox=\"0 0 {WIDTH} {height}\" width=\"100%\" \
-         style=\"max-width:44em\" font-size=\"13\" fill=\"currentColor\" xmlns=\"http://www.w3.org/2000/svg\">\n{body}</svg>",
-        escape(title)
-    )
+/// A fill.
+pub(super) fn filled(colour: &str) -> String {
+    format!("fill=\"{colour}\"")
 }
 
-/// A line of text; `anchor` is start, middle or end.
-pub(super) fn text(x: f64, y: f64, anchor: &str, words: &str) -> String {
-    format!(
-        "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{}</text>\n",
-        escape(words)
-    )
+/// A light fill with a line around it: letters can be read on it.
+pub(super) fn tinted(colour: &str) -> String {
+    format!("fill=\"{colour}\" fill-opacity=\"0.35\" stroke=\"{colour}\"")
 }
 
-/// A filled box: its upper left corner and its size.
-pub(super) fn area((x, y): (f64, f64), (width, height): (f64, f64), colour: &str) -> String {
-    format!(
-        "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height}\" fill=\"{colour}\"/>\n"
-    )
+/// A line around nothing.
+pub(super) fn outlined(colour: &str) -> String {
+    format!("fill=\"none\" stroke=\"{colour}\"")
 }
 
-/// An empty box with rounded corners: its upper left corner, its size, and its line.
-pub(super) fn frame(
-    (x, y): (f64, f64),
-    (width, height): (f64, f64),
-    colour: &str,
-    line: f64,
-) -> String {
-    format!(
-        "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" rx=\"5\" fill=\"none\" stroke=\"{colour}\" \
-         stroke-width=\"{line}\"/>\n"
-    )
+/// Dashes around nothing.
+pub(super) fn dashed(colour: &str) -> String {
+    outlined(colour) + " stroke-dasharray=\"2 2\""
+}
+
+/// A line of this width around nothing, with rounded corners.
+pub(super) fn framed(colour: &str, line: f64) -> String {
+    format!("{} stroke-width=\"{line}\" rx=\"5\"", outlined(colour))
 }

@@ -25,8 +25,8 @@ pub fn table<Cell: AsRef<str>>(screen: &Screen, header: &[&str], rows: &[Vec<Cel
     let header: Vec<String> = header.iter().map(|&title| title.to_owned()).collect();
     let rule = if screen.ascii { "-" } else { "─" };
     let rule: Vec<String> = widths.iter().map(|&width| rule.repeat(width)).collect();
-    let mut lines: Vec<String> = lines_of(&header, &widths, &numeric);
-    lines.iter_mut().for_each(|line| *line = screen.bold(&line));
+    let titles = lines_of(&header, &widths, &numeric);
+    let mut lines: Vec<String> = titles.iter().map(|line| screen.bold(line)).collect();
     lines.push(screen.dim(format!("{INDENT}{}", rule.join(GAP))));
     lines.extend(rows.iter().flat_map(|row| lines_of(row, &widths, &numeric)));
     lines.join("\n")

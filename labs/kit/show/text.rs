@@ -14,6 +14,12 @@ pub(super) fn columns(text: &str) -> usize {
     visible(text).filter(|&(_, seen)| seen).count()
 }
 
+/// The columns of the widest of `texts`.
+pub(super) fn widest(texts: impl IntoIterator<Item = impl AsRef<str>>) -> usize {
+    let widths = texts.into_iter().map(|text| columns(text.as_ref()));
+    widths.max().unwrap_or(0)
+}
+
 /// `text` followed by spaces up to `room` columns (`format!` would count the colour codes).
 pub(super) fn pad_right(text: &str, room: usize) -> String {
     text.to_owned() + &" ".repeat(room.saturating_sub(columns(text)))
@@ -80,22 +86,23 @@ pub fn folded(line: &str, width: usize) -> String {
     if line.chars().count() <= width {
         return line.to_string();
     }
-    let mut lines = vec![String::new()];
+    let mut lines = Vec::new();
+    let mut current = String::new();
     for piece in line.split_inclusive(if line.contains('|') { '|' } else { ' ' }) {
-        let last = lines.last().map_or(0, |line| line.chars().count());
-        if last > 0 && last + piece.trim_end().chars().count() > width {
-            lines.push(format!(
-                "   {}",
-                if piece.starts_with(' ') { "" } else { " " }
-            ));
+        let length = current.chars().count();
+        if length > 0 && length + piece.trim_end().chars().count() > width {
+            let indent = if piece.starts_with(' ') {
+                "   "
+            } else {
+                "    "
+            };
+            lines.push(std::mem::replace(&mut current, indent.to_owned()));
         }
-        lines.last_mut().into_iter().for_each(|line| *line += piece);
+        current += piece;
     }
-    lines
-        .iter()
-        .map(|line| line.trim_end())
-        .collect::<Vec<_>>()
-        .join("\n")
+    lines.push(current);
+    let lines: Vec<&str> = lines.iter().map(|line| line.trim_end()).collect();
+    lines.join("\n")
 }
 
 #[cfg(test)]

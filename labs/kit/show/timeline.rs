@@ -2,9 +2,10 @@
 
 use super::frame::place_labels;
 use super::screen::Screen;
-use super::svg::{WIDTH, picture, rank_colour, text};
-use super::text::{LongWords, columns, fold, pad_left};
+use super::svg::{Anchor, Page, WIDTH, dashed, in_rows, rank_colour, tinted};
+use super::text::{LongWords, columns, fold, pad_left, widest};
 use shardlab::plan::{Activity, Interval};
+use std::ops::Range;
 
 const INDENT: &str = "  ";
 
@@ -13,11 +14,7 @@ const NARROWEST: usize = 40;
 
 /// The sign of an activity on this screen.
 pub(super) fn sign(activity: Activity, screen: &Screen) -> char {
-    if screen.ascii {
-        activity.letter
-    } else {
-        activity.glyph
-    }
+    screen.either(activity.glyph, activity.letter)
 }
 
 /// An activity's place in the legend.
@@ -49,27 +46,20 @@ impl Timeline<'_> {
             width: screen.width.max(NARROWEST),
             ..screen.clone()
         };
-        let gutter = self
-            .rows
-            .iter()
-            .map(|row| columns(&row.0))
-            .max()
-            .unwrap_or(0)
-            .min(screen.width / 3);
+        let gutter = widest(self.rows.iter().map(|row| &row.0)).min(screen.width / 3);
         let margin = INDENT.len() + gutter + 1;
         let room = screen.width - margin - 1;
         let end = self.end();
 
-        let mut lines: Vec<String> = fold(&self.title, screen.width - INDENT.len(), LongWords::Cut);
-        lines
-            .iter_mut()
-            .for_each(|line| *line = format!("{INDENT}{}", screen.bold(&line)));
+        let title = fold(&self.title, screen.width - INDENT.len(), LongWords::Cut);
+        let title = title.iter().map(|line| screen.bold(line));
+        let mut lines: Vec<String> = title.map(|line| format!("{INDENT}{line}")).collect();
         lines.extend(self.legend(screen));
         if end <= 0.0 {
             lines.push(format!("{INDENT}nothing to show: no time passed"));
             return lines.join("\n");
         }
-        let bar = screen.dim(if screen.ascii { "|" } else { "│" });
+        let bar = screen.dim(screen.either("│", "|"));
         for (rank, (name, intervals)) in self.rows.iter().enumerate() {
             let name: String = name.chars().take(gutter).collect();
             let picture = row(screen, intervals, room, end);
@@ -106,62 +96,42 @@ impl Timeline<'_> {
     pub fn svg(&self) -> String {
         const GUTTER: f64 = 104.0;
         const ROW: f64 = 24.0;
-        let bar = |from: f64, y: f64, wide: f64, activity: Activity| {
-            let style = match activity {
-                Activity::WAITING => {
-                    "fill=\"none\" stroke=\"currentColor\" stroke-dasharray=\"2 2\"".to_string()
-                }
-                _ => format!(
-                    "fill=\"{0}\" fill-opacity=\"0.35\" stroke=\"{0}\"",
-                    rank_colour(place(activity))
-                ),
-            };
-            let bar = format!(
-                "<rect x=\"{from:.1}\" y=\"{y:.1}\" width=\"{wide:.1}\" height=\"18\" {style}/>\n"
-            );
-            let letter = text(
-                from + wide / 2.0,
-                y + 14.0,
-                "middle",
-                &activity.letter.to_string(),
-            );
-            if wide > 9.0 && activity != Activity::WAITING {
-                bar + &letter
-            } else {
-                bar
-            }
-        };
         let at = |moment: f64| GUTTER + moment / self.end().max(1e-9) * (WIDTH - GUTTER - 2.0);
-        let mut body = String::new();
+        let mut page = Page::default();
         let mut y = 2.0;
         for (name, intervals) in &self.rows {
-            body += &text(GUTTER - 8.0, y + 14.0, "end", name);
-            for interval in intervals
-                .iter()
-                .filter(|interval| interval.end > interval.start)
-            {
-                let from = at(interval.start);
-                let to = at(interval.end);
-                body += &bar(from, y, to - from, interval.activity);
+            page.text((GUTTER - 8.0, y + 14.0), Anchor::End, name);
+            for interval in intervals.iter().filter(|one| one.end > one.start) {
+                bar(
+                    &mut page,
+                    at(interval.start)..at(interval.end),
+                    y,
+                    interval.activity,
+                );
             }
             y += ROW;
         }
         for (moment, label) in &self.marks {
-            let anchor = if *moment > 0.0 { "end" } else { "start" };
-            body += &text(at(*moment), y + 12.0, anchor, label);
+            let anchor = if *moment > 0.0 {
+                Anchor::End
+            } else {
+                Anchor::Start
+            };
+            page.text((at(*moment), y + 12.0), anchor, label);
         }
         y += if self.marks.is_empty() { 4.0 } else { ROW };
-        let mut x = 0.0;
-        for activity in self.occurring() {
-            let wide = 26.0 + 7.5 * activity.name.len() as f64;
-            if x + wide > WIDTH {
-                (x, y) = (0.0, y + ROW);
-            }
-            body += &bar(x + 1.0, y, 16.0, activity);
-            body += &text(x + 22.0, y + 14.0, "start", activity.name);
-            x += wide + 8.0;
+        let occurring: Vec<Activity> = self.occurring().collect();
+        let widths = occurring
+            .iter()
+            .map(|one| 34.0 + 7.5 * one.name.len() as f64);
+        let mut bottom = y;
+        for ((x, row), &activity) in in_rows(widths).into_iter().zip(&occurring) {
+            let y = y + ROW * row as f64;
+            bar(&mut page, x + 1.0..x + 17.0, y, activity);
+            page.text((x + 22.0, y + 14.0), Anchor::Start, activity.name);
+            bottom = y;
         }
-        picture(&self.title, y + ROW, &body)
+        page.finish(&self.title, bottom + ROW)
     }
 
     /// Only activities that occur, each with its glyph.
@@ -184,11 +154,9 @@ impl Timeline<'_> {
 
     /// The axis with its marks, and what is written below them.
     fn foot(&self, screen: &Screen, margin: usize, room: usize, end: f64) -> [String; 2] {
-        let (corner, rule, mark) = if screen.ascii {
-            ('+', '-', '+')
-        } else {
-            ('└', '─', '┴')
-        };
+        let corner = screen.either('└', '+');
+        let rule = screen.either('─', '-');
+        let mark = screen.either('┴', '+');
         let name = if self.axis.is_empty() {
             String::new()
         } else {
@@ -212,6 +180,21 @@ impl Timeline<'_> {
             format!("{}{}{name}", " ".repeat(margin), screen.dim(axis)),
             place_labels(labels, screen.width).trim_end().to_owned(),
         ]
+    }
+}
+
+/// An interval on a page, with the letter of its activity where there is room for one.
+fn bar(page: &mut Page, from_to: Range<f64>, y: f64, activity: Activity) {
+    let width = from_to.end - from_to.start;
+    let style = if activity == Activity::WAITING {
+        dashed("currentColor")
+    } else {
+        tinted(rank_colour(place(activity)))
+    };
+    page.rect((from_to.start, y), (width, 18.0), style);
+    if width > 9.0 && activity != Activity::WAITING {
+        let middle = from_to.start + width / 2.0;
+        page.text((middle, y + 14.0), Anchor::Middle, activity.letter);
     }
 }
 

@@ -105,13 +105,7 @@ mod tests {
 
     #[test]
     fn a_step_in_ascii() {
-        let text = tree(
-            &Screen {
-                ascii: true,
-                ..Screen::plain()
-            },
-            &step(),
-        );
+        let text = tree(&Screen::plain_ascii(), &step());
         assert!(text.is_ascii());
         assert!(
             text.ends_with("|     `- reducing\n    0.250   12.5%  `- optimizer"),

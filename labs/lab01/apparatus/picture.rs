@@ -118,7 +118,7 @@ pub fn simplest(ways: &[Way]) -> Option<Way> {
 }
 
 /// An algorithm, round by round.
-pub struct Film {
+pub struct Rounds {
     pub task: Task,
     /// One picture for each round, on rank 0: before it with what is sent, after it with what was received.
     pub frames: Vec<String>,
@@ -128,7 +128,7 @@ pub struct Film {
 }
 
 /// Runs `way`, an algorithm, on one element for each part, and takes a picture after every round.
-pub fn film(comm: &Comm, screen: &Screen, way: Way) -> Result<Film> {
+pub fn rounds(comm: &Comm, screen: &Screen, way: Way) -> Result<Rounds> {
     let missing = || CommError::Invalid {
         call: None,
         why: "only an algorithm has rounds".into(),
@@ -136,7 +136,7 @@ pub fn film(comm: &Comm, screen: &Screen, way: Way) -> Result<Film> {
     let task = way
         .task(comm.size(), comm.size(), size_of::<u64>())?
         .ok_or_else(missing)?;
-    let mut film = Film {
+    let mut rounds = Rounds {
         task,
         frames: Vec::new(),
         messages: 0,
@@ -155,16 +155,17 @@ pub fn film(comm: &Comm, screen: &Screen, way: Way) -> Result<Film> {
             Reduce::Sum,
         )?;
         let traffic = comm.traffic() - traffic;
-        film.messages += traffic.messages;
-        film.bytes += traffic.bytes;
+        rounds.messages += traffic.messages;
+        rounds.bytes += traffic.bytes;
         let after = everyone(comm, &data)?;
         if comm.rank() == 0 {
-            film.frames
+            rounds
+                .frames
                 .push(frame(screen, &task, number, &before, &after));
         }
         before = after;
     }
-    Ok(film)
+    Ok(rounds)
 }
 
 fn frame(

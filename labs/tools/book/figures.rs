@@ -74,9 +74,19 @@ const DATA: u64 = (2 * 4 * BATCH * BABY.block) as u64;
 pub fn figure(name: &str, screen: Option<&Screen>) -> Result<String> {
     let on = screen.cloned().unwrap_or_else(Screen::plain);
     let (text, svg) = match name {
-        "activations" => return plotted(&activations(&BABY, BATCH, false), screen),
-        "cost" => return plotted(&times_of(&cost()?), screen),
-        "padding" => return padding_figures(|plot| plotted(plot, screen)),
+        "activations" => {
+            let plot = activations(&BABY, BATCH, false);
+            (plot.render(&on), plot.svg())
+        }
+        "cost" => {
+            let times = cost()?;
+            let plot = times_of(&times);
+            (plot.render(&on), plot.svg())
+        }
+        "padding" => (
+            padding_figures(|plot| plot.render(&on)),
+            padding_figures(|plot| plot.svg()),
+        ),
         "nodes" => {
             let nodes = Nodes(vec![("node1".into(), 4), ("node2".into(), 4)]);
             (nodes.render(&on), nodes.svg("Eight ranks on two nodes"))
@@ -265,10 +275,6 @@ fn slices() -> Slices {
         row(3),
         row(2),
     ])
-}
-
-fn plotted(plot: &Plot, screen: Option<&Screen>) -> Result<String> {
-    screen.map_or_else(|| Ok(curves(plot)?), |screen| Ok(plot.render(screen)))
 }
 
 /// lab01's prediction for four ranks on Ethernet, as `--json` writes it.
@@ -558,15 +564,14 @@ pub fn activations(shape: &GptShape, batch: usize, dropout: bool) -> Plot<'stati
         .labels(|part| format!("{part}"), bytes_decimal)
 }
 
-/// The curves of a lab's file, as an SVG: losses from `--metrics`, or lab01's times from `--json`. Needs a build that draws
-/// [`curves`].
+/// The curves of a lab's file, as an SVG: losses from `--metrics`, or lab01's times from `--json`.
 pub fn plot(file: &Path) -> Result<String> {
     let text =
         std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     if let Ok(times) = serde_json::from_str::<Value>(&text)
         && times["ways"].is_array()
     {
-        return Ok(curves(&times_of(&times))?);
+        return Ok(times_of(&times).svg());
     }
     let records: Vec<Value> = text
         .lines()
@@ -581,7 +586,7 @@ pub fn plot(file: &Path) -> Result<String> {
     let plot = plot
         .series(Series::line("train", points("loss")))
         .series(Series::dots("val", points("val_loss")));
-    Ok(curves(&plot)?)
+    Ok(plot.svg())
 }
 
 /// lab01's times against the bytes of the array, a curve for each algorithm.
@@ -608,51 +613,23 @@ fn times_of(times: &Value) -> Plot<'_> {
     )
 }
 
-/// A plot as SVG, for a page. [`BadInput`] in a build that draws none.
-#[cfg(feature = "figures")]
-pub fn curves(plot: &Plot) -> Result<String, BadInput> {
-    Ok(plot.svg())
-}
-
-/// A plot as SVG, for a page. [`BadInput`] in a build that draws none.
-#[cfg(not(feature = "figures"))]
-pub fn curves(_: &Plot) -> Result<String, BadInput> {
-    let help = "build it with the feature that does:  cargo run --features figures --bin …";
-    Err(BadInput::new("this build draws no curves for pages", help))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn every_figure_is_drawn_in_both_ways() {
-        assert!(
-            figure("activations", Some(&Screen::plain()))
-                .unwrap()
-                .contains("recomputed")
-        );
-        for name in ["activations", "cost", "padding"] {
-            assert_eq!(
-                figure(name, None).is_ok(),
-                cfg!(feature = "figures"),
-                "{name}"
-            );
-        }
-        let cost = figure("cost", Some(&Screen::plain())).unwrap();
-        assert!(
-            cost.contains("predicted") && cost.contains("rabenseifner"),
-            "{cost}"
-        );
-        for name in FIGURES
-            .into_iter()
-            .filter(|name| !["activations", "cost", "padding"].contains(name))
-        {
+        for name in FIGURES {
             let text = figure(name, Some(&Screen::plain())).unwrap();
             let svg = figure(name, None).unwrap();
             assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>"), "{svg}");
-            if let "block" | "overlap" | "zero-step" | "stages" | "draws" | "plans" = name {
+            if let "activations" | "cost" | "padding" | "block" | "overlap" | "zero-step"
+            | "stages" | "draws" | "plans" = name
+            {
                 let [shown, drawn] = match name {
+                    "activations" => ["recomputed", ">recomputed<"],
+                    "cost" => ["predicted", ">rabenseifner<"],
+                    "padding" => ["padding that fits", ">padding that does not<"],
                     "block" => ["attention, 4d²", ">4 d²<"],
                     "overlap" => ["without", ">without<"],
                     "stages" => ["120 GB, does not fit", ">31.4 GB ✓<"],
@@ -723,32 +700,21 @@ mod tests {
             "{{\"network\": \"polaris\", \"ways\": [{{\"algorithm\": \"ring\", \"points\": {points}}}]}}"
         );
         std::fs::write(file.path(), times).unwrap();
-        if cfg!(feature = "figures") {
-            let svg = plot(file.path()).unwrap();
-            assert!(
-                svg.contains("predicted") && svg.contains("ring") && svg.contains("4.00 KiB"),
-                "{svg}"
-            );
-        }
+        let svg = plot(file.path()).unwrap();
+        assert!(
+            svg.contains("predicted") && svg.contains("ring") && svg.contains("4.00 KiB"),
+            "{svg}"
+        );
     }
 
     #[test]
-    fn losses_are_drawn_or_it_is_said_what_draws_them() {
+    fn losses_are_drawn() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(
             file.path(),
             "{\"step\":1,\"loss\":4.2}\n{\"step\":2,\"loss\":4.1,\"val_loss\":4.0}\n",
         )
         .unwrap();
-        let drawn = plot(file.path());
-        if cfg!(feature = "figures") {
-            assert!(drawn.unwrap().contains("\nval\n"));
-        } else {
-            let error = drawn.unwrap_err();
-            assert!(
-                error.is::<BadInput>() && error.to_string().contains("--features figures"),
-                "{error}"
-            );
-        }
+        assert!(plot(file.path()).unwrap().contains(">val<"));
     }
 }

@@ -22,7 +22,7 @@ mod schedules;
 pub use {kit, lab01, lab04};
 
 pub use compare::{Rule, differences};
-pub use figures::{FIGURES, activations, curves, figure, plot, ring};
+pub use figures::{FIGURES, activations, figure, plot, ring};
 pub use live::live;
 pub use math::{mathml_of_page, preprocess};
 pub use outputs::{Output, compare, outputs, write};

@@ -1,7 +1,7 @@
 //! book: the commands that keep the book true.
 //!
-//! `cargo build --features figures --bins`, then `cargo run --features figures --bin book -- outputs`, runs what the book
-//! shows and compares; with `--write` it takes over what is printed. `figure NAME` prints a picture as SVG, or with
+//! `cargo build --bins`, then `cargo run --bin book -- outputs`, runs what the book shows and compares; with `--write` it
+//! takes over what is printed. `figure NAME` prints a picture as SVG, or with
 //! `--terminal` as text. mdBook calls `preprocess` while it builds the book.
 
 use anyhow::{Context, Result};
@@ -24,7 +24,7 @@ struct Args {
 
 #[derive(Subcommand)]
 enum What {
-    /// Run the commands whose output the book shows, and compare; after cargo build --features figures --bins
+    /// Run the commands whose output the book shows, and compare; after cargo build --bins
     Outputs {
         /// Only outputs whose name contains this
         #[arg(default_value = "")]
@@ -40,7 +40,7 @@ enum What {
         #[arg(long)]
         terminal: bool,
     },
-    /// Print a run's --metrics, or lab01's --json, as SVG; for a build with --features figures
+    /// Print a run's --metrics, or lab01's --json, as SVG
     Plot { file: PathBuf },
     /// Print the cases of the explorer of pipeline schedules, as JSON
     Schedules,

@@ -87,15 +87,15 @@ pub fn compare(screen: &Screen, root: &Path, name: &str) -> Result<()> {
             "DIFFERS"
         };
         screen.say(format!("{how} {} ({took:.1?})", output.file));
-        found
-            .iter()
-            .for_each(|found| screen.say(format!("  {}", found.replace('\n', "\n  "))));
+        for found in &found {
+            screen.say(format!("  {}", found.replace('\n', "\n  ")));
+        }
         Ok(found.len())
     })?;
     ensure!(
         found == 0,
         "{found} differences between the book and the labs\nhelp: see whether the lab or the page is wrong; \
-         `cargo run --features figures --bin book -- outputs --write` writes the labs' output into the book"
+         `cargo run --bin book -- outputs --write` writes the labs' output into the book"
     );
     Ok(())
 }
