@@ -12,7 +12,7 @@ use shardlab::data::{Corpus, Sampler, Sampling};
 use shardlab::launch;
 use shardlab::model::{Gpt, Pass};
 use shardlab::parallel::Ddp;
-use shardlab::plan::GptShape;
+use shardlab::plan::{Family, ModelShape};
 use shardlab::tensor::matmul;
 use shardlab::tensor::profile::{self, OpTime, PassTime};
 use shardlab::train::{self, AdamW, AdamWConfig};
@@ -21,7 +21,7 @@ use shardlab::train::{self, AdamW, AdamWConfig};
 static ALLOCATOR: Counting = Counting;
 
 struct Shape {
-    gpt: GptShape,
+    gpt: ModelShape,
     batch: usize,
     steps: usize,
 }
@@ -48,23 +48,25 @@ fn main() -> Result<()> {
     let vocabulary = Corpus::embedded()?.vocabulary.size();
     let shape = match preset {
         "baby" => Shape {
-            gpt: GptShape {
+            gpt: ModelShape {
                 vocabulary,
                 block: 64,
                 layers: 4,
                 heads: 4,
                 embd: 128,
+                family: Family::Gpt,
             },
             batch: 12,
             steps: 150,
         },
         "char" => Shape {
-            gpt: GptShape {
+            gpt: ModelShape {
                 vocabulary,
                 block: 256,
                 layers: 6,
                 heads: 6,
                 embd: 384,
+                family: Family::Gpt,
             },
             batch: 4,
             steps: 20,

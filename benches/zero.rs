@@ -11,7 +11,7 @@ use shardlab::data::{Corpus, Sampler, Sampling};
 use shardlab::launch;
 use shardlab::model::{Gpt, Pass};
 use shardlab::parallel::zero::{EventKind, Stage, Zero, ZeroConfig};
-use shardlab::plan::GptShape;
+use shardlab::plan::{Family, ModelShape};
 use shardlab::tensor::Precision;
 use shardlab::train::AdamWConfig;
 use std::time::Instant;
@@ -68,23 +68,25 @@ fn main() -> Result<()> {
     let vocabulary = Corpus::embedded()?.vocabulary.size();
     let (gpt, batch, steps) = match preset {
         "baby" => (
-            GptShape {
+            ModelShape {
                 vocabulary,
                 block: 64,
                 layers: 4,
                 heads: 4,
                 embd: 128,
+                family: Family::Gpt,
             },
             12,
             20,
         ),
         "char" => (
-            GptShape {
+            ModelShape {
                 vocabulary,
                 block: 256,
                 layers: 6,
                 heads: 6,
                 embd: 384,
+                family: Family::Gpt,
             },
             4,
             4,
@@ -138,7 +140,7 @@ fn main() -> Result<()> {
 }
 
 /// Every variant's medians, on one rank.
-fn one_rank(shape: &GptShape, batch: usize, steps: usize, comm: Comm) -> Result<Vec<Step>> {
+fn one_rank(shape: &ModelShape, batch: usize, steps: usize, comm: Comm) -> Result<Vec<Step>> {
     const ROUNDS: usize = 5;
     let corpus = Corpus::embedded()?;
     let rank = comm.rank();

@@ -29,7 +29,7 @@ use shardlab::mesh::{self, Axis, Mesh};
 use shardlab::model::Gpt;
 use shardlab::parallel::tensor::padded;
 use shardlab::parallel::{Averaged, TensorParallel, ZeroConfig};
-use shardlab::plan::TensorShards;
+use shardlab::plan::Shards;
 use shardlab::tensor::matmul;
 use shardlab::train::{self, Config, Diverged, EvalConfig, Preset, clip_scale};
 use shardlab::{checkpoint, launch};
@@ -456,9 +456,10 @@ impl Lab {
         let ranks = self.layout.sizes.tensor;
         let (sequence, multiple) = self.sharing();
         let rows = padded(self.config.shape.vocabulary, ranks, multiple);
-        let shards = TensorShards {
+        let shards = Shards {
             shape: self.config.shape,
-            ranks,
+            tensor: ranks,
+            pipeline: 1,
             sequence,
             rows,
         };

@@ -6,7 +6,7 @@
 
 use super::files::{DAMAGED, LIST, read, size, write};
 use crate::error::{BadInput, printable};
-use crate::plan::GptShape;
+use crate::plan::ModelShape;
 use crate::{launch, sha256};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -22,10 +22,10 @@ const SUM: &str = "manifest.json.sha256";
 pub type Settings = BTreeMap<String, serde_json::Value>;
 
 /// The run that a checkpoint belongs to. A different run cannot continue from it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Job {
     /// The model's shape.
-    pub shape: GptShape,
+    pub shape: ModelShape,
     /// Decides every batch and every dropout mask. So no random number generator has state that a checkpoint must store.
     pub seed: u64,
     pub ranks: usize,
@@ -194,13 +194,14 @@ impl Manifest {
                 help,
             ))
         };
-        let model = |shape: &GptShape| {
-            let GptShape {
+        let model = |shape: &ModelShape| {
+            let ModelShape {
                 vocabulary,
                 block,
                 layers,
                 heads,
                 embd,
+                ..
             } = shape;
             format!(
                 "{layers} layers, {heads} heads, width {embd}, block {block}, {vocabulary} tokens"

@@ -2,7 +2,7 @@
 
 use crate::error::BadInput;
 use crate::files;
-use crate::plan::GptShape;
+use crate::plan::{Family, ModelShape};
 use crate::tensor::{Cut, Params, Whole};
 use anyhow::{Context, Result};
 use memmap2::Mmap;
@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 pub const FILE: &str = "model.safetensors";
 
 /// The header of a weights file.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub struct Description {
     /// The model's shape.
-    pub shape: GptShape,
+    pub shape: ModelShape,
     /// All characters of the model's vocabulary, in the order of their tokens.
     pub vocabulary: String,
 }
@@ -101,8 +101,11 @@ pub fn describe(dir: &Path) -> Result<Description, BadInput> {
             .get(name)
             .ok_or_else(|| broken(dir, &format!("its header has no {name}")))
     };
-    let shape =
+    let shape: ModelShape =
         serde_json::from_str(entry("shape")?).map_err(|error| broken(dir, &error.to_string()))?;
+    if shape.family != Family::Gpt {
+        return Err(broken(dir, "its shape is not that of a GPT"));
+    }
     Ok(Description {
         shape,
         vocabulary: entry("vocabulary")?.clone(),
@@ -172,12 +175,13 @@ mod tests {
     use crate::model::{Gpt, Tiled};
 
     fn model(embd: usize) -> (Gpt, Description) {
-        let shape = GptShape {
+        let shape = ModelShape {
             vocabulary: 5,
             block: 4,
             layers: 1,
             heads: 2,
             embd,
+            family: Family::Gpt,
         };
         let gpt = Gpt::new(&shape).unwrap();
         gpt.params.allocate(3);

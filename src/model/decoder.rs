@@ -1,45 +1,19 @@
-//! A decoder-only transformer, or a range of its layers: entry, blocks, exit. The architecture declares the parts.
+//! A decoder-only transformer, or a range of its layers: entry, blocks, exit. `gpt.rs` and `llama.rs` declare the blocks.
 
 use super::build::{Build, Plain};
 use super::layers::{Entry, Exit, Layer, Pass, Recomputed};
+use super::{gpt, llama};
 use crate::data::Batch;
-use crate::tensor::{Copies, Param, Params, Whole};
+use crate::plan::{Family, ModelShape, Named};
+use crate::tensor::{Copies, Init, KvCache, Param, Params, Whole};
 use candle_core::{Result, Tensor, bail};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The parts of a transformer, each declared with the layers that a builder makes. The shape of a model implements it.
-pub trait Architecture: Copy + Send + Sync + 'static {
-    /// The number of blocks.
-    fn layers(&self) -> usize;
-    /// Width of the residual stream.
-    fn width(&self) -> usize;
-    /// The token table.
-    fn table(&self) -> Whole;
-    /// The head's own matrix. `None`: the head is the token table.
-    fn head(&self) -> Option<Whole> {
-        None
-    }
-    fn entry(
-        &self,
-        params: &Arc<Params>,
-        tokens: Param,
-        build: &dyn Build,
-    ) -> Result<Box<dyn Entry>>;
-    fn blocks(
-        &self,
-        params: &Arc<Params>,
-        layers: Range<usize>,
-        build: &dyn Build,
-    ) -> Result<Vec<Box<dyn Layer>>>;
-    /// The last norm.
-    fn norm(&self, params: &Arc<Params>, build: &dyn Build) -> Result<Box<dyn Layer>>;
-}
-
 /// A decoder-only transformer over tokens, or a range of its layers. The embedding belongs to layer 0; the final norm
 /// and the head belong to the last layer.
-pub struct Decoder<S> {
-    pub shape: S,
+pub struct Decoder {
+    pub shape: ModelShape,
     pub params: Arc<Params>,
     /// The numbers of the blocks that are here.
     pub layers: Range<usize>,
@@ -69,7 +43,7 @@ pub trait Chunk {
     fn forward(&self, input: Input, targets: &[u32], pass: &Pass) -> Result<Tensor>;
 }
 
-impl<S> Chunk for Decoder<S> {
+impl Chunk for Decoder {
     fn params(&self) -> &Arc<Params> {
         &self.params
     }
@@ -79,30 +53,30 @@ impl<S> Chunk for Decoder<S> {
     }
 }
 
-impl<S: Architecture> Decoder<S> {
+impl Decoder {
     /// Declares the whole model. [`Params::allocate`] gives it weights.
-    pub fn new(shape: &S) -> Result<Decoder<S>> {
+    pub fn new(shape: &ModelShape) -> Result<Decoder> {
         Decoder::build(shape, &Plain)
     }
 
     /// Declares the whole model, with layers that `build` makes.
-    pub fn build(shape: &S, build: &dyn Build) -> Result<Decoder<S>> {
-        Decoder::stage(shape, 0..shape.layers(), build)
+    pub fn build(shape: &ModelShape, build: &dyn Build) -> Result<Decoder> {
+        Decoder::stage(shape, 0..shape.layers, build)
     }
 
     /// Declares only the given layers. A parameter has the same name, and so the same initial values, as in the whole
     /// model.
-    pub fn stage(shape: &S, layers: Range<usize>, build: &dyn Build) -> Result<Decoder<S>> {
+    pub fn stage(shape: &ModelShape, layers: Range<usize>, build: &dyn Build) -> Result<Decoder> {
         let mut table = Table::of(shape, std::slice::from_ref(&layers));
         Decoder::chunk(shape, &Params::new(), &mut table, layers, build)
     }
 
     /// Declares several ranges of layers with one set of parameters: what a rank of an interleaved pipeline holds.
     pub fn chunks(
-        shape: &S,
+        shape: &ModelShape,
         chunks: &[Range<usize>],
         build: &dyn Build,
-    ) -> Result<Vec<Decoder<S>>> {
+    ) -> Result<Vec<Decoder>> {
         let params = Params::new();
         let mut table = Table::of(shape, chunks);
         chunks
@@ -113,28 +87,39 @@ impl<S: Architecture> Decoder<S> {
 
     /// Declares the parameters of `layers` in `params`.
     fn chunk(
-        shape: &S,
+        shape: &ModelShape,
         params: &Arc<Params>,
         table: &mut Table,
         layers: Range<usize>,
         build: &dyn Build,
-    ) -> Result<Decoder<S>> {
-        if layers.is_empty() || layers.end > shape.layers() {
+    ) -> Result<Decoder> {
+        if layers.is_empty() || layers.end > shape.layers {
             bail!(
                 "a model of {} layers has no stage of layers {layers:?}",
-                shape.layers()
+                shape.layers
             );
         }
-        let entry = match layers.start {
-            0 => Some(shape.entry(params, table.param(params, shape.table(), build)?, build)?),
-            _ => None,
+        let parts = Parts::of(shape)?;
+        let entry = if layers.start == 0 {
+            let tokens = table.param(params, parts.table.clone(), build)?;
+            Some(build.entry(params, tokens, parts.positions)?)
+        } else {
+            None
         };
-        let blocks = shape.blocks(params, layers.clone(), build)?;
-        let exit = if layers.end == shape.layers() {
-            let norm = shape.norm(params, build)?;
-            let head = match shape.head() {
+        let blocks = match shape.family {
+            Family::Llama(extra) => llama::blocks(shape, &extra, params, layers.clone(), build)?,
+            _ => gpt::blocks(shape, params, layers.clone(), build)?,
+        };
+        let exit = if layers.end == shape.layers {
+            let norm = match shape.family {
+                Family::Llama(extra) => {
+                    build.rms_norm(params, parts.norm, extra.norm_eps as f32)?
+                }
+                _ => build.norm(params, parts.norm)?,
+            };
+            let head = match parts.head {
                 Some(head) => build.table(params, head, Copies::One)?,
-                None => table.param(params, shape.table(), build)?,
+                None => table.param(params, parts.table, build)?,
             };
             Some((norm, build.exit(head)))
         } else {
@@ -151,7 +136,19 @@ impl<S: Architecture> Decoder<S> {
     }
 }
 
-impl<S> Decoder<S> {
+impl Decoder {
+    /// An empty cache for a Llama's layers here: for `sequences` sequences of up to `capacity` positions. `build` is the model's
+    /// builder.
+    pub fn cache(&self, sequences: usize, capacity: usize, build: &dyn Build) -> Arc<KvCache> {
+        Arc::new(KvCache::new(
+            self.layers.clone(),
+            sequences,
+            build.heads(self.shape.kv_heads()).len(),
+            self.shape.head(),
+            capacity,
+        ))
+    }
+
     /// Keeps only the input of each group of `every` blocks for the backward pass, which computes the rest again:
     /// activation checkpointing. 0 keeps everything.
     pub fn recompute(&mut self, every: usize) {
@@ -243,6 +240,35 @@ impl<S> Decoder<S> {
     }
 }
 
+/// What is before and after the blocks.
+struct Parts {
+    table: Whole,
+    positions: Option<Whole>,
+    norm: Whole,
+    /// The head's own matrix. `None`: the head is the token table.
+    head: Option<Whole>,
+}
+
+impl Parts {
+    fn of(shape: &ModelShape) -> Result<Parts> {
+        let init = match shape.family {
+            Family::Gpt => gpt::matrix(gpt::STD),
+            Family::Llama(_) => llama::matrix(llama::STD),
+            Family::Gpt2 => {
+                bail!("the layers here have no biases: a GPT-2 can be planned, and not trained")
+            }
+        };
+        let matrix = |(name, dims): Named| Whole::new(name, &dims, init);
+        let (norm, width) = shape.last_norm_named().swap_remove(0); // its gain
+        Ok(Parts {
+            table: matrix(shape.table_named()),
+            positions: shape.positions_named().map(matrix),
+            norm: Whole::new(norm, &width, Init::Constant(1.0)),
+            head: shape.head_named().map(matrix),
+        })
+    }
+}
+
 /// A rank's token table. Entry and exit share one table if this rank has both. Otherwise each rank has its own copy.
 struct Table {
     copies: Copies,
@@ -250,10 +276,10 @@ struct Table {
 }
 
 impl Table {
-    fn of(shape: &impl Architecture, chunks: &[Range<usize>]) -> Table {
+    fn of(shape: &ModelShape, chunks: &[Range<usize>]) -> Table {
         let first = chunks.iter().any(|layers| layers.start == 0);
-        let last = chunks.iter().any(|layers| layers.end == shape.layers());
-        let alone = shape.head().is_some() || (first && last);
+        let last = chunks.iter().any(|layers| layers.end == shape.layers);
+        let alone = !shape.tied() || (first && last);
         Table {
             copies: if alone {
                 Copies::One
@@ -272,5 +298,46 @@ impl Table {
         let param = build.table(params, whole, self.copies)?;
         self.declared = Some(param.handle());
         Ok(param)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The list that all counts go over is the list of what a model declares, in the same order.
+    #[test]
+    fn a_model_declares_the_parameters_of_its_shape() {
+        let llama = ModelShape::preset("stories260k").unwrap();
+        let Family::Llama(mut untied) = llama.family else {
+            panic!("{llama:?}");
+        };
+        untied.tied = false;
+        let untied = ModelShape {
+            family: Family::Llama(untied),
+            ..llama
+        };
+        let gpt = ModelShape {
+            family: Family::Gpt,
+            ..llama
+        };
+        for shape in [gpt, llama, untied] {
+            let model = Decoder::new(&shape).unwrap();
+            let declared: Vec<Named> = model
+                .params
+                .specs()
+                .iter()
+                .map(|spec| (spec.name.clone(), spec.whole.shape.clone()))
+                .collect();
+            assert_eq!(declared, shape.named());
+        }
+    }
+
+    #[test]
+    fn a_gpt_with_biases_is_refused() {
+        let error = Decoder::new(&ModelShape::gpt2(1, 4, 1, 5, 4))
+            .err()
+            .unwrap();
+        assert!(error.to_string().contains("no biases"), "{error}");
     }
 }

@@ -8,7 +8,7 @@
 //! pipeline only the last stage has logits. It broadcasts its choice.
 
 use crate::comm::Comm;
-use crate::model::{Architecture, Decoder, Input, Likely, Pass, Sampling, likeliest};
+use crate::model::{Decoder, Input, Likely, Pass, Sampling, likeliest};
 use crate::tensor::{Device, KvCache, Tensor, read};
 use anyhow::{Result, ensure};
 use std::sync::Arc;
@@ -57,8 +57,8 @@ impl Text {
 ///
 /// # Errors
 /// If the prompt is empty, if the cache has no room for all tokens, if a pass or a message fails, and `each`'s own.
-pub fn generate<S: Architecture>(
-    model: &Decoder<S>,
+pub fn generate(
+    model: &Decoder,
     cache: &Arc<KvCache>,
     pipeline: Option<&Comm>,
     prompt: &[u32],
@@ -108,8 +108,8 @@ pub fn generate<S: Architecture>(
 ///
 /// # Errors
 /// If a pass or a message between stages fails.
-pub fn forward_through<S: Architecture>(
-    model: &Decoder<S>,
+pub fn forward_through(
+    model: &Decoder,
     pipeline: Option<&Comm>,
     ids: &[u32],
     length: usize,
@@ -127,8 +127,8 @@ pub fn forward_through<S: Architecture>(
     let y = if stages.rank() == 0 {
         model.predict(Input::Tokens { ids, length }, pass, last)?
     } else {
-        let shape = (ids.len() / length.max(1), length, model.shape.width());
-        let mut x = vec![0f32; ids.len() * model.shape.width()];
+        let shape = (ids.len() / length.max(1), length, model.shape.embd);
+        let mut x = vec![0f32; ids.len() * model.shape.embd];
         stages.recv(&mut x, stages.rank() - 1)?;
         model.predict(
             Input::Hidden(&Tensor::from_vec(x, shape, &Device::Cpu)?),

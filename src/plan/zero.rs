@@ -3,7 +3,7 @@
 //! Source: Rajbhandari et al., *ZeRO: Memory Optimizations Toward Training Trillion Parameter Models* (arXiv 1910.02054),
 //! figure 1 and section 7.
 
-use super::GptShape;
+use super::ModelShape;
 use crate::comm::algorithms::Collective;
 use crate::plan::{Activity, Interval};
 
@@ -33,6 +33,12 @@ impl BytesEach {
         gradient: 4,
         ..BytesEach::MIXED
     };
+
+    /// Bytes per parameter on each rank if `data` ranks divide the optimizer's state: ZeRO-1, Megatron-LM's distributed
+    /// optimizer. With 1, no rank divides it.
+    pub fn on_a_rank(&self, data: usize) -> f64 {
+        (self.parameter + self.gradient) as f64 + self.optimizer as f64 / data as f64
+    }
 }
 
 /// Bytes that one of `ranks` ranks holds of a model of `numel` parameters: parameters, gradients, optimizer state. Stage 1
@@ -143,21 +149,21 @@ impl ComputedStep {
 /// in flight. The optimizer is left out, because it is short, and so is congestion.
 pub fn zero_step(
     stage: usize,
-    shape: &GptShape,
+    shape: &ModelShape,
     tokens: usize,
     speed: f64,
     prefetch: u64,
     seconds: impl Fn(Collective, u64) -> f64,
 ) -> ComputedStep {
     use Activity as A;
-    let &GptShape {
+    let &ModelShape {
         vocabulary,
         block,
         layers,
         embd,
         ..
     } = shape;
-    let of_block = (12 * embd * embd + 2 * embd) as u64;
+    let of_block = shape.per_layer();
     let size = |unit: usize| {
         if unit == 0 {
             shape.parameters() - of_block * layers as u64
@@ -239,6 +245,7 @@ pub fn zero_step(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Family;
 
     /// The paper's figure 1 and table 1: 7.5 billion parameters, GB = 1e9 bytes.
     #[test]
@@ -269,6 +276,19 @@ mod tests {
     }
 
     #[test]
+    fn a_distributed_optimizer_divides_twelve_bytes_of_eighteen() {
+        assert_eq!(
+            [1, 2, 4].map(|data| BytesEach::MEGATRON.on_a_rank(data)),
+            [18.0, 12.0, 9.0]
+        );
+        assert_eq!(
+            [1, 2, 4].map(|data| BytesEach::F32.on_a_rank(data)),
+            [16.0, 12.0, 10.0]
+        );
+        assert_eq!(BytesEach::MIXED.on_a_rank(1), 16.0);
+    }
+
+    #[test]
     fn two_ranks_send_the_model_once_and_eight_nearly_twice() {
         let psi = |stage, ranks| zero_traffic(stage, 1000, ranks, 2, 1) / 2000.0;
         assert_eq!(
@@ -281,12 +301,13 @@ mod tests {
 
     /// 4 blocks of 49,280 elements. A block's forward pass takes 1 s at this speed, and the table's collectives no time.
     fn step(stage: usize, prefetch: u64, seconds: f64) -> ComputedStep {
-        let shape = GptShape {
+        let shape = ModelShape {
             vocabulary: 1,
             block: 1,
             layers: 4,
             heads: 1,
             embd: 64,
+            family: Family::Gpt,
         };
         let speed = (24 * 64 * 64 + 4 * 64) as f64;
         zero_step(stage, &shape, 1, speed, prefetch, |_, numel| {
@@ -314,19 +335,20 @@ mod tests {
         // With it, the first block's gather, the last block's second gather, because that block has just been used, and the
         // last reduction.
         about(step(3, 50_000, 0.5), 12.0 + 0.5 + 0.5 + 0.5, 1.5);
-        // Reductions of stages 0 and 1 hide behind the backward pass but for the last. Stage 1 gathers at the end.
+        // With stages 0 and 1 the backward pass hides all reductions; only the last one is exposed. Stage 1 gathers at the end.
         about(step(0, 0, 0.5), 12.5, 0.5);
         about(step(1, 0, 0.5), 12.0 + 0.5 + 4.0 * 0.5, 2.5);
     }
 
     #[test]
     fn a_computed_step_has_the_models_flops_and_the_stages_volumes() {
-        let shape = GptShape {
+        let shape = ModelShape {
             vocabulary: 65,
             block: 64,
             layers: 4,
             heads: 4,
             embd: 128,
+            family: Family::Gpt,
         };
         for stage in 0..4 {
             let step = zero_step(stage, &shape, 100, 1e9, 1 << 18, |collective, numel| {

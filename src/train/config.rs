@@ -7,7 +7,7 @@ use crate::checkpoint::Settings;
 use crate::data::{Corpus, Sampler, Sampling};
 use crate::model::Pass;
 use crate::optim::AdamWConfig;
-use crate::plan::GptShape;
+use crate::plan::{Family, ModelShape};
 use crate::sha256;
 use crate::tensor::Dropout;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Config {
     pub ranks: usize,
-    pub shape: GptShape,
+    pub shape: ModelShape,
     /// Sequences per rank and micro-step.
     pub batch: usize,
     pub grad_accum: usize,
@@ -39,12 +39,13 @@ impl Config {
         let beta2 = baby.beta2;
         Config {
             ranks,
-            shape: GptShape {
+            shape: ModelShape {
                 vocabulary: corpus.vocabulary.size(),
                 block: 16,
                 layers: 2,
                 heads: 2,
                 embd: 32,
+                family: Family::Gpt,
             },
             batch: 3,
             grad_accum: 1,
@@ -114,7 +115,7 @@ impl Config {
     pub fn parity_check(&self) -> Config {
         let baby = Preset::Baby.defaults();
         let block = baby.block.min(self.shape.block);
-        let shape = GptShape {
+        let shape = ModelShape {
             block,
             layers: baby.layers,
             heads: baby.heads,
@@ -124,7 +125,7 @@ impl Config {
         let shape = if shape.parameters() < self.shape.parameters() {
             shape
         } else {
-            GptShape {
+            ModelShape {
                 block,
                 ..self.shape
             }

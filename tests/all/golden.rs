@@ -7,7 +7,7 @@ use shardlab::data::Batch;
 use shardlab::difference::same_bits;
 use shardlab::launch;
 use shardlab::model::{Gpt, Input, Pass, Plain};
-use shardlab::plan::GptShape;
+use shardlab::plan::{Family, ModelShape};
 use shardlab::tensor::{self, Copies, Dropout, Tensor};
 use shardlab::train::{AdamW, AdamWConfig, clip_scale, global_norm};
 use std::sync::{Arc, Mutex};
@@ -91,12 +91,13 @@ fn start_from_formulas(gpt: &Gpt) {
 
 #[test]
 fn training_follows_pytorch() {
-    let gpt = Gpt::new(&GptShape {
+    let gpt = Gpt::new(&ModelShape {
         vocabulary: 65,
         block: 32,
         layers: 2,
         heads: 2,
         embd: 32,
+        family: Family::Gpt,
     })
     .unwrap();
     start_from_formulas(&gpt);
@@ -141,12 +142,13 @@ fn training_follows_pytorch() {
 #[test]
 fn weight_gradients_can_wait() {
     let [at_once, deferred] = [false, true].map(|later| {
-        let gpt = Gpt::new(&GptShape {
+        let gpt = Gpt::new(&ModelShape {
             vocabulary: 65,
             block: 32,
             layers: 2,
             heads: 2,
             embd: 32,
+            family: Family::Gpt,
         })
         .unwrap();
         gpt.params.allocate(1);
@@ -236,12 +238,13 @@ fn in_stages(parts: &[&Gpt], batch: &Batch, pass: &Pass) -> f32 {
 /// Cut into stages, and into chunks that share a rank, with dropout: bit for bit the loss and gradients of the whole model.
 #[test]
 fn a_model_in_stages_is_the_model() {
-    let shape = GptShape {
+    let shape = ModelShape {
         vocabulary: 65,
         block: 32,
         layers: 4,
         heads: 2,
         embd: 32,
+        family: Family::Gpt,
     };
     let dropout = Dropout {
         p: 0.2,
@@ -341,12 +344,13 @@ fn a_model_in_stages_is_the_model() {
 
 #[test]
 fn a_stage_says_what_it_takes() {
-    let shape = GptShape {
+    let shape = ModelShape {
         vocabulary: 65,
         block: 32,
         layers: 4,
         heads: 2,
         embd: 32,
+        family: Family::Gpt,
     };
     let stage = |layers| Gpt::stage(&shape, layers, &Plain).unwrap();
     let text = |result: candle_core::Result<Tensor>| result.unwrap_err().to_string();
@@ -381,12 +385,13 @@ fn a_stage_says_what_it_takes() {
 /// What candle's own norms would break without a word.
 #[test]
 fn every_parameter_gets_a_gradient() {
-    let gpt = Gpt::new(&GptShape {
+    let gpt = Gpt::new(&ModelShape {
         vocabulary: 65,
         block: 32,
         layers: 3,
         heads: 4,
         embd: 16,
+        family: Family::Gpt,
     })
     .unwrap();
     gpt.params.allocate(1);
@@ -407,19 +412,21 @@ fn every_parameter_gets_a_gradient() {
 #[test]
 fn the_plan_counts_what_the_model_declares() {
     for shape in [
-        GptShape {
+        ModelShape {
             vocabulary: 65,
             block: 64,
             layers: 4,
             heads: 4,
             embd: 128,
+            family: Family::Gpt,
         },
-        GptShape {
+        ModelShape {
             vocabulary: 11,
             block: 7,
             layers: 1,
             heads: 2,
             embd: 6,
+            family: Family::Gpt,
         },
     ] {
         let gpt = Gpt::new(&shape).unwrap();
@@ -438,12 +445,13 @@ fn the_plan_counts_what_the_model_declares() {
 /// What writes into the residual stream starts smaller, so that the stream does not grow with the layers.
 #[test]
 fn weights_start_as_published() {
-    let gpt = Gpt::new(&GptShape {
+    let gpt = Gpt::new(&ModelShape {
         vocabulary: 65,
         block: 64,
         layers: 8,
         heads: 4,
         embd: 128,
+        family: Family::Gpt,
     })
     .unwrap();
     gpt.params.allocate(3);

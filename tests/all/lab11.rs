@@ -2,8 +2,8 @@
 
 use crate::suite::program::{ROOT, has, is_narrow, program, stderr, succeeded};
 use shardlab::parallel::pipeline::{Pipeline, Schedule, Times, simulate};
-use shardlab::plan::strategy::{Cluster, Device, Job, Model, Overlap, Strategy};
-use shardlab::plan::{BytesEach, GptShape};
+use shardlab::plan::strategy::{Cluster, Device, Job, Overlap, Strategy};
+use shardlab::plan::{BytesEach, Family, ModelShape};
 use std::process::{Command, Output};
 
 fn lab11(flags: &str) -> Output {
@@ -257,14 +257,14 @@ fn in_flight_is_what_the_schedules_give() {
     }
 }
 
-fn here(shape: GptShape, dropout: bool, batch: usize, devices: usize) -> Job {
+fn here(shape: ModelShape, dropout: bool, batch: usize, devices: usize) -> Job {
     let cluster = Cluster::new(Device::named("laptop").unwrap(), "ethernet").unwrap();
-    let model = Model::here(&shape, dropout);
     Job {
         batch,
         bytes: BytesEach::F32,
+        dropout,
         overlap: Overlap::None,
-        ..Job::new(model, cluster, devices)
+        ..Job::new(shape, cluster, devices)
     }
 }
 
@@ -304,12 +304,13 @@ fn close(planned: f64, measured: f64, what: &str) {
 #[test]
 fn ranks_send_what_the_labs_measured() {
     // lab04: 12 thin blocks on 4 ranks, one stage of ZeRO after the other.
-    let thin = GptShape {
+    let thin = ModelShape {
         vocabulary: 65,
         block: 64,
         layers: 12,
         heads: 4,
         embd: 64,
+        family: Family::Gpt,
     };
     let job = here(thin, false, 48, 4);
     for zero in 0..4 {
@@ -326,12 +327,13 @@ fn ranks_send_what_the_labs_measured() {
         );
     }
     // lab05: the baby model with dropout on 2 tensor ranks, and with sequence parallelism.
-    let baby = GptShape {
+    let baby = ModelShape {
         vocabulary: 65,
         block: 64,
         layers: 4,
         heads: 4,
         embd: 128,
+        family: Family::Gpt,
     };
     for (n, sequence) in [(1, false), (2, true)] {
         let strategy = Strategy {

@@ -1,6 +1,6 @@
 //! Llamas: sharded as in one piece, and read from folders, good and bad.
 
-use crate::suite::llama::{self, SHAPE, loaded, write_folder};
+use crate::suite::llama::{self, LLAMA, SHAPE, loaded, write_folder};
 use candle_core::quantized::gguf_file::{self, Value};
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
@@ -12,7 +12,7 @@ use shardlab::difference::largest_difference;
 use shardlab::launch;
 use shardlab::model::Llama;
 use shardlab::parallel::TensorParallel;
-use shardlab::plan::{LlamaShape, Rope};
+use shardlab::plan::{Family, LlamaExtra, ModelShape, Rope};
 use shardlab::tensor::Precision;
 use std::path::Path;
 
@@ -59,7 +59,7 @@ fn the_story_teller_learns_answers() {
 
 #[test]
 fn heads_that_ranks_cannot_share_are_refused() {
-    let error = TensorParallel::check_llama(&LlamaShape::preset("smollm2-135m").unwrap(), 2)
+    let error = TensorParallel::check_llama(&ModelShape::preset("smollm2-135m").unwrap(), 2)
         .unwrap_err()
         .to_string();
     assert!(
@@ -260,17 +260,20 @@ fn interleaved(rows: &[f32], head: usize, width: usize) -> Vec<f32> {
         .collect()
 }
 
-fn write_gguf(path: &Path, tensors: &[Named], shape: &LlamaShape, dtype: GgmlDType) {
+fn write_gguf(path: &Path, tensors: &[Named], shape: &ModelShape, dtype: GgmlDType) {
     write_gguf_with(path, tensors, shape, dtype, &[]);
 }
 
 fn write_gguf_with(
     path: &Path,
     tensors: &[Named],
-    shape: &LlamaShape,
+    shape: &ModelShape,
     dtype: GgmlDType,
     more: &[(&str, Value)],
 ) {
+    let Family::Llama(llama) = shape.family else {
+        panic!("{shape:?}");
+    };
     let names = [
         ("model.embed_tokens", "token_embd"),
         ("model.norm", "output_norm"),
@@ -312,13 +315,13 @@ fn write_gguf_with(
         ("llama.embedding_length", size(shape.embd)),
         ("llama.block_count", size(shape.layers)),
         ("llama.attention.head_count", size(shape.heads)),
-        ("llama.attention.head_count_kv", size(shape.kv_heads)),
-        ("llama.feed_forward_length", size(shape.ffn)),
+        ("llama.attention.head_count_kv", size(shape.kv_heads())),
+        ("llama.feed_forward_length", size(shape.ffn())),
         ("llama.context_length", size(shape.block)),
-        ("llama.rope.freq_base", Value::F32(shape.rope.theta as f32)),
+        ("llama.rope.freq_base", Value::F32(llama.rope.theta as f32)),
         (
             "llama.attention.layer_norm_rms_epsilon",
-            Value::F32(shape.norm_eps as f32),
+            Value::F32(llama.norm_eps as f32),
         ),
     ];
     let metadata = metadata
@@ -354,25 +357,33 @@ fn gguf_has_the_same_weights() {
     assert!(most > 0.0 && most < 0.04 / 127.0, "{most}");
 
     // Only config.json says how RoPE is scaled, and it must be this model's.
-    let plain = LlamaShape {
+    let plain = LlamaExtra {
         rope: Rope {
             scaling: None,
-            ..SHAPE.rope
+            ..LLAMA.rope
         },
-        ..SHAPE
+        ..LLAMA
     };
     std::fs::remove_file(dir.path().join("config.json")).unwrap();
     let shape = Pretrained::open(&file).unwrap().shape;
+    let Family::Llama(found) = shape.family else {
+        panic!("{shape:?}");
+    };
+    let rounded = LlamaExtra {
+        norm_eps: 1e-5, // the file rounds it to f32
+        ..found
+    };
+    assert_eq!(rounded, plain);
     assert_eq!(
-        LlamaShape {
-            norm_eps: 1e-5,
+        ModelShape {
+            family: SHAPE.family,
             ..shape
         },
-        plain
+        SHAPE
     );
     std::fs::write(
         dir.path().join("config.json"),
-        LlamaShape { layers: 3, ..SHAPE }.to_config(),
+        ModelShape { layers: 3, ..SHAPE }.to_config().unwrap(),
     )
     .unwrap();
     assert!(refused(&file).contains("is not that of config.json"));

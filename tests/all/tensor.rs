@@ -8,16 +8,17 @@ use shardlab::model::{Gpt, Input, Pass};
 use shardlab::optim::AdamWConfig;
 use shardlab::parallel::TensorParallel;
 use shardlab::parallel::zero::{Stage, Zero, ZeroConfig};
-use shardlab::plan::GptShape;
+use shardlab::plan::{Family, ModelShape};
 use shardlab::tensor::{Dropout, Params, Precision};
 use std::collections::HashMap;
 
-const SHAPE: GptShape = GptShape {
+const SHAPE: ModelShape = ModelShape {
     vocabulary: 11,
     block: 8,
     layers: 2,
     heads: 4,
     embd: 16,
+    family: Family::Gpt,
 };
 const SEQUENCES: usize = 3;
 

@@ -5,7 +5,7 @@ use shardlab::allocator::{live, peak_of};
 use shardlab::data::{Corpus, Sampler, Sampling};
 use shardlab::launch;
 use shardlab::model::{Gpt, Pass};
-use shardlab::plan::{GptShape, Keep};
+use shardlab::plan::{Family, Keep, ModelShape};
 use shardlab::tensor::Dropout;
 
 #[test]
@@ -21,12 +21,13 @@ fn the_plan_foresees_what_a_step_takes() {
         (2, 8, 256, 32, 9, 0.0),
         (6, 6, 192, 64, 3, 0.0),
     ] {
-        let shape = GptShape {
+        let shape = ModelShape {
             vocabulary: 65,
             block,
             layers,
             heads,
             embd,
+            family: Family::Gpt,
         };
         let plan = shape.memory(batch, p > 0.0);
         let gpt = Gpt::new(&shape).unwrap();
@@ -79,22 +80,24 @@ fn recomputed_blocks_take_the_memory_of_their_inputs() {
     let corpus = Corpus::embedded().unwrap();
     for (shape, batch) in [
         (
-            GptShape {
+            ModelShape {
                 vocabulary: 65,
                 block: 64,
                 layers: 8,
                 heads: 4,
                 embd: 128,
+                family: Family::Gpt,
             },
             6,
         ),
         (
-            GptShape {
+            ModelShape {
                 vocabulary: 65,
                 block: 32,
                 layers: 12,
                 heads: 2,
                 embd: 64,
+                family: Family::Gpt,
             },
             9,
         ),

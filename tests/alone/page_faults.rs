@@ -4,7 +4,7 @@ use crate::alone;
 use shardlab::data::{Corpus, Sampler, Sampling};
 use shardlab::launch;
 use shardlab::model::{Gpt, Pass};
-use shardlab::plan::GptShape;
+use shardlab::plan::{Family, ModelShape};
 
 /// Pages that this thread had to fetch from the kernel so far.
 fn page_faults() -> i64 {
@@ -21,12 +21,13 @@ fn a_step_takes_the_memory_that_the_one_before_freed() {
     if !alone("page_faults::a_step_takes_the_memory_that_the_one_before_freed") {
         return;
     }
-    let shape = GptShape {
+    let shape = ModelShape {
         vocabulary: 65,
         block: 64,
         layers: 4,
         heads: 4,
         embd: 128,
+        family: Family::Gpt,
     };
     let faults = launch::run(2, |comm| {
         let corpus = Corpus::embedded()?;

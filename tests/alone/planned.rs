@@ -4,8 +4,8 @@ use crate::alone;
 use lab11::Training;
 use shardlab::data::Corpus;
 use shardlab::launch;
-use shardlab::plan::GptShape;
 use shardlab::plan::strategy::{Cluster, Device, Strategy};
+use shardlab::plan::{Family, ModelShape};
 
 /// The labs' jobs: what state and activations take on each rank, within 5% of the plan.
 #[test]
@@ -15,12 +15,13 @@ fn the_planner_foresees_the_bytes_of_labs_04_to_07() {
     }
     launch::one_compute_thread_a_rank();
     let corpus = Corpus::embedded().unwrap();
-    let shape = |layers, embd, block| GptShape {
+    let shape = |layers, embd, block| ModelShape {
         vocabulary: 65,
         block,
         layers,
         heads: 4,
         embd,
+        family: Family::Gpt,
     };
     let thin = shape(12, 64, 64);
     let baby = shape(4, 128, 64);

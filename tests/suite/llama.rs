@@ -13,7 +13,7 @@ use shardlab::parallel::TensorParallel;
 use shardlab::parallel::generate::{Continuation, generate};
 use shardlab::parallel::pipeline::{Partition, Pipeline, Schedule, Stages};
 use shardlab::parallel::zero::{Stage, Wrap, Zero, ZeroConfig};
-use shardlab::plan::{LlamaShape, Rope, RopeScaling};
+use shardlab::plan::{Family, LlamaExtra, ModelShape, Rope, RopeScaling};
 use shardlab::tensor::random::Stream;
 use shardlab::tensor::{IGNORED, Params, Precision};
 use shardlab::train::{AdamW, clip_scale, global_norm};
@@ -21,14 +21,18 @@ use std::collections::HashMap;
 use std::path::Path;
 
 /// Four query heads share two keys and values, and two ranks share 37 tokens with padding.
-pub const SHAPE: LlamaShape = LlamaShape {
+pub const SHAPE: ModelShape = ModelShape {
     vocabulary: 37,
-    embd: 32,
+    block: 32,
     layers: 4,
     heads: 4,
+    embd: 32,
+    family: Family::Llama(LLAMA),
+};
+
+pub const LLAMA: LlamaExtra = LlamaExtra {
     kv_heads: 2,
     ffn: 48,
-    block: 32,
     rope: Rope {
         theta: 100.0,
         scaling: Some(RopeScaling {
@@ -91,7 +95,7 @@ fn batch(step: usize, rank: usize, micro: usize) -> Batch {
 type Values = HashMap<String, Vec<f32>>;
 
 /// The losses of a training on one rank that takes all sequences as one batch, and the trained parameters.
-fn serial(shape: &LlamaShape, ranks: usize, micros: usize) -> anyhow::Result<(Vec<f64>, Values)> {
+fn serial(shape: &ModelShape, ranks: usize, micros: usize) -> anyhow::Result<(Vec<f64>, Values)> {
     let llama = Llama::new(shape)?;
     llama.params.allocate(SEED);
     let mut adamw = AdamW::new(ADAMW, &llama.params);
@@ -130,7 +134,10 @@ pub fn a_mesh_trains_what_one_rank_trains(
 ) -> anyhow::Result<()> {
     let mesh = mesh(world, pipeline, tensor)?;
     for tied in [true, false] {
-        let shape = LlamaShape { tied, ..SHAPE };
+        let shape = ModelShape {
+            family: Family::Llama(LlamaExtra { tied, ..LLAMA }),
+            ..SHAPE
+        };
         let micros = if pipeline > 1 { 2 } else { 1 };
         let (expected, values) = serial(&shape, mesh.group(Axis::Data).size(), micros)?;
         for sequence in if tensor > 1 {
@@ -169,7 +176,7 @@ pub fn a_mesh_trains_what_one_rank_trains(
 
 fn train(
     mesh: &Mesh,
-    shape: &LlamaShape,
+    shape: &ModelShape,
     stage: Stage,
     sequence: bool,
     micros: usize,
@@ -232,7 +239,7 @@ fn train(
 }
 
 /// Writes a model's folder: config.json and model.safetensors, with random weights.
-pub fn write_folder(dir: &Path, shape: &LlamaShape) -> anyhow::Result<()> {
+pub fn write_folder(dir: &Path, shape: &ModelShape) -> anyhow::Result<()> {
     let params = Llama::new(shape)?.params;
     params.allocate(SEED);
     let values = params.values();
@@ -249,7 +256,10 @@ pub fn write_folder(dir: &Path, shape: &LlamaShape) -> anyhow::Result<()> {
             Ok((spec.name.clone(), view?))
         })
         .collect::<anyhow::Result<_>>()?;
-    std::fs::write(dir.join("config.json"), shape.to_config())?;
+    std::fs::write(
+        dir.join("config.json"),
+        shape.to_config().expect("a Llama has a config.json"),
+    )?;
     Ok(safetensors::serialize_to_file(
         views,
         None,
@@ -338,7 +348,10 @@ pub fn all_sharings(ranks: usize) -> Vec<Sharing> {
 pub fn sharing_changes_no_token(world: &Comm) -> anyhow::Result<()> {
     let dir = tempfile::tempdir()?;
     for tied in [true, false] {
-        let shape = LlamaShape { tied, ..SHAPE };
+        let shape = ModelShape {
+            family: Family::Llama(LlamaExtra { tied, ..LLAMA }),
+            ..SHAPE
+        };
         write_folder(dir.path(), &shape)?;
         let prompt = [1, 5, 30, 36, 2];
         let drawn = Sampling {

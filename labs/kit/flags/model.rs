@@ -4,7 +4,7 @@ use super::{SIZES, ensure, in_range, is_below_one};
 use shardlab::checkpoint;
 use shardlab::data::Corpus;
 use shardlab::error::BadInput;
-use shardlab::plan::GptShape;
+use shardlab::plan::{Family, ModelShape};
 use shardlab::train::{Defaults, Preset};
 use std::path::PathBuf;
 
@@ -40,7 +40,7 @@ impl ModelFlags {
         &self,
         defaults: &Defaults,
         corpus: &Corpus,
-    ) -> Result<GptShape, BadInput> {
+    ) -> Result<ModelShape, BadInput> {
         let shape = self.shape(defaults, corpus)?;
         // candle visits the graph by recursion, and a rank's stack is limited.
         in_range("layers", shape.layers, 1..=1 << 12)?;
@@ -66,14 +66,15 @@ impl ModelFlags {
     }
 
     /// The preset's shape, with given flags in its place. With `--init-from`, the shape of those weights.
-    fn shape(&self, defaults: &Defaults, corpus: &Corpus) -> Result<GptShape, BadInput> {
+    fn shape(&self, defaults: &Defaults, corpus: &Corpus) -> Result<ModelShape, BadInput> {
         let Some(dir) = &self.init_from else {
-            return Ok(GptShape {
+            return Ok(ModelShape {
                 vocabulary: corpus.vocabulary.size(),
                 block: self.block.unwrap_or(defaults.block),
                 layers: self.layers.unwrap_or(defaults.layers),
                 heads: self.heads.unwrap_or(defaults.heads),
                 embd: self.embd.unwrap_or(defaults.embd),
+                family: Family::Gpt,
             });
         };
         let saved = checkpoint::describe(dir)?;

@@ -6,7 +6,7 @@ use kit::show::{Screen, bar, bytes_decimal, percent, significant, table, thousan
 use shardlab::comm::algorithms::Collective;
 use shardlab::comm::{Link, Result};
 use shardlab::launch;
-use shardlab::plan::{GptShape, Network, simulate};
+use shardlab::plan::{Family, ModelShape, Network, simulate};
 use std::thread;
 
 const F32: usize = size_of::<f32>();
@@ -119,12 +119,13 @@ pub fn compared(ratios: &[f64], ranks: usize, cores: usize) -> String {
 /// The source's job: this GPT with gradients in f32, and a step of 0.283 s on the 4 GPUs of a Polaris node (its log of
 /// 2024-07-17), taken as computing alone. The log says `num_params=85003776`, which leaves out the position table. The
 /// position table has gradients, too, so ranks average 85,790,208 numbers.
-const JOB: GptShape = GptShape {
+const JOB: ModelShape = ModelShape {
     vocabulary: 65,
     block: 1024,
     layers: 12,
     heads: 12,
     embd: 768,
+    family: Family::Gpt,
 };
 const STEP_SECONDS: f64 = 0.283;
 const STEP_RANKS: usize = 4;

@@ -18,8 +18,8 @@ use shardlab::parallel::partition::Flat;
 use shardlab::parallel::zero::{MemoryUsage, Stage, Zero};
 use shardlab::plan::strategy::{self, Cluster, Device, Load, Strategy};
 use shardlab::plan::{
-    BytesEach, ComputedStep, GptShape, Network, simulate, zero_memory, zero_memory_offloaded,
-    zero_step, zero_traffic, zero_volumes,
+    BytesEach, ComputedStep, Family, ModelShape, Network, simulate, zero_memory,
+    zero_memory_offloaded, zero_step, zero_traffic, zero_volumes,
 };
 use shardlab::tensor::Precision;
 use shardlab::train::{Config, Preset, clip_scale};
@@ -333,12 +333,13 @@ pub fn drawing(screen: &Screen, measured: &Measured, job: &Job) -> String {
 
 /// GPT-3's model of 2.7 billion parameters (Brown et al., arXiv 2005.14165, table 2.1). One of its GPUs cannot train it with
 /// plain data parallelism.
-const REAL: GptShape = GptShape {
+const REAL: ModelShape = ModelShape {
     vocabulary: 50_257,
     block: 2048,
     layers: 32,
     heads: 32,
     embd: 2560,
+    family: Family::Gpt,
 };
 const GPUS: usize = 64;
 /// 40% of an A100's bf16 peak of 312 TFLOP/s (NVIDIA's data sheet, 2020).
@@ -348,14 +349,10 @@ const SEQUENCES: [usize; 2] = [1, 4];
 
 /// The planner's job: [`REAL`] on A100 of 40 GB.
 fn polaris_job() -> Option<strategy::Job> {
-    let GptShape {
-        vocabulary,
-        block,
-        layers,
-        heads,
-        embd,
-    } = REAL;
-    let model = strategy::Model::gpt(layers, embd, heads, vocabulary, block);
+    let model = ModelShape {
+        family: Family::Gpt2,
+        ..REAL
+    };
     let cluster = Cluster::new(Device::named("a100-40g")?, "polaris")?;
     Some(strategy::Job {
         bytes: BytesEach::MIXED,
@@ -484,7 +481,7 @@ pub fn timeline(screen: &Screen, config: &Config, zero: &ZeroConfig, link: Optio
 /// scale, without.
 pub fn computed_step(
     screen: &Screen,
-    shape: &GptShape,
+    shape: &ModelShape,
     batch: usize,
     ranks: usize,
     zero: &ZeroConfig,

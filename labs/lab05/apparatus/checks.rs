@@ -86,7 +86,7 @@ pub fn check(checks: &mut Checks, all: &[Measured], masks: &[[bool; 2]]) {
         .iter()
         .zip(masks)
         .all(|(measured, &[same, slices])| match measured.way {
-            Way::Sequence => slices && (!same || measured.shards.ranks == 1),
+            Way::Sequence => slices && (!same || measured.shards.tensor == 1),
             _ => same,
         });
     let words = |measured: &Measured| {
@@ -136,7 +136,7 @@ pub fn check(checks: &mut Checks, all: &[Measured], masks: &[[bool; 2]]) {
         "the ranks trained a different model",
     );
 
-    let numel = |measured: &Measured| measured.shards.parameters();
+    let numel = |measured: &Measured| measured.shards.parameters(&[measured.shards.uniform(0)]);
     let sound = shared
         .iter()
         .all(|measured| measured.parameters == numel(measured));

@@ -9,7 +9,7 @@ use shardlab::allocator;
 use shardlab::comm::{Comm, Reduce, Traffic};
 use shardlab::difference::{largest_difference, largest_relative_difference};
 use shardlab::parallel::tensor::padded;
-use shardlab::plan::TensorShards;
+use shardlab::plan::Shards;
 use shardlab::tensor::Params;
 use shardlab::train::{Config, Diverged, Trainer};
 use std::collections::HashMap;
@@ -34,7 +34,7 @@ pub struct Reference {
 /// A short training of one way, as all of its ranks saw it.
 pub struct Measured {
     pub way: Way,
-    pub shards: TensorShards,
+    pub shards: Shards,
     /// The job's sequences per step, and whether activations are dropped.
     batch: usize,
     dropout: bool,
@@ -109,9 +109,10 @@ pub fn measure(
     } else {
         padded(config.shape.vocabulary, ranks, multiple)
     };
-    let shards = TensorShards {
+    let shards = Shards {
         shape: config.shape,
-        ranks,
+        tensor: ranks,
+        pipeline: 1,
         sequence: way == Way::Sequence,
         rows,
     };
@@ -213,7 +214,7 @@ impl Measured {
     }
 
     fn heading(&self) -> String {
-        match (self.way, self.shards.ranks) {
+        match (self.way, self.shards.tensor) {
             (Way::OneRank, _) => "1 rank".to_string(),
             (Way::Tensor, ranks) => format!("{ranks} ranks, TP"),
             (Way::Sequence, ranks) => format!("{ranks} ranks, TP + SP"),
@@ -293,7 +294,7 @@ pub fn compared(screen: &Screen, all: &[Measured]) -> String {
         .chain(all.iter().map(Measured::heading))
         .collect();
     let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
-    let t = all.last().map_or(1, |measured| measured.shards.ranks);
+    let t = all.last().map_or(1, |measured| measured.shards.tensor);
     let words = format!(
         "TP: tensor parallelism. SP: sequence parallelism. t = {t} ranks share s = {} positions of b = {} sequences, h = {} \
          wide. calls: per block, forward + backward. sends: per step, {}.",
@@ -313,16 +314,17 @@ pub fn compared(screen: &Screen, all: &[Measured]) -> String {
 mod tests {
     use super::*;
     use shardlab::model::Gpt;
-    use shardlab::plan::GptShape;
+    use shardlab::plan::{Family, ModelShape};
 
     #[test]
     fn nan_and_missing_elements_are_differences() {
-        let gpt = Gpt::new(&GptShape {
+        let gpt = Gpt::new(&ModelShape {
             vocabulary: 5,
             block: 4,
             layers: 1,
             heads: 1,
             embd: 4,
+            family: Family::Gpt,
         })
         .unwrap();
         gpt.params.allocate(1);

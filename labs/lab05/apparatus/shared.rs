@@ -12,7 +12,7 @@ use shardlab::mesh::{Axis, Layout, Mesh};
 use shardlab::model::{Gpt, Plain};
 use shardlab::parallel::zero::{Stage, Zero};
 use shardlab::parallel::{TensorParallel, ZeroConfig};
-use shardlab::plan::TensorShards;
+use shardlab::plan::Shards;
 use shardlab::tensor::Precision;
 use shardlab::train::{Config, Diverged, Trainer, initial};
 use std::path::Path;
@@ -158,7 +158,7 @@ pub fn expected_bytes(
     layout: &Layout,
     shared: &mut Shared,
     zero: &ZeroConfig,
-    shards: &TensorShards,
+    shards: &Shards,
 ) -> (String, f64) {
     let tensor = layout.sizes.tensor;
     let micro_steps = config.grad_accum;

@@ -5,7 +5,7 @@ use super::predicted::Predicted;
 use kit::show::{Chart, Screen, bytes_decimal, gantt, percent, table, thousands};
 use kit::{Checks, report};
 use shardlab::launch;
-use shardlab::parallel::pipeline::{Pipeline, Schedule, parameters};
+use shardlab::parallel::pipeline::{Pipeline, Schedule};
 use shardlab::train::{Config, PipelinePlan};
 use std::ops::Range;
 
@@ -155,7 +155,7 @@ pub fn holdings(
         let names: Vec<String> = mine.iter().map(name).collect();
         let held: u64 = mine
             .iter()
-            .map(|layers| parameters(&config.shape, layers))
+            .map(|layers| config.shape.stage_parameters(layers))
             .sum();
         vec![
             rank.to_string(),

@@ -4,15 +4,14 @@ use super::report::{Job, MEGABYTE, Memory};
 use kit::show::{Screen, table, thousands};
 use shardlab::mesh::Coordinates;
 use shardlab::parallel::tensor::padded;
-use shardlab::plan::{GptShape, ModelShards, ParameterBytes};
+use shardlab::plan::{BytesEach, Family, ModelShape, Shards};
 
 /// Bytes per parameter that each rank of the job held after its first iteration, which was skipped. The gradients are in 16
 /// bits, and Megatron-LM copies them to f32 before the optimizer. There are no moments before the first update.
-const HELD: ParameterBytes = ParameterBytes {
-    weights: 2,
-    gradients: 2 + 4,
-    master: 4,
-    moments: 0,
+const HELD: BytesEach = BytesEach {
+    parameter: 2,
+    gradient: 2 + 4,
+    optimizer: 4, // the f32 master
 };
 
 /// The memory that the log states for ranks 0 to 7: allocated, max allocated and reserved, in units of 2^20 bytes.
@@ -29,12 +28,13 @@ const MEMORY: [(f64, f64, f64); 8] = [
 
 /// The job.
 pub fn job() -> Job {
-    let shape = GptShape {
+    let shape = ModelShape {
         vocabulary: 50_257,
         block: 2048,
         layers: 16,
         heads: 32,
         embd: 2048,
+        family: Family::Gpt2,
     };
     let sizes = Coordinates {
         data: 1,
@@ -48,12 +48,12 @@ pub fn job() -> Job {
         layer..layer + 1
     };
     Job {
-        shards: ModelShards {
+        shards: Shards {
             shape,
             tensor: sizes.tensor,
             pipeline: sizes.pipeline,
+            sequence: false,
             rows,
-            biases: true,
         },
         sizes,
         chunks,
@@ -65,7 +65,7 @@ pub fn job() -> Job {
         steps: 20,
         log_interval: 1,
         weights: "torch.float16",
-        bytes: ParameterBytes::MEGATRON,
+        bytes: BytesEach::MEGATRON,
         distributed_optimizer: false,
         multiple: 128,
         lr: 6e-5,
@@ -110,7 +110,10 @@ pub fn below_the_estimate(screen: &Screen) -> String {
         ]
     };
     let rows: Vec<Vec<String>> = (0..job.sizes.pipeline).map(row).collect();
-    let moments = ParameterBytes { moments: 8, ..HELD };
+    let moments = BytesEach {
+        optimizer: HELD.optimizer + 8,
+        ..HELD
+    };
     let words = format!(
         "In MB (2^20 bytes), after iteration 1. The rest is a whole number of MB, or a quarter more, and 5 kB: buffers, which \
          do not depend on the number of parameters. {} bytes per parameter: weights 2, gradients 2 and their f32 copy 4, \

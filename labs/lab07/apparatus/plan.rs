@@ -6,7 +6,7 @@ use shardlab::mesh::{Axis, Layout};
 use shardlab::parallel::pipeline::Instruction;
 use shardlab::parallel::tensor::padded;
 use shardlab::parallel::zero::Stage;
-use shardlab::plan::{ModelShards, ParameterBytes};
+use shardlab::plan::{BytesEach, Shards};
 use shardlab::train::{Config, PipelinePlan};
 use std::ops::Range;
 
@@ -65,16 +65,16 @@ impl Plan {
         let sizes = self.layout.sizes;
         let rows = padded(config.shape.vocabulary, sizes.tensor, self.multiple);
         Job {
-            shards: ModelShards {
+            shards: Shards {
                 shape: config.shape,
                 tensor: sizes.tensor,
                 pipeline: sizes.pipeline,
+                sequence: false,
                 rows: if sizes.tensor == 1 {
                     config.shape.vocabulary
                 } else {
                     rows
                 },
-                biases: false,
             },
             sizes,
             chunks: self.pipeline.pipeline.chunks,
@@ -84,7 +84,7 @@ impl Plan {
             steps: config.steps,
             log_interval: (config.steps / 4).max(1),
             weights: "f32",
-            bytes: ParameterBytes::F32,
+            bytes: BytesEach::F32,
             distributed_optimizer: self.zero == Stage::One && sizes.data > 1,
             multiple: self.multiple,
             lr: config.schedule.lr,

@@ -1,7 +1,7 @@
 //! The lines of a Megatron-LM log, for any job.
 
 use shardlab::mesh::Coordinates;
-use shardlab::plan::{ModelShards, ParameterBytes};
+use shardlab::plan::{BytesEach, Family, Shards};
 use std::ops::Range;
 
 /// The MB of Megatron-LM's log.
@@ -9,7 +9,7 @@ pub const MEGABYTE: f64 = (1u64 << 20) as f64;
 
 /// The settings of a job, as its log states them.
 pub struct Job {
-    pub shards: ModelShards,
+    pub shards: Shards,
     pub sizes: Coordinates,
     /// Chunks (virtual stages) per pipeline rank.
     pub chunks: usize,
@@ -23,7 +23,7 @@ pub struct Job {
     pub log_interval: usize,
     /// The data type of the weights.
     pub weights: &'static str,
-    pub bytes: ParameterBytes,
+    pub bytes: BytesEach,
     /// Whether data ranks divide the optimizer's state: ZeRO-1.
     pub distributed_optimizer: bool,
     /// The vocabulary is padded to a multiple of this many tokens on each tensor rank.
@@ -86,7 +86,7 @@ impl Job {
             "None".to_string()
         };
         let arguments = [
-            ("add_bias_linear", flag(self.shards.biases)),
+            ("add_bias_linear", flag(shape.family == Family::Gpt2)),
             ("clip_grad", format!("{:?}", self.clip)),
             ("data_parallel_size", data.to_string()),
             ("ffn_hidden_size", (4 * shape.embd).to_string()),

@@ -11,7 +11,7 @@ use kit::Checks;
 use kit::show::{bytes_decimal, table};
 use shardlab::checkpoint::rank_file;
 use shardlab::comm::{Comm, Reduce};
-use shardlab::plan::GptShape;
+use shardlab::plan::ModelShape;
 use shardlab::sha256;
 use shardlab::train::{Config, SkippingTrainer};
 use std::path::Path;
@@ -23,7 +23,7 @@ const SAVES: usize = 7;
 /// The run with a model whose state is large enough to measure.
 pub fn larger(config: &Config) -> Config {
     Config {
-        shape: GptShape {
+        shape: ModelShape {
             layers: 4,
             heads: 8,
             embd: 384,

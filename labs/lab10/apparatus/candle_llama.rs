@@ -5,7 +5,7 @@ use candle_nn::VarBuilder;
 use candle_transformers::models::llama::{Cache, Config, Llama, LlamaConfig};
 use shardlab::error::BadInput;
 use shardlab::files;
-use shardlab::plan::LlamaShape;
+use shardlab::plan::ModelShape;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -28,7 +28,7 @@ impl Reference {
         let config =
             files::text(&path, files::LIST).map_err(|error| broken(&path, error.to_string()))?;
         // candle-transformers does not know some newer keys, such as rope_parameters.
-        let config = LlamaShape::from_config(&config)
+        let config = ModelShape::from_config(&config)
             .map_err(|error| broken(&path, error.what))?
             .to_config();
         let config: LlamaConfig =
@@ -127,16 +127,20 @@ pub(crate) mod tests {
     use shardlab::difference::largest_difference;
     use shardlab::model::Input;
     use shardlab::model::{Llama, Pass, Plain, Sampling};
-    use shardlab::plan::{Rope, RopeScaling};
+    use shardlab::plan::{Family, LlamaExtra, Rope, RopeScaling};
 
-    pub(crate) const SHAPE: LlamaShape = LlamaShape {
+    pub(crate) const SHAPE: ModelShape = ModelShape {
         vocabulary: 37,
-        embd: 32,
+        block: 32,
         layers: 4,
         heads: 4,
+        embd: 32,
+        family: Family::Llama(LLAMA),
+    };
+
+    const LLAMA: LlamaExtra = LlamaExtra {
         kv_heads: 2,
         ffn: 48,
-        block: 32,
         rope: Rope {
             theta: 100.0,
             scaling: Some(RopeScaling {
@@ -151,7 +155,7 @@ pub(crate) mod tests {
     };
 
     /// A model with random matrices, so large that attention prefers some positions, and with different gains; and its folder.
-    pub(crate) fn model(shape: &LlamaShape, folder: &Path) -> Llama {
+    pub(crate) fn model(shape: &ModelShape, folder: &Path) -> Llama {
         let llama = Llama::new(shape).unwrap();
         llama.params.allocate(7);
         let mut tensors = HashMap::new();
@@ -169,22 +173,25 @@ pub(crate) mod tests {
             tensors.insert(spec.name.clone(), tensor);
         }
         candle_core::safetensors::save(&tensors, folder.join("model.safetensors")).unwrap();
-        std::fs::write(folder.join("config.json"), shape.to_config()).unwrap();
+        std::fs::write(folder.join("config.json"), shape.to_config().unwrap()).unwrap();
         llama
     }
 
     #[test]
     fn all_logits_are_ours() {
-        for (tied, scaling) in [(true, SHAPE.rope.scaling), (false, None)] {
+        for (tied, scaling) in [(true, LLAMA.rope.scaling), (false, None)] {
             let dir = tempfile::tempdir().unwrap();
             let rope = Rope {
                 scaling,
-                ..SHAPE.rope
+                ..LLAMA.rope
             };
             let ours = model(
-                &LlamaShape {
-                    tied,
-                    rope,
+                &ModelShape {
+                    family: Family::Llama(LlamaExtra {
+                        tied,
+                        rope,
+                        ..LLAMA
+                    }),
                     ..SHAPE
                 },
                 dir.path(),
@@ -268,7 +275,7 @@ pub(crate) mod tests {
         let extras = std::env::var_os("SHARDLAB_EXTRAS").filter(|value| !value.is_empty());
         let extras = extras.expect("SHARDLAB_EXTRAS is not set, and this test needs it");
         let dir = Path::new(&extras).join("models/stories260K");
-        let ours = Llama::new(&LlamaShape::preset("stories260k").unwrap()).unwrap();
+        let ours = Llama::new(&ModelShape::preset("stories260k").unwrap()).unwrap();
         ours.params.allocate(0);
         let stored = safetensors::load(dir.join("model.safetensors"), &Device::Cpu).unwrap();
         for spec in ours.params.specs() {
@@ -303,7 +310,7 @@ pub(crate) mod tests {
         model(&SHAPE, dir.path());
         std::fs::write(
             dir.path().join("config.json"),
-            LlamaShape { layers: 5, ..SHAPE }.to_config(),
+            ModelShape { layers: 5, ..SHAPE }.to_config().unwrap(),
         )
         .unwrap();
         assert!(refused().contains("no file has model.layers.4.self_attn.q_proj.weight"));

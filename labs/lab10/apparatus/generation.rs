@@ -16,7 +16,7 @@ use shardlab::mesh::{Axis, Mesh};
 use shardlab::model::Likely;
 use shardlab::parallel::generate::{self, Continuation, Generated};
 use shardlab::parallel::zero::{Stage, Wrap};
-use shardlab::plan::LlamaShape;
+use shardlab::plan::ModelShape;
 use std::io::Write;
 
 /// Generates the text on the rank that is `comm`'s, with the strategy of `config`. The first rank prints it on `screen`.
@@ -115,7 +115,7 @@ pub fn generate(
 }
 
 /// Strategies that divide one text's model: alone and combined, on each number of ranks; and those that cannot.
-pub fn for_texts(shape: &LlamaShape, ranks: &[usize]) -> (Vec<Strategy>, Vec<LeftOut>) {
+pub fn for_texts(shape: &ModelShape, ranks: &[usize]) -> (Vec<Strategy>, Vec<LeftOut>) {
     let replicates = |strategy: &Strategy| strategy.ranks > 1 && strategy.name.starts_with("DP");
     let mut strategies = Vec::new();
     let mut left_out = Vec::new();

@@ -7,7 +7,7 @@ use shardlab::mesh::{Axis, Mesh};
 use shardlab::model::{Build, Llama, Plain};
 use shardlab::parallel::TensorParallel;
 use shardlab::parallel::pipeline::{Partition, Pipeline, Stages};
-use shardlab::plan::LlamaShape;
+use shardlab::plan::ModelShape;
 use shardlab::tensor::KvCache;
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub struct Layers {
 impl Layers {
     // ANCHOR: declare
     /// Declares the layers of the rank that is `mesh.at`.
-    pub fn declare(shape: &LlamaShape, config: &DsConfig, mesh: &Mesh) -> Result<Layers> {
+    pub fn declare(shape: &ModelShape, config: &DsConfig, mesh: &Mesh) -> Result<Layers> {
         let group = mesh.group(Axis::Pipeline);
         let tensor = TensorParallel::new(mesh.group(Axis::Tensor).clone(), false, 1);
         let pipeline = Pipeline {
@@ -67,7 +67,7 @@ fn builder(tensor: &TensorParallel) -> &dyn Build {
 
 impl DsConfig {
     /// The layers of each pipeline stage.
-    pub fn layers(&self, shape: &LlamaShape) -> Result<Vec<Range<usize>>, BadInput> {
+    pub fn layers(&self, shape: &ModelShape) -> Result<Vec<Range<usize>>, BadInput> {
         let method = self
             .pipeline
             .map_or(Partition::Uniform, |pipeline| pipeline.partition_method);

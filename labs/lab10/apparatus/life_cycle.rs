@@ -10,7 +10,7 @@ use shardlab::comm::Comm;
 use shardlab::error::BadInput;
 use shardlab::mesh::{Axis, Mesh};
 use shardlab::parallel::ZeroConfig;
-use shardlab::plan::LlamaShape;
+use shardlab::plan::ModelShape;
 use shardlab::tensor::Precision;
 
 /// Training tokens per parameter of a compute-optimal model (Hoffmann et al., arXiv 2203.15556).
@@ -23,7 +23,7 @@ const EXAMPLES: [f64; 3] = [10_000.0, 500.0, 3.0];
 const SERVED: f64 = 1e9;
 
 /// A stage, the tokens that the model computes in it, and FLOPs per token.
-pub fn stages(shape: &LlamaShape) -> [(&'static str, String, f64, f64); 4] {
+pub fn stages(shape: &ModelShape) -> [(&'static str, String, f64, f64); 4] {
     let n = shape.parameters() as f64;
     let [examples, each, passes] = EXAMPLES;
     let words = |tokens: f64| significant(tokens, 3);
@@ -62,7 +62,7 @@ pub fn stages(shape: &LlamaShape) -> [(&'static str, String, f64, f64); 4] {
 }
 
 /// The four stages of a model's life, in FLOPs.
-pub fn life_cycle(screen: &Screen, name: &str, shape: &LlamaShape) -> String {
+pub fn life_cycle(screen: &Screen, name: &str, shape: &ModelShape) -> String {
     let all = stages(shape);
     let whole: f64 = all.iter().map(|(_, _, tokens, each)| tokens * each).sum();
     let row = |(stage, what, tokens, each): &(&str, String, f64, f64)| {
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn pretraining_is_120_n_squared() {
-        let shape = LlamaShape::preset("llama-3.2-1b").unwrap();
+        let shape = ModelShape::preset("llama-3.2-1b").unwrap();
         let n = shape.parameters() as f64;
         let [data, pretraining, tuning, serving] =
             stages(&shape).map(|(_, _, tokens, each)| tokens * each);

@@ -7,7 +7,7 @@ use kit::show::{bytes_decimal, complain};
 use shardlab::comm::Comm;
 use shardlab::error::BadInput;
 use shardlab::parallel::{Zero, ZeroConfig};
-use shardlab::plan::{LlamaShape, Rope};
+use shardlab::plan::{Family, LlamaExtra, ModelShape, Rope};
 use shardlab::tensor::Params;
 use std::cell::Cell;
 use std::path::Path;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Model {
     pub name: String,
-    pub shape: LlamaShape,
+    pub shape: ModelShape,
     /// `None`: each rank makes its own part of random weights. Time and bytes do not depend on their values.
     pub weights: Option<Arc<Pretrained>>,
 }
@@ -53,27 +53,29 @@ impl Model {
         }
         Ok(Model {
             name: model.to_string(),
-            shape: LlamaShape::preset(model)?,
+            shape: ModelShape::preset(model)?,
             weights: None,
         })
     }
 
     /// A model of 3.8 million parameters with few layers and few key and value heads: each strategy alone soon ends.
     pub fn larger() -> Model {
-        let small = LlamaShape {
+        let small = ModelShape {
             vocabulary: 4096,
-            embd: 256,
+            block: 512,
             layers: 4,
             heads: 8,
-            kv_heads: 2,
-            ffn: 688,
-            block: 512,
-            rope: Rope {
-                theta: 10_000.0,
-                scaling: None,
-            },
-            norm_eps: 1e-5,
-            tied: true,
+            embd: 256,
+            family: Family::Llama(LlamaExtra {
+                kv_heads: 2,
+                ffn: 688,
+                rope: Rope {
+                    theta: 10_000.0,
+                    scaling: None,
+                },
+                norm_eps: 1e-5,
+                tied: true,
+            }),
         };
         Model {
             name: "larger".to_string(),

@@ -63,13 +63,13 @@ pub fn note(screen: &Screen, price_per_hour: f64) -> String {
 mod tests {
     use super::*;
     use crate::PRICE_PER_HOUR;
-    use shardlab::plan::LlamaShape;
+    use shardlab::plan::ModelShape;
 
     #[test]
     fn twenty_over_twenty_eight() {
         assert_eq!(
             PARAMETERS,
-            LlamaShape::preset("llama-3.2-1b").unwrap().parameters() as f64
+            ModelShape::preset("llama-3.2-1b").unwrap().parameters() as f64
         );
         assert_eq!(
             source().line(),

@@ -11,7 +11,7 @@ use shardlab::launch;
 use shardlab::mesh::Coordinates;
 use shardlab::parallel::TensorParallel;
 use shardlab::parallel::zero::Stage;
-use shardlab::plan::LlamaShape;
+use shardlab::plan::ModelShape;
 use shardlab::tensor::Precision;
 
 /// A way to divide one job among ranks.
@@ -67,7 +67,7 @@ impl Strategy {
     }
 
     /// Why this strategy cannot divide the model or a batch of so many sequences; none if it can.
-    fn refusal(&self, shape: &LlamaShape, batch: usize) -> Option<String> {
+    fn refusal(&self, shape: &ModelShape, batch: usize) -> Option<String> {
         let sizes = match self.config.mesh(self.ranks) {
             Ok(mesh) => mesh.sizes,
             Err(error) => return Some(error.what),
@@ -95,7 +95,7 @@ impl Strategy {
 
 // ANCHOR: all
 /// One rank, each strategy alone on `ranks` ranks, and combinations; and those that cannot divide the model or the batch.
-pub fn all(shape: &LlamaShape, ranks: usize, batch: usize) -> (Vec<Strategy>, Vec<LeftOut>) {
+pub fn all(shape: &ModelShape, ranks: usize, batch: usize) -> (Vec<Strategy>, Vec<LeftOut>) {
     let half = ranks / 2;
     let strategy = |parts, zero| Strategy::new(ranks, parts, zero, half.max(2));
     let mut divided = Vec::new();
@@ -311,7 +311,7 @@ pub fn over_batches(screen: &Screen, measured: &Measured) -> String {
 }
 
 /// One rank, each strategy alone on as many of `ranks` ranks as it can use, and combinations on all of them.
-pub fn for_finale(shape: &LlamaShape, ranks: usize) -> Vec<Strategy> {
+pub fn for_finale(shape: &ModelShape, ranks: usize) -> Vec<Strategy> {
     let divides = |n: &usize| ranks.is_multiple_of(*n);
     let tensor = (1..=ranks)
         .rev()

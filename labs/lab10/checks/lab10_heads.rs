@@ -4,7 +4,7 @@ use exercise::{Attention, Held, held};
 use kit::check::{Evidence, run};
 use kit::show::thousands;
 use shardlab::Result;
-use shardlab::plan::LlamaShape;
+use shardlab::plan::ModelShape;
 use std::ops::Range;
 use std::process::ExitCode;
 
@@ -30,18 +30,12 @@ fn main() -> ExitCode {
 
 /// 32 query heads in groups of 4, like those of Llama-3-8B.
 fn model() -> Result<Attention> {
-    let LlamaShape {
-        heads,
-        kv_heads,
-        embd,
-        layers,
-        ..
-    } = LlamaShape::preset("llama-3-8b")?;
+    let shape = ModelShape::preset("llama-3-8b")?;
     Ok(Attention {
-        heads,
-        kv_heads,
-        width: embd / heads,
-        layers,
+        heads: shape.heads,
+        kv_heads: shape.kv_heads(),
+        width: shape.head(),
+        layers: shape.layers,
     })
 }
 

@@ -4,7 +4,7 @@ use exercise::{Model, Work, batch_at_the_ridge, work};
 use kit::check::{Evidence, run};
 use kit::show::{significant, thousands};
 use shardlab::Result;
-use shardlab::plan::LlamaShape;
+use shardlab::plan::ModelShape;
 use std::process::ExitCode;
 
 /// A pass: batch, new tokens, earlier tokens.
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
 }
 
 fn model(name: &str) -> Result<Model> {
-    let shape = LlamaShape::preset(name)?;
+    let shape = ModelShape::preset(name)?;
     Ok(Model {
         parameters: shape.parameters(),
         cache: 2 * shape.cached_per_token(),

@@ -14,7 +14,7 @@ use shardlab::comm::{Comm, Link, Reduce};
 use shardlab::data::Corpus;
 use shardlab::launch;
 use shardlab::plan::strategy::{Cluster, Device, Strategy};
-use shardlab::plan::{AlphaBeta, GptShape, MOST_RANKS, Network};
+use shardlab::plan::{AlphaBeta, Family, MOST_RANKS, ModelShape, Network};
 use std::time::Instant;
 
 /// The measured figures.
@@ -71,12 +71,13 @@ pub fn calibrate(corpus: &Corpus) -> Result<Calibration> {
     {
         let strategy: Strategy = plan.parse()?;
         let micro_batch = SEQUENCES / MICRO_BATCHES / strategy.data;
-        let shape = GptShape {
+        let shape = ModelShape {
             vocabulary: corpus.vocabulary.size(),
             block: 64,
             layers,
             heads: 4,
             embd,
+            family: Family::Gpt,
         };
         let strategy = Strategy {
             micro_batch,
@@ -265,7 +266,7 @@ impl Calibration {
         ];
         let percent = |pair: &[f64; 2]| format!("{:+.0}%", 100.0 * error(pair));
         let cells = |row: &Row| {
-            let GptShape { layers, embd, .. } = row.training.shape;
+            let ModelShape { layers, embd, .. } = row.training.shape;
             let s = row.training.strategy;
             let [held, planned] = row.bytes.map(bytes_decimal);
             let [measured, predicted] = row.seconds.map(|seconds| screen.seconds(seconds));

@@ -78,7 +78,7 @@ impl DecideFlags {
     /// The job.
     pub fn job(&self) -> Result<Job, BadInput> {
         let mut model = model(&self.model)?;
-        model.length = self.length.unwrap_or(model.length);
+        model.block = self.length.unwrap_or(model.block);
         let mut cluster = match &self.cluster {
             Some(path) => read_cluster(path)?,
             None => self.named()?,
@@ -142,7 +142,7 @@ impl DecideFlags {
                 format!("--tokens {tokens} is no number of tokens"),
                 "give one, such as 300e9",
             )),
-            None => Ok(TOKENS * job.model.parameters()),
+            None => Ok(TOKENS * job.model.parameters() as f64),
         }
     }
 }

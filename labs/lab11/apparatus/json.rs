@@ -19,12 +19,12 @@ pub fn json(found: &Found, name: &str, top: usize, tokens: f64) -> String {
         .collect();
     let all = json!({
         "model": name,
-        "parameters": job.model.parameters(),
+        "parameters": job.model.parameters() as f64,
         "devices": job.devices,
         "device": job.cluster.device.name,
         "network": job.cluster.network.name,
         "batch": job.batch,
-        "length": job.model.length,
+        "length": job.model.block,
         "tokens": tokens,
         "considered": search.considered,
         "fit": search.plans.len(),

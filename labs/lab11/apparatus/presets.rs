@@ -32,7 +32,12 @@ pub fn presets(screen: &Screen) -> Result<String> {
         .map(|(name, _)| *name)
         .chain(PRESETS.iter().map(|(name, _)| *name));
     let models: Vec<String> = names
-        .map(|name| Ok(format!("{name} ({})", tokens(model(name)?.parameters()))))
+        .map(|name| {
+            Ok(format!(
+                "{name} ({})",
+                tokens(model(name)?.parameters() as f64)
+            ))
+        })
         .collect::<Result<_>>()?;
     lines.push(screen.row("models", &models.join(", ")));
     let head = [

@@ -32,13 +32,13 @@ impl Found {
 pub fn job(screen: &Screen, job: &Job, name: &str) -> String {
     let model = &job.model;
     let dot = screen.separator();
-    let heads = match model.kv_heads == model.heads {
+    let heads = match model.kv_heads() == model.heads {
         true => format!("{} heads", model.heads),
-        false => format!("{} heads, {} kv", model.heads, model.kv_heads),
+        false => format!("{} heads, {} kv", model.heads, model.kv_heads()),
     };
     let layers = model.layers;
-    let wide = thousands(model.width as u64);
-    let parameters = tokens(model.parameters());
+    let wide = thousands(model.embd as u64);
+    let parameters = tokens(model.parameters() as f64);
     let model = format!("{name}{dot}{parameters}{dot}{layers} layers{dot}{wide} wide{dot}{heads}");
     let cluster = &job.cluster;
     let devices = format!(
@@ -48,7 +48,7 @@ pub fn job(screen: &Screen, job: &Job, name: &str) -> String {
         cluster.network.about
     );
     let bytes = job.bytes.parameter + job.bytes.gradient + job.bytes.optimizer;
-    let [batch, length, step] = [job.batch, job.model.length, job.batch * job.model.length]
+    let [batch, length, step] = [job.batch, job.model.block, job.batch * job.model.block]
         .map(|number| thousands(number as u64));
     let batch =
         format!("{batch} x {length} = {step} tokens per step{dot}{bytes} bytes per parameter");

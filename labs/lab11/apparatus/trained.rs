@@ -8,8 +8,8 @@ use shardlab::mesh::{Coordinates, Layout, Mesh, Order};
 use shardlab::parallel::ZeroConfig;
 use shardlab::parallel::pipeline::{Partition, Pipeline, Schedule};
 use shardlab::parallel::zero::Stage;
-use shardlab::plan::strategy::{Cluster, Job, Model, Overlap, Recompute, Strategy};
-use shardlab::plan::{BytesEach, GptShape};
+use shardlab::plan::strategy::{Cluster, Job, Overlap, Recompute, Strategy};
+use shardlab::plan::{BytesEach, ModelShape};
 use shardlab::tensor::Precision;
 use shardlab::train::{Config, PipelinePlan, Pipelined};
 use std::time::Instant;
@@ -17,7 +17,7 @@ use std::time::Instant;
 /// A training of this library's GPT.
 #[derive(Clone, Copy, Debug)]
 pub struct Training {
-    pub shape: GptShape,
+    pub shape: ModelShape,
     pub dropout: f64,
     /// Sequences per step, over all ranks.
     pub batch: usize,
@@ -44,11 +44,11 @@ pub struct Trained {
 impl Training {
     /// The planner's job on a cluster.
     pub fn job(&self, cluster: &Cluster) -> Job {
-        let model = Model::here(&self.shape, self.dropout > 0.0);
-        let job = Job::new(model, cluster.clone(), self.strategy.devices());
+        let job = Job::new(self.shape, cluster.clone(), self.strategy.devices());
         Job {
             batch: self.batch,
             bytes: BytesEach::F32,
+            dropout: self.dropout > 0.0,
             overlap: Overlap::None,
             ..job
         }
@@ -59,7 +59,7 @@ impl Training {
         let load = job.load_of(&self.strategy, stage);
         // Between two passes: the layer that was used last and the next one, and no gradients in flight.
         let layers = if self.strategy.zero == 3 { 2.0 } else { 0.0 };
-        let gathered = layers * (job.bytes.parameter as f64) * job.model.largest_layer()
+        let gathered = layers * (job.bytes.parameter as f64) * job.model.largest_layer() as f64
             / self.strategy.tensor as f64;
         Held {
             state: load.weights + load.gradients + load.optimizer,

@@ -21,7 +21,7 @@ use shardlab::optim::AdamWConfig;
 use shardlab::parallel::partition::Flat;
 use shardlab::parallel::pipeline::{Pipeline, Schedule};
 use shardlab::parallel::zero::{Stage, ZeroConfig};
-use shardlab::plan::{BytesEach, GptShape, Keep, Network, zero_memory};
+use shardlab::plan::{BytesEach, Family, Keep, ModelShape, Network, zero_memory};
 use shardlab::tensor::Precision;
 use shardlab::train::{Ranges, SkipPolicy};
 use std::path::Path;
@@ -56,12 +56,13 @@ pub const FIGURES: [&str; 24] = [
 ];
 
 /// lab03's baby model, on the play that comes with the workbook.
-const BABY: GptShape = GptShape {
+const BABY: ModelShape = ModelShape {
     vocabulary: 65,
     block: 64,
     layers: 4,
     heads: 4,
     embd: 128,
+    family: Family::Gpt,
 };
 
 /// Sequences in its batch.
@@ -546,7 +547,7 @@ fn holdings(name: &str) -> Result<(Holdings<'static>, &'static str), BadInput> {
 }
 
 /// Activations over one step of a model, as the plot of a page or a screen.
-pub fn activations(shape: &GptShape, batch: usize, dropout: bool) -> Plot<'static> {
+pub fn activations(shape: &ModelShape, batch: usize, dropout: bool) -> Plot<'static> {
     let series = |name, keep| {
         let bytes = shape.activations_over_a_step(batch, dropout, keep);
         Series::line(

@@ -15,7 +15,7 @@ use shardlab::allocator::{Counting, live, peak_of};
 use shardlab::data::Corpus;
 use shardlab::launch;
 use shardlab::model::Gpt;
-use shardlab::plan::{GptShape, Keep};
+use shardlab::plan::{Keep, ModelShape};
 use shardlab::train::{AdamW, Config};
 use std::process::ExitCode;
 
@@ -123,7 +123,7 @@ struct Notes {
 
 impl Notes {
     fn of(config: &Config) -> Notes {
-        let GptShape {
+        let ModelShape {
             layers,
             embd,
             block,
@@ -232,7 +232,7 @@ fn bytes(screen: &Screen, config: &Config, measured: &Measured) -> bool {
 }
 
 /// A block's activations here and by the textbook's formula.
-fn per_block(screen: &Screen, shape: &GptShape, batch: usize) -> String {
+fn per_block(screen: &Screen, shape: &ModelShape, batch: usize) -> String {
     let tokens = (batch * shape.block) as f64;
     let width = shape.embd as f64;
     let attention = 5.0 * (shape.heads * shape.block) as f64 / width;

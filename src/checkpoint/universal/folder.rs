@@ -10,7 +10,7 @@
 
 use crate::checkpoint::{Settings, files, numel};
 use crate::error::BadInput;
-use crate::plan::GptShape;
+use crate::plan::ModelShape;
 use crate::sha256;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
@@ -37,7 +37,7 @@ pub struct Parameter {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Index {
     /// The model, if a run of this crate saved it.
-    model: Option<GptShape>,
+    model: Option<ModelShape>,
     /// Steps that the optimizer has taken.
     optimizer_steps: u64,
     /// Steps that the run has made.
@@ -95,11 +95,11 @@ pub fn write_index(
 /// use shardlab::model::Gpt;
 /// use shardlab::optim::AdamWConfig;
 /// use shardlab::parallel::zero::{Stage, Zero, ZeroConfig};
-/// use shardlab::plan::GptShape;
+/// use shardlab::plan::ModelShape;
 /// use shardlab::tensor::Precision;
 /// use shardlab::{comm::Comm, launch};
 ///
-/// let shape = GptShape { vocabulary: 5, block: 4, layers: 1, heads: 2, embd: 8 };
+/// let shape = ModelShape { vocabulary: 5, block: 4, layers: 1, heads: 2, embd: 8 };
 /// let adamw = AdamWConfig { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 };
 /// // This rank's shard of a new model.
 /// let begin = |comm: &Comm, seed: u64| -> anyhow::Result<Zero> {
@@ -186,7 +186,7 @@ impl Universal {
     }
 
     /// The model, if a run of this crate saved it.
-    pub fn model(&self) -> Option<&GptShape> {
+    pub fn model(&self) -> Option<&ModelShape> {
         self.index.model.as_ref()
     }
 
@@ -366,7 +366,7 @@ impl Writer {
     /// If the disk refuses.
     pub fn finish(
         mut self,
-        model: Option<GptShape>,
+        model: Option<ModelShape>,
         optimizer_steps: u64,
         step: usize,
         record: serde_json::Value,

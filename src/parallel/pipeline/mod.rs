@@ -14,7 +14,7 @@ pub mod simulate;
 mod uneven;
 
 pub use dynamic::{Choice, Dynamic, Waiting};
-pub use partition::{Partition, parameters};
+pub use partition::Partition;
 pub use run::{Pace, PassRecord, Stages, StepRecord};
 pub use schedule::{Instruction, Op, Pipeline, Schedule, Work};
 pub use simulate::{Deadlock, Simulated, Times, simulate, simulate_with};

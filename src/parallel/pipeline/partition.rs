@@ -1,7 +1,7 @@
 //! The layers of each stage.
 
 use crate::error::BadInput;
-use crate::plan::GptShape;
+use crate::plan::ModelShape;
 use std::ops::Range;
 
 /// A rule that divides a model's layers among stages. Every stage has neighbouring layers.
@@ -19,8 +19,10 @@ impl Partition {
     ///
     /// # Errors
     /// If there are more stages than layers, or none.
-    pub fn layers(self, shape: &GptShape, stages: usize) -> Result<Vec<Range<usize>>, BadInput> {
-        self.divide(shape.layers, stages, |layers| parameters(shape, layers))
+    pub fn layers(self, shape: &ModelShape, stages: usize) -> Result<Vec<Range<usize>>, BadInput> {
+        self.divide(shape.layers, stages, |layers| {
+            shape.stage_parameters(layers)
+        })
     }
 
     /// The layers of each of `stages` stages of a model with `layers` layers. `parameters` counts those of a stage.
@@ -50,26 +52,6 @@ impl Partition {
             Partition::Parameters => balanced(layers, stages, parameters),
         })
     }
-}
-
-/// The parameters of a stage with `layers`. The last stage has a copy of the token table, as its head.
-pub fn parameters(shape: &GptShape, layers: &Range<usize>) -> u64 {
-    let d = shape.embd as u64;
-    let table = (shape.vocabulary * shape.embd) as u64;
-    let first = layers.start == 0;
-    let last = layers.end == shape.layers;
-    let embedding = if first {
-        table + shape.block as u64 * d
-    } else {
-        0
-    };
-    // One rank with both ends has one table.
-    let head = if last {
-        d + if first { 0 } else { table }
-    } else {
-        0
-    };
-    layers.len() as u64 * (12 * d * d + 2 * d) + embedding + head
 }
 
 /// The cuts with the smallest sum of squared sizes: no other cuts have sizes that differ less.
@@ -106,13 +88,15 @@ fn balanced(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Family;
 
-    const SHAPE: GptShape = GptShape {
+    const SHAPE: ModelShape = ModelShape {
         vocabulary: 4000,
         block: 32,
         layers: 8,
         heads: 4,
         embd: 64,
+        family: Family::Gpt,
     };
 
     #[test]
@@ -137,7 +121,7 @@ mod tests {
         let largest = |partition: Partition| {
             let cuts = partition.layers(&SHAPE, 4).unwrap();
             cuts.iter()
-                .map(|layers| parameters(&SHAPE, layers))
+                .map(|layers| SHAPE.stage_parameters(layers))
                 .max()
                 .unwrap()
         };
@@ -155,7 +139,7 @@ mod tests {
             let gpt = Gpt::stage(&SHAPE, layers.clone(), &Plain).unwrap();
             assert_eq!(
                 gpt.params.numel() as u64,
-                parameters(&SHAPE, &layers),
+                SHAPE.stage_parameters(&layers),
                 "{layers:?}"
             );
         }

@@ -6,7 +6,7 @@ use crate::comm::Comm;
 use crate::data::Batch;
 use crate::model::{Build, Chunk, Gpt, Input, Pass};
 use crate::parallel::Zero;
-use crate::plan::GptShape;
+use crate::plan::ModelShape;
 use crate::tensor::{Deferred, Tensor, backward_from, defer, gradient, read};
 use anyhow::{Context, Result, ensure};
 use candle_core::{Device, Var};
@@ -98,7 +98,7 @@ impl Stages {
     pub fn new(
         pipeline: Pipeline,
         group: &Comm,
-        shape: &GptShape,
+        shape: &ModelShape,
         partition: Partition,
         build: &dyn Build,
     ) -> Result<Stages> {

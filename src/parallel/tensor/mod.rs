@@ -24,7 +24,7 @@ use crate::comm::Comm;
 use crate::error::BadInput;
 use crate::mesh::Axis;
 use crate::model::{Build, Entry, Exit, Layer, Linear, Linears, Pass, Role};
-use crate::plan::{GptShape, LlamaShape};
+use crate::plan::ModelShape;
 use crate::tensor::{Copies, Cut, Param, Params, Whole};
 use candle_core::{Result, Tensor};
 use std::ops::Range;
@@ -84,11 +84,11 @@ impl TensorParallel {
     /// # Errors
     /// If heads, vocabulary, or with `sequence` the block, cannot be divided among the ranks.
     pub fn check(
-        shape: &GptShape,
+        shape: &ModelShape,
         ranks: usize,
         sequence: bool,
     ) -> std::result::Result<(), BadInput> {
-        let GptShape {
+        let ModelShape {
             heads,
             embd,
             vocabulary,
@@ -139,14 +139,11 @@ impl TensorParallel {
     ///
     /// # Errors
     /// If key and value heads, MLP or vocabulary cannot be divided among the ranks.
-    pub fn check_llama(shape: &LlamaShape, ranks: usize) -> std::result::Result<(), BadInput> {
-        let LlamaShape {
-            heads,
-            kv_heads,
-            ffn,
-            vocabulary,
-            ..
-        } = *shape;
+    pub fn check_llama(shape: &ModelShape, ranks: usize) -> std::result::Result<(), BadInput> {
+        let heads = shape.heads;
+        let kv_heads = shape.kv_heads();
+        let ffn = shape.ffn();
+        let vocabulary = shape.vocabulary;
         if !kv_heads.is_multiple_of(ranks) {
             let what = format!(
                 "{kv_heads} key and value heads (for {heads} query heads) cannot be divided evenly among {ranks} tensor ranks"

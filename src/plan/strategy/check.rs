@@ -93,14 +93,15 @@ impl Job {
                 ),
                 help,
             );
-        } else if !model.kv_heads.is_multiple_of(s.tensor) {
+        } else if !model.kv_heads().is_multiple_of(s.tensor) {
             let what = format!(
                 "tp {} does not divide {} key and value heads",
-                s.tensor, model.kv_heads
+                s.tensor,
+                model.kv_heads()
             );
             let help = format!(
                 "give tp={}; Megatron-LM would copy heads to several ranks",
-                divisors(model.kv_heads, s.tensor)
+                divisors(model.kv_heads(), s.tensor)
             );
             refuse(Kind::Heads, what, help);
         }
@@ -254,15 +255,16 @@ impl Job {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Cluster, Model};
+    use super::super::Cluster;
     use super::*;
+    use crate::plan::ModelShape;
 
     fn job() -> Job {
         let cluster = Cluster::new(Device::named("a100-80g").unwrap(), "dgx-a100").unwrap();
         Job {
             batch: 64,
             flash: false,
-            ..Job::new(Model::gpt(48, 6144, 64, 51_200, 2048), cluster, 48)
+            ..Job::new(ModelShape::gpt2(48, 6144, 64, 51_200, 2048), cluster, 48)
         }
     }
 

@@ -23,8 +23,8 @@ impl Job {
     /// The cost of a training on `tokens` tokens with steps of `seconds`.
     pub fn cost(&self, seconds: f64, tokens: f64) -> Cost {
         let devices = self.devices as f64;
-        let tokens_per_second = (self.batch * self.model.length) as f64 / seconds;
-        let flops = self.model.flops_per_token() * tokens_per_second / devices;
+        let tokens_per_second = (self.batch * self.model.block) as f64 / seconds;
+        let flops = self.model.matmul_flops_per_token() as f64 * tokens_per_second / devices;
         let hours = tokens / tokens_per_second / 3600.0;
         let device_hours = hours * devices;
         Cost {
@@ -40,8 +40,9 @@ impl Job {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Cluster, Device, Model};
+    use super::super::{Cluster, Device};
     use super::*;
+    use crate::plan::ModelShape;
 
     /// Narayanan et al., section 5.1: 34 days for GPT-3 on 300 billion tokens with 1,024 A100 at 140 TFLOP/s, and 84 days for
     /// a trillion parameters on 450 billion tokens with 3,072 at 163. Their FLOPs count a second forward pass.
@@ -49,7 +50,7 @@ mod tests {
     fn days_are_the_published_ones() {
         for (model, devices, batch, tokens, tera, days) in [
             (
-                Model::gpt(96, 12_288, 96, 51_200, 2048),
+                ModelShape::gpt2(96, 12_288, 96, 51_200, 2048),
                 1024,
                 1536,
                 300e9,
@@ -57,7 +58,7 @@ mod tests {
                 34.0,
             ),
             (
-                Model::gpt(128, 25_600, 160, 51_200, 2048),
+                ModelShape::gpt2(128, 25_600, 160, 51_200, 2048),
                 3072,
                 3072,
                 450e9,
@@ -72,7 +73,7 @@ mod tests {
             };
             // 8TP / nX: eight FLOPs per parameter and token.
             let seconds =
-                8.0 * (batch * 2048) as f64 * model.parameters() / (devices as f64 * tera);
+                8.0 * (batch * 2048) as f64 * model.parameters() as f64 / (devices as f64 * tera);
             assert!(
                 (job.cost(seconds, tokens).days - days).abs() < 0.6,
                 "{}",
@@ -86,7 +87,7 @@ mod tests {
         let cluster = Cluster::new(Device::named("h100-80g").unwrap(), "dgx-h100").unwrap();
         let job = Job {
             batch: 8,
-            ..Job::new(Model::gpt(12, 768, 12, 50_257, 1024), cluster, 16)
+            ..Job::new(ModelShape::gpt2(12, 768, 12, 50_257, 1024), cluster, 16)
         };
         let cost = job.cost(0.5, 8.0 * 1024.0 * 7200.0);
         assert!((cost.device_hours - 16.0).abs() < 1e-9 && (cost.dollars - 48.0).abs() < 1e-9);

@@ -80,12 +80,8 @@ impl Strategy {
     }
 
     /// Tensor ranks that share the residual stream.
-    pub(super) fn stream(&self) -> f64 {
-        if self.sequence {
-            self.tensor as f64
-        } else {
-            1.0
-        }
+    pub(super) fn stream(&self) -> usize {
+        if self.sequence { self.tensor } else { 1 }
     }
 
     /// The strategy in the words of the labs: `DDP`, `ZeRO-3`, `TP 8 + PP 4 + ZeRO-1`.

@@ -2,9 +2,7 @@
 
 use super::Job;
 use super::degrees::{Offload, Recompute, Strategy};
-use super::kept::Kept;
-use super::model::Family;
-use crate::plan::zero_memory;
+use crate::plan::{Family, Kept, zero_memory};
 
 /// The bytes of a rank, by what they are for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
@@ -35,6 +33,16 @@ impl Load {
 }
 
 impl Strategy {
+    /// Bytes per token that a layer keeps on a rank.
+    pub fn keeps(&self, kept: &Kept) -> f64 {
+        match self.recompute {
+            Recompute::None => kept.written(self.tensor, self.stream()),
+            Recompute::Selective => kept.on_a_rank(self.tensor, self.stream()),
+            // The layer's input, in 16 bits: 2sbh. Sequence parallelism divides it.
+            Recompute::Full => kept.input / self.stream() as f64,
+        }
+    }
+
     /// Micro-batches whose activations a stage keeps at most, in units of all its layers. With 1F1B they are p - stage. With
     /// interleaved chunks they are p (1 + (p-1)/(pv)) on the first stage (Korthikanti et al., section 4.2.3). If there are fewer
     /// micro-batches, all are in flight.
@@ -72,35 +80,35 @@ impl Job {
         let first = stage == 0;
         let last = stage + 1 == s.pipeline;
         let layers = s.layers(model.layers);
-        let held = model.on_a_rank(layers, s.tensor, first, last);
+        let held = self.held(s, stage);
         let [weights, gradients, optimizer] =
             zero_memory(s.zero, held as u64, s.data as u64, self.bytes).map(|n| n as f64);
 
-        let tokens = (s.micro_batch * model.length) as f64;
-        let h = model.width as f64;
+        let tokens = (s.micro_batch * model.block) as f64;
+        let h = model.embd as f64;
         let element = self.element();
-        let kept = Kept::of(model, element, self.flash);
-        let layer = kept.on_a_rank(s) * tokens * h;
+        let kept = Kept::of(model, element, self.flash, self.dropout);
+        let layer = s.keeps(&kept) * tokens;
         let flying = s.in_flight(stage, s.micro_batches(self.batch));
         // Before the first layer: a mask of the embedding's dropout. Here also the embedding or the message from the stage before,
         // if the first layer does not keep it to be recomputed, and each chunk's result, except for the last, which is the head's.
         let ends = match model.family {
-            Family::Gpt if first => 1.0,
-            Family::Here { .. } => {
+            Family::Gpt2 if first && self.dropout => 1.0,
+            Family::Gpt => {
                 let input = usize::from(s.recompute != Recompute::Full);
                 element * (input + s.chunks - usize::from(last)) as f64
             }
             _ => 0.0,
         };
-        let ends = ends * flying * tokens * h / s.stream();
+        let ends = ends * flying * tokens * h / s.stream() as f64;
         let messages = match model.family {
-            Family::Here { .. } if !last => element * tokens * h / s.stream(),
+            Family::Gpt if !last => element * tokens * h / s.stream() as f64,
             _ => 0.0,
         };
         // After the last one: its norm, the head's input, and logits in f32.
         let logits = 4.0 * tokens * model.vocabulary as f64 / s.tensor as f64;
         let head = if last {
-            logits + 2.0 * tokens * h * element / s.stream()
+            logits + 2.0 * tokens * h * element / s.stream() as f64
         } else {
             0.0
         };
@@ -109,15 +117,15 @@ impl Job {
         // A layer that is recomputed has all that its forward pass writes.
         let recomputed = match s.recompute {
             Recompute::None => 0.0,
-            Recompute::Selective => kept.scores / s.tensor as f64 * tokens * h,
-            Recompute::Full => kept.written(s) * tokens * h,
+            Recompute::Selective => kept.scores / s.tensor as f64 * tokens,
+            Recompute::Full => kept.written(s.tensor, s.stream()) * tokens,
         };
         // ZeRO-3 gathers the next layer while it uses one, and reduces a layer's gradients; offloaded parameters pass through the
         // same buffers. Tiles divide them.
         let gathers = s.zero == 3 && (s.data > 1 || s.offload == Offload::Parameters);
         let each = 2.0 * self.bytes.parameter as f64 + self.bytes.parameter as f64;
         let gathered = if gathers {
-            each * model.largest_layer() / (s.tensor * s.tiles) as f64
+            each * model.largest_layer() as f64 / (s.tensor * s.tiles) as f64
         } else {
             0.0
         };
@@ -143,11 +151,11 @@ impl Job {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Cluster, Device, Model};
+    use super::super::{Cluster, Device};
     use super::*;
-    use crate::plan::BytesEach;
+    use crate::plan::{BytesEach, ModelShape};
 
-    fn job(model: Model, devices: usize) -> Job {
+    fn job(model: ModelShape, devices: usize) -> Job {
         let cluster = Cluster::new(Device::named("a100-80g").unwrap(), "dgx-a100").unwrap();
         Job {
             flash: false,
@@ -159,7 +167,7 @@ mod tests {
     #[test]
     fn weights_gradients_and_optimizer_are_zeros_table() {
         // A model with 7.5 billion parameters, near enough: the share of each stage is what counts.
-        let model = Model::gpt(36, 4096, 32, 51_200, 2048);
+        let model = ModelShape::gpt2(36, 4096, 32, 51_200, 2048);
         let job = Job {
             bytes: BytesEach::MIXED,
             ..job(model, 64)
@@ -170,7 +178,7 @@ mod tests {
                 zero,
                 ..Strategy::SINGLE
             });
-            (load.weights + load.gradients + load.optimizer) / model.parameters() * 7.5
+            (load.weights + load.gradients + load.optimizer) / model.parameters() as f64 * 7.5
         };
         for (stage, gigabytes) in [(0, 120.0), (1, 31.4), (2, 16.6), (3, 1.9)] {
             assert!(
@@ -214,7 +222,7 @@ mod tests {
 
     #[test]
     fn offloading_moves_bytes_to_the_host_and_tiles_shrink_gathered_layers() {
-        let job = job(Model::gpt(48, 6144, 64, 51_200, 2048), 1);
+        let job = job(ModelShape::gpt2(48, 6144, 64, 51_200, 2048), 1);
         let on = |offload, zero, tiles| {
             job.load(&Strategy {
                 offload,
@@ -231,5 +239,96 @@ mod tests {
         assert_eq!((all.weights, all.gradients, all.host), (0.0, 0.0, state));
         let tiled = on(Offload::Parameters, 3, 4);
         assert_eq!(tiled.working, all.working / 4.0);
+    }
+
+    /// Table 2, line by line.
+    #[test]
+    fn the_papers_table() {
+        for (a, h) in [(96usize, 12_288usize), (128, 20_480), (64, 6144)] {
+            let model = ModelShape::gpt2(1, h, a, 51_200, 2048);
+            let kept = Kept::of(&model, 2.0, false, true);
+            let scores = 5.0 * (a * 2048) as f64 / h as f64;
+            let one = Strategy::SINGLE;
+            let t8 = Strategy { tensor: 8, ..one };
+            let sp = Strategy {
+                sequence: true,
+                ..t8
+            };
+            let with = |recompute, strategy: Strategy| {
+                let strategy = Strategy {
+                    recompute,
+                    ..strategy
+                };
+                strategy.keeps(&kept) / h as f64
+            };
+            use Recompute::{Full, None, Selective};
+            for (is, formula) in [
+                (with(None, one), 34.0 + scores),
+                (with(None, t8), 10.0 + 24.0 / 8.0 + scores / 8.0),
+                (with(None, sp), (34.0 + scores) / 8.0),
+                (with(Selective, t8), 10.0 + 24.0 / 8.0),
+                (with(Selective, sp), 34.0 / 8.0),
+                (with(Full, t8), 2.0),
+            ] {
+                assert!(
+                    (is - formula).abs() < 1e-9 * formula,
+                    "{is} is not {formula}"
+                );
+            }
+        }
+        assert_eq!(
+            Kept::of(&ModelShape::gpt2(1, 12_288, 96, 1, 2048), 2.0, false, true).scores / 12_288.0,
+            80.0
+        );
+        assert_eq!(
+            Kept::of(&ModelShape::gpt2(1, 20_480, 128, 1, 2048), 2.0, false, true).scores
+                / 20_480.0,
+            64.0
+        );
+    }
+
+    /// Korthikanti et al.'s figure 7: per cent of what tensor parallelism alone keeps. And in GiB for the 22-billion model.
+    #[test]
+    fn the_papers_figure() {
+        let gib = |strategy: &Strategy| {
+            let model = ModelShape::gpt2(48, 6144, 64, 51_200, 2048);
+            let tokens = (4 * 2048) as f64 * 48.0;
+            strategy.keeps(&Kept::of(&model, 2.0, false, true)) * tokens / f64::from(1 << 30)
+        };
+        let t8 = Strategy {
+            tensor: 8,
+            ..Strategy::SINGLE
+        };
+        let sp = Strategy {
+            sequence: true,
+            ..t8
+        };
+        let selective = Strategy {
+            recompute: Recompute::Selective,
+            ..sp
+        };
+        for (strategy, expected) in [
+            (Strategy::SINGLE, 316.5),
+            (t8, 59.25),
+            (sp, 39.56),
+            (selective, 9.56),
+        ] {
+            assert!(
+                (gib(&strategy) - expected).abs() < 0.01,
+                "{}",
+                gib(&strategy)
+            );
+        }
+        assert_eq!(
+            gib(&Strategy {
+                recompute: Recompute::Full,
+                ..t8
+            }),
+            4.5
+        );
+        assert!(
+            (gib(&sp) / gib(&t8) - 0.6684).abs() < 0.002
+                && (gib(&selective) / gib(&t8) - 0.1618).abs() < 0.002
+        );
     }
 }

@@ -2,10 +2,9 @@
 //!
 //! Arithmetic alone: no tensors, no ranks. Every formula has its source beside it. Reading order:
 //!
-//! - `model.rs`: a transformer's parameters and FLOPs
 //! - `device.rs` and `cluster.rs`: devices, and the links between them
 //! - `degrees.rs`: a strategy, and how it is written; `check.rs`: whether a job can use it
-//! - `kept.rs`: activations of a layer; `memory.rs`: all bytes of a rank
+//! - `memory.rs`: all bytes of a rank
 //! - `traffic.rs`: the bytes on each axis, and their time; `step.rs`: the time of a step
 //! - `cost.rs`: tokens per second, MFU, days and money
 
@@ -14,9 +13,7 @@ mod cluster;
 mod cost;
 mod degrees;
 mod device;
-mod kept;
 mod memory;
-mod model;
 mod step;
 mod traffic;
 
@@ -25,18 +22,16 @@ pub use cluster::{CLUSTERS, Cluster, Group};
 pub use cost::{Cost, TOKENS};
 pub use degrees::{Offload, Recompute, Strategy};
 pub use device::{DEVICES, Device};
-pub use kept::Kept;
 pub use memory::Load;
-pub use model::{Family, Model};
 pub use step::Time;
 pub use traffic::{Axis, Traffic};
 
-use super::BytesEach;
+use super::{BytesEach, ModelShape};
 
 /// A model to train, and what it is to be trained on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
-    pub model: Model,
+    pub model: ModelShape,
     pub cluster: Cluster,
     pub devices: usize,
     /// Sequences per step, over all ranks.
@@ -44,6 +39,8 @@ pub struct Job {
     pub bytes: BytesEach,
     /// Whether attention keeps no scores: FlashAttention (Dao et al., arXiv 2205.14135).
     pub flash: bool,
+    /// Whether it trains with dropout, which a Llama never does.
+    pub dropout: bool,
     /// The communication that computing hides.
     pub overlap: Overlap,
 }
@@ -60,8 +57,8 @@ pub enum Overlap {
 }
 
 impl Job {
-    /// A job with today's usual settings: 18 bytes per parameter, FlashAttention, overlap, and a batch by size.
-    pub fn new(model: Model, cluster: Cluster, devices: usize) -> Job {
+    /// A job with today's usual settings: 18 bytes per parameter, FlashAttention, dropout, overlap, and a batch by size.
+    pub fn new(model: ModelShape, cluster: Cluster, devices: usize) -> Job {
         let batch = Job::usual_batch(&model, devices);
         Job {
             model,
@@ -70,6 +67,7 @@ impl Job {
             batch,
             bytes: BytesEach::MEGATRON,
             flash: true,
+            dropout: true,
             overlap: Overlap::All,
         }
     }
@@ -77,8 +75,8 @@ impl Job {
     /// About 4 million tokens, as GPT-3's (3.2 million) and Llama 3's (4 million at first), and more on many devices: at least
     /// a sequence for every eight of them. Llama 3 had 16 million tokens on 16,384 devices. The odd part of the number of
     /// devices divides it, so that replicas get equal shares.
-    pub fn usual_batch(model: &Model, devices: usize) -> usize {
-        let sequences = (1usize << 22).div_ceil(model.length).max(devices / 8);
+    pub fn usual_batch(model: &ModelShape, devices: usize) -> usize {
+        let sequences = (1usize << 22).div_ceil(model.block).max(devices / 8);
         let odd = devices.max(1) >> devices.max(1).trailing_zeros();
         odd * sequences.div_ceil(odd).next_power_of_two()
     }

@@ -5,9 +5,8 @@
 //! subtracted, and a pipeline waits for (p-1)/v micro-batches.
 
 use super::degrees::{Offload, Recompute, Strategy};
-use super::kept::Kept;
 use super::{Job, Overlap};
-use crate::plan::exposed;
+use crate::plan::{Kept, exposed};
 
 /// Seconds of a step on the slowest rank, by what they are for. Communication counts only where nothing hides it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
@@ -71,20 +70,20 @@ impl Job {
     fn layer(&self, s: &Strategy) -> Layer {
         let model = &self.model;
         let device = &self.cluster.device;
-        let n = (s.micro_batch * model.length) as f64;
+        let n = (s.micro_batch * model.block) as f64;
         let t = s.tensor as f64;
-        let h = model.width as f64;
+        let h = model.embd as f64;
         let side = n.min(h / t);
-        let kept = Kept::of(model, self.element(), self.flash);
-        let products = device.computes(n * model.forward_flops() / t, side);
-        let attention = device.computes(n * model.attention_flops() / t, side);
+        let kept = Kept::of(model, self.element(), self.flash, self.dropout);
+        let products = device.computes(n * model.layer_flops() as f64 / t, side);
+        let attention = device.computes(n * model.layer_attention_flops() as f64 / t, side);
         // Each number that is kept was written and read once. A backward pass handles its gradient as well.
-        let moves = device.streams(2.0 * kept.written(s) * n * h);
+        let moves = device.streams(2.0 * kept.written(s.tensor, s.stream()) * n);
         let forward = products + moves;
         let backward = 2.0 * (products + moves);
         let again = match s.recompute {
             Recompute::None => 0.0,
-            Recompute::Selective => attention + device.streams(2.0 * kept.scores / t * n * h),
+            Recompute::Selective => attention + device.streams(2.0 * kept.scores / t * n),
             Recompute::Full => forward,
         };
         // Two all-reduces forward, two backward. In the backward pass the gradients of the weights hide them, as in Megatron-LM
@@ -128,7 +127,7 @@ impl Job {
         let device = &self.cluster.device;
         let m = s.micro_batches(self.batch) as f64;
         let p = s.pipeline as f64;
-        let n = (s.micro_batch * model.length) as f64;
+        let n = (s.micro_batch * model.block) as f64;
         let t = s.tensor as f64;
         let layers = s.layers(model.layers) as f64;
         // If stages are uneven, the last stage has a layer less.
@@ -141,7 +140,7 @@ impl Job {
 
         // The last stage also computes the logits. Their loss and its gradient go over them three times, in f32.
         let logits = n * model.vocabulary as f64 / t;
-        let head = device.computes(n * model.head_flops() / t, n.min(model.width as f64))
+        let head = device.computes(n * model.head_flops() as f64 / t, n.min(model.embd as f64))
             + device.streams(4.0 * logits);
         // The longest stage: the last one with the head, or one before it.
         let each = layer.forward + layer.backward + layer.again;
@@ -204,7 +203,7 @@ impl Job {
 
     /// Seconds of the optimizer: it reads and writes its state, reads gradients and writes parameters.
     fn update_seconds(&self, s: &Strategy) -> f64 {
-        let updates = self.held(s) / if s.zero > 0 { s.data as f64 } else { 1.0 };
+        let updates = self.held(s, 0) / if s.zero > 0 { s.data as f64 } else { 1.0 };
         let state = 2 * self.bytes.optimizer;
         let moved = self.bytes.gradient + self.bytes.parameter;
         match s.offload {
@@ -222,12 +221,13 @@ impl Job {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Cluster, Device, Model};
+    use super::super::{Cluster, Device};
     use super::*;
+    use crate::plan::ModelShape;
 
     fn job(batch: usize, devices: usize) -> Job {
         let cluster = Cluster::new(Device::named("a100-80g").unwrap(), "dgx-a100").unwrap();
-        let model = Model::gpt(48, 6144, 64, 51_200, 2048);
+        let model = ModelShape::gpt2(48, 6144, 64, 51_200, 2048);
         Job {
             batch,
             flash: false,

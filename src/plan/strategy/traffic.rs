@@ -38,7 +38,7 @@ pub(super) struct DataSeconds {
 impl Job {
     /// Bytes of a micro-batch's residual stream.
     fn stream_bytes(&self, strategy: &Strategy) -> f64 {
-        (strategy.micro_batch * self.model.length * self.model.width) as f64 * self.element()
+        (strategy.micro_batch * self.model.block * self.model.embd) as f64 * self.element()
     }
 
     /// All-reduces at the ends of the model: of the divided token table's rows, and of the head's gradient.
@@ -76,16 +76,18 @@ impl Job {
         sends + gathers
     }
 
-    /// Parameters on a rank of the first stage, which has most.
-    pub(super) fn held(&self, strategy: &Strategy) -> f64 {
+    /// Parameters on a rank of a stage. The first stage has most. Its token table is padded, so that tensor ranks divide it.
+    pub(super) fn held(&self, strategy: &Strategy, stage: usize) -> f64 {
         let layers = strategy.layers(self.model.layers);
+        let ends = [stage == 0, stage + 1 == strategy.pipeline];
+        let rows = self.model.vocabulary.next_multiple_of(strategy.tensor);
         self.model
-            .on_a_rank(layers, strategy.tensor, true, strategy.pipeline == 1)
+            .parameters_on_a_rank(layers, ends, strategy.tensor, rows)
     }
 
     /// Seconds of the data axis, a call for each layer. Without ZeRO the second half gathers gradients instead of parameters.
     pub(super) fn data_seconds(&self, strategy: &Strategy) -> DataSeconds {
-        let held = self.held(strategy);
+        let held = self.held(strategy, 0);
         let layers = strategy.layers(self.model.layers) as f64;
         let group = self.cluster.group(strategy.data, strategy.tensor);
         let [gradients, parameters] =
@@ -144,7 +146,7 @@ impl Job {
             between_nodes: s.pipeline > 1 && s.devices() > node,
         };
         let (reduced, gathered) = zero_volumes(s.zero, m as u64);
-        let held = self.held(s);
+        let held = self.held(s, 0);
         let seconds = self.data_seconds(s);
         let gathers = if s.zero == 0 {
             self.bytes.gradient
@@ -164,13 +166,13 @@ impl Job {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Cluster, Device, Model};
+    use super::super::{Cluster, Device};
     use super::*;
-    use crate::plan::BytesEach;
+    use crate::plan::{BytesEach, ModelShape};
 
     fn job() -> Job {
         let cluster = Cluster::new(Device::named("a100-80g").unwrap(), "dgx-a100").unwrap();
-        let model = Model::gpt(48, 6144, 64, 51_200, 2048);
+        let model = ModelShape::gpt2(48, 6144, 64, 51_200, 2048);
         Job {
             batch: 64,
             bytes: BytesEach::MIXED,
@@ -204,7 +206,7 @@ mod tests {
                 zero,
                 ..Strategy::SINGLE
             };
-            job.traffic(&strategy)[2].bytes / (2.0 * job.model.parameters() * 63.0 / 64.0)
+            job.traffic(&strategy)[2].bytes / (2.0 * job.model.parameters() as f64 * 63.0 / 64.0)
         };
         for (zero, expected) in [(0, 2.0), (1, 2.0), (2, 2.0), (3, 3.0)] {
             assert!(
@@ -230,7 +232,7 @@ mod tests {
                 zero,
                 ..Strategy::SINGLE
             };
-            let says = crate::plan::zero_traffic(zero, job.model.parameters() as u64, 4, 4, 2);
+            let says = crate::plan::zero_traffic(zero, job.model.parameters(), 4, 4, 2);
             assert!(
                 (job.traffic(&strategy)[2].bytes / says - 1.0).abs() < 1e-9,
                 "stage {zero}"

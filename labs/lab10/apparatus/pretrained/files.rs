@@ -5,7 +5,7 @@ use half::{bf16, f16};
 use memmap2::Mmap;
 use safetensors::tensor::{Dtype, SafeTensors};
 use shardlab::error::BadInput;
-use shardlab::plan::LlamaShape;
+use shardlab::plan::ModelShape;
 use shardlab::tensor::Spec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -33,7 +33,7 @@ impl Files {
         dir.join(ONE).exists() || dir.join(INDEX).exists()
     }
 
-    pub fn open(dir: &Path, shape: &LlamaShape) -> Result<Files, BadInput> {
+    pub fn open(dir: &Path, shape: &ModelShape) -> Result<Files, BadInput> {
         let mut files = Files {
             maps: Vec::new(),
             tensors: BTreeMap::new(),

@@ -8,7 +8,7 @@ use candle_core::quantized::gguf_file::{Content, TensorInfo, Value};
 use candle_core::{Device, Result as CandleResult};
 use shardlab::error::BadInput;
 use shardlab::files;
-use shardlab::plan::{LlamaShape, Named, Rope};
+use shardlab::plan::{Family, LlamaExtra, ModelShape, Named, Rope};
 use shardlab::tensor::Spec;
 use std::io::Seek;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use std::sync::{Mutex, PoisonError};
 /// An open file.
 pub(super) struct Gguf {
     path: PathBuf,
-    pub shape: LlamaShape,
+    pub shape: ModelShape,
     content: Content,
     /// The tensor that was read last: several slices of it may follow each other.
     last: Mutex<(String, Vec<f32>)>,
@@ -58,7 +58,7 @@ pub(super) fn find(dir: &Path) -> Result<Option<PathBuf>, BadInput> {
 
 impl Gguf {
     /// Opens a file. `config` is the shape of a config.json beside it, which must agree, and which alone knows RoPE's scaling.
-    pub fn open(path: &Path, config: Option<&LlamaShape>) -> Result<Gguf, BadInput> {
+    pub fn open(path: &Path, config: Option<&ModelShape>) -> Result<Gguf, BadInput> {
         let bad = |what: &dyn std::fmt::Display| {
             let what = format!("cannot read {} as GGUF: {what}", path.display());
             BadInput::new(what, "is the file complete, and a Llama's?")
@@ -77,13 +77,14 @@ impl Gguf {
         let mut shape = shape(&content).map_err(|what| bad(&what))?;
         match config {
             Some(config) => {
-                // The file rounds these two to f32.
-                shape = LlamaShape {
-                    rope: config.rope,
-                    norm_eps: config.norm_eps,
-                    tied: config.tied,
-                    ..shape
-                };
+                // The file rounds the first two to f32.
+                if let (Family::Llama(ours), Family::Llama(theirs)) =
+                    (&mut shape.family, config.family)
+                {
+                    ours.rope = theirs.rope;
+                    ours.norm_eps = theirs.norm_eps;
+                    ours.tied = theirs.tied;
+                }
                 if shape != *config {
                     return Err(bad(&format!(
                         "its shape {shape:?} is not that of config.json, {config:?}"
@@ -229,7 +230,7 @@ fn gguf_name(name: &str) -> Option<String> {
 }
 
 /// The shape that a file's metadata describes.
-fn shape(content: &Content) -> Result<LlamaShape, String> {
+fn shape(content: &Content) -> Result<ModelShape, String> {
     let entry = |key: &str| content.metadata.get(key);
     match entry("general.architecture").map(Value::to_string) {
         Some(Ok(kind)) if kind == "llama" => {}
@@ -262,25 +263,27 @@ fn shape(content: &Content) -> Result<LlamaShape, String> {
         .map(|info| info.shape.dims().to_vec());
     let heads = size("llama.attention.head_count")?;
     let kv_heads = "llama.attention.head_count_kv";
-    Ok(LlamaShape {
+    Ok(ModelShape {
         vocabulary: table
             .and_then(|dims| dims.first().copied())
             .ok_or("it has no token_embd.weight")?,
-        embd: size("llama.embedding_length")?,
+        block: size("llama.context_length")?,
         layers: size("llama.block_count")?,
         heads,
-        kv_heads: if entry(kv_heads).is_some() {
-            size(kv_heads)?
-        } else {
-            heads
-        },
-        ffn: size("llama.feed_forward_length")?,
-        block: size("llama.context_length")?,
-        rope: Rope {
-            theta: number("llama.rope.freq_base", 10_000.0)?,
-            scaling: None,
-        },
-        norm_eps: number("llama.attention.layer_norm_rms_epsilon", 1e-5)?,
-        tied: !content.tensor_infos.contains_key("output.weight"),
+        embd: size("llama.embedding_length")?,
+        family: Family::Llama(LlamaExtra {
+            kv_heads: if entry(kv_heads).is_some() {
+                size(kv_heads)?
+            } else {
+                heads
+            },
+            ffn: size("llama.feed_forward_length")?,
+            rope: Rope {
+                theta: number("llama.rope.freq_base", 10_000.0)?,
+                scaling: None,
+            },
+            norm_eps: number("llama.attention.layer_norm_rms_epsilon", 1e-5)?,
+            tied: !content.tensor_infos.contains_key("output.weight"),
+        }),
     })
 }

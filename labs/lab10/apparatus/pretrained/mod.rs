@@ -21,7 +21,7 @@ use shardlab::checkpoint::agree::agree;
 use shardlab::comm::Comm;
 use shardlab::error::BadInput;
 use shardlab::parallel::zero::{Wrap, Zero, ZeroConfig, ZeroInference};
-use shardlab::plan::{LlamaShape, Named};
+use shardlab::plan::{ModelShape, Named};
 use shardlab::tensor::stored::narrow;
 use shardlab::tensor::{Numbers, Params, Precision, Spec, Storage};
 use std::cell::RefCell;
@@ -32,7 +32,7 @@ use std::sync::Arc;
 /// A pretrained model on disk.
 pub struct Pretrained {
     pub dir: PathBuf,
-    pub shape: LlamaShape,
+    pub shape: ModelShape,
     /// Tokens that end a text.
     pub ends: Vec<u32>,
     weights: Weights,
@@ -69,7 +69,7 @@ impl Pretrained {
         };
         let shape = config
             .as_deref()
-            .map(LlamaShape::from_config)
+            .map(ModelShape::from_config)
             .transpose()
             .map_err(in_folder)?;
         let (shape, weights) = match gguf.filter(|_| !Files::are_in(&dir) || !path.is_dir()) {

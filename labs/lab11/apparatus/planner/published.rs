@@ -10,8 +10,8 @@
 //!   and chunks are the planner's best.
 
 use super::search::search_within;
-use shardlab::plan::BytesEach;
-use shardlab::plan::strategy::{Cluster, Device, Family, Job, Model, Overlap, Recompute, Strategy};
+use shardlab::plan::strategy::{Cluster, Device, Job, Overlap, Recompute, Strategy};
+use shardlab::plan::{BytesEach, Family, ModelShape};
 
 /// A paper's figure of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,7 +28,7 @@ pub struct Run {
     /// `N1` and `N2`: Narayanan et al., tables 1 and 2; `Z2`: its ZeRO-3; `K5`: Korthikanti et al., table 5; `L4`: Llama 3, table 4.
     pub source: &'static str,
     pub name: &'static str,
-    pub model: Model,
+    pub model: ModelShape,
     pub devices: usize,
     pub batch: usize,
     pub strategy: Strategy,
@@ -43,7 +43,7 @@ pub struct Run {
 /// A row of Narayanan et al.'s table 1: the model, its published size, (t, p), GPUs, batch and TFLOP/s.
 pub struct Row {
     pub name: &'static str,
-    pub model: Model,
+    pub model: ModelShape,
     pub billions: f64,
     tensor: usize,
     pipeline: usize,
@@ -60,7 +60,7 @@ const fn row(
     job: [usize; 2],
     teraflops: f64,
 ) -> Row {
-    let model = Model::gpt(shape[2], shape[1], shape[0], 51_200, 2048);
+    let model = ModelShape::gpt2(shape[2], shape[1], shape[0], 51_200, 2048);
     Row {
         name,
         model,
@@ -270,7 +270,7 @@ impl Run {
     /// The job: 8 devices per node, as all these clusters have. Megatron-LM of 2021 and 2022 kept scores and hid only
     /// tensor ranks' collectives.
     pub fn job(&self) -> Job {
-        let llama = self.model.family == Family::Llama;
+        let llama = matches!(self.model.family, Family::Llama(_));
         let (device, network) = if llama {
             ("h100-80g", "dgx-h100")
         } else {
@@ -317,11 +317,12 @@ impl Run {
             Figure::Teraflops { value, recomputed } => {
                 let model = &self.model;
                 let again = if recomputed {
-                    model.layers as f64 * model.forward_flops()
+                    model.layers as f64 * model.layer_flops() as f64
                 } else {
                     0.0
                 };
-                let flops = (model.flops_per_token() + again) * (self.batch * model.length) as f64;
+                let flops = (model.matmul_flops_per_token() as f64 + again)
+                    * (self.batch * model.block) as f64;
                 (flops / seconds / self.devices as f64 / 1e12, value)
             }
         }
@@ -345,7 +346,7 @@ mod tests {
     #[test]
     fn parameters_are_the_published_ones() {
         for run in WEAK_SCALING {
-            let billions = run.model.parameters() / 1e9;
+            let billions = run.model.parameters() as f64 / 1e9;
             assert!(
                 (billions - run.billions).abs() < 0.06,
                 "{billions} is not {}",

@@ -222,7 +222,7 @@ fn fast_between(job: &Job) -> (bool, String) {
 }
 
 fn fast_within(job: &Job) -> (bool, String) {
-    let tensor = largest(job.devices, job.model.kv_heads);
+    let tensor = largest(job.devices, job.model.kv_heads());
     let strategy = Strategy {
         tensor,
         sequence: true,

@@ -1,12 +1,16 @@
 //! Reads and writes the shape as Hugging Face's config.json.
 
-use super::{LlamaShape, Rope, RopeScaling};
+use super::{Family, LlamaExtra, ModelShape, Rope, RopeScaling};
 use crate::error::BadInput;
 use serde_json::{Value, json};
 
-impl LlamaShape {
-    /// The shape that a config.json describes. Refuses every model whose arithmetic is different from this library's Llama.
-    pub fn from_config(json: &str) -> Result<LlamaShape, BadInput> {
+impl ModelShape {
+    /// The shape that a config.json describes.
+    ///
+    /// # Errors
+    ///
+    /// If the text is not JSON, lacks a key, or describes a model whose arithmetic is different from this library's Llama.
+    pub fn from_config(json: &str) -> Result<ModelShape, BadInput> {
         let config: Value = serde_json::from_str(json).map_err(|error| {
             BadInput::new(
                 format!("config.json is not JSON: {error}"),
@@ -16,19 +20,23 @@ impl LlamaShape {
         let config = Config(&config);
         config.refuse_other_arithmetic()?;
         let heads = config.size("num_attention_heads")?;
-        let shape = LlamaShape {
+        let kv_heads = match config.given("num_key_value_heads") {
+            Some(_) => config.size("num_key_value_heads")?,
+            None => heads,
+        };
+        let shape = ModelShape {
             vocabulary: config.size("vocab_size")?,
-            embd: config.size("hidden_size")?,
+            block: config.size("max_position_embeddings")?,
             layers: config.size("num_hidden_layers")?,
             heads,
-            kv_heads: config
-                .given("num_key_value_heads")
-                .map_or(Ok(heads), |_| config.size("num_key_value_heads"))?,
-            ffn: config.size("intermediate_size")?,
-            block: config.size("max_position_embeddings")?,
-            rope: config.rope()?,
-            norm_eps: config.number("rms_norm_eps", 1e-6)?,
-            tied: config.flag("tie_word_embeddings")?,
+            embd: config.size("hidden_size")?,
+            family: Family::Llama(LlamaExtra {
+                kv_heads,
+                ffn: config.size("intermediate_size")?,
+                rope: config.rope()?,
+                norm_eps: config.number("rms_norm_eps", 1e-6)?,
+                tied: config.flag("tie_word_embeddings")?,
+            }),
         };
         shape.check()?;
         if config.given("head_dim").is_some() && config.size("head_dim")? != shape.head() {
@@ -42,9 +50,10 @@ impl LlamaShape {
         Ok(shape)
     }
 
-    /// The shape as config.json.
-    pub fn to_config(&self) -> String {
-        let scaling = self.rope.scaling.map(|scaling| {
+    /// A Llama's shape as config.json; `None` for a GPT.
+    pub fn to_config(&self) -> Option<String> {
+        let llama = self.llama()?;
+        let scaling = llama.rope.scaling.map(|scaling| {
             json!({
                 "rope_type": "llama3",
                 "factor": scaling.factor,
@@ -61,31 +70,35 @@ impl LlamaShape {
             "hidden_size": self.embd,
             "num_hidden_layers": self.layers,
             "num_attention_heads": self.heads,
-            "num_key_value_heads": self.kv_heads,
-            "intermediate_size": self.ffn,
+            "num_key_value_heads": llama.kv_heads,
+            "intermediate_size": llama.ffn,
             "max_position_embeddings": self.block,
-            "rope_theta": self.rope.theta,
+            "rope_theta": llama.rope.theta,
             "rope_scaling": scaling,
-            "rms_norm_eps": self.norm_eps,
-            "tie_word_embeddings": self.tied,
+            "rms_norm_eps": llama.norm_eps,
+            "tie_word_embeddings": llama.tied,
         });
-        format!("{config:#}\n")
+        Some(format!("{config:#}\n"))
     }
 
     /// Refuses numbers that no Llama can have.
+    ///
+    /// # Errors
+    ///
+    /// If it is no Llama, a size is 0 or absurd, or sizes do not divide each other as heads and RoPE need it.
     pub fn check(&self) -> Result<(), BadInput> {
-        let LlamaShape {
-            embd,
-            heads,
-            kv_heads,
-            ..
-        } = *self;
         let bad = |what: String| {
             Err(BadInput::new(
                 what,
                 "correct config.json, or choose a different model",
             ))
         };
+        let Some(&llama) = self.llama() else {
+            return bad(format!("{self:?} is no Llama's shape"));
+        };
+        let embd = self.embd;
+        let heads = self.heads;
+        let kv_heads = llama.kv_heads;
         // Products of these sizes must not overflow: no model comes near.
         let sizes = [
             self.vocabulary,
@@ -93,7 +106,7 @@ impl LlamaShape {
             self.layers,
             heads,
             kv_heads,
-            self.ffn,
+            llama.ffn,
             self.block,
         ];
         if sizes.iter().any(|&size| size == 0 || size > 1 << 30) {
@@ -116,11 +129,11 @@ impl LlamaShape {
                 "{heads} query heads cannot share {kv_heads} key and value heads evenly"
             ));
         }
-        let in_range = self.norm_eps > 0.0 && self.norm_eps < 1.0 && self.rope.theta > 1.0;
+        let in_range = llama.norm_eps > 0.0 && llama.norm_eps < 1.0 && llama.rope.theta > 1.0;
         if !in_range {
             return bad(format!(
                 "rms_norm_eps {} or rope_theta {} is out of range",
-                self.norm_eps, self.rope.theta
+                llama.norm_eps, llama.rope.theta
             ));
         }
         Ok(())
@@ -150,17 +163,19 @@ impl Config<'_> {
     }
 
     fn number(&self, key: &str, default: f64) -> Result<f64, BadInput> {
-        self.given(key).map_or(Ok(default), |value| {
-            value.as_f64().ok_or_else(|| wrong(key, value, "a number"))
-        })
+        match self.given(key) {
+            Some(value) => value.as_f64().ok_or_else(|| wrong(key, value, "a number")),
+            None => Ok(default),
+        }
     }
 
     fn flag(&self, key: &str) -> Result<bool, BadInput> {
-        self.given(key).map_or(Ok(false), |value| {
-            value
+        match self.given(key) {
+            Some(value) => value
                 .as_bool()
-                .ok_or_else(|| wrong(key, value, "true or false"))
-        })
+                .ok_or_else(|| wrong(key, value, "true or false")),
+            None => Ok(false),
+        }
     }
 
     fn text(&self, key: &str) -> Option<String> {
@@ -292,18 +307,23 @@ mod tests {
     use super::*;
 
     /// The config of stories260k with one key changed.
-    fn with(key: &str, value: Value) -> Result<LlamaShape, BadInput> {
-        let mut config: Value =
-            serde_json::from_str(&LlamaShape::preset("stories260k").unwrap().to_config()).unwrap();
+    fn with(key: &str, value: Value) -> Result<ModelShape, BadInput> {
+        let mut config: Value = serde_json::from_str(
+            &ModelShape::preset("stories260k")
+                .unwrap()
+                .to_config()
+                .unwrap(),
+        )
+        .unwrap();
         config[key] = value;
-        LlamaShape::from_config(&config.to_string())
+        ModelShape::from_config(&config.to_string())
     }
 
     #[test]
     fn every_preset_is_read_as_it_was_written() {
         for (name, shape) in PRESETS {
             assert_eq!(
-                LlamaShape::from_config(&shape.to_config()).unwrap(),
+                ModelShape::from_config(&shape.to_config().unwrap()).unwrap(),
                 *shape,
                 "{name}"
             );
@@ -360,22 +380,29 @@ mod tests {
             let error = with(key, value).unwrap_err().to_string();
             assert!(error.contains(says) && error.contains("help:"), "{error}");
         }
-        let error = LlamaShape::from_config("{").unwrap_err().to_string();
+        let error = ModelShape::from_config("{").unwrap_err().to_string();
         assert!(error.contains("config.json is not JSON"), "{error}");
+    }
+
+    fn extra(shape: ModelShape) -> LlamaExtra {
+        *shape.llama().unwrap()
     }
 
     /// Missing keys have transformers' defaults, and its version 5 has RoPE's keys in one place.
     #[test]
     fn defaults_and_new_keys() {
         assert_eq!(
-            with("num_key_value_heads", Value::Null).unwrap().kv_heads,
+            with("num_key_value_heads", Value::Null).unwrap().kv_heads(),
             8
         );
-        assert!(!with("tie_word_embeddings", Value::Null).unwrap().tied);
-        assert_eq!(with("rms_norm_eps", Value::Null).unwrap().norm_eps, 1e-6);
+        assert!(!with("tie_word_embeddings", Value::Null).unwrap().tied());
+        assert_eq!(
+            extra(with("rms_norm_eps", Value::Null).unwrap()).norm_eps,
+            1e-6
+        );
         let rope = json!({"rope_type": "default", "rope_theta": 5000.0});
         assert_eq!(
-            with("rope_parameters", rope).unwrap().rope,
+            extra(with("rope_parameters", rope).unwrap()).rope,
             Rope {
                 theta: 5000.0,
                 scaling: None

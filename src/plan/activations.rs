@@ -1,17 +1,6 @@
-//! A GPT's shape, and what follows from it: parameters, memory, FLOPs.
+//! The memory of a rank that trains this library's GPT alone.
 
-/// The numbers that define a GPT.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct GptShape {
-    /// Distinct tokens.
-    pub vocabulary: usize,
-    /// The longest sequence, in tokens.
-    pub block: usize,
-    pub layers: usize,
-    pub heads: usize,
-    /// Width of the residual stream.
-    pub embd: usize,
-}
+use super::{ModelShape, Shards};
 
 /// Bytes that one rank holds while it trains in f32.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,38 +20,7 @@ impl Memory {
     }
 }
 
-impl GptShape {
-    /// Matrices: token and position table, and four a block; these decay.
-    pub fn decayed(&self) -> (usize, u64) {
-        let matrices = 12 * self.embd * self.embd * self.layers;
-        (
-            2 + 4 * self.layers,
-            (matrices + (self.vocabulary + self.block) * self.embd) as u64,
-        )
-    }
-
-    /// Norm gains: two per block, and the last one. They do not decay.
-    pub fn not_decayed(&self) -> (usize, u64) {
-        let tensors = 2 * self.layers + 1;
-        (tensors, (tensors * self.embd) as u64)
-    }
-
-    /// All parameters; the head is the token table once more and not counted again.
-    pub fn parameters(&self) -> u64 {
-        self.decayed().1 + self.not_decayed().1
-    }
-
-    /// The figure that nanoGPT and the seed call num_params: without the position table.
-    pub fn num_params(&self) -> u64 {
-        self.parameters() - (self.block * self.embd) as u64
-    }
-
-    /// FLOPs of forward and backward pass for one token: 6 for every parameter outside the position table, plus
-    /// attention's 12 · layers · embd · block (Chowdhery et al., arXiv 2204.02311, appendix B; no discount for causality).
-    pub fn flops_per_token(&self) -> u64 {
-        6 * self.num_params() + (12 * self.layers * self.embd * self.block) as u64
-    }
-
+impl ModelShape {
     /// The memory of one rank that trains on `batch` sequences at a time with AdamW.
     pub fn memory(&self, batch: usize, dropout: bool) -> Memory {
         let n = 4 * self.parameters();
@@ -74,63 +32,65 @@ impl GptShape {
         }
     }
 
+    /// One rank has it all.
+    fn alone(&self) -> Shards {
+        Shards {
+            shape: *self,
+            tensor: 1,
+            pipeline: 1,
+            sequence: false,
+            rows: self.vocabulary,
+        }
+    }
+
     /// The most bytes that a step's activations take: all that the forward pass leaves, and beside it what the backward pass works
     /// on. That is most at one of three places: at the logits, of which there are three tensors then, at GELU, or at attention, where
     /// one sequence's scores are computed again.
     fn activations(&self, batch: usize, dropout: bool) -> u64 {
-        let wide = |n: usize| n as u128;
-        let tokens = wide(batch) * wide(self.block);
-        let d = wide(self.embd);
-        let block = wide(self.block);
-        let logits = 3 * wide(self.vocabulary) * tokens;
-        let gelu = 17 * d * tokens;
-        let attention = 5 * d * tokens + 2 * block * block;
-        let work = 4 * logits.max(gelu).max(attention);
-        let forward = self.activations_over_a_step(batch, dropout, Keep::ToTheEnd)[self.layers + 2];
-        forward.saturating_add(work.try_into().unwrap_or(u64::MAX))
+        let block = self.block as f64;
+        let tokens = batch as f64 * block;
+        let d = self.embd as f64;
+        let logits = 3.0 * self.vocabulary as f64 * tokens;
+        let gelu = 17.0 * d * tokens;
+        let attention = 5.0 * d * tokens + 2.0 * block * block;
+        let work = 4.0 * logits.max(gelu).max(attention);
+        (self.alone().activations(batch, dropout) + work) as u64
     }
 
     /// Bytes of activations after each part of a step, in f32: before it, after the embedding, each block and the head, then
     /// while each block is at work in the backward pass, and after it. They are counted over the operations in `tensor` and
     /// `model`: the tensors that each leaves in the graph.
     pub fn activations_over_a_step(&self, batch: usize, dropout: bool, keep: Keep) -> Vec<u64> {
-        // In u128: a shape that someone asks for can take more bytes than 64 bits count.
-        let wide = |n: usize| n as u128;
-        let tokens = wide(batch) * wide(self.block);
-        let d = wide(self.embd);
-        let layers = wide(self.layers);
-        let dropped = if dropout { d } else { 0 };
-        // Norm, qkv (3), attention, proj, residual; norm, fc (4), gelu (4), out, residual. Then the statistics of two norms, and
-        // one number per head and row of attention.
-        let block = 18 * d + 2 * dropped + 4 + wide(self.heads);
-        let embedding = d + dropped;
-        let head = d + 2 + wide(self.vocabulary) + 1;
+        let block = self.block as f64;
+        let tokens = batch as f64 * block;
+        let d = self.embd as f64;
+        let layers = self.layers as f64;
+        let alone = self.alone();
+        let whole = alone.kept_by_a_block(dropout);
+        let [embedding, head] = alone.kept_by_the_ends(dropout);
         // In GELU's backward pass four gradients of fc's width are alive at once (the incoming one, the outgoing one, candle's
         // zero-filled slot and its sum), beside the residual stream's. Attention recomputes one sequence's scores.
-        let work = 17 * d;
-        let scores = 2 * wide(self.block) * wide(self.block);
-        let kept = if keep == Keep::BlockInputs { d } else { block };
-        let backward = |left: u128| match keep {
-            Keep::ToTheEnd => embedding + layers * block + head,
-            Keep::UntilUsed => embedding + left * block + if left == layers { head } else { 0 },
-            Keep::BlockInputs => embedding + left * d + block,
+        let work = 17.0 * d;
+        let scores = 2.0 * block * block;
+        let kept = match keep {
+            Keep::BlockInputs => d,
+            Keep::ToTheEnd | Keep::UntilUsed => whole,
         };
-        let bytes = |per_token: u128, more: u128| {
-            (4 * (tokens * per_token + more))
-                .try_into()
-                .unwrap_or(u64::MAX)
+        let backward = |left: f64| match keep {
+            Keep::ToTheEnd => embedding + layers * whole + head,
+            Keep::UntilUsed if left == layers => embedding + layers * whole + head,
+            Keep::UntilUsed => embedding + left * whole,
+            Keep::BlockInputs => embedding + left * d + whole,
         };
-        let forward = (0..=layers).map(|done| bytes(embedding + done * kept, 0));
-        let head = bytes(embedding + layers * kept + head, 0);
-        let backward = (1..=layers)
-            .rev()
-            .map(|left| bytes(backward(left) + work, scores));
-        std::iter::once(0)
-            .chain(forward)
-            .chain([head])
-            .chain(backward)
-            .chain([0])
-            .collect()
+        // More bytes than 64 bits count are the most that they count.
+        let bytes = |per_token: f64, more: f64| (4.0 * (tokens * per_token + more)) as u64;
+        let mut step = vec![0];
+        step.extend((0..=self.layers).map(|done| bytes(embedding + done as f64 * kept, 0.0)));
+        step.push(bytes(embedding + layers * kept + head, 0.0));
+        let lefts = (1..=self.layers).rev();
+        step.extend(lefts.map(|left| bytes(backward(left as f64) + work, scores)));
+        step.push(0);
+        step
     }
 }
 
@@ -148,36 +108,17 @@ pub enum Keep {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Family;
 
-    fn shape(layers: usize, heads: usize, embd: usize, block: usize) -> GptShape {
-        GptShape {
+    fn shape(layers: usize, heads: usize, embd: usize, block: usize) -> ModelShape {
+        ModelShape {
             vocabulary: 65,
             block,
             layers,
             heads,
             embd,
+            family: Family::Gpt,
         }
-    }
-
-    /// Figures of the seed (wordplay) and of nanoGPT's char-level configurations.
-    #[test]
-    fn published_counts() {
-        let baby = shape(4, 4, 128, 64);
-        let char = shape(6, 6, 384, 256);
-        let wordplay = shape(12, 12, 768, 1024);
-        assert_eq!((baby.num_params(), baby.parameters()), (795_904, 804_096));
-        assert_eq!(
-            (char.num_params(), char.parameters()),
-            (10_646_784, 10_745_088)
-        );
-        assert_eq!(
-            (wordplay.num_params(), wordplay.parameters()),
-            (85_003_776, 85_790_208)
-        );
-        assert_eq!(wordplay.decayed(), (50, 85_771_008));
-        assert_eq!(wordplay.not_decayed(), (25, 19_200));
-        assert_eq!(baby.flops_per_token(), 5_168_640);
-        assert_eq!(char.flops_per_token(), 70_958_592);
     }
 
     /// What the program `memory` has counted with one rank, in bytes, beside the forward pass's activations.

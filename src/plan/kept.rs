@@ -1,0 +1,84 @@
+//! Activations that one block keeps for its backward pass.
+//!
+//! Source: Korthikanti et al. (arXiv 2205.05198), table 2, for GPT-2 and GPT-3: sbh(10 + 24/t) bytes with tensor parallelism, sbh
+//! 34/t with sequence parallelism as well, and 5as/h for the scores. The counts for a Llama and for this library's GPT go over
+//! their operations in the same way.
+
+use super::{Family, ModelShape};
+
+/// The activations that one block keeps: bytes for each token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Kept {
+    /// The block's input, which is the residual stream.
+    pub input: f64,
+    /// On every tensor rank, with and without sequence parallelism.
+    pub whole: f64,
+    /// Sequence parallelism divides these: the residual stream, norms, dropout masks.
+    pub stream: f64,
+    /// Tensor ranks divide these: heads, and the MLP's inner width.
+    pub divided: f64,
+    /// Attention's scores, which tensor ranks divide as well.
+    pub scores: f64,
+}
+
+impl Kept {
+    /// A block of `shape`, whose numbers have `element` bytes. With `flash`, attention keeps no scores. A Llama has no dropout.
+    pub fn of(shape: &ModelShape, element: f64, flash: bool, dropout: bool) -> Kept {
+        let h = shape.embd as f64;
+        let ffn = shape.ffn() as f64;
+        let kv = shape.kv_width() as f64;
+        // Two masks as wide as the stream, and one of the scores. A published model's masks take a byte for each number.
+        let masks = if dropout { 2.0 } else { 0.0 };
+        let scores = if flash {
+            0.0
+        } else {
+            // Two copies of the scores: with the mask 5as/h in 16 bits.
+            let mask = match shape.family {
+                Family::Llama(_) => 1.0,
+                Family::Gpt | Family::Gpt2 => masks / 2.0,
+            };
+            (2.0 * element + mask) * (shape.heads * shape.block) as f64
+        };
+        match shape.family {
+            // The inputs of two norms and of two matrices, and two masks; q, k, v, the output of attention, and of the MLP the
+            // results of its first matrix and of GELU. In 16 bits: 10 + 24/t, and 34 in all.
+            Family::Gpt2 => Kept {
+                input: element * h,
+                whole: 0.0,
+                stream: (4.0 * element + masks) * h,
+                divided: element * (2.0 * h + 2.0 * kv + 2.0 * ffn),
+                scores,
+            },
+            // The same without masks. A fused SwiGLU keeps its two inputs and its result, and no product between them.
+            Family::Llama(_) => Kept {
+                input: element * h,
+                whole: 0.0,
+                stream: 4.0 * element * h,
+                divided: element * (2.0 * h + 2.0 * kv + 3.0 * ffn),
+                scores,
+            },
+            // In numbers: 2 + 4/t + 12/t, and two masks, which are numbers as well. The 2 are the gathered inputs of
+            // column-parallel matrices: they stay, because candle keeps its graph, and Megatron-LM gathers them again. The 4/t are
+            // two results and two sums of the stream. The 12/t are qkv, attention, and fc and GELU with a width of 4 each. Then
+            // the statistics of two norms, and a number for each head and row of attention, which recomputes its scores.
+            Family::Gpt => Kept {
+                input: element * h,
+                whole: element * 2.0 * h,
+                stream: element * ((4.0 + masks) * h + 4.0),
+                divided: element * (12.0 * h + shape.heads as f64),
+                scores: 0.0,
+            },
+        }
+    }
+
+    /// Bytes per token on each of `tensor` ranks, if `stream` of them share the residual stream: all of them with sequence
+    /// parallelism, and 1 without. Scores are not among them.
+    pub fn on_a_rank(&self, tensor: usize, stream: usize) -> f64 {
+        self.whole + self.stream / stream as f64 + self.divided / tensor as f64
+    }
+
+    /// Bytes per token that the forward pass writes on a rank, whatever is recomputed later: with the scores.
+    pub fn written(&self, tensor: usize, stream: usize) -> f64 {
+        self.on_a_rank(tensor, stream) + self.scores / tensor as f64
+    }
+}
