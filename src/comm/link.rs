@@ -36,6 +36,24 @@ impl Link {
         bytes as f64 / self.bandwidth
     }
 
+    /// Seconds of a message of `bytes` from rank to rank: a + S/B.
+    pub fn message_seconds(&self, bytes: f64) -> f64 {
+        self.latency + bytes / self.bandwidth
+    }
+
+    /// Seconds in which all parts of an array of `bytes` go around a ring of `ranks`: (n-1)·a + (n-1)/n·S/B. A reduce-scatter and
+    /// an all-gather are one way round, an all-reduce is both.
+    pub fn ring_seconds(&self, ranks: usize, bytes: f64) -> f64 {
+        let others = ranks.saturating_sub(1) as f64;
+        let share = others / ranks.max(1) as f64;
+        others * self.latency + share * bytes / self.bandwidth
+    }
+
+    /// The knee, in bytes: here latency and transfer take the same time, and half of the bandwidth is reached.
+    pub fn knee(&self) -> f64 {
+        self.latency * self.bandwidth
+    }
+
     /// Seconds of a collective among `ranks` ranks, from when the last rank enters until all ranks are done.
     ///
     /// `bytes` is the size S of the whole vector: all ranks' parts in a collective with parts, and 0 in a barrier. With n ranks,
@@ -60,17 +78,15 @@ impl Link {
         let others = (ranks.max(1) - 1) as f64;
         let depth = ranks.next_power_of_two().trailing_zeros() as f64;
         let transfer = self.transfer_seconds(bytes);
+        let ring = self.ring_seconds(ranks, bytes as f64);
         let share = others / ranks.max(1) as f64 * transfer;
         match kind.collective() {
-            CallKind::AllReduce => 2.0 * others * self.latency + 2.0 * share,
-            CallKind::AllGather
-            | CallKind::ReduceScatter
-            | CallKind::AllToAll
-            | CallKind::Split => others * self.latency + share,
-            CallKind::Broadcast | CallKind::Reduce => depth * (self.latency + transfer),
+            CallKind::AllReduce => 2.0 * ring,
+            CallKind::AllGather | CallKind::ReduceScatter | CallKind::AllToAll | CallKind::Split => ring,
+            CallKind::Broadcast | CallKind::Reduce => depth * self.message_seconds(bytes as f64),
             CallKind::Scatter | CallKind::Gather => depth * self.latency + share,
             CallKind::Barrier => depth * self.latency,
-            CallKind::Send | CallKind::Recv => self.latency + transfer,
+            CallKind::Send | CallKind::Recv => self.message_seconds(bytes as f64),
             _ => 0.0,
         }
     }

@@ -1,5 +1,6 @@
-//! The speed of a collective: nccl-tests' two bandwidths, and a line through times.
+//! The speed of a collective: nccl-tests' two bandwidths, and the link that fits measured times.
 
+use crate::comm::Link;
 use crate::comm::algorithms::{Collective, Task};
 
 /// algbw: bytes per second as the caller sees them, S / t.
@@ -37,48 +38,31 @@ pub fn array_bytes(task: &Task, element_bytes: usize) -> f64 {
     (task.buffer() / arrays * element_bytes) as f64
 }
 
-/// A line through times: t = alpha + S / beta.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AlphaBeta {
-    /// Seconds for no bytes at all.
-    pub alpha: f64,
-    /// Bytes per second in very long messages.
-    pub beta: f64,
-}
-
-impl AlphaBeta {
-    /// The line whose relative errors have the least squares, through (bytes, seconds). None for less than two sizes, or
-    /// where times do not grow.
-    pub fn fit(points: &[(f64, f64)]) -> Option<AlphaBeta> {
-        let points: Vec<(f64, f64)> = points
-            .iter()
-            .copied()
-            .filter(|&(_, t)| t > 0.0 && t.is_finite())
-            .collect();
-        // Each point counts by 1 / t²: an error of 10% weighs the same at 1 µs and at 1 s.
-        let sum =
-            |of: fn(f64, f64) -> f64| points.iter().map(|&(s, t)| of(s, t) / (t * t)).sum::<f64>();
-        let w = sum(|_, _| 1.0);
-        let x = sum(|s, _| s);
-        let y = sum(|_, t| t);
-        let xx = sum(|s, _| s * s);
-        let xy = sum(|s, t| s * t);
-        let slope = (w * xy - x * y) / (w * xx - x * x);
-        let alpha = (y - slope * x) / w;
-        (slope.is_finite() && slope > 0.0).then(|| AlphaBeta {
-            alpha: alpha.max(0.0),
-            beta: 1.0 / slope,
-        })
+/// The link whose times come closest to the measured ones, (bytes, seconds): the line t = α + S/β whose relative errors have the
+/// least squares. None for less than two sizes, or where times do not grow.
+pub fn fit(points: &[(f64, f64)]) -> Option<Link> {
+    let points: Vec<(f64, f64)> = points
+        .iter()
+        .copied()
+        .filter(|&(_, t)| t > 0.0 && t.is_finite())
+        .collect();
+    // Each point counts by 1 / t²: an error of 10% weighs the same at 1 µs and at 1 s.
+    let sum =
+        |of: fn(f64, f64) -> f64| points.iter().map(|&(s, t)| of(s, t) / (t * t)).sum::<f64>();
+    let w = sum(|_, _| 1.0);
+    let x = sum(|s, _| s);
+    let y = sum(|_, t| t);
+    let xx = sum(|s, _| s * s);
+    let xy = sum(|s, t| s * t);
+    let slope = (w * xy - x * y) / (w * xx - x * x);
+    if !slope.is_finite() || slope <= 0.0 {
+        return None;
     }
-
-    /// The knee, in bytes: here latency and transfer take the same time, and half of the bandwidth is reached.
-    pub fn knee(&self) -> f64 {
-        self.alpha * self.beta
-    }
-
-    pub fn seconds(&self, bytes: f64) -> f64 {
-        self.alpha + bytes / self.beta
-    }
+    let latency = (y - slope * x) / w;
+    Some(Link {
+        latency: latency.max(0.0),
+        bandwidth: 1.0 / slope,
+    })
 }
 
 #[cfg(test)]
@@ -109,34 +93,31 @@ mod tests {
 
     #[test]
     fn a_line_is_found_again() {
-        let line = AlphaBeta {
-            alpha: 20e-6,
-            beta: 5e9,
+        let line = Link {
+            latency: 20e-6,
+            bandwidth: 5e9,
         };
         let points: Vec<(f64, f64)> = (10..27)
             .map(|k| f64::from(1u32 << k))
-            .map(|s| (s, line.seconds(s)))
+            .map(|s| (s, line.message_seconds(s)))
             .collect();
-        let fit = AlphaBeta::fit(&points).unwrap();
+        let found = fit(&points).unwrap();
         assert!(
-            (fit.alpha / line.alpha - 1.0).abs() < 1e-9
-                && (fit.beta / line.beta - 1.0).abs() < 1e-9,
-            "{fit:?}"
+            (found.latency / line.latency - 1.0).abs() < 1e-9
+                && (found.bandwidth / line.bandwidth - 1.0).abs() < 1e-9,
+            "{found:?}"
         );
-        assert!((fit.knee() - 1e5).abs() < 1.0);
+        assert!((found.knee() - 1e5).abs() < 1.0);
         // Small times count as much as large ones: 5% more everywhere is 5% more in both.
         let more: Vec<(f64, f64)> = points.iter().map(|&(s, t)| (s, 1.05 * t)).collect();
-        assert!((AlphaBeta::fit(&more).unwrap().alpha / line.alpha - 1.05).abs() < 1e-9);
+        assert!((fit(&more).unwrap().latency / line.latency - 1.05).abs() < 1e-9);
     }
 
     #[test]
     fn no_line_where_there_is_none() {
-        assert_eq!(AlphaBeta::fit(&[]), None);
-        assert_eq!(AlphaBeta::fit(&[(1.0, 1.0)]), None);
-        assert_eq!(AlphaBeta::fit(&[(1.0, 2.0), (2.0, 1.0)]), None);
-        assert_eq!(
-            AlphaBeta::fit(&[(1.0, 0.0), (2.0, f64::NAN), (3.0, 1.0)]),
-            None
-        );
+        assert_eq!(fit(&[]), None);
+        assert_eq!(fit(&[(1.0, 1.0)]), None);
+        assert_eq!(fit(&[(1.0, 2.0), (2.0, 1.0)]), None);
+        assert_eq!(fit(&[(1.0, 0.0), (2.0, f64::NAN), (3.0, 1.0)]), None);
     }
 }

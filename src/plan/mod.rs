@@ -4,7 +4,7 @@
 //! - `activations.rs`: the memory of a rank that trains a GPT alone
 //! - `kept.rs`: what one block keeps for its backward pass
 //! - `formula.rs`: what an algorithm costs, in symbols
-//! - `network.rs` and `simulate.rs`: what it would take on a network that is not here
+//! - `network.rs` and `simulate.rs`: what it would take on a network that is not here, by a formula and round by round
 //! - `overlap.rs`: how much of the communication the backward pass hides
 //! - `zero.rs`: what ZeRO's stages hold, send and take
 //! - `shards.rs`: what ranks hold, keep and send when tensor ranks and pipeline stages share a model
@@ -29,11 +29,11 @@ mod zero;
 
 pub use activations::{Keep, Memory};
 pub use activity::{Activity, Interval};
-pub use bandwidth::{AlphaBeta, algbw, array_bytes, busbw};
+pub use bandwidth::{algbw, array_bytes, busbw, fit};
 pub use formula::{Formula, formula};
 pub use kept::Kept;
 pub use megatron::Estimate;
-pub use network::{MOST_RANKS, Network};
+pub use network::{MOST_RANKS, Network, RankGroup};
 pub use overlap::{exposed, tokens_that_hide};
 pub use shape::{
     BlockParameter, Family, LlamaExtra, ModelShape, Named, PRESETS, Rope, RopeScaling,

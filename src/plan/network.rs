@@ -15,25 +15,117 @@ pub struct Network {
     pub name: &'static str,
     /// One line about it.
     pub about: &'static str,
+    /// The source of its figures.
+    pub source: &'static str,
     /// Ranks 0 to p-1 are on the first node, the next p on the second, and so on.
     pub ranks_per_node: usize,
     /// The largest number of ranks.
     pub most_ranks: usize,
     /// Network cards of a node.
     pub cards: usize,
+    /// Network cards that one collective can use on each node. NCCL builds a ring for each card, so that it can use all. A
+    /// single flat ring leaves each node through one card.
+    pub rings: usize,
     /// From rank to rank on a node.
     pub within: Link,
     /// From node to node, through one card.
     pub between: Link,
     /// Whether a rank can send the next message while the latency of the last one passes.
     pub pipelined: bool,
+    /// The part of a link's bandwidth that a library's collectives reach. The formulas for a training count it; the simulator
+    /// compares algorithms on links at their full speed.
+    pub efficiency: f64,
+}
+
+/// Ranks that communicate with each other, and how many of them are on one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RankGroup {
+    pub size: usize,
+    pub per_node: usize,
 }
 
 /// The most ranks that the simulator accepts.
 pub const MOST_RANKS: usize = 100_000;
 
+/// A measured all-reduce of NCCL reached 235 of NVLink's 300 GB/s (stas00/ml-engineering, 2026); between nodes it comes closer,
+/// 0.9 of a card's bandwidth. One figure stands for both.
+const EFFICIENCY: f64 = 0.78;
+
 const MICRO: f64 = 1e-6;
 const GB: f64 = 1e9;
+
+/// NCCL's own cost model assumes these latencies for a hop of a ring with its protocol for large messages
+/// (`src/graph/tuning.cc`, 2026): over NVLink, over PCIe, over a network. Most of that is software, which is busy with one message
+/// at a time.
+const NVLINK: f64 = 3.4;
+const PCIE: f64 = 5.7;
+const NETWORK: f64 = 14.0;
+
+/// The networks that have names: ranks per node, cards, latency in µs and bandwidth in GB/s within a node and between nodes, from
+/// GPU to GPU and in one direction.
+#[rustfmt::skip]
+const NAMED: [Network; 9] = [
+    named("dgx-a100", 8, 8, [NVLINK, 300.0], [NETWORK, 25.0],
+    "8 GPUs, NVLink 300 GB/s, 8 cards of 25 GB/s",
+    "NVIDIA DGX A100 system architecture, 2020: NVLink 3; HDR InfiniBand, 200 Gbit/s per card"),
+    named("dgx-h100", 8, 8, [NVLINK, 450.0], [NETWORK, 50.0],
+    "8 GPUs, NVLink 450 GB/s, 8 cards of 50 GB/s",
+    "NVIDIA DGX H100 data sheet, 2023: NVLink 4; NDR InfiniBand, 400 Gbit/s per card"),
+    named("dgx-b200", 8, 8, [NVLINK, 900.0], [NETWORK, 50.0],
+    "8 GPUs, NVLink 900 GB/s, 8 cards of 50 GB/s",
+    "NVIDIA DGX B200 data sheet, 2024: NVLink 5; 400 Gbit/s per card"),
+    named("frontier", 8, 4, [NVLINK, 50.0], [NETWORK, 25.0],
+    "8 dies, Infinity Fabric 50 GB/s, 4 cards of 25 GB/s",
+    "OLCF's Frontier guide, 2025: 50 GB/s and more between dies; Slingshot 11"),
+    named("cloud-100g", 8, 1, [NVLINK, 300.0], [NETWORK, 12.5],
+    "8 GPUs, NVLink 300 GB/s, 1 card of 12.5 GB/s",
+    "a common virtual machine: 8 GPUs behind NVSwitch, and 100 Gbit/s for all of them"),
+    Network { most_ranks: 8, ..named("nvlink", 8, 1, [NVLINK, 300.0], [NVLINK, 300.0],
+    "one node, 8 GPUs, NVLink 300 GB/s",
+    "NVIDIA A100 architecture, 2020: 8 A100 behind NVSwitch") },
+    named("polaris", 4, 2, [NVLINK, 100.0], [NETWORK, 25.0],
+    "4 GPUs per node, NVLink 100 GB/s, 2 cards of 25 GB/s",
+    "ALCF's Polaris guide: 4 NVLinks between any two A100; Slingshot 11"),
+    // A rank is a tile. Between the two tiles of one GPU 185 GB/s were measured, which a rank rarely has to itself.
+    named("aurora", 12, 8, [PCIE, 15.0], [NETWORK, 25.0],
+    "12 tiles per node, Xe Link 15 GB/s, 8 cards of 25 GB/s",
+    "ALCF's Aurora guide: measured from tile to tile; Slingshot 11"),
+    // To NCCL's latency come 10 µs of TCP, its best on such a card.
+    named("ethernet", 1, 1, [24.0, 1.25], [24.0, 1.25],
+    "one rank per node, 10 Gbit/s Ethernet",
+    "10 Gbit/s; latency of TCP: S. Larsen et al., 2007"),
+];
+
+const fn named(
+    name: &'static str,
+    ranks_per_node: usize,
+    cards: usize,
+    within: [f64; 2],
+    between: [f64; 2],
+    about: &'static str,
+    source: &'static str,
+) -> Network {
+    Network {
+        name,
+        about,
+        source,
+        ranks_per_node,
+        most_ranks: MOST_RANKS,
+        cards,
+        rings: cards,
+        within: link(within),
+        between: link(between),
+        pipelined: false,
+        efficiency: EFFICIENCY,
+    }
+}
+
+const fn link([micro_seconds, gigabytes]: [f64; 2]) -> Link {
+    Link {
+        latency: micro_seconds * MICRO,
+        bandwidth: gigabytes * GB,
+    }
+}
 
 impl Network {
     /// One kind of link everywhere, each rank with its own, as [`Link`] simulates it between threads.
@@ -41,103 +133,32 @@ impl Network {
         Network {
             name: "link",
             about: "one link for each rank",
+            source: "given",
             ranks_per_node: 1,
             most_ranks: MOST_RANKS,
             cards: 1,
+            rings: 1,
             within: link,
             between: link,
             pipelined: true,
+            efficiency: 1.0,
         }
     }
 
-    /// The names of [`Network::presets`].
-    pub const NAMES: [&'static str; 4] = ["nvlink", "polaris", "aurora", "ethernet"];
-
-    /// The preset of that name.
+    /// The network of that name.
     pub fn named(name: &str) -> Option<Network> {
-        Network::presets()
-            .into_iter()
-            .find(|network| network.name == name)
+        NAMED.into_iter().find(|network| network.name == name)
     }
 
-    /// The networks that have names. Latencies and bandwidths are those of messages between GPUs.
-    ///
-    /// Sources: latencies are what NCCL's own cost model assumes for a hop of a ring with its protocol for large messages
-    /// (`src/graph/tuning.cc`, 2026): 3.4 µs over NVLink, 5.7 µs over PCIe, 14 µs over a network. Most of that is software,
-    /// which is busy with one message at a time. Each preset's bandwidths are explained beside it.
+    /// The networks on which lab01 predicts collectives.
     pub fn presets() -> [Network; 4] {
-        let nvlink = Link {
-            latency: 3.4 * MICRO,
-            bandwidth: 300.0 * GB,
-        };
-        [
-            // 8 A100 behind NVSwitch: 600 GB/s a GPU, both directions together (NVIDIA A100 architecture, 2020).
-            Network {
-                name: "nvlink",
-                about: "one node, 8 GPUs, NVLink 300 GB/s",
-                ranks_per_node: 8,
-                most_ranks: 8,
-                cards: 1,
-                within: nvlink,
-                between: nvlink,
-                pipelined: false,
-            },
-            // ALCF's Polaris guide (docs.alcf.anl.gov/polaris): 4 A100 a node, 4 NVLinks of 25 GB/s between any two ("NV4"),
-            // 2 Slingshot 11 cards a node, 200 Gbit/s each.
-            Network {
-                name: "polaris",
-                about: "4 GPUs per node, NVLink 100 GB/s, 2 cards of 25 GB/s",
-                ranks_per_node: 4,
-                most_ranks: MOST_RANKS,
-                cards: 2,
-                within: Link {
-                    latency: 3.4 * MICRO,
-                    bandwidth: 100.0 * GB,
-                },
-                between: Link {
-                    latency: 14.0 * MICRO,
-                    bandwidth: 25.0 * GB,
-                },
-                pipelined: false,
-            },
-            // ALCF's Aurora guide (docs.alcf.anl.gov/aurora): 6 GPUs of 2 tiles a node, a rank a tile; measured 15 GB/s from
-            // GPU to GPU in one direction (185 GB/s between the two tiles of one, which a rank rarely has to itself);
-            // 8 Slingshot 11 cards. For the latency on a node, NCCL's of PCIe.
-            Network {
-                name: "aurora",
-                about: "12 tiles per node, Xe Link 15 GB/s, 8 cards of 25 GB/s",
-                ranks_per_node: 12,
-                most_ranks: MOST_RANKS,
-                cards: 8,
-                within: Link {
-                    latency: 5.7 * MICRO,
-                    bandwidth: 15.0 * GB,
-                },
-                between: Link {
-                    latency: 14.0 * MICRO,
-                    bandwidth: 25.0 * GB,
-                },
-                pipelined: false,
-            },
-            // 10 Gbit/s; to NCCL's network latency come 10 µs of TCP, its best on such a card (S. Larsen et al.,
-            // Architectural Breakdown of End-to-End Latency in a TCP/IP Network, 2007).
-            Network {
-                name: "ethernet",
-                about: "one rank per node, 10 Gbit/s Ethernet",
-                ranks_per_node: 1,
-                most_ranks: MOST_RANKS,
-                cards: 1,
-                within: Link {
-                    latency: 24.0 * MICRO,
-                    bandwidth: 1.25 * GB,
-                },
-                between: Link {
-                    latency: 24.0 * MICRO,
-                    bandwidth: 1.25 * GB,
-                },
-                pipelined: false,
-            },
-        ]
+        let [.., nvlink, polaris, aurora, ethernet] = NAMED;
+        [nvlink, polaris, aurora, ethernet]
+    }
+
+    /// All networks that have names: those of big machines first, then [`Network::presets`].
+    pub fn all() -> [Network; 9] {
+        NAMED
     }
 
     /// Seconds that a message of `bytes` keeps its sender and its receiver busy, and seconds until it arrives after that;
@@ -156,6 +177,78 @@ impl Network {
             (moving + link.latency, 0.0)
         }
     }
+
+    /// The ranks of an axis: `size` of them, each `stride` ranks from the next.
+    pub fn group(&self, size: usize, stride: usize) -> RankGroup {
+        RankGroup {
+            size,
+            per_node: (self.ranks_per_node / stride).clamp(1, size.max(1)),
+        }
+    }
+
+    /// Whether all ranks of the group are on one node.
+    fn on_one_node(&self, group: RankGroup) -> bool {
+        group.per_node == group.size
+    }
+
+    /// Bytes per second that each rank of the group sends in a ring. If it leaves its node, it shares the node's cards with the
+    /// groups of the other ranks there.
+    pub fn bandwidth(&self, group: RankGroup) -> f64 {
+        let within = self.within.bandwidth;
+        let node = self.ranks_per_node;
+        if self.on_one_node(group) {
+            return self.efficiency * within;
+        }
+        let groups = (node / group.per_node).max(1) as f64;
+        let cards = (self.cards as f64 / groups).min(self.rings as f64);
+        self.efficiency * within.min(cards * self.between.bandwidth)
+    }
+
+    /// The link that stands for those of a group's ring: its bandwidth, and the mean latency of n-1 of its hops.
+    fn ring(&self, group: RankGroup) -> Link {
+        let nodes = if self.on_one_node(group) {
+            0
+        } else {
+            group.size / group.per_node
+        };
+        let hops = group.size - 1;
+        let near = hops.saturating_sub(nodes) as f64 * self.within.latency;
+        let far = nodes as f64 * self.between.latency;
+        Link {
+            latency: (near + far) / hops as f64,
+            bandwidth: self.bandwidth(group),
+        }
+    }
+
+    /// Seconds of a reduce-scatter or an all-gather of an array of `bytes` in `calls` equal parts.
+    pub fn gathers(&self, group: RankGroup, bytes: f64, calls: f64) -> f64 {
+        if group.size < 2 {
+            return 0.0;
+        }
+        calls * self.ring(group).ring_seconds(group.size, bytes / calls)
+    }
+
+    /// Seconds of an all-reduce: a reduce-scatter and an all-gather.
+    pub fn all_reduces(&self, group: RankGroup, bytes: f64, calls: f64) -> f64 {
+        2.0 * self.gathers(group, bytes, calls)
+    }
+
+    /// Seconds of the slowest message between stages that are `stride` ranks apart, on `devices` ranks together. If the pipeline
+    /// leaves its node, the ranks of one stage send at the same time, and share the node's cards.
+    pub fn sends(&self, bytes: f64, stride: usize, devices: usize) -> f64 {
+        let node = self.ranks_per_node;
+        let (link, shared) = if devices <= node {
+            (self.within, 1.0)
+        } else {
+            let shared = stride.min(node) as f64 / self.cards as f64;
+            (self.between, shared.max(1.0))
+        };
+        let reached = Link {
+            bandwidth: self.efficiency * link.bandwidth,
+            ..link
+        };
+        reached.message_seconds(bytes * shared)
+    }
 }
 
 #[cfg(test)]
@@ -163,15 +256,60 @@ mod tests {
     use super::*;
 
     #[test]
-    fn presets_have_the_names_that_are_offered() {
-        assert_eq!(
-            Network::presets().map(|network| network.name),
-            Network::NAMES
-        );
-        assert_eq!(
-            Network::named("polaris").map(|network| network.ranks_per_node),
-            Some(4)
-        );
+    fn each_name_is_found() {
+        for network in Network::all() {
+            assert_eq!(Network::named(network.name), Some(network));
+        }
         assert_eq!(Network::named("token-ring"), None);
+    }
+
+    #[test]
+    fn groups_share_the_cards_of_a_node() {
+        let dgx = Network::named("dgx-a100").unwrap();
+        let gb = |size, stride| dgx.bandwidth(dgx.group(size, stride)) / GB / dgx.efficiency;
+        assert_eq!(gb(8, 1), 300.0); // on one node
+        assert_eq!(gb(64, 1), 200.0); // whole nodes: all eight cards
+        assert_eq!(gb(64, 8), 25.0); // one rank of each node: its own card
+        assert_eq!(gb(64, 4), 50.0);
+        let flat = Network {
+            rings: 1,
+            ..dgx.clone()
+        };
+        assert_eq!(
+            flat.bandwidth(flat.group(64, 1)) / flat.efficiency,
+            25.0 * GB
+        );
+    }
+
+    /// On links of one kind it is the textbook's ring, which lab01 simulates.
+    #[test]
+    fn a_ring_is_the_simulators_ring() {
+        use crate::comm::algorithms::{Algorithm, Collective, Task};
+        let link = Link {
+            latency: 3e-6,
+            bandwidth: 8e9,
+        };
+        let network = Network {
+            pipelined: false,
+            ..Network::uniform(link)
+        };
+        for ranks in [2, 8, 64] {
+            let task = Task::new(
+                Collective::AllReduce,
+                Algorithm::Ring,
+                ranks,
+                1000 * ranks,
+                4,
+                0,
+            )
+            .unwrap();
+            let simulated = crate::plan::simulate(&task, 4, &network);
+            let is = network.all_reduces(network.group(ranks, 1), 4000.0 * ranks as f64, 1.0);
+            // The formula counts a ring's n hops once, and the simulator n-1 of them.
+            assert!(
+                is >= simulated && is - simulated <= 2.0 * link.latency + 1e-12,
+                "{ranks}: {is}, {simulated}"
+            );
+        }
     }
 }

@@ -3,11 +3,12 @@
 use super::call::Way;
 use super::counts::Count;
 use kit::show::{Plot, Screen, Series, bytes_binary, seconds, significant, table};
+use shardlab::comm::Link;
 use shardlab::comm::algorithms::{Algorithm, Collective};
 use shardlab::comm::{Comm, Reduce, Result};
 use shardlab::error::BadInput;
 use shardlab::launch;
-use shardlab::plan::{AlphaBeta, algbw, busbw};
+use shardlab::plan::{algbw, busbw, fit};
 use std::fs::File;
 use std::path::Path;
 use std::time::Instant;
@@ -38,14 +39,12 @@ impl Timing {
     }
 
     /// The line through the times.
-    pub fn line(&self) -> Option<AlphaBeta> {
-        AlphaBeta::fit(
-            &self
-                .points
-                .iter()
-                .map(|point| (point.bytes, point.seconds))
-                .collect::<Vec<_>>(),
-        )
+    pub fn line(&self) -> Option<Link> {
+        fit(&self
+            .points
+            .iter()
+            .map(|point| (point.bytes, point.seconds))
+            .collect::<Vec<_>>())
     }
 }
 
@@ -138,8 +137,8 @@ pub fn fits(screen: &Screen, timings: &[Timing]) -> String {
         let mut row = vec![timing.way.name().to_owned()];
         row.extend(match timing.line() {
             Some(line) => [
-                screen.seconds(line.alpha),
-                gigabytes(line.beta),
+                screen.seconds(line.latency),
+                gigabytes(line.bandwidth),
                 bytes_binary(line.knee()),
             ],
             None => ["no line", "", ""].map(String::from),
@@ -274,8 +273,8 @@ pub fn json(timings: &[Timing], counts: &[Count], network: &str) -> serde_json::
             "collective": timing.way.collective.name(),
             "algorithm": timing.way.name(),
             "points": timing.points.iter().map(point).collect::<Vec<_>>(),
-            "alpha_seconds": line.map(|line| line.alpha),
-            "beta_bytes_per_second": line.map(|line| line.beta),
+            "alpha_seconds": line.map(|line| line.latency),
+            "beta_bytes_per_second": line.map(|line| line.bandwidth),
             "knee_bytes": line.map(|line| line.knee()),
             "rounds": count.map(|count| count.most[0]),
             "messages": count.map(|count| count.most[1]),

@@ -41,7 +41,7 @@ pub struct StudyFlags {
     #[arg(long, value_name = "N")]
     pub simulate: Option<usize>,
     /// The network of the prediction
-    #[arg(long, default_value = "ethernet", value_parser = PossibleValuesParser::new(Network::NAMES))]
+    #[arg(long, default_value = "ethernet", value_parser = PossibleValuesParser::new(Network::presets().map(|network| network.name)))]
     pub network: String,
     /// Let the last rank make a mistake
     #[arg(long = "break", value_enum)]
@@ -133,7 +133,10 @@ impl StudyFlags {
         let network = Network::named(&self.network).ok_or_else(|| {
             BadInput::new(
                 format!("--network {} is unknown", self.network),
-                format!("give {}", Network::NAMES.join(", ")),
+                format!(
+                    "give {}",
+                    Network::presets().map(|network| network.name).join(", ")
+                ),
             )
         })?;
         let (flag, n) = self.simulate.map_or(("ranks", ranks), |n| ("simulate", n));

@@ -14,13 +14,13 @@ use shardlab::comm::{Comm, Link, Reduce};
 use shardlab::data::Corpus;
 use shardlab::launch;
 use shardlab::plan::strategy::{Cluster, Device, Strategy};
-use shardlab::plan::{AlphaBeta, Family, MOST_RANKS, ModelShape, Network};
+use shardlab::plan::{Family, MOST_RANKS, ModelShape, Network, fit as fit_link};
 use std::time::Instant;
 
 /// The measured figures.
 pub struct Calibration {
     pub cluster: Cluster,
-    link: AlphaBeta,
+    link: Link,
     rows: Vec<Row>,
 }
 
@@ -137,7 +137,7 @@ fn predicted(training: &Training, cluster: &Cluster) -> f64 {
 }
 
 /// The line through the times of all-reduces between two threads: of an array's bytes.
-fn link() -> Result<AlphaBeta> {
+fn link() -> Result<Link> {
     let rank = |comm: Comm| {
         let mut points = Vec::new();
         for size in [1 << 10, 1 << 13, 1 << 16, 1 << 18, 1 << 20] {
@@ -158,14 +158,14 @@ fn link() -> Result<AlphaBeta> {
     let largest = points
         .last()
         .map_or(1e9, |(bytes, seconds)| bytes / seconds);
-    Ok(AlphaBeta::fit(&points).unwrap_or(AlphaBeta {
-        alpha: 0.0,
-        beta: largest,
+    Ok(fit_link(&points).unwrap_or(Link {
+        latency: 0.0,
+        bandwidth: largest,
     }))
 }
 
 /// One rank per core. An all-reduce between two ranks moves the array once, in two rounds.
-fn cluster(peaks: Peaks, link: AlphaBeta) -> Cluster {
+fn cluster(peaks: Peaks, link: Link) -> Cluster {
     let memory = launch::free_memory(1).unwrap_or(8 << 30) as f64;
     let device = Device {
         name: "this machine".into(),
@@ -180,26 +180,19 @@ fn cluster(peaks: Peaks, link: AlphaBeta) -> Cluster {
         source: "measured",
     };
     let link = Link {
-        latency: link.alpha / 2.0,
-        bandwidth: link.beta,
+        latency: link.latency / 2.0,
+        ..link
     };
     let network = Network {
         name: "threads",
         about: "ranks are threads, which copy",
         ranks_per_node: MOST_RANKS,
         most_ranks: MOST_RANKS,
-        cards: 1,
-        within: link,
-        between: link,
-        pipelined: false,
-    };
-    Cluster {
-        device,
-        network,
-        efficiency: 1.0,
-        rings: 1,
         source: "measured",
-    }
+        pipelined: false,
+        ..Network::uniform(link)
+    };
+    Cluster { device, network }
 }
 
 /// The parts of peak and bandwidth that fit two measured trainings: a part for products, and a part for everything else. Neither
@@ -259,8 +252,8 @@ impl Calibration {
                 "threads",
                 &format!(
                     "an all-reduce takes {} and then {}/s",
-                    screen.seconds(self.link.alpha),
-                    bytes_decimal(self.link.beta)
+                    screen.seconds(self.link.latency),
+                    bytes_decimal(self.link.bandwidth)
                 ),
             ),
         ];

@@ -3,10 +3,8 @@
 use crate::planner::{model, read_cluster};
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser};
 use shardlab::error::BadInput;
-use shardlab::plan::BytesEach;
-use shardlab::plan::strategy::{
-    CLUSTERS, Cluster, DEVICES, Device, Job, Overlap, Strategy, TOKENS,
-};
+use shardlab::plan::strategy::{Cluster, DEVICES, Device, Job, Overlap, Strategy, TOKENS};
+use shardlab::plan::{BytesEach, Network};
 use std::path::PathBuf;
 
 /// The model, the devices, and what is asked about them.
@@ -123,7 +121,7 @@ impl DecideFlags {
         Cluster::new(device, name).ok_or_else(|| {
             let help = format!(
                 "choose one of {}, or describe yours with --cluster FILE",
-                CLUSTERS.join(", ")
+                Network::all().map(|network| network.name).join(", ")
             );
             BadInput::new(format!("no network is named {name}"), help)
         })

@@ -4,8 +4,8 @@ use super::flags::tokens;
 use crate::planner::{MODELS, model};
 use anyhow::{Context, Result};
 use kit::show::{Screen, bytes_decimal, significant, table};
-use shardlab::plan::PRESETS;
-use shardlab::plan::strategy::{CLUSTERS, Cluster, DEVICES, Device};
+use shardlab::plan::strategy::{DEVICES, Device};
+use shardlab::plan::{Network, PRESETS};
 
 /// All names that --model, --device and --network know.
 pub fn presets(screen: &Screen) -> Result<String> {
@@ -53,16 +53,13 @@ pub fn presets(screen: &Screen) -> Result<String> {
     let words = "TFLOP/s: dense, in 16 bits. A layer of a large model reaches 0.43 to 0.73 of them: fitted for A100, and from \
                  the largest measured products for the others. Prices are assumptions.";
     lines.extend([screen.wrap(words, 2), String::new()]);
-    let network = |name: &str| {
-        let device = devices[0].1.clone();
-        let cluster = Cluster::new(device, name).context("CLUSTERS names the networks")?;
-        Ok(vec![
-            name.to_string(),
-            cluster.network.about.to_string(),
-            cluster.source.to_string(),
-        ])
-    };
-    let rows: Vec<Vec<String>> = CLUSTERS.into_iter().map(network).collect::<Result<_>>()?;
+    let rows = Network::all().map(|network| {
+        vec![
+            network.name.to_string(),
+            network.about.to_string(),
+            network.source.to_string(),
+        ]
+    });
     lines.push(table(
         screen,
         &["network", "links, in one direction", "source"],

@@ -2,7 +2,7 @@
 //!
 //! Arithmetic alone: no tensors, no ranks. Every formula has its source beside it. Reading order:
 //!
-//! - `device.rs` and `cluster.rs`: devices, and the links between them
+//! - `device.rs` and `cluster.rs`: devices, and their network
 //! - `degrees.rs`: a strategy, and how it is written; `check.rs`: whether a job can use it
 //! - `memory.rs`: all bytes of a rank
 //! - `traffic.rs`: the bytes on each axis, and their time; `step.rs`: the time of a step
@@ -18,7 +18,7 @@ mod step;
 mod traffic;
 
 pub use check::{Kind, Refusal};
-pub use cluster::{CLUSTERS, Cluster, Group};
+pub use cluster::Cluster;
 pub use cost::{Cost, TOKENS};
 pub use degrees::{Offload, Recompute, Strategy};
 pub use device::{DEVICES, Device};

@@ -50,8 +50,9 @@ impl Job {
     /// reduce-scatter and an all-gather, with the same bytes, as in this library and in PyTorch. Megatron-LM gathers a layer's
     /// inputs once more in the backward pass, which is not counted here.
     pub(super) fn tensor_seconds(&self, strategy: &Strategy) -> f64 {
-        let group = self.cluster.group(strategy.tensor, 1);
+        let group = self.cluster.network.group(strategy.tensor, 1);
         self.cluster
+            .network
             .all_reduces(group, self.stream_bytes(strategy), 1.0)
     }
 
@@ -62,7 +63,7 @@ impl Job {
             return 0.0;
         }
         let bytes = self.stream_bytes(strategy);
-        let sends = self.cluster.sends(
+        let sends = self.cluster.network.sends(
             bytes / strategy.tensor as f64,
             strategy.tensor * strategy.data,
             strategy.devices(),
@@ -71,7 +72,8 @@ impl Job {
             0.0
         } else {
             self.cluster
-                .gathers(self.cluster.group(strategy.tensor, 1), bytes, 1.0)
+                .network
+                .gathers(self.cluster.network.group(strategy.tensor, 1), bytes, 1.0)
         };
         sends + gathers
     }
@@ -89,7 +91,7 @@ impl Job {
     pub(super) fn data_seconds(&self, strategy: &Strategy) -> DataSeconds {
         let held = self.held(strategy, 0);
         let layers = strategy.layers(self.model.layers) as f64;
-        let group = self.cluster.group(strategy.data, strategy.tensor);
+        let group = self.cluster.network.group(strategy.data, strategy.tensor);
         let [gradients, parameters] =
             [self.bytes.gradient, self.bytes.parameter].map(|each| each as f64 * held);
         let gathered = if strategy.zero == 0 {
@@ -103,8 +105,8 @@ impl Job {
             _ => 0.0,
         };
         DataSeconds {
-            reduce: self.cluster.gathers(group, gradients, layers) + host(gradients),
-            gather: self.cluster.gathers(group, gathered, layers) + host(parameters),
+            reduce: self.cluster.network.gathers(group, gradients, layers) + host(gradients),
+            gather: self.cluster.network.gathers(group, gathered, layers) + host(parameters),
         }
     }
 

@@ -114,9 +114,11 @@ fn parse(text: &str) -> Result<Cluster, Wrong> {
         network: Network {
             name: "yours",
             about: "from your file",
+            source: "your file",
             ranks_per_node: count("per_node", network.per_node)?,
             most_ranks: MOST_RANKS,
             cards,
+            rings: count("rings", network.rings.unwrap_or(cards))?,
             within: Link {
                 latency: micro("within_us", network.within_us, 3.4)?,
                 bandwidth: 1e9 * within,
@@ -130,10 +132,8 @@ fn parse(text: &str) -> Result<Cluster, Wrong> {
                     )?,
             },
             pipelined: false,
+            efficiency: share("efficiency", network.efficiency, 0.78)?,
         },
-        efficiency: share("efficiency", network.efficiency, 0.78)?,
-        rings: count("rings", network.rings.unwrap_or(cards))?,
-        source: "your file",
     })
 }
 
@@ -165,7 +165,7 @@ mod tests {
             (
                 cluster.device.memory,
                 cluster.network.ranks_per_node,
-                cluster.rings
+                cluster.network.rings
             ),
             (24e9, 4, 1)
         );

@@ -278,7 +278,9 @@ impl Run {
         };
         let cluster = Device::named(device).and_then(|device| Cluster::new(device, network));
         let mut cluster = cluster.expect("both names have presets");
-        cluster.rings = if self.flat_ring { 1 } else { cluster.rings };
+        if self.flat_ring {
+            cluster.network.rings = 1;
+        }
         let overlap = if llama || self.flat_ring {
             Overlap::All
         } else {
