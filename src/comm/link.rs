@@ -82,7 +82,10 @@ impl Link {
         let share = others / ranks.max(1) as f64 * transfer;
         match kind.collective() {
             CallKind::AllReduce => 2.0 * ring,
-            CallKind::AllGather | CallKind::ReduceScatter | CallKind::AllToAll | CallKind::Split => ring,
+            CallKind::AllGather
+            | CallKind::ReduceScatter
+            | CallKind::AllToAll
+            | CallKind::Split => ring,
             CallKind::Broadcast | CallKind::Reduce => depth * self.message_seconds(bytes as f64),
             CallKind::Scatter | CallKind::Gather => depth * self.latency + share,
             CallKind::Barrier => depth * self.latency,
