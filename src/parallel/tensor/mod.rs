@@ -39,9 +39,9 @@ use vocabulary::{VocabularyEmbedding, VocabularyHead};
 /// use shardlab::launch;
 /// use shardlab::model::{Build, Gpt, Input, Pass, Plain};
 /// use shardlab::parallel::TensorParallel;
-/// use shardlab::plan::GptShape;
+/// use shardlab::plan::{Family, ModelShape};
 ///
-/// let shape = GptShape { vocabulary: 8, block: 4, layers: 1, heads: 2, embd: 8 };
+/// let shape = ModelShape { vocabulary: 8, block: 4, layers: 1, heads: 2, embd: 8, family: Family::Gpt };
 /// let tokens = [0, 1, 2, 3];
 /// let targets = [1, 2, 3, 4];
 /// let loss = |build: &dyn Build, pass: &Pass| {
