@@ -114,6 +114,10 @@ impl Layout {
     }
 
     /// Refuses sizes that do not make a mesh of all `ranks`.
+    ///
+    /// # Errors
+    ///
+    /// If data · pipeline · tensor is not `ranks`.
     pub fn check(&self, ranks: usize) -> Result<(), BadInput> {
         let Coordinates {
             data,
@@ -193,6 +197,10 @@ pub struct Mesh {
 
 impl Mesh {
     /// Divides the world into groups. All ranks call this together, with the same layout.
+    ///
+    /// # Errors
+    ///
+    /// If the sizes do not make a mesh of all ranks, or a rank does not call it.
     #[track_caller]
     pub fn new(world: &Comm, layout: Layout) -> Result<Mesh> {
         layout.check(world.size())?;

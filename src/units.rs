@@ -104,12 +104,13 @@ pub fn general(value: f64, digits: usize) -> String {
         return rounded;
     };
     let exponent: i32 = exponent.parse().unwrap_or(0);
-    let short = |number: &str| match number.contains('.') {
-        true => number
-            .trim_end_matches('0')
-            .trim_end_matches('.')
-            .to_owned(),
-        false => number.to_owned(),
+    let short = |number: &str| {
+        if number.contains('.') {
+            let digits = number.trim_end_matches('0');
+            digits.trim_end_matches('.').to_owned()
+        } else {
+            number.to_owned()
+        }
     };
     if (-4..digits as i32).contains(&exponent) {
         short(&format!(

@@ -21,7 +21,7 @@ use shardlab::allocator::Counting;
 use shardlab::data::Corpus;
 use shardlab::error::BadInput;
 use shardlab::launch;
-use shardlab::plan::strategy::{Job, Strategy};
+use shardlab::plan::strategy::{Strategy, TrainingJob};
 use std::process::ExitCode;
 
 #[global_allocator]
@@ -141,7 +141,7 @@ fn nothing_fits(screen: &Screen, found: &Found) {
 }
 
 /// One plan: its cost, or every reason against it.
-fn one_plan(screen: &Screen, job: &Job, strategy: &Strategy, tokens: f64) -> Result<()> {
+fn one_plan(screen: &Screen, job: &TrainingJob, strategy: &Strategy, tokens: f64) -> Result<()> {
     match lab11::detail(screen, job, strategy, tokens) {
         Ok(text) => screen.say(text),
         Err(refusals) => {

@@ -27,6 +27,10 @@ pub enum Feed {
 
 impl Feed {
     /// Parses `each-file`, `shared-file`, or `readers` and a number from 1 to `ranks`.
+    ///
+    /// # Errors
+    ///
+    /// If the words are none of these, or the number of readers is not from 1 to `ranks`.
     pub fn parse(words: &[String], ranks: usize) -> Result<Feed, BadInput> {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let help = "give each-file, shared-file, or readers and a number, as in --feed readers 2";
@@ -105,6 +109,10 @@ impl Store {
     }
 
     /// Writes the files that `feed` reads.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be written, or a rank does not come to the barrier.
     pub fn write(&self, comm: &Comm, feed: Feed) -> Result<()> {
         let path = self.path(feed, comm.rank());
         let ranks = comm.size();
@@ -136,6 +144,10 @@ impl Store {
     }
 
     /// Removes the files.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be removed, or a rank does not come to the barrier.
     pub fn remove(&self, comm: &Comm, feed: Feed) -> Result<()> {
         comm.barrier()?;
         if feed == Feed::EachFile || comm.rank() == 0 {
@@ -154,6 +166,10 @@ impl Store {
 
     /// Feeds this rank for all steps. In each, the device computes for `compute`. With `preload`, the rank reads the
     /// next batch meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be read, or a rank of the group has ended.
     pub fn feed(&self, comm: &Comm, feed: Feed, compute: Duration, preload: bool) -> Result<Fed> {
         let rank = comm.rank();
         let ranks = comm.size();

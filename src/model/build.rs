@@ -28,6 +28,10 @@ pub enum Role {
 /// Makes layers, and declares their parameters in `params`. The default methods make plain layers.
 pub trait Build {
     /// Makes the layer of one of a block's matrices.
+    ///
+    /// # Errors
+    ///
+    /// As [`Params::declare_shard`].
     fn linear(&self, params: &Arc<Params>, whole: Whole, _role: Role) -> Result<Box<dyn Layer>> {
         Ok(Box::new(Linear {
             weight: declare(params, whole, Copies::One)?,
@@ -37,6 +41,10 @@ pub trait Build {
 
     /// Makes one layer of several matrices that take the same input. Each has its own rows for every head, or for every part of
     /// the MLP's inner width, so that all are column-parallel.
+    ///
+    /// # Errors
+    ///
+    /// As [`Params::declare_shard`].
     fn linears(
         &self,
         params: &Arc<Params>,
@@ -51,11 +59,19 @@ pub trait Build {
     }
 
     /// Declares a parameter that every rank of a tensor group holds whole, such as a norm's gain.
+    ///
+    /// # Errors
+    ///
+    /// As [`Params::declare_shard`].
     fn gain(&self, params: &Arc<Params>, whole: Whole) -> Result<Param> {
         declare(params, whole, Copies::One)
     }
 
     /// Makes a layer norm; `whole` is its gain.
+    ///
+    /// # Errors
+    ///
+    /// As [`Params::declare_shard`].
     fn norm(&self, params: &Arc<Params>, whole: Whole) -> Result<Box<dyn Layer>> {
         Ok(Box::new(LayerNorm {
             gain: self.gain(params, whole)?,
@@ -63,6 +79,10 @@ pub trait Build {
     }
 
     /// Makes an RMSNorm; `whole` is its gain.
+    ///
+    /// # Errors
+    ///
+    /// As [`Params::declare_shard`].
     fn rms_norm(&self, params: &Arc<Params>, whole: Whole, epsilon: f32) -> Result<Box<dyn Layer>> {
         Ok(Box::new(RmsNorm {
             gain: self.gain(params, whole)?,
@@ -71,11 +91,19 @@ pub trait Build {
     }
 
     /// Declares the token table, which the entry uses, or the head's matrix, or one matrix for both. `copies` tells whether a second pipeline stage has a copy.
+    ///
+    /// # Errors
+    ///
+    /// As [`Params::declare_shard`].
     fn table(&self, params: &Arc<Params>, whole: Whole, copies: Copies) -> Result<Param> {
         declare(params, whole, copies)
     }
 
     /// Makes the layer that turns tokens into activations. `positions` is the position table of a model that has one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Params::declare_shard`].
     fn entry(
         &self,
         params: &Arc<Params>,

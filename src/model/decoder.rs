@@ -40,6 +40,10 @@ pub trait Chunk {
     /// The parameters of these layers, and of the rank's other chunks.
     fn params(&self) -> &Arc<Params>;
     /// Runs the forward pass: activations, or at the model's end the mean cross-entropy of `targets`.
+    ///
+    /// # Errors
+    ///
+    /// If the input is not what the first layer here takes, or a layer fails.
     fn forward(&self, input: Input, targets: &[u32], pass: &Pass) -> Result<Tensor>;
 }
 
@@ -55,23 +59,39 @@ impl Chunk for Decoder {
 
 impl Decoder {
     /// Declares the whole model. [`Params::allocate`] gives it weights.
+    ///
+    /// # Errors
+    ///
+    /// If the shape is that of a GPT-2, whose biases no layer here has.
     pub fn new(shape: &ModelShape) -> Result<Decoder> {
         Decoder::build(shape, &Plain)
     }
 
     /// Declares the whole model, with layers that `build` makes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Decoder::new`], and if `build` cannot make a layer.
     pub fn build(shape: &ModelShape, build: &dyn Build) -> Result<Decoder> {
         Decoder::stage(shape, 0..shape.layers, build)
     }
 
     /// Declares only the given layers. A parameter has the same name, and so the same initial values, as in the whole
     /// model.
+    ///
+    /// # Errors
+    ///
+    /// As [`Decoder::build`], and if the model does not have these layers.
     pub fn stage(shape: &ModelShape, layers: Range<usize>, build: &dyn Build) -> Result<Decoder> {
         let mut table = Table::of(shape, std::slice::from_ref(&layers));
         Decoder::chunk(shape, &Params::new(), &mut table, layers, build)
     }
 
     /// Declares several ranges of layers with one set of parameters: what a rank of an interleaved pipeline holds.
+    ///
+    /// # Errors
+    ///
+    /// As [`Decoder::stage`].
     pub fn chunks(
         shape: &ModelShape,
         chunks: &[Range<usize>],
@@ -164,6 +184,11 @@ impl Decoder {
 
     /// Runs the forward pass. Returns the last layer's activations [sequences, length, width]. At the model's end, it
     /// returns the mean cross-entropy of `targets` in nats per token, a scalar.
+    ///
+    /// # Errors
+    ///
+    /// If the input is not what the first layer here takes, has no tokens, or a layer fails: weights are missing, or a rank has ended
+    /// with which it communicates.
     pub fn forward(&self, input: Input, targets: &[u32], pass: &Pass) -> Result<Tensor> {
         let x = self.hidden(input, pass)?;
         match &self.exit {
@@ -174,6 +199,10 @@ impl Decoder {
 
     /// Runs the forward pass. Returns the last layer's activations. At the model's end, it returns the logits, with `last` only
     /// those of each sequence's last position: a generation needs no others, and the head is a large part of its work.
+    ///
+    /// # Errors
+    ///
+    /// As [`Decoder::forward`].
     pub fn predict(&self, input: Input, pass: &Pass, last: bool) -> Result<Tensor> {
         let x = self.hidden(input, pass)?;
         let Some((norm, exit)) = &self.exit else {
@@ -189,6 +218,10 @@ impl Decoder {
     }
 
     /// The mean cross-entropy over a batch, in nats per token: a scalar. Needs the whole model.
+    ///
+    /// # Errors
+    ///
+    /// As [`Decoder::forward`], and if the last layer is not here.
     pub fn loss(&self, batch: &Batch, pass: &Pass) -> Result<Tensor> {
         self.exit()?;
         self.forward(
@@ -202,6 +235,10 @@ impl Decoder {
     }
 
     /// The next token's logits at every position: [sequences, length, vocabulary]. Needs the whole model.
+    ///
+    /// # Errors
+    ///
+    /// As [`Decoder::forward`], and if the last layer is not here.
     pub fn logits(&self, ids: &[u32], length: usize, pass: &Pass) -> Result<Tensor> {
         self.exit()?;
         self.predict(Input::Tokens { ids, length }, pass, false)

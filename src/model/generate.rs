@@ -7,6 +7,10 @@ use candle_core::{Result, bail};
 /// Continues `prompt` by `count` tokens, drawn from softmax(logits / temperature).
 ///
 /// The model sees at most the last `block` tokens. The draws are a function of `stream`.
+///
+/// # Errors
+///
+/// If the prompt is empty, or the model fails.
 pub fn generate(
     gpt: &Gpt,
     prompt: &[u32],

@@ -40,6 +40,10 @@ impl Pass {
     }
 
     /// Applies dropout to `x`. The name of the layer decides which elements it drops.
+    ///
+    /// # Errors
+    ///
+    /// If `x` has no two dimensions to number its rows by, or other sequences than the batch.
     pub fn drop(&self, x: Tensor, layer: &str) -> Result<Tensor> {
         match &self.dropout {
             Some(rules) => tensor::dropout(&x, rules, layer),
@@ -48,6 +52,10 @@ impl Pass {
     }
 
     /// The product `x · Wᵀ`. A pass with a cache has few rows, and takes the product that is made for them.
+    ///
+    /// # Errors
+    ///
+    /// As [`tensor::linear`].
     pub fn linear(&self, x: &Tensor, weight: &Param) -> Result<Tensor> {
         match self.cache {
             None => tensor::linear(x, weight),
@@ -58,12 +66,21 @@ impl Pass {
 
 /// A function of activations with its own weights: [sequences, length, width] in and out.
 pub trait Layer: Send + Sync {
+    /// Applies the layer to `x`.
+    ///
+    /// # Errors
+    ///
+    /// If `x` has a different width, or the layer's weights are not here.
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor>;
 }
 
 /// The first layer: tokens enter the model here.
 pub trait Entry: Send + Sync {
     /// Embeds `ids`, sequences of `length` tokens one after the other: [sequences, length, width].
+    ///
+    /// # Errors
+    ///
+    /// If an id is not in the vocabulary, or the tables are not here.
     fn forward(&self, ids: &[u32], length: usize, pass: &Pass) -> Result<Tensor>;
 }
 
@@ -71,9 +88,17 @@ pub trait Entry: Send + Sync {
 /// can compute the loss without gathering whole rows of logits.
 pub trait Exit: Send + Sync {
     /// Logits of normed activations `x` [sequences, length, width]: [sequences, length, vocabulary].
+    ///
+    /// # Errors
+    ///
+    /// If `x` has a different width, or the head's matrix is not here.
     fn logits(&self, x: &Tensor, pass: &Pass) -> Result<Tensor>;
 
     /// The mean cross-entropy of `targets`, one for each row of `x`: a scalar.
+    ///
+    /// # Errors
+    ///
+    /// As [`Exit::logits`], and if there is not one target for each row.
     fn loss(&self, x: &Tensor, targets: &[u32], pass: &Pass) -> Result<Tensor>;
 }
 

@@ -21,6 +21,10 @@ impl LinearStack {
     /// Declares a layer from each of `widths` to the next. [`Params::allocate`] gives them weights.
     ///
     /// Weights and biases start uniform within ±1 / √in, as in PyTorch.
+    ///
+    /// # Errors
+    ///
+    /// Never: each layer has its own name.
     pub fn new(widths: &[usize]) -> Result<LinearStack> {
         let params = Params::new();
         let layer = |(i, sizes): (usize, &[usize])| -> Result<Box<dyn Layer>> {
@@ -50,6 +54,10 @@ impl LinearStack {
     ///
     /// The input is a variable, so that candle records the graph: the weights are handles, not variables. (The backward
     /// pass therefore also computes the input's gradient, at the cost of one product in the first layer.)
+    ///
+    /// # Errors
+    ///
+    /// If `x` does not consist of whole samples, or the parameters are not allocated.
     pub fn forward(&self, x: &[f32]) -> Result<Tensor> {
         let samples = x.len() / self.width.max(1);
         let mut x = Var::from_slice(x, (samples, self.width), &Device::Cpu)?.into_inner();
@@ -60,6 +68,10 @@ impl LinearStack {
     }
 
     /// The squared error of reconstructing `x`, summed over its samples: a scalar. First and last width must be equal.
+    ///
+    /// # Errors
+    ///
+    /// As [`LinearStack::forward`], and if the last width is not the first.
     pub fn loss(&self, x: &[f32]) -> Result<Tensor> {
         tensor::squared_error(&self.forward(x)?, x)
     }

@@ -21,7 +21,7 @@ pub use layers::{
     RmsNorm, TiledLinear,
 };
 pub use mlp::LinearStack;
-pub use sample::{Likely, Sampling, likeliest};
+pub use sample::{Likely, TokenSampling, likeliest};
 
 /// A decoder whose shape is a GPT's, as labs 02 to 09 train it.
 pub type Gpt = Decoder;

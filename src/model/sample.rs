@@ -5,7 +5,7 @@ use candle_core::{Result, bail};
 
 /// How a token is chosen from its logits.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sampling {
+pub struct TokenSampling {
     /// The logits are divided by it: below 1 likely tokens become likelier. 0 always takes the likeliest (greedy).
     pub temperature: f32,
     /// Only so many of the likeliest tokens can be drawn; 0 leaves all.
@@ -23,9 +23,9 @@ pub struct Likely {
     pub probability: f32,
 }
 
-impl Sampling {
+impl TokenSampling {
     /// Always the likeliest token.
-    pub const GREEDY: Sampling = Sampling {
+    pub const GREEDY: TokenSampling = TokenSampling {
         temperature: 0.0,
         top_k: 0,
         top_p: 1.0,
@@ -33,6 +33,10 @@ impl Sampling {
     };
 
     /// Chooses the token number `i` of a text. The draw is a function of the seed and of `i`, not of earlier draws.
+    ///
+    /// # Errors
+    ///
+    /// If a logit is NaN, all are infinite, or there are none.
     pub fn choose(&self, logits: &[f32], i: u64) -> Result<u32> {
         let top = largest(logits)?;
         if self.temperature <= 0.0 {
@@ -70,6 +74,10 @@ impl Sampling {
 }
 
 /// The `n` likeliest tokens with their probabilities, likeliest first.
+///
+/// # Errors
+///
+/// If a logit is NaN, all are infinite, or there are none.
 pub fn likeliest(logits: &[f32], n: usize) -> Result<Vec<Likely>> {
     let top = logits[largest(logits)?];
     let weight = |x: f32| f64::from(x - top).exp();
@@ -130,7 +138,7 @@ mod tests {
         [0.25f32, 0.125, 0.5, 0.125].map(f32::ln).to_vec()
     }
 
-    fn counts(sampling: Sampling) -> [usize; 4] {
+    fn counts(sampling: TokenSampling) -> [usize; 4] {
         let mut counts = [0; 4];
         (0..10_000).for_each(|i| counts[sampling.choose(&logits(), i).unwrap() as usize] += 1);
         counts
@@ -138,9 +146,9 @@ mod tests {
 
     #[test]
     fn draws_follow_the_probabilities() {
-        let plain = Sampling {
+        let plain = TokenSampling {
             temperature: 1.0,
-            ..Sampling::GREEDY
+            ..TokenSampling::GREEDY
         };
         let near = |counts: [usize; 4], expected: [usize; 4]| {
             assert!(
@@ -160,29 +168,32 @@ mod tests {
         };
         near(counts(plain), [2500, 1250, 5000, 1250]);
         near(
-            counts(Sampling {
+            counts(TokenSampling {
                 temperature: 0.5,
                 ..plain
             }),
             [1818, 455, 7273, 455],
         );
-        near(counts(Sampling { top_k: 2, ..plain }), [3333, 0, 6667, 0]);
         near(
-            counts(Sampling {
+            counts(TokenSampling { top_k: 2, ..plain }),
+            [3333, 0, 6667, 0],
+        );
+        near(
+            counts(TokenSampling {
                 top_p: 0.6,
                 ..plain
             }),
             [3333, 0, 6667, 0],
         );
         near(
-            counts(Sampling {
+            counts(TokenSampling {
                 top_p: 0.0,
                 ..plain
             }),
             [0, 0, 10_000, 0],
         );
-        near(counts(Sampling::GREEDY), [0, 0, 10_000, 0]);
-        assert_ne!(counts(plain), counts(Sampling { seed: 1, ..plain }));
+        near(counts(TokenSampling::GREEDY), [0, 0, 10_000, 0]);
+        assert_ne!(counts(plain), counts(TokenSampling { seed: 1, ..plain }));
     }
 
     #[test]
@@ -203,7 +214,7 @@ mod tests {
             [0, 4]
         );
         assert_eq!(
-            Sampling::GREEDY.choose(&[1.0, 3.0, 3.0], 0).unwrap(),
+            TokenSampling::GREEDY.choose(&[1.0, 3.0, 3.0], 0).unwrap(),
             1,
             "of equal ones the first"
         );
@@ -218,7 +229,7 @@ mod tests {
             &[],
         ] {
             assert!(
-                Sampling::GREEDY
+                TokenSampling::GREEDY
                     .choose(logits, 0)
                     .unwrap_err()
                     .to_string()

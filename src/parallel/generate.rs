@@ -8,7 +8,7 @@
 //! pipeline only the last stage has logits. It broadcasts its choice.
 
 use crate::comm::Comm;
-use crate::model::{Decoder, Input, Likely, Pass, Sampling, likeliest};
+use crate::model::{Decoder, Input, Likely, Pass, TokenSampling, likeliest};
 use crate::tensor::{Device, KvCache, Tensor, read};
 use anyhow::{Result, ensure};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 pub struct Continuation {
     /// The most tokens to generate.
     pub count: usize,
-    pub sampling: Sampling,
+    pub sampling: TokenSampling,
     /// So many of the likeliest tokens are reported with each token.
     pub likeliest: usize,
     /// Tokens that end the text. They are reported, too.

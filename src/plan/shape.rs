@@ -345,11 +345,11 @@ impl ModelShape {
         rows: usize,
     ) -> f64 {
         let t = tensor as f64;
-        let held = |parameter: BlockParameter| match parameter.divided {
-            true => parameter.numel() as f64 / t,
-            false => parameter.numel() as f64,
-        };
-        let block: f64 = self.block_parameters().into_iter().map(held).sum();
+        let mut block = 0.0;
+        for parameter in self.block_parameters() {
+            let ranks = if parameter.divided { t } else { 1.0 };
+            block += parameter.numel() as f64 / ranks;
+        }
         let table = rows as f64 / t * self.embd as f64;
         let mut all = layers as f64 * block;
         if first {

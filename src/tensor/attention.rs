@@ -15,6 +15,10 @@ use std::sync::OnceLock;
 /// The forward pass does not keep the matrix of probabilities (length x length for every head). It keeps one number per
 /// row, from which the backward pass recomputes the matrix (Dao et al., arXiv 2205.14135). `first_head` is the position
 /// of this rank's first head in the whole layer. It decides the heads' dropout masks.
+///
+/// # Errors
+///
+/// If a row is not three times as wide as whole heads.
 pub fn causal_attention(
     qkv: &Tensor,
     heads: usize,
@@ -36,6 +40,10 @@ pub fn causal_attention(
 
 /// [`causal_attention`] in which each of `kv_heads` keys and values serves `heads / kv_heads` query heads. A row of `qkv` holds
 /// `heads` queries, `kv_heads` keys and `kv_heads` values side by side.
+///
+/// # Errors
+///
+/// If the heads do not divide a row, or `kv_heads` does not divide `heads`.
 pub fn grouped_attention(qkv: &Tensor, heads: usize, kv_heads: usize) -> Result<Tensor> {
     apply(
         qkv,
@@ -227,8 +235,9 @@ impl Op for Attention {
             vec![0.0; sizes.length * sizes.length],
         ];
         for s in 0..sizes.sequences {
-            (0..self.heads)
-                .for_each(|h| self.head_backward(sizes, (s, h), qkv, dy, &mut dqkv, &mut scratch));
+            for h in 0..self.heads {
+                self.head_backward(sizes, (s, h), qkv, dy, &mut dqkv, &mut scratch);
+            }
         }
         Ok(dqkv)
     }

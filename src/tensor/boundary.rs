@@ -6,6 +6,10 @@ use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, Var, bai
 
 /// Runs the backward pass of `y`, given its gradient `dy`. Every operation gets the same bits as in a graph that
 /// continues behind `y`.
+///
+/// # Errors
+///
+/// If `dy` has a different shape than `y`, or an operation's backward pass fails.
 pub fn backward_from(y: &Tensor, dy: &Tensor) -> Result<GradStore> {
     if y.shape() != dy.shape() {
         bail!(
@@ -19,6 +23,10 @@ pub fn backward_from(y: &Tensor, dy: &Tensor) -> Result<GradStore> {
 }
 
 /// The gradient of the variable `x`, at which the graph begins.
+///
+/// # Errors
+///
+/// If the backward pass did not reach `x`.
 pub fn gradient(gradients: &GradStore, x: &Var) -> Result<Tensor> {
     match gradients.get(x) {
         Some(dx) => Ok(dx.clone()),

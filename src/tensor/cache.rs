@@ -106,10 +106,16 @@ impl KvCache {
 
     /// Forgets all positions.
     pub fn clear(&self) {
-        self.layers.iter().for_each(|layer| locked(layer).seen = 0);
+        for layer in &self.layers {
+            locked(layer).seen = 0;
+        }
     }
 
     /// The number of the first new position in `layer`.
+    ///
+    /// # Errors
+    ///
+    /// If the cache is for other layers.
     pub fn next(&self, layer: usize) -> Result<usize> {
         Ok(self.layer(layer)?.seen)
     }
@@ -129,6 +135,10 @@ impl KvCache {
 
     /// Appends the keys and values in `qkv` [sequences, new, (heads + 2 · kv_heads) · head] to `layer`, and lets the new queries
     /// attend to all positions up to their own: [sequences, new, heads · head]. For passes without a backward pass.
+    ///
+    /// # Errors
+    ///
+    /// If the cache is for other layers, sequences or heads, or has no room left.
     pub fn attend(&self, layer: usize, qkv: &Tensor, heads: usize) -> Result<Tensor> {
         let Sizes {
             sequences,
@@ -159,7 +169,9 @@ impl KvCache {
             let mut y = vec![0.0; sequences * new * width];
             for (s, y) in y.chunks_exact_mut((new * width).max(1)).enumerate() {
                 let queries = &qkv[s * new * row..][..new * row];
-                (0..heads).for_each(|h| layer.head(self.sizes, (s, h, heads), queries, new, y));
+                for h in 0..heads {
+                    layer.head(self.sizes, (s, h, heads), queries, new, y);
+                }
             }
             Ok(y)
         })?;

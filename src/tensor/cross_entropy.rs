@@ -23,6 +23,10 @@ pub(crate) fn fit(targets: &[u32], rows: usize, vocabulary: usize) -> bool {
 
 /// The mean of `-ln softmax(logits)[target]` over all rows of `logits` [.., vocabulary], in nats: a scalar. Rows
 /// whose target is [`IGNORED`] do not count.
+///
+/// # Errors
+///
+/// If there is not one target for each row, a target is not in the vocabulary, or all are ignored.
 pub fn cross_entropy(logits: &Tensor, targets: &[u32]) -> Result<Tensor> {
     apply(
         logits,

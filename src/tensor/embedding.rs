@@ -11,6 +11,10 @@ use std::ops::Range;
 /// the embedding.
 ///
 /// With `train`, candle records the graph from here on. Without it, candle keeps nothing.
+///
+/// # Errors
+///
+/// If an id is not in the vocabulary, or the table is not here.
 pub fn embed(ids: &[u32], length: usize, tokens: &Param, train: bool) -> Result<Tensor> {
     let op = Embed {
         ids: ids.to_vec(),
@@ -91,6 +95,10 @@ impl Op for Embed {
 /// `first` is 0 unless sequences are sharded by position.
 ///
 /// Frees the memory of `x`, which no backward pass needs.
+///
+/// # Errors
+///
+/// If the sequences are longer than the table, or the table is not here.
 pub fn add_positions(x: Tensor, positions: &Param, first: usize) -> Result<Tensor> {
     consume(
         x,
@@ -137,8 +145,9 @@ impl Op for AddPositions {
     /// Adds the gradients of all sequences, in order.
     fn weight_gradients(&self, _x: &[f32], dims: &[usize], dy: &[f32]) -> Result<()> {
         self.positions.add_gradient(|sum| {
-            dy.chunks_exact(dims[1] * dims[2])
-                .for_each(|dy| add(&mut sum[self.first * dims[2]..], dy));
+            for dy in dy.chunks_exact(dims[1] * dims[2]) {
+                add(&mut sum[self.first * dims[2]..], dy);
+            }
         })
     }
 }

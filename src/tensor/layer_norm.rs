@@ -12,6 +12,10 @@ const EPSILON: f32 = 1e-5;
 
 /// `(x - mean) / sqrt(variance + 1e-5) · gain` over the last dimension; `gain` is `[width]` (Ba et al., arXiv
 /// 1607.06450).
+///
+/// # Errors
+///
+/// If `x` has a different width than the gain, or the gain is not here.
 pub fn layer_norm(x: &Tensor, gain: &Param) -> Result<Tensor> {
     apply(
         x,

@@ -10,6 +10,10 @@ use candle_core::{Result, Shape, Tensor, bail};
 /// `x` [.., in] times the transpose of `weight` [out, in]: [.., out].
 ///
 /// Backward: the input's gradient is `dy · W`; `dyᵀ · x` is added to the weight's.
+///
+/// # Errors
+///
+/// If the last dimension of `x` is not in, or the weight is not here.
 pub fn linear(x: &Tensor, weight: &Param) -> Result<Tensor> {
     apply(
         x,
@@ -23,6 +27,10 @@ pub fn linear(x: &Tensor, weight: &Param) -> Result<Tensor> {
 /// [`linear`] plus `bias`, one number per output. Every row gets the same bias.
 ///
 /// Backward: like [`linear`]; in addition, the sum of `dy`'s rows is added to the bias's gradient.
+///
+/// # Errors
+///
+/// As [`linear`].
 pub fn linear_bias(x: &Tensor, weight: &Param, bias: &Param) -> Result<Tensor> {
     apply(
         x,

@@ -152,12 +152,20 @@ impl<S: ?Sized> Storage<S> {
 /// Supplies values that are sharded among ranks.
 pub trait ShardedValues: Send + Sync {
     /// The value of a parameter that a layer is about to use, as a range of a vector.
+    ///
+    /// # Errors
+    ///
+    /// If the ranks that hold the value cannot be reached.
     fn value(&self, spec: &Spec) -> Result<(Arc<Vec<f32>>, Range<usize>)>;
 }
 
 /// Takes in gradients that are sharded among ranks.
 pub trait ShardedGradients: Send + Sync {
     /// Calls `add` once with the memory of a parameter's gradient; `add` adds a contribution to it.
+    ///
+    /// # Errors
+    ///
+    /// If `add`'s memory cannot be had: a rank has ended with which this one shards gradients.
     fn add_gradient(&self, spec: &Spec, add: &mut dyn FnMut(&mut [f32])) -> Result<()>;
 }
 
@@ -186,6 +194,10 @@ impl Params {
     }
 
     /// Declares a parameter that is whole here and that only data parallelism replicates. Allocates nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// As [`Params::declare_shard`].
     pub fn declare(
         self: &Arc<Params>,
         name: impl Into<String>,
@@ -198,6 +210,10 @@ impl Params {
 
     /// Declares the parameter that `cut` takes of `whole`. Its `name` is the whole's, unless this model has several
     /// cuts of it.
+    ///
+    /// # Errors
+    ///
+    /// If the layout was built already, a parameter has the same name, or `whole` cannot be cut this way.
     pub fn declare_shard(
         self: &Arc<Params>,
         name: impl Into<String>,
@@ -290,6 +306,10 @@ impl Params {
     }
 
     /// All values; an error if this rank does not hold all of them in f32.
+    ///
+    /// # Errors
+    ///
+    /// If the values were not allocated, are stored in bf16, or are sharded among ranks.
     pub fn whole(&self) -> Result<Locked<RwLockReadGuard<'_, Storage<dyn ShardedValues>>, f32>> {
         let values = self.values();
         if values.len() < self.numel() {
@@ -341,10 +361,9 @@ impl Params {
     /// Sets the gradients to zero. A step needs that before its first micro-step: backward passes only ever add.
     pub fn zero_gradients(&self) {
         // A backward pass that failed may have left some of its contributions.
-        self.layout()
-            .progress
-            .iter()
-            .for_each(|one| one.contributions.store(0, Relaxed));
+        for one in &self.layout().progress {
+            one.contributions.store(0, Relaxed);
+        }
         match &mut *self.home_of_gradients() {
             Storage::Local(Numbers::F32(all)) => all.fill(0.0),
             Storage::Local(Numbers::Bf16(all)) => all.fill(half::bf16::ZERO),
@@ -445,6 +464,10 @@ impl Param {
 
     /// A handle for one more layer that uses the same parameter (tied weights). The gradient is complete when every
     /// such layer has contributed.
+    ///
+    /// # Errors
+    ///
+    /// If the layout was built already.
     pub fn tie(&self) -> Result<Param> {
         match self.home.declared().get_mut(self.index) {
             Some((_, progress)) => progress.uses += 1,
@@ -465,6 +488,10 @@ impl Param {
     }
 
     /// The weight, for as long as the guard lives.
+    ///
+    /// # Errors
+    ///
+    /// If it was not allocated, or the ranks that hold its parts cannot be reached.
     pub fn value(&self) -> Result<Value<'_>> {
         let spec = self.spec();
         let home = self.home.home_of_values();
@@ -525,6 +552,10 @@ impl Param {
     }
 
     /// Calls `add` to add this use's contribution to the gradient. The last contribution calls the hooks.
+    ///
+    /// # Errors
+    ///
+    /// If gradients were not allocated, or a hook fails: a rank has ended with which it communicates.
     pub fn add_gradient(&self, add: impl FnOnce(&mut [f32])) -> Result<()> {
         let spec = self.spec();
         let Progress {

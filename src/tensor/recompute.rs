@@ -5,6 +5,10 @@ use candle_core::{CpuStorage, CustomOp1, Device, Layout, Result, Shape, Tensor, 
 
 /// Applies `layers` to `x`, and keeps nothing but `x` for the backward pass. The backward pass first runs `layers` again.
 /// So `layers` must compute the same bits each time.
+///
+/// # Errors
+///
+/// If `layers` fails.
 pub fn recompute(
     x: &Tensor,
     layers: impl Fn(&Tensor) -> Result<Tensor> + Send + Sync + 'static,

@@ -57,6 +57,10 @@ impl Rotations {
 /// The first position of every sequence is `first`.
 ///
 /// Frees the memory of `x`, which no backward pass needs.
+///
+/// # Errors
+///
+/// If `x` does not have three dimensions, or its rows are narrower than the heads.
 pub fn rope(x: Tensor, rotations: &Rotations, heads: usize, first: usize) -> Result<Tensor> {
     let (_, length, _) = x.dims3()?;
     let table = rotations.up_to(first + length);

@@ -5,6 +5,10 @@ use candle_core::{Result, Shape, Tensor, bail};
 
 /// The sum of `(y - target)²` over all elements, a scalar; `target` holds one number for each element of `y`,
 /// row-major.
+///
+/// # Errors
+///
+/// If `y` and `target` have different numbers of elements.
 pub fn squared_error(y: &Tensor, target: &[f32]) -> Result<Tensor> {
     apply(
         y,

@@ -10,6 +10,10 @@ use candle_core::{Result, Shape, Tensor, bail};
 ///
 /// A pass that generates sets `generates`: few rows are then multiplied in a way that reads each weight once and copies none. Its
 /// sums have a different order, so passes that are compared with training do without it.
+///
+/// # Errors
+///
+/// If the last dimension of `x` is not in, or a weight is not here.
 pub fn linears(x: &Tensor, weights: &[&Param], generates: bool) -> Result<Tensor> {
     apply(
         x,

@@ -2,7 +2,7 @@
 
 use crate::suite::program::{ROOT, has, is_narrow, program, stderr, succeeded};
 use shardlab::parallel::pipeline::{Pipeline, Schedule, Times, simulate};
-use shardlab::plan::strategy::{Cluster, Device, Job, Overlap, Strategy};
+use shardlab::plan::strategy::{Cluster, Device, Overlap, Strategy, TrainingJob};
 use shardlab::plan::{BytesEach, Family, ModelShape};
 use std::process::{Command, Output};
 
@@ -257,14 +257,14 @@ fn in_flight_is_what_the_schedules_give() {
     }
 }
 
-fn here(shape: ModelShape, dropout: bool, batch: usize, devices: usize) -> Job {
+fn here(shape: ModelShape, dropout: bool, batch: usize, devices: usize) -> TrainingJob {
     let cluster = Cluster::new(Device::named("laptop").unwrap(), "ethernet").unwrap();
-    Job {
+    TrainingJob {
         batch,
         bytes: BytesEach::F32,
         dropout,
         overlap: Overlap::None,
-        ..Job::new(shape, cluster, devices)
+        ..TrainingJob::new(shape, cluster, devices)
     }
 }
 

@@ -7,7 +7,7 @@ use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Batch;
 use shardlab::difference::largest_difference;
 use shardlab::mesh::{Axis, Coordinates, Layout, Mesh, Order};
-use shardlab::model::{Build, Llama, Pass, Plain, Sampling};
+use shardlab::model::{Build, Llama, Pass, Plain, TokenSampling};
 use shardlab::optim::AdamWConfig;
 use shardlab::parallel::TensorParallel;
 use shardlab::parallel::generate::{Continuation, generate};
@@ -354,13 +354,13 @@ pub fn sharing_changes_no_token(world: &Comm) -> anyhow::Result<()> {
         };
         write_folder(dir.path(), &shape)?;
         let prompt = [1, 5, 30, 36, 2];
-        let drawn = Sampling {
+        let drawn = TokenSampling {
             temperature: 1.0,
             top_k: 20,
             top_p: 0.9,
             seed: 3,
         };
-        for sampling in [Sampling::GREEDY, drawn] {
+        for sampling in [TokenSampling::GREEDY, drawn] {
             let how = Continuation {
                 count: 20,
                 sampling,
@@ -402,7 +402,7 @@ pub fn the_story_is_told(world: &Comm) -> anyhow::Result<()> {
     let text = Pretrained::open(&dir)?.text()?;
     let how = Continuation {
         count: 200,
-        sampling: Sampling::GREEDY,
+        sampling: TokenSampling::GREEDY,
         likeliest: 5,
         ends: Vec::new(),
     };

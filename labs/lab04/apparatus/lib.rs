@@ -348,27 +348,27 @@ const GPU_SPEED: f64 = 0.4 * 312e12;
 const SEQUENCES: [usize; 2] = [1, 4];
 
 /// The planner's job: [`REAL`] on A100 of 40 GB.
-fn polaris_job() -> Option<strategy::Job> {
+fn polaris_job() -> Option<strategy::TrainingJob> {
     let model = ModelShape {
         family: Family::Gpt2,
         ..REAL
     };
     let cluster = Cluster::new(Device::named("a100-40g")?, "polaris")?;
-    Some(strategy::Job {
+    Some(strategy::TrainingJob {
         bytes: BytesEach::MIXED,
-        ..strategy::Job::new(model, cluster, GPUS)
+        ..strategy::TrainingJob::new(model, cluster, GPUS)
     })
 }
 
 /// The bytes of one of its ranks, by the planner, with so many sequences at a time.
-fn polaris_load(job: &strategy::Job, stage: Stage, sequences: usize) -> Load {
+fn polaris_load(job: &strategy::TrainingJob, stage: Stage, sequences: usize) -> Load {
     let plan = Strategy {
         data: GPUS,
         zero: stage.number(),
         micro_batch: sequences,
         ..Strategy::SINGLE
     };
-    strategy::Job {
+    strategy::TrainingJob {
         batch: GPUS * sequences,
         ..job.clone()
     }

@@ -12,7 +12,7 @@ use shardlab::data::Batch;
 use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::mesh::{Axis, Coordinates, Layout, Mesh};
-use shardlab::model::{Llama, Pass, Sampling};
+use shardlab::model::{Llama, Pass, TokenSampling};
 use shardlab::parallel::generate::{Continuation, generate};
 use shardlab::parallel::pipeline::{Instruction, Op, Schedule, Stages};
 use shardlab::parallel::{TensorParallel, Zero, ZeroConfig};
@@ -293,7 +293,7 @@ impl<'a> Part<'a> {
         let prompt: Vec<u32> = sequence(model, 0, 0..*seq_len).collect();
         let how = Continuation {
             count: GENERATED,
-            sampling: Sampling::GREEDY,
+            sampling: TokenSampling::GREEDY,
             likeliest: 0,
             ends: Vec::new(),
         };

@@ -126,7 +126,7 @@ pub(crate) mod tests {
     use super::*;
     use shardlab::difference::largest_difference;
     use shardlab::model::Input;
-    use shardlab::model::{Llama, Pass, Plain, Sampling};
+    use shardlab::model::{Llama, Pass, Plain, TokenSampling};
     use shardlab::plan::{Family, LlamaExtra, Rope, RopeScaling};
 
     pub(crate) const SHAPE: ModelShape = ModelShape {
@@ -248,7 +248,7 @@ pub(crate) mod tests {
                 )
                 .unwrap();
             let logits = logits.flatten_all().unwrap().to_vec1::<f32>().unwrap();
-            next = vec![Sampling::GREEDY.choose(&logits, 0).unwrap()];
+            next = vec![TokenSampling::GREEDY.choose(&logits, 0).unwrap()];
             tokens.extend(&next);
         }
         tokens

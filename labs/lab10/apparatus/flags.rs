@@ -4,7 +4,7 @@ use super::PRICE_PER_HOUR;
 use crate::hub::Source;
 use clap::builder::RangedU64ValueParser;
 use shardlab::error::BadInput;
-use shardlab::model::Sampling;
+use shardlab::model::TokenSampling;
 use shardlab::tensor::Precision;
 
 /// The flags that say what runs, and what is printed of it.
@@ -109,7 +109,7 @@ impl Generation {
         self.prompt.is_some() || self.show_next || self.compare || self.reference
     }
 
-    pub(super) fn sampling(&self) -> Result<Sampling, BadInput> {
+    pub(super) fn sampling(&self) -> Result<TokenSampling, BadInput> {
         let Generation {
             temperature,
             top_k,
@@ -124,7 +124,7 @@ impl Generation {
                 "a temperature is 0 or more, and a share above 0 and at most 1",
             ));
         }
-        Ok(Sampling {
+        Ok(TokenSampling {
             temperature,
             top_k,
             top_p,

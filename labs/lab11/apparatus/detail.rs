@@ -3,12 +3,13 @@
 use super::report::{ending, memory, time};
 use crate::planner::Plan;
 use kit::show::{Screen, bytes_decimal, percent, table, thousands};
-use shardlab::plan::strategy::{Axis, Job, Refusal, Strategy, Traffic};
+use shardlab::mesh::Axis;
+use shardlab::plan::strategy::{AxisTraffic, Refusal, Strategy, TrainingJob};
 
 /// The cost of a plan, on a screen; or every reason against it.
 pub fn detail(
     screen: &Screen,
-    job: &Job,
+    job: &TrainingJob,
     strategy: &Strategy,
     all: f64,
 ) -> Result<String, Vec<Refusal>> {
@@ -55,8 +56,8 @@ pub fn detail(
 }
 
 /// The bytes of each axis, its links, and its time if nothing hides it.
-fn axes(screen: &Screen, job: &Job, strategy: &Strategy) -> String {
-    let row = |traffic: &Traffic| {
+fn axes(screen: &Screen, job: &TrainingJob, strategy: &Strategy) -> String {
+    let row = |traffic: &AxisTraffic| {
         let (name, ranks) = match traffic.axis {
             Axis::Tensor => ("tensor", strategy.tensor),
             Axis::Pipeline => ("pipeline", strategy.pipeline),

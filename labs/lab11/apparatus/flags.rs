@@ -3,7 +3,7 @@
 use crate::planner::{model, read_cluster};
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser};
 use shardlab::error::BadInput;
-use shardlab::plan::strategy::{Cluster, DEVICES, Device, Job, Overlap, Strategy, TOKENS};
+use shardlab::plan::strategy::{Cluster, DEVICES, Device, Overlap, Strategy, TOKENS, TrainingJob};
 use shardlab::plan::{BytesEach, Network};
 use std::path::PathBuf;
 
@@ -74,7 +74,7 @@ pub struct DecideFlags {
 
 impl DecideFlags {
     /// The job.
-    pub fn job(&self) -> Result<Job, BadInput> {
+    pub fn job(&self) -> Result<TrainingJob, BadInput> {
         let mut model = model(&self.model)?;
         model.block = self.length.unwrap_or(model.block);
         let mut cluster = match &self.cluster {
@@ -90,7 +90,7 @@ impl DecideFlags {
             }
             cluster.device.price = price;
         }
-        let mut job = Job::new(model, cluster, self.devices);
+        let mut job = TrainingJob::new(model, cluster, self.devices);
         job.batch = self.batch.unwrap_or(job.batch);
         job.bytes = if self.bytes == "16" {
             BytesEach::MIXED
@@ -133,7 +133,7 @@ impl DecideFlags {
     }
 
     /// The tokens of the whole training.
-    pub fn tokens(&self, job: &Job) -> Result<f64, BadInput> {
+    pub fn tokens(&self, job: &TrainingJob) -> Result<f64, BadInput> {
         match self.tokens {
             Some(tokens) if tokens.is_finite() && tokens >= 1.0 => Ok(tokens),
             Some(tokens) => Err(BadInput::new(

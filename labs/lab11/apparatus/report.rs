@@ -3,17 +3,17 @@
 use super::flags::tokens;
 use crate::planner::{Decision, Plan, Search, decide, search};
 use kit::show::{Screen, bar_to_scale, bytes_decimal, percent, shares, table, thousands};
-use shardlab::plan::strategy::{Job, Kind, Load, Recompute, Strategy, Time};
+use shardlab::plan::strategy::{Load, Recompute, RefusalKind, Strategy, Time, TrainingJob};
 
 /// A searched job.
 pub struct Found {
-    pub job: Job,
+    pub job: TrainingJob,
     pub search: Search,
     pub decision: Decision,
 }
 
 impl Found {
-    pub fn new(job: Job) -> Found {
+    pub fn new(job: TrainingJob) -> Found {
         let search = search(&job);
         let decision = decide(&job, &search);
         Found {
@@ -29,12 +29,13 @@ impl Found {
 }
 
 /// The job in three lines.
-pub fn job(screen: &Screen, job: &Job, name: &str) -> String {
+pub fn job(screen: &Screen, job: &TrainingJob, name: &str) -> String {
     let model = &job.model;
     let dot = screen.separator();
-    let heads = match model.kv_heads() == model.heads {
-        true => format!("{} heads", model.heads),
-        false => format!("{} heads, {} kv", model.heads, model.kv_heads()),
+    let heads = if model.kv_heads() == model.heads {
+        format!("{} heads", model.heads)
+    } else {
+        format!("{} heads, {} kv", model.heads, model.kv_heads())
     };
     let layers = model.layers;
     let wide = thousands(model.embd as u64);
@@ -193,7 +194,7 @@ pub fn refused(screen: &Screen, found: &Found) -> String {
     let mut large = 0;
     let mut others = 0;
     for (kind, (count, ..)) in &found.search.refused {
-        *if *kind == Kind::Memory {
+        *if *kind == RefusalKind::Memory {
             &mut large
         } else {
             &mut others
@@ -296,7 +297,7 @@ fn parts(load: &Load) -> [(&'static str, f64); 6] {
 }
 
 /// The bytes of a rank: a bar for each kind, all to one scale.
-pub fn memory(screen: &Screen, job: &Job, plan: &Plan) -> String {
+pub fn memory(screen: &Screen, job: &TrainingJob, plan: &Plan) -> String {
     let room = job.cluster.device.room();
     let most = plan.load.total().max(room);
     let line = |(name, bytes): (&str, f64)| {
@@ -349,7 +350,7 @@ pub fn time(screen: &Screen, plan: &Plan) -> String {
 }
 
 /// The whole training.
-pub fn ending(screen: &Screen, job: &Job, plan: &Plan, all: f64) -> String {
+pub fn ending(screen: &Screen, job: &TrainingJob, plan: &Plan, all: f64) -> String {
     let cost = job.cost(plan.time.total(), all);
     let dollars = if cost.dollars > 0.0 {
         format!(", ${}", thousands(cost.dollars.round() as u64))
@@ -368,7 +369,7 @@ pub fn ending(screen: &Screen, job: &Job, plan: &Plan, all: f64) -> String {
 }
 
 /// The best plan on slower and faster networks: between nodes, or within the only one.
-pub fn sensitivity(screen: &Screen, job: &Job) -> String {
+pub fn sensitivity(screen: &Screen, job: &TrainingJob) -> String {
     let one_node = job.devices <= job.cluster.network.ranks_per_node;
     let row = |factor: f64| {
         let mut job = job.clone();

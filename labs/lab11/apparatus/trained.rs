@@ -8,7 +8,7 @@ use shardlab::mesh::{Coordinates, Layout, Mesh, Order};
 use shardlab::parallel::ZeroConfig;
 use shardlab::parallel::pipeline::{Partition, Pipeline, Schedule};
 use shardlab::parallel::zero::Stage;
-use shardlab::plan::strategy::{Cluster, Job, Overlap, Recompute, Strategy};
+use shardlab::plan::strategy::{Cluster, Overlap, Recompute, Strategy, TrainingJob};
 use shardlab::plan::{BytesEach, ModelShape};
 use shardlab::tensor::Precision;
 use shardlab::train::{Config, PipelinePlan, Pipelined};
@@ -43,9 +43,9 @@ pub struct Trained {
 
 impl Training {
     /// The planner's job on a cluster.
-    pub fn job(&self, cluster: &Cluster) -> Job {
-        let job = Job::new(self.shape, cluster.clone(), self.strategy.devices());
-        Job {
+    pub fn job(&self, cluster: &Cluster) -> TrainingJob {
+        let job = TrainingJob::new(self.shape, cluster.clone(), self.strategy.devices());
+        TrainingJob {
             batch: self.batch,
             bytes: BytesEach::F32,
             dropout: self.dropout > 0.0,
@@ -55,7 +55,7 @@ impl Training {
     }
 
     /// The planner's bytes for a rank of a pipeline stage.
-    pub fn planned(&self, job: &Job, stage: usize) -> Held {
+    pub fn planned(&self, job: &TrainingJob, stage: usize) -> Held {
         let load = job.load_of(&self.strategy, stage);
         // Between two passes: the layer that was used last and the next one, and no gradients in flight.
         let layers = if self.strategy.zero == 3 { 2.0 } else { 0.0 };

@@ -6,7 +6,7 @@ use kit::show::seconds;
 use lab11::planner::{Plan, model, search};
 use shardlab::Result;
 use shardlab::error::BadInput;
-use shardlab::plan::strategy::{Cluster, Device, Job, Recompute, Strategy, Time};
+use shardlab::plan::strategy::{Cluster, Device, Recompute, Strategy, Time, TrainingJob};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -40,7 +40,7 @@ fn team(evidence: &mut Evidence, which: usize) -> Result<()> {
             "this is a mistake of the check",
         )
     })?;
-    let job = Job::new(model(name)?, cluster, devices);
+    let job = TrainingJob::new(model(name)?, cluster, devices);
     let strategy = match text.parse::<Strategy>() {
         Ok(strategy) => strategy,
         Err(error) => {
@@ -101,7 +101,7 @@ fn team(evidence: &mut Evidence, which: usize) -> Result<()> {
 }
 
 /// The part of the step that costs most, beside the best plan's, and what would help.
-fn why(job: &Job, yours: &Plan, best: &Plan) -> String {
+fn why(job: &TrainingJob, yours: &Plan, best: &Plan) -> String {
     let parts = Time::PARTS
         .into_iter()
         .zip(yours.time.parts())

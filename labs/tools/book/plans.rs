@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use kit::show::{bytes_decimal, percent, seconds, thousands};
 use lab11::planner::{Plan, Search, decide, model, search};
 use serde_json::{Value, json};
-use shardlab::plan::strategy::{Cluster, Device, Job, Recompute};
+use shardlab::plan::strategy::{Cluster, Device, Recompute, TrainingJob};
 
 const MODELS: [&str; 7] = [
     "llama-3.2-1b",
@@ -31,13 +31,13 @@ const SHOWN: usize = 5;
 
 /// One case: the job's search, and the rules' advice.
 struct Case {
-    job: Job,
+    job: TrainingJob,
     search: Search,
 }
 
 fn case(name: &str, devices: usize, device: &str, network: &str) -> Result<Case> {
     let cluster = Device::named(device).and_then(|device| Cluster::new(device, network));
-    let job = Job::new(
+    let job = TrainingJob::new(
         model(name)?,
         cluster.with_context(|| format!("no {device} or no {network}"))?,
         devices,

@@ -1,12 +1,12 @@
 //! Whether a job can use a strategy. If not: every reason, and what to do.
 
-use super::degrees::{Offload, Recompute, Strategy};
-use super::{Device, Job, Load};
+use super::degrees::{Offloaded, Recompute, Strategy};
+use super::{Device, Load, TrainingJob};
 use crate::units::bytes_decimal;
 
 /// The subject of a refusal. A search counts its refusals by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum RefusalKind {
     Devices,
     Heads,
     Layers,
@@ -17,18 +17,18 @@ pub enum Kind {
     Memory,
 }
 
-impl Kind {
+impl RefusalKind {
     /// In a table of a search.
     pub fn words(self) -> &'static str {
         match self {
-            Kind::Devices => "with a different number of devices",
-            Kind::Heads => "where tp does not divide the heads",
-            Kind::Layers => "where pp x chunks does not divide the layers",
-            Kind::Batch => "where dp x mb does not divide the batch",
-            Kind::Schedule => "with too few micro-batches to interleave",
-            Kind::Zero => "with ZeRO-2 or 3 in a pipeline",
-            Kind::Useless => "that change nothing",
-            Kind::Memory => "that do not fit",
+            RefusalKind::Devices => "with a different number of devices",
+            RefusalKind::Heads => "where tp does not divide the heads",
+            RefusalKind::Layers => "where pp x chunks does not divide the layers",
+            RefusalKind::Batch => "where dp x mb does not divide the batch",
+            RefusalKind::Schedule => "with too few micro-batches to interleave",
+            RefusalKind::Zero => "with ZeRO-2 or 3 in a pipeline",
+            RefusalKind::Useless => "that change nothing",
+            RefusalKind::Memory => "that do not fit",
         }
     }
 }
@@ -36,7 +36,7 @@ impl Kind {
 /// Why a job cannot use a strategy, and what to do.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Refusal {
-    pub kind: Kind,
+    pub kind: RefusalKind,
     pub what: String,
     pub help: String,
 }
@@ -54,7 +54,7 @@ fn divisors(n: usize, near: usize) -> String {
     closest.join(" or ")
 }
 
-impl Job {
+impl TrainingJob {
     /// Every reason against `strategy` but memory.
     pub fn refusals(&self, strategy: &Strategy) -> Vec<Refusal> {
         let s = strategy;
@@ -71,22 +71,21 @@ impl Job {
                 self.devices
             );
             let rest = self.devices / (s.tensor * s.pipeline).max(1);
-            let help = match s.tensor * s.pipeline * rest == self.devices && rest > 0 {
-                true => format!("dp={rest} uses all {} devices", self.devices),
-                false => {
-                    format!(
-                        "tp x pp must divide {}: {}",
-                        self.devices,
-                        divisors(self.devices, s.tensor * s.pipeline)
-                    )
-                }
+            let help = if s.tensor * s.pipeline * rest == self.devices && rest > 0 {
+                format!("dp={rest} uses all {} devices", self.devices)
+            } else {
+                format!(
+                    "tp x pp must divide {}: {}",
+                    self.devices,
+                    divisors(self.devices, s.tensor * s.pipeline)
+                )
             };
-            refuse(Kind::Devices, what, help);
+            refuse(RefusalKind::Devices, what, help);
         }
         if !model.heads.is_multiple_of(s.tensor) {
             let help = format!("give tp={}", divisors(model.heads, s.tensor));
             refuse(
-                Kind::Heads,
+                RefusalKind::Heads,
                 format!(
                     "tp {} does not divide {} heads: a rank computes whole heads",
                     s.tensor, model.heads
@@ -103,14 +102,18 @@ impl Job {
                 "give tp={}; Megatron-LM would copy heads to several ranks",
                 divisors(model.kv_heads(), s.tensor)
             );
-            refuse(Kind::Heads, what, help);
+            refuse(RefusalKind::Heads, what, help);
         }
         if s.pipeline == 1 && s.chunks > 1 {
             let what = format!(
                 "{} chunks on a pipeline of 1 rank follow each other on the same rank",
                 s.chunks
             );
-            refuse(Kind::Layers, what, "give pp=2 or more, or chunks=1".into());
+            refuse(
+                RefusalKind::Layers,
+                what,
+                "give pp=2 or more, or chunks=1".into(),
+            );
         } else if !model.layers.is_multiple_of(s.pipeline * s.chunks) {
             let what = format!(
                 "pp {} x {} chunks = {} stages cannot share {} layers evenly",
@@ -120,7 +123,7 @@ impl Job {
                 model.layers
             );
             refuse(
-                Kind::Layers,
+                RefusalKind::Layers,
                 what,
                 format!(
                     "give pp x chunks = {}",
@@ -136,14 +139,14 @@ impl Job {
                 s.data, s.micro_batch, self.batch
             );
             let help = format!("give --batch {}", self.batch.next_multiple_of(sequences));
-            refuse(Kind::Batch, what, help);
+            refuse(RefusalKind::Batch, what, help);
         } else if s.chunks > 1 && !m.is_multiple_of(s.pipeline) {
             let what = format!(
                 "{m} micro-batches are no multiple of pp {}, and interleaved stages work in groups of it",
                 s.pipeline
             );
             refuse(
-                Kind::Schedule,
+                RefusalKind::Schedule,
                 what,
                 "give chunks=1, or a batch with more sequences".into(),
             );
@@ -154,7 +157,7 @@ impl Job {
                 s.zero
             );
             refuse(
-                Kind::Zero,
+                RefusalKind::Zero,
                 what,
                 "give zero=1: DeepSpeed's pipeline refuses ZeRO-2 and 3 as well".into(),
             );
@@ -166,7 +169,7 @@ impl Job {
                 "give tp=2 or more, or leave sp out",
             ),
             (
-                s.zero > 0 && s.data == 1 && s.offload == Offload::None,
+                s.zero > 0 && s.data == 1 && s.offload == Offloaded::None,
                 "ZeRO divides among data ranks, and there is one",
                 "give zero=0, or dp=2 or more",
             ),
@@ -176,7 +179,7 @@ impl Job {
                 "give recompute=none",
             ),
             (
-                s.offload == Offload::Parameters && s.zero < 3,
+                s.offload == Offloaded::Parameters && s.zero < 3,
                 "only ZeRO-3 can use a layer's parameters and let them go",
                 "give zero=3, or offload=optimizer",
             ),
@@ -187,7 +190,7 @@ impl Job {
             ),
         ];
         for (_, what, help) in useless.into_iter().filter(|useless| useless.0) {
-            refuse(Kind::Useless, what.into(), help.into());
+            refuse(RefusalKind::Useless, what.into(), help.into());
         }
         all
     }
@@ -202,7 +205,7 @@ impl Job {
         let room = self.cluster.device.room();
         let refusal = |what, help: String| {
             Some(Refusal {
-                kind: Kind::Memory,
+                kind: RefusalKind::Memory,
                 what,
                 help,
             })
@@ -259,17 +262,17 @@ mod tests {
     use super::*;
     use crate::plan::ModelShape;
 
-    fn job() -> Job {
+    fn job() -> TrainingJob {
         let cluster = Cluster::new(Device::named("a100-80g").unwrap(), "dgx-a100").unwrap();
-        Job {
+        TrainingJob {
             batch: 64,
             flash: false,
-            ..Job::new(ModelShape::gpt2(48, 6144, 64, 51_200, 2048), cluster, 48)
+            ..TrainingJob::new(ModelShape::gpt2(48, 6144, 64, 51_200, 2048), cluster, 48)
         }
     }
 
     #[track_caller]
-    fn refused(plan: &str, kind: Kind, what: &str, help: &str) {
+    fn refused(plan: &str, kind: RefusalKind, what: &str, help: &str) {
         let all = job().refusals(&plan.parse().unwrap());
         let found = all
             .iter()
@@ -285,52 +288,67 @@ mod tests {
     fn each_mistake_is_explained() {
         refused(
             "dp=8,tp=3,pp=2",
-            Kind::Heads,
+            RefusalKind::Heads,
             "tp 3 does not divide 64 heads",
             "tp=2 or 4",
         );
         refused(
             "dp=4,tp=2,pp=2",
-            Kind::Devices,
+            RefusalKind::Devices,
             "= 16 devices, not 48",
             "dp=12 uses all 48",
         );
         refused(
             "tp=5",
-            Kind::Devices,
+            RefusalKind::Devices,
             "not 48",
             "tp x pp must divide 48: 4 or 6",
         );
         refused(
             "dp=2,tp=2,pp=12,chunks=3",
-            Kind::Layers,
+            RefusalKind::Layers,
             "36 stages cannot share 48 layers",
             "24 or 48",
         );
-        refused("dp=48,chunks=2", Kind::Layers, "follow each other", "pp=2");
+        refused(
+            "dp=48,chunks=2",
+            RefusalKind::Layers,
+            "follow each other",
+            "pp=2",
+        );
         refused(
             "dp=48",
-            Kind::Batch,
+            RefusalKind::Batch,
             "48 sequences do not divide a batch of 64",
             "--batch 96",
         );
         refused(
             "dp=4,tp=2,pp=6,chunks=2",
-            Kind::Schedule,
+            RefusalKind::Schedule,
             "16 micro-batches are no multiple of pp 6",
             "chunks=1",
         );
         refused(
             "dp=4,tp=2,pp=6,zero=3",
-            Kind::Zero,
+            RefusalKind::Zero,
             "after every micro-batch",
             "zero=1",
         );
-        refused("dp=48,sp", Kind::Useless, "without tensor ranks", "tp=2");
-        refused("tp=8,pp=6,zero=1", Kind::Useless, "there is one", "zero=0");
+        refused(
+            "dp=48,sp",
+            RefusalKind::Useless,
+            "without tensor ranks",
+            "tp=2",
+        );
+        refused(
+            "tp=8,pp=6,zero=1",
+            RefusalKind::Useless,
+            "there is one",
+            "zero=0",
+        );
         refused(
             "dp=48,zero=1,offload=parameters",
-            Kind::Useless,
+            RefusalKind::Useless,
             "only ZeRO-3",
             "zero=3",
         );

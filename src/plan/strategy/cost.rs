@@ -1,6 +1,6 @@
 //! The cost of a whole training, from the time of a step: tokens per second, MFU, days and money.
 
-use super::Job;
+use super::TrainingJob;
 
 /// Tokens per parameter if none are given: about what Hoffmann et al. (arXiv 2203.15556) found best for a given compute.
 pub const TOKENS: f64 = 20.0;
@@ -19,7 +19,7 @@ pub struct Cost {
     pub dollars: f64,
 }
 
-impl Job {
+impl TrainingJob {
     /// The cost of a training on `tokens` tokens with steps of `seconds`.
     pub fn cost(&self, seconds: f64, tokens: f64) -> Cost {
         let devices = self.devices as f64;
@@ -67,9 +67,9 @@ mod tests {
             ),
         ] {
             let cluster = Cluster::new(Device::named("a100-80g").unwrap(), "dgx-a100").unwrap();
-            let job = Job {
+            let job = TrainingJob {
                 batch,
-                ..Job::new(model, cluster, devices)
+                ..TrainingJob::new(model, cluster, devices)
             };
             // 8TP / nX: eight FLOPs per parameter and token.
             let seconds =
@@ -85,9 +85,9 @@ mod tests {
     #[test]
     fn money_is_device_hours_times_a_price() {
         let cluster = Cluster::new(Device::named("h100-80g").unwrap(), "dgx-h100").unwrap();
-        let job = Job {
+        let job = TrainingJob {
             batch: 8,
-            ..Job::new(ModelShape::gpt2(12, 768, 12, 50_257, 1024), cluster, 16)
+            ..TrainingJob::new(ModelShape::gpt2(12, 768, 12, 50_257, 1024), cluster, 16)
         };
         let cost = job.cost(0.5, 8.0 * 1024.0 * 7200.0);
         assert!((cost.device_hours - 16.0).abs() < 1e-9 && (cost.dollars - 48.0).abs() < 1e-9);

@@ -19,9 +19,9 @@ pub enum Recompute {
 /// The state that is kept in the host's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Offload {
+pub enum Offloaded {
     None,
-    /// The optimizer's state: ZeRO-Offload (Ren et al., arXiv 2101.06840).
+    /// The optimizer's state: ZeRO-Offloaded (Ren et al., arXiv 2101.06840).
     Optimizer,
     /// Also parameters and gradients, with ZeRO-3: ZeRO-Infinity (Rajbhandari et al., arXiv 2104.07857).
     Parameters,
@@ -45,7 +45,7 @@ pub struct Strategy {
     pub recompute: Recompute,
     /// Sequence parallelism: tensor ranks also divide the residual stream.
     pub sequence: bool,
-    pub offload: Offload,
+    pub offload: Offloaded,
     /// Parts in which ZeRO-3 gathers a layer: memory-centric tiling.
     pub tiles: usize,
 }
@@ -61,7 +61,7 @@ impl Strategy {
         zero: 0,
         recompute: Recompute::None,
         sequence: false,
-        offload: Offload::None,
+        offload: Offloaded::None,
         tiles: 1,
     };
 
@@ -87,8 +87,12 @@ impl Strategy {
     /// The strategy in the words of the labs: `DDP`, `ZeRO-3`, `TP 8 + PP 4 + ZeRO-1`.
     pub fn words(&self) -> String {
         let mut parts = Vec::new();
-        parts.extend((self.tensor > 1).then(|| format!("TP {}", self.tensor)));
-        parts.extend((self.pipeline > 1).then(|| format!("PP {}", self.pipeline)));
+        if self.tensor > 1 {
+            parts.push(format!("TP {}", self.tensor));
+        }
+        if self.pipeline > 1 {
+            parts.push(format!("PP {}", self.pipeline));
+        }
         if self.data > 1 {
             parts.push(if self.zero == 0 {
                 format!("DP {}", self.data)
@@ -97,9 +101,9 @@ impl Strategy {
             });
         }
         match self.offload {
-            Offload::None => {}
-            Offload::Optimizer => parts.push("offloaded optimizer".into()),
-            Offload::Parameters => parts.push("offloaded parameters".into()),
+            Offloaded::None => {}
+            Offloaded::Optimizer => parts.push("offloaded optimizer".into()),
+            Offloaded::Parameters => parts.push("offloaded parameters".into()),
         }
         if parts.is_empty() {
             "one device".into()
@@ -135,9 +139,9 @@ impl fmt::Display for Strategy {
             if self.sequence { ",sp" } else { "" }
         )?;
         match self.offload {
-            Offload::None => {}
-            Offload::Optimizer => write!(f, ",offload=optimizer")?,
-            Offload::Parameters => write!(f, ",offload=parameters")?,
+            Offloaded::None => {}
+            Offloaded::Optimizer => write!(f, ",offload=optimizer")?,
+            Offloaded::Parameters => write!(f, ",offload=parameters")?,
         }
         if self.tiles > 1 {
             write!(f, ",tiles={}", self.tiles)
@@ -190,9 +194,9 @@ impl FromStr for Strategy {
                 }
                 "offload" => {
                     strategy.offload = match value {
-                        "none" => Offload::None,
-                        "optimizer" => Offload::Optimizer,
-                        "parameters" => Offload::Parameters,
+                        "none" => Offloaded::None,
+                        "optimizer" => Offloaded::Optimizer,
+                        "parameters" => Offloaded::Parameters,
                         _ => {
                             return Err(bad(format!(
                                 "offload={value} is neither none, optimizer nor parameters"
@@ -220,7 +224,7 @@ mod tests {
             (512, all.to_string())
         );
         let offloaded = Strategy {
-            offload: Offload::Parameters,
+            offload: Offloaded::Parameters,
             zero: 3,
             tiles: 4,
             ..Strategy::SINGLE

@@ -1,7 +1,7 @@
 //! All bytes that a rank holds.
 
-use super::Job;
-use super::degrees::{Offload, Recompute, Strategy};
+use super::TrainingJob;
+use super::degrees::{Offloaded, Recompute, Strategy};
 use crate::plan::{Family, Kept, zero_memory};
 
 /// The bytes of a rank, by what they are for.
@@ -59,7 +59,7 @@ impl Strategy {
     }
 }
 
-impl Job {
+impl TrainingJob {
     /// The most that any rank holds: of the first stage, which has most micro-batches in flight, and the last, which has the
     /// logits.
     pub fn load(&self, strategy: &Strategy) -> Load {
@@ -122,7 +122,7 @@ impl Job {
         };
         // ZeRO-3 gathers the next layer while it uses one, and reduces a layer's gradients; offloaded parameters pass through the
         // same buffers. Tiles divide them.
-        let gathers = s.zero == 3 && (s.data > 1 || s.offload == Offload::Parameters);
+        let gathers = s.zero == 3 && (s.data > 1 || s.offload == Offloaded::Parameters);
         let each = 2.0 * self.bytes.parameter as f64 + self.bytes.parameter as f64;
         let gathered = if gathers {
             each * model.largest_layer() as f64 / (s.tensor * s.tiles) as f64
@@ -131,11 +131,11 @@ impl Job {
         };
         let working = recomputed + gathered;
 
-        let keeps = |bytes: f64, until: Offload| if s.offload < until { bytes } else { 0.0 };
+        let keeps = |bytes: f64, until: Offloaded| if s.offload < until { bytes } else { 0.0 };
         let state = weights + gradients + optimizer;
         let [weights, gradients] =
-            [weights, gradients].map(|bytes| keeps(bytes, Offload::Parameters));
-        let optimizer = keeps(optimizer, Offload::Optimizer);
+            [weights, gradients].map(|bytes| keeps(bytes, Offloaded::Parameters));
+        let optimizer = keeps(optimizer, Offloaded::Optimizer);
         let host = state - weights - gradients - optimizer;
         Load {
             weights,
@@ -155,11 +155,11 @@ mod tests {
     use super::*;
     use crate::plan::{BytesEach, ModelShape};
 
-    fn job(model: ModelShape, devices: usize) -> Job {
+    fn job(model: ModelShape, devices: usize) -> TrainingJob {
         let cluster = Cluster::new(Device::named("a100-80g").unwrap(), "dgx-a100").unwrap();
-        Job {
+        TrainingJob {
             flash: false,
-            ..Job::new(model, cluster, devices)
+            ..TrainingJob::new(model, cluster, devices)
         }
     }
 
@@ -168,7 +168,7 @@ mod tests {
     fn weights_gradients_and_optimizer_are_zeros_table() {
         // A model with 7.5 billion parameters, near enough: the share of each stage is what counts.
         let model = ModelShape::gpt2(36, 4096, 32, 51_200, 2048);
-        let job = Job {
+        let job = TrainingJob {
             bytes: BytesEach::MIXED,
             ..job(model, 64)
         };
@@ -231,13 +231,13 @@ mod tests {
                 ..Strategy::SINGLE
             })
         };
-        let none = on(Offload::None, 0, 1);
-        let optimizer = on(Offload::Optimizer, 0, 1);
-        let all = on(Offload::Parameters, 3, 1);
+        let none = on(Offloaded::None, 0, 1);
+        let optimizer = on(Offloaded::Optimizer, 0, 1);
+        let all = on(Offloaded::Parameters, 3, 1);
         assert_eq!((optimizer.optimizer, optimizer.host), (0.0, none.optimizer));
         let state = none.weights + none.gradients + none.optimizer;
         assert_eq!((all.weights, all.gradients, all.host), (0.0, 0.0, state));
-        let tiled = on(Offload::Parameters, 3, 4);
+        let tiled = on(Offloaded::Parameters, 3, 4);
         assert_eq!(tiled.working, all.working / 4.0);
     }
 

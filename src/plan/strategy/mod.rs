@@ -17,20 +17,20 @@ mod memory;
 mod step;
 mod traffic;
 
-pub use check::{Kind, Refusal};
+pub use check::{Refusal, RefusalKind};
 pub use cluster::Cluster;
 pub use cost::{Cost, TOKENS};
-pub use degrees::{Offload, Recompute, Strategy};
+pub use degrees::{Offloaded, Recompute, Strategy};
 pub use device::{DEVICES, Device};
 pub use memory::Load;
 pub use step::Time;
-pub use traffic::{Axis, Traffic};
+pub use traffic::AxisTraffic;
 
 use super::{BytesEach, ModelShape};
 
 /// A model to train, and what it is to be trained on.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Job {
+pub struct TrainingJob {
     pub model: ModelShape,
     pub cluster: Cluster,
     pub devices: usize,
@@ -56,11 +56,11 @@ pub enum Overlap {
     All,
 }
 
-impl Job {
+impl TrainingJob {
     /// A job with today's usual settings: 18 bytes per parameter, FlashAttention, dropout, overlap, and a batch by size.
-    pub fn new(model: ModelShape, cluster: Cluster, devices: usize) -> Job {
-        let batch = Job::usual_batch(&model, devices);
-        Job {
+    pub fn new(model: ModelShape, cluster: Cluster, devices: usize) -> TrainingJob {
+        let batch = TrainingJob::usual_batch(&model, devices);
+        TrainingJob {
             model,
             cluster,
             devices,

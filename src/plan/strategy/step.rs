@@ -4,8 +4,8 @@
 //! roofline: Williams et al., 2009). Collectives take the time of a ring (alpha and beta). Communication that computing hides is
 //! subtracted, and a pipeline waits for (p-1)/v micro-batches.
 
-use super::degrees::{Offload, Recompute, Strategy};
-use super::{Job, Overlap};
+use super::degrees::{Offloaded, Recompute, Strategy};
+use super::{Overlap, TrainingJob};
 use crate::plan::{Kept, exposed};
 
 /// Seconds of a step on the slowest rank, by what they are for. Communication counts only where nothing hides it.
@@ -65,7 +65,7 @@ struct Layer {
     tensor_again: f64,
 }
 
-impl Job {
+impl TrainingJob {
     /// Seconds of one layer, which the papers measure alone (Korthikanti et al., table 4).
     fn layer(&self, s: &Strategy) -> Layer {
         let model = &self.model;
@@ -157,7 +157,7 @@ impl Job {
             recompute: m * layers * layer.again,
             tensor: m
                 * (layers * (layer.tensor + layer.tensor_again)
-                    + Job::ends(s) * self.tensor_seconds(s)),
+                    + TrainingJob::ends(s) * self.tensor_seconds(s)),
             pipeline: m * messages,
             ..Time::default()
         };
@@ -172,7 +172,7 @@ impl Job {
     /// Seconds for which a rank waits for the data axis. The gather of ZeRO-1 and 2 hides behind the next forward pass, as with
     /// Megatron-LM's `--overlap-param-gather`; DeepSpeed and this library wait for it.
     fn exposed_data(&self, s: &Strategy, m: f64, layers: f64, forward: f64, backward: f64) -> f64 {
-        if s.data == 1 && s.offload != Offload::Parameters {
+        if s.data == 1 && s.offload != Offloaded::Parameters {
             return 0.0;
         }
         let seconds = self.data_seconds(s);
@@ -207,7 +207,7 @@ impl Job {
         let state = 2 * self.bytes.optimizer;
         let moved = self.bytes.gradient + self.bytes.parameter;
         match s.offload {
-            Offload::None => self
+            Offloaded::None => self
                 .cluster
                 .device
                 .streams(updates * (state + moved) as f64),
@@ -225,14 +225,14 @@ mod tests {
     use super::*;
     use crate::plan::ModelShape;
 
-    fn job(batch: usize, devices: usize) -> Job {
+    fn job(batch: usize, devices: usize) -> TrainingJob {
         let cluster = Cluster::new(Device::named("a100-80g").unwrap(), "dgx-a100").unwrap();
         let model = ModelShape::gpt2(48, 6144, 64, 51_200, 2048);
-        Job {
+        TrainingJob {
             batch,
             flash: false,
             overlap: Overlap::Tensor,
-            ..Job::new(model, cluster, devices)
+            ..TrainingJob::new(model, cluster, devices)
         }
     }
 
@@ -274,12 +274,12 @@ mod tests {
 
     #[test]
     fn what_is_hidden_is_not_waited_for() {
-        let all = Job {
+        let all = TrainingJob {
             overlap: Overlap::All,
             flash: true,
             ..job(512, 64)
         };
-        let none = Job {
+        let none = TrainingJob {
             overlap: Overlap::None,
             ..all.clone()
         };
@@ -299,7 +299,7 @@ mod tests {
             );
         }
         let slow = Cluster::new(Device::named("a100-80g").unwrap(), "ethernet").unwrap();
-        let slow = Job {
+        let slow = TrainingJob {
             cluster: slow,
             ..all.clone()
         };
@@ -321,7 +321,7 @@ mod tests {
                 ..Strategy::SINGLE
             })
         };
-        assert!(of(Offload::Optimizer, 0).optimizer > 5.0 * of(Offload::None, 0).optimizer);
-        assert!(of(Offload::Parameters, 3).data > 0.0 && of(Offload::Optimizer, 0).data == 0.0);
+        assert!(of(Offloaded::Optimizer, 0).optimizer > 5.0 * of(Offloaded::None, 0).optimizer);
+        assert!(of(Offloaded::Parameters, 3).data > 0.0 && of(Offloaded::Optimizer, 0).data == 0.0);
     }
 }

@@ -3,29 +3,26 @@
 //! Sources: Narayanan et al. (arXiv 2104.04473), sections 3 and 4.1, for tensor and pipeline ranks; Rajbhandari et al.
 //! (arXiv 1910.02054), section 7, for the data axis.
 
-use super::Job;
-use super::degrees::{Offload, Recompute, Strategy};
+use super::TrainingJob;
+use super::degrees::{Offloaded, Recompute, Strategy};
+use crate::mesh::Axis;
 use crate::plan::zero_volumes;
-use serde::Serialize;
-
-/// The direction in which ranks divide a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Axis {
-    Tensor,
-    Pipeline,
-    Data,
-}
+use serde::{Serialize, Serializer};
 
 /// The bytes that one rank sends in a step along one axis.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Traffic {
+pub struct AxisTraffic {
+    #[serde(serialize_with = "name")]
     pub axis: Axis,
     pub bytes: f64,
     /// Seconds, if nothing hides them.
     pub seconds: f64,
     /// Whether the axis leaves its node.
     pub between_nodes: bool,
+}
+
+fn name<S: Serializer>(axis: &Axis, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(axis.name())
 }
 
 /// Seconds of the data axis: of one reduction of all gradients, and of one gather of all parameters.
@@ -35,7 +32,7 @@ pub(super) struct DataSeconds {
     pub gather: f64,
 }
 
-impl Job {
+impl TrainingJob {
     /// Bytes of a micro-batch's residual stream.
     fn stream_bytes(&self, strategy: &Strategy) -> f64 {
         (strategy.micro_batch * self.model.block * self.model.embd) as f64 * self.element()
@@ -101,7 +98,7 @@ impl Job {
         };
         // Offloaded parameters come from the host first, and gradients go there: of each rank, its own part.
         let host = |bytes: f64| match strategy.offload {
-            Offload::Parameters => bytes / strategy.data as f64 / self.cluster.device.host_link,
+            Offloaded::Parameters => bytes / strategy.data as f64 / self.cluster.device.host_link,
             _ => 0.0,
         };
         DataSeconds {
@@ -111,7 +108,7 @@ impl Job {
     }
 
     /// The bytes that a rank sends in a step, axis by axis.
-    pub fn traffic(&self, strategy: &Strategy) -> [Traffic; 3] {
+    pub fn traffic(&self, strategy: &Strategy) -> [AxisTraffic; 3] {
         let s = strategy;
         let m = s.micro_batches(self.batch) as f64;
         let layers = s.layers(self.model.layers) as f64;
@@ -128,8 +125,8 @@ impl Job {
                 } else {
                     4.0
                 }
-                + Job::ends(s));
-        let tensor = Traffic {
+                + TrainingJob::ends(s));
+        let tensor = AxisTraffic {
             axis: Axis::Tensor,
             bytes: calls * 2.0 * share(s.tensor) * stream,
             seconds: calls * self.tensor_seconds(s),
@@ -141,7 +138,7 @@ impl Job {
         } else {
             2.0 * m * s.chunks as f64
         };
-        let pipeline = Traffic {
+        let pipeline = AxisTraffic {
             axis: Axis::Pipeline,
             bytes: messages * stream / s.tensor as f64,
             seconds: messages * self.message_seconds(s),
@@ -156,7 +153,7 @@ impl Job {
             self.bytes.parameter
         };
         let bytes = (reduced * self.bytes.gradient + gathered * gathers) as f64;
-        let data = Traffic {
+        let data = AxisTraffic {
             axis: Axis::Data,
             bytes: share(s.data) * held * bytes,
             seconds: reduced as f64 * seconds.reduce + gathered as f64 * seconds.gather,
@@ -172,13 +169,13 @@ mod tests {
     use super::*;
     use crate::plan::{BytesEach, ModelShape};
 
-    fn job() -> Job {
+    fn job() -> TrainingJob {
         let cluster = Cluster::new(Device::named("a100-80g").unwrap(), "dgx-a100").unwrap();
         let model = ModelShape::gpt2(48, 6144, 64, 51_200, 2048);
-        Job {
+        TrainingJob {
             batch: 64,
             bytes: BytesEach::MIXED,
-            ..Job::new(model, cluster, 64)
+            ..TrainingJob::new(model, cluster, 64)
         }
     }
 
@@ -222,7 +219,7 @@ mod tests {
     /// Sent bytes are those of lab07's plan, but for what it counts at a model's ends.
     #[test]
     fn zero_traffic_is_lab04s() {
-        let job = Job {
+        let job = TrainingJob {
             batch: 8,
             bytes: BytesEach::F32,
             ..job()

@@ -75,9 +75,12 @@ fn parse(text: &str) -> Result<Cluster, Wrong> {
             .position(|line| line.trim_start().starts_with(key))
             .map(|at| at + 1)
     };
-    let positive = |key: &str, value: f64| match value.is_finite() && value > 0.0 {
-        true => Ok(value),
-        false => Err((find(key), format!("{key} = {value} must be more than 0"))),
+    let positive = |key: &str, value: f64| {
+        if value.is_finite() && value > 0.0 {
+            Ok(value)
+        } else {
+            Err((find(key), format!("{key} = {value} must be more than 0")))
+        }
     };
     let share = |key: &str, value: Option<f64>, usual: f64| match value.unwrap_or(usual) {
         value if value > 0.0 && value <= 1.0 => Ok(value),

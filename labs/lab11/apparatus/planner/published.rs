@@ -10,7 +10,7 @@
 //!   and chunks are the planner's best.
 
 use super::search::search_within;
-use shardlab::plan::strategy::{Cluster, Device, Job, Overlap, Recompute, Strategy};
+use shardlab::plan::strategy::{Cluster, Device, Overlap, Recompute, Strategy, TrainingJob};
 use shardlab::plan::{BytesEach, Family, ModelShape};
 
 /// A paper's figure of a run.
@@ -269,7 +269,7 @@ impl Row {
 impl Run {
     /// The job: 8 devices per node, as all these clusters have. Megatron-LM of 2021 and 2022 kept scores and hid only
     /// tensor ranks' collectives.
-    pub fn job(&self) -> Job {
+    pub fn job(&self) -> TrainingJob {
         let llama = matches!(self.model.family, Family::Llama(_));
         let (device, network) = if llama {
             ("h100-80g", "dgx-h100")
@@ -291,12 +291,12 @@ impl Run {
         } else {
             BytesEach::MEGATRON
         };
-        Job {
+        TrainingJob {
             batch: self.batch,
             bytes,
             flash: llama,
             overlap,
-            ..Job::new(self.model, cluster, self.devices)
+            ..TrainingJob::new(self.model, cluster, self.devices)
         }
     }
 

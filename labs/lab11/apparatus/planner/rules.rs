@@ -5,7 +5,7 @@
 //! than a quarter of their step.
 
 use super::search::{Plan, Search};
-use shardlab::plan::strategy::{Job, Offload, Recompute, Strategy, Time};
+use shardlab::plan::strategy::{Offloaded, Recompute, Strategy, Time, TrainingJob};
 use shardlab::units::{bytes_decimal, percent, seconds};
 
 /// A question of the path, and its answer with the reason.
@@ -33,10 +33,10 @@ pub struct Decision {
 const SLOW: f64 = 0.25;
 
 /// Which strategies an advice means, and the same in words.
-type Such<'a> = (&'static str, &'a dyn Fn(&Strategy) -> bool);
+type Advice<'a> = (&'static str, &'a dyn Fn(&Strategy) -> bool);
 
 /// Walks the path for a job whose strategies have been searched.
-pub fn decide(job: &Job, found: &Search) -> Decision {
+pub fn decide(job: &TrainingJob, found: &Search) -> Decision {
     let node = job.cluster.network.ranks_per_node;
     let mut steps = Vec::new();
     let (fits, takes) = fits_one(job);
@@ -44,28 +44,30 @@ pub fn decide(job: &Job, found: &Search) -> Decision {
         question: "does the model fit on one device?",
         answer: takes,
     });
-    let alone: Such = ("copies of the whole model", &|s| {
+    let alone: Advice = ("copies of the whole model", &|s| {
         s.tensor == 1 && s.pipeline == 1
     });
-    let (advice, choices): (&str, Vec<Such>) = if job.devices == 1 {
+    let (advice, choices): (&str, Vec<Advice>) = if job.devices == 1 {
         let (layer_fits, takes) = layer_fits(job);
-        match (fits, layer_fits) {
-            (true, _) => ("normal use", vec![alone]),
-            (false, whole) => {
-                steps.push(Step {
-                    question: "does its largest layer fit?",
-                    answer: takes,
-                });
-                match whole {
-                    true => (
-                        "ZeRO with offloading to the CPU",
-                        vec![("offloading", &|s| s.offload > Offload::None && s.tiles == 1)],
-                    ),
-                    false => (
-                        "ZeRO with memory-centric tiling",
-                        vec![("tiles", &|s| s.tiles > 1)],
-                    ),
-                }
+        if fits {
+            ("normal use", vec![alone])
+        } else {
+            steps.push(Step {
+                question: "does its largest layer fit?",
+                answer: takes,
+            });
+            if layer_fits {
+                (
+                    "ZeRO with offloading to the CPU",
+                    vec![("offloading", &|s| {
+                        s.offload > Offloaded::None && s.tiles == 1
+                    })],
+                )
+            } else {
+                (
+                    "ZeRO with memory-centric tiling",
+                    vec![("tiles", &|s| s.tiles > 1)],
+                )
             }
         }
     } else {
@@ -97,18 +99,18 @@ pub fn decide(job: &Job, found: &Search) -> Decision {
                 question,
                 answer: why,
             });
-            const PIPELINE: Such = ("a pipeline without TP", &|s| {
+            const PIPELINE: Advice = ("a pipeline without TP", &|s| {
                 s.pipeline > 1 && s.tensor == 1
             });
-            const ZERO: Such = ("ZeRO alone", &|s| s.pipeline * s.tensor == 1 && s.zero > 0);
-            const NO_PIPELINE: Such = ("ZeRO or TP", &|s| {
+            const ZERO: Advice = ("ZeRO alone", &|s| s.pipeline * s.tensor == 1 && s.zero > 0);
+            const NO_PIPELINE: Advice = ("ZeRO or TP", &|s| {
                 s.pipeline == 1 && (s.zero > 0 || s.tensor > 1)
             });
-            const ONE_WAY: Such = ("PP or TP, not both", &|s| s.pipeline == 1 || s.tensor == 1);
-            const ALL: Such = ("PP and TP, with ZeRO-1 at most", &|s| {
+            const ONE_WAY: Advice = ("PP or TP, not both", &|s| s.pipeline == 1 || s.tensor == 1);
+            const ALL: Advice = ("PP and TP, with ZeRO-1 at most", &|s| {
                 s.pipeline > 1 && s.tensor > 1 && s.zero <= 1
             });
-            const ANY: Such = ("any strategy", &|_| true);
+            const ANY: Advice = ("any strategy", &|_| true);
             match (one, fast) {
                 (true, true) => ("PP, ZeRO or TP: they should be comparable", vec![ONE_WAY]),
                 (true, false) => ("PP before ZeRO and TP", vec![PIPELINE, NO_PIPELINE]),
@@ -136,8 +138,8 @@ pub fn decide(job: &Job, found: &Search) -> Decision {
 }
 
 /// Whether one device can train the model on one sequence at a time, if it computes every layer again.
-fn fits_one(job: &Job) -> (bool, String) {
-    let one = Job {
+fn fits_one(job: &TrainingJob) -> (bool, String) {
+    let one = TrainingJob {
         devices: 1,
         batch: 1,
         ..job.clone()
@@ -160,14 +162,14 @@ fn fits_one(job: &Job) -> (bool, String) {
 }
 
 /// Whether one device can hold what a layer needs while it computes, if everything else is offloaded.
-fn layer_fits(job: &Job) -> (bool, String) {
-    let one = Job {
+fn layer_fits(job: &TrainingJob) -> (bool, String) {
+    let one = TrainingJob {
         devices: 1,
         batch: 1,
         ..job.clone()
     };
     let all = Strategy {
-        offload: Offload::Parameters,
+        offload: Offloaded::Parameters,
         zero: 3,
         recompute: Recompute::Full,
         ..Strategy::SINGLE
@@ -187,7 +189,7 @@ fn layer_fits(job: &Job) -> (bool, String) {
 }
 
 /// A fast network: the ranks of `strategy` wait for less than [`SLOW`] of a step.
-fn fast(job: &Job, strategy: Strategy, of: fn(&Time) -> f64, name: &str) -> (bool, String) {
+fn fast(job: &TrainingJob, strategy: Strategy, of: fn(&Time) -> f64, name: &str) -> (bool, String) {
     let time = job.time(&strategy);
     let waits = of(&time);
     let all = time.total();
@@ -202,7 +204,7 @@ fn fast(job: &Job, strategy: Strategy, of: fn(&Time) -> f64, name: &str) -> (boo
     (share < SLOW, answer)
 }
 
-fn fast_between(job: &Job) -> (bool, String) {
+fn fast_between(job: &TrainingJob) -> (bool, String) {
     let data = largest(job.devices, job.batch);
     let zero = Strategy {
         data,
@@ -211,7 +213,7 @@ fn fast_between(job: &Job) -> (bool, String) {
         ..Strategy::SINGLE
     };
     fast(
-        &Job {
+        &TrainingJob {
             devices: data,
             ..job.clone()
         },
@@ -221,7 +223,7 @@ fn fast_between(job: &Job) -> (bool, String) {
     )
 }
 
-fn fast_within(job: &Job) -> (bool, String) {
+fn fast_within(job: &TrainingJob) -> (bool, String) {
     let tensor = largest(job.devices, job.model.kv_heads());
     let strategy = Strategy {
         tensor,
@@ -230,7 +232,7 @@ fn fast_within(job: &Job) -> (bool, String) {
         ..Strategy::SINGLE
     };
     fast(
-        &Job {
+        &TrainingJob {
             devices: tensor,
             ..job.clone()
         },
@@ -252,12 +254,13 @@ impl Decision {
     /// The part of the advice that the search's best plan does not follow.
     pub fn forbids(&self, best: &Plan) -> String {
         let tensor = best.strategy.tensor;
-        match tensor > self.node {
-            true => format!(
+        if tensor > self.node {
+            format!(
                 "the rule keeps TP within a node of {}, and TP {tensor} leaves it",
                 self.node
-            ),
-            false => format!("the rule asks for {}", self.asks),
+            )
+        } else {
+            format!("the rule asks for {}", self.asks)
         }
     }
 
@@ -288,7 +291,7 @@ mod tests {
 
     fn decided(name: &str, devices: usize, network: &str) -> Decision {
         let cluster = Cluster::new(Device::named("a100-80g").unwrap(), network).unwrap();
-        let job = Job::new(model(name).unwrap(), cluster, devices);
+        let job = TrainingJob::new(model(name).unwrap(), cluster, devices);
         decide(&job, &search(&job))
     }
 
@@ -336,9 +339,9 @@ mod tests {
     fn a_layer_that_does_not_fit_is_tiled() {
         let mut cluster = Cluster::new(Device::named("a100-80g").unwrap(), "dgx-a100").unwrap();
         (cluster.device.memory, cluster.device.host_memory) = (16e9, 1e13);
-        let job = Job {
+        let job = TrainingJob {
             batch: 1,
-            ..Job::new(model("mt-nlg-530b").unwrap(), cluster, 1)
+            ..TrainingJob::new(model("mt-nlg-530b").unwrap(), cluster, 1)
         };
         let decision = decide(&job, &search(&job));
         assert!(

@@ -1,6 +1,8 @@
 //! All strategies that the planner knows for a job, ranked by tokens per second.
 
-use shardlab::plan::strategy::{Job, Kind, Load, Offload, Recompute, Refusal, Strategy, Time};
+use shardlab::plan::strategy::{
+    Load, Offloaded, Recompute, Refusal, RefusalKind, Strategy, Time, TrainingJob,
+};
 use std::collections::BTreeMap;
 
 /// A strategy that the job can use, and what it costs.
@@ -17,7 +19,7 @@ pub struct Search {
     /// Every strategy that fits, the fastest first.
     pub plans: Vec<Plan>,
     /// How many strategies were refused for each reason, and one of them.
-    pub refused: BTreeMap<Kind, (usize, Strategy, Refusal)>,
+    pub refused: BTreeMap<RefusalKind, (usize, Strategy, Refusal)>,
     /// The strategy that needs least, for each (dp, tp, pp) with which none fits.
     pub unfit: Vec<Plan>,
     pub considered: usize,
@@ -66,14 +68,14 @@ impl Search {
 }
 
 /// Tries every strategy on all devices of the job. Offloading and tiles are tried if nothing fits without them.
-pub fn search(job: &Job) -> Search {
+pub fn search(job: &TrainingJob) -> Search {
     let mut found = Search::default();
-    let plain = [(Offload::None, 1)];
+    let plain = [(Offloaded::None, 1)];
     let offloaded = [
-        (Offload::Optimizer, 1),
-        (Offload::Parameters, 1),
-        (Offload::Parameters, 4),
-        (Offload::Parameters, 16),
+        (Offloaded::Optimizer, 1),
+        (Offloaded::Parameters, 1),
+        (Offloaded::Parameters, 4),
+        (Offloaded::Parameters, 16),
     ];
     for host in [&plain[..], &offloaded[..]] {
         found.unfit.clear();
@@ -109,12 +111,12 @@ pub fn search(job: &Job) -> Search {
 }
 
 /// All strategies with the degrees of `base`.
-fn try_degrees(job: &Job, found: &mut Search, base: Strategy, host: &[(Offload, usize)]) {
+fn try_degrees(job: &TrainingJob, found: &mut Search, base: Strategy, host: &[(Offloaded, usize)]) {
     let refusals = job.refusals(&base);
     // Heads and layers refuse all strategies of these degrees at once.
     if let Some(refusal) = refusals
         .into_iter()
-        .find(|refusal| refusal.kind < Kind::Batch)
+        .find(|refusal| refusal.kind < RefusalKind::Batch)
     {
         found.considered += 1;
         return found.refuse(base, refusal);
@@ -133,7 +135,7 @@ fn try_degrees(job: &Job, found: &mut Search, base: Strategy, host: &[(Offload, 
             .collect()
     });
     vary(&|s| match s.offload {
-        Offload::Parameters => vec![Strategy { zero: 3, ..*s }],
+        Offloaded::Parameters => vec![Strategy { zero: 3, ..*s }],
         _ => zero.clone().map(|zero| Strategy { zero, ..*s }).collect(),
     });
     vary(&|s| {
@@ -167,7 +169,7 @@ fn try_degrees(job: &Job, found: &mut Search, base: Strategy, host: &[(Offload, 
 }
 
 /// A strategy with each micro-batch and each number of chunks.
-fn variants(job: &Job, s: &Strategy) -> Vec<Strategy> {
+fn variants(job: &TrainingJob, s: &Strategy) -> Vec<Strategy> {
     let stage = job.model.layers / s.pipeline;
     let chunks = CHUNKS
         .into_iter()
@@ -189,7 +191,7 @@ fn variants(job: &Job, s: &Strategy) -> Vec<Strategy> {
 }
 
 /// Adds a strategy to the plans or to those that are refused. Returns it if only its memory is refused.
-fn consider(job: &Job, found: &mut Search, strategy: Strategy) -> Option<Plan> {
+fn consider(job: &TrainingJob, found: &mut Search, strategy: Strategy) -> Option<Plan> {
     found.considered += 1;
     if let Some(refusal) = job.refusals(&strategy).into_iter().next() {
         found.refuse(strategy, refusal);
@@ -209,7 +211,7 @@ fn consider(job: &Job, found: &mut Search, strategy: Strategy) -> Option<Plan> {
 }
 
 /// The best micro-batch and chunks for a strategy of which a paper states the rest.
-pub(super) fn search_within(job: &Job, strategy: &Strategy) -> Strategy {
+pub(super) fn search_within(job: &TrainingJob, strategy: &Strategy) -> Strategy {
     // Llama 3's 126 layers leave the first and the last stage one short.
     let stage = strategy.layers(job.model.layers);
     let chunks = CHUNKS
@@ -250,9 +252,9 @@ mod tests {
     use crate::planner::model;
     use shardlab::plan::strategy::{Cluster, Device};
 
-    fn job(name: &str, devices: usize) -> Job {
+    fn job(name: &str, devices: usize) -> TrainingJob {
         let cluster = Cluster::new(Device::named("h100-80g").unwrap(), "dgx-h100").unwrap();
-        Job::new(model(name).unwrap(), cluster, devices)
+        TrainingJob::new(model(name).unwrap(), cluster, devices)
     }
 
     #[test]
@@ -262,12 +264,15 @@ mod tests {
         assert!(found.plans.is_sorted_by_key(|plan| plan.time.total()));
         for plan in &found.plans {
             assert_eq!(job.refusals(&plan.strategy), [], "{}", plan.strategy);
-            assert!(job.too_large(&plan.load).is_none() && plan.strategy.offload == Offload::None);
+            assert!(
+                job.too_large(&plan.load).is_none() && plan.strategy.offload == Offloaded::None
+            );
         }
         let refused: usize = found.refused.values().map(|(count, ..)| count).sum();
         assert_eq!(found.plans.len() + refused, found.considered);
         assert!(
-            found.refused.contains_key(&Kind::Memory) && found.refused.contains_key(&Kind::Heads)
+            found.refused.contains_key(&RefusalKind::Memory)
+                && found.refused.contains_key(&RefusalKind::Heads)
         );
         // No replica holds 70 billion parameters whole. Every pair of degrees has a plan or one that is too large, not both.
         let least = found
@@ -316,7 +321,7 @@ mod tests {
                 && found
                     .plans
                     .iter()
-                    .all(|plan| plan.strategy.offload > Offload::None)
+                    .all(|plan| plan.strategy.offload > Offloaded::None)
         );
         assert!(search(&job("llama-3-70b", 1)).plans.is_empty());
         assert!(search(&job("llama-3-70b", 1)).smallest().is_some());
