@@ -302,18 +302,17 @@ fn whatever_the_code_does_is_told() {
         attempt.outcome == Outcome::Panicked && attempt.means.ends_with(given),
         "{attempt:#?}"
     );
-    // Rank 1's second step: when it panics rank 0 is in its third already, and rank 2 comes there afterwards.
-    let done = "parameters.copy_from_slice(&all[..len]);";
-    let late = "static CALLS: std::sync::Mutex<usize> = std::sync::Mutex::new(0);
-        if n == 3 {
-            std::thread::sleep(std::time::Duration::from_millis(50 * rank as u64));
-            let mut calls = CALLS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            *calls += usize::from(rank == 1);
-            assert!(rank != 1 || *calls < 2);
+    // Rank 1's second step: when it panics, rank 0 is in its third already.
+    let done = "replica.update(&gradient);";
+    let late =
+        "static CALLS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+        if comm.rank() == 1 && CALLS.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 1 {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            panic!();
         }";
-    let step = solution_with("lab04-zero-step", done, &format!("{done}\n{late}"));
-    let attempt = check("lab04-zero-step", &step);
-    let given = "\nYour code was called with rank 1 of 3, and 10 parameters, at step 1.";
+    let step = solution_with("lab08-alone", done, &format!("{done}\n{late}"));
+    let attempt = check("lab08-alone", &step);
+    let given = "\nYour code was called with step 2 of rank 1 of 2.";
     assert!(
         attempt.means.contains(", on rank 1:\n") && attempt.means.ends_with(given),
         "{attempt:#?}"
