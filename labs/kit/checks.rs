@@ -41,6 +41,25 @@ impl<'a> Checks<'a> {
         }
     }
 
+    /// Checks that two values are equal, as the screen shows them.
+    pub fn check_equal(&mut self, claim: &str, expected: &str, found: &str, failure: &str) {
+        let equal = found == expected;
+        let both = format!("expected {expected}, found {found}");
+        self.check(equal, claim, if equal { found } else { &both }, failure);
+    }
+
+    /// Checks that something is so in `all` cases, of which it was so in `found`.
+    pub fn check_all(&mut self, found: usize, all: usize, claim: &str, failure: &str) {
+        let of = format!("{} of {}", thousands(found as u64), thousands(all as u64));
+        self.check(found == all, claim, &of, failure);
+    }
+
+    /// Checks a comparison to the bit.
+    pub fn check_bits(&mut self, equal: bool, claim: &str, failure: &str) {
+        let found = if equal { "bitwise equal" } else { "different" };
+        self.check(equal, claim, found, failure);
+    }
+
     /// Checks that all ranks' parameters have the same hash (hexadecimal digits).
     pub fn one_model(&mut self, hashes: &[String]) {
         let one_model = hashes.iter().all(|hash| hash == &hashes[0]);
@@ -146,6 +165,16 @@ mod tests {
             failures(|checks| checks.own_data(&[1, 2, 2], 7, "samples")),
             0
         );
+    }
+
+    #[test]
+    fn values_that_differ_are_noticed() {
+        let equal = |found: &str| failures(|checks| checks.check_equal("", "2", found, ""));
+        assert_eq!([equal("2"), equal("3"), equal("")], [0, 1, 1]);
+        let all = |found| failures(|checks| checks.check_all(found, 2, "", ""));
+        assert_eq!([all(0), all(1), all(2)], [1, 1, 0]);
+        let bits = |equal| failures(|checks| checks.check_bits(equal, "", ""));
+        assert_eq!([bits(true), bits(false)], [0, 1]);
     }
 
     #[test]

@@ -91,8 +91,11 @@ impl<'a> Footprint<'a> {
         training.max(of(&check.0, check.1).saturating_mul(ranks + 1))
     }
 
-    /// Refuses a run that does not fit into `free` bytes.
-    pub fn ensure_fits(&self, free: u64) -> Result<(), BadInput> {
+    /// Refuses a run that does not fit into `free` bytes, if the machine says how many that are.
+    pub fn ensure_fits(&self, free: Option<u64>) -> Result<(), BadInput> {
+        let Some(free) = free else {
+            return Ok(());
+        };
         let Config {
             batch,
             grad_accum,

@@ -154,13 +154,12 @@ pub fn drawn(
                 .collect::<Vec<_>>()
                 .join(", ")
         };
-        let tokens = match row.len() > 2 * ENDS {
-            true => format!(
-                "{},  ..., {}",
-                numbers(&row[..ENDS]),
-                numbers(&row[row.len() - ENDS..])
-            ),
-            false => numbers(&row),
+        let tokens = if row.len() > 2 * ENDS {
+            let first = numbers(&row[..ENDS]);
+            let last = numbers(&row[row.len() - ENDS..]);
+            format!("{first},  ..., {last}")
+        } else {
+            numbers(&row)
         };
         let text: String = vocabulary.decode(&row).chars().take(24).collect();
         lines += &format!("\n  [{tokens}]  {text:?}");

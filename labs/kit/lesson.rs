@@ -1,8 +1,27 @@
-//! A lab's first and last lines on the screen, from `labs/labs.toml`.
+//! A lab's run, and its first and last lines on the screen, from `labs/labs.toml`.
 
 use super::course::{Course, Lab};
 use crate::show::Screen;
+use anyhow::{Result, ensure};
+use shardlab::comm::{Comm, Options};
 use shardlab::error::BadInput;
+use shardlab::launch;
+
+/// Runs a lab on `ranks` ranks. `one_rank` returns the errors of failed checks; rank 0's decide.
+pub fn run(
+    ranks: usize,
+    options: &Options,
+    one_rank: impl Fn(Comm) -> Result<Vec<String>> + Sync,
+) -> Result<()> {
+    let failed = launch::run_with(ranks, options, one_rank)?;
+    ensure_passed(&failed[0])
+}
+
+/// An error if a check has failed.
+pub fn ensure_passed(failed: &[String]) -> Result<()> {
+    ensure!(failed.is_empty(), "{}", failed.join("; "));
+    Ok(())
+}
 
 /// One lab, and the lab that comes after it.
 pub struct Lesson {

@@ -47,7 +47,7 @@ pub use flags::{
 pub use footprint::{Footprint, does_not_fit};
 pub use iterations::{Interval, LoggedRun, drawn};
 pub use journal::{Evaluation, Journal};
-pub use lesson::Lesson;
+pub use lesson::{Lesson, ensure_passed, run};
 pub use metrics::{
     Clock, LEGEND, Lap, MetricsFile, Part, Rates, StepOutcome, StepRecord, StepTimes,
 };

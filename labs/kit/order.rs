@@ -1,6 +1,7 @@
 //! Orders that several labs let the reader choose.
 
 use clap::ValueEnum;
+use shardlab::mesh;
 
 /// The order of a pipeline's passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -23,4 +24,14 @@ pub enum Slowest {
     Pipeline,
     /// Tensor, pipeline, data: picotron, ezpz
     Data,
+}
+
+impl Slowest {
+    /// The order of a mesh's axes.
+    pub fn order(self) -> mesh::Order {
+        match self {
+            Slowest::Pipeline => mesh::Order::PipelineSlowest,
+            Slowest::Data => mesh::Order::DataSlowest,
+        }
+    }
 }

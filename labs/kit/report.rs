@@ -5,6 +5,7 @@ use crate::show::{self, Screen, thousands};
 use shardlab::data::Corpus;
 use shardlab::launch;
 use shardlab::parallel::zero::{Stage, Volumes, Zero};
+use shardlab::plan::GptShape;
 use shardlab::train::Config;
 
 fn count(n: impl TryInto<u64>) -> String {
@@ -46,6 +47,18 @@ pub fn ranks(screen: &Screen, ranks: usize) {
     screen.say(screen.row("ranks", &launch::in_words(ranks)));
 }
 
+/// A model's layers, heads, width and parameters. `more` comes before the parameters.
+pub fn model(screen: &Screen, shape: &GptShape, more: &str) -> String {
+    let dot = screen.separator();
+    format!(
+        "{}\u{a0}layers{dot}{}\u{a0}heads{dot}{}\u{a0}wide{dot}{more}{}\u{a0}parameters",
+        shape.layers,
+        shape.heads,
+        shape.embd,
+        count(shape.parameters())
+    )
+}
+
 /// Prints ranks, model, batch and steps.
 pub fn run(screen: &Screen, config: &Config) {
     ranks(screen, config.ranks);
@@ -57,15 +70,8 @@ pub fn job(screen: &Screen, config: &Config, replica: &str) {
     let dot = screen.separator();
     let shape = &config.shape;
     let schedule = &config.schedule;
-    let model = format!(
-        "{}\u{a0}layers{dot}{}\u{a0}heads{dot}{}\u{a0}wide{dot}block\u{a0}{}{dot}{}\u{a0}parameters",
-        shape.layers,
-        shape.heads,
-        shape.embd,
-        shape.block,
-        count(shape.parameters())
-    );
-    screen.say(screen.row("model", &model));
+    let block = format!("block\u{a0}{}{dot}", shape.block);
+    screen.say(screen.row("model", &model(screen, shape, &block)));
     let accum = if config.grad_accum > 1 {
         format!(" x {} micro-steps", config.grad_accum)
     } else {
@@ -129,7 +135,7 @@ pub fn dry_run(
     screen.say("");
     screen.say(show::table(screen, &["memory", "bytes", ""], &rows));
     if let Some(free) = free {
-        let fits = match footprint.ensure_fits(free) {
+        let fits = match footprint.ensure_fits(Some(free)) {
             Ok(()) => "this run fits".to_string(),
             Err(refusal) => format!("this run does not fit: {}", refusal.help),
         };

@@ -10,14 +10,14 @@
 //! number, as happens when copies of a program start without knowing of each other. `--info` prints the job as a cluster's
 //! user sees it: the nodes, how many ranks fit, and the line that starts them there.
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::{Parser, ValueEnum};
+use kit::flags::ensure_ranks_can_differ;
 use kit::job::{Job, JobFlags, Scheduler};
 use kit::line::{Launcher, quote};
 use kit::show::{Screen, table};
 use kit::{Checks, CommFlags, Lesson, report};
 use shardlab::comm::{Comm, Reduce};
-use shardlab::error::BadInput;
 use shardlab::launch::place::{Place, Seat, seats};
 use shardlab::launch::{self};
 use std::path::Path;
@@ -57,19 +57,10 @@ fn main() -> ExitCode {
 
 fn run(args: Args) -> Result<()> {
     let ranks = launch::ranks(args.ranks, 4)?;
-    if args.broken.is_some() && ranks < 2 {
-        return Err(BadInput::new(
-            "--break needs ranks that can differ",
-            "give --ranks 2 or more",
-        )
-        .into());
-    }
+    ensure_ranks_can_differ(args.broken.is_some(), ranks)?;
     let screen = Screen::detect(args.ascii);
-    let failed = launch::run_with(ranks, &args.comm.options(Path::new("runs/lab00")), |comm| {
-        one_rank(&args, &screen, &comm)
-    })?;
-    ensure!(failed[0].is_empty(), "{}", failed[0].join("; "));
-    Ok(())
+    let options = args.comm.options(Path::new("runs/lab00"));
+    kit::run(ranks, &options, |comm| one_rank(&args, &screen, &comm))
 }
 
 // ANCHOR: one_rank

@@ -11,7 +11,7 @@
 //! `--bench` measures, `--simulate 768 --network polaris` predicts, `--collective all` shows the other collectives,
 //! `--feed readers 2` reads data, and `--break missing-rank` breaks it.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::Parser;
 use kit::show::{Screen, bytes_decimal, thousands};
 use kit::{Beside, Checks, CommFlags, Lesson, beside, report};
@@ -141,9 +141,7 @@ fn run(args: Args) -> Result<()> {
     if let Some(path) = &lab.study.flags.json {
         benchmark::ensure_writable(path, lab.study.timed || lab.study.flags.simulate.is_some())?;
     }
-    let failed = launch::run_with(lab.study.ranks, &lab.options, |comm| one_rank(&lab, &comm))?;
-    ensure!(failed[0].is_empty(), "{}", failed[0].join("; "));
-    Ok(())
+    kit::run(lab.study.ranks, &lab.options, |comm| one_rank(&lab, &comm))
 }
 
 /// One rank's work: the sections that the flags ask for, then the checks. Returns the checks that failed.
@@ -182,10 +180,10 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     if lab.study.timed {
         time(lab, comm, &counts)?;
     }
-    if comm.rank() == 0 {
-        flags
-            .simulate
-            .map_or(Ok(()), |ranks| elsewhere(lab, ranks))?;
+    if let Some(ranks) = flags.simulate
+        && comm.rank() == 0
+    {
+        predict_on_network(lab, ranks)?;
     }
     let fed = lab
         .feed
@@ -398,7 +396,7 @@ fn time(lab: &Lab, comm: &Comm, counts: &[Count]) -> Result<()> {
 }
 
 /// Predicts the collective on a network that is not here, and a training step on more and more ranks.
-fn elsewhere(lab: &Lab, ranks: usize) -> Result<()> {
+fn predict_on_network(lab: &Lab, ranks: usize) -> Result<()> {
     let screen = &lab.screen;
     let network = &lab.study.network;
     let count = thousands(ranks as u64);
@@ -474,19 +472,17 @@ fn check(
     checks.beside("all-reduce", beside);
     let all = counts.len();
     let right = counts.iter().filter(|count| count.right).count();
-    let result = format!("{right} of {all}");
-    checks.check(
-        right == all,
+    checks.check_all(
+        right,
+        all,
         "every algorithm gives its collective's result",
-        &result,
         "an algorithm is wrong",
     );
-    let said = counts.iter().filter(|count| count.is_as_said()).count();
-    let result = format!("{said} of {all}");
-    checks.check(
-        said == all,
+    let matching = counts.iter().filter(|count| count.matches_formula());
+    checks.check_all(
+        matching.count(),
+        all,
         "rounds, messages and bytes match the formulas",
-        &result,
         "a count is not its formula's",
     );
     if let Some(right) = fed {

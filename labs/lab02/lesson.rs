@@ -11,18 +11,18 @@
 //! all-reduce, optimizer, waiting. `--all` adds curves, such as how the seconds of the iterations spread.
 //! Then break it: `cargo run --bin lab02 -- --break no-average`.
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow};
 use candle_core::{DType, Device, Tensor, Var};
 use candle_nn::{Module, Optimizer as _, ParamsAdamW, VarBuilder, VarMap};
 use clap::Parser;
 use kit::Part::{Backward, Data, Forward, Optimizer};
+use kit::flags::ensure_ranks_can_differ;
 use kit::parity::{self, Trained};
 use kit::show::{self, Screen, thousands};
 use kit::{Beside, Break, Broken, Checks, Clock, Lesson, Symptoms, report};
 use lab02::{Iterations, MlpConfig, MlpFlags};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Uniform;
-use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::model::LinearStack;
 use shardlab::parallel::{Averaged, Ddp};
@@ -167,13 +167,7 @@ fn run(args: Args) -> Result<()> {
     let config = args
         .train
         .resolve(launch::ranks(args.train.ranks, 2)?, "lab02")?;
-    if args.broken.is_some() && config.ranks < 2 {
-        return Err(BadInput::new(
-            "--break needs ranks that can differ",
-            "give --ranks 2 or more",
-        )
-        .into());
-    }
+    ensure_ranks_can_differ(args.broken.is_some(), config.ranks)?;
     let lab = Lab {
         config,
         screen: Screen::detect(args.train.run.ascii),
@@ -192,13 +186,7 @@ fn run(args: Args) -> Result<()> {
         lab.config.ensure_fits(free)?;
     }
     let options = lab.args.train.run.comm.options(&lab.config.out);
-    let failed_checks = launch::run_with(lab.config.ranks, &options, |comm| one_rank(&lab, &comm))?;
-    ensure!(
-        failed_checks[0].is_empty(),
-        "{}",
-        failed_checks[0].join("; ")
-    );
-    Ok(())
+    kit::run(lab.config.ranks, &options, |comm| one_rank(&lab, &comm))
 }
 
 /// One rank's part, from the first check to the last. Returns what the checks found wrong.

@@ -10,10 +10,11 @@
 //! the model writes at every evaluation, and the checks: the same bits as one rank that does all the work, the same
 //! model on every rank, different data on every rank. Then break it: `cargo run --bin lab03 -- --break no-average`.
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::Parser;
 use kit::Lesson;
 use kit::Part::{Backward, Data, Forward, Optimizer};
+use kit::flags::{ensure_ranks_can_differ, positive};
 use kit::parity::{self, Trained};
 use kit::show::Screen;
 use kit::{
@@ -22,7 +23,6 @@ use kit::{
 };
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::{Batch, Corpus, Sampler};
-use shardlab::error::BadInput;
 use shardlab::model::Gpt;
 use shardlab::parallel::{Averaged, Ddp};
 use shardlab::tensor::{Precision, matmul};
@@ -39,7 +39,7 @@ struct Args {
     #[arg(long)]
     ranks: Option<usize>,
     /// Training steps [default: the preset's]
-    #[arg(long)]
+    #[arg(long, value_parser = positive())]
     steps: Option<usize>,
     #[command(flatten)]
     train: TrainFlags,
@@ -167,14 +167,7 @@ fn run(args: Args) -> Result<()> {
     let eval = args
         .eval
         .resolve(config.steps, &args.train.defaults(), &corpus)?;
-    args.log.check()?;
-    if args.broken.is_some() && config.ranks < 2 {
-        return Err(BadInput::new(
-            "--break needs ranks that can differ",
-            "give --ranks 2 or more",
-        )
-        .into());
-    }
+    ensure_ranks_can_differ(args.broken.is_some(), config.ranks)?;
     let screen = Screen::detect(args.run.ascii);
     let lesson = Lesson::of("lab03")?;
     let lab = Lab {
@@ -195,21 +188,14 @@ fn run(args: Args) -> Result<()> {
         }
         return Ok(());
     }
-    if let Some(free) = free {
-        footprint.ensure_fits(free)?;
-    }
+    footprint.ensure_fits(free)?;
     if let Some(folder) = lab.save_to() {
         checkpoint::ensure_writable(&folder)?;
     }
     let options = lab.args.run.comm.options(&lab.args.run.folder("lab03"));
-    let rank = |comm| one_rank(&lab, &comm).map_err(|error| lab.config.explain(error));
-    let failed_checks = launch::run_with(lab.config.ranks, &options, rank)?;
-    ensure!(
-        failed_checks[0].is_empty(),
-        "{}",
-        failed_checks[0].join("; ")
-    );
-    Ok(())
+    kit::run(lab.config.ranks, &options, |comm| {
+        one_rank(&lab, &comm).map_err(|error| lab.config.explain(error))
+    })
 }
 
 /// One rank's part, from the first check to the last. Returns what the checks found wrong.

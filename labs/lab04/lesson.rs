@@ -10,9 +10,10 @@
 //! the same model to the last bit. Then draw it: `--show holdings`, `--show timeline`; give each rank less memory:
 //! `--memory-limit 6`; break it: `--break local-norm`; or train with one stage, as long as you like: `--zero 3`.
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::{Parser, ValueEnum};
 use kit::Lesson;
+use kit::flags::{is_positive, number, positive};
 use kit::show::Screen;
 use kit::{
     Beside, Checks, Clock, End, EvalFlags, Evaluator, Footprint, Journal, LogFlags, Part, RunFlags,
@@ -43,7 +44,7 @@ struct Args {
     #[arg(long)]
     ranks: Option<usize>,
     /// Training steps [default: 6; with --zero the preset's]
-    #[arg(long)]
+    #[arg(long, value_parser = positive())]
     steps: Option<usize>,
     #[command(flatten)]
     zero: ZeroFlags,
@@ -51,7 +52,7 @@ struct Args {
     #[arg(long, value_enum)]
     show: Option<Show>,
     /// Leave out stages in which a rank holds more MB of parameters, gradients and optimizer states
-    #[arg(long, value_name = "MB")]
+    #[arg(long, value_name = "MB", value_parser = number::<f64>(is_positive, "megabytes, a finite number above 0"))]
     memory_limit: Option<f64>,
     #[command(flatten)]
     train: TrainFlags,
@@ -229,7 +230,7 @@ fn run(mut args: Args) -> Result<()> {
     let corpus = Corpus::find(args.train.data.data.as_deref())?;
     let alone = args.zero.stage();
     if alone.is_none() && args.show != Some(Show::Timeline) {
-        lab04::thin(&mut args.train.model, &mut args.zero);
+        lab04::default_to_many_small_blocks(&mut args.train.model, &mut args.zero);
     }
     let steps = if alone.is_some() {
         args.steps
@@ -242,7 +243,6 @@ fn run(mut args: Args) -> Result<()> {
     let eval = args
         .eval
         .resolve(config.steps, &args.train.defaults(), &corpus)?;
-    args.log.check()?;
     let mut zero = args.zero.resolve(config.adamw)?;
     let screen = Screen::detect(args.run.ascii);
     let lesson = Lesson::of("lab04")?;
@@ -255,10 +255,13 @@ fn run(mut args: Args) -> Result<()> {
     }
     let tiles = args.zero.tiles(config.shape.embd)?;
     let fitting = lab04::within(args.memory_limit.map(|mb| mb * 1e6), alone, &config, &zero)?;
-    if alone.is_none() {
-        lab04::ensure_padding_is_little(&config)?;
-    }
-    let stages = alone.map_or(fitting, |stage| vec![stage]);
+    let stages = match alone {
+        Some(stage) => vec![stage],
+        None => {
+            lab04::ensure_padding_is_little(&config)?;
+            fitting
+        }
+    };
     refuse_breaking_nothing(&args, &config, &stages)?;
     zero.stage = stages[0];
     // One reduction in flight at a time: then the peak of memory does not depend on timing.
@@ -287,17 +290,15 @@ fn run(mut args: Args) -> Result<()> {
         }
         return Ok(());
     }
-    if let Some(free) = free {
-        footprint.ensure_fits(free)?;
-    }
+    footprint.ensure_fits(free)?;
     let folder = lab.args.run.folder("lab04");
     if lab.eval.is_some() {
         checkpoint::ensure_writable(&folder)?;
     }
-    let rank = |comm| one_rank(&lab, &comm).map_err(|error| lab.config.explain(error));
-    let failed = launch::run_with(lab.config.ranks, &lab.args.run.comm.options(&folder), rank)?;
-    ensure!(failed[0].is_empty(), "{}", failed[0].join("; "));
-    Ok(())
+    let options = lab.args.run.comm.options(&folder);
+    kit::run(lab.config.ranks, &options, |comm| {
+        one_rank(&lab, &comm).map_err(|error| lab.config.explain(error))
+    })
 }
 
 /// Refuses a --break that no check could notice.

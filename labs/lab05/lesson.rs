@@ -11,10 +11,11 @@
 //! Draw it: `--show gemm`, `--show mesh`; break it: `--break no-g`; time it: `--bench`; or train with it, together with data
 //! parallelism and ZeRO: `--tp 2 --ranks 4 --zero 1`.
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use candle_core::{CpuStorage, CustomOp1, Layout, Shape, Tensor};
 use clap::Parser;
 use kit::Lesson;
+use kit::flags::{ensure_ranks_can_differ, positive, without};
 use kit::show::Screen;
 use kit::{
     Checks, Clock, End, EvalFlags, Evaluator, Footprint, Journal, LogFlags, Part, Rates, RunFlags,
@@ -24,7 +25,6 @@ use lab05::{Break, Shared, TensorFlags, Way};
 use shardlab::allocator::Counting;
 use shardlab::comm::{Comm, Options, Reduce};
 use shardlab::data::{Batch, Corpus};
-use shardlab::error::BadInput;
 use shardlab::mesh::{self, Axis, Mesh};
 use shardlab::model::Gpt;
 use shardlab::parallel::tensor::padded;
@@ -44,13 +44,14 @@ static ALLOCATOR: Counting = Counting;
 // The comparison trains a few steps, and writes nothing.
 #[command(mut_group("EvalFlags", |flags| flags.requires("full")), mut_group("LogFlags", |flags| flags.requires("full")))]
 #[command(mut_group("ZeroFlags", |flags| flags.requires("full")), mut_arg("dry_run", |flag| flag.requires("full")))]
-#[command(mut_arg("tiles", |flag| flag.hide(true)), mut_arg("init_from", |flag| flag.requires("full")))]
+#[command(mut_arg("tiles", |flag| without::<usize>(flag, "tensor ranks cut every matrix anyway: leave it out")))]
+#[command(mut_arg("init_from", |flag| flag.requires("full")))]
 struct Args {
     /// Ranks: threads of this process [default: 2, or --tp], or the launcher's processes
     #[arg(long)]
     ranks: Option<usize>,
     /// Training steps [default: 50, with --tp the preset's]
-    #[arg(long)]
+    #[arg(long, value_parser = positive())]
     steps: Option<usize>,
     #[command(flatten)]
     tensor: TensorFlags,
@@ -176,11 +177,10 @@ fn run(mut args: Args) -> Result<()> {
         &corpus,
     )?;
     TensorParallel::check(&config.shape, layout.sizes.tensor, args.tensor.sp || !full)?;
-    refuse(&args, ranks)?;
+    ensure_ranks_can_differ(args.broken.is_some(), ranks)?;
     let eval = args
         .eval
         .resolve(config.steps, &args.train.defaults(), &corpus)?;
-    args.log.check()?;
     let zero = args.zero.resolve(config.adamw)?;
     let peak = if full { matmul::measured_peak() } else { 0.0 };
     let lab = Lab {
@@ -203,9 +203,7 @@ fn run(mut args: Args) -> Result<()> {
         }
         return Ok(());
     }
-    if let Some(free) = free {
-        footprint.ensure_fits(free)?;
-    }
+    footprint.ensure_fits(free)?;
     let folder = lab.args.run.folder("lab05");
     if lab.eval.is_some() {
         checkpoint::ensure_writable(&folder)?;
@@ -230,25 +228,10 @@ fn run(mut args: Args) -> Result<()> {
                 .say(format!("\n{}", example[0].render(&lab.screen)));
         }
     }
-    let rank = |comm| one_rank(&lab, &comm).map_err(|error| lab.config.explain(error));
-    let failed = launch::run_with(ranks, &lab.args.run.comm.options(&folder), rank)?;
-    ensure!(failed[0].is_empty(), "{}", failed[0].join("; "));
-    Ok(())
-}
-
-fn refuse(args: &Args, ranks: usize) -> Result<(), BadInput> {
-    let (what, help) = match args.broken {
-        Some(_) if ranks < 2 => (
-            "--break needs ranks that share layers",
-            "give --ranks 2 or more",
-        ),
-        _ if args.zero.tiles.is_some() => (
-            "--tiles is lab04's",
-            "leave it out: tensor ranks cut every matrix anyway",
-        ),
-        _ => return Ok(()),
-    };
-    Err(BadInput::new(what, help))
+    let options = lab.args.run.comm.options(&folder);
+    kit::run(ranks, &options, |comm| {
+        one_rank(&lab, &comm).map_err(|error| lab.config.explain(error))
+    })
 }
 
 /// One rank's part. Returns what the checks found wrong.

@@ -11,9 +11,10 @@
 //! Compare all schedules: `--compare`; choose one: `--schedule interleaved`; print it as Megatron-LM's log: `--print-order`;
 //! break it: `--break early-recv`; save memory: `--recompute 1`; time it: `--bench`.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use candle_core::{Device, Tensor, Var};
 use clap::Parser;
+use kit::flags::{one_micro_step, positive, without};
 use kit::show::Screen;
 use kit::{Beside, Checks, Lesson, RunFlags, TrainFlags};
 use lab06::{Break, Measured, PipelineFlags, Predicted, Way};
@@ -29,6 +30,7 @@ use shardlab::parallel::zero::{Stage, ZeroConfig};
 use shardlab::tensor::Precision;
 use shardlab::train::{Config, PipelinePlan, Pipelined, Unpipelined, unpipelined};
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -38,11 +40,12 @@ static ALLOCATOR: Counting = Counting;
 /// A pipeline: ranks that hold different layers, and micro-batches that travel through them.
 #[derive(Parser)]
 #[command(name = "lab06", version)]
-#[command(mut_arg("grad_accum", |flag| flag.hide(true)), mut_arg("global_batch", |flag| flag.hide(true)))]
-#[command(mut_arg("init_from", |flag| flag.hide(true)))]
+#[command(mut_arg("grad_accum", |flag| flag.hide(true).value_parser(one_micro_step)))]
+#[command(mut_arg("global_batch", |flag| without::<usize>(flag, "give --micro-batches, and --batch for the size of each")))]
+#[command(mut_arg("init_from", |flag| without::<PathBuf>(flag, "this lab trains a few steps: leave it out")))]
 struct Args {
     /// Training steps of each schedule
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, value_parser = positive())]
     steps: usize,
     #[command(flatten)]
     pipeline: PipelineFlags,
@@ -224,7 +227,10 @@ fn run(mut args: Args) -> Result<()> {
     if args.dynamic {
         return lab06::dynamic::dynamic(&screen, &Corpus::find(args.train.data.data.as_deref())?);
     }
-    refuse(&args, shape.ranks)?;
+    if shape.ranks < 2 {
+        let what = "one rank waits for no other: a pipeline has at least 2";
+        return Err(BadInput::new(what, "give --stages 2 or more").into());
+    }
     if args.broken == Some(Break::SmallGroup) {
         plan.pipeline.chunks = shape.chunks.max(2);
         plan.schedule = Schedule::Interleaved {
@@ -249,7 +255,8 @@ fn run(mut args: Args) -> Result<()> {
         .map(|plan| plan.pipeline.stages())
         .max()
         .unwrap_or(1);
-    args.pipeline.thin(&mut args.train, most);
+    args.pipeline
+        .default_to_many_small_blocks(&mut args.train, most);
     let corpus = Corpus::find(args.train.data.data.as_deref())?;
     let mut config = args.train.resolve(1, Some(args.steps), &corpus)?;
     config.grad_accum = shape.micro_batches;
@@ -283,30 +290,9 @@ fn run(mut args: Args) -> Result<()> {
     // Once per process: every rank compares its own stages.
     let one = unpipelined(&lab.config, &lab.corpus.train, lab.config.steps)
         .map_err(|e| lab.config.explain(e))?;
-    let rank = |comm| one_rank(&lab, &one, &comm).map_err(|e| lab.config.explain(e));
-    let failed = launch::run_with(ranks, &options, rank)?;
-    ensure!(failed[0].is_empty(), "{}", failed[0].join("; "));
-    Ok(())
-}
-
-fn refuse(args: &Args, ranks: usize) -> Result<(), BadInput> {
-    let data = &args.train.data;
-    let (what, help) = match () {
-        _ if ranks < 2 => (
-            "one rank waits for no other: a pipeline has at least 2",
-            "give --stages 2 or more",
-        ),
-        _ if data.grad_accum != 1 || data.global_batch.is_some() => (
-            "a pipeline's micro-batches are its micro-steps",
-            "give --micro-batches, and --batch for the size of each",
-        ),
-        _ if args.train.model.init_from.is_some() => (
-            "--init-from is lab03's",
-            "leave it out: this lab trains a few steps",
-        ),
-        _ => return Ok(()),
-    };
-    Err(BadInput::new(what, help))
+    kit::run(ranks, &options, |comm| {
+        one_rank(&lab, &one, &comm).map_err(|e| lab.config.explain(e))
+    })
 }
 
 /// One rank's part. Returns what the checks found wrong.

@@ -10,21 +10,22 @@
 //! bytes on each axis, and one rank's losses beside theirs. Read it as a Megatron-LM log: `--report`; rebuild a real log:
 //! `--report source`; break it: `--break local-norm`; factor the ranks in a different way: `--tp 1 --pp 4`.
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::Parser;
-use kit::show::{Screen, folded, thousands};
+use kit::flags::{one_micro_step, positive, without};
+use kit::show::{Screen, folded};
 use kit::{Beside, Checks, Footprint, Lesson, RunFlags, TrainFlags, report};
 use lab07::{AxesFlags, Break, Measured, Memory, Plan, Report, logged};
 use shardlab::allocator::{self, Counting};
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
-use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::mesh::Mesh;
 use shardlab::parallel::pipeline::Stages;
 use shardlab::parallel::{TensorParallel, Zero, ZeroConfig};
 use shardlab::tensor::Precision;
 use shardlab::train::{Diverged, PipelinePlan, Pipelined, clip_scale};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -34,13 +35,14 @@ static ALLOCATOR: Counting = Counting;
 /// Data, pipeline and tensor parallelism in one job, with ZeRO-1.
 #[derive(Parser)]
 #[command(name = "lab07", version)]
-#[command(mut_arg("init_from", |flag| flag.hide(true)), mut_arg("grad_accum", |flag| flag.hide(true)))]
+#[command(mut_arg("init_from", |flag| without::<PathBuf>(flag, "this lab keeps no weights: leave it out")))]
+#[command(mut_arg("grad_accum", |flag| flag.hide(true).value_parser(one_micro_step)))]
 struct Args {
     /// Ranks: threads of this process [default: 8], or the launcher's processes
     #[arg(long)]
     ranks: Option<usize>,
     /// Training steps
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 20, value_parser = positive())]
     steps: usize,
     #[command(flatten)]
     axes: AxesFlags,
@@ -150,7 +152,6 @@ fn run(mut args: Args) -> Result<()> {
         source(&screen);
         return Ok(());
     }
-    refuse(&args)?;
     let corpus = Corpus::find(args.train.data.data.as_deref())?;
     let layout = args.axes.layout(launch::ranks(args.ranks, 8)?)?;
     args.train.data.grad_accum = args.axes.micro_batches;
@@ -190,36 +191,17 @@ fn run(mut args: Args) -> Result<()> {
         lesson,
     };
     let footprint = Footprint::new(&lab.plan.config); // one rank's, which is compared with
-    if let Some(free) = free {
-        footprint.ensure_fits(free)?;
-    }
+    footprint.ensure_fits(free)?;
     if launch::is_first_process() {
         introduce(&lab);
     }
     if args.run.dry_run {
         return Ok(());
     }
-    let rank = |comm| one_rank(&lab, &comm).map_err(|error| lab.plan.config.explain(error));
-    let folder = args.run.folder("lab07");
-    let failed = launch::run_with(layout.ranks(), &args.run.comm.options(&folder), rank)?;
-    ensure!(failed[0].is_empty(), "{}", failed[0].join("; "));
-    Ok(())
-}
-
-fn refuse(args: &Args) -> Result<(), BadInput> {
-    if args.train.data.grad_accum > 1 {
-        return Err(BadInput::new(
-            "--grad-accum is --micro-batches here",
-            "a pipeline's micro-batches are its micro-steps",
-        ));
-    }
-    match args.train.model.init_from {
-        Some(_) => Err(BadInput::new(
-            "--init-from is for labs that keep their weights",
-            "leave it out",
-        )),
-        None => Ok(()),
-    }
+    let options = args.run.comm.options(&args.run.folder("lab07"));
+    kit::run(layout.ranks(), &options, |comm| {
+        one_rank(&lab, &comm).map_err(|error| lab.plan.config.explain(error))
+    })
 }
 
 /// One rank's part. Returns what the checks found wrong.
@@ -353,14 +335,8 @@ fn introduce(lab: &Lab) {
     let schedule = format!("{dot}{}{chunks}", plan.pipeline.schedule.name());
     screen.say(screen.row("mesh", &format!("{mesh}{schedule}")));
     let shape = &plan.config.shape;
-    let model = format!(
-        "{} layers{dot}{} heads{dot}{} wide{dot}block {}",
-        shape.layers, shape.heads, shape.embd, shape.block
-    );
-    screen.say(screen.row(
-        "model",
-        &format!("{model}{dot}{} parameters", thousands(shape.parameters())),
-    ));
+    let block = format!("block {}{dot}", shape.block);
+    screen.say(screen.row("model", &report::model(screen, shape, &block)));
     let batch = format!(
         "{} replicas x {} micro-batches x {}",
         sizes.data, plan.config.grad_accum, plan.config.batch

@@ -10,18 +10,19 @@
 //! `--find-spikes FILE`; skip other steps: `--train-range-to-skip 10 20 25 30`; print what is drawn: `--print-tokens`; break
 //! it: `--break one-rank`. Train in fp16 with a loss scale: `--fp16`.
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::Parser;
+use kit::flags::{positive, without};
 use kit::show::{Plot, Screen, Series, thousands};
 use kit::{Checks, Footprint, Lesson, RunFlags, TrainFlags, report};
 use lab08::{Break, Counts, Job, Metrics, Mode, Policy, Run, SurviveFlags, Training, Way, spikes};
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
-use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::parallel::ZeroConfig;
 use shardlab::tensor::Precision;
 use shardlab::train::Ranges;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// A run that survives bad steps.
@@ -31,13 +32,13 @@ use std::process::ExitCode;
 #[command(mut_arg("embd", |flag| flag.default_value("64")), mut_arg("block", |flag| flag.default_value("32")))]
 #[command(mut_arg("batch", |flag| flag.default_value("2")), mut_arg("grad_accum", |flag| flag.default_value("4")))]
 #[command(mut_arg("lr", |flag| flag.default_value("0.004")), mut_arg("warmup", |flag| flag.default_value("10")))]
-#[command(mut_arg("init_from", |flag| flag.hide(true)))]
+#[command(mut_arg("init_from", |flag| without::<PathBuf>(flag, "this lab's runs begin together: leave it out")))]
 struct Args {
     /// Ranks: threads of this process [default: 2], or the launcher's processes
     #[arg(long)]
     ranks: Option<usize>,
     /// Training steps
-    #[arg(long, default_value_t = 120)]
+    #[arg(long, default_value_t = 120, value_parser = positive())]
     steps: usize,
     #[command(flatten)]
     survive: SurviveFlags,
@@ -65,13 +66,6 @@ fn run(args: Args) -> Result<()> {
         let file = file.clone().unwrap_or_else(|| folder.join(lab08::METRICS));
         return Ok(spikes::report(&screen, &file)?);
     }
-    if args.train.model.init_from.is_some() {
-        return Err(BadInput::new(
-            "--init-from is lab03's",
-            "leave it out: this lab's runs begin together",
-        )
-        .into());
-    }
     let corpus = Corpus::find(args.train.data.data.as_deref())?;
     let ranks = launch::ranks(args.ranks, 2)?;
     let config = args.train.resolve(ranks, Some(args.steps), &corpus)?;
@@ -82,7 +76,7 @@ fn run(args: Args) -> Result<()> {
     };
     let (poison, ranges) = flags.resolve(&config)?;
     let free = launch::free_memory(launch::ranks_here(ranks));
-    free.map_or(Ok(()), |free| Footprint::new(&config).ensure_fits(free))?;
+    Footprint::new(&config).ensure_fits(free)?;
     let zero = ZeroConfig::new(flags.zero, Precision::F32, config.adamw);
     let options = args.run.comm.options(&folder);
     let lab = Lab {
@@ -99,12 +93,13 @@ fn run(args: Args) -> Result<()> {
         lesson,
     };
     // A restarted job has been introduced.
-    let first = launch::is_first_process() && kit::restarts::restart_count() == 0;
-    first.then(|| introduce(&lab));
+    if launch::is_first_process() && kit::restarts::restart_count() == 0 {
+        introduce(&lab);
+    }
     if args.run.dry_run {
         return Ok(());
     }
-    let rank = |comm: Comm| {
+    kit::run(ranks, &options, |comm| {
         let failed = match lab.job.flags.mode() {
             Mode::Story => story(&lab.job, &comm),
             Mode::Once => lab08::once(&lab.job, &comm),
@@ -117,12 +112,11 @@ fn run(args: Args) -> Result<()> {
             ),
         };
         failed.map_err(|error| lab.job.config.explain(error))
-    };
-    let failed = launch::run_with(ranks, &options, rank)?;
-    ensure!(failed[0].is_empty(), "{}", failed[0].join("; "));
+    })?;
     let more = "More: --find-spikes FILE, --policy one-batch, --log, --fp16, --break one-rank";
-    launch::is_first_process()
-        .then(|| lab.job.screen.say(lab.lesson.ending(&lab.job.screen, more)));
+    if launch::is_first_process() {
+        lab.job.screen.say(lab.lesson.ending(&lab.job.screen, more));
+    }
     Ok(())
 }
 
@@ -147,7 +141,7 @@ fn story(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     // The spikes in the file, and the steps to skip. Rank 0 reads the file for all ranks.
     let (spikes, ranges) = spikes::agree(comm, &metrics.path)?;
     let Some((first, _)) = ranges.ends().next() else {
-        return calm(job, comm, &damaged);
+        return report_no_spike(job, comm, &damaged);
     };
 
     // The same run without these steps, from the last checkpoint before them.
@@ -211,16 +205,9 @@ fn check(job: &Job, ranges: &Ranges, runs: &[(&str, &Run, Counts)], bitwise: boo
     );
     let (_, skipped, counts) = &runs[1];
     counts.check(&mut checks, job, true);
-    let equal = if bitwise {
-        "bitwise equal"
-    } else {
-        "different"
-    };
-    let what = "resumed at a checkpoint = trained without a stop";
-    checks.check(
+    checks.check_bits(
         bitwise,
-        what,
-        equal,
+        "resumed at a checkpoint = trained without a stop",
         "a resumed run is not the run that was never stopped",
     );
     checks.one_model(&skipped.models);
@@ -246,8 +233,8 @@ fn overlaid(screen: &Screen, damaged: &Run, skipped: &Run, from: usize) -> Strin
     .render(screen)
 }
 
-/// A run without a spike needs no other.
-fn calm(job: &Job, comm: &Comm, run: &Run) -> Result<Vec<String>> {
+/// Shows a run without a spike, which needs no second one. Returns what the checks found wrong.
+fn report_no_spike(job: &Job, comm: &Comm, run: &Run) -> Result<Vec<String>> {
     let counts = lab08::counts(job, comm, run, 0)?;
     if comm.rank() > 0 {
         return Ok(Vec::new());

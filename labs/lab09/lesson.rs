@@ -10,8 +10,9 @@
 //! `--from dp=4,zero=3`, `--from tp=2,pp=2`; resume it as you like: `--to dp=5`. Break it: `--break first-data`. Rebuild a
 //! conversion that failed on 768 ranks: `--padding`; see which numbers of ranks would have failed, too: `--plot`.
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::Parser;
+use kit::flags::{positive, without};
 use kit::show::{Screen, significant, table, thousands};
 use kit::{Beside, Checks, Lesson, RunFlags, TrainFlags};
 use lab09::{Break, Folders, Job, Run};
@@ -24,13 +25,14 @@ use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::model::Gpt;
 use shardlab::train::Config;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Universal checkpoints: save on N ranks, resume on M.
 #[derive(Parser)]
 #[command(name = "lab09", version)]
-#[command(mut_arg("init_from", |flag| flag.hide(true)), mut_arg("batch", |flag| flag.hide(true)))]
-#[command(mut_arg("sampler", |flag| flag.hide(true)))]
+#[command(mut_arg("init_from", |flag| without::<PathBuf>(flag, "this lab trains a few steps: leave it out")))]
+#[command(mut_arg("batch", |flag| flag.hide(true)), mut_arg("sampler", |flag| flag.hide(true)))]
 struct Args {
     /// The job that saves: ranks along each axis, and ZeRO's stage
     #[arg(long, value_name = "JOB", default_value = "dp=4")]
@@ -39,7 +41,7 @@ struct Args {
     #[arg(long, value_name = "JOB", num_args = 1.., default_values = ["dp=4", "dp=2", "dp=3,zero=3", "dp=1", "tp=2", "pp=2"])]
     to: Vec<Job>,
     /// Training steps in all
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 20, value_parser = positive())]
     steps: usize,
     /// Save after this many steps
     #[arg(long, default_value_t = 10)]
@@ -141,7 +143,7 @@ fn run(mut args: Args) -> Result<()> {
     if args.padding || args.plot || args.broken == Some(Break::Strip) {
         return incident(&args, &screen, &lesson);
     }
-    refuse(&args)?;
+    ensure_saves(&args)?;
     // 60 sequences per step: each number of ranks up to 6 divides them.
     let sequences = args.train.data.global_batch.take().unwrap_or(60);
     args.train.data.batch = Some(1);
@@ -170,7 +172,9 @@ fn run(mut args: Args) -> Result<()> {
         screen,
         lesson,
     };
-    launch::is_first_process().then(|| introduce(&lab));
+    if launch::is_first_process() {
+        introduce(&lab);
+    }
     if lab.args.run.dry_run {
         return Ok(());
     }
@@ -178,10 +182,9 @@ fn run(mut args: Args) -> Result<()> {
     Folders::ensure_own(&folder.join("checkpoints"))?;
     let options = lab.args.run.comm.options(&folder);
     launch::one_compute_thread_a_rank();
-    let rank = |comm| one_rank(&lab, &comm).map_err(|error| lab.config.explain(error));
-    let failed = launch::run_with(started, &options, rank)?;
-    ensure!(failed[0].is_empty(), "{}", failed[0].join("; "));
-    Ok(())
+    kit::run(started, &options, |comm| {
+        one_rank(&lab, &comm).map_err(|error| lab.config.explain(error))
+    })
 }
 
 /// The failure of the source, in one process. No rank trains.
@@ -200,17 +203,11 @@ fn incident(args: &Args, screen: &Screen, lesson: &Lesson) -> Result<()> {
         &args.run.folder("lab09"),
         args.broken == Some(Break::Strip),
     )?;
-    ensure!(failed.is_empty(), "{}", failed.join("; "));
-    Ok(())
+    kit::ensure_passed(&failed)
 }
 
-fn refuse(args: &Args) -> Result<(), BadInput> {
-    if args.train.model.init_from.is_some() {
-        return Err(BadInput::new(
-            "--init-from is lab03's",
-            "leave it out: this lab trains a few steps",
-        ));
-    }
+/// Refuses a run that never saves, or never resumes.
+fn ensure_saves(args: &Args) -> Result<(), BadInput> {
     if args.save_after == 0 || args.save_after >= args.steps {
         let what = format!(
             "--save-after {} of {} steps: nothing would be saved or resumed",
@@ -358,9 +355,10 @@ fn show_losses(lab: &Lab, first: &Run, resumed: &[Run], same: &[bool]) {
         } else {
             format!("differ {}", screen.cross())
         };
-        let difference = match run.has_bits_of(first) {
-            true => "0: the same bits".to_string(),
-            false => significant(run.difference(first), 2),
+        let difference = if run.has_bits_of(first) {
+            "0: the same bits".to_string()
+        } else {
+            significant(run.difference(first), 2)
         };
         rows.push([&[job.to_string(), state][..], &ends(run), &[difference]].concat());
     }

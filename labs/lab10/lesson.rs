@@ -9,7 +9,7 @@
 //! choose your own: `--tp 2 --pp 2`; print DeepSpeed's settings for it: `--emit-deepspeed`; or rebuild the source's figures:
 //! `--source`.
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::Parser;
 use kit::show::{Screen, bytes_decimal, complain, thousands};
 use kit::{Checks, Lesson, Peaks, RunFlags, report};
@@ -18,7 +18,6 @@ use lab10::{
     make_ds_config, run_distributed_benchmark,
 };
 use shardlab::allocator::{Counting, process_live};
-use shardlab::comm::Comm;
 use shardlab::launch;
 use shardlab::parallel::zero::Stage;
 use std::process::ExitCode;
@@ -87,8 +86,7 @@ fn run(args: Args) -> Result<()> {
     };
     let replicas = if flags.zero == Some(3) { 2 } else { 1 };
     let few = flags.tp.unwrap_or(1) * flags.pp.unwrap_or(1) * replicas;
-    let with_words = flags.generation.asked() || flags.life_cycle;
-    let default = if with_words {
+    let default = if flags.generation.asked() || flags.life_cycle {
         few
     } else if flags.finale {
         8
@@ -107,22 +105,32 @@ fn run(args: Args) -> Result<()> {
         lesson,
     };
     let own = lab.own_strategy()?;
+    let data_parallel = Strategy::new(ranks, [1, 1], Stage::Zero, 1);
     if lab.flags.emit_deepspeed {
-        return lab.emit_deepspeed(&own.unwrap_or(Strategy::new(
-            lab.ranks,
-            [1, 1],
-            Stage::Zero,
-            1,
-        )));
+        return lab.emit_deepspeed(&own.unwrap_or(data_parallel));
     }
     if lab.flags.generation.asked() || lab.flags.life_cycle {
-        return lab.with_words(own);
+        let strategy = own.unwrap_or(data_parallel);
+        let text = lab.text();
+        lab10::check_reference(text)?;
+        return if lab.flags.generation.compare {
+            lab.compare_texts(text)
+        } else if lab.flags.life_cycle {
+            lab.life_cycle(&strategy)
+        } else {
+            lab.generate_text(&strategy, text)
+        };
     }
-    let (mut strategies, mut left_out) = match &own {
-        Some(strategy) => (
-            vec![Strategy::new(1, [1, 1], Stage::Zero, 1), strategy.clone()],
-            Vec::new(),
-        ),
+    compare_strategies(&lab, own.as_ref(), args.run.dry_run)
+}
+
+/// Trains under each strategy, measures, and checks that all train one rank's model. With a strategy of the user's `own`, only
+/// under that one.
+fn compare_strategies(lab: &Lab, own: Option<&Strategy>, dry_run: bool) -> Result<()> {
+    let ranks = lab.ranks;
+    let one_rank = Strategy::new(1, [1, 1], Stage::Zero, 1);
+    let (mut strategies, mut left_out) = match own {
+        Some(strategy) => (vec![one_rank.clone(), strategy.clone()], Vec::new()),
         None if lab.flags.finale => (lab10::for_finale(&lab.model.shape, lab.ranks), Vec::new()),
         None => lab10::all(&lab.model.shape, lab.ranks, lab.flags.batch),
     };
@@ -139,19 +147,16 @@ fn run(args: Args) -> Result<()> {
     }
     let here = launch::ranks_here(ranks);
     let free = launch::free_memory(launch::ranks_here(ranks));
-    let possible = |benchmark: Benchmark| {
-        benchmark
-            .check()
-            .and_then(|_| benchmark.check_memory(here, free))
-    };
     for strategy in &strategies {
-        possible(lab.benchmark(strategy))?;
+        let benchmark = lab.benchmark(strategy);
+        benchmark.check()?;
+        benchmark.check_memory(here, free)?;
     }
     let first = launch::is_first_process();
     if first {
-        introduce(&lab, &left_out);
+        introduce(lab, &left_out);
     }
-    if args.run.dry_run {
+    if dry_run {
         return Ok(());
     }
     let peaks = first.then(Peaks::measure);
@@ -169,30 +174,27 @@ fn run(args: Args) -> Result<()> {
         };
         let measured = run_distributed_benchmark(&harness, &lab.benchmark(&strategy))?;
         if first && (all.is_empty() || own.is_some()) {
-            as_the_source_prints(&lab, &strategy, &measured);
+            as_the_source_prints(lab, &strategy, &measured);
         }
         all.push((strategy, measured));
         live.push(process_live()); // all ranks have ended
     }
-    let batches = lab.flags.roofline.then(|| {
-        let strategy = Strategy::new(1, [1, 1], Stage::Zero, 1);
-        let batch_sizes = lab10::BATCHES.to_vec();
-        run_distributed_benchmark(
-            &lab.harness,
-            &Benchmark {
-                seq_len: 1,
-                batch_sizes,
-                ..lab.benchmark(&strategy)
-            },
-        )
-    });
-    let (batches, Some(peaks)) = (batches.transpose()?, peaks) else {
+    let mut batches = None;
+    if lab.flags.roofline {
+        let benchmark = Benchmark {
+            seq_len: 1,
+            batch_sizes: lab10::BATCHES.to_vec(),
+            ..lab.benchmark(&one_rank)
+        };
+        batches = Some(run_distributed_benchmark(&lab.harness, &benchmark)?);
+    }
+    let Some(peaks) = peaks else {
         return Ok(());
     };
     lab.screen.say(lab.screen.wrap(lab10::MEMORY_MEANS, 2));
-    compare(&lab, &all);
+    compare(lab, &all);
     if let Some(batches) = &batches {
-        draw(&lab, &all, batches, &peaks);
+        draw(lab, &all, batches, &peaks);
     }
     // The job on one rank sends nothing. MPI's buffers come with the first whole job on all ranks, and stay.
     let sends = |one: &(Strategy, Measured)| one.0.ranks > 1 && one.1.stopped.is_none();
@@ -201,9 +203,8 @@ fn run(args: Args) -> Result<()> {
         .position(sends)
         .filter(|_| launch::is_mpi())
         .unwrap_or(0);
-    let failed = check(&lab, &all, live[live.len() - 1] - live[before]);
-    ensure!(failed.is_empty(), "{}", failed.join("; "));
-    Ok(())
+    let failed = check(lab, &all, live[live.len() - 1] - live[before]);
+    kit::ensure_passed(&failed)
 }
 
 impl Lab {
@@ -250,46 +251,50 @@ impl Lab {
         Ok(Some(strategy))
     }
 
-    /// Generates a text, or shows a model's life and fine-tunes it.
-    fn with_words(&self, own: Option<Strategy>) -> Result<()> {
-        let strategy = own.unwrap_or(Strategy::new(self.ranks, [1, 1], Stage::Zero, 1));
-        let flags = &self.flags;
+    /// The text that the flags ask for.
+    fn text(&self) -> Job<'_> {
+        Job {
+            model: &self.model,
+            how: &self.flags.generation,
+            dtype: self.flags.dtype,
+        }
+    }
+
+    /// Generates a text on ranks that share the model.
+    fn generate_text(&self, strategy: &Strategy, text: Job) -> Result<()> {
         let screen = &self.screen;
         let config = &strategy.config;
-        let options = &self.harness.options;
-        let job = Job {
-            model: &self.model,
-            how: &flags.generation,
-            dtype: flags.dtype,
+        let texts = launch::run_with(self.ranks, &self.harness.options, |comm| {
+            lab10::generate(Some(screen), &comm, config, text)
+        })?;
+        kit::ensure_passed(&lab10::reference(screen, text, &texts[0].tokens)?)
+    }
+
+    /// Generates a text under every strategy, and compares them.
+    fn compare_texts(&self, text: Job) -> Result<()> {
+        let screen = &self.screen;
+        let ranks = if self.is_fixed {
+            vec![self.ranks]
+        } else {
+            vec![2, 4]
         };
-        lab10::check_reference(job)?;
-        if flags.generation.compare {
-            let ranks = if self.is_fixed {
-                vec![self.ranks]
-            } else {
-                vec![2, 4]
-            };
-            let (strategies, left_out) = lab10::for_texts(&self.model.shape, &ranks);
-            if launch::is_first_process() {
-                for row in lab10::left_out(screen, &left_out) {
-                    screen.say(row);
-                }
+        let (strategies, left_out) = lab10::for_texts(&self.model.shape, &ranks);
+        if launch::is_first_process() {
+            for row in lab10::left_out(screen, &left_out) {
+                screen.say(row);
             }
-            let failed = lab10::compare(screen, options, &strategies, job)?;
-            ensure!(failed.is_empty(), "{}", failed.join("; "));
-            return Ok(());
         }
-        if !flags.life_cycle {
-            let rank = |comm| lab10::generate(Some(screen), &comm, config, job);
-            let texts = launch::run_with(self.ranks, options, rank)?;
-            let failed = lab10::reference(screen, job, &texts[0].tokens)?;
-            ensure!(failed.is_empty(), "{}", failed.join("; "));
-            return Ok(());
-        }
+        let failed = lab10::compare(screen, &self.harness.options, &strategies, text)?;
+        kit::ensure_passed(&failed)
+    }
+
+    /// Shows what the stages of a model's life cost, and fine-tunes it if it has weights.
+    fn life_cycle(&self, strategy: &Strategy) -> Result<()> {
+        let screen = &self.screen;
         let first = launch::is_first_process();
         if first {
-            let Model { name, shape, .. } = &self.model;
-            screen.say(lab10::life_cycle(screen, name, shape));
+            let shape = &self.model.shape;
+            screen.say(lab10::life_cycle(screen, &self.model.name, shape));
         }
         if self.model.weights.is_none() {
             if first {
@@ -297,23 +302,22 @@ impl Lab {
             }
             return Ok(());
         }
-        let rank =
-            |comm: Comm| lab10::fine_tune(&comm, &self.model, config, flags.dtype, FINE_TUNING);
-        let tuned = launch::run_with(self.ranks, options, rank)?.swap_remove(0);
+        let config = &strategy.config;
+        let dtype = self.flags.dtype;
+        let tuned = launch::run_with(self.ranks, &self.harness.options, |comm| {
+            lab10::fine_tune(&comm, &self.model, config, dtype, FINE_TUNING)
+        })?;
         let mut checks = Checks::new(screen);
         if first {
-            let result = format!("{:.3} to {:.3}", tuned.before, tuned.after);
-            let what = format!("{FINE_TUNING} steps on 6 answers: the loss fell");
+            let [before, after] = [tuned[0].before, tuned[0].after];
             checks.check(
-                tuned.after < tuned.before,
-                &what,
-                &result,
+                after < before,
+                &format!("{FINE_TUNING} steps on 6 answers: the loss fell"),
+                &format!("{before:.3} to {after:.3}"),
                 "the loss did not fall",
             );
         }
-        let failed = checks.failed();
-        ensure!(failed.is_empty(), "{}", failed.join("; "));
-        Ok(())
+        kit::ensure_passed(&checks.failed())
     }
 
     /// Prints DeepSpeed's JSON, and on stderr what DeepSpeed does not take from it.
@@ -384,10 +388,10 @@ fn as_the_source_prints(lab: &Lab, strategy: &Strategy, measured: &Measured) {
 
 /// Prints what each strategy holds, sends and takes, or which ones fit.
 fn compare(lab: &Lab, all: &[(Strategy, Measured)]) {
-    let compared = || lab10::compared(&lab.screen, all);
-    let text = lab
-        .limit()
-        .map_or_else(compared, |limit| lab10::finale(&lab.screen, all, limit));
+    let text = match lab.limit() {
+        Some(limit) => lab10::finale(&lab.screen, all, limit),
+        None => lab10::compared(&lab.screen, all),
+    };
     lab.screen.say(format!("\n{text}"));
 }
 

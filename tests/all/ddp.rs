@@ -378,14 +378,16 @@ fn an_evaluation_does_not_depend_on_the_number_of_ranks() {
 fn a_refused_batch_is_answered_with_the_largest_that_fits() {
     let (config, _) = config(3, |config| config.batch = 1000);
     let footprint = Footprint::new(&config);
-    let refusal = footprint.ensure_fits(footprint.total(400) + 1).unwrap_err();
+    let refusal = footprint
+        .ensure_fits(Some(footprint.total(400) + 1))
+        .unwrap_err();
     assert!(refusal.help.contains("--batch 400 "), "{}", refusal.help);
-    assert!(footprint.ensure_fits(footprint.total(1000)).is_ok());
+    assert!(footprint.ensure_fits(Some(footprint.total(1000))).is_ok());
     // All ranks of this machine count.
     assert!(footprint.total(400) >= 3 * config.shape.memory(400, false).total());
     assert!(
         footprint
-            .ensure_fits(1)
+            .ensure_fits(Some(1))
             .unwrap_err()
             .help
             .starts_with("not even --batch 1 fits")

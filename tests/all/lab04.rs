@@ -185,7 +185,7 @@ fn a_ranks_memory_is_what_the_formulas_say() {
     ] {
         assert!(succeeded(&memory(flags)).contains("4 of 4 ✓"), "{flags}");
     }
-    failed(&memory("--batch 0"), 2, "--batch 0 is out of range");
+    failed(&memory("--batch 0"), 2, "invalid value '0' for '--batch <");
 }
 
 #[test]
@@ -455,14 +455,20 @@ fn flags_that_would_do_nothing_are_refused_before_work() {
         ),
         (
             "--zero 1 --reduce-bucket 0",
-            "--reduce-bucket 0 is out of range",
+            "invalid value '0' for '--reduce-bucket <",
         ),
         (
             "--zero 1 --log-interval 0",
-            "--log-interval 0 is out of range",
+            "invalid value '0' for '--log-interval <",
         ),
-        ("--memory-limit 0", "--memory-limit 0 is out of range"),
-        ("--memory-limit nan", "--memory-limit NaN is out of range"),
+        (
+            "--memory-limit 0",
+            "invalid value '0' for '--memory-limit <",
+        ),
+        (
+            "--memory-limit nan",
+            "invalid value 'nan' for '--memory-limit <",
+        ),
         (
             "--tiles 2 --zero 2",
             "--tiles is for gathered parameters, and stage 2 gathers none",

@@ -279,10 +279,14 @@ fn what_ranks_cannot_share_is_refused() {
             "a mesh of 1 data x 1 pipeline x 0 tensor is not possible",
             "help: ",
         ),
-        ("--tp 2 --tiles 2", "--tiles is lab04's", "leave it out"),
+        (
+            "--tp 2 --tiles 2",
+            "invalid value '2' for '--tiles <TILES>': tensor ranks cut every matrix anyway",
+            "leave it out",
+        ),
         (
             "--break mean --ranks 1",
-            "--break needs ranks that share layers",
+            "--break needs ranks that can differ",
             "give --ranks 2 or more",
         ),
     ] {

@@ -316,7 +316,7 @@ fn what_no_pipeline_can_run_is_refused_with_what_would_do() {
         ("--stages 1", "one rank waits for no other", "--stages 2"),
         (
             "--micro-batches 0",
-            "--micro-batches 0 is out of range",
+            "invalid value '0' for '--micro-batches <",
             "from 1 to",
         ),
         (
@@ -324,7 +324,11 @@ fn what_no_pipeline_can_run_is_refused_with_what_would_do() {
             "a pipeline's micro-batches are its micro-steps",
             "--micro-batches",
         ),
-        ("--init-from x", "--init-from is lab03's", "leave it out"),
+        (
+            "--init-from x",
+            "invalid value 'x' for '--init-from <DIR>': this lab",
+            "leave it out",
+        ),
         (
             "--print-order 4",
             "--print-order 4: there is no rank 4",

@@ -234,11 +234,11 @@ fn jobs_that_do_not_fit_on_their_ranks_are_refused() {
             "2 chunks on a pipeline of 1 rank",
             "--pp 2 or more",
         ),
-        ("--micro-batches 0", "invalid value '0'", "1..=65536"),
+        ("--micro-batches 0", "invalid value '0'", "from 1 to 65536"),
         (
             "--grad-accum 2",
-            "--grad-accum is --micro-batches here",
-            "micro-steps",
+            "a pipeline's micro-batches are its micro-steps",
+            "give --micro-batches",
         ),
         (
             "--break untied --pp 1",

@@ -362,10 +362,14 @@ fn flags_that_say_nothing_clear_are_refused() {
         ),
         (
             "--save-every 0",
-            "--save-every 0 is out of range",
-            "from 1 on",
+            "invalid value '0' for '--save-every <",
+            "1 or more",
         ),
-        ("--init-from x", "--init-from is lab03's", "leave it out"),
+        (
+            "--init-from x",
+            "invalid value 'x' for '--init-from <DIR>': this lab",
+            "leave it out",
+        ),
     ] {
         let output = small(flags);
         failed(&output, 2, message);

@@ -122,13 +122,16 @@ fn flags_that_do_not_go_together_are_refused() {
     for (flags, what) in [
         (
             "--break clip-first",
-            "--break clip-first needs a loss scale",
+            "the following required arguments were not provided: --fp16",
         ),
         (
             "--fp16 --break one-rank",
             "--break one-rank does not go with --fp16",
         ),
-        ("--fp16 --policy auto", "--policy does not go with --fp16"),
+        (
+            "--fp16 --policy auto",
+            "the argument '--fp16' cannot be used with '--policy <POLICY>'",
+        ),
         (
             "--fp16 --zero 2",
             "fp16 is emulated where a rank has all gradients, and ZeRO-2 has a shard",

@@ -399,7 +399,7 @@ fn mistakes_are_refused() {
     for (flags, what) in [
         ("--kill-rank 2 --at-step 3", "--kill-rank 2 is out of range"),
         ("--kill-rank 1 --at-step 13", "--at-step 13 is out of range"),
-        ("--keep 0", "--keep 0 is out of range"),
+        ("--keep 0", "invalid value '0' for '--keep <"),
         (
             "--kill-rank 1",
             "the following required arguments were not provided: --at-step",
@@ -410,7 +410,7 @@ fn mistakes_are_refused() {
         ),
         (
             "--resume auto --metrics m",
-            "--metrics is not for a training with --resume",
+            "the argument '--metrics <FILE>' cannot be used with",
         ),
         (
             "--resume no/such/folder",

@@ -1,7 +1,9 @@
 //! The pipeline of a real log: 8 ranks (tensor 2, pipeline 4), 4 chunks per rank, 8 micro-batches, and a dynamic order. Its
 //! last lines are those of two tensor ranks that run different passes.
 
-use lab06::dynamic::{JOB, SCHEDULE, disagree, numbered, part, thin, train, with_a_late_message};
+use lab06::dynamic::{
+    JOB, SCHEDULE, disagree, numbered, part, small_layers, train, with_a_late_message,
+};
 use shardlab::comm::Reduce;
 use shardlab::data::Corpus;
 use shardlab::difference::largest_difference;
@@ -159,7 +161,7 @@ fn dynamic_orders_end_and_keep_no_more() {
 fn ranks_that_disagree_are_told_which_passes_they_run() {
     let corpus = Corpus::embedded().unwrap();
     let disagreement = with_a_late_message(Choice::Alone, 3.0, &[1]).unwrap_err();
-    let error = disagree(&thin(&corpus), &corpus.train, &disagreement).unwrap();
+    let error = disagree(&small_layers(&corpus), &corpus.train, &disagreement).unwrap();
     let first = error.lines().next().unwrap_or_default();
     for part in [
         "different calls",
@@ -174,7 +176,7 @@ fn ranks_that_disagree_are_told_which_passes_they_run() {
 #[test]
 fn an_agreed_choice_trains_the_same_bits() {
     let corpus = Corpus::embedded().unwrap();
-    let config = thin(&corpus);
+    let config = small_layers(&corpus);
     let text = &corpus.train;
     let [fixed, dynamic] =
         [None, Some(Choice::Agreed)].map(|choice| train(&config, text, choice).unwrap());

@@ -1,6 +1,6 @@
 //! Flags for the training text, and for the size of a step.
 
-use super::{COUNTS, SIZES, in_range};
+use super::{COUNTS, SIZES, whole};
 use shardlab::data::{Corpus, Sampling};
 use shardlab::error::BadInput;
 use shardlab::train::Config;
@@ -16,35 +16,31 @@ pub struct DataFlags {
     #[arg(long, value_enum, default_value_t = Sampling::Partition)]
     pub sampler: Sampling,
     /// Sequences per rank and micro-step
-    #[arg(long)]
+    #[arg(long, value_parser = whole(COUNTS))]
     pub batch: Option<usize>,
     /// Sequences per step, over all ranks and micro-steps; in place of --batch
-    #[arg(long, conflicts_with = "batch")]
+    #[arg(long, conflicts_with = "batch", value_parser = whole(COUNTS))]
     pub global_batch: Option<usize>,
     /// Micro-steps whose gradients add up to one step
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = whole(SIZES))]
     pub grad_accum: usize,
 }
 
 impl DataFlags {
     /// Sequences per rank and micro-step, if a flag gives them. Refuses a batch that leaves a rank without sequences.
     pub(super) fn batch(&self, ranks: usize) -> Result<Option<usize>, BadInput> {
-        in_range("grad-accum", self.grad_accum, SIZES)?;
         let Some(global) = self.global_batch else {
-            self.batch
-                .map_or(Ok(()), |batch| in_range("batch", batch, COUNTS))?;
             return Ok(self.batch);
         };
         let parts = ranks.saturating_mul(self.grad_accum);
-        if global > 0 && parts > 0 && global.is_multiple_of(parts) {
-            in_range("global-batch", global, COUNTS)?;
+        if global.is_multiple_of(parts) {
             return Ok(Some(global / parts));
         }
         let what = format!(
             "--global-batch {global} cannot be divided evenly among {ranks} ranks x {} micro-steps",
             self.grad_accum
         );
-        let less = global / parts.max(1) * parts;
+        let less = global / parts * parts;
         let nearest = if less > 0 {
             format!("{less} or {}", less + parts)
         } else {

@@ -1,6 +1,7 @@
 //! Flags for evaluations and samples during training.
 
-use super::{ANY, COUNTS, in_range};
+use super::{COUNTS, positive, whole};
+use clap::builder::NonEmptyStringValueParser;
 use shardlab::data::Corpus;
 use shardlab::error::BadInput;
 use shardlab::train::{Defaults, Due, EvalConfig};
@@ -12,13 +13,13 @@ const PROMPT: &str = "What is an LLM?";
 #[derive(Clone, Debug, clap::Args)]
 pub struct EvalFlags {
     /// Steps from one evaluation to the next [default: the preset's]
-    #[arg(long)]
+    #[arg(long, value_parser = positive())]
     pub eval_interval: Option<usize>,
     /// Batches per evaluation and split
-    #[arg(long)]
+    #[arg(long, value_parser = whole(COUNTS))]
     pub eval_iters: Option<usize>,
     /// Text that samples continue
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     pub prompt: Option<String>,
 }
 
@@ -32,8 +33,6 @@ impl EvalFlags {
     ) -> Result<EvalConfig, BadInput> {
         let batches = self.eval_iters.unwrap_or(defaults.eval_iters);
         let interval = self.eval_interval.unwrap_or(defaults.eval_interval);
-        in_range("eval-interval", interval, ANY)?;
-        in_range("eval-iters", batches, COUNTS)?;
         let (prompt, prompt_tokens) = self.prompt(corpus)?;
         Ok(EvalConfig {
             due: Due {
@@ -60,12 +59,6 @@ impl EvalFlags {
                 BadInput::new(format!("{}: lost {c:?}", corpus.name), "give --prompt")
             });
         };
-        if given.is_empty() {
-            return Err(BadInput::new(
-                "--prompt is empty",
-                "give at least one character",
-            ));
-        }
         encode(given).map_err(|unknown| {
             let what = format!(
                 "--prompt has the character {unknown:?}, which is not in {}",

@@ -1,7 +1,6 @@
 //! Flags for the outputs of each step.
 
-use super::{ANY, in_range};
-use shardlab::error::BadInput;
+use super::positive;
 use std::path::PathBuf;
 
 /// Log lines, metrics, traces.
@@ -11,7 +10,7 @@ pub struct LogFlags {
     #[arg(long)]
     pub all: bool,
     /// Steps from one log line to the next [default: a quarter of the run]
-    #[arg(long)]
+    #[arg(long, value_parser = positive())]
     pub log_interval: Option<usize>,
     /// Every rank prints its log lines, not only rank 0
     #[arg(long)]
@@ -25,10 +24,6 @@ pub struct LogFlags {
 }
 
 impl LogFlags {
-    pub fn check(&self) -> Result<(), BadInput> {
-        in_range("log-interval", self.log_interval.unwrap_or(1), ANY)
-    }
-
     /// Steps from one log line to the next, in a run of `steps` steps.
     pub fn interval(&self, steps: usize) -> usize {
         self.log_interval

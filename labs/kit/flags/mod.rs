@@ -25,6 +25,7 @@ use shardlab::data::Corpus;
 use shardlab::error::BadInput;
 use shardlab::train::{Config, Defaults};
 use std::ops::RangeInclusive;
+use std::str::FromStr;
 
 /// The flags that define a training step, in every lab that trains a GPT. A given flag overrides the preset, in any
 /// order.
@@ -54,7 +55,6 @@ impl TrainFlags {
         let shape = self.model.resolve(&defaults, corpus)?;
         let batch = self.data.batch(ranks)?.unwrap_or(defaults.batch);
         let steps = steps.unwrap_or(defaults.steps);
-        in_range("steps", steps, ANY)?;
         let (schedule, adamw, clip) = self.optim.resolve(&defaults, steps)?;
         let config = Config {
             ranks,
@@ -82,41 +82,122 @@ impl TrainFlags {
 /// Limits far above any real model, and low enough that no figure about a run overflows.
 const SIZES: RangeInclusive<usize> = 1..=1 << 16;
 pub const COUNTS: RangeInclusive<usize> = 1..=1 << 20;
-const ANY: RangeInclusive<usize> = 1..=usize::MAX;
 
-/// Refuses numbers outside of `range`.
+/// Reads a whole number in `range`.
+pub fn whole(
+    range: RangeInclusive<usize>,
+) -> impl Fn(&str) -> Result<usize, String> + Clone + Send + Sync + 'static {
+    move |text: &str| match text.parse() {
+        Ok(number) if range.contains(&number) => Ok(number),
+        _ if *range.end() == usize::MAX => {
+            Err(format!("give a whole number, {} or more", range.start()))
+        }
+        _ => Err(format!(
+            "give a whole number from {} to {}",
+            range.start(),
+            range.end()
+        )),
+    }
+}
+
+/// Reads a whole number, 1 or more.
+pub fn positive() -> impl Fn(&str) -> Result<usize, String> + Clone + Send + Sync + 'static {
+    whole(1..=usize::MAX)
+}
+
+/// Reads a number that is `sound`. `rule` describes such numbers.
+pub fn number<T: FromStr + Copy + Into<f64> + 'static>(
+    sound: fn(f64) -> bool,
+    rule: &'static str,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
+    move |text: &str| match text.parse::<T>() {
+        Ok(number) if sound(number.into()) => Ok(number),
+        _ => Err(format!("give {rule}")),
+    }
+}
+
+/// Hides and refuses a flag that a lab's group has, and the lab has not. `instead` says what to do.
+pub fn without<T: Clone + Send + Sync + 'static>(
+    flag: clap::Arg,
+    instead: &'static str,
+) -> clap::Arg {
+    flag.hide(true)
+        .value_parser(move |_: &str| Err::<T, _>(instead))
+}
+
+/// Refuses `--grad-accum`, for labs with a pipeline.
+pub fn one_micro_step(text: &str) -> Result<usize, &'static str> {
+    match text {
+        "1" => Ok(1),
+        _ => Err("a pipeline's micro-batches are its micro-steps: give --micro-batches"),
+    }
+}
+
+/// Refuses a deliberate mistake that one rank alone cannot make.
+pub fn ensure_ranks_can_differ(breaks: bool, ranks: usize) -> Result<(), BadInput> {
+    if breaks && ranks < 2 {
+        return Err(BadInput::new(
+            "--break needs ranks that can differ",
+            "give --ranks 2 or more",
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses numbers outside of `range`, where it depends on other flags or the number comes from a file.
 pub fn in_range(flag: &str, value: usize, range: RangeInclusive<usize>) -> Result<(), BadInput> {
     if range.contains(&value) {
         return Ok(());
     }
-    let upto = if *range.end() == usize::MAX {
-        " on".to_string()
-    } else {
-        format!(" to {}", range.end())
-    };
-    let help = format!("give a whole number from {}{upto}", range.start());
+    let help = format!(
+        "give a whole number from {} to {}",
+        range.start(),
+        range.end()
+    );
     Err(BadInput::new(
         format!("--{flag} {value} is out of range"),
         help,
     ))
 }
 
-/// Refuses a number that is not `sound`. `rule` describes the sound numbers.
-pub fn ensure(flag: &str, value: f64, sound: bool, rule: &str) -> Result<(), BadInput> {
-    if sound {
-        return Ok(());
-    }
-    Err(BadInput::new(
-        format!("--{flag} {value} is out of range"),
-        format!("give {rule}"),
-    ))
-}
-
 /// Whether a fraction is at least 0 and below 1.
-fn is_below_one(x: f64) -> bool {
+pub fn is_below_one(x: f64) -> bool {
     (0.0..1.0).contains(&x)
 }
 
-fn is_not_negative(x: f64) -> bool {
+pub fn is_positive(x: f64) -> bool {
+    x > 0.0 && x.is_finite()
+}
+
+pub fn is_not_negative(x: f64) -> bool {
     x >= 0.0 && x.is_finite()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_out_of_range_are_refused() {
+        let read = |text: &str| whole(2..=4)(text).ok();
+        let numbers = ["1", "2", "4", "5", "-1", "x", ""].map(read);
+        assert_eq!(numbers, [None, Some(2), Some(4), None, None, None, None]);
+        let says = |error: Result<usize, String>| error.unwrap_err();
+        assert_eq!(says(whole(2..=4)("5")), "give a whole number from 2 to 4");
+        assert_eq!(says(positive()("0")), "give a whole number, 1 or more");
+        let share = number::<f32>(is_below_one, "at least 0 and below 1");
+        assert_eq!(share("0.5"), Ok(0.5));
+        for bad in ["1", "-0.1", "nan", "inf", "half"] {
+            assert_eq!(share(bad), Err("give at least 0 and below 1".to_string()));
+        }
+        assert!(is_positive(1e-9) && !is_positive(0.0) && !is_positive(f64::INFINITY));
+        assert!(is_not_negative(0.0) && !is_not_negative(f64::NAN));
+    }
+
+    #[test]
+    fn a_mistake_needs_ranks_that_can_differ() {
+        assert!(ensure_ranks_can_differ(true, 1).is_err());
+        assert!(ensure_ranks_can_differ(true, 2).is_ok());
+        assert!(ensure_ranks_can_differ(false, 1).is_ok());
+    }
 }

@@ -1,6 +1,6 @@
 //! Flags for the model's shape, and for its initial weights.
 
-use super::{SIZES, ensure, in_range, is_below_one};
+use super::{SIZES, in_range, is_below_one, number};
 use shardlab::checkpoint;
 use shardlab::data::Corpus;
 use shardlab::error::BadInput;
@@ -27,7 +27,7 @@ pub struct ModelFlags {
     #[arg(long)]
     pub block: Option<usize>,
     /// Fraction of activations that dropout sets to 0 in training
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, value_parser = number::<f64>(is_below_one, "a fraction, at least 0 and below 1"))]
     pub dropout: f64,
     /// Start from the weights in an earlier run's folder
     #[arg(long, value_name = "DIR")]
@@ -42,7 +42,7 @@ impl ModelFlags {
         corpus: &Corpus,
     ) -> Result<ModelShape, BadInput> {
         let shape = self.shape(defaults, corpus)?;
-        // candle visits the graph by recursion, and a rank's stack is limited.
+        // Weights may come from elsewhere, and their shape with them. candle visits the graph by recursion, and a rank's stack is limited.
         in_range("layers", shape.layers, 1..=1 << 12)?;
         in_range("heads", shape.heads, SIZES)?;
         in_range("embd", shape.embd, SIZES)?;
@@ -56,12 +56,6 @@ impl ModelFlags {
                 "each head gets embd / heads numbers: give --embd a multiple of --heads",
             ));
         }
-        ensure(
-            "dropout",
-            self.dropout,
-            is_below_one(self.dropout),
-            "at least 0 and below 1",
-        )?;
         Ok(shape)
     }
 

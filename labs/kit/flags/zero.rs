@@ -1,6 +1,6 @@
 //! The flags of ZeRO, as DeepSpeed names its settings.
 
-use super::{ANY, in_range};
+use super::positive;
 use shardlab::error::BadInput;
 use shardlab::optim::AdamWConfig;
 use shardlab::parallel::ZeroConfig;
@@ -21,7 +21,7 @@ pub struct ZeroFlags {
     #[arg(long, value_enum, default_value_t)]
     pub dtype: Precision,
     /// Elements of gradients that are reduced together, in stages 0 to 2 [default: 65536]
-    #[arg(long, value_name = "ELEMENTS")]
+    #[arg(long, value_name = "ELEMENTS", value_parser = positive())]
     pub reduce_bucket: Option<usize>,
     /// Elements of parameters that may be gathered ahead, in stage 3 [default: 262144; 65536 where lab04 compares
     /// stages]
@@ -96,8 +96,6 @@ impl ZeroFlags {
             let what = "--reduce-bucket is not for stage 3, which reduces the gradients of a unit together";
             return Err(BadInput::new(what, "give --wrap to change what a unit is"));
         }
-        self.reduce_bucket
-            .map_or(Ok(()), |elements| in_range("reduce-bucket", elements, ANY))?;
         let offload = self.offload.clone().map(OffloadFolder::to);
         if let Some(offload) = &offload {
             offload.file()?;

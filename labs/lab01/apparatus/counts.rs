@@ -18,7 +18,7 @@ pub struct Count {
 
 impl Count {
     /// Whether the counts are the formula's. If parts differ in length, bytes may differ by one element for each message.
-    pub fn is_as_said(&self) -> bool {
+    pub fn matches_formula(&self) -> bool {
         self.formula.is_none_or(|formula| {
             let off = (self.most[2] as f64 - formula.bytes).abs();
             self.most[..2] == [formula.rounds, formula.messages] && off <= 8.0 * self.most[1] as f64
@@ -76,7 +76,7 @@ pub fn show(screen: &Screen, counts: &[&Count]) -> String {
     let row = |count: &&Count| {
         let [rounds, messages, bytes] = count.most;
         let mark = match &count.formula {
-            Some(_) if count.is_as_said() => screen.tick(),
+            Some(_) if count.matches_formula() => screen.tick(),
             Some(_) => screen.cross(),
             None => String::new(),
         };

@@ -5,6 +5,7 @@ use super::call::Way;
 use super::{benchmark, predict};
 use clap::ValueEnum;
 use clap::builder::PossibleValuesParser;
+use kit::flags::ensure_ranks_can_differ;
 use kit::show::{bytes_binary, seconds, thousands};
 use shardlab::comm::Link;
 use shardlab::comm::algorithms::{Algorithm, Collective};
@@ -79,12 +80,7 @@ impl StudyFlags {
                 4
             },
         )?;
-        if self.broken.is_some() && ranks < 2 {
-            return Err(BadInput::new(
-                "--break needs ranks that can differ",
-                "give --ranks 2 or more",
-            ));
-        }
+        ensure_ranks_can_differ(self.broken.is_some(), ranks)?;
         let collective =
             Collective::from_str(&self.collective, false).unwrap_or(Collective::AllReduce);
         let auto = Way {
@@ -124,8 +120,9 @@ impl StudyFlags {
             most,
             network,
         };
-        link.filter(|_| study.timed)
-            .map_or(Ok(()), |link| study.ensure_short(link))?;
+        if let Some(link) = link.filter(|_| study.timed) {
+            study.ensure_short(link)?;
+        }
         Ok(study)
     }
 

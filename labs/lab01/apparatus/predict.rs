@@ -149,9 +149,12 @@ pub fn scaling(screen: &Screen, network: &Network) -> Result<String> {
         let weak = STEP_SECONDS + communicating;
         let strong = STEP_SECONDS / times + communicating;
         let one = *first.get_or_insert(weak);
-        let speed_up = |times: f64| match times < 99.95 {
-            true => format!("{times:.1}"),
-            false => significant(times, times.log10() as usize + 1),
+        let speed_up = |times: f64| {
+            if times < 99.95 {
+                format!("{times:.1}")
+            } else {
+                significant(times, times.log10() as usize + 1)
+            }
         };
         let share = STEP_SECONDS / times / strong;
         rows.push(vec![

@@ -4,7 +4,7 @@
 //! The job is the source's `test_dist`: the same shape, optimizer, batch and loss.
 
 use anyhow::Result;
-use kit::flags::{COUNTS, ensure, in_range};
+use kit::flags::{COUNTS, is_positive, number, whole};
 use kit::parity::{Parallel, Replica};
 use kit::{LogFlags, RunFlags, does_not_fit};
 use shardlab::comm::Comm;
@@ -35,16 +35,17 @@ pub struct MlpFlags {
     #[arg(long)]
     pub ranks: Option<usize>,
     /// Iterations
-    #[arg(long, default_value_t = 100)]
+    // The loss cannot fall within one iteration.
+    #[arg(long, default_value_t = 100, value_parser = whole(2..=*COUNTS.end()))]
     pub steps: usize,
     /// Iterations at the start that train but are neither logged nor timed
     #[arg(long, default_value_t = 1)]
     pub warmup_iters: usize,
     /// Samples per rank and iteration
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value_t = 64, value_parser = whole(COUNTS))]
     pub batch: usize,
     /// Learning rate of Adam
-    #[arg(long, default_value_t = 1e-3)]
+    #[arg(long, default_value_t = 1e-3, value_parser = number::<f64>(is_positive, "a finite number above 0"))]
     pub lr: f64,
     /// Random seed of weights and data
     #[arg(long, default_value_t = 1337)]
@@ -81,10 +82,6 @@ impl MlpFlags {
             seed,
             ..
         } = *self;
-        self.log.check()?;
-        // The loss cannot fall within one iteration.
-        in_range("steps", steps, 2..=*COUNTS.end())?;
-        in_range("batch", batch, COUNTS)?;
         if warmup_iters >= steps {
             let what = format!(
                 "--warmup-iters {warmup_iters} leaves none of {steps} iterations to measure"
@@ -94,12 +91,6 @@ impl MlpFlags {
                 format!("give at most {}, or more --steps", steps - 1),
             ));
         }
-        ensure(
-            "lr",
-            lr,
-            lr > 0.0 && lr.is_finite(),
-            "a finite number above 0",
-        )?;
         let out = self.run.folder(lab);
         Ok(MlpConfig {
             ranks,

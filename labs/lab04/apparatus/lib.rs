@@ -48,11 +48,11 @@ impl Job {
     }
 }
 
-/// Gives the comparison of stages a model of many thin blocks, where the flags leave the choice: a gathered block is then a
-/// small part of the model, as it is in a large one.
-pub fn thin(model: &mut ModelFlags, zero: &mut ZeroFlags) {
+/// Default to 12 blocks of width 64, so that one gathered block is about 1/12 of the model. Flags override.
+pub fn default_to_many_small_blocks(model: &mut ModelFlags, zero: &mut ZeroFlags) {
     if model.preset == Preset::Baby && model.init_from.is_none() {
-        (model.layers, model.embd) = (model.layers.or(Some(12)), model.embd.or(Some(64)));
+        model.layers = model.layers.or(Some(12));
+        model.embd = model.embd.or(Some(64));
         zero.prefetch_bucket = zero.prefetch_bucket.or(Some(1 << 16));
     }
 }
@@ -130,22 +130,22 @@ impl Measured {
     fn holds(&self, job: &Job) -> (f64, f64) {
         self.beside_formula(job)
             .iter()
-            .fold((0.0, 0.0), |(found, formula), row| {
-                (found + row.1, formula + row.2)
+            .fold((0.0, 0.0), |(measured, predicted), row| {
+                (measured + row.1, predicted + row.2)
             })
     }
 
     fn matches_formula(&self, job: &Job) -> bool {
         self.beside_formula(job)
             .iter()
-            .all(|&(_, found, formula)| agree(found, formula))
+            .all(|&(_, measured, predicted)| agree(measured, predicted))
             && agree(self.sent, self.formula)
     }
 }
 
 /// Whether a measured value is within 1% of the formula.
-fn agree(found: f64, formula: f64) -> bool {
-    (found - formula).abs() <= 0.01 * formula
+fn agree(measured: f64, predicted: f64) -> bool {
+    (measured - predicted).abs() <= 0.01 * predicted
 }
 
 /// A hash of all parameters' names and bits. No rank has to hold the whole model for it. All ranks call it.
@@ -198,8 +198,8 @@ fn by_stage(screen: &Screen, names: &[&str], stages: &[Stage], columns: &[Vec<St
 /// what a rank holds of the whole.
 pub fn compared(screen: &Screen, all: &[Measured], job: &Job) -> String {
     let psi = if screen.ascii { "P" } else { "Ψ" };
-    let mark = |found, formula| {
-        if agree(found, formula) {
+    let mark = |measured, predicted| {
+        if agree(measured, predicted) {
             screen.tick()
         } else {
             screen.cross()
@@ -215,16 +215,20 @@ pub fn compared(screen: &Screen, all: &[Measured], job: &Job) -> String {
     let column = |measured: &Measured| {
         let stage = measured.stage.number();
         let held = measured.beside_formula(job).into_iter().zip(wholes);
-        let cell = |((_, found, _), whole)| {
+        let cell = |((_, held, _), whole)| {
             format!(
                 "{} {}",
-                bar_to_scale(screen, found, whole, most, 6),
-                bytes_decimal(found)
+                bar_to_scale(screen, held, whole, most, 6),
+                bytes_decimal(held)
             )
         };
         let mut cells: Vec<String> = held.map(cell).collect();
-        let (found, formula) = measured.holds(job);
-        cells.push(format!("{} {}", bytes_decimal(found), mark(found, formula)));
+        let (holds, predicted) = measured.holds(job);
+        cells.push(format!(
+            "{} {}",
+            bytes_decimal(holds),
+            mark(holds, predicted)
+        ));
         let whole = [(3, parameter), (2, gradient), (1, optimizer)];
         let whole: u64 = whole
             .into_iter()
@@ -245,7 +249,7 @@ pub fn compared(screen: &Screen, all: &[Measured], job: &Job) -> String {
         let temporary = measured.held.peak_buffers as f64;
         cells.extend([
             bytes_decimal(temporary),
-            bytes_decimal(found + temporary),
+            bytes_decimal(holds + temporary),
             String::new(),
         ]);
         let numbers = measured.sent / (job.numel * job.precision.bytes() as u64) as f64;
@@ -303,26 +307,23 @@ pub fn legend(screen: &Screen, job: &Job) -> String {
 
 /// The picture of which rank holds what, for one stage.
 pub fn drawing(screen: &Screen, measured: &Measured, job: &Job) -> String {
-    let row = |((name, found, _), from): ((&'static str, f64, f64), usize)| {
-        let fill = |index| match measured.stage.number() >= from {
-            true => Fill::Slice {
-                index,
-                of: job.ranks,
-            },
-            false => Fill::Same,
+    let mut rows = Vec::new();
+    // The stage from which on ranks share these.
+    for ((name, bytes, _), from) in measured.beside_formula(job).into_iter().zip([3, 2, 1]) {
+        let fill = |index| {
+            if measured.stage.number() >= from {
+                let of = job.ranks;
+                Fill::Slice { index, of }
+            } else {
+                Fill::Same
+            }
         };
-        Holding {
+        rows.push(Holding {
             name,
             ranks: (0..job.ranks).map(fill).collect(),
-            bytes: found,
-        }
-    };
-    let rows = measured
-        .beside_formula(job)
-        .into_iter()
-        .zip([3, 2, 1])
-        .map(row)
-        .collect();
+            bytes,
+        });
+    }
     let note = match measured.held.optimizer_file + measured.held.parameters_file {
         0 => String::new(),
         bytes => format!("{} of it in files", bytes_decimal(bytes as f64)),
@@ -715,13 +716,12 @@ pub fn check_norms(checks: &mut Checks, screen: &Screen, all: &[Measured], clip:
     let sound = all
         .iter()
         .all(|measured| largest_relative_difference(&measured.norms, &of_all_ranks) < 0.01);
-    let result = match sound {
-        true => format!("{expected:.4}"),
-        false => {
-            let least = norms().fold(f64::INFINITY, f64::min);
-            let most = norms().fold(0.0, f64::max);
-            format!("expected {expected:.4}, found {least:.4} to {most:.4}")
-        }
+    let result = if sound {
+        format!("{expected:.4}")
+    } else {
+        let least = norms().fold(f64::INFINITY, f64::min);
+        let most = norms().fold(0.0, f64::max);
+        format!("expected {expected:.4}, found {least:.4} to {most:.4}")
     };
     checks.check(
         sound,
@@ -770,13 +770,13 @@ pub fn check_memory(
 ) {
     // The formulas leave padding out, and padding counts if the model is too small for so many ranks.
     if ensure_padding_is_little(config).is_ok() {
-        let said = all
-            .iter()
-            .filter(|measured| measured.matches_formula(job))
-            .count();
-        let result = format!("{said} of {}", all.len());
-        let what = "memory and bytes are within 1% of the formulas";
-        checks.check(said == all.len(), what, &result, "a formula is off");
+        let matching = all.iter().filter(|measured| measured.matches_formula(job));
+        checks.check_all(
+            matching.count(),
+            all.len(),
+            "memory and bytes are within 1% of the formulas",
+            "a formula is off",
+        );
     }
     if let Some(limit) = limit {
         let most = all
@@ -809,13 +809,6 @@ pub fn within(
     config: &Config,
     zero: &ZeroConfig,
 ) -> Result<Vec<Stage>, BadInput> {
-    if let Some(bytes) = limit.filter(|bytes| !bytes.is_finite() || *bytes <= 0.0) {
-        let what = format!("--memory-limit {} is out of range", bytes / 1e6);
-        return Err(BadInput::new(
-            what,
-            "give megabytes, a finite number above 0",
-        ));
-    }
     let numel = config.shape.parameters();
     let ranks = config.ranks;
     let takes = |stage: Stage, ranks: usize| {

@@ -72,12 +72,9 @@ pub fn check(checks: &mut Checks, all: &[Measured], masks: &[[bool; 2]]) {
         }
     };
 
-    let sound = shared.iter().all(|measured| measured.begins_as_slices);
-    let result = if sound { "bitwise equal" } else { "different" };
-    checks.check(
-        sound,
+    checks.check_bits(
+        shared.iter().all(|measured| measured.begins_as_slices),
         "each rank begins with slices of the whole",
-        result,
         "shards began as different numbers",
     );
 
@@ -136,49 +133,25 @@ pub fn check(checks: &mut Checks, all: &[Measured], masks: &[[bool; 2]]) {
         "the ranks trained a different model",
     );
 
-    let numel = |measured: &Measured| measured.shards.parameters(&[measured.shards.uniform(0)]);
-    let sound = shared
-        .iter()
-        .all(|measured| measured.parameters == numel(measured));
-    let result = match sound {
-        true => thousands(numel(&shared[0])),
-        false => format!(
-            "expected {}, found {}",
-            thousands(numel(&shared[0])),
-            each(&|m| thousands(m.parameters))
-        ),
-    };
-    checks.check(
-        sound,
+    checks.check_equal(
         "parameters on each rank",
-        &result,
+        &each(&|measured| thousands(measured.shards.parameters(&[measured.shards.uniform(0)]))),
+        &each(&|measured| thousands(measured.parameters)),
         "a rank holds more than its share of the parameters",
     );
-
-    let words = |[forward, backward]: [usize; 2]| format!("{forward} + {backward}");
-    let sound = shared
-        .iter()
-        .all(|measured| measured.calls == measured.shards.calls());
-    let found = each(&|measured| words(measured.calls));
-    let result = match sound {
-        true => found,
-        false => format!(
-            "expected {}, found {found}",
-            each(&|measured| words(measured.shards.calls()))
-        ),
-    };
-    checks.check(
-        sound,
+    let in_words = |[forward, backward]: [usize; 2]| format!("{forward} + {backward}");
+    checks.check_equal(
         "collective calls per step",
-        &result,
+        &each(&|measured| in_words(measured.shards.calls())),
+        &each(&|measured| in_words(measured.calls)),
         "the ranks made a different number of collective calls",
     );
 
-    let off = |is: f64, says: f64| {
-        if says == 0.0 {
-            is
+    let off = |measured: f64, predicted: f64| {
+        if predicted == 0.0 {
+            measured
         } else {
-            (is / says - 1.0).abs()
+            (measured / predicted - 1.0).abs()
         }
     };
     let activations =

@@ -7,7 +7,7 @@ use kit::Slowest;
 use kit::show::Screen;
 use shardlab::error::BadInput;
 use shardlab::launch;
-use shardlab::mesh::{Coordinates, Layout, Order};
+use shardlab::mesh::{Coordinates, Layout};
 
 /// How ranks share a model, and the mesh that they form.
 #[derive(Clone, Debug, clap::Args)]
@@ -51,18 +51,13 @@ impl TensorFlags {
 
     fn mesh(&self, ranks: usize, tensor: usize, pipeline: usize) -> Result<Layout, BadInput> {
         let data = (ranks / tensor.saturating_mul(pipeline).max(1)).max(1);
-        let order = if self.order == Slowest::Data {
-            Order::DataSlowest
-        } else {
-            Order::PipelineSlowest
-        };
         let layout = Layout {
             sizes: Coordinates {
                 data,
                 pipeline,
                 tensor,
             },
-            order,
+            order: self.order.order(),
         };
         layout.check(ranks).map(|()| layout)
     }

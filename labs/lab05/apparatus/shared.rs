@@ -118,16 +118,9 @@ pub fn introduce(
     let Some(corpus) = corpus else {
         report::ranks(screen, ranks);
         let dot = screen.separator();
-        let shape = &config.shape;
-        let model = format!(
-            "{} layers{dot}{} heads{dot}{} wide{dot}{} parameters{dot}dropout {}",
-            shape.layers,
-            shape.heads,
-            shape.embd,
-            thousands(shape.parameters()),
-            config.dropout
-        );
-        screen.say(screen.row("model", &model));
+        let model = report::model(screen, &config.shape, "");
+        let dropout = config.dropout;
+        screen.say(screen.row("model", &format!("{model}{dot}dropout {dropout}")));
         let tokens = thousands(config.tokens_per_step() as u64);
         return screen.say(screen.row(
             "steps",

@@ -1,6 +1,6 @@
 //! The flags of a pipeline, and what they choose.
 
-use kit::flags::in_range;
+use kit::flags::whole;
 use kit::{Order, TrainFlags};
 use shardlab::error::BadInput;
 use shardlab::launch;
@@ -14,10 +14,10 @@ pub struct PipelineFlags {
     #[arg(long, value_name = "RANKS", visible_alias = "ranks")]
     pub stages: Option<usize>,
     /// Stages per rank [default: 1, or 2 with --schedule interleaved]
-    #[arg(long)]
+    #[arg(long, value_parser = whole(1..=1 << 8))]
     pub chunks: Option<usize>,
     /// Micro-batches per step
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 8, value_parser = whole(1..=1 << 12))]
     pub micro_batches: usize,
     /// The order of the passes
     #[arg(long, value_enum, default_value_t = Order::OneForwardOneBackward)]
@@ -65,9 +65,6 @@ impl PipelineFlags {
     /// Ranks, chunks and micro-batches. Under a launcher, its processes are the ranks.
     pub fn pipeline(&self) -> Result<Pipeline, BadInput> {
         let ranks = launch::ranks(self.stages, 4)?;
-        in_range("micro-batches", self.micro_batches, 1..=1 << 12)?;
-        self.chunks
-            .map_or(Ok(()), |chunks| in_range("chunks", chunks, 1..=1 << 8))?;
         Ok(self.shape(ranks))
     }
 
@@ -162,21 +159,23 @@ impl PipelineFlags {
     /// Chooses two ranks without a pace, and lab03's larger model with one sequence per micro-batch, where the flags leave
     /// the choice.
     pub fn for_benchmark(&mut self, train: &mut TrainFlags) {
-        (self.stages, self.pace) = (self.stages.or(Some(2)), self.pace.or(Some(0.0)));
+        self.stages = self.stages.or(Some(2));
+        self.pace = self.pace.or(Some(0.0));
         if train.model.preset == Preset::Baby {
             train.model.preset = Preset::Char;
             train.data.batch = train.data.batch.or(Some(1));
         }
     }
 
-    /// Gives the pipeline a model of many thin blocks, where the flags leave the choice: each stage gets equally many.
-    pub fn thin(&self, train: &mut TrainFlags, stages: usize) {
+    /// Default to at least 8 blocks of width 64, equally many per stage. Flags override.
+    pub fn default_to_many_small_blocks(&self, train: &mut TrainFlags, stages: usize) {
         let TrainFlags { model, data, .. } = train;
         if model.preset == Preset::Baby && model.init_from.is_none() {
             model.layers = model
                 .layers
                 .or(Some(8usize.next_multiple_of(stages.clamp(1, 1 << 12))));
-            (model.embd, model.block) = (model.embd.or(Some(64)), model.block.or(Some(32)));
+            model.embd = model.embd.or(Some(64));
+            model.block = model.block.or(Some(32));
             data.batch = data.batch.or(Some(2));
         }
     }

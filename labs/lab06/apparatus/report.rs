@@ -20,14 +20,7 @@ pub fn introduce(screen: &Screen, config: &Config, plans: &[PipelinePlan], pace:
         ..
     } = plan.pipeline;
     report::ranks(screen, ranks);
-    let model = format!(
-        "{} layers{dot}{} heads{dot}{} wide{dot}{} parameters",
-        shape.layers,
-        shape.heads,
-        shape.embd,
-        thousands(shape.parameters())
-    );
-    screen.say(screen.row("model", &model));
+    screen.say(screen.row("model", &report::model(screen, shape, "")));
     let step = format!(
         "{micro_batches} micro-batches of {} sequences x {} tokens{dot}{}",
         config.batch,

@@ -1,10 +1,10 @@
 //! The flags of three axes, and the mistakes.
 
-use clap::builder::RangedU64ValueParser;
 use kit::Order as Passes;
 use kit::Slowest;
+use kit::flags::whole;
 use shardlab::error::BadInput;
-use shardlab::mesh::{Coordinates, Layout, Order};
+use shardlab::mesh::{Coordinates, Layout};
 use shardlab::parallel::TensorParallel;
 use shardlab::parallel::pipeline::{Partition, Pipeline, Schedule};
 use shardlab::parallel::zero::Stage;
@@ -23,7 +23,7 @@ pub struct AxesFlags {
     #[arg(long)]
     pub chunks: Option<usize>,
     /// Micro-batches per replica and step
-    #[arg(long, default_value_t = 4, value_parser = RangedU64ValueParser::<usize>::new().range(1..=1 << 16))]
+    #[arg(long, default_value_t = 4, value_parser = whole(1..=1 << 16))]
     pub micro_batches: usize,
     /// The order of forward and backward passes
     #[arg(long, value_enum, default_value_t = Passes::OneForwardOneBackward)]
@@ -69,18 +69,13 @@ impl AxesFlags {
     /// The mesh of a run on `ranks` ranks.
     pub fn layout(&self, ranks: usize) -> Result<Layout, BadInput> {
         let data = (ranks / self.tp.saturating_mul(self.pp).max(1)).max(1);
-        let order = if self.order == Slowest::Data {
-            Order::DataSlowest
-        } else {
-            Order::PipelineSlowest
-        };
         let layout = Layout {
             sizes: Coordinates {
                 data,
                 pipeline: self.pp,
                 tensor: self.tp,
             },
-            order,
+            order: self.order.order(),
         };
         layout.check(ranks).map(|()| layout)
     }

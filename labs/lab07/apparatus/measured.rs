@@ -324,27 +324,21 @@ impl Run {
             &result,
             "ranks clipped by different norms",
         );
-        let result = if self.same_copies {
-            "bitwise equal"
-        } else {
-            "different"
-        };
-        checks.check(
+        checks.check_bits(
             self.same_copies,
             "copies of parameters are the same on their ranks",
-            result,
             "copies of one parameter became different",
         );
         let job = plan.job();
-        let predicted = |rank: usize| job.parameters(self.layout.coordinates(rank).pipeline);
+        let expected = |rank: usize| job.parameters(self.layout.coordinates(rank).pipeline);
         let found = |rank: usize| self.ranks[rank].parameters();
-        let wrong = (0..self.ranks.len()).find(|&rank| found(rank) != predicted(rank));
+        let wrong = (0..self.ranks.len()).find(|&rank| found(rank) != expected(rank));
         let result = match wrong {
             None => "as counted".to_string(),
             Some(rank) => {
-                let predicted = thousands(predicted(rank));
+                let expected = thousands(expected(rank));
                 let found = thousands(found(rank));
-                format!("rank {rank}: expected {predicted}, found {found}")
+                format!("rank {rank}: expected {expected}, found {found}")
             }
         };
         checks.check(
@@ -362,7 +356,8 @@ impl Run {
                 .zip((0..4).map(|kind| figures.traffic(kind)[0]))
             {
                 // A group's ranks share few bytes, such as a norm's, unevenly.
-                most = most.max(((counted - predicted).abs() - 64.0).max(0.0) / predicted.max(1.0));
+                let off = ((counted - predicted).abs() - 64.0).max(0.0);
+                most = most.max(off / predicted.max(1.0));
             }
         }
         let result = format!("off by {}%", significant(100.0 * most, 2));

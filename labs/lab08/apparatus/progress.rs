@@ -109,7 +109,8 @@ fn lost(text: &str, run: Option<&str>, from: usize, now: f64) -> Option<Lost> {
         if line.step >= next {
             break;
         }
-        (next, lost.seconds) = (line.step, lost.seconds + line.seconds);
+        next = line.step;
+        lost.seconds += line.seconds;
     }
     Some(lost)
 }

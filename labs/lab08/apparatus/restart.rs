@@ -53,8 +53,11 @@ fn begin(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<Option
         .as_ref()
         .map(|resumed| resumed.step)
         .or((restart_count() > 0).then_some(0));
-    let say =
-        |label: &str, text: String| first.then(|| job.screen.say(job.screen.row(label, &text)));
+    let say = |label: &str, text: String| {
+        if first {
+            job.screen.say(job.screen.row(label, &text));
+        }
+    };
     say(
         "save",
         format!(
@@ -84,11 +87,10 @@ fn begin(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<Option
                 say("changed", change.clone());
             }
         }
-        None if which == Resume::Auto => drop(say(
-            "start",
-            format!("at step 1: no checkpoint is in {dir}"),
-        )),
-        None => drop(say("start", "at step 1".to_string())),
+        None if which == Resume::Auto => {
+            say("start", format!("at step 1: no checkpoint is in {dir}"));
+        }
+        None => say("start", "at step 1".to_string()),
     }
     let progress = Progress::of(all);
     if let Some(from) = from.filter(|_| first)
@@ -139,9 +141,9 @@ fn train(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<()> {
             && job.flags.restart.at_step == Some(training.guarded.counters.next_step())
         {
             // A kill may come in the middle of a save. Here it does not, so that the lab's figures are the same in every run.
-            writing
-                .take()
-                .map(|save| told(first, saved(job, all, save)));
+            if let Some(save) = writing.take() {
+                told(first, saved(job, all, save));
+            }
             kill(job, &all.comm)?;
         }
         let start = Instant::now();
@@ -154,7 +156,9 @@ fn train(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<()> {
         let due = step.step.is_multiple_of(job.flags.save_every) || step.step == config.steps;
         if let Some(save) = writing.take() {
             match save.advance()? {
-                (save, done) if due || done => drop(told(first, saved(job, all, save))),
+                (save, done) if due || done => {
+                    told(first, saved(job, all, save));
+                }
                 (save, _) => writing = Some(save),
             }
         }
@@ -165,7 +169,10 @@ fn train(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<()> {
             say_line(job, &mut interval, &training.guarded.counters);
         }
     }
-    writing.map_or(Ok(()), |save| saved(job, all, save))
+    match writing {
+        Some(save) => saved(job, all, save),
+        None => Ok(()),
+    }
 }
 
 /// Completes a save.
@@ -180,9 +187,15 @@ fn saved(job: &Job, all: &Checkpoints, save: Writing) -> Result<()> {
 
 /// Prints an error. A save that fails, because the disk is full, does not end the training.
 fn told<T>(first: bool, result: Result<T>) -> Option<T> {
-    result
-        .map_err(|error| first.then(|| complain(&format!("error: {error:#}"))))
-        .ok()
+    match result {
+        Ok(value) => Some(value),
+        Err(error) => {
+            if first {
+                complain(&format!("error: {error:#}"));
+            }
+            None
+        }
+    }
 }
 
 /// Kills the rank that the flags name, when all ranks have made the step before.

@@ -1,6 +1,6 @@
 //! One training of the lab: in one way to skip, from its start or from a checkpoint.
 
-use super::spikes::Norm;
+use super::spikes::Baseline;
 use super::{Job, Policy};
 use anyhow::{Context, Result};
 use shardlab::checkpoint::{self, Checkpoints, Resume};
@@ -62,8 +62,8 @@ pub struct Training<'a> {
     pub guarded: SkippingTrainer<'a>,
     policy: Policy,
     /// The losses and the gradient norms of steps that were taken.
-    norm: Norm,
-    grad_norm: Norm,
+    losses: Baseline,
+    grad_norms: Baseline,
     /// All steps so far. If the training began at a checkpoint, the steps before it are those of the training that saved it.
     pub steps: Vec<AttemptedStep>,
     /// The micro-batches of the last step, those that were discarded included.
@@ -92,12 +92,13 @@ impl<'a> Training<'a> {
             keep.borrow_mut().push(batch.clone());
             batch
         });
-        (guarded.policy, guarded.ranges) = (way.policy.of_ranges(), way.ranges.clone());
+        guarded.policy = way.policy.of_ranges();
+        guarded.ranges = way.ranges.clone();
         Ok(Training {
             guarded,
             policy: way.policy,
-            norm: Norm::default(),
-            grad_norm: Norm::default(),
+            losses: Baseline::default(),
+            grad_norms: Baseline::default(),
             steps: Vec::new(),
             drawn,
         })
@@ -122,8 +123,8 @@ impl<'a> Training<'a> {
                 loss, grad_norm, ..
             } = step.outcome
             {
-                training.norm.add(loss);
-                training.grad_norm.add(grad_norm);
+                training.losses.add(loss);
+                training.grad_norms.add(grad_norm);
             }
         }
         Ok(training)
@@ -135,7 +136,7 @@ impl<'a> Training<'a> {
         self.drawn.borrow_mut().clear();
         if self.policy == Policy::Auto {
             // All ranks have the same bound: it follows losses that are means over all ranks, and norms of all gradients.
-            let bound = self.norm.limit().zip(self.grad_norm.limit());
+            let bound = self.losses.limit().zip(self.grad_norms.limit());
             let bound = bound.map(|(loss, norm)| Bound {
                 loss: loss.limit,
                 grad_norm: NORMS * norm.median,
@@ -151,8 +152,8 @@ impl<'a> Training<'a> {
             loss, grad_norm, ..
         } = step.outcome
         {
-            self.norm.add(loss); // a loss that passed the bound would raise it
-            self.grad_norm.add(grad_norm);
+            self.losses.add(loss); // a loss that passed the bound would raise it
+            self.grad_norms.add(grad_norm);
         }
         self.steps.push(step);
         Ok(&self.steps[self.steps.len() - 1])

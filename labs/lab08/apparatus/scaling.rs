@@ -94,30 +94,27 @@ pub fn scaling(job: &Job, comm: &Comm, clip_first: bool) -> Result<Vec<String>> 
         thousands(refused as u64),
         thousands(steps.len() as u64)
     );
-    let what = "refused steps moved no weight, moment or schedule";
-    checks.check(!moved, what, &result, "a refused step has changed state");
-    let result = format!("refused on {alone} of {}", comm.size());
-    let error = "ranks do not agree whether a step overflowed";
+    checks.check(
+        !moved,
+        "refused steps moved no weight, moment or schedule",
+        &result,
+        "a refused step has changed state",
+    );
     checks.check(
         alone == comm.size(),
         "an overflow on the last rank alone",
-        &result,
-        error,
+        &format!("refused on {alone} of {}", comm.size()),
+        "ranks do not agree whether a step overflowed",
     );
-    let word = |same: bool| if same { "bitwise equal" } else { "different" };
-    let error = "a loss scale without overflow has changed the training";
-    checks.check(
+    checks.check_bits(
         unclipped,
         "f32 with a scale = f32 without",
-        word(unclipped),
-        error,
+        "a loss scale without overflow has changed the training",
     );
-    let error = "gradients are clipped before they are unscaled";
-    checks.check(
+    checks.check_bits(
         clipped,
         &format!("the same, clipped at {CLIP}"),
-        word(clipped),
-        error,
+        "gradients are clipped before they are unscaled",
     );
     checks.one_model(&models);
     Ok(checks.failed())

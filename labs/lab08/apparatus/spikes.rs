@@ -1,13 +1,13 @@
 //! Finds spikes of the loss, and the steps to skip.
 //!
-//! The rule compares each loss with the losses just before it. Their median is the norm, and the median of their changes from
-//! step to step is the noise: a few extreme losses move neither, and a loss that falls slowly has no more noise than one that
-//! stays. A loss above the limit is part of a spike, and stays out of later medians. Otherwise a long spike would become the
-//! norm.
+//! The rule compares each loss with the losses just before it. Their median is the baseline, and the median of their changes
+//! from step to step is the noise: a few extreme losses move neither, and a loss that falls slowly has no more noise than one
+//! that stays. A loss above the limit is part of a spike, and stays out of later medians. Otherwise a long spike would become
+//! the baseline.
 //!
 //! A step's loss is computed before its update. So the first loss above the limit belongs to a bad batch, not to a bad update.
 //! The end of a spike is less certain. After the last bad batch the weights are damaged, and good batches have a high loss,
-//! too. The rule takes half of the spike's height: after the first loss that is closer to the peak than to the norm, only such
+//! too. The rule takes half of the spike's height: after the first loss that is closer to the peak than to the baseline, only such
 //! losses belong to bad batches.
 
 use anyhow::Result;
@@ -20,31 +20,31 @@ use shardlab::{files, launch};
 use std::collections::VecDeque;
 use std::path::Path;
 
-/// Losses whose median is the norm.
+/// Losses whose median is the baseline.
 const WINDOW: usize = 20;
 
 /// Losses whose changes are the noise. Noise needs more of them than a median does.
 const NOISE: usize = 50;
 
-/// Losses that must precede a judgement: a loss that has only begun to fall has no norm.
+/// Losses that must precede a judgement: a loss that has only begun to fall has no baseline.
 const FEWEST: usize = 12;
 
-/// A limit is this many times the noise above the norm. With 5, a noisy run has false spikes in its first steps.
+/// A limit is this many times the noise above the baseline. With 5, a noisy run has false spikes in its first steps.
 const TIMES: f64 = 6.0;
 
-/// A smaller rise than this fraction of the norm is no spike, however quiet the losses were.
+/// A smaller rise than this fraction of the baseline is no spike, however quiet the losses were.
 const LEAST_RISE: f64 = 0.1;
 
 /// Losses above the limit belong to one spike if at most this many steps lie between them.
 const CLOSE: usize = 10;
 
-/// The norm of a run's recent losses.
+/// What is normal in a run's recent losses.
 #[derive(Clone, Debug, Default)]
-pub struct Norm {
+pub struct Baseline {
     recent: VecDeque<f64>,
 }
 
-/// The norm before a step, and the highest loss that is normal after it.
+/// The median before a step, and the highest loss that is normal after it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limit {
     pub median: f64,
@@ -52,7 +52,7 @@ pub struct Limit {
     pub limit: f64,
 }
 
-impl Norm {
+impl Baseline {
     /// Adds the loss of a step that is not part of a spike.
     pub fn add(&mut self, loss: f64) {
         self.recent.push_back(loss);
@@ -117,16 +117,16 @@ pub struct Spike {
     pub peak: f64,
     /// Losses that are not finite.
     pub not_finite: usize,
-    /// The norm and the limit before the spike.
+    /// The median and the limit before the spike.
     pub before: Limit,
 }
 
 /// The spikes among steps and their losses, in order. Steps that were skipped have no loss, and are left out.
 pub fn find(losses: &[(usize, f64)]) -> Vec<Spike> {
-    let mut norm = Norm::default();
+    let mut baseline = Baseline::default();
     let mut spikes: Vec<(Limit, Vec<(usize, f64)>)> = Vec::new();
     for &(step, loss) in losses {
-        let Some(limit) = norm.judge(loss) else {
+        let Some(limit) = baseline.judge(loss) else {
             continue;
         };
         let recent =
@@ -150,7 +150,8 @@ fn spike(steps: &[(usize, f64)], before: Limit) -> Spike {
         .filter(|loss| loss.is_finite());
     let peak = finite.clone().fold(f64::NAN, f64::max);
     let half = (peak + before.median) / 2.0;
-    let (mut ranges, mut high): (Vec<(usize, usize)>, bool) = (Vec::new(), false);
+    let mut ranges: Vec<(usize, usize)> = Vec::new();
+    let mut high = false;
     for &(step, loss) in steps {
         let upper = !loss.is_finite() || loss >= half;
         match ranges.last_mut() {
@@ -357,7 +358,7 @@ mod tests {
             assert_eq!(ranges(&at(61, 61, noise)), [(61, 61)], "noise {noise}");
             assert_eq!(ranges(&at(61, 64, noise)), [(61, 64)], "noise {noise}");
             assert_eq!(ranges(&at(200, 200, noise)), [(200, 200)], "noise {noise}");
-            // Longer than the window: it does not become the norm.
+            // Longer than the window: it does not become the baseline.
             assert_eq!(ranges(&at(61, 120, noise)), [(61, 120)], "noise {noise}");
         }
         // Close to each other and far apart.
@@ -399,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_steps_have_no_norm() {
+    fn the_first_steps_have_no_baseline() {
         let losses = curve(
             60,
             0.05,

@@ -191,7 +191,9 @@ impl Watch for Count {
 
     fn advance(&self) {
         let mut phases = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        phases.last_mut().into_iter().for_each(|done| *done += 1);
+        if let Some(done) = phases.last_mut() {
+            *done += 1;
+        }
     }
 
     fn end(&self) {}
@@ -323,12 +325,7 @@ pub fn incident(screen: &Screen, dir: &Path, strip: bool) -> Result<Vec<String>,
             "rank {files} of {}: narrow(): length must be non-negative: {how}",
             FAILED.ranks
         );
-        checks.check(
-            files == FAILED.ranks,
-            "all files are stripped",
-            &of(files, FAILED.ranks),
-            &otherwise,
-        );
+        checks.check_all(files, FAILED.ranks, "all files are stripped", &otherwise);
         return Ok(checks.failed());
     }
     let stops = failed.stops() == Some((767, 1));
@@ -373,7 +370,9 @@ pub fn incident(screen: &Screen, dir: &Path, strip: bool) -> Result<Vec<String>,
         };
         let new = each.run(&dir)?;
         let (equal, files) = old.same_files(&new);
-        (clear, same, all) = (clear + old.clear(job), same + equal, all + files);
+        clear += old.clear(job);
+        same += equal;
+        all += files;
         right += if new.wrong(each).is_empty() {
             new.stripped().0
         } else {
@@ -381,25 +380,22 @@ pub fn incident(screen: &Screen, dir: &Path, strip: bool) -> Result<Vec<String>,
         };
     }
     let files = 2 * FAILED.ranks;
-    let what = "stages 1 and 2: fragments end before the padding";
-    checks.check(
-        clear == files,
-        what,
-        &of(clear, files),
+    checks.check_all(
+        clear,
+        files,
+        "stages 1 and 2: fragments end before the padding",
         "a fragment reaches into the padding",
     );
-    let what = "each rank's own padding can be stripped";
-    checks.check(
-        right == files,
-        what,
-        &of(right, files),
+    checks.check_all(
+        right,
+        files,
+        "each rank's own padding can be stripped",
         "a slice is shorter than its own padding",
     );
-    let what = "parameter files, old or right record: same bytes";
-    checks.check(
-        same == all,
-        what,
-        &of(same, all),
+    checks.check_all(
+        same,
+        all,
+        "parameter files, old or right record: same bytes",
         "files of parameters differ",
     );
     let record = |rank: usize| {

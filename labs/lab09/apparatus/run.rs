@@ -94,9 +94,10 @@ fn is_job(path: &Path) -> bool {
 /// Whether a job's folder has only what a job writes.
 fn is_own(path: &Path) -> bool {
     let universal = name(path).ends_with("-universal");
-    let known = |name: &str| match universal {
-        true => [INDEX, "zero"].contains(&name),
-        false => {
+    let known = |name: &str| {
+        if universal {
+            [INDEX, "zero"].contains(&name)
+        } else {
             ["latest", "writer.lock"].contains(&name)
                 || name.starts_with("save-")
                 || name.starts_with('.')

@@ -2,8 +2,7 @@
 
 use super::PRICE_PER_HOUR;
 use crate::hub::Source;
-use clap::builder::RangedU64ValueParser;
-use shardlab::error::BadInput;
+use kit::flags::{COUNTS, is_not_negative, number, whole};
 use shardlab::model::TokenSampling;
 use shardlab::tensor::Precision;
 
@@ -16,10 +15,10 @@ pub struct LibraryFlags {
     #[command(flatten)]
     pub hub: Source,
     /// Tokens per sequence [default: 64, with --finale 32]
-    #[arg(long, value_name = "TOKENS", value_parser = positive())]
+    #[arg(long, value_name = "TOKENS", value_parser = whole(COUNTS))]
     pub seq: Option<usize>,
     /// Sequences per step, over all ranks
-    #[arg(long, value_name = "SEQUENCES", default_value_t = 8, value_parser = positive())]
+    #[arg(long, value_name = "SEQUENCES", default_value_t = 8, value_parser = whole(COUNTS))]
     pub batch: usize,
     /// The type of stored weights and gradients
     #[arg(long, value_enum, default_value_t)]
@@ -34,7 +33,7 @@ pub struct LibraryFlags {
     #[arg(long, value_name = "STAGE", value_parser = clap::value_parser!(u8).range(0..=3))]
     pub zero: Option<u8>,
     /// Micro-batches per replica and step, if there are pipeline stages
-    #[arg(long, default_value_t = 2, value_parser = positive())]
+    #[arg(long, default_value_t = 2, value_parser = whole(COUNTS))]
     pub micro_batches: usize,
     /// Draw throughput, by strategy and by batch size, and how far each computation is from this machine's peaks
     #[arg(long)]
@@ -78,16 +77,16 @@ pub struct Generation {
     #[arg(long, value_name = "TEXT")]
     pub prompt: Option<String>,
     /// Tokens to generate
-    #[arg(long, value_name = "COUNT", default_value_t = 200, value_parser = positive())]
+    #[arg(long, value_name = "COUNT", default_value_t = 200, value_parser = whole(COUNTS))]
     pub tokens: usize,
     /// Draw tokens from their probabilities; below 1 likely ones become likelier. 0 takes the likeliest (greedy)
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, value_parser = number::<f32>(is_not_negative, "0 or more"))]
     pub temperature: f32,
     /// Draw only from so many of the likeliest tokens; 0: from all
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     pub top_k: usize,
     /// Draw only from the likeliest tokens whose probabilities add up to this
-    #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
+    #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = number::<f32>(is_share, "a share above 0 and at most 1"))]
     pub top_p: f32,
     /// The seed of the draws
     #[arg(long, default_value_t = 1337)]
@@ -109,28 +108,18 @@ impl Generation {
         self.prompt.is_some() || self.show_next || self.compare || self.reference
     }
 
-    pub(super) fn sampling(&self) -> Result<TokenSampling, BadInput> {
-        let Generation {
-            temperature,
-            top_k,
-            top_p,
-            draw_seed,
-            ..
-        } = *self;
-        if !(temperature >= 0.0 && temperature.is_finite() && top_p > 0.0 && top_p <= 1.0) {
-            let what = format!("--temperature {temperature} --top-p {top_p} is out of range");
-            return Err(BadInput::new(
-                what,
-                "a temperature is 0 or more, and a share above 0 and at most 1",
-            ));
+    pub(super) fn sampling(&self) -> TokenSampling {
+        TokenSampling {
+            temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            seed: self.draw_seed,
         }
-        Ok(TokenSampling {
-            temperature,
-            top_k,
-            top_p,
-            seed: draw_seed,
-        })
     }
+}
+
+fn is_share(x: f64) -> bool {
+    x > 0.0 && x <= 1.0
 }
 
 /// The mistakes.
@@ -138,8 +127,4 @@ impl Generation {
 pub enum Break {
     /// A rank reads sharded parameters outside of a step
     Ungathered,
-}
-
-fn positive() -> RangedU64ValueParser<usize> {
-    RangedU64ValueParser::new().range(1..=1 << 20)
 }

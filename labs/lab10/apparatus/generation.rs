@@ -35,7 +35,7 @@ pub fn generate(
     let likeliest = if how.show_next { 5 } else { 0 };
     let continuation = Continuation {
         count: how.tokens,
-        sampling: how.sampling()?,
+        sampling: how.sampling(),
         likeliest,
         ends: weights.ends.clone(),
     };
@@ -53,7 +53,9 @@ pub fn generate(
     // The text begins with the prompt; a token that only begins a text has none.
     for &token in &prompt {
         let more = stream.push(&text, token);
-        (screen.is_some() && !how.show_next).then(|| print(&lines.push(&more)));
+        if screen.is_some() && !how.show_next {
+            print(&lines.push(&more));
+        }
     }
     let mut run = || {
         generate::generate(

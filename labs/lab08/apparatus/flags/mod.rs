@@ -7,7 +7,7 @@ pub use restart::RestartFlags;
 pub use scaling::ScalingFlags;
 
 use super::Poison;
-use kit::flags::in_range;
+use kit::flags::positive;
 use shardlab::error::BadInput;
 use shardlab::parallel::zero::Stage;
 use shardlab::train::{Config, Ranges, SkipPolicy};
@@ -32,19 +32,20 @@ pub struct SurviveFlags {
     #[arg(long, value_name = "FILE")]
     pub find_spikes: Option<Option<PathBuf>>,
     /// Train once and print the first and last tokens of every micro-batch that rank 0 draws
-    #[arg(long)]
+    #[arg(long, conflicts_with = "RestartFlags")]
     pub print_tokens: bool,
     /// Train once and print every step as Megatron-DeepSpeed's log does
     #[arg(long)]
     pub log: bool,
-    /// Write one JSON line per step to this file [default: metrics.jsonl in the run's folder]
-    #[arg(long, value_name = "FILE")]
+    /// Write one JSON line per step to this file [default: metrics.jsonl in the run's folder]. Not where a restart would
+    /// overwrite it
+    #[arg(long, value_name = "FILE", conflicts_with = "RestartFlags")]
     pub metrics: Option<PathBuf>,
     /// Stage of ZeRO
     #[arg(long, value_enum, value_name = "STAGE", default_value = "1")]
     pub zero: Stage,
     /// Steps from one checkpoint to the next
-    #[arg(long, value_name = "STEPS", default_value_t = 25)]
+    #[arg(long, value_name = "STEPS", default_value_t = 25, value_parser = positive())]
     pub save_every: usize,
     #[command(flatten)]
     pub restart: RestartFlags,
@@ -54,7 +55,7 @@ pub struct SurviveFlags {
     #[command(flatten)]
     pub scaling: ScalingFlags,
     /// Make a mistake, and see what notices
-    #[arg(long = "break", value_enum, conflicts_with = "policy")]
+    #[arg(long = "break", value_enum, conflicts_with_all = ["policy", "RestartFlags"], requires_if("clip-first", "fp16"))]
     pub broken: Option<Break>,
 }
 
@@ -126,7 +127,6 @@ impl SurviveFlags {
 
     /// The bad batches and the steps to skip, checked.
     pub fn resolve(&self, config: &Config) -> Result<(Poison, Ranges), BadInput> {
-        in_range("save-every", self.save_every, 1..=usize::MAX)?;
         if self.policy == Some(Policy::Auto) && !self.train_range_to_skip.is_empty() {
             let what =
                 "--policy auto finds the steps to skip, and --train-range-to-skip names them";
@@ -134,7 +134,11 @@ impl SurviveFlags {
         }
         if self.restart.asked() {
             self.restart.check(config)?;
-            self.ensure_resumes()?;
+            if self.policy == Some(Policy::Auto) {
+                let what = "--policy auto is not for a training with --resume, --keep, --checkpoints or --kill-rank";
+                let help = "its limit follows losses that no checkpoint stores";
+                return Err(BadInput::new(what, help));
+            }
         }
         if self.broken == Some(Break::OneRank) && config.ranks == 1 {
             return Err(BadInput::new(
@@ -176,71 +180,25 @@ impl SurviveFlags {
         ))
     }
 
-    /// Refuses flags that say nothing about a training that continues from a checkpoint.
-    fn ensure_resumes(&self) -> Result<(), BadInput> {
-        let others = [
-            (
-                "--policy auto",
-                self.policy == Some(Policy::Auto),
-                "its limit follows losses that no checkpoint stores",
-            ),
-            (
-                "--metrics",
-                self.metrics.is_some(),
-                "a restart would overwrite the file",
-            ),
-            ("--print-tokens", self.print_tokens, "leave it out"),
-            ("--break", self.broken.is_some(), "leave it out"),
-        ];
-        let Some((flag, _, help)) = others.into_iter().find(|(_, given, _)| *given) else {
-            return Ok(());
-        };
-        let what = format!(
-            "{flag} is not for a training with --resume, --keep, --checkpoints or --kill-rank"
-        );
-        Err(BadInput::new(what, help))
-    }
-
-    /// Refuses flags that do not go with a training in fp16.
+    /// Refuses what fp16 cannot do here, beside the flags that clap refuses with it.
     fn ensure_scales(&self) -> Result<(), BadInput> {
-        self.scaling.check()?;
-        let fp16 = self.scaling.fp16;
-        if !fp16 && self.broken == Some(Break::ClipFirst) {
+        if !self.scaling.fp16 {
+            return Ok(());
+        }
+        if self.broken == Some(Break::OneRank) {
             return Err(BadInput::new(
-                "--break clip-first needs a loss scale",
-                "add --fp16",
+                "--break one-rank does not go with --fp16",
+                "leave out one of them",
             ));
         }
-        let others = [
-            (
-                "--train-range-to-skip",
-                !self.train_range_to_skip.is_empty(),
-            ),
-            ("--policy", self.policy.is_some()),
-            ("--print-tokens", self.print_tokens),
-            ("--log", self.log),
-            ("--metrics", self.metrics.is_some()),
-            ("--break one-rank", self.broken == Some(Break::OneRank)),
-            (
-                "--resume, --keep, --checkpoints or --kill-rank",
-                self.restart.asked(),
-            ),
-            ("--stall", self.stall),
-        ];
-        match others.into_iter().find(|(_, given)| fp16 && *given) {
-            Some((flag, _)) => Err(BadInput::new(
-                format!("{flag} does not go with --fp16"),
-                "leave out one of them",
-            )),
-            None if fp16 && self.zero.number() > 1 => {
-                let what = format!(
-                    "fp16 is emulated where a rank has all gradients, and ZeRO-{} has a shard",
-                    self.zero.number()
-                );
-                Err(BadInput::new(what, "give --zero 0 or 1"))
-            }
-            None => Ok(()),
+        if self.zero.number() > 1 {
+            let what = format!(
+                "fp16 is emulated where a rank has all gradients, and ZeRO-{} has a shard",
+                self.zero.number()
+            );
+            return Err(BadInput::new(what, "give --zero 0 or 1"));
         }
+        Ok(())
     }
 
     /// The first and the last step whose text is damaged.

@@ -1,6 +1,6 @@
 //! The flags of a training that outlives a kill.
 
-use kit::flags::in_range;
+use kit::flags::{in_range, positive};
 use kit::restarts::restart_count;
 use shardlab::checkpoint::Resume;
 use shardlab::error::BadInput;
@@ -19,7 +19,7 @@ pub struct RestartFlags {
     #[arg(long)]
     pub resume_anyway: bool,
     /// Train once, and keep the newest N checkpoints of this run [default: 3]. Those of other runs stay
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = positive())]
     pub keep: Option<usize>,
     /// Train once, with the checkpoints in this folder, to which one job at a time may save [default: restart in the run's
     /// folder]
@@ -51,9 +51,8 @@ impl RestartFlags {
             || kill_rank.is_some()
     }
 
-    /// Refuses mistakes.
+    /// Refuses a kill of a rank or before a step that the training does not have.
     pub fn check(&self, config: &Config) -> Result<(), BadInput> {
-        in_range("keep", self.keep.unwrap_or(1), 1..=usize::MAX)?;
         in_range(
             "kill-rank",
             self.kill_rank.unwrap_or(0),

@@ -1,7 +1,6 @@
 //! The flags of a training in fp16.
 
-use kit::flags::in_range;
-use shardlab::error::BadInput;
+use kit::flags::{positive, whole};
 use shardlab::train::{ScalerConfig, ScalerRule};
 
 /// Good steps before the scale grows. The projects' default is 1,000, which is longer than this lab's run.
@@ -11,7 +10,7 @@ const WINDOW: usize = 25;
 #[derive(Clone, Debug, clap::Args)]
 pub struct ScalingFlags {
     /// Train once with gradients in fp16, and scale the loss
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["train_range_to_skip", "policy", "print_tokens", "log", "metrics", "RestartFlags", "stall"])]
     pub fp16: bool,
     /// The rule that updates the loss scale
     #[arg(
@@ -23,24 +22,15 @@ pub struct ScalingFlags {
     )]
     pub scaler: ScalerRule,
     /// The first loss scale is 2^N [default: the rule's: 32 for megatron, 16 for DeepSpeed's]
-    #[arg(long, value_name = "N", requires = "fp16")]
+    #[arg(long, value_name = "N", requires = "fp16", value_parser = whole(0..=127))]
     pub initial_scale_power: Option<usize>,
     /// Good steps before the loss scale grows
-    #[arg(long, value_name = "STEPS", default_value_t = WINDOW, requires = "fp16")]
+    #[arg(long, value_name = "STEPS", default_value_t = WINDOW, requires = "fp16", value_parser = positive())]
     pub window: usize,
 }
 
 impl ScalingFlags {
-    /// Refuses mistakes.
-    pub fn check(&self) -> Result<(), BadInput> {
-        in_range(
-            "initial-scale-power",
-            self.initial_scale_power.unwrap_or(0),
-            0..=127,
-        )?;
-        in_range("window", self.window, 1..=usize::MAX)
-    }
-
+    /// The rule, its first scale and its window.
     pub fn config(&self) -> ScalerConfig {
         let defaults = self.scaler.defaults();
         let initial = self
