@@ -137,17 +137,17 @@ fn introduce(
         );
         screen.say(format!("{}\n", screen.row("job", &room)));
     }
-    let row = |((&number, seat), place): ((&u64, &Seat), &Place)| {
-        vec![
+    let mut rows = Vec::new();
+    for ((&number, seat), place) in numbers.iter().zip(seats).zip(places) {
+        rows.push(vec![
             screen.rank(number as usize, format!("rank {number}")),
             seat.local_rank.to_string(),
             seat.node.to_string(),
             place.host.clone(),
             place.process.to_string(),
             format!("'{}'", place.thread),
-        ]
-    };
-    let rows: Vec<Vec<String>> = numbers.iter().zip(seats).zip(places).map(row).collect();
+        ]);
+    }
     screen.say(table(
         screen,
         &["number", "local rank", "node", "host", "process", "thread"],
@@ -159,14 +159,10 @@ fn introduce(
 /// The numbers that each rank has seen, round by round. Shown are the first ranks and rounds.
 fn show_ring(args: &Args, screen: &Screen, comm: &Comm, seen: &[u64]) -> Result<()> {
     const SHOWN: usize = 8;
-    let mut all = vec![
-        0;
-        if comm.rank() == 0 {
-            comm.size() * comm.size()
-        } else {
-            0
-        }
-    ];
+    let mut all = Vec::new();
+    if comm.rank() == 0 {
+        all.resize(comm.size() * comm.size(), 0);
+    }
     comm.gather(seen, &mut all, 0)?;
     if comm.rank() != 0 || args.info || comm.size() == 1 {
         return Ok(());
@@ -181,22 +177,14 @@ fn show_ring(args: &Args, screen: &Screen, comm: &Comm, seen: &[u64]) -> Result<
         .into_iter()
         .chain(header.iter().map(String::as_str))
         .collect();
-    let row = |(rank, seen): (usize, &[u64])| -> Vec<String> {
-        let numbers = seen
-            .iter()
-            .take(SHOWN)
-            .map(|&number| screen.rank(number as usize, number));
-        [screen.rank(rank, format!("rank {rank}"))]
-            .into_iter()
-            .chain(numbers)
-            .collect()
-    };
-    let rows: Vec<Vec<String>> = all
-        .chunks(comm.size())
-        .enumerate()
-        .take(SHOWN)
-        .map(row)
-        .collect();
+    let mut rows = Vec::new();
+    for (rank, seen) in all.chunks(comm.size()).enumerate().take(SHOWN) {
+        let mut row = vec![screen.rank(rank, format!("rank {rank}"))];
+        for &number in seen.iter().take(SHOWN) {
+            row.push(screen.rank(number as usize, number));
+        }
+        rows.push(row);
+    }
     screen.say(format!(
         "\n{}\n{}",
         screen.bold(title),

@@ -321,7 +321,7 @@ fn what_no_pipeline_can_run_is_refused_with_what_would_do() {
         ),
         (
             "--grad-accum 2",
-            "a pipeline's micro-batches are its micro-steps",
+            "invalid value '2' for '--grad-accum <GRAD_ACCUM>': a pipeline's micro-batches are its micro-steps",
             "--micro-batches",
         ),
         (

@@ -237,7 +237,7 @@ fn jobs_that_do_not_fit_on_their_ranks_are_refused() {
         ("--micro-batches 0", "invalid value '0'", "from 1 to 65536"),
         (
             "--grad-accum 2",
-            "a pipeline's micro-batches are its micro-steps",
+            "invalid value '2' for '--grad-accum <GRAD_ACCUM>': a pipeline's micro-batches are its micro-steps",
             "give --micro-batches",
         ),
         (

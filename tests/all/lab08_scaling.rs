@@ -136,8 +136,14 @@ fn flags_that_do_not_go_together_are_refused() {
             "--fp16 --zero 2",
             "fp16 is emulated where a rank has all gradients, and ZeRO-2 has a shard",
         ),
-        ("--fp16 --window 0", "--window"),
-        ("--fp16 --initial-scale-power 128", "--initial-scale-power"),
+        (
+            "--fp16 --window 0",
+            "invalid value '0' for '--window <STEPS>'",
+        ),
+        (
+            "--fp16 --initial-scale-power 128",
+            "invalid value '128' for '--initial-scale-power <N>'",
+        ),
         (
             "--window 5",
             "the following required arguments were not provided: --fp16",

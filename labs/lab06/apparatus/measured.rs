@@ -242,13 +242,13 @@ impl Measured {
 
     /// Each rank's passes, to draw them.
     pub fn bars(&self) -> Vec<Vec<Bar>> {
-        let rank = |passes: &Vec<Pass>| {
+        let bars_of = |passes: &Vec<Pass>| {
             passes
                 .iter()
                 .map(|pass| bar(pass.op, pass.start, pass.end))
                 .collect()
         };
-        self.ranks.iter().map(rank).collect()
+        self.ranks.iter().map(bars_of).collect()
     }
 
     /// When the last pass of the step ended.

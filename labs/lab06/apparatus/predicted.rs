@@ -27,19 +27,12 @@ impl Predicted {
     ) -> Result<Predicted> {
         let orders = schedule.orders(&pipeline)?;
         let simulated = simulate_with(&pipeline, &orders, &took, times.message)?;
-        let rank = |(rank, (order, starts)): (usize, (&Vec<Op>, &Vec<f64>))| {
-            order
-                .iter()
-                .zip(starts)
-                .map(|(&op, &start)| bar(op, start, start + took(rank, op)))
-                .collect()
-        };
-        let bars = orders
-            .iter()
-            .zip(&simulated.starts)
-            .enumerate()
-            .map(rank)
-            .collect();
+        let mut bars = Vec::new();
+        for (rank, (order, starts)) in orders.iter().zip(&simulated.starts).enumerate() {
+            let passes = order.iter().zip(starts);
+            let drawn = passes.map(|(&op, &start)| bar(op, start, start + took(rank, op)));
+            bars.push(drawn.collect());
+        }
         Ok(Predicted {
             pipeline,
             schedule,

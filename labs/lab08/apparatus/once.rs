@@ -14,11 +14,7 @@ pub fn once(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     let config = &job.config;
     let screen = &job.screen;
     let flags = &job.flags;
-    let mut way = Way {
-        policy: flags.policy.unwrap_or(Policy::Count),
-        ranges: job.ranges.clone(),
-        poisoned: true,
-    };
+    let mut way = Way::of(job);
     if flags.broken == Some(Break::OneRank) && comm.rank() + 1 < comm.size() {
         way.ranges = Ranges::default();
     }

@@ -6,7 +6,7 @@
 use super::once::say_line;
 use super::progress::{Lost, Progress};
 use super::run::{Run, Training, Way, checkpoints_in};
-use super::{Job, Policy, RestartFlags};
+use super::{Job, RestartFlags};
 use anyhow::Result;
 use kit::restarts::{kill_this_process, restart_count};
 use kit::show::{Screen, complain, thousands};
@@ -27,11 +27,7 @@ pub fn restart(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     let mut all = checkpoints_in(dir, flags.keep.unwrap_or(3), job, comm);
     all.anyway = flags.resume_anyway;
     all.claim()?;
-    let way = Way {
-        policy: job.flags.policy.unwrap_or(Policy::Count),
-        ranges: job.ranges.clone(),
-        poisoned: true,
-    };
+    let way = Way::of(job);
     let mut training = Training::begin(job, comm, &way)?;
     let from = begin(job, &all, &mut training)?;
     train(job, &all, &mut training)?;
@@ -227,34 +223,24 @@ fn check(
     end: &Run,
     compared: Option<(usize, &Run)>,
 ) -> Result<Vec<String>> {
-    let different = |(from, never): (usize, &Run)| {
-        let later = never.steps.get(from..).unwrap_or_default();
-        end.state != never.state || end.counters != never.counters || end.steps != later
-    };
-    let same = compared
-        .map(|compared| comm.any(different(compared)))
-        .transpose()?
-        .map(|any| !any);
     let mut checks = Checks::new(&job.screen);
-    if comm.rank() > 0 {
-        return Ok(Vec::new());
+    if comm.rank() == 0 {
+        checks.one_model(&end.models);
     }
-    checks.one_model(&end.models);
-    if let (Some(same), Some((_, never))) = (same, compared) {
-        let ends = |run: &Run| short_hash(&run.models[0]);
-        let result = format!(
-            "{} {} {}",
-            ends(end),
-            if same { "=" } else { "and" },
-            ends(never)
-        );
-        let otherwise = "the resumed run is not the run that was never stopped: did all attempts have the same flags?";
-        checks.check(
-            same,
-            "final weights: resumed = never stopped",
-            &result,
-            otherwise,
-        );
+    if let Some((from, never)) = compared {
+        let later = never.steps.get(from..).unwrap_or_default();
+        let here = end.state == never.state && end.counters == never.counters && end.steps == later;
+        let same = !comm.any(!here)?;
+        if comm.rank() == 0 {
+            let ends = |run: &Run| short_hash(&run.models[0]);
+            let sign = if same { "=" } else { "and" };
+            checks.check(
+                same,
+                "final weights: resumed = never stopped",
+                &format!("{} {sign} {}", ends(end), ends(never)),
+                "the resumed run is not the run that was never stopped: did all attempts have the same flags?",
+            );
+        }
     }
     Ok(checks.failed())
 }

@@ -29,6 +29,15 @@ pub struct Way {
 }
 
 impl Way {
+    /// What the flags of one training ask for.
+    pub fn of(job: &Job) -> Way {
+        Way {
+            policy: job.flags.policy.unwrap_or(Policy::Count),
+            ranges: job.ranges.clone(),
+            poisoned: true,
+        }
+    }
+
     /// Skips nothing.
     pub fn plain(poisoned: bool) -> Way {
         Way {

@@ -158,9 +158,11 @@ fn slices(path: &Path) -> Result<Vec<Slice>, BadInput> {
         let moment = states
             .and_then(|states| states.get_at(group as i64))
             .and_then(|state| state.get(STATES[1]));
-        let moment = moment
-            .map_or(Ok(None), |moment| file.tensor(moment))?
-            .ok_or_else(|| lacks(STATES[1]))?;
+        let moment = match moment {
+            Some(moment) => file.tensor(moment)?,
+            None => None,
+        };
+        let moment = moment.ok_or_else(|| lacks(STATES[1]))?;
         let end =
             |fragment: Node| size(fragment.attribute("start")) + size(fragment.attribute("numel"));
         let end = mapping
