@@ -5,7 +5,7 @@ use crate::show::{self, Screen, thousands};
 use shardlab::data::Corpus;
 use shardlab::launch;
 use shardlab::parallel::zero::{Stage, Volumes, Zero};
-use shardlab::plan::GptShape;
+use shardlab::plan::ModelShape;
 use shardlab::train::Config;
 
 fn count(n: impl TryInto<u64>) -> String {
@@ -48,7 +48,7 @@ pub fn ranks(screen: &Screen, ranks: usize) {
 }
 
 /// A model's layers, heads, width and parameters. `more` comes before the parameters.
-pub fn model(screen: &Screen, shape: &GptShape, more: &str) -> String {
+pub fn model(screen: &Screen, shape: &ModelShape, more: &str) -> String {
     let dot = screen.separator();
     format!(
         "{}\u{a0}layers{dot}{}\u{a0}heads{dot}{}\u{a0}wide{dot}{more}{}\u{a0}parameters",
