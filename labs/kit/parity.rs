@@ -3,6 +3,7 @@
 use crate::show::{Screen, significant};
 use anyhow::Result;
 use half::bf16;
+use shardlab::comm::algorithms::Algorithm;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::difference::{largest_difference, same_bits};
 use shardlab::model::Gpt;
@@ -61,6 +62,14 @@ impl<'a> Replica<'a> {
         gpt.params.allocate(config.seed_of(comm.rank()));
         let parallel = Parallel::Ddp(DataParallel::new(&gpt.params, comm, config.adamw)?);
         Ok(Replica::of_gpt(config, text, gpt, parallel))
+    }
+
+    /// Averages gradients by an algorithm's rounds, if one is given. ZeRO has no all-reduce to replace.
+    pub fn all_reduce_by(self, algorithm: Option<Algorithm>) -> Replica<'a> {
+        if let (Parallel::Ddp(ddp), Some(algorithm)) = (&self.parallel, algorithm) {
+            ddp.ddp().all_reduce_by(algorithm);
+        }
+        self
     }
 
     /// The same with ZeRO.

@@ -2,6 +2,8 @@
 
 use super::{Footprint, LEGEND, StepTimes};
 use crate::show::{self, Screen, thousands};
+use shardlab::comm;
+use shardlab::comm::algorithms::{Algorithm, Task};
 use shardlab::data::Corpus;
 use shardlab::launch;
 use shardlab::parallel::zero::{Stage, Volumes, Zero};
@@ -177,6 +179,34 @@ pub fn all_reduced(numel: usize, ranks: usize) -> (String, f64) {
         format!("2(n-1)/n x 4 x {}", count(numel)),
         2.0 * ((n - 1.0) / n * 4.0) * numel as f64,
     )
+}
+
+/// The bytes that `rank` sends when `ranks` ranks average buckets of these `elements` by an algorithm: counted over its rounds, which
+/// lab01 draws.
+pub fn all_reduced_by(
+    algorithm: Algorithm,
+    elements: &[usize],
+    [rank, ranks]: [usize; 2],
+) -> comm::Result<(String, f64)> {
+    let mut sent = 0;
+    let mut rounds = 0;
+    for &len in elements {
+        for task in Task::of_all_reduce(algorithm, ranks, len, size_of::<f32>())? {
+            for round in task.rounds(rank) {
+                rounds += 1;
+                sent += round
+                    .send
+                    .map_or(0, |send| send.range.len() * size_of::<f32>());
+            }
+        }
+    }
+    let words = format!(
+        "{} of {} rounds in {} buckets",
+        algorithm.name(),
+        rounds,
+        elements.len()
+    );
+    Ok((words, sent as f64))
 }
 
 /// How sent bytes are counted: where they move, or from the calls, where an MPI library moves them as it likes.

@@ -12,6 +12,7 @@
 
 use anyhow::Result;
 use clap::Parser;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use kit::Lesson;
 use kit::Part::{Backward, Data, Forward, Optimizer};
 use kit::flags::{ensure_ranks_can_differ, positive};
@@ -21,6 +22,7 @@ use kit::{
     Beside, Break, Broken, Checks, Clock, End, EvalFlags, Evaluator, Footprint, Journal, LogFlags,
     RunFlags, StepOutcome, Symptoms, TrainFlags, report, speedup,
 };
+use shardlab::comm::algorithms::{Algorithm, Collective};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::{Batch, Corpus, Sampler};
 use shardlab::model::Gpt;
@@ -46,6 +48,9 @@ struct Args {
     /// Stop the backward pass while the ranks average a bucket of gradients
     #[arg(long)]
     no_overlap: bool,
+    /// Average by sends and receives, in the rounds of one of lab01's algorithms
+    #[arg(long, value_name = "ALGORITHM", value_parser = averaging(), conflicts_with_all = ["no_overlap", "broken", "eval_only"])]
+    all_reduce: Option<Algorithm>,
     #[command(flatten)]
     eval: EvalFlags,
     /// Evaluate and sample, but do not train
@@ -138,11 +143,14 @@ fn compare_with_buckets(lab: &Lab, comm: &Comm) -> Result<Beside> {
         ddp: Ddp::new(&gpt.params, comm)?,
         adamw: AdamW::new(config.adamw, &gpt.params),
     };
+    if let Some(algorithm) = lab.args.all_reduce {
+        replica.ddp.all_reduce_by(algorithm);
+    }
     let mut library = Vec::new();
     for step in 0..STEPS {
         library.push(replica.step(step, &mut Clock::start())?.0 as f32);
     }
-    let bound = if comm.adds_in_rank_order() {
+    let bound = if comm.adds_in_rank_order() && lab.args.all_reduce.is_none() {
         0.0
     } else {
         Precision::F32.loss_bound()
@@ -246,8 +254,9 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     let same_as_one_rank = compare_with_one_rank(lab, comm)?;
     let symptoms = train(lab, comm, &gpt, &evaluator, &mut journal);
     let symptoms = symptoms.map_err(|error| Diverged::at(journal.records.len() + 1, error))?;
-    journal.expect(report::all_reduced(gpt.params.numel(), comm.size()));
-    journal.show(lab.args.no_overlap || lab.args.run.comm.link.is_some())?;
+    journal.show(
+        lab.args.no_overlap || lab.args.all_reduce.is_some() || lab.args.run.comm.link.is_some(),
+    )?;
     let hashes = train::all_hashes(comm, &gpt.params)?;
     let drawn = symptoms.drawn_by_all(comm)?;
     if lab.args.broken.is_none() {
@@ -274,6 +283,15 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     ))
 }
 
+/// The algorithms that average: an all-reduce's own, and those that reduce to rank 0 and broadcast from there.
+fn averaging() -> impl TypedValueParser<Value = Algorithm> {
+    let all = [Collective::AllReduce, Collective::Broadcast];
+    let names = all.iter().flat_map(|collective| collective.algorithms());
+    let names: Vec<&str> = names.map(|algorithm| algorithm.name()).collect();
+    let of_name = |name: String| Algorithm::ALL.iter().copied().find(|a| a.name() == name);
+    PossibleValuesParser::new(names).try_map(move |name| of_name(name).ok_or("not an algorithm"))
+}
+
 /// Trains, and watches it: all that is said about the run is said here, and the lesson is [`Replica::step`].
 fn train(
     lab: &Lab,
@@ -293,7 +311,17 @@ fn train(
         config.seed_of(comm.rank()),
     )?;
     ddp.overlap(!lab.args.no_overlap);
-    journal.expect_on_link(lab.args.run.comm.link, &ddp.buckets());
+    match lab.args.all_reduce {
+        Some(algorithm) => {
+            ddp.all_reduce_by(algorithm);
+            let place = [comm.rank(), comm.size()];
+            journal.expect(report::all_reduced_by(algorithm, &ddp.buckets(), place)?);
+        }
+        None => {
+            journal.expect_on_link(lab.args.run.comm.link, &ddp.buckets());
+            journal.expect(report::all_reduced(gpt.params.numel(), comm.size()));
+        }
+    }
     let sampler = config.sampler(data_rank); // each rank draws its own sequences, unless --break says otherwise
     let mut replica = Replica {
         config,
@@ -387,11 +415,18 @@ fn compare_with_one_rank(lab: &Lab, comm: &Comm) -> Result<bool> {
     const STEPS: usize = 3;
     let config = lab.config.parity_check();
     let replica = |comm: &Comm| parity::Replica::ddp(&config, &lab.corpus.train, comm);
-    let ours = parity::parallel(comm, replica(comm)?, STEPS)?;
+    let by = lab.args.all_reduce;
+    let ours = parity::parallel(comm, replica(comm)?.all_reduce_by(by), STEPS)?;
     let serial = || parity::serial(replica(&Comm::alone())?, comm.size(), STEPS);
     let bound = Precision::F32.loss_bound();
     let Trained { losses, values, .. } = &ours;
-    let same = parity::compare(comm, comm, &lab.screen, bound, losses, Some(values), serial)?;
+    // The rounds of an algorithm add in an order of their own.
+    let values = if by.is_none() {
+        Some(&values[..])
+    } else {
+        None
+    };
+    let same = parity::compare(comm, comm, &lab.screen, bound, losses, values, serial)?;
     if comm.rank() == 0 && lab.args.log.all {
         report::legend(&lab.screen);
     }
@@ -436,6 +471,13 @@ fn introduce(lab: &Lab) {
         report::splits(&lab.screen, &lab.corpus);
     }
     report::run(&lab.screen, &lab.config);
+    if let Some(algorithm) = lab.args.all_reduce {
+        let words = format!(
+            "{}, in the rounds that lab01 draws; the backward pass waits",
+            algorithm.name()
+        );
+        lab.screen.say(lab.screen.row("all-reduce", &words));
+    }
     // A dry run prints them anyway.
     if lab.args.log.all && !lab.args.run.dry_run {
         report::settings(&lab.screen, &lab.config);

@@ -9,12 +9,13 @@
 //! ```
 //!
 //! Reading order: `mod.rs`, `threads.rs` (ranks of this
-//! process), `exit.rs` (a rank that ends the process), `explored.rs` (tests: ranks in thousands of orders), `launcher.rs` and
+//! process), `exit.rs` (a rank that ends the process), `tests/explored.rs` (tests: ranks in thousands of orders), `launcher.rs` and
 //! `world.rs` (is this process part of an MPI job?). `place.rs` (the node of each rank), `machine.rs` (this node's memory,
 //! cores and name), `signals.rs` (a process that is told to end), `memory.rs` (a setting of the allocator for every run).
 
 mod exit;
 #[cfg(all(test, feature = "shuttle"))]
+#[path = "tests/explored.rs"]
 mod explored;
 mod launcher;
 mod machine;

@@ -8,12 +8,13 @@
 
 use super::Averaged;
 use super::buckets::{BUCKET, Buckets, Reducer, Step, Target, flat_ranges, listen};
+use crate::comm::algorithms::{self, Algorithm};
 use crate::comm::{self, Comm, Reduce};
 use crate::tensor::{Listener, Params, Stored};
 use anyhow::Result;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 /// Keeps the replicas of a model equal on all ranks of a group.
@@ -66,6 +67,12 @@ impl Ddp {
         self.reducer.buckets.overlap.store(overlap, Relaxed);
     }
 
+    /// Averages by sends and receives from now on, in an algorithm's rounds, while the backward pass waits. The sums then have another
+    /// order than the transport's. Only the first call counts.
+    pub fn all_reduce_by(&self, algorithm: Algorithm) {
+        self.reducer.algorithm.get_or_init(|| algorithm);
+    }
+
     /// The elements of each bucket, in the order in which a backward pass completes them.
     pub fn buckets(&self) -> Vec<usize> {
         self.reducer.ranges.iter().map(Range::len).collect()
@@ -91,6 +98,8 @@ impl Ddp {
 pub(super) struct AllReducer<T> {
     ranges: Vec<Range<usize>>,
     buckets: Buckets<T>,
+    /// `None`: the transport's own all-reduce.
+    algorithm: OnceLock<Algorithm>,
     /// Vectors for buckets in flight, kept from step to step.
     spare: Mutex<Vec<Vec<T>>>,
 }
@@ -109,6 +118,7 @@ impl<T: Stored> AllReducer<T> {
         Arc::new(AllReducer {
             ranges,
             buckets,
+            algorithm: OnceLock::new(),
             spare: Mutex::default(),
         })
     }
@@ -129,7 +139,8 @@ impl<T: Stored> Reducer<T> for AllReducer<T> {
         let comm = &self.buckets.comm;
         let range = self.ranges[bucket].clone();
         let gradients = &mut params.stored_gradients::<T>()[range.clone()];
-        if self.buckets.overlap.load(Relaxed) && comm.size() > 1 {
+        let algorithm = self.algorithm.get();
+        if self.buckets.overlap.load(Relaxed) && algorithm.is_none() && comm.size() > 1 {
             let mut copy = self.spare().pop().unwrap_or_default();
             copy.clear();
             copy.extend_from_slice(gradients);
@@ -138,7 +149,12 @@ impl<T: Stored> Reducer<T> for AllReducer<T> {
                 .push(Target { bucket, range }, gradients.len(), pending);
         } else {
             let start = Instant::now();
-            comm.all_reduce(gradients, Reduce::Mean)?;
+            match algorithm {
+                Some(&algorithm) => {
+                    algorithms::all_reduce(comm, gradients, Reduce::Mean, algorithm)?
+                }
+                None => comm.all_reduce(gradients, Reduce::Mean)?,
+            }
             let end = Instant::now();
             step.averaged.push(Averaged {
                 start,

@@ -76,6 +76,13 @@ impl DataParallel {
     }
 }
 
+impl DataParallel {
+    /// What averages the gradients.
+    pub fn ddp(&self) -> &Ddp {
+        &self.ddp
+    }
+}
+
 impl Engine for DataParallel {
     fn begin(&mut self) -> Result<()> {
         self.params.zero_gradients();

@@ -182,10 +182,10 @@ fn arrows(folder: &Path, root: &Path) -> Arrows {
     arrows
 }
 
-/// Tests in files of their own: `tests.rs`, or a folder `tests`; and the model checker's, which the library holds.
+/// Tests in files of their own: `tests.rs`, or a folder `tests`.
 fn is_test(file: &Path) -> bool {
     let named = |name: &str| file.file_stem().is_some_and(|stem| stem == name);
-    named("tests") || named("explored") || file.iter().any(|part| part == "tests")
+    named("tests") || file.iter().any(|part| part == "tests")
 }
 
 /// All that `from` uses, directly and over others.

@@ -211,7 +211,6 @@ fn ensure_enough(
     Ok(())
 }
 
-// ANCHOR: assemble
 /// Copies each slice to its place. Ranks that hold the same elements must hold the same bits.
 fn assemble(
     files: &[RankFile],
@@ -222,6 +221,7 @@ fn assemble(
 ) -> Result<Vec<f32>, BadInput> {
     let mut numbers = vec![0f32; numel];
     let mut owner = vec![u32::MAX; numel];
+    // ANCHOR: assemble
     for &(rank, name, held) in fragments {
         let part = files[rank].read(kind, name, held)?;
         let mut wrong = None;
@@ -239,6 +239,7 @@ fn assemble(
                 }
             }
         });
+        // ANCHOR_END: assemble
         if let Some((at, other)) = wrong {
             let what = match other {
                 Some(other) => {
@@ -265,4 +266,3 @@ fn assemble(
         None => Ok(numbers),
     }
 }
-// ANCHOR_END: assemble

@@ -52,7 +52,8 @@ fn combine<T: Element>(op: Reduce, mine: &mut [T], other: &[T], other_first: boo
     }
 }
 
-/// [`Comm::all_reduce`] by an algorithm of this room. All ranks end with the same bits, in every run.
+/// [`Comm::all_reduce`] by an algorithm of this room, or by two: with an algorithm for trees or chains, a reduction to rank 0 and a
+/// broadcast from there. All ranks end with the same bits, in every run.
 ///
 /// # Errors
 ///
@@ -66,14 +67,11 @@ pub fn all_reduce<T: Element>(
     algorithm: Algorithm,
 ) -> Result<()> {
     comm.call::<T>(CallKind::AllReduce, data.len(), Some(op), None)?;
-    execute(
-        comm,
-        (Collective::AllReduce, algorithm),
-        data.len(),
-        0,
-        data,
-        op,
-    )
+    for task in Task::of_all_reduce(algorithm, comm.size(), data.len(), size_of::<T>())? {
+        run(comm, task.rounds(comm.rank()), data, op)?;
+    }
+    divide(data, op, comm.size());
+    Ok(())
 }
 
 /// [`Comm::reduce`] by an algorithm of this room.
@@ -307,12 +305,17 @@ fn execute<T: Element>(
         root,
     )?;
     run(comm, task.rounds(comm.rank()), buffer, op)?;
+    divide(buffer, op, comm.size());
+    Ok(())
+}
+
+/// Makes means of sums, if means are asked for.
+fn divide<T: Element>(sums: &mut [T], op: Reduce, ranks: usize) {
     if op == Reduce::Mean {
-        for x in buffer {
-            *x = T::narrow(T::divide(x.widen(), comm.size()));
+        for x in sums {
+            *x = T::narrow(T::divide(x.widen(), ranks));
         }
     }
-    Ok(())
 }
 
 /// This rank's distance from the root, whose part comes first in the buffer of a scatter or a gather.

@@ -169,6 +169,28 @@ impl Task {
         Ok(task)
     }
 
+    /// The tasks of an all-reduce of `len` elements by `algorithm`, one after the other: a single one if it is an algorithm for
+    /// all-reduces, or else a reduction to rank 0 and a broadcast from there.
+    ///
+    /// # Errors
+    /// [`CommError::Invalid`] if neither has such an algorithm.
+    pub fn of_all_reduce(
+        algorithm: Algorithm,
+        ranks: usize,
+        len: usize,
+        element_bytes: usize,
+    ) -> Result<Vec<Task>> {
+        let task = |collective| Task::new(collective, algorithm, ranks, len, element_bytes, 0);
+        if Collective::Broadcast.algorithms().contains(&algorithm) {
+            Ok(vec![
+                task(Collective::Reduce)?,
+                task(Collective::Broadcast)?,
+            ])
+        } else {
+            Ok(vec![task(Collective::AllReduce)?])
+        }
+    }
+
     /// Elements of the buffer that the rounds work on. The buffer holds
     ///
     /// - the vector, in an all-reduce, a reduce and a broadcast,

@@ -57,7 +57,6 @@ impl Waiting {
         }
     }
 
-    // ANCHOR: first_ready
     /// The number of the first pass that can run. `arrived`: whether the message that a pass needs is there.
     ///
     /// # Errors
@@ -78,7 +77,6 @@ impl Waiting {
         }
         Ok(None)
     }
-    // ANCHOR_END: first_ready
 
     /// Takes pass number `i` out.
     pub fn take(&mut self, i: usize) -> Op {

@@ -147,7 +147,6 @@ impl<M: Chunk> Stages<M> {
         &self.group
     }
 
-    // ANCHOR: step
     /// Runs one step: the forward and backward passes of `program`, with their messages. Adds to the gradients, and lets
     /// `zero` average each one after the last micro-batch.
     ///
@@ -199,6 +198,7 @@ impl<M: Chunk> Stages<M> {
         } else {
             micro_batches.len().saturating_sub(1)
         };
+        // ANCHOR: step
         for instruction in program {
             match instruction? {
                 Instruction::Recv { op, from } => {
@@ -238,6 +238,7 @@ impl<M: Chunk> Stages<M> {
                 }
             }
         }
+        // ANCHOR_END: step
         zero.synchronise(true); // tied gradients are averaged after all passes
         Ok(ran)
     }
@@ -315,7 +316,6 @@ impl<M: Chunk> Stages<M> {
         }
         Ok(())
     }
-    // ANCHOR_END: step
 
     /// Sleeps until the pass has taken its least time.
     fn keep_pace(&self, op: Op, start: Instant) {

@@ -197,6 +197,7 @@ impl<T: Stored> Gatherer<T> {
             Ok(())
         }
     }
+    // ANCHOR_END: enter
 
     /// Starts to gather the next units, so that they have arrived when layers ask for them.
     fn prefetch(&self, state: &mut GatherState<T>) -> Result<()> {
@@ -214,7 +215,6 @@ impl<T: Stored> Gatherer<T> {
         }
         Ok(())
     }
-    // ANCHOR_END: enter
 
     /// Starts to gather a unit.
     fn start(&self, state: &mut GatherState<T>, number: usize) -> Result<()> {

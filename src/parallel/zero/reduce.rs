@@ -91,6 +91,7 @@ impl<T: Stored> Reducer<T> for OwnerReducer<T> {
         step.peak_bytes = step.peak_bytes.max(step.bytes());
         Ok(())
     }
+    // ANCHOR_END: reduce
 
     /// The owner stores a reduced slice; other ranks free its memory.
     fn store(&self, params: &Params, Target { range, .. }: Target, mean: Vec<T>, _seen: Averaged) {
@@ -108,7 +109,6 @@ impl<T: Stored> Reducer<T> for OwnerReducer<T> {
             params.stored_gradients::<T>()[range].copy_from_slice(&mean);
         }
     }
-    // ANCHOR_END: reduce
 }
 
 impl<T: Stored> ShardedGradients for OwnerReducer<T> {

@@ -113,7 +113,6 @@ impl<T: Stored> Replicated<T> {
         work(self.shard.iter().map(of_group).collect())
     }
 
-    // ANCHOR: gather
     /// Gathers all ranks' updated parameters, group by group.
     fn gather_values(&self) -> Result<()> {
         let mut left = match self.params.set_values(Storage::Unallocated) {
@@ -146,7 +145,6 @@ impl<T: Stored> Replicated<T> {
         self.params.set_values(Storage::Local(T::numbers(values)));
         Ok(())
     }
-    // ANCHOR_END: gather
 }
 
 impl<T: Stored> StageEngine for Replicated<T> {

@@ -130,6 +130,7 @@ impl<T: Stored> Reducer<T> for Shards<T> {
         );
         Ok(())
     }
+    // ANCHOR_END: reduce_scatter
 
     /// Adds this rank's slice of a unit's gradients to those of earlier micro-steps.
     fn store(
@@ -150,7 +151,6 @@ impl<T: Stored> Reducer<T> for Shards<T> {
             end: seen.end,
         });
     }
-    // ANCHOR_END: reduce_scatter
 }
 
 impl<T: Stored> StageEngine for FullySharded<T> {
