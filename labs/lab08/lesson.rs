@@ -126,9 +126,8 @@ fn story(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     // A run with bad batches. It saves checkpoints, and writes its losses to the metrics file.
     let all = lab08::checkpoints(job, comm)?;
     let mut metrics = Metrics::create(job, comm)?;
-    let plain = Way::plain(true);
     let mut saved = Vec::new();
-    let mut training = Training::begin(job, comm, &plain)?;
+    let mut training = Training::begin(job, comm, &Way::plain(true))?;
     while training.guarded.counters.global_steps < job.config.steps {
         let step = training.step()?;
         metrics.write(step)?;
@@ -151,18 +150,43 @@ fn story(job: &Job, comm: &Comm) -> Result<Vec<String>> {
         None => Training::begin(job, comm, way)?.run(job),
     };
     let skipped = again(&Way::skip(Policy::Count, &ranges))?;
+    // ANCHOR_END: story
 
-    // Two more ways to skip, a run without bad batches, and a run that skips and was never stopped.
-    let one_batch = again(&Way::skip(Policy::OneBatch, &ranges))?;
-    let auto = again(&Way::skip(Policy::Auto, &ranges))?;
+    let from = before.map_or(0, |(step, _)| *step);
+    let shown = |screen: &Screen| {
+        let spikes_found = spikes::show(screen, &spikes, &metrics.path);
+        let resumed = format!("from step {from} with {}", spikes::flag(&spikes));
+        format!("\n{spikes_found}\n{}", screen.row("resume", &resumed))
+    };
+    compare_ways(
+        job,
+        comm,
+        [&damaged, &skipped],
+        (&ranges, from),
+        again,
+        shown,
+    )
+}
+
+/// Two more ways to skip, a run without bad batches, and a run that skips and was never stopped, beside the story's two runs.
+fn compare_ways(
+    job: &Job,
+    comm: &Comm,
+    [damaged, skipped]: [&Run; 2],
+    (ranges, from): (&Ranges, usize),
+    again: impl Fn(&Way) -> Result<Run>,
+    shown: impl FnOnce(&Screen) -> String,
+) -> Result<Vec<String>> {
+    let one_batch = again(&Way::skip(Policy::OneBatch, ranges))?;
+    let auto = again(&Way::skip(Policy::Auto, ranges))?;
     let clean = again(&Way::plain(false))?;
-    let unstopped = Training::begin(job, comm, &Way::skip(Policy::Count, &ranges))?.run(job)?;
+    let unstopped = Training::begin(job, comm, &Way::skip(Policy::Count, ranges))?.run(job)?;
 
     let names = ["skips nothing", "count", "one-batch", "auto", "clean text"];
     let mut runs = Vec::new();
     for (name, run) in names
         .into_iter()
-        .zip([&damaged, &skipped, &one_batch, &auto, &clean])
+        .zip([damaged, skipped, &one_batch, &auto, &clean])
     {
         runs.push((name, run, lab08::counts(job, comm, run, ranges.after())?));
     }
@@ -172,20 +196,11 @@ fn story(job: &Job, comm: &Comm) -> Result<Vec<String>> {
         return Ok(Vec::new());
     }
     let screen = &job.screen;
-    let from = before.map_or(0, |(step, _)| *step);
-    screen.say(overlaid(screen, &damaged, &skipped, from));
-    screen.say(format!(
-        "\n{}",
-        spikes::show(screen, &spikes, &metrics.path)
-    ));
-    screen.say(screen.row(
-        "resume",
-        &format!("from step {from} with {}", spikes::flag(&spikes)),
-    ));
-    screen.say(format!("\n{}\n", lab08::compared(job, &ranges, &runs)));
-    Ok(check(job, &ranges, &runs, bitwise))
+    screen.say(overlaid(screen, damaged, skipped, from));
+    screen.say(shown(screen));
+    screen.say(format!("\n{}\n", lab08::compared(job, ranges, &runs)));
+    Ok(check(job, ranges, &runs, bitwise))
 }
-// ANCHOR_END: story
 
 /// Runs the checks, for the reader and for the exit code.
 fn check(job: &Job, ranges: &Ranges, runs: &[(&str, &Run, Counts)], bitwise: bool) -> Vec<String> {
