@@ -100,8 +100,7 @@ fn gpipe(micro_batches: usize) -> Vec<Step> {
 // ANCHOR_END: order
 
 // ANCHOR: heart
-/// Runs one rank's list. `stage` has the rank's layers; gradients add up in its parameters. `shape` is that of activations:
-/// sequences, length, width.
+/// Runs one rank's list on its layers, which add up gradients. Activations have `shape`: sequences, length, width.
 fn run_in_order(
     order: &[Step],
     stage: &Gpt,
@@ -111,7 +110,7 @@ fn run_in_order(
 ) -> Result<()> {
     let rank = comm.rank();
     let is_last = rank + 1 == comm.size();
-    let mut kept = HashMap::new(); // what a backward pass needs of its forward pass
+    let mut kept = HashMap::new(); // what backward passes need of forward passes
     for step in order {
         match *step {
             Step::Forward(i) => {

@@ -14,10 +14,11 @@
 use anyhow::{Result, ensure};
 use clap::Parser;
 use kit::show::Screen;
-use kit::{Checks, Lesson};
+use kit::{Beside, Checks, Lesson};
 use lab11::planner::EXAMPLE;
 use lab11::{Compared, DecideFlags, Found};
 use shardlab::allocator::Counting;
+use shardlab::comm::Comm;
 use shardlab::data::Corpus;
 use shardlab::error::BadInput;
 use shardlab::launch;
@@ -36,6 +37,106 @@ struct Args {
     /// Use only ASCII characters on the screen
     #[arg(long)]
     ascii: bool,
+}
+
+// ANCHOR: heart
+/// A plan: ranks along three axes. With ZeRO-1, data ranks divide the optimizer's state.
+#[derive(Clone, Copy)]
+struct Degrees {
+    data: usize,
+    tensor: usize,
+    pipeline: usize,
+}
+
+/// Bytes of a rank's state: for each parameter that it holds a weight and a gradient, and its part of the optimizer's numbers.
+fn bytes(job: &Job, plan: Degrees) -> f64 {
+    let held = job.model.parameters() as f64 / (plan.tensor * plan.pipeline) as f64;
+    let optimizer = job.bytes.optimizer as f64 / plan.data as f64;
+    held * (job.bytes.parameter as f64 + job.bytes.gradient as f64 + optimizer)
+}
+
+/// Seconds of a step: all tokens' products on all devices, the pipeline's bubble, and the way of the gradients through the network.
+fn seconds(job: &Job, plan: Degrees) -> f64 {
+    let device = &job.cluster.device;
+    let tokens = (job.batch * job.model.block) as f64;
+    let flops = tokens * job.model.training_flops_per_token() as f64;
+    let products = flops / (job.devices as f64 * device.peak * device.matmul);
+    let micro_batches = job.batch / plan.data; // of one sequence
+    let bubble = (plan.pipeline - 1) as f64 / micro_batches as f64;
+
+    let held = job.model.parameters() as f64 / (plan.tensor * plan.pipeline) as f64;
+    let part = (plan.data - 1) as f64 / plan.data as f64;
+    let sent = 2.0 * part * held * job.bytes.gradient as f64; // reduce-scatter and all-gather
+    products * (1.0 + bubble) + sent / job.cluster.network.between.bandwidth
+}
+
+/// Every way to divide the devices that divides the model and the batch and whose state fits; the fastest first.
+fn plans(job: &Job) -> Vec<(f64, Degrees)> {
+    let mut found = Vec::new();
+    for tensor in (1..=job.devices).filter(|n| job.devices.is_multiple_of(*n)) {
+        let rest = job.devices / tensor;
+        for pipeline in (1..=rest).filter(|n| rest.is_multiple_of(*n)) {
+            let data = rest / pipeline;
+            let plan = Degrees {
+                data,
+                tensor,
+                pipeline,
+            };
+            let divides = job.model.heads.is_multiple_of(tensor)
+                && job.model.layers.is_multiple_of(pipeline)
+                && job.batch.is_multiple_of(data);
+            if divides && bytes(job, plan) <= job.cluster.device.memory {
+                found.push((seconds(job, plan), plan));
+            }
+        }
+    }
+    found.sort_by(|a, b| a.0.total_cmp(&b.0));
+    found
+}
+// ANCHOR_END: heart
+
+/// The bytes of state of all plans without a pipeline, as above and by the planner, as parts of the planner's. With a pipeline the
+/// planner counts what the first or last stage holds, not the mean of all stages.
+fn compare_bytes(job: &Job) -> Result<Beside> {
+    let model = &job.model;
+    let held =
+        |tensor| model.parameters_on_a_rank(model.layers, [true, true], tensor, model.vocabulary);
+    let on_one = held(1);
+    let mut lesson = Vec::new();
+    let mut library = Vec::new();
+    let mut most = 1;
+    for tensor in (1..=job.devices).filter(|n| job.devices.is_multiple_of(*n)) {
+        if job.model.heads.is_multiple_of(tensor) {
+            let data = job.devices / tensor;
+            let strategy = Strategy {
+                data,
+                tensor,
+                zero: 1,
+                ..Strategy::SINGLE
+            };
+            let load = job.load_of(&strategy, 0);
+            let planned = load.weights + load.gradients + load.optimizer;
+            let pipeline = 1;
+            lesson.push(
+                (bytes(
+                    job,
+                    Degrees {
+                        data,
+                        tensor,
+                        pipeline,
+                    },
+                ) / planned) as f32,
+            );
+            library.push(1.0);
+            most = most.max(tensor);
+        }
+    }
+    // Of t tensor ranks each has a copy of what they do not divide, C parameters such as norms. Above these are divided, too: so the
+    // bytes are at most C (t-1) / parameters too few.
+    let on_two = held(2);
+    let copied = 2.0 * on_two - on_one;
+    let bound = copied * (most - 1) as f64 / on_one + f64::from(f32::EPSILON);
+    Ok(Beside::of(&Comm::alone(), &lesson, &library, bound)?)
 }
 
 fn main() -> ExitCode {
@@ -103,13 +204,39 @@ fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
+/// What the functions above choose, and what the planner says of it.
+fn simplest(screen: &Screen, job: &Job) -> String {
+    let all = plans(job);
+    let Some((seconds, plan)) = all.first() else {
+        return screen.row("simplest", "no plan's state fits");
+    };
+    let strategy = Strategy {
+        data: plan.data,
+        tensor: plan.tensor,
+        pipeline: plan.pipeline,
+        zero: 1,
+        ..Strategy::SINGLE
+    };
+    let planned = job.time(&strategy).total();
+    let fits = if job.too_large(&job.load(&strategy)).is_some() {
+        ", and that it does not fit, with its activations"
+    } else {
+        ""
+    };
+    let words = format!(
+        "of {} plans {strategy}, {} a step. The planner says {}{fits}",
+        all.len(),
+        screen.seconds(*seconds),
+        screen.seconds(planned)
+    );
+    screen.row("simplest", &words)
+}
+
 // ANCHOR: decided
 /// The source's rules, the search, and the best plan.
 fn decided(screen: &Screen, found: &Found, flags: &DecideFlags, tokens: f64) {
-    screen.say(format!(
-        "{}\n",
-        lab11::job(screen, &found.job, &flags.model)
-    ));
+    screen.say(lab11::job(screen, &found.job, &flags.model));
+    screen.say(format!("{}\n", simplest(screen, &found.job)));
     screen.say(format!("{}\n", lab11::rules(screen, found)));
     let Some(best) = found.best() else {
         return nothing_fits(screen, found);
@@ -167,6 +294,7 @@ fn one_plan(screen: &Screen, job: &TrainingJob, strategy: &Strategy, tokens: f64
 /// The planner against published runs, and every plan against the job.
 fn check(screen: &Screen, found: &Found, compared: &Compared) -> Result<()> {
     let mut checks = Checks::new(screen);
+    checks.beside("bytes of state", compare_bytes(&found.job)?);
     compared.check(&mut checks);
     let wrong = found.search.plans.iter().find(|plan| {
         !found.job.refusals(&plan.strategy).is_empty() || found.job.too_large(&plan.load).is_some()
