@@ -70,6 +70,9 @@ fn seconds(job: &Job, plan: Degrees) -> f64 {
     products * (1.0 + bubble) + sent / job.cluster.network.between.bandwidth
 }
 
+// ANCHOR_END: heart
+
+// ANCHOR: plans
 /// Every way to divide the devices that divides the model and the batch and whose state fits; the fastest first.
 fn plans(job: &Job) -> Vec<(f64, Degrees)> {
     let mut found = Vec::new();
@@ -93,7 +96,7 @@ fn plans(job: &Job) -> Vec<(f64, Degrees)> {
     found.sort_by(|a, b| a.0.total_cmp(&b.0));
     found
 }
-// ANCHOR_END: heart
+// ANCHOR_END: plans
 
 /// The bytes of state of all plans without a pipeline, as above and by the planner, as parts of the planner's. With a pipeline the
 /// planner counts what the first or last stage holds, not the mean of all stages.
