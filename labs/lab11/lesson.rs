@@ -49,14 +49,14 @@ struct Degrees {
 }
 
 /// Bytes of a rank's state: for each parameter that it holds a weight and a gradient, and its part of the optimizer's numbers.
-fn bytes(job: &Job, plan: Degrees) -> f64 {
+fn bytes(job: &TrainingJob, plan: Degrees) -> f64 {
     let held = job.model.parameters() as f64 / (plan.tensor * plan.pipeline) as f64;
     let optimizer = job.bytes.optimizer as f64 / plan.data as f64;
     held * (job.bytes.parameter as f64 + job.bytes.gradient as f64 + optimizer)
 }
 
 /// Seconds of a step: all tokens' products on all devices, the pipeline's bubble, and the way of the gradients through the network.
-fn seconds(job: &Job, plan: Degrees) -> f64 {
+fn seconds(job: &TrainingJob, plan: Degrees) -> f64 {
     let device = &job.cluster.device;
     let tokens = (job.batch * job.model.block) as f64;
     let flops = tokens * job.model.training_flops_per_token() as f64;
@@ -74,7 +74,7 @@ fn seconds(job: &Job, plan: Degrees) -> f64 {
 
 // ANCHOR: plans
 /// Every way to divide the devices that divides the model and the batch and whose state fits; the fastest first.
-fn plans(job: &Job) -> Vec<(f64, Degrees)> {
+fn plans(job: &TrainingJob) -> Vec<(f64, Degrees)> {
     let mut found = Vec::new();
     for tensor in (1..=job.devices).filter(|n| job.devices.is_multiple_of(*n)) {
         let rest = job.devices / tensor;
@@ -100,7 +100,7 @@ fn plans(job: &Job) -> Vec<(f64, Degrees)> {
 
 /// The bytes of state of all plans without a pipeline, as above and by the planner, as parts of the planner's. With a pipeline the
 /// planner counts what the first or last stage holds, not the mean of all stages.
-fn compare_bytes(job: &Job) -> Result<Beside> {
+fn compare_bytes(job: &TrainingJob) -> Result<Beside> {
     let model = &job.model;
     let held =
         |tensor| model.parameters_on_a_rank(model.layers, [true, true], tensor, model.vocabulary);
@@ -208,7 +208,7 @@ fn run(args: Args) -> Result<()> {
 }
 
 /// What the functions above choose, and what the planner says of it.
-fn simplest(screen: &Screen, job: &Job) -> String {
+fn simplest(screen: &Screen, job: &TrainingJob) -> String {
     let all = plans(job);
     let Some((seconds, plan)) = all.first() else {
         return screen.row("simplest", "no plan's state fits");
