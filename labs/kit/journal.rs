@@ -7,7 +7,7 @@ use super::report;
 use super::trace;
 use crate::show::{Plot, Screen, Series, significant};
 use anyhow::Result;
-use shardlab::comm::{CallKind, Comm, Link, Traffic};
+use shardlab::comm::{CallKind, Comm, CommTraffic, Link};
 use shardlab::parallel::Averaged;
 use shardlab::parallel::zero::Event;
 use shardlab::plan;
@@ -35,7 +35,7 @@ pub struct Journal<'a> {
     times: StepTimes,
     communication: Communication,
     /// Bytes and messages that the last step's gradients took.
-    traffic: Traffic,
+    traffic: CommTraffic,
     /// The bytes that a step should send, as a formula and as a number.
     formula: Option<(String, f64)>,
     /// For each bucket of gradients that a link carries: the fraction of the backward pass at whose end it is complete,
@@ -63,7 +63,7 @@ impl<'a> Journal<'a> {
             evaluations: Vec::new(),
             times: StepTimes::default(),
             communication: Communication::default(),
-            traffic: Traffic::default(),
+            traffic: CommTraffic::default(),
             formula: None,
             buckets: Vec::new(),
         })
@@ -75,7 +75,7 @@ impl<'a> Journal<'a> {
         &mut self,
         outcome: StepOutcome,
         clock: &Clock,
-        traffic: Traffic,
+        traffic: CommTraffic,
         averaged: &[Averaged],
     ) -> Result<()> {
         let StepOutcome { step, loss, .. } = outcome;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// Counts of one rank since it started, in one group or in all.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Traffic {
+pub struct CommTraffic {
     /// Collectives that this rank entered, and messages that it sent.
     pub calls: u64,
     /// Messages that this rank sent. The transport's own collectives count none.
@@ -27,14 +27,14 @@ pub struct Traffic {
     pub seconds: f64,
 }
 
-impl Traffic {
+impl CommTraffic {
     fn zip(
         self,
-        other: Traffic,
+        other: CommTraffic,
         counts: fn(u64, u64) -> u64,
         seconds: fn(f64, f64) -> f64,
-    ) -> Traffic {
-        Traffic {
+    ) -> CommTraffic {
+        CommTraffic {
             calls: counts(self.calls, other.calls),
             messages: counts(self.messages, other.messages),
             bytes: counts(self.bytes, other.bytes),
@@ -44,17 +44,17 @@ impl Traffic {
     }
 }
 
-impl Add for Traffic {
-    type Output = Traffic;
-    fn add(self, other: Traffic) -> Traffic {
+impl Add for CommTraffic {
+    type Output = CommTraffic;
+    fn add(self, other: CommTraffic) -> CommTraffic {
         self.zip(other, Add::add, Add::add)
     }
 }
 
-impl Sub for Traffic {
-    type Output = Traffic;
+impl Sub for CommTraffic {
+    type Output = CommTraffic;
     /// The traffic since an earlier reading.
-    fn sub(self, earlier: Traffic) -> Traffic {
+    fn sub(self, earlier: CommTraffic) -> CommTraffic {
         self.zip(earlier, Sub::sub, Sub::sub)
     }
 }
@@ -62,8 +62,8 @@ impl Sub for Traffic {
 /// Counts the traffic of one rank in one group, and in all its groups.
 #[derive(Default)]
 pub(super) struct Meter {
-    group: Mutex<Traffic>,
-    total: Arc<Mutex<Traffic>>,
+    group: Mutex<CommTraffic>,
+    total: Arc<Mutex<CommTraffic>>,
     /// Whether the last call in the group was a send, with which a receive makes one round.
     sending: AtomicBool,
     /// Bytes of the call that is being made. They are added with its time.
@@ -84,7 +84,7 @@ impl Meter {
         let was_sending = self.sending.swap(call.kind == CallKind::Send, Relaxed);
         let sends = call.kind == CallKind::Send;
         let receives = call.kind == CallKind::Recv;
-        self.add(Traffic {
+        self.add(CommTraffic {
             calls: u64::from(!receives),
             messages: u64::from(sends),
             bytes: self.bytes.swap(0, Relaxed),
@@ -101,25 +101,25 @@ impl Meter {
     /// Adds time in a call that was counted before, and what the rank sent in it.
     pub fn waited(&self, time: Duration) {
         let bytes = self.bytes.swap(0, Relaxed);
-        self.add(Traffic {
+        self.add(CommTraffic {
             bytes,
             seconds: time.as_secs_f64(),
-            ..Traffic::default()
+            ..CommTraffic::default()
         });
     }
 
-    fn add(&self, more: Traffic) {
+    fn add(&self, more: CommTraffic) {
         for traffic in [&self.group, &*self.total] {
             let mut traffic = lock(traffic);
             *traffic = *traffic + more;
         }
     }
 
-    pub fn read(&self) -> Traffic {
+    pub fn read(&self) -> CommTraffic {
         *lock(&self.group)
     }
 
-    pub fn total(&self) -> Traffic {
+    pub fn total(&self) -> CommTraffic {
         *lock(&self.total)
     }
 }
@@ -160,12 +160,12 @@ pub(super) fn even_part(len: usize, part: usize, parts: usize) -> Range<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Comm, Options, Reduce, Result, Run};
+    use super::super::{Comm, Options, Reduce, Result, ThreadWorld};
     use super::*;
 
     /// What each rank's calls send, as counted and by formula: pairs, with the call's name.
     fn sent(ranks: usize, len: usize) -> Vec<Vec<(&'static str, u64, u64)>> {
-        let run = Run::new(ranks, &Options::default());
+        let run = ThreadWorld::new(ranks, &Options::default());
         std::thread::scope(|scope| {
             let of_rank = |rank| {
                 let comm = run.comm(rank);

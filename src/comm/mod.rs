@@ -40,14 +40,14 @@ pub use element::{Dtype, Element, Reduce};
 pub(crate) use error::Panicked;
 pub use error::{CommError, RankState, Report, Result, Unreceived};
 pub use link::Link;
-pub use meter::Traffic;
+pub use meter::CommTraffic;
 pub(crate) use named::named;
 pub use options::Options;
 pub use pending::{Flight, Pending};
 pub use recorder::FlightFile;
 #[cfg(feature = "mpi")]
 pub(crate) use transport::MpiWorld;
-pub(crate) use transport::{Run, sync};
+pub(crate) use transport::{ThreadWorld, sync};
 
 use std::marker::PhantomData;
 use std::panic::Location;
@@ -148,7 +148,7 @@ impl Comm {
 
     /// A world of one rank: the serial program, written with the same calls.
     pub fn alone() -> Comm {
-        Run::new(1, &Options::default()).comm(0)
+        ThreadWorld::new(1, &Options::default()).comm(0)
     }
 
     /// This rank's number in the group, 0 to `size() - 1`.
@@ -167,12 +167,12 @@ impl Comm {
     }
 
     /// This rank's traffic in this group so far. Its bytes are measured between threads, and follow from the calls over MPI.
-    pub fn traffic(&self) -> Traffic {
+    pub fn traffic(&self) -> CommTraffic {
         self.transport.membership().meter.read()
     }
 
     /// This rank's traffic in all its groups so far.
-    pub fn total_traffic(&self) -> Traffic {
+    pub fn total_traffic(&self) -> CommTraffic {
         self.transport.membership().meter.total()
     }
 

@@ -1,6 +1,6 @@
 //! A collective that continues while its rank computes.
 
-use super::transport::{InFlight, Transport, vector};
+use super::transport::{Progress, Transport, vector};
 use super::{Call, Element, Result};
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::time::Instant;
 /// what is left, so no rank waits for a rank that computes. A dropped `Pending` still counts for the other ranks; over MPI
 /// the drop waits.
 pub struct Pending<T> {
-    pub(super) in_flight: Box<dyn InFlight>,
+    pub(super) in_flight: Box<dyn Progress>,
     pub(super) transport: Arc<dyn Transport>,
     pub(super) call: Call,
     /// The call's number in the flight recorder.

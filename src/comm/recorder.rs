@@ -25,12 +25,12 @@ struct Log {
     /// Calls so far, over all groups.
     calls: u64,
     /// The latest entries, at most [`KEPT`].
-    entries: VecDeque<Entry>,
+    entries: VecDeque<RecordedCall>,
 }
 
 /// The time from when a rank enters a call until it leaves it. A rank enters a non-blocking call twice: to start, and to wait.
 #[derive(Clone, Copy)]
-pub(super) struct Entry {
+pub(super) struct RecordedCall {
     pub call: Call,
     /// This rank's call number, from 1.
     pub number: u64,
@@ -39,7 +39,7 @@ pub(super) struct Entry {
     pub end: Option<(Instant, bool)>,
 }
 
-impl Entry {
+impl RecordedCall {
     /// The call for an error.
     pub fn info(&self) -> CallInfo {
         self.call.info(Some(self.number))
@@ -60,7 +60,7 @@ impl Recorder {
         let mut log = lock(&self.0);
         log.calls += 1;
         let number = log.calls;
-        log.write(Entry {
+        log.write(RecordedCall {
             call: *call,
             number,
             start,
@@ -71,7 +71,7 @@ impl Recorder {
 
     /// The rank enters call `number` again, which it has started before, to wait for its result.
     pub fn resume(&self, call: &Call, number: u64, start: Instant) {
-        lock(&self.0).write(Entry {
+        lock(&self.0).write(RecordedCall {
             call: *call,
             number,
             start,
@@ -87,7 +87,7 @@ impl Recorder {
     }
 
     /// The latest call, if there was one.
-    pub fn last(&self) -> Option<Entry> {
+    pub fn last(&self) -> Option<RecordedCall> {
         lock(&self.0).entries.back().copied()
     }
 
@@ -101,10 +101,10 @@ impl Recorder {
     /// How long the rank has been computing since its latest call. Inside a call: how long it computed before.
     pub fn computed(&self) -> Duration {
         let log = lock(&self.0);
-        let end = |entry: &Entry| entry.end.map(|(end, _)| end);
+        let end = |entry: &RecordedCall| entry.end.map(|(end, _)| end);
         let mut latest = log.entries.iter().rev();
         match latest.next() {
-            Some(Entry {
+            Some(RecordedCall {
                 end: None, start, ..
             }) => *start - latest.next().and_then(end).unwrap_or(log.began),
             last => last.and_then(end).unwrap_or(log.began).elapsed(),
@@ -119,7 +119,7 @@ impl Recorder {
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         let unix = |at: Instant| clock.as_secs_f64() - (now - at).as_secs_f64();
-        for &Entry {
+        for &RecordedCall {
             call,
             number,
             start,
@@ -194,7 +194,7 @@ fn write<'a>(
 }
 
 impl Log {
-    fn write(&mut self, entry: Entry) {
+    fn write(&mut self, entry: RecordedCall) {
         if self.entries.len() == KEPT {
             self.entries.pop_front();
         }

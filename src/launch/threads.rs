@@ -2,7 +2,7 @@
 
 use super::{STACK_BYTES, exit};
 use crate::comm::sync::{spawn, thread};
-use crate::comm::{Comm, CommError, Options, Panicked, Run};
+use crate::comm::{Comm, CommError, Options, Panicked, ThreadWorld};
 use crate::error::BadInput;
 use crate::notice::complain;
 use anyhow::Result;
@@ -16,7 +16,7 @@ pub(super) fn run<T: Send>(
     options: &Options,
     body: impl Fn(Comm) -> Result<T> + Sync,
 ) -> Result<Vec<T>> {
-    let run = Run::new(ranks, options);
+    let run = ThreadWorld::new(ranks, options);
     let outcomes = thread::scope(|scope| {
         let start = |rank| {
             let run = run.clone();
@@ -81,7 +81,7 @@ pub(super) fn run<T: Send>(
 
 /// Runs one rank's closure. An error comes with whether it ended the run, rather than being a consequence of an earlier one.
 fn run_rank<T>(
-    run: &Arc<Run>,
+    run: &Arc<ThreadWorld>,
     rank: usize,
     body: impl Fn(Comm) -> Result<T>,
 ) -> Result<T, (anyhow::Error, bool)> {

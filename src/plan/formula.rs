@@ -2,7 +2,7 @@
 
 use crate::comm::algorithms::{Algorithm, Collective, SEGMENT, Task};
 
-/// The largest counts of any one rank: its rounds (the steps of [`Traffic`](crate::comm::Traffic)), and what it sends.
+/// The largest counts of any one rank: its rounds (the steps of [`CommTraffic`](crate::comm::CommTraffic)), and what it sends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Formula {
     pub rounds: u64,

@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 use shardlab::comm::algorithms::{self, Algorithm, Collective, Task};
-use shardlab::comm::{Comm, Element, Reduce, Traffic};
+use shardlab::comm::{Comm, CommTraffic, Element, Reduce};
 use shardlab::plan::formula;
 use std::fmt::Debug;
 
@@ -205,7 +205,7 @@ fn measured(
     algorithm: Algorithm,
     len: usize,
     root: usize,
-) -> anyhow::Result<Traffic> {
+) -> anyhow::Result<CommTraffic> {
     comm.barrier()?;
     let before = comm.traffic();
     as_defined::<f32>(comm, collective, algorithm, len, Reduce::Sum, root)?;

@@ -2,7 +2,7 @@
 
 use exercise::all_reduce;
 use kit::check::{Evidence, run};
-use shardlab::comm::Traffic;
+use shardlab::comm::CommTraffic;
 use shardlab::{Result, launch};
 use std::process::ExitCode;
 
@@ -40,7 +40,7 @@ fn brings(rank: usize, i: usize) -> f32 {
 }
 
 /// The numbers that every rank ends with, and its traffic. Under mpirun there are as many ranks as mpirun has started.
-fn results(ranks: usize, len: usize) -> Result<Vec<(usize, Vec<f32>, Traffic)>> {
+fn results(ranks: usize, len: usize) -> Result<Vec<(usize, Vec<f32>, CommTraffic)>> {
     launch::run(ranks, |comm| {
         let mut data: Vec<f32> = (0..len).map(|i| brings(comm.rank(), i)).collect();
         let before = comm.traffic();
@@ -117,7 +117,7 @@ fn costs(evidence: &mut Evidence, ranks: usize, len: usize) -> Result<()> {
     sums(evidence, ranks, len)?;
     let ranks = launch::ranks(None, ranks)?;
     let results = results(ranks, len)?;
-    let most = |of: fn(&Traffic) -> u64| {
+    let most = |of: fn(&CommTraffic) -> u64| {
         results
             .iter()
             .map(|(_, _, traffic)| of(traffic))

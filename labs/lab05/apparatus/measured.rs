@@ -6,7 +6,7 @@ use anyhow::Result;
 use kit::report;
 use kit::show::{Screen, bar_to_scale, bytes_decimal, table};
 use shardlab::allocator;
-use shardlab::comm::{Comm, Reduce, Traffic};
+use shardlab::comm::{Comm, CommTraffic, Reduce};
 use shardlab::difference::{largest_difference, largest_relative_difference};
 use shardlab::parallel::tensor::padded;
 use shardlab::plan::Shards;
@@ -137,8 +137,8 @@ pub fn measure(
     for step in 0..steps {
         let batch = config.sampler(0).batch(text, step, 0);
         let Shared { gpt, tensor, zero } = &mut shared;
-        let mut before = Traffic::default();
-        let mut forward = Traffic::default();
+        let mut before = CommTraffic::default();
+        let mut forward = CommTraffic::default();
         let mut kept = 0;
         let loss = Trainer::new(zero, 1, config.clip).passes(|_| {
             before = group.traffic();
@@ -155,7 +155,7 @@ pub fn measure(
             measured.activations = kept.max(0) as u64;
         }
         if step == 0 {
-            let calls = |traffic: Traffic| traffic.calls as usize;
+            let calls = |traffic: CommTraffic| traffic.calls as usize;
             measured.calls = [
                 calls(forward - before).saturating_sub(of_loss),
                 calls(backward - forward),

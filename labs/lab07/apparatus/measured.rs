@@ -6,7 +6,7 @@ use anyhow::Result;
 use kit::parity::{self, Trained};
 use kit::show::{Screen, bytes_decimal, significant, table, thousands};
 use kit::{Checks, report};
-use shardlab::comm::{Comm, Reduce, Traffic};
+use shardlab::comm::{Comm, CommTraffic, Reduce};
 use shardlab::difference::largest_relative_difference;
 use shardlab::mesh::{Axis, Layout, Mesh};
 use shardlab::tensor::Params;
@@ -37,11 +37,11 @@ pub struct Measured {
     /// After the first step.
     pub memory: Memory,
     /// The traffic of all steps together.
-    pub traffic: [Traffic; 4],
+    pub traffic: [CommTraffic; 4],
 }
 
 /// This rank's traffic so far, by what it was for: in the order of [`Sent`](super::Sent).
-pub fn traffic(mesh: &Mesh) -> [Traffic; 4] {
+pub fn traffic(mesh: &Mesh) -> [CommTraffic; 4] {
     let [tensor, pipeline, data] =
         [Axis::Tensor, Axis::Pipeline, Axis::Data].map(|axis| mesh.group(axis).traffic());
     let world = mesh.world();

@@ -13,7 +13,7 @@
 //!    moment never comes. After it no rank may withdraw. Each does its part, which waits for no other rank and cannot fail,
 //!    and waits until all parts are done ([`Exchange::all_done`]). So a slice lives as long as any rank touches it. A panic
 //!    in between ends the process.
-//! 3. Slices of [`Slice::Read`] are published for reading: all ranks read, and none writes. Slices of [`Slice::Reduce`] and
+//! 3. Slices of [`SharedSlice::Read`] are published for reading: all ranks read, and none writes. Slices of [`SharedSlice::Reduce`] and
 //!    owned vectors are published for writing: `taken` gives each block to one rank, which alone touches that block, in all
 //!    slices, until it is done.
 //! 4. A vector that is published with its ownership ([`Exchange::publish_owned`]) belongs to the exchange. Its rank reclaims it
@@ -49,7 +49,7 @@ pub(super) struct Exchange {
 }
 
 /// A slice that a rank shares, and the work on it.
-pub(super) enum Slice<'a> {
+pub(super) enum SharedSlice<'a> {
     /// All ranks read it. The function does this rank's part of the work.
     Read(&'a [u8], &'a mut dyn FnMut(&Shared)),
     /// The ranks share the work of the call, an all-reduce or a reduce. All ranks' slices are equally long.
@@ -124,7 +124,7 @@ impl Exchange {
     pub fn share<E>(
         &self,
         rank: usize,
-        mut slice: Slice,
+        mut slice: SharedSlice,
         wait_all_published: impl FnOnce() -> Result<(), E>,
         wait_all_done: impl FnOnce(usize),
     ) -> Result<(), E> {
@@ -141,11 +141,13 @@ impl Exchange {
             }
         }
         let (start, bytes, parts) = match &mut slice {
-            Slice::Read(mine, _) => (mine.as_ptr().cast_mut(), mine.len(), self.ranks()),
-            Slice::Reduce(mine, _) => (mine.as_mut_ptr(), mine.len(), self.blocks(mine.len())),
+            SharedSlice::Read(mine, _) => (mine.as_ptr().cast_mut(), mine.len(), self.ranks()),
+            SharedSlice::Reduce(mine, _) => {
+                (mine.as_mut_ptr(), mine.len(), self.blocks(mine.len()))
+            }
         };
         let guard = Published(self);
-        self.publish(rank, start, bytes, matches!(slice, Slice::Reduce(..)));
+        self.publish(rank, start, bytes, matches!(slice, SharedSlice::Reduce(..)));
         let result = wait_all_published();
         if result.is_err() && self.withdraw() {
             std::mem::forget(guard);
@@ -153,7 +155,7 @@ impl Exchange {
         }
         assert!(self.all_published());
         match slice {
-            Slice::Read(_, work) => {
+            SharedSlice::Read(_, work) => {
                 assert!(self.slots.iter().all(|slot| !slot.writable.load(Relaxed)));
                 work(&Shared {
                     exchange: self,
@@ -161,7 +163,7 @@ impl Exchange {
                 });
                 self.done.fetch_add(1, SeqCst);
             }
-            Slice::Reduce(_, call) => self.work(rank, call, bytes, usize::MAX),
+            SharedSlice::Reduce(_, call) => self.work(rank, call, bytes, usize::MAX),
         }
         if last_barrier() {
             wait_all_done(parts);
@@ -246,7 +248,7 @@ impl Exchange {
                 call.op(),
                 home,
                 into,
-                &mut Block {
+                &mut SharedBlock {
                     exchange: self,
                     range,
                 },
@@ -271,7 +273,7 @@ impl Exchange {
                 CallKind::ReduceScatter => reduce(rank, rank..rank + 1, range),
                 _ => copy_to_all(
                     rank,
-                    &mut Block {
+                    &mut SharedBlock {
                         exchange: self,
                         range,
                     },
@@ -336,18 +338,18 @@ impl Shared<'_> {
 }
 
 /// One block of all ranks' slices.
-struct Block<'a> {
+struct SharedBlock<'a> {
     exchange: &'a Exchange,
     range: Range<usize>,
 }
 
-impl Block<'_> {
+impl SharedBlock<'_> {
     /// # Safety
     /// The caller must not have the same rank's slice already.
     #[allow(clippy::mut_from_ref, reason = "the caller guarantees it")]
     unsafe fn slice(&self, rank: usize) -> &mut [u8] {
         let slot = &self.exchange.slots[rank];
-        // SAFETY: a `Block` exists only in `Exchange::work`, after all ranks have published slices for writing, whose lengths were
+        // SAFETY: a `SharedBlock` exists only in `Exchange::work`, after all ranks have published slices for writing, whose lengths were
         // compared there (1 and 3 above). This block, or the block that it is a part of, belongs to this rank alone until it is
         // done. The slices live until all blocks are done (2 and 4).
         unsafe {
@@ -359,7 +361,7 @@ impl Block<'_> {
     }
 }
 
-impl Parts for Block<'_> {
+impl Parts for SharedBlock<'_> {
     fn ranks(&self) -> usize {
         self.exchange.ranks()
     }
@@ -369,13 +371,13 @@ impl Parts for Block<'_> {
     }
 
     fn of(&mut self, rank: usize) -> &mut [u8] {
-        // SAFETY: see `Block::slice`. `self` stays borrowed, so no other slice exists meanwhile.
+        // SAFETY: see `SharedBlock::slice`. `self` stays borrowed, so no other slice exists meanwhile.
         unsafe { self.slice(rank) }
     }
 
     fn two(&mut self, [a, b]: [usize; 2]) -> [&mut [u8]; 2] {
         assert_ne!(a, b);
-        // SAFETY: see `Block::slice`. Two ranks' slices do not overlap, because both were published for writing.
+        // SAFETY: see `SharedBlock::slice`. Two ranks' slices do not overlap, because both were published for writing.
         unsafe { [self.slice(a), self.slice(b)] }
     }
 

@@ -24,7 +24,7 @@ mod threads;
 
 #[cfg(feature = "mpi")]
 pub(crate) use mpi::MpiWorld;
-pub(crate) use run::Run;
+pub(crate) use run::ThreadWorld;
 
 use super::meter::Meter;
 use super::recorder::Recorder;
@@ -44,7 +44,7 @@ pub(in crate::comm) trait Transport: Send + Sync {
     /// in a scatter, and to receive in a gather; elsewhere that slice is empty.
     fn collective(&self, call: &Call, send: &[u8], recv: &mut [u8]) -> Result<()>;
     /// Starts an all-reduce, a reduce, an all-gather or a reduce-scatter. `data` has one part per rank in the last two.
-    fn start(self: Arc<Self>, call: &Call, data: Box<dyn Buffer>) -> Result<Box<dyn InFlight>>;
+    fn start(self: Arc<Self>, call: &Call, data: Box<dyn Buffer>) -> Result<Box<dyn Progress>>;
     /// Sends a message to the call's peer. Returns before the peer receives it.
     fn send(&self, call: &Call, data: &[u8]) -> Result<()>;
     /// Receives a message from the call's peer.
@@ -109,11 +109,11 @@ impl Membership {
 }
 
 /// A transport's side of a [`Pending`](super::Pending).
-pub(in crate::comm) trait InFlight: Send {
+pub(in crate::comm) trait Progress: Send {
     fn test(&mut self) -> Result<bool>;
     /// Waits, and returns when the collective was complete.
     fn wait(&mut self) -> Result<Instant>;
-    /// The result, once [`InFlight::wait`] has returned.
+    /// The result, once [`Progress::wait`] has returned.
     fn take(self: Box<Self>) -> Box<dyn Any>;
 }
 

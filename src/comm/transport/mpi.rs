@@ -26,7 +26,7 @@ pub(crate) use world::MpiWorld;
 
 use super::board::{Awaited, Lane};
 use super::header;
-use super::{Buffer, InFlight, Membership, Transport};
+use super::{Buffer, Membership, Progress, Transport};
 use crate::comm::call::{Call, CallKind};
 use crate::comm::element::{Element, Reduce, by_type};
 use crate::comm::meter::{by_calls, lock};
@@ -378,7 +378,7 @@ impl Transport for Mpi {
         Ok(())
     }
 
-    fn start(self: Arc<Self>, call: &Call, data: Box<dyn Buffer>) -> Result<Box<dyn InFlight>> {
+    fn start(self: Arc<Self>, call: &Call, data: Box<dyn Buffer>) -> Result<Box<dyn Progress>> {
         self.check_thread(call)?;
         self.count(call);
         if call.kind == CallKind::StartAllGather {

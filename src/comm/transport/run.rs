@@ -10,7 +10,7 @@ use super::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 use super::sync::{Condvar, Mutex, MutexGuard, has_clock, may_spin, thread};
 use crate::comm::call::Call;
 use crate::comm::meter::lock;
-use crate::comm::recorder::{self, Entry, Recorder};
+use crate::comm::recorder::{self, RecordedCall, Recorder};
 use crate::comm::{CommError, Options, RankState, Report, Result, Unreceived};
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
@@ -24,8 +24,8 @@ const PATIENCE: Duration = Duration::from_micros(50);
 const SPINS: usize = 32;
 
 /// The state that all rank threads of one run share.
-pub(crate) struct Run {
-    state: Mutex<State>,
+pub(crate) struct ThreadWorld {
+    state: Mutex<RunState>,
     /// One per rank.
     wakers: Box<[Waker]>,
     /// Wakes the thread that waits for the end of all ranks.
@@ -51,7 +51,7 @@ struct Waker {
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct RunState {
     pub ranks: Vec<Rank>,
     /// How many ranks wait, and how many have ended.
     waiting: usize,
@@ -85,19 +85,19 @@ enum Doing {
     Ended,
 }
 
-impl Run {
-    pub fn new(size: usize, options: &Options) -> Arc<Run> {
+impl ThreadWorld {
+    pub fn new(size: usize, options: &Options) -> Arc<ThreadWorld> {
         let rank = |_| Rank {
             doing: Doing::Running,
             told: Told::Nothing,
             free_out: None,
             free_in: None,
         };
-        let state = State {
+        let state = RunState {
             ranks: (0..size).map(rank).collect(),
-            ..State::default()
+            ..RunState::default()
         };
-        Arc::new(Run {
+        Arc::new(ThreadWorld {
             state: Mutex::new(state),
             wakers: (0..size).map(|_| Waker::default()).collect(),
             over: Condvar::new(),
@@ -169,12 +169,12 @@ impl Run {
     }
 
     /// Locks the state. After a panic of the rank that had the lock, the run is failing anyway.
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, RunState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// `rank` enters a call, unless the run has failed.
-    pub(super) fn enter(&self, rank: usize, call: &Call) -> Result<MutexGuard<'_, State>> {
+    pub(super) fn enter(&self, rank: usize, call: &Call) -> Result<MutexGuard<'_, RunState>> {
         let mut state = self.lock();
         state.stop_if_failed(rank, call)?;
         if std::mem::take(&mut state.ranks[rank].told) != Told::Nothing {
@@ -187,11 +187,11 @@ impl Run {
     pub(super) fn wait<'a>(
         &'a self,
         rank: usize,
-        mut state: MutexGuard<'a, State>,
+        mut state: MutexGuard<'a, RunState>,
         call: &Call,
-        ready: impl Fn(&State) -> bool,
-        missing: impl Fn(&State) -> Vec<usize>,
-    ) -> Result<MutexGuard<'a, State>> {
+        ready: impl Fn(&RunState) -> bool,
+        missing: impl Fn(&RunState) -> Vec<usize>,
+    ) -> Result<MutexGuard<'a, RunState>> {
         while !ready(&state) {
             state.stop_if_failed(rank, call)?;
             self.stop_if_ended(rank, &mut state, call, &missing)?;
@@ -213,9 +213,9 @@ impl Run {
     fn watch(
         &self,
         rank: usize,
-        state: &mut State,
+        state: &mut RunState,
         call: &Call,
-        missing: impl Fn(&State) -> Vec<usize>,
+        missing: impl Fn(&RunState) -> Vec<usize>,
     ) -> Result<Option<Duration>> {
         if !has_clock() {
             return Ok(None);
@@ -259,9 +259,9 @@ impl Run {
     pub(super) fn stop_if_ended(
         &self,
         rank: usize,
-        state: &mut State,
+        state: &mut RunState,
         call: &Call,
-        missing: impl Fn(&State) -> Vec<usize>,
+        missing: impl Fn(&RunState) -> Vec<usize>,
     ) -> Result<()> {
         if state.ended == 0 {
             return Ok(());
@@ -284,7 +284,7 @@ impl Run {
     pub(super) fn sleep_until<'a>(
         &'a self,
         rank: usize,
-        mut state: MutexGuard<'a, State>,
+        mut state: MutexGuard<'a, RunState>,
         call: &Call,
         until: Option<Instant>,
     ) -> Result<()> {
@@ -304,9 +304,9 @@ impl Run {
     pub(super) fn sleep<'a>(
         &'a self,
         rank: usize,
-        state: MutexGuard<'a, State>,
+        state: MutexGuard<'a, RunState>,
         most: Option<Duration>,
-    ) -> MutexGuard<'a, State> {
+    ) -> MutexGuard<'a, RunState> {
         let Waker { wake, asleep, .. } = &self.wakers[rank];
         asleep.fetch_add(1, Relaxed);
         let state = match most {
@@ -357,12 +357,12 @@ impl Run {
         self.wake(rank);
     }
 
-    /// Releases the lock until a message comes, for at most as long as [`Run::spin`] spins.
+    /// Releases the lock until a message comes, for at most as long as [`ThreadWorld::spin`] spins.
     pub(super) fn spin_for_mail<'a>(
         &'a self,
         rank: usize,
-        state: MutexGuard<'a, State>,
-    ) -> MutexGuard<'a, State> {
+        state: MutexGuard<'a, RunState>,
+    ) -> MutexGuard<'a, RunState> {
         if !self.may_spin {
             return state;
         }
@@ -377,7 +377,7 @@ impl Run {
     pub(super) fn broken(
         &self,
         rank: usize,
-        state: &mut State,
+        state: &mut RunState,
         error: impl FnOnce(Box<Report>) -> CommError,
     ) -> CommError {
         state.now(rank, Doing::Waiting);
@@ -413,7 +413,7 @@ impl Run {
     }
 }
 
-impl State {
+impl RunState {
     fn now(&mut self, rank: usize, doing: Doing) {
         let before = std::mem::replace(&mut self.ranks[rank].doing, doing);
         for (doing, change) in [(before, -1), (doing, 1)] {
@@ -473,7 +473,7 @@ impl State {
 
 impl Rank {
     /// What the rank is doing, for an error. `last` is its latest call.
-    fn describe(&self, last: Option<Entry>) -> RankState {
+    fn describe(&self, last: Option<RecordedCall>) -> RankState {
         let Some(last) = last else {
             return if self.doing == Doing::Ended {
                 RankState::EndedWithoutCall

@@ -8,12 +8,12 @@
 
 mod started;
 
-use super::exchange::{Exchange, Shared, Slice};
+use super::exchange::{Exchange, Shared, SharedSlice};
 use super::meetings::{GroupId, Key, Lane, Mail, Meeting};
-use super::run::{Run, State};
+use super::run::{RunState, ThreadWorld};
 use super::sync::MutexGuard;
 use super::sync::atomic::{AtomicU64, Ordering::*};
-use super::{Buffer, InFlight, Membership, Transport};
+use super::{Buffer, Membership, Progress, Transport};
 use crate::comm::call::{Call, CallKind};
 use crate::comm::element::reduce_in_rank_order;
 use crate::comm::{Comm, CommError, Result, link};
@@ -23,9 +23,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-impl Run {
+impl ThreadWorld {
     /// The world's handle for `rank`.
-    pub fn comm(self: &Arc<Run>, rank: usize) -> Comm {
+    pub fn comm(self: &Arc<ThreadWorld>, rank: usize) -> Comm {
         let membership =
             Membership::of_world(rank, self.size(), self.recorders[rank].clone(), true);
         Comm::new(Arc::new(Threads {
@@ -39,7 +39,7 @@ impl Run {
 
 /// One rank's end of one group.
 struct Threads {
-    run: Arc<Run>,
+    run: Arc<ThreadWorld>,
     group: GroupId,
     membership: Membership,
     /// Collectives so far in this group.
@@ -53,7 +53,7 @@ impl Threads {
     }
 
     /// Enters the next meeting of the group.
-    fn enter(&self, call: &Call) -> Result<(Key, MutexGuard<'_, State>, Arc<Meeting>)> {
+    fn enter(&self, call: &Call) -> Result<(Key, MutexGuard<'_, RunState>, Arc<Meeting>)> {
         let key = (self.group, self.calls.fetch_add(1, Relaxed));
         let mut state = self.run.enter(self.me(), call)?;
         let (first, meeting) = state.meetings.open(key, call, self.membership.size());
@@ -73,7 +73,7 @@ impl Threads {
     }
 
     /// Ends every rank's wait if this rank is the last to come. Returns whether it is.
-    fn complete(&self, state: &mut State, call: &Call, key: Key, meeting: &Meeting) -> bool {
+    fn complete(&self, state: &mut RunState, call: &Call, key: Key, meeting: &Meeting) -> bool {
         if !meeting.exchange.all_published() {
             return false;
         }
@@ -97,7 +97,7 @@ impl Threads {
     /// Waits until all members have come. Returns whether this rank was the last, which has not woken the others yet.
     fn wait_all_published(
         &self,
-        mut state: MutexGuard<'_, State>,
+        mut state: MutexGuard<'_, RunState>,
         call: &Call,
         key: Key,
         meeting: &Meeting,
@@ -108,7 +108,7 @@ impl Threads {
         drop(state);
         self.run.spin(|| meeting.exchange.all_published());
         if !meeting.exchange.all_published() {
-            let missing = |_: &State| self.missing(&meeting.exchange);
+            let missing = |_: &RunState| self.missing(&meeting.exchange);
             drop(self.run.wait(
                 self.me(),
                 self.run.lock(),
@@ -170,11 +170,12 @@ impl Threads {
 
     /// Lends a slice to the other ranks. Returns when all ranks have come and have done their parts of the work, and on a
     /// simulated link when the link has carried the collective.
-    fn meet(&self, call: &Call, slice: Slice) -> Result<()> {
+    fn meet(&self, call: &Call, slice: SharedSlice) -> Result<()> {
         let (key, state, meeting) = self.enter(call)?;
         let exchange = &meeting.exchange;
         // Help with a single block is not worth waking the other ranks: they wake up when it is done.
-        let alone = matches!(&slice, Slice::Reduce(mine, _) if exchange.blocks(mine.len()) <= 1);
+        let alone =
+            matches!(&slice, SharedSlice::Reduce(mine, _) if exchange.blocks(mine.len()) <= 1);
         let last = Cell::new(false);
         let wait_all_published = || {
             last.set(self.wait_all_published(state, call, key, &meeting)?);
@@ -219,12 +220,16 @@ impl Transport for Threads {
         let root = call.peer.map_or(0, |peer| peer.rank);
         let part = |part: usize, bytes: usize| part * bytes..(part + 1) * bytes;
         match call.kind {
-            CallKind::Barrier => self.meet(call, Slice::Read(&[], &mut |_| ())),
-            CallKind::AllReduce | CallKind::Reduce => self.meet(call, Slice::Reduce(recv, call)),
-            CallKind::Broadcast if rank == root => self.meet(call, Slice::Read(recv, &mut |_| ())),
+            CallKind::Barrier => self.meet(call, SharedSlice::Read(&[], &mut |_| ())),
+            CallKind::AllReduce | CallKind::Reduce => {
+                self.meet(call, SharedSlice::Reduce(recv, call))
+            }
+            CallKind::Broadcast if rank == root => {
+                self.meet(call, SharedSlice::Read(recv, &mut |_| ()))
+            }
             CallKind::Broadcast => self.meet(
                 call,
-                Slice::Read(&[], &mut |all| {
+                SharedSlice::Read(&[], &mut |all| {
                     recv.copy_from_slice(all.read(root, 0..recv.len()))
                 }),
             ),
@@ -236,13 +241,13 @@ impl Transport for Threads {
                     };
                     reduce_in_rank_order(call.dtype, call.op(), size, &of, recv);
                 };
-                self.meet(call, Slice::Read(send, &mut reduce))
+                self.meet(call, SharedSlice::Read(send, &mut reduce))
             }
             CallKind::Scatter => {
                 let part = part(rank, recv.len());
                 self.meet(
                     call,
-                    Slice::Read(send, &mut |all| {
+                    SharedSlice::Read(send, &mut |all| {
                         recv.copy_from_slice(all.read(root, part.clone()))
                     }),
                 )
@@ -264,12 +269,12 @@ impl Transport for Threads {
                         to.copy_from_slice(all.read(rank, part.clone()));
                     }
                 };
-                self.meet(call, Slice::Read(send, &mut copy))
+                self.meet(call, SharedSlice::Read(send, &mut copy))
             }
         }
     }
 
-    fn start(self: Arc<Self>, call: &Call, data: Box<dyn Buffer>) -> Result<Box<dyn InFlight>> {
+    fn start(self: Arc<Self>, call: &Call, data: Box<dyn Buffer>) -> Result<Box<dyn Progress>> {
         let (key, mut state, meeting) = self.enter(call)?;
         meeting.exchange.publish_owned(self.membership.rank, data);
         let last = self.complete(&mut state, call, key, &meeting);
@@ -316,7 +321,7 @@ impl Transport for Threads {
     fn recv(&self, call: &Call, data: &mut [u8]) -> Result<()> {
         let from = call.peer().in_world;
         let lane = self.lane(call);
-        let has_mail = |state: &State| state.first_mail(&lane).is_some();
+        let has_mail = |state: &RunState| state.first_mail(&lane).is_some();
         let mut state = self.run.enter(self.me(), call)?;
         if !has_mail(&state) {
             state = self.run.spin_for_mail(self.me(), state);

@@ -15,7 +15,7 @@ use crate::comm::Result;
 use crate::comm::call::{Call, CallKind};
 use crate::comm::element::Element;
 use crate::comm::meter::lock;
-use crate::comm::transport::{Buffer, InFlight, vector};
+use crate::comm::transport::{Buffer, Progress, vector};
 use mpi::datatype::Equivalence;
 use std::any::Any;
 use std::sync::{Arc, Mutex};
@@ -44,7 +44,7 @@ fn await_agreement(group: &Agreement, one: &Mutex<impl Unposted + ?Sized>) -> Re
 type Vectors<T> = (Vec<<T as Element>::Wide>, Vec<<T as Element>::Wide>);
 
 /// A collective of the MPI library. The library has the vectors from [`Unposted::post`] until the collective is complete.
-struct Work<T: Element> {
+struct MpiCollective<T: Element> {
     mpi: Arc<Mpi>,
     call: Call,
     /// Whether all ranks make this call.
@@ -55,7 +55,7 @@ struct Work<T: Element> {
     complete: Option<Instant>,
 }
 
-impl<T: Element> Work<T> {
+impl<T: Element> MpiCollective<T> {
     fn is_posted(&self) -> bool {
         self.posted.is_some() || self.complete.is_some()
     }
@@ -70,7 +70,7 @@ impl<T: Element> Work<T> {
     }
 }
 
-impl<T: Element> Unposted for Work<T>
+impl<T: Element> Unposted for MpiCollective<T>
 where
     T::Wide: Equivalence,
 {
@@ -106,7 +106,7 @@ where
 {
     mpi: Arc<Mpi>,
     call: Call,
-    work: Arc<Mutex<Work<T>>>,
+    work: Arc<Mutex<MpiCollective<T>>>,
     /// The vector that was handed over, unless it is the work's input itself.
     data: Option<Box<dyn Buffer>>,
 }
@@ -116,7 +116,7 @@ where
     T::Wide: Equivalence,
 {
     /// Starts a reduction.
-    pub fn reduce(mpi: Arc<Mpi>, call: &Call, data: Box<dyn Buffer>) -> Box<dyn InFlight> {
+    pub fn reduce(mpi: Arc<Mpi>, call: &Call, data: Box<dyn Buffer>) -> Box<dyn Progress> {
         // f32, f64 and integers go to MPI directly; f16 and bf16 are widened first.
         let (input, data) = match data.into_any().downcast::<Vec<T::Wide>>() {
             Ok(data) => (*data, None),
@@ -138,8 +138,8 @@ where
         call: &Call,
         vectors: Vectors<T>,
         data: Option<Box<dyn Buffer>>,
-    ) -> Box<dyn InFlight> {
-        let work = Arc::new(Mutex::new(Work::<T> {
+    ) -> Box<dyn Progress> {
+        let work = Arc::new(Mutex::new(MpiCollective::<T> {
             mpi: mpi.clone(),
             call: *call,
             question: mpi.group.as_ref().map(|group| group.ask(call)),
@@ -179,7 +179,7 @@ where
 
 impl Started<u8> {
     /// Starts an all-gather.
-    pub fn gather(mpi: Arc<Mpi>, call: &Call, mut data: Box<dyn Buffer>) -> Box<dyn InFlight> {
+    pub fn gather(mpi: Arc<Mpi>, call: &Call, mut data: Box<dyn Buffer>) -> Box<dyn Progress> {
         let part = call.len * call.dtype.size();
         let mut input = mpi.take_spare(part);
         input.copy_from_slice(&data.bytes_mut()[mpi.membership.rank * part..][..part]);
@@ -188,7 +188,7 @@ impl Started<u8> {
     }
 }
 
-impl<T: Element> InFlight for Started<T>
+impl<T: Element> Progress for Started<T>
 where
     T::Wide: Equivalence,
 {

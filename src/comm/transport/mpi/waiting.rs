@@ -18,7 +18,7 @@ const QUIET: Duration = Duration::from_millis(100);
 const REPORTS: Duration = Duration::from_secs(2);
 
 /// A wait of this rank.
-pub(super) struct Waiting<'a> {
+pub(super) struct WaitingRank<'a> {
     peers: &'a Peers,
     call: Call,
     /// The call with its number, for errors.
@@ -45,7 +45,7 @@ pub(super) fn wait(
     }
     let (info, what) = describe();
     let start = Instant::now();
-    let mut waiting = Waiting {
+    let mut waiting = WaitingRank {
         peers,
         call: *call,
         info,
@@ -70,7 +70,7 @@ pub(super) fn wait(
     Ok(())
 }
 
-impl Waiting<'_> {
+impl WaitingRank<'_> {
     /// Returns an error if the wait can never end, or has reached the deadline.
     fn look(&mut self) -> Result<()> {
         let reporter = &self.peers.reporter;

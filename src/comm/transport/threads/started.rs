@@ -3,7 +3,7 @@
 use super::Threads;
 use crate::comm::Result;
 use crate::comm::call::{Call, CallKind};
-use crate::comm::transport::InFlight;
+use crate::comm::transport::Progress;
 use crate::comm::transport::meetings::Meeting;
 use std::any::Any;
 use std::cell::Cell;
@@ -65,7 +65,7 @@ impl Started {
     }
 }
 
-impl InFlight for Started {
+impl Progress for Started {
     fn test(&mut self) -> Result<bool> {
         let Started {
             threads,
