@@ -332,11 +332,13 @@ impl ModelShape {
     }
 
     // ANCHOR: exact
-    /// Parameters on each of `tensor` ranks that share a pipeline's stage of `layers` blocks, exactly if they divide it evenly.
+    /// Parameters on each of `tensor` ranks that share a pipeline's stage of `layers` blocks, exactly
+    /// if they divide it evenly.
     ///
-    /// Tensor ranks divide matrices, the token table's `rows` (with its padding), and the biases of column-parallel matrices. All
-    /// have a copy of everything else: positions, norms, the biases of row-parallel matrices. The `first` stage has the token
-    /// table. The `last` one has the head, which is a copy of a tied table, unless the table is here.
+    /// Tensor ranks divide matrices, the token table's `rows` (with its padding), and the biases of
+    /// column-parallel matrices. All have a copy of everything else: positions, norms, the biases of
+    /// row-parallel matrices. The `first` stage has the token table. The `last` one has the head,
+    /// which is a copy of a tied table, unless the table is here.
     pub fn parameters_on_a_rank(
         &self,
         layers: usize,

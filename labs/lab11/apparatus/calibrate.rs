@@ -138,7 +138,7 @@ fn predicted(training: &Training, cluster: &Cluster) -> f64 {
 
 /// The line through the times of all-reduces between two threads: of an array's bytes.
 fn link() -> Result<Link> {
-    let rank = |comm: Comm| {
+    let time_all_reduces = |comm: Comm| {
         let mut points = Vec::new();
         for size in [1 << 10, 1 << 13, 1 << 16, 1 << 18, 1 << 20] {
             let mut numbers = vec![1f32; size];
@@ -153,7 +153,7 @@ fn link() -> Result<Link> {
         }
         Ok(points)
     };
-    let points = launch::run(2, rank)?.swap_remove(0);
+    let points = launch::run(2, time_all_reduces)?.swap_remove(0);
     // If no line can be found, the largest array decides.
     let largest = points
         .last()

@@ -3,7 +3,7 @@
 use crate::planner::{model, read_cluster};
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser};
 use shardlab::error::BadInput;
-use shardlab::plan::strategy::{Cluster, DEVICES, Device, Overlap, Strategy, TOKENS, TrainingJob};
+use shardlab::plan::strategy::{Cluster, Device, Overlap, Strategy, TOKENS, TrainingJob};
 use shardlab::plan::{BytesEach, Network};
 use std::path::PathBuf;
 
@@ -110,7 +110,7 @@ impl DecideFlags {
         let device = Device::named(&self.device).ok_or_else(|| {
             let help = format!(
                 "choose one of {}, or describe yours with --cluster FILE",
-                DEVICES.join(", ")
+                Device::all().map(|device| device.name).join(", ")
             );
             BadInput::new(format!("no device is named {}", self.device), help)
         })?;

@@ -2,30 +2,24 @@
 
 use super::flags::tokens;
 use crate::planner::{MODELS, model};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use kit::show::{Screen, bytes_decimal, significant, table};
-use shardlab::plan::strategy::{DEVICES, Device};
+use shardlab::plan::strategy::Device;
 use shardlab::plan::{Network, PRESETS};
 
 /// All names that --model, --device and --network know.
 pub fn presets(screen: &Screen) -> Result<String> {
-    let device = |name: &str| {
-        let device = Device::named(name).context("DEVICES names the devices")?;
-        let tera = significant(device.peak / 1e12, 4);
-        let memory = bytes_decimal(device.memory);
+    let devices = Device::all().map(|device| {
         let bandwidth = bytes_decimal(device.bandwidth);
-        let cells = [
-            name,
-            &memory,
-            &tera,
-            &format!("{bandwidth}/s"),
-            &format!("{:.2}", device.price),
-            device.source,
-        ];
-        Ok((cells.map(String::from).to_vec(), device))
-    };
-    let devices: Vec<(Vec<String>, Device)> =
-        DEVICES.into_iter().map(device).collect::<Result<_>>()?;
+        vec![
+            device.name,
+            bytes_decimal(device.memory),
+            significant(device.peak / 1e12, 4),
+            format!("{bandwidth}/s"),
+            format!("{:.2}", device.price),
+            device.source.to_string(),
+        ]
+    });
     let mut lines = Vec::new();
     let names = MODELS
         .iter()
@@ -48,8 +42,7 @@ pub fn presets(screen: &Screen) -> Result<String> {
         "$/hour",
         "source",
     ];
-    let rows: Vec<Vec<String>> = devices.iter().map(|(cells, _)| cells.clone()).collect();
-    lines.extend([String::new(), table(screen, &head, &rows)]);
+    lines.extend([String::new(), table(screen, &head, &devices)]);
     let words = "TFLOP/s: dense, in 16 bits. A layer of a large model reaches 0.43 to 0.73 of them: fitted for A100, and from \
                  the largest measured products for the others. Prices are assumptions.";
     lines.extend([screen.wrap(words, 2), String::new()]);

@@ -101,7 +101,7 @@ impl Training {
             pipeline: s.pipeline,
             tensor: s.tensor,
         };
-        let rank = |all: Comm| {
+        let train = |all: Comm| {
             let comm = all.split((all.rank() / s.devices()) as u64, 0)?;
             let mesh = Mesh::new(
                 &comm,
@@ -136,8 +136,9 @@ impl Training {
                 ),
             ))
         };
-        let (seconds, held): (Vec<f64>, _) =
-            launch::run(s.devices() * copies, rank)?.into_iter().unzip();
+        let (seconds, held): (Vec<f64>, _) = launch::run(s.devices() * copies, train)?
+            .into_iter()
+            .unzip();
         Ok(Trained {
             seconds: seconds.into_iter().fold(0.0, f64::max),
             held,

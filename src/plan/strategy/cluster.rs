@@ -35,10 +35,9 @@ mod tests {
 
     #[test]
     fn every_device_has_a_usual_network() {
-        for name in super::super::DEVICES {
-            let device = Device::named(name).unwrap();
-            let cluster = Cluster::new(device, Cluster::usual_network(name));
-            assert!(cluster.is_some(), "{name}");
+        for device in Device::all() {
+            let network = Cluster::usual_network(&device.name);
+            assert!(Cluster::new(device, network).is_some(), "{network}");
         }
     }
 }

@@ -48,18 +48,6 @@ struct Sheet {
 ///
 /// Prices are assumptions: US dollars per hour and device, in the order of what clouds asked in 2025. Give your own with
 /// `--price-per-hour`.
-pub const DEVICES: [&str; 9] = [
-    "a100-40g",
-    "a100-80g",
-    "h100-80g",
-    "h200-141g",
-    "b200-180g",
-    "mi250x-gcd",
-    "mi300x",
-    "v100-32g",
-    "laptop",
-];
-
 const SHEETS: [Sheet; 9] = [
     sheet(
         "a100-40g",
@@ -142,10 +130,19 @@ impl Device {
     /// The part of its memory that a plan may use. The rest is for the runtime's own buffers and for fragmentation.
     pub const USABLE: f64 = 0.9;
 
+    /// All devices that have names.
+    pub fn all() -> [Device; 9] {
+        SHEETS.each_ref().map(Device::of)
+    }
+
     /// The device of that name.
     pub fn named(name: &str) -> Option<Device> {
         let sheet = SHEETS.iter().find(|sheet| sheet.name == name)?;
-        Some(Device {
+        Some(Device::of(sheet))
+    }
+
+    fn of(sheet: &Sheet) -> Device {
+        Device {
             name: sheet.name.to_string(),
             memory: 1e9 * sheet.gigabytes,
             peak: 1e12 * sheet.tera_flops,
@@ -156,7 +153,7 @@ impl Device {
             host_link: 1e9 * sheet.host_link,
             price: sheet.price,
             source: sheet.source,
-        })
+        }
     }
 
     /// Bytes that a plan may use.
@@ -187,9 +184,8 @@ mod tests {
 
     #[test]
     fn every_name_has_a_device() {
-        for name in DEVICES {
-            let device = Device::named(name).unwrap();
-            assert_eq!(device.name, name);
+        for device in Device::all() {
+            assert_eq!(Device::named(&device.name).as_ref(), Some(&device));
             assert!(
                 device.room() < device.memory
                     && device.computes(1.0, 1e3) > 1.0 / device.peak

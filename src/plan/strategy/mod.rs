@@ -21,7 +21,7 @@ pub use check::{Refusal, RefusalKind};
 pub use cluster::Cluster;
 pub use cost::{Cost, TOKENS};
 pub use degrees::{Offloaded, Recompute, Strategy};
-pub use device::{DEVICES, Device};
+pub use device::Device;
 pub use memory::Load;
 pub use step::Time;
 pub use traffic::AxisTraffic;
