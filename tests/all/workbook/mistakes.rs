@@ -7,7 +7,6 @@
 use super::{attempts, check, course, of_lab, text};
 use kit::Exercise;
 use serde::Deserialize;
-use std::path::Path;
 use std::sync::Mutex;
 use std::thread;
 use workbook::{Attempt, Outcome};
