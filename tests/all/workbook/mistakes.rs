@@ -154,6 +154,9 @@ impl Case {
 /// `code`, in which `from` occurs once and becomes `to`. White space does not matter, and neither do trailing commas.
 pub fn edited(code: &str, from: &str, to: &str) -> Result<String, String> {
     let wanted: Vec<char> = bare(from).into_iter().map(|(_, c)| c).collect();
+    if wanted.is_empty() {
+        return Err("an edit without `from`".into());
+    }
     let places = bare(code);
     let found: Vec<_> = places
         .windows(wanted.len())
