@@ -180,8 +180,8 @@ fn an_exercise_is_its_solution_but_for_one_place() {
             given.pop();
             solved.pop();
         }
-        // What begins in the first column is an item or its end.
-        for line in given.iter().chain(&solved) {
+        // What begins in the first column is an item or its end. A solution may have further items behind its place.
+        for line in &given {
             assert!(
                 line.is_empty() || line.starts_with(' '),
                 "{name}: given parts and the solution differ:\n{}\n---\n{}",
