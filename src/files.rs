@@ -14,7 +14,6 @@ pub const LIST: u64 = 64 << 20;
 /// Opens a regular file to read it. Returns its size, too.
 ///
 /// # Errors
-///
 /// If there is no such file, it may not be read, or it is no regular file (a folder, a pipe, a device).
 pub fn open(path: &Path) -> io::Result<(File, u64)> {
     // First by name: opening some devices does something, rewinding a tape for example.
@@ -41,7 +40,6 @@ fn open_now(path: &Path) -> io::Result<(File, u64)> {
 /// Reads a file of at most `most` bytes.
 ///
 /// # Errors
-///
 /// As [`open`], and if the file is larger.
 pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let too_large = |size: u64| {
@@ -65,7 +63,6 @@ pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 /// Reads a text of at most `most` bytes.
 ///
 /// # Errors
-///
 /// As [`read`], and if the bytes are not UTF-8.
 pub fn text(path: &Path, most: u64) -> io::Result<String> {
     let text = String::from_utf8(read(path, most)?);
@@ -81,7 +78,6 @@ pub fn text(path: &Path, most: u64) -> io::Result<String> {
 /// Maps a file into memory, however large it is: only what is used is read.
 ///
 /// # Errors
-///
 /// As [`open`], and if the system cannot map it.
 pub fn map(path: &Path) -> io::Result<Mmap> {
     let (file, _) = open(path)?;

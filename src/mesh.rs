@@ -116,7 +116,6 @@ impl Layout {
     /// Refuses sizes that do not make a mesh of all `ranks`.
     ///
     /// # Errors
-    ///
     /// If data · pipeline · tensor is not `ranks`.
     pub fn check(&self, ranks: usize) -> Result<(), BadInput> {
         let Coordinates {
@@ -199,7 +198,6 @@ impl Mesh {
     /// Divides the world into groups. All ranks call this together, with the same layout.
     ///
     /// # Errors
-    ///
     /// If the sizes do not make a mesh of all ranks, or a rank does not call it.
     #[track_caller]
     pub fn new(world: &Comm, layout: Layout) -> Result<Mesh> {

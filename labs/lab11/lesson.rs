@@ -15,7 +15,7 @@ use anyhow::{Result, ensure};
 use clap::Parser;
 use kit::show::Screen;
 use kit::{Beside, Checks, Lesson};
-use lab11::planner::EXAMPLE;
+use lab11::planner::{EXAMPLE, refusals, too_large};
 use lab11::{Compared, DecideFlags, Found};
 use shardlab::allocator::Counting;
 use shardlab::comm::Comm;
@@ -221,7 +221,7 @@ fn simplest(screen: &Screen, job: &TrainingJob) -> String {
         ..Strategy::SINGLE
     };
     let planned = job.time(&strategy).total();
-    let fits = if job.too_large(&job.load(&strategy)).is_some() {
+    let fits = if too_large(job, &job.load(&strategy)).is_some() {
         ", and that it does not fit, with its activations"
     } else {
         ""
@@ -300,7 +300,8 @@ fn check(screen: &Screen, found: &Found, compared: &Compared) -> Result<()> {
     checks.beside("bytes of state", compare_bytes(&found.job)?);
     compared.check(&mut checks);
     let wrong = found.search.plans.iter().find(|plan| {
-        !found.job.refusals(&plan.strategy).is_empty() || found.job.too_large(&plan.load).is_some()
+        !refusals(&found.job, &plan.strategy).is_empty()
+            || too_large(&found.job, &plan.load).is_some()
     });
     let result = format!("{} plans", found.search.plans.len());
     let otherwise = wrong.map_or(String::new(), |plan| {

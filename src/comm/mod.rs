@@ -85,7 +85,6 @@ use transport::{Membership, Transport};
 /// ```
 ///
 /// # Errors
-///
 /// Every call refuses senseless arguments ([`CommError::Invalid`]), before any rank waits, and fails with
 /// [`CommError::Stopped`] once the run has failed for any other reason. Every call that waits for other ranks can also return:
 ///
@@ -185,7 +184,6 @@ impl Comm {
     /// Divides the group: ranks that give the same `color` form a new group, ordered by `key`, then by rank here.
     ///
     /// # Errors
-    ///
     /// Those of every collective (see [`Comm`]).
     #[track_caller]
     pub fn split(&self, color: u64, key: i64) -> Result<Comm> {
@@ -210,7 +208,6 @@ impl Comm {
     /// Returns when every rank has called it.
     ///
     /// # Errors
-    ///
     /// Those of every collective (see [`Comm`]).
     #[track_caller]
     pub fn barrier(&self) -> Result<()> {
@@ -225,7 +222,6 @@ impl Comm {
     /// A message that `to` has not received when the run ends is an error.
     ///
     /// # Errors
-    ///
     /// [`CommError::Invalid`] if the group has no rank `to` or the tag is above [`Comm::MAX_TAG`], [`CommError::Stopped`] if the run has
     /// failed.
     #[track_caller]
@@ -239,7 +235,6 @@ impl Comm {
     /// Waits for the next message with this handle's tag from rank `from`. The message must be as long as `data`.
     ///
     /// # Errors
-    ///
     /// [`CommError::Invalid`] as for [`Comm::send`], [`CommError::MessageDiffers`] if the message has a different length, type or label,
     /// and those of every wait (see [`Comm`]).
     #[track_caller]
@@ -254,7 +249,6 @@ impl Comm {
     /// run has failed, or if `from` has ended and no message can come.
     ///
     /// # Errors
-    ///
     /// [`CommError::Invalid`] as for [`Comm::send`]. [`CommError::RankEnded`] if `from` has ended and no message can come.
     /// [`CommError::Stopped`] if the run has failed.
     #[track_caller]
@@ -266,7 +260,6 @@ impl Comm {
     /// Combines all ranks' `data` element by element. Every rank ends with the result.
     ///
     /// # Errors
-    ///
     /// Those of every collective (see [`Comm`]), and [`CommError::Invalid`] for a mean of integers.
     #[track_caller]
     pub fn all_reduce<T: Element>(&self, data: &mut [T], op: Reduce) -> Result<()> {
@@ -280,7 +273,6 @@ impl Comm {
     /// Whether `flag` is true on any rank. Every rank gets the same answer.
     ///
     /// # Errors
-    ///
     /// Those of every collective (see [`Comm`]).
     #[track_caller]
     pub fn any(&self, flag: bool) -> Result<bool> {
@@ -296,7 +288,6 @@ impl Comm {
     /// in the same order relative to its blocking calls. The rank may wait for them in any order.
     ///
     /// # Errors
-    ///
     /// [`CommError::Invalid`] for a mean of integers, [`CommError::CallsDiffer`] and [`CommError::Stopped`]. Over MPI ranks compare their
     /// calls later: then [`Pending`] returns the difference.
     #[track_caller]
@@ -311,7 +302,6 @@ impl Comm {
     /// gets its vector back unchanged.
     ///
     /// # Errors
-    ///
     /// Those of [`Comm::start_all_reduce`], and [`CommError::Invalid`] if the group has no rank `root`.
     #[track_caller]
     pub fn start_reduce<T: Element>(
@@ -330,7 +320,6 @@ impl Comm {
     /// [`Pending`] hands it back with all parts.
     ///
     /// # Errors
-    ///
     /// Those of [`Comm::start_all_reduce`], and [`CommError::Invalid`] if `all` has no `size()` equal parts.
     #[track_caller]
     pub fn start_all_gather<T: Element>(&self, all: Vec<T>) -> Result<Pending<T>> {
@@ -348,7 +337,6 @@ impl Comm {
     /// the reduced part r, in the same vector.
     ///
     /// # Errors
-    ///
     /// Those of [`Comm::start_all_reduce`], and [`CommError::Invalid`] if `all` has no `size()` equal parts.
     #[track_caller]
     pub fn start_reduce_scatter<T: Element>(&self, all: Vec<T>, op: Reduce) -> Result<Pending<T>> {
@@ -365,7 +353,6 @@ impl Comm {
     /// Like [`Comm::all_reduce`], but only `root` ends with the result. The other ranks' `data` stays unchanged.
     ///
     /// # Errors
-    ///
     /// Those of [`Comm::all_reduce`], and [`CommError::Invalid`] if the group has no rank `root`.
     #[track_caller]
     pub fn reduce<T: Element>(&self, data: &mut [T], op: Reduce, root: usize) -> Result<()> {
@@ -379,7 +366,6 @@ impl Comm {
     /// Overwrites every rank's `data` with `root`'s.
     ///
     /// # Errors
-    ///
     /// Those of every collective (see [`Comm`]), and [`CommError::Invalid`] if the group has no rank `root`.
     #[track_caller]
     pub fn broadcast<T: Element>(&self, data: &mut [T], root: usize) -> Result<()> {
@@ -393,7 +379,6 @@ impl Comm {
     /// Every rank ends with all ranks' `mine`, in rank order. `all` is `size()` times as long.
     ///
     /// # Errors
-    ///
     /// Those of every collective (see [`Comm`]), and [`CommError::Invalid`] if `all` has a different length.
     #[track_caller]
     pub fn all_gather<T: Element>(&self, mine: &[T], all: &mut [T]) -> Result<()> {
@@ -405,7 +390,6 @@ impl Comm {
     /// Combines all ranks' `all`, which has `size()` equal parts. Rank r ends with part r of the result, in `mine`.
     ///
     /// # Errors
-    ///
     /// Those of [`Comm::all_reduce`], and [`CommError::Invalid`] if `all` is not `size()` times as long as `mine`.
     #[track_caller]
     pub fn reduce_scatter<T: Element>(&self, all: &[T], mine: &mut [T], op: Reduce) -> Result<()> {
@@ -417,7 +401,6 @@ impl Comm {
     /// `root` sends part r of `all`, which has `size()` equal parts, to rank r. The other ranks' `all` is not read.
     ///
     /// # Errors
-    ///
     /// Those of [`Comm::broadcast`], and on the root [`CommError::Invalid`] if `all` is not `size()` times as long as `mine`.
     #[track_caller]
     pub fn scatter<T: Element>(&self, all: &[T], mine: &mut [T], root: usize) -> Result<()> {
@@ -433,7 +416,6 @@ impl Comm {
     /// `root` ends with all ranks' `mine`, in rank order. The other ranks' `all` stays unchanged.
     ///
     /// # Errors
-    ///
     /// Those of [`Comm::broadcast`], and on the root [`CommError::Invalid`] if `all` is not `size()` times as long as `mine`.
     #[track_caller]
     pub fn gather<T: Element>(&self, mine: &[T], all: &mut [T], root: usize) -> Result<()> {
@@ -449,7 +431,6 @@ impl Comm {
     /// Rank r's part q becomes rank q's part r. Both slices have `size()` equal parts.
     ///
     /// # Errors
-    ///
     /// Those of every collective (see [`Comm`]), and [`CommError::Invalid`] if a slice has no `size()` equal parts.
     #[track_caller]
     pub fn all_to_all<T: Element>(&self, send: &[T], recv: &mut [T]) -> Result<()> {

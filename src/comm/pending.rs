@@ -36,7 +36,6 @@ impl<T: Element> Pending<T> {
     /// Whether the collective is complete. Does a share of the work that is left, and never waits.
     ///
     /// # Errors
-    ///
     /// Those of [`Pending::wait`] as soon as they are known, except the deadline.
     pub fn test(&mut self) -> Result<bool> {
         let start = Instant::now();
@@ -48,7 +47,6 @@ impl<T: Element> Pending<T> {
     /// Waits for the result, keeps it, and returns the interval in which the collective was in flight.
     ///
     /// # Errors
-    ///
     /// Those of every collective (see [`Comm`](super::Comm)).
     pub fn complete(&mut self) -> Result<Flight> {
         let start = Instant::now();
@@ -68,7 +66,6 @@ impl<T: Element> Pending<T> {
     /// an earlier call.
     ///
     /// # Errors
-    ///
     /// Those of every collective (see [`Comm`](super::Comm)).
     pub fn wait(mut self) -> Result<Vec<T>> {
         self.complete()?;

@@ -84,7 +84,6 @@ impl Corpus {
     /// SHARDLAB_CORPUS names, `data/tinyshakespeare.txt` here, the same file beside Cargo.toml, the embedded play.
     ///
     /// # Errors
-    ///
     /// If the file cannot be read, is not UTF-8 text, is too short, or is not the tiny Shakespeare file whose name it has.
     pub fn find(given: Option<&Path>) -> Result<Corpus, BadInput> {
         if let Some(path) = given {
@@ -106,7 +105,6 @@ impl Corpus {
     /// The play that comes with the project.
     ///
     /// # Errors
-    ///
     /// Never in a sound build: the play is a text of the right form.
     pub fn embedded() -> Result<Corpus, BadInput> {
         let name = "\"The Tragedy of Rank Zero\"";
@@ -119,7 +117,6 @@ impl Corpus {
     /// Reads the text in a file.
     ///
     /// # Errors
-    ///
     /// If the file cannot be read, is not UTF-8 text, or makes no corpus ([`Corpus::new`]).
     pub fn read(path: &Path) -> Result<Corpus, BadInput> {
         Corpus::new(&path.display().to_string(), &read_text(path)?)
@@ -147,7 +144,6 @@ impl Corpus {
     /// splits have something to learn.
     ///
     /// # Errors
-    ///
     /// If the text is shorter, or all its characters are the same.
     pub fn new(name: &str, text: &str) -> Result<Corpus, BadInput> {
         let help = "name a text file with --data PATH, or leave --data out to train on the text that comes with the lab";

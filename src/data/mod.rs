@@ -1,15 +1,12 @@
 //! Text as numbers, and each rank's batches.
 //!
 //! Reading order: `corpus.rs` (the text, its characters as tokens, the two splits), `batches.rs` (the sequences that a
-//! rank trains on at a step), `uniform.rs` (random numbers instead of text, for the smallest job), `feed.rs` (batches
-//! in files, and the ranks that read them).
+//! rank trains on at a step), `uniform.rs` (random numbers instead of text, for the smallest job).
 
 mod batches;
 mod corpus;
-mod feed;
 mod uniform;
 
 pub use batches::{Batch, Sampler, Sampling};
 pub use corpus::{Corpus, FETCH_COMMAND, Vocabulary};
-pub use feed::{Fed, Feed, Store};
 pub use uniform::Uniform;

@@ -93,7 +93,6 @@ fn tell(error: &anyhow::Error) {
 /// rank's value is returned. An error or panic prints its message and ends every process of the job.
 ///
 /// # Errors
-///
 /// - The error of the first rank that failed by itself, with its number as context. Its type is kept: `error.downcast_ref()`.
 /// - [`CommError`](crate::comm::CommError) if the ranks could not go on together, even if each of them has ignored it.
 /// - [`BadInput`] if the environment is that of a launcher that this build cannot connect to.
@@ -105,7 +104,6 @@ pub fn run<T: Send>(ranks: usize, body: impl Fn(Comm) -> Result<T> + Sync) -> Re
 /// [`run`] with options for the communication.
 ///
 /// # Errors
-///
 /// Those of [`run`]. A simulated link under an MPI launcher is [`BadInput`]: that network is real.
 pub fn run_with<T: Send>(
     ranks: usize,

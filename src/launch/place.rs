@@ -75,7 +75,6 @@ impl Place {
     /// The places of all ranks, in rank order. All ranks call this together.
     ///
     /// # Errors
-    ///
     /// Those of every collective (see [`Comm`]).
     #[track_caller]
     pub fn gather(comm: &Comm) -> Result<Vec<Place>> {

@@ -70,7 +70,6 @@ fn unconnected(launched: &Launched, but: &str, help: &str) -> BadInput {
 /// The number of ranks: `given` or `default` threads. Under a launcher it is the job's size, and `given` must be the same.
 ///
 /// # Errors
-///
 /// [`BadInput`] if `given` is out of range or contradicts the launcher, or if this build cannot connect to the launcher.
 pub fn ranks(given: Option<usize>, default: usize) -> Result<usize, BadInput> {
     match world()? {

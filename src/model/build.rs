@@ -30,7 +30,6 @@ pub trait Build {
     /// Makes the layer of one of a block's matrices.
     ///
     /// # Errors
-    ///
     /// As [`Params::declare_shard`].
     fn linear(&self, params: &Arc<Params>, whole: Whole, _role: Role) -> Result<Box<dyn Layer>> {
         Ok(Box::new(Linear {
@@ -43,7 +42,6 @@ pub trait Build {
     /// the MLP's inner width, so that all are column-parallel.
     ///
     /// # Errors
-    ///
     /// As [`Params::declare_shard`].
     fn linears(
         &self,
@@ -61,7 +59,6 @@ pub trait Build {
     /// Declares a parameter that every rank of a tensor group holds whole, such as a norm's gain.
     ///
     /// # Errors
-    ///
     /// As [`Params::declare_shard`].
     fn gain(&self, params: &Arc<Params>, whole: Whole) -> Result<Param> {
         declare(params, whole, Copies::One)
@@ -70,7 +67,6 @@ pub trait Build {
     /// Makes a layer norm; `whole` is its gain.
     ///
     /// # Errors
-    ///
     /// As [`Params::declare_shard`].
     fn norm(&self, params: &Arc<Params>, whole: Whole) -> Result<Box<dyn Layer>> {
         Ok(Box::new(LayerNorm {
@@ -81,7 +77,6 @@ pub trait Build {
     /// Makes an RMSNorm; `whole` is its gain.
     ///
     /// # Errors
-    ///
     /// As [`Params::declare_shard`].
     fn rms_norm(&self, params: &Arc<Params>, whole: Whole, epsilon: f32) -> Result<Box<dyn Layer>> {
         Ok(Box::new(RmsNorm {
@@ -93,7 +88,6 @@ pub trait Build {
     /// Declares the token table, which the entry uses, or the head's matrix, or one matrix for both. `copies` tells whether a second pipeline stage has a copy.
     ///
     /// # Errors
-    ///
     /// As [`Params::declare_shard`].
     fn table(&self, params: &Arc<Params>, whole: Whole, copies: Copies) -> Result<Param> {
         declare(params, whole, copies)
@@ -102,7 +96,6 @@ pub trait Build {
     /// Makes the layer that turns tokens into activations. `positions` is the position table of a model that has one.
     ///
     /// # Errors
-    ///
     /// As [`Params::declare_shard`].
     fn entry(
         &self,

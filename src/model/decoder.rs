@@ -42,7 +42,6 @@ pub trait Chunk {
     /// Runs the forward pass: activations, or at the model's end the mean cross-entropy of `targets`.
     ///
     /// # Errors
-    ///
     /// If the input is not what the first layer here takes, or a layer fails.
     fn forward(&self, input: Input, targets: &[u32], pass: &Pass) -> Result<Tensor>;
 }
@@ -61,7 +60,6 @@ impl Decoder {
     /// Declares the whole model. [`Params::allocate`] gives it weights.
     ///
     /// # Errors
-    ///
     /// If the shape is that of a GPT-2, whose biases no layer here has.
     pub fn new(shape: &ModelShape) -> Result<Decoder> {
         Decoder::build(shape, &Plain)
@@ -70,7 +68,6 @@ impl Decoder {
     /// Declares the whole model, with layers that `build` makes.
     ///
     /// # Errors
-    ///
     /// As [`Decoder::new`], and if `build` cannot make a layer.
     pub fn build(shape: &ModelShape, build: &dyn Build) -> Result<Decoder> {
         Decoder::stage(shape, 0..shape.layers, build)
@@ -80,7 +77,6 @@ impl Decoder {
     /// model.
     ///
     /// # Errors
-    ///
     /// As [`Decoder::build`], and if the model does not have these layers.
     pub fn stage(shape: &ModelShape, layers: Range<usize>, build: &dyn Build) -> Result<Decoder> {
         let mut table = Table::of(shape, std::slice::from_ref(&layers));
@@ -90,7 +86,6 @@ impl Decoder {
     /// Declares several ranges of layers with one set of parameters: what a rank of an interleaved pipeline holds.
     ///
     /// # Errors
-    ///
     /// As [`Decoder::stage`].
     pub fn chunks(
         shape: &ModelShape,
@@ -186,7 +181,6 @@ impl Decoder {
     /// returns the mean cross-entropy of `targets` in nats per token, a scalar.
     ///
     /// # Errors
-    ///
     /// If the input is not what the first layer here takes, has no tokens, or a layer fails: weights are missing, or a rank has ended
     /// with which it communicates.
     pub fn forward(&self, input: Input, targets: &[u32], pass: &Pass) -> Result<Tensor> {
@@ -201,7 +195,6 @@ impl Decoder {
     /// those of each sequence's last position: a generation needs no others, and the head is a large part of its work.
     ///
     /// # Errors
-    ///
     /// As [`Decoder::forward`].
     pub fn predict(&self, input: Input, pass: &Pass, last: bool) -> Result<Tensor> {
         let x = self.hidden(input, pass)?;
@@ -220,7 +213,6 @@ impl Decoder {
     /// The mean cross-entropy over a batch, in nats per token: a scalar. Needs the whole model.
     ///
     /// # Errors
-    ///
     /// As [`Decoder::forward`], and if the last layer is not here.
     pub fn loss(&self, batch: &Batch, pass: &Pass) -> Result<Tensor> {
         self.exit()?;
@@ -237,7 +229,6 @@ impl Decoder {
     /// The next token's logits at every position: [sequences, length, vocabulary]. Needs the whole model.
     ///
     /// # Errors
-    ///
     /// As [`Decoder::forward`], and if the last layer is not here.
     pub fn logits(&self, ids: &[u32], length: usize, pass: &Pass) -> Result<Tensor> {
         self.exit()?;

@@ -9,7 +9,6 @@ use candle_core::{Result, bail};
 /// The model sees at most the last `block` tokens. The draws are a function of `stream`.
 ///
 /// # Errors
-///
 /// If the prompt is empty, or the model fails.
 pub fn generate(
     gpt: &Gpt,

@@ -42,7 +42,6 @@ impl Pass {
     /// Applies dropout to `x`. The name of the layer decides which elements it drops.
     ///
     /// # Errors
-    ///
     /// If `x` has no two dimensions to number its rows by, or other sequences than the batch.
     pub fn drop(&self, x: Tensor, layer: &str) -> Result<Tensor> {
         match &self.dropout {
@@ -54,7 +53,6 @@ impl Pass {
     /// The product `x · Wᵀ`. A pass with a cache has few rows, and takes the product that is made for them.
     ///
     /// # Errors
-    ///
     /// As [`tensor::linear`].
     pub fn linear(&self, x: &Tensor, weight: &Param) -> Result<Tensor> {
         match self.cache {
@@ -69,7 +67,6 @@ pub trait Layer: Send + Sync {
     /// Applies the layer to `x`.
     ///
     /// # Errors
-    ///
     /// If `x` has a different width, or the layer's weights are not here.
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor>;
 }
@@ -79,7 +76,6 @@ pub trait Entry: Send + Sync {
     /// Embeds `ids`, sequences of `length` tokens one after the other: [sequences, length, width].
     ///
     /// # Errors
-    ///
     /// If an id is not in the vocabulary, or the tables are not here.
     fn forward(&self, ids: &[u32], length: usize, pass: &Pass) -> Result<Tensor>;
 }
@@ -90,14 +86,12 @@ pub trait Exit: Send + Sync {
     /// Logits of normed activations `x` [sequences, length, width]: [sequences, length, vocabulary].
     ///
     /// # Errors
-    ///
     /// If `x` has a different width, or the head's matrix is not here.
     fn logits(&self, x: &Tensor, pass: &Pass) -> Result<Tensor>;
 
     /// The mean cross-entropy of `targets`, one for each row of `x`: a scalar.
     ///
     /// # Errors
-    ///
     /// As [`Exit::logits`], and if there is not one target for each row.
     fn loss(&self, x: &Tensor, targets: &[u32], pass: &Pass) -> Result<Tensor>;
 }

@@ -23,7 +23,6 @@ impl LinearStack {
     /// Weights and biases start uniform within ±1 / √in, as in PyTorch.
     ///
     /// # Errors
-    ///
     /// Never: each layer has its own name.
     pub fn new(widths: &[usize]) -> Result<LinearStack> {
         let params = Params::new();
@@ -56,7 +55,6 @@ impl LinearStack {
     /// pass therefore also computes the input's gradient, at the cost of one product in the first layer.)
     ///
     /// # Errors
-    ///
     /// If `x` does not consist of whole samples, or the parameters are not allocated.
     pub fn forward(&self, x: &[f32]) -> Result<Tensor> {
         let samples = x.len() / self.width.max(1);
@@ -70,7 +68,6 @@ impl LinearStack {
     /// The squared error of reconstructing `x`, summed over its samples: a scalar. First and last width must be equal.
     ///
     /// # Errors
-    ///
     /// As [`LinearStack::forward`], and if the last width is not the first.
     pub fn loss(&self, x: &[f32]) -> Result<Tensor> {
         tensor::squared_error(&self.forward(x)?, x)

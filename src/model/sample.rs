@@ -35,7 +35,6 @@ impl TokenSampling {
     /// Chooses the token number `i` of a text. The draw is a function of the seed and of `i`, not of earlier draws.
     ///
     /// # Errors
-    ///
     /// If a logit is NaN, all are infinite, or there are none.
     pub fn choose(&self, logits: &[f32], i: u64) -> Result<u32> {
         let top = largest(logits)?;
@@ -76,7 +75,6 @@ impl TokenSampling {
 /// The `n` likeliest tokens with their probabilities, likeliest first.
 ///
 /// # Errors
-///
 /// If a logit is NaN, all are infinite, or there are none.
 pub fn likeliest(logits: &[f32], n: usize) -> Result<Vec<Likely>> {
     let top = logits[largest(logits)?];

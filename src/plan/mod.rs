@@ -3,12 +3,10 @@
 //! - `shape.rs`: a model's shape; its parameters by name, their number on a rank, FLOPs; Llamas by name
 //! - `activations.rs`: the memory of a rank that trains a GPT alone
 //! - `kept.rs`: what one block keeps for its backward pass
-//! - `formula.rs`: what an algorithm costs, in symbols
 //! - `network.rs` and `simulate.rs`: what it would take on a network that is not here, by a formula and round by round
 //! - `overlap.rs`: how much of the communication the backward pass hides
 //! - `zero.rs`: what ZeRO's stages hold, send and take
 //! - `shards.rs`: what ranks hold, keep and send when tensor ranks and pipeline stages share a model
-//! - `megatron.rs`: Megatron-LM's estimate of it
 //! - `strategy/`: what a strategy costs, and the best one for a job
 //! - `activity.rs`: what a rank does when
 //! - `bandwidth.rs`: how fast it is, in the field's terms
@@ -16,9 +14,7 @@
 mod activations;
 mod activity;
 mod bandwidth;
-mod formula;
 mod kept;
-mod megatron;
 mod network;
 mod overlap;
 mod shape;
@@ -30,9 +26,7 @@ mod zero;
 pub use activations::{Keep, Memory};
 pub use activity::{Activity, Interval};
 pub use bandwidth::{algbw, array_bytes, busbw, fit};
-pub use formula::{Formula, formula};
 pub use kept::Kept;
-pub use megatron::Estimate;
 pub use network::{MOST_RANKS, Network, RankGroup};
 pub use overlap::{exposed, tokens_that_hide};
 pub use shape::{

@@ -5,10 +5,9 @@
 //! (grouped-query attention, Ainslie et al., arXiv 2305.13245). The MLP has three matrices (SwiGLU, Shazeer, arXiv 2002.05202).
 //! Positions have no parameters (RoPE, Su et al., arXiv 2104.09864).
 //!
-//! Reading order: `rope.rs` (the frequencies of rotary positions), `config.rs` (Hugging Face's config.json), `presets.rs`
+//! Reading order: `rope.rs` (the frequencies of rotary positions), `presets.rs`
 //! (Llamas by name).
 
-mod config;
 mod presets;
 mod rope;
 
@@ -138,7 +137,8 @@ impl ModelShape {
         }
     }
 
-    fn llama(&self) -> Option<&LlamaExtra> {
+    /// The numbers that only a Llama has.
+    pub fn llama(&self) -> Option<&LlamaExtra> {
         match &self.family {
             Family::Llama(extra) => Some(extra),
             Family::Gpt | Family::Gpt2 => None,

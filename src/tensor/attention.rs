@@ -17,7 +17,6 @@ use std::sync::OnceLock;
 /// of this rank's first head in the whole layer. It decides the heads' dropout masks.
 ///
 /// # Errors
-///
 /// If a row is not three times as wide as whole heads.
 pub fn causal_attention(
     qkv: &Tensor,
@@ -42,7 +41,6 @@ pub fn causal_attention(
 /// `heads` queries, `kv_heads` keys and `kv_heads` values side by side.
 ///
 /// # Errors
-///
 /// If the heads do not divide a row, or `kv_heads` does not divide `heads`.
 pub fn grouped_attention(qkv: &Tensor, heads: usize, kv_heads: usize) -> Result<Tensor> {
     apply(

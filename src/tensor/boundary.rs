@@ -8,7 +8,6 @@ use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, Var, bai
 /// continues behind `y`.
 ///
 /// # Errors
-///
 /// If `dy` has a different shape than `y`, or an operation's backward pass fails.
 pub fn backward_from(y: &Tensor, dy: &Tensor) -> Result<GradStore> {
     if y.shape() != dy.shape() {
@@ -25,7 +24,6 @@ pub fn backward_from(y: &Tensor, dy: &Tensor) -> Result<GradStore> {
 /// The gradient of the variable `x`, at which the graph begins.
 ///
 /// # Errors
-///
 /// If the backward pass did not reach `x`.
 pub fn gradient(gradients: &GradStore, x: &Var) -> Result<Tensor> {
     match gradients.get(x) {

@@ -114,7 +114,6 @@ impl KvCache {
     /// The number of the first new position in `layer`.
     ///
     /// # Errors
-    ///
     /// If the cache is for other layers.
     pub fn next(&self, layer: usize) -> Result<usize> {
         Ok(self.layer(layer)?.seen)
@@ -137,7 +136,6 @@ impl KvCache {
     /// attend to all positions up to their own: [sequences, new, heads · head]. For passes without a backward pass.
     ///
     /// # Errors
-    ///
     /// If the cache is for other layers, sequences or heads, or has no room left.
     pub fn attend(&self, layer: usize, qkv: &Tensor, heads: usize) -> Result<Tensor> {
         let Sizes {

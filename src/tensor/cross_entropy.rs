@@ -25,7 +25,6 @@ pub(crate) fn fit(targets: &[u32], rows: usize, vocabulary: usize) -> bool {
 /// whose target is [`IGNORED`] do not count.
 ///
 /// # Errors
-///
 /// If there is not one target for each row, a target is not in the vocabulary, or all are ignored.
 pub fn cross_entropy(logits: &Tensor, targets: &[u32]) -> Result<Tensor> {
     apply(

@@ -41,7 +41,6 @@ impl Deferred {
     /// Computes the gradients, in the order of the pass. The sums are bitwise the same as without deferral.
     ///
     /// # Errors
-    ///
     /// If an operation cannot add its gradient, or a hook fails: a rank has ended with which it communicates.
     pub fn run(self) -> Result<()> {
         self.halves.into_iter().try_for_each(|half| half())

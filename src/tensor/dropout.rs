@@ -78,7 +78,6 @@ impl Mask {
 /// Drops elements of `x` [sequences, positions, ..]. The name of the layer decides which ones.
 ///
 /// # Errors
-///
 /// If `x` has other sequences than `dropout`.
 pub fn dropout(x: &Tensor, dropout: &Dropout, layer: &str) -> Result<Tensor> {
     apply(x, dropout.mask(layer))

@@ -13,7 +13,6 @@ use std::ops::Range;
 /// With `train`, candle records the graph from here on. Without it, candle keeps nothing.
 ///
 /// # Errors
-///
 /// If an id is not in the vocabulary, or the table is not here.
 pub fn embed(ids: &[u32], length: usize, tokens: &Param, train: bool) -> Result<Tensor> {
     let op = Embed {
@@ -97,7 +96,6 @@ impl Op for Embed {
 /// Frees the memory of `x`, which no backward pass needs.
 ///
 /// # Errors
-///
 /// If the sequences are longer than the table, or the table is not here.
 pub fn add_positions(x: Tensor, positions: &Param, first: usize) -> Result<Tensor> {
     consume(

@@ -7,7 +7,6 @@ use candle_core::{Result, Shape, Tensor};
 /// `gelu(x) = x · Φ(x)`, element by element (Hendrycks and Gimpel, arXiv 1606.08415).
 ///
 /// # Errors
-///
 /// If `x` is not f32.
 pub fn gelu(x: &Tensor) -> Result<Tensor> {
     apply(x, Gelu)

@@ -18,14 +18,12 @@ pub trait Op: Send + Sync + 'static {
     /// Computes the result and its shape, for `x` of shape `dims`, row-major.
     ///
     /// # Errors
-    ///
     /// If `x` does not have a shape that the operation takes, or its weights are not here.
     fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)>;
 
     /// Computes the gradient of `x`, given the result's gradient `dy`. The previous operation waits for it.
     ///
     /// # Errors
-    ///
     /// If the operation's weights are not here.
     fn input_gradient(&self, x: &[f32], dims: &[usize], dy: &[f32]) -> Result<Vec<f32>>;
 
@@ -33,7 +31,6 @@ pub trait Op: Send + Sync + 'static {
     /// see [`defer`](super::defer()).
     ///
     /// # Errors
-    ///
     /// As [`Param::add_gradient`](super::Param::add_gradient).
     fn weight_gradients(&self, _x: &[f32], _dims: &[usize], _dy: &[f32]) -> Result<()> {
         Ok(())
@@ -43,7 +40,6 @@ pub trait Op: Send + Sync + 'static {
 /// Applies `op` to `x`, as a node of candle's graph if `x` depends on a variable.
 ///
 /// # Errors
-///
 /// If `x` is not contiguous f32 on the CPU, or the operation fails.
 pub fn apply(x: &Tensor, op: impl Op) -> Result<Tensor> {
     x.apply_op1(Node {
@@ -56,7 +52,6 @@ pub fn apply(x: &Tensor, op: impl Op) -> Result<Tensor> {
 /// inputs of all operations for the backward pass, but this function frees the memory of `x`.
 ///
 /// # Errors
-///
 /// As [`apply`].
 pub fn consume(x: Tensor, op: impl Op) -> Result<Tensor> {
     let y = x.apply_op1(Node {
@@ -149,7 +144,6 @@ pub(super) fn elements<'a>(storage: &'a CpuStorage, layout: &Layout) -> Result<&
 /// Calls `read` with a tensor's f32 elements, row-major.
 ///
 /// # Errors
-///
 /// If the tensor is not f32 on the CPU, or `read` fails.
 pub fn read<R>(tensor: &Tensor, read: impl FnOnce(&[f32]) -> Result<R>) -> Result<R> {
     let tensor = tensor.contiguous()?;

@@ -14,7 +14,6 @@ const EPSILON: f32 = 1e-5;
 /// 1607.06450).
 ///
 /// # Errors
-///
 /// If `x` has a different width than the gain, or the gain is not here.
 pub fn layer_norm(x: &Tensor, gain: &Param) -> Result<Tensor> {
     apply(

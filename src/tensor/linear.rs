@@ -12,7 +12,6 @@ use candle_core::{Result, Shape, Tensor, bail};
 /// Backward: the input's gradient is `dy · W`; `dyᵀ · x` is added to the weight's.
 ///
 /// # Errors
-///
 /// If the last dimension of `x` is not in, or the weight is not here.
 pub fn linear(x: &Tensor, weight: &Param) -> Result<Tensor> {
     apply(
@@ -29,7 +28,6 @@ pub fn linear(x: &Tensor, weight: &Param) -> Result<Tensor> {
 /// Backward: like [`linear`]; in addition, the sum of `dy`'s rows is added to the bias's gradient.
 ///
 /// # Errors
-///
 /// As [`linear`].
 pub fn linear_bias(x: &Tensor, weight: &Param, bias: &Param) -> Result<Tensor> {
     apply(

@@ -154,7 +154,6 @@ pub trait ShardedValues: Send + Sync {
     /// The value of a parameter that a layer is about to use, as a range of a vector.
     ///
     /// # Errors
-    ///
     /// If the ranks that hold the value cannot be reached.
     fn value(&self, spec: &Spec) -> Result<(Arc<Vec<f32>>, Range<usize>)>;
 }
@@ -164,7 +163,6 @@ pub trait ShardedGradients: Send + Sync {
     /// Calls `add` once with the memory of a parameter's gradient; `add` adds a contribution to it.
     ///
     /// # Errors
-    ///
     /// If `add`'s memory cannot be had: a rank has ended with which this one shards gradients.
     fn add_gradient(&self, spec: &Spec, add: &mut dyn FnMut(&mut [f32])) -> Result<()>;
 }
@@ -196,7 +194,6 @@ impl Params {
     /// Declares a parameter that is whole here and that only data parallelism replicates. Allocates nothing yet.
     ///
     /// # Errors
-    ///
     /// As [`Params::declare_shard`].
     pub fn declare(
         self: &Arc<Params>,
@@ -212,7 +209,6 @@ impl Params {
     /// cuts of it.
     ///
     /// # Errors
-    ///
     /// If the layout was built already, a parameter has the same name, or `whole` cannot be cut this way.
     pub fn declare_shard(
         self: &Arc<Params>,
@@ -308,7 +304,6 @@ impl Params {
     /// All values; an error if this rank does not hold all of them in f32.
     ///
     /// # Errors
-    ///
     /// If the values were not allocated, are stored in bf16, or are sharded among ranks.
     pub fn whole(&self) -> Result<Locked<RwLockReadGuard<'_, Storage<dyn ShardedValues>>, f32>> {
         let values = self.values();
@@ -466,7 +461,6 @@ impl Param {
     /// such layer has contributed.
     ///
     /// # Errors
-    ///
     /// If the layout was built already.
     pub fn tie(&self) -> Result<Param> {
         match self.home.declared().get_mut(self.index) {
@@ -490,7 +484,6 @@ impl Param {
     /// The weight, for as long as the guard lives.
     ///
     /// # Errors
-    ///
     /// If it was not allocated, or the ranks that hold its parts cannot be reached.
     pub fn value(&self) -> Result<Value<'_>> {
         let spec = self.spec();
@@ -554,7 +547,6 @@ impl Param {
     /// Calls `add` to add this use's contribution to the gradient. The last contribution calls the hooks.
     ///
     /// # Errors
-    ///
     /// If gradients were not allocated, or a hook fails: a rank has ended with which it communicates.
     pub fn add_gradient(&self, add: impl FnOnce(&mut [f32])) -> Result<()> {
         let spec = self.spec();

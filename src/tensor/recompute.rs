@@ -7,7 +7,6 @@ use candle_core::{CpuStorage, CustomOp1, Device, Layout, Result, Shape, Tensor, 
 /// So `layers` must compute the same bits each time.
 ///
 /// # Errors
-///
 /// If `layers` fails.
 pub fn recompute(
     x: &Tensor,

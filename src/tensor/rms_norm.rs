@@ -10,7 +10,6 @@ use std::sync::OnceLock;
 /// `x / sqrt(mean(x²) + epsilon) · gain` over the last dimension; `gain` is `[width]` (Zhang and Sennrich, arXiv 1910.07467).
 ///
 /// # Errors
-///
 /// If `x` has a different width than the gain, or the gain is not here.
 pub fn rms_norm(x: &Tensor, gain: &Param, epsilon: f32) -> Result<Tensor> {
     apply(

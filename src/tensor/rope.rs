@@ -59,7 +59,6 @@ impl Rotations {
 /// Frees the memory of `x`, which no backward pass needs.
 ///
 /// # Errors
-///
 /// If `x` does not have three dimensions, or its rows are narrower than the heads.
 pub fn rope(x: Tensor, rotations: &Rotations, heads: usize, first: usize) -> Result<Tensor> {
     let (_, length, _) = x.dims3()?;

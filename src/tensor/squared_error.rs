@@ -7,7 +7,6 @@ use candle_core::{Result, Shape, Tensor, bail};
 /// row-major.
 ///
 /// # Errors
-///
 /// If `y` and `target` have different numbers of elements.
 pub fn squared_error(y: &Tensor, target: &[f32]) -> Result<Tensor> {
     apply(

@@ -12,7 +12,6 @@ use candle_core::{Result, Shape, Tensor, bail};
 /// sums have a different order, so passes that are compared with training do without it.
 ///
 /// # Errors
-///
 /// If the last dimension of `x` is not in, or a weight is not here.
 pub fn linears(x: &Tensor, weights: &[&Param], generates: bool) -> Result<Tensor> {
     apply(

@@ -87,7 +87,6 @@ impl Cut {
     /// The shape of what this cut takes of `whole`; an error if `whole` cannot be cut this way.
     ///
     /// # Errors
-    ///
     /// If `whole` cannot be cut this way.
     pub fn shape(&self, whole: &Whole) -> Result<Vec<usize>> {
         let shape = &whole.shape;

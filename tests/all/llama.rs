@@ -383,7 +383,7 @@ fn gguf_has_the_same_weights() {
     );
     std::fs::write(
         dir.path().join("config.json"),
-        ModelShape { layers: 3, ..SHAPE }.to_config().unwrap(),
+        lab10::to_config(&ModelShape { layers: 3, ..SHAPE }).unwrap(),
     )
     .unwrap();
     assert!(refused(&file).contains("is not that of config.json"));

@@ -1,9 +1,9 @@
 //! Every algorithm against the definition of its collective, in values and in messages.
 
 use half::{bf16, f16};
+use lab01::formula;
 use shardlab::comm::algorithms::{self, Algorithm, Collective, Task};
 use shardlab::comm::{Comm, CommTraffic, Element, Reduce};
-use shardlab::plan::formula;
 use std::fmt::Debug;
 
 /// A test's values: 1, 2 or 3 (in products 1 or 2), whose sums and products over nine ranks are exact in every type.

@@ -1,9 +1,9 @@
 //! Each algorithm run once: is its result the collective's, and what did it send?
 
 use super::call::Way;
+use crate::formula::{Formula, formula};
 use kit::show::{Screen, bytes_decimal, table, thousands};
 use shardlab::comm::{Comm, Reduce, Result};
-use shardlab::plan::{Formula, formula};
 
 /// One run of an algorithm on an array of 64-bit numbers.
 pub struct Count {

@@ -1,9 +1,9 @@
 //! How long ranks wait for their batches, read in several ways.
 
+use crate::feed::{Fed, Feed, Store};
 use anyhow::Result;
 use kit::show::{Screen, bytes_decimal, seconds, thousands};
 use shardlab::comm::{Comm, Link, Reduce};
-use shardlab::data::{Fed, Feed, Store};
 use shardlab::error::BadInput;
 use std::path::Path;
 use std::time::Duration;

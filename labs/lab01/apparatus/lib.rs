@@ -4,21 +4,25 @@
 //! - `flags.rs`: the flags, checked
 //! - `call.rs`: any collective by any algorithm, in one form
 //! - `picture.rs`: before and after, and round by round
-//! - `counts.rs`: messages and bytes, measured beside the formulas
+//! - `formula.rs`: what an algorithm costs, in symbols; `counts.rs`: messages and bytes, measured beside it
 //! - `benchmark.rs`: times, measured here
 //! - `predict.rs`: times on a network that is not here
-//! - `feeding.rs`: how long ranks wait for their batches
+//! - `feed.rs`: batches in files, and the ranks that read them; `feeding.rs`: how long ranks wait for them
 //! - `breaking.rs`: ranks that do not do the same
 
 pub mod benchmark;
 pub mod breaking;
 mod call;
 pub mod counts;
+mod feed;
 pub mod feeding;
 mod flags;
+mod formula;
 pub mod picture;
 pub mod predict;
 
 pub use call::Way;
+pub use feed::{Fed, Feed, Store};
 pub use flags::{Study, StudyFlags};
+pub use formula::{Formula, formula};
 pub use kit;

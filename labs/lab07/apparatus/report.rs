@@ -1,5 +1,6 @@
 //! The lines of a Megatron-LM log, for any job.
 
+use crate::megatron::estimate;
 use shardlab::mesh::Coordinates;
 use shardlab::plan::{BytesEach, Family, Shards};
 use std::ops::Range;
@@ -55,7 +56,7 @@ impl Job {
         } else {
             1
         };
-        self.shards.estimate().most_loaded * self.bytes.on_a_rank(data)
+        estimate(&self.shards).most_loaded * self.bytes.on_a_rank(data)
     }
 
     /// The lines before the model is built: sizes, arguments, the padded vocabulary.
@@ -149,7 +150,7 @@ impl Job {
 
     /// Megatron-LM's estimate. A small model's parameters are printed in millions, because the log's two decimals would be 0.
     pub fn estimate(&self) -> Vec<String> {
-        let estimate = self.shards.estimate();
+        let estimate = estimate(&self.shards);
         let total = estimate.blocks + estimate.embedding;
         let (unit, one) = if total < 50_000_000 {
             ("millions", 1e6)

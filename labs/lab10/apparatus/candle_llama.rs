@@ -28,9 +28,8 @@ impl Reference {
         let config =
             files::text(&path, files::LIST).map_err(|error| broken(&path, error.to_string()))?;
         // candle-transformers does not know some newer keys, such as rope_parameters.
-        let config = ModelShape::from_config(&config)
-            .map_err(|error| broken(&path, error.what))?
-            .to_config();
+        let shape = crate::from_config(&config).map_err(|error| broken(&path, error.what))?;
+        let config = crate::to_config(&shape);
         let config: LlamaConfig =
             serde_json::from_str(&config).map_err(|error| broken(&path, error.to_string()))?;
         let config = config.into_config(false);
@@ -173,7 +172,11 @@ pub(crate) mod tests {
             tensors.insert(spec.name.clone(), tensor);
         }
         candle_core::safetensors::save(&tensors, folder.join("model.safetensors")).unwrap();
-        std::fs::write(folder.join("config.json"), shape.to_config().unwrap()).unwrap();
+        std::fs::write(
+            folder.join("config.json"),
+            crate::to_config(&shape).unwrap(),
+        )
+        .unwrap();
         llama
     }
 
@@ -310,7 +313,7 @@ pub(crate) mod tests {
         model(&SHAPE, dir.path());
         std::fs::write(
             dir.path().join("config.json"),
-            ModelShape { layers: 5, ..SHAPE }.to_config().unwrap(),
+            crate::to_config(&ModelShape { layers: 5, ..SHAPE }).unwrap(),
         )
         .unwrap();
         assert!(refused().contains("no file has model.layers.4.self_attn.q_proj.weight"));

@@ -3,13 +3,15 @@
 //! Reading order: `config.rs` (what a job divides, and DeepSpeed's JSON of it), `model.rs` (a shape or a pretrained model),
 //! `layers.rs` (one rank's layers), `benchmark.rs` (a job on its ranks, measured), `lines.rs` (what the source prints of it),
 //! `source.rs` (how the source counts), `strategies.rs` (the jobs side by side), `roofline.rs` (how far from this machine's peaks),
-//! `text.rs` and `generation.rs` (a text under every strategy), `reference.rs` (the same text from candle-transformers), `life_cycle.rs` (what a model costs), `flags.rs`; `hub/` (downloads), `pretrained/` (their
-//! files), `finetune.rs` (answers to prompts), `candle_llama.rs` (candle's own Llama, to compare with).
+//! `text.rs` and `generation.rs` (a text under every strategy), `reference.rs` (the same text from candle-transformers),
+//! `life_cycle.rs` (what a model costs), `flags.rs`; `hub/` (downloads), `pretrained/` (their files), `config_json.rs` (a Llama's shape
+//! as Hugging Face writes it), `finetune.rs` (answers to prompts), `candle_llama.rs` (candle's own Llama, to compare with).
 
 mod benchmark;
 #[cfg(feature = "llm")]
 pub mod candle_llama;
 mod config;
+mod config_json;
 pub mod finetune;
 mod flags;
 mod generation;
@@ -29,6 +31,7 @@ pub use benchmark::{
     Benchmark, Harness, Measured, reset_distributed_and_clear_memory, run_distributed_benchmark,
 };
 pub use config::{DsConfig, PipelineConfig, make_ds_config};
+pub use config_json::{from_config, to_config};
 pub use flags::{Break, Generation, LibraryFlags};
 pub use generation::{compare, for_texts, generate};
 pub use kit::{self, Peaks};

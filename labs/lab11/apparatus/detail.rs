@@ -2,9 +2,10 @@
 
 use super::report::{ending, memory, time};
 use crate::planner::Plan;
+use crate::planner::{Refusal, refusals, too_large};
 use kit::show::{Screen, bytes_decimal, percent, table, thousands};
 use shardlab::mesh::Axis;
-use shardlab::plan::strategy::{AxisTraffic, Refusal, Strategy, TrainingJob};
+use shardlab::plan::strategy::{AxisTraffic, Strategy, TrainingJob};
 
 /// The cost of a plan, on a screen; or every reason against it.
 pub fn detail(
@@ -13,7 +14,7 @@ pub fn detail(
     strategy: &Strategy,
     all: f64,
 ) -> Result<String, Vec<Refusal>> {
-    let refusals = job.refusals(strategy);
+    let refusals = refusals(job, strategy);
     if !refusals.is_empty() {
         return Err(refusals);
     }
@@ -22,7 +23,7 @@ pub fn detail(
         load: job.load(strategy),
         time: job.time(strategy),
     };
-    let fits = match job.too_large(&plan.load) {
+    let fits = match too_large(job, &plan.load) {
         None => format!(
             "fits: {} of {}",
             bytes_decimal(plan.load.total()),

@@ -2,8 +2,9 @@
 
 use super::report::Found;
 use crate::planner::Plan;
+use crate::planner::Refusal;
 use serde_json::{Value, json};
-use shardlab::plan::strategy::{Refusal, Strategy};
+use shardlab::plan::strategy::Strategy;
 
 /// The job, the rules and the best `top` plans of all, as one JSON object.
 pub fn json(found: &Found, name: &str, top: usize, tokens: f64) -> String {

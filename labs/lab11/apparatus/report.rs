@@ -1,9 +1,10 @@
 //! The default screen: the job, the rules, the ranking, the memory and the time of the best.
 
 use super::flags::tokens;
+use crate::planner::RefusalKind;
 use crate::planner::{Decision, Plan, Search, decide, search};
 use kit::show::{Screen, bar_to_scale, bytes_decimal, percent, shares, table, thousands};
-use shardlab::plan::strategy::{Load, Recompute, RefusalKind, Strategy, Time, TrainingJob};
+use shardlab::plan::strategy::{Load, Recompute, Strategy, Time, TrainingJob};
 
 /// A searched job.
 pub struct Found {

@@ -3,7 +3,7 @@
 use exercise::strategies;
 use kit::check::{Evidence, run};
 use kit::show::seconds;
-use lab11::planner::{Plan, model, search};
+use lab11::planner::{Plan, model, refusals, search, too_large};
 use shardlab::Result;
 use shardlab::error::BadInput;
 use shardlab::plan::strategy::{Cluster, Device, Recompute, Strategy, Time, TrainingJob};
@@ -49,7 +49,7 @@ fn team(evidence: &mut Evidence, which: usize) -> Result<()> {
             return Ok(());
         }
     };
-    let refusals = job.refusals(&strategy);
+    let refusals = refusals(job, &strategy);
     evidence.row(
         refusals.is_empty(),
         "heads, layers, batch and devices",
@@ -66,7 +66,7 @@ fn team(evidence: &mut Evidence, which: usize) -> Result<()> {
     }
     let load = job.load(&strategy);
     let time = job.time(&strategy);
-    if let Some(refusal) = job.too_large(&load) {
+    if let Some(refusal) = too_large(job, &load) {
         evidence.row(false, "memory", "fits", "does not fit");
         evidence.means(format!(
             "It does not fit: {}; {}.",

@@ -7,10 +7,11 @@
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use kit::show::{Screen, bytes_binary, bytes_decimal, seconds};
+use lab01::formula;
 use serde_json::{Value, json};
 use shardlab::comm::Link;
 use shardlab::comm::algorithms::{Collective, Task};
-use shardlab::plan::{BytesEach, Network, formula, simulate, zero_memory};
+use shardlab::plan::{BytesEach, Network, simulate, zero_memory};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 

@@ -10,7 +10,6 @@ use crate::comm::{CallKind, Comm, Element, Reduce, Result};
 /// depends only on the rounds. Half types are rounded in every round. Ranges of `rounds` count elements of `data`.
 ///
 /// # Errors
-///
 /// Those of [`Comm::send`] and [`Comm::recv`].
 #[track_caller]
 pub fn run<T: Element>(
@@ -56,7 +55,6 @@ fn combine<T: Element>(op: Reduce, mine: &mut [T], other: &[T], other_first: boo
 /// broadcast from there. All ranks end with the same bits, in every run.
 ///
 /// # Errors
-///
 /// Those of [`run`], and [`CommError::Invalid`](crate::comm::CommError::Invalid) as for [`Comm::all_reduce`] or if there is no such
 /// algorithm.
 #[track_caller]
@@ -77,7 +75,6 @@ pub fn all_reduce<T: Element>(
 /// [`Comm::reduce`] by an algorithm of this room.
 ///
 /// # Errors
-///
 /// Those of [`run`], and [`CommError::Invalid`](crate::comm::CommError::Invalid) as for [`Comm::reduce`] or if there is no such
 /// algorithm.
 #[track_caller]
@@ -108,7 +105,6 @@ pub fn reduce<T: Element>(
 /// [`Comm::broadcast`] by an algorithm of this room.
 ///
 /// # Errors
-///
 /// Those of [`run`], and [`CommError::Invalid`](crate::comm::CommError::Invalid) as for [`Comm::broadcast`] or if there is no such
 /// algorithm.
 #[track_caller]
@@ -131,7 +127,6 @@ pub fn broadcast<T: Element>(
 /// [`Comm::all_gather`] by an algorithm of this room.
 ///
 /// # Errors
-///
 /// Those of [`run`], and [`CommError::Invalid`](crate::comm::CommError::Invalid) as for [`Comm::all_gather`] or if there is no such
 /// algorithm.
 #[track_caller]
@@ -159,7 +154,6 @@ pub fn all_gather<T: Element>(
 /// [`Comm::reduce_scatter`] by an algorithm of this room.
 ///
 /// # Errors
-///
 /// Those of [`run`], and [`CommError::Invalid`](crate::comm::CommError::Invalid) as for [`Comm::reduce_scatter`] or if there is no such
 /// algorithm.
 #[track_caller]
@@ -190,7 +184,6 @@ pub fn reduce_scatter<T: Element>(
 /// [`Comm::scatter`] by an algorithm of this room.
 ///
 /// # Errors
-///
 /// Those of [`run`], and [`CommError::Invalid`](crate::comm::CommError::Invalid) as for [`Comm::scatter`] or if there is no such
 /// algorithm.
 #[track_caller]
@@ -223,7 +216,6 @@ pub fn scatter<T: Element>(
 /// [`Comm::gather`] by an algorithm of this room.
 ///
 /// # Errors
-///
 /// Those of [`run`], and [`CommError::Invalid`](crate::comm::CommError::Invalid) as for [`Comm::gather`] or if there is no such
 /// algorithm.
 #[track_caller]
@@ -258,7 +250,6 @@ pub fn gather<T: Element>(
 /// [`Comm::all_to_all`] by an algorithm of this room.
 ///
 /// # Errors
-///
 /// Those of [`run`], and [`CommError::Invalid`](crate::comm::CommError::Invalid) as for [`Comm::all_to_all`] or if there is no such
 /// algorithm.
 #[track_caller]

@@ -127,7 +127,6 @@ impl Task {
     /// `element_bytes` and `len` decide what [`Algorithm::Auto`] chooses.
     ///
     /// # Errors
-    ///
     /// [`CommError::Invalid`] if the collective has no such algorithm, or the group no such root.
     pub fn new(
         collective: Collective,

@@ -163,7 +163,6 @@ impl ModelShape {
     /// The Llama of this name, in any case.
     ///
     /// # Errors
-    ///
     /// If no Llama has the name.
     pub fn preset(name: &str) -> Result<ModelShape, BadInput> {
         let known = PRESETS
@@ -204,7 +203,6 @@ mod tests {
         for (name, parameters) in published {
             let shape = ModelShape::preset(name).unwrap();
             assert_eq!(shape.parameters(), parameters, "{name}");
-            assert!(shape.check().is_ok(), "{name}");
         }
     }
 

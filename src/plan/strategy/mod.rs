@@ -3,12 +3,11 @@
 //! Arithmetic alone: no tensors, no ranks. Every formula has its source beside it. Reading order:
 //!
 //! - `device.rs` and `cluster.rs`: devices, and their network
-//! - `degrees.rs`: a strategy, and how it is written; `check.rs`: whether a job can use it
+//! - `degrees.rs`: a strategy, and how it is written
 //! - `memory.rs`: all bytes of a rank
 //! - `traffic.rs`: the bytes on each axis, and their time; `step.rs`: the time of a step
 //! - `cost.rs`: tokens per second, MFU, days and money
 
-mod check;
 mod cluster;
 mod cost;
 mod degrees;
@@ -17,7 +16,6 @@ mod memory;
 mod step;
 mod traffic;
 
-pub use check::{Refusal, RefusalKind};
 pub use cluster::Cluster;
 pub use cost::{Cost, TOKENS};
 pub use degrees::{Offloaded, Recompute, Strategy};

@@ -4,6 +4,7 @@
 //! query and key head interleaved.
 
 use super::{check, header, some};
+use crate::config_json::check_shape;
 use candle_core::quantized::gguf_file::{Content, TensorInfo, Value};
 use candle_core::{Device, Result as CandleResult};
 use shardlab::error::BadInput;
@@ -96,7 +97,7 @@ impl Gguf {
                     &"it scales RoPE's frequencies, and config.json, which says how, is not beside it",
                 ));
             }
-            None => shape.check()?,
+            None => check_shape(&shape)?,
         }
         let found = |name: &str| {
             let info = content.tensor_infos.get(&gguf_name(name)?)?;

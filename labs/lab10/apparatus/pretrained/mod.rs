@@ -69,7 +69,7 @@ impl Pretrained {
         };
         let shape = config
             .as_deref()
-            .map(ModelShape::from_config)
+            .map(crate::from_config)
             .transpose()
             .map_err(in_folder)?;
         let (shape, weights) = match gguf.filter(|_| !Files::are_in(&dir) || !path.is_dir()) {

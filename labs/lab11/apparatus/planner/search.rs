@@ -1,8 +1,7 @@
 //! All strategies that the planner knows for a job, ranked by tokens per second.
 
-use shardlab::plan::strategy::{
-    Load, Offloaded, Recompute, Refusal, RefusalKind, Strategy, Time, TrainingJob,
-};
+use super::check::{Refusal, RefusalKind, refusals, too_large};
+use shardlab::plan::strategy::{Load, Offloaded, Recompute, Strategy, Time, TrainingJob};
 use std::collections::BTreeMap;
 
 /// A strategy that the job can use, and what it costs.
@@ -112,7 +111,7 @@ pub fn search(job: &TrainingJob) -> Search {
 
 /// All strategies with the degrees of `base`.
 fn try_degrees(job: &TrainingJob, found: &mut Search, base: Strategy, host: &[(Offloaded, usize)]) {
-    let refusals = job.refusals(&base);
+    let refusals = refusals(job, &base);
     // Heads and layers refuse all strategies of these degrees at once.
     if let Some(refusal) = refusals
         .into_iter()
@@ -193,7 +192,7 @@ fn variants(job: &TrainingJob, s: &Strategy) -> Vec<Strategy> {
 /// Adds a strategy to the plans or to those that are refused. Returns it if only its memory is refused.
 fn consider(job: &TrainingJob, found: &mut Search, strategy: Strategy) -> Option<Plan> {
     found.considered += 1;
-    if let Some(refusal) = job.refusals(&strategy).into_iter().next() {
+    if let Some(refusal) = refusals(job, &strategy).into_iter().next() {
         found.refuse(strategy, refusal);
         return None;
     }
@@ -202,7 +201,7 @@ fn consider(job: &TrainingJob, found: &mut Search, strategy: Strategy) -> Option
         load: job.load(&strategy),
         time: job.time(&strategy),
     };
-    if let Some(refusal) = job.too_large(&plan.load) {
+    if let Some(refusal) = too_large(job, &plan.load) {
         found.refuse(strategy, refusal);
         return Some(plan);
     }
@@ -263,9 +262,9 @@ mod tests {
         let found = search(&job);
         assert!(found.plans.is_sorted_by_key(|plan| plan.time.total()));
         for plan in &found.plans {
-            assert_eq!(job.refusals(&plan.strategy), [], "{}", plan.strategy);
+            assert_eq!(refusals(job, &plan.strategy), [], "{}", plan.strategy);
             assert!(
-                job.too_large(&plan.load).is_none() && plan.strategy.offload == Offloaded::None
+                too_large(job, &plan.load).is_none() && plan.strategy.offload == Offloaded::None
             );
         }
         let refused: usize = found.refused.values().map(|(count, ..)| count).sum();
@@ -287,7 +286,7 @@ mod tests {
                     == (strategy.data, strategy.tensor, strategy.pipeline)
             };
             assert!(
-                job.too_large(load).is_some() && found.best(same).is_none(),
+                too_large(job, load).is_some() && found.best(same).is_none(),
                 "{strategy}"
             );
         }

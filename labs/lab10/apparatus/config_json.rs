@@ -1,143 +1,139 @@
 //! Reads and writes the shape as Hugging Face's config.json.
 
-use super::{Family, LlamaExtra, ModelShape, Rope, RopeScaling};
-use crate::error::BadInput;
 use serde_json::{Value, json};
+use shardlab::error::BadInput;
+use shardlab::plan::{Family, LlamaExtra, ModelShape, Rope, RopeScaling};
 
-impl ModelShape {
-    /// The shape that a config.json describes.
-    ///
-    /// # Errors
-    ///
-    /// If the text is not JSON, lacks a key, or describes a model whose arithmetic is different from this library's Llama.
-    pub fn from_config(json: &str) -> Result<ModelShape, BadInput> {
-        let config: Value = serde_json::from_str(json).map_err(|error| {
-            BadInput::new(
-                format!("config.json is not JSON: {error}"),
-                "is the file complete?",
-            )
-        })?;
-        let config = Config(&config);
-        config.refuse_other_arithmetic()?;
-        let heads = config.size("num_attention_heads")?;
-        let kv_heads = match config.given("num_key_value_heads") {
-            Some(_) => config.size("num_key_value_heads")?,
-            None => heads,
-        };
-        let shape = ModelShape {
-            vocabulary: config.size("vocab_size")?,
-            block: config.size("max_position_embeddings")?,
-            layers: config.size("num_hidden_layers")?,
-            heads,
-            embd: config.size("hidden_size")?,
-            family: Family::Llama(LlamaExtra {
-                kv_heads,
-                ffn: config.size("intermediate_size")?,
-                rope: config.rope()?,
-                norm_eps: config.number("rms_norm_eps", 1e-6)?,
-                tied: config.flag("tie_word_embeddings")?,
-            }),
-        };
-        shape.check()?;
-        if config.given("head_dim").is_some() && config.size("head_dim")? != shape.head() {
-            let heads = shape.heads;
-            let embd = shape.embd;
-            return Err(unsupported(format!(
-                "head_dim is {}, not {embd} / {heads} heads",
-                config.size("head_dim")?
-            )));
-        }
-        Ok(shape)
-    }
-
-    /// A Llama's shape as config.json; `None` for a GPT.
-    pub fn to_config(&self) -> Option<String> {
-        let llama = self.llama()?;
-        let scaling = llama.rope.scaling.map(|scaling| {
-            json!({
-                "rope_type": "llama3",
-                "factor": scaling.factor,
-                "low_freq_factor": scaling.low_freq_factor,
-                "high_freq_factor": scaling.high_freq_factor,
-                "original_max_position_embeddings": scaling.original_block,
-            })
-        });
-        let config = json!({
-            "architectures": ["LlamaForCausalLM"],
-            "model_type": "llama",
-            "hidden_act": "silu",
-            "vocab_size": self.vocabulary,
-            "hidden_size": self.embd,
-            "num_hidden_layers": self.layers,
-            "num_attention_heads": self.heads,
-            "num_key_value_heads": llama.kv_heads,
-            "intermediate_size": llama.ffn,
-            "max_position_embeddings": self.block,
-            "rope_theta": llama.rope.theta,
-            "rope_scaling": scaling,
-            "rms_norm_eps": llama.norm_eps,
-            "tie_word_embeddings": llama.tied,
-        });
-        Some(format!("{config:#}\n"))
-    }
-
-    /// Refuses numbers that no Llama can have.
-    ///
-    /// # Errors
-    ///
-    /// If it is no Llama, a size is 0 or absurd, or sizes do not divide each other as heads and RoPE need it.
-    pub fn check(&self) -> Result<(), BadInput> {
-        let bad = |what: String| {
-            Err(BadInput::new(
-                what,
-                "correct config.json, or choose a different model",
-            ))
-        };
-        let Some(&llama) = self.llama() else {
-            return bad(format!("{self:?} is no Llama's shape"));
-        };
-        let embd = self.embd;
-        let heads = self.heads;
-        let kv_heads = llama.kv_heads;
-        // Products of these sizes must not overflow: no model comes near.
-        let sizes = [
-            self.vocabulary,
-            embd,
-            self.layers,
-            heads,
+/// The shape that a config.json describes.
+///
+/// # Errors
+/// If the text is not JSON, lacks a key, or describes a model whose arithmetic is different from this library's Llama.
+pub fn from_config(json: &str) -> Result<ModelShape, BadInput> {
+    let config: Value = serde_json::from_str(json).map_err(|error| {
+        BadInput::new(
+            format!("config.json is not JSON: {error}"),
+            "is the file complete?",
+        )
+    })?;
+    let config = Config(&config);
+    config.refuse_other_arithmetic()?;
+    let heads = config.size("num_attention_heads")?;
+    let kv_heads = match config.given("num_key_value_heads") {
+        Some(_) => config.size("num_key_value_heads")?,
+        None => heads,
+    };
+    let shape = ModelShape {
+        vocabulary: config.size("vocab_size")?,
+        block: config.size("max_position_embeddings")?,
+        layers: config.size("num_hidden_layers")?,
+        heads,
+        embd: config.size("hidden_size")?,
+        family: Family::Llama(LlamaExtra {
             kv_heads,
-            llama.ffn,
-            self.block,
-        ];
-        if sizes.iter().any(|&size| size == 0 || size > 1 << 30) {
-            return bad(format!("a Llama's sizes are 1 to 2^30, not {sizes:?}"));
-        }
-        // Each layer has nine names, which are listed.
-        if self.layers > 1 << 16 {
-            return bad(format!(
-                "a Llama has at most 2^16 layers, not {}",
-                self.layers
-            ));
-        }
-        if embd % heads != 0 || (embd / heads) % 2 != 0 {
-            return bad(format!(
-                "a width of {embd} does not give {heads} heads an even width each, which RoPE's pairs need"
-            ));
-        }
-        if heads % kv_heads != 0 {
-            return bad(format!(
-                "{heads} query heads cannot share {kv_heads} key and value heads evenly"
-            ));
-        }
-        let in_range = llama.norm_eps > 0.0 && llama.norm_eps < 1.0 && llama.rope.theta > 1.0;
-        if !in_range {
-            return bad(format!(
-                "rms_norm_eps {} or rope_theta {} is out of range",
-                llama.norm_eps, llama.rope.theta
-            ));
-        }
-        Ok(())
+            ffn: config.size("intermediate_size")?,
+            rope: config.rope()?,
+            norm_eps: config.number("rms_norm_eps", 1e-6)?,
+            tied: config.flag("tie_word_embeddings")?,
+        }),
+    };
+    check_shape(&shape)?;
+    if config.given("head_dim").is_some() && config.size("head_dim")? != shape.head() {
+        let heads = shape.heads;
+        let embd = shape.embd;
+        return Err(unsupported(format!(
+            "head_dim is {}, not {embd} / {heads} heads",
+            config.size("head_dim")?
+        )));
     }
+    Ok(shape)
+}
+
+/// A Llama's shape as config.json; `None` for a GPT.
+pub fn to_config(shape: &ModelShape) -> Option<String> {
+    let llama = shape.llama()?;
+    let scaling = llama.rope.scaling.map(|scaling| {
+        json!({
+            "rope_type": "llama3",
+            "factor": scaling.factor,
+            "low_freq_factor": scaling.low_freq_factor,
+            "high_freq_factor": scaling.high_freq_factor,
+            "original_max_position_embeddings": scaling.original_block,
+        })
+    });
+    let config = json!({
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_act": "silu",
+        "vocab_size": shape.vocabulary,
+        "hidden_size": shape.embd,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": llama.kv_heads,
+        "intermediate_size": llama.ffn,
+        "max_position_embeddings": shape.block,
+        "rope_theta": llama.rope.theta,
+        "rope_scaling": scaling,
+        "rms_norm_eps": llama.norm_eps,
+        "tie_word_embeddings": llama.tied,
+    });
+    Some(format!("{config:#}\n"))
+}
+
+/// Refuses numbers that no Llama can have.
+///
+/// # Errors
+/// If it is no Llama, a size is 0 or absurd, or sizes do not divide each other as heads and RoPE need it.
+pub fn check_shape(shape: &ModelShape) -> Result<(), BadInput> {
+    let bad = |what: String| {
+        Err(BadInput::new(
+            what,
+            "correct config.json, or choose a different model",
+        ))
+    };
+    let Some(&llama) = shape.llama() else {
+        return bad(format!("{shape:?} is no Llama's shape"));
+    };
+    let embd = shape.embd;
+    let heads = shape.heads;
+    let kv_heads = llama.kv_heads;
+    // Products of these sizes must not overflow: no model comes near.
+    let sizes = [
+        shape.vocabulary,
+        embd,
+        shape.layers,
+        heads,
+        kv_heads,
+        llama.ffn,
+        shape.block,
+    ];
+    if sizes.iter().any(|&size| size == 0 || size > 1 << 30) {
+        return bad(format!("a Llama's sizes are 1 to 2^30, not {sizes:?}"));
+    }
+    // Each layer has nine names, which are listed.
+    if shape.layers > 1 << 16 {
+        return bad(format!(
+            "a Llama has at most 2^16 layers, not {}",
+            shape.layers
+        ));
+    }
+    if embd % heads != 0 || (embd / heads) % 2 != 0 {
+        return bad(format!(
+            "a width of {embd} does not give {heads} heads an even width each, which RoPE's pairs need"
+        ));
+    }
+    if heads % kv_heads != 0 {
+        return bad(format!(
+            "{heads} query heads cannot share {kv_heads} key and value heads evenly"
+        ));
+    }
+    let in_range = llama.norm_eps > 0.0 && llama.norm_eps < 1.0 && llama.rope.theta > 1.0;
+    if !in_range {
+        return bad(format!(
+            "rms_norm_eps {} or rope_theta {} is out of range",
+            llama.norm_eps, llama.rope.theta
+        ));
+    }
+    Ok(())
 }
 
 /// The keys of a config.json.
@@ -303,27 +299,24 @@ fn unsupported(what: String) -> BadInput {
 
 #[cfg(test)]
 mod tests {
-    use super::super::PRESETS;
     use super::*;
+    use shardlab::plan::PRESETS;
 
     /// The config of stories260k with one key changed.
     fn with(key: &str, value: Value) -> Result<ModelShape, BadInput> {
-        let mut config: Value = serde_json::from_str(
-            &ModelShape::preset("stories260k")
-                .unwrap()
-                .to_config()
-                .unwrap(),
-        )
-        .unwrap();
+        let mut config: Value =
+            serde_json::from_str(&to_config(&ModelShape::preset("stories260k").unwrap()).unwrap())
+                .unwrap();
         config[key] = value;
-        ModelShape::from_config(&config.to_string())
+        from_config(&config.to_string())
     }
 
     #[test]
     fn every_preset_is_read_as_it_was_written() {
         for (name, shape) in PRESETS {
+            assert!(check_shape(shape).is_ok(), "{name}");
             assert_eq!(
-                ModelShape::from_config(&shape.to_config().unwrap()).unwrap(),
+                from_config(&to_config(shape).unwrap()).unwrap(),
                 *shape,
                 "{name}"
             );
@@ -380,7 +373,7 @@ mod tests {
             let error = with(key, value).unwrap_err().to_string();
             assert!(error.contains(says) && error.contains("help:"), "{error}");
         }
-        let error = ModelShape::from_config("{").unwrap_err().to_string();
+        let error = from_config("{").unwrap_err().to_string();
         assert!(error.contains("config.json is not JSON"), "{error}");
     }
 

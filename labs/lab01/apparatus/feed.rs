@@ -4,10 +4,10 @@
 //! few ranks read and scatter to the rest, so that the file system gets few large requests instead of many small ones.
 //! A rank that reads can read the next batch while the device computes on this one.
 
-use super::uniform::Uniform;
-use crate::comm::{Comm, Link};
-use crate::error::BadInput;
 use anyhow::{Context, Result};
+use shardlab::comm::{Comm, Link};
+use shardlab::data::Uniform;
+use shardlab::error::BadInput;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -249,7 +249,7 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launch;
+    use shardlab::launch;
 
     fn feed(words: &str, ranks: usize) -> Result<Feed, BadInput> {
         Feed::parse(

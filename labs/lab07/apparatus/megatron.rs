@@ -4,7 +4,7 @@
 //! blocks evenly, gives the token table to one pipeline stage, and knows neither the position table nor biases. So its most
 //! loaded rank is smaller than the real one ([`Shards::parameters`]), which is the first stage.
 
-use super::{Family, Shards};
+use shardlab::plan::{Family, Shards};
 
 /// Megatron-LM's estimate of a model's parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,34 +17,32 @@ pub struct Estimate {
     pub others: f64,
 }
 
-impl Shards {
-    /// Megatron-LM's estimate of a rank's parameters, for a GPT.
-    pub fn estimate(&self) -> Estimate {
-        let h = self.shape.embd;
-        let layers = self.shape.layers;
-        let norm = match self.shape.family {
-            Family::Gpt2 => 2 * h, // a gain and a bias
-            Family::Gpt | Family::Llama(_) => h,
-        };
-        let blocks = layers * (12 * h * h + 2 * norm) + norm; // the last norm is counted with the blocks
-        let embedding = self.rows * h;
-        let each = blocks as f64 / self.pipeline as f64;
-        let on = |elements: f64| elements / self.tensor as f64;
-        let most_loaded = on(each + embedding as f64);
-        let others = on(each);
-        Estimate {
-            blocks: blocks as u64,
-            embedding: embedding as u64,
-            most_loaded,
-            others,
-        }
+/// Megatron-LM's estimate of a rank's parameters, for a GPT.
+pub fn estimate(shards: &Shards) -> Estimate {
+    let h = shards.shape.embd;
+    let layers = shards.shape.layers;
+    let norm = match shards.shape.family {
+        Family::Gpt2 => 2 * h, // a gain and a bias
+        Family::Gpt | Family::Llama(_) => h,
+    };
+    let blocks = layers * (12 * h * h + 2 * norm) + norm; // the last norm is counted with the blocks
+    let embedding = shards.rows * h;
+    let each = blocks as f64 / shards.pipeline as f64;
+    let on = |elements: f64| elements / shards.tensor as f64;
+    let most_loaded = on(each + embedding as f64);
+    let others = on(each);
+    Estimate {
+        blocks: blocks as u64,
+        embedding: embedding as u64,
+        most_loaded,
+        others,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{BytesEach, ModelShape};
+    use shardlab::plan::{BytesEach, ModelShape};
     use std::ops::Range;
 
     /// The job of a Megatron-LM log of June 2025: 8 GPUs, tensor 2, pipeline 4.
@@ -103,7 +101,7 @@ mod tests {
      {
         let job = logged();
         let h = 2048;
-        let above = job.parameters(&[job.uniform(0)]) - job.estimate().most_loaded as u64;
+        let above = job.parameters(&[job.uniform(0)]) - estimate(&job).most_loaded as u64;
         // In each of 4 layers: biases, and the halves of the norms that the estimate takes for divided. It also spreads the last norm.
         let biases_and_norms = 4 * (7 * h / 2 + 2 * h + 4 * h - 4 * h / 2) - 2 * h / 4 / 2;
         assert_eq!(above, 2048 * h + biases_and_norms);

@@ -1,8 +1,8 @@
 //! The cost of a collective's algorithm for its busiest rank, as a formula.
 
-use crate::comm::algorithms::{Algorithm, Collective, SEGMENT, Task};
+use shardlab::comm::algorithms::{Algorithm, Collective, SEGMENT, Task};
 
-/// The largest counts of any one rank: its rounds (the steps of [`CommTraffic`](crate::comm::CommTraffic)), and what it sends.
+/// The largest counts of any one rank: its rounds (the steps of [`CommTraffic`](shardlab::comm::CommTraffic)), and what it sends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Formula {
     pub rounds: u64,
@@ -14,7 +14,7 @@ pub struct Formula {
 
 /// The formula for `task` on elements of `element_bytes`, where a short one exists.
 ///
-/// `p` is the largest power of two up to n. If n is larger, the pairs of [`Fold`](crate::comm::algorithms) cost two more
+/// `p` is the largest power of two up to n. If n is larger, the pairs of [`Fold`](shardlab::comm::algorithms) cost two more
 /// rounds and up to one more vector.
 pub fn formula(task: &Task, element_bytes: usize) -> Option<Formula> {
     let n = task.ranks as u64;
