@@ -350,7 +350,7 @@ mod tests {
             "zero=3",
         );
         assert_eq!(
-            job().refusals(&"dp=4,tp=2,pp=6,zero=1".parse().unwrap()),
+            refusals(&job(), &"dp=4,tp=2,pp=6,zero=1".parse().unwrap()),
             []
         );
     }
@@ -358,7 +358,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_says_what_takes_most() {
         let job = job();
-        let of = |plan: &str| too_large(job, &job.load(&plan.parse().unwrap()));
+        let of = |plan: &str| too_large(&job, &job.load(&plan.parse().unwrap()));
         let whole = of("dp=48,mb=1").unwrap();
         assert!(
             whole.what.contains("of 72.0 GB") && whole.help.contains("zero=1"),

@@ -262,9 +262,9 @@ mod tests {
         let found = search(&job);
         assert!(found.plans.is_sorted_by_key(|plan| plan.time.total()));
         for plan in &found.plans {
-            assert_eq!(refusals(job, &plan.strategy), [], "{}", plan.strategy);
+            assert_eq!(refusals(&job, &plan.strategy), [], "{}", plan.strategy);
             assert!(
-                too_large(job, &plan.load).is_none() && plan.strategy.offload == Offloaded::None
+                too_large(&job, &plan.load).is_none() && plan.strategy.offload == Offloaded::None
             );
         }
         let refused: usize = found.refused.values().map(|(count, ..)| count).sum();
@@ -286,7 +286,7 @@ mod tests {
                     == (strategy.data, strategy.tensor, strategy.pipeline)
             };
             assert!(
-                too_large(job, load).is_some() && found.best(same).is_none(),
+                too_large(&job, load).is_some() && found.best(same).is_none(),
                 "{strategy}"
             );
         }
