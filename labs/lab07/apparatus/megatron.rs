@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn the_estimate_is_megatrons() {
-        let estimate = logged().estimate();
+        let estimate = estimate(&logged());
         assert_eq!(
             (estimate.blocks, estimate.embedding),
             (805_441_536, 103_284_736)
