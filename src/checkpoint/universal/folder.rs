@@ -95,12 +95,12 @@ pub fn write_index(
 /// use shardlab::model::Gpt;
 /// use shardlab::optim::AdamWConfig;
 /// use shardlab::parallel::zero::{Stage, Zero, ZeroConfig};
-/// use shardlab::plan::ModelShape;
+/// use shardlab::plan::{Family, ModelShape};
 /// use shardlab::tensor::Precision;
 /// use shardlab::{comm::Comm, launch};
 /// use std::collections::BTreeMap;
 ///
-/// let shape = ModelShape { vocabulary: 5, block: 4, layers: 1, heads: 2, embd: 8 };
+/// let shape = ModelShape { vocabulary: 5, block: 4, layers: 1, heads: 2, embd: 8, family: Family::Gpt };
 /// let adamw = AdamWConfig { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 };
 /// // This rank's shard of a new model.
 /// let begin = |comm: &Comm, seed: u64| -> anyhow::Result<Zero> {
