@@ -1,17 +1,11 @@
 //! lab03-eval · Well on one rank, worse on three
 
-use shardlab::Result;
-use shardlab::comm::Comm;
 use shardlab::data::{Batch, Corpus};
-use shardlab::model::Gpt;
-use shardlab::parallel::Ddp;
-use shardlab::tensor::Tensor;
 use shardlab::train::{AdamW, Config, clip_scale, global_norm};
+use shardlab::{Result, comm::Comm, model::Gpt, parallel::Ddp, tensor::Tensor};
 
-/// Steps from one evaluation to the next.
+/// Steps from one evaluation to the next, and batches of each.
 const EVAL_INTERVAL: usize = 3;
-
-/// Batches of an evaluation.
 const EVAL_BATCHES: usize = 4;
 
 /// The losses that a rank has seen.
