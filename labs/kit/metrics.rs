@@ -1,6 +1,5 @@
 //! The figures of a step: its outcome and its times, as log lines and JSON lines.
 
-use super::records::Record;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use shardlab::error::BadInput;
@@ -9,6 +8,15 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+
+/// One step, in the style of one lab: its fields are the file's, and its line is the log's.
+pub trait Record: Clone + Serialize {
+    /// The log's line, with this `loss`.
+    fn line(&self, loss: f64) -> String;
+
+    /// The loss: the mean over all ranks.
+    fn loss(&self) -> f64;
+}
 
 /// One training step, as `--metrics` writes it. Times are seconds. `dt` is the whole step, from its batch to the
 /// optimizer, without an evaluation.

@@ -1,25 +1,15 @@
 //! The records of a run's steps: its log lines, and the files of `--metrics` and `--trace`.
 
 use super::flags::LogFlags;
-use super::metrics::{Clock, MetricsFile};
+use super::metrics::{Clock, MetricsFile, Record};
 use super::trace::Trace;
 use crate::show::Screen;
 use anyhow::Result;
-use serde::Serialize;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::parallel::Averaged;
 use shardlab::parallel::zero::Event;
 use std::ops::Deref;
 use std::path::Path;
-
-/// One step, in the style of one lab: its fields are the file's, and its line is the log's.
-pub trait Record: Clone + Serialize {
-    /// The log's line, with this `loss`.
-    fn line(&self, loss: f64) -> String;
-
-    /// The loss: the mean over all ranks.
-    fn loss(&self) -> f64;
-}
 
 /// One rank's records, one for each step. Only rank 0 prints and writes files, unless `--log-all-ranks` is given.
 pub struct Records<'a, R> {

@@ -4,7 +4,8 @@
 use super::mlp::{MlpConfig, MlpFlags};
 use super::profile::{Profile, Stamps};
 use anyhow::{Context, Result, ensure};
-use kit::records::{Record, Records};
+use kit::metrics::Record;
+use kit::records::Records;
 use kit::show::{Plot, Screen, Series, general, thousands};
 use kit::{Clock, report, trace};
 use serde::Serialize;
