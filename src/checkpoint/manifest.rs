@@ -99,7 +99,7 @@ impl Run {
 
 /// A file of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Entry {
+pub(super) struct FileEntry {
     pub name: String,
     pub bytes: u64,
     pub sha256: String,
@@ -113,7 +113,7 @@ pub(super) struct Manifest {
     /// Steps that the run has made.
     pub step: usize,
     /// In rank order.
-    pub files: Vec<Entry>,
+    pub files: Vec<FileEntry>,
     /// Whatever the trainer needs to continue: counters, the loss scaler.
     pub record: serde_json::Value,
 }

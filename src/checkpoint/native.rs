@@ -10,7 +10,7 @@
 use super::agree::{agree, broadcast_text};
 use super::files;
 use super::lock::Claim;
-use super::manifest::{ANYWAY, Entry, Job, Manifest, Run, rank_file};
+use super::manifest::{ANYWAY, FileEntry, Job, Manifest, Run, rank_file};
 use super::saves;
 use super::shard::{self, Shard};
 use crate::comm::Comm;
@@ -164,7 +164,7 @@ impl Checkpoints {
         let bytes = shard::encode(zero)?;
         let write = move || {
             files::write(&path, &bytes)?;
-            Ok(Entry {
+            Ok(FileEntry {
                 name,
                 bytes: bytes.len() as u64,
                 sha256: sha256::hex(&bytes),
@@ -353,7 +353,7 @@ pub struct Writing<'a> {
 /// The thread that works on a save.
 enum Work {
     /// It writes this rank's file.
-    File(JoinHandle<Result<Entry, BadInput>>),
+    File(JoinHandle<Result<FileEntry, BadInput>>),
     /// All ranks have written. Rank 0's thread completes the checkpoint, and returns its name.
     Publish(JoinHandle<Result<String, BadInput>>),
 }
@@ -463,7 +463,7 @@ fn joined<T>(thread: JoinHandle<Result<T, BadInput>>, folder: &Path) -> Result<T
 }
 
 /// All ranks' files, in rank order.
-fn gather(comm: &Comm, mine: &Entry) -> Result<Vec<Entry>> {
+fn gather(comm: &Comm, mine: &FileEntry) -> Result<Vec<FileEntry>> {
     let of_rank = |rank| {
         let entry = if rank == comm.rank() {
             serde_json::to_string(mine)?

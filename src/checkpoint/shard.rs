@@ -24,7 +24,7 @@ const HEADER: &str = "shard";
 
 /// The header of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Header {
+pub(super) struct ShardHeader {
     /// Steps that the optimizer has taken.
     pub steps: u64,
     pub fragments: BTreeMap<String, Held>,
@@ -126,7 +126,7 @@ pub(super) fn encode(zero: &mut Zero) -> Result<Vec<u8>> {
     Ok(safetensors::serialize(views, Some(header))?)
 }
 
-fn header(zero: &mut Zero) -> Result<Header> {
+fn header(zero: &mut Zero) -> Result<ShardHeader> {
     let steps = zero.steps();
     let mut fragments = BTreeMap::new();
     zero.fragments(|fragment, _, _| {
@@ -135,12 +135,12 @@ fn header(zero: &mut Zero) -> Result<Header> {
             Held::of(&fragment.spec, fragment.elements.clone()),
         );
     })?;
-    Ok(Header { steps, fragments })
+    Ok(ShardHeader { steps, fragments })
 }
 
-impl Header {
+impl ShardHeader {
     /// Reads the header of a file's bytes.
-    pub fn read(bytes: &[u8]) -> Result<Header> {
+    pub fn read(bytes: &[u8]) -> Result<ShardHeader> {
         let (_, metadata) = SafeTensors::read_metadata(bytes)?;
         let entry = metadata
             .metadata()
@@ -155,13 +155,13 @@ impl Header {
 /// A rank's part of a checkpoint that fits the rank's training.
 pub(super) struct Shard {
     bytes: Vec<u8>,
-    header: Header,
+    header: ShardHeader,
 }
 
 impl Shard {
     /// Reads a file's bytes. The error says why they are not the state of this rank of this training.
     pub fn decode(bytes: Vec<u8>, zero: &mut Zero) -> Result<Shard> {
-        let header = Header::read(&bytes)?;
+        let header = ShardHeader::read(&bytes)?;
         let expected = super::shard::header(zero)?.fragments;
         let file = SafeTensors::deserialize(&bytes)?;
         for (name, held) in &expected {

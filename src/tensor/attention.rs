@@ -2,7 +2,7 @@
 //! (grouped-query attention: Ainslie et al., arXiv 2305.13245).
 
 use super::dropout::{Dropout, Mask};
-use super::graph::{Op, apply};
+use super::graph::{TensorOp, apply};
 use super::math::{dot, exp, softmax, vectorized};
 use super::matmul::{Matrix, Write, matmul};
 use candle_core::{Result, Shape, Tensor, bail};
@@ -173,7 +173,7 @@ impl Attention {
     }
 }
 
-impl Op for Attention {
+impl TensorOp for Attention {
     const NAME: &'static str = "attention";
 
     fn forward(&self, qkv: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {

@@ -1,6 +1,6 @@
 //! Cross-entropy: how little the model expected the token that came next.
 
-use super::graph::{Op, apply, rows};
+use super::graph::{TensorOp, apply, rows};
 use super::math::{exp, exp_sum, max, vectorized};
 use candle_core::{Result, Shape, Tensor, bail};
 use std::sync::OnceLock;
@@ -42,7 +42,7 @@ struct CrossEntropy {
     log_sums: OnceLock<Vec<f32>>,
 }
 
-impl Op for CrossEntropy {
+impl TensorOp for CrossEntropy {
     const NAME: &'static str = "cross-entropy";
 
     fn forward(&self, logits: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {

@@ -3,7 +3,7 @@
 //! Sequences are numbered over all ranks. So N ranks drop the same elements as one rank with the whole batch. The
 //! backward pass recomputes a mask instead of keeping it.
 
-use super::graph::{Op, apply};
+use super::graph::{TensorOp, apply};
 use super::random::Stream;
 use candle_core::{Result, Shape, Tensor, bail};
 use std::sync::Arc;
@@ -83,7 +83,7 @@ pub fn dropout(x: &Tensor, dropout: &Dropout, layer: &str) -> Result<Tensor> {
     apply(x, dropout.mask(layer))
 }
 
-impl Op for Mask {
+impl TensorOp for Mask {
     const NAME: &'static str = "dropout";
 
     fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {

@@ -1,7 +1,7 @@
 //! Token and position embedding: tokens enter the model here. These are two operations, because ranks that shard the
 //! token table add up their rows in between.
 
-use super::graph::{Op, apply, consume};
+use super::graph::{TensorOp, apply, consume};
 use super::params::Param;
 use candle_core::{DType, Device, Result, Shape, Tensor, Var, bail};
 use std::ops::Range;
@@ -44,7 +44,7 @@ impl Embed {
     }
 }
 
-impl Op for Embed {
+impl TensorOp for Embed {
     const NAME: &'static str = "embedding";
     const HAS_WEIGHTS: bool = true;
 
@@ -112,7 +112,7 @@ struct AddPositions {
     first: usize,
 }
 
-impl Op for AddPositions {
+impl TensorOp for AddPositions {
     const NAME: &'static str = "embedding";
     const HAS_WEIGHTS: bool = true;
 

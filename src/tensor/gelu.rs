@@ -1,6 +1,6 @@
 //! The exact GELU: x times the probability that a standard normal number is below x.
 
-use super::graph::{Op, apply};
+use super::graph::{TensorOp, apply};
 use super::math::{exp, vectorized};
 use candle_core::{Result, Shape, Tensor};
 
@@ -14,7 +14,7 @@ pub fn gelu(x: &Tensor) -> Result<Tensor> {
 
 struct Gelu;
 
-impl Op for Gelu {
+impl TensorOp for Gelu {
     const NAME: &'static str = "gelu";
 
     fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {

@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 /// A function of one f32 tensor with its own backward pass, over slices. Weights are not tensors here. An operation
 /// holds handles on them, reads them in both passes, and adds their gradients through the handles.
-pub trait Op: Send + Sync + 'static {
+pub trait TensorOp: Send + Sync + 'static {
     const NAME: &'static str;
-    /// Whether the operation has weights. Without any, [`weight_gradients`](Op::weight_gradients) is not called.
+    /// Whether the operation has weights. Without any, [`weight_gradients`](TensorOp::weight_gradients) is not called.
     const HAS_WEIGHTS: bool = false;
 
     /// Computes the result and its shape, for `x` of shape `dims`, row-major.
@@ -41,7 +41,7 @@ pub trait Op: Send + Sync + 'static {
 ///
 /// # Errors
 /// If `x` is not contiguous f32 on the CPU, or the operation fails.
-pub fn apply(x: &Tensor, op: impl Op) -> Result<Tensor> {
+pub fn apply(x: &Tensor, op: impl TensorOp) -> Result<Tensor> {
     x.apply_op1(Node {
         op: Arc::new(op),
         keeps_input: true,
@@ -53,7 +53,7 @@ pub fn apply(x: &Tensor, op: impl Op) -> Result<Tensor> {
 ///
 /// # Errors
 /// As [`apply`].
-pub fn consume(x: Tensor, op: impl Op) -> Result<Tensor> {
+pub fn consume(x: Tensor, op: impl TensorOp) -> Result<Tensor> {
     let y = x.apply_op1(Node {
         op: Arc::new(op),
         keeps_input: false,
@@ -67,7 +67,7 @@ struct Node<O> {
     keeps_input: bool,
 }
 
-impl<O: Op> CustomOp1 for Node<O> {
+impl<O: TensorOp> CustomOp1 for Node<O> {
     fn name(&self) -> &'static str {
         O::NAME
     }
@@ -99,7 +99,7 @@ impl<O: Op> CustomOp1 for Node<O> {
 
 /// Runs one half of a backward pass. `half` gets the elements of the input, if they were kept, and of the result's
 /// gradient.
-fn backward<O: Op, R>(
+fn backward<O: TensorOp, R>(
     keeps_input: bool,
     x: &Tensor,
     dy: &Tensor,

@@ -1,7 +1,7 @@
 //! Layer norm without bias: centres each row, scales it to variance 1, and multiplies it by a learned gain.
 
 use super::gain::Gain;
-use super::graph::{Op, apply};
+use super::graph::{TensorOp, apply};
 use super::math::{dot, sum, vectorized};
 use super::params::Param;
 use candle_core::{Result, Shape, Tensor};
@@ -31,7 +31,7 @@ struct LayerNorm {
     statistics: OnceLock<Vec<Statistics>>,
 }
 
-impl Op for LayerNorm {
+impl TensorOp for LayerNorm {
     const NAME: &'static str = "layer norm";
     const HAS_WEIGHTS: bool = true;
 

@@ -1,7 +1,7 @@
 //! `y = x · Wᵀ`, or `y = x · Wᵀ + b`: the layer that holds nearly all of a model's parameters and does nearly all of
 //! its arithmetic.
 
-use super::graph::{Op, apply, rows};
+use super::graph::{TensorOp, apply, rows};
 use super::math::vectorized;
 use super::matmul::{Matrix, Write, matmul};
 use super::params::Param;
@@ -50,7 +50,7 @@ impl Linear {
     }
 }
 
-impl Op for Linear {
+impl TensorOp for Linear {
     const NAME: &'static str = "linear";
     const HAS_WEIGHTS: bool = true;
 

@@ -50,12 +50,12 @@ pub use defer::{Deferred, defer};
 pub use dropout::{Dropout, dropout};
 pub use embedding::{add_positions, embed};
 pub use gelu::gelu;
-pub use graph::{Op, apply, consume, read, rows};
+pub use graph::{TensorOp, apply, consume, read, rows};
 pub use layer_norm::layer_norm;
 pub use linear::{linear, linear_bias};
 pub use params::{
-    Group, Hook, Layout, Listener, Param, Params, ShardedGradients, ShardedValues, Spec, Storage,
-    Value,
+    FlatLayout, Group, Hook, Listener, Param, Params, ShardedGradients, ShardedValues, Spec,
+    Storage, Value,
 };
 pub use random::Init;
 pub use recompute::recompute;

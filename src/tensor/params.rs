@@ -1,6 +1,6 @@
 //! The home of a model's weights, and a layer's way to them.
 //!
-//! One flat buffer holds all parameters of a model, group by group ([`Layout::groups`]). Within a group, parameters
+//! One flat buffer holds all parameters of a model, group by group ([`FlatLayout::groups`]). Within a group, parameters
 //! have the order in which the model declares them. A second buffer of the same layout holds their gradients. A layer
 //! holds a [`Param`], a handle. When the layer runs, forward or backward, it asks the handle for the weight. Its
 //! backward pass adds the weight's gradient to the flat buffer, and the handle then calls the hooks. All of parallelism
@@ -86,7 +86,7 @@ pub struct Group {
 }
 
 /// All parameters of a model and their offsets.
-pub struct Layout {
+pub struct FlatLayout {
     /// In the order of declaration.
     pub specs: Vec<Arc<Spec>>,
     /// The parameters to which weight decay applies, followed by all others.
@@ -103,9 +103,9 @@ struct Progress {
     contributions: AtomicUsize,
 }
 
-impl Layout {
+impl FlatLayout {
     /// Gives every parameter its offset.
-    fn new(declared: Vec<(Spec, Progress)>) -> Layout {
+    fn new(declared: Vec<(Spec, Progress)>) -> FlatLayout {
         let (mut specs, progress): (Vec<Spec>, Vec<Progress>) = declared.into_iter().unzip();
         let mut groups = Vec::new();
         let mut numel = 0;
@@ -122,7 +122,7 @@ impl Layout {
                 });
             }
         }
-        Layout {
+        FlatLayout {
             specs: specs.into_iter().map(Arc::new).collect(),
             groups,
             numel,
@@ -173,7 +173,7 @@ pub type Hook = Box<dyn Fn(&Params, &Spec) -> Result<()> + Send + Sync>;
 /// A model's parameters and their gradients.
 pub struct Params {
     declared: Mutex<Vec<(Spec, Progress)>>,
-    layout: OnceLock<Layout>,
+    layout: OnceLock<FlatLayout>,
     values: RwLock<Storage<dyn ShardedValues>>,
     gradients: Mutex<Storage<dyn ShardedGradients>>,
     hooks: RwLock<Vec<Arc<Hook>>>,
@@ -252,9 +252,9 @@ impl Params {
     }
 
     /// All parameters and their offsets. The first call ends the declarations.
-    pub fn layout(&self) -> &Layout {
+    pub fn layout(&self) -> &FlatLayout {
         self.layout
-            .get_or_init(|| Layout::new(std::mem::take(&mut *self.declared())))
+            .get_or_init(|| FlatLayout::new(std::mem::take(&mut *self.declared())))
     }
 
     /// The parameters in the order of declaration.

@@ -1,7 +1,7 @@
 //! RMSNorm: scales each row to mean square 1, and multiplies it by a learned gain.
 
 use super::gain::Gain;
-use super::graph::{Op, apply};
+use super::graph::{TensorOp, apply};
 use super::math::{dot, vectorized};
 use super::params::Param;
 use candle_core::{Result, Shape, Tensor};
@@ -29,7 +29,7 @@ struct RmsNorm {
     scales: OnceLock<Vec<f32>>,
 }
 
-impl Op for RmsNorm {
+impl TensorOp for RmsNorm {
     const NAME: &'static str = "RMS norm";
     const HAS_WEIGHTS: bool = true;
 

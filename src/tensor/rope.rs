@@ -4,7 +4,7 @@
 //! Number i of a head's first half and number i of its second half are a pair, as Hugging Face's weights want it. Meta's own files,
 //! and GGUF, pair neighbours.
 
-use super::graph::{Op, consume, rows};
+use super::graph::{TensorOp, consume, rows};
 use super::math::vectorized;
 use candle_core::{Result, Shape, Tensor, bail};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -107,7 +107,7 @@ impl Rope {
     }
 }
 
-impl Op for Rope {
+impl TensorOp for Rope {
     const NAME: &'static str = "RoPE";
 
     fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {

@@ -1,6 +1,6 @@
 //! Squared error: the distance of numbers from their targets.
 
-use super::graph::{Op, apply};
+use super::graph::{TensorOp, apply};
 use candle_core::{Result, Shape, Tensor, bail};
 
 /// The sum of `(y - target)²` over all elements, a scalar; `target` holds one number for each element of `y`,
@@ -21,7 +21,7 @@ struct SquaredError {
     target: Vec<f32>,
 }
 
-impl Op for SquaredError {
+impl TensorOp for SquaredError {
     const NAME: &'static str = "squared error";
 
     fn forward(&self, y: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {

@@ -1,7 +1,7 @@
 //! Several matrices that take the same input, such as those of queries, keys and values. Their results stand side by side.
 
 use super::few_rows::{FEW, few_rows};
-use super::graph::{Op, apply, rows};
+use super::graph::{TensorOp, apply, rows};
 use super::matmul::{Matrix, Write, matmul};
 use super::params::Param;
 use candle_core::{Result, Shape, Tensor, bail};
@@ -49,7 +49,7 @@ impl Stacked {
     }
 }
 
-impl Op for Stacked {
+impl TensorOp for Stacked {
     const NAME: &'static str = "linear";
     const HAS_WEIGHTS: bool = true;
 

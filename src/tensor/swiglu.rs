@@ -1,6 +1,6 @@
 //! SwiGLU: a gate decides how much of each number passes (Shazeer, arXiv 2002.05202).
 
-use super::graph::{Op, apply};
+use super::graph::{TensorOp, apply};
 use super::math::{exp, vectorized};
 use candle_core::{Result, Shape, Tensor, bail};
 
@@ -14,7 +14,7 @@ pub fn swiglu(x: &Tensor) -> Result<Tensor> {
 
 struct SwiGlu;
 
-impl Op for SwiGlu {
+impl TensorOp for SwiGlu {
     const NAME: &'static str = "SwiGLU";
 
     fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {

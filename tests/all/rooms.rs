@@ -176,6 +176,52 @@ fn an_arrow_to_a_room_below_is_found_in_every_form() {
     assert!(finds("train/flags.rs", "use crate::comm; use mycrate::units;").is_empty());
 }
 
+/// The public types that a file declares, tests aside.
+fn types(source: &str) -> Vec<&str> {
+    let own = source.split("#[cfg(test)]\nmod ").next().unwrap();
+    let declared = own.lines().filter_map(|line| line.strip_prefix("pub "));
+    let mut found = Vec::new();
+    for line in declared {
+        let line = line.strip_prefix("unsafe ").unwrap_or(line);
+        let mut words = line.split(|c: char| !c.is_alphanumeric() && c != '_');
+        if ["struct", "enum", "trait", "type"].contains(&words.next().unwrap()) {
+            found.extend(words.next());
+        }
+    }
+    found
+}
+
+#[test]
+fn no_two_rooms_have_types_of_one_name() {
+    let mut rooms_of = std::collections::BTreeMap::<String, Vec<String>>::new();
+    for file in files(Path::new(SRC)) {
+        let room = file.iter().next().unwrap().to_str().unwrap();
+        let room = room.trim_end_matches(".rs").to_string();
+        for name in types(&text(&Path::new(SRC).join(&file))) {
+            let rooms = rooms_of.entry(name.to_string()).or_default();
+            if !rooms.contains(&room) {
+                rooms.push(room.clone());
+            }
+        }
+    }
+    assert!(
+        rooms_of.len() > 200,
+        "only {} types were found",
+        rooms_of.len()
+    );
+    let shared: Vec<_> = rooms_of
+        .iter()
+        .filter(|(_, rooms)| rooms.len() > 1)
+        .collect();
+    assert!(shared.is_empty(), "{shared:?}");
+    assert_eq!(
+        types(
+            "pub struct A;\npub(crate) struct B;\npub unsafe trait C {}\n#[cfg(test)]\nmod tests {\npub struct D;"
+        ),
+        ["A", "C"]
+    );
+}
+
 /// The floor of each package, from the library up. A package depends only on floors below its own.
 const FLOORS: [&[&str]; 6] = [
     &["shardlab"],

@@ -6,7 +6,7 @@ use shardlab::mesh::Axis;
 use shardlab::model::{Build, Entry, Exit, Layer, Linear, Pass, Role};
 use shardlab::parallel::TensorParallel;
 use shardlab::parallel::tensor::Operator;
-use shardlab::tensor::{Copies, Cut, Op, Param, Params, Whole, consume};
+use shardlab::tensor::{Copies, Cut, Param, Params, TensorOp, Whole, consume};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -114,7 +114,7 @@ impl Layer for Mean {
 /// Divides in the forward pass only.
 struct Divide(f32);
 
-impl Op for Divide {
+impl TensorOp for Divide {
     const NAME: &'static str = "divide";
 
     fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {

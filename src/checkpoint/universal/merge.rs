@@ -7,7 +7,7 @@
 use super::folder::{Universal, Writer, floats, is_name};
 use crate::checkpoint::files;
 use crate::checkpoint::manifest::{Manifest, rank_file};
-use crate::checkpoint::shard::{Header, Held, KINDS};
+use crate::checkpoint::shard::{Held, KINDS, ShardHeader};
 use crate::error::BadInput;
 use safetensors::tensor::{Dtype, SafeTensors};
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ pub struct Slice {
 /// One rank's file: where each fragment's numbers are in it.
 struct RankFile {
     path: PathBuf,
-    header: Header,
+    header: ShardHeader,
     /// The offset of each tensor's bytes in the file.
     offsets: BTreeMap<String, u64>,
 }
@@ -43,7 +43,7 @@ impl RankFile {
                 INCOMPLETE,
             )
         };
-        let header = Header::read(&bytes).map_err(|error| broken(format!("{error:#}")))?;
+        let header = ShardHeader::read(&bytes).map_err(|error| broken(format!("{error:#}")))?;
         let (size, metadata) =
             SafeTensors::read_metadata(&bytes).map_err(|error| broken(error.to_string()))?;
         // Tensors follow the header's size, in 8 bytes, and the header.

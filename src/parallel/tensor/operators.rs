@@ -16,7 +16,7 @@
 //! ```
 
 use crate::comm::{Comm, Reduce};
-use crate::tensor::{Op, consume};
+use crate::tensor::{TensorOp, consume};
 use candle_core::{Error, Result, Shape, Tensor, bail};
 
 /// A function of activations that all ranks of a tensor group apply together.
@@ -121,7 +121,7 @@ struct Applied {
     group: Comm,
 }
 
-impl Op for Applied {
+impl TensorOp for Applied {
     const NAME: &'static str = "tensor parallel";
 
     fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {

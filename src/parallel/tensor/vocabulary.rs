@@ -8,7 +8,7 @@ use super::{Parallel, TensorParallel};
 use crate::comm::{Comm, Reduce};
 use crate::model::{Entry, Exit, Pass};
 use crate::tensor::math::{exp, exp_sum, max};
-use crate::tensor::{self, IGNORED, Op, Param, apply, counted, fit, rows};
+use crate::tensor::{self, IGNORED, Param, TensorOp, apply, counted, fit, rows};
 use candle_core::{Error, Result, Shape, Tensor, bail};
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -107,7 +107,7 @@ impl VocabularyCrossEntropy {
     }
 }
 
-impl Op for VocabularyCrossEntropy {
+impl TensorOp for VocabularyCrossEntropy {
     const NAME: &'static str = "cross-entropy";
 
     fn forward(&self, logits: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
