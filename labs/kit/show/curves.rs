@@ -63,13 +63,13 @@ impl Plot<'_> {
     fn key(&self, page: &mut Page, top: f64) -> f64 {
         const SAMPLE: f64 = 30.0;
         const GAP: f64 = 10.0;
-        let room = ((WIDTH - SAMPLE - GAP) / LETTER) as usize;
+        let room = ((WIDTH - SAMPLE) / LETTER) as usize;
         let names: Vec<String> = self
             .series
             .iter()
             .map(|series| clipped(series.name, room))
             .collect();
-        let places = in_rows(names.iter().map(|name| SAMPLE + width(name) + GAP));
+        let places = in_rows(names.iter().map(|name| SAMPLE + width(name)), GAP);
         let mut end = top;
         for (i, (&(x, row), name)) in places.iter().zip(&names).enumerate() {
             let middle = top + LINE * (row as f64 + 0.5);
@@ -436,6 +436,10 @@ mod tests {
                 "{x} {y}: {svg}"
             );
         }
+        assert!(
+            line[0].1 > line[1].1 && line[1].1 > line[2].1,
+            "more is higher: {svg}"
+        );
         // If long values would touch, the middle one is left out.
         let few = Plot::new("t", "x")
             .series(Series::dots("", [(1.0, 0.0), (4.0, 0.0)]))

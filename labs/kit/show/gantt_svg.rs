@@ -151,9 +151,9 @@ fn legend(page: &mut Page, charts: &[Chart], top: f64) -> f64 {
     for chunk in 0..shades {
         words.push(format!("chunk {chunk}"));
     }
-    let widths = words.iter().map(|words| 23.5 + 7.1 * words.len() as f64);
+    let widths = words.iter().map(|words| 20.0 + 7.1 * words.len() as f64);
     let mut bottom = top;
-    for (i, ((x, row), words)) in in_rows(widths).into_iter().zip(&words).enumerate() {
+    for (i, ((x, row), words)) in in_rows(widths, 3.5).into_iter().zip(&words).enumerate() {
         let y = top + ROW * row as f64;
         if let Some(&activity) = passes.get(i) {
             pass(page, activity, x..x + 15.0, y, shade(activity, 0, 1));

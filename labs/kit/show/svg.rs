@@ -104,8 +104,9 @@ pub(super) fn width(words: &str) -> f64 {
     LETTER * columns(words) as f64
 }
 
-/// The places of things of these widths, which stand beside each other in as many rows as they need: each one's x and its row.
-pub(super) fn in_rows(widths: impl IntoIterator<Item = f64>) -> Vec<(f64, usize)> {
+/// The places of things of these widths, which stand beside each other with a gap between them, in as many rows as they need:
+/// each one's x and its row.
+pub(super) fn in_rows(widths: impl IntoIterator<Item = f64>, gap: f64) -> Vec<(f64, usize)> {
     let mut x = 0.0;
     let mut row = 0;
     let mut places = Vec::new();
@@ -115,7 +116,7 @@ pub(super) fn in_rows(widths: impl IntoIterator<Item = f64>) -> Vec<(f64, usize)
             row += 1;
         }
         places.push((x, row));
-        x += width;
+        x += width + gap;
     }
     places
 }
@@ -169,4 +170,16 @@ pub(super) fn dashed(colour: &str) -> String {
 /// A line of this width around nothing, with rounded corners.
 pub(super) fn framed(colour: &str, line: f64) -> String {
     format!("{} stroke-width=\"{line}\" rx=\"5\"", outlined(colour))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_full_where_the_next_thing_would_leave_the_page() {
+        let places = [(0.0, 0), (163.0, 0), (326.0, 0), (0.0, 1)];
+        assert_eq!(in_rows([153.0; 4], 10.0), places);
+        assert_eq!(in_rows([153.0, 153.0, 155.0], 10.0)[2], (0.0, 1));
+    }
 }

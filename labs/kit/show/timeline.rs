@@ -123,9 +123,9 @@ impl Timeline<'_> {
         let occurring: Vec<Activity> = self.occurring().collect();
         let widths = occurring
             .iter()
-            .map(|one| 34.0 + 7.5 * one.name.len() as f64);
+            .map(|one| 26.0 + 7.5 * one.name.len() as f64);
         let mut bottom = y;
-        for ((x, row), &activity) in in_rows(widths).into_iter().zip(&occurring) {
+        for ((x, row), &activity) in in_rows(widths, 8.0).into_iter().zip(&occurring) {
             let y = y + ROW * row as f64;
             bar(&mut page, x + 1.0..x + 17.0, y, activity);
             page.text((x + 22.0, y + 14.0), Anchor::Start, activity.name);

@@ -72,6 +72,10 @@ const BATCH: usize = 12;
 const DATA: u64 = (2 * 4 * BATCH * BABY.block) as u64;
 
 /// A figure by its name, as text for a screen or, without one, as SVG.
+///
+/// # Errors
+///
+/// [`BadInput`] where no figure has this name.
 pub fn figure(name: &str, screen: Option<&Screen>) -> Result<String> {
     let on = screen.cloned().unwrap_or_else(Screen::plain);
     let (text, svg) = match name {
@@ -566,6 +570,10 @@ pub fn activations(shape: &ModelShape, batch: usize, dropout: bool) -> Plot<'sta
 }
 
 /// The curves of a lab's file, as an SVG: losses from `--metrics`, or lab01's times from `--json`.
+///
+/// # Errors
+///
+/// Where the file cannot be read, or a line of it is no JSON.
 pub fn plot(file: &Path) -> Result<String> {
     let text =
         std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;

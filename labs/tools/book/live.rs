@@ -20,6 +20,10 @@ const SCRIPTS: [(&str, &str); 5] = [
 ];
 
 /// An interactive figure for a notebook: "cost", "stages", "ring", "schedule" or "plans". Its static picture stays if scripts do not run.
+///
+/// # Errors
+///
+/// [`BadInput`] where no interactive figure has this name.
 pub fn live(name: &str) -> Result<Picture> {
     let svg = figure(name, None)?;
     let Some((_, script)) = SCRIPTS.into_iter().find(|figure| figure.0 == name) else {

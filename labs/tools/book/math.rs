@@ -9,6 +9,10 @@ use std::io::{Read, Write};
 
 /// mdBook's preprocessor: reads (context, book) as JSON from stdin, writes the book with its formulas as MathML to stdout.
 /// With the arguments `supports RENDERER` it only says, by its success, that HTML is supported.
+///
+/// # Errors
+///
+/// Where stdin is not what mdBook writes, a formula is no TeX, or another renderer than HTML is asked for.
 pub fn preprocess(args: &[String]) -> Result<()> {
     if let [supports, renderer, ..] = args
         && supports == "supports"
@@ -51,6 +55,10 @@ fn formulas(value: &mut Value) -> Result<()> {
 }
 
 /// The page with its formulas as MathML. Code, in a line or fenced, stays as it is.
+///
+/// # Errors
+///
+/// Where a formula is no TeX, or does not end.
 pub fn mathml_of_page(page: &str) -> Result<String> {
     let mut out = String::new();
     let mut fence: Option<&str> = None;

@@ -48,6 +48,10 @@ pub struct Output {
 }
 
 /// All outputs, in the order in which their commands run.
+///
+/// # Errors
+///
+/// Where `book/outputs.toml` below `root` cannot be read or parsed.
 pub fn outputs(root: &Path) -> Result<Vec<Output>> {
     let path = root.join("book/outputs.toml");
     let text = std::fs::read_to_string(&path)
@@ -58,6 +62,10 @@ pub fn outputs(root: &Path) -> Result<Vec<Output>> {
 }
 
 /// Runs the commands of all outputs whose file name contains `name`, and writes what they print.
+///
+/// # Errors
+///
+/// [`BadInput`] where no name fits; where a command fails, or its output cannot be written.
 pub fn write(screen: &Screen, root: &Path, name: &str) -> Result<()> {
     let runs = Runs::new(false)?;
     each(root, name, runs, |_, path, text, took| {
@@ -73,8 +81,11 @@ pub fn write(screen: &Screen, root: &Path, name: &str) -> Result<()> {
     .map(|_| ())
 }
 
-/// Runs the commands again, without wide vectors, and compares their outputs. If some differ, returns an error after all
-/// were compared.
+/// Runs the commands again, without wide vectors, and compares their outputs.
+///
+/// # Errors
+///
+/// [`BadInput`] where no name fits; where a command fails; and after all were compared, where outputs differ.
 pub fn compare(screen: &Screen, root: &Path, name: &str) -> Result<()> {
     let runs = Runs::new(true)?;
     let found = each(root, name, runs, |output, path, text, took| {
