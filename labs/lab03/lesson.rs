@@ -131,7 +131,8 @@ fn compare_with_buckets(lab: &Lab, comm: &Comm) -> Result<Beside> {
     let mut lesson = Vec::new();
     for step in 0..STEPS {
         let batch = sampler.batch(text, step, 0);
-        lesson.push(step_plainly(comm, &gpt, &mut adamw, &config, &batch, step)?);
+        let loss = step_plainly(comm, &gpt, &mut adamw, &config, &batch, step);
+        lesson.push(loss.map_err(|error| Diverged::at(step + 1, error))?);
     }
 
     let gpt = model()?;
@@ -148,7 +149,9 @@ fn compare_with_buckets(lab: &Lab, comm: &Comm) -> Result<Beside> {
     }
     let mut library = Vec::new();
     for step in 0..STEPS {
-        library.push(replica.step(step, &mut Clock::start())?.0 as f32);
+        let taken = replica.step(step, &mut Clock::start());
+        let (loss, ..) = taken.map_err(|error| Diverged::at(step + 1, error))?;
+        library.push(loss as f32);
     }
     let bound = if comm.adds_in_rank_order() && lab.args.all_reduce.is_none() {
         0.0

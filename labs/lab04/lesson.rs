@@ -206,7 +206,8 @@ fn compare_with_the_library(lab: &Lab, comm: &Comm) -> Result<Beside> {
     let mut library = Vec::new();
     for step in 0..config.steps {
         let draw = |micro| sampler.batch(text, step, micro);
-        let (outcome, _) = one_step(&config, &gpt, &mut zero, step, draw, &mut Clock::start())?;
+        let taken = one_step(&config, &gpt, &mut zero, step, draw, &mut Clock::start());
+        let (outcome, _) = taken.map_err(|error| Diverged::at(step + 1, error))?;
         library.push(outcome.loss as f32);
     }
     let bound = if comm.adds_in_rank_order() {

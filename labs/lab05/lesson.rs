@@ -257,7 +257,7 @@ fn compare(lab: &Lab, group: &Comm) -> Result<Vec<String>> {
             reference,
         )
     };
-    let besides = lab05::compare_mlps(group, config.seed, mlp)?;
+    let beside = lab05::compare_mlps(group, config.seed, mlp)?;
     let (one, reference) = measure(Way::OneRank, None, None)?;
     let mut all = vec![one];
     let mut masks = Vec::new();
@@ -277,8 +277,7 @@ fn compare(lab: &Lab, group: &Comm) -> Result<Vec<String>> {
     lab.screen
         .say(format!("\n{}\n", lab05::compared(&lab.screen, &all)));
     let mut checks = Checks::new(&lab.screen);
-    checks.beside("MLP", besides[0]);
-    checks.beside("gradient of its input", besides[1]);
+    checks.beside("MLP and its gradient", beside);
     lab05::check(&mut checks, &all, &masks);
     let failed = checks.failed();
     if failed.is_empty() {

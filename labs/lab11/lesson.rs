@@ -55,9 +55,12 @@ fn bytes(job: &TrainingJob, plan: Degrees) -> f64 {
     held * (job.bytes.parameter as f64 + job.bytes.gradient as f64 + optimizer)
 }
 
-/// Seconds of a step: all tokens' products on all devices, the pipeline's bubble, and the way of the gradients through the network.
+/// Seconds of a step: all tokens' products on all devices, the pipeline's bubble, the gradients' way through the network, and that of
+/// the activations that tensor ranks add up.
 fn seconds(job: &TrainingJob, plan: Degrees) -> f64 {
     let device = &job.cluster.device;
+    let network = &job.cluster.network;
+    let element = job.bytes.parameter as f64;
     let tokens = (job.batch * job.model.block) as f64;
     let flops = tokens * job.model.training_flops_per_token() as f64;
     let products = flops / (job.devices as f64 * device.peak * device.matmul);
@@ -67,7 +70,19 @@ fn seconds(job: &TrainingJob, plan: Degrees) -> f64 {
     let held = job.model.parameters() as f64 / (plan.tensor * plan.pipeline) as f64;
     let part = (plan.data - 1) as f64 / plan.data as f64;
     let sent = 2.0 * part * held * job.bytes.gradient as f64; // reduce-scatter and all-gather
-    products * (1.0 + bubble) + sent / job.cluster.network.between.bandwidth
+    let of_gradients = sent / network.between.bandwidth;
+
+    let activations = tokens / plan.data as f64 * (job.model.embd as f64 * element);
+    let layers = (job.model.layers / plan.pipeline) as f64;
+    let part = (plan.tensor - 1) as f64 / plan.tensor as f64;
+    let sent = 4.0 * layers * 2.0 * part * activations; // two all-reduces forward, two backward
+    let inside = plan.tensor <= network.ranks_per_node;
+    let link = if inside {
+        network.within
+    } else {
+        network.between
+    };
+    products * (1.0 + bubble) + of_gradients + sent / link.bandwidth
 }
 
 // ANCHOR_END: heart
@@ -222,20 +237,21 @@ fn simplest(screen: &Screen, job: &TrainingJob) -> String {
     };
     let planned = job.time(&strategy).total();
     let fits = if too_large(job, &job.load(&strategy)).is_some() {
-        ", and that it does not fit, with its activations"
+        ", and it does not fit"
     } else {
         ""
     };
     let words = format!(
-        "of {} plans {strategy}, {} a step. The planner says {}{fits}",
-        all.len(),
+        "dp={} tp={} pp={}, {} a step; the planner says {}{fits}",
+        plan.data,
+        plan.tensor,
+        plan.pipeline,
         screen.seconds(*seconds),
         screen.seconds(planned)
     );
     screen.row("simplest", &words)
 }
 
-// ANCHOR: decided
 /// The source's rules, the search, and the best plan.
 fn decided(screen: &Screen, found: &Found, flags: &DecideFlags, tokens: f64) {
     screen.say(lab11::job(screen, &found.job, &flags.model));
@@ -254,7 +270,6 @@ fn decided(screen: &Screen, found: &Found, flags: &DecideFlags, tokens: f64) {
     ));
     screen.say(format!("{}\n", lab11::sensitivity(screen, &found.job)));
 }
-// ANCHOR_END: decided
 
 /// The plan that needs least, and what it lacks.
 fn nothing_fits(screen: &Screen, found: &Found) {
@@ -297,7 +312,7 @@ fn one_plan(screen: &Screen, job: &TrainingJob, strategy: &Strategy, tokens: f64
 /// The planner against published runs, and every plan against the job.
 fn check(screen: &Screen, found: &Found, compared: &Compared) -> Result<()> {
     let mut checks = Checks::new(screen);
-    checks.beside("bytes of state", compare_bytes(&found.job)?);
+    checks.beside("bytes", compare_bytes(&found.job)?);
     compared.check(&mut checks);
     let wrong = found.search.plans.iter().find(|plan| {
         !refusals(&found.job, &plan.strategy).is_empty()

@@ -42,7 +42,7 @@ fn shared_layers_are_one_ranks() {
             "{} lines\n{text}",
             text.lines().count()
         );
-        assert_eq!(text.matches(" ✓\n").count(), 9, "{text}");
+        assert_eq!(text.matches(" ✓\n").count(), 10, "{text}");
         has(
             &text,
             &[

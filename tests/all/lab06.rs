@@ -85,7 +85,7 @@ fn every_schedule_trains_what_one_rank_trains() {
                 " ✓\n"
             })
             .count(),
-            4,
+            5,
             "{text}"
         );
         has(
