@@ -49,7 +49,7 @@ fn team(evidence: &mut Evidence, which: usize) -> Result<()> {
             return Ok(());
         }
     };
-    let refusals = refusals(job, &strategy);
+    let refusals = refusals(&job, &strategy);
     evidence.row(
         refusals.is_empty(),
         "heads, layers, batch and devices",
@@ -66,7 +66,7 @@ fn team(evidence: &mut Evidence, which: usize) -> Result<()> {
     }
     let load = job.load(&strategy);
     let time = job.time(&strategy);
-    if let Some(refusal) = too_large(job, &load) {
+    if let Some(refusal) = too_large(&job, &load) {
         evidence.row(false, "memory", "fits", "does not fit");
         evidence.means(format!(
             "It does not fit: {}; {}.",
