@@ -305,8 +305,9 @@ fn whatever_the_code_does_is_told() {
     // Rank 1's second step: when it panics, rank 0 is in its third already.
     let done = "replica.update(&gradient);";
     let late =
-        "static CALLS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-        if comm.rank() == 1 && CALLS.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 1 {
+        "thread_local! { static CALLS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) }; }
+        CALLS.set(CALLS.get() + 1);
+        if comm.rank() == 1 && CALLS.get() == 2 {
             std::thread::sleep(std::time::Duration::from_millis(100));
             panic!();
         }";
