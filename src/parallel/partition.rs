@@ -217,7 +217,7 @@ mod tests {
                 prop_assert_eq!(ranges.iter().cloned().flatten().collect::<Vec<_>>(), (0..numel).collect::<Vec<_>>());
             }
             prop_assert_eq!((0..ranks).map(|r| flat.range(r).len() + flat.padding(r)).sum::<usize>(), flat.padded());
-            prop_assert!(flat.padded() - numel < 2 * ranks && flat.padded() % (2 * ranks) == 0);
+            prop_assert!(flat.padded() - numel < 2 * ranks && flat.padded().is_multiple_of(2 * ranks));
             prop_assert!((0..ranks).all(|r| sharded.range(r).len() <= sharded.shard_numel()));
         }
 

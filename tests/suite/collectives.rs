@@ -144,7 +144,7 @@ fn started<T: Number>(comm: &Comm, len: usize, op: Reduce) -> anyhow::Result<()>
         },
         "start_reduce"
     );
-    if rank % 2 == 0 {
+    if rank.is_multiple_of(2) {
         scattered.test()?;
     }
     assert_eq!(
@@ -155,7 +155,7 @@ fn started<T: Number>(comm: &Comm, len: usize, op: Reduce) -> anyhow::Result<()>
     let mine: Vec<T> = (0..len).map(|i| reduced(op, n, rank * len + i)).collect();
     assert_eq!(scattered.wait()?, mine, "start_reduce_scatter");
     // Ranks ask in different orders.
-    let (second, third) = if rank % 2 == 0 {
+    let (second, third) = if rank.is_multiple_of(2) {
         let second = second.wait()?;
         (second, third.wait()?)
     } else {
@@ -266,7 +266,7 @@ pub fn started_in_two_groups(comm: &Comm) -> anyhow::Result<()> {
         }
         let all = comm.start_all_reduce(vec![1u64; 5000], Reduce::Sum)?;
         let ours = group.start_all_reduce(vec![1u64; 5000], Reduce::Sum)?;
-        let (all, ours) = if rank % 2 == 0 {
+        let (all, ours) = if rank.is_multiple_of(2) {
             let all = all.wait()?;
             (all, ours.wait()?)
         } else {

@@ -258,7 +258,7 @@ pub fn write_folder(dir: &Path, shape: &ModelShape) -> anyhow::Result<()> {
         .collect::<anyhow::Result<_>>()?;
     std::fs::write(
         dir.join("config.json"),
-        lab10::to_config(&shape).expect("a Llama has a config.json"),
+        lab10::to_config(shape).expect("a Llama has a config.json"),
     )?;
     Ok(safetensors::serialize_to_file(
         views,

@@ -116,12 +116,12 @@ pub fn check_shape(shape: &ModelShape) -> Result<(), BadInput> {
             shape.layers
         ));
     }
-    if embd % heads != 0 || (embd / heads) % 2 != 0 {
+    if !embd.is_multiple_of(heads) || !(embd / heads).is_multiple_of(2) {
         return bad(format!(
             "a width of {embd} does not give {heads} heads an even width each, which RoPE's pairs need"
         ));
     }
-    if heads % kv_heads != 0 {
+    if !heads.is_multiple_of(kv_heads) {
         return bad(format!(
             "{heads} query heads cannot share {kv_heads} key and value heads evenly"
         ));
