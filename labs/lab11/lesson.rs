@@ -237,12 +237,12 @@ fn simplest(screen: &Screen, job: &TrainingJob) -> String {
     };
     let planned = job.time(&strategy).total();
     let fits = if too_large(job, &job.load(&strategy)).is_some() {
-        ", and it does not fit"
+        ", too large"
     } else {
         ""
     };
     let words = format!(
-        "dp={} tp={} pp={}, {} a step; the planner says {}{fits}",
+        "dp={} tp={} pp={}, {} a step; the planner: {}{fits}",
         plan.data,
         plan.tensor,
         plan.pipeline,
