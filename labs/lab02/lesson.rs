@@ -321,7 +321,7 @@ fn check(
     screen.say("");
     symptoms.show(screen, "samples", config.samples());
     let mut checks = Checks::new(screen);
-    checks.beside("training in plain candle", beside);
+    checks.beside("plain candle", beside);
     checks.one_model(&hashes);
     checks.own_data(&drawn, config.steps * config.batch, "samples");
     let first = journal.records[0].loss;
