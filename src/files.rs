@@ -117,7 +117,8 @@ fn kind(about: &Metadata) -> &'static str {
     }
 }
 
-#[cfg(all(test, unix))]
+#[cfg(unix)]
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::process::Command;
