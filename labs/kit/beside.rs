@@ -4,6 +4,7 @@ use super::Checks;
 use crate::show::significant;
 use shardlab::comm::{Comm, Reduce, Result};
 use shardlab::difference::{largest_difference, same_bits};
+use shardlab::tensor::Precision;
 
 /// How far the lesson's result is from the library's, on the rank where it is farthest.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,7 +33,12 @@ impl Beside {
     ///
     /// # Errors
     /// If the ranks cannot exchange their differences.
-    pub fn of(comm: &Comm, lesson: &[f32], library: &[f32], bound: f64) -> Result<Beside> {
+    pub fn of<T: Copy + Into<f64>>(
+        comm: &Comm,
+        lesson: &[T],
+        library: &[T],
+        bound: f64,
+    ) -> Result<Beside> {
         let mut largest = [largest_difference(lesson, library)];
         // 0 and -0 differ in their bits alone.
         if largest[0] == 0.0 && !same_bits(lesson, library) {
@@ -43,6 +49,26 @@ impl Beside {
             difference: largest[0],
             bound,
         })
+    }
+
+    /// Compares the losses of two trainings: their bits if both add gradients `in_one_order`, and otherwise within what another order
+    /// may change.
+    ///
+    /// # Errors
+    /// Those of [`Beside::of`].
+    pub fn of_losses(
+        comm: &Comm,
+        lesson: &[f64],
+        library: &[f64],
+        in_one_order: bool,
+    ) -> Result<Beside> {
+        let first = library.first().copied().unwrap_or_default();
+        let bound = if in_one_order {
+            0.0
+        } else {
+            Precision::F32.loss_bound() * first
+        };
+        Beside::of(comm, lesson, library, bound)
     }
 
     pub fn holds(self) -> bool {
@@ -83,6 +109,15 @@ mod tests {
         assert!(!of(&[0.0], &[-0.0], 0.0).holds());
         assert!(!of(&[1.0], &[1.0 + f32::EPSILON], 0.0).holds());
         assert!(of(&[1.0], &[1.0 + f32::EPSILON], 2e-7).holds());
+    }
+
+    #[test]
+    fn losses_have_one_ranks_bits_or_are_near() {
+        let of = |library: f64, in_one_order| {
+            Beside::of_losses(&Comm::alone(), &[4.0], &[library], in_one_order).unwrap()
+        };
+        assert!(of(4.0, true).holds() && !of(4.0 + 1e-12, true).holds());
+        assert!(of(4.0 + 1e-5, false).holds() && !of(4.0 + 1e-3, false).holds());
     }
 
     #[test]

@@ -132,7 +132,8 @@ fn compare_with_buckets(lab: &Lab, comm: &Comm) -> Result<Beside> {
     for step in 0..STEPS {
         let batch = sampler.batch(text, step, 0);
         let loss = step_plainly(comm, &gpt, &mut adamw, &config, &batch, step);
-        lesson.push(loss.map_err(|error| Diverged::at(step + 1, error))?);
+        let loss = loss.map_err(|error| Diverged::at(step + 1, error))?;
+        lesson.push(f64::from(loss));
     }
 
     let gpt = model()?;
@@ -151,19 +152,10 @@ fn compare_with_buckets(lab: &Lab, comm: &Comm) -> Result<Beside> {
     for step in 0..STEPS {
         let taken = replica.step(step, &mut Clock::start());
         let (loss, ..) = taken.map_err(|error| Diverged::at(step + 1, error))?;
-        library.push(loss as f32);
+        library.push(loss);
     }
-    let bound = if comm.adds_in_rank_order() && lab.args.all_reduce.is_none() {
-        0.0
-    } else {
-        Precision::F32.loss_bound()
-    };
-    Ok(Beside::of(
-        comm,
-        &lesson,
-        &library,
-        bound * f64::from(library[0]),
-    )?)
+    let in_one_order = comm.adds_in_rank_order() && lab.args.all_reduce.is_none();
+    Ok(Beside::of_losses(comm, &lesson, &library, in_one_order)?)
 }
 
 fn main() -> ExitCode {

@@ -158,7 +158,7 @@ impl Shard {
 
 // ANCHOR: plainly
 /// Trains `gpt` with ZeRO-1. Returns the losses.
-fn train_plainly(comm: &Comm, gpt: &Gpt, config: &Config, text: &[u32]) -> Result<Vec<f32>> {
+fn train_plainly(comm: &Comm, gpt: &Gpt, config: &Config, text: &[u32]) -> Result<Vec<f64>> {
     let mut shard = Shard::new(&gpt.params.values(), comm);
     let sampler = config.sampler(comm.rank()); // every rank draws its own sequences
     let mut losses = Vec::new();
@@ -173,7 +173,7 @@ fn train_plainly(comm: &Comm, gpt: &Gpt, config: &Config, text: &[u32]) -> Resul
         let mut values = gpt.params.values_mut();
         let length = values.len();
         values.copy_from_slice(&shard.parameters[..length]);
-        losses.push(loss.to_scalar()?);
+        losses.push(f64::from(loss.to_scalar::<f32>()?));
     }
     Ok(losses)
 }
@@ -208,19 +208,10 @@ fn compare_with_the_library(lab: &Lab, comm: &Comm) -> Result<Beside> {
         let draw = |micro| sampler.batch(text, step, micro);
         let taken = one_step(&config, &gpt, &mut zero, step, draw, &mut Clock::start());
         let (outcome, _) = taken.map_err(|error| Diverged::at(step + 1, error))?;
-        library.push(outcome.loss as f32);
+        library.push(outcome.loss);
     }
-    let bound = if comm.adds_in_rank_order() {
-        0.0
-    } else {
-        Precision::F32.loss_bound()
-    };
-    Ok(Beside::of(
-        comm,
-        &lesson,
-        &library,
-        bound * f64::from(library[0]),
-    )?)
+    let in_one_order = comm.adds_in_rank_order();
+    Ok(Beside::of_losses(comm, &lesson, &library, in_one_order)?)
 }
 
 fn main() -> ExitCode {

@@ -246,12 +246,11 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     let after = lab07::traffic(&mesh);
     measured.traffic = std::array::from_fn(|i| after[i] - before[i]);
     let few = measured.losses.len().min(3);
-    let lesson = if lab.broken.is_none() {
-        train_plainly(lab, comm, few)?
-    } else {
-        measured.losses[..few].to_vec()
-    };
-    let beside = Beside::of(comm, &f32s(&lesson), &f32s(&measured.losses[..few]), 0.0)?;
+    let mut beside = None;
+    if lab.broken.is_none() {
+        let lesson = train_plainly(lab, comm, few)?;
+        beside = Some(Beside::of(comm, &lesson, &measured.losses[..few], 0.0)?);
+    }
     let run = lab07::collect(&mesh, &measured, part.zero.params())?;
     if comm.rank() != 0 {
         return Ok(Vec::new());
@@ -268,7 +267,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     }
     screen.say("");
     let mut checks = Checks::new(screen);
-    if lab.broken.is_none() {
+    if let Some(beside) = beside {
         checks.beside(&format!("{few} steps"), beside);
     }
     run.check(&mut checks, plan, &one);
@@ -302,10 +301,6 @@ fn one_step(lab: &Lab, part: &mut Pipelined, step: usize, measured: &mut Measure
     Ok(())
 }
 // ANCHOR_END: train
-
-fn f32s(numbers: &[f64]) -> Vec<f32> {
-    numbers.iter().map(|&x| x as f32).collect()
-}
 
 fn introduce(lab: &Lab) {
     let Lab { plan, screen, .. } = lab;

@@ -114,6 +114,12 @@ fn compare_with_the_library(
         (0..ranks).map(read).collect()
     };
     let old = files(first, lab.args.from.ranks())?;
+    let mut new = Vec::new();
+    for (job, run) in lab.args.to.iter().zip(resumed) {
+        if job.shards_each_parameter() {
+            new.push(files(run, job.ranks())?);
+        }
+    }
     let mut lesson = Vec::new();
     let mut library = Vec::new();
     for name in saved.parameters().keys() {
@@ -121,12 +127,10 @@ fn compare_with_the_library(
         let [values, ..] = saved.read(name)?;
         library.extend(values);
         lesson.extend_from_slice(&whole);
-        for (job, run) in lab.args.to.iter().zip(resumed) {
-            if job.shards_each_parameter() {
-                for (rank, file) in files(run, job.ranks())?.into_iter().enumerate() {
-                    lesson.extend_from_slice(take_mine(&whole, rank, job.ranks()));
-                    library.extend(put_together(&[file], name)?);
-                }
+        for files in &new {
+            for (rank, file) in files.iter().enumerate() {
+                lesson.extend_from_slice(take_mine(&whole, rank, files.len()));
+                library.extend(put_together(std::slice::from_ref(file), name)?);
             }
         }
     }

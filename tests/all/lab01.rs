@@ -1,6 +1,6 @@
 //! lab01 as its users start it: what is on the screen, files, exit codes.
 
-use crate::suite::program::{self, failed, has, program, succeeded};
+use crate::suite::program::{self, failed, has, is_narrow, program, succeeded};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -29,9 +29,7 @@ fn lab01(dir: &Path, flags: &str) -> Output {
 fn succeeds(flags: &str) -> String {
     let dir = tempfile::tempdir().unwrap();
     let text = succeeded(&lab01(dir.path(), flags));
-    for line in text.lines() {
-        assert!(line.chars().count() <= 80, "wider than 80: {line}");
-    }
+    is_narrow(&text);
     assert_eq!(text.matches("Takeaway").count(), 1, "{text}");
     text
 }

@@ -1,6 +1,6 @@
 //! lab02 as its users start it: flags, files, exit codes, what is on the screen.
 
-use crate::suite::program::{self, failed, program, stderr, succeeded};
+use crate::suite::program::{self, failed, is_narrow, program, stderr, succeeded};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -77,9 +77,7 @@ fn a_run_shows_trains_checks_and_writes_its_files() {
         "another batch ends at another loss"
     );
     assert!(!text.contains('\x1b'));
-    for line in text.lines() {
-        assert!(line.chars().count() <= 80, "wider than 80: {line}");
-    }
+    is_narrow(&text);
 
     let lines = log_lines(&text);
     assert_eq!(
@@ -160,9 +158,7 @@ fn the_loss_ends_below_500() {
         "{text}"
     );
     assert!(dir.path().join("runs/lab02/profile.txt").exists());
-    for line in text.lines() {
-        assert!(line.chars().count() <= 80, "wider than 80: {line}");
-    }
+    is_narrow(&text);
 }
 
 /// Only times differ from run to run.

@@ -1,6 +1,6 @@
 //! lab03 as its users start it: flags, files, exit codes, what is on the screen.
 
-use crate::suite::program::{self, ROOT, failed, program, stderr, stdout, succeeded};
+use crate::suite::program::{self, ROOT, failed, is_narrow, program, stderr, stdout, succeeded};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -85,9 +85,7 @@ fn a_run_shows_trains_checks_and_writes_its_files() {
         );
     }
     assert!(!text.contains('\x1b'));
-    for line in text.lines() {
-        assert!(line.chars().count() <= 80, "wider than 80: {line}");
-    }
+    is_narrow(&text);
 
     let metrics = std::fs::read_to_string(dir.path().join("m.jsonl")).unwrap();
     let lines: Vec<serde_json::Value> = metrics

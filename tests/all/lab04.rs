@@ -1,6 +1,6 @@
 //! lab04 as its users start it: what is on the screen, and exit codes.
 
-use crate::suite::program::{bars_are_to_one_scale, failed, has, program, stderr, succeeded};
+use crate::suite::program::{bars_are_to_one_scale, failed, fits, has, program, stderr, succeeded};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -44,14 +44,7 @@ fn all_stages_train_the_same_and_hold_what_the_formulas_say() {
         let text = succeeded(&lab04(&format!(
             "--ranks {ranks} --dtype {precision} --steps 3"
         )));
-        for line in text.lines() {
-            assert!(line.chars().count() <= 80, "wider than 80: {line}");
-        }
-        assert!(
-            text.lines().count() <= 51,
-            "{} lines\n{text}",
-            text.lines().count()
-        );
+        fits(&text, 51);
         for stage in 1..4 {
             has(
                 &text,

@@ -1,6 +1,8 @@
 //! lab05 as its users start it: what is on the screen, and exit codes.
 
-use crate::suite::program::{bars_are_to_one_scale, failed, has, program, stderr, succeeded};
+use crate::suite::program::{
+    bars_are_to_one_scale, failed, fits, has, is_narrow, program, stderr, succeeded,
+};
 use std::process::{Command, Output};
 
 /// A model of 25,280 parameters, for some vocabulary.
@@ -34,14 +36,7 @@ fn shared_layers_are_one_ranks() {
         ),
     ] {
         let text = succeeded(&small(&format!("{flags} --steps 4")));
-        for line in text.lines() {
-            assert!(line.chars().count() <= 80, "wider than 80: {line}");
-        }
-        assert!(
-            text.lines().count() <= 48,
-            "{} lines\n{text}",
-            text.lines().count()
-        );
+        fits(&text, 48);
         assert_eq!(text.matches(" ✓\n").count(), 10, "{text}");
         has(
             &text,
@@ -165,10 +160,7 @@ fn a_shared_model_is_trained_in_full() {
             sent.contains(" per step = ") && sent.contains("norm ✓"),
             "{flags}: {sent}"
         );
-        assert!(
-            text.lines().all(|line| line.chars().count() <= 80),
-            "{text}"
-        );
+        is_narrow(&text);
     }
 }
 
@@ -327,8 +319,5 @@ fn a_benchmark_compares_tensor_parallelism_with_ddp() {
             "1.00 x",
         ],
     );
-    assert!(
-        text.lines().all(|line| line.chars().count() <= 80),
-        "{text}"
-    );
+    is_narrow(&text);
 }

@@ -1,6 +1,6 @@
 //! lab06 as its users start it: what is on the screen, and exit codes.
 
-use crate::suite::program::{failed, has, program, stderr, succeeded};
+use crate::suite::program::{failed, fits, has, program, stderr, succeeded};
 use std::process::{Command, Output};
 
 /// A model of 8 layers that takes no time, at its own pace.
@@ -27,18 +27,6 @@ fn small(flags: &str) -> Output {
         "--pace 0"
     };
     lab06(&format!("{SMALL} {pace} {flags}"))
-}
-
-fn fits(text: &str, lines: usize) {
-    assert!(
-        text.lines().all(|line| line.chars().count() <= 80),
-        "wider than 80:\n{text}"
-    );
-    assert!(
-        text.lines().count() <= lines,
-        "{} lines\n{text}",
-        text.lines().count()
-    );
 }
 
 #[test]

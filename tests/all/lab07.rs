@@ -1,6 +1,6 @@
 //! lab07 as its users start it: what is on the screen, and exit codes.
 
-use crate::suite::program::{failed, has, is_narrow, program, stderr, succeeded};
+use crate::suite::program::{failed, fits, has, is_narrow, program, stderr, succeeded};
 use std::process::{Command, Output};
 
 /// A model of 25,280 parameters if it has 2 layers, for some vocabulary.
@@ -32,12 +32,7 @@ fn small(flags: &str) -> Output {
 #[test]
 fn eight_ranks_train_what_one_rank_trains() {
     let text = succeeded(&lab07("--block 32"));
-    is_narrow(&text);
-    assert!(
-        text.lines().count() <= 48,
-        "{} lines\n{text}",
-        text.lines().count()
-    );
+    fits(&text, 48);
     assert_eq!(text.matches(" ✓\n").count(), 7, "{text}");
     has(
         &text,

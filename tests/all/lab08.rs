@@ -1,6 +1,6 @@
 //! lab08 as its users start it: what is on the screen, and exit codes.
 
-use crate::suite::program::{failed, has, is_narrow, program, stderr, stdout, succeeded};
+use crate::suite::program::{failed, fits, has, is_narrow, program, stderr, stdout, succeeded};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -50,12 +50,7 @@ fn row(text: &str, name: &str) -> Vec<String> {
 #[test]
 fn a_spike_is_found_and_survived() {
     let text = succeeded(&lab08(""));
-    is_narrow(&text);
-    assert!(
-        text.lines().count() <= 47,
-        "{} lines\n{text}",
-        text.lines().count()
-    );
+    fits(&text, 47);
     assert_eq!(text.matches(" ✓\n").count(), 7, "{text}");
     has(
         &text,

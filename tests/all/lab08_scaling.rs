@@ -1,6 +1,6 @@
 //! `lab08 --fp16` as its users start it: the loss scale, the rules, the mistake, and what is refused.
 
-use crate::suite::program::{failed, has, program, stdout, succeeded};
+use crate::suite::program::{failed, fits, has, program, stdout, succeeded};
 use std::process::{Command, Output};
 
 fn lab08(flags: &str) -> Output {
@@ -26,15 +26,7 @@ fn small(flags: &str) -> Output {
 #[test]
 fn the_first_iterations_overflow_and_are_skipped() {
     let text = succeeded(&small("--steps 40"));
-    assert!(
-        text.lines().all(|line| line.chars().count() <= 80),
-        "{text}"
-    );
-    assert!(
-        text.lines().count() <= 49,
-        "{} lines\n{text}",
-        text.lines().count()
-    );
+    fits(&text, 49);
     assert_eq!(text.matches(" ✓\n").count(), 5, "{text}");
     // The source's log begins with these figures, and without a loss.
     has(

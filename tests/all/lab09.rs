@@ -1,6 +1,6 @@
 //! lab09 as its users start it: what is on the screen, what is refused, and exit codes.
 
-use crate::suite::program::{failed, has, is_narrow, program, stderr, stdout, succeeded};
+use crate::suite::program::{failed, fits, has, is_narrow, program, stderr, stdout, succeeded};
 use shardlab::checkpoint::Claim;
 use shardlab::comm::Comm;
 use std::process::{Command, Output};
@@ -24,12 +24,7 @@ fn lab09(flags: &str) -> Output {
 #[test]
 fn any_ranks_resume() {
     let text = succeeded(&lab09("--steps 4 --save-after 2"));
-    is_narrow(&text);
-    assert!(
-        text.lines().count() <= 49,
-        "{} lines\n{text}",
-        text.lines().count()
-    );
+    fits(&text, 49);
     has(
         &text,
         &[
@@ -53,12 +48,7 @@ fn any_ranks_resume() {
 #[test]
 fn the_failure_of_the_source_is_rebuilt() {
     let text = succeeded(&lab09("--padding"));
-    is_narrow(&text);
-    assert!(
-        text.lines().count() <= 48,
-        "{} lines\n{text}",
-        text.lines().count()
-    );
+    fits(&text, 48);
     let shown = [
         "-676: narrow() fails",
         "-2: narrow() fails",

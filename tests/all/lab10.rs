@@ -2,7 +2,7 @@
 
 use crate::suite::llama::stories;
 use crate::suite::program::{
-    bars_are_to_one_scale, failed, has, is_narrow, program, stderr, succeeded,
+    bars_are_to_one_scale, failed, fits, has, is_narrow, program, stderr, succeeded,
 };
 use shardlab::launch;
 use std::process::{Command, Output};
@@ -25,12 +25,7 @@ fn lab10(flags: &str) -> Output {
 #[test]
 fn every_strategy_runs_one_ranks_model() {
     let text = succeeded(&lab10(SMALL));
-    is_narrow(&text);
-    assert!(
-        text.lines().count() <= 48,
-        "{} lines\n{text}",
-        text.lines().count()
-    );
+    fits(&text, 48);
     assert_eq!(text.matches(" ✓\n").count(), 3, "{text}");
     for strategy in [
         "1 rank",

@@ -1,6 +1,6 @@
 //! lab11 as its users start it: what is on the screen, what is refused, and the planner beside what other labs measured.
 
-use crate::suite::program::{ROOT, has, is_narrow, program, stderr, succeeded};
+use crate::suite::program::{ROOT, fits, has, is_narrow, program, stderr, succeeded};
 use shardlab::parallel::pipeline::{Pipeline, Schedule, Times, simulate};
 use shardlab::plan::strategy::{Cluster, Device, Overlap, Strategy, TrainingJob};
 use shardlab::plan::{BytesEach, Family, ModelShape};
@@ -23,12 +23,7 @@ fn lab11(flags: &str) -> Output {
 #[test]
 fn the_default_screen_decides() {
     let text = succeeded(&lab11(""));
-    is_narrow(&text);
-    assert!(
-        text.lines().count() <= 52,
-        "{} lines\n{text}",
-        text.lines().count()
-    );
+    fits(&text, 52);
     has(
         &text,
         &[

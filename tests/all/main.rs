@@ -17,6 +17,7 @@ mod extras;
 mod golden;
 #[cfg(unix)]
 mod hostile;
+mod imports;
 mod jobs;
 mod lab00;
 mod lab01;

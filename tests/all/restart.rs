@@ -1,6 +1,6 @@
 //! lab08's training that outlives a kill, as its users start it: alone, and under `launch --max-restarts`.
 
-use crate::suite::program::{failed, interruptible, program, stderr, stdout, succeeded};
+use crate::suite::program::{failed, interruptible, is_narrow, program, stderr, stdout, succeeded};
 use shardlab::checkpoint::Claim;
 use shardlab::comm::Comm;
 use std::path::{Path, PathBuf};
@@ -94,10 +94,7 @@ fn a_killed_job_restarts_and_tells_what_was_lost() {
         (2, 1),
         "{text}"
     );
-    assert!(
-        text.lines().all(|line| line.chars().count() <= 80),
-        "{text}"
-    );
+    is_narrow(&text);
     let kept = names(dir.path().join("runs/lab08/restart"));
     assert_eq!(
         kept,
@@ -385,10 +382,7 @@ fn a_save_in_the_background_writes_what_a_save_at_once_writes() {
             " ✓",
         ],
     );
-    assert!(
-        text.lines().all(|line| line.chars().count() <= 80),
-        "{text}"
-    );
+    is_narrow(&text);
     // Nothing of it stays.
     assert!(!dir.path().join("runs/lab08/stall").exists());
 }

@@ -1,13 +1,10 @@
 //! The library's rooms: the table in `src/lib.rs` has them in order, and each knows only rooms above it.
 
+use crate::imports::{code, rust_files, taken, text, without_tests};
 use crate::suite::program::ROOT;
 use std::path::{Path, PathBuf};
 
 const SRC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../src");
-
-fn text(path: &Path) -> String {
-    std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
-}
 
 /// The rooms of the table in `src/lib.rs`, in its order.
 fn rooms() -> Vec<String> {
@@ -23,81 +20,12 @@ fn rooms() -> Vec<String> {
     names.collect()
 }
 
-/// All Rust files in `folder`, however deep, seen from there.
-fn files(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut folders = vec![folder.to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                found.push(path);
-            }
-        }
-    }
-    found.sort();
+/// The library's files, seen from its folder.
+fn files() -> Vec<PathBuf> {
+    let found = rust_files(Path::new(SRC)).into_iter();
     found
-        .iter()
         .map(|path| path.strip_prefix(SRC).unwrap().to_path_buf())
         .collect()
-}
-
-/// The code without comments, in one line; spaces only between words.
-fn code(source: &str) -> String {
-    let lines: Vec<&str> = source
-        .lines()
-        .map(|line| line.split("//").next().unwrap())
-        .collect();
-    let mut code = lines
-        .join(" ")
-        .split_whitespace()
-        .collect::<Vec<_>>()
-        .join(" ");
-    for mark in ["::", "{", "}", ","] {
-        code = code
-            .replace(&format!(" {mark}"), mark)
-            .replace(&format!("{mark} "), mark);
-    }
-    code
-}
-
-/// The names that follow `root` in a path or a list of paths: `a` and `b` of `root::{a::c, b}`.
-fn named<'a>(code: &'a str, root: &str) -> Vec<&'a str> {
-    let name = |text: &'a str| {
-        text.split(|c: char| !c.is_alphanumeric() && c != '_')
-            .next()
-            .unwrap()
-    };
-    let starts = code
-        .match_indices(root)
-        .filter(|(at, _)| !code[..*at].ends_with(|c: char| c.is_alphanumeric() || c == '_'));
-    let mut found = Vec::new();
-    for (at, _) in starts {
-        let rest = &code[at + root.len()..];
-        let Some(list) = rest.strip_prefix('{') else {
-            found.push(name(rest));
-            continue;
-        };
-        let mut depth = 0;
-        let mut start = 0;
-        for (i, c) in list.char_indices() {
-            match c {
-                '{' => depth += 1,
-                '}' if depth > 0 => depth -= 1,
-                ',' | '}' if depth == 0 => {
-                    found.push(name(&list[start..i]));
-                    start = i + 1;
-                    if c == '}' {
-                        break;
-                    }
-                }
-                _ => {}
-            }
-        }
-    }
-    found
 }
 
 /// The rooms below its own that a file uses.
@@ -109,8 +37,8 @@ fn upward(file: &Path, source: &str, rooms: &[String]) -> Vec<String> {
         return Vec::new();
     };
     let code = code(source);
-    let mut used = named(&code, "crate::");
-    used.extend(named(&code, &"super::".repeat(module.len())));
+    let mut used = taken(&code, "crate::");
+    used.extend(taken(&code, &"super::".repeat(module.len())));
     rooms[own + 1..]
         .iter()
         .filter(|room| used.contains(&room.as_str()))
@@ -135,7 +63,7 @@ fn the_table_names_every_room_once() {
 fn a_room_knows_only_rooms_above_it() {
     let rooms = rooms();
     let mut wrong = Vec::new();
-    for file in files(Path::new(SRC)) {
+    for file in files() {
         for room in upward(&file, &text(&Path::new(SRC).join(&file)), &rooms) {
             wrong.push(format!(
                 "src/{} uses {room}, which the table in src/lib.rs has below it",
@@ -176,10 +104,9 @@ fn an_arrow_to_a_room_below_is_found_in_every_form() {
     assert!(finds("train/flags.rs", "use crate::comm; use mycrate::units;").is_empty());
 }
 
-/// The public types that a file declares, tests aside.
+/// The public types that a source declares.
 fn types(source: &str) -> Vec<&str> {
-    let own = source.split("#[cfg(test)]\nmod ").next().unwrap();
-    let declared = own.lines().filter_map(|line| line.strip_prefix("pub "));
+    let declared = source.lines().filter_map(|line| line.strip_prefix("pub "));
     let mut found = Vec::new();
     for line in declared {
         let line = line.strip_prefix("unsafe ").unwrap_or(line);
@@ -194,10 +121,11 @@ fn types(source: &str) -> Vec<&str> {
 #[test]
 fn no_two_rooms_have_types_of_one_name() {
     let mut rooms_of = std::collections::BTreeMap::<String, Vec<String>>::new();
-    for file in files(Path::new(SRC)) {
+    for file in files() {
         let room = file.iter().next().unwrap().to_str().unwrap();
         let room = room.trim_end_matches(".rs").to_string();
-        for name in types(&text(&Path::new(SRC).join(&file))) {
+        let source = without_tests(&text(&Path::new(SRC).join(&file)));
+        for name in types(&source) {
             let rooms = rooms_of.entry(name.to_string()).or_default();
             if !rooms.contains(&room) {
                 rooms.push(room.clone());

@@ -4,6 +4,9 @@
 //! folder inside counts as one of them. The parent is left out: it may name its children, and they may use what it
 //! has. Tests inside a file are left out, too.
 
+use crate::imports::{
+    code, entries, first_name, heads, is_rust, rust_files, taken, text, without_tests,
+};
 use crate::suite::program::ROOT;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,107 +16,6 @@ type Modules = BTreeMap<String, Vec<PathBuf>>;
 /// Which of its siblings a module uses.
 type Arrows = BTreeMap<String, BTreeSet<String>>;
 
-fn text(path: &Path) -> String {
-    std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
-}
-
-fn entries(folder: &Path) -> Vec<PathBuf> {
-    let mut found: Vec<PathBuf> = std::fs::read_dir(folder)
-        .unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
-        .map(|entry| entry.unwrap().path())
-        .collect();
-    found.sort();
-    found
-}
-
-fn rust_files(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for path in entries(folder) {
-        if path.is_dir() {
-            found.extend(rust_files(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
-    found
-}
-
-/// The code without comments and without modules of tests, in one line; spaces only between words.
-fn code(source: &str) -> String {
-    let mut lines = Vec::new();
-    let mut in_tests = false;
-    let mut cfg_test = false;
-    for line in source.lines() {
-        if cfg_test && line.starts_with("mod ") && line.ends_with('{') {
-            in_tests = true;
-        }
-        cfg_test = line.starts_with("#[cfg(test)]") || line.starts_with("#[cfg(all(test");
-        if !in_tests {
-            lines.push(line.split("//").next().unwrap());
-        }
-        if in_tests && line == "}" {
-            in_tests = false;
-        }
-    }
-    let text = lines.join(" ");
-    let mut code = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    for mark in ["::", "{", "}", ","] {
-        code = code.replace(&format!(" {mark}"), mark);
-        code = code.replace(&format!("{mark} "), mark);
-    }
-    code
-}
-
-fn is_of_a_name(c: char) -> bool {
-    c.is_alphanumeric() || c == '_'
-}
-
-fn first_name(text: &str) -> &str {
-    text.split(|c| !is_of_a_name(c)).next().unwrap()
-}
-
-/// The names at the beginning of a path or of each path in a list: `a` and `b` of `{a::c,b}`.
-fn heads(rest: &str) -> Vec<&str> {
-    let Some(list) = rest.strip_prefix('{') else {
-        return vec![first_name(rest)];
-    };
-    let mut found = Vec::new();
-    let mut depth = 0;
-    let mut start = 0;
-    for (i, c) in list.char_indices() {
-        match c {
-            '{' => depth += 1,
-            '}' if depth > 0 => depth -= 1,
-            ',' | '}' if depth == 0 => {
-                found.push(first_name(&list[start..i]));
-                start = i + 1;
-                if c == '}' {
-                    break;
-                }
-            }
-            _ => {}
-        }
-    }
-    found
-}
-
-/// The names that `code` takes from the module `ups` levels above its own, or from `absolute`, the same module's path.
-fn taken<'a>(code: &'a str, ups: usize, absolute: &str) -> Vec<&'a str> {
-    let relative = "super::".repeat(ups);
-    let mut found = Vec::new();
-    for root in [relative.as_str(), absolute] {
-        for (at, _) in code.match_indices(root) {
-            let before = &code[..at];
-            let rest = &code[at + root.len()..];
-            let begins = !before.ends_with(is_of_a_name) && !before.ends_with("::");
-            if begins && !rest.starts_with("super::") {
-                found.extend(heads(rest));
-            }
-        }
-    }
-    found
-}
-
 /// The modules in a folder, without their parent.
 fn modules(folder: &Path) -> Modules {
     let mut modules = Modules::new();
@@ -122,7 +24,7 @@ fn modules(folder: &Path) -> Modules {
         let is_parent = ["mod", "lib", "main"].contains(&name.as_str());
         if path.is_dir() {
             modules.entry(name).or_default().extend(rust_files(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") && !is_parent {
+        } else if is_rust(&path) && !is_parent {
             modules.entry(name).or_default().push(path);
         }
     }
@@ -138,7 +40,7 @@ fn exported(folder: &Path, modules: &Modules) -> BTreeMap<String, String> {
     ];
     let mut exported = BTreeMap::new();
     for parent in files.iter().filter(|file| file.exists()) {
-        let code = code(&text(parent));
+        let code = code(&without_tests(&text(parent)));
         for (at, _) in code.match_indices("pub use ") {
             let path = code[at + "pub use ".len()..].trim_start_matches("self::");
             let child = first_name(path);
@@ -168,8 +70,11 @@ fn arrows(folder: &Path, root: &Path) -> Arrows {
         for file in files.iter().filter(|file| !is_test(file)) {
             let inside = file.strip_prefix(folder).unwrap().iter().count();
             let is_parent = file.file_name().is_some_and(|name| name == "mod.rs");
-            let code = code(&text(file));
-            for name in taken(&code, inside - usize::from(is_parent), &absolute) {
+            let relative = "super::".repeat(inside - usize::from(is_parent));
+            let code = code(&without_tests(&text(file)));
+            let mut names = taken(&code, &relative);
+            names.extend(taken(&code, &absolute));
+            for name in names {
                 let of = if modules.contains_key(name) {
                     Some(name)
                 } else {

@@ -142,6 +142,14 @@ pub fn is_narrow(text: &str) {
     }
 }
 
+/// A screen of 80 columns and at most so many lines.
+#[track_caller]
+pub fn fits(text: &str, lines: usize) {
+    is_narrow(text);
+    let count = text.lines().count();
+    assert!(count <= lines, "{count} lines\n{text}");
+}
+
 /// The bars of a picture, in columns, and the bytes written beside each: `██░░░░ 600 kB`.
 pub fn bars(text: &str) -> Vec<(usize, f64)> {
     let mut found = Vec::new();
