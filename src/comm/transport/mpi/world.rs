@@ -139,12 +139,13 @@ impl MpiWorld {
             if options.no_check {
                 return (true, false);
             }
-            notices::fail(failure);
+            notices::fail(failure.clone());
             notices::look(|board| {
                 let failures = board.failures();
                 let mut lower = failures.iter().filter(|(rank, _)| *rank < self.rank);
                 let same = |(_, error): &&(usize, &CommError)| {
-                    matches!(error, CommError::RankFailed { why, .. } if why.starts_with(first_line))
+                    let in_words = matches!(error, CommError::RankFailed { why, .. } if why.starts_with(first_line));
+                    in_words || waited_for_the_same(error, &failure)
                 };
                 let others_say_more = lower.clone().any(|error| same(&error));
                 (lower.next().is_none(), others_say_more)
@@ -199,4 +200,15 @@ fn with_universe<R>(f: impl FnOnce(&Universe) -> R) -> R {
             .as_ref()
             .expect("MpiWorld exists only while MPI is initialised"))
     })
+}
+
+/// Whether both ranks waited for the same ranks until their deadlines. How long each has waited may differ.
+fn waited_for_the_same(a: &CommError, b: &CommError) -> bool {
+    match (a.reason(), b.reason()) {
+        (
+            CommError::DeadlinePassed { missing: a, .. },
+            CommError::DeadlinePassed { missing: b, .. },
+        ) => a == b,
+        _ => false,
+    }
 }
