@@ -7,6 +7,7 @@ use kit::show::thousands;
 use shardlab::allocator::{Counting, live};
 use shardlab::comm::Reduce;
 use shardlab::{Result, launch};
+use std::collections::HashSet;
 use std::process::ExitCode;
 
 #[global_allocator]
@@ -60,6 +61,12 @@ fn slice(mut numbers: Vec<f32>, rank: usize, ranks: usize) -> Vec<f32> {
     let part = numbers.len().div_ceil(ranks);
     numbers.resize(ranks * part, 0.0);
     numbers[rank * part..(rank + 1) * part].to_vec()
+}
+
+/// Whether all `wanted` numbers are among `numbers`, in any order.
+fn holds_all(numbers: &[f32], wanted: &[f32]) -> bool {
+    let there: HashSet<u32> = numbers.iter().map(|x| x.to_bits()).collect();
+    wanted.iter().all(|x| there.contains(&x.to_bits()))
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -166,7 +173,7 @@ impl Chain {
             .filter(|other| *other != block)
         {
             Given::Block(other)
-        } else if parameters.len() >= right.len() && right.iter().all(|x| parameters.contains(x)) {
+        } else if parameters.len() >= right.len() && holds_all(parameters, right) {
             Given::Shuffled
         } else {
             Given::Wrong
