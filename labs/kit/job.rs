@@ -5,6 +5,7 @@
 //! threads as long as no launcher starts processes.
 
 use super::hosts::{Form, Host, HostFile, MOST, host_file, slurm_counts, slurm_hosts};
+use clap::builder::RangedU64ValueParser;
 use shardlab::error::BadInput;
 use shardlab::{files, launch};
 use std::io;
@@ -54,14 +55,19 @@ impl Cpus {
     }
 }
 
+/// A number of ranks or CPUs.
+fn count() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..=MOST as u64)
+}
+
 /// What the user says of the job: flags of every program that looks for one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 pub struct JobFlags {
     /// Ranks on each node [default: the scheduler's number, the machine's, or one per core]
-    #[arg(long, visible_alias = "ppn", value_name = "P")]
+    #[arg(long, visible_alias = "ppn", value_name = "P", value_parser = count())]
     pub per_node: Option<usize>,
     /// CPUs for each rank [default: the scheduler's number, or the node's cores / ranks]
-    #[arg(long, value_name = "D")]
+    #[arg(long, value_name = "D", value_parser = count())]
     pub depth: Option<usize>,
     /// The nodes, one per line [default: the scheduler's]
     #[arg(long = "hostfile", value_name = "FILE")]
@@ -147,14 +153,6 @@ impl Job {
 
     /// The job that this environment describes.
     pub fn discover(flags: &JobFlags, environment: &Environment) -> Result<Job, BadInput> {
-        for (flag, value) in [("--per-node", flags.per_node), ("--depth", flags.depth)] {
-            if let Some(value) = value.filter(|value| !(1..=MOST).contains(value)) {
-                return Err(BadInput::new(
-                    format!("{flag} {value} is out of range"),
-                    format!("give 1 to {MOST}"),
-                ));
-            }
-        }
         let search = Search {
             flags,
             environment,

@@ -284,11 +284,11 @@ fn bad_input_is_refused() {
     for (flags, what) in [
         ("--ranks 0", "--ranks 0 is out of range"),
         ("--ranks 100000", "--ranks 100000 is out of range"),
-        ("--per-node 0", "--per-node 0 is out of range"),
-        ("--depth 0", "--depth 0 is out of range"),
+        ("--per-node 0", "invalid value '0' for '--per-node <P>'"),
+        ("--depth 0", "invalid value '0' for '--depth <D>'"),
         (
             "--per-node 18446744073709551615",
-            "--per-node 18446744073709551615 is out of range",
+            "18446744073709551615 is not in 1..=",
         ),
         ("--hostfile missing", "cannot read host file missing"),
         ("--hostfile empty", "empty names no host\nhelp: "),

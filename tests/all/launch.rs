@@ -254,7 +254,7 @@ fn what_cannot_be_started_is_said() {
     for (words, what) in [
         ("no/such/lab", "cannot start no/such/lab: "),
         ("-n 0 lab00", "-n 0 is out of range"),
-        ("--ppn 0 lab00", "--per-node 0 is out of range"),
+        ("--ppn 0 lab00", "invalid value '0' for '--per-node <P>'"),
         ("--hostfile none lab00", "cannot read host file none: "),
         ("", "the following required arguments were not provided"),
     ] {
