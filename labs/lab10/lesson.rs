@@ -5,6 +5,8 @@
 //! Libraries such as DeepSpeed hide the strategies of the last labs behind a configuration. This lab takes the same settings,
 //! runs one Llama under each strategy, and measures what a rank holds, sends and waits for.
 //!
+//! [`Part`] below makes a rank's share of a model from the settings; the first check trains with it, beside the measured jobs.
+//!
 //! Run `cargo run --bin lab10`. The screen compares the strategies on four ranks. All of them must train one rank's model. Then
 //! choose your own: `--tp 2 --pp 2`; print DeepSpeed's settings for it: `--emit-deepspeed`; or rebuild the source's figures:
 //! `--source`.
@@ -12,14 +14,20 @@
 use anyhow::Result;
 use clap::Parser;
 use kit::show::{Screen, bytes_decimal, complain, thousands};
-use kit::{Checks, Lesson, Peaks, RunFlags, report};
+use kit::{Beside, Checks, Lesson, Peaks, RunFlags, report};
 use lab10::{
     Benchmark, Break, Harness, Job, LeftOut, LibraryFlags, Measured, Model, Point, Strategy,
     make_ds_config, run_distributed_benchmark,
 };
 use shardlab::allocator::{Counting, process_live};
+use shardlab::comm::{Comm, Reduce};
 use shardlab::launch;
+use shardlab::mesh::{Axis, Mesh};
+use shardlab::model::Llama;
+use shardlab::parallel::pipeline::{Pipeline, Schedule, Stages};
 use shardlab::parallel::zero::Stage;
+use shardlab::parallel::{TensorParallel, Zero, ZeroConfig};
+use std::ops::Range;
 use std::process::ExitCode;
 
 #[global_allocator]
@@ -41,6 +49,9 @@ struct Args {
 /// Steps of the fine-tuning.
 const FINE_TUNING: usize = 40;
 
+/// Steps that the lesson's own training takes. The second one sees what the optimizer did.
+const FIRST_STEPS: usize = 2;
+
 /// Bytes that the comparison's own figures may take.
 const LEFT: isize = 100_000;
 
@@ -53,6 +64,94 @@ struct Lab {
     harness: Harness,
     screen: Screen,
     lesson: Lesson,
+}
+
+// ANCHOR: heart
+/// What one rank holds of a job's model.
+struct Part {
+    mesh: Mesh,
+    pipeline: Pipeline,
+    model: Stages<Llama>,
+    zero: Zero,
+}
+
+impl Part {
+    /// The settings become a mesh, the mesh gives the rank its layers, and ZeRO divides what replicas would all hold.
+    fn of(job: &Benchmark, comm: &Comm, seed: u64) -> Result<Part> {
+        let config = &job.config;
+        let shape = &job.model.shape;
+        // The settings say how many ranks hold one model. The other ranks hold it once more, in as many replicas as there are.
+        let mesh = Mesh::new(comm, config.mesh(comm.size())?)?;
+        let [replicas, stages, cut] =
+            [Axis::Data, Axis::Pipeline, Axis::Tensor].map(|axis| mesh.group(axis));
+
+        // This rank's layers: those of its stage, and of each matrix its part.
+        let tensor = TensorParallel::new(cut.clone(), false, 1);
+        let pipeline = Pipeline {
+            ranks: stages.size(),
+            chunks: 1,
+            micro_batches: config.accumulation,
+        };
+        let declare = |layers: &[Range<usize>]| Ok(Llama::chunks(shape, layers, &tensor)?);
+        let model = Stages::of(pipeline, stages, &config.layers(shape)?, declare)?;
+
+        // Replicas hold the same parameters. `zero_stage` says what of their state each of them keeps.
+        let zero = ZeroConfig::new(config.zero_stage, job.dtype, config.adamw);
+        let zero = job
+            .model
+            .train(&model.chunks[0].params, replicas, zero, seed)?;
+        let zero = zero.with_tensor(&tensor)?.with_pipeline(stages)?;
+        Ok(Part {
+            mesh,
+            pipeline,
+            model,
+            zero,
+        })
+    }
+}
+// ANCHOR_END: heart
+
+/// Takes the first steps of a job on one of its ranks: the same code under every strategy. Returns their losses.
+fn train_plainly(job: &Benchmark, comm: &Comm, steps: usize, seed: u64) -> Result<Vec<f64>> {
+    let mut part = Part::of(job, comm, seed)?;
+    let stages = part.mesh.group(Axis::Pipeline);
+    let order = Schedule::OneForwardOneBackward.order(&part.pipeline, stages.rank());
+    let program = part.pipeline.with_messages(stages.rank(), &order);
+    let micro_batches = job.micro_batches(&part.mesh, job.batch_sizes[0], true)?;
+    let sequences = micro_batches[0].0.sequences.len();
+    let activations = [sequences, job.seq_len, job.model.shape.embd];
+    let mut losses = Vec::new();
+    for _ in 0..steps {
+        part.zero.begin()?;
+        let ran = part
+            .model
+            .step(&program, &micro_batches, activations, &part.zero)?;
+        part.zero.finish()?;
+        part.zero.step(job.config.lr, job.config.clip)?;
+        losses.push(ran.losses.iter().sum::<f64>() / micro_batches.len() as f64);
+    }
+    // The last stage alone has computed losses, each replica those of its own sequences.
+    stages.broadcast(&mut losses, stages.size() - 1)?;
+    part.mesh
+        .group(Axis::Data)
+        .all_reduce(&mut losses, Reduce::Mean)?;
+    Ok(losses)
+}
+
+/// Trains plainly under each strategy, and compares the first losses with those of the benchmarks.
+fn compare_with_the_library(lab: &Lab, all: &[(Strategy, Measured)]) -> Result<Beside> {
+    let mut lesson = Vec::new();
+    let mut library = Vec::new();
+    for (strategy, measured) in all {
+        let job = lab.benchmark(strategy);
+        lesson.extend(lab10::on_ranks(
+            strategy.ranks,
+            &lab.harness.options,
+            |comm| train_plainly(&job, &comm, FIRST_STEPS, lab.harness.seed),
+        )?);
+        library.extend(measured.losses.iter().take(FIRST_STEPS));
+    }
+    Ok(Beside::of(&Comm::alone(), &lesson, &library, 0.0)?)
 }
 
 fn main() -> ExitCode {
@@ -188,6 +287,10 @@ fn compare_strategies(lab: &Lab, own: Option<&Strategy>, dry_run: bool) -> Resul
         };
         batches = Some(run_distributed_benchmark(&lab.harness, &benchmark)?);
     }
+    let beside = match lab.limit() {
+        Some(_) => None, // most jobs have stopped before their first step
+        None => Some(compare_with_the_library(lab, &all)?),
+    };
     let Some(peaks) = peaks else {
         return Ok(());
     };
@@ -203,7 +306,8 @@ fn compare_strategies(lab: &Lab, own: Option<&Strategy>, dry_run: bool) -> Resul
         .position(sends)
         .filter(|_| launch::is_mpi())
         .unwrap_or(0);
-    let failed = check(lab, &all, live[live.len() - 1] - live[before]);
+    let left = live[live.len() - 1] - live[before];
+    let failed = check(lab, &all, beside, left);
     kit::ensure_passed(&failed)
 }
 
@@ -414,9 +518,17 @@ fn draw(lab: &Lab, all: &[(Strategy, Measured)], batches: &Measured, peaks: &Pea
 }
 
 /// Runs the checks. Returns what they found wrong.
-fn check(lab: &Lab, all: &[(Strategy, Measured)], left: isize) -> Vec<String> {
+fn check(
+    lab: &Lab,
+    all: &[(Strategy, Measured)],
+    beside: Option<Beside>,
+    left: isize,
+) -> Vec<String> {
     lab.screen.say("");
     let mut checks = Checks::new(&lab.screen);
+    if let Some(beside) = beside {
+        checks.beside("losses under each strategy", beside);
+    }
     lab10::check(&mut checks, all, lab.flags.dtype);
     if let Some(limit) = lab.limit() {
         lab10::check_finale(&mut checks, all, limit);

@@ -136,6 +136,45 @@ impl Benchmark {
             "choose a smaller --model, for instance smollm2-135m; --zero 3, --tp or --pp divide the state",
         ))
     }
+
+    /// The sequences that the rank at `mesh.at` takes of a batch of `sequences`, in micro-batches. A sequence's tokens depend on its
+    /// number alone.
+    ///
+    /// # Errors
+    /// If the batch cannot be divided evenly.
+    pub fn micro_batches(
+        &self,
+        mesh: &Mesh,
+        sequences: usize,
+        train: bool,
+    ) -> Result<Vec<(Batch, Pass)>, BadInput> {
+        let micro_batches = self.config.accumulation;
+        let each = share(sequences, mesh.layout.sizes.data, micro_batches)?;
+        let draw = |micro: usize| {
+            let first = (mesh.at.data * micro_batches + micro) * each;
+            let all = |from| {
+                (first..first + each)
+                    .flat_map(|i| sequence(&self.model, i, from..from + self.seq_len))
+                    .collect()
+            };
+            let batch = Batch {
+                inputs: all(0),
+                targets: all(1),
+                length: self.seq_len,
+                sequences: (first..first + each)
+                    .map(|sequence| sequence as u64)
+                    .collect(),
+                starts: (first..first + each).collect(),
+            };
+            let pass = if train {
+                Pass::training(None)
+            } else {
+                Pass::evaluate()
+            };
+            (batch, pass)
+        };
+        Ok((0..micro_batches).map(draw).collect())
+    }
 }
 
 // ANCHOR: run
@@ -157,7 +196,10 @@ pub fn reset_distributed_and_clear_memory() {
 // ANCHOR_END: run
 
 /// Runs `job` on `ranks` ranks. Returns what rank 0 returns.
-pub(super) fn on_ranks<R: Send>(
+///
+/// # Errors
+/// Those of `job`, and those of a launch.
+pub fn on_ranks<R: Send>(
     ranks: usize,
     options: &Options,
     job: impl Fn(Comm) -> Result<R> + Sync,
@@ -182,7 +224,6 @@ struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    // ANCHOR: part
     /// The layers of this rank, with a state that ZeRO divides among the data ranks.
     fn new(harness: &Harness, benchmark: &'a Benchmark, mesh: &'a Mesh) -> Result<Part<'a>> {
         let Benchmark {
@@ -221,50 +262,10 @@ impl<'a> Part<'a> {
             programs,
         })
     }
-    // ANCHOR_END: part
-
-    /// This rank's sequences of a batch of `sequences`, in micro-batches. A sequence's tokens depend on its number alone.
-    fn micro_batches(&self, sequences: usize, train: bool) -> Result<Vec<(Batch, Pass)>> {
-        let Benchmark {
-            model,
-            seq_len,
-            config,
-            ..
-        } = self.benchmark;
-        let rank = self.mesh.at.data;
-        let ranks = self.mesh.layout.sizes.data;
-        let each = share(sequences, ranks, config.accumulation)?;
-        let draw = |micro: usize| {
-            let first = (rank * config.accumulation + micro) * each;
-            let all = |from| {
-                (first..first + each)
-                    .flat_map(|i| sequence(model, i, from..from + seq_len))
-                    .collect()
-            };
-            let batch = Batch {
-                inputs: all(0),
-                targets: all(1),
-                length: *seq_len,
-                sequences: (first..first + each)
-                    .map(|sequence| sequence as u64)
-                    .collect(),
-                starts: (first..first + each).collect(),
-            };
-            (
-                batch,
-                if train {
-                    Pass::training(None)
-                } else {
-                    Pass::evaluate()
-                },
-            )
-        };
-        Ok((0..config.accumulation).map(draw).collect())
-    }
 
     /// Runs the passes of one program. Returns the mean loss of this replica, on every rank of its pipeline.
     fn run(&self, batch: usize, train: bool) -> Result<f64> {
-        let micro_batches = self.micro_batches(batch, train)?;
+        let micro_batches = self.benchmark.micro_batches(self.mesh, batch, train)?;
         let activations = [
             micro_batches[0].0.sequences.len(),
             self.benchmark.seq_len,

@@ -20,7 +20,6 @@ pub struct Layers {
 }
 
 impl Layers {
-    // ANCHOR: declare
     /// Declares the layers of the rank that is `mesh.at`.
     pub fn declare(shape: &ModelShape, config: &DsConfig, mesh: &Mesh) -> Result<Layers> {
         let group = mesh.group(Axis::Pipeline);
@@ -45,7 +44,6 @@ impl Layers {
             tensor,
         })
     }
-    // ANCHOR_END: declare
 
     pub fn model(&self) -> &Llama {
         &self.stages.chunks[0]

@@ -28,7 +28,8 @@ mod strategies;
 mod text;
 
 pub use benchmark::{
-    Benchmark, Harness, Measured, reset_distributed_and_clear_memory, run_distributed_benchmark,
+    Benchmark, Harness, Measured, on_ranks, reset_distributed_and_clear_memory,
+    run_distributed_benchmark,
 };
 pub use config::{DsConfig, PipelineConfig, make_ds_config};
 pub use config_json::{from_config, to_config};
