@@ -3,7 +3,8 @@
 //! One bad batch makes the loss jump. How does a run survive it?
 //!
 //! A batch of damaged text makes the loss jump, and its gradients damage the weights. The run is then started again from a
-//! checkpoint before the spike, and skips these steps. All other steps must train on the tokens that they would have had.
+//! checkpoint before the spike, and skips these steps. All other steps must train on the tokens that they would have had: a skipped
+//! step uses up its data, counts, and teaches nothing, on all ranks or on none.
 //!
 //! Run `cargo run --bin lab08`. Two ranks train a tiny GPT on a text with four bad steps. The lab finds the spike in the
 //! metrics file, resumes without these steps, and compares three ways to skip them. Find spikes in any metrics file:
@@ -14,14 +15,15 @@ use anyhow::Result;
 use clap::Parser;
 use kit::flags::{positive, without};
 use kit::show::{Plot, Screen, Series, thousands};
-use kit::{Checks, Footprint, Lesson, RunFlags, TrainFlags, report};
+use kit::{Beside, Checks, Footprint, Lesson, RunFlags, TrainFlags, report};
 use lab08::{Break, Counts, Job, Metrics, Mode, Policy, Run, SurviveFlags, Training, Way, spikes};
-use shardlab::comm::Comm;
+use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Corpus;
 use shardlab::launch;
-use shardlab::parallel::ZeroConfig;
+use shardlab::model::Gpt;
+use shardlab::parallel::{Zero, ZeroConfig};
 use shardlab::tensor::Precision;
-use shardlab::train::Ranges;
+use shardlab::train::{Ranges, SkippingTrainer, Trainer};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -100,7 +102,7 @@ fn run(args: Args) -> Result<()> {
         return Ok(());
     }
     kit::run(ranks, &options, |comm| {
-        let failed = match lab.job.flags.mode() {
+        let result = match lab.job.flags.mode() {
             Mode::Story => story(&lab.job, &comm),
             Mode::Once => lab08::once(&lab.job, &comm),
             Mode::Restart => lab08::restart(&lab.job, &comm),
@@ -111,7 +113,7 @@ fn run(args: Args) -> Result<()> {
                 lab.job.flags.broken == Some(Break::ClipFirst),
             ),
         };
-        failed.map_err(|error| lab.job.config.explain(error))
+        result.map_err(|error| lab.job.config.explain(error))
     })?;
     let more = "More: --find-spikes FILE, --policy one-batch, --log, --fp16, --break one-rank";
     if launch::is_first_process() {
@@ -120,19 +122,67 @@ fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
+// ANCHOR: heart
+/// Trains, and skips the steps in `ranges`. Returns the losses of the steps that were taken.
+fn train_plainly(job: &Job, comm: &Comm, ranges: &Ranges, steps: usize) -> Result<Vec<f64>> {
+    let config = &job.config;
+    let text = &job.corpus.train;
+    let gpt = Gpt::new(&config.shape)?;
+    let mut zero = Zero::init(&gpt.params, comm, job.zero.clone(), config.seed)?;
+    let sampler = config.sampler(comm.rank());
+    let mut drawn = 0; // micro-batches that are used up
+    let mut losses = Vec::new();
+    for step in 1..=steps {
+        // A skipped step uses up its data and its learning rate, so the steps after it get their own. All ranks know the ranges,
+        // and so all of them skip, or none.
+        let first = drawn;
+        drawn += config.grad_accum;
+        if ranges.contains(step) {
+            continue;
+        }
+        let mut trainer = Trainer::new(&mut zero, config.grad_accum, config.clip);
+        let mut loss = [trainer.passes(|micro| {
+            let batch = sampler.nth(text, first + micro, config.grad_accum);
+            Ok(gpt.loss(&batch, &config.pass(step - 1, &batch.sequences))?)
+        })?];
+        zero.finish()?;
+        zero.step(config.schedule.at(step - 1), config.clip)?;
+        comm.all_reduce(&mut loss, Reduce::Mean)?;
+        losses.push(loss[0]);
+    }
+    Ok(losses)
+}
+// ANCHOR_END: heart
+
+/// Four steps without the second one, as above and with the library's trainer.
+fn compare_with_the_library(job: &Job, comm: &Comm) -> Result<Beside> {
+    const STEPS: usize = 4;
+    let ranges = Ranges::parse(&[2, 2])?;
+    let lesson = train_plainly(job, comm, &ranges, STEPS)?;
+
+    let text = &job.corpus.train;
+    let mut trainer = SkippingTrainer::new(comm, &job.config, text, job.zero.clone(), false)?;
+    trainer.ranges = ranges;
+    let mut library = Vec::new();
+    for _ in 0..STEPS {
+        library.extend(trainer.step()?.outcome.loss());
+    }
+    Ok(Beside::of(comm, &lesson, &library, 0.0)?)
+}
+
 // ANCHOR: story
 /// One rank's part. Returns what the checks found wrong.
 fn story(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     // A run with bad batches. It saves checkpoints, and writes its losses to the metrics file.
-    let all = lab08::checkpoints(job, comm)?;
+    let checkpoints = lab08::checkpoints(job, comm)?;
     let mut metrics = Metrics::create(job, comm)?;
     let mut saved = Vec::new();
-    let mut training = Training::begin(job, comm, &Way::plain(true))?;
-    while training.guarded.counters.global_steps < job.config.steps {
+    let mut training = Training::begin(job, comm, &Way::plain(true))?; // with the bad batches
+    while training.steps.len() < job.config.steps {
         let step = training.step()?;
         metrics.write(step)?;
         if step.step.is_multiple_of(job.flags.save_every) {
-            saved.push((step.step, training.save(&all)?));
+            saved.push((step.step, training.save(&checkpoints)?));
         }
     }
     let damaged = training.finish(job)?;
@@ -146,8 +196,10 @@ fn story(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     // The same run without these steps, from the last checkpoint before them.
     let before = saved.iter().rev().find(|(step, _)| *step < first);
     let again = |way: &Way| match before {
-        Some((_, folder)) => Training::resume(job, comm, way, (&all, folder), &damaged)?.run(job),
-        None => Training::begin(job, comm, way)?.run(job),
+        Some((_, folder)) => {
+            Training::resume(job, comm, way, (&checkpoints, folder), &damaged)?.run(job)
+        }
+        None => Training::begin(job, comm, way)?.run(job), // there is none: from the start
     };
     let skipped = again(&Way::skip(Policy::Count, &ranges))?;
     // ANCHOR_END: story
@@ -179,8 +231,9 @@ fn compare_ways(
 ) -> Result<Vec<String>> {
     let one_batch = again(&Way::skip(Policy::OneBatch, ranges))?;
     let auto = again(&Way::skip(Policy::Auto, ranges))?;
-    let clean = again(&Way::plain(false))?;
+    let clean = again(&Way::plain(false))?; // up to its checkpoint, the damaged run had no bad batch either
     let unstopped = Training::begin(job, comm, &Way::skip(Policy::Count, ranges))?.run(job)?;
+    let beside = compare_with_the_library(job, comm)?;
 
     let names = ["skips nothing", "count", "one-batch", "auto", "clean text"];
     let mut runs = Vec::new();
@@ -199,12 +252,19 @@ fn compare_ways(
     screen.say(overlaid(screen, damaged, skipped, from));
     screen.say(shown(screen));
     screen.say(format!("\n{}\n", lab08::compared(job, ranges, &runs)));
-    Ok(check(job, ranges, &runs, bitwise))
+    Ok(check(job, ranges, &runs, bitwise, beside))
 }
 
 /// Runs the checks, for the reader and for the exit code.
-fn check(job: &Job, ranges: &Ranges, runs: &[(&str, &Run, Counts)], bitwise: bool) -> Vec<String> {
+fn check(
+    job: &Job,
+    ranges: &Ranges,
+    runs: &[(&str, &Run, Counts)],
+    bitwise: bool,
+    beside: Beside,
+) -> Vec<String> {
     let mut checks = Checks::new(&job.screen);
+    checks.beside("steps around a skipped one", beside);
     let bad = job.poison.steps(&job.config);
     let found = ranges
         .ends()

@@ -23,7 +23,7 @@ pub fn once(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     let mut interval = Interval::default();
     let speaks = comm.rank() == 0;
     let mut apart = false;
-    while training.guarded.counters.global_steps < config.steps {
+    while training.trainer.counters.global_steps < config.steps {
         let start = Instant::now();
         let step = training.step()?.clone();
         metrics.write(&step)?;
@@ -55,7 +55,7 @@ pub fn once(job: &Job, comm: &Comm) -> Result<Vec<String>> {
             }
         }
         if flags.log {
-            say_line(job, &mut interval, &training.guarded.counters);
+            say_line(job, &mut interval, &training.trainer.counters);
         }
     }
     let run = training.finish(job)?;

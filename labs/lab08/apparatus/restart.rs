@@ -44,7 +44,7 @@ fn begin(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<Option
     let which = job.flags.restart.begin();
     let first = all.comm.rank() == 0;
     let dir = all.dir.display();
-    let resumed = training.guarded.resume(all, &which)?;
+    let resumed = training.trainer.resume(all, &which)?;
     let from = resumed
         .as_ref()
         .map(|resumed| resumed.step)
@@ -100,7 +100,7 @@ fn begin(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<Option
     }
     // Otherwise a restart before the next save would continue from whatever an older run has left in the folder.
     if which != Resume::Auto {
-        training.guarded.start_save(all)?.finish()?;
+        training.trainer.start_save(all)?.finish()?;
     }
     Ok(from.filter(|_| resumed.is_none_or(|resumed| resumed.changes.is_empty())))
 }
@@ -132,9 +132,9 @@ fn train(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<()> {
     let mut interval = Interval::default();
     let progress = Progress::of(all);
     let mut writing: Option<Writing> = None;
-    while training.guarded.counters.global_steps < config.steps {
+    while training.trainer.counters.global_steps < config.steps {
         if restart_count() == 0
-            && job.flags.restart.at_step == Some(training.guarded.counters.next_step())
+            && job.flags.restart.at_step == Some(training.trainer.counters.next_step())
         {
             // A kill may come in the middle of a save. Here it does not, so that the lab's figures are the same in every run.
             if let Some(save) = writing.take() {
@@ -159,10 +159,10 @@ fn train(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<()> {
             }
         }
         if due {
-            writing = told(first, training.guarded.start_save(all));
+            writing = told(first, training.trainer.start_save(all));
         }
         if first && (due || job.flags.log) {
-            say_line(job, &mut interval, &training.guarded.counters);
+            say_line(job, &mut interval, &training.trainer.counters);
         }
     }
     match writing {

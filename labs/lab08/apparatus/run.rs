@@ -68,7 +68,7 @@ const NORMS: f64 = 4.0;
 
 /// One rank's training, and what has happened in it.
 pub struct Training<'a> {
-    pub guarded: SkippingTrainer<'a>,
+    pub trainer: SkippingTrainer<'a>,
     policy: Policy,
     /// The losses and the gradient norms of steps that were taken.
     losses: Baseline,
@@ -82,7 +82,7 @@ pub struct Training<'a> {
 impl<'a> Training<'a> {
     /// A training at its start. All ranks call it.
     pub fn begin(job: &'a Job, comm: &'a Comm, way: &Way) -> Result<Training<'a>> {
-        let guarded = SkippingTrainer::new(
+        let trainer = SkippingTrainer::new(
             comm,
             &job.config,
             &job.corpus.train,
@@ -92,7 +92,7 @@ impl<'a> Training<'a> {
         let drawn = Rc::new(RefCell::new(Vec::new()));
         let keep = drawn.clone();
         let poisoned = way.poisoned;
-        let mut guarded = guarded.with_draws(move |n, batch| {
+        let mut trainer = trainer.with_draws(move |n, batch| {
             let batch = if poisoned {
                 job.poison.apply(comm.rank(), n, batch)
             } else {
@@ -101,10 +101,10 @@ impl<'a> Training<'a> {
             keep.borrow_mut().push(batch.clone());
             batch
         });
-        guarded.policy = way.policy.of_ranges();
-        guarded.ranges = way.ranges.clone();
+        trainer.policy = way.policy.of_ranges();
+        trainer.ranges = way.ranges.clone();
         Ok(Training {
-            guarded,
+            trainer,
             policy: way.policy,
             losses: Baseline::default(),
             grad_norms: Baseline::default(),
@@ -123,7 +123,7 @@ impl<'a> Training<'a> {
     ) -> Result<Training<'a>> {
         let mut training = Training::begin(job, comm, way)?;
         let resumed = training
-            .guarded
+            .trainer
             .resume(all, &Resume::Path(folder.to_path_buf()))?;
         let step = resumed.context("a folder was named, so it was read")?.step;
         training.steps = earlier.steps[..step].to_vec();
@@ -150,11 +150,11 @@ impl<'a> Training<'a> {
                 loss: loss.limit,
                 grad_norm: NORMS * norm.median,
             });
-            self.guarded.bound = bound.or(Some(Bound::NONE));
+            self.trainer.bound = bound.or(Some(Bound::NONE));
         }
-        let number = self.guarded.counters.next_step();
+        let number = self.trainer.counters.next_step();
         let step = self
-            .guarded
+            .trainer
             .step()
             .map_err(|error| Diverged::at(number, error))?;
         if let Outcome::Taken {
@@ -171,12 +171,12 @@ impl<'a> Training<'a> {
 
     /// Saves the training. Returns the checkpoint's folder. All ranks call it.
     pub fn save(&mut self, all: &Checkpoints) -> Result<PathBuf> {
-        self.guarded.start_save(all)?.finish()
+        self.trainer.start_save(all)?.finish()
     }
 
     /// Trains up to the run's last step, and evaluates the model. All ranks call it.
     pub fn run(mut self, job: &Job) -> Result<Run> {
-        while self.guarded.counters.global_steps < job.config.steps {
+        while self.trainer.counters.global_steps < job.config.steps {
             self.step()?;
         }
         self.finish(job)
@@ -191,7 +191,7 @@ impl<'a> Training<'a> {
             mut zero,
             counters,
             ..
-        } = self.guarded;
+        } = self.trainer;
         let sampler = config.sampler(comm.rank());
         let val =
             zero.passes(|| evaluate(&gpt, comm, &sampler, &job.corpus.validation, EVALUATION))?;

@@ -29,29 +29,29 @@ pub fn scaling(job: &Job, comm: &Comm, clip_first: bool) -> Result<Vec<String>> 
     let config = &job.config;
     let screen = &job.screen;
     let flags = &job.flags.scaling;
-    let mut guarded =
+    let mut trainer =
         SkippingTrainer::new(comm, config, &job.corpus.train, job.zero.clone(), true)?;
-    guarded.scaler = Some(LossScaler::new(flags.config()));
+    trainer.scaler = Some(LossScaler::new(flags.config()));
     let logged = LoggedRun::of(config);
     let mut steps = Vec::new();
     let mut interval = Interval::default();
     let mut moved = 0;
     for number in 1..=config.steps {
-        let scale = scale(&guarded);
-        let before = state_hash(&mut guarded.zero)?;
-        let schedule = guarded.counters.schedule;
+        let scale = scale(&trainer);
+        let before = state_hash(&mut trainer.zero)?;
+        let schedule = trainer.counters.schedule;
         let start = Instant::now();
         let outcome =
-            step(&mut guarded, clip_first).map_err(|error| Diverged::at(number, error))?;
+            step(&mut trainer, clip_first).map_err(|error| Diverged::at(number, error))?;
         interval.add(&outcome, start.elapsed().as_secs_f64());
         if outcome.loss().is_none() {
             let same =
-                before == state_hash(&mut guarded.zero)? && schedule == guarded.counters.schedule;
+                before == state_hash(&mut trainer.zero)? && schedule == trainer.counters.schedule;
             moved += usize::from(!same);
         }
         let line = interval.line(
             &logged,
-            &guarded.counters,
+            &trainer.counters,
             config.schedule.at(schedule),
             scale,
         );
@@ -61,9 +61,9 @@ pub fn scaling(job: &Job, comm: &Comm, clip_first: bool) -> Result<Vec<String>> 
             line,
         });
     }
-    let models = guarded
+    let models = trainer
         .zero
-        .whole(|| all_hashes(comm, &guarded.gpt.params))?;
+        .whole(|| all_hashes(comm, &trainer.gpt.params))?;
     let refused = steps.iter().filter(|step| step.taken.is_none()).count();
     let moved = comm.any(moved > 0)?;
     let alone = one_rank_overflows(comm, flags)?;
@@ -120,18 +120,18 @@ pub fn scaling(job: &Job, comm: &Comm, clip_first: bool) -> Result<Vec<String>> 
     Ok(checks.failed())
 }
 
-fn scale(guarded: &SkippingTrainer) -> f64 {
-    guarded.scaler.as_ref().map_or(1.0, LossScaler::scale)
+fn scale(trainer: &SkippingTrainer) -> f64 {
+    trainer.scaler.as_ref().map_or(1.0, LossScaler::scale)
 }
 
 /// The next step. A bound for the scaled norm is the scale times lower for the norm without it.
-fn step(guarded: &mut SkippingTrainer, clip_first: bool) -> Result<Outcome> {
-    let clip = guarded.clip;
+fn step(trainer: &mut SkippingTrainer, clip_first: bool) -> Result<Outcome> {
+    let clip = trainer.clip;
     if clip_first {
-        guarded.clip /= scale(guarded);
+        trainer.clip /= scale(trainer);
     }
-    let step = guarded.step();
-    guarded.clip = clip;
+    let step = trainer.step();
+    trainer.clip = clip;
     Ok(step?.outcome)
 }
 
@@ -216,25 +216,25 @@ const CLIP: f64 = 0.5;
 /// Whether some steps in f32 with a loss scale that never overflows have the bits of the same steps without it.
 fn changes_no_bit(job: &Job, comm: &Comm, clip: f64, clip_first: bool) -> Result<bool> {
     let train = |scaled: bool| -> Result<String> {
-        let mut guarded = SkippingTrainer::new(
+        let mut trainer = SkippingTrainer::new(
             comm,
             &job.config,
             &job.corpus.train,
             job.zero.clone(),
             false,
         )?;
-        guarded.clip = clip;
+        trainer.clip = clip;
         // The scale grows during these steps.
         let config = ScalerConfig {
             initial: 2f64.powi(16),
             window: 2,
             ..ScalerRule::Megatron.defaults()
         };
-        guarded.scaler = scaled.then(|| LossScaler::new(config));
+        trainer.scaler = scaled.then(|| LossScaler::new(config));
         for _ in 0..5 {
-            step(&mut guarded, clip_first)?;
+            step(&mut trainer, clip_first)?;
         }
-        state_hash(&mut guarded.zero)
+        state_hash(&mut trainer.zero)
     };
     Ok(!comm.any(train(true)? != train(false)?)?)
 }
