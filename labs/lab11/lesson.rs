@@ -8,8 +8,10 @@
 //!
 //! Run `cargo run --bin lab11`. It decides for a Llama of 70 billion parameters on 512 H100. Ask about your own job:
 //! `--model gpt3-175b --devices 1024 --device a100-80g`; your own cluster: `--cluster FILE`; one plan in detail, or what is
-//! wrong with it: `--plan dp=8,tp=3,pp=2`. `--refused` explains what cannot work. The check compares the planner with runs that
-//! papers report: `--published`. Then `--calibrate` measures this machine, and compares trainings with their predictions.
+//! wrong with it: `--plan dp=8,tp=3,pp=2`. `--refused` explains what cannot work. The planner is checked against runs that papers
+//! report: `--published`. Then `--calibrate` measures this machine, and compares trainings with their predictions.
+//!
+//! [`bytes`], [`seconds`] and [`plans`] below are a planner in its plainest form: the screen's row `simplest` is its choice.
 
 use anyhow::{Result, ensure};
 use clap::Parser;
@@ -18,7 +20,7 @@ use kit::{Beside, Checks, Lesson};
 use lab11::planner::{EXAMPLE, refusals, too_large};
 use lab11::{Compared, DecideFlags, Found};
 use shardlab::allocator::Counting;
-use shardlab::comm::Comm;
+use shardlab::comm::{Comm, Link};
 use shardlab::data::Corpus;
 use shardlab::error::BadInput;
 use shardlab::launch;
@@ -55,12 +57,10 @@ fn bytes(job: &TrainingJob, plan: Degrees) -> f64 {
     held * (job.bytes.parameter as f64 + job.bytes.gradient as f64 + optimizer)
 }
 
-/// Seconds of a step: all tokens' products on all devices, the pipeline's bubble, the gradients' way through the network, and that of
-/// the activations that tensor ranks add up.
+/// Seconds of a step: all tokens' products on all devices, the pipeline's bubble, and the way of gradients, weights and activations
+/// through the network.
 fn seconds(job: &TrainingJob, plan: Degrees) -> f64 {
     let device = &job.cluster.device;
-    let network = &job.cluster.network;
-    let element = job.bytes.parameter as f64;
     let tokens = (job.batch * job.model.block) as f64;
     let flops = tokens * job.model.training_flops_per_token() as f64;
     let products = flops / (job.devices as f64 * device.peak * device.matmul);
@@ -69,23 +69,27 @@ fn seconds(job: &TrainingJob, plan: Degrees) -> f64 {
 
     let held = job.model.parameters() as f64 / (plan.tensor * plan.pipeline) as f64;
     let part = (plan.data - 1) as f64 / plan.data as f64;
-    let sent = 2.0 * part * held * job.bytes.gradient as f64; // reduce-scatter and all-gather
-    let of_gradients = sent / network.between.bandwidth;
+    let each = job.bytes.gradient + job.bytes.parameter; // gradients are scattered, weights gathered
+    let of_data = part * held * each as f64 / link(job, plan.tensor * plan.data).bandwidth;
 
-    let activations = tokens / plan.data as f64 * (job.model.embd as f64 * element);
     let layers = (job.model.layers / plan.pipeline) as f64;
+    let width = (job.model.embd * job.bytes.parameter as usize) as f64;
     let part = (plan.tensor - 1) as f64 / plan.tensor as f64;
-    let sent = 4.0 * layers * 2.0 * part * activations; // two all-reduces forward, two backward
-    let inside = plan.tensor <= network.ranks_per_node;
-    let link = if inside {
+    let all_reduce = 2.0 * part * tokens / plan.data as f64 * width;
+    let of_tensors = 4.0 * layers * all_reduce / link(job, plan.tensor).bandwidth; // two forward, two backward
+    products * (1.0 + bubble) + of_data + of_tensors
+}
+// ANCHOR_END: heart
+
+/// The network between so many neighbouring ranks. Tensor ranks are neighbours, and data ranks are the next nearest.
+fn link(job: &TrainingJob, ranks: usize) -> Link {
+    let network = &job.cluster.network;
+    if ranks <= network.ranks_per_node {
         network.within
     } else {
         network.between
-    };
-    products * (1.0 + bubble) + of_gradients + sent / link.bandwidth
+    }
 }
-
-// ANCHOR_END: heart
 
 // ANCHOR: plans
 /// Every way to divide the devices that divides the model and the batch and whose state fits; the fastest first.
@@ -118,7 +122,7 @@ fn plans(job: &TrainingJob) -> Vec<(f64, Degrees)> {
 fn compare_bytes(job: &TrainingJob) -> Result<Beside> {
     let model = &job.model;
     let held =
-        |tensor| model.parameters_on_a_rank(model.layers, [true, true], tensor, model.vocabulary);
+        |tensor| model.parameters_on_a_rank(model.layers, [true; 2], tensor, model.vocabulary); // first and last stage
     let on_one = held(1);
     let mut lesson = Vec::new();
     let mut library = Vec::new();
@@ -134,17 +138,12 @@ fn compare_bytes(job: &TrainingJob) -> Result<Beside> {
             };
             let load = job.load_of(&strategy, 0);
             let planned = load.weights + load.gradients + load.optimizer;
-            let pipeline = 1;
-            lesson.push(
-                (bytes(
-                    job,
-                    Degrees {
-                        data,
-                        tensor,
-                        pipeline,
-                    },
-                ) / planned) as f32,
-            );
+            let plan = Degrees {
+                data,
+                tensor,
+                pipeline: 1,
+            };
+            lesson.push(bytes(job, plan) / planned);
             library.push(1.0);
             most = most.max(tensor);
         }
@@ -153,7 +152,7 @@ fn compare_bytes(job: &TrainingJob) -> Result<Beside> {
     // bytes are at most C (t-1) / parameters too few.
     let on_two = held(2);
     let copied = 2.0 * on_two - on_one;
-    let bound = copied * (most - 1) as f64 / on_one + f64::from(f32::EPSILON);
+    let bound = copied * (most - 1) as f64 / on_one + 4.0 * f64::EPSILON;
     Ok(Beside::of(&Comm::alone(), &lesson, &library, bound)?)
 }
 
@@ -309,7 +308,7 @@ fn one_plan(screen: &Screen, job: &TrainingJob, strategy: &Strategy, tokens: f64
     Ok(())
 }
 
-/// The planner against published runs, and every plan against the job.
+/// The bytes above beside the planner's, the planner against published runs, and every plan against the job.
 fn check(screen: &Screen, found: &Found, compared: &Compared) -> Result<()> {
     let mut checks = Checks::new(screen);
     checks.beside("bytes", compare_bytes(&found.job)?);
