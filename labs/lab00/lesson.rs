@@ -7,8 +7,8 @@
 //!
 //! Run `cargo run --bin lab00`. You will see one line for each rank, a number of each rank travel around a ring, and checks
 //! that the numbers are what a job needs. Then run `cargo run --bin lab00 -- --break duplicate-rank`. Two ranks take the same
-//! number, as happens when copies of a program start without knowing of each other. `--info` prints the job as a cluster's
-//! user sees it: the nodes, how many ranks fit, and the line that starts them there.
+//! number: a mild form of what happens when copies of a program start without knowing of each other. `--info` prints the job
+//! as a cluster's user sees it: the nodes, how many ranks fit, and the line that starts them there.
 
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
@@ -18,8 +18,8 @@ use kit::line::{Launcher, quote};
 use kit::show::{Screen, table};
 use kit::{Checks, CommFlags, Lesson, report};
 use shardlab::comm::{Comm, Reduce};
+use shardlab::launch;
 use shardlab::launch::place::{Place, Seat, seats};
-use shardlab::launch::{self};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -60,12 +60,14 @@ fn run(args: Args) -> Result<()> {
     ensure_ranks_can_differ(args.broken.is_some(), ranks)?;
     let screen = Screen::detect(args.ascii);
     let options = args.comm.options(Path::new("runs/lab00"));
+    // Starts the ranks: threads of this process, or one in each process of a launcher. Each of them runs `one_rank`.
     kit::run(ranks, &options, |comm| one_rank(&args, &screen, &comm))
 }
 
 // ANCHOR: one_rank
 /// One rank's work. Returns the checks that failed.
 fn one_rank(args: &Args, screen: &Screen, comm: &Comm) -> Result<Vec<String>> {
+    // The number that this rank claims to have.
     let mut number = comm.rank() as u64;
     if args.broken == Some(Break::DuplicateRank) && comm.rank() == comm.size() - 1 {
         number -= 1;
@@ -74,12 +76,8 @@ fn one_rank(args: &Args, screen: &Screen, comm: &Comm) -> Result<Vec<String>> {
     let mut numbers = vec![0; comm.size()];
     comm.all_gather(&[number], &mut numbers)?;
     let places = Place::gather(comm)?;
-    let seats = seats(
-        &places
-            .iter()
-            .map(|place| place.host.clone())
-            .collect::<Vec<_>>(),
-    );
+    let hosts: Vec<String> = places.iter().map(|place| place.host.clone()).collect();
+    let seats = seats(&hosts);
 
     let seen = around_the_ring(comm, number)?;
 
@@ -91,7 +89,7 @@ fn one_rank(args: &Args, screen: &Screen, comm: &Comm) -> Result<Vec<String>> {
 }
 // ANCHOR_END: one_rank
 
-// ANCHOR: ring
+// ANCHOR: heart
 /// Each rank passes on what its left neighbour sent. After N-1 rounds every rank has seen every number.
 fn around_the_ring(comm: &Comm, mine: u64) -> Result<Vec<u64>> {
     let rank = comm.rank();
@@ -107,7 +105,7 @@ fn around_the_ring(comm: &Comm, mine: u64) -> Result<Vec<u64>> {
     }
     Ok(seen)
 }
-// ANCHOR_END: ring
+// ANCHOR_END: heart
 
 /// The job, and a line for each rank: its number, its local rank, its node, host, process and thread.
 fn introduce(
@@ -156,7 +154,7 @@ fn introduce(
     Ok(())
 }
 
-/// The numbers that each rank has seen, round by round. Shown are the first ranks and rounds.
+/// The numbers that each rank has seen, round by round. All ranks send them, and rank 0 prints those of the first ranks and rounds.
 fn show_ring(args: &Args, screen: &Screen, comm: &Comm, seen: &[u64]) -> Result<()> {
     const SHOWN: usize = 8;
     let mut all = Vec::new();
@@ -201,6 +199,7 @@ fn check(screen: &Screen, comm: &Comm, numbers: &[u64], mut seen: Vec<u64>) -> R
     // One all-reduce adds up three things: the numbers, the sizes that the ranks know, and the rings that came out right.
     let mut sums = [numbers[comm.rank()], size, u64::from(complete)];
     comm.all_reduce(&mut sums, Reduce::Sum)?;
+    let [sum_of_numbers, sum_of_sizes, complete_rings] = sums;
     if comm.rank() != 0 {
         return Ok(Vec::new());
     }
@@ -222,16 +221,16 @@ fn check(screen: &Screen, comm: &Comm, numbers: &[u64], mut seen: Vec<u64>) -> R
         String::new()
     };
     checks.check(sorted.into_iter().eq(0..size), &what, &found, &otherwise);
-    let result = format!("{} of {size} ranks", sums[2]);
+    let result = format!("{complete_rings} of {size} ranks");
     checks.check(
-        sums[2] == size,
-        "every number came around the ring",
+        complete_rings == size,
+        "the ring brought each number once",
         &result,
-        "a number is missing in the ring",
+        "the ring brought a number twice, or not at all",
     );
     let what = format!("every rank knows the world size, {size}");
     checks.check(
-        sums[1] == size * size,
+        sum_of_sizes == size * size,
         &what,
         "",
         "the ranks disagree on the world size",
@@ -241,14 +240,11 @@ fn check(screen: &Screen, comm: &Comm, numbers: &[u64], mut seen: Vec<u64>) -> R
         "the numbers add up to {size}*{}/2 = {expected} (by all-reduce)",
         size - 1
     );
-    let otherwise = format!(
-        "the ranks' numbers add up to {}, not to {expected}",
-        sums[0]
-    );
+    let otherwise = format!("the ranks' numbers add up to {sum_of_numbers}, not to {expected}");
     checks.check(
-        sums[0] == expected,
+        sum_of_numbers == expected,
         &what,
-        &format!("found {}", sums[0]),
+        &format!("found {sum_of_numbers}"),
         &otherwise,
     );
     let failed = checks.failed();
@@ -269,7 +265,7 @@ fn listed(numbers: &[u64]) -> String {
     )
 }
 
-/// A title in brackets, then `NAME=value` lines, as ezpz prints them.
+/// A title in brackets, then `NAME=value` lines, as the source's launcher (ezpz) prints them.
 fn block(screen: &Screen, title: &str, lines: &[(&str, String)]) {
     let bullet = if screen.ascii { "*" } else { "•" };
     screen.say(screen.bold(title));

@@ -6,6 +6,8 @@
 //! effect of one, the all-reduce. It takes the all-reduce apart into sends and receives, counts them, and predicts which of
 //! four algorithms is the fastest.
 //!
+//! [`all_reduce`] below is the plainest one; the first check runs it beside the library's.
+//!
 //! Run `cargo run --bin lab01`. You will see numbers whose digits belong to ranks, a ring in which each rank talks only to its
 //! neighbours, and four algorithms with the same result and different costs. Then look closer: `--rounds` shows every round,
 //! `--bench` measures, `--simulate 768 --network polaris` predicts, `--collective all` shows the other collectives,
@@ -20,7 +22,7 @@ use lab01::feeding::{self, FeedFlags};
 use lab01::{Feed, Store, Study, StudyFlags, Way, benchmark, breaking, picture, predict};
 use shardlab::comm::algorithms::{Algorithm, Collective};
 use shardlab::comm::{Comm, Options, Reduce};
-use shardlab::launch::{self};
+use shardlab::launch;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -54,7 +56,7 @@ struct Lab {
 }
 
 impl Lab {
-    /// Whether no flag asks for a single section.
+    /// Whether to show the whole lab: no flag asks for one section of it.
     fn tells_the_story(&self) -> bool {
         let Study {
             flags, all, timed, ..
@@ -102,7 +104,7 @@ fn compare(comm: &Comm) -> Result<Beside> {
     let lesson = all_reduce(&mine, comm)?;
     let mut library = mine;
     comm.all_reduce(&mut library, Reduce::Sum)?;
-    let bound = beside::of_any_order(comm, comm.size() as f64);
+    let bound = beside::of_any_order(comm, comm.size() as f64); // no number is above 1
     Ok(Beside::of(comm, &lesson, &library, bound)?)
 }
 // ANCHOR_END: heart
@@ -151,7 +153,8 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         introduce(lab);
     }
     if let Some(broken) = flags.broken {
-        return breaking::run(comm, &lab.screen, broken, lab.options.notice() * 5 / 2);
+        let late = lab.options.notice() * 5 / 2; // long enough for the notice that a rank is late
+        return breaking::run(comm, &lab.screen, broken, late);
     }
     if story || lab.study.all {
         pictures(lab, comm)?;
@@ -159,7 +162,8 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     if (story || flags.rounds) && comm.size() > 1 {
         show_rounds(lab, comm)?;
     }
-    // Every algorithm of every collective runs once. Its result is compared, and its messages are counted.
+    // Every algorithm of every collective runs once. Its result is compared with that of the library's own collective, and its
+    // messages are counted. `auto` chooses one of the others: it is counted if --algorithm asks for it.
     let auto = lab
         .study
         .ways
@@ -291,7 +295,7 @@ fn show_rounds(lab: &Lab, comm: &Comm) -> Result<()> {
             _ if ring && number == total => ": after n-1 more, every rank has every sum",
             _ => "",
         };
-        if study.flags.rounds || !ring || !caption.is_empty() && number < total {
+        if study.flags.rounds || !ring || (!caption.is_empty() && number < total) {
             screen.say(format!("  round {number} of {total}{caption}\n{frame}"));
         } else if number == total {
             screen.say(format!(

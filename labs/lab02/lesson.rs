@@ -6,6 +6,9 @@
 //! an iteration takes milliseconds, so you can see where they go. The lab rebuilds the `test_dist` that supercomputer users
 //! run first, to learn whether their ranks find each other.
 //!
+//! [`train_plainly`] below is that job in plain candle, to copy into a project of your own; the first check runs it beside the
+//! library's.
+//!
 //! Run `cargo run --bin lab02`. You will see the loss, which starts at about 2,800 (no better than answering 0) and is below
 //! 500 after 100 iterations; where the time went, as a profiler shows it; and a timeline of all ranks: forward, backward,
 //! all-reduce, optimizer, waiting. `--all` adds curves, such as how the seconds of the iterations spread.
@@ -55,7 +58,7 @@ struct Lab {
 /// Trains five linear layers on this rank's samples, in plain candle. Returns the loss of each step.
 ///
 /// This is a training of one rank, and two calls of `comm` make it data parallel: a broadcast before the first step, and an
-/// all-reduce for each gradient in every step.
+/// all-reduce for each gradient in every step. `inputs` draws this rank's samples: uniform random numbers.
 fn train_plainly(comm: &Comm, plain: &Plain, inputs: Uniform, steps: usize) -> Result<Vec<f64>> {
     let weights = plain.weights();
     for weight in &weights {
@@ -66,7 +69,7 @@ fn train_plainly(comm: &Comm, plain: &Plain, inputs: Uniform, steps: usize) -> R
     let mut adam = candle_nn::AdamW::new(weights.clone(), plain.adam.clone())?;
     let mut losses = Vec::new();
     for step in 0..steps {
-        let samples = inputs.batch(step); // each rank draws its own
+        let samples = inputs.batch(step); // no other rank has these
         let x = Tensor::from_vec(samples, (inputs.batch, inputs.width), &Device::Cpu)?;
         let loss = (plain.forward(&x)? - &x)?.sqr()?.sum_all()?;
         let mut gradients = loss.backward()?;
@@ -113,8 +116,8 @@ impl Plain {
             .try_fold(x.clone(), |x, layer| layer.forward(&x))
     }
 
-    /// The weights in the order of their names. A `VarMap` lists them in a different order on every rank, and ranks that average
-    /// different weights with each other would not even get an error if these have one shape.
+    /// The weights in the order of their names. A `VarMap` lists them in a different order on every rank: ranks would average
+    /// different weights with each other, without an error where these have the same shape.
     fn weights(&self) -> Vec<Var> {
         let variables = self.variables.data().lock();
         let variables = variables.unwrap_or_else(PoisonError::into_inner);
@@ -129,15 +132,13 @@ fn compare_with_the_library(lab: &Lab, comm: &Comm) -> Result<Beside> {
     const STEPS: usize = 3;
     let config = &lab.config;
     let model = config.model()?;
+    // A seed of its own for each rank: a broadcast that is missing would show.
     model.params.allocate(config.seed_of(comm.rank()));
-    let plain = Plain::new(config)?;
-    {
-        let mut variables = plain.variables.clone();
-        let values = model.params.values();
-        for spec in model.params.specs() {
-            let values = Tensor::from_slice(&values[spec.range()], &spec.shape[..], &Device::Cpu)?;
-            variables.set_one(&spec.name, values)?;
-        }
+    let mut plain = Plain::new(config)?;
+    for spec in model.params.specs() {
+        let values = &model.params.values()[spec.range()];
+        let values = Tensor::from_slice(values, &spec.shape[..], &Device::Cpu)?;
+        plain.variables.set_one(&spec.name, values)?;
     }
     let inputs = config.inputs(comm.rank());
     let lesson = train_plainly(comm, &plain, inputs, STEPS)?;
@@ -195,7 +196,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         introduce(lab);
     }
     let beside = compare_with_the_library(lab, comm)?;
-    let same = compare_with_one_rank(lab, comm)?;
+    let same_as_one_rank = compare_with_one_rank(lab, comm)?;
     if comm.rank() == 0 && lab.args.train.log.all {
         legend(lab);
     }
@@ -204,10 +205,17 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     model.params.allocate(lab.config.seed_of(comm.rank()));
     let symptoms = train(lab, comm, &model, &mut journal)?;
     journal.show()?;
-    check(lab, comm, &model, &journal, (beside, same), &symptoms)
+    check(
+        lab,
+        comm,
+        &model,
+        &journal,
+        (beside, same_as_one_rank),
+        &symptoms,
+    )
 }
 
-/// Trains, and watches it: all that is said about the run is said here, and the lesson is [`Replica::step`].
+/// Trains with the library's `Ddp`, and watches it: what is said about the run is said here, and the step is [`Replica::step`].
 fn train(
     lab: &Lab,
     comm: &Comm,
@@ -264,8 +272,8 @@ struct Replica<'a> {
 
 impl Replica<'_> {
     // ANCHOR: step
-    /// The lesson: one iteration of data parallelism, as every rank takes it. Returns this rank's loss, and when each bucket
-    /// of gradients was averaged.
+    /// One iteration with the library's `Ddp`, as every rank takes it. Returns this rank's loss, and when each bucket of gradients
+    /// was averaged.
     fn step(&mut self, iter: usize, clock: &mut Clock) -> Result<(f64, Vec<Averaged>)> {
         let Replica {
             config,
@@ -320,7 +328,7 @@ fn check(
     screen.say("");
     symptoms.show(screen, "samples", config.samples());
     let mut checks = Checks::new(screen);
-    checks.beside("plain candle", beside);
+    checks.beside("3 losses", beside);
     checks.one_model(&hashes);
     checks.own_data(&drawn, config.steps * config.batch, "samples");
     let first = journal.records[0].loss;

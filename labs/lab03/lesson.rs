@@ -6,6 +6,8 @@
 //! (an all-reduce). Every rank then applies the same update, so N replicas stay one model. The model is a GPT that
 //! learns to write plays, one character at a time.
 //!
+//! [`step_plainly`] below is such a step in its plainest form; the first check runs it beside the library's, which averages sooner.
+//!
 //! Run `cargo run --bin lab03`. You will see the loss fall from about 4.2 (65 characters and no idea: ln 65 = 4.17), what
 //! the model writes at every evaluation, and the checks: the same bits as one rank that does all the work, the same
 //! model on every rank, different data on every rank. Then break it: `cargo run --bin lab03 -- --break no-average`.
@@ -86,7 +88,8 @@ impl Lab {
 }
 
 // ANCHOR: heart
-/// One step of data parallelism. Every rank has the whole model and sequences of its own; this is all that they do together.
+/// One step of data parallelism. Every rank has the whole model, begun with the same weights, and sequences of its own. Averaging is
+/// all that they do together.
 fn step_plainly(
     comm: &Comm,
     gpt: &Gpt,
@@ -96,34 +99,36 @@ fn step_plainly(
     step: usize,
 ) -> Result<f32> {
     gpt.params.zero_gradients();
-    let loss = gpt.loss(batch, &config.pass(step, &batch.sequences))?;
+    let pass = config.pass(step, &batch.sequences); // this step's dropout
+    let loss = gpt.loss(batch, &pass)?;
     loss.backward()?; // the gradients of this rank's sequences
 
-    let mut gradients = gpt.params.gradients(); // one after the other, in one vector
+    let mut gradients = gpt.params.gradients(); // the model's own, locked: one parameter after the other
     for parameter in gpt.params.specs() {
         comm.all_reduce(&mut gradients[parameter.range()], Reduce::Mean)?;
     }
     // Now every rank has the gradients of all ranks' sequences, and so it takes the step that they all take.
     let norm = global_norm(&gradients);
-    drop(gradients);
+    drop(gradients); // unlocked, for the optimizer
     let lr = config.schedule.at(step);
     adamw.step(&gpt.params, lr, clip_scale(norm, config.clip)?)?;
     Ok(loss.to_scalar()?)
 }
 // ANCHOR_END: heart
 
-/// Three steps of a small model in the plainest way; and again with buckets, which are averaged during the backward pass.
-fn compare_with_buckets(lab: &Lab, comm: &Comm) -> Result<Beside> {
+/// Three steps of a small model in the plainest way; and again with buckets, which are averaged during the backward pass (with
+/// --all-reduce behind it).
+fn compare_with_the_library(lab: &Lab, comm: &Comm) -> Result<Beside> {
     const STEPS: usize = 3;
     let config = Config {
-        grad_accum: 1,
+        grad_accum: 1, // the plain step has one backward pass
         ..lab.config.parity_check()
     };
     let text = &lab.corpus.train[..];
     let sampler = config.sampler(comm.rank());
     let model = || -> Result<Gpt> {
         let gpt = Gpt::new(&config.shape)?;
-        gpt.params.allocate(config.seed);
+        gpt.params.allocate(config.seed); // one seed on every rank: equal weights without a broadcast
         Ok(gpt)
     };
     let gpt = model()?;
@@ -205,6 +210,7 @@ fn run(args: Args) -> Result<()> {
 fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     let config = &lab.config;
     let screen = &lab.screen;
+    // No other job may save to this folder meanwhile.
     let _claim = match lab.save_to() {
         Some(folder) => Some(checkpoint::Claim::take(comm, &folder)?),
         None => None,
@@ -245,7 +251,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         evaluator.run(&gpt, 0, &mut journal)?;
         return Ok(Vec::new());
     }
-    let beside = compare_with_buckets(lab, comm)?;
+    let beside = compare_with_the_library(lab, comm)?;
     let same_as_one_rank = compare_with_one_rank(lab, comm)?;
     let symptoms = train(lab, comm, &gpt, &evaluator, &mut journal);
     let symptoms = symptoms.map_err(|error| Diverged::at(journal.records.len() + 1, error))?;
@@ -287,7 +293,7 @@ fn averaging() -> impl TypedValueParser<Value = Algorithm> {
     PossibleValuesParser::new(names).try_map(move |name| of_name(name).ok_or("not an algorithm"))
 }
 
-/// Trains, and watches it: all that is said about the run is said here, and the lesson is [`Replica::step`].
+/// Trains with the library's `Ddp`, and watches it: what is said about the run is said here, and the step is [`Replica::step`].
 fn train(
     lab: &Lab,
     comm: &Comm,
@@ -447,7 +453,7 @@ fn check(
         lab.config.batch * lab.config.ranks,
     );
     let mut checks = Checks::new(&lab.screen);
-    checks.beside("3 steps", beside);
+    checks.beside("3 losses", beside);
     checks.training(&lab.config, journal, end);
     let failed = checks.failed();
     if failed.is_empty() {

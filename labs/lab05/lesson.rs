@@ -6,6 +6,8 @@
 //! rank multiplies with its slice of every matrix. The ranks then add up their results, twice per block and pass. Sequence
 //! parallelism also shards what lies between the matrices.
 //!
+//! [`mlp`] below is one shared layer in its plainest form; the first check runs it beside the library's, which trains the GPT.
+//!
 //! Run `cargo run --bin lab05`. Three ranks first share one sum of products. Then two ranks share every layer of a small GPT:
 //! the screen compares what a rank holds, keeps and sends with one rank's figures, and the checks compare every gradient.
 //! Draw it: `--show gemm`, `--show mesh`; break it: `--break no-g`; time it: `--bench`; or train with it, together with data
@@ -90,7 +92,7 @@ struct Lab {
 
 // ANCHOR: heart
 /// The MLP of a transformer block on one of the ranks that share it: gelu(x·A)·B, where the rank has some columns of A and the same
-/// rows of B.
+/// rows of B. Shapes: x [rows, width], the same on all ranks; a [width, inner / ranks]; b [inner / ranks, width].
 fn mlp(x: &Tensor, a: &Tensor, b: &Tensor, group: &Comm) -> candle_core::Result<Tensor> {
     let x = f(x, group)?;
     let h = x.matmul(a)?.gelu_erf()?; // my columns of x·A: they are whole sums, so gelu may be applied
@@ -98,29 +100,35 @@ fn mlp(x: &Tensor, a: &Tensor, b: &Tensor, group: &Comm) -> candle_core::Result<
     g(&y, group)
 }
 
-/// Megatron's f, before the first matrix. Every rank goes on with the same x; so the gradient of x is a sum over all ranks.
+/// Megatron's f, before the first matrix. Forward, nothing: every rank uses the same x. Backward, it adds up the ranks' gradients
+/// of x.
 fn f(x: &Tensor, group: &Comm) -> candle_core::Result<Tensor> {
-    sum(x, false, group)
+    add_up(x, In::Backward, group)
 }
 
-/// Megatron's g, behind the second matrix. Every rank has one summand of the result, and each of them has the result's gradient.
+/// Megatron's g, behind the second matrix. Forward, it adds up the ranks' summands. Backward, nothing: the gradient of a sum is the
+/// gradient of each summand.
 fn g(y: &Tensor, group: &Comm) -> candle_core::Result<Tensor> {
-    sum(y, true, group)
+    add_up(y, In::Forward, group)
 }
 // ANCHOR_END: heart
 
-fn sum(x: &Tensor, in_forward_pass: bool, group: &Comm) -> candle_core::Result<Tensor> {
+fn add_up(x: &Tensor, pass: In, group: &Comm) -> candle_core::Result<Tensor> {
     let group = group.clone();
-    x.contiguous()?.apply_op1(Sum {
-        in_forward_pass,
-        group,
-    })
+    x.contiguous()?.apply_op1(Sum { pass, group })
+}
+
+/// The pass in which ranks add up.
+#[derive(PartialEq)]
+enum In {
+    Forward,
+    Backward,
 }
 
 // ANCHOR: sum
 /// Adds up the ranks' tensors in one of the two passes, and leaves them as they are in the other.
 struct Sum {
-    in_forward_pass: bool,
+    pass: In,
     group: Comm,
 }
 
@@ -132,7 +140,7 @@ impl CustomOp1 for Sum {
     fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
         let from = layout.start_offset();
         let mut sum = x.as_slice::<f32>()?[from..from + layout.shape().elem_count()].to_vec();
-        if self.in_forward_pass {
+        if self.pass == In::Forward {
             let summed = self.group.all_reduce(&mut sum, Reduce::Sum);
             summed.map_err(candle_core::Error::wrap)?;
         }
@@ -141,7 +149,7 @@ impl CustomOp1 for Sum {
 
     fn bwd(&self, _x: &Tensor, _y: &Tensor, dy: &Tensor) -> candle_core::Result<Option<Tensor>> {
         let mut sum = dy.flatten_all()?.to_vec1::<f32>()?;
-        if !self.in_forward_pass {
+        if self.pass == In::Backward {
             let summed = self.group.all_reduce(&mut sum, Reduce::Sum);
             summed.map_err(candle_core::Error::wrap)?;
         }
@@ -244,7 +252,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     }
 }
 
-/// Trains a few steps on one rank, then shared by all ranks, and compares.
+/// Compares the MLP above with the library's. Then trains a few steps on one rank, and shared by all ranks, and compares.
 fn compare(lab: &Lab, group: &Comm) -> Result<Vec<String>> {
     let config = &lab.config;
     let multiple = lab.args.tensor.make_vocab_size_divisible_by;
@@ -257,11 +265,12 @@ fn compare(lab: &Lab, group: &Comm) -> Result<Vec<String>> {
             reference,
         )
     };
+    // The MLP above, beside the library's: the same x, and the same slices of A and B.
     let beside = lab05::compare_mlps(group, config.seed, mlp)?;
     let (one, reference) = measure(Way::OneRank, None, None)?;
     let mut all = vec![one];
     let mut masks = Vec::new();
-    // A mistake is shown once.
+    // A mistake is shown in plain tensor parallelism alone.
     let ways = if lab.args.broken.is_some() {
         &[Way::Tensor][..]
     } else {
@@ -277,7 +286,7 @@ fn compare(lab: &Lab, group: &Comm) -> Result<Vec<String>> {
     lab.screen
         .say(format!("\n{}\n", lab05::compared(&lab.screen, &all)));
     let mut checks = Checks::new(&lab.screen);
-    checks.beside("MLP and its gradient", beside);
+    checks.beside("MLP and its input's gradient", beside);
     lab05::check(&mut checks, &all, &masks);
     let failed = checks.failed();
     if failed.is_empty() {

@@ -6,6 +6,9 @@
 //! layers, and micro-batches travel from rank to rank. The order of the passes decides how long ranks wait, and how many
 //! activations they keep. One list of operations per rank is checked, simulated, drawn, and then trains the model.
 //!
+//! [`run_in_order`] below is a pipeline in its plainest form; the first check compares its gradients with those of the library's,
+//! which trains.
+//!
 //! Run `cargo run --bin lab06`. Four ranks train a small GPT for three steps. The screen draws the step as predicted and as
 //! measured, with the bubble and each rank's activations, and checks every loss and parameter against one rank's.
 //! Compare all schedules: `--compare`; choose one: `--schedule interleaved`; print it as Megatron-LM's log: `--print-order`;
@@ -74,8 +77,9 @@ struct Args {
 struct Lab {
     args: Args,
     plans: Vec<PipelinePlan>,
-    /// Seconds; 0 if each pass takes the time that it takes.
+    /// The least seconds of a forward pass, so that ranks on shared cores behave like devices; 0 is none.
     pace: f64,
+    /// A moment before the run, from which the charts' times count.
     epoch: Instant,
     config: Config,
     corpus: Corpus,
@@ -83,37 +87,37 @@ struct Lab {
     lesson: Lesson,
 }
 
-/// A pass of one micro-batch through one stage.
+/// An entry of a list: the forward or the backward pass of the micro-batch with this number.
 #[derive(Clone, Copy)]
-enum Step {
+enum Op {
     Forward(usize),
     Backward(usize),
 }
 
 // ANCHOR: order
 /// GPipe's order, the same for every stage: all micro-batches forward, then all of them backward.
-fn gpipe(micro_batches: usize) -> Vec<Step> {
-    let forward = (0..micro_batches).map(Step::Forward);
-    let backward = (0..micro_batches).map(Step::Backward);
+fn gpipe(micro_batches: usize) -> Vec<Op> {
+    let forward = (0..micro_batches).map(Op::Forward);
+    let backward = (0..micro_batches).map(Op::Backward);
     forward.chain(backward).collect()
 }
 // ANCHOR_END: order
 
 // ANCHOR: heart
-/// Runs one rank's list on its layers, which add up gradients. Activations have `shape`: sequences, length, width.
+/// Runs one rank's list on its layers. Backward passes add the weights' gradients to `stage.params`.
 fn run_in_order(
-    order: &[Step],
+    order: &[Op],
     stage: &Gpt,
     micro_batches: &[(Batch, Pass)],
-    shape: [usize; 3],
+    shape: [usize; 3], // of activations: sequences, length, width
     comm: &Comm,
 ) -> Result<()> {
     let rank = comm.rank();
     let is_last = rank + 1 == comm.size();
     let mut kept = HashMap::new(); // what backward passes need of forward passes
-    for step in order {
-        match *step {
-            Step::Forward(i) => {
+    for op in order {
+        match *op {
+            Op::Forward(i) => {
                 let x = match rank {
                     0 => None,
                     _ => Some(recv(comm, rank - 1, shape)?),
@@ -124,7 +128,7 @@ fn run_in_order(
                 }
                 kept.insert(i, (x, y));
             }
-            Step::Backward(i) => {
+            Op::Backward(i) => {
                 let (x, y) = kept.remove(&i).context("backward before forward")?;
                 let gradients = if is_last {
                     (y / micro_batches.len() as f64)?.backward()? // of the mean loss
@@ -142,7 +146,7 @@ fn run_in_order(
 }
 // ANCHOR_END: heart
 
-/// Tokens for the first stage, activations for the others.
+/// A stage's forward pass: of tokens on the first stage, of activations on the others. The last stage returns the loss.
 fn forward(stage: &Gpt, x: Option<&Var>, (batch, pass): &(Batch, Pass)) -> Result<Tensor> {
     let input = match x {
         Some(x) => Input::Hidden(x),
@@ -154,11 +158,13 @@ fn forward(stage: &Gpt, x: Option<&Var>, (batch, pass): &(Batch, Pass)) -> Resul
     Ok(stage.forward(input, &batch.targets, pass)?)
 }
 
+/// Sends activations or their gradient.
 fn send(comm: &Comm, to: usize, x: &Tensor) -> Result<()> {
     let numbers = x.flatten_all()?.to_vec1::<f32>()?;
     Ok(comm.send(&numbers, to)?)
 }
 
+/// Receives activations or their gradient: a variable, so that a backward pass computes its gradient.
 fn recv(comm: &Comm, from: usize, shape: [usize; 3]) -> Result<Var> {
     let mut numbers = vec![0f32; shape.iter().product()];
     comm.recv(&mut numbers, from)?;
@@ -185,8 +191,12 @@ fn compare_with_the_library(lab: &Lab, comm: &Comm) -> Result<Beside> {
         pipeline: comm.size(),
         tensor: 1,
     };
-    let order = Order::default();
-    let mesh = Mesh::new(comm, Layout { sizes, order })?;
+    let layout = Layout {
+        sizes,
+        order: Order::default(),
+    };
+    let mesh = Mesh::new(comm, layout)?;
+    // One replica: nothing for ZeRO to divide. And no tensor ranks.
     let zero = ZeroConfig::new(Stage::Zero, Precision::F32, config.adamw);
     let mut pipelined = Pipelined::new(config, &mesh, &plan, (false, 1), zero)?;
     pipelined.forward_backward(text, 0)?;
@@ -330,7 +340,7 @@ fn one_rank(lab: &Lab, one: &Unpipelined, comm: &Comm) -> Result<Vec<String>> {
         _ => screen.say(format!("\n{}\n", lab06::recomputed(screen, &all))),
     }
     let mut checks = Checks::new(screen);
-    checks.beside("pipeline", beside);
+    checks.beside("gradients under GPipe", beside);
     lab06::check(&mut checks, config, &all);
     let failed = checks.failed();
     if failed.is_empty() {

@@ -6,6 +6,8 @@
 //! hold the same layers and take different sequences. Each axis has its own groups of ranks, its own bytes and its own link.
 //! With ZeRO-1, data ranks also divide the optimizer's state.
 //!
+//! [`Part`] below is one rank's share of all three; the first check trains with it, beside the library's trainer.
+//!
 //! Run `cargo run --bin lab07`. Eight ranks, two on each axis, train one small GPT. The screen shows the map of the mesh, the
 //! bytes on each axis, and one rank's losses beside theirs. Read it as a Megatron-LM log: `--report`; rebuild a real log:
 //! `--report source`; break it: `--break local-norm`; factor the ranks in a different way: `--tp 1 --pp 4`.
@@ -83,7 +85,7 @@ impl Part {
         let pipeline = world.split(color(at.data, at.tensor), at.pipeline as i64)?;
         let data = world.split(color(at.pipeline, at.tensor), at.data as i64)?;
 
-        // Tensor ranks cut every matrix.
+        // Tensor ranks cut every matrix: this makes such layers. They do not shard the sequence.
         let layers = TensorParallel::new(tensor, false, plan.multiple);
         // Pipeline ranks divide the layers that are made of these matrices.
         let shape = &plan.config.shape;
@@ -95,6 +97,7 @@ impl Part {
         let stage = Stages::new(stages, &pipeline, shape, partition, &layers)?;
         // Data ranks hold the same slices of the same layers: they average gradients, and with ZeRO-1 divide the optimizer's state.
         let zero = Zero::init(&stage.chunks[0].params, &data, zero, plan.config.seed)?;
+        // Where the axes meet: one norm of all gradients, and the token table of the first and the last stage.
         let zero = zero.with_tensor(&layers)?.with_pipeline(&pipeline)?;
         Ok(Part {
             layers,
@@ -105,7 +108,7 @@ impl Part {
 }
 // ANCHOR_END: heart
 
-/// Takes the first steps as one rank. Returns their losses.
+/// Trains the first steps with the part above: this rank's share of the mesh. Returns the losses.
 fn train_plainly(lab: &Lab, world: &Comm, steps: usize) -> Result<Vec<f64>> {
     let plan = &lab.plan;
     let config = &plan.config;
@@ -114,12 +117,15 @@ fn train_plainly(lab: &Lab, world: &Comm, steps: usize) -> Result<Vec<f64>> {
         stage,
         mut zero,
     } = Part::new(world, plan, lab.zero.clone())?;
-    let ranks = stage.group();
+    let pipeline = stage.group();
     let order = plan
         .pipeline
         .schedule
-        .order(&plan.pipeline.pipeline, ranks.rank());
-    let program = plan.pipeline.pipeline.with_messages(ranks.rank(), &order);
+        .order(&plan.pipeline.pipeline, pipeline.rank());
+    let program = plan
+        .pipeline
+        .pipeline
+        .with_messages(pipeline.rank(), &order);
     let shape = [config.batch, config.shape.block, config.shape.embd];
     let sampler = config.sampler(plan.layout.coordinates(world.rank()).data); // one replica, one batch
     let mut losses = Vec::new();
@@ -132,10 +138,10 @@ fn train_plainly(lab: &Lab, world: &Comm, steps: usize) -> Result<Vec<f64>> {
         let micro_batches: Vec<_> = (0..config.grad_accum).map(draw).collect();
         zero.begin()?;
         let ran = stage.step(&program, &micro_batches, shape, &zero)?;
-        zero.finish()?;
+        zero.finish()?; // both ends add up the token table, data ranks average
         zero.step(config.schedule.at(step), config.clip)?;
         let mut loss = [ran.losses.iter().sum::<f64>() / config.grad_accum as f64];
-        ranks.broadcast(&mut loss, ranks.size() - 1)?; // the last stage has computed it
+        pipeline.broadcast(&mut loss, pipeline.size() - 1)?; // the last stage has computed it
         losses.push(loss[0]);
     }
     Ok(losses)
@@ -211,24 +217,24 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     let start = Instant::now();
     kit::neighbours::warn(comm, &plan.layout)?;
     let mesh = Mesh::new(comm, plan.layout)?;
-    let mut part = Pipelined::new(
+    let mut pipelined = Pipelined::new(
         &plan.config,
         &mesh,
         &plan.pipeline,
         (false, plan.multiple),
         lab.zero.clone(),
     )?;
-    part.stages.averages_early = lab.broken == Some(Break::EarlyAverage);
+    pipelined.stages.averages_early = lab.broken == Some(Break::EarlyAverage);
     let mut measured = Measured {
         set_up: start.elapsed().as_secs_f64(),
-        parameters: part.zero.params().numel(),
+        parameters: pipelined.zero.params().numel(),
         ..Measured::default()
     };
     let before = lab07::traffic(&mesh);
     let mut seconds = Vec::new();
     for step in 0..plan.config.steps {
         let start = Instant::now();
-        one_step(lab, &mut part, step, &mut measured)
+        one_step(lab, &mut pipelined, step, &mut measured)
             .map_err(|error| Diverged::at(step + 1, error))?;
         seconds.push(start.elapsed().as_secs_f64());
         if step == 0 {
@@ -251,11 +257,11 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         let lesson = train_plainly(lab, comm, few)?;
         beside = Some(Beside::of(comm, &lesson, &measured.losses[..few], 0.0)?);
     }
-    let run = lab07::collect(&mesh, &measured, part.zero.params())?;
+    let run = lab07::collect(&mesh, &measured, pipelined.zero.params())?;
     if comm.rank() != 0 {
         return Ok(Vec::new());
     }
-    let one = lab07::one_rank(&plan.config, &lab.corpus.train)?;
+    let one = lab07::alone(&plan.config, &lab.corpus.train)?;
     if lab.as_a_log {
         for line in run.log(plan, &seconds) {
             screen.say(folded(&line, screen.width));
@@ -268,7 +274,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     screen.say("");
     let mut checks = Checks::new(screen);
     if let Some(beside) = beside {
-        checks.beside(&format!("{few} steps"), beside);
+        checks.beside("first losses", beside);
     }
     run.check(&mut checks, plan, &one);
     let failed = checks.failed();
@@ -281,22 +287,28 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
 
 // ANCHOR: train
 /// One step, and who communicates in it.
-fn one_step(lab: &Lab, part: &mut Pipelined, step: usize, measured: &mut Measured) -> Result<()> {
+fn one_step(
+    lab: &Lab,
+    pipelined: &mut Pipelined,
+    step: usize,
+    measured: &mut Measured,
+) -> Result<()> {
     let config = &lab.plan.config;
     let start = Instant::now();
     // Tensor ranks, inside every layer. Pipeline ranks, between stages. Data ranks, in the last backward pass.
-    let ran = part.forward_backward(&lab.corpus.train, step)?;
+    let ran = pipelined.forward_backward(&lab.corpus.train, step)?;
     let passed = start.elapsed();
     // First and last stage add up their gradients of the token table. Then data ranks average the table, too.
-    part.zero.finish()?;
+    pipelined.zero.finish()?;
     let averaged = start.elapsed();
-    let norm = part.zero.norm()?; // of all gradients, on all three axes
-    part.zero
+    let norm = pipelined.zero.norm()?; // of all gradients, on all three axes
+    pipelined
+        .zero
         .update(config.schedule.at(step), clip_scale(norm, config.clip)?)?; // data ranks gather the parameters
     let updated = start.elapsed();
     let phases = [passed, averaged - passed, updated - averaged];
     measured.phases.push(phases.map(|time| time.as_secs_f64()));
-    measured.losses.push(part.loss(&ran)?); // only the last stage has computed it
+    measured.losses.push(pipelined.loss(&ran)?); // only the last stage has computed it
     measured.norms.push(norm);
     Ok(())
 }

@@ -5,6 +5,8 @@
 //! Each rank's file has slices of parameters, and their ends depend on the number of ranks. A universal checkpoint has every
 //! parameter whole. So any number of ranks, which may share the model in any way, takes its own slices of it.
 //!
+//! [`put_together`] and [`take_mine`] below do this for data parallelism; the first check compares them with what the library writes.
+//!
 //! Run `cargo run --bin lab09`. Four ranks train and save. The lab converts their files, resumes the job on other ranks,
 //! and compares all parameters and moments bit by bit, and the losses of the steps that follow. Save a different job:
 //! `--from dp=4,zero=3`, `--from tp=2,pp=2`; resume it as you like: `--to dp=5`. Break it: `--break first-data`. Rebuild a
@@ -81,6 +83,7 @@ fn put_together(files: &[Vec<u8>], parameter: &str) -> Result<Vec<f32>> {
     let mut whole = Vec::new();
     for file in files {
         let tensors = SafeTensors::deserialize(file)?;
+        // Beside its values lie its moments. A rank that holds nothing of it has neither.
         if let Ok(slice) = tensors.tensor(&format!("values.{parameter}")) {
             let numbers = slice.data().chunks_exact(4);
             whole.extend(
@@ -91,8 +94,8 @@ fn put_together(files: &[Vec<u8>], parameter: &str) -> Result<Vec<f32>> {
     Ok(whole)
 }
 
-/// The elements of a parameter that new rank `rank` of `ranks` holds under ZeRO-3. All slices are equally long, but for the last
-/// ones: their ends may lie beyond the parameter's.
+/// The elements of a parameter that new rank `rank` of `ranks` holds under ZeRO-3, which cuts each parameter by itself. The last
+/// slices may be shorter, or empty.
 fn take_mine(whole: &[f32], rank: usize, ranks: usize) -> &[f32] {
     let length = whole.len().div_ceil(ranks);
     let from = whole.len().min(rank * length);
@@ -256,7 +259,8 @@ fn one_rank(lab: &Lab, world: &Comm) -> Result<Vec<String>> {
     world.barrier()?;
     let folders = |i: usize| Folders::of(&dir, &format!("job-{i}"));
     let config = |job: &Job| job.config(&lab.config, lab.sequences);
-    let whole = folders(0).universal;
+    let universal = folders(0).universal;
+    // Trains, saves after some steps, and trains on: what all others are compared with.
     let first = part_of(world, &args.from, |comm| {
         lab09::begin(
             comm,
@@ -267,6 +271,7 @@ fn one_rank(lab: &Lab, world: &Comm) -> Result<Vec<String>> {
             &folders(0),
         )
     })?;
+    // Each job loads the universal checkpoint, saves at once what it has loaded, and trains on.
     let mut resumed = Vec::new();
     for (i, job) in args.to.iter().enumerate() {
         let again = folders(i + 1);
@@ -276,7 +281,7 @@ fn one_rank(lab: &Lab, world: &Comm) -> Result<Vec<String>> {
                 *job,
                 config(job),
                 text,
-                (&whole, &again),
+                (&universal, &again),
                 args.broken == Some(Break::FirstData),
             )
         })?);
@@ -284,13 +289,15 @@ fn one_rank(lab: &Lab, world: &Comm) -> Result<Vec<String>> {
     if world.rank() != 0 {
         return Ok(Vec::new());
     }
-    let saved = Universal::open(&whole)?;
+    let saved = Universal::open(&universal)?;
+    // Equal parameters: their shapes, and the SHA-256 of values and moments.
     let mut same = Vec::new();
     for i in 0..args.to.len() {
         same.push(Universal::open(&folders(i + 1).universal)?.parameters() == saved.parameters());
     }
     show_slices(lab, &saved, &first, &resumed)?;
     show_losses(lab, &first, &resumed, &same);
+    // Slices of tensor ranks do not follow each other, pipeline ranks have other parameters, and without ZeRO nobody has slices.
     let beside = if args.from.slices_follow_each_other() {
         Some(compare_with_the_library(lab, &saved, &first, &resumed)?)
     } else {
@@ -396,7 +403,7 @@ fn check(
 ) -> Vec<String> {
     let mut checks = Checks::new(&lab.screen);
     if let Some(beside) = beside {
-        checks.beside("slices", beside);
+        checks.beside("parameters and slices", beside);
     }
     let numel = lab.config.shape.parameters();
     let jobs = lab.args.to.len();

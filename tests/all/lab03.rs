@@ -167,6 +167,25 @@ fn the_default_screen_is_short_and_its_last_sample_is_the_longest() {
     }
 }
 
+/// The bytes that are counted are those of the rounds that lab01 draws, and the checks compare the model with one rank's.
+#[test]
+fn every_all_reduce_of_lab01_trains() {
+    let dir = tempfile::tempdir().unwrap();
+    let all = "naive ring recursive-doubling rabenseifner flat tree chain";
+    for algorithm in all.split(' ') {
+        let flags = format!("{TINY} --steps 8 --ranks 3 --all-reduce {algorithm}");
+        let text = succeeds(dir.path(), &flags);
+        let row = format!("  all-reduce  {algorithm}, in the rounds that lab01 draws");
+        let sent = text.lines().find(|line| line.contains(" sent "));
+        let sent = sent.unwrap_or_else(|| panic!("{text}"));
+        assert!(text.contains(&row), "{algorithm}\n{text}");
+        assert!(text.contains(&format!("{algorithm} of ")), "{sent}\n{text}");
+        assert!(text.contains("  averaging "), "{text}");
+    }
+    let error = fails(dir.path(), "--all-reduce pairs", 2, "possible values");
+    assert!(error.contains("rabenseifner"), "{error}");
+}
+
 /// Only times differ from run to run.
 #[test]
 fn runs_can_be_repeated() {

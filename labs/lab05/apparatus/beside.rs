@@ -14,8 +14,8 @@ const WIDTH: usize = 64;
 /// The columns of A that each rank has.
 const SHARE: usize = 32;
 
-/// Compares the results, and the gradients of the input; returns what is nearer to its bound. `mlp` is the lesson's: of x, this rank's columns of A, its rows of B, and
-/// the ranks that share them.
+/// Compares the results, and the gradients of the input. Returns the one that is nearer to its bound. `mlp` is the lesson's: of x, this
+/// rank's columns of A, its rows of B, and the ranks that share them.
 pub fn compare_mlps(
     group: &Comm,
     seed: u64,
