@@ -83,7 +83,7 @@ impl Checks<'_> {
         let bound = significant(beside.bound, 2);
         let result = match (beside.holds(), beside.bound == 0.0) {
             (true, true) => "bitwise".to_string(),
-            (true, false) => format!("off by {difference}, at most {bound}"),
+            (true, false) => format!("off by {difference} <= {bound}"),
             (false, true) => format!("expected the same bits, off by {difference}"),
             (false, false) => format!("expected at most {bound}, off by {difference}"),
         };

@@ -5,8 +5,11 @@
 //! A job is N ranks that run the same program. Each rank learns three things at the start: its number, the number of ranks,
 //! and its node. Everything else in distributed training is built on these three.
 //!
-//! Run `cargo run --bin lab00`. You will see one line for each rank, a number of each rank travel around a ring, and checks
-//! that the numbers are what a job needs. Then run `cargo run --bin lab00 -- --break duplicate-rank`. Two ranks take the same
+//! A rank can only be sure of the others by hearing from them: [`around_the_ring`] below passes each rank's number from neighbour
+//! to neighbour. The second check looks at what arrived.
+//!
+//! Run `cargo run --bin lab00`. You will see one line for each rank, the numbers' way around the ring, and checks that the
+//! numbers are what a job needs. Then run `cargo run --bin lab00 -- --break duplicate-rank`. Two ranks take the same
 //! number: a mild form of what happens when copies of a program start without knowing of each other. `--info` prints the job
 //! as a cluster's user sees it: the nodes, how many ranks fit, and the line that starts them there.
 
@@ -99,7 +102,7 @@ fn around_the_ring(comm: &Comm, mine: u64) -> Result<Vec<u64>> {
     let mut seen = vec![mine];
     for _ in 1..size {
         let mut incoming = [0];
-        comm.send(&[seen[seen.len() - 1]], right)?;
+        comm.send(&[seen[seen.len() - 1]], right)?; // does not wait for the receiver: all ranks would wait here
         comm.recv(&mut incoming, left)?;
         seen.push(incoming[0]);
     }
@@ -228,7 +231,7 @@ fn check(screen: &Screen, comm: &Comm, numbers: &[u64], mut seen: Vec<u64>) -> R
         &result,
         "the ring brought a number twice, or not at all",
     );
-    let what = format!("every rank knows the world size, {size}");
+    let what = format!("the world sizes that ranks know add up to {size}*{size}");
     checks.check(
         sum_of_sizes == size * size,
         &what,

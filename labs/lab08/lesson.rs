@@ -6,6 +6,9 @@
 //! checkpoint before the spike, and skips these steps. All other steps must train on the tokens that they would have had: a skipped
 //! step uses up its data, counts, and teaches nothing, on all ranks or on none.
 //!
+//! [`train_plainly`] below is such a training in its plainest form; the first check runs it beside the library's trainer, with which
+//! all runs on the screen are made.
+//!
 //! Run `cargo run --bin lab08`. Two ranks train a tiny GPT on a text with four bad steps. The lab finds the spike in the
 //! metrics file, resumes without these steps, and compares three ways to skip them. Find spikes in any metrics file:
 //! `--find-spikes FILE`; skip other steps: `--train-range-to-skip 10 20 25 30`; print what is drawn: `--print-tokens`; break
@@ -129,24 +132,24 @@ fn train_plainly(job: &Job, comm: &Comm, ranges: &Ranges, steps: usize) -> Resul
     let text = &job.corpus.train;
     let gpt = Gpt::new(&config.shape)?;
     let mut zero = Zero::init(&gpt.params, comm, job.zero.clone(), config.seed)?;
+    let mut trainer = Trainer::new(&mut zero, config.grad_accum, config.clip);
     let sampler = config.sampler(comm.rank());
     let mut drawn = 0; // micro-batches that are used up
     let mut losses = Vec::new();
     for step in 1..=steps {
-        // A skipped step uses up its data and its learning rate, so the steps after it get their own. All ranks know the ranges,
-        // and so all of them skip, or none.
+        // A skipped step uses up its micro-batches, and its learning rate. So each later step has the data and the learning rate
+        // that it would have had. All ranks know the ranges: all of them skip, or none.
         let first = drawn;
         drawn += config.grad_accum;
         if ranges.contains(step) {
             continue;
         }
-        let mut trainer = Trainer::new(&mut zero, config.grad_accum, config.clip);
-        let mut loss = [trainer.passes(|micro| {
+        // The learning rate's schedule and dropout count steps from 0.
+        let trained = trainer.step(config.schedule.at(step - 1), |micro| {
             let batch = sampler.nth(text, first + micro, config.grad_accum);
             Ok(gpt.loss(&batch, &config.pass(step - 1, &batch.sequences))?)
-        })?];
-        zero.finish()?;
-        zero.step(config.schedule.at(step - 1), config.clip)?;
+        })?;
+        let mut loss = [trained.loss];
         comm.all_reduce(&mut loss, Reduce::Mean)?;
         losses.push(loss[0]);
     }
@@ -154,7 +157,7 @@ fn train_plainly(job: &Job, comm: &Comm, ranges: &Ranges, steps: usize) -> Resul
 }
 // ANCHOR_END: heart
 
-/// Four steps without the second one, as above and with the library's trainer.
+/// The losses of four steps without the second one, as above and with the library's [`SkippingTrainer`].
 fn compare_with_the_library(job: &Job, comm: &Comm) -> Result<Beside> {
     const STEPS: usize = 4;
     let ranges = Ranges::parse(&[2, 2])?;
@@ -264,7 +267,7 @@ fn check(
     beside: Beside,
 ) -> Vec<String> {
     let mut checks = Checks::new(&job.screen);
-    checks.beside("steps around a skipped one", beside);
+    checks.beside("losses around a skipped step", beside);
     let bad = job.poison.steps(&job.config);
     let found = ranges
         .ends()

@@ -3,11 +3,12 @@
 //! A library divides a model by a few settings: which, and at what cost?
 //!
 //! Libraries such as DeepSpeed hide the strategies of the last labs behind a configuration. This lab takes the same settings,
-//! runs one Llama under each strategy, and measures what a rank holds, sends and waits for.
+//! runs one Llama under each strategy, and measures what a rank holds and sends, and how long a step takes.
 //!
-//! [`Part`] below makes a rank's share of a model from the settings; the first check trains with it, beside the measured jobs.
+//! [`Part`] below makes a rank's share of a model from the settings. The first check takes two steps with it, beside the jobs that are
+//! measured: these have code of their own.
 //!
-//! Run `cargo run --bin lab10`. The screen compares the strategies on four ranks. All of them must train one rank's model. Then
+//! Run `cargo run --bin lab10`. The screen compares the strategies on four ranks. All must train the model that one rank trains. Then
 //! choose your own: `--tp 2 --pp 2`; print DeepSpeed's settings for it: `--emit-deepspeed`; or rebuild the source's figures:
 //! `--source`.
 
@@ -80,12 +81,12 @@ impl Part {
     fn of(job: &Benchmark, comm: &Comm, seed: u64) -> Result<Part> {
         let config = &job.config;
         let shape = &job.model.shape;
-        // The settings say how many ranks hold one model. The other ranks hold it once more, in as many replicas as there are.
+        // Tensor ranks x stages hold the model together. All further ranks hold further copies of it: the replicas.
         let mesh = Mesh::new(comm, config.mesh(comm.size())?)?;
         let [replicas, stages, cut] =
             [Axis::Data, Axis::Pipeline, Axis::Tensor].map(|axis| mesh.group(axis));
 
-        // This rank's layers: those of its stage, and of each matrix its part.
+        // This rank's layers: those of its stage, and of each matrix its part. (No sequence parallelism, no padded vocabulary.)
         let tensor = TensorParallel::new(cut.clone(), false, 1);
         let pipeline = Pipeline {
             ranks: stages.size(),
@@ -96,10 +97,10 @@ impl Part {
         let model = Stages::of(pipeline, stages, &config.layers(shape)?, declare)?;
 
         // Replicas hold the same parameters. `zero_stage` says what of their state each of them keeps.
-        let zero = ZeroConfig::new(config.zero_stage, job.dtype, config.adamw);
+        let divide = ZeroConfig::new(config.zero_stage, job.dtype, config.adamw);
         let zero = job
             .model
-            .train(&model.chunks[0].params, replicas, zero, seed)?;
+            .begin(&model.chunks[0].params, replicas, divide, seed)?;
         let zero = zero.with_tensor(&tensor)?.with_pipeline(stages)?;
         Ok(Part {
             mesh,
@@ -139,7 +140,7 @@ fn train_plainly(job: &Benchmark, comm: &Comm, steps: usize, seed: u64) -> Resul
 }
 
 /// Trains plainly under each strategy, and compares the first losses with those of the benchmarks.
-fn compare_with_the_library(lab: &Lab, all: &[(Strategy, Measured)]) -> Result<Beside> {
+fn compare_with_the_jobs(lab: &Lab, all: &[(Strategy, Measured)]) -> Result<Beside> {
     let mut lesson = Vec::new();
     let mut library = Vec::new();
     for (strategy, measured) in all {
@@ -289,7 +290,7 @@ fn compare_strategies(lab: &Lab, own: Option<&Strategy>, dry_run: bool) -> Resul
     }
     let beside = match lab.limit() {
         Some(_) => None, // most jobs have stopped before their first step
-        None => Some(compare_with_the_library(lab, &all)?),
+        None => Some(compare_with_the_jobs(lab, &all)?),
     };
     let Some(peaks) = peaks else {
         return Ok(());

@@ -127,6 +127,7 @@ fn compare_bytes(job: &TrainingJob) -> Result<Beside> {
     let mut lesson = Vec::new();
     let mut library = Vec::new();
     let mut most = 1;
+    let mut least = f64::INFINITY;
     for tensor in (1..=job.devices).filter(|n| job.devices.is_multiple_of(*n)) {
         if job.model.heads.is_multiple_of(tensor) {
             let data = job.devices / tensor;
@@ -146,13 +147,14 @@ fn compare_bytes(job: &TrainingJob) -> Result<Beside> {
             lesson.push(bytes(job, plan) / planned);
             library.push(1.0);
             most = most.max(tensor);
+            least = least.min(planned);
         }
     }
     // Of t tensor ranks each has a copy of what they do not divide, C parameters such as norms. Above these are divided, too: so the
-    // bytes are at most C (t-1) / parameters too few.
+    // bytes are at most C (t-1) / parameters too few. And the planner rounds a rank's part up to whole parameters.
     let on_two = held(2);
     let copied = 2.0 * on_two - on_one;
-    let bound = copied * (most - 1) as f64 / on_one + 4.0 * f64::EPSILON;
+    let bound = copied * (most - 1) as f64 / on_one + job.bytes.optimizer as f64 / least;
     Ok(Beside::of(&Comm::alone(), &lesson, &library, bound)?)
 }
 

@@ -442,25 +442,6 @@ fn wrong_jobs_are_refused_in_words() {
         let error = pbs(text).unwrap_err().what;
         assert!(error.starts_with(what), "{text:?}: {error}");
     }
-    for flags in [
-        JobFlags {
-            per_node: Some(0),
-            ..JobFlags::default()
-        },
-        JobFlags {
-            depth: Some(0),
-            ..JobFlags::default()
-        },
-    ] {
-        assert!(
-            World {
-                flags,
-                ..World::default()
-            }
-            .refused()
-            .ends_with(" 0 is out of range")
-        );
-    }
     let flags = JobFlags {
         host_file: Some("typo".into()),
         ..JobFlags::default()

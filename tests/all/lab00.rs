@@ -288,7 +288,7 @@ fn bad_input_is_refused() {
         ("--depth 0", "invalid value '0' for '--depth <D>'"),
         (
             "--per-node 18446744073709551615",
-            "18446744073709551615 is not in 1..=",
+            "invalid value '18446744073709551615' for '--per-node <P>'",
         ),
         ("--hostfile missing", "cannot read host file missing"),
         ("--hostfile empty", "empty names no host\nhelp: "),

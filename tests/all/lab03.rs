@@ -175,14 +175,14 @@ fn every_all_reduce_of_lab01_trains() {
     for algorithm in all.split(' ') {
         let flags = format!("{TINY} --steps 8 --ranks 3 --all-reduce {algorithm}");
         let text = succeeds(dir.path(), &flags);
-        let row = format!("  all-reduce  {algorithm}, in the rounds that lab01 draws");
+        let row = format!("  all-reduce {algorithm}, in the rounds that lab01 draws");
         let sent = text.lines().find(|line| line.contains(" sent "));
         let sent = sent.unwrap_or_else(|| panic!("{text}"));
         assert!(text.contains(&row), "{algorithm}\n{text}");
         assert!(text.contains(&format!("{algorithm} of ")), "{sent}\n{text}");
         assert!(text.contains("  averaging "), "{text}");
     }
-    let error = fails(dir.path(), "--all-reduce pairs", 2, "possible values");
+    let error = fails(dir.path(), "--all-reduce pairs", 2, "invalid value 'pairs'");
     assert!(error.contains("rabenseifner"), "{error}");
 }
 

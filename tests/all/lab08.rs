@@ -51,7 +51,7 @@ fn row(text: &str, name: &str) -> Vec<String> {
 fn a_spike_is_found_and_survived() {
     let text = succeeded(&lab08(""));
     fits(&text, 47);
-    assert_eq!(text.matches(" ✓\n").count(), 7, "{text}");
+    assert_eq!(text.matches(" ✓\n").count(), 8, "{text}");
     has(
         &text,
         &[
@@ -95,7 +95,7 @@ fn the_screen_is_ascii_if_asked_and_any_job_survives() {
             &text,
             &["--train-range-to-skip 16 17\n", "resume   from step 8 "],
         );
-        assert_eq!(text.matches(" ✓\n").count(), 7, "{flags}\n{text}");
+        assert_eq!(text.matches(" ✓\n").count(), 8, "{flags}\n{text}");
     }
     // There is no checkpoint before the spike.
     has(

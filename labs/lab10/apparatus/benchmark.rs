@@ -234,7 +234,7 @@ impl<'a> Part<'a> {
         } = benchmark;
         let layers = Layers::declare(&model.shape, config, mesh)?;
         let zero = ZeroConfig::new(config.zero_stage, *dtype, config.adamw);
-        let zero = model.train(
+        let zero = model.begin(
             &layers.model().params,
             mesh.group(Axis::Data),
             zero,

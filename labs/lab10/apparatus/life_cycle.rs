@@ -121,7 +121,7 @@ pub fn fine_tune(
     let data = mesh.group(Axis::Data);
     let zero = ZeroConfig::new(config.zero_stage, dtype, config.adamw);
     let mut zero = model
-        .train(&layers.model().params, data, zero, 0)?
+        .begin(&layers.model().params, data, zero, 0)?
         .with_tensor(&layers.tensor)?;
     finetune::fine_tune(layers.model(), &mut zero, data, &examples, steps, config.lr)
 }

@@ -85,7 +85,7 @@ impl Model {
     }
 
     /// Begins a training: of the folder's weights, or of the random ones that `seed` gives.
-    pub fn train(
+    pub fn begin(
         &self,
         params: &Arc<Params>,
         data: &Comm,
