@@ -15,6 +15,7 @@
 //! Then break it: `cargo run --bin lab02 -- --break no-average`.
 
 use anyhow::{Context, Result, anyhow};
+use candle_core::backprop::GradStore;
 use candle_core::{DType, Device, Tensor, Var};
 use candle_nn::{Module, Optimizer as _, ParamsAdamW, VarBuilder, VarMap};
 use clap::Parser;
@@ -30,7 +31,7 @@ use shardlab::launch;
 use shardlab::model::LinearStack;
 use shardlab::parallel::{Averaged, Ddp};
 use shardlab::tensor::Precision;
-use shardlab::train::{self, AdamW, Diverged};
+use shardlab::train::{self, AdamW, Diverged, global_norm};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::PoisonError;
@@ -55,11 +56,16 @@ struct Lab {
 }
 
 // ANCHOR: heart
-/// Trains five linear layers on this rank's samples, in plain candle. Returns the loss of each step.
+/// Trains five linear layers on this rank's samples, in plain candle. Returns the loss of each step, and the last gradients.
 ///
 /// This is a training of one rank, and two calls of `comm` make it data parallel: a broadcast before the first step, and an
 /// all-reduce for each gradient in every step. `inputs` draws this rank's samples: uniform random numbers.
-fn train_plainly(comm: &Comm, plain: &Plain, inputs: Uniform, steps: usize) -> Result<Vec<f64>> {
+fn train_plainly(
+    comm: &Comm,
+    plain: &Plain,
+    inputs: Uniform,
+    steps: usize,
+) -> Result<(Vec<f64>, Option<GradStore>)> {
     let weights = plain.weights();
     for weight in &weights {
         let mut values = weight.flatten_all()?.to_vec1::<f32>()?;
@@ -68,6 +74,7 @@ fn train_plainly(comm: &Comm, plain: &Plain, inputs: Uniform, steps: usize) -> R
     }
     let mut adam = candle_nn::AdamW::new(weights.clone(), plain.adam.clone())?;
     let mut losses = Vec::new();
+    let mut last = None;
     for step in 0..steps {
         let samples = inputs.batch(step); // no other rank has these
         let x = Tensor::from_vec(samples, (inputs.batch, inputs.width), &Device::Cpu)?;
@@ -84,8 +91,9 @@ fn train_plainly(comm: &Comm, plain: &Plain, inputs: Uniform, steps: usize) -> R
         }
         adam.step(&gradients)?; // the same step on every rank, so the ranks keep one model
         losses.push(f64::from(loss.to_scalar::<f32>()?));
+        last = Some(gradients);
     }
-    Ok(losses)
+    Ok((losses, last))
 }
 // ANCHOR_END: heart
 
@@ -141,7 +149,15 @@ fn compare_with_the_library(lab: &Lab, comm: &Comm) -> Result<Beside> {
         plain.variables.set_one(&spec.name, values)?;
     }
     let inputs = config.inputs(comm.rank());
-    let lesson = train_plainly(comm, &plain, inputs, STEPS)?;
+    let (mut lesson, gradients) = train_plainly(comm, &plain, inputs, STEPS)?;
+    // AdamW trains alike with gradients that are twice as large, so losses alone do not show a sum in place of a mean.
+    let gradients = gradients.context("no step was taken")?;
+    let mut last = Vec::new();
+    for weight in plain.weights() {
+        let gradient = gradients.get(&weight).context("a layer was not used")?;
+        last.extend(gradient.flatten_all()?.to_vec1::<f32>()?);
+    }
+    lesson.push(global_norm(&last));
 
     let ddp = Ddp::new(&model.params, comm)?;
     let mut replica = Replica {
@@ -155,6 +171,7 @@ fn compare_with_the_library(lab: &Lab, comm: &Comm) -> Result<Beside> {
     for step in 0..STEPS {
         library.push(replica.step(step, &mut Clock::start())?.0);
     }
+    library.push(global_norm(&model.params.gradients()));
     // candle multiplies and rounds in an order of its own.
     Ok(Beside::of_losses(comm, &lesson, &library, false)?)
 }
@@ -328,7 +345,7 @@ fn check(
     screen.say("");
     symptoms.show(screen, "samples", config.samples());
     let mut checks = Checks::new(screen);
-    checks.beside("3 losses", beside);
+    checks.beside("losses and norm", beside);
     checks.one_model(&hashes);
     checks.own_data(&drawn, config.steps * config.batch, "samples");
     let first = journal.records[0].loss;

@@ -89,7 +89,7 @@ impl Lab {
 
 // ANCHOR: heart
 /// One step of data parallelism. Every rank has the whole model, begun with the same weights, and sequences of its own. Averaging is
-/// all that they do together.
+/// all that they do together. Returns this rank's loss, and the norm of the averaged gradients.
 fn step_plainly(
     comm: &Comm,
     gpt: &Gpt,
@@ -97,7 +97,7 @@ fn step_plainly(
     config: &Config,
     batch: &Batch,
     step: usize,
-) -> Result<f32> {
+) -> Result<(f32, f64)> {
     gpt.params.zero_gradients();
     let pass = config.pass(step, &batch.sequences); // this step's dropout
     let loss = gpt.loss(batch, &pass)?;
@@ -112,7 +112,7 @@ fn step_plainly(
     drop(gradients); // unlocked, for the optimizer
     let lr = config.schedule.at(step);
     adamw.step(&gpt.params, lr, clip_scale(norm, config.clip)?)?;
-    Ok(loss.to_scalar()?)
+    Ok((loss.to_scalar()?, norm))
 }
 // ANCHOR_END: heart
 
@@ -136,9 +136,10 @@ fn compare_with_the_library(lab: &Lab, comm: &Comm) -> Result<Beside> {
     let mut lesson = Vec::new();
     for step in 0..STEPS {
         let batch = sampler.batch(text, step, 0);
-        let loss = step_plainly(comm, &gpt, &mut adamw, &config, &batch, step);
-        let loss = loss.map_err(|error| Diverged::at(step + 1, error))?;
-        lesson.push(f64::from(loss));
+        let taken = step_plainly(comm, &gpt, &mut adamw, &config, &batch, step);
+        let (loss, norm) = taken.map_err(|error| Diverged::at(step + 1, error))?;
+        // AdamW trains alike with gradients that are twice as large, so losses alone do not show a sum in place of a mean.
+        lesson.extend([f64::from(loss), norm]);
     }
 
     let gpt = model()?;
@@ -156,8 +157,8 @@ fn compare_with_the_library(lab: &Lab, comm: &Comm) -> Result<Beside> {
     let mut library = Vec::new();
     for step in 0..STEPS {
         let taken = replica.step(step, &mut Clock::start());
-        let (loss, ..) = taken.map_err(|error| Diverged::at(step + 1, error))?;
-        library.push(loss);
+        let (loss, norm, _) = taken.map_err(|error| Diverged::at(step + 1, error))?;
+        library.extend([loss, norm]);
     }
     let in_one_order = comm.adds_in_rank_order() && lab.args.all_reduce.is_none();
     Ok(Beside::of_losses(comm, &lesson, &library, in_one_order)?)
@@ -453,7 +454,7 @@ fn check(
         lab.config.batch * lab.config.ranks,
     );
     let mut checks = Checks::new(&lab.screen);
-    checks.beside("3 losses", beside);
+    checks.beside("losses and norms", beside);
     checks.training(&lab.config, journal, end);
     let failed = checks.failed();
     if failed.is_empty() {

@@ -132,8 +132,13 @@ fn compare_with_the_library(
         lesson.extend_from_slice(&whole);
         for files in &new {
             for (rank, file) in files.iter().enumerate() {
-                lesson.extend_from_slice(take_mine(&whole, rank, files.len()));
-                library.extend(put_together(std::slice::from_ref(file), name)?);
+                let mine = take_mine(&whole, rank, files.len());
+                let theirs = put_together(std::slice::from_ref(file), name)?;
+                // One after the other, slices with other ends would be the same numbers: so their lengths, too.
+                lesson.push(mine.len() as f32);
+                lesson.extend_from_slice(mine);
+                library.push(theirs.len() as f32);
+                library.extend(theirs);
             }
         }
     }
