@@ -267,7 +267,7 @@ fn check(
     beside: Beside,
 ) -> Vec<String> {
     let mut checks = Checks::new(&job.screen);
-    checks.beside("losses around a skipped step", beside);
+    checks.beside("losses around a skip", beside);
     let bad = job.poison.steps(&job.config);
     let found = ranges
         .ends()
