@@ -38,7 +38,10 @@ impl Vocabulary {
         self.0.len()
     }
 
-    /// Turns characters into tokens. The error is the first character that is not in the vocabulary.
+    /// Turns characters into tokens.
+    ///
+    /// # Errors
+    /// The first character that is not in the vocabulary.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, char> {
         text.chars()
             .map(|c| self.0.binary_search(&c).map(|i| i as u32).map_err(|_| c))

@@ -52,6 +52,10 @@ impl OffloadFolder {
 
 /// Numbers that are read and changed window by window.
 pub trait Windowed<T> {
+    /// The numbers in `range`.
+    ///
+    /// # Errors
+    /// If they are in a file that cannot be mapped.
     fn window(&mut self, range: Range<usize>) -> Result<Window<'_, T>>;
 }
 

@@ -155,6 +155,9 @@ pub fn read<R>(tensor: &Tensor, read: impl FnOnce(&[f32]) -> Result<R>) -> Resul
 }
 
 /// The number of rows in a shape, and their width, which is its last dimension.
+///
+/// # Errors
+/// If there is no last dimension, or it is 0.
 pub fn rows(dims: &[usize]) -> Result<(usize, usize)> {
     match dims {
         [outer @ .., width] if *width > 0 => Ok((outer.iter().product(), *width)),

@@ -5,7 +5,6 @@ use candle_nn::VarBuilder;
 use candle_transformers::models::llama::{Cache, Config, Llama, LlamaConfig};
 use shardlab::error::BadInput;
 use shardlab::files;
-use shardlab::plan::ModelShape;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -29,7 +28,8 @@ impl Reference {
             files::text(&path, files::LIST).map_err(|error| broken(&path, error.to_string()))?;
         // candle-transformers does not know some newer keys, such as rope_parameters.
         let shape = crate::from_config(&config).map_err(|error| broken(&path, error.what))?;
-        let config = crate::to_config(&shape);
+        let config = crate::to_config(&shape)
+            .ok_or_else(|| broken(&path, "it describes no Llama".to_string()))?;
         let config: LlamaConfig =
             serde_json::from_str(&config).map_err(|error| broken(&path, error.to_string()))?;
         let config = config.into_config(false);
@@ -126,6 +126,7 @@ pub(crate) mod tests {
     use shardlab::difference::largest_difference;
     use shardlab::model::Input;
     use shardlab::model::{Llama, Pass, Plain, TokenSampling};
+    use shardlab::plan::ModelShape;
     use shardlab::plan::{Family, LlamaExtra, Rope, RopeScaling};
 
     pub(crate) const SHAPE: ModelShape = ModelShape {
@@ -172,11 +173,7 @@ pub(crate) mod tests {
             tensors.insert(spec.name.clone(), tensor);
         }
         candle_core::safetensors::save(&tensors, folder.join("model.safetensors")).unwrap();
-        std::fs::write(
-            folder.join("config.json"),
-            crate::to_config(&shape).unwrap(),
-        )
-        .unwrap();
+        std::fs::write(folder.join("config.json"), crate::to_config(shape).unwrap()).unwrap();
         llama
     }
 
