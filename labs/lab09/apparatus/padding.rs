@@ -207,6 +207,12 @@ mod tests {
         let large = failing(266_240);
         assert_eq!((large.len(), large[0]), (419, 376));
         assert!(!large.contains(&216) && !large.contains(&144) && large.contains(&768));
+        // Of whole nodes with 12 ranks, 36 are the first that fail.
+        let first = (1..=85).find(|nodes| large.contains(&(12 * nodes)));
+        assert_eq!(first, Some(36));
+        for nodes in [37, 38, 39, 50] {
+            assert!(!large.contains(&(12 * nodes)), "{nodes}");
+        }
         assert!(!failing(12_288).contains(&48));
         let smallest = |ranks| {
             (1..=20)
