@@ -86,8 +86,8 @@ impl Part {
         let [replicas, stages, cut] =
             [Axis::Data, Axis::Pipeline, Axis::Tensor].map(|axis| mesh.group(axis));
 
-        // This rank's layers: those of its stage, and of each matrix its part. (No sequence parallelism, no padded vocabulary.)
-        let tensor = TensorParallel::new(cut.clone(), false, 1);
+        // This rank's layers: those of its stage, and of each matrix its part.
+        let tensor = TensorParallel::new(cut.clone(), false, 1); // no sequence parallelism, no padding
         let pipeline = Pipeline {
             ranks: stages.size(),
             chunks: 1,
