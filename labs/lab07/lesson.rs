@@ -261,7 +261,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     if comm.rank() != 0 {
         return Ok(Vec::new());
     }
-    let one = lab07::alone(&plan.config, &lab.corpus.train)?;
+    let one = lab07::one_rank(&plan.config, &lab.corpus.train)?;
     if lab.as_a_log {
         for line in run.log(plan, &seconds) {
             screen.say(folded(&line, screen.width));

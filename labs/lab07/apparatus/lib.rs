@@ -12,6 +12,6 @@ mod report;
 
 pub use flags::{AxesFlags, Break, Report};
 pub use kit;
-pub use measured::{Measured, Run, alone, collect, traffic};
+pub use measured::{Measured, Run, collect, one_rank, traffic};
 pub use plan::{Plan, Sent};
 pub use report::{Iteration, Job, Memory};

@@ -175,7 +175,7 @@ fn same_copies(world: &Comm, params: &Params) -> Result<bool> {
 }
 
 /// The same training on one rank, without any parallelism: the micro-batches of all replicas one after the other.
-pub fn alone(config: &Config, text: &[u32]) -> Result<Trained> {
+pub fn one_rank(config: &Config, text: &[u32]) -> Result<Trained> {
     parity::accumulated(config, text, config.steps.min(COMPARED))
 }
 
