@@ -4,8 +4,8 @@
 //! environment of a supercomputer. A job is only room for ranks: a shell inside an allocation has a job around it, and still runs
 //! threads as long as no launcher starts processes.
 
+use super::flags::whole;
 use super::hosts::{Form, Host, HostFile, MOST, host_file, slurm_counts, slurm_hosts};
-use clap::builder::RangedU64ValueParser;
 use shardlab::error::BadInput;
 use shardlab::{files, launch};
 use std::io;
@@ -55,19 +55,14 @@ impl Cpus {
     }
 }
 
-/// A number of ranks or CPUs.
-fn count() -> RangedU64ValueParser<usize> {
-    RangedU64ValueParser::new().range(1..=MOST as u64)
-}
-
 /// What the user says of the job: flags of every program that looks for one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 pub struct JobFlags {
     /// Ranks on each node [default: the scheduler's number, the machine's, or one per core]
-    #[arg(long, visible_alias = "ppn", value_name = "P", value_parser = count())]
+    #[arg(long, visible_alias = "ppn", value_name = "P", value_parser = whole(1..=MOST))]
     pub per_node: Option<usize>,
     /// CPUs for each rank [default: the scheduler's number, or the node's cores / ranks]
-    #[arg(long, value_name = "D", value_parser = count())]
+    #[arg(long, value_name = "D", value_parser = whole(1..=MOST))]
     pub depth: Option<usize>,
     /// The nodes, one per line [default: the scheduler's]
     #[arg(long = "hostfile", value_name = "FILE")]

@@ -102,7 +102,7 @@ fn around_the_ring(comm: &Comm, mine: u64) -> Result<Vec<u64>> {
     let mut seen = vec![mine];
     for _ in 1..size {
         let mut incoming = [0];
-        comm.send(&[seen[seen.len() - 1]], right)?; // does not wait for the receiver: all ranks would wait here
+        comm.send(&[seen[seen.len() - 1]], right)?; // if it waited for the receiver, all would wait here
         comm.recv(&mut incoming, left)?;
         seen.push(incoming[0]);
     }
