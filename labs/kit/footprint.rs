@@ -4,7 +4,7 @@ use crate::show;
 use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::parallel::ZeroConfig;
-use shardlab::parallel::zero::Stage;
+use shardlab::parallel::zero::{Offload, Stage};
 use shardlab::plan::{Memory, zero_memory, zero_memory_offloaded};
 use shardlab::tensor::Precision;
 use shardlab::train::Config;
@@ -15,7 +15,8 @@ pub struct Footprint<'a> {
     config: &'a Config,
     stage: Stage,
     precision: Precision,
-    offloads: bool,
+    /// Whether the optimizer's state, and in stage 3 parameters, are in files. The host's memory is this machine's.
+    in_files: bool,
 }
 
 impl<'a> Footprint<'a> {
@@ -25,7 +26,7 @@ impl<'a> Footprint<'a> {
             config,
             stage: Stage::Zero,
             precision: Precision::F32,
-            offloads: false,
+            in_files: false,
         }
     }
 
@@ -35,7 +36,7 @@ impl<'a> Footprint<'a> {
             config,
             stage: zero.stage,
             precision: zero.precision,
-            offloads: zero.offload.is_some(),
+            in_files: matches!(zero.offload, Some(Offload::Files(_))),
         }
     }
 
@@ -46,11 +47,11 @@ impl<'a> Footprint<'a> {
             config,
             stage,
             precision,
-            offloads,
+            in_files,
         } = *self;
         let plan = config.shape.memory(batch, config.dropout > 0.0);
         let numel = config.shape.parameters();
-        let state = if offloads {
+        let state = if in_files {
             zero_memory_offloaded
         } else {
             zero_memory

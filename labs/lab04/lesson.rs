@@ -428,6 +428,9 @@ fn train(
     let sampler = lab.config.sampler(comm.rank());
     let mut symptoms = Symptoms::default();
     if let Some(evaluator) = evaluator {
+        if stage == Stage::Three && comm.rank() == 0 {
+            lab.screen.say(lab04::persistent(zero.units()));
+        }
         zero.whole(|| evaluator.run(&gpt, 0, journal))?;
     }
     for step in 0..lab.config.steps {

@@ -1,7 +1,7 @@
 //! AdamW on fragments of parameters.
 
 use super::fragment::{Fragment, InitialValues, initial_store};
-use super::store::{OffloadFolder, StateStore, Windowed};
+use super::store::{Offload, StateStore, Windowed, added};
 use crate::tensor::math::vectorized;
 use crate::tensor::stored::narrow;
 use crate::tensor::{Params, Precision, Stored};
@@ -66,7 +66,7 @@ impl AdamW {
         config: AdamWConfig,
         shard: Vec<Fragment>,
         begin: InitialValues,
-        offload: Option<&OffloadFolder>,
+        offload: Option<&Offload>,
     ) -> Result<AdamW> {
         let zeros = || StateStore::zeros(Fragment::numel(&shard), offload);
         let m = zeros()?;
@@ -197,13 +197,10 @@ impl AdamW {
         self.steps = steps;
     }
 
-    /// Bytes of the state, in memory and in files.
-    pub fn bytes(&self) -> (usize, usize) {
+    /// Bytes of the state, in the device's memory and elsewhere.
+    pub fn bytes(&self) -> [usize; 2] {
         let all = [Some(&self.m), Some(&self.v), self.master.as_ref()];
-        let sum = |bytes: fn(&StateStore<f32>) -> usize| {
-            all.iter().flatten().map(|store| bytes(store)).sum()
-        };
-        (sum(StateStore::bytes), sum(StateStore::file_bytes))
+        added(all.into_iter().flatten().map(StateStore::bytes))
     }
 }
 

@@ -7,7 +7,7 @@
 //! different number of ranks, and drawing which rank holds which slice are loops over fragments. [`Spec::runs`] locates
 //! their elements in the whole model.
 
-use super::store::{OffloadFolder, StateStore, Windowed};
+use super::store::{Offload, StateStore, Windowed};
 use crate::tensor::{Spec, Stored};
 use anyhow::Result;
 use std::ops::Range;
@@ -97,7 +97,7 @@ pub type InitialValues<'a> = &'a dyn Fn(&Spec, Range<usize>, &mut [f32]);
 pub fn initial_store<T: Stored>(
     shard: &[Fragment],
     begin: InitialValues,
-    offload: Option<&OffloadFolder>,
+    offload: Option<&Offload>,
 ) -> Result<StateStore<T>> {
     let mut store = StateStore::<T>::zeros(Fragment::numel(shard), offload)?;
     for window in store.windows() {

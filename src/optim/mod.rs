@@ -12,4 +12,5 @@ pub use adamw::{AdamW, AdamWConfig, State};
 pub use fragment::{Fragment, InitialValues, initial_store};
 pub use norm::{NotFinite, clip_scale, global_norm, stored_norm};
 pub(crate) use norm::{largest, sums};
-pub use store::{OffloadFolder, StateStore, Windowed};
+pub(crate) use store::added;
+pub use store::{Offload, OffloadFolder, StateStore, Windowed};

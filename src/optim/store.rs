@@ -1,9 +1,11 @@
-//! The numbers of a rank's shard, in memory or in a file.
+//! The numbers of a rank's shard: in the device's memory, in the host's, or in a file.
 //!
 //! A step reads the optimizer's state only once, one number after the other. It reads stage 3's parameters nearly as
-//! rarely. Both need much memory. Offload keeps them in files, like ZeRO-Infinity's NVMe offload (Rajbhandari et al.,
-//! arXiv 2104.07857). A rank maps one window of a file into memory, uses it, and unmaps it. So it never has more than a
-//! window of each file in memory, however large its shard is. The operating system decides when to write windows back.
+//! rarely. Both need much memory. Offload keeps them elsewhere. In the host's memory, the host's processor also makes the
+//! update, like ZeRO-Offload's (Ren et al., arXiv 2101.06840). A rank of this library computes on a CPU anyway, so only the
+//! bytes are counted apart. Files are like ZeRO-Infinity's NVMe offload (Rajbhandari et al., arXiv 2104.07857). A rank maps
+//! one window of a file into memory, uses it, and unmaps it. So it never has more than a window of each file in memory,
+//! however large its shard is. The operating system decides when to write windows back.
 
 use crate::error::BadInput;
 use crate::tensor::Stored;
@@ -13,6 +15,14 @@ use std::fs::File;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
 use std::path::PathBuf;
+
+/// The place of the optimizer's state, and in stage 3 of parameters, that a rank keeps out of its device's memory.
+#[derive(Clone, Debug)]
+pub enum Offload {
+    /// The host's memory.
+    Host,
+    Files(OffloadFolder),
+}
 
 /// The folder for offloaded state, and the size of its windows.
 #[derive(Clone, Debug)]
@@ -50,6 +60,11 @@ impl OffloadFolder {
     }
 }
 
+/// Adds up bytes in the device's memory, and bytes elsewhere.
+pub fn added(all: impl Iterator<Item = [usize; 2]>) -> [usize; 2] {
+    all.fold([0, 0], |sum, bytes| [sum[0] + bytes[0], sum[1] + bytes[1]])
+}
+
 /// Numbers that are read and changed window by window.
 pub trait Windowed<T> {
     /// The numbers in `range`.
@@ -62,6 +77,7 @@ pub trait Windowed<T> {
 /// One kind of a rank's numbers.
 pub enum StateStore<T> {
     Memory(Vec<T>),
+    Host(Vec<T>),
     File {
         file: File,
         numel: usize,
@@ -80,11 +96,13 @@ impl<T: Stored> StateStore<T> {
     ///
     /// # Errors
     /// If the file cannot be made, or the disk is full.
-    pub fn zeros(numel: usize, offload: Option<&OffloadFolder>) -> Result<StateStore<T>> {
-        let Some(offload) = offload else {
-            return Ok(StateStore::Memory(vec![T::zeroed(); numel]));
+    pub fn zeros(numel: usize, offload: Option<&Offload>) -> Result<StateStore<T>> {
+        let folder = match offload {
+            None => return Ok(StateStore::Memory(vec![T::zeroed(); numel])),
+            Some(Offload::Host) => return Ok(StateStore::Host(vec![T::zeroed(); numel])),
+            Some(Offload::Files(folder)) => folder,
         };
-        let file = offload.file()?;
+        let file = folder.file()?;
         let bytes = (numel * size_of::<T>()) as u64;
         // The file is full of zeros, which take no room on the disk yet.
         file.set_len(bytes)
@@ -92,32 +110,27 @@ impl<T: Stored> StateStore<T> {
         Ok(StateStore::File {
             file,
             numel,
-            window: offload.window.max(1),
+            window: folder.window.max(1),
         })
     }
 
-    /// The windows that cover all numbers: a single window if all are in memory.
+    /// The windows that cover all numbers: a single window unless they are in a file.
     pub fn windows(&self) -> impl Iterator<Item = Range<usize>> + use<T> {
         let (numel, size) = match self {
-            StateStore::Memory(numbers) => (numbers.len(), numbers.len().max(1)),
+            StateStore::Memory(numbers) | StateStore::Host(numbers) => {
+                (numbers.len(), numbers.len().max(1))
+            }
             StateStore::File { numel, window, .. } => (*numel, *window),
         };
         (0..numel.div_ceil(size)).map(move |i| i * size..numel.min((i + 1) * size))
     }
 
-    /// Bytes in memory.
-    pub fn bytes(&self) -> usize {
+    /// Bytes in the device's memory, and elsewhere.
+    pub fn bytes(&self) -> [usize; 2] {
         match self {
-            StateStore::Memory(numbers) => size_of::<T>() * numbers.capacity(),
-            StateStore::File { .. } => 0,
-        }
-    }
-
-    /// Bytes in a file.
-    pub fn file_bytes(&self) -> usize {
-        match self {
-            StateStore::Memory(_) => 0,
-            StateStore::File { numel, .. } => size_of::<T>() * numel,
+            StateStore::Memory(numbers) => [size_of::<T>() * numbers.capacity(), 0],
+            StateStore::Host(numbers) => [0, size_of::<T>() * numbers.capacity()],
+            StateStore::File { numel, .. } => [0, size_of::<T>() * numel],
         }
     }
 }
@@ -125,7 +138,9 @@ impl<T: Stored> StateStore<T> {
 impl<T: Stored> Windowed<T> for StateStore<T> {
     fn window(&mut self, range: Range<usize>) -> Result<Window<'_, T>> {
         let file = match self {
-            StateStore::Memory(numbers) => return numbers.window(range),
+            StateStore::Memory(numbers) | StateStore::Host(numbers) => {
+                return numbers.window(range);
+            }
             // An empty range cannot be mapped.
             StateStore::File { .. } if range.is_empty() => return Ok(Window::Memory(&mut [])),
             StateStore::File { file, .. } => file,

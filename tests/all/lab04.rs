@@ -284,6 +284,40 @@ fn shards_may_be_in_files() {
     );
 }
 
+/// The host's memory is not the rank's: it counts apart, and a limit does not count it.
+#[test]
+fn shards_may_be_on_the_host() {
+    let text = succeeded(&lab04("--offload cpu --steps 3 --show holdings"));
+    assert_eq!(text.matches("bitwise equal ✓").count(), 3, "{text}");
+    has(
+        &text,
+        &[
+            "  54.7 kB of it on the host",
+            "  82.0 kB of it on the host",
+            "4 of 4 ✓",
+        ],
+    );
+    let row: Vec<&str> = line(&text, "    on the host ").split_whitespace().collect();
+    assert_eq!(row.join(" "), "219 kB 54.7 kB 54.7 kB 82.0 kB", "{text}");
+    has(
+        &succeeded(&lab04("--offload cpu --memory-limit 0.03 --steps 2")),
+        &["one rank       stage 3\n", "of 0.03 MB ✓"],
+    );
+}
+
+/// DeepSpeed's line counts what is kept whole: here the gains, two of each block and the last.
+#[test]
+fn stage_3_says_what_it_keeps_whole() {
+    let counted = |flags: &str| {
+        let text = succeeded(&lab04(&format!(
+            "--zero 3 --steps 1 --eval-iters 1 {flags}"
+        )));
+        line(&text, "Parameter Offload: Total persistent parameters: ").to_string()
+    };
+    assert_eq!(counted("--persistence-threshold 100"), "160 in 5 params");
+    assert_eq!(counted("--persistence-threshold 0"), "0 in 0 params");
+}
+
 /// The peak of temporary bytes in the last column, which is stage 3.
 fn peak(text: &str) -> f64 {
     let words: Vec<&str> = line(text, "  peak temp")

@@ -12,7 +12,7 @@ use shardlab::comm::Comm;
 use shardlab::launch;
 use shardlab::model::{Gpt, Pass};
 use shardlab::parallel::zero::{
-    EventKind, MemoryUsage, OffloadFolder, Stage, Wrap, Zero, ZeroConfig,
+    EventKind, MemoryUsage, Offload, OffloadFolder, Stage, Wrap, Zero, ZeroConfig,
 };
 use shardlab::tensor::Precision;
 
@@ -165,10 +165,10 @@ fn passes_between_steps_find_parameters_that_are_in_files() {
     let dir = tempfile::tempdir().unwrap();
     let losses = launch::run(2, |comm| {
         let (config, corpus) = config(2, |_| ());
-        let offload = Some(OffloadFolder {
+        let offload = Some(Offload::Files(OffloadFolder {
             dir: dir.path().to_path_buf(),
             window: 500,
-        });
+        }));
         let zero = ZeroConfig {
             offload,
             ..ZeroConfig::new(Stage::Three, Precision::Bf16, ADAMW)
@@ -230,29 +230,38 @@ fn copies_count_once_in_the_norm() {
     }
 }
 
-/// In windows that end in the middle of parameters, and in one that is larger than all.
+/// In the host's memory; in files with windows that end in the middle of parameters, and with one that is larger than all.
 #[test]
-fn shares_in_files_take_the_same_steps() {
+fn offloaded_shares_take_the_same_steps() {
     let dir = tempfile::tempdir().unwrap();
-    for (ranks, window) in [(1, 1000), (2, 4096), (3, 777), (2, 1 << 30)] {
-        let offload = OffloadFolder {
-            dir: dir.path().to_path_buf(),
-            window,
-        };
+    let windows = [
+        (1, Some(1000)),
+        (2, Some(4096)),
+        (3, Some(777)),
+        (2, Some(1 << 30)),
+        (3, None),
+    ];
+    for (ranks, window) in windows {
+        let offload = window.map_or(Offload::Host, |window| {
+            Offload::Files(OffloadFolder {
+                dir: dir.path().to_path_buf(),
+                window,
+            })
+        });
         launch::run(ranks, |comm| {
             let (config, corpus) = config(ranks, |config| config.clip = 0.5);
             for precision in [Precision::F32, Precision::Bf16] {
                 for stage in Stage::ALL {
                     let zero = ZeroConfig::new(stage, precision, config.adamw);
-                    let in_files = ZeroConfig {
+                    let elsewhere = ZeroConfig {
                         offload: Some(offload.clone()),
                         ..zero.clone()
                     };
                     let in_memory = train(&comm, &config, &corpus.train, zero, 3)?;
-                    let in_a_file = train(&comm, &config, &corpus.train, in_files, 3)?;
+                    let offloaded = train(&comm, &config, &corpus.train, elsewhere, 3)?;
                     assert!(
-                        in_memory == in_a_file,
-                        "{stage:?}, {precision:?}, {ranks} ranks, windows of {window}"
+                        in_memory == offloaded,
+                        "{stage:?}, {precision:?}, {ranks} ranks, {offload:?}"
                     );
                 }
             }
@@ -267,7 +276,7 @@ fn shares_in_files_take_the_same_steps() {
 #[test]
 fn a_folder_for_the_optimizer_that_is_not_there_is_bad_input() {
     let (config, corpus) = config(1, |_| ());
-    let offload = Some(OffloadFolder::to("no/such/folder".into()));
+    let offload = Some(Offload::Files(OffloadFolder::to("no/such/folder".into())));
     let zero = ZeroConfig {
         offload,
         ..ZeroConfig::new(Stage::One, Precision::F32, ADAMW)
@@ -485,7 +494,11 @@ fn units_come_and_go() {
         launch::run(2, |comm| {
             one_step(&comm, config(Stage::Three), 2, |zero, gpt| {
                 let held = zero.memory();
-                let names = zero.units();
+                let names = zero
+                    .units()
+                    .iter()
+                    .map(|unit| unit.name.clone())
+                    .collect::<Vec<_>>();
                 let events = zero.events();
                 Ok((held, names, events, gpt.params.numel()))
             })

@@ -7,7 +7,7 @@ use shardlab::comm::Comm;
 use shardlab::mesh::{Axis, Coordinates, Layout, Mesh, Order};
 use shardlab::parallel::ZeroConfig;
 use shardlab::parallel::pipeline::{Partition, Pipeline, Schedule};
-use shardlab::parallel::zero::{OffloadFolder, Stage};
+use shardlab::parallel::zero::{Offload, OffloadFolder, Stage};
 use shardlab::tensor::Precision;
 use shardlab::train::{
     Config, LossScaler, PipelinePlan, Pipelined, Ranges, ScalerConfig, ScalerRule,
@@ -103,9 +103,11 @@ pub fn resumed_training_is_uninterrupted_training(comm: &Comm, dir: &Path) -> an
         for (precision, offload) in [(Precision::F32, false), (Precision::Bf16, true)] {
             let what = format!("{stage:?}, {}", precision.name());
             let begin = || -> anyhow::Result<_> {
-                let offload = offload.then(|| OffloadFolder {
-                    window: 1000,
-                    ..OffloadFolder::to(dir.to_path_buf())
+                let offload = offload.then(|| {
+                    Offload::Files(OffloadFolder {
+                        window: 1000,
+                        ..OffloadFolder::to(dir.to_path_buf())
+                    })
                 });
                 let zero = ZeroConfig {
                     offload,

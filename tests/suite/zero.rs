@@ -6,7 +6,7 @@ use shardlab::comm::{Comm, Reduce};
 use shardlab::difference::{largest_difference, largest_relative_difference, same_bits};
 use shardlab::model::{Gpt, LinearStack};
 use shardlab::optim::{Fragment, NotFinite};
-use shardlab::parallel::zero::{OffloadFolder, Stage, Wrap, Zero, ZeroConfig};
+use shardlab::parallel::zero::{Offload, OffloadFolder, Stage, Wrap, Zero, ZeroConfig};
 use shardlab::tensor::Precision;
 use shardlab::train::{AdamWConfig, Config, Trainer};
 use std::collections::BTreeMap;
@@ -59,17 +59,17 @@ pub fn train(
     let numel = gpt.params.numel();
     let held = zero.memory();
     assert_eq!(
-        (held.optimizer == 0, held.optimizer_file > 0),
+        (held.optimizer == 0, held.optimizer_offloaded > 0),
         (offloads, offloads),
         "{held:?}"
     );
     let parameters_offloaded = offloads && stage == Stage::Three;
     assert_eq!(
-        (held.parameters == 0, held.parameters_file > 0),
+        (held.parameters == 0, held.parameters_offloaded > 0),
         (parameters_offloaded, parameters_offloaded),
         "{held:?}"
     );
-    assert!(held.optimizer + held.optimizer_file >= 8 * numel / comm.size() / 2);
+    assert!(held.optimizer + held.optimizer_offloaded >= 8 * numel / comm.size() / 2);
     zero.leave()?;
     let values = gpt.params.whole()?.clone();
     Ok(Trained {
@@ -606,10 +606,15 @@ pub fn state_goes_from_stage_to_stage(comm: &Comm, same_order: bool) -> anyhow::
     for precision in [Precision::F32, Precision::Bf16] {
         let made = |stage, seed| -> anyhow::Result<(Gpt, Zero)> {
             let gpt = Gpt::new(&config.shape)?;
-            let offload = (stage == Stage::Three).then(|| OffloadFolder {
-                dir: dir.path().to_path_buf(),
-                window: 777,
-            });
+            // Stage 1's state is on the host, and stage 3's in files.
+            let offload = match stage {
+                Stage::One => Some(Offload::Host),
+                Stage::Three => Some(Offload::Files(OffloadFolder {
+                    dir: dir.path().to_path_buf(),
+                    window: 777,
+                })),
+                _ => None,
+            };
             let zero = ZeroConfig {
                 offload,
                 ..ZeroConfig::new(stage, precision, ADAMW)

@@ -4,7 +4,7 @@ use super::positive;
 use shardlab::error::BadInput;
 use shardlab::optim::AdamWConfig;
 use shardlab::parallel::ZeroConfig;
-use shardlab::parallel::zero::{OffloadFolder, Stage, Wrap};
+use shardlab::parallel::zero::{Offload, OffloadFolder, Stage, Wrap};
 use shardlab::tensor::Precision;
 use std::path::PathBuf;
 
@@ -36,8 +36,9 @@ pub struct ZeroFlags {
     /// Cut each matrix of the MLPs into this many tiles, each gathered alone, in stage 3 [default: 1]
     #[arg(long)]
     pub tiles: Option<usize>,
-    /// Keep the optimizer state, and in stage 3 parameters, in files in this folder, with a small window in memory
-    #[arg(long, value_name = "DIR")]
+    /// Keep the optimizer state, and in stage 3 parameters, in the host's memory (cpu), or in files in this folder with a
+    /// small window in memory
+    #[arg(long, value_name = "cpu|DIR")]
     pub offload: Option<PathBuf>,
     /// Stop the backward pass during each reduction of gradients
     #[arg(long)]
@@ -96,10 +97,16 @@ impl ZeroFlags {
             let what = "--reduce-bucket is not for stage 3, which reduces the gradients of a unit together";
             return Err(BadInput::new(what, "give --wrap to change what a unit is"));
         }
-        let offload = self.offload.clone().map(OffloadFolder::to);
-        if let Some(offload) = &offload {
-            offload.file()?;
-        }
+        let offload = match self.offload.clone() {
+            None => None,
+            // DeepSpeed's name for this device. A folder of this name is ./cpu.
+            Some(device) if device.as_os_str() == "cpu" => Some(Offload::Host),
+            Some(folder) => {
+                let folder = OffloadFolder::to(folder);
+                folder.file()?;
+                Some(Offload::Files(folder))
+            }
+        };
         Ok(ZeroConfig {
             offload,
             reduce_bucket: self.reduce_bucket.unwrap_or(default.reduce_bucket),
@@ -168,7 +175,12 @@ mod tests {
             ),
             (7, 8, true)
         );
-        assert_eq!(three.offload.unwrap().dir, PathBuf::from("."));
+        let Some(Offload::Files(folder)) = three.offload else {
+            panic!("--offload . names a folder");
+        };
+        assert_eq!(folder.dir, PathBuf::from("."));
+        let host = config("--offload cpu").unwrap().offload;
+        assert!(matches!(host, Some(Offload::Host)));
         let one = config("--zero 1 --reduce-bucket 9 --no-overlap");
         assert_eq!(
             (one.stage, one.reduce_bucket, one.overlap),

@@ -15,7 +15,7 @@ use shardlab::difference::{largest_difference, largest_relative_difference, same
 use shardlab::error::BadInput;
 use shardlab::parallel::ZeroConfig;
 use shardlab::parallel::partition::Flat;
-use shardlab::parallel::zero::{MemoryUsage, Stage, Zero};
+use shardlab::parallel::zero::{MemoryUsage, Offload, Stage, Unit, Zero};
 use shardlab::plan::strategy::{self, Cluster, Device, Load, Strategy};
 use shardlab::plan::{
     BytesEach, ComputedStep, Family, ModelShape, Network, simulate, zero_memory,
@@ -33,17 +33,24 @@ pub struct Job {
     pub ranks: usize,
     pub micro_steps: usize,
     pub precision: Precision,
+    /// Where the optimizer's state, and in stage 3 parameters, are, if not in the rank's own memory.
+    pub offloaded: Option<&'static str>,
 }
 
 impl Job {
     pub fn of(config: &Config, zero: &ZeroConfig) -> Job {
         let numel = config.shape.parameters();
         let precision = zero.precision;
+        let offloaded = zero.offload.as_ref().map(|offload| match offload {
+            Offload::Host => "on the host",
+            Offload::Files(_) => "in files",
+        });
         Job {
             numel,
             ranks: config.ranks,
             micro_steps: config.grad_accum,
             precision,
+            offloaded,
         }
     }
 }
@@ -103,7 +110,7 @@ impl Measured {
         })
     }
 
-    /// Parameters, gradients and optimizer state, in memory or in a file: measured bytes, and bytes by the formula.
+    /// Parameters, gradients and optimizer state, in memory or offloaded: measured bytes, and bytes by the formula.
     pub fn beside_formula(&self, job: &Job) -> [(&'static str, f64, f64); 3] {
         let plan = zero_memory(
             self.stage.number(),
@@ -114,16 +121,21 @@ impl Measured {
         [
             (
                 "parameters",
-                (self.held.parameters + self.held.parameters_file) as f64,
+                (self.held.parameters + self.held.parameters_offloaded) as f64,
                 plan[0] as f64,
             ),
             ("gradients", self.held.gradients as f64, plan[1] as f64),
             (
                 "optimizer",
-                (self.held.optimizer + self.held.optimizer_file) as f64,
+                (self.held.optimizer + self.held.optimizer_offloaded) as f64,
                 plan[2] as f64,
             ),
         ]
+    }
+
+    /// Bytes of parameters and optimizer state that are not in the rank's own memory.
+    fn offloaded(&self) -> usize {
+        self.held.parameters_offloaded + self.held.optimizer_offloaded
     }
 
     /// Bytes held, measured and by the formula.
@@ -246,10 +258,12 @@ pub fn compared(screen: &Screen, all: &[Measured], job: &Job) -> String {
                 .collect::<Vec<_>>()
                 .join(" + "),
         );
+        let offloaded = measured.offloaded() as f64;
+        cells.extend(job.offloaded.map(|_| bytes_decimal(offloaded)));
         let temporary = measured.held.peak_buffers as f64;
         cells.extend([
             bytes_decimal(temporary),
-            bytes_decimal(holds + temporary),
+            bytes_decimal(holds - offloaded + temporary),
             String::new(),
         ]);
         let numbers = measured.sent / (job.numel * job.precision.bytes() as u64) as f64;
@@ -263,16 +277,17 @@ pub fn compared(screen: &Screen, all: &[Measured], job: &Job) -> String {
         cells.push(format!("{}(n-1)/n {psi}", reduced + gathered));
         cells
     };
-    let names = [
-        "parameters",
-        "gradients",
-        "optimizer",
-        "holds",
-        "  formula",
+    let place = job.offloaded.map(|place| format!("  {place}"));
+    let mut names = vec!["parameters", "gradients", "optimizer", "holds", "  formula"];
+    names.extend(place.as_deref());
+    names.extend([
         "peak temp",
         "in all",
-    ];
-    let names = [&names[..], &["", "sends", "  in numbers", "  formula"]].concat();
+        "",
+        "sends",
+        "  in numbers",
+        "  formula",
+    ]);
     let stages: Vec<Stage> = all.iter().map(|measured| measured.stage).collect();
     by_stage(
         screen,
@@ -324,10 +339,10 @@ pub fn drawing(screen: &Screen, measured: &Measured, job: &Job) -> String {
             bytes,
         });
     }
-    let note = match measured.held.optimizer_file + measured.held.parameters_file {
-        0 => String::new(),
-        bytes => format!("{} of it in files", bytes_decimal(bytes as f64)),
-    };
+    let note = job.offloaded.map_or(String::new(), |place| {
+        let bytes = bytes_decimal(measured.offloaded() as f64);
+        format!("{bytes} of it {place}")
+    });
     let heading = screen.bold(title(measured.stage).replace('\n', screen.separator()));
     format!("  {heading}\n{}", Holdings { rows, note }.render(screen))
 }
@@ -639,6 +654,15 @@ pub fn show(screen: &Screen, all: &[Measured], job: &Job, pictures: bool) {
     }
 }
 
+/// What stage 3 keeps whole from a step's beginning to its end, in the words of DeepSpeed's log.
+pub fn persistent(units: &[Unit]) -> String {
+    let persistent = units.iter().filter(|unit| unit.persistent);
+    let (numel, params) = persistent.fold((0, 0), |(numel, params), unit| {
+        (numel + unit.numel, params + unit.specs.len())
+    });
+    format!("Parameter Offload: Total persistent parameters: {numel} in {params} params")
+}
+
 /// Trains the small model for three steps on all ranks, sharded, and on one rank that takes their batches in turn. Returns
 /// whether both trained the same model.
 pub fn same_as_one_rank(
@@ -802,7 +826,7 @@ fn may_differ(a: Stage, b: Stage, accumulates: bool, tiles: bool) -> bool {
 }
 
 /// The stages in which one rank holds at most `limit` bytes of parameters, gradients and optimizer state; an error if
-/// `wanted` does not fit, or none does. Bytes offloaded to files do not count.
+/// `wanted` does not fit, or none does. Offloaded bytes do not count.
 pub fn within(
     limit: Option<f64>,
     wanted: Option<Stage>,

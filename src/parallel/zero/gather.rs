@@ -309,10 +309,9 @@ impl<T: Stored> Gatherer<T> {
         std::mem::take(&mut self.state().events)
     }
 
-    /// Bytes of this rank's shards, in memory and in a file.
-    pub fn shard_bytes(&self) -> (usize, usize) {
-        let state = self.state();
-        (state.values.bytes(), state.values.file_bytes())
+    /// Bytes of this rank's shards, in the device's memory and elsewhere.
+    pub fn shard_bytes(&self) -> [usize; 2] {
+        self.state().values.bytes()
     }
 
     /// Bytes of the units that are whole or in flight, now and at their peak.

@@ -43,7 +43,7 @@ impl<T: Stored> Shards for Values<T> {
 
     fn bytes(&self) -> (usize, usize, usize) {
         let (now, peak) = self.0.bytes();
-        (self.0.shard_bytes().0, now, peak)
+        (self.0.shard_bytes()[0], now, peak)
     }
 }
 

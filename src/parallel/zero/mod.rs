@@ -29,9 +29,9 @@ mod replicated;
 mod sharded;
 mod units;
 
-pub use crate::optim::OffloadFolder;
+pub use crate::optim::{Offload, OffloadFolder};
 pub use inference::ZeroInference;
-pub use units::Wrap;
+pub use units::{Unit, Wrap};
 
 use super::{Averaged, TensorParallel};
 use crate::comm::{Comm, Reduce};
@@ -87,8 +87,8 @@ pub struct ZeroConfig {
     pub persistence_threshold: usize,
     /// The parameters that stage 3 gathers together.
     pub wrap: Wrap,
-    /// A folder for the optimizer's state, and in stage 3 for parameters; `None` keeps them in memory.
-    pub offload: Option<OffloadFolder>,
+    /// The place of the optimizer's state, and in stage 3 of parameters; `None` keeps them in the device's memory.
+    pub offload: Option<Offload>,
     /// Whether the backward pass continues while gradients are reduced.
     pub overlap: bool,
     /// A deliberate mistake: each rank clips by its own shard's norm.
@@ -123,9 +123,9 @@ pub struct MemoryUsage {
     pub gradients: usize,
     /// Moments, and the f32 master copy of parameters that are stored in bf16.
     pub optimizer: usize,
-    /// Bytes of parameters and optimizer state that are offloaded to files.
-    pub parameters_file: usize,
-    pub optimizer_file: usize,
+    /// Bytes of parameters and optimizer state that are offloaded, to the host's memory or to files.
+    pub parameters_offloaded: usize,
+    pub optimizer_offloaded: usize,
     /// Temporary buffers now: gathered units, gradients in flight.
     pub buffers: usize,
     /// The peak of a step's temporary buffers.
@@ -213,8 +213,8 @@ trait StageEngine {
     fn events(&mut self) -> Vec<Event> {
         Vec::new()
     }
-    fn units(&self) -> Vec<String> {
-        Vec::new()
+    fn units(&self) -> &[Unit] {
+        &[]
     }
 }
 
@@ -266,14 +266,6 @@ fn add_copies<T: Stored>(group: &Comm, adamw: &AdamW, gradients: &mut [T]) -> Re
         rest = after;
     }
     Ok(())
-}
-
-/// Bytes of the optimizers' state, in memory and in files.
-fn state_bytes(optimizers: &[AdamW]) -> (usize, usize) {
-    optimizers
-        .iter()
-        .map(AdamW::bytes)
-        .fold((0, 0), |(memory, files), (m, f)| (memory + m, files + f))
 }
 
 /// A model in training whose state is sharded among ranks, according to its stage.
@@ -699,8 +691,8 @@ impl Zero {
         self.engine.events()
     }
 
-    /// The units' names, by number.
-    pub fn units(&self) -> Vec<String> {
+    /// The units, by number. Only stage 3 has units.
+    pub fn units(&self) -> &[Unit] {
         self.engine.units()
     }
 }

@@ -267,13 +267,14 @@ impl<T: Stored> StageEngine for Replicated<T> {
         let kept = self.reducer.buckets().shard();
         let flat = self.params.stored_gradients::<T>();
         let buffers = step.bytes() + self.reducer.spare_bytes();
-        let (optimizer, optimizer_file) = super::state_bytes(&self.optimizers);
+        let [optimizer, optimizer_offloaded] =
+            crate::optim::added(self.optimizers.iter().map(AdamW::bytes));
         MemoryUsage {
             parameters: size_of::<T>() * self.params.stored_values::<T>().capacity(),
             gradients: size_of::<T>() * (flat.capacity() + kept.capacity()),
             optimizer,
-            parameters_file: 0,
-            optimizer_file,
+            parameters_offloaded: 0,
+            optimizer_offloaded,
             buffers,
             peak_buffers: step.peak_bytes.max(buffers),
         }

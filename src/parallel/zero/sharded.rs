@@ -5,7 +5,7 @@
 //! complete, the ranks reduce-scatter them. Each rank gets the average of the slice that it will update.
 
 use super::gather::Gatherer;
-use super::units::Units;
+use super::units::{Unit, Units};
 use super::{
     Averaged, Each, Event, EventKind, MemoryUsage, StageEngine, Visit, Volumes, ZeroConfig,
 };
@@ -244,15 +244,15 @@ impl<T: Stored> StageEngine for FullySharded<T> {
     fn memory(&self) -> MemoryUsage {
         let step = self.shards.buckets.step();
         let (gathered, peak_gathered) = self.shards.gatherer.bytes();
-        let (parameters, parameters_file) = self.shards.gatherer.shard_bytes();
-        let (optimizer, optimizer_file) = self.optimizer.bytes();
+        let [parameters, parameters_offloaded] = self.shards.gatherer.shard_bytes();
+        let [optimizer, optimizer_offloaded] = self.optimizer.bytes();
         let whole = size_of::<f32>() * self.params.values().capacity();
         MemoryUsage {
             parameters,
             gradients: size_of::<T>() * self.shards.buckets.shard().capacity(),
             optimizer,
-            parameters_file,
-            optimizer_file,
+            parameters_offloaded,
+            optimizer_offloaded,
             buffers: gathered + step.bytes() + whole,
             // An upper bound: the two peaks need not coincide.
             peak_buffers: peak_gathered + step.peak_bytes,
@@ -263,13 +263,7 @@ impl<T: Stored> StageEngine for FullySharded<T> {
         self.shards.gatherer.take_events()
     }
 
-    fn units(&self) -> Vec<String> {
-        self.shards
-            .gatherer
-            .units
-            .units
-            .iter()
-            .map(|unit| unit.name.clone())
-            .collect()
+    fn units(&self) -> &[Unit] {
+        &self.shards.gatherer.units.units
     }
 }

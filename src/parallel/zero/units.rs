@@ -46,7 +46,8 @@ impl Wrap {
     }
 }
 
-pub(super) struct Unit {
+/// Parameters that are gathered together.
+pub struct Unit {
     pub name: String,
     pub specs: Vec<Arc<Spec>>,
     pub numel: usize,
