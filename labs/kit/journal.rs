@@ -12,6 +12,7 @@ use shardlab::parallel::Averaged;
 use shardlab::parallel::zero::Event;
 use shardlab::plan;
 use shardlab::train::{Diverged, Due};
+use std::path::Path;
 use std::time::Instant;
 
 /// The loss on fixed batches of both splits.
@@ -127,9 +128,18 @@ impl<'a> Journal<'a> {
     /// prints and writes.
     pub fn show(&self, averaging: bool) -> Result<()> {
         let trace = self.records.write_trace()?;
-        if self.comm.rank() != 0 {
-            return Ok(());
+        let all = self.log.is_some_and(|log| log.all);
+        if self.comm.rank() == 0 {
+            self.draw(averaging, trace);
         }
+        if all {
+            report::used(self.screen, &self.comm)?;
+        }
+        Ok(())
+    }
+
+    /// Rank 0's part of [`Journal::show`].
+    fn draw(&self, averaging: bool, trace: Option<&Path>) {
         let point = |step: usize, y: f64| (step as f64, y);
         let loss = Plot::new("loss", "step")
             .series(Series::line(
@@ -169,7 +179,6 @@ impl<'a> Journal<'a> {
         if let Some(path) = trace {
             self.screen.say(trace::row(self.screen, path));
         }
-        Ok(())
     }
 
     /// Bytes that this rank sent in the last step.

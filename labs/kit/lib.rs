@@ -2,10 +2,10 @@
 //!
 //! Reading order: `arguments.rs` (the command line) and `flags/` (flags that several labs have); `course.rs` and `lesson.rs` (what
 //! `labs/labs.toml` says of a lab); `show/` (draws plain values); `journal.rs`, `records.rs`, `metrics.rs`, `evaluator.rs`, `trace.rs`, `report.rs`,
-//! `speedup.rs` and `iterations.rs` (the screens and files of a run); `footprint.rs` (the memory that it needs), `checks.rs`,
+//! `speedup.rs` and `iterations.rs` (the screens and files of a run), `resources.rs` (what it has used), `settings.rs` (what defines it, as JSON); `footprint.rs` (the memory that it needs), `checks.rs`,
 //! `beside.rs` (the lesson's version and the library's), `parity.rs` and `symptoms.rs` (do all ranks train what one rank would?); `peaks.rs` (this machine's), `neighbours.rs` (which ranks
 //! share a node); `check.rs` (the claims of an exercise's check). For a cluster `hosts.rs` (its nodes), `job.rs` (the job around this
-//! process), `line.rs` (what starts it), `restarts.rs` and `signals.rs` (what starts it again, or ends it).
+//! process), `job_env.rs` (its variables, for other shells), `line.rs` (what starts it), `restarts.rs` and `signals.rs` (what starts it again, or ends it).
 
 mod arguments;
 pub mod beside;
@@ -18,6 +18,7 @@ mod footprint;
 pub mod hosts;
 pub mod iterations;
 pub mod job;
+pub mod job_env;
 pub mod journal;
 mod lesson;
 pub mod line;
@@ -28,7 +29,9 @@ pub mod parity;
 mod peaks;
 pub mod records;
 pub mod report;
+mod resources;
 pub mod restarts;
+pub mod settings;
 pub mod show;
 mod signals;
 pub mod speedup;
@@ -53,4 +56,5 @@ pub use metrics::{
 };
 pub use order::{Order, Slowest};
 pub use peaks::Peaks;
+pub use resources::Resources;
 pub use symptoms::{Break, Broken, Symptoms, apply_break};

@@ -1,9 +1,9 @@
 //! The rows that a training lab prints about its run, before and after it.
 
-use super::{Footprint, LEGEND, StepTimes};
+use super::{Footprint, LEGEND, Resources, StepTimes};
 use crate::show::{self, Screen, thousands};
-use shardlab::comm;
 use shardlab::comm::algorithms::{Algorithm, Task};
+use shardlab::comm::{self, Comm};
 use shardlab::data::Corpus;
 use shardlab::launch;
 use shardlab::parallel::zero::{Stage, Volumes, Zero};
@@ -26,6 +26,17 @@ pub fn data(screen: &Screen, corpus: &Corpus) {
             corpus.name
         ),
     ));
+}
+
+/// Prints the text's characters, whose numbers are the tokens.
+pub fn alphabet(screen: &Screen, corpus: &Corpus) {
+    let shown = |c: char| match c {
+        ' ' => "\u{a0}".to_string(), // a line does not end here
+        c if c.is_control() => c.escape_default().to_string(),
+        c => c.to_string(),
+    };
+    let characters: String = corpus.vocabulary.characters().chars().map(shown).collect();
+    screen.say(screen.row("alphabet", &characters));
 }
 
 /// Prints the length of the text's splits.
@@ -237,6 +248,19 @@ pub fn sent(screen: &Screen, bytes: u64, (words, expected): &(String, f64)) {
         )
     };
     screen.say(screen.row("sent", &text));
+}
+
+/// Prints what the job has used, in the words of a launcher. All ranks call it, and rank 0 prints.
+///
+/// # Errors
+/// If the communication fails.
+pub fn used(screen: &Screen, comm: &Comm) -> comm::Result<()> {
+    let used = Resources::of_job(comm)?;
+    if comm.rank() == 0 {
+        let text = format!("Application {} {used}", std::process::id());
+        screen.say(screen.row("used", &text));
+    }
+    Ok(())
 }
 
 /// Prints each part's share of all steps' seconds. `communication` is part of the backward pass.

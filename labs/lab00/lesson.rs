@@ -17,13 +17,14 @@ use anyhow::Result;
 use clap::{Parser, ValueEnum};
 use kit::flags::ensure_ranks_can_differ;
 use kit::job::{Job, JobFlags, Scheduler};
+use kit::job_env::{self, Session};
 use kit::line::{Launcher, quote};
 use kit::show::{Screen, table};
 use kit::{Checks, CommFlags, Lesson, report};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::launch;
 use shardlab::launch::place::{Place, Seat, seats};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Ranks: who am I, where am I, and how was this job started?
@@ -36,6 +37,9 @@ struct Args {
     /// Print the job in a cluster's words: nodes, room for ranks, and the launch line
     #[arg(long)]
     info: bool,
+    /// Write the scheduler's variables to this file, so that another shell can read them: source FILE
+    #[arg(long, value_name = "FILE")]
+    jobenv: Option<PathBuf>,
     #[command(flatten)]
     job: JobFlags,
     #[command(flatten)]
@@ -122,8 +126,12 @@ fn introduce(
     screen.say(Lesson::of("lab00")?.heading(screen, None));
     // Only rank 0 looks: a host file may be on the job's first node alone.
     let job = Job::here(&args.job)?;
+    let saved = match &args.jobenv {
+        Some(path) => Some(save_environment(&job, path)?),
+        None => None,
+    };
     if args.info {
-        info(screen, comm, &job, places, seats[0])?;
+        info(screen, comm, &job, places, (seats[0], saved))?;
     } else {
         report::ranks(screen, comm.size());
         let nodes = if job.hosts.len() == 1 {
@@ -136,7 +144,11 @@ fn introduce(
             job.room(),
             job.per_node_from
         );
-        screen.say(format!("{}\n", screen.row("job", &room)));
+        screen.say(screen.row("job", &room));
+        if let Some(saved) = saved {
+            screen.say(screen.row("jobenv", &saved));
+        }
+        screen.say("");
     }
     let mut rows = Vec::new();
     for ((&number, seat), place) in numbers.iter().zip(seats).zip(places) {
@@ -278,8 +290,24 @@ fn block(screen: &Screen, title: &str, lines: &[(&str, String)]) {
     screen.say("");
 }
 
+/// Saves the scheduler's variables, and says so.
+fn save_environment(job: &Job, path: &Path) -> Result<String> {
+    let launch = Launcher::here(job).line(job, job.room())?.to_string();
+    let saved = job_env::save(path, job, &launch, std::env::vars())?;
+    let path = path.display();
+    Ok(format!(
+        "{path}: {saved} variables of the scheduler. Another shell on its nodes reads them by source {path}"
+    ))
+}
+
 /// The job in ezpz's blocks, which a cluster's user looks at first.
-fn info(screen: &Screen, comm: &Comm, job: &Job, places: &[Place], seat: Seat) -> Result<()> {
+fn info(
+    screen: &Screen,
+    comm: &Comm,
+    job: &Job,
+    places: &[Place],
+    (seat, saved): (Seat, Option<String>),
+) -> Result<()> {
     let launcher = Launcher::here(job);
     let lab = std::env::args().next().unwrap_or_else(|| "lab00".into());
     let line = launcher.line(job, job.room())?;
@@ -303,6 +331,15 @@ fn info(screen: &Screen, comm: &Comm, job: &Job, places: &[Place], seat: Seat) -
         .enumerate()
         .map(|(i, host)| (format!("[host:{i}] - "), host.name.clone()))
         .collect();
+    let Session { user, time } = Session::here();
+    let mut session = vec![
+        ("USER=", user),
+        ("MACHINE=", job.machine.clone()),
+        ("HOST=", places[0].host.clone()),
+        ("TSTAMP=", time),
+    ];
+    session.extend(saved.map(|saved| ("jobenv_file: ", saved)));
+    block(screen, "[JOB]", &session);
     block(
         screen,
         "[HOSTS]",

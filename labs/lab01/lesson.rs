@@ -262,6 +262,16 @@ fn pictures(lab: &Lab, comm: &Comm) -> Result<()> {
             if i > 0 || lab.study.all { "\n" } else { "" }
         ));
     }
+    if lab.study.all {
+        let few = picture::few(comm, Collective::AllReduce)?;
+        for (op, what) in [(Reduce::Max, "largest"), (Reduce::Min, "smallest")] {
+            if let Some(text) = picture::chosen(&few, &lab.screen, op, what)?
+                && comm.rank() == 0
+            {
+                lab.screen.say(format!("\n{text}"));
+            }
+        }
+    }
     Ok(())
 }
 

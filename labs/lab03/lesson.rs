@@ -19,6 +19,7 @@ use kit::Lesson;
 use kit::Part::{Backward, Data, Forward, Optimizer};
 use kit::flags::{ensure_ranks_can_differ, positive};
 use kit::parity::{self, Trained};
+use kit::settings::{Around, Settings};
 use kit::show::Screen;
 use kit::{
     Beside, Break, Broken, Checks, Clock, End, EvalFlags, Evaluator, Footprint, Journal, LogFlags,
@@ -470,6 +471,7 @@ fn introduce(lab: &Lab) {
     lab.screen.say(lab.lesson.heading(&lab.screen, time));
     report::data(&lab.screen, &lab.corpus);
     if lab.args.log.all {
+        report::alphabet(&lab.screen, &lab.corpus);
         report::splits(&lab.screen, &lab.corpus);
     }
     report::run(&lab.screen, &lab.config);
@@ -483,5 +485,17 @@ fn introduce(lab: &Lab) {
     // A dry run prints them anyway.
     if lab.args.log.all && !lab.args.run.dry_run {
         report::settings(&lab.screen, &lab.config);
+    }
+    if lab.args.log.all {
+        let around = Around {
+            eval: &lab.eval,
+            eval_only: lab.args.eval_only,
+            log_interval: lab.args.log.interval(lab.config.steps),
+            init_from: lab.args.train.model.init_from.as_deref(),
+            dataset: &lab.corpus.name,
+            out: &lab.args.run.folder("lab03"),
+        };
+        lab.screen
+            .say(Settings::of(&lab.config, &around).show(&lab.screen));
     }
 }

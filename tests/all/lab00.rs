@@ -186,6 +186,80 @@ fn a_pbs_job_on_polaris_is_shown_as_the_seed_shows_it() {
     fits(&text, &file);
 }
 
+/// A shell that knows nothing of the job finds it in the file, whatever the values are.
+#[test]
+#[cfg(unix)]
+fn another_shell_finds_the_job_in_the_file_of_its_variables() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = node_file(dir.path());
+    let env = [
+        ("USER", "foremans"),
+        ("PBS_JOBID", "3061463.polaris-pbs-01"),
+        ("PBS_NODEFILE", file.as_str()),
+        ("PBS_O_WORKDIR", "/a folder's/$HOME;\nand more"),
+        ("SECRET", "not the scheduler's"),
+    ];
+    let text = succeeds(dir.path(), "--info --jobenv jobenv", &env);
+    let job = |name| field(&text, "[JOB]", name);
+    assert_eq!(
+        (job("USER"), job("MACHINE")),
+        ("foremans".into(), "Polaris".into())
+    );
+    assert_eq!(job("HOST"), shardlab::launch::host_name());
+    let stamp: Vec<usize> = job("TSTAMP").split('-').take(4).map(str::len).collect();
+    assert_eq!(stamp, [4, 2, 2, 6], "{text}");
+    assert!(
+        text.contains("• jobenv_file: jobenv: 3 variables of the scheduler."),
+        "{text}"
+    );
+
+    let saved = std::fs::read_to_string(dir.path().join("jobenv")).unwrap();
+    assert!(
+        !saved.contains("SECRET") && !saved.contains("foremans"),
+        "{saved}"
+    );
+    let script = format!(
+        ". ./jobenv; printf '%s' \"$PBS_O_WORKDIR\" > seen; {} --info",
+        program("lab00")
+    );
+    let other = Command::new("/bin/sh")
+        .current_dir(dir.path())
+        .env_clear()
+        .env("PATH", dir.path())
+        .args(["-c", &script])
+        .output()
+        .unwrap();
+    let other = succeeded(&other);
+    let names = [
+        "NGPUS",
+        "NHOSTS",
+        "NGPU_PER_HOST",
+        "HOSTFILE",
+        "DIST_LAUNCH",
+    ];
+    for name in names {
+        let found = field(&other, "[DIST INFO]", name);
+        assert_eq!(found, field(&text, "[DIST INFO]", name), "{name}");
+    }
+    let seen = std::fs::read_to_string(dir.path().join("seen")).unwrap();
+    assert_eq!(seen, "/a folder's/$HOME;\nand more");
+
+    fails(
+        dir.path(),
+        "--jobenv jobenv",
+        &[],
+        2,
+        "neither PBS nor Slurm is around this program",
+    );
+    fails(
+        dir.path(),
+        "--jobenv no/such/jobenv",
+        &env,
+        2,
+        "cannot write --jobenv no/such/jobenv: ",
+    );
+}
+
 /// A program of sh, written by a process of its own: what this process writes may be open in another test's, too.
 #[cfg(unix)]
 fn script(dir: &Path, name: &str, body: &str) {

@@ -91,6 +91,10 @@ fn all_collectives_are_shown_on_request() {
             "  rank 1 │              →  rank 1 │ 1  2  3  4\n",
             "  rank 3 │                   4000      rank 3 │    1    20   300  4000\n",
             "  rank 3 │                 rank 3 │          4\n",
+            "  all-reduce, max: every rank gets the largest number of each column\n",
+            "  rank 0 │ 3  6  9  2      rank 0 │ 7  7  9  9\n",
+            "  all-reduce, min: every rank gets the smallest number of each column\n",
+            "  rank 0 │ 3  6  9  2      rank 0 │ 0  0  0  2\n",
         ],
     );
     assert!(!text.contains("round 1") && !text.contains("What it costs"));

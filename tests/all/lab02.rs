@@ -103,9 +103,20 @@ fn a_run_shows_trains_checks_and_writes_its_files() {
     files.sort();
     assert_eq!(
         files,
-        ["dt", "dtb", "dtf", "loss", "profile", "sps", "timeline"]
-            .map(|name| format!("{name}.txt"))
+        [
+            "dt", "dtb", "dtf", "iter", "loss", "profile", "sps", "timeline"
+        ]
+        .map(|name| format!("{name}.txt"))
     );
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (_, used) = words
+        .split_once(" used Application ")
+        .expect("what the job has used");
+    let names = "resources: utime= stime= maxrss= inblock= oublock= minflt= majflt= nvcsw= nivcsw=";
+    let found: Vec<&str> = used.split(' ').skip(1).take(10).collect();
+    for (name, found) in names.split(' ').zip(found) {
+        assert!(found.starts_with(name), "{name} {found}");
+    }
     for file in files {
         let saved = std::fs::read_to_string(dir.path().join("a/b").join(&file)).unwrap();
         assert!(

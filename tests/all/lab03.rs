@@ -564,6 +564,60 @@ fn a_dry_run_is_arithmetic() {
     for row in ["  counted ", "  settings "] {
         assert_eq!(all.matches(row).count(), 1, "{row:?} once:\n{all}");
     }
+    // The line that the source's prepare.py prints.
+    let alphabet = r"\n !$&',-.3:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    assert!(all.contains(&format!("\n  alphabet {alphabet}\n")), "{all}");
+}
+
+/// The settings that the source's log prints, but for what is different here: the framework and the precision.
+#[test]
+fn the_settings_are_the_sources_and_say_what_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = succeeds(
+        dir.path(),
+        "--dry-run --all --preset wordplay --ranks 4 --eval-interval 100 --out out-shakespeare-char",
+    );
+    let (_, json) = text.split_once("\n{\n").expect("the settings are JSON");
+    let (json, after) = json.split_once("\n}\n").unwrap();
+    let mut settings: serde_json::Value = serde_json::from_str(&format!("{{{json}}}")).unwrap();
+    let dataset = settings["data"]["dataset"].take();
+    assert!(dataset.as_str().unwrap().ends_with("play.txt"), "{dataset}");
+    let expected = serde_json::json!({
+        "train": {
+            "framework": "candle", "backend": "DDP", "device": "cpu", "seed": 1337, "ngpus": 4,
+            "eval_interval": 100, "log_interval": 10, "eval_iters": 200, "eval_only": false,
+            "always_save_checkpoint": false, "init_from": "scratch", "max_iters": 1000, "warmup_iters": 100,
+            "dtype": "float32"
+        },
+        "model": {
+            "n_layer": 12, "n_head": 12, "n_embd": 768, "batch_size": 64, "block_size": 1024,
+            "activation": "gelu", "dropout": 0.0, "bias": false, "vocab_size": 65
+        },
+        "data": { "dataset": null, "out_dir": "out-shakespeare-char" },
+        "optimizer": {
+            "gas": 1, "name": "AdamW", "learning_rate": 0.0006, "weight_decay": 0.1, "beta1": 0.9,
+            "beta2": 0.95, "grad_clip": 1.0, "decay_lr": true, "lr_decay_iters": 600000, "min_lr": 6e-5
+        }
+    });
+    assert_eq!(settings, expected);
+    assert!(
+        after.starts_with("  dtype    float32 is what runs here."),
+        "{after}"
+    );
+    // What a flag changes is printed as it will run.
+    let other = succeeds(
+        dir.path(),
+        "--dry-run --all --embd 64 --lr 0.002 --min-lr 0.002 --seed 7 --grad-accum 3",
+    );
+    for expected in [
+        "\"n_embd\": 64,",
+        "\"learning_rate\": 0.002,",
+        "\"decay_lr\": false,",
+        "\"seed\": 7,",
+        "\"gas\": 3,",
+    ] {
+        assert!(other.contains(expected), "{expected}:\n{other}");
+    }
 }
 
 #[test]

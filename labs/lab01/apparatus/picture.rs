@@ -107,6 +107,34 @@ pub fn collective(comm: &Comm, screen: &Screen, collective: Collective) -> Resul
     }))
 }
 
+/// The picture of an all-reduce that chooses a number of each column instead of adding them up. Only rank 0 returns it.
+pub fn chosen(comm: &Comm, screen: &Screen, op: Reduce, what: &str) -> Result<Option<String>> {
+    // No column has a number twice, and the largest and the smallest of columns come from different ranks.
+    let mine: Vec<u64> = (0..comm.size())
+        .map(|i| (7 * comm.rank() + 3 * i + 3) as u64 % 10)
+        .collect();
+    let mut result = mine.clone();
+    comm.all_reduce(&mut result, op)?;
+    let before = everyone(comm, &mine)?;
+    let after = everyone(comm, &result)?;
+    let cells = |rows: &[Vec<u64>]| {
+        let cell = |(column, number): (usize, &u64)| {
+            let owner = before.iter().position(|row| row[column] == *number);
+            Cell {
+                text: owner.map_or(number.to_string(), |rank| screen.rank(rank, number)),
+                marked: false,
+            }
+        };
+        let row = |row: &Vec<u64>| row.iter().enumerate().map(cell).collect();
+        rows.iter().map(row).collect::<Vec<_>>()
+    };
+    Ok((comm.rank() == 0).then(|| {
+        let name = screen.bold(format!("all-reduce, {}", op.name()));
+        let picture = before_and_after(screen, &cells(&before), &cells(&after));
+        format!("  {name}: every rank gets the {what} number of each column\n{picture}")
+    }))
+}
+
 /// The algorithm of `ways` that is the easiest to follow.
 pub fn simplest(ways: &[Way]) -> Option<Way> {
     let easy = [Algorithm::Ring, Algorithm::Tree];

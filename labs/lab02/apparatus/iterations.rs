@@ -157,9 +157,17 @@ impl<'a> Iterations<'a> {
     pub fn show(&self) -> Result<()> {
         let profile = Profile::gather(&self.comm, &self.stamps, self.config.warmup_iters)?;
         let trace = self.records.write_trace()?;
-        if self.comm.rank() != 0 {
-            return Ok(());
+        if self.comm.rank() == 0 {
+            self.draw(&profile, trace)?;
         }
+        if self.all {
+            report::used(self.screen, &self.comm)?;
+        }
+        Ok(())
+    }
+
+    /// Rank 0's part of [`Iterations::show`].
+    fn draw(&self, profile: &Profile, trace: Option<&Path>) -> Result<()> {
         // Files must suit any terminal: 80 columns, no colour.
         let paper = Screen {
             ascii: self.screen.ascii,
@@ -182,6 +190,8 @@ impl<'a> Iterations<'a> {
             curve("dt", "seconds per iteration", |r| r.dt),
             curve("dtf", "seconds of the forward pass", |r| r.dtf),
             curve("dtb", "seconds of the backward pass", |r| r.dtb),
+            // A straight line, unless an iteration is missing.
+            curve("iter", "iterations so far", |r| r.iter as f64),
             curve("sps", "samples per second, all ranks", |r| r.sps),
         ];
         for (name, plot) in plots {
@@ -216,7 +226,7 @@ impl<'a> Iterations<'a> {
             );
         }
         let files = format!(
-            "dt, dtf, dtb, loss, sps, profile and timeline as .txt in {}",
+            "6 curves, profile and timeline as .txt in {}",
             self.config.out.display()
         );
         self.screen.say(self.screen.row("saved", &files));

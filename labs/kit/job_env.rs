@@ -1,0 +1,100 @@
+//! Who runs the job, where and when; and its scheduler's variables, saved for other shells.
+//!
+//! A scheduler tells only the job's own shell of the job. A second shell on one of its nodes, where someone looks at a run or
+//! starts the next one, knows nothing of it until it has read these variables. ezpz, the sources' launcher, saves them so.
+
+use super::job::{Job, Scheduler};
+use super::line::quote;
+use shardlab::error::BadInput;
+use std::path::Path;
+
+/// Who and when. The sources' launcher prints it first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    pub user: String,
+    /// Year, month, day, hours with minutes and seconds, in local time: `2024-10-26-094841`.
+    pub time: String,
+}
+
+impl Session {
+    /// This process's user, now.
+    pub fn here() -> Session {
+        let name = ["USER", "LOGNAME"].map(|name| std::env::var(name).ok());
+        let known = name.into_iter().flatten().find(|name| !name.is_empty());
+        Session {
+            user: known.unwrap_or_else(|| "unknown".to_string()),
+            time: local_time(),
+        }
+    }
+}
+
+fn local_time() -> String {
+    // SAFETY: both calls write only what they are given, and a `tm` of zeros is a valid one.
+    let now = unsafe {
+        let seconds = libc::time(std::ptr::null_mut());
+        let mut now: libc::tm = std::mem::zeroed();
+        libc::localtime_r(&seconds, &mut now);
+        now
+    };
+    format!(
+        "{}-{:02}-{:02}-{:02}{:02}{:02}",
+        now.tm_year + 1900,
+        now.tm_mon + 1,
+        now.tm_mday,
+        now.tm_hour,
+        now.tm_min,
+        now.tm_sec
+    )
+}
+
+/// Writes the variables of the job's scheduler to a file that a shell can read (`source FILE`), with what the job is made of.
+/// `environment` has all variables of this process, and `launch` is the job's launch line. Returns how many variables of the
+/// scheduler there were.
+///
+/// # Errors
+/// If no scheduler is around this process, or the file cannot be written.
+pub fn save(
+    path: &Path,
+    job: &Job,
+    launch: &str,
+    environment: impl Iterator<Item = (String, String)>,
+) -> Result<usize, BadInput> {
+    let Some(scheduler) = job.scheduler else {
+        return Err(BadInput::new(
+            "--jobenv saves a scheduler's variables, and neither PBS nor Slurm is around this program",
+            "start it in a job, or leave --jobenv out",
+        ));
+    };
+    let prefix = match scheduler {
+        Scheduler::Pbs => "PBS_",
+        Scheduler::Slurm => "SLURM_",
+    };
+    let mut all: Vec<(String, String)> = environment
+        .filter(|(name, _)| name.starts_with(prefix))
+        .collect();
+    all.sort();
+    let count = all.len();
+    let host_file = job.host_file.as_ref();
+    all.extend(host_file.map(|(path, _)| ("HOSTFILE".into(), path.display().to_string())));
+    // The other shell may be in another folder.
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let own = [
+        ("JOBENV_FILE", absolute.display().to_string()),
+        ("NHOSTS", job.hosts.len().to_string()),
+        ("NGPU_PER_HOST", job.per_node.to_string()),
+        ("NGPUS", job.room().to_string()),
+        ("DIST_LAUNCH", launch.to_string()),
+    ];
+    all.extend(own.map(|(name, value)| (name.to_string(), value)));
+    let export = |(name, value): &(String, String)| {
+        format!("export {name}={}\n", quote(std::slice::from_ref(value)))
+    };
+    let text: String = all.iter().map(export).collect();
+    std::fs::write(path, text).map_err(|error| {
+        BadInput::new(
+            format!("cannot write --jobenv {}: {error}", path.display()),
+            "name a file in a folder that exists",
+        )
+    })?;
+    Ok(count)
+}
