@@ -370,7 +370,8 @@ fn source(screen: &Screen) {
             .map(|(rank, memory)| memory.line(rank, 1));
         let header = job.header().into_iter();
         let counts = header.chain(job.counts());
-        for line in counts.chain(job.estimate()).chain(memory) {
+        let begin = counts.chain(job.begin());
+        for line in begin.chain(job.estimate()).chain(memory) {
             screen.say(folded(&line, screen.width));
         }
         screen.say(format!("\n{}", logged::below_the_estimate(screen)));

@@ -138,6 +138,7 @@ fn a_run_is_reported_as_megatron_reports_one() {
             "grad norm: ",
             "number of skipped iterations:   0 |",
             " iteration        8/       8 | consumed samples:           64 |\n",
+            " > datasets target sizes (minimum size):\n    train:      64\n    validation: 0\n    test:       0\n",
             "Theoretical memory footprints: weight and optimizer=",
             "[Rank 7] (after 1 iterations) memory (MB) | allocated: ",
             "    forward-backward ...............................: (",

@@ -47,7 +47,13 @@ fn any_ranks_resume() {
 
 #[test]
 fn the_failure_of_the_source_is_rebuilt() {
-    let text = succeeded(&lab09("--padding"));
+    let dir = tempfile::tempdir().unwrap();
+    let text = succeeded(&lab09(&format!("--padding --out {}", dir.path().display())));
+    // The source's shell reads the step in Megatron-LM's file, and makes the folder's name of it.
+    let saves = dir.path().join("padding/ws768_stage1_last");
+    let step = std::fs::read_to_string(saves.join("latest_checkpointed_iteration.txt")).unwrap();
+    assert_eq!(step, "95600");
+    assert!(saves.join(format!("global_step{step}")).is_dir());
     fits(&text, 48);
     let shown = [
         "-676: narrow() fails",

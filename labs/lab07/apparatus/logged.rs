@@ -64,6 +64,10 @@ pub fn job() -> Job {
         micro_batch: 2,
         steps: 20,
         log_interval: 1,
+        eval_interval: 20,
+        eval_iters: 10,
+        split: "949,50,1",
+        load: Some("ngc_models"),
         weights: "torch.float16",
         bytes: BytesEach::MEGATRON,
         distributed_optimizer: false,
@@ -168,6 +172,26 @@ mod tests {
                 "> initialized pipeline model parallel with size 4",
                 "> setting random seeds to 1234 ...",
             ],
+        );
+        has(
+            &job.header(),
+            &[
+                "  eval_interval ................................... 20",
+                "  eval_iters ...................................... 10",
+                "  split ........................................... 949,50,1",
+            ],
+        );
+        assert_eq!(
+            job.begin(),
+            [
+                "WARNING: could not find the metadata file ngc_models/latest_checkpointed_iteration.txt",
+                "    will not load any checkpoints and will start from random",
+                "> building train, validation, and test datasets ...",
+                " > datasets target sizes (minimum size):",
+                "    train:      320",
+                "    validation: 320",
+                "    test:       160",
+            ]
         );
         assert_eq!(job.counts().len(), 8);
         has(

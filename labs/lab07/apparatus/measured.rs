@@ -399,6 +399,7 @@ impl Run {
             iteration.line()
         };
         let mut lines = job.counts();
+        lines.extend(job.begin());
         lines.extend(times(&[phase("model-and-optimizer-setup", 0)]));
         lines.extend(self.losses.first().map(|_| line(0)));
         lines.extend(job.estimate());

@@ -83,6 +83,11 @@ impl Plan {
             micro_batch: config.batch,
             steps: config.steps,
             log_interval: (config.steps / 4).max(1),
+            // This lab looks at losses in training alone. The last tenth of the text is kept from it all the same.
+            eval_interval: config.steps,
+            eval_iters: 0,
+            split: "90,10,0",
+            load: None,
             weights: "f32",
             bytes: BytesEach::F32,
             distributed_optimizer: self.zero == Stage::One && sizes.data > 1,

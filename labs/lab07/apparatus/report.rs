@@ -22,6 +22,13 @@ pub struct Job {
     pub steps: usize,
     /// The log has a line for the first step, and then for every so many steps.
     pub log_interval: usize,
+    /// Steps from one evaluation to the next, and the batches of each; 0 batches if there is none.
+    pub eval_interval: usize,
+    pub eval_iters: usize,
+    /// The parts of the text for training, validation and test: any numbers that have this ratio.
+    pub split: &'static str,
+    /// The folder of checkpoints in which the job has looked, and found none.
+    pub load: Option<&'static str>,
     /// The data type of the weights.
     pub weights: &'static str,
     pub bytes: BytesEach,
@@ -90,6 +97,8 @@ impl Job {
             ("add_bias_linear", flag(shape.family == Family::Gpt2)),
             ("clip_grad", format!("{:?}", self.clip)),
             ("data_parallel_size", data.to_string()),
+            ("eval_interval", self.eval_interval.to_string()),
+            ("eval_iters", self.eval_iters.to_string()),
             ("ffn_hidden_size", (4 * shape.embd).to_string()),
             ("global_batch_size", self.global_batch().to_string()),
             ("hidden_size", shape.embd.to_string()),
@@ -103,6 +112,7 @@ impl Job {
             ("pipeline_model_parallel_size", pipeline.to_string()),
             ("seed", self.seed.to_string()),
             ("seq_length", shape.block.to_string()),
+            ("split", self.split.to_string()),
             ("tensor_model_parallel_size", tensor.to_string()),
             ("train_iters", self.steps.to_string()),
             ("untie_embeddings_and_output_weights", flag(false)),
@@ -146,6 +156,34 @@ impl Job {
         (0..self.sizes.pipeline)
             .flat_map(|stage| (0..self.sizes.tensor).map(move |t| line(t, stage)))
             .collect()
+    }
+
+    /// How many sequences the job will draw from each part of the text. Megatron-LM builds its indices that long at least. It
+    /// evaluates every `eval_interval` steps and once at the end, and tests once.
+    pub fn target_sizes(&self) -> [usize; 3] {
+        let evaluations = self.steps / self.eval_interval + 1;
+        [self.steps, evaluations * self.eval_iters, self.eval_iters]
+            .map(|batches| batches * self.global_batch())
+    }
+
+    /// The lines between model and first step: the checkpoint that is not there, and the datasets.
+    pub fn begin(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if let Some(folder) = self.load {
+            lines.push(format!(
+                "WARNING: could not find the metadata file {folder}/latest_checkpointed_iteration.txt"
+            ));
+            lines.push("    will not load any checkpoints and will start from random".to_string());
+        }
+        let [train, validation, test] = self.target_sizes();
+        lines.extend([
+            "> building train, validation, and test datasets ...".to_string(),
+            " > datasets target sizes (minimum size):".to_string(),
+            format!("    train:      {train}"),
+            format!("    validation: {validation}"),
+            format!("    test:       {test}"),
+        ]);
+        lines
     }
 
     /// Megatron-LM's estimate. A small model's parameters are printed in millions, because the log's two decimals would be 0.

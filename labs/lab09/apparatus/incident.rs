@@ -11,6 +11,7 @@ use kit::Checks;
 use kit::show::{Screen, table, thousands};
 use shardlab::error::BadInput;
 use shardlab::parallel::partition::Flat;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -105,16 +106,24 @@ impl Incident {
             step: 95_600.0,
             ..Example::new(self.stage, self.ranks, self.groups().into())
         };
-        example
-            .save(&input, &|_, name, state, element| {
+        let save = || -> io::Result<()> {
+            example.save(&input, &|_, name, state, element| {
                 value(name, state, element)
-            })
-            .map_err(|error| {
-                BadInput::new(
-                    format!("cannot write {}: {error}", input.display()),
-                    "make room, or name a folder with --out",
-                )
             })?;
+            // DeepSpeed names the newest save in the first of these files, Megatron-LM its step in the second. The source's shell
+            // reads the step there.
+            std::fs::write(input.with_file_name("latest"), "global_step95600")?;
+            std::fs::write(
+                input.with_file_name("latest_checkpointed_iteration.txt"),
+                "95600",
+            )
+        };
+        save().map_err(|error| {
+            BadInput::new(
+                format!("cannot write {}: {error}", input.display()),
+                "make room, or name a folder with --out",
+            )
+        })?;
         let file = |rank| input.join(format!("zero_pp_rank_{rank}_mp_rank_00_optim_states.pt"));
         let slices = (0..self.ranks)
             .map(|rank| slices(&file(rank)))

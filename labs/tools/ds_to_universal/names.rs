@@ -211,16 +211,27 @@ fn nothing(folder: &Path) -> BadInput {
         "{} has no file zero_pp_rank_…_optim_states.pt",
         folder.display()
     );
-    let latest = files::read(&folder.join("latest"), 200)
-        .ok()
-        .and_then(|latest| String::from_utf8(latest).ok());
-    match latest.as_deref().map(str::trim) {
-        Some(latest) if !latest.contains(char::is_control) => BadInput::new(
+    match newest(folder) {
+        Some(newest) => BadInput::new(
             what,
-            format!("its newest checkpoint is {}", folder.join(latest).display()),
+            format!("its newest checkpoint is {}", folder.join(newest).display()),
         ),
-        _ => BadInput::new(what, INCOMPLETE),
+        None => BadInput::new(what, INCOMPLETE),
     }
+}
+
+/// The newest save in a folder of saves: DeepSpeed writes its name, Megatron-LM its step.
+fn newest(folder: &Path) -> Option<String> {
+    let read = |name: &str| {
+        let text = String::from_utf8(files::read(&folder.join(name), 200).ok()?).ok()?;
+        let text = text.trim().to_string();
+        (!text.contains(char::is_control)).then_some(text)
+    };
+    let of_step = || {
+        let step: u64 = read("latest_checkpointed_iteration.txt")?.parse().ok()?;
+        Some(format!("global_step{step}"))
+    };
+    read("latest").or_else(of_step)
 }
 
 #[cfg(test)]
@@ -233,6 +244,25 @@ mod tests {
             std::fs::write(dir.path().join(name), "").unwrap();
         }
         dir
+    }
+
+    #[test]
+    fn a_folder_of_saves_is_told_by_deepspeeds_file_or_megatrons() {
+        let dir = folder(&["global_step95600"]);
+        let help = || list(dir.path()).err().map(|error| error.help.to_string());
+        let expected = |name| {
+            Some(format!(
+                "its newest checkpoint is {}",
+                dir.path().join(name).display()
+            ))
+        };
+        let write = |name: &str, text| std::fs::write(dir.path().join(name), text).unwrap();
+        write("latest_checkpointed_iteration.txt", "release");
+        assert_eq!(help(), Some(INCOMPLETE.to_string()));
+        write("latest_checkpointed_iteration.txt", "95600\n");
+        assert_eq!(help(), expected("global_step95600"));
+        write("latest", "global_step7");
+        assert_eq!(help(), expected("global_step7"));
     }
 
     #[test]
