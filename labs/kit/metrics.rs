@@ -14,6 +14,11 @@ pub trait Record: Clone + Serialize {
     /// The log's line, with this `loss`.
     fn line(&self, loss: f64) -> String;
 
+    /// The rates of one rank, for `--all`.
+    fn per_gpu(&self) -> Option<String> {
+        None
+    }
+
     /// The loss: the mean over all ranks.
     fn loss(&self) -> f64;
 }
@@ -33,10 +38,12 @@ pub struct StepRecord {
     pub dtb: f64,
     /// Sequences per second, of all ranks. (The source's log counts batches.)
     pub sps: f64,
-    pub sps_per_rank: f64,
+    /// The same of one rank, under the name that the source's log has for it: here a rank stands for a GPU.
+    pub sps_per_gpu: f64,
     /// Tokens per second, of all ranks.
     pub tps: f64,
-    pub tps_per_rank: f64,
+    /// The same of one rank.
+    pub tps_per_gpu: f64,
     /// Model FLOPs per second, in percent of the measured matmul peak.
     pub mfu: f64,
     /// The evaluation after this step, if there was one.
@@ -64,6 +71,14 @@ impl Record for StepRecord {
         format!(
             "step={step} loss={loss:.3} dt={dt:.3} dtf={dtf:.3} dtb={dtb:.3} sps={sps:.0} tps={tps} mfu={mfu:.1}"
         )
+    }
+
+    fn per_gpu(&self) -> Option<String> {
+        let tps = crate::show::thousands(self.tps_per_gpu.round() as u64);
+        Some(format!(
+            "sps_per_gpu={:.0} tps_per_gpu={tps}",
+            self.sps_per_gpu
+        ))
     }
 
     fn loss(&self) -> f64 {
@@ -111,9 +126,9 @@ impl Rates {
             dtf: times.forward,
             dtb: times.backward,
             sps: tps / block,
-            sps_per_rank: tps / block / ranks,
+            sps_per_gpu: tps / block / ranks,
             tps,
-            tps_per_rank: tps / ranks,
+            tps_per_gpu: tps / ranks,
             mfu: 100.0 * self.flops_per_token as f64 * tps / (ranks * self.peak),
             train_loss: None,
             val_loss: None,
@@ -135,7 +150,7 @@ pub struct StepOutcome {
 }
 
 /// The meaning of the names in a log line and in `--metrics`, in the order of the source.
-pub const LEGEND: [(&str, &str); 10] = [
+pub const LEGEND: [(&str, &str); 12] = [
     ("step", "Training step"),
     ("loss", "Mean training loss of all ranks, nats per token"),
     ("dt", "Seconds per step, from its batch to the optimizer"),
@@ -148,7 +163,12 @@ pub const LEGEND: [(&str, &str); 10] = [
         "sps",
         "Sequences per second, all ranks (the source's log counts batches)",
     ),
+    (
+        "sps_per_gpu",
+        "Sequences per second of one rank: a rank stands for a GPU",
+    ),
     ("tps", "Tokens per second, all ranks: sps x block"),
+    ("tps_per_gpu", "Tokens per second of one rank"),
     ("mfu", "Model FLOPs in percent of the measured matmul peak"),
     ("train_loss", "Loss on fixed batches of the training split"),
     ("val_loss", "Loss on fixed batches of the validation split"),
@@ -282,5 +302,52 @@ impl Clock {
         };
         *sum += (lap.end - lap.start).as_secs_f64();
         self.laps.push(lap);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(step: usize, loss: f64) -> StepRecord {
+        let outcome = StepOutcome {
+            step,
+            loss,
+            grad_norm: 1.5,
+            lr: 1e-3,
+        };
+        let times = StepTimes {
+            forward: 0.282_833,
+            ..StepTimes::default()
+        };
+        rates().record(outcome, loss, &times)
+    }
+
+    /// The run of the source's log: four GPUs, each with a batch of 64 sequences of 1,024 tokens.
+    fn rates() -> Rates {
+        Rates {
+            ranks: 4,
+            tokens: 4 * 64 * 1024,
+            block: 1024,
+            flops_per_token: 6 * 85_003_776,
+            peak: 312e12,
+        }
+    }
+
+    /// The line of step 10 in the source's log. Its `sps` counts batches, of which each rank has one per step.
+    #[test]
+    fn rates_are_those_of_the_sources_log() {
+        let record = record(10, 3.154_31);
+        let near = |ours: f64, source: f64| {
+            assert!((ours / source - 1.0).abs() < 2e-6, "{ours} and {source}");
+        };
+        near(record.tps, 926_851.609_409);
+        near(record.tps_per_gpu, 231_712.902_352);
+        near(record.sps / 64.0, 14.142_633);
+        near(record.sps_per_gpu / 64.0, 3.535_658);
+        assert_eq!(
+            record.per_gpu().unwrap(),
+            "sps_per_gpu=226 tps_per_gpu=231,713"
+        );
     }
 }

@@ -17,6 +17,8 @@ pub struct Records<'a, R> {
     screen: &'a Screen,
     comm: Comm,
     log_all_ranks: bool,
+    /// Whether the rates of one rank follow a step's line.
+    per_gpu: bool,
     metrics: MetricsFile,
     trace: Trace,
 }
@@ -32,6 +34,7 @@ impl<'a, R: Record> Records<'a, R> {
             screen,
             comm: comm.clone(),
             log_all_ranks: log.is_some_and(|log| log.log_all_ranks),
+            per_gpu: log.is_some_and(|log| log.all),
             metrics,
             trace: Trace::new(comm, log.and_then(|log| log.trace.as_deref()))?,
         })
@@ -44,14 +47,20 @@ impl<'a, R: Record> Records<'a, R> {
         Ok(mean[0])
     }
 
-    /// Adds a step's record. If the step `is_logged`, prints its line, with `--log-all-ranks` on every rank with its `own` loss.
+    /// Adds a step's record. If the step `is_logged`, prints its line, with `--log-all-ranks` on every rank with its `own` loss,
+    /// and with `--all` the rates of one rank below it.
     pub fn add(&mut self, record: R, own: f64, is_logged: bool) {
         let rank = self.comm.rank();
+        let more = match record.per_gpu() {
+            Some(rates) if self.per_gpu => format!("\n    {rates}"),
+            _ => String::new(),
+        };
         if is_logged && self.log_all_ranks {
             let number = self.screen.rank(rank, format!("[{rank}]"));
-            self.screen.say(format!("{number} {}", record.line(own)));
+            self.screen
+                .say(format!("{number} {}{more}", record.line(own)));
         } else if is_logged && rank == 0 {
-            self.screen.say(record.line(record.loss()));
+            self.screen.say(record.line(record.loss()) + &more);
         }
         self.all.push(record);
     }

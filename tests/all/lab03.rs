@@ -74,6 +74,8 @@ fn a_run_shows_trains_checks_and_writes_its_files() {
         "step=0 train_loss=",
         "    What is an LLM?",
         "step=4 loss=",
+        "\n    sps_per_gpu=",
+        " tps_per_gpu=",
         "step=6 train_loss=",
         "tokens per second, all ranks",
         "all ranks hold the same model",
@@ -112,8 +114,8 @@ fn a_run_shows_trains_checks_and_writes_its_files() {
         let near = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 1e-9, "{line}");
         near(number("sps"), 4.0 / number("dt"));
         near(number("tps"), 16.0 * number("sps"));
-        near(number("sps_per_rank"), number("sps") / 2.0);
-        near(number("tps_per_rank"), number("tps") / 2.0);
+        near(number("sps_per_gpu"), number("sps") / 2.0);
+        near(number("tps_per_gpu"), number("tps") / 2.0);
         assert!(number("dtf") + number("dtb") <= number("dt"));
         for name in ["train_loss", "val_loss"] {
             assert_eq!(line[name].is_number(), evaluated, "{name} in {line}");
@@ -135,7 +137,7 @@ fn the_default_screen_is_short_and_its_last_sample_is_the_longest() {
     let text = succeeds(dir.path(), &run);
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines.len() <= 48, "{} lines\n{text}", lines.len());
-    for absent in ["  averaging ", "  splits "] {
+    for absent in ["  averaging ", "  splits ", "_per_gpu="] {
         assert!(!text.contains(absent), "{absent:?} is in\n{text}");
     }
     let last = lines
