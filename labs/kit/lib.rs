@@ -1,11 +1,19 @@
 //! What labs use to run and to speak.
 //!
-//! Reading order: `arguments.rs` (the command line) and `flags/` (flags that several labs have); `course.rs` and `lesson.rs` (what
-//! `labs/labs.toml` says of a lab); `show/` (draws plain values); `journal.rs`, `records.rs`, `metrics.rs`, `evaluator.rs`, `trace.rs`, `report.rs`,
-//! `speedup.rs` and `iterations.rs` (the screens and files of a run), `resources.rs` (what it has used), `settings.rs` (what defines it, as JSON); `footprint.rs` (the memory that it needs), `checks.rs`,
-//! `beside.rs` (the lesson's version and the library's), `parity.rs` and `symptoms.rs` (do all ranks train what one rank would?); `peaks.rs` (this machine's), `neighbours.rs` (which ranks
-//! share a node); `check.rs` (the claims of an exercise's check). For a cluster `hosts.rs` (its nodes), `job.rs` (the job around this
-//! process), `job_env.rs` (its variables, for other shells), `line.rs` (what starts it), `restarts.rs` and `signals.rs` (what starts it again, or ends it).
+//! Reading order:
+//!
+//! - `arguments.rs` (the command line) and `flags/` (flags that several labs have)
+//! - `course.rs` and `lesson.rs`: what `labs/labs.toml` says of a lab
+//! - `show/`: draws plain values
+//! - the screens and files of a run: `journal.rs`, `records.rs`, `metrics.rs`, `events.rs`, `evaluator.rs`, `trace.rs`, `report.rs`,
+//!   `speedup.rs`, `iterations.rs`, `settings.rs` (what defines the run, as JSON), `resources.rs` (what it has used)
+//! - `footprint.rs`: the memory that a run needs
+//! - do all ranks train what one rank would? `checks.rs`, `beside.rs` (the lesson's version and the library's), `parity.rs`,
+//!   `symptoms.rs`
+//! - `peaks.rs` (this machine's), `neighbours.rs` (which ranks share a node)
+//! - `check.rs`: the claims of an exercise's check
+//! - for a cluster: `hosts.rs` (its nodes), `job.rs` (the job around this process), `job_env.rs` (its variables, for other shells),
+//!   `line.rs` (what starts it), `restarts.rs` and `signals.rs` (what starts it again, or ends it)
 
 mod arguments;
 pub mod beside;
@@ -13,6 +21,7 @@ pub mod check;
 pub mod checks;
 mod course;
 mod evaluator;
+mod events;
 pub mod flags;
 mod footprint;
 pub mod hosts;

@@ -1,7 +1,9 @@
 //! The figures of a step: its outcome and its times, as log lines and JSON lines.
 
+use super::events::EventFile;
 use anyhow::{Context, Result};
 use serde::Serialize;
+use serde_json::Value;
 use shardlab::error::BadInput;
 use shardlab::train::Config;
 use std::fs::File;
@@ -182,29 +184,56 @@ pub(super) fn create(flag: &str, path: &Path) -> Result<File, BadInput> {
     })
 }
 
-/// The file of `--metrics`.
-pub struct MetricsFile(Option<(PathBuf, File)>);
+/// The file of `--metrics`, and TensorBoard's event file beside it.
+pub struct MetricsFile(Option<Files>);
+
+struct Files {
+    path: PathBuf,
+    lines: File,
+    events: Option<EventFile>,
+}
 
 impl MetricsFile {
-    /// Creates an empty file. Without a path, nothing is written.
+    /// Creates empty files. Without a path, nothing is written. What is no regular file, like a pipe or `/dev/stdout`, has
+    /// no events beside it.
     pub fn create(path: Option<&Path>) -> Result<MetricsFile, BadInput> {
         let Some(path) = path else {
             return Ok(MetricsFile(None));
         };
-        Ok(MetricsFile(Some((
-            path.to_path_buf(),
-            create("metrics", path)?,
-        ))))
+        let mut file = MetricsFile::without_events(path)?;
+        let is_regular = path.symlink_metadata().is_ok_and(|file| file.is_file());
+        if let Some(files) = file.0.as_mut().filter(|_| is_regular) {
+            files.events = Some(EventFile::create(path)?);
+        }
+        Ok(file)
     }
 
-    /// Appends a line. The operating system has the line when this returns, so it survives the end of the process.
+    /// Creates an empty file, with no events for TensorBoard: for what a run writes unasked.
+    pub fn without_events(path: &Path) -> Result<MetricsFile, BadInput> {
+        Ok(MetricsFile(Some(Files {
+            path: path.to_path_buf(),
+            lines: create("metrics", path)?,
+            events: None,
+        })))
+    }
+
+    /// Appends a line, and an event. The operating system has them when this returns, so they survive the end of the
+    /// process.
     pub fn write(&mut self, record: &impl Serialize) -> Result<()> {
-        let Some((path, file)) = &mut self.0 else {
+        let Some(files) = &mut self.0 else {
             return Ok(());
         };
         let line = serde_json::to_string(record)? + "\n";
-        file.write_all(line.as_bytes())
-            .with_context(|| format!("cannot write to {}", path.display()))
+        files
+            .lines
+            .write_all(line.as_bytes())
+            .with_context(|| format!("cannot write to {}", files.path.display()))?;
+        if let (Some(events), Value::Object(record)) =
+            (&mut files.events, serde_json::to_value(record)?)
+        {
+            events.write(&record)?;
+        }
+        Ok(())
     }
 }
 
@@ -309,10 +338,10 @@ impl Clock {
 mod tests {
     use super::*;
 
-    fn record(step: usize, loss: f64) -> StepRecord {
+    fn record(step: usize) -> StepRecord {
         let outcome = StepOutcome {
             step,
-            loss,
+            loss: 3.154_31,
             grad_norm: 1.5,
             lr: 1e-3,
         };
@@ -320,7 +349,7 @@ mod tests {
             forward: 0.282_833,
             ..StepTimes::default()
         };
-        rates().record(outcome, loss, &times)
+        rates().record(outcome, outcome.loss, &times)
     }
 
     /// The run of the source's log: four GPUs, each with a batch of 64 sequences of 1,024 tokens.
@@ -334,10 +363,31 @@ mod tests {
         }
     }
 
+    #[test]
+    fn events_are_written_only_where_they_were_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        MetricsFile::without_events(&dir.path().join("m.jsonl")).unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    /// `/dev/stdout` is a link, to a regular file where a shell redirects it.
+    #[cfg(unix)]
+    #[test]
+    fn a_device_and_a_link_have_no_events_beside_them() {
+        let mut file = MetricsFile::create(Some(Path::new("/dev/null"))).unwrap();
+        file.write(&record(1)).unwrap();
+        assert!(!Path::new("/dev/null.events").exists());
+        let dir = tempfile::tempdir().unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(dir.path().join("log"), &link).unwrap();
+        MetricsFile::create(Some(&link)).unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
     /// The line of step 10 in the source's log. Its `sps` counts batches, of which each rank has one per step.
     #[test]
     fn rates_are_those_of_the_sources_log() {
-        let record = record(10, 3.154_31);
+        let record = record(10);
         let near = |ours: f64, source: f64| {
             assert!((ours / source - 1.0).abs() < 2e-6, "{ours} and {source}");
         };

@@ -15,7 +15,7 @@ pub struct LogFlags {
     /// Every rank prints its log lines, not only rank 0
     #[arg(long)]
     pub log_all_ranks: bool,
-    /// Write one JSON line per step to this file
+    /// Write one JSON line per step to this file, and the same for TensorBoard to the folder NAME.events beside it
     #[arg(long, value_name = "FILE")]
     pub metrics: Option<PathBuf>,
     /// Write every rank's steps to this file, for ui.perfetto.dev

@@ -29,29 +29,22 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Creates an empty file, on rank 0.
+    /// Creates an empty file, on rank 0. The file of `--metrics` gets TensorBoard's events beside it.
     pub fn create(job: &Job, comm: &Comm) -> Result<Metrics> {
-        let path = job
-            .flags
-            .metrics
-            .clone()
-            .unwrap_or_else(|| job.folder.join(METRICS));
-        if comm.rank() > 0 {
-            return Ok(Metrics {
-                path,
-                file: MetricsFile::create(None)?,
-            });
-        }
-        if job.flags.metrics.is_none() {
+        let asked = job.flags.metrics.clone();
+        let path = asked.clone().unwrap_or_else(|| job.folder.join(METRICS));
+        let file = if comm.rank() > 0 {
+            MetricsFile::create(None)?
+        } else if asked.is_some() {
+            MetricsFile::create(Some(&path))?
+        } else {
             std::fs::create_dir_all(&job.folder).map_err(|error| {
                 let what = format!("cannot make the folder {}: {error}", job.folder.display());
                 BadInput::new(what, "give --out a folder that can be written")
             })?;
-        }
-        Ok(Metrics {
-            file: MetricsFile::create(Some(&path))?,
-            path,
-        })
+            MetricsFile::without_events(&path)?
+        };
+        Ok(Metrics { path, file })
     }
 
     /// Appends a step.

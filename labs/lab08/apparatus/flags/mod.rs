@@ -37,8 +37,8 @@ pub struct SurviveFlags {
     /// Train once and print every step as Megatron-DeepSpeed's log does
     #[arg(long)]
     pub log: bool,
-    /// Write one JSON line per step to this file [default: metrics.jsonl in the run's folder]. Not where a restart would
-    /// overwrite it
+    /// Write one JSON line per step to this file [default: metrics.jsonl in the run's folder], and the same for
+    /// TensorBoard to the folder NAME.events beside it. Not where a restart would overwrite it
     #[arg(long, value_name = "FILE", conflicts_with = "RestartFlags")]
     pub metrics: Option<PathBuf>,
     /// Stage of ZeRO
