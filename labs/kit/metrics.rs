@@ -6,8 +6,8 @@ use serde::Serialize;
 use serde_json::Value;
 use shardlab::error::BadInput;
 use shardlab::train::Config;
-use std::fs::File;
-use std::io::Write;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -178,10 +178,12 @@ pub const LEGEND: [(&str, &str); 12] = [
 
 /// Creates the file that `flag` names.
 pub(super) fn create(flag: &str, path: &Path) -> Result<File, BadInput> {
-    File::create(path).map_err(|error| {
-        let what = format!("cannot write --{flag} {}: {error}", path.display());
-        BadInput::new(what, "name a file in a folder that exists")
-    })
+    File::create(path).map_err(|error| unwritable(flag, path, &error))
+}
+
+fn unwritable(flag: &str, path: &Path, error: &io::Error) -> BadInput {
+    let what = format!("cannot write --{flag} {}: {error}", path.display());
+    BadInput::new(what, "name a file in a folder that exists")
 }
 
 /// The file of `--metrics`, and TensorBoard's event file beside it.
@@ -200,12 +202,25 @@ impl MetricsFile {
         let Some(path) = path else {
             return Ok(MetricsFile(None));
         };
-        let mut file = MetricsFile::without_events(path)?;
-        let is_regular = path.symlink_metadata().is_ok_and(|file| file.is_file());
-        if let Some(files) = file.0.as_mut().filter(|_| is_regular) {
-            files.events = Some(EventFile::create(path)?);
+        let failed = |error| unwritable("metrics", path, &error);
+        // An earlier run's lines stay until everything of this one can be written.
+        let mut open = OpenOptions::new();
+        let lines = open.write(true).create(true).truncate(false).open(path);
+        let lines = lines.map_err(failed)?;
+        let is_plain = path.symlink_metadata().is_ok_and(|file| file.is_file());
+        let events = if is_plain {
+            Some(EventFile::create(path)?)
+        } else {
+            None
+        };
+        if lines.metadata().is_ok_and(|file| file.is_file()) {
+            lines.set_len(0).map_err(failed)?;
         }
-        Ok(file)
+        Ok(MetricsFile(Some(Files {
+            path: path.to_path_buf(),
+            lines,
+            events,
+        })))
     }
 
     /// Creates an empty file, with no events for TensorBoard: for what a run writes unasked.
@@ -368,6 +383,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         MetricsFile::without_events(&dir.path().join("m.jsonl")).unwrap();
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn an_earlier_runs_lines_stay_if_this_ones_cannot_be_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("m.jsonl");
+        std::fs::write(&path, "earlier").unwrap();
+        std::fs::write(dir.path().join("m.events"), "no folder").unwrap();
+        assert!(MetricsFile::create(Some(&path)).is_err());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "earlier");
+        std::fs::remove_file(dir.path().join("m.events")).unwrap();
+        MetricsFile::create(Some(&path)).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "");
     }
 
     /// `/dev/stdout` is a link, to a regular file where a shell redirects it.

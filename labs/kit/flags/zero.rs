@@ -179,7 +179,7 @@ mod tests {
             panic!("--offload . names a folder");
         };
         assert_eq!(folder.dir, PathBuf::from("."));
-        let host = config("--offload cpu").unwrap().offload;
+        let host = config("--offload cpu").offload;
         assert!(matches!(host, Some(Offload::Host)));
         let one = config("--zero 1 --reduce-bucket 9 --no-overlap");
         assert_eq!(
