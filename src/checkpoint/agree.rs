@@ -25,17 +25,25 @@ pub fn agree<T>(comm: &Comm, mine: Result<T, BadInput>) -> comm::Result<Result<T
     Ok(Err(BadInput { what, help }))
 }
 
-/// The text of rank `root`, on every rank.
+/// The text of rank `root`, on every rank. What other ranks give is not read.
 ///
 /// # Errors
 /// If the communication fails.
 pub fn broadcast_text(comm: &Comm, text: String, root: usize) -> comm::Result<String> {
-    let mut length = [text.len() as u64];
+    let bytes = broadcast_bytes(comm, text.into_bytes(), root)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The bytes of rank `root`, on every rank. What other ranks give is not read.
+///
+/// # Errors
+/// If the communication fails.
+pub fn broadcast_bytes(comm: &Comm, mut bytes: Vec<u8>, root: usize) -> comm::Result<Vec<u8>> {
+    let mut length = [bytes.len() as u64];
     comm.broadcast(&mut length, root)?;
-    let mut bytes = text.into_bytes();
     bytes.resize(length[0] as usize, 0);
     comm.broadcast(&mut bytes, root)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -139,8 +139,8 @@ impl Manifest {
         )
     }
 
-    /// Reads the manifest of the checkpoint in `folder`, and compares it with its checksum.
-    pub fn read(folder: &Path) -> Result<Manifest, BadInput> {
+    /// Reads the manifest's file in `folder`, and compares it with its checksum.
+    pub fn text(folder: &Path) -> Result<Vec<u8>, BadInput> {
         let path = folder.join(MANIFEST);
         let text = read(&path, LIST)?;
         let sum = read(&folder.join(SUM), 1000)?;
@@ -155,13 +155,18 @@ impl Manifest {
                 DAMAGED,
             ));
         }
-        let broken = |error| {
+        Ok(text)
+    }
+
+    /// The manifest in the file of `folder` that has this text.
+    pub fn parse(text: &[u8], folder: &Path) -> Result<Manifest, BadInput> {
+        serde_json::from_slice(text).map_err(|error| {
+            let path = folder.join(MANIFEST);
             BadInput::new(
                 format!("{} is no manifest: {error}", path.display()),
                 DAMAGED,
             )
-        };
-        serde_json::from_slice(&text).map_err(broken)
+        })
     }
 
     /// The run that saved the checkpoint in `folder`, if it says so.
@@ -207,8 +212,8 @@ impl Manifest {
                 "{layers} layers, {heads} heads, width {embd}, block {block}, {vocabulary} tokens"
             )
         };
+        let help = "give the flags of the run that saved it, or a different folder";
         if *shape != job.shape {
-            let help = "give the flags of the run that saved it, or a different folder";
             return refuse("a different model", model(shape), model(&job.shape), help);
         }
         if *ranks != job.ranks {
@@ -222,7 +227,6 @@ impl Manifest {
             );
         }
         if *layout != job.layout {
-            let help = "give the flags of the run that saved it, or a different folder";
             return refuse(
                 "a different layout",
                 layout.clone(),

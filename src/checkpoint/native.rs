@@ -7,7 +7,7 @@
 //! A save stops the training only while it copies the state ([`Checkpoints::start`]). Threads write the copy and complete
 //! the checkpoint while the training continues ([`Writing::advance`]), and [`Writing::finish`] waits for them.
 
-use super::agree::{agree, broadcast_text};
+use super::agree::{agree, broadcast_bytes, broadcast_text};
 use super::files;
 use super::lock::Claim;
 use super::manifest::{ANYWAY, FileEntry, Job, Manifest, Run, rank_file};
@@ -20,7 +20,7 @@ use crate::sha256;
 use anyhow::{Result, anyhow};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -64,6 +64,10 @@ pub struct Checkpoints {
     pub comm: Comm,
     /// Whether the run may continue from a checkpoint of other settings.
     pub anyway: bool,
+    /// Whether rank 0 alone reads checkpoints, and the others get their state from it. Otherwise each rank reads its own file.
+    pub rank0_reads: bool,
+    /// Bytes of checkpoints that this rank has read.
+    pub bytes_read: Cell<usize>,
     claim: OnceCell<Claim>,
     run: RefCell<Run>,
 }
@@ -85,16 +89,16 @@ pub struct Resumed<R> {
 impl Checkpoints {
     /// The checkpoints of a job in a folder. It is claimed by [`Checkpoints::claim`] or by the first save.
     pub fn new(dir: impl Into<PathBuf>, keep: usize, job: Job, comm: &Comm) -> Checkpoints {
-        let claim = OnceCell::new();
-        let run = RefCell::new(Run::new());
         Checkpoints {
             dir: dir.into(),
             keep,
             job,
             comm: comm.clone(),
             anyway: false,
-            claim,
-            run,
+            rank0_reads: false,
+            bytes_read: Cell::new(0),
+            claim: OnceCell::new(),
+            run: RefCell::new(Run::new()),
         }
     }
 
@@ -151,12 +155,11 @@ impl Checkpoints {
             None => Ok(()),
         };
         let side = if first {
-            held.and_then(|()| saves::begin(&self.dir)).map(Some)
+            held.and_then(|()| saves::begin(&self.dir))
         } else {
-            Ok(None)
+            Ok(Default::default())
         };
-        let side = agree(comm, side)?.map_err(|error| anyhow!("{error}"))?;
-        let (folder, number) = side.unwrap_or_default();
+        let (folder, number) = agree(comm, side)?.map_err(|error| anyhow!("{error}"))?;
         let folder = broadcast_text(comm, folder.to_string_lossy().into_owned(), 0)?;
         let folder = PathBuf::from(folder);
         let name = rank_file(comm.rank());
@@ -194,9 +197,9 @@ impl Checkpoints {
     ) -> Result<Option<Resumed<R>>> {
         match resume {
             Resume::None => Ok(None),
-            Resume::Path(folder) => match self.load(folder, zero)? {
+            Resume::Path(folder) => match self.load(folder, zero) {
                 Ok(resumed) => Ok(Some(resumed)),
-                Err(error) => Err(self.with_next_good(folder, error, zero)?.into()),
+                Err(error) => Err(self.with_next_good(folder, error.downcast()?, zero)?.into()),
             },
             Resume::Auto => self.newest(zero),
         }
@@ -206,14 +209,12 @@ impl Checkpoints {
     fn newest<R: DeserializeOwned>(&self, zero: &mut Zero) -> Result<Option<Resumed<R>>> {
         let mut rejected = Vec::new();
         for folder in self.candidates()? {
-            match self.load(&folder, zero)? {
-                Ok(resumed) => {
-                    return Ok(Some(Resumed {
-                        rejected,
-                        ..resumed
-                    }));
+            match self.load(&folder, zero) {
+                Ok(mut resumed) => {
+                    resumed.rejected = rejected;
+                    return Ok(Some(resumed));
                 }
-                Err(error) => rejected.push(error),
+                Err(error) => rejected.push(error.downcast::<BadInput>()?),
             }
         }
         let Some(newest) = rejected.first() else {
@@ -255,7 +256,7 @@ impl Checkpoints {
             .into_iter()
             .filter(|next| next.file_name() != folder.file_name())
         {
-            if agree(&self.comm, self.read(&next, zero).map(drop))?.is_ok() {
+            if self.read(&next, zero).is_ok() {
                 let help = format!(
                     "{}\n      a good checkpoint: --resume {}",
                     error.help,
@@ -267,39 +268,25 @@ impl Checkpoints {
         Ok(error)
     }
 
-    /// Puts the state in `folder` back if all ranks can read their parts. Otherwise no rank changes anything.
-    fn load<R: DeserializeOwned>(
-        &self,
-        folder: &Path,
-        zero: &mut Zero,
-    ) -> Result<Result<Resumed<R>, BadInput>> {
-        let read = self.read(folder, zero).and_then(|(manifest, shard)| {
-            let record = serde_json::from_value(manifest.record);
-            let broken =
-                |error| BadInput::new(format!("{}: {error}", folder.display()), files::DAMAGED);
-            let Manifest { step, run, job, .. } = manifest;
-            Ok((
-                step,
-                self.goes_on(run, &job, step),
-                record.map_err(broken)?,
-                shard,
-            ))
+    /// Puts the state in `folder` back. If a rank cannot use its part, all get its [`BadInput`], and no rank changes anything.
+    fn load<R: DeserializeOwned>(&self, folder: &Path, zero: &mut Zero) -> Result<Resumed<R>> {
+        let (manifest, shard) = self.read(folder, zero)?;
+        let Manifest { step, run, job, .. } = manifest;
+        let record = serde_json::from_value(manifest.record).map_err(|error| {
+            BadInput::new(format!("{}: {error}", folder.display()), files::DAMAGED)
         });
-        match agree(&self.comm, read)? {
-            Ok((step, run, record, shard)) => {
-                shard.restore(zero)?;
-                let changes = run.changes.clone();
-                self.run.replace(run);
-                Ok(Ok(Resumed {
-                    folder: folder.to_path_buf(),
-                    step,
-                    record,
-                    changes,
-                    rejected: Vec::new(),
-                }))
-            }
-            Err(error) => Ok(Err(error)),
-        }
+        let record = agree(&self.comm, record)??;
+        shard.restore(zero)?;
+        let run = self.goes_on(run, &job, step);
+        let changes = run.changes.clone();
+        self.run.replace(run);
+        Ok(Resumed {
+            folder: folder.to_path_buf(),
+            step,
+            record,
+            changes,
+            rejected: Vec::new(),
+        })
     }
 
     /// The run of a checkpoint, as this job continues it after `step` steps.
@@ -318,22 +305,67 @@ impl Checkpoints {
         }
     }
 
-    /// Reads and checks this rank's part of the checkpoint in `folder`.
-    fn read(&self, folder: &Path, zero: &mut Zero) -> Result<(Manifest, Shard), BadInput> {
-        let manifest = Manifest::read(folder)?;
-        manifest.ensure_of(&self.job, folder)?;
-        if !self.anyway {
-            manifest.ensure_settings(&self.job, folder)?;
+    /// Reads and checks each rank's part of the checkpoint in `folder`. If that fails on a rank, all get its [`BadInput`].
+    fn read(&self, folder: &Path, zero: &mut Zero) -> Result<(Manifest, Shard)> {
+        let comm = &self.comm;
+        let rank = comm.rank();
+        let mut text = self.bytes(|| Manifest::text(folder))?;
+        if self.rank0_reads {
+            text = broadcast_bytes(comm, text, 0)?;
         }
-        let rank = self.comm.rank();
-        let shard = Shard::decode(manifest.rank(folder, rank)?, zero).map_err(|error| {
+        let fitting = Manifest::parse(&text, folder).and_then(|manifest| {
+            manifest.ensure_of(&self.job, folder)?;
+            if !self.anyway {
+                manifest.ensure_settings(&self.job, folder)?;
+            }
+            Ok(manifest)
+        });
+        let manifest = agree(comm, fitting)??;
+        let bytes = if self.rank0_reads {
+            self.deal(&manifest, folder)?
+        } else {
+            self.bytes(|| manifest.rank(folder, rank))?
+        };
+        let shard = Shard::decode(bytes, zero).map_err(|error| {
             let path = folder.join(rank_file(rank));
             BadInput::new(
                 format!("{} is not this rank's state: {error:#}", path.display()),
                 files::DAMAGED,
             )
-        })?;
-        Ok((manifest, shard))
+        });
+        Ok((manifest, agree(comm, shard)??))
+    }
+
+    /// This rank's file, which rank 0 reads. If all files have one checksum, as in plain data parallelism, rank 0 reads one and
+    /// broadcasts it. Otherwise it reads one after the other, and sends each to its rank.
+    fn deal(&self, manifest: &Manifest, folder: &Path) -> Result<Vec<u8>> {
+        let comm = &self.comm;
+        let files = &manifest.files;
+        let alike = files.iter().all(|file| file.sha256 == files[0].sha256);
+        let mut mine = Vec::new();
+        for rank in 0..comm.size() {
+            let bytes = self.bytes(|| manifest.rank(folder, rank))?;
+            if alike {
+                return Ok(broadcast_bytes(comm, bytes, 0)?);
+            }
+            if rank == 0 {
+                mine = bytes;
+            } else if comm.rank() == 0 {
+                comm.send(&bytes, rank)?;
+            } else if comm.rank() == rank {
+                mine.resize(files[rank].bytes as usize, 0);
+                comm.recv(&mut mine, 0)?;
+            }
+        }
+        Ok(mine)
+    }
+
+    /// The bytes of a file, on the ranks that read it. All ranks wait for them, and get the error of one that cannot read.
+    fn bytes(&self, read: impl FnOnce() -> Result<Vec<u8>, BadInput>) -> Result<Vec<u8>> {
+        let reads = self.comm.rank() == 0 || !self.rank0_reads;
+        let bytes = agree(&self.comm, if reads { read() } else { Ok(Vec::new()) })??;
+        self.bytes_read.set(self.bytes_read.get() + bytes.len());
+        Ok(bytes)
     }
 }
 
@@ -382,18 +414,14 @@ impl<'a> Writing<'a> {
     /// # Errors
     /// On every rank, if any of them could not write.
     pub fn finish(self) -> Result<PathBuf> {
-        let Writing {
-            all: Checkpoints { dir, comm, .. },
-            folder,
-            work,
-            ..
-        } = self.publish()?;
+        let all = self.all;
+        let Writing { folder, work, .. } = self.publish()?;
         let published = match work {
             Work::Publish(thread) => joined(thread, &folder),
             Work::File(_) => unreachable!("it is published"),
         };
-        let name = agree(comm, published)?.map_err(|error| anyhow!("{error}"))?;
-        Ok(dir.join(broadcast_text(comm, name, 0)?))
+        let name = agree(&all.comm, published)?.map_err(|error| anyhow!("{error}"))?;
+        Ok(all.dir.join(broadcast_text(&all.comm, name, 0)?))
     }
 
     /// Waits for all ranks' files, and begins to complete the checkpoint, or to remove it if a rank could not write.
@@ -401,32 +429,26 @@ impl<'a> Writing<'a> {
         let Work::File(file) = self.work else {
             return Ok(self);
         };
-        let Checkpoints {
-            dir,
-            keep,
-            job,
-            comm,
-            run,
-            ..
-        } = self.all;
+        let all = self.all;
+        let comm = &all.comm;
         let files = match agree(comm, joined(file, &self.folder))? {
             Ok(mine) => Ok(gather(comm, &mine)?),
             Err(error) => Err(error),
         };
         let first = comm.rank() == 0;
-        let dir = dir.clone();
-        let keep = *keep;
-        let job = job.clone();
-        let run = run.borrow().clone();
+        let dir = all.dir.clone();
+        let keep = all.keep;
+        let job = all.job.clone();
+        let run = all.run.borrow().clone();
         let folder = self.folder.clone();
         let number = self.number;
         let step = self.step;
         let record = self.record.clone();
         let work = move || {
+            if !first {
+                return files.map(|_| String::new());
+            }
             let published = files.and_then(|files| {
-                if !first {
-                    return Ok(String::new());
-                }
                 let manifest = Manifest {
                     job,
                     run: run.clone(),
@@ -438,9 +460,8 @@ impl<'a> Writing<'a> {
                 saves::publish(&dir, &folder, number, step)
             });
             match &published {
-                Ok(_) if first => saves::keep(&dir, keep, &run.id),
-                Err(_) if first => files::discard(&folder),
-                Ok(_) | Err(_) => {}
+                Ok(_) => saves::keep(&dir, keep, &run.id),
+                Err(_) => files::discard(&folder),
             }
             published
         };
@@ -464,13 +485,10 @@ fn joined<T>(thread: JoinHandle<Result<T, BadInput>>, folder: &Path) -> Result<T
 
 /// All ranks' files, in rank order.
 fn gather(comm: &Comm, mine: &FileEntry) -> Result<Vec<FileEntry>> {
+    let mine = serde_json::to_string(mine)?;
     let of_rank = |rank| {
-        let entry = if rank == comm.rank() {
-            serde_json::to_string(mine)?
-        } else {
-            String::new()
-        };
-        Ok(serde_json::from_str(&broadcast_text(comm, entry, rank)?)?)
+        let entry = broadcast_text(comm, mine.clone(), rank)?;
+        Ok(serde_json::from_str(&entry)?)
     };
     (0..comm.size()).map(of_rank).collect()
 }

@@ -118,7 +118,7 @@ fn wholes(files: &[RankFile]) -> BTreeMap<&str, Fragments<'_>> {
 }
 
 fn open(folder: &Path) -> Result<(Manifest, Vec<RankFile>), BadInput> {
-    let manifest = Manifest::read(folder)?;
+    let manifest = Manifest::parse(&Manifest::text(folder)?, folder)?;
     let ranks = 0..manifest.job.ranks;
     let files = ranks
         .map(|rank| RankFile::open(&manifest, folder, rank))
