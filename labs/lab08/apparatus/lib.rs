@@ -20,7 +20,7 @@ pub mod spikes;
 mod stall;
 
 pub use counts::{Counts, counts};
-pub use flags::{Break, Mode, Policy, RestartFlags, ScalingFlags, SurviveFlags};
+pub use flags::{Break, LoadOn, Mode, Policy, RestartFlags, ScalingFlags, SurviveFlags};
 pub use kit;
 pub use metrics::{METRICS, Metrics};
 pub use once::once;

@@ -6,14 +6,15 @@
 use super::once::say_line;
 use super::progress::{Lost, Progress};
 use super::run::{Run, Training, Way, checkpoints_in};
-use super::{Job, RestartFlags};
+use super::{Job, LoadOn, RestartFlags};
 use anyhow::Result;
 use kit::restarts::{kill_this_process, restart_count};
-use kit::show::{Screen, complain, thousands};
+use kit::show::{Screen, bytes_decimal, complain, thousands};
 use kit::{Checks, Interval, short_hash};
 use shardlab::checkpoint::{Checkpoints, Resume, Writing};
-use shardlab::comm::Comm;
+use shardlab::comm::{Comm, Reduce};
 use shardlab::launch::is_mpi;
+use shardlab::parallel::zero::Stage;
 use shardlab::train::Config;
 use std::time::Instant;
 
@@ -26,6 +27,11 @@ pub fn restart(job: &Job, comm: &Comm) -> Result<Vec<String>> {
         .unwrap_or_else(|| job.folder.join("restart"));
     let mut all = checkpoints_in(dir, flags.keep.unwrap_or(3), job, comm);
     all.anyway = flags.resume_anyway;
+    if flags.load_on == LoadOn::Rank0 {
+        all.rank0_reads = true;
+        // A group of their own counts their bytes apart from the training's.
+        all.comm = comm.split(0, comm.rank() as i64)?.named("checkpoints");
+    }
     all.claim()?;
     let way = Way::of(job);
     let mut training = Training::begin(job, comm, &way)?;
@@ -44,7 +50,14 @@ fn begin(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<Option
     let which = job.flags.restart.begin();
     let first = all.comm.rank() == 0;
     let dir = all.dir.display();
+    let before = all.comm.traffic();
     let resumed = training.trainer.resume(all, &which)?;
+    let sent = (all.comm.traffic() - before).bytes;
+    let loaded = if all.rank0_reads {
+        Some(loaded(job, all, sent)?)
+    } else {
+        None
+    };
     let from = resumed
         .as_ref()
         .map(|resumed| resumed.step)
@@ -79,6 +92,9 @@ fn begin(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<Option
                     resumed.folder.display()
                 ),
             );
+            if let Some(loaded) = loaded {
+                say("loaded", loaded);
+            }
             for change in &resumed.changes {
                 say("changed", change.clone());
             }
@@ -103,6 +119,28 @@ fn begin(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<Option
         training.trainer.start_save(all)?.finish()?;
     }
     Ok(from.filter(|_| resumed.is_none_or(|resumed| resumed.changes.is_empty())))
+}
+
+/// What rank 0 has read, and what the others got from it and have read themselves. All ranks call it.
+fn loaded(job: &Job, all: &Checkpoints, sent: u64) -> Result<String> {
+    let here = all.bytes_read.get() as u64;
+    let mut read = [here];
+    all.comm.all_reduce(&mut read, Reduce::Sum)?;
+    let [here, elsewhere, sent] =
+        [here, read[0] - here, sent].map(|bytes| bytes_decimal(bytes as f64));
+    let (of, how) = if job.zero.stage == Stage::Zero {
+        ("one file for all ranks", "broadcast it:")
+    } else {
+        ("the files of all ranks", "sent")
+    };
+    let others = match all.comm.size() - 1 {
+        0 => return Ok(format!("rank 0 read {here}, and is the only rank")),
+        1 => "1 rank".to_string(),
+        others => format!("{others} ranks"),
+    };
+    Ok(format!(
+        "rank 0 read {here} ({of}), and {how} {sent} to {others}, which read {elsewhere}"
+    ))
 }
 
 fn lost_in_words(screen: &Screen, config: &Config, from: usize, lost: &Lost) -> String {
