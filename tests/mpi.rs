@@ -337,6 +337,7 @@ fn bad_steps_and_checkpoints(comm: &Comm) -> Result<()> {
     }
     comm.barrier()?;
     suite::checkpoints::resumed_training_is_uninterrupted_training(comm, &dir)?;
+    suite::checkpoints::rank_0_reads_for_all(comm, &dir.join("rank 0 reads"))?;
     suite::checkpoints::one_job_at_a_time_saves_to_a_folder(comm, &dir.join("claimed"))?;
     comm.barrier()?;
     if comm.rank() == 0 {

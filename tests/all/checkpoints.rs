@@ -35,6 +35,14 @@ fn resumed_training_is_uninterrupted_training() {
 }
 
 #[test]
+fn rank_0_reads_for_all() {
+    for ranks in [1, 2, 3] {
+        let dir = tempfile::tempdir().unwrap();
+        launch::run(ranks, |comm| suite::rank_0_reads_for_all(&comm, dir.path())).unwrap();
+    }
+}
+
+#[test]
 fn one_job_at_a_time_saves_to_a_folder() {
     for ranks in [1, 3] {
         let dir = tempfile::tempdir().unwrap();
@@ -414,7 +422,7 @@ fn what_is_not_recorded_is_no_difference() {
     });
 }
 
-/// Ways to damage the newest checkpoint: each is found, named, and `auto` takes the one before.
+/// Ways to damage the newest checkpoint: each is found, named, and `auto` takes the one before, whoever reads.
 #[test]
 fn damage_is_found_and_the_next_good_checkpoint_is_taken() {
     fn flip(path: PathBuf, at: impl Fn(usize) -> usize) {
@@ -469,9 +477,15 @@ fn damage_is_found_and_the_next_good_checkpoint_is_taken() {
             std::fs::remove_file(folder.join(MANIFEST)).unwrap()
         }),
     ];
-    for (expected, what, damage) in damages {
+    let ways = damages
+        .iter()
+        .flat_map(|damage| [false, true].map(|rank0_reads| (damage, rank0_reads)));
+    for ((expected, what, damage), rank0_reads) in ways {
         let dir = tempfile::tempdir().unwrap();
         after_saves(2, dir.path(), |all, states| {
+            let (config, _) = config(2, |_| ());
+            let readers = suite::readers(&all.comm, &config, dir.path(), LAYOUT);
+            let all = if rank0_reads { &readers } else { all };
             let newest = all.dir.join("save-0002-step-2");
             if all.comm.rank() == 0 {
                 damage(&newest);

@@ -219,6 +219,59 @@ fn a_killed_training_continues_when_it_is_started_again() {
     assert!(!lock.exists());
 }
 
+/// The same run, whoever reads the checkpoint: the resumed run has the model that it has if each rank reads.
+#[test]
+fn rank_0_reads_for_all_ranks() {
+    let models = |text: &str| {
+        let last = text.lines().filter(|line| line.contains("same model"));
+        last.last().unwrap().to_string()
+    };
+    for (stage, reads) in [
+        ("0", "(one file for all ranks), and broadcast it: "),
+        ("1", "(the files of all ranks), and sent "),
+        ("3", "(the files of all ranks), and sent "),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let lab08 = |flags: &str| {
+            let flags = format!("--ranks 3 --zero {stage} --checkpoints {flags}");
+            lab08(dir.path(), &flags)
+        };
+        for folder in ["each", "rank0"] {
+            let killed = lab08(&format!("{folder} --kill-rank 1 --at-step 7"));
+            assert!(!killed.status.success(), "{}", stdout(&killed));
+        }
+        let each = succeeded(&lab08("each --resume auto"));
+        assert!(!each.contains("loaded "), "{each}");
+        let text = succeeded(&lab08("rank0 --resume auto --load-on rank0"));
+        let resumed = "resumed after step 4, from rank0/save-0002-step-4 loaded rank 0 read ";
+        has(
+            &text,
+            &[resumed, reads, "B to 2 ranks, which read 0 B", SAME],
+        );
+        assert_eq!(models(&text), models(&each));
+        is_narrow(&text);
+
+        // A rank's damaged file is no file that rank 0 can send. In stage 0 it needs only its own.
+        let newest = std::fs::read_to_string(dir.path().join("rank0/latest")).unwrap();
+        let damage = |rank: usize| {
+            let file = format!("rank0/{newest}/rank-{rank:03}.safetensors");
+            let file = dir.path().join(file);
+            std::fs::write(&file, &std::fs::read(&file).unwrap()[1..]).unwrap();
+        };
+        damage(if stage == "0" { 0 } else { 2 });
+        let text = succeeded(&lab08("rank0 --load-on rank0"));
+        has(
+            &text,
+            &[
+                "rejected rank0/save-0004-step-12/rank-00",
+                ".safetensors is damaged: it is truncated",
+                "resumed after step 8, ",
+                SAME,
+            ],
+        );
+    }
+}
+
 #[test]
 fn other_settings_are_refused_or_told() {
     let dir = tempfile::tempdir().unwrap();
@@ -401,6 +454,11 @@ fn mistakes_are_refused() {
         (
             "--resume auto --policy auto",
             "--policy auto is not for a training with --resume",
+        ),
+        ("--load-on 0", "invalid value '0' for '--load-on <WHO>'"),
+        (
+            "--load-on rank0 --policy auto",
+            "--policy auto is not for a training with --resume, --load-on rank0,",
         ),
         (
             "--resume auto --metrics m",

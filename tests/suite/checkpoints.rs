@@ -2,7 +2,7 @@
 
 use super::bad_steps::Training;
 use super::parity::config;
-use shardlab::checkpoint::{Checkpoints, Job, Resume};
+use shardlab::checkpoint::{Checkpoints, Job, MANIFEST, Resume, rank_file};
 use shardlab::comm::Comm;
 use shardlab::mesh::{Axis, Coordinates, Layout, Mesh, Order};
 use shardlab::parallel::ZeroConfig;
@@ -49,6 +49,87 @@ pub fn resume(
             .map(|error| error.what)
             .collect(),
     ))
+}
+
+/// The checkpoints in `dir`, which rank 0 reads for all: other ranks look for them in a folder that does not exist.
+pub fn readers(comm: &Comm, config: &Config, dir: &Path, layout: &str) -> Checkpoints {
+    let own = if comm.rank() == 0 {
+        dir.to_path_buf()
+    } else {
+        dir.join("nowhere")
+    };
+    let mut all = checkpoints(comm, config, &own, layout);
+    all.rank0_reads = true;
+    all
+}
+
+/// Rank 0 reads a checkpoint, and all ranks have the bits that they have if each reads its own file, also after more steps. Where
+/// all files are the same, rank 0 reads one. Every stage, both types. `dir` is a folder that all ranks reach.
+pub fn rank_0_reads_for_all(comm: &Comm, dir: &Path) -> anyhow::Result<()> {
+    let (config, corpus) = config(comm.size(), |_| ());
+    let first = comm.rank() == 0;
+    let others = comm.size() as u64 - 1;
+    for (stage, precision) in Stage::ALL
+        .into_iter()
+        .flat_map(|stage| [Precision::F32, Precision::Bf16].map(|precision| (stage, precision)))
+    {
+        let what = format!("{stage:?}, {}", precision.name());
+        let begin = || {
+            let zero = ZeroConfig::new(stage, precision, config.adamw);
+            Training::new(comm, &config, &corpus.train, zero, false)
+        };
+        let dir = dir.join(&what);
+        let all = checkpoints(comm, &config, &dir, &what);
+        let mut saved = begin()?;
+        saved.until(2)?;
+        let folder = save(&all, &mut saved)?;
+        let mut each = begin()?;
+        resume(&all, &Resume::Auto, &mut each)?.expect("a checkpoint");
+
+        let group = comm.split(0, comm.rank() as i64)?;
+        let readers = readers(&group, &config, &dir, &what);
+        let mut received = begin()?;
+        let before = group.traffic().bytes;
+        let rejected = resume(&readers, &Resume::Auto, &mut received)?;
+        let sent = group.traffic().bytes - before;
+        assert_eq!(rejected, Some(Vec::new()), "{what}");
+        assert!(
+            received.state()? == saved.state()? && received.state()? == each.state()?,
+            "{what}: the state that rank {} got is not the one that was saved",
+            comm.rank()
+        );
+        assert_eq!(received.counters, saved.counters, "{what}");
+
+        // The bytes that rank 0 reads and sends: one file for all if each has the whole state, and each rank's file otherwise.
+        let size = |name: &str| std::fs::metadata(folder.join(name)).unwrap().len();
+        let files: Vec<u64> = (0..comm.size())
+            .map(|rank| size(&rank_file(rank)))
+            .collect();
+        let (read, least) = if stage == Stage::Zero {
+            (files[0], others * files[0])
+        } else {
+            (files.iter().sum(), files[1..].iter().sum())
+        };
+        let manifest = size(MANIFEST);
+        let read = if first { read + manifest } else { 0 };
+        assert_eq!(readers.bytes_read.get() as u64, read, "{what}");
+        let least = if first { least + others * manifest } else { 0 };
+        assert!(
+            (least..least + 1000).contains(&sent),
+            "{what}: rank {} sent {sent} bytes, of which {least} are needed",
+            comm.rank()
+        );
+
+        for training in [&mut received, &mut each, &mut saved] {
+            training.until(4)?;
+        }
+        assert!(
+            received.state()? == saved.state()? && received.state()? == each.state()?,
+            "{what}: state differs after more steps"
+        );
+        assert_eq!(received.steps, saved.steps[2..], "{what}");
+    }
+    Ok(())
 }
 
 /// A second job in one folder: every rank gets the same error, which names the process that has the folder, and nothing changes.
