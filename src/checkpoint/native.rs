@@ -343,7 +343,7 @@ impl Checkpoints {
         let files = &manifest.files;
         let alike = files.iter().all(|file| file.sha256 == files[0].sha256);
         let mut mine = Vec::new();
-        for rank in 0..comm.size() {
+        for (rank, file) in files.iter().enumerate().take(comm.size()) {
             let bytes = self.bytes(|| manifest.rank(folder, rank))?;
             if alike {
                 return Ok(broadcast_bytes(comm, bytes, 0)?);
@@ -353,7 +353,7 @@ impl Checkpoints {
             } else if comm.rank() == 0 {
                 comm.send(&bytes, rank)?;
             } else if comm.rank() == rank {
-                mine.resize(files[rank].bytes as usize, 0);
+                mine.resize(file.bytes as usize, 0);
                 comm.recv(&mut mine, 0)?;
             }
         }
