@@ -223,8 +223,9 @@ fn a_killed_training_continues_when_it_is_started_again() {
 #[test]
 fn rank_0_reads_for_all_ranks() {
     let models = |text: &str| {
-        let last = text.lines().filter(|line| line.contains("same model"));
-        last.last().unwrap().to_string()
+        let mut lines = text.lines();
+        let line = lines.find(|line| line.contains("same model"));
+        line.unwrap().to_string()
     };
     for (stage, reads) in [
         ("0", "(one file for all ranks), and broadcast it: "),
