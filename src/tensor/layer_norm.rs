@@ -1,6 +1,6 @@
 //! Layer norm without bias: centres each row, scales it to variance 1, and multiplies it by a learned gain.
 
-use super::gain::Gain;
+use super::gain::{Backward, Gain};
 use super::graph::{TensorOp, apply};
 use super::math::{dot, sum, vectorized};
 use super::params::Param;
@@ -85,17 +85,8 @@ fn normalise((x, gain, y, statistics): (&[f32], &[f32], &mut [f32], &mut [Statis
     }
 }
 
-type Backward<'a> = (
-    &'a [f32],
-    &'a [f32],
-    &'a [f32],
-    &'a [Statistics],
-    &'a mut [f32],
-    &'a mut [f32],
-);
-
 #[inline(always)]
-fn gradient((x, dy, gain, statistics, dx, dgain): Backward) {
+fn gradient((x, dy, gain, statistics, dx, dgain): Backward<Statistics>) {
     let width = gain.len();
     let mut normal = vec![0.0; width];
     let rows = x

@@ -1,6 +1,6 @@
 //! RMSNorm: scales each row to mean square 1, and multiplies it by a learned gain.
 
-use super::gain::Gain;
+use super::gain::{Backward, Gain};
 use super::graph::{TensorOp, apply};
 use super::math::{dot, vectorized};
 use super::params::Param;
@@ -80,17 +80,8 @@ fn normalise((x, gain, epsilon, y, scales): (&[f32], &[f32], f32, &mut [f32], &m
     }
 }
 
-type Backward<'a> = (
-    &'a [f32],
-    &'a [f32],
-    &'a [f32],
-    &'a [f32],
-    &'a mut [f32],
-    &'a mut [f32],
-);
-
 #[inline(always)]
-fn gradient((x, dy, gain, scales, dx, dgain): Backward) {
+fn gradient((x, dy, gain, scales, dx, dgain): Backward<f32>) {
     let width = gain.len();
     let mut normal = vec![0.0; width];
     let rows = x

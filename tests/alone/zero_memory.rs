@@ -6,7 +6,7 @@ use crate::suite::zero::ADAMW;
 use shardlab::allocator::{process_live, process_peak, reset_process_peak};
 use shardlab::launch;
 use shardlab::model::Gpt;
-use shardlab::parallel::zero::{OffloadFolder, Stage, Zero, ZeroConfig};
+use shardlab::parallel::zero::{Offload, OffloadFolder, Stage, Zero, ZeroConfig};
 use shardlab::tensor::Precision;
 
 /// A model that begins from a seed is never whole anywhere, whatever is divided of it.
@@ -76,10 +76,10 @@ fn what_is_offloaded_is_not_in_memory() {
     let all = launch::run(ranks, |comm| {
         let run = || -> anyhow::Result<(Gpt, Zero)> {
             let gpt = Gpt::new(&config.shape)?;
-            let offload = Some(OffloadFolder {
+            let offload = Some(Offload::Files(OffloadFolder {
                 dir: dir.path().to_path_buf(),
                 window: 1000,
-            });
+            }));
             let zero = ZeroConfig {
                 offload,
                 ..ZeroConfig::new(Stage::Three, Precision::Bf16, ADAMW)
@@ -111,7 +111,7 @@ fn what_is_offloaded_is_not_in_memory() {
     println!("{live} bytes live, {held:?}, {numel} parameters");
     assert_eq!((held.parameters, held.optimizer), (0, 0));
     assert!(
-        held.parameters_file >= numel && held.optimizer_file >= 6 * numel,
+        held.parameters_offloaded >= numel && held.optimizer_offloaded >= 6 * numel,
         "{held:?}"
     );
     // Gradients of both ranks, 2 bytes a parameter.

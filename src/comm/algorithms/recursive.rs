@@ -111,14 +111,10 @@ pub fn halving(
     range: impl Fn(Range<usize>) -> Range<usize>,
 ) -> impl Iterator<Item = Round> {
     (0..fold.rounds()).map(move |k| {
-        let Halving {
-            partner,
-            kept,
-            given,
-        } = order(fold, k);
+        let halving = order(fold, k);
         Round::at(k)
-            .send(partner, range(given))
-            .combine(partner, range(kept))
+            .send(halving.partner, range(halving.given))
+            .combine(halving.partner, range(halving.kept))
     })
 }
 
@@ -129,13 +125,9 @@ pub fn doubling(
     range: impl Fn(Range<usize>) -> Range<usize>,
 ) -> impl Iterator<Item = Round> {
     (0..fold.rounds()).map(move |k| {
-        let Halving {
-            partner,
-            kept,
-            given,
-        } = order(fold, fold.rounds() - 1 - k);
+        let halving = order(fold, fold.rounds() - 1 - k);
         Round::at(k)
-            .send(partner, range(kept))
-            .replace(partner, range(given))
+            .send(halving.partner, range(halving.kept))
+            .replace(halving.partner, range(halving.given))
     })
 }

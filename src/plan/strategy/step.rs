@@ -109,17 +109,6 @@ impl TrainingJob {
         }
     }
 
-    /// Forward and backward seconds of one layer with its collectives: what table 4 measures.
-    pub fn layer_seconds(&self, s: &Strategy) -> [f64; 2] {
-        let layer = self.layer(s);
-        let forward = layer.forward + 2.0 * self.tensor_seconds(s);
-        [
-            forward,
-            layer.backward + layer.again + layer.tensor + layer.tensor_again
-                - 2.0 * self.tensor_seconds(s),
-        ]
-    }
-
     // ANCHOR: time
     /// Seconds of a step.
     pub fn time(&self, s: &Strategy) -> Time {
@@ -248,9 +237,13 @@ mod tests {
             ("tp=8,mb=4,recompute=selective", 7.7, 13.2),
             ("tp=8,mb=4,recompute=selective,sp", 7.2, 13.1),
         ] {
-            let [f, b] = job
-                .layer_seconds(&plan.parse().unwrap())
-                .map(|seconds| 1e3 * seconds);
+            let plan: Strategy = plan.parse().unwrap();
+            // With the layer's collectives: two all-reduces in each pass.
+            let layer = job.layer(&plan);
+            let collectives = job.tensor_seconds(&plan);
+            let f = 1e3 * (layer.forward + 2.0 * collectives);
+            let waits = layer.tensor + layer.tensor_again - 2.0 * collectives;
+            let b = 1e3 * (layer.backward + layer.again + waits);
             assert!(
                 (f / forward - 1.0).abs() < 0.04 && (b / backward - 1.0).abs() < 0.04,
                 "{plan}: {f:.1}, {b:.1}"
