@@ -123,13 +123,13 @@ fn introduce(
     seats: &[Seat],
     numbers: &[u64],
 ) -> Result<()> {
-    screen.say(Lesson::of("lab00")?.heading(screen, None));
     // Only rank 0 looks: a host file may be on the job's first node alone.
     let job = Job::here(&args.job)?;
     let saved = match &args.jobenv {
         Some(path) => Some(save_environment(&job, path)?),
         None => None,
     };
+    screen.say(Lesson::of("lab00")?.heading(screen, None));
     if args.info {
         info(screen, comm, &job, places, (seats[0], saved))?;
     } else {

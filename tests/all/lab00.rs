@@ -249,7 +249,7 @@ fn another_shell_finds_the_job_in_the_file_of_its_variables() {
         "--jobenv jobenv",
         &[],
         2,
-        "neither PBS nor Slurm is around this program",
+        "--jobenv saves a scheduler's variables, and neither PBS nor Slurm is around this program",
     );
     fails(
         dir.path(),
