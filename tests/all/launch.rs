@@ -683,3 +683,34 @@ fn where_threads_do_not_start_the_error_says_what_to_do() {
         "{error}"
     );
 }
+
+/// Started by hand, or before the build: the first line says what is missing, and the second what to do.
+#[test]
+fn a_job_script_says_what_is_missing() {
+    let cluster = Cluster::new(&[]);
+    let folder = cluster.dir.path().display().to_string();
+    let run = |name: &str, job: &[(&str, &str)]| {
+        let mut command = cluster.command("/bin/bash");
+        command.arg(script(name)).env_remove("SHARDLAB_BIN");
+        let output = command.envs(job.iter().copied()).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        stderr(&output)
+    };
+    let pbs = [("PBS_JOBID", "7"), ("PBS_O_WORKDIR", folder.as_str())];
+    let slurm = [("SLURM_JOB_ID", "7"), ("SLURM_SUBMIT_DIR", folder.as_str())];
+    for (name, submit, job) in [
+        ("polaris.pbs", "qsub", pbs),
+        ("slurm.sbatch", "sbatch", slurm),
+    ] {
+        let error = run(name, &job[1..]);
+        assert!(
+            error.starts_with("error: no ") && error.contains(&format!("\nhelp: {submit} ")),
+            "{error}"
+        );
+        let error = run(name, &job);
+        assert!(
+            error.starts_with("error: target/release/launch is not there\nhelp: build with"),
+            "{error}"
+        );
+    }
+}

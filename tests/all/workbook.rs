@@ -970,41 +970,144 @@ fn a_message_does_nothing_to_the_terminal() {
     );
 }
 
-#[test]
-fn watching_checks_what_is_saved() {
-    use std::io::{BufRead, BufReader};
-    let my = tempfile::tempdir().unwrap();
-    /// Ends with the test, whatever its end.
-    struct Running(std::process::Child);
-    impl Drop for Running {
-        fn drop(&mut self) {
-            self.0
-                .kill()
-                .and_then(|()| self.0.wait())
-                .expect("it was running");
-        }
+/// A program that goes on until the test ends, whatever its end, and the lines that it prints.
+struct Watched {
+    child: std::process::Child,
+    lines: std::sync::mpsc::Receiver<String>,
+}
+
+impl Watched {
+    fn start(mut command: Command) -> Watched {
+        use std::io::{BufRead, BufReader};
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let (send, lines) = std::sync::mpsc::channel();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        std::thread::spawn(move || {
+            out.lines()
+                .map_while(Result::ok)
+                .try_for_each(|line| send.send(line))
+        });
+        Watched { child, lines }
     }
-    let mut command = command(my.path(), "watch lab03-schedule");
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null());
-    let mut child = Running(command.spawn().unwrap());
-    let (send, lines) = std::sync::mpsc::channel();
-    let out = BufReader::new(child.0.stdout.take().unwrap());
-    std::thread::spawn(move || {
-        out.lines()
-            .map_while(Result::ok)
-            .try_for_each(|line| send.send(line))
-    });
-    // Only a hang reaches this bound.
-    let wait_for = |what: &str| {
-        while !lines
+
+    /// Waits for a line with this text. Only a hang reaches the bound.
+    #[track_caller]
+    fn wait_for(&self, what: &str) {
+        while !self
+            .lines
             .recv_timeout(Duration::from_secs(60))
             .unwrap_or_else(|_| panic!("no {what:?}"))
             .contains(what)
         {}
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.child
+            .kill()
+            .and_then(|()| self.child.wait())
+            .expect("it was running");
+    }
+}
+
+/// On a machine that cannot compile or link, the reader's file is not to blame, and nothing counts as a try.
+#[test]
+fn a_missing_compiler_or_linker_is_not_the_readers_mistake() {
+    let my = folder_of("solutions");
+    let nothing = tempfile::tempdir().unwrap();
+    let sysroot = Command::new("rustc")
+        .args(["--print", "sysroot"])
+        .output()
+        .unwrap();
+    let sysroot = String::from_utf8(sysroot.stdout).unwrap();
+    let rustc = Path::new(sysroot.trim()).join("bin/rustc");
+    for (rustc, what) in [
+        ("no-rustc", "cannot start no-rustc: "),
+        (
+            rustc.to_str().unwrap(),
+            "rustc cannot link a program here: linker `cc` not found",
+        ),
+    ] {
+        let mut check = command(my.path(), "check lab00-hostfile");
+        check.env("RUSTC", rustc).env("PATH", nothing.path());
+        failed(&check.output().unwrap(), 2, what);
+    }
+    let json: serde_json::Value =
+        serde_json::from_str(&succeeded(&workbook(my.path(), "--json"))).unwrap();
+    assert_eq!(json["exercises"][0]["tries"], 0, "{}", json["exercises"][0]);
+}
+
+/// Where all have one user name, as on a hub, each still has one file: the newest of each.
+#[test]
+fn submitted_results_do_not_collide_and_the_table_follows() {
+    let room = tempfile::tempdir().unwrap();
+    let people = [0, 1, 2].map(|_| tempfile::tempdir().unwrap());
+    let submit = |person: usize, name: Option<&str>| {
+        let mut command = command(
+            people[person].path(),
+            &format!("submit {}", room.path().display()),
+        );
+        command.env("USER", "jovyan").env_remove("SHARDLAB_NAME");
+        if let Some(name) = name {
+            command.env("SHARDLAB_NAME", name);
+        }
+        succeeded(&command.output().unwrap())
     };
+    let files = || {
+        let entries = std::fs::read_dir(room.path()).unwrap();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    };
+    let watched = Watched::start(command(
+        people[0].path(),
+        &format!("report --watch {}", room.path().display()),
+    ));
+    watched.wait_for("no reports in");
+    watched.wait_for("watching: the table changes");
+    submit(0, None);
+    watched.wait_for("jovyan");
+    submit(1, None);
+    assert!(submit(1, None).contains("submitted"));
+    assert_eq!(files().len(), 2, "{:?}", files());
+    watched.wait_for("jovyan-");
+    submit(2, Some("Ada L./../x"));
+    watched.wait_for("Ada L./../x");
+    let names = files();
+    let host: String =
+        shardlab::launch::host_name().replace(|c: char| !c.is_alphanumeric() && c != '_', "-");
+    assert!(
+        names[0].starts_with(&format!("Ada-L-----x-{host}-")),
+        "{names:?}"
+    );
+    assert_eq!(names.len(), 3, "{names:?}");
+    submit(2, Some("Ada"));
+    let names = files();
+    assert!(names[0].starts_with(&format!("Ada-{host}-")), "{names:?}");
+    assert_eq!(names.len(), 3, "one file, whatever the name: {names:?}");
+
+    std::fs::remove_file(people[1].path().join(".participant")).unwrap();
+    submit(1, None);
+    assert_eq!(files().len(), 4, "another folder is another participant");
+    failed(
+        &workbook(people[0].path(), "submit no/such/folder"),
+        2,
+        "cannot write no/such/folder/",
+    );
+}
+
+#[test]
+fn watching_checks_what_is_saved() {
+    let my = tempfile::tempdir().unwrap();
+    let watched = Watched::start(command(my.path(), "watch lab03-schedule"));
+    let wait_for = |what: &str| watched.wait_for(what);
     wait_for("Write your code here");
     wait_for("watching: save a file");
     let write = |name: &str, text: &str| std::fs::write(my.path().join(name), text).unwrap();

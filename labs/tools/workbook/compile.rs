@@ -151,8 +151,23 @@ fn run(mut rustc: Command, limits: Limits) -> Result<(End, String), BadInput> {
             "exercises are compiled by rustc: put it on PATH, as rustup does",
         )
     })?;
-    // The library was compiled by a different rustc, or a part of it is missing. The reader's code is not the reason.
+    // What follows is not the reader's mistake.
     let failed = matches!(end, End::Exit(status) if !status.success());
+    // The message may be in colour.
+    let message = |line: &str| {
+        let from = line
+            .find("linker `")
+            .or_else(|| line.find("linking with `"))?;
+        let message = line[from..].split('\x1b').next()?;
+        line.contains("error").then(|| message.to_string())
+    };
+    if let Some(message) = text.lines().find_map(message).filter(|_| failed) {
+        return Err(BadInput::new(
+            format!("rustc cannot link a program here: {message}"),
+            "a check needs a C linker, such as gcc or clang: install one, or load its module",
+        ));
+    }
+    // The library was compiled by a different rustc, or a part of it is missing.
     if failed
         && ["E0514", "E0460", "E0462"]
             .iter()

@@ -7,7 +7,7 @@
 //!
 //! Reading order: `desk.rs` (the folders of all files), `attempt.rs` (one check, by
 //! `compile.rs`, `child.rs` and `family.rs`), `progress.rs` (the reader's results), `screens.rs` (the reader's screens),
-//! `report.rs` (many readers in one table).
+//! `submit.rs` and `report.rs` (many readers in one table).
 
 mod attempt;
 mod child;
@@ -17,12 +17,14 @@ mod family;
 mod progress;
 mod report;
 mod screens;
+mod submit;
 
 pub use attempt::{Attempt, Finding, Outcome};
 pub use desk::Desk;
 pub use progress::{Progress, Record, Standing};
 pub use report::{Document, Entry, Readers};
 pub use screens::{attempt as show_attempt, command, hints, map, solution};
+pub use submit::submit;
 
 use kit::show::Screen;
 use kit::{Course, Exercise};

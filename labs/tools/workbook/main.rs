@@ -12,7 +12,7 @@ use shardlab::error::BadInput;
 use shardlab::launch;
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 use workbook::{self, Attempt, Document, Outcome, Progress, Readers, Workbook};
@@ -53,8 +53,15 @@ enum Action {
         #[arg(default_value = "next")]
         name: String,
     },
-    /// Make one table from the `--json` documents of many people, for the instructor of a workshop
-    Report { dir: PathBuf },
+    /// Put your results into the folder of a workshop, for its instructor. Your name there is SHARDLAB_NAME, or your user's
+    Submit { dir: PathBuf },
+    /// Make one table of the results in a folder, for the instructor of a workshop
+    Report {
+        dir: PathBuf,
+        /// Keep the table fresh, until Ctrl-C
+        #[arg(long)]
+        watch: bool,
+    },
 }
 
 fn main() -> ExitCode {
@@ -67,8 +74,13 @@ fn main() -> ExitCode {
 fn run() -> Result<ExitCode> {
     let args = &kit::arguments::<Args>()?;
     let screen = Screen::detect(args.ascii);
-    if let Some(Action::Report { dir }) = &args.command {
-        let readers = Readers::read(dir)?;
+    if let Some(Action::Report { dir, watch }) = &args.command {
+        let readers = Readers::read(dir);
+        if *watch && dir.is_dir() {
+            refuse_to_watch_in_json(args)?;
+            keep_fresh(&screen, dir, readers);
+        }
+        let readers = readers?;
         screen.say(if args.json {
             serde_json::to_string_pretty(&readers)?
         } else {
@@ -94,16 +106,47 @@ fn run() -> Result<ExitCode> {
         Some(Action::Reset { name }) => {
             reset(args, &screen, &workbook, workbook.course.find(name)?)?
         }
-        Some(Action::Watch { .. }) if args.json => {
-            let help = "leave one of the two out; `check --json` prints one document";
-            return Err(
-                BadInput::new("--json prints one document, and watch goes on", help).into(),
-            );
+        Some(Action::Watch { name }) => {
+            refuse_to_watch_in_json(args)?;
+            watch(&screen, &workbook, named(&workbook, name)?)?;
         }
-        Some(Action::Watch { name }) => watch(&screen, &workbook, named(&workbook, name)?)?,
+        Some(Action::Submit { dir }) => {
+            let path = workbook::submit(dir, &workbook.desk, &document(&workbook, &[])?)?;
+            screen.say(screen.row("submitted", &path.display().to_string()));
+        }
         Some(Action::Report { .. }) => unreachable!("it needs no workbook"),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn refuse_to_watch_in_json(args: &Args) -> Result<(), BadInput> {
+    if !args.json {
+        return Ok(());
+    }
+    let help = "leave one of the two out; `check --json` and `report --json` print one document";
+    Err(BadInput::new(
+        "--json prints one document, and watch goes on",
+        help,
+    ))
+}
+
+/// Shows the table of a room whenever it changes, until someone stops it. A room may be empty at first.
+fn keep_fresh(screen: &Screen, dir: &Path, mut readers: Result<Readers, BadInput>) -> ! {
+    let mut shown = String::new();
+    loop {
+        let text = match readers {
+            Ok(readers) => readers.render(screen),
+            Err(error) => format!("{}\n{}", error.what, screen.dim(error.help)),
+        };
+        if text != shown {
+            clear(screen);
+            screen.say(&text);
+            screen.say(screen.dim("\n  watching: the table changes with the room; Ctrl-C ends"));
+            shown = text;
+        }
+        std::thread::sleep(Duration::from_secs(1));
+        readers = Readers::read(dir);
+    }
 }
 
 /// The exercise that `name` means: an exercise, the next one of a lab, or `next`. None if all of these are solved.
@@ -189,10 +232,18 @@ fn show(
 
 /// Prints the reader's document.
 fn tell(screen: &Screen, workbook: &Workbook, checks: &[(String, Attempt)]) -> Result<()> {
-    let progress = Progress::read(&workbook.desk)?;
-    let document = Document::new(&workbook.course, &workbook.desk, &progress, checks);
-    screen.say(serde_json::to_string_pretty(&document)?);
+    screen.say(serde_json::to_string_pretty(&document(workbook, checks)?)?);
     Ok(())
+}
+
+fn document(workbook: &Workbook, checks: &[(String, Attempt)]) -> Result<Document, BadInput> {
+    let progress = Progress::read(&workbook.desk)?;
+    Ok(Document::new(
+        &workbook.course,
+        &workbook.desk,
+        &progress,
+        checks,
+    ))
 }
 
 fn hint(args: &Args, screen: &Screen, workbook: &Workbook, name: &str) -> Result<()> {

@@ -1,6 +1,6 @@
 //! Many readers in one table, for the instructor of forty people.
 //!
-//! Each reader puts a `--json` document into one folder: `workbook check all --json > /shared/today/$USER.json`.
+//! Each reader puts a document into one folder: `workbook submit /shared/today`.
 
 use super::attempt::{Attempt, Outcome};
 use super::desk::Desk;
@@ -18,7 +18,7 @@ use std::path::Path;
 pub struct Document {
     /// The version of the document's format.
     pub version: u32,
-    /// The user's name from the environment. It may be empty.
+    /// The name that the variable SHARDLAB_NAME has, or else the user's. It may be empty.
     pub who: String,
     /// Seconds since 1970.
     pub when: u64,
@@ -60,7 +60,7 @@ impl Document {
         };
         Document {
             version: 1,
-            who: ["USER", "LOGNAME", "USERNAME"]
+            who: ["SHARDLAB_NAME", "USER", "LOGNAME", "USERNAME"]
                 .into_iter()
                 .find_map(variable)
                 .unwrap_or_default(),
@@ -121,8 +121,7 @@ impl Readers {
     /// Reads every `.json` file of a folder.
     pub fn read(folder: &Path) -> Result<Readers, BadInput> {
         let refuse = |why: String| {
-            let help =
-                "each participant puts a file there:  workbook check all --json > DIR/$USER.json";
+            let help = "each participant puts a file there:  workbook submit DIR";
             BadInput::new(format!("no reports in {}{why}", folder.display()), help)
         };
         let files = std::fs::read_dir(folder).map_err(|error| refuse(format!(": {error}")))?;
