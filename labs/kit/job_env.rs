@@ -4,8 +4,9 @@
 //! starts the next one, knows nothing of it until it has read these variables. ezpz, the sources' launcher, saves them so.
 
 use super::job::{Job, Scheduler};
-use super::line::quote;
+use super::line::{Launcher, quote};
 use shardlab::error::BadInput;
+use std::ffi::OsString;
 use std::path::Path;
 
 /// Who and when. The sources' launcher prints it first.
@@ -47,17 +48,27 @@ fn local_time() -> String {
     )
 }
 
+/// Slurm's variables of one rank or one launch. A program that finds them takes itself for a rank.
+const OF_A_RANK: [&str; 8] = [
+    "SLURM_STEP",
+    "SLURM_SRUN_",
+    "SLURM_PROCID",
+    "SLURM_LOCALID",
+    "SLURM_NODEID",
+    "SLURM_GTIDS",
+    "SLURM_TASK_PID",
+    "SLURM_LAUNCH_NODE",
+];
+
 /// Writes the variables of the job's scheduler to a file that a shell can read (`source FILE`), with what the job is made of.
-/// `environment` has all variables of this process, and `launch` is the job's launch line. Returns how many variables of the
-/// scheduler there were.
+/// `environment` has all variables of this process. Returns how many variables of the scheduler there were.
 ///
 /// # Errors
-/// If no scheduler is around this process, or the file cannot be written.
+/// If no scheduler is around this process, the job has no launch line, or the file cannot be written.
 pub fn save(
     path: &Path,
     job: &Job,
-    launch: &str,
-    environment: impl Iterator<Item = (String, String)>,
+    environment: impl Iterator<Item = (OsString, OsString)>,
 ) -> Result<usize, BadInput> {
     let Some(scheduler) = job.scheduler else {
         return Err(BadInput::new(
@@ -69,21 +80,29 @@ pub fn save(
         Scheduler::Pbs => "PBS_",
         Scheduler::Slurm => "SLURM_",
     };
-    let mut all: Vec<(String, String)> = environment
-        .filter(|(name, _)| name.starts_with(prefix))
-        .collect();
+    // No scheduler has a value that is not text.
+    let texts = environment
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let of_the_job = |(name, _): &(String, String)| {
+        name.starts_with(prefix) && !OF_A_RANK.iter().any(|rank| name.starts_with(rank))
+    };
+    let mut all: Vec<(String, String)> = texts.filter(of_the_job).collect();
     all.sort();
     let count = all.len();
-    let host_file = job.host_file.as_ref();
-    all.extend(host_file.map(|(path, _)| ("HOSTFILE".into(), path.display().to_string())));
     // The other shell may be in another folder.
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let mut job = job.clone();
+    if let Some((file, _)) = &mut job.host_file {
+        *file = absolute(file);
+        all.push(("HOSTFILE".into(), file.display().to_string()));
+    }
+    let launch = Launcher::here(&job).line(&job, job.room())?.to_string();
     let own = [
-        ("JOBENV_FILE", absolute.display().to_string()),
+        ("JOBENV_FILE", absolute(path).display().to_string()),
         ("NHOSTS", job.hosts.len().to_string()),
         ("NGPU_PER_HOST", job.per_node.to_string()),
         ("NGPUS", job.room().to_string()),
-        ("DIST_LAUNCH", launch.to_string()),
+        ("DIST_LAUNCH", launch),
     ];
     all.extend(own.map(|(name, value)| (name.to_string(), value)));
     let export = |(name, value): &(String, String)| {

@@ -7,22 +7,17 @@ use std::fmt;
 /// The operating system's counts (`man getrusage`), of all processes of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Resources {
-    /// Seconds of the processors in the programs.
-    pub utime: f64,
-    /// Seconds of the processors in the operating system, for them.
-    pub stime: f64,
+    /// Seconds of the processors: `utime` in the programs, `stime` in the operating system for them.
+    pub seconds: [f64; 2],
     /// The most memory of any process, in kB (1,024 bytes).
     pub maxrss: u64,
-    /// Reads and writes of a disk.
-    pub inblock: u64,
-    pub oublock: u64,
-    /// Pages that came without reading a disk, and with it.
-    pub minflt: u64,
-    pub majflt: u64,
-    /// How often a thread waited, and how often it had to make room for others.
-    pub nvcsw: u64,
-    pub nivcsw: u64,
+    /// The counts that [`COUNTS`] names.
+    pub counts: [u64; 6],
 }
+
+/// Reads and writes of a disk; pages that came without reading a disk, and with it; how often a thread waited, and how often it had
+/// to make room for others.
+pub const COUNTS: [&str; 6] = ["inblock", "oublock", "minflt", "majflt", "nvcsw", "nivcsw"];
 
 impl Resources {
     /// What this process has used.
@@ -38,15 +33,17 @@ impl Resources {
         // macOS counts bytes.
         let unit = if cfg!(target_os = "macos") { 1024 } else { 1 };
         Resources {
-            utime: seconds(used.ru_utime),
-            stime: seconds(used.ru_stime),
+            seconds: [used.ru_utime, used.ru_stime].map(seconds),
             maxrss: count(used.ru_maxrss) / unit,
-            inblock: count(used.ru_inblock),
-            oublock: count(used.ru_oublock),
-            minflt: count(used.ru_minflt),
-            majflt: count(used.ru_majflt),
-            nvcsw: count(used.ru_nvcsw),
-            nivcsw: count(used.ru_nivcsw),
+            counts: [
+                used.ru_inblock,
+                used.ru_oublock,
+                used.ru_minflt,
+                used.ru_majflt,
+                used.ru_nvcsw,
+                used.ru_nivcsw,
+            ]
+            .map(count),
         }
     }
 
@@ -55,60 +52,32 @@ impl Resources {
     /// # Errors
     /// If the communication fails.
     pub fn of_job(comm: &Comm) -> Result<Resources> {
-        let mine = Resources::here();
+        let mut used = Resources::here();
         // Threads are one process, which has counted them all.
-        if !launch::is_mpi() {
-            return Ok(mine);
+        if launch::is_mpi() {
+            let mut maxrss = [used.maxrss];
+            comm.all_reduce(&mut used.seconds, Reduce::Sum)?;
+            comm.all_reduce(&mut maxrss, Reduce::Max)?;
+            comm.all_reduce(&mut used.counts, Reduce::Sum)?;
+            used.maxrss = maxrss[0];
         }
-        let mut seconds = [mine.utime, mine.stime];
-        let mut maxrss = [mine.maxrss];
-        let mut counts = [
-            mine.inblock,
-            mine.oublock,
-            mine.minflt,
-            mine.majflt,
-            mine.nvcsw,
-            mine.nivcsw,
-        ];
-        comm.all_reduce(&mut seconds, Reduce::Sum)?;
-        comm.all_reduce(&mut maxrss, Reduce::Max)?;
-        comm.all_reduce(&mut counts, Reduce::Sum)?;
-        let [utime, stime] = seconds;
-        let [maxrss] = maxrss;
-        let [inblock, oublock, minflt, majflt, nvcsw, nivcsw] = counts;
-        Ok(Resources {
-            utime,
-            stime,
-            maxrss,
-            inblock,
-            oublock,
-            minflt,
-            majflt,
-            nvcsw,
-            nivcsw,
-        })
+        Ok(used)
     }
 }
 
 /// The words of PALS, the launcher of Polaris and Aurora.
 impl fmt::Display for Resources {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let Resources {
-            utime,
-            stime,
-            maxrss,
-            inblock,
-            oublock,
-            minflt,
-            majflt,
-            nvcsw,
-            nivcsw,
-        } = self;
+        let [utime, stime] = self.seconds;
+        let maxrss = self.maxrss;
         write!(
             f,
-            "resources: utime={utime:.0}s stime={stime:.0}s maxrss={maxrss}KB inblock={inblock} oublock={oublock} \
-             minflt={minflt} majflt={majflt} nvcsw={nvcsw} nivcsw={nivcsw}"
-        )
+            "resources: utime={utime:.0}s stime={stime:.0}s maxrss={maxrss}KB"
+        )?;
+        for (name, count) in COUNTS.iter().zip(self.counts) {
+            write!(f, " {name}={count}")?;
+        }
+        Ok(())
     }
 }
 
@@ -119,15 +88,9 @@ mod tests {
     #[test]
     fn the_line_is_the_sources() {
         let used = Resources {
-            utime: 25.2,
-            stime: 22.9,
+            seconds: [25.2, 22.9],
             maxrss: 1_434_396,
-            inblock: 32,
-            oublock: 4320,
-            minflt: 670_179,
-            majflt: 864,
-            nvcsw: 195_893,
-            nivcsw: 1_331_214,
+            counts: [32, 4320, 670_179, 864, 195_893, 1_331_214],
         };
         assert_eq!(
             format!("Application cff755ee {used}"),
@@ -145,8 +108,10 @@ mod tests {
             page[0] = std::hint::black_box(1);
         }
         let after = Resources::here();
-        assert!(after.minflt > before.minflt, "{before:?} {after:?}");
+        let faults = |used: &Resources| used.counts[2];
+        assert!(faults(&after) > faults(&before), "{before:?} {after:?}");
         assert!(after.maxrss >= 64 << 10, "{after:?}");
-        assert!(after.utime + after.stime > before.utime + before.stime);
+        let seconds = |used: &Resources| used.seconds.iter().sum::<f64>();
+        assert!(seconds(&after) > seconds(&before));
     }
 }

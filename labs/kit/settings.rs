@@ -82,8 +82,8 @@ impl Settings {
     /// The JSON, and a word on its `dtype`.
     pub fn show(&self, screen: &Screen) -> String {
         let json = serde_json::to_string_pretty(self).unwrap_or_default();
-        let dtype = "float32 is what runs here. In the source's log the settings say bf16, and a line above them says \
-                     torch.float16: read what ran, not what was asked for.";
+        let dtype = "float32 is what runs here. The source asks for bf16, and its log then says torch.float16 and builds a \
+                     GradScaler, which only float16 needs: read what ran, not what was asked for.";
         format!("{json}\n{}", screen.row("dtype", dtype))
     }
 

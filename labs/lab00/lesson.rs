@@ -292,8 +292,7 @@ fn block(screen: &Screen, title: &str, lines: &[(&str, String)]) {
 
 /// Saves the scheduler's variables, and says so.
 fn save_environment(job: &Job, path: &Path) -> Result<String> {
-    let launch = Launcher::here(job).line(job, job.room())?.to_string();
-    let saved = job_env::save(path, job, &launch, std::env::vars())?;
+    let saved = job_env::save(path, job, std::env::vars_os())?;
     let path = path.display();
     Ok(format!(
         "{path}: {saved} variables of the scheduler. Another shell on its nodes reads them by source {path}"

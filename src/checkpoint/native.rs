@@ -256,14 +256,13 @@ impl Checkpoints {
             .into_iter()
             .filter(|next| next.file_name() != folder.file_name())
         {
-            if self.read(&next, zero).is_ok() {
-                let help = format!(
-                    "{}\n      a good checkpoint: --resume {}",
-                    error.help,
-                    next.display()
-                );
-                return Ok(BadInput { help, ..error });
+            if let Err(error) = self.read(&next, zero) {
+                error.downcast::<BadInput>()?;
+                continue;
             }
+            let next = next.display();
+            let help = format!("{}\n      a good checkpoint: --resume {next}", error.help);
+            return Ok(BadInput { help, ..error });
         }
         Ok(error)
     }

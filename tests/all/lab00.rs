@@ -1,6 +1,10 @@
 //! lab00 as its users start it: on a laptop, in recorded jobs, broken.
 
 use crate::suite::program::{failed, program, succeeded};
+#[cfg(unix)]
+use std::ffi::OsStr;
+#[cfg(unix)]
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -211,6 +215,45 @@ fn another_shell_finds_the_job_in_the_file_of_its_variables() {
     assert!(
         text.contains("• jobenv_file: jobenv: 3 variables of the scheduler."),
         "{text}"
+    );
+
+    // What belongs to one rank would make every lab in the other shell a rank; and not every variable is text.
+    let mut of_a_rank = Command::new(program("lab00"));
+    let output = of_a_rank
+        .current_dir(dir.path())
+        .env_clear()
+        .env("PATH", dir.path())
+        .env("NOISE", OsStr::from_bytes(b"\xff"))
+        .envs([
+            ("SLURM_JOB_ID", "7"),
+            ("SLURM_JOB_NODELIST", "n[1-2]"),
+            ("SLURM_PROCID", "0"),
+            ("SLURM_STEP_ID", "1"),
+        ])
+        .args(["--jobenv", "slurm"])
+        .output()
+        .unwrap();
+    succeeded(&output);
+    let saved = std::fs::read_to_string(dir.path().join("slurm")).unwrap();
+    let names: Vec<&str> = saved
+        .lines()
+        .map(|line| line.split('=').next().unwrap())
+        .collect();
+    assert!(names.contains(&"export SLURM_JOB_NODELIST"), "{saved}");
+    assert!(
+        !saved.contains("PROCID") && !saved.contains("STEP"),
+        "{saved}"
+    );
+    // A file of hosts is found from another folder.
+    succeeds(
+        dir.path(),
+        "--jobenv given --hostfile 3061463.polaris-pbs-01",
+        &env,
+    );
+    let given = std::fs::read_to_string(dir.path().join("given")).unwrap();
+    assert!(
+        given.contains(&format!("export HOSTFILE={file}\n")),
+        "{given}"
     );
 
     let saved = std::fs::read_to_string(dir.path().join("jobenv")).unwrap();

@@ -185,13 +185,18 @@ impl<'a> Iterations<'a> {
                     .series(Series::line(name, points)),
             )
         };
+        // Over the number of records so far: a straight line, unless an iteration is missing or comes twice.
+        let so_far = measured.iter().enumerate();
+        let points = so_far.map(|(records, record)| (records as f64, record.iter as f64));
+        let iterations = Plot::new("number of the iteration", "records")
+            .height(6)
+            .series(Series::line("iter", points));
         let plots = [
             curve("loss", "squared error of a batch", |r| r.loss),
             curve("dt", "seconds per iteration", |r| r.dt),
             curve("dtf", "seconds of the forward pass", |r| r.dtf),
             curve("dtb", "seconds of the backward pass", |r| r.dtb),
-            // A straight line, unless an iteration is missing.
-            curve("iter", "iterations so far", |r| r.iter as f64),
+            ("iter", iterations),
             curve("sps", "samples per second, all ranks", |r| r.sps),
         ];
         for (name, plot) in plots {

@@ -27,7 +27,7 @@ pub fn restart(job: &Job, comm: &Comm) -> Result<Vec<String>> {
         .unwrap_or_else(|| job.folder.join("restart"));
     let mut all = checkpoints_in(dir, flags.keep.unwrap_or(3), job, comm);
     all.anyway = flags.resume_anyway;
-    if flags.load_on == LoadOn::Rank0 {
+    if flags.load_on == Some(LoadOn::Rank0) {
         all.rank0_reads = true;
         // A group of their own counts their bytes apart from the training's.
         all.comm = comm.split(0, comm.rank() as i64)?.named("checkpoints");
@@ -54,7 +54,8 @@ fn begin(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<Option
     let resumed = training.trainer.resume(all, &which)?;
     let sent = (all.comm.traffic() - before).bytes;
     let loaded = if all.rank0_reads {
-        Some(loaded(job, all, sent)?)
+        let rejected = resumed.as_ref().map_or(0, |resumed| resumed.rejected.len());
+        Some(loaded(job, all, sent, rejected)?)
     } else {
         None
     };
@@ -121,8 +122,8 @@ fn begin(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<Option
     Ok(from.filter(|_| resumed.is_none_or(|resumed| resumed.changes.is_empty())))
 }
 
-/// What rank 0 has read, and what the others got from it and have read themselves. All ranks call it.
-fn loaded(job: &Job, all: &Checkpoints, sent: u64) -> Result<String> {
+/// What rank 0 has read, and what the others got from it and have read themselves, with `rejected` checkpoints. All ranks call it.
+fn loaded(job: &Job, all: &Checkpoints, sent: u64, rejected: usize) -> Result<String> {
     let here = all.bytes_read.get() as u64;
     let mut read = [here];
     all.comm.all_reduce(&mut read, Reduce::Sum)?;
@@ -133,13 +134,18 @@ fn loaded(job: &Job, all: &Checkpoints, sent: u64) -> Result<String> {
     } else {
         ("the files of all ranks", "sent")
     };
+    let also = if rejected > 0 {
+        "; also of those rejected"
+    } else {
+        ""
+    };
     let others = match all.comm.size() - 1 {
         0 => return Ok(format!("rank 0 read {here}, and is the only rank")),
         1 => "1 rank".to_string(),
         others => format!("{others} ranks"),
     };
     Ok(format!(
-        "rank 0 read {here} ({of}), and {how} {sent} to {others}, which read {elsewhere}"
+        "rank 0 read {here} ({of}{also}), and {how} {sent} to {others}, which read {elsewhere}"
     ))
 }
 

@@ -135,7 +135,7 @@ impl SurviveFlags {
         if self.restart.asked() {
             self.restart.check(config)?;
             if self.policy == Some(Policy::Auto) {
-                let what = "--policy auto is not for a training with --resume, --load-on rank0, --keep, --checkpoints or --kill-rank";
+                let what = "--policy auto is not for a training with --resume, --load-on, --keep, --checkpoints or --kill-rank";
                 let help = "its limit follows losses that no checkpoint stores";
                 return Err(BadInput::new(what, help));
             }

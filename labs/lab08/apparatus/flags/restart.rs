@@ -8,10 +8,9 @@ use shardlab::train::Config;
 use std::path::PathBuf;
 
 /// Who reads a checkpoint when a training resumes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum LoadOn {
     /// Each rank reads its own file
-    #[default]
     Each,
     /// Rank 0 alone reads, and the others get weights and the optimizer's state from it
     Rank0,
@@ -28,9 +27,9 @@ pub struct RestartFlags {
     /// change on purpose, such as a lower --lr after a spike. What changes is printed, and recorded in later checkpoints
     #[arg(long)]
     pub resume_anyway: bool,
-    /// Train once, and load the checkpoint that it begins with in this way
-    #[arg(long, value_enum, value_name = "WHO", default_value = "each")]
-    pub load_on: LoadOn,
+    /// Train once, and load the checkpoint that it begins with in this way [default: each]
+    #[arg(long, value_enum, value_name = "WHO")]
+    pub load_on: Option<LoadOn>,
     /// Train once, and keep the newest N checkpoints of this run [default: 3]. Those of other runs stay
     #[arg(long, value_name = "N", value_parser = positive())]
     pub keep: Option<usize>,
@@ -60,7 +59,7 @@ impl RestartFlags {
         } = self;
         resume.is_some()
             || *resume_anyway
-            || *load_on == LoadOn::Rank0
+            || load_on.is_some()
             || keep.is_some()
             || checkpoints.is_some()
             || kill_rank.is_some()
