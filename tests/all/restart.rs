@@ -459,7 +459,7 @@ fn mistakes_are_refused() {
         ("--load-on 0", "invalid value '0' for '--load-on <WHO>'"),
         (
             "--load-on rank0 --policy auto",
-            "--policy auto is not for a training with --resume, --load-on rank0,",
+            "--policy auto is not for a training with --resume, --load-on,",
         ),
         (
             "--resume auto --metrics m",
