@@ -11,13 +11,13 @@ pub struct Resources {
     pub seconds: [f64; 2],
     /// The most memory of any process, in kB (1,024 bytes).
     pub maxrss: u64,
-    /// The counts that [`COUNTS`] names.
+    /// Six counts, named by `COUNTS`.
     pub counts: [u64; 6],
 }
 
 /// Reads and writes of a disk; pages that came without reading a disk, and with it; how often a thread waited, and how often it had
 /// to make room for others.
-pub const COUNTS: [&str; 6] = ["inblock", "oublock", "minflt", "majflt", "nvcsw", "nivcsw"];
+const COUNTS: [&str; 6] = ["inblock", "oublock", "minflt", "majflt", "nvcsw", "nivcsw"];
 
 impl Resources {
     /// What this process has used.

@@ -267,8 +267,14 @@ fn rank_0_reads_for_all_ranks() {
                 "rejected rank0/save-0004-step-12/rank-00",
                 ".safetensors is damaged: it is truncated",
                 "resumed after step 8, ",
+                "; also of those rejected)",
                 SAME,
             ],
+        );
+        // What is the default anyway is asked for as well: it trains once.
+        has(
+            &succeeded(&lab08("each --load-on each")),
+            &["resumed after step 12, "],
         );
     }
 }
