@@ -243,8 +243,8 @@ impl MetricsFile {
             .lines
             .write_all(line.as_bytes())
             .with_context(|| format!("cannot write to {}", files.path.display()))?;
-        if let (Some(events), Value::Object(record)) =
-            (&mut files.events, serde_json::to_value(record)?)
+        if let Some(events) = &mut files.events
+            && let Value::Object(record) = serde_json::to_value(record)?
         {
             events.write(&record)?;
         }

@@ -51,16 +51,16 @@ impl<'a, R: Record> Records<'a, R> {
     /// and with `--all` the rates of one rank below it.
     pub fn add(&mut self, record: R, own: f64, is_logged: bool) {
         let rank = self.comm.rank();
-        let more = match record.per_gpu() {
-            Some(rates) if self.per_gpu => format!("\n    {rates}"),
-            _ => String::new(),
-        };
-        if is_logged && self.log_all_ranks {
-            let number = self.screen.rank(rank, format!("[{rank}]"));
-            self.screen
-                .say(format!("{number} {}{more}", record.line(own)));
-        } else if is_logged && rank == 0 {
-            self.screen.say(record.line(record.loss()) + &more);
+        if is_logged && (self.log_all_ranks || rank == 0) {
+            let line = if self.log_all_ranks {
+                let number = self.screen.rank(rank, format!("[{rank}]"));
+                format!("{number} {}", record.line(own))
+            } else {
+                record.line(record.loss())
+            };
+            let rates = record.per_gpu().filter(|_| self.per_gpu);
+            let rates = rates.map_or(String::new(), |rates| format!("\n    {rates}"));
+            self.screen.say(line + &rates);
         }
         self.all.push(record);
     }

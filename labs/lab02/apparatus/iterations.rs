@@ -174,29 +174,29 @@ impl<'a> Iterations<'a> {
             ..Screen::plain()
         };
         let measured = &self.records[self.config.warmup_iters..];
+        let plot = |name, title, over, points: Vec<(f64, f64)>| {
+            let line = Series::line(name, points);
+            (name, Plot::new(title, over).height(6).series(line))
+        };
         let curve = |name, title, of: fn(&IterRecord) -> f64| {
-            let points = measured
-                .iter()
-                .map(|record| (record.iter as f64, of(record)));
-            (
-                name,
-                Plot::new(title, "iter")
-                    .height(6)
-                    .series(Series::line(name, points)),
-            )
+            let point = |record: &IterRecord| (record.iter as f64, of(record));
+            plot(name, title, "iter", measured.iter().map(point).collect())
         };
         // Over the number of records so far: a straight line, unless an iteration is missing or comes twice.
         let so_far = measured.iter().enumerate();
-        let points = so_far.map(|(records, record)| (records as f64, record.iter as f64));
-        let iterations = Plot::new("number of the iteration", "records")
-            .height(6)
-            .series(Series::line("iter", points));
+        let so_far = so_far.map(|(records, record)| (records as f64, record.iter as f64));
+        let iterations = plot(
+            "iter",
+            "number of the iteration",
+            "records",
+            so_far.collect(),
+        );
         let plots = [
             curve("loss", "squared error of a batch", |r| r.loss),
             curve("dt", "seconds per iteration", |r| r.dt),
             curve("dtf", "seconds of the forward pass", |r| r.dtf),
             curve("dtb", "seconds of the backward pass", |r| r.dtb),
-            ("iter", iterations),
+            iterations,
             curve("sps", "samples per second, all ranks", |r| r.sps),
         ];
         for (name, plot) in plots {
