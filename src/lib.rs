@@ -1,5 +1,19 @@
 //! Training large models on many devices, learned by running it: real tensors, real ranks, on a laptop.
 //!
+//! Two ranks, threads of this process, take the mean of their gradients:
+//!
+//! ```
+//! use shardlab::{comm::Reduce, launch};
+//!
+//! let means = launch::run(2, |comm| {
+//!     let mut gradient = [comm.rank() as f32, 1.0];
+//!     comm.all_reduce(&mut gradient, Reduce::Mean)?;
+//!     Ok(gradient)
+//! })?;
+//! assert_eq!(means, [[0.5, 1.0]; 2]);
+//! # anyhow::Ok(())
+//! ```
+//!
 //! The labs (`labs/labNN/lesson.rs`) are the lessons. This library holds the mechanisms, one concept per file.
 //! The table lists the rooms in reading order. Each room uses only rooms above it:
 //!

@@ -9,18 +9,6 @@
 //! an error message), `meter.rs` (what communication cost), `link.rs` (what it would cost on a network), `recorder.rs` (what
 //! happened before an error), `options.rs`, `named.rs` (enums with names). Behind one door is `transport/`, which moves the
 //! bytes.
-//!
-//! ```
-//! use shardlab::{comm::Reduce, launch};
-//!
-//! let sums = launch::run(4, |comm| {
-//!     let mut x = [comm.rank() as f32, 1.0];
-//!     comm.all_reduce(&mut x, Reduce::Sum)?;
-//!     Ok(x)
-//! })?;
-//! assert_eq!(sums, [[6.0, 4.0]; 4]);
-//! # anyhow::Ok(())
-//! ```
 
 pub mod algorithms;
 mod call;
