@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the notebooks with the real kernel, and fails on any cell that does.
 
-    notebooks/run.py [--write | --check] [NAME...]      NAME: lab00, ...; default: all
+    notebooks/run.py [--write | --check | --first] [NAME...]      NAME: lab00, ...; default: all
 
 Without --write, also fails where the committed outputs are stale: when the hash of a notebook's code cells and of the
 public signatures that they use is not the one noted when it was last written. --check does only this, in a second.
@@ -52,14 +52,16 @@ def stale(path):
     return None if now == noted else f"{path.name}: its outputs are stale; run notebooks/run.py --write {path.stem}"
 
 
-def run(path, write):
+def run(path, write, first):
     import nbformat
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError
 
-    if not write and (found := stale(path)):
+    if not write and not first and (found := stale(path)):
         return found
     notebook = nbformat.read(path, as_version=4)
+    if first:
+        notebook.cells = [next(cell for cell in notebook.cells if cell.cell_type == "code")]
     resources = {"metadata": {"path": str(HERE)}}
     client = NotebookClient(notebook, timeout=1800, startup_timeout=300, resources=resources)
     start = time.monotonic()
@@ -95,7 +97,10 @@ def main():
     # EVCXR_TMPDIR and the toolchain lie below one folder, such as a home.
     libraries = subprocess.run(["rustc", "--print", "target-libdir"], check=True, capture_output=True, text=True)
     os.environ["LD_LIBRARY_PATH"] = f"{libraries.stdout.strip()}:{os.environ.get('LD_LIBRARY_PATH', '')}"
-    wrong = [found for path in paths if (found := run(path, "--write" in sys.argv))]
+    write, first = "--write" in sys.argv, "--first" in sys.argv
+    if write and first:
+        sys.exit("--write takes the outputs of all cells over, and --first runs one")
+    wrong = [found for path in paths if (found := run(path, write, first))]
     sys.exit("\n".join(wrong) if wrong else 0)
 
 
