@@ -952,19 +952,19 @@ fn every_lab(mpirun: &Mpirun) -> Result<()> {
         ),
         (
             program("lab06"),
-            "--layers 6 --heads 2 --embd 16 --block 8 --batch 2 --pace 0 --schedule interleaved --micro-batches 6 --out o",
+            "--layers 6 --heads 2 --embd 16 --block 8 --batch 2 --pace 0 --schedule interleaved --micro-batches 6 --out o --trace t.json",
             "live activations are those of the list",
             Some("untied"),
         ),
         (
             program("lab07"),
-            "--layers 3 --heads 2 --embd 32 --block 16 --batch 2 --steps 3 --tp 1 --pp 3",
+            "--layers 3 --heads 2 --embd 32 --block 16 --batch 2 --steps 3 --tp 1 --pp 3 --trace t.json",
             "copies of parameters are the same",
             Some("untied"),
         ),
         (
             program("lab08"),
-            "--layers 1 --embd 16 --block 16 --lr 0.01 --steps 30 --poison 16 17 --save-every 8 --out o",
+            "--layers 1 --embd 16 --block 16 --lr 0.01 --steps 30 --poison 16 17 --save-every 8 --out o --trace t.json",
             "resumed at a checkpoint = trained without a stop",
             Some("one-rank"),
         ),
@@ -1001,6 +1001,19 @@ fn every_lab(mpirun: &Mpirun) -> Result<()> {
             "{lab}: more than one rank speaks\n{}",
             text(&output)
         );
+        if flags.contains(&"--trace") {
+            let trace = std::fs::read_to_string(dir.path().join("t.json"))?;
+            let trace: serde_json::Value = serde_json::from_str(&trace)?;
+            let events = trace["traceEvents"].as_array().context("no events")?;
+            for rank in 0..3 {
+                let computes =
+                    |event: &serde_json::Value| event["pid"] == rank && event["cat"] == "compute";
+                ensure!(
+                    events.iter().any(computes),
+                    "{lab}: rank {rank} has no span"
+                );
+            }
+        }
         let Some(broken) = broken else { continue };
         let output = mpirun.start(
             3,

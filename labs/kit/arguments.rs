@@ -1,7 +1,8 @@
 //! The command line, and the errors about it.
 
-use crate::show;
+use crate::{help, show};
 use anyhow::Result;
+use clap::ArgMatches;
 use clap::error::ErrorKind;
 use shardlab::error::BadInput;
 use shardlab::{launch, notice};
@@ -16,7 +17,12 @@ pub fn main<Args: clap::Parser>(run: impl FnOnce(Args) -> Result<()>) -> ExitCod
 /// `--help` and `--version` print to stdout and end the process.
 pub fn arguments<Args: clap::Parser>() -> Result<Args, BadInput> {
     notice::fold_with(show::folded_for_stderr);
-    Args::try_parse().map_err(|error| {
+    let command = match help::asked(std::env::args_os()) {
+        Some(form) => help::arranged(Args::command(), form),
+        None => Args::command(),
+    };
+    let read = |mut matches: ArgMatches| Args::from_arg_matches_mut(&mut matches);
+    command.try_get_matches().and_then(read).map_err(|error| {
         // A program without its command prints more than an error: everything that it can do.
         if !error.use_stderr()
             || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand

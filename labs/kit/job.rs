@@ -6,6 +6,7 @@
 
 use super::flags::whole;
 use super::hosts::{Form, Host, HostFile, MOST, host_file, slurm_counts, slurm_hosts};
+use crate::help;
 use shardlab::error::BadInput;
 use shardlab::{files, launch};
 use std::io;
@@ -57,6 +58,7 @@ impl Cpus {
 
 /// What the user says of the job: flags of every program that looks for one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
+#[command(next_help_heading = help::RANKS)]
 pub struct JobFlags {
     /// Ranks on each node [default: the scheduler's number, the machine's, or one per core]
     #[arg(long, visible_alias = "ppn", value_name = "P", value_parser = whole(1..=MOST))]

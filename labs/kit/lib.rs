@@ -2,7 +2,7 @@
 //!
 //! Reading order:
 //!
-//! - `arguments.rs` (the command line) and `flags/` (flags that several labs have)
+//! - `arguments.rs` (the command line), `help.rs` (what `-h` and `--help` say of it) and `flags/` (flags that several labs have)
 //! - `course.rs` and `lesson.rs`: what `labs/labs.toml` says of a lab
 //! - `show/`: draws plain values
 //! - the screens and files of a run: `journal.rs`, `records.rs`, `metrics.rs`, `events.rs`, `evaluator.rs`, `trace.rs`, `report.rs`,
@@ -24,6 +24,7 @@ mod evaluator;
 mod events;
 pub mod flags;
 mod footprint;
+pub mod help;
 pub mod hosts;
 pub mod iterations;
 pub mod job;

@@ -80,7 +80,7 @@ impl<'a, R: Record> Records<'a, R> {
 
     /// Records the times of a step's parts and all-reduces, for `--trace`.
     pub fn trace(&mut self, step: usize, clock: &Clock, averaged: &[Averaged]) {
-        self.trace.step(step, clock, averaged);
+        self.trace.step(step, &clock.laps, averaged);
     }
 
     /// Records the times of a step's gathers, for `--trace`.

@@ -1,16 +1,19 @@
 //! `--trace FILE`: writes the time spans of all ranks' steps to one file for a trace viewer.
 
-use super::metrics::{Clock, Part, create};
+use super::metrics::{Lap, Part, create};
 use crate::show::Screen;
 use crate::show::trace::{self, Span, Track};
 use anyhow::{Context, Result};
 use shardlab::comm::Comm;
 use shardlab::parallel::Averaged;
+use shardlab::parallel::pipeline::{Instruction, Op, StepRecord, Work};
 use shardlab::parallel::zero::{Event, EventKind};
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// One rank's trace, if `--trace` asks for it.
+#[derive(Default)]
 pub struct Trace(Option<Recording>);
 
 struct Recording {
@@ -39,17 +42,18 @@ impl Trace {
     }
 
     /// Records a step: its parts, and each bucket's all-reduce. The parts leave out the time in which the rank only
-    /// waited.
-    pub fn step(&mut self, step: usize, clock: &Clock, averaged: &[Averaged]) {
+    /// waited. If there are several micro-batches, their numbers are in the names.
+    pub fn step(&mut self, step: usize, laps: &[Lap], averaged: &[Averaged]) {
         let Some(recording) = &mut self.0 else { return };
-        for lap in &clock.laps {
+        for (i, lap) in laps.iter().enumerate() {
+            let name = name_of(lap.part, i, laps);
             let mut start = lap.start;
             let waits = averaged
                 .iter()
                 .map(|bucket| bucket.waited)
                 .filter(|_| lap.part == Part::Backward);
             for (from, to) in waits.filter(|&(from, to)| lap.start <= from && to <= lap.end) {
-                recording.add(Track::Compute, lap.part.name(), step, (start, from));
+                recording.add(Track::Compute, name.clone(), step, (start, from));
                 recording.add(
                     Track::Waiting,
                     "waiting for an all-reduce",
@@ -58,10 +62,49 @@ impl Trace {
                 );
                 start = to;
             }
-            recording.add(Track::Compute, lap.part.name(), step, (start, lap.end));
+            recording.add(Track::Compute, name, step, (start, lap.end));
         }
-        let all_reduces = averaged.iter().map(|bucket| (bucket.start, bucket.end));
-        recording.add_in_turn(Track::Communication, "all-reduce", step, all_reduces);
+        recording.add_all_reduces(step, averaged);
+    }
+
+    /// Records a pipeline's step: passes, messages, the averaging of gradients that followed, and the `optimizer`'s time.
+    pub fn pipelined(
+        &mut self,
+        step: usize,
+        ran: &StepRecord,
+        averaged: &[Averaged],
+        optimizer: (Instant, Instant),
+    ) {
+        let Some(recording) = &mut self.0 else { return };
+        let chunks = ran.passes.iter().any(|pass| pass.op.chunk > 0);
+        for &(instruction, start, end) in &ran.instructions {
+            let time = (start, end);
+            match instruction {
+                Instruction::Compute(op) => {
+                    recording.add(Track::Compute, of_pass(op, chunks), step, time);
+                }
+                Instruction::Send { op, to } => {
+                    let name = format!("send {} to pipeline rank {to}", of_pass(op, chunks));
+                    recording.add(Track::Messages, name, step, time);
+                }
+                Instruction::Recv { op, from } => {
+                    let what = format!("{} from pipeline rank {from}", of_pass(op, chunks));
+                    recording.add(Track::Messages, format!("receive {what}"), step, time);
+                    recording.add(Track::Waiting, format!("waiting for {what}"), step, time);
+                }
+            }
+        }
+        // A rank that stops in a backward pass for an all-reduce has its wait there.
+        for bucket in averaged {
+            recording.add(
+                Track::Waiting,
+                "waiting for an all-reduce",
+                step,
+                bucket.waited,
+            );
+        }
+        recording.add_all_reduces(step, averaged);
+        recording.add(Track::Compute, Part::Optimizer.name(), step, optimizer);
     }
 
     /// Records the times of a step's gathers, and the time in which the rank only waited for them.
@@ -112,6 +155,31 @@ impl Trace {
     }
 }
 
+/// A part of a step, with the micro-batch's number if there are several.
+fn name_of(part: Part, at: usize, laps: &[Lap]) -> Cow<'static, str> {
+    let like = |laps: &[Lap]| laps.iter().filter(|lap| lap.part == part).count();
+    if like(laps) > 1 {
+        format!("{} {}", part.name(), like(&laps[..at])).into()
+    } else {
+        part.name().into()
+    }
+}
+
+/// A pass, with its micro-batch, and its chunk if ranks have several.
+fn of_pass(op: Op, chunks: bool) -> String {
+    let work = match op.work {
+        Work::Forward => "forward",
+        Work::Backward => "backward",
+        Work::Weights => "backward (weights)",
+    };
+    let micro = op.micro;
+    if chunks {
+        format!("{work} {micro} of chunk {}", op.chunk)
+    } else {
+        format!("{work} {micro}")
+    }
+}
+
 /// The row with the trace's path, and the way to open it.
 pub fn row(screen: &Screen, path: &Path) -> String {
     screen.row(
@@ -127,10 +195,11 @@ impl Recording {
     fn add(
         &mut self,
         track: Track,
-        name: &'static str,
+        name: impl Into<Cow<'static, str>>,
         step: usize,
         (start, end): (Instant, Instant),
     ) {
+        let name = name.into();
         let [start, end] =
             [start, end].map(|time| time.saturating_duration_since(self.origin).as_secs_f64());
         self.spans.push(Span {
@@ -140,6 +209,11 @@ impl Recording {
             start,
             end,
         });
+    }
+
+    fn add_all_reduces(&mut self, step: usize, averaged: &[Averaged]) {
+        let times = averaged.iter().map(|bucket| (bucket.start, bucket.end));
+        self.add_in_turn(Track::Communication, "all-reduce", step, times);
     }
 
     /// Adds collectives, which share one link. Each span starts at the end of the previous one, if that is later.

@@ -16,6 +16,7 @@
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
 use kit::flags::ensure_ranks_can_differ;
+use kit::help;
 use kit::job::{Job, JobFlags, Scheduler};
 use kit::job_env::{self, Session};
 use kit::line::{Launcher, quote};
@@ -30,25 +31,30 @@ use std::process::ExitCode;
 /// Ranks: who am I, where am I, and how was this job started?
 #[derive(Parser)]
 #[command(name = "lab00", version)]
+#[command(after_long_help = help::examples("lab00", &[
+    ("", "four ranks, their numbers, and a token around the ring"),
+    ("--ranks 8 --info", "the job in a cluster's words: nodes, room, the launch line"),
+    ("--break duplicate-rank", "two ranks with one number, and the check that notices"),
+]))]
 struct Args {
     /// Number of ranks: threads of this process [default: 4], or the launcher's processes
-    #[arg(long)]
+    #[arg(long, help_heading = help::RANKS)]
     ranks: Option<usize>,
     /// Print the job in a cluster's words: nodes, room for ranks, and the launch line
-    #[arg(long)]
+    #[arg(long, help_heading = help::INSTEAD)]
     info: bool,
     /// Write the scheduler's variables to this file, so that another shell can read them: source FILE
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = help::INSTEAD)]
     jobenv: Option<PathBuf>,
     #[command(flatten)]
     job: JobFlags,
     #[command(flatten)]
     comm: CommFlags,
     /// Draw with ASCII characters only
-    #[arg(long)]
+    #[arg(long, help_heading = help::OUTPUT)]
     ascii: bool,
     /// Make a mistake on purpose, and see which check notices
-    #[arg(long = "break", value_enum)]
+    #[arg(long = "break", value_enum, help_heading = help::BREAK)]
     broken: Option<Break>,
 }
 

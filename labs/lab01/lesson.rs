@@ -15,6 +15,7 @@
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use kit::help;
 use kit::show::{Screen, bytes_decimal, thousands};
 use kit::{Beside, Checks, CommFlags, Lesson, beside, report};
 use lab01::counts::{self, Count, ELEMENTS};
@@ -30,6 +31,11 @@ use std::time::Duration;
 /// Collectives, taken apart: what each does, what it costs, and what if a rank is missing?
 #[derive(Parser)]
 #[command(name = "lab01", version)]
+#[command(after_long_help = help::examples("lab01", &[
+    ("--collective reduce-scatter --rounds", "each round of another collective"),
+    ("--simulate 768 --network polaris", "predicted times on 768 ranks"),
+    ("--break missing-rank", "a rank that never comes: who is missing, and where"),
+]))]
 struct Args {
     #[command(flatten)]
     study: StudyFlags,
@@ -38,10 +44,10 @@ struct Args {
     #[command(flatten)]
     comm: CommFlags,
     /// Folder for the run's files [default: runs/lab01]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = help::OUTPUT)]
     out: Option<PathBuf>,
     /// Draw with ASCII characters only
-    #[arg(long)]
+    #[arg(long, help_heading = help::OUTPUT)]
     ascii: bool,
 }
 

@@ -21,6 +21,7 @@ use candle_nn::{Module, Optimizer as _, ParamsAdamW, VarBuilder, VarMap};
 use clap::Parser;
 use kit::Part::{Backward, Data, Forward, Optimizer};
 use kit::flags::ensure_ranks_can_differ;
+use kit::help;
 use kit::parity::{self, Trained};
 use kit::show::{self, Screen, thousands};
 use kit::{Beside, Break, Broken, Checks, Clock, Lesson, Symptoms, report};
@@ -39,11 +40,16 @@ use std::sync::PoisonError;
 /// The smallest training job: data parallelism on five linear layers.
 #[derive(Parser)]
 #[command(name = "lab02", version)]
+#[command(after_long_help = help::examples("lab02", &[
+    ("--ranks 4 --all", "four ranks, with all curves"),
+    ("--metrics steps.jsonl --trace steps.json", "files for your own plots and for a timeline"),
+    ("--break no-average", "ranks that train apart, and the check that notices"),
+]))]
 struct Args {
     #[command(flatten)]
     train: MlpFlags,
     /// Make a mistake on purpose, and see which check notices
-    #[arg(long = "break", value_enum)]
+    #[arg(long = "break", value_enum, help_heading = help::BREAK)]
     broken: Option<Break>,
 }
 

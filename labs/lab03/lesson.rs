@@ -18,6 +18,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use kit::Lesson;
 use kit::Part::{Backward, Data, Forward, Optimizer};
 use kit::flags::{ensure_ranks_can_differ, positive};
+use kit::help;
 use kit::parity::{self, Trained};
 use kit::settings::{Around, Settings};
 use kit::show::Screen;
@@ -39,32 +40,38 @@ use std::process::ExitCode;
 /// One model, many ranks: data-parallel training of a character-level GPT.
 #[derive(Parser)]
 #[command(name = "lab03", version)]
+#[command(after_long_help = help::examples("lab03", &[
+    ("--ranks 4 --steps 100", "four ranks, a hundred steps"),
+    ("--preset char --steps 200", "a larger model"),
+    ("--link 1ms,1GB/s --trace steps.json", "over a slow link, with a timeline of every rank"),
+    ("--break no-average", "ranks that train apart, and the check that notices"),
+]))]
 struct Args {
     /// Number of ranks: threads of this process [default: 2], or the launcher's processes
-    #[arg(long)]
+    #[arg(long, help_heading = help::RANKS)]
     ranks: Option<usize>,
     /// Training steps [default: the preset's]
-    #[arg(long, value_parser = positive())]
+    #[arg(long, value_parser = positive(), help_heading = help::TRAINING)]
     steps: Option<usize>,
     #[command(flatten)]
     train: TrainFlags,
     /// Stop the backward pass while the ranks average a bucket of gradients
-    #[arg(long)]
+    #[arg(long, help_heading = help::STRATEGY)]
     no_overlap: bool,
     /// Average by sends and receives, in the rounds of one of lab01's algorithms
-    #[arg(long, value_name = "ALGORITHM", value_parser = averaging(), conflicts_with_all = ["no_overlap", "broken", "eval_only"])]
+    #[arg(long, value_name = "ALGORITHM", value_parser = averaging(), conflicts_with_all = ["no_overlap", "broken", "eval_only"], help_heading = help::STRATEGY)]
     all_reduce: Option<Algorithm>,
     #[command(flatten)]
     eval: EvalFlags,
     /// Evaluate and sample, but do not train
-    #[arg(long, conflicts_with_all = ["metrics", "broken"])]
+    #[arg(long, conflicts_with_all = ["metrics", "broken"], hide_short_help = true, help_heading = help::OUTPUT)]
     eval_only: bool,
     #[command(flatten)]
     log: LogFlags,
     #[command(flatten)]
     run: RunFlags,
     /// Make a mistake on purpose, and see which check notices
-    #[arg(long = "break", value_enum)]
+    #[arg(long = "break", value_enum, help_heading = help::BREAK)]
     broken: Option<Break>,
 }
 

@@ -16,6 +16,7 @@ use anyhow::Result;
 use clap::{Parser, ValueEnum};
 use kit::Lesson;
 use kit::flags::{is_positive, number, positive};
+use kit::help;
 use kit::show::Screen;
 use kit::{
     Beside, Checks, Clock, End, EvalFlags, Evaluator, Footprint, Journal, LogFlags, Part, RunFlags,
@@ -41,20 +42,25 @@ use std::process::ExitCode;
 // Stages side by side train a few steps to be compared, and write nothing.
 #[command(mut_group("EvalFlags", |flags| flags.requires("stage")), mut_group("LogFlags", |flags| flags.requires("stage")))]
 #[command(mut_arg("dry_run", |flag| flag.requires("stage")))]
+#[command(after_long_help = help::examples("lab04", &[
+    ("--show holdings", "what each rank holds, drawn for every stage"),
+    ("--zero 3 --steps 50 --trace step.json", "train with one stage, with a timeline"),
+    ("--zero 3 --offload cpu", "keep the state in the host's memory"),
+]))]
 struct Args {
     /// Number of ranks: threads of this process [default: 4], or the launcher's processes
-    #[arg(long)]
+    #[arg(long, help_heading = help::RANKS)]
     ranks: Option<usize>,
     /// Training steps [default: 6; with --zero the preset's]
-    #[arg(long, value_parser = positive())]
+    #[arg(long, value_parser = positive(), help_heading = help::TRAINING)]
     steps: Option<usize>,
     #[command(flatten)]
     zero: ZeroFlags,
     /// Draw what each rank holds, or one computed step as a timeline
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, help_heading = help::INSTEAD)]
     show: Option<Show>,
     /// Leave out stages in which a rank holds more MB of parameters, gradients and optimizer states
-    #[arg(long, value_name = "MB", value_parser = number::<f64>(is_positive, "megabytes, a finite number above 0"))]
+    #[arg(long, value_name = "MB", value_parser = number::<f64>(is_positive, "megabytes, a finite number above 0"), help_heading = help::INSTEAD)]
     memory_limit: Option<f64>,
     #[command(flatten)]
     train: TrainFlags,
@@ -65,7 +71,7 @@ struct Args {
     #[command(flatten)]
     run: RunFlags,
     /// Make a mistake on purpose, and see which check notices
-    #[arg(long = "break", value_enum, conflicts_with = "stage")]
+    #[arg(long = "break", value_enum, conflicts_with = "stage", help_heading = help::BREAK)]
     broken: Option<Break>,
 }
 

@@ -18,6 +18,7 @@ use candle_core::{CpuStorage, CustomOp1, Layout, Shape, Tensor};
 use clap::Parser;
 use kit::Lesson;
 use kit::flags::{ensure_ranks_can_differ, positive, without};
+use kit::help;
 use kit::show::Screen;
 use kit::{
     Checks, Clock, End, EvalFlags, Evaluator, Footprint, Journal, LogFlags, Part, Rates, RunFlags,
@@ -48,12 +49,17 @@ static ALLOCATOR: Counting = Counting;
 #[command(mut_group("ZeroFlags", |flags| flags.requires("full")), mut_arg("dry_run", |flag| flag.requires("full")))]
 #[command(mut_arg("tiles", |flag| without::<usize>(flag, "tensor ranks cut every matrix anyway: leave it out")))]
 #[command(mut_arg("init_from", |flag| flag.requires("full")))]
+#[command(after_long_help = help::examples("lab05", &[
+    ("--tp 2 --ranks 4 --zero 1", "tensor, data and ZeRO together, in full"),
+    ("--show mesh --ranks 16", "which ranks are neighbours"),
+    ("--break no-g", "a missing all-reduce, and the check that notices"),
+]))]
 struct Args {
     /// Ranks: threads of this process [default: 2, or --tp], or the launcher's processes
-    #[arg(long)]
+    #[arg(long, help_heading = help::RANKS)]
     ranks: Option<usize>,
     /// Training steps [default: 50, with --tp the preset's]
-    #[arg(long, value_parser = positive())]
+    #[arg(long, value_parser = positive(), help_heading = help::TRAINING)]
     steps: Option<usize>,
     #[command(flatten)]
     tensor: TensorFlags,
@@ -68,10 +74,10 @@ struct Args {
     #[command(flatten)]
     run: RunFlags,
     /// Make a mistake, and see which check notices
-    #[arg(long = "break", value_enum, conflicts_with = "full")]
+    #[arg(long = "break", value_enum, conflicts_with = "full", help_heading = help::BREAK)]
     broken: Option<Break>,
     /// Measure tokens per second beside one rank and beside DDP, here and over a slow link
-    #[arg(long, conflicts_with_all = ["broken", "full", "steps"])]
+    #[arg(long, conflicts_with_all = ["broken", "full", "steps"], help_heading = help::INSTEAD)]
     bench: bool,
 }
 

@@ -18,7 +18,9 @@ use anyhow::{Context, Result};
 use candle_core::{Device, Tensor, Var};
 use clap::Parser;
 use kit::flags::{one_micro_step, positive, without};
+use kit::help;
 use kit::show::Screen;
+use kit::trace::{self, Trace};
 use kit::{Beside, Checks, Lesson, RunFlags, TrainFlags};
 use lab06::{Break, Measured, PipelineFlags, Predicted, Way};
 use shardlab::allocator::Counting;
@@ -46,30 +48,38 @@ static ALLOCATOR: Counting = Counting;
 #[command(mut_arg("grad_accum", |flag| flag.hide(true).value_parser(one_micro_step)))]
 #[command(mut_arg("global_batch", |flag| without::<usize>(flag, "give --micro-batches, and --batch for the size of each")))]
 #[command(mut_arg("init_from", |flag| without::<PathBuf>(flag, "this lab trains a few steps: leave it out")))]
+#[command(after_long_help = help::examples("lab06", &[
+    ("--compare", "all schedules, side by side"),
+    ("--schedule interleaved --trace step.json", "another schedule, and a timeline of every rank"),
+    ("--recompute 1", "less memory for more time"),
+]))]
 struct Args {
     /// Training steps of each schedule
-    #[arg(long, default_value_t = 3, value_parser = positive())]
+    #[arg(long, default_value_t = 3, value_parser = positive(), help_heading = help::TRAINING)]
     steps: usize,
     #[command(flatten)]
     pipeline: PipelineFlags,
     /// Run all schedules, and put them side by side
-    #[arg(long)]
+    #[arg(long, help_heading = help::INSTEAD)]
     compare: bool,
     /// Print every rank's order, or one rank's, as Megatron-LM's log has it
-    #[arg(long, value_name = "RANK")]
+    #[arg(long, value_name = "RANK", help_heading = help::INSTEAD)]
     print_order: Option<Option<usize>>,
     /// Let ranks choose the next pass: alone, until two disagree, and together
-    #[arg(long)]
+    #[arg(long, help_heading = help::INSTEAD)]
     dynamic: bool,
     /// Make a mistake, and see what notices
-    #[arg(long = "break", value_enum, conflicts_with = "compare")]
+    #[arg(long = "break", value_enum, conflicts_with = "compare", help_heading = help::BREAK)]
     broken: Option<Break>,
     #[command(flatten)]
     train: TrainFlags,
     #[command(flatten)]
     run: RunFlags,
+    /// Write every rank's steps to this file, for ui.perfetto.dev
+    #[arg(long, value_name = "FILE", conflicts_with = "bench", help_heading = help::OUTPUT)]
+    trace: Option<PathBuf>,
     /// Measure a pipeline's speed beside one rank's
-    #[arg(long, conflicts_with_all = ["broken", "compare"])]
+    #[arg(long, conflicts_with_all = ["broken", "compare"], help_heading = help::INSTEAD)]
     bench: bool,
 }
 
@@ -310,6 +320,7 @@ fn one_rank(lab: &Lab, one: &Unpipelined, comm: &Comm) -> Result<Vec<String>> {
     let screen = &lab.screen;
     let text = &lab.corpus.train;
     let beside = compare_with_the_library(lab, comm)?;
+    let mut trace = Trace::new(comm, lab.args.trace.as_deref())?;
     let mut all: Vec<(Predicted, Measured)> = Vec::new();
     for &plan in &lab.plans {
         let way = Way {
@@ -318,9 +329,10 @@ fn one_rank(lab: &Lab, one: &Unpipelined, comm: &Comm) -> Result<Vec<String>> {
             broken: lab.args.broken,
             epoch: lab.epoch,
         };
-        let measured = lab06::measure(comm, way, config, text, Some(one))?;
+        let measured = lab06::measure(comm, way, config, text, Some(one), &mut trace)?;
         all.push((measured.predicted(lab.pace)?, measured));
     }
+    let traced = trace.write(comm)?;
     if comm.rank() != 0 {
         return Ok(Vec::new());
     }
@@ -338,6 +350,9 @@ fn one_rank(lab: &Lab, one: &Unpipelined, comm: &Comm) -> Result<Vec<String>> {
         }
         _ if lab.args.compare => screen.say(format!("\n{}\n", lab06::compared(screen, &all))),
         _ => screen.say(format!("\n{}\n", lab06::recomputed(screen, &all))),
+    }
+    if let Some(path) = traced {
+        screen.say(trace::row(screen, path));
     }
     let mut checks = Checks::new(screen);
     checks.beside("gradients under GPipe", beside);

@@ -15,7 +15,9 @@
 use anyhow::Result;
 use clap::Parser;
 use kit::flags::{one_micro_step, positive, without};
+use kit::help;
 use kit::show::{Screen, folded};
+use kit::trace::{self, Trace};
 use kit::{Beside, Checks, Footprint, Lesson, RunFlags, TrainFlags, report};
 use lab07::{AxesFlags, Break, Measured, Memory, Plan, Report, logged};
 use shardlab::allocator::{self, Counting};
@@ -39,12 +41,17 @@ static ALLOCATOR: Counting = Counting;
 #[command(name = "lab07", version)]
 #[command(mut_arg("init_from", |flag| without::<PathBuf>(flag, "this lab keeps no weights: leave it out")))]
 #[command(mut_arg("grad_accum", |flag| flag.hide(true).value_parser(one_micro_step)))]
+#[command(after_long_help = help::examples("lab07", &[
+    ("--tp 1 --pp 4", "eight ranks on two axes: data and pipeline"),
+    ("--report", "this run as Megatron-LM's log has it"),
+    ("--steps 5 --trace steps.json", "a timeline of every rank"),
+]))]
 struct Args {
     /// Ranks: threads of this process [default: 8], or the launcher's processes
-    #[arg(long)]
+    #[arg(long, help_heading = help::RANKS)]
     ranks: Option<usize>,
     /// Training steps
-    #[arg(long, default_value_t = 20, value_parser = positive())]
+    #[arg(long, default_value_t = 20, value_parser = positive(), help_heading = help::TRAINING)]
     steps: usize,
     #[command(flatten)]
     axes: AxesFlags,
@@ -52,6 +59,9 @@ struct Args {
     train: TrainFlags,
     #[command(flatten)]
     run: RunFlags,
+    /// Write every rank's steps to this file, for ui.perfetto.dev
+    #[arg(long, value_name = "FILE", help_heading = help::OUTPUT)]
+    trace: Option<PathBuf>,
 }
 
 /// The run's settings, which all ranks share.
@@ -62,6 +72,8 @@ struct Lab {
     as_a_log: bool,
     /// Whether there is a simulated link, so that times on the axes are worth showing.
     waits: bool,
+    /// The file of `--trace`.
+    trace: Option<PathBuf>,
     corpus: Corpus,
     screen: Screen,
     lesson: Lesson,
@@ -192,6 +204,7 @@ fn run(mut args: Args) -> Result<()> {
         broken: args.axes.broken,
         as_a_log: args.axes.report.is_some(),
         waits: args.run.comm.link.is_some(),
+        trace: args.trace,
         corpus,
         screen,
         lesson,
@@ -230,11 +243,12 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         parameters: pipelined.zero.params().numel(),
         ..Measured::default()
     };
+    let mut trace = Trace::new(comm, lab.trace.as_deref())?;
     let before = lab07::traffic(&mesh);
     let mut seconds = Vec::new();
     for step in 0..plan.config.steps {
         let start = Instant::now();
-        one_step(lab, &mut pipelined, step, &mut measured)
+        one_step(lab, &mut pipelined, step, &mut measured, &mut trace)
             .map_err(|error| Diverged::at(step + 1, error))?;
         seconds.push(start.elapsed().as_secs_f64());
         if step == 0 {
@@ -258,6 +272,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         beside = Some(Beside::of(comm, &lesson, &measured.losses[..few], 0.0)?);
     }
     let run = lab07::collect(&mesh, &measured, pipelined.zero.params())?;
+    let traced = trace.write(comm)?;
     if comm.rank() != 0 {
         return Ok(Vec::new());
     }
@@ -270,6 +285,9 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         screen.say(format!("\n{}", run.axes(screen, plan, lab.waits)));
         screen.say(format!("\n{}\n", run.steps(screen, &one)));
         screen.say(run.memory(screen, plan));
+    }
+    if let Some(path) = traced {
+        screen.say(trace::row(screen, path));
     }
     screen.say("");
     let mut checks = Checks::new(screen);
@@ -292,6 +310,7 @@ fn one_step(
     pipelined: &mut Pipelined,
     step: usize,
     measured: &mut Measured,
+    trace: &mut Trace,
 ) -> Result<()> {
     let config = &lab.plan.config;
     let start = Instant::now();
@@ -299,7 +318,7 @@ fn one_step(
     let ran = pipelined.forward_backward(&lab.corpus.train, step)?;
     let passed = start.elapsed();
     // First and last stage add up their gradients of the token table. Then data ranks average the table, too.
-    pipelined.zero.finish()?;
+    let reduced = pipelined.zero.finish()?;
     let averaged = start.elapsed();
     let norm = pipelined.zero.norm()?; // of all gradients, on all three axes
     pipelined
@@ -310,6 +329,12 @@ fn one_step(
     measured.phases.push(phases.map(|time| time.as_secs_f64()));
     measured.losses.push(pipelined.loss(&ran)?); // only the last stage has computed it
     measured.norms.push(norm);
+    trace.pipelined(
+        step + 1,
+        &ran,
+        &reduced,
+        (start + averaged, start + updated),
+    );
     Ok(())
 }
 // ANCHOR_END: train

@@ -17,6 +17,7 @@
 use anyhow::Result;
 use clap::Parser;
 use kit::flags::{positive, without};
+use kit::help;
 use kit::show::{Plot, Screen, Series, thousands};
 use kit::{Beside, Checks, Footprint, Lesson, RunFlags, TrainFlags, report};
 use lab08::{Break, Counts, Job, Metrics, Mode, Policy, Run, SurviveFlags, Training, Way, spikes};
@@ -38,12 +39,17 @@ use std::process::ExitCode;
 #[command(mut_arg("batch", |flag| flag.default_value("2")), mut_arg("grad_accum", |flag| flag.default_value("4")))]
 #[command(mut_arg("lr", |flag| flag.default_value("0.004")), mut_arg("warmup", |flag| flag.default_value("10")))]
 #[command(mut_arg("init_from", |flag| without::<PathBuf>(flag, "this lab's runs begin together: leave it out")))]
+#[command(after_long_help = help::examples("lab08", &[
+    ("--train-range-to-skip 10 20 25 30 --log", "skip two ranges, and print every step"),
+    ("--policy count --steps 80 --trace steps.json", "one training that skips steps, and a timeline"),
+    ("--fp16 --steps 60", "gradients in fp16, with a loss scale"),
+]))]
 struct Args {
     /// Ranks: threads of this process [default: 2], or the launcher's processes
-    #[arg(long)]
+    #[arg(long, help_heading = help::RANKS)]
     ranks: Option<usize>,
     /// Training steps
-    #[arg(long, default_value_t = 120, value_parser = positive())]
+    #[arg(long, default_value_t = 120, value_parser = positive(), help_heading = help::TRAINING)]
     steps: usize,
     #[command(flatten)]
     survive: SurviveFlags,
@@ -180,7 +186,7 @@ fn story(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     let checkpoints = lab08::checkpoints(job, comm)?;
     let mut metrics = Metrics::create(job, comm)?;
     let mut saved = Vec::new();
-    let mut training = Training::begin(job, comm, &Way::plain(true))?; // with the bad batches
+    let mut training = Training::begin(job, comm, &Way::plain(true))?.traced(job)?; // with the bad batches
     while training.steps.len() < job.config.steps {
         let step = training.step()?;
         metrics.write(step)?;

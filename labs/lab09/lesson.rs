@@ -15,6 +15,7 @@
 use anyhow::Result;
 use clap::Parser;
 use kit::flags::{positive, without};
+use kit::help;
 use kit::show::{Screen, significant, table, thousands};
 use kit::{Beside, Checks, Lesson, RunFlags, TrainFlags};
 use lab09::{Break, Folders, Job, Run};
@@ -35,30 +36,35 @@ use std::process::ExitCode;
 #[command(name = "lab09", version)]
 #[command(mut_arg("init_from", |flag| without::<PathBuf>(flag, "this lab trains a few steps: leave it out")))]
 #[command(mut_arg("batch", |flag| flag.hide(true)), mut_arg("sampler", |flag| flag.hide(true)))]
+#[command(after_long_help = help::examples("lab09", &[
+    ("--from dp=4,zero=3 --to dp=5 tp=2", "another job saves, and two resume"),
+    ("--padding", "a conversion that failed on 768 ranks"),
+    ("--break first-data", "a mistake, and the check that notices"),
+]))]
 struct Args {
     /// The job that saves: ranks along each axis, and ZeRO's stage
-    #[arg(long, value_name = "JOB", default_value = "dp=4")]
+    #[arg(long, value_name = "JOB", default_value = "dp=4", help_heading = help::STRATEGY)]
     from: Job,
     /// The jobs that resume
-    #[arg(long, value_name = "JOB", num_args = 1.., default_values = ["dp=4", "dp=2", "dp=3,zero=3", "dp=1", "tp=2", "pp=2"])]
+    #[arg(long, value_name = "JOB", num_args = 1.., default_values = ["dp=4", "dp=2", "dp=3,zero=3", "dp=1", "tp=2", "pp=2"], help_heading = help::STRATEGY)]
     to: Vec<Job>,
     /// Training steps in all
-    #[arg(long, default_value_t = 20, value_parser = positive())]
+    #[arg(long, default_value_t = 20, value_parser = positive(), help_heading = help::TRAINING)]
     steps: usize,
     /// Save after this many steps
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 10, help_heading = help::TRAINING)]
     save_after: usize,
     /// Show the slices of these parameters, beside those of the whole model
-    #[arg(long, value_name = "NAME", num_args = 1.., default_values = ["blocks.0.fc.weight"])]
+    #[arg(long, value_name = "NAME", num_args = 1.., default_values = ["blocks.0.fc.weight"], help_heading = help::INSTEAD)]
     slices: Vec<String>,
     /// Rebuild a conversion that failed, with the files of 768 ranks
-    #[arg(long)]
+    #[arg(long, help_heading = help::INSTEAD)]
     padding: bool,
     /// Plot for which numbers of ranks it fails
-    #[arg(long, conflicts_with = "padding")]
+    #[arg(long, conflicts_with = "padding", help_heading = help::INSTEAD)]
     plot: bool,
     /// Break it on purpose, and see which check notices
-    #[arg(long = "break", value_enum, conflicts_with = "plot")]
+    #[arg(long = "break", value_enum, conflicts_with = "plot", help_heading = help::BREAK)]
     broken: Option<Break>,
     #[command(flatten)]
     train: TrainFlags,

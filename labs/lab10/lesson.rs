@@ -14,6 +14,7 @@
 
 use anyhow::Result;
 use clap::Parser;
+use kit::help;
 use kit::show::{Screen, bytes_decimal, complain, thousands};
 use kit::{Beside, Checks, Lesson, Peaks, RunFlags, report};
 use lab10::{
@@ -37,9 +38,14 @@ static ALLOCATOR: Counting = Counting;
 /// One model under every strategy, with a library's settings.
 #[derive(Parser)]
 #[command(name = "lab10", version)]
+#[command(after_long_help = help::examples("lab10", &[
+    ("--tp 2 --pp 2", "your own strategy for four ranks"),
+    ("--emit-deepspeed --tp 2 --zero 1", "DeepSpeed's settings for it"),
+    ("--finale", "a model that only some strategies fit"),
+]))]
 struct Args {
     /// Ranks: threads of this process [default: 4], or the launcher's processes
-    #[arg(long)]
+    #[arg(long, help_heading = help::RANKS)]
     ranks: Option<usize>,
     #[command(flatten)]
     library: LibraryFlags,

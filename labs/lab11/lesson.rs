@@ -15,6 +15,7 @@
 
 use anyhow::{Result, ensure};
 use clap::Parser;
+use kit::help;
 use kit::show::Screen;
 use kit::{Beside, Checks, Lesson};
 use lab11::planner::{EXAMPLE, refusals, too_large};
@@ -33,11 +34,16 @@ static ALLOCATOR: Counting = Counting;
 /// The strategies for a job, ranked.
 #[derive(Parser)]
 #[command(name = "lab11", version)]
+#[command(after_long_help = help::examples("lab11", &[
+    ("--model gpt3-175b --devices 1024 --device a100-80g", "another job"),
+    ("--plan dp=8,tp=8,pp=8", "one plan in detail"),
+    ("--published", "the planner beside runs that papers report"),
+]))]
 struct Args {
     #[command(flatten)]
     decide: DecideFlags,
     /// Use only ASCII characters on the screen
-    #[arg(long)]
+    #[arg(long, help_heading = help::OUTPUT)]
     ascii: bool,
 }
 

@@ -127,12 +127,8 @@ impl Pipelined {
     /// If a pass or a message fails.
     pub fn forward_backward(&mut self, text: &[u32], step: usize) -> Result<StepRecord> {
         let config = &self.config;
-        let length = config.shape.block
-            / if self.sequence {
-                self.tensor.group().size()
-            } else {
-                1
-            };
+        let parts = self.tensor.group().size();
+        let length = config.shape.block / if self.sequence { parts } else { 1 };
         let activations = [config.batch, length, config.shape.embd];
         let micro_batches = self.micro_batches(text, step);
         self.zero.begin()?;
@@ -141,12 +137,9 @@ impl Pipelined {
                 .stages
                 .step(&self.program, &micro_batches, activations, &self.zero);
         };
-        let pass = |one: &Instruction| {
-            if let Instruction::Compute(op) = one {
-                Some(*op)
-            } else {
-                None
-            }
+        let pass = |one: &Instruction| match one {
+            Instruction::Compute(op) => Some(*op),
+            _ => None,
         };
         let order: Vec<Op> = self.program.iter().filter_map(pass).collect();
         let dynamic = Dynamic {

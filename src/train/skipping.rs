@@ -12,10 +12,11 @@ use crate::checkpoint::{Checkpoints, Resume, Resumed, Writing};
 use crate::comm::{Comm, Reduce};
 use crate::data::{Batch, Sampler};
 use crate::model::Gpt;
-use crate::parallel::{Zero, ZeroConfig};
+use crate::parallel::{Averaged, Zero, ZeroConfig};
 use crate::tensor::Listener;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
+use std::time::Instant;
 
 /// A source of micro-batches: returns number `n`, counted from 0.
 pub type Draw<'a> = Box<dyn FnMut(usize) -> Batch + 'a>;
@@ -35,6 +36,9 @@ pub struct SkippingTrainer<'a> {
     pub scaler: Option<LossScaler>,
     /// The largest global norm of the gradients: longer ones are clipped.
     pub clip: f64,
+    /// Of the last step that was computed: when each micro-batch was drawn, its forward pass began and ended; when the last
+    /// backward pass was done and averaged; and its collectives.
+    pub times: (Vec<Instant>, Vec<Averaged>),
     draw: Draw<'a>,
     _half: Option<Listener>,
 }
@@ -79,10 +83,9 @@ pub enum Outcome {
 impl Outcome {
     /// The loss of a step that was taken.
     pub fn loss(&self) -> Option<f64> {
-        if let Outcome::Taken { loss, .. } = self {
-            Some(*loss)
-        } else {
-            None
+        match self {
+            Outcome::Taken { loss, .. } => Some(*loss),
+            _ => None,
         }
     }
 }
@@ -116,6 +119,7 @@ impl<'a> SkippingTrainer<'a> {
             bound: None,
             scaler: None,
             clip: config.clip,
+            times: Default::default(),
             draw: Box::new(move |n| sampler.nth(text, n, accumulation)),
             _half: half,
         })
@@ -179,17 +183,24 @@ impl<'a> SkippingTrainer<'a> {
             counters,
             draw,
             scaler,
+            times,
             ..
         } = self;
+        times.0.clear();
         let mut trainer = Trainer::new(zero, config.grad_accum, config.clip);
         if let Some(scaler) = scaler {
             trainer.weight = scaler.scale();
         }
         let loss = trainer.passes(|_| {
+            times.0.push(Instant::now());
             let batch = next_batch(draw, counters, drawn);
-            Ok(gpt.loss(&batch, &config.pass(step - 1, &batch.sequences))?)
+            times.0.push(Instant::now());
+            let loss = gpt.loss(&batch, &config.pass(step - 1, &batch.sequences))?;
+            times.0.push(Instant::now());
+            Ok(loss)
         })?;
-        zero.finish()?;
+        times.1 = zero.finish()?;
+        times.0.push(Instant::now());
         Ok(loss)
     }
 

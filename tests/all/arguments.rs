@@ -1,6 +1,7 @@
 //! What every program answers to a command line: help, versions, and what is wrong with it.
 
 use crate::suite::program::{ROOT, failed, program, stderr, succeeded};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -60,6 +61,108 @@ fn help_and_version_go_to_stdout() {
                 text.contains(&format!("{name} ")) && stderr(&output).is_empty(),
                 "{name} {flag}: {text}"
             );
+        }
+    }
+}
+
+/// What a program says of its flags.
+fn help(program: &Path, form: &str) -> String {
+    succeeded(&Command::new(program).arg(form).output().unwrap())
+}
+
+fn name(program: &Path) -> &str {
+    program.file_stem().unwrap().to_str().unwrap()
+}
+
+/// Lines that begin without a margin and end with a colon, such as `Model and data:`.
+fn headings(help: &str) -> Vec<&str> {
+    let all = help.lines().filter(|line| !line.starts_with(' '));
+    all.filter_map(|line| line.strip_suffix(':')).collect()
+}
+
+/// The arguments in the examples at the end of a program's help.
+fn examples(program: &Path, help: &str) -> Vec<Vec<String>> {
+    let (_, examples) = help.split_once("\nExamples:\n").unwrap_or_default();
+    let examples = examples.replace("\\\n", " ");
+    let command = format!("  cargo run --bin {}", name(program));
+    let flags = examples
+        .lines()
+        .filter_map(|line| line.strip_prefix(&command));
+    let words = |flags: &str| flags.split_whitespace().map(String::from).collect();
+    flags
+        .map(|flags| match flags.strip_prefix(" -- ") {
+            Some(flags) => words(flags),
+            None => words(flags),
+        })
+        .collect()
+}
+
+#[test]
+fn short_help_fits_one_screen_and_long_help_has_headings_and_examples() {
+    for program in &programs() {
+        let short = help(program, "-h");
+        let long = help(program, "--help");
+        let name = name(program);
+        assert!(short.lines().count() <= 48, "{name} -h:\n{short}");
+        assert!(
+            short
+                .trim_end()
+                .lines()
+                .last()
+                .unwrap()
+                .starts_with("--help shows all"),
+            "{name} -h:\n{short}"
+        );
+        for text in [&short, &long] {
+            let wide = text.lines().find(|line| line.chars().count() > 80);
+            assert_eq!(wide, None, "{name}");
+        }
+        let headings = headings(&long);
+        let headings = headings.iter().filter(|one| !["Examples"].contains(one));
+        assert!(headings.count() >= 2, "{name}: {long}");
+        assert!(
+            !long.contains("\nOptions:"),
+            "{name}: a flag has no heading\n{long}"
+        );
+        assert!(examples(program, &long).len() >= 2, "{name}: {long}");
+        // All flags of the short form are in the long one.
+        let words = short
+            .split_whitespace()
+            .filter(|word| word.starts_with("--"));
+        for flag in words {
+            assert!(long.contains(flag), "{name}: {flag}");
+        }
+    }
+}
+
+/// A program that begins has taken its command line: it prints its heading. The workbook and the book would go on to check or to
+/// write; they only show that they know the command.
+#[test]
+fn examples_of_help_are_commands_that_begin() {
+    for program in &programs() {
+        let name = name(program);
+        for mut flags in examples(program, &help(program, "--help")) {
+            if ["book", "workbook"].contains(&name) {
+                flags.push("--help".into());
+            }
+            let dir = tempfile::tempdir().unwrap();
+            let mut started = Command::new(program)
+                .args(&flags)
+                .current_dir(dir.path())
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut line = String::new();
+            let mut output = BufReader::new(started.stdout.take().unwrap());
+            output.read_line(&mut line).unwrap();
+            let _ = started.kill(); // it may have ended
+            started.wait().unwrap();
+            let mut error = String::new();
+            let mut stderr = started.stderr.take().unwrap();
+            stderr.read_to_string(&mut error).unwrap();
+            assert!(!line.trim().is_empty(), "{name} {flags:?}: {error}");
         }
     }
 }

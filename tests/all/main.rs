@@ -53,6 +53,7 @@ mod seed_pipeline;
 mod siblings;
 mod tensor;
 mod torch_files;
+mod traces;
 mod universal;
 mod workbook;
 mod zero;

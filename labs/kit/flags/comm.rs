@@ -1,21 +1,23 @@
 //! Flags of every lab about communication.
 
+use crate::help;
 use shardlab::comm::{Link, Options};
 use std::path::Path;
 use std::time::Duration;
 
 /// Flags about how ranks communicate.
 #[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = help::RANKS)]
 pub struct CommFlags {
     /// Let threads communicate as over a network link, for example 50us,1GB/s
     #[arg(long, value_name = "LATENCY,BANDWIDTH")]
     pub link: Option<Link>,
     /// How long to wait for a rank that is late
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, hide_short_help = true)]
     pub deadline: Option<Duration>,
     /// Over MPI: do not compare the ranks' calls before each collective. Ranks in different calls, and ranks that end early
     /// or never come, then go unnoticed: the job hangs, or the MPI library crashes
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub no_check: bool,
 }
 

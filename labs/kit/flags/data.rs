@@ -1,6 +1,7 @@
 //! Flags for the training text, and for the size of a step.
 
 use super::{COUNTS, SIZES, whole};
+use crate::help;
 use shardlab::data::{Corpus, Sampling};
 use shardlab::error::BadInput;
 use shardlab::train::Config;
@@ -8,21 +9,22 @@ use std::path::PathBuf;
 
 /// The text, and its division among ranks and micro-steps.
 #[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = help::MODEL)]
 pub struct DataFlags {
     /// Text to train on [default: the real Shakespeare where it is found, else a play that comes with the lab]
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
     /// How ranks get different data
-    #[arg(long, value_enum, default_value_t = Sampling::Partition)]
+    #[arg(long, value_enum, default_value_t = Sampling::Partition, hide_short_help = true)]
     pub sampler: Sampling,
     /// Sequences per rank and micro-step
     #[arg(long, value_parser = whole(COUNTS))]
     pub batch: Option<usize>,
     /// Sequences per step, over all ranks and micro-steps; in place of --batch
-    #[arg(long, conflicts_with = "batch", value_parser = whole(COUNTS))]
+    #[arg(long, conflicts_with = "batch", value_parser = whole(COUNTS), hide_short_help = true)]
     pub global_batch: Option<usize>,
     /// Micro-steps whose gradients add up to one step
-    #[arg(long, default_value_t = 1, value_parser = whole(SIZES))]
+    #[arg(long, default_value_t = 1, value_parser = whole(SIZES), hide_short_help = true)]
     pub grad_accum: usize,
 }
 

@@ -1,6 +1,7 @@
 //! Flags for evaluations and samples during training.
 
 use super::{COUNTS, positive, whole};
+use crate::help;
 use clap::builder::NonEmptyStringValueParser;
 use shardlab::data::Corpus;
 use shardlab::error::BadInput;
@@ -11,12 +12,13 @@ const PROMPT: &str = "What is an LLM?";
 
 /// Evaluations and samples.
 #[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = help::OUTPUT)]
 pub struct EvalFlags {
     /// Steps from one evaluation to the next [default: the preset's]
     #[arg(long, value_parser = positive())]
     pub eval_interval: Option<usize>,
     /// Batches per evaluation and split
-    #[arg(long, value_parser = whole(COUNTS))]
+    #[arg(long, value_parser = whole(COUNTS), hide_short_help = true)]
     pub eval_iters: Option<usize>,
     /// Text that samples continue
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]

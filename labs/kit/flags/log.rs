@@ -1,19 +1,21 @@
 //! Flags for the outputs of each step.
 
 use super::positive;
+use crate::help;
 use std::path::PathBuf;
 
 /// Log lines, metrics, traces.
 #[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = help::OUTPUT)]
 pub struct LogFlags {
     /// Print everything: the names in log lines, every setting, speed as a plot, a log line every ten steps
     #[arg(long)]
     pub all: bool,
     /// Steps from one log line to the next [default: a quarter of the run]
-    #[arg(long, value_parser = positive())]
+    #[arg(long, value_parser = positive(), hide_short_help = true)]
     pub log_interval: Option<usize>,
     /// Every rank prints its log lines, not only rank 0
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub log_all_ranks: bool,
     /// Write one JSON line per step to this file, and the same for TensorBoard to the folder NAME.events beside it
     #[arg(long, value_name = "FILE")]

@@ -21,6 +21,7 @@ pub use optim::OptimFlags;
 pub use run::RunFlags;
 pub use zero::{Fsdp, ZeroFlags};
 
+use crate::help;
 use shardlab::data::Corpus;
 use shardlab::error::BadInput;
 use shardlab::train::{Config, Defaults};
@@ -38,7 +39,7 @@ pub struct TrainFlags {
     #[command(flatten)]
     pub optim: OptimFlags,
     /// Random seed of weights, batches, dropout and samples
-    #[arg(long, default_value_t = 1337)]
+    #[arg(long, default_value_t = 1337, help_heading = help::TRAINING)]
     pub seed: u64,
 }
 

@@ -1,6 +1,7 @@
 //! Flags for the model's shape, and for its initial weights.
 
 use super::{SIZES, in_range, is_below_one, number};
+use crate::help;
 use shardlab::checkpoint;
 use shardlab::data::Corpus;
 use shardlab::error::BadInput;
@@ -10,6 +11,7 @@ use std::path::PathBuf;
 
 /// The model's shape.
 #[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = help::MODEL)]
 pub struct ModelFlags {
     /// Model shape and settings that belong together
     #[arg(long, value_enum, default_value_t = Preset::Baby)]
@@ -18,19 +20,19 @@ pub struct ModelFlags {
     #[arg(long)]
     pub layers: Option<usize>,
     /// Attention heads
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub heads: Option<usize>,
     /// Width of the model
     #[arg(long)]
     pub embd: Option<usize>,
     /// Tokens in a sequence
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub block: Option<usize>,
     /// Fraction of activations that dropout sets to 0 in training
-    #[arg(long, default_value_t = 0.0, value_parser = number::<f64>(is_below_one, "a fraction, at least 0 and below 1"))]
+    #[arg(long, default_value_t = 0.0, value_parser = number::<f64>(is_below_one, "a fraction, at least 0 and below 1"), hide_short_help = true)]
     pub dropout: f64,
     /// Start from the weights in an earlier run's folder
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
     pub init_from: Option<PathBuf>,
 }
 

@@ -1,10 +1,12 @@
 //! Flags for a run's folder, screen and transport.
 
 use crate::CommFlags;
+use crate::help;
 use std::path::PathBuf;
 
 /// The folder, the screen, the transport. Every lab that trains has these flags.
 #[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = help::OUTPUT)]
 pub struct RunFlags {
     /// Folder for the run's files [default: runs/LAB]
     #[arg(long, value_name = "DIR")]

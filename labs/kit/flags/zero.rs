@@ -1,6 +1,7 @@
 //! The flags of ZeRO, as DeepSpeed names its settings.
 
 use super::positive;
+use crate::help;
 use shardlab::error::BadInput;
 use shardlab::optim::AdamWConfig;
 use shardlab::parallel::ZeroConfig;
@@ -10,38 +11,45 @@ use std::path::PathBuf;
 
 /// The state that ranks shard, and the type in which they store it.
 #[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = help::STRATEGY)]
 pub struct ZeroFlags {
     /// The stage. Ranks shard: 0 nothing, 1 the optimizer state, 2 also gradients, 3 also parameters
     #[arg(long, value_enum, value_name = "STAGE", group = "stage")]
     pub zero: Option<Stage>,
     /// The stage by PyTorch's names for FSDP
-    #[arg(long, value_enum, value_name = "STRATEGY", group = "stage")]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "STRATEGY",
+        group = "stage",
+        hide_short_help = true
+    )]
     pub fsdp: Option<Fsdp>,
     /// The type in which parameters and gradients are stored; arithmetic is f32
     #[arg(long, value_enum, default_value_t)]
     pub dtype: Precision,
     /// Elements of gradients that are reduced together, in stages 0 to 2 [default: 65536]
-    #[arg(long, value_name = "ELEMENTS", value_parser = positive())]
+    #[arg(long, value_name = "ELEMENTS", value_parser = positive(), hide_short_help = true)]
     pub reduce_bucket: Option<usize>,
     /// Elements of parameters that may be gathered ahead, in stage 3 [default: 262144; 65536 where lab04 compares
     /// stages]
-    #[arg(long, value_name = "ELEMENTS")]
+    #[arg(long, value_name = "ELEMENTS", hide_short_help = true)]
     pub prefetch_bucket: Option<usize>,
     /// Gather parameters of up to this many elements once per step and keep them to its end, in stage 3 [default: 1000]
-    #[arg(long, value_name = "ELEMENTS")]
+    #[arg(long, value_name = "ELEMENTS", hide_short_help = true)]
     pub persistence_threshold: Option<usize>,
     /// The parameters that are gathered together, in stage 3 [default: blocks]
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, hide_short_help = true)]
     pub wrap: Option<Wrap>,
     /// Cut each matrix of the MLPs into this many tiles, each gathered alone, in stage 3 [default: 1]
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub tiles: Option<usize>,
     /// Keep the optimizer state, and in stage 3 parameters, in the host's memory (cpu), or in files in this folder with a
     /// small window in memory
     #[arg(long, value_name = "cpu|DIR")]
     pub offload: Option<PathBuf>,
     /// Stop the backward pass during each reduction of gradients
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub no_overlap: bool,
 }
 

@@ -5,6 +5,7 @@
 
 use serde::Serialize;
 use serde_json::{Value, json};
+use std::borrow::Cow;
 
 /// A row of the viewer; spans of one track do not overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,20 +15,23 @@ pub enum Track {
     /// Parameters that are gathered: a second kind of communication, at the same time as the first.
     Gathers,
     Waiting,
+    /// Sends and receives between the stages of a pipeline.
+    Messages,
 }
 
-const TRACKS: [(Track, &str); 4] = [
+const TRACKS: [(Track, &str); 5] = [
     (Track::Compute, "compute"),
     (Track::Communication, "communication"),
     (Track::Gathers, "gathers"),
     (Track::Waiting, "waiting"),
+    (Track::Messages, "messages"),
 ];
 
 /// An interval of one rank's time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
     pub track: Track,
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// The training step, as log lines count it.
     pub step: usize,
     /// Seconds since the trace began.
@@ -36,8 +40,8 @@ pub struct Span {
 }
 
 #[derive(Serialize)]
-struct Event {
-    name: &'static str,
+struct Event<'a> {
+    name: &'a str,
     cat: &'static str,
     ph: &'static str,
     ts: f64,
@@ -65,12 +69,15 @@ pub fn events(rank: usize, spans: &[Span]) -> String {
             .iter()
             .position(|(track, _)| *track == span.track)
             .unwrap_or_default();
+        // Both ends are rounded, and the duration lies between them: so spans that touch do not overlap.
+        let start = tenths(span.start);
+        let end = tenths(span.end).max(start);
         let event = Event {
-            name: span.name,
+            name: &span.name,
             cat: TRACKS[tid].1,
             ph: "X",
-            ts: microseconds(span.start),
-            dur: microseconds(span.end - span.start),
+            ts: start as f64 / 10.0,
+            dur: (end - start) as f64 / 10.0,
             pid: rank,
             tid,
             args: json!({ "step": span.step }),
@@ -89,9 +96,9 @@ pub fn document(ranks: &[String]) -> String {
     )
 }
 
-/// To a tenth of a microsecond, as precise as a clock.
-fn microseconds(seconds: f64) -> f64 {
-    (seconds.max(0.0) * 1e7).round() / 10.0
+/// Tenths of a microsecond, as precise as a clock.
+fn tenths(seconds: f64) -> u64 {
+    (seconds.max(0.0) * 1e7).round() as u64
 }
 
 #[cfg(test)]
@@ -102,7 +109,7 @@ mod tests {
     fn a_trace_is_json_with_a_thread_for_each_track() {
         let span = |track, name, start: f64| Span {
             track,
-            name,
+            name: Cow::Borrowed(name),
             step: 3,
             start,
             end: start + 0.5,
@@ -119,19 +126,43 @@ mod tests {
         ];
         let trace: Value = serde_json::from_str(&document(&ranks)).unwrap();
         let events = trace["traceEvents"].as_array().unwrap();
-        assert_eq!(events.len(), 2 * 5 + 2);
+        assert_eq!(events.len(), 2 * 6 + 2);
         assert_eq!(events[0]["args"]["name"], "rank 0");
         assert_eq!(
-            events[5],
+            events[6],
             json!({ "name": "forward", "cat": "compute", "ph": "X", "ts": 0.0, "dur": 500000.0, "pid": 0, "tid": 0, "args": { "step": 3 } })
         );
         assert_eq!(
-            (&events[6]["tid"], &events[6]["ts"]),
+            (&events[7]["tid"], &events[7]["ts"]),
             (&json!(3), &json!(250000.0))
         );
         assert_eq!(
             (&events[4]["args"]["name"], &events[4]["tid"]),
             (&json!("waiting"), &json!(3))
         );
+    }
+
+    /// Ends that lie between two tenths of a microsecond, where a duration that is rounded for itself reaches too far.
+    #[test]
+    fn spans_that_touch_do_not_overlap() {
+        let ends: Vec<f64> = (0..100).map(|i| f64::from(i) * 1.370_000_3e-5).collect();
+        let span = |pair: &[f64]| Span {
+            track: Track::Compute,
+            name: Cow::Borrowed("forward"),
+            step: 1,
+            start: pair[0],
+            end: pair[1],
+        };
+        let spans: Vec<Span> = ends.windows(2).map(span).collect();
+        let trace: Value = serde_json::from_str(&document(&[events(0, &spans)])).unwrap();
+        let tenths = |value: &Value| (10.0 * value.as_f64().unwrap()).round() as u64;
+        let events = trace["traceEvents"].as_array().unwrap();
+        let spans = events.iter().filter(|event| event["ph"] == "X");
+        let times = spans.map(|span| (tenths(&span["ts"]), tenths(&span["dur"])));
+        let times: Vec<(u64, u64)> = times.collect();
+        assert_eq!(times.len(), 99);
+        for pair in times.windows(2) {
+            assert_eq!(pair[0].0 + pair[0].1, pair[1].0);
+        }
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 /// The flags of `--feed`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Reading data")]
 pub struct FeedFlags {
     /// Read batches from files: `each-file`, `shared-file`, or `readers K` for K ranks that read and scatter
     #[arg(long, num_args = 1..=2, value_names = ["HOW", "K"])]

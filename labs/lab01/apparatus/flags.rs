@@ -6,6 +6,7 @@ use super::{benchmark, predict};
 use clap::ValueEnum;
 use clap::builder::PossibleValuesParser;
 use kit::flags::ensure_ranks_can_differ;
+use kit::help;
 use kit::show::{bytes_binary, seconds, thousands};
 use shardlab::comm::Link;
 use shardlab::comm::algorithms::{Algorithm, Collective};
@@ -16,9 +17,10 @@ use std::path::PathBuf;
 
 /// The flags.
 #[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = help::STRATEGY)]
 pub struct StudyFlags {
     /// Number of ranks: threads of this process [default: 4; with --bench one per core], or the launcher's processes
-    #[arg(long)]
+    #[arg(long, help_heading = help::RANKS)]
     pub ranks: Option<usize>,
     /// The collective to show. `all` shows each collective before and after
     #[arg(long, default_value = "all-reduce", value_parser = PossibleValuesParser::new(Collective::ALL.map(Collective::name).into_iter().chain(["all"])))]
@@ -30,22 +32,22 @@ pub struct StudyFlags {
     #[arg(long, alias = "step-by-step")]
     pub rounds: bool,
     /// Measure the algorithms on this machine, for arrays of 1 KiB and more
-    #[arg(long)]
+    #[arg(long, help_heading = help::INSTEAD)]
     pub bench: bool,
     /// The largest array to measure, in MiB [default: 64, or less if memory or time is short]
-    #[arg(long, value_name = "MIB")]
+    #[arg(long, value_name = "MIB", hide_short_help = true, help_heading = help::INSTEAD)]
     pub up_to: Option<usize>,
     /// Write the measured or predicted times to this file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = help::OUTPUT)]
     pub json: Option<PathBuf>,
     /// Predict the times on N ranks, and those of a training step on 4 to 65,536 ranks
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = help::INSTEAD)]
     pub simulate: Option<usize>,
     /// The network of the prediction
-    #[arg(long, default_value = "ethernet", value_parser = PossibleValuesParser::new(Network::presets().map(|network| network.name)))]
+    #[arg(long, default_value = "ethernet", value_parser = PossibleValuesParser::new(Network::presets().map(|network| network.name)), help_heading = help::INSTEAD)]
     pub network: String,
     /// Let the last rank make a mistake
-    #[arg(long = "break", value_enum)]
+    #[arg(long = "break", value_enum, help_heading = help::BREAK)]
     pub broken: Option<Break>,
 }
 

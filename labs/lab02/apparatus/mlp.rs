@@ -5,6 +5,7 @@
 
 use anyhow::Result;
 use kit::flags::{COUNTS, is_positive, number, whole};
+use kit::help;
 use kit::parity::{Parallel, Replica};
 use kit::{LogFlags, RunFlags, does_not_fit};
 use shardlab::comm::Comm;
@@ -32,23 +33,23 @@ const ADAM: AdamWConfig = AdamWConfig {
 #[derive(Clone, Debug, clap::Args)]
 pub struct MlpFlags {
     /// Ranks that train together: threads of this process [default: 2], or the launcher's processes
-    #[arg(long)]
+    #[arg(long, help_heading = help::RANKS)]
     pub ranks: Option<usize>,
     /// Iterations
     // The loss cannot fall within one iteration.
-    #[arg(long, default_value_t = 100, value_parser = whole(2..=*COUNTS.end()))]
+    #[arg(long, default_value_t = 100, value_parser = whole(2..=*COUNTS.end()), help_heading = help::TRAINING)]
     pub steps: usize,
     /// Iterations at the start that train but are neither logged nor timed
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, hide_short_help = true, help_heading = help::TRAINING)]
     pub warmup_iters: usize,
     /// Samples per rank and iteration
-    #[arg(long, default_value_t = 64, value_parser = whole(COUNTS))]
+    #[arg(long, default_value_t = 64, value_parser = whole(COUNTS), help_heading = help::TRAINING)]
     pub batch: usize,
     /// Learning rate of Adam
-    #[arg(long, default_value_t = 1e-3, value_parser = number::<f64>(is_positive, "a finite number above 0"))]
+    #[arg(long, default_value_t = 1e-3, value_parser = number::<f64>(is_positive, "a finite number above 0"), help_heading = help::TRAINING)]
     pub lr: f64,
     /// Random seed of weights and data
-    #[arg(long, default_value_t = 1337)]
+    #[arg(long, default_value_t = 1337, help_heading = help::TRAINING)]
     pub seed: u64,
     #[command(flatten)]
     pub log: LogFlags,

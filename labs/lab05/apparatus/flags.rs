@@ -4,6 +4,7 @@ use super::{gemm, placement};
 use anyhow::Result;
 use clap::ValueEnum;
 use kit::Slowest;
+use kit::help;
 use kit::show::Screen;
 use shardlab::error::BadInput;
 use shardlab::launch;
@@ -11,6 +12,7 @@ use shardlab::mesh::{Coordinates, Layout};
 
 /// How ranks share a model, and the mesh that they form.
 #[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = help::STRATEGY)]
 pub struct TensorFlags {
     /// Train in full with this many tensor ranks per replica; the other ranks are further replicas
     #[arg(long, value_name = "RANKS", group = "full")]
@@ -19,19 +21,24 @@ pub struct TensorFlags {
     #[arg(long, requires = "tp")]
     pub sp: bool,
     /// Pad the vocabulary until each rank has a multiple of this many tokens; Megatron-LM's default is 128
-    #[arg(long, value_name = "TOKENS", default_value_t = 1)]
+    #[arg(
+        long,
+        value_name = "TOKENS",
+        default_value_t = 1,
+        hide_short_help = true
+    )]
     pub make_vocab_size_divisible_by: usize,
     /// Draw a matrix product that two ranks share, or the mesh of ranks
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, help_heading = help::INSTEAD)]
     pub show: Option<Show>,
     /// The axis along which the numbers of ranks run slowest; tensor ranks are always nearest
-    #[arg(long, value_enum, default_value_t = Slowest::Pipeline)]
+    #[arg(long, value_enum, default_value_t = Slowest::Pipeline, hide_short_help = true)]
     pub order: Slowest,
     /// Pipeline stages in the mesh that --show draws [default: 2]
-    #[arg(long, requires = "show")]
+    #[arg(long, requires = "show", hide_short_help = true, help_heading = help::INSTEAD)]
     pub pp: Option<usize>,
     /// Ranks on each node of the mesh that --show draws [default: 4]
-    #[arg(long, requires = "show")]
+    #[arg(long, requires = "show", hide_short_help = true, help_heading = help::INSTEAD)]
     pub per_node: Option<usize>,
 }
 

@@ -4,6 +4,7 @@ use super::measured::{Measured, Way, measure};
 use super::report::name;
 use anyhow::Result;
 use kit::show::{Screen, percent, table};
+use kit::trace::Trace;
 use shardlab::comm::{Comm, Options};
 use shardlab::data::Corpus;
 use shardlab::launch;
@@ -111,10 +112,18 @@ pub fn benchmark(screen: &Screen, config: &Config, corpus: &Corpus, ranks: usize
 /// Some steps of one way. If it is for one rank, the others wait.
 fn once(comm: &Comm, way: Way, config: &Config, text: &[u32]) -> Result<Option<Measured>> {
     let alone = way.plan.pipeline.ranks == 1;
+    let mut trace = Trace::default(); // none
     let measured = match (alone, comm.rank()) {
-        (true, 0) => Some(measure(&Comm::alone(), way, config, text, None)?),
+        (true, 0) => Some(measure(
+            &Comm::alone(),
+            way,
+            config,
+            text,
+            None,
+            &mut trace,
+        )?),
         (true, _) => None,
-        _ => Some(measure(comm, way, config, text, None)?),
+        _ => Some(measure(comm, way, config, text, None, &mut trace)?),
     };
     comm.labelled("way").barrier()?;
     Ok(measured)

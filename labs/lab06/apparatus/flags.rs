@@ -1,6 +1,7 @@
 //! The flags of a pipeline, and what they choose.
 
 use kit::flags::whole;
+use kit::help;
 use kit::{Order, TrainFlags};
 use shardlab::error::BadInput;
 use shardlab::launch;
@@ -9,9 +10,10 @@ use shardlab::train::{PipelinePlan, Preset};
 
 /// How a model is divided into stages, and in which order micro-batches go through them.
 #[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = help::STRATEGY)]
 pub struct PipelineFlags {
     /// Ranks of the pipeline: threads of this process, or the launcher's processes [default: 4]
-    #[arg(long, value_name = "RANKS", visible_alias = "ranks")]
+    #[arg(long, value_name = "RANKS", visible_alias = "ranks", help_heading = help::RANKS)]
     pub stages: Option<usize>,
     /// Stages per rank [default: 1, or 2 with --schedule interleaved]
     #[arg(long, value_parser = whole(1..=1 << 8))]
@@ -24,10 +26,10 @@ pub struct PipelineFlags {
     pub schedule: Order,
     /// Micro-batches that go through one chunk before the next chunk's turn, with --schedule interleaved [default: as
     /// many as ranks]
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub group: Option<usize>,
     /// How layers are divided among stages
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value_t, hide_short_help = true)]
     pub partition: Partition,
     /// Keep only the input of every K blocks, and compute the rest again in the backward pass
     #[arg(long, value_name = "K", default_value_t = 0)]

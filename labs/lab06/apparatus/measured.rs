@@ -5,6 +5,7 @@ use super::predicted::{Predicted, bar};
 use super::{Break, rehearse};
 use anyhow::Result;
 use kit::show::Bar;
+use kit::trace::Trace;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::difference::same_bits;
 use shardlab::launch;
@@ -79,6 +80,7 @@ pub fn measure(
     config: &Config,
     text: &[u32],
     one: Option<&Unpipelined>,
+    trace: &mut Trace,
 ) -> Result<Measured> {
     let Way {
         plan,
@@ -116,8 +118,10 @@ pub fn measure(
         let origin = start_together(comm, epoch)?;
         let ran = pipelined.forward_backward(text, step)?;
         let bytes = (pipelined.stages.group().traffic().bytes - before) as f64;
-        pipelined.zero.finish()?;
+        let averaged = pipelined.zero.finish()?;
+        let finished = Instant::now();
         pipelined.update(step)?;
+        trace.pipelined(step + 1, &ran, &averaged, (finished, Instant::now()));
         losses.push(pipelined.loss(&ran)?);
         let seconds =
             |moment: Instant| moment.saturating_duration_since(epoch).as_secs_f64() - origin;

@@ -3,6 +3,7 @@
 use kit::Order as Passes;
 use kit::Slowest;
 use kit::flags::whole;
+use kit::help;
 use shardlab::error::BadInput;
 use shardlab::mesh::{Coordinates, Layout};
 use shardlab::parallel::TensorParallel;
@@ -12,6 +13,7 @@ use shardlab::train::{Config, PipelinePlan};
 
 /// The axes of a job, and how micro-batches go through its stages.
 #[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = help::STRATEGY)]
 pub struct AxesFlags {
     /// Tensor ranks, which share every layer
     #[arg(long, value_name = "RANKS", default_value_t = 2)]
@@ -32,16 +34,21 @@ pub struct AxesFlags {
     #[arg(long, value_name = "STAGE", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
     pub zero: u8,
     /// The axis along which the numbers of ranks run slowest; tensor ranks are always nearest
-    #[arg(long, value_enum, default_value_t = Slowest::Pipeline)]
+    #[arg(long, value_enum, default_value_t = Slowest::Pipeline, hide_short_help = true)]
     pub order: Slowest,
     /// Pad the vocabulary until each tensor rank has a multiple of this many tokens
-    #[arg(long, value_name = "TOKENS", default_value_t = 1)]
+    #[arg(
+        long,
+        value_name = "TOKENS",
+        default_value_t = 1,
+        hide_short_help = true
+    )]
     pub make_vocab_size_divisible_by: usize,
     /// Print this run as Megatron-LM's log does, or the log that the lab rebuilds
-    #[arg(long, value_enum, num_args = 0..=1, default_missing_value = "run")]
+    #[arg(long, value_enum, num_args = 0..=1, default_missing_value = "run", help_heading = help::INSTEAD)]
     pub report: Option<Report>,
     /// Make a mistake, and see which check notices
-    #[arg(long = "break", value_enum)]
+    #[arg(long = "break", value_enum, help_heading = help::BREAK)]
     pub broken: Option<Break>,
 }
 

@@ -19,7 +19,7 @@ pub fn once(job: &Job, comm: &Comm) -> Result<Vec<String>> {
         way.ranges = Ranges::default();
     }
     let mut metrics = Metrics::create(job, comm)?;
-    let mut training = Training::begin(job, comm, &way)?;
+    let mut training = Training::begin(job, comm, &way)?.traced(job)?;
     let mut interval = Interval::default();
     let speaks = comm.rank() == 0;
     let mut apart = false;

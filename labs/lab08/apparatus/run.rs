@@ -3,6 +3,8 @@
 use super::spikes::Baseline;
 use super::{Job, Policy};
 use anyhow::{Context, Result};
+use kit::trace::{self, Trace};
+use kit::{Lap, Part};
 use shardlab::checkpoint::{self, Checkpoints, Resume};
 use shardlab::comm::Comm;
 use shardlab::data::Batch;
@@ -15,6 +17,7 @@ use shardlab::train::{
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Instant;
 
 /// Batches of the validation split, for the loss at a training's end.
 const EVALUATION: usize = 40;
@@ -77,6 +80,7 @@ pub struct Training<'a> {
     pub steps: Vec<AttemptedStep>,
     /// The micro-batches of the last step, those that were discarded included.
     pub drawn: Rc<RefCell<Vec<Batch>>>,
+    trace: Trace,
 }
 
 impl<'a> Training<'a> {
@@ -110,7 +114,14 @@ impl<'a> Training<'a> {
             grad_norms: Baseline::default(),
             steps: Vec::new(),
             drawn,
+            trace: Trace::default(),
         })
+    }
+
+    /// Records the steps for `--trace`, if it is given. All ranks call it.
+    pub fn traced(self, job: &Job) -> Result<Training<'a>> {
+        let trace = Trace::new(self.trainer.comm, job.flags.trace.as_deref())?;
+        Ok(Training { trace, ..self })
     }
 
     /// A training that continues from a checkpoint in `folder`, which `earlier` has saved. All ranks call it.
@@ -157,6 +168,7 @@ impl<'a> Training<'a> {
             .trainer
             .step()
             .map_err(|error| Diverged::at(number, error))?;
+        record(&mut self.trace, &self.trainer, &step);
         if let Outcome::Taken {
             loss, grad_norm, ..
         } = step.outcome
@@ -184,6 +196,10 @@ impl<'a> Training<'a> {
 
     /// Evaluates the model. All ranks call it.
     pub fn finish(self, job: &Job) -> Result<Run> {
+        let comm = self.trainer.comm;
+        if let Some(path) = self.trace.write(comm)? {
+            job.screen.say(trace::row(&job.screen, path));
+        }
         let SkippingTrainer {
             comm,
             config,
@@ -204,6 +220,26 @@ impl<'a> Training<'a> {
             state: state_hash(&mut zero)?,
         })
     }
+}
+
+/// Adds a step that has just ended, unless nothing was computed in it.
+fn record(trace: &mut Trace, trainer: &SkippingTrainer, step: &AttemptedStep) {
+    if step.outcome == Outcome::InRange {
+        return;
+    }
+    let (moments, averaged) = &trainer.times;
+    let parts = [Part::Data, Part::Forward, Part::Backward];
+    let ends = moments.iter().skip(1);
+    let mut laps: Vec<Lap> = (moments.iter().zip(ends))
+        .zip(parts.into_iter().cycle())
+        .map(|((&start, &end), part)| Lap { part, start, end })
+        .collect();
+    laps.extend(moments.last().map(|&start| Lap {
+        part: Part::Optimizer,
+        start,
+        end: Instant::now(),
+    }));
+    trace.step(step.step, &laps, averaged);
 }
 
 /// The hash of all that an optimizer step changes on this rank: weights and moments.

@@ -2,6 +2,7 @@
 
 use crate::planner::{model, read_cluster};
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser};
+use kit::help;
 use shardlab::error::BadInput;
 use shardlab::plan::strategy::{Cluster, Device, Overlap, Strategy, TOKENS, TrainingJob};
 use shardlab::plan::{BytesEach, Network};
@@ -9,9 +10,10 @@ use std::path::PathBuf;
 
 /// The model, the devices, and what is asked about them.
 #[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Devices")]
 pub struct DecideFlags {
     /// A model by name, such as gpt3-175b, llama-3-8b or megatron-1t
-    #[arg(long, value_name = "NAME", default_value = "llama-3-70b")]
+    #[arg(long, value_name = "NAME", default_value = "llama-3-70b", help_heading = help::MODEL)]
     pub model: String,
     /// How many devices there are
     #[arg(long, value_name = "NUMBER", default_value_t = 512, value_parser = RangedU64ValueParser::<usize>::new().range(1..=100_000))]
@@ -26,49 +28,54 @@ pub struct DecideFlags {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["device", "network"])]
     pub cluster: Option<PathBuf>,
     /// Sequences per step, over all devices [default: about 4 million tokens]
-    #[arg(long, value_name = "SEQUENCES", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1 << 24))]
+    #[arg(long, value_name = "SEQUENCES", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1 << 24), help_heading = help::MODEL)]
     pub batch: Option<usize>,
     /// Tokens of a sequence [default: the model's, at most 8,192]
-    #[arg(long, value_name = "TOKENS", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1 << 22))]
+    #[arg(long, value_name = "TOKENS", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1 << 22), help_heading = help::MODEL)]
     pub length: Option<usize>,
     /// Tokens of the whole training, such as 300e9 [default: 20 for each parameter]
-    #[arg(long, value_name = "TOKENS")]
+    #[arg(long, value_name = "TOKENS", hide_short_help = true, help_heading = help::MODEL)]
     pub tokens: Option<f64>,
     /// Bytes per parameter: 18 has gradients in f32, 16 in 16 bits
-    #[arg(long, default_value = "18", value_parser = PossibleValuesParser::new(["16", "18"]))]
+    #[arg(long, default_value = "18", value_parser = PossibleValuesParser::new(["16", "18"]), hide_short_help = true, help_heading = help::MODEL)]
     pub bytes: String,
     /// Attention keeps its scores: no FlashAttention
-    #[arg(long)]
+    #[arg(long, hide_short_help = true, help_heading = help::STRATEGY)]
     pub keep_scores: bool,
     /// Nothing hides the data axis
-    #[arg(long)]
+    #[arg(long, help_heading = help::STRATEGY)]
     pub no_overlap: bool,
     /// US dollars per device and hour
-    #[arg(long, value_name = "DOLLARS", allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "DOLLARS",
+        allow_negative_numbers = true,
+        hide_short_help = true
+    )]
     pub price_per_hour: Option<f64>,
     /// Cost this strategy, or say what is wrong with it: dp=16,tp=8,pp=4,zero=1,sp
-    #[arg(long, value_name = "STRATEGY")]
+    #[arg(long, value_name = "STRATEGY", help_heading = help::STRATEGY)]
     pub plan: Option<String>,
     /// How many plans to show
-    #[arg(long, value_name = "NUMBER", default_value_t = 6)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 6, help_heading = help::OUTPUT)]
     pub top: usize,
     /// Print JSON for tools
-    #[arg(long, conflicts_with = "published")]
+    #[arg(long, conflicts_with = "published", help_heading = help::OUTPUT)]
     pub json: bool,
     /// Print every published run beside the planner's figure
-    #[arg(long)]
+    #[arg(long, help_heading = help::INSTEAD)]
     pub published: bool,
     /// Print why strategies are refused, and what does not fit
-    #[arg(long, conflicts_with_all = ["json", "published", "plan"])]
+    #[arg(long, conflicts_with_all = ["json", "published", "plan"], help_heading = help::INSTEAD)]
     pub refused: bool,
     /// Print all names of models, devices and networks, with the sources of their figures
-    #[arg(long)]
+    #[arg(long, help_heading = help::INSTEAD)]
     pub presets: bool,
     /// Measure this machine, and compare trainings as labs 03 to 07 run them with their predictions
-    #[arg(long, conflicts_with_all = ["cluster", "json", "published", "plan"])]
+    #[arg(long, conflicts_with_all = ["cluster", "json", "published", "plan"], help_heading = help::INSTEAD)]
     pub calibrate: bool,
     /// Print a file for --cluster to begin with
-    #[arg(long)]
+    #[arg(long, help_heading = help::INSTEAD)]
     pub help_cluster: bool,
 }
 

@@ -6,6 +6,7 @@
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
+use kit::help;
 use kit::show::{Screen, bytes_binary, bytes_decimal, seconds};
 use lab01::formula;
 use serde_json::{Value, json};
@@ -18,6 +19,10 @@ use std::process::ExitCode;
 /// The commands that keep the book true.
 #[derive(Parser)]
 #[command(name = "book", version)]
+#[command(after_long_help = help::examples("book", &[
+    ("outputs lab03", "run what lab03's pages show, and compare"),
+    ("figure zero-1 --terminal", "a figure of the book, as text"),
+]))]
 struct Args {
     #[command(subcommand)]
     command: What,

@@ -9,6 +9,7 @@
 use anyhow::{Error, Result, ensure};
 use clap::Parser;
 use ds_to_universal::{Format, NotFinite, Options, Refusal, Report, Watch, convert};
+use kit::help;
 use kit::show::{Screen, bytes_decimal, table, thousands};
 use std::collections::BTreeSet;
 use std::io::{self, IsTerminal, Write};
@@ -19,49 +20,61 @@ use std::time::Instant;
 
 /// Convert a DeepSpeed checkpoint to a universal one.
 #[derive(Parser)]
-#[command(
-    name = "ds_to_universal",
-    version,
-    after_help = "Memory: each merge worker holds one state of one parameter. The peak is about workers x the largest \
-                  parameter x 4 bytes, twice with tensor parallelism. Experts and elastic_checkpoint are refused."
-)]
+#[command(name = "ds_to_universal", version)]
+#[command(after_long_help = end_of_help())]
 struct Args {
     /// Folder of one save, such as checkpoints/global_step5
-    #[arg(long = "input_folder", value_name = "FOLDER")]
+    #[arg(long = "input_folder", value_name = "DIR", help_heading = "Folders")]
     input: PathBuf,
     /// Folder for the result, such as checkpoints/global_step5_universal
-    #[arg(long = "output_folder", value_name = "FOLDER")]
+    #[arg(long = "output_folder", value_name = "DIR", help_heading = "Folders")]
     output: PathBuf,
     /// Files that are read at the same time
-    #[arg(long = "num_extract_workers", value_name = "N", default_value_t = 4, value_parser = workers)]
+    #[arg(long = "num_extract_workers", value_name = "N", default_value_t = 4, value_parser = workers, help_heading = "Work")]
     extract: usize,
     /// Parameters that are put together at the same time, each in memory
-    #[arg(long = "num_merge_workers", value_name = "N", default_value_t = 2, value_parser = workers)]
+    #[arg(long = "num_merge_workers", value_name = "N", default_value_t = 2, value_parser = workers, help_heading = "Work")]
     merge: usize,
     /// Also write each rank's fragments, to the folder tmp in the result
-    #[arg(long = "keep_temp_folder")]
+    #[arg(long = "keep_temp_folder", help_heading = "Work")]
     keep_temp: bool,
     /// Convert a doubtful checkpoint, and print the doubts
-    #[arg(long = "no_strict")]
+    #[arg(long = "no_strict", help_heading = "Work")]
     no_strict: bool,
     /// Take missing rules of tensor parallelism to be none
-    #[arg(long = "inject_missing_state")]
+    #[arg(long = "inject_missing_state", help_heading = "Work")]
     inject: bool,
     /// Read and check everything, and write nothing
-    #[arg(long)]
+    #[arg(long, help_heading = "Work")]
     dry_run: bool,
     /// Read the result back, and say whether the files show that its values are right
-    #[arg(long)]
+    #[arg(long, help_heading = "Work")]
     verify: bool,
     /// Form of the files
-    #[arg(long, value_enum, default_value_t = Format::Torch)]
+    #[arg(long, value_enum, default_value_t = Format::Torch, help_heading = help::OUTPUT)]
     format: Format,
     /// List all parameters
-    #[arg(long)]
+    #[arg(long, help_heading = help::OUTPUT)]
     list: bool,
     /// Draw with ASCII characters
-    #[arg(long)]
+    #[arg(long, help_heading = help::OUTPUT)]
     ascii: bool,
+}
+
+/// Memory, which the flags do not say, and examples.
+fn end_of_help() -> String {
+    let folders = "--input_folder global_step5 --output_folder universal";
+    let verify = format!("{folders} --verify");
+    let dry_run = format!("{folders} --dry-run");
+    let examples = [
+        (folders, "write each parameter whole, with its moments"),
+        (verify.as_str(), "and read the result back"),
+        (dry_run.as_str(), "only check, and write nothing"),
+    ];
+    let examples = help::examples("ds_to_universal", &examples);
+    let memory = "Memory: each merge worker holds one state of one parameter. The peak is about workers x the largest \
+                  parameter x 4 bytes, twice with tensor parallelism. Experts and elastic_checkpoint are refused.";
+    format!("{memory}\n\n{examples}")
 }
 
 fn workers(text: &str) -> Result<usize, String> {

@@ -7,6 +7,7 @@
 use anyhow::Result;
 use clap::Parser;
 use kit::arguments;
+use kit::help;
 use kit::job::{Job, JobFlags};
 use kit::line::{Launcher, quote};
 use kit::restarts::{self, RESTART_COUNT};
@@ -17,24 +18,28 @@ use std::process::{Command, ExitCode};
 /// Starts a program's ranks the way this machine or cluster does it.
 #[derive(Parser)]
 #[command(name = "launch", version)]
+#[command(after_long_help = help::examples("launch", &[
+    ("-n 4 --print target/debug/lab03", "the launch line for four ranks"),
+    ("--threads --print target/debug/lab03 --steps 20", "ranks as threads; what follows the program is its own"),
+]))]
 struct Args {
     /// Ranks in all [default: as many as the job has room for]
-    #[arg(short = 'n', value_name = "N")]
+    #[arg(short = 'n', value_name = "N", help_heading = help::RANKS)]
     ranks: Option<usize>,
     #[command(flatten)]
     job: JobFlags,
     /// Start the ranks as threads of one process, even if there is an MPI: for programs that are built without it
-    #[arg(long)]
+    #[arg(long, help_heading = help::STRATEGY)]
     threads: bool,
     /// Only print the launch line
-    #[arg(long)]
+    #[arg(long, help_heading = help::OUTPUT)]
     print: bool,
     /// Start a job that fails again, up to N times: a rank died, or the program ended with an error. The program must continue
     /// from a checkpoint by itself (lab08 does); SHARDLAB_RESTART_COUNT tells it which restart this is
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = help::STRATEGY)]
     max_restarts: usize,
     /// The program to start, and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM", help_heading = help::RANKS)]
     program: Vec<String>,
 }
 

@@ -9,6 +9,7 @@ use anyhow::Result;
 use book::activations;
 use clap::Parser;
 use half::bf16;
+use kit::help;
 use kit::show::{Screen, bytes_decimal, significant, table, thousands};
 use kit::{Checks, TrainFlags};
 use shardlab::allocator::{Counting, live, peak_of};
@@ -25,11 +26,15 @@ static ALLOCATOR: Counting = Counting;
 /// The memory of one rank that trains a GPT: by formula, and measured.
 #[derive(Parser)]
 #[command(name = "memory", version)]
+#[command(after_long_help = help::examples("memory", &[
+    ("", "a small GPT: bytes by formula, and as the allocator counts them"),
+    ("--layers 8 --embd 256 --batch 4", "another model"),
+]))]
 struct Args {
     #[command(flatten)]
     train: TrainFlags,
     /// Draw with ASCII characters
-    #[arg(long)]
+    #[arg(long, help_heading = help::OUTPUT)]
     ascii: bool,
 }
 

@@ -8,6 +8,7 @@
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use kit::help;
 use kit::show::{self, Plot, Screen, Series};
 use lab02::MlpConfig;
 use shardlab::comm::{Comm, Reduce};
@@ -31,12 +32,16 @@ const DRAWS: usize = 8;
 /// The effects of more ranks: gradients with less noise, fewer steps, less time.
 #[derive(Parser)]
 #[command(name = "scaling", version)]
+#[command(after_long_help = help::examples("scaling", &[
+    ("", "noise, loss and time on one, two and four ranks"),
+    ("--svg .", "the plots as SVG, in this folder"),
+]))]
 struct Args {
     /// Write the plots to this folder, as SVG
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = help::OUTPUT)]
     svg: Option<PathBuf>,
     /// Draw with ASCII characters
-    #[arg(long)]
+    #[arg(long, help_heading = help::OUTPUT)]
     ascii: bool,
 }
 

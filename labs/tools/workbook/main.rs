@@ -7,6 +7,7 @@
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use kit::Exercise;
+use kit::help;
 use kit::show::Screen;
 use shardlab::error::BadInput;
 use shardlab::launch;
@@ -20,14 +21,19 @@ use workbook::{self, Attempt, Document, Outcome, Progress, Readers, Workbook};
 /// The exercises. Without a command it prints a map of the labs, with what you have solved and the next step.
 #[derive(Parser)]
 #[command(name = "workbook", version)]
+#[command(after_long_help = help::examples("workbook", &[
+    ("", "the labs, what you have solved, and the next step"),
+    ("check next", "check the exercise that comes next"),
+    ("hint next", "one more hint for it"),
+]))]
 struct Args {
     #[command(subcommand)]
     command: Option<Action>,
     /// Print one JSON document and nothing else
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = help::OUTPUT)]
     json: bool,
     /// Draw with ASCII characters only
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = help::OUTPUT)]
     ascii: bool,
 }
 

@@ -52,6 +52,8 @@ pub struct StepRecord {
     /// The loss of each micro-batch, on the rank of the last stage; elsewhere empty.
     pub losses: Vec<f64>,
     pub passes: Vec<PassRecord>,
+    /// Passes and messages, each with its begin and its end.
+    pub instructions: Vec<(Instruction, Instant, Instant)>,
 }
 
 /// The result of a forward pass, kept for the backward pass.
@@ -83,10 +85,8 @@ impl InFlight {
 
     /// Bytes of results that were received, or wait to be sent.
     fn messages(&self) -> isize {
-        self.results
-            .values()
-            .map(|result| size_of_val(&result[..]) as isize)
-            .sum()
+        let bytes = |result: &Vec<f32>| size_of_val(&result[..]) as isize;
+        self.results.values().map(bytes).sum()
     }
 }
 
@@ -165,13 +165,8 @@ impl<M: Chunk> Stages<M> {
         let splits =
             |one: &Instruction| matches!(one, Instruction::Compute(op) if op.work == Work::Weights);
         let splits = program.iter().any(splits);
-        self.run(
-            &mut program.iter().map(|&one| Ok(one)),
-            splits,
-            micro_batches,
-            activations,
-            zero,
-        )
+        let program = &mut program.iter().map(|&one| Ok(one));
+        self.run(program, splits, micro_batches, activations, zero)
     }
 
     /// Runs one step, whose program may be made meanwhile. `splits`: whether it has passes for the weights' gradients alone.
@@ -190,17 +185,22 @@ impl<M: Chunk> Stages<M> {
         let mut ran = StepRecord {
             losses: Vec::new(),
             passes: Vec::new(),
+            // A capacity for all, made here: its growth would count as activations.
+            instructions: Vec::with_capacity(7 * micro_batches.len() * self.chunks.len()),
         };
         let rank = self.group.rank();
         let before = allocator::live();
+        let count = micro_batches.len();
         let average_in = if self.averages_early {
             0
         } else {
-            micro_batches.len().saturating_sub(1)
+            count.saturating_sub(1)
         };
         // ANCHOR: step
         for instruction in program {
-            match instruction? {
+            let instruction = instruction?;
+            let start = Instant::now();
+            match instruction {
                 Instruction::Recv { op, from } => {
                     let mut result = vec![0f32; activations.iter().product()];
                     self.group.tagged(self.tag(op)).recv(&mut result, from)?;
@@ -208,16 +208,9 @@ impl<M: Chunk> Stages<M> {
                         .insert((self.pipeline.stage(from, op.chunk), op), result);
                 }
                 Instruction::Compute(op) => {
-                    let start = Instant::now();
                     zero.synchronise(op.micro == average_in);
-                    self.compute(
-                        op,
-                        &micro_batches[op.micro],
-                        micro_batches.len(),
-                        activations,
-                        &mut held,
-                        &mut ran.losses,
-                    )?;
+                    let batch = &micro_batches[op.micro];
+                    self.compute(op, batch, count, activations, &mut held, &mut ran.losses)?;
                     self.keep_pace(op, start);
                     let bytes = allocator::live() - before - held.messages();
                     ran.passes.push(PassRecord {
@@ -229,14 +222,14 @@ impl<M: Chunk> Stages<M> {
                     });
                 }
                 Instruction::Send { op, to } => {
-                    let result = held
-                        .results
-                        .remove(&(self.pipeline.stage(rank, op.chunk), op));
+                    let stage = self.pipeline.stage(rank, op.chunk);
+                    let result = held.results.remove(&(stage, op));
                     let result =
                         result.with_context(|| format!("{op} is sent before it has run"))?;
                     self.group.tagged(self.tag(op)).send(&result, to)?;
                 }
             }
+            ran.instructions.push((instruction, start, Instant::now()));
         }
         // ANCHOR_END: step
         zero.synchronise(true); // tied gradients are averaged after all passes

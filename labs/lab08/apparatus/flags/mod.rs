@@ -8,6 +8,7 @@ pub use scaling::ScalingFlags;
 
 use super::Poison;
 use kit::flags::positive;
+use kit::help;
 use shardlab::error::BadInput;
 use shardlab::parallel::zero::Stage;
 use shardlab::train::{Config, Ranges, SkipPolicy};
@@ -15,6 +16,7 @@ use std::path::PathBuf;
 
 /// The steps that are bad, and what the run does about them.
 #[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = help::STRATEGY)]
 pub struct SurviveFlags {
     /// Train once and skip these steps: the first and the last step of each range
     #[arg(long, value_name = "STEP", num_args = 1.., allow_negative_numbers = true)]
@@ -26,36 +28,39 @@ pub struct SurviveFlags {
     #[arg(long, value_names = ["FIRST", "LAST"], num_args = 2)]
     pub poison: Option<Vec<usize>>,
     /// Leave the text as it is
-    #[arg(long, conflicts_with = "poison")]
+    #[arg(long, conflicts_with = "poison", hide_short_help = true)]
     pub no_poison: bool,
     /// Find spikes of the loss in a metrics file, and exit [default: the metrics of this lab's last run]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = help::INSTEAD)]
     pub find_spikes: Option<Option<PathBuf>>,
     /// Train once and print the first and last tokens of every micro-batch that rank 0 draws
-    #[arg(long, conflicts_with = "RestartFlags")]
+    #[arg(long, conflicts_with = "RestartFlags", help_heading = help::OUTPUT)]
     pub print_tokens: bool,
     /// Train once and print every step as Megatron-DeepSpeed's log does
-    #[arg(long)]
+    #[arg(long, help_heading = help::OUTPUT)]
     pub log: bool,
     /// Write one JSON line per step to this file [default: metrics.jsonl in the run's folder], and the same for
     /// TensorBoard to the folder NAME.events beside it. Not where a restart would overwrite it
-    #[arg(long, value_name = "FILE", conflicts_with = "RestartFlags")]
+    #[arg(long, value_name = "FILE", conflicts_with = "RestartFlags", help_heading = help::OUTPUT)]
     pub metrics: Option<PathBuf>,
+    /// Write every rank's steps to this file, for ui.perfetto.dev: those of the first training, if there are several
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["RestartFlags", "stall"], help_heading = help::OUTPUT)]
+    pub trace: Option<PathBuf>,
     /// Stage of ZeRO
     #[arg(long, value_enum, value_name = "STAGE", default_value = "1")]
     pub zero: Stage,
     /// Steps from one checkpoint to the next
-    #[arg(long, value_name = "STEPS", default_value_t = 25, value_parser = positive())]
+    #[arg(long, value_name = "STEPS", default_value_t = 25, value_parser = positive(), hide_short_help = true)]
     pub save_every: usize,
     #[command(flatten)]
     pub restart: RestartFlags,
     /// Measure for how long a save stops the training, with a model of 7 million parameters
-    #[arg(long)]
+    #[arg(long, help_heading = help::INSTEAD)]
     pub stall: bool,
     #[command(flatten)]
     pub scaling: ScalingFlags,
     /// Make a mistake, and see what notices
-    #[arg(long = "break", value_enum, conflicts_with_all = ["policy", "RestartFlags"], requires_if("clip-first", "fp16"))]
+    #[arg(long = "break", value_enum, conflicts_with_all = ["policy", "RestartFlags"], requires_if("clip-first", "fp16"), help_heading = help::BREAK)]
     pub broken: Option<Break>,
 }
 

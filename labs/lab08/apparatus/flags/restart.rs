@@ -18,6 +18,7 @@ pub enum LoadOn {
 
 /// The checkpoints of one training, and the death of a rank.
 #[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Restarts")]
 pub struct RestartFlags {
     /// Train once, and begin with this checkpoint: the newest (auto), the one in this folder, or none [default: auto; with
     /// --kill-rank none, and auto after a restart]
@@ -25,23 +26,28 @@ pub struct RestartFlags {
     pub resume: Option<Resume>,
     /// Continue from a checkpoint that has another text, batch, learning rate or schedule than this run's flags: for a
     /// change on purpose, such as a lower --lr after a spike. What changes is printed, and recorded in later checkpoints
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub resume_anyway: bool,
     /// Train once, and load the checkpoint that it begins with in this way [default: each]
-    #[arg(long, value_enum, value_name = "WHO")]
+    #[arg(long, value_enum, value_name = "WHO", hide_short_help = true)]
     pub load_on: Option<LoadOn>,
     /// Train once, and keep the newest N checkpoints of this run [default: 3]. Those of other runs stay
-    #[arg(long, value_name = "N", value_parser = positive())]
+    #[arg(long, value_name = "N", value_parser = positive(), hide_short_help = true)]
     pub keep: Option<usize>,
     /// Train once, with the checkpoints in this folder, to which one job at a time may save [default: restart in the run's
     /// folder]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
     pub checkpoints: Option<PathBuf>,
     /// Train once, and kill this rank's process by SIGKILL: in the first attempt only, under `launch --max-restarts`
     #[arg(long, value_name = "RANK", requires = "at_step")]
     pub kill_rank: Option<usize>,
     /// Kill it before this step
-    #[arg(long, value_name = "STEP", requires = "kill_rank")]
+    #[arg(
+        long,
+        value_name = "STEP",
+        requires = "kill_rank",
+        hide_short_help = true
+    )]
     pub at_step: Option<usize>,
 }
 

@@ -8,9 +8,10 @@ const WINDOW: usize = 25;
 
 /// The loss scale of a training in fp16.
 #[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Half precision")]
 pub struct ScalingFlags {
     /// Train once with gradients in fp16, and scale the loss
-    #[arg(long, conflicts_with_all = ["train_range_to_skip", "policy", "print_tokens", "log", "metrics", "RestartFlags", "stall"])]
+    #[arg(long, conflicts_with_all = ["train_range_to_skip", "policy", "print_tokens", "log", "metrics", "trace", "RestartFlags", "stall"])]
     pub fp16: bool,
     /// The rule that updates the loss scale
     #[arg(
@@ -18,14 +19,15 @@ pub struct ScalingFlags {
         value_enum,
         value_name = "RULE",
         default_value = "megatron",
-        requires = "fp16"
+        requires = "fp16",
+        hide_short_help = true
     )]
     pub scaler: ScalerRule,
     /// The first loss scale is 2^N [default: the rule's: 32 for megatron, 16 for DeepSpeed's]
-    #[arg(long, value_name = "N", requires = "fp16", value_parser = whole(0..=127))]
+    #[arg(long, value_name = "N", requires = "fp16", value_parser = whole(0..=127), hide_short_help = true)]
     pub initial_scale_power: Option<usize>,
     /// Good steps before the loss scale grows
-    #[arg(long, value_name = "STEPS", default_value_t = WINDOW, requires = "fp16", value_parser = positive())]
+    #[arg(long, value_name = "STEPS", default_value_t = WINDOW, requires = "fp16", value_parser = positive(), hide_short_help = true)]
     pub window: usize,
 }
 

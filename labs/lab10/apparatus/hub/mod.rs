@@ -24,15 +24,16 @@ use std::time::Duration;
 
 /// Where a model comes from, as flags.
 #[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Downloads")]
 pub struct Source {
     /// Address of the hub [default: $HF_ENDPOINT, or huggingface.co]
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", hide_short_help = true)]
     pub endpoint: Option<String>,
     /// Use only files of the hub that are already here [also: HF_HUB_OFFLINE=1]
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub offline: bool,
     /// Send your token (HF_TOKEN) to the endpoint also if it is not the hub (huggingface.co, by https)
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub send_token: bool,
     /// The folder of all models, if it is not $HF_HUB_CACHE, $HF_HOME/hub or ~/.cache/huggingface/hub.
     #[arg(skip)]
