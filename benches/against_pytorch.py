@@ -2,7 +2,7 @@
 """lab03 against PyTorch DDP (gloo) on this machine: the same model, optimizer, schedule and text, one compute thread a rank.
 
 Set-up:  python3 -m venv venv && venv/bin/pip install torch numpy
-Run:     venv/bin/python benches/against_pytorch.py --data data/tinyshakespeare.txt
+Run:     venv/bin/python benches/against_pytorch.py
 
 The two programs run in turn, several rounds of each configuration; a figure is the median over rounds of the median over the
 steps after warm-up. Prints a Markdown table. Let nothing else run meanwhile.
@@ -46,7 +46,7 @@ def pytorch(data, shape, ranks, steps):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    p.add_argument("--data", required=True, help="the tiny Shakespeare text, for both sides")
+    p.add_argument("--data", default=str(HERE.parent / "data/play.txt"), help="the text, for both sides [default: the play]")
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--only", help="a preset: baby or char")
     a = p.parse_args()

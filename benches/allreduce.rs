@@ -181,7 +181,7 @@ fn run(command: &mut Command, what: &str, round: &mut Times) -> Result<()> {
 fn drive(args: &Args) -> Result<()> {
     let here = std::env::current_exe()?;
     let ranks = args.ranks.to_string();
-    let gloo = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/peers/allreduce_gloo.py");
+    let gloo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../benches/peers/allreduce_gloo.py");
     let mut rounds: Vec<Times> = Vec::new();
     for _ in 0..args.rounds {
         let mut round = Times::new();

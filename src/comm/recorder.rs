@@ -1,6 +1,6 @@
 //! The flight recorder: the last calls of a rank, for when something goes wrong.
 //!
-//! The recorder is always on. The README lists its share of a 1 KiB all-reduce between two threads, under "Speed".
+//! The recorder is always on. The book's page "Speed" has its share of a 1 KiB all-reduce between two threads.
 
 use super::meter::lock;
 use super::{Call, CallInfo};

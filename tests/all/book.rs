@@ -319,15 +319,19 @@ fn no_page_prints_a_solution() {
 /// The anchors of a file: each must end.
 fn anchors(file: &Path) -> BTreeSet<String> {
     let source = text(file);
+    let comment = match file.extension() {
+        Some(extension) if extension == "py" => "#",
+        _ => "//",
+    };
     let named = |mark: &str| -> BTreeSet<String> {
         source
             .lines()
-            .filter_map(|line| line.trim().strip_prefix(mark))
+            .filter_map(|line| line.trim().strip_prefix(&format!("{comment} {mark}:")))
             .map(|name| name.trim().to_string())
             .collect()
     };
-    let begun = named("// ANCHOR:");
-    let ended = named("// ANCHOR_END:");
+    let begun = named("ANCHOR");
+    let ended = named("ANCHOR_END");
     assert_eq!(
         begun,
         ended,
@@ -542,6 +546,91 @@ fn uses<'a>(text: &'a str, word: &str) -> Vec<&'a str> {
         })
     };
     text.lines().filter(stands_in).collect()
+}
+
+/// Code in the prose of a page, with the text that follows each piece.
+fn code_in_prose(page: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut fenced = false;
+    for line in text(Path::new("book/src").join(page)).lines() {
+        if line.starts_with("```") {
+            fenced = !fenced;
+        } else if !fenced {
+            let parts: Vec<&str> = line.split('`').collect();
+            for pair in parts[1..].chunks_exact(2) {
+                found.push((pair[0].to_string(), pair[1].to_string()));
+            }
+        }
+    }
+    found
+}
+
+/// A path in the project, as pages write it.
+fn is_path(code: &str) -> bool {
+    let folders = [
+        "benches",
+        "book",
+        "data",
+        "labs",
+        "notebooks",
+        "src",
+        "tests",
+    ];
+    let begins = code
+        .split_once('/')
+        .is_some_and(|(first, _)| folders.contains(&first));
+    begins && !code.contains(|c: char| c.is_whitespace() || "*…:{<".contains(c))
+}
+
+#[test]
+fn the_files_that_pages_name_are_there() {
+    // What a reader downloads, and what stands for any lab.
+    let not_here = |path: &str| path == "data/tinyshakespeare.txt" || path.contains("labNN");
+    let mut named = 0;
+    for (_, page) in pages() {
+        for (path, _) in code_in_prose(&page) {
+            if is_path(&path) && !not_here(&path) {
+                named += 1;
+                assert!(
+                    root().join(&path).exists(),
+                    "{page} names {path}, which is not there"
+                );
+            }
+        }
+    }
+    assert!(named > 50, "only {named} paths were found");
+}
+
+/// "`step_plainly` in `labs/lab03/lesson.rs`": the file has such a function.
+#[test]
+fn the_functions_that_a_page_names_are_in_the_files_beside_them() {
+    let mut named = 0;
+    for (_, page) in pages() {
+        let mut names: Vec<String> = Vec::new();
+        let mut in_file = false;
+        for (code, after) in code_in_prose(&page) {
+            if in_file && code.ends_with(".rs") && is_path(&code) {
+                let source = text(&code);
+                for name in &names {
+                    named += 1;
+                    let function = name.rsplit("::").next().unwrap();
+                    assert!(
+                        source.contains(&format!("fn {function}("))
+                            || source.contains(&format!("fn {function}<")),
+                        "{page}: {code} has no function {name}"
+                    );
+                }
+                names.clear();
+            } else {
+                names.push(code);
+            }
+            in_file = after == " in ";
+            if after != " in " && after != " and " {
+                names.clear();
+            }
+        }
+    }
+    assert!(named > 6, "only {named} functions were found");
 }
 
 #[test]

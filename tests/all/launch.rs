@@ -650,13 +650,13 @@ for name in launch lab00 lab03; do echo "$CARGO_TARGET_DIR" > "$CARGO_TARGET_DIR
 }
 
 #[test]
-fn the_readme_names_the_cluster_scripts() {
-    let readme = std::fs::read_to_string(format!("{ROOT}/README.md")).unwrap();
+fn the_book_names_the_cluster_scripts() {
+    let page = std::fs::read_to_string(format!("{ROOT}/book/src/on-a-cluster.md")).unwrap();
     for file in std::fs::read_dir(script("")).unwrap() {
         let name = file.unwrap().file_name().into_string().unwrap();
         assert!(
-            readme.contains(&format!("labs/cluster/{name}")),
-            "README.md does not name {name}"
+            page.contains(&format!("labs/cluster/{name}")),
+            "book/src/on-a-cluster.md does not name {name}"
         );
     }
 }
