@@ -49,12 +49,14 @@ def main():
     p.add_argument("--data", default=str(HERE.parent / "data/play.txt"), help="the text, for both sides [default: the play]")
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--only", help="a preset: baby or char")
+    p.add_argument("--dev", action="store_true", help="the dev profile, which may be built already")
     a = p.parse_args()
     import torch
-    subprocess.run(["cargo", "build", "--release", "--bin", "lab03"], cwd=HERE.parent, check=True)
+    profile = "dev" if a.dev else "release"
+    subprocess.run(["cargo", "build", "--profile", profile, "--bin", "lab03"], cwd=HERE.parent, check=True)
     target = json.loads(subprocess.run(["cargo", "metadata", "--format-version", "1", "--no-deps"], cwd=HERE.parent, check=True,
                                        capture_output=True, text=True).stdout)["target_directory"]
-    binary = str(pathlib.Path(target) / "release" / "lab03")
+    binary = str(pathlib.Path(target) / ("debug" if a.dev else "release") / "lab03")
     cpu = next((l.split(":")[1].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")), platform.processor())
     print(f"{cpu}, {os.cpu_count()} CPUs; PyTorch {torch.__version__}; {a.rounds} rounds in turn\n")
     print("| configuration | lab03 tokens/s | PyTorch tokens/s | ratio | MFU | lab03 MB | PyTorch MB |")

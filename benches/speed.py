@@ -42,9 +42,10 @@ def run(*command, **environment):
     return done.stdout.strip()
 
 
-def bench(name, *flags, **environment):
+def bench(a, name, *flags, **environment):
     features = ["--features", "mpi"] if "CARGO_TARGET_DIR" in environment else []
-    return run("cargo", "bench", "--quiet", *features, "--bench", name, "--", *flags, **environment)
+    profile = ["--profile", "dev"] if a.quick else []
+    return run("cargo", "bench", "--quiet", *profile, *features, "--bench", name, "--", *flags, **environment)
 
 
 def fenced(text):
@@ -53,11 +54,11 @@ def fenced(text):
 
 def step(a):
     presets = ["baby"] if a.quick else ["baby", "char"]
-    return "\n\n".join(fenced(bench("step", preset, "1")) for preset in presets)
+    return "\n\n".join(fenced(bench(a, "step", preset, "1")) for preset in presets)
 
 
 def pytorch(a):
-    fewer = ["--rounds", "1", "--only", "baby"] if a.quick else []
+    fewer = ["--rounds", "1", "--only", "baby", "--dev"] if a.quick else []
     return run(sys.executable, "benches/against_pytorch.py", *fewer)
 
 
@@ -67,7 +68,8 @@ def overlap(a):
     with tempfile.TemporaryDirectory() as folder:
         for flags in [["--link", LINK, "--no-overlap"], ["--link", LINK], ["--no-overlap"], []]:
             words = ["--steps", "40" if a.quick else "200", "--eval-iters", "1", "--all", "--out", folder, *flags]
-            said = run("cargo", "run", "--quiet", "--release", "--bin", "lab03", "--", *words)
+            profile = [] if a.quick else ["--release"]
+            said = run("cargo", "run", "--quiet", *profile, "--bin", "lab03", "--", *words)
             row = next((line.strip() for line in said.splitlines() if line.startswith("  averaging")), "no row `averaging`")
             rows.append(f"lab03 {' '.join(flags)}\n    {row}")
     return fenced("\n".join(rows))
@@ -79,12 +81,12 @@ def allreduce(a):
         flags += ["--python", sys.executable]
     # The bindings of MPI have a build of their own.
     with_mpi = {"CARGO_TARGET_DIR": "target-mpi"} if shutil.which("mpicc") and not a.quick else {}
-    return bench("allreduce", *flags, **with_mpi)
+    return bench(a, "allreduce", *flags, **with_mpi)
 
 
 def zero(a):
     links = [[]] if a.quick else [[], ["100us,0.2GB/s"]]
-    return fenced("\n\n".join(bench("zero", "baby", "2", *link) for link in links))
+    return fenced("\n\n".join(bench(a, "zero", "baby", "2", *link) for link in links))
 
 
 def checkpoints(a):
@@ -92,7 +94,7 @@ def checkpoints(a):
     if version("deepspeed"):
         flags += ["--python", sys.executable]
     sizes = [[]] if a.quick else [["--large"], []]
-    return "\n\n".join(bench("universal", *flags, *size) for size in sizes)
+    return "\n\n".join(bench(a, "universal", *flags, *size) for size in sizes)
 
 
 # Name, heading on the page, function, and the Python package without which there is nothing to compare.
@@ -147,7 +149,7 @@ def check():
     """What can be wrong without running anything: benches, files, headings of the page, and the table above the others."""
     manifests = [ROOT / "tests/Cargo.toml", ROOT / "labs/tools/ds_to_universal/Cargo.toml"]
     declared = set(re.findall(r'\[\[bench\]\]\nname = "(\w+)"', "".join(path.read_text() for path in manifests)))
-    used = set(re.findall(r'\bbench\("(\w+)"', pathlib.Path(__file__).read_text()))
+    used = set(re.findall(r'\bbench\(a, "(\w+)"', pathlib.Path(__file__).read_text()))
     assert used == declared, f"benches that are declared, {sorted(declared)}, and those run here, {sorted(used)}"
     page = (ROOT / "book/src/speed.md").read_text()
     headings = re.findall(r"^## (.*)$", page, re.M)
@@ -168,7 +170,7 @@ def check():
 def main():
     names = [part[0] for part in PARTS]
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    p.add_argument("--quick", action="store_true", help="one round, small models, no MPI: to see that it works")
+    p.add_argument("--quick", action="store_true", help="one round, small models, no MPI, no release build: to see that it works")
     p.add_argument("--only", nargs="+", choices=names, default=names, metavar="PART", help=", ".join(names))
     p.add_argument("--check", action="store_true", help="run nothing: see that benches, page and this file agree")
     a = p.parse_args()

@@ -312,6 +312,36 @@ fn every_step_is_the_one_that_a_serial_program_takes() {
 }
 
 /// Weights are saved when they are better than all before, those of the start included; and never by a broken run.
+/// What the five lines of Python on lab03's page rely on: PyTorch's names (`benches/peers/gpt_torch.py`), shape and vocabulary.
+#[test]
+fn saved_weights_have_the_names_that_pytorch_gives() {
+    let dir = tempfile::tempdir().unwrap();
+    succeeds(dir.path(), &format!("{TINY} --steps 2 --out o"));
+    let file = std::fs::read(dir.path().join("o/model.safetensors")).unwrap();
+    let (_, header) = safetensors::SafeTensors::read_metadata(&file).unwrap();
+    let mut names: Vec<String> = header.tensors().into_keys().collect();
+    names.sort();
+    let block = ["fc", "ln1", "ln2", "out", "proj", "qkv"];
+    let mut expected: Vec<String> = block
+        .map(|layer| format!("blocks.0.{layer}.weight"))
+        .to_vec();
+    expected.extend(["lnf.weight", "wpe.weight", "wte.weight"].map(String::from));
+    assert_eq!(names, expected);
+    let peer = std::fs::read_to_string(format!("{ROOT}/benches/peers/gpt_torch.py")).unwrap();
+    for layer in block.into_iter().chain(["lnf", "wpe", "wte"]) {
+        assert!(
+            peer.contains(&format!("self.{layer}")),
+            "gpt_torch.py has no {layer}"
+        );
+    }
+    let entries = header.metadata().clone().unwrap();
+    let shape: serde_json::Value = serde_json::from_str(&entries["shape"]).unwrap();
+    for (name, size) in [("block", 16), ("layers", 1), ("heads", 2), ("embd", 16)] {
+        assert_eq!(shape[name], size, "{name}");
+    }
+    assert_eq!(shape["vocabulary"], entries["vocabulary"].chars().count());
+}
+
 #[test]
 fn good_weights_are_not_replaced_by_worse_ones() {
     let dir = tempfile::tempdir().unwrap();
