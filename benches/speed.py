@@ -176,15 +176,16 @@ def main():
     a = p.parse_args()
     if a.check:
         return check()
-    load = os.getloadavg()[0]
-    known, made = facts(), {}
+    load, known, begun = os.getloadavg()[0], facts(), False
     for name, title, make, needs in PARTS:
-        if name in a.only:
-            text = make(a) if not needs or version(needs) else f"Left out: this Python has no {needs}."
-            made[title] = text
-    print(heading(known, peak_of("\n".join(made.values())), load))
-    for title, text in made.items():
-        print(f"\n## {title}\n\n{text}")
+        if name not in a.only:
+            continue
+        text = make(a) if not needs or version(needs) else f"Left out: this Python has no {needs}."
+        if not begun:
+            # The first part measures the peak.
+            print(heading(known, peak_of(text), load))
+            begun = True
+        print(f"\n## {title}\n\n{text}", flush=True)
 
 
 if __name__ == "__main__":
