@@ -1,7 +1,7 @@
 // The cost of an all-reduce by the alpha-beta model, for four algorithms. A link carries one message at a time in each
 // direction, so rank 0 of the naive algorithm handles its messages one after the other.
 {
-    const { area, colours, seconds, svg, table, text, three } = shardlab;
+    const { area, curves, seconds, svg, table, text, three } = shardlab;
     const bytes = value => shardlab.bytes(value, 1024);
 
     // Messages one after the other on the slowest rank: how many, and how many times S bytes they carry. If n is no
@@ -41,7 +41,7 @@
     // Without zeros at the end: 1.00 KiB is 1 KiB.
     const short = words => words.replace(/\.0+ /, " ");
     const dashes = ["none", "7 3", "2 3", "8 3 2 3"];
-    const stroke = i => `stroke="${colours[i]}" stroke-width="2" stroke-dasharray="${dashes[i]}"`;
+    const stroke = i => `stroke="${curves[i]}" stroke-width="2" stroke-dasharray="${dashes[i]}"`;
 
     function draw(values, width) {
         const [left, right, top, bottom] = [56, width - 8, 8, 250];
@@ -71,7 +71,7 @@
             body += `<polyline points="${points.join(" ")}" fill="none" ${stroke(i)}/>`;
             const { knee } = shardlab.cost(name, values);
             if (knee < small || knee > large) return;
-            body += `<circle cx="${x(knee)}" cy="${y(at(knee)[i])}" r="4.5" fill="${colours[i]}"/>`;
+            body += `<circle cx="${x(knee)}" cy="${y(at(knee)[i])}" r="4.5" fill="${curves[i]}"/>`;
         });
         // The chosen size, and below the axis who is the fastest at each size.
         body += `<path d="M${x(values.size)} ${top} V${bottom}" stroke="currentColor" stroke-width="1.5"/>
@@ -80,8 +80,8 @@
             let to = from;
             while (to < large && fastest(to) === fastest(from)) to *= 2 ** 0.125;
             const [i, begin, end] = [fastest(from), x(from), Math.min(x(to), right)];
-            body += `<g fill-opacity="0.3">${area(begin, bottom + 26, end - begin, 20, colours[i])}</g>`;
-            body += area(begin, bottom + 44, end - begin, 3, colours[i]);
+            body += `<g fill-opacity="0.3">${area(begin, bottom + 26, end - begin, 20, curves[i])}</g>`;
+            body += area(begin, bottom + 44, end - begin, 3, curves[i]);
             const name = names[i].replace("recursive-", "");
             if (end - begin > 8 * name.length) body += text((begin + end) / 2, bottom + 41, "middle", name);
             from = to;

@@ -1,7 +1,7 @@
 // The explorer of plans: model, devices, memory and network, and the plans that fit. Every case is data that the library
 // wrote (labs/tools/book/plans.rs says how). This script shows it, and computes no plan.
 {
-    const { area, colours, frame, svg, table, text } = shardlab;
+    const { area, curves, frame, svg, table, text } = shardlab;
     const source = document.querySelector('figure[data-figure="plans"] > script[type="application/json"]');
     const data = JSON.parse(source?.textContent ?? "null");
     const kinds = ["weights, gradients, optimizer", "activations", "gathered, recomputed"];
@@ -31,7 +31,7 @@
         let at = 0;
         let body = kinds.map((kind, i) => {
             const words = narrow ? kind.split(",")[0] : kind;
-            const drawn = area(at, 2, 12, 12, colours[i + 2]) + text(at + 17, 13, "start", words);
+            const drawn = area(at, 2, 12, 12, curves[i]) + text(at + 17, 13, "start", words);
             at += 30 + 7 * words.length;
             return drawn;
         }).join("");
@@ -41,7 +41,7 @@
             let held = 0;
             bytes.forEach((size, kind) => {
                 const [begin, end] = [x(held), x(held += size)];
-                body += area(begin, y + 18, Math.max(0, end - begin), 14, colours[kind + 2]);
+                body += area(begin, y + 18, Math.max(0, end - begin), 14, curves[kind]);
             });
             body += frame(1, y + 17, width - 2, 16, "currentColor", 1);
         });

@@ -1,7 +1,7 @@
 // The ring's all-reduce, round by round: which chunk goes where, and whose numbers each chunk contains.
 {
-    const { area, colours, frame, text, three } = shardlab;
-    const colour = rank => colours[rank % colours.length];
+    const { area, frame, ranks, text, three } = shardlab;
+    const colour = rank => ranks[rank % ranks.length];
 
     // After each round: the chunk that each rank has sent, and for each rank and chunk whose numbers it contains. In
     // the first n-1 rounds a rank adds what it receives; in the others it overwrites.

@@ -1,13 +1,11 @@
 // The explorer of pipeline schedules. Every case is data that the library wrote (labs/tools/book/schedules.rs says how). This
 // script decodes and draws it, and computes no schedule.
 {
-    const { area, colours, frame, svg, table, text } = shardlab;
+    const { area, frame, passes, svg, table, text } = shardlab;
     const source = document.querySelector('figure[data-figure="schedule"] > script[type="application/json"]');
     const data = JSON.parse(source?.textContent ?? "null");
     const digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    // Letter, word, colour, and how strong the colour is.
-    const [pink, green] = [colours[2], colours[3]];
-    const kinds = [["F", "forward", pink, 1], ["B", "backward", green, 1], ["W", "weights", green, 0.4]];
+    const kinds = ["forward", "backward", "weights"].map(word => [word[0].toUpperCase(), word, passes[word]]);
 
     // Numbers in base 64. A digit holds 5 bits, the lowest first; 32 more says that one more digit follows.
     function unpacked(words) {
@@ -119,14 +117,10 @@
     // A chunk's shade: the first chunk is the darkest.
     const shade = (chunk, chunks) => chunks === 1 ? 0.5 : 0.75 - 0.5 * chunk / (chunks - 1);
 
-    // The weights' half of a backward pass is fainter, with an outline as far as there is room.
     function cell(kind, from, to, y, height, shade) {
-        const [, , colour, faint] = kinds[kind];
         const wide = to - from - Math.min(1, (to - from) / 8);
-        const line = faint < 1 && wide > 3 ? `stroke="${colour}" stroke-width="1"` : "";
-        const [inset, less] = line ? [0.5, 1] : [0, 0];
-        return `<rect x="${(from + inset).toFixed(2)}" y="${y + inset}" width="${(wide - less).toFixed(2)}"
-            height="${height - less}" fill="${colour}" fill-opacity="${(faint * shade).toFixed(2)}" ${line}/>`;
+        return `<rect x="${from.toFixed(2)}" y="${y}" width="${wide.toFixed(2)}" height="${height}"
+            fill="${kinds[kind][2]}" fill-opacity="${shade.toFixed(2)}"/>`;
     }
 
     // The kinds of passes that occur, and the chunks' shades; and where the next line begins.
@@ -203,7 +197,7 @@
         const wide = held => (width - 62 - left) * held / Math.max(...peaks);
         return rows.map((row, rank) => {
             const held = shardlab.kept(row, time);
-            return `<g fill-opacity="0.5">${area(left, y(rank) + 4, wide(held), 16, pink)}</g>`
+            return `<g fill-opacity="0.5">${area(left, y(rank) + 4, wide(held), 16, passes.forward)}</g>`
                 + frame(left, y(rank) + 4, wide(peaks[rank]), 16, "currentColor", 1)
                 + text(width, y(rank) + 17, "end", `${held} of ${peaks[rank]}`);
         }).join("");

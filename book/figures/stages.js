@@ -1,6 +1,6 @@
 // The memory of one rank in each of ZeRO's stages: parameters, gradients and optimizer state.
 {
-    const { area, bytes, colours, frame, svg, table, text } = shardlab;
+    const { area, bytes, curves, frame, svg, table, text } = shardlab;
     const kinds = ["parameters", "gradients", "optimizer"];
     const each = { f32: [4, 4, 8], mixed: [2, 2, 12] };
     const sharded = ["shards nothing", "shards optimizer", "shards optimizer, gradients", "shards everything"];
@@ -42,7 +42,7 @@
         const bottom = top + 4 * row;
         let body = kinds.map((kind, i) => {
             const at = [0, 100, 186][i];
-            return area(at, 2, 12, 12, colours[i + 2]) + text(at + 17, 13, "start", kind);
+            return area(at, 2, 12, 12, curves[i]) + text(at + 17, 13, "start", kind);
         }).join("");
         sharded.forEach((what, stage) => {
             const y = top + row * stage;
@@ -52,7 +52,7 @@
             let held = 0;
             shardlab.zeroMemory(stage, values).forEach((size, kind) => {
                 const [begin, end] = [x(held), x(held += size)];
-                body += area(begin, y + 20, end - begin, 18, colours[kind + 2]);
+                body += area(begin, y + 20, end - begin, 18, curves[kind]);
             });
             body += frame(1, y + 18, x(values.device) - 1, 22, "currentColor", 1);
             body += area(x(values.device) - 1, y + 15, 2.5, 28, "currentColor");

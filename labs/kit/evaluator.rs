@@ -54,9 +54,15 @@ impl Evaluator<'_> {
         } else {
             text.lines().next().unwrap_or_default()
         };
+        // What was saved has its own line where there is no room for it.
+        let end = if line.len() + saved.len() > screen.width {
+            "\n"
+        } else {
+            ""
+        };
         screen.say(format!(
-            "{}{}\n{text}",
-            screen.bold(line),
+            "{}{end}{}\n{text}",
+            screen.bold(&line),
             screen.dim(saved)
         ));
         Ok(())

@@ -72,12 +72,20 @@ impl Lesson {
             screen.wrap(&format!("Takeaway: {}", self.lab.takeaway), 2),
         ];
         lines.extend((!more.is_empty()).then(|| screen.wrap(more, 2)));
-        lines.push(match &self.next {
+        let (next, program) = match &self.next {
             Some(Lab {
                 name, announced, ..
-            }) => format!("  Next: {name}, {announced}   cargo run --bin {name}"),
-            None => "  Next: the exercises   cargo run --bin workbook".to_string(),
-        });
+            }) => (format!("Next: {name}, {announced}"), &**name),
+            None => ("Next: the exercises".to_string(), "workbook"),
+        };
+        let command = format!("cargo run --bin {program}");
+        let line = format!("  {next}   {command}");
+        if line.chars().count() <= screen.width {
+            lines.push(line);
+        } else {
+            // A command stays whole, so that it can be copied.
+            lines.extend([screen.wrap(&next, 2), screen.wrap(&command, 4)]);
+        }
         lines.join("\n")
     }
 }

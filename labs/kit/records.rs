@@ -3,7 +3,7 @@
 use super::flags::LogFlags;
 use super::metrics::{Clock, MetricsFile, Record};
 use super::trace::Trace;
-use crate::show::Screen;
+use crate::show::{Screen, folded};
 use anyhow::Result;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::parallel::Averaged;
@@ -60,6 +60,12 @@ impl<'a, R: Record> Records<'a, R> {
             };
             let rates = record.per_gpu().filter(|_| self.per_gpu);
             let rates = rates.map_or(String::new(), |rates| format!("\n    {rates}"));
+            // A file's or a usual terminal's lines stay as they are, so that programs can read them.
+            let line = if self.screen.width < Screen::plain().width {
+                folded(&line, self.screen.width)
+            } else {
+                line
+            };
             self.screen.say(line + &rates);
         }
         self.all.push(record);

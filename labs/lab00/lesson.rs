@@ -206,7 +206,7 @@ fn show_ring(args: &Args, screen: &Screen, comm: &Comm, seen: &[u64]) -> Result<
     }
     screen.say(format!(
         "\n{}\n{}",
-        screen.bold(title),
+        screen.title(&title, 0),
         table(screen, &header, &rows)
     ));
     Ok(())

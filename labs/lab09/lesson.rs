@@ -345,7 +345,8 @@ fn show_slices(lab: &Lab, saved: &Universal, first: &Run, resumed: &[Run]) -> Re
     {
         jobs.push((job.to_string(), slices(&run.saved)?));
     }
-    screen.say("\n  The rank that holds each slice, of all parameters end to end");
+    let title = "The rank that holds each slice, of all parameters end to end";
+    screen.say(format!("\n{}", screen.wrap(title, 2)));
     let all: Vec<&str> = parameters.keys().map(String::as_str).collect();
     screen.say(lab09::picture(screen, parameters, &all, &jobs));
     for name in &args.slices {

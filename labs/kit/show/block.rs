@@ -1,7 +1,7 @@
 //! The figure of a transformer block: what writes into the stream of activations, and how many parameters it has.
 
 use super::screen::Screen;
-use super::svg::{Anchor, Page, outlined, rank_colour, tinted};
+use super::svg::{Anchor, Page, curve_colour, outlined, tinted};
 
 /// A block on a screen.
 pub fn block(screen: &Screen) -> String {
@@ -41,7 +41,7 @@ pub fn block_svg() -> String {
     };
     let mut page = Page::default();
     page.line((8.0, STREAM), (472.0, STREAM), LINE);
-    for (start, name, parameters, rank) in
+    for (start, name, parameters, look) in
         [(30.0, "attention", "4 d²", 0), (258.0, "MLP", "8 d²", 1)]
     {
         let end = start + 190.0;
@@ -51,14 +51,14 @@ pub fn block_svg() -> String {
             page.line((start + from, TOP), (start + to, TOP), LINE);
         }
         page.line((end, TOP), (end, STREAM - 9.0), LINE);
-        named(&mut page, start + 14.0, 50.0, "norm", "d", rank_colour(4));
+        named(&mut page, start + 14.0, 50.0, "norm", "d", curve_colour(4));
         named(
             &mut page,
             start + 80.0,
             92.0,
             name,
             parameters,
-            rank_colour(rank),
+            curve_colour(look),
         );
         page.circle((end, STREAM), 9.0, outlined("currentColor"));
         page.text((end, STREAM + 5.0), Anchor::Middle, "+");

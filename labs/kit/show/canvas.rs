@@ -27,7 +27,7 @@ pub(super) struct Canvas {
     columns: usize,
     rows: usize,
     ascii: bool,
-    /// Row by row from the top: the character and the series it belongs to.
+    /// Row by row from the top: the character and the look of the series it belongs to.
     cells: Vec<Option<(char, usize)>>,
 }
 
@@ -95,7 +95,7 @@ impl Canvas {
             run.first()
                 .copied()
                 .flatten()
-                .map_or(text.clone(), |(_, series)| screen.rank(series, &text))
+                .map_or(text.clone(), |(_, series)| screen.curve(series, &text))
         };
         runs.map(paint).collect()
     }
@@ -217,7 +217,7 @@ mod tests {
         };
         assert_eq!(
             canvas.row(0, &screen),
-            format!("{}{}", screen.rank(0, "**"), screen.rank(1, "o"))
+            format!("{}{}", screen.curve(0, "**"), screen.curve(1, "o"))
         );
     }
 }

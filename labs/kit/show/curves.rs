@@ -3,7 +3,7 @@
 use super::axis::{Axis, Tick};
 use super::plot::{Plot, Style, labelled};
 use super::screen::Screen;
-use super::svg::{Anchor, LETTER, Page, Point, WIDTH, in_rows, rank_colour, width};
+use super::svg::{Anchor, LETTER, Page, Point, WIDTH, curve_colour, in_rows, width};
 use super::text::{LongWords, columns, fold};
 
 /// How lines differ without colour: a pattern for each of the six colours.
@@ -46,14 +46,17 @@ impl Plot<'_> {
                 match run {
                     [] => {}
                     // A line from one point to nowhere has no length, but the point is there.
-                    &[point] => mark(&mut page, i, area.place(point)),
-                    _ => page.polyline(run.iter().map(|&point| area.place(point)), stroke(i)),
+                    &[point] => mark(&mut page, self.look(i), area.place(point)),
+                    _ => page.polyline(
+                        run.iter().map(|&point| area.place(point)),
+                        stroke(self.look(i)),
+                    ),
                 }
             }
         }
         for (i, series) in self.in_style(Style::Dots) {
             for &point in series.points.iter().filter(|point| is_shown(point)) {
-                mark(&mut page, i, area.place(point));
+                mark(&mut page, self.look(i), area.place(point));
             }
         }
         page.finish(&caption, bottom + 41.0)
@@ -75,9 +78,10 @@ impl Plot<'_> {
             let middle = top + LINE * (row as f64 + 0.5);
             match self.series[i].style {
                 Style::Line => {
-                    page.polyline([x, x + 24.0].map(|x| (x, middle)).into_iter(), stroke(i))
+                    let line = [x, x + 24.0].map(|x| (x, middle));
+                    page.polyline(line.into_iter(), stroke(self.look(i)))
                 }
-                Style::Dots => mark(page, i, (x + 12.0, middle)),
+                Style::Dots => mark(page, self.look(i), (x + 12.0, middle)),
             }
             page.text((x + SAMPLE, middle + BASE), Anchor::Start, name);
             end = middle + LINE / 2.0;
@@ -189,18 +193,18 @@ fn clipped(words: &str, letters: usize) -> String {
     }
 }
 
-/// The line of series `i`.
+/// The line of a series with look `i`.
 fn stroke(i: usize) -> String {
     format!(
         "stroke=\"{}\" stroke-dasharray=\"{}\" stroke-width=\"2\" stroke-linejoin=\"round\"",
-        rank_colour(i),
+        curve_colour(i),
         DASHES[i % DASHES.len()]
     )
 }
 
-/// The mark of series `i`, told from its neighbours' by its form.
+/// The mark of a series with look `i`, told from its neighbours' by its form.
 fn mark(page: &mut Page, i: usize, (x, y): Point) {
-    let colour = rank_colour(i);
+    let colour = curve_colour(i);
     let outlined = format!("fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"");
     match i % 4 {
         0 => page.circle((x, y), 4.0, format!("fill=\"{colour}\"")),
@@ -354,7 +358,7 @@ mod tests {
             .map(|rest| rest.split('"').next().unwrap());
         for colour in fixed {
             assert!(
-                (0..6).any(|rank| rank_colour(rank) == format!("#{colour}")),
+                (0..6).any(|look| curve_colour(look) == format!("#{colour}")),
                 "{colour}"
             );
         }
@@ -381,7 +385,7 @@ mod tests {
         for (i, dashes) in DASHES.iter().enumerate() {
             let look = format!(
                 "stroke=\"{}\" stroke-dasharray=\"{dashes}\"",
-                rank_colour(i)
+                curve_colour(i)
             );
             let uses = (0..16)
                 .step_by(2)

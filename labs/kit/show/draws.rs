@@ -2,7 +2,7 @@
 
 use super::scene::{Look, Scene};
 use super::screen::Screen;
-use super::svg::rank_colour;
+use super::svg::curve_colour;
 use super::text::{columns, widest};
 use std::ops::RangeInclusive;
 
@@ -50,7 +50,7 @@ impl Draws {
                 match step {
                     Some(step) => {
                         let number = step.to_string();
-                        let look = Look::Tinted(rank_colour(*step));
+                        let look = Look::Tinted(curve_colour(*step));
                         scene.boxed(place(row, n), &number, look, &number);
                     }
                     None => {

@@ -45,12 +45,12 @@ impl<'a> Frame<'a> {
             .saturating_sub(INDENT.len() + self.gutter + 2)
     }
 
-    /// Title on the left, legend at the right end of the line; below each other if too long.
-    pub(super) fn head(&self, title: &str, legend: &[Item]) -> Vec<String> {
+    /// Title on the left, legend at the right end of the line; below each other if too long. A series' entry begins with its
+    /// look.
+    pub(super) fn head(&self, title: &str, legend: &[(usize, Item)]) -> Vec<String> {
         let items: Vec<String> = legend
             .iter()
-            .enumerate()
-            .map(|(i, item)| self.legend_item(i, item))
+            .map(|(look, item)| self.legend_item(*look, item))
             .collect();
         let legend = items.join(LEGEND_GAP);
         let room = self.screen.width - INDENT.len();
@@ -123,9 +123,9 @@ impl<'a> Frame<'a> {
     }
 
     /// A sample in the colour of the series, and its name.
-    fn legend_item(&self, series: usize, item: &Item) -> String {
+    fn legend_item(&self, look: usize, item: &Item) -> String {
         let ascii = self.screen.ascii;
-        let mark = mark(series, ascii);
+        let mark = mark(look, ascii);
         let (sample, name) = match item {
             Item::PlainLine(name) if !ascii => ("⠤⠤⠤".to_owned(), name),
             Item::MarkedLine(name) if !ascii => (format!("⠤{mark}⠤"), name),
@@ -133,7 +133,7 @@ impl<'a> Frame<'a> {
                 (mark.to_string(), name)
             }
         };
-        format!("{} {name}", self.screen.rank(series, sample))
+        format!("{} {name}", self.screen.curve(look, sample))
     }
 }
 
@@ -169,9 +169,9 @@ mod tests {
         };
         let frame = Frame::new(&screen, Vec::new());
         let names = [
-            Item::Dots("one rank"),
-            Item::Dots("two ranks"),
-            Item::PlainLine("four ranks"),
+            (0, Item::Dots("one rank")),
+            (1, Item::Dots("two ranks")),
+            (2, Item::PlainLine("four ranks")),
         ];
         assert_eq!(
             frame.head("loss of all runs", &names),

@@ -1,8 +1,11 @@
 //! Gantt charts of pipelines: one row per rank, one bar per pass, and in the bar the number of its micro-batch.
+//!
+//! The hue says forward or backward, and the row says the rank.
 
+use super::colour::{Hue, of_activity};
 use super::screen::Screen;
 use super::text::{LongWords, columns, fold, pad_left};
-use super::timeline::sign;
+use super::timeline::{legend_item, sign};
 use shardlab::plan::Activity;
 
 const INDENT: &str = "  ";
@@ -52,7 +55,7 @@ pub fn gantt(screen: &Screen, charts: &[Chart]) -> String {
     let margin = INDENT.len() + gutter + 2;
     let room = screen.width.saturating_sub(margin).max(20);
     let bar = screen.dim(screen.either("│", "|"));
-    let mut lines = vec![legend(screen, charts)];
+    let mut lines = legend(screen, charts);
     for chart in charts {
         let title = fold(&chart.title, screen.width - INDENT.len(), LongWords::Cut);
         lines.extend(
@@ -61,14 +64,9 @@ pub fn gantt(screen: &Screen, charts: &[Chart]) -> String {
                 .map(|line| format!("{INDENT}{}", screen.bold(line))),
         );
         for (rank, bars) in chart.ranks.iter().enumerate() {
-            let name = pad_left(&screen.name(rank), gutter);
-            let picture: String = row(screen, bars, room, chart.end(), end)
-                .into_iter()
-                .collect();
-            lines.push(format!(
-                "{INDENT}{name} {bar}{}",
-                screen.rank(rank, picture.trim_end())
-            ));
+            let name = pad_left(&format!("rank {rank}"), gutter);
+            let picture = row(screen, bars, room, chart.end(), end);
+            lines.push(format!("{INDENT}{name} {bar}{}", painted(screen, &picture)));
         }
     }
     let corner = screen.either("└", "+");
@@ -80,7 +78,7 @@ pub fn gantt(screen: &Screen, charts: &[Chart]) -> String {
 }
 
 /// The activities that occur, each with its glyph.
-fn legend(screen: &Screen, charts: &[Chart]) -> String {
+fn legend(screen: &Screen, charts: &[Chart]) -> Vec<String> {
     let bars = || charts.iter().flat_map(|chart| chart.ranks.iter().flatten());
     let passes = [Activity::FORWARD, Activity::BACKWARD, Activity::WEIGHTS];
     let occurring = passes
@@ -88,34 +86,61 @@ fn legend(screen: &Screen, charts: &[Chart]) -> String {
         .filter(|activity| bars().any(|bar| bar.activity == *activity));
     let items = occurring
         .chain([Activity::WAITING])
-        .map(|activity| format!("{} {}", sign(activity, screen), activity.name));
-    format!(
-        "{INDENT}{}   (digits: the micro-batch)",
-        items.collect::<Vec<_>>().join("   ")
-    )
+        .map(|activity| legend_item(activity, screen));
+    let digits = "(digits:\u{a0}the\u{a0}micro-batch)".to_string();
+    let legend = items.chain([digits]).collect::<Vec<_>>().join("   ");
+    let lines = fold(&legend, screen.width - INDENT.len(), LongWords::Cut);
+    lines
+        .iter()
+        .map(|line| format!("{INDENT}{}", line.replace('\u{a0}', " ")))
+        .collect()
 }
 
+/// A column of a row: its character, what the rank does, and whether the character is a digit.
+type Cell = (char, Option<Activity>, bool);
+
 /// One row's picture, a character per column: waiting until the chart's own end, and bars over it.
-fn row(screen: &Screen, bars: &[Bar], room: usize, own_end: f64, end: f64) -> Vec<char> {
+fn row(screen: &Screen, bars: &[Bar], room: usize, own_end: f64, end: f64) -> Vec<Cell> {
     let column = |moment: f64| ((moment / end).clamp(0.0, 1.0) * room as f64).round() as usize;
-    let mut row = vec![sign(Activity::WAITING, screen); column(own_end)];
-    row.resize(room, ' ');
+    let waiting = (sign(Activity::WAITING, screen), None, false);
+    let mut row = vec![waiting; column(own_end)];
+    row.resize(room, (' ', None, false));
     for bar in bars {
         let place = column(bar.start)..column(bar.end).max(column(bar.start));
         let number = bar.number.to_string();
-        // The glyph comes first, so that bars without a gap between them can be counted.
-        let fits = place.len() > number.len();
-        row[place.clone()].fill(sign(bar.activity, screen));
+        // The glyph comes first, so that bars without a gap between them can be counted. Where a hue says what a pass is, a
+        // short one needs no glyph.
+        let first = usize::from(!screen.colour || place.len() > number.len());
+        let fits = place.len() >= first + number.len();
+        row[place.clone()].fill((sign(bar.activity, screen), Some(bar.activity), false));
         for (column, digit) in row[place]
             .iter_mut()
-            .skip(1)
+            .skip(first)
             .zip(number.chars())
             .filter(|_| fits)
         {
-            *column = digit;
+            *column = (digit, Some(bar.activity), true);
         }
     }
     row
+}
+
+/// A row in colours. A digit is in the background's colour on its pass's, so that it can be read.
+fn painted(screen: &Screen, row: &[Cell]) -> String {
+    let end = row.iter().rposition(|&(c, ..)| c != ' ');
+    let row = &row[..end.map_or(0, |last| last + 1)];
+    let runs = row.chunk_by(|a, b| (a.1, a.2) == (b.1, b.2));
+    let paint = |run: &[Cell]| {
+        let text: String = run.iter().map(|&(c, ..)| c).collect();
+        let (_, activity, is_digit) = run[0];
+        let hue: Option<Hue> = activity.and_then(of_activity);
+        match hue {
+            Some(hue) if is_digit => screen.on_hue(hue, text),
+            Some(hue) => screen.hue(hue, text),
+            None => screen.dim(text),
+        }
+    };
+    runs.map(paint).collect()
 }
 
 #[cfg(test)]
@@ -149,7 +174,9 @@ mod tests {
             ..Screen::plain()
         };
         let expected = "
-  ▓ forward   ▒ backward   · waiting   (digits: the micro-batch)
+  ▓ forward   ▒ backward
+  · waiting
+  (digits: the micro-batch)
   predicted
   rank 0 │▓0▓···▒12▒▒▒
   rank 1 │···▓7▓······
@@ -188,11 +215,7 @@ mod tests {
                 end: 1.0,
             }]
         };
-        let picture = |number| {
-            row(&screen, &bars(number), 20, 10.0, 10.0)
-                .into_iter()
-                .collect::<String>()
-        };
+        let picture = |number| painted(&screen, &row(&screen, &bars(number), 20, 10.0, 10.0));
         assert_eq!(
             (picture(3), picture(10)),
             (
@@ -200,6 +223,43 @@ mod tests {
                 format!("▓▓{}", "·".repeat(18))
             )
         );
+    }
+
+    /// In colour a short pass is its digit, and without colour it is its glyph.
+    #[test]
+    fn hues_say_forward_and_backward_and_digits_stand_on_them() {
+        let screen = Screen {
+            width: 29,
+            colour: true,
+            ascii: true,
+        };
+        let bar = |activity, number, start: f64| Bar {
+            activity,
+            chunk: 0,
+            number,
+            start,
+            end: start + 1.0,
+        };
+        let bars = vec![
+            bar(Activity::FORWARD, 3, 0.0),
+            bar(Activity::BACKWARD, 4, 1.0),
+            Bar {
+                end: 20.0,
+                ..bar(Activity::WEIGHTS, 5, 17.0)
+            },
+        ];
+        let forward = "\x1b[7;35m3\x1b[0m";
+        let backward = "\x1b[7;32m4\x1b[0m";
+        let weights = "\x1b[33mW\x1b[0m\x1b[7;33m5\x1b[0m\x1b[33mW\x1b[0m";
+        let waiting = format!("\x1b[2m{}\x1b[0m", ".".repeat(15));
+        let expected = format!("{forward}{backward}{waiting}{weights}");
+        let picture = |screen: &Screen| painted(screen, &row(screen, &bars, 20, 20.0, 20.0));
+        assert_eq!(picture(&screen), expected);
+        let plain = Screen {
+            colour: false,
+            ..screen
+        };
+        assert_eq!(picture(&plain), format!("FB{}W5W", ".".repeat(15)));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Gantt charts of pipelines for pages.
 
+use super::colour::of_activity;
 use super::gantt::{Bar, Chart};
-use super::svg::{Anchor, PALETTE, Page, WIDTH, filled, in_rows, outlined};
+use super::svg::{Anchor, Page, WIDTH, filled, in_rows};
 use shardlab::plan::Activity;
 use std::ops::Range;
 use std::slice;
@@ -51,7 +52,7 @@ pub fn gantt_svg(title: &str, charts: &[Chart]) -> String {
                     bar.activity,
                     place.clone(),
                     y,
-                    shade(bar.activity, bar.chunk, chunks),
+                    shade(bar.chunk, chunks),
                 );
                 label(&mut page, bar, place, y, digits.unwrap_or(0));
             }
@@ -73,16 +74,11 @@ fn chunks(charts: &[Chart]) -> usize {
 }
 
 /// The first chunk is the darkest.
-fn shade(activity: Activity, chunk: usize, chunks: usize) -> f64 {
-    let shade = if chunks > 1 {
+fn shade(chunk: usize, chunks: usize) -> f64 {
+    if chunks > 1 {
         0.75 - 0.5 * chunk as f64 / (chunks - 1) as f64
     } else {
         0.5
-    };
-    if activity == Activity::WEIGHTS {
-        0.4 * shade
-    } else {
-        shade
     }
 }
 
@@ -92,28 +88,13 @@ fn wait(page: &mut Page, place: Range<f64>, y: f64) {
     page.rect((place.start, y), size, filled("url(#bubble)"));
 }
 
-/// A pass. Both halves of a backward pass have one colour, and the half of the weights has an outline.
+/// A pass, in the colour of its kind.
 fn pass(page: &mut Page, activity: Activity, place: Range<f64>, y: f64, shade: f64) {
     let wide = place.end - place.start;
     let wide = wide - (0.1 * wide).min(0.8);
-    let colour = if activity == Activity::FORWARD {
-        PALETTE[2]
-    } else {
-        PALETTE[3]
-    };
+    let colour = of_activity(activity).map_or("currentColor", |hue| hue.page);
     let style = format!("{} fill-opacity=\"{shade:.2}\"", filled(colour));
     page.rect((place.start, y), (wide, HEIGHT), style);
-    if activity == Activity::WEIGHTS {
-        page.add(format!(
-            "<path d=\"M{:.1} {:.1} h{:.1} v{} h{:.1} Z\" {}/>",
-            place.start + 0.5,
-            y + 0.5,
-            wide - 1.0,
-            HEIGHT - 1.0,
-            1.0 - wide,
-            outlined(colour)
-        ));
-    }
 }
 
 /// The letter and the micro-batch of a pass, as far as there is room.
@@ -156,11 +137,11 @@ fn legend(page: &mut Page, charts: &[Chart], top: f64) -> f64 {
     for (i, ((x, row), words)) in in_rows(widths, 3.5).into_iter().zip(&words).enumerate() {
         let y = top + ROW * row as f64;
         if let Some(&activity) = passes.get(i) {
-            pass(page, activity, x..x + 15.0, y, shade(activity, 0, 1));
+            pass(page, activity, x..x + 15.0, y, shade(0, 1));
         } else if i == passes.len() {
             wait(page, x..x + 15.0, y);
         } else {
-            let shade = shade(Activity::FORWARD, i - passes.len() - 1, chunks);
+            let shade = shade(i - passes.len() - 1, chunks);
             pass(page, Activity::FORWARD, x..x + 8.0, y, shade);
             pass(page, Activity::BACKWARD, x + 8.0..x + 16.0, y, shade);
         }

@@ -2,8 +2,9 @@
 //! scale.
 
 use super::bars::{bar_to_scale, glyphs};
+use super::colour::CURVES;
 use super::screen::Screen;
-use super::svg::{Anchor, PALETTE, Page, WIDTH, filled, framed};
+use super::svg::{Anchor, Page, WIDTH, filled, framed};
 use super::text::{pad_right, widest};
 use shardlab::units::bytes_decimal;
 
@@ -34,11 +35,12 @@ impl Loads<'_> {
         for (choice, bytes) in &self.rows {
             let all: f64 = bytes.iter().sum();
             let fits = if all <= self.device {
-                ""
+                String::new()
             } else {
-                ", does not fit"
+                format!(", {}", screen.bad("does not fit"))
             };
             let choice = pad_right(choice, names);
+
             let bar = bar_to_scale(screen, all, self.device, most, 24);
             let held = bytes_decimal(all);
             lines.push(format!("  {choice}  {bar}  {held}{fits}"));
@@ -62,16 +64,16 @@ impl Loads<'_> {
         // One device is three fifths of the width, or less where the largest choice would not fit into it.
         let device = (self.device / self.most()).min(0.6);
         let x = |bytes: f64| 1.0 + (WIDTH - 2.0) * device * bytes / self.device;
-        let colours = &PALETTE[2..];
+        let colours = CURVES.map(|hue| hue.page);
         let mut page = Page::default();
-        for ((kind, colour), at) in self.kinds.iter().zip(colours).zip([0.0, 100.0, 186.0]) {
+        for ((kind, colour), at) in self.kinds.iter().zip(&colours).zip([0.0, 100.0, 186.0]) {
             page.rect((at, 2.0), (12.0, 12.0), filled(colour));
             page.text((at + 17.0, 13.0), Anchor::Start, kind);
         }
         for (i, (choice, bytes)) in self.rows.iter().enumerate() {
             let y = TOP + ROW * i as f64;
             let mut held = 0.0;
-            for (bytes, colour) in bytes.iter().zip(colours) {
+            for (bytes, colour) in bytes.iter().zip(&colours) {
                 let width = x(held + bytes) - x(held);
                 page.rect((x(held), y + 20.0), (width, 18.0), filled(colour));
                 held += bytes;

@@ -4,6 +4,7 @@
 //! Reading order:
 //!
 //! - `screen.rs`: how wide, with colour or not, and the few line forms every lab uses
+//! - `colour.rs`: what each colour means, on screens and on pages
 //! - `complaint.rs`: errors and notices
 //! - `table.rs`: a small table that stays within the width
 //! - `bars.rs`: the share of each part in a whole, and amounts on one scale
@@ -36,6 +37,7 @@ mod bars;
 mod block;
 mod canvas;
 mod chunks;
+mod colour;
 mod complaint;
 mod curves;
 mod draws;
@@ -83,7 +85,7 @@ pub use shardlab::units::{
 };
 pub use slices::{Piece, Slices};
 pub use svg::Picture;
-pub use table::table;
+pub use table::{ranked, table};
 pub use text::folded;
 pub use timeline::Timeline;
 pub use tree::{Branch, tree};

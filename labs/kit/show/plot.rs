@@ -35,6 +35,9 @@ pub struct Series<'a> {
     pub points: Vec<(f64, f64)>,
     /// Line or dots.
     pub style: Style,
+    /// Its colour, pattern and mark: the one at this place instead of its own place in the plot. A name that several plots
+    /// have then looks the same in all of them.
+    pub look: Option<usize>,
 }
 
 impl<'a> Series<'a> {
@@ -44,6 +47,7 @@ impl<'a> Series<'a> {
             name,
             points: points.into_iter().collect(),
             style: Style::Line,
+            look: None,
         }
     }
 
@@ -53,7 +57,14 @@ impl<'a> Series<'a> {
             name,
             points: points.into_iter().collect(),
             style: Style::Dots,
+            look: None,
         }
+    }
+
+    /// Gives the series a look of its own (see [`Series::look`]).
+    pub fn looking(mut self, look: usize) -> Series<'a> {
+        self.look = Some(look);
+        self
     }
 }
 
@@ -185,14 +196,14 @@ impl<'a> Plot<'a> {
         for (i, series) in self.in_style(Style::Line) {
             let places = places(series);
             for run in places.split(Option::is_none).filter(|run| !run.is_empty()) {
-                canvas.line(i, &present(run));
+                canvas.line(self.look(i), &present(run));
             }
             if self.plain_line() != Some(i) {
-                canvas.marks(i, &sparse(canvas, &present(&places)));
+                canvas.marks(self.look(i), &sparse(canvas, &present(&places)));
             }
         }
         for (i, series) in self.in_style(Style::Dots) {
-            canvas.marks(i, &present(&places(series)));
+            canvas.marks(self.look(i), &present(&places(series)));
         }
     }
 
@@ -231,13 +242,22 @@ impl<'a> Plot<'a> {
         caption
     }
 
-    fn legend(&self) -> Vec<Item<'a>> {
-        let item = |(i, series): (usize, &Series<'a>)| match series.style {
-            Style::Line if self.plain_line() == Some(i) => Item::PlainLine(series.name),
-            Style::Line => Item::MarkedLine(series.name),
-            Style::Dots => Item::Dots(series.name),
+    /// Each series' look, and its sample.
+    fn legend(&self) -> Vec<(usize, Item<'a>)> {
+        let item = |(i, series): (usize, &Series<'a>)| {
+            let item = match series.style {
+                Style::Line if self.plain_line() == Some(i) => Item::PlainLine(series.name),
+                Style::Line => Item::MarkedLine(series.name),
+                Style::Dots => Item::Dots(series.name),
+            };
+            (self.look(i), item)
         };
         self.series.iter().enumerate().map(item).collect()
+    }
+
+    /// The place of series `i` among colours, patterns and marks.
+    pub(super) fn look(&self, i: usize) -> usize {
+        self.series[i].look.unwrap_or(i)
     }
 
     /// The y below and above which points are left out.
@@ -295,9 +315,13 @@ impl<'a> Plot<'a> {
             .filter(move |(_, series)| series.style == style)
     }
 
-    /// The one line that needs no marks.
+    /// The one line that needs no marks: the first one. Of lines with a look of their own it is the one with the first look, so
+    /// that it looks the same wherever it stands.
     fn plain_line(&self) -> Option<usize> {
-        self.in_style(Style::Line).next().map(|(i, _)| i)
+        let plain = |series: &Series| series.look.is_none_or(|look| look == 0);
+        self.in_style(Style::Line)
+            .find(|(_, series)| plain(series))
+            .map(|(i, _)| i)
     }
 }
 
@@ -394,6 +418,35 @@ pub(super) mod tests {
                 1 => 10f64.powf(600.0 * self.next() - 300.0),
                 _ => 10.0 * self.next() - 5.0,
             }
+        }
+    }
+
+    /// A series looks the same at any place in any plot, on the screen and on a page.
+    #[test]
+    fn a_look_of_its_own_is_independent_of_the_place() {
+        let screen = Screen {
+            colour: true,
+            ..ascii(60)
+        };
+        let line = |name, look, y| Series::line(name, [(0.0, y), (40.0, y)]).looking(look);
+        let plot = |series: Vec<Series<'static>>| {
+            series.into_iter().fold(Plot::new("t", "x"), Plot::series)
+        };
+        let naive = line("naive", 0, 1.0);
+        let ring = line("ring", 1, 2.0);
+        let first = plot(vec![naive.clone(), ring.clone()]);
+        let last = plot(vec![line("own", 4, 3.0), ring, naive]);
+        for plot in [first, last] {
+            let text = plot.render(&screen);
+            let sample = |look, mark: &str| screen.curve(look, mark);
+            assert!(
+                text.contains(&format!("{} naive", sample(0, "*"))),
+                "{text}"
+            );
+            assert!(text.contains(&format!("{} ring", sample(1, "o"))), "{text}");
+            let svg = plot.svg();
+            let naive = "stroke=\"#5aa9e6\" stroke-dasharray=\"none\"";
+            assert_eq!(svg.matches(naive).count(), 2, "{svg}");
         }
     }
 
@@ -641,6 +694,7 @@ pub(super) mod tests {
                 name,
                 points,
                 style: random.pick(&[Style::Line, Style::Dots]),
+                look: None,
             });
         }
         plot

@@ -1,5 +1,6 @@
 //! The screen: its width, its colours, and the line forms that all labs share.
 
+use super::colour::{self, Hue};
 use super::text::{LongWords, columns, fold, pad_left, pad_right};
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
@@ -9,10 +10,6 @@ const DEFAULT_WIDTH: usize = 80;
 
 /// Text of a labelled line begins after two spaces, a label of eight and one more space.
 const LABEL_WIDTH: usize = 8;
-
-/// Cyan, yellow, magenta, green, blue, red: the terminal's own six, so that they follow its
-/// theme. Blue and red are the bright ones, the normal ones are hard to read on black.
-const PALETTE: [&str; 6] = ["36", "33", "35", "32", "94", "91"];
 
 /// The terminal's abilities. Everything in this room takes it by reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,7 +111,22 @@ impl Screen {
 
     /// `text` in the colour of rank `rank`: the same rank has the same colour on every screen.
     pub fn rank(&self, rank: usize, text: impl Display) -> String {
-        self.paint(PALETTE[rank % PALETTE.len()], text)
+        self.hue(colour::of_rank(rank), text)
+    }
+
+    /// `text` in the colour of a curve or an algorithm, which is no rank's.
+    pub(super) fn curve(&self, look: usize, text: impl Display) -> String {
+        self.hue(colour::of_curve(look), text)
+    }
+
+    /// `text` in a colour.
+    pub(super) fn hue(&self, hue: Hue, text: impl Display) -> String {
+        self.paint(hue.terminal, text)
+    }
+
+    /// `text` in the screen's background colour on a colour.
+    pub(super) fn on_hue(&self, hue: Hue, text: impl Display) -> String {
+        self.paint(&format!("7;{}", hue.terminal), text)
     }
 
     /// The name of rank `rank`, in its colour.
@@ -142,6 +154,11 @@ impl Screen {
         self.paint("32", text)
     }
 
+    /// `text` as the best of several, which a mark or a word also says.
+    pub fn best(&self, text: impl Display) -> String {
+        self.paint("1;32", text)
+    }
+
     /// `text` as bad news.
     pub fn bad(&self, text: impl Display) -> String {
         self.paint("1;31", text)
@@ -155,6 +172,29 @@ impl Screen {
     /// The mark of a check that does not hold: `✗`, or `FAILED`.
     pub fn cross(&self) -> String {
         self.bad(if self.ascii { "FAILED" } else { "✗" })
+    }
+
+    /// An amount that fits, with a tick; or one that does not, all of it as bad news.
+    pub fn fits(&self, fits: bool, amount: impl Display) -> String {
+        if fits {
+            format!("{amount} {}", self.tick())
+        } else {
+            self.bad(format!("{amount} {}", self.either("✗", "FAILED")))
+        }
+    }
+
+    /// Values in a row or a column in which the least is the best and the most the worst: both in their colours, and so are those
+    /// within half a percent of them, unless that is all. NaN is neither.
+    pub fn least_is_best(&self, values: &[f64], cells: &mut [String]) {
+        let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        for (value, cell) in values.iter().zip(cells) {
+            if 1.005 * least < most && *value <= 1.005 * least {
+                *cell = self.best(&*cell);
+            } else if 1.005 * least < most && *value >= most / 1.005 {
+                *cell = self.bad(&*cell);
+            }
+        }
     }
 
     /// The sign between items on one line: ` · `, or ` | `.
@@ -188,6 +228,13 @@ impl Screen {
         } else {
             format!("{bold}\n{}", pad_left(&self.dim(right), self.width))
         }
+    }
+
+    /// A heading within a screen: `text` in bold, in lines of at most the screen's width, each begun with `indent` spaces.
+    pub fn title(&self, text: &str, indent: usize) -> String {
+        let lines = fold(text, self.width.saturating_sub(indent), LongWords::Keep);
+        let line = |line: &String| format!("{}{}", " ".repeat(indent), self.bold(line));
+        lines.iter().map(line).collect::<Vec<_>>().join("\n")
     }
 
     /// `text` in lines of at most the screen's width, each begun with `indent` spaces.
@@ -271,10 +318,11 @@ impl Screen {
     }
 
     fn paint(&self, code: &str, text: impl Display) -> String {
-        if self.colour {
+        let text = text.to_string();
+        if self.colour && !text.is_empty() {
             format!("\x1b[{code}m{text}\x1b[0m")
         } else {
-            text.to_string()
+            text
         }
     }
 }
@@ -357,7 +405,7 @@ mod tests {
     fn a_rank_keeps_its_colour() {
         let screen = colourful();
         assert_eq!(screen.rank(0, "rank 0"), "\x1b[36mrank 0\x1b[0m");
-        assert_eq!(screen.rank(1, "x"), screen.rank(7, "x"));
+        assert_eq!(screen.rank(1, "x"), screen.rank(9, "x"));
         for other in 1..6 {
             assert_ne!(screen.rank(0, "x"), screen.rank(other, "x"));
         }

@@ -3,13 +3,9 @@
 //! Lines and letters have the page's colour (`currentColor`) and its font, and fills have a middle tone. So a picture can be
 //! read on light and on dark pages, and needs no network. It is never wider than its column, so it needs no scroll bar.
 
+use super::colour;
 use super::text::columns;
 use std::fmt::{Display, Write};
-
-/// The ranks' colours, in the order of the terminal's: cyan, yellow, magenta, green, blue, red.
-pub(super) const PALETTE: [&str; 6] = [
-    "#1b98a8", "#c98a00", "#b0509f", "#3c9a4c", "#4577d0", "#d0503f",
-];
 
 /// Units of a picture's width; a letter is about 7 wide and 13 high.
 pub(super) const WIDTH: f64 = 480.0;
@@ -136,7 +132,12 @@ impl Picture {
 
 /// The colour of rank `rank`.
 pub(super) fn rank_colour(rank: usize) -> &'static str {
-    PALETTE[rank % PALETTE.len()]
+    colour::of_rank(rank).page
+}
+
+/// The colour of a curve, an algorithm or a kind of bytes, which is no rank's.
+pub(super) fn curve_colour(look: usize) -> &'static str {
+    colour::of_curve(look).page
 }
 
 /// `text` as SVG may hold it.

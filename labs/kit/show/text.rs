@@ -14,6 +14,14 @@ pub(super) fn columns(text: &str) -> usize {
     visible(text).filter(|&(_, seen)| seen).count()
 }
 
+/// `text` without colour codes.
+pub(super) fn plain(text: &str) -> String {
+    visible(text)
+        .filter(|&(_, seen)| seen)
+        .map(|(c, _)| c)
+        .collect()
+}
+
 /// The columns of the widest of `texts`.
 pub(super) fn widest(texts: impl IntoIterator<Item = impl AsRef<str>>) -> usize {
     let widths = texts.into_iter().map(|text| columns(text.as_ref()));
@@ -54,7 +62,29 @@ pub(super) fn fold(text: &str, room: usize, long: LongWords) -> Vec<String> {
         }
         lines.push(line);
     }
+    close_codes(&mut lines);
     lines
+}
+
+/// Ends a colour at each line's end and begins it again on the next one: a neighbour's column comes in between.
+fn close_codes(lines: &mut [String]) {
+    let mut open = String::new();
+    for line in lines {
+        let before = open.clone();
+        let mut rest = &line[..];
+        while let Some(at) = rest.find('\x1b') {
+            let end = rest[at..].find('m').map_or(rest.len(), |end| at + end + 1);
+            open = rest[at..end].to_string();
+            rest = &rest[end..];
+            if open == "\x1b[0m" {
+                open.clear();
+            }
+        }
+        let end = if open.is_empty() { "" } else { "\x1b[0m" };
+        if !before.is_empty() || !end.is_empty() {
+            *line = format!("{before}{line}{end}");
+        }
+    }
 }
 
 /// Every character of `text`, and whether it takes a column.
@@ -83,14 +113,14 @@ fn byte_of_column(text: &str, column: usize) -> usize {
 
 /// A log's line in lines of at most `width` columns. Values that the log separates by bars stay whole.
 pub fn folded(line: &str, width: usize) -> String {
-    if line.chars().count() <= width {
+    if columns(line) <= width {
         return line.to_string();
     }
     let mut lines = Vec::new();
     let mut current = String::new();
     for piece in line.split_inclusive(if line.contains('|') { '|' } else { ' ' }) {
-        let length = current.chars().count();
-        if length > 0 && length + piece.trim_end().chars().count() > width {
+        let length = columns(&current);
+        if !current.trim().is_empty() && length + columns(piece.trim_end()) > width {
             let indent = if piece.starts_with(' ') {
                 "   "
             } else {
@@ -143,7 +173,7 @@ mod tests {
         );
         assert_eq!(
             fold("\x1b[1mabcd\x1b[0m", 3, LongWords::Cut),
-            ["\x1b[1mabc", "d\x1b[0m"]
+            ["\x1b[1mabc\x1b[0m", "\x1b[1md\x1b[0m"]
         );
         assert_eq!(fold("ab", 0, LongWords::Cut), ["a", "b"]);
     }

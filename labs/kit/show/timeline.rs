@@ -1,8 +1,9 @@
 //! A timeline (a Gantt chart): one row per rank, time from left to right.
 
+use super::colour::of_activity;
 use super::frame::place_labels;
 use super::screen::Screen;
-use super::svg::{Anchor, Page, WIDTH, dashed, in_rows, rank_colour, tinted};
+use super::svg::{Anchor, Page, WIDTH, dashed, in_rows, tinted};
 use super::text::{LongWords, columns, fold, pad_left, widest};
 use shardlab::plan::{Activity, Interval};
 use std::ops::Range;
@@ -15,6 +16,17 @@ const NARROWEST: usize = 40;
 /// The sign of an activity on this screen.
 pub(super) fn sign(activity: Activity, screen: &Screen) -> char {
     screen.either(activity.glyph, activity.letter)
+}
+
+/// An activity's glyph in its hue and its name, without a space at which a line could end.
+pub(super) fn legend_item(activity: Activity, screen: &Screen) -> String {
+    let glyph = painted(activity, screen, &sign(activity, screen).to_string());
+    format!("{glyph}\u{a0}{}", activity.name.replace(' ', "\u{a0}"))
+}
+
+/// `text` in the hue of an activity. Waiting has none.
+fn painted(activity: Activity, screen: &Screen, text: &str) -> String {
+    of_activity(activity).map_or(screen.dim(text), |hue| screen.hue(hue, text))
 }
 
 /// An activity's place in the legend.
@@ -30,7 +42,7 @@ fn place(activity: Activity) -> usize {
 pub struct Timeline<'a> {
     /// Printed above the legend.
     pub title: String,
-    /// Each row's name and what it did, in any order. Row r has rank r's colour.
+    /// Each row's name and what it did, in any order. Hues say what is done.
     pub rows: Vec<(String, Vec<Interval>)>,
     /// Times, in seconds, that are marked on the axis, in order, and the label below each.
     pub marks: Vec<(f64, String)>,
@@ -60,13 +72,12 @@ impl Timeline<'_> {
             return lines.join("\n");
         }
         let bar = screen.dim(screen.either("│", "|"));
-        for (rank, (name, intervals)) in self.rows.iter().enumerate() {
+        for (name, intervals) in &self.rows {
             let name: String = name.chars().take(gutter).collect();
             let picture = row(screen, intervals, room, end);
-            let picture = screen.rank(rank, picture.trim_end());
             lines.push(format!(
                 "{INDENT}{} {bar}{picture}",
-                pad_left(&screen.rank(rank, name), gutter)
+                pad_left(&name, gutter)
             ));
         }
         lines.extend(self.foot(screen, margin, room, end));
@@ -136,14 +147,10 @@ impl Timeline<'_> {
 
     /// Only activities that occur, each with its glyph.
     fn legend(&self, screen: &Screen) -> Vec<String> {
-        let items = self.occurring().map(|activity| {
-            // A line may end between two activities, not between a glyph and its name.
-            format!(
-                "{}\u{a0}{}",
-                sign(activity, screen),
-                activity.name.replace(' ', "\u{a0}")
-            )
-        });
+        // A line may end between two activities, not between a glyph and its name.
+        let items = self
+            .occurring()
+            .map(|activity| legend_item(activity, screen));
         let legend = items.collect::<Vec<_>>().join("   ");
         let lines = fold(&legend, screen.width - INDENT.len(), LongWords::Cut);
         lines
@@ -186,11 +193,8 @@ impl Timeline<'_> {
 /// An interval on a page, with the letter of its activity where there is room for one.
 fn bar(page: &mut Page, from_to: Range<f64>, y: f64, activity: Activity) {
     let width = from_to.end - from_to.start;
-    let style = if activity == Activity::WAITING {
-        dashed("currentColor")
-    } else {
-        tinted(rank_colour(place(activity)))
-    };
+    let hue = of_activity(activity);
+    let style = hue.map_or(dashed("currentColor"), |hue| tinted(hue.page));
     page.rect((from_to.start, y), (width, 18.0), style);
     if width > 9.0 && activity != Activity::WAITING {
         let middle = from_to.start + width / 2.0;
@@ -198,7 +202,7 @@ fn bar(page: &mut Page, from_to: Range<f64>, y: f64, activity: Activity) {
     }
 }
 
-/// One row's picture, a character per column.
+/// One row's picture, a character per column, without the empty ones at its end.
 fn row(screen: &Screen, intervals: &[Interval], room: usize, end: f64) -> String {
     let width = end / room as f64;
     // Seconds of each activity in each column.
@@ -222,13 +226,19 @@ fn row(screen: &Screen, intervals: &[Interval], room: usize, end: f64) -> String
                 (0, 0.0),
                 |best, (i, &s)| if s > best.1 { (i, s) } else { best },
             );
-        if seconds > 0.0 && seconds >= idle {
-            sign(Activity::ALL[longest], screen)
-        } else {
-            ' '
-        }
+        (seconds > 0.0 && seconds >= idle).then_some(Activity::ALL[longest])
     };
-    shares.iter().map(most).collect()
+    let columns: Vec<Option<Activity>> = shares.iter().map(most).collect();
+    let end = columns.iter().rposition(Option::is_some);
+    let columns = &columns[..end.map_or(0, |last| last + 1)];
+    let paint = |run: &[Option<Activity>]| match run[0] {
+        Some(activity) => {
+            let glyph = sign(activity, screen).to_string();
+            painted(activity, screen, &glyph.repeat(run.len()))
+        }
+        None => " ".repeat(run.len()),
+    };
+    columns.chunk_by(|a, b| a == b).map(paint).collect()
 }
 
 #[cfg(test)]
@@ -361,17 +371,19 @@ mod tests {
     }
 
     #[test]
-    fn rows_have_their_ranks_colour() {
+    fn hues_say_what_is_done_and_rows_say_by_whom() {
         let screen = Screen {
             colour: true,
             width: 41,
             ascii: true,
         };
         let text = timeline().render(&screen);
-        assert!(
-            text.contains(&screen.rank(1, "FFFFFFBBBBBB.............")),
-            "{text}"
-        );
+        let forward = "\x1b[35mFFFFFF\x1b[0m";
+        let backward = "\x1b[32mBBBBBB\x1b[0m";
+        let waiting = format!("\x1b[2m{}\x1b[0m", ".".repeat(13));
+        let row = format!("  rank 1 \x1b[2m|\x1b[0m{forward}{backward}{waiting}");
+        assert!(text.lines().any(|line| line == row), "{text}");
+        assert!(text.contains("\x1b[35mF\x1b[0m forward"), "{text}");
     }
 
     #[test]

@@ -122,6 +122,7 @@ pub fn plot(screen: &Screen, title: &str, timings: &[Timing]) -> String {
                 .iter()
                 .map(|point| (point.bytes, point.seconds)),
         )
+        .looking(timing.way.look())
     });
     let plot = Plot::new(title, "bytes")
         .log_x()
@@ -323,6 +324,33 @@ mod tests {
             table.contains("\n  2.00 KiB  2.00 s  1.90 s  ring, naive\n"),
             "{table}"
         );
+    }
+
+    #[test]
+    fn an_algorithm_has_one_look_and_no_two_of_a_collective_have_the_same() {
+        for collective in [
+            Collective::AllReduce,
+            Collective::Broadcast,
+            Collective::AllGather,
+            Collective::ReduceScatter,
+            Collective::Scatter,
+            Collective::AllToAll,
+        ] {
+            let own = Way {
+                collective,
+                algorithm: None,
+            };
+            let ways = Way::algorithms(collective).chain([own]);
+            let mut looks: Vec<usize> = ways.map(|way| way.look()).collect();
+            let all = looks.len();
+            looks.sort_unstable();
+            looks.dedup();
+            assert_eq!(looks.len(), all, "{}", collective.name());
+            assert!(looks.iter().all(|&look| look < 6));
+        }
+        // The explorer of costs draws its curves in this order.
+        let looks = Way::algorithms(Collective::AllReduce).map(|way| way.look());
+        assert_eq!(looks.collect::<Vec<_>>(), [0, 1, 2, 3]);
     }
 
     #[test]

@@ -23,6 +23,25 @@ impl Way {
         )
     }
 
+    /// The look of its curve, the same in every chart: a family of algorithms has one, and in no collective two ways are of one
+    /// family.
+    pub fn look(&self) -> usize {
+        match self.algorithm {
+            // All messages are the root's.
+            Some(Algorithm::Naive | Algorithm::Flat) => 0,
+            // From neighbour to neighbour.
+            Some(Algorithm::Ring | Algorithm::Chain) => 1,
+            // In pairs.
+            Some(
+                Algorithm::RecursiveDoubling | Algorithm::RecursiveHalving | Algorithm::Pairwise,
+            ) => 2,
+            Some(Algorithm::Rabenseifner) => 3,
+            Some(Algorithm::Tree) => 5,
+            // The transport's own.
+            _ => 4,
+        }
+    }
+
     /// The algorithms of `collective`, without the transport's own.
     pub fn algorithms(collective: Collective) -> impl Iterator<Item = Way> {
         collective.algorithms().iter().map(move |&algorithm| Way {

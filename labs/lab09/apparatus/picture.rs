@@ -4,7 +4,7 @@ use kit::show::{Screen, thousands};
 use shardlab::checkpoint::universal::{Parameter, Slice};
 use std::collections::BTreeMap;
 
-/// Columns of the drawing.
+/// Columns of the drawing, or fewer where the screen has no room for them.
 const WIDTH: usize = 56;
 
 /// A job's name, and the slices of each parameter.
@@ -25,9 +25,10 @@ pub fn picture(
     let elements: usize = names.iter().map(|name| numel(name)).sum();
     let label = jobs.iter().map(|(job, _)| job.len()).max().unwrap_or(0);
     let end = format!("{} elements", thousands(elements as u64));
-    let mut lines = vec![format!("  {:label$}  0{end:>rest$}", "", rest = WIDTH - 1)];
+    let width = WIDTH.min(screen.width.saturating_sub(label + 4)).max(1);
+    let mut lines = vec![format!("  {:label$}  0{end:>rest$}", "", rest = width - 1)];
     for (job, slices) in jobs {
-        let mut holders = vec![None; WIDTH];
+        let mut holders = vec![None; width];
         let mut offset = 0;
         for name in names {
             for Slice {
@@ -37,7 +38,7 @@ pub fn picture(
             {
                 // The columns whose first elements are in the slice.
                 let column =
-                    |element: usize| ((offset + element) * WIDTH).div_ceil(elements.max(1));
+                    |element: usize| ((offset + element) * width).div_ceil(elements.max(1));
                 holders[column(held.start)..column(held.end)].fill(Some(*rank));
             }
             offset += numel(name);
@@ -118,5 +119,11 @@ mod tests {
             )
         );
         assert_eq!(draw(&["b"])[1], format!("dp=3  {}", line(&[(2, 56)])));
+        let narrow = Screen {
+            width: 60,
+            ..Screen::plain()
+        };
+        let narrow = picture(&narrow, &all, &["a", "b"], &jobs);
+        assert!(narrow.lines().all(|line| line.len() == 60), "{narrow}");
     }
 }
