@@ -1,5 +1,6 @@
 //! The journal of one rank's training: log lines and metrics during the run, and plots at its end.
 
+use super::busy::Watch;
 use super::flags::LogFlags;
 use super::metrics::{Clock, Rates, StepOutcome, StepRecord, StepTimes};
 use super::records::Records;
@@ -8,6 +9,7 @@ use super::trace;
 use crate::show::{Plot, Screen, Series, significant};
 use anyhow::Result;
 use shardlab::comm::{CallKind, Comm, CommTraffic, Link};
+use shardlab::launch;
 use shardlab::parallel::Averaged;
 use shardlab::parallel::zero::Event;
 use shardlab::plan;
@@ -42,6 +44,8 @@ pub struct Journal<'a> {
     /// For each bucket of gradients that a link carries: the fraction of the backward pass at whose end it is complete,
     /// and the seconds of its all-reduce.
     buckets: Vec<(f64, f64)>,
+    /// What other programs have used since the journal was opened.
+    pub watch: Watch,
 }
 
 impl<'a> Journal<'a> {
@@ -67,6 +71,7 @@ impl<'a> Journal<'a> {
             traffic: CommTraffic::default(),
             formula: None,
             buckets: Vec::new(),
+            watch: Watch::start(),
         })
     }
 
@@ -162,6 +167,10 @@ impl<'a> Journal<'a> {
                 .say(format!("{}\n", speed.height(6).render(self.screen)));
         }
         report::time_shares(self.screen, &self.times, self.communication.exposed);
+        let ranks = launch::ranks_here(self.comm.size());
+        if let Some(busy) = self.watch.row(self.screen, ranks) {
+            self.screen.say(busy);
+        }
         if (averaging || all) && self.comm.size() > 1 && !self.records.is_empty() {
             let steps = self.records.len();
             let backward = self.times.backward - self.communication.exposed;

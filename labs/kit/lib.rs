@@ -10,13 +10,14 @@
 //! - `footprint.rs`: the memory that a run needs
 //! - do all ranks train what one rank would? `checks.rs`, `beside.rs` (the lesson's version and the library's), `parity.rs`,
 //!   `symptoms.rs`
-//! - `peaks.rs` (this machine's), `neighbours.rs` (which ranks share a node)
+//! - `peaks.rs` (this machine's), `busy.rs` (whether other programs work on it), `neighbours.rs` (which ranks share a node)
 //! - `check.rs`: the claims of an exercise's check
 //! - for a cluster: `hosts.rs` (its nodes), `job.rs` (the job around this process), `job_env.rs` (its variables, for other shells),
 //!   `line.rs` (what starts it), `restarts.rs` and `signals.rs` (what starts it again, or ends it)
 
 mod arguments;
 pub mod beside;
+pub mod busy;
 pub mod check;
 pub mod checks;
 mod course;

@@ -1,6 +1,7 @@
 //! Speed-up and efficiency: compares the speed of all ranks with one rank's (weak scaling: each rank has its own
 //! batch).
 
+use super::busy::Watch;
 use super::{StepRecord, parity};
 use crate::show::{Screen, thousands};
 use anyhow::Result;
@@ -15,7 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const FEWEST: usize = 4;
 const MOST: usize = 30;
 
-/// Prints the speed of this run beside the speed of rank 0 alone. For the latter, rank 0 trains `gpt` further with the
+/// Prints the speed of this run, which `watch` has watched, beside the speed of rank 0 alone. Where ranks took turns, or other
+/// programs worked on their cores, there is no comparison: it would show those. For the latter, rank 0 trains `gpt` further with the
 /// same batch per rank and without averaging, while the other ranks wait. All ranks call it at the very end, because
 /// the model changes.
 pub fn show(
@@ -25,21 +27,34 @@ pub fn show(
     config: &Config,
     text: &[u32],
     run: &[StepRecord],
+    watch: &Watch,
 ) -> Result<()> {
     let ranks = launch::ranks_here(config.ranks);
     let cores = launch::cores();
     if comm.rank() == 0 && comm.size() > 1 && !run.is_empty() {
+        let tokens = config.tokens_per_step() as f64;
+        let together = tokens / undisturbed(run.iter().map(|record| record.dt).collect());
         let words = if let Some(turns) = launch::turns(ranks, cores) {
             format!("not compared with one rank: {turns}")
+        } else if let Some(busy) = watch.remark(ranks) {
+            not_compared(config.ranks, together, &busy)
         } else {
-            let tokens = config.tokens_per_step() as f64;
-            let together = tokens / undisturbed(run.iter().map(|record| record.dt).collect());
+            let watch = Watch::start();
             let alone = tokens / config.ranks as f64 / seconds_alone(gpt, config, text)?;
-            in_words(config.ranks, together, alone)
+            match watch.remark(1) {
+                Some(busy) => not_compared(config.ranks, together, &busy),
+                None => in_words(config.ranks, together, alone),
+            }
         };
         screen.say(screen.row("speed", &words));
     }
     Ok(comm.labelled("speed-up").barrier()?)
+}
+
+/// The row for a speed that other programs made.
+fn not_compared(ranks: usize, together: f64, busy: &str) -> String {
+    let together = thousands(together as u64);
+    format!("{ranks} ranks: {together} tokens/s; not compared with one rank: {busy}")
 }
 
 /// The row for these speeds: tokens per second of `ranks` ranks together, and of one rank alone.

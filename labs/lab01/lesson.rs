@@ -15,6 +15,7 @@
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use kit::busy::Watch;
 use kit::help;
 use kit::show::{Screen, bytes_decimal, thousands};
 use kit::{Beside, Checks, CommFlags, Lesson, beside, report};
@@ -312,11 +313,11 @@ fn show_rounds(lab: &Lab, comm: &Comm) -> Result<()> {
             _ => "",
         };
         if study.flags.rounds || !ring || (!caption.is_empty() && number < total) {
-            screen.say(format!("  round {number} of {total}{caption}\n{frame}"));
+            let title = screen.wrap(&format!("round {number} of {total}{caption}"), 2);
+            screen.say(format!("{title}\n{frame}"));
         } else if number == total {
-            screen.say(format!(
-                "  round {number} of {total}{caption} (--rounds shows all)"
-            ));
+            let title = format!("round {number} of {total}{caption} (--rounds shows all)");
+            screen.say(screen.wrap(&title, 2));
         }
     }
     if study.flags.rounds {
@@ -372,6 +373,7 @@ fn time(lab: &Lab, comm: &Comm, counts: &[Count]) -> Result<()> {
     let collective = study.collective;
     let name = study.collective.name();
     let sizes = benchmark::sizes(4, study.most);
+    let watch = Watch::start();
     let mut timings = vec![benchmark::time(
         comm,
         Way {
@@ -386,6 +388,7 @@ fn time(lab: &Lab, comm: &Comm, counts: &[Count]) -> Result<()> {
     if comm.rank() != 0 {
         return Ok(());
     }
+    let busy = watch.row(screen, comm.size());
     section(lab, "How long it takes here");
     screen.say(benchmark::plot(
         screen,
@@ -394,6 +397,9 @@ fn time(lab: &Lab, comm: &Comm, counts: &[Count]) -> Result<()> {
     ));
     screen.say(format!("\n{}", benchmark::sizes_table(screen, &timings)));
     screen.say(format!("\n{}", benchmark::fits(screen, &timings)));
+    if let Some(busy) = busy {
+        screen.say(busy);
+    }
     if let Some(words) = benchmark::overlapping(&timings) {
         screen.say(screen.wrap(&words, 2));
     }

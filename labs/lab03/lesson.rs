@@ -277,6 +277,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
             config,
             &lab.corpus.train,
             &journal.records,
+            &journal.watch,
         )?;
     }
     Ok(check(

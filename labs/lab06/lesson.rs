@@ -17,6 +17,7 @@
 use anyhow::{Context, Result};
 use candle_core::{Device, Tensor, Var};
 use clap::Parser;
+use kit::busy::Watch;
 use kit::flags::{one_micro_step, positive, without};
 use kit::help;
 use kit::show::Screen;
@@ -322,6 +323,7 @@ fn one_rank(lab: &Lab, one: &Unpipelined, comm: &Comm) -> Result<Vec<String>> {
     let beside = compare_with_the_library(lab, comm)?;
     let mut trace = Trace::new(comm, lab.args.trace.as_deref())?;
     let mut all: Vec<(Predicted, Measured)> = Vec::new();
+    let watch = Watch::start();
     for &plan in &lab.plans {
         let way = Way {
             plan,
@@ -336,10 +338,14 @@ fn one_rank(lab: &Lab, one: &Unpipelined, comm: &Comm) -> Result<Vec<String>> {
     if comm.rank() != 0 {
         return Ok(Vec::new());
     }
+    let busy = watch.row(screen, launch::ranks_here(comm.size()));
     match &all[..] {
         [(predicted, measured)] => {
             screen.say(format!("\n{}", lab06::charts(screen, predicted, measured)));
             screen.say(lab06::bubble(screen, predicted));
+            if let Some(busy) = busy {
+                screen.say(busy);
+            }
             if config.steps >= 10 {
                 screen.say(lab06::losses(screen, measured));
             }
@@ -348,8 +354,15 @@ fn one_rank(lab: &Lab, one: &Unpipelined, comm: &Comm) -> Result<Vec<String>> {
                 lab06::holdings(screen, config, predicted, measured)
             ));
         }
-        _ if lab.args.compare => screen.say(format!("\n{}\n", lab06::compared(screen, &all))),
-        _ => screen.say(format!("\n{}\n", lab06::recomputed(screen, &all))),
+        several => {
+            let table = if lab.args.compare {
+                lab06::compared(screen, several)
+            } else {
+                lab06::recomputed(screen, several)
+            };
+            let busy = busy.map_or(String::new(), |busy| format!("\n{busy}"));
+            screen.say(format!("\n{table}{busy}\n"));
+        }
     }
     if let Some(path) = traced {
         screen.say(trace::row(screen, path));

@@ -14,6 +14,7 @@
 
 use anyhow::Result;
 use clap::Parser;
+use kit::busy::Watch;
 use kit::help;
 use kit::show::{Screen, bytes_decimal, complain, thousands};
 use kit::{Beside, Checks, Lesson, Peaks, RunFlags, report};
@@ -271,6 +272,7 @@ fn compare_strategies(lab: &Lab, own: Option<&Strategy>, dry_run: bool) -> Resul
     }
     let mut all = Vec::new();
     let mut live = Vec::new();
+    let watch = Watch::start();
     for strategy in strategies {
         // The first job is what the others must compute: it runs without a limit.
         let limit = lab.limit().filter(|_| !all.is_empty());
@@ -302,7 +304,12 @@ fn compare_strategies(lab: &Lab, own: Option<&Strategy>, dry_run: bool) -> Resul
         return Ok(());
     };
     lab.screen.say(lab.screen.wrap(lab10::MEMORY_MEANS, 2));
-    compare(lab, &all);
+    let most = all.iter().map(|(strategy, _)| strategy.ranks).max();
+    compare(
+        lab,
+        &all,
+        watch.remark(launch::ranks_here(most.unwrap_or(1))),
+    );
     if let Some(batches) = &batches {
         draw(lab, &all, batches, &peaks);
     }
@@ -483,25 +490,39 @@ fn as_the_source_prints(lab: &Lab, strategy: &Strategy, measured: &Measured) {
         "\n{}",
         screen.wrap(&format!("Using topology: {}", measured.layout), 2)
     ));
+    // A line of the source is folded where the screen has no room for it, between values and not within one.
+    let say = |line: String| {
+        let values: Vec<String> = line
+            .split("   ")
+            .map(|value| value.replace(' ', "\u{a0}"))
+            .collect();
+        let line = if values.len() > 1 {
+            values.join("   ")
+        } else {
+            line
+        };
+        screen.say(screen.wrap(&line, 2));
+    };
     if let Some(turns) = &turns {
         screen.say(format!("  not timed: {turns}"));
     }
     for [forward, step] in measured.runs.iter().filter(|_| turns.is_none()) {
-        screen.say(format!("  {}\n  --- Breakdown ---", forward.line()));
-        screen.say(format!("  {}", forward.breakdown(lab.flags.price_per_hour)));
-        screen.say(format!("  training: {}", step.line()));
+        say(forward.line());
+        say("--- Breakdown ---".to_string());
+        say(forward.breakdown(lab.flags.price_per_hour));
+        say(format!("training: {}", step.line()));
     }
     for line in measured.memory.lines() {
-        screen.say(format!("  {line}"));
+        say(line);
     }
     screen.say("  Cleared distributed env and caches.");
 }
 
 /// Prints what each strategy holds, sends and takes, or which ones fit.
-fn compare(lab: &Lab, all: &[(Strategy, Measured)]) {
+fn compare(lab: &Lab, all: &[(Strategy, Measured)], busy: Option<String>) {
     let text = match lab.limit() {
         Some(limit) => lab10::finale(&lab.screen, all, limit),
-        None => lab10::compared(&lab.screen, all),
+        None => lab10::compared(&lab.screen, all, busy),
     };
     lab.screen.say(format!("\n{text}"));
 }

@@ -244,9 +244,9 @@ fn simplest(screen: &Screen, job: &TrainingJob) -> String {
     };
     let planned = job.time(&strategy).total();
     let fits = if too_large(job, &job.load(&strategy)).is_some() {
-        ", too large"
+        format!(", {}", screen.bad("too large"))
     } else {
-        ""
+        String::new()
     };
     let words = format!(
         "dp={} tp={} pp={}, {} a step; the planner: {}{fits}",

@@ -49,6 +49,8 @@ mod recorded_orders;
 mod restart;
 mod rooms;
 mod schedules;
+#[cfg(unix)]
+mod screens;
 mod seed_pipeline;
 mod siblings;
 mod tensor;

@@ -4,6 +4,7 @@
 use super::mlp::{MlpConfig, MlpFlags};
 use super::profile::{Profile, Stamps};
 use anyhow::{Context, Result, ensure};
+use kit::busy::Watch;
 use kit::metrics::Record;
 use kit::records::Records;
 use kit::show::{Plot, Screen, Series, general, thousands};
@@ -75,6 +76,7 @@ pub struct Iterations<'a> {
     pub records: Records<'a, IterRecord>,
     /// Stamps of the iterations after the warm-up.
     stamps: Vec<Stamps>,
+    watch: Watch,
 }
 
 impl<'a> Iterations<'a> {
@@ -103,6 +105,7 @@ impl<'a> Iterations<'a> {
             sent: 0,
             records,
             stamps: Vec::new(),
+            watch: Watch::start(),
         })
     }
 
@@ -219,6 +222,9 @@ impl<'a> Iterations<'a> {
         if self.config.ranks > launch::cores() {
             let text = "Ranks outnumber cores here: what looks like waiting for a rank is often waiting for a core.";
             self.screen.say(format!("{}\n", self.screen.wrap(text, 2)));
+        }
+        if let Some(busy) = self.watch.row(self.screen, self.config.ranks) {
+            self.screen.say(format!("{busy}\n"));
         }
         let (tree, timeline) = profile.render(&paper);
         save(&self.config.out.join("profile.txt"), &tree)?;

@@ -289,12 +289,28 @@ pub fn compared(screen: &Screen, all: &[Measured], job: &Job) -> String {
         "  formula",
     ]);
     let stages: Vec<Stage> = all.iter().map(|measured| measured.stage).collect();
-    by_stage(
-        screen,
-        &names,
-        &stages,
-        &all.iter().map(column).collect::<Vec<_>>(),
-    )
+    let mut columns: Vec<Vec<String>> = all.iter().map(column).collect();
+    // What a stage saves, and what it costs.
+    let in_all = |measured: &Measured| {
+        let temporary = measured.held.peak_buffers as f64;
+        measured.holds(job).0 - measured.offloaded() as f64 + temporary
+    };
+    let saves: Vec<f64> = all.iter().map(in_all).collect();
+    let costs: Vec<f64> = all.iter().map(|measured| measured.sent).collect();
+    let takeaway = [("in all", saves), ("sends", costs)];
+    let bold = takeaway.each_ref().map(|(name, _)| screen.bold(name));
+    for ((name, values), bold) in takeaway.iter().zip(&bold) {
+        let Some(row) = names.iter().position(|one| one == name) else {
+            continue;
+        };
+        let mut cells: Vec<String> = columns.iter().map(|column| column[row].clone()).collect();
+        screen.least_is_best(values, &mut cells);
+        for (column, cell) in columns.iter_mut().zip(cells) {
+            column[row] = cell;
+        }
+        names[row] = bold.as_str();
+    }
+    by_stage(screen, &names, &stages, &columns)
 }
 
 /// The words below [`compared`].
@@ -414,12 +430,8 @@ pub fn on_polaris(screen: &Screen) -> String {
         )));
         for sequences in SEQUENCES {
             let needs = polaris_load(&job, stage, sequences).total();
-            let mark = if needs <= job.cluster.device.room() {
-                screen.tick()
-            } else {
-                screen.cross()
-            };
-            cells.push(format!("{} {mark}", bytes_decimal(needs)));
+            let fits = needs <= job.cluster.device.room();
+            cells.push(screen.fits(fits, bytes_decimal(needs)));
             let block = numel / REAL.layers as u64;
             let seconds = |collective, numel| ring(collective, numel, GPUS, 2, &network);
             let step = zero_step(
@@ -455,8 +467,8 @@ pub fn on_polaris(screen: &Screen) -> String {
                  waits. Stages 1 and 2 gather at its end, where nothing hides it here and in DeepSpeed; Megatron-LM can.";
     let table = by_stage(screen, &names, &Stage::ALL, &columns);
     format!(
-        "  {}\n{table}\n{}",
-        screen.bold(title),
+        "{}\n{table}\n{}",
+        screen.title(&title, 2),
         screen.wrap(words, 2)
     )
 }

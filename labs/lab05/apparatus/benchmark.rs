@@ -3,6 +3,7 @@
 
 use super::Shared;
 use anyhow::Result;
+use kit::busy::Watch;
 use kit::show::{Screen, bytes_decimal, percent, table, thousands};
 use shardlab::comm::{Comm, Link, Options};
 use shardlab::data::Corpus;
@@ -80,6 +81,7 @@ pub fn benchmark(
     } else {
         vec![None, Some(slow)]
     };
+    let watch = Watch::start();
     let mut best = vec![vec![None::<Speed>; ways.len()]; links.len()];
     for _ in 0..ROUNDS {
         for (link, best) in links.iter().zip(&mut best) {
@@ -107,6 +109,8 @@ pub fn benchmark(
         .map(|best| best.into_iter().flatten().collect())
         .collect();
     if launch::is_first_process() {
+        // A speed-up that other programs made is none.
+        let busy = watch.row(screen, ranks);
         for (link, best) in links.iter().zip(&best) {
             let one = tokens(&ways[0], &best[0]);
             let row = |(way, speed): (&Way, &Speed)| {
@@ -114,7 +118,11 @@ pub fn benchmark(
                 [
                     way.name.to_string(),
                     thousands(tps as u64),
-                    format!("{:.2} x", tps / one),
+                    if busy.is_none() {
+                        format!("{:.2} x", tps / one)
+                    } else {
+                        "-".to_string()
+                    },
                     percent(speed.communicating),
                     bytes_decimal(speed.bytes),
                 ]
@@ -137,6 +145,9 @@ pub fn benchmark(
                 "sends per step",
             ];
             screen.say(table(screen, &heads, &rows));
+        }
+        if let Some(busy) = busy {
+            screen.say(busy);
         }
     }
     Ok(())

@@ -284,10 +284,25 @@ pub fn compared(screen: &Screen, all: &[Measured]) -> String {
         &last,
     ];
     let columns: Vec<Vec<String>> = all.iter().map(column).collect();
+    let least = |row: usize, of: &dyn Fn(&Measured) -> f64| {
+        let values: Vec<f64> = all.iter().map(of).collect();
+        let mut cells: Vec<String> = columns.iter().map(|column| column[row].clone()).collect();
+        screen.least_is_best(&values, &mut cells);
+        cells
+    };
     let row = |(i, name): (usize, &&str)| {
-        std::iter::once(name.to_string())
-            .chain(columns.iter().map(|column| column[i].clone()))
-            .collect()
+        let cells = match *name {
+            "parameters" => least(i, &parameters),
+            "activations" => least(i, &activations),
+            _ => columns.iter().map(|column| column[i].clone()).collect(),
+        };
+        // The row of the takeaway.
+        let name = if *name == "calls" {
+            screen.bold(name)
+        } else {
+            name.to_string()
+        };
+        std::iter::once(name).chain(cells).collect()
     };
     let rows: Vec<Vec<String>> = names.iter().enumerate().map(row).collect();
     let heads: Vec<String> = std::iter::once("each rank".to_string())

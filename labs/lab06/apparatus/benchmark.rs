@@ -3,6 +3,7 @@
 use super::measured::{Measured, Way, measure};
 use super::report::name;
 use anyhow::Result;
+use kit::busy::Watch;
 use kit::show::{Screen, percent, table};
 use kit::trace::Trace;
 use shardlab::comm::{Comm, Options};
@@ -48,6 +49,7 @@ pub fn benchmark(screen: &Screen, config: &Config, corpus: &Corpus, ranks: usize
         .find(|chunks| config.shape.layers.is_multiple_of(ranks * chunks));
     plans.extend(even.map(|chunks| plan(ranks, chunks, Schedule::Interleaved { group: ranks })));
     plans.retain(|plan| plan.check(&config).is_ok());
+    let watch = Watch::start();
     let mut best: Vec<Option<Measured>> = plans.iter().map(|_| None).collect();
     for _ in 0..ROUNDS {
         for (plan, best) in plans.iter().zip(&mut best) {
@@ -75,6 +77,8 @@ pub fn benchmark(screen: &Screen, config: &Config, corpus: &Corpus, ranks: usize
     }
     let best: Vec<Measured> = best.into_iter().flatten().collect();
     let one = best.first().map_or(0.0, Measured::makespan);
+    // A speed-up that other programs made is none.
+    let busy = watch.row(screen, ranks);
     let row = |measured: &Measured| -> Result<Vec<String>> {
         let took = measured.makespan();
         let predicted = measured.predicted(0.0)?.simulated;
@@ -87,7 +91,11 @@ pub fn benchmark(screen: &Screen, config: &Config, corpus: &Corpus, ranks: usize
                 name(&measured.plan)
             },
             screen.seconds(took),
-            format!("{:.2} x", one / took),
+            if busy.is_none() {
+                format!("{:.2} x", one / took)
+            } else {
+                "-".to_string()
+            },
             share(screen.seconds(predicted.makespan)),
             share(percent(took / predicted.makespan - 1.0)),
             share(percent(measured.bubble())),
@@ -106,6 +114,9 @@ pub fn benchmark(screen: &Screen, config: &Config, corpus: &Corpus, ranks: usize
     let words = "Both passes of all micro-batches, without the optimizer, in the fastest step. Predicted: simulated with the \
                  mean times that each rank took for its kinds of passes. Bubble: of the step.";
     screen.say(screen.wrap(words, 2));
+    if let Some(busy) = busy {
+        screen.say(busy);
+    }
     Ok(())
 }
 

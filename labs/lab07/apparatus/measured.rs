@@ -212,17 +212,29 @@ impl Run {
         };
         let ends = "first and last stage".to_string();
         let kinds = [
-            ("tensor", self.groups(Axis::Tensor)),
-            ("pipeline", self.groups(Axis::Pipeline)),
+            ("tensor", self.groups(screen, Axis::Tensor)),
+            ("pipeline", self.groups(screen, Axis::Pipeline)),
             ("  tied table", ends),
-            ("data", self.groups(Axis::Data)),
+            ("data", self.groups(screen, Axis::Data)),
         ];
         let table_is_tied = self.layout.sizes.pipeline > 1;
         let kinds = kinds
             .into_iter()
             .enumerate()
             .filter(|&(kind, _)| kind != 2 || table_is_tied);
-        let rows: Vec<Vec<String>> = kinds.map(row).collect();
+        let kinds: Vec<(usize, (&str, String))> = kinds.collect();
+        // The axis with the most bytes wants the fastest link. The tied table is no axis.
+        let bytes = kinds.iter().map(|&(kind, _)| match kind {
+            2 => f64::NAN,
+            _ => counted(kind, 0),
+        });
+        let bytes: Vec<f64> = bytes.collect();
+        let mut rows: Vec<Vec<String>> = kinds.into_iter().map(row).collect();
+        let mut cells: Vec<String> = rows.iter().map(|row| row[4].clone()).collect();
+        screen.least_is_best(&bytes, &mut cells);
+        for (row, cell) in rows.iter_mut().zip(cells) {
+            row[4] = cell;
+        }
         let head = [
             "axis",
             "groups of ranks",
@@ -233,13 +245,14 @@ impl Run {
         ];
         let words = "Calls of a rank per step, and the bytes that it sends: the mean over ranks.";
         format!(
-            "{}\n  {words}",
-            table(screen, &head[..if waits { 6 } else { 5 }], &rows)
+            "{}\n{}",
+            table(screen, &head[..if waits { 6 } else { 5 }], &rows),
+            screen.wrap(words, 2)
         )
     }
 
     /// The groups of ranks along an axis, in words.
-    fn groups(&self, axis: Axis) -> String {
+    fn groups(&self, screen: &Screen, axis: Axis) -> String {
         const SHOWN: usize = 4;
         let is_first = |rank: &usize| self.layout.group(*rank, axis)[0] == *rank;
         let words = |rank: usize| {
@@ -247,7 +260,7 @@ impl Run {
                 .layout
                 .group(rank, axis)
                 .iter()
-                .map(usize::to_string)
+                .map(|&rank| screen.rank(rank, rank))
                 .collect();
             format!("[{}]", group.join(" "))
         };

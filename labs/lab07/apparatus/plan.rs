@@ -152,7 +152,7 @@ impl Plan {
     // ANCHOR_END: sent
 
     /// The ranks whose results `rank` needs along an axis: the whole group, or in a pipeline the neighbours.
-    fn talks_to(&self, rank: usize, axis: Axis) -> String {
+    fn talks_to(&self, rank: usize, axis: Axis) -> Vec<usize> {
         let group = self.layout.group(rank, axis);
         let at = self.layout.coordinates(rank).along(axis);
         let size = group.len();
@@ -164,15 +164,8 @@ impl Plan {
             }
             _ => other != at,
         };
-        let others: Vec<String> = (0..size)
-            .filter(|&other| talks(other))
-            .map(|other| group[other].to_string())
-            .collect();
-        if others.is_empty() {
-            "-".to_string()
-        } else {
-            others.join(" ")
-        }
+        let others = (0..size).filter(|&other| talks(other));
+        others.map(|other| group[other]).collect()
     }
 
     /// A table: where each rank is, what it holds, and whom it sends how much.
@@ -189,12 +182,17 @@ impl Plan {
             let at = self.layout.coordinates(rank);
             let sent = self.sent(rank);
             let layers: Vec<String> = job.layers[at.pipeline].iter().cloned().map(range).collect();
-            let to = |axis, bytes: f64| match self.talks_to(rank, axis).as_str() {
-                "-" => "-".to_string(),
-                others => format!("{others}: {}", bytes_decimal(bytes)),
+            let to = |axis, bytes: f64| {
+                let others = self.talks_to(rank, axis);
+                if others.is_empty() {
+                    return "-".to_string();
+                }
+                let others = others.iter().map(|&other| screen.rank(other, other));
+                let others = others.collect::<Vec<_>>().join(" ");
+                format!("{others}: {}", bytes_decimal(bytes))
             };
             vec![
-                rank.to_string(),
+                screen.rank(rank, rank),
                 format!("{} {} {}", at.data, at.pipeline, at.tensor),
                 layers.join(" "),
                 range(at.tensor * heads..(at.tensor + 1) * heads),

@@ -149,9 +149,11 @@ pub fn turns(ranks: usize) -> Option<String> {
     launch::turns(launch::ranks_here(ranks), launch::cores())
 }
 
-/// A table of what each strategy holds and sends, and the pros and cons that follow; and of its times, unless ranks take turns.
-pub fn compared(screen: &Screen, all: &[(Strategy, Measured)]) -> String {
+/// A table of what each strategy holds and sends, and the pros and cons that follow; and of its times, unless ranks take turns or
+/// the machine is `busy`.
+pub fn compared(screen: &Screen, all: &[(Strategy, Measured)], busy: Option<String>) -> String {
     let turns = all.iter().find_map(|(strategy, _)| turns(strategy.ranks));
+    let turns = turns.or(busy);
     let columns = if turns.is_some() { 5 } else { 7 };
     let row = |(strategy, measured): &(Strategy, Measured)| {
         let Coordinates {
@@ -174,7 +176,27 @@ pub fn compared(screen: &Screen, all: &[(Strategy, Measured)]) -> String {
         cells.truncate(columns);
         cells
     };
-    let rows: Vec<Vec<String>> = all.iter().map(row).collect();
+    let mut rows: Vec<Vec<String>> = all.iter().map(row).collect();
+    // The best and the worst of the strategies on several ranks.
+    let parallel = all.iter().map(|(strategy, _)| strategy.ranks > 1);
+    let parallel: Vec<bool> = parallel.collect();
+    let figures: [fn(&Measured) -> f64; 3] = [
+        |measured| measured.holds,
+        |measured| measured.peak,
+        |measured| measured.sent[1],
+    ];
+    for (column, figure) in (2..).zip(figures) {
+        let shown = rows.iter_mut().zip(all).zip(&parallel);
+        let shown = shown.filter(|((row, _), parallel)| **parallel && row.len() > column);
+        let (values, cells): (Vec<f64>, Vec<&mut String>) = shown
+            .map(|((row, (_, measured)), _)| (figure(measured), &mut row[column]))
+            .unzip();
+        let mut words: Vec<String> = cells.iter().map(|cell| (**cell).clone()).collect();
+        screen.least_is_best(&values, &mut words);
+        for (cell, words) in cells.into_iter().zip(words) {
+            *cell = words;
+        }
+    }
     let head = [
         "strategy", "d p t", "holds", "peak", "sent", "step", "tokens/s",
     ];
@@ -210,11 +232,9 @@ fn pros_and_cons(screen: &Screen, all: &[(Strategy, Measured)]) -> String {
                 .collect::<Vec<_>>()
                 .join(", ")
         };
-        vec![
-            strategy.name.clone(),
-            words(|ratio| ratio < 0.95),
-            words(|ratio| ratio > 1.05),
-        ]
+        let pro = words(|ratio| ratio < 0.95);
+        let con = words(|ratio| ratio > 1.05);
+        vec![strategy.name.clone(), screen.good(pro), screen.bad(con)]
     };
     let rows: Vec<Vec<String>> = parallel.map(row).collect();
     if rows.is_empty() {
@@ -361,9 +381,9 @@ pub fn finale(screen: &Screen, all: &[(Strategy, Measured)], limit: f64) -> Stri
         bytes_decimal(unlimited.peak)
     )];
     for (strategy, measured) in limited {
-        let words = measured
-            .stopped
-            .map_or_else(String::new, |at| format!(", stopped in {at}"));
+        let words = measured.stopped.map_or_else(String::new, |at| {
+            format!(", {}", screen.bad(format!("stopped in {at}")))
+        });
         // What is left of the limit is the rest of a bar. A bar without a rest is over the limit.
         let bar = bar_to_scale(screen, measured.peak, limit, most, 22);
         lines.push(format!(

@@ -3,7 +3,7 @@
 use super::flags::tokens;
 use crate::planner::RefusalKind;
 use crate::planner::{Decision, Plan, Search, decide, search};
-use kit::show::{Screen, bar_to_scale, bytes_decimal, percent, shares, table, thousands};
+use kit::show::{Screen, bar_to_scale, bytes_decimal, percent, ranked, shares, table, thousands};
 use shardlab::plan::strategy::{Load, Recompute, Strategy, Time, TrainingJob};
 
 /// A searched job.
@@ -67,7 +67,13 @@ pub fn rules(screen: &Screen, found: &Found) -> String {
     let decision = &found.decision;
     let mut lines = vec!["  The source's rules:".to_string()];
     for step in &decision.steps {
-        lines.push(screen.wrap(&format!("{} {}", step.question, step.answer), 4));
+        let answer = match step.answer.strip_prefix("no") {
+            Some(why) if !why.starts_with(char::is_alphabetic) => {
+                format!("{}{why}", screen.bad("no"))
+            }
+            _ => step.answer.clone(),
+        };
+        lines.push(screen.wrap(&format!("{} {answer}", step.question), 4));
     }
     let plan = match &decision.plan {
         Some(plan) => {
@@ -77,7 +83,7 @@ pub fn rules(screen: &Screen, found: &Found) -> String {
                 screen.seconds(plan.time.total())
             )
         }
-        None => "no such plan fits".to_string(),
+        None => screen.bad("no such plan fits"),
     };
     lines.push(screen.wrap(&format!("so: {}. {plan}", decision.advice), 4));
     if let Some(best) = found.best() {
@@ -157,7 +163,10 @@ fn cells(s: &Strategy) -> [String; 8] {
     [dp, tp, pp, chunks, mb, zero, again.into(), sequence.into()]
 }
 
-/// The best plans, one for each (dp, tp, pp).
+/// Plans that are at most so much slower than the fastest count as tied: a prediction is no more exact.
+const TIED: f64 = 1.01;
+
+/// The best plans, one for each (dp, tp, pp). The fastest and those that are tied with it have a mark.
 pub fn ranking(screen: &Screen, found: &Found, top: usize) -> String {
     let head = [
         "dp", "tp", "pp", "chunks", "mb", "zero", "again", "sp", "memory", "step", "tokens/s",
@@ -173,8 +182,9 @@ pub fn ranking(screen: &Screen, found: &Found, top: usize) -> String {
     };
     let all = found.search.by_degrees();
     let rows: Vec<Vec<String>> = all.iter().take(top).map(|plan| row(plan)).collect();
+    let least = all.first().map_or(0.0, |plan| plan.time.total());
     let words = format!(
-        "The search: {} strategies, {} fit. The best of each (dp, tp, pp){}:",
+        "The search: {} strategies, {} fit. The best of each (dp, tp, pp){}; * is the fastest, or within 1%:",
         thousands(found.search.considered as u64),
         thousands(found.search.plans.len() as u64),
         if all.len() > top {
@@ -186,7 +196,8 @@ pub fn ranking(screen: &Screen, found: &Found, top: usize) -> String {
     format!(
         "{}\n{}",
         screen.wrap(&words, 2),
-        table(screen, &head, &rows)
+        ranked(screen, &head, &rows, |row| all[row].time.total()
+            <= TIED * least)
     )
 }
 
@@ -202,8 +213,9 @@ pub fn refused(screen: &Screen, found: &Found) -> String {
         } += *count as u64;
     }
     let words = format!(
-        "{} do not fit{}{} cannot work: --refused says why",
+        "{} {}{}{} cannot work: --refused says why",
         thousands(large),
+        screen.bad("do not fit"),
         screen.separator(),
         thousands(others)
     );
@@ -301,10 +313,12 @@ fn parts(load: &Load) -> [(&'static str, f64); 6] {
 pub fn memory(screen: &Screen, job: &TrainingJob, plan: &Plan) -> String {
     let room = job.cluster.device.room();
     let most = plan.load.total().max(room);
+    // Besides the bar a line has its name and its bytes.
+    let long = screen.width.saturating_sub(26).clamp(10, 40);
     let line = |(name, bytes): (&str, f64)| {
         format!(
             "  {name:11}  {}  {}",
-            bar_to_scale(screen, bytes, room, most, 40),
+            bar_to_scale(screen, bytes, room, most, long),
             bytes_decimal(bytes)
         )
     };

@@ -206,7 +206,9 @@ impl Runs {
             .current_dir(self.folder.path());
         shell
             .env("PATH", format!("{}:{path}", self.programs.display()))
-            .env("NO_COLOR", "1");
+            .env("NO_COLOR", "1")
+            // Whether other programs run beside this one is nothing that a page should say.
+            .env("SHARDLAB_OTHERS", "0");
         // The book shows launch lines as a user without root's rights sees them.
         shell.envs([
             ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
