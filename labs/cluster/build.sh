@@ -7,6 +7,13 @@
 #
 # Without any network on the cluster, fetch on a laptop and copy the folder $SCRATCH/shardlab/cargo over.
 # Code for the processor is chosen when a lab runs, so that login and compute nodes may differ.
+#
+# Everyone else only reads $SCRATCH/shardlab, and needs no Rust, no C compiler, no checkout and no network:
+#
+#   bin/, bin-mpi/   all programs; the workbook in both compiles exercises with ranks that are threads
+#   share/labs/      what the workbook reads, and the job scripts
+#   lib/             the library in its compiled form, for exercises
+#   toolchain/       the rustc that has compiled it, for exercises, and in link/ what links where there is no C compiler
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -18,7 +25,100 @@ fi
 root=$SCRATCH/shardlab
 # Home folders are small, slow for thousands of files, and counted.
 export CARGO_HOME=$root/cargo
-target=$root/target bin=$root/bin features=()
+rustc=${RUSTC:-rustc}
+# Whatever the user's own umask is, others must be able to read this.
+umask 022
+
+# Cargo's messages name the files of all that it builds or has built: `artifacts FOLDER FLAG...` prints them.
+artifacts() {
+    local target=$1
+    shift
+    CARGO_TARGET_DIR=$target cargo build --release --locked --offline --message-format=json-render-diagnostics "$@" |
+        grep -o '"[^"]*"' | tr -d '"' | grep '^/' | sort -u || [ "${PIPESTATUS[0]}" -eq 0 ]
+}
+
+# Installs programs. Those that run go on as they are: a new file takes the old one's name.
+programs() {
+    local bin=$1 path
+    mkdir -p "$bin"
+    while read -r path; do
+        install -m 755 "$path" "$bin/.new"
+        mv -f "$bin/.new" "$bin/${path##*/}"
+    done
+}
+
+# What the workbook reads. Its texts name commands as they work here.
+texts() {
+    local new=$root/share.new file
+    rm -rf "$new"
+    for file in labs/labs.toml labs/cluster/*.{pbs,sbatch} labs/lab*/{exercises,checks,solutions}/*.rs; do
+        mkdir -p "$new/${file%/*}"
+        sed -E 's:cargo run --bin ([a-z0-9_]+)( --( |`|$))?:$SHARDLAB_BIN/\1\3:g' "$file" >"$new/$file"
+    done
+    rm -rf "$root/share"
+    mv "$new" "$root/share"
+}
+
+# The library and all that it uses. Macros are programs, which the compiler needs again.
+library() {
+    local new=$root/lib.new
+    rm -rf "$new"
+    mkdir -p "$new"
+    { grep -E '\.(rlib|so|dylib)$' || true; } | while read -r path; do cp "$path" "$new"; done
+    rm -rf "$root/lib"
+    mv "$new" "$root/lib"
+}
+
+# The compiler, without what only builds of larger programs need.
+toolchain() {
+    local new=$root/toolchain.new sysroot host
+    sysroot=$($rustc --print sysroot)
+    host=$($rustc -vV | sed -n 's/^host: //p')
+    # It takes minutes on a slow disk, and seldom changes.
+    if [ "$("$root/toolchain/bin/rustc" -vV 2>/dev/null || true)" = "$($rustc -vV)" ]; then return; fi
+    # Its libraries would be those of the whole system, which everyone has.
+    if [ "$sysroot" = /usr ]; then return; fi
+    rm -rf "$new"
+    mkdir -p "$new/bin" "$new/lib/rustlib"
+    cp "$sysroot/bin/rustc" "$new/bin"
+    find "$sysroot/lib" -maxdepth 1 ! -type d -exec cp -P {} "$new/lib" \;
+    cp -R "$sysroot/lib/rustlib/$host" "$new/lib/rustlib"
+    rm -rf "$root/toolchain"
+    mv "$new" "$root/toolchain"
+    linker "$host" || rm -rf "$root/toolchain/link"
+    if [ ! -d "$root/toolchain/link" ]; then
+        echo "note: no linker could be brought; where there is no C compiler, exercises need its module" >&2
+    fi
+}
+
+# What a C compiler adds to a program when it links it, for rustc's own linker: the start files and the system's libraries. At run
+# time a program uses the libraries of the machine it runs on, as the labs do.
+linker() {
+    local link=$root/toolchain/link file name loader linker=$root/toolchain/lib/rustlib/$1/bin/rust-lld
+    case $1 in *-linux-gnu) ;; *) return 1 ;; esac
+    [ -x "$linker" ] || return 1
+    loader=$(ldd "$root/bin/workbook" | grep -o '/[^ ]*/ld-[^ ]*' | head -n 1) || return 1
+    mkdir "$link"
+    for name in Scrt1.o crti.o crtbeginS.o crtendS.o crtn.o libgcc.a libc_nonshared.a \
+        libgcc_s.so.1 libutil.so.1 librt.so.1 libpthread.so.0 libm.so.6 libdl.so.2 libc.so.6; do
+        file=$(cc -print-file-name=$name)
+        cp -L "$file" "$link/$name" || return 1
+        case $name in *.so.*) echo "INPUT($name)" >"$link/${name%.so.*}.so" ;; esac
+    done
+    cp -L "$loader" "$link/loader.so" || return 1
+    echo "INPUT(libc.so.6 libc_nonshared.a AS_NEEDED(loader.so))" >"$link/libc.so"
+    echo "INPUT(libgcc_s.so.1 libgcc.a)" >"$link/libgcc_s.so"
+    {
+        echo "-Clinker=$linker"
+        echo "-Clinker-flavor=ld.lld"
+        printf -- '-Clink-arg=%s\n' "--dynamic-linker=$loader" "-L$link" \
+            "$link"/{Scrt1,crti,crtbeginS,crtendS,crtn}.o
+    } >"$link/arguments"
+    # Only what works is kept.
+    echo 'fn main() { println!("{}", std::env::args().count() as f64 / 3.0) }' >"$link/try.rs"
+    "$root/toolchain/bin/rustc" "@$link/arguments" -o "$link/try" "$link/try.rs" && "$link/try" >/dev/null || return 1
+    rm "$link"/try*
+}
 
 case "${1:-}" in
 fetch)
@@ -27,27 +127,32 @@ fetch)
     ;;
 mpi)
     # A target folder of its own: the MPI bindings are not built again when the MPI changes.
-    target=$root/target-mpi bin=$root/bin-mpi features=(--features mpi)
     # Cray's compiler wrapper knows where its MPI is.
     if [ -n "${CRAYPE_VERSION:-}" ]; then export MPICC=${MPICC:-cc}; fi
+    built=$(artifacts "$root/target-mpi" --bins --features mpi)
+    bin=$root/bin-mpi
+    grep "^$root/target-mpi/release/[a-z0-9_]*$" <<<"$built" | grep -v '/\(workbook\|book\)$' | programs "$bin"
+    # Exercises run on threads.
+    built=$(artifacts "$root/target" --bin workbook)
+    grep "^$root/target/release/workbook$" <<<"$built" | programs "$root/bin"
+    echo "$root/bin/workbook" | programs "$bin"
     ;;
-"") ;;
+"")
+    built=$(artifacts "$root/target" --bins)
+    bin=$root/bin
+    grep "^$root/target/release/[a-z0-9_]*$" <<<"$built" | grep -v '/book$' | programs "$bin"
+    # If there are programs with MPI, their workbook uses the same library.
+    if [ -d "$root/bin-mpi" ]; then echo "$bin/workbook" | programs "$root/bin-mpi"; fi
+    ;;
 *)
     echo "error: unknown word $1" >&2
     echo "help: fetch, mpi, or nothing" >&2
     exit 2
     ;;
 esac
-
-CARGO_TARGET_DIR=$target cargo build --release --locked --offline --bins ${features[@]+"${features[@]}"}
-
-# Others need the programs alone; a later build leaves running ones as they are.
-mkdir -p "$bin"
-install -m 755 "$target"/release/launch "$target"/release/lab[0-9][0-9] "$bin"
-chmod a+rx "$root" "$bin"
-# The workbook compiles exercises against the library that lies beside it, so it stays where it is.
-if [ ${#features[@]} -eq 0 ]; then
-    chmod -R a+rX "$target"
-    ln -sf "$target/release/workbook" "$bin/workbook"
-fi
+library <<<"$built"
+texts
+toolchain
+chmod a+rx "$root"
 echo "built; everyone sets:  export SHARDLAB_BIN=$bin"
+echo "and looks whether all is there:  \$SHARDLAB_BIN/workbook doctor"

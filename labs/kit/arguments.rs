@@ -1,6 +1,6 @@
 //! The command line, and the errors about it.
 
-use crate::{help, show};
+use crate::{help, show, started};
 use anyhow::Result;
 use clap::ArgMatches;
 use clap::error::ErrorKind;
@@ -16,7 +16,8 @@ pub fn main<Args: clap::Parser>(run: impl FnOnce(Args) -> Result<()>) -> ExitCod
 /// Parses the command line as `Args` describes it. [`main`] prints its errors like any other error.
 /// `--help` and `--version` print to stdout and end the process.
 pub fn arguments<Args: clap::Parser>() -> Result<Args, BadInput> {
-    notice::fold_with(show::folded_for_stderr);
+    // Errors name commands, too.
+    notice::fold_with(|text| show::folded_for_stderr(&started::commands(text)));
     let command = match help::asked(std::env::args_os()) {
         Some(form) => help::arranged(Args::command(), form),
         None => Args::command(),

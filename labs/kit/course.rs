@@ -1,5 +1,6 @@
 //! The labs and their exercises, in order, as `labs/labs.toml` lists them.
 
+use crate::started::commands;
 use serde::Deserialize;
 use shardlab::error::BadInput;
 
@@ -73,14 +74,21 @@ impl Exercise {
 }
 
 impl Course {
-    /// Reads `labs/labs.toml`, as it was when this program was compiled.
+    /// Reads `labs/labs.toml`, as it was when this program was compiled. Its commands are those that work here.
     pub fn read() -> Result<Course, BadInput> {
-        toml::from_str(include_str!("../labs.toml")).map_err(|error| {
+        let mut course: Course = toml::from_str(include_str!("../labs.toml")).map_err(|error| {
             BadInput::new(
                 format!("labs/labs.toml is damaged: {error}"),
                 "restore it with git, and build again",
             )
-        })
+        })?;
+        for exercise in course.labs.iter_mut().flat_map(|lab| &mut lab.exercises) {
+            exercise.debrief = commands(&exercise.debrief);
+            for hint in &mut exercise.hints {
+                *hint = commands(hint);
+            }
+        }
+        Ok(course)
     }
 
     /// All exercises, in order.

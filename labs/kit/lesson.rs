@@ -2,6 +2,7 @@
 
 use super::course::{Course, Lab};
 use crate::show::Screen;
+use crate::started::command;
 use anyhow::{Result, ensure};
 use shardlab::comm::{Comm, Options};
 use shardlab::error::BadInput;
@@ -78,7 +79,7 @@ impl Lesson {
             }) => (format!("Next: {name}, {announced}"), &**name),
             None => ("Next: the exercises".to_string(), "workbook"),
         };
-        let command = format!("cargo run --bin {program}");
+        let command = command(program);
         let line = format!("  {next}   {command}");
         if line.chars().count() <= screen.width {
             lines.push(line);

@@ -3,6 +3,7 @@
 //! Reading order:
 //!
 //! - `arguments.rs` (the command line), `help.rs` (what `-h` and `--help` say of it) and `flags/` (flags that several labs have)
+//! - `started.rs`: commands as they work where this program was started
 //! - `course.rs` and `lesson.rs`: what `labs/labs.toml` says of a lab
 //! - `show/`: draws plain values
 //! - the screens and files of a run: `journal.rs`, `records.rs`, `metrics.rs`, `events.rs`, `evaluator.rs`, `trace.rs`, `report.rs`,
@@ -46,6 +47,7 @@ pub mod settings;
 pub mod show;
 mod signals;
 pub mod speedup;
+pub mod started;
 pub mod symptoms;
 pub mod trace;
 

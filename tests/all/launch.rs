@@ -21,6 +21,7 @@ impl Cluster {
         std::fs::create_dir(cluster.path("bin")).unwrap();
         for tool in [
             "sh", "bash", "cat", "mkdir", "chmod", "install", "dirname", "ln", "rm", "sleep",
+            "sed", "grep", "tr", "sort", "cp", "mv", "find", "head",
         ] {
             let find = |folder: &&str| Path::new(folder).join(tool).exists();
             let folder = ["/bin", "/usr/bin"]
@@ -575,66 +576,144 @@ fn a_job_script_stops_at_the_first_failure() {
 }
 
 #[test]
-fn the_build_script_builds_once_without_network() {
-    // A cargo that notes how it was called, and leaves programs behind.
-    let cargo = r#"echo "$CARGO_HOME $CARGO_TARGET_DIR ${MPICC:-} $*" >> "$T/ran"
+fn the_build_script_builds_once_for_a_room_without_network() {
+    // A cargo that notes how it was called, leaves programs and a library behind, and names them as Cargo does.
+    let cargo = r#"echo "$CARGO_HOME ${CARGO_TARGET_DIR:-} ${MPICC:-} $*" >> "$T/ran"
 [ "$1" = build ] || exit 0
-mkdir -p "$CARGO_TARGET_DIR/release"
-for name in launch lab00 lab03; do echo "$CARGO_TARGET_DIR" > "$CARGO_TARGET_DIR/release/$name"; done"#;
-    let cluster = Cluster::new(&[("cargo", cargo)]);
+release=$CARGO_TARGET_DIR/release
+mkdir -p "$release/deps"
+case "$*" in *"--bin workbook"*) names=workbook ;; *) names="launch lab00 lab03 scaling memory ds_to_universal workbook book" ;; esac
+for name in $names; do
+    echo "$CARGO_TARGET_DIR" > "$release/$name"
+    echo "{"reason":"compiler-artifact","filenames":["$release/$name"],"executable":"$release/$name"}"
+done
+for name in libkit-1.rlib libkit-1.rmeta libderive-2.so; do
+    echo "$CARGO_TARGET_DIR" > "$release/deps/$name"
+    echo "{"reason":"compiler-artifact","filenames":["$release/deps/$name"],"executable":null}"
+done"#;
+    let rustc = r#"case "$*" in "--print sysroot") echo "$T/sysroot" ;; *) echo "host: some-machine" ;; esac"#;
+    let cluster = Cluster::new(&[("cargo", cargo), ("rustc", rustc)]);
+    for name in ["bin", "lib/rustlib/some-machine/lib", "share/doc"] {
+        std::fs::create_dir_all(cluster.path("sysroot").join(name)).unwrap();
+    }
+    cluster.add("sysroot/bin/rustc", rustc);
+    for name in [
+        "lib/librustc_driver.so",
+        "lib/rustlib/some-machine/lib/libstd.rlib",
+        "share/doc/x",
+    ] {
+        cluster.file(&format!("sysroot/{name}"), "");
+    }
     let root = cluster.path("shardlab").display().to_string();
     let build = |words: &[&str], env: &[(&str, &str)]| {
-        let mut command = cluster.command(&script("build.sh"));
+        // Others can read all, whatever the builder's umask is.
+        let mut command = cluster.command("sh");
         command
+            .args(["-c", "umask 077; exec \"$0\" \"$@\""])
+            .arg(script("build.sh"))
             .args(words)
             .env("SCRATCH", cluster.dir.path())
             .envs(env.iter().copied())
             .output()
             .unwrap()
     };
+    let there = |path: &str| cluster.path("shardlab").join(path).exists();
+    let mode = |path: &str| {
+        let data = std::fs::metadata(cluster.path("shardlab").join(path));
+        data.unwrap_or_else(|error| panic!("{path}: {error}"))
+            .permissions()
+            .mode()
+            & 0o777
+    };
+    let text = |path: &str| std::fs::read_to_string(cluster.path("shardlab").join(path)).unwrap();
     assert!(build(&["fetch"], &[]).status.success());
+    // With MPI first: its workbook needs the library without MPI.
+    let mpi = build(&["mpi"], &[("CRAYPE_VERSION", "2.7")]);
+    assert!(mpi.status.success(), "{}", stderr(&mpi));
+    assert!(stdout(&mpi).starts_with(&format!(
+        "built; everyone sets:  export SHARDLAB_BIN={root}/bin-mpi\n"
+    )));
+    assert!(!there("bin/lab03"));
     let plain = build(&[], &[]);
     assert_eq!(
         stdout(&plain),
-        format!("built; everyone sets:  export SHARDLAB_BIN={root}/bin\n"),
+        format!(
+            "built; everyone sets:  export SHARDLAB_BIN={root}/bin\nand looks whether all is there:  $SHARDLAB_BIN/workbook doctor\n"
+        ),
         "{}",
         stderr(&plain)
     );
-    assert!(
-        build(&["mpi"], &[("CRAYPE_VERSION", "2.7")])
-            .status
-            .success()
-    );
-    let line = "build --release --locked --offline --bins";
+    let line = "build --release --locked --offline --message-format=json-render-diagnostics";
     let expected = [
         format!("{root}/cargo   fetch --locked"),
-        format!("{root}/cargo {root}/target  {line}"),
-        format!("{root}/cargo {root}/target-mpi cc {line} --features mpi"),
+        format!("{root}/cargo {root}/target-mpi cc {line} --bins --features mpi"),
+        format!("{root}/cargo {root}/target cc {line} --bin workbook"),
+        format!("{root}/cargo {root}/target  {line} --bins"),
     ];
     let ran = std::fs::read_to_string(cluster.path("ran")).unwrap();
     assert_eq!(ran.lines().collect::<Vec<_>>(), expected);
     for (bin, target) in [("bin", "target"), ("bin-mpi", "target-mpi")] {
-        for name in ["launch", "lab00", "lab03"] {
-            let path = cluster.path(&format!("shardlab/{bin}/{name}"));
-            assert_eq!(
-                std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
-                0o755
-            );
-            assert_eq!(
-                std::fs::read_to_string(path).unwrap(),
-                format!("{root}/{target}\n")
-            );
+        for name in [
+            "launch",
+            "lab00",
+            "lab03",
+            "scaling",
+            "memory",
+            "ds_to_universal",
+        ] {
+            assert_eq!(mode(&format!("{bin}/{name}")), 0o755);
+            assert_eq!(text(&format!("{bin}/{name}")), format!("{root}/{target}\n"));
+        }
+        // Exercises run on threads, also there.
+        assert_eq!(text(&format!("{bin}/workbook")), format!("{root}/target\n"));
+        assert!(!there(&format!("{bin}/book")));
+    }
+    let mut library: Vec<_> = std::fs::read_dir(cluster.path("shardlab/lib"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    library.sort();
+    assert_eq!(library, ["libderive-2.so", "libkit-1.rlib"]);
+    for path in [
+        "lib/libkit-1.rlib",
+        "share/labs/labs.toml",
+        "share/labs/cluster/polaris.pbs",
+    ] {
+        assert_eq!(mode(path), 0o644, "{path}");
+    }
+    for path in [
+        "",
+        "lib",
+        "share/labs/lab01",
+        "toolchain",
+        "toolchain/lib/rustlib/some-machine",
+    ] {
+        assert_eq!(mode(path), 0o755, "{path}");
+    }
+    for exercise in kit::Course::read().unwrap().exercises() {
+        for folder in ["exercises", "checks", "solutions"] {
+            let file = format!("share/labs/{}/{folder}/{}", exercise.lab(), exercise.file());
+            assert!(!text(&file).contains("cargo run"), "{file}");
         }
     }
-    // The workbook stays where it was built, for everyone to read, and is linked.
-    let workbook = cluster.path("shardlab/bin/workbook").read_link().unwrap();
-    assert_eq!(
-        workbook.display().to_string(),
-        format!("{root}/target/release/workbook")
+    let ring = text("share/labs/lab01/exercises/lab01_ring.rs");
+    assert!(ring.contains("`$SHARDLAB_BIN/lab01 --rounds`"), "{ring}");
+    assert!(there("toolchain/bin/rustc") && there("toolchain/lib/librustc_driver.so"));
+    assert!(there("toolchain/lib/rustlib/some-machine/lib/libstd.rlib"));
+    assert!(!there("toolchain/share") && !there("toolchain/link"));
+    assert!(
+        stderr(&mpi).contains("note: no linker could be brought"),
+        "{}",
+        stderr(&mpi)
     );
-    let release = std::fs::metadata(cluster.path("shardlab/target/release")).unwrap();
-    assert_eq!(release.permissions().mode() & 0o055, 0o055);
-    assert!(!cluster.path("shardlab/bin-mpi/workbook").exists());
+
+    let failing = Cluster::new(&[
+        ("cargo", "echo '{\"x\":\"/y\"}'; exit 101"),
+        ("rustc", rustc),
+    ]);
+    let mut command = failing.command(&script("build.sh"));
+    let output = command.env("SCRATCH", failing.dir.path()).output().unwrap();
+    assert!(!output.status.success() && stdout(&output).is_empty());
     for (words, env, what) in [
         (&[][..], &[("SCRATCH", "")][..], "SCRATCH is not set"),
         (&["all"], &[], "unknown word all"),

@@ -1015,31 +1015,343 @@ impl Drop for Watched {
     }
 }
 
-/// On a machine that cannot compile or link, the reader's file is not to blame, and nothing counts as a try.
-#[test]
-fn a_missing_compiler_or_linker_is_not_the_readers_mistake() {
-    let my = folder_of("solutions");
-    let nothing = tempfile::tempdir().unwrap();
+/// The rustc behind rustup's.
+fn rustc() -> PathBuf {
     let sysroot = Command::new("rustc")
         .args(["--print", "sysroot"])
         .output()
         .unwrap();
-    let sysroot = String::from_utf8(sysroot.stdout).unwrap();
-    let rustc = Path::new(sysroot.trim()).join("bin/rustc");
-    for (rustc, what) in [
-        ("no-rustc", "cannot start no-rustc: "),
+    Path::new(stdout(&sysroot).trim()).join("bin/rustc")
+}
+
+/// A program of sh. A process of its own writes it: were this one to write it, a process that another test starts just then would
+/// have it open for writing, too, and it would be "busy".
+#[cfg(unix)]
+fn script(path: &Path, body: &str) {
+    let write =
+        "mkdir -p \"${0%/*}\" && printf '#!/bin/sh\n%s\n' \"$1\" > \"$0\" && chmod 755 \"$0\"";
+    let mut sh = Command::new("sh");
+    let status = sh.args(["-c", write]).arg(path).arg(body).status();
+    assert!(status.unwrap().success());
+}
+
+/// On a machine that cannot compile, link or start a check, the reader's file is not to blame, and nothing counts as a try.
+#[cfg(unix)]
+#[test]
+fn what_the_machine_lacks_is_not_the_readers_mistake() {
+    let my = folder_of("solutions");
+    let nothing = tempfile::tempdir().unwrap();
+    let refused = |rustc: &Path, path: &Path, what: &str| {
+        let mut check = command(my.path(), "check lab00-hostfile");
+        check.env("RUSTC", rustc).env("PATH", path);
+        let output = check.output().unwrap();
+        failed(&output, 2, what);
+        let text = stderr(&output);
+        assert!(text.contains("doctor` looks at this machine"), "{text}");
+    };
+    refused(
+        Path::new("no-rustc"),
+        nothing.path(),
+        "cannot start no-rustc: ",
+    );
+    refused(
+        &rustc(),
+        nothing.path(),
+        "rustc cannot link a program here: linker `cc` not found",
+    );
+    let path = std::env::var_os("PATH").unwrap();
+    let compiler = nothing.path().join("compiler");
+    for (body, what) in [
         (
-            rustc.to_str().unwrap(),
-            "rustc cannot link a program here: linker `cc` not found",
+            "echo 'rustc: error while loading shared libraries: libLLVM.so: cannot open' >&2; exit 127",
+            "rustc ended without an answer (exit status: 127): rustc: error while loading",
+        ),
+        ("kill -9 $$", "rustc ended without an answer (signal: 9 (SIGKILL))"),
+        (
+            "echo \"error: toolchain '1.95.0' is not installed\" >&2; exit 1",
+            "rustc ended without an answer (exit status: 1): error: toolchain",
+        ),
+        (
+            "echo 'error: failed to write libexercise.rlib: No space left on device (os error 28)' >&2; exit 1",
+            "the compiler has no room to write: error: failed to write",
+        ),
+        (
+            // It compiles everything to a program that cannot be loaded.
+            "while [ $# -gt 0 ]; do if [ \"$1\" = --out-dir ]; then out=$2; fi; shift; done
+printf '#!/bin/sh\necho error while loading shared libraries; exit 127\n' > \"$out/check\"; chmod 755 \"$out/check\"",
+            "the check did not begin: error while loading shared libraries",
         ),
     ] {
-        let mut check = command(my.path(), "check lab00-hostfile");
-        check.env("RUSTC", rustc).env("PATH", nothing.path());
-        failed(&check.output().unwrap(), 2, what);
+        script(&compiler, body);
+        refused(&compiler, Path::new(&path), what);
     }
     let json: serde_json::Value =
         serde_json::from_str(&succeeded(&workbook(my.path(), "--json"))).unwrap();
-    assert_eq!(json["exercises"][0]["tries"], 0, "{}", json["exercises"][0]);
+    let exercise = &json["exercises"][0];
+    assert_eq!(exercise["tries"], 0, "{exercise}");
+    assert_eq!(exercise["outcome"], serde_json::Value::Null, "{exercise}");
+}
+
+/// A healthy machine, and four that are not: no compiler, a different one, no linker, and no room for temporary files.
+#[cfg(unix)]
+#[test]
+fn the_doctor_tells_what_is_missing() {
+    let my = tempfile::tempdir().unwrap();
+    let other = tempfile::tempdir().unwrap();
+    let real = rustc();
+    let path = std::env::var_os("PATH").unwrap();
+    let mut places = vec![other.path().to_path_buf()];
+    places.extend(std::env::split_paths(&path));
+    let with_other = std::env::join_paths(places).unwrap();
+    let doctor = |variables: &[(&str, &std::ffi::OsStr)], flags: &str| {
+        let mut doctor = command(my.path(), &format!("doctor {flags}"));
+        doctor.env_remove("RUSTC").envs(variables.iter().copied());
+        doctor.output().unwrap()
+    };
+    let healthy = succeeded(&doctor(&[], ""));
+    let version = stdout(&Command::new(&real).arg("--version").output().unwrap());
+    let version = version.trim().trim_start_matches("rustc ");
+    let exercises = course().exercises().count();
+    for part in [
+        format!("✓ rustc    {version}, on PATH").as_str(),
+        format!("✓ tasks    {exercises} exercises in labs").as_str(),
+        "✓ linker   cc links a program",
+        "✓ TMPDIR ",
+        "✓ my ",
+        "✓ matmul ",
+        "GFLOP/s a core",
+        "MPI ",
+        "clock ",
+        "✓ name     results are submitted as \"reader\"",
+        "Labs and exercises work here.",
+    ] {
+        assert!(healthy.contains(part), "{part:?} is missing in\n{healthy}");
+    }
+    assert!(healthy.lines().count() <= 26, "{healthy}");
+    for line in healthy.lines().filter(|line| !line.contains('/')) {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+
+    script(
+        &other.path().join("rustc"),
+        &format!(
+            "[ \"$1\" != --version ] || {{ echo 'rustc 1.2.3 (abc 2015-08-03)'; exit; }}\nexec {} \"$@\"",
+            real.display()
+        ),
+    );
+    let no_room = other.path().join("no-room");
+    script(
+        &no_room,
+        "echo 'error: could not write: Disk quota exceeded' >&2; exit 1",
+    );
+    let nowhere = other.path().join("nowhere");
+    type Variables<'a> = &'a [(&'a str, &'a std::ffi::OsStr)];
+    let cases: [(Variables, &[&str], &str); 5] = [
+        (
+            &[("RUSTC", std::ffi::OsStr::new("no-rustc"))],
+            &["rustc", "linker"],
+            "cannot start no-rustc: ",
+        ),
+        (
+            &[("PATH", with_other.as_os_str())],
+            &["rustc"],
+            "rustc 1.2.3 (abc 2015-08-03), on PATH; the build is by rustc ",
+        ),
+        (
+            &[("RUSTC", real.as_os_str()), ("PATH", nowhere.as_os_str())],
+            &["linker"],
+            "rustc cannot link a program here: linker `cc` not found",
+        ),
+        (
+            &[("RUSTC", no_room.as_os_str())],
+            &["rustc", "linker"],
+            "the compiler has no room to write: error: could not write: Disk quota exceeded",
+        ),
+        (
+            &[("TMPDIR", nowhere.as_os_str())],
+            &["linker", "TMPDIR"],
+            "choose a different folder for temporary files: export TMPDIR=",
+        ),
+    ];
+    for (variables, bad, said) in cases {
+        let output = doctor(variables, "");
+        let text = stdout(&output);
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        let ending = format!("\nNot ready: {}.\n", bad.join(", "));
+        assert!(text.ends_with(&ending), "{ending:?}: {text}");
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            words.contains(&said) && words.contains("without: "),
+            "{said:?}: {text}"
+        );
+        let json = stdout(&doctor(variables, "--json"));
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let signs = json["signs"].as_array().unwrap();
+        let worst = signs.iter().filter(|sign| sign["state"] == "bad");
+        let worst: Vec<&str> = worst.map(|f| f["what"].as_str().unwrap()).collect();
+        assert_eq!((&json["healthy"], worst.as_slice()), (&false.into(), bad));
+    }
+    // Far from what it was compiled with, and with folders that nobody can write.
+    let far = my.path().join("workbook");
+    assert!(
+        Command::new("cp")
+            .arg(program("workbook"))
+            .arg(&far)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let output = Command::new(far)
+        .args(["doctor", "--ascii"])
+        .current_dir("/proc")
+        .env("SHARDLAB_MY", "/proc/my")
+        .output()
+        .unwrap();
+    let text = stdout(&output);
+    assert!(
+        text.ends_with("\nNot ready: tasks, runs, my.\n") && text.is_ascii(),
+        "{text}"
+    );
+}
+
+/// A build as `labs/cluster/build.sh` installs it, for people who have no Cargo and cannot write there.
+#[cfg(unix)]
+#[test]
+fn a_rooms_build_is_all_that_a_participant_needs() {
+    use std::os::unix::fs::symlink;
+    let room = tempfile::tempdir().unwrap();
+    let at = |name: &str| room.path().join(name);
+    for folder in ["bin", "home", "share/labs", "toolchain/bin"] {
+        std::fs::create_dir_all(at(folder)).unwrap();
+    }
+    for name in ["workbook", "lab00"] {
+        let mut cp = Command::new("cp");
+        assert!(
+            cp.arg(program(name))
+                .arg(at("bin"))
+                .status()
+                .unwrap()
+                .success()
+        );
+    }
+    std::fs::copy(root("labs/labs.toml"), at("share/labs/labs.toml")).unwrap();
+    for lab in course().labs {
+        symlink(
+            root("labs").join(&lab.name),
+            at("share/labs").join(&lab.name),
+        )
+        .unwrap();
+    }
+    let deps = Path::new(program("workbook")).with_file_name("deps");
+    symlink(deps, at("lib")).unwrap();
+    let brought = at("toolchain/bin/rustc");
+    let line = format!(
+        "echo $1 >> {}/ran\nexec {} \"$@\"",
+        room.path().display(),
+        rustc().display()
+    );
+    script(&brought, &line);
+    let start = |program: &str, flags: &str| {
+        let mut command = Command::new(at("bin").join(program));
+        command
+            .args(flags.split_whitespace())
+            .current_dir(at("home"));
+        for variable in ["CARGO", "RUSTC", "SHARDLAB_MY"] {
+            command.env_remove(variable);
+        }
+        command
+            .env("HOME", at("home"))
+            .env("SHARDLAB_BIN", at("bin"));
+        command.output().unwrap()
+    };
+    let map = succeeded(&start("workbook", ""));
+    for part in [
+        "run its lab:  $SHARDLAB_BIN/lab01\n",
+        "$SHARDLAB_BIN/workbook watch\n",
+        "edit shardlab-my/lab01_ring.rs: saving it checks it",
+    ] {
+        assert!(map.contains(part), "{part:?} is missing in\n{map}");
+    }
+    let my = at("home/shardlab-my");
+    assert!(!my.exists(), "looking changes nothing");
+    std::fs::create_dir(&my).unwrap();
+    std::fs::copy(
+        of_lab("solutions", "lab00_hostfile.rs"),
+        my.join("lab00_hostfile.rs"),
+    )
+    .unwrap();
+    let solved = succeeded(&start("workbook", "check lab00"));
+    assert!(
+        solved.contains("ours     $SHARDLAB_BIN/workbook solution"),
+        "{solved}"
+    );
+    let ran = std::fs::read_to_string(at("ran")).unwrap();
+    assert_eq!(
+        ran.lines().count(),
+        2,
+        "the compiler beside the build: {ran}"
+    );
+    // From a different folder it is the same participant.
+    let mut elsewhere = Command::new(at("bin/workbook"));
+    elsewhere
+        .current_dir("/")
+        .env("HOME", at("home"))
+        .env_remove("SHARDLAB_MY");
+    assert!(succeeded(&elsewhere.output().unwrap()).contains("1 of "));
+    let hint = succeeded(&start("workbook", "hint lab01-ring"));
+    let words = hint.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        words.contains("Run `$SHARDLAB_BIN/lab01 --rounds`"),
+        "{hint}"
+    );
+    let doctor = succeeded(&start("workbook", "doctor"));
+    assert!(doctor.contains(", beside the build\n"), "{doctor}");
+    let lab = succeeded(&start("lab00", ""));
+    assert!(lab.ends_with("   $SHARDLAB_BIN/lab01\n"), "{lab}");
+    // Errors name commands, too.
+    std::fs::remove_file(at("lib")).unwrap();
+    failed(&start("workbook", ""), 2, "the compiled library is not in ");
+    std::fs::remove_file(brought).unwrap();
+}
+
+/// Whatever the workbook and the labs write can be read by whom the user's umask allows.
+#[cfg(unix)]
+#[test]
+fn files_have_the_permissions_of_the_umask() {
+    use std::os::unix::fs::PermissionsExt;
+    for (umask, mode) in [("022", 0o644), ("027", 0o640), ("077", 0o600)] {
+        let folder = tempfile::tempdir().unwrap();
+        let my = folder.path().join("my");
+        let start = |program: &str, flags: &str| {
+            let line = format!("umask {umask}; exec {program} {flags}");
+            let mut sh = Command::new("sh");
+            sh.args(["-c", &line]).current_dir(folder.path());
+            sh.env("SHARDLAB_MY", &my).output().unwrap()
+        };
+        succeeded(&start(program("workbook"), "hint lab01-ring"));
+        start(program("workbook"), "check lab03-schedule");
+        std::fs::create_dir(folder.path().join("shared")).unwrap();
+        succeeded(&start(program("workbook"), "submit shared"));
+        start(program("lab03"), "--steps 1 --ranks 1 --metrics m.jsonl");
+        let submitted = std::fs::read_dir(folder.path().join("shared")).unwrap();
+        let submitted = submitted.map(|entry| entry.unwrap().path()).next().unwrap();
+        for file in [
+            my.join("progress.json"),
+            my.join("lab03_schedule.rs"),
+            submitted,
+            folder.path().join("runs/lab03/model.safetensors"),
+            folder.path().join("m.jsonl"),
+        ] {
+            let permissions = std::fs::metadata(&file).unwrap().permissions();
+            assert_eq!(
+                permissions.mode() & 0o777,
+                mode,
+                "{} {umask}",
+                file.display()
+            );
+        }
+    }
 }
 
 /// Where all have one user name, as on a hub, each still has one file: the newest of each.

@@ -278,6 +278,15 @@ impl Screen {
         self.hang(&format!("  {} ", pad_right(label, LABEL_WIDTH)), text)
     }
 
+    /// A labelled line behind a mark, `  ✓ linker   cc links a program`; what does not fit continues below the text.
+    pub fn mark(&self, mark: &str, label: &str, text: &str) -> String {
+        let mark = pad_right(mark, self.either(1, "FAILED".len()));
+        self.hang(
+            &format!("  {mark} {} ", pad_right(label, LABEL_WIDTH)),
+            text,
+        )
+    }
+
     /// One check and how it went: `  check    what ……… result ✓`, the marks in one column.
     /// A long check continues on further lines, the result last.
     pub fn check(&self, ok: bool, what: &str, result: &str) -> String {

@@ -3,6 +3,7 @@
 use super::child::{self, End, Limits};
 use super::compile::{Compiled, Library};
 use super::desk::Desk;
+use super::toolchain;
 use kit::Exercise;
 use kit::check::{EVENTS, Event, Figure, Row};
 use kit::show::Screen;
@@ -176,10 +177,16 @@ impl Attempt {
         let events = events
             .lines()
             .filter_map(|line| serde_json::from_str(line).ok());
+        let attempt = told(events, &end, limits);
+        let began = !attempt.findings.is_empty();
+        let finished = attempt.outcome != Outcome::Ended;
+        if let Some(silence) = toolchain::silence(began, finished, &printed, out.path()) {
+            return Err(silence);
+        }
         Ok(harmless(Attempt {
             compiler: warnings,
             printed,
-            ..told(events, &end, limits)
+            ..attempt
         }))
     }
 }

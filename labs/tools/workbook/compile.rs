@@ -6,6 +6,8 @@
 
 use super::child::{self, End, Limits};
 use super::desk::Desk;
+use super::room::Room;
+use super::toolchain::{self, Toolchain};
 use kit::show::Screen;
 use shardlab::error::BadInput;
 use std::path::{Path, PathBuf};
@@ -22,6 +24,7 @@ pub(super) struct Library {
     crates: Vec<PathBuf>,
     /// All folders with compiled crates.
     folders: Vec<PathBuf>,
+    pub toolchain: Toolchain,
 }
 
 /// The outcome of compiling the reader's file and its check.
@@ -45,38 +48,71 @@ impl Library {
             return Err(BadInput::new("this workbook was built with MPI", help));
         }
         let program = std::env::current_exe().unwrap_or_default();
+        let toolchain = Toolchain::find();
+        if let Some(room) = Room::of_this_program() {
+            let compiled = compiled_in(&room.library());
+            let missing = || {
+                BadInput::new(
+                    format!(
+                        "the compiled library is not in {}",
+                        room.library().display()
+                    ),
+                    "the build is incomplete: its owner starts labs/cluster/build.sh again",
+                )
+            };
+            return Library::among(&compiled, SystemTime::now(), toolchain).ok_or_else(missing);
+        }
         let built = program
             .metadata()
             .and_then(|data| data.modified())
             .unwrap_or_else(|_| SystemTime::now());
-        let folder = program.parent().unwrap_or(Path::new("."));
-        let mut compiled = Vec::new();
-        // None of Cargo's layouts puts a compiled crate deeper than deps/ or build/PACKAGE/HASH/out/.
-        compiled_crates(folder, 5, &mut compiled);
-        compiled.sort_by_key(|(_, time)| *time);
+        let compiled = compiled_in(program.parent().unwrap_or(Path::new(".")));
+        Library::among(&compiled, built, toolchain).ok_or_else(|| {
+            BadInput::new(
+                format!("the compiled library is not near {}", program.display()),
+                "start the workbook where Cargo has built it, in its target folder",
+            )
+        })
+    }
+
+    /// Of several versions of a crate, a program was linked with the newest that is older than it. If there is none, something else
+    /// has been built since: the newest fits that, and rustc finds out whether all fit each other.
+    fn among(
+        compiled: &[(PathBuf, SystemTime)],
+        built: SystemTime,
+        toolchain: Toolchain,
+    ) -> Option<Library> {
         let mut crates = Vec::new();
         for name in CRATES {
-            // If there are several, this program was linked with the newest that is older than it.
             let begins = format!("lib{name}-");
-            let newest = compiled.iter().rev().find(|(path, time)| {
+            let is_named = |path: &Path| {
                 let file = path.file_name().unwrap_or_default().to_string_lossy();
-                file.starts_with(&begins) && *time <= built
-            });
-            let Some((path, _)) = newest else {
-                return Err(BadInput::new(
-                    format!("the compiled library is not near {}", program.display()),
-                    "start the workbook where Cargo has built it:  cargo run --bin workbook",
-                ));
+                file.starts_with(&begins)
             };
+            let mut versions = compiled.iter().rev().filter(|(path, _)| is_named(path));
+            let newest = versions.clone().next()?;
+            let (path, _) = versions.find(|(_, time)| *time <= built).unwrap_or(newest);
             crates.push(path.clone());
         }
         let mut folders: Vec<PathBuf> = Vec::new();
-        for (path, _) in &compiled {
+        for (path, _) in compiled {
             folders.extend(path.parent().map(Into::into));
         }
         folders.sort();
         folders.dedup();
-        Ok(Library { crates, folders })
+        Some(Library {
+            crates,
+            folders,
+            toolchain,
+        })
+    }
+
+    /// The folder of the library itself.
+    pub fn folder(&self) -> PathBuf {
+        self.crates[0]
+            .parent()
+            .unwrap_or(Path::new("."))
+            .to_path_buf()
     }
 
     /// Compiles the reader's file and the check into `out`. Messages contain paths as the reader would type them.
@@ -89,11 +125,12 @@ impl Library {
         limits: Limits,
     ) -> Result<Compiled, BadInput> {
         let exercise = out.join("libexercise.rlib");
+        let [mine, check] = [mine, check].map(|file| desk.shown(file));
         let mut yours = self.rustc(screen, out, &CRATES[..1]);
         yours
             .args(["--crate-name", "exercise", "--crate-type", "rlib"])
-            .arg(desk.shown(mine));
-        let warnings = match run(yours, limits)? {
+            .arg(&mine);
+        let warnings = match run(&self.toolchain, yours, &mine, limits)? {
             (End::Exit(status), warnings) if status.success() => warnings,
             (End::Exit(_), errors) => return Ok(Compiled::NotYours(errors)),
             (end, _) => return Ok(Compiled::Ended(end)),
@@ -101,8 +138,8 @@ impl Library {
         let mut ours = self.rustc(screen, out, &CRATES);
         ours.args(["--crate-name", "check", "--crate-type", "bin", "--extern"]);
         ours.arg(format!("exercise={}", exercise.display()))
-            .arg(desk.shown(check));
-        Ok(match run(ours, limits)? {
+            .arg(&check);
+        Ok(match run(&self.toolchain, ours, &check, limits)? {
             (End::Exit(status), _) if status.success() => Compiled::Program(
                 out.join("check")
                     .with_extension(std::env::consts::EXE_EXTENSION),
@@ -114,7 +151,7 @@ impl Library {
     }
 
     fn rustc(&self, screen: &Screen, out: &Path, uses: &[&str]) -> Command {
-        let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or("rustc".into()));
+        let mut rustc = self.toolchain.command();
         // Optimizing would take longer than it saves, because the slow work is in the library.
         rustc.args([
             "--edition",
@@ -142,47 +179,31 @@ impl Library {
     }
 }
 
-/// Runs rustc. Returns how it ended, and its messages.
-fn run(mut rustc: Command, limits: Limits) -> Result<(End, String), BadInput> {
-    let (end, text) = child::run(&mut rustc, limits).map_err(|error| {
-        let what = format!("cannot start {}: {error}", rustc.get_program().display());
-        BadInput::new(
-            what,
-            "exercises are compiled by rustc: put it on PATH, as rustup does",
-        )
-    })?;
+/// Runs rustc on `file`. Returns how it ended, and its messages.
+fn run(
+    toolchain: &Toolchain,
+    mut rustc: Command,
+    file: &Path,
+    limits: Limits,
+) -> Result<(End, String), BadInput> {
+    let (end, text) =
+        child::run(&mut rustc, limits).map_err(|error| toolchain.cannot_start(&error))?;
     // What follows is not the reader's mistake.
-    let failed = matches!(end, End::Exit(status) if !status.success());
-    // The message may be in colour.
-    let message = |line: &str| {
-        let from = line
-            .find("linker `")
-            .or_else(|| line.find("linking with `"))?;
-        let message = line[from..].split('\x1b').next()?;
-        line.contains("error").then(|| message.to_string())
-    };
-    if let Some(message) = text.lines().find_map(message).filter(|_| failed) {
-        return Err(BadInput::new(
-            format!("rustc cannot link a program here: {message}"),
-            "a check needs a C linker, such as gcc or clang: install one, or load its module",
-        ));
-    }
-    // The library was compiled by a different rustc, or a part of it is missing.
-    if failed
-        && ["E0514", "E0460", "E0462"]
-            .iter()
-            .any(|code| text.contains(&format!("[{code}]")))
+    if let End::Exit(status) = end
+        && let Some(failure) = toolchain::failure(status, &text, &file.display().to_string())
     {
-        let what = format!(
-            "rustc cannot use the compiled library:\n{}",
-            text.trim_end()
-        );
-        return Err(BadInput::new(
-            what,
-            "build it again with this rustc:  cargo run --bin workbook",
-        ));
+        return Err(failure);
     }
     Ok((end, text))
+}
+
+/// Compiled crates below a folder, the oldest first.
+fn compiled_in(folder: &Path) -> Vec<(PathBuf, SystemTime)> {
+    let mut compiled = Vec::new();
+    // None of Cargo's layouts puts a compiled crate deeper than deps/ or build/PACKAGE/HASH/out/.
+    compiled_crates(folder, 5, &mut compiled);
+    compiled.sort_by_key(|(_, time)| *time);
+    compiled
 }
 
 /// Compiled crates below a folder, with the times at which they were written.
@@ -223,7 +244,7 @@ mod tests {
             .args(["--crate-type", "rlib", "--out-dir"])
             .arg(folder.path())
             .arg(file);
-        run(rustc, limits).unwrap()
+        run(&Toolchain::find(), rustc, Path::new("code.rs"), limits).unwrap()
     }
 
     #[test]
@@ -236,6 +257,36 @@ mod tests {
             matches!(end, End::Exit(status) if !status.success()) && text.contains("E0308"),
             "{end:?} {text}"
         );
+    }
+
+    /// Of a crate's versions the program's own is taken; something else may have been built since.
+    #[test]
+    fn the_library_is_the_programs_or_the_newest() {
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        let mut compiled: Vec<(PathBuf, SystemTime)> = Vec::new();
+        for (version, time) in [("old", 1), ("own", 2), ("new", 4)] {
+            for name in CRATES {
+                compiled.push((format!("deps/lib{name}-{version}.rlib").into(), at(time)));
+            }
+        }
+        let of_shardlab = |compiled: &[_], built| {
+            let library = Library::among(compiled, at(built), Toolchain::find())?;
+            Some(library.crates[0].display().to_string())
+        };
+        assert_eq!(
+            of_shardlab(&compiled, 3).unwrap(),
+            "deps/libshardlab-own.rlib"
+        );
+        assert_eq!(
+            of_shardlab(&compiled, 9).unwrap(),
+            "deps/libshardlab-new.rlib"
+        );
+        assert_eq!(
+            of_shardlab(&compiled, 0).unwrap(),
+            "deps/libshardlab-new.rlib"
+        );
+        compiled.retain(|(path, _)| !path.display().to_string().contains("kit"));
+        assert_eq!(of_shardlab(&compiled, 3), None);
     }
 
     #[test]

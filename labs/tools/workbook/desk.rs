@@ -1,8 +1,10 @@
 //! The folders of an exercise's files: those of the workbook, and the reader's own.
 //!
 //! Blanks, solutions and checks lie below `labs/` and never change. The reader works in a separate folder, `my/` at the
-//! checkout's root. Git ignores it, and Cargo does not read it.
+//! checkout's root. Git ignores it, and Cargo does not read it. A room's build is nobody's own and cannot be written, so its
+//! readers work in `shardlab-my` in their home, wherever they start the workbook.
 
+use super::room::Room;
 use kit::Exercise;
 use shardlab::error::BadInput;
 use std::path::{Path, PathBuf};
@@ -10,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// The folders.
 #[derive(Clone, Debug)]
 pub struct Desk {
-    /// The checkout.
+    /// The checkout, or what a room's build has of it.
     pub root: PathBuf,
     /// The reader's own.
     pub my: PathBuf,
@@ -19,33 +21,35 @@ pub struct Desk {
 }
 
 impl Desk {
-    /// Finds the checkout: the one around the current folder, or else the one that this program was built from. The reader's
-    /// folder is the one that the variable SHARDLAB_MY names, or else `my` in the checkout.
+    /// Finds the checkout: the one around the current folder, or else this program's room, or else the checkout that this
+    /// program was built from. The reader's folder is the one that the variable SHARDLAB_MY names, or else `my` in the
+    /// checkout, or `shardlab-my` in the reader's home.
     pub fn find() -> Result<Desk, BadInput> {
         let here = std::env::current_dir().unwrap_or_default();
         let built_from = Path::new(env!("CARGO_MANIFEST_DIR"))
             .ancestors()
             .nth(3)
             .expect("labs/tools/workbook is below");
-        let root = here
-            .ancestors()
-            .chain([built_from])
-            .find(|folder| folder.join("labs/labs.toml").is_file());
-        let root = root.ok_or_else(|| {
+        let variable = |name| std::env::var_os(name).filter(|folder| !folder.is_empty());
+        let has_labs = |folder: &&Path| folder.join("labs/labs.toml").is_file();
+        let (root, my) = if let Some(root) = here.ancestors().find(has_labs) {
+            (root.to_path_buf(), root.join("my"))
+        } else if let Some(room) = Room::of_this_program() {
+            let home = variable("HOME").map_or_else(|| here.clone(), PathBuf::from);
+            (room.share(), home.join("shardlab-my"))
+        } else if has_labs(&built_from) {
+            (built_from.to_path_buf(), built_from.join("my"))
+        } else {
             let what = format!(
                 "there is no labs/labs.toml around {}, nor in {}",
                 here.display(),
                 built_from.display()
             );
-            BadInput::new(what, "run the workbook inside a checkout of shardlab")
-        })?;
-        let given = std::env::var_os("SHARDLAB_MY").filter(|folder| !folder.is_empty());
-        let my = given.map_or_else(|| root.join("my"), |folder| here.join(folder));
-        Ok(Desk {
-            root: root.to_path_buf(),
-            my,
-            here,
-        })
+            let help = "run the workbook inside a checkout of shardlab, or start the one that labs/cluster/build.sh has installed";
+            return Err(BadInput::new(what, help));
+        };
+        let my = variable("SHARDLAB_MY").map_or(my, |folder| here.join(folder));
+        Ok(Desk { root, my, here })
     }
 
     /// A file of the exercise in its lab's folder.
@@ -115,7 +119,11 @@ impl Desk {
         let write = || {
             std::fs::create_dir_all(&self.my)?;
             // A reader who interrupts this, or a second workbook, must not find half a file.
-            let mut file = tempfile::NamedTempFile::new_in(&self.my)?;
+            let mut file = tempfile::Builder::new();
+            // The user's umask decides the permissions, as for any file that a program writes.
+            #[cfg(unix)]
+            file.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+            let mut file = file.tempfile_in(&self.my)?;
             std::io::Write::write_all(&mut file, bytes)?;
             file.persist(path).map_err(|error| error.error)?;
             Ok(())

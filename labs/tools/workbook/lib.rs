@@ -5,22 +5,28 @@
 //! solution in `solutions/`, and in `checks/` the program that checks it, and the mistakes that it must tell apart
 //! (`.mistakes.toml`, read by tests).
 //!
-//! Reading order: `desk.rs` (the folders of all files), `attempt.rs` (one check, by
-//! `compile.rs`, `child.rs` and `family.rs`), `progress.rs` (the reader's results), `screens.rs` (the reader's screens),
-//! `submit.rs` and `report.rs` (many readers in one table).
+//! Reading order: `desk.rs` (the folders of all files), `room.rs` (those of a build that many share), `attempt.rs` (one check, by
+//! `compile.rs`, `toolchain.rs`, `child.rs` and `family.rs`), `progress.rs` (the reader's results), `screens.rs` (the reader's
+//! screens), `submit.rs` and `report.rs` (many readers in one table), `doctor/` with `disk.rs` (does this machine have what all
+//! of this needs?).
 
 mod attempt;
 mod child;
 mod compile;
 mod desk;
+mod disk;
+mod doctor;
 mod family;
 mod progress;
 mod report;
+mod room;
 mod screens;
 mod submit;
+mod toolchain;
 
 pub use attempt::{Attempt, Finding, Outcome};
 pub use desk::Desk;
+pub use doctor::{Health, Sign, State};
 pub use progress::{Progress, Record, Standing};
 pub use report::{Document, Entry, Readers};
 pub use screens::{attempt as show_attempt, command, hints, map, solution};

@@ -2,7 +2,8 @@
 //!
 //! `cargo run --bin workbook` (or `cargo workbook`) shows the labs, the exercises that you have solved, and the next step.
 //! `check` shows how much of an exercise is right, `hint` prints the next hint, `watch` checks whenever you save, and
-//! `solution` prints ours. You write in your own folder, `my/`, which no other program reads.
+//! `solution` prints ours. `doctor` says whether the machine has what all of this needs. You write in your own folder, `my/`,
+//! which no other program reads.
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -16,7 +17,7 @@ use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
-use workbook::{self, Attempt, Document, Outcome, Progress, Readers, Workbook};
+use workbook::{self, Attempt, Document, Health, Outcome, Progress, Readers, Workbook};
 
 /// The exercises. Without a command it prints a map of the labs, with what you have solved and the next step.
 #[derive(Parser)]
@@ -59,6 +60,8 @@ enum Action {
         #[arg(default_value = "next")]
         name: String,
     },
+    /// Say whether this machine has what labs and exercises need, and what to do where it has not
+    Doctor,
     /// Put your results into the folder of a workshop, for its instructor. Your name there is SHARDLAB_NAME, or your user's
     Submit { dir: PathBuf },
     /// Make one table of the results in a folder, for the instructor of a workshop
@@ -94,6 +97,9 @@ fn run() -> Result<ExitCode> {
         });
         return Ok(ExitCode::SUCCESS);
     }
+    if let Some(Action::Doctor) = &args.command {
+        return examine(args, &screen);
+    }
     let workbook = Workbook::open()?;
     match &args.command {
         None if args.json => tell(&screen, &workbook, &[])?,
@@ -120,9 +126,24 @@ fn run() -> Result<ExitCode> {
             let path = workbook::submit(dir, &workbook.desk, &document(&workbook, &[])?)?;
             screen.say(screen.row("submitted", &path.display().to_string()));
         }
-        Some(Action::Report { .. }) => unreachable!("it needs no workbook"),
+        Some(Action::Report { .. } | Action::Doctor) => unreachable!("they need no workbook"),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The exit code is a success only if labs and exercises work on this machine.
+fn examine(args: &Args, screen: &Screen) -> Result<ExitCode> {
+    let health = Health::of_this_machine(screen);
+    screen.say(if args.json {
+        serde_json::to_string_pretty(&health)?
+    } else {
+        health.render(screen)
+    });
+    Ok(if health.healthy {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 fn refuse_to_watch_in_json(args: &Args) -> Result<(), BadInput> {

@@ -47,7 +47,6 @@ impl Document {
         progress: &Progress,
         checks: &[(String, Attempt)],
     ) -> Document {
-        let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         let entry = |exercise: &super::Exercise| Entry {
             name: exercise.name.clone(),
             solved: progress.has_solved(exercise),
@@ -60,13 +59,19 @@ impl Document {
         };
         Document {
             version: 1,
-            who: ["SHARDLAB_NAME", "USER", "LOGNAME", "USERNAME"]
-                .into_iter()
-                .find_map(variable)
-                .unwrap_or_default(),
+            who: Document::name(),
             when: now(),
             exercises: course.exercises().map(entry).collect(),
         }
+    }
+
+    /// The reader's name, as the room knows it.
+    pub(super) fn name() -> String {
+        let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        ["SHARDLAB_NAME", "USER", "LOGNAME", "USERNAME"]
+            .into_iter()
+            .find_map(variable)
+            .unwrap_or_default()
     }
 
     fn read(path: &Path) -> anyhow::Result<Document> {

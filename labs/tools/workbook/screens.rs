@@ -6,14 +6,18 @@ use super::progress::{self, Progress, Record, Standing};
 use kit::Exercise;
 use kit::check::{Figure, Row};
 use kit::show::{Screen, table, thousands};
+use kit::started;
 use shardlab::error::BadInput;
 
 /// The workbook's program as the reader can type it.
 pub fn command() -> String {
     // Cargo's alias, in `.cargo/config.toml`, works wherever Cargo finds the package.
-    match std::env::var_os("CARGO") {
-        Some(_) => "cargo workbook".into(),
-        None => std::env::args().next().unwrap_or("workbook".into()),
+    if std::env::var_os("CARGO").is_some() {
+        "cargo workbook".into()
+    } else if started::from_shardlab_bin() {
+        started::command("workbook")
+    } else {
+        std::env::args().next().unwrap_or("workbook".into())
     }
 }
 
@@ -125,7 +129,7 @@ fn next_step(screen: &Screen, book: &Workbook, next: &Exercise) -> String {
         format!("edit {}: saving it checks it", file.display()),
     ];
     if let Some(lab) = lab.filter(|lab| lab.exercises[0].name == next.name) {
-        steps.insert(0, format!("run its lab:  cargo run --bin {}", lab.name));
+        steps.insert(0, format!("run its lab:  {}", started::command(&lab.name)));
     }
     let mut lines = vec![screen.row(
         "next",
