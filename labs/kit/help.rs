@@ -2,6 +2,7 @@
 //!
 //! Flags stand in groups under these headings. Rare ones are marked with `hide_short_help`.
 
+use crate::started;
 use clap::{Arg, Command};
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -29,7 +30,8 @@ pub fn examples(program: &str, all: &[(&str, &str)]) -> String {
         let command = folded(format!("  cargo run --bin {program}{flags}"));
         format!("\n{command}\n      {what}")
     };
-    format!("Examples:{}", all.iter().map(example).collect::<String>())
+    let all: String = all.iter().map(example).collect();
+    started::commands(&format!("Examples:{all}"))
 }
 
 /// A command on as many lines as it needs, which a shell reads as one.
