@@ -184,13 +184,13 @@ pub fn ranking(screen: &Screen, found: &Found, top: usize) -> String {
     let rows: Vec<Vec<String>> = all.iter().take(top).map(|plan| row(plan)).collect();
     let least = all.first().map_or(0.0, |plan| plan.time.total());
     let words = format!(
-        "The search: {} strategies, {} fit. The best of each (dp, tp, pp){}; * is the fastest, or within 1%:",
+        "The search: {} strategies, {} fit. {} (dp, tp, pp); * fastest:",
         thousands(found.search.considered as u64),
         thousands(found.search.plans.len() as u64),
         if all.len() > top {
-            format!(", {top} of {}", all.len())
+            format!("Best {top} of {}", all.len())
         } else {
-            String::new()
+            "The best of each".to_string()
         }
     );
     format!(
