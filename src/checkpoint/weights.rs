@@ -9,6 +9,7 @@ use memmap2::Mmap;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// The file's name in a run's folder.
@@ -64,8 +65,8 @@ pub fn save(dir: &Path, params: &Params, description: &Description) -> Result<Pa
         // The user's umask decides the permissions, as for any file that a program writes.
         #[cfg(unix)]
         file.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-        let file = file.tempfile_in(dir)?;
-        safetensors::serialize_to_file(views, Some(header), file.path())?;
+        let mut file = file.tempfile_in(dir)?;
+        file.write_all(&safetensors::serialize(views, Some(header))?)?;
         file.as_file().sync_all()?;
         file.persist(&path)?;
         Ok(())

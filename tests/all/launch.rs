@@ -585,11 +585,11 @@ mkdir -p "$release/deps"
 case "$*" in *"--bin workbook"*) names=workbook ;; *) names="launch lab00 lab03 scaling memory ds_to_universal workbook book" ;; esac
 for name in $names; do
     echo "$CARGO_TARGET_DIR" > "$release/$name"
-    echo "{"reason":"compiler-artifact","filenames":["$release/$name"],"executable":"$release/$name"}"
+    printf '{"reason":"compiler-artifact","filenames":["%s"],"executable":"%s"}\n' "$release/$name" "$release/$name"
 done
 for name in libkit-1.rlib libkit-1.rmeta libderive-2.so; do
     echo "$CARGO_TARGET_DIR" > "$release/deps/$name"
-    echo "{"reason":"compiler-artifact","filenames":["$release/deps/$name"],"executable":null}"
+    printf '{"reason":"compiler-artifact","filenames":["%s"],"executable":null}\n' "$release/deps/$name"
 done"#;
     let rustc = r#"case "$*" in "--print sysroot") echo "$T/sysroot" ;; *) echo "host: some-machine" ;; esac"#;
     let cluster = Cluster::new(&[("cargo", cargo), ("rustc", rustc)]);

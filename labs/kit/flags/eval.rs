@@ -15,7 +15,7 @@ const PROMPT: &str = "What is an LLM?";
 #[command(next_help_heading = help::OUTPUT)]
 pub struct EvalFlags {
     /// Steps from one evaluation to the next [default: the preset's]
-    #[arg(long, value_parser = positive())]
+    #[arg(long, value_parser = positive(), hide_short_help = true)]
     pub eval_interval: Option<usize>,
     /// Batches per evaluation and split
     #[arg(long, value_parser = whole(COUNTS), hide_short_help = true)]

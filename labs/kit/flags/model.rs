@@ -23,7 +23,7 @@ pub struct ModelFlags {
     #[arg(long, hide_short_help = true)]
     pub heads: Option<usize>,
     /// Width of the model
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub embd: Option<usize>,
     /// Tokens in a sequence
     #[arg(long, hide_short_help = true)]

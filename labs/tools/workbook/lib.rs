@@ -6,12 +6,13 @@
 //! (`.mistakes.toml`, read by tests).
 //!
 //! Reading order: `desk.rs` (the folders of all files), `room.rs` (those of a build that many share), `attempt.rs` (one check, by
-//! `compile.rs`, `toolchain.rs`, `child.rs` and `family.rs`), `progress.rs` (the reader's results), `screens.rs` (the reader's
+//! `compile.rs`, `toolchain.rs`, `child.rs` and `family.rs`), `progress.rs` (the reader's results), `screens.rs` and `command.rs` (the reader's
 //! screens), `submit.rs` and `report.rs` (many readers in one table), `doctor/` with `disk.rs` (does this machine have what all
 //! of this needs?).
 
 mod attempt;
 mod child;
+mod command;
 mod compile;
 mod desk;
 mod disk;
@@ -25,11 +26,12 @@ mod submit;
 mod toolchain;
 
 pub use attempt::{Attempt, Finding, Outcome};
+pub use command::command;
 pub use desk::Desk;
 pub use doctor::{Health, Sign, State};
 pub use progress::{Progress, Record, Standing};
 pub use report::{Document, Entry, Readers};
-pub use screens::{attempt as show_attempt, command, hints, map, solution};
+pub use screens::{attempt as show_attempt, hints, map, solution};
 pub use submit::submit;
 
 use kit::show::Screen;

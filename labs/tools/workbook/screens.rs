@@ -2,24 +2,13 @@
 
 use super::Workbook;
 use super::attempt::{Attempt, Outcome};
+use super::command::command;
 use super::progress::{self, Progress, Record, Standing};
 use kit::Exercise;
 use kit::check::{Figure, Row};
 use kit::show::{Screen, table, thousands};
 use kit::started;
 use shardlab::error::BadInput;
-
-/// The workbook's program as the reader can type it.
-pub fn command() -> String {
-    // Cargo's alias, in `.cargo/config.toml`, works wherever Cargo finds the package.
-    if std::env::var_os("CARGO").is_some() {
-        "cargo workbook".into()
-    } else if started::from_shardlab_bin() {
-        started::command("workbook")
-    } else {
-        std::env::args().next().unwrap_or("workbook".into())
-    }
-}
 
 /// The labs and exercises, the solved ones, and the next step.
 pub fn map(screen: &Screen, book: &Workbook) -> Result<String, BadInput> {

@@ -1,6 +1,6 @@
 //! The compiler and the linker of exercises. Where a check fails because of them, it is told as that, and nobody's file is blamed.
 
-use super::command;
+use super::command::command;
 use super::room::Room;
 use kit::show::bytes_binary;
 use shardlab::error::BadInput;

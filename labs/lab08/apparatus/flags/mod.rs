@@ -34,9 +34,9 @@ pub struct SurviveFlags {
     #[arg(long, value_name = "FILE", help_heading = help::INSTEAD)]
     pub find_spikes: Option<Option<PathBuf>>,
     /// Train once and print the first and last tokens of every micro-batch that rank 0 draws
-    #[arg(long, conflicts_with = "RestartFlags", help_heading = help::OUTPUT)]
+    #[arg(long, conflicts_with = "RestartFlags", help_heading = help::OUTPUT, hide_short_help = true)]
     pub print_tokens: bool,
-    /// Train once and print every step as Megatron-DeepSpeed's log does
+    /// Train once and print Megatron-DeepSpeed's log
     #[arg(long, help_heading = help::OUTPUT)]
     pub log: bool,
     /// Write one JSON line per step to this file [default: metrics.jsonl in the run's folder], and the same for
@@ -47,7 +47,13 @@ pub struct SurviveFlags {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["RestartFlags", "stall"], help_heading = help::OUTPUT)]
     pub trace: Option<PathBuf>,
     /// Stage of ZeRO
-    #[arg(long, value_enum, value_name = "STAGE", default_value = "1")]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "STAGE",
+        default_value = "1",
+        hide_short_help = true
+    )]
     pub zero: Stage,
     /// Steps from one checkpoint to the next
     #[arg(long, value_name = "STEPS", default_value_t = 25, value_parser = positive(), hide_short_help = true)]
@@ -55,7 +61,7 @@ pub struct SurviveFlags {
     #[command(flatten)]
     pub restart: RestartFlags,
     /// Measure for how long a save stops the training, with a model of 7 million parameters
-    #[arg(long, help_heading = help::INSTEAD)]
+    #[arg(long, help_heading = help::INSTEAD, hide_short_help = true)]
     pub stall: bool,
     #[command(flatten)]
     pub scaling: ScalingFlags,

@@ -22,7 +22,7 @@ pub enum LoadOn {
 pub struct RestartFlags {
     /// Train once, and begin with this checkpoint: the newest (auto), the one in this folder, or none [default: auto; with
     /// --kill-rank none, and auto after a restart]
-    #[arg(long, value_name = "auto|PATH|none")]
+    #[arg(long, value_name = "auto|PATH|none", hide_short_help = true)]
     pub resume: Option<Resume>,
     /// Continue from a checkpoint that has another text, batch, learning rate or schedule than this run's flags: for a
     /// change on purpose, such as a lower --lr after a spike. What changes is printed, and recorded in later checkpoints
@@ -39,7 +39,12 @@ pub struct RestartFlags {
     #[arg(long, value_name = "DIR", hide_short_help = true)]
     pub checkpoints: Option<PathBuf>,
     /// Train once, and kill this rank's process by SIGKILL: in the first attempt only, under `launch --max-restarts`
-    #[arg(long, value_name = "RANK", requires = "at_step")]
+    #[arg(
+        long,
+        value_name = "RANK",
+        requires = "at_step",
+        hide_short_help = true
+    )]
     pub kill_rank: Option<usize>,
     /// Kill it before this step
     #[arg(

@@ -1,6 +1,7 @@
 //! The flags of a training in fp16.
 
 use kit::flags::{positive, whole};
+use kit::help;
 use shardlab::train::{ScalerConfig, ScalerRule};
 
 /// Good steps before the scale grows. The projects' default is 1,000, which is longer than this lab's run.
@@ -11,7 +12,7 @@ const WINDOW: usize = 25;
 #[command(next_help_heading = "Half precision")]
 pub struct ScalingFlags {
     /// Train once with gradients in fp16, and scale the loss
-    #[arg(long, conflicts_with_all = ["train_range_to_skip", "policy", "print_tokens", "log", "metrics", "trace", "RestartFlags", "stall"])]
+    #[arg(long, conflicts_with_all = ["train_range_to_skip", "policy", "print_tokens", "log", "metrics", "trace", "RestartFlags", "stall"], help_heading = help::TRAINING)]
     pub fp16: bool,
     /// The rule that updates the loss scale
     #[arg(
