@@ -39,7 +39,7 @@ impl Usage {
         ((self.all - self.own) / self.wall.max(1e-3)).clamp(0.0, self.cores)
     }
 
-    /// Whether the ranks had to share their cores: whether other programs used [`DISTURBED`] of the cores that the ranks need, beyond
+    /// Whether the ranks had to share their cores: whether other programs used more than 15% of the cores that the ranks need, beyond
     /// those that were free. Ranks that take turns need all cores. A run of less than a fifth of a second is not judged.
     pub fn is_disturbed(&self) -> bool {
         let needed = (self.ranks as f64).min(self.cores);
