@@ -5,7 +5,7 @@
 
 use memmap2::Mmap;
 use std::fs::{File, Metadata, OpenOptions};
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;
 
 /// The most bytes of a file that a person or a program writes to be read as a whole: settings, a list, a report.
@@ -84,6 +84,23 @@ pub fn map(path: &Path) -> io::Result<Mmap> {
     // SAFETY: a model's files do not change while they are read. If a different program cuts one, a signal ends this program,
     // and its memory stays as it is.
     unsafe { Mmap::map(&file) }
+}
+
+/// Writes a file of `bytes`, either completely or not at all: an earlier one is replaced when all bytes are on the disk.
+///
+/// # Errors
+/// If the folder does not exist, or the disk refuses.
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = tempfile::Builder::new();
+    // The user's umask decides the permissions, as for any file that a program writes.
+    #[cfg(unix)]
+    file.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    // In the same folder, so that one rename replaces the old file.
+    let mut file = file.tempfile_in(path.parent().unwrap_or(Path::new("")))?;
+    file.write_all(bytes)?;
+    file.as_file().sync_all()?;
+    file.persist(path)?;
+    Ok(())
 }
 
 fn regular(about: &Metadata) -> io::Result<()> {

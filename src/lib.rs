@@ -25,7 +25,7 @@
 //! | [`simd`] | loops in the machine's own vector instructions |
 //! | [`error`] | input that a lab refuses, and exit codes |
 //! | [`difference`] | how far apart two vectors are: no NaN and no missing element is overlooked |
-//! | [`files`] | opens and reads files that someone else wrote |
+//! | [`files`] | opens files that someone else wrote; replaces a file by a whole one |
 //! | [`sha256`] | the hash by which files and models are compared |
 //! | [`comm`] | communication between ranks: collectives, what they consist of and cost, transports |
 //! | [`launch`] | starting N ranks; the job around them: its nodes and its launch line |

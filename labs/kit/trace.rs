@@ -24,11 +24,16 @@ struct Recording {
 }
 
 impl Trace {
+    /// One that records nothing.
+    pub fn none() -> Trace {
+        Trace(None)
+    }
+
     /// Creates the file, so that a file that cannot be written is an error before work starts. With a `path`, all ranks
     /// must call it.
     pub fn new(comm: &Comm, path: Option<&Path>) -> Result<Trace> {
         let Some(path) = path else {
-            return Ok(Trace(None));
+            return Ok(Trace::none());
         };
         if comm.rank() == 0 {
             create("trace", path)?;

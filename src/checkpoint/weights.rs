@@ -9,7 +9,6 @@ use memmap2::Mmap;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// The file's name in a run's folder.
@@ -50,28 +49,14 @@ pub fn save(dir: &Path, params: &Params, description: &Description) -> Result<Pa
         let view = TensorView::new(Dtype::F32, shape.to_vec(), bytemuck::cast_slice(values))?;
         views.push((name.as_str(), view));
     }
-    let header = HashMap::from([
-        (
-            "shape".to_string(),
-            serde_json::to_string(&description.shape)?,
-        ),
-        ("vocabulary".to_string(), description.vocabulary.clone()),
-    ]);
+    let shape = serde_json::to_string(&description.shape)?;
+    let vocabulary = description.vocabulary.clone();
+    let header = HashMap::from([("shape".into(), shape), ("vocabulary".into(), vocabulary)]);
+    let bytes = safetensors::serialize(views, Some(header))?;
     let path = dir.join(FILE);
-    let write = || -> Result<()> {
-        std::fs::create_dir_all(dir)?;
-        // In the same folder, so that one rename replaces the old file.
-        let mut file = tempfile::Builder::new();
-        // The user's umask decides the permissions, as for any file that a program writes.
-        #[cfg(unix)]
-        file.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-        let mut file = file.tempfile_in(dir)?;
-        file.write_all(&safetensors::serialize(views, Some(header))?)?;
-        file.as_file().sync_all()?;
-        file.persist(&path)?;
-        Ok(())
-    };
-    write().with_context(|| format!("cannot save weights to {}", path.display()))?;
+    std::fs::create_dir_all(dir)
+        .and_then(|()| files::replace(&path, &bytes))
+        .with_context(|| format!("cannot save weights to {}", path.display()))?;
     Ok(path)
 }
 

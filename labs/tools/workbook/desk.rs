@@ -7,6 +7,7 @@
 use super::room::Room;
 use kit::Exercise;
 use shardlab::error::BadInput;
+use shardlab::files;
 use std::path::{Path, PathBuf};
 
 /// The folders.
@@ -116,19 +117,10 @@ impl Desk {
 
     /// Writes a file of the reader's folder, either completely or not at all.
     pub fn write(&self, path: &Path, bytes: &[u8]) -> Result<(), BadInput> {
-        let write = || {
-            std::fs::create_dir_all(&self.my)?;
+        std::fs::create_dir_all(&self.my)
             // A reader who interrupts this, or a second workbook, must not find half a file.
-            let mut file = tempfile::Builder::new();
-            // The user's umask decides the permissions, as for any file that a program writes.
-            #[cfg(unix)]
-            file.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-            let mut file = file.tempfile_in(&self.my)?;
-            std::io::Write::write_all(&mut file, bytes)?;
-            file.persist(path).map_err(|error| error.error)?;
-            Ok(())
-        };
-        write().map_err(|error: std::io::Error| refusal("write", path, &error))
+            .and_then(|()| files::replace(path, bytes))
+            .map_err(|error| refusal("write", path, &error))
     }
 
     /// A path as the reader can type it in the current folder.
