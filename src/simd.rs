@@ -3,12 +3,23 @@
 
 use std::sync::OnceLock;
 
-/// Calls `loops(arguments)` with the machine's widest vector instructions.
+/// Calls `loops(arguments)` with the machine's widest vector instructions: `vectorized!((x, &mut y[..]), gelu_of)`.
 ///
-/// `loops` must be an `#[inline(always)]` function. Only code that is inlined here is compiled for those instructions,
-/// and the compiler does not inline a larger closure without being told.
+/// `loops` must be an `#[inline(always)]` function: only what is inlined is compiled for those instructions. The closure is,
+/// but a function that is passed as a value stays outside.
+macro_rules! vectorized {
+    ($arguments:expr, $loops:expr $(,)?) => {
+        $crate::simd::in_vectors(
+            $arguments,
+            #[inline(always)]
+            |arguments| $loops(arguments),
+        )
+    };
+}
+pub(crate) use vectorized;
+
 #[inline(always)]
-pub fn vectorized<A, R>(arguments: A, loops: impl FnOnce(A) -> R) -> R {
+pub(crate) fn in_vectors<A, R>(arguments: A, loops: impl Fn(A) -> R) -> R {
     static ARCH: OnceLock<Option<pulp::Arch>> = OnceLock::new();
     match ARCH.get_or_init(|| widest(std::env::var("SHARDLAB_SIMD").ok().as_deref())) {
         Some(arch) => arch.dispatch(Call { arguments, loops }),
@@ -33,7 +44,7 @@ struct Call<A, F> {
     loops: F,
 }
 
-impl<A, R, F: FnOnce(A) -> R> pulp::WithSimd for Call<A, F> {
+impl<A, R, F: Fn(A) -> R> pulp::WithSimd for Call<A, F> {
     type Output = R;
 
     #[inline(always)]
@@ -42,9 +53,9 @@ impl<A, R, F: FnOnce(A) -> R> pulp::WithSimd for Call<A, F> {
     }
 }
 
-/// [`vectorized`] regardless of the setting, for tests that compare.
+/// The same regardless of the setting, for tests that compare.
 #[cfg(test)]
-pub(crate) fn in_widest_vectors<A, R>(arguments: A, loops: impl FnOnce(A) -> R) -> R {
+pub(crate) fn in_widest_vectors<A, R>(arguments: A, loops: impl Fn(A) -> R) -> R {
     pulp::Arch::new().dispatch(Call { arguments, loops })
 }
 

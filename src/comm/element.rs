@@ -221,7 +221,7 @@ fn all_reduce_typed<T: Element>(
     let block = BLOCK * size_of::<T>();
     if ranks == 2 && into == (0..2) {
         let [a, b] = parts.two([0, 1]).map(bytemuck::cast_slice_mut::<u8, T>);
-        vectorized((op, a, b), both_typed);
+        vectorized!((op, a, b), both_typed);
         // Each of the two reads what the other has: a summand, or the result.
         parts.count(0, bytes);
         parts.count(1, bytes);
@@ -233,14 +233,14 @@ fn all_reduce_typed<T: Element>(
         let sum = &mut sum[..range.len() / size_of::<T>()];
         for rank in 0..ranks {
             let part: &[T] = bytemuck::cast_slice(&parts.of(rank)[range.clone()]);
-            vectorized((op, rank, &mut *sum, part), add);
+            vectorized!((op, rank, &mut *sum, part), add);
             if rank != home {
                 parts.count(rank, range.len());
             }
         }
         for rank in into.clone() {
             let out: &mut [T] = bytemuck::cast_slice_mut(&mut parts.of(rank)[range.clone()]);
-            vectorized((op, ranks, &*sum, out), finish);
+            vectorized!((op, ranks, &*sum, out), finish);
             if rank != home {
                 parts.count(home, range.len());
             }
@@ -262,9 +262,9 @@ fn reduce_typed<'a, T: Element>(
         let sum = &mut sum[..out.len()];
         for rank in 0..ranks {
             let part: &[T] = bytemuck::cast_slice(of(rank, range.clone()));
-            vectorized((op, rank, &mut *sum, part), add);
+            vectorized!((op, rank, &mut *sum, part), add);
         }
-        vectorized((op, ranks, &*sum, out), finish);
+        vectorized!((op, ranks, &*sum, out), finish);
     }
 }
 

@@ -128,7 +128,7 @@ impl AdamW {
                     let range = at..at + chunk.len();
                     at = range.end;
                     let moments = (&mut exp_avg[range.clone()], &mut exp_avg_sq[range.clone()]);
-                    vectorized((&mut values[range], chunk, moments, &rule, shrink), update);
+                    vectorized!((&mut values[range], chunk, moments, &rule, shrink), update);
                 });
             },
         )

@@ -39,7 +39,7 @@ pub(crate) fn sums<T: Stored>(gradients: &[&[T]], largest: f32, numel: usize) ->
     let mut sums = [0.0; 2];
     for slice in gradients {
         T::read(slice, |chunk| {
-            let more = vectorized(
+            let more = vectorized!(
                 (chunk, [above(coarse), above(coarse * room)]),
                 sums_of_rounded,
             );
@@ -61,8 +61,8 @@ const LANES: usize = 8;
 /// Calls `each` with every number and its lane, so that the compiler can compute all lanes at once.
 #[inline(always)]
 fn in_lanes(numbers: &[f32], mut each: impl FnMut(usize, f32)) {
-    let chunks = numbers.chunks_exact(LANES);
-    for (lane, &x) in chunks.remainder().iter().enumerate() {
+    let (chunks, rest) = numbers.as_chunks::<LANES>();
+    for (lane, &x) in rest.iter().enumerate() {
         each(lane, x);
     }
     for chunk in chunks {
@@ -89,7 +89,7 @@ pub(crate) fn largest<T: Stored>(gradients: &[&[T]]) -> f32 {
     let mut most = 0.0;
     for slice in gradients {
         T::read(slice, |chunk| {
-            most = larger(most, vectorized(chunk, largest_of))
+            most = larger(most, vectorized!(chunk, largest_of))
         });
     }
     most

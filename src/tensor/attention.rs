@@ -202,7 +202,7 @@ impl TensorOp for Attention {
                     );
                 }
                 let first = (s * self.heads + h) * t;
-                vectorized(
+                vectorized!(
                     (&mut p[..], &mut log_sums[first..first + t], sizes.scale()),
                     causal_softmax,
                 );
@@ -285,7 +285,7 @@ impl Attention {
             ); // dY Vᵀ
         }
         self.apply_mask(ds, sizes, s, h);
-        vectorized(
+        vectorized!(
             (&mut p[..], &mut ds[..], log_sums, sizes.scale()),
             causal_softmax_gradient,
         );

@@ -210,7 +210,7 @@ impl Layer {
         let queries = Matrix::strided(&qkv[h * head..], new, head, row);
         let mut p = vec![0.0; new * all];
         matmul(&mut p, all, Write::Replace, queries, keys.t());
-        vectorized(
+        vectorized!(
             (&mut p[..], all, self.seen, 1.0 / (head as f32).sqrt()),
             causal_softmax,
         );

@@ -54,7 +54,7 @@ impl TensorOp for CrossEntropy {
             );
         }
         let mut log_sums = vec![0.0; n];
-        vectorized((logits, vocabulary, &mut log_sums[..]), log_sum_exp);
+        vectorized!((logits, vocabulary, &mut log_sums[..]), log_sum_exp);
         let rows = log_sums
             .iter()
             .zip(logits.chunks_exact(vocabulary))
@@ -77,7 +77,7 @@ impl TensorOp for CrossEntropy {
         let scale = dloss[0] / counted(&self.targets).max(1) as f32;
         let (_, vocabulary) = rows(dims)?;
         let mut dlogits = vec![0.0; logits.len()];
-        vectorized(
+        vectorized!(
             (logits, vocabulary, log_sums, scale, &mut dlogits[..]),
             softmax,
         );

@@ -40,9 +40,9 @@ fn typed<T: Stored>(y: &mut [f32], stride: usize, x: &[f32], weight: &[T], ins: 
     for (row, x) in x.chunks(2 * ins).enumerate() {
         let y = &mut y[2 * row * stride..];
         if x.len() == 2 * ins {
-            vectorized((y, stride, x, weight, ins), product::<T, 2, 2>);
+            vectorized!((y, stride, x, weight, ins), product::<T, 2, 2>);
         } else {
-            vectorized((y, stride, x, weight, ins), product::<T, 1, 4>);
+            vectorized!((y, stride, x, weight, ins), product::<T, 1, 4>);
         }
     }
 }

@@ -19,14 +19,14 @@ impl TensorOp for Gelu {
 
     fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
         let mut y = vec![0.0; x.len()];
-        vectorized((x, &mut y[..]), gelu_of);
+        vectorized!((x, &mut y[..]), gelu_of);
         Ok((y, dims.into()))
     }
 
     /// `gelu'(x) = Φ(x) + x φ(x)`
     fn input_gradient(&self, x: &[f32], _dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
         let mut dx = vec![0.0; x.len()];
-        vectorized((x, dy, &mut dx[..]), gradient);
+        vectorized!((x, dy, &mut dx[..]), gradient);
         Ok(dx)
     }
 }

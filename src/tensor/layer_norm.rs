@@ -39,7 +39,7 @@ impl TensorOp for LayerNorm {
         let (n, gain) = self.gain.for_rows(dims)?;
         let mut y = vec![0.0; x.len()];
         let mut statistics = vec![(0.0, 0.0); n];
-        vectorized((x, &*gain, &mut y[..], &mut statistics[..]), normalise);
+        vectorized!((x, &*gain, &mut y[..], &mut statistics[..]), normalise);
         self.statistics.set(statistics).ok();
         Ok((y, dims.into()))
     }
@@ -51,7 +51,7 @@ impl TensorOp for LayerNorm {
         let width = gain.len();
         let mut dx = vec![0.0; x.len()];
         let mut dgain = vec![0.0; width];
-        vectorized(
+        vectorized!(
             (x, dy, &*gain, statistics, &mut dx[..], &mut dgain[..]),
             gradient,
         );

@@ -101,7 +101,7 @@ impl TensorOp for Linear {
         let n = x.len() / ins;
         // The bias first: gradients become complete from the model's end to its start, and the bias is declared last.
         if let Some(bias) = &self.bias {
-            bias.add_gradient(|db| vectorized((db, dy), add_rows))?;
+            bias.add_gradient(|db| vectorized!((db, dy), add_rows))?;
         }
         let dy = Matrix::new(dy, n, outs);
         self.weight

@@ -1,10 +1,10 @@
 //! Loops over numbers that the compiler can turn into vector instructions.
 //!
-//! [`vectorized`] compiles a function for several instruction sets. It chooses the machine's best at run time, because
+//! [`vectorized!`](crate::simd) compiles a function for several instruction sets. It chooses the machine's best at run time, because
 //! login and compute nodes differ. `SHARDLAB_SIMD=portable` chooses instructions that every machine has. Only plain
 //! loops go in. Sums keep 16 partial sums and add them in a fixed order, so every machine computes the same bits.
 
-pub use crate::simd::vectorized;
+pub(crate) use crate::simd::vectorized;
 
 pub const LANES: usize = 16;
 
@@ -42,55 +42,43 @@ pub fn exp(x: f32) -> f32 {
 #[inline(always)]
 pub fn sum(x: &[f32]) -> f32 {
     let mut lanes = [0.0; LANES];
-    let chunks = x.chunks_exact(LANES);
-    let rest: f32 = chunks.remainder().iter().sum();
+    let (chunks, rest) = x.as_chunks::<LANES>();
     for chunk in chunks {
         for l in 0..LANES {
             lanes[l] += chunk[l];
         }
     }
-    fold(lanes) + rest
+    fold(lanes) + rest.iter().sum::<f32>()
 }
 
 /// The sum of `x[i] * y[i]`.
 #[inline(always)]
 pub fn dot(x: &[f32], y: &[f32]) -> f32 {
     let mut lanes = [0.0; LANES];
-    let xs = x.chunks_exact(LANES);
-    let ys = y.chunks_exact(LANES);
-    let rest: f32 = xs
-        .remainder()
-        .iter()
-        .zip(ys.remainder())
-        .map(|(x, y)| x * y)
-        .sum();
-    for (x, y) in xs.zip(ys) {
+    let (xs, x_rest) = x.as_chunks::<LANES>();
+    let (ys, y_rest) = y.as_chunks::<LANES>();
+    for (x, y) in xs.iter().zip(ys) {
         for l in 0..LANES {
             lanes[l] += x[l] * y[l];
         }
     }
+    let rest: f32 = x_rest.iter().zip(y_rest).map(|(x, y)| x * y).sum();
     fold(lanes) + rest
 }
 
 /// The largest element; negative infinity for an empty slice.
 #[inline(always)]
 pub fn max(x: &[f32]) -> f32 {
+    let larger = |a: f32, b: f32| if b > a { b } else { a };
     let mut lanes = [f32::NEG_INFINITY; LANES];
-    let chunks = x.chunks_exact(LANES);
-    let rest = chunks
-        .remainder()
-        .iter()
-        .fold(f32::NEG_INFINITY, |a, &b| if b > a { b } else { a });
+    let (chunks, rest) = x.as_chunks::<LANES>();
     for chunk in chunks {
         for l in 0..LANES {
-            lanes[l] = if chunk[l] > lanes[l] {
-                chunk[l]
-            } else {
-                lanes[l]
-            };
+            lanes[l] = larger(lanes[l], chunk[l]);
         }
     }
-    lanes.iter().fold(rest, |a, &b| if b > a { b } else { a })
+    let rest = rest.iter().fold(f32::NEG_INFINITY, |a, &b| larger(a, b));
+    lanes.iter().fold(rest, |a, &b| larger(a, b))
 }
 
 /// Replaces every `x[i]` by `e^(x[i] - shift)`. Returns the new elements' sum.
@@ -171,10 +159,12 @@ mod tests {
             let mut portable = vec![0.0; n];
             let mut wide = vec![0.0; n];
             let results = everything((&x, &mut portable));
-            assert_eq!(
-                crate::simd::in_widest_vectors((&x[..], &mut wide[..]), everything),
-                results
+            let in_vectors = crate::simd::in_widest_vectors(
+                (&x[..], &mut wide[..]),
+                #[inline(always)]
+                |arguments| everything(arguments),
             );
+            assert_eq!(in_vectors, results);
             assert_eq!(wide, portable);
         }
     }

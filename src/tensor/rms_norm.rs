@@ -37,7 +37,7 @@ impl TensorOp for RmsNorm {
         let (n, gain) = self.gain.for_rows(dims)?;
         let mut y = vec![0.0; x.len()];
         let mut scales = vec![0.0; n];
-        vectorized(
+        vectorized!(
             (x, &*gain, self.epsilon, &mut y[..], &mut scales[..]),
             normalise,
         );
@@ -51,7 +51,7 @@ impl TensorOp for RmsNorm {
         let gain = self.gain.value()?;
         let mut dx = vec![0.0; x.len()];
         let mut dgain = vec![0.0; gain.len()];
-        vectorized(
+        vectorized!(
             (x, dy, &*gain, scales, &mut dx[..], &mut dgain[..]),
             gradient,
         );

@@ -98,7 +98,7 @@ impl Rope {
             let at = (self.first + row % length) * self.half;
             let cos = &self.table.cos[at..][..self.half];
             let sin = &self.table.sin[at..][..self.half];
-            vectorized(
+            vectorized!(
                 (&mut y[..2 * self.half * self.heads], cos, sin, direction),
                 turn,
             );

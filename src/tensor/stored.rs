@@ -155,7 +155,7 @@ pub fn widen<T: Stored>(from: &[T], to: &mut [f32]) {
             .zip(from)
             .for_each(|(to, from)| *to = from.widen());
     }
-    vectorized((from, to), each);
+    vectorized!((from, to), each);
 }
 
 /// Rounds to the nearest numbers that can be stored.
@@ -166,7 +166,7 @@ pub fn narrow<T: Stored>(from: &[f32], to: &mut [T]) {
             .zip(from)
             .for_each(|(to, &from)| *to = T::narrow(from));
     }
-    vectorized((from, to), each);
+    vectorized!((from, to), each);
 }
 
 /// `sum += more`, with one rounding.
@@ -177,7 +177,7 @@ pub fn add<T: Stored>(sum: &mut [T], more: &[T]) {
             .zip(more)
             .for_each(|(sum, more)| *sum = T::narrow(sum.widen() + more.widen()));
     }
-    vectorized((sum, more), each);
+    vectorized!((sum, more), each);
 }
 
 #[cfg(test)]

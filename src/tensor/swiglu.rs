@@ -20,14 +20,14 @@ impl TensorOp for SwiGlu {
     fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
         let (outer, width) = halves(dims)?;
         let mut y = vec![0.0; x.len() / 2];
-        vectorized((x, width, &mut y[..]), gated);
+        vectorized!((x, width, &mut y[..]), gated);
         Ok((y, [outer, &[width]].concat().into()))
     }
 
     fn input_gradient(&self, x: &[f32], dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
         let (_, width) = halves(dims)?;
         let mut dx = vec![0.0; x.len()];
-        vectorized((x, width, dy, &mut dx[..]), gradient);
+        vectorized!((x, width, dy, &mut dx[..]), gradient);
         Ok(dx)
     }
 }
