@@ -73,7 +73,8 @@ fn mesh(data: usize, pipeline: usize, tensor: usize) -> Coordinates {
 /// Also where ranks share layers and matrices: rows, columns, padded vocabularies, a tied table on two stages.
 #[test]
 fn from_mesh_to_mesh() {
-    for from in [mesh(1, 2, 2), mesh(2, 1, 2), mesh(2, 2, 1), mesh(1, 1, 1)] {
+    let sources = [mesh(1, 2, 2), mesh(2, 1, 2), mesh(2, 2, 1), mesh(1, 1, 1)];
+    for (i, from) in sources.into_iter().enumerate() {
         let dir = tempfile::tempdir().unwrap();
         let to = dir.path().join("universal");
         let train = |part: (Coordinates, Stage), source: Option<&Path>, name: &str, to: &Path| {
@@ -84,7 +85,7 @@ fn from_mesh_to_mesh() {
             .unwrap()
         };
         let expected = train((from, Stage::One), None, "first", &to);
-        for (sizes, stage) in [
+        let targets = [
             (mesh(1, 1, 1), Stage::Zero),
             (mesh(1, 1, 2), Stage::One),
             (mesh(1, 1, 4), Stage::One),
@@ -93,7 +94,9 @@ fn from_mesh_to_mesh() {
             (mesh(2, 1, 2), Stage::Two),
             (mesh(1, 2, 2), Stage::One),
             (mesh(2, 2, 2), Stage::One),
-        ] {
+        ];
+        // Half of the targets for each source, so that each target has two.
+        for (sizes, stage) in targets.into_iter().skip(i % 2).step_by(2) {
             let name = format!("{sizes:?}");
             let losses = train(
                 (sizes, stage),

@@ -5,6 +5,7 @@ use lab01::formula;
 use shardlab::comm::algorithms::{self, Algorithm, Collective, Task};
 use shardlab::comm::{Comm, CommTraffic, Element, Reduce};
 use std::fmt::Debug;
+use std::ops::Range;
 
 /// A test's values: 1, 2 or 3 (in products 1 or 2), whose sums and products over nine ranks are exact in every type.
 pub trait Number: Element + PartialEq + Debug {
@@ -19,8 +20,9 @@ fn value(op: Reduce, rank: usize, i: usize) -> u64 {
     ((rank * 7 + i * 3 + rank * i + i / 5) % most + 1) as u64
 }
 
-fn bring<T: Number>(op: Reduce, rank: usize, len: usize) -> Vec<T> {
-    (0..len)
+/// Elements of what a rank brings.
+fn bring<T: Number>(op: Reduce, rank: usize, elements: Range<usize>) -> Vec<T> {
+    elements
         .map(|i| T::from_small(value(op, rank, i)))
         .collect()
 }
@@ -49,65 +51,66 @@ pub fn as_defined<T: Number>(
 ) -> anyhow::Result<()> {
     let rank = comm.rank();
     let n = comm.size();
-    let (mine, long): (Vec<T>, Vec<T>) = (bring(op, rank, len), bring(op, rank, n * len));
+    let mine = || bring::<T>(op, rank, 0..len);
+    let long = || bring::<T>(op, rank, 0..n * len);
     let zeros = |len| vec![T::zeroed(); len];
     let on_root = |len| zeros(if rank == root { len } else { 0 });
-    let by_definition: Vec<T> = (0..len).map(|i| reduced(op, n, i)).collect();
-    let everyone: Vec<T> = (0..n).flat_map(|r| bring(op, r, len)).collect();
+    let my_part = rank * len..(rank + 1) * len;
+    let by_definition =
+        |elements: Range<usize>| -> Vec<T> { elements.map(|i| reduced(op, n, i)).collect() };
+    let everyone =
+        |elements: Range<usize>| (0..n).flat_map(move |r| bring::<T>(op, r, elements.clone()));
     let (got, expected) = match collective {
         Collective::AllReduce => {
-            let mut x = mine;
+            let mut x = mine();
             algorithms::all_reduce(comm, &mut x, op, algorithm)?;
-            (x, by_definition)
+            (x, by_definition(0..len))
         }
         Collective::Reduce => {
-            let mut x = mine.clone();
+            let mut x = mine();
             algorithms::reduce(comm, &mut x, op, root, algorithm)?;
-            (x, if rank == root { by_definition } else { mine })
+            let expected = if rank == root {
+                by_definition(0..len)
+            } else {
+                mine()
+            };
+            (x, expected)
         }
         Collective::Broadcast => {
-            let mut x = mine;
+            let mut x = mine();
             algorithms::broadcast(comm, &mut x, root, algorithm)?;
-            (x, bring(op, root, len))
+            (x, bring(op, root, 0..len))
         }
         Collective::AllGather => {
             let mut x = zeros(n * len);
-            algorithms::all_gather(comm, &mine, &mut x, algorithm)?;
-            (x, everyone)
+            algorithms::all_gather(comm, &mine(), &mut x, algorithm)?;
+            (x, everyone(0..len).collect())
         }
         Collective::ReduceScatter => {
             let mut x = zeros(len);
-            algorithms::reduce_scatter(comm, &long, &mut x, op, algorithm)?;
-            (
-                x,
-                (0..len).map(|i| reduced(op, n, rank * len + i)).collect(),
-            )
+            algorithms::reduce_scatter(comm, &long(), &mut x, op, algorithm)?;
+            (x, by_definition(my_part))
         }
         Collective::Scatter => {
             let mut x = zeros(len);
-            algorithms::scatter(
-                comm,
-                if rank == root { &long } else { &[] },
-                &mut x,
-                root,
-                algorithm,
-            )?;
-            (x, bring(op, root, n * len)[rank * len..][..len].to_vec())
+            let parts = if rank == root { long() } else { Vec::new() };
+            algorithms::scatter(comm, &parts, &mut x, root, algorithm)?;
+            (x, bring(op, root, my_part))
         }
         Collective::Gather => {
             let mut x = on_root(n * len);
-            algorithms::gather(comm, &mine, &mut x, root, algorithm)?;
-            (x, if rank == root { everyone } else { Vec::new() })
+            algorithms::gather(comm, &mine(), &mut x, root, algorithm)?;
+            let expected = if rank == root {
+                everyone(0..len).collect()
+            } else {
+                Vec::new()
+            };
+            (x, expected)
         }
         Collective::AllToAll => {
             let mut x = zeros(n * len);
-            algorithms::all_to_all(comm, &long, &mut x, algorithm)?;
-            (
-                x,
-                (0..n)
-                    .flat_map(|r| bring::<T>(op, r, n * len)[rank * len..][..len].to_vec())
-                    .collect(),
-            )
+            algorithms::all_to_all(comm, &long(), &mut x, algorithm)?;
+            (x, everyone(my_part).collect())
         }
     };
     assert_eq!(
@@ -278,7 +281,7 @@ pub fn costs(comm: &Comm, len: usize, root: usize) -> anyhow::Result<()> {
 /// The solution of the ring exercise adds up, for parts of any length.
 pub fn exercise(comm: &Comm) -> anyhow::Result<()> {
     for len in [0, 1, comm.size(), 1031] {
-        let mut x = bring(Reduce::Sum, comm.rank(), len);
+        let mut x = bring(Reduce::Sum, comm.rank(), 0..len);
         let before = comm.traffic();
         super::lab01_ring::all_reduce(comm, &mut x)?;
         let traffic = comm.traffic() - before;

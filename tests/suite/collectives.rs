@@ -7,7 +7,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 /// A test's values: small integers, exact in every type, so that sums and products are exact too.
-trait Number: Element + PartialEq + Debug {
+pub trait Number: Element + PartialEq + Debug {
     fn from_small(x: u64) -> Self;
 }
 macro_rules! number { ($($t:ty => $f:expr),*) => { $(impl Number for $t { fn from_small(x: u64) -> $t { $f(x) } })* } }
@@ -114,7 +114,7 @@ fn all_collectives<T: Number>(
 }
 
 /// Several collectives in flight at a time, between other calls, some of them dropped. Each has the result of the blocking call.
-fn started<T: Number>(comm: &Comm, len: usize, op: Reduce) -> anyhow::Result<()> {
+pub fn started<T: Number>(comm: &Comm, len: usize, op: Reduce) -> anyhow::Result<()> {
     let rank = comm.rank();
     let n = comm.size();
     let by_definition = |len| (0..len).map(|i| reduced(op, n, i)).collect::<Vec<T>>();
