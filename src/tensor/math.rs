@@ -162,7 +162,7 @@ mod tests {
             let in_vectors = crate::simd::in_widest_vectors(
                 (&x[..], &mut wide[..]),
                 #[inline(always)]
-                |arguments| everything(arguments),
+                |(x, y)| everything((x, y)),
             );
             assert_eq!(in_vectors, results);
             assert_eq!(wide, portable);
