@@ -22,7 +22,7 @@ pub enum LoadOn {
 pub struct RestartFlags {
     /// Train once, and begin with this checkpoint: the newest (auto), the one in this folder, or none [default: auto; with
     /// --kill-rank none, and auto after a restart]
-    #[arg(long, value_name = "auto|PATH|none")]
+    #[arg(long, value_name = "auto|PATH|none", hide_short_help = true)]
     pub resume: Option<Resume>,
     /// Continue from a checkpoint that has another text, batch, learning rate or schedule than this run's flags: for a
     /// change on purpose, such as a lower --lr after a spike. What changes is printed, and recorded in later checkpoints
