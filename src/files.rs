@@ -2,6 +2,7 @@
 //!
 //! The name that a user gives, or the folder that many people share, may hold anything. Opening a pipe waits for its writer, and
 //! a device such as /dev/zero never ends. So only regular files are read, and only up to a size that the caller says.
+//! And what others may read while this program writes it is replaced as a whole.
 
 use memmap2::Mmap;
 use std::fs::{File, Metadata, OpenOptions};

@@ -2,6 +2,7 @@
 //! ranks do not do the same.
 
 use crate::suite::collectives::{self, all_types, split, started, started_all_types, started_mean};
+use half::bf16;
 use proptest::prelude::*;
 use shardlab::comm::{CallKind, Comm, CommError, Dtype, RankState, Reduce};
 use shardlab::launch;
@@ -38,7 +39,12 @@ proptest! {
 #[test]
 fn long_vectors_under_way_are_like_blocking_ones() {
     for ranks in [2, 5] {
-        launch::run(ranks, |comm| started::<f32>(&comm, 70_001, Reduce::Sum)).unwrap();
+        launch::run(ranks, |comm| {
+            started::<f32>(&comm, 70_001, Reduce::Sum)?;
+            started::<bf16>(&comm, 70_001, Reduce::Max)?;
+            started_mean(&comm, 70_001)
+        })
+        .unwrap();
     }
 }
 

@@ -70,9 +70,20 @@ fn mesh(data: usize, pipeline: usize, tensor: usize) -> Coordinates {
     }
 }
 
-/// Also where ranks share layers and matrices: rows, columns, padded vocabularies, a tied table on two stages.
+/// Also where ranks share layers and matrices: rows, columns, padded vocabularies, a tied table on two stages. Each source
+/// has every second target here, so that each target has two sources.
 #[test]
 fn from_mesh_to_mesh() {
+    from_each_mesh(|source, target| source % 2 == target % 2);
+}
+
+#[test]
+#[ignore = "the other half of the pairs, for the gate"]
+fn from_mesh_to_the_other_meshes() {
+    from_each_mesh(|source, target| source % 2 != target % 2);
+}
+
+fn from_each_mesh(is_tried: impl Fn(usize, usize) -> bool) {
     let sources = [mesh(1, 2, 2), mesh(2, 1, 2), mesh(2, 2, 1), mesh(1, 1, 1)];
     for (i, from) in sources.into_iter().enumerate() {
         let dir = tempfile::tempdir().unwrap();
@@ -95,8 +106,10 @@ fn from_mesh_to_mesh() {
             (mesh(1, 2, 2), Stage::One),
             (mesh(2, 2, 2), Stage::One),
         ];
-        // Half of the targets for each source, so that each target has two.
-        for (sizes, stage) in targets.into_iter().skip(i % 2).step_by(2) {
+        for (j, (sizes, stage)) in targets.into_iter().enumerate() {
+            if !is_tried(i, j) {
+                continue;
+            }
             let name = format!("{sizes:?}");
             let losses = train(
                 (sizes, stage),

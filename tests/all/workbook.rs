@@ -1338,6 +1338,7 @@ fn files_have_the_permissions_of_the_umask() {
     }
 }
 
+/// Where all have one user name, as on a hub, each still has one file: the newest of each.
 #[test]
 fn submitted_results_do_not_collide_and_the_table_follows() {
     let room = tempfile::tempdir().unwrap();

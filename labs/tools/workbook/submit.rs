@@ -27,16 +27,13 @@ pub fn submit(folder: &Path, desk: &Desk, document: &Document) -> Result<PathBuf
     let name = [document.who.as_str(), &launch::host_name()].map(plain);
     let name = format!("{}-{}-{number}.json", name[0], name[1]);
     let path = folder.join(&name);
-    let side = folder.join(format!(".{name}.partial"));
     let text = serde_json::to_string_pretty(document).unwrap_or_default() + "\n";
-    std::fs::write(&side, text)
-        .and_then(|()| std::fs::rename(&side, &path))
-        .map_err(|error| {
-            BadInput::new(
-                format!("cannot write {}: {error}", path.display()),
-                "give the folder that the instructor named; everyone must be able to write there",
-            )
-        })?;
+    files::replace(&path, text.as_bytes()).map_err(|error| {
+        BadInput::new(
+            format!("cannot write {}: {error}", path.display()),
+            "give the folder that the instructor named; everyone must be able to write there",
+        )
+    })?;
     remove_older(folder, &name, &number);
     Ok(path)
 }
