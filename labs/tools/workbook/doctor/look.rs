@@ -214,10 +214,12 @@ fn mpi() -> Sign {
 /// A launcher's path, and the line of its words that has its version.
 fn version_of(program: &Path) -> Option<String> {
     let (_, said) = child::run(Command::new(program).arg("--version"), LIMITS).ok()?;
-    let has_digit = |line: &&str| line.contains(|c: char| c.is_ascii_digit());
+    // Open MPI says besides what it cannot find, such as a network.
+    let is_version =
+        |word: &str| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.');
     let version = said
         .lines()
-        .find(has_digit)
+        .find(|line| line.split_whitespace().any(is_version))
         .unwrap_or("version unknown")
         .trim();
     Some(format!("{}: {version}", program.display()))
