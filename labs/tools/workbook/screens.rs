@@ -35,7 +35,10 @@ pub fn map(screen: &Screen, book: &Workbook) -> Result<String, BadInput> {
             "shardlab: the workbook",
             &format!("{solved} of {all} exercises solved{left}"),
         ),
-        "How large models are trained on many devices: run a lab, then write its heart.".into(),
+        screen.wrap(
+            "How large models are trained on many devices: run a lab, then write its heart.",
+            0,
+        ),
     ];
     for lab in &book.course.labs {
         let title = format!("{}{}{}", lab.name, screen.separator(), lab.title);

@@ -1,6 +1,7 @@
 //! The compiler and the linker of exercises. Where a check fails because of them, it is told as that, and nobody's file is blamed.
 
 use super::command::command;
+use super::compile::CRATES;
 use super::room::Room;
 use kit::show::bytes_binary;
 use shardlab::error::BadInput;
@@ -122,14 +123,16 @@ pub(super) fn failure(status: ExitStatus, text: &str, file: &str) -> Option<BadI
     // The library was compiled by a different rustc, or for a different machine, or a part of it is missing.
     let other = ["E0460", "E0461", "E0462", "E0514"].map(|code| format!("[{code}]"));
     let has_other = other.iter().any(|code| text.contains(code));
-    let without_std = text.contains("can't find crate for `std`");
-    if has_other || without_std || text.contains("` which `") && text.contains("[E0463]") {
+    // Of several versions of a crate none fits the others.
+    let mut given = CRATES.iter().chain(&["std"]);
+    let without = given.any(|name| text.contains(&format!("can't find crate for `{name}`")));
+    if has_other || without || text.contains("` which `") && text.contains("[E0463]") {
         let what = format!(
             "rustc cannot use the compiled library:\n{}",
             text.trim_end()
         );
         let help = format!(
-            "it was compiled by {BUILT_BY}: use that one (export RUSTC=its path), or build the workbook again with this one"
+            "it was compiled by {BUILT_BY}: use that one (export RUSTC=its path), or build the workbook again (cargo build --bin workbook)"
         );
         return refuse(what, &help);
     }
@@ -263,6 +266,12 @@ mod tests {
                 "error[E0463]: can't find crate for `std`\n  |\n  = note: the target may not be installed",
                 "rustc cannot use the compiled library:",
                 BUILT_BY,
+            ),
+            (
+                1,
+                "error[E0463]: can't find crate for `kit`\n --> labs/lab03/checks/a.rs:4:5",
+                "rustc cannot use the compiled library:",
+                "cargo build --bin workbook",
             ),
             (
                 1,
