@@ -7,15 +7,12 @@
 use super::child::{self, End, Limits};
 use super::desk::Desk;
 use super::room::Room;
-use super::toolchain::{self, Toolchain};
+use super::toolchain::{self, CRATES, Toolchain};
 use kit::show::Screen;
 use shardlab::error::BadInput;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::SystemTime;
-
-/// The crates that a check may use. A reader's file uses the first alone.
-pub(super) const CRATES: [&str; 4] = ["shardlab", "kit", "lab09", "lab11"];
 
 /// The library in its compiled form.
 #[derive(Clone, Debug)]
