@@ -45,15 +45,19 @@ fn from_each_number(chosen: impl Fn(usize, usize) -> bool) {
 }
 
 /// The same number, the next (their shards have other sizes), and from 6 to 1.
+fn is_next(n: usize, m: usize) -> bool {
+    m == n || m == n % 6 + 1
+}
+
 #[test]
 fn from_n_ranks_to_m() {
-    from_each_number(|n, m| m == n || m == n % 6 + 1);
+    from_each_number(is_next);
 }
 
 #[test]
 #[ignore = "the other pairs, for the gate"]
 fn from_n_ranks_to_all_others() {
-    from_each_number(|n, m| m != n && m != n % 6 + 1);
+    from_each_number(|n, m| !is_next(n, m));
 }
 
 #[test]

@@ -17,7 +17,7 @@ use std::time::Duration;
 ///
 /// A check may compute for SHARDLAB_CHECK_SECONDS, or for 6 s. A fraction of a second is usually enough. It may wait for
 /// the same time, and run ten times as long from start to end. The compiler usually takes a second or two, and may compute
-/// three times as long as a check. While it waits for the linker it does not compute, so its wait has only a loose limit.
+/// five times as long as a check. While it waits for the linker it does not compute, so its wait has only a loose limit.
 fn limits() -> Result<(Limits, Limits), BadInput> {
     let given = std::env::var("SHARDLAB_CHECK_SECONDS").unwrap_or("6".into());
     let seconds = given
@@ -39,7 +39,7 @@ fn limits() -> Result<(Limits, Limits), BadInput> {
     let loose = 60 * computing;
     Ok((
         Limits {
-            computing: 3 * computing,
+            computing: 5 * computing,
             idle: loose,
             running: loose,
             output: 1 << 20,

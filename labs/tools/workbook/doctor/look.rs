@@ -214,15 +214,16 @@ fn mpi() -> Sign {
 /// A launcher's path, and the line of its words that has its version.
 fn version_of(program: &Path) -> Option<String> {
     let (_, said) = child::run(Command::new(program).arg("--version"), LIMITS).ok()?;
-    // Open MPI says besides what it cannot find, such as a network.
+    Some(format!("{}: {}", program.display(), version_in(&said)))
+}
+
+/// The line that has a version. Open MPI says besides what it cannot find, such as a network.
+fn version_in(said: &str) -> &str {
     let is_version =
         |word: &str| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.');
-    let version = said
-        .lines()
-        .find(|line| line.split_whitespace().any(is_version))
-        .unwrap_or("version unknown")
-        .trim();
-    Some(format!("{}: {version}", program.display()))
+    let mut lines = said.lines();
+    let line = lines.find(|line| line.split_whitespace().any(is_version));
+    line.unwrap_or("version unknown").trim()
 }
 
 /// For a build with MPI: whether its labs start, which needs the MPI that they are linked with.
@@ -272,4 +273,20 @@ fn terminal(screen: &Screen) -> Sign {
             .map(|_| "TERM=dumb")
     };
     judge::screen(columns, letters.contains("utf8"), no_colour)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_launchers_version_is_in_the_line_that_has_one() {
+        let open =
+            "[vm:03495] opal_ifinit: unable to find network interfaces.\nmpirun (Open MPI) 4.1.4\n";
+        assert_eq!(version_in(open), "mpirun (Open MPI) 4.1.4");
+        let mpich = "HYDRA build details:\n    Version:              4.0.2\n";
+        assert_eq!(version_in(mpich), "Version:              4.0.2");
+        assert_eq!(version_in("slurm 23.02.4\n"), "slurm 23.02.4");
+        assert_eq!(version_in("mpirun: command 7\n"), "version unknown");
+    }
 }
