@@ -19,13 +19,13 @@ use kit::help;
 use kit::show::Screen;
 use kit::{Beside, Checks, Lesson};
 use lab11::planner::{EXAMPLE, refusals, too_large};
+use lab11::strategy::{Strategy, TrainingJob};
 use lab11::{Compared, DecideFlags, Found};
 use shardlab::allocator::Counting;
 use shardlab::comm::{Comm, Link};
 use shardlab::data::Corpus;
 use shardlab::error::BadInput;
 use shardlab::launch;
-use shardlab::plan::strategy::{Strategy, TrainingJob};
 use std::process::ExitCode;
 
 #[global_allocator]

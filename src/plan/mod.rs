@@ -7,7 +7,6 @@
 //! - `overlap.rs`: how much of the communication the backward pass hides
 //! - `zero.rs`: what ZeRO's stages hold, send and take
 //! - `shards.rs`: what ranks hold, keep and send when tensor ranks and pipeline stages share a model
-//! - `strategy/`: what a strategy costs, and the best one for a job
 //! - `activity.rs`: what a rank does when
 //! - `bandwidth.rs`: how fast it is, in the field's terms
 
@@ -20,7 +19,6 @@ mod overlap;
 mod shape;
 mod shards;
 mod simulate;
-pub mod strategy;
 mod zero;
 
 pub use activations::{Keep, Memory};

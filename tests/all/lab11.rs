@@ -1,8 +1,8 @@
 //! lab11 as its users start it: what is on the screen, what is refused, and the planner beside what other labs measured.
 
 use crate::suite::program::{ROOT, fits, has, is_narrow, program, stderr, succeeded};
+use lab11::strategy::{Cluster, Device, Overlap, Strategy, TrainingJob};
 use shardlab::parallel::pipeline::{Pipeline, Schedule, Times, simulate};
-use shardlab::plan::strategy::{Cluster, Device, Overlap, Strategy, TrainingJob};
 use shardlab::plan::{BytesEach, Family, ModelShape};
 use std::process::{Command, Output};
 

@@ -2,9 +2,9 @@
 
 use crate::alone;
 use lab11::Training;
+use lab11::strategy::{Cluster, Device, Strategy};
 use shardlab::data::Corpus;
 use shardlab::launch;
-use shardlab::plan::strategy::{Cluster, Device, Strategy};
 use shardlab::plan::{Family, ModelShape};
 
 /// The labs' jobs: what state and activations take on each rank, within 5% of the plan.

@@ -16,9 +16,8 @@ use shardlab::error::BadInput;
 use shardlab::parallel::ZeroConfig;
 use shardlab::parallel::partition::Flat;
 use shardlab::parallel::zero::{MemoryUsage, Offload, Stage, Unit, Zero};
-use shardlab::plan::strategy::{self, Cluster, Device, Load, Strategy};
 use shardlab::plan::{
-    BytesEach, ComputedStep, Family, ModelShape, Network, simulate, zero_memory,
+    BytesEach, ComputedStep, Family, Kept, ModelShape, Network, simulate, zero_memory,
     zero_memory_offloaded, zero_step, zero_traffic, zero_volumes,
 };
 use shardlab::tensor::Precision;
@@ -379,48 +378,44 @@ const GPU_SPEED: f64 = 0.4 * 312e12;
 /// Sequences of a rank: with 4 the largest batch that stages 1 to 3 have room for.
 const SEQUENCES: [usize; 2] = [1, 4];
 
-/// The planner's job: [`REAL`] on A100 of 40 GB.
-fn polaris_job() -> Option<strategy::TrainingJob> {
+/// Bytes of an A100 that a training may use: the runtime's own buffers and fragmentation take a tenth.
+const ROOM: f64 = 0.9 * 40e9;
+
+/// The bytes of one of its ranks: weights, gradients and optimizer, and the same with all that a pass over so many sequences keeps.
+fn polaris_bytes(stage: Stage, sequences: usize) -> [f64; 2] {
+    let held = zero_memory(
+        stage.number(),
+        REAL.parameters(),
+        GPUS as u64,
+        BytesEach::MIXED,
+    );
+    let state = held.iter().sum::<u64>() as f64;
     let model = ModelShape {
         family: Family::Gpt2,
         ..REAL
     };
-    let cluster = Cluster::new(Device::named("a100-40g")?, "polaris")?;
-    Some(strategy::TrainingJob {
-        bytes: BytesEach::MIXED,
-        ..strategy::TrainingJob::new(model, cluster, GPUS)
-    })
-}
-
-/// The bytes of one of its ranks, by the planner, with so many sequences at a time.
-fn polaris_load(job: &strategy::TrainingJob, stage: Stage, sequences: usize) -> Load {
-    let plan = Strategy {
-        data: GPUS,
-        zero: stage.number(),
-        micro_batch: sequences,
-        ..Strategy::SINGLE
+    let tokens = (sequences * model.block) as f64;
+    let width = model.embd as f64;
+    let blocks = model.layers as f64 * Kept::of(&model, 2.0, true, true).on_a_rank(1, 1);
+    // Before the blocks a mask of dropout, after them a norm and the head's input, and logits in f32.
+    let ends = width + 2.0 * 2.0 * width + 4.0 * model.vocabulary as f64;
+    // ZeRO-3 has two layers gathered, and the gradients of one.
+    let gathered = match stage.number() {
+        3 => 3.0 * 2.0 * model.largest_layer() as f64,
+        _ => 0.0,
     };
-    strategy::TrainingJob {
-        batch: GPUS * sequences,
-        ..job.clone()
-    }
-    .load(&plan)
+    [state, state + tokens * (blocks + ends) + gathered]
 }
 
 /// The stages on a real network, predicted: what a rank holds, and how long a step takes.
 pub fn on_polaris(screen: &Screen) -> String {
-    let Some((network, job)) = Network::named("polaris").zip(polaris_job()) else {
+    let Some(network) = Network::named("polaris") else {
         return String::new();
     };
     let numel = REAL.parameters();
     let column = |stage: Stage| {
-        let Load {
-            weights,
-            gradients,
-            optimizer,
-            ..
-        } = polaris_load(&job, stage, 1);
-        let mut cells = vec![bytes_decimal(weights + gradients + optimizer)];
+        let [state, _] = polaris_bytes(stage, 1);
+        let mut cells = vec![bytes_decimal(state)];
         cells.push(bytes_decimal(zero_traffic(
             stage.number(),
             numel,
@@ -429,9 +424,8 @@ pub fn on_polaris(screen: &Screen) -> String {
             1,
         )));
         for sequences in SEQUENCES {
-            let needs = polaris_load(&job, stage, sequences).total();
-            let fits = needs <= job.cluster.device.room();
-            cells.push(screen.fits(fits, bytes_decimal(needs)));
+            let [_, needs] = polaris_bytes(stage, sequences);
+            cells.push(screen.fits(needs <= ROOM, bytes_decimal(needs)));
             let block = numel / REAL.layers as u64;
             let seconds = |collective, numel| ring(collective, numel, GPUS, 2, &network);
             let step = zero_step(

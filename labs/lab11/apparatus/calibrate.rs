@@ -7,13 +7,13 @@
 //! Ranks on different cores share the machine's memory. So a training with fewer ranks than cores runs several times at once.
 
 use super::trained::{Held, Trained, Training};
+use crate::strategy::{Cluster, Device, Strategy};
 use anyhow::{Context, Result};
 use kit::Peaks;
 use kit::show::{Screen, bytes_decimal, significant, table};
 use shardlab::comm::{Comm, Link, Reduce};
 use shardlab::data::Corpus;
 use shardlab::launch;
-use shardlab::plan::strategy::{Cluster, Device, Strategy};
 use shardlab::plan::{Family, MOST_RANKS, ModelShape, Network, fit as fit_link};
 use std::time::Instant;
 

@@ -1,9 +1,9 @@
 //! The planner beside published runs.
 
 use crate::planner::published::{Figure, Run, runs};
+use crate::strategy::Recompute;
 use kit::Checks;
 use kit::show::{Screen, table};
-use shardlab::plan::strategy::Recompute;
 
 /// The errors of all runs.
 pub struct Compared {

@@ -3,9 +3,9 @@
 use super::report::{ending, memory, time};
 use crate::planner::Plan;
 use crate::planner::{Refusal, refusals, too_large};
+use crate::strategy::{AxisTraffic, Strategy, TrainingJob};
 use kit::show::{Screen, bytes_decimal, percent, table, thousands};
 use shardlab::mesh::Axis;
-use shardlab::plan::strategy::{AxisTraffic, Strategy, TrainingJob};
 
 /// The cost of a plan, on a screen; or every reason against it.
 pub fn detail(

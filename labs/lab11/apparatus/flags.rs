@@ -1,10 +1,10 @@
 //! The job that a reader asks about.
 
 use crate::planner::{model, read_cluster};
+use crate::strategy::{Cluster, Device, Overlap, Strategy, TOKENS, TrainingJob};
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser};
 use kit::help;
 use shardlab::error::BadInput;
-use shardlab::plan::strategy::{Cluster, Device, Overlap, Strategy, TOKENS, TrainingJob};
 use shardlab::plan::{BytesEach, Network};
 use std::path::PathBuf;
 

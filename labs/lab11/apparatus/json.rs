@@ -3,8 +3,8 @@
 use super::report::Found;
 use crate::planner::Plan;
 use crate::planner::Refusal;
+use crate::strategy::Strategy;
 use serde_json::{Value, json};
-use shardlab::plan::strategy::Strategy;
 
 /// The job, the rules and the best `top` plans of all, as one JSON object.
 pub fn json(found: &Found, name: &str, top: usize, tokens: f64) -> String {

@@ -1,6 +1,6 @@
 //! Deciding on a strategy: a job from flags, the search beside the source's rules, and what both print.
 //!
-//! Reading order: `planner/` (the search), `flags.rs` (the job), `report.rs` (the default screen), `detail.rs` (one plan in detail), `presets.rs` (names
+//! Reading order: `strategy/` (what a strategy costs), `planner/` (the search), `flags.rs` (the job), `report.rs` (the default screen), `detail.rs` (one plan in detail), `presets.rs` (names
 //! and sources), `compared.rs` (the planner beside published runs), `json.rs` (the same for tools), `trained.rs` (a short
 //! training, and the planner's figures for it), `calibrate.rs` (this machine as a cluster, and trainings beside their
 //! predictions).
@@ -13,6 +13,7 @@ mod json;
 pub mod planner;
 mod presets;
 mod report;
+pub mod strategy;
 mod trained;
 
 pub use calibrate::{Calibration, calibrate};

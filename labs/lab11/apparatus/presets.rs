@@ -2,9 +2,9 @@
 
 use super::flags::tokens;
 use crate::planner::{MODELS, model};
+use crate::strategy::Device;
 use anyhow::Result;
 use kit::show::{Screen, bytes_decimal, significant, table};
-use shardlab::plan::strategy::Device;
 use shardlab::plan::{Network, PRESETS};
 
 /// All names that --model, --device and --network know.

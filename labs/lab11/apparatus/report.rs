@@ -3,8 +3,8 @@
 use super::flags::tokens;
 use crate::planner::RefusalKind;
 use crate::planner::{Decision, Plan, Search, decide, search};
+use crate::strategy::{Load, Recompute, Strategy, Time, TrainingJob};
 use kit::show::{Screen, bar_to_scale, bytes_decimal, percent, ranked, shares, table, thousands};
-use shardlab::plan::strategy::{Load, Recompute, Strategy, Time, TrainingJob};
 
 /// A searched job.
 pub struct Found {

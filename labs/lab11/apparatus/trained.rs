@@ -1,5 +1,6 @@
 //! Short trainings of this library's GPT, and the planner's figures for them.
 
+use crate::strategy::{Cluster, Overlap, Recompute, Strategy, TrainingJob};
 use anyhow::Result;
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
@@ -8,7 +9,6 @@ use shardlab::mesh::{Coordinates, Layout, Mesh, Order};
 use shardlab::parallel::ZeroConfig;
 use shardlab::parallel::pipeline::{Partition, Pipeline, Schedule};
 use shardlab::parallel::zero::Stage;
-use shardlab::plan::strategy::{Cluster, Overlap, Recompute, Strategy, TrainingJob};
 use shardlab::plan::{BytesEach, ModelShape};
 use shardlab::tensor::Precision;
 use shardlab::train::{Config, PipelinePlan, Pipelined};

@@ -6,7 +6,7 @@ use kit::show::seconds;
 use lab11::planner::{Plan, model, refusals, search, too_large};
 use shardlab::Result;
 use shardlab::error::BadInput;
-use shardlab::plan::strategy::{Cluster, Device, Recompute, Strategy, Time, TrainingJob};
+use lab11::strategy::{Cluster, Device, Recompute, Strategy, Time, TrainingJob};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

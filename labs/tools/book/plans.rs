@@ -5,8 +5,8 @@
 use anyhow::{Context, Result};
 use kit::show::{bytes_decimal, percent, seconds, thousands};
 use lab11::planner::{Plan, Search, decide, model, search};
+use lab11::strategy::{Cluster, Device, Recompute, TrainingJob};
 use serde_json::{Value, json};
-use shardlab::plan::strategy::{Cluster, Device, Recompute, TrainingJob};
 
 const MODELS: [&str; 7] = [
     "llama-3.2-1b",

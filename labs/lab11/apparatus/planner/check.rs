@@ -1,6 +1,6 @@
 //! Whether a job can use a strategy. If not: every reason, and what to do.
 
-use shardlab::plan::strategy::{Device, Load, Offloaded, Recompute, Strategy, TrainingJob};
+use crate::strategy::{Device, Load, Offloaded, Recompute, Strategy, TrainingJob};
 use shardlab::units::bytes_decimal;
 
 /// The subject of a refusal. A search counts its refusals by it.
@@ -256,8 +256,8 @@ pub fn too_large(job: &TrainingJob, load: &Load) -> Option<Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::strategy::Cluster;
     use shardlab::plan::ModelShape;
-    use shardlab::plan::strategy::Cluster;
 
     fn job() -> TrainingJob {
         let cluster = Cluster::new(Device::named("a100-80g").unwrap(), "dgx-a100").unwrap();

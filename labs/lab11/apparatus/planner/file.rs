@@ -1,10 +1,10 @@
 //! A reader's own cluster, in a TOML file such as [`EXAMPLE`].
 
+use crate::strategy::{Cluster, Device};
 use serde::Deserialize;
 use shardlab::comm::Link;
 use shardlab::error::BadInput;
 use shardlab::files;
-use shardlab::plan::strategy::{Cluster, Device};
 use shardlab::plan::{MOST_RANKS, Network};
 use std::path::Path;
 

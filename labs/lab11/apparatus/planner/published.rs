@@ -10,7 +10,7 @@
 //!   and chunks are the planner's best.
 
 use super::search::search_within;
-use shardlab::plan::strategy::{Cluster, Device, Overlap, Recompute, Strategy, TrainingJob};
+use crate::strategy::{Cluster, Device, Overlap, Recompute, Strategy, TrainingJob};
 use shardlab::plan::{BytesEach, Family, ModelShape};
 
 /// A paper's figure of a run.

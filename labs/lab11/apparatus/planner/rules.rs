@@ -5,7 +5,7 @@
 //! than a quarter of their step.
 
 use super::search::{Plan, Search};
-use shardlab::plan::strategy::{Offloaded, Recompute, Strategy, Time, TrainingJob};
+use crate::strategy::{Offloaded, Recompute, Strategy, Time, TrainingJob};
 use shardlab::units::{bytes_decimal, percent, seconds};
 
 /// A question of the path, and its answer with the reason.
@@ -287,7 +287,7 @@ impl Decision {
 mod tests {
     use super::*;
     use crate::planner::{model, search};
-    use shardlab::plan::strategy::{Cluster, Device};
+    use crate::strategy::{Cluster, Device};
 
     fn decided(name: &str, devices: usize, network: &str) -> Decision {
         let cluster = Cluster::new(Device::named("a100-80g").unwrap(), network).unwrap();

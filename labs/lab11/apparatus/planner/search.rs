@@ -1,7 +1,7 @@
 //! All strategies that the planner knows for a job, ranked by tokens per second.
 
 use super::check::{Refusal, RefusalKind, refusals, too_large};
-use shardlab::plan::strategy::{Load, Offloaded, Recompute, Strategy, Time, TrainingJob};
+use crate::strategy::{Load, Offloaded, Recompute, Strategy, Time, TrainingJob};
 use std::collections::BTreeMap;
 
 /// A strategy that the job can use, and what it costs.
@@ -249,7 +249,7 @@ fn divisors(n: usize) -> Vec<usize> {
 mod tests {
     use super::*;
     use crate::planner::model;
-    use shardlab::plan::strategy::{Cluster, Device};
+    use crate::strategy::{Cluster, Device};
 
     fn job(name: &str, devices: usize) -> TrainingJob {
         let cluster = Cluster::new(Device::named("h100-80g").unwrap(), "dgx-h100").unwrap();

@@ -2,7 +2,7 @@
 
 use super::TrainingJob;
 use super::degrees::{Offloaded, Recompute, Strategy};
-use crate::plan::{Family, Kept, zero_memory};
+use shardlab::plan::{Family, Kept, zero_memory};
 
 /// The bytes of a rank, by what they are for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
@@ -153,7 +153,7 @@ impl TrainingJob {
 mod tests {
     use super::super::{Cluster, Device};
     use super::*;
-    use crate::plan::{BytesEach, ModelShape};
+    use shardlab::plan::{BytesEach, ModelShape};
 
     fn job(model: ModelShape, devices: usize) -> TrainingJob {
         let cluster = Cluster::new(Device::named("a100-80g").unwrap(), "dgx-a100").unwrap();

@@ -1,7 +1,7 @@
 //! Equal devices on a network.
 
 use super::device::Device;
-use crate::plan::Network;
+use shardlab::plan::Network;
 
 /// Equal devices on a network.
 #[derive(Clone, Debug, PartialEq)]

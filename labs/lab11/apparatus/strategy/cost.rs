@@ -42,7 +42,7 @@ impl TrainingJob {
 mod tests {
     use super::super::{Cluster, Device};
     use super::*;
-    use crate::plan::ModelShape;
+    use shardlab::plan::ModelShape;
 
     /// Narayanan et al., section 5.1: 34 days for GPT-3 on 300 billion tokens with 1,024 A100 at 140 TFLOP/s, and 84 days for
     /// a trillion parameters on 450 billion tokens with 3,072 at 163. Their FLOPs count a second forward pass.

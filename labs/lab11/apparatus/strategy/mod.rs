@@ -24,7 +24,7 @@ pub use memory::Load;
 pub use step::Time;
 pub use traffic::AxisTraffic;
 
-use super::{BytesEach, ModelShape};
+use shardlab::plan::{BytesEach, ModelShape};
 
 /// A model to train, and what it is to be trained on.
 #[derive(Clone, Debug, PartialEq)]

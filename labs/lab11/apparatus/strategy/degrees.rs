@@ -1,7 +1,7 @@
 //! A strategy: how ranks divide a job. Its text is `dp=16,tp=8,pp=4,chunks=2,mb=1,zero=1,recompute=selective,sp`.
 
-use crate::error::BadInput;
 use serde::Serialize;
+use shardlab::error::BadInput;
 use std::fmt;
 use std::str::FromStr;
 

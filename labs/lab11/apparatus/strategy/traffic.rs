@@ -5,9 +5,9 @@
 
 use super::TrainingJob;
 use super::degrees::{Offloaded, Recompute, Strategy};
-use crate::mesh::Axis;
-use crate::plan::zero_volumes;
 use serde::{Serialize, Serializer};
+use shardlab::mesh::Axis;
+use shardlab::plan::zero_volumes;
 
 /// The bytes that one rank sends in a step along one axis.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -167,7 +167,7 @@ impl TrainingJob {
 mod tests {
     use super::super::{Cluster, Device};
     use super::*;
-    use crate::plan::{BytesEach, ModelShape};
+    use shardlab::plan::{BytesEach, ModelShape};
 
     fn job() -> TrainingJob {
         let cluster = Cluster::new(Device::named("a100-80g").unwrap(), "dgx-a100").unwrap();
@@ -231,7 +231,7 @@ mod tests {
                 zero,
                 ..Strategy::SINGLE
             };
-            let says = crate::plan::zero_traffic(zero, job.model.parameters(), 4, 4, 2);
+            let says = shardlab::plan::zero_traffic(zero, job.model.parameters(), 4, 4, 2);
             assert!(
                 (job.traffic(&strategy)[2].bytes / says - 1.0).abs() < 1e-9,
                 "stage {zero}"

@@ -6,7 +6,7 @@
 
 use super::degrees::{Offloaded, Recompute, Strategy};
 use super::{Overlap, TrainingJob};
-use crate::plan::{Kept, exposed};
+use shardlab::plan::{Kept, exposed};
 
 /// Seconds of a step on the slowest rank, by what they are for. Communication counts only where nothing hides it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
@@ -212,7 +212,7 @@ impl TrainingJob {
 mod tests {
     use super::super::{Cluster, Device};
     use super::*;
-    use crate::plan::ModelShape;
+    use shardlab::plan::ModelShape;
 
     fn job(batch: usize, devices: usize) -> TrainingJob {
         let cluster = Cluster::new(Device::named("a100-80g").unwrap(), "dgx-a100").unwrap();
