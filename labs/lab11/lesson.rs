@@ -18,9 +18,9 @@ use clap::Parser;
 use kit::help;
 use kit::show::Screen;
 use kit::{Beside, Checks, Lesson};
-use lab11::planner::{EXAMPLE, refusals, too_large};
+use lab11::planner::{EXAMPLE, fits, refusals};
 use lab11::strategy::{Strategy, TrainingJob};
-use lab11::{Compared, DecideFlags, Found};
+use lab11::{DecideFlags, Found};
 use shardlab::allocator::Counting;
 use shardlab::comm::{Comm, Link};
 use shardlab::data::Corpus;
@@ -207,10 +207,9 @@ fn run(args: Args) -> Result<()> {
         screen.say(lab11::json(&found, &flags.model, flags.top, tokens));
         return Ok(());
     }
-    let compared = lab11::compared();
     screen.say(lesson.heading(&screen, None));
     if flags.published {
-        screen.say(format!("{}\n", lab11::published(&screen, &compared)));
+        screen.say(format!("{}\n", lab11::published(&screen)));
     } else if flags.refused {
         screen.say(format!(
             "{}\n",
@@ -223,7 +222,7 @@ fn run(args: Args) -> Result<()> {
     } else {
         decided(&screen, &found, &flags, tokens);
     }
-    check(&screen, &found, &compared)?;
+    check(&screen, &found)?;
     let more = "More: --plan dp=64,tp=8 --refused --published --presets --calibrate --json";
     screen.say(lesson.ending(&screen, more));
     Ok(())
@@ -243,13 +242,13 @@ fn simplest(screen: &Screen, job: &TrainingJob) -> String {
         ..Strategy::SINGLE
     };
     let planned = job.time(&strategy).total();
-    let fits = if too_large(job, &job.load(&strategy)).is_some() {
+    let large = if !fits(job, &job.load(&strategy)) {
         format!(", {}", screen.bad("too large"))
     } else {
         String::new()
     };
     let words = format!(
-        "dp={} tp={} pp={}, {} a step; the planner: {}{fits}",
+        "dp={} tp={} pp={}, {} a step; the planner: {}{large}",
         plan.data,
         plan.tensor,
         plan.pipeline,
@@ -275,7 +274,7 @@ fn decided(screen: &Screen, found: &Found, flags: &DecideFlags, tokens: f64) {
         "{}\n",
         lab11::ending(screen, &found.job, best, tokens)
     ));
-    screen.say(format!("{}\n", lab11::sensitivity(screen, &found.job)));
+    screen.say(format!("{}\n", lab11::sensitivity(screen, found)));
 }
 
 /// The plan that needs least, and what it lacks.
@@ -317,13 +316,12 @@ fn one_plan(screen: &Screen, job: &TrainingJob, strategy: &Strategy, tokens: f64
 }
 
 /// The bytes above beside the planner's, the planner against published runs, and every plan against the job.
-fn check(screen: &Screen, found: &Found, compared: &Compared) -> Result<()> {
+fn check(screen: &Screen, found: &Found) -> Result<()> {
     let mut checks = Checks::new(screen);
     checks.beside("bytes", compare_bytes(&found.job)?);
-    compared.check(&mut checks);
+    lab11::check_published(&mut checks);
     let wrong = found.search.plans.iter().find(|plan| {
-        !refusals(&found.job, &plan.strategy).is_empty()
-            || too_large(&found.job, &plan.load).is_some()
+        !refusals(&found.job, &plan.strategy).is_empty() || !fits(&found.job, &plan.load)
     });
     let result = format!("{} plans", found.search.plans.len());
     let otherwise = wrong.map_or(String::new(), |plan| {

@@ -25,7 +25,7 @@ pub use activations::{Keep, Memory};
 pub use activity::{Activity, Interval};
 pub use bandwidth::{algbw, array_bytes, busbw, fit};
 pub use kept::Kept;
-pub use network::{MOST_RANKS, Network, RankGroup};
+pub use network::{MOST_RANKS, Network};
 pub use overlap::{exposed, tokens_that_hide};
 pub use shape::{
     BlockParameter, Family, LlamaExtra, ModelShape, Named, PRESETS, Rope, RopeScaling,

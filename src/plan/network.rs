@@ -30,18 +30,13 @@ pub struct Network {
     pub within: Link,
     /// From node to node, through one card.
     pub between: Link,
+    /// Whether `within` is the sum of a rank's links to each other rank of its node, so that fewer ranks have less of it.
+    pub direct: bool,
     /// Whether a rank can send the next message while the latency of the last one passes.
     pub pipelined: bool,
     /// The part of a link's bandwidth that a library's collectives reach. The formulas for a training count it; the simulator
     /// compares algorithms on links at their full speed.
     pub efficiency: f64,
-}
-
-/// Ranks that communicate with each other, and how many of them are on one node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RankGroup {
-    pub size: usize,
-    pub per_node: usize,
 }
 
 /// The most ranks that the simulator accepts.
@@ -64,7 +59,7 @@ const NETWORK: f64 = 14.0;
 /// The networks that have names: ranks per node, cards, latency in µs and bandwidth in GB/s within a node and between nodes, from
 /// GPU to GPU and in one direction.
 #[rustfmt::skip]
-const NAMED: [Network; 9] = [
+const NAMED: [Network; 11] = [
     named("dgx-a100", 8, 8, [NVLINK, 300.0], [NETWORK, 25.0],
     "8 GPUs, NVLink 300 GB/s, 8 cards of 25 GB/s",
     "NVIDIA DGX A100 system architecture, 2020: NVLink 3; HDR InfiniBand, 200 Gbit/s per card"),
@@ -77,6 +72,13 @@ const NAMED: [Network; 9] = [
     named("frontier", 8, 4, [NVLINK, 50.0], [NETWORK, 25.0],
     "8 dies, Infinity Fabric 50 GB/s, 4 cards of 25 GB/s",
     "OLCF's Frontier guide, 2025: 50 GB/s and more between dies; Slingshot 11"),
+    // A link of 64 GB/s to each of the 7 others: 313 GB/s were measured in an all-reduce of all 8, and 48 of two.
+    Network { direct: true, ..named("mi300x", 8, 8, [NVLINK, 448.0], [NETWORK, 50.0],
+    "8 GPUs, Infinity Fabric 448 GB/s, 8 cards of 50 GB/s",
+    "AMD's figures and measurements in stas00/ml-engineering, 2026; 400 Gbit/s per card") },
+    named("dgx-2", 16, 8, [NVLINK, 150.0], [NETWORK, 12.5],
+    "16 GPUs, NVLink 150 GB/s, 8 cards of 12.5 GB/s",
+    "NVIDIA's description of DGX-2H in MLPerf Training 0.7, 2020: NVSwitch; EDR InfiniBand"),
     named("cloud-100g", 8, 1, [NVLINK, 300.0], [NETWORK, 12.5],
     "8 GPUs, NVLink 300 GB/s, 1 card of 12.5 GB/s",
     "a common virtual machine: 8 GPUs behind NVSwitch, and 100 Gbit/s for all of them"),
@@ -115,6 +117,7 @@ const fn named(
         rings: cards,
         within: link(within),
         between: link(between),
+        direct: false,
         pipelined: false,
         efficiency: EFFICIENCY,
     }
@@ -140,6 +143,7 @@ impl Network {
             rings: 1,
             within: link,
             between: link,
+            direct: false,
             pipelined: true,
             efficiency: 1.0,
         }
@@ -157,7 +161,7 @@ impl Network {
     }
 
     /// All networks that have names: those of big machines first, then [`Network::presets`].
-    pub fn all() -> [Network; 9] {
+    pub fn all() -> [Network; 11] {
         NAMED
     }
 
@@ -177,78 +181,6 @@ impl Network {
             (moving + link.latency, 0.0)
         }
     }
-
-    /// The ranks of an axis: `size` of them, each `stride` ranks from the next.
-    pub fn group(&self, size: usize, stride: usize) -> RankGroup {
-        RankGroup {
-            size,
-            per_node: (self.ranks_per_node / stride).clamp(1, size.max(1)),
-        }
-    }
-
-    /// Whether all ranks of the group are on one node.
-    fn on_one_node(&self, group: RankGroup) -> bool {
-        group.per_node == group.size
-    }
-
-    /// Bytes per second that each rank of the group sends in a ring. If it leaves its node, it shares the node's cards with the
-    /// groups of the other ranks there.
-    pub fn bandwidth(&self, group: RankGroup) -> f64 {
-        let within = self.within.bandwidth;
-        let node = self.ranks_per_node;
-        if self.on_one_node(group) {
-            return self.efficiency * within;
-        }
-        let groups = (node / group.per_node).max(1) as f64;
-        let cards = (self.cards as f64 / groups).min(self.rings as f64);
-        self.efficiency * within.min(cards * self.between.bandwidth)
-    }
-
-    /// The link that stands for those of a group's ring: its bandwidth, and the mean latency of n-1 of its hops.
-    fn ring(&self, group: RankGroup) -> Link {
-        let nodes = if self.on_one_node(group) {
-            0
-        } else {
-            group.size / group.per_node
-        };
-        let hops = group.size - 1;
-        let near = hops.saturating_sub(nodes) as f64 * self.within.latency;
-        let far = nodes as f64 * self.between.latency;
-        Link {
-            latency: (near + far) / hops as f64,
-            bandwidth: self.bandwidth(group),
-        }
-    }
-
-    /// Seconds of a reduce-scatter or an all-gather of an array of `bytes` in `calls` equal parts.
-    pub fn gathers(&self, group: RankGroup, bytes: f64, calls: f64) -> f64 {
-        if group.size < 2 {
-            return 0.0;
-        }
-        calls * self.ring(group).ring_seconds(group.size, bytes / calls)
-    }
-
-    /// Seconds of an all-reduce: a reduce-scatter and an all-gather.
-    pub fn all_reduces(&self, group: RankGroup, bytes: f64, calls: f64) -> f64 {
-        2.0 * self.gathers(group, bytes, calls)
-    }
-
-    /// Seconds of the slowest message between stages that are `stride` ranks apart, on `devices` ranks together. If the pipeline
-    /// leaves its node, the ranks of one stage send at the same time, and share the node's cards.
-    pub fn sends(&self, bytes: f64, stride: usize, devices: usize) -> f64 {
-        let node = self.ranks_per_node;
-        let (link, shared) = if devices <= node {
-            (self.within, 1.0)
-        } else {
-            let shared = stride.min(node) as f64 / self.cards as f64;
-            (self.between, shared.max(1.0))
-        };
-        let reached = Link {
-            bandwidth: self.efficiency * link.bandwidth,
-            ..link
-        };
-        reached.message_seconds(bytes * shared)
-    }
 }
 
 #[cfg(test)]
@@ -261,55 +193,5 @@ mod tests {
             assert_eq!(Network::named(network.name), Some(network));
         }
         assert_eq!(Network::named("token-ring"), None);
-    }
-
-    #[test]
-    fn groups_share_the_cards_of_a_node() {
-        let dgx = Network::named("dgx-a100").unwrap();
-        let gb = |size, stride| dgx.bandwidth(dgx.group(size, stride)) / GB / dgx.efficiency;
-        assert_eq!(gb(8, 1), 300.0); // on one node
-        assert_eq!(gb(64, 1), 200.0); // whole nodes: all eight cards
-        assert_eq!(gb(64, 8), 25.0); // one rank of each node: its own card
-        assert_eq!(gb(64, 4), 50.0);
-        let flat = Network {
-            rings: 1,
-            ..dgx.clone()
-        };
-        assert_eq!(
-            flat.bandwidth(flat.group(64, 1)) / flat.efficiency,
-            25.0 * GB
-        );
-    }
-
-    /// On links of one kind it is the textbook's ring, which lab01 simulates.
-    #[test]
-    fn a_ring_is_the_simulators_ring() {
-        use crate::comm::algorithms::{Algorithm, Collective, Task};
-        let link = Link {
-            latency: 3e-6,
-            bandwidth: 8e9,
-        };
-        let network = Network {
-            pipelined: false,
-            ..Network::uniform(link)
-        };
-        for ranks in [2, 8, 64] {
-            let task = Task::new(
-                Collective::AllReduce,
-                Algorithm::Ring,
-                ranks,
-                1000 * ranks,
-                4,
-                0,
-            )
-            .unwrap();
-            let simulated = crate::plan::simulate(&task, 4, &network);
-            let is = network.all_reduces(network.group(ranks, 1), 4000.0 * ranks as f64, 1.0);
-            // The formula counts a ring's n hops once, and the simulator n-1 of them.
-            assert!(
-                is >= simulated && is - simulated <= 2.0 * link.latency + 1e-12,
-                "{ranks}: {is}, {simulated}"
-            );
-        }
     }
 }

@@ -176,6 +176,10 @@ fn cluster(peaks: Peaks, link: Link) -> Cluster {
         streaming: 1.0,
         host_memory: memory,
         host_link: peaks.bytes,
+        host_bandwidth: peaks.bytes,
+        disk: 0.0,
+        disk_read: 0.0,
+        disk_write: 0.0,
         price: 0.0,
         source: "measured",
     };

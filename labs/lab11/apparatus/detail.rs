@@ -1,8 +1,7 @@
 //! One plan in detail: what is wrong with it, or what it costs.
 
-use super::report::{ending, memory, time};
-use crate::planner::Plan;
-use crate::planner::{Refusal, refusals, too_large};
+use super::report::{ending, memory, really, time};
+use crate::planner::{Accuracy, Refusal, refusals, too_large};
 use crate::strategy::{AxisTraffic, Strategy, TrainingJob};
 use kit::show::{Screen, bytes_decimal, percent, table, thousands};
 use shardlab::mesh::Axis;
@@ -18,12 +17,8 @@ pub fn detail(
     if !refusals.is_empty() {
         return Err(refusals);
     }
-    let plan = Plan {
-        strategy: *strategy,
-        load: job.load(strategy),
-        time: job.time(strategy),
-    };
-    let fits = match too_large(job, &plan.load) {
+    let plan = job.plan(*strategy);
+    let fits = match too_large(job, strategy, &plan.load) {
         None => format!(
             "fits: {} of {}",
             bytes_decimal(plan.load.total()),
@@ -35,9 +30,13 @@ pub fn detail(
     let m = strategy.micro_batches(job.batch);
     let words = format!("{}, {m} micro-batches per replica", strategy.words());
     let speed = format!(
-        "{} tokens/s, MFU {}",
+        "{} tokens/s, MFU {}; really a step takes {} (as {} published runs)",
         thousands(cost.tokens_per_second as u64),
-        percent(cost.mfu)
+        percent(cost.mfu),
+        really(job, strategy),
+        Accuracy::on(&job.cluster.device.name)
+            .expected(strategy)
+            .runs
     );
     let rows = [
         ("plan", words),
@@ -78,7 +77,15 @@ fn axes(screen: &Screen, job: &TrainingJob, strategy: &Strategy) -> String {
             seconds,
         ]
     };
-    let rows: Vec<Vec<String>> = job.traffic(strategy).iter().map(row).collect();
+    let mut rows: Vec<Vec<String>> = job.traffic(strategy).iter().map(row).collect();
+    if strategy.replicas > 1 {
+        // Of the data ranks, those that divide the model, and the groups of them.
+        rows[2][1] = strategy.shard().to_string();
+        let mut groups = row(&job.replica_traffic(strategy));
+        groups[0] = "replicas".into();
+        groups[1] = strategy.replicas.to_string();
+        rows.push(groups);
+    }
     let head = [
         "axis",
         "ranks",

@@ -42,6 +42,9 @@ pub struct DecideFlags {
     /// Attention keeps its scores: no FlashAttention
     #[arg(long, hide_short_help = true, help_heading = help::STRATEGY)]
     pub keep_scores: bool,
+    /// The program that trains: what it keeps, gathers again and hides
+    #[arg(long, value_name = "NAME", default_value = "megatron", value_parser = PossibleValuesParser::new(["megatron", "pytorch", "deepspeed", "shardlab"]), hide_short_help = true, help_heading = help::STRATEGY)]
+    pub program: String,
     /// Nothing hides the data axis
     #[arg(long, help_heading = help::STRATEGY)]
     pub no_overlap: bool,
@@ -105,6 +108,7 @@ impl DecideFlags {
             BytesEach::MEGATRON
         };
         job.flash = !self.keep_scores;
+        job.program = self.program.parse()?;
         job.overlap = if self.no_overlap {
             Overlap::Tensor
         } else {
@@ -121,10 +125,8 @@ impl DecideFlags {
             );
             BadInput::new(format!("no device is named {}", self.device), help)
         })?;
-        let name = self
-            .network
-            .as_deref()
-            .unwrap_or(Cluster::usual_network(&self.device));
+        let usual = Cluster::usual_network(&self.device);
+        let name = self.network.as_deref().or(usual).unwrap_or("none");
         Cluster::new(device, name).ok_or_else(|| {
             let help = format!(
                 "choose one of {}, or describe yours with --cluster FILE",

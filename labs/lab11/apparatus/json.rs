@@ -1,8 +1,7 @@
 //! The search's answer for tools.
 
 use super::report::Found;
-use crate::planner::Plan;
-use crate::planner::Refusal;
+use crate::planner::{Accuracy, Plan, Refusal};
 use crate::strategy::Strategy;
 use serde_json::{Value, json};
 
@@ -24,6 +23,7 @@ pub fn json(found: &Found, name: &str, top: usize, tokens: f64) -> String {
         "devices": job.devices,
         "device": job.cluster.device.name,
         "network": job.cluster.network.name,
+        "program": job.program,
         "batch": job.batch,
         "length": job.model.block,
         "tokens": tokens,
@@ -56,7 +56,9 @@ fn one(found: &Found, plan: &Plan, tokens: f64) -> Value {
         "memory_total": plan.load.total(),
         "seconds": plan.time,
         "step": plan.time.total(),
+        "expected_error": Accuracy::on(&job.cluster.device.name).expected(&plan.strategy),
         "traffic": job.traffic(&plan.strategy),
+        "replica_traffic": job.replica_traffic(&plan.strategy),
         "cost": job.cost(plan.time.total(), tokens),
     })
 }

@@ -17,7 +17,7 @@ pub mod strategy;
 mod trained;
 
 pub use calibrate::{Calibration, calibrate};
-pub use compared::{Compared, compared, published};
+pub use compared::{check_published, published};
 pub use detail::detail;
 pub use flags::{DecideFlags, tokens};
 pub use json::json;

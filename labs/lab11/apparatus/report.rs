@@ -2,8 +2,8 @@
 
 use super::flags::tokens;
 use crate::planner::RefusalKind;
-use crate::planner::{Decision, Plan, Search, decide, search};
-use crate::strategy::{Load, Recompute, Strategy, Time, TrainingJob};
+use crate::planner::{Accuracy, Decision, Plan, Search, decide, search};
+use crate::strategy::{Cluster, Load, Recompute, Strategy, Time, TrainingJob};
 use kit::show::{Screen, bar_to_scale, bytes_decimal, percent, ranked, shares, table, thousands};
 
 /// A searched job.
@@ -43,21 +43,29 @@ pub fn job(screen: &Screen, job: &TrainingJob, name: &str) -> String {
     let parameters = tokens(model.parameters() as f64);
     let model = format!("{name}{dot}{parameters}{dot}{layers} layers{dot}{wide} wide{dot}{heads}");
     let cluster = &job.cluster;
+    let usual = Cluster::usual_network(&cluster.device.name);
+    let network = &cluster.network;
+    let other = if usual.is_some_and(|usual| usual != network.name) {
+        format!("{dot}the network of {}, not its own", network.name)
+    } else {
+        String::new()
+    };
     let devices = format!(
-        "{} x {}{dot}{}",
+        "{} x {}{dot}{}{other}",
         thousands(job.devices as u64),
         cluster.device.name,
-        cluster.network.about
+        network.about
     );
     let bytes = job.bytes.parameter + job.bytes.gradient + job.bytes.optimizer;
     let [batch, length, step] = [job.batch, job.model.block, job.batch * job.model.block]
         .map(|number| thousands(number as u64));
     let batch =
         format!("{batch} x {length} = {step} tokens per step{dot}{bytes} bytes per parameter");
+    let program = job.program.words();
     [
         screen.row("model", &model),
         screen.row("devices", &devices),
-        screen.row("batch", &batch),
+        screen.row("batch", &format!("{batch}{dot}{program}")),
     ]
     .join("\n")
 }
@@ -101,6 +109,13 @@ fn disagreement(screen: &Screen, found: &Found, best: &Plan) -> String {
         return format!("The search's best is {words}: {forbids}.");
     };
     let slower = plan.time.total() / best.time.total() - 1.0;
+    let accuracy = Accuracy::on(&found.job.cluster.device.name);
+    if plan.strategy != best.strategy && accuracy.tied(&plan, best) {
+        return format!(
+            "The search's best is {words}, {} faster, which is less than predictions of these two are apart.",
+            percent(slower)
+        );
+    }
     if slower < 0.01 {
         let faster = if plan.strategy == best.strategy {
             ""
@@ -145,11 +160,7 @@ fn disagreement(screen: &Screen, found: &Found, best: &Plan) -> String {
 
 /// The columns that say what a strategy is: dp, tp, pp, chunks, mb, zero, again, sp.
 fn cells(s: &Strategy) -> [String; 8] {
-    let again = match s.recompute {
-        Recompute::None => "-",
-        Recompute::Selective => "scores",
-        Recompute::Full => "all",
-    };
+    let again = s.recompute.cell();
     let sequence = if s.sequence { "yes" } else { "-" };
     let [dp, tp, pp, chunks, mb, zero] = [
         s.data,
@@ -160,31 +171,43 @@ fn cells(s: &Strategy) -> [String; 8] {
         s.zero,
     ]
     .map(|number| number.to_string());
-    [dp, tp, pp, chunks, mb, zero, again.into(), sequence.into()]
+    let zero = if s.replicas > 1 {
+        format!("{zero} in {}", s.shard())
+    } else {
+        zero
+    };
+    [dp, tp, pp, chunks, mb, zero, again, sequence.into()]
 }
 
-/// Plans that are at most so much slower than the fastest count as tied: a prediction is no more exact.
-const TIED: f64 = 1.01;
+/// How much longer than predicted a step of such a plan probably takes: `+2..+13%`.
+pub fn really(job: &TrainingJob, strategy: &Strategy) -> String {
+    let accuracy = Accuracy::on(&job.cluster.device.name);
+    let [least, most] = accuracy.expected(strategy).longer();
+    format!("{:+.0}..{:+.0}%", 100.0 * least, 100.0 * most)
+}
 
-/// The best plans, one for each (dp, tp, pp). The fastest and those that are tied with it have a mark.
+/// The best plans, one for each (dp, tp, pp). Those that may be the fastest have a mark.
 pub fn ranking(screen: &Screen, found: &Found, top: usize) -> String {
     let head = [
-        "dp", "tp", "pp", "chunks", "mb", "zero", "again", "sp", "memory", "step", "tokens/s",
-        "MFU",
+        "dp", "tp", "pp", "chunks", "mb", "zero", "again", "sp", "memory", "step", "really", "MFU",
     ];
+    let node = found.job.cluster.network.ranks_per_node;
     let row = |plan: &Plan| {
         let seconds = plan.time.total();
         let cost = found.job.cost(seconds, 1.0);
         let mut row = cells(&plan.strategy).to_vec();
+        if plan.strategy.tensor > node {
+            row[1].push('!');
+        }
         row.extend([bytes_decimal(plan.load.total()), screen.seconds(seconds)]);
-        row.extend([thousands(cost.tokens_per_second as u64), percent(cost.mfu)]);
+        row.extend([really(&found.job, &plan.strategy), percent(cost.mfu)]);
         row
     };
     let all = found.search.by_degrees();
-    let rows: Vec<Vec<String>> = all.iter().take(top).map(|plan| row(plan)).collect();
-    let least = all.first().map_or(0.0, |plan| plan.time.total());
+    let shown = &all[..top.min(all.len())];
+    let rows: Vec<Vec<String>> = shown.iter().map(|plan| row(plan)).collect();
     let words = format!(
-        "The search: {} strategies, {} fit. {} (dp, tp, pp); * fastest:",
+        "The search: {} strategies, {} fit. {} (dp, tp, pp); * may be the fastest:",
         thousands(found.search.considered as u64),
         thousands(found.search.plans.len() as u64),
         if all.len() > top {
@@ -193,12 +216,19 @@ pub fn ranking(screen: &Screen, found: &Found, top: usize) -> String {
             "The best of each".to_string()
         }
     );
-    format!(
-        "{}\n{}",
+    let accuracy = Accuracy::on(&found.job.cluster.device.name);
+    let may_win = |row: usize| accuracy.tied(shown[row], shown[0]);
+    let mut lines = vec![
         screen.wrap(&words, 2),
-        ranked(screen, &head, &rows, |row| all[row].time.total()
-            <= TIED * least)
-    )
+        ranked(screen, &head, &rows, may_win),
+    ];
+    if shown.iter().any(|plan| plan.strategy.tensor > node) {
+        let words = format!(
+            "! breaks a rule of the source: keep tensor ranks within a node, of {node} devices here"
+        );
+        lines.push(screen.wrap(&words, 2));
+    }
+    lines.join("\n")
 }
 
 /// How many strategies were refused.
@@ -335,6 +365,13 @@ pub fn memory(screen: &Screen, job: &TrainingJob, plan: &Plan) -> String {
             bytes_decimal(plan.load.host)
         ));
     }
+    if plan.load.disk > 0.0 {
+        let disk = bytes_decimal(job.cluster.device.disk);
+        lines.push(format!(
+            "  on its disks: {} of {disk}",
+            bytes_decimal(plan.load.disk)
+        ));
+    }
     let room = bytes_decimal(room);
     let scale = if plan.load.total() > job.cluster.device.room() {
         format!("bars end at {room} where they fit")
@@ -383,8 +420,23 @@ pub fn ending(screen: &Screen, job: &TrainingJob, plan: &Plan, all: f64) -> Stri
     )
 }
 
-/// The best plan on slower and faster networks: between nodes, or within the only one.
-pub fn sensitivity(screen: &Screen, job: &TrainingJob) -> String {
+/// The part of a step that its ranks wait for longest, or compute once more: `data 31%`.
+fn waits(time: &Time) -> String {
+    let parts = Time::PARTS.into_iter().zip(time.parts());
+    let waiting = parts.filter(|(name, _)| !["compute", "optimizer"].contains(name));
+    let most = waiting.max_by(|a, b| a.1.total_cmp(&b.1));
+    most.map_or(String::new(), |(name, seconds)| {
+        format!("{name} {}", percent(seconds / time.total()))
+    })
+}
+
+/// The best plan on slower and faster networks, what it waits for, and what today's best would wait for there: between nodes, or
+/// within the only one.
+pub fn sensitivity(screen: &Screen, found: &Found) -> String {
+    let job = &found.job;
+    let Some(today) = found.best() else {
+        return String::new();
+    };
     let one_node = job.devices <= job.cluster.network.ranks_per_node;
     let row = |factor: f64| {
         let mut job = job.clone();
@@ -395,25 +447,34 @@ pub fn sensitivity(screen: &Screen, job: &TrainingJob) -> String {
             &mut network.between
         };
         link.bandwidth *= factor;
-        let found = search(&job);
-        let best = found.plans.first()?;
-        let speed = thousands(job.cost(best.time.total(), 1.0).tokens_per_second as u64);
+        let searched = search(&job);
+        let best = searched.plans.first()?;
+        let there = job.time(&today.strategy);
         Some(vec![
             format!("x {factor}"),
             best.strategy.words(),
-            speed,
             screen.seconds(best.time.total()),
+            waits(&best.time),
+            format!("{}, {}", screen.seconds(there.total()), waits(&there)),
         ])
     };
-    let rows: Vec<Vec<String>> = [0.1, 0.5, 2.0].into_iter().filter_map(row).collect();
+    let rows: Vec<Vec<String>> = [0.1, 0.5, 1.0, 2.0].into_iter().filter_map(row).collect();
     let links = if one_node {
         "within the node"
     } else {
         "between nodes"
     };
-    table(
-        screen,
-        &[&format!("links {links}"), "best plan", "tokens/s", "step"],
-        &rows,
+    let head = [
+        "speed",
+        "best plan",
+        "step",
+        "loses most to",
+        "today's best",
+    ];
+    let words = format!("If the links {links} were slower or faster:");
+    format!(
+        "{}\n{}",
+        screen.wrap(&words, 2),
+        table(screen, &head, &rows)
     )
 }

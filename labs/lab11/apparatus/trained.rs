@@ -1,6 +1,6 @@
 //! Short trainings of this library's GPT, and the planner's figures for them.
 
-use crate::strategy::{Cluster, Overlap, Recompute, Strategy, TrainingJob};
+use crate::strategy::{Cluster, Overlap, Program, Recompute, Strategy, TrainingJob};
 use anyhow::Result;
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
@@ -50,6 +50,8 @@ impl Training {
             bytes: BytesEach::F32,
             dropout: self.dropout > 0.0,
             overlap: Overlap::None,
+            program: Program::Shardlab,
+            rings: true,
             ..job
         }
     }

@@ -1,6 +1,6 @@
 //! Whether a job can use a strategy. If not: every reason, and what to do.
 
-use crate::strategy::{Device, Load, Offloaded, Recompute, Strategy, TrainingJob};
+use crate::strategy::{Load, Offloaded, Program, Recompute, Strategy, TrainingJob};
 use shardlab::units::bytes_decimal;
 
 /// The subject of a refusal. A search counts its refusals by it.
@@ -11,7 +11,7 @@ pub enum RefusalKind {
     Layers,
     Batch,
     Schedule,
-    Zero,
+    Program,
     Useless,
     Memory,
 }
@@ -22,10 +22,10 @@ impl RefusalKind {
         match self {
             RefusalKind::Devices => "with a different number of devices",
             RefusalKind::Heads => "where tp does not divide the heads",
-            RefusalKind::Layers => "where pp x chunks does not divide the layers",
+            RefusalKind::Layers => "with more stages than layers",
             RefusalKind::Batch => "where dp x mb does not divide the batch",
             RefusalKind::Schedule => "with too few micro-batches to interleave",
-            RefusalKind::Zero => "with ZeRO-2 or 3 in a pipeline",
+            RefusalKind::Program => "that the program does not have",
             RefusalKind::Useless => "that change nothing",
             RefusalKind::Memory => "that do not fit",
         }
@@ -53,154 +53,243 @@ fn divisors(n: usize, near: usize) -> String {
     closest.join(" or ")
 }
 
-/// Every reason against `strategy` but memory.
-pub fn refusals(job: &TrainingJob, strategy: &Strategy) -> Vec<Refusal> {
-    let s = strategy;
-    let model = &job.model;
-    let mut all = Vec::new();
-    let mut refuse = |kind, what: String, help: String| all.push(Refusal { kind, what, help });
-    if s.devices() != job.devices {
-        let what = format!(
-            "dp {} x tp {} x pp {} = {} devices, not {}",
-            s.data,
-            s.tensor,
-            s.pipeline,
-            s.devices(),
-            job.devices
-        );
-        let rest = job.devices / (s.tensor * s.pipeline).max(1);
-        let help = if s.tensor * s.pipeline * rest == job.devices && rest > 0 {
-            format!("dp={rest} uses all {} devices", job.devices)
-        } else {
-            format!(
-                "tp x pp must divide {}: {}",
-                job.devices,
-                divisors(job.devices, s.tensor * s.pipeline)
-            )
-        };
-        refuse(RefusalKind::Devices, what, help);
-    }
-    if !model.heads.is_multiple_of(s.tensor) {
-        let help = format!("give tp={}", divisors(model.heads, s.tensor));
-        refuse(
-            RefusalKind::Heads,
-            format!(
-                "tp {} does not divide {} heads: a rank computes whole heads",
-                s.tensor, model.heads
-            ),
-            help,
-        );
-    } else if !model.kv_heads().is_multiple_of(s.tensor) {
-        let what = format!(
-            "tp {} does not divide {} key and value heads",
-            s.tensor,
-            model.kv_heads()
-        );
-        let help = format!(
-            "give tp={}; Megatron-LM would copy heads to several ranks",
-            divisors(model.kv_heads(), s.tensor)
-        );
-        refuse(RefusalKind::Heads, what, help);
-    }
-    if s.pipeline == 1 && s.chunks > 1 {
-        let what = format!(
-            "{} chunks on a pipeline of 1 rank follow each other on the same rank",
-            s.chunks
-        );
-        refuse(
-            RefusalKind::Layers,
-            what,
-            "give pp=2 or more, or chunks=1".into(),
-        );
-    } else if !model.layers.is_multiple_of(s.pipeline * s.chunks) {
-        let what = format!(
-            "pp {} x {} chunks = {} stages cannot share {} layers evenly",
-            s.pipeline,
-            s.chunks,
-            s.pipeline * s.chunks,
-            model.layers
-        );
-        refuse(
-            RefusalKind::Layers,
-            what,
-            format!(
-                "give pp x chunks = {}",
-                divisors(model.layers, s.pipeline * s.chunks)
-            ),
-        );
-    }
-    let m = s.micro_batches(job.batch);
-    let sequences = s.data * s.micro_batch;
-    if !job.batch.is_multiple_of(sequences) {
-        let what = format!(
-            "dp {} x mb {} = {sequences} sequences do not divide a batch of {}",
-            s.data, s.micro_batch, job.batch
-        );
-        let help = format!("give --batch {}", job.batch.next_multiple_of(sequences));
-        refuse(RefusalKind::Batch, what, help);
-    } else if s.chunks > 1 && !m.is_multiple_of(s.pipeline) {
-        let what = format!(
-            "{m} micro-batches are no multiple of pp {}, and interleaved stages work in groups of it",
-            s.pipeline
-        );
-        refuse(
-            RefusalKind::Schedule,
-            what,
-            "give chunks=1, or a batch with more sequences".into(),
-        );
-    }
-    if s.zero >= 2 && s.pipeline > 1 {
-        let what = format!(
-            "ZeRO-{} would reduce gradients after every micro-batch of the pipeline",
-            s.zero
-        );
-        refuse(
-            RefusalKind::Zero,
-            what,
-            "give zero=1: DeepSpeed's pipeline refuses ZeRO-2 and 3 as well".into(),
-        );
-    }
-    let useless = [
-        (
-            s.sequence && s.tensor == 1,
-            "sp without tensor ranks",
-            "give tp=2 or more, or leave sp out",
-        ),
-        (
-            s.zero > 0 && s.data == 1 && s.offload == Offloaded::None,
-            "ZeRO divides among data ranks, and there is one",
-            "give zero=0, or dp=2 or more",
-        ),
-        (
-            s.recompute == Recompute::Selective && job.flash,
-            "FlashAttention keeps no scores to recompute",
-            "give recompute=none",
-        ),
-        (
-            s.offload == Offloaded::Parameters && s.zero < 3,
-            "only ZeRO-3 can use a layer's parameters and let them go",
-            "give zero=3, or offload=optimizer",
-        ),
-        (
-            s.tiles > 1 && s.zero < 3,
-            "tiles divide the layers that ZeRO-3 gathers",
-            "give zero=3, or leave tiles out",
-        ),
-    ];
-    for (_, what, help) in useless.into_iter().filter(|useless| useless.0) {
-        refuse(RefusalKind::Useless, what.into(), help.into());
-    }
-    all
+/// What a strategy must not do. A search asks thousands of times whether it is broken, and once for the words.
+struct Rule {
+    kind: RefusalKind,
+    broken: bool,
+    /// What is wrong, and what to do.
+    words: fn(&TrainingJob, &Strategy) -> (String, String),
 }
 
-/// The refusal of a plan that takes more than a device or its host has.
-pub fn too_large(job: &TrainingJob, load: &Load) -> Option<Refusal> {
-    let Device {
-        memory,
-        host_memory,
-        ..
-    } = job.cluster.device;
-    let room = job.cluster.device.room();
+/// All rules but memory.
+fn rules(job: &TrainingJob, s: &Strategy) -> [Rule; 17] {
+    let model = &job.model;
+    let rule = |kind, broken, words| Rule {
+        kind,
+        broken,
+        words,
+    };
+    let heads = model.heads.is_multiple_of(s.tensor);
+    let stages = s.pipeline * s.chunks;
+    // A stage without layers can only have the token table, or the head.
+    let longest = model.layers.div_ceil(stages);
+    let empty = longest == 1 && stages > model.layers + 2;
+    let sequences = s.data * s.micro_batch;
+    let divides = job.batch.is_multiple_of(sequences);
+    let groups = s.micro_batches(job.batch).is_multiple_of(s.pipeline);
+    let program = job.program;
+    [
+        rule(RefusalKind::Devices, s.devices() != job.devices, devices),
+        rule(RefusalKind::Heads, !heads, query_heads),
+        rule(
+            RefusalKind::Heads,
+            heads && !model.kv_heads().is_multiple_of(s.tensor),
+            kv_heads,
+        ),
+        rule(
+            RefusalKind::Layers,
+            s.pipeline == 1 && s.chunks > 1,
+            |_, s| {
+                let chunks = s.chunks;
+                let what = format!(
+                    "{chunks} chunks on a pipeline of 1 rank follow each other on the same rank"
+                );
+                (what, "give pp=2 or more, or chunks=1".into())
+            },
+        ),
+        rule(RefusalKind::Layers, s.pipeline > 1 && empty, |job, s| {
+            let layers = job.model.layers;
+            let what = format!(
+                "pp {} x {} chunks = {} stages for {layers} layers, a token table and a head",
+                s.pipeline,
+                s.chunks,
+                s.pipeline * s.chunks
+            );
+            (what, format!("give pp x chunks = {} at most", layers + 2))
+        }),
+        rule(RefusalKind::Batch, !divides, |job, s| {
+            let sequences = s.data * s.micro_batch;
+            let what = format!(
+                "dp {} x mb {} = {sequences} sequences do not divide a batch of {}",
+                s.data, s.micro_batch, job.batch
+            );
+            let help = format!("give --batch {}", job.batch.next_multiple_of(sequences));
+            (what, help)
+        }),
+        rule(
+            RefusalKind::Schedule,
+            divides && s.chunks > 1 && !groups,
+            |job, s| {
+                let m = s.micro_batches(job.batch);
+                let what = format!(
+                    "{m} micro-batches are no multiple of pp {}, and interleaved stages work in groups of it",
+                    s.pipeline
+                );
+                (what, "give chunks=1, or a batch with more sequences".into())
+            },
+        ),
+        rule(
+            RefusalKind::Program,
+            s.zero >= 2 && s.pipeline > 1 && !program.divides_pipelines(),
+            |job, s| {
+                let what = format!(
+                    "{} has no ZeRO-{} in a pipeline: it would reduce gradients after every micro-batch",
+                    job.program.words(),
+                    s.zero
+                );
+                let help = "give zero=1, or --program pytorch, which reduces once and keeps what it gathered";
+                (what, help.into())
+            },
+        ),
+        rule(
+            RefusalKind::Program,
+            !program.recomputes_parts()
+                && !matches!(s.recompute, Recompute::None | Recompute::Full),
+            |job, s| {
+                let what = format!("{} has no recompute={}", job.program.words(), s.recompute);
+                (
+                    what,
+                    "give recompute=none or full, or another --program".into(),
+                )
+            },
+        ),
+        rule(
+            RefusalKind::Program,
+            s.replicas > 1 && program == Program::Shardlab,
+            |_, _| {
+                let what = "this library divides among all data ranks, or none".into();
+                (what, "leave shard out, or give another --program".into())
+            },
+        ),
+        rule(
+            RefusalKind::Useless,
+            s.replicas > 1 && s.zero == 0,
+            |_, _| {
+                let what = "groups of data ranks divide nothing without ZeRO".into();
+                (what, "give zero=3, or leave shard out".into())
+            },
+        ),
+        rule(RefusalKind::Useless, s.sequence && s.tensor == 1, |_, _| {
+            let what = "sp without tensor ranks".into();
+            (what, "give tp=2 or more, or leave sp out".into())
+        }),
+        rule(
+            RefusalKind::Useless,
+            s.zero > 0 && s.data == 1 && s.offload == Offloaded::None,
+            |_, _| {
+                let what = "ZeRO divides among data ranks, and there is one".into();
+                (what, "give zero=0, or dp=2 or more".into())
+            },
+        ),
+        rule(
+            RefusalKind::Useless,
+            s.recompute == Recompute::Selective && job.flash,
+            |_, _| {
+                let what = "FlashAttention keeps no scores to recompute".into();
+                (what, "give recompute=none, or recompute=norms".into())
+            },
+        ),
+        rule(
+            RefusalKind::Useless,
+            s.offload == Offloaded::Parameters && s.zero < 3,
+            |_, _| {
+                let what = "only ZeRO-3 can use a layer's parameters and let them go".into();
+                (what, "give zero=3, or offload=optimizer".into())
+            },
+        ),
+        rule(
+            RefusalKind::Useless,
+            s.nvme && s.offload == Offloaded::None,
+            |_, _| {
+                let what = "nothing is offloaded to NVMe".into();
+                (what, "give offload=optimizer, or leave nvme out".into())
+            },
+        ),
+        rule(RefusalKind::Useless, s.tiles > 1 && s.zero < 3, |_, _| {
+            let what = "tiles divide the layers that ZeRO-3 gathers".into();
+            (what, "give zero=3, or leave tiles out".into())
+        }),
+    ]
+}
+
+fn devices(job: &TrainingJob, s: &Strategy) -> (String, String) {
+    let what = format!(
+        "dp {} x tp {} x pp {} = {} devices, not {}",
+        s.data,
+        s.tensor,
+        s.pipeline,
+        s.devices(),
+        job.devices
+    );
+    let rest = job.devices / (s.tensor * s.pipeline).max(1);
+    let help = if s.tensor * s.pipeline * rest == job.devices && rest > 0 {
+        format!("dp={rest} uses all {} devices", job.devices)
+    } else {
+        format!(
+            "tp x pp must divide {}: {}",
+            job.devices,
+            divisors(job.devices, s.tensor * s.pipeline)
+        )
+    };
+    (what, help)
+}
+
+fn query_heads(job: &TrainingJob, s: &Strategy) -> (String, String) {
+    let what = format!(
+        "tp {} does not divide {} heads: a rank computes whole heads",
+        s.tensor, job.model.heads
+    );
+    (
+        what,
+        format!("give tp={}", divisors(job.model.heads, s.tensor)),
+    )
+}
+
+fn kv_heads(job: &TrainingJob, s: &Strategy) -> (String, String) {
+    let heads = job.model.kv_heads();
+    let what = format!(
+        "tp {} does not divide {heads} key and value heads",
+        s.tensor
+    );
+    let help = format!(
+        "give tp={}; Megatron-LM would copy heads to several ranks",
+        divisors(heads, s.tensor)
+    );
+    (what, help)
+}
+
+/// Every reason against `strategy` but memory.
+pub fn refusals(job: &TrainingJob, strategy: &Strategy) -> Vec<Refusal> {
+    let broken = rules(job, strategy).into_iter().filter(|rule| rule.broken);
+    let refusal = |rule: Rule| {
+        let (what, help) = (rule.words)(job, strategy);
+        Refusal {
+            kind: rule.kind,
+            what,
+            help,
+        }
+    };
+    broken.map(refusal).collect()
+}
+
+/// The kind of the first of [`refusals`].
+pub fn refused(job: &TrainingJob, strategy: &Strategy) -> Option<RefusalKind> {
+    let broken = rules(job, strategy).into_iter().find(|rule| rule.broken);
+    broken.map(|rule| rule.kind)
+}
+
+/// Whether a plan takes at most what a device, its host and its disks have.
+pub fn fits(job: &TrainingJob, load: &Load) -> bool {
+    let device = &job.cluster.device;
+    load.total() <= device.room() && load.host <= device.host_memory && load.disk <= device.disk
+}
+
+/// The refusal of a plan that takes more than a device, its host or its disks have.
+pub fn too_large(job: &TrainingJob, strategy: &Strategy, load: &Load) -> Option<Refusal> {
+    if fits(job, load) {
+        return None;
+    }
+    let device = &job.cluster.device;
     let refusal = |what, help: String| {
         Some(Refusal {
             kind: RefusalKind::Memory,
@@ -208,55 +297,115 @@ pub fn too_large(job: &TrainingJob, load: &Load) -> Option<Refusal> {
             help,
         })
     };
+    let room = device.room();
     if load.total() > room {
         let what = format!(
-            "a rank takes {} of {}",
+            "a rank takes {} of {} ({} is left free)",
             bytes_decimal(load.total()),
-            bytes_decimal(room)
+            bytes_decimal(room),
+            bytes_decimal(device.memory - room)
         );
-        let parts = [
-            (load.weights, "weights: more tp or pp, or zero=3"),
-            (load.gradients, "gradients: more tp or pp, or zero=2"),
-            (
-                load.optimizer,
-                "the optimizer: zero=1, or offload=optimizer",
-            ),
-            (
-                load.activations,
-                "activations: a smaller mb, sp, or recompute=full",
-            ),
-            (
-                load.working,
-                "gathered and recomputed layers: more tp, or tiles=2",
-            ),
-        ];
-        let most = parts
-            .into_iter()
-            .max_by(|a, b| a.0.total_cmp(&b.0))
-            .map_or("", |most| most.1);
-        return refusal(
-            format!("{what} ({} is left free)", bytes_decimal(memory - room)),
-            format!("most are {most}"),
-        );
+        return refusal(what, smaller(strategy, load));
     }
-    if load.host > host_memory {
-        let what = format!(
-            "a rank keeps {} in its host's {}",
-            bytes_decimal(load.host),
-            bytes_decimal(host_memory)
-        );
-        return refusal(
-            what,
-            "more devices, or NVMe instead of the host's memory".into(),
-        );
+    let (away, has, place) = if load.host > device.host_memory {
+        (load.host, device.host_memory, "its host's memory")
+    } else {
+        (load.disk, device.disk, "its host's disks")
+    };
+    let what = format!(
+        "a rank keeps {} in {} of {place}",
+        bytes_decimal(away),
+        bytes_decimal(has)
+    );
+    let help = if strategy.nvme || device.disk == 0.0 {
+        "give more devices"
+    } else {
+        "give more devices, or nvme"
+    };
+    refusal(what, help.into())
+}
+
+/// What makes the largest part of a load smaller, of all that the strategy does not do yet.
+fn smaller(s: &Strategy, load: &Load) -> String {
+    let shared = s.data > 1;
+    let layers = s.pipeline == 1 && shared;
+    let again = !matches!(s.recompute, Recompute::Full);
+    let parts = [
+        (
+            load.weights,
+            "weights",
+            [
+                (layers && s.zero < 3, "zero=3"),
+                (s.zero == 3 && s.replicas > 1, "larger groups"),
+                (shared, "more tp or pp"),
+                (
+                    !shared && s.offload < Offloaded::Parameters,
+                    "zero=3 with offload=parameters",
+                ),
+            ],
+        ),
+        (
+            load.gradients,
+            "gradients",
+            [
+                (layers && s.zero < 2, "zero=2"),
+                (s.zero >= 2 && s.replicas > 1, "larger groups"),
+                (shared, "more tp or pp"),
+                (
+                    !shared && s.offload < Offloaded::Parameters,
+                    "zero=3 with offload=parameters",
+                ),
+            ],
+        ),
+        (
+            load.optimizer,
+            "the optimizer",
+            [
+                (shared && s.zero == 0, "zero=1"),
+                (s.zero > 0 && s.replicas > 1, "larger groups"),
+                (s.offload == Offloaded::None, "offload=optimizer"),
+                (false, ""),
+            ],
+        ),
+        (
+            load.activations,
+            "activations",
+            [
+                (s.micro_batch > 1, "a smaller mb"),
+                (s.tensor > 1 && !s.sequence, "sp"),
+                (again, "recompute=full"),
+                (shared, "more tp"),
+            ],
+        ),
+        (
+            load.working,
+            "gathered and recomputed layers, or copies of logits",
+            [
+                (s.micro_batch > 1, "a smaller mb"),
+                (s.zero == 3, "more tiles"),
+                (shared, "more tp"),
+                (false, ""),
+            ],
+        ),
+    ];
+    let most = parts.into_iter().max_by(|a, b| a.0.total_cmp(&b.0));
+    let Some((_, name, ways)) = most else {
+        return String::new();
+    };
+    let ways: Vec<&str> = ways
+        .into_iter()
+        .filter_map(|(helps, way)| helps.then_some(way))
+        .collect();
+    if ways.is_empty() {
+        return format!("most are {name}: give more devices");
     }
-    None
+    format!("most are {name}: {}", ways.join(", or "))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::strategy::Cluster;
+    use crate::strategy::{Cluster, Device};
     use shardlab::plan::ModelShape;
 
     fn job() -> TrainingJob {
@@ -302,10 +451,10 @@ mod tests {
             "tp x pp must divide 48: 4 or 6",
         );
         refused(
-            "dp=2,tp=2,pp=12,chunks=3",
+            "dp=2,tp=2,pp=12,chunks=5",
             RefusalKind::Layers,
-            "36 stages cannot share 48 layers",
-            "24 or 48",
+            "60 stages for 48 layers",
+            "50 at most",
         );
         refused(
             "dp=48,chunks=2",
@@ -327,8 +476,8 @@ mod tests {
         );
         refused(
             "dp=4,tp=2,pp=6,zero=3",
-            RefusalKind::Zero,
-            "after every micro-batch",
+            RefusalKind::Program,
+            "Megatron-LM has no ZeRO-3 in a pipeline",
             "zero=1",
         );
         refused(
@@ -358,7 +507,10 @@ mod tests {
     #[test]
     fn what_does_not_fit_says_what_takes_most() {
         let job = job();
-        let of = |plan: &str| too_large(&job, &job.load(&plan.parse().unwrap()));
+        let of = |plan: &str| {
+            let strategy = plan.parse().unwrap();
+            too_large(&job, &strategy, &job.load(&strategy))
+        };
         let whole = of("dp=48,mb=1").unwrap();
         assert!(
             whole.what.contains("of 72.0 GB") && whole.help.contains("zero=1"),

@@ -26,6 +26,10 @@ struct DeviceTable {
     streaming: Option<f64>,
     host_memory_gb: Option<f64>,
     host_gb_s: Option<f64>,
+    host_memory_gb_s: Option<f64>,
+    disk_gb: Option<f64>,
+    disk_read_gb_s: Option<f64>,
+    disk_write_gb_s: Option<f64>,
     price_per_hour: Option<f64>,
 }
 
@@ -110,7 +114,12 @@ fn parse(text: &str) -> Result<Cluster, Wrong> {
             bandwidth: 1e9 * positive("bandwidth_gb_s", device.bandwidth_gb_s)?,
             streaming: share("streaming", device.streaming, 0.8)?,
             host_memory: 1e9 * positive("host_memory_gb", device.host_memory_gb.unwrap_or(64.0))?,
-            host_link: 1e9 * positive("host_gb_s", device.host_gb_s.unwrap_or(32.0))?,
+            host_link: 1e9 * positive("host_gb_s", device.host_gb_s.unwrap_or(16.0))?,
+            host_bandwidth: 1e9
+                * positive("host_memory_gb_s", device.host_memory_gb_s.unwrap_or(50.0))?,
+            disk: 1e9 * device.disk_gb.unwrap_or(0.0).max(0.0),
+            disk_read: 1e9 * positive("disk_read_gb_s", device.disk_read_gb_s.unwrap_or(1.0))?,
+            disk_write: 1e9 * positive("disk_write_gb_s", device.disk_write_gb_s.unwrap_or(0.5))?,
             price: device.price_per_hour.unwrap_or(0.0).max(0.0),
             source: "your file",
         },
@@ -134,6 +143,7 @@ fn parse(text: &str) -> Result<Cluster, Wrong> {
                         network.between_gb_s.unwrap_or(network.within_gb_s),
                     )?,
             },
+            direct: false,
             pipelined: false,
             efficiency: share("efficiency", network.efficiency, 0.78)?,
         },
@@ -147,7 +157,8 @@ memory_gb = 24
 tflops = 165          # dense, in 16 bits, from the data sheet
 bandwidth_gb_s = 1008 # of its memory
 # matmul = 0.7, streaming = 0.8: the parts of both that a training reaches
-# host_memory_gb = 64, host_gb_s = 32, price_per_hour = 0
+# host_memory_gb = 64, host_gb_s = 16, host_memory_gb_s = 50: of the host, this device's share of each; price_per_hour = 0
+# disk_gb = 0, disk_read_gb_s = 1, disk_write_gb_s = 0.5: of the node's disks, its share as well
 
 [network]
 per_node = 4
@@ -193,13 +204,13 @@ mod tests {
             (
                 "per_node = 4",
                 "per_node = 0",
-                10,
+                11,
                 "per_node = 0 must be from 1",
             ),
             (
                 "cards = 1",
                 "efficiency = 1.5",
-                13,
+                14,
                 "efficiency = 1.5 must be a part",
             ),
         ] {

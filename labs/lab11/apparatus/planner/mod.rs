@@ -1,8 +1,9 @@
 //! The search for the best strategy, beside the source's rules.
 //!
 //! Reading order: `names.rs` (published models), `file.rs` (a reader's own cluster, in TOML), `check.rs` (whether a job can use a strategy), `search.rs` (all strategies of a job,
-//! ranked), `rules.rs` (the decision path of the source), `published.rs` (jobs whose figures papers state).
+//! ranked), `rules.rs` (the decision path of the source), `published.rs` (runs whose figures were published), `accuracy.rs` (what they say about predictions).
 
+mod accuracy;
 mod check;
 mod file;
 mod names;
@@ -10,8 +11,10 @@ pub mod published;
 mod rules;
 mod search;
 
-pub use check::{Refusal, RefusalKind, refusals, too_large};
+pub use crate::strategy::Plan;
+pub use accuracy::{Accuracy, Errors, PlanKind, compared, held_out};
+pub use check::{Refusal, RefusalKind, fits, refusals, too_large};
 pub use file::{EXAMPLE, read as read_cluster};
 pub use names::{MODELS, model};
 pub use rules::{Decision, Step, decide};
-pub use search::{Plan, Search, search};
+pub use search::{Search, search};

@@ -4,8 +4,8 @@
 //! without a number. Here a network is fast if ZeRO-3 (between nodes) or tensor ranks (within a node) wait for it for less
 //! than a quarter of their step.
 
-use super::search::{Plan, Search};
-use crate::strategy::{Offloaded, Recompute, Strategy, Time, TrainingJob};
+use super::search::Search;
+use crate::strategy::{Offloaded, Plan, Recompute, Strategy, Time, TrainingJob};
 use shardlab::units::{bytes_decimal, percent, seconds};
 
 /// A question of the path, and its answer with the reason.
@@ -204,23 +204,32 @@ fn fast(job: &TrainingJob, strategy: Strategy, of: fn(&Time) -> f64, name: &str)
     (share < SLOW, answer)
 }
 
+/// Asked of the job's own batch and devices: where there are more devices than sequences, tensor ranks share one.
 fn fast_between(job: &TrainingJob) -> (bool, String) {
-    let data = largest(job.devices, job.batch);
+    let shares = |tensor: &usize| {
+        job.devices.is_multiple_of(*tensor)
+            && job.model.kv_heads().is_multiple_of(*tensor)
+            && job.batch.is_multiple_of(job.devices / tensor)
+    };
+    let node = job.cluster.network.ranks_per_node;
+    let Some(tensor) = (1..=node).find(shares) else {
+        let (batch, devices) = (job.batch, job.devices);
+        return (
+            false,
+            format!(
+                "no: {batch} sequences do not divide among {devices} devices, or nodes of them"
+            ),
+        );
+    };
     let zero = Strategy {
-        data,
+        data: job.devices / tensor,
+        tensor,
         zero: 3,
+        sequence: tensor > 1,
         recompute: Recompute::Full,
         ..Strategy::SINGLE
     };
-    fast(
-        &TrainingJob {
-            devices: data,
-            ..job.clone()
-        },
-        zero,
-        |time| time.data,
-        "ZeRO-3",
-    )
+    fast(job, zero, |time| time.data, &zero.words())
 }
 
 fn fast_within(job: &TrainingJob) -> (bool, String) {

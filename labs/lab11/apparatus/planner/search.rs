@@ -1,16 +1,9 @@
 //! All strategies that the planner knows for a job, ranked by tokens per second.
 
-use super::check::{Refusal, RefusalKind, refusals, too_large};
-use crate::strategy::{Load, Offloaded, Recompute, Strategy, Time, TrainingJob};
+use super::check::{Refusal, RefusalKind, fits, refusals, refused, too_large};
+use crate::strategy::{Offloaded, Plan, Program, Recompute, Strategy, TrainingJob};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
-
-/// A strategy that the job can use, and what it costs.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Plan {
-    pub strategy: Strategy,
-    pub load: Load,
-    pub time: Time,
-}
 
 /// The result of a search.
 #[derive(Debug, Default)]
@@ -58,40 +51,55 @@ impl Search {
             .min_by(|a, b| a.load.total().total_cmp(&b.load.total()))
     }
 
-    fn refuse(&mut self, strategy: Strategy, refusal: Refusal) {
-        self.refused
-            .entry(refusal.kind)
-            .or_insert((0, strategy, refusal))
-            .0 += 1;
+    /// Counts a strategy that was refused, and keeps the words for the first of each kind.
+    fn refuse(&mut self, job: &TrainingJob, strategy: Strategy) {
+        let kind = refused(job, &strategy).unwrap_or(RefusalKind::Memory);
+        if let Some((count, ..)) = self.refused.get_mut(&kind) {
+            *count += 1;
+            return;
+        }
+        let first = refusals(job, &strategy).into_iter().next();
+        let refusal = first.or_else(|| too_large(job, &strategy, &job.load(&strategy)));
+        if let Some(refusal) = refusal {
+            self.refused.insert(kind, (1, strategy, refusal));
+        }
     }
 }
+
+/// Places for what a device does not hold, and parts of a gathered layer: (what is offloaded, to disks, tiles).
+type Places = &'static [(Offloaded, bool, usize)];
+
+/// The next places are tried if nothing fits with those before.
+const PLACES: [Places; 3] = [
+    &[(Offloaded::None, false, 1)],
+    &[
+        (Offloaded::Optimizer, false, 1),
+        (Offloaded::Parameters, false, 1),
+        (Offloaded::Parameters, false, 4),
+        (Offloaded::Parameters, false, 16),
+    ],
+    &[
+        (Offloaded::Optimizer, true, 1),
+        (Offloaded::Parameters, true, 1),
+        (Offloaded::Parameters, true, 4),
+        (Offloaded::Parameters, true, 16),
+    ],
+];
 
 /// Tries every strategy on all devices of the job. Offloading and tiles are tried if nothing fits without them.
 pub fn search(job: &TrainingJob) -> Search {
     let mut found = Search::default();
-    let plain = [(Offloaded::None, 1)];
-    let offloaded = [
-        (Offloaded::Optimizer, 1),
-        (Offloaded::Parameters, 1),
-        (Offloaded::Parameters, 4),
-        (Offloaded::Parameters, 16),
-    ];
-    for host in [&plain[..], &offloaded[..]] {
+    for places in PLACES {
         found.unfit.clear();
         for tensor in divisors(job.devices) {
             for pipeline in divisors(job.devices / tensor) {
-                let data = job.devices / tensor / pipeline;
-                try_degrees(
-                    job,
-                    &mut found,
-                    Strategy {
-                        data,
-                        tensor,
-                        pipeline,
-                        ..Strategy::SINGLE
-                    },
-                    host,
-                );
+                let degrees = Strategy {
+                    data: job.devices / tensor / pipeline,
+                    tensor,
+                    pipeline,
+                    ..Strategy::SINGLE
+                };
+                try_degrees(job, &mut found, degrees, places);
             }
         }
         if !found.plans.is_empty() {
@@ -110,99 +118,129 @@ pub fn search(job: &TrainingJob) -> Search {
 }
 
 /// All strategies with the degrees of `base`.
-fn try_degrees(job: &TrainingJob, found: &mut Search, base: Strategy, host: &[(Offloaded, usize)]) {
-    let refusals = refusals(job, &base);
+fn try_degrees(job: &TrainingJob, found: &mut Search, base: Strategy, places: Places) {
     // Heads and layers refuse all strategies of these degrees at once.
-    if let Some(refusal) = refusals
-        .into_iter()
-        .find(|refusal| refusal.kind < RefusalKind::Batch)
-    {
+    if refused(job, &base).is_some_and(|kind| kind < RefusalKind::Batch) {
         found.considered += 1;
-        return found.refuse(base, refusal);
+        return found.refuse(job, base);
     }
-    let zero = if base.data > 1 { 0..=3 } else { 0..=0 };
-    let mut all = vec![base];
-    let mut vary =
-        |values: &dyn Fn(&Strategy) -> Vec<Strategy>| all = all.iter().flat_map(values).collect();
-    vary(&|s| {
-        host.iter()
-            .map(|&(offload, tiles)| Strategy {
-                offload,
-                tiles,
-                ..*s
-            })
-            .collect()
-    });
-    vary(&|s| match s.offload {
-        Offloaded::Parameters => vec![Strategy { zero: 3, ..*s }],
-        _ => zero.clone().map(|zero| Strategy { zero, ..*s }).collect(),
-    });
-    vary(&|s| {
-        let kinds = [Recompute::None, Recompute::Selective, Recompute::Full];
-        let kinds = kinds
-            .into_iter()
-            .filter(|&kind| !(job.flash && kind == Recompute::Selective));
-        kinds
-            .map(|recompute| Strategy { recompute, ..*s })
-            .collect()
-    });
-    vary(&|s| {
-        let both = [false, true]
-            .into_iter()
-            .filter(|&sequence| !sequence || s.tensor > 1);
-        both.map(|sequence| Strategy { sequence, ..*s }).collect()
-    });
-    vary(&|s| variants(job, s));
     let fit = found.plans.len();
-    let too_large: Vec<Plan> = all
-        .into_iter()
-        .filter_map(|strategy| consider(job, found, strategy))
-        .collect();
-    if found.plans.len() == fit {
-        found.unfit.extend(
-            too_large
-                .into_iter()
-                .min_by(|a, b| a.load.total().total_cmp(&b.load.total())),
-        );
+    let mut least: Option<Plan> = None;
+    for &(offload, nvme, tiles) in places {
+        for divided in divisions(job, &base, offload) {
+            for recompute in recomputations(job) {
+                for sequence in [false, true] {
+                    if sequence && base.tensor == 1 {
+                        continue;
+                    }
+                    let strategy = Strategy {
+                        offload,
+                        nvme,
+                        tiles,
+                        recompute,
+                        sequence,
+                        ..divided
+                    };
+                    let all = variants(job, &strategy).into_iter();
+                    let too_large = all.filter_map(|strategy| consider(job, found, strategy));
+                    let smallest = too_large.chain(least.take()).min_by(less);
+                    least = smallest;
+                }
+            }
+        }
     }
+    if found.plans.len() == fit {
+        found.unfit.extend(least);
+    }
+}
+
+fn less(a: &Plan, b: &Plan) -> Ordering {
+    a.load.total().total_cmp(&b.load.total())
+}
+
+/// The stages of ZeRO, and groups of data ranks that divide with stage 3: one node, or a few.
+fn divisions(job: &TrainingJob, base: &Strategy, offload: Offloaded) -> Vec<Strategy> {
+    let zero = |zero| Strategy { zero, ..*base };
+    if offload == Offloaded::Parameters {
+        return if base.pipeline == 1 {
+            vec![zero(3)]
+        } else {
+            Vec::new()
+        };
+    }
+    if base.data == 1 {
+        return vec![zero(0)];
+    }
+    if base.pipeline > 1 {
+        // In PyTorch's pipelines stages 1, 2 and 3 are one.
+        let least = if job.program.divides_pipelines() {
+            2
+        } else {
+            1
+        };
+        return vec![zero(0), zero(least)];
+    }
+    let node = (job.cluster.network.ranks_per_node / base.tensor).max(1);
+    let groups = [1, 2, 4, 8, 16].into_iter().map(|nodes| nodes * node);
+    let groups = groups.filter(|&shard| {
+        shard > 1
+            && shard < base.data
+            && base.data.is_multiple_of(shard)
+            && job.program != Program::Shardlab
+    });
+    let hybrid = groups.map(|shard| Strategy {
+        replicas: base.data / shard,
+        ..zero(3)
+    });
+    (0..=3).map(zero).chain(hybrid).collect()
+}
+
+fn recomputations(job: &TrainingJob) -> Vec<Recompute> {
+    let mut all = vec![Recompute::None, Recompute::Full];
+    if job.program.recomputes_parts() {
+        all.extend([
+            Recompute::Norms,
+            Recompute::Mlp,
+            Recompute::OneIn(2),
+            Recompute::OneIn(4),
+        ]);
+        if !job.flash {
+            all.push(Recompute::Selective);
+        }
+    }
+    all
 }
 
 /// A strategy with each micro-batch and each number of chunks.
 fn variants(job: &TrainingJob, s: &Strategy) -> Vec<Strategy> {
-    let stage = job.model.layers / s.pipeline;
-    let chunks = CHUNKS
-        .into_iter()
-        .filter(|&chunks| chunks == 1 || s.pipeline > 1 && stage.is_multiple_of(chunks));
-    let sizes = || {
-        MICRO_BATCHES
-            .into_iter()
-            .filter(|&size| size == 1 || size * s.data <= job.batch)
-    };
-    chunks
-        .flat_map(|chunks| {
-            sizes().map(move |micro_batch| Strategy {
-                chunks,
-                micro_batch,
-                ..*s
-            })
-        })
-        .collect()
+    let mut all = Vec::new();
+    for chunks in CHUNKS {
+        if chunks > 1 && (s.pipeline == 1 || s.pipeline * chunks > job.model.layers + 2) {
+            continue;
+        }
+        for micro_batch in MICRO_BATCHES {
+            if micro_batch == 1 || micro_batch * s.data <= job.batch {
+                all.push(Strategy {
+                    chunks,
+                    micro_batch,
+                    ..*s
+                });
+            }
+        }
+    }
+    all
 }
 
 /// Adds a strategy to the plans or to those that are refused. Returns it if only its memory is refused.
 fn consider(job: &TrainingJob, found: &mut Search, strategy: Strategy) -> Option<Plan> {
     found.considered += 1;
-    if let Some(refusal) = refusals(job, &strategy).into_iter().next() {
-        found.refuse(strategy, refusal);
+    if refused(job, &strategy).is_some() {
+        found.refuse(job, strategy);
         return None;
     }
-    let plan = Plan {
-        strategy,
-        load: job.load(&strategy),
-        time: job.time(&strategy),
-    };
-    if let Some(refusal) = too_large(job, &plan.load) {
-        found.refuse(strategy, refusal);
+    let plan = job.plan(strategy);
+    if !fits(job, &plan.load) {
+        found.refuse(job, strategy);
         return Some(plan);
     }
     found.plans.push(plan);
@@ -211,11 +249,10 @@ fn consider(job: &TrainingJob, found: &mut Search, strategy: Strategy) -> Option
 
 /// The best micro-batch and chunks for a strategy of which a paper states the rest.
 pub(super) fn search_within(job: &TrainingJob, strategy: &Strategy) -> Strategy {
-    // Llama 3's 126 layers leave the first and the last stage one short.
-    let stage = strategy.layers(job.model.layers);
-    let chunks = CHUNKS
-        .into_iter()
-        .filter(|&chunks| chunks == 1 || strategy.pipeline > 1 && stage.is_multiple_of(chunks));
+    let most = job.model.layers + 2;
+    let chunks = CHUNKS.into_iter().filter(|&chunks| {
+        chunks == 1 || strategy.pipeline > 1 && strategy.pipeline * chunks <= most
+    });
     let sizes = |chunks| {
         MICRO_BATCHES.map(|micro_batch| Strategy {
             chunks,
@@ -264,7 +301,8 @@ mod tests {
         for plan in &found.plans {
             assert_eq!(refusals(&job, &plan.strategy), [], "{}", plan.strategy);
             assert!(
-                too_large(&job, &plan.load).is_none() && plan.strategy.offload == Offloaded::None
+                too_large(&job, &plan.strategy, &plan.load).is_none()
+                    && plan.strategy.offload == Offloaded::None
             );
         }
         let refused: usize = found.refused.values().map(|(count, ..)| count).sum();
@@ -286,7 +324,7 @@ mod tests {
                     == (strategy.data, strategy.tensor, strategy.pipeline)
             };
             assert!(
-                too_large(&job, load).is_some() && found.best(same).is_none(),
+                too_large(&job, strategy, load).is_some() && found.best(same).is_none(),
                 "{strategy}"
             );
         }
@@ -322,7 +360,9 @@ mod tests {
                     .iter()
                     .all(|plan| plan.strategy.offload > Offloaded::None)
         );
-        assert!(search(&job("llama-3-70b", 1)).plans.is_empty());
-        assert!(search(&job("llama-3-70b", 1)).smallest().is_some());
+        let disks = search(&job("llama-3-70b", 1)).plans;
+        assert!(!disks.is_empty() && disks.iter().all(|plan| plan.strategy.nvme));
+        assert!(search(&job("llama-3.1-405b", 1)).plans.is_empty());
+        assert!(search(&job("llama-3.1-405b", 1)).smallest().is_some());
     }
 }

@@ -17,15 +17,20 @@ impl Cluster {
         Some(Cluster { device, network })
     }
 
-    /// The network that a device usually has.
-    pub fn usual_network(device: &str) -> &'static str {
-        match device {
+    /// The network of the nodes that a device usually is in.
+    pub fn usual_network(device: &str) -> Option<&'static str> {
+        let name = match device {
+            "a100-40g" | "a100-80g" => "dgx-a100",
             "h100-80g" | "h200-141g" => "dgx-h100",
             "b200-180g" => "dgx-b200",
-            "mi250x-gcd" | "mi300x" => "frontier",
+            "mi250x-gcd" => "frontier",
+            "mi300x" => "mi300x",
+            "v100-32g" => "dgx-2",
+            "max-1550-tile" => "aurora",
             "laptop" => "ethernet",
-            _ => "dgx-a100",
-        }
+            _ => return None,
+        };
+        Some(name)
     }
 }
 
@@ -37,6 +42,7 @@ mod tests {
     fn every_device_has_a_usual_network() {
         for device in Device::all() {
             let network = Cluster::usual_network(&device.name);
+            let network = network.unwrap_or_else(|| panic!("{} has none", device.name));
             assert!(Cluster::new(device, network).is_some(), "{network}");
         }
     }

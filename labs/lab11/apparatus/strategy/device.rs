@@ -18,8 +18,14 @@ pub struct Device {
     pub streaming: f64,
     /// Bytes of its host's memory, for what is offloaded.
     pub host_memory: f64,
-    /// Bytes per second between device and host, in one direction.
+    /// Bytes per second between device and host, in one direction, when all devices of the node use it.
     pub host_link: f64,
+    /// Bytes per second of the host's memory: this device's share of a node's.
+    pub host_bandwidth: f64,
+    /// Bytes of the node's disks, and their bytes per second: this device's share.
+    pub disk: f64,
+    pub disk_read: f64,
+    pub disk_write: f64,
     /// US dollars per hour.
     pub price: f64,
     /// The source of the figures.
@@ -33,8 +39,11 @@ struct Sheet {
     tera_flops: f64,
     matmul: f64,
     terabytes_per_second: f64,
-    host_gigabytes: f64,
-    host_link: f64,
+    streaming: f64,
+    /// Gigabytes of the host's memory, and GB/s to it and of it.
+    host: [f64; 3],
+    /// Gigabytes of disks, and GB/s to read and to write.
+    disks: [f64; 3],
     price: f64,
     source: &'static str,
 }
@@ -44,83 +53,123 @@ struct Sheet {
 /// `matmul`: a layer of a 22-billion-parameter GPT reaches 0.70 of an A100's peak (fitted to table 4 of Korthikanti et al.,
 /// arXiv 2205.05198, together with the 0.8 of its memory's bandwidth). This is 0.84 of the most that any matrix product was
 /// measured to reach. For the other devices it is 0.84 of that measured maximum: stas00/ml-engineering, "Maximum Achievable
-/// Matmul FLOPS" (August 2026).
+/// Matmul FLOPS" (August 2026). For a tile of the Max 1550 it is 0.84 of what ALCF measures on all twelve tiles of an Aurora node at once,
+/// 207 TFLOP/s each, and its memory reaches 1 TB/s there.
+///
+/// The host's figures are a device's share of its node's, because all devices offload at once: on a DGX A100 two share an uplink
+/// of 32 GB/s, and on Frontier the host's memory is slower than all links to it; a DGX-2's 16 devices got 64 GB/s together
+/// (DeepSpeed's slides on ZeRO-Infinity, SC21). Of the memory's data sheet 0.8 count. Disks: DeepSpeed's DeepNVMe reports (2024 and 2025)
+/// measured 10 and 5 GB/s on four drives of PCIe 4, and 48 and 26 GB/s on eight of PCIe 5. Aurora's nodes have none.
 ///
 /// Prices are assumptions: US dollars per hour and device, in the order of what clouds asked in 2025. Give your own with
 /// `--price-per-hour`.
-const SHEETS: [Sheet; 9] = [
+const SHEETS: [Sheet; 10] = [
     sheet(
         "a100-40g",
-        [40.0, 312.0, 0.73, 1.555],
-        [128.0, 32.0, 1.8],
+        [40.0, 312.0, 0.73, 1.555, 0.8],
+        [128.0, 16.0, 41.0],
+        [1920.0, 1.2, 0.6],
+        1.8,
         "NVIDIA A100 data sheet, 2021",
     ),
     sheet(
         "a100-80g",
-        [80.0, 312.0, 0.73, 2.039],
-        [256.0, 32.0, 2.2],
+        [80.0, 312.0, 0.73, 2.039, 0.8],
+        [256.0, 16.0, 41.0],
+        [3840.0, 2.5, 1.2],
+        2.2,
         "NVIDIA A100 data sheet, 2021",
     ),
     sheet(
         "h100-80g",
-        [80.0, 989.0, 0.675, 3.35],
-        [256.0, 64.0, 3.0],
+        [80.0, 989.0, 0.675, 3.35, 0.8],
+        [256.0, 55.0, 61.0],
+        [3840.0, 6.0, 3.2],
+        3.0,
         "NVIDIA H100 data sheet (SXM), 2023",
     ),
     sheet(
         "h200-141g",
-        [141.0, 989.0, 0.675, 4.8],
-        [256.0, 64.0, 3.5],
+        [141.0, 989.0, 0.675, 4.8, 0.8],
+        [256.0, 55.0, 61.0],
+        [3840.0, 6.0, 3.2],
+        3.5,
         "NVIDIA H200 data sheet, 2024",
     ),
     sheet(
         "b200-180g",
-        [180.0, 2250.0, 0.65, 8.0],
-        [256.0, 64.0, 5.0],
+        [180.0, 2250.0, 0.65, 8.0, 0.8],
+        [256.0, 55.0, 72.0],
+        [3500.0, 6.0, 3.2],
+        5.0,
         "NVIDIA DGX B200 data sheet, 2024",
     ),
     sheet(
         "mi250x-gcd",
-        [64.0, 191.5, 0.6, 1.638],
-        [64.0, 36.0, 1.0],
+        [64.0, 191.5, 0.6, 1.638, 0.8],
+        [64.0, 25.6, 20.5],
+        [480.0, 1.4, 0.5],
+        1.0,
         "half of an AMD MI250X; OLCF's Frontier guide",
     ),
     sheet(
         "mi300x",
-        [192.0, 1307.0, 0.43, 5.3],
-        [256.0, 64.0, 3.0],
+        [192.0, 1307.0, 0.43, 5.3, 0.8],
+        [192.0, 55.0, 61.0],
+        [3840.0, 2.5, 1.2],
+        3.0,
         "AMD MI300X data sheet, 2023",
     ),
     sheet(
         "v100-32g",
-        [32.0, 125.0, 0.7, 0.9],
-        [64.0, 16.0, 1.0],
+        [32.0, 125.0, 0.7, 0.9, 0.8],
+        [94.0, 4.0, 13.0],
+        [1875.0, 1.7, 0.9],
+        1.0,
         "NVIDIA V100 data sheet (SXM2), 2020",
     ),
     sheet(
+        "max-1550-tile",
+        [64.0, 419.0, 0.415, 1.638, 0.61],
+        [91.0, 26.5, 37.0],
+        [0.0, 1.0, 1.0],
+        1.0,
+        "half of an Intel Max 1550; ALCF's Aurora guide, 2026",
+    ),
+    sheet(
         "laptop",
-        [8.0, 0.1, 0.7, 0.03],
-        [8.0, 10.0, 0.0],
+        [8.0, 0.1, 0.7, 0.03, 0.8],
+        [8.0, 10.0, 10.0],
+        [250.0, 3.7, 3.2],
+        0.0,
         "one core with AVX-512, in f32; measure yours: --calibrate",
     ),
 ];
 
 const fn sheet(
     name: &'static str,
-    device: [f64; 4],
+    device: [f64; 5],
     host: [f64; 3],
+    disks: [f64; 3],
+    price: f64,
     source: &'static str,
 ) -> Sheet {
-    let [gigabytes, tera_flops, matmul, terabytes_per_second] = device;
-    let [host_gigabytes, host_link, price] = host;
+    let [
+        gigabytes,
+        tera_flops,
+        matmul,
+        terabytes_per_second,
+        streaming,
+    ] = device;
     Sheet {
         name,
         gigabytes,
         tera_flops,
         matmul,
         terabytes_per_second,
-        host_gigabytes,
-        host_link,
+        streaming,
+        host,
+        disks,
         price,
         source,
     }
@@ -131,7 +180,7 @@ impl Device {
     pub const USABLE: f64 = 0.9;
 
     /// All devices that have names.
-    pub fn all() -> [Device; 9] {
+    pub fn all() -> [Device; 10] {
         SHEETS.each_ref().map(Device::of)
     }
 
@@ -142,15 +191,21 @@ impl Device {
     }
 
     fn of(sheet: &Sheet) -> Device {
+        let [host_memory, host_link, host_bandwidth] = sheet.host.map(|gigabytes| 1e9 * gigabytes);
+        let [disk, disk_read, disk_write] = sheet.disks.map(|gigabytes| 1e9 * gigabytes);
         Device {
             name: sheet.name.to_string(),
             memory: 1e9 * sheet.gigabytes,
             peak: 1e12 * sheet.tera_flops,
             matmul: sheet.matmul,
             bandwidth: 1e12 * sheet.terabytes_per_second,
-            streaming: 0.8,
-            host_memory: 1e9 * sheet.host_gigabytes,
-            host_link: 1e9 * sheet.host_link,
+            streaming: sheet.streaming,
+            host_memory,
+            host_link,
+            host_bandwidth,
+            disk,
+            disk_read,
+            disk_write,
             price: sheet.price,
             source: sheet.source,
         }

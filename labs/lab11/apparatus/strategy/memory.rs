@@ -2,7 +2,7 @@
 
 use super::TrainingJob;
 use super::degrees::{Offloaded, Recompute, Strategy};
-use shardlab::plan::{Family, Kept, zero_memory};
+use shardlab::plan::{Family, Kept, ModelShape, zero_memory};
 
 /// The bytes of a rank, by what they are for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
@@ -18,6 +18,8 @@ pub struct Load {
     pub working: f64,
     /// In the host's memory.
     pub host: f64,
+    /// On the host's disks.
+    pub disk: f64,
 }
 
 impl Load {
@@ -32,17 +34,59 @@ impl Load {
     }
 }
 
-impl Strategy {
-    /// Bytes per token that a layer keeps on a rank.
-    pub fn keeps(&self, kept: &Kept) -> f64 {
-        match self.recompute {
-            Recompute::None => kept.written(self.tensor, self.stream()),
-            Recompute::Selective => kept.on_a_rank(self.tensor, self.stream()),
-            // The layer's input, in 16 bits: 2sbh. Sequence parallelism divides it.
-            Recompute::Full => kept.input / self.stream() as f64,
+/// How many tensors of the MLP's inner width a block keeps: two factors and their product if it is gated, else what goes into the
+/// activation function and what comes out.
+pub(super) fn mlp_results(model: &ModelShape) -> f64 {
+    match model.family {
+        Family::Llama(_) => 3.0,
+        Family::Gpt | Family::Gpt2 => 2.0,
+    }
+}
+
+impl TrainingJob {
+    /// The activations that one block keeps if nothing is computed again.
+    pub(super) fn kept(&self, strategy: &Strategy) -> Kept {
+        let mut kept = Kept::of(&self.model, self.element(), self.flash, self.dropout);
+        // This library's GPT counts its gathered inputs in any case. Of the other models two inputs of matrices are divided like
+        // the stream, or whole on every rank.
+        if strategy.sequence && self.program.keeps_gathered() && self.model.family != Family::Gpt {
+            let inputs = 2.0 * kept.input;
+            kept.stream -= inputs;
+            kept.whole += inputs;
+        }
+        kept
+    }
+
+    /// Bytes per token of a block that a rank discards after the forward pass, because they are quickly computed again: the results
+    /// of two norms and of the activation function, or an MLP from its norm on.
+    pub(super) fn discarded(&self, strategy: &Strategy) -> f64 {
+        let kept = self.kept(strategy);
+        let norm = if kept.whole > 0.0 {
+            kept.input
+        } else {
+            kept.input / strategy.stream() as f64
+        };
+        let wide = self.element() * self.model.ffn() as f64 / strategy.tensor as f64;
+        match strategy.recompute {
+            Recompute::Selective => kept.scores / strategy.tensor as f64,
+            Recompute::Norms => 2.0 * norm + wide,
+            Recompute::Mlp => norm + mlp_results(&self.model) * wide,
+            Recompute::None | Recompute::OneIn(_) | Recompute::Full => 0.0,
         }
     }
 
+    /// Bytes per token that a layer keeps on a rank, as a mean of all layers.
+    pub fn keeps(&self, strategy: &Strategy) -> f64 {
+        let kept = self.kept(strategy);
+        let all = kept.written(strategy.tensor, strategy.stream()) - self.discarded(strategy);
+        // A layer that is computed again keeps its input, in 16 bits 2sbh. Sequence parallelism divides it.
+        let input = kept.input / strategy.stream() as f64;
+        let again = strategy.recompute.whole_layers();
+        again * input + (1.0 - again) * all
+    }
+}
+
+impl Strategy {
     /// Micro-batches whose activations a stage keeps at most, in units of all its layers. With 1F1B they are p - stage. With
     /// interleaved chunks they are p (1 + (p-1)/(pv)) on the first stage (Korthikanti et al., section 4.2.3). If there are fewer
     /// micro-batches, all are in flight.
@@ -60,17 +104,26 @@ impl Strategy {
 }
 
 impl TrainingJob {
-    /// The most that any rank holds: of the first stage, which has most micro-batches in flight, and the last, which has the
+    /// The most that any rank holds: of the first two stages, which have most micro-batches in flight, and the last, which has the
     /// logits.
     pub fn load(&self, strategy: &Strategy) -> Load {
-        let last = strategy.pipeline - 1;
-        let first = self.load_of(strategy, 0);
-        let last = self.load_of(strategy, last);
-        if last.total() > first.total() {
-            last
-        } else {
-            first
-        }
+        let of = |rank| self.load_of(strategy, rank);
+        let all = strategy.heaviest_ranks().map(of);
+        all.max_by(|a, b| a.total().total_cmp(&b.total()))
+            .unwrap_or_default()
+    }
+
+    /// Bytes of weights, gradients and optimizer on a rank of a pipeline stage.
+    fn state_of(&self, strategy: &Strategy, stage: usize) -> [f64; 3] {
+        let held = self.held(strategy, stage) as u64;
+        let shard = strategy.shard() as u64;
+        // In a pipeline PyTorch keeps what it has gathered until the last micro-batch, and reduces once, after it. So stages 2 and 3
+        // hold what stage 1 holds.
+        let zero = match strategy.pipeline {
+            1 => strategy.zero,
+            _ => strategy.zero.min(1),
+        };
+        zero_memory(zero, held, shard, self.bytes).map(|n| n as f64)
     }
 
     /// The bytes of a rank of a pipeline stage.
@@ -79,16 +132,13 @@ impl TrainingJob {
         let s = strategy;
         let first = stage == 0;
         let last = stage + 1 == s.pipeline;
-        let layers = s.layers(model.layers);
-        let held = self.held(s, stage);
-        let [weights, gradients, optimizer] =
-            zero_memory(s.zero, held as u64, s.data as u64, self.bytes).map(|n| n as f64);
+        let [weights, gradients, optimizer] = self.state_of(s, stage);
 
         let tokens = (s.micro_batch * model.block) as f64;
         let h = model.embd as f64;
         let element = self.element();
-        let kept = Kept::of(model, element, self.flash, self.dropout);
-        let layer = s.keeps(&kept) * tokens;
+        let kept = self.kept(s);
+        let layers = s.layers_of(model.layers, stage) as f64 * self.keeps(s) * tokens;
         let flying = s.in_flight(stage, s.micro_batches(self.batch));
         // Before the first layer: a mask of the embedding's dropout. Here also the embedding or the message from the stage before,
         // if the first layer does not keep it to be recomputed, and each chunk's result, except for the last, which is the head's.
@@ -105,38 +155,43 @@ impl TrainingJob {
             Family::Gpt if !last => element * tokens * h / s.stream() as f64,
             _ => 0.0,
         };
-        // After the last one: its norm, the head's input, and logits in f32.
-        let logits = 4.0 * tokens * model.vocabulary as f64 / s.tensor as f64;
-        let head = if last {
-            logits + 2.0 * tokens * h * element / s.stream() as f64
+        // After the last one: its norm, the head's input, and logits in f32. Copies of the logits come and go.
+        let logits = tokens * model.vocabulary as f64 / s.tensor as f64;
+        let (head, copies) = if last {
+            let inputs = 2.0 * tokens * h * element / s.stream() as f64;
+            (
+                4.0 * logits + inputs,
+                self.program.passing_logit_bytes() * logits,
+            )
         } else {
-            0.0
+            (0.0, 0.0)
         };
-        let activations = flying * layers as f64 * layer + ends + head;
+        let activations = flying * layers + ends + head;
 
-        // A layer that is recomputed has all that its forward pass writes.
-        let recomputed = match s.recompute {
-            Recompute::None => 0.0,
-            Recompute::Selective => kept.scores / s.tensor as f64 * tokens,
-            Recompute::Full => kept.written(s.tensor, s.stream()) * tokens,
+        // A layer that is computed again has all that its forward pass writes, while no logits are there.
+        let recomputed = match s.recompute.whole_layers() {
+            0.0 => self.discarded(s) * tokens,
+            _ => kept.written(s.tensor, s.stream()) * tokens,
         };
         // ZeRO-3 gathers the next layer while it uses one, and reduces a layer's gradients; offloaded parameters pass through the
         // same buffers. Tiles divide them.
-        let gathers = s.zero == 3 && (s.data > 1 || s.offload == Offloaded::Parameters);
-        let each = 2.0 * self.bytes.parameter as f64 + self.bytes.parameter as f64;
+        let gathers =
+            s.zero == 3 && s.pipeline == 1 && (s.data > 1 || s.offload == Offloaded::Parameters);
         let gathered = if gathers {
+            let each = 3.0 * self.bytes.parameter as f64;
             each * model.largest_layer() as f64 / (s.tensor * s.tiles) as f64
         } else {
             0.0
         };
-        let working = recomputed + gathered;
+        let working = recomputed.max(copies) + gathered;
 
         let keeps = |bytes: f64, until: Offloaded| if s.offload < until { bytes } else { 0.0 };
         let state = weights + gradients + optimizer;
         let [weights, gradients] =
             [weights, gradients].map(|bytes| keeps(bytes, Offloaded::Parameters));
         let optimizer = keeps(optimizer, Offloaded::Optimizer);
-        let host = state - weights - gradients - optimizer;
+        let away = state - weights - gradients - optimizer;
+        let (host, disk) = if s.nvme { (0.0, away) } else { (away, 0.0) };
         Load {
             weights,
             gradients,
@@ -145,6 +200,7 @@ impl TrainingJob {
             messages,
             working,
             host,
+            disk,
         }
     }
 }
@@ -238,7 +294,8 @@ mod tests {
         let state = none.weights + none.gradients + none.optimizer;
         assert_eq!((all.weights, all.gradients, all.host), (0.0, 0.0, state));
         let tiled = on(Offloaded::Parameters, 3, 4);
-        assert_eq!(tiled.working, all.working / 4.0);
+        let gathered = 3.0 * 2.0 * job.model.largest_layer() as f64;
+        assert_eq!(all.working - tiled.working, 0.75 * gathered);
     }
 
     /// Table 2, line by line.
@@ -246,7 +303,7 @@ mod tests {
     fn the_papers_table() {
         for (a, h) in [(96usize, 12_288usize), (128, 20_480), (64, 6144)] {
             let model = ModelShape::gpt2(1, h, a, 51_200, 2048);
-            let kept = Kept::of(&model, 2.0, false, true);
+            let job = job(model, 8);
             let scores = 5.0 * (a * 2048) as f64 / h as f64;
             let one = Strategy::SINGLE;
             let t8 = Strategy { tensor: 8, ..one };
@@ -259,7 +316,7 @@ mod tests {
                     recompute,
                     ..strategy
                 };
-                strategy.keeps(&kept) / h as f64
+                job.keeps(&strategy) / h as f64
             };
             use Recompute::{Full, None, Selective};
             for (is, formula) in [
@@ -293,7 +350,7 @@ mod tests {
         let gib = |strategy: &Strategy| {
             let model = ModelShape::gpt2(48, 6144, 64, 51_200, 2048);
             let tokens = (4 * 2048) as f64 * 48.0;
-            strategy.keeps(&Kept::of(&model, 2.0, false, true)) * tokens / f64::from(1 << 30)
+            job(model, 8).keeps(strategy) * tokens / f64::from(1 << 30)
         };
         let t8 = Strategy {
             tensor: 8,

@@ -2,17 +2,19 @@
 //!
 //! Arithmetic alone: no tensors, no ranks. Every formula has its source beside it. Reading order:
 //!
-//! - `device.rs` and `cluster.rs`: devices, and their network
-//! - `degrees.rs`: a strategy, and how it is written
+//! - `device.rs` and `cluster.rs`: devices, and their network; `collective.rs`: the time of a collective on it
+//! - `degrees.rs`: a strategy, and how it is written; `program.rs`: what differs between the programs that run it
 //! - `memory.rs`: all bytes of a rank
 //! - `traffic.rs`: the bytes on each axis, and their time; `step.rs`: the time of a step
 //! - `cost.rs`: tokens per second, MFU, days and money
 
 mod cluster;
+mod collective;
 mod cost;
 mod degrees;
 mod device;
 mod memory;
+mod program;
 mod step;
 mod traffic;
 
@@ -21,10 +23,19 @@ pub use cost::{Cost, TOKENS};
 pub use degrees::{Offloaded, Recompute, Strategy};
 pub use device::Device;
 pub use memory::Load;
+pub use program::Program;
 pub use step::Time;
 pub use traffic::AxisTraffic;
 
 use shardlab::plan::{BytesEach, ModelShape};
+
+/// A strategy that a job can use, and what it costs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Plan {
+    pub strategy: Strategy,
+    pub load: Load,
+    pub time: Time,
+}
 
 /// A model to train, and what it is to be trained on.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,18 +52,24 @@ pub struct TrainingJob {
     pub dropout: bool,
     /// The communication that computing hides.
     pub overlap: Overlap,
+    pub program: Program,
+    /// Whether collectives are rings, however many ranks they have.
+    pub rings: bool,
 }
 
-/// The axes whose communication overlaps with computing.
+/// The axes whose communication overlaps with computing. How much of it does is the program's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overlap {
     /// No axis: each collective is waited for, as in this library's tensor and pipeline layers.
     None,
-    /// Tensor ranks sum a layer's input gradients while they compute its weights' gradients, as in Megatron-LM of 2022.
+    /// Tensor ranks alone, as in Megatron-LM of 2022.
     Tensor,
     /// The data axis as well: DDP, FSDP, and Megatron-LM since 2023.
     All,
 }
+
+/// Tokens of a step that a device computes at most by default: more are rarely needed to keep it busy.
+const MOST_TOKENS: usize = 1 << 16;
 
 impl TrainingJob {
     /// A job with today's usual settings: 18 bytes per parameter, FlashAttention, dropout, overlap, and a batch by size.
@@ -67,16 +84,33 @@ impl TrainingJob {
             flash: true,
             dropout: true,
             overlap: Overlap::All,
+            program: Program::Megatron,
+            rings: false,
         }
     }
 
-    /// About 4 million tokens, as GPT-3's (3.2 million) and Llama 3's (4 million at first), and more on many devices: at least
-    /// a sequence for every eight of them. Llama 3 had 16 million tokens on 16,384 devices. The odd part of the number of
-    /// devices divides it, so that replicas get equal shares.
+    /// Sequences per step, for a model of this size on so many devices.
+    ///
+    /// Published trainings take more tokens per step for larger models: GPT-3's (arXiv 2005.14165, table 2.1) 0.5 million for
+    /// 125 million parameters, 2 million for 6.7 billion and 3.2 million for 175 billion, and Llama 3 (arXiv 2407.21783) 4 million
+    /// and more. A power of 0.27 goes through them. A device computes [`MOST_TOKENS`] at most, and eight devices share a sequence at
+    /// least: Llama 3 had 16 million tokens on 16,384. The odd part of the number of devices divides the batch, so that replicas
+    /// get equal shares.
     pub fn usual_batch(model: &ModelShape, devices: usize) -> usize {
-        let sequences = (1usize << 22).div_ceil(model.block).max(devices / 8);
+        let published = 5e5 * (model.parameters() as f64 / 125e6).powf(0.27);
+        let tokens = (published as usize).min(devices * MOST_TOKENS);
+        let sequences = tokens.div_ceil(model.block).max(devices / 8);
         let odd = devices.max(1) >> devices.max(1).trailing_zeros();
         odd * sequences.div_ceil(odd).next_power_of_two()
+    }
+
+    /// The cost of a strategy.
+    pub fn plan(&self, strategy: Strategy) -> Plan {
+        Plan {
+            strategy,
+            load: self.load(&strategy),
+            time: self.time(&strategy),
+        }
     }
 
     /// Bytes of an activation's number.

@@ -1,12 +1,13 @@
 //! The time of one step.
 //!
 //! A rank computes products at a part of its peak, and moves the bytes between them at a part of its memory's bandwidth (a
-//! roofline: Williams et al., 2009). Collectives take the time of a ring (alpha and beta). Communication that computing hides is
+//! roofline: Williams et al., 2009). Collectives take the time of lab01's best algorithm (alpha and beta). Communication that computing hides is
 //! subtracted, and a pipeline waits for (p-1)/v micro-batches.
 
 use super::degrees::{Offloaded, Recompute, Strategy};
+use super::memory::mlp_results;
 use super::{Overlap, TrainingJob};
-use shardlab::plan::{Kept, exposed};
+use shardlab::plan::exposed;
 
 /// Seconds of a step on the slowest rank, by what they are for. Communication counts only where nothing hides it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
@@ -51,9 +52,6 @@ impl Time {
     }
 }
 
-/// Bytes per second at which a host updates parameters for one device: its share of the host's memory. An assumption.
-const HOST_UPDATES: f64 = 40e9;
-
 /// Seconds of one layer for a micro-batch.
 struct Layer {
     forward: f64,
@@ -74,29 +72,32 @@ impl TrainingJob {
         let t = s.tensor as f64;
         let h = model.embd as f64;
         let side = n.min(h / t);
-        let kept = Kept::of(model, self.element(), self.flash, self.dropout);
+        let kept = self.kept(s);
         let products = device.computes(n * model.layer_flops() as f64 / t, side);
         let attention = device.computes(n * model.layer_attention_flops() as f64 / t, side);
         // Each number that is kept was written and read once. A backward pass handles its gradient as well.
         let moves = device.streams(2.0 * kept.written(s.tensor, s.stream()) * n);
         let forward = products + moves;
         let backward = 2.0 * (products + moves);
+        let moved_again = device.streams(2.0 * self.discarded(s) * n);
         let again = match s.recompute {
-            Recompute::None => 0.0,
-            Recompute::Selective => attention + device.streams(2.0 * kept.scores / t * n),
-            Recompute::Full => forward,
+            Recompute::Selective => attention + moved_again,
+            Recompute::Mlp => {
+                let first = 2.0 * h * model.ffn() as f64 * (mlp_results(model) - 1.0);
+                device.computes(n * first / t, side) + moved_again
+            }
+            Recompute::None | Recompute::Norms => moved_again,
+            Recompute::OneIn(_) | Recompute::Full => s.recompute.whole_layers() * forward,
         };
         // Two all-reduces forward, two backward. In the backward pass the gradients of the weights hide them, as in Megatron-LM
-        // (`async_tensor_model_parallel_allreduce`); this library does not. With sequence parallelism they hide the
-        // reduce-scatters, but a layer needs what it gathers.
+        // (`async_tensor_model_parallel_allreduce`); PyTorch and this library wait. With sequence parallelism they hide the
+        // reduce-scatters, but a layer needs what it gathers. What is gathered again is there when the gradients of the inputs are.
         let all_reduce = self.tensor_seconds(s);
-        let hidden = match (self.overlap, s.sequence) {
-            (Overlap::None, _) => 0.0,
-            (_, false) => (2.0 * all_reduce).min(products),
-            (_, true) => all_reduce.min(products),
-        };
-        let tensor_again = if s.recompute == Recompute::Full {
-            2.0 * all_reduce
+        let hides = self.overlap != Overlap::None && self.program.hides_tensor();
+        let behind = if hides { products } else { 0.0 };
+        let sums = if s.sequence { 1.0 } else { 2.0 } * all_reduce;
+        let inputs = if self.gathers_again(s) {
+            all_reduce
         } else {
             0.0
         };
@@ -104,8 +105,8 @@ impl TrainingJob {
             forward,
             backward,
             again,
-            tensor: 4.0 * all_reduce - hidden,
-            tensor_again,
+            tensor: 4.0 * all_reduce - sums.min(behind) + (inputs - behind).max(0.0),
+            tensor_again: TrainingJob::recomputed_all_reduces(s) * all_reduce,
         }
     }
 
@@ -118,13 +119,8 @@ impl TrainingJob {
         let p = s.pipeline as f64;
         let n = (s.micro_batch * model.block) as f64;
         let t = s.tensor as f64;
-        let layers = s.layers(model.layers) as f64;
-        // If stages are uneven, the last stage has a layer less.
-        let last = if s.pipeline > 1 && !model.layers.is_multiple_of(s.pipeline * s.chunks) {
-            layers - 1.0
-        } else {
-            layers
-        };
+        let longest = s.layers(model.layers) as f64;
+        let last = s.layers_of(model.layers, s.pipeline - 1) as f64;
         let layer = self.layer(s);
 
         // The last stage also computes the logits. Their loss and its gradient go over them three times, in f32.
@@ -133,10 +129,10 @@ impl TrainingJob {
             + device.streams(4.0 * logits);
         // The longest stage: the last one with the head, or one before it.
         let each = layer.forward + layer.backward + layer.again;
-        let (layers, head) = if last * each + 3.0 * head >= layers * each {
+        let (layers, head) = if last * each + 3.0 * head >= longest * each {
             (last, head)
         } else {
-            (layers, 0.0)
+            (longest, 0.0)
         };
         let forward = layers * layer.forward + head;
         let backward = layers * (layer.backward + layer.again) + 2.0 * head;
@@ -152,14 +148,13 @@ impl TrainingJob {
         };
         time.bubble = (p - 1.0) / s.chunks as f64 / m
             * (time.compute + time.recompute + time.tensor + time.pipeline);
-        time.data = self.exposed_data(s, m, layers, forward, backward);
+        time.data = self.exposed_data(s, m, longest, forward, backward);
         time.optimizer = self.update_seconds(s);
         time
     }
     // ANCHOR_END: time
 
-    /// Seconds for which a rank waits for the data axis. The gather of ZeRO-1 and 2 hides behind the next forward pass, as with
-    /// Megatron-LM's `--overlap-param-gather`; DeepSpeed and this library wait for it.
+    /// Seconds for which a rank waits for the data axis.
     fn exposed_data(&self, s: &Strategy, m: f64, layers: f64, forward: f64, backward: f64) -> f64 {
         if s.data == 1 && s.offload != Offloaded::Parameters {
             return 0.0;
@@ -176,35 +171,56 @@ impl TrainingJob {
         };
         let buckets =
             |all: f64| (1..=layers as usize).map(move |done| (done as f64 / layers, all / layers));
+        // The parameters of the next step.
+        let gather = if self.program.hides_gather() {
+            rest(seconds.gather, forward)
+        } else {
+            seconds.gather
+        };
+        let reduce = seconds.reduce + seconds.average;
         match s.zero {
             0 if hides => exposed(backward, buckets(seconds.reduce + seconds.gather)),
-            1 if hides => {
-                exposed(backward, buckets(seconds.reduce)) + rest(seconds.gather, forward)
+            0 => seconds.reduce + seconds.gather,
+            // In a pipeline stages 2 and 3 reduce and gather once, as stage 1 does.
+            _ if s.zero == 1 || s.pipeline > 1 => {
+                gather
+                    + if hides {
+                        exposed(backward, buckets(reduce))
+                    } else {
+                        reduce
+                    }
             }
-            0 | 1 => seconds.reduce + seconds.gather,
-            2 => m * rest(seconds.reduce, backward) + rest(seconds.gather, forward),
+            2 => (m - 1.0) * rest(seconds.reduce, backward) + rest(reduce, backward) + gather,
             _ => {
-                m * (rest(seconds.gather, forward)
-                    + rest(seconds.gather + seconds.reduce, backward))
+                let both = seconds.gather + seconds.reduce;
+                m * rest(seconds.gather, forward)
+                    + (m - 1.0) * rest(both, backward)
+                    + rest(both + seconds.average, backward)
             }
         }
     }
 
     /// Seconds of the optimizer: it reads and writes its state, reads gradients and writes parameters.
+    ///
+    /// Offloaded, the host does it, at the speed of its memory or its disks. All devices of a node share them. Each gradient and each
+    /// parameter passes the host's memory twice, to or from the device and to or from the processor. Reading, updating and
+    /// writing overlap, so the slowest counts.
     fn update_seconds(&self, s: &Strategy) -> f64 {
-        let updates = self.held(s, 0) / if s.zero > 0 { s.data as f64 } else { 1.0 };
-        let state = 2 * self.bytes.optimizer;
-        let moved = self.bytes.gradient + self.bytes.parameter;
-        match s.offload {
-            Offloaded::None => self
-                .cluster
-                .device
-                .streams(updates * (state + moved) as f64),
-            _ => {
-                updates
-                    * (state as f64 / HOST_UPDATES + moved as f64 / self.cluster.device.host_link)
-            }
+        let device = &self.cluster.device;
+        let updates = self.most_held(s) / if s.zero > 0 { s.shard() as f64 } else { 1.0 };
+        let state = updates * self.bytes.optimizer as f64;
+        let moved = updates * (self.bytes.gradient + self.bytes.parameter) as f64;
+        if s.offload == Offloaded::None {
+            return device.streams(2.0 * state + moved);
         }
+        let memory = (2.0 * state + 2.0 * moved) / device.host_bandwidth;
+        let link = moved / device.host_link;
+        let disk = if s.nvme {
+            state / device.disk_read + state / device.disk_write
+        } else {
+            0.0
+        };
+        memory.max(link).max(disk)
     }
 }
 

@@ -1,0 +1,213 @@
+//! The time of a collective on nodes of devices.
+//!
+//! With n ranks, an array of S bytes and a latency of α per hop, a ring takes (n-1)α and moves (n-1)/n·S over the slowest link of its
+//! way. On thousands of ranks its latency is most of it. Recursive doubling (an all-gather) and halving (a reduce-scatter) take
+//! log₂ n hops for the same bytes. Between nodes they work on one rank of each node, and rings on each node do the rest. Of both
+//! ways the faster one counts, where libraries have both. lab01 has them, and its simulator the times.
+
+use shardlab::comm::Link;
+use shardlab::plan::Network;
+
+/// Ranks that communicate with each other, and how many of them are on one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RankGroup {
+    pub size: usize,
+    pub per_node: usize,
+}
+
+impl RankGroup {
+    /// The ranks of an axis: `size` of them, each `stride` ranks from the next.
+    pub fn of(network: &Network, size: usize, stride: usize) -> RankGroup {
+        RankGroup {
+            size,
+            per_node: (network.ranks_per_node / stride).clamp(1, size.max(1)),
+        }
+    }
+
+    /// Its nodes, the last of which may not be full.
+    fn nodes(&self) -> usize {
+        self.size.div_ceil(self.per_node)
+    }
+}
+
+/// Bytes per second that each rank of the group sends in a ring. If it leaves its node, it shares the node's cards with the
+/// groups of the other ranks there.
+pub fn bandwidth(network: &Network, group: RankGroup) -> f64 {
+    let node = network.ranks_per_node;
+    let within = if network.direct && group.per_node > 1 && group.per_node < node {
+        network.within.bandwidth * (group.per_node - 1) as f64 / (node - 1) as f64
+    } else {
+        network.within.bandwidth
+    };
+    if group.nodes() == 1 {
+        return network.efficiency * within;
+    }
+    let groups = (node / group.per_node).max(1) as f64;
+    let cards = (network.cards as f64 / groups).min(network.rings as f64);
+    network.efficiency * within.min(cards * network.between.bandwidth)
+}
+
+/// Seconds of a ring that goes through all ranks of a node before it leaves the node.
+fn ring(network: &Network, group: RankGroup, bytes: f64) -> f64 {
+    let hops = group.size - 1;
+    let far = if group.nodes() == 1 {
+        0
+    } else {
+        group.nodes().min(hops)
+    };
+    let near = (hops - far) as f64 * network.within.latency;
+    let link = Link {
+        latency: (near + far as f64 * network.between.latency) / hops as f64,
+        bandwidth: bandwidth(network, group),
+    };
+    link.ring_seconds(group.size, bytes)
+}
+
+/// Seconds of recursive doubling among one rank of each node, for all ranks of a node at once, and of rings on the nodes.
+fn doubling(network: &Network, group: RankGroup, bytes: f64) -> f64 {
+    let nodes = group.nodes();
+    // Each rank of a node sends its part of the array through its share of the node's cards.
+    let rank = RankGroup {
+        size: nodes,
+        per_node: 1,
+    };
+    let rounds = nodes.next_power_of_two().trailing_zeros() as f64;
+    let part = bytes / group.per_node as f64;
+    let share = (nodes - 1) as f64 / nodes as f64;
+    let far = rounds * network.between.latency + share * part / bandwidth(network, rank);
+    let node = RankGroup {
+        size: group.per_node,
+        per_node: group.per_node,
+    };
+    far + if node.size > 1 {
+        ring(network, node, bytes)
+    } else {
+        0.0
+    }
+}
+
+/// The faster way, a ring where libraries have nothing else: `rings` says that they had nothing else at the time.
+fn best(network: &Network, group: RankGroup, bytes: f64, rings: bool) -> f64 {
+    let around = ring(network, group, bytes);
+    if rings || group.nodes() == 1 {
+        return around;
+    }
+    around.min(doubling(network, group, bytes))
+}
+
+/// Seconds of a reduce-scatter or an all-gather of an array of `bytes` in `calls` equal parts. NCCL has another way than rings only
+/// for groups with one rank on each node (`PAT`; `src/graph/tuning.cc` of its version 2.30).
+pub fn gathers(network: &Network, group: RankGroup, bytes: f64, calls: f64, rings: bool) -> f64 {
+    if group.size < 2 {
+        return 0.0;
+    }
+    let rings = rings || group.per_node > 1;
+    calls * best(network, group, bytes / calls, rings)
+}
+
+/// Seconds of all-reduces of an array of `bytes` in `calls` equal parts: each as long as both of the above. NCCL has trees for any group.
+pub fn all_reduces(
+    network: &Network,
+    group: RankGroup,
+    bytes: f64,
+    calls: f64,
+    rings: bool,
+) -> f64 {
+    if group.size < 2 {
+        return 0.0;
+    }
+    2.0 * calls * best(network, group, bytes / calls, rings)
+}
+
+/// Seconds of the slowest message between stages that are `stride` ranks apart, on `devices` ranks together. If the pipeline
+/// leaves its node, the ranks of one stage send at the same time, and share the node's cards.
+pub fn sends(network: &Network, bytes: f64, stride: usize, devices: usize) -> f64 {
+    let node = network.ranks_per_node;
+    let (link, shared) = if devices <= node {
+        (network.within, 1.0)
+    } else {
+        let shared = stride.min(node) as f64 / network.cards as f64;
+        (network.between, shared.max(1.0))
+    };
+    let reached = Link {
+        bandwidth: network.efficiency * link.bandwidth,
+        ..link
+    };
+    reached.message_seconds(bytes * shared)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shardlab::comm::algorithms::{Algorithm, Collective, Task};
+    use shardlab::plan::simulate;
+
+    #[test]
+    fn groups_share_the_cards_of_a_node() {
+        let dgx = Network::named("dgx-a100").unwrap();
+        let gb = |size, stride| {
+            bandwidth(&dgx, RankGroup::of(&dgx, size, stride)) / 1e9 / dgx.efficiency
+        };
+        assert_eq!(gb(8, 1), 300.0); // on one node
+        assert_eq!(gb(64, 1), 200.0); // whole nodes: all eight cards
+        assert_eq!(gb(64, 8), 25.0); // one rank of each node: its own card
+        assert_eq!(gb(64, 4), 50.0);
+        let flat = Network {
+            rings: 1,
+            ..dgx.clone()
+        };
+        let group = RankGroup::of(&flat, 64, 1);
+        assert_eq!(bandwidth(&flat, group) / flat.efficiency, 25e9);
+    }
+
+    /// On links of one kind both ways are the textbook's, which lab01 simulates: the best of them for few and for many bytes.
+    #[test]
+    fn the_best_way_is_the_simulators() {
+        let network = Network {
+            pipelined: false,
+            ..Network::uniform(Link {
+                latency: 3e-6,
+                bandwidth: 8e9,
+            })
+        };
+        for ranks in [2, 8, 64, 1024] {
+            for elements in [1, 1000, 1_000_000] {
+                let simulated = |algorithm| {
+                    let task = Task::new(Collective::AllGather, algorithm, ranks, elements, 4, 0);
+                    simulate(&task.unwrap(), 4, &network)
+                };
+                let best = simulated(Algorithm::Ring).min(simulated(Algorithm::RecursiveDoubling));
+                let bytes = 4.0 * (elements * ranks) as f64;
+                let is = gathers(
+                    &network,
+                    RankGroup::of(&network, ranks, 1),
+                    bytes,
+                    1.0,
+                    false,
+                );
+                assert!(
+                    (is / best - 1.0).abs() < 1e-9,
+                    "{ranks} ranks, {elements}: {is}, {best}"
+                );
+                let rings = gathers(
+                    &network,
+                    RankGroup::of(&network, ranks, 1),
+                    bytes,
+                    1.0,
+                    true,
+                );
+                assert!((rings / simulated(Algorithm::Ring) - 1.0).abs() < 1e-9);
+            }
+        }
+    }
+
+    /// 2,048 ranks, one on each node: a ring has 2,047 hops.
+    #[test]
+    fn many_ranks_do_not_wait_for_a_ring() {
+        let dgx = Network::named("dgx-h100").unwrap();
+        let group = RankGroup::of(&dgx, 2048, 8);
+        let rings = gathers(&dgx, group, 1e6, 1.0, true);
+        let best = gathers(&dgx, group, 1e6, 1.0, false);
+        assert!(rings > 0.028 && best < 0.001, "{rings}, {best}");
+    }
+}

@@ -1,0 +1,110 @@
+//! The program that trains. Strategies of the same name keep, send and hide different things in different programs.
+
+use serde::Serialize;
+use shardlab::error::BadInput;
+use std::fmt;
+use std::str::FromStr;
+
+/// A program that trains, by what it does.
+///
+/// | | sequence parallelism | ZeRO-1's and 2's gather | tensor ranks' sums in the backward pass | ZeRO-2 and 3 in a pipeline |
+/// |---|---|---|---|---|
+/// | Megatron-LM | gathers inputs again | hidden by the next forward pass | hidden | none |
+/// | PyTorch | keeps gathered inputs | hidden | waited for | reduces once, keeps what it gathered |
+/// | DeepSpeed | as Megatron-LM | waited for | hidden | refused |
+/// | this library | keeps gathered inputs | waited for | waited for | none |
+///
+/// Sources: Korthikanti et al. (arXiv 2205.05198), section 4.2.2, and Megatron-LM's `core/tensor_parallel/layers.py` and
+/// `--overlap-param-gather`; PyTorch's DTensor and FSDP2, whose calls were counted; DeepSpeed's `runtime/zero/stage_1_and_2.py`
+/// and `runtime/pipe/engine.py`, whose tensor ranks are Megatron-LM's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Program {
+    Megatron,
+    Pytorch,
+    Deepspeed,
+    Shardlab,
+}
+
+impl Program {
+    pub const ALL: [Program; 4] = [
+        Program::Megatron,
+        Program::Pytorch,
+        Program::Deepspeed,
+        Program::Shardlab,
+    ];
+
+    /// In a sentence.
+    pub fn words(self) -> &'static str {
+        match self {
+            Program::Megatron => "Megatron-LM",
+            Program::Pytorch => "PyTorch",
+            Program::Deepspeed => "DeepSpeed",
+            Program::Shardlab => "this library",
+        }
+    }
+
+    /// Whether sequence parallelism keeps the gathered inputs of matrices for the backward pass. If not, each rank keeps its part,
+    /// and the backward pass gathers them once more.
+    pub fn keeps_gathered(self) -> bool {
+        matches!(self, Program::Pytorch | Program::Shardlab)
+    }
+
+    /// Whether the next forward pass hides the gather of ZeRO-1 and 2.
+    pub fn hides_gather(self) -> bool {
+        matches!(self, Program::Megatron | Program::Pytorch)
+    }
+
+    /// Whether the gradients of weights hide the tensor ranks' sums of input gradients.
+    pub fn hides_tensor(self) -> bool {
+        matches!(self, Program::Megatron | Program::Deepspeed)
+    }
+
+    /// Whether its pipelines run with ZeRO-2 and 3.
+    pub fn divides_pipelines(self) -> bool {
+        self == Program::Pytorch
+    }
+
+    /// Whether it can compute a part of a layer again, or some layers and not all.
+    pub fn recomputes_parts(self) -> bool {
+        self != Program::Shardlab
+    }
+
+    /// Bytes per logit that come and go beside the 4 that are kept: Megatron-LM's 16-bit logits, and later their 16-bit gradients;
+    /// PyTorch's f32 copy as well, because a softmax is not computed in place; here two more tensors in f32.
+    pub fn passing_logit_bytes(self) -> f64 {
+        match self {
+            Program::Megatron => 2.0,
+            Program::Pytorch | Program::Deepspeed => 6.0,
+            Program::Shardlab => 8.0,
+        }
+    }
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(match self {
+            Program::Megatron => "megatron",
+            Program::Pytorch => "pytorch",
+            Program::Deepspeed => "deepspeed",
+            Program::Shardlab => "shardlab",
+        })
+    }
+}
+
+impl FromStr for Program {
+    type Err = BadInput;
+
+    fn from_str(name: &str) -> Result<Program, BadInput> {
+        let found = Program::ALL
+            .into_iter()
+            .find(|program| program.to_string() == name);
+        found.ok_or_else(|| {
+            let names = Program::ALL.map(|program| program.to_string()).join(", ");
+            BadInput::new(
+                format!("no program is named {name}"),
+                format!("choose one of {names}"),
+            )
+        })
+    }
+}
