@@ -1,7 +1,7 @@
 //! lab11 as its users start it: what is on the screen, what is refused, and the planner beside what other labs measured.
 
 use crate::suite::program::{ROOT, fits, has, is_narrow, program, stderr, succeeded};
-use lab11::strategy::{Cluster, Device, Overlap, Strategy, TrainingJob};
+use lab11::strategy::{Cluster, Device, Overlap, Program, Strategy, TrainingJob};
 use shardlab::parallel::pipeline::{Pipeline, Schedule, Times, simulate};
 use shardlab::plan::{BytesEach, Family, ModelShape};
 use std::process::{Command, Output};
@@ -29,12 +29,13 @@ fn the_default_screen_decides() {
         &[
             "does the model fit on one device? no",
             "how many nodes? 64",
-            "They differ because the rule asks for",
-            "computes layers again for",
+            "The search's best is",
+            "may be the fastest",
             "MFU",
             "do not fit",
             "links between nodes",
-            "26 published runs",
+            "99 published runs",
+            "loses most to",
         ],
     );
     let text = succeeded(&lab11(
@@ -44,7 +45,7 @@ fn the_default_screen_decides() {
     is_narrow(&text);
     has(
         &text,
-        &["Korthikanti and others", "llama-3.1-405b", "mt-nlg-530b"],
+        &["Korthikanti et al.", "llama-3.1-405b", "mt-nlg-530b", "wordplay"],
     );
 }
 
@@ -65,7 +66,11 @@ fn ten_thousand_devices_and_one() {
     );
     has(
         &succeeded(&lab11("--model llama-3-70b --devices 1")),
-        &["no strategy fits", "on the host: 1.27 TB of 256 GB"],
+        &["on NVMe", "on its disks: 1.27 TB of 3.84 TB"],
+    );
+    has(
+        &succeeded(&lab11("--model llama-3.1-405b --devices 1")),
+        &["no strategy fits", "on its disks: 7.31 TB of 3.84 TB"],
     );
     has(
         &succeeded(&lab11("--model gpt2 --devices 1")),
@@ -129,7 +134,7 @@ fn refusals_are_explained_and_presets_have_sources() {
         &words,
         &[
             "where tp does not divide the heads TP 16 + DP 32: tp 16 does not divide 8 key and value heads; give tp=8",
-            "that do not fit DP 512: a rank takes 1.45 TB of 72.0 GB",
+            "that do not fit DP 512: a rank takes 1.46 TB of 72.0 GB",
             "Degrees at which nothing fits into 72.0 GB, each with the plan that needs least (3 of 4)",
             "gradients 38.4 GB",
         ],
@@ -259,6 +264,7 @@ fn here(shape: ModelShape, dropout: bool, batch: usize, devices: usize) -> Train
         bytes: BytesEach::F32,
         dropout,
         overlap: Overlap::None,
+        program: Program::Shardlab,
         ..TrainingJob::new(shape, cluster, devices)
     }
 }

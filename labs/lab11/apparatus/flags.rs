@@ -60,7 +60,7 @@ pub struct DecideFlags {
     #[arg(long, value_name = "STRATEGY", help_heading = help::STRATEGY)]
     pub plan: Option<String>,
     /// How many plans to show
-    #[arg(long, value_name = "NUMBER", default_value_t = 6, help_heading = help::OUTPUT)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 5, help_heading = help::OUTPUT)]
     pub top: usize,
     /// Print JSON for tools
     #[arg(long, conflicts_with = "published", help_heading = help::OUTPUT)]

@@ -59,8 +59,7 @@ pub fn job(screen: &Screen, job: &TrainingJob, name: &str) -> String {
     let bytes = job.bytes.parameter + job.bytes.gradient + job.bytes.optimizer;
     let [batch, length, step] = [job.batch, job.model.block, job.batch * job.model.block]
         .map(|number| thousands(number as u64));
-    let batch =
-        format!("{batch} x {length} = {step} tokens per step{dot}{bytes} bytes per parameter");
+    let batch = format!("{batch} x {length} = {step} tokens{dot}{bytes} bytes per parameter");
     let program = job.program.words();
     [
         screen.row("model", &model),
@@ -207,13 +206,13 @@ pub fn ranking(screen: &Screen, found: &Found, top: usize) -> String {
     let shown = &all[..top.min(all.len())];
     let rows: Vec<Vec<String>> = shown.iter().map(|plan| row(plan)).collect();
     let words = format!(
-        "The search: {} strategies, {} fit. {} (dp, tp, pp); * may be the fastest:",
+        "The search: {} strategies, {} fit. {}; * may be the fastest:",
         thousands(found.search.considered as u64),
         thousands(found.search.plans.len() as u64),
         if all.len() > top {
             format!("Best {top} of {}", all.len())
         } else {
-            "The best of each".to_string()
+            "The best of each (dp, tp, pp)".to_string()
         }
     );
     let accuracy = Accuracy::on(&found.job.cluster.device.name);
@@ -389,7 +388,7 @@ pub fn time(screen: &Screen, plan: &Plan) -> String {
     let parts: Vec<(&str, f64)> = Time::PARTS
         .into_iter()
         .zip(plan.time.parts())
-        .filter(|part| part.1 > 0.0)
+        .filter(|part| part.1 > 0.005 * plan.time.total())
         .collect();
     screen.row(
         "time",
@@ -458,7 +457,7 @@ pub fn sensitivity(screen: &Screen, found: &Found) -> String {
             format!("{}, {}", screen.seconds(there.total()), waits(&there)),
         ])
     };
-    let rows: Vec<Vec<String>> = [0.1, 0.5, 1.0, 2.0].into_iter().filter_map(row).collect();
+    let rows: Vec<Vec<String>> = [0.1, 0.5, 2.0].into_iter().filter_map(row).collect();
     let links = if one_node {
         "within the node"
     } else {

@@ -52,9 +52,8 @@ impl Case {
         let s = plan.strategy;
         let load = plan.load;
         let again = match s.recompute {
-            Recompute::None => "",
-            Recompute::Selective => "scores",
-            Recompute::Full => "all",
+            Recompute::None => String::new(),
+            recompute => recompute.cell(),
         };
         let cost = self.job.cost(plan.time.total(), 1.0);
         let state = load.weights + load.gradients + load.optimizer;

@@ -196,10 +196,9 @@ fn fast(job: &TrainingJob, strategy: Strategy, of: fn(&Time) -> f64, name: &str)
     let share = waits / all;
     let answer = if share < SLOW { "yes" } else { "no" };
     let answer = format!(
-        "{answer}: {name} waits {} of {}, {}",
-        seconds(waits),
-        seconds(all),
-        percent(share)
+        "{answer}: {name} waits {} of {}",
+        percent(share),
+        seconds(all)
     );
     (share < SLOW, answer)
 }
