@@ -45,7 +45,12 @@ fn the_default_screen_decides() {
     is_narrow(&text);
     has(
         &text,
-        &["Korthikanti et al.", "llama-3.1-405b", "mt-nlg-530b", "wordplay"],
+        &[
+            "Korthikanti et al.",
+            "llama-3.1-405b",
+            "mt-nlg-530b",
+            "wordplay",
+        ],
     );
 }
 
@@ -150,11 +155,101 @@ fn refusals_are_explained_and_presets_have_sources() {
             "Prices are assumptions",
         ],
     );
-    let reasons = succeeded(&lab11("--model megatron-1t --devices 16384"));
+    let far = lab11("--model mt-nlg-530b --devices 2240 --device a100-80g --batch 1920");
+    let words = words_of(&succeeded(&far));
     has(
-        &reasons.split_whitespace().collect::<Vec<_>>().join(" "),
-        &["keeps TP within a node of 8, and TP 16 leaves it"],
+        &words,
+        &[
+            "16!",
+            "! breaks a rule of the source: keep tensor ranks within a node, of 8 devices",
+        ],
     );
+}
+
+fn words_of(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// What people ran, asked as they would.
+#[test]
+fn published_plans_are_found_on_the_screen() {
+    let llama = succeeded(&lab11(
+        "--model llama-3.1-405b --devices 16384 --batch 2048",
+    ));
+    has(
+        &llama,
+        &[
+            "best of these: TP 8 + PP 16 + ZeRO-1 128",
+            "The search finds nothing faster",
+        ],
+    );
+    let named = succeeded(&lab11("--device mi300x --devices 64 --network frontier"));
+    has(&words_of(&named), &["the network of frontier, not its own"]);
+    let own = words_of(&succeeded(&lab11(
+        "--device max-tile --devices 24 --model gpt2-xl",
+    )));
+    assert!(
+        own.contains("Xe Link") && !own.contains("not its own"),
+        "{own}"
+    );
+    let hybrid = succeeded(&lab11(
+        "--plan dp=64,tp=8,zero=3,shard=8,recompute=norms,sp",
+    ));
+    has(
+        &words_of(&hybrid),
+        &[
+            "TP 8 + HSDP 8 x 8",
+            "replicas 8 between nodes",
+            "really a step takes +",
+        ],
+    );
+    let fsdp = "--program pytorch --plan dp=16,tp=8,pp=4,zero=3,sp,recompute=1/2";
+    has(&succeeded(&lab11(fsdp)), &["TP 8 + PP 4 + ZeRO-3 16"]);
+}
+
+/// lab04's prediction for a GPT on Polaris, where nothing hides the gather of ZeRO-1 and 2, is the planner's for a program that waits for
+/// it. One that hides it is as fast as DDP.
+#[test]
+fn labs_04_and_11_have_one_rule_for_the_gather() {
+    let mut cluster = Cluster::new(Device::named("a100-40g").unwrap(), "polaris").unwrap();
+    // lab04 simulates one ring, at the full speed of its links.
+    cluster.network.rings = 1;
+    cluster.network.efficiency = 1.0;
+    let gpt = ModelShape::gpt2(32, 2560, 32, 50_257, 2048);
+    let step = |program, zero| {
+        let job = TrainingJob {
+            batch: 256,
+            bytes: BytesEach::MIXED,
+            program,
+            ..TrainingJob::new(gpt, cluster.clone(), 64)
+        };
+        let strategy = Strategy {
+            data: 64,
+            micro_batch: 4,
+            zero,
+            ..Strategy::SINGLE
+        };
+        job.time(&strategy).data
+    };
+    let text = std::fs::read_to_string(format!("{ROOT}/book/outputs/lab04-elsewhere.txt")).unwrap();
+    let row = text.lines().find(|line| line.contains("step, 8k")).unwrap();
+    let words: Vec<&str> = row.split_whitespace().collect();
+    let printed: Vec<f64> = words
+        .windows(2)
+        .filter(|pair| pair[1] == "s")
+        .map(|pair| pair[0].parse().unwrap())
+        .collect();
+    let waits = |zero: usize| step(Program::Deepspeed, zero) - step(Program::Deepspeed, 0);
+    for zero in [1, 2] {
+        let lab04 = printed[zero] - printed[0];
+        assert!(
+            (waits(zero) / lab04 - 1.0).abs() < 0.4,
+            "{}, {lab04}",
+            waits(zero)
+        );
+        let hidden = step(Program::Megatron, zero) - step(Program::Megatron, 0);
+        assert!(hidden < 0.1 * lab04, "{hidden}, {lab04}");
+    }
 }
 
 #[test]

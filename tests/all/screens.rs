@@ -100,8 +100,9 @@ fn lab11s_screen_has_whole_numbers_at_any_width() {
     // The best plan is marked in both, with and without colour.
     for text in [&wide, &plain(&narrow)] {
         let marked = text.lines().filter(|line| line.starts_with("* "));
+        let words: Vec<&str> = text.split_whitespace().collect();
         assert!(
-            marked.count() >= 1 && text.contains("; * may be"),
+            marked.count() >= 1 && words.join(" ").contains("; * may be the fastest:"),
             "{text}"
         );
     }

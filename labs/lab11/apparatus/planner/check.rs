@@ -330,6 +330,11 @@ fn smaller(s: &Strategy, load: &Load) -> String {
     let shared = s.data > 1;
     let layers = s.pipeline == 1 && shared;
     let again = !matches!(s.recompute, Recompute::Full);
+    let alone = s.devices() == 1 && s.offload < Offloaded::Parameters;
+    let to_host = match s.zero {
+        3 => "offload=parameters",
+        _ => "zero=3 with offload=parameters",
+    };
     let parts = [
         (
             load.weights,
@@ -338,10 +343,7 @@ fn smaller(s: &Strategy, load: &Load) -> String {
                 (layers && s.zero < 3, "zero=3"),
                 (s.zero == 3 && s.replicas > 1, "larger groups"),
                 (shared, "more tp or pp"),
-                (
-                    !shared && s.offload < Offloaded::Parameters,
-                    "zero=3 with offload=parameters",
-                ),
+                (alone, to_host),
             ],
         ),
         (
@@ -351,10 +353,7 @@ fn smaller(s: &Strategy, load: &Load) -> String {
                 (layers && s.zero < 2, "zero=2"),
                 (s.zero >= 2 && s.replicas > 1, "larger groups"),
                 (shared, "more tp or pp"),
-                (
-                    !shared && s.offload < Offloaded::Parameters,
-                    "zero=3 with offload=parameters",
-                ),
+                (alone, to_host),
             ],
         ),
         (
@@ -522,5 +521,53 @@ mod tests {
             of("dp=48,zero=3")
         );
         assert_eq!(of("dp=4,tp=2,pp=6,zero=1,recompute=full"), None);
+    }
+
+    /// Every strategy that a search would try on a small device, and some that it would not.
+    #[test]
+    fn help_never_advises_what_is_on() {
+        let mut job = job();
+        job.cluster.device.memory = 1e9;
+        let mut asked = 0;
+        for plan in ["dp=48", "dp=6,tp=8", "dp=2,tp=4,pp=6", "tp=8,pp=6"] {
+            for more in ["", ",zero=1", ",zero=2", ",zero=3", ",zero=3,shard=2"] {
+                for again in ["", ",recompute=full", ",recompute=norms"] {
+                    for rest in ["", ",mb=4", ",sp", ",offload=optimizer", ",tiles=4"] {
+                        let Ok(s) = format!("{plan}{more}{again}{rest}").parse::<Strategy>() else {
+                            continue;
+                        };
+                        for part in 0..5 {
+                            let mut bytes = [1.0; 5];
+                            bytes[part] = 1e12;
+                            let [weights, gradients, optimizer, activations, working] = bytes;
+                            let load = Load {
+                                weights,
+                                gradients,
+                                optimizer,
+                                activations,
+                                working,
+                                ..Load::default()
+                            };
+                            let help = too_large(&job, &s, &load).unwrap().help;
+                            let (_, ways) = help.split_once(": ").unwrap();
+                            asked += 1;
+                            for (on, way) in [
+                                (s.zero >= 3, "zero=3"),
+                                (s.zero >= 2, "zero=2"),
+                                (s.zero >= 1, "zero=1"),
+                                (s.sequence || s.tensor == 1, "sp"),
+                                (s.recompute == Recompute::Full, "recompute"),
+                                (s.micro_batch == 1, "mb"),
+                                (s.offload >= Offloaded::Optimizer, "offload=optimizer"),
+                                (s.data == 1, "more tp"),
+                            ] {
+                                assert!(!(on && ways.contains(way)), "{s}: {help}");
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        assert!(asked > 1000, "{asked}");
     }
 }

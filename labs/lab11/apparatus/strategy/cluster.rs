@@ -26,7 +26,7 @@ impl Cluster {
             "mi250x-gcd" => "frontier",
             "mi300x" => "mi300x",
             "v100-32g" => "dgx-2",
-            "max-1550-tile" => "aurora",
+            "max-tile" => "aurora",
             "laptop" => "ethernet",
             _ => return None,
         };

@@ -129,12 +129,12 @@ const SHEETS: [Sheet; 10] = [
         "NVIDIA V100 data sheet (SXM2), 2020",
     ),
     sheet(
-        "max-1550-tile",
+        "max-tile",
         [64.0, 419.0, 0.415, 1.638, 0.61],
         [91.0, 26.5, 37.0],
         [0.0, 1.0, 1.0],
         1.0,
-        "half of an Intel Max 1550; ALCF's Aurora guide, 2026",
+        "half of an Intel Max 1550; ALCF's Aurora guide",
     ),
     sheet(
         "laptop",
