@@ -29,14 +29,18 @@ pub fn detail(
     let cost = job.cost(plan.time.total(), all);
     let m = strategy.micro_batches(job.batch);
     let words = format!("{}, {m} micro-batches per replica", strategy.words());
+    let accuracy = Accuracy::on(&job.cluster.device.name);
+    let likely = accuracy.expected(strategy).map_or(String::new(), |errors| {
+        let runs = errors.runs;
+        format!(
+            "; really a step takes {}, as {runs} published runs",
+            really(job, strategy)
+        )
+    });
     let speed = format!(
-        "{} tokens/s, MFU {}; really a step takes {} (as {} published runs)",
+        "{} tokens/s, MFU {}{likely}",
         thousands(cost.tokens_per_second as u64),
-        percent(cost.mfu),
-        really(job, strategy),
-        Accuracy::on(&job.cluster.device.name)
-            .expected(strategy)
-            .runs
+        percent(cost.mfu)
     );
     let rows = [
         ("plan", words),

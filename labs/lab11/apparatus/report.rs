@@ -3,7 +3,7 @@
 use super::flags::tokens;
 use crate::planner::RefusalKind;
 use crate::planner::{Accuracy, Decision, Plan, Search, decide, search};
-use crate::strategy::{Cluster, Load, Recompute, Strategy, Time, TrainingJob};
+use crate::strategy::{Cluster, Load, Offloaded, Recompute, Strategy, Time, TrainingJob};
 use kit::show::{Screen, bar_to_scale, bytes_decimal, percent, ranked, shares, table, thousands};
 
 /// A searched job.
@@ -170,10 +170,11 @@ fn cells(s: &Strategy) -> [String; 8] {
         s.zero,
     ]
     .map(|number| number.to_string());
-    let zero = if s.replicas > 1 {
-        format!("{zero} in {}", s.shard())
-    } else {
-        zero
+    let zero = match (s.replicas, s.offload) {
+        (1, Offloaded::None) => zero,
+        (1, _) if s.nvme => format!("{zero} NVMe"),
+        (1, _) => format!("{zero} host"),
+        (_, _) => format!("{zero} in {}", s.shard()),
     };
     [dp, tp, pp, chunks, mb, zero, again, sequence.into()]
 }
@@ -181,8 +182,20 @@ fn cells(s: &Strategy) -> [String; 8] {
 /// How much longer than predicted a step of such a plan probably takes: `+2..+13%`.
 pub fn really(job: &TrainingJob, strategy: &Strategy) -> String {
     let accuracy = Accuracy::on(&job.cluster.device.name);
-    let [least, most] = accuracy.expected(strategy).longer();
+    let Some(errors) = accuracy.expected(strategy) else {
+        return "?".to_string();
+    };
+    let [least, most] = errors.longer();
     format!("{:+.0}..{:+.0}%", 100.0 * least, 100.0 * most)
+}
+
+/// The time of a step in one word, for a column.
+fn step(screen: &Screen, seconds: f64) -> String {
+    if (60.0..10_000.0).contains(&seconds) {
+        format!("{seconds:.0} s")
+    } else {
+        screen.seconds(seconds)
+    }
 }
 
 /// The best plans, one for each (dp, tp, pp). Those that may be the fastest have a mark.
@@ -198,7 +211,7 @@ pub fn ranking(screen: &Screen, found: &Found, top: usize) -> String {
         if plan.strategy.tensor > node {
             row[1].push('!');
         }
-        row.extend([bytes_decimal(plan.load.total()), screen.seconds(seconds)]);
+        row.extend([bytes_decimal(plan.load.total()), step(screen, seconds)]);
         row.extend([really(&found.job, &plan.strategy), percent(cost.mfu)]);
         row
     };
@@ -452,9 +465,9 @@ pub fn sensitivity(screen: &Screen, found: &Found) -> String {
         Some(vec![
             format!("x {factor}"),
             best.strategy.words(),
-            screen.seconds(best.time.total()),
+            step(screen, best.time.total()),
             waits(&best.time),
-            format!("{}, {}", screen.seconds(there.total()), waits(&there)),
+            format!("{}, {}", step(screen, there.total()), waits(&there)),
         ])
     };
     let rows: Vec<Vec<String>> = [0.1, 0.5, 2.0].into_iter().filter_map(row).collect();

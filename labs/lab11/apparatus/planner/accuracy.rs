@@ -6,7 +6,7 @@
 //! source are apart.
 
 use super::published::{Run, runs};
-use crate::strategy::{Plan, Strategy};
+use crate::strategy::{Offloaded, Plan, Strategy};
 use std::sync::OnceLock;
 
 /// Kinds of plans that err alike.
@@ -118,9 +118,13 @@ impl Accuracy {
         Accuracy { kinds, alike }
     }
 
-    /// What to expect of a strategy's prediction.
-    pub fn expected(&self, strategy: &Strategy) -> &Errors {
+    fn kind(&self, strategy: &Strategy) -> &Errors {
         &self.kinds[PlanKind::of(strategy) as usize]
+    }
+
+    /// What to expect of a strategy's prediction. Nothing is known of those that offload.
+    pub fn expected(&self, strategy: &Strategy) -> Option<&Errors> {
+        (strategy.offload == Offloaded::None).then(|| self.kind(strategy))
     }
 
     /// The spread of the difference between the predictions of two strategies for one job.
@@ -135,7 +139,7 @@ impl Accuracy {
     /// Whether nobody can say which of two plans is faster: their steps, each as much longer as those of such plans are, differ by
     /// less than the spread of their difference.
     pub fn tied(&self, one: &Plan, other: &Plan) -> bool {
-        let likely = |plan: &Plan| plan.time.total() / (1.0 + self.expected(&plan.strategy).mean);
+        let likely = |plan: &Plan| plan.time.total() / (1.0 + self.kind(&plan.strategy).mean);
         let ratio = likely(one) / likely(other);
         ratio.ln().abs() < self.apart(&one.strategy, &other.strategy)
     }
@@ -226,7 +230,10 @@ mod tests {
         let slowest = found.plans.last().unwrap();
         assert!(!accuracy.tied(best, slowest) && !accuracy.tied(slowest, best));
         // ZeRO-3 errs more than TP, and more on H100 than on A100.
-        let of = |device, plan: &str| Accuracy::on(device).expected(&plan.parse().unwrap()).mean;
+        let of = |device, plan: &str| {
+            let strategy = plan.parse().unwrap();
+            Accuracy::on(device).expected(&strategy).unwrap().mean
+        };
         assert!(of("h100-80g", "dp=8,zero=3") < of("h100-80g", "tp=8"));
         assert!(of("h100-80g", "dp=8,zero=3") < of("a100-80g", "dp=8,zero=3"));
     }

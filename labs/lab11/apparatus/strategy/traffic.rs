@@ -147,20 +147,24 @@ impl TrainingJob {
         let layers = s.layers(self.model.layers) as f64;
         let gradients = self.bytes.gradient as f64 * held;
         let gathered = self.gathered_bytes(s) as f64 * held;
-        // Offloaded parameters come from the host or its disks first, and gradients go there: of each rank, its own part.
-        let part = |bytes: f64, link: f64| match s.offload {
-            Offloaded::Parameters => bytes / s.shard() as f64 / link,
+        // Offloaded parameters come from the host or its disks first, and gradients go there: of each rank, its own part. From the
+        // second micro-batch on the host adds gradients up: it reads both and writes the sum. All of it shares the host's memory.
+        let part = |bytes: f64, link: f64, times: f64| match s.offload {
+            Offloaded::Parameters => {
+                let own = bytes / s.shard() as f64;
+                (own / link).max(times * own / device.host_bandwidth)
+            }
             _ => 0.0,
         };
-        let from = if s.nvme {
-            device.disk_read
+        let (from, to) = if s.nvme {
+            (device.disk_read, device.disk_write)
         } else {
-            device.host_link
+            (device.host_link, device.host_link)
         };
-        let to = if s.nvme {
-            device.disk_write
+        let added = if s.micro_batches(self.batch) > 1 {
+            4.0
         } else {
-            device.host_link
+            1.0
         };
         let group = [s.shard(), s.tensor];
         let between = [s.replicas, s.tensor * s.shard()];
@@ -173,8 +177,8 @@ impl TrainingJob {
             };
         }
         DataSeconds {
-            reduce: self.gathers(group, gradients, layers) + part(gradients, to),
-            gather: self.gathers(group, gathered, layers) + part(gathered, from),
+            reduce: self.gathers(group, gradients, layers) + part(gradients, to, added),
+            gather: self.gathers(group, gathered, layers) + part(gathered, from, 1.0),
             average: self.all_reduces(between, gradients / s.shard() as f64, layers),
         }
     }
