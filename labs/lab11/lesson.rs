@@ -248,12 +248,13 @@ fn simplest(screen: &Screen, job: &TrainingJob) -> String {
         String::new()
     };
     let words = format!(
-        "dp={} tp={} pp={}, {} a step; the planner: {}{large}",
+        "dp={} tp={} pp={}, {} a step; planner: {} {}{large}",
         plan.data,
         plan.tensor,
         plan.pipeline,
         screen.seconds(*seconds),
-        screen.seconds(planned)
+        screen.seconds(planned),
+        lab11::likely(job, &strategy, planned)
     );
     screen.row("simplest", &words)
 }
@@ -269,7 +270,7 @@ fn decided(screen: &Screen, found: &Found, flags: &DecideFlags, tokens: f64) {
     screen.say(lab11::ranking(screen, found, flags.top));
     screen.say(format!("{}\n", lab11::refused(screen, found)));
     screen.say(format!("{}\n", lab11::memory(screen, &found.job, best)));
-    screen.say(lab11::time(screen, best));
+    screen.say(lab11::time(screen, &found.job, best));
     screen.say(format!(
         "{}\n",
         lab11::ending(screen, &found.job, best, tokens)

@@ -35,7 +35,7 @@ fn the_default_screen_decides() {
             "do not fit",
             "links between nodes",
             "99 published runs",
-            "loses most to",
+            "loses to",
         ],
     );
     let text = succeeded(&lab11(

@@ -55,7 +55,7 @@ pub fn detail(
     lines.push(String::new());
     lines.push(memory(screen, job, &plan).replace("The best plan's bytes", "Bytes"));
     lines.extend([String::new(), axes(screen, job, strategy), String::new()]);
-    lines.extend([time(screen, &plan), ending(screen, job, &plan, all)]);
+    lines.extend([time(screen, job, &plan), ending(screen, job, &plan, all)]);
     Ok(lines.join("\n"))
 }
 

@@ -24,6 +24,6 @@ pub use json::json;
 pub use kit;
 pub use presets::presets;
 pub use report::{
-    Found, ending, job, memory, ranking, refusals, refused, rules, sensitivity, time,
+    Found, ending, job, likely, memory, ranking, refusals, refused, rules, sensitivity, time,
 };
 pub use trained::{Held, Trained, Training};

@@ -4,7 +4,9 @@ use super::flags::tokens;
 use crate::planner::RefusalKind;
 use crate::planner::{Accuracy, Decision, Plan, Search, decide, search};
 use crate::strategy::{Cluster, Load, Offloaded, Recompute, Strategy, Time, TrainingJob};
-use kit::show::{Screen, bar_to_scale, bytes_decimal, percent, ranked, shares, table, thousands};
+use kit::show::{
+    Screen, bar_to_scale, bytes_decimal, percent, ranked, shares, significant, table, thousands,
+};
 
 /// A searched job.
 pub struct Found {
@@ -87,7 +89,7 @@ pub fn rules(screen: &Screen, found: &Found) -> String {
             format!(
                 "best of these: {}, {} per step",
                 plan.strategy.words(),
-                screen.seconds(plan.time.total())
+                likely_step(screen, &found.job, plan)
             )
         }
         None => screen.bad("no such plan fits"),
@@ -187,6 +189,39 @@ pub fn really(job: &TrainingJob, strategy: &Strategy) -> String {
     };
     let [least, most] = errors.longer();
     format!("{:+.0}..{:+.0}%", 100.0 * least, 100.0 * most)
+}
+
+/// What a prediction of a strategy's time probably comes to, from and to, in the prediction's unit: `(7.3..8.8)`.
+pub fn likely(job: &TrainingJob, strategy: &Strategy, predicted: f64) -> String {
+    let accuracy = Accuracy::on(&job.cluster.device.name);
+    let Some(errors) = accuracy.expected(strategy) else {
+        return "(?)".to_string();
+    };
+    let [least, most] = errors
+        .longer()
+        .map(|longer| significant(predicted * (1.0 + longer), 2));
+    format!("({least}..{most})")
+}
+
+/// The time of a step in one unit, and what it probably comes to: `6.65 s (7.3..8.8)`.
+fn likely_step(screen: &Screen, job: &TrainingJob, plan: &Plan) -> String {
+    let seconds = plan.time.total();
+    let unit = match seconds {
+        s if s < 1.0 => 1e3,
+        _ => 1.0,
+    };
+    let likely = likely(job, &plan.strategy, unit * seconds);
+    format!("{} {likely}", step(screen, seconds))
+}
+
+/// What a step probably takes: `8.2..9.9 s`.
+fn steps(job: &TrainingJob, plan: &Plan) -> String {
+    let seconds = plan.time.total();
+    let likely = likely(job, &plan.strategy, seconds);
+    match likely.trim_matches(['(', ')']) {
+        "?" => format!("{} s?", significant(seconds, 2)),
+        likely => format!("{likely} s"),
+    }
 }
 
 /// The time of a step in one word, for a column.
@@ -397,17 +432,17 @@ pub fn memory(screen: &Screen, job: &TrainingJob, plan: &Plan) -> String {
 }
 
 /// The parts of a step's time.
-pub fn time(screen: &Screen, plan: &Plan) -> String {
+pub fn time(screen: &Screen, job: &TrainingJob, plan: &Plan) -> String {
     let parts: Vec<(&str, f64)> = Time::PARTS
         .into_iter()
         .zip(plan.time.parts())
-        .filter(|part| part.1 > 0.005 * plan.time.total())
+        .filter(|part| part.1 > 0.01 * plan.time.total())
         .collect();
     screen.row(
         "time",
         &format!(
-            "{} per step: {}",
-            screen.seconds(plan.time.total()),
+            "{} a step: {}",
+            likely_step(screen, job, plan),
             shares(screen, &parts)
         ),
     )
@@ -425,9 +460,10 @@ pub fn ending(screen: &Screen, job: &TrainingJob, plan: &Plan, all: f64) -> Stri
     screen.row(
         "train",
         &format!(
-            "{} tokens: {:.1} days, {hours} device hours{dollars}",
+            "{} tokens: {:.1} days {}, {hours} device h{dollars}",
             tokens(all),
-            cost.days
+            cost.days,
+            likely(job, &plan.strategy, cost.days)
         ),
     )
 }
@@ -438,7 +474,8 @@ fn waits(time: &Time) -> String {
     let waiting = parts.filter(|(name, _)| !["compute", "optimizer"].contains(name));
     let most = waiting.max_by(|a, b| a.1.total_cmp(&b.1));
     most.map_or(String::new(), |(name, seconds)| {
-        format!("{name} {}", percent(seconds / time.total()))
+        let name = if name == "recompute" { "again" } else { name };
+        format!("{name} {:.0}%", 100.0 * seconds / time.total())
     })
 }
 
@@ -461,13 +498,13 @@ pub fn sensitivity(screen: &Screen, found: &Found) -> String {
         link.bandwidth *= factor;
         let searched = search(&job);
         let best = searched.plans.first()?;
-        let there = job.time(&today.strategy);
+        let there = job.plan(today.strategy);
         Some(vec![
             format!("x {factor}"),
             best.strategy.words(),
-            step(screen, best.time.total()),
+            steps(&job, best),
             waits(&best.time),
-            format!("{}, {}", step(screen, there.total()), waits(&there)),
+            format!("{}, {}", steps(&job, &there), waits(&there.time)),
         ])
     };
     let rows: Vec<Vec<String>> = [0.1, 0.5, 2.0].into_iter().filter_map(row).collect();
@@ -476,13 +513,7 @@ pub fn sensitivity(screen: &Screen, found: &Found) -> String {
     } else {
         "between nodes"
     };
-    let head = [
-        "speed",
-        "best plan",
-        "step",
-        "loses most to",
-        "today's best",
-    ];
+    let head = ["speed", "best plan", "really", "loses to", "today's best"];
     let words = format!("If the links {links} were slower or faster:");
     format!(
         "{}\n{}",
