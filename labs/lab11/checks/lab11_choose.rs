@@ -4,9 +4,9 @@ use exercise::strategies;
 use kit::check::{Evidence, run};
 use kit::show::seconds;
 use lab11::planner::{Plan, model, refusals, search, too_large};
+use lab11::strategy::{Cluster, Device, Recompute, Strategy, Time, TrainingJob};
 use shardlab::Result;
 use shardlab::error::BadInput;
-use lab11::strategy::{Cluster, Device, Recompute, Strategy, Time, TrainingJob};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -23,14 +23,15 @@ fn main() -> ExitCode {
     ])
 }
 
-const TEAMS: [(&str, usize, &str); 3] = [
-    ("llama-3-8b", 8, "dgx-a100"),
-    ("llama-2-70b", 64, "cloud-100g"),
-    ("gpt3-175b", 1024, "dgx-a100"),
+/// Model, devices, network, and sequences per step.
+const TEAMS: [(&str, usize, &str, usize); 3] = [
+    ("llama-3-8b", 8, "dgx-a100", 64),
+    ("llama-2-70b", 64, "cloud-100g", 1024),
+    ("gpt3-175b", 1024, "dgx-a100", 1536),
 ];
 
 fn team(evidence: &mut Evidence, which: usize) -> Result<()> {
-    let (name, devices, network) = TEAMS[which];
+    let (name, devices, network, batch) = TEAMS[which];
     let text = strategies()[which];
     evidence.given(format!("{name} on {devices} x a100-80g, {network}: {text}"));
     let cluster = Device::named("a100-80g").and_then(|device| Cluster::new(device, network));
@@ -40,7 +41,10 @@ fn team(evidence: &mut Evidence, which: usize) -> Result<()> {
             "this is a mistake of the check",
         )
     })?;
-    let job = TrainingJob::new(model(name)?, cluster, devices);
+    let job = TrainingJob {
+        batch,
+        ..TrainingJob::new(model(name)?, cluster, devices)
+    };
     let strategy = match text.parse::<Strategy>() {
         Ok(strategy) => strategy,
         Err(error) => {
@@ -66,7 +70,7 @@ fn team(evidence: &mut Evidence, which: usize) -> Result<()> {
     }
     let load = job.load(&strategy);
     let time = job.time(&strategy);
-    if let Some(refusal) = too_large(&job, &load) {
+    if let Some(refusal) = too_large(&job, &strategy, &load) {
         evidence.row(false, "memory", "fits", "does not fit");
         evidence.means(format!(
             "It does not fit: {}; {}.",
