@@ -231,31 +231,22 @@ fn fast_between(job: &TrainingJob) -> (bool, String) {
     fast(job, zero, |time| time.data, &zero.words())
 }
 
+/// As many tensor ranks as heads and devices allow, and copies of them on the rest.
 fn fast_within(job: &TrainingJob) -> (bool, String) {
-    let tensor = largest(job.devices, job.model.kv_heads());
+    let shares = |tensor: &usize| {
+        job.devices.is_multiple_of(*tensor)
+            && job.model.kv_heads().is_multiple_of(*tensor)
+            && job.batch.is_multiple_of(job.devices / tensor)
+    };
+    let tensor = (1..=job.devices).rev().find(shares).unwrap_or(1);
     let strategy = Strategy {
+        data: job.devices / tensor,
         tensor,
-        sequence: true,
+        sequence: tensor > 1,
         recompute: Recompute::Full,
         ..Strategy::SINGLE
     };
-    fast(
-        &TrainingJob {
-            devices: tensor,
-            ..job.clone()
-        },
-        strategy,
-        |time| time.tensor,
-        "TP",
-    )
-}
-
-/// The largest divisor of `of` that is at most `most`.
-fn largest(most: usize, of: usize) -> usize {
-    (1..=most)
-        .rev()
-        .find(|n| of.is_multiple_of(*n))
-        .unwrap_or(1)
+    fast(job, strategy, |time| time.tensor, &strategy.words())
 }
 
 impl Decision {
