@@ -285,6 +285,11 @@ impl Parts {
             Family::Gpt2 => {
                 bail!("the layers here have no biases: a GPT-2 can be planned, and not trained")
             }
+            Family::Dense(_) => {
+                bail!(
+                    "only a GPT and a Llama have layers here: other models can be planned, and not trained"
+                )
+            }
         };
         let matrix = |(name, dims): Named| Whole::new(name, &dims, init);
         let (norm, width) = shape.last_norm_named().swap_remove(0); // its gain

@@ -1,8 +1,8 @@
 //! Activations that one block keeps for its backward pass.
 //!
 //! Source: Korthikanti et al. (arXiv 2205.05198), table 2, for GPT-2 and GPT-3: sbh(10 + 24/t) bytes with tensor parallelism, sbh
-//! 34/t with sequence parallelism as well, and 5as/h for the scores. The counts for a Llama and for this library's GPT go over
-//! their operations in the same way.
+//! 34/t with sequence parallelism as well, and 5as/h for the scores. The counts for a Llama, for any other
+//! dense decoder and for this library's GPT go over their operations in the same way.
 
 use super::{Family, ModelShape};
 
@@ -22,7 +22,8 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// A block of `shape`, whose numbers have `element` bytes. With `flash`, attention keeps no scores. A Llama has no dropout.
+    /// A block of `shape`, whose numbers have `element` bytes. With `flash`, attention keeps no scores. A Llama has no dropout; of
+    /// other dense decoders those have it that say so.
     pub fn of(shape: &ModelShape, element: f64, flash: bool, dropout: bool) -> Kept {
         let h = shape.embd as f64;
         let ffn = shape.ffn() as f64;
@@ -34,7 +35,7 @@ impl Kept {
         } else {
             // Two copies of the scores: with the mask 5as/h in 16 bits.
             let mask = match shape.family {
-                Family::Llama(_) => 1.0,
+                Family::Llama(_) | Family::Dense(_) => 1.0,
                 Family::Gpt | Family::Gpt2 => masks / 2.0,
             };
             (2.0 * element + mask) * (shape.heads * shape.block) as f64
@@ -57,6 +58,22 @@ impl Kept {
                 divided: element * (2.0 * h + 2.0 * kv + 3.0 * ffn),
                 scores,
             },
+            // The stream before each half of the block, and each norm's result. Halves that work side by side read the same stream.
+            // Norms of queries and keys keep what they are given. A ReLU would need only its result; here it keeps both.
+            Family::Dense(dense) => {
+                let q = shape.q_width() as f64;
+                let inputs = if dense.parallel { 1.0 } else { 2.0 };
+                let masks = if dense.dropout { masks } else { 0.0 };
+                let normed = if dense.qk_norms { q + kv } else { 0.0 };
+                let inner = if dense.gated { 3.0 } else { 2.0 };
+                Kept {
+                    input: element * h,
+                    whole: 0.0,
+                    stream: (element * (inputs + dense.norms as f64) + masks) * h,
+                    divided: element * (2.0 * q + 2.0 * kv + normed + inner * ffn),
+                    scores,
+                }
+            }
             // In numbers: 2 + 4/t + 12/t, and two masks, which are numbers as well. The 2 are the gathered inputs of
             // column-parallel matrices: they stay, because candle keeps its graph, and Megatron-LM gathers them again. The 4/t are
             // two results and two sums of the stream. The 12/t are qkv, attention, and fc and GELU with a width of 4 each. Then

@@ -28,7 +28,7 @@ pub use kept::Kept;
 pub use network::{MOST_RANKS, Network};
 pub use overlap::{exposed, tokens_that_hide};
 pub use shape::{
-    BlockParameter, Family, LlamaExtra, ModelShape, Named, PRESETS, Rope, RopeScaling,
+    BlockParameter, Dense, Family, LlamaExtra, ModelShape, Named, PRESETS, Rope, RopeScaling,
 };
 pub use shards::Shards;
 pub use simulate::simulate;

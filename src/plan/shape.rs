@@ -3,14 +3,17 @@
 //! Every count goes over one list, [`ModelShape::block_parameters`], and what is before and after the blocks. Two families are
 //! told apart. A Llama differs from a GPT in three ways that count here. Groups of query heads share a key and value head
 //! (grouped-query attention, Ainslie et al., arXiv 2305.13245). The MLP has three matrices (SwiGLU, Shazeer, arXiv 2002.05202).
-//! Positions have no parameters (RoPE, Su et al., arXiv 2104.09864).
+//! Positions have no parameters (RoPE, Su et al., arXiv 2104.09864). Other published models combine the same choices
+//! differently: [`Dense`] has them one by one.
 //!
-//! Reading order: `rope.rs` (the frequencies of rotary positions), `presets.rs`
+//! Reading order: `dense.rs` (any dense decoder, by its choices), `rope.rs` (the frequencies of rotary positions), `presets.rs`
 //! (Llamas by name).
 
+mod dense;
 mod presets;
 mod rope;
 
+pub use dense::Dense;
 pub use presets::PRESETS;
 pub use rope::{Rope, RopeScaling};
 
@@ -44,6 +47,8 @@ pub enum Family {
     Gpt2,
     /// RMSNorm, rotary positions, grouped-query attention, SwiGLU.
     Llama(LlamaExtra),
+    /// Any other dense decoder, such as Qwen, BLOOM or a model of one's own. They can be planned; no model here has them.
+    Dense(Dense),
 }
 
 /// The numbers that only a Llama has.
@@ -141,28 +146,33 @@ impl ModelShape {
     pub fn llama(&self) -> Option<&LlamaExtra> {
         match &self.family {
             Family::Llama(extra) => Some(extra),
-            Family::Gpt | Family::Gpt2 => None,
+            Family::Gpt | Family::Gpt2 | Family::Dense(_) => None,
         }
     }
 
     /// Key and value heads of a layer.
     pub fn kv_heads(&self) -> usize {
-        self.llama().map_or(self.heads, |llama| llama.kv_heads)
+        self.dense().kv_heads
     }
 
     /// Inner width of the MLP.
     pub fn ffn(&self) -> usize {
-        self.llama().map_or(4 * self.embd, |llama| llama.ffn)
+        self.dense().ffn
     }
 
     /// Whether the head is the token table.
     pub fn tied(&self) -> bool {
-        self.llama().is_none_or(|llama| llama.tied)
+        self.dense().tied
     }
 
     /// Width of one head.
     pub fn head(&self) -> usize {
-        self.embd / self.heads
+        self.dense().head
+    }
+
+    /// Width of all queries of a position, and of attention's output before its matrix.
+    pub fn q_width(&self) -> usize {
+        self.heads * self.head()
     }
 
     /// Width of all keys of a position, and of all its values.
@@ -176,8 +186,7 @@ impl ModelShape {
         let copied = BlockParameter::copied;
         let bias = BlockParameter::bias;
         let d = self.embd;
-        let ffn = self.ffn();
-        let kv = self.kv_width();
+        let ffn = 4 * d;
         match self.family {
             Family::Gpt => vec![
                 copied("ln1.weight", d),
@@ -201,17 +210,7 @@ impl ModelShape {
                 matrix("out.weight", d, ffn),
                 copied("out.bias", d),
             ],
-            Family::Llama(_) => vec![
-                copied("input_layernorm.weight", d),
-                matrix("self_attn.q_proj.weight", d, d),
-                matrix("self_attn.k_proj.weight", kv, d),
-                matrix("self_attn.v_proj.weight", kv, d),
-                matrix("self_attn.o_proj.weight", d, d),
-                copied("post_attention_layernorm.weight", d),
-                matrix("mlp.gate_proj.weight", ffn, d),
-                matrix("mlp.up_proj.weight", ffn, d),
-                matrix("mlp.down_proj.weight", d, ffn),
-            ],
+            Family::Llama(_) | Family::Dense(_) => dense::block(self),
         }
     }
 
@@ -219,7 +218,7 @@ impl ModelShape {
     pub fn block_name(&self, layer: usize) -> String {
         match self.family {
             Family::Gpt | Family::Gpt2 => format!("blocks.{layer}"),
-            Family::Llama(_) => format!("model.layers.{layer}"),
+            Family::Llama(_) | Family::Dense(_) => format!("model.layers.{layer}"),
         }
     }
 
@@ -240,15 +239,28 @@ impl ModelShape {
     pub fn table_named(&self) -> Named {
         let name = match self.family {
             Family::Gpt | Family::Gpt2 => "wte.weight",
-            Family::Llama(_) => "model.embed_tokens.weight",
+            Family::Llama(_) | Family::Dense(_) => "model.embed_tokens.weight",
         };
         (name.to_string(), vec![self.vocabulary, self.embd])
     }
 
     /// The table of learned positions, if the model has one.
     pub fn positions_named(&self) -> Option<Named> {
-        let learned = self.llama().is_none();
-        learned.then(|| ("wpe.weight".to_string(), vec![self.block, self.embd]))
+        let rows = self.dense().positions;
+        (rows > 0).then(|| ("wpe.weight".to_string(), vec![rows, self.embd]))
+    }
+
+    /// The norm between the token table and the first block, if the model has one.
+    fn embedding_norm_named(&self) -> Vec<Named> {
+        let dense = self.dense();
+        let vectors = if dense.embedding_norm {
+            dense.norm_vectors
+        } else {
+            0
+        };
+        let names = ["model.embed_norm.weight", "model.embed_norm.bias"];
+        let named = |name: &str| (name.to_string(), vec![self.embd]);
+        names.into_iter().take(vectors).map(named).collect()
     }
 
     /// The last norm's gain, and in GPT-2 its bias.
@@ -257,6 +269,7 @@ impl ModelShape {
             Family::Gpt => &["lnf.weight"],
             Family::Gpt2 => &["lnf.weight", "lnf.bias"],
             Family::Llama(_) => &["model.norm.weight"],
+            Family::Dense(dense) => &["model.norm.weight", "model.norm.bias"][..dense.norm_vectors],
         };
         let named = |name: &&str| (name.to_string(), vec![self.embd]);
         names.iter().map(named).collect()
@@ -272,6 +285,7 @@ impl ModelShape {
     pub fn named(&self) -> Vec<Named> {
         let mut all = vec![self.table_named()];
         all.extend(self.positions_named());
+        all.extend(self.embedding_norm_named());
         let block = self.block_parameters();
         for layer in 0..self.layers {
             let prefix = self.block_name(layer);
@@ -290,17 +304,20 @@ impl ModelShape {
 
     /// Parameters of the learned positions.
     pub fn positions(&self) -> u64 {
-        match self.family {
-            Family::Gpt | Family::Gpt2 => self.block as u64 * self.embd as u64,
-            Family::Llama(_) => 0,
-        }
+        self.dense().positions as u64 * self.embd as u64
     }
 
     /// Parameters of the last norm.
     fn last_norm(&self) -> u64 {
-        match self.family {
-            Family::Gpt | Family::Llama(_) => self.embd as u64,
-            Family::Gpt2 => 2 * self.embd as u64,
+        self.dense().norm_vectors as u64 * self.embd as u64
+    }
+
+    /// Parameters of the norm behind the token table.
+    fn embedding_norm(&self) -> u64 {
+        if self.dense().embedding_norm {
+            self.last_norm()
+        } else {
+            0
         }
     }
 
@@ -323,6 +340,7 @@ impl ModelShape {
         self.layers as u64 * self.per_layer()
             + tables * self.table()
             + self.positions()
+            + self.embedding_norm()
             + self.last_norm()
     }
 
@@ -355,7 +373,7 @@ impl ModelShape {
         let table = rows as f64 / t * self.embd as f64;
         let mut all = layers as f64 * block;
         if first {
-            all += table + self.positions() as f64;
+            all += table + (self.positions() + self.embedding_norm()) as f64;
         }
         if last {
             all += self.last_norm() as f64;
@@ -398,12 +416,12 @@ impl ModelShape {
     }
 
     /// FLOPs of the forward pass for one token that multiplies with `parameters` and sees `seen` positions: 2 for each parameter,
-    /// a multiplication and an addition, and 4 · layers · embd · seen for attention's scores and weighted sum. Grouped-query
-    /// attention changes the cache's size, not these. The backward pass takes twice as many.
+    /// a multiplication and an addition, and 4 · layers · width · seen for attention's scores and weighted sum, where all heads
+    /// together are as wide as the model in most families. Grouped-query attention changes the cache's size, not these. The backward pass takes twice as many.
     ///
     /// No discount for causality. All rules below are this one. They differ in the parameters and positions that they count.
     fn forward_flops(&self, parameters: u64, seen: usize) -> u64 {
-        2 * parameters + 4 * self.layers as u64 * self.embd as u64 * seen as u64
+        2 * parameters + 4 * self.layers as u64 * self.q_width() as u64 * seen as u64
     }
 
     /// FLOPs of training on one token as nanoGPT counts them: of all parameters outside the position table, and of attention
@@ -550,7 +568,10 @@ mod tests {
             let rank = shape.parameters_on_a_rank(layers, [true, true], 4, shape.vocabulary);
             let vectors = shape.block_parameters().into_iter().filter(|p| !p.divided);
             let copies: u64 = vectors.map(|vector| vector.numel()).sum();
-            let copies = layers as u64 * copies + shape.positions() + shape.last_norm();
+            let copies = layers as u64 * copies
+                + shape.positions()
+                + shape.embedding_norm()
+                + shape.last_norm();
             assert_eq!(4.0 * rank, (all + 3 * copies) as f64, "{shape:?}");
         }
     }

@@ -4,7 +4,7 @@
 //! blocks evenly, gives the token table to one pipeline stage, and knows neither the position table nor biases. So its most
 //! loaded rank is smaller than the real one ([`Shards::parameters`]), which is the first stage.
 
-use shardlab::plan::{Family, Shards};
+use shardlab::plan::Shards;
 
 /// Megatron-LM's estimate of a model's parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,10 +21,7 @@ pub struct Estimate {
 pub fn estimate(shards: &Shards) -> Estimate {
     let h = shards.shape.embd;
     let layers = shards.shape.layers;
-    let norm = match shards.shape.family {
-        Family::Gpt2 => 2 * h, // a gain and a bias
-        Family::Gpt | Family::Llama(_) => h,
-    };
+    let norm = shards.shape.dense().norm_vectors * h; // a gain, and in GPT-2 a bias
     let blocks = layers * (12 * h * h + 2 * norm) + norm; // the last norm is counted with the blocks
     let embedding = shards.rows * h;
     let each = blocks as f64 / shards.pipeline as f64;
@@ -42,7 +39,7 @@ pub fn estimate(shards: &Shards) -> Estimate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use shardlab::plan::{BytesEach, ModelShape};
+    use shardlab::plan::{BytesEach, Family, ModelShape};
     use std::ops::Range;
 
     /// The job of a Megatron-LM log of June 2025: 8 GPUs, tensor 2, pipeline 4.

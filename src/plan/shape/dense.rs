@@ -1,0 +1,247 @@
+//! Any dense decoder, by the choices in which published families differ.
+//!
+//! The GPTs and Llamas of this library are two such sets of choices, and every count goes over [`ModelShape::dense`]. Sources of the
+//! others are the configurations and layers of Hugging Face's transformers 5.23.
+
+use super::{BlockParameter, Family, ModelShape};
+use serde::{Deserialize, Serialize};
+
+/// The choices of a dense decoder, beside the numbers of a [`ModelShape`].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Dense {
+    /// Key and value heads. Each serves `heads / kv_heads` query heads.
+    pub kv_heads: usize,
+    /// Width of one head. All heads together may be wider or narrower than the model, as in Qwen3 and Mistral NeMo.
+    pub head: usize,
+    /// Inner width of the MLP.
+    pub ffn: usize,
+    /// Whether a third matrix of the MLP gates the first one's result (SwiGLU, GeGLU).
+    pub gated: bool,
+    /// Whether queries, keys and values have biases.
+    pub qkv_bias: bool,
+    /// Whether attention's last matrix has a bias.
+    pub proj_bias: bool,
+    /// Whether the MLP's matrices have biases.
+    pub mlp_bias: bool,
+    /// Norms of a block: 2, or 1 which attention and MLP share.
+    pub norms: usize,
+    /// Vectors of each norm: a gain (RMSNorm), a gain and a bias (LayerNorm), or none.
+    pub norm_vectors: usize,
+    /// Whether each head's queries and keys pass through a norm of their own (Qwen3).
+    pub qk_norms: bool,
+    /// Whether attention and MLP read the same residual stream, side by side (GPT-NeoX, Falcon).
+    pub parallel: bool,
+    /// Rows of the table of learned positions; 0 with rotary positions and with ALiBi.
+    pub positions: usize,
+    /// Whether a norm follows the token table (BLOOM).
+    pub embedding_norm: bool,
+    /// Whether the head is the token table.
+    pub tied: bool,
+    /// Whether the residual stream is trained with dropout.
+    pub dropout: bool,
+}
+
+impl Dense {
+    /// The choices of Llama, Mistral and many others: two RMSNorms, a gated MLP, no biases, rotary positions, a head of its own.
+    pub const fn llama(kv_heads: usize, head: usize, ffn: usize) -> Dense {
+        Dense {
+            kv_heads,
+            head,
+            ffn,
+            gated: true,
+            qkv_bias: false,
+            proj_bias: false,
+            mlp_bias: false,
+            norms: 2,
+            norm_vectors: 1,
+            qk_norms: false,
+            parallel: false,
+            positions: 0,
+            embedding_norm: false,
+            tied: false,
+            dropout: false,
+        }
+    }
+
+    /// The choices of GPT-2, with `positions` rows of learned positions: two LayerNorms, a plain MLP, biases everywhere, the token
+    /// table as the head.
+    pub const fn gpt2(kv_heads: usize, head: usize, ffn: usize, positions: usize) -> Dense {
+        Dense {
+            gated: false,
+            qkv_bias: true,
+            proj_bias: true,
+            mlp_bias: true,
+            norm_vectors: 2,
+            positions,
+            tied: true,
+            dropout: true,
+            ..Dense::llama(kv_heads, head, ffn)
+        }
+    }
+}
+
+impl ModelShape {
+    /// The choices of the shape's family.
+    pub fn dense(&self) -> Dense {
+        let head = self.embd / self.heads.max(1); // a shape without heads is refused elsewhere
+        let gpt2 = Dense::gpt2(self.heads, head, 4 * self.embd, self.block);
+        match self.family {
+            Family::Gpt => Dense {
+                qkv_bias: false,
+                proj_bias: false,
+                mlp_bias: false,
+                norm_vectors: 1,
+                ..gpt2
+            },
+            Family::Gpt2 => gpt2,
+            Family::Llama(llama) => Dense {
+                tied: llama.tied,
+                ..Dense::llama(llama.kv_heads, head, llama.ffn)
+            },
+            Family::Dense(dense) => dense,
+        }
+    }
+}
+
+/// The parameters of a block, by a Llama's names in Hugging Face's files. Families that keep several of these matrices in one
+/// tensor have as many parameters.
+pub(super) fn block(shape: &ModelShape) -> Vec<BlockParameter> {
+    let matrix = BlockParameter::matrix;
+    let copied = BlockParameter::copied;
+    let bias = BlockParameter::bias;
+    let dense = shape.dense();
+    let d = shape.embd;
+    let q = shape.q_width();
+    let kv = shape.kv_width();
+    let ffn = dense.ffn;
+    let gain = dense.norm_vectors > 0;
+    let shift = dense.norm_vectors > 1;
+    let second = dense.norms > 1;
+    let all = [
+        (gain, copied("input_layernorm.weight", d)),
+        (shift, copied("input_layernorm.bias", d)),
+        (true, matrix("self_attn.q_proj.weight", q, d)),
+        (dense.qkv_bias, bias("self_attn.q_proj.bias", q)),
+        (true, matrix("self_attn.k_proj.weight", kv, d)),
+        (dense.qkv_bias, bias("self_attn.k_proj.bias", kv)),
+        (true, matrix("self_attn.v_proj.weight", kv, d)),
+        (dense.qkv_bias, bias("self_attn.v_proj.bias", kv)),
+        (
+            dense.qk_norms,
+            copied("self_attn.q_norm.weight", dense.head),
+        ),
+        (
+            dense.qk_norms,
+            copied("self_attn.k_norm.weight", dense.head),
+        ),
+        (true, matrix("self_attn.o_proj.weight", d, q)),
+        (dense.proj_bias, copied("self_attn.o_proj.bias", d)),
+        (second && gain, copied("post_attention_layernorm.weight", d)),
+        (second && shift, copied("post_attention_layernorm.bias", d)),
+        (dense.gated, matrix("mlp.gate_proj.weight", ffn, d)),
+        (
+            dense.gated && dense.mlp_bias,
+            bias("mlp.gate_proj.bias", ffn),
+        ),
+        (true, matrix("mlp.up_proj.weight", ffn, d)),
+        (dense.mlp_bias, bias("mlp.up_proj.bias", ffn)),
+        (true, matrix("mlp.down_proj.weight", d, ffn)),
+        (dense.mlp_bias, copied("mlp.down_proj.bias", d)),
+    ];
+    let has = all.into_iter().filter(|(has, _)| *has);
+    has.map(|(_, parameter)| parameter).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::PRESETS;
+    use super::*;
+    use crate::plan::Kept;
+
+    /// The families that are known by name, described choice by choice, count the same.
+    #[test]
+    fn known_families_count_the_same_by_their_choices() {
+        let gpt = ModelShape::gpt2(12, 768, 12, 50_257, 1024);
+        let without_biases = ModelShape {
+            family: Family::Gpt,
+            ..gpt
+        };
+        let llamas = PRESETS.iter().map(|(_, shape)| *shape);
+        for shape in llamas.chain([gpt, without_biases]) {
+            let dense = ModelShape {
+                family: Family::Dense(shape.dense()),
+                ..shape
+            };
+            let on_a_rank = |shape: &ModelShape| {
+                let rows = shape.vocabulary;
+                [[true, false], [false, true], [true, true]]
+                    .map(|ends| shape.parameters_on_a_rank(shape.layers / 2, ends, 4, rows))
+            };
+            assert_eq!(dense.parameters(), shape.parameters(), "{shape:?}");
+            assert_eq!(on_a_rank(&dense), on_a_rank(&shape), "{shape:?}");
+            assert_eq!(dense.decayed().1, shape.decayed().1, "{shape:?}");
+            assert_eq!(dense.layer_flops(), shape.layer_flops(), "{shape:?}");
+            assert_eq!(dense.flops_per_token(), shape.flops_per_token());
+            // This library's GPT keeps what candle's graph keeps.
+            if shape.family != Family::Gpt {
+                for (flash, dropout) in [(true, true), (true, false), (false, true)] {
+                    let kept = |shape| Kept::of(shape, 2.0, flash, dropout);
+                    assert_eq!(kept(&dense), kept(&shape), "{shape:?}");
+                }
+            }
+        }
+    }
+
+    /// A small model with every choice that neither a GPT nor a Llama makes, counted by hand.
+    #[test]
+    fn every_other_choice_is_counted() {
+        let dense = Dense {
+            norms: 1,
+            qk_norms: true,
+            parallel: true,
+            embedding_norm: true,
+            tied: false,
+            dropout: false,
+            ..Dense::gpt2(2, 6, 10, 18)
+        };
+        let shape = ModelShape {
+            vocabulary: 32,
+            block: 16,
+            layers: 3,
+            heads: 4,
+            embd: 8,
+            family: Family::Dense(dense),
+        };
+        let attention = (24 * 8 + 24) + 2 * (12 * 8 + 12) + (8 * 24 + 8);
+        let mlp = (10 * 8 + 10) + (8 * 10 + 8);
+        let block = 16 + attention + 2 * 6 + mlp;
+        assert_eq!(shape.per_layer(), block);
+        let all = 2 * 32 * 8 + 18 * 8 + 16 + 3 * block + 16;
+        assert_eq!(shape.parameters(), all);
+        let named = shape.named();
+        let counts = named.iter().map(|(_, dims)| dims.iter().product::<usize>());
+        assert_eq!(counts.sum::<usize>() as u64, all);
+        assert_eq!(shape.stage_parameters(&(0..3)), all);
+        // Scores and weighted sum of 4 heads with a width of 6 each, not of the model's 8.
+        assert_eq!(shape.layer_attention_flops(), 2 * 2 * 24 * 16);
+        assert_eq!(shape.cached_per_token(), 2 * 3 * 12);
+
+        // Two bytes each: the block's input and its only norm's result; q, k and v, q and k before their norms, attention's
+        // output; and the MLP's two.
+        let kept = Kept::of(&shape, 2.0, true, true);
+        assert_eq!(kept.stream, 2.0 * 2.0 * 8.0);
+        let heads = (24 + 12 + 12) + (24 + 12) + 24;
+        assert_eq!(kept.divided, 2.0 * f64::from(heads + 2 * 10));
+        let with = |changed: Dense| {
+            let family = Family::Dense(changed);
+            Kept::of(&ModelShape { family, ..shape }, 2.0, true, true)
+        };
+        let two_norms = Dense { norms: 2, ..dense };
+        assert_eq!(with(two_norms).stream, 3.0 * 2.0 * 8.0);
+        let gated = Dense {
+            gated: true,
+            ..dense
+        };
+        assert_eq!(with(gated).divided - kept.divided, 2.0 * 10.0);
+    }
+}
