@@ -7,7 +7,7 @@
 //! The source of this workbook decides by rules. The lab walks them, too, and says where both agree.
 //!
 //! Run `cargo run --bin lab11`. It decides for a Llama of 70 billion parameters on 512 H100. Ask about your own job:
-//! `--model gpt3-175b --devices 1024 --device a100-80g`; your own cluster: `--cluster FILE`; one plan in detail, or what is
+//! `--model gpt3-175b --devices 1024 --device a100-80g`; your own model: `--config config.json`; your own cluster: `--cluster FILE`; one plan in detail, or what is
 //! wrong with it: `--plan dp=8,tp=3,pp=2`. `--refused` explains what cannot work. The planner is checked against runs that papers
 //! report: `--published`. Then `--calibrate` measures this machine, and compares trainings with their predictions.
 //!
@@ -18,7 +18,7 @@ use clap::Parser;
 use kit::help;
 use kit::show::Screen;
 use kit::{Beside, Checks, Lesson};
-use lab11::planner::{EXAMPLE, fits, refusals};
+use lab11::planner::{Described, EXAMPLE, fits, refusals};
 use lab11::strategy::{Strategy, TrainingJob};
 use lab11::{DecideFlags, Found};
 use shardlab::allocator::Counting;
@@ -36,6 +36,7 @@ static ALLOCATOR: Counting = Counting;
 #[command(name = "lab11", version)]
 #[command(after_long_help = help::examples("lab11", &[
     ("--model gpt3-175b --devices 1024 --device a100-80g", "another job"),
+    ("--layers 40 --embd 5120 --heads 40 --kv-heads 8", "a model of your own"),
     ("--plan dp=8,tp=8,pp=8", "one plan in detail"),
     ("--published", "the planner beside runs that papers report"),
 ]))]
@@ -133,6 +134,7 @@ fn compare_bytes(job: &TrainingJob) -> Result<Beside> {
     let mut lesson = Vec::new();
     let mut library = Vec::new();
     let mut most = 1;
+    let mut padding = 0; // rows of a token table
     let mut least = f64::INFINITY;
     for tensor in (1..=job.devices).filter(|n| job.devices.is_multiple_of(*n)) {
         if job.model.heads.is_multiple_of(tensor) {
@@ -153,14 +155,19 @@ fn compare_bytes(job: &TrainingJob) -> Result<Beside> {
             lesson.push(bytes(job, plan) / planned);
             library.push(1.0);
             most = most.max(tensor);
+            let rows = model.vocabulary.next_multiple_of(tensor);
+            padding = padding.max(rows - model.vocabulary);
             least = least.min(planned);
         }
     }
     // Of t tensor ranks each has a copy of what they do not divide, C parameters such as norms. Above these are divided, too: so the
-    // bytes are at most C (t-1) / parameters too few. And the planner rounds a rank's part up to whole parameters.
+    // bytes are at most C (t-1) / parameters too few, and without the rows that make a token table even. And the planner rounds a
+    // rank's part up to whole parameters.
     let on_two = held(2);
     let copied = 2.0 * on_two - on_one;
-    let bound = copied * (most - 1) as f64 / on_one + job.bytes.optimizer as f64 / least;
+    let tables = if model.tied() { 1 } else { 2 };
+    let lacks = copied * (most - 1) as f64 + (tables * padding * model.embd) as f64;
+    let bound = lacks / on_one + job.bytes.optimizer as f64 / least;
     Ok(Beside::of(&Comm::alone(), &lesson, &library, bound)?)
 }
 
@@ -195,37 +202,44 @@ fn run(args: Args) -> Result<()> {
         screen.say(lesson.ending(&screen, ""));
         return Ok(());
     }
-    let job = flags.job()?;
+    let model = flags.model()?;
+    let job = flags.job(&model)?;
     let tokens = flags.tokens(&job)?;
     if let Some(strategy) = flags.strategy()? {
         screen.say(lesson.heading(&screen, None));
-        screen.say(format!("{}\n", lab11::job(&screen, &job, &flags.model)));
+        screen.say(format!("{}\n", asked(&screen, &job, &model)));
         return one_plan(&screen, &job, &strategy, tokens);
     }
     let found = Found::new(job);
     if flags.json {
-        screen.say(lab11::json(&found, &flags.model, flags.top, tokens));
+        screen.say(lab11::json(&found, &model, flags.top, tokens));
         return Ok(());
     }
     screen.say(lesson.heading(&screen, None));
     if flags.published {
         screen.say(format!("{}\n", lab11::published(&screen)));
     } else if flags.refused {
-        screen.say(format!(
-            "{}\n",
-            lab11::job(&screen, &found.job, &flags.model)
-        ));
+        screen.say(format!("{}\n", asked(&screen, &found.job, &model)));
         screen.say(format!(
             "{}\n",
             lab11::refusals(&screen, &found, 3 * flags.top)
         ));
     } else {
-        decided(&screen, &found, &flags, tokens);
+        decided(&screen, &found, &model, flags.top, tokens);
     }
     check(&screen, &found)?;
     let more = "More: --plan dp=64,tp=8 --refused --published --presets --calibrate --json";
     screen.say(lesson.ending(&screen, more));
     Ok(())
+}
+
+/// The job, and what was not read of its model's file.
+fn asked(screen: &Screen, job: &TrainingJob, model: &Described) -> String {
+    let rows = lab11::job(screen, job, &model.name);
+    match lab11::not_read(screen, model) {
+        Some(row) => format!("{rows}\n{row}"),
+        None => rows,
+    }
 }
 
 /// What the functions above choose, and what the planner says of it.
@@ -260,14 +274,14 @@ fn simplest(screen: &Screen, job: &TrainingJob) -> String {
 }
 
 /// The source's rules, the search, and the best plan.
-fn decided(screen: &Screen, found: &Found, flags: &DecideFlags, tokens: f64) {
-    screen.say(lab11::job(screen, &found.job, &flags.model));
+fn decided(screen: &Screen, found: &Found, model: &Described, top: usize, tokens: f64) {
+    screen.say(asked(screen, &found.job, model));
     screen.say(format!("{}\n", simplest(screen, &found.job)));
     screen.say(format!("{}\n", lab11::rules(screen, found)));
     let Some(best) = found.best() else {
         return nothing_fits(screen, found);
     };
-    screen.say(lab11::ranking(screen, found, flags.top));
+    screen.say(lab11::ranking(screen, found, top));
     screen.say(format!("{}\n", lab11::refused(screen, found)));
     screen.say(format!("{}\n", lab11::memory(screen, &found.job, best)));
     screen.say(lab11::time(screen, &found.job, best));

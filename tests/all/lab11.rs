@@ -274,6 +274,109 @@ fn a_cluster_from_a_file() {
     );
 }
 
+/// A file of the hub, and numbers alone. What the file says beside them is named, and changes nothing.
+#[test]
+fn a_model_of_ones_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("config.json");
+    let text = r#"{
+        "_name_or_path": "me/mistral-wide", "model_type": "mistral", "architectures": ["MistralForCausalLM"],
+        "num_hidden_layers": 40, "hidden_size": 5120, "num_attention_heads": 32, "num_key_value_heads": 8,
+        "head_dim": 128, "intermediate_size": 14336, "vocab_size": 131072, "max_position_embeddings": 131072,
+        "sliding_window": 4096, "torch_dtype": "bfloat16"
+    }"#;
+    std::fs::write(&file, text).unwrap();
+    let flags = format!("--devices 16 --config {}", file.display());
+    let screen = succeeded(&lab11(&format!("{flags} --ascii")));
+    assert!(screen.is_ascii());
+    is_narrow(&screen);
+    let model = "model    me/mistral-wide | 12.2 billion | 40 layers | 5,120 wide | 32 heads, 8 kv";
+    has(&screen, &["not read sliding_window = 4096", "x 8,192 ="]);
+    has(
+        &screen.split_whitespace().collect::<Vec<_>>().join(" "),
+        &[&model.split_whitespace().collect::<Vec<_>>().join(" ")],
+    );
+    has(
+        &succeeded(&lab11(&format!("{flags} --plan dp=2,tp=8,zero=1"))),
+        &["sliding_window = 4096"],
+    );
+    has(
+        &succeeded(&lab11(&format!("{flags} --refused"))),
+        &["sliding_window = 4096"],
+    );
+
+    let json = |flags: &str| -> serde_json::Value {
+        serde_json::from_str(&succeeded(&lab11(&format!("{flags} --json --top 1")))).unwrap()
+    };
+    let whole = json(&flags);
+    assert_eq!(whole["parameters"], 12_247_782_400.0);
+    assert_eq!(
+        whole["not_understood"],
+        serde_json::json!(["sliding_window = 4096"])
+    );
+    let fewer = json(&format!("{flags} --layers 20 --seq 4096"));
+    assert_eq!(fewer["model"], "your me/mistral-wide");
+    assert_eq!(fewer["length"], 4096);
+    // Llama 2 13B and 70B by their numbers, and a sequence's length by its older name.
+    let own = json("--layers 40 --embd 5120 --heads 40 --devices 16 --length 2048");
+    assert_eq!(
+        (&own["model"], &own["length"]),
+        (&"your model".into(), &2048.into())
+    );
+    assert_eq!(own["parameters"], 13_015_864_320.0);
+    assert_eq!(own["not_understood"], serde_json::json!([]));
+    let own = json("--layers 80 --embd 8192 --heads 64 --kv-heads 8 --ffn 28672 --devices 64");
+    assert_eq!(own["parameters"], 68_976_648_192.0);
+
+    // Tensor ranks make an odd vocabulary even, which the screen's check knows.
+    let odd = "--layers 12 --embd 768 --heads 12 --vocab 50257 --devices 4";
+    has(&succeeded(&lab11(odd)), &["your model"]);
+
+    let experts = dir.path().join("experts.json");
+    std::fs::write(
+        &experts,
+        text.replace("sliding_window", "num_local_experts"),
+    )
+    .unwrap();
+    let broken = dir.path().join("broken.json");
+    std::fs::write(&broken, "{\n  \"model_type\" \"llama\"\n}").unwrap();
+    for (flags, what) in [
+        (
+            format!("--config {}", experts.display()),
+            "has experts (num_local_experts = 4096)",
+        ),
+        (
+            format!("--config {}", broken.display()),
+            "broken.json, line 2, column 16: it is not JSON",
+        ),
+        ("--config no.json".into(), "no.json cannot be read"),
+        (format!("{flags} --model gpt2"), "cannot be used with"),
+        (
+            format!("{flags} --heads 12"),
+            "12 query heads cannot share 8 key and value heads evenly",
+        ),
+        (
+            "--layers 40 --heads 40".into(),
+            "a model of your own also needs --embd help: give all of",
+        ),
+        (
+            "--model gpt2 --heads 7".into(),
+            "7 heads cannot share a width of 768 evenly",
+        ),
+        ("--layers 0".into(), "0 is not in 1..=10000"),
+    ] {
+        let output = lab11(&flags);
+        let said = stderr(&output)
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ");
+        assert!(
+            output.status.code() == Some(2) && said.contains(what),
+            "{flags}: {said}"
+        );
+    }
+}
+
 #[test]
 fn json_for_tools() {
     let text = succeeded(&lab11("--json --top 3 --devices 64 --model llama-3-8b"));

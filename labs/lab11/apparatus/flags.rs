@@ -1,9 +1,10 @@
 //! The job that a reader asks about.
 
-use crate::planner::{model, read_cluster};
+use crate::planner::{Described, Sizes, described, read_cluster};
 use crate::strategy::{Cluster, Device, Overlap, Strategy, TOKENS, TrainingJob};
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser};
 use kit::help;
+use kit::show::Screen;
 use shardlab::error::BadInput;
 use shardlab::plan::{BytesEach, Network};
 use std::path::PathBuf;
@@ -12,9 +13,14 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Devices")]
 pub struct DecideFlags {
-    /// A model by name, such as gpt3-175b, llama-3-8b or megatron-1t
-    #[arg(long, value_name = "NAME", default_value = "llama-3-70b", help_heading = help::MODEL)]
-    pub model: String,
+    /// A model by name, such as gpt3-175b or llama-3-8b [default: llama-3-70b]
+    #[arg(long, value_name = "NAME", help_heading = help::MODEL)]
+    pub model: Option<String>,
+    /// A model of the Hugging Face Hub, by its file config.json
+    #[arg(long, value_name = "FILE", conflicts_with = "model", help_heading = help::MODEL)]
+    pub config: Option<PathBuf>,
+    #[command(flatten)]
+    pub sizes: Sizes,
     /// How many devices there are
     #[arg(long, value_name = "NUMBER", default_value_t = 512, value_parser = RangedU64ValueParser::<usize>::new().range(1..=100_000))]
     pub devices: usize,
@@ -30,9 +36,6 @@ pub struct DecideFlags {
     /// Sequences per step, over all devices [default: about 4 million tokens]
     #[arg(long, value_name = "SEQUENCES", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1 << 24), help_heading = help::MODEL)]
     pub batch: Option<usize>,
-    /// Tokens of a sequence [default: the model's, at most 8,192]
-    #[arg(long, value_name = "TOKENS", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1 << 22), help_heading = help::MODEL)]
-    pub length: Option<usize>,
     /// Tokens of the whole training, such as 300e9 [default: 20 for each parameter]
     #[arg(long, value_name = "TOKENS", hide_short_help = true, help_heading = help::MODEL)]
     pub tokens: Option<f64>,
@@ -83,10 +86,16 @@ pub struct DecideFlags {
 }
 
 impl DecideFlags {
-    /// The job.
-    pub fn job(&self) -> Result<TrainingJob, BadInput> {
-        let mut model = model(&self.model)?;
-        model.block = self.length.unwrap_or(model.block);
+    /// The model: by name, from a file, or of one's own.
+    ///
+    /// # Errors
+    /// If there is no such model or file, numbers are missing, or they do not fit together.
+    pub fn model(&self) -> Result<Described, BadInput> {
+        described(self.config.as_deref(), self.model.as_deref(), &self.sizes)
+    }
+
+    /// The job: a training of `model`.
+    pub fn job(&self, model: &Described) -> Result<TrainingJob, BadInput> {
         let mut cluster = match &self.cluster {
             Some(path) => read_cluster(path)?,
             None => self.named()?,
@@ -100,7 +109,7 @@ impl DecideFlags {
             }
             cluster.device.price = price;
         }
-        let mut job = TrainingJob::new(model, cluster, self.devices);
+        let mut job = TrainingJob::new(model.shape, cluster, self.devices);
         job.batch = self.batch.unwrap_or(job.batch);
         job.bytes = if self.bytes == "16" {
             BytesEach::MIXED
@@ -153,6 +162,22 @@ impl DecideFlags {
         }
     }
 }
+
+/// The keys of a model's file that nothing read, in one row.
+pub fn not_read(screen: &Screen, model: &Described) -> Option<String> {
+    let all = &model.not_understood;
+    if all.is_empty() {
+        return None;
+    }
+    let mut shown: Vec<String> = all.iter().take(SHOWN).cloned().collect();
+    if all.len() > SHOWN {
+        shown.push(format!("and {} more: --json has all", all.len() - SHOWN));
+    }
+    Some(screen.row("not read", &shown.join(screen.separator())))
+}
+
+/// Keys of a file that the screen shows.
+const SHOWN: usize = 8;
 
 /// `15.0 trillion`.
 pub fn tokens(number: f64) -> String {

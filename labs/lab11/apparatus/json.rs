@@ -1,12 +1,12 @@
 //! The search's answer for tools.
 
 use super::report::Found;
-use crate::planner::{Accuracy, Plan, Refusal};
+use crate::planner::{Accuracy, Described, Plan, Refusal};
 use crate::strategy::Strategy;
 use serde_json::{Value, json};
 
 /// The job, the rules and the best `top` plans of all, as one JSON object.
-pub fn json(found: &Found, name: &str, top: usize, tokens: f64) -> String {
+pub fn json(found: &Found, model: &Described, top: usize, tokens: f64) -> String {
     let Found {
         job,
         search,
@@ -18,7 +18,8 @@ pub fn json(found: &Found, name: &str, top: usize, tokens: f64) -> String {
         .map(|(kind, refused)| (kind.words().to_string(), why(refused)))
         .collect();
     let all = json!({
-        "model": name,
+        "model": model.name,
+        "not_understood": model.not_understood,
         "parameters": job.model.parameters() as f64,
         "devices": job.devices,
         "device": job.cluster.device.name,

@@ -19,7 +19,7 @@ mod trained;
 pub use calibrate::{Calibration, calibrate};
 pub use compared::{check_published, published};
 pub use detail::detail;
-pub use flags::{DecideFlags, tokens};
+pub use flags::{DecideFlags, not_read, tokens};
 pub use json::json;
 pub use kit;
 pub use presets::presets;
