@@ -1,6 +1,6 @@
 //! The search for the best strategy, beside the source's rules.
 //!
-//! Reading order: `names.rs` (the model of a job: published ones, and one's own), `config.rs` (a model's config.json), `file.rs` (a reader's own cluster, in TOML), `check.rs` (whether a job can use a strategy), `search.rs` (all strategies of a job,
+//! Reading order: `names.rs` (published models), `sizes.rs` (a model's numbers), `config.rs` (a model's config.json), `own.rs` (the model of a job), `file.rs` (a reader's own cluster, in TOML), `check.rs` (whether a job can use a strategy), `search.rs` (all strategies of a job,
 //! ranked), `rules.rs` (the decision path of the source), `published.rs` (runs whose figures were published), `accuracy.rs` (what they say about predictions).
 
 mod accuracy;
@@ -8,14 +8,18 @@ mod check;
 mod config;
 mod file;
 mod names;
+mod own;
 pub mod published;
 mod rules;
 mod search;
+mod sizes;
 
 pub use crate::strategy::Plan;
 pub use accuracy::{Accuracy, Errors, PlanKind, compared, held_out};
 pub use check::{Refusal, RefusalKind, fits, refusals, too_large};
 pub use file::{EXAMPLE, read as read_cluster};
-pub use names::{Described, MODELS, Sizes, described, model};
+pub use names::{MODELS, model};
+pub use own::described;
 pub use rules::{Decision, Step, decide};
-pub use search::{Search, search};
+pub use search::{Plan, Search, search};
+pub use sizes::{Described, Sizes};
