@@ -7,9 +7,10 @@
 //! The source of this workbook decides by rules. The lab walks them, too, and says where both agree.
 //!
 //! Run `cargo run --bin lab11`. It decides for a Llama of 70 billion parameters on 512 H100. Ask about your own job:
-//! `--model gpt3-175b --devices 1024 --device a100-80g`; your own model: `--config config.json`; your own cluster: `--cluster FILE`; one plan in detail, or what is
-//! wrong with it: `--plan dp=8,tp=3,pp=2`. `--refused` explains what cannot work. The planner is checked against runs that papers
-//! report: `--published`. Then `--calibrate` measures this machine, and compares trainings with their predictions.
+//! `--model gpt3-175b --devices 1024 --device a100-80g`; your own model: `--config FILE`; your own cluster: `--cluster FILE`;
+//! one plan in detail, or what is wrong with it: `--plan dp=8,tp=3,pp=2`. `--refused` explains what cannot work. The planner is
+//! checked against runs that papers report: `--published`. Then `--calibrate` measures this machine, and compares trainings
+//! with their predictions.
 //!
 //! [`bytes`], [`seconds`] and [`plans`] below are a planner in its plainest form: the screen's row `simplest` is its choice.
 

@@ -367,10 +367,15 @@ mod tests {
     }
 
     #[test]
-    fn a_gpt_with_biases_is_refused() {
-        let error = Decoder::new(&ModelShape::gpt2(1, 4, 1, 5, 4))
-            .err()
-            .unwrap();
-        assert!(error.to_string().contains("no biases"), "{error}");
+    fn models_that_can_only_be_planned_are_refused() {
+        let gpt2 = ModelShape::gpt2(1, 4, 1, 5, 4);
+        let dense = ModelShape {
+            family: Family::Dense(gpt2.dense()),
+            ..gpt2
+        };
+        for (shape, says) in [(gpt2, "no biases"), (dense, "planned, and not trained")] {
+            let error = Decoder::new(&shape).err().unwrap();
+            assert!(error.to_string().contains(says), "{error}");
+        }
     }
 }
