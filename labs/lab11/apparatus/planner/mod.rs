@@ -21,5 +21,5 @@ pub use file::{EXAMPLE, read as read_cluster};
 pub use names::{MODELS, model};
 pub use own::described;
 pub use rules::{Decision, Step, decide};
-pub use search::{Plan, Search, search};
+pub use search::{Search, search};
 pub use sizes::{Described, Sizes};

@@ -91,7 +91,7 @@ struct Row {
 /// A model of a source, which has no name that `--model` knows.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Described {
+struct Shape {
     layers: usize,
     embd: usize,
     heads: usize,
@@ -108,7 +108,7 @@ struct Described {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    models: BTreeMap<String, Described>,
+    models: BTreeMap<String, Shape>,
     source: Vec<Source>,
 }
 
@@ -150,7 +150,7 @@ pub fn runs() -> Vec<Run> {
     all
 }
 
-impl Described {
+impl Shape {
     fn shape(&self) -> ModelShape {
         let gpt = ModelShape::gpt2(self.layers, self.embd, self.heads, self.vocab, self.seq);
         let Some(ffn) = self.ffn else {
@@ -174,8 +174,8 @@ impl Described {
 }
 
 impl Run {
-    fn of(models: &BTreeMap<String, Described>, source: &Source, row: &Row) -> Run {
-        let described = models.get(&row.model).map(Described::shape);
+    fn of(models: &BTreeMap<String, Shape>, source: &Source, row: &Row) -> Run {
+        let described = models.get(&row.model).map(Shape::shape);
         let mut shape = described
             .unwrap_or_else(|| model(&row.model).expect("published.toml names its models"));
         shape.block = row.seq.unwrap_or(shape.block);

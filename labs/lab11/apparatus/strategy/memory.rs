@@ -37,20 +37,17 @@ impl Load {
 /// How many tensors of the MLP's inner width a block keeps: two factors and their product if it is gated, else what goes into the
 /// activation function and what comes out.
 pub(super) fn mlp_results(model: &ModelShape) -> f64 {
-    match model.family {
-        Family::Llama(_) => 3.0,
-        Family::Gpt | Family::Gpt2 => 2.0,
-    }
+    if model.dense().gated { 3.0 } else { 2.0 }
 }
 
 impl TrainingJob {
     /// The activations that one block keeps if nothing is computed again.
     pub(super) fn kept(&self, strategy: &Strategy) -> Kept {
         let mut kept = Kept::of(&self.model, self.element(), self.flash, self.dropout);
-        // This library's GPT counts its gathered inputs in any case. Of the other models two inputs of matrices are divided like
-        // the stream, or whole on every rank.
+        // This library's GPT counts its gathered inputs in any case. Of the other models the norms' results, which matrices
+        // read, are divided like the stream, or whole on every rank.
         if strategy.sequence && self.program.keeps_gathered() && self.model.family != Family::Gpt {
-            let inputs = 2.0 * kept.input;
+            let inputs = self.model.dense().norms as f64 * kept.input;
             kept.stream -= inputs;
             kept.whole += inputs;
         }
@@ -66,11 +63,13 @@ impl TrainingJob {
         } else {
             kept.input / strategy.stream() as f64
         };
+        let norms = self.model.dense().norms as f64;
         let wide = self.element() * self.model.ffn() as f64 / strategy.tensor as f64;
         match strategy.recompute {
             Recompute::Selective => kept.scores / strategy.tensor as f64,
-            Recompute::Norms => 2.0 * norm + wide,
-            Recompute::Mlp => norm + mlp_results(&self.model) * wide,
+            Recompute::Norms => norms * norm + wide,
+            // A norm that attention shares stays.
+            Recompute::Mlp => (norms - 1.0) * norm + mlp_results(&self.model) * wide,
             Recompute::None | Recompute::OneIn(_) | Recompute::Full => 0.0,
         }
     }
