@@ -183,6 +183,11 @@ fn published_plans_are_found_on_the_screen() {
             "The search finds nothing faster",
         ],
     );
+    let long = "--model llama-3.1-405b --devices 16384 --seq 131072 --batch 128";
+    has(
+        &words_of(&succeeded(&lab11(long))),
+        &["(context parallelism) is not known here"],
+    );
     let named = succeeded(&lab11("--device mi300x --devices 64 --network frontier"));
     has(&words_of(&named), &["the network of frontier, not its own"]);
     let own = words_of(&succeeded(&lab11(

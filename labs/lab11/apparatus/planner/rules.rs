@@ -213,12 +213,18 @@ fn fast_between(job: &TrainingJob) -> (bool, String) {
     let node = job.cluster.network.ranks_per_node;
     let Some(tensor) = (1..=node).find(shares) else {
         let (batch, devices) = (job.batch, job.devices);
-        return (
-            false,
-            format!(
-                "no: {batch} sequences do not divide among {devices} devices, or nodes of them"
-            ),
+        let what = format!(
+            "no: {batch} sequences do not divide among {devices} devices, or nodes of them"
         );
+        let nodes = devices.div_ceil(node);
+        let answer = if batch < nodes {
+            format!(
+                "{what}; what divides a sequence further (context parallelism) is not known here"
+            )
+        } else {
+            what
+        };
+        return (false, answer);
     };
     let zero = Strategy {
         data: job.devices / tensor,
