@@ -206,7 +206,7 @@ impl TrainingJob {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Cluster, Device};
+    use super::super::{Cluster, Device, Program};
     use super::*;
     use shardlab::plan::{BytesEach, ModelShape};
 
@@ -386,5 +386,60 @@ mod tests {
             (gib(&sp) / gib(&t8) - 0.6684).abs() < 0.002
                 && (gib(&selective) / gib(&t8) - 0.1618).abs() < 0.002
         );
+    }
+
+    /// A vocabulary of 128,256 on one tensor rank: 4 bytes per logit are kept, and 2 come and go in Megatron-LM, 6 in PyTorch.
+    #[test]
+    fn logits_are_as_many_as_programs_hold() {
+        let model = ModelShape::gpt2(2, 1024, 16, 128_256, 2048);
+        let logits = 2048.0 * 128_256.0;
+        let of = |program| {
+            let job = TrainingJob {
+                program,
+                ..job(model, 1)
+            };
+            job.load(&Strategy::SINGLE)
+        };
+        let [megatron, pytorch] = [Program::Megatron, Program::Pytorch].map(of);
+        assert_eq!(megatron.working, 2.0 * logits);
+        assert_eq!(pytorch.working, 6.0 * logits);
+        assert!(megatron.activations == pytorch.activations && megatron.activations > 4.0 * logits);
+    }
+
+    /// PyTorch's pipelines keep what they gathered, and gradients whole, until the last micro-batch: ZeRO-3 holds what ZeRO-1 does.
+    #[test]
+    fn zero_3_in_a_pipeline_holds_what_zero_1_holds() {
+        let job = TrainingJob {
+            program: Program::Pytorch,
+            ..job(ModelShape::gpt2(48, 6144, 64, 51_200, 2048), 64)
+        };
+        let of = |plan: &str| {
+            let strategy: Strategy = plan.parse().unwrap();
+            (job.load(&strategy), job.time(&strategy).total())
+        };
+        assert_eq!(of("dp=8,tp=2,pp=4,zero=3"), of("dp=8,tp=2,pp=4,zero=1"));
+        assert!(of("dp=32,tp=2,zero=3").0.total() < of("dp=32,tp=2,zero=1").0.total());
+    }
+
+    /// What is computed again is not kept, and the more of it the less is kept.
+    #[test]
+    fn parts_of_layers_can_be_recomputed() {
+        let mut job = job(ModelShape::gpt2(48, 6144, 64, 51_200, 2048), 64);
+        job.flash = true;
+        let kept = |plan: &str| job.keeps(&plan.parse().unwrap()) / 6144.0;
+        let scale = |plan: &str| (kept(plan) * 1e6).round() / 1e6;
+        // 34 bytes: of them 4 are two norms' results, 8 the result of GELU, and 16 the MLP's both.
+        assert_eq!(scale("mb=1"), 34.0);
+        assert_eq!(scale("recompute=norms"), 34.0 - 4.0 - 8.0);
+        assert_eq!(scale("recompute=mlp"), 34.0 - 2.0 - 16.0);
+        assert_eq!(scale("recompute=1/2"), (34.0 + 2.0) / 2.0);
+        assert_eq!(scale("recompute=1/4"), (3.0 * 34.0 + 2.0) / 4.0);
+        assert_eq!(scale("recompute=full"), 2.0);
+        assert_eq!(scale("tp=8,sp,recompute=norms"), 22.0 / 8.0);
+        let time = |plan: &str| job.time(&plan.parse().unwrap()).recompute;
+        let all = time("dp=64,recompute=full");
+        assert!((time("dp=64,recompute=1/2") / all - 0.5).abs() < 1e-9);
+        assert!(time("dp=64,recompute=norms") < 0.1 * all);
+        assert!((0.2..0.5).contains(&(time("dp=64,recompute=mlp") / all)));
     }
 }

@@ -118,3 +118,38 @@ impl TrainingJob {
         self.bytes.parameter as f64
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tokens of a step of published trainings, within a factor of two (a batch is a power of two).
+    #[test]
+    fn a_batch_is_as_published() {
+        let tokens = |layers, embd, heads, devices| {
+            let model = ModelShape::gpt2(layers, embd, heads, 50_257, 2048);
+            (TrainingJob::usual_batch(&model, devices) * 2048) as f64
+        };
+        // GPT-3's 125 million, 6.7 billion and 175 billion; BLOOM.
+        for (model, devices, published) in [
+            ([12, 768, 12], 32, 0.5e6),
+            ([32, 4096, 32], 256, 2e6),
+            ([96, 12_288, 96], 1024, 3.2e6),
+            ([70, 14_336, 112], 384, 4.2e6),
+        ] {
+            let [layers, embd, heads] = model;
+            let ratio = tokens(layers, embd, heads, devices) / published;
+            assert!((0.5..=2.0).contains(&ratio), "{model:?}: {ratio}");
+        }
+        // Nobody trains 7 billion on eight devices with 4 million tokens a step.
+        assert_eq!(tokens(32, 4096, 32, 8), 8.0 * 65_536.0);
+        // Llama 3 405B on 16,384, and an odd number of devices.
+        let llama = ModelShape::preset("llama-3.1-405b").unwrap();
+        let llama = ModelShape {
+            block: 8192,
+            ..llama
+        };
+        assert_eq!(TrainingJob::usual_batch(&llama, 16_384), 2048);
+        assert!(TrainingJob::usual_batch(&llama, 24).is_multiple_of(3));
+    }
+}

@@ -89,15 +89,15 @@ impl TrainingJob {
             Recompute::None | Recompute::Norms => moved_again,
             Recompute::OneIn(_) | Recompute::Full => s.recompute.whole_layers() * forward,
         };
-        // Two all-reduces forward, two backward. In the backward pass the gradients of the weights hide them, as in Megatron-LM
+        // As many all-reduces backward as forward. In the backward pass the gradients of the weights hide them, as in Megatron-LM
         // (`async_tensor_model_parallel_allreduce`); PyTorch and this library wait. With sequence parallelism they hide the
         // reduce-scatters, but a layer needs what it gathers. What is gathered again is there when the gradients of the inputs are.
-        let all_reduce = self.tensor_seconds(s);
+        let all_reduces = self.all_reduces_of_a_layer() * self.tensor_seconds(s);
         let hides = self.overlap != Overlap::None && self.program.hides_tensor();
         let behind = if hides { products } else { 0.0 };
-        let sums = if s.sequence { 1.0 } else { 2.0 } * all_reduce;
+        let sums = if s.sequence { 0.5 } else { 1.0 } * all_reduces;
         let inputs = if self.gathers_again(s) {
-            all_reduce
+            all_reduces / 2.0
         } else {
             0.0
         };
@@ -105,8 +105,8 @@ impl TrainingJob {
             forward,
             backward,
             again,
-            tensor: 4.0 * all_reduce - sums.min(behind) + (inputs - behind).max(0.0),
-            tensor_again: TrainingJob::recomputed_all_reduces(s) * all_reduce,
+            tensor: 2.0 * all_reduces - sums.min(behind) + (inputs - behind).max(0.0),
+            tensor_again: self.recomputed_all_reduces(s) * self.tensor_seconds(s),
         }
     }
 
@@ -331,6 +331,16 @@ mod tests {
             })
         };
         assert!(of(Offloaded::Optimizer, 0).optimizer > 5.0 * of(Offloaded::None, 0).optimizer);
+        // Disks are slower than the host's memory, which moves the state twice and gradients and parameters twice.
+        let disks = Strategy {
+            offload: Offloaded::Optimizer,
+            nvme: true,
+            ..Strategy::SINGLE
+        };
+        let host = of(Offloaded::Optimizer, 0).optimizer;
+        assert!(job.time(&disks).optimizer > 10.0 * host);
+        let bytes = job.most_held(&disks) * (2.0 * 12.0 + 2.0 * 6.0);
+        assert!((host / (bytes / job.cluster.device.host_bandwidth) - 1.0).abs() < 1e-9);
         assert!(of(Offloaded::Parameters, 3).data > 0.0 && of(Offloaded::Optimizer, 0).data == 0.0);
     }
 }

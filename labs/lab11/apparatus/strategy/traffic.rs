@@ -71,16 +71,25 @@ impl TrainingJob {
         self.all_reduces([strategy.tensor, 1], self.stream_bytes(strategy), 1.0)
     }
 
+    /// All-reduces of a layer's forward pass: after attention and after the MLP, or after both where they work side by side.
+    pub(super) fn all_reduces_of_a_layer(&self) -> f64 {
+        if self.model.dense().parallel {
+            1.0
+        } else {
+            2.0
+        }
+    }
+
     /// Whether tensor ranks gather the inputs of matrices once more for the backward pass: two gathers, the bytes of an all-reduce.
     pub(super) fn gathers_again(&self, strategy: &Strategy) -> bool {
         strategy.sequence && !self.program.keeps_gathered()
     }
 
     /// All-reduces of a layer that is computed again, as a mean of all layers: two, or the gather before an MLP that is.
-    pub(super) fn recomputed_all_reduces(strategy: &Strategy) -> f64 {
+    pub(super) fn recomputed_all_reduces(&self, strategy: &Strategy) -> f64 {
         match strategy.recompute {
             Recompute::Mlp if strategy.sequence => 0.5,
-            recompute => 2.0 * recompute.whole_layers(),
+            recompute => self.all_reduces_of_a_layer() * recompute.whole_layers(),
         }
     }
 
@@ -191,10 +200,15 @@ impl TrainingJob {
         let stream = self.stream_bytes(s);
         let node = self.cluster.network.ranks_per_node;
 
-        // Two all-reduces of a layer's forward pass, two of its backward pass, and those of what is gathered or computed again. One
+        // All-reduces of a layer's forward pass, as many of its backward pass, and those of what is gathered or computed again. One
         // more at each end of the model.
-        let again = if self.gathers_again(s) { 1.0 } else { 0.0 };
-        let each = 4.0 + again + TrainingJob::recomputed_all_reduces(s);
+        let pass = self.all_reduces_of_a_layer();
+        let again = if self.gathers_again(s) {
+            pass / 2.0
+        } else {
+            0.0
+        };
+        let each = 2.0 * pass + again + self.recomputed_all_reduces(s);
         let calls = m * (layers * each + TrainingJob::ends(s));
         let tensor = AxisTraffic {
             axis: Axis::Tensor,
