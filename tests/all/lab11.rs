@@ -1,9 +1,11 @@
 //! lab11 as its users start it: what is on the screen, what is refused, and the planner beside what other labs measured.
 
 use crate::suite::program::{ROOT, fits, has, is_narrow, program, stderr, succeeded};
+use lab11::planner::{Errors, PlanKind, compared, held_out, model, search};
 use lab11::strategy::{Cluster, Device, Overlap, Program, Strategy, TrainingJob};
 use shardlab::parallel::pipeline::{Pipeline, Schedule, Times, simulate};
 use shardlab::plan::{BytesEach, Family, ModelShape};
+use shardlab::units::{bytes_decimal, seconds};
 use std::process::{Command, Output};
 
 fn lab11(flags: &str) -> Output {
@@ -574,4 +576,315 @@ fn ranks_send_what_the_labs_measured() {
         printed("lab07-axes.txt", "data", 1),
         "lab07, data axis",
     );
+}
+
+/// A figure of a page, in the digits that it shows there.
+#[track_caller]
+fn figure(page: &str, says: String) {
+    assert!(page.contains(&says), "book/src/lab11.md lacks {says:?}");
+}
+
+/// The job of lab11's default screen, and others on the networks that devices usually have.
+fn asked(name: &str, devices: usize, device: &str) -> TrainingJob {
+    let network = Cluster::usual_network(device).unwrap();
+    let cluster = Cluster::new(Device::named(device).unwrap(), network).unwrap();
+    TrainingJob::new(model(name).unwrap(), cluster, devices)
+}
+
+/// The chapter's arithmetic: each figure of "One plan, by hand" from the formula that stands beside it, all of them together the
+/// planner's.
+#[test]
+fn the_plan_that_the_chapter_computes_by_hand_is_the_planners() {
+    let page = chapter();
+    let job = asked("llama-3-70b", 512, "h100-80g");
+    let strategy: Strategy = "dp=64,tp=8,mb=2,zero=2,sp".parse().unwrap();
+    let device = &job.cluster.device;
+    let network = &job.cluster.network;
+    let shape = &job.model;
+    let [layers, h, s, rows] = [shape.layers, shape.embd, shape.block, shape.vocabulary];
+    let [layers, h, s, rows] = [layers, h, s, rows].map(|n| n as f64);
+    let [k, f] = [shape.kv_width() as f64, shape.ffn() as f64];
+    let (d, t, m) = (64.0, 8.0, 4.0);
+    assert_eq!(strategy.micro_batches(job.batch), 4);
+    assert_eq!(
+        (layers, h, s, rows, k, f),
+        (80.0, 8192.0, 8192.0, 128_256.0, 1024.0, 28_672.0)
+    );
+    let gb = |bytes: f64| format!("| {} |", bytes_decimal(bytes));
+    let cell = |time: f64| format!("| {} |", seconds(time));
+    let same = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 1e-9, "{a} is not {b}");
+
+    // Bytes.
+    let matrices = 2.0 * h * h + 2.0 * h * k + 3.0 * h * f;
+    let held = layers * (matrices / t + 2.0 * h) + 2.0 * rows * h / t + h;
+    figure(&page, format!("{:.1} million", matrices / 1e6));
+    figure(&page, format!("{:.3} billion", held / 1e9));
+    let load = job.load(&strategy);
+    for (bytes, is) in [
+        (2.0 * held, load.weights),
+        (4.0 * held / d, load.gradients),
+        (12.0 * held / d, load.optimizer),
+    ] {
+        same(bytes, is);
+        figure(&page, gb(bytes));
+    }
+    let tokens = 2.0 * s;
+    let kept = (8.0 * h + 2.0 * (2.0 * h + 2.0 * k + 3.0 * f)) / t;
+    same(kept, job.keeps(&strategy));
+    figure(&page, bytes_decimal(kept * tokens));
+    figure(&page, gb(layers * kept * tokens));
+    let logits = tokens * rows / t;
+    let head = 4.0 * logits + 4.0 * tokens * h / t;
+    figure(&page, gb(4.0 * logits));
+    figure(&page, gb(4.0 * tokens * h / t));
+    same(layers * kept * tokens + head, load.activations);
+    same(2.0 * logits, load.working);
+    figure(&page, gb(2.0 * logits));
+    figure(&page, gb(load.total()));
+
+    // A layer.
+    let side = h / t;
+    let rate = |side: f64| 0.675 * 989e12 * side / (side + 32.0);
+    let flops = tokens * (2.0 * matrices + 4.0 * s * h) / t;
+    same(flops / rate(side), device.computes(flops, side));
+    figure(
+        &page,
+        format!(
+            "{:.2} TFLOP at {:.0} TFLOP/s",
+            flops / 1e12,
+            rate(side) / 1e12
+        ),
+    );
+    let products = flops / rate(side);
+    let moves = device.streams(2.0 * kept * tokens);
+    let forward = products + moves;
+    figure(&page, cell(products));
+    figure(&page, cell(moves));
+    figure(&page, cell(2.0 * forward));
+    let within = network.efficiency * network.within.bandwidth;
+    let sum = 2.0 * (7.0 * network.within.latency + 7.0 / 8.0 * 2.0 * tokens * h / within);
+    figure(&page, cell(sum));
+    figure(&page, cell(3.0 * sum));
+    same(
+        m * (layers * 5.0 + 2.0) * sum,
+        job.traffic(&strategy)[0].seconds,
+    );
+
+    // The step.
+    let time = job.time(&strategy);
+    let head = tokens * 2.0 * rows * h / t;
+    let head = head / rate(h) + device.streams(4.0 * logits);
+    figure(&page, seconds(head));
+    same(m * (layers * 3.0 * forward + 3.0 * head), time.compute);
+    same(m * (layers * 3.0 * sum + 2.0 * sum), time.tensor);
+    let card = network.efficiency * network.between.bandwidth;
+    let scatter = |bytes: f64| 6.0 * network.between.latency + 63.0 / 64.0 * bytes / layers / card;
+    let [reduce, gather] = [4.0 * held, 2.0 * held].map(scatter);
+    same(
+        m * layers * reduce + layers * gather,
+        job.traffic(&strategy)[2].seconds,
+    );
+    // Hidden but for a layer's.
+    let backward = layers * 2.0 * forward + 2.0 * head;
+    assert!(layers * reduce < backward && layers * gather < layers * forward + head);
+    same(m * reduce + gather, time.data);
+    for time in [
+        reduce,
+        gather,
+        layers * reduce,
+        backward,
+        layers * gather,
+        layers * forward + head,
+    ] {
+        figure(&page, seconds(time));
+    }
+    let [tensor, _, data] = job.traffic(&strategy);
+    same(
+        m * (5.0 * layers + 2.0) * 2.0 * 7.0 / 8.0 * 2.0 * tokens * h,
+        tensor.bytes,
+    );
+    same(63.0 / 64.0 * (4.0 * m + 2.0) * held, data.bytes);
+    for bytes in [tensor.bytes, data.bytes] {
+        figure(&page, bytes_decimal(bytes));
+    }
+    same(device.streams(30.0 * held / d), time.optimizer);
+    for time in [
+        time.compute,
+        time.tensor,
+        time.data,
+        time.optimizer,
+        time.total(),
+    ] {
+        figure(&page, cell(time));
+    }
+    let cost = job.cost(time.total(), 1.0);
+    figure(&page, format!("an MFU of {:.1}%", 100.0 * cost.mfu));
+}
+
+/// The other figures of the chapter's text that no output shows.
+#[test]
+fn the_chapters_figures_are_the_planners() {
+    let page = chapter();
+    let plan = |text: &str| -> Strategy { text.parse().unwrap() };
+
+    // Llama 3 405B on 16 stages.
+    let llama = TrainingJob {
+        batch: 2048,
+        ..asked("llama-3.1-405b", 16_384, "h100-80g")
+    };
+    let whole = plan("dp=128,tp=8,pp=16,zero=1,sp");
+    let kept = llama.keeps(&whole);
+    figure(&page, bytes_decimal(kept * 8192.0));
+    let load = llama.load(&whole);
+    assert!((load.activations / (15.0 * 8.0 * kept * 8192.0) - 1.0).abs() < 1e-9);
+    let less = llama.load(&plan("dp=128,tp=8,pp=16,zero=1,sp,recompute=norms"));
+    for bytes in [
+        load.activations,
+        load.total(),
+        less.activations,
+        less.total(),
+    ] {
+        figure(&page, bytes_decimal(bytes));
+    }
+
+    // Latency: 4,096 ranks, or groups of 64.
+    let small = TrainingJob {
+        batch: 4096,
+        ..asked("llama-3-8b", 4096, "h100-80g")
+    };
+    for (text, ranks) in [("dp=4096,zero=3", 4096), ("dp=4096,zero=3,shard=64", 64)] {
+        let s = plan(text);
+        let [.., data] = small.traffic(&s);
+        let nodes = ranks / 8;
+        let hops = nodes as f64 * 14e-6 + (ranks - 1 - nodes) as f64 * 3.4e-6;
+        let calls = 3.0 * small.model.layers as f64;
+        let bytes = data.bytes / (0.78 * 400e9);
+        assert!(
+            ((calls * hops + bytes) / data.seconds - 1.0).abs() < 1e-9,
+            "{text}"
+        );
+        let time = small.time(&s).total();
+        let state = small.load(&s);
+        let state = state.weights + state.gradients + state.optimizer;
+        let times = [hops, calls * hops, bytes, time].map(seconds).join(" | ");
+        figure(&page, format!("| {times} | {} |", bytes_decimal(state)));
+    }
+
+    // Other networks.
+    let job = asked("llama-3-70b", 512, "h100-80g");
+    let at = |job: &TrainingJob, factor: f64| {
+        let mut job = job.clone();
+        job.cluster.network.between.bandwidth *= factor;
+        job
+    };
+    let best = |job: &TrainingJob| search(job).plans[0];
+    let today = best(&job);
+    let alone = plan("dp=512,zero=3,recompute=mlp");
+    let half = at(&job, 0.5);
+    assert_eq!(best(&half).strategy, alone);
+    assert_eq!(best(&at(&job, 2.0)).strategy, today.strategy);
+    assert_eq!(today.strategy.words(), "TP 2 + ZeRO-3 256");
+    for strategy in [&today.strategy, &alone] {
+        figure(&page, seconds(half.traffic(strategy)[2].seconds));
+        figure(&page, seconds(half.time(strategy).total()));
+    }
+    let tenth = best(&at(&job, 0.1));
+    figure(&page, tenth.strategy.words());
+    figure(&page, bytes_decimal(job.traffic(&tenth.strategy)[2].bytes));
+    let large = asked("gpt3-175b", 1024, "h100-80g");
+    let twice = at(&large, 2.0);
+    for job in [&large, &twice] {
+        for strategy in [best(&large).strategy, best(&twice).strategy] {
+            figure(&page, seconds(job.time(&strategy).total()));
+        }
+    }
+    figure(&page, best(&twice).strategy.words());
+    let nodes = asked("mt-nlg-530b", 2240, "h100-80g");
+    for text in ["dp=4,tp=16,pp=35,zero=1,sp", "dp=8,tp=8,pp=35,zero=1,sp"] {
+        figure(&page, seconds(nodes.traffic(&plan(text))[0].seconds));
+    }
+
+    // The errors.
+    let signed = |error: f64| match (100.0 * error).round() {
+        0.0 => "0%".to_string(),
+        percent => format!("{percent:+.0}%"),
+    };
+    for kind in PlanKind::ALL {
+        let of = |device: &str| {
+            let such = compared().iter().filter(|(run, _)| {
+                PlanKind::of(&run.strategy) == kind
+                    && run.job.cluster.device.name.starts_with(device)
+            });
+            let errors: Vec<f64> = such.map(|(_, error)| *error).collect();
+            let errors = Errors::of(&errors);
+            format!(
+                "{}, spread {:.0}% ({} runs)",
+                signed(errors.mean),
+                100.0 * errors.spread,
+                errors.runs
+            )
+        };
+        let row = format!("| {} | {} | {} |", kind.words(), of("a100"), of("h100"));
+        figure(&page, row);
+    }
+    let worst = |source: &str| {
+        let such = compared().iter().filter(|(run, _)| run.source == source);
+        let errors: Vec<f64> = such.map(|(_, error)| -error).collect();
+        [
+            errors.iter().copied().fold(f64::INFINITY, f64::min),
+            errors.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        ]
+    };
+    for source in ["M1", "Z2", "B1"] {
+        let [least, most] = worst(source);
+        figure(
+            &page,
+            format!("{:.0} to {:.0}%", 100.0 * least, 100.0 * most),
+        );
+    }
+    figure(&page, format!("{:.0}%", 100.0 * worst("C3")[1]));
+    let small = &compared()
+        .iter()
+        .find(|(run, _)| run.name == "gpt-1.7b")
+        .unwrap()
+        .1;
+    figure(&page, format!("smallest model {:.0}%", -100.0 * small));
+    let negative = compared().iter().filter(|(_, error)| *error < 0.0).count();
+    figure(
+        &page,
+        format!(
+            "**{negative} of {} errors are negative.**",
+            compared().len()
+        ),
+    );
+    let [before, after] = held_out();
+    figure(
+        &page,
+        format!(
+            "their mean error goes from {} to {}, and their spread from {:.0}% to {:.0}%",
+            signed(before.mean),
+            signed(after.mean),
+            100.0 * before.spread,
+            100.0 * after.spread
+        ),
+    );
+    let of = |source: &str| {
+        let (run, _) = compared()
+            .iter()
+            .find(|(run, _)| run.source == source)
+            .unwrap();
+        run.compared()
+    };
+    let (planned, measured) = of("S1");
+    figure(&page, format!("| {measured:.3} s | {planned:.3} s |"));
+    let (planned, measured) = of("S4");
+    figure(
+        &page,
+        format!("| {measured:.2} TFLOP/s | {planned:.2} TFLOP/s |"),
+    );
+}
+
+/// The chapter's text.
+fn chapter() -> String {
+    std::fs::read_to_string(format!("{ROOT}/book/src/lab11.md")).unwrap()
 }
