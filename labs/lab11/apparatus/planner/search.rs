@@ -1,7 +1,7 @@
 //! All strategies that the planner knows for a job, ranked by tokens per second.
 
 use super::check::{Refusal, RefusalKind, fits, refusals, refused, too_large};
-use crate::strategy::{Offloaded, Plan, Program, Recompute, Strategy, TrainingJob};
+use crate::strategy::{Load, Offloaded, Plan, Program, Recompute, Strategy, TrainingJob};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
@@ -52,8 +52,7 @@ impl Search {
     }
 
     /// Counts a strategy that was refused, and keeps the words for the first of each kind.
-    fn refuse(&mut self, job: &TrainingJob, strategy: Strategy) {
-        let kind = refused(job, &strategy).unwrap_or(RefusalKind::Memory);
+    fn refuse(&mut self, job: &TrainingJob, strategy: Strategy, kind: RefusalKind) {
         if let Some((count, ..)) = self.refused.get_mut(&kind) {
             *count += 1;
             return;
@@ -120,12 +119,14 @@ pub fn search(job: &TrainingJob) -> Search {
 /// All strategies with the degrees of `base`.
 fn try_degrees(job: &TrainingJob, found: &mut Search, base: Strategy, places: Places) {
     // Heads and layers refuse all strategies of these degrees at once.
-    if refused(job, &base).is_some_and(|kind| kind < RefusalKind::Batch) {
+    if let Some(kind) = refused(job, &base)
+        && kind < RefusalKind::Batch
+    {
         found.considered += 1;
-        return found.refuse(job, base);
+        return found.refuse(job, base, kind);
     }
     let fit = found.plans.len();
-    let mut least: Option<Plan> = None;
+    let mut least: Option<(Strategy, Load)> = None;
     for &(offload, nvme, tiles) in places {
         for divided in divisions(job, &base, offload) {
             for recompute in recomputations(job) {
@@ -150,12 +151,14 @@ fn try_degrees(job: &TrainingJob, found: &mut Search, base: Strategy, places: Pl
         }
     }
     if found.plans.len() == fit {
-        found.unfit.extend(least);
+        found
+            .unfit
+            .extend(least.map(|(strategy, _)| job.plan(strategy)));
     }
 }
 
-fn less(a: &Plan, b: &Plan) -> Ordering {
-    a.load.total().total_cmp(&b.load.total())
+fn less(a: &(Strategy, Load), b: &(Strategy, Load)) -> Ordering {
+    a.1.total().total_cmp(&b.1.total())
 }
 
 /// The stages of ZeRO, and groups of data ranks that divide with stage 3: one node, or a few.
@@ -231,19 +234,24 @@ fn variants(job: &TrainingJob, s: &Strategy) -> Vec<Strategy> {
     all
 }
 
-/// Adds a strategy to the plans or to those that are refused. Returns it if only its memory is refused.
-fn consider(job: &TrainingJob, found: &mut Search, strategy: Strategy) -> Option<Plan> {
+/// Adds a strategy to the plans or to those that are refused. Returns its bytes if only its memory is refused.
+fn consider(job: &TrainingJob, found: &mut Search, strategy: Strategy) -> Option<(Strategy, Load)> {
     found.considered += 1;
-    if refused(job, &strategy).is_some() {
-        found.refuse(job, strategy);
+    if let Some(kind) = refused(job, &strategy) {
+        found.refuse(job, strategy, kind);
         return None;
     }
-    let plan = job.plan(strategy);
-    if !fits(job, &plan.load) {
-        found.refuse(job, strategy);
-        return Some(plan);
+    let load = job.load(&strategy);
+    if !fits(job, &load) {
+        found.refuse(job, strategy, RefusalKind::Memory);
+        return Some((strategy, load));
     }
-    found.plans.push(plan);
+    let time = job.time(&strategy);
+    found.plans.push(Plan {
+        strategy,
+        load,
+        time,
+    });
     None
 }
 
