@@ -33,7 +33,7 @@ pub struct DecideFlags {
     /// Your own devices and network, in a TOML file
     #[arg(long, value_name = "FILE", conflicts_with_all = ["device", "network"])]
     pub cluster: Option<PathBuf>,
-    /// Sequences per step, over all devices [default: about 4 million tokens]
+    /// Sequences per step, over all devices [default: as published for its size]
     #[arg(long, value_name = "SEQUENCES", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1 << 24), help_heading = help::MODEL)]
     pub batch: Option<usize>,
     /// Tokens of the whole training, such as 300e9 [default: 20 for each parameter]

@@ -1,7 +1,12 @@
 //! The search for the best strategy, beside the source's rules.
 //!
-//! Reading order: `names.rs` (published models), `sizes.rs` (a model's numbers), `config.rs` (a model's config.json), `own.rs` (the model of a job), `file.rs` (a reader's own cluster, in TOML), `check.rs` (whether a job can use a strategy), `search.rs` (all strategies of a job,
-//! ranked), `rules.rs` (the decision path of the source), `published.rs` (runs whose figures were published), `accuracy.rs` (what they say about predictions).
+//! Reading order:
+//!
+//! - `names.rs`, `sizes.rs`, `config.rs`, `own.rs`: the model of a job, published or one's own
+//! - `file.rs`: a reader's own cluster, in TOML
+//! - `check.rs`: whether a job can use a strategy; `search.rs`: all strategies of a job, ranked
+//! - `rules.rs`: the decision path of the source
+//! - `published.rs`: runs whose figures were published; `accuracy.rs`: what they say about predictions
 
 mod accuracy;
 mod check;

@@ -93,7 +93,7 @@ impl TrainingJob {
     ///
     /// Published trainings take more tokens per step for larger models: GPT-3's (arXiv 2005.14165, table 2.1) 0.5 million for
     /// 125 million parameters, 2 million for 6.7 billion and 3.2 million for 175 billion, and Llama 3 (arXiv 2407.21783) 4 million
-    /// and more. A power of 0.27 goes through them. A device computes [`MOST_TOKENS`] at most, and eight devices share a sequence at
+    /// and more. A power of 0.27 goes through them. A device computes 65,536 at most, and eight devices share a sequence at
     /// least: Llama 3 had 16 million tokens on 16,384. The odd part of the number of devices divides the batch, so that replicas
     /// get equal shares.
     pub fn usual_batch(model: &ModelShape, devices: usize) -> usize {
