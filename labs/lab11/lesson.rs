@@ -19,7 +19,7 @@ use clap::Parser;
 use kit::help;
 use kit::show::Screen;
 use kit::{Beside, Checks, Lesson};
-use lab11::planner::{Described, EXAMPLE, fits, refusals};
+use lab11::planner::{Accuracy, Described, EXAMPLE, fits, refusals};
 use lab11::strategy::{Strategy, TrainingJob};
 use lab11::{DecideFlags, Found};
 use shardlab::allocator::Counting;
@@ -256,20 +256,20 @@ fn simplest(screen: &Screen, job: &TrainingJob) -> String {
         zero: 1,
         ..Strategy::SINGLE
     };
-    let planned = job.time(&strategy).total();
-    let large = if !fits(job, &job.load(&strategy)) {
-        format!(", {}", screen.bad("too large"))
-    } else {
+    let planned = job.plan(strategy);
+    let large = if fits(job, &planned.load) {
         String::new()
+    } else {
+        format!(", {}", screen.bad("too large"))
     };
+    let accuracy = Accuracy::on(&job.cluster.device.name);
     let words = format!(
-        "dp={} tp={} pp={}, {} a step; planner: {} {}{large}",
+        "dp={} tp={} pp={}, {} a step; planner: probably {}{large}",
         plan.data,
         plan.tensor,
         plan.pipeline,
         screen.seconds(*seconds),
-        screen.seconds(planned),
-        lab11::likely(job, &strategy, planned)
+        lab11::likely::seconds(&accuracy, &planned)
     );
     screen.row("simplest", &words)
 }
@@ -290,7 +290,9 @@ fn decided(screen: &Screen, found: &Found, model: &Described, top: usize, tokens
         "{}\n",
         lab11::ending(screen, &found.job, best, tokens)
     ));
-    screen.say(format!("{}\n", lab11::sensitivity(screen, found)));
+    if found.job.devices > 1 {
+        screen.say(format!("{}\n", lab11::sensitivity(screen, found)));
+    }
 }
 
 /// The plan that needs least, and what it lacks.

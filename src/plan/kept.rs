@@ -35,6 +35,7 @@ impl Kept {
         } else {
             // Two copies of the scores: with the mask 5as/h in 16 bits.
             let mask = match shape.family {
+                Family::Dense(dense) if dense.dropout => masks / 2.0,
                 Family::Llama(_) | Family::Dense(_) => 1.0,
                 Family::Gpt | Family::Gpt2 => masks / 2.0,
             };

@@ -1,7 +1,7 @@
 //! The planner beside published runs.
 
 use crate::planner::published::{Run, sources};
-use crate::planner::{Errors, PlanKind, compared, held_out};
+use crate::planner::{Errors, PlanKind, compared, errors_of, held_out};
 use kit::Checks;
 use kit::show::{Screen, table};
 
@@ -17,19 +17,10 @@ fn signed(error: f64) -> String {
     }
 }
 
-fn of_kind(kind: PlanKind) -> Errors {
-    let such = compared()
-        .iter()
-        .filter(|(run, _)| PlanKind::of(&run.strategy) == kind);
-    let errors: Vec<f64> = such.map(|(_, error)| *error).collect();
-    Errors::of(&errors)
-}
-
 /// The check of the lab.
 pub fn check_published(checks: &mut Checks) {
-    let kinds = PlanKind::ALL.map(of_kind);
-    let all: Vec<f64> = compared().iter().map(|(_, error)| *error).collect();
-    let all = Errors::of(&all);
+    let kinds = PlanKind::ALL.map(|kind| errors_of(Some(kind), ""));
+    let all = errors_of(None, "");
     let what = format!("steps of {} published runs", all.runs);
     let result = format!("{}, spread {:.0}%", signed(all.mean), 100.0 * all.spread);
     let worst: Vec<String> = PlanKind::ALL
@@ -105,12 +96,7 @@ fn errors_by_kind(screen: &Screen) -> String {
     let mut rows = Vec::new();
     for kind in PlanKind::ALL {
         for device in ["a100", "h100", ""] {
-            let such = compared().iter().filter(|(run, _)| {
-                PlanKind::of(&run.strategy) == kind
-                    && run.job.cluster.device.name.starts_with(device)
-            });
-            let errors: Vec<f64> = such.map(|(_, error)| *error).collect();
-            let errors = Errors::of(&errors);
+            let errors = errors_of(Some(kind), device);
             rows.push(vec![
                 kind.words().to_string(),
                 if device.is_empty() { "all" } else { device }.to_string(),
@@ -125,9 +111,8 @@ fn errors_by_kind(screen: &Screen) -> String {
     let words = format!(
         "t p d: tensor, pipeline and data ranks, Z: ZeRO. again: what the backward pass computes once more. step: how much longer the \
          planner's step is; negative: it is too fast. Constants were fitted to one layer of one model (Korthikanti and others, \
-         table 4) and to products that others measured, not to these runs. Are the means more than chance? Those of every second \
-         run, taken off the other {}: their mean error goes from {} to {}, their spread from {:.0}% to {:.0}%.",
-        after.runs,
+         table 4) and to products that others measured, not to these runs. Do the means hold for other sources? Those of one half of the sources, taken off the runs of \
+         the other half, and the other way round: the mean error of all goes from {} to {}, the spread from {:.0}% to {:.0}%.",
         signed(before.mean),
         signed(after.mean),
         100.0 * before.spread,

@@ -1,6 +1,6 @@
 //! One plan in detail: what is wrong with it, or what it costs.
 
-use super::report::{ending, memory, really, time};
+use super::report::{ending, memory, time};
 use crate::planner::{Accuracy, Refusal, refusals, too_large};
 use crate::strategy::{AxisTraffic, Strategy, TrainingJob};
 use kit::show::{Screen, bytes_decimal, percent, table, thousands};
@@ -31,11 +31,9 @@ pub fn detail(
     let words = format!("{}, {m} micro-batches per replica", strategy.words());
     let accuracy = Accuracy::on(&job.cluster.device.name);
     let likely = accuracy.expected(strategy).map_or(String::new(), |errors| {
+        let [least, most] = errors.longer().map(|longer| 100.0 * longer);
         let runs = errors.runs;
-        format!(
-            "; really a step takes {}, as {runs} published runs",
-            really(job, strategy)
-        )
+        format!("; {runs} published runs of such plans took {least:.0} to {most:.0}% longer than predicted")
     });
     let speed = format!(
         "{} tokens/s, MFU {}{likely}",

@@ -1,7 +1,7 @@
 //! The search's answer for tools.
 
 use super::report::Found;
-use crate::planner::{Accuracy, Described, Plan, Refusal};
+use crate::planner::{Described, Plan, Refusal};
 use crate::strategy::Strategy;
 use serde_json::{Value, json};
 
@@ -11,6 +11,7 @@ pub fn json(found: &Found, model: &Described, top: usize, tokens: f64) -> String
         job,
         search,
         decision,
+        ..
     } = found;
     let refused: serde_json::Map<String, Value> = search
         .refused
@@ -57,7 +58,7 @@ fn one(found: &Found, plan: &Plan, tokens: f64) -> Value {
         "memory_total": plan.load.total(),
         "seconds": plan.time,
         "step": plan.time.total(),
-        "expected_error": Accuracy::on(&job.cluster.device.name).expected(&plan.strategy),
+        "expected_error": found.accuracy.expected(&plan.strategy),
         "traffic": job.traffic(&plan.strategy),
         "replica_traffic": job.replica_traffic(&plan.strategy),
         "cost": job.cost(plan.time.total(), tokens),

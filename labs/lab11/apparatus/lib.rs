@@ -1,15 +1,20 @@
 //! Deciding on a strategy: a job from flags, the search beside the source's rules, and what both print.
 //!
-//! Reading order: `strategy/` (what a strategy costs), `planner/` (the search), `flags.rs` (the job), `report.rs` (the default screen), `detail.rs` (one plan in detail), `presets.rs` (names
-//! and sources), `compared.rs` (the planner beside published runs), `json.rs` (the same for tools), `trained.rs` (a short
-//! training, and the planner's figures for it), `calibrate.rs` (this machine as a cluster, and trainings beside their
-//! predictions).
+//! Reading order:
+//!
+//! - `strategy/`: what a strategy costs; `planner/`: the search
+//! - `flags.rs`: the job
+//! - `report.rs`: the default screen; `detail.rs`: one plan in detail; `likely.rs`: what predictions probably come to
+//! - `presets.rs`: names and sources; `compared.rs`: the planner beside published runs; `json.rs`: the same for tools
+//! - `trained.rs`: a short training, and the planner's figures for it
+//! - `calibrate.rs`: this machine as a cluster, and trainings beside their predictions
 
 mod calibrate;
 mod compared;
 mod detail;
 mod flags;
 mod json;
+pub mod likely;
 pub mod planner;
 mod presets;
 mod report;
@@ -24,6 +29,6 @@ pub use json::json;
 pub use kit;
 pub use presets::presets;
 pub use report::{
-    Found, ending, job, likely, memory, ranking, refusals, refused, rules, sensitivity, time,
+    Found, ending, job, memory, ranking, refusals, refused, rules, sensitivity, time,
 };
 pub use trained::{Held, Trained, Training};

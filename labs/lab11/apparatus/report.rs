@@ -1,16 +1,16 @@
 //! The default screen: the job, the rules, the ranking, the memory and the time of the best.
 
 use super::flags::tokens;
+use super::likely;
 use crate::planner::RefusalKind;
 use crate::planner::{Accuracy, Decision, Plan, Search, decide, search};
 use crate::strategy::{Cluster, Load, Offloaded, Recompute, Strategy, Time, TrainingJob};
-use kit::show::{
-    Screen, bar_to_scale, bytes_decimal, percent, ranked, shares, significant, table, thousands,
-};
+use kit::show::{Screen, bar_to_scale, bytes_decimal, percent, ranked, shares, table, thousands};
 
 /// A searched job.
 pub struct Found {
     pub job: TrainingJob,
+    pub accuracy: Accuracy,
     pub search: Search,
     pub decision: Decision,
 }
@@ -19,8 +19,10 @@ impl Found {
     pub fn new(job: TrainingJob) -> Found {
         let search = search(&job);
         let decision = decide(&job, &search);
+        let accuracy = Accuracy::on(&job.cluster.device.name);
         Found {
             job,
+            accuracy,
             search,
             decision,
         }
@@ -87,9 +89,9 @@ pub fn rules(screen: &Screen, found: &Found) -> String {
     let plan = match &decision.plan {
         Some(plan) => {
             format!(
-                "best of these: {}, {} per step",
+                "best of these: {}, probably {} per step",
                 plan.strategy.words(),
-                likely_step(screen, &found.job, plan)
+                likely::seconds(&found.accuracy, plan)
             )
         }
         None => screen.bad("no such plan fits"),
@@ -109,12 +111,14 @@ fn disagreement(screen: &Screen, found: &Found, best: &Plan) -> String {
     let Some(plan) = decision.plan else {
         return format!("The search's best is {words}: {forbids}.");
     };
-    let slower = plan.time.total() / best.time.total() - 1.0;
-    let accuracy = Accuracy::on(&found.job.cluster.device.name);
-    if plan.strategy != best.strategy && accuracy.tied(&plan, best) {
+    let slower = found.accuracy.likely(&plan) / found.accuracy.likely(best) - 1.0;
+    if plan.strategy.words() == words {
+        return "The search finds nothing faster.".to_string();
+    }
+    if found.accuracy.may_win(&plan, &[best, &plan]) {
         return format!(
-            "The search's best is {words}, {} faster, which is less than predictions of these two are apart.",
-            percent(slower)
+            "The search's best is {words}. Nobody can say whether it is faster: predictions for such plans differ by more than \
+             these two do."
         );
     }
     if slower < 0.01 {
@@ -152,10 +156,14 @@ fn disagreement(screen: &Screen, found: &Found, best: &Plan) -> String {
         }
     };
     let reasons: Vec<String> = decision.differs(best).iter().take(2).map(reason).collect();
+    let why = if reasons.is_empty() {
+        "predictions for such plans are too fast by more".to_string()
+    } else {
+        format!("it {}", reasons.join(", and "))
+    };
     format!(
-        "The search's best is {words}. They differ because {forbids}. The rule's plan takes {} longer: it {}.",
-        percent(slower),
-        reasons.join(", and ")
+        "The search's best is {words}: {forbids}. The rule's plan probably takes {} longer: {why}.",
+        percent(slower)
     )
 }
 
@@ -176,52 +184,9 @@ fn cells(s: &Strategy) -> [String; 8] {
         (1, Offloaded::None) => zero,
         (1, _) if s.nvme => format!("{zero} NVMe"),
         (1, _) => format!("{zero} host"),
-        (_, _) => format!("{zero} in {}", s.shard()),
+        (_, _) => format!("{zero}/{}", s.shard()),
     };
     [dp, tp, pp, chunks, mb, zero, again, sequence.into()]
-}
-
-/// How much longer than predicted a step of such a plan probably takes: `+2..+13%`.
-pub fn really(job: &TrainingJob, strategy: &Strategy) -> String {
-    let accuracy = Accuracy::on(&job.cluster.device.name);
-    let Some(errors) = accuracy.expected(strategy) else {
-        return "?".to_string();
-    };
-    let [least, most] = errors.longer();
-    format!("{:+.0}..{:+.0}%", 100.0 * least, 100.0 * most)
-}
-
-/// What a prediction of a strategy's time probably comes to, from and to, in the prediction's unit: `(7.3..8.8)`.
-pub fn likely(job: &TrainingJob, strategy: &Strategy, predicted: f64) -> String {
-    let accuracy = Accuracy::on(&job.cluster.device.name);
-    let Some(errors) = accuracy.expected(strategy) else {
-        return "(?)".to_string();
-    };
-    let [least, most] = errors
-        .longer()
-        .map(|longer| significant(predicted * (1.0 + longer), 2));
-    format!("({least}..{most})")
-}
-
-/// The time of a step in one unit, and what it probably comes to: `6.65 s (7.3..8.8)`.
-fn likely_step(screen: &Screen, job: &TrainingJob, plan: &Plan) -> String {
-    let seconds = plan.time.total();
-    let unit = match seconds {
-        s if s < 1.0 => 1e3,
-        _ => 1.0,
-    };
-    let likely = likely(job, &plan.strategy, unit * seconds);
-    format!("{} {likely}", step(screen, seconds))
-}
-
-/// What a step probably takes: `8.2..9.9 s`.
-fn steps(job: &TrainingJob, plan: &Plan) -> String {
-    let seconds = plan.time.total();
-    let likely = likely(job, &plan.strategy, seconds);
-    match likely.trim_matches(['(', ')']) {
-        "?" => format!("{} s?", significant(seconds, 2)),
-        likely => format!("{likely} s"),
-    }
 }
 
 /// The time of a step in one word, for a column.
@@ -236,18 +201,20 @@ fn step(screen: &Screen, seconds: f64) -> String {
 /// The best plans, one for each (dp, tp, pp). Those that may be the fastest have a mark.
 pub fn ranking(screen: &Screen, found: &Found, top: usize) -> String {
     let head = [
-        "dp", "tp", "pp", "chunks", "mb", "zero", "again", "sp", "memory", "step", "really", "MFU",
+        "dp", "tp", "pp", "chunks", "mb", "zero", "again", "sp", "memory", "step", "probably",
+        "MFU",
     ];
     let node = found.job.cluster.network.ranks_per_node;
     let row = |plan: &Plan| {
         let seconds = plan.time.total();
         let cost = found.job.cost(seconds, 1.0);
         let mut row = cells(&plan.strategy).to_vec();
-        if plan.strategy.tensor > node {
+        if found.job.leaves_node(plan.strategy.tensor) {
             row[1].push('!');
         }
         row.extend([bytes_decimal(plan.load.total()), step(screen, seconds)]);
-        row.extend([really(&found.job, &plan.strategy), percent(cost.mfu)]);
+        let likely = likely::seconds(&found.accuracy, plan);
+        row.extend([likely, percent(cost.mfu)]);
         row
     };
     let all = found.search.by_degrees();
@@ -263,13 +230,13 @@ pub fn ranking(screen: &Screen, found: &Found, top: usize) -> String {
             "The best of each (dp, tp, pp)".to_string()
         }
     );
-    let accuracy = Accuracy::on(&found.job.cluster.device.name);
-    let may_win = |row: usize| accuracy.tied(shown[row], shown[0]);
+    let may_win = |row: usize| found.accuracy.may_win(shown[row], &all);
     let mut lines = vec![
         screen.wrap(&words, 2),
         ranked(screen, &head, &rows, may_win),
     ];
-    if shown.iter().any(|plan| plan.strategy.tensor > node) {
+    let leaves = |plan: &&Plan| found.job.leaves_node(plan.strategy.tensor);
+    if shown.iter().any(leaves) {
         let words = format!(
             "! breaks a rule of the source: keep tensor ranks within a node, of {node} devices here"
         );
@@ -401,7 +368,7 @@ pub fn memory(screen: &Screen, job: &TrainingJob, plan: &Plan) -> String {
     };
     let mut lines: Vec<String> = parts(&plan.load)
         .into_iter()
-        .filter(|part| part.1 > 0.0)
+        .filter(|part| part.1 > 0.001 * room) // A smaller one shows nothing.
         .map(line)
         .collect();
     lines.push(line(("in all", plan.load.total())));
@@ -442,30 +409,29 @@ pub fn time(screen: &Screen, job: &TrainingJob, plan: &Plan) -> String {
         "time",
         &format!(
             "{} a step: {}",
-            likely_step(screen, job, plan),
+            likely::seconds(&Accuracy::on(&job.cluster.device.name), plan),
             shares(screen, &parts)
         ),
     )
 }
 
-/// The whole training.
+/// The whole training, as long as it probably takes.
 pub fn ending(screen: &Screen, job: &TrainingJob, plan: &Plan, all: f64) -> String {
     let cost = job.cost(plan.time.total(), all);
+    let accuracy = Accuracy::on(&job.cluster.device.name);
+    let likely = |number: f64| likely::number(&accuracy, &plan.strategy, number);
     let dollars = if cost.dollars > 0.0 {
-        format!(", ${}", thousands(cost.dollars.round() as u64))
+        format!(", ${}", likely(cost.dollars))
     } else {
         String::new()
     };
-    let hours = thousands(cost.device_hours.round() as u64);
-    screen.row(
-        "train",
-        &format!(
-            "{} tokens: {:.1} days {}, {hours} device h{dollars}",
-            tokens(all),
-            cost.days,
-            likely(job, &plan.strategy, cost.days)
-        ),
-    )
+    let words = format!(
+        "{} tokens: {} days, {} device hours{dollars}",
+        tokens(all),
+        likely(cost.days),
+        likely(cost.device_hours)
+    );
+    screen.row("train", &words)
 }
 
 /// The part of a step that its ranks wait for longest, or compute once more: `data 31%`.
@@ -473,7 +439,8 @@ fn waits(time: &Time) -> String {
     let parts = Time::PARTS.into_iter().zip(time.parts());
     let waiting = parts.filter(|(name, _)| !["compute", "optimizer"].contains(name));
     let most = waiting.max_by(|a, b| a.1.total_cmp(&b.1));
-    most.map_or(String::new(), |(name, seconds)| {
+    let most = most.filter(|(_, seconds)| *seconds >= 0.01 * time.total());
+    most.map_or("nothing".to_string(), |(name, seconds)| {
         let name = if name == "recompute" { "again" } else { name };
         format!("{name} {:.0}%", 100.0 * seconds / time.total())
     })
@@ -486,6 +453,9 @@ pub fn sensitivity(screen: &Screen, found: &Found) -> String {
     let Some(today) = found.best() else {
         return String::new();
     };
+    if job.devices == 1 {
+        return String::new();
+    }
     let one_node = job.devices <= job.cluster.network.ranks_per_node;
     let row = |factor: f64| {
         let mut job = job.clone();
@@ -502,9 +472,13 @@ pub fn sensitivity(screen: &Screen, found: &Found) -> String {
         Some(vec![
             format!("x {factor}"),
             best.strategy.words(),
-            steps(&job, best),
+            likely::seconds(&found.accuracy, best),
             waits(&best.time),
-            format!("{}, {}", steps(&job, &there), waits(&there.time)),
+            format!(
+                "{}, {}",
+                likely::seconds(&found.accuracy, &there),
+                waits(&there.time)
+            ),
         ])
     };
     let rows: Vec<Vec<String>> = [0.1, 0.5, 2.0].into_iter().filter_map(row).collect();
@@ -513,7 +487,7 @@ pub fn sensitivity(screen: &Screen, found: &Found) -> String {
     } else {
         "between nodes"
     };
-    let head = ["speed", "best plan", "really", "loses to", "today's best"];
+    let head = ["speed", "best plan", "probably", "loses to", "today's best"];
     let words = format!("If the links {links} were slower or faster:");
     format!(
         "{}\n{}",

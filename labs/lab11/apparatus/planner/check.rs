@@ -21,7 +21,7 @@ impl RefusalKind {
     pub fn words(self) -> &'static str {
         match self {
             RefusalKind::Devices => "with a different number of devices",
-            RefusalKind::Heads => "where tp does not divide the heads",
+            RefusalKind::Heads => "where tp does not divide heads, MLP or sequence",
             RefusalKind::Layers => "with more stages than layers",
             RefusalKind::Batch => "where dp x mb does not divide the batch",
             RefusalKind::Schedule => "with too few micro-batches to interleave",
@@ -62,7 +62,7 @@ struct Rule {
 }
 
 /// All rules but memory.
-fn rules(job: &TrainingJob, s: &Strategy) -> [Rule; 17] {
+fn rules(job: &TrainingJob, s: &Strategy) -> [Rule; 20] {
     let model = &job.model;
     let rule = |kind, broken, words| Rule {
         kind,
@@ -175,9 +175,9 @@ fn rules(job: &TrainingJob, s: &Strategy) -> [Rule; 17] {
         }),
         rule(
             RefusalKind::Useless,
-            s.zero > 0 && s.data == 1 && s.offload == Offloaded::None,
+            s.zero > 0 && s.shard() == 1 && s.offload == Offloaded::None,
             |_, _| {
-                let what = "ZeRO divides among data ranks, and there is one".into();
+                let what = "ZeRO divides among data ranks, and a group of them has one".into();
                 (what, "give zero=0, or dp=2 or more".into())
             },
         ),
@@ -203,6 +203,38 @@ fn rules(job: &TrainingJob, s: &Strategy) -> [Rule; 17] {
             |_, _| {
                 let what = "nothing is offloaded to NVMe".into();
                 (what, "give offload=optimizer, or leave nvme out".into())
+            },
+        ),
+        rule(
+            RefusalKind::Program,
+            s.pipeline > 1 && (s.offload == Offloaded::Parameters || s.tiles > 1),
+            |_, _| {
+                let what = "a pipeline keeps the parameters that it has gathered until its last micro-batch".into();
+                (
+                    what,
+                    "give pp=1, or leave offload=parameters and tiles out".into(),
+                )
+            },
+        ),
+        rule(
+            RefusalKind::Heads,
+            !model.ffn().is_multiple_of(s.tensor),
+            |job, s| {
+                let ffn = job.model.ffn();
+                let what = format!("tp {} does not divide the MLP's width of {ffn}", s.tensor);
+                (what, format!("give tp={}", divisors(ffn, s.tensor)))
+            },
+        ),
+        rule(
+            RefusalKind::Heads,
+            s.sequence && !model.block.is_multiple_of(s.tensor),
+            |job, s| {
+                let block = job.model.block;
+                let what = format!(
+                    "sp: tp {} does not divide sequences of {block} tokens",
+                    s.tensor
+                );
+                (what, "leave sp out, or give another --seq".into())
             },
         ),
         rule(RefusalKind::Useless, s.tiles > 1 && s.zero < 3, |_, _| {
@@ -405,7 +437,7 @@ fn smaller(s: &Strategy, load: &Load) -> String {
 mod tests {
     use super::*;
     use crate::strategy::{Cluster, Device};
-    use shardlab::plan::ModelShape;
+    use shardlab::plan::{Dense, Family, ModelShape};
 
     fn job() -> TrainingJob {
         let cluster = Cluster::new(Device::named("a100-80g").unwrap(), "dgx-a100").unwrap();
@@ -488,7 +520,7 @@ mod tests {
         refused(
             "tp=8,pp=6,zero=1",
             RefusalKind::Useless,
-            "there is one",
+            "has one",
             "zero=0",
         );
         refused(
@@ -497,10 +529,42 @@ mod tests {
             "only ZeRO-3",
             "zero=3",
         );
+        refused(
+            "dp=48,zero=3,shard=1",
+            RefusalKind::Useless,
+            "a group of them has one",
+            "zero=0",
+        );
+        refused(
+            "dp=8,pp=6,zero=3,offload=parameters",
+            RefusalKind::Program,
+            "keeps the parameters that it has gathered",
+            "pp=1",
+        );
+        refused(
+            "dp=8,tp=6,nvme",
+            RefusalKind::Useless,
+            "nothing is offloaded",
+            "offload=optimizer",
+        );
         assert_eq!(
             refusals(&job(), &"dp=4,tp=2,pp=6,zero=1".parse().unwrap()),
             []
         );
+    }
+
+    /// Ranks that share heads share the MLP and, with sp, sequences.
+    #[test]
+    fn tensor_ranks_divide_all_that_they_share() {
+        let mut job = job();
+        job.model.block = 2047;
+        let of = |job: &TrainingJob, plan: &str| refusals(job, &plan.parse().unwrap());
+        assert_eq!(of(&job, "dp=8,tp=2,pp=3"), []);
+        let odd = of(&job, "dp=8,tp=2,pp=3,sp");
+        assert!(odd[0].what.contains("sequences of 2047 tokens"), "{odd:?}");
+        job.model.family = Family::Dense(Dense::llama(64, 96, 1001));
+        let odd = of(&job, "dp=8,tp=2,pp=3");
+        assert!(odd[0].what.contains("the MLP's width of 1001"), "{odd:?}");
     }
 
     #[test]

@@ -43,10 +43,15 @@ struct NetworkTable {
     between_us: Option<f64>,
     cards: Option<usize>,
     rings: Option<usize>,
+    direct: Option<bool>,
     efficiency: Option<f64>,
 }
 
-/// Reads a cluster. Fields that may be left out have the A100's values.
+/// The least and the most of a cluster's figures, in their units.
+const LEAST: f64 = 1e-6;
+const MOST: f64 = 1e9;
+
+/// Reads a cluster. Fields that may be left out have the values of [`EXAMPLE`]'s comments.
 pub fn read(path: &Path) -> Result<Cluster, BadInput> {
     let name = path.display();
     let text = files::text(path, files::LIST).map_err(|error| {
@@ -80,11 +85,20 @@ fn parse(text: &str) -> Result<Cluster, Wrong> {
             .map(|at| at + 1)
     };
     let positive = |key: &str, value: f64| {
-        if value.is_finite() && value > 0.0 {
+        if (LEAST..=MOST).contains(&value) {
             Ok(value)
+        } else if value > 0.0 {
+            Err((
+                find(key),
+                format!("{key} = {value} must be from {LEAST} to {MOST}"),
+            ))
         } else {
             Err((find(key), format!("{key} = {value} must be more than 0")))
         }
+    };
+    let or_none = |key: &str, value: Option<f64>| match value {
+        None | Some(0.0) => Ok(0.0),
+        Some(value) => positive(key, value),
     };
     let share = |key: &str, value: Option<f64>, usual: f64| match value.unwrap_or(usual) {
         value if value > 0.0 && value <= 1.0 => Ok(value),
@@ -117,10 +131,10 @@ fn parse(text: &str) -> Result<Cluster, Wrong> {
             host_link: 1e9 * positive("host_gb_s", device.host_gb_s.unwrap_or(16.0))?,
             host_bandwidth: 1e9
                 * positive("host_memory_gb_s", device.host_memory_gb_s.unwrap_or(50.0))?,
-            disk: 1e9 * device.disk_gb.unwrap_or(0.0).max(0.0),
+            disk: 1e9 * or_none("disk_gb", device.disk_gb)?,
             disk_read: 1e9 * positive("disk_read_gb_s", device.disk_read_gb_s.unwrap_or(1.0))?,
             disk_write: 1e9 * positive("disk_write_gb_s", device.disk_write_gb_s.unwrap_or(0.5))?,
-            price: device.price_per_hour.unwrap_or(0.0).max(0.0),
+            price: or_none("price_per_hour", device.price_per_hour)?,
             source: "your file",
         },
         network: Network {
@@ -143,7 +157,7 @@ fn parse(text: &str) -> Result<Cluster, Wrong> {
                         network.between_gb_s.unwrap_or(network.within_gb_s),
                     )?,
             },
-            direct: false,
+            direct: network.direct.unwrap_or(false),
             pipelined: false,
             efficiency: share("efficiency", network.efficiency, 0.78)?,
         },
@@ -165,7 +179,7 @@ per_node = 4
 within_gb_s = 25      # from rank to rank on a node, in one direction
 between_gb_s = 12.5   # of one card
 cards = 1
-# within_us = 3.4, between_us = 14: latencies; efficiency = 0.78
+# within_us = 3.4, between_us = 14: latencies; efficiency = 0.78; direct = true: a link to each other rank of the node
 ";
 
 #[cfg(test)]
@@ -206,6 +220,12 @@ mod tests {
                 "per_node = 0",
                 11,
                 "per_node = 0 must be from 1",
+            ),
+            (
+                "tflops = 165 ",
+                "tflops = 1e300 ",
+                4,
+                "tflops = 1e300 must be from",
             ),
             (
                 "cards = 1",

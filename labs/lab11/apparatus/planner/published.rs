@@ -1,10 +1,9 @@
 //! Runs whose figures were published: what the planner is compared with. They are in `published.toml`, with their sources.
 
 use super::names::model;
-use super::search::search_within;
 use crate::strategy::{Cluster, Device, Overlap, Program, Strategy, TrainingJob};
 use serde::Deserialize;
-use shardlab::plan::{BytesEach, Family, LlamaExtra, ModelShape, Rope};
+use shardlab::plan::{BytesEach, Dense, Family, ModelShape};
 use std::collections::BTreeMap;
 
 /// A published figure of a run.
@@ -156,21 +155,43 @@ impl Shape {
         let Some(ffn) = self.ffn else {
             return gpt;
         };
-        let llama = LlamaExtra {
-            kv_heads: self.kv_heads.unwrap_or(self.heads),
-            ffn,
-            rope: Rope {
-                theta: 1e4,
-                scaling: None,
-            },
-            norm_eps: 1e-5,
-            tied: false,
-        };
+        let kv_heads = self.kv_heads.unwrap_or(self.heads);
         ModelShape {
-            family: Family::Llama(llama),
+            family: Family::Dense(Dense::llama(kv_heads, self.embd / self.heads, ffn)),
             ..gpt
         }
     }
+}
+
+/// The best micro-batch and chunks for a strategy of which a paper states the rest.
+fn best_within(job: &TrainingJob, strategy: &Strategy) -> Strategy {
+    let most = job.model.layers + 2;
+    let chunks = Strategy::CHUNKS.into_iter().filter(|&chunks| {
+        chunks == 1 || strategy.pipeline > 1 && strategy.pipeline * chunks <= most
+    });
+    let sizes = |chunks| {
+        Strategy::MICRO_BATCHES.map(|micro_batch| Strategy {
+            chunks,
+            micro_batch,
+            ..*strategy
+        })
+    };
+    let whole = |s: &Strategy| {
+        let groups = s.chunks == 1 || s.micro_batches(job.batch).is_multiple_of(s.pipeline);
+        job.batch.is_multiple_of(s.data * s.micro_batch) && groups
+    };
+    let all: Vec<Strategy> = chunks.flat_map(sizes).filter(whole).collect();
+    // A run that was made did fit, even if its memory is not understood here.
+    let fits = |s: &&Strategy| job.load(s).total() < job.cluster.device.memory;
+    let fastest =
+        |a: &&Strategy, b: &&Strategy| job.time(a).total().total_cmp(&job.time(b).total());
+    let single = all.iter().filter(|s| s.micro_batch == 1);
+    all.iter()
+        .filter(fits)
+        .min_by(fastest)
+        .or(single.min_by(fastest))
+        .copied()
+        .unwrap_or(*strategy)
 }
 
 impl Run {
@@ -237,10 +258,15 @@ impl Run {
     /// The strategy that is compared: with the planner's best micro-batch and chunks, where the source does not state them.
     pub fn planned(&self) -> Strategy {
         if self.free {
-            search_within(&self.job, &self.strategy)
+            best_within(&self.job, &self.strategy)
         } else {
             self.strategy
         }
+    }
+
+    /// Whether it ran on a generation of devices, such as `a100`; on any, if none is named.
+    pub fn is_on(&self, generation: &str) -> bool {
+        self.job.cluster.device.name.starts_with(generation)
     }
 
     pub fn unit(&self) -> Unit {
@@ -279,8 +305,10 @@ impl Run {
 
 #[cfg(test)]
 mod tests {
+    use super::super::accuracy::Accuracy;
     use super::super::search::search;
     use super::*;
+    use crate::strategy::Plan;
 
     #[test]
     fn parameters_are_the_published_ones() {
@@ -305,13 +333,12 @@ mod tests {
             let same = |plan: &Strategy| {
                 (plan.data, plan.tensor, plan.pipeline) == (s.data, s.tensor, s.pipeline)
             };
-            let best = found
-                .plans
-                .first()
-                .map_or(f64::NAN, |plan| plan.time.total());
+            let accuracy = Accuracy::on(&run.job.cluster.device.name);
+            let likely = |plan: &Plan| accuracy.likely(plan);
+            let best = found.plans.first().map_or(f64::NAN, likely);
             let slower = found
                 .best(same)
-                .map_or(f64::INFINITY, |plan| plan.time.total() / best - 1.0);
+                .map_or(f64::INFINITY, |plan| likely(plan) / best - 1.0);
             let of = format!("{} {} on {}: {s}", run.source, run.name, run.job.devices);
             match &run.missed {
                 None if slower > 0.1 => wrong.push(format!(

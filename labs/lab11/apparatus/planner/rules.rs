@@ -25,8 +25,9 @@ pub struct Decision {
     pub plan: Option<Plan>,
     /// The advice as a condition on the plan: "ZeRO alone".
     asks: &'static str,
-    /// Devices of a node, which tensor ranks must not leave.
+    /// Devices of a node, which tensor ranks must not leave, and whether the search's best plan does.
     node: usize,
+    leaves: bool,
 }
 
 /// The part of a step from which on ranks wait too long.
@@ -123,7 +124,7 @@ pub fn decide(job: &TrainingJob, found: &Search) -> Decision {
         }
     };
     // "TP is almost always used within a single node."
-    let near = |s: &Strategy| s.tensor <= node;
+    let near = |s: &Strategy| !job.leaves_node(s.tensor);
     let chosen = choices
         .iter()
         .find_map(|(asks, such)| Some((*asks, *found.best(|s| near(s) && such(s))?)));
@@ -134,6 +135,10 @@ pub fn decide(job: &TrainingJob, found: &Search) -> Decision {
         plan: chosen.map(|(_, plan)| plan),
         asks,
         node,
+        leaves: found
+            .plans
+            .first()
+            .is_some_and(|best| job.leaves_node(best.strategy.tensor)),
     }
 }
 
@@ -203,27 +208,39 @@ fn fast(job: &TrainingJob, strategy: Strategy, of: fn(&Time) -> f64, name: &str)
     (share < SLOW, answer)
 }
 
+/// Whether so many tensor ranks can share a replica, and each of the others has a sequence.
+fn shares(job: &TrainingJob, tensor: usize) -> bool {
+    job.devices.is_multiple_of(tensor)
+        && job.model.kv_heads().is_multiple_of(tensor)
+        && job.batch >= job.devices / tensor
+}
+
+/// The job with the next larger batch that its data ranks divide, and words for it.
+fn divided(job: &TrainingJob, data: usize) -> (TrainingJob, String) {
+    let batch = job.batch.next_multiple_of(data);
+    let words = if batch == job.batch {
+        String::new()
+    } else {
+        format!("with {batch} sequences ")
+    };
+    let job = TrainingJob {
+        batch,
+        ..job.clone()
+    };
+    (job, words)
+}
+
 /// Asked of the job's own batch and devices: where there are more devices than sequences, tensor ranks share one.
 fn fast_between(job: &TrainingJob) -> (bool, String) {
-    let shares = |tensor: &usize| {
-        job.devices.is_multiple_of(*tensor)
-            && job.model.kv_heads().is_multiple_of(*tensor)
-            && job.batch.is_multiple_of(job.devices / tensor)
-    };
+    let near = |tensor: &usize| !job.leaves_node(*tensor) && shares(job, *tensor);
     let node = job.cluster.network.ranks_per_node;
-    let Some(tensor) = (1..=node).find(shares) else {
-        let (batch, devices) = (job.batch, job.devices);
-        let what = format!(
-            "no: {batch} sequences do not divide among {devices} devices, or nodes of them"
+    let Some(tensor) = (1..=node).find(near) else {
+        let batch = job.batch;
+        let answer = format!(
+            "no: {batch} sequences are too few for ZeRO on {} devices, and what divides a sequence further (context parallelism) \
+             is not known here",
+            job.devices
         );
-        let nodes = devices.div_ceil(node);
-        let answer = if batch < nodes {
-            format!(
-                "{what}; what divides a sequence further (context parallelism) is not known here"
-            )
-        } else {
-            what
-        };
         return (false, answer);
     };
     let zero = Strategy {
@@ -234,17 +251,19 @@ fn fast_between(job: &TrainingJob) -> (bool, String) {
         recompute: Recompute::Full,
         ..Strategy::SINGLE
     };
-    fast(job, zero, |time| time.data, &zero.words())
+    let (job, words) = divided(job, zero.data);
+    fast(
+        &job,
+        zero,
+        |time| time.data,
+        &format!("{words}{}", zero.words()),
+    )
 }
 
 /// As many tensor ranks as heads and devices allow, and copies of them on the rest.
 fn fast_within(job: &TrainingJob) -> (bool, String) {
-    let shares = |tensor: &usize| {
-        job.devices.is_multiple_of(*tensor)
-            && job.model.kv_heads().is_multiple_of(*tensor)
-            && job.batch.is_multiple_of(job.devices / tensor)
-    };
-    let tensor = (1..=job.devices).rev().find(shares).unwrap_or(1);
+    let tensor = (1..=job.devices).rev().find(|&tensor| shares(job, tensor));
+    let tensor = tensor.unwrap_or(1);
     let strategy = Strategy {
         data: job.devices / tensor,
         tensor,
@@ -252,14 +271,20 @@ fn fast_within(job: &TrainingJob) -> (bool, String) {
         recompute: Recompute::Full,
         ..Strategy::SINGLE
     };
-    fast(job, strategy, |time| time.tensor, &strategy.words())
+    let (job, words) = divided(job, strategy.data);
+    fast(
+        &job,
+        strategy,
+        |time| time.tensor,
+        &format!("{words}{}", strategy.words()),
+    )
 }
 
 impl Decision {
     /// The part of the advice that the search's best plan does not follow.
     pub fn forbids(&self, best: &Plan) -> String {
         let tensor = best.strategy.tensor;
-        if tensor > self.node {
+        if self.leaves {
             format!(
                 "the rule keeps TP within a node of {}, and TP {tensor} leaves it",
                 self.node

@@ -1,5 +1,6 @@
 //! All strategies that the planner knows for a job, ranked by tokens per second.
 
+use super::accuracy::Accuracy;
 use super::check::{Refusal, RefusalKind, fits, refusals, refused, too_large};
 use crate::strategy::{Load, Offloaded, Plan, Program, Recompute, Strategy, TrainingJob};
 use std::cmp::Ordering;
@@ -8,7 +9,7 @@ use std::collections::BTreeMap;
 /// The result of a search.
 #[derive(Debug, Default)]
 pub struct Search {
-    /// Every strategy that fits, the fastest first.
+    /// Every strategy that fits, the one that is probably fastest first.
     pub plans: Vec<Plan>,
     /// How many strategies were refused for each reason, and one of them.
     pub refused: BTreeMap<RefusalKind, (usize, Strategy, Refusal)>,
@@ -16,10 +17,6 @@ pub struct Search {
     pub unfit: Vec<Plan>,
     pub considered: usize,
 }
-
-/// The largest micro-batch and the most chunks that a search tries.
-const MICRO_BATCHES: [usize; 6] = [1, 2, 4, 8, 16, 32];
-const CHUNKS: [usize; 8] = [1, 2, 3, 4, 5, 6, 8, 10];
 
 impl Search {
     /// The best plan for each (dp, tp, pp), the fastest first.
@@ -106,10 +103,11 @@ pub fn search(job: &TrainingJob) -> Search {
         }
     }
     // If two are equally fast, the one that takes less memory is first.
+    let accuracy = Accuracy::on(&job.cluster.device.name);
     let order = |a: &Plan, b: &Plan| {
-        a.time
-            .total()
-            .total_cmp(&b.time.total())
+        accuracy
+            .likely(a)
+            .total_cmp(&accuracy.likely(b))
             .then(a.load.total().total_cmp(&b.load.total()))
     };
     found.plans.sort_by(order);
@@ -175,13 +173,8 @@ fn divisions(job: &TrainingJob, base: &Strategy, offload: Offloaded) -> Vec<Stra
         return vec![zero(0)];
     }
     if base.pipeline > 1 {
-        // In PyTorch's pipelines stages 1, 2 and 3 are one.
-        let least = if job.program.divides_pipelines() {
-            2
-        } else {
-            1
-        };
-        return vec![zero(0), zero(least)];
+        // Where programs have stages 2 and 3 in pipelines, they cost what stage 1 costs.
+        return vec![zero(0), zero(1)];
     }
     let node = (job.cluster.network.ranks_per_node / base.tensor).max(1);
     let groups = [1, 2, 4, 8, 16].into_iter().map(|nodes| nodes * node);
@@ -217,11 +210,11 @@ fn recomputations(job: &TrainingJob) -> Vec<Recompute> {
 /// A strategy with each micro-batch and each number of chunks.
 fn variants(job: &TrainingJob, s: &Strategy) -> Vec<Strategy> {
     let mut all = Vec::new();
-    for chunks in CHUNKS {
+    for chunks in Strategy::CHUNKS {
         if chunks > 1 && (s.pipeline == 1 || s.pipeline * chunks > job.model.layers + 2) {
             continue;
         }
-        for micro_batch in MICRO_BATCHES {
+        for micro_batch in Strategy::MICRO_BATCHES {
             if micro_batch == 1 || micro_batch * s.data <= job.batch {
                 all.push(Strategy {
                     chunks,
@@ -255,37 +248,6 @@ fn consider(job: &TrainingJob, found: &mut Search, strategy: Strategy) -> Option
     None
 }
 
-/// The best micro-batch and chunks for a strategy of which a paper states the rest.
-pub(super) fn search_within(job: &TrainingJob, strategy: &Strategy) -> Strategy {
-    let most = job.model.layers + 2;
-    let chunks = CHUNKS.into_iter().filter(|&chunks| {
-        chunks == 1 || strategy.pipeline > 1 && strategy.pipeline * chunks <= most
-    });
-    let sizes = |chunks| {
-        MICRO_BATCHES.map(|micro_batch| Strategy {
-            chunks,
-            micro_batch,
-            ..*strategy
-        })
-    };
-    let whole = |s: &Strategy| {
-        let groups = s.chunks == 1 || s.micro_batches(job.batch).is_multiple_of(s.pipeline);
-        job.batch.is_multiple_of(s.data * s.micro_batch) && groups
-    };
-    let all: Vec<Strategy> = chunks.flat_map(sizes).filter(whole).collect();
-    // A run that was made did fit, even if its memory is not understood here.
-    let fits = |s: &&Strategy| job.load(s).total() < job.cluster.device.memory;
-    let fastest =
-        |a: &&Strategy, b: &&Strategy| job.time(a).total().total_cmp(&job.time(b).total());
-    let single = all.iter().filter(|s| s.micro_batch == 1);
-    all.iter()
-        .filter(fits)
-        .min_by(fastest)
-        .or(single.min_by(fastest))
-        .copied()
-        .unwrap_or(*strategy)
-}
-
 fn divisors(n: usize) -> Vec<usize> {
     (1..=n).filter(|d| n.is_multiple_of(*d)).collect()
 }
@@ -305,7 +267,8 @@ mod tests {
     fn every_plan_is_valid_and_the_fastest_is_first() {
         let job = job("llama-3-70b", 512);
         let found = search(&job);
-        assert!(found.plans.is_sorted_by_key(|plan| plan.time.total()));
+        let accuracy = Accuracy::on("h100-80g");
+        assert!(found.plans.is_sorted_by_key(|plan| accuracy.likely(plan)));
         for plan in &found.plans {
             assert_eq!(refusals(&job, &plan.strategy), [], "{}", plan.strategy);
             assert!(

@@ -16,11 +16,19 @@ pub struct RankGroup {
 }
 
 impl RankGroup {
-    /// The ranks of an axis: `size` of them, each `stride` ranks from the next.
-    pub fn of(network: &Network, size: usize, stride: usize) -> RankGroup {
+    /// The ranks of an axis of `devices`: `size` of them, each `stride` ranks from the next.
+    pub fn of(network: &Network, devices: usize, size: usize, stride: usize) -> RankGroup {
+        let node = network.ranks_per_node;
+        let span = size * stride;
+        // Of groups that are smaller than a node and do not divide it, some lie on two nodes.
+        let per_node = if span < node && leaves_node(network, devices, span) {
+            gcd(node, span) / stride
+        } else {
+            node / stride
+        };
         RankGroup {
             size,
-            per_node: (network.ranks_per_node / stride).clamp(1, size.max(1)),
+            per_node: per_node.clamp(1, size.max(1)),
         }
     }
 
@@ -28,6 +36,16 @@ impl RankGroup {
     fn nodes(&self) -> usize {
         self.size.div_ceil(self.per_node)
     }
+}
+
+/// Whether any group of `span` neighbours, of all `devices`, is on more than one node.
+pub fn leaves_node(network: &Network, devices: usize, span: usize) -> bool {
+    let node = network.ranks_per_node;
+    devices > node && !node.is_multiple_of(span)
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// Bytes per second that each rank of the group sends in a ring. If it leaves its node, it shares the node's cards with the
@@ -124,7 +142,13 @@ pub fn all_reduces(
 pub fn sends(network: &Network, bytes: f64, stride: usize, devices: usize) -> f64 {
     let node = network.ranks_per_node;
     let (link, shared) = if devices <= node {
-        (network.within, 1.0)
+        // One of a rank's links to all others, if it has one to each.
+        let links = if network.direct { node - 1 } else { 1 };
+        let link = Link {
+            bandwidth: network.within.bandwidth / links as f64,
+            ..network.within
+        };
+        (link, 1.0)
     } else {
         let shared = stride.min(node) as f64 / network.cards as f64;
         (network.between, shared.max(1.0))
@@ -146,7 +170,7 @@ mod tests {
     fn groups_share_the_cards_of_a_node() {
         let dgx = Network::named("dgx-a100").unwrap();
         let gb = |size, stride| {
-            bandwidth(&dgx, RankGroup::of(&dgx, size, stride)) / 1e9 / dgx.efficiency
+            bandwidth(&dgx, RankGroup::of(&dgx, 512, size, stride)) / 1e9 / dgx.efficiency
         };
         assert_eq!(gb(8, 1), 300.0); // on one node
         assert_eq!(gb(64, 1), 200.0); // whole nodes: all eight cards
@@ -156,7 +180,7 @@ mod tests {
             rings: 1,
             ..dgx.clone()
         };
-        let group = RankGroup::of(&flat, 64, 1);
+        let group = RankGroup::of(&flat, 64, 64, 1);
         assert_eq!(bandwidth(&flat, group) / flat.efficiency, 25e9);
     }
 
@@ -180,7 +204,7 @@ mod tests {
                 let bytes = 4.0 * (elements * ranks) as f64;
                 let is = gathers(
                     &network,
-                    RankGroup::of(&network, ranks, 1),
+                    RankGroup::of(&network, ranks, ranks, 1),
                     bytes,
                     1.0,
                     false,
@@ -191,7 +215,7 @@ mod tests {
                 );
                 let rings = gathers(
                     &network,
-                    RankGroup::of(&network, ranks, 1),
+                    RankGroup::of(&network, ranks, ranks, 1),
                     bytes,
                     1.0,
                     true,
@@ -205,7 +229,7 @@ mod tests {
     #[test]
     fn many_ranks_do_not_wait_for_a_ring() {
         let dgx = Network::named("dgx-h100").unwrap();
-        let group = RankGroup::of(&dgx, 2048, 8);
+        let group = RankGroup::of(&dgx, 16_384, 2048, 8);
         let rings = gathers(&dgx, group, 1e6, 1.0, true);
         let best = gathers(&dgx, group, 1e6, 1.0, false);
         assert!(rings > 0.028 && best < 0.001, "{rings}, {best}");
@@ -215,8 +239,36 @@ mod tests {
     #[test]
     fn direct_links_are_few_between_few() {
         let network = Network::named("mi300x").unwrap();
-        let gb = |size| bandwidth(&network, RankGroup::of(&network, size, 1)) / 1e9;
+        let gb = |size| bandwidth(&network, RankGroup::of(&network, 8, size, 1)) / 1e9;
         assert!((gb(2) / 47.7 - 1.0).abs() < 0.1, "{}", gb(2));
         assert!((gb(8) / 312.9 - 1.0).abs() < 0.15, "{}", gb(8));
+    }
+
+    /// Nodes of 12, as Aurora's: eight ranks do not divide them, so the second eight lie on two. Four do.
+    #[test]
+    fn some_groups_lie_on_two_nodes() {
+        let aurora = Network::named("aurora").unwrap();
+        let per_node = |devices, size| RankGroup::of(&aurora, devices, size, 1).per_node;
+        assert_eq!(
+            [per_node(24, 8), per_node(24, 4), per_node(24, 24)],
+            [4, 4, 12]
+        );
+        assert_eq!([per_node(24, 12), per_node(8, 8)], [12, 8]);
+        let group = RankGroup::of(&aurora, 24, 8, 1);
+        assert_eq!(group.nodes(), 2);
+        assert!(leaves_node(&aurora, 24, 8) && !leaves_node(&aurora, 24, 4));
+        assert!(!leaves_node(&aurora, 8, 8) && leaves_node(&aurora, 24, 24));
+        assert!(bandwidth(&aurora, group) <= aurora.efficiency * aurora.within.bandwidth);
+    }
+
+    /// A pair of eight MI300X has one of seven links, also for messages between stages.
+    #[test]
+    fn a_message_takes_one_link() {
+        let network = Network::named("mi300x").unwrap();
+        let seconds = sends(&network, 1e9, 1, 8) - network.within.latency;
+        assert!(
+            (seconds * network.efficiency * 64e9 / 1e9 - 1.0).abs() < 1e-9,
+            "{seconds}"
+        );
     }
 }

@@ -11,8 +11,8 @@ pub enum Recompute {
     None,
     /// Attention's scores, where they are kept at all.
     Selective,
-    /// The results of norms and of the MLP's activation function, which need no matrix product. (Megatron-LM's
-    /// `--recompute-modules layernorm`, xFormers' SwiGLU.)
+    /// The results of norms, and in PyTorch those of the MLP's activation function: they need no matrix product. (Megatron-LM's
+    /// `--recompute-modules layernorm`, torchtitan's selective checkpoints of operations.)
     Norms,
     /// The MLP, from its norm's input on (`--recompute-modules mlp layernorm`).
     Mlp,
@@ -104,6 +104,10 @@ pub struct Strategy {
 }
 
 impl Strategy {
+    /// The micro-batches and the numbers of chunks that are tried.
+    pub const MICRO_BATCHES: [usize; 6] = [1, 2, 4, 8, 16, 32];
+    pub const CHUNKS: [usize; 8] = [1, 2, 3, 4, 5, 6, 8, 10];
+
     /// One device, one sequence at a time.
     pub const SINGLE: Strategy = Strategy {
         data: 1,

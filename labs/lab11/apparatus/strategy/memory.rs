@@ -67,7 +67,8 @@ impl TrainingJob {
         let wide = self.element() * self.model.ffn() as f64 / strategy.tensor as f64;
         match strategy.recompute {
             Recompute::Selective => kept.scores / strategy.tensor as f64,
-            Recompute::Norms => norms * norm + wide,
+            Recompute::Norms if self.program.recomputes_activations() => norms * norm + wide,
+            Recompute::Norms => norms * norm,
             // A norm that attention shares stays.
             Recompute::Mlp => (norms - 1.0) * norm + mlp_results(&self.model) * wide,
             Recompute::None | Recompute::OneIn(_) | Recompute::Full => 0.0,
@@ -426,6 +427,7 @@ mod tests {
     fn parts_of_layers_can_be_recomputed() {
         let mut job = job(ModelShape::gpt2(48, 6144, 64, 51_200, 2048), 64);
         job.flash = true;
+        job.program = Program::Pytorch;
         let kept = |plan: &str| job.keeps(&plan.parse().unwrap()) / 6144.0;
         let scale = |plan: &str| (kept(plan) * 1e6).round() / 1e6;
         // 34 bytes: of them 4 are two norms' results, 8 the result of GELU, and 16 the MLP's both.
@@ -435,7 +437,15 @@ mod tests {
         assert_eq!(scale("recompute=1/2"), (34.0 + 2.0) / 2.0);
         assert_eq!(scale("recompute=1/4"), (3.0 * 34.0 + 2.0) / 4.0);
         assert_eq!(scale("recompute=full"), 2.0);
+        // Gathered inputs are whole on each rank, unless they are computed again.
+        assert_eq!(scale("tp=8,sp"), 4.0 + 30.0 / 8.0);
         assert_eq!(scale("tp=8,sp,recompute=norms"), 22.0 / 8.0);
+        let megatron = TrainingJob {
+            program: Program::Megatron,
+            ..job.clone()
+        };
+        let of = |plan: &str| (megatron.keeps(&plan.parse().unwrap()) / 6144.0 * 1e6).round() / 1e6;
+        assert_eq!([of("recompute=norms"), of("tp=8,sp")], [30.0, 34.0 / 8.0]);
         let time = |plan: &str| job.time(&plan.parse().unwrap()).recompute;
         let all = time("dp=64,recompute=full");
         assert!((time("dp=64,recompute=1/2") / all - 0.5).abs() < 1e-9);

@@ -65,6 +65,18 @@ impl Program {
         self == Program::Pytorch
     }
 
+    /// Whether it computes again only as far as something is missing, as PyTorch's checkpoints do since 2.1. Megatron-LM's run the
+    /// whole module.
+    pub fn stops_early(self) -> bool {
+        self == Program::Pytorch
+    }
+
+    /// Whether activation functions are computed again with the norms (`recompute=norms`): PyTorch's selective checkpoints keep what
+    /// matrices compute. Megatron-LM's `--recompute-modules` knows `layernorm`, and of activation functions those of experts alone.
+    pub fn recomputes_activations(self) -> bool {
+        self == Program::Pytorch
+    }
+
     /// Whether it can compute a part of a layer again, or some layers and not all.
     pub fn recomputes_parts(self) -> bool {
         self != Program::Shardlab

@@ -83,8 +83,10 @@ impl TrainingJob {
         let again = match s.recompute {
             Recompute::Selective => attention + moved_again,
             Recompute::Mlp => {
-                let first = 2.0 * h * model.ffn() as f64 * (mlp_results(model) - 1.0);
-                device.computes(n * first / t, side) + moved_again
+                // All of the MLP's matrices, or all but the last one.
+                let last = if self.program.stops_early() { 1.0 } else { 0.0 };
+                let products = 2.0 * h * model.ffn() as f64 * (mlp_results(model) - last);
+                device.computes(n * products / t, side) + moved_again
             }
             Recompute::None | Recompute::Norms => moved_again,
             Recompute::OneIn(_) | Recompute::Full => s.recompute.whole_layers() * forward,
@@ -203,8 +205,8 @@ impl TrainingJob {
     /// Seconds of the optimizer: it reads and writes its state, reads gradients and writes parameters.
     ///
     /// Offloaded, the host does it, at the speed of its memory or its disks. All devices of a node share them. Each gradient and each
-    /// parameter passes the host's memory twice, to or from the device and to or from the processor. Reading, updating and
-    /// writing overlap, so the slowest counts.
+    /// parameter passes the host's memory twice, to or from the device and to or from the processor. Memory, link and disks work at
+    /// the same time, so the slowest counts.
     fn update_seconds(&self, s: &Strategy) -> f64 {
         let device = &self.cluster.device;
         let updates = self.most_held(s) / if s.zero > 0 { s.shard() as f64 } else { 1.0 };
@@ -213,10 +215,23 @@ impl TrainingJob {
         if s.offload == Offloaded::None {
             return device.streams(2.0 * state + moved);
         }
-        let memory = (2.0 * state + 2.0 * moved) / device.host_bandwidth;
-        let link = moved / device.host_link;
+        let [gradients, parameters] =
+            [self.bytes.gradient, self.bytes.parameter].map(|each| updates * each as f64);
+        // Offloaded parameters and gradients are there already: the passes of the model brought and took them.
+        let all = s.offload == Offloaded::Parameters;
+        let (copied, link) = if all {
+            (moved, 0.0)
+        } else {
+            (2.0 * moved, moved / device.host_link)
+        };
+        let memory = (2.0 * state + copied) / device.host_bandwidth;
+        let (read, written) = if all {
+            (state + gradients, state + parameters)
+        } else {
+            (state, state)
+        };
         let disk = if s.nvme {
-            state / device.disk_read + state / device.disk_write
+            read / device.disk_read + written / device.disk_write
         } else {
             0.0
         };

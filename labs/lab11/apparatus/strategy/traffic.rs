@@ -43,20 +43,26 @@ fn share(n: usize) -> f64 {
 impl TrainingJob {
     /// Bytes of a micro-batch's residual stream.
     fn stream_bytes(&self, strategy: &Strategy) -> f64 {
-        (strategy.micro_batch * self.model.block * self.model.embd) as f64 * self.element()
+        let tokens = (strategy.micro_batch * self.model.block) as f64;
+        tokens * self.model.embd as f64 * self.element()
+    }
+
+    /// Whether any group of so many neighbours is on more than one node.
+    pub fn leaves_node(&self, ranks: usize) -> bool {
+        ranks > 1 && collective::leaves_node(&self.cluster.network, self.devices, ranks)
     }
 
     /// Seconds of a reduce-scatter or an all-gather among `size` ranks, each `stride` ranks from the next.
     fn gathers(&self, [size, stride]: [usize; 2], bytes: f64, calls: f64) -> f64 {
         let network = &self.cluster.network;
-        let group = RankGroup::of(network, size, stride);
+        let group = RankGroup::of(network, self.devices, size, stride);
         collective::gathers(network, group, bytes, calls, self.rings)
     }
 
     /// The same of all-reduces.
     fn all_reduces(&self, [size, stride]: [usize; 2], bytes: f64, calls: f64) -> f64 {
         let network = &self.cluster.network;
-        let group = RankGroup::of(network, size, stride);
+        let group = RankGroup::of(network, self.devices, size, stride);
         collective::all_reduces(network, group, bytes, calls, self.rings)
     }
 
@@ -68,7 +74,11 @@ impl TrainingJob {
     /// Seconds of one all-reduce of a micro-batch's residual stream among tensor ranks. With sequence parallelism it is a
     /// reduce-scatter and an all-gather, with the same bytes.
     pub(super) fn tensor_seconds(&self, strategy: &Strategy) -> f64 {
-        self.all_reduces([strategy.tensor, 1], self.stream_bytes(strategy), 1.0)
+        let bytes = self.stream_bytes(strategy);
+        if strategy.sequence {
+            return 2.0 * self.gathers([strategy.tensor, 1], bytes, 1.0);
+        }
+        self.all_reduces([strategy.tensor, 1], bytes, 1.0)
     }
 
     /// All-reduces of a layer's forward pass: after attention and after the MLP, or after both where they work side by side.
@@ -88,7 +98,15 @@ impl TrainingJob {
     /// All-reduces of a layer that is computed again, as a mean of all layers: two, or the gather before an MLP that is.
     pub(super) fn recomputed_all_reduces(&self, strategy: &Strategy) -> f64 {
         match strategy.recompute {
-            Recompute::Mlp if strategy.sequence => 0.5,
+            // Up to the last matrix, whose result nothing needs, or with it and its sum.
+            Recompute::Mlp if self.program.stops_early() => {
+                if strategy.sequence {
+                    0.5
+                } else {
+                    0.0
+                }
+            }
+            Recompute::Mlp => 1.0,
             recompute => self.all_reduces_of_a_layer() * recompute.whole_layers(),
         }
     }
@@ -165,11 +183,9 @@ impl TrainingJob {
             }
             _ => 0.0,
         };
-        let (from, to) = if s.nvme {
-            (device.disk_read, device.disk_write)
-        } else {
-            (device.host_link, device.host_link)
-        };
+        let disks = |speed: f64| if s.nvme { speed } else { f64::INFINITY };
+        let from = device.host_link.min(disks(device.disk_read));
+        let to = device.host_link.min(disks(device.disk_write));
         let added = if s.micro_batches(self.batch) > 1 {
             4.0
         } else {
@@ -214,7 +230,7 @@ impl TrainingJob {
             axis: Axis::Tensor,
             bytes: calls * 2.0 * share(s.tensor) * stream,
             seconds: calls * self.tensor_seconds(s),
-            between_nodes: s.tensor > node,
+            between_nodes: self.leaves_node(s.tensor),
         };
         // Activations of each chunk forward, and their gradients backward.
         let messages = if s.pipeline == 1 {
@@ -235,7 +251,7 @@ impl TrainingJob {
             axis: Axis::Data,
             bytes: share(s.shard()) * self.most_held(s) * bytes as f64,
             seconds: reduced as f64 * seconds.reduce + gathered as f64 * seconds.gather,
-            between_nodes: s.shard() > 1 && s.shard() * s.tensor > node,
+            between_nodes: s.shard() > 1 && self.leaves_node(s.shard() * s.tensor),
         };
         [tensor, pipeline, data]
     }
