@@ -535,11 +535,18 @@ mod tests {
             "a group of them has one",
             "zero=0",
         );
-        refused(
-            "dp=8,pp=6,zero=3,offload=parameters",
-            RefusalKind::Program,
-            "keeps the parameters that it has gathered",
-            "pp=1",
+        let pytorch = TrainingJob {
+            program: Program::Pytorch,
+            ..job()
+        };
+        let pipeline = refusals(
+            &pytorch,
+            &"dp=8,pp=6,zero=3,offload=parameters".parse().unwrap(),
+        );
+        assert!(
+            pipeline[0]
+                .what
+                .contains("keeps the parameters that it has gathered")
         );
         refused(
             "dp=8,tp=6,nvme",

@@ -90,7 +90,7 @@ fn parse(text: &str) -> Result<Cluster, Wrong> {
         } else if value > 0.0 {
             Err((
                 find(key),
-                format!("{key} = {value} must be from {LEAST} to {MOST}"),
+                format!("{key} = {value:?} must be from {LEAST:?} to {MOST:?}"),
             ))
         } else {
             Err((find(key), format!("{key} = {value} must be more than 0")))
