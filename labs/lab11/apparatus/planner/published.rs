@@ -306,6 +306,7 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use super::super::accuracy::Accuracy;
+    use super::super::check::refusals;
     use super::super::search::search;
     use super::*;
     use crate::strategy::Plan;
@@ -340,6 +341,10 @@ mod tests {
                 .best(same)
                 .map_or(f64::INFINITY, |plan| likely(plan) / best - 1.0);
             let of = format!("{} {} on {}: {s}", run.source, run.name, run.job.devices);
+            let refused = refusals(&run.job, &run.planned());
+            if !refused.is_empty() {
+                wrong.push(format!("{of} is refused: {refused:?}"));
+            }
             match &run.missed {
                 None if slower > 0.1 => wrong.push(format!(
                     "{of} is {slower:.2} slower than {:?}",
