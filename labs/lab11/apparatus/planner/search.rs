@@ -282,6 +282,10 @@ mod tests {
             found.refused.contains_key(&RefusalKind::Memory)
                 && found.refused.contains_key(&RefusalKind::Heads)
         );
+        // Groups of data ranks, ZeRO alone, and pipelines with chunks are all tried.
+        assert!(found.best(|s| s.zero == 3 && s.replicas > 1).is_some());
+        assert!(found.best(|s| s.zero == 3 && s.replicas == 1).is_some());
+        assert!(found.best(|s| s.pipeline > 1 && s.chunks > 1).is_some());
         // No replica holds 70 billion parameters whole. Every pair of degrees has a plan or one that is too large, not both.
         let least = found
             .unfit
