@@ -427,6 +427,7 @@ fn a_signal_that_ends_the_job_removes_the_lock() {
 
 /// Only the bytes are checked: times are the machine's.
 #[test]
+#[ignore = "saves many times: the gate runs it, and whoever changes how states are saved"]
 fn a_save_in_the_background_writes_what_a_save_at_once_writes() {
     let dir = tempfile::tempdir().unwrap();
     let text = succeeded(&run(

@@ -201,6 +201,7 @@ fn schedule_with(line: &str) -> String {
 }
 
 #[test]
+#[ignore = "compiles many programs: the gate runs it, and whoever changes how checks are run"]
 fn whatever_the_code_does_is_told() {
     let told = |line: &str, outcome: Outcome, means: &str| {
         let attempt = check("lab03-schedule", &schedule_with(line));
