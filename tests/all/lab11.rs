@@ -120,15 +120,7 @@ fn one_plan_is_costed_and_a_bad_one_explained() {
         ("--tokens 0", "--tokens 0 is no number of tokens"),
         ("--price-per-hour -1", "is no price"),
     ] {
-        let output = lab11(flags);
-        let said = stderr(&output)
-            .split_whitespace()
-            .collect::<Vec<_>>()
-            .join(" ");
-        assert!(
-            output.status.code() == Some(2) && said.contains(what),
-            "{flags}: {said}"
-        );
+        refused(flags, what);
     }
 }
 
@@ -165,6 +157,17 @@ fn refusals_are_explained_and_presets_have_sources() {
             "16!",
             "! breaks a rule of the source: keep tensor ranks within a node, of 8 devices",
         ],
+    );
+}
+
+/// The flags are refused with these words, and exit code 2.
+#[track_caller]
+fn refused(flags: &str, what: &str) {
+    let output = lab11(flags);
+    let said = words_of(&stderr(&output));
+    assert!(
+        output.status.code() == Some(2) && said.contains(what),
+        "{flags}: {said}"
     );
 }
 
@@ -394,15 +397,7 @@ fn a_model_of_ones_own() {
         ),
         ("--layers 0".into(), "0 is not in 1..=10000"),
     ] {
-        let output = lab11(&flags);
-        let said = stderr(&output)
-            .split_whitespace()
-            .collect::<Vec<_>>()
-            .join(" ");
-        assert!(
-            output.status.code() == Some(2) && said.contains(what),
-            "{flags}: {said}"
-        );
+        refused(&flags, what);
     }
 }
 

@@ -111,8 +111,9 @@ fn errors_by_kind(screen: &Screen) -> String {
     let words = format!(
         "t p d: tensor, pipeline and data ranks, Z: ZeRO. again: what the backward pass computes once more. step: how much longer the \
          planner's step is; negative: it is too fast. Constants were fitted to one layer of one model (Korthikanti and others, \
-         table 4) and to products that others measured, not to these runs. Do the means hold for other sources? Those of one half of the sources, taken off the runs of \
-         the other half, and the other way round: the mean error of all goes from {} to {}, the spread from {:.0}% to {:.0}%.",
+         table 4) and to products that others measured, not to these runs. Do the means hold for other sources? Those of one half \
+         of the sources, taken off the runs of the other half, and the other way round: the mean error of all goes from {} to {}, \
+         the spread from {:.0}% to {:.0}%.",
         signed(before.mean),
         signed(after.mean),
         100.0 * before.spread,

@@ -1,7 +1,7 @@
 //! The job that a reader asks about.
 
 use crate::planner::{Described, Sizes, described, read_cluster};
-use crate::strategy::{Cluster, Device, Overlap, Strategy, TOKENS, TrainingJob};
+use crate::strategy::{Cluster, Device, Overlap, Program, Strategy, TOKENS, TrainingJob};
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser};
 use kit::help;
 use kit::show::Screen;
@@ -46,7 +46,7 @@ pub struct DecideFlags {
     #[arg(long, hide_short_help = true, help_heading = help::STRATEGY)]
     pub keep_scores: bool,
     /// The program that trains: what it keeps, gathers again and hides
-    #[arg(long, value_name = "NAME", default_value = "megatron", value_parser = PossibleValuesParser::new(["megatron", "pytorch", "deepspeed", "shardlab"]), hide_short_help = true, help_heading = help::STRATEGY)]
+    #[arg(long, value_name = "NAME", default_value = "megatron", value_parser = PossibleValuesParser::new(Program::ALL.map(Program::name)), hide_short_help = true, help_heading = help::STRATEGY)]
     pub program: String,
     /// Nothing hides the data axis
     #[arg(long, help_heading = help::STRATEGY)]

@@ -122,12 +122,7 @@ fn disagreement(screen: &Screen, found: &Found, best: &Plan) -> String {
         );
     }
     if slower < 0.01 {
-        let faster = if plan.strategy == best.strategy {
-            ""
-        } else {
-            " by more than 1%"
-        };
-        return format!("The search finds nothing faster{faster}.");
+        return "The search finds nothing faster by more than 1%.".to_string();
     }
     let reason = |&(part, seconds): &(&str, f64)| {
         let more = screen.seconds(seconds);

@@ -1,5 +1,6 @@
 //! Runs whose figures were published: what the planner is compared with. They are in `published.toml`, with their sources.
 
+use super::check::refused;
 use super::names::model;
 use crate::strategy::{Cluster, Device, Overlap, Program, Strategy, TrainingJob};
 use serde::Deserialize;
@@ -165,10 +166,6 @@ impl Shape {
 
 /// The best micro-batch and chunks for a strategy of which a paper states the rest.
 fn best_within(job: &TrainingJob, strategy: &Strategy) -> Strategy {
-    let most = job.model.layers + 2;
-    let chunks = Strategy::CHUNKS.into_iter().filter(|&chunks| {
-        chunks == 1 || strategy.pipeline > 1 && strategy.pipeline * chunks <= most
-    });
     let sizes = |chunks| {
         Strategy::MICRO_BATCHES.map(|micro_batch| Strategy {
             chunks,
@@ -176,11 +173,8 @@ fn best_within(job: &TrainingJob, strategy: &Strategy) -> Strategy {
             ..*strategy
         })
     };
-    let whole = |s: &Strategy| {
-        let groups = s.chunks == 1 || s.micro_batches(job.batch).is_multiple_of(s.pipeline);
-        job.batch.is_multiple_of(s.data * s.micro_batch) && groups
-    };
-    let all: Vec<Strategy> = chunks.flat_map(sizes).filter(whole).collect();
+    let all = strategy.chunks_for(job.model.layers).flat_map(sizes);
+    let all: Vec<Strategy> = all.filter(|s| refused(job, s).is_none()).collect();
     // A run that was made did fit, even if its memory is not understood here.
     let fits = |s: &&Strategy| job.load(s).total() < job.cluster.device.memory;
     let fastest =
@@ -230,12 +224,13 @@ impl Run {
                 job.program = Program::Deepspeed;
             }
             Software::Megatron => job.dropout = false,
-            Software::Pytorch | Software::Deepspeed => {
+            Software::Pytorch => {
                 job.dropout = false;
-                job.program = match source.software {
-                    Software::Pytorch => Program::Pytorch,
-                    _ => Program::Deepspeed,
-                };
+                job.program = Program::Pytorch;
+            }
+            Software::Deepspeed => {
+                job.dropout = false;
+                job.program = Program::Deepspeed;
             }
         }
         job.flash = source.flash.unwrap_or(job.flash);

@@ -210,10 +210,7 @@ fn recomputations(job: &TrainingJob) -> Vec<Recompute> {
 /// A strategy with each micro-batch and each number of chunks.
 fn variants(job: &TrainingJob, s: &Strategy) -> Vec<Strategy> {
     let mut all = Vec::new();
-    for chunks in Strategy::CHUNKS {
-        if chunks > 1 && (s.pipeline == 1 || s.pipeline * chunks > job.model.layers + 2) {
-            continue;
-        }
+    for chunks in s.chunks_for(job.model.layers) {
         for micro_batch in Strategy::MICRO_BATCHES {
             if micro_batch == 1 || micro_batch * s.data <= job.batch {
                 all.push(Strategy {

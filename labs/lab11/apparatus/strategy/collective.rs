@@ -202,24 +202,13 @@ mod tests {
                 };
                 let best = simulated(Algorithm::Ring).min(simulated(Algorithm::RecursiveDoubling));
                 let bytes = 4.0 * (elements * ranks) as f64;
-                let is = gathers(
-                    &network,
-                    RankGroup::of(&network, ranks, ranks, 1),
-                    bytes,
-                    1.0,
-                    false,
-                );
+                let group = RankGroup::of(&network, ranks, ranks, 1);
+                let is = gathers(&network, group, bytes, 1.0, false);
                 assert!(
                     (is / best - 1.0).abs() < 1e-9,
                     "{ranks} ranks, {elements}: {is}, {best}"
                 );
-                let rings = gathers(
-                    &network,
-                    RankGroup::of(&network, ranks, ranks, 1),
-                    bytes,
-                    1.0,
-                    true,
-                );
+                let rings = gathers(&network, group, bytes, 1.0, true);
                 assert!((rings / simulated(Algorithm::Ring) - 1.0).abs() < 1e-9);
             }
         }

@@ -106,7 +106,7 @@ pub struct Strategy {
 impl Strategy {
     /// The micro-batches and the numbers of chunks that are tried.
     pub const MICRO_BATCHES: [usize; 6] = [1, 2, 4, 8, 16, 32];
-    pub const CHUNKS: [usize; 8] = [1, 2, 3, 4, 5, 6, 8, 10];
+    const CHUNKS: [usize; 8] = [1, 2, 3, 4, 5, 6, 8, 10];
 
     /// One device, one sequence at a time.
     pub const SINGLE: Strategy = Strategy {
@@ -136,6 +136,14 @@ impl Strategy {
     /// Micro-batches per replica and step.
     pub fn micro_batches(&self, batch: usize) -> usize {
         (batch / (self.data * self.micro_batch).max(1)).max(1)
+    }
+
+    /// The numbers of chunks that are tried with so many pipeline ranks. A model's token table and head count as layers.
+    pub fn chunks_for(&self, layers: usize) -> impl Iterator<Item = usize> {
+        let pipeline = self.pipeline;
+        let fit =
+            move |chunks: &usize| *chunks == 1 || pipeline > 1 && pipeline * chunks <= layers + 2;
+        Strategy::CHUNKS.into_iter().filter(fit)
     }
 
     /// Layers of a pipeline rank, over all its chunks. Where stages cannot be equal, the last of all has a layer less than the

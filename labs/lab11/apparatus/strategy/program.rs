@@ -34,6 +34,16 @@ impl Program {
         Program::Shardlab,
     ];
 
+    /// As `--program` takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Program::Megatron => "megatron",
+            Program::Pytorch => "pytorch",
+            Program::Deepspeed => "deepspeed",
+            Program::Shardlab => "shardlab",
+        }
+    }
+
     /// In a sentence.
     pub fn words(self) -> &'static str {
         match self {
@@ -95,12 +105,7 @@ impl Program {
 
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str(match self {
-            Program::Megatron => "megatron",
-            Program::Pytorch => "pytorch",
-            Program::Deepspeed => "deepspeed",
-            Program::Shardlab => "shardlab",
-        })
+        f.write_str(self.name())
     }
 }
 
@@ -110,9 +115,9 @@ impl FromStr for Program {
     fn from_str(name: &str) -> Result<Program, BadInput> {
         let found = Program::ALL
             .into_iter()
-            .find(|program| program.to_string() == name);
+            .find(|program| program.name() == name);
         found.ok_or_else(|| {
-            let names = Program::ALL.map(|program| program.to_string()).join(", ");
+            let names = Program::ALL.map(Program::name).join(", ");
             BadInput::new(
                 format!("no program is named {name}"),
                 format!("choose one of {names}"),
