@@ -216,6 +216,11 @@ fn run(args: Args) -> Result<()> {
         screen.say(lab11::json(&found, &model, flags.top, tokens));
         return Ok(());
     }
+    if let Some(page) = flags.ledger {
+        let page = page.as_deref();
+        screen.say(lab11::ledger(&screen, &found, &model.name, tokens, page)?);
+        return Ok(());
+    }
     screen.say(lesson.heading(&screen, None));
     if flags.published {
         screen.say(format!("{}\n", lab11::published(&screen)));

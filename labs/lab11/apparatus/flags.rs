@@ -71,6 +71,9 @@ pub struct DecideFlags {
     /// Print every published run beside the planner's figure
     #[arg(long, help_heading = help::INSTEAD)]
     pub published: bool,
+    /// Print the job's figures in the order of the book's pages, or one page's
+    #[arg(long, value_name = "PAGE", num_args = 0..=1, conflicts_with_all = ["json", "published", "plan", "refused"], help_heading = help::INSTEAD)]
+    pub ledger: Option<Option<String>>,
     /// Print why strategies are refused, and what does not fit
     #[arg(long, conflicts_with_all = ["json", "published", "plan"], help_heading = help::INSTEAD)]
     pub refused: bool,

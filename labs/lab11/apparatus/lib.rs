@@ -6,6 +6,7 @@
 //! - `flags.rs`: the job
 //! - `report.rs`: the default screen; `detail.rs`: one plan in detail; `likely.rs`: what predictions probably come to
 //! - `presets.rs`: names and sources; `compared.rs`: the planner beside published runs; `json.rs`: the same for tools
+//! - `ledger.rs`: the job in the order of the book's pages
 //! - `trained.rs`: a short training, and the planner's figures for it
 //! - `calibrate.rs`: this machine as a cluster, and trainings beside their predictions
 
@@ -14,6 +15,7 @@ mod compared;
 mod detail;
 mod flags;
 mod json;
+mod ledger;
 pub mod likely;
 pub mod planner;
 mod presets;
@@ -27,6 +29,7 @@ pub use detail::detail;
 pub use flags::{DecideFlags, not_read, tokens};
 pub use json::json;
 pub use kit;
+pub use ledger::ledger;
 pub use presets::presets;
 pub use report::{
     Found, ending, job, memory, ranking, refusals, refused, rules, sensitivity, time,

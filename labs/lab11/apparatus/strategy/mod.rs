@@ -19,6 +19,7 @@ mod step;
 mod traffic;
 
 pub use cluster::Cluster;
+pub use collective::{RankGroup, all_reduces, bandwidth};
 pub use cost::{Cost, TOKENS};
 pub use degrees::{Offloaded, Recompute, Strategy};
 pub use device::Device;
