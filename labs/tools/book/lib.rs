@@ -6,6 +6,7 @@
 //! - `outputs.rs`: runs the commands of `book/outputs.toml`, and writes or compares what they print
 //! - `compare.rs`: what may differ between two runs of one command, and what may not
 //! - `math.rs`: formulas: TeX in the pages, MathML in the book (mdBook's preprocessor)
+//! - `minutes.rs`: how long a page takes, and a path
 //! - `figures.rs`: pictures for pages; `live.rs`: those that a reader can change; `schedules.rs` and `plans.rs`: thousands of cases for two
 //!
 //! `book/browse.py` opens every page in a real browser, and `book/figures` has the scripts of interactive figures.
@@ -14,6 +15,7 @@ mod compare;
 mod figures;
 mod live;
 mod math;
+mod minutes;
 mod outputs;
 mod plans;
 mod schedules;
@@ -25,6 +27,7 @@ pub use compare::{Rule, differences};
 pub use figures::{FIGURES, activations, figure, plot, ring};
 pub use live::live;
 pub use math::{mathml_of_page, preprocess};
+pub use minutes::{Minutes, Stated, minutes, stated};
 pub use outputs::{Output, compare, outputs, write};
 pub use plans::{plan_numbers, plans};
 pub use schedules::{cases, numbers};

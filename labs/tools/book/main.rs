@@ -4,7 +4,7 @@
 //! takes over what is printed. `figure NAME` prints a picture as SVG, or with
 //! `--terminal` as text. mdBook calls `preprocess` while it builds the book.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
 use kit::help;
 use kit::show::{Screen, bytes_binary, bytes_decimal, seconds};
@@ -36,6 +36,12 @@ enum What {
         #[arg(default_value = "")]
         name: String,
         /// Write what is printed to book/outputs instead
+        #[arg(long)]
+        write: bool,
+    },
+    /// Compute how long each page and path takes, and compare with what they say
+    Minutes {
+        /// Write the minutes into the pages instead
         #[arg(long)]
         write: bool,
     },
@@ -73,6 +79,7 @@ fn run(args: Args) -> Result<()> {
     match args.command {
         What::Outputs { name, write: false } => book::compare(&screen, root, &name),
         What::Outputs { name, write: true } => book::write(&screen, root, &name),
+        What::Minutes { write } => minutes(&screen, root, write),
         What::Figure { name, terminal } => {
             screen.say(book::figure(&name, terminal.then_some(&screen))?);
             Ok(())
@@ -95,6 +102,34 @@ fn run(args: Args) -> Result<()> {
         }
         What::Preprocess { args } => book::preprocess(&args),
     }
+}
+
+/// Compares the minutes that pages and paths say with those computed, or writes these.
+fn minutes(screen: &Screen, root: &Path, write: bool) -> Result<()> {
+    let mut stale = 0;
+    for page in book::stated(root)? {
+        let differs = page.is != page.should;
+        if differs && write {
+            let path = root.join("book/src").join(&page.file);
+            std::fs::write(&path, &page.should)
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        stale += usize::from(differs);
+        let minutes = page.minutes.map_or(String::new(), |minutes| {
+            format!("{:3} {:3}", minutes.short, minutes.full)
+        });
+        let mark = match (differs, write) {
+            (false, _) => "",
+            (true, true) => "written",
+            (true, false) => "differs",
+        };
+        screen.say(format!("{:20} {minutes:7} {mark}", page.file));
+    }
+    ensure!(
+        write || stale == 0,
+        "{stale} pages say other minutes than those computed\nhelp: cargo run --bin book -- minutes --write"
+    );
+    Ok(())
 }
 
 /// The library's numbers behind the interactive figures, on a grid of what a reader can choose.

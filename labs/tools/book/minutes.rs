@@ -1,0 +1,415 @@
+//! How long a page takes, computed from what stands on it, so that a path through the book can promise its minutes.
+//!
+//! The rule, which `book/src/how-to-use.md` also tells its readers: prose is read at 180 words a minute; a line of output takes
+//! 12 seconds, a line of a listing 5, a command 15, a picture 45, a displayed formula 60, a figure that one can change 3 minutes.
+//! A lab's page also takes as long as the lab runs. The short form leaves out the boxes marked "Longer" and the sections that are
+//! for later. The full form also has two minutes for each question with a folded answer. Nobody reads notes for instructors.
+
+use anyhow::{Context, Result};
+use kit::Course;
+use std::path::Path;
+
+const WORDS_A_MINUTE: f64 = 180.0;
+const OUTPUT_LINE: f64 = 12.0;
+const CODE_LINE: f64 = 5.0;
+const COMMAND: f64 = 15.0;
+const PICTURE: f64 = 45.0;
+const FORMULA: f64 = 60.0;
+const INTERACTIVE: f64 = 180.0;
+const QUESTION: f64 = 120.0;
+
+/// Sections that the short form leaves out, and one that nobody has to read.
+const FOR_LATER: [&str; 2] = ["Exercises", "On a cluster"];
+const NOT_READ: [&str; 1] = ["Further reading"];
+
+/// Where pages link to the rule.
+const RULE: &str = "how-to-use.md#how-minutes-are-counted";
+
+/// Minutes of a page: multiples of five, so that nobody takes them for more exact than they are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Minutes {
+    pub short: usize,
+    pub full: usize,
+}
+
+/// Seconds of a page's parts.
+#[derive(Default)]
+struct Seconds {
+    short: f64,
+    full: f64,
+}
+
+/// A page that says its minutes, with its text as it is and as it should be.
+pub struct Stated {
+    pub file: String,
+    /// None for the page with the paths.
+    pub minutes: Option<Minutes>,
+    pub is: String,
+    pub should: String,
+}
+
+/// Every page that says how long it takes, and the page with the paths.
+///
+/// # Errors
+/// If a page, or a file that it includes, cannot be read; or if a path names what is not there.
+pub fn stated(root: &Path) -> Result<Vec<Stated>> {
+    let course = Course::read()?;
+    let mut all = Vec::new();
+    for file in timed_pages(root)? {
+        let is = page_text(root, &file)?;
+        let minutes = minutes(root, &file)?;
+        let exercises = exercises_of(&course, &is);
+        let should = with_minutes(&is, &says(minutes, exercises));
+        all.push(Stated {
+            file,
+            minutes: Some(minutes),
+            is,
+            should,
+        });
+    }
+    let file = "how-to-use.md".to_string();
+    let is = page_text(root, &file)?;
+    let should = with_paths(root, &course, &is)?;
+    all.push(Stated {
+        file,
+        minutes: None,
+        is,
+        should,
+    });
+    Ok(all)
+}
+
+/// A page's minutes, by the rule.
+///
+/// # Errors
+/// If the page, or a file that it includes, cannot be read.
+pub fn minutes(root: &Path, file: &str) -> Result<Minutes> {
+    let mut seconds = reading(root, &page_text(root, file)?)?;
+    let lab = file.strip_suffix(".md").unwrap_or(file);
+    if let Some(lab) = Course::read()?.labs.iter().find(|known| known.name == lab) {
+        let run = seconds_of(&lab.takes)?;
+        seconds.short += run;
+        seconds.full += run;
+    }
+    let rounded = |seconds: f64| 5 * (seconds / 60.0 / 5.0).round().max(1.0) as usize;
+    Ok(Minutes {
+        short: rounded(seconds.short),
+        full: rounded(seconds.full),
+    })
+}
+
+/// `10 seconds`, `1 minute`.
+fn seconds_of(takes: &str) -> Result<f64> {
+    let (number, unit) = takes
+        .split_once(' ')
+        .with_context(|| format!("{takes:?} has no unit"))?;
+    let number: f64 = number
+        .parse()
+        .with_context(|| format!("{takes:?} begins with no number"))?;
+    Ok(number
+        * if unit.starts_with("minute") {
+            60.0
+        } else {
+            1.0
+        })
+}
+
+/// The pages before, among and after the labs, but for those that say how to read the others.
+fn timed_pages(root: &Path) -> Result<Vec<String>> {
+    let summary = page_text(root, "SUMMARY.md")?;
+    let read = summary.split("# To look up").next().unwrap_or_default();
+    let files = read
+        .lines()
+        .filter_map(|line| line.split_once("](")?.1.strip_suffix(')'));
+    let known = ["index.md", "how-to-use.md"];
+    Ok(files
+        .filter(|file| !known.contains(file))
+        .map(str::to_string)
+        .collect())
+}
+
+fn page_text(root: &Path, file: &str) -> Result<String> {
+    let path = root.join("book/src").join(file);
+    std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// The seconds of everything on a page.
+fn reading(root: &Path, page: &str) -> Result<Seconds> {
+    let mut seconds = Seconds::default();
+    let mut boxes: Vec<bool> = Vec::new(); // those that are open; whether they are "longer"
+    let mut fence: Option<&str> = None;
+    let mut section = "";
+    let mut in_formula = false;
+    for line in page.lines() {
+        let trimmed = line.trim_start();
+        if let Some(language) = trimmed.strip_prefix("```") {
+            fence = match fence {
+                None => Some(language),
+                Some(_) => None,
+            };
+            continue;
+        }
+        if fence.is_none() {
+            if let Some(heading) = line.strip_prefix("## ") {
+                section = heading;
+            }
+            if trimmed.starts_with("<details") {
+                boxes.push(trimmed.contains("longer"));
+                continue;
+            }
+            if trimmed.starts_with("</details") {
+                boxes.pop();
+                continue;
+            }
+        }
+        if NOT_READ.contains(&section) {
+            continue;
+        }
+        let folded = boxes.iter().any(|longer| !longer);
+        let answer = folded && boxes.len() == 1 && trimmed.starts_with("<summary>Answer");
+        let takes = match fence {
+            _ if answer => QUESTION,
+            _ if folded => continue,
+            Some(language) => lines_of(root, line)? * seconds_of_a_line(language),
+            None if trimmed.contains(".svg}}") => PICTURE,
+            None if trimmed.starts_with("<figure data-figure") => INTERACTIVE,
+            None if trimmed.contains("$$") => {
+                // A formula on lines of its own begins and ends with a mark.
+                let marks = trimmed.matches("$$").count();
+                let begins = marks == 2 || !in_formula;
+                in_formula = marks == 1 && begins;
+                if begins { FORMULA } else { 0.0 }
+            }
+            None => words(line) as f64 * 60.0 / WORDS_A_MINUTE,
+        };
+        seconds.full += takes;
+        if boxes.is_empty() && !FOR_LATER.contains(&section) {
+            seconds.short += takes;
+        }
+    }
+    Ok(seconds)
+}
+
+fn seconds_of_a_line(language: &str) -> f64 {
+    match language {
+        "text" => OUTPUT_LINE,
+        "sh" => COMMAND,
+        _ => CODE_LINE,
+    }
+}
+
+/// Lines of a fence's line: one, or those of a file or an anchor that it includes.
+fn lines_of(root: &Path, line: &str) -> Result<f64> {
+    let Some(include) = line.trim().strip_prefix("{{#include ") else {
+        return Ok(1.0);
+    };
+    let include = include.trim_end_matches("}}");
+    let (file, anchor) = match include.split_once(':') {
+        Some((file, anchor)) => (file, Some(anchor)),
+        None => (include, None),
+    };
+    let path = root.join("book/src").join(file);
+    let text = std::fs::read_to_string(&path)
+        .with_context(|| format!("cannot read {}", path.display()))?;
+    let Some(anchor) = anchor else {
+        return Ok(text.lines().count() as f64);
+    };
+    let ends = |line: &&str| !line.contains(&format!("ANCHOR_END: {anchor}"));
+    let begins = |line: &&str| !line.trim_end().ends_with(&format!("ANCHOR: {anchor}"));
+    let lines = text.lines().skip_while(begins).skip(1).take_while(ends);
+    Ok(lines.filter(|line| !line.contains("ANCHOR")).count() as f64)
+}
+
+/// Words of a line of prose: what a link leads to, and HTML, are none.
+fn words(line: &str) -> usize {
+    let mut text = String::new();
+    let mut rest = line;
+    while let Some(at) = rest.find(['<', ']']) {
+        text += &rest[..at];
+        let skipped = if rest[at..].starts_with("](") {
+            rest[at..].find(')')
+        } else if rest[at..].starts_with('<') {
+            rest[at..].find('>')
+        } else {
+            Some(0)
+        };
+        rest = &rest[at + skipped.unwrap_or(0) + 1..];
+    }
+    text += rest;
+    let word = |word: &&str| word.chars().any(char::is_alphanumeric);
+    text.split_whitespace().filter(word).count()
+}
+
+/// Minutes of the exercises that a page's section of exercises names.
+fn exercises_of(course: &Course, page: &str) -> usize {
+    let mut sections = page.split("\n## ");
+    let Some(section) = sections.find(|section| section.starts_with("Exercise")) else {
+        return 0;
+    };
+    let named = course
+        .exercises()
+        .filter(|exercise| section.contains(&format!("- `{}`", exercise.name)));
+    named.map(|exercise| exercise.minutes).sum()
+}
+
+/// The line in which a page says how long it takes.
+fn says(minutes: Minutes, exercises: usize) -> String {
+    let Minutes { short, full } = minutes;
+    let mut line = if short == full {
+        format!("Takes [{short} minutes]({RULE})")
+    } else {
+        format!("Takes [{short} minutes in short form, {full} in full]({RULE})")
+    };
+    if exercises > 0 {
+        line += &format!("; its exercises take {exercises} more");
+    }
+    line + "."
+}
+
+/// The page with this line: in its place, or below the title, the question and what a run takes.
+fn with_minutes(page: &str, says: &str) -> String {
+    let mut lines: Vec<&str> = page.lines().collect();
+    let head = lines.len().min(9);
+    if let Some(at) = lines[..head]
+        .iter()
+        .position(|line| line.starts_with("Takes ["))
+    {
+        lines[at] = says;
+    } else {
+        let is_head = |line: &&str| {
+            line.starts_with("# ") || line.starts_with('*') || line.contains(" to run")
+        };
+        let last = lines[..head].iter().rposition(|line| is_head(line));
+        let at = last.map_or(0, |last| last + 1);
+        lines.splice(at..at, ["", says]);
+    }
+    lines.join("\n") + "\n"
+}
+
+/// The paths with their minutes: in each row, and in all.
+///
+/// A row's pages are read in short form, unless it says "in full", and the exercises that it names are done. A row can name a
+/// path before it, by its heading up to the comma. A row that says "only", or that names nothing, keeps its minutes.
+fn with_paths(root: &Path, course: &Course, page: &str) -> Result<String> {
+    let mut lines: Vec<String> = page.lines().map(str::to_string).collect();
+    let mut heading: Option<usize> = None;
+    let mut sum = 0;
+    let mut before: Vec<(String, usize)> = Vec::new();
+    for at in 0..lines.len() {
+        if lines[at].starts_with('#') {
+            if let Some(heading) = heading {
+                before.push((path_name(lines[heading].as_str()), sum));
+            }
+            heading = lines[at].starts_with("### ").then_some(at);
+            sum = 0;
+        }
+        let Some((minutes, what, rest)) = row(&lines[at]) else {
+            continue;
+        };
+        let named = before.iter().find(|path| what.contains(&path.0));
+        let minutes = match (named, minutes_of_row(root, course, what)?) {
+            (Some(path), _) => path.1,
+            (None, Some(computed)) if !what.contains(" only") => computed,
+            _ => minutes,
+        };
+        sum += minutes;
+        lines[at] = format!("| {minutes} | {what} | {rest}");
+        if let Some(heading) = heading
+            && let Some((name, _)) = lines[heading].rsplit_once(": ")
+        {
+            lines[heading] = format!("{name}: {sum} minutes");
+        }
+    }
+    Ok(lines.join("\n") + "\n")
+}
+
+/// `### Half a day A, from one device to many: 230 minutes` is "Half a day A".
+fn path_name(heading: &str) -> String {
+    let name = heading.trim_start_matches(['#', ' ']);
+    name.split([',', ':'])
+        .next()
+        .unwrap_or_default()
+        .to_string()
+}
+
+/// A row of a path: its minutes, what is read and done, and the rest.
+fn row(line: &str) -> Option<(usize, &str, &str)> {
+    let (minutes, rest) = line.strip_prefix("| ")?.split_once(" | ")?;
+    let (what, rest) = rest.split_once(" | ")?;
+    Some((minutes.parse().ok()?, what, rest))
+}
+
+fn minutes_of_row(root: &Path, course: &Course, what: &str) -> Result<Option<usize>> {
+    let mut all = None;
+    for link in what.split("](").skip(1) {
+        let file = link.split([')', '#']).next().unwrap_or_default();
+        let minutes = minutes(root, file)?;
+        let takes = if what.contains("in full") {
+            minutes.full
+        } else {
+            minutes.short
+        };
+        all = Some(all.unwrap_or(0) + takes);
+    }
+    let code = what.split('`').skip(1).step_by(2);
+    for name in code.filter(|name| name.starts_with("lab") && name.contains('-')) {
+        let exercise = course.exercises().find(|known| known.name == name);
+        let exercise =
+            exercise.with_context(|| format!("a path names {name}, which is no exercise"))?;
+        all = Some(all.unwrap_or(0) + exercise.minutes);
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(page: &str) -> [f64; 2] {
+        let read = reading(Path::new("/nowhere"), page).unwrap();
+        [read.short, read.full]
+    }
+
+    #[test]
+    fn each_part_of_a_page_takes_its_time() {
+        let prose = "a [b c](d.md#e) <b>f</b>\n".repeat(60); // four words a line
+        for (page, short, full) in [
+            (prose.as_str(), 80.0, 80.0),
+            ("```text\none\ntwo\n```\n", 24.0, 24.0),
+            ("```rust\none\n```\n```sh\ncargo\n```\n", 20.0, 20.0),
+            ("{{#include ../outputs/a.svg}}\n$$ x $$\n", 105.0, 105.0),
+            ("<figure data-figure=\"ring\">\n", 180.0, 180.0),
+            (
+                "<details class=\"longer\">\n```text\none\n```\n</details>\n",
+                0.0,
+                12.0,
+            ),
+            ("<details>\n```text\none\n```\n</details>\n", 0.0, 0.0),
+            (
+                "<details>\n<summary>Answer</summary>\none\n</details>\n",
+                0.0,
+                120.0,
+            ),
+            ("## On a cluster\none two three\n", 0.0, 2.0),
+            ("## Further reading\none two three\n", 0.0, 0.0),
+        ] {
+            let found = seconds(page);
+            assert!(
+                (found[0] - short).abs() < 1e-9 && (found[1] - full).abs() < 1e-9,
+                "{page}: {found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_page_says_its_minutes_below_its_head() {
+        let page = "# lab99 · A\n\n*B?*\n\n1 second to run · 2 ranks\n\nC\n";
+        let with = with_minutes(page, "Takes [5 minutes](x).");
+        assert_eq!(
+            with,
+            page.replace("ranks\n", "ranks\n\nTakes [5 minutes](x).\n")
+        );
+        assert_eq!(with_minutes(&with, "Takes [5 minutes](x)."), with);
+        assert!(with_minutes(&with, "Takes [9 minutes](x).").contains("[9 minutes]"));
+    }
+}
