@@ -277,7 +277,8 @@ fn with_minutes(page: &str, says: &str) -> String {
         lines[at] = says;
     } else {
         let is_head = |line: &&str| {
-            line.starts_with("# ") || line.starts_with('*') || line.contains(" to run")
+            let question = line.starts_with('*') && !line.starts_with("**");
+            line.starts_with("# ") || question || line.contains(" to run · ")
         };
         let last = lines[..head].iter().rposition(|line| is_head(line));
         let at = last.map_or(0, |last| last + 1);
