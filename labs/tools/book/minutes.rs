@@ -155,7 +155,9 @@ fn reading(root: &Path, page: &str) -> Result<Seconds> {
             }
             if trimmed.starts_with("<details") {
                 boxes.push(trimmed.contains("longer"));
-                continue;
+                if !trimmed.contains("<summary>Answer") {
+                    continue;
+                }
             }
             if trimmed.starts_with("</details") {
                 boxes.pop();
@@ -166,7 +168,7 @@ fn reading(root: &Path, page: &str) -> Result<Seconds> {
             continue;
         }
         let folded = boxes.iter().any(|longer| !longer);
-        let answer = folded && boxes.len() == 1 && trimmed.starts_with("<summary>Answer");
+        let answer = folded && boxes.len() == 1 && trimmed.contains("<summary>Answer");
         let takes = match fence {
             _ if answer => QUESTION,
             _ if folded => continue,

@@ -4,7 +4,7 @@
 //! model. The gradient has less noise: its variance falls as 1/N. The same samples make fewer steps, so the loss falls less
 //! per sample, unless the learning rate grows with sqrt(N). The same samples also take less time.
 //!
-//! Run `cargo run --bin scaling`. It is not a lab: the chapter "Why distributed training" shows its output.
+//! Run `cargo run --bin scaling`. It is not a lab: the page "What large batches cost" shows its output.
 
 use anyhow::{Context, Result};
 use clap::Parser;
