@@ -70,6 +70,13 @@ NUMBERS = """
             const ours = shardlab.ring(rounds[0][1].length).map(({ sent, held }) => [sent, held]);
             return JSON.stringify(ours) !== JSON.stringify(rounds);
         },
+        exposed(row) {
+            const { backward, count, link, last, waits, hides } = shardlab.exposed(row);
+            const near = (ours, theirs) => Math.abs(ours - theirs) <= 1e-9 * Math.max(theirs, backward);
+            const words = [backward, link, waits].map(shardlab.seconds);
+            return count !== row.count || `${words}` !== `${row.words}`
+                || ![backward, link, last, waits, hides].every((number, i) => near(number, row.numbers[i]));
+        },
         plans: ({ found, ...row }) => JSON.stringify(shardlab.plans(row)) !== JSON.stringify(found),
         schedule({ found, ...row }) {
             const ours = shardlab.schedule(row);
@@ -300,7 +307,7 @@ BAD = dict(style="width:900px", text="$$ \\frac {{#include x}} **", link="nowher
            flat="display:block;height:1px;overflow:hidden", height=1, image="none.png",
            script="console.error('loud'); fetch('http://127.0.0.1:9/').catch(() => 0)")
 # The figures, with a key that turns the page, as mdBook's do; and their faults: in which file what is replaced.
-FIGURES = ["cost", "stages", "ring", "schedule", "plans"]
+FIGURES = ["cost", "stages", "ring", "schedule", "plans", "exposed"]
 FILES = ["figures.css", "shared.js", *(f"{name}.js" for name in FIGURES)]
 FAULTS = [("figures.css", "outline: 3px", "outline: 0px"), ("figures.css", "animation: none", "color: inherit"),
           ("shared.js", "event.stopPropagation()", "0"), ("shared.js", "<label>${label} <b>", "<label><b hidden>"),
@@ -310,12 +317,13 @@ FAULTS = [("figures.css", "outline: 3px", "outline: 0px"), ("figures.css", "anim
           ("shared.js", 'next.addEventListener("click"', 'next.addEventListener("copy"'),
           ("ring.js", "begin();", "begin(); ranks.addEventListener('input', () => console.error('shouts'));"),
           ("plans", '"llama-3-8b",\n"llama-2-13b"', '"llama-2-13b",\n"llama-3-8b"'),
+          ("exposed.js", "Math.max(free, backward * end / parameters)", "Math.max(free, backward * i / count)"),
           ("data", '"orders":["AB"', '"orders":["BA"'), ("schedule.js", "tabIndex = 0", "tabIndex = -1"),
           ("schedule.js", 'drawing.addEventListener("click"', 'drawing.addEventListener("copy"')]
 TURN = "<script>onkeydown = event => { if (event.key === 'ArrowRight') location.hash = 'turned' }</script>"
 FOUND = ["cost: not what the library computes", "stages: not what the library computes",
          "ring: not what the library computes", "schedule: not what the library computes",
-         "plans: not what the library computes",
+         "plans: not what the library computes", "exposed: not what the library computes",
          "schedule: passes that the Tab key does not reach", "schedule: touching a pass says nothing", "on the console: .*shouts", "cost: a control without a name",
          "stages: .*: no focus to see", "ring: next: keys change nothing", "ring: .*: moves although",
          "cost: letters of . pixels", "stages: letters outside of the picture: .* GB",

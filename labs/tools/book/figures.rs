@@ -1,5 +1,6 @@
 //! Pictures for pages: who holds what, drawn from the arithmetic of `plan`, and the curves of a run's metrics.
 
+use super::exposed::exposed_picture;
 use super::plans::best_plans;
 use anyhow::{Context, Result};
 use kit::show::{
@@ -28,7 +29,7 @@ use std::path::Path;
 use std::{iter, slice};
 
 /// The names of all figures.
-pub const FIGURES: [&str; 24] = [
+pub const FIGURES: [&str; 25] = [
     "cost",
     "stages",
     "gemm-columns",
@@ -38,6 +39,7 @@ pub const FIGURES: [&str; 24] = [
     "nodes",
     "block",
     "overlap",
+    "exposed",
     "one-device",
     "ddp-before",
     "ddp-after",
@@ -128,6 +130,7 @@ pub fn figure(name: &str, screen: Option<&Screen>) -> Result<String> {
             (timeline.render(&on), timeline.svg())
         }
         "overlap" => (overlap().render(&on), overlap().svg()),
+        "exposed" => (exposed_picture().render(&on), exposed_picture().svg()),
         "schedule" => {
             let chart = Chart {
                 title: String::new(),
@@ -632,8 +635,8 @@ mod tests {
             let text = figure(name, Some(&Screen::plain())).unwrap();
             let svg = figure(name, None).unwrap();
             assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>"), "{svg}");
-            if let "activations" | "cost" | "padding" | "block" | "overlap" | "zero-step"
-            | "stages" | "draws" | "plans" = name
+            if let "activations" | "cost" | "padding" | "block" | "overlap" | "exposed"
+            | "zero-step" | "stages" | "draws" | "plans" = name
             {
                 let [shown, drawn] = match name {
                     "activations" => ["recomputed", ">recomputed<"],
@@ -641,6 +644,7 @@ mod tests {
                     "padding" => ["padding that fits", ">padding that does not<"],
                     "block" => ["attention, 4d²", ">4 d²<"],
                     "overlap" => ["without", ">without<"],
+                    "exposed" => ["20 buckets", ">81.9 ms<"],
                     "stages" => ["120 GB, does not fit", ">31.4 GB ✓<"],
                     "plans" => ["TP 8 + ZeRO-2 64", ">66.5 GB ✓<"],
                     // One micro-batch is discarded for each of the two steps.

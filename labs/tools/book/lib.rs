@@ -6,12 +6,13 @@
 //! - `outputs.rs`: runs the commands of `book/outputs.toml`, and writes or compares what they print
 //! - `compare.rs`: what may differ between two runs of one command, and what may not
 //! - `math.rs`: formulas: TeX in the pages, MathML in the book (mdBook's preprocessor)
-//! - `minutes.rs`: how long a page takes, and a path
-//! - `figures.rs`: pictures for pages; `live.rs`: those that a reader can change; `schedules.rs` and `plans.rs`: thousands of cases for two
+//! - `figures.rs`: pictures for pages; `live.rs`: those that a reader can change; `exposed.rs`: overlap, one of them;
+//!   `schedules.rs` and `plans.rs`: thousands of cases for two
 //!
 //! `book/browse.py` opens every page in a real browser, and `book/figures` has the scripts of interactive figures.
 
 mod compare;
+mod exposed;
 mod figures;
 mod live;
 mod math;
@@ -24,6 +25,7 @@ mod schedules;
 pub use {kit, lab01, lab04};
 
 pub use compare::{Rule, differences};
+pub use exposed::exposed_numbers;
 pub use figures::{FIGURES, activations, figure, plot, ring};
 pub use live::live;
 pub use math::{mathml_of_page, preprocess};

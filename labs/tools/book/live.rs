@@ -8,7 +8,7 @@ use kit::show::Picture;
 use shardlab::error::BadInput;
 
 /// The interactive figures and their scripts. The book's pages link the same files.
-const SCRIPTS: [(&str, &str); 5] = [
+const SCRIPTS: [(&str, &str); 6] = [
     ("cost", include_str!("../../../book/figures/cost.js")),
     ("stages", include_str!("../../../book/figures/stages.js")),
     ("ring", include_str!("../../../book/figures/ring.js")),
@@ -17,9 +17,11 @@ const SCRIPTS: [(&str, &str); 5] = [
         include_str!("../../../book/figures/schedule.js"),
     ),
     ("plans", include_str!("../../../book/figures/plans.js")),
+    ("exposed", include_str!("../../../book/figures/exposed.js")),
 ];
 
-/// An interactive figure for a notebook: "cost", "stages", "ring", "schedule" or "plans". Its static picture stays if scripts do not run.
+/// An interactive figure for a notebook: "cost", "stages", "ring", "schedule",
+/// "plans" or "exposed". Its static picture stays if scripts do not run.
 ///
 /// # Errors
 ///
