@@ -77,6 +77,15 @@ NUMBERS = """
             return count !== row.count || `${words}` !== `${row.words}`
                 || ![backward, link, last, waits, hides].every((number, i) => near(number, row.numbers[i]));
         },
+        mesh(row) {
+            const found = shardlab.mesh(row);
+            const of = what => ["tensor", "data", "pipeline"].map(axis => what[axis]);
+            const near = (ours, theirs) => Math.abs(ours - theirs) <= 1e-9 * theirs;
+            const exact = JSON.stringify([of(found.at), of(found.groups), of(found.nodes), found.layers]);
+            const numbers = [found.parameters, found.state, ...of(found.sent)];
+            return exact !== JSON.stringify([row.at, row.groups, row.nodes, row.layers])
+                || ![...row.numbers, ...row.sent].every((number, i) => near(numbers[i], number));
+        },
         plans: ({ found, ...row }) => JSON.stringify(shardlab.plans(row)) !== JSON.stringify(found),
         schedule({ found, ...row }) {
             const ours = shardlab.schedule(row);
@@ -159,6 +168,10 @@ def try_control(browser, figure, control, first):
     def press(*keys):
         ActionChains(browser).send_keys(*keys).perform()
 
+    if not control.is_enabled():
+        why = browser.execute_script("return arguments[0].nextElementSibling.textContent", control)
+        return [] if why else ["a control that cannot move, and does not say why"]
+
     def look():
         return browser.execute_script("return arguments[0].querySelector('.drawing').innerHTML", figure)
 
@@ -215,6 +228,19 @@ def try_passes(browser, figure, drawing):
     return found + browser.execute_script(LETTERS, figure)
 
 
+def try_cells(browser, figure):
+    """What is wrong with a drawing of ranks, of which the reader touches one."""
+    found = []
+    for rank in [0, 1]:
+        cells = figure.find_elements("css selector", f"[data-cell='{rank}']")
+        if not cells:
+            continue
+        ActionChains(browser).move_to_element(cells[0]).click().perform()
+        if not figure.find_element("css selector", "[role=status]").text.startswith(f"Rank {rank} of "):
+            found.append("touching a rank says nothing")
+    return found
+
+
 def try_figures(browser, url, expected):
     """The names of a page's interactive figures, and what is wrong with them."""
     find = lambda parent, selector: parent.find_elements("css selector", selector)
@@ -231,6 +257,8 @@ def try_figures(browser, url, expected):
             found += [f"{name}: {what}" for what in try_control(browser, figure, control, i == 0)]
         for drawing in find(figure, ".drawing[tabindex]"):
             found += [f"{name}: {what}" for what in try_passes(browser, figure, drawing)]
+        if find(figure, "[data-cell]"):
+            found += [f"{name}: {what}" for what in try_cells(browser, figure)]
     if browser.current_url != url:
         found.append("a figure's key also turns the page")
     found += loud(browser.get_log("browser"))
@@ -307,7 +335,7 @@ BAD = dict(style="width:900px", text="$$ \\frac {{#include x}} **", link="nowher
            flat="display:block;height:1px;overflow:hidden", height=1, image="none.png",
            script="console.error('loud'); fetch('http://127.0.0.1:9/').catch(() => 0)")
 # The figures, with a key that turns the page, as mdBook's do; and their faults: in which file what is replaced.
-FIGURES = ["cost", "stages", "ring", "schedule", "plans", "exposed"]
+FIGURES = ["cost", "stages", "ring", "schedule", "plans", "exposed", "mesh"]
 FILES = ["figures.css", "shared.js", *(f"{name}.js" for name in FIGURES)]
 FAULTS = [("figures.css", "outline: 3px", "outline: 0px"), ("figures.css", "animation: none", "color: inherit"),
           ("shared.js", "event.stopPropagation()", "0"), ("shared.js", "<label>${label} <b>", "<label><b hidden>"),
@@ -318,12 +346,14 @@ FAULTS = [("figures.css", "outline: 3px", "outline: 0px"), ("figures.css", "anim
           ("ring.js", "begin();", "begin(); ranks.addEventListener('input', () => console.error('shouts'));"),
           ("plans", '"llama-3-8b",\n"llama-2-13b"', '"llama-2-13b",\n"llama-3-8b"'),
           ("exposed.js", "Math.max(free, backward * end / parameters)", "Math.max(free, backward * i / count)"),
+          ("mesh.js", "2 * keys * width", "keys * width"), ("mesh.js", 'closest("[data-cell]")', 'closest("[data-none]")'),
           ("data", '"orders":["AB"', '"orders":["BA"'), ("schedule.js", "tabIndex = 0", "tabIndex = -1"),
           ("schedule.js", 'drawing.addEventListener("click"', 'drawing.addEventListener("copy"')]
 TURN = "<script>onkeydown = event => { if (event.key === 'ArrowRight') location.hash = 'turned' }</script>"
 FOUND = ["cost: not what the library computes", "stages: not what the library computes",
          "ring: not what the library computes", "schedule: not what the library computes",
          "plans: not what the library computes", "exposed: not what the library computes",
+         "mesh: not what the library computes", "mesh: touching a rank says nothing",
          "schedule: passes that the Tab key does not reach", "schedule: touching a pass says nothing", "on the console: .*shouts", "cost: a control without a name",
          "stages: .*: no focus to see", "ring: next: keys change nothing", "ring: .*: moves although",
          "cost: letters of . pixels", "stages: letters outside of the picture: .* GB",

@@ -63,6 +63,7 @@ var shardlab = Object.assign(window.shardlab ?? {}, {
 
     // Makes the figures of this name live, each once: a notebook runs a script for each cell. `controls` has for each
     // name a label, the values, the first value, and the values in words, which may depend on the controls before.
+    // `stuck` says why a slider cannot move, if it cannot.
     // `draw` returns the drawing and a sentence about it. `begin` may add to a figure.
     live(name, controls, draw, begin) {
         for (const place of document.querySelectorAll(`figure[data-figure="${name}"]:not(:has(.live))`)) {
@@ -76,9 +77,12 @@ var shardlab = Object.assign(window.shardlab ?? {}, {
             const redraw = () => {
                 const values = read();
                 for (const input of inputs.filter(input => input.type === "range")) {
-                    const { words = String } = controls[input.name];
+                    const { words = String, stuck } = controls[input.name];
                     input.setAttribute("aria-valuetext", words(values[input.name], values));
                     input.previousElementSibling.textContent = words(values[input.name], values);
+                    const why = stuck?.(values) || "";
+                    input.disabled = why !== "";
+                    input.nextElementSibling.textContent = why;
                 }
                 const drawn = draw(values, Math.max(drawing.clientWidth, 240), live);
                 drawing.innerHTML = drawn.picture;
@@ -134,7 +138,7 @@ var shardlab = Object.assign(window.shardlab ?? {}, {
     control([name, { label, values, start, words = String, list }]) {
         const first = values.indexOf(start);
         if (!list) {
-            const range = `<input type="range" name="${name}" max="${values.length - 1}" value="${first}">`;
+            const range = `<input type="range" name="${name}" max="${values.length - 1}" value="${first}"><small></small>`;
             return `<label>${label} <b></b>${range}</label>`;
         }
         const option = (value, i) => `<option value="${i}"${i === first ? " selected" : ""}>${words(value)}</option>`;

@@ -1,6 +1,7 @@
 //! Pictures for pages: who holds what, drawn from the arithmetic of `plan`, and the curves of a run's metrics.
 
 use super::exposed::exposed_picture;
+use super::mesh::mesh_picture;
 use super::plans::best_plans;
 use anyhow::{Context, Result};
 use kit::show::{
@@ -29,7 +30,7 @@ use std::path::Path;
 use std::{iter, slice};
 
 /// The names of all figures.
-pub const FIGURES: [&str; 25] = [
+pub const FIGURES: [&str; 26] = [
     "cost",
     "stages",
     "gemm-columns",
@@ -51,6 +52,7 @@ pub const FIGURES: [&str; 25] = [
     "schedule",
     "schedules",
     "axes",
+    "mesh",
     "draws",
     "slices",
     "padding",
@@ -166,6 +168,7 @@ pub fn figure(name: &str, screen: Option<&Screen>) -> Result<String> {
             axes().render(&on),
             axes().svg("Eight ranks on three axes, two on each"),
         ),
+        "mesh" => (mesh_picture(Some(&on)), mesh_picture(None)),
         "draws" => {
             let title = "Micro-batches of four steps: which step learns from each, in three ways to treat steps 2 and 3";
             (draws()?.render(&on), draws()?.svg(title))

@@ -8,7 +8,7 @@ use kit::show::Picture;
 use shardlab::error::BadInput;
 
 /// The interactive figures and their scripts. The book's pages link the same files.
-const SCRIPTS: [(&str, &str); 6] = [
+const SCRIPTS: [(&str, &str); 7] = [
     ("cost", include_str!("../../../book/figures/cost.js")),
     ("stages", include_str!("../../../book/figures/stages.js")),
     ("ring", include_str!("../../../book/figures/ring.js")),
@@ -18,10 +18,11 @@ const SCRIPTS: [(&str, &str); 6] = [
     ),
     ("plans", include_str!("../../../book/figures/plans.js")),
     ("exposed", include_str!("../../../book/figures/exposed.js")),
+    ("mesh", include_str!("../../../book/figures/mesh.js")),
 ];
 
 /// An interactive figure for a notebook: "cost", "stages", "ring", "schedule",
-/// "plans" or "exposed". Its static picture stays if scripts do not run.
+/// "plans", "exposed" or "mesh". Its static picture stays if scripts do not run.
 ///
 /// # Errors
 ///

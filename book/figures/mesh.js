@@ -1,0 +1,148 @@
+// The mesh of a job: which ranks a rank communicates with along each axis, on which nodes they are, and the bytes that it
+// sends. The job is lab11's: Llama 3's model of 70 billion parameters with ZeRO-1.
+{
+    const { area, bytes, curves, frame, svg, table, text } = shardlab;
+    const axes = ["tensor", "data", "pipeline"];
+    const colours = { tensor: curves[0], data: curves[1], pipeline: curves[2] };
+    const orders = { "pipeline farthest": axes, "data farthest": ["tensor", "pipeline", "data"] };
+    // The model, and the sequences of a step over all ranks. One sequence is a micro-batch. A weight has 2 bytes and a
+    // gradient 4; Adam has 12 for each parameter.
+    const model = { layers: 80, width: 8192, keys: 1024, inner: 28672, vocabulary: 128256, sequence: 8192 };
+    const batch = 512;
+
+    // Parameters of a stage on one of its tensor ranks: they divide matrices and tables, and have copies of norms.
+    function held({ pipeline, tensor }, stage) {
+        const { layers, width, keys, inner, vocabulary } = model;
+        const matrices = 2 * width * width + 2 * keys * width + 3 * inner * width;
+        const table = vocabulary * width / tensor;
+        return layers / pipeline * (matrices / tensor + 2 * width) + (stage === 0 ? table : 0)
+            + (stage === pipeline - 1 ? table + width : 0);
+    }
+
+    // A rank's place on each axis, its groups, their nodes, what it holds, and what it sends in a step.
+    shardlab.mesh = ({ data, pipeline, tensor, order, node, rank }) => {
+        const sizes = { data, pipeline, tensor };
+        const [at, stride, groups, nodes] = [{}, {}, {}, {}];
+        let below = 1;
+        for (const axis of orders[order]) {
+            at[axis] = Math.floor(rank / below) % sizes[axis];
+            stride[axis] = below;
+            below *= sizes[axis];
+        }
+        for (const axis of axes) {
+            groups[axis] = Array.from({ length: sizes[axis] }, (_, i) => rank + (i - at[axis]) * stride[axis]);
+            nodes[axis] = new Set(groups[axis].map(rank => Math.floor(rank / node))).size;
+        }
+        const stage = at.pipeline;
+        const [first, last] = [stage === 0, stage === pipeline - 1];
+        const layers = model.layers / pipeline;
+        const micro = Math.max(1, Math.floor(batch / data));
+        const parameters = held(sizes, stage);
+        // Bytes of a micro-batch between two layers. Four all-reduces for each layer, one at each end of the model.
+        const stream = 2 * model.sequence * model.width;
+        const calls = micro * (4 * layers + first + last);
+        const sent = {
+            tensor: calls * 2 * (tensor - 1) / tensor * stream,
+            data: (data - 1) / data * parameters * (4 + 2),
+            pipeline: micro * (!first + !last) * stream / tensor,
+        };
+        return { at, groups, nodes, stage, layers, micro, parameters, state: parameters * (2 + 4 + 12 / data), sent };
+    };
+
+    const all = ({ data, pipeline, tensor }) => data * pipeline * tensor;
+    const commas = value => value.toLocaleString("en");
+    const controls = {
+        tensor: { label: "tensor <i>t</i>", values: [1, 2, 4, 8], start: 2 },
+        data: { label: "data <i>d</i>", values: [1, 2, 3, 4, 6, 8, 12, 16], start: 2 },
+        pipeline: { label: "pipeline <i>p</i>", values: [1, 2, 4, 8], start: 2 },
+        node: { label: "ranks per node", values: [1, 2, 4, 6, 8, 12, 16], start: 4 },
+        order: { label: "order of ranks", values: Object.keys(orders), start: "pipeline farthest", list: true },
+        rank: { label: "this rank", values: [...Array(1024).keys()], start: 5, words: rank => `rank ${rank}`,
+                stuck: values => all(values) === 1 && "There is only one rank." },
+    };
+
+    // The nodes, with a cell for each rank. Cells are as large as there is room.
+    function picture(values, found, width) {
+        const { node, rank } = values;
+        const [count, rows] = [all(values), Math.ceil(node / 8)];
+        const columns = Math.ceil(node / rows);
+        const boxes = Math.ceil(count / node);
+        const plan = cell => {
+            const [wide, high] = [columns * cell + 8, rows * cell + 8 + (cell >= 20 ? 18 : 0)];
+            const across = Math.max(1, Math.floor((width + 8) / (wide + 8)));
+            return { cell, wide, high, across, height: Math.ceil(boxes / across) * (high + 8) };
+        };
+        const plans = [44, 38, 32, 26, 20, 14, 10, 7].map(plan).filter(({ wide }) => wide <= width);
+        const { cell, wide, high, across, height } = plans.find(({ height }) => height <= 320) ?? plans.at(-1);
+        const of = new Map(axes.flatMap(axis => found.groups[axis].map(rank => [rank, axis])));
+        let body = "";
+        let at = 0;
+        for (const [i, axis] of axes.entries()) {
+            body += area(at, 1, 14, 14, colours[axis]) + text(at + 20, 13, "start", axis);
+            at += [82, 66, 90][i];
+        }
+        body += frame(at, 2, 13, 13, "currentColor", 3) + text(at + 20, 13, "start", "this rank");
+        for (let box = 0; box < boxes; box++) {
+            const [left, top] = [1 + box % across * (wide + 8), 27 + Math.floor(box / across) * (high + 8)];
+            body += frame(left, top, wide - 2, high - 2, "currentColor", 1);
+            const label = cell >= 20 && wide > 60 ? `node ${box}` : cell >= 20 ? box : "";
+            if (label !== "") body += text(left + 6, top + 15, "start", label);
+            for (let local = 0; local < node && box * node + local < count; local++) {
+                const which = box * node + local;
+                const [x, y] = [left + 3 + local % columns * cell, top + high - 5 - (rows - Math.floor(local / columns)) * cell];
+                const [chosen, axis] = [which === rank, of.get(which)];
+                const look = chosen ? 'fill="transparent" stroke="currentColor" stroke-width="3"'
+                    : axis ? `fill="${colours[axis]}" fill-opacity="0.75"`
+                    : 'fill="transparent" stroke="currentColor" stroke-opacity="0.3"';
+                const line = chosen ? 2 : 1;
+                const name = cell >= 26 ? `<g pointer-events="none">${text(x + cell / 2, y + cell / 2 + 4.5, "middle", which)}</g>` : "";
+                body += `<rect x="${x + line}" y="${y + line}" width="${cell - 2 * line}" height="${cell - 2 * line}" ${look}
+                    data-cell="${which}"/>${name}`;
+            }
+        }
+        return [body, 28 + height];
+    }
+
+    const list = ranks => ranks.length <= 4 ? ranks.join(", ") : `${ranks.slice(0, 3).join(", ")} … ${ranks.at(-1)}`;
+    const on = nodes => nodes === 1 ? "1 node" : `${nodes} nodes`;
+
+    function draw(values, width) {
+        const count = all(values);
+        const rank = Math.min(values.rank, count - 1);
+        const found = shardlab.mesh({ ...values, rank });
+        const { at, groups, nodes, stage, layers, parameters, state, sent } = found;
+        const [body, height] = picture({ ...values, rank }, found, width);
+        const narrow = width < 480;
+        const rows = axes.map(axis => {
+            const swatch = `<svg width="26" height="12" aria-hidden="true"><rect x="6" width="14" height="12"
+                fill="${colours[axis]}"/></svg>`;
+            const ranks = `<div>${list(groups[axis])}${narrow ? ` on ${on(nodes[axis])}` : ""}</div>`;
+            const most = groups[axis].length > 1 ? bytes(sent[axis]) : "nothing";
+            return [`${swatch} ${axis}`, ...(narrow ? [] : [at[axis]]), ranks, ...(narrow ? [] : [on(nodes[axis])]), most];
+        });
+        const heads = ["axis", ...(narrow ? [] : ["coordinate"]), "group", ...(narrow ? [] : ["on"]), "sends per step"];
+        const [from, to] = [groups.pipeline[stage - 1], groups.pipeline[stage + 1]];
+        const ways = [from === undefined ? [] : `come from rank ${from}`, to === undefined ? [] : `go to rank ${to}`].flat();
+        const travel = ways.length ? ` Activations ${ways.join(" and ")}.` : "";
+        const node = Math.floor(rank / values.node);
+        const leaves = nodes.tensor > 1 ? " Its tensor group leaves the node." : "";
+        const said = `Rank ${rank} of ${commas(count)}, on node ${node}: replica ${at.data}, stage ${stage}, tensor rank ${at.tensor}. `
+            + `It has ${values.tensor > 1 ? "a part of " : ""}layers ${stage * layers} to ${(stage + 1) * layers - 1}, `
+            + `${shardlab.three(parameters / 1e9)} billion parameters, whose state takes ${bytes(state)}.${travel}${leaves}`;
+        return { said, picture: svg(width, height, `The nodes of the job. ${said}`, body) + table(heads, rows) };
+    }
+
+    shardlab.live("mesh", controls, draw, (live, redraw, read) => {
+        const slider = live.querySelector("[name=rank]");
+        const end = () => slider.max = Math.max(1, all(read()) - 1);
+        end();
+        // Before the figure is drawn again: there are as many ranks as the axes make.
+        live.addEventListener("input", end, true);
+        live.querySelector(".drawing").addEventListener("click", event => {
+            const cell = event.target.closest("[data-cell]");
+            if (!cell) return;
+            slider.value = cell.dataset.cell;
+            redraw();
+        });
+    });
+}
