@@ -86,6 +86,14 @@ NUMBERS = """
             return exact !== JSON.stringify([row.at, row.groups, row.nodes, row.layers])
                 || ![...row.numbers, ...row.sent].every((number, i) => near(numbers[i], number));
         },
+        memory(row) {
+            const { parameters, held } = shardlab.memory(row);
+            const [blocks, ends, working] = held.splice(3);
+            const ours = [...held, blocks + ends, working];
+            const words = shardlab.bytes(ours.reduce((sum, size) => sum + size));
+            return parameters !== row.parameters || words !== row.words
+                || !row.held.every((size, i) => Math.abs(ours[i] - size) <= 1e-9 * size);
+        },
         plans: ({ found, ...row }) => JSON.stringify(shardlab.plans(row)) !== JSON.stringify(found),
         schedule({ found, ...row }) {
             const ours = shardlab.schedule(row);
@@ -335,7 +343,7 @@ BAD = dict(style="width:900px", text="$$ \\frac {{#include x}} **", link="nowher
            flat="display:block;height:1px;overflow:hidden", height=1, image="none.png",
            script="console.error('loud'); fetch('http://127.0.0.1:9/').catch(() => 0)")
 # The figures, with a key that turns the page, as mdBook's do; and their faults: in which file what is replaced.
-FIGURES = ["cost", "stages", "ring", "schedule", "plans", "exposed", "mesh"]
+FIGURES = ["cost", "stages", "ring", "schedule", "plans", "exposed", "mesh", "memory"]
 FILES = ["figures.css", "shared.js", *(f"{name}.js" for name in FIGURES)]
 FAULTS = [("figures.css", "outline: 3px", "outline: 0px"), ("figures.css", "animation: none", "color: inherit"),
           ("shared.js", "event.stopPropagation()", "0"), ("shared.js", "<label>${label} <b>", "<label><b hidden>"),
@@ -347,13 +355,14 @@ FAULTS = [("figures.css", "outline: 3px", "outline: 0px"), ("figures.css", "anim
           ("plans", '"llama-3-8b",\n"llama-2-13b"', '"llama-2-13b",\n"llama-3-8b"'),
           ("exposed.js", "Math.max(free, backward * end / parameters)", "Math.max(free, backward * i / count)"),
           ("mesh.js", "2 * keys * width", "keys * width"), ("mesh.js", 'closest("[data-cell]")', 'closest("[data-none]")'),
+          ("memory.js", "(16 * number + 2)", "(17 * number)"), ("shared.js", "nextElementSibling.textContent = why", "nextElementSibling.textContent = ''"),
           ("data", '"orders":["AB"', '"orders":["BA"'), ("schedule.js", "tabIndex = 0", "tabIndex = -1"),
           ("schedule.js", 'drawing.addEventListener("click"', 'drawing.addEventListener("copy"')]
 TURN = "<script>onkeydown = event => { if (event.key === 'ArrowRight') location.hash = 'turned' }</script>"
 FOUND = ["cost: not what the library computes", "stages: not what the library computes",
          "ring: not what the library computes", "schedule: not what the library computes",
          "plans: not what the library computes", "exposed: not what the library computes",
-         "mesh: not what the library computes", "mesh: touching a rank says nothing",
+         "memory: not what the library computes", "memory: a control that cannot move, and", "mesh: not what the library computes", "mesh: touching a rank says nothing",
          "schedule: passes that the Tab key does not reach", "schedule: touching a pass says nothing", "on the console: .*shouts", "cost: a control without a name",
          "stages: .*: no focus to see", "ring: next: keys change nothing", "ring: .*: moves although",
          "cost: letters of . pixels", "stages: letters outside of the picture: .* GB",

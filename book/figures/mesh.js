@@ -79,7 +79,7 @@
         let at = 0;
         for (const [i, axis] of axes.entries()) {
             body += area(at, 1, 14, 14, colours[axis]) + text(at + 20, 13, "start", axis);
-            at += [82, 66, 90][i];
+            at += [72, 58, 82][i];
         }
         body += frame(at, 2, 13, 13, "currentColor", 3) + text(at + 20, 13, "start", "this rank");
         for (let box = 0; box < boxes; box++) {

@@ -1,6 +1,7 @@
 //! Pictures for pages: who holds what, drawn from the arithmetic of `plan`, and the curves of a run's metrics.
 
 use super::exposed::exposed_picture;
+use super::memory::memory_picture;
 use super::mesh::mesh_picture;
 use super::plans::best_plans;
 use anyhow::{Context, Result};
@@ -30,12 +31,13 @@ use std::path::Path;
 use std::{iter, slice};
 
 /// The names of all figures.
-pub const FIGURES: [&str; 26] = [
+pub const FIGURES: [&str; 27] = [
     "cost",
     "stages",
     "gemm-columns",
     "gemm-rows",
     "activations",
+    "memory",
     "zero-step",
     "nodes",
     "block",
@@ -168,6 +170,11 @@ pub fn figure(name: &str, screen: Option<&Screen>) -> Result<String> {
             axes().render(&on),
             axes().svg("Eight ranks on three axes, two on each"),
         ),
+        "memory" => {
+            let title = "Bytes of a rank that trains 6.7 billion parameters, in four ways";
+            let loads = memory_picture()?;
+            (loads.render(&on), loads.svg(title))
+        }
         "mesh" => (mesh_picture(Some(&on)), mesh_picture(None)),
         "draws" => {
             let title = "Micro-batches of four steps: which step learns from each, in three ways to treat steps 2 and 3";
@@ -638,11 +645,12 @@ mod tests {
             let text = figure(name, Some(&Screen::plain())).unwrap();
             let svg = figure(name, None).unwrap();
             assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>"), "{svg}");
-            if let "activations" | "cost" | "padding" | "block" | "overlap" | "exposed"
+            if let "activations" | "memory" | "cost" | "padding" | "block" | "overlap" | "exposed"
             | "zero-step" | "stages" | "draws" | "plans" = name
             {
                 let [shown, drawn] = match name {
                     "activations" => ["recomputed", ">recomputed<"],
+                    "memory" => ["stage 0, FlashAttention", ">stage 0, FlashAttention<"],
                     "cost" => ["predicted", ">rabenseifner<"],
                     "padding" => ["padding that fits", ">padding that does not<"],
                     "block" => ["attention, 4d²", ">4 d²<"],

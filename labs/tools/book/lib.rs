@@ -6,8 +6,8 @@
 //! - `outputs.rs`: runs the commands of `book/outputs.toml`, and writes or compares what they print
 //! - `compare.rs`: what may differ between two runs of one command, and what may not
 //! - `math.rs`: formulas: TeX in the pages, MathML in the book (mdBook's preprocessor)
-//! - `figures.rs`: pictures for pages; `live.rs`: those that a reader can change; `exposed.rs` (overlap) and
-//!   `mesh.rs`: two of them; `schedules.rs` and `plans.rs`: thousands of cases for two
+//! - `figures.rs`: pictures for pages; `live.rs`: those that a reader can change; `exposed.rs`
+//!   (overlap), `mesh.rs` and `memory.rs`: three of them; `schedules.rs` and `plans.rs`: thousands of cases for two
 //!
 //! `book/browse.py` opens every page in a real browser, and `book/figures` has the scripts of interactive figures.
 
@@ -16,6 +16,7 @@ mod exposed;
 mod figures;
 mod live;
 mod math;
+mod memory;
 mod mesh;
 mod outputs;
 mod plans;
@@ -29,6 +30,7 @@ pub use exposed::exposed_numbers;
 pub use figures::{FIGURES, activations, figure, plot, ring};
 pub use live::live;
 pub use math::{mathml_of_page, preprocess};
+pub use memory::memory_numbers;
 pub use mesh::mesh_numbers;
 pub use outputs::{Output, compare, outputs, write};
 pub use plans::{plan_numbers, plans};

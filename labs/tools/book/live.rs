@@ -8,7 +8,7 @@ use kit::show::Picture;
 use shardlab::error::BadInput;
 
 /// The interactive figures and their scripts. The book's pages link the same files.
-const SCRIPTS: [(&str, &str); 7] = [
+const SCRIPTS: [(&str, &str); 8] = [
     ("cost", include_str!("../../../book/figures/cost.js")),
     ("stages", include_str!("../../../book/figures/stages.js")),
     ("ring", include_str!("../../../book/figures/ring.js")),
@@ -19,10 +19,11 @@ const SCRIPTS: [(&str, &str); 7] = [
     ("plans", include_str!("../../../book/figures/plans.js")),
     ("exposed", include_str!("../../../book/figures/exposed.js")),
     ("mesh", include_str!("../../../book/figures/mesh.js")),
+    ("memory", include_str!("../../../book/figures/memory.js")),
 ];
 
 /// An interactive figure for a notebook: "cost", "stages", "ring", "schedule",
-/// "plans", "exposed" or "mesh". Its static picture stays if scripts do not run.
+/// "plans", "exposed", "mesh" or "memory". Its static picture stays if scripts do not run.
 ///
 /// # Errors
 ///
