@@ -97,7 +97,9 @@ NUMBERS = """
         plans: ({ found, ...row }) => JSON.stringify(shardlab.plans(row)) !== JSON.stringify(found),
         schedule({ found, ...row }) {
             const ours = shardlab.schedule(row);
-            if (ours.refusal || found.refusal) return ours.refusal !== found.refusal;
+            if (ours.refusal || found.refusal) {
+                return ours.refusal !== found.refusal || /--|help/.test(shardlab.refusal(ours.refusal));
+            }
             const name = ({ kind, chunk, micro }) => `${"FBW"[kind]}${chunk}.${micro}`;
             const needs = pass => pass.needs.map(need => [need.rank, name(need)]);
             const passes = ours.rows.map(row => row.map(pass => [name(pass), needs(pass)]));

@@ -81,9 +81,11 @@
             body += area(at, 1, 14, 14, colours[axis]) + text(at + 20, 13, "start", axis);
             at += [72, 58, 82][i];
         }
-        body += frame(at, 2, 13, 13, "currentColor", 3) + text(at + 20, 13, "start", "this rank");
+        // On a narrow page the last item has a line of its own.
+        const [x, y] = at + 84 < width ? [at, 0] : [0, 22];
+        body += frame(x + 1, y + 2, 13, 13, "currentColor", 3) + text(x + 20, y + 13, "start", "this rank");
         for (let box = 0; box < boxes; box++) {
-            const [left, top] = [1 + box % across * (wide + 8), 27 + Math.floor(box / across) * (high + 8)];
+            const [left, top] = [1 + box % across * (wide + 8), 27 + y + Math.floor(box / across) * (high + 8)];
             body += frame(left, top, wide - 2, high - 2, "currentColor", 1);
             const label = cell >= 20 && wide > 60 ? `node ${box}` : cell >= 20 ? box : "";
             if (label !== "") body += text(left + 6, top + 15, "start", label);
@@ -100,7 +102,7 @@
                     data-cell="${which}"/>${name}`;
             }
         }
-        return [body, 28 + height];
+        return [body, 28 + y + height];
     }
 
     const list = ranks => ranks.length <= 4 ? ranks.join(", ") : `${ranks.slice(0, 3).join(", ")} … ${ranks.at(-1)}`;

@@ -62,8 +62,9 @@
         const controls = {
             model: { label: "model", values: data.models, start: "llama-3-70b", list: true },
             devices: { label: "devices", values: data.devices, start: 512, words: n => n.toLocaleString("en") },
-            memory: { label: "device", values: data.memories, start: "a100-80g", list: true },
-            network: { label: "network", values: data.networks, start: "8 x 200 Gbit/s per node", list: true },
+            memory: { label: "device", values: data.memories, start: "h100-80g", list: true,
+                      words: name => `${name}: a plan may use ${data.room[data.memories.indexOf(name)]} GB` },
+            network: { label: "network", values: data.networks, start: "8 x 400 Gbit/s per node", list: true },
         };
         shardlab.live("plans", controls, draw);
     }

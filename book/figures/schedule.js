@@ -203,10 +203,19 @@
         }).join("");
     }
 
+    // A refusal names the lab's flags. The page has controls.
+    shardlab.refusal = refusal => {
+        const [what, help] = refusal.split("\n").map(line => line.replace(/\b1 micro-batches/g, "1 micro-batch"));
+        const words = help.replace("help: ", "")
+            .replace("give --schedule interleaved, or --chunks 1", "choose an interleaved schedule, or 1 chunk per rank")
+            .replace(/--micro-batches (\d+), or (\d+)/, "choose $1 or $2 micro-batches")
+            .replace(/--micro-batches (\d+)/, "choose $1 micro-batches");
+        return [what, words].map(line => `${line[0].toUpperCase()}${line.slice(1)}.`);
+    };
+
     function refused({ schedule, ranks }, refusal) {
-        const [what, help] = refusal.split("\n");
-        const flags = help.replace(/--\S+( \w+)?/g, "<code>$&</code>");
-        const picture = `<div class="refused" style="min-height: ${64 + 28 * ranks}px"><p>${what}<br>${flags}</p></div>`;
+        const words = shardlab.refusal(refusal).join("<br>");
+        const picture = `<div class="refused" style="min-height: ${64 + 28 * ranks}px"><p>${words}</p></div>`;
         return { picture, said: `There is no such step: ${schedule} refuses this pipeline.` };
     }
 
@@ -251,7 +260,8 @@
         const heads = ["step", "work", "bubble", "bubble / step", "bubble / work", "peak"];
         const cells = [makespan, busy, makespan - busy].map(units => inPasses(units, values));
         const peak = Number((Math.max(...peaks) / values.chunks).toFixed(2));
-        const below = table(heads, [[...cells, ofStep, ofWork, peak]]);
+        const units = "Times in forward passes of a rank; the peak in micro-batches.";
+        const below = `${table(heads, [[...cells, ofStep, ofWork, peak]])}<small>${units}</small>`;
         title = `${values.schedule}: the passes of each rank in one step. The bubble is ${ofStep} of the step.`;
         const said = pass ? inWords(pass, found, values) : now(time, found, values);
         return { said, picture: svg(width, end, title, body) + below };
@@ -262,11 +272,11 @@
         ranks: { label: "stages", values: data.ranks, start: 4 },
         chunks: { label: "chunks per rank", values: data.chunks, start: 1 },
         micro: { label: "micro-batches", values: data.micro, start: 8 },
-        ratio: { label: "backward pass", values: data.ratios, start: 2, words: ratio => `${ratio} ×` },
+        ratio: { label: "backward pass", values: data.ratios, start: 2, words: ratio => `${ratio} × forward` },
         time: { label: "time", values: [...Array(4096).keys()], start: 0, words(time, values) {
             const { moments } = chosen(values);
             return moments ? inPasses(moments[Math.min(time, moments.length - 1)], values) : "no step";
-        } },
+        }, stuck: values => chosen(values).refusal && "There is no step to move in." },
     };
     if (data) shardlab.live("schedule", controls, draw, (live, redraw, read) => {
         const [time, drawing] = [live.querySelector("[name=time]"), live.querySelector(".drawing")];

@@ -196,7 +196,7 @@ pub fn figure(name: &str, screen: Option<&Screen>) -> Result<String> {
                 rows,
                 device,
             };
-            let title = "Bytes per rank of the fastest plans for 70 billion parameters on 512 A100";
+            let title = "Bytes per rank of the fastest plans for 70 billion parameters on 512 H100";
             (loads.render(&on), loads.svg(title))
         }
         _ => {

@@ -18,7 +18,7 @@ const MODELS: [&str; 7] = [
     "megatron-1t",
 ];
 const DEVICES: [usize; 7] = [1, 8, 64, 256, 512, 1024, 4096];
-const MEMORIES: [&str; 3] = ["a100-40g", "a100-80g", "h200-141g"];
+const MEMORIES: [&str; 4] = ["a100-40g", "a100-80g", "h100-80g", "h200-141g"];
 /// A network, and what the reader chooses.
 const NETWORKS: [(&str, &str); 3] = [
     ("dgx-h100", "8 x 400 Gbit/s per node"),
@@ -138,7 +138,8 @@ pub fn plan_numbers() -> Result<Vec<Value>> {
     let mut all = Vec::new();
     for (name, devices, memory, network) in [
         (1, 1, 1, 0),
-        (3, 4, 2, 1),
+        (3, 4, 3, 1),
+        (3, 4, 2, 0),
         (4, 5, 1, 2),
         (6, 6, 0, 0),
         (5, 0, 0, 2),
@@ -156,9 +157,9 @@ pub fn plan_numbers() -> Result<Vec<Value>> {
 /// A plan, and its bytes of a rank: the state, activations, and what layers need while they compute.
 type Bar = (String, [f64; 3]);
 
-/// The first picture: the best plans for 70 billion parameters on 512 devices, and the bytes that each rank may use.
+/// The first picture: the best plans of lab11's own job, and the bytes that each rank may use.
 pub fn best_plans() -> Result<(Vec<Bar>, f64)> {
-    let Case { job, search } = case("llama-3-70b", 512, "a100-80g", "dgx-a100")?;
+    let Case { job, search } = case("llama-3-70b", 512, "h100-80g", "dgx-h100")?;
     let load = |plan: &Plan| {
         let load = plan.load;
         (
