@@ -35,9 +35,9 @@
             at += 30 + 7 * words.length;
             return drawn;
         }).join("");
-        rows.forEach(([words, , , time, , , bytes], i) => {
+        rows.forEach(([words, , , , likely, , , bytes], i) => {
             const y = top + row * i;
-            body += text(0, y + 12, "start", words) + text(width, y + 12, "end", time);
+            body += text(0, y + 12, "start", words) + text(width, y + 12, "end", likely);
             let held = 0;
             bytes.forEach((size, kind) => {
                 const [begin, end] = [x(held), x(held += size)];
@@ -48,12 +48,14 @@
         const height = top + row * rows.length;
         const best = rows[0];
         const said = `${values.model} on ${devices}: ${fit.toLocaleString("en")} of ${tried.toLocaleString("en")} strategies fit. ` +
-            `The fastest is ${best[0]}, ${best[3]} per step. ${rule}`;
-        // A phone has room for some columns. The picture has the times.
-        const fit_in = row => narrow ? [row[0], ...row.slice(4)] : row;
-        const cells = rows.map(([words, micro, again, time, tokens, mfu, bytes]) =>
-            fit_in([words, micro, again || "no", time, tokens, mfu, gigabytes(bytes.reduce((sum, each) => sum + each))]));
-        const heads = fit_in(["plan", "sequences", "recomputes", "step", "tokens/s", "MFU", "memory"]);
+            `The fastest is ${best[0]}, with probably ${best[4]} per step. ${rule}`;
+        // A phone has room for some columns. The picture has the times that plans probably take; they are in their order.
+        const fit_in = row => narrow ? [row[0], ...row.slice(6)] : row;
+        // A line may end behind a plus alone.
+        const lines = words => words.split(" + ").map(part => `<span>${part}</span>`).join(" + ");
+        const cells = rows.map(([words, micro, again, time, likely, tokens, mfu, bytes]) =>
+            fit_in([lines(words), micro, again || "no", time, likely, tokens, mfu, gigabytes(bytes.reduce((sum, each) => sum + each))]));
+        const heads = fit_in(["plan", "micro-batch, sequences", "recomputes", "predicted step", "probably", "tokens/s", "MFU", "memory"]);
         const title = `Bytes per rank of the best plans; a whole bar is ${room} GB. ${said}`;
         return { said, picture: svg(width, height, title, body) + table(heads, cells, 0) };
     }

@@ -272,7 +272,7 @@
         ranks: { label: "stages", values: data.ranks, start: 4 },
         chunks: { label: "chunks per rank", values: data.chunks, start: 1 },
         micro: { label: "micro-batches", values: data.micro, start: 8 },
-        ratio: { label: "backward pass", values: data.ratios, start: 2, words: ratio => `${ratio} × forward` },
+        ratio: { label: "backward pass", values: data.ratios, start: 2, words: ratio => `${ratio} × F` },
         time: { label: "time", values: [...Array(4096).keys()], start: 0, words(time, values) {
             const { moments } = chosen(values);
             return moments ? inPasses(moments[Math.min(time, moments.length - 1)], values) : "no step";

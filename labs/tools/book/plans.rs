@@ -4,7 +4,8 @@
 
 use anyhow::{Context, Result};
 use kit::show::{bytes_decimal, percent, seconds, thousands};
-use lab11::planner::{Plan, Search, decide, model, search};
+use lab11::likely;
+use lab11::planner::{Accuracy, Plan, Search, decide, model, search};
 use lab11::strategy::{Cluster, Device, Recompute, TrainingJob};
 use serde_json::{Value, json};
 
@@ -63,6 +64,7 @@ impl Case {
             s.micro_batch,
             again,
             seconds(plan.time.total()),
+            likely::seconds(&Accuracy::on(&self.job.cluster.device.name), plan),
             thousands(cost.tokens_per_second as u64),
             percent(cost.mfu),
             hundredths,
