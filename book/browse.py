@@ -124,6 +124,27 @@ LETTERS = """
     }
     return [...wrong];"""
 
+# The letters of a figure that are too pale on the page, in a light theme and in a dark one (WCAG asks for a contrast of 4.5).
+PALE = """
+    const light = colour => {
+        const [r, g, b, alpha = 1] = colour.match(/[\\d.]+/g).map(Number);
+        const linear = [r, g, b].map(c => c / 255).map(c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+        return alpha === 0 ? 1 : 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
+    };
+    const [wrong, theme] = [new Set(), document.documentElement.className];
+    for (const each of ['light', 'navy']) {
+        document.documentElement.className = theme.replace(/\\b(light|navy)\\b/g, '') + ' ' + each;
+        const page = light(getComputedStyle(document.documentElement).backgroundColor);
+        for (const text of arguments[0].querySelectorAll('.live :is(svg text, label, th, td, small, option)')) {
+            const style = getComputedStyle(text);
+            const own = light(text.localName === 'text' ? style.fill : style.color);
+            const contrast = (Math.max(own, page) + 0.05) / (Math.min(own, page) + 0.05);
+            if (contrast < 4.5) wrong.add(`letters too pale on a ${each} page: ${text.textContent}`);
+        }
+    }
+    document.documentElement.className = theme;
+    return [...wrong];"""
+
 MOTION = "return arguments[0].getAnimations({ subtree: true }).length"
 
 
@@ -267,6 +288,7 @@ def try_figures(browser, url, expected):
             found += [f"{name}: {what}" for what in try_control(browser, figure, control, i == 0)]
         for drawing in find(figure, ".drawing[tabindex]"):
             found += [f"{name}: {what}" for what in try_passes(browser, figure, drawing)]
+        found += [f"{name}: {what}" for what in browser.execute_script(PALE, figure)]
         if find(figure, "[data-cell]"):
             found += [f"{name}: {what}" for what in try_cells(browser, figure)]
     if browser.current_url != url:
@@ -356,6 +378,7 @@ FAULTS = [("figures.css", "outline: 3px", "outline: 0px"), ("figures.css", "anim
           ("ring.js", "begin();", "begin(); ranks.addEventListener('input', () => console.error('shouts'));"),
           ("plans", '"llama-3-8b",\n"llama-2-13b"', '"llama-2-13b",\n"llama-3-8b"'),
           ("exposed.js", "Math.max(free, backward * end / parameters)", "Math.max(free, backward * i / count)"),
+          ("figures.css", ".live small {", ".live small { color: #999;"),
           ("mesh.js", "2 * keys * width", "keys * width"), ("mesh.js", 'closest("[data-cell]")', 'closest("[data-none]")'),
           ("memory.js", "(16 * number + 2)", "(17 * number)"), ("shared.js", "nextElementSibling.textContent = why", "nextElementSibling.textContent = ''"),
           ("data", '"orders":["AB"', '"orders":["BA"'), ("schedule.js", "tabIndex = 0", "tabIndex = -1"),
@@ -365,6 +388,7 @@ FOUND = ["cost: not what the library computes", "stages: not what the library co
          "ring: not what the library computes", "schedule: not what the library computes",
          "plans: not what the library computes", "exposed: not what the library computes",
          "memory: not what the library computes", "memory: a control that cannot move, and", "mesh: not what the library computes", "mesh: touching a rank says nothing",
+         "memory: letters too pale on a light page",
          "schedule: passes that the Tab key does not reach", "schedule: touching a pass says nothing", "on the console: .*shouts", "cost: a control without a name",
          "stages: .*: no focus to see", "ring: next: keys change nothing", "ring: .*: moves although",
          "cost: letters of . pixels", "stages: letters outside of the picture: .* GB",

@@ -22,12 +22,12 @@
         const rule = `The source's rule: ${advice}.`;
         if (rows.length === 0) {
             const said = `${values.model} on ${devices}: none of ${tried.toLocaleString("en")} strategies fits. ${rule}`;
-            const needs = least ? ` The one that needs least is ${least}, and a device has ${room} GB.` : "";
+            const needs = least ? ` The one that needs least is ${least}, and a plan may use ${room} GB.` : "";
             return { said, picture: `<div class="refused" style="height: 160px"><p>Nothing fits.${needs}</p></div>` };
         }
         const [row, top] = [44, 32];
         const x = held => 1 + (width - 2) * Math.min(1, held / (100 * room));
-        const narrow = width < 480;
+        const narrow = width < 600;
         let at = 0;
         let body = kinds.map((kind, i) => {
             const words = narrow ? kind.split(",")[0] : kind;
@@ -47,12 +47,15 @@
         });
         const height = top + row * rows.length;
         const best = rows[0];
+        const known = !best[4].endsWith("?");
+        const takes = known ? `probably ${best[4]} per step` : `predicted ${best[3]} per step; no published run is like it`;
         const said = `${values.model} on ${devices}: ${fit.toLocaleString("en")} of ${tried.toLocaleString("en")} strategies fit. ` +
-            `The fastest is ${best[0]}, with probably ${best[4]} per step. ${rule}`;
+            `The fastest is ${best[0]}, ${takes}. ${rule}`;
         // A phone has room for some columns. The picture has the times that plans probably take; they are in their order.
         const fit_in = row => narrow ? [row[0], ...row.slice(6)] : row;
-        // A line may end behind a plus alone.
-        const lines = words => words.split(" + ").map(part => `<span>${part}</span>`).join(" + ");
+        // A line ends behind a plus, and not inside of what stands between two.
+        const lines = words => words.replaceAll(" + ", " +|").split("|")
+            .map(part => part.length < 16 ? `<span>${part}</span>` : part).join(" ");
         const cells = rows.map(([words, micro, again, time, likely, tokens, mfu, bytes]) =>
             fit_in([lines(words), micro, again || "no", time, likely, tokens, mfu, gigabytes(bytes.reduce((sum, each) => sum + each))]));
         const heads = fit_in(["plan", "micro-batch, sequences", "recomputes", "predicted step", "probably", "tokens/s", "MFU", "memory"]);

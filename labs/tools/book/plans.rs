@@ -48,6 +48,15 @@ fn case(name: &str, devices: usize, device: &str, network: &str) -> Result<Case>
 }
 
 impl Case {
+    /// The seconds of a step as lab11 expects them; of a plan like none that was published, the prediction with a question mark.
+    fn probably(&self, plan: &Plan) -> String {
+        let accuracy = Accuracy::on(&self.job.cluster.device.name);
+        match accuracy.expected(&plan.strategy) {
+            Some(_) => likely::seconds(&accuracy, plan),
+            None => format!("{}?", seconds(plan.time.total())),
+        }
+    }
+
     /// The plan in cells of a table, and its bytes in hundredths of a GB: state, activations, and gathered or recomputed layers.
     fn row(&self, plan: &Plan) -> Value {
         let s = plan.strategy;
@@ -64,7 +73,7 @@ impl Case {
             s.micro_batch,
             again,
             seconds(plan.time.total()),
-            likely::seconds(&Accuracy::on(&self.job.cluster.device.name), plan),
+            self.probably(plan),
             thousands(cost.tokens_per_second as u64),
             percent(cost.mfu),
             hundredths,
