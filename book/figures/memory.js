@@ -28,6 +28,8 @@
 
     const commas = value => value.toLocaleString("en");
     const gigabytes = value => `${value / 1e9} GB`;
+    // The stages of ZeRO, for a page before the one that explains them.
+    const shared = ["nothing", "the optimizer state (stage 1)", "gradients, too (stage 2)", "the whole state (stage 3)"];
     const controls = {
         layers: { label: "blocks <i>L</i>", values: [2, 4, 6, 8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 126], start: 32 },
         width: { label: "width <i>h</i>", values: [128, 256, 384, 512, 768, 1024, 1600, 2048, 2560, 4096, 5120, 6144, 8192, 12288, 16384],
@@ -43,9 +45,9 @@
                      words: again => again ? "computes each block again" : "computes nothing again" },
         heads: { label: "heads <i>a</i>", values: [2, 4, 6, 8, 12, 16, 20, 25, 32, 40, 48, 64, 96, 128], start: 32,
                  stuck: ({ flash }) => flash && "FlashAttention keeps no scores, so heads do not count." },
-        stage: { label: "ZeRO stage", values: [0, 1, 2, 3], start: 0 },
+        stage: { label: "ranks share", values: [0, 1, 2, 3], start: 0, list: true, words: stage => shared[stage] },
         ranks: { label: "ranks <i>n</i>", values: [1, 2, 3, 4, 8, 16, 32, 64, 128, 256, 512, 1024], start: 8, words: commas,
-                 stuck: ({ stage }) => stage === 0 && "Stage 0 shares nothing." },
+                 stuck: ({ stage }) => stage === 0 && "Each rank holds everything." },
         device: { label: "device", values: [16, 24, 40, 64, 80, 96, 141, 192].map(each => each * 1e9), start: 80e9, words: gigabytes },
     };
     function count(value) {

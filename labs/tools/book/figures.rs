@@ -650,7 +650,10 @@ mod tests {
             {
                 let [shown, drawn] = match name {
                     "activations" => ["recomputed", ">recomputed<"],
-                    "memory" => ["stage 0, FlashAttention", ">stage 0, FlashAttention<"],
+                    "memory" => [
+                        "nothing shared, FlashAttention",
+                        ">nothing shared, FlashAttention<",
+                    ],
                     "cost" => ["predicted", ">rabenseifner<"],
                     "padding" => ["padding that fits", ">padding that does not<"],
                     "block" => ["attention, 4d²", ">4 d²<"],

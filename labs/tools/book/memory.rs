@@ -122,10 +122,10 @@ pub fn memory_picture() -> Result<Loads<'static>> {
         ..FIRST
     };
     let choices = [
-        ("stage 0", FIRST),
-        ("stage 0, FlashAttention", flash),
+        ("nothing shared", FIRST),
+        ("nothing shared, FlashAttention", flash),
         (
-            "stage 1 on 8 ranks, FlashAttention",
+            "8 ranks share the optimizer state, FlashAttention",
             Choice { stage: 1, ..flash },
         ),
         (
