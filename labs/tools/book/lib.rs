@@ -6,6 +6,7 @@
 //! - `outputs.rs`: runs the commands of `book/outputs.toml`, and writes or compares what they print
 //! - `compare.rs`: what may differ between two runs of one command, and what may not
 //! - `math.rs`: formulas: TeX in the pages, MathML in the book (mdBook's preprocessor)
+//! - `minutes.rs`: how long a page takes, and a path
 //! - `figures.rs`: pictures for pages; `live.rs`: those that a reader can change; `exposed.rs`
 //!   (overlap), `mesh.rs` and `memory.rs`: three of them; `schedules.rs` and `plans.rs`: thousands of cases for two
 //!
@@ -18,6 +19,7 @@ mod live;
 mod math;
 mod memory;
 mod mesh;
+mod minutes;
 mod outputs;
 mod plans;
 mod schedules;
@@ -32,6 +34,7 @@ pub use live::live;
 pub use math::{mathml_of_page, preprocess};
 pub use memory::memory_numbers;
 pub use mesh::mesh_numbers;
+pub use minutes::{Minutes, Stated, minutes, stated};
 pub use outputs::{Output, compare, outputs, write};
 pub use plans::{plan_numbers, plans};
 pub use schedules::{cases, numbers};
