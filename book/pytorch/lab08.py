@@ -1,0 +1,61 @@
+"""lab08 in PyTorch: GradScaler under FSDP2, and two steps whose gradients overflow on one rank alone.
+
+Alone:            python book/pytorch/lab08.py
+Or by torchrun:   torchrun --nproc-per-node 2 book/pytorch/lab08.py
+Beside lab08:     python book/pytorch/compare.py lab08
+"""
+
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+
+import shared
+from shared import GPT, Job, adamw, cross_entropy, mean
+
+JOB = Job(ranks=2, batch=2, grad_accum=2, steps=8)
+BAD = [3, 4]  # steps, counted from 1
+
+
+# ANCHOR: heart
+def train(model, optimizer, scaler, batches):
+    losses, norms, taken = [], [], []
+    for step, micro_batches in enumerate(batches, 1):
+        optimizer.zero_grad()
+        loss = 0
+        for x, y in micro_batches:
+            share = cross_entropy(model(x), y) / len(micro_batches)
+            scaler.scale(share).backward()
+            loss += share.detach()
+        overflow(model, step)  # in the bad steps, and on one rank
+        scaler.unscale_(optimizer)  # before the clipping; and looks for inf and nan in this rank's shard
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).full_tensor()
+        scaler.step(optimizer)  # not, if one was found
+        scale = scaler.get_scale()
+        scaler.update()  # halves the scale then, and doubles it after `growth_interval` good steps
+        losses.append(mean(loss))
+        norms.append(norm.item())
+        taken.append(scaler.get_scale() >= scale)
+    return losses, norms, taken
+# ANCHOR_END: heart
+
+
+def overflow(model, step):
+    """What fp16 would do: in the bad steps, one gradient becomes infinite, in the shard of the last rank alone."""
+    if step in BAD and dist.get_rank() + 1 == JOB.ranks:
+        model.wte.weight.grad.to_local()[0, 0] = float("inf")
+
+
+def run():
+    if "steps" in shared.BROKEN:
+        BAD.pop()
+    batches = [[JOB.batch_of(dist.get_rank(), step, micro) for micro in range(JOB.grad_accum)] for step in range(JOB.steps)]
+    model = fully_shard(GPT(JOB))
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16, growth_interval=4)
+    losses, norms, taken = train(model, adamw(model, JOB.lr), scaler, batches)
+    all_taken = [None] * JOB.ranks
+    dist.all_gather_object(all_taken, taken)
+    return {"losses": losses, "norms": norms, "taken": all_taken, "scale": scaler.get_scale()}
+
+
+if __name__ == "__main__":
+    shared.main(run, JOB.ranks)
