@@ -6,9 +6,9 @@ All labs:                        venv/bin/python book/pytorch/compare.py
 Some:                            venv/bin/python book/pytorch/compare.py lab03 lab06
 That each comparison can fail:   venv/bin/python book/pytorch/compare.py --broken
 
-It runs the labs' programs in target/release or target/debug, whichever is newer, and builds them if neither is there. PyTorch adds
-in another order and so rounds in another way: numbers may differ as far as the column `allowed` says, losses and norms in proportion
-to their size. A larger difference ends this with exit code 1.
+It runs the labs' programs in target/release or target/debug, whichever is newer, and builds them if neither is there. PyTorch
+adds in another order, and so rounds in another way: numbers may differ as far as the column `allowed` says, losses and norms in
+proportion to their size. A larger difference ends this with exit code 1.
 """
 
 import argparse
@@ -220,9 +220,11 @@ def lab09s(labs, broken):
     there = lab09.run(universal, broken)
     kinds = lab09.read(universal)
     saved = {name: [lab09.sha256(kinds[kind][name]) for kind in lab09.KINDS] for name in kinds["fp32"]}
-    yield Comparison(f"DCP, saved on {job.ranks} ranks, loaded on {lab09.FEWER}: {3 * len(saved)} SHA-256", saved, there["loaded"])
+    what = f"DCP, saved on {job.ranks} ranks, loaded on {lab09.FEWER}: {3 * len(saved)} SHA-256"
+    yield Comparison(what, saved, there["loaded"])
     ends = [float(loss) for loss in find(rf"dp={lab09.FEWER}\S* +bitwise \S +([\d.]+) +([\d.]+)", text)]
-    yield Comparison(f"losses of steps {lab09.SAVE_AFTER + 1} and {job.steps}", ends, [there["losses"][0], there["losses"][-1]], NUMBERS)
+    theirs = [there["losses"][0], there["losses"][-1]]
+    yield Comparison(f"losses of steps {lab09.SAVE_AFTER + 1} and {job.steps}", ends, theirs, NUMBERS)
 
 
 # What is compared, and the mistakes that `--broken` makes in PyTorch's run, one after the other.
@@ -256,8 +258,8 @@ def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("labs", nargs="*", choices=[[], *LABS], metavar="LAB", help="only these, such as lab03 [default: all]")
     p.add_argument("--bin", metavar="FOLDER", help="the folder with the labs' programs")
-    p.add_argument("--broken", action="store_true", help="make mistakes in PyTorch's runs, and see that each comparison fails for one")
-    p.add_argument("--write", action="store_true", help=f"write what is printed to {OUTPUT.relative_to(ROOT)}, which the book shows")
+    p.add_argument("--broken", action="store_true", help="make mistakes in PyTorch's runs: each comparison must fail for one")
+    p.add_argument("--write", action="store_true", help=f"write what is printed to {OUTPUT.name}, which the book shows")
     a = p.parse_args()
     torch.set_num_threads(1)
     folder, said, wrong, count = programs(a.bin), [], 0, 0

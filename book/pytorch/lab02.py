@@ -57,7 +57,8 @@ def samples(rank, step):
 def run():
     rank, calls = dist.get_rank(), Calls()
     model = stack(SEED + rank)
-    losses = train(model, torch.optim.Adam(model.parameters(), LR), counting([samples(rank, step) for step in range(STEPS)], calls))
+    batches = [samples(rank, step) for step in range(STEPS)]
+    losses = train(model, torch.optim.Adam(model.parameters(), LR), counting(batches, calls))
     calls.of = [call for call in calls.of if call[1] > 4]  # without the loss
     if "bytes" in shared.BROKEN:
         calls.of.pop()

@@ -19,12 +19,12 @@ JOB = Job(ranks=4, layers=12, heads=4, block=64, batch=2)
 def train(model, lr, batches, stage):
     for block in model.blocks.values():  # a unit that is gathered together
         fully_shard(block, reshard_after_forward=stage == 3)  # ZeRO-2 keeps what it gathered
-    fully_shard(model)  # all that is in no block: kept from the forward to the backward pass
+    fully_shard(model)  # all that is in no block
     optimizer = adamw(model, lr)  # after sharding: its parameters are the shards
     losses, norms = [], []
     for x, y in batches:
         loss = cross_entropy(model(x), y)  # gathers each block before it computes
-        loss.backward()  # gathers again, and reduces and scatters the gradients
+        loss.backward()  # ZeRO-3 gathers again; gradients are reduced and scattered
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()  # on this rank's shards alone
         optimizer.zero_grad()

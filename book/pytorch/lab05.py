@@ -25,23 +25,22 @@ JOB = Job(ranks=2, layers=4, heads=4, embd=64, data_ranks=1)
 
 # ANCHOR: heart
 def cut(model, mesh, sequence):
-    """Cuts heads, columns of the MLP and the vocabulary among the mesh's ranks; with `sequence`, the stream between them as well."""
-    stream = Shard(1) if sequence else Replicate()  # how ranks hold the residual stream
-    column, row = ColwiseParallel, lambda **more: RowwiseParallel(output_layouts=stream, **more)
-    enter = lambda: PrepareModuleInput(input_layouts=stream, desired_input_layouts=Replicate())
-    norm = lambda *names: {name: SequenceParallel(use_local_output=True) for name in names if sequence}
-    for block in model.blocks.values():
-        parallelize_module(block, mesh, norm("ln1", "ln2") | {
-            "attention": enter(), "attention.[qkv]": column(), "attention.proj": row(),
-            "mlp": enter(), "mlp.fc": column(), "mlp.out": row(),
-        })
-    logits = column(input_layouts=stream, output_layouts=Shard(-1), use_local_output=False)
-    parallelize_module(model, mesh, norm("lnf") | {"wte": row(input_layouts=Replicate()), "head": logits})
-    model.head.weight = model.wte.weight  # one matrix again
-    if sequence:  # each rank looks up its own positions
-        parallelize_module(model.wpe, mesh, SequenceParallel(sequence_dim=0, use_local_output=True))
+    stream = Shard(1) if sequence else Replicate()  # how ranks hold activations between matrices
+    whole = PrepareModuleInput(input_layouts=stream, desired_input_layouts=Replicate())
+    columns, rows = ColwiseParallel(), RowwiseParallel(output_layouts=stream)
+    plan = {
+        "wte": RowwiseParallel(input_layouts=Replicate(), output_layouts=stream),
+        "blocks.*.attention": whole, "blocks.*.attention.[qkv]": columns,
+        "blocks.*.attention.proj": rows,
+        "blocks.*.mlp": whole, "blocks.*.mlp.fc": columns, "blocks.*.mlp.out": rows,
+        "head": ColwiseParallel(input_layouts=stream, output_layouts=Shard(-1), use_local_output=False),
+    }
+    if sequence:  # each rank normalises its own positions, and looks them up
+        mine = lambda dim: SequenceParallel(sequence_dim=dim, use_local_output=True)
+        plan |= {"blocks.*.ln[12]": mine(1), "lnf": mine(1), "wpe": mine(0)}
         model.part = mesh.get_local_rank(), mesh.size()
-    return model
+    parallelize_module(model, mesh, plan)
+    model.head.weight = model.wte.weight  # one matrix again
 # ANCHOR_END: heart
 
 
@@ -66,7 +65,8 @@ def run(sequence=False):
         sequence = not sequence
     mesh = init_device_mesh("cpu", (JOB.ranks,))
     batches = [JOB.batch_of(0, step) for step in range(JOB.steps)]
-    model, passes = cut(GPT(JOB), mesh, sequence), [Calls(), Calls()]
+    model, passes = GPT(JOB), [Calls(), Calls()]
+    cut(model, mesh, sequence)
     losses, norms = train(model, JOB.lr, batches, passes)
     # Activations alone: the loss of cut logits needs three calls more, for a few numbers per token.
     activations = 4 * JOB.batch * JOB.block * JOB.embd

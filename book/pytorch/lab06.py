@@ -30,18 +30,19 @@ SCHEDULES = {
 
 
 # ANCHOR: heart
-def train(parts, schedule, optimizer, batches, table, ends):
-    """Trains this rank's parts of the model: `parts` has them by the number of their stage."""
+def train(parts, Schedule, optimizer, batches, table, ends):
+    """Trains this rank's parts of the model, each of which `parts` has by its stage's number."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     stages = [Stage(part, i, ranks * len(parts), torch.device("cpu")) for i, part in parts.items()]
-    schedule = schedule(stages if len(stages) > 1 or is_multi(schedule) else stages[0],
-                        n_microbatches=JOB.grad_accum, loss_fn=cross_entropy)
+    if Schedule in (ScheduleGPipe, Schedule1F1B):
+        stages, = stages  # these take one stage, the others a list
+    schedule = Schedule(stages, n_microbatches=JOB.grad_accum, loss_fn=cross_entropy)
     all_losses = []
-    for x, y in batches:  # of all micro-batches of a step
-        losses = []  # of its micro-batches, on the last rank
+    for x, y in batches:  # all micro-batches of a step in one tensor
         inputs = [x] if rank == 0 else []
+        losses = []  # of the micro-batches, on the last rank
         schedule.step(*inputs, target=y if rank + 1 == ranks else None, losses=losses)
-        if table is not None:  # the first stage's copy of the table, or the last one's
+        if table is not None:  # the token table is on the first stage, and on the last one
             dist.all_reduce(table.grad, group=ends)
         clip(parts.values(), table)
         optimizer.step()
@@ -85,11 +86,6 @@ class Part(nn.Module):
         for block in self.blocks:
             x = block(x)
         return self.head(self.lnf(x)) if self.head else x
-
-
-def is_multi(schedule):
-    """Whether the schedule's class takes a list of stages, even where a rank has one."""
-    return schedule in (ScheduleInterleaved1F1B, ScheduleInterleavedZeroBubble)
 
 
 def clip(parts, table):

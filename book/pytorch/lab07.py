@@ -21,9 +21,8 @@ JOB = Job(ranks=4, layers=4, heads=4, data_ranks=2)
 
 # ANCHOR: heart
 def divide(model):
-    """Gives this rank its part of the model, on both axes of the job's mesh."""
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))  # neighbours are tensor ranks
-    cut(model, mesh["tensor"], sequence=False)  # as in lab05: first the matrices are cut
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))  # tensor ranks are neighbours
+    cut(model, mesh["tensor"], sequence=False)  # lab05's: first the matrices are cut
     for block in model.blocks.values():
         fully_shard(block, mesh=mesh["data"], reshard_after_forward=False)
     fully_shard(model, mesh=mesh["data"])  # then replicas divide what a tensor rank has
@@ -32,11 +31,11 @@ def divide(model):
 
 def train(model, mesh, optimizer, data):
     losses, norms = [], []
-    for x, y in data(mesh["data"].get_local_rank()):  # tensor ranks of a replica have the same
+    for x, y in data(mesh["data"].get_local_rank()):  # the same on a replica's tensor ranks
         with loss_parallel():
             loss = cross_entropy(model(x), y)
             loss.backward()
-        norms.append(clip(model))  # one norm of all gradients, over both axes
+        norms.append(clip(model))  # one norm, over both axes
         optimizer.step()
         optimizer.zero_grad()
         losses.append(mean(whole(loss)))

@@ -27,14 +27,14 @@ def train(model, optimizer, scaler, batches):
             scaler.scale(share).backward()
             loss += share.detach()
         overflow(model, step)  # in the bad steps, and on one rank
-        scaler.unscale_(optimizer)  # before the clipping; and looks for inf and nan in this rank's shard
+        scaler.unscale_(optimizer)  # before the clipping; it also looks for inf and nan
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).full_tensor()
-        scaler.step(optimizer)  # not, if one was found
-        scale = scaler.get_scale()
-        scaler.update()  # halves the scale then, and doubles it after `growth_interval` good steps
+        scaler.step(optimizer)  # not, if a rank found one
+        before = scaler.get_scale()
+        scaler.update()  # half the scale then, and twice after `growth_interval` good steps
         losses.append(mean(loss))
         norms.append(norm.item())
-        taken.append(scaler.get_scale() >= scale)
+        taken.append(scaler.get_scale() >= before)
     return losses, norms, taken
 # ANCHOR_END: heart
 

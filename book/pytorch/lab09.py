@@ -29,15 +29,14 @@ KINDS = ("fp32", "exp_avg", "exp_avg_sq")
 
 # ANCHOR: heart
 def save(folder, model, optimizer):
-    model_state, optimizer_state = get_state_dict(model, optimizer)  # this rank's shards, by parameters' names
-    dcp.save({"model": model_state, "optimizer": optimizer_state}, checkpoint_id=folder)
+    weights, moments = get_state_dict(model, optimizer)  # this rank's shards, by name
+    dcp.save({"model": weights, "optimizer": moments}, checkpoint_id=folder)
 
 
 def load(folder, model, optimizer):
-    model_state, optimizer_state = get_state_dict(model, optimizer)  # the shards that this rank wants
-    state = {"model": model_state, "optimizer": optimizer_state}
-    dcp.load(state, checkpoint_id=folder)  # from whichever files have them
-    set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+    weights, moments = get_state_dict(model, optimizer)  # the shards that this rank wants
+    dcp.load({"model": weights, "optimizer": moments}, checkpoint_id=folder)  # read in place
+    set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=moments)
 # ANCHOR_END: heart
 
 
@@ -125,4 +124,4 @@ if __name__ == "__main__":
     done = run()
     print("losses        ", *(f"{loss:.6f}" for loss in done["losses"]))
     same = sum(one == done["loaded"][name] for name, one in done["saved"].items())
-    print(f"{same} of {len(done['saved'])} parameters, with both moments, have the same SHA-256 on {JOB.ranks} and on {FEWER} ranks")
+    print(f"{same} of {len(done['saved'])} parameters with their moments have the same SHA-256, on {JOB.ranks} ranks and on {FEWER}")

@@ -224,7 +224,7 @@ def adamw(model, lr):
 
 
 class Calls(TorchDispatchMode):
-    """Counts collective calls while it is open: `of` has each call's kind, and the bytes of the whole tensor that it was about."""
+    """Counts collective calls while it is open: `of` has the kind of each, and the bytes of the whole tensor."""
 
     KINDS = {"allreduce": "all-reduce", "all_reduce": "all-reduce", "allgather": "all-gather", "all_gather": "all-gather",
              "reduce_scatter": "reduce-scatter"}
