@@ -287,7 +287,7 @@ def main():
     all_hold, some_do_not = ("can fail", "cannot fail") if a.broken else ("hold", "do not hold")
     say(f"\n{wrong} of {count} comparisons {some_do_not} ✗" if wrong else f"\nall {count} comparisons {all_hold} ✓")
     if a.write:
-        OUTPUT.write_text("$ python book/pytorch/compare.py\n" + "\n".join(said) + "\n")
+        OUTPUT.write_text("$ venv/bin/python book/pytorch/compare.py\n" + "\n".join(said) + "\n")
     sys.exit(bool(wrong))
 
 
