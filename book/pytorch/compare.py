@@ -97,10 +97,12 @@ def losses_and_norms(rows):
     return [row["loss"] for row in rows] + [row["grad_norm"] for row in rows]
 
 
-def weights(folder, end):
-    """The weights that a lab saved, and those that PyTorch has in the end."""
+def weights(folder, trained):
+    """The weights that a lab saved, and PyTorch's."""
     saved = shared.ours(shared.read_safetensors(folder / "model.safetensors"))
-    ours, theirs = (np.concatenate([tensors[name].numpy().ravel() for name in saved]) for tensors in (saved, end))
+    if saved.keys() != trained.keys():
+        sys.exit(f"error: {folder} has other weights than PyTorch's model: {saved.keys() ^ trained.keys()}")
+    ours, theirs = (np.concatenate([tensors[name].numpy().ravel() for name in saved]) for tensors in (saved, trained))
     return Comparison(f"{len(ours):,} weights after training", ours, theirs, WEIGHTS, in_proportion=False)
 
 
@@ -131,7 +133,7 @@ def lab03s(labs, broken):
     there = shared.launch(lab03.run, lab03.JOB.ranks, broken=broken)
     yield Comparison(f"DDP and no_sync: {len(rows)} losses", [row["loss"] for row in rows], there["losses"], NUMBERS)
     yield Comparison("norms of their gradients", [row["grad_norm"] for row in rows], there["norms"], NUMBERS)
-    yield weights(out, there["end"])
+    yield weights(out, there["weights"])
 
 
 def lab04s(labs, broken):
@@ -140,7 +142,7 @@ def lab04s(labs, broken):
         text, out, rows = labs.run("lab04", *lab04.JOB.flags(), "--zero", stage, "--eval-iters", 1, metrics=True)
         there = shared.launch(lab04.run, lab04.JOB.ranks, stage, broken=broken)
         yield Comparison(f"{name}losses, norms", losses_and_norms(rows), there["losses"] + there["norms"], NUMBERS)
-        yield weights(out, there["end"])
+        yield weights(out, there["weights"])
         sent = find(r"in numbers +([\d.]+) Ψ", text)[0]
         yield Comparison(f"bytes that a rank sends in a step: {sent} Ψ", sent, f"{there['sent']:.2f}")
         # The optimizer's part: its two moments are 8 bytes per parameter that a rank updates.
@@ -158,7 +160,7 @@ def lab05s(labs, broken):
         _, out, rows = labs.run("lab05", *lab05.JOB.flags(), "--tp", 2, *flag, "--eval-iters", 1, metrics=True)
         there = shared.launch(lab05.run, lab05.JOB.ranks, sequence, broken=broken)
         yield Comparison(f"{name}losses, norms", losses_and_norms(rows), there["losses"] + there["norms"], NUMBERS)
-        yield weights(out, there["end"])
+        yield weights(out, there["weights"])
         yield Comparison(f"calls, forward + backward: {' + '.join(calls)}", [int(one) for one in calls], there["calls"])
 
 

@@ -45,7 +45,7 @@ def run():
         for p in model.parameters():
             p.register_hook(lambda gradient: gradient / JOB.ranks)
     losses, norms = train(model, adamw(model, JOB.lr), batches)
-    return {"losses": losses, "norms": norms, "end": shared.end(model)}
+    return {"losses": losses, "norms": norms, "weights": shared.trained(model)}
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def run(stage=3):
     losses, norms = train(model, JOB.lr, counting(batches, calls), stage)
     calls.of = [call for call in calls.of if call[0] != "all-reduce"]  # of the norm, and of the losses
     held = sum((p if "whole" in shared.BROKEN else p.to_local()).numel() for p in model.parameters())
-    return {"losses": losses, "norms": norms, "sent": calls.sent(JOB.ranks) / size, "held": held, "end": shared.end(model)}
+    return {"losses": losses, "norms": norms, "sent": calls.sent(JOB.ranks) / size, "held": held, "weights": shared.trained(model)}
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ def run(sequence=False):
     # Activations alone: the loss of cut logits needs three calls more, for a few numbers per token.
     activations = 4 * JOB.batch * JOB.block * JOB.embd
     calls = [sum(size == activations for _, size in one.of) // JOB.steps for one in passes]
-    return {"losses": losses, "norms": norms, "calls": calls, "end": shared.end(model)}
+    return {"losses": losses, "norms": norms, "calls": calls, "weights": shared.trained(model)}
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ SCHEDULES = {
 
 # ANCHOR: heart
 def train(parts, Schedule, optimizer, batches, table, ends):
-    """Trains this rank's parts of the model, each of which `parts` has by its stage's number."""
+    """Trains this rank's parts of the model; `parts` has them by the numbers of their stages."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     stages = [Stage(part, i, ranks * len(parts), torch.device("cpu")) for i, part in parts.items()]
     if Schedule in (ScheduleGPipe, Schedule1F1B):

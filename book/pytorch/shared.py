@@ -267,9 +267,9 @@ def clip(model, most=1.0):
     return norm.item()
 
 
-def end(model):
-    """The trained weights, whole on every rank."""
-    return {name: whole(value) for name, value in model.state_dict().items()}
+def trained(model):
+    """The weights, whole on every rank; a matrix that serves twice is there once."""
+    return {name: whole(value.detach()) for name, value in model.named_parameters()}
 
 
 def mean(x):
