@@ -24,6 +24,7 @@
 //! - `draws.rs`: the micro-batches that a training draws, and the steps that learn from them
 //! - `slices.rs`: one buffer, cut in several ways, and the rank that holds each piece
 //! - `block.rs`: a transformer block
+//! - `sketch.rs`: boxes, words and arrows, for the book's own figures
 //! - `svg.rs`: SVG for pages, and `curves.rs`: plots as SVG
 //! - `scene.rs`: drawings that say once what is where, for text and SVG
 //! - `text.rs`: visible width and line folding, for all of the above
@@ -54,6 +55,7 @@ mod plot;
 mod replicas;
 mod scene;
 mod screen;
+mod sketch;
 mod slices;
 mod svg;
 mod table;
@@ -83,6 +85,7 @@ pub use shardlab::plan::{Activity, Interval};
 pub use shardlab::units::{
     bytes_binary, bytes_decimal, general, percent, seconds, significant, thousands,
 };
+pub use sketch::{Align, Coat, Ink, Sketch, Stroke};
 pub use slices::{Piece, Slices};
 pub use svg::Picture;
 pub use table::{ranked, table};

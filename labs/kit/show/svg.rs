@@ -85,9 +85,19 @@ impl Page {
     /// The picture of this height, with `title` for those who do not see it. Its letters are as large as a page's usually
     /// are, where there is room: 13 of 480 units, on 44 times 13 pixels.
     pub(super) fn finish(self, title: &str, height: f64) -> String {
+        self.finish_wide(title, WIDTH, height)
+    }
+
+    /// The same for a picture of another width. A wider one keeps its letters' size, and where it has no room it is never so
+    /// small that they have less than 10 pixels.
+    pub(super) fn finish_wide(self, title: &str, width: f64, height: f64) -> String {
+        let mut style = format!("max-width:{}em", 44.0 * width / WIDTH);
+        if width > WIDTH {
+            let _ = write!(style, ";min-width:{:.1}em", width * 10.0 / (13.0 * 13.0));
+        }
         format!(
-            "<svg class=\"figure\" role=\"img\" aria-label=\"{}\" viewBox=\"0 0 {WIDTH} {height}\" width=\"100%\" \
-             style=\"max-width:44em\" font-size=\"13\" fill=\"currentColor\" \
+            "<svg class=\"figure\" role=\"img\" aria-label=\"{}\" viewBox=\"0 0 {width} {height}\" width=\"100%\" \
+             style=\"{style}\" font-size=\"13\" fill=\"currentColor\" \
              xmlns=\"http://www.w3.org/2000/svg\">\n{}</svg>",
             escape(title),
             self.0

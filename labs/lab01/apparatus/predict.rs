@@ -130,25 +130,52 @@ const JOB: ModelShape = ModelShape {
 const STEP_SECONDS: f64 = 0.283;
 const STEP_RANKS: usize = 4;
 
-/// The job's step on 4 to 65,536 ranks, under weak and under strong scaling: one row per number of ranks.
-pub fn scaling(screen: &Screen, network: &Network) -> Result<String> {
-    let gradients = JOB.parameters();
-    let bytes = F32 * gradients as usize;
-    let mut rows = Vec::new();
+/// The job's step on a number of ranks.
+#[derive(Clone, Copy, Debug)]
+pub struct Scaled {
+    pub ranks: usize,
+    /// Seconds of its all-reduce.
+    pub communicating: f64,
+    /// Seconds that a rank computes under weak and under strong scaling.
+    pub computing: [f64; 2],
+    /// Samples per second, compared with the fewest ranks, under weak and under strong scaling.
+    pub speed_up: [f64; 2],
+}
+
+/// The job's step on 4 to 65,536 ranks, under weak and under strong scaling.
+pub fn scaled(network: &Network) -> Result<Vec<Scaled>> {
+    let bytes = F32 * JOB.parameters() as usize;
+    let mut all = Vec::new();
     let mut first = None;
-    for n in std::iter::successors(Some(STEP_RANKS), |&n| Some(4 * n))
+    for ranks in std::iter::successors(Some(STEP_RANKS), |&n| Some(4 * n))
         .take_while(|&n| n <= network.most_ranks)
     {
-        let seconds = predict(Collective::AllReduce, n, &[bytes], network)?;
+        let seconds = predict(Collective::AllReduce, ranks, &[bytes], network)?;
         let seconds = seconds
             .iter()
             .flat_map(|timing| &timing.points)
             .map(|point| point.seconds);
         let communicating = seconds.fold(f64::INFINITY, f64::min);
-        let times = n as f64 / STEP_RANKS as f64;
-        let weak = STEP_SECONDS + communicating;
-        let strong = STEP_SECONDS / times + communicating;
+        let times = ranks as f64 / STEP_RANKS as f64;
+        let computing = [STEP_SECONDS, STEP_SECONDS / times];
+        let [weak, strong] = computing.map(|computing| computing + communicating);
         let one = *first.get_or_insert(weak);
+        all.push(Scaled {
+            ranks,
+            communicating,
+            computing,
+            speed_up: [times * one / weak, one / strong],
+        });
+    }
+    Ok(all)
+}
+
+/// The same as a table: one row per number of ranks.
+pub fn scaling(screen: &Screen, network: &Network) -> Result<String> {
+    let gradients = JOB.parameters();
+    let bytes = F32 * gradients as usize;
+    let mut rows = Vec::new();
+    for scaled in scaled(network)? {
         let speed_up = |times: f64| {
             if times < 99.95 {
                 format!("{times:.1}")
@@ -156,15 +183,16 @@ pub fn scaling(screen: &Screen, network: &Network) -> Result<String> {
                 significant(times, times.log10() as usize + 1)
             }
         };
-        let share = STEP_SECONDS / times / strong;
+        let share = |computing: f64| computing / (computing + scaled.communicating);
+        let [weak, strong] = scaled.computing.map(share);
         rows.push(vec![
-            thousands(n as u64),
-            screen.seconds(communicating),
-            speed_up(times * one / weak),
-            percent(STEP_SECONDS / weak),
-            speed_up(one / strong),
-            percent(share),
-            bar(screen, share, 12),
+            thousands(scaled.ranks as u64),
+            screen.seconds(scaled.communicating),
+            speed_up(scaled.speed_up[0]),
+            percent(weak),
+            speed_up(scaled.speed_up[1]),
+            percent(strong),
+            bar(screen, strong, 12),
         ]);
     }
     let job = thousands(gradients);

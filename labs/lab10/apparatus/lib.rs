@@ -37,7 +37,7 @@ pub use flags::{Break, Generation, LibraryFlags};
 pub use generation::{compare, for_texts, generate};
 pub use kit::{self, Peaks};
 pub use layers::Layers;
-pub use life_cycle::{fine_tune, life_cycle};
+pub use life_cycle::{fine_tune, life_cycle, stages};
 pub use lines::{MEMORY_MEANS, Memory, PRICE_PER_HOUR, Timed, cost_per_million};
 pub use model::Model;
 pub use reference::{check_reference, reference};

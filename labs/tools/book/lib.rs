@@ -7,8 +7,8 @@
 //! - `compare.rs`: what may differ between two runs of one command, and what may not
 //! - `math.rs`: formulas: TeX in the pages, MathML in the book (mdBook's preprocessor)
 //! - `minutes.rs`: how long a page takes, and a path
-//! - `figures.rs`: pictures for pages; `live.rs`: those that a reader can change; `exposed.rs`
-//!   (overlap), `mesh.rs` and `memory.rs`: three of them; `schedules.rs` and `plans.rs`: thousands of cases for two
+//! - `figures/`: pictures for pages; `live.rs`: those that a reader can change; `exposed.rs` (overlap), `mesh.rs` and
+//!   `memory.rs`: three of them; `schedules.rs` and `plans.rs`: thousands of cases for two
 //!
 //! `book/browse.py` opens every page in a real browser, and `book/figures` has the scripts of interactive figures.
 

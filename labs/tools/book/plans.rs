@@ -192,3 +192,13 @@ pub fn best_plans() -> Result<(Vec<Bar>, f64)> {
         job.cluster.device.room(),
     ))
 }
+
+/// The job of lab11's default, and its fastest plan of 8 tensor ranks and 64 data ranks: the figure that works one plan out.
+pub fn tensor_and_data() -> Result<(TrainingJob, Plan)> {
+    let Case { job, search } = case("llama-3-70b", 512, "h100-80g", "dgx-h100")?;
+    let plan = search.best(|s| s.tensor == 8 && s.data == 64);
+    let plan = plan
+        .context("a plan of 8 tensor ranks and 64 data ranks fits")?
+        .clone();
+    Ok((job, plan))
+}

@@ -1,0 +1,75 @@
+//! Attention on two tensor ranks: the columns and rows of its matrices that belong to each head.
+
+use super::BABY;
+use kit::show::{Align, Coat, Ink, Screen, Sketch};
+
+const RANKS: usize = 2;
+
+/// Attention by heads, as text and as SVG.
+pub(super) fn heads(screen: &Screen) -> (String, String) {
+    let each = BABY.heads / RANKS;
+    let wide = BABY.head();
+    let mut lines = vec![format!(
+        "  {} heads, each {wide} columns of Q, of K and of V, and {wide} rows of the output",
+        BABY.heads
+    )];
+    for rank in 0..RANKS {
+        let first = rank * each;
+        let last = first + each - 1;
+        let words = format!(
+            "heads {first}-{last}: columns {}-{} of Q, K and V, and these rows of the output",
+            first * wide,
+            (last + 1) * wide - 1
+        );
+        let name = screen.rank(rank, format!("rank {rank}"));
+        lines.push(format!("  {name}  {words}"));
+    }
+    (lines.join("\n"), svg(each))
+}
+
+fn svg(each: usize) -> String {
+    const LEFT: f64 = 62.0;
+    const HEAD: f64 = 20.0;
+    const GAP: f64 = 8.0;
+    const TOP: f64 = 42.0;
+    let whole = HEAD * BABY.heads as f64;
+    let mut sketch = Sketch::default();
+    let mut y = TOP;
+    let all: Vec<usize> = (0..BABY.heads).collect();
+    let rows = [("all heads".to_string(), all.as_slice())]
+        .into_iter()
+        .chain(
+            all.chunks(each)
+                .enumerate()
+                .map(|(rank, heads)| (format!("rank {rank}"), heads)),
+        );
+    let output = 398.0;
+    sketch.words((output + whole / 2.0, 14.0), Align::Centre, "output");
+    sketch.words((output + whole / 2.0, 32.0), Align::Centre, "rows");
+    for (i, name) in ["Q", "K", "V"].into_iter().enumerate() {
+        let middle = LEFT + (whole + GAP) * i as f64 + whole / 2.0;
+        sketch.words((middle, 14.0), Align::Centre, name);
+        sketch.words((middle, 32.0), Align::Centre, "columns");
+    }
+    for (name, heads) in rows {
+        sketch.words((0.0, y + whole / 2.0 + 4.5), Align::Right, name);
+        for matrix in 0..3 {
+            let left = LEFT + (whole + GAP) * matrix as f64;
+            for &head in heads {
+                let corner = (left + HEAD * head as f64, y);
+                let ink = Ink::Rank(head / each);
+                sketch.boxed(corner, (HEAD, whole), ink, Coat::Light, &head.to_string());
+            }
+            sketch.boxed((left, y), (whole, whole), Ink::Page, Coat::Dashes, "");
+        }
+        for &head in heads {
+            let corner = (output, y + HEAD * head as f64);
+            let ink = Ink::Rank(head / each);
+            sketch.boxed(corner, (whole, HEAD), ink, Coat::Light, &head.to_string());
+        }
+        sketch.boxed((output, y), (whole, whole), Ink::Page, Coat::Dashes, "");
+        y += whole + 16.0;
+    }
+    let title = "Four heads on two ranks: each has the columns of Q, K and V and the rows of the output of its own heads";
+    sketch.svg(title, y - 12.0)
+}

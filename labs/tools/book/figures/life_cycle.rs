@@ -1,0 +1,82 @@
+//! A model's life: the FLOPs of each stage as areas, to one scale.
+
+use anyhow::Result;
+use kit::show::{Align, Coat, Ink, Screen, Sketch, significant};
+use lab10::{life_cycle as table, stages};
+use shardlab::plan::ModelShape;
+
+const MODEL: &str = "llama-3.2-1b";
+
+/// Tokens in words: 24,700,000,000 is 24.7 billion.
+fn tokens(number: f64) -> String {
+    let (unit, words) = if number >= 1e9 {
+        (1e9, "billion")
+    } else {
+        (1e6, "million")
+    };
+    let number = significant(number / unit, 3);
+    let short = number.trim_end_matches('0').trim_end_matches('.');
+    format!(
+        "{} {words} tokens",
+        if number.contains('.') { short } else { &number }
+    )
+}
+
+/// The stages, as text and as SVG.
+pub(super) fn life_cycle(screen: &Screen) -> Result<(String, String)> {
+    let shape = ModelShape::preset(MODEL)?;
+    Ok((table(screen, MODEL, &shape), svg(&shape)))
+}
+
+fn svg(shape: &ModelShape) -> String {
+    const SIDE: f64 = 150.0;
+    const BASE: f64 = 176.0;
+    let all = stages(shape).map(|(_, _, tokens, each)| [tokens, each]);
+    let most = all[1][0] * all[1][1];
+    let each = all[3][1];
+    // As many tokens as take the FLOPs of pre-training.
+    let long = [most / each, each];
+    let columns = [
+        (0.0, "pre-training", all[1], Coat::Full),
+        (170.0, "fine-tuning", all[2], Coat::Full),
+        (330.0, "deployment", all[3], Coat::Full),
+        (448.0, "as much deployment", long, Coat::Dashes),
+    ];
+    let mut sketch = Sketch::wide(600.0);
+    for (left, name, [number, each], coat) in columns {
+        let side = SIDE * (number * each / most).sqrt();
+        sketch.words((left, 14.0), Align::Right, name);
+        let ink = if coat == Coat::Full {
+            Ink::Kind(0)
+        } else {
+            Ink::Page
+        };
+        sketch.boxed((left, BASE - side), (side, side), ink, coat, "");
+        sketch.words((left, BASE + 20.0), Align::Right, tokens(number));
+        let flops = format!("{:.1e} FLOPs", number * each);
+        sketch.words((left, BASE + 38.0), Align::Right, flops);
+    }
+    let title = "FLOPs of a model's life as areas: pre-training dwarfs fine-tuning and a billion deployed tokens, until 74 billion";
+    sketch.svg(title, BASE + 46.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deployment_takes_as_much_as_pre_training_after_74_billion_tokens() {
+        let (_, svg) = life_cycle(&Screen::plain()).unwrap();
+        for words in [
+            "74.1 billion",
+            "24.7 billion",
+            "15 million",
+            "1 billion",
+            "1.8e20",
+            "1.1e17",
+            "2.5e18",
+        ] {
+            assert!(svg.contains(&format!(">{words}")), "{words}: {svg}");
+        }
+    }
+}
