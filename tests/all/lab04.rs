@@ -187,7 +187,7 @@ fn a_timeline_is_computed_and_shows_the_waiting() {
     let text = drawn("");
     assert_eq!(text, drawn(""), "it is arithmetic");
     for row in [
-        "   computes │",
+        "   prefetch │",
         "   blocks.2 │",
         "no prefetch │",
         "▲ gather   ▓ forward   ▒ backward   ▼ reduce-scatter   · waiting",
@@ -196,7 +196,7 @@ fn a_timeline_is_computed_and_shows_the_waiting() {
     }
     let waits_in = |text: &str, row: &str| line(text, row).matches('·').count();
     assert!(
-        waits_in(&text, "  no prefetch") > 2 * waits_in(&text, "     computes"),
+        waits_in(&text, "  no prefetch") > 2 * waits_in(&text, "     prefetch"),
         "{text}"
     );
     // A quick link leaves nothing to wait for, and neither does a rank that is alone.

@@ -30,7 +30,15 @@ impl Plot<'_> {
         let top = self.key(&mut page, top) + 12.0;
         let bottom = top + LINE * self.height.clamp(4, 50) as f64 + 4.0;
         let area = Area::new(
-            Side::new(x.end_ticks(), x, self.labels.x),
+            Side::new(
+                if self.round_x {
+                    x.round_ticks()
+                } else {
+                    x.end_ticks()
+                },
+                x,
+                self.labels.x,
+            ),
             Side::new(y.round_ticks(), y, self.labels.y),
             (top, bottom),
         );

@@ -2,23 +2,26 @@
 
 use super::colour::of_activity;
 use super::gantt::{Bar, Chart};
-use super::svg::{Anchor, Page, WIDTH, filled, in_rows};
+use super::svg::{Anchor, Page, filled, in_rows};
 use shardlab::plan::Activity;
 use std::ops::Range;
 use std::slice;
 
-/// Units on the left for the ranks' names.
+/// Units of the picture's width, and on the left for the ranks' names. A page shows it wide, because a step has many passes.
+const WIDTH: f64 = 600.0;
 const GUTTER: f64 = 48.0;
 
 /// A row, and in it the height of a bar.
 const ROW: f64 = 21.0;
 const HEIGHT: f64 = 18.0;
 
-/// Draws charts under each other, all to one scale, as an inline SVG. A bar has its letter and its micro-batch in it, as far
-/// as there is room, and a chunk has its shade. Hatched is the time in which a rank waits: the bubble.
+/// Draws charts under each other, all to one scale, as an inline SVG. Where all bars have room, each has its letter and its
+/// micro-batch in it; else all have the micro-batch alone. A chunk has its shade. Hatched is the time in which a rank waits: the
+/// bubble.
 pub fn gantt_svg(title: &str, charts: &[Chart]) -> String {
     let end = charts.iter().map(Chart::end).fold(0.0, f64::max).max(1e-9);
     let x = |moment: f64| GUTTER + (WIDTH - GUTTER - 1.0) * moment / end;
+    let shown = shown(charts, (WIDTH - GUTTER - 1.0) / end);
     let mut page = Page::default();
     page.add(
         "<defs><pattern id=\"bubble\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\">\
@@ -32,8 +35,6 @@ pub fn gantt_svg(title: &str, charts: &[Chart]) -> String {
             y += 5.0;
         }
         let chunks = chunks(slice::from_ref(chart));
-        let bars = chart.ranks.iter().flatten();
-        let digits = bars.map(|bar| bar.number.to_string().len()).max();
         for (rank, bars) in chart.ranks.iter().enumerate() {
             page.text(
                 (GUTTER - 6.0, y + 14.0),
@@ -54,7 +55,7 @@ pub fn gantt_svg(title: &str, charts: &[Chart]) -> String {
                     y,
                     shade(bar.chunk, chunks),
                 );
-                label(&mut page, bar, place, y, digits.unwrap_or(0));
+                label(&mut page, bar, place, y, shown);
             }
             if free < chart.end() {
                 wait(&mut page, x(free)..x(chart.end()), y);
@@ -63,8 +64,8 @@ pub fn gantt_svg(title: &str, charts: &[Chart]) -> String {
         }
         y += 5.0;
     }
-    let bottom = legend(&mut page, charts, y);
-    page.finish(title, bottom)
+    let bottom = legend(&mut page, charts, shown, y);
+    page.finish_wide(title, WIDTH, bottom)
 }
 
 /// How many chunks a rank has.
@@ -97,16 +98,37 @@ fn pass(page: &mut Page, activity: Activity, place: Range<f64>, y: f64, shade: f
     page.rect((place.start, y), (wide, HEIGHT), style);
 }
 
-/// The letter and the micro-batch of a pass, as far as there is room.
-fn label(page: &mut Page, bar: &Bar, place: Range<f64>, y: f64, digits: usize) {
-    let wide = place.end - place.start;
-    let long = 6.2 * digits as f64;
-    let words = if wide > long + 8.5 {
-        format!("{}{}", bar.activity.letter, bar.number)
-    } else if wide >= long {
-        bar.number.to_string()
+/// What bars have in them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    Nothing,
+    Number,
+    LetterAndNumber,
+}
+
+/// What the shortest of all bars has room for, if a unit of time takes `scale` units of the page.
+fn shown(charts: &[Chart], scale: f64) -> Shown {
+    let bars = || charts.iter().flat_map(|chart| chart.ranks.iter().flatten());
+    let digits = bars().map(|bar| bar.number.to_string().len()).max();
+    let long = 6.2 * digits.unwrap_or(0) as f64;
+    let shortest = bars()
+        .map(|bar| scale * (bar.end - bar.start))
+        .fold(f64::INFINITY, f64::min);
+    if shortest > long + 8.5 {
+        Shown::LetterAndNumber
+    } else if shortest >= long {
+        Shown::Number
     } else {
-        return;
+        Shown::Nothing
+    }
+}
+
+/// The micro-batch of a pass.
+fn label(page: &mut Page, bar: &Bar, place: Range<f64>, y: f64, shown: Shown) {
+    let words = match shown {
+        Shown::Nothing => return,
+        Shown::Number => bar.number.to_string(),
+        Shown::LetterAndNumber => format!("{}{}", bar.activity.letter, bar.number),
     };
     let middle = (place.start + place.end) / 2.0;
     page.add("<g font-size=\"10\">");
@@ -114,8 +136,9 @@ fn label(page: &mut Page, bar: &Bar, place: Range<f64>, y: f64, digits: usize) {
     page.add("</g>");
 }
 
-/// The activities that occur, each with its letter, the bubble, and the chunks' shades. Returns where the legend ends.
-fn legend(page: &mut Page, charts: &[Chart], top: f64) -> f64 {
+/// The activities that occur, each with its letter where bars have letters, the bubble, the chunks' shades, and what numbers are.
+/// Returns where the legend ends.
+fn legend(page: &mut Page, charts: &[Chart], shown: Shown, top: f64) -> f64 {
     let occurs = |activity: &Activity| {
         let mut bars = charts.iter().flat_map(|chart| chart.ranks.iter().flatten());
         bars.any(|bar| bar.activity == *activity)
@@ -126,11 +149,17 @@ fn legend(page: &mut Page, charts: &[Chart], top: f64) -> f64 {
     let shades = if chunks > 1 { chunks } else { 0 };
     let mut words: Vec<String> = Vec::new();
     for activity in &passes {
-        words.push(format!("{} {}", activity.letter, activity.name));
+        words.push(match shown {
+            Shown::LetterAndNumber => format!("{} {}", activity.letter, activity.name),
+            _ => activity.name.to_string(),
+        });
     }
     words.push("bubble".to_owned());
     for chunk in 0..shades {
         words.push(format!("chunk {chunk}"));
+    }
+    if shown != Shown::Nothing {
+        words.push("number: micro-batch".to_owned());
     }
     let widths = words.iter().map(|words| 20.0 + 7.1 * words.len() as f64);
     let mut bottom = top;
@@ -140,12 +169,17 @@ fn legend(page: &mut Page, charts: &[Chart], top: f64) -> f64 {
             pass(page, activity, x..x + 15.0, y, shade(0, 1));
         } else if i == passes.len() {
             wait(page, x..x + 15.0, y);
-        } else {
+        } else if words.starts_with("chunk") {
             let shade = shade(i - passes.len() - 1, chunks);
             pass(page, Activity::FORWARD, x..x + 8.0, y, shade);
             pass(page, Activity::BACKWARD, x + 8.0..x + 16.0, y, shade);
         }
-        page.text((x + 20.0, y + 14.0), Anchor::Start, words);
+        let start = if words.starts_with("number") {
+            x
+        } else {
+            x + 20.0
+        };
+        page.text((start, y + 14.0), Anchor::Start, words);
         bottom = y + ROW;
     }
     bottom
@@ -191,7 +225,7 @@ mod tests {
                 .all(|label| svg.contains(label)),
             "{svg}"
         );
-        assert!(!svg.contains("chunk") && !svg.contains("\n\n"), "{svg}");
+        assert!(!svg.contains(">chunk") && !svg.contains("\n\n"), "{svg}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Nodes, their ranks and network cards, and the links between them.
 
 use super::screen::Screen;
-use super::svg::{Anchor, Page, WIDTH, framed, rank_colour};
+use super::svg::{Anchor, Page, framed, rank_colour};
 
 /// Two nodes of a cluster, alike.
 #[derive(Clone, Debug)]
@@ -45,61 +45,54 @@ impl Links {
         )
     }
 
-    /// The nodes side by side, as an inline SVG: thick lines are fast, thin ones slow.
+    /// The nodes side by side, as an inline SVG, with the network below: thick lines are fast, thin ones slow.
     pub fn svg(&self, title: &str) -> String {
-        const NODE: f64 = 222.0;
+        const WIDTH: f64 = 600.0;
+        const NODE: f64 = 290.0;
+        const RANKS: f64 = 48.0;
+        const CARDS: f64 = 116.0;
+        const NETWORK: f64 = 180.0;
         let mut page = Page::default();
         for node in 0..2 {
             let left = node as f64 * (WIDTH - NODE);
-            page.rect(
-                (left + 1.0, 2.0),
-                (NODE - 2.0, 150.0),
-                framed("currentColor", 1.0),
-            );
-            page.text(
-                (left + NODE / 2.0, 20.0),
-                Anchor::Middle,
-                format!("node {node}"),
-            );
+            let corner = (left + 1.0, 2.0);
+            page.rect(corner, (NODE - 2.0, 156.0), framed("currentColor", 1.0));
+            let middle = left + NODE / 2.0;
+            let words = format!("node {node}: {} within", self.within);
+            page.text((middle, 24.0), Anchor::Middle, words);
             let width = (NODE - 20.0) / self.ranks as f64;
             for (i, rank) in self.ranks(node).enumerate() {
                 let x = left + 10.0 + width * i as f64;
                 let middle = x + width / 2.0;
                 if i > 0 {
-                    page.line((x - 4.0, 52.0), (x + 4.0, 52.0), stroke(8.0));
+                    let y = RANKS + 18.0;
+                    page.line((x - 4.0, y), (x + 4.0, y), stroke(8.0));
                 }
-                page.line((middle, 72.0), (middle, 106.0), stroke(2.0));
-                page.rect(
-                    (x + 4.0, 34.0),
-                    (width - 8.0, 36.0),
-                    framed(rank_colour(rank), 3.0),
-                );
-                page.text((middle, 57.0), Anchor::Middle, format!("rank {rank}"));
+                page.line((middle, RANKS + 38.0), (middle, CARDS), stroke(2.0));
+                let size = (width - 8.0, 36.0);
+                page.rect((x + 4.0, RANKS), size, framed(rank_colour(rank), 3.0));
+                let words = format!("rank {rank}");
+                page.text((middle, RANKS + 23.0), Anchor::Middle, words);
             }
             let width = (NODE - 20.0) / self.cards as f64;
             for card in 0..self.cards {
                 let x = left + 10.0 + width * card as f64;
-                page.rect(
-                    (x + 4.0, 106.0),
-                    (width - 8.0, 30.0),
-                    framed("currentColor", 1.0),
-                );
+                let middle = x + width / 2.0;
+                let size = (width - 8.0, 30.0);
+                page.rect((x + 4.0, CARDS), size, framed("currentColor", 1.0));
                 page.text(
-                    (x + width / 2.0, 126.0),
+                    (middle, CARDS + 20.0),
                     Anchor::Middle,
                     format!("card {card}"),
                 );
+                page.line((middle, CARDS + 30.0), (middle, NETWORK), stroke(2.0));
             }
         }
-        for card in 0..self.cards {
-            let y = 112.0 + 18.0 * card as f64 / (self.cards.max(2) - 1) as f64;
-            page.line((NODE - 14.0, y), (WIDTH - NODE + 14.0, y), stroke(2.0));
-        }
-        let within = format!("thick: within a node, {}", self.within);
-        let between = format!("thin: between nodes, {}", self.between);
-        page.text((WIDTH / 2.0, 176.0), Anchor::Middle, within);
-        page.text((WIDTH / 2.0, 196.0), Anchor::Middle, between);
-        page.finish(title, 206.0)
+        let size = (WIDTH - 2.0, 30.0);
+        page.rect((1.0, NETWORK), size, framed("currentColor", 1.0));
+        let words = format!("network between nodes: {}", self.between);
+        page.text((WIDTH / 2.0, NETWORK + 20.0), Anchor::Middle, words);
+        page.finish_wide(title, WIDTH, NETWORK + 32.0)
     }
 }
 
@@ -139,8 +132,8 @@ mod tests {
                 svg.matches("<rect").count(),
                 svg.matches(">card 1<").count()
             ),
-            (2 + 4 + 4, 2)
+            (2 + 4 + 4 + 1, 2)
         );
-        assert!(svg.contains("thin: between nodes, 25 GB/s"), "{svg}");
+        assert!(svg.contains("network between nodes: 25 GB/s"), "{svg}");
     }
 }

@@ -94,6 +94,8 @@ pub struct Plot<'a> {
     pub labels: Labels,
     /// Whether a few points far above or below all others are left out; the title then says so.
     pub clip_outliers: bool,
+    /// Whether a page writes round values at the x axis, and not the first, the last and one between them.
+    pub round_x: bool,
 }
 
 impl<'a> Plot<'a> {
@@ -108,6 +110,7 @@ impl<'a> Plot<'a> {
             log_y: false,
             labels: Labels::default(),
             clip_outliers: false,
+            round_x: false,
         }
     }
 
@@ -141,6 +144,12 @@ impl<'a> Plot<'a> {
             x: Some(x),
             y: Some(y),
         };
+        self
+    }
+
+    /// Writes round values at the x axis of a page.
+    pub fn round_x(mut self) -> Plot<'a> {
+        self.round_x = true;
         self
     }
 

@@ -122,15 +122,31 @@ impl Timeline<'_> {
             }
             y += ROW;
         }
-        for (moment, label) in &self.marks {
-            let anchor = if *moment > 0.0 {
-                Anchor::End
+        if !self.marks.is_empty() {
+            let name = if self.axis.is_empty() {
+                "time"
             } else {
-                Anchor::Start
+                self.axis
             };
-            page.text((at(*moment), y + 12.0), anchor, label);
+            page.text((GUTTER - 8.0, y + 16.0), Anchor::End, name);
+            page.line((at(0.0), y), (WIDTH - 2.0, y), "stroke-opacity=\"0.5\"");
         }
-        y += if self.marks.is_empty() { 4.0 } else { ROW };
+        for (moment, label) in &self.marks {
+            // A mark leads up through all rows: what ends there is seen.
+            let dashes = "stroke-opacity=\"0.5\" stroke-dasharray=\"3 3\"";
+            page.line((at(*moment), 0.0), (at(*moment), y + 5.0), dashes);
+            let anchor = match *moment > 0.0 {
+                true if at(*moment) > WIDTH - 30.0 => Anchor::End,
+                true => Anchor::Middle,
+                false => Anchor::Start,
+            };
+            page.text((at(*moment), y + 18.0), anchor, label);
+        }
+        y += if self.marks.is_empty() {
+            4.0
+        } else {
+            ROW + 6.0
+        };
         let occurring: Vec<Activity> = self.occurring().collect();
         let widths = occurring
             .iter()

@@ -545,6 +545,7 @@ pub fn computed_step(
             in_words(&without)
         );
         ends.push(without.seconds());
+        rows[0].0 = "prefetch".to_string();
         rows.extend([
             ("no prefetch".to_string(), without.processor),
             ("link".to_string(), without.link),

@@ -128,16 +128,21 @@ fn plot(title: &str, numel: usize, nodes: usize) -> Plot<'_> {
         .map(|flat| (flat.ranks as f64, flat.shard_numel() as f64))
         .filter(|(_, slice)| *slice <= 2048.0);
     Plot::new(title, "ranks")
-        .series(Series::line("slice", slice))
-        .series(Series::dots("padding that fits in a slice", padding(false)))
+        .series(Series::line("one rank's slice", slice))
+        .series(Series::dots("padding that fits in it", padding(false)))
         .series(Series::dots("padding that does not", padding(true)))
 }
 
-/// The plots of both models for a page, each as `draw` draws it: whole nodes of 12 ranks.
+/// The plots of both models for a page, each as `draw` draws it: whole nodes of 12 ranks, and the source's 768 ranks once more.
 pub fn figures(draw: impl Fn(&Plot) -> String) -> String {
-    SOURCES
-        .map(|(model, numel)| draw(&plot(&title(model, numel), numel, 12)))
-        .join("\n")
+    let one = |(model, numel)| {
+        let title = format!("elements; {model} with {} in all", thousands(numel as u64));
+        let source = Flat { numel, ranks: 768 };
+        let padding = (source.padded() - numel) as f64;
+        let plot = plot(&title, numel, 12).round_x();
+        draw(&plot.series(Series::dots("padding on 768 ranks", [(768.0, padding)])))
+    };
+    SOURCES.map(one).join("\n")
 }
 
 fn in_words(flat: Flat) -> String {

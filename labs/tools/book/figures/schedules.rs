@@ -26,7 +26,7 @@ pub(super) fn chart(schedule: Schedule, chunks: usize) -> Result<Chart> {
     let name = schedule.name();
     let bubble = percent(simulated.bubble());
     let title = format!(
-        "{name}{chunks}: takes {}, bubble {bubble} of the step, peak {peak}",
+        "{name}{chunks}: takes {} forward passes, bubble {bubble}, keeps {peak} micro-batches",
         simulated.makespan
     );
     Ok(Chart {
