@@ -129,6 +129,18 @@ mod tests {
         }
     }
 
+    /// The book's outputs are shown in these colours: a class for each of the terminal's codes.
+    #[test]
+    fn outputs_have_these_colours() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../book/shardlab.css");
+        let style = std::fs::read_to_string(path).unwrap();
+        for hue in RANKS.iter().chain(&CURVES) {
+            let code = hue.terminal.rsplit(';').next().unwrap_or_default();
+            let rule = format!(".ansi-{code} {{ --hue: {}; }}\n", hue.page);
+            assert!(style.contains(&rule), "{path} lacks {rule}");
+        }
+    }
+
     #[test]
     fn what_a_rank_does_has_a_hue_and_only_communication_shares_one() {
         let hues = Activity::ALL.into_iter().filter_map(of_activity);

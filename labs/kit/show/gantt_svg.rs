@@ -65,7 +65,7 @@ pub fn gantt_svg(title: &str, charts: &[Chart]) -> String {
         y += 5.0;
     }
     let bottom = legend(&mut page, charts, shown, y);
-    page.finish_wide(title, WIDTH, bottom)
+    page.finish_wide(title, (WIDTH, bottom), 10.0)
 }
 
 /// How many chunks a rank has.

@@ -92,7 +92,7 @@ impl Links {
         page.rect((1.0, NETWORK), size, framed("currentColor", 1.0));
         let words = format!("network between nodes: {}", self.between);
         page.text((WIDTH / 2.0, NETWORK + 20.0), Anchor::Middle, words);
-        page.finish_wide(title, WIDTH, NETWORK + 32.0)
+        page.finish_wide(title, (WIDTH, NETWORK + 32.0), 13.0)
     }
 }
 

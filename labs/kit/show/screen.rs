@@ -8,6 +8,11 @@ use std::io::{self, IsTerminal, Write};
 /// The width of a terminal that does not tell its own.
 const DEFAULT_WIDTH: usize = 80;
 
+/// Whether colours are asked for where there is no terminal: the convention of <https://bixense.com/clicolors>.
+fn is_forced(no_color: &str, force: &str) -> bool {
+    no_color.is_empty() && !force.is_empty() && force != "0"
+}
+
 /// Text of a labelled line begins after two spaces, a label of eight and one more space.
 const LABEL_WIDTH: usize = 8;
 
@@ -23,7 +28,7 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// Looks at stdout and the environment (`NO_COLOR`, `TERM`, `COLUMNS`).
+    /// Looks at stdout and the environment (`NO_COLOR`, `CLICOLOR_FORCE`, `TERM`, `COLUMNS`).
     pub fn detect(ascii: bool) -> Screen {
         let measured =
             || terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0.into());
@@ -39,13 +44,17 @@ impl Screen {
 
     fn look(terminal: bool, measured: impl FnOnce() -> Option<usize>, ascii: bool) -> Screen {
         let variable = |name| std::env::var(name).unwrap_or_default();
-        Screen::decide(
+        let screen = Screen::decide(
             terminal && !is_open_mpi(),
             &variable("NO_COLOR"),
             &variable("TERM"),
             variable("COLUMNS").parse().ok().or_else(measured),
             ascii,
-        )
+        );
+        Screen {
+            colour: screen.colour || is_forced(&variable("NO_COLOR"), &variable("CLICOLOR_FORCE")),
+            ..screen
+        }
     }
 
     /// 80 columns without colour: what a redirected run and every test sees.
@@ -398,6 +407,8 @@ mod tests {
         assert!(!Screen::decide(false, "", "xterm", None, false).colour);
         assert!(!Screen::decide(true, "1", "xterm", None, false).colour);
         assert!(!Screen::decide(true, "", "dumb", None, false).colour);
+        assert!(is_forced("", "1") && !is_forced("", "0") && !is_forced("", ""));
+        assert!(!is_forced("1", "1"));
     }
 
     #[test]

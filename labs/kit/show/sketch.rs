@@ -175,7 +175,7 @@ impl Sketch {
 
     /// The drawing as an inline SVG, with `title` for those who do not see it.
     pub fn svg(self, title: &str, height: f64) -> String {
-        self.page.finish_wide(title, self.width, height)
+        self.page.finish_wide(title, (self.width, height), 13.0)
     }
 }
 

@@ -85,15 +85,19 @@ impl Page {
     /// The picture of this height, with `title` for those who do not see it. Its letters are as large as a page's usually
     /// are, where there is room: 13 of 480 units, on 44 times 13 pixels.
     pub(super) fn finish(self, title: &str, height: f64) -> String {
-        self.finish_wide(title, WIDTH, height)
+        self.finish_wide(title, (WIDTH, height), 13.0)
     }
 
-    /// The same for a picture of another width. A wider one keeps its letters' size, and where it has no room it is never so
-    /// small that they have less than 10 pixels.
-    pub(super) fn finish_wide(self, title: &str, width: f64, height: f64) -> String {
+    /// The same for a picture of another size. A wider one keeps its letters' size, and where it has no room it is never so
+    /// small that its smallest letters have less than 10 pixels.
+    pub(super) fn finish_wide(self, title: &str, (width, height): Point, smallest: f64) -> String {
         let mut style = format!("max-width:{}em", 44.0 * width / WIDTH);
         if width > WIDTH {
-            let _ = write!(style, ";min-width:{:.1}em", width * 10.0 / (13.0 * 13.0));
+            let _ = write!(
+                style,
+                ";min-width:{:.1}em",
+                width * 10.0 / (13.0 * smallest)
+            );
         }
         format!(
             "<svg class=\"figure\" role=\"img\" aria-label=\"{}\" viewBox=\"0 0 {width} {height}\" width=\"100%\" \

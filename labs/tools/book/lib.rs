@@ -5,6 +5,7 @@
 //!
 //! - `outputs.rs`: runs the commands of `book/outputs.toml`, and writes or compares what they print
 //! - `compare.rs`: what may differ between two runs of one command, and what may not
+//! - `colours.rs`: an output in the colours of the terminal
 //! - `math.rs`: formulas: TeX in the pages, MathML in the book (mdBook's preprocessor)
 //! - `minutes.rs`: how long a page takes, and a path
 //! - `figures/`: pictures for pages; `live.rs`: those that a reader can change; `exposed.rs` (overlap), `mesh.rs` and
@@ -12,6 +13,7 @@
 //!
 //! `book/browse.py` opens every page in a real browser, and `book/figures` has the scripts of interactive figures.
 
+mod colours;
 mod compare;
 mod exposed;
 mod figures;
@@ -35,6 +37,6 @@ pub use math::{mathml_of_page, preprocess};
 pub use memory::memory_numbers;
 pub use mesh::mesh_numbers;
 pub use minutes::{Minutes, Stated, minutes, stated};
-pub use outputs::{Output, compare, outputs, write};
+pub use outputs::{Output, colour, compare, outputs, write};
 pub use plans::{plan_numbers, plans};
 pub use schedules::{cases, numbers};

@@ -38,6 +38,9 @@ enum What {
         /// Write what is printed to book/outputs instead
         #[arg(long)]
         write: bool,
+        /// Leave the texts as they are, and write their colours to book/colours
+        #[arg(long, conflicts_with = "write")]
+        colours: bool,
     },
     /// Compute how long each page and path takes, and compare with what they say
     Minutes {
@@ -77,8 +80,15 @@ fn run(args: Args) -> Result<()> {
         .expect("labs/tools/book is below");
     let screen = Screen::detect(false);
     match args.command {
-        What::Outputs { name, write: false } => book::compare(&screen, root, &name),
-        What::Outputs { name, write: true } => book::write(&screen, root, &name),
+        What::Outputs {
+            name,
+            write,
+            colours,
+        } => match (write, colours) {
+            (true, _) => book::write(&screen, root, &name),
+            (_, true) => book::colour(&screen, root, &name),
+            _ => book::compare(&screen, root, &name),
+        },
         What::Minutes { write } => minutes(&screen, root, write),
         What::Figure { name, terminal } => {
             screen.say(book::figure(&name, terminal.then_some(&screen))?);

@@ -1,11 +1,13 @@
 //! Formulas: `$...$` in a line and `$$...$$` alone on lines are TeX in the pages and MathML in the book, which browsers
 //! draw themselves: no script, no font, no network.
 
+use super::colours::Colours;
 use anyhow::{Context, Result, bail};
 use pulldown_latex::config::DisplayMode;
 use pulldown_latex::{Parser, RenderConfig, Storage, mathml};
 use serde_json::Value;
 use std::io::{Read, Write};
+use std::path::Path;
 
 /// mdBook's preprocessor: reads (context, book) as JSON from stdin, writes the book with its formulas as MathML to stdout.
 /// With the arguments `supports RENDERER` it only says, by its success, that HTML is supported.
@@ -28,17 +30,21 @@ pub fn preprocess(args: &[String]) -> Result<()> {
         .context("cannot read what mdBook hands over")?;
     let mut both: [Value; 2] =
         serde_json::from_str(&json).context("mdBook hands over (context, book) as JSON")?;
-    let [_, book] = &mut both;
-    formulas(book)?;
+    let [context, book] = &mut both;
+    let root = context["root"]
+        .as_str()
+        .context("mdBook says where the book is")?;
+    let colours = Colours::of(Path::new(root))?;
+    pages(book, &|page| Ok(colours.of_page(&mathml_of_page(page)?)))?;
     std::io::stdout()
         .write_all(serde_json::to_string(book)?.as_bytes())
         .context("cannot write the book")
 }
 
 /// Converts every chapter's text, however deep it lies.
-fn formulas(value: &mut Value) -> Result<()> {
+fn pages(value: &mut Value, convert: &impl Fn(&str) -> Result<String>) -> Result<()> {
     match value {
-        Value::Array(items) => items.iter_mut().try_for_each(formulas),
+        Value::Array(items) => items.iter_mut().try_for_each(|item| pages(item, convert)),
         Value::Object(fields) => {
             let name = fields
                 .get("name")
@@ -46,9 +52,11 @@ fn formulas(value: &mut Value) -> Result<()> {
                 .unwrap_or("a page")
                 .to_owned();
             if let Some(Value::String(content)) = fields.get_mut("content") {
-                *content = mathml_of_page(content).with_context(|| format!("in {name:?}"))?;
+                *content = convert(content).with_context(|| format!("in {name:?}"))?;
             }
-            fields.values_mut().try_for_each(formulas)
+            fields
+                .values_mut()
+                .try_for_each(|field| pages(field, convert))
         }
         _ => Ok(()),
     }
@@ -177,7 +185,7 @@ mod tests {
     fn every_chapter_of_mdbooks_json_is_converted() -> Result<()> {
         let mut book = serde_json::json!({"items": [{"Chapter": {"name": "a", "content": "$x$", "sub_items": [
             {"Chapter": {"name": "b", "content": "$y$", "sub_items": []}}]}}, "Separator"]});
-        formulas(&mut book)?;
+        pages(&mut book, &mathml_of_page)?;
         let json = book.to_string();
         assert_eq!(json.matches("<math").count(), 2, "{json}");
         Ok(())

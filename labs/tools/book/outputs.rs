@@ -1,6 +1,7 @@
 //! The outputs that the book shows. `book/outputs.toml` names each output and its command, and `book/outputs/` holds the
 //! outputs. This file runs the commands, and writes their outputs or compares them.
 
+use super::colours::{plain, repainted};
 use super::compare::{Rule, differences};
 use anyhow::{Context, Result, bail, ensure};
 use kit::show::Screen;
@@ -47,6 +48,13 @@ pub struct Output {
     pub rules: Vec<Rule>,
 }
 
+impl Output {
+    /// Whether its colours can be shown: it is a text, and no other command reads it, which codes would disturb.
+    fn is_in_colour(&self) -> bool {
+        self.file.ends_with(".txt") && !self.command.contains(['|', '>'])
+    }
+}
+
 /// All outputs, in the order in which their commands run.
 ///
 /// # Errors
@@ -76,6 +84,36 @@ pub fn write(screen: &Screen, root: &Path, name: &str) -> Result<()> {
         };
         std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
         screen.say(format!("wrote {} ({took:.1?}{long})", path.display()));
+        Ok(0)
+    })
+    .map(|_| ())
+}
+
+/// Runs the commands in colour, and writes the texts that the book has in these colours. Texts without any have no file.
+///
+/// # Errors
+///
+/// [`BadInput`] where no name fits; where a command fails, or a file cannot be written.
+pub fn colour(screen: &Screen, root: &Path, name: &str) -> Result<()> {
+    let runs = Runs {
+        colour: true,
+        ..Runs::new(false)?
+    };
+    let folder = root.join("book/colours");
+    std::fs::create_dir_all(&folder)?;
+    each(root, name, runs, |output, path, text, took| {
+        let shown = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        let to = folder.join(Path::new(&output.file).with_extension("ansi"));
+        match repainted(&shown, &text) {
+            Some(text) => {
+                std::fs::write(&to, text)
+                    .with_context(|| format!("cannot write {}", to.display()))?;
+                screen.say(format!("wrote {} ({took:.1?})", to.display()));
+            }
+            None if to.exists() => std::fs::remove_file(&to)?,
+            None => {}
+        }
         Ok(0)
     })
     .map(|_| ())
@@ -133,6 +171,9 @@ fn each(
     }
     let mut found = 0;
     for output in chosen {
+        if runs.colour && !output.is_in_colour() {
+            continue;
+        }
         let (text, took) = runs.of(output)?;
         found += act(
             output,
@@ -151,6 +192,8 @@ struct Runs {
     programs: PathBuf,
     /// Whether loops run without wide vectors. They are slower then, and their results are bitwise equal.
     portable: bool,
+    /// Whether what is printed has colour codes.
+    colour: bool,
     done: HashMap<String, (String, Duration)>,
 }
 
@@ -165,6 +208,7 @@ impl Runs {
             folder: tempfile::tempdir()?,
             programs,
             portable,
+            colour: false,
             done: HashMap::new(),
         })
     }
@@ -206,9 +250,12 @@ impl Runs {
             .current_dir(self.folder.path());
         shell
             .env("PATH", format!("{}:{path}", self.programs.display()))
-            .env("NO_COLOR", "1")
             // Whether other programs run beside this one is nothing that a page should say.
             .env("SHARDLAB_OTHERS", "0");
+        match self.colour {
+            true => shell.env_remove("NO_COLOR").env("CLICOLOR_FORCE", "1"),
+            false => shell.env("NO_COLOR", "1"),
+        };
         // The book shows launch lines as a user without root's rights sees them.
         shell.envs([
             ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
@@ -268,8 +315,10 @@ fn programs(command: &str) -> String {
 
 fn excerpt(text: &str, output: &Output) -> Result<String> {
     let mut lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    // Marks are words, which colour codes may divide.
+    let has = |line: &str, mark: &str| plain(line).contains(mark);
     if let Some(mark) = &output.from {
-        let at = lines.iter().position(|line| line.contains(mark.as_str()));
+        let at = lines.iter().position(|line| has(line, mark));
         lines.drain(..at.with_context(|| format!("no line contains {mark:?}"))?);
     }
     if let Some(mark) = &output.until {
@@ -277,7 +326,7 @@ fn excerpt(text: &str, output: &Output) -> Result<String> {
             if mark.is_empty() {
                 line.is_empty()
             } else {
-                line.contains(mark.as_str())
+                has(line, mark)
             }
         };
         let at = lines.iter().skip(1).position(is_end);

@@ -197,8 +197,6 @@ pub fn best_plans() -> Result<(Vec<Bar>, f64)> {
 pub fn tensor_and_data() -> Result<(TrainingJob, Plan)> {
     let Case { job, search } = case("llama-3-70b", 512, "h100-80g", "dgx-h100")?;
     let plan = search.best(|s| s.tensor == 8 && s.data == 64);
-    let plan = plan
-        .context("a plan of 8 tensor ranks and 64 data ranks fits")?
-        .clone();
+    let plan = *plan.context("a plan of 8 tensor ranks and 64 data ranks fits")?;
     Ok((job, plan))
 }
