@@ -25,14 +25,10 @@ fn kinds(job: &TrainingJob, plan: &Plan) -> Vec<Kind> {
     let free = job.cluster.device.room() - load.total();
     let reserve = job.cluster.device.memory - job.cluster.device.room();
     let tokens = s.micro_batch * job.model.block;
-    let batch = format!(
-        "{} × {} tokens",
-        s.micro_batch,
-        thousands(job.model.block as u64)
-    );
+    let batch = format!("{} × {}", s.micro_batch, thousands(job.model.block as u64));
     let each = job.keeps(s);
     let in_layers = (layers * tokens) as f64 * each;
-    let of_layers = format!("{batch} × {layers} layers × {}", bytes_decimal(each));
+    let of_layers = format!("{batch} tokens × {layers} layers × {}", bytes_decimal(each));
     let logits = format!(
         "{batch} × {} / {}",
         thousands(job.model.vocabulary as u64),
@@ -46,7 +42,7 @@ fn kinds(job: &TrainingJob, plan: &Plan) -> Vec<Kind> {
         (
             "head",
             load.activations - in_layers,
-            format!("logits: 4 × {logits}, and what they are made of"),
+            format!("logits: 4 × {logits}; and their input"),
         ),
         ("working", load.working, "copies of the logits".to_string()),
         ("free", free, String::new()),
