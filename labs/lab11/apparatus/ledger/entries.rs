@@ -438,7 +438,7 @@ fn bad_step(l: &Ledger) -> Vec<Line> {
 
 fn loss_scale(l: &Ledger) -> Vec<Line> {
     let step = l.step_seconds();
-    let skipped = 32 - 16;
+    let skipped = 32 - 16 + 1; // one halving each, and one for the hysteresis
     vec![line(
         "fp16: search for a scale",
         format!("{skipped} steps, 2^32 to 2^16"),

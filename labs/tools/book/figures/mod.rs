@@ -266,10 +266,10 @@ mod tests {
             let text = figure(name, Some(&Screen::plain())).unwrap();
             let svg = figure(name, None).unwrap();
             assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>"), "{svg}");
-            if let "activations" | "memory" | "exposed" | "cost" | "padding" | "block" | "overlap" | "zero-step"
-            | "stages" | "draws" | "plans" | "block-tp" | "block-sp" | "heads"
-            | "zero-life" | "live" | "data-parallel" | "scaling" | "settings" | "roofline"
-            | "life-cycle" | "plan" = name
+            if let "activations" | "memory" | "exposed" | "cost" | "padding" | "block" | "overlap"
+            | "zero-step" | "stages" | "draws" | "plans" | "block-tp" | "block-sp"
+            | "heads" | "zero-life" | "live" | "data-parallel" | "scaling" | "settings"
+            | "roofline" | "life-cycle" | "plan" = name
             {
                 let [shown, drawn] = match name {
                     "activations" => ["recomputed", ">recomputed<"],
