@@ -321,6 +321,12 @@ def picture(browser, path):
     path.write_bytes(base64.b64decode(shot["data"]))
 
 
+def visit(browser, url):
+    """Opens a page, and all that is folded on it: it must be right, too."""
+    browser.get(url)
+    browser.execute_script("document.querySelectorAll('details').forEach(folded => { folded.open = true; })")
+
+
 def browse(built, sources, expected, pictures=None):
     """What is wrong with the pages in the folder `built`, whose Markdown is in `sources`."""
     pages = {source.stem: (built / source.stem).with_suffix(".html").resolve().as_uri()
@@ -330,7 +336,7 @@ def browse(built, sources, expected, pictures=None):
     wrong, ids, links, live = [], {}, [], set()
     with start(PHONE) as browser:
         for page, url in pages.items():
-            browser.get(url)
+            visit(browser, url)
             look = browser.execute_script(LOOK)
             markdown = (sources / f"{page}.md").read_text()
             wrong += [f"{page}: {what}" for what in faults(look, browser.get_log("browser"), markdown)]
