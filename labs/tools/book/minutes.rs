@@ -1,7 +1,7 @@
 //! How long a page takes, computed from what stands on it, so that a path through the book can promise its minutes.
 //!
-//! The rule, which `book/src/how-to-use.md` also tells its readers: prose is read at 180 words a minute; a line of output takes
-//! 12 seconds, a line of a listing 5, a command 15, a picture 45, a displayed formula 60, a figure that one can change 3 minutes.
+//! The rule, which `book/src/how-to-use.md` also tells its readers: prose is read at 140 words a minute; a line of output takes
+//! 12 seconds, a line of a listing 8, a command 15, a picture or a displayed formula 60, a figure that one can change 3 minutes.
 //! A lab's page also takes as long as the lab runs. The short form leaves out the boxes marked "Longer" and the sections that are
 //! for later. The full form also has two minutes for each question with a folded answer. Nobody reads notes for instructors.
 
@@ -9,11 +9,11 @@ use anyhow::{Context, Result};
 use kit::Course;
 use std::path::Path;
 
-const WORDS_A_MINUTE: f64 = 180.0;
+const WORDS_A_MINUTE: f64 = 140.0;
 const OUTPUT_LINE: f64 = 12.0;
-const CODE_LINE: f64 = 5.0;
+const CODE_LINE: f64 = 8.0;
 const COMMAND: f64 = 15.0;
-const PICTURE: f64 = 45.0;
+const PICTURE: f64 = 60.0;
 const FORMULA: f64 = 60.0;
 const INTERACTIVE: f64 = 180.0;
 const QUESTION: f64 = 120.0;
@@ -375,12 +375,12 @@ mod tests {
 
     #[test]
     fn each_part_of_a_page_takes_its_time() {
-        let prose = "a [b c](d.md#e) <b>f</b>\n".repeat(60); // four words a line
+        let prose = "a [b c](d.md#e) <b>f</b>\n".repeat(70); // four words a line
         for (page, short, full) in [
-            (prose.as_str(), 80.0, 80.0),
+            (prose.as_str(), 120.0, 120.0),
             ("```text\none\ntwo\n```\n", 24.0, 24.0),
-            ("```rust\none\n```\n```sh\ncargo\n```\n", 20.0, 20.0),
-            ("{{#include ../outputs/a.svg}}\n$$ x $$\n", 105.0, 105.0),
+            ("```rust\none\n```\n```sh\ncargo\n```\n", 23.0, 23.0),
+            ("{{#include ../outputs/a.svg}}\n$$ x $$\n", 120.0, 120.0),
             ("<figure data-figure=\"ring\">\n", 180.0, 180.0),
             (
                 "<details class=\"longer\">\n```text\none\n```\n</details>\n",
@@ -393,7 +393,7 @@ mod tests {
                 0.0,
                 120.0,
             ),
-            ("## On a cluster\none two three\n", 0.0, 2.0),
+            ("## On a cluster\none two three four\n", 0.0, 3.0),
             ("## Further reading\none two three\n", 0.0, 0.0),
         ] {
             let found = seconds(page);
