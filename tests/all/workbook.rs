@@ -397,13 +397,18 @@ fn a_reader_goes_through_an_exercise() {
     let map = succeeded(&workbook(my, ""));
     assert!(
         map.contains(&format!("0 of {all} exercises solved"))
-            && map.contains("next     lab01-ring"),
+            && map.contains("next     lab00-token"),
         "{map}"
     );
     assert!(!my.exists(), "looking changes nothing");
 
+    std::fs::create_dir_all(my).unwrap();
+    std::fs::write(my.join("lab00_token.rs"), text("solutions", "lab00-token")).unwrap();
+    let solved = succeeded(&workbook(my, "check lab00"));
+    assert!(solved.contains("next     lab01-ring"), "{solved}");
+
     // Optional, and left out of the main path; next all the same once it is begun.
-    let first = workbook(my, "check lab00");
+    let first = workbook(my, "check lab00-hostfile");
     assert_eq!(first.status.code(), Some(1));
     let file = my.join("lab00_hostfile.rs");
     let blank = std::fs::read_to_string(&file).expect("a copy of the blank");
@@ -443,23 +448,23 @@ fn a_reader_goes_through_an_exercise() {
         solved.contains("solved   after 2 tries, with 2 hints"),
         "{solved}"
     );
-    let second = course().exercises().nth(1).unwrap().name.clone();
-    assert!(solved.contains(&format!("next     {second}")), "{solved}");
+    let third = course().exercises().nth(2).unwrap().name.clone();
+    assert!(solved.contains(&format!("next     {third}")), "{solved}");
     let map = succeeded(&workbook(my, ""));
     assert!(
-        map.contains(&format!("1 of {all} exercises solved"))
-            && map.contains(&format!("next     {second}")),
+        map.contains(&format!("2 of {all} exercises solved"))
+            && map.contains(&format!("next     {third}")),
         "{map}"
     );
 
-    let reset = succeeded(&workbook(my, "reset lab00"));
+    let reset = succeeded(&workbook(my, "reset lab00-hostfile"));
     assert!(reset.contains("old/lab00_hostfile.rs"), "{reset}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), blank);
     assert_eq!(
         std::fs::read_to_string(my.join("old/lab00_hostfile.rs")).unwrap(),
         text("solutions", "lab00-hostfile")
     );
-    assert!(succeeded(&workbook(my, "")).contains(&format!("0 of {all} exercises solved")));
+    assert!(succeeded(&workbook(my, "")).contains(&format!("1 of {all} exercises solved")));
 }
 
 #[test]
@@ -600,7 +605,7 @@ fn bad_input_is_refused() {
     failed(
         &workbook(my, "check lab99"),
         2,
-        "no exercise is named \"lab99\"\nhelp: the exercises are lab00-hostfile",
+        "no exercise is named \"lab99\"\nhelp: the exercises are lab00-token",
     );
     failed(
         &workbook(my, "reset lab03"),
@@ -778,9 +783,9 @@ fn a_host_sees_who_is_stuck_where() {
             .unwrap_or_default()
             .to_string()
     };
-    let second = course().exercises().nth(1).unwrap().name.clone();
+    let next = course().exercises().next().unwrap().name.clone();
     assert!(
-        line("ada ").contains(&format!("2 of {all}  {second:<14}  not checked yet")),
+        line("ada ").contains(&format!("2 of {all}  {next:<13}  not checked yet")),
         "{text}"
     );
     let grace = line("grace ");
@@ -1271,9 +1276,9 @@ fn a_rooms_build_is_all_that_a_participant_needs() {
     };
     let map = succeeded(&start("workbook", ""));
     for part in [
-        "run its lab:  $SHARDLAB_BIN/lab01\n",
+        "run its lab:  $SHARDLAB_BIN/lab00\n",
         "$SHARDLAB_BIN/workbook watch\n",
-        "edit shardlab-my/lab01_ring.rs: saving it checks it",
+        "edit shardlab-my/lab00_token.rs: saving it checks it",
     ] {
         assert!(map.contains(part), "{part:?} is missing in\n{map}");
     }
@@ -1285,7 +1290,7 @@ fn a_rooms_build_is_all_that_a_participant_needs() {
         my.join("lab00_hostfile.rs"),
     )
     .unwrap();
-    let solved = succeeded(&start("workbook", "check lab00"));
+    let solved = succeeded(&start("workbook", "check lab00-hostfile"));
     assert!(
         solved.contains("ours     $SHARDLAB_BIN/workbook solution"),
         "{solved}"
@@ -1437,7 +1442,7 @@ fn watching_checks_what_is_saved() {
     wait_for("now edit");
     wait_for("watching: save a file");
     assert!(
-        my.path().join("lab01_ring.rs").is_file(),
+        my.path().join("lab00_token.rs").is_file(),
         "the next one lies ready"
     );
     write("lab02_average.rs", &text("solutions", "lab02-average"));
