@@ -282,7 +282,7 @@ fn with_minutes(page: &str, says: &str) -> String {
             let question = line.starts_with('*') && !line.starts_with("**");
             line.starts_with("# ") || question || line.contains(" to run · ")
         };
-        let last = lines[..head].iter().rposition(|line| is_head(line));
+        let last = lines[..head].iter().rposition(is_head);
         let at = last.map_or(0, |last| last + 1);
         lines.splice(at..at, ["", says]);
     }
