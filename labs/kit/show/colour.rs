@@ -123,7 +123,8 @@ mod tests {
             format!("{}: {page:?}", activity.name)
         };
         let passes = [Activity::FORWARD, Activity::BACKWARD, Activity::WEIGHTS].map(pass);
-        let passes = format!("    passes: {{ {} }},\n", passes.join(", "));
+        let link = of_activity(Activity::ALL_REDUCE).unwrap().page;
+        let passes = format!("    passes: {{ {}, link: {link:?} }},\n", passes.join(", "));
         for line in [list("ranks", &RANKS), list("curves", &CURVES), passes] {
             assert!(script.contains(&line), "{path} lacks {line}");
         }
