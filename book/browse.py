@@ -40,7 +40,7 @@ LOOK = """
     for (let e = document.querySelector('main'); e; e = e.parentElement) wide.push(e.scrollWidth - e.clientWidth);
     // In code, marks of Markdown mean something else.
     const prose = all('main')[0].cloneNode(true);
-    prose.querySelectorAll('pre, code').forEach(code => code.remove());
+    prose.querySelectorAll('pre, code, script, style').forEach(code => code.remove());
     return {
         over: Math.max(...wide),
         window: innerWidth,
@@ -52,7 +52,7 @@ LOOK = """
         links: all('main a[href]').map(a => a.href),
         ids: all('[id]').map(e => e.id),
         loaded: performance.getEntriesByType('resource').map(r => r.name).filter(n => !n.startsWith('file:')),
-        text: all('main')[0].textContent,
+        text: all('main')[0].innerText,
         prose: prose.textContent,
     };"""
 

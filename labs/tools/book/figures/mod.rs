@@ -119,7 +119,7 @@ const DATA: u64 = (2 * 4 * BATCH * BABY.block) as u64;
 ///
 /// # Errors
 ///
-/// [`BadInput`] where no figure has this name.
+/// [`BadInput`](shardlab::error::BadInput) where no figure has this name.
 pub fn figure(name: &str, screen: Option<&Screen>) -> Result<String> {
     let on = screen.cloned().unwrap_or_else(Screen::plain);
     let (text, svg) = match name {
