@@ -7,6 +7,7 @@
 //! - `compare.rs`: what may differ between two runs of one command, and what may not
 //! - `colours.rs`: an output in the colours of the terminal
 //! - `math.rs`: formulas: TeX in the pages, MathML in the book (mdBook's preprocessor)
+//! - `listings.rs`: long comments of listings, folded
 //! - `minutes.rs`: how long a page takes, and a path
 //! - `figures/`: pictures for pages; `live.rs`: those that a reader can change; `exposed.rs` (overlap), `mesh.rs` and
 //!   `memory.rs`: three of them; `schedules.rs` and `plans.rs`: thousands of cases for two
@@ -17,6 +18,7 @@ mod colours;
 mod compare;
 mod exposed;
 mod figures;
+mod listings;
 mod live;
 mod math;
 mod memory;

@@ -2,6 +2,7 @@
 //! draw themselves: no script, no font, no network.
 
 use super::colours::Colours;
+use super::listings::narrow;
 use anyhow::{Context, Result, bail};
 use pulldown_latex::config::DisplayMode;
 use pulldown_latex::{Parser, RenderConfig, Storage, mathml};
@@ -35,7 +36,9 @@ pub fn preprocess(args: &[String]) -> Result<()> {
         .as_str()
         .context("mdBook says where the book is")?;
     let colours = Colours::of(Path::new(root))?;
-    pages(book, &|page| Ok(colours.of_page(&mathml_of_page(page)?)))?;
+    pages(book, &|page| {
+        Ok(colours.of_page(&mathml_of_page(&narrow(page))?))
+    })?;
     std::io::stdout()
         .write_all(serde_json::to_string(book)?.as_bytes())
         .context("cannot write the book")
