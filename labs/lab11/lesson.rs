@@ -147,7 +147,7 @@ fn compare_bytes(job: &TrainingJob) -> Result<Beside> {
                 ..Strategy::SINGLE
             };
             let load = job.load_of(&strategy, 0);
-            let planned = load.weights + load.gradients + load.optimizer;
+            let planned = load.state();
             let plan = Degrees {
                 data,
                 tensor,

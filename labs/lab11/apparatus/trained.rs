@@ -64,7 +64,7 @@ impl Training {
         let gathered = layers * (job.bytes.parameter as f64) * job.model.largest_layer() as f64
             / self.strategy.tensor as f64;
         Held {
-            state: load.weights + load.gradients + load.optimizer,
+            state: load.state(),
             activations: load.activations + gathered,
         }
     }

@@ -139,7 +139,7 @@ pub fn memory_picture() -> Result<Loads<'static>> {
     ];
     let rows = choices.into_iter().map(|(name, choice)| {
         let (_, load) = load(&choice)?;
-        let state = load.weights + load.gradients + load.optimizer;
+        let state = load.state();
         Ok((name, [state, load.activations, load.working]))
     });
     Ok(Loads {
@@ -158,10 +158,7 @@ mod tests {
     fn a_rank_holds_what_the_page_counts() {
         let (parameters, held) = load(&FIRST).unwrap();
         assert_eq!(parameters, 6_658_404_352);
-        assert_eq!(
-            held.weights + held.gradients + held.optimizer,
-            16.0 * parameters as f64
-        );
+        assert_eq!(held.state(), 16.0 * parameters as f64);
         let tokens = 2048.0;
         let h = 4096.0;
         let of_blocks = |choice: &Choice| {

@@ -57,7 +57,7 @@ pub fn stated(root: &Path) -> Result<Vec<Stated>> {
     let mut all = Vec::new();
     for file in timed_pages(root)? {
         let is = page_text(root, &file)?;
-        let minutes = minutes(root, &file)?;
+        let minutes = minutes_of(root, &course, &file)?;
         let exercises = exercises_of(&course, &is);
         let should = with_minutes(&is, &says(minutes, exercises));
         all.push(Stated {
@@ -84,17 +84,20 @@ pub fn stated(root: &Path) -> Result<Vec<Stated>> {
 /// # Errors
 /// If the page, or a file that it includes, cannot be read.
 pub fn minutes(root: &Path, file: &str) -> Result<Minutes> {
-    let mut seconds = reading(root, &page_text(root, file)?)?;
-    let lab = file.strip_suffix(".md").unwrap_or(file);
-    if let Some(lab) = Course::read()?.labs.iter().find(|known| known.name == lab) {
-        let run = seconds_of(&lab.takes)?;
-        seconds.short += run;
-        seconds.full += run;
-    }
+    minutes_of(root, &Course::read()?, file)
+}
+
+fn minutes_of(root: &Path, course: &Course, file: &str) -> Result<Minutes> {
+    let Seconds { short, full } = reading(root, &page_text(root, file)?)?;
+    let name = file.strip_suffix(".md").unwrap_or(file);
+    let run = match course.labs.iter().find(|lab| lab.name == name) {
+        Some(lab) => seconds_of(&lab.takes)?,
+        None => 0.0,
+    };
     let rounded = |seconds: f64| 5 * (seconds / 60.0 / 5.0).round().max(1.0) as usize;
     Ok(Minutes {
-        short: rounded(seconds.short),
-        full: rounded(seconds.full),
+        short: rounded(short + run),
+        full: rounded(full + run),
     })
 }
 
@@ -106,12 +109,12 @@ fn seconds_of(takes: &str) -> Result<f64> {
     let number: f64 = number
         .parse()
         .with_context(|| format!("{takes:?} begins with no number"))?;
-    Ok(number
-        * if unit.starts_with("minute") {
-            60.0
-        } else {
-            1.0
-        })
+    let each = if unit.starts_with("minute") {
+        60.0
+    } else {
+        1.0
+    };
+    Ok(number * each)
 }
 
 /// The pages before, among and after the labs, but for those that say how to read the others.
@@ -346,7 +349,7 @@ fn minutes_of_row(root: &Path, course: &Course, what: &str) -> Result<Option<usi
     let mut all = None;
     for link in what.split("](").skip(1) {
         let file = link.split([')', '#']).next().unwrap_or_default();
-        let minutes = minutes(root, file)?;
+        let minutes = minutes_of(root, course, file)?;
         let takes = if what.contains("in full") {
             minutes.full
         } else {

@@ -66,7 +66,7 @@ impl Case {
             recompute => recompute.cell(),
         };
         let cost = self.job.cost(plan.time.total(), 1.0);
-        let state = load.weights + load.gradients + load.optimizer;
+        let state = load.state();
         let hundredths = [state, load.activations, load.working].map(|bytes| (bytes / 1e7).round());
         json!([
             s.words(),
@@ -175,11 +175,7 @@ pub fn best_plans() -> Result<(Vec<Bar>, f64)> {
         let load = plan.load;
         (
             plan.strategy.words(),
-            [
-                load.weights + load.gradients + load.optimizer,
-                load.activations,
-                load.working,
-            ],
+            [load.state(), load.activations, load.working],
         )
     };
     Ok((

@@ -39,7 +39,7 @@ pub const ENTRIES: [(&str, Entry); 21] = [
 
 fn one_device(l: &Ledger) -> Vec<Line> {
     let device = &l.job.cluster.device;
-    let state = l.parameters() * l.state_bytes() as f64;
+    let state = l.state();
     let room = device.room();
     let memory = bytes_decimal(device.memory);
     let work = format!("{} tokens", tokens(l.tokens));
@@ -189,7 +189,7 @@ fn overlap(l: &Ledger) -> Vec<Line> {
 fn copies(l: &Ledger) -> Vec<Line> {
     let load = l.job.load(&l.replicas(0));
     let n = thousands(l.job.devices as u64);
-    let state = l.parameters() * l.state_bytes() as f64;
+    let state = l.state();
     let largest = l.job.cluster.device.room() / l.state_bytes() as f64;
     vec![
         line(
@@ -242,7 +242,7 @@ fn memory(l: &Ledger) -> Vec<Line> {
         ..l.job.clone()
     };
     let block = thousands(l.job.model.block as u64);
-    let state = l.parameters() * l.state_bytes() as f64;
+    let state = l.state();
     let one = format!("a sequence of {block} tokens");
     vec![
         line(
@@ -270,7 +270,7 @@ fn zero(l: &Ledger) -> Vec<Line> {
     let each = l.job.bytes;
     for stage in 0..=3 {
         let load = l.job.load(&l.replicas(stage));
-        let state = load.weights + load.gradients + load.optimizer;
+        let state = load.state();
         let how = match stage {
             0 => format!("{} bytes per parameter", l.state_bytes()),
             1 => format!(
@@ -314,7 +314,7 @@ fn tensor(l: &Ledger) -> Vec<Line> {
         ..Strategy::SINGLE
     };
     let load = l.job.load(&strategy);
-    let state = load.weights + load.gradients + load.optimizer;
+    let state = load.state();
     let [tensor, _, _] = l.job.traffic(&strategy);
     let time = l.job.time(&strategy);
     vec![

@@ -53,6 +53,11 @@ impl Ledger<'_> {
         self.job.model.parameters() as f64
     }
 
+    /// Bytes of all weights, gradients and the optimizer's state.
+    pub fn state(&self) -> f64 {
+        self.parameters() * self.state_bytes() as f64
+    }
+
     pub fn state_bytes(&self) -> u64 {
         let each = self.job.bytes;
         each.parameter + each.gradient + each.optimizer

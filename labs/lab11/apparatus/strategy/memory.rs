@@ -23,14 +23,14 @@ pub struct Load {
 }
 
 impl Load {
+    /// Weights, gradients and the optimizer's state on the device.
+    pub fn state(&self) -> f64 {
+        self.weights + self.gradients + self.optimizer
+    }
+
     /// Bytes on the device.
     pub fn total(&self) -> f64 {
-        self.weights
-            + self.gradients
-            + self.optimizer
-            + self.activations
-            + self.messages
-            + self.working
+        self.state() + self.activations + self.messages + self.working
     }
 }
 
@@ -234,7 +234,7 @@ mod tests {
                 zero,
                 ..Strategy::SINGLE
             });
-            (load.weights + load.gradients + load.optimizer) / model.parameters() as f64 * 7.5
+            load.state() / model.parameters() as f64 * 7.5
         };
         for (stage, gigabytes) in [(0, 120.0), (1, 31.4), (2, 16.6), (3, 1.9)] {
             assert!(
@@ -291,7 +291,7 @@ mod tests {
         let optimizer = on(Offloaded::Optimizer, 0, 1);
         let all = on(Offloaded::Parameters, 3, 1);
         assert_eq!((optimizer.optimizer, optimizer.host), (0.0, none.optimizer));
-        let state = none.weights + none.gradients + none.optimizer;
+        let state = none.state();
         assert_eq!((all.weights, all.gradients, all.host), (0.0, 0.0, state));
         let tiled = on(Offloaded::Parameters, 3, 4);
         let gathered = 3.0 * 2.0 * job.model.largest_layer() as f64;

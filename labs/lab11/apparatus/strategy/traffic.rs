@@ -381,7 +381,7 @@ mod tests {
         ];
         let state = |s| {
             let load = job.load(&s);
-            load.weights + load.gradients + load.optimizer
+            load.state()
         };
         assert!((state(hybrid) / state(whole) - 2.0).abs() < 1e-6);
     }
