@@ -10,6 +10,19 @@ pub struct Course {
     /// In order.
     #[serde(rename = "lab")]
     pub labs: Vec<Lab>,
+    #[serde(default)]
+    pub ladder: Ladder,
+}
+
+/// One model, trained in better and better ways: exercises that continue each other.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Ladder {
+    pub title: String,
+    /// One line.
+    pub question: String,
+    /// The rungs, from the first to the last.
+    #[serde(default, rename = "exercise")]
+    pub exercises: Vec<Exercise>,
 }
 
 /// One lab.
@@ -62,7 +75,7 @@ pub struct Exercise {
 }
 
 impl Exercise {
-    /// The name of its lab: `lab03`.
+    /// The folder in `labs/` that it belongs to: `lab03`, or `ladder`.
     pub fn lab(&self) -> &str {
         self.name.split('-').next().unwrap_or_default()
     }
@@ -82,7 +95,8 @@ impl Course {
                 "restore it with git, and build again",
             )
         })?;
-        for exercise in course.labs.iter_mut().flat_map(|lab| &mut lab.exercises) {
+        let of_labs = course.labs.iter_mut().flat_map(|lab| &mut lab.exercises);
+        for exercise in of_labs.chain(&mut course.ladder.exercises) {
             exercise.debrief = commands(&exercise.debrief);
             for hint in &mut exercise.hints {
                 *hint = commands(hint);
@@ -93,7 +107,8 @@ impl Course {
 
     /// All exercises, in order.
     pub fn exercises(&self) -> impl Iterator<Item = &Exercise> {
-        self.labs.iter().flat_map(|lab| &lab.exercises)
+        let of_labs = self.labs.iter().flat_map(|lab| &lab.exercises);
+        of_labs.chain(&self.ladder.exercises)
     }
 
     /// The exercise with the name `given`, or the only one whose name begins with `given`. The name of its file works, too.

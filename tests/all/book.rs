@@ -265,7 +265,7 @@ fn no_page_prints_a_solution() {
         let [solution, blank] = ["solutions", "exercises"].map(|folder| {
             code(format!(
                 "labs/{}/{folder}/{}.rs",
-                &exercise.name[..5],
+                exercise.name.split('-').next().unwrap_or_default(),
                 exercise.name.replace('-', "_")
             ))
         });

@@ -17,7 +17,8 @@ fn root(path: &str) -> PathBuf {
 
 /// A file of an exercise in its lab's folder.
 fn of_lab(folder: &str, file: &str) -> PathBuf {
-    root("labs").join(&file[..5]).join(folder).join(file)
+    let lab = file.split('_').next().unwrap_or_default();
+    root("labs").join(lab).join(folder).join(file)
 }
 
 fn course() -> Course {

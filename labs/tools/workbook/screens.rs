@@ -52,6 +52,13 @@ pub fn map(screen: &Screen, book: &Workbook) -> Result<String, BadInput> {
             }
         }
     }
+    let ladder = &book.course.ladder;
+    lines.push(String::new());
+    lines.push(screen.heading(&ladder.title, &format!("{} ladder: the scores", command())));
+    for rung in &ladder.exercises {
+        let is_next = next.is_some_and(|next| next.name == rung.name);
+        lines.push(line(screen, book, &progress, rung, is_next));
+    }
     lines.push(String::new());
     lines.push(match next {
         Some(next) => next_step(screen, book, next),

@@ -1,0 +1,35 @@
+//! The ladder: one small model, trained on several ranks in eight ways, each by a program that the reader writes.
+//!
+//! A [`Rank`] is all that such a program has: what the rank computes, and what it sends. [`one_rank::train`] is the program for one
+//! rank. It is given, and every rung begins as its copy. [`run`] runs a program on real ranks, and measures what each rank holds,
+//! sends and computes.
+//!
+//! Reading order: `one_rank.rs` (the program that is given), `rank.rs` and `group.rs` (its interface), `model.rs`, `text.rs` and
+//! `adam.rs` (what is trained, on what, by what), `run.rs` (programs on ranks), `held.rs` (the bytes that a rank holds), `clock.rs`
+//! (the time of a step on slower devices and a slower link), `rungs.rs` (the eight rungs), `library.rs` (the versions that one would
+//! use), `picture.rs`.
+
+// Our solutions are modules of this crate, too, and they name it as a reader's file does.
+extern crate self as ladder;
+
+mod adam;
+mod clock;
+mod group;
+mod held;
+mod model;
+pub mod one_rank;
+mod rank;
+mod run;
+mod rungs;
+mod text;
+
+pub use adam::Adam;
+pub use clock::{CLOCK, Clock, Doing, Span, Timeline};
+pub use group::{Group, Pending};
+pub use model::{LAYERS, UNITS, WIDTH, numel, unit};
+pub use rank::Rank;
+pub use run::{Job, Run, Score, Trained, run};
+pub use rungs::{RUNGS, Returns, Rung};
+
+/// What the programs of a rung return.
+pub use shardlab::comm::{Reduce, Result};

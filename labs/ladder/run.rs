@@ -1,0 +1,114 @@
+//! A program on real ranks, and what it cost.
+
+use crate::clock::{CLOCK, Event, Timeline, replay};
+use crate::rank::Rank;
+use crate::text::Text;
+use anyhow::Result;
+use shardlab::{comm, launch};
+
+/// How a run's ranks share the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Job {
+    pub ranks: usize,
+    /// Parts of each step's batch.
+    pub parts: usize,
+    /// Neighbouring ranks that share a node.
+    pub tensor: usize,
+    pub steps: usize,
+}
+
+/// One rank after a run.
+#[derive(Clone, Debug)]
+pub struct Trained {
+    /// What the program returned: what the rank has of each layer.
+    pub weights: Vec<Vec<f32>>,
+    /// Step, part, mean loss.
+    pub losses: Vec<(usize, usize, f64)>,
+    /// The most bytes that it held.
+    pub peak: u64,
+    /// Bytes that left the rank in a step: over the link between nodes, and inside its node.
+    pub far: u64,
+    pub near: u64,
+    pub(crate) events: Vec<Event>,
+}
+
+/// All ranks after a run.
+#[derive(Clone, Debug)]
+pub struct Run {
+    pub job: Job,
+    pub ranks: Vec<Trained>,
+}
+
+/// What a step of a run costs. Less is better.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Score {
+    /// The most bytes that a rank held, of all ranks.
+    pub peak: u64,
+    /// Bytes that left a rank over the link between nodes, per step: the most of all ranks.
+    pub sent: u64,
+    /// Seconds of a step, on the devices and links of [`Clock`](crate::Clock).
+    pub seconds: f64,
+}
+
+impl Score {
+    pub fn micros(&self) -> u64 {
+        (self.seconds * 1e6).round() as u64
+    }
+}
+
+impl Run {
+    pub fn score(&self) -> Score {
+        let most = |of: fn(&Trained) -> u64| self.ranks.iter().map(of).max().unwrap_or_default();
+        Score {
+            peak: most(|rank| rank.peak),
+            sent: most(|rank| rank.far),
+            seconds: self.timeline().seconds() / self.job.steps as f64,
+        }
+    }
+
+    /// What the ranks would do when, on slower devices and a slower link.
+    pub fn timeline(&self) -> Timeline {
+        let events: Vec<Vec<Event>> = self.ranks.iter().map(|rank| rank.events.clone()).collect();
+        replay(&CLOCK, &events)
+    }
+
+    /// The mean loss of each step over all its parts.
+    pub fn losses(&self) -> Vec<f64> {
+        let all = || self.ranks.iter().flat_map(|rank| &rank.losses);
+        let of_step = |step: usize| {
+            let losses: Vec<f64> = all().filter(|loss| loss.0 == step).map(|loss| loss.2).collect();
+            losses.iter().sum::<f64>() / losses.len() as f64
+        };
+        (0..self.job.steps).map(of_step).collect()
+    }
+}
+
+/// Runs `train` on every rank of a job.
+///
+/// # Errors
+/// The first one of any rank.
+pub fn run(
+    job: Job,
+    train: impl Fn(&Rank) -> comm::Result<Vec<Vec<f32>>> + Sync,
+) -> Result<Run> {
+    let text = &Text::new()?;
+    let ranks = launch::run(job.ranks, |world| {
+        // A rank's messages inside its node are those of its tensor group.
+        let rank = Rank::new(job, text, world.clone())?;
+        let total = world.total_traffic();
+        let tensor = rank.sent_near();
+        let weights = train(&rank)?;
+        let near = rank.sent_near() - tensor;
+        let far = (world.total_traffic() - total).bytes - near;
+        let log = rank.log.into_inner();
+        Ok(Trained {
+            weights,
+            losses: log.losses,
+            peak: log.held.peak(),
+            far: far / job.steps as u64,
+            near: near / job.steps as u64,
+            events: log.events,
+        })
+    })?;
+    Ok(Run { job, ranks })
+}
