@@ -1,0 +1,207 @@
+//! The trainer's twelve parts. Each comes in three versions: yours, the library's, and the one that leaves it out.
+//!
+//! Every file of this folder has the interface of one part, the library's version, and the version `without`. The interfaces are those
+//! of the exercises.
+
+pub mod average;
+pub mod batches;
+pub mod gather;
+pub mod load;
+pub mod mesh;
+pub mod mlp;
+pub mod norm;
+pub mod order;
+pub mod ring;
+pub mod scaler;
+pub mod schedule;
+pub mod skip;
+
+pub use gather::Blocks;
+pub use load::Files;
+pub use mesh::Place;
+pub use scaler::{Scaler, Scaling};
+pub use skip::{Counters, Trainer};
+
+use serde::{Deserialize, Serialize};
+
+/// One version of each part.
+#[derive(Clone, Copy)]
+pub struct Parts {
+    pub ring: ring::Ring,
+    pub average: average::Average,
+    pub batches: batches::Batches,
+    pub schedule: schedule::LearningRate,
+    pub gather: gather::Gather,
+    pub norm: norm::Norm,
+    pub scaler: Scaling,
+    pub skip: skip::Iteration,
+    pub load: load::Load,
+    pub mesh: mesh::Mesh,
+    pub order: order::Order,
+    pub mlp: mlp::SequenceMlp,
+}
+
+impl Parts {
+    pub fn library() -> Parts {
+        Parts {
+            ring: ring::library,
+            average: average::library,
+            batches: batches::library,
+            schedule: schedule::library,
+            gather: gather::library,
+            norm: norm::library,
+            scaler: scaler::LIBRARY,
+            skip: skip::library,
+            load: load::library,
+            mesh: mesh::library,
+            order: order::library,
+            mlp: mlp::LIBRARY,
+        }
+    }
+
+    /// Every part left out.
+    pub fn without() -> Parts {
+        Parts {
+            ring: ring::without,
+            average: average::without,
+            batches: batches::without,
+            schedule: schedule::without,
+            gather: gather::without,
+            norm: norm::without,
+            scaler: scaler::WITHOUT,
+            skip: skip::without,
+            load: load::without,
+            mesh: mesh::without,
+            order: order::without,
+            mlp: mlp::WITHOUT,
+        }
+    }
+
+    /// Takes one part from other versions.
+    pub fn take(&mut self, part: Part, from: &Parts) {
+        match part {
+            Part::Ring => self.ring = from.ring,
+            Part::Average => self.average = from.average,
+            Part::Batches => self.batches = from.batches,
+            Part::Schedule => self.schedule = from.schedule,
+            Part::Gather => self.gather = from.gather,
+            Part::Norm => self.norm = from.norm,
+            Part::Scaler => self.scaler = from.scaler,
+            Part::Skip => self.skip = from.skip,
+            Part::Load => self.load = from.load,
+            Part::Mesh => self.mesh = from.mesh,
+            Part::Order => self.order = from.order,
+            Part::Mlp => self.mlp = from.mlp,
+        }
+    }
+}
+
+/// A part of the trainer, in the order of the labs.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    clap::ValueEnum,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Part {
+    Ring,
+    Average,
+    Batches,
+    Schedule,
+    Gather,
+    Norm,
+    Mlp,
+    Order,
+    Mesh,
+    Skip,
+    Scaler,
+    Load,
+}
+
+impl Part {
+    pub const ALL: [Part; 12] = [
+        Part::Ring,
+        Part::Average,
+        Part::Batches,
+        Part::Schedule,
+        Part::Gather,
+        Part::Norm,
+        Part::Mlp,
+        Part::Order,
+        Part::Mesh,
+        Part::Skip,
+        Part::Scaler,
+        Part::Load,
+    ];
+
+    /// The word for flags.
+    pub fn word(self) -> &'static str {
+        match self {
+            Part::Ring => "ring",
+            Part::Average => "average",
+            Part::Batches => "batches",
+            Part::Schedule => "schedule",
+            Part::Gather => "gather",
+            Part::Norm => "norm",
+            Part::Mlp => "mlp",
+            Part::Order => "order",
+            Part::Mesh => "mesh",
+            Part::Skip => "skip",
+            Part::Scaler => "scaler",
+            Part::Load => "load",
+        }
+    }
+
+    /// The exercise in which a reader writes it.
+    pub fn exercise(self) -> &'static str {
+        match self {
+            Part::Ring => "lab01-ring",
+            Part::Average => "lab02-average",
+            Part::Batches => "lab03-batches",
+            Part::Schedule => "lab03-schedule",
+            Part::Gather => "lab04-gather",
+            Part::Norm => "lab04-norm",
+            Part::Mlp => "lab05-sequence",
+            Part::Order => "lab06-order",
+            Part::Mesh => "lab07-mesh",
+            Part::Skip => "lab08-skip",
+            Part::Scaler => "lab08-scaler",
+            Part::Load => "lab09-overlap",
+        }
+    }
+
+    /// What it does in the trainer.
+    pub fn task(self) -> &'static str {
+        match self {
+            Part::Ring => "sums gradients that several ranks have",
+            Part::Average => "makes one gradient of all micro-batches and ranks",
+            Part::Batches => "draws each rank's sequences",
+            Part::Schedule => "sets each step's learning rate",
+            Part::Gather => "gathers, uses and frees each block's parameters",
+            Part::Norm => "measures gradients that no rank has whole",
+            Part::Mlp => "runs MLPs whose matrices and positions ranks share",
+            Part::Order => "orders a pipeline rank's passes",
+            Part::Mesh => "gives four ranks their places and groups",
+            Part::Skip => "takes or skips a step, and counts it",
+            Part::Scaler => "scales the loss, clips the gradients",
+            Part::Load => "reads two ranks' files for four",
+        }
+    }
+}
+
+/// Whose version of a part a run has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Whose {
+    Yours,
+    Library,
+    Without,
+}

@@ -1,0 +1,80 @@
+//! `lab08-scaler`: the loss scale, and clipping.
+
+use serde::{Deserialize, Serialize};
+use shardlab::train::global_norm;
+
+/// A loss scale, and what the rule counts. A checkpoint stores it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Scaler {
+    pub scale: f64,
+    /// The scale never falls below it.
+    pub min: f64,
+    /// Good steps in a row before the scale grows.
+    pub window: u64,
+    /// Overflows before the scale shrinks.
+    pub hysteresis: u64,
+    /// Good steps since the last overflow, or since the scale grew.
+    pub good: u64,
+    /// Overflows that remain until the scale shrinks.
+    pub remaining: u64,
+}
+
+#[derive(Clone, Copy)]
+pub struct Scaling {
+    /// Of the scale, its minimum, the window and the hysteresis.
+    pub new: fn(f64, f64, u64, u64) -> Scaler,
+    /// Unscales gradients and clips them to the norm `clip`; None if they overflowed. Updates the scale.
+    pub step: fn(&mut Scaler, &mut [f32], f64) -> Option<f64>,
+}
+
+pub const LIBRARY: Scaling = Scaling { new, step };
+
+/// Gradients are unscaled, and never clipped. The scale stays.
+pub const WITHOUT: Scaling = Scaling {
+    new,
+    step: unscaled,
+};
+
+fn new(scale: f64, min: f64, window: u64, hysteresis: u64) -> Scaler {
+    Scaler {
+        scale,
+        min,
+        window,
+        hysteresis,
+        good: 0,
+        remaining: hysteresis,
+    }
+}
+
+/// Megatron-LM's rule, as `shardlab::train::LossScaler` has it (a test holds the two together).
+fn step(scaler: &mut Scaler, gradients: &mut [f32], clip: f64) -> Option<f64> {
+    let scale = scaler.scale;
+    let norm = global_norm(gradients) / scale;
+    if !norm.is_finite() {
+        scaler.good = 0;
+        scaler.remaining = scaler.remaining.saturating_sub(1);
+        if scaler.remaining == 0 {
+            scaler.scale = (scale / 2.0).max(scaler.min);
+        }
+        return None;
+    }
+    scaler.good += 1;
+    if scaler.good == scaler.window {
+        scaler.good = 0;
+        scaler.scale *= 2.0;
+        scaler.remaining = scaler.hysteresis;
+    }
+    let factor = (clip / norm).min(1.0) / scale;
+    for g in gradients {
+        *g = (f64::from(*g) * factor) as f32;
+    }
+    Some(norm)
+}
+
+fn unscaled(scaler: &mut Scaler, gradients: &mut [f32], _clip: f64) -> Option<f64> {
+    let norm = global_norm(gradients) / scaler.scale;
+    for g in gradients {
+        *g = (f64::from(*g) / scaler.scale) as f32;
+    }
+    Some(norm)
+}
