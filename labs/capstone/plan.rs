@@ -1,0 +1,140 @@
+//! What is trained, and what happens to it.
+
+use crate::parts::schedule::Schedule;
+use shardlab::data::Corpus;
+use shardlab::mesh::{Coordinates, Order};
+use shardlab::plan::{Family, ModelShape};
+use shardlab::train::AdamWConfig;
+
+/// A run's settings. Steps are counted from 1.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub shape: ModelShape,
+    /// Sequences in a micro-batch.
+    pub batch: usize,
+    /// Micro-batches per step and stream of data. Both lives draw two streams.
+    pub accumulation: usize,
+    pub steps: usize,
+    /// Life 1 saves after every so many steps.
+    pub save_every: usize,
+    /// The step whose tokens are random.
+    pub poison: usize,
+    /// The last step that life 1 takes.
+    pub killed_after: usize,
+    pub schedule: Schedule,
+    pub adamw: AdamWConfig,
+    pub clip: f64,
+    pub seed: u64,
+    /// Characters of the text at the end.
+    pub writes: usize,
+}
+
+/// Streams of data: one for each data rank of life 1. Life 2's one replica draws both.
+pub const STREAMS: usize = 2;
+
+/// Ranks of life 1, all of them along the data axis.
+pub const RANKS_1: usize = 2;
+
+/// The mesh of life 2.
+pub const SIZES_2: Coordinates = Coordinates {
+    data: 1,
+    pipeline: 2,
+    tensor: 2,
+};
+
+/// How ranks fill it.
+pub const ORDER_2: Order = Order::PipelineSlowest;
+
+/// Numbers in a page of 4 KiB: each slice of a block fills whole pages, and padding is behind it.
+pub const PAGE: usize = 1024;
+
+impl Plan {
+    /// The run that readers see.
+    pub fn story(corpus: &Corpus) -> Plan {
+        let shape = ModelShape {
+            vocabulary: corpus.vocabulary.size(),
+            block: 64,
+            layers: 4,
+            heads: 4,
+            embd: 128,
+            family: Family::Gpt,
+        };
+        Plan {
+            shape,
+            batch: 6,
+            accumulation: 2,
+            steps: 240,
+            save_every: 40,
+            poison: 125,
+            killed_after: 130,
+            schedule: Schedule {
+                lr: 3e-3,
+                min_lr: 3e-4,
+                warmup: 20,
+                decay_steps: 240,
+            },
+            adamw: AdamWConfig {
+                beta1: 0.9,
+                beta2: 0.99,
+                epsilon: 1e-8,
+                weight_decay: 0.1,
+            },
+            clip: 1.0,
+            seed: 1337,
+            writes: 320,
+        }
+    }
+
+    /// The same story of a small model in a few steps.
+    pub fn quick(corpus: &Corpus) -> Plan {
+        let plan = Plan::story(corpus);
+        Plan {
+            shape: ModelShape {
+                block: 16,
+                layers: 2,
+                heads: 2,
+                embd: 32,
+                ..plan.shape
+            },
+            batch: 3,
+            writes: 64,
+            ..plan
+        }
+        .of_steps(16)
+    }
+
+    /// The same story in `steps` steps, at least 8.
+    pub fn of_steps(self, steps: usize) -> Plan {
+        let steps = steps.max(8);
+        let save_every = (steps / 4).clamp(1, 40);
+        let last_save = steps / 2 / save_every * save_every;
+        Plan {
+            steps,
+            save_every,
+            poison: last_save + (save_every / 2).clamp(1, 5),
+            killed_after: last_save + (save_every / 2).clamp(1, 5) + (save_every / 4).clamp(1, 5)
+                - 1,
+            schedule: Schedule {
+                warmup: (steps / 12).max(1),
+                decay_steps: steps,
+                ..self.schedule
+            },
+            ..self
+        }
+    }
+
+    /// The last step of life 1 after which it saved.
+    pub fn saved(&self) -> usize {
+        self.killed_after / self.save_every * self.save_every
+    }
+
+    /// Sequences that one step trains on.
+    pub fn samples(&self) -> usize {
+        STREAMS * self.accumulation * self.batch
+    }
+
+    /// Tokens that one step trains on.
+    pub fn tokens(&self) -> usize {
+        self.samples() * self.shape.block
+    }
+}

@@ -1,0 +1,108 @@
+//! One step of either life: the part `skip` decides, and the rank draws and trains.
+
+use crate::meter::{self, AllUsed, Meter};
+use crate::parts::Part;
+use crate::parts::skip::{Counters, Iteration, Run, Trainer};
+use anyhow::{Result, ensure};
+use serde::{Deserialize, Serialize};
+use shardlab::comm::Comm;
+use shardlab::data::Batch;
+use std::time::Instant;
+
+/// A step that is over.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Step {
+    /// Counted from 1.
+    pub step: usize,
+    /// None: the step was skipped, and its data was drawn all the same.
+    pub trained: Option<Trained>,
+    pub seconds: f64,
+    /// What the parts have used, over all ranks.
+    pub used: AllUsed,
+}
+
+/// What a step has computed: the same numbers on every rank.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Trained {
+    pub loss: f64,
+    /// The gradients' norm; None if they overflowed and nothing was updated.
+    pub norm: Option<f64>,
+    pub lr: f64,
+    /// The loss scale of this step.
+    pub scale: f64,
+}
+
+/// One rank of either life.
+pub trait Rank {
+    /// Draws micro-batch number `number` of the life, counted through all steps from 0.
+    fn draw(&mut self, number: usize) -> Result<Batch>;
+    /// Trains on one step's micro-batches.
+    fn train(&mut self, batches: &[Batch], schedule: usize) -> Result<Trained>;
+}
+
+/// Takes the next step. All ranks call it.
+pub fn next<R: Rank>(
+    skip: Iteration,
+    run: &Run,
+    counters: &mut Counters,
+    drawn: &mut usize,
+    (comm, meter): (&Comm, &Meter),
+    rank: &mut R,
+) -> Result<Step> {
+    let start = Instant::now();
+    let step = counters.global_steps + 1;
+    let mut hands = Hands {
+        rank,
+        meter,
+        drawn,
+        trained: None,
+        failed: None,
+    };
+    meter.part(Part::Skip, || skip(run, counters, &mut hands));
+    let trained = hands.trained;
+    if let Some(error) = hands.failed {
+        return Err(error);
+    }
+    ensure!(
+        counters.global_steps == step,
+        "{} counts {} steps after step {step}",
+        Part::Skip.exercise(),
+        counters.global_steps
+    );
+    Ok(Step {
+        step,
+        trained,
+        seconds: start.elapsed().as_secs_f64(),
+        used: meter::of_all(comm, &meter.take())?,
+    })
+}
+
+/// What the part `skip` sees of a rank. It has no way to return an error, so the first one waits here.
+struct Hands<'a, R> {
+    rank: &'a mut R,
+    meter: &'a Meter,
+    drawn: &'a mut usize,
+    trained: Option<Trained>,
+    failed: Option<anyhow::Error>,
+}
+
+impl<R: Rank> Trainer for Hands<'_, R> {
+    fn draw(&mut self) -> Batch {
+        *self.drawn += 1;
+        let drawn = self.meter.engine(|| self.rank.draw(*self.drawn - 1));
+        drawn.unwrap_or_else(|error| {
+            self.failed.get_or_insert(error);
+            Batch::concat(&[])
+        })
+    }
+
+    fn train(&mut self, batches: &[Batch], schedule: usize) {
+        if self.failed.is_some() {
+            return;
+        }
+        match self.meter.engine(|| self.rank.train(batches, schedule)) {
+            Ok(trained) => self.trained = Some(trained),
+            Err(error) => self.failed = Some(error),
+        }
+    }
+}
