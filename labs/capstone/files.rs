@@ -131,5 +131,8 @@ impl Files for Line {
 
 fn numbers(bytes: &[u8]) -> Vec<f32> {
     let (numbers, _) = bytes.as_chunks::<4>();
-    numbers.iter().map(|&four| f32::from_le_bytes(four)).collect()
+    numbers
+        .iter()
+        .map(|&four| f32::from_le_bytes(four))
+        .collect()
 }

@@ -14,11 +14,13 @@ mod blocks;
 mod clip;
 mod files;
 pub mod life1;
+pub mod life2;
 mod meter;
 mod model;
 pub mod parts;
 mod plan;
 mod poison;
+mod sequence;
 mod step;
 
 pub use meter::{AllUsed, Used};
@@ -42,16 +44,42 @@ pub type Report<'a> = &'a (dyn Fn(Step) + Sync);
 /// Trains with `yours`. `have` are the parts that the reader has written; all others in `yours` are the library's.
 pub fn main(_yours: Parts, _have: &[Part]) -> ExitCode {
     let corpus = shardlab::data::Corpus::embedded().unwrap();
+    let mut plan = Plan::story(&corpus);
+    if std::env::var("QUICK").is_ok() {
+        plan = Plan::quick(&corpus);
+    }
     let job = Job {
-        plan: Plan::story(&corpus),
+        plan,
         parts: Parts::library(),
         text: &corpus.train,
     };
+    let dir = std::path::Path::new("/tmp/X-cap");
+    let start = std::time::Instant::now();
+    let say = |step: Step| println!("{} {:?} {:.3}", step.step, step.trained, step.seconds);
     shardlab::launch::run(2, |comm| {
-        life1::train(&job, &comm, &[], 140, None, &|step| {
-            println!("{} {:?} {:.3}", step.step, step.trained, step.seconds);
-        })
+        life1::train(&job, &comm, &[], job.plan.killed_after, Some(dir), &say)
     })
     .unwrap();
+    println!("{:?}", start.elapsed());
+    let p = job.plan.poison;
+    let end = shardlab::launch::run(4, |comm| {
+        life2::train(
+            &job,
+            &comm,
+            &[p, p],
+            job.plan.steps,
+            &files::folder(dir, job.plan.saved()),
+            &say,
+        )
+    })
+    .unwrap();
+    println!("{:?}", start.elapsed());
+    println!(
+        "{} {:?}",
+        corpus.vocabulary.decode(&end[0].text),
+        end.iter()
+            .map(|e| (&e.not_loaded, e.read))
+            .collect::<Vec<_>>()
+    );
     ExitCode::SUCCESS
 }

@@ -1,0 +1,374 @@
+//! Life 2: four ranks, two pipeline stages of two tensor ranks each, from the files of life 1.
+//!
+//! Tensor ranks share every matrix, and between the layers every sequence. The two stages have half of the blocks each, and both a
+//! copy of the token table.
+
+use crate::clip::{Gradients, clip};
+use crate::files::{self, KINDS, Line, Record};
+use crate::meter::Meter;
+use crate::parts::skip::Run;
+use crate::parts::{Part, Parts, Scaler, load};
+use crate::plan::{ORDER_2, Plan, SIZES_2, STREAMS};
+use crate::poison::Data;
+use crate::sequence::Stage;
+use crate::step::{self, Rank, Trained};
+use crate::{Job, Report};
+use anyhow::{Result, ensure};
+use shardlab::comm::Comm;
+use shardlab::data::Batch;
+use shardlab::model::{Chunk, Gpt, Pass, Plain, generate};
+use shardlab::parallel::pipeline::{Instruction, Partition, Pipeline, Stages};
+use shardlab::parallel::zero::Stage as ZeroStage;
+use shardlab::parallel::{TensorParallel, Zero, ZeroConfig, unshard};
+use shardlab::tensor::random::Stream;
+use shardlab::tensor::{Copies, Params, Precision, Spec};
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// One rank of life 2.
+struct Meshed<'a> {
+    plan: &'a Plan,
+    parts: &'a Parts,
+    world: &'a Comm,
+    meter: Arc<Meter>,
+    data: Data<'a>,
+    tensor: Comm,
+    pipeline: Comm,
+    stages: Stages<Stage>,
+    /// The passes of this rank in a step, with their messages.
+    program: Vec<Instruction>,
+    /// The optimizer. There is one replica, so it divides nothing.
+    zero: Zero,
+    scaler: Scaler,
+}
+
+/// What is left when life 2 ends.
+#[derive(Clone, Debug, Default)]
+pub struct End {
+    /// Of rank 0: all weights, in the order of the whole model.
+    pub weights: Vec<f32>,
+    /// What the model writes.
+    pub text: Vec<u32>,
+    /// Parameters of which this rank did not load what life 1 had saved.
+    pub not_loaded: Vec<String>,
+    /// Bytes that this rank has read.
+    pub read: usize,
+}
+
+/// Trains from the checkpoint in `folder` up to and with step `until`.
+pub fn train(
+    job: &Job,
+    world: &Comm,
+    skip: &[usize],
+    until: usize,
+    folder: &Path,
+    report: Report,
+) -> Result<End> {
+    let Job { plan, parts, .. } = job;
+    let record = files::read_record(folder)?;
+    let meter = Arc::new(Meter::new(world));
+    let mut rank = Meshed::new(job, world, &meter, record.scaler)?;
+    let mut end = rank.load(folder, &record)?;
+
+    let accumulation = STREAMS * plan.accumulation;
+    let run = Run {
+        skip,
+        accumulation,
+        samples: plan.samples(),
+    };
+    let mut counters = record.counters;
+    let mut drawn = counters.global_steps * accumulation;
+    while counters.global_steps < until {
+        let step = step::next(
+            parts.skip,
+            &run,
+            &mut counters,
+            &mut drawn,
+            (world, &meter),
+            &mut rank,
+        )?;
+        if world.rank() == 0 {
+            report(step);
+        }
+    }
+    (end.weights, end.text) = rank.write(job)?;
+    Ok(end)
+}
+
+// ANCHOR: heart
+impl<'a> Meshed<'a> {
+    fn new(
+        job: &'a Job,
+        world: &'a Comm,
+        meter: &Arc<Meter>,
+        scaler: Scaler,
+    ) -> Result<Meshed<'a>> {
+        let Job { plan, parts, text } = job;
+        // My place on each axis, and with whom I share it.
+        let place = meter.part(Part::Mesh, || (parts.mesh)(world.rank(), SIZES_2, ORDER_2));
+        let group = |members: &[usize], at: usize| {
+            let first = members.first().copied().unwrap_or_default();
+            world.split(first as u64, at as i64)
+        };
+        let tensor = group(&place.tensor, place.at.tensor)?.named("tensor");
+        let pipeline = group(&place.pipeline, place.at.pipeline)?.named("pipeline");
+        let data = group(&place.data, place.at.data)?.named("data");
+
+        // Tensor ranks share the matrices, and the positions between them. Pipeline ranks divide the layers.
+        let shared = TensorParallel::new(tensor.clone(), true, 1);
+        let shape = Pipeline {
+            ranks: SIZES_2.pipeline,
+            chunks: 1,
+            micro_batches: STREAMS * plan.accumulation,
+        };
+        let layers = Partition::Uniform.layers(&plan.shape, shape.stages())?;
+        let stages = Stages::of(shape, &pipeline, &layers, |mine| {
+            let stage = |layers: &std::ops::Range<usize>| {
+                Stage::new(&plan.shape, layers.clone(), &shared, parts.mlp, meter)
+            };
+            mine.iter().map(stage).collect()
+        })?;
+        let order = meter.part(Part::Order, || {
+            (parts.order)(pipeline.rank(), pipeline.size(), shape.micro_batches)
+        });
+        let mut config = ZeroConfig::new(ZeroStage::Zero, Precision::F32, plan.adamw);
+        config.local_tied = true; // both ends' gradients of the token table are added up below, by a part
+        let zero = Zero::init(stages.chunks[0].params(), &data, config, plan.seed)?;
+        Ok(Meshed {
+            plan,
+            parts,
+            world,
+            meter: meter.clone(),
+            data: Data {
+                plan,
+                text,
+                batches: parts.batches,
+            },
+            program: shape.with_messages(pipeline.rank(), &order),
+            zero: zero.with_pipeline(&pipeline)?,
+            stages,
+            tensor,
+            pipeline,
+            scaler,
+        })
+    }
+}
+
+impl Rank for Meshed<'_> {
+    /// The one replica draws what two data ranks drew: first the micro-batches of stream 0, then those of stream 1.
+    fn draw(&mut self, number: usize) -> Result<Batch> {
+        let accumulation = self.plan.accumulation;
+        let (step, i) = (
+            number / (STREAMS * accumulation),
+            number % (STREAMS * accumulation),
+        );
+        self.data
+            .batch(&self.meter, i / accumulation, step + 1, i % accumulation)
+    }
+
+    fn train(&mut self, batches: &[Batch], schedule: usize) -> Result<Trained> {
+        let (plan, parts, meter) = (self.plan, self.parts, &self.meter);
+        let scale = self.scaler.scale;
+        let lr = meter.part(Part::Schedule, || {
+            (parts.schedule)(&plan.schedule, schedule)
+        });
+
+        // All micro-batches, forward and backward, in this rank's order. The part `mlp` is in the layers.
+        let with_pass = |batch: &Batch| (batch.clone(), Pass::training(None));
+        let micro_batches: Vec<_> = batches.iter().map(with_pass).collect();
+        let activations = [
+            plan.batch,
+            plan.shape.block / self.tensor.size(),
+            plan.shape.embd,
+        ];
+        self.stages.loss_scale = scale;
+        self.zero.begin()?;
+        let ran = self
+            .stages
+            .step(&self.program, &micro_batches, activations, &self.zero)?;
+        self.zero.finish()?;
+
+        // A tensor rank has seen its positions only, so of gradients that both ranks have, each has a summand. And each end of the
+        // pipeline has a summand of the token table's.
+        self.sum(&self.tensor, |copies| matches!(copies, Copies::Same { .. }))?;
+        self.sum(&self.pipeline, |copies| {
+            matches!(copies, Copies::Tied { .. })
+        })?;
+
+        // One norm of everything, one factor, and a step of Adam for what is here.
+        let (shard, padding) = self.counted();
+        let gradients = Gradients {
+            shard: &shard,
+            padding,
+            replicated: &[],
+        };
+        let clipped = clip(
+            parts,
+            meter,
+            self.world,
+            &gradients,
+            &mut self.scaler,
+            plan.clip,
+        )?;
+        if let Some(clipped) = clipped {
+            self.zero.update(lr, clipped.factor)?;
+        }
+
+        let mut loss = [ran.losses.iter().sum::<f64>() / batches.len() as f64];
+        self.pipeline
+            .broadcast(&mut loss, self.pipeline.size() - 1)?; // the last stage has it
+        Ok(Trained {
+            loss: loss[0],
+            norm: clipped.map(|clipped| clipped.norm),
+            lr,
+            scale,
+        })
+    }
+}
+// ANCHOR_END: heart
+
+impl Meshed<'_> {
+    fn params(&self) -> &Arc<Params> {
+        self.stages.chunks[0].params()
+    }
+
+    /// Adds up the group's gradients of the parameters of one kind, all in one vector.
+    fn sum(&self, group: &Comm, kind: fn(Copies) -> bool) -> Result<()> {
+        let specs = self.params().specs().iter();
+        let specs: Vec<&Arc<Spec>> = specs.filter(|spec| kind(spec.copies)).collect();
+        let mut gradients = self.params().gradients();
+        let of_all = specs
+            .iter()
+            .flat_map(|spec| gradients[spec.range()].to_vec());
+        let mut together: Vec<f32> = of_all.collect();
+        self.meter
+            .part(Part::Ring, || (self.parts.ring)(group, &mut together))?;
+        let mut rest = &together[..];
+        for spec in specs {
+            let (sum, behind) = rest.split_at(spec.numel());
+            gradients[spec.range()].copy_from_slice(sum);
+            rest = behind;
+        }
+        Ok(())
+    }
+
+    /// The gradients that count in the norm on this rank: of those that several ranks have, the first rank counts them. Rows of the
+    /// token table beyond the last character are padding, and at the end.
+    fn counted(&self) -> (Vec<f32>, usize) {
+        let gradients = self.params().gradients();
+        let mut counted = Vec::new();
+        let mut all = 0;
+        for spec in self
+            .params()
+            .specs()
+            .iter()
+            .filter(|spec| spec.copies.counts())
+        {
+            let here = &gradients[spec.range()];
+            spec.runs(0..spec.numel(), |run, _| counted.extend(&here[run]));
+            all += spec.numel();
+        }
+        let padding = all - counted.len();
+        counted.resize(all, crate::life1::SCALE as f32); // what was in this memory before
+        (counted, padding)
+    }
+
+    /// Loads the checkpoint. Each rank reads its share of every parameter, all ranks gather the shares, and each keeps what its
+    /// stage and its place among the tensor ranks need.
+    fn load(&mut self, folder: &Path, record: &Record) -> Result<End> {
+        let layers = crate::blocks::Layers::new(&self.plan.shape, self.plan.seed)?;
+        let mut loaded: HashMap<String, [Vec<f32>; 3]> = HashMap::new();
+        let mut end = End::default();
+        for (i, kind) in KINDS.iter().enumerate() {
+            let ends = Line::ends(folder, kind, layers.ends.numel());
+            let blocks = layers.blocks.iter().enumerate();
+            let blocks = blocks
+                .map(|(block, (params, _))| (params, Line::block(folder, record, kind, block)));
+            for (params, mut line) in std::iter::once((&layers.ends, ends)).chain(blocks) {
+                let specs = in_order(params);
+                let parameters = self.load_line(&specs, &mut line, folder, &mut end)?;
+                for (spec, parameter) in specs.iter().zip(parameters) {
+                    loaded.entry(spec.name.clone()).or_default()[i] = parameter;
+                }
+            }
+        }
+        self.zero
+            .restore(record.optimizer_steps, |fragment, elements, state| {
+                let spec = &fragment.spec;
+                let whole = &loaded[&spec.whole.name];
+                let mine = [state.values, state.exp_avg, state.exp_avg_sq];
+                for (whole, mine) in whole.iter().zip(mine) {
+                    mine.fill(0.0); // padding, such as the vocabulary's
+                    spec.runs(elements.clone(), |run, at| {
+                        let mine = &mut mine[run.start - elements.start..run.end - elements.start];
+                        mine.copy_from_slice(&whole[at..at + run.len()]);
+                    });
+                }
+            })?;
+        Ok(end)
+    }
+
+    /// One line of the old ranks' files: whole parameters, of which every rank has read a share.
+    fn load_line(
+        &self,
+        specs: &[Arc<Spec>],
+        line: &mut Line,
+        folder: &Path,
+        end: &mut End,
+    ) -> Result<Vec<Vec<f32>>> {
+        let sizes: Vec<usize> = specs.iter().map(|spec| spec.numel()).collect();
+        let (rank, ranks) = (self.world.rank(), self.world.size());
+        let shares = self
+            .meter
+            .part(Part::Load, || (self.parts.load)(line, &sizes, rank, ranks));
+        end.read += line.read;
+        let expected: Vec<usize> = sizes
+            .iter()
+            .map(|&size| load::mine(size, rank, ranks).len())
+            .collect();
+        let found: Vec<usize> = shares.iter().map(Vec::len).collect();
+        ensure!(
+            found == expected,
+            "{} returned {found:?} numbers of the parameters for rank {rank}, not {expected:?}\nfrom {}",
+            Part::Load.exercise(),
+            folder.display()
+        );
+        // The library's version reads everything: the same numbers, if the shares are right.
+        let right = load::library(line, &sizes, 0, 1);
+        let mut parameters = Vec::new();
+        for ((mut share, spec), right) in shares.into_iter().zip(specs).zip(right) {
+            share.resize(spec.numel().div_ceil(ranks), 0.0);
+            let mut whole = vec![0.0; ranks * share.len()];
+            self.world.all_gather(&share, &mut whole)?;
+            whole.truncate(spec.numel());
+            if whole != right && !end.not_loaded.contains(&spec.name) {
+                end.not_loaded.push(spec.name.clone());
+            }
+            parameters.push(whole);
+        }
+        Ok(parameters)
+    }
+
+    /// All weights, on rank 0, and what the model writes.
+    fn write(&self, job: &Job) -> Result<(Vec<f32>, Vec<u32>)> {
+        let gpt = Gpt::build(&self.plan.shape, &Plain)?;
+        gpt.params.allocate(self.plan.seed);
+        unshard(&[&self.pipeline, &self.tensor], self.params(), &gpt.params)?;
+        if self.world.rank() > 0 {
+            return Ok(Default::default());
+        }
+        let prompt = &job.text[..8.min(self.plan.shape.block)];
+        let stream = Stream::new(self.plan.seed, "text");
+        let text = generate(&gpt, prompt, self.plan.writes, 0.7, stream)?;
+        let weights = gpt.params.values().clone();
+        Ok((weights, text))
+    }
+}
+
+/// A model's parameters in the order of their numbers in one vector.
+fn in_order(params: &Params) -> Vec<Arc<Spec>> {
+    let mut specs = params.specs().to_vec();
+    specs.sort_by_key(|spec| spec.range().start);
+    specs
+}
