@@ -47,6 +47,14 @@ pub fn write(folder: &Path, owner: &str, kind: &str, lines: &[&[f32]]) -> Result
     fs::write(&path, bytes).with_context(|| path.display().to_string())
 }
 
+/// All numbers that [`write`] has written.
+pub fn read(folder: &Path, owner: &str, kind: &str) -> Result<Vec<f32>> {
+    let path = folder.join(format!("{owner}.{kind}"));
+    Ok(numbers(
+        &fs::read(&path).with_context(|| path.display().to_string())?,
+    ))
+}
+
 /// Ends a checkpoint: it gets its name when all of it is there, so that a rank that is killed leaves no half of one.
 pub fn finish(part: &Path, folder: &Path, record: &Record) -> Result<()> {
     fs::write(part.join("run.json"), serde_json::to_vec_pretty(record)?)?;

@@ -14,6 +14,7 @@ use crate::sequence::Stage;
 use crate::step::{self, Rank, Trained};
 use crate::{Job, Report};
 use anyhow::{Result, ensure};
+use serde::{Deserialize, Serialize};
 use shardlab::comm::Comm;
 use shardlab::data::Batch;
 use shardlab::model::{Chunk, Gpt, Pass, Plain, generate};
@@ -43,12 +44,10 @@ struct Meshed<'a> {
     scaler: Scaler,
 }
 
-/// What is left when life 2 ends.
-#[derive(Clone, Debug, Default)]
+/// What is left when life 2 ends, beside the weights in a file.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct End {
-    /// Of rank 0: all weights, in the order of the whole model.
-    pub weights: Vec<f32>,
-    /// What the model writes.
+    /// What the model writes, as tokens.
     pub text: Vec<u32>,
     /// Parameters of which this rank did not load what life 1 had saved.
     pub not_loaded: Vec<String>,
@@ -92,7 +91,7 @@ pub fn train(
             report(step);
         }
     }
-    (end.weights, end.text) = rank.write(job)?;
+    end.text = rank.write(job, folder)?;
     Ok(end)
 }
 
@@ -350,19 +349,19 @@ impl Meshed<'_> {
         Ok(parameters)
     }
 
-    /// All weights, on rank 0, and what the model writes.
-    fn write(&self, job: &Job) -> Result<(Vec<f32>, Vec<u32>)> {
+    /// Puts the model together, saves its weights beside the checkpoint, and writes a text with it. Rank 0 does.
+    fn write(&self, job: &Job, folder: &Path) -> Result<Vec<u32>> {
         let gpt = Gpt::build(&self.plan.shape, &Plain)?;
         gpt.params.allocate(self.plan.seed);
         unshard(&[&self.pipeline, &self.tensor], self.params(), &gpt.params)?;
         if self.world.rank() > 0 {
-            return Ok(Default::default());
+            return Ok(Vec::new());
         }
+        let run = folder.parent().unwrap_or(folder);
+        files::write(run, "final", KINDS[0], &[&gpt.params.values()])?;
         let prompt = &job.text[..8.min(self.plan.shape.block)];
         let stream = Stream::new(self.plan.seed, "text");
-        let text = generate(&gpt, prompt, self.plan.writes, 0.7, stream)?;
-        let weights = gpt.params.values().clone();
-        Ok((weights, text))
+        Ok(generate(&gpt, prompt, self.plan.writes, 0.7, stream)?)
     }
 }
 

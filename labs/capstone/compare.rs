@@ -1,0 +1,153 @@
+//! Two runs of the same plan: where they differ first, and by how much at most.
+
+use crate::files::{self, KINDS};
+use crate::run::{Life, Run};
+use crate::step::{Step, Trained};
+use serde::{Deserialize, Serialize};
+
+/// Losses of two right trainers differ by rounding alone. Training amplifies that: after 240 steps by this much at most.
+pub const LOSS: f64 = 0.02;
+
+/// Norms of gradients differ more, in relation to their size.
+pub const NORM: f64 = 0.1;
+
+/// Where a run first differs from the library's.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Difference {
+    pub life: usize,
+    pub step: usize,
+    /// What differs: the run's, and the library's.
+    pub what: String,
+}
+
+/// Where `run` first differs from `right`.
+pub fn difference(run: &Run, right: &Run) -> Option<Difference> {
+    let none = Life::default();
+    of_lives(1, &run.life1, &right.life1).or_else(|| match (&run.life2, &right.life2) {
+        (None, None) => None,
+        (life, right) => of_lives(
+            2,
+            life.as_ref().unwrap_or(&none),
+            right.as_ref().unwrap_or(&none),
+        ),
+    })
+}
+
+/// Where one life first differs. Steps that only one of them has reached count if it has failed before them.
+pub fn of_lives(number: usize, life: &Life, right: &Life) -> Option<Difference> {
+    let at = |step, what| {
+        Some(Difference {
+            life: number,
+            step,
+            what,
+        })
+    };
+    let first = right
+        .steps
+        .first()
+        .or(life.steps.first())
+        .map_or(1, |step| step.step);
+    if let Some(end) = life.end.as_ref().filter(|end| !end.not_loaded.is_empty()) {
+        return at(
+            first,
+            format!("{} is not what life 1 saved", end.not_loaded[0]),
+        );
+    }
+    for (mine, right) in life.steps.iter().zip(&right.steps) {
+        if let Some(what) = of_steps(mine, right) {
+            return at(right.step, what);
+        }
+    }
+    let failed = life.failed.as_ref()?;
+    at(first + life.steps.len(), failed.clone())
+}
+
+/// What differs between two steps.
+fn of_steps(mine: &Step, right: &Step) -> Option<String> {
+    let (mine, right) = match (&mine.trained, &right.trained) {
+        (Some(mine), Some(right)) => (mine, right),
+        (None, None) => return None,
+        (None, Some(_)) => return Some("the step was skipped, and should be taken".into()),
+        (Some(_), None) => return Some("the step was taken, and should be skipped".into()),
+    };
+    let Trained {
+        loss,
+        norm,
+        lr,
+        scale,
+    } = *mine;
+    let differ = |name: &str, mine: String, right: String| {
+        Some(format!("{name} {mine}, and {right} with the library's"))
+    };
+    if !near(lr, right.lr, 1e-9 * right.lr) {
+        return differ(
+            "learning rate",
+            format!("{lr:.3e}"),
+            format!("{:.3e}", right.lr),
+        );
+    }
+    if scale != right.scale {
+        return differ("loss scale", scale.to_string(), right.scale.to_string());
+    }
+    if !near(loss, right.loss, LOSS) {
+        return differ("loss", format!("{loss:.4}"), format!("{:.4}", right.loss));
+    }
+    match (norm, right.norm) {
+        (Some(mine), Some(norm)) if near(mine, norm, NORM * norm) => None,
+        (None, None) => None,
+        (mine, norm) => {
+            let words =
+                |norm: Option<f64>| norm.map_or("not finite".into(), |norm| format!("{norm:.4}"));
+            differ("norm", words(mine), words(norm))
+        }
+    }
+}
+
+/// NaN is near to nothing.
+fn near(a: f64, b: f64, bound: f64) -> bool {
+    (a - b).abs() <= bound
+}
+
+/// How far two runs are apart at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Apart {
+    /// Steps that both have trained.
+    pub steps: usize,
+    /// The largest difference of two losses, and of two weights at the end. None: one of the runs has no weights.
+    pub loss: f64,
+    pub weight: Option<f64>,
+    /// Whether all losses, and the weights, have the same bits.
+    pub losses_equal: bool,
+    pub weights_equal: bool,
+}
+
+pub fn apart(run: &Run, right: &Run) -> Apart {
+    let lives = |run: &Run| -> Vec<Step> {
+        let life2 = run.life2.iter().flat_map(|life| life.steps.clone());
+        run.life1.steps.iter().cloned().chain(life2).collect()
+    };
+    let (mine, theirs) = (lives(run), lives(right));
+    let losses = |step: &Step| step.trained.map(|trained| trained.loss);
+    let pairs: Vec<(f64, f64)> = mine
+        .iter()
+        .zip(&theirs)
+        .filter_map(|(a, b)| losses(a).zip(losses(b)))
+        .collect();
+    let weights = |run: &Run| files::read(&run.folder, "final", KINDS[0]).ok();
+    let weights = weights(run).zip(weights(right));
+    let largest = |pairs: &mut dyn Iterator<Item = f64>| {
+        pairs.fold(
+            0.0,
+            |most: f64, d| if d > most || d.is_nan() { d } else { most },
+        )
+    };
+    Apart {
+        steps: pairs.len(),
+        loss: largest(&mut pairs.iter().map(|(a, b)| (a - b).abs())),
+        losses_equal: pairs.iter().all(|(a, b)| a.to_bits() == b.to_bits()),
+        weight: weights
+            .as_ref()
+            .map(|(a, b)| largest(&mut a.iter().zip(b).map(|(a, b)| f64::from((a - b).abs())))),
+        weights_equal: weights.is_some_and(|(a, b)| a == b),
+    }
+}

@@ -1,0 +1,61 @@
+//! What must be true of the part `batches`, whatever random numbers it takes.
+//!
+//! Any draw that holds this is right. So the library's run beside the reader's takes the same draws, and both train on the same data.
+
+use crate::compare::Difference;
+use crate::parts::batches::{Batches, Draw};
+use crate::plan::{Plan, STREAMS};
+use std::collections::HashMap;
+use std::panic::catch_unwind;
+
+/// The first step at which the draws of a run are wrong.
+pub fn wrong(plan: &Plan, tokens: usize, batches: Batches) -> Option<Difference> {
+    let draw = Draw {
+        seed: plan.seed,
+        ranks: STREAMS,
+        batch: plan.batch,
+        block: plan.shape.block,
+        tokens,
+    };
+    // Small texts have few offsets, and two right draws may be equal.
+    let distinct = tokens.saturating_sub(plan.shape.block) > 10_000 && plan.batch > 1;
+    let mut seen: HashMap<Vec<usize>, (usize, usize)> = HashMap::new();
+    for step in 1..=plan.steps {
+        let at = |what| {
+            Some(Difference {
+                life: if step <= plan.killed_after { 1 } else { 2 },
+                step,
+                what,
+            })
+        };
+        for micro in (step - 1) * plan.accumulation..step * plan.accumulation {
+            for stream in 0..STREAMS {
+                let Ok(drawn) = catch_unwind(|| batches(&draw, stream, micro)) else {
+                    return at(format!(
+                        "it panicked for rank {stream}, micro-batch {micro}"
+                    ));
+                };
+                if drawn.len() != plan.batch {
+                    return at(format!("{} sequences, not {}", drawn.len(), plan.batch));
+                }
+                let last = tokens - plan.shape.block - 1;
+                if let Some(start) = drawn.iter().find(|&&start| start > last) {
+                    return at(format!(
+                        "a sequence starts at token {start}, and {last} is the last that fits"
+                    ));
+                }
+                if catch_unwind(|| batches(&draw, stream, micro)).ok().as_ref() != Some(&drawn) {
+                    return at("drawn again, a micro-batch is different".to_string());
+                }
+                if let Some((rank, before)) =
+                    seen.insert(drawn, (stream, micro)).filter(|_| distinct)
+                {
+                    return at(format!(
+                        "rank {stream} draws in micro-batch {micro} what rank {rank} drew in {before}"
+                    ));
+                }
+            }
+        }
+    }
+    None
+}

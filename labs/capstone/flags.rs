@@ -1,0 +1,150 @@
+//! The program: its flags, and what it does with them.
+
+use crate::parts::{Part, Parts, Whose};
+use crate::plan::Plan;
+use crate::run::{Setting, Span, Versions};
+use crate::story::Story;
+use crate::{child, screen};
+use anyhow::Result;
+use clap::Parser;
+use kit::help;
+use kit::show::Screen;
+use shardlab::data::Corpus;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Your own trainer: the exercises' solutions train one GPT together, through a kill and on another mesh.
+#[derive(Parser)]
+#[command(name = "capstone", version)]
+#[command(after_long_help = help::examples("capstone", &[
+    ("--quick", "a small model, in seconds"),
+    ("--without norm", "every rank clips by its own norm"),
+]))]
+struct Args {
+    /// Leave out every part that is not yours
+    #[arg(long, value_parser = ["yours"], help_heading = help::BREAK)]
+    only: Option<String>,
+    /// Leave this part out (repeatable)
+    #[arg(long, value_name = "PART", value_enum, help_heading = help::BREAK)]
+    without: Vec<Part>,
+    /// Training steps [default: 240]
+    #[arg(long, help_heading = help::TRAINING)]
+    steps: Option<usize>,
+    /// A small model and few steps
+    #[arg(long, help_heading = help::TRAINING)]
+    quick: bool,
+    /// Print the story as JSON, and nothing else
+    #[arg(long, help_heading = help::OUTPUT)]
+    json: bool,
+    /// Draw with ASCII characters
+    #[arg(long, help_heading = help::OUTPUT)]
+    ascii: bool,
+    /// Folder for checkpoints and the story
+    #[arg(long, value_name = "DIR", default_value = "runs/capstone", help_heading = help::OUTPUT)]
+    out: PathBuf,
+    /// One life, as a process of its own: how this program starts itself
+    #[arg(long, hide = true)]
+    life: Option<usize>,
+    #[arg(long, hide = true, default_value_t = 0)]
+    until: usize,
+    #[arg(long, hide = true, default_value = "")]
+    yours: String,
+    #[arg(long, hide = true, default_value = "")]
+    leave: String,
+}
+
+/// Trains with `yours`. `have` are the parts that the reader has written; all others in `yours` are not used.
+pub fn main(yours: Parts, have: &[Part]) -> ExitCode {
+    kit::main(|args| run(args, &yours, have))
+}
+
+fn run(args: Args, yours: &Parts, have: &[Part]) -> Result<()> {
+    let corpus = Corpus::find(None)?;
+    let mut plan = if args.quick {
+        Plan::quick(&corpus)
+    } else {
+        Plan::story(&corpus)
+    };
+    if let Some(steps) = args.steps {
+        plan = plan.of_steps(steps);
+    }
+    // A part that panics ends its run, and the run says why.
+    std::panic::set_hook(Box::new(|_| ()));
+    let mut flags = Vec::new();
+    if args.quick {
+        flags.push("--quick".to_string());
+    }
+    if let Some(steps) = args.steps {
+        flags.extend(["--steps".to_string(), steps.to_string()]);
+    }
+    let setting = Setting {
+        plan: &plan,
+        text: &corpus.train,
+        yours,
+        child: Some(&flags),
+    };
+    if let Some(life) = args.life {
+        let span = Span {
+            life,
+            until: args.until,
+            folder: args.out,
+        };
+        return child::live(&setting, &words(&args.yours, &args.leave), &span);
+    }
+
+    let screen = Screen::detect(args.ascii);
+    let versions = Part::ALL.map(|part| {
+        if args.without.contains(&part) || (args.only.is_some() && !have.contains(&part)) {
+            Whose::Without
+        } else if have.contains(&part) {
+            Whose::Yours
+        } else {
+            Whose::Library
+        }
+    });
+    let speak = |line: String| {
+        if !args.json {
+            screen.say(line);
+        }
+    };
+    speak(screen.heading(
+        &format!("capstone{}Your own trainer", screen.separator()),
+        "",
+    ));
+    speak(screen.wrap(
+        "Do the parts that you have written train a model together?",
+        0,
+    ));
+    let every = (plan.steps / 6).max(1);
+    let each = |life: usize, step: &crate::Step| {
+        if let Some(trained) = step.trained.filter(|_| step.step.is_multiple_of(every)) {
+            let words = format!("step {:>4}   loss {:.3}", step.step, trained.loss);
+            speak(screen.row(&format!("life {life}"), &words));
+        }
+    };
+    let say = |line: String| speak(screen.row("", &screen.dim(line)));
+    let story = Story::live(&setting, &versions, &corpus, &args.out, &each, &say);
+    std::fs::create_dir_all(&args.out)?;
+    let json = serde_json::to_string_pretty(&story)?;
+    std::fs::write(args.out.join("story.json"), &json)?;
+    if args.json {
+        screen.say(json);
+    } else {
+        screen::show(&story, &screen);
+    }
+    let failed = story.checks.iter().filter(|check| !check.passed);
+    let failed: Vec<String> = failed
+        .map(|check| format!("{}: {}", check.claim, check.found))
+        .collect();
+    kit::ensure_passed(&failed)
+}
+
+/// The versions that a parent has given its child, in words.
+fn words(yours: &str, leave: &str) -> Versions {
+    let has = |list: &str, part: Part| list.split(',').any(|word| word == part.word());
+    Part::ALL.map(|part| match part {
+        part if has(yours, part) => Whose::Yours,
+        part if has(leave, part) => Whose::Without,
+        _ => Whose::Library,
+    })
+}

@@ -1,0 +1,275 @@
+//! The story on a screen.
+
+use crate::parts::{Part, Whose};
+use crate::story::{Beside, Kind, PartStory, Story};
+use kit::show::{Plot, Screen, Series, bytes_decimal, table, thousands};
+
+/// Everything, from top to bottom.
+pub fn show(story: &Story, screen: &Screen) {
+    screen.say(format!("\n{}\n", picture(story, screen)));
+    screen.say(losses(story, screen));
+    screen.say(format!("\n{}", incidents(story, screen)));
+    if let Some(text) = &story.text {
+        screen.say(format!("\n{}", screen.title("What it writes", 2)));
+        screen.say(screen.quote(&format!("{}{text}", story.prompt), 4));
+    }
+    screen.say(format!("\n{}", used(story, screen)));
+    if let Some(beside) = &story.beside {
+        screen.say(verdict(beside, screen));
+    }
+    screen.say("");
+    for check in &story.checks {
+        screen.say(screen.check(check.passed, &check.claim, &check.found));
+    }
+}
+
+/// The trainer's two lives, and whose each part is.
+pub fn picture(story: &Story, screen: &Screen) -> String {
+    let [yours, library, without] = if screen.ascii {
+        ["#", "o", "x"]
+    } else {
+        ["●", "○", "✗"]
+    };
+    let mark = |part: Part| match story.whose(part) {
+        Whose::Yours => yours,
+        Whose::Library => library,
+        Whose::Without => without,
+    };
+    let named = |parts: &[Part]| -> String {
+        let named = parts
+            .iter()
+            .map(|&part| format!("{} {}", mark(part), part.word()));
+        named.collect::<Vec<_>>().join("  ")
+    };
+    let figures = &story.figures;
+    use Part::*;
+    let left = [
+        format!("life 1: steps 1 to {}, killed", figures.killed_after),
+        "2 data ranks, sharded blocks".to_string(),
+        named(&[Batches, Schedule, Skip]),
+        named(&[Gather, Average, Ring]),
+        named(&[Norm, Scaler]),
+    ];
+    let right = [
+        format!("life 2: steps {} to {}", figures.saved + 1, figures.steps),
+        "4 ranks: 2 stages x 2 tensor ranks".to_string(),
+        named(&[Mesh, Batches, Schedule, Skip]),
+        named(&[Order, Mlp, Ring]),
+        named(&[Norm, Scaler]),
+    ];
+    let [corner, end, below, beneath, line, wall, arrow] = if screen.ascii {
+        ["+", "+", "+", "+", "-", "|", "->"]
+    } else {
+        ["┌", "┐", "└", "┘", "─", "│", "─▶"]
+    };
+    let (wide, gap) = (34, 4);
+    let border = |left: &str, right: &str| format!("{left}{}{right}", line.repeat(wide));
+    let pad = |text: &str| {
+        format!(
+            "{wall} {text}{}{wall}",
+            " ".repeat((wide - 1).saturating_sub(text.chars().count()))
+        )
+    };
+    let mut lines = vec![format!(
+        "  {}{}{}",
+        border(corner, end),
+        " ".repeat(gap),
+        border(corner, end)
+    )];
+    for (i, (left, right)) in left.iter().zip(&right).enumerate() {
+        let between = if i == 2 {
+            format!(" {arrow} ")
+        } else {
+            " ".repeat(gap)
+        };
+        lines.push(format!("  {}{between}{}", pad(left), pad(right)));
+    }
+    lines.push(format!(
+        "  {}{}{}",
+        border(below, beneath),
+        " ".repeat(gap),
+        border(below, beneath)
+    ));
+    lines.push(format!(
+        "  the files of step {} pass between them: {}",
+        figures.saved,
+        named(&[Load])
+    ));
+    let count = |whose| {
+        story
+            .parts
+            .iter()
+            .filter(|part| part.whose == whose)
+            .count()
+    };
+    lines.push(format!(
+        "  {yours} yours: {}   {library} the library's: {}   {without} left out: {}",
+        count(Whose::Yours),
+        count(Whose::Library),
+        count(Whose::Without)
+    ));
+    lines.join("\n")
+}
+
+fn losses(story: &Story, screen: &Screen) -> String {
+    let of = |life: usize| {
+        let points = story.steps.iter().filter(move |point| point.life == life);
+        points.filter_map(|point| Some((point.step as f64, point.loss?)))
+    };
+    let mut plot = Plot::new("loss", "step").height(9);
+    if let Some(beside) = &story.beside {
+        let right = beside.steps.iter();
+        plot = plot.series(Series::line(
+            "the library's",
+            right.filter_map(|point| Some((point.step as f64, point.loss?))),
+        ));
+    }
+    plot = plot.series(Series::line("life 1", of(1)));
+    plot.series(Series::line("life 2", of(2))).render(screen)
+}
+
+fn incidents(story: &Story, screen: &Screen) -> String {
+    let of = |incident: &&crate::story::Incident| {
+        incident.kind != Kind::Saved || incident.step == story.figures.saved
+    };
+    let row = |incident: &crate::story::Incident| {
+        let what = match incident.kind {
+            Kind::Saved => "saved",
+            Kind::Poisoned => "poisoned",
+            Kind::Killed => "killed",
+            Kind::Resumed => "resumed",
+            Kind::Skipped => "skipped",
+            Kind::Refused => "refused",
+            Kind::Failed => "FAILED",
+        };
+        let life = format!("life {}", incident.life);
+        vec![
+            life,
+            incident.step.to_string(),
+            what.to_string(),
+            incident.what.clone(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = story.incidents.iter().filter(of).map(row).collect();
+    table(screen, &["", "step", "", "what happened"], &rows)
+}
+
+/// What each part used.
+fn used(story: &Story, screen: &Screen) -> String {
+    let row = |part: &PartStory| {
+        let whose = match part.whose {
+            Whose::Yours => "yours",
+            Whose::Library => "library",
+            Whose::Without => "left out",
+        };
+        vec![
+            part.part.word().to_string(),
+            whose.to_string(),
+            thousands(part.used.calls as u64),
+            screen.seconds(part.used.seconds),
+            bytes(part.used.bytes),
+            part.library
+                .filter(|_| part.whose == Whose::Yours)
+                .map_or(String::new(), |library| {
+                    compared(part, library.bytes, library.seconds)
+                }),
+        ]
+    };
+    let rows: Vec<Vec<String>> = story.parts.iter().map(row).collect();
+    let header = [
+        "part",
+        "whose",
+        "calls",
+        "time",
+        "sends",
+        "beside the library's",
+    ];
+    let speed = |tokens: f64| thousands(tokens as u64);
+    let mut line = format!("{} tokens per second", speed(story.tokens_per_second));
+    if let Some(beside) = &story.beside {
+        line += &format!(
+            "; with the library's parts {}",
+            speed(beside.tokens_per_second)
+        );
+    }
+    format!(
+        "{}\n{}",
+        table(screen, &header, &rows),
+        screen.row("speed", &line)
+    )
+}
+
+fn bytes(bytes: f64) -> String {
+    if bytes == 0.0 {
+        String::new()
+    } else {
+        bytes_decimal(bytes)
+    }
+}
+
+/// A part's bytes and time in relation to the library's.
+fn compared(part: &PartStory, sent: f64, seconds: f64) -> String {
+    let bytes = match part.used.bytes {
+        mine if mine == sent && sent == 0.0 => String::new(),
+        mine if mine == sent => "the same bytes, ".to_string(),
+        mine if sent == 0.0 => format!("{} more, ", bytes_decimal(mine)),
+        mine => format!("{:.2} times the bytes, ", mine / sent),
+    };
+    // Times below a millisecond say nothing.
+    if part.used.seconds.max(seconds) < 1e-3 {
+        return bytes.trim_end_matches(", ").to_string();
+    }
+    format!(
+        "{bytes}{:.1} times the time",
+        part.used.seconds / seconds.max(1e-9)
+    )
+}
+
+/// How far the runs are apart, and which parts make it so.
+fn verdict(beside: &Beside, screen: &Screen) -> String {
+    let apart = &beside.apart;
+    let mut lines = Vec::new();
+    let weights = match apart.weight {
+        Some(_) if apart.weights_equal => "; all weights have the same bits".to_string(),
+        Some(weight) => format!("; weights at most {weight:.0e}"),
+        None => String::new(),
+    };
+    lines.push(screen.row(
+        "losses",
+        &format!(
+            "{} of both runs, at most {:.0e} apart{weights}",
+            apart.steps, apart.loss
+        ),
+    ));
+    if let Some(difference) = &beside.difference {
+        let at = format!(
+            "life {}, step {}: {}",
+            difference.life, difference.step, difference.what
+        );
+        lines.push(screen.row("differs", &at));
+    }
+    for culprit in beside.search.iter().flat_map(|search| &search.culprits) {
+        let shows = &culprit.shows;
+        let exercise = culprit.part.exercise();
+        let what = format!(
+            "{exercise} ({}) is wrong. With this part alone, step {} of life {} differs: {}",
+            culprit.part.word(),
+            shows.step,
+            shows.life,
+            shows.what
+        );
+        lines.push(screen.mark(&screen.cross(), "part", &what));
+    }
+    if let Some(unexplained) = beside
+        .search
+        .as_ref()
+        .and_then(|search| search.unexplained.as_ref())
+    {
+        let what = format!(
+            "no part alone makes step {} differ: {}",
+            unexplained.step, unexplained.what
+        );
+        lines.push(screen.row("search", &what));
+    }
+    lines.join("\n")
+}
