@@ -17,6 +17,7 @@ mod clock;
 mod group;
 mod held;
 mod model;
+pub mod picture;
 pub mod one_rank;
 mod rank;
 mod run;

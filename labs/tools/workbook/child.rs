@@ -50,13 +50,7 @@ pub(super) fn run(command: &mut Command, limits: Limits) -> std::io::Result<(End
     // Otherwise the command keeps the pipe's other end open.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let words = collect(words, limits.output);
-    let end = wait(&mut child, start, limits);
-    if !matches!(end, Ok(End::Exit(_))) {
-        // The program may have ended meanwhile, so an error does not matter.
-        child.kill().ok();
-        child.wait()?;
-    }
-    family.end(&child);
+    let end = until_the_end(family, &mut child, start, limits);
     // A process that could not be ended may keep the pipe open for longer.
     Ok((
         end?,
@@ -64,6 +58,31 @@ pub(super) fn run(command: &mut Command, limits: Limits) -> std::io::Result<(End
             .recv_timeout(Duration::from_secs(1))
             .unwrap_or_default(),
     ))
+}
+
+/// Runs a program until it ends or reaches a limit. It prints where this program prints.
+pub(super) fn show(command: &mut Command, limits: Limits) -> std::io::Result<End> {
+    let start = Instant::now();
+    let family = Family::new();
+    let mut child = family.start(command.stdin(Stdio::null()))?;
+    until_the_end(family, &mut child, start, limits)
+}
+
+/// Waits for a program, and ends all that it has started.
+fn until_the_end(
+    family: Family,
+    child: &mut Child,
+    start: Instant,
+    limits: Limits,
+) -> std::io::Result<End> {
+    let end = wait(child, start, limits);
+    if !matches!(end, Ok(End::Exit(_))) {
+        // The program may have ended meanwhile, so an error does not matter.
+        child.kill().ok();
+        child.wait()?;
+    }
+    family.end(child);
+    end
 }
 
 fn wait(child: &mut Child, start: Instant, limits: Limits) -> std::io::Result<End> {

@@ -121,24 +121,44 @@ impl Library {
         out: &Path,
         limits: Limits,
     ) -> Result<Compiled, BadInput> {
-        let exercise = out.join("libexercise.rlib");
-        let [mine, check] = [mine, check].map(|file| desk.shown(file));
-        let mut yours = self.rustc(screen, out, &CRATES[..2]);
-        yours
-            .args(["--crate-name", "exercise", "--crate-type", "rlib"])
-            .arg(&mine);
-        let warnings = match run(&self.toolchain, yours, &mine, limits)? {
-            (End::Exit(status), warnings) if status.success() => warnings,
-            (End::Exit(_), errors) => return Ok(Compiled::NotYours(errors)),
-            (end, _) => return Ok(Compiled::Ended(end)),
-        };
-        let mut ours = self.rustc(screen, out, &CRATES);
-        ours.args(["--crate-name", "check", "--crate-type", "bin", "--extern"]);
-        ours.arg(format!("exercise={}", exercise.display()))
-            .arg(&check);
-        Ok(match run(&self.toolchain, ours, &check, limits)? {
+        self.link(screen, desk, &[("exercise", mine)], check, out, limits)
+    }
+
+    /// Compiles files of the reader's, each as a crate with a name, and the program `ours` that uses them.
+    pub fn link(
+        &self,
+        screen: &Screen,
+        desk: &Desk,
+        yours: &[(&str, &Path)],
+        ours: &Path,
+        out: &Path,
+        limits: Limits,
+    ) -> Result<Compiled, BadInput> {
+        let name = ours.file_stem().unwrap_or_default();
+        let mut program = self.rustc(screen, out, &CRATES);
+        let mut warnings = String::new();
+        for (of_crate, file) in yours {
+            let file = desk.shown(file);
+            let mut rustc = self.rustc(screen, out, &CRATES[..2]);
+            rustc
+                .args(["--crate-name", of_crate, "--crate-type", "rlib"])
+                .arg(&file);
+            match run(&self.toolchain, rustc, &file, limits)? {
+                (End::Exit(status), text) if status.success() => warnings += &text,
+                (End::Exit(_), errors) => return Ok(Compiled::NotYours(errors)),
+                (end, _) => return Ok(Compiled::Ended(end)),
+            }
+            let compiled = out.join(format!("lib{of_crate}.rlib"));
+            program
+                .arg("--extern")
+                .arg(format!("{of_crate}={}", compiled.display()));
+        }
+        let file = desk.shown(ours);
+        program.arg("--crate-name").arg(name);
+        program.args(["--crate-type", "bin"]).arg(&file);
+        Ok(match run(&self.toolchain, program, &file, limits)? {
             (End::Exit(status), _) if status.success() => Compiled::Program(
-                out.join("check")
+                out.join(name)
                     .with_extension(std::env::consts::EXE_EXTENSION),
                 warnings,
             ),

@@ -7,10 +7,11 @@
 //!
 //! Reading order: `desk.rs` (the folders of all files), `room.rs` (those of a build that many share), `attempt.rs` (one check, by
 //! `compile.rs`, `toolchain.rs`, `child.rs` and `family.rs`), `progress.rs` (the reader's results), `screens.rs` and `command.rs` (the reader's
-//! screens), `submit.rs` and `report.rs` (many readers in one table), `doctor/` with `disk.rs` (does this machine have what all
+//! screens), `ladder.rs` (the scores of its rungs), `capstone.rs` (the reader's own trainer), `submit.rs` and `report.rs` (many readers in one table), `doctor/` with `disk.rs` (does this machine have what all
 //! of this needs?).
 
 mod attempt;
+mod capstone;
 mod child;
 mod command;
 mod compile;
@@ -18,6 +19,7 @@ mod desk;
 mod disk;
 mod doctor;
 mod family;
+mod ladder;
 mod progress;
 mod report;
 mod room;
@@ -26,9 +28,11 @@ mod submit;
 mod toolchain;
 
 pub use attempt::{Attempt, Finding, Outcome};
+pub use capstone::run as train;
 pub use command::command;
 pub use desk::Desk;
 pub use doctor::{Health, Sign, State};
+pub use ladder::picture as ladder;
 pub use progress::{Progress, Record, Standing};
 pub use report::{Document, Entry, Readers};
 pub use screens::{attempt as show_attempt, hints, map, solution};

@@ -60,6 +60,15 @@ enum Action {
         #[arg(default_value = "next")]
         name: String,
     },
+    /// Show the scores of the ladder: yours, ours, the library's, and the best that is possible
+    Ladder,
+    /// Train a GPT with your own solutions: your trainer. What you have not solved yet is the library's
+    #[command(disable_help_flag = true)]
+    Capstone {
+        /// The trainer's own flags: --without PART, --only yours, --steps N, --quick; --help lists them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "FLAGS")]
+        flags: Vec<std::ffi::OsString>,
+    },
     /// Say whether this machine has what labs and exercises need, and what to do where it has not
     Doctor,
     /// Put your results into the folder of a workshop, for its instructor. Your name there is SHARDLAB_NAME, or your user's
@@ -125,6 +134,13 @@ fn run() -> Result<ExitCode> {
         Some(Action::Submit { dir }) => {
             let path = workbook::submit(dir, &workbook.desk, &document(&workbook, &[])?)?;
             screen.say(screen.row("submitted", &path.display().to_string()));
+        }
+        Some(Action::Ladder) => screen.say(workbook::ladder(&screen, &workbook)?),
+        Some(Action::Capstone { .. }) => {
+            // All words behind its name are the trainer's, also those that this program knows.
+            let words = std::env::args_os();
+            let flags: Vec<_> = words.skip_while(|word| word != "capstone").skip(1).collect();
+            return Ok(workbook::train(&screen, &workbook, &flags)?);
         }
         Some(Action::Report { .. } | Action::Doctor) => unreachable!("they need no workbook"),
     }

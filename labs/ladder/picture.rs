@@ -1,0 +1,113 @@
+//! The picture of the ladder: each score of all rungs beside each other, and what a rank does in a step.
+
+use crate::{Clock, Doing, Run, Score};
+use kit::show::{Screen, Timeline, bar_to_scale, table};
+use shardlab::plan::{Activity, Interval};
+use shardlab::units;
+
+/// One rung's scores.
+#[derive(Clone, Debug)]
+pub struct Scores {
+    /// The rung in one word: `flat`.
+    pub rung: String,
+    /// The reader's best: peak bytes, bytes sent, microseconds. None where the rung is not solved.
+    pub yours: Option<[u64; 3]>,
+    pub ours: Score,
+    pub library: Score,
+    /// What no program can do better.
+    pub best: Score,
+}
+
+/// The scores in the order in which they are drawn.
+fn three(score: &Score) -> [u64; 3] {
+    [score.peak, score.sent, score.micros()]
+}
+
+/// Three charts, one for each score. Less is better.
+pub fn scores(screen: &Screen, rungs: &[Scores]) -> String {
+    let bytes = |bytes: u64| units::bytes_decimal(bytes as f64);
+    let time = |micros: u64| units::seconds(micros as f64 * 1e-6);
+    let charts: [(&str, &dyn Fn(u64) -> String); 3] = [
+        ("peak bytes of a rank", &bytes),
+        ("bytes sent by a rank", &bytes),
+        ("time of a step", &time),
+    ];
+    let mut lines = Vec::new();
+    for (i, (title, unit)) in charts.into_iter().enumerate() {
+        let shown = |rung: &Scores| rung.yours.map_or(three(&rung.ours)[i], |yours| yours[i]);
+        let most = rungs.iter().map(shown).max().unwrap_or_default() as f64;
+        let row = |rung: &Scores| {
+            let [ours, library, best] =
+                [&rung.ours, &rung.library, &rung.best].map(|score| three(score)[i]);
+            let drawn = shown(rung) as f64;
+            // Where the reader has no program yet, the bar is an outline.
+            let full = if rung.yours.is_some() { drawn } else { 0.0 };
+            let bar = if full > 0.0 {
+                bar_to_scale(screen, full, full, most, 20)
+            } else {
+                bar_to_scale(screen, 0.0, drawn, most, 20)
+            };
+            vec![
+                rung.rung.clone(),
+                bar.trim_end().to_string(),
+                rung.yours.map_or("-".into(), |yours| unit(yours[i])),
+                unit(ours),
+                unit(library),
+                unit(best),
+            ]
+        };
+        let cells: Vec<Vec<String>> = rungs.iter().map(row).collect();
+        let header = [title, "", "yours", "ours", "library", "best"];
+        lines.push(table(screen, &header, &cells));
+    }
+    lines.join("\n\n")
+}
+
+/// What one rank does in a step of each run.
+pub fn steps(screen: &Screen, runs: &[(String, Run)], clock: &Clock) -> String {
+    timeline(runs, clock).render(screen)
+}
+
+/// The same as an SVG.
+pub fn steps_svg(runs: &[(String, Run)], clock: &Clock) -> String {
+    timeline(runs, clock).svg()
+}
+
+fn timeline(runs: &[(String, Run)], clock: &Clock) -> Timeline<'static> {
+    let mut rows = Vec::new();
+    let mut most = 0.0f64;
+    for (name, run) in runs {
+        let timeline = run.timeline();
+        // All steps are alike, so the first one tells.
+        let step = timeline.seconds() / run.job.steps as f64;
+        most = most.max(step);
+        let of_rank_0 = timeline.ranks.first().into_iter().flatten();
+        let in_step = of_rank_0.filter(|span| span.start < step);
+        let interval = |span: &crate::Span| Interval {
+            activity: activity(span.doing),
+            start: span.start,
+            end: span.end.min(step),
+        };
+        rows.push((name.clone(), in_step.map(interval).collect()));
+    }
+    let link = format!("{} a rank, a link of {}", flops(clock.speed), clock.far);
+    Timeline {
+        title: format!("rank 0 in one step of our programs, if devices had {link}"),
+        rows,
+        marks: vec![(0.0, "0".into()), (most, units::seconds(most))],
+        axis: "",
+    }
+}
+
+fn activity(doing: Doing) -> Activity {
+    match doing {
+        Doing::Forward => Activity::FORWARD,
+        Doing::Backward => Activity::BACKWARD,
+        Doing::Update => Activity::OPTIMIZER,
+        Doing::Waits => Activity::WAITING,
+    }
+}
+
+fn flops(speed: f64) -> String {
+    format!("{} GFLOP/s", speed / 1e9)
+}

@@ -1,0 +1,140 @@
+//! The reader's own trainer: the solved exercises, compiled into one program that trains a GPT.
+//!
+//! Each part of the trainer is an exercise. A solved one becomes a crate, and its adapter in `labs/capstone/adapters/` gives it to
+//! the trainer. What is not solved yet is the library's.
+
+use super::Workbook;
+use super::attempt::Outcome;
+use super::child::{self, End, Limits};
+use super::command::command;
+use super::compile::Compiled;
+use super::progress::{self, Progress};
+use capstone::Part;
+use kit::Exercise;
+use kit::show::Screen;
+use shardlab::error::BadInput;
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+/// The trainer needs a minute. What never ends must end all the same.
+const LIMITS: Limits = Limits {
+    computing: Duration::from_secs(30 * 60),
+    idle: Duration::from_secs(120),
+    running: Duration::from_secs(60 * 60),
+    memory: 8 << 30,
+    output: 1 << 20,
+};
+
+/// Builds the reader's trainer and runs it with `flags`. Its exit code is the trainer's.
+///
+/// # Errors
+/// If a part does not compile as a part, or the program cannot be built or started.
+pub fn run(screen: &Screen, book: &Workbook, flags: &[OsString]) -> Result<ExitCode, BadInput> {
+    let yours = solved(screen, book)?;
+    let refuse = |what: &str, error: std::io::Error| {
+        let help = "it is built in the folder for temporary files; choose a different one:  export TMPDIR=…";
+        BadInput::new(format!("cannot {what}: {error}"), help)
+    };
+    let out = tempfile::tempdir().map_err(|error| refuse("make a folder for the trainer", error))?;
+    let main = out.path().join("trainer.rs");
+    std::fs::write(&main, program(book, &yours))
+        .map_err(|error| refuse("write the trainer's program", error))?;
+    let files: Vec<(String, PathBuf)> = yours
+        .iter()
+        .map(|(_, exercise)| (crate_of(exercise), book.desk.mine(exercise)))
+        .collect();
+    let crates: Vec<_> = files
+        .iter()
+        .map(|(name, file)| (name.as_str(), file.as_path()))
+        .collect();
+    let compiled = book
+        .library
+        .link(screen, &book.desk, &crates, &main, out.path(), LIMITS)?;
+    let program = match compiled {
+        Compiled::Program(program, _) => program,
+        Compiled::NotYours(errors) | Compiled::NotTheCheck(errors) => {
+            let what = format!("your parts do not make a trainer:\n{}", errors.trim_end());
+            let help = format!("check them all again:  {} check all", command());
+            return Err(BadInput::new(what, help));
+        }
+        Compiled::Ended(_) => {
+            return Err(BadInput::new(
+                "the compiler did not come to an end",
+                "does a file of yours include a file, or build a constant, without an end?",
+            ));
+        }
+    };
+    let mut program = Command::new(program);
+    program.args(flags).env_remove("RUST_BACKTRACE");
+    let end = child::show(&mut program, LIMITS).map_err(|error| refuse("start the trainer", error))?;
+    match end {
+        End::Exit(status) => Ok(status.code().map_or(ExitCode::FAILURE, |code| {
+            ExitCode::from(u8::try_from(code).unwrap_or(1))
+        })),
+        End::TooLarge => Err(BadInput::new(
+            "the trainer took more than 8 GiB of memory, and was ended",
+            "leave your parts out one by one, to see which does it:  --without PART",
+        )),
+        End::TooLong | End::Stuck => Err(BadInput::new(
+            "the trainer did not come to an end",
+            "leave your parts out one by one, to see which does it:  --without PART",
+        )),
+    }
+}
+
+/// The parts that the reader has solved, as their files are now. Files that have changed since their last check are checked.
+fn solved<'a>(
+    screen: &Screen,
+    book: &'a Workbook,
+) -> Result<Vec<(Part, &'a Exercise)>, BadInput> {
+    let mut solved = Vec::new();
+    for part in Part::ALL {
+        let exercise = book.course.find(part.exercise())?;
+        let Some(now) = progress::hash(&book.desk.mine(exercise)) else {
+            continue;
+        };
+        let record = Progress::read(&book.desk)?.of(exercise);
+        if record.checked.as_ref() != Some(&now) {
+            let attempt = book.check(screen, exercise)?;
+            let how = match attempt.outcome {
+                Outcome::Solved => "solved",
+                _ => "not solved yet, so the library's takes its place",
+            };
+            screen.say(screen.row("checked", &format!("{}: {how}", exercise.name)));
+        }
+        let record = Progress::read(&book.desk)?.of(exercise);
+        if record.solution.as_ref() == Some(&now) {
+            solved.push((part, exercise));
+        }
+    }
+    Ok(solved)
+}
+
+/// The name of the crate that an exercise becomes: `lab01_ring`.
+fn crate_of(exercise: &Exercise) -> String {
+    exercise.name.replace('-', "_")
+}
+
+/// The trainer's program: the library's parts, and in their place those of the reader.
+fn program(book: &Workbook, yours: &[(Part, &Exercise)]) -> String {
+    let adapters = book.desk.root.join("labs/capstone/adapters");
+    let mut modules = String::new();
+    let mut takes = String::new();
+    let mut have = Vec::new();
+    for (part, _) in yours {
+        let word = part.word();
+        let file = adapters.join(format!("{word}.rs"));
+        // A `String` cannot refuse to be written.
+        writeln!(modules, "#[path = {:?}]\nmod {word};", file.display().to_string()).ok();
+        writeln!(takes, "    {word}::take(&mut parts);").ok();
+        have.push(format!("Part::{part:?}"));
+    }
+    format!(
+        "use capstone::{{Part, Parts}};\n{modules}\nfn main() -> std::process::ExitCode {{\n    let mut parts = Parts::library();\n{takes}    \
+         let have: &[Part] = &[{}];\n    capstone::main(parts, have)\n}}\n",
+        have.join(", ")
+    )
+}
