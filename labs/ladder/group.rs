@@ -49,15 +49,36 @@ impl<'r> Group<'r> {
     /// If a rank does not make the same call.
     #[track_caller]
     pub fn start_all_reduce(&self, data: Vec<f32>, how: Reduce) -> Result<Pending<'r>> {
-        let call = self.note(CallKind::AllReduce, data.len());
-        let left_at = self.log.borrow_mut().held.leave();
+        let kind = CallKind::AllReduce;
+        let (call, left_at) = self.begin(kind, data.len());
         let pending = self.comm.start_all_reduce(data, how);
-        self.log.borrow_mut().held.back(left_at);
-        Ok(Pending {
-            pending: pending?,
-            log: self.log,
-            call,
-        })
+        self.begun(pending, kind, call, left_at)
+    }
+
+    /// Begins an all-gather, and returns at once. `all` has an equal part for each rank, and this rank has filled in its own.
+    /// [`Pending::wait`] gives the same vector back, with all parts.
+    ///
+    /// # Errors
+    /// If a rank does not make the same call, or if `all` has no `size()` equal parts.
+    #[track_caller]
+    pub fn start_all_gather(&self, all: Vec<f32>) -> Result<Pending<'r>> {
+        let kind = CallKind::AllGather;
+        let (call, left_at) = self.begin(kind, all.len());
+        let pending = self.comm.start_all_gather(all);
+        self.begun(pending, kind, call, left_at)
+    }
+
+    /// Begins a reduce-scatter, and returns at once. `all` has an equal part for each rank. [`Pending::wait`] gives this rank's
+    /// part of the result. Until then all of `all` is held.
+    ///
+    /// # Errors
+    /// If a rank does not make the same call, or if `all` has no `size()` equal parts.
+    #[track_caller]
+    pub fn start_reduce_scatter(&self, all: Vec<f32>, how: Reduce) -> Result<Pending<'r>> {
+        let kind = CallKind::ReduceScatter;
+        let (call, left_at) = self.begin(kind, all.len());
+        let pending = self.comm.start_reduce_scatter(all, how);
+        self.begun(pending, kind, call, left_at)
     }
 
     /// Combines all ranks' `all`, which has an equal part for each rank, and leaves this rank's part of the result in `mine`.
@@ -93,9 +114,11 @@ impl<'r> Group<'r> {
         let peer = self.comm.members().get(to).copied().unwrap_or_default();
         let bytes = size_of_val(data);
         let near = self.near;
-        self.log
-            .borrow_mut()
-            .tell(Event::Send { to: peer, bytes, near });
+        self.log.borrow_mut().tell(Event::Send {
+            to: peer,
+            bytes,
+            near,
+        });
         let left_at = self.log.borrow_mut().held.leave();
         let result = self.comm.send(data, to);
         self.back(left_at);
@@ -114,6 +137,28 @@ impl<'r> Group<'r> {
         let result = self.comm.recv(data, from);
         self.back(left_at);
         result
+    }
+
+    /// Notes a collective that goes on while the rank computes: the number of the call, for [`Group::begun`].
+    fn begin(&self, kind: CallKind, numbers: usize) -> (usize, isize) {
+        let call = self.note(kind, numbers);
+        (call, self.log.borrow_mut().held.leave())
+    }
+
+    fn begun(
+        &self,
+        pending: Result<comm::Pending<f32>>,
+        kind: CallKind,
+        call: usize,
+        left_at: isize,
+    ) -> Result<Pending<'r>> {
+        self.back(left_at);
+        Ok(Pending {
+            pending: pending?,
+            log: self.log,
+            kind,
+            call,
+        })
     }
 
     /// Notes that a collective begins. Returns its number among this rank's calls.
@@ -148,6 +193,7 @@ impl<'r> Group<'r> {
 pub struct Pending<'r> {
     pending: comm::Pending<f32>,
     log: &'r RefCell<Log>,
+    kind: CallKind,
     call: usize,
 }
 
@@ -165,6 +211,11 @@ impl Pending<'_> {
         };
         let result = self.pending.wait();
         self.log.borrow_mut().held.back(left_at);
-        result
+        let mut numbers = result?;
+        if self.kind == CallKind::ReduceScatter {
+            // The vector had all parts, and one is left. It should not keep the others' memory.
+            numbers.shrink_to_fit();
+        }
+        Ok(numbers)
     }
 }

@@ -1,6 +1,6 @@
-//! The eight rungs: what each of them trains on, and our solution of it.
+//! The eight rungs: what each of them trains on, our solution of it, and the version that one would use.
 
-use crate::{Job, Rank, Result, Run, one_rank, run};
+use crate::{Job, Rank, Result, Run, library, one_rank, run};
 
 #[path = "solutions/ladder_buckets.rs"]
 mod buckets;
@@ -31,6 +31,8 @@ pub enum Returns {
     Slices,
     /// Some layers, whole: all ranks' layers, one after the other, are the model.
     Layers,
+    /// Some layers, whole: all ranks' first ones, then all ranks' second ones, are the model.
+    Rounds,
     /// Some units of every layer: those of a node's ranks, end to end, are the layer. All nodes have the same.
     Units,
 }
@@ -45,6 +47,9 @@ pub struct Rung {
     pub job: Job,
     pub returns: Returns,
     pub ours: Program,
+    /// The version that one would use, which is for the least time.
+    pub library: Program,
+    pub library_returns: Returns,
 }
 
 /// The three steps of a run on four ranks.
@@ -65,6 +70,8 @@ pub const RUNGS: [Rung; 8] = [
         job: job(4, 1),
         returns: Returns::Whole,
         ours: each::train,
+        library: library::ddp,
+        library_returns: Returns::Whole,
     },
     Rung {
         name: "ladder-flat",
@@ -72,6 +79,8 @@ pub const RUNGS: [Rung; 8] = [
         job: job(4, 1),
         returns: Returns::Whole,
         ours: flat::train,
+        library: library::ddp,
+        library_returns: Returns::Whole,
     },
     Rung {
         name: "ladder-overlap",
@@ -79,6 +88,8 @@ pub const RUNGS: [Rung; 8] = [
         job: job(4, 1),
         returns: Returns::Whole,
         ours: overlap::train,
+        library: library::ddp,
+        library_returns: Returns::Whole,
     },
     Rung {
         name: "ladder-buckets",
@@ -86,6 +97,8 @@ pub const RUNGS: [Rung; 8] = [
         job: job(4, 1),
         returns: Returns::Whole,
         ours: buckets::train,
+        library: library::ddp,
+        library_returns: Returns::Whole,
     },
     Rung {
         name: "ladder-zero",
@@ -93,6 +106,8 @@ pub const RUNGS: [Rung; 8] = [
         job: job(4, 1),
         returns: Returns::Whole,
         ours: zero::train,
+        library: library::zero,
+        library_returns: Returns::Whole,
     },
     Rung {
         name: "ladder-gather",
@@ -100,6 +115,8 @@ pub const RUNGS: [Rung; 8] = [
         job: job(4, 1),
         returns: Returns::Slices,
         ours: gather::train,
+        library: library::gather,
+        library_returns: Returns::Slices,
     },
     Rung {
         name: "ladder-pipeline",
@@ -107,6 +124,8 @@ pub const RUNGS: [Rung; 8] = [
         job: job(8, 1),
         returns: Returns::Layers,
         ours: pipeline::train,
+        library: library::pipeline,
+        library_returns: Returns::Rounds,
     },
     Rung {
         name: "ladder-mesh",
@@ -114,6 +133,8 @@ pub const RUNGS: [Rung; 8] = [
         job: job(2, 2),
         returns: Returns::Units,
         ours: mesh::train,
+        library: library::mesh,
+        library_returns: Returns::Units,
     },
 ];
 
@@ -138,6 +159,13 @@ impl Rung {
 
     /// The whole model, put together from what the ranks have returned: None if lengths do not fit.
     pub fn model(&self, run: &Run) -> Option<Vec<Vec<f32>>> {
+        self.returns.model(run)
+    }
+}
+
+impl Returns {
+    /// The whole model, put together from what the ranks have returned: None if lengths do not fit.
+    pub fn model(self, run: &Run) -> Option<Vec<Vec<f32>>> {
         let ranks: Vec<&Vec<Vec<f32>>> = run.ranks.iter().map(|rank| &rank.weights).collect();
         let first = ranks.first()?;
         let joined = |ranks: &[&Vec<Vec<f32>>]| -> Option<Vec<Vec<f32>>> {
@@ -150,11 +178,16 @@ impl Rung {
             };
             (0..first.len()).map(layer).collect()
         };
-        match self.returns {
+        match self {
             Returns::Whole => Some((*first).clone()),
             Returns::Slices => joined(&ranks),
             Returns::Layers => Some(ranks.into_iter().flatten().cloned().collect()),
-            Returns::Units => joined(&ranks[..self.job.tensor]),
+            Returns::Rounds => {
+                let of_round =
+                    |round: usize| ranks.iter().map(move |rank| rank.get(round).cloned());
+                (0..first.len()).flat_map(of_round).collect()
+            }
+            Returns::Units => joined(&ranks[..run.job.tensor]),
         }
     }
 }
@@ -184,10 +217,64 @@ mod tests {
             assert_eq!(model.len(), LAYERS);
             let difference = difference(&model, &one.ranks[0].weights);
             // Tensor ranks add up summands, so a layer's sums are rounded in another order.
-            let bound = if rung.returns == Returns::Units { 1e-3 } else { 0.0 };
+            let bound = if rung.returns == Returns::Units {
+                1e-3
+            } else {
+                0.0
+            };
             assert!(difference <= bound, "{}: {difference}", rung.name);
             if rung.returns == Returns::Whole {
-                assert!(run.ranks.iter().all(|rank| rank.weights == model), "{}", rung.name);
+                assert!(
+                    run.ranks.iter().all(|rank| rank.weights == model),
+                    "{}",
+                    rung.name
+                );
+            }
+        }
+    }
+
+    /// The versions that one would use.
+    #[test]
+    fn the_library_trains_the_same_model_and_is_no_slower() {
+        for rung in RUNGS {
+            let library = run(rung.job, rung.library).unwrap();
+            let one = rung.on_one_rank().unwrap();
+            let model = rung.library_returns.model(&library).unwrap();
+            let difference = difference(&model, &one.ranks[0].weights);
+            let bound = if rung.returns == Returns::Units {
+                1e-3
+            } else {
+                0.0
+            };
+            assert!(difference <= bound, "{}: {difference}", rung.name);
+            let ours = run(rung.job, rung.ours).unwrap().score();
+            let library = library.score();
+            assert!(
+                library.seconds <= ours.seconds,
+                "{}: {ours:?}, {library:?}",
+                rung.name
+            );
+        }
+    }
+
+    /// Nothing is better than the best, and the best is not far away.
+    #[test]
+    fn no_program_is_better_than_the_best() {
+        for rung in RUNGS {
+            let best = crate::best(&rung).unwrap();
+            let bounds = [best.peak.value, best.sent.value, best.seconds.value];
+            for program in [rung.ours, rung.library] {
+                let score = run(rung.job, program).unwrap().score();
+                let scores = [score.peak as f64, score.sent as f64, score.seconds];
+                for (score, bound) in scores.into_iter().zip(bounds) {
+                    // Sums of seconds are rounded.
+                    assert!(
+                        score >= bound * (1.0 - 1e-9),
+                        "{}: {score}, {bound}",
+                        rung.name
+                    );
+                    assert!(score <= bound * 3.0, "{}: {score}, {bound}", rung.name);
+                }
             }
         }
     }
@@ -203,7 +290,8 @@ mod tests {
         assert!(scores[0].seconds < 0.5 * one.seconds);
         for (i, pair) in scores.windows(2).enumerate() {
             let [before, now] = pair else { unreachable!() };
-            let better = now.peak < before.peak || now.sent < before.sent || now.seconds < before.seconds;
+            let better =
+                now.peak < before.peak || now.sent < before.sent || now.seconds < before.seconds;
             assert!(better, "{}: {before:?}, {now:?}", RUNGS[i + 1].name);
         }
     }
