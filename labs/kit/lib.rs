@@ -54,7 +54,7 @@ pub mod trace;
 pub use arguments::{arguments, main};
 pub use beside::Beside;
 pub use checks::{Checks, End, short_hash};
-pub use course::{Course, Exercise, Lab, Ladder};
+pub use course::{Course, Exercise, Lab, Ladder, Mistake};
 pub use evaluator::Evaluator;
 pub use flags::{
     CommFlags, DataFlags, EvalFlags, Fsdp, LogFlags, ModelFlags, OptimFlags, RunFlags, TrainFlags,

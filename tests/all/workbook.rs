@@ -573,6 +573,71 @@ fn a_solution_comes_after_the_hints_or_with_the_readers_own() {
     succeeded(&workbook(my.path(), "solution lab02-average"));
 }
 
+#[test]
+fn all_solutions_are_for_those_who_teach() {
+    let my = tempfile::tempdir().unwrap();
+    let refused = workbook(my.path(), "solutions");
+    failed(&refused, 2, "all solutions at once are for those who teach");
+    assert!(stderr(&refused).contains("solutions --for-instructors FILE"));
+
+    let shown = succeeded(&workbook(my.path(), "solutions --for-instructors"));
+    for exercise in course().exercises() {
+        let heading = format!("\n### {} · {}\n", exercise.name, exercise.title);
+        let sheet = shown
+            .split(&heading)
+            .nth(1)
+            .unwrap_or_else(|| panic!("{heading}"));
+        let sheet = sheet.split("\n### ").next().unwrap();
+        for part in exercise
+            .hints
+            .iter()
+            .chain([&exercise.task, &exercise.debrief])
+        {
+            assert!(sheet.contains(part), "{}: {part}", exercise.name);
+        }
+        let given = text("exercises", &exercise.name);
+        assert_eq!(
+            sheet.contains("```text"),
+            given.contains("//! ```text"),
+            "{}",
+            exercise.name
+        );
+        assert_eq!(
+            sheet.contains("```diff"),
+            exercise.broken,
+            "{}",
+            exercise.name
+        );
+        assert!(sheet.contains("What the check says"), "{}", exercise.name);
+        assert!(!sheet.contains("todo!("), "{}", exercise.name);
+        // Few of the sentences are told in part, because the check puts them together from several.
+        let sentences = || sheet.lines().filter(|line| line.starts_with("  - "));
+        let in_part = sentences().filter(|line| line.starts_with("  - … ") && line.ends_with(" …"));
+        assert!(3 * in_part.count() <= sentences().count().max(3), "{sheet}");
+    }
+    let file = my.path().join("handout.md");
+    let written = succeeded(&workbook(
+        my.path(),
+        &format!("solutions --for-instructors {}", file.display()),
+    ));
+    assert!(
+        written.contains(&format!("{} exercises, ", course().exercises().count())),
+        "{written}"
+    );
+    assert_eq!(std::fs::read_to_string(file).unwrap(), shown);
+    let json = succeeded(&workbook(my.path(), "solutions --for-instructors --json"));
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        json["labs"][0]["exercises"][0]["name"],
+        course().exercises().next().unwrap().name
+    );
+    let nowhere = workbook(
+        my.path(),
+        "solutions --for-instructors no/such/folder/file.md",
+    );
+    failed(&nowhere, 2, "cannot write no/such/folder/file.md");
+}
+
 /// `lab02` alone is what comes next there.
 #[test]
 fn a_labs_name_is_its_next_exercise() {
@@ -1315,6 +1380,8 @@ fn a_rooms_build_is_all_that_a_participant_needs() {
         words.contains("Run `$SHARDLAB_BIN/lab01 --rounds`"),
         "{hint}"
     );
+    let handout = succeeded(&start("workbook", "solutions --for-instructors"));
+    assert!(handout.contains("\n### lab01-ring · "), "{handout}");
     let doctor = succeeded(&start("workbook", "doctor"));
     assert!(doctor.contains(", beside the build\n"), "{doctor}");
     let lab = succeeded(&start("lab00", ""));

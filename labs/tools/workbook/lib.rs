@@ -7,8 +7,8 @@
 //!
 //! Reading order: `desk.rs` (the folders of all files), `room.rs` (those of a build that many share), `attempt.rs` (one check, by
 //! `compile.rs`, `toolchain.rs`, `child.rs` and `family.rs`), `progress.rs` (the reader's results), `screens.rs` and `command.rs` (the reader's
-//! screens), `ladder.rs` (the scores of its rungs), `capstone.rs` (the reader's own trainer), `submit.rs` and `report.rs` (many readers in one table), `doctor/` with `disk.rs` (does this machine have what all
-//! of this needs?).
+//! screens), `ladder.rs` (the scores of its rungs), `capstone.rs` (the reader's own trainer), `submit.rs` and `report.rs` (many readers in one table), `solutions.rs` with `recognised.rs` (everything on paper, for those
+//! who teach), `doctor/` with `disk.rs` (does this machine have what all of this needs?).
 
 mod attempt;
 mod capstone;
@@ -21,9 +21,11 @@ mod doctor;
 mod family;
 mod ladder;
 mod progress;
+mod recognised;
 mod report;
 mod room;
 mod screens;
+mod solutions;
 mod submit;
 mod toolchain;
 
@@ -34,8 +36,10 @@ pub use desk::Desk;
 pub use doctor::{Health, Sign, State};
 pub use ladder::picture as ladder;
 pub use progress::{Progress, Record, Standing};
+pub use recognised::Recognised;
 pub use report::{Document, Entry, Readers};
 pub use screens::{attempt as show_attempt, hints, map, solution};
+pub use solutions::{Handout, LabSheet, Sheet};
 pub use submit::submit;
 
 use kit::show::Screen;

@@ -7,17 +7,19 @@
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use kit::Exercise;
 use kit::help;
 use kit::show::Screen;
+use kit::{Course, Exercise};
 use shardlab::error::BadInput;
-use shardlab::launch;
+use shardlab::{files, launch};
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
-use workbook::{self, Attempt, Document, Health, Outcome, Progress, Readers, Workbook};
+use workbook::{
+    self, Attempt, Desk, Document, Handout, Health, Outcome, Progress, Readers, Workbook,
+};
 
 /// The exercises. Without a command it prints a map of the labs, with what you have solved and the next step.
 #[derive(Parser)]
@@ -80,6 +82,14 @@ enum Action {
         #[arg(long)]
         watch: bool,
     },
+    /// Print all exercises as one document, with solutions, debriefs and what goes wrong: for those who teach
+    Solutions {
+        /// You teach with it: do not give it to participants
+        #[arg(long)]
+        for_instructors: bool,
+        /// Write the Markdown into this file, not to stdout
+        file: Option<PathBuf>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -108,6 +118,14 @@ fn run() -> Result<ExitCode> {
     }
     if let Some(Action::Doctor) = &args.command {
         return examine(args, &screen);
+    }
+    if let Some(Action::Solutions {
+        for_instructors,
+        file,
+    }) = &args.command
+    {
+        hand_out(args, &screen, *for_instructors, file.as_deref())?;
+        return Ok(ExitCode::SUCCESS);
     }
     let workbook = Workbook::open()?;
     match &args.command {
@@ -142,7 +160,9 @@ fn run() -> Result<ExitCode> {
             let flags: Vec<_> = words.skip_while(|word| word != "capstone").skip(1).collect();
             return Ok(workbook::train(&screen, &workbook, &flags)?);
         }
-        Some(Action::Report { .. } | Action::Doctor) => unreachable!("they need no workbook"),
+        Some(Action::Report { .. } | Action::Doctor | Action::Solutions { .. }) => {
+            unreachable!("they need no workbook")
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -160,6 +180,46 @@ fn examine(args: &Args, screen: &Screen) -> Result<ExitCode> {
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// Prints all exercises with their solutions, or writes them into a file.
+fn hand_out(
+    args: &Args,
+    screen: &Screen,
+    for_instructors: bool,
+    file: Option<&Path>,
+) -> Result<()> {
+    if !for_instructors {
+        let what =
+            "all solutions at once are for those who teach: a reader would know them before trying";
+        let help = format!(
+            "if you teach:  {0} solutions --for-instructors FILE; the solution of one exercise, after its hints:  {0} solution NAME",
+            workbook::command()
+        );
+        return Err(BadInput::new(what, help).into());
+    }
+    let handout = Handout::read(&Course::read()?, &Desk::find()?)?;
+    let text = if args.json {
+        serde_json::to_string_pretty(&handout)?
+    } else {
+        handout.markdown().trim_end().to_string()
+    };
+    let Some(file) = file else {
+        screen.say(text);
+        return Ok(());
+    };
+    files::replace(file, format!("{text}\n").as_bytes()).map_err(|error| {
+        let what = format!("cannot write {}: {error}", file.display());
+        BadInput::new(
+            what,
+            "give a file in a folder that you can write, or none for stdout",
+        )
+    })?;
+    screen.say(screen.row(
+        "written",
+        &format!("{}: {}", file.display(), handout.extent()),
+    ));
+    Ok(())
 }
 
 fn refuse_to_watch_in_json(args: &Args) -> Result<(), BadInput> {

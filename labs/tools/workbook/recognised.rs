@@ -1,0 +1,272 @@
+//! What the check of an exercise recognises: the sentences that it says about mistakes.
+//!
+//! `checks/NAME.mistakes.toml` has a part of each sentence, which tests compare. The whole sentence stands in the check, often
+//! with places that are filled when it runs: `{ranks} times too large`. So the part is looked up there.
+
+use super::desk::Desk;
+use kit::{Exercise, Mistake};
+use serde::Serialize;
+use shardlab::error::BadInput;
+use shardlab::files;
+use std::path::Path;
+
+/// A claim, and what the check says where it does not hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Recognised {
+    pub claim: String,
+    /// Each once. Where only a part of a sentence is known, it stands between dots.
+    pub says: Vec<String>,
+}
+
+/// What the check of `exercise` recognises, in the order of its claims. Empty if there is no list.
+///
+/// # Errors
+/// If a file cannot be read, or is no list of mistakes.
+pub(super) fn recognised(desk: &Desk, exercise: &Exercise) -> Result<Vec<Recognised>, BadInput> {
+    let check = desk.check(exercise);
+    let list = check.with_extension("mistakes.toml");
+    if !list.is_file() {
+        return Ok(Vec::new());
+    }
+    let mistakes = Mistake::all(&read(&list)?).map_err(|error| {
+        let what = format!("{} is no list of mistakes: {error}", list.display());
+        BadInput::new(what, RESTORE)
+    })?;
+    Ok(by_claim(&mistakes, &read(&check)?))
+}
+
+const RESTORE: &str = "this file comes with the workbook: restore it with git";
+
+/// A file that comes with the workbook.
+pub(super) fn read(path: &Path) -> Result<String, BadInput> {
+    files::text(path, files::LIST)
+        .map_err(|error| BadInput::new(format!("cannot read {}: {error}", path.display()), RESTORE))
+}
+
+fn by_claim(mistakes: &[Mistake], check: &str) -> Vec<Recognised> {
+    let sentences: Vec<Vec<Token>> = literals(check).iter().map(|text| tokens(text)).collect();
+    let mut all: Vec<Recognised> = Vec::new();
+    for Mistake { claim, says } in mistakes {
+        if says.is_empty() {
+            continue;
+        }
+        let says = whole(says, &sentences);
+        if all.iter().any(|known| known.says.contains(&says)) {
+            continue;
+        }
+        match all.iter_mut().find(|known| known.claim == *claim) {
+            Some(known) => known.says.push(says),
+            None => all.push(Recognised {
+                claim: claim.clone(),
+                says: vec![says],
+            }),
+        }
+    }
+    all
+}
+
+/// The string literals of some Rust code, as the program sees them.
+fn literals(code: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    let mut rest = code.chars().peekable();
+    while let Some(c) = rest.next() {
+        match c {
+            '/' if rest.peek() == Some(&'/') => while rest.next_if(|&c| c != '\n').is_some() {},
+            // A quotation mark may be a character. Lifetimes have none.
+            '\'' if rest.peek() == Some(&'"') => drop(rest.next()),
+            '"' => {
+                let mut text = String::new();
+                while let Some(c) = rest.next_if(|&c| c != '"') {
+                    if c != '\\' {
+                        text.push(c);
+                        continue;
+                    }
+                    match rest.next() {
+                        // The line goes on behind the white space of the next one.
+                        Some('\n') => while rest.next_if(|c| c.is_whitespace()).is_some() {},
+                        Some('n') => text.push('\n'),
+                        other => text.extend(other),
+                    }
+                }
+                rest.next();
+                all.push(text);
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
+/// A piece of a sentence as the check has it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Token {
+    Letter(char),
+    /// `{ranks}`: a place that is filled when the check runs.
+    Filled,
+}
+
+fn tokens(text: &str) -> Vec<Token> {
+    let mut all = Vec::new();
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        match c {
+            '{' if rest.next_if_eq(&'{').is_none() => {
+                while rest.next().is_some_and(|c| c != '}') {}
+                all.push(Token::Filled);
+            }
+            '}' => {
+                rest.next_if_eq(&'}');
+                all.push(Token::Letter('}'));
+            }
+            c => all.push(Token::Letter(c)),
+        }
+    }
+    all
+}
+
+/// The sentence that has `part` in it: from the check if exactly one fits it best, and else the part alone.
+fn whole(part: &str, sentences: &[Vec<Token>]) -> String {
+    let part: Vec<char> = part.chars().collect();
+    let fits: Vec<Fit> = sentences
+        .iter()
+        .filter_map(|sentence| Fit::of(&part, sentence))
+        .collect();
+    let most = fits.iter().map(|fit| fit.letters).max().unwrap_or(0);
+    let mut best: Vec<String> = fits
+        .iter()
+        .filter(|fit| fit.letters == most && 2 * most >= part.len())
+        .map(|fit| fit.text.clone())
+        .collect();
+    best.dedup();
+    match &best[..] {
+        [text] => text.trim().replace('\n', " "),
+        _ => format!("… {} …", part.iter().collect::<String>()),
+    }
+}
+
+/// A sentence that has a certain part in it.
+struct Fit {
+    /// How many of the part's characters are the sentence's own, and do not fill a place.
+    letters: usize,
+    /// The sentence with its part, and dots in the other places that the check fills.
+    text: String,
+}
+
+impl Fit {
+    fn of(part: &[char], sentence: &[Token]) -> Option<Fit> {
+        // most[i][j]: the most letters of part[j..] that can be the sentence's own if it goes on at i, and where it ends.
+        let none: Option<(usize, usize)> = None;
+        let mut most = vec![vec![none; part.len() + 1]; sentence.len() + 1];
+        for i in (0..=sentence.len()).rev() {
+            most[i][part.len()] = Some((0, i));
+            for j in (0..part.len()).rev() {
+                most[i][j] = match sentence.get(i) {
+                    None => None,
+                    Some(Token::Letter(c)) if *c == part[j] => {
+                        most[i + 1][j + 1].map(|(letters, end)| (letters + 1, end))
+                    }
+                    Some(Token::Letter(_)) => None,
+                    Some(Token::Filled) => most[i + 1][j].max(most[i][j + 1]),
+                };
+            }
+        }
+        let starts = (0..sentence.len()).filter_map(|i| most[i][0].map(|found| (found, i)));
+        let ((letters, end), start) = starts.max()?;
+        let shown = |tokens: &[Token]| -> String {
+            let letter = |token: &Token| match token {
+                Token::Letter(c) => *c,
+                Token::Filled => '…',
+            };
+            tokens.iter().map(letter).collect()
+        };
+        // If the part ends within a place that is filled, that place belongs to it.
+        let last = part.last().map(|&c| Token::Letter(c));
+        let is_within = sentence.get(end) == Some(&Token::Filled)
+            && (end == 0 || Some(sentence[end - 1]) != last);
+        let after = end + usize::from(is_within);
+        Some(Fit {
+            letters,
+            text: format!(
+                "{}{}{}",
+                shown(&sentence[..start]),
+                part.iter().collect::<String>(),
+                shown(&sentence[after..])
+            ),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A check's code with four sentences in it.
+    const CHECK: &str = r#"
+        // "no sentence of the check"
+        let quote = '"';
+        evidence.means_if(a, format!("{ranks} times too large: a \"sum\" over the ranks, \
+                                      not {{the}} mean."));
+        evidence.means_if(b, format!("{micro} times too large: a sum over the micro-batches."));
+        evidence.means_if(c, "Every rank kept its own.");
+        evidence.means_if(d, format!("rank {from} waits for rank {to} for ever."));
+        evidence.means(format!("{}: {}.", what, help));
+    "#;
+
+    fn told(part: &str) -> String {
+        let sentences: Vec<Vec<Token>> = literals(CHECK).iter().map(|text| tokens(text)).collect();
+        whole(part, &sentences)
+    }
+
+    #[test]
+    fn a_part_becomes_its_sentence() {
+        assert_eq!(told("kept its own"), "Every rank kept its own.");
+        assert_eq!(
+            told("4 times too large: a \"sum"),
+            "4 times too large: a \"sum\" over the ranks, not {the} mean."
+        );
+        assert_eq!(
+            told("over the micro"),
+            "… times too large: a sum over the micro-batches."
+        );
+    }
+
+    #[test]
+    fn a_part_may_end_within_a_place() {
+        assert_eq!(
+            told("rank 0 waits for rank 2"),
+            "rank 0 waits for rank 2 for ever."
+        );
+        assert_eq!(told("waits for rank "), "rank … waits for rank … for ever.");
+    }
+
+    #[test]
+    fn what_fits_two_sentences_or_none_stays_a_part() {
+        assert_eq!(told("times too large"), "… times too large …");
+        // It could fill the places of the last sentence, which would say nothing.
+        assert_eq!(told("tp does not divide: 3"), "… tp does not divide: 3 …");
+        assert_eq!(
+            told("no sentence of the check"),
+            "… no sentence of the check …"
+        );
+    }
+
+    #[test]
+    fn a_sentence_is_told_once_and_at_its_first_claim() {
+        let mistake = |claim: &str, says: &str| Mistake {
+            claim: claim.into(),
+            says: says.into(),
+        };
+        let mistakes = [
+            mistake("one rank", "kept its own"),
+            mistake("two ranks", "over the micro"),
+            mistake("two ranks", "Every rank kept"),
+            mistake("two ranks", ""),
+            mistake("one rank", "over the ranks"),
+        ];
+        let told: Vec<(String, usize)> = by_claim(&mistakes, CHECK)
+            .into_iter()
+            .map(|known| (known.claim, known.says.len()))
+            .collect();
+        assert_eq!(told, [("one rank".into(), 2), ("two ranks".into(), 1)]);
+    }
+}
