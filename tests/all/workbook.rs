@@ -638,6 +638,39 @@ fn all_solutions_are_for_those_who_teach() {
     failed(&nowhere, 2, "cannot write no/such/folder/file.md");
 }
 
+/// Without a terminal the quiz is a page.
+#[test]
+fn a_quiz_without_a_terminal_is_a_list() {
+    let my = tempfile::tempdir().unwrap();
+    let list = succeeded(&workbook(my.path(), "quiz --list"));
+    let mut piped = command(my.path(), "quiz");
+    assert_eq!(
+        succeeded(&piped.stdin(Stdio::null()).output().unwrap()),
+        list
+    );
+    assert!(
+        list.starts_with("15 questions") && !list.contains("  answer "),
+        "{list}"
+    );
+    let answers = succeeded(&workbook(my.path(), "quiz --answers"));
+    assert_eq!(answers.matches("\n  answer ").count(), 15, "{answers}");
+    let questions = |flags: &str| {
+        let json = succeeded(&workbook(my.path(), flags));
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        json["questions"].as_array().unwrap().clone()
+    };
+    assert!(
+        questions("quiz --json")
+            .iter()
+            .all(|one| one.get("answer").is_none())
+    );
+    let answered = questions("quiz --answers --json");
+    assert!(answered.len() == 15 && answered.iter().all(|one| one["answer"].is_string()));
+    for flags in ["quiz --ascii", "quiz --answers"] {
+        fits_the_screen(my.path(), flags);
+    }
+}
+
 /// `lab02` alone is what comes next there.
 #[test]
 fn a_labs_name_is_its_next_exercise() {

@@ -7,8 +7,9 @@
 //!
 //! Reading order: `desk.rs` (the folders of all files), `room.rs` (those of a build that many share), `attempt.rs` (one check, by
 //! `compile.rs`, `toolchain.rs`, `child.rs` and `family.rs`), `progress.rs` (the reader's results), `screens.rs` and `command.rs` (the reader's
-//! screens), `ladder.rs` (the scores of its rungs), `capstone.rs` (the reader's own trainer), `submit.rs` and `report.rs` (many readers in one table), `solutions.rs` with `recognised.rs` (everything on paper, for those
-//! who teach), `doctor/` with `disk.rs` (does this machine have what all of this needs?).
+//! screens), `ladder.rs` (the scores of its rungs), `capstone.rs` (the reader's own trainer), `submit.rs` and `report.rs` (many readers
+//! in one table), `solutions.rs` with `recognised.rs` (everything on paper, for those who teach), `quiz/` (questions whose answers the
+//! labs compute), `doctor/` with `disk.rs` (does this machine have what all of this needs?).
 
 mod attempt;
 mod capstone;
@@ -21,6 +22,7 @@ mod doctor;
 mod family;
 mod ladder;
 mod progress;
+pub mod quiz;
 mod recognised;
 mod report;
 mod room;

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 use workbook::{
-    self, Attempt, Desk, Document, Handout, Health, Outcome, Progress, Readers, Workbook,
+    self, Attempt, Desk, Document, Handout, Health, Outcome, Progress, Readers, Workbook, quiz,
 };
 
 /// The exercises. Without a command it prints a map of the labs, with what you have solved and the next step.
@@ -82,6 +82,15 @@ enum Action {
         #[arg(long)]
         watch: bool,
     },
+    /// Fifteen questions about the labs. Without a terminal to answer in, they are listed
+    Quiz {
+        /// Print all questions, without their answers
+        #[arg(long)]
+        list: bool,
+        /// Print all questions, with their answers and a sentence why
+        #[arg(long, conflicts_with = "list")]
+        answers: bool,
+    },
     /// Print all exercises as one document, with solutions, debriefs and what goes wrong: for those who teach
     Solutions {
         /// You teach with it: do not give it to participants
@@ -127,6 +136,10 @@ fn run() -> Result<ExitCode> {
         hand_out(args, &screen, *for_instructors, file.as_deref())?;
         return Ok(ExitCode::SUCCESS);
     }
+    if let Some(Action::Quiz { list, answers }) = args.command {
+        quiz(args, &screen, list, answers)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let workbook = Workbook::open()?;
     match &args.command {
         None if args.json => tell(&screen, &workbook, &[])?,
@@ -160,9 +173,9 @@ fn run() -> Result<ExitCode> {
             let flags: Vec<_> = words.skip_while(|word| word != "capstone").skip(1).collect();
             return Ok(workbook::train(&screen, &workbook, &flags)?);
         }
-        Some(Action::Report { .. } | Action::Doctor | Action::Solutions { .. }) => {
-            unreachable!("they need no workbook")
-        }
+        Some(
+            Action::Report { .. } | Action::Doctor | Action::Solutions { .. } | Action::Quiz { .. },
+        ) => unreachable!("they need no workbook"),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -219,6 +232,37 @@ fn hand_out(
         "written",
         &format!("{}: {}", file.display(), handout.extent()),
     ));
+    Ok(())
+}
+
+/// Asks the questions, or lists them.
+fn quiz(args: &Args, screen: &Screen, list: bool, answers: bool) -> Result<()> {
+    let questions = quiz::questions()?;
+    if args.json {
+        screen.say(serde_json::to_string_pretty(&quiz::document(
+            &questions, answers,
+        ))?);
+        return Ok(());
+    }
+    let asks = !list && !answers && std::io::stdin().is_terminal();
+    let how = if answers { "with answers" } else { "" };
+    let extent = format!("{} questions", questions.len());
+    screen.say(screen.heading(&format!("{extent} about the labs"), how));
+    screen.say("");
+    if asks {
+        return Ok(quiz::ask(
+            screen,
+            &Course::read()?,
+            &questions,
+            std::io::stdin().lock(),
+            std::io::stdout(),
+        )?);
+    }
+    screen.say(quiz::list(screen, &questions, answers));
+    if !answers {
+        let more = format!("{} quiz --answers", workbook::command());
+        screen.say(format!("\n{}", screen.row("answers", &more)));
+    }
     Ok(())
 }
 

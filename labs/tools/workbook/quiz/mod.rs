@@ -1,0 +1,147 @@
+//! A quiz: fifteen questions, one or two for each lab, whose answers the labs' own functions compute.
+//!
+//! No answer is written down. A right one is what the library computes, and a wrong one what it computes after a certain mistake,
+//! which the reader is told. `question.rs` says what a question is, `ask.rs` asks, and the other files have the questions: `ranks.rs`
+//! (labs 00 to 02), `replicas.rs` (03 and 04), `model.rs` (05 to 07), `job.rs` (08 to 11).
+
+mod ask;
+mod job;
+mod model;
+mod question;
+mod ranks;
+mod replicas;
+
+pub use ask::{ask, list};
+pub use question::{Choice, Question};
+
+use anyhow::Result;
+
+/// All questions, in the order of the labs.
+///
+/// # Errors
+/// If the library refuses to compute an answer.
+pub fn questions() -> Result<Vec<Question>> {
+    Ok(vec![
+        ranks::local_rank()?,
+        ranks::bytes_of_a_ring()?,
+        ranks::few_bytes()?,
+        ranks::one_step()?,
+        replicas::exposed_time()?,
+        replicas::state_of_a_stage()?,
+        replicas::bytes_of_stage_3()?,
+        model::activations_of_tensor_ranks()?,
+        model::bubble()?,
+        model::micro_batches_in_flight()?,
+        model::who_averages()?,
+        job::next_draw()?,
+        job::whose_slices()?,
+        job::cache()?,
+        job::fastest_plan()?,
+    ])
+}
+
+/// The document of `--json`: the questions, and with `answers` also which choice is right, why, and what the others mistake.
+pub fn document(questions: &[Question], answers: bool) -> serde_json::Value {
+    let one = |question: &Question| {
+        let texts: Vec<&String> = question.choices.iter().map(|choice| &choice.text).collect();
+        let mut one = serde_json::json!({ "lab": question.lab, "asks": question.asks });
+        if !question.typed {
+            one["choices"] = serde_json::json!(texts);
+        }
+        if answers {
+            let mistakes = question
+                .choices
+                .iter()
+                .filter(|choice| !choice.mistake.is_empty());
+            let mistakes = mistakes.map(|choice| (choice.text.clone(), choice.mistake.clone()));
+            one["answer"] = serde_json::json!(question.right().text);
+            one["why"] = serde_json::json!(question.why);
+            one["mistakes"] = mistakes
+                .collect::<std::collections::BTreeMap<_, _>>()
+                .into_iter()
+                .collect();
+        }
+        one
+    };
+    serde_json::json!({ "questions": questions.iter().map(one).collect::<Vec<_>>() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn all() -> Vec<Question> {
+        questions().unwrap()
+    }
+
+    #[test]
+    fn fifteen_questions_go_through_all_labs() {
+        let labs: Vec<String> = all().iter().map(|q| q.lab.clone()).collect();
+        assert_eq!(labs.len(), 15);
+        assert!(labs.is_sorted());
+        let expected: BTreeSet<String> = (0..12).map(|lab| format!("lab{lab:02}")).collect();
+        assert_eq!(labs.into_iter().collect::<BTreeSet<_>>(), expected);
+    }
+
+    #[test]
+    fn one_choice_is_right_and_all_differ() {
+        for question in all() {
+            let right = question
+                .choices
+                .iter()
+                .filter(|choice| choice.mistake.is_empty());
+            assert_eq!(right.count(), 1, "{question:#?}");
+            assert!(question.choices.len() >= 3, "{question:#?}");
+            let texts: BTreeSet<&str> = question.choices.iter().map(|c| c.text.as_str()).collect();
+            assert_eq!(texts.len(), question.choices.len(), "{question:#?}");
+            assert!(question.asks.ends_with(['?', ':']), "{question:#?}");
+            let sentences = question.choices.iter().map(|choice| &choice.mistake);
+            for sentence in sentences
+                .chain([&question.why])
+                .filter(|text| !text.is_empty())
+            {
+                assert!(sentence.ends_with(['.', '?']), "{sentence}");
+            }
+            // A number that is typed must mean one thing.
+            for other in &question.choices {
+                let fitting = question
+                    .choices
+                    .iter()
+                    .filter(|choice| choice.is(&other.text));
+                assert!(!question.typed || fitting.count() == 1, "{question:#?}");
+            }
+        }
+    }
+
+    /// The right choice does not always stand in the same place.
+    #[test]
+    fn the_place_of_a_choice_says_nothing() {
+        let places: BTreeSet<usize> = all().iter().map(Question::answer).collect();
+        assert!(places.len() >= 3, "{places:?}");
+    }
+
+    #[track_caller]
+    fn answers(question: Result<Question>, by_hand: &str) {
+        let question = question.unwrap();
+        assert_eq!(question.right().text, by_hand, "{question:#?}");
+    }
+
+    #[test]
+    fn answers_are_those_of_paper_and_pencil() {
+        // 2 (8-1)/8 of 1 GB.
+        answers(ranks::bytes_of_a_ring(), "1.75 GB");
+        // 10 - 0.1 (2+1+6)/3.
+        answers(ranks::one_step(), "9.7");
+        // The link begins at 25 ms and carries 4 x 40 ms: until 185 ms, and the pass ends at 100.
+        answers(replicas::exposed_time(), "85");
+        // 13 GB x (2 + 2 + 12/16).
+        answers(replicas::state_of_a_stage(), "61.8 GB");
+        // 3 of 3 + 8 slots of a forward and a backward pass.
+        answers(model::bubble(), "27.3%");
+        // 20 steps of 4 micro-batches.
+        answers(job::next_draw(), "80");
+        // Numbers 400 to 799 of slices of 300.
+        answers(job::whose_slices(), "ranks 1 and 2");
+    }
+}

@@ -1,0 +1,113 @@
+//! Labs 03 and 04: data parallelism and what ranks hold.
+
+use super::Question;
+use anyhow::Result;
+use kit::show::bytes_decimal;
+use shardlab::plan::{BytesEach, exposed, zero_memory, zero_traffic};
+
+pub fn exposed_time() -> Result<Question> {
+    let pass = 100.0;
+    let each = 40.0;
+    let buckets = 4;
+    let bucket = |i: usize| ((i + 1) as f64 / buckets as f64, each);
+    let all = || (0..buckets).map(bucket);
+    let on_the_link: f64 = all().map(|(_, ms)| ms).sum();
+    Ok(Question::amount(
+        "lab03",
+        format!(
+            "A backward pass takes {pass} ms. Its gradients are averaged in {buckets} buckets, which are complete after a quarter, a \
+             half, three quarters and all of the pass. The link needs {each} ms for each bucket. For how many ms does a rank wait \
+             after its backward pass?"
+        ),
+        |ms| ms.to_string(),
+        exposed(pass, all()),
+        &[
+            (
+                exposed(pass, [(1.0, on_the_link)]),
+                "That is all of the averaging, as if it began after the backward pass. The first bucket is complete before.",
+            ),
+            (
+                exposed(pass, [(0.0, on_the_link)]),
+                "For that the link would have to begin with the pass. Its first bucket is complete after a quarter.",
+            ),
+            (
+                exposed(pass, [bucket(buckets - 1)]),
+                "That is the last bucket alone. When it is complete, the link still carries buckets from before.",
+            ),
+        ],
+        format!(
+            "From the first bucket on, after {} ms, the link never stops: it ends {buckets} buckets of {each} ms later, at {} ms.",
+            pass * bucket(0).0,
+            pass * bucket(0).0 + on_the_link
+        ),
+    )
+    .typed())
+}
+
+pub fn state_of_a_stage() -> Result<Question> {
+    let parameters = 13_000_000_000;
+    let ranks = 16;
+    let held = |stage| -> f64 {
+        let bytes = zero_memory(stage, parameters, ranks, BytesEach::MIXED);
+        bytes.iter().sum::<u64>() as f64
+    };
+    Ok(Question::amount(
+        "lab04",
+        format!(
+            "{} billion parameters train in mixed precision: 2 bytes for each parameter, 2 for its gradient and 12 for the \
+             optimizer. How much of this does each of {ranks} ranks hold under ZeRO-1?",
+            parameters / 1_000_000_000
+        ),
+        bytes_decimal,
+        held(1),
+        &[
+            (
+                held(0),
+                "Nothing is shared there: that is what each rank of DDP holds.",
+            ),
+            (held(2), "There ranks share the gradients as well: ZeRO-2."),
+            (
+                held(3),
+                "There ranks share all 16 bytes, also the parameters: ZeRO-3.",
+            ),
+        ],
+        format!(
+            "Stage 1 shares the optimizer's bytes alone: 2 + 2 + 12/{ranks} for each parameter."
+        ),
+    ))
+}
+
+pub fn bytes_of_stage_3() -> Result<Question> {
+    let micro_steps = 4;
+    let bytes = |stage, micro_steps| zero_traffic(stage, 1_000_000, 8, 2, micro_steps);
+    let ddp = bytes(0, micro_steps);
+    // What one transfer of all numbers is: DDP has two.
+    let one = ddp / 2.0;
+    Ok(Question::amount(
+        "lab04",
+        format!(
+            "A step has {micro_steps} micro-batches. How many times the bytes of DDP does a rank of ZeRO-3 send, if it keeps neither \
+             whole parameters nor whole gradients?"
+        ),
+        |times| format!("{times} times"),
+        bytes(3, micro_steps) / ddp,
+        &[
+            (
+                bytes(3, 1) / bytes(0, 1),
+                "That is so with one micro-batch. DDP averages once a step, however many there are, and ZeRO-3 starts anew with each.",
+            ),
+            (
+                bytes(2, micro_steps) / ddp,
+                "That is ZeRO-2: it reduces in every micro-batch, and gathers once.",
+            ),
+            (
+                bytes(3, micro_steps) / one,
+                "That is the number of transfers: 3 for each micro-batch. DDP has two, the halves of its all-reduce.",
+            ),
+        ],
+        format!(
+            "Each micro-batch gathers twice and reduces once, {} transfers in all. An all-reduce is worth two.",
+            3 * micro_steps
+        ),
+    ))
+}
