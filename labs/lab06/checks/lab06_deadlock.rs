@@ -1,4 +1,4 @@
-//! The check of lab06-deadlock: all ranks end, with the gradients of one rank; then memory, and what a rank does before it waits.
+//! The check of lab06-deadlock: all ranks end, with the gradients of one rank; then memory, and what waits for what.
 
 use exercise::{Stage, step};
 use kit::check::{Evidence, is_near, number, run};
@@ -26,8 +26,11 @@ fn main() -> ExitCode {
         ("4 ranks: rank r keeps 4 - r micro-batches", |evidence| {
             memory(evidence, 4, 8)
         }),
-        ("a rank waits only if it has nothing to do", |evidence| {
-            sends_before_it_waits(evidence, 3, 6)
+        ("a rank waits only if it has no pass to run", |evidence| {
+            waits_late(evidence, 3, 6)
+        }),
+        ("a result is sent before the next pass", |evidence| {
+            sends_soon(evidence, 3, 6)
         }),
         ("4 ranks, 2 micro-batches", |evidence| {
             trains(evidence, 4, 2)
@@ -51,6 +54,33 @@ struct Toy {
     forward: Vec<usize>,
     /// The same, and the gradient with which each pass began.
     backward: Vec<(usize, Vec<f64>)>,
+    /// What it tells its neighbours about its forward passes, and what they have told it.
+    told: Option<Told>,
+}
+
+/// Word of forward passes, beside the reader's messages.
+struct Told {
+    link: Comm,
+    /// The rank that hears of each forward pass of this one.
+    to: Option<usize>,
+    /// The rank whose forward passes this one hears of, and how many it waits for before its first backward pass.
+    from: Option<(usize, usize)>,
+    /// Forward passes that it has heard of.
+    heard: usize,
+    micro_batches: usize,
+}
+
+/// The tag of word of forward passes; the exercise uses smaller ones.
+const WORD: u16 = 9;
+
+/// Who hears of whose forward passes, and runs no backward pass before.
+#[derive(Clone, Copy, PartialEq)]
+enum Word {
+    None,
+    /// The rank behind: its gradient does not come before the forward pass that the rank should run meanwhile.
+    Behind,
+    /// The rank in front: its backward pass does not run before its activations are used.
+    InFront,
 }
 
 impl Toy {
@@ -59,6 +89,28 @@ impl Toy {
             rank,
             last: rank + 1 == ranks,
             ..Toy::default()
+        }
+    }
+
+    fn telling(self, comm: &Comm, word: Word, micro_batches: usize) -> Toy {
+        let in_front = self.rank.checked_sub(1);
+        let behind = (!self.last).then_some(self.rank + 1);
+        let ranks_behind = comm.size() - 1 - self.rank;
+        let (to, from) = match word {
+            Word::None => return self,
+            Word::Behind => (behind, in_front.map(|rank| (rank, ranks_behind + 2))),
+            Word::InFront => (in_front, behind.map(|rank| (rank, ranks_behind + 1))),
+        };
+        let told = Told {
+            link: comm.tagged(WORD).labelled("word of a forward pass"),
+            to,
+            from,
+            heard: 0,
+            micro_batches,
+        };
+        Toy {
+            told: Some(told),
+            ..self
         }
     }
 
@@ -85,12 +137,26 @@ impl Stage for Toy {
             .map(|(i, x)| (self.weight(i) * x).tanh())
             .collect();
         self.forward.push(micro);
+        if let Some(told) = &self.told
+            && let Some(to) = told.to
+        {
+            // If this fails, the run has failed: the next call of the reader's code tells it.
+            told.link.send(&[micro as u64], to).ok();
+        }
         self.kept.insert(micro, [x, y.clone()]);
         self.most_kept = self.most_kept.max(self.kept.len());
         y
     }
 
     fn backward(&mut self, micro: usize, dy: &[f64]) -> Vec<f64> {
+        if let Some(told) = &mut self.told
+            && let Some((from, first)) = told.from
+        {
+            let wanted = (first + self.backward.len()).min(told.micro_batches);
+            while told.heard < wanted && told.link.recv(&mut [0u64], from).is_ok() {
+                told.heard += 1;
+            }
+        }
         self.backward.push((micro, dy.to_vec()));
         let [x, y] = self.kept.remove(&micro).unwrap_or_default();
         let dy = if self.last { &y } else { dy };
@@ -110,44 +176,31 @@ impl Stage for Toy {
 /// The stages of all ranks after a step, and why it failed if it did.
 struct Outcome {
     stages: Vec<Toy>,
-    /// Activations that each rank has sent. The first rank sends nothing else.
-    sent: Vec<usize>,
     error: Option<String>,
 }
 
-/// Runs a step on `ranks` ranks: the reader's code on those that `reads` selects, and `neighbour` on the rest.
-fn outcome(
-    evidence: &Evidence,
-    ranks: usize,
-    micro_batches: usize,
-    reads: impl Fn(usize) -> bool + Sync,
-    neighbour: impl Fn(&Comm) -> Result<()> + Sync,
-) -> Outcome {
-    let ended: Vec<Mutex<(Toy, usize)>> = (0..ranks)
-        .map(|rank| Mutex::new((Toy::new(rank, ranks), 0)))
+/// Runs a step of the reader's code on `ranks` ranks.
+fn outcome(evidence: &Evidence, ranks: usize, micro_batches: usize, word: Word) -> Outcome {
+    let ended: Vec<Mutex<Toy>> = (0..ranks)
+        .map(|rank| Mutex::new(Toy::new(rank, ranks)))
         .collect();
     let result = launch::run(ranks, |comm| {
         let rank = comm.rank();
-        if !reads(rank) {
-            return neighbour(&comm);
-        }
         evidence.given(format!(
             "rank {rank} of {ranks}, and {micro_batches} micro-batches"
         ));
-        let mut stage = Toy::new(rank, ranks);
+        let mut stage = Toy::new(rank, ranks).telling(&comm, word, micro_batches);
         let result = step(&comm, &mut stage, micro_batches);
-        let sent = comm.traffic().messages as usize;
-        *ended[rank].lock().unwrap_or_else(PoisonError::into_inner) = (stage, sent);
+        stage.told = None;
+        *ended[rank].lock().unwrap_or_else(PoisonError::into_inner) = stage;
         result
     });
     let error = result.err().map(|error| format!("{error:#}"));
     let ended = ended
         .into_iter()
         .map(|rank| rank.into_inner().unwrap_or_else(PoisonError::into_inner));
-    let (stages, sent) = ended.unzip();
     Outcome {
-        stages,
-        sent,
+        stages: ended.collect(),
         error,
     }
 }
@@ -168,13 +221,36 @@ fn serial(ranks: usize, micro_batches: usize) -> Vec<Toy> {
     stages
 }
 
-/// A rank's wait in the library's message: `recv "gradient" from rank 1`.
-fn wait(error: &str, rank: usize) -> Option<String> {
+/// What a rank waits for, in the library's message.
+#[derive(Clone, PartialEq)]
+struct Wait {
+    /// `activations`, `gradient`, or what the check itself sends.
+    what: String,
+    /// Whether it waits for the receipt: it has sent them.
+    sends: bool,
+    other: usize,
+}
+
+impl std::fmt::Display for Wait {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        let Wait { what, sends, other } = self;
+        let verb = if *sends { "sends" } else { "receives" };
+        let way = if *sends { "to" } else { "from" };
+        write!(f, "{verb} {what} {way} rank {other}")
+    }
+}
+
+fn wait(error: &str, rank: usize) -> Option<Wait> {
     let line = error
         .lines()
-        .find_map(|line| line.strip_prefix(&format!("  rank {rank}  waits in ")))?;
-    let (call, from) = line.split_once(" (from ")?;
-    Some(format!("{call} from rank {}", from.split(',').next()?))
+        .find_map(|line| line.strip_prefix(&format!("  rank {rank}  waits in recv ")))?;
+    let (what, rest) = line.split_once(" (from ")?;
+    let (other, rest) = rest.split_once(", ")?;
+    Some(Wait {
+        what: what.trim_matches('"').into(),
+        sends: rest.starts_with("tag 1,"),
+        other: other.parse().ok()?,
+    })
 }
 
 /// Notes which rank waits for what, and prints the library's message.
@@ -186,13 +262,13 @@ fn waits(evidence: &mut Evidence, outcome: &Outcome, error: &str) {
             got.is_none(),
             format!("rank {rank}"),
             "ends its step",
-            got.unwrap_or_default(),
+            got.map_or("ends its step".into(), |wait| wait.to_string()),
         );
     }
 }
 
 fn ends(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result<()> {
-    let outcome = outcome(evidence, ranks, micro_batches, |_| true, |_| Ok(()));
+    let outcome = outcome(evidence, ranks, micro_batches, Word::None);
     let Some(error) = &outcome.error else {
         evidence.same("all ranks end their step", true, true);
         return Ok(());
@@ -207,44 +283,53 @@ fn ends(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result<(
     );
     evidence.means_if(
         error.contains("were not received"),
-        "The ranks end, but they do not receive all messages. The rank behind sends a gradient for each micro-batch: the receive \
-         belongs into every turn that runs a backward pass.",
+        "The ranks end, and messages are left over. Each rank receives an activation for each forward pass and a gradient for \
+         each backward pass that needs them. Send and receive with `send` and `recv`: `comm.send` leaves the receipt behind.",
     );
     evidence.means_if(
         error.contains("does not fit"),
         "A receive gets a message of the wrong kind. Activations come from the rank before, gradients from the rank behind.",
     );
-    let unsent = (0..ranks - 1).find(|&rank| {
-        let stage = &outcome.stages[rank];
-        let gradients = if rank > 0 { stage.backward.len() } else { 0 };
-        stage.forward.len() + gradients > outcome.sent[rank]
-    });
-    if let Some(rank) = unsent {
-        evidence.means(format!(
-            "Rank {rank} has computed something that it has not sent, and already waits. A rank in front of it or behind it \
-             needs just this. Send first, then receive."
-        ));
-    }
-    let stuck = |rank: &usize| wait(error, *rank).is_some_and(|call| call.contains("gradient"));
-    if let Some(rank) = (0..ranks - 1).find(stuck) {
-        let stage = &outcome.stages[rank];
-        let behind = ranks - 1 - rank;
-        evidence.means(format!(
-            "Rank {rank} waits for the gradient of micro-batch {}, and has run {} forward passes. Before the ranks behind it \
-             have a gradient, they run {behind} forward passes, and wait for {} micro-batches of rank {rank}. So no rank can \
-             go on.",
-            stage.backward.len(),
-            stage.forward.len(),
-            behind,
-        ));
+    let waits: Vec<Option<Wait>> = (0..ranks).map(|rank| wait(error, rank)).collect();
+    let is = |rank: usize, what: &str, sends: bool, other: usize| {
+        let wait = Wait {
+            what: what.into(),
+            sends,
+            other,
+        };
+        waits[rank] == Some(wait)
+    };
+    let earlier = if ranks > 2 {
+        " On 2 ranks the step ended: does the order of your calls depend on the rank's number?"
+    } else {
+        ""
+    };
+    for rank in 0..ranks - 1 {
+        let behind = rank + 1;
+        evidence.means_if(
+            is(rank, "activations", true, behind) && is(behind, "gradient", true, rank),
+            format!(
+                "Rank {rank} sends activations to rank {behind}, which sends a gradient to rank {rank}. Each waits until the \
+                 other receives, and neither does. A send that does not wait hides this: both messages are under way, and both \
+                 ranks go on to their receives.{earlier}"
+            ),
+        );
+        evidence.means_if(
+            is(rank, "gradient", false, behind) && is(behind, "activations", false, rank),
+            format!(
+                "Rank {rank} waits for a gradient from rank {behind}, which waits for activations from rank {rank}. Before it \
+                 can wait for the gradient of a micro-batch, a rank must have sent the activations of this micro-batch, and of \
+                 all that the rank behind runs before it comes back."
+            ),
+        );
     }
     evidence
-        .means("The ranks wait for each other. For each rank: which message does it wait for, and who has to send it?");
+        .means("The ranks wait for each other. For each rank: what does it wait for, and who has to do the opposite?");
     Ok(())
 }
 
 fn trains(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result<()> {
-    let outcome = outcome(evidence, ranks, micro_batches, |_| true, |_| Ok(()));
+    let outcome = outcome(evidence, ranks, micro_batches, Word::None);
     if let Some(error) = &outcome.error {
         waits(evidence, &outcome, error);
         evidence.row(false, "the step", "ends on all ranks", "it does not");
@@ -307,7 +392,7 @@ fn trains(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result
 }
 
 fn memory(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result<()> {
-    let outcome = outcome(evidence, ranks, micro_batches, |_| true, |_| Ok(()));
+    let outcome = outcome(evidence, ranks, micro_batches, Word::None);
     for (rank, stage) in outcome.stages.iter().enumerate() {
         let most = ranks - rank;
         let got = stage.most_kept;
@@ -320,61 +405,50 @@ fn memory(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result
     }
     evidence.means(
         "All ranks end, and the gradients are right, but ranks keep more activations than before: they run forward passes ahead \
-         of 1F1B. With all of them first, this is GPipe. The order of the passes was right; only one line has to move.",
+         of 1F1B. With all of them first, this is GPipe. The order of the passes was right; only messages have to move.",
     );
     Ok(())
 }
 
-/// A rank between neighbours that send no gradient before they have got all that 1F1B sends before.
-fn sends_before_it_waits(
-    evidence: &mut Evidence,
-    ranks: usize,
-    micro_batches: usize,
-) -> Result<()> {
-    for tested in 0..ranks - 1 {
-        let ahead = ranks - tested;
-        let neighbour = |comm: &Comm| -> Result<()> {
-            let activations = comm.labelled("activations");
-            let gradients = comm.labelled("gradient");
-            let mut numbers = [0.5; WIDTH];
-            if comm.rank() + 1 == tested {
-                for _ in 0..micro_batches {
-                    activations.send(&numbers, tested)?;
-                }
-                for _ in 0..micro_batches {
-                    gradients.recv(&mut numbers, tested)?;
-                }
-            } else if comm.rank() == tested + 1 {
-                for _ in 0..ahead {
-                    activations.recv(&mut numbers, tested)?;
-                }
-                for micro in 0..micro_batches {
-                    gradients.send(&[0.5; WIDTH], tested)?;
-                    if ahead + micro < micro_batches {
-                        activations.recv(&mut numbers, tested)?;
-                    }
-                }
-            }
-            Ok(())
-        };
-        let outcome = outcome(
-            evidence,
-            ranks,
-            micro_batches,
-            |rank| rank == tested,
-            neighbour,
+/// Runs a step in which ranks hear of their neighbours' forward passes, and notes whether it ends.
+fn hears(evidence: &mut Evidence, ranks: usize, micro_batches: usize, word: Word) {
+    let outcome = outcome(evidence, ranks, micro_batches, word);
+    for rank in 0..ranks {
+        let got = outcome.error.as_deref().and_then(|error| wait(error, rank));
+        let waits = got.filter(|wait| !wait.what.starts_with("word"));
+        evidence.row(
+            outcome.error.is_none() || waits.is_none(),
+            format!("rank {rank}"),
+            "goes on",
+            waits.map_or("goes on".into(), |wait| wait.to_string()),
         );
-        let at = format!("rank {tested}: activations sent before it waits for a gradient");
-        let sent = if outcome.error.is_some() {
-            outcome.sent[tested]
-        } else {
-            ahead
-        };
-        evidence.row(outcome.error.is_none(), at, ahead, sent);
     }
+    if let Some(error) = &outcome.error {
+        evidence.row(
+            false,
+            "the step",
+            "ends",
+            error.lines().next().unwrap_or_default(),
+        );
+    }
+}
+
+/// No gradient comes before its rank has run the forward passes that it can run without it.
+fn waits_late(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result<()> {
+    hears(evidence, ranks, micro_batches, Word::Behind);
     evidence.means(
-        "Every rank ends its step, and the result is right. But a rank waits for a gradient while it has a forward pass to run, \
-         or activations to send. The ranks behind it then run out of work, and the step takes longer.",
+        "The step ends, and the result is right. But a rank already waits for a gradient while it has a forward pass to run. \
+         Here the gradient is late, and comes only when this pass is over: run it first, and then wait.",
+    );
+    Ok(())
+}
+
+/// No backward pass runs before the rank behind has begun with the activations that were sent last.
+fn sends_soon(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result<()> {
+    hears(evidence, ranks, micro_batches, Word::InFront);
+    evidence.means(
+        "The step ends, and the result is right. But a rank runs a backward pass while it has activations to send, and the rank \
+         behind it has nothing to work on for so long. Send them before the backward pass.",
     );
     Ok(())
 }

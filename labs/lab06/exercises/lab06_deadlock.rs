@@ -1,20 +1,28 @@
-//! lab06-deadlock · The gradient that was fetched too early
+//! lab06-deadlock · It hangs on two nodes
 //!
 //! Broken on purpose: on 1 rank it trains, and on 2 ranks or more it never ends.
 //!
-//! A team's pipeline trained well. Then a profile showed that ranks wait for gradients. So a colleague moved the line that
-//! receives a gradient: "fetch it one turn early, then it is there when the backward pass needs it". Since then no step ends.
-//! `send` does not wait for the other rank, and `recv` waits until the message is there. Neither line looks wrong.
+//! Between threads, as in these labs, a send does not wait. Between GPUs a large message waits until the other rank receives
+//! it. `send` below does so everywhere. A team's pipeline trained well on threads. On GPUs it hangs in its first step, and
+//! neither a pass nor a message is missing.
 //!
-//! Repair it: find the place for the receive.
+//! ```text
+//!  2 ranks, 3 micro-batches
+//!             turn 0    turn 1    turn 2    turn 3
+//!   rank 0    F0        F1  B0    F2  B1    B2         keeps 2 micro-batches
+//!   rank 1    F0  B0    F1  B1    F2  B2               keeps 1
+//!
+//!  it hangs:  rank 0 in turn 1, and rank 1 in turn 0
+//! ```
+//!
+//! Repair it, and leave `send` and `recv` as they are.
 //!
 //! - Every rank ends its step, with the gradients of a single rank.
-//! - A rank waits for a gradient only if it has nothing to compute or to send before.
-//! - Rank r of n keeps the activations of n - r micro-batches at most, as before.
+//! - The order of the passes stays. So rank r of n keeps the activations of n - r micro-batches at most.
+//! - No rank waits for a message while it has a pass to run, and none lets a rank wait for a result that is there.
 
 use shardlab::Result;
 use shardlab::comm::Comm;
-use std::collections::VecDeque;
 
 /// One rank's layers.
 pub trait Stage {
@@ -24,6 +32,21 @@ pub trait Stage {
     fn forward(&mut self, micro: usize, x: &[f64]) -> Vec<f64>;
     /// The gradient before this stage. The last stage computes the loss itself: its `dy` is empty.
     fn backward(&mut self, micro: usize, dy: &[f64]) -> Vec<f64>;
+}
+
+/// The tag of a receipt.
+const RECEIPT: u16 = 1;
+
+/// Sends, and waits until rank `to` has received.
+fn send(link: &Comm, numbers: &[f64], to: usize) -> Result<()> {
+    link.send(numbers, to)?;
+    Ok(link.tagged(RECEIPT).recv(&mut [0u8], to)?)
+}
+
+/// Waits for a message from rank `from`.
+fn recv(link: &Comm, numbers: &mut [f64], from: usize) -> Result<()> {
+    link.recv(numbers, from)?;
+    Ok(link.tagged(RECEIPT).send(&[0u8], from)?)
 }
 
 /// One step of one rank under 1F1B.
@@ -37,29 +60,27 @@ pub fn step(comm: &Comm, stage: &mut dyn Stage, micro_batches: usize) -> Result<
     let behind = comm.size() - 1 - rank;
     let activations = comm.labelled("activations");
     let gradients = comm.labelled("gradient");
-    let mut fetched = VecDeque::new();
     for turn in 0..micro_batches + behind {
-        if behind > 0 && (behind..micro_batches + behind).contains(&(turn + 1)) {
-            let mut dy = vec![0.0; width];
-            gradients.recv(&mut dy, rank + 1)?;
-            fetched.push_back(dy);
-        }
         if turn < micro_batches {
             let mut x = Vec::new();
             if rank > 0 {
                 x.resize(width, 0.0);
-                activations.recv(&mut x, rank - 1)?;
+                recv(&activations, &mut x, rank - 1)?;
             }
             let y = stage.forward(turn, &x);
             if behind > 0 {
-                activations.send(&y, rank + 1)?;
+                send(&activations, &y, rank + 1)?;
             }
         }
         if turn >= behind {
-            let dy = fetched.pop_front().unwrap_or_default();
+            let mut dy = Vec::new();
+            if behind > 0 {
+                dy.resize(width, 0.0);
+                recv(&gradients, &mut dy, rank + 1)?;
+            }
             let dx = stage.backward(turn - behind, &dy);
             if rank > 0 {
-                gradients.send(&dx, rank - 1)?;
+                send(&gradients, &dx, rank - 1)?;
             }
         }
     }

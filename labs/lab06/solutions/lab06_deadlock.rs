@@ -1,4 +1,4 @@
-//! lab06-deadlock · The gradient that was fetched too early
+//! lab06-deadlock · It hangs on two nodes
 
 use shardlab::Result;
 use shardlab::comm::Comm;
@@ -13,6 +13,21 @@ pub trait Stage {
     fn backward(&mut self, micro: usize, dy: &[f64]) -> Vec<f64>;
 }
 
+/// The tag of a receipt.
+const RECEIPT: u16 = 1;
+
+/// Sends, and waits until rank `to` has received.
+fn send(link: &Comm, numbers: &[f64], to: usize) -> Result<()> {
+    link.send(numbers, to)?;
+    Ok(link.tagged(RECEIPT).recv(&mut [0u8], to)?)
+}
+
+/// Waits for a message from rank `from`.
+fn recv(link: &Comm, numbers: &mut [f64], from: usize) -> Result<()> {
+    link.recv(numbers, from)?;
+    Ok(link.tagged(RECEIPT).send(&[0u8], from)?)
+}
+
 /// One step of one rank under 1F1B.
 ///
 /// In turn i a rank runs the forward pass of micro-batch i, and the backward pass of micro-batch i - `behind`. Each is left out
@@ -25,27 +40,28 @@ pub fn step(comm: &Comm, stage: &mut dyn Stage, micro_batches: usize) -> Result<
     let activations = comm.labelled("activations");
     let gradients = comm.labelled("gradient");
     for turn in 0..micro_batches + behind {
+        let mut y = Vec::new();
         if turn < micro_batches {
             let mut x = Vec::new();
             if rank > 0 {
                 x.resize(width, 0.0);
-                activations.recv(&mut x, rank - 1)?;
+                recv(&activations, &mut x, rank - 1)?;
             }
-            let y = stage.forward(turn, &x);
-            if behind > 0 {
-                activations.send(&y, rank + 1)?;
-            }
+            y = stage.forward(turn, &x);
+        }
+        // The rank behind sends this gradient before it receives the next activations. So take the gradient first.
+        let mut dy = Vec::new();
+        if turn >= behind && behind > 0 {
+            dy.resize(width, 0.0);
+            recv(&gradients, &mut dy, rank + 1)?;
+        }
+        if turn < micro_batches && behind > 0 {
+            send(&activations, &y, rank + 1)?;
         }
         if turn >= behind {
-            // The rank behind needs this rank's forward passes before it has a gradient. All of them are sent now.
-            let mut dy = Vec::new();
-            if behind > 0 {
-                dy.resize(width, 0.0);
-                gradients.recv(&mut dy, rank + 1)?;
-            }
             let dx = stage.backward(turn - behind, &dy);
             if rank > 0 {
-                gradients.send(&dx, rank - 1)?;
+                send(&gradients, &dx, rank - 1)?;
             }
         }
     }
