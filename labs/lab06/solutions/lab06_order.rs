@@ -1,11 +1,18 @@
-//! lab06-order · The order of one rank
+//! lab06-order · One rank's order, over a slow link
 
 use shardlab::parallel::pipeline::Op;
 
-/// The passes of `rank` in one step, in the order of 1F1B. A backward pass takes about twice as long as a forward pass.
+/// The times of a forward pass, a backward pass and a message: milliseconds.
+pub const FORWARD: usize = 2;
+pub const BACKWARD: usize = 4;
+pub const MESSAGE: usize = 3;
+
+/// The passes of `rank` in one step, in order.
 pub fn order(rank: usize, ranks: usize, micro_batches: usize) -> Vec<Op> {
-    // Until micro-batch 0 comes back, all ranks behind need a micro-batch each to work on.
-    let warm_up = (ranks - 1 - rank).min(micro_batches);
+    // Each rank behind this one delays a gradient by two passes and two messages. Meanwhile the rank needs work: a forward and
+    // a backward pass for each micro-batch that is on its way.
+    let away = (ranks - 1 - rank) * (FORWARD + BACKWARD + 2 * MESSAGE);
+    let warm_up = away.div_ceil(FORWARD + BACKWARD).min(micro_batches);
     let mut order: Vec<Op> = (0..warm_up).map(|micro| Op::forward(0, micro)).collect();
     for back in 0..micro_batches {
         let next = warm_up + back;
