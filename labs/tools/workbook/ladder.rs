@@ -6,7 +6,8 @@ use super::progress::Progress;
 use kit::Exercise;
 use kit::show::Screen;
 use ladder::picture::{self, Scores};
-use ladder::{CLOCK, RUNGS, Run, Rung};
+use ladder::{Best, best};
+use ladder::{CLOCK, RUNGS, Run, Rung, Score};
 
 /// The figures of a rung's check, in the order in which they are drawn.
 const FIGURES: [&str; 3] = [
@@ -22,30 +23,25 @@ const FIGURES: [&str; 3] = [
 pub fn picture(screen: &Screen, book: &Workbook) -> anyhow::Result<String> {
     let ladder = &book.course.ladder;
     let progress = Progress::read(&book.desk)?;
-    let rungs: Vec<(&Exercise, &Rung)> = ladder
-        .exercises
-        .iter()
-        .filter_map(|exercise| Some((exercise, Rung::of(&exercise.name)?)))
-        .collect();
-    let solved = |exercise: &&(&Exercise, &Rung)| progress.has_solved(exercise.0);
-    let count = rungs.iter().filter(solved).count();
+    let exercise = |rung: &Rung| ladder.exercises.iter().find(|one| one.name == rung.name);
+    let is_solved = |rung: &&Rung| exercise(rung).is_some_and(|one| progress.has_solved(one));
     let mut scores = Vec::new();
     let mut runs: Vec<(String, Run)> = Vec::new();
-    let one = RUNGS[0].on_one_rank()?;
-    runs.push(("one rank".into(), one));
-    for (exercise, rung) in &rungs {
-        let word = exercise.name.trim_start_matches("ladder-").to_string();
+    runs.push(("one rank".into(), RUNGS[0].on_one_rank()?));
+    for rung in &RUNGS {
+        let word = rung.name.trim_start_matches("ladder-").to_string();
         let ours = ladder::run(rung.job, rung.ours)?;
         scores.push(Scores {
             rung: word.clone(),
-            yours: of_reader(&progress, exercise),
+            yours: exercise(rung).and_then(|one| of_reader(&progress, one)),
             ours: ours.score(),
             library: ladder::run(rung.job, rung.library)?.score(),
-            best: rung.best(),
+            best: bound(&best(rung)?),
         });
         runs.push((word, ours));
     }
-    let head = screen.heading(&ladder.title, &format!("{count} of {} rungs", rungs.len()));
+    let solved = RUNGS.iter().filter(is_solved).count();
+    let head = screen.heading(&ladder.title, &format!("{solved} of {} rungs", RUNGS.len()));
     let mut lines = vec![head, screen.wrap(&ladder.question, 0), String::new()];
     lines.push(picture::scores(screen, &scores));
     let legend = "Less is better. A full bar is your best; an outline is ours, where you have no solution yet. `library`: the way \
@@ -53,14 +49,24 @@ pub fn picture(screen: &Screen, book: &Workbook) -> anyhow::Result<String> {
     lines.push(format!("\n{}\n", screen.wrap(legend, 2)));
     lines.push(picture::steps(screen, &runs, &CLOCK));
     lines.push(String::new());
-    for (exercise, rung) in rungs.iter().filter(|rung| !progress.has_solved(rung.0)).take(1) {
-        let next = format!("{}: {}   {} check ladder", exercise.name, rung.gains, command());
-        lines.push(screen.row("next", &next));
-    }
-    if count == rungs.len() && count > 0 {
-        lines.push(screen.row("next", &format!("{} capstone", command())));
-    }
+    lines.push(match RUNGS.iter().find(|rung| !is_solved(rung)) {
+        Some(next) => {
+            let told = format!("{}: {}", next.name, next.gains);
+            let typed = format!("{} check {}", command(), next.name);
+            format!("{}\n{}", screen.row("next", &told), screen.row("", &typed))
+        }
+        None => screen.row("next", &format!("{} capstone", command())),
+    });
     Ok(lines.join("\n"))
+}
+
+/// The bounds as a score.
+fn bound(best: &Best) -> Score {
+    Score {
+        peak: best.peak.value as u64,
+        sent: best.sent.value as u64,
+        seconds: best.seconds.value,
+    }
 }
 
 /// The reader's best figures, if the rung is solved.

@@ -10,6 +10,7 @@ use clap::{Parser, Subcommand};
 use kit::help;
 use kit::show::Screen;
 use kit::{Course, Exercise};
+use shardlab::allocator::Counting;
 use shardlab::error::BadInput;
 use shardlab::{files, launch};
 use std::collections::BTreeMap;
@@ -20,6 +21,10 @@ use std::time::{Duration, SystemTime};
 use workbook::{
     self, Attempt, Desk, Document, Handout, Health, Outcome, Progress, Readers, Workbook, quiz,
 };
+
+/// The ladder's scores count what programs hold.
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 /// The exercises. Without a command it prints a map of the labs, with what you have solved and the next step.
 #[derive(Parser)]
