@@ -1,4 +1,4 @@
-//! The check of lab07-tied: two ranks against one, step by step, first without clipping and then with it.
+//! The check of lab07-tied: two ranks and three against one, step by step, first without clipping and then with it.
 
 use exercise::{Stage, Weights, step};
 use kit::check::{Evidence, is_near, run};
@@ -13,6 +13,8 @@ const WIDTH: usize = 4;
 const POSITIONS: usize = 5;
 /// The gradient's norm is larger than this in the first steps, so they are clipped.
 const CLIP: f64 = 0.25;
+/// Layers, of WIDTH x WIDTH weights each. On 2 ranks or more, a rank has one, and a pipeline of n ranks n of them.
+const LAYER: usize = WIDTH * WIDTH;
 
 fn main() -> ExitCode {
     run(&[
@@ -32,6 +34,13 @@ fn main() -> ExitCode {
         ("2 ranks, with clipping: the losses of 1 rank", |evidence| {
             losses(evidence, 2, CLIP)
         }),
+        ("3 ranks, the middle one without a table", |evidence| {
+            losses(evidence, 3, f64::INFINITY)
+        }),
+        ("3 ranks: the norm on all of them", |evidence| {
+            norms(evidence, 3)
+        }),
+        ("4 ranks: what each of them sends", sent),
     ])
 }
 
@@ -44,6 +53,8 @@ struct Step {
     own: [Vec<f64>; 2],
     /// The arguments of each call of `update`: the gradients of table and layers, and the scale.
     updates: Vec<([Vec<f64>; 2], f64)>,
+    /// Bytes that `step` has sent.
+    sent: u64,
     /// The table and its gradient when `step` has returned.
     table: Vec<f64>,
     gradient: Vec<f64>,
@@ -103,30 +114,27 @@ fn weights(seed: f64, len: usize) -> Weights {
     }
 }
 
-/// The rank's stage at the beginning. Both copies of the table are equal.
-fn begin(comm: &Comm) -> Stage {
-    const LAYER: usize = WIDTH * WIDTH;
-    let mut layers = weights(2.0, 2 * LAYER).values;
+/// The rank's stage of a model with `layers` layers at the beginning. All copies of the table are equal.
+fn begin(comm: &Comm, layers: usize) -> Stage {
+    let mut values = weights(2.0, layers * LAYER).values;
     if comm.size() > 1 {
-        layers = layers[comm.rank() * LAYER..][..LAYER].to_vec();
+        values = values[comm.rank() * LAYER..][..LAYER].to_vec();
     }
-    let gradient = vec![0.0; layers.len()];
+    let has_table = comm.rank() == 0 || comm.rank() + 1 == comm.size();
+    let gradient = vec![0.0; values.len()];
     Stage {
-        table: weights(1.0, TOKENS * WIDTH),
-        layers: Weights {
-            values: layers,
-            gradient,
-        },
+        table: weights(1.0, if has_table { TOKENS * WIDTH } else { 0 }),
+        layers: Weights { values, gradient },
     }
 }
 
-/// Forward and backward passes of a step over all positions: x = table[token], h = tanh(A x), y = tanh(B h), and logits from
-/// y and the table. Rank 0 has A, the last rank B. Returns the loss on the last rank.
+/// Forward and backward passes of a step over all positions: x = table[token], x = tanh(L x) for each layer L, and logits from
+/// x and the table. Returns the loss on the last rank.
 fn passes(comm: &Comm, stage: &mut Stage, step: usize) -> Result<f64> {
-    let first = comm.rank() == 0;
-    let last = comm.rank() + 1 == comm.size();
+    let rank = comm.rank();
+    let first = rank == 0;
+    let last = rank + 1 == comm.size();
     let Stage { table, layers } = stage;
-    let upper = layers.values.len() - WIDTH * WIDTH;
     let n = POSITIONS as f64;
     table.gradient.fill(0.0);
     layers.gradient.fill(0.0);
@@ -135,21 +143,21 @@ fn passes(comm: &Comm, stage: &mut Stage, step: usize) -> Result<f64> {
         let token = (3 * step + 2 * i) % TOKENS;
         let target = (token * token + 1) % TOKENS;
         let row = token * WIDTH..(token + 1) * WIDTH;
-        let mut h = vec![0.0; WIDTH];
+        let mut x = vec![0.0; WIDTH];
         if first {
-            h = tanh(&times(
-                &layers.values[..WIDTH * WIDTH],
-                &table.values[row.clone()],
-            ));
-            if !last {
-                comm.send(&h, 1)?;
-            }
+            x = table.values[row.clone()].to_vec();
         } else {
-            comm.recv(&mut h, 0)?;
+            comm.recv(&mut x, rank - 1)?;
         }
-        let mut dh = vec![0.0; WIDTH];
+        // What went into each layer, and what came out of the last one.
+        let mut kept = vec![x];
+        for layer in layers.values.chunks_exact(LAYER) {
+            let x = &kept[kept.len() - 1];
+            kept.push(tanh(&times(layer, x)));
+        }
+        let y = kept[kept.len() - 1].clone();
+        let mut dy = vec![0.0; WIDTH];
         if last {
-            let y = tanh(&times(&layers.values[upper..], &h));
             let logits = times(&table.values, &y);
             let sum: f64 = logits.iter().map(|logit| logit.exp()).sum();
             loss += (sum.ln() - logits[target]) / n;
@@ -160,26 +168,22 @@ fn passes(comm: &Comm, stage: &mut Stage, step: usize) -> Result<f64> {
                 .map(|(token, logit)| (logit.exp() / sum - hot(token)) / n);
             let dlogits: Vec<f64> = dlogits.collect();
             add_outer(&mut table.gradient, &dlogits, &y);
-            let dz = before_tanh(&transposed_times(&table.values, &dlogits), &y);
-            add_outer(&mut layers.gradient[upper..], &dz, &h);
-            dh = transposed_times(&layers.values[upper..], &dz);
-            if !first {
-                comm.send(&dh, 0)?;
-            }
+            dy = transposed_times(&table.values, &dlogits);
         } else {
-            comm.recv(&mut dh, 1)?;
+            comm.send(&y, rank + 1)?;
+            comm.recv(&mut dy, rank + 1)?;
+        }
+        for (l, layer) in layers.values.chunks_exact(LAYER).enumerate().rev() {
+            let dz = before_tanh(&dy, &kept[l + 1]);
+            add_outer(&mut layers.gradient[l * LAYER..][..LAYER], &dz, &kept[l]);
+            dy = transposed_times(layer, &dz);
         }
         if first {
-            let dz = before_tanh(&dh, &h);
-            add_outer(
-                &mut layers.gradient[..WIDTH * WIDTH],
-                &dz,
-                &table.values[row.clone()],
-            );
-            let dx = transposed_times(&layers.values[..WIDTH * WIDTH], &dz);
-            for (g, dx) in table.gradient[row].iter_mut().zip(&dx) {
+            for (g, dx) in table.gradient[row].iter_mut().zip(&dy) {
                 *g += dx;
             }
+        } else {
+            comm.send(&dy, rank - 1)?;
         }
     }
     Ok(loss)
@@ -200,10 +204,16 @@ fn right(
     Ok(norm)
 }
 
-/// All steps of each rank.
-fn train(evidence: &Evidence, ranks: usize, clip: f64, end: End) -> Result<Vec<Vec<Step>>> {
+/// All steps of each rank, of a model with `layers` layers.
+fn train(
+    evidence: &Evidence,
+    ranks: usize,
+    layers: usize,
+    clip: f64,
+    end: End,
+) -> Result<Vec<Vec<Step>>> {
     launch::run(ranks, |comm| {
-        let mut stage = begin(&comm);
+        let mut stage = begin(&comm, layers);
         let mut momenta =
             [&stage.table, &stage.layers].map(|weights| vec![0.0; weights.values.len()]);
         let mut steps = Vec::new();
@@ -233,7 +243,9 @@ fn train(evidence: &Evidence, ranks: usize, clip: f64, end: End) -> Result<Vec<V
                     }
                 }
             };
+            let before = comm.total_traffic().bytes;
             let norm = end(&comm, &mut stage, clip, &mut update)?;
+            let sent = comm.total_traffic().bytes - before;
             let table = stage.table.values.clone();
             let gradient = stage.table.gradient.clone();
             steps.push(Step {
@@ -241,6 +253,7 @@ fn train(evidence: &Evidence, ranks: usize, clip: f64, end: End) -> Result<Vec<V
                 norm,
                 own,
                 updates,
+                sent,
                 table,
                 gradient,
             });
@@ -253,20 +266,39 @@ fn same(a: &[f64], b: &[f64]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_near(*a, *b))
 }
 
+/// Explains why a run with ranks in the middle did not end.
+fn calls_differ(evidence: &mut Evidence, error: &str) {
+    println!("{error}");
+    let first = error.lines().next().unwrap_or_default();
+    evidence.row(false, "the run", "ends", first);
+    evidence.means_if(
+        error.contains("all_reduce (sum") || error.contains("broadcast ("),
+        "A collective is for all ranks of its group, with the same length, and the ranks in the middle have no table. So they \
+         would wait in it, or wait for those that are in it. Only the two ranks that hold the table have something to exchange.",
+    );
+    evidence.means(
+        "With 2 ranks the step ended, with a rank in the middle it does not. Which two ranks hold the table, and which messages do \
+         they exchange?",
+    );
+}
+
 fn losses(evidence: &mut Evidence, ranks: usize, clip: f64) -> Result<()> {
-    let one = train(evidence, 1, clip, right)?;
-    let yours = train(evidence, ranks, clip, step)?;
+    let layers = ranks.max(2);
+    let one = train(evidence, 1, layers, clip, right)?;
+    let yours = match train(evidence, ranks, layers, clip, step) {
+        Err(error) if ranks > 2 => {
+            calls_differ(evidence, &format!("{error:#}"));
+            return Ok(());
+        }
+        yours => yours?,
+    };
     let one = &one[0];
     let last = &yours[ranks - 1];
     let wrong = (0..STEPS).find(|&i| !is_near(one[i].loss, last[i].loss));
     for i in [wrong.unwrap_or(0), STEPS - 1] {
         evidence.near(format!("step {i}: loss"), one[i].loss, last[i].loss);
     }
-    let apart = |step: usize| {
-        let from_rank_0 =
-            |rank: &Vec<Step>| largest_difference(&rank[step].table, &yours[0][step].table);
-        yours.iter().map(from_rank_0).fold(0.0, f64::max)
-    };
+    let apart = |step: usize| largest_difference(&last[step].table, &yours[0][step].table);
     let differ = (0..STEPS).find(|&i| apart(i) > 1e-12);
     for i in [differ.unwrap_or(0), STEPS - 1] {
         let most = apart(i);
@@ -305,7 +337,9 @@ fn losses(evidence: &mut Evidence, ranks: usize, clip: f64) -> Result<()> {
             .map(|(embedding, head)| a * embedding + b * head)
             .collect()
     };
-    let given_is = |wrong: &[f64]| all(&|_, _, given| same(wrong, &given[0]));
+    // Of the ranks that hold the table.
+    let given_is =
+        |wrong: &[f64]| all(&|_, of, given| of.own[0].is_empty() || same(wrong, &given[0]));
     let own = all(&|_, of, given| same(&of.own[0], &given[0]));
     let sum = if ranks == 1 {
         combined(1.0, 0.0)
@@ -322,7 +356,9 @@ fn losses(evidence: &mut Evidence, ranks: usize, clip: f64) -> Result<()> {
          Your change has to leave this as it is.",
     );
     evidence.means_if(
-        own && at.iter().all(|rank| same(&sum, &rank.gradient)),
+        own && at
+            .iter()
+            .all(|rank| rank.own[0].is_empty() || same(&sum, &rank.gradient)),
         "The ranks add up the table's gradients, but after the optimizer's step. `update` has already used each rank's own \
          part, and the next backward pass begins with gradients of 0.",
     );
@@ -334,8 +370,8 @@ fn losses(evidence: &mut Evidence, ranks: usize, clip: f64) -> Result<()> {
     );
     evidence.means_if(
         own,
-        "Each copy of the table is trained with its own part of the gradient: on rank 0 the part through the embedding, on \
-         rank 1 the part through the head. So the copies drift apart, and neither is the table of 1 rank. The loss depends on \
+        "Each copy of the table is trained with its own part of the gradient: on the first rank the part through the embedding, \
+         on the last one the part through the head. So the copies drift apart, and neither is the table of 1 rank. The loss depends on \
          the table in both ways, and the table's gradient has both parts.",
     );
     evidence.means_if(
@@ -353,7 +389,7 @@ fn losses(evidence: &mut Evidence, ranks: usize, clip: f64) -> Result<()> {
     evidence.means_if(given_is(&combined(0.0, 1.0)), one_part("head", "embedding"));
     evidence.means_if(
         given_is(&combined(2.0, 2.0)),
-        "`update` gets the table's gradient twice. After an all-reduce both ranks have the whole sum: add up once.",
+        "`update` gets the table's gradient twice. Each of the two ranks has one part, and gets the other: add up once.",
     );
     evidence.means_if(
         given_is(&sum) && differ.is_some(),
@@ -370,8 +406,9 @@ fn losses(evidence: &mut Evidence, ranks: usize, clip: f64) -> Result<()> {
 }
 
 fn norms(evidence: &mut Evidence, ranks: usize) -> Result<()> {
-    let one = train(evidence, 1, f64::INFINITY, right)?;
-    let yours = train(evidence, ranks, f64::INFINITY, step)?;
+    let layers = ranks.max(2);
+    let one = train(evidence, 1, layers, f64::INFINITY, right)?;
+    let yours = train(evidence, ranks, layers, f64::INFINITY, step)?;
     // Without clipping the parameters do not depend on the norm, so each step shows the same mistake.
     for (rank, steps) in yours.iter().enumerate() {
         for i in [0, STEPS - 1] {
@@ -411,7 +448,8 @@ fn norms(evidence: &mut Evidence, ranks: usize) -> Result<()> {
         "The norm leaves the table out. One of the two ranks has to count it.",
     );
     evidence.means_if(
-        is(&|rank| (table + layers(rank)).sqrt()) || is(&|rank| (if rank == 0 { table } else { 0.0 } + layers(rank)).sqrt()),
+        is(&|rank| (if at[rank].own[0].is_empty() { 0.0 } else { table } + layers(rank)).sqrt())
+            || is(&|rank| (if rank == 0 { table } else { 0.0 } + layers(rank)).sqrt()),
         "Each rank has only its own gradients in the norm. Then each rank clips by a different factor. All ranks need the norm of \
          the whole model.",
     );
@@ -431,5 +469,44 @@ fn norms(evidence: &mut Evidence, ranks: usize) -> Result<()> {
     );
     evidence
         .means("The norm is the root of the sum of all squares: every layer's on every rank, and the table's once.");
+    Ok(())
+}
+
+/// Bytes, with ranks that have nothing to do with the table.
+fn sent(evidence: &mut Evidence) -> Result<()> {
+    const RANKS: usize = 4;
+    let yours = train(evidence, RANKS, RANKS, f64::INFINITY, step)?;
+    let table = (TOKENS * WIDTH * size_of::<f64>()) as u64;
+    // What the norm's number may cost: a few bytes for each rank.
+    let small = (2 * RANKS * size_of::<f64>()) as u64;
+    let mut most = 0;
+    for (rank, steps) in yours.iter().enumerate() {
+        let asked = if rank == 0 || rank + 1 == RANKS {
+            table
+        } else {
+            0
+        };
+        let got = steps[0].sent;
+        most = most.max(got);
+        let middle = asked == 0;
+        evidence.row(
+            got <= asked + small,
+            format!("rank {rank}: bytes sent at the end of a step"),
+            if middle {
+                format!("at most {small}")
+            } else {
+                format!("at most {}", asked + small)
+            },
+            got,
+        );
+        evidence.means_if(
+            middle && got > small,
+            format!(
+                "Rank {rank} has no part of the table, and takes part in sending it. A table of 128,256 tokens has a gigabyte \
+                 and more of gradients: send them between the two ranks that hold it."
+            ),
+        );
+    }
+    evidence.means("The two ranks send more than the table's gradient once. Each of them lacks one part, which the other has.");
     Ok(())
 }

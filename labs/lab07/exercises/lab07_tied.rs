@@ -1,14 +1,19 @@
 //! lab07-tied · The table that two stages hold
 //!
-//! Broken on purpose: on 1 rank it trains well. On 2 ranks the first loss is right, and all later ones are wrong.
+//! Broken on purpose: on 1 rank it trains well. On 2 ranks the first loss is right, and all later ones are wrong. Its loss
+//! falls, so nobody noticed for a month. Then two checkpoints turned out to contain different tables.
 //!
-//! A GPT uses its token table twice. The embedding looks up a row for each token, and the head multiplies with the same table
-//! to get logits. In a pipeline of two stages rank 0 has the embedding and rank 1 has the head, so both hold a copy of the
-//! table. A team ran such a pipeline. It did not crash, and its loss fell, so for a month no colleague noticed. Then the
-//! checkpoints of the two ranks turned out to contain different tables.
+//! ```text
+//!               rank 0        rank 1        rank 2              1 rank has
+//!    holds      table layer   layer         layer table
+//!    gradients  3 4   0       2             1     -1 -2         2 2  0  2  1
+//!    norm       ?             ?             ?                   3.606
+//! ```
 //!
-//! Repair it: with any clipping, two ranks must train what one rank trains. `step` ends a training step. It is called after the
-//! backward passes of all micro-batches, and returns the norm of the model's gradient for the log.
+//! `step` ends a training step, after the backward passes of all micro-batches, and returns the norm for the log. Repair it:
+//!
+//! - With any clipping, a pipeline of n ranks trains what one rank trains.
+//! - A rank without the table neither receives nor sends parts of it.
 
 use shardlab::Result;
 use shardlab::comm::{Comm, Reduce};
@@ -19,7 +24,7 @@ pub struct Weights {
     pub gradient: Vec<f64>,
 }
 
-/// A rank trains the token table, and its own layers, which no other rank has. On 1 rank, `layers` has all layers.
+/// What a rank trains. The first and the last rank hold the table; on all others it has 0 numbers. Layers are on one rank each.
 pub struct Stage {
     pub table: Weights,
     pub layers: Weights,
@@ -29,7 +34,7 @@ fn squares(numbers: &[f64]) -> f64 {
     numbers.iter().map(|x| x * x).sum()
 }
 
-/// Ends a step on 1 rank or 2 ranks. `update(stage, scale)` is the optimizer: it takes `scale` times the gradients.
+/// Ends a step on the ranks of one pipeline. `update(stage, scale)` is the optimizer: it takes `scale` times the gradients.
 pub fn step(
     comm: &Comm,
     stage: &mut Stage,

@@ -9,7 +9,7 @@ pub struct Weights {
     pub gradient: Vec<f64>,
 }
 
-/// A rank trains the token table, and its own layers, which no other rank has. On 1 rank, `layers` has all layers.
+/// What a rank trains. The first and the last rank hold the table; on all others it has 0 numbers. Layers are on one rank each.
 pub struct Stage {
     pub table: Weights,
     pub layers: Weights,
@@ -19,18 +19,28 @@ fn squares(numbers: &[f64]) -> f64 {
     numbers.iter().map(|x| x * x).sum()
 }
 
-/// Ends a step on 1 rank or 2 ranks. `update(stage, scale)` is the optimizer: it takes `scale` times the gradients.
+/// Ends a step on the ranks of one pipeline. `update(stage, scale)` is the optimizer: it takes `scale` times the gradients.
 pub fn step(
     comm: &Comm,
     stage: &mut Stage,
     clip: f64,
     update: &mut dyn FnMut(&mut Stage, f64),
 ) -> Result<f64> {
-    // Rank 0 has the gradient through the embedding, rank 1 the one through the head. The table's gradient is their sum. Both
-    // copies begin with the same values, so with the same gradient they stay the same.
-    comm.all_reduce(&mut stage.table.gradient, Reduce::Sum)?;
-    // Both ranks have this gradient, and the model has it once.
-    let table = if comm.rank() == 0 {
+    // The first rank has the gradient through the embedding, the last one that through the head. The table's gradient is their
+    // sum. Both copies begin with the same values, so with the same gradient they stay the same.
+    let first = comm.rank() == 0;
+    let last = comm.rank() + 1 == comm.size();
+    if first != last {
+        let other = if first { comm.size() - 1 } else { 0 };
+        comm.send(&stage.table.gradient, other)?;
+        let mut part = vec![0.0; stage.table.gradient.len()];
+        comm.recv(&mut part, other)?;
+        for (g, part) in stage.table.gradient.iter_mut().zip(part) {
+            *g += part;
+        }
+    }
+    // Two ranks have this gradient, and the model has it once.
+    let table = if first {
         squares(&stage.table.gradient)
     } else {
         0.0
