@@ -11,9 +11,15 @@
 //! | `PipelineSlowest` | tensor | data | pipeline | Megatron-LM, DeepSpeed |
 //! | `DataSlowest` | tensor | pipeline | data | picotron, ezpz |
 //!
-//! So rank 1 is rank 0's neighbour on the tensor axis in both, if there are at least two tensor ranks. Both types come from
-//! the library: `Coordinates` has the fields `data`, `pipeline` and `tensor`. Write the coordinates first, and leave the
-//! groups empty: the check looks at the coordinates first.
+//! ```text
+//!  rank 5 of 3 data x 2 pipeline x 2 tensor ranks
+//!                     at                             data    pipeline  tensor
+//!    PipelineSlowest  data 2, pipeline 0, tensor 1   1 3 5   5 11      4 5
+//!    DataSlowest      data 1, pipeline 0, tensor 1   1 5 9   5 7       4 5
+//! ```
+//!
+//! Both types come from the library: `Coordinates` has the fields `data`, `pipeline` and `tensor`. Write the coordinates
+//! first, and leave the groups empty: the check looks at the coordinates first.
 
 use shardlab::mesh::{Coordinates, Order};
 

@@ -18,14 +18,8 @@ const HUGE: f64 = 1e6;
 fn main() -> ExitCode {
     run(&[
         ("2 ranks, no bad batch: trains", |evidence| {
-            taken(
-                evidence,
-                &Case {
-                    ranks: 2,
-                    rank: 0,
-                    loss: None,
-                },
-            )
+            let good = Case { loss: None, ..ON_0 };
+            taken(evidence, &good)
         }),
         ("a bad batch on rank 1: the run ends", |evidence| {
             ends(evidence, &ON_1)
@@ -40,24 +34,40 @@ fn main() -> ExitCode {
             all(evidence, &ON_0)
         }),
         ("4 ranks: one loss just above the bound", |evidence| {
-            all(
-                evidence,
-                &Case {
-                    ranks: 4,
-                    rank: 2,
-                    loss: Some(25.0),
-                },
-            )
+            let loss = Some(25.0);
+            let case = Case {
+                ranks: 4,
+                rank: 2,
+                loss,
+                ..ON_0
+            };
+            all(evidence, &case)
         }),
         ("a loss that is NaN", |evidence| {
-            all(
-                evidence,
-                &Case {
-                    ranks: 3,
-                    rank: 1,
-                    loss: Some(f64::NAN),
-                },
-            )
+            let loss = Some(f64::NAN);
+            let case = Case {
+                ranks: 3,
+                rank: 1,
+                loss,
+                ..ON_0
+            };
+            all(evidence, &case)
+        }),
+        ("3 micro-batches per step, the first one bad", |evidence| {
+            let case = Case {
+                micro_batches: 3,
+                ..ON_1
+            };
+            all(evidence, &case)
+        }),
+        ("3 micro-batches per step, the last one bad", |evidence| {
+            let case = Case {
+                micro_batches: 3,
+                bad: 2,
+                loss: Some(25.0),
+                ..ON_0
+            };
+            all(evidence, &case)
         }),
     ])
 }
@@ -66,27 +76,38 @@ const ON_0: Case = Case {
     ranks: 2,
     rank: 0,
     loss: Some(HUGE),
+    micro_batches: 1,
+    bad: 0,
 };
-const ON_1: Case = Case {
-    ranks: 2,
-    rank: 1,
-    loss: Some(HUGE),
-};
+const ON_1: Case = Case { rank: 1, ..ON_0 };
 
 /// A run, and the loss of one rank's bad batch.
+#[derive(Clone, Copy)]
 struct Case {
     ranks: usize,
     rank: usize,
     loss: Option<f64>,
+    /// Per step and rank.
+    micro_batches: usize,
+    /// The bad one's number in its step, from 0.
+    bad: usize,
+}
+
+impl Case {
+    /// The number of the bad micro-batch on its rank, from 1.
+    fn bad_draw(&self) -> usize {
+        (BAD - 1) * self.micro_batches + self.bad + 1
+    }
 }
 
 /// A linear model with a quadratic loss. Its batch number `n` is one input and one target.
 #[derive(Clone, Default)]
 struct Linear {
     rank: usize,
-    bad: Option<f64>,
+    /// The number of its bad micro-batch, and its loss.
+    bad: Option<(usize, f64)>,
     weights: [f64; WIDTH],
-    /// Batches so far.
+    /// Micro-batches so far.
     drawn: usize,
     updates: usize,
 }
@@ -96,7 +117,10 @@ impl Linear {
         let weights = [0.3, -0.2, 0.5];
         Linear {
             rank,
-            bad: case.loss.filter(|_| rank == case.rank),
+            bad: case
+                .loss
+                .filter(|_| rank == case.rank)
+                .map(|loss| (case.bad_draw(), loss)),
             weights,
             ..Linear::default()
         }
@@ -111,7 +135,9 @@ impl Replica for Linear {
             .collect();
         let target = x[0] - 2.0 * x[1] + 0.5 * x[2];
         let mut miss = x.iter().zip(&self.weights).map(|(x, w)| x * w).sum::<f64>() - target;
-        if let Some(loss) = self.bad.filter(|_| self.drawn == BAD) {
+        if let Some((draw, loss)) = self.bad
+            && self.drawn == draw
+        {
             miss = (2.0 * loss).sqrt();
         }
         (miss * miss / 2.0, x.iter().map(|x| miss * x).collect())
@@ -139,7 +165,7 @@ fn outcome(evidence: &Evidence, case: &Case) -> (Vec<Vec<Step>>, Option<String>)
                 comm.rank(),
                 case.ranks
             ));
-            let taken = step(&comm, &mut replica, BOUND)?;
+            let taken = step(&comm, &mut replica, case.micro_batches, BOUND)?;
             ended[comm.rank()]
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
@@ -165,7 +191,15 @@ fn serial(case: &Case, bad: fn(&[Vec<f64>], &Case) -> Option<Vec<f64>>) -> Vec<[
     for number in 1..=STEPS {
         let gradients: Vec<Vec<f64>> = ranks
             .iter_mut()
-            .map(|rank| rank.forward_backward().1)
+            .map(|rank| {
+                let mut mean = vec![0.0; WIDTH];
+                for _ in 0..case.micro_batches {
+                    for (mean, g) in mean.iter_mut().zip(rank.forward_backward().1) {
+                        *mean += g / case.micro_batches as f64;
+                    }
+                }
+                mean
+            })
             .collect();
         let combined = if number == BAD && case.loss.is_some() {
             bad(&gradients, case)
@@ -314,9 +348,31 @@ fn taken(evidence: &mut Evidence, case: &Case) -> Result<()> {
             STEPS - left_out,
             got,
         );
+        let drawn = BAD * case.micro_batches;
+        let got = steps[BAD - 1].0.drawn;
+        evidence.same(format!("rank {rank}: drawn after step {BAD}"), drawn, got);
     }
     if evidence.agrees() {
         return Ok(());
+    }
+    let drawn: Vec<usize> = ranks
+        .iter()
+        .map(|steps| steps[BAD - 1].0.drawn - (BAD - 1) * case.micro_batches)
+        .collect();
+    let fewer = drawn.iter().position(|&drawn| drawn < case.micro_batches);
+    if let Some(rank) = fewer {
+        let others = if drawn.iter().all(|&other| other == drawn[rank]) {
+            "All ranks do so, so they agree, and learn from different data than a run without a bad batch"
+        } else {
+            "The other ranks draw all of theirs: from then on the ranks of one step learn from data of two"
+        };
+        evidence.means(format!(
+            "Rank {rank} draws {} of {} micro-batches in step {BAD} and leaves it. So step {} learns from what belongs to step \
+             {BAD}. {others}. A step that is not taken uses up its data.",
+            drawn[rank],
+            case.micro_batches,
+            BAD + 1
+        ));
     }
     let got = &ranks[0][BAD - 1].0.weights;
     let is =
@@ -336,7 +392,29 @@ fn taken(evidence: &mut Evidence, case: &Case) -> Result<()> {
             .iter()
             .all(|steps| steps.get(BAD - 1).is_some_and(|step| !step.1))
     };
-    why_trained(evidence, case, is(mean), [spared(&ON_0), spared(&ON_1)]);
+    let last = Case {
+        bad: case.micro_batches - 1,
+        loss: Some(HUGE),
+        ..*case
+    };
+    let huge = Case {
+        loss: Some(HUGE),
+        ..*case
+    };
+    let several = case.micro_batches > 1 && is(mean);
+    let spared_last = several && case.bad == 0 && spared(&last);
+    let spared_huge = several && spared(&huge);
+    let spared = [spared(&ON_0), spared(&ON_1)];
+    evidence.means_if(
+        spared_last,
+        "Only the loss of the last micro-batch decides. A bad one before it is trained on.",
+    );
+    evidence.means_if(
+        spared_huge,
+        "This loss is above the bound, but the mean over the step's micro-batches is not: the good ones hide it. Compare each \
+         micro-batch's loss.",
+    );
+    why_trained(evidence, case, is(mean), spared);
     evidence.means_if(
         is(zeros),
         format!(

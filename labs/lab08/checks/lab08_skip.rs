@@ -174,6 +174,11 @@ fn steps(evidence: &mut Evidence, skip: &[usize], accumulation: usize) -> Result
         return Ok(());
     }
     evidence.means_if(
+        accumulation > 1 && most == accumulation,
+        "A step trains several times, with one micro-batch each. Give `train` all its micro-batches at once: they are one step \
+         of the optimizer.",
+    );
+    evidence.means_if(
         twice.is_some(),
         "A call runs one step: it trains once, or not at all.",
     );
@@ -314,6 +319,10 @@ fn counters(evidence: &mut Evidence) -> Result<()> {
         return Ok(());
     }
     evidence.means_if(
+        position == 4 && end.schedule == STEPS,
+        "The schedule is counted before it has trained: each step has the learning rate of the next one.",
+    );
+    evidence.means_if(
         position == 1,
         "The schedule waits in a skipped step. So step 4 has the learning rate of step 2, and every later step has one that \
          is two steps old. The learning rate follows the data: it should be the one of a run that skips nothing.",
@@ -327,13 +336,17 @@ fn counters(evidence: &mut Evidence) -> Result<()> {
         "`skipped_steps` counts micro-steps. It counts steps, whatever the accumulation.",
     );
     evidence.means_if(
-        [4, 6].contains(&after_3.micro_steps),
+        [3, 4, 6].contains(&after_3.micro_steps),
         "`micro_steps` counts the micro-batches that were drawn: 4 in each step, also in a skipped step. A resumed run finds \
          its place in the data by it.",
     );
     evidence.means_if(
         after_3.global_samples < 12 * SAMPLES,
         "`global_samples` counts the sequences that the run has consumed. Those of a skipped step are consumed, too.",
+    );
+    evidence.means_if(
+        after_3.global_samples > 12 * SAMPLES,
+        "`run.samples` has the sequences of the whole step already, over all ranks and micro-steps.",
     );
     evidence.means("A skipped step advances every counter as a step that is taken does, and `skipped_steps` besides.");
     Ok(())

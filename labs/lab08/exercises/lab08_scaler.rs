@@ -1,14 +1,19 @@
 //! lab08-scaler · The loss scale of Megatron-LM
 //!
-//! In fp16 small gradients become 0, so the loss is multiplied by a scale, and all gradients with it. If the scale is too
-//! large, a gradient overflows: it is infinite or NaN. The step is not taken then. Megatron-LM updates the scale after every
-//! step:
+//! In fp16 small gradients become 0, so the loss is multiplied by a scale, and all gradients with it. If a gradient overflows,
+//! it is infinite or NaN. Write the end of a step. This is what it does to the scale, from 2^16 on, with `min` 2^14, `window`
+//! 3 and `hysteresis` 2; `x` is a step whose gradients overflow:
 //!
-//! - An overflow takes 1 off `remaining`, down to 0. With 0 left, the scale is halved: by this overflow, and by every
-//!   further one. It never falls below `min`.
-//! - After `window` good steps in a row the scale doubles, and `remaining` is `hysteresis` again. Nothing else restores
-//!   `remaining`.
-//! - An overflow begins the count of good steps again. So does a scale that has grown.
+//! ```text
+//!  step        1  2  3  4  5  6  7  8  9 10 11 12 13 14 15 16 17 18
+//!  gradients   .  .  .  .  x  .  .  x  x  x  x  .  .  .  x  .  .  .
+//!  log2       16 16 17 17 17 17 17 16 15 14 14 14 14 15 15 15 15 16
+//!
+//!  scale 1024      gradients     clip       gradients afterwards   returns
+//!                  3072 -4096    10.0        3.0 -4.0              Some(5.0)
+//!                  3072 -4096     1.0        0.6 -0.8              Some(5.0)
+//!                  3072   inf     1.0        (nobody reads them)   None
+//! ```
 //!
 //! The check looks at the scale first, and then at the gradients.
 
@@ -20,13 +25,13 @@ pub struct Scaler {
     pub scale: f64,
     /// The scale never falls below it.
     pub min: f64,
-    /// Good steps in a row before the scale grows.
+    /// How many good steps it takes to grow.
     pub window: u64,
-    /// Overflows before the scale shrinks.
+    /// How many overflows it takes to shrink.
     pub hysteresis: u64,
-    /// Good steps since the last overflow, or since the scale grew.
+    /// The step's count of good steps.
     pub good: u64,
-    /// Overflows that remain until the scale shrinks.
+    /// The step's count of overflows, downwards.
     pub remaining: u64,
 }
 
@@ -43,9 +48,7 @@ impl Scaler {
         }
     }
 
-    /// Ends a training step. `gradients` are scaled. Returns None if they overflowed: then the optimizer does nothing. If
-    /// not, `gradients` are left without the scale, and clipped: if their norm is larger than `clip`, they are shortened to
-    /// it. Returns the norm before clipping, for the log. Updates the scale in both cases.
+    /// Ends a training step. `gradients` are scaled. Returns None if the optimizer must not use them, else the norm for the log.
     pub fn step(&mut self, gradients: &mut [f32], clip: f64) -> Option<f64> {
         let norm = global_norm(gradients);
         todo!(

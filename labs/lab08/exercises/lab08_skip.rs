@@ -3,12 +3,17 @@
 //! Steps 2 and 3 have damaged text. So the run is started again with `--train-range-to-skip 2 3`: a pair of numbers for each
 //! range, its first and its last step. Both ends are included, and steps count from 1.
 //!
-//! - A skipped step draws all micro-batches that it would have trained on, and discards them. So every other step trains on
-//!   the same micro-batches as in a run that skips nothing.
-//! - A skipped step advances the learning-rate schedule and all counters, as if it had been taken. It also counts in
-//!   `skipped_steps`.
+//! ```text
+//!  4 micro-batches per step             step 1   step 2   step 3   step 4
+//!    trains on, if nothing is skipped    1-4      5-8      9-12    13-16
+//!      in the schedule at                 0        1        2        3
+//!    trains on, with 2 3                 1-4       -        -      13-16
+//!      in the schedule at                 0                          3
+//!      skipped_steps afterwards           0        1        2        2
+//! ```
 //!
-//! `iteration` is called once for each step. A run can be stopped between any two steps, and resumed from its counters.
+//! `iteration` is called once for each step. A run can be stopped between any two steps, and resumed from its counters: it
+//! goes on as if it had not been stopped.
 
 use shardlab::data::Batch;
 
@@ -29,7 +34,9 @@ pub struct Counters {
     pub global_steps: usize,
     /// Steps that were skipped.
     pub skipped_steps: usize,
+    /// Micro-batches that were drawn. A run that resumes draws on from there.
     pub micro_steps: usize,
+    /// Sequences that were drawn, over all ranks.
     pub global_samples: usize,
     /// Steps of the learning-rate schedule. The next step has the learning rate of this position.
     pub schedule: usize,
@@ -43,24 +50,12 @@ pub trait Trainer {
     fn train(&mut self, batches: &[Batch], schedule: usize);
 }
 
-/// A step that is taken. This part is complete.
-fn take(run: &Run, counters: &mut Counters, trainer: &mut dyn Trainer) {
-    let batches: Vec<Batch> = (0..run.accumulation).map(|_| trainer.draw()).collect();
-    trainer.train(&batches, counters.schedule);
-    counters.schedule += 1;
-    counters.global_steps += 1;
-    counters.micro_steps += run.accumulation;
-    counters.global_samples += run.samples;
-}
-
 /// The run's next step, taken or skipped. Every rank calls it.
 pub fn iteration(run: &Run, counters: &mut Counters, trainer: &mut dyn Trainer) {
-    if run.skip.is_empty() {
-        return take(run, counters, trainer);
-    }
     todo!(
-        "{} steps are over: does {:?} name the next one, and what does a skipped step do?",
+        "{} steps are over, {:?} are to skip, and the next micro-batch has the hash {}",
         counters.global_steps,
-        run.skip
+        run.skip,
+        trainer.draw().hash()
     )
 }

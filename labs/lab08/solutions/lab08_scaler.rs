@@ -8,13 +8,13 @@ pub struct Scaler {
     pub scale: f64,
     /// The scale never falls below it.
     pub min: f64,
-    /// Good steps in a row before the scale grows.
+    /// How many good steps it takes to grow.
     pub window: u64,
-    /// Overflows before the scale shrinks.
+    /// How many overflows it takes to shrink.
     pub hysteresis: u64,
-    /// Good steps since the last overflow, or since the scale grew.
+    /// The step's count of good steps.
     pub good: u64,
-    /// Overflows that remain until the scale shrinks.
+    /// The step's count of overflows, downwards.
     pub remaining: u64,
 }
 
@@ -31,9 +31,7 @@ impl Scaler {
         }
     }
 
-    /// Ends a training step. `gradients` are scaled. Returns None if they overflowed: then the optimizer does nothing. If
-    /// not, `gradients` are left without the scale, and clipped: if their norm is larger than `clip`, they are shortened to
-    /// it. Returns the norm before clipping, for the log. Updates the scale in both cases.
+    /// Ends a training step. `gradients` are scaled. Returns None if the optimizer must not use them, else the norm for the log.
     pub fn step(&mut self, gradients: &mut [f32], clip: f64) -> Option<f64> {
         // The gradients have this step's scale, and the update may change it.
         let scale = self.scale;

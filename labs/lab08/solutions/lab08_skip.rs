@@ -19,7 +19,9 @@ pub struct Counters {
     pub global_steps: usize,
     /// Steps that were skipped.
     pub skipped_steps: usize,
+    /// Micro-batches that were drawn. A run that resumes draws on from there.
     pub micro_steps: usize,
+    /// Sequences that were drawn, over all ranks.
     pub global_samples: usize,
     /// Steps of the learning-rate schedule. The next step has the learning rate of this position.
     pub schedule: usize,
@@ -33,28 +35,18 @@ pub trait Trainer {
     fn train(&mut self, batches: &[Batch], schedule: usize);
 }
 
-/// A step that is taken. This part is complete.
-fn take(run: &Run, counters: &mut Counters, trainer: &mut dyn Trainer) {
-    let batches: Vec<Batch> = (0..run.accumulation).map(|_| trainer.draw()).collect();
-    trainer.train(&batches, counters.schedule);
-    counters.schedule += 1;
-    counters.global_steps += 1;
-    counters.micro_steps += run.accumulation;
-    counters.global_samples += run.samples;
-}
-
 /// The run's next step, taken or skipped. Every rank calls it.
 pub fn iteration(run: &Run, counters: &mut Counters, trainer: &mut dyn Trainer) {
     let step = counters.global_steps + 1;
     let is_in = |ends: &[usize]| ends[0] <= step && step <= ends[1];
-    if !run.skip.chunks(2).any(is_in) {
-        return take(run, counters, trainer);
+    let skipped = run.skip.chunks(2).any(is_in);
+    // A skipped step does everything that a step does, except learning.
+    let batches: Vec<Batch> = (0..run.accumulation).map(|_| trainer.draw()).collect();
+    if skipped {
+        counters.skipped_steps += 1;
+    } else {
+        trainer.train(&batches, counters.schedule);
     }
-    // A step has one micro-batch for each micro-step of accumulation.
-    for _ in 0..run.accumulation {
-        trainer.draw();
-    }
-    counters.skipped_steps += 1;
     counters.schedule += 1;
     counters.global_steps += 1;
     counters.micro_steps += run.accumulation;
