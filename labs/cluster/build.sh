@@ -52,9 +52,13 @@ texts() {
     local new=$root/share.new file
     rm -rf "$new"
     for file in labs/labs.toml labs/cluster/*.{pbs,sbatch} labs/{lab*,ladder}/{exercises,checks,solutions}/*.rs \
-        labs/{lab*,ladder}/checks/*.toml labs/capstone/adapters/*.rs; do
+        labs/capstone/adapters/*.rs; do
         mkdir -p "$new/${file%/*}"
         sed -E 's:cargo run --bin ([a-z0-9_]+)( --( |`|$))?:$SHARDLAB_BIN/\1\3:g' "$file" >"$new/$file"
+    done
+    # What checks say of mistakes: the instructor's document has it.
+    for file in labs/*/checks/*.mistakes.toml; do
+        cp "$file" "$new/$file"
     done
     rm -rf "$root/share"
     mv "$new" "$root/share"

@@ -74,29 +74,6 @@ pub struct Exercise {
     pub hints: Vec<String>,
 }
 
-/// A mistake that an exercise's check recognises, from `checks/NAME.mistakes.toml`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Mistake {
-    /// The claim that does not hold then.
-    #[serde(default)]
-    pub claim: String,
-    /// A part of what the check says about it. Empty if only the outcome is told.
-    #[serde(default)]
-    pub says: String,
-}
-
-impl Mistake {
-    /// All mistakes in the text of such a file, in order.
-    pub fn all(text: &str) -> anyhow::Result<Vec<Mistake>> {
-        #[derive(Deserialize)]
-        struct File {
-            #[serde(default)]
-            mistake: Vec<Mistake>,
-        }
-        Ok(toml::from_str::<File>(text)?.mistake)
-    }
-}
-
 impl Exercise {
     /// The folder in `labs/` that it belongs to: `lab03`, or `ladder`.
     pub fn lab(&self) -> &str {
@@ -172,6 +149,29 @@ impl Course {
                 ))
             }
         }
+    }
+}
+
+/// A mistake that an exercise's check recognises, from `checks/NAME.mistakes.toml`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Mistake {
+    /// The claim that does not hold then.
+    #[serde(default)]
+    pub claim: String,
+    /// A part of what the check says about it. Empty if only the outcome is told.
+    #[serde(default)]
+    pub says: String,
+}
+
+impl Mistake {
+    /// All mistakes in the text of such a file, in order.
+    pub fn all(text: &str) -> anyhow::Result<Vec<Mistake>> {
+        #[derive(Deserialize)]
+        struct File {
+            #[serde(default)]
+            mistake: Vec<Mistake>,
+        }
+        Ok(toml::from_str::<File>(text)?.mistake)
     }
 }
 

@@ -3,13 +3,13 @@
 //! A reader writes the part of a lab that is its lesson, and a check shows how much of it is right. To add an exercise,
 //! write an entry in `labs/labs.toml` and four files of its name: in its lab's folder the blank in `exercises/`, the
 //! solution in `solutions/`, and in `checks/` the program that checks it, and the mistakes that it must tell apart
-//! (`.mistakes.toml`, read by tests).
+//! (`.mistakes.toml`, read by tests, and for the instructor's document).
 //!
 //! Reading order: `desk.rs` (the folders of all files), `room.rs` (those of a build that many share), `attempt.rs` (one check, by
 //! `compile.rs`, `toolchain.rs`, `child.rs` and `family.rs`), `progress.rs` (the reader's results), `screens.rs` and `command.rs` (the reader's
 //! screens), `ladder.rs` (the scores of its rungs), `capstone.rs` (the reader's own trainer), `submit.rs` and `report.rs` (many readers
-//! in one table), `solutions.rs` with `recognised.rs` (everything on paper, for those who teach), `quiz/` (questions whose answers the
-//! labs compute), `doctor/` with `disk.rs` (does this machine have what all of this needs?).
+//! in one table) with `scores.rs` (their scores in one chart), `solutions.rs` with `recognised.rs` (everything on paper, for those who
+//! teach), `quiz/` (questions whose answers the labs compute), `doctor/` with `disk.rs` (does this machine have what all of this needs?).
 
 mod attempt;
 mod capstone;
@@ -26,6 +26,7 @@ pub mod quiz;
 mod recognised;
 mod report;
 mod room;
+mod scores;
 mod screens;
 mod solutions;
 mod submit;

@@ -80,7 +80,7 @@ enum Action {
     Doctor,
     /// Put your results into the folder of a workshop, for its instructor. Your name there is SHARDLAB_NAME, or your user's
     Submit { dir: PathBuf },
-    /// Make one table of the results in a folder, for the instructor of a workshop
+    /// Make one table of the results in a folder, for the instructor of a workshop, and a chart of the ladder's scores
     Report {
         dir: PathBuf,
         /// Keep the table fresh, until Ctrl-C

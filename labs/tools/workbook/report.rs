@@ -5,6 +5,7 @@
 use super::attempt::{Attempt, Outcome};
 use super::desk::Desk;
 use super::progress::{Progress, Record, Standing, now};
+use super::scores::scores;
 use kit::Course;
 use kit::show::{Screen, table};
 use serde::{Deserialize, Serialize};
@@ -168,7 +169,7 @@ impl Readers {
         Ok(Readers { documents, refused })
     }
 
-    /// A table of people, beginning with those who need help, and a table of exercises.
+    /// A table of people, beginning with those who need help, a table of exercises, and the ladder's scores if there are some.
     pub fn render(&self, screen: &Screen) -> String {
         let mut people: Vec<(&String, &Document)> = self.documents.iter().collect();
         people.sort_by_key(|(_, document)| {
@@ -189,6 +190,9 @@ impl Readers {
             table(screen, &header, &rows),
             self.exercises(screen)
         );
+        if let Some(chart) = scores(screen, self.documents.values()) {
+            text += &format!("\n\n{chart}");
+        }
         for line in &self.refused {
             text += &format!("\n\n{}", screen.row("not read", &harmless(line)));
         }
@@ -246,7 +250,7 @@ impl Readers {
 
 /// What a participant's file or its name says, for the instructor's terminal: in one line, with its control characters shown and
 /// not obeyed. Anyone may write into the folder.
-fn harmless(text: &str) -> String {
+pub(super) fn harmless(text: &str) -> String {
     const MOST: usize = 400;
     let text: String = text.chars().take(MOST).collect();
     printable(&text).replace('\n', "\\n")

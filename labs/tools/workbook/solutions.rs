@@ -4,7 +4,7 @@
 
 use super::desk::Desk;
 use super::recognised::{Recognised, read, recognised};
-use kit::{Course, Exercise, Lab};
+use kit::{Course, Exercise};
 use serde::Serialize;
 use shardlab::error::BadInput;
 use std::fmt::Write;
@@ -15,7 +15,7 @@ pub struct Handout {
     pub labs: Vec<LabSheet>,
 }
 
-/// One lab's exercises.
+/// The exercises of one folder. Its name, and what `labs.toml` says of it as a lab, if it is one.
 #[derive(Debug, Serialize)]
 pub struct LabSheet {
     pub name: String,
@@ -49,18 +49,22 @@ impl Handout {
     /// # Errors
     /// If one of their files cannot be read.
     pub fn read(course: &Course, desk: &Desk) -> Result<Handout, BadInput> {
-        let sheet = |lab: &Lab| {
-            let sheets = lab.exercises.iter().map(|one| Sheet::read(one, desk));
-            Ok(LabSheet {
-                name: lab.name.clone(),
-                title: lab.title.clone(),
-                question: lab.question.clone(),
-                takeaway: lab.takeaway.clone(),
-                exercises: sheets.collect::<Result<_, BadInput>>()?,
-            })
-        };
-        let with_exercises = course.labs.iter().filter(|lab| !lab.exercises.is_empty());
-        let labs = with_exercises.map(sheet).collect::<Result<_, BadInput>>()?;
+        let mut labs: Vec<LabSheet> = Vec::new();
+        for exercise in course.exercises() {
+            let folder = exercise.lab();
+            if labs.last().is_none_or(|sheet| sheet.name != folder) {
+                let lab = course.labs.iter().find(|lab| lab.name == folder);
+                labs.push(LabSheet {
+                    name: folder.into(),
+                    title: lab.map_or(String::new(), |lab| lab.title.clone()),
+                    question: lab.map_or(String::new(), |lab| lab.question.clone()),
+                    takeaway: lab.map_or(String::new(), |lab| lab.takeaway.clone()),
+                    exercises: Vec::new(),
+                });
+            }
+            let sheet = labs.last_mut().expect("it was pushed");
+            sheet.exercises.push(Sheet::read(exercise, desk)?);
+        }
         Ok(Handout { labs })
     }
 
@@ -92,14 +96,14 @@ impl Handout {
             .expect("a string grows");
         }
         for lab in &self.labs {
-            let LabSheet {
-                name,
-                title,
-                question,
-                takeaway,
-                ..
-            } = lab;
-            text += &format!("\n## {name} · {title}\n\n{question}\n\nTakeaway: {takeaway}\n");
+            let parts = [&lab.name, &lab.title].map(String::as_str);
+            let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+            text += &format!("\n## {}\n", parts.join(" · "));
+            for (label, sentence) in [("", &lab.question), ("Takeaway: ", &lab.takeaway)] {
+                if !sentence.is_empty() {
+                    text += &format!("\n{label}{sentence}\n");
+                }
+            }
             for sheet in &lab.exercises {
                 text += &sheet.markdown();
             }
