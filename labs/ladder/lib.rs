@@ -7,7 +7,7 @@
 //! Reading order: `one_rank.rs` (the program that is given), `rank.rs` and `group.rs` (its interface), `model.rs`, `text.rs` and
 //! `adam.rs` (what is trained, on what, by what), `run.rs` (programs on ranks), `held.rs` (the bytes that a rank holds), `clock.rs`
 //! (the time of a step on slower devices and a slower link), `rungs.rs` (the eight rungs), `library.rs` (the versions that one would
-//! use), `best.rs` (what no version can beat), `picture.rs`.
+//! use), `best.rs` (what no version can beat), `judge.rs` (what the checks of all rungs share), `picture.rs`.
 
 // Our solutions are modules of this crate, too, and they name it as a reader's file does.
 extern crate self as ladder;
@@ -17,6 +17,7 @@ mod best;
 mod clock;
 mod group;
 mod held;
+pub mod judge;
 pub mod library;
 mod model;
 pub mod picture;

@@ -26,15 +26,30 @@ pub(crate) struct Log {
     pub held: Held,
     /// The mean loss of each step and part that this rank has computed.
     pub losses: Vec<(usize, usize, f64)>,
+    /// The layers that ran backward, each with the gradients of its parameters.
+    pub gradients: Vec<(usize, Vec<f32>)>,
+    pub updates: Vec<Update>,
     pub calls: usize,
 }
 
+/// What the optimizer got for some parameters.
+#[derive(Clone, Debug)]
+pub struct Update {
+    /// Before the step.
+    pub weights: Vec<f32>,
+    pub gradients: Vec<f32>,
+}
+
 impl Log {
-    /// Notes what is not the program's own memory.
-    pub fn tell(&mut self, event: Event) {
+    /// Notes something. What is noted is not the program's own memory.
+    pub fn note(&mut self, something: impl FnOnce(&mut Log)) {
         let left_at = self.held.leave();
-        self.events.push(event);
+        something(self);
         self.held.back(left_at);
+    }
+
+    pub fn tell(&mut self, event: Event) {
+        self.note(|log| log.events.push(event));
     }
 }
 
@@ -54,6 +69,8 @@ impl<'t> Rank<'t> {
                 events: Vec::new(),
                 held: Held::new(),
                 losses: Vec::new(),
+                gradients: Vec::new(),
+                updates: Vec::new(),
                 calls: 0,
             }),
         })
@@ -116,7 +133,11 @@ impl<'t> Rank<'t> {
     #[track_caller]
     pub fn input(&self, step: usize, part: usize) -> Vec<f32> {
         let parts = self.parts();
-        assert!(part < parts, "a batch has parts 0 to {}, not {part}", parts - 1);
+        assert!(
+            part < parts,
+            "a batch has parts 0 to {}, not {part}",
+            parts - 1
+        );
         let x = self.text.input(step, part, parts);
         self.look();
         x
@@ -128,7 +149,11 @@ impl<'t> Rank<'t> {
         self.ensure("forward", layer, weights, &[(x, "x", model::WIDTH)]);
         self.look();
         let y = model::forward(weights, self.outputs(layer), x);
-        self.compute(Doing::Forward, layer, 2 * weights.len() * x.len() / model::WIDTH);
+        self.compute(
+            Doing::Forward,
+            layer,
+            2 * weights.len() * x.len() / model::WIDTH,
+        );
         y
     }
 
@@ -143,10 +168,7 @@ impl<'t> Rank<'t> {
             "loss of part {part}: y must be the last layer's output, {expected} numbers"
         );
         let (loss, dy) = model::loss(y, &targets);
-        let mut log = self.log.borrow_mut();
-        let left_at = log.held.leave();
-        log.losses.push((step, part, loss));
-        log.held.back(left_at);
+        self.note(|log| log.losses.push((step, part, loss)));
         dy
     }
 
@@ -165,7 +187,12 @@ impl<'t> Rank<'t> {
         self.ensure("backward", layer, weights, &rows);
         self.look();
         let gradients = model::backward(weights, outputs, x, dy);
-        self.compute(Doing::Backward, layer, 4 * weights.len() * x.len() / model::WIDTH);
+        self.note(|log| log.gradients.push((layer, gradients.1.clone())));
+        self.compute(
+            Doing::Backward,
+            layer,
+            4 * weights.len() * x.len() / model::WIDTH,
+        );
         gradients
     }
 
@@ -181,6 +208,12 @@ impl<'t> Rank<'t> {
             lengths[2]
         );
         self.look();
+        self.note(|log| {
+            log.updates.push(Update {
+                weights: weights.to_vec(),
+                gradients: gradients.to_vec(),
+            });
+        });
         adam.update(weights, gradients);
         // Adam computes about twenty operations per parameter.
         self.compute(Doing::Update, 0, 20 * weights.len());
@@ -193,6 +226,10 @@ impl<'t> Rank<'t> {
 
     fn outputs(&self, layer: usize) -> usize {
         model::outputs(layer, self.text.vocabulary())
+    }
+
+    fn note(&self, something: impl FnOnce(&mut Log)) {
+        self.log.borrow_mut().note(something);
     }
 
     fn look(&self) {

@@ -1,7 +1,7 @@
 //! A program on real ranks, and what it cost.
 
 use crate::clock::{CLOCK, Event, Timeline, replay};
-use crate::rank::Rank;
+use crate::rank::{Rank, Update};
 use crate::text::Text;
 use anyhow::Result;
 use shardlab::{comm, launch};
@@ -30,6 +30,8 @@ pub struct Trained {
     pub far: u64,
     pub near: u64,
     pub(crate) events: Vec<Event>,
+    pub(crate) gradients: Vec<(usize, Vec<f32>)>,
+    pub(crate) updates: Vec<Update>,
 }
 
 /// All ranks after a run.
@@ -76,7 +78,10 @@ impl Run {
     pub fn losses(&self) -> Vec<f64> {
         let all = || self.ranks.iter().flat_map(|rank| &rank.losses);
         let of_step = |step: usize| {
-            let losses: Vec<f64> = all().filter(|loss| loss.0 == step).map(|loss| loss.2).collect();
+            let losses: Vec<f64> = all()
+                .filter(|loss| loss.0 == step)
+                .map(|loss| loss.2)
+                .collect();
             losses.iter().sum::<f64>() / losses.len() as f64
         };
         (0..self.job.steps).map(of_step).collect()
@@ -87,10 +92,7 @@ impl Run {
 ///
 /// # Errors
 /// The first one of any rank.
-pub fn run(
-    job: Job,
-    train: impl Fn(&Rank) -> comm::Result<Vec<Vec<f32>>> + Sync,
-) -> Result<Run> {
+pub fn run(job: Job, train: impl Fn(&Rank) -> comm::Result<Vec<Vec<f32>>> + Sync) -> Result<Run> {
     let text = &Text::new()?;
     let ranks = launch::run(job.ranks, |world| {
         // A rank's messages inside its node are those of its tensor group.
@@ -108,6 +110,8 @@ pub fn run(
             far: far / job.steps as u64,
             near: near / job.steps as u64,
             events: log.events,
+            gradients: log.gradients,
+            updates: log.updates,
         })
     })?;
     Ok(Run { job, ranks })
