@@ -10,6 +10,14 @@
 //! The host file, as PBS writes it: one line per rank, in rank order, with the name of the rank's host. (The host file in
 //! lab00's chapter has one line per node instead.) Nodes are numbered in the order in which the file first names them. On
 //! each node, ranks are numbered from 0 again, in rank order.
+//!
+//! ```text
+//! host file      the environment              rank   size   node   local_rank
+//! nid7           OMPI_COMM_WORLD_RANK=0          0      4      0            0
+//! nid3           OMPI_COMM_WORLD_RANK=1          1      4      1            0
+//! nid3           OMPI_COMM_WORLD_RANK=2          2      4      1            1
+//! nid7           OMPI_COMM_WORLD_RANK=3          3      4      0            1
+//! ```
 
 /// One process's place in a job.
 #[derive(Clone, Copy, Debug, PartialEq)]

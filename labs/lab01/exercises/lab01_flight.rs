@@ -8,6 +8,17 @@
 //! - The majority is right, whichever ranks it has.
 //! - A rank that has returned makes no more calls.
 //!
+//! ```text
+//! {"at":"a.rs:84","call":"all_reduce","len":4,"number":7,"op":"sum","rank":0}
+//! {"at":"a.rs:84","call":"all_reduce","len":4,"number":7,"op":"sum","rank":1}
+//! {"at":"a.rs:84","call":"all_reduce","len":4,"number":7,"op":"sum","rank":2}
+//! {"at":"a.rs:85","call":"all_reduce","len":4,"number":8,"op":"sum","rank":0}
+//! {"at":"a.rs:90","call":"barrier","len":0,"number":8,"op":null,"rank":1}
+//! {"at":"a.rs:85","call":"all_reduce","len":4,"number":8,"op":"sum","rank":2}
+//!
+//! The suspect is rank 1. Expected was call 8 of rank 0, or that of rank 2.
+//! ```
+//!
 //! `cargo run --bin lab01 -- --break wrong-order` writes such a file: look at runs/lab01/flight.jsonl before you begin.
 
 /// One line of the file.

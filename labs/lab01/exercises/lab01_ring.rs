@@ -3,6 +3,12 @@
 //! All ranks bring equally many numbers. In the end every rank holds the sums over all ranks, element by element. No rank
 //! collects everything: the ranks form a ring, and each rank only sends to its right and receives from its left.
 //!
+//! ```text
+//!             rank 0             rank 1             rank 2
+//! brings       1   2   3   4     10  20  30  40    100 200 300 400
+//! has then   111 222 333 444    111 222 333 444    111 222 333 444
+//! ```
+//!
 //! The numbers are cut into n chunks, one for each of n ranks. In each round a rank sends one chunk and receives one. In the
 //! first half the chunks travel and grow: a rank adds its own numbers to each chunk that it receives. After n-1 rounds every
 //! chunk is complete, on one rank. In the second half the complete chunks travel on, and replace what the other ranks have.

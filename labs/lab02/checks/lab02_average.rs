@@ -1,12 +1,16 @@
-//! The check of lab02-average: one rank, several micro-batches, several ranks, all together, and the bytes sent.
+//! The check of lab02-average: one rank, several micro-batches, several ranks, all together, the bytes sent, and a sum that fails.
 
 use exercise::step;
-use kit::check::{Evidence, run};
+use kit::check::{Evidence, is_near, run};
+use shardlab::comm::{CommError, Reduce};
 use shardlab::{Result, launch};
 use std::process::ExitCode;
 
 /// Numbers in the gradient. 4 ranks divide them evenly.
 const SIZE: usize = 1024;
+
+/// What the last step left in each number.
+const LEFT: f32 = 1e6;
 
 fn main() -> ExitCode {
     run(&[
@@ -26,6 +30,7 @@ fn main() -> ExitCode {
             "3 ranks, 2 micro-batches: other numbers work, too",
             |evidence| means(evidence, 3, 2),
         ),
+        ("a sum that fails: the step fails, too", failing),
     ])
 }
 
@@ -37,79 +42,107 @@ fn gradient(rank: usize, micro: usize, i: usize) -> f32 {
 fn means(evidence: &mut Evidence, ranks: usize, micro_steps: usize) -> Result<()> {
     let results = launch::run(ranks, |comm| {
         let before = comm.traffic();
-        let mut gradients = vec![-1e6; SIZE];
+        let mut gradients = vec![LEFT; SIZE];
+        let sum = |numbers: &mut [f32]| comm.all_reduce(numbers, Reduce::Sum);
         let backward = |micro: usize, gradients: &mut [f32]| {
             for (i, g) in gradients.iter_mut().enumerate() {
                 *g += gradient(comm.rank(), micro, i);
             }
         };
-        step(&comm, micro_steps, &mut gradients, &backward)?;
+        step(ranks, &sum, micro_steps, &mut gradients, &backward)?;
         Ok((gradients, (comm.traffic() - before).bytes))
     })?;
-    let micros = |rank: usize| (0..micro_steps).map(move |micro| (rank, micro));
-    let mean = |i: usize| {
-        let sum: f32 = (0..ranks)
-            .flat_map(micros)
-            .map(|(rank, micro)| gradient(rank, micro, i))
-            .sum();
-        sum / (ranks * micro_steps) as f32
+    let terms = ranks * micro_steps;
+    // A rank's sum over its micro-batches, and the sum over all of a step.
+    let own = |rank: usize, i: usize| -> f32 {
+        (0..micro_steps).map(|micro| gradient(rank, micro, i)).sum()
     };
-    let expected: Vec<f32> = (0..SIZE).map(mean).collect();
+    let whole = |i: usize| -> f32 { (0..ranks).map(|rank| own(rank, i)).sum() };
+    let mean = |i: usize| whole(i) / terms as f32;
     for (rank, (got, _)) in results.iter().enumerate() {
-        let wrong = (0..SIZE).find(|&i| !near(expected[i], got[i]));
+        let wrong = (0..SIZE).find(|&i| !near(mean(i), got[i]));
         let i = wrong.unwrap_or(0);
         evidence.row(
             wrong.is_none(),
             format!("rank {rank}, gradient {i}"),
-            expected[i],
+            mean(i),
             got[i],
         );
     }
 
+    // Whether all numbers of all ranks are `other`.
     let all = |other: &dyn Fn(usize, usize) -> f32| {
         results
             .iter()
             .enumerate()
             .all(|(rank, (got, _))| (0..SIZE).all(|i| near(other(rank, i), got[i])))
     };
-    let sum = |rank: usize, i: usize| {
-        micros(rank)
-            .map(|(rank, micro)| gradient(rank, micro, i))
-            .sum::<f32>()
-    };
-    let n = ranks as f32;
-    let m = micro_steps as f32;
+    let (n, m) = (ranks as f32, micro_steps as f32);
     evidence.means_if(
-        micro_steps > 1 && all(&|_, i| expected[i] * m),
+        (1..=ranks).any(|times| all(&|_, i| mean(i) + LEFT * times as f32 / terms as f32)),
+        "The last step's gradients are still in it: `backward` adds to what it finds. Each step then goes on in the \
+         direction of all steps before it.",
+    );
+    evidence.means_if(
+        micro_steps > 1
+            && all(&|_, i| {
+                (0..ranks)
+                    .map(|rank| gradient(rank, micro_steps - 1, i))
+                    .sum::<f32>()
+                    / terms as f32
+            }),
+        "Of each rank's micro-batches only the last micro-batch is left: your code clears the gradients in between, and throws \
+         away what the backward passes before it have computed.",
+    );
+    evidence.means_if(
+        micro_steps > 1 && all(&|_, i| whole(i) / n),
         format!(
             "{micro_steps} times too large: this is the sum of the micro-batches. With a sum, every number of \
-                 micro-steps would need its own learning rate."
+             micro-steps would need its own learning rate."
         ),
     );
     evidence.means_if(
-        ranks > 1 && all(&|_, i| expected[i] * n),
+        ranks > 1 && all(&|_, i| whole(i) / m),
         format!(
             "{ranks} times too large: this is a sum over the ranks, not the mean. With a sum, each additional rank \
-                 makes the steps longer."
+             makes the steps longer."
         ),
     );
     evidence.means_if(
-        ranks > 1 && all(&|_, i| expected[i] * n * m),
-        "This is the sum over ranks and micro-batches. The step needs the mean over both.",
-    );
-    evidence.means_if(
-        all(&|_, i| expected[i] / m) || all(&|_, i| expected[i] / n),
+        all(&|_, i| mean(i) / n) || all(&|_, i| mean(i) / m),
         "Too small by a whole factor: your code divides twice.",
     );
     evidence.means_if(
-        ranks > 1 && all(&|rank, i| sum(rank, i) / m),
-        "Every rank has kept its own gradients: the ranks averaged nothing (or zeros, before `backward` had added \
+        ranks > 1 && (all(&|rank, i| own(rank, i) / m) || all(&|rank, i| own(rank, i) / n / m)),
+        "Every rank has kept its own gradients: the ranks added up nothing (or zeros, before `backward` had added \
          anything). Each rank will train its own model, and you will never see an error.",
+    );
+    // After each micro-batch the ranks add up, also what they have added up before.
+    let again = |i: usize| {
+        (0..micro_steps).fold(0.0, |sum: f32, micro| {
+            let added: f32 = (0..ranks).map(|rank| gradient(rank, micro, i)).sum();
+            sum * n + added
+        })
+    };
+    evidence.means_if(
+        ranks > 1 && micro_steps > 1 && all(&|_, i| again(i) / terms as f32),
+        format!(
+            "What the ranks had added up is added up again after the next micro-batch, {ranks} times as large each time. So the \
+             first micro-batch counts most, and the last one least."
+        ),
+    );
+    let divisor = f64::from(whole(0)) / f64::from(results[0].0[0]);
+    evidence.means_if(
+        is_near(divisor, divisor.round()) && all(&|_, i| whole(i) / divisor as f32),
+        format!(
+            "This is the sum over {terms} micro-batches, and your code divides it by {divisor:.0}: how many are there on all \
+             ranks together?"
+        ),
     );
     let apart = results.iter().any(|(got, _)| got != &results[0].0);
     evidence.means_if(
         apart && micro_steps > 1,
-        "The ranks hold different gradients: some were added after the ranks had averaged. The models drift apart from \
+        "The ranks hold different gradients: some were added after the ranks had added up. The models drift apart from \
          this step on, and you will never see an error.",
     );
     evidence.means_if(
@@ -120,9 +153,7 @@ fn means(evidence: &mut Evidence, ranks: usize, micro_steps: usize) -> Result<()
         ranks == 1 && micro_steps == 1,
         "With one rank and one micro-batch there is nothing to average: the gradients are those that `backward` adds to zeros.",
     );
-    evidence.means(
-        "All ranks hold the same numbers, but not the mean. Are averaged gradients averaged again?",
-    );
+    evidence.means("All ranks hold the same numbers, but not the mean.");
 
     if (ranks, micro_steps) == (4, 4) {
         // An all-reduce sends 2(n-1)/n times the data from every rank.
@@ -134,4 +165,28 @@ fn means(evidence: &mut Evidence, ranks: usize, micro_steps: usize) -> Result<()
 
 fn near(expected: f32, got: f32) -> bool {
     (expected - got).abs() <= 1e-6 * expected.abs()
+}
+
+fn failing(evidence: &mut Evidence) -> Result<()> {
+    let sum = |_: &mut [f32]| {
+        Err(CommError::Invalid {
+            call: None,
+            why: "rank 1 has left".into(),
+        })
+    };
+    let mut gradients = vec![0.0; 4];
+    let result = step(2, &sum, 1, &mut gradients, &|_, gradients| {
+        gradients.fill(1.0)
+    });
+    evidence.row(
+        result.is_err(),
+        "your step, when `sum` returns an error",
+        "that error",
+        if result.is_err() { "an error" } else { "Ok" },
+    );
+    evidence.means(
+        "`sum` failed, because a rank has left, and your step says that all went well. So this rank trains on alone, with \
+         gradients that nobody has averaged. A `?` behind a call passes its error on.",
+    );
+    Ok(())
 }

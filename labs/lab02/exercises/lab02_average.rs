@@ -1,34 +1,36 @@
 //! lab02-average · Gradients, averaged over ranks
 //!
-//! Every rank calls this function at the same time, each with gradients from its own data. When the function returns, all
-//! ranks hold the same gradients: the mean over all ranks. They then take the same optimizer step, and stay one model.
+//! A batch that is too large for a rank's memory is cut into micro-batches. Each of them gives its own gradients. The
+//! optimizer needs their mean over all micro-batches and all ranks: as if the whole batch had gone through one model at once.
 //!
-//! A batch that is too large for a rank's memory is cut into micro-batches. A backward pass *adds* its gradients to the
-//! buffer, so after the last micro-batch the buffer holds the sum of all. The step needs the mean: as if the whole batch,
-//! of all micro-batches and ranks, had gone through the model at once.
+//! ```text
+//!                                   rank 0      rank 1
+//! gradients, from the last step      7   7       7   7
+//! micro-batch 0 adds                 1   2       5   6
+//! micro-batch 1 adds                 3   4       7   8
+//! gradients, after your step         4   5       4   5
+//! ```
 //!
-//! Sending has a price: the check counts the bytes.
+//! Every rank calls this function at the same time. The only collective that it gets is one that adds up: the ring that you
+//! wrote in lab01 cannot do more, either. What it sends is what the step costs, and the check counts the bytes.
 
-use shardlab::comm::{Comm, Reduce, Result};
+use shardlab::comm::Result;
 
-/// Leaves one step's gradients in `gradients`: the mean over `micro_steps` micro-batches and all ranks of `comm`.
+/// Leaves one step's gradients in `gradients`: the mean over `micro_steps` micro-batches and all `ranks`.
 ///
-/// `backward(micro, gradients)` adds the gradients of this rank's micro-batch number `micro` to `gradients`.
+/// `backward(micro, gradients)` adds the gradients of this rank's micro-batch number `micro` to `gradients`. `sum(numbers)`
+/// adds up all ranks' numbers in place, on every rank, such as the ring of lab01-ring.
 pub fn step(
-    comm: &Comm,
+    ranks: usize,
+    sum: &dyn Fn(&mut [f32]) -> Result<()>,
     micro_steps: usize,
     gradients: &mut [f32],
     backward: &dyn Fn(usize, &mut [f32]),
 ) -> Result<()> {
-    // Clear what the last step left.
-    gradients.fill(0.0);
     for micro in 0..micro_steps {
         backward(micro, gradients);
-        todo!(
-            "{:?} over {} ranks: is it time already?",
-            Reduce::Mean,
-            comm.size()
-        );
+        sum(gradients)?;
+        todo!("micro-batch {micro} on {ranks} ranks: what is missing, and is it time for `sum`?");
     }
     Ok(())
 }

@@ -2,9 +2,16 @@
 //!
 //! Broken on purpose: it runs, its loss falls, and all ranks hold the same model.
 //!
-//! A team's batch no longer fitted into memory. So they cut the batch into micro-batches, and moved what every loop needs
-//! around its backward passes into an `Engine`. The losses in the log stayed as before. But `grad_norm` in the log is now a
-//! fraction of its old value, so gradients are never clipped any more. Last night a spike went through and ruined a run.
+//! A team's batch no longer fitted into memory, so they cut it into micro-batches. The losses in the log stayed as they were.
+//! But `grad_norm` is now a fraction of its old value, and gradients are never clipped any more. Last night a spike went
+//! through and ruined a run. Here is the first line of rank 0's log, for the
+//! same sequences on the same two ranks:
+//!
+//! ```text
+//!                                     loss    grad_norm
+//! one batch of 12 sequences          4.186        0.918
+//! four micro-batches of 3            4.186        0.230
+//! ```
 //!
 //! Repair it: for any number of micro-steps, a step must do what a step with the whole batch at once does.
 
@@ -71,12 +78,13 @@ pub fn train(comm: &Comm, gpt: &Gpt, config: &Config, corpus: &Corpus) -> Result
     let sampler = config.sampler(comm.rank());
     let mut log = Vec::new();
     for step in 0..config.steps {
+        let tokens = config.tokens_per_step() / config.ranks;
         let mut mean = 0.0;
         for micro in 0..config.grad_accum {
             let batch = sampler.batch(&corpus.train, step, micro);
             let loss = gpt.loss(&batch, &config.pass(step, &batch.sequences))?;
-            // A micro-batch contributes its share of the step's mean.
-            let loss = (loss / config.grad_accum as f64)?;
+            // All tokens of a rank's step count alike.
+            let loss = (loss * (batch.tokens() as f64 / tokens as f64))?;
             mean += f64::from(loss.to_scalar::<f32>()?);
             engine.backward(&loss)?;
         }

@@ -9,6 +9,15 @@
 //! - Each bucket is one all-reduce by a ring: 2(n-1) rounds on n ranks. A round takes the link's latency, and the time of a
 //!   chunk, which is 1/n of the bucket's bytes.
 //! - The optimizer starts when the backward pass has ended and the last bucket has arrived.
+//!
+//! ```text
+//! 4 ranks, 1e12 operations per second, 4 bytes, a link of 100 us and 1 GB/s
+//!
+//! tokens   buckets                                 exposed
+//!  1,000   [20,000,000]                            0.1206 s
+//!  1,000   [5,000,000, 5,000,000, ... four]        0.0624 s
+//!  4,000   [5,000,000, 5,000,000, ... four]        0.0306 s
+//! ```
 
 use shardlab::comm::Link;
 

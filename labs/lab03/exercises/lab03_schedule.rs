@@ -6,6 +6,13 @@
 //!   lr at the last one. (Adam knows little about the gradients' sizes yet, and long steps now can ruin a model.)
 //! - The decay goes from step `warmup` to step `decay_steps`: half a cosine, from lr down to min_lr.
 //! - From there on the rate stays at min_lr, for as long as the run goes on.
+//!
+//! ```text
+//! lr 0.001, min_lr 0.0001, warmup 4, decay_steps 10
+//!
+//! step         0        1        2        3      4       7       10      11
+//! rate   0.00025  0.00050  0.00075  0.00100  0.00100  0.00055  0.00010  0.00010
+//! ```
 
 /// The schedule's numbers.
 #[derive(Clone, Copy, Debug)]

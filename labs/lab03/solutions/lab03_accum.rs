@@ -27,8 +27,7 @@ struct Engine<'a> {
 }
 
 impl Engine<'_> {
-    /// The backward pass of a micro-batch, given its share of the step's mean loss. The ranks average their gradients in
-    /// the last backward pass of a step.
+    /// The backward pass of a micro-batch. The ranks average their gradients in the last backward pass of a step.
     fn backward(&mut self, loss: &Tensor) -> Result<()> {
         self.micro += 1;
         self.ddp.synchronise(self.micro == self.config.grad_accum);
@@ -63,12 +62,13 @@ pub fn train(comm: &Comm, gpt: &Gpt, config: &Config, corpus: &Corpus) -> Result
     let sampler = config.sampler(comm.rank());
     let mut log = Vec::new();
     for step in 0..config.steps {
+        let tokens = config.tokens_per_step() / config.ranks;
         let mut mean = 0.0;
         for micro in 0..config.grad_accum {
             let batch = sampler.batch(&corpus.train, step, micro);
             let loss = gpt.loss(&batch, &config.pass(step, &batch.sequences))?;
-            // A micro-batch contributes its share of the step's mean.
-            let loss = (loss / config.grad_accum as f64)?;
+            // All tokens of a rank's step count alike.
+            let loss = (loss * (batch.tokens() as f64 / tokens as f64))?;
             mean += f64::from(loss.to_scalar::<f32>()?);
             engine.backward(&loss)?;
         }

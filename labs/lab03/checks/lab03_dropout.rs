@@ -1,4 +1,4 @@
-//! The check of lab03-eval: it compares with a loop in which nothing has a mode.
+//! The check of lab03-dropout: it compares with a loop in which nothing has a mode.
 
 use exercise::{History, train};
 use kit::check::{Evidence, is_near, number, run};
