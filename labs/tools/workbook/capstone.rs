@@ -22,7 +22,8 @@ use std::time::Duration;
 /// The trainer needs a minute. What never ends must end all the same.
 const LIMITS: Limits = Limits {
     computing: Duration::from_secs(30 * 60),
-    idle: Duration::from_secs(120),
+    // Its lives are processes of their own, and it only waits for them.
+    idle: Duration::from_secs(60 * 60),
     running: Duration::from_secs(60 * 60),
     memory: 8 << 30,
     output: 1 << 20,
