@@ -5,11 +5,14 @@
 //! it? The optimizer needs the gradient of the mean loss per sequence, as if one rank had computed all sequences at once.
 //!
 //! ```text
-//!      sequences in each          a micro-batch's    gradients           after the
-//!      micro-batch                loss is            rank 0   rank 1     all-reduce
-//! A    4                          their mean         14       26             40
-//! B    4                          their mean         5, 9     12, 14         40
-//! C    3 on rank 0, 5 on rank 1   their sum          14       26             40
+//!     sequences of each         its loss      gradients of all      after the
+//!     micro-batch               is their      micro-batches         all-reduce
+//! A   4                         mean          rank 0: 14            40
+//!                                             rank 1: 26
+//! B   4                         mean          rank 0: 5 and 9       40
+//!                                             rank 1: 12 and 14
+//! C   3 on rank 0, 5 on rank 1  sum           rank 0: 14            40
+//!                                             rank 1: 26
 //! ```
 
 /// What the jobs A, B and C divide by, in this order.
