@@ -15,12 +15,13 @@ pub struct Handout {
     pub labs: Vec<LabSheet>,
 }
 
-/// The exercises of one folder. Its name, and what `labs.toml` says of it as a lab, if it is one.
+/// The exercises of a lab, or of the ladder.
 #[derive(Debug, Serialize)]
 pub struct LabSheet {
     pub name: String,
     pub title: String,
     pub question: String,
+    /// Empty for the ladder.
     pub takeaway: String,
     pub exercises: Vec<Sheet>,
 }
@@ -53,14 +54,7 @@ impl Handout {
         for exercise in course.exercises() {
             let folder = exercise.lab();
             if labs.last().is_none_or(|sheet| sheet.name != folder) {
-                let lab = course.labs.iter().find(|lab| lab.name == folder);
-                labs.push(LabSheet {
-                    name: folder.into(),
-                    title: lab.map_or(String::new(), |lab| lab.title.clone()),
-                    question: lab.map_or(String::new(), |lab| lab.question.clone()),
-                    takeaway: lab.map_or(String::new(), |lab| lab.takeaway.clone()),
-                    exercises: Vec::new(),
-                });
+                labs.push(LabSheet::of(course, folder));
             }
             let sheet = labs.last_mut().expect("it was pushed");
             sheet.exercises.push(Sheet::read(exercise, desk)?);
@@ -96,19 +90,34 @@ impl Handout {
             .expect("a string grows");
         }
         for lab in &self.labs {
-            let parts = [&lab.name, &lab.title].map(String::as_str);
-            let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-            text += &format!("\n## {}\n", parts.join(" · "));
-            for (label, sentence) in [("", &lab.question), ("Takeaway: ", &lab.takeaway)] {
-                if !sentence.is_empty() {
-                    text += &format!("\n{label}{sentence}\n");
-                }
+            text += &format!("\n## {} · {}\n\n{}\n", lab.name, lab.title, lab.question);
+            if !lab.takeaway.is_empty() {
+                text += &format!("\nTakeaway: {}\n", lab.takeaway);
             }
             for sheet in &lab.exercises {
                 text += &sheet.markdown();
             }
         }
         text
+    }
+}
+
+impl LabSheet {
+    /// What `labs.toml` says of a folder, without its exercises.
+    fn of(course: &Course, folder: &str) -> LabSheet {
+        let ladder = &course.ladder;
+        let said = match course.labs.iter().find(|lab| lab.name == folder) {
+            Some(lab) => [&lab.title, &lab.question, &lab.takeaway],
+            None => [&ladder.title, &ladder.question, &String::new()],
+        };
+        let [title, question, takeaway] = said.map(String::clone);
+        LabSheet {
+            name: folder.into(),
+            title,
+            question,
+            takeaway,
+            exercises: Vec::new(),
+        }
     }
 }
 
