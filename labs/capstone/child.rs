@@ -51,6 +51,7 @@ fn start(flags: &[String], versions: &Versions, span: &Span) -> Result<Child> {
     command.args(["--until", &span.until.to_string()]);
     command.args(["--yours", &of(Whose::Yours), "--leave", &of(Whose::Without)]);
     command.arg("--out").arg(&span.folder);
+    command.arg("--from").arg(&span.from);
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     command
         .spawn()

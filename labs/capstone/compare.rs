@@ -1,15 +1,19 @@
 //! Two runs of the same plan: where they differ first, and by how much at most.
 
 use crate::files::{self, KINDS};
+use crate::plan::RANKS_1;
 use crate::run::{Life, Run};
 use crate::step::{Step, Trained};
 use serde::{Deserialize, Serialize};
 
-/// Losses of two right trainers differ by rounding alone. Training amplifies that: after 240 steps by this much at most.
-pub const LOSS: f64 = 0.02;
+/// Losses of two right trainers differ by rounding alone: after 240 steps by 3e-6, when a version of a part rounded elsewhere.
+pub const LOSS: f64 = 5e-5;
 
-/// Norms of gradients differ more, in relation to their size.
-pub const NORM: f64 = 0.1;
+/// Norms of gradients, in relation to their size: by 3e-5.
+pub const NORM: f64 = 5e-4;
+
+/// Weights: by 4e-6. Adam moves a weight whose gradient is wrong by the learning rate in each step.
+pub const WEIGHT: f64 = 5e-4;
 
 /// Where a run first differs from the library's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,7 +38,7 @@ pub fn difference(run: &Run, right: &Run) -> Option<Difference> {
 }
 
 /// Where one life first differs. Steps that only one of them has reached count if it has failed before them.
-pub fn of_lives(number: usize, life: &Life, right: &Life) -> Option<Difference> {
+pub fn of_lives(number: usize, life: &Life, right_life: &Life) -> Option<Difference> {
     let at = |step, what| {
         Some(Difference {
             life: number,
@@ -42,7 +46,7 @@ pub fn of_lives(number: usize, life: &Life, right: &Life) -> Option<Difference> 
             what,
         })
     };
-    let first = right
+    let first = right_life
         .steps
         .first()
         .or(life.steps.first())
@@ -53,13 +57,53 @@ pub fn of_lives(number: usize, life: &Life, right: &Life) -> Option<Difference> 
             format!("{} is not what life 1 saved", end.not_loaded[0]),
         );
     }
-    for (mine, right) in life.steps.iter().zip(&right.steps) {
+    for (mine, right) in life.steps.iter().zip(&right_life.steps) {
         if let Some(what) = of_steps(mine, right) {
             return at(right.step, what);
+        }
+        // One wrong weight is seen in no loss, but in a checkpoint.
+        let saved = |life: &Life| weights(life, number, mine.step);
+        let apart = largest_of(&saved(life), &saved(right_life));
+        if apart > WEIGHT || apart.is_nan() {
+            return at(
+                right.step,
+                format!("a weight is {apart:.0e} from the library's"),
+            );
         }
     }
     let failed = life.failed.as_ref()?;
     at(first + life.steps.len(), failed.clone())
+}
+
+/// The weights that a life has saved after a step, if it has.
+fn weights(life: &Life, number: usize, step: usize) -> Vec<f32> {
+    let kind = KINDS[0];
+    if number == 2 {
+        let last = life.steps.last().is_some_and(|last| last.step == step);
+        let end = last && life.end.as_ref().is_some_and(|end| !end.text.is_empty());
+        return match end {
+            true => files::read(&life.folder, "final", kind).unwrap_or_default(),
+            false => Vec::new(),
+        };
+    }
+    let folder = files::folder(&life.folder, step);
+    let owners = ["ends".to_string()].into_iter();
+    let owners = owners.chain((0..RANKS_1).map(|rank| format!("rank{rank}")));
+    let saved = owners.map(|owner| files::read(&folder, &owner, kind).unwrap_or_default());
+    saved.flatten().collect()
+}
+
+/// The largest difference; NaN wins. None where one of the two is not there.
+fn largest_of(a: &[f32], b: &[f32]) -> f64 {
+    let pairs = a.iter().zip(b);
+    largest(&mut pairs.map(|(a, b)| f64::from((a - b).abs())))
+}
+
+fn largest(all: &mut dyn Iterator<Item = f64>) -> f64 {
+    all.fold(
+        0.0,
+        |most: f64, d| if d > most || d.is_nan() { d } else { most },
+    )
 }
 
 /// What differs between two steps.
@@ -133,21 +177,13 @@ pub fn apart(run: &Run, right: &Run) -> Apart {
         .zip(&theirs)
         .filter_map(|(a, b)| losses(a).zip(losses(b)))
         .collect();
-    let weights = |run: &Run| files::read(&run.folder, "final", KINDS[0]).ok();
+    let weights = |run: &Run| files::read(&run.life2.as_ref()?.folder, "final", KINDS[0]).ok();
     let weights = weights(run).zip(weights(right));
-    let largest = |pairs: &mut dyn Iterator<Item = f64>| {
-        pairs.fold(
-            0.0,
-            |most: f64, d| if d > most || d.is_nan() { d } else { most },
-        )
-    };
     Apart {
         steps: pairs.len(),
         loss: largest(&mut pairs.iter().map(|(a, b)| (a - b).abs())),
         losses_equal: pairs.iter().all(|(a, b)| a.to_bits() == b.to_bits()),
-        weight: weights
-            .as_ref()
-            .map(|(a, b)| largest(&mut a.iter().zip(b).map(|(a, b)| f64::from((a - b).abs())))),
+        weight: weights.as_ref().map(|(a, b)| largest_of(a, b)),
         weights_equal: weights.is_some_and(|(a, b)| a == b),
     }
 }

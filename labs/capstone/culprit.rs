@@ -118,11 +118,12 @@ impl Tries<'_> {
                 versions[part as usize] = Whose::Library;
             }
         }
-        let life = |life, until, folder: &Path| {
+        let life = |life, until, from: &Path| {
             let span = Span {
                 life,
                 until,
-                folder: folder.to_path_buf(),
+                folder: self.scratch.to_path_buf(),
+                from: from.to_path_buf(),
             };
             self.setting.life(&versions, &span, &|_, _| ())
         };
@@ -140,7 +141,7 @@ impl Tries<'_> {
             }
             self.scratch
         } else {
-            &self.right.folder
+            &self.right.life1.folder
         };
         of_lives(2, &life(2, step.min(last), from), right)
     }

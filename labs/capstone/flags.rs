@@ -51,6 +51,8 @@ struct Args {
     yours: String,
     #[arg(long, hide = true, default_value = "")]
     leave: String,
+    #[arg(long, hide = true)]
+    from: Option<PathBuf>,
 }
 
 /// Trains with `yours`. `have` are the parts that the reader has written; all others in `yours` are not used.
@@ -88,6 +90,7 @@ fn run(args: Args, yours: &Parts, have: &[Part]) -> Result<()> {
             life,
             until: args.until,
             folder: args.out,
+            from: args.from.unwrap_or_default(),
         };
         return child::live(&setting, &words(&args.yours, &args.leave), &span);
     }

@@ -55,20 +55,20 @@ pub struct End {
     pub read: usize,
 }
 
-/// Trains from the checkpoint in `folder` up to and with step `until`.
+/// Trains from a checkpoint up to and with step `until`. After the plan's last step, it saves the weights in `folder`.
 pub fn train(
     job: &Job,
     world: &Comm,
     skip: &[usize],
     until: usize,
-    folder: &Path,
+    (checkpoint, folder): (&Path, &Path),
     report: Report,
 ) -> Result<End> {
     let Job { plan, parts, .. } = job;
-    let record = files::read_record(folder)?;
+    let record = files::read_record(checkpoint)?;
     let meter = Arc::new(Meter::new(world));
     let mut rank = Meshed::new(job, world, &meter, record.scaler)?;
-    let mut end = rank.load(folder, &record)?;
+    let mut end = rank.load(checkpoint, &record)?;
 
     let accumulation = STREAMS * plan.accumulation;
     let run = Run {
@@ -91,7 +91,9 @@ pub fn train(
             report(step);
         }
     }
-    end.text = rank.write(job, folder)?;
+    if until == plan.steps {
+        end.text = rank.write(job, folder)?;
+    }
     Ok(end)
 }
 
@@ -349,7 +351,7 @@ impl Meshed<'_> {
         Ok(parameters)
     }
 
-    /// Puts the model together, saves its weights beside the checkpoint, and writes a text with it. Rank 0 does.
+    /// Puts the model together, saves its weights, and writes a text with it. Rank 0 does.
     fn write(&self, job: &Job, folder: &Path) -> Result<Vec<u32>> {
         let gpt = Gpt::build(&self.plan.shape, &Plain)?;
         gpt.params.allocate(self.plan.seed);
@@ -357,8 +359,8 @@ impl Meshed<'_> {
         if self.world.rank() > 0 {
             return Ok(Vec::new());
         }
-        let run = folder.parent().unwrap_or(folder);
-        files::write(run, "final", KINDS[0], &[&gpt.params.values()])?;
+        std::fs::create_dir_all(folder)?;
+        files::write(folder, "final", KINDS[0], &[&gpt.params.values()])?;
         let prompt = &job.text[..8.min(self.plan.shape.block)];
         let stream = Stream::new(self.plan.seed, "text");
         Ok(generate(&gpt, prompt, self.plan.writes, 0.7, stream)?)

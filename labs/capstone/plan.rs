@@ -61,7 +61,7 @@ impl Plan {
         };
         Plan {
             shape,
-            batch: 6,
+            batch: 4,
             accumulation: 2,
             steps: 240,
             save_every: 40,

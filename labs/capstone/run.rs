@@ -35,6 +35,8 @@ pub struct Life {
     pub failed: Option<String>,
     /// Only of life 2.
     pub end: Option<End>,
+    /// Where it has saved.
+    pub folder: PathBuf,
 }
 
 /// Both lives.
@@ -43,19 +45,20 @@ pub struct Run {
     pub life1: Life,
     /// None: life 1 has left no checkpoint.
     pub life2: Option<Life>,
-    /// The folder with its checkpoints, and with the last weights.
-    pub folder: PathBuf,
 }
 
 /// Is told of every step that is over, and of its life.
 pub type Each<'a> = &'a (dyn Fn(usize, &Step) + Sync);
 
-/// Which life, up to which step, in which folder.
+/// Which life, and up to which step.
 #[derive(Clone, Debug)]
 pub struct Span {
     pub life: usize,
     pub until: usize,
+    /// Where it saves.
     pub folder: PathBuf,
+    /// Where life 2 finds life 1's checkpoint.
+    pub from: PathBuf,
 }
 
 impl Setting<'_> {
@@ -79,6 +82,7 @@ impl Setting<'_> {
             life,
             until,
             folder: folder.to_path_buf(),
+            from: folder.to_path_buf(),
         };
         let life1 = self.life(versions, &span(1, self.plan.killed_after), each);
         let has_saved = files::folder(folder, self.plan.saved()).exists();
@@ -86,15 +90,18 @@ impl Setting<'_> {
         Run {
             life2: goes_on.then(|| self.life(versions, &span(2, self.plan.steps), each)),
             life1,
-            folder: folder.to_path_buf(),
         }
     }
 
     /// One life. Life 2 begins with the checkpoint that life 1 has left in the folder.
     pub fn life(&self, versions: &Versions, span: &Span, each: Each) -> Life {
-        match self.child {
+        let life = match self.child {
             Some(flags) => child::run(flags, versions, span, each),
             None => self.life_here(versions, span, each),
+        };
+        Life {
+            folder: span.folder.clone(),
+            ..life
         }
     }
 
@@ -126,10 +133,10 @@ impl Setting<'_> {
             })
         } else {
             let ranks = SIZES_2.data * SIZES_2.pipeline * SIZES_2.tensor;
-            let checkpoint = files::folder(folder, self.plan.saved());
+            let checkpoint = files::folder(&span.from, self.plan.saved());
             let skip = [self.plan.poison, self.plan.poison];
             launch::run_with(ranks, &options, |comm| {
-                life2::train(&job, &comm, &skip, until, &checkpoint, &report).map(Some)
+                life2::train(&job, &comm, &skip, until, (&checkpoint, folder), &report).map(Some)
             })
         };
         let (end, failed) = match ran {
@@ -141,6 +148,60 @@ impl Setting<'_> {
             killed: false,
             failed,
             end,
+            folder: folder.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shardlab::data::Corpus;
+
+    /// A kill, new ranks on another mesh and a skipped step cost nothing: the losses are those of two ranks that were never
+    /// killed, and skip the same step.
+    #[test]
+    fn both_lives_train_what_one_life_trains() {
+        let corpus = Corpus::embedded().unwrap();
+        let plan = Plan::quick(&corpus);
+        let setting = Setting {
+            plan: &plan,
+            text: &corpus.train,
+            yours: &Parts::library(),
+            child: None,
+        };
+        let library = [Whose::Library; Part::ALL.len()];
+        let out = std::env::temp_dir().join(format!("capstone-{}", std::process::id()));
+        let run = setting.run(&library, &out, &|_, _| ());
+        std::fs::remove_dir_all(&out).ok();
+
+        let job = Job {
+            plan: plan.clone(),
+            parts: Parts::library(),
+            text: &corpus.train,
+        };
+        let steps = Mutex::new(Vec::new());
+        let skip = [plan.poison, plan.poison];
+        launch::run(RANKS_1, |comm| {
+            let report = |step| steps.lock().unwrap().push(step);
+            life1::train(&job, &comm, &skip, plan.steps, None, &report)
+        })
+        .unwrap();
+        let losses = |steps: &[Step]| -> Vec<(usize, Option<f64>)> {
+            let loss = |step: &Step| (step.step, step.trained.map(|trained| trained.loss));
+            steps.iter().map(loss).collect()
+        };
+        let never_killed = losses(&steps.into_inner().unwrap());
+        let life2 = losses(&run.life2.unwrap().steps);
+        assert_eq!(life2.len(), plan.steps - plan.saved());
+        for ((step, expected), (of, found)) in never_killed[plan.saved()..].iter().zip(&life2) {
+            assert_eq!(step, of);
+            let near = match (expected, found) {
+                (Some(a), Some(b)) => (a - b).abs() < 1e-4,
+                (None, None) => *step == plan.poison,
+                _ => false,
+            };
+            assert!(near, "step {step}: {expected:?} and {found:?}");
         }
     }
 }

@@ -53,16 +53,16 @@ pub fn picture(story: &Story, screen: &Screen) -> String {
     let right = [
         format!("life 2: steps {} to {}", figures.saved + 1, figures.steps),
         "4 ranks: 2 stages x 2 tensor ranks".to_string(),
-        named(&[Mesh, Batches, Schedule, Skip]),
-        named(&[Order, Mlp, Ring]),
-        named(&[Norm, Scaler]),
+        named(&[Batches, Schedule, Skip]),
+        named(&[Mesh, Order, Mlp]),
+        named(&[Ring, Norm, Scaler]),
     ];
     let [corner, end, below, beneath, line, wall, arrow] = if screen.ascii {
         ["+", "+", "+", "+", "-", "|", "->"]
     } else {
         ["┌", "┐", "└", "┘", "─", "│", "─▶"]
     };
-    let (wide, gap) = (34, 4);
+    let (wide, gap) = (35, 4);
     let border = |left: &str, right: &str| format!("{left}{}{right}", line.repeat(wide));
     let pad = |text: &str| {
         format!(

@@ -78,3 +78,29 @@ fn unscaled(scaler: &mut Scaler, gradients: &mut [f32], _clip: f64) -> Option<f6
     }
     Some(norm)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shardlab::train::{LossScaler, ScalerConfig, ScalerRule};
+
+    #[test]
+    fn the_rule_is_megatrons() {
+        let config = ScalerConfig {
+            initial: 65_536.0,
+            window: 3,
+            ..ScalerRule::Megatron.defaults()
+        };
+        let mut right = LossScaler::new(config);
+        let mut scaler = new(65_536.0, 1.0, 3, 2);
+        for norm in "ggggiigigiiigggggg".chars() {
+            let norm = if norm == 'g' { 1.0 } else { f32::INFINITY };
+            right.update(!norm.is_finite()).unwrap();
+            assert_eq!(
+                step(&mut scaler, &mut [norm], 1.0).is_some(),
+                norm.is_finite()
+            );
+            assert_eq!(scaler.scale, right.scale());
+        }
+    }
+}
