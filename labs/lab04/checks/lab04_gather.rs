@@ -633,9 +633,11 @@ fn backward(evidence: &mut Evidence) -> Result<()> {
 fn costs(evidence: &mut Evidence) -> Result<()> {
     let found = results(evidence, MANY)?;
     let bytes = found.iter().map(|rank| rank.bytes).max().unwrap_or(0);
-    // Two all-gathers and one reduce-scatter of each block.
-    let once = ((MANY - 1) * parts(MANY) * size_of::<f32>()) as u64;
-    let best = 3 * once;
+    let all = |count: usize| ((MANY - 1) * count * size_of::<f32>()) as u64;
+    let once = all(parts(MANY));
+    // Two all-gathers and one reduce-scatter of each block; but the last block's passes follow one another.
+    let last = all(part(BLOCKS - 1, MANY));
+    let best = 3 * once - last;
     let most = format!("at most {}", thousands(best));
     evidence.row(
         bytes <= best,
@@ -644,12 +646,18 @@ fn costs(evidence: &mut Evidence) -> Result<()> {
         thousands(bytes),
     );
     evidence.means_if(
-        bytes == 4 * once,
+        bytes == 4 * once || bytes == 4 * once - last,
         "The gradients go through an all-reduce, which leaves all of them on every rank. A rank keeps one slice: a \
          reduce-scatter leaves just this slice, and sends half as much.",
     );
+    evidence.means_if(
+        bytes == 3 * once,
+        "One gather is too many. Between its last block's forward pass and the same block's backward pass, a rank frees the block and \
+         gathers it again, with nothing in between that needs the memory. PyTorch's FSDP has a setting for each \
+         block, `reshard_after_forward`.",
+    );
     evidence.means(
-        "More is sent than each block's parameters twice and its gradients once: two all-gathers and one reduce-scatter.",
+        "More is sent than each block's parameters twice and its gradients once, but for one gather that is not needed.",
     );
     evidence.figure("bytes per rank and step", bytes, best);
     Ok(())

@@ -1,10 +1,10 @@
-//! The check of lab04-memory: one GPU, many, few, recomputation, a large model, and smaller GPUs.
+//! The check of lab04-memory: one GPU, many, few, recomputation, micro-batches, a large model, and smaller GPUs.
 
 use exercise::{Job, Plan, plan};
 use kit::check::{Evidence, is_near, run};
 use kit::show::bytes_decimal;
 use shardlab::Result;
-use shardlab::plan::{BytesEach, zero_memory};
+use shardlab::plan::{BytesEach, zero_memory, zero_traffic};
 use std::process::ExitCode;
 
 /// A model on GPUs of 80 GB.
@@ -16,6 +16,7 @@ const fn job(billions: f64, [blocks, width, sequence]: [u64; 3], ranks: u64) -> 
         width,
         sequence,
         ranks,
+        batch: 128,
         recompute: false,
         memory: 80_000_000_000,
     }
@@ -23,8 +24,14 @@ const fn job(billions: f64, [blocks, width, sequence]: [u64; 3], ranks: u64) -> 
 
 const SMALL: Job = job(1.3, [24, 2048, 2048], 1);
 const MIDDLE: Job = job(7.5, [32, 4096, 2048], 64);
+/// Stage 2 leaves room for few sequences.
+const TIGHT: Job = Job {
+    recompute: true,
+    ..job(30.0, [48, 7168, 2048], 64)
+};
 const LARGE: Job = Job {
     recompute: true,
+    batch: 8,
     ..job(70.0, [80, 8192, 8192], 64)
 };
 
@@ -54,6 +61,9 @@ fn main() -> ExitCode {
         ("70 billion parameters, 8,192 tokens", |evidence| {
             plans(evidence, &[LARGE, Job { ranks: 16, ..LARGE }])
         }),
+        ("30 billion on 64 GPUs: what a step sends", |evidence| {
+            plans(evidence, &[7, 64].map(|batch| Job { batch, ..TIGHT }))
+        }),
         ("GPUs of 40 GB", |evidence| {
             plans(
                 evidence,
@@ -78,6 +88,14 @@ struct Rule {
     stages: [usize; 4],
     /// Sequences that must fit at least.
     least: u64,
+    /// Sequences of one micro-batch, if so many fit.
+    sequences: fn(&Job, u64) -> u64,
+    /// Transfers of all parameters or gradients in a step: from the stage and the number of micro-batches.
+    transfers: fn(usize, u64) -> u64,
+    /// Bytes that a rank sends for so many transfers.
+    sent: fn(&Job, u64) -> u64,
+    /// What the chosen plan has least of.
+    cost: fn(&Plan) -> u64,
 }
 
 const RIGHT: Rule = Rule {
@@ -93,6 +111,14 @@ const RIGHT: Rule = Rule {
     memory: |job| job.memory,
     stages: [0, 1, 2, 3],
     least: 1,
+    sequences: |job, fit| fit.min(job.batch),
+    transfers: |stage, micro_batches| match stage {
+        0 | 1 => 2,
+        2 => micro_batches + 1,
+        _ => 3 * micro_batches,
+    },
+    sent: |job, transfers| transfers * 2 * job.parameters * (job.ranks - 1) / job.ranks,
+    cost: |plan| plan.sent,
 };
 
 fn whole_block(job: &Job) -> u64 {
@@ -105,7 +131,7 @@ fn recomputed(job: &Job) -> u64 {
 
 impl Rule {
     fn plan(&self, job: &Job) -> Option<Plan> {
-        self.stages.into_iter().find_map(|stage| {
+        let fitting = self.stages.into_iter().filter_map(|stage| {
             let held = |(bytes, from): (u64, usize)| {
                 (bytes * job.parameters).div_ceil(if stage >= from { job.ranks } else { 1 })
             };
@@ -115,13 +141,20 @@ impl Rule {
                 .zip(self.sharded_from)
                 .map(held)
                 .sum();
-            let sequences = (self.memory)(job).checked_sub(state)? / (self.activations)(job);
-            (sequences >= self.least).then_some(Plan {
+            let fit = (self.memory)(job).checked_sub(state)? / (self.activations)(job);
+            let sequences = (self.sequences)(job, fit);
+            if sequences < self.least {
+                return None;
+            }
+            let micro_batches = job.batch.div_ceil(sequences.max(1));
+            Some(Plan {
                 stage,
                 state,
                 sequences,
+                sent: (self.sent)(job, (self.transfers)(stage, micro_batches)),
             })
-        })
+        });
+        fitting.min_by_key(self.cost)
     }
 }
 
@@ -129,8 +162,10 @@ impl Rule {
 fn same(a: Option<Plan>, b: Option<Plan>) -> bool {
     match (a, b) {
         (Some(a), Some(b)) => {
+            let near = |a: u64, b: u64| is_near(a as f64, b as f64);
             (a.stage, a.sequences) == (b.stage, b.sequences)
-                && is_near(a.state as f64, b.state as f64)
+                && near(a.state, b.state)
+                && near(a.sent, b.sent)
         }
         (a, b) => a == b,
     }
@@ -151,9 +186,13 @@ fn plans(evidence: &mut Evidence, jobs: &[Job]) -> Result<()> {
                 .iter()
                 .sum()
         };
-        let expected = RIGHT.plan(job).map(|plan| Plan {
-            state: state(plan.stage),
-            ..plan
+        let expected = RIGHT.plan(job).map(|plan| {
+            let micro_batches = job.batch.div_ceil(plan.sequences);
+            Plan {
+                state: state(plan.stage),
+                sent: zero_traffic(plan.stage, job.parameters, job.ranks, 2, micro_batches) as u64,
+                ..plan
+            }
         });
         let got = plan(job);
         evidence.row(same(expected, got), which, said(expected), said(got));
@@ -165,6 +204,85 @@ fn plans(evidence: &mut Evidence, jobs: &[Job]) -> Result<()> {
             .zip(&found)
             .all(|(job, got)| same(rule.plan(job), *got))
     };
+    let wrong_state = |job: &Job, got: &Option<Plan>| {
+        got.is_some_and(|got| {
+            let right: u64 = zero_memory(got.stage, job.parameters, job.ranks, BytesEach::MIXED)
+                .iter()
+                .sum();
+            !is_near(right as f64, got.state as f64)
+        })
+    };
+    // Only where each state is that of its stage: otherwise the same stage may be chosen for another reason.
+    let states = !jobs
+        .iter()
+        .zip(&found)
+        .any(|(job, got)| wrong_state(job, got));
+    let transfers = |transfers: fn(usize, u64) -> u64| states && rule(Rule { transfers, ..RIGHT });
+    let sent = |sent: fn(&Job, u64) -> u64| states && rule(Rule { sent, ..RIGHT });
+    evidence.means_if(
+        rule(Rule {
+            cost: |plan| plan.stage as u64,
+            ..RIGHT
+        }),
+        "This is the lowest stage that fits, and it does not send least. Stage 2 has little room here, so a step has many small \
+         micro-batches, and each of them reduces all gradients. What would a step of stage 3 send, with the room that it has?",
+    );
+    evidence.means_if(
+        transfers(|stage, _| if stage == 3 { 3 } else { 2 }),
+        "These are the bytes of a step with one micro-batch. From stage 2 on, a rank has no room for whole gradients, so the ranks \
+         reduce them in every micro-batch, and in stage 3 they also gather in every one.",
+    );
+    evidence.means_if(
+        transfers(|stage, micro| if stage == 2 { 2 * micro } else if stage == 3 { 3 * micro } else { 2 }),
+        "Stage 2 gathers the parameters once per step, after the optimizer: only its gradients are sent in every micro-batch.",
+    );
+    evidence.means_if(
+        transfers(|stage, micro| micro * if stage == 3 { 3 } else { 2 })
+            || transfers(|stage, micro| match stage {
+                0 | 1 => 2 * micro,
+                2 => micro + 1,
+                _ => 3 * micro,
+            }),
+        "Every micro-batch is counted as a whole step here. Stages 0 and 1 have room for whole gradients: they add them up on the \
+         rank, and communicate once per step.",
+    );
+    evidence.means_if(
+        transfers(|stage, micro| if stage == 3 { 2 * micro + 1 } else if stage == 2 { micro + 1 } else { 2 }),
+        "Stage 3 keeps slices of the gradients. So the ranks reduce them in every micro-batch, and do not only gather.",
+    );
+    evidence.means_if(
+        sent(|job, transfers| transfers * 2 * job.parameters),
+        "A rank does not send its own slice to itself: each transfer is (n-1)/n of all numbers. On one GPU nothing is sent.",
+    );
+    evidence.means_if(
+        sent(|job, transfers| transfers * job.parameters * (job.ranks - 1) / job.ranks),
+        "These are numbers, and each is sent in 2 bytes.",
+    );
+    evidence.means_if(
+        sent(|job, transfers| transfers * 4 * job.parameters * (job.ranks - 1) / job.ranks),
+        "These are 4 bytes per number. In mixed precision, gradients and parameters have 2.",
+    );
+    evidence.means_if(
+        sent(|_, _| 0) && jobs.iter().any(|job| job.ranks > 1),
+        "Nothing is sent here: then the ranks would train as many different models.",
+    );
+    evidence.means_if(
+        rule(Rule {
+            sequences: |_, fit| fit,
+            ..RIGHT
+        }),
+        "More sequences fit than a rank has in one step: a micro-batch has at most all of them.",
+    );
+    evidence.means_if(
+        rule(Rule {
+            sequences: |job, fit| {
+                let fit = fit.min(job.batch).max(1);
+                (1..=fit).rev().find(|k| job.batch.is_multiple_of(*k)).unwrap_or(1)
+            },
+            ..RIGHT
+        }),
+        "Here the micro-batches are all equally large. The last one may be smaller: take as many sequences as fit.",
+    );
     let bytes = |bytes| rule(Rule { bytes, ..RIGHT });
     let sharded_from = |sharded_from| {
         rule(Rule {
@@ -224,10 +342,14 @@ fn plans(evidence: &mut Evidence, jobs: &[Job]) -> Result<()> {
     );
     evidence.means_if(
         rule(Rule {
+            cost: |plan| 3 - plan.stage as u64,
+            ..RIGHT
+        }) || rule(Rule {
             stages: [3, 2, 1, 0],
             ..RIGHT
         }),
-        "This is the highest stage that fits. It sends the most: choose the lowest.",
+        "This is the highest stage that fits. With one micro-batch it sends the most, and no less than a lower stage that sends \
+         the same.",
     );
     evidence.means_if(
         rule(Rule { least: 0, ..RIGHT }),
@@ -281,22 +403,24 @@ fn plans(evidence: &mut Evidence, jobs: &[Job]) -> Result<()> {
         jobs.iter().zip(&found).any(|(job, got)| RIGHT.plan(job).is_none() && got.is_some()),
         "There is no room for one sequence with any stage, and a plan that does not fit ends in \"out of memory\".",
     );
-    let state = |job: &Job, got: &Option<Plan>| {
-        let stages = Rule {
-            stages: [got.map_or(0, |plan| plan.stage); 4],
-            least: 0,
-            ..RIGHT
-        };
-        got.zip(stages.plan(job))
-            .is_some_and(|(got, right)| !is_near(right.state as f64, got.state as f64))
-    };
     evidence.means_if(
-        jobs.iter().zip(&found).any(|(job, got)| state(job, got)),
+        jobs.iter().zip(&found).any(|(job, got)| wrong_state(job, got)),
         "The state of this stage is wrong. Count parameters, gradients and optimizer one by one: bytes per parameter, and \
          divided by the ranks if this stage shards it.",
     );
-    evidence
-        .means("Memory minus state is the room for activations. How many sequences fit into it?");
+    let room = |job: &Job, got: &Option<Plan>| match (RIGHT.plan(job), got) {
+        (Some(right), Some(got)) => (right.stage, right.sequences) != (got.stage, got.sequences),
+        (right, got) => right.is_some() != got.is_some(),
+    };
+    evidence.means_if(
+        jobs.iter().zip(&found).any(|(job, got)| room(job, got)),
+        "Memory minus state is the room for activations. How many sequences fit into it, stage by stage, and how many micro-batches \
+         does a step have then?",
+    );
+    evidence.means(
+        "The bytes that a rank sends are wrong. How often does a step of this stage reduce all gradients and gather all parameters, \
+         with this number of micro-batches? The page says it for one, and then for m.",
+    );
     Ok(())
 }
 
@@ -307,10 +431,12 @@ fn said(plan: Option<Plan>) -> String {
              stage,
              state,
              sequences,
+             sent,
          }| {
             format!(
-                "stage {stage}, state {}, {sequences} sequences",
-                bytes_decimal(state as f64)
+                "stage {stage}, state {}, {sequences} sequences, sends {}",
+                bytes_decimal(state as f64),
+                bytes_decimal(sent as f64)
             )
         },
     )

@@ -1,17 +1,28 @@
 //! lab04-gather · Gather, use, free
 //!
-//! ZeRO's last stage shards the parameters, too. A rank holds its slice of every block, and nothing can be computed with a
-//! slice. So the ranks make a block whole just before they use it, forward or backward, and free it right after. A backward
-//! pass gives the gradients of a whole block. The ranks average them, and each keeps its slice.
+//! ZeRO's last stage shards the parameters, too: a rank has a slice of every block, and nothing can be computed with a slice. Write
+//! the forward and the backward pass of one rank, with little memory and few bytes:
 //!
-//! - When a block runs, a rank has no other block's whole parameters, and no other block's whole gradients.
-//! - A `Vec` is freed where its variable ends, or by `drop`. The check counts the bytes that your rank has allocated and not
-//!   freed, each time a block runs.
-//! - All slices of a block are equally long, so the last ones may end with padding. Padding is no parameter.
+//! - No rank ever has the whole parameters of two blocks at once, nor the whole gradients of two.
+//! - With so little memory, it sends as few bytes as possible.
 //!
-//! `comm.all_gather(&mine, &mut all)` leaves all ranks' `mine` in every rank's `all`, in rank order. `comm.reduce_scatter(&all,
-//! &mut mine, how)` combines all ranks' `all`, and leaves slice r of the result in rank r's `mine`. For both, `all` must be
-//! exactly as long as n slices.
+//! ```text
+//! 2 ranks, a model of three blocks with 5, 4 and 2 parameters
+//!
+//!            rank 0                          rank 1
+//! gets       [p0 p1 p2]  [p0 p1]  [p0]       [p3 p4  ·]  [p2 p3]  [p1]
+//! returns    [g0 g1 g2]  [g0 g1]  [g0]       [g3 g4  ·]  [g2 g3]  [g1]
+//!             block 0    block 1  block 2     block 0    block 1  block 2
+//!
+//! p: parameters   g: gradients, the mean of both ranks'   ·: padding, any number
+//! ```
+//!
+//! A block runs with exactly its parameters: padding is none. `comm.all_gather(&mine, &mut all)` leaves all ranks' `mine` in every
+//! rank's `all`, in rank order. `comm.reduce_scatter(&all, &mut mine, how)` combines all ranks' `all`, and leaves slice r of the
+//! result in rank r's `mine`. For both, `all` must be exactly as long as n slices.
+//!
+//! A `Vec` is freed where its variable ends, or by `drop`. The check counts the bytes that your rank has allocated and not freed,
+//! each time a block runs.
 
 use shardlab::comm::{Comm, Reduce, Result};
 

@@ -1,16 +1,20 @@
-//! lab04-memory · Does it fit into 80 GB?
+//! lab04-memory · The plan that sends least
 //!
-//! A rank has a device with a fixed memory. Two things must fit at once: the state (parameters, gradients, optimizer), which
-//! ZeRO can shard, and the activations of one micro-batch, which it cannot. You plan the job before you queue for it.
+//! Which stage of ZeRO should a job use? One that fits: a rank's state and the activations of one micro-batch share one device. And
+//! among those the one that sends least. You plan the job before you queue for it.
 //!
-//! - The state is that of mixed precision: 2 bytes per parameter, 2 per gradient, and 12 for the optimizer's master copy and
-//!   two moments. Stage 1 shards the optimizer's 12 bytes, stage 2 also the gradients, stage 3 also the parameters. A shard
-//!   is 1/n on n ranks.
-//! - Attention keeps no scores. So each block keeps 34 bytes per token and unit of width, for the whole micro-batch.
-//! - With recomputation each block keeps only its input, 2 bytes, and one block at a time has all its 34.
+//! ```text
+//! 7.5 billion parameters, 32 blocks of width 4096, sequences of 2048 tokens
+//! 64 ranks of 80 GB, no recomputation, 128 sequences per rank and step
 //!
-//! Choose the lowest stage with which at least one sequence fits: lower stages send less. Then take as many sequences per
-//! micro-batch as fit. Padding, buffers and the token table are left out.
+//! the plan   stage 1: state 31.4 GB, 5 sequences fit, 29.5 GB sent per step
+//! ```
+//!
+//! - The state is that of mixed precision with AdamW, as on lab04's page. Gradients and parameters are sent in 2 bytes each.
+//! - A block keeps 34 bytes per token and unit of width for the backward pass, and with recomputation 2 bytes, its input. Then one
+//!   block at a time has all its 34.
+//! - A rank computes its sequences of one step in as few micro-batches as possible.
+//! - If two stages send the same, take the lower one. Padding, buffers and the token table are left out.
 
 /// A job that is to be planned.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +25,8 @@ pub struct Job {
     /// Tokens per sequence.
     pub sequence: u64,
     pub ranks: u64,
+    /// Sequences that each rank computes in one step.
+    pub batch: u64,
     /// Whether the backward pass recomputes the activations of each block.
     pub recompute: bool,
     /// Bytes of each rank's device.
@@ -34,11 +40,13 @@ pub struct Plan {
     pub stage: usize,
     /// Bytes of parameters, gradients and optimizer state on each rank.
     pub state: u64,
-    /// Sequences per micro-batch.
+    /// Sequences per micro-batch: as many as fit, and at most the job's.
     pub sequences: u64,
+    /// Bytes that each rank sends per step.
+    pub sent: u64,
 }
 
-/// The plan with the lowest stage. None if no stage leaves room for a sequence.
+/// The plan that sends least. None if no stage leaves room for a sequence.
 pub fn plan(job: &Job) -> Option<Plan> {
     let Job {
         parameters,
@@ -46,11 +54,12 @@ pub fn plan(job: &Job) -> Option<Plan> {
         width,
         sequence,
         ranks,
+        batch,
         recompute,
         memory,
     } = *job;
     todo!(
-        "{parameters} parameters in {blocks} blocks of width {width}, sequences of {sequence} tokens, {ranks} ranks, \
+        "{parameters} parameters in {blocks} blocks of width {width}, {batch} sequences of {sequence} tokens, {ranks} ranks, \
          {memory} bytes, recomputation: {recompute}"
     )
 }

@@ -4,6 +4,16 @@
 //! Under ZeRO each rank holds only a shard of the gradients, but all ranks need the same norm. If their norms differ, each
 //! rank clips its shard by a different factor.
 //!
+//! ```text
+//! 2 ranks, gradients 2, 4, 5 and 2; "·" is padding
+//!
+//!               rank 0         rank 1
+//! shard         [2  4]         [5  ·]
+//! padding       0              1
+//! replicated    [2]            [2]
+//! returns       Some(7.0)      Some(7.0)
+//! ```
+//!
 //! Two details matter. Some small parameters are replicated: every rank holds their averaged gradients, and the model has
 //! these parameters once. A shard can end in padding: numbers that belong to no parameter. They are not always 0.
 //!

@@ -5,6 +5,14 @@
 //! zeros until the length is a multiple of 2 x ranks, and cuts the whole into one slice per rank. Slice r belongs to rank r,
 //! even if it begins in the middle of a tensor.
 //!
+//! ```text
+//! two tensors, a of 5 numbers and b of 6, on 3 ranks
+//!
+//!            rank 0         rank 1         rank 2
+//! numbers    a a a a        a b b b        b b b 0
+//! padding    0              0              1
+//! ```
+//!
 //! The zeros are padding. They are trained with the rest and mean nothing. But a checkpoint must leave them out if it is to
 //! be read on a different number of ranks. So each rank records how many of its numbers are padding. (A run on 768
 //! ranks could not be converted because these records were wrong. The check contains that run.)

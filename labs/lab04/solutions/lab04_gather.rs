@@ -15,15 +15,22 @@ pub trait Blocks {
 /// The forward and the backward pass of a rank that has `slices`, one of each block. It returns its slices of the mean
 /// gradients, in the same order.
 pub fn passes(comm: &Comm, slices: &[Vec<f32>], model: &mut dyn Blocks) -> Result<Vec<Vec<f32>>> {
+    let mut last = None;
     for (block, slice) in slices.iter().enumerate() {
         let mut whole = gathered(comm, slice)?;
         whole.truncate(model.numel(block));
         model.forward(block, &whole);
-        // `whole` ends here, and its memory is free before the next block is gathered.
+        // The last block runs backward at once. All others end here: their memory is free before the next one is gathered.
+        if block + 1 == slices.len() {
+            last = Some(whole);
+        }
     }
     let mut means = vec![Vec::new(); slices.len()];
     for (block, slice) in slices.iter().enumerate().rev() {
-        let mut whole = gathered(comm, slice)?;
+        let mut whole = match last.take() {
+            Some(whole) => whole,
+            None => gathered(comm, slice)?,
+        };
         whole.truncate(model.numel(block));
         let mut gradients = model.backward(block, &whole);
         drop(whole);

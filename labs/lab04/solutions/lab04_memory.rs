@@ -1,4 +1,4 @@
-//! lab04-memory · Does it fit into 80 GB?
+//! lab04-memory · The plan that sends least
 
 /// A job that is to be planned.
 #[derive(Clone, Copy, Debug)]
@@ -9,6 +9,8 @@ pub struct Job {
     /// Tokens per sequence.
     pub sequence: u64,
     pub ranks: u64,
+    /// Sequences that each rank computes in one step.
+    pub batch: u64,
     /// Whether the backward pass recomputes the activations of each block.
     pub recompute: bool,
     /// Bytes of each rank's device.
@@ -22,11 +24,13 @@ pub struct Plan {
     pub stage: usize,
     /// Bytes of parameters, gradients and optimizer state on each rank.
     pub state: u64,
-    /// Sequences per micro-batch.
+    /// Sequences per micro-batch: as many as fit, and at most the job's.
     pub sequences: u64,
+    /// Bytes that each rank sends per step.
+    pub sent: u64,
 }
 
-/// The plan with the lowest stage. None if no stage leaves room for a sequence.
+/// The plan that sends least. None if no stage leaves room for a sequence.
 pub fn plan(job: &Job) -> Option<Plan> {
     let Job {
         parameters,
@@ -34,6 +38,7 @@ pub fn plan(job: &Job) -> Option<Plan> {
         width,
         sequence,
         ranks,
+        batch,
         recompute,
         memory,
     } = *job;
@@ -44,7 +49,7 @@ pub fn plan(job: &Job) -> Option<Plan> {
     } else {
         34 * blocks * unit
     };
-    (0..=3).find_map(|stage| {
+    let fitting = (0..=3).filter_map(|stage| {
         let held = |bytes: u64, sharded_from: usize| {
             if stage < sharded_from {
                 bytes * parameters
@@ -53,11 +58,24 @@ pub fn plan(job: &Job) -> Option<Plan> {
             }
         };
         let state = held(2, 3) + held(2, 2) + held(12, 1);
-        let sequences = memory.checked_sub(state)? / each;
-        (sequences > 0).then_some(Plan {
+        let sequences = (memory.checked_sub(state)? / each).min(batch);
+        if sequences == 0 {
+            return None;
+        }
+        let micro_batches = batch.div_ceil(sequences);
+        // How often all parameters or all gradients go through a gather or a reduce-scatter.
+        let transfers = match stage {
+            0 | 1 => 2,
+            2 => micro_batches + 1,
+            _ => 3 * micro_batches,
+        };
+        let sent = transfers * 2 * parameters * (ranks - 1) / ranks;
+        Some(Plan {
             stage,
             state,
             sequences,
+            sent,
         })
-    })
+    });
+    fitting.min_by_key(|plan| plan.sent)
 }

@@ -34,7 +34,7 @@ fn main() -> ExitCode {
         ("6 ranks: two of them have no head", |evidence| {
             both(evidence, 6)
         }),
-        ("2 ranks: one all-reduce per pass", |evidence| {
+        ("2 ranks: the bytes that a rank sends", |evidence| {
             costs(evidence, 2)
         }),
     ])

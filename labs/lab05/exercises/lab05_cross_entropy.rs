@@ -4,6 +4,15 @@
 //! the ranks share it, too: for every position, each rank has the logits of some tokens. The loss of a position is
 //! ln(sum of e^logit over the vocabulary) - (the target's logit), and no rank has all of these logits.
 //!
+//! ```text
+//! 1 position, whose target is token 2, and 3 tokens on 2 ranks; "·" is padding
+//!
+//!             rank 0, tokens 0 and 1      rank 1, token 2
+//! logits      [[ 7.00   7.00]]            [[ 7.00   · ]]
+//! loss           1.10                        1.10              ln 3
+//! gradient    [[ 0.33   0.33]]            [[-0.67   0 ]]
+//! ```
+//!
 //! To gather the logits would undo the cut: every rank would receive and hold all of them. But the loss needs only three
 //! numbers per position from all ranks. The gradient of a logit is (softmax - 1) / positions if the logit is the target's,
 //! and softmax / positions if not.
