@@ -1,15 +1,21 @@
 //! lab09-strip · The converter that strips too much
 //!
-//! Broken on purpose: it converts a checkpoint of 48 ranks, and fails on one of 768 ranks.
+//! Broken on purpose: it converts a checkpoint of 48 ranks, and fails on one of 768 ranks, after 95,600 steps that cannot be
+//! repeated: "narrow(): length must be non-negative: 348 - 1024 = -676". The same with 10 numbers on 4 ranks:
 //!
-//! The parameters of a group lie end to end. The group is padded until it can be cut into equal slices, one per rank. So
-//! each rank's file also records how many numbers of its slice are padding. This converter cuts them off, joins the rest,
-//! and takes the parameters out of it one after the other. It also passes the records on, and other programs use them.
+//! ```text
+//! rank               0            1            2            3
+//! numbers            1 2 3 4      5 6 7 8      9 10 · ·     · · · ·      · is padding
+//! recorded padding   0            0            0            6
 //!
-//! A job of 768 ranks had trained for 95,600 steps. Its conversion went well up to the last rank, whose slice has 348
-//! numbers: "narrow(): length must be non-negative: 348 - 1024 = -676".
+//! sizes [7, 3]       error: narrow(): length must be non-negative: 4 - 6 = -2
+//! ```
 //!
-//! Repair the converter. It must also convert files whose records are wrong: these 95,600 steps cannot be repeated.
+//! The parameters of a group lie end to end, and the group is padded until it can be cut into equal slices. The converter cuts
+//! each slice's padding off, joins the rest, and takes the parameters out of it one after the other. It also passes the records
+//! on, and other programs use them.
+//!
+//! Repair the converter. It must also convert files whose records are wrong:
 //!
 //! - `parameters` are the parameters, whole and in order.
 //! - `paddings` are right for every rank: how many numbers of its slice lie behind the last parameter.

@@ -12,43 +12,33 @@ type Pass = [u64; 3];
 
 const PREFILL: [Pass; 2] = [[1, 512, 0], [4, 8, 0]];
 const DECODE: [Pass; 3] = [[1, 1, 0], [1, 1, 511], [64, 1, 511]];
-const CHUNKED: [Pass; 2] = [[2, 256, 256], [8, 16, 8000]];
-
-/// Earlier tokens of each sequence, a ridge, and the batch that reaches it.
-type Ridge = (u64, u64, Option<u64>);
-
-const SHORT: [Ridge; 3] = [
-    (0, 295, Some(297)),
-    (511, 100, Some(312)),
-    (511, 20, Some(24)),
-];
-const LONG: [Ridge; 3] = [(8191, 10, Some(31)), (8191, 295, None), (200_000, 1, None)];
+const CHUNKED: [Pass; 3] = [[1, 256, 0], [1, 256, 256], [8, 16, 8000]];
 
 fn main() -> ExitCode {
     run(&[
+        ("the picture: one decode step", picture),
         ("a prefill", |evidence| {
             passes(evidence, "llama-3.2-1b", &PREFILL)
         }),
-        ("a decode step", |evidence| {
+        ("decode steps", |evidence| {
             passes(evidence, "llama-3.2-1b", &DECODE)
         }),
         ("a prefill in chunks", |evidence| {
             passes(evidence, "llama-3-8b", &CHUNKED)
         }),
-        ("the batch at the ridge", |evidence| {
-            ridge(evidence, "llama-3.2-1b", &SHORT)
-        }),
-        ("long contexts", |evidence| {
-            ridge(evidence, "llama-3-8b", &LONG)
-        }),
+        ("the batch at the ridge", ridge),
     ])
 }
 
 fn model(name: &str) -> Result<Model> {
     let shape = ModelShape::preset(name)?;
+    let kv_heads = shape.kv_heads() as u64;
     Ok(Model {
         parameters: shape.parameters(),
-        cache: 2 * shape.cached_per_token(),
+        layers: shape.layers as u64,
+        heads: shape.heads as u64,
+        kv_heads,
+        width: shape.kv_width() as u64 / kv_heads,
     })
 }
 
@@ -59,28 +49,41 @@ struct Rule {
     each: u64,
     /// New tokens that count.
     tokens: fn(Pass) -> u64,
+    /// FLOPs per number of a head and token that it sees.
+    attention: u64,
+    /// Heads and layers that attend.
+    attend: fn(&Model) -> u64,
+    /// Tokens that all new tokens of a sequence together see.
+    seen: fn(Pass) -> u64,
     /// How often the weights are read.
     reads: fn(Pass) -> u64,
     bytes_each: u64,
     /// Tokens whose cache is read or written.
     cached: fn(Pass) -> u64,
+    /// Numbers of the cache per token, of one head's width.
+    cache: fn(&Model) -> u64,
 }
 
 const RIGHT: Rule = Rule {
     each: 2,
     tokens: |[batch, new, _]| batch * new,
+    attention: 4,
+    attend: |model| model.layers * model.heads,
+    seen: |[_, new, earlier]| (1..=new).map(|i| earlier + i).sum(),
     reads: |_| 1,
     bytes_each: 2,
     cached: |[batch, new, earlier]| batch * (earlier + new),
+    cache: |model| 2 * model.layers * model.kv_heads,
 };
 
 impl Rule {
     fn work(&self, model: &Model, pass: Pass) -> Work {
-        let Model { parameters, cache } = *model;
-        let weights = (self.reads)(pass) * self.bytes_each * parameters;
+        let products = self.each * model.parameters * (self.tokens)(pass);
+        let attention = self.attention * (self.attend)(model) * model.width;
+        let weights = (self.reads)(pass) * self.bytes_each * model.parameters;
         Work {
-            flops: self.each * parameters * (self.tokens)(pass),
-            bytes: weights + (self.cached)(pass) * cache,
+            flops: products + pass[0] * attention * (self.seen)(pass),
+            bytes: weights + 2 * (self.cached)(pass) * (self.cache)(model) * model.width,
         }
     }
 }
@@ -95,106 +98,223 @@ fn in_words(work: Work) -> String {
     )
 }
 
+fn picture(evidence: &mut Evidence) -> Result<()> {
+    let of = |kv_heads| Model {
+        parameters: 1000,
+        layers: 3,
+        heads: 4,
+        kv_heads,
+        width: 8,
+    };
+    let cases: Vec<(Model, Pass)> = [4, 2, 1].map(|kv| (of(kv), [1, 1, 3])).to_vec();
+    compare(evidence, &cases, |model, _| {
+        format!("{} key and value heads", model.kv_heads)
+    });
+    Ok(())
+}
+
 fn passes(evidence: &mut Evidence, name: &str, passes: &[Pass]) -> Result<()> {
     let model = model(name)?;
-    evidence.given(format!("{name}: {model:?}"));
+    let cases: Vec<(Model, Pass)> = passes.iter().map(|&pass| (model, pass)).collect();
+    compare(evidence, &cases, |_, [batch, new, earlier]| {
+        format!("{batch} x {new} after {earlier}")
+    });
+    Ok(())
+}
+
+fn compare(evidence: &mut Evidence, cases: &[(Model, Pass)], name: fn(&Model, Pass) -> String) {
     let mut found = Vec::new();
-    for &[batch, new, earlier] in passes {
-        let right = RIGHT.work(&model, [batch, new, earlier]);
-        let got = work(&model, batch, new, earlier);
+    for (model, pass) in cases {
+        let [batch, new, earlier] = *pass;
+        evidence.given(format!("{batch} x {new} tokens after {earlier}, {model:?}"));
+        let right = RIGHT.work(model, *pass);
+        let got = work(model, batch, new, earlier);
         evidence.row(
             right == got,
-            format!("{batch} x {new} after {earlier}"),
+            name(model, *pass),
             in_words(right),
             in_words(got),
         );
         found.push(got);
     }
-    let all = || passes.iter().zip(&found);
-    let flops = |rule: Rule| all().all(|(&pass, got)| rule.work(&model, pass).flops == got.flops);
-    let bytes = |rule: Rule| all().all(|(&pass, got)| rule.work(&model, pass).bytes == got.bytes);
-    let flops_right = flops(RIGHT);
+    let all = || cases.iter().zip(&found);
+    let flops =
+        |rule: Rule| all().all(|((model, pass), got)| rule.work(model, *pass).flops == got.flops);
+    let bytes =
+        |rule: Rule| all().all(|((model, pass), got)| rule.work(model, *pass).bytes == got.bytes);
+    if !flops(RIGHT) {
+        flops_mean(evidence, flops);
+    } else if !bytes(RIGHT) {
+        bytes_mean(evidence, bytes);
+    }
+}
+
+fn flops_mean(evidence: &mut Evidence, is: impl Fn(Rule) -> bool) {
     evidence.means_if(
-        !flops_right && flops(Rule { each: 6, ..RIGHT }),
+        is(Rule { attention: 0, ..RIGHT }),
+        "Attention's own FLOPs are missing: these are products with parameters. With 8,192 tokens they are a fifth of \
+         a decode step.",
+    );
+    evidence.means_if(
+        is(Rule { attention: 2, ..RIGHT }),
+        "Half of attention is missing: a score for each key is one product, and the sum of the values is another one.",
+    );
+    evidence.means_if(
+        is(Rule { attend: |model| model.layers * model.kv_heads, ..RIGHT }),
+        "Attention is counted once per key head. Every query head computes scores of its own: groups save memory, and \
+         no FLOPs.",
+    );
+    evidence.means_if(
+        is(Rule {
+            attend: |model| model.heads,
+            ..RIGHT
+        }),
+        "This is the attention of one layer.",
+    );
+    evidence.means_if(
+        is(Rule {
+            seen: |[_, new, earlier]| new * earlier,
+            ..RIGHT
+        }) || is(Rule {
+            seen: |[_, new, earlier]| (0..new).map(|i| earlier + i).sum(),
+            ..RIGHT
+        }),
+        "A token also sees itself, and the new tokens before it.",
+    );
+    evidence.means_if(
+        is(Rule { seen: |[_, new, earlier]| new * (earlier + new), ..RIGHT }),
+        "Each new token sees all new ones here. It sees those up to itself: the others come later, and a causal mask \
+         hides them.",
+    );
+    evidence.means_if(
+        is(Rule {
+            seen: |[_, new, earlier]| earlier + new,
+            ..RIGHT
+        }),
+        "Attention is counted for the last new token alone. Each of them has a query.",
+    );
+    evidence.means_if(
+        is(Rule { each: 6, ..RIGHT }),
         "6 FLOPs per parameter and token are a training step: forward and backward. Here there is only a forward pass.",
     );
     evidence.means_if(
-        !flops_right && flops(Rule { each: 1, ..RIGHT }),
+        is(Rule { each: 1, ..RIGHT }),
         "A multiplication and an addition are 2 FLOPs.",
     );
     evidence.means_if(
-        !flops_right
-            && flops(Rule {
-                tokens: |[_, new, _]| new,
-                ..RIGHT
-            }),
+        is(Rule {
+            tokens: |[_, new, _]| new,
+            ..RIGHT
+        }),
         "These are the FLOPs of one sequence. Every sequence of the batch is computed.",
     );
     evidence.means_if(
-        !flops_right && flops(Rule { tokens: |[batch, _, _]| batch, ..RIGHT }),
-        "These are the FLOPs of one token per sequence. A prefill computes all tokens of the prompt.",
+        is(Rule { tokens: |[batch, _, _]| batch, ..RIGHT }),
+        "One token per sequence goes through the parameters here. A prefill computes all tokens of the prompt.",
     );
     evidence.means_if(
-        !flops_right && flops(Rule { tokens: |[batch, new, earlier]| batch * (new + earlier), ..RIGHT }),
-        "The earlier tokens are computed once more here. Their keys and values are in the cache: that is what it is for.",
+        is(Rule { tokens: |[batch, new, earlier]| batch * (new + earlier), ..RIGHT }),
+        "The earlier tokens are computed once more here. Their keys and values are in the cache: that is what it is \
+         for.",
     );
-    let reads = |reads| bytes(Rule { reads, ..RIGHT });
+    evidence.means("FLOPs: each new token with every parameter, and each of its queries with the keys and values of \
+                    all tokens up to it.");
+}
+
+fn bytes_mean(evidence: &mut Evidence, is: impl Fn(Rule) -> bool) {
     evidence.means_if(
-        !bytes(RIGHT) && reads(|[batch, _, _]| batch),
+        is(Rule { cache: |model| 2 * model.layers * model.heads, ..RIGHT }),
+        "The cache has keys and values for every query head here. Query heads of a group share them: this is what \
+         groups are for.",
+    );
+    evidence.means_if(
+        is(Rule { cache: |model| model.layers * model.kv_heads, ..RIGHT }),
+        "The cache has a key and a value for each token. Here it has one of the two, or each number has one byte.",
+    );
+    evidence.means_if(
+        is(Rule {
+            cache: |model| 2 * model.kv_heads,
+            ..RIGHT
+        }),
+        "This is the cache of one layer.",
+    );
+    evidence.means_if(
+        is(Rule {
+            reads: |[batch, _, _]| batch,
+            ..RIGHT
+        }),
         "The weights are read once per sequence here. All sequences of a batch share one read.",
     );
     evidence.means_if(
-        !bytes(RIGHT) && (reads(|[batch, new, _]| batch * new) || reads(|[_, new, _]| new)),
-        "The weights are read once per token here. All tokens of a pass share one read: this is why a prefill is efficient.",
+        is(Rule { reads: |[batch, new, _]| batch * new, ..RIGHT }) || is(Rule { reads: |[_, new, _]| new, ..RIGHT }),
+        "The weights are read once per token here. All tokens of a pass share one read: this is why a prefill is \
+         efficient.",
     );
     evidence.means_if(
-        !bytes(RIGHT)
-            && bytes(Rule {
-                bytes_each: 4,
-                ..RIGHT
-            }),
+        is(Rule {
+            bytes_each: 4,
+            ..RIGHT
+        }),
         "A weight has 2 bytes here, not 4.",
     );
     evidence.means_if(
-        !bytes(RIGHT)
-            && bytes(Rule {
-                bytes_each: 1,
-                ..RIGHT
-            }),
+        is(Rule {
+            bytes_each: 1,
+            ..RIGHT
+        }),
         "A weight has 2 bytes, not 1.",
     );
-    let cached = |cached| !bytes(RIGHT) && bytes(Rule { cached, ..RIGHT });
     evidence.means_if(
-        cached(|[batch, _, earlier]| batch * earlier),
-        "The KV cache of the new tokens is missing among the bytes. A pass writes it, and reads that of the earlier ones.",
+        is(Rule { cached: |_| 0, ..RIGHT }),
+        "The caches are missing among the bytes. With weights alone every batch would reach the ridge in the end.",
     );
     evidence.means_if(
-        cached(|[_, new, earlier]| new + earlier),
+        is(Rule { cached: |[batch, _, earlier]| batch * earlier, ..RIGHT }),
+        "The KV cache of the new tokens is missing among the bytes. A pass writes it, and reads that of the earlier \
+         ones.",
+    );
+    evidence.means_if(
+        is(Rule {
+            cached: |[_, new, earlier]| new + earlier,
+            ..RIGHT
+        }),
         "This is one sequence's cache. Sequences share the weights, but each has its own cache.",
     );
     evidence.means_if(
-        cached(|[batch, new, _]| batch * new),
+        is(Rule {
+            cached: |[batch, new, _]| batch * new,
+            ..RIGHT
+        }),
         "The cache is written for the new tokens. It is also read for all earlier ones.",
     );
-    evidence.means(
-        "FLOPs: 2 N for each new token. Bytes: 2 N for the weights, and a cache for each sequence.",
-    );
-    Ok(())
+    evidence.means("Bytes: the weights once, and for each sequence a key and a value of all its tokens, in each layer \
+                    and for each key and value head.");
 }
 
-fn ridge(evidence: &mut Evidence, name: &str, cases: &[Ridge]) -> Result<()> {
-    let model = model(name)?;
-    evidence.given(format!("{name}: {model:?}"));
+/// Llama-3-8B with its 8 key and value heads, and as if it had one for each query head, or one alone.
+fn ridge(evidence: &mut Evidence) -> Result<()> {
+    let llama = model("llama-3-8b")?;
     let said = |batch: Option<u64>| batch.map_or("no batch".to_string(), thousands);
-    for &(earlier, ridge, right) in cases {
-        let got = batch_at_the_ridge(&model, earlier, ridge);
-        evidence.row(
-            right == got,
-            format!("{earlier} earlier, ridge {ridge}"),
-            said(right),
-            said(got),
-        );
+    for (earlier, ridge) in [(0, 295), (511, 100), (511, 295), (8191, 10)] {
+        for kv_heads in [32, 8, 1] {
+            let model = Model { kv_heads, ..llama };
+            evidence.given(format!(
+                "{earlier} earlier tokens, ridge {ridge}, {model:?}"
+            ));
+            let right = (1..=1 << 14).find(|&batch| {
+                let Work { flops, bytes } = RIGHT.work(&model, [batch, 1, earlier]);
+                flops >= ridge * bytes
+            });
+            let got = batch_at_the_ridge(&model, earlier, ridge);
+            evidence.row(
+                right == got,
+                format!("{earlier} earlier, ridge {ridge}, {kv_heads} key heads"),
+                said(right),
+                said(got),
+            );
+        }
     }
-    evidence.means("The intensity of a decode step is 2 N b / (2 N + b c), with c the bytes of one sequence's cache.");
+    evidence.means("The batch at the ridge follows from `work` alone: is something in it that holds for the passes \
+                    before only?");
     Ok(())
 }

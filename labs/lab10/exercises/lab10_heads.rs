@@ -1,13 +1,21 @@
 //! lab10-heads · Which rank caches which heads
 //!
 //! Grouped-query attention has fewer key and value heads than query heads. Neighbouring query heads form a group, and a group
-//! shares one key head and one value head: with 8 query heads and 2 groups, query heads 0 to 3 read key and value head 0.
+//! shares one key head and one value head. Tensor ranks divide the query heads: each rank takes the next `heads / ranks` of
+//! them, and holds the key and value heads that these read, and no more.
 //!
-//! Tensor ranks divide the query heads, each rank takes the next `heads / ranks` of them. A rank holds the key and value heads
-//! that its query heads read, and no more. If there are more ranks than key and value heads, several ranks hold a copy of the
-//! same one (servers do this; the library's training does not).
+//! ```text
+//! query head             0   1   2   3   4   5   6   7        8 query heads, 2 key and value heads
+//! reads key and value    0   0   0   0   1   1   1   1
 //!
-//! - `ranks` divides `heads`. It divides `kv_heads`, or `kv_heads` divides it.
+//! 2 ranks     queries    0 to 3          4 to 7
+//!             keys       0               1
+//! 4 ranks     queries    0, 1    2, 3    4, 5    6, 7
+//!             keys       0       0       1       1            ranks 0 and 1 hold a copy each
+//! ```
+//!
+//! - `ranks` divides `heads`. It divides `kv_heads`, or `kv_heads` divides it. (Servers copy heads as with 4 ranks; the
+//!   library's training does not.)
 //! - The KV cache keeps a key and a value for each token, layer, and key and value head that the rank holds. Each is `width`
 //!   numbers of 2 bytes.
 

@@ -1,20 +1,20 @@
-//! The check of lab11-choose: each strategy beside the best that the search finds.
+//! The check of lab11-choose: each repaired plan beside all single changes of the team's own.
 
-use exercise::strategies;
+use exercise::plans;
 use kit::check::{Evidence, run};
-use kit::show::seconds;
-use lab11::planner::{Plan, model, refusals, search, too_large};
-use lab11::strategy::{Cluster, Device, Recompute, Strategy, Time, TrainingJob};
+use kit::show::{bytes_decimal, seconds};
+use lab11::planner::{fits, model, refusals, too_large};
+use lab11::strategy::{Cluster, Device, Plan, Recompute, Strategy, Time, TrainingJob};
 use shardlab::Result;
 use shardlab::error::BadInput;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     run(&[
-        ("team 1: 8 billion parameters on one node", |evidence| {
+        ("team 1: 13 billion that do not fit", |evidence| {
             team(evidence, 0)
         }),
-        ("team 2: 70 billion on slow links", |evidence| {
+        ("team 2: 13 billion on slow links", |evidence| {
             team(evidence, 1)
         }),
         ("team 3: 175 billion on 1,024 devices", |evidence| {
@@ -23,123 +23,229 @@ fn main() -> ExitCode {
     ])
 }
 
-/// Model, devices, network, and sequences per step.
-const TEAMS: [(&str, usize, &str, usize); 3] = [
-    ("llama-3-8b", 8, "dgx-a100", 64),
-    ("llama-2-70b", 64, "cloud-100g", 1024),
-    ("gpt3-175b", 1024, "dgx-a100", 1536),
+/// Model, devices, network, sequences per step (0: the usual batch), and the plan to repair.
+const TEAMS: [(&str, usize, &str, usize, &str); 3] = [
+    ("gpt3-13b", 32, "dgx-a100", 0, "dp=32,mb=4,zero=1"),
+    ("llama-2-13b", 32, "cloud-100g", 0, "dp=32,mb=1,zero=3"),
+    (
+        "gpt3-175b",
+        1024,
+        "dgx-a100",
+        1536,
+        "dp=4,tp=8,pp=32,mb=4,zero=1,sp",
+    ),
 ];
 
-fn team(evidence: &mut Evidence, which: usize) -> Result<()> {
-    let (name, devices, network, batch) = TEAMS[which];
-    let text = strategies()[which];
-    evidence.given(format!("{name} on {devices} x a100-80g, {network}: {text}"));
+fn mistake(what: &str) -> BadInput {
+    BadInput::new(what.to_string(), "this is a mistake of the check")
+}
+
+/// The job of a team, and its plan.
+fn given(which: usize) -> Result<(TrainingJob, Strategy)> {
+    let (name, devices, network, batch, plan) = TEAMS[which];
     let cluster = Device::named("a100-80g").and_then(|device| Cluster::new(device, network));
-    let cluster = cluster.ok_or_else(|| {
-        BadInput::new(
-            "the library lacks this cluster",
-            "this is a mistake of the check",
-        )
-    })?;
-    let job = TrainingJob {
-        batch,
-        ..TrainingJob::new(model(name)?, cluster, devices)
-    };
+    let cluster = cluster.ok_or_else(|| mistake("the library lacks this cluster"))?;
+    let mut job = TrainingJob::new(model(name)?, cluster, devices);
+    if batch > 0 {
+        job.batch = batch;
+    }
+    Ok((job, plan.parse::<Strategy>()?))
+}
+
+/// What differs between two strategies.
+fn changes(from: &Strategy, to: &Strategy) -> Vec<&'static str> {
+    let degrees = [
+        (from.data != to.data, "dp"),
+        (from.tensor != to.tensor, "tp"),
+        (from.pipeline != to.pipeline, "pp"),
+    ];
+    let mut changed: Vec<&str> = degrees.iter().filter(|d| d.0).map(|d| d.1).collect();
+    // Ranks that move from one axis to another are one change.
+    changed.pop();
+    let settings = [
+        (from.chunks != to.chunks, "chunks"),
+        (from.micro_batch != to.micro_batch, "mb"),
+        (from.zero != to.zero, "zero"),
+        (from.replicas != to.replicas, "shard"),
+        (from.recompute != to.recompute, "recompute"),
+        (from.sequence != to.sequence, "sp"),
+        (from.offload != to.offload, "offload"),
+        (from.nvme != to.nvme, "nvme"),
+        (from.tiles != to.tiles, "tiles"),
+    ];
+    changed.extend(settings.iter().filter(|s| s.0).map(|s| s.1));
+    changed
+}
+
+/// All plans that fit and differ from `own` in one change.
+fn repairs(job: &TrainingJob, own: &Strategy) -> Vec<Plan> {
+    let mut all = Vec::new();
+    let divisors = |n: usize| (1..=n).filter(move |d| n.is_multiple_of(*d));
+    for tensor in divisors(job.devices) {
+        for pipeline in divisors(job.devices / tensor) {
+            let data = job.devices / tensor / pipeline;
+            all.push(Strategy {
+                data,
+                tensor,
+                pipeline,
+                ..*own
+            });
+        }
+    }
+    for shard in divisors(own.data) {
+        all.push(Strategy {
+            replicas: own.data / shard,
+            ..*own
+        });
+    }
+    let chunks = (1..=job.model.layers).map(|chunks| Strategy { chunks, ..*own });
+    let micro = Strategy::MICRO_BATCHES.map(|micro_batch| Strategy {
+        micro_batch,
+        ..*own
+    });
+    let zero = (0..=3).map(|zero| Strategy { zero, ..*own });
+    let again = [
+        Recompute::None,
+        Recompute::Norms,
+        Recompute::OneIn(4),
+        Recompute::OneIn(2),
+        Recompute::Mlp,
+        Recompute::Full,
+    ];
+    let again = again.map(|recompute| Strategy { recompute, ..*own });
+    let sequence = [Strategy {
+        sequence: !own.sequence,
+        ..*own
+    }];
+    all.extend(chunks.chain(micro).chain(zero).chain(again).chain(sequence));
+    all.retain(|strategy| changes(own, strategy).len() == 1);
+    all.retain(|strategy| refusals(job, strategy).is_empty());
+    let mut plans: Vec<Plan> = all.into_iter().map(|strategy| job.plan(strategy)).collect();
+    plans.retain(|plan| fits(job, &plan.load));
+    plans.sort_by(|a, b| a.time.total().total_cmp(&b.time.total()));
+    plans
+}
+
+fn team(evidence: &mut Evidence, which: usize) -> Result<()> {
+    let (job, own) = given(which)?;
+    let text = plans()[which];
+    let (name, devices, network, ..) = TEAMS[which];
+    evidence.given(format!("{name} on {devices} x a100-80g, {network}: {text}"));
     let strategy = match text.parse::<Strategy>() {
         Ok(strategy) => strategy,
         Err(error) => {
-            evidence.row(false, "your strategy", "dp=…,tp=…,pp=…", text);
+            evidence.row(false, "your plan", "dp=…,tp=…,pp=…", text);
             evidence.means(format!("{}: {}", error.what, error.help));
             return Ok(());
         }
     };
-    let refusals = refusals(&job, &strategy);
+    let refused = refusals(&job, &strategy);
+    let divides = |yes: bool| if yes { "possible" } else { "refused" };
     evidence.row(
-        refusals.is_empty(),
+        refused.is_empty(),
         "heads, layers, batch and devices",
-        "divided",
-        if refusals.is_empty() {
-            "divided"
-        } else {
-            "not divided"
-        },
+        divides(true),
+        divides(refused.is_empty()),
     );
-    if let Some(refusal) = refusals.first() {
+    if let Some(refusal) = refused.first() {
         evidence.means(format!("{}: {}.", refusal.what, refusal.help));
         return Ok(());
     }
-    let load = job.load(&strategy);
-    let time = job.time(&strategy);
-    if let Some(refusal) = too_large(&job, &strategy, &load) {
-        evidence.row(false, "memory", "fits", "does not fit");
-        evidence.means(format!(
-            "It does not fit: {}; {}.",
-            refusal.what, refusal.help
-        ));
+    let changed = changes(&own, &strategy);
+    let found = match changed[..] {
+        [] => "none".to_string(),
+        [_] => "one".to_string(),
+        _ => format!("{}: {}", changed.len(), changed.join(", ")),
+    };
+    let is_one = changed.len() == 1;
+    evidence.row(is_one, "changes of the team's plan", "one", found);
+    if changed.is_empty() {
+        evidence.means(
+            "This is the plan that the team has. What limits it: memory, a group of ranks that waits, or the bubble? \
+             `--plan` shows all three.",
+        );
         return Ok(());
     }
-    let found = search(&job);
-    let Some(best) = found.plans.first() else {
+    if !is_one {
+        evidence.means(
+            "More than one setting differs from the team's plan. A plan of the lab's table may be fast, and it does not say what was wrong \
+             with this one: change what limits it, and nothing else.",
+        );
         return Ok(());
-    };
-    let least = best.time.total();
-    let got = time.total();
-    let most = format!("at most {} per step", seconds(1.05 * least));
-    if !evidence.row(
-        got <= 1.05 * least,
-        format!("team {}", which + 1),
-        most,
+    }
+    let yours = job.plan(strategy);
+    let room = job.cluster.device.room();
+    evidence.row(
+        fits(&job, &yours.load),
+        "bytes of a rank",
+        format!("at most {}", bytes_decimal(room)),
+        bytes_decimal(yours.load.total()),
+    );
+    if let Some(refusal) = too_large(&job, &strategy, &yours.load) {
+        evidence.means_if(
+            yours.load.state() > room,
+            format!(
+                "Weights, gradients and optimizer alone take {}. No micro-batch is small enough to change that, and recomputation \
+                 frees activations only. What divides the state?",
+                bytes_decimal(yours.load.state())
+            ),
+        );
+        evidence.means(format!("It does not fit: {}.", refusal.what));
+        return Ok(());
+    }
+    let all = repairs(&job, &own);
+    let best = all.first().ok_or_else(|| mistake("no change helps"))?;
+    let most = 1.05 * best.time.total();
+    let got = yours.time.total();
+    evidence.row(
+        got <= most,
+        "a step",
+        format!("at most {}", seconds(most)),
         seconds(got),
-    ) {
-        evidence.means(why(
-            &job,
-            &Plan {
-                strategy,
-                load,
-                time,
-            },
-            best,
-        ));
+    );
+    if !evidence.agrees() {
+        evidence.means(why(&job, &yours, best));
     }
     Ok(())
 }
 
-/// The part of the step that costs most, beside the best plan's, and what would help.
+/// The part of the step that costs most, beside the best change's, and a question about it.
 fn why(job: &TrainingJob, yours: &Plan, best: &Plan) -> String {
-    let parts = Time::PARTS
+    let parts = yours.time.parts().into_iter().zip(best.time.parts());
+    let more = parts.map(|(yours, best)| yours - best);
+    let (part, more) = Time::PARTS
         .into_iter()
-        .zip(yours.time.parts())
-        .zip(best.time.parts());
-    let parts = parts.map(|((name, yours), best)| (name, yours - best));
-    let (part, more) = parts
+        .zip(more)
         .max_by(|a, b| a.1.total_cmp(&b.1))
         .unwrap_or(("compute", 0.0));
     let s = yours.strategy;
     let node = job.cluster.network.ranks_per_node;
     let advice = match part {
-        "recompute" if s.recompute != Recompute::None => {
-            "Every layer is computed again, a third more work. Which ranks could share the activations instead?"
+        "recompute" => {
+            "Layers are computed again, up to a third more work, for memory that another change gets for less."
         }
         "tensor" if s.tensor > node => {
-            "Tensor ranks leave their node, and sum up each layer over the network cards. Keep them within a node."
+            "Tensor ranks leave their node, and sum up each layer over the network cards."
         }
         "tensor" => {
-            "Ranks wait for tensor parallelism. Fewer tensor ranks, and more of a kind that sends less?"
+            "Tensor ranks wait for each other in every layer. Which change sends less than this one?"
         }
         "data" if s.zero == 3 => {
-            "Ranks wait for parameters: ZeRO-3 gathers them for every micro-batch, over links that are slow for this."
+            "Ranks still wait for parameters: ZeRO-3 gathers them for every micro-batch, over the one card of each node. Which links are \
+             faster, and how many ranks do they connect?"
         }
         "data" => {
-            "Ranks wait for the averaging of gradients. With more tensor or pipeline ranks each rank has fewer of them."
+            "Ranks wait for gradients: ZeRO-2 reduces them after every micro-batch, over the one card of each node."
         }
         "bubble" => {
-            "The pipeline waits to be filled and emptied: more micro-batches, more chunks, or fewer stages."
+            "The pipeline waits to be filled and emptied. Its share is stages over micro-batches, and you changed the smaller part of it: \
+             how many micro-batches does a replica have, and why so few?"
         }
-        "pipeline" => "Messages between stages take long: fewer chunks or fewer stages.",
+        "pipeline" => "Messages between stages take long.",
         "compute" => {
-            "Computing itself takes longer: thin products, or a last stage that has the head besides its layers."
+            "Tensor ranks cut the products into thin ones, which are slower. Which change leaves them whole?"
         }
-        _ => "The optimizer takes long: let ZeRO-1 divide it.",
+        _ => "The optimizer takes long.",
     };
     format!(
         "A step takes {} instead of {}. The largest part of the difference is {part}, {} more. {advice}",

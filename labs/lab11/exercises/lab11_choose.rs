@@ -1,17 +1,28 @@
-//! lab11-choose · A plan for three situations
+//! lab11-choose · Three plans to repair
 //!
-//! Three teams ask you for a strategy. You write each as lab11 does: `dp=8,tp=1,pp=1,mb=1,zero=2,recompute=full`. The rest
-//! is 1, none or off; `sp` switches sequence parallelism on.
+//! Three teams train on A100 of 80 GB. Each has a plan, and none of the plans is good. Repair each by **one** change:
 //!
-//! - Team 1 trains llama-3-8b on one node with eight A100 of 80 GB: `lab11 --model llama-3-8b --devices 8 --device a100-80g`.
-//! - Team 2 trains llama-2-70b on 64 of them. Its nodes have one 100 Gbit/s card for all eight GPUs: `--network cloud-100g`.
-//! - Team 3 trains gpt3-175b on 1,024 of them, in nodes with eight cards, the default network, with `--batch 1536`.
+//! ```text
+//! team  model        devices  cards per node  plan                            what happens
+//!    1  gpt3-13b          32  8               dp=32,mb=4,zero=1               142 GB of 72 GB
+//!    2  llama-2-13b       32  1               dp=32,mb=1,zero=3               166 s a step
+//!    3  gpt3-175b      1,024  8               dp=4,tp=8,pp=32,mb=4,zero=1,sp  24.7 s a step
+//! ```
 //!
-//! The check searches all strategies, and grades yours: its step may take 5% longer than the best one's. Decide first by the
-//! rules, and use `lab11 --plan` to see what yours costs. Reading the answer off the lab's table is allowed in the end.
+//! A change gives one setting a different value, or moves ranks from one axis to another: `dp=32` becomes `dp=16,tp=2`.
+//! With it a step may take 5% longer than with the best single change. So the table of all plans does not help. Ask what
+//! limits each plan:
+//!
+//! - `lab11 --device a100-80g --model gpt3-13b --devices 32 --plan dp=32,mb=4,zero=1`
+//! - `--network cloud-100g` for team 2, and `--batch 1536` for team 3.
+//!
+//! The settings are `dp`, `tp`, `pp`, `chunks`, `mb`, `zero`, `recompute` (`full`, `mlp`, `norms`, `1/2`), `sp` and `shard`:
+//! with `shard=16`, ZeRO divides among 16 neighbours, and each such group holds a copy.
 
-/// One strategy for each team.
-pub fn strategies() -> [&'static str; 3] {
-    let team_1 = "dp=8";
-    todo!("{team_1} does not even fit: what does each team do?")
+/// One plan for each team.
+pub fn plans() -> [&'static str; 3] {
+    let team_1 = "dp=32,mb=4,zero=1";
+    let team_2 = "dp=32,mb=1,zero=3";
+    let team_3 = "dp=4,tp=8,pp=32,mb=4,zero=1,sp";
+    todo!("{team_1}, {team_2} and {team_3}: what limits each, and which single change helps?")
 }

@@ -1,51 +1,54 @@
-//! lab11-memory · The bytes of a plan
+//! lab11-memory · The fullest stage
 //!
-//! A plan says how many data, tensor and pipeline ranks share a model. Before you ask for devices, compute what the fullest
-//! rank of a pipeline holds: a rank of the first stage.
+//! Whether a job runs at all, its fullest rank decides. Under 1F1B, stages with equally many layers are not equally full.
+//! Divide the layers so that the fullest rank holds as little as possible:
 //!
-//! - Tensor and pipeline ranks divide the parameters. Norms, tables and rounding are left out.
-//! - A parameter takes 2 bytes, its gradient 4, and the optimizer 12. ZeRO's stage 1 divides the optimizer's bytes among data
-//!   ranks, stage 2 also the gradients, stage 3 also the parameters.
-//! - Attention keeps no scores, and tensor ranks also divide the sequence. So each layer keeps 34 bytes per token and unit of
-//!   width, divided by the tensor ranks. With recomputation it keeps its input: 2 bytes, divided by them as well.
-//! - The schedule is 1F1B. The first stage has a micro-batch in flight for every stage of the pipeline, or all micro-batches
-//!   if there are fewer.
+//! ```text
+//! 3 stages, 6 micro-batches; 9 layers, each with 4 GB of state,
+//! and 2 GB of activations per micro-batch
+//!
+//! stage                  0                1                2
+//! also has               table 3 GB                        head 3 GB, logits 1 GB
+//!
+//! equal     layers       3                3                3
+//!           a rank       33 GB            24 GB            22 GB
+//! best      layers       2                3                4
+//!           a rank       23 GB            24 GB            28 GB
+//! ```
+//!
+//! - A layer's state is its parameters, gradients and optimizer, after tensor ranks and ZeRO have divided them.
+//! - A layer keeps a micro-batch's activations from its forward to its backward pass.
+//! - Logits are kept from the last stage's forward to its backward pass.
+//! - Every stage has at least one layer.
 
-/// A model, and how ranks share it.
+/// A model and its pipeline under 1F1B. All bytes are those of one rank.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
-    pub parameters: f64,
-    pub layers: f64,
-    pub width: f64,
-    /// Tokens of a micro-batch.
-    pub tokens: f64,
-    pub data: f64,
-    pub tensor: f64,
-    pub pipeline: f64,
+pub struct Job {
+    pub layers: usize,
+    pub stages: usize,
     /// Micro-batches per replica and step.
-    pub micro_batches: f64,
-    /// ZeRO's stage, 0 to 3.
-    pub zero: usize,
-    /// Whether the backward pass recomputes each layer from its input.
-    pub recompute: bool,
+    pub micro_batches: usize,
+    /// Bytes of a layer's state.
+    pub state: u64,
+    /// Bytes of a layer's activations for one micro-batch.
+    pub kept: u64,
+    /// Bytes of the token table's state, on the first stage.
+    pub table: u64,
+    /// Bytes of the head's state, on the last stage.
+    pub head: u64,
+    /// Bytes of one micro-batch's logits, on the last stage.
+    pub logits: u64,
 }
 
-/// The bytes that a rank of the first stage holds: parameters, gradients, optimizer, activations.
-pub fn bytes(plan: &Plan) -> [f64; 4] {
-    let Plan {
-        parameters,
-        layers,
-        width,
-        tokens,
-        data,
-        tensor,
-        pipeline,
-        micro_batches,
-        zero,
-        recompute,
-    } = *plan;
-    todo!(
-        "{parameters} parameters in {layers} layers of width {width}, {tokens} tokens, {data} x {tensor} x {pipeline} ranks, \
-         {micro_batches} micro-batches, ZeRO-{zero}, recomputation: {recompute}"
-    )
+/// What a rank of one stage has.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stage {
+    pub layers: usize,
+    /// The most bytes that it holds during a step.
+    pub bytes: u64,
+}
+
+/// The stages from first to last.
+pub fn balanced(job: &Job) -> Vec<Stage> {
+    todo!("{job:?}: how full is each stage, and which one takes the next layer?")
 }

@@ -1,46 +1,57 @@
-//! lab11-memory · The bytes of a plan
+//! lab11-memory · The fullest stage
 
-/// A model, and how ranks share it.
+/// A model and its pipeline under 1F1B. All bytes are those of one rank.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
-    pub parameters: f64,
-    pub layers: f64,
-    pub width: f64,
-    /// Tokens of a micro-batch.
-    pub tokens: f64,
-    pub data: f64,
-    pub tensor: f64,
-    pub pipeline: f64,
+pub struct Job {
+    pub layers: usize,
+    pub stages: usize,
     /// Micro-batches per replica and step.
-    pub micro_batches: f64,
-    /// ZeRO's stage, 0 to 3.
-    pub zero: usize,
-    /// Whether the backward pass recomputes each layer from its input.
-    pub recompute: bool,
+    pub micro_batches: usize,
+    /// Bytes of a layer's state.
+    pub state: u64,
+    /// Bytes of a layer's activations for one micro-batch.
+    pub kept: u64,
+    /// Bytes of the token table's state, on the first stage.
+    pub table: u64,
+    /// Bytes of the head's state, on the last stage.
+    pub head: u64,
+    /// Bytes of one micro-batch's logits, on the last stage.
+    pub logits: u64,
 }
 
-/// The bytes that a rank of the first stage holds: parameters, gradients, optimizer, activations.
-pub fn bytes(plan: &Plan) -> [f64; 4] {
-    let Plan {
-        parameters,
-        layers,
-        width,
-        tokens,
-        data,
-        tensor,
-        pipeline,
-        micro_batches,
-        zero,
-        recompute,
-    } = *plan;
-    let held = parameters / (tensor * pipeline);
-    let share = |from: usize| if zero >= from { data } else { 1.0 };
-    let layer = if recompute { 2.0 } else { 34.0 } * tokens * width / tensor;
-    let in_flight = pipeline.min(micro_batches);
-    [
-        2.0 * held / share(3),
-        4.0 * held / share(2),
-        12.0 * held / share(1),
-        in_flight * layers / pipeline * layer,
-    ]
+/// What a rank of one stage has.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stage {
+    pub layers: usize,
+    /// The most bytes that it holds during a step.
+    pub bytes: u64,
+}
+
+/// The stages from first to last.
+pub fn balanced(job: &Job) -> Vec<Stage> {
+    // The last stage goes back at once. Each one before it has a forward pass more before its first backward pass.
+    let layer = |stage: usize| {
+        let in_flight = (job.stages - stage).min(job.micro_batches);
+        job.state + in_flight as u64 * job.kept
+    };
+    let mut stages = Vec::new();
+    for stage in 0..job.stages {
+        let mut bytes = layer(stage);
+        if stage == 0 {
+            bytes += job.table;
+        }
+        if stage + 1 == job.stages {
+            bytes += job.head + job.logits;
+        }
+        stages.push(Stage { layers: 1, bytes });
+    }
+    // The next layer goes where it makes the least full rank.
+    for _ in job.stages..job.layers {
+        let next = (0..job.stages).min_by_key(|&stage| stages[stage].bytes + layer(stage));
+        if let Some(stage) = next {
+            stages[stage].layers += 1;
+            stages[stage].bytes += layer(stage);
+        }
+    }
+    stages
 }
