@@ -1,18 +1,18 @@
 //! lab09-overlap · Read only what is yours
 //!
-//! A job with ZeRO-1 has saved. Its parameters lie end to end in one line, which is padded and cut into equally long files. So a
-//! file can begin and end in the middle of a parameter, and the last files can have nothing but padding.
+//! A job with ZeRO-1 has saved. Its parameters lie end to end in one line, which is padded and cut into equally long files.
+//! So a file can begin and end in the middle of a parameter, and the last files can have nothing but padding.
 //!
-//! The job goes on with ZeRO-3, on a different number of ranks. Now each parameter is cut by itself: new rank r has the r-th
-//! slice of every parameter. A slice has `size.div_ceil(ranks)` elements, but it ends where its parameter ends: the last
-//! slices can be shorter, or empty. They are not padded.
+//! The job goes on with ZeRO-3, on a different number of ranks. Now each parameter is cut by itself, into slices of
+//! `size.div_ceil(ranks)` elements, and rank r has the r-th of each. A slice ends where its parameter ends: the last slices
+//! can be shorter, or empty.
 //!
 //! ```text
-//!                         file 0           file 1           file 2
-//! sizes [5, 4], saved     a0 a1 a2 a3      a4 b0 b1 b2      b3  ·  ·  ·      · is padding
+//!                     file 0           file 1           file 2
+//! sizes [5, 4]        a0 a1 a2 a3      a4 b0 b1 b2      b3  ·  ·  ·
 //!
-//! rank 0 of 2 returns     [a0 a1 a2] and [b0 b1]
-//! rank 1 of 2 returns     [a3 a4]    and [b2 b3]
+//! rank 0 of 2         [a0 a1 a2] and [b0 b1]
+//! rank 1 of 2         [a3 a4]    and [b2 b3]
 //! ```
 //!
 //! Lab09's own reader puts whole parameters together first, so each new rank reads all files. You do without:

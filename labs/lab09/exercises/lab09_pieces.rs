@@ -6,13 +6,13 @@
 //! ```text
 //!                      file 0          file 1          file 2
 //! place in the file    0  1  2  3      0  1  2  3      0  1  2  3
-//! element              0  1  2  3      4  5  6  7      8  9  ·  ·      · is padding
+//! element              0  1  2  3      4  5  6  7      8  9  ·  ·
 //!
-//! new rank 0 reads     (0, 0..4): places 0 to 3 of file 0, and (1, 0..1): place 0 of file 1
+//! new rank 0 reads     (0, 0..4) and (1, 0..1)
 //! new rank 1 reads     ?
 //! ```
 //!
-//! `0..4` are 0, 1, 2 and 3: the end does not belong to it, as in Python.
+//! `(0, 0..4)` are places 0, 1, 2 and 3 of file 0: the end does not belong to a range, as in Python.
 
 use std::ops::Range;
 

@@ -4,16 +4,16 @@
 //! repeated: "narrow(): length must be non-negative: 348 - 1024 = -676". The same with 10 numbers on 4 ranks:
 //!
 //! ```text
-//! rank               0            1            2            3
-//! numbers            1 2 3 4      5 6 7 8      9 10 · ·     · · · ·      · is padding
-//! recorded padding   0            0            0            6
+//! rank                 0           1           2           3
+//! numbers              1 2 3 4     5 6 7 8     9 10 · ·    · · · ·
+//! recorded padding     0           0           0           6
 //!
-//! sizes [7, 3]       error: narrow(): length must be non-negative: 4 - 6 = -2
+//! sizes [7, 3]         error: narrow(): length must be non-negative: 4 - 6 = -2
 //! ```
 //!
-//! The parameters of a group lie end to end, and the group is padded until it can be cut into equal slices. The converter cuts
-//! each slice's padding off, joins the rest, and takes the parameters out of it one after the other. It also passes the records
-//! on, and other programs use them.
+//! The parameters of a group lie end to end, and the group is padded until it can be cut into equal slices. The converter
+//! cuts each slice's padding off, joins the rest, and takes the parameters out of it one after the other. It also passes the
+//! records on, and other programs use them.
 //!
 //! Repair the converter. It must also convert files whose records are wrong:
 //!

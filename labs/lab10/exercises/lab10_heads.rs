@@ -5,17 +5,17 @@
 //! them, and holds the key and value heads that these read, and no more.
 //!
 //! ```text
-//! query head             0   1   2   3   4   5   6   7        8 query heads, 2 key and value heads
-//! reads key and value    0   0   0   0   1   1   1   1
+//! query heads             0   1   2   3   4   5   6   7
+//! key and value head      0   0   0   0   1   1   1   1
 //!
-//! 2 ranks     queries    0 to 3          4 to 7
-//!             keys       0               1
-//! 4 ranks     queries    0, 1    2, 3    4, 5    6, 7
-//!             keys       0       0       1       1            ranks 0 and 1 hold a copy each
+//! 2 ranks     queries     0..4            4..8
+//!             keys        0..1            1..2
+//! 4 ranks     queries     0..2    2..4    4..6    6..8
+//!             keys        0..1    0..1    1..2    1..2
 //! ```
 //!
-//! - `ranks` divides `heads`. It divides `kv_heads`, or `kv_heads` divides it. (Servers copy heads as with 4 ranks; the
-//!   library's training does not.)
+//! - `ranks` divides `heads`. It divides `kv_heads`, or `kv_heads` divides it. With 4 ranks, two hold copies of the same
+//!   head. Servers do this; the library's training does not.
 //! - The KV cache keeps a key and a value for each token, layer, and key and value head that the rank holds. Each is `width`
 //!   numbers of 2 bytes.
 

@@ -1,7 +1,7 @@
 //! lab10-intensity · Prefill and decode
 //!
-//! The page counts products with weights, and the weights' bytes. With long contexts two more things matter: attention's own
-//! products, and the KV cache. Count both for one pass of a model with grouped-query attention.
+//! The page on texts and their cost counts products with weights, and the weights' bytes. With long contexts two more things
+//! matter: attention's own products, and the KV cache. Count both for one pass, with grouped-query attention.
 //!
 //! ```text
 //! a model of 1,000 parameters with 3 layers, and 4 query heads that are 8 wide;
@@ -14,10 +14,10 @@
 //! ```
 //!
 //! - Each new token goes through every parameter. A multiplication and an addition are 2 FLOPs.
-//! - In each layer, each query head multiplies a new token's query with the keys of all tokens up to this one, itself included.
-//!   Then it adds up their values with these weights. The softmax is left out.
-//! - All numbers have 2 bytes. A pass reads the weights, reads the cache of the earlier tokens, and writes that of the new ones.
-//!   Everything else stays in the processor.
+//! - In each layer, each query head multiplies a new token's query with the keys of all tokens up to this one, itself
+//!   included. Then it adds up their values, each with its weight. The softmax is left out.
+//! - All numbers have 2 bytes. A pass reads the weights and the cache of the earlier tokens, and writes the cache of the new
+//!   ones. Everything else stays in the processor.
 
 /// A model with grouped-query attention.
 #[derive(Clone, Copy, Debug)]

@@ -4,9 +4,9 @@
 //! step has. Then compute both for a library that does not know the key `tensor_parallel`, and ignores it.
 //!
 //! ```text
-//! tensor_parallel  2                                           replicas   sequences per step
-//! stages           2      the library reads all keys              ?              ?
-//! micro_batch      3      it ignores tensor_parallel              ?              ?
+//! tensor_parallel  2                                   replicas   sequences
+//! stages           2    the library reads all keys         ?          ?
+//! micro_batch      3    it ignores tensor_parallel         ?          ?
 //! accumulation     5
 //! ```
 //!

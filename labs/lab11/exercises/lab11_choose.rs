@@ -1,20 +1,21 @@
 //! lab11-choose · Three plans to repair
 //!
-//! Three teams train on A100 of 80 GB. Each has a plan, and none of the plans is good. Repair each by **one** change:
+//! Three teams train on nodes of eight A100 with 80 GB. A node has eight network cards, and those of team 2 only one. Each
+//! team has a plan, and none of the plans is good. Repair each by **one** change:
 //!
 //! ```text
-//! team  model        devices  cards per node  plan                            what happens
-//!    1  gpt3-13b          32  8               dp=32,mb=4,zero=1               142 GB of 72 GB
-//!    2  llama-2-13b       32  1               dp=32,mb=1,zero=3               166 s a step
-//!    3  gpt3-175b      1,024  8               dp=4,tp=8,pp=32,mb=4,zero=1,sp  24.7 s a step
+//! team  model        devices  plan                            result
+//!    1  gpt3-13b          32  dp=32,mb=4,zero=1               142 GB of 72 GB
+//!    2  llama-2-13b       32  dp=32,mb=1,zero=3               166 s a step
+//!    3  gpt3-175b      1,024  dp=4,tp=8,pp=32,mb=4,zero=1,sp  24.7 s a step
 //! ```
 //!
 //! A change gives one setting a different value, or moves ranks from one axis to another: `dp=32` becomes `dp=16,tp=2`.
 //! With it a step may take 5% longer than with the best single change. So the table of all plans does not help. Ask what
 //! limits each plan:
 //!
-//! - `lab11 --device a100-80g --model gpt3-13b --devices 32 --plan dp=32,mb=4,zero=1`
-//! - `--network cloud-100g` for team 2, and `--batch 1536` for team 3.
+//! - `cargo run --bin lab11 -- --device a100-80g --model gpt3-13b --devices 32 --plan dp=32,mb=4,zero=1`
+//! - also with `--network cloud-100g` for team 2, and with `--batch 1536` for team 3.
 //!
 //! The settings are `dp`, `tp`, `pp`, `chunks`, `mb`, `zero`, `recompute` (`full`, `mlp`, `norms`, `1/2`), `sp` and `shard`:
 //! with `shard=16`, ZeRO divides among 16 neighbours, and each such group holds a copy.

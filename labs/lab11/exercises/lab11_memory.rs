@@ -7,13 +7,13 @@
 //! 3 stages, 6 micro-batches; 9 layers, each with 4 GB of state,
 //! and 2 GB of activations per micro-batch
 //!
-//! stage                  0                1                2
-//! also has               table 3 GB                        head 3 GB, logits 1 GB
+//! stage                 0               1               2
+//! also has              table 3 GB                      head 3 GB, logits 1 GB
 //!
-//! equal     layers       3                3                3
-//!           a rank       33 GB            24 GB            22 GB
-//! best      layers       2                3                4
-//!           a rank       23 GB            24 GB            28 GB
+//! equal     layers      3               3               3
+//!           a rank      33 GB           24 GB           22 GB
+//! best      layers      2               3               4
+//!           a rank      23 GB           24 GB           28 GB
 //! ```
 //!
 //! - A layer's state is its parameters, gradients and optimizer, after tensor ranks and ZeRO have divided them.
