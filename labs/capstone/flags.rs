@@ -4,13 +4,13 @@ use crate::parts::{Part, Parts, Whose};
 use crate::plan::Plan;
 use crate::run::{Setting, Span, Versions};
 use crate::story::Story;
-use crate::{child, screen};
-use anyhow::Result;
+use crate::{child, page, screen};
+use anyhow::{Context, Result};
 use clap::Parser;
 use kit::help;
 use kit::show::Screen;
 use shardlab::data::Corpus;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Your own trainer: the exercises' solutions train one GPT together, through a kill and on another mesh.
@@ -127,19 +127,32 @@ fn run(args: Args, yours: &Parts, have: &[Part]) -> Result<()> {
     };
     let say = |line: String| speak(screen.row("", &screen.dim(line)));
     let story = Story::live(&setting, &versions, &corpus, &args.out, &each, &say);
-    std::fs::create_dir_all(&args.out)?;
     let json = serde_json::to_string_pretty(&story)?;
-    std::fs::write(args.out.join("story.json"), &json)?;
+    let plain = Screen::plain();
+    let page = keep(&args.out, "capstone.html", &page::page(&story))?;
+    keep(&args.out, "capstone.txt", &screen::text(&story, &plain))?;
+    keep(&args.out, "story.json", &json)?;
     if args.json {
         screen.say(json);
     } else {
-        screen::show(&story, &screen);
+        screen.say(screen::text(&story, &screen));
+        let kept = format!("{}, and capstone.txt beside it", page.display());
+        screen.say(format!("\n{}", screen.row("yours", &kept)));
     }
     let failed = story.checks.iter().filter(|check| !check.passed);
     let failed: Vec<String> = failed
         .map(|check| format!("{}: {}", check.claim, check.found))
         .collect();
     kit::ensure_passed(&failed)
+}
+
+/// Writes a file that stays. Returns its path.
+fn keep(folder: &Path, name: &str, text: &str) -> Result<PathBuf> {
+    let path = folder.join(name);
+    std::fs::create_dir_all(folder)
+        .and_then(|()| std::fs::write(&path, text))
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(path)
 }
 
 /// The versions that a parent has given its child, in words.

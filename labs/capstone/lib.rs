@@ -11,7 +11,7 @@
 //! - `meter.rs`: what each part costs
 //! - `run.rs` and `child.rs`: both lives, each as a process
 //! - `compare.rs`, `draws.rs` and `culprit.rs`: whether the run is right, and which part is not
-//! - `story.rs`: what happened, as plain values; `screen.rs` draws it; `flags.rs` is the program
+//! - `story.rs`: what happened, as plain values; `screen.rs` and `page.rs` draw it; `flags.rs` is the program
 
 mod blocks;
 mod child;
@@ -25,6 +25,7 @@ mod life1;
 mod life2;
 mod meter;
 mod model;
+mod page;
 pub mod parts;
 mod plan;
 mod poison;

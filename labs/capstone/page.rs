@@ -26,8 +26,8 @@ pre { border-left: .25rem solid var(--yours); padding-left: .8rem; white-space: 
 @media print { body { margin: 0 } }
 ";
 
-/// The page. `date`: the day on which the training ended, in words.
-pub fn page(story: &Story, date: &str) -> String {
+/// The page.
+pub fn page(story: &Story) -> String {
     let figures = &story.figures;
     let mut html = String::new();
     let mut add = |text: String| {
@@ -41,7 +41,7 @@ pub fn page(story: &Story, date: &str) -> String {
     ));
     let yours = count(story, Whose::Yours);
     add(format!(
-        "<h1>My trainer</h1>\n<p>{date}. A distributed trainer of {} parts, {yours} of them written by me. It has trained \
+        "<h1>My trainer</h1>\n<p>A distributed trainer of {} parts, {yours} of them written by me. It has trained \
          a GPT on {} ranks and then on {}, through a crash and a poisoned batch.</p>",
         Part::ALL.len(),
         figures.ranks[0],

@@ -42,6 +42,9 @@ pub const SIZES_2: Coordinates = Coordinates {
     tensor: 2,
 };
 
+/// Ranks of life 2.
+pub const RANKS_2: usize = SIZES_2.data * SIZES_2.pipeline * SIZES_2.tensor;
+
 /// How ranks fill it.
 pub const ORDER_2: Order = Order::PipelineSlowest;
 

@@ -2,7 +2,7 @@
 
 use crate::life2::End;
 use crate::parts::{Part, Parts, Whose};
-use crate::plan::{Plan, RANKS_1, SIZES_2};
+use crate::plan::{Plan, RANKS_1, RANKS_2};
 use crate::step::Step;
 use crate::{Job, child, files, life1, life2};
 use serde::{Deserialize, Serialize};
@@ -132,10 +132,9 @@ impl Setting<'_> {
                 Ok(None)
             })
         } else {
-            let ranks = SIZES_2.data * SIZES_2.pipeline * SIZES_2.tensor;
             let checkpoint = files::folder(&span.from, self.plan.saved());
             let skip = [self.plan.poison, self.plan.poison];
-            launch::run_with(ranks, &options, |comm| {
+            launch::run_with(RANKS_2, &options, |comm| {
                 life2::train(&job, &comm, &skip, until, (&checkpoint, folder), &report).map(Some)
             })
         };

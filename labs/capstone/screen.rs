@@ -5,22 +5,23 @@ use crate::story::{Beside, Kind, PartStory, Story};
 use kit::show::{Plot, Screen, Series, bytes_decimal, table, thousands};
 
 /// Everything, from top to bottom.
-pub fn show(story: &Story, screen: &Screen) {
-    screen.say(format!("\n{}\n", picture(story, screen)));
-    screen.say(losses(story, screen));
-    screen.say(format!("\n{}", incidents(story, screen)));
+pub fn text(story: &Story, screen: &Screen) -> String {
+    let mut lines = vec![format!("\n{}\n", picture(story, screen))];
+    lines.push(losses(story, screen));
+    lines.push(format!("\n{}", incidents(story, screen)));
     if let Some(text) = &story.text {
-        screen.say(format!("\n{}", screen.title("What it writes", 2)));
-        screen.say(screen.quote(&format!("{}{text}", story.prompt), 4));
+        lines.push(format!("\n{}", screen.title("What it writes", 2)));
+        lines.push(screen.quote(&format!("{}{text}", story.prompt), 4));
     }
-    screen.say(format!("\n{}", used(story, screen)));
+    lines.push(format!("\n{}", used(story, screen)));
     if let Some(beside) = &story.beside {
-        screen.say(verdict(beside, screen));
+        lines.push(verdict(beside, screen));
     }
-    screen.say("");
+    lines.push(String::new());
     for check in &story.checks {
-        screen.say(screen.check(check.passed, &check.claim, &check.found));
+        lines.push(screen.check(check.passed, &check.claim, &check.found));
     }
+    lines.join("\n")
 }
 
 /// The trainer's two lives, and whose each part is.
@@ -62,9 +63,11 @@ pub fn picture(story: &Story, screen: &Screen) -> String {
     } else {
         ["┌", "┐", "└", "┘", "─", "│", "─▶"]
     };
-    let (wide, gap) = (35, 4);
-    let border = |left: &str, right: &str| format!("{left}{}{right}", line.repeat(wide));
-    let pad = |text: &str| {
+    // Together they fill 80 columns; life 2 has the longer words.
+    let wide = [31, 39];
+    let gap = 4;
+    let border = |wide: usize, left: &str, right: &str| format!("{left}{}{right}", line.repeat(wide));
+    let pad = |wide: usize, text: &str| {
         format!(
             "{wall} {text}{}{wall}",
             " ".repeat((wide - 1).saturating_sub(text.chars().count()))
@@ -72,9 +75,9 @@ pub fn picture(story: &Story, screen: &Screen) -> String {
     };
     let mut lines = vec![format!(
         "  {}{}{}",
-        border(corner, end),
+        border(wide[0], corner, end),
         " ".repeat(gap),
-        border(corner, end)
+        border(wide[1], corner, end)
     )];
     for (i, (left, right)) in left.iter().zip(&right).enumerate() {
         let between = if i == 2 {
@@ -82,13 +85,13 @@ pub fn picture(story: &Story, screen: &Screen) -> String {
         } else {
             " ".repeat(gap)
         };
-        lines.push(format!("  {}{between}{}", pad(left), pad(right)));
+        lines.push(format!("  {}{between}{}", pad(wide[0], left), pad(wide[1], right)));
     }
     lines.push(format!(
         "  {}{}{}",
-        border(below, beneath),
+        border(wide[0], below, beneath),
         " ".repeat(gap),
-        border(below, beneath)
+        border(wide[1], below, beneath)
     ));
     lines.push(format!(
         "  the files of step {} pass between them: {}",

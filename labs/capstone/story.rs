@@ -5,7 +5,7 @@ use crate::culprit::{self, Culprit, Search};
 use crate::draws;
 use crate::meter::Used;
 use crate::parts::{Part, Whose};
-use crate::plan::{Plan, RANKS_1};
+use crate::plan::{Plan, RANKS_1, RANKS_2};
 use crate::run::{Each, Run, Setting, Versions};
 use serde::{Deserialize, Serialize};
 use shardlab::data::Corpus;
@@ -54,6 +54,8 @@ pub struct Figures {
     pub sequences: usize,
     pub tokens: usize,
     pub steps: usize,
+    /// Of each life.
+    pub ranks: [usize; 2],
     pub saved: usize,
     pub poison: usize,
     pub killed_after: usize,
@@ -240,6 +242,7 @@ impl Figures {
             sequences: plan.samples(),
             tokens: plan.tokens(),
             steps: plan.steps,
+            ranks: [RANKS_1, RANKS_2],
             saved: plan.saved(),
             poison: plan.poison,
             killed_after: plan.killed_after,
