@@ -1,6 +1,6 @@
 //! The picture of the ladder: each score of all rungs beside each other, and what a rank does in a step.
 
-use crate::{Clock, Doing, Run, Score};
+use crate::{Clock, Doing, RUNGS, Run, Score, run};
 use kit::show::{Screen, Timeline, bar_to_scale, table};
 use shardlab::plan::{Activity, Interval};
 use shardlab::units;
@@ -61,6 +61,18 @@ pub fn scores(screen: &Screen, rungs: &[Scores]) -> String {
         lines.push(table(screen, &header, &cells));
     }
     lines.join("\n\n")
+}
+
+/// The program for one rank, and ours of every rung, each with its name.
+///
+/// # Errors
+/// The first one of any program.
+pub fn runs() -> anyhow::Result<Vec<(String, Run)>> {
+    let mut runs = vec![("one rank".to_string(), RUNGS[0].on_one_rank()?)];
+    for rung in &RUNGS {
+        runs.push((rung.word().to_string(), run(rung.job, rung.ours)?));
+    }
+    Ok(runs)
 }
 
 /// What one rank does in a step of each run.

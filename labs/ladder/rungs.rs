@@ -139,6 +139,11 @@ pub const RUNGS: [Rung; 8] = [
 ];
 
 impl Rung {
+    /// Its name in one word: `flat`.
+    pub fn word(&self) -> &'static str {
+        self.name.trim_start_matches("ladder-")
+    }
+
     /// The rung of an exercise.
     pub fn of(name: &str) -> Option<&'static Rung> {
         RUNGS.iter().find(|rung| rung.name == name)

@@ -7,7 +7,7 @@ use kit::Exercise;
 use kit::show::Screen;
 use ladder::picture::{self, Scores};
 use ladder::{Best, best};
-use ladder::{CLOCK, RUNGS, Run, Rung, Score};
+use ladder::{CLOCK, RUNGS, Rung, Score};
 
 /// The figures of a rung's check, in the order in which they are drawn.
 const FIGURES: [&str; 3] = [
@@ -25,12 +25,10 @@ pub fn picture(screen: &Screen, book: &Workbook) -> anyhow::Result<String> {
     let progress = Progress::read(&book.desk)?;
     let exercise = |rung: &Rung| ladder.exercises.iter().find(|one| one.name == rung.name);
     let is_solved = |rung: &&Rung| exercise(rung).is_some_and(|one| progress.has_solved(one));
+    let runs = picture::runs()?;
     let mut scores = Vec::new();
-    let mut runs: Vec<(String, Run)> = Vec::new();
-    runs.push(("one rank".into(), RUNGS[0].on_one_rank()?));
-    for rung in &RUNGS {
-        let word = rung.name.trim_start_matches("ladder-").to_string();
-        let ours = ladder::run(rung.job, rung.ours)?;
+    // The first run is that of one rank.
+    for (rung, (word, ours)) in RUNGS.iter().zip(&runs[1..]) {
         scores.push(Scores {
             rung: word.clone(),
             yours: exercise(rung).and_then(|one| of_reader(&progress, one)),
@@ -38,7 +36,6 @@ pub fn picture(screen: &Screen, book: &Workbook) -> anyhow::Result<String> {
             library: ladder::run(rung.job, rung.library)?.score(),
             best: bound(&best(rung)?),
         });
-        runs.push((word, ours));
     }
     let solved = RUNGS.iter().filter(is_solved).count();
     let head = screen.heading(&ladder.title, &format!("{solved} of {} rungs", RUNGS.len()));

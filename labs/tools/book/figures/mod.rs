@@ -97,6 +97,7 @@ pub const FIGURES: &[&str] = &[
     "roofline",
     "life-cycle",
     "plan",
+    "ladder-steps",
 ];
 
 /// lab03's baby model, on the play that comes with the workbook.
@@ -236,6 +237,13 @@ pub fn figure(name: &str, screen: Option<&Screen>) -> Result<String> {
             };
             let title = "Bytes per rank of the fastest plans for 70 billion parameters on 512 H100";
             (loads.render(&on), loads.svg(title))
+        }
+        "ladder-steps" => {
+            let runs = ladder::picture::runs()?;
+            (
+                ladder::picture::steps(&on, &runs, &ladder::CLOCK),
+                ladder::picture::steps_svg(&runs, &ladder::CLOCK),
+            )
         }
         "block-tp" => block_on_ranks(&on, false),
         "block-sp" => block_on_ranks(&on, true),
