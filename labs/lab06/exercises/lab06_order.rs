@@ -2,7 +2,7 @@
 //!
 //! If messages take no time, 1F1B is as fast as GPipe. Between nodes they take time, and 1F1B becomes slower: a rank has run
 //! its forward passes ahead, and its first gradient is still on the way. Write an order that is as fast as GPipe again, and
-//! keeps as few activations as that allows.
+//! keeps as few activations as that allows. The times are below.
 //!
 //! ```text
 //!  4 ranks, 8 micro-batches     a step takes     ranks 0 to 3 keep
@@ -12,7 +12,7 @@
 //! ```
 //!
 //! - Every rank runs one forward and one backward pass of each micro-batch. Backward passes have the order of forward passes.
-//! - A rank computes while its messages are under way. The last rank sends no activations.
+//! - A pass begins when its rank is free and the message that it needs has arrived. Ranks compute while messages travel.
 //!
 //! `Op::forward(0, micro)` is the forward pass of a micro-batch, and `Op::backward(0, micro)` its backward pass. Their first
 //! number is the chunk: here each rank has one chunk, 0. The check runs your orders in the library's simulator.

@@ -1,7 +1,10 @@
 //! lab07-tied · The table that two stages hold
 //!
-//! Broken on purpose: on 1 rank it trains well. On 2 ranks the first loss is right, and all later ones are wrong. Its loss
-//! falls, so nobody noticed for a month. Then two checkpoints turned out to contain different tables.
+//! Broken on purpose: on 1 rank it trains well. On more ranks the first loss is right, and all later ones are wrong.
+//!
+//! A GPT uses its token table twice: the embedding looks up its rows, and the head multiplies with it. So the first and the last
+//! rank of a pipeline hold a copy each. A team ran such a pipeline, and its loss fell, so for a month nobody noticed anything.
+//! Then the checkpoints of these two ranks turned out to contain different tables.
 //!
 //! ```text
 //!               rank 0        rank 1        rank 2              1 rank has
