@@ -122,6 +122,9 @@ impl Judge {
         let job = self.job(1)?;
         self.look_at_parts(evidence, job)?;
         if evidence.agrees() {
+            self.look_at_gradients(evidence, job)?;
+        }
+        if evidence.agrees() {
             self.look_at_weights(evidence, job)?;
         }
         Ok(())
@@ -182,6 +185,39 @@ impl Judge {
                 },
             );
         }
+        if !evidence.agrees() {
+            Judge::wrong_parts(evidence, job, &computed);
+            return Ok(());
+        }
+        let loss = |losses: &[(usize, usize, f64)], part: usize| {
+            losses
+                .iter()
+                .find(|loss| (loss.0, loss.1) == (0, part))
+                .map(|loss| loss.2)
+        };
+        let bound = self.bounds()?.loss;
+        for (rank, trained) in run.ranks.iter().enumerate() {
+            for &(_, part, got) in trained.losses.iter().filter(|loss| loss.0 == 0) {
+                let expected = loss(&one.ranks[0].losses, part).unwrap_or(f64::NAN);
+                let place = format!("rank {rank}, step 0: the loss of part {part}");
+                evidence.row(
+                    (got - expected).abs() <= bound * expected,
+                    place,
+                    expected,
+                    got,
+                );
+            }
+        }
+        evidence.means_if(
+            !evidence.agrees(),
+            "The weights are still those with which everyone begins, so the forward pass differs: do input and loss belong to the \
+             same step and part, and do all layers run, in order, each with its own weights?",
+        );
+        Ok(())
+    }
+
+    /// Explains parts that nobody or too many have computed.
+    fn wrong_parts(evidence: &mut Evidence, job: Job, computed: &[(usize, Vec<usize>)]) {
         let (parts, ranks) = (job.parts, job.ranks);
         evidence.means_if(
             computed.iter().all(|(_, by)| by.is_empty()),
@@ -211,33 +247,6 @@ impl Judge {
             "Each part of a step's batch belongs to one rank. What nobody computes is text that the model never reads, and what \
              is computed twice counts twice in the mean.",
         );
-        if !evidence.agrees() {
-            return Ok(());
-        }
-        let loss = |losses: &[(usize, usize, f64)], part: usize| {
-            losses
-                .iter()
-                .find(|loss| (loss.0, loss.1) == (0, part))
-                .map(|loss| loss.2)
-        };
-        let bound = self.bounds()?.loss;
-        for (rank, trained) in run.ranks.iter().enumerate() {
-            for &(_, part, got) in trained.losses.iter().filter(|loss| loss.0 == 0) {
-                let expected = loss(&one.ranks[0].losses, part).unwrap_or(f64::NAN);
-                let place = format!("rank {rank}, step 0: the loss of part {part}");
-                evidence.row(
-                    (got - expected).abs() <= bound * expected,
-                    place,
-                    expected,
-                    got,
-                );
-            }
-        }
-        evidence.means(
-            "The weights are still those with which everyone begins, so the forward pass differs: do input and loss belong to the \
-             same step and part, and do all layers run, in order, each with its own weights?",
-        );
-        Ok(())
     }
 
     /// [`Judge::gradients`] for any job.
@@ -347,8 +356,8 @@ impl Judge {
             && left.len() < LAYERS
         {
             evidence.means(format!(
-                "Rank 0 never updates {} {}. Such layers keep the random numbers with which they began, and the others learn to live \
-                 with that: the loss falls, a little less.",
+                "Rank 0 never updates {} {}. Such layers keep the random numbers with which they began, and the loss falls \
+                 all the same.",
                 if left.len() == 1 { "layer" } else { "layers" },
                 listed(&left)
             ));
@@ -384,6 +393,10 @@ impl Judge {
                  average weights, not gradients. Adam's step of a mean is not the mean of Adam's steps, and each rank's state knows \
                  its own part only. This is local SGD, and another training."
             ),
+            Kind::Part(part) if self.copies(run.job).unwrap_or_default() == 1 && parts > ranks => format!(
+                "Rank {rank} updates {layer} with the gradients of part {part} alone. Those of the step's other parts are lost: a rank \
+                 adds up the gradients of all parts before it updates."
+            ),
             Kind::Part(part) => format!(
                 "Rank {rank} updates {layer} with the gradients of part {part} alone: nobody has averaged them. Each rank now trains \
                  a model of its own on its part of the text, and the checkpoint of rank 0 knows nothing of the others."
@@ -401,7 +414,7 @@ impl Judge {
                  grow, and point to where the model was, not to where it is."
             ),
             Kind::Elsewhere(other) => format!(
-                "In step {step}, rank {rank} updates {layer} with the gradients of {other}. They are equally many, so nothing fails, and \
+                "In step {step}, rank {rank} updates {layer} with the gradients of {other}. The lists are equally long, so nothing fails, and \
                  all ranks do the same. In which order are the layers in the list, and in which order do you take them out?"
             ),
             Kind::Other => format!(
@@ -429,8 +442,12 @@ impl Judge {
                 expected.len(),
                 got.len(),
             );
-            for (layer, (expected, got)) in expected.iter().zip(got).enumerate() {
-                let place = format!("rank {rank}, layer {layer} of those that it returns");
+            let first = match rung.returns {
+                Returns::Layers => rank * expected.len(),
+                _ => 0,
+            };
+            for (i, (expected, got)) in expected.iter().zip(got).enumerate() {
+                let place = format!("rank {rank}, layer {}", first + i);
                 if expected.len() != got.len() {
                     let numbers = |len: usize| format!("{} numbers", thousands(len as u64));
                     evidence.row(false, place, numbers(expected.len()), numbers(got.len()));

@@ -2,11 +2,10 @@
 
 use ladder::{Adam, Rank, Reduce, Result};
 
-/// Layers whose gradients travel together.
-const BUCKET: usize = 2;
-
 /// Trains the model on all ranks. Returns what this rank has of each layer in the end: its parameters.
 pub fn train(rank: &Rank) -> Result<Vec<Vec<f32>>> {
+    // Layers whose gradients travel together.
+    const BUCKET: usize = 2;
     let world = rank.world();
     let mut weights: Vec<Vec<f32>> = Vec::new();
     let mut adam: Vec<Adam> = Vec::new();
