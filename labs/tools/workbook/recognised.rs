@@ -50,8 +50,11 @@ fn by_claim(mistakes: &[Mistake], check: &str) -> Vec<Recognised> {
         if says.is_empty() {
             continue;
         }
-        let says = whole(says, &sentences);
-        if all.iter().any(|known| known.says.contains(&says)) {
+        let part = says;
+        let says = whole(part, &sentences);
+        let is_part = says == alone(part);
+        let is_told = |known: &String| *known == says || is_part && known.contains(part);
+        if all.iter().flat_map(|known| &known.says).any(is_told) {
             continue;
         }
         match all.iter_mut().find(|known| known.claim == *claim) {
@@ -140,8 +143,13 @@ fn whole(part: &str, sentences: &[Vec<Token>]) -> String {
     best.dedup();
     match &best[..] {
         [text] => text.trim().replace('\n', " "),
-        _ => format!("… {} …", part.iter().collect::<String>()),
+        _ => alone(&part.iter().collect::<String>()),
     }
+}
+
+/// A part whose sentence is not known.
+fn alone(part: &str) -> String {
+    format!("… {part} …")
 }
 
 /// A sentence that has a certain part in it.
@@ -261,6 +269,8 @@ mod tests {
             mistake("two ranks", "over the micro"),
             mistake("two ranks", "Every rank kept"),
             mistake("two ranks", ""),
+            // It fits two sentences, one of which is told already.
+            mistake("two ranks", "times too large"),
             mistake("one rank", "over the ranks"),
         ];
         let told: Vec<(String, usize)> = by_claim(&mistakes, CHECK)
