@@ -14,7 +14,7 @@
 //! returns    [g0 g1 g2]  [g0 g1]  [g0]       [g3 g4  ·]  [g2 g3]  [g1]
 //!             block 0    block 1  block 2     block 0    block 1  block 2
 //!
-//! p: parameters   g: gradients, the mean of both ranks'   ·: padding, any number
+//! p: parameters   g: gradients, the mean of both ranks'   ·: padding, 0
 //! ```
 //!
 //! A block runs with exactly its parameters: padding is none. `comm.all_gather(&mine, &mut all)` leaves all ranks' `mine` in every

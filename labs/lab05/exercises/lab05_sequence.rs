@@ -16,11 +16,11 @@
 //!                     rows of dB                0 1 2     3 4 5     [3, 2]
 //! ```
 //!
-//! dX is the gradient of X, and so on. Whatever `forward` returns behind Z comes back as `kept`, and the slices are there again,
-//! too. Two things are counted:
+//! dX is the gradient of X, and so on. `backward` gets the slices again, and as `kept` what `forward` has returned behind Z. Two
+//! things are counted:
 //!
-//! - A rank may keep its own rows of X and one tensor of the shape [all rows, hidden / t], as many numbers as that and no more.
-//! - With that memory, send as few bytes as possible.
+//! - Between the passes a rank keeps at most as many numbers as its own rows of X and one tensor [all rows, hidden / t] have.
+//! - With that memory, it sends as few bytes as possible.
 //!
 //! A matrix has `m.matmul(&other)?` and `m.t()?`, its transpose. A clone of a tensor takes no memory: both share their numbers.
 //! Write `forward` first: the check looks at it first.
