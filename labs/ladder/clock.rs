@@ -24,6 +24,8 @@ pub(crate) enum Event {
         doing: Doing,
         layer: usize,
         flops: usize,
+        /// Bytes that the rank holds when it is done.
+        held: u64,
     },
     /// Collective `number` of this rank begins: `bytes` of the whole vector.
     Start {
@@ -124,6 +126,7 @@ pub(crate) fn replay(clock: &Clock, events: &[Vec<Event>]) -> Timeline {
                         doing,
                         layer,
                         flops,
+                        ..
                     } => {
                         let start = now[rank];
                         now[rank] += *flops as f64 / clock.speed;

@@ -38,6 +38,11 @@ impl Held {
         self.look();
     }
 
+    /// Bytes that are live now.
+    pub fn now(&self) -> u64 {
+        (live() - self.before - self.outside).max(0) as u64
+    }
+
     /// The most bytes so far.
     pub fn peak(&self) -> u64 {
         self.peak.max(0) as u64

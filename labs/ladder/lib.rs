@@ -22,6 +22,7 @@ pub mod library;
 mod model;
 pub mod picture;
 pub mod one_rank;
+mod passes;
 mod rank;
 mod run;
 mod rungs;
@@ -32,7 +33,8 @@ pub use best::{Best, Bound, best};
 pub use clock::{CLOCK, Clock, Doing, Span, Timeline};
 pub use group::{Group, Pending};
 pub use model::{LAYERS, UNITS, WIDTH, numel, unit};
-pub use rank::Rank;
+pub use passes::{Pass, most_in_flight, passes};
+pub use rank::{Rank, Update};
 pub use run::{Job, Run, Score, Trained, run};
 pub use rungs::{RUNGS, Returns, Rung};
 

@@ -239,10 +239,12 @@ impl<'t> Rank<'t> {
     fn compute(&self, doing: Doing, layer: usize, flops: usize) {
         let mut log = self.log.borrow_mut();
         log.held.look();
+        let held = log.held.now();
         log.tell(Event::Compute {
             doing,
             layer,
             flops,
+            held,
         });
     }
 

@@ -30,8 +30,9 @@ pub struct Trained {
     pub far: u64,
     pub near: u64,
     pub(crate) events: Vec<Event>,
-    pub(crate) gradients: Vec<(usize, Vec<f32>)>,
-    pub(crate) updates: Vec<Update>,
+    /// The layers that ran backward, each with the gradients of its parameters.
+    pub gradients: Vec<(usize, Vec<f32>)>,
+    pub updates: Vec<Update>,
 }
 
 /// All ranks after a run.
