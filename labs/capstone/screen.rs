@@ -66,7 +66,8 @@ pub fn picture(story: &Story, screen: &Screen) -> String {
     // Together they fill 80 columns; life 2 has the longer words.
     let wide = [31, 39];
     let gap = 4;
-    let border = |wide: usize, left: &str, right: &str| format!("{left}{}{right}", line.repeat(wide));
+    let border =
+        |wide: usize, left: &str, right: &str| format!("{left}{}{right}", line.repeat(wide));
     let pad = |wide: usize, text: &str| {
         format!(
             "{wall} {text}{}{wall}",
@@ -85,7 +86,11 @@ pub fn picture(story: &Story, screen: &Screen) -> String {
         } else {
             " ".repeat(gap)
         };
-        lines.push(format!("  {}{between}{}", pad(wide[0], left), pad(wide[1], right)));
+        lines.push(format!(
+            "  {}{between}{}",
+            pad(wide[0], left),
+            pad(wide[1], right)
+        ));
     }
     lines.push(format!(
         "  {}{}{}",

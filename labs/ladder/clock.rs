@@ -36,9 +36,17 @@ pub(crate) enum Event {
         members: Vec<usize>,
     },
     /// The rank needs the result of its collective `number`.
-    Wait { number: usize },
-    Send { to: usize, bytes: usize, near: bool },
-    Recv { from: usize },
+    Wait {
+        number: usize,
+    },
+    Send {
+        to: usize,
+        bytes: usize,
+        near: bool,
+    },
+    Recv {
+        from: usize,
+    },
 }
 
 /// The devices and their links.

@@ -270,8 +270,7 @@ fn every_exercise_has_its_files_and_every_file_its_exercise() {
                 }
             }
             expected.sort();
-            let files =
-                std::fs::read_dir(Path::new(ROOT).join("labs").join(&lab).join(folder));
+            let files = std::fs::read_dir(Path::new(ROOT).join("labs").join(&lab).join(folder));
             let names = files
                 .into_iter()
                 .flatten()

@@ -20,6 +20,5 @@ impl lab04_gather::Blocks for Named<'_> {
 }
 
 pub fn take(parts: &mut capstone::Parts) {
-    parts.gather =
-        |comm, slices, model| lab04_gather::passes(comm, slices, &mut Named(model));
+    parts.gather = |comm, slices, model| lab04_gather::passes(comm, slices, &mut Named(model));
 }

@@ -39,7 +39,8 @@ pub fn run(screen: &Screen, book: &Workbook, flags: &[OsString]) -> Result<ExitC
         let help = "it is built in the folder for temporary files; choose a different one:  export TMPDIR=…";
         BadInput::new(format!("cannot {what}: {error}"), help)
     };
-    let out = tempfile::tempdir().map_err(|error| refuse("make a folder for the trainer", error))?;
+    let out =
+        tempfile::tempdir().map_err(|error| refuse("make a folder for the trainer", error))?;
     let main = out.path().join("trainer.rs");
     std::fs::write(&main, program(book, &yours))
         .map_err(|error| refuse("write the trainer's program", error))?;
@@ -70,7 +71,8 @@ pub fn run(screen: &Screen, book: &Workbook, flags: &[OsString]) -> Result<ExitC
     };
     let mut program = Command::new(program);
     program.args(flags).env_remove("RUST_BACKTRACE");
-    let end = child::show(&mut program, LIMITS).map_err(|error| refuse("start the trainer", error))?;
+    let end =
+        child::show(&mut program, LIMITS).map_err(|error| refuse("start the trainer", error))?;
     match end {
         End::Exit(status) => Ok(status.code().map_or(ExitCode::FAILURE, |code| {
             ExitCode::from(u8::try_from(code).unwrap_or(1))
@@ -87,10 +89,7 @@ pub fn run(screen: &Screen, book: &Workbook, flags: &[OsString]) -> Result<ExitC
 }
 
 /// The parts that the reader has solved, as their files are now. Files that have changed since their last check are checked.
-fn solved<'a>(
-    screen: &Screen,
-    book: &'a Workbook,
-) -> Result<Vec<(Part, &'a Exercise)>, BadInput> {
+fn solved<'a>(screen: &Screen, book: &'a Workbook) -> Result<Vec<(Part, &'a Exercise)>, BadInput> {
     let mut solved = Vec::new();
     for part in Part::ALL {
         let exercise = book.course.find(part.exercise())?;
@@ -129,7 +128,12 @@ fn program(book: &Workbook, yours: &[(Part, &Exercise)]) -> String {
         let word = part.word();
         let file = adapters.join(format!("{word}.rs"));
         // A `String` cannot refuse to be written.
-        writeln!(modules, "#[path = {:?}]\nmod {word};", file.display().to_string()).ok();
+        writeln!(
+            modules,
+            "#[path = {:?}]\nmod {word};",
+            file.display().to_string()
+        )
+        .ok();
         writeln!(takes, "    {word}::take(&mut parts);").ok();
         have.push(format!("Part::{part:?}"));
     }

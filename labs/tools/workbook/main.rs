@@ -73,7 +73,11 @@ enum Action {
     #[command(disable_help_flag = true)]
     Capstone {
         /// The trainer's own flags: --without PART, --only yours, --steps N, --quick; --help lists them
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "FLAGS")]
+        #[arg(
+            trailing_var_arg = true,
+            allow_hyphen_values = true,
+            value_name = "FLAGS"
+        )]
         flags: Vec<std::ffi::OsString>,
     },
     /// Say whether this machine has what labs and exercises need, and what to do where it has not
@@ -175,7 +179,10 @@ fn run() -> Result<ExitCode> {
         Some(Action::Capstone { .. }) => {
             // All words behind its name are the trainer's, also those that this program knows.
             let words = std::env::args_os();
-            let flags: Vec<_> = words.skip_while(|word| word != "capstone").skip(1).collect();
+            let flags: Vec<_> = words
+                .skip_while(|word| word != "capstone")
+                .skip(1)
+                .collect();
             return Ok(workbook::train(&screen, &workbook, &flags)?);
         }
         Some(
