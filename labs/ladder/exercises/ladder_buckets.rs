@@ -18,9 +18,9 @@ use ladder::{Adam, Rank, Reduce, Result};
 pub fn train(rank: &Rank) -> Result<Vec<Vec<f32>>> {
     let world = rank.world();
     todo!(
-        "ladder-overlap, as rank {}, with a {:?} for several layers at a time ({} parameters of layer 0)",
+        "rank {}: an Adam for each layer (the first has {} parameters), and a {:?} for several layers at a time",
         world.rank(),
-        Reduce::Mean,
-        Adam::new(rank.numel(0)).numel()
+        Adam::new(rank.numel(0)).numel(),
+        Reduce::Mean
     )
 }

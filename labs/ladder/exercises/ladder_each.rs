@@ -27,7 +27,7 @@ use ladder::{Adam, Rank, Reduce, Result};
 pub fn train(rank: &Rank) -> Result<Vec<Vec<f32>>> {
     let world = rank.world();
     todo!(
-        "one_rank.rs, as rank {} of {}: an Adam for the {} parameters of layer 0, and so on, and the {:?} of gradients",
+        "rank {} of {}: an Adam for each layer (the first has {} parameters), its part of each batch, the {:?} of gradients",
         world.rank(),
         world.size(),
         Adam::new(rank.numel(0)).numel(),

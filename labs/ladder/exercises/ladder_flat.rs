@@ -23,10 +23,10 @@ use ladder::{Adam, Rank, Reduce, Result};
 pub fn train(rank: &Rank) -> Result<Vec<Vec<f32>>> {
     let world = rank.world();
     todo!(
-        "ladder-each, as rank {}, with one {:?} in a step: {} parameters of layer 0, and so on, {} of the last layer",
+        "rank {}: an Adam for each layer (the first has {} parameters, the last {}), and one {:?} in a step",
         world.rank(),
-        Reduce::Mean,
         Adam::new(rank.numel(0)).numel(),
-        rank.numel(rank.layers() - 1)
+        rank.numel(rank.layers() - 1),
+        Reduce::Mean
     )
 }

@@ -23,9 +23,9 @@ use ladder::{Adam, Rank, Reduce, Result};
 pub fn train(rank: &Rank) -> Result<Vec<Vec<f32>>> {
     let world = rank.world();
     todo!(
-        "the same model, where rank {} never waits for a {:?} while it has something to compute ({} parameters of layer 0)",
+        "rank {}: an Adam for each layer (the first has {} parameters), and no wait for a {:?} while there is work",
         world.rank(),
-        Reduce::Mean,
-        Adam::new(rank.numel(0)).numel()
+        Adam::new(rank.numel(0)).numel(),
+        Reduce::Mean
     )
 }
