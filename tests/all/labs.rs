@@ -159,7 +159,11 @@ fn a_labs_screen_begins_and_ends_as_labs_toml_says() {
 fn rows(page: &str) -> Vec<String> {
     text(page)
         .lines()
-        .filter(|line| line.starts_with("| `lab"))
+        .filter(|line| {
+            ["| `lab", "| `ladder-"]
+                .iter()
+                .any(|row| line.starts_with(row))
+        })
         .map(str::to_string)
         .collect()
 }

@@ -56,6 +56,7 @@ mod siblings;
 mod tensor;
 mod torch_files;
 mod traces;
+mod trainer;
 mod universal;
 mod workbook;
 mod zero;

@@ -34,7 +34,9 @@ const LIMITS: Limits = Limits {
 /// # Errors
 /// If a part does not compile as a part, or the program cannot be built or started.
 pub fn run(screen: &Screen, book: &Workbook, flags: &[OsString]) -> Result<ExitCode, BadInput> {
-    let yours = solved(screen, book)?;
+    // With --json the trainer prints one document, and nothing may stand before it.
+    let quiet = flags.iter().any(|flag| flag == "--json");
+    let yours = solved(screen, book, quiet)?;
     let refuse = |what: &str, error: std::io::Error| {
         let help = "it is built in the folder for temporary files; choose a different one:  export TMPDIR=…";
         BadInput::new(format!("cannot {what}: {error}"), help)
@@ -89,7 +91,11 @@ pub fn run(screen: &Screen, book: &Workbook, flags: &[OsString]) -> Result<ExitC
 }
 
 /// The parts that the reader has solved, as their files are now. Files that have changed since their last check are checked.
-fn solved<'a>(screen: &Screen, book: &'a Workbook) -> Result<Vec<(Part, &'a Exercise)>, BadInput> {
+fn solved<'a>(
+    screen: &Screen,
+    book: &'a Workbook,
+    quiet: bool,
+) -> Result<Vec<(Part, &'a Exercise)>, BadInput> {
     let mut solved = Vec::new();
     for part in Part::ALL {
         let exercise = book.course.find(part.exercise())?;
@@ -103,7 +109,9 @@ fn solved<'a>(screen: &Screen, book: &'a Workbook) -> Result<Vec<(Part, &'a Exer
                 Outcome::Solved => "solved",
                 _ => "not solved yet, so the library's takes its place",
             };
-            screen.say(screen.row("checked", &format!("{}: {how}", exercise.name)));
+            if !quiet {
+                screen.say(screen.row("checked", &format!("{}: {how}", exercise.name)));
+            }
         }
         let record = Progress::read(&book.desk)?.of(exercise);
         if record.solution.as_ref() == Some(&now) {
