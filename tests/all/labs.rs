@@ -159,11 +159,7 @@ fn a_labs_screen_begins_and_ends_as_labs_toml_says() {
 fn rows(page: &str) -> Vec<String> {
     text(page)
         .lines()
-        .filter(|line| {
-            ["| `lab", "| `ladder-"]
-                .iter()
-                .any(|row| line.starts_with(row))
-        })
+        .filter(|line| line.starts_with("| `lab") || line.starts_with("| `ladder-"))
         .map(str::to_string)
         .collect()
 }

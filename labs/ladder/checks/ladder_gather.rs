@@ -61,11 +61,12 @@ fn parts(evidence: &mut Evidence) -> Result<()> {
             ),
         );
     }
+    others(evidence, job)?;
     JUDGE.parts(evidence, 2)
 }
 
-fn weights(evidence: &mut Evidence) -> Result<()> {
-    let job = JUDGE.job(4)?;
+/// Whether ranks hold the slices of others.
+fn others(evidence: &mut Evidence, job: Job) -> Result<()> {
     let run = JUDGE.run(job)?;
     let one = on_one_rank(job)?;
     // The mean difference between what all ranks return and the slices of the ranks `by` behind them.
@@ -91,6 +92,14 @@ fn weights(evidence: &mut Evidence) -> Result<()> {
         "These are the slices of other ranks. As long as a layer's units stay together, it computes the same in any order, so the loss shows \
          nothing. A checkpoint of these slices, end to end, is not the model: rank r has slice r.",
     );
+    Ok(())
+}
+
+fn weights(evidence: &mut Evidence) -> Result<()> {
+    let job = JUDGE.job(4)?;
+    let run = JUDGE.run(job)?;
+    let one = on_one_rank(job)?;
+    others(evidence, job)?;
     evidence.means_if(
         run.ranks.iter().all(|rank| {
             let lens = rank.weights.iter().map(Vec::len);

@@ -99,7 +99,7 @@ fn combine(rank: &Rank, numbers: &mut [f32], over: Over) -> comm::Result<()> {
 fn trained_by(program: Program, rank: &Rank) -> comm::Result<Vec<Vec<f32>>> {
     let (tensor, data) = (rank.tensor(), rank.data());
     let place = if program.units_by_node {
-        data.rank()
+        data.rank() % tensor.size()
     } else {
         tensor.rank()
     };

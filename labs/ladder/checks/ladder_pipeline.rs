@@ -118,6 +118,7 @@ fn travels(evidence: &mut Evidence) -> Result<()> {
 
 fn alone(evidence: &mut Evidence) -> Result<()> {
     ends(evidence, JUDGE.job(1)?, |evidence| {
+        many_updates(evidence, 1)?;
         JUDGE.parts(evidence, 1)?;
         if evidence.agrees() {
             gradients(evidence, 1)?;
@@ -129,15 +130,23 @@ fn alone(evidence: &mut Evidence) -> Result<()> {
     })
 }
 
+/// Whether each part has its own updates.
+fn many_updates(evidence: &mut Evidence, ranks: usize) -> Result<()> {
+    let job = JUDGE.job(ranks)?;
+    let count = job.parts * job.steps * ladder::LAYERS / ranks;
+    let run = JUDGE.run(job)?;
+    evidence.means_if(
+        run.ranks.iter().all(|rank| rank.updates.len() == count),
+        "Each part has an update of its own. So a step is as many small steps, and every part but the first meets weights that the parts \
+         before it have changed. Add up the parts' gradients, and update once at the end of the step.",
+    );
+    Ok(())
+}
+
 fn gradients(evidence: &mut Evidence, ranks: usize) -> Result<()> {
     let job = JUDGE.job(ranks)?;
     let run = JUDGE.run(job)?;
     let each = ladder::LAYERS / ranks;
-    evidence.means_if(
-        run.ranks.iter().all(|rank| rank.updates.len() == job.parts * each * job.steps),
-        "Each part has an update of its own. So a step is as many small steps, and every part but the first meets weights that the parts \
-         before it have changed. Add up the parts' gradients, and update once at the end of the step.",
-    );
     let one = Job {
         ranks: 1,
         tensor: 1,
@@ -196,7 +205,8 @@ fn time(evidence: &mut Evidence) -> Result<()> {
         format!("less than {}", thousands(one * 6 / 10)),
         thousands(got),
     );
-    let most = (0..4).map(|rank| most_in_flight(&run.ranks[rank])).max();
+    let in_flight = run.ranks.iter().map(most_in_flight);
+    let most = in_flight.clone().max();
     evidence.means_if(
         most == Some(1),
         format!(
@@ -205,6 +215,11 @@ fn time(evidence: &mut Evidence) -> Result<()> {
             thousands(got),
             thousands(one)
         ),
+    );
+    evidence.means_if(
+        in_flight.clone().min() == most && most == Some(4),
+        "Every rank runs as many parts ahead as rank 0 must. So the last rank has the first gradient in its hands and waits for three more \
+         parts before it computes it, and all ranks wait with it. Behind rank r there are p - r - 1 ranks.",
     );
     evidence.means(format!(
         "One rank takes {} microseconds for a step, and four ranks should take much less. A rank waits at each `recv`: which messages does \
@@ -242,11 +257,6 @@ fn in_flight(evidence: &mut Evidence) -> Result<()> {
             thousands(got),
             thousands(ours)
         ),
-    );
-    evidence.means_if(
-        (0..job.ranks).all(|rank| most[rank] == job.ranks),
-        "Every rank runs as many parts ahead as rank 0 must. The last rank needs none: its loss gives the first gradient at once. Behind \
-         rank r there are p - r - 1 ranks.",
     );
     evidence.means_if(
         (0..job.ranks).all(|rank| most[rank] == job.ranks - rank + 1),

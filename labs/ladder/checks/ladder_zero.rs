@@ -4,7 +4,7 @@ use exercise::train;
 use kit::check::{Evidence, run};
 use kit::show::thousands;
 use ladder::judge::{Judge, collectives};
-use ladder::{Job, Run, best};
+use ladder::{Job, Update, best};
 use shardlab::Result;
 use shardlab::allocator::Counting;
 use shardlab::comm::CallKind;
@@ -17,17 +17,40 @@ static JUDGE: Judge = Judge::new("ladder-zero", train);
 
 fn main() -> ExitCode {
     run(&[
-        ("1 rank: the program that is given", |evidence| {
-            JUDGE.alone(evidence)
-        }),
+        ("1 rank: the program that is given", alone),
         ("2 ranks: each computes its own part", |evidence| {
             JUDGE.parts(evidence, 2)
         }),
         ("2 ranks: each parameter is updated on one rank", gradients),
-        ("4 ranks: the model of one rank, bit by bit", weights),
+        ("4 ranks: the model of one rank, bit by bit", |evidence| {
+            recognise(evidence, 4)?;
+            JUDGE.weights(evidence, 4)
+        }),
         ("4 ranks: no more bytes than an all-reduce sends", bytes),
         ("4 ranks: a slice of the optimizer's state", memory),
     ])
+}
+
+fn alone(evidence: &mut Evidence) -> Result<()> {
+    recognise(evidence, 1)?;
+    // Two steps: the first one does not need the state that the optimizer keeps.
+    let job = Job {
+        steps: 2,
+        ..JUDGE.job(1)?
+    };
+    let run = JUDGE.run(job)?;
+    let one = ladder::run(job, ladder::one_rank::train)?;
+    let given = |update: &Update| {
+        let mut right = one.ranks[0].updates.iter();
+        right.any(|one| one.gradients == update.gradients)
+    };
+    evidence.means_if(
+        run.ranks[0].updates.iter().all(given) && run.ranks[0].weights != one.ranks[0].weights,
+        "The optimizer gets the right gradients in both of two steps, and the weights after the second are not Adam's: it does not know the \
+         first any more. Its state is made once, before the first step. With a new state in each, every step is a first one, and moves \
+         each parameter by the full length, however small its gradient.",
+    );
+    JUDGE.alone(evidence)
 }
 
 /// The model's layers on one rank: before the first step, their gradients in it, and after it.
@@ -65,36 +88,50 @@ fn gradients(evidence: &mut Evidence) -> Result<()> {
     let run = JUDGE.run(job)?;
     let [before, means, _] = one_step(job.parts)?;
     for (rank, trained) in run.ranks.iter().enumerate() {
+        // A rank's own gradients, whole, layer by layer.
+        let mut own: Vec<_> = trained
+            .gradients
+            .iter()
+            .take(means.len())
+            .cloned()
+            .collect();
+        own.sort_by_key(|(layer, _)| *layer);
+        let own: Vec<Vec<f32>> = own.into_iter().map(|(_, gradients)| gradients).collect();
         for update in trained.updates.iter().take(before.len()) {
             let weights = slice_of(&update.weights, &before, job.ranks);
-            let from = slice_of(&update.gradients, &means, job.ranks);
-            let (Some((layer, slice)), Some((of, other))) = (weights, from) else {
+            let Some((layer, slice)) = weights else {
                 continue;
             };
+            let from = slice_of(&update.gradients, &means, job.ranks);
             evidence.means_if(
-                layer == of && slice != other,
+                from.is_some_and(|(of, other)| of == layer && other != slice),
                 format!(
-                    "Rank {rank} updates slice {slice} of layer {layer} with the gradients of slice {other}: each parameter follows \
+                    "Rank {rank} updates slice {slice} of layer {layer} with the gradients of the other slice: each parameter follows \
                      another one's gradient. All lengths fit, so nothing fails but the training. A reduce-scatter leaves slice r on \
                      rank r."
                 ),
             );
+            evidence.means_if(
+                from.is_none() && slice_of(&update.gradients, &own, job.ranks).is_some(),
+                format!(
+                    "Rank {rank} updates its slice of layer {layer} with its own gradients alone. So slice r of the model learns from rank \
+                     r's part of the text, and the ranks agree all the same. Combine all ranks' gradients of the slice."
+                ),
+            );
         }
     }
+    recognise(evidence, 2)?;
     JUDGE.gradients(evidence, 2)
 }
 
-fn weights(evidence: &mut Evidence) -> Result<()> {
-    let job = JUDGE.job(4)?;
-    let first = Job { steps: 1, ..job };
-    recognise(evidence, &*JUDGE.run(first)?)?;
-    JUDGE.weights(evidence, 4)
-}
-
 /// What the ranks hold after a single step shows what they do wrong in each.
-fn recognise(evidence: &mut Evidence, run: &Run) -> Result<()> {
-    let ranks = run.ranks.len();
-    let [before, _, after] = one_step(run.job.parts)?;
+fn recognise(evidence: &mut Evidence, ranks: usize) -> Result<()> {
+    let job = Job {
+        steps: 1,
+        ..JUDGE.job(ranks)?
+    };
+    let run = JUDGE.run(job)?;
+    let [before, _, after] = one_step(job.parts)?;
     // Whether rank r has in slice s of each layer what `slice(r, layer, s)` says.
     let all = |slice: &dyn Fn(usize, usize, usize) -> Vec<f32>| {
         let right = |rank: usize, layer: usize, weights: &[f32]| {
@@ -119,14 +156,15 @@ fn recognise(evidence: &mut Evidence, run: &Run) -> Result<()> {
          The model never learns, however many steps it makes.",
     );
     evidence.means_if(
-        (0..ranks).any(|by| {
+        ranks > 1
+            && (0..ranks).any(|by| {
             all(&|rank, layer, slice| {
                 let new = slice == (rank + by) % ranks;
                 of(if new { &after } else { &before }, layer, slice)
             })
         }),
         "Each rank has new weights in its own slice and old ones in all others: nobody gathers them. The ranks now train different \
-         models, and three quarters of each stay as they were.",
+         models, and most of each stays as it was.",
     );
     evidence.means_if(
         (1..ranks).any(|by| all(&|_, layer, slice| of(&after, layer, (slice + by) % ranks))),

@@ -1,7 +1,8 @@
 //! ladder-pipeline · A pipeline
 //!
-//! Each rank holds some layers, whole, and runs all parts of the batch through them. It gets a part's activations from the rank before
-//! it, and the gradient of its own output from the rank behind it. What travels is small: `rank.activations()` numbers.
+//! Each rank holds some layers, whole, and runs all parts of the batch through them. It gets a part's activations from
+//! the rank before it, and the gradient of its own output from the rank behind it. What travels is small:
+//! `rank.activations()` numbers.
 //!
 //! ```text
 //! 4 ranks, 8 parts
@@ -14,9 +15,9 @@
 //! parts in flight    at most 4      at most 3      at most 2      at most 1
 //! ```
 //!
-//! A part is in flight on a rank from its forward pass to its backward pass there, because until then the rank keeps its inputs. Begin
-//! with any order that works, even one in which all forward passes come first: the check looks at what is trained, then at the time,
-//! and at the parts in flight last.
+//! A part is in flight on a rank from its forward pass to its backward pass there, because until then the rank keeps its
+//! inputs. Begin with any order that works, even one in which all forward passes come first: the check looks at what is
+//! trained, then at the time, and at the parts in flight last.
 //!
 //! Begin with a copy of `labs/ladder/one_rank.rs`, in which `crate` becomes `ladder`. `send` does not wait. `recv` waits.
 
@@ -26,5 +27,9 @@ use ladder::{Adam, Rank, Result};
 pub fn train(rank: &Rank) -> Result<Vec<Vec<f32>>> {
     let world = rank.world();
     let (me, ranks) = (world.rank(), world.size());
-    todo!("rank {me} of {ranks}: begin with a copy of labs/ladder/one_rank.rs")
+    todo!(
+        "rank {me} of {ranks}: some layers (the first has {} parameters), and all {} parts",
+        Adam::new(rank.numel(0)).numel(),
+        rank.parts()
+    )
 }
