@@ -104,7 +104,7 @@ const WRONG: [(&str, &str, &str); 5] = [
     (
         "lab01-ring",
         "*x += y;",
-        "*x += y;\n        }\n        for x in mine.iter_mut().skip(2048) {\n            *x = 0.0;",
+        "*x += y;\n        }\n        for x in mine.iter_mut().skip(1024) {\n            *x = 0.0;",
     ),
     // What is small is no gradient.
     (
