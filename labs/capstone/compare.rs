@@ -157,8 +157,10 @@ fn near(a: f64, b: f64, bound: f64) -> bool {
 pub struct Apart {
     /// Steps that both have trained.
     pub steps: usize,
-    /// The largest difference of two losses, and of two weights at the end. None: one of the runs has no weights.
+    /// The largest difference of two losses.
+    #[serde(with = "crate::step::word")]
     pub loss: f64,
+    /// The largest difference of two weights at the end. None: one of the runs has no weights.
     pub weight: Option<f64>,
     /// Whether all losses, and the weights, have the same bits.
     pub losses_equal: bool,

@@ -76,8 +76,10 @@ pub fn train(
         accumulation,
         samples: plan.samples(),
     };
+    // One rank now draws what two drew.
     let mut counters = record.counters;
-    let mut drawn = counters.global_steps * accumulation;
+    counters.micro_steps *= STREAMS;
+    let mut drawn = counters.micro_steps;
     while counters.global_steps < until {
         let step = step::next(
             parts.skip,

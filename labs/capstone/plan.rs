@@ -66,15 +66,15 @@ impl Plan {
             shape,
             batch: 4,
             accumulation: 2,
-            steps: 240,
-            save_every: 40,
-            poison: 125,
-            killed_after: 130,
+            steps: 0,
+            save_every: 0,
+            poison: 0,
+            killed_after: 0,
             schedule: Schedule {
                 lr: 3e-3,
                 min_lr: 3e-4,
-                warmup: 20,
-                decay_steps: 240,
+                warmup: 0,
+                decay_steps: 0,
             },
             adamw: AdamWConfig {
                 beta1: 0.9,
@@ -86,6 +86,7 @@ impl Plan {
             seed: 1337,
             writes: 320,
         }
+        .of_steps(240)
     }
 
     /// The same story of a small model in a few steps.
@@ -106,17 +107,18 @@ impl Plan {
         .of_steps(16)
     }
 
-    /// The same story in `steps` steps, at least 8.
+    /// The same story in `steps` steps, at least 8: it saves four times or more often, and the step that is poisoned comes after the
+    /// save in the middle.
     pub fn of_steps(self, steps: usize) -> Plan {
         let steps = steps.max(8);
         let save_every = (steps / 4).clamp(1, 40);
         let last_save = steps / 2 / save_every * save_every;
+        let poison = last_save + (save_every / 2).clamp(1, 5);
         Plan {
             steps,
             save_every,
-            poison: last_save + (save_every / 2).clamp(1, 5),
-            killed_after: last_save + (save_every / 2).clamp(1, 5) + (save_every / 4).clamp(1, 5)
-                - 1,
+            poison,
+            killed_after: poison + (save_every / 4).clamp(1, 5) - 1,
             schedule: Schedule {
                 warmup: (steps / 12).max(1),
                 decay_steps: steps,

@@ -170,39 +170,37 @@ fn used(story: &Story, screen: &Screen) -> String {
             Whose::Library => "library",
             Whose::Without => "left out",
         };
+        let library = part.library.filter(|_| part.whose == Whose::Yours);
         vec![
             part.part.word().to_string(),
             whose.to_string(),
             thousands(part.used.calls as u64),
             screen.seconds(part.used.seconds),
             bytes(part.used.bytes),
-            part.library
-                .filter(|_| part.whose == Whose::Yours)
-                .map_or(String::new(), |library| {
-                    compared(part, library.bytes, library.seconds)
-                }),
+            library.map_or(String::new(), |library| {
+                compared_time(part.used.seconds, library.seconds)
+            }),
+            library.map_or(String::new(), |library| {
+                compared_bytes(part.used.bytes, library.bytes)
+            }),
         ]
     };
     let rows: Vec<Vec<String>> = story.parts.iter().map(row).collect();
-    let header = [
-        "part",
-        "whose",
-        "calls",
-        "time",
-        "sends",
-        "beside the library's",
-    ];
+    let mut header = vec!["part", "whose", "calls", "time", "sends"];
     let speed = |tokens: f64| thousands(tokens as u64);
     let mut line = format!("{} tokens per second", speed(story.tokens_per_second));
     if let Some(beside) = &story.beside {
+        header.extend(["time / library's", "bytes / library's"]);
         line += &format!(
-            "; with the library's parts {}",
+            "; {} with the library's parts",
             speed(beside.tokens_per_second)
         );
     }
+    let time = "Time is the mean of the ranks, waiting included.";
     format!(
-        "{}\n{}",
+        "{}\n{}\n{}",
         table(screen, &header, &rows),
+        screen.row("time", time),
         screen.row("speed", &line)
     )
 }
@@ -215,22 +213,19 @@ fn bytes(bytes: f64) -> String {
     }
 }
 
-/// A part's bytes and time in relation to the library's.
-fn compared(part: &PartStory, sent: f64, seconds: f64) -> String {
-    let bytes = match part.used.bytes {
-        mine if mine == sent && sent == 0.0 => String::new(),
-        mine if mine == sent => "the same bytes, ".to_string(),
-        mine if sent == 0.0 => format!("{} more, ", bytes_decimal(mine)),
-        mine => format!("{:.2} times the bytes, ", mine / sent),
-    };
-    // Times below a millisecond say nothing.
-    if part.used.seconds.max(seconds) < 1e-3 {
-        return bytes.trim_end_matches(", ").to_string();
+/// Times below a millisecond say nothing.
+fn compared_time(mine: f64, library: f64) -> String {
+    match mine.max(library) < 1e-3 {
+        true => String::new(),
+        false => format!("{:.1}", mine / library.max(1e-9)),
     }
-    format!(
-        "{bytes}{:.1} times the time",
-        part.used.seconds / seconds.max(1e-9)
-    )
+}
+
+fn compared_bytes(mine: f64, library: f64) -> String {
+    if mine == library {
+        return if mine == 0.0 { "" } else { "equal" }.to_string();
+    }
+    format!("{:.2}", mine / library)
 }
 
 /// How far the runs are apart, and which parts make it so.

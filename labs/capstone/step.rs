@@ -24,12 +24,41 @@ pub struct Step {
 /// What a step has computed: the same numbers on every rank.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trained {
+    #[serde(with = "word")]
     pub loss: f64,
     /// The gradients' norm; None if they overflowed and nothing was updated.
     pub norm: Option<f64>,
+    #[serde(with = "word")]
     pub lr: f64,
     /// The loss scale of this step.
+    #[serde(with = "word")]
     pub scale: f64,
+}
+
+/// A number that may be NaN or infinite: JSON has no such numbers, so it is a word then.
+pub mod word {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(number: &f64, to: S) -> Result<S::Ok, S::Error> {
+        match number.is_finite() {
+            true => to.serialize_f64(*number),
+            false => to.serialize_str(&number.to_string()),
+        }
+    }
+
+    pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<f64, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Either {
+            Number(f64),
+            Word(String),
+        }
+        match Either::deserialize(from)? {
+            Either::Number(number) => Ok(number),
+            Either::Word(word) => word.parse().map_err(D::Error::custom),
+        }
+    }
 }
 
 /// One rank of either life.

@@ -69,7 +69,7 @@ pub struct PartStory {
     pub exercise: String,
     pub task: String,
     pub whose: Whose,
-    /// Over all ranks and both lives; time is the mean of the ranks.
+    /// Over all ranks and both lives; time is the mean of the ranks, waiting included.
     pub used: Used,
     /// The library's version in the run beside.
     pub library: Option<Used>,
@@ -137,8 +137,9 @@ impl Story {
             Beside::of(setting, versions, &run, corpus, out, say)
         });
         let (beside, right) = beside.unzip();
-        let used = parts_used(&run);
-        let of_library = right.as_ref().map(parts_used);
+        // Of steps that both runs have taken, if one has ended early.
+        let used = parts_used(&run, right.as_ref());
+        let of_library = right.as_ref().map(|right| parts_used(right, Some(&run)));
         let part = |part: Part| PartStory {
             part,
             exercise: part.exercise().to_string(),
@@ -269,11 +270,19 @@ fn points(run: &Run) -> Vec<Point> {
     points
 }
 
-/// What each part used in both lives.
-fn parts_used(run: &Run) -> [Used; Part::ALL.len()] {
+/// What each part used in both lives, in the steps that `other` has, too.
+fn parts_used(run: &Run, other: Option<&Run>) -> [Used; Part::ALL.len()] {
     let mut all = [Used::default(); Part::ALL.len()];
-    let life2 = run.life2.iter().flat_map(|life| &life.steps);
-    for step in run.life1.steps.iter().chain(life2) {
+    let life2 = |run: &Run| run.life2.as_ref().map_or(0, |life| life.steps.len());
+    let [first, second] = match other {
+        Some(other) => [other.life1.steps.len(), life2(other)],
+        None => [usize::MAX; 2],
+    };
+    let life2 = run
+        .life2
+        .iter()
+        .flat_map(|life| life.steps.iter().take(second));
+    for step in run.life1.steps.iter().take(first).chain(life2) {
         for (all, used) in all.iter_mut().zip(&step.used) {
             all.calls += used.calls;
             all.seconds += used.seconds;

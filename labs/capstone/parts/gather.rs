@@ -16,13 +16,19 @@ pub trait Blocks {
 pub type Gather = fn(&Comm, &[Vec<f32>], &mut dyn Blocks) -> Result<Vec<Vec<f32>>>;
 
 pub fn library(comm: &Comm, slices: &[Vec<f32>], model: &mut dyn Blocks) -> Result<Vec<Vec<f32>>> {
+    let mut last = None;
     for (block, slice) in slices.iter().enumerate() {
         let whole = gathered(comm, slice)?;
         model.forward(block, &whole[..model.numel(block)]);
+        // The last block runs backward at once, so it stays; all others are freed here.
+        last = (block + 1 == slices.len()).then_some(whole);
     }
     let mut means = vec![Vec::new(); slices.len()];
     for (block, slice) in slices.iter().enumerate().rev() {
-        let whole = gathered(comm, slice)?;
+        let whole = match last.take() {
+            Some(whole) => whole,
+            None => gathered(comm, slice)?,
+        };
         let mut gradients = model.backward(block, &whole[..model.numel(block)]);
         drop(whole);
         gradients.resize(comm.size() * slice.len(), 0.0);

@@ -6,7 +6,8 @@ use capstone::parts::{
     Counters, Files, Whose, batches, load, mlp, norm, order, ring, scaler, schedule, skip,
 };
 use capstone::run::Setting;
-use capstone::{Part, Parts, Plan, Story};
+use capstone::{Part, Parts, Plan, Story, screen};
+use kit::show::Screen;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Corpus;
 use shardlab::tensor::Tensor;
@@ -151,6 +152,13 @@ mod wrong {
         skip::library(&run, counters, trainer);
     }
 
+    /// Counts a micro-batch per step.
+    pub fn counts(run: &skip::Run, counters: &mut Counters, trainer: &mut dyn skip::Trainer) {
+        let before = counters.micro_steps;
+        skip::library(run, counters, trainer);
+        counters.micro_steps = before + 1;
+    }
+
     /// From micro-batch 20 on both ranks draw the same.
     pub fn drawn(draw: &batches::Draw, rank: usize, step: usize) -> Vec<usize> {
         batches::library(draw, if step < 20 { rank } else { 0 }, step)
@@ -245,11 +253,44 @@ fn a_wrong_part_is_named() {
         ..library
     };
     assert_eq!(named(&skip), [(Part::Skip, 2, poison + 1)]);
+    // Seen only where the next life begins.
+    let counts = Parts {
+        skip: wrong::counts,
+        ..library
+    };
+    assert_eq!(named(&counts), [(Part::Skip, 2, saved + 1)]);
     let batches = Parts {
         batches: wrong::drawn,
         ..library
     };
     assert_eq!(named(&batches), [(Part::Batches, 2, 11)]);
+}
+
+/// A screen with everything on it, in 80 columns.
+#[test]
+fn the_screen_has_80_columns() {
+    let out = tempfile::tempdir().unwrap();
+    let yours = Parts {
+        load: wrong::load,
+        schedule: wrong::panics,
+        ..rounding()
+    };
+    let story = story(&quick(), &yours, &Part::ALL, out.path());
+    let plain = Screen::plain();
+    for ascii in [false, true] {
+        let text = screen::text(
+            &story,
+            &Screen {
+                ascii,
+                ..plain.clone()
+            },
+        );
+        println!("{text}");
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+        assert!(!ascii || text.is_ascii());
+    }
 }
 
 #[test]
