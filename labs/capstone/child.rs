@@ -3,8 +3,9 @@
 //! The program starts itself with the hidden flag `--life`. The child prints a line for each step, and what is left at its end. It
 //! never knows that it will be killed.
 
-use crate::parts::{Part, Whose};
-use crate::run::{Each, Life, Setting, Span, Versions};
+use crate::Job;
+use crate::life::{self, Each, Life, Span};
+use crate::parts::{Part, Versions, Whose};
 use crate::step::Step;
 use anyhow::{Context, Result};
 use std::io::{BufRead, BufReader, Write};
@@ -21,7 +22,10 @@ const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Runs one life as a process. Life 1 would go on after its last step: it is killed.
 pub fn run(flags: &[String], versions: &Versions, span: &Span, each: Each) -> Life {
-    let mut life = Life::default();
+    let mut life = Life {
+        folder: span.folder.clone(),
+        ..Life::default()
+    };
     let ran = start(flags, versions, span).and_then(|mut child| {
         let watched = watch(&mut child, span, &mut life, each);
         // SIGKILL: no rank can close a file or tell anyone. After a life that has ended, it does nothing.
@@ -101,7 +105,7 @@ fn watch(child: &mut Child, span: &Span, life: &mut Life, each: Each) -> Result<
 }
 
 /// What the child does: the life, and its lines.
-pub fn live(setting: &Setting, versions: &Versions, span: &Span) -> Result<()> {
+pub fn live(job: &Job, span: &Span) -> Result<()> {
     let say = |before: &str, what: String| {
         let mut out = std::io::stdout().lock();
         writeln!(out, "{before}{what}")
@@ -115,7 +119,7 @@ pub fn live(setting: &Setting, versions: &Versions, span: &Span) -> Result<()> {
     };
     // Life 1 is to be killed: it goes on to the end, if nobody does it.
     let until = if span.life == 1 {
-        setting.plan.steps
+        job.plan.steps
     } else {
         span.until
     };
@@ -123,7 +127,7 @@ pub fn live(setting: &Setting, versions: &Versions, span: &Span) -> Result<()> {
         until,
         ..span.clone()
     };
-    let life = setting.life_here(versions, &span, &each);
+    let life = life::live(job, &span, &each);
     let rest = Life {
         steps: Vec::new(),
         ..life

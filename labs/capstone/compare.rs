@@ -1,8 +1,9 @@
 //! Two runs of the same plan: where they differ first, and by how much at most.
 
 use crate::files::{self, KINDS};
+use crate::life::Life;
 use crate::plan::RANKS_1;
-use crate::run::{Life, Run};
+use crate::run::Run;
 use crate::step::{Step, Trained};
 use serde::{Deserialize, Serialize};
 

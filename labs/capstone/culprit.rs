@@ -1,8 +1,9 @@
 //! Which of the reader's parts is wrong: the run is repeated with some of them exchanged for the library's.
 
 use crate::compare::{Difference, difference, of_lives};
-use crate::parts::{Part, Whose};
-use crate::run::{Run, Setting, Span, Versions};
+use crate::life::Span;
+use crate::parts::{Part, Versions, Whose};
+use crate::run::{Run, Setting};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 

@@ -47,7 +47,7 @@ pub fn write(folder: &Path, owner: &str, kind: &str, lines: &[&[f32]]) -> Result
     fs::write(&path, bytes).with_context(|| path.display().to_string())
 }
 
-/// All numbers that [`write`] has written.
+/// All numbers that [`write()`] has written.
 pub fn read(folder: &Path, owner: &str, kind: &str) -> Result<Vec<f32>> {
     let path = folder.join(format!("{owner}.{kind}"));
     Ok(numbers(

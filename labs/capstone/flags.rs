@@ -1,8 +1,9 @@
 //! The program: its flags, and what it does with them.
 
-use crate::parts::{Part, Parts, Whose};
+use crate::life::Span;
+use crate::parts::{Part, Parts, Versions, Whose};
 use crate::plan::Plan;
-use crate::run::{Setting, Span, Versions};
+use crate::run::Setting;
 use crate::story::Story;
 use crate::{child, page, screen};
 use anyhow::{Context, Result};
@@ -92,7 +93,8 @@ fn run(args: Args, yours: &Parts, have: &[Part]) -> Result<()> {
             folder: args.out,
             from: args.from.unwrap_or_default(),
         };
-        return child::live(&setting, &words(&args.yours, &args.leave), &span);
+        let job = setting.job(&words(&args.yours, &args.leave));
+        return child::live(&job, &span);
     }
 
     let screen = Screen::detect(args.ascii);

@@ -9,7 +9,7 @@
 //! - `life1.rs`: two data ranks with sharded blocks, until the run is killed; `files.rs`: what they leave behind
 //! - `life2.rs`: four ranks, a pipeline of tensor groups, from these files; `sequence.rs`: their MLP
 //! - `meter.rs`: what each part costs
-//! - `run.rs` and `child.rs`: both lives, each as a process
+//! - `life.rs`, `child.rs` and `run.rs`: one life, as a process of its own, and both
 //! - `compare.rs`, `draws.rs` and `culprit.rs`: whether the run is right, and which part is not
 //! - `story.rs`: what happened, as plain values; `screen.rs` and `page.rs` draw it; `flags.rs` is the program
 
@@ -21,6 +21,7 @@ pub mod culprit;
 mod draws;
 mod files;
 mod flags;
+pub mod life;
 mod life1;
 mod life2;
 mod meter;

@@ -107,13 +107,13 @@ impl Plan {
         .of_steps(16)
     }
 
-    /// The same story in `steps` steps, at least 8: it saves four times or more often, and the step that is poisoned comes after the
+    /// The same story in `steps` steps, at least 12: it saves four times or more often, and the step that is poisoned comes after the
     /// save in the middle.
     pub fn of_steps(self, steps: usize) -> Plan {
-        let steps = steps.max(8);
+        let steps = steps.max(12);
         let save_every = (steps / 4).clamp(1, 40);
         let last_save = steps / 2 / save_every * save_every;
-        let poison = last_save + (save_every / 2).clamp(1, 5);
+        let poison = last_save + (save_every / 2).clamp(2, 5);
         Plan {
             steps,
             save_every,
@@ -141,5 +141,26 @@ impl Plan {
     /// Tokens that one step trains on.
     pub fn tokens(&self) -> usize {
         self.samples() * self.shape.block
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// However long a run is: it saves, trains on, is poisoned and killed before it saves again.
+    #[test]
+    fn every_story_has_its_incidents() {
+        let corpus = Corpus::embedded().unwrap();
+        for steps in 0..400 {
+            let plan = Plan::quick(&corpus).of_steps(steps);
+            let saved = plan.saved();
+            assert!(saved > 0 && saved + 1 < plan.poison, "{plan:?}");
+            assert!(
+                plan.poison <= plan.killed_after && plan.killed_after < saved + plan.save_every,
+                "{plan:?}"
+            );
+            assert!(plan.killed_after < plan.steps, "{plan:?}");
+        }
     }
 }

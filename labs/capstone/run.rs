@@ -1,19 +1,11 @@
-//! A run: both lives, in this process or in one of their own.
+//! A run: both lives, in this process or each in one of its own.
 
-use crate::life2::End;
-use crate::parts::{Part, Parts, Whose};
-use crate::plan::{Plan, RANKS_1, RANKS_2};
-use crate::step::Step;
-use crate::{Job, child, files, life1, life2};
+use crate::life::{self, Each, Life, Span};
+use crate::parts::{Part, Parts, Versions, Whose};
+use crate::plan::Plan;
+use crate::{Job, child, files};
 use serde::{Deserialize, Serialize};
-use shardlab::comm::Options;
-use shardlab::launch;
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
-
-/// Whose version each part has, in the order of [`Part::ALL`].
-pub type Versions = [Whose; Part::ALL.len()];
+use std::path::Path;
 
 /// What all runs of the program share.
 pub struct Setting<'a> {
@@ -25,20 +17,6 @@ pub struct Setting<'a> {
     pub child: Option<&'a [String]>,
 }
 
-/// One life.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Life {
-    pub steps: Vec<Step>,
-    /// Whether its process was killed, as was planned.
-    pub killed: bool,
-    /// Why it ended before its time.
-    pub failed: Option<String>,
-    /// Only of life 2.
-    pub end: Option<End>,
-    /// Where it has saved.
-    pub folder: PathBuf,
-}
-
 /// Both lives.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Run {
@@ -47,23 +25,9 @@ pub struct Run {
     pub life2: Option<Life>,
 }
 
-/// Is told of every step that is over, and of its life.
-pub type Each<'a> = &'a (dyn Fn(usize, &Step) + Sync);
-
-/// Which life, and up to which step.
-#[derive(Clone, Debug)]
-pub struct Span {
-    pub life: usize,
-    pub until: usize,
-    /// Where it saves.
-    pub folder: PathBuf,
-    /// Where life 2 finds life 1's checkpoint.
-    pub from: PathBuf,
-}
-
 impl Setting<'_> {
-    /// The parts of these versions.
-    pub fn parts(&self, versions: &Versions) -> Parts {
+    /// A job with these versions of the parts.
+    pub fn job(&self, versions: &Versions) -> Job<'_> {
         let mut parts = Parts::library();
         for (part, whose) in Part::ALL.into_iter().zip(versions) {
             match whose {
@@ -72,7 +36,11 @@ impl Setting<'_> {
                 Whose::Without => parts.take(part, &Parts::without()),
             }
         }
-        parts
+        Job {
+            plan: self.plan.clone(),
+            parts,
+            text: self.text,
+        }
     }
 
     /// Both lives, from the first step to the last. Life 1 is killed, if lives are processes; else it ends where it would be.
@@ -93,61 +61,11 @@ impl Setting<'_> {
         }
     }
 
-    /// One life. Life 2 begins with the checkpoint that life 1 has left in the folder.
+    /// One life. Life 2 begins with a checkpoint that a life 1 has left.
     pub fn life(&self, versions: &Versions, span: &Span, each: Each) -> Life {
-        let life = match self.child {
+        match self.child {
             Some(flags) => child::run(flags, versions, span, each),
-            None => self.life_here(versions, span, each),
-        };
-        Life {
-            folder: span.folder.clone(),
-            ..life
-        }
-    }
-
-    /// One life in this process: its ranks are threads.
-    pub fn life_here(&self, versions: &Versions, span: &Span, each: Each) -> Life {
-        let job = Job {
-            plan: self.plan.clone(),
-            parts: self.parts(versions),
-            text: self.text,
-        };
-        let steps = Mutex::new(Vec::new());
-        let report = |step: Step| {
-            each(span.life, &step);
-            steps
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(step);
-        };
-        // Ranks that wait for each other in vain should say so soon.
-        let options = Options {
-            deadline: Duration::from_secs(60),
-            ..Options::default()
-        };
-        let (until, folder) = (span.until, &span.folder);
-        let ran = if span.life == 1 {
-            launch::run_with(RANKS_1, &options, |comm| {
-                life1::train(&job, &comm, &[], until, Some(folder), &report)?;
-                Ok(None)
-            })
-        } else {
-            let checkpoint = files::folder(&span.from, self.plan.saved());
-            let skip = [self.plan.poison, self.plan.poison];
-            launch::run_with(RANKS_2, &options, |comm| {
-                life2::train(&job, &comm, &skip, until, (&checkpoint, folder), &report).map(Some)
-            })
-        };
-        let (end, failed) = match ran {
-            Ok(mut ends) => (ends.swap_remove(0), None),
-            Err(error) => (None, Some(format!("{error:#}"))),
-        };
-        Life {
-            steps: steps.into_inner().unwrap_or_else(PoisonError::into_inner),
-            killed: false,
-            failed,
-            end,
-            folder: folder.clone(),
+            None => life::live(&self.job(versions), span, each),
         }
     }
 }
@@ -155,7 +73,12 @@ impl Setting<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::life1;
+    use crate::plan::RANKS_1;
+    use crate::step::Step;
     use shardlab::data::Corpus;
+    use shardlab::launch;
+    use std::sync::Mutex;
 
     /// A kill, new ranks on another mesh and a skipped step cost nothing: the losses are those of two ranks that were never
     /// killed, and skip the same step.

@@ -187,20 +187,23 @@ fn used(story: &Story, screen: &Screen) -> String {
     };
     let rows: Vec<Vec<String>> = story.parts.iter().map(row).collect();
     let mut header = vec!["part", "whose", "calls", "time", "sends"];
+    let mut notes = "Time is the mean of the ranks, waiting included.".to_string();
+    if story.parts.iter().any(|part| part.whose == Whose::Yours) {
+        header.extend(["time ratio", "bytes ratio"]);
+        notes += " Ratios are of your part to the library's.";
+    }
     let speed = |tokens: f64| thousands(tokens as u64);
     let mut line = format!("{} tokens per second", speed(story.tokens_per_second));
     if let Some(beside) = &story.beside {
-        header.extend(["time / library's", "bytes / library's"]);
         line += &format!(
             "; {} with the library's parts",
             speed(beside.tokens_per_second)
         );
     }
-    let time = "Time is the mean of the ranks, waiting included.";
     format!(
         "{}\n{}\n{}",
         table(screen, &header, &rows),
-        screen.row("time", time),
+        screen.row("", &notes),
         screen.row("speed", &line)
     )
 }

@@ -3,10 +3,11 @@
 use crate::compare::{Apart, Difference, apart, difference};
 use crate::culprit::{self, Culprit, Search};
 use crate::draws;
+use crate::life::Each;
 use crate::meter::Used;
-use crate::parts::{Part, Whose};
+use crate::parts::{Part, Versions, Whose};
 use crate::plan::{Plan, RANKS_1, RANKS_2};
-use crate::run::{Each, Run, Setting, Versions};
+use crate::run::{Run, Setting};
 use serde::{Deserialize, Serialize};
 use shardlab::data::Corpus;
 use std::path::Path;
@@ -425,11 +426,11 @@ fn checks(run: &Run, plan: &Plan, beside: Option<&Beside>) -> Vec<Check> {
     let few = (plan.steps / 12).max(3);
     let first = mean(&life1[..few.min(life1.len())]);
     let end = mean(&life2[life2.len().saturating_sub(few)..]);
-    check(
-        "the loss falls",
-        end < 0.95 * first,
-        format!("{first:.2} to {end:.2}"),
-    );
+    let found = match life2.is_empty() {
+        true => "life 2 has trained nothing".to_string(),
+        false => format!("{first:.2} to {end:.2}"),
+    };
+    check("the loss falls", end < 0.95 * first, found);
 
     let again = |&(step, loss): &(usize, f64)| {
         let before = life1
@@ -443,9 +444,13 @@ fn checks(run: &Run, plan: &Plan, beside: Option<&Beside>) -> Vec<Check> {
         |most: f64, &d| if d > most || d.is_nan() { d } else { most },
     );
     check(
-        "life 2 repeats life 1 behind the checkpoint",
+        "life 2 begins as life 1 went on",
         !apart.is_empty() && most <= SAME,
-        format!("{} losses, {most:.0e} apart", apart.len()),
+        match apart.len() {
+            0 => "no step of both".to_string(),
+            1 => format!("1 loss, {most:.0e} apart"),
+            n => format!("{n} losses, {most:.0e} apart"),
+        },
     );
 
     let skipped = points

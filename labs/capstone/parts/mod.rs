@@ -205,3 +205,6 @@ pub enum Whose {
     Library,
     Without,
 }
+
+/// Whose version each part has, in the order of [`Part::ALL`].
+pub type Versions = [Whose; Part::ALL.len()];
