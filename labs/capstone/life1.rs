@@ -133,7 +133,6 @@ fn mine(numel: usize, each: usize, rank: usize) -> Range<usize> {
     numel.min(rank * each)..numel.min((rank + 1) * each)
 }
 
-// ANCHOR: heart
 impl Rank for Sharded<'_> {
     /// A data rank draws from a stream of its own.
     fn draw(&mut self, number: usize) -> Result<Batch> {
@@ -227,7 +226,6 @@ impl Rank for Sharded<'_> {
         })
     }
 }
-// ANCHOR_END: heart
 
 impl Sharded<'_> {
     /// Both passes of one micro-batch. Adds the gradients of what every rank has to `ends`. Returns the loss, and this rank's slices

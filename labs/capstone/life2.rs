@@ -99,7 +99,6 @@ pub fn train(
     Ok(end)
 }
 
-// ANCHOR: heart
 impl<'a> Meshed<'a> {
     fn new(
         job: &'a Job,
@@ -229,7 +228,6 @@ impl Rank for Meshed<'_> {
         })
     }
 }
-// ANCHOR_END: heart
 
 impl Meshed<'_> {
     fn params(&self) -> &Arc<Params> {

@@ -31,7 +31,7 @@ fn programs() -> Vec<PathBuf> {
 
 #[test]
 fn every_program_refuses_what_it_does_not_know_in_the_form_of_all_errors() {
-    assert_eq!(programs().len(), 18);
+    assert_eq!(programs().len(), 19);
     for program in programs() {
         let output = Command::new(&program).arg("--raanks=x").output().unwrap();
         assert_eq!(
