@@ -18,7 +18,7 @@ const STEP: &str = "@step ";
 const LIFE: &str = "@life ";
 
 /// A life that is silent for so long does not end by itself.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(45);
 
 /// Runs one life as a process. Life 1 would go on after its last step: it is killed.
 pub fn run(flags: &[String], versions: &Versions, span: &Span, each: Each) -> Life {

@@ -55,6 +55,16 @@ pub fn read(folder: &Path, owner: &str, kind: &str) -> Result<Vec<f32>> {
     ))
 }
 
+/// Removes the checkpoints of a run of so many steps, and its last weights. A folder that is empty then goes, too.
+pub fn clear(run: &Path, steps: usize) {
+    for step in 1..=steps {
+        fs::remove_dir_all(folder(run, step)).ok();
+        fs::remove_dir_all(folder(run, step).with_extension("part")).ok();
+    }
+    fs::remove_file(run.join(format!("final.{}", KINDS[0]))).ok();
+    fs::remove_dir(run).ok();
+}
+
 /// Ends a checkpoint: it gets its name when all of it is there, so that a rank that is killed leaves no half of one.
 pub fn finish(part: &Path, folder: &Path, record: &Record) -> Result<()> {
     fs::write(part.join("run.json"), serde_json::to_vec_pretty(record)?)?;

@@ -45,7 +45,7 @@ impl Setting<'_> {
 
     /// Both lives, from the first step to the last. Life 1 is killed, if lives are processes; else it ends where it would be.
     pub fn run(&self, versions: &Versions, folder: &Path, each: Each) -> Run {
-        std::fs::remove_dir_all(folder).ok(); // of an earlier run
+        files::clear(folder, self.plan.steps); // of an earlier run
         let span = |life, until| Span {
             life,
             until,

@@ -240,13 +240,12 @@ fn verdict(beside: &Beside, screen: &Screen) -> String {
         Some(weight) => format!("; weights at most {weight:.0e}"),
         None => String::new(),
     };
-    lines.push(screen.row(
-        "losses",
-        &format!(
-            "{} of both runs, at most {:.0e} apart{weights}",
-            apart.steps, apart.loss
-        ),
-    ));
+    let losses = match apart.losses_equal {
+        true => "with the same bits".to_string(),
+        false => format!("at most {:.0e} apart", apart.loss),
+    };
+    let words = format!("{} of both runs, {losses}{weights}", apart.steps);
+    lines.push(screen.row("losses", &words));
     if let Some(difference) = &beside.difference {
         let at = format!(
             "life {}, step {}: {}",

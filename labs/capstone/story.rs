@@ -2,12 +2,12 @@
 
 use crate::compare::{Apart, Difference, apart, difference};
 use crate::culprit::{self, Culprit, Search};
-use crate::draws;
 use crate::life::Each;
 use crate::meter::Used;
 use crate::parts::{Part, Versions, Whose};
 use crate::plan::{Plan, RANKS_1, RANKS_2};
 use crate::run::{Run, Setting};
+use crate::{draws, files};
 use serde::{Deserialize, Serialize};
 use shardlab::data::Corpus;
 use std::path::Path;
@@ -138,6 +138,9 @@ impl Story {
             Beside::of(setting, versions, &run, corpus, out, say)
         });
         let (beside, right) = beside.unzip();
+        for folder in ["library", "search"] {
+            files::clear(&out.join(folder), setting.plan.steps);
+        }
         // Of steps that both runs have taken, if one has ended early.
         let used = parts_used(&run, right.as_ref());
         let of_library = right.as_ref().map(|right| parts_used(right, Some(&run)));
