@@ -19,7 +19,7 @@ fn programs() -> Vec<PathBuf> {
         .filter(|folder| folder.join("Cargo.toml").is_file());
     let names = packages
         .map(|folder| folder.file_name().unwrap().to_os_string())
-        .filter(|name| name != "kit");
+        .filter(|name| name != "kit" && name != "ladder"); // they have no program
     names
         .map(|name| {
             built

@@ -159,7 +159,7 @@ const FLOORS: [&[&str]; 6] = [
         "lab00", "lab01", "lab02", "lab03", "lab04", "lab05", "lab06", "lab07", "lab08", "lab09",
         "lab10", "lab11",
     ],
-    &["book", "capstone"],
+    &["book", "capstone", "ladder"],
     &["launch", "memory", "scaling", "workbook"],
 ];
 
@@ -178,7 +178,9 @@ fn a_package_depends_only_on_floors_below_its_own() {
     let root = Path::new(ROOT);
     let folder = |name: &str| match name {
         "shardlab" => root.to_path_buf(),
-        name if ["kit", "capstone"].contains(&name) || name.starts_with("lab") => root.join("labs").join(name),
+        name if ["kit", "capstone", "ladder"].contains(&name) || name.starts_with("lab") => {
+            root.join("labs").join(name)
+        }
         name => root.join("labs/tools").join(name),
     };
     for (floor, packages) in FLOORS.into_iter().enumerate() {
