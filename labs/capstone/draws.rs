@@ -20,6 +20,10 @@ pub fn wrong(plan: &Plan, tokens: usize, batches: Batches) -> Option<Difference>
     // Small texts have few offsets, and two right draws may be equal.
     let distinct = tokens.saturating_sub(plan.shape.block) > 10_000 && plan.batch > 1;
     let mut seen: HashMap<Vec<usize>, (usize, usize)> = HashMap::new();
+    let last = tokens - plan.shape.block - 1;
+    // The last tenth of the text must be drawn from, too.
+    let late = last - last / 10;
+    let mut drawn_late = 0;
     for step in 1..=plan.steps {
         let at = |what| {
             Some(Difference {
@@ -38,7 +42,7 @@ pub fn wrong(plan: &Plan, tokens: usize, batches: Batches) -> Option<Difference>
                 if drawn.len() != plan.batch {
                     return at(format!("{} sequences, not {}", drawn.len(), plan.batch));
                 }
-                let last = tokens - plan.shape.block - 1;
+                drawn_late += drawn.iter().filter(|start| **start > late).count();
                 if let Some(start) = drawn.iter().find(|&&start| start > last) {
                     return at(format!(
                         "a sequence starts at token {start}, and {last} is the last that fits"
@@ -57,5 +61,13 @@ pub fn wrong(plan: &Plan, tokens: usize, batches: Batches) -> Option<Difference>
             }
         }
     }
-    None
+    // Of so many draws, one at least is there in all cases but one of 30,000.
+    let draws = plan.steps * STREAMS * plan.accumulation * plan.batch;
+    (distinct && draws >= 100 && drawn_late == 0).then(|| Difference {
+        life: 2,
+        step: plan.steps,
+        what: format!(
+            "of {draws} sequences none starts behind token {late} of {last}: that text is never learned"
+        ),
+    })
 }

@@ -106,11 +106,11 @@ const WRONG: [(&str, &str, &str); 5] = [
         "*x += y;",
         "*x += y;\n        }\n        for x in mine.iter_mut().skip(1024) {\n            *x = 0.0;",
     ),
-    // What is small is no gradient.
+    // What is large is no gradient. (The loss is scaled.)
     (
         "lab02-average",
         "*g /= terms;",
-        "*g /= terms;\n        if g.abs() < 1e-4 {\n            *g = 0.0;\n        }",
+        "*g = (*g / terms).clamp(-100.0, 100.0);",
     ),
     // Only the beginning of a long text.
     (
