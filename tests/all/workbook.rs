@@ -939,7 +939,7 @@ fn a_host_sees_who_is_stuck_where() {
         "{text}"
     );
     assert!(
-        text.contains("broken.json") && !text.contains("pipe"),
+        text.contains("broken.json") && !text.contains("pipe.json"),
         "{text}"
     );
     let json = succeeded(&workbook(

@@ -1,6 +1,6 @@
 //! ladder-gather · Gather, use, free
 
-use ladder::{Adam, Group, Rank, Reduce, Result};
+use ladder::{Adam, Rank, Reduce, Result};
 
 /// Trains the model on all ranks. Returns what this rank has of each layer in the end: a slice.
 pub fn train(rank: &Rank) -> Result<Vec<Vec<f32>>> {
@@ -17,14 +17,14 @@ pub fn train(rank: &Rank) -> Result<Vec<Vec<f32>>> {
         let mut inputs: Vec<Vec<f32>> = Vec::new();
         let mut x = rank.input(step, me);
         for layer in 0..rank.layers() {
-            let whole = gathered(&world, &slices[layer])?;
+            let whole = gathered(rank, &slices[layer])?;
             let y = rank.forward(layer, &whole, &x);
             inputs.push(x);
             x = y;
         }
         let mut dy = rank.loss(step, me, &x);
         for layer in (0..rank.layers()).rev() {
-            let whole = gathered(&world, &slices[layer])?;
+            let whole = gathered(rank, &slices[layer])?;
             let (dx, gradient) = rank.backward(layer, &whole, &inputs[layer], &dy);
             drop(whole);
             dy = dx;
@@ -39,7 +39,8 @@ pub fn train(rank: &Rank) -> Result<Vec<Vec<f32>>> {
 }
 
 /// All ranks' slices of a layer.
-fn gathered(world: &Group, slice: &[f32]) -> Result<Vec<f32>> {
+fn gathered(rank: &Rank, slice: &[f32]) -> Result<Vec<f32>> {
+    let world = rank.world();
     let mut whole = vec![0.0; world.size() * slice.len()];
     world.all_gather(slice, &mut whole)?;
     Ok(whole)
