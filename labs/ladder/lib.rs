@@ -9,6 +9,9 @@
 //! (the time of a step on slower devices and a slower link), `rungs.rs` (the eight rungs), `library.rs` (the versions that one would
 //! use), `best.rs` (what no version can beat), `judge.rs` (what the checks of all rungs share), `picture.rs`.
 
+// A program goes through its layers by their numbers, as the ranks' calls do.
+#![allow(clippy::needless_range_loop)]
+
 // Our solutions are modules of this crate, too, and they name it as a reader's file does.
 extern crate self as ladder;
 

@@ -19,7 +19,7 @@ pub fn train(rank: &Rank) -> Result<Vec<Vec<f32>>> {
     for step in 0..rank.steps() {
         let mut gradients: Vec<Vec<f32>> = weights.iter().map(|w| vec![0.0; w.len()]).collect();
         // For each part that is in flight, the inputs of this rank's layers, and the output.
-        let mut flying: Vec<Option<(Vec<Vec<f32>>, Vec<f32>)>> = vec![None; rank.parts()];
+        let mut flying = vec![None; rank.parts()];
         for turn in 0..rank.parts() + ahead {
             if turn < rank.parts() {
                 let mut x = if me == 0 {
