@@ -64,7 +64,7 @@ pub fn picture(story: &Story, screen: &Screen) -> String {
         ["┌", "┐", "└", "┘", "─", "│", "─▶"]
     };
     // Together they fill 80 columns; life 2 has the longer words.
-    let wide = [31, 39];
+    let wide = [34, 36];
     let gap = 4;
     let border =
         |wide: usize, left: &str, right: &str| format!("{left}{}{right}", line.repeat(wide));
