@@ -2,7 +2,7 @@
 
 use crate::parts::Part;
 use serde::{Deserialize, Serialize};
-use shardlab::comm::Comm;
+use shardlab::comm::{Comm, Reduce, Result};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -88,20 +88,17 @@ impl Meter {
     }
 }
 
-/// All ranks' use together: calls and bytes are added up, and time is the mean.
-pub fn of_all(comm: &Comm, mine: &AllUsed) -> shardlab::comm::Result<AllUsed> {
-    let mut flat: Vec<f64> = mine
-        .iter()
-        .flat_map(|used| [used.calls, used.seconds / comm.size() as f64, used.bytes])
-        .collect();
-    comm.all_reduce(&mut flat, shardlab::comm::Reduce::Sum)?;
-    let mut all = AllUsed::default();
-    for (used, numbers) in all.iter_mut().zip(flat.chunks_exact(3)) {
-        *used = Used {
-            calls: numbers[0],
-            seconds: numbers[1],
-            bytes: numbers[2],
-        };
-    }
-    Ok(all)
+/// All ranks' use together. Calls and bytes are added up. Time is that of the rank with the least: in a collective all others wait
+/// for the last one to come, and that one waits for nobody.
+pub fn of_all(comm: &Comm, mine: &AllUsed) -> Result<AllUsed> {
+    let counts = mine.iter().flat_map(|used| [used.calls, used.bytes]);
+    let mut counts: Vec<f64> = counts.collect();
+    comm.all_reduce(&mut counts, Reduce::Sum)?;
+    let mut seconds: Vec<f64> = mine.iter().map(|used| used.seconds).collect();
+    comm.all_reduce(&mut seconds, Reduce::Min)?;
+    Ok(std::array::from_fn(|i| Used {
+        calls: counts[2 * i],
+        bytes: counts[2 * i + 1],
+        seconds: seconds[i],
+    }))
 }

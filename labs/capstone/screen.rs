@@ -187,10 +187,11 @@ fn used(story: &Story, screen: &Screen) -> String {
     };
     let rows: Vec<Vec<String>> = story.parts.iter().map(row).collect();
     let mut header = vec!["part", "whose", "calls", "time", "sends"];
-    let mut notes = "Time is the mean of the ranks, waiting included.".to_string();
+    let mut notes =
+        "Time: of the rank that waits least, as if all steps were the median one.".to_string();
     if story.parts.iter().any(|part| part.whose == Whose::Yours) {
         header.extend(["time ratio", "bytes ratio"]);
-        notes += " Ratios are of your part to the library's.";
+        notes += " Ratios: your part to the library's.";
     }
     let speed = |tokens: f64| thousands(tokens as u64);
     let mut line = format!("{} tokens per second", speed(story.tokens_per_second));
@@ -216,9 +217,9 @@ fn bytes(bytes: f64) -> String {
     }
 }
 
-/// Times below a millisecond say nothing.
+/// Short times say nothing.
 fn compared_time(mine: f64, library: f64) -> String {
-    match mine.max(library) < 1e-3 {
+    match mine.max(library) < 1e-2 {
         true => String::new(),
         false => format!("{:.1}", mine / library.max(1e-9)),
     }

@@ -3,10 +3,11 @@
 use crate::compare::{Apart, Difference, apart, difference};
 use crate::culprit::{self, Culprit, Search};
 use crate::life::Each;
-use crate::meter::Used;
+use crate::meter::{AllUsed, Used};
 use crate::parts::{Part, Versions, Whose};
 use crate::plan::{Plan, RANKS_1, RANKS_2};
 use crate::run::{Run, Setting};
+use crate::step::Step;
 use crate::{draws, files};
 use serde::{Deserialize, Serialize};
 use shardlab::data::Corpus;
@@ -70,7 +71,8 @@ pub struct PartStory {
     pub exercise: String,
     pub task: String,
     pub whose: Whose,
-    /// Over all ranks and both lives; time is the mean of the ranks, waiting included.
+    /// Over both lives. Calls and bytes are of all ranks. Time is that of the rank that waits least, as if all steps were the median
+    /// step.
     pub used: Used,
     /// The library's version in the run beside.
     pub library: Option<Used>,
@@ -275,25 +277,28 @@ fn points(run: &Run) -> Vec<Point> {
 }
 
 /// What each part used in both lives, in the steps that `other` has, too.
-fn parts_used(run: &Run, other: Option<&Run>) -> [Used; Part::ALL.len()] {
-    let mut all = [Used::default(); Part::ALL.len()];
+fn parts_used(run: &Run, other: Option<&Run>) -> AllUsed {
     let life2 = |run: &Run| run.life2.as_ref().map_or(0, |life| life.steps.len());
     let [first, second] = match other {
         Some(other) => [other.life1.steps.len(), life2(other)],
         None => [usize::MAX; 2],
     };
-    let life2 = run
-        .life2
-        .iter()
-        .flat_map(|life| life.steps.iter().take(second));
-    for step in run.life1.steps.iter().take(first).chain(life2) {
-        for (all, used) in all.iter_mut().zip(&step.used) {
-            all.calls += used.calls;
-            all.seconds += used.seconds;
-            all.bytes += used.bytes;
+    let life2 = run.life2.iter();
+    let life2 = life2.flat_map(|life| life.steps.iter().take(second));
+    let steps: Vec<&Step> = run.life1.steps.iter().take(first).chain(life2).collect();
+    std::array::from_fn(|part| {
+        let used = steps.iter().map(|step| step.used[part]);
+        let used: Vec<Used> = used.filter(|used| used.calls > 0.0).collect();
+        // Other programs disturb some steps: the one in the middle stands for all.
+        let mut seconds: Vec<f64> = used.iter().map(|used| used.seconds).collect();
+        seconds.sort_by(f64::total_cmp);
+        let median = seconds.get(seconds.len() / 2).copied().unwrap_or_default();
+        Used {
+            calls: used.iter().map(|used| used.calls).sum(),
+            bytes: used.iter().map(|used| used.bytes).sum(),
+            seconds: median * seconds.len() as f64,
         }
-    }
-    all
+    })
 }
 
 fn text(run: &Run, corpus: &Corpus) -> Option<String> {
