@@ -303,9 +303,9 @@ fn every_exercise_has_its_files_and_every_file_its_exercise() {
             exercise.file()
         );
         assert_eq!(
-            blank.matches("todo!(").count(),
-            usize::from(!exercise.broken),
-            "{}: one place to write",
+            blank.contains("todo!("),
+            !exercise.broken,
+            "{}: a place to write",
             exercise.file()
         );
         assert!(

@@ -1,9 +1,8 @@
 //! lab03-dropout · Well on one rank, worse on three
 //!
-//! Broken on purpose: it runs, its loss falls, and all ranks hold the same model.
-//!
-//! The model drops activations while it trains (`--dropout 0.2`), against overfitting. With one rank this works. On three
-//! ranks, the model overfits sooner than it should with these settings. This is the loss of each rank's first batch:
+//! Broken on purpose: it runs, its loss falls, and all ranks hold the same model. The model drops activations while it trains
+//! (`--dropout 0.2`), against overfitting. With one rank this works. On three ranks it overfits sooner than it should with
+//! these settings. This is the loss of each rank's first batch:
 //!
 //! ```text
 //!                  rank 0     rank 1     rank 2
@@ -17,7 +16,6 @@ use shardlab::data::{Batch, Corpus};
 use shardlab::train::{AdamW, Config, clip_scale, global_norm};
 use shardlab::{Result, comm::Comm, model::Gpt, parallel::Ddp, tensor::Tensor};
 
-/// Steps from one evaluation to the next, and the batches of each evaluation.
 const EVAL_INTERVAL: usize = 3;
 const EVAL_BATCHES: usize = 4;
 
@@ -26,7 +24,7 @@ const EVAL_BATCHES: usize = 4;
 pub struct History {
     /// On the rank's own batches, one per step.
     pub losses: Vec<f64>,
-    /// On the validation text, one per evaluation. Only those of rank 0 are checked.
+    /// On the validation text, one per evaluation; rank 0's are checked.
     pub evaluations: Vec<f64>,
 }
 
@@ -94,11 +92,8 @@ pub fn train(comm: &Comm, gpt: &Gpt, config: &Config, corpus: &Corpus) -> Result
         loss.backward()?;
         ddp.finish()?;
         let norm = global_norm(&gpt.params.gradients());
-        adamw.step(
-            &gpt.params,
-            config.schedule.at(step),
-            clip_scale(norm, config.clip)?,
-        )?;
+        let lr = config.schedule.at(step);
+        adamw.step(&gpt.params, lr, clip_scale(norm, config.clip)?)?;
         history.losses.push(f64::from(loss.to_scalar::<f32>()?));
     }
     Ok(history)

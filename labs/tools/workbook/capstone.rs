@@ -54,9 +54,14 @@ pub fn run(screen: &Screen, book: &Workbook, flags: &[OsString]) -> Result<ExitC
         .iter()
         .map(|(name, file)| (name.as_str(), file.as_path()))
         .collect();
-    let compiled = book
-        .library
-        .link(screen, &book.desk, &crates, &main, out.path(), LIMITS)?;
+    let compiled = book.library.link(
+        screen,
+        &book.desk,
+        &crates,
+        ("trainer", &main),
+        out.path(),
+        LIMITS,
+    )?;
     let program = match compiled {
         Compiled::Program(program, _) => program,
         Compiled::NotYours(errors) | Compiled::NotTheCheck(errors) => {

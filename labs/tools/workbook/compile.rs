@@ -121,20 +121,26 @@ impl Library {
         out: &Path,
         limits: Limits,
     ) -> Result<Compiled, BadInput> {
-        self.link(screen, desk, &[("exercise", mine)], check, out, limits)
+        self.link(
+            screen,
+            desk,
+            &[("exercise", mine)],
+            ("check", check),
+            out,
+            limits,
+        )
     }
 
-    /// Compiles files of the reader's, each as a crate with a name, and the program `ours` that uses them.
+    /// Compiles files of the reader's, each as a crate with a name, and the program that uses them: its name, and its file.
     pub fn link(
         &self,
         screen: &Screen,
         desk: &Desk,
         yours: &[(&str, &Path)],
-        ours: &Path,
+        (name, ours): (&str, &Path),
         out: &Path,
         limits: Limits,
     ) -> Result<Compiled, BadInput> {
-        let name = ours.file_stem().unwrap_or_default();
         let mut program = self.rustc(screen, out, &CRATES);
         let mut warnings = String::new();
         for (of_crate, file) in yours {

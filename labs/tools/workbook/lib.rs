@@ -7,9 +7,10 @@
 //!
 //! Reading order: `desk.rs` (the folders of all files), `room.rs` (those of a build that many share), `attempt.rs` (one check, by
 //! `compile.rs`, `toolchain.rs`, `child.rs` and `family.rs`), `progress.rs` (the reader's results), `screens.rs` and `command.rs` (the reader's
-//! screens), `ladder.rs` (the scores of its rungs), `capstone.rs` (the reader's own trainer), `submit.rs` and `report.rs` (many readers
-//! in one table) with `scores.rs` (their scores in one chart), `solutions.rs` with `recognised.rs` (everything on paper, for those who
-//! teach), `quiz/` (questions whose answers the labs compute), `doctor/` with `disk.rs` (does this machine have what all of this needs?).
+//! screens), `ladder.rs` (the scores of its rungs), `capstone.rs` (the reader's own trainer), `document.rs` (one reader's results),
+//! `submit.rs` and `report.rs` (many readers in one table) with `scores.rs` (their scores in one chart), `solutions.rs` with
+//! `recognised.rs` (everything on paper, for those who teach), `quiz/` (questions whose answers the labs compute), `doctor/` with
+//! `disk.rs` (does this machine have what all of this needs?).
 
 mod attempt;
 mod capstone;
@@ -19,6 +20,7 @@ mod compile;
 mod desk;
 mod disk;
 mod doctor;
+mod document;
 mod family;
 mod ladder;
 mod progress;
@@ -37,10 +39,11 @@ pub use capstone::run as train;
 pub use command::command;
 pub use desk::Desk;
 pub use doctor::{Health, Sign, State};
+pub use document::{Document, Entry};
 pub use ladder::picture as ladder;
 pub use progress::{Progress, Record, Standing};
 pub use recognised::Recognised;
-pub use report::{Document, Entry, Readers};
+pub use report::Readers;
 pub use screens::{attempt as show_attempt, hints, map, solution};
 pub use solutions::{Handout, LabSheet, Sheet};
 pub use submit::submit;

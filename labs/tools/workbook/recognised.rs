@@ -32,7 +32,13 @@ pub(super) fn recognised(desk: &Desk, exercise: &Exercise) -> Result<Vec<Recogni
         let what = format!("{} is no list of mistakes: {error}", list.display());
         BadInput::new(what, RESTORE)
     })?;
-    Ok(by_claim(&mistakes, &read(&check)?))
+    let mut sentences = read(&check)?;
+    // What the checks of all rungs share stands in one file.
+    let shared = desk.root.join("labs").join(exercise.lab()).join("judge.rs");
+    if shared.is_file() {
+        sentences += &read(&shared)?;
+    }
+    Ok(by_claim(&mistakes, &sentences))
 }
 
 const RESTORE: &str = "this file comes with the workbook: restore it with git";

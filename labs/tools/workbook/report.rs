@@ -2,119 +2,14 @@
 //!
 //! Each reader puts a document into one folder: `workbook submit /shared/today`.
 
-use super::attempt::{Attempt, Outcome};
-use super::desk::Desk;
-use super::progress::{Progress, Record, Standing, now};
+use super::document::{Document, harmless};
+use super::progress::{Record, now};
 use super::scores::scores;
-use kit::Course;
 use kit::show::{Screen, table};
-use serde::{Deserialize, Serialize};
-use shardlab::error::{BadInput, printable};
-use shardlab::files;
+use serde::Serialize;
+use shardlab::error::BadInput;
 use std::collections::BTreeMap;
 use std::path::Path;
-
-/// The document of `--json`: one reader's standing in every exercise.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Document {
-    /// The version of the document's format.
-    pub version: u32,
-    /// The name that the variable SHARDLAB_NAME has, or else the user's. It may be empty.
-    pub who: String,
-    /// Seconds since 1970.
-    pub when: u64,
-    /// In order.
-    pub exercises: Vec<Entry>,
-}
-
-/// One exercise in a [`Document`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
-    pub name: String,
-    pub solved: bool,
-    /// Whether the reader has changed the blank.
-    pub begun: bool,
-    #[serde(flatten)]
-    pub record: Record,
-    /// The check that was made for this document, if there was one.
-    pub check: Option<Attempt>,
-}
-
-impl Document {
-    /// The reader's standing, with the checks that were just made.
-    pub fn new(
-        course: &Course,
-        desk: &Desk,
-        progress: &Progress,
-        checks: &[(String, Attempt)],
-    ) -> Document {
-        let entry = |exercise: &super::Exercise| Entry {
-            name: exercise.name.clone(),
-            solved: progress.has_solved(exercise),
-            begun: progress.standing(desk, exercise) != Standing::Open,
-            record: progress.of(exercise),
-            check: checks
-                .iter()
-                .find(|(name, _)| *name == exercise.name)
-                .map(|(_, attempt)| attempt.clone()),
-        };
-        Document {
-            version: 1,
-            who: Document::name(),
-            when: now(),
-            exercises: course.exercises().map(entry).collect(),
-        }
-    }
-
-    /// The reader's name, as the room knows it.
-    pub(super) fn name() -> String {
-        let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-        ["SHARDLAB_NAME", "USER", "LOGNAME", "USERNAME"]
-            .into_iter()
-            .find_map(variable)
-            .unwrap_or_default()
-    }
-
-    fn read(path: &Path) -> anyhow::Result<Document> {
-        let text = files::text(path, files::LIST)?;
-        Ok(serde_json::from_str(&text)?)
-    }
-
-    fn solved(&self) -> usize {
-        self.exercises.iter().filter(|entry| entry.solved).count()
-    }
-
-    /// The reader's current exercise: of the unsolved ones the last that was checked, or else the first.
-    fn at(&self) -> Option<&Entry> {
-        let open = || self.exercises.iter().filter(|entry| !entry.solved);
-        open()
-            .filter(|entry| entry.record.when > 0)
-            .max_by_key(|entry| entry.record.when)
-            .or_else(|| open().next())
-    }
-}
-
-impl Entry {
-    /// The claim at which the reader is stuck.
-    fn stuck_at(&self) -> String {
-        let Record {
-            outcome, stuck_at, ..
-        } = &self.record;
-        match outcome {
-            None | Some(Outcome::NotBegun) => "not checked yet".into(),
-            Some(Outcome::Unfinished) => "not written yet".into(),
-            Some(Outcome::DoesNotCompile) => "does not compile".into(),
-            Some(Outcome::DoesNotFit) => "the check cannot call it".into(),
-            Some(Outcome::Solved) => String::new(),
-            Some(Outcome::Wrong) => stuck_at.clone(),
-            Some(Outcome::Failed) => format!("an error in: {stuck_at}"),
-            Some(Outcome::Panicked) => format!("a panic in: {stuck_at}"),
-            Some(Outcome::Endless) => format!("never ends in: {stuck_at}"),
-            Some(Outcome::TooLarge) => format!("too much memory in: {stuck_at}"),
-            Some(Outcome::Ended) => format!("the process ends in: {stuck_at}"),
-        }
-    }
-}
 
 /// Each reader's newest document, and the files that could not be read.
 #[derive(Debug, Serialize)]
@@ -246,14 +141,6 @@ impl Readers {
             &rows,
         )
     }
-}
-
-/// What a participant's file or its name says, for the instructor's terminal: in one line, with its control characters shown and
-/// not obeyed. Anyone may write into the folder.
-pub(super) fn harmless(text: &str) -> String {
-    const MOST: usize = 400;
-    let text: String = text.chars().take(MOST).collect();
-    printable(&text).replace('\n', "\\n")
 }
 
 fn person(who: &str, document: &Document) -> Vec<String> {

@@ -1,7 +1,7 @@
 //! The ladder's scores of a room as one chart: who solved a rung, and where readers stand between the best possible score and the
 //! worst in the room.
 
-use super::report::{Document, harmless};
+use super::document::{Document, harmless};
 use kit::show::{Screen, bar, general, thousands};
 use std::collections::BTreeMap;
 

@@ -4,7 +4,7 @@
 //! the participant's own folder: two people never share a file, and who submits again replaces what they submitted before.
 
 use super::desk::Desk;
-use super::report::Document;
+use super::document::Document;
 use shardlab::error::BadInput;
 use shardlab::{files, launch};
 use std::hash::{BuildHasher, RandomState};

@@ -277,7 +277,7 @@ mod tests {
             if let "activations" | "memory" | "exposed" | "cost" | "padding" | "block" | "overlap"
             | "zero-step" | "stages" | "draws" | "plans" | "block-tp" | "block-sp"
             | "heads" | "zero-life" | "live" | "data-parallel" | "scaling" | "settings"
-            | "roofline" | "life-cycle" | "plan" = name
+            | "roofline" | "life-cycle" | "plan" | "ladder-steps" = name
             {
                 let [shown, drawn] = match name {
                     "activations" => ["recomputed", ">recomputed<"],
@@ -302,6 +302,7 @@ mod tests {
                     "settings" => ["one rank alone: 4.16 MB", ">1.02 MB<"],
                     "roofline" => ["ridge is at 295", ">ridge, 295<"],
                     "life-cycle" => ["1.8e20", ">1.8e20 FLOPs<"],
+                    "ladder-steps" => ["pipeline │", ">pipeline<"],
                     "plan" => ["2 × 70.6 billion / 8", ">17.6 GB<"],
                     "plans" => ["TP 8 + ZeRO-2 64", ">66.5 GB ✓<"],
                     // One micro-batch is discarded for each of the two steps.
