@@ -7,7 +7,7 @@ use super::Workbook;
 use super::attempt::Outcome;
 use super::child::{self, End, Limits};
 use super::command::command;
-use super::compile::Compiled;
+use super::compile::{Compiled, Fast};
 use super::progress::{self, Progress};
 use capstone::Part;
 use kit::Exercise;
@@ -61,6 +61,7 @@ pub fn run(screen: &Screen, book: &Workbook, flags: &[OsString]) -> Result<ExitC
         ("trainer", &main),
         out.path(),
         LIMITS,
+        Fast::Program,
     )?;
     let program = match compiled {
         Compiled::Program(program, _) => program,

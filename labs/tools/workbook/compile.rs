@@ -24,6 +24,15 @@ pub(super) struct Library {
     pub toolchain: Toolchain,
 }
 
+/// What should be fast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fast {
+    /// A check runs for a moment, and its slow work is in the library: optimizing would take longer than it saves.
+    Compiler,
+    /// The time of the reader's code is compared with the library's.
+    Program,
+}
+
 /// The outcome of compiling the reader's file and its check.
 pub(super) enum Compiled {
     /// The program that checks it, and the compiler's warnings.
@@ -128,6 +137,7 @@ impl Library {
             ("check", check),
             out,
             limits,
+            Fast::Compiler,
         )
     }
 
@@ -140,12 +150,16 @@ impl Library {
         (name, ours): (&str, &Path),
         out: &Path,
         limits: Limits,
+        fast: Fast,
     ) -> Result<Compiled, BadInput> {
         let mut program = self.rustc(screen, out, &CRATES);
         let mut warnings = String::new();
         for (of_crate, file) in yours {
             let file = desk.shown(file);
             let mut rustc = self.rustc(screen, out, &CRATES[..2]);
+            if fast == Fast::Program {
+                rustc.args(["-C", "opt-level=3"]);
+            }
             rustc
                 .args(["--crate-name", of_crate, "--crate-type", "rlib"])
                 .arg(&file);
@@ -175,7 +189,6 @@ impl Library {
 
     fn rustc(&self, screen: &Screen, out: &Path, uses: &[&str]) -> Command {
         let mut rustc = self.toolchain.command();
-        // Optimizing would take longer than it saves, because the slow work is in the library.
         rustc.args([
             "--edition",
             "2024",
