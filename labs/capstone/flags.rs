@@ -11,6 +11,8 @@ use clap::Parser;
 use kit::help;
 use kit::show::Screen;
 use shardlab::data::Corpus;
+use shardlab::error::BadInput;
+use shardlab::launch;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -62,6 +64,10 @@ pub fn main(yours: Parts, have: &[Part]) -> ExitCode {
 }
 
 fn run(args: Args, yours: &Parts, have: &[Part]) -> Result<()> {
+    if launch::is_mpi() {
+        let help = "start it without a launcher: its lives have 2 and 4 ranks, threads of one process";
+        return Err(BadInput::new("the trainer starts and ends its ranks itself", help).into());
+    }
     let corpus = Corpus::find(None)?;
     let mut plan = if args.quick {
         Plan::quick(&corpus)

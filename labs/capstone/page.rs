@@ -22,6 +22,7 @@ table { border-collapse: collapse; width: 100%; margin: .6rem 0 }
 td, th { text-align: left; padding: .15rem .6rem .15rem 0; border-bottom: 1px solid var(--line); vertical-align: top }
 pre { border-left: .25rem solid var(--yours); padding-left: .8rem; white-space: pre-wrap; overflow-wrap: anywhere }
 .scroll { overflow-x: auto }
+.scroll td:nth-child(n+3) { white-space: nowrap }
 @media (max-width: 40rem) { .lives { grid-template-columns: 1fr } }
 @media print { body { margin: 0 } }
 ";

@@ -259,6 +259,26 @@ fn exercises_have_names_texts_and_hints() {
     }
 }
 
+/// A picture of what goes in and what comes out stands in the task, and a lab begins with something quick.
+#[test]
+fn every_task_has_a_picture_and_every_lab_begins_with_two_minutes() {
+    for (folder, exercises) in by_folder() {
+        for exercise in &exercises {
+            let task = text(&format!("labs/{folder}/exercises/{}", exercise.file()));
+            let picture = task.split("//! ```text\n").nth(1);
+            let picture = picture.and_then(|rest| rest.split("//! ```\n").next());
+            let lines = picture.map_or(0, |picture| picture.lines().count());
+            assert!(
+                (2..=24).contains(&lines),
+                "{}: a picture of {lines} lines",
+                exercise.name
+            );
+        }
+        let first = exercises.first().map(|exercise| exercise.minutes);
+        assert!(folder == "ladder" || first == Some(2), "{folder}: {first:?}");
+    }
+}
+
 #[test]
 fn every_exercise_has_its_files_and_every_file_its_exercise() {
     for (lab, exercises) in by_folder() {
