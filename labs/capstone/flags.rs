@@ -65,7 +65,8 @@ pub fn main(yours: Parts, have: &[Part]) -> ExitCode {
 
 fn run(args: Args, yours: &Parts, have: &[Part]) -> Result<()> {
     if launch::is_mpi() {
-        let help = "start it without a launcher: its lives have 2 and 4 ranks, threads of one process";
+        let help =
+            "start it without a launcher: its lives have 2 and 4 ranks, threads of one process";
         return Err(BadInput::new("the trainer starts and ends its ranks itself", help).into());
     }
     let corpus = Corpus::find(None)?;

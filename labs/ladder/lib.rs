@@ -1,7 +1,7 @@
 //! The ladder: one small model, trained on several ranks in eight ways, each by a program that the reader writes.
 //!
 //! A [`Rank`] is all that such a program has: what the rank computes, and what it sends. [`one_rank::train`] is the program for one
-//! rank. It is given, and every rung begins as its copy. [`run`] runs a program on real ranks, and measures what each rank holds,
+//! rank. It is given, and every rung begins as its copy. [`run()`] runs a program on real ranks, and measures what each rank holds,
 //! sends and computes.
 //!
 //! Reading order: `one_rank.rs` (the program that is given), `rank.rs` and `group.rs` (its interface), `model.rs`, `text.rs` and

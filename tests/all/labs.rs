@@ -275,7 +275,10 @@ fn every_task_has_a_picture_and_every_lab_begins_with_two_minutes() {
             );
         }
         let first = exercises.first().map(|exercise| exercise.minutes);
-        assert!(folder == "ladder" || first == Some(2), "{folder}: {first:?}");
+        assert!(
+            folder == "ladder" || first == Some(2),
+            "{folder}: {first:?}"
+        );
     }
 }
 

@@ -7,7 +7,7 @@ use super::Workbook;
 use super::attempt::Outcome;
 use super::child::{self, End, Limits};
 use super::command::command;
-use super::compile::{Compiled, Fast};
+use super::compile::{Compiled, Fast, Program};
 use super::progress::{self, Progress};
 use capstone::Part;
 use kit::Exercise;
@@ -54,15 +54,14 @@ pub fn run(screen: &Screen, book: &Workbook, flags: &[OsString]) -> Result<ExitC
         .iter()
         .map(|(name, file)| (name.as_str(), file.as_path()))
         .collect();
-    let compiled = book.library.link(
-        screen,
-        &book.desk,
-        &crates,
-        ("trainer", &main),
-        out.path(),
-        LIMITS,
-        Fast::Program,
-    )?;
+    let ours = Program {
+        name: "trainer",
+        file: &main,
+        fast: Fast::Program,
+    };
+    let compiled = book
+        .library
+        .link(screen, &book.desk, &crates, ours, out.path(), LIMITS)?;
     let program = match compiled {
         Compiled::Program(program, _) => program,
         Compiled::NotYours(errors) | Compiled::NotTheCheck(errors) => {

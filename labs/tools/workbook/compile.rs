@@ -24,6 +24,14 @@ pub(super) struct Library {
     pub toolchain: Toolchain,
 }
 
+/// A program that uses the reader's files.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Program<'a> {
+    pub name: &'a str,
+    pub file: &'a Path,
+    pub fast: Fast,
+}
+
 /// What should be fast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fast {
@@ -130,34 +138,30 @@ impl Library {
         out: &Path,
         limits: Limits,
     ) -> Result<Compiled, BadInput> {
-        self.link(
-            screen,
-            desk,
-            &[("exercise", mine)],
-            ("check", check),
-            out,
-            limits,
-            Fast::Compiler,
-        )
+        let check = Program {
+            name: "check",
+            file: check,
+            fast: Fast::Compiler,
+        };
+        self.link(screen, desk, &[("exercise", mine)], check, out, limits)
     }
 
-    /// Compiles files of the reader's, each as a crate with a name, and the program that uses them: its name, and its file.
+    /// Compiles files of the reader's, each as a crate with a name, and the program that uses them.
     pub fn link(
         &self,
         screen: &Screen,
         desk: &Desk,
         yours: &[(&str, &Path)],
-        (name, ours): (&str, &Path),
+        ours: Program,
         out: &Path,
         limits: Limits,
-        fast: Fast,
     ) -> Result<Compiled, BadInput> {
         let mut program = self.rustc(screen, out, &CRATES);
         let mut warnings = String::new();
         for (of_crate, file) in yours {
             let file = desk.shown(file);
             let mut rustc = self.rustc(screen, out, &CRATES[..2]);
-            if fast == Fast::Program {
+            if ours.fast == Fast::Program {
                 rustc.args(["-C", "opt-level=3"]);
             }
             rustc
@@ -173,12 +177,12 @@ impl Library {
                 .arg("--extern")
                 .arg(format!("{of_crate}={}", compiled.display()));
         }
-        let file = desk.shown(ours);
-        program.arg("--crate-name").arg(name);
+        let file = desk.shown(ours.file);
+        program.arg("--crate-name").arg(ours.name);
         program.args(["--crate-type", "bin"]).arg(&file);
         Ok(match run(&self.toolchain, program, &file, limits)? {
             (End::Exit(status), _) if status.success() => Compiled::Program(
-                out.join(name)
+                out.join(ours.name)
                     .with_extension(std::env::consts::EXE_EXTENSION),
                 warnings,
             ),
