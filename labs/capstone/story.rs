@@ -1,6 +1,6 @@
 //! What happened, as plain values: screens and pages draw it.
 
-use crate::compare::{Apart, Difference, apart, difference};
+use crate::compare::{Apart, Difference, LOSS, apart, difference};
 use crate::culprit::{self, Culprit, Search};
 use crate::life::Each;
 use crate::meter::{AllUsed, Used};
@@ -486,7 +486,7 @@ fn checks(run: &Run, plan: &Plan, beside: Option<&Beside>) -> Vec<Check> {
     {
         let found = match difference {
             None if apart.losses_equal && apart.weights_equal => "bitwise equal".to_string(),
-            None => format!("losses at most {:.0e} apart", apart.loss),
+            None => format!("losses {:.0e} apart, bound {LOSS:.0e}", apart.loss),
             Some(difference) => format!("not from step {} on", difference.step),
         };
         check(
