@@ -486,7 +486,7 @@ fn checks(run: &Run, plan: &Plan, beside: Option<&Beside>) -> Vec<Check> {
     {
         let found = match difference {
             None if apart.losses_equal && apart.weights_equal => "bitwise equal".to_string(),
-            None => format!("losses {:.0e} apart, bound {LOSS:.0e}", apart.loss),
+            None => format!("{:.0e} apart, bound {LOSS:.0e}", apart.loss),
             Some(difference) => format!("not from step {} on", difference.step),
         };
         check(

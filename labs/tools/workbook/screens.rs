@@ -4,6 +4,7 @@ use super::Workbook;
 use super::attempt::{Attempt, Outcome};
 use super::command::command;
 use super::progress::{self, Progress, Record, Standing};
+use capstone::Part;
 use kit::Exercise;
 use kit::check::{Figure, Row};
 use kit::show::{Screen, table, thousands};
@@ -59,6 +60,19 @@ pub fn map(screen: &Screen, book: &Workbook) -> Result<String, BadInput> {
         let is_next = next.is_some_and(|next| next.name == rung.name);
         lines.push(line(screen, book, &progress, rung, is_next));
     }
+    let parts = Part::ALL.map(|part| book.course.find(part.exercise()));
+    let yours = parts
+        .iter()
+        .flatten()
+        .filter(|part| progress.has_solved(part))
+        .count();
+    lines.push(String::new());
+    lines.push(screen.heading("Your own trainer", &format!("{} capstone", command())));
+    let told = format!(
+        "{yours} of its {} parts are yours; the others are the library's",
+        parts.len()
+    );
+    lines.push(screen.dim(format!("    {told}")));
     lines.push(String::new());
     lines.push(match next {
         Some(next) => next_step(screen, book, next),
