@@ -19,9 +19,9 @@ use std::process::ExitCode;
 /// Your own trainer: the exercises' solutions train one GPT together, through a kill and on another mesh.
 #[derive(Parser)]
 #[command(name = "capstone", version)]
-#[command(after_long_help = help::examples("workbook", &[
-    ("capstone --quick", "a small model, in seconds"),
-    ("capstone --without norm", "every rank clips by its own norm"),
+#[command(after_long_help = help::examples("capstone", &[
+    ("--quick", "a small model, in seconds"),
+    ("--without norm", "every rank clips by its own norm"),
 ]))]
 struct Args {
     /// Leave out every part that is not yours

@@ -41,7 +41,6 @@ pub fn train(rank: &Rank) -> Result<Vec<Vec<f32>>> {
     }
     Ok(weights)
 }
-// ANCHOR_END: train
 
 /// Adds `more` to `sum`.
 fn add(sum: &mut [f32], more: &[f32]) {
@@ -49,3 +48,4 @@ fn add(sum: &mut [f32], more: &[f32]) {
         *x += y;
     }
 }
+// ANCHOR_END: train

@@ -102,7 +102,13 @@ fn timeline(runs: &[(String, Run)], clock: &Clock) -> Timeline<'static> {
         };
         rows.push((name.clone(), in_step.map(interval).collect()));
     }
-    let link = format!("{} a rank, a link of {}", flops(clock.speed), clock.far);
+    let far = &clock.far;
+    let link = format!(
+        "{} and a link of {}/s with {} latency",
+        flops(clock.speed),
+        units::bytes_decimal(far.bandwidth),
+        units::seconds(far.latency)
+    );
     Timeline {
         title: format!("rank 0 in one step of our programs, if devices had {link}"),
         rows,

@@ -495,7 +495,7 @@ fn the_map_keeps_the_best_figures() {
     let told = succeeded(&workbook(my.path(), "check lab02-average"));
     assert!(
         told.contains("yours 12,288, target 6,144\n")
-            && told.contains("a smaller figure is possible")
+            && told.contains("Correct, but fewer bytes per rank and step")
             && !told.contains("no_sync"),
         "{told}"
     );

@@ -41,8 +41,9 @@ pub fn picture(screen: &Screen, book: &Workbook) -> anyhow::Result<String> {
     let head = screen.heading(&ladder.title, &format!("{solved} of {} rungs", RUNGS.len()));
     let mut lines = vec![head, screen.wrap(&ladder.question, 0), String::new()];
     lines.push(picture::scores(screen, &scores));
-    let legend = "Less is better. A full bar is your best; an outline is ours, where you have no solution yet. `library`: the way \
-                  in which a library does it. `best`: what no program can do better that divides the work in this way.";
+    let legend = "Less is better. A solid bar is your best; a pale one is ours, where you have none yet. Your figures may be of \
+                  different versions of your program. `library`: the way in which one would do it; for the first four rungs \
+                  that is one way, the fourth's. `best`: a bound for every program that divides the work in this way.";
     lines.push(format!("\n{}\n", screen.wrap(legend, 2)));
     lines.push(picture::steps(screen, &runs, &CLOCK));
     lines.push(String::new());

@@ -275,21 +275,27 @@ fn ending(
     for got in &attempt.figures {
         lines.push(screen.row("", &figure(screen, "yours", got)));
     }
-    if attempt
-        .figures
-        .iter()
-        .any(|figure| figure.got > figure.target)
-    {
-        lines.push(screen.row(
-            "",
-            "Correct, but a smaller figure is possible: the map keeps your best.",
-        ));
-    } else {
+    let larger = |figure: &&Figure| figure.got > figure.target;
+    let missed = attempt.figures.iter().find(larger);
+    if let Some(figure) = missed {
+        let told = format!(
+            "Correct, but fewer {} are possible: the map keeps your best.",
+            figure.what
+        );
+        lines.push(screen.row("", &told));
+    }
+    // A rung's three figures are hard to meet all at once, and its debrief does not depend on them.
+    if missed.is_none() || exercise.lab() == "ladder" {
         lines.push(screen.row("", &exercise.debrief));
     }
     lines.push(screen.row("ours", &format!("{} solution {}", command(), exercise.name)));
-    lines.push(match book.next()? {
-        Some(next) => screen.row("next", &format!("{}: {} check next", next.name, command())),
+    // Whoever is in a lab, or on the ladder, goes on there.
+    let here = book
+        .course
+        .exercises()
+        .filter(|other| other.lab() == exercise.lab());
+    lines.push(match book.next_of(here)?.or(book.next()?) {
+        Some(next) => screen.row("next", &format!("{0}: {1} check {0}", next.name, command())),
         None => screen.row("next", "nothing: all exercises are solved"),
     });
     Ok(lines)
