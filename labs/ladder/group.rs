@@ -190,6 +190,7 @@ impl<'r> Group<'r> {
 }
 
 /// A collective that goes on while its rank computes.
+#[must_use = "wait() gives the result"]
 pub struct Pending<'r> {
     pending: comm::Pending<f32>,
     log: &'r RefCell<Log>,

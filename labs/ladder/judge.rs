@@ -6,6 +6,7 @@
 //! Adam divides a gradient by its own size. So weights hardly tell a sum from a mean, and what the optimizer got is compared, too.
 
 use crate::clock::{Doing, Event};
+pub use crate::passes::{Whole, whole_gradients};
 use crate::rank::Update;
 use crate::rungs::Program;
 use crate::{Job, LAYERS, Returns, Run, Rung, Score, Trained, run};
@@ -397,6 +398,10 @@ impl Judge {
                 "Rank {rank} updates {layer} with the gradients of part {part} alone. Those of the step's other parts are lost: a rank \
                  adds up the gradients of all parts before it updates."
             ),
+            Kind::Part(part) if averaged(&run.ranks[rank], run.job) => format!(
+                "Rank {rank} updates {layer} with the gradients of part {part} alone, although the ranks did average. The mean is in the \
+                 list that went into the all-reduce, and `wait` gives that list back. It is not in a list that you copied before."
+            ),
             Kind::Part(part) => format!(
                 "Rank {rank} updates {layer} with the gradients of part {part} alone: nobody has averaged them. Each rank now trains \
                  a model of its own on its part of the text, and the checkpoint of rank 0 knows nothing of the others."
@@ -415,7 +420,12 @@ impl Judge {
             ),
             Kind::Elsewhere(other) => format!(
                 "In step {step}, rank {rank} updates {layer} with the gradients of {other}. The lists are equally long, so nothing fails, and \
-                 all ranks do the same. In which order are the layers in the list, and in which order do you take them out?"
+                 all ranks do the same. In which order are the layers in the list, and in which order do you take them out?{}",
+                if self.name == "ladder-buckets" {
+                    " Or is an older bucket still in the list?"
+                } else {
+                    ""
+                }
             ),
             Kind::Other => format!(
                 "In step {step}, rank {rank} updates {layer} with gradients that are not the mean over the {} of the batch. Is each rank's \
@@ -810,6 +820,19 @@ fn listed(numbers: &[impl Display]) -> String {
 
 fn counted(number: usize, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
+}
+
+/// Whether all gradients that a rank has computed went through an all-reduce, each once and after its backward pass.
+fn averaged(trained: &Trained, job: Job) -> bool {
+    let calls = collectives(trained).into_iter();
+    let bytes: usize = calls
+        .filter(|call| call.kind == CallKind::AllReduce)
+        .map(|call| call.bytes)
+        .sum();
+    let gradients = trained.gradients.iter().map(|(_, gradient)| gradient.len());
+    let all: usize = size_of::<f32>() * gradients.sum::<usize>();
+    let waiting = whole_gradients(trained).last().map(|whole| whole.waiting);
+    job.ranks > 1 && bytes == all && waiting == Some(0)
 }
 
 /// A collective of a rank's program.

@@ -3,7 +3,7 @@
 use exercise::train;
 use kit::check::{Evidence, run};
 use kit::show::thousands;
-use ladder::judge::{Judge, collectives};
+use ladder::judge::{Judge, collectives, whole_gradients};
 use ladder::{Doing, Job, LAYERS, Run, passes};
 use shardlab::Result;
 use shardlab::allocator::Counting;
@@ -193,15 +193,46 @@ fn backward(evidence: &mut Evidence) -> Result<()> {
     let scattered = calls
         .iter()
         .find(|call| call.kind == CallKind::ReduceScatter);
+    // A rank that frees its inputs on the way has room for whole gradients, so the bytes that it holds do not show them.
+    let run = JUDGE.run(job)?;
+    let whole: Vec<_> = run.ranks.iter().flat_map(whole_gradients).collect();
+    let waiting = whole.iter().map(|whole| whole.waiting as i64).max();
+    let waiting = waiting.unwrap_or_default();
+    let held = whole.iter().map(|whole| whole.held as i64).max();
+    let held = held.unwrap_or_default();
+    let largest = layers()?.into_iter().max().unwrap_or_default();
+    evidence.row(
+        waiting <= largest,
+        "backward: bytes of gradients of layers before, not scattered yet",
+        format!("at most {}", thousands(largest as u64)),
+        thousands(waiting as u64),
+    );
+    evidence.row(
+        held <= 2 * largest,
+        "backward: bytes of gradients of layers before, still whole",
+        format!("at most {}", thousands(2 * largest as u64)),
+        thousands(held as u64),
+    );
     evidence.means_if(
         beyond[LAYERS - 1] > model / 2,
         "The rank has the whole model when the backward pass begins. Each layer is gathered just before its backward pass, or one layer \
          early.",
     );
     evidence.means_if(
-        beyond[0] > model / 2 && scattered.is_none_or(|call| call.behind == 0),
-        "All gradients are whole when the first layer runs backward, and are scattered after that: as many bytes as the model has. The \
-         mean gradients of a layer are complete as soon as all ranks have run it backward. Scatter them then, and free them.",
+        beyond[0].max(waiting) > model / 2 && scattered.is_none_or(|call| call.behind == 0),
+        "All gradients are whole when the first layer runs backward, and are scattered after that: as many bytes as the model has, even \
+         where freed inputs make room for them. The mean gradients of a layer are complete as soon as all ranks have run it backward. \
+         Scatter them then, and free them.",
+    );
+    evidence.means_if(
+        waiting > largest,
+        "The gradients of a layer are still whole, and not on their way, two backward passes later. No other layer needs them: scatter \
+         them before the layer after the next one runs.",
+    );
+    evidence.means_if(
+        held > 2 * largest && held > waiting,
+        "Each reduce-scatter begins in time, and the rank waits for it much later. Until then it holds the whole gradients. Wait for a \
+         layer's while the next layers run, not behind the loop.",
     );
     evidence.means_if(
         beyond[0] > model / 2,

@@ -3,6 +3,7 @@
 //! ladder-flat pays the link's latency once, and its link is idle during the backward pass. ladder-overlap uses the link early,
 //! and pays the latency for each layer. Now several layers' gradients travel together, in a bucket. Train the same model in
 //! less time than ladder-overlap. How many layers make a bucket is yours to choose. Begin with your file of ladder-overlap.
+//! `std::mem::take(&mut list)` takes all of a list and leaves an empty one in its place.
 //!
 //! ```text
 //!                         ladder-flat    ladder-overlap     buckets of 3 layers

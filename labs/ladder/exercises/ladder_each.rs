@@ -2,7 +2,7 @@
 //!
 //! `labs/ladder/one_rank.rs` trains a small model on one rank, which computes all parts of each step's batch one after the
 //! other. Here every rank runs your function at the same moment, and there are as many parts as ranks. Together the ranks
-//! train the same model, bit by bit, in less time. Begin with a copy of `train` in `one_rank.rs`.
+//! train the same model, bit by bit, in less time. Begin with a copy of `train` and `add` in `one_rank.rs`.
 //!
 //! ```text
 //!                          rank 0           rank 1           one rank alone
