@@ -37,6 +37,8 @@ struct Bounds {
     weights: f64,
 }
 
+const DIGITS: &str = "Only last digits differ: the same numbers, added in another order. One rank adds up the parts from 0 to the last.";
+
 /// For where some weights are in the model, however they are rounded.
 const SAME_PLACE: f32 = 0.03;
 
@@ -186,7 +188,11 @@ impl Judge {
                 },
             );
         }
+        let mixed = mixed_parts(&run, &one)?;
         if !evidence.agrees() {
+            if let Some(mixed) = mixed {
+                evidence.means(mixed);
+            }
             Judge::wrong_parts(evidence, job, &computed);
             return Ok(());
         }
@@ -201,13 +207,20 @@ impl Judge {
             for &(_, part, got) in trained.losses.iter().filter(|loss| loss.0 == 0) {
                 let expected = loss(&one.ranks[0].losses, part).unwrap_or(f64::NAN);
                 let place = format!("rank {rank}, step 0: the loss of part {part}");
+                let [right, seen] = [expected, got].map(|loss| match bound {
+                    0.0 => loss.to_string(),
+                    _ => kit::show::general(loss, 5),
+                });
                 evidence.row(
                     (got - expected).abs() <= bound * expected,
                     place,
-                    expected,
-                    got,
+                    right,
+                    seen,
                 );
             }
+        }
+        if let Some(mixed) = mixed.filter(|_| !evidence.agrees()) {
+            evidence.means(mixed);
         }
         evidence.means_if(
             !evidence.agrees(),
@@ -408,7 +421,8 @@ impl Judge {
             ),
             Kind::Times => format!(
                 "The gradients of {layer} are {parts} times the mean: a sum. Adam divides a gradient by its own size, so the loss hardly \
-                 shows it. Clipping by the norm shows it, and so does SGD: with each additional rank its steps get longer."
+                 shows it. Clipping by the norm shows it, and so does SGD: with each additional {} its steps get longer.",
+                if parts == ranks { "rank" } else { "part" }
             ),
             Kind::Share => format!(
                 "The gradients of {layer} are {parts} times too small: your code divides the mean once more. Adam hides it, until the \
@@ -426,6 +440,11 @@ impl Judge {
                 } else {
                     ""
                 }
+            ),
+            Kind::Digits => DIGITS.into(),
+            Kind::Weights => format!(
+                "All gradients up to step {} are right, and the weights after it are not: is each `Adam` made once, before the first step?",
+                step - 1
             ),
             Kind::Other => format!(
                 "In step {step}, rank {rank} updates {layer} with gradients that are not the mean over the {} of the batch. Is each rank's \
@@ -495,6 +514,15 @@ impl Judge {
         };
         let of = Expected::new(job, false)?;
         let after = |step: usize| of.split(&of.steps[step].weights);
+        evidence.means_if(
+            run.ranks.iter().enumerate().all(|(rank, trained)| {
+                let expected = returned(rung, job, &one.ranks[0].weights, rank);
+                let lens = |weights: &[Vec<f32>]| weights.iter().map(Vec::len).collect::<Vec<_>>();
+                lens(&trained.weights) == lens(&expected)
+                    && rounded(&trained.weights.concat(), &expected.concat(), 1e-4)
+            }),
+            DIGITS,
+        );
         evidence.means_if(
             run.ranks.iter().all(|rank| rank.weights.is_empty()),
             "The ranks return no layers. Return what the rank has of each layer after the last step.",
@@ -606,6 +634,42 @@ fn on_one_rank(job: Job) -> Result<Arc<Run>> {
         tensor: 1,
         ..job
     })
+}
+
+/// Says which rank takes input and loss of different parts in the first step, if one does.
+fn mixed_parts(run: &Run, one: &Run) -> Result<Option<String>> {
+    let job = run.job;
+    if job.tensor > 1 {
+        return Ok(None);
+    }
+    let alone = Job {
+        ranks: 1,
+        tensor: 1,
+        steps: 1,
+        ..job
+    };
+    for (rank, trained) in run.ranks.iter().enumerate() {
+        for &(step, part, got) in &trained.losses {
+            if step > 0 || one.ranks[0].losses.contains(&(step, part, got)) {
+                continue;
+            }
+            let all = crate::run(alone, |rank| {
+                for input in 0..rank.parts() {
+                    let mut x = rank.input(0, input);
+                    for layer in 0..rank.layers() {
+                        x = rank.forward(layer, &rank.initial(layer), &x);
+                    }
+                    rank.loss(0, part, &x);
+                }
+                Ok(Vec::new())
+            })?;
+            let mut losses = all.ranks[0].losses.iter();
+            return Ok(losses.position(|loss| loss.2 == got).map(|input| {
+                format!("Rank {rank} takes the input of part {input} and the loss of part {part}.")
+            }));
+        }
+    }
+    Ok(None)
 }
 
 /// What a rank returns if all ranks together have `model`.
@@ -724,6 +788,10 @@ enum Kind {
     Before,
     /// Those of other layers.
     Elsewhere(String),
+    /// The mean, but for rounding.
+    Digits,
+    /// The weights before the update are wrong already.
+    Weights,
     Other,
 }
 
@@ -762,6 +830,17 @@ impl Seen {
             let other = found(mean).or_else(|| parts.iter().find_map(|part| found(part)));
             match other {
                 Some(start) => Kind::Elsewhere(of.layers(start..start + got.len())),
+                None if rounded(got, &mean[range.clone()], 1e-4) => Kind::Digits,
+                // Every state of Adam makes the same first step, an old one and a new one.
+                None if step > 1
+                    && !rounded(
+                        &update.weights,
+                        &of.steps[step].weights[range.clone()],
+                        1e-3,
+                    ) =>
+                {
+                    Kind::Weights
+                }
                 None => Kind::Other,
             }
         };
@@ -795,6 +874,13 @@ fn near(got: &[f32], expected: &[f32], bound: f32) -> bool {
     let size = (norm(expected) / (expected.len().max(1) as f64).sqrt()) as f32;
     let mut pairs = got.iter().zip(expected);
     got.len() == expected.len() && pairs.all(|(x, y)| (x - y).abs() <= bound * (y.abs() + size))
+}
+
+/// Whether two lists differ by no more than such a share of their length.
+fn rounded(got: &[f32], expected: &[f32], share: f64) -> bool {
+    let pairs = got.iter().zip(expected);
+    let differences: Vec<f32> = pairs.map(|(x, y)| x - y).collect();
+    got.len() == expected.len() && norm(&differences) <= share * norm(expected)
 }
 
 fn norm(numbers: &[f32]) -> f64 {

@@ -135,8 +135,13 @@ impl<'t> Rank<'t> {
         let parts = self.parts();
         assert!(
             part < parts,
-            "a batch has parts 0 to {}, not {part}",
-            parts - 1
+            "a batch has parts 0 to {}, not {part}{}",
+            parts - 1,
+            if self.job.tensor > 1 {
+                ". Ranks of a node share a part: `data().rank()`"
+            } else {
+                ""
+            }
         );
         let x = self.text.input(step, part, parts);
         self.look();

@@ -148,7 +148,7 @@ fn compare(evidence: &mut Evidence, doing: Doing, more: i64) -> Result<Vec<i64>>
     for (layer, beyond) in beyond.iter().enumerate() {
         evidence.row(
             *beyond <= room,
-            format!("layer {layer} {name}: bytes held beyond ours"),
+            format!("layer {layer} {name}: bytes held more than our program"),
             format!("at most {}", thousands(room as u64)),
             thousands((*beyond).max(0) as u64),
         );

@@ -76,6 +76,8 @@ struct Program {
     y: Over,
     dx: Over,
     gradient: Over,
+    /// Whether the rank has all units of each layer.
+    whole: bool,
     /// Which of a layer's slices the rank has: the one of its number among the data ranks.
     units_by_node: bool,
 }
@@ -84,6 +86,7 @@ const RIGHT: Program = Program {
     y: Over::Tensor(Reduce::Sum),
     dx: Over::Tensor(Reduce::Sum),
     gradient: Over::Data(Reduce::Mean),
+    whole: false,
     units_by_node: false,
 };
 
@@ -98,14 +101,17 @@ fn combine(rank: &Rank, numbers: &mut [f32], over: Over) -> comm::Result<()> {
 
 fn trained_by(program: Program, rank: &Rank) -> comm::Result<Vec<Vec<f32>>> {
     let (tensor, data) = (rank.tensor(), rank.data());
-    let place = if program.units_by_node {
+    let slices = if program.whole { 1 } else { tensor.size() };
+    let place = if program.whole {
+        0
+    } else if program.units_by_node {
         data.rank() % tensor.size()
     } else {
         tensor.rank()
     };
     let mut weights: Vec<Vec<f32>> = Vec::new();
     for layer in 0..rank.layers() {
-        let mine = rank.numel(layer) / tensor.size();
+        let mine = rank.numel(layer) / slices;
         weights.push(rank.initial(layer)[place * mine..(place + 1) * mine].to_vec());
     }
     let mut inputs: Vec<Vec<f32>> = Vec::new();
@@ -160,7 +166,7 @@ fn recognise(evidence: &mut Evidence, job: Job) -> Result<()> {
     }
     use Over::{Data, Nobody, Tensor, World};
     use Reduce::{Mean, Sum};
-    let all: [(Program, &str); 12] = [
+    let all: [(Program, &str); 13] = [
         (
             Program {
                 gradient: Nobody,
@@ -183,6 +189,13 @@ fn recognise(evidence: &mut Evidence, job: Job) -> Result<()> {
             },
             "Ranks of one node have the same units, so each layer computes half of its units twice, and the other half never. A rank's \
              place among the ranks of its node decides which units it has.",
+        ),
+        (
+            Program {
+                whole: true,
+                ..RIGHT
+            },
+            "Each rank of the node runs all 64 units, so the sum has every unit twice. A rank has the units of its own place alone.",
         ),
         (
             Program { y: Nobody, ..RIGHT },
@@ -237,8 +250,8 @@ fn recognise(evidence: &mut Evidence, job: Job) -> Result<()> {
                 gradient: Tensor(Mean),
                 ..RIGHT
             },
-            "The gradients of units are averaged with those of the other units of the node: one unit learns from the mistakes of another. And \
-             the nodes, which have the same units, never hear of each other. Average over `rank.data()`.",
+            "The gradients of units are averaged with those of the other units of the node: one unit learns from the mistakes of another. \
+             Average over the ranks that have the same units, `rank.data()`.",
         ),
         (
             Program {

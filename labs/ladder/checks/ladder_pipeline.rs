@@ -53,7 +53,7 @@ fn ends(
         told.contains("deadlock"),
         "All ranks wait for a message, and the one that somebody needs has not been sent. A rank that waits for a part's gradient must have \
          sent that part's activations before, and one that waits for activations must not owe a gradient. For each rank the message \
-         above names the line at which it waits.",
+         below names the line at which it waits.",
     );
     evidence.means_if(
         told.contains("there is no rank"),
