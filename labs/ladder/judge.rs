@@ -596,7 +596,7 @@ impl Judge {
         };
         Ok(evidence.row(
             got < most,
-            "microseconds per step on a slow link",
+            Score::FIGURES[2],
             format!("less than {} ({whose})", thousands(most)),
             thousands(got),
         ))
@@ -610,18 +610,12 @@ impl Judge {
         let got = self.scored()?;
         let ours = self.ours(self.name)?;
         // An empty list more or less does not matter.
-        let mut figure = |what: &str, got: u64, ours: u64, more: u64| {
-            let as_good = (ours..=ours + more).contains(&got);
-            evidence.figure(what, got, if as_good { got } else { ours });
-        };
-        figure("peak bytes per rank", got.peak, ours.peak, ours.peak / 100);
-        figure("bytes sent per rank and step", got.sent, ours.sent, 0);
-        figure(
-            "microseconds per step on a slow link",
-            got.micros(),
-            ours.micros(),
-            0,
-        );
+        let more = [ours.peak / 100, 0, 0];
+        let pairs = got.figures().into_iter().zip(ours.figures());
+        for (i, (got, ours)) in pairs.enumerate() {
+            let as_good = (ours..=ours + more[i]).contains(&got);
+            evidence.figure(Score::FIGURES[i], got, if as_good { got } else { ours });
+        }
         Ok(())
     }
 }

@@ -18,11 +18,6 @@ pub struct Scores {
     pub best: Score,
 }
 
-/// The scores in the order in which they are drawn.
-fn three(score: &Score) -> [u64; 3] {
-    [score.peak, score.sent, score.micros()]
-}
-
 /// Three charts, one for each score. Less is better.
 pub fn scores(screen: &Screen, rungs: &[Scores]) -> String {
     let bytes = |bytes: u64| units::bytes_decimal(bytes as f64);
@@ -34,11 +29,11 @@ pub fn scores(screen: &Screen, rungs: &[Scores]) -> String {
     ];
     let mut lines = Vec::new();
     for (i, (title, unit)) in charts.into_iter().enumerate() {
-        let shown = |rung: &Scores| rung.yours.map_or(three(&rung.ours)[i], |yours| yours[i]);
+        let shown = |rung: &Scores| rung.yours.map_or(rung.ours.figures()[i], |yours| yours[i]);
         let most = rungs.iter().map(shown).max().unwrap_or_default() as f64;
         let row = |rung: &Scores| {
             let [ours, library, best] =
-                [&rung.ours, &rung.library, &rung.best].map(|score| three(score)[i]);
+                [&rung.ours, &rung.library, &rung.best].map(|score| score.figures()[i]);
             let drawn = shown(rung) as f64;
             // Where the reader has no program yet, the bar is an outline.
             let full = if rung.yours.is_some() { drawn } else { 0.0 };

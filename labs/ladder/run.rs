@@ -54,6 +54,18 @@ pub struct Score {
 }
 
 impl Score {
+    /// The names of its three figures in a reader's record, in the order of [`Score::figures`].
+    pub const FIGURES: [&str; 3] = [
+        "peak bytes per rank",
+        "bytes sent per rank and step",
+        "microseconds per step on a slow link",
+    ];
+
+    /// Peak bytes, bytes sent, microseconds.
+    pub fn figures(&self) -> [u64; 3] {
+        [self.peak, self.sent, self.micros()]
+    }
+
     pub fn micros(&self) -> u64 {
         (self.seconds * 1e6).round() as u64
     }

@@ -101,25 +101,30 @@ fn solved<'a>(
     book: &'a Workbook,
     quiet: bool,
 ) -> Result<Vec<(Part, &'a Exercise)>, BadInput> {
+    let progress = Progress::read(&book.desk)?;
     let mut solved = Vec::new();
     for part in Part::ALL {
         let exercise = book.course.find(part.exercise())?;
         let Some(now) = progress::hash(&book.desk.mine(exercise)) else {
             continue;
         };
-        let record = Progress::read(&book.desk)?.of(exercise);
-        if record.checked.as_ref() != Some(&now) {
-            let attempt = book.check(screen, exercise)?;
-            let how = match attempt.outcome {
-                Outcome::Solved => "solved",
-                _ => "not solved yet, so the library's takes its place",
+        let record = progress.of(exercise);
+        let is_checked = record.checked.as_ref() == Some(&now);
+        let is_solved = if is_checked {
+            record.solution.as_ref() == Some(&now)
+        } else {
+            let is_solved = book.check(screen, exercise)?.outcome == Outcome::Solved;
+            let how = if is_solved {
+                "solved"
+            } else {
+                "not solved yet, so the library's takes its place"
             };
             if !quiet {
                 screen.say(screen.row("checked", &format!("{}: {how}", exercise.name)));
             }
-        }
-        let record = Progress::read(&book.desk)?.of(exercise);
-        if record.solution.as_ref() == Some(&now) {
+            is_solved
+        };
+        if is_solved {
             solved.push((part, exercise));
         }
     }

@@ -9,13 +9,6 @@ use ladder::picture::{self, Scores};
 use ladder::{Best, best};
 use ladder::{CLOCK, RUNGS, Rung, Score};
 
-/// The figures of a rung's check, in the order in which they are drawn.
-const FIGURES: [&str; 3] = [
-    "peak bytes per rank",
-    "bytes sent per rank and step",
-    "microseconds per step on a slow link",
-];
-
 /// The whole picture. Runs all our programs, which takes a few seconds.
 ///
 /// # Errors
@@ -75,5 +68,6 @@ fn of_reader(progress: &Progress, exercise: &Exercise) -> Option<[u64; 3]> {
         let figure = record.figures.iter().find(|figure| figure.what == what)?;
         Some(figure.got)
     };
-    Some([of(FIGURES[0])?, of(FIGURES[1])?, of(FIGURES[2])?])
+    let [peak, sent, micros] = Score::FIGURES;
+    Some([of(peak)?, of(sent)?, of(micros)?])
 }
