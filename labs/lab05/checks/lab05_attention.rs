@@ -1,51 +1,38 @@
-//! The check of lab05-attention: the result and all gradients against attention on one rank, also where ranks do not divide the
-//! heads or have none, and the bytes of two all-reduces.
+//! The check of lab05-attention: all gradients against attention on one rank, with key heads that one rank holds and that several
+//! hold, and the bytes.
 
-use exercise::{Attention, Gradients, Head, attend, attend_backward, attention};
+use exercise::{D, Slices, attend, attend_backward, backward};
 use kit::check::{Evidence, is_near, run};
 use shardlab::tensor::{Device, Tensor};
 use shardlab::{Result, launch};
 use std::ops::Range;
 use std::process::ExitCode;
 
-/// No two of these lengths are equal, and none is a multiple of a head's 3 columns but the inner width.
-const TOKENS: usize = 5;
-const WIDTH: usize = 8;
-const HEADS: usize = 4;
-const D: usize = 3;
+/// No two of these lengths are equal, and none is a multiple of a head's 3 columns but the inner widths.
+const TOKENS: usize = 4;
+const WIDTH: usize = 10;
+const HEADS: usize = 8;
 
 fn main() -> ExitCode {
     run(&[
-        ("1 rank: Z has the results of all heads", |evidence| {
-            forward(evidence, 1)
+        (
+            "1 rank: the gradients of 8 query and 2 key heads",
+            |evidence| gradients(evidence, Job::new(1, 2)?),
+        ),
+        ("2 ranks: each has a key head of its own", |evidence| {
+            gradients(evidence, Job::new(2, 2)?)
         }),
-        ("2 ranks: each has the whole Z", |evidence| {
-            forward(evidence, 2)
+        ("4 ranks: two of them hold the same key head", |evidence| {
+            gradients(evidence, Job::new(4, 2)?)
         }),
-        ("1 rank: the gradients of X and of each head", |evidence| {
-            backward(evidence, 1)
-        }),
-        ("2 ranks: the gradients of X and of each head", |evidence| {
-            backward(evidence, 2)
-        }),
-        ("3 ranks do not divide 4 heads", |evidence| {
-            both(evidence, 3)
-        }),
-        ("6 ranks: two of them have no head", |evidence| {
-            both(evidence, 6)
-        }),
-        ("2 ranks: the bytes that a rank sends", |evidence| {
-            costs(evidence, 2)
+        (
+            "4 ranks and one key head: all of them hold it",
+            |evidence| gradients(evidence, Job::new(4, 1)?),
+        ),
+        ("4 ranks: the bytes that a rank sends", |evidence| {
+            costs(evidence, Job::new(4, 2)?)
         }),
     ])
-}
-
-fn both(evidence: &mut Evidence, ranks: usize) -> Result<()> {
-    forward(evidence, ranks)?;
-    if evidence.agrees() {
-        backward(evidence, ranks)?;
-    }
-    Ok(())
 }
 
 /// Numbers without a pattern.
@@ -56,125 +43,145 @@ fn numbers(seed: f64, dims: &[usize]) -> Result<Tensor> {
     Ok(Tensor::from_vec(numbers, dims, &Device::Cpu)?)
 }
 
-/// The inputs of the reader's code.
-struct Inputs {
-    attention: Attention,
+/// The parts of [`Slices`]: their names, and the axis along which heads lie side by side.
+const PARTS: [(&str, usize); 4] = [("q", 1), ("k", 1), ("v", 1), ("out", 0)];
+
+fn part(slices: &Slices, part: usize) -> &Tensor {
+    [&slices.q, &slices.k, &slices.v, &slices.out][part]
+}
+
+/// A layer, and the ranks that share it.
+struct Job {
+    ranks: usize,
+    key_heads: usize,
+    whole: Slices,
     x: Tensor,
     dz: Tensor,
 }
 
-fn inputs() -> Result<Inputs> {
-    let attention = Attention {
-        heads: HEADS,
-        q: numbers(1.0, &[WIDTH, HEADS * D])?,
-        k: numbers(2.0, &[WIDTH, HEADS * D])?,
-        v: numbers(3.0, &[WIDTH, HEADS * D])?,
-        out: numbers(4.0, &[HEADS * D, WIDTH])?,
-        out_bias: numbers(5.0, &[WIDTH])?,
-    };
-    Ok(Inputs {
-        attention,
-        x: numbers(6.0, &[TOKENS, WIDTH])?,
-        dz: numbers(7.0, &[TOKENS, WIDTH])?,
-    })
-}
-
-/// The heads of a rank.
-fn heads_of(rank: usize, ranks: usize) -> Range<usize> {
-    let count = |rank: usize| HEADS / ranks + usize::from(rank < HEADS % ranks);
-    let first = (0..rank).map(count).sum();
-    first..first + count(rank)
-}
-
-/// Each rank's result, and the bytes that it sent.
-type Answer = (Tensor, Option<Gradients>, u64);
-
-/// The answers of all ranks. If a rank waits in vain for others, this becomes evidence.
-fn answers(evidence: &mut Evidence, inputs: &Inputs, ranks: usize) -> Result<Option<Vec<Answer>>> {
-    let given = &*evidence;
-    let answers = launch::run(ranks, |comm| {
-        let rank = comm.rank();
-        let before = comm.traffic();
-        given.given(format!(
-            "rank {rank} of {ranks}, {HEADS} heads, X [{TOKENS}, {WIDTH}] and q [{WIDTH}, {}]",
-            HEADS * D
-        ));
-        let (z, gradients) = attention(&comm, &inputs.attention, &inputs.x, &inputs.dz)?;
-        Ok((z, gradients, (comm.traffic() - before).bytes))
-    });
-    let error = match answers {
-        Ok(answers) => return Ok(Some(answers)),
-        Err(error) => error,
-    };
-    let text = format!("{error:#}");
-    let first_line = text.lines().next().unwrap_or_default();
-    if HEADS.is_multiple_of(ranks) || !text.contains("all_reduce") {
-        return Err(error);
-    }
-    println!("{text}");
-    evidence.row(false, "all ranks", "end", first_line);
-    evidence.means(format!(
-        "The ranks do not make the same all-reduces. {HEADS} heads on {ranks} ranks: some ranks have more heads than others, or \
-         none. So no all-reduce may depend on a rank's own heads. Add up their summands first, and let every rank make one \
-         all-reduce, also a rank whose summand is 0."
-    ));
-    Ok(None)
-}
-
-/// All that a head computes, without any other head.
+/// All that follows from one query head. Of k and v it has one summand of their gradients.
 struct OneHead {
-    /// X q, X k, X v
-    projected: [Tensor; 3],
-    /// Its rows of `out`.
-    out: Tensor,
-    /// Its summand of Z, and its summands of X's gradient through q, k and v.
-    z: Tensor,
+    gradients: Slices,
+    /// The gradients of X through q, k and v.
     dx: [Tensor; 3],
-    gradients: Head,
+    /// X v
+    v: Tensor,
 }
 
-impl Inputs {
-    fn head(&self, head: usize) -> Result<OneHead> {
-        let Inputs { attention, x, dz } = self;
-        let columns = |m: &Tensor| m.narrow(1, head * D, D);
+impl Job {
+    fn new(ranks: usize, key_heads: usize) -> Result<Job> {
+        Ok(Job {
+            ranks,
+            key_heads,
+            whole: Slices {
+                q: numbers(1.0, &[WIDTH, HEADS * D])?,
+                k: numbers(2.0, &[WIDTH, key_heads * D])?,
+                v: numbers(3.0, &[WIDTH, key_heads * D])?,
+                out: numbers(4.0, &[HEADS * D, WIDTH])?,
+            },
+            x: numbers(6.0, &[TOKENS, WIDTH])?,
+            dz: numbers(7.0, &[TOKENS, WIDTH])?,
+        })
+    }
+
+    fn query_heads(&self, rank: usize) -> Range<usize> {
+        let each = HEADS / self.ranks;
+        rank * each..(rank + 1) * each
+    }
+
+    /// The key head that a query head uses.
+    fn key_head(&self, head: usize) -> usize {
+        head / (HEADS / self.key_heads)
+    }
+
+    fn key_heads(&self, rank: usize) -> Range<usize> {
+        let heads = self.query_heads(rank);
+        self.key_head(heads.start)..self.key_head(heads.end - 1) + 1
+    }
+
+    /// The heads of a rank that lie in one part of the slices.
+    fn heads_in(&self, part: usize, rank: usize) -> Range<usize> {
+        match PARTS[part].0 {
+            "k" | "v" => self.key_heads(rank),
+            _ => self.query_heads(rank),
+        }
+    }
+
+    fn slices(&self, rank: usize) -> Result<Slices> {
+        let of = |index: usize| {
+            let heads = self.heads_in(index, rank);
+            part(&self.whole, index).narrow(PARTS[index].1, heads.start * D, heads.len() * D)
+        };
+        Ok(Slices {
+            q: of(0)?,
+            k: of(1)?,
+            v: of(2)?,
+            out: of(3)?,
+        })
+    }
+
+    /// One query head, if it used the key head `key`.
+    fn head(&self, head: usize, key: usize) -> Result<OneHead> {
+        let Job { whole, x, dz, .. } = self;
+        let columns = |m: &Tensor, head: usize| m.narrow(1, head * D, D);
         let weights = [
-            columns(&attention.q)?,
-            columns(&attention.k)?,
-            columns(&attention.v)?,
+            columns(&whole.q, head)?,
+            columns(&whole.k, key)?,
+            columns(&whole.v, key)?,
         ];
-        let out = attention.out.narrow(0, head * D, D)?;
-        let [xq, xk, xv] = [
+        let [q, k, v] = [
             x.matmul(&weights[0])?,
             x.matmul(&weights[1])?,
             x.matmul(&weights[2])?,
         ];
-        let (y, p) = attend(&xq, &xk, &xv)?;
-        let dy = dz.matmul(&out.t()?)?;
-        let d = attend_backward([&xq, &xk, &xv], &p, &dy)?;
-        let through = |i: usize| -> Result<Tensor> { Ok(d[i].matmul(&weights[i].t()?)?) };
+        let (y, p) = attend(&q, &k, &v)?;
+        let dy = dz.matmul(&whole.out.narrow(0, head * D, D)?.t()?)?;
+        let d = attend_backward([&q, &k, &v], &p, &dy)?;
         let weight = |i: usize| -> Result<Tensor> { Ok(x.t()?.matmul(&d[i])?) };
+        let through = |i: usize| -> Result<Tensor> { Ok(d[i].matmul(&weights[i].t()?)?) };
         Ok(OneHead {
-            z: y.matmul(&out)?,
-            dx: [through(0)?, through(1)?, through(2)?],
-            gradients: Head {
+            gradients: Slices {
                 q: weight(0)?,
                 k: weight(1)?,
                 v: weight(2)?,
                 out: y.t()?.matmul(dz)?,
             },
-            projected: [xq, xk, xv],
-            out,
+            dx: [through(0)?, through(1)?, through(2)?],
+            v,
         })
     }
 
     fn heads(&self) -> Result<Vec<OneHead>> {
-        (0..HEADS).map(|head| self.head(head)).collect()
+        (0..HEADS)
+            .map(|head| self.head(head, self.key_head(head)))
+            .collect()
+    }
+
+    /// The right gradient of one head in one part.
+    fn right(&self, heads: &[OneHead], index: usize, head: usize) -> Result<Tensor> {
+        match PARTS[index].0 {
+            "k" | "v" => self.of_users(heads, index, head, 0..HEADS),
+            _ => Ok(part(&heads[head].gradients, index).clone()),
+        }
+    }
+
+    /// The gradient of key head `key` through those of `from` that use it.
+    fn of_users(
+        &self,
+        heads: &[OneHead],
+        index: usize,
+        key: usize,
+        from: Range<usize>,
+    ) -> Result<Tensor> {
+        let users = from.filter(|&head| self.key_head(head) == key);
+        sum(users.map(|head| part(&heads[head].gradients, index)))
     }
 }
 
-/// The sum of some tensors of X's shape.
+/// The sum of tensors of one shape, at least one.
 fn sum<'a>(all: impl IntoIterator<Item = &'a Tensor>) -> Result<Tensor> {
-    let zero = numbers(0.0, &[TOKENS, WIDTH])?.zeros_like()?;
+    let all: Vec<&Tensor> = all.into_iter().collect();
+    let zero = all[0].zeros_like()?;
     all.into_iter().try_fold(zero, |sum, x| Ok((sum + x)?))
 }
 
@@ -188,311 +195,272 @@ fn same(x: &Tensor, y: &Tensor) -> Result<bool> {
     Ok(x.dims() == y.dims() && values(x)?.iter().zip(&values(y)?).all(near))
 }
 
-/// Whether every rank has what `wrong` gives for it.
-fn every(got: &[&Tensor], wrong: &dyn Fn(usize) -> Result<Tensor>) -> Result<bool> {
-    for (rank, got) in got.iter().enumerate() {
-        if !same(&wrong(rank)?, got)? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
 /// Compares, and notes the first number that is wrong.
-fn compare(evidence: &mut Evidence, at: &str, expected: &Tensor, got: &Tensor) -> Result<bool> {
+fn compare(evidence: &mut Evidence, at: &str, expected: &Tensor, got: &Tensor) -> Result<()> {
     let shape = |x: &Tensor| format!("shape {:?}", x.dims());
     if expected.dims() != got.dims() {
-        return Ok(evidence.row(false, at, shape(expected), shape(got)));
+        evidence.row(false, at, shape(expected), shape(got));
+        return Ok(());
     }
-    let expected_values = values(expected)?;
-    let got = values(got)?;
+    let (expected_values, got) = (values(expected)?, values(got)?);
     let i = (0..got.len())
         .find(|&i| !is_near(expected_values[i], got[i]))
         .unwrap_or(0);
-    let index = match *expected.dims() {
-        [_, columns] => format!("[{}, {}]", i / columns, i % columns),
-        _ => format!("[{i}]"),
-    };
-    Ok(evidence.near(format!("{at} {index}"), expected_values[i], got[i]))
-}
-
-fn forward(evidence: &mut Evidence, ranks: usize) -> Result<()> {
-    let inputs = inputs()?;
-    let Some(answers) = answers(evidence, &inputs, ranks)? else {
-        return Ok(());
-    };
-    let heads = inputs.heads()?;
-    let Inputs { attention, x, .. } = &inputs;
-    let bias = &attention.out_bias;
-    let whole = sum(heads.iter().map(|head| &head.z))?;
-    let expected = whole.broadcast_add(bias)?;
-    for (rank, (z, ..)) in answers.iter().enumerate() {
-        compare(evidence, &format!("rank {rank}: Z"), &expected, z)?;
-    }
-    if evidence.agrees() {
-        return Ok(());
-    }
-
-    let n = ranks as f64;
-    let several = ranks > 1;
-    let all: Vec<&Tensor> = answers.iter().map(|(z, ..)| z).collect();
-    let is = |wrong: &dyn Fn(usize) -> Result<Tensor>| every(&all, wrong);
-    // A mistake in the summands can come with the bias and without it.
-    let either = |wrong: &dyn Fn(usize) -> Result<Tensor>| -> Result<bool> {
-        Ok(is(wrong)? || is(&|rank| Ok(wrong(rank)?.broadcast_add(bias)?))?)
-    };
-    let of_heads = |range: Range<usize>| sum(heads[range].iter().map(|head| &head.z));
-    // Z, if this is the summand of each head.
-    let with = |summand: &dyn Fn(usize) -> Result<Tensor>| {
-        let summands = (0..HEADS).map(summand).collect::<Result<Vec<_>>>()?;
-        either(&|_| sum(&summands))
-    };
-    evidence.means_if(
-        several && either(&|rank| of_heads(heads_of(rank, ranks)))?,
-        "Each rank has the summands of its own heads. Megatron's g is missing: the all-reduce that adds up all ranks' summands \
-         in the forward pass.",
-    );
-    evidence.means_if(
-        several && either(&|_| Ok((&whole / n)?))?,
-        "This is the mean of the ranks' summands, and Z is their sum. Data parallelism averages, because there each rank has a \
-         gradient of different data. Here each rank has a part of one result.",
-    );
-    evidence.means_if(
-        several && is(&|_| Ok(whole.broadcast_add(&(bias * n)?)?))?,
-        format!("Z has out_bias {ranks} times: each rank adds it to its summand. Add it once, after the all-reduce."),
-    );
-    evidence.means_if(
-        is(&|_| Ok(whole.broadcast_add(&(bias * HEADS as f64)?)?))?,
-        format!(
-            "Z has out_bias {HEADS} times: once for each head. Add it once, after the all-reduce."
-        ),
-    );
-    evidence.means_if(is(&|_| Ok(whole.clone()))?, "out_bias is missing in Z.");
-    let each = HEADS / ranks;
-    let even = each * ranks;
-    evidence.means_if(
-        even < HEADS && either(&|_| of_heads(0..even))?,
-        format!(
-            "With {each} on each of {ranks} ranks, no rank has {} of {HEADS} heads. The first ranks have one more than the others.",
-            if HEADS - even == 1 { "the last".into() } else { format!("the last {}", HEADS - even) }
-        ),
-    );
-    evidence.means_if(
-        several && either(&|_| Ok((of_heads(heads_of(0, ranks))? * n)?))?,
-        "Every rank computes the heads of rank 0. The first head of a rank depends on its number.",
-    );
-    // All heads of a rank as one wide head.
-    let wide = |rank: usize| -> Result<Tensor> {
-        let mine = heads_of(rank, ranks);
-        if mine.is_empty() {
-            return sum([]);
-        }
-        let part = |i: usize| -> Result<Tensor> {
-            let columns: Vec<&Tensor> = heads[mine.clone()]
-                .iter()
-                .map(|head| &head.projected[i])
-                .collect();
-            Ok(Tensor::cat(&columns, 1)?)
-        };
-        let (y, _) = attend(&part(0)?, &part(1)?, &part(2)?)?;
-        Ok(y.matmul(&attention.out.narrow(0, mine.start * D, mine.len() * D)?)?)
-    };
-    let wides = (0..ranks).map(wide).collect::<Result<Vec<_>>>()?;
-    evidence.means_if(
-        either(&|_| sum(&wides))?,
-        "A rank's heads are computed as one wide head. Each head has scores and probabilities of its own, from its own columns \
-         of q and k: go through the heads one by one.",
-    );
-    evidence.means_if(
-        several && with(&|head| {
-            let [q, k, v] = heads[head].projected.each_ref().map(|m| m * n);
-            Ok(attend(&q?, &k?, &v?)?.0.matmul(&heads[head].out)?)
-        })?,
-        format!(
-            "X is {ranks} times too large: the ranks have added it up. Each rank has the whole X already, so Megatron's f \
-             communicates nothing in the forward pass."
-        ),
-    );
-    let [q, k, v] = ["q", "k", "v"].map(|name| format!("{name}'s columns"));
-    for (i, name) in [q, k, v, "`out`'s rows".to_string()]
-        .into_iter()
-        .enumerate()
-    {
-        // Head `other`'s part of one matrix.
-        let taken = |head: usize, other: usize| -> Result<Tensor> {
-            let own = &heads[head];
-            let other = &heads[other];
-            let of = |j: usize| {
-                if i == j {
-                    &other.projected[j]
-                } else {
-                    &own.projected[j]
-                }
-            };
-            let out = if i == 3 { &other.out } else { &own.out };
-            Ok(attend(of(0), of(1), of(2))?.0.matmul(out)?)
-        };
-        let first_of_rank = |head: usize| {
-            let rank = (0..ranks)
-                .find(|&rank| heads_of(rank, ranks).contains(&head))
-                .unwrap_or(0);
-            heads_of(rank, ranks).start
-        };
-        let in_rank = |head: usize| head - first_of_rank(head);
-        evidence.means_if(
-            with(&|head| taken(head, 0))?
-                || with(&|head| taken(head, first_of_rank(head)))?
-                || with(&|head| taken(head, in_rank(head)))?,
-            format!(
-                "{name} are not those of the head. All four parts of a head have the same number, counted over all ranks: from \
-                 column or row head x d on."
-            ),
-        );
-    }
-    evidence.means_if(
-        with(&|head| {
-            Ok(attend(
-                &heads[head].projected[1],
-                &heads[head].projected[0],
-                &heads[head].projected[2],
-            )?
-            .0
-            .matmul(&heads[head].out)?)
-        })?,
-        "q and k are exchanged: each token asks with q, and all tokens answer with k.",
-    );
-    evidence.means_if(
-        with(&|head| Ok(heads[head].projected[2].matmul(&heads[head].out)?))?,
-        "Each token gets its own value alone: `attend` is missing.",
-    );
-    evidence.means_if(
-        is(&|_| Ok(x.zeros_like()?.broadcast_add(bias)?))? || is(&|_| Ok(x.zeros_like()?))?,
-        "No head has computed anything: Z has no summand.",
-    );
-    evidence.means(
-        "Z is the sum of all heads' summands, and out_bias once. A head's summand is `attend` of its columns of X q, X k and \
-         X v, times the same rows of `out`.",
-    );
+    let columns = expected.dim(1)?;
+    let at = format!("{at} [{}, {}]", i / columns, i % columns);
+    evidence.near(at, expected_values[i], got[i]);
     Ok(())
 }
 
-/// The names of a head's gradients, and their places in [`Head`].
-const PARTS: [(&str, fn(&Head) -> &Tensor); 4] = [
-    ("q", |head| &head.q),
-    ("k", |head| &head.k),
-    ("v", |head| &head.v),
-    ("out", |head| &head.out),
-];
+/// What a rank returned, and the bytes that it sent.
+struct Answer {
+    dx: Tensor,
+    slices: Slices,
+    bytes: u64,
+}
 
-fn backward(evidence: &mut Evidence, ranks: usize) -> Result<()> {
-    let inputs = inputs()?;
-    let Some(answers) = answers(evidence, &inputs, ranks)? else {
-        return Ok(());
-    };
-    let heads = inputs.heads()?;
+fn answers(evidence: &Evidence, job: &Job) -> Result<Vec<Answer>> {
+    launch::run(job.ranks, |comm| {
+        let slices = job.slices(comm.rank())?;
+        let before = comm.total_traffic();
+        evidence.given(format!(
+            "rank {} of {}, {} key heads in all, x [{TOKENS}, {WIDTH}], q {:?}, k {:?}",
+            comm.rank(),
+            job.ranks,
+            job.key_heads,
+            slices.q.dims(),
+            slices.k.dims()
+        ));
+        let (dx, slices) = backward(&comm, job.key_heads, &slices, &job.x, &job.dz)?;
+        Ok(Answer {
+            dx,
+            slices,
+            bytes: (comm.total_traffic() - before).bytes,
+        })
+    })
+}
+
+fn gradients(evidence: &mut Evidence, job: Job) -> Result<()> {
+    let answers = answers(evidence, &job)?;
+    let heads = job.heads()?;
     let dx = sum(heads.iter().flat_map(|head| &head.dx))?;
-    let out_bias = inputs.dz.sum(0)?;
-    let mut all = Vec::new();
-    for (rank, (_, gradients, _)) in answers.iter().enumerate() {
-        let Some(gradients) = gradients else {
-            evidence.row(false, format!("rank {rank}"), "gradients", "None");
-            continue;
-        };
-        compare(
-            evidence,
-            &format!("rank {rank}: X's gradient"),
-            &dx,
-            &gradients.x,
-        )?;
-        compare(
-            evidence,
-            &format!("rank {rank}: out_bias's gradient"),
-            &out_bias,
-            &gradients.out_bias,
-        )?;
-        let mine = heads_of(rank, ranks);
-        let count = gradients.heads.len();
-        if evidence.row(
-            count == mine.len(),
-            format!("rank {rank}: heads"),
-            mine.len(),
-            count,
-        ) {
-            for (head, got) in mine.zip(&gradients.heads) {
-                for (name, of) in PARTS {
-                    let at = format!("rank {rank}, head {head}: {name}'s gradient");
-                    compare(evidence, &at, of(&heads[head].gradients), of(got))?;
-                }
-            }
+    for (rank, answer) in answers.iter().enumerate() {
+        for (index, (name, axis)) in PARTS.into_iter().enumerate() {
+            let mine = job.heads_in(index, rank);
+            let right = mine
+                .map(|head| job.right(&heads, index, head))
+                .collect::<Result<Vec<_>>>()?;
+            let at = format!("rank {rank}: {name}'s gradient");
+            compare(
+                evidence,
+                &at,
+                &Tensor::cat(&right, axis)?,
+                part(&answer.slices, index),
+            )?;
         }
-        all.push(gradients);
+        compare(evidence, &format!("rank {rank}: dx"), &dx, &answer.dx)?;
     }
-    if evidence.agrees() {
-        return Ok(());
+    if !evidence.agrees() {
+        explain(evidence, &job, &heads, &dx, &answers)?;
     }
-    if all.len() < ranks {
-        evidence.means(
-            "Z is right. Now compute the gradients, and return them as `Some(Gradients { .. })`.",
-        );
-        return Ok(());
-    }
+    Ok(())
+}
 
+/// Looks for what each known mistake would have given.
+fn explain(
+    evidence: &mut Evidence,
+    job: &Job,
+    heads: &[OneHead],
+    dx: &Tensor,
+    answers: &[Answer],
+) -> Result<()> {
+    let ranks = job.ranks;
     let n = ranks as f64;
     let several = ranks > 1;
-    let counts: Vec<usize> = all.iter().map(|gradients| gradients.heads.len()).collect();
-    if let Some(rank) = (0..ranks).find(|&rank| counts[rank] != heads_of(rank, ranks).len()) {
-        evidence.means_if(
-            counts.iter().sum::<usize>() == HEADS,
-            format!(
-                "Every head is on one rank, but not on the one that is asked for: the first ranks have one head more than the \
-                 others. With {ranks} ranks, no rank then has more than {} heads, and the rank with most heads sets the time.",
-                HEADS.div_ceil(ranks)
-            ),
-        );
-        evidence.means(format!(
-            "Rank {rank} returns the gradients of {} heads, and has {}.",
-            counts[rank],
-            heads_of(rank, ranks).len()
-        ));
-        return Ok(());
-    }
-    let xs: Vec<&Tensor> = all.iter().map(|gradients| &gradients.x).collect();
-    let biases: Vec<&Tensor> = all.iter().map(|gradients| &gradients.out_bias).collect();
-    let through = |parts: Range<usize>, heads: &[OneHead]| {
-        sum(heads.iter().flat_map(|head| &head.dx[parts.clone()]))
-    };
-    // Whether all ranks have `wrong` of the heads' number and one part.
-    let parts_are = |part: usize, wrong: &dyn Fn(usize, usize) -> Result<Tensor>| -> Result<bool> {
-        for (rank, gradients) in all.iter().enumerate() {
-            for (i, got) in gradients.heads.iter().enumerate() {
-                if !same(&wrong(rank, i)?, PARTS[part].1(got))? {
-                    return Ok(false);
-                }
+    // So many ranks hold the same key head, and so many query heads use it.
+    let holders = ranks.div_ceil(job.key_heads);
+    let users = HEADS / job.key_heads;
+    // Whether every rank has `wrong(rank, head)` of all its heads in one part.
+    let is = |index: usize, wrong: &dyn Fn(usize, usize) -> Result<Tensor>| -> Result<bool> {
+        for (rank, answer) in answers.iter().enumerate() {
+            let wrong = job
+                .heads_in(index, rank)
+                .map(|head| wrong(rank, head))
+                .collect::<Result<Vec<_>>>()?;
+            if !same(
+                &Tensor::cat(&wrong, PARTS[index].1)?,
+                part(&answer.slices, index),
+            )? {
+                return Ok(false);
             }
         }
         Ok(true)
     };
-    let right = |part: usize, head: usize| PARTS[part].1(&heads[head].gradients);
-    let times = |part: usize, factor: f64| {
-        parts_are(part, &|rank, i| {
-            Ok((right(part, heads_of(rank, ranks).start + i) * factor)?)
-        })
+    let dx_is = |wrong: &dyn Fn(usize) -> Result<Tensor>| -> Result<bool> {
+        for (rank, answer) in answers.iter().enumerate() {
+            if !same(&wrong(rank)?, &answer.dx)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     };
+    let right = |index: usize, head: usize| job.right(heads, index, head);
+
+    let [q, k] = [0, 1].map(|index| part(&answers[0].slices, index).dims());
     evidence.means_if(
-        several && times(0, n)? && times(3, n)?,
+        users > 1 && k == [WIDTH, job.query_heads(0).len() * D],
+        "k and v have a gradient for each query head. But the rank holds one key head for several of them: each number of k is \
+         used by all query heads of its group, so its gradient is the sum of theirs.",
+    );
+    evidence.means_if(
+        q == [WIDTH * job.query_heads(0).len(), D] || k == [WIDTH * job.key_heads(0).len(), D] && k[0] > WIDTH,
+        "The heads are one below the other. In q, k and v a head has columns, so heads stand beside each other: \
+         `Tensor::cat(&heads, 1)?`. Only in `out` does a head have rows.",
+    );
+    evidence.means_if(
+        several && is(0, &|_, head| Ok((right(0, head)? * n)?))? && is(3, &|_, head| Ok((right(3, head)? * n)?))?,
         format!(
-            "The gradients are {ranks} times too large, because dZ went through an all-reduce. Every rank has the whole dZ \
-             already: behind g's sum, each summand has the sum's gradient. So g communicates nothing in the backward pass."
+            "The gradients are {ranks} times too large, because dz went through an all-reduce. Every rank has the whole dz \
+             already: behind the sum of `forward`, each summand has the sum's gradient. So nothing is sent for it."
         ),
     );
+    // The pairs of query and key heads.
+    let paired = |key: &dyn Fn(usize) -> usize| -> Result<bool> {
+        if (0..HEADS).all(|head| key(head) == job.key_head(head)) {
+            return Ok(false);
+        }
+        let wrong = (0..HEADS)
+            .map(|head| job.head(head, key(head)))
+            .collect::<Result<Vec<_>>>()?;
+        is(0, &|_, head| Ok(wrong[head].gradients.q.clone()))
+    };
+    let own = |head: usize| job.key_heads(head / (HEADS / ranks));
     evidence.means_if(
-        several && every(&xs, &|rank| through(0..3, &heads[heads_of(rank, ranks)]))?,
-        "X's gradient has only the summands of this rank's heads. Megatron's f is missing: X goes into all ranks' heads, so an \
-         all-reduce adds up the ranks' gradients of X in the backward pass.",
+        paired(&|head| own(head).start + head % own(head).len())?
+            || paired(&|head| own(head).start)?
+            || paired(&|head| own(head).end - 1)?,
+        "A query head is paired with a key head that it does not use: its gradient is right for different keys. Neighbouring \
+         query heads use the same key head, as in `forward`: the rank's query head number `head` uses its key head `head / group`.",
+    );
+    for index in [0, 3] {
+        let name = PARTS[index].0;
+        evidence.means_if(
+            is(index, &|rank, head| {
+                let mine = job.query_heads(rank);
+                right(index, mine.end - 1 - (head - mine.start))
+            })?,
+            format!("The heads of {name}'s gradient are in the opposite order: a rank's first head comes first."),
+        );
+        let of_all_ranks = |factor: f64| {
+            is(index, &|rank, head| {
+                let ith = head - job.query_heads(rank).start;
+                let all = (0..ranks)
+                    .map(|rank| right(index, job.query_heads(rank).start + ith))
+                    .collect::<Result<Vec<_>>>()?;
+                Ok((sum(&all)? * factor)?)
+            })
+        };
+        evidence.means_if(
+            several && (of_all_ranks(1.0)? || of_all_ranks(1.0 / n)?),
+            format!(
+                "An all-reduce has combined {name}'s gradients of different heads. A rank has seen every token, and no other rank \
+                 has this head: its gradient is complete."
+            ),
+        );
+    }
+    evidence.means_if(
+        is(3, &|_, head| Ok(heads[head].v.t()?.matmul(&job.dz)?))?,
+        "The gradient of `out` needs what was multiplied with `out`: the head's result, behind `attend`.",
+    );
+
+    for index in [1, 2] {
+        let name = PARTS[index].0;
+        let word = ["key", "value"][index - 1];
+        let users_of = |key: usize| (0..HEADS).filter(move |&head| job.key_head(head) == key);
+        let one_of = |of: &dyn Fn(Vec<usize>) -> Option<usize>| {
+            is(index, &|rank, key| {
+                let mine = job.query_heads(rank);
+                let users = users_of(key).filter(|head| mine.contains(head)).collect();
+                Ok(part(&heads[of(users).unwrap_or(0)].gradients, index).clone())
+            })
+        };
+        let group = users / holders;
+        evidence.means_if(
+            group > 1
+                && (one_of(&|users| users.last().copied())? || one_of(&|users| users.first().copied())?),
+            format!(
+                "{name}'s gradient comes from one query head. {group} query heads of this rank use the same {word} head, and its \
+                 gradient is the sum of what comes back from all of them."
+            ),
+        );
+        evidence.means_if(
+            holders > 1 && is(index, &|rank, key| job.of_users(heads, index, key, job.query_heads(rank)))?,
+            format!(
+                "{name}'s gradient has only what this rank's own query heads send back. {holders} ranks hold a copy of the same \
+                 {word} head, and each of them has another part of its gradient. With different gradients the copies differ after \
+                 the next update, and no rank computes the model any more that the others think it does. \
+                 `comm.split(color, key)?` makes a group of the ranks that give the same color."
+            ),
+        );
+        evidence.means_if(
+            holders > 1 && is(index, &|_, key| Ok((right(index, key)? / holders as f64)?))?,
+            format!(
+                "{name}'s gradient is the mean of {holders} ranks' parts. Each of these ranks has other query heads of the same \
+                 tokens, so the parts are summands: nothing is divided."
+            ),
+        );
+        evidence.means_if(
+            several && holders < ranks && is(index, &|rank, key| {
+                let ith = key - job.key_heads(rank).start;
+                let all = (0..ranks)
+                    .map(|rank| job.of_users(heads, index, job.key_heads(rank).start + ith, job.query_heads(rank)))
+                    .collect::<Result<Vec<_>>>()?;
+                sum(&all)
+            })?,
+            format!(
+                "{name}'s gradients of all ranks are added up, and these ranks hold different {word} heads. Only gradients of the \
+                 same head belong together: those on the ranks whose query heads use it."
+            ),
+        );
+        evidence.means_if(
+            holders > 1 && holders < ranks && is(index, &|rank, _| {
+                let all = (0..ranks)
+                    .filter(|other| other % job.key_heads == rank % job.key_heads)
+                    .map(|rank| job.of_users(heads, index, job.key_heads(rank).start, job.query_heads(rank)))
+                    .collect::<Result<Vec<_>>>()?;
+                sum(&all)
+            })?,
+            format!(
+                "{name}'s gradients are added up among the wrong ranks: ranks 0 and {} are in one group, and hold different {word} \
+                 heads. Neighbouring ranks hold the same one, as the picture shows.",
+                job.key_heads
+            ),
+        );
+    }
+
+    let through = |parts: Range<usize>, from: Range<usize>| {
+        sum(heads[from].iter().flat_map(|head| &head.dx[parts.clone()]))
+    };
+    evidence.means_if(
+        several && dx_is(&|rank| through(0..3, job.query_heads(rank)))?,
+        "dx has only the summands of this rank's heads. Megatron's f is missing: x goes into all ranks' heads, so an all-reduce \
+         adds up the ranks' gradients of x.",
     );
     evidence.means_if(
-        several && every(&xs, &|_| Ok((&dx / n)?))?,
-        "X's gradient is the mean of the ranks' summands. The ranks have parts of one gradient, so their sum is asked for.",
+        several && dx_is(&|_| Ok((dx / n)?))?,
+        "dx is the mean of the ranks' summands. The ranks have parts of one gradient, so their sum is asked for.",
+    );
+    evidence.means_if(
+        holders > 1
+            && dx_is(&|_| {
+                let twice = (through(1..3, 0..HEADS)? * holders as f64)?;
+                Ok((through(0..1, 0..HEADS)? + twice)?)
+            })?,
+        format!(
+            "What comes to dx through k and v is counted {holders} times: {holders} ranks hold the same key head, and each of them \
+             has brought the sum over all of them to dx. Compute dx from what the rank's own heads send back, and add up k's and \
+             v's gradients behind it."
+        ),
     );
     for (parts, name, missing) in [
         (0..1, "q", "k and v"),
@@ -502,88 +470,63 @@ fn backward(evidence: &mut Evidence, ranks: usize) -> Result<()> {
         (1..3, "k and v", "q"),
     ] {
         evidence.means_if(
-            every(&xs, &|_| through(parts.clone(), &heads))?,
+            dx_is(&|_| through(parts.clone(), 0..HEADS))?,
             format!(
-                "X's gradient comes through {name} alone. The same X also goes into {missing}: each head has three parts of X's \
-                 gradient, and they are added up before the all-reduce."
+                "dx comes through {name} alone. The same x also goes into {missing}: each head has three parts of dx, and they are \
+                 added up before the all-reduce."
             ),
         );
     }
-    let even: Vec<usize> = (0..ranks).map(|rank| heads_of(rank, ranks).len()).collect();
-    for (part, (name, _)) in PARTS.into_iter().enumerate() {
-        // Rank by rank: the sum over all ranks' first heads, second heads, and so on.
-        let mixed = |factor: f64| {
-            parts_are(part, &|_, i| {
-                let ith = (0..ranks)
-                    .filter(|&rank| i < even[rank])
-                    .map(|rank| right(part, heads_of(rank, ranks).start + i));
-                let zero = right(part, 0).zeros_like()?;
-                let sum = ith.into_iter().try_fold(zero, |sum, x| sum + x)?;
-                Ok((sum * factor)?)
-            })
-        };
-        evidence.means_if(
-            several && (mixed(1.0)? || mixed(1.0 / n)?),
-            format!(
-                "An all-reduce has combined {name}'s gradients of different heads. A rank has seen every token, so the gradients \
-                 of its heads are complete. In tensor parallelism alone no weight's gradient is communicated."
-            ),
-        );
-    }
+    let all_right = (0..4)
+        .map(|index| is(index, &|_, head| right(index, head)))
+        .collect::<Result<Vec<_>>>()?;
     evidence.means_if(
-        parts_are(0, &|rank, i| {
-            Ok(right(0, heads_of(rank, ranks).end - 1 - i).clone())
-        })? && counts[0] > 1,
-        "The heads' gradients are in the opposite order: a rank's first head comes first.",
+        all_right.iter().all(|right| *right),
+        "The gradients of all heads are right, and dx is not. It is the sum over all query heads of dq q' + dk k' + dv v', where ' \
+         is the transposed matrix, each query head with its own dk and dv.",
     );
     evidence.means_if(
-        several && (every(&biases, &|_| Ok((&out_bias * n)?))? || every(&biases, &|_| Ok((&out_bias / n)?))?),
-        format!(
-            "out_bias's gradient is wrong by a factor of {ranks}. Every rank has the same whole dZ, and so the same gradient: \
-             nothing is added up or divided."
-        ),
-    );
-    evidence.means_if(
-        parts_are(3, &|rank, i| {
-            let head = &heads[heads_of(rank, ranks).start + i];
-            Ok(head.projected[2].t()?.matmul(&inputs.dz)?)
-        })?,
-        "The gradient of `out` needs what was multiplied with `out`: the head's result, behind `attend`.",
-    );
-    evidence.means_if(
-        [0, 1, 2].into_iter().all(|part| matches!(times(part, 1.0), Ok(true))) && times(3, 1.0)?,
-        "The heads' gradients are right, and X's or out_bias's is not. X's gradient is the sum over all heads of dq q' + dk k' + \
-         dv v', where ' is the transposed matrix. out_bias has the sum of dZ over the tokens.",
+        all_right[0] && all_right[3],
+        "q's and out's gradients are right, so each query head is computed as it should be. What comes back to k and v belongs to \
+         the key head and the value head that the query head has used.",
     );
     evidence.means(
         "For a product P = M N, the gradient of M is dP times N transposed, and that of N is M transposed times dP. Go back \
-         from dZ in this way, head by head: through `out`, `attend_backward`, then q, k and v.",
+         from dz in this way, query head by query head: through `out`, `attend_backward`, then q, k and v.",
     );
     Ok(())
 }
 
-fn costs(evidence: &mut Evidence, ranks: usize) -> Result<()> {
-    let Some(answers) = answers(evidence, &inputs()?, ranks)? else {
-        return Ok(());
+fn costs(evidence: &mut Evidence, job: Job) -> Result<()> {
+    let answers = answers(evidence, &job)?;
+    let bytes = answers.iter().map(|answer| answer.bytes).max().unwrap_or(0);
+    // An all-reduce sends 2(n-1)/n of its data.
+    let all_reduce = |ranks: usize, numbers: usize| {
+        (2 * (ranks - 1) * numbers * size_of::<f64>() / ranks) as u64
     };
-    let bytes = answers.iter().map(|(.., bytes)| *bytes).max().unwrap_or(0);
-    // An all-reduce sends 2(n-1)/n of its data, which is as large as X.
-    let one = (2 * (ranks - 1) * TOKENS * WIDTH * size_of::<f64>() / ranks) as u64;
-    let best = 2 * one;
+    let dx = all_reduce(job.ranks, TOKENS * WIDTH);
+    let keys = 2 * all_reduce(job.ranks / job.key_heads, WIDTH * D);
+    // Each rank tells its color and key to all others. A job does so once, before its first step.
+    let split = (2 * size_of::<u64>() * (job.ranks - 1)) as u64;
+    let best = dx + keys + split;
     evidence.row(
-        bytes <= best,
+        bytes <= best + split,
         "bytes that a rank sends",
-        format!("at most {best}"),
+        format!(
+            "at most {} and 1 or 2 times {split} to make a group",
+            dx + keys
+        ),
         bytes,
     );
     evidence.means_if(
-        bytes == 4 * one,
-        "Everything is right, but the ranks make four all-reduces of X's size: one for Z, and one for each of q, k and v. These \
-         three gradients are of the same X, so a rank adds up its own first. The ranks then need one all-reduce in each pass.",
+        bytes >= best + 2 * dx && bytes <= best + 2 * dx + 3 * split,
+        "Everything is right, but the ranks make three all-reduces of x's size, one for each of q, k and v. These three gradients \
+         are of the same x, so a rank adds up its own first. One all-reduce is enough.",
     );
     evidence.means(
-        "Everything is right, but more is sent than two all-reduces of X's size: one of Z in the forward pass, and one of X's \
-         gradient in the backward pass. The heads' results and the weights stay on their ranks.",
+        "Everything is right, but more is sent than x's gradient among all ranks, and k's and v's among the ranks that hold the \
+         same key head. The heads' results and the gradients of q and `out` stay on their ranks, and where no other rank holds a \
+         key head, its gradient does, too.",
     );
     evidence.figure("bytes that a rank sends", bytes, best);
     Ok(())

@@ -1,74 +1,58 @@
-//! lab05-attention · Attention by heads
+//! lab05-attention · One key head, many query heads
 //!
-//! Ranks share attention by heads: a head needs all of X, and no number of any other head. You write both passes.
-//!
-//! - All ranks have the same X, and the same gradient dZ of the result.
-//! - Rank 0 has the first heads, and so on. If the ranks do not divide the heads, the first ranks have one more than the
-//!   others. With more ranks than heads, the last ranks have none.
-//! - As few bytes as possible are sent.
+//! In grouped-query attention several neighbouring query heads use one key head and one value head. Ranks divide the query
+//! heads, and each rank holds the key and value heads that its query heads use: some ranks may hold the same ones. The forward
+//! pass is given. You write the backward pass.
 //!
 //! ```text
-//! 4 heads on 3 ranks                      rank 0         rank 1     rank 2
+//! 8 query heads, 2 key heads and 2 value heads, D = 3, on 4 ranks
 //!
-//! gets      X, dZ, all parameters         whole          whole      whole
-//! its heads                               0, 1           2          3
-//! returns   Z                             whole          whole      whole
-//!           gradient of X, of out_bias    whole          whole      whole
-//!           gradients of its heads        [0, 1]         [2]        [3]
+//!                      rank 0     rank 1     rank 2     rank 3      shape
+//! gets     x, dz       whole      whole      whole      whole       [tokens, width]
+//!          q           0 1        2 3        4 5        6 7         [width, 2 D]
+//!          k, v        0          0          1          1           [width, D]
+//!          out         0 1        2 3        4 5        6 7         [2 D, width]
+//! returns  dx          whole      whole      whole      whole       [tokens, width]
+//!          gradients   of what the rank holds, and of the same shapes
 //! ```
 //!
-//! A matrix has `m.matmul(&other)?`, `m.t()?`, `m.narrow(1, first, count)?` (some columns; with 0 for 1, some rows),
-//! `m.zeros_like()?`, `m.broadcast_add(&bias)?` and `m.sum(0)?` (the sum of its rows); `(&m + &other)?` adds. Write Z first, and
-//! return `None` for the gradients: the check looks at Z first.
+//! - Each gradient is the one that a single rank would compute, which has all heads.
+//! - The number of ranks divides the query heads. It divides the key heads, or they divide it.
+//! - As few bytes as possible are sent.
+//!
+//! A matrix has `m.matmul(&other)?`, `m.t()?`, `m.zeros_like()?`, and `m.narrow(1, first, count)?` for some columns (with 0 for
+//! 1: some rows). `Tensor::cat(&matrices, 1)?` puts matrices beside each other, with 0 one below the other. `(&m + &other)?` adds.
 
 use shardlab::Result;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::tensor::Tensor;
 
-/// Z = [head 0, head 1, ..] out + out_bias. Head h computes with columns h x d to (h + 1) x d of X q, X k and X v, and its
-/// result meets the same rows of `out`. In a real training no rank holds all of it. Here all ranks do, and each takes its heads.
-pub struct Attention {
-    pub heads: usize,
-    /// [width, heads x d], all three.
-    pub q: Tensor,
-    pub k: Tensor,
-    pub v: Tensor,
-    /// [heads x d, width]
-    pub out: Tensor,
-    /// [width]
-    pub out_bias: Tensor,
-}
+/// Columns of q, k and v for one head, and rows of `out`.
+pub const D: usize = 3;
 
-/// The gradients of one head's columns of q, k and v, and of its rows of `out`.
-pub struct Head {
+/// One rank's part, or the gradients of it: its heads side by side.
+pub struct Slices {
     pub q: Tensor,
     pub k: Tensor,
     pub v: Tensor,
     pub out: Tensor,
 }
 
-/// The loss's gradients: of the whole X, of each of this rank's heads in order, and of the whole out_bias.
-pub struct Gradients {
-    pub x: Tensor,
-    pub heads: Vec<Head>,
-    pub out_bias: Tensor,
-}
-
-/// `x` of all ranks combined, on every rank.
-pub fn all_reduce(comm: &Comm, x: &Tensor, how: Reduce) -> Result<Tensor> {
+/// `x` of all ranks added up, on every rank.
+pub fn all_reduce(comm: &Comm, x: &Tensor) -> Result<Tensor> {
     let mut numbers = x.flatten_all()?.to_vec1::<f64>()?;
-    comm.all_reduce(&mut numbers, how)?;
+    comm.all_reduce(&mut numbers, Reduce::Sum)?;
     Ok(Tensor::from_vec(numbers, x.shape(), x.device())?)
 }
 
-/// One head: what each token gets, and how much of it from each other token (its probabilities). No token is masked.
+/// One query head: what each token gets, and how much of it from each other token (its probabilities). No token is masked.
 pub fn attend(q: &Tensor, k: &Tensor, v: &Tensor) -> Result<(Tensor, Tensor)> {
     let scores = (q.matmul(&k.t()?)? / (q.dim(1)? as f64).sqrt())?.exp()?;
     let p = scores.broadcast_div(&scores.sum_keepdim(1)?)?;
     Ok((p.matmul(v)?, p))
 }
 
-/// The gradients of a head's q, k and v, from the gradient of its result.
+/// The gradients of `attend`'s q, k and v, from the gradient of its result.
 pub fn attend_backward([q, k, v]: [&Tensor; 3], p: &Tensor, dy: &Tensor) -> Result<[Tensor; 3]> {
     let dp = dy.matmul(&v.t()?)?;
     let rest = dp.broadcast_sub(&(&dp * p)?.sum_keepdim(1)?)?;
@@ -80,19 +64,35 @@ pub fn attend_backward([q, k, v]: [&Tensor; 3], p: &Tensor, dy: &Tensor) -> Resu
     ])
 }
 
-/// Z, and the gradients that follow from `dz`.
-pub fn attention(
+/// Z: the sum of all heads' results, each times its rows of `out`.
+pub fn forward(comm: &Comm, slices: &Slices, x: &Tensor) -> Result<Tensor> {
+    // So many of this rank's query heads use one of its key heads.
+    let group = slices.q.dim(1)? / slices.k.dim(1)?;
+    let mut z = x.zeros_like()?;
+    for head in 0..slices.q.dim(1)? / D {
+        let q = x.matmul(&slices.q.narrow(1, head * D, D)?)?;
+        let k = x.matmul(&slices.k.narrow(1, head / group * D, D)?)?;
+        let v = x.matmul(&slices.v.narrow(1, head / group * D, D)?)?;
+        let (y, _) = attend(&q, &k, &v)?;
+        z = (z + y.matmul(&slices.out.narrow(0, head * D, D)?)?)?;
+    }
+    all_reduce(comm, &z)
+}
+
+/// The gradient of `x`, and those of this rank's slices, from the gradient `dz` of Z. All ranks together have `key_heads` key
+/// heads, and as many value heads.
+pub fn backward(
     comm: &Comm,
-    attention: &Attention,
+    key_heads: usize,
+    slices: &Slices,
     x: &Tensor,
     dz: &Tensor,
-) -> Result<(Tensor, Option<Gradients>)> {
+) -> Result<(Tensor, Slices)> {
     todo!(
-        "rank {} of {}: its part of {} heads, X {:?}, dZ {:?}",
+        "rank {}: {} key heads in all, here q {:?}, x and dz {:?}",
         comm.rank(),
-        comm.size(),
-        attention.heads,
-        x.shape(),
-        dz.shape()
+        key_heads,
+        slices.q.shape(),
+        (x.shape(), dz.shape())
     )
 }
