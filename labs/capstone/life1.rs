@@ -51,20 +51,14 @@ pub fn train(
     let mut rank = Sharded::new(job, comm, &meter)?;
     let run = Run {
         skip,
+        rank: comm.rank(),
+        ranks: comm.size(),
         accumulation: plan.accumulation,
-        samples: plan.samples(),
+        batch: plan.batch,
     };
     let mut counters = Counters::default();
-    let mut drawn = 0;
     while counters.global_steps < until {
-        let step = step::next(
-            parts.skip,
-            &run,
-            &mut counters,
-            &mut drawn,
-            (comm, &meter),
-            &mut rank,
-        )?;
+        let step = step::next(parts.skip, &run, &mut counters, (comm, &meter), &mut rank)?;
         if let Some(folder) = folder.filter(|_| step.step.is_multiple_of(plan.save_every)) {
             rank.save(folder, counters)?;
         }
@@ -134,14 +128,8 @@ fn mine(numel: usize, each: usize, rank: usize) -> Range<usize> {
 }
 
 impl Rank for Sharded<'_> {
-    /// A data rank draws from a stream of its own.
-    fn draw(&mut self, number: usize) -> Result<Batch> {
-        let (step, micro) = (
-            number / self.plan.accumulation,
-            number % self.plan.accumulation,
-        );
-        self.data
-            .batch(self.meter, self.comm.rank(), step + 1, micro)
+    fn read(&mut self, first: usize) -> Result<Batch> {
+        self.data.batch(self.meter, first)
     }
 
     fn train(&mut self, batches: &[Batch], schedule: usize) -> Result<Trained> {

@@ -70,25 +70,17 @@ pub fn train(
     let mut rank = Meshed::new(job, world, &meter, record.scaler)?;
     let mut end = rank.load(checkpoint, &record)?;
 
-    let accumulation = STREAMS * plan.accumulation;
+    // All four ranks work on the same sequences: one replica reads what two data ranks read.
     let run = Run {
         skip,
-        accumulation,
-        samples: plan.samples(),
+        rank: 0,
+        ranks: 1,
+        accumulation: STREAMS * plan.accumulation,
+        batch: plan.batch,
     };
-    // One rank now draws what two drew.
     let mut counters = record.counters;
-    counters.micro_steps *= STREAMS;
-    let mut drawn = counters.micro_steps;
     while counters.global_steps < until {
-        let step = step::next(
-            parts.skip,
-            &run,
-            &mut counters,
-            &mut drawn,
-            (world, &meter),
-            &mut rank,
-        )?;
+        let step = step::next(parts.skip, &run, &mut counters, (world, &meter), &mut rank)?;
         if world.rank() == 0 {
             report(step);
         }
@@ -158,15 +150,8 @@ impl<'a> Meshed<'a> {
 }
 
 impl Rank for Meshed<'_> {
-    /// The one replica draws what two data ranks drew: first the micro-batches of stream 0, then those of stream 1.
-    fn draw(&mut self, number: usize) -> Result<Batch> {
-        let accumulation = self.plan.accumulation;
-        let (step, i) = (
-            number / (STREAMS * accumulation),
-            number % (STREAMS * accumulation),
-        );
-        self.data
-            .batch(&self.meter, i / accumulation, step + 1, i % accumulation)
+    fn read(&mut self, first: usize) -> Result<Batch> {
+        self.data.batch(&self.meter, first)
     }
 
     fn train(&mut self, batches: &[Batch], schedule: usize) -> Result<Trained> {

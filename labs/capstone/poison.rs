@@ -16,9 +16,9 @@ pub struct Data<'a> {
 }
 
 impl Data<'_> {
-    /// Micro-batch `micro` of a stream at step `step`. Both lives ask by these numbers, so a step has the same data whatever the
-    /// mesh is.
-    pub fn batch(&self, meter: &Meter, stream: usize, step: usize, micro: usize) -> Result<Batch> {
+    /// The micro-batch that begins with sequence `first` of the run. Of a step's sequences, those of stream 0 come first. Both lives
+    /// ask by this number, so a step has the same data whatever the mesh is.
+    pub fn batch(&self, meter: &Meter, first: usize) -> Result<Batch> {
         let Plan {
             batch,
             accumulation,
@@ -27,6 +27,14 @@ impl Data<'_> {
             poison,
             ..
         } = *self.plan;
+        ensure!(
+            first.is_multiple_of(batch),
+            "{} read from sequence {first}; micro-batches have {batch}",
+            Part::Skip.exercise()
+        );
+        let step = first / self.plan.samples() + 1;
+        let i = first % self.plan.samples() / batch;
+        let (stream, micro) = (i / accumulation, i % accumulation);
         let draw = Draw {
             seed,
             ranks: STREAMS,

@@ -1,4 +1,4 @@
-//! One step of either life: the part `skip` decides, and the rank draws and trains.
+//! One step of either life: the part `skip` decides, and the rank reads and trains.
 
 use crate::meter::{self, AllUsed, Meter};
 use crate::parts::Part;
@@ -14,7 +14,7 @@ use std::time::Instant;
 pub struct Step {
     /// Counted from 1.
     pub step: usize,
-    /// None: the step was skipped, and its data was drawn all the same.
+    /// None: the step was skipped.
     pub trained: Option<Trained>,
     pub seconds: f64,
     /// What the parts have used, over all ranks.
@@ -63,8 +63,8 @@ pub mod word {
 
 /// One rank of either life.
 pub trait Rank {
-    /// Draws micro-batch number `number` of the life, counted through all steps from 0.
-    fn draw(&mut self, number: usize) -> Result<Batch>;
+    /// Reads the micro-batch that begins with sequence number `first` of the run.
+    fn read(&mut self, first: usize) -> Result<Batch>;
     /// Trains on one step's micro-batches.
     fn train(&mut self, batches: &[Batch], schedule: usize) -> Result<Trained>;
 }
@@ -74,7 +74,6 @@ pub fn next<R: Rank>(
     skip: Iteration,
     run: &Run,
     counters: &mut Counters,
-    drawn: &mut usize,
     (comm, meter): (&Comm, &Meter),
     rank: &mut R,
 ) -> Result<Step> {
@@ -83,7 +82,6 @@ pub fn next<R: Rank>(
     let mut hands = Hands {
         rank,
         meter,
-        drawn,
         trained: None,
         failed: None,
     };
@@ -110,16 +108,14 @@ pub fn next<R: Rank>(
 struct Hands<'a, R> {
     rank: &'a mut R,
     meter: &'a Meter,
-    drawn: &'a mut usize,
     trained: Option<Trained>,
     failed: Option<anyhow::Error>,
 }
 
 impl<R: Rank> Trainer for Hands<'_, R> {
-    fn draw(&mut self) -> Batch {
-        *self.drawn += 1;
-        let drawn = self.meter.engine(|| self.rank.draw(*self.drawn - 1));
-        drawn.unwrap_or_else(|error| {
+    fn read(&mut self, first: usize) -> Batch {
+        let read = self.meter.engine(|| self.rank.read(first));
+        read.unwrap_or_else(|error| {
             self.failed.get_or_insert(error);
             Batch::concat(&[])
         })

@@ -342,7 +342,7 @@ fn incidents(run: &Run, plan: &Plan) -> Vec<Incident> {
                     life,
                     step,
                     Kind::Skipped,
-                    "its data is drawn, and not used".into(),
+                    "its sequences are left out".into(),
                 ),
                 (Some(now), Some(before)) => {
                     let what =

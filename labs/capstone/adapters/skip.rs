@@ -7,8 +7,8 @@ use shardlab::data::Batch;
 struct Named<'a>(&'a mut dyn Trainer);
 
 impl lab08_skip::Trainer for Named<'_> {
-    fn draw(&mut self) -> Batch {
-        self.0.draw()
+    fn read(&mut self, first: usize) -> Batch {
+        self.0.read(first)
     }
 
     fn train(&mut self, batches: &[Batch], schedule: usize) {
@@ -20,13 +20,14 @@ pub fn take(parts: &mut capstone::Parts) {
     parts.skip = |run, counters, trainer| {
         let run = lab08_skip::Run {
             skip: run.skip,
+            rank: run.rank,
+            ranks: run.ranks,
             accumulation: run.accumulation,
-            samples: run.samples,
+            batch: run.batch,
         };
         let mut yours = lab08_skip::Counters {
             global_steps: counters.global_steps,
             skipped_steps: counters.skipped_steps,
-            micro_steps: counters.micro_steps,
             global_samples: counters.global_samples,
             schedule: counters.schedule,
         };
@@ -34,7 +35,6 @@ pub fn take(parts: &mut capstone::Parts) {
         *counters = Counters {
             global_steps: yours.global_steps,
             skipped_steps: yours.skipped_steps,
-            micro_steps: yours.micro_steps,
             global_samples: yours.global_samples,
             schedule: yours.schedule,
         };

@@ -8,10 +8,13 @@ use shardlab::data::Batch;
 pub struct Run<'a> {
     /// First and last step of each range to skip, then of the next. Steps count from 1.
     pub skip: &'a [usize],
-    /// Micro-batches that a rank draws per step.
+    /// This rank among those that divide the data, and how many these are.
+    pub rank: usize,
+    pub ranks: usize,
+    /// Micro-batches that a rank reads per step.
     pub accumulation: usize,
-    /// Sequences per step, over all ranks and micro-batches.
-    pub samples: usize,
+    /// Sequences of a micro-batch.
+    pub batch: usize,
 }
 
 /// A run's progress. A checkpoint stores it.
@@ -20,7 +23,7 @@ pub struct Counters {
     /// Steps so far, those that were skipped included.
     pub global_steps: usize,
     pub skipped_steps: usize,
-    pub micro_steps: usize,
+    /// The number of the run's next sequence: of so many, on all ranks, each was learned or left out.
     pub global_samples: usize,
     /// The next step has the learning rate of this position.
     pub schedule: usize,
@@ -28,8 +31,8 @@ pub struct Counters {
 
 /// One rank's data and model.
 pub trait Trainer {
-    /// Draws this rank's next micro-batch.
-    fn draw(&mut self) -> Batch;
+    /// Reads a micro-batch, from sequence number `first` on.
+    fn read(&mut self, first: usize) -> Batch;
     /// Trains on the micro-batches of one step, with the learning rate of a position in the schedule.
     fn train(&mut self, batches: &[Batch], schedule: usize);
 }
@@ -42,16 +45,18 @@ pub fn library(run: &Run, counters: &mut Counters, trainer: &mut dyn Trainer) {
         .skip
         .chunks(2)
         .any(|ends| ends[0] <= step && step <= ends[1]);
-    let batches: Vec<Batch> = (0..run.accumulation).map(|_| trainer.draw()).collect();
+    let of_rank = run.accumulation * run.batch;
     if skipped {
         counters.skipped_steps += 1;
     } else {
+        let first = counters.global_samples + run.rank * of_rank;
+        let read = |micro| trainer.read(first + micro * run.batch);
+        let batches: Vec<Batch> = (0..run.accumulation).map(read).collect();
         trainer.train(&batches, counters.schedule);
     }
     counters.schedule += 1;
     counters.global_steps += 1;
-    counters.micro_steps += run.accumulation;
-    counters.global_samples += run.samples;
+    counters.global_samples += run.ranks * of_rank;
 }
 
 /// No step is skipped.

@@ -142,21 +142,26 @@ mod wrong {
         order
     }
 
-    /// A skipped step draws one micro-batch too few.
+    /// A skipped step counts one micro-batch too few.
     pub fn skip(run: &skip::Run, counters: &mut Counters, trainer: &mut dyn skip::Trainer) {
         let skipped = run.skip.contains(&(counters.global_steps + 1));
-        let run = skip::Run {
-            accumulation: run.accumulation - usize::from(skipped),
-            ..*run
-        };
-        skip::library(&run, counters, trainer);
+        skip::library(run, counters, trainer);
+        counters.global_samples -= usize::from(skipped) * run.batch;
     }
 
-    /// Counts a micro-batch per step.
+    /// Counts a rank's own sequences, and finds its place by the number of steps: right until the ranks are others.
     pub fn counts(run: &skip::Run, counters: &mut Counters, trainer: &mut dyn skip::Trainer) {
-        let before = counters.micro_steps;
-        skip::library(run, counters, trainer);
-        counters.micro_steps = before + 1;
+        let of_rank = run.accumulation * run.batch;
+        let mut seen = Counters {
+            global_samples: counters.global_samples * run.ranks,
+            ..*counters
+        };
+        let before = counters.global_samples;
+        skip::library(run, &mut seen, trainer);
+        *counters = Counters {
+            global_samples: before + of_rank,
+            ..seen
+        };
     }
 
     /// From micro-batch 20 on both ranks draw the same.

@@ -1,42 +1,48 @@
-//! lab08-skip · A skipped step still draws its data
+//! lab08-skip · Skip, stop, and go on on other ranks
 //!
-//! Steps 2 and 3 have damaged text. So the run is started again with `--train-range-to-skip 2 3`: a pair of numbers for each
-//! range, its first and its last step. Both ends are included, and steps count from 1.
+//! The lab counts the micro-batches of one rank. After a restart on other ranks that number means nothing. Here every sequence of
+//! the run has a number, and a rank can read from any of them. A skipped step reads nothing, and all others train on what they
+//! would have had without the skip, also after a restart on other ranks.
+//!
+//! Sequences are numbered in the order of the steps. Of a step's sequences rank 0 has the first, rank 1 the next, and so on, and a
+//! rank's micro-batches follow each other.
 //!
 //! ```text
-//!  4 micro-batches per step             step 1   step 2   step 3   step 4
-//!    trains on, if nothing is skipped    1-4      5-8      9-12    13-16
-//!      in the schedule at                 0        1        2        3
-//!    trains on, with 2 3                 1-4       -        -      13-16
-//!      in the schedule at                 0                          3
-//!      skipped_steps afterwards           0        1        2        2
+//! to skip: 2 2            2 ranks, 2 micro-batches of 3      then 3 ranks, 1 of 2
+//!                         step 1          step 2             step 3       step 4
+//!   rank 0 reads from       0   3           -                 24           30
+//!   rank 1 reads from       6   9           -                 26           32
+//!   rank 2 reads from                                         28           34
+//!   in the schedule at      0                                  2            3
 //! ```
 //!
-//! `iteration` is called once for each step. A run can be stopped between any two steps, and resumed from its counters: it
-//! goes on as if it had not been stopped.
+//! `iteration` is called once for each step. `--train-range-to-skip` has a pair of numbers for each range, its first and its last
+//! step. Both ends are included, and steps count from 1. A run can be stopped between any two steps, and resumed from its
+//! counters with other settings.
 
 use shardlab::data::Batch;
 
-/// A run's settings.
+/// A run's settings. A resumed run may have others.
 pub struct Run<'a> {
     /// The numbers behind `--train-range-to-skip`: first and last step of each range, then of the next.
     pub skip: &'a [usize],
-    /// Micro-steps of gradient accumulation. Each draws one micro-batch.
+    /// This rank, and how many ranks share a step's sequences.
+    pub rank: usize,
+    pub ranks: usize,
+    /// Micro-batches of a rank in one step.
     pub accumulation: usize,
-    /// Sequences per step, over all ranks and micro-steps.
-    pub samples: usize,
+    /// Sequences of a micro-batch.
+    pub batch: usize,
 }
 
-/// A run's progress. A checkpoint stores it.
+/// A run's progress, the same on every rank. A checkpoint stores it, and nothing else of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Steps so far, those that were skipped included.
     pub global_steps: usize,
     /// Steps that were skipped.
     pub skipped_steps: usize,
-    /// Micro-batches that were drawn. A run that resumes draws on from there.
-    pub micro_steps: usize,
-    /// Sequences that were drawn, over all ranks.
+    /// Sequences that lie behind the run, over all ranks: the number of the next one.
     pub global_samples: usize,
     /// Steps of the learning-rate schedule. The next step has the learning rate of this position.
     pub schedule: usize,
@@ -44,18 +50,20 @@ pub struct Counters {
 
 /// One rank's data and model.
 pub trait Trainer {
-    /// Draws this rank's next micro-batch.
-    fn draw(&mut self) -> Batch;
-    /// Trains on the micro-batches of one step, with the learning rate of a position in the schedule.
+    /// Reads a micro-batch, from sequence number `first` on.
+    fn read(&mut self, first: usize) -> Batch;
+    /// Trains on this rank's micro-batches of one step, with the learning rate of a position in the schedule.
     fn train(&mut self, batches: &[Batch], schedule: usize);
 }
 
 /// The run's next step, taken or skipped. Every rank calls it.
 pub fn iteration(run: &Run, counters: &mut Counters, trainer: &mut dyn Trainer) {
     todo!(
-        "{} steps are over, {:?} are to skip, and the next micro-batch has the hash {}",
+        "rank {} of {}: {} steps are over, {:?} are to skip, and this text begins with {:?}",
+        run.rank,
+        run.ranks,
         counters.global_steps,
         run.skip,
-        trainer.draw().hash()
+        trainer.read(0).starts
     )
 }
