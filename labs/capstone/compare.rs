@@ -156,36 +156,66 @@ fn near(a: f64, b: f64, bound: f64) -> bool {
 /// How far two runs are apart at most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Apart {
-    /// Steps that both have trained.
-    pub steps: usize,
-    /// The largest difference of two losses.
-    #[serde(with = "crate::step::word")]
-    pub loss: f64,
+    /// Life 1 and life 2.
+    pub lives: [Losses; 2],
     /// The largest difference of two weights at the end. None: one of the runs has no weights.
     pub weight: Option<f64>,
-    /// Whether all losses, and the weights, have the same bits.
-    pub losses_equal: bool,
+    /// Whether the weights at the end have the same bits.
     pub weights_equal: bool,
 }
 
+/// How far the losses of a life are apart in two runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Losses {
+    /// Steps that both have trained.
+    pub steps: usize,
+    /// The largest difference.
+    #[serde(with = "crate::step::word")]
+    pub most: f64,
+    /// Whether all have the same bits.
+    pub equal: bool,
+}
+
+impl Apart {
+    /// Whether everything that was compared has the same bits.
+    pub fn is_equal(&self) -> bool {
+        self.weights_equal && self.lives.iter().all(|losses| losses.equal)
+    }
+
+    /// The largest difference of two losses.
+    pub fn loss(&self) -> f64 {
+        largest(&mut self.lives.iter().map(|losses| losses.most))
+    }
+}
+
+impl Losses {
+    fn of(mine: &[Step], right: &[Step]) -> Losses {
+        let loss = |step: &Step| step.trained.map(|trained| trained.loss);
+        let pairs: Vec<(f64, f64)> = mine
+            .iter()
+            .zip(right)
+            .filter_map(|(mine, right)| loss(mine).zip(loss(right)))
+            .collect();
+        Losses {
+            steps: pairs.len(),
+            most: largest(&mut pairs.iter().map(|(a, b)| (a - b).abs())),
+            equal: pairs.iter().all(|(a, b)| a.to_bits() == b.to_bits()),
+        }
+    }
+}
+
 pub fn apart(run: &Run, right: &Run) -> Apart {
-    let lives = |run: &Run| -> Vec<Step> {
-        let life2 = run.life2.iter().flat_map(|life| life.steps.clone());
-        run.life1.steps.iter().cloned().chain(life2).collect()
+    let of_life_2 = |run: &Run| -> Vec<Step> {
+        let life2 = run.life2.as_ref();
+        life2.map_or(Vec::new(), |life| life.steps.clone())
     };
-    let (mine, theirs) = (lives(run), lives(right));
-    let losses = |step: &Step| step.trained.map(|trained| trained.loss);
-    let pairs: Vec<(f64, f64)> = mine
-        .iter()
-        .zip(&theirs)
-        .filter_map(|(a, b)| losses(a).zip(losses(b)))
-        .collect();
     let weights = |run: &Run| files::read(&run.life2.as_ref()?.folder, "final", KINDS[0]).ok();
     let weights = weights(run).zip(weights(right));
     Apart {
-        steps: pairs.len(),
-        loss: largest(&mut pairs.iter().map(|(a, b)| (a - b).abs())),
-        losses_equal: pairs.iter().all(|(a, b)| a.to_bits() == b.to_bits()),
+        lives: [
+            Losses::of(&run.life1.steps, &right.life1.steps),
+            Losses::of(&of_life_2(run), &of_life_2(right)),
+        ],
         weight: weights.as_ref().map(|(a, b)| largest_of(a, b)),
         weights_equal: weights.is_some_and(|(a, b)| a == b),
     }

@@ -18,11 +18,8 @@ use std::process::ExitCode;
 
 /// Your own trainer: the exercises' solutions train one GPT together, through a kill and on another mesh.
 #[derive(Parser)]
-#[command(name = "capstone", version)]
-#[command(after_long_help = help::examples("capstone", &[
-    ("--quick", "a small model, in seconds"),
-    ("--without norm", "every rank clips by its own norm"),
-]))]
+#[command(name = "capstone", bin_name = called(), version)]
+#[command(after_long_help = examples())]
 struct Args {
     /// Leave out every part that is not yours
     #[arg(long, value_parser = ["yours"], help_heading = help::BREAK)]
@@ -42,9 +39,10 @@ struct Args {
     /// Draw with ASCII characters
     #[arg(long, help_heading = help::OUTPUT)]
     ascii: bool,
-    /// Folder for checkpoints and the story
-    #[arg(long, value_name = "DIR", default_value = "runs/capstone", help_heading = help::OUTPUT)]
-    out: PathBuf,
+    /// Folder for checkpoints and the story [default: runs/capstone, and for a run that is short or leaves parts out
+    /// runs/capstone/try]
+    #[arg(long, value_name = "DIR", help_heading = help::OUTPUT)]
+    out: Option<PathBuf>,
     /// One life, as a process of its own: how this program starts itself
     #[arg(long, hide = true)]
     life: Option<usize>,
@@ -56,6 +54,39 @@ struct Args {
     leave: String,
     #[arg(long, hide = true)]
     from: Option<PathBuf>,
+}
+
+/// The workbook gives this variable to the trainer that it has built: the command that did so.
+pub const CALLED: &str = "SHARDLAB_TRAINER";
+
+fn called() -> String {
+    std::env::var(CALLED).unwrap_or_else(|_| "capstone".into())
+}
+
+fn examples() -> String {
+    let all = [
+        ("--quick", "a small model, in seconds"),
+        ("--without norm", "every rank clips by its own norm"),
+    ];
+    let Ok(called) = std::env::var(CALLED) else {
+        return help::examples("capstone", &all);
+    };
+    let example = |(flags, what): &(&str, &str)| format!("\n  {called} {flags}\n      {what}");
+    format!("Examples:{}", all.iter().map(example).collect::<String>())
+}
+
+impl Args {
+    /// A try does not take the place of the story that stays.
+    fn folder(&self) -> PathBuf {
+        let story = Path::new("runs/capstone");
+        let is_try =
+            self.quick || self.steps.is_some() || self.only.is_some() || !self.without.is_empty();
+        match &self.out {
+            Some(out) => out.clone(),
+            None if is_try => story.join("try"),
+            None => story.to_path_buf(),
+        }
+    }
 }
 
 /// Trains with `yours`. `have` are the parts that the reader has written; all others in `yours` are not used.
@@ -97,7 +128,7 @@ fn run(args: Args, yours: &Parts, have: &[Part]) -> Result<()> {
         let span = Span {
             life,
             until: args.until,
-            folder: args.out,
+            folder: args.folder(),
             from: args.from.unwrap_or_default(),
         };
         let job = setting.job(&words(&args.yours, &args.leave));
@@ -135,12 +166,13 @@ fn run(args: Args, yours: &Parts, have: &[Part]) -> Result<()> {
         }
     };
     let say = |line: String| speak(screen.row("", &screen.dim(line)));
-    let story = Story::live(&setting, &versions, &corpus, &args.out, &each, &say);
+    let out = args.folder();
+    let story = Story::live(&setting, &versions, &corpus, &out, &each, &say);
     let json = serde_json::to_string_pretty(&story)?;
     let plain = Screen::plain();
-    let page = keep(&args.out, "capstone.html", &page::page(&story))?;
-    keep(&args.out, "capstone.txt", &screen::text(&story, &plain))?;
-    keep(&args.out, "story.json", &json)?;
+    let page = keep(&out, "capstone.html", &page::page(&story))?;
+    keep(&out, "capstone.txt", &screen::text(&story, &plain))?;
+    keep(&out, "story.json", &json)?;
     if args.json {
         screen.say(json);
     } else {

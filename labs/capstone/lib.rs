@@ -36,7 +36,7 @@ mod sequence;
 mod step;
 pub mod story;
 
-pub use flags::main;
+pub use flags::{CALLED, main};
 pub use life2::End;
 pub use meter::{AllUsed, Used};
 pub use parts::{Part, Parts};

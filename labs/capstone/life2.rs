@@ -108,6 +108,14 @@ impl<'a> Meshed<'a> {
         let tensor = group(&place.tensor, place.at.tensor)?.named("tensor");
         let pipeline = group(&place.pipeline, place.at.pipeline)?.named("pipeline");
         let data = group(&place.data, place.at.data)?.named("data");
+        let sizes = [data.size(), pipeline.size(), tensor.size()];
+        ensure!(
+            sizes == [SIZES_2.data, SIZES_2.pipeline, SIZES_2.tensor],
+            "{} gives rank {} {sizes:?} ranks along data, pipeline and tensor, and there are {:?}",
+            Part::Mesh.exercise(),
+            world.rank(),
+            [SIZES_2.data, SIZES_2.pipeline, SIZES_2.tensor]
+        );
 
         // Tensor ranks share the matrices, and the positions between them. Pipeline ranks divide the layers.
         let shared = TensorParallel::new(tensor.clone(), true, 1);

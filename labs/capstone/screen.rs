@@ -201,12 +201,16 @@ fn used(story: &Story, screen: &Screen) -> String {
             speed(beside.tokens_per_second)
         );
     }
-    format!(
-        "{}\n{}\n{}",
+    let mut lines = vec![
         table(screen, &header, &rows),
         screen.row("", &notes),
-        screen.row("speed", &line)
-    )
+        screen.row("speed", &line),
+    ];
+    if let Some(busy) = &story.busy {
+        let words = format!("{busy}: times and their ratios say more about that");
+        lines.push(screen.row("busy", &words));
+    }
+    lines.join("\n")
 }
 
 fn bytes(bytes: f64) -> String {
@@ -236,17 +240,22 @@ fn compared_bytes(mine: f64, library: f64) -> String {
 fn verdict(beside: &Beside, screen: &Screen) -> String {
     let apart = &beside.apart;
     let mut lines = Vec::new();
-    let weights = match apart.weight {
-        Some(_) if apart.weights_equal => "; all weights have the same bits".to_string(),
-        Some(weight) => format!("; weights at most {weight:.0e}"),
-        None => String::new(),
-    };
-    let losses = match apart.losses_equal {
-        true => "with the same bits".to_string(),
-        false => format!("at most {:.0e} apart", apart.loss),
-    };
-    let words = format!("{} of both runs, {losses}{weights}", apart.steps);
-    lines.push(screen.row("losses", &words));
+    for (life, losses) in (1..).zip(&apart.lives) {
+        let words = match losses.equal {
+            _ if losses.steps == 0 => continue,
+            true => "the same bits as with the library's parts".to_string(),
+            false => format!("at most {:.0e} from those with the library's", losses.most),
+        };
+        let words = format!("{} losses, {words}", losses.steps);
+        lines.push(screen.row(&format!("life {life}"), &words));
+    }
+    if let Some(weight) = apart.weight {
+        let words = match apart.weights_equal {
+            true => "the same bits at the end".to_string(),
+            false => format!("at most {weight:.0e} from the library's at the end"),
+        };
+        lines.push(screen.row("weights", &words));
+    }
     if let Some(difference) = &beside.difference {
         let at = format!(
             "life {}, step {}: {}",

@@ -9,6 +9,7 @@ use crate::plan::{Plan, RANKS_1, RANKS_2};
 use crate::run::{Run, Setting};
 use crate::step::Step;
 use crate::{draws, files};
+use kit::busy::Watch;
 use serde::{Deserialize, Serialize};
 use shardlab::data::Corpus;
 use std::path::Path;
@@ -32,6 +33,8 @@ pub struct Story {
     pub checks: Vec<Check>,
     /// Of the whole program.
     pub seconds: f64,
+    /// What to remark about the times, if other programs have disturbed them.
+    pub busy: Option<String>,
 }
 
 /// The library's run of the same plan, and what it says about the first one.
@@ -133,6 +136,7 @@ impl Story {
         say: &dyn Fn(String),
     ) -> Story {
         let start = Instant::now();
+        let watch = Watch::start();
         let run = setting.run(versions, &out.join("yours"), each);
         let all_library = versions.iter().all(|&whose| whose == Whose::Library);
         let beside = (!all_library).then(|| {
@@ -165,6 +169,7 @@ impl Story {
             checks: checks(&run, setting.plan, beside.as_ref()),
             beside,
             seconds: start.elapsed().as_secs_f64(),
+            busy: watch.remark(RANKS_2),
         }
     }
 
@@ -485,8 +490,8 @@ fn checks(run: &Run, plan: &Plan, beside: Option<&Beside>) -> Vec<Check> {
     }) = beside
     {
         let found = match difference {
-            None if apart.losses_equal && apart.weights_equal => "bitwise equal".to_string(),
-            None => format!("{:.0e} apart, bound {LOSS:.0e}", apart.loss),
+            None if apart.is_equal() => "bitwise equal".to_string(),
+            None => format!("{:.0e} apart, bound {LOSS:.0e}", apart.loss()),
             Some(difference) => format!("not from step {} on", difference.step),
         };
         check(

@@ -1,7 +1,7 @@
 //! Whether other programs have used the processors that a run needed: then its times say more about them than about the run.
 //!
 //! Two readings of the operating system's counters, before and after, give the processor seconds of everything on the cores that
-//! this process may use. What its own threads have used is subtracted. Linux has these counters; elsewhere nothing is measured, and
+//! this process may use. What its own threads and its children have used is subtracted. Linux has these counters; elsewhere nothing is measured, and
 //! nothing is said.
 
 use super::Resources;
@@ -123,9 +123,10 @@ impl Watch {
     }
 }
 
-/// The seconds that this process has used.
+/// The seconds that this process has used, and its children that have ended.
 fn own_seconds() -> f64 {
-    Resources::here().seconds.iter().sum()
+    let sum = |used: Resources| used.seconds.iter().sum::<f64>();
+    sum(Resources::here()) + sum(Resources::of_children())
 }
 
 fn given() -> Option<f64> {

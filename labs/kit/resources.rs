@@ -22,10 +22,19 @@ const COUNTS: [&str; 6] = ["inblock", "oublock", "minflt", "majflt", "nvcsw", "n
 impl Resources {
     /// What this process has used.
     pub fn here() -> Resources {
+        Resources::of(libc::RUSAGE_SELF)
+    }
+
+    /// What the processes that this one has started have used, as far as they have ended.
+    pub fn of_children() -> Resources {
+        Resources::of(libc::RUSAGE_CHILDREN)
+    }
+
+    fn of(whose: libc::c_int) -> Resources {
         // SAFETY: it is a struct of integers, and the call fills it.
         let used: libc::rusage = unsafe {
             let mut used = std::mem::zeroed();
-            libc::getrusage(libc::RUSAGE_SELF, &mut used);
+            libc::getrusage(whose, &mut used);
             used
         };
         let seconds = |time: libc::timeval| time.tv_sec as f64 + 1e-6 * time.tv_usec as f64;

@@ -202,7 +202,7 @@ fn right_parts_train_the_same_bits() {
     let story = story(&quick(), &Parts::library(), &Part::ALL, out.path());
     let beside = story.beside.unwrap();
     assert_eq!((beside.difference, beside.search), (None, None));
-    assert!(beside.apart.losses_equal && beside.apart.weights_equal);
+    assert!(beside.apart.is_equal());
     assert_eq!(beside.text, story.text);
     for part in story.parts {
         let library = part.library.unwrap();

@@ -78,6 +78,7 @@ pub fn run(screen: &Screen, book: &Workbook, flags: &[OsString]) -> Result<ExitC
     };
     let mut program = Command::new(program);
     program.args(flags).env_remove("RUST_BACKTRACE");
+    program.env(capstone::CALLED, format!("{} capstone", command()));
     let end =
         child::show(&mut program, LIMITS).map_err(|error| refuse("start the trainer", error))?;
     match end {
