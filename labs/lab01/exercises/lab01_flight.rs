@@ -19,7 +19,8 @@
 //! The suspect is rank 1. Expected was call 8 of rank 0, or that of rank 2.
 //! ```
 //!
-//! `cargo run --bin lab01 -- --break wrong-order` writes such a file: look at runs/lab01/flight.jsonl before you begin.
+//! `cargo run --bin lab01 -- --break missing-rank` writes such a file: look at runs/lab01/flight.jsonl before you begin. In so
+//! short a job some ranks may still be in call 1 when it stops. In the check's files all ranks have come to the wrong call.
 
 /// One line of the file.
 #[derive(Clone, Debug, PartialEq)]
