@@ -4,7 +4,7 @@ use exercise::plans;
 use kit::check::{Evidence, run};
 use kit::show::{bytes_decimal, seconds};
 use lab11::planner::{fits, model, refusals, too_large};
-use lab11::strategy::{Cluster, Device, Plan, Recompute, Strategy, Time, TrainingJob};
+use lab11::strategy::{Cluster, Device, Offloaded, Plan, Recompute, Strategy, Time, TrainingJob};
 use shardlab::Result;
 use shardlab::error::BadInput;
 use std::process::ExitCode;
@@ -185,12 +185,22 @@ fn team(evidence: &mut Evidence, which: usize) -> Result<()> {
         evidence.means_if(
             yours.load.state() > room,
             format!(
-                "Weights, gradients and optimizer alone take {}. No micro-batch is small enough to change that, and recomputation \
+                "{} alone take {}. No micro-batch is small enough to change that, and recomputation \
                  frees activations only. What divides the state?",
+                on_the_device(&strategy),
                 bytes_decimal(yours.load.state())
             ),
         );
-        evidence.means(format!("It does not fit: {}.", refusal.what));
+        let state = yours.load.state();
+        let rest = yours.load.total() - state;
+        evidence.means(format!(
+            "It does not fit: {}. {} take {}, and activations with their buffers {}. Which of the two did you make smaller, and \
+             which is still too large?",
+            refusal.what,
+            on_the_device(&strategy),
+            bytes_decimal(state),
+            bytes_decimal(rest)
+        ));
         return Ok(());
     }
     let all = repairs(&job, &own);
@@ -199,18 +209,56 @@ fn team(evidence: &mut Evidence, which: usize) -> Result<()> {
     let got = yours.time.total();
     evidence.row(
         got <= most,
-        "a step",
+        "a step, as the planner predicts it",
         format!("at most {}", seconds(most)),
         seconds(got),
     );
     if !evidence.agrees() {
-        evidence.means(why(&job, &yours, best));
+        evidence.means(why(&job, &own, &yours, best));
     }
     Ok(())
 }
 
+/// What of a model's state is on the device.
+fn on_the_device(strategy: &Strategy) -> &'static str {
+    match strategy.offload {
+        Offloaded::None => "Weights, gradients and optimizer",
+        Offloaded::Optimizer => "Weights and gradients",
+        Offloaded::Parameters => "Weights and gradients of the layers at work",
+    }
+}
+
+/// How a change has moved the bubble's share.
+fn bubble(job: &TrainingJob, own: &Strategy, yours: &Strategy) -> String {
+    let parts = |s: &Strategy| [s.pipeline, s.micro_batches(job.batch) * s.chunks];
+    let [before, after] = [parts(own), parts(yours)];
+    // Shares are compared as products, without a division.
+    let [less, same] = [
+        after[0] * before[1] < before[0] * after[1],
+        after[0] * before[1] == before[0] * after[1],
+    ];
+    let chunks = if yours.chunks > 1 {
+        ", and each chunk counts as one more"
+    } else {
+        ""
+    };
+    let advice = match (less, same) {
+        (true, _) => "It is smaller now. How much smaller can it get?",
+        (_, true) if yours.recompute != own.recompute => {
+            "It is the same, and every pass that a stage waits for takes longer now."
+        }
+        (_, true) => "It is the same. How many micro-batches does a replica have, and why so few?",
+        _ => "It is larger now.",
+    };
+    format!(
+        "The pipeline waits to be filled and emptied. Its share is about stages over micro-batches: {} over {} in the team's plan, \
+         {} over {} in yours{chunks}. {advice}",
+        before[0], before[1], after[0], after[1]
+    )
+}
+
 /// The part of the step that costs most, beside the best change's, and a question about it.
-fn why(job: &TrainingJob, yours: &Plan, best: &Plan) -> String {
+fn why(job: &TrainingJob, own: &Strategy, yours: &Plan, best: &Plan) -> String {
     let parts = yours.time.parts().into_iter().zip(best.time.parts());
     let more = parts.map(|(yours, best)| yours - best);
     let (part, more) = Time::PARTS
@@ -237,10 +285,7 @@ fn why(job: &TrainingJob, yours: &Plan, best: &Plan) -> String {
         "data" => {
             "Ranks wait for gradients: ZeRO-2 reduces them after every micro-batch, over the one card of each node."
         }
-        "bubble" => {
-            "The pipeline waits to be filled and emptied. Its share is stages over micro-batches, and you changed the smaller part of it: \
-             how many micro-batches does a replica have, and why so few?"
-        }
+        "bubble" => &bubble(job, own, &s),
         "pipeline" => "Messages between stages take long.",
         "compute" => {
             "Tensor ranks cut the products into thin ones, which are slower. Which change leaves them whole?"

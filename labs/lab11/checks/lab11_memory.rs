@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         ("the picture: no rank holds more than 28 GB", |evidence| {
             divided(evidence, PICTURE)
         }),
-        ("fewer micro-batches than stages", |evidence| {
+        ("24 layers on 6 stages, with 2 micro-batches", |evidence| {
             let few = Job {
                 layers: 24,
                 stages: 6,
@@ -47,6 +47,14 @@ fn main() -> ExitCode {
             };
             bytes(evidence, few)?;
             divided(evidence, few)
+        }),
+        ("a token table of 60 GB", |evidence| {
+            let large = Job {
+                table: 60 * GB,
+                ..PICTURE
+            };
+            bytes(evidence, large)?;
+            divided(evidence, large)
         }),
         (
             "Llama 3 with 70 billion parameters on 8 stages",
@@ -205,7 +213,8 @@ fn called(evidence: &mut Evidence, job: &Job) -> Option<Vec<Stage>> {
     evidence.means_if(!layers, "There are more layers than the model has.");
     evidence.means_if(
         !none,
-        "A stage without a layer only passes messages on. Begin with one layer for each.",
+        "A stage without a layer computes next to nothing, and its ranks wait for the others in every step. Each stage has at least one, \
+         however full its end of the model makes it.",
     );
     (stages && layers && none).then_some(found)
 }
@@ -251,7 +260,7 @@ fn bytes(evidence: &mut Evidence, job: Job) -> Result<()> {
             flight: |job, _, stage| (job.stages - stage) as u64,
             ..RIGHT
         }),
-        "More micro-batches are in flight than there are.",
+        "More micro-batches are in flight than the step has.",
     );
     evidence.means_if(
         counted(Rule { flight: |job, _, stage| ((stage + 1).min(job.micro_batches)) as u64, ..RIGHT }),

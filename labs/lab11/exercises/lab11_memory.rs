@@ -50,5 +50,5 @@ pub struct Stage {
 
 /// The stages from first to last.
 pub fn balanced(job: &Job) -> Vec<Stage> {
-    todo!("{job:?}: how full is each stage, and which one takes the next layer?")
+    todo!("{job:?}: how many layers does each stage get?")
 }
