@@ -26,8 +26,38 @@ fn main() -> ExitCode {
                 },
             )
         }),
+        (
+            "all logits of a position near 1,000, or near -1,000",
+            |evidence| {
+                loss(
+                    evidence,
+                    &Case {
+                        levels: [1000.0, -1000.0],
+                        ..Case::new(2, 10, 5)
+                    },
+                )
+            },
+        ),
+        ("3 ranks, 10 tokens: 10,000 in the padding", |evidence| {
+            loss(
+                evidence,
+                &Case {
+                    padding: 10_000.0,
+                    ..Case::new(3, 10, 4)
+                },
+            )
+        }),
         ("4 ranks, 5 tokens: one rank has only padding", |evidence| {
             loss(evidence, &Case::new(4, 5, 2))
+        }),
+        ("the same, with all logits near -1,000", |evidence| {
+            loss(
+                evidence,
+                &Case {
+                    levels: [-1000.0; 2],
+                    ..Case::new(4, 5, 2)
+                },
+            )
         }),
         ("1 rank: the gradient", |evidence| {
             gradient(evidence, &Case::new(1, 10, 10))
@@ -40,9 +70,6 @@ fn main() -> ExitCode {
     ])
 }
 
-/// The numbers in the padding.
-const PADDING: f64 = 2.5;
-
 /// Positions of every case.
 const POSITIONS: usize = 8;
 
@@ -54,6 +81,10 @@ struct Case {
     each: usize,
     /// Is added to the logits of one half of the vocabulary, and subtracted from those of the other half.
     spread: f64,
+    /// Is added to all logits of positions 0, 2, 4 .., and of positions 1, 3, 5 ...
+    levels: [f64; 2],
+    /// The numbers in the padding.
+    padding: f64,
 }
 
 impl Case {
@@ -63,6 +94,8 @@ impl Case {
             vocabulary,
             each,
             spread: 0.0,
+            levels: [0.0; 2],
+            padding: 2.5,
         }
     }
 
@@ -72,7 +105,9 @@ impl Case {
         } else {
             -1.0
         };
-        4.0 * (1.0 + 2.3 * position as f64 + 1.7 * token as f64).sin() + sign * self.spread
+        4.0 * (1.0 + 2.3 * position as f64 + 1.7 * token as f64).sin()
+            + sign * self.spread
+            + self.levels[position % 2]
     }
 
     /// On all ranks in turn, and not always the largest logit.
@@ -97,7 +132,7 @@ impl Case {
     /// The same, with padding.
     fn padded(&self, rank: usize, position: usize) -> Vec<f64> {
         let mut row = self.here(rank, position);
-        row.resize(self.each, PADDING);
+        row.resize(self.each, self.padding);
         row
     }
 
@@ -278,11 +313,60 @@ fn loss(evidence: &mut Evidence, case: &Case) -> Result<()> {
     evidence.means_if(
         ranks * case.each > case.vocabulary && is(&|_| mean(|i| padded(i) - case.all_chosen(i))),
         format!(
-            "The padding is in the sum, as if it were tokens. Only a rank's first `columns` columns are tokens; e^{PADDING} of \
-             each column behind them makes the loss too large."
+            "The padding is in the sum, as if it were tokens. Only a rank's first `columns` columns are tokens; e^{} of \
+             each column behind them makes the loss too large.",
+            case.padding
         ),
     );
+    let brought = |of: &dyn Fn(usize, usize) -> f64, i: usize| over(&|rank| of(rank, i));
+    // A logit of every rank whose columns are enough for the target's number, as if they began with token 0.
+    let without_first = |rank: usize, i: usize| {
+        let column = Some(case.target(i)).filter(|&target| target < case.columns(rank));
+        column.map_or(0.0, |column| case.here(rank, i)[column])
+    };
+    evidence.means_if(
+        several(&|_| mean(|i| log_sum(&case.all(i)) - brought(&without_first, i))),
+        "The sum of the exponentials is right, and the target's logit is wrong. A target is a token of the whole vocabulary. \
+         Which column is it on a rank whose tokens begin with `first`?",
+    );
+    evidence.means_if(
+        several(&|_| mean(|i| log_sum(&case.all(i)) - case.all_chosen(i).max(0.0))),
+        "The sum of the exponentials is right, and the target's logit is wrong: its largest value over the ranks was taken. If \
+         it is negative, the 0 of all other ranks wins.",
+    );
     let finite = answers.iter().all(|(loss, ..)| loss.is_finite());
+    let level = case.levels[0].min(case.levels[1]);
+    let apart = case.levels[0] != case.levels[1];
+    // Whether the loss is finite where no position is near 1,000.
+    let apart_alone = !finite && apart && {
+        let low = Case {
+            levels: [level; 2],
+            ..*case
+        };
+        self::answers(evidence, &low)?
+            .iter()
+            .all(|(loss, ..)| loss.is_finite())
+    };
+    evidence.means_if(
+        apart_alone,
+        "The exponentials of some positions are all 0, and ln 0 is -infinity: the largest logit of all positions was subtracted. \
+         A batch has positions with large and with small logits. Each position has its own largest logit.",
+    );
+    evidence.means_if(
+        !finite && level < 0.0 && case.columns(ranks - 1) > 0,
+        "The exponentials of a position near -1,000 are all 0, and ln 0 is -infinity: something larger than all its logits was \
+         subtracted. Its largest logit is negative. Does your search for it begin at 0?",
+    );
+    evidence.means_if(
+        !finite && level < 0.0,
+        "The exponentials of a position near -1,000 are all 0, and ln 0 is -infinity. What does a rank without a token bring as \
+         its largest logit? A 0 is larger than all logits of the others.",
+    );
+    evidence.means_if(
+        !finite && case.padding > 1000.0,
+        "All exponentials are 0, and ln 0 is -infinity: a number of the padding was subtracted. It has no part in the loss, so it \
+         cannot be the largest logit, either.",
+    );
     evidence.means_if(
         !finite && case.columns(ranks - 1) == 0,
         "The last rank has no token. The largest of no logits is -infinity and the sum of none is 0: take care that no \
@@ -354,7 +438,7 @@ fn gradient(evidence: &mut Evidence, case: &Case) -> Result<()> {
     }
     evidence.means_if(
         answers.iter().all(|(_, rows, _)| rows.is_empty()),
-        "The loss is right. Now compute the gradient: softmax - 1 at the target, softmax everywhere else, over the positions.",
+        "The loss is right. Now compute the gradient: how does the mean loss change if one of the rank's logits grows a little?",
     );
     if !complete {
         evidence.means("The gradient has an entry for each logit that the rank was given. In the padding it is 0.");

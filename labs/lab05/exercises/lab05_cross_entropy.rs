@@ -13,18 +13,18 @@
 //! gradient    [[ 0.33   0.33]]            [[-0.67   0 ]]
 //! ```
 //!
-//! To gather the logits would undo the cut: every rank would receive and hold all of them. But the loss needs only three
-//! numbers per position from all ranks. The gradient of a logit is (softmax - 1) / positions if the logit is the target's,
-//! and softmax / positions if not.
+//! To gather the logits would undo the cut: every rank would receive and hold all of them. Find out how little the ranks have
+//! to tell each other. In the end the check counts the bytes.
 //!
-//! e^1000 is infinite, even in f64. So before each exponential, subtract the largest logit of the position:
-//! ln(sum of e^logit) = largest + ln(sum of e^(logit - largest)). The vocabulary is padded, so that all ranks have equally
-//! many columns. The numbers in the padding mean nothing. They have no part in the loss, and their gradient is 0.
+//! - The gradient is that of the mean loss, with respect to the rank's own logits.
+//! - Logits can be as large as 1,000, and as small as -1,000. But e^1000 is infinite, even in f64, and e^-1000 is 0.
+//! - The vocabulary is padded, so that all ranks have equally many columns. The numbers in the padding mean nothing. They have
+//!   no part in the loss, and their gradient is 0.
 //!
-//! `comm.all_reduce(&mut numbers, how)` combines the numbers of all ranks, and `how` is `Reduce::Max` or `Reduce::Sum`. Write
-//! the loss first, and return an empty gradient: the check looks at the loss first. In the end it counts the bytes.
+//! `comm.all_reduce(&mut numbers, how)` combines the numbers of all ranks, and `how` is one of `shardlab::comm::Reduce`. Write
+//! the loss first, and return an empty gradient: the check looks at the loss first.
 
-use shardlab::comm::{Comm, Reduce, Result};
+use shardlab::comm::{Comm, Result};
 
 /// The logits that a rank has: one row per position, one column per token of its part of the vocabulary, and padding behind.
 pub struct Logits<'a> {
@@ -49,10 +49,9 @@ pub fn cross_entropy(
         columns,
     } = *logits;
     todo!(
-        "rank {} has {columns} tokens from {first} on, for {} targets and {} rows: what is their {:?}?",
+        "rank {} has {columns} tokens from {first} on, for {} targets and {} rows: what does it lack?",
         comm.rank(),
         targets.len(),
-        rows.len(),
-        Reduce::Max
+        rows.len()
     )
 }

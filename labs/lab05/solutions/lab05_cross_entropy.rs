@@ -1,6 +1,6 @@
 //! lab05-cross-entropy · A loss that never gathers logits
 
-use shardlab::comm::{Comm, Reduce, Result};
+use shardlab::comm::{Comm, Result};
 
 /// The logits that a rank has: one row per position, one column per token of its part of the vocabulary, and padding behind.
 pub struct Logits<'a> {
@@ -24,6 +24,7 @@ pub fn cross_entropy(
         first,
         columns,
     } = *logits;
+    use shardlab::comm::Reduce;
     let n = rows.len();
     let column = |target: usize| target.checked_sub(first).filter(|j| *j < columns);
     // A rank that has only padding brings -infinity: any other rank's logit is larger.

@@ -14,14 +14,14 @@ fn main() -> ExitCode {
             whole(evidence, &CONTROL)
         }),
         (
-            "10 numbers on 4 ranks, and the real 768: no error",
+            "11 numbers on 5 ranks, and the real 768: no error",
             |evidence| {
-                converts(evidence, &TEN)?;
+                converts(evidence, &ELEVEN)?;
                 converts(evidence, &REAL)
             },
         ),
-        ("10 numbers on 4 ranks: parameters, paddings", |evidence| {
-            whole(evidence, &TEN)
+        ("11 numbers on 5 ranks: parameters, paddings", |evidence| {
+            whole(evidence, &ELEVEN)
         }),
         ("9 numbers, the last of them zeros", |evidence| {
             whole(
@@ -41,12 +41,21 @@ fn main() -> ExitCode {
         ("13 numbers on 3 ranks: the record is right", |evidence| {
             whole(evidence, &case(&[4, 1, 8], 3))
         }),
+        ("files that a first repair has changed", |evidence| {
+            whole(
+                evidence,
+                &Case {
+                    cut: true,
+                    ..ELEVEN
+                },
+            )
+        }),
         ("files with each rank's own padding", |evidence| {
             whole(
                 evidence,
                 &Case {
                     rule: Recorded::OnEach,
-                    ..TEN
+                    ..ELEVEN
                 },
             )?;
             whole(
@@ -67,6 +76,8 @@ struct Case {
     rule: Recorded,
     /// So many numbers at the end of the last parameter are 0.
     zeros: usize,
+    /// No record is longer than a slice any more: a program has cut it.
+    cut: bool,
 }
 
 const fn case(sizes: &'static [usize], ranks: usize) -> Case {
@@ -75,11 +86,12 @@ const fn case(sizes: &'static [usize], ranks: usize) -> Case {
         ranks,
         rule: Recorded::OnTheLast,
         zeros: 0,
+        cut: false,
     }
 }
 
 const CONTROL: Case = case(&[4096; 3], 48);
-const TEN: Case = case(&[6, 4], 4);
+const ELEVEN: Case = case(&[6, 5], 5);
 const REAL: Case = case(&[4096; 65], 768);
 
 impl Case {
@@ -105,9 +117,11 @@ impl Case {
             let mut numbers: Vec<f32> =
                 flat.range(rank).map(|offset| self.number(offset)).collect();
             numbers.resize(flat.shard_numel(), 0.0);
+            let recorded = self.rule.on(flat, rank);
+            let most = if self.cut { numbers.len() } else { recorded };
             Shard {
                 numbers,
-                padding: self.rule.on(flat, rank),
+                padding: recorded.min(most),
             }
         };
         (0..self.ranks).map(shard).collect()
@@ -130,7 +144,12 @@ fn converted(evidence: &mut Evidence, case: &Case) -> Option<Converted> {
     let flat = case.flat();
     let ranks = case.ranks;
     let input = format!("{} numbers on {ranks} ranks", thousands(flat.numel as u64));
-    evidence.given(&input);
+    evidence.given(match case.zeros {
+        0 => input.clone(),
+        zeros => format!(
+            "{input}, and the last {zeros} of them are 0. A parameter may be 0, so a 0 is not always padding"
+        ),
+    });
     let error = match convert(&case.shards(), case.sizes) {
         Ok(converted) => return Some(converted),
         Err(error) => error,
@@ -239,6 +258,15 @@ fn paddings(evidence: &mut Evidence, case: &Case, got: &[usize]) {
     evidence.means_if(
         case.rule == Recorded::OnEach,
         "These records are right, and you change them. Compute the paddings from the sizes, whatever the record says.",
+    );
+    let recorded: usize = case.shards().iter().map(|shard| shard.padding).sum();
+    evidence.means_if(
+        case.cut && is(&|rank| (recorded + (rank + 1) * part).saturating_sub(flat.padded()).min(part)),
+        format!(
+            "You divide the sum of the records, {recorded}, but the padding has {all} numbers. A first repair has cut the record of \
+             rank {last} to the length of its slice, so even the sum is wrong. Compute the paddings from the sizes, whatever the \
+             record says."
+        ),
     );
     evidence.means_if(
         is(&|rank| if rank == last { all } else { 0 }),

@@ -1,14 +1,14 @@
 //! lab09-strip · The converter that strips too much
 //!
 //! Broken on purpose: it converts a checkpoint of 48 ranks, and fails on one of 768 ranks, after 95,600 steps that cannot be
-//! repeated: "narrow(): length must be non-negative: 348 - 1024 = -676". The same with 10 numbers on 4 ranks:
+//! repeated: "narrow(): length must be non-negative: 348 - 1024 = -676". The same with 11 numbers on 5 ranks:
 //!
 //! ```text
-//! rank                 0           1           2           3
-//! numbers              1 2 3 4     5 6 7 8     9 10 · ·    · · · ·
-//! recorded padding     0           0           0           6
+//! rank                 0          1          2           3          4
+//! numbers              1 2 3 4    5 6 7 8    9 10 11 ·   · · · ·    · · · ·
+//! recorded padding     0          0          0           0          9
 //!
-//! sizes [7, 3]         error: narrow(): length must be non-negative: 4 - 6 = -2
+//! sizes [8, 3]         error: narrow(): length must be non-negative: 4 - 9 = -5
 //! ```
 //!
 //! The parameters of a group lie end to end, and the group is padded until it can be cut into equal slices. The converter
