@@ -110,13 +110,16 @@ fn divided(evidence: &mut Evidence, which: usize, jobs: &[usize]) -> Result<()> 
         wrong && rule(|attention, rank, _| rank % attention.kv_heads..rank % attention.kv_heads + 1),
         "Ranks 0 and 1 hold different heads here. Their query heads are neighbours, of the same group: they read the same one.",
     );
-    evidence.means_if(
-        wrong
-            && found.iter().any(|(rank, ranks, got)| {
-                queries(&model, *rank, *ranks).any(|head| !got.contains(&(head * model.kv_heads / model.heads)))
-            }),
-        "A rank lacks a key and value head that one of its query heads reads. Query head h reads head h / (heads / kv_heads).",
-    );
+    let lacks = found.iter().find_map(|(rank, ranks, got)| {
+        let read = |head: usize| head * model.kv_heads / model.heads;
+        let head = queries(&model, *rank, *ranks).find(|&head| !got.contains(&read(head)))?;
+        Some((*rank, *ranks, head))
+    });
+    if let Some((rank, ranks, head)) = lacks {
+        evidence.means(format!(
+            "Rank {rank} of {ranks} lacks a key and value head: the one that its query head {head} reads."
+        ));
+    }
     evidence.means("A rank holds the heads from the first of its query heads' groups to the last, and no more.");
     Ok(())
 }

@@ -55,6 +55,8 @@ struct Rule {
     attend: fn(&Model) -> u64,
     /// Tokens that all new tokens of a sequence together see.
     seen: fn(Pass) -> u64,
+    /// Sequences whose attention counts.
+    sequences: fn(Pass) -> u64,
     /// How often the weights are read.
     reads: fn(Pass) -> u64,
     bytes_each: u64,
@@ -70,6 +72,7 @@ const RIGHT: Rule = Rule {
     attention: 4,
     attend: |model| model.layers * model.heads,
     seen: |[_, new, earlier]| (1..=new).map(|i| earlier + i).sum(),
+    sequences: |[batch, _, _]| batch,
     reads: |_| 1,
     bytes_each: 2,
     cached: |[batch, new, earlier]| batch * (earlier + new),
@@ -82,7 +85,7 @@ impl Rule {
         let attention = self.attention * (self.attend)(model) * model.width;
         let weights = (self.reads)(pass) * self.bytes_each * model.parameters;
         Work {
-            flops: products + pass[0] * attention * (self.seen)(pass),
+            flops: products + (self.sequences)(pass) * attention * (self.seen)(pass),
             bytes: weights + 2 * (self.cached)(pass) * (self.cache)(model) * model.width,
         }
     }
@@ -209,6 +212,13 @@ fn flops_mean(evidence: &mut Evidence, is: impl Fn(Rule) -> bool) {
         "These are the FLOPs of one sequence. Every sequence of the batch is computed.",
     );
     evidence.means_if(
+        is(Rule {
+            sequences: |_| 1,
+            ..RIGHT
+        }),
+        "This is one sequence's attention. Sequences of a batch do not see each other, and each computes its own.",
+    );
+    evidence.means_if(
         is(Rule { tokens: |[batch, _, _]| batch, ..RIGHT }),
         "One token per sequence goes through the parameters here. A prefill computes all tokens of the prompt.",
     );
@@ -287,6 +297,18 @@ fn bytes_mean(evidence: &mut Evidence, is: impl Fn(Rule) -> bool) {
         }),
         "The cache is written for the new tokens. It is also read for all earlier ones.",
     );
+    evidence.means_if(
+        is(Rule { cached: |[batch, new, earlier]| batch * (earlier + 2 * new), ..RIGHT }),
+        "The cache of the new tokens is counted twice, written and read. A pass has just computed their keys and values, so it \
+         only writes them.",
+    );
+    evidence.means_if(
+        is(Rule { cached: |[batch, new, earlier]| batch * new * (earlier + new), ..RIGHT })
+            || is(Rule { cached: |[batch, new, earlier]| batch * (new * earlier + new), ..RIGHT })
+            || is(Rule { cached: |[batch, new, earlier]| batch * (new * earlier + new * (new + 1) / 2), ..RIGHT }),
+        "The cache is read once for each new token. All new tokens of a sequence share one read, as they share one read of \
+         the weights.",
+    );
     evidence.means("Bytes: the weights once, and for each sequence a key and a value of all its tokens, in each layer \
                     and for each key and value head.");
 }
@@ -314,7 +336,7 @@ fn ridge(evidence: &mut Evidence) -> Result<()> {
             );
         }
     }
-    evidence.means("The batch at the ridge follows from `work` alone: is something in it that holds for the passes \
-                    before only?");
+    evidence.means("`work` was right for the passes above, and is wrong for one of these: which of its terms is right for those \
+                    numbers only?");
     Ok(())
 }
