@@ -1,8 +1,8 @@
 //! lab08-scaler · The loss scale of Megatron-LM
 //!
 //! In fp16 small gradients become 0, so the loss is multiplied by a scale, and all gradients with it. If a gradient overflows,
-//! it is infinite or NaN. Write the end of a step. This is what it does to the scale, from 2^16 on, with `min` 2^14, `window`
-//! 3 and `hysteresis` 2; `x` is a step whose gradients overflow:
+//! it is infinite or NaN. Write the end of a step. The first table has log2 of the scale after each step, from 2^16 on, with
+//! `min` 2^14, `window` 3 and `hysteresis` 2; `x` is a step whose gradients overflow:
 //!
 //! ```text
 //!  step        1  2  3  4  5  6  7  8  9 10 11 12 13 14 15 16 17 18
@@ -29,9 +29,9 @@ pub struct Scaler {
     pub window: u64,
     /// How many overflows it takes to shrink.
     pub hysteresis: u64,
-    /// The step's count of good steps.
+    /// For `step` to count good steps.
     pub good: u64,
-    /// The step's count of overflows, downwards.
+    /// For `step` to count overflows.
     pub remaining: u64,
 }
 

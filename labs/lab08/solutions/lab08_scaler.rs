@@ -12,9 +12,9 @@ pub struct Scaler {
     pub window: u64,
     /// How many overflows it takes to shrink.
     pub hysteresis: u64,
-    /// The step's count of good steps.
+    /// For `step` to count good steps.
     pub good: u64,
-    /// The step's count of overflows, downwards.
+    /// For `step` to count overflows.
     pub remaining: u64,
 }
 
