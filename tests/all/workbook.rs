@@ -463,6 +463,12 @@ fn a_reader_goes_through_an_exercise() {
         solved.contains("solved   after 2 tries, with 2 hints"),
         "{solved}"
     );
+    // A version that is checked after the exercise was solved is no try, either.
+    let mut later = text("solutions", "lab00-hostfile");
+    later.push_str("// later\n");
+    std::fs::write(&file, later).unwrap();
+    let solved = succeeded(&workbook(my, "check lab00-hostfile"));
+    assert!(solved.contains("solved   after 2 tries"), "{solved}");
     let fourth = course().exercises().nth(3).unwrap().name.clone();
     assert!(solved.contains(&format!("next     {fourth}")), "{solved}");
     let map = succeeded(&workbook(my, ""));

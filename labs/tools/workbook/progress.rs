@@ -20,7 +20,7 @@ pub struct Progress(BTreeMap<String, Record>);
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Record {
-    /// Different versions that were checked, without the untouched blank.
+    /// Different versions that were checked, without the untouched blank, up to the first that solved the exercise.
     pub tries: usize,
     /// Hints that were read.
     pub hints: usize,
@@ -111,7 +111,8 @@ impl Progress {
 impl Record {
     /// Records a check of the version with the hash `checked`. `blank` is the hash of the blank.
     pub fn take(&mut self, attempt: &Attempt, checked: String, blank: Option<&String>) {
-        if Some(&checked) != self.checked.as_ref() && Some(&checked) != blank {
+        let new = Some(&checked) != self.checked.as_ref() && Some(&checked) != blank;
+        if self.solution.is_none() && new {
             self.tries += 1;
         }
         if attempt.outcome == Outcome::Solved {
