@@ -66,7 +66,7 @@ fn main() -> ExitCode {
         ("rank 1 swaps two all-reduces", |evidence| {
             finds(evidence, Job::new(1, Mistake::WrongOrder))
         }),
-        ("the same, and the job went on", |evidence| {
+        ("rank 1 swaps two, and the job goes on", |evidence| {
             let job = Job::new(1, Mistake::WrongOrder);
             finds(
                 evidence,

@@ -50,7 +50,7 @@ fn main() -> ExitCode {
         ("4 ranks, 5 tokens: one rank has only padding", |evidence| {
             loss(evidence, &Case::new(4, 5, 2))
         }),
-        ("the same, with all logits near -1,000", |evidence| {
+        ("4 ranks, 5 tokens, all logits near -1,000", |evidence| {
             loss(
                 evidence,
                 &Case {
