@@ -463,12 +463,13 @@ fn a_reader_goes_through_an_exercise() {
         solved.contains("solved   after 2 tries, with 2 hints"),
         "{solved}"
     );
-    // A version that is checked after the exercise was solved is no try, either.
-    let mut later = text("solutions", "lab00-hostfile");
-    later.push_str("// later\n");
-    std::fs::write(&file, later).unwrap();
-    let solved = succeeded(&workbook(my, "check lab00-hostfile"));
-    assert!(solved.contains("solved   after 2 tries"), "{solved}");
+    // Versions that are checked after the exercise was solved are no tries, either.
+    let solution = text("solutions", "lab00-hostfile");
+    for later in [format!("{solution}// later\n"), solution] {
+        std::fs::write(&file, later).unwrap();
+        let solved = succeeded(&workbook(my, "check lab00-hostfile"));
+        assert!(solved.contains("solved   after 2 tries"), "{solved}");
+    }
     let fourth = course().exercises().nth(3).unwrap().name.clone();
     assert!(solved.contains(&format!("next     {fourth}")), "{solved}");
     let map = succeeded(&workbook(my, ""));
