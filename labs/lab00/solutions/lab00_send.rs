@@ -2,12 +2,10 @@
 
 use shardlab::comm::{Comm, Result};
 
-/// Gives rank 0's number to rank 1.
 pub fn give(comm: &Comm, number: &mut [u64]) -> Result<()> {
     if comm.rank() == 0 {
         comm.send(number, 1)?;
-    }
-    if comm.rank() == 1 {
+    } else if comm.rank() == 1 {
         comm.recv(number, 0)?;
     }
     Ok(())
