@@ -1,121 +1,57 @@
-//! The check of lab02-divide: two ranks add up the gradients of a job's sequences, and divide by the reader's number.
+//! The check of lab02-divide: three ranks add up the gradients of their samples, and divide by the reader's number.
 
-use exercise::divisors;
+use exercise::divisor;
 use kit::check::{Evidence, run};
 use shardlab::comm::Reduce;
 use shardlab::{Result, launch};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    run(&[
-        ("A: two ranks, one micro-batch each", |evidence| {
-            divided(evidence, 0)
-        }),
-        ("B: two micro-batches on each rank", |evidence| {
-            divided(evidence, 1)
-        }),
-        ("C: losses that are sums, of unequal batches", |evidence| {
-            divided(evidence, 2)
-        }),
-    ])
+    run(&[("60, divided by your number", divided)])
 }
 
-/// What a micro-batch's loss is, of those of its sequences.
-#[derive(PartialEq)]
-enum Loss {
-    Mean,
-    Sum,
-}
-
-/// For each rank and micro-batch, the gradients of its sequences.
-type Sequences = [&'static [&'static [f32]]; 2];
-
-/// The jobs of the picture.
-const JOBS: [(Loss, Sequences); 3] = [
-    (
-        Loss::Mean,
-        [&[&[11.0, 13.0, 15.0, 17.0]], &[&[23.0, 25.0, 27.0, 29.0]]],
-    ),
-    (
-        Loss::Mean,
-        [
-            &[&[2.0, 4.0, 6.0, 8.0], &[6.0, 8.0, 10.0, 12.0]],
-            &[&[9.0, 11.0, 13.0, 15.0], &[11.0, 13.0, 15.0, 17.0]],
-        ],
-    ),
-    (
-        Loss::Sum,
-        [&[&[3.0, 5.0, 6.0]], &[&[2.0, 4.0, 5.0, 7.0, 8.0]]],
-    ),
+/// For each rank and batch, the gradients of its samples. Their means are the picture's numbers.
+const SAMPLES: [[[f32; 4]; 2]; 3] = [
+    [[2.0, 4.0, 6.0, 8.0], [6.0, 8.0, 10.0, 12.0]],
+    [[9.0, 11.0, 13.0, 15.0], [11.0, 13.0, 15.0, 17.0]],
+    [[5.0, 7.0, 9.0, 11.0], [9.0, 11.0, 13.0, 15.0]],
 ];
 
-fn divided(evidence: &mut Evidence, job: usize) -> Result<()> {
-    let (loss, sequences) = &JOBS[job];
-    let divisor = divisors()[job];
-    let found = launch::run(2, |comm| {
-        let mut gradient = [0.0];
-        for micro in sequences[comm.rank()] {
-            let sum: f32 = micro.iter().sum();
-            gradient[0] += match loss {
-                Loss::Mean => sum / micro.len() as f32,
-                Loss::Sum => sum,
-            };
-        }
+fn divided(evidence: &mut Evidence) -> Result<()> {
+    let divisor = divisor();
+    let found = launch::run(3, |comm| {
+        let batches = &SAMPLES[comm.rank()];
+        let means = batches.map(|batch| batch.iter().sum::<f32>() / batch.len() as f32);
+        let mut gradient = [means.iter().sum::<f32>()];
         comm.all_reduce(&mut gradient, Reduce::Sum)?;
         Ok(gradient[0])
     })?;
-    // One rank, with all sequences in one batch.
-    let micros = || sequences.iter().copied().flatten();
-    let all: Vec<f32> = micros().copied().flatten().copied().collect();
-    let expected = all.iter().sum::<f32>() / all.len() as f32;
-    for (rank, sum) in found.iter().enumerate() {
-        let got = sum / divisor as f32;
-        evidence.row(
-            got == expected,
-            format!("rank {rank}: {sum} / {divisor}"),
-            expected,
-            got,
-        );
-    }
-
-    let micro_batches = micros().count();
-    let (terms, what) = match loss {
-        Loss::Mean => (micro_batches, "micro-batches"),
-        Loss::Sum => (all.len(), "sequences"),
-    };
-    let factor = terms as f32 / divisor as f32;
+    // One rank, with all samples in one batch.
+    let all = SAMPLES.as_flattened().as_flattened();
+    let mean = all.iter().sum::<f32>() / all.len() as f32;
+    // Every rank has the same sum.
+    let sum = found[0];
+    evidence.answer(format!("{sum} / {divisor}"), mean, sum / divisor as f32);
+    evidence.means_if(divisor == 0, "Nothing can be divided by 0.");
     evidence.means_if(
         divisor == 1,
-        format!("Nothing is divided, so this is the sum over {terms} {what}: every step is {terms} times too long."),
+        "Nothing is divided: this gradient is a sum, and grows with every rank that joins.",
     );
     evidence.means_if(
-        *loss == Loss::Mean && divisor == all.len(),
-        format!(
-            "Each of the {micro_batches} losses is a mean over its 4 sequences already. If you divide by the sequences once \
-             more, every step is 4 times too short, and the run seems to learn slowly."
-        ),
+        divisor == 2,
+        "Divided by the batches of one rank. The all-reduce has added up those of the others, too.",
     );
     evidence.means_if(
-        *loss == Loss::Mean && divisor == 4,
-        "Each loss is a mean over its 4 sequences already. What was added up after that, and not divided?",
+        divisor == 3,
+        "Divided by the ranks alone: this gradient grows with every batch that a rank adds up. Clipping then shortens it more \
+         often than it should.",
     );
     evidence.means_if(
-        *loss == Loss::Mean && divisor == 2,
-        format!(
-            "Divided by the ranks alone: each rank has added up 2 micro-batches before. The step is {factor} times too long, and \
-             grows with each micro-batch that you add."
-        ),
+        divisor.is_multiple_of(4),
+        "Each loss is a mean over its samples already. Do not divide by samples once more: what was added up after that?",
     );
-    evidence.means_if(
-        *loss == Loss::Sum && divisor == 2,
-        format!(
-            "Divided by the ranks, but these losses are sums: the step is {factor} times too long, and grows with the sequences \
-             in a batch."
-        ),
+    evidence.means(
+        "A mean is a sum, divided by the number of what was added up. What was added up to 60?",
     );
-    evidence.means(format!(
-        "This gradient is {factor} times as large as that of one rank with all sequences. The all-reduce leaves a sum of \
-         losses' gradients. How many did each of them count for?"
-    ));
     Ok(())
 }
