@@ -1,96 +1,68 @@
-//! The check of lab04-holds: the library's formula for one rank's memory, stage by stage.
+//! The check of lab04-holds: the library's formula for one rank's memory.
 
-use exercise::{Answers, answers};
+use exercise::one_rank;
 use kit::check::{Evidence, run};
 use shardlab::Result;
 use shardlab::plan::{BytesEach, zero_memory};
 use std::process::ExitCode;
 
-const PARAMETERS: u64 = 12_000_000;
-const RANKS: u64 = 4;
+const PARAMETERS: u64 = 5_000_000_000;
+const RANKS: u64 = 10;
 
 fn main() -> ExitCode {
-    run(&[
-        ("MB in stage 1", |evidence| stage(evidence, 1)),
-        ("MB in stage 2", |evidence| stage(evidence, 2)),
-        ("MB in stage 3", |evidence| stage(evidence, 3)),
-    ])
+    run(&[("what one of 10 ranks holds in stage 2", holds)])
 }
 
-/// MB of parameters, gradients and optimizer state on one rank.
-fn parts(stage: usize, ranks: u64, each: BytesEach) -> [u64; 3] {
-    zero_memory(stage, PARAMETERS, ranks, each).map(|bytes| bytes / 1_000_000)
+/// GB of parameters, gradients and optimizer state on one rank.
+fn parts(stage: usize, each: BytesEach) -> [u64; 3] {
+    zero_memory(stage, PARAMETERS, RANKS, each).map(|bytes| bytes / 1_000_000_000)
 }
 
-fn stage(evidence: &mut Evidence, stage: usize) -> Result<()> {
-    let Answers {
-        stage_1,
-        stage_2,
-        stage_3,
-    } = answers();
-    let got = [stage_1, stage_2, stage_3][stage - 1];
-    let sum = |parts: [u64; 3]| parts.iter().sum::<u64>();
-    let right = parts(stage, RANKS, BytesEach::F32);
-    let whole = parts(0, RANKS, BytesEach::F32);
-    let at = format!("MB on one of {RANKS} ranks, stage {stage}");
-    if evidence.same(at, sum(right), got) {
-        return Ok(());
-    }
-    let sharded = |i: usize| right[i] < whole[i];
-    let only =
-        |keep: &dyn Fn(usize) -> bool| (0..3).filter(|&i| keep(i)).map(|i| right[i]).sum::<u64>();
-    // One of the three is sharded, and not the optimizer's state.
-    let one = |i: usize| sum(whole) - whole[i] + whole[i] / RANKS;
-
+fn holds(evidence: &mut Evidence) -> Result<()> {
+    let got = one_rank();
+    let sum = |stage: usize| parts(stage, BytesEach::F32).iter().sum::<u64>();
+    let (right, whole) = (parts(2, BytesEach::F32), parts(0, BytesEach::F32));
+    evidence.answer("GB on one rank", sum(2), got);
+    let only = |divided: bool| {
+        let keep = (0..3).filter(|&i| (right[i] < whole[i]) == divided);
+        keep.map(|i| right[i]).sum::<u64>()
+    };
     evidence.means_if(
-        got == sum(whole),
-        "This is the whole, and not one rank's share: in stage 0 every rank holds all three.",
+        got == sum(0),
+        "This is stage 0, where every rank holds all three.",
     );
     evidence.means_if(
-        got == RANKS * sum(right),
-        "This is what all four ranks hold together. One rank has to fit it into its own memory: no rank can use the memory of another.",
+        got == sum(1),
+        "This is stage 1, where every rank still holds all gradients.",
     );
     evidence.means_if(
-        got == sum(right) * 1_000_000,
-        "These are bytes. 1 MB is a million of them.",
+        got == sum(3),
+        "This is stage 3, where no rank holds all parameters.",
     );
     evidence.means_if(
-        stage < 3 && got == only(&sharded),
-        "This is the sharded part alone. What this stage does not shard is still whole on every rank, and takes most of the memory.",
+        got == RANKS * sum(2),
+        "This is what all ten ranks hold together. No rank can use the memory of another.",
     );
     evidence.means_if(
-        stage < 3 && got == only(&|i| !sharded(i)),
-        "The sharded part is missing: a rank still holds its quarter of it.",
+        got == whole[0] + right[1] + whole[2],
+        "Only 20 GB are divided here. Each stage divides what the one before divides, and one more of the three.",
     );
     evidence.means_if(
-        got == sum(parts(stage, RANKS, BytesEach::MIXED)),
-        "These are the bytes of mixed precision: 2 per parameter, 2 per gradient, 12 for the optimizer. In f32 they are 4, 4 and 8. \
-         In stages 0 and 3 the sum is the same.",
+        got == only(true),
+        "This is the divided part alone. What stage 2 does not divide is whole on every rank.",
     );
     evidence.means_if(
-        stage == 1 && (got == one(0) || got == one(1)),
-        "One of the three is sharded here, but not the one that stage 1 begins with. ZeRO shards the largest first: the optimizer's \
-         state.",
+        got == only(false),
+        "This is the part that is not divided. A rank also holds its share of the rest.",
     );
     evidence.means_if(
-        stage == 1 && got == sum(parts(2, RANKS, BytesEach::F32)),
-        "Here the gradients are sharded as well: that is stage 2.",
+        got == parts(2, BytesEach::MIXED).iter().sum::<u64>(),
+        "These are the bytes of mixed precision: 2 for a parameter, 2 for its gradient, 12 for the optimizer. This job is in f32, \
+         as the picture's numbers are.",
     );
-    evidence.means_if(
-        stage == 2 && got == one(1),
-        "Stage 2 shards the gradients and still shards the optimizer's state. Each stage adds to the one before.",
-    );
-    evidence.means_if(
-        stage == 3 && got == one(0),
-        "Stage 3 shards the parameters and still shards gradients and optimizer state. Each stage adds to the one before.",
-    );
-    evidence.means_if(
-        stage == 3 && got == sum(parts(2, RANKS, BytesEach::F32)),
-        "This is stage 2: every rank still holds all parameters.",
-    );
+    evidence.means_if(got == sum(2) * 1_000_000_000, "These are bytes, not GB.");
     evidence.means(
-        "Go through parameters, gradients and optimizer state one by one. A rank holds all of one, or a quarter, as the stage says. \
-         Then add up the three.",
+        "Go through the three one by one. Does stage 2 divide them? A rank holds its share of one, or all of it.",
     );
     Ok(())
 }
