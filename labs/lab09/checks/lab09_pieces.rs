@@ -1,17 +1,16 @@
-//! The check of lab09-pieces: old ranks save their slices, and new rank 1 reads what the reader says.
+//! The check of lab09-pieces: old ranks save their slices, and new rank 1 looks where the reader says.
 
-use exercise::rank_1;
+use exercise::found_at;
 use kit::check::{Evidence, run};
 use shardlab::{Result, launch};
-use std::ops::Range;
 use std::process::ExitCode;
 
-const NUMEL: usize = 10;
-const OLD: usize = 3;
+const NUMEL: usize = 30;
+const OLD: usize = 4;
 const NEW: usize = 2;
 
 fn main() -> ExitCode {
-    run(&[("new rank 1 has its half of the parameter", pieces)])
+    run(&[("where new rank 1 finds its first element", begins)])
 }
 
 /// What a place of a file holds: an element, or padding.
@@ -26,87 +25,57 @@ fn saved() -> Result<Vec<Vec<Place>>> {
     })
 }
 
-/// In the words of the picture.
-fn in_words(places: &[Place]) -> String {
-    let word = |place: &Place| place.map_or("padding".to_string(), |element| element.to_string());
-    let words: Vec<String> = places.iter().map(word).collect();
-    if words.is_empty() {
-        "nothing".into()
-    } else {
-        words.join(" ")
-    }
-}
-
-fn pieces(evidence: &mut Evidence) -> Result<()> {
+fn begins(evidence: &mut Evidence) -> Result<()> {
     let files = saved()?;
     let length = files[0].len();
-    let half = NUMEL.div_ceil(NEW);
-    let mine: Vec<Place> = (half..NUMEL).map(Some).collect();
-    let found = rank_1();
-    let mut read: Vec<Place> = Vec::new();
-    let mut beyond = None;
-    for (file, places) in &found {
-        match files.get(*file).and_then(|file| file.get(places.clone())) {
-            Some(part) => read.extend(part),
-            None => beyond = beyond.or(Some(format!("places {places:?} of file {file}"))),
-        }
-    }
-    if let Some(beyond) = &beyond {
-        evidence.row(
-            false,
-            "files that exist, and their places",
-            format!("files 0 to {}, places 0 to {}", OLD - 1, length - 1),
-            beyond,
-        );
-    }
-    let got = in_words(&read);
+    // The new ranks divide the elements, without padding.
+    let mine = NUMEL / NEW;
+    let (file, place) = found_at();
+    let found = files.get(file).and_then(|file| file.get(place));
+    let what = match found {
+        Some(Some(element)) => format!("element {element}"),
+        Some(None) => "padding".into(),
+        None => "nothing".into(),
+    };
     evidence.row(
-        read == mine,
-        "elements that rank 1 reads",
-        in_words(&mine),
-        got,
+        found == Some(&Some(mine)),
+        "new rank 1 begins with",
+        "?",
+        format!("file {file}, place {place}: {what}"),
     );
-    let empty = found.iter().filter(|(_, places)| places.is_empty()).count();
-    evidence.row(empty == 0, "files opened for nothing", 0, empty);
-    let is = |pieces: &[(usize, Range<usize>)]| found == pieces;
+    let last = length - 1;
     evidence.means_if(
-        is(&[(1, half..2 * length), (2, 2 * length..NUMEL)]) || beyond.is_some(),
+        file >= OLD,
         format!(
-            "Places count from the beginning of each file, and files have {length} places. Element {half} of the \
-             parameter is place {} of file 1.",
-            half - length
+            "There is no file {file}: four ranks have saved files 0 to {}.",
+            OLD - 1
         ),
     );
     evidence.means_if(
-        read.len() + 2 == mine.len() && found.len() == 2,
-        "Two elements are missing, one of each file: a range ends before its second number, so `0..1` is one place.",
+        place > last,
+        format!(
+            "File {file} has places 0 to {last}. An element has one number in the parameter and another one in its file: places \
+             begin with 0 in each file."
+        ),
     );
     evidence.means_if(
-        read.first() == Some(&Some(half + 1)) && read.contains(&None),
-        "The padded parameter is cut in halves here, 12 in 6 and 6. Padding belonged to the old ranks' cut. The new \
-         one is of the 10 elements.",
+        found == Some(&Some(OLD * length / NEW)),
+        "So the padded parameter is cut in two. Padding belonged to the old ranks' cut. The new one is of the 30 elements.",
     );
     evidence.means_if(
-        read.contains(&None),
-        "Padding was read. It filled up the old slices, and is no part of the parameter: on the new rank it would \
-         stand where weights should.",
+        found == Some(&None),
+        "This is padding. It filled up the old cut, and no new rank reads it.",
     );
-    evidence.means_if(
-        read.iter().flatten().any(|&element| element < half),
-        "New rank 0 holds some of these elements. Each element is read once, by the rank that holds it.",
-    );
-    evidence.means_if(
-        is(&[(2, 0..2), (1, 1..4)]),
-        "The right elements in the wrong order: rank 1 would train with weights that have changed their places.",
-    );
-    evidence.means_if(
-        read.len() < mine.len(),
-        "Elements are missing: the half of rank 1 begins in the middle of file 1 and goes on in file 2.",
-    );
-    evidence.means_if(
-        empty > 0,
-        "An empty range reads nothing, and its file has to be opened: leave it out.",
-    );
-    evidence.means("Rank 1 holds elements 5 to 9. Find each of them in the picture.");
+    if let Some(Some(element)) = found {
+        evidence.means_if(
+            *element < mine,
+            format!(
+                "Element {element} is there. It belongs to new rank 0, which has the first half."
+            ),
+        );
+        evidence.means(format!(
+            "Element {element} is there. If new rank 1 begins with it, nobody reads some of the elements before it."
+        ));
+    }
     Ok(())
 }

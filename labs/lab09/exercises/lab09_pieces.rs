@@ -1,22 +1,15 @@
-//! lab09-pieces · What new rank 1 reads
+//! lab09-pieces · Where new rank 1 begins
 //!
-//! 3 ranks with ZeRO-1 have saved a parameter of 10 elements. It was padded to 12 and cut into 3 files. Now 2 ranks go on
-//! with ZeRO-3, and each holds half of the parameter. What does new rank 1 read?
+//! 4 ranks have saved a parameter of 30 elements, padded to 32. Now 2 ranks divide the 30 elements. Where does new rank 1 find
+//! its first one? All count from 0.
 //!
 //! ```text
-//!                      file 0          file 1          file 2
-//! place in the file    0  1  2  3      0  1  2  3      0  1  2  3
-//! element              0  1  2  3      4  5  6  7      8  9  ·  ·
-//!
-//! new rank 0 reads     (0, 0..4) and (1, 0..1)
-//! new rank 1 reads     ?
+//!              file 0     file 1     file 2     file 3
+//! place        0 … 7      0 … 7      0 … 7      0 … 7
+//! element      0 … 7      8 …                   … 29 · ·
 //! ```
-//!
-//! `(0, 0..4)` are places 0, 1, 2 and 3 of file 0: the end does not belong to a range, as in Python.
 
-use std::ops::Range;
-
-/// What new rank 1 reads, in order: a file, and the places in this file.
-pub fn rank_1() -> Vec<(usize, Range<usize>)> {
-    todo!("for rank 0 it would be vec![(0, 0..4), (1, 0..1)]")
+/// A file, and the place in this file.
+pub fn found_at() -> (usize, usize) {
+    todo!("for element 0 it would be (0, 0)")
 }
