@@ -1,32 +1,27 @@
-//! The check of lab10-settings: 16 ranks form both meshes, and count.
+//! The check of lab10-settings: 24 ranks form the mesh that is left without a key, and count.
 
-use exercise::answers;
+use exercise::sequences;
 use kit::check::{Evidence, run};
 use shardlab::comm::Reduce;
 use shardlab::mesh::{Axis, Coordinates, Layout, Mesh, Order};
 use shardlab::{Result, launch};
 use std::process::ExitCode;
 
-const RANKS: usize = 16;
-const TENSOR: usize = 2;
+const RANKS: usize = 24;
+const TENSOR: usize = 4;
 const STAGES: usize = 2;
 const MICRO_BATCH: usize = 3;
 const ACCUMULATION: usize = 5;
 
 fn main() -> ExitCode {
-    run(&[
-        ("the library reads all keys", |evidence| job(evidence, true)),
-        ("it ignores tensor_parallel", |evidence| {
-            job(evidence, false)
-        }),
-    ])
+    run(&[("a step's sequences, without tensor ranks", step)])
 }
 
 /// Replicas and sequences per step, as ranks find them: one rank of each replica counts its sequences.
-fn counted(tensor: usize) -> Result<[usize; 2]> {
+fn counted(tensor: usize, stages: usize) -> Result<[usize; 2]> {
     let sizes = Coordinates {
-        data: RANKS / (tensor * STAGES),
-        pipeline: STAGES,
+        data: RANKS / (tensor * stages),
+        pipeline: stages,
         tensor,
     };
     let found = launch::run(RANKS, |comm| {
@@ -43,67 +38,39 @@ fn counted(tensor: usize) -> Result<[usize; 2]> {
     Ok(found[0])
 }
 
-fn job(evidence: &mut Evidence, reads: bool) -> Result<()> {
-    let [all, without] = answers();
-    let [replicas, sequences] = if reads { all } else { without };
-    let expected = counted(if reads { TENSOR } else { 1 })?;
-    let right_replicas = evidence.same("replicas", expected[0], replicas);
-    let right_sequences = evidence.same("sequences per step", expected[1], sequences);
-    if !right_replicas {
-        replicas_mean(evidence, replicas, reads);
-    }
-    if !right_sequences {
-        let of_replica = MICRO_BATCH * ACCUMULATION;
-        evidence.means_if(
-            !reads && sequences == all[1],
-            "The same as with all keys. But each new replica draws sequences of its own: a step has more of them than the settings' author \
-             thinks, and nothing in the loss shows it.",
-        );
-        evidence.means_if(
-            sequences == of_replica,
-            "These are the sequences of one replica. Every replica has as many, different ones.",
-        );
-        evidence.means_if(
-            sequences == RANKS * of_replica,
-            "This counts the sequences of every rank. Tensor ranks and stages of a replica work on the same ones.",
-        );
-        evidence.means_if(
-            sequences == replicas * MICRO_BATCH,
-            "This is one micro-batch of each replica. A step has 5 of them before the optimizer runs.",
-        );
-        evidence.means_if(
-            sequences == replicas * ACCUMULATION,
-            "These are micro-batches. Each has 3 sequences.",
-        );
-        evidence.means(
-            "A step has replicas x micro-batches of a replica x sequences of a micro-batch.",
-        );
-    }
+fn step(evidence: &mut Evidence) -> Result<()> {
+    let got = sequences();
+    let [replicas, right] = counted(1, STAGES)?;
+    evidence.answer("sequences per step", right, got);
+    evidence.means_if(
+        got == counted(TENSOR, STAGES)?[1],
+        "So many are they if the library reads all keys. The ranks that the key should have used do not stand idle: they become \
+         further replicas, with sequences of their own.",
+    );
+    evidence.means_if(
+        got == counted(TENSOR, 1)?[1],
+        "Here the tensor ranks are counted, and the stages are not. It is the other key that nobody reads.",
+    );
+    evidence.means_if(
+        got == RANKS * MICRO_BATCH * ACCUMULATION,
+        "This counts the sequences of every rank. The stages of a replica work on the same ones.",
+    );
+    evidence.means_if(
+        got == MICRO_BATCH * ACCUMULATION,
+        "These are the sequences of one replica. Every replica has as many, different ones.",
+    );
+    evidence.means_if(
+        got == replicas * MICRO_BATCH,
+        "This is one micro-batch of each replica. `accumulation` says how many of them a step has.",
+    );
+    evidence.means_if(
+        got == replicas * ACCUMULATION,
+        "These are micro-batches. Each has several sequences.",
+    );
+    evidence.means_if(
+        got == replicas,
+        "These are the replicas, not their sequences.",
+    );
+    evidence.means("A step has the sequences of all replicas. How many ranks does one replica take, if nobody reads the key?");
     Ok(())
-}
-
-fn replicas_mean(evidence: &mut Evidence, replicas: usize, reads: bool) {
-    evidence.means_if(
-        !reads && replicas == RANKS / (TENSOR * STAGES),
-        "The same as with all keys. But nobody says how many replicas there are: the ranks that the key should have used become further \
-         replicas. This happened in the lab's incident.",
-    );
-    evidence.means_if(
-        replicas == RANKS,
-        "These are all ranks. The stages of a replica share one copy of the model.",
-    );
-    evidence.means_if(
-        reads && replicas == RANKS / TENSOR,
-        "One key alone was counted. Tensor ranks and stages multiply: a replica has 2 x 2 ranks.",
-    );
-    evidence.means_if(
-        replicas == RANKS - TENSOR * STAGES || replicas == RANKS - TENSOR - STAGES,
-        "The ranks of the first replica are not taken away from the others: every replica needs as many.",
-    );
-    evidence.means_if(
-        replicas == TENSOR * STAGES * 2 || replicas == TENSOR,
-        "A replica has this many ranks, or half of them. How often does it fit into 16?",
-    );
-    evidence
-        .means("Tensor ranks and stages take their ranks first. All others are further replicas.");
 }

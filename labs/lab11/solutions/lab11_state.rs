@@ -1,7 +1,6 @@
-//! lab11-state · Three plans for 7 billion parameters
+//! lab11-state · 24 billion parameters on 96 devices
 
-/// The GB of a rank under plans A, B and C: 1 GB is 10^9 bytes.
-pub fn gigabytes() -> [f64; 3] {
-    // 7 x (2 + 4 + 12 / 8). 7 / 4 x 18. 7 / (2 x 2) x (2 + 4 + 12 / 2).
-    [52.5, 31.5, 21.0]
+/// In GB: 1 GB is 10^9 bytes.
+pub fn one_rank() -> u64 {
+    24 / (4 * 2) * (2 + 4 + 12 / 12)
 }
