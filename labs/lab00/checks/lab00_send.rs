@@ -93,7 +93,7 @@ fn given(evidence: &mut Evidence, brings: &[u64]) -> Result<()> {
     );
     if let Some(&rank) = waiting.iter().find(|&&rank| rank != 1) {
         let why = if rank == 0 {
-            "It sends, and nobody sends to it."
+            "Its own is the one that rank 1 takes."
         } else {
             "Every rank but 0 runs what you wrote, and rank 0 has sent to rank 1 alone."
         };

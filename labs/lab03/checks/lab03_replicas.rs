@@ -79,8 +79,8 @@ fn compared(evidence: &mut Evidence) -> Result<()> {
     evidence.row(largest > 0.0, at, "more than 0", apart);
     evidence.means(match named {
         'A' => {
-            "Both ranks take a step with the same average, so they hold one model. It is not the right average: half of rank 0's \
-             gradient is all of it. A comparison of the ranks' weights cannot find this."
+            "Both ranks take a step with the same average, so they hold one model. It is not the right average: rank 1 has added \
+             nothing to it, and still counts as one of two. A comparison of the ranks' weights cannot find this."
         }
         'B' => {
             "Both ranks take a step with the same average, so they hold one model. It is not the mean of their gradients: rank \

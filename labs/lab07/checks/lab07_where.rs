@@ -71,7 +71,7 @@ fn sends(evidence: &mut Evidence) -> Result<()> {
     );
     evidence.means_if(
         along(Axis::Pipeline) && there > here,
-        "This rank holds a later stage of the same pipeline. Gradients travel in this direction, backward.",
+        "This rank holds a later stage of the same pipeline. What comes from there are gradients.",
     );
     evidence.means_if(
         along(Axis::Pipeline),

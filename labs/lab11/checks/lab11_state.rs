@@ -72,7 +72,7 @@ fn holds(evidence: &mut Evidence) -> Result<()> {
     );
     evidence.means_if(
         near((PARAMETERS / part) as f64 / 1e9),
-        "So many billion parameters does a rank have. It holds several bytes for each.",
+        "A rank has this many billion parameters, and holds several bytes for each.",
     );
     evidence.means(
         "First count the parameters of one rank. Then count the bytes that it keeps of each.",
