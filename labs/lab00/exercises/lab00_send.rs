@@ -1,6 +1,6 @@
 //! lab00-send · From rank 0 to rank 1
 //!
-//! All ranks run this function. Rank 1 takes rank 0's number:
+//! Rank 1 takes rank 0's number:
 //!
 //! ```text
 //!            rank 0   rank 1   rank 2
