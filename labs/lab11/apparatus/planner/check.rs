@@ -337,7 +337,7 @@ pub fn too_large(job: &TrainingJob, strategy: &Strategy, load: &Load) -> Option<
             bytes_decimal(room),
             bytes_decimal(device.memory - room)
         );
-        return refusal(what, smaller(strategy, load));
+        return refusal(what, smaller(strategy, load, room));
     }
     let (away, has, place) = if load.host > device.host_memory {
         (load.host, device.host_memory, "its host's memory")
@@ -357,8 +357,9 @@ pub fn too_large(job: &TrainingJob, strategy: &Strategy, load: &Load) -> Option<
     refusal(what, help.into())
 }
 
-/// What makes the largest part of a load smaller, of all that the strategy does not do yet.
-fn smaller(s: &Strategy, load: &Load) -> String {
+/// What makes the largest part of a load smaller, of all that the strategy does not do yet. If the state alone has no room, smaller
+/// activations are no help, and its largest part counts.
+fn smaller(s: &Strategy, load: &Load, room: f64) -> String {
     let shared = s.data > 1;
     let layers = s.pipeline == 1 && shared;
     let again = !matches!(s.recompute, Recompute::Full);
@@ -419,18 +420,26 @@ fn smaller(s: &Strategy, load: &Load) -> String {
             ],
         ),
     ];
-    let most = parts.into_iter().max_by(|a, b| a.0.total_cmp(&b.0));
-    let Some((_, name, ways)) = most else {
+    let state = load.weights + load.gradients + load.optimizer;
+    let counted = if state > room { 3 } else { parts.len() };
+    let most = parts.into_iter().take(counted);
+    let Some((_, name, ways)) = most.max_by(|a, b| a.0.total_cmp(&b.0)) else {
         return String::new();
     };
     let ways: Vec<&str> = ways
         .into_iter()
         .filter_map(|(helps, way)| helps.then_some(way))
         .collect();
-    if ways.is_empty() {
-        return format!("most are {name}: give more devices");
+    let most = if counted == 3 {
+        let state = bytes_decimal(state);
+        format!("without activations it takes {state}, and most are {name}")
+    } else {
+        format!("most are {name}")
+    };
+    match ways.is_empty() {
+        true => format!("{most}: give more devices"),
+        false => format!("{most}: {}", ways.join(", or ")),
     }
-    format!("most are {name}: {}", ways.join(", or "))
 }
 
 #[cfg(test)]
@@ -458,6 +467,30 @@ mod tests {
         assert!(
             found.what.contains(what) && found.help.contains(help),
             "{found:?}"
+        );
+    }
+
+    /// Smaller activations are no help where the state alone does not fit, although they are the largest part.
+    #[test]
+    fn the_part_that_has_to_shrink_is_named() {
+        let help = |weights: f64, gradients: f64| {
+            let load = Load {
+                weights,
+                gradients,
+                activations: 60e9,
+                ..Load::default()
+            };
+            let plan = "dp=48,mb=4,zero=1".parse().unwrap();
+            too_large(&job(), &plan, &load).unwrap().help
+        };
+        assert_eq!(
+            help(30e9, 50e9),
+            "without activations it takes 80.0 GB, and most are gradients: zero=2, or more tp or pp"
+        );
+        let help = help(10e9, 20e9);
+        assert!(
+            help.starts_with("most are activations: a smaller mb"),
+            "{help}"
         );
     }
 
