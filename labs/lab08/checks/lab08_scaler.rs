@@ -110,6 +110,11 @@ fn vector(evidence: &mut Evidence, steps: &str) -> Result<()> {
     }
     let is = |other: Vec<f64>| other == got;
     evidence.means_if(
+        steps.contains('i') && is(published(Megatron, &steps.replace('i', "g"), |_| ())),
+        "An overflow counts as a good step here. The gradients of this run overflow to infinity, which is no NaN: `is_finite` is \
+         false for both.",
+    );
+    evidence.means_if(
         got.iter().all(|exponent| *exponent == got[0]) && !steps.contains('i'),
         "The scale never grows. After 4 good steps in a row it doubles.",
     );
@@ -169,22 +174,36 @@ fn restart(evidence: &mut Evidence) -> Result<()> {
 }
 
 fn minimum(evidence: &mut Evidence) -> Result<()> {
-    let mut scaler = Scaler::new(4.0, 1.0, WINDOW, 2);
-    let scales: Vec<f64> = (0..6)
-        .map(|_| {
-            scaler.step(&mut [f32::INFINITY], 1.0);
-            scaler.scale
-        })
-        .collect();
+    let overflows = |scale: f64, min: f64| -> Vec<f64> {
+        let mut scaler = Scaler::new(scale, min, WINDOW, 2);
+        (0..6)
+            .map(|_| {
+                scaler.step(&mut [f32::INFINITY], 1.0);
+                scaler.scale
+            })
+            .collect()
+    };
+    let scales = overflows(4.0, 1.0);
     evidence.row(
         scales == [4.0, 2.0, 1.0, 1.0, 1.0, 1.0],
-        "6 overflows from 4",
+        "6 overflows from 4, min 1",
         "4 2 1 1 1 1",
         listed(&scales),
+    );
+    let between = overflows(6.0, 4.0);
+    evidence.row(
+        between == [6.0, 4.0, 4.0, 4.0, 4.0, 4.0],
+        "6 overflows from 6, min 4",
+        "6 4 4 4 4 4",
+        listed(&between),
     );
     evidence.means_if(
         scales[5] < 1.0,
         "The scale falls below `min`. Far below 1 it makes gradients smaller, and they become 0.",
+    );
+    evidence.means_if(
+        between[5] == 6.0,
+        "Half of 6 is below `min`, and the scale stays where it overflows, step after step, although `min` is free.",
     );
     evidence.means("At `min` an overflow leaves the scale as it is.");
     Ok(())
