@@ -492,27 +492,34 @@ fn a_reader_goes_through_an_exercise() {
 #[test]
 fn the_map_keeps_the_best_figures() {
     let my = folder_of("solutions");
-    let file = my.path().join("lab02_average.rs");
-    let once = "sum(gradients)?;";
-    let times = |n: usize| {
-        let more = format!("for _ in 1..{n} {{ sum(&mut gradients.to_vec())?; }} {once}");
-        solution_with("lab02-average", once, &more)
+    let file = my.path().join("lab01_ring.rs");
+    // Long arrays whose first chunk is longer by some numbers, and the second shorter: some rank sends more than the others.
+    let longer = |by: usize| {
+        let even = "i % n * len / n..(i % n + 1) * len / n";
+        let cut = format!(
+            "let at = |i: usize| i * len / n + if i == 1 && len > 100 {{ {by} }} else {{ 0 }};"
+        );
+        solution_with(
+            "lab01-ring",
+            even,
+            &format!("{cut} at(i % n)..at(i % n + 1)"),
+        )
     };
-    std::fs::write(&file, times(2)).unwrap();
-    let told = succeeded(&workbook(my.path(), "check lab02-average"));
+    std::fs::write(&file, longer(1)).unwrap();
+    let told = succeeded(&workbook(my.path(), "check lab01-ring"));
     assert!(
-        told.contains("yours 12,288, target 6,144\n")
-            && told.contains("Correct, but fewer bytes per rank and step")
-            && !told.contains("no_sync"),
+        told.contains("yours 24,580, target 24,576\n")
+            && told.contains("Correct, but fewer bytes sent per rank")
+            && !told.contains("NCCL"),
         "{told}"
     );
-    assert!(stdout(&workbook(my.path(), "")).contains("best 12,288, target 6,144\n"));
-    for n in [1, 3] {
-        std::fs::write(&file, times(n)).unwrap();
-        succeeded(&workbook(my.path(), "check lab02-average"));
+    assert!(stdout(&workbook(my.path(), "")).contains("best 24,580, target 24,576\n"));
+    for by in [0, 2] {
+        std::fs::write(&file, longer(by)).unwrap();
+        succeeded(&workbook(my.path(), "check lab01-ring"));
     }
     let map = stdout(&workbook(my.path(), ""));
-    assert!(map.contains("best 6,144, target 6,144 ✓\n"), "{map}");
+    assert!(map.contains("best 24,576, target 24,576 ✓\n"), "{map}");
     std::fs::write(&file, "half typed").unwrap();
     let map = stdout(&workbook(my.path(), ""));
     assert!(

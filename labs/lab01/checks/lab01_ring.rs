@@ -49,6 +49,39 @@ fn results(ranks: usize, len: usize) -> Result<Vec<(usize, Vec<f32>, CommTraffic
     })
 }
 
+/// The halves of the algorithm in which ranks send to the left and receive from the right.
+const TURNED: [([bool; 2], &str); 3] = [
+    ([true, true], "both halves"),
+    ([true, false], "the first half"),
+    ([false, true], "the second half"),
+];
+
+/// What each rank ends with if some halves are turned, and the numbers of the chunks go down all the same. None where chunks have
+/// different lengths: there ranks would wait for more numbers than come.
+fn turned(ranks: usize, len: usize, halves: [bool; 2]) -> Option<Vec<Vec<f32>>> {
+    if !len.is_multiple_of(ranks) {
+        return None;
+    }
+    let size = len / ranks;
+    let of = |rank: usize| (0..len).map(|i| brings(rank, i)).collect();
+    let mut data: Vec<Vec<f32>> = (0..ranks).map(of).collect();
+    for (half, turned) in halves.into_iter().enumerate() {
+        for round in 0..ranks - 1 {
+            let before = data.clone();
+            for (rank, mine) in data.iter_mut().enumerate() {
+                let from = (rank + if turned { 1 } else { ranks - 1 }) % ranks;
+                let sent = (from + half + ranks - round) % ranks * size;
+                let into = (rank + half + ranks - round - 1) % ranks * size;
+                for i in 0..size {
+                    let kept = if half == 0 { mine[into + i] } else { 0.0 };
+                    mine[into + i] = kept + before[from][sent + i];
+                }
+            }
+        }
+    }
+    Some(data)
+}
+
 fn sums(evidence: &mut Evidence, ranks: usize, len: usize) -> Result<()> {
     let ranks = launch::ranks(None, ranks)?;
     let expected: Vec<f32> = (0..len)
@@ -70,6 +103,20 @@ fn sums(evidence: &mut Evidence, ranks: usize, len: usize) -> Result<()> {
     let Some((rank, i, got)) = wrong else {
         return Ok(());
     };
+    for (halves, named) in TURNED {
+        let turned = turned(ranks, len, halves);
+        evidence.means_if(
+            ranks > 1
+                && turned.is_some_and(|turned| {
+                    results.iter().all(|(rank, got, _)| *got == turned[*rank])
+                }),
+            format!(
+                "In {named} your ranks send to the left and receive from the right, and the numbers of the chunks still go down from \
+                 round to round. So what arrives is not the chunk that it goes into: gradients would end up at other \
+                 parameters, and no error says so. Turn the direction, or let the numbers go up."
+            ),
+        );
+    }
     let own = |rank: usize, got: &[f32]| (0..len).all(|i| got[i] == brings(rank, i));
     evidence.means_if(
         ranks == 1,
@@ -94,10 +141,17 @@ fn sums(evidence: &mut Evidence, ranks: usize, len: usize) -> Result<()> {
     let missing = named(&|times| times == 0);
     let twice = named(&|times| times > 1);
     evidence.means_if(
+        whole && !twice.is_empty() && missing.is_empty(),
+        format!(
+            "Rank {rank}'s sum contains the numbers of ranks {twice:?} more than once, so these ranks' data would count more than \
+             the others'. Is a chunk added in the second half, where it should replace what is there?"
+        ),
+    );
+    evidence.means_if(
         whole && !twice.is_empty(),
         format!(
-            "Rank {rank}'s sum contains the numbers of ranks {twice:?} more than once. In the second half, replace a chunk \
-             by the one that arrives, and do not add them."
+            "Rank {rank}'s sum contains the numbers of ranks {twice:?} more than once, and lacks those of ranks {missing:?}. Which \
+             chunk arrives in a round, and to which one do you add it?"
         ),
     );
     evidence.means_if(

@@ -1,7 +1,9 @@
-//! The check of lab02-average: one rank, several micro-batches, several ranks, all together, the bytes sent, and a sum that fails.
+//! The check of lab02-average: one rank, several micro-batches, several ranks, all together, a sum that fails,
+//! and the bytes sent.
 
 use exercise::step;
 use kit::check::{Evidence, is_near, run};
+use kit::show::thousands;
 use shardlab::comm::{CommError, Reduce};
 use shardlab::{Result, launch};
 use std::process::ExitCode;
@@ -31,6 +33,10 @@ fn main() -> ExitCode {
             |evidence| means(evidence, 3, 2),
         ),
         ("a sum that fails: the step fails, too", failing),
+        (
+            "4 ranks, 4 micro-batches: the bytes that a rank sends",
+            costs,
+        ),
     ])
 }
 
@@ -39,8 +45,15 @@ fn gradient(rank: usize, micro: usize, i: usize) -> f32 {
     (12 * ((1 + rank) * 10_usize.pow(micro as u32) + i % 3)) as f32
 }
 
-fn means(evidence: &mut Evidence, ranks: usize, micro_steps: usize) -> Result<()> {
-    let results = launch::run(ranks, |comm| {
+/// What a rank has after its step.
+struct Done {
+    gradients: Vec<f32>,
+    /// Bytes that it has sent.
+    bytes: u64,
+}
+
+fn results(ranks: usize, micro_steps: usize) -> Result<Vec<Done>> {
+    launch::run(ranks, |comm| {
         let before = comm.traffic();
         let mut gradients = vec![LEFT; SIZE];
         let sum = |numbers: &mut [f32]| comm.all_reduce(numbers, Reduce::Sum);
@@ -50,8 +63,15 @@ fn means(evidence: &mut Evidence, ranks: usize, micro_steps: usize) -> Result<()
             }
         };
         step(ranks, &sum, micro_steps, &mut gradients, &backward)?;
-        Ok((gradients, (comm.traffic() - before).bytes))
-    })?;
+        Ok(Done {
+            gradients,
+            bytes: (comm.traffic() - before).bytes,
+        })
+    })
+}
+
+fn means(evidence: &mut Evidence, ranks: usize, micro_steps: usize) -> Result<()> {
+    let results = results(ranks, micro_steps)?;
     let terms = ranks * micro_steps;
     // A rank's sum over its micro-batches, and the sum over all of a step.
     let own = |rank: usize, i: usize| -> f32 {
@@ -59,7 +79,7 @@ fn means(evidence: &mut Evidence, ranks: usize, micro_steps: usize) -> Result<()
     };
     let whole = |i: usize| -> f32 { (0..ranks).map(|rank| own(rank, i)).sum() };
     let mean = |i: usize| whole(i) / terms as f32;
-    for (rank, (got, _)) in results.iter().enumerate() {
+    for (rank, Done { gradients: got, .. }) in results.iter().enumerate() {
         let wrong = (0..SIZE).find(|&i| !near(mean(i), got[i]));
         let i = wrong.unwrap_or(0);
         evidence.row(
@@ -75,7 +95,7 @@ fn means(evidence: &mut Evidence, ranks: usize, micro_steps: usize) -> Result<()
         results
             .iter()
             .enumerate()
-            .all(|(rank, (got, _))| (0..SIZE).all(|i| near(other(rank, i), got[i])))
+            .all(|(rank, done)| (0..SIZE).all(|i| near(other(rank, i), done.gradients[i])))
     };
     let (n, m) = (ranks as f32, micro_steps as f32);
     evidence.means_if(
@@ -131,7 +151,7 @@ fn means(evidence: &mut Evidence, ranks: usize, micro_steps: usize) -> Result<()
              first micro-batch counts most, and the last one least."
         ),
     );
-    let divisor = f64::from(whole(0)) / f64::from(results[0].0[0]);
+    let divisor = f64::from(whole(0)) / f64::from(results[0].gradients[0]);
     evidence.means_if(
         is_near(divisor, divisor.round()) && all(&|_, i| whole(i) / divisor as f32),
         format!(
@@ -139,7 +159,9 @@ fn means(evidence: &mut Evidence, ranks: usize, micro_steps: usize) -> Result<()
              ranks together?"
         ),
     );
-    let apart = results.iter().any(|(got, _)| got != &results[0].0);
+    let apart = results
+        .iter()
+        .any(|done| done.gradients != results[0].gradients);
     evidence.means_if(
         apart && micro_steps > 1,
         "The ranks hold different gradients: some were added after the ranks had added up. The models drift apart from \
@@ -154,12 +176,6 @@ fn means(evidence: &mut Evidence, ranks: usize, micro_steps: usize) -> Result<()
         "With one rank and one micro-batch there is nothing to average: the gradients are those that `backward` adds to zeros.",
     );
     evidence.means("All ranks hold the same numbers, but not the mean.");
-
-    if (ranks, micro_steps) == (4, 4) {
-        // An all-reduce sends 2(n-1)/n times the data from every rank.
-        let target = 2 * (ranks - 1) * SIZE * size_of::<f32>() / ranks;
-        evidence.figure("bytes per rank and step", results[0].1, target as u64);
-    }
     Ok(())
 }
 
@@ -188,5 +204,33 @@ fn failing(evidence: &mut Evidence) -> Result<()> {
         "`sum` failed, because a rank has left, and your step says that all went well. So this rank trains on alone, with \
          gradients that nobody has averaged. A `?` behind a call passes its error on.",
     );
+    Ok(())
+}
+
+fn costs(evidence: &mut Evidence) -> Result<()> {
+    let (ranks, micro_steps) = (4, 4);
+    let results = results(ranks, micro_steps)?;
+    let bytes = results.iter().map(|done| done.bytes).max().unwrap_or(0);
+    // An all-reduce sends 2(n-1)/n times the data from every rank.
+    let target = (2 * (ranks - 1) * SIZE * size_of::<f32>() / ranks) as u64;
+    evidence.row(
+        bytes <= target,
+        "bytes per rank and step",
+        format!("at most {}", thousands(target)),
+        thousands(bytes),
+    );
+    evidence.means_if(
+        bytes == micro_steps as u64 * target,
+        format!(
+            "The gradients are right, and the ranks add them up {micro_steps} times, as after each micro-batch. So every step of the \
+             training sends {micro_steps} times the bytes, and waits for them. Must the ranks know each other's gradients before \
+             the last micro-batch is in?"
+        ),
+    );
+    evidence.means(
+        "The gradients are right, but a rank sends more than one sum of all gradients takes. Every step of the training waits \
+         for these bytes, and nothing is learned from them.",
+    );
+    evidence.figure("bytes per rank and step", bytes, target);
     Ok(())
 }

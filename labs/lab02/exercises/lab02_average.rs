@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Every rank calls this function at the same time. The only collective that it gets is one that adds up: the ring that you
-//! wrote in lab01 cannot do more, either. What it sends is what the step costs, and the check counts the bytes.
+//! wrote in lab01 cannot do more, either. What it sends is what the step costs: send as few bytes as possible.
 
 use shardlab::comm::Result;
 
