@@ -137,7 +137,7 @@ fn ranks(evidence: &mut Evidence) -> Result<()> {
 }
 
 fn addresses(evidence: &mut Evidence) -> Result<()> {
-    let mut seen: HashMap<Vec<usize>, String> = HashMap::new();
+    let mut seen: HashMap<Vec<usize>, (usize, usize, u64)> = HashMap::new();
     let mut twice = None;
     // Long runs, too: rank * 1000 + step has no collision for a thousand steps.
     let steps: Vec<usize> = (0..30)
@@ -157,9 +157,9 @@ fn addresses(evidence: &mut Evidence) -> Result<()> {
             rank,
             step,
         );
-        let at = format!("rank {rank}, step {step}, seed {}", RUN.seed + seed);
-        if let Some(earlier) = seen.insert(batch, at.clone()) {
-            twice = twice.or(Some((earlier, at, seed)));
+        let at = (rank, step, RUN.seed + seed);
+        if let Some(earlier) = seen.insert(batch, at) {
+            twice = twice.or(Some((earlier, at)));
         }
     }
     match twice {
@@ -170,15 +170,22 @@ fn addresses(evidence: &mut Evidence) -> Result<()> {
             );
             evidence.same(what, 4 * 3 * steps.len(), seen.len());
         }
-        Some((earlier, at, seed)) => {
+        Some((earlier, at)) => {
+            let named = |(rank, step, seed)| format!("rank {rank}, step {step}, seed {seed}");
             evidence.row(
                 false,
-                at,
+                named(at),
                 "its own batch",
-                format!("the batch of {earlier}"),
+                format!("the batch of {}", named(earlier)),
             );
             evidence.means_if(
-                seed == 0,
+                (earlier.0, earlier.1) == (at.0, at.1),
+                "Your batches do not depend on the seed: a run with a different seed trains on the same sequences in the same \
+                 order. Runs are repeated with several seeds to see how much of a result is chance, and these runs would \
+                 hide what the choice of the data does.",
+            );
+            evidence.means_if(
+                earlier.2 == at.2,
                 "A rank trains on a batch that a different rank has used some steps before. A sum such as rank + step, or \
                  rank * 1000 + step in a long run, has the same value for many pairs. Branches for rank and step never \
                  meet.",

@@ -3,6 +3,7 @@
 use exercise::{Schedule, learning_rate};
 use kit::check::{Evidence, is_near, run};
 use shardlab::Result;
+use std::f64::consts::PI;
 use std::process::ExitCode;
 
 const SCHEDULE: Schedule = Schedule {
@@ -53,6 +54,24 @@ fn warm_up(evidence: &mut Evidence) -> Result<()> {
     Ok(())
 }
 
+/// Whether the reader's rates in the middle of the decay are those of `curve`, a function of the progress.
+fn decays(curve: &dyn Fn(f64) -> f64) -> bool {
+    [200, 300, 400]
+        .into_iter()
+        .all(|step| is_near(curve((step - 100) as f64 / 400.0), at(step)))
+}
+
+/// The rate at which the decay is when the cosine has this value.
+fn height(cosine: f64) -> f64 {
+    1e-4 + 9e-4 * (1.0 + cosine) / 2.0
+}
+
+const STRETCHED: &str = "The decay is too slow: your progress is (step - warmup) / decay_steps, so it is 0.8 at step 500. The rate \
+    does not come down to min_lr by itself. The decay has decay_steps - warmup steps.";
+
+const QUARTER: &str = "This is a quarter of a wave: the angle of your cosine ends at pi / 2, where a cosine falls fastest. So the last \
+    steps of the decay are still long. Half a cosine goes on to pi, and ends gently.";
+
 fn ends(evidence: &mut Evidence) -> Result<()> {
     for (step, expected) in [(100, 1e-3), (500, 1e-4)] {
         compare(evidence, step, expected);
@@ -62,6 +81,24 @@ fn ends(evidence: &mut Evidence) -> Result<()> {
         "The rate falls to 0, not to min_lr: the run's last steps would teach nothing.",
     );
     evidence.means_if(
+        is_near(1.1e-3, at(100)) && is_near(1e-4, at(500)),
+        "At step 100 the rate is lr + min_lr: the cosine falls by all of lr, and min_lr comes on top. So a run's longest steps are \
+         longer than lr, just when the warm-up has ended. From lr down to min_lr it falls by lr - min_lr.",
+    );
+    evidence.means_if(
+        is_near(1.01e-3, at(100)),
+        "Step 100 still belongs to your warm-up, which goes on above lr. It is one step too long: steps are counted from 0, so \
+         the first 100 are 0 to 99.",
+    );
+    evidence.means_if(
+        is_near(1e-3, at(100)) && is_near(height((0.8 * PI).cos()), at(500)),
+        STRETCHED,
+    );
+    evidence.means_if(
+        is_near(1e-3, at(100)) && is_near(height(0.0), at(500)),
+        QUARTER,
+    );
+    evidence.means_if(
         at(100) < 1e-3 && is_near(1e-4, at(500)),
         "The decay begins before the warm-up is over. Its progress must be 0 at step `warmup`, not at step 0.",
     );
@@ -69,7 +106,9 @@ fn ends(evidence: &mut Evidence) -> Result<()> {
         is_near(1e-3, at(500)),
         "At the end of the decay the rate is still lr, or lr again.",
     );
-    evidence.means("The progress of the decay is 0 at step `warmup`, and 1 at step `decay_steps`.");
+    evidence.means(
+        "The decay should begin at lr, at step 100, and end at min_lr, at step 500. Put both steps into your formula by hand.",
+    );
     Ok(())
 }
 
@@ -86,6 +125,26 @@ fn cosine(evidence: &mut Evidence) -> Result<()> {
     evidence.means_if(
         is_near(1e-4, at(300)),
         "The rate has reached min_lr halfway, as a whole wave does. Half a cosine goes from 0 to pi.",
+    );
+    evidence.means_if(
+        decays(&|_| 1e-3),
+        "The rate is lr all through the decay, and drops to min_lr at its end at once: the loss never gets the smaller and smaller \
+         steps with which it settles. A quotient of two whole numbers drops what is behind the point, so a progress below 1 \
+         becomes 0: turn both numbers into f64 before you divide.",
+    );
+    evidence.means_if(
+        decays(&|progress| height((0.8 * PI * progress).cos())),
+        STRETCHED,
+    );
+    evidence.means_if(
+        decays(&|progress| height((0.5 * PI * progress).cos()))
+            || decays(&|progress| 1e-4 + 9e-4 * (0.5 * PI * progress).cos()),
+        QUARTER,
+    );
+    evidence.means_if(
+        decays(&|progress| 1e-3 * (1.0 + (PI * progress).cos()) / 2.0),
+        "This cosine falls by all of lr, down to 0. So the rate is at min_lr before the decay is over, falls below it, and has to be \
+         held or lifted by something else. From lr down to min_lr it falls by lr - min_lr, and ends there by itself.",
     );
     evidence.means("In the middle of the decay the rate is halfway between lr and min_lr, and falls fastest there.");
     Ok(())
