@@ -66,11 +66,12 @@ fn height(cosine: f64) -> f64 {
     1e-4 + 9e-4 * (1.0 + cosine) / 2.0
 }
 
-const STRETCHED: &str = "The decay is too slow: your progress is (step - warmup) / decay_steps, so it is 0.8 at step 500. The rate \
-    does not come down to min_lr by itself. The decay has decay_steps - warmup steps.";
+const STRETCHED: &str = "The decay is too slow: your progress is (step - warmup) / decay_steps, so it is 0.8 at step 500. \
+    The rate is still above min_lr when the decay is over, and drops there at once, if it does. The decay has decay_steps - \
+    warmup steps.";
 
-const QUARTER: &str = "This is a quarter of a wave: the angle of your cosine ends at pi / 2, where a cosine falls fastest. So the last \
-    steps of the decay are still long. Half a cosine goes on to pi, and ends gently.";
+const QUARTER: &str = "This is a quarter of a wave: the angle of your cosine ends at pi / 2, where a cosine falls fastest. \
+    So the last steps of the decay are still long. Half a cosine goes on to pi, and ends gently.";
 
 fn ends(evidence: &mut Evidence) -> Result<()> {
     for (step, expected) in [(100, 1e-3), (500, 1e-4)] {
@@ -82,8 +83,8 @@ fn ends(evidence: &mut Evidence) -> Result<()> {
     );
     evidence.means_if(
         is_near(1.1e-3, at(100)) && is_near(1e-4, at(500)),
-        "At step 100 the rate is lr + min_lr: the cosine falls by all of lr, and min_lr comes on top. So a run's longest steps are \
-         longer than lr, just when the warm-up has ended. From lr down to min_lr it falls by lr - min_lr.",
+        "At step 100 the rate is lr + min_lr: the cosine falls by all of lr, and min_lr comes on top. So a run's longest steps \
+         are longer than lr, just when the warm-up has ended. From lr down to min_lr it falls by lr - min_lr.",
     );
     evidence.means_if(
         is_near(1.01e-3, at(100)),
@@ -128,9 +129,9 @@ fn cosine(evidence: &mut Evidence) -> Result<()> {
     );
     evidence.means_if(
         decays(&|_| 1e-3),
-        "The rate is lr all through the decay, and drops to min_lr at its end at once: the loss never gets the smaller and smaller \
-         steps with which it settles. A quotient of two whole numbers drops what is behind the point, so a progress below 1 \
-         becomes 0: turn both numbers into f64 before you divide.",
+        "The rate is lr all through the decay, and drops to min_lr at its end at once: the loss never gets the smaller and \
+         smaller steps with which it settles. A quotient of two whole numbers drops what is behind the point, so a progress \
+         below 1 becomes 0: turn both numbers into f64 before you divide.",
     );
     evidence.means_if(
         decays(&|progress| height((0.8 * PI * progress).cos())),
@@ -143,8 +144,9 @@ fn cosine(evidence: &mut Evidence) -> Result<()> {
     );
     evidence.means_if(
         decays(&|progress| 1e-3 * (1.0 + (PI * progress).cos()) / 2.0),
-        "This cosine falls by all of lr, down to 0. So the rate is at min_lr before the decay is over, falls below it, and has to be \
-         held or lifted by something else. From lr down to min_lr it falls by lr - min_lr, and ends there by itself.",
+        "This cosine falls by all of lr, towards 0. So the rate has passed min_lr before the decay is over: a run spends its \
+         last steps of decay at min_lr, or even below it. From lr down to min_lr it falls by lr - min_lr, and ends there by \
+         itself.",
     );
     evidence.means("In the middle of the decay the rate is halfway between lr and min_lr, and falls fastest there.");
     Ok(())
