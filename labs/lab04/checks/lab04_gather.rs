@@ -34,7 +34,7 @@ fn main() -> ExitCode {
             gradients(evidence, 2)
         }),
         ("3 ranks: blocks with padding", padded),
-        ("8 ranks, forward: one block is whole at a time", forward),
+        ("8 ranks, forward: one block is whole when it runs", forward),
         ("8 ranks, backward: one block and its gradients", backward),
         ("8 ranks: the bytes that a rank sends", costs),
     ])
@@ -563,8 +563,8 @@ fn forward(evidence: &mut Evidence) -> Result<()> {
     );
     evidence.means_if(
         (1..BLOCKS).all(|block| is_blocks(beyond[block], block - 1..block)),
-        "While a block runs, the one before it is still whole. Free it before you gather the next: when a variable gets a new \
-         value, the old one is freed after the new one has been made.",
+        "While a block runs, the one before it is still whole. Each rank needs memory for two blocks all through the \
+         pass. A block is freed where its variable ends, or by `drop`.",
     );
     evidence.means(format!(
         "While block {block} runs, the rank holds {} numbers more than this block and its slices of the gradients.",
@@ -652,12 +652,13 @@ fn costs(evidence: &mut Evidence) -> Result<()> {
     );
     evidence.means_if(
         bytes == 3 * once,
-        "One gather is too many. Between its last block's forward pass and the same block's backward pass, a rank frees the block and \
-         gathers it again, with nothing in between that needs the memory. PyTorch's FSDP has a setting for each \
-         block, `reshard_after_forward`.",
+        "Each block is gathered once for each of its passes, and one of these gathers brings what the rank could still have, \
+         within its memory. In every step, ranks wait for it. Write down in which order the blocks run: which gather \
+         is it?",
     );
     evidence.means(
-        "More is sent than each block's parameters twice and its gradients once, but for one gather that is not needed.",
+        "More is sent than each block's parameters once for each of its passes, and its gradients once. Every step of the training \
+         waits for these bytes.",
     );
     evidence.figure("bytes per rank and step", bytes, best);
     Ok(())

@@ -3,7 +3,7 @@
 //! ZeRO's last stage shards the parameters, too: a rank has a slice of every block, and nothing can be computed with a slice. Write
 //! the forward and the backward pass of one rank, with little memory and few bytes:
 //!
-//! - No rank ever has the whole parameters of two blocks at once, nor the whole gradients of two.
+//! - While a block runs, no rank has the whole parameters of a second one, nor the whole gradients of one that ran before.
 //! - With so little memory, it sends as few bytes as possible.
 //!
 //! ```text

@@ -19,6 +19,9 @@
 //!
 //! A norm that is NaN or infinite means that a gradient is. Then all ranks must skip the step: a rank that takes it alone
 //! has a different model from then on. So every rank needs the same answer, even if only one rank holds the NaN.
+//!
+//! `comm.all_reduce(&mut numbers, how)` combines all ranks' `numbers` element by element, and leaves the result in every rank's
+//! `numbers`. They can be f32 or f64.
 
 use shardlab::comm::{Comm, Reduce, Result};
 
