@@ -285,9 +285,9 @@ fn failed(evidence: &mut Evidence, answers: &[Answer]) -> bool {
         );
         evidence.means_if(
             several,
-            "`backward` ends with an error: two matrices do not fit together. Behind the first gather, gradients have all rows. A \
-             tensor that was kept with this rank's rows alone, such as its rows of X, does not fit to them before it is gathered, \
-             too.",
+            "`backward` ends with an error: two matrices do not fit together, because one has all rows and the other has only \
+             this rank's. `dz` comes with this rank's rows, and so does what was kept so, such as rows of X. Which of them meets a \
+             matrix with all rows, such as h, as it came?",
         );
         evidence.means("`backward` ends with an error. Write down the shape of each matrix, and of its gradient: they are equal.");
     }

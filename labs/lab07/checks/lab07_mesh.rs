@@ -297,6 +297,26 @@ fn groups(evidence: &mut Evidence, mesh: &Layout) -> Result<()> {
             mesh.order, other.order
         ),
     );
+    // Coordinates of this order, made into numbers again by the other.
+    let renumbered = |rank: usize| -> Vec<usize> {
+        let number = |other: usize| {
+            let same = |&new: &usize| other_order(mesh).coordinates(new) == mesh.coordinates(other);
+            (0..mesh.ranks()).find(same).unwrap_or(other)
+        };
+        mesh.group(rank, axis).into_iter().map(number).collect()
+    };
+    let outside = (0..got.len()).find(|rank| !group(&got[*rank], axis).contains(rank));
+    let shown = outside.unwrap_or(rank);
+    evidence.means_if(
+        follows(&renumbered),
+        format!(
+            "Rank {shown}'s {name} group is {:?}. Its coordinates are those of {:?}, and your groups make numbers of them by the \
+             steps of {:?}. A rank belongs to its own groups, and here ranks wait for others that never come.",
+            group(&got[shown], axis),
+            mesh.order,
+            other.order
+        ),
+    );
     evidence.means_if(
         step > 1 && (follows(&|rank| steps(rank - rank % size, 1)) || follows(&|rank| steps(rank - at(rank, axis), 1))),
         format!(
@@ -337,6 +357,13 @@ fn groups(evidence: &mut Evidence, mesh: &Layout) -> Result<()> {
         "The members are right, and their order is not. A rank's number in its group is its coordinate: the first member \
          has coordinate 0.",
     );
+    if let Some(rank) = outside {
+        evidence.means(format!(
+            "Rank {rank} is not in its own {name} group, {:?}. A rank belongs to its own groups: it communicates in them. Where \
+             does the group of rank {rank} begin?",
+            group(&got[rank], axis)
+        ));
+    }
     // From the first wrong group on.
     let asymmetric = (rank..got.len()).find_map(|rank| {
         let counts = |a: usize, b: usize| {
