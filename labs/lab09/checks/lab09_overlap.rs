@@ -377,9 +377,10 @@ fn why_wrong(evidence: &mut Evidence, new: &New, got: &[Vec<f32>], files: &Memor
     evidence.means_if(
         got.len() != sizes.len(),
         format!(
-            "You return {} slices, and there are {} parameters. A parameter of which the new rank has nothing still has a \
-             slice: an empty one.",
+            "You return {} slice{}, and there are {} parameters. A parameter of which the new rank has nothing still has a slice: \
+             an empty one.",
             got.len(),
+            if got.len() == 1 { "" } else { "s" },
             sizes.len()
         ),
     );
