@@ -111,8 +111,8 @@ fn sums(evidence: &mut Evidence, ranks: usize, len: usize) -> Result<()> {
                     results.iter().all(|(rank, got, _)| *got == turned[*rank])
                 }),
             format!(
-                "In {named} your ranks send to the left and receive from the right, and the numbers of the chunks still go down from \
-                 round to round. So what arrives is not the chunk that it goes into: gradients would end up at other \
+                "In {named} your ranks send to the left and receive from the right, and the numbers of the chunks still go down \
+                 from round to round. So what arrives is not the chunk that it goes into: gradients would end up at other \
                  parameters, and no error says so. Turn the direction, or let the numbers go up."
             ),
         );
@@ -143,15 +143,15 @@ fn sums(evidence: &mut Evidence, ranks: usize, len: usize) -> Result<()> {
     evidence.means_if(
         whole && !twice.is_empty() && missing.is_empty(),
         format!(
-            "Rank {rank}'s sum contains the numbers of ranks {twice:?} more than once, so these ranks' data would count more than \
-             the others'. Is a chunk added in the second half, where it should replace what is there?"
+            "Rank {rank}'s sum contains the numbers of ranks {twice:?} more than once, so these ranks' data would count more \
+             than the others'. Is a chunk added in the second half, where it should replace what is there?"
         ),
     );
     evidence.means_if(
         whole && !twice.is_empty(),
         format!(
-            "Rank {rank}'s sum contains the numbers of ranks {twice:?} more than once, and lacks those of ranks {missing:?}. Which \
-             chunk arrives in a round, and to which one do you add it?"
+            "Rank {rank}'s sum contains the numbers of ranks {twice:?} more than once, and lacks those of ranks {missing:?}. \
+             Which chunk arrives in a round, and to which one do you add it?"
         ),
     );
     evidence.means_if(

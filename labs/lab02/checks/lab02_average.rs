@@ -222,9 +222,9 @@ fn costs(evidence: &mut Evidence) -> Result<()> {
     evidence.means_if(
         bytes == micro_steps as u64 * target,
         format!(
-            "The gradients are right, and the ranks add them up {micro_steps} times, as after each micro-batch. So every step of the \
-             training sends {micro_steps} times the bytes, and waits for them. Must the ranks know each other's gradients before \
-             the last micro-batch is in?"
+            "The gradients are right, and the ranks add them up {micro_steps} times, as after each micro-batch. So every step \
+             of the training sends {micro_steps} times the bytes, and waits for them. Must the ranks know each other's gradients \
+             before the last micro-batch is in?"
         ),
     );
     evidence.means(
