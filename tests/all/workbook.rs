@@ -541,7 +541,7 @@ fn the_maps_columns_do_not_run_together() {
     assert!(map.lines().all(|line| line.chars().count() <= 80), "{map}");
 }
 
-/// What is broken on purpose shows what people saw; its cause comes with the first change.
+/// What is broken on purpose shows what people saw. The check says more once something that runs has changed.
 #[test]
 fn a_symptom_comes_before_its_cause() {
     let my = tempfile::tempdir().unwrap();
@@ -552,12 +552,16 @@ fn a_symptom_comes_before_its_cause() {
     );
     assert!(!untouched.contains("times too small"), "{untouched}");
     let blank = text("exercises", "lab03-accum");
-    std::fs::write(
-        my.path().join("lab03_accum.rs"),
-        blank + "\n// I have looked at it.\n",
-    )
-    .unwrap();
-    let changed = stdout(&workbook(my.path(), "check lab03-accum"));
+    let check = |code: String| {
+        std::fs::write(my.path().join("lab03_accum.rs"), code).unwrap();
+        stdout(&workbook(my.path(), "check lab03-accum"))
+    };
+    let commented = check(blank.clone() + "\n// I have looked at it.\n");
+    assert!(
+        commented.contains("This is the symptom") && !commented.contains("times too small"),
+        "{commented}"
+    );
+    let changed = check(blank + "\nconst _LOOKED_AT: bool = true;\n");
     assert!(
         changed.contains("4 times too small") && !changed.contains("This is the symptom"),
         "{changed}"

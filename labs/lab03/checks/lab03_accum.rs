@@ -6,7 +6,7 @@ use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Corpus;
 use shardlab::difference::largest_difference;
 use shardlab::model::Gpt;
-use shardlab::train::{AdamW, Config, clip_scale, global_norm};
+use shardlab::train::{AdamW, AdamWConfig, Config, LrSchedule, clip_scale, global_norm};
 use shardlab::{Result, launch};
 use std::process::ExitCode;
 
@@ -43,13 +43,63 @@ struct Trained {
 
 /// Every rank's training by the reader's code, and by the reference.
 fn both(ranks: usize, micro_steps: usize) -> Result<Vec<(Trained, Trained)>> {
-    // Norms are about 1, so most gradients are clipped.
-    let corpus = Corpus::embedded()?;
-    let config = Config {
+    both_with(ranks, |corpus| Config {
         grad_accum: micro_steps,
+        // Norms are about 1, so most gradients are clipped.
         clip: 0.5,
-        ..Config::small(ranks, &corpus)
+        ..Config::small(ranks, corpus)
+    })
+}
+
+/// A learning rate and an epsilon with which a step is as long as its gradient.
+const LARGE: f64 = 1e3;
+
+/// How long the gradient is that rank 0's optimizer applies in the first step, if the right one has length 1. With a large epsilon
+/// and no clipping, AdamW moves each weight by its gradient; with a small one by the learning rate alone.
+fn applied(ranks: usize, micro_steps: usize) -> Result<f64> {
+    Ok(reach(ranks, micro_steps, LARGE)? / reach(ranks, micro_steps, 1e-8)?)
+}
+
+/// How far that step goes, if the right distance is 1.
+fn reach(ranks: usize, micro_steps: usize, epsilon: f64) -> Result<f64> {
+    let config = |corpus: &Corpus| {
+        let small = Config::small(ranks, corpus);
+        Config {
+            grad_accum: micro_steps,
+            clip: 0.0,
+            steps: 1,
+            schedule: LrSchedule {
+                lr: LARGE,
+                min_lr: LARGE,
+                warmup: 0,
+                ..small.schedule
+            },
+            adamw: AdamWConfig {
+                epsilon,
+                weight_decay: 0.0,
+                ..small.adamw
+            },
+            ..small
+        }
     };
+    let trained = both_with(ranks, config)?;
+    let corpus = Corpus::embedded()?;
+    let config = config(&corpus);
+    let gpt = Gpt::new(&config.shape)?;
+    gpt.params.allocate(config.seed);
+    let first = gpt.params.values();
+    let moved = |weights: &[f32]| -> f64 {
+        let steps = weights.iter().zip(first.iter());
+        let squares = steps.map(|(new, old)| f64::from(new - old).powi(2));
+        squares.sum::<f64>().sqrt()
+    };
+    let (yours, right) = &trained[0];
+    Ok(moved(&yours.weights) / moved(&right.weights))
+}
+
+fn both_with(ranks: usize, config: impl Fn(&Corpus) -> Config) -> Result<Vec<(Trained, Trained)>> {
+    let corpus = Corpus::embedded()?;
+    let config = config(&corpus);
     launch::run(ranks, |comm| {
         let with =
             |train: fn(&Comm, &Gpt, &Config, &Corpus) -> Result<Vec<Logged>>| -> Result<Trained> {
@@ -126,7 +176,31 @@ fn gradients(evidence: &mut Evidence, ranks: usize, micro_steps: usize) -> Resul
         );
     }
     let factor = factor(&trained[0], |logged| logged.grad_norm);
+    let length = applied(ranks, micro_steps)?;
+    let applies = (length - 1.0).abs() < 1e-3;
+    // If the log shows the same factor, its rows have told it.
+    if applies || (length - factor).abs() > 1e-3 {
+        evidence.row(
+            applies,
+            "step 0: length of the applied gradient",
+            "1.000 of the right one",
+            format!("{length:.3} of it"),
+        );
+    }
     let m = micro_steps as f64;
+    evidence.means_if(
+        is_near(1.0, factor) && !applies,
+        format!(
+            "The norm in the log is right now, but the gradient is not: what reaches the optimizer is {length:.3} times as large \
+             as it should be. AdamW hides this, because it divides by the gradient's own size. Clipping and every other figure \
+             about gradients meet it again."
+        ),
+    );
+    evidence.means_if(
+        !is_near(1.0, factor) && applies,
+        "The optimizer takes the right step, but the log has another norm. So whoever reads the log, or clips by this norm, \
+         decides by a gradient that nobody applies.",
+    );
     evidence.means_if(
         (ranks, micro_steps) != (2, 4),
         format!(
@@ -137,9 +211,9 @@ fn gradients(evidence: &mut Evidence, ranks: usize, micro_steps: usize) -> Resul
     evidence.means_if(
         is_near(1.0 / m, factor),
         format!(
-            "The gradient is {micro_steps} times too small. Between `gpt.loss` and `backward`, your code divides the loss \
-             by the number of micro-steps more than once. AdamW hides this, because it divides by the gradient's own size: \
-             the loss falls as before. But clipping no longer works, and every figure about gradients is wrong."
+            "The gradient is {micro_steps} times too small, and with 1 micro-step it is right. AdamW hides this, because it \
+             divides by the gradient's own size: the loss falls as before. But clipping no longer works, and every figure about \
+             gradients is wrong. Follow one micro-batch from its loss to its backward pass."
         ),
     );
     evidence.means_if(
@@ -179,6 +253,11 @@ fn weights(evidence: &mut Evidence, ranks: usize, micro_steps: usize) -> Result<
         format!("{largest:.1e}"),
     );
     let first = |of: fn(&Logged) -> f64| is_near(1.0, factor(&trained[0], of));
+    evidence.means_if(
+        micro_steps == 1 && ranks > 1 && is_near(1.0 / ranks as f64, factor(&trained[0], |logged| logged.loss)),
+        "The loss is divided by the number of ranks. Each rank's loss is the mean over its own tokens; the averaging of the gradients \
+         divides by the ranks already, so now they are divided twice.",
+    );
     evidence.means_if(
         micro_steps == 1 && !(first(|logged| logged.loss) && first(|logged| logged.grad_norm)),
         "With 1 micro-step nothing was wrong before, and now something is. Does your code divide by a constant instead of \

@@ -3,7 +3,7 @@
 use exercise::{History, train};
 use kit::check::{Evidence, is_near, number, run};
 use shardlab::comm::{Comm, Reduce};
-use shardlab::data::Corpus;
+use shardlab::data::{Batch, Corpus};
 use shardlab::difference::largest_difference;
 use shardlab::model::{Gpt, Pass};
 use shardlab::train::{AdamW, Config, clip_scale, global_norm};
@@ -25,10 +25,11 @@ fn main() -> ExitCode {
             "3 ranks: 12 steps and 4 evaluations are right",
             |evidence| whole(evidence, 3),
         ),
+        ("with another number of validation batches", another_number),
     ])
 }
 
-/// Steps from one evaluation to the next, and batches in each evaluation. Both are as in the exercise.
+/// Steps from one evaluation to the next, as in the exercise, and batches in each evaluation.
 const INTERVAL: usize = 3;
 const BATCHES: usize = 4;
 
@@ -45,17 +46,32 @@ struct Trainings {
     without: Vec<Trained>,
 }
 
-fn trainings(ranks: usize) -> Result<Trainings> {
-    let corpus = Corpus::embedded()?;
-    let config = Config {
+/// The exercise's function.
+type Train = fn(&Comm, &Gpt, &Config, &Corpus, &[Batch]) -> Result<History>;
+
+fn config(ranks: usize, corpus: &Corpus) -> Config {
+    Config {
         dropout: 0.2,
-        ..Config::small(ranks, &corpus)
-    };
-    let all = |config: &Config, train: fn(&Comm, &Gpt, &Config, &Corpus) -> Result<History>| {
+        ..Config::small(ranks, corpus)
+    }
+}
+
+/// The first batches of the validation text.
+fn validation(config: &Config, corpus: &Corpus, batches: usize) -> Vec<Batch> {
+    (0..batches)
+        .map(|i| config.sampler(0).evaluation_batch(&corpus.validation, i))
+        .collect()
+}
+
+fn trainings(ranks: usize, batches: usize) -> Result<Trainings> {
+    let corpus = Corpus::embedded()?;
+    let config = config(ranks, &corpus);
+    let validation = validation(&config, &corpus, batches);
+    let all = |config: &Config, train: Train| {
         launch::run(ranks, |comm| {
             let gpt = Gpt::new(&config.shape)?;
             gpt.params.allocate(config.seed);
-            let history = train(&comm, &gpt, config, &corpus)?;
+            let history = train(&comm, &gpt, config, &corpus, &validation)?;
             let weights = gpt.params.values().clone();
             Ok(Trained { history, weights })
         })
@@ -73,20 +89,31 @@ fn trainings(ranks: usize) -> Result<Trainings> {
     })
 }
 
-fn reference(comm: &Comm, gpt: &Gpt, config: &Config, corpus: &Corpus) -> Result<History> {
+/// The mean loss of some batches, in passes that `pass` makes.
+fn mean(gpt: &Gpt, batches: &[Batch], pass: impl Fn(&Batch) -> Pass) -> Result<f64> {
+    let loss = |batch: &Batch| -> Result<f64> {
+        Ok(f64::from(
+            gpt.loss(batch, &pass(batch))?.to_scalar::<f32>()?,
+        ))
+    };
+    Ok(batches.iter().map(loss).sum::<Result<f64>>()? / batches.len() as f64)
+}
+
+fn reference(
+    comm: &Comm,
+    gpt: &Gpt,
+    config: &Config,
+    corpus: &Corpus,
+    validation: &[Batch],
+) -> Result<History> {
     let mut adamw = AdamW::new(config.adamw, &gpt.params);
     let sampler = config.sampler(comm.rank());
     let mut history = History::default();
     for step in 0..config.steps {
-        if step.is_multiple_of(INTERVAL) {
-            let loss = |i| -> Result<f64> {
-                let batch = config.sampler(0).evaluation_batch(&corpus.validation, i);
-                Ok(f64::from(
-                    gpt.loss(&batch, &Pass::evaluate())?.to_scalar::<f32>()?,
-                ))
-            };
-            let sum: f64 = (0..BATCHES).map(loss).sum::<Result<f64>>()?;
-            history.evaluations.push(sum / BATCHES as f64);
+        if step.is_multiple_of(INTERVAL) && !validation.is_empty() {
+            history
+                .evaluations
+                .push(mean(gpt, validation, |_| Pass::evaluate())?);
         }
         let batch = sampler.batch(&corpus.train, step, 0);
         gpt.params.zero_gradients();
@@ -105,7 +132,7 @@ fn reference(comm: &Comm, gpt: &Gpt, config: &Config, corpus: &Corpus) -> Result
 }
 
 fn same_model(evidence: &mut Evidence) -> Result<()> {
-    let Trainings { yours, .. } = trainings(3)?;
+    let Trainings { yours, .. } = trainings(3, BATCHES)?;
     for (rank, trained) in yours.iter().enumerate() {
         let got = largest_difference(&trained.weights, &yours[0].weights);
         evidence.row(
@@ -121,27 +148,109 @@ fn same_model(evidence: &mut Evidence) -> Result<()> {
 }
 
 fn evaluations(evidence: &mut Evidence) -> Result<()> {
-    let Trainings { yours, right, .. } = trainings(3)?;
+    let Trainings { yours, right, .. } = trainings(3, BATCHES)?;
     let got = &yours[0].history.evaluations;
     let expected = &right[0].history.evaluations;
-    evidence.same(
-        "evaluations of rank 0 in 12 steps, one every 3",
-        expected.len(),
-        got.len(),
-    );
     // Later evaluations depend on the steps before them.
-    evidence.near(
-        "step 0: loss on the validation text",
-        expected[0],
-        got.first().copied().unwrap_or(f64::NAN),
-    );
+    compare_evaluations(evidence, &expected[..1], got, expected.len());
+    explain_evaluations(evidence, got, expected)
+}
+
+/// Compares the losses of rank 0's evaluations, if there are `all` of them.
+fn compare_evaluations(evidence: &mut Evidence, expected: &[f64], got: &[f64], all: usize) {
+    let what = format!("evaluations of rank 0 in 12 steps, one every {INTERVAL}");
+    if !evidence.same(what, all, got.len()) {
+        return;
+    }
+    for (i, (expected, got)) in expected.iter().zip(got).enumerate() {
+        evidence.near(
+            format!("step {}: loss on the validation text", INTERVAL * i),
+            *expected,
+            *got,
+        );
+    }
+}
+
+/// Explains why a run has too few evaluations, or a wrong first one.
+fn explain_evaluations(evidence: &mut Evidence, got: &[f64], expected: &[f64]) -> Result<()> {
     evidence.means_if(
         got.is_empty(),
         "Without evaluations you cannot see that the model overfits.",
     );
-    evidence.means(
-        "Evaluated with dropout, a model looks worse than it is, and you cannot compare its losses with others.",
+    evidence.means_if(
+        got.len() != expected.len(),
+        format!(
+            "There are {} evaluations, and {} were asked for: one every {INTERVAL} steps, and the first before any training. Otherwise \
+             this curve cannot be laid over that of an earlier run.",
+            got.len(),
+            expected.len(),
+        ),
     );
+    let Some(&first) = got.first() else {
+        return Ok(());
+    };
+    if is_near(expected[0], first) {
+        return Ok(());
+    }
+    // The evaluation of step 0 sees the weights with which all ranks begin.
+    let corpus = Corpus::embedded()?;
+    let config = config(1, &corpus);
+    let batches = validation(&config, &corpus, BATCHES);
+    let gpt = Gpt::new(&config.shape)?;
+    gpt.params.allocate(config.seed);
+    let dropped = mean(&gpt, &batches, |batch| config.pass(0, &batch.sequences))?;
+    evidence.means_if(
+        is_near(dropped, first),
+        "The model is evaluated with dropout. So it looks worse than it is, and its losses cannot be compared with those of others.",
+    );
+    for few in 1..BATCHES {
+        evidence.means_if(
+            is_near(mean(&gpt, &batches[..few], |_| Pass::evaluate())?, first),
+            format!(
+                "This is the loss of {few} of the {BATCHES} validation batches. The fewer they are, the more the curve jumps, and \
+                 a run on other ranks cannot be compared with this one."
+            ),
+        );
+    }
+    evidence.means(
+        "This is not the loss of the model with which all ranks begin. Is it evaluated before the step's training, and on all \
+         validation batches?",
+    );
+    Ok(())
+}
+
+/// Nothing to evaluate with, on any rank.
+fn another_number(evidence: &mut Evidence) -> Result<()> {
+    let Trainings {
+        yours,
+        right,
+        without,
+    } = trainings(3, 0)?;
+    let first = |trained: &Trained| trained.history.losses.first().copied().unwrap_or(f64::NAN);
+    for rank in 0..3 {
+        evidence.near(
+            format!("0 batches, rank {rank}, step 0: loss"),
+            first(&right[rank]),
+            first(&yours[rank]),
+        );
+    }
+    let evaluations = yours[0].history.evaluations.len();
+    evidence.same("0 batches: evaluations of rank 0", 0, evaluations);
+    let plain = (0..3).filter(|&rank| is_near(first(&without[rank]), first(&yours[rank])));
+    evidence.means_if(
+        plain.count() > 0,
+        format!(
+            "With {BATCHES} validation batches all ranks train with dropout. With none, they train without it again: your change \
+             goes around the mistake, and the next one who calls `evaluate` meets it."
+        ),
+    );
+    evidence.means_if(
+        evaluations > 0,
+        "Of no batches there is no loss, and a curve of invented numbers is worse than none.",
+    );
+    evidence.means(format!(
+        "With {BATCHES} validation batches the run was right, and without any it is not."
+    ));
     Ok(())
 }
 
@@ -150,7 +259,7 @@ fn dropout(evidence: &mut Evidence) -> Result<()> {
         yours,
         right,
         without,
-    } = trainings(3)?;
+    } = trainings(3, BATCHES)?;
     let first = |trained: &Trained| trained.history.losses.first().copied().unwrap_or(f64::NAN);
     for rank in 0..3 {
         evidence.near(
@@ -167,8 +276,8 @@ fn dropout(evidence: &mut Evidence) -> Result<()> {
         !plain.is_empty(),
         format!(
             "Without dropout on rank {}: this is the loss of a model that drops nothing. The ranks average their gradients, so \
-             all of them hold the same model, and no comparison of weights finds the mistake. But only rank 0 trains \
-             with dropout.",
+             all of them hold the same model, and no comparison of weights finds the mistake. But they overfit together. \
+             What happens on these ranks before their first batch, and not on the others?",
             plain.join(" and ")
         ),
     );
@@ -181,19 +290,16 @@ fn whole(evidence: &mut Evidence, ranks: usize) -> Result<()> {
         yours,
         right,
         without,
-    } = trainings(ranks)?;
+    } = trainings(ranks, BATCHES)?;
     let got = &yours[0].history;
     let expected = &right[0].history;
     let at = |numbers: &[f64], i: usize| numbers.get(i).copied().unwrap_or(f64::NAN);
-    for i in 0..expected.evaluations.len() {
-        let expected = expected.evaluations[i];
-        let got = at(&got.evaluations, i);
-        evidence.near(
-            format!("step {}: loss on the validation text", 3 * i),
-            expected,
-            got,
-        );
-    }
+    compare_evaluations(
+        evidence,
+        &expected.evaluations,
+        &got.evaluations,
+        expected.evaluations.len(),
+    );
     for (rank, (got, expected)) in yours.iter().zip(&right).enumerate() {
         let wrong = (0..12)
             .find(|&step| !is_near(expected.history.losses[step], at(&got.history.losses, step)));
@@ -214,12 +320,7 @@ fn whole(evidence: &mut Evidence, ranks: usize) -> Result<()> {
         number(largest),
     );
 
-    let dropped =
-        at(&got.evaluations, 0) != at(&expected.evaluations, 0) && !got.evaluations.is_empty();
-    evidence.means_if(
-        dropped,
-        "The model is evaluated with dropout, and looks worse than it is.",
-    );
+    explain_evaluations(evidence, &got.evaluations, &expected.evaluations)?;
     let never = is_near(without[0].history.losses[0], at(&got.losses, 0));
     evidence.means_if(
         never,

@@ -3,14 +3,13 @@
 //! Broken on purpose: it runs, its loss falls, and all ranks hold the same model.
 //!
 //! A team's batch no longer fitted into memory, so they cut it into micro-batches. The losses in the log stayed as they were.
-//! But `grad_norm` is now a fraction of its old value, and gradients are never clipped any more. Last night a spike went
-//! through and ruined a run. Here is the first line of rank 0's log, for the
+//! But gradients are never clipped any more, and last night a spike went through and ruined a run. Here are 12 steps with the
 //! same sequences on the same two ranks:
 //!
 //! ```text
-//!                                     loss    grad_norm
-//! one batch of 12 sequences          4.186        0.918
-//! four micro-batches of 3            4.186        0.230
+//!                             first loss    steps clipped at 0.5
+//! one batch of 12 sequences        4.186                12 of 12
+//! four micro-batches of 3          4.186                 0 of 12
 //! ```
 //!
 //! Repair it: for any number of micro-steps, a step must do what a step with the whole batch at once does.
@@ -83,7 +82,6 @@ pub fn train(comm: &Comm, gpt: &Gpt, config: &Config, corpus: &Corpus) -> Result
         for micro in 0..config.grad_accum {
             let batch = sampler.batch(&corpus.train, step, micro);
             let loss = gpt.loss(&batch, &config.pass(step, &batch.sequences))?;
-            // All tokens of a rank's step count alike.
             let loss = (loss * (batch.tokens() as f64 / tokens as f64))?;
             mean += f64::from(loss.to_scalar::<f32>()?);
             engine.backward(&loss)?;

@@ -67,7 +67,6 @@ pub fn train(comm: &Comm, gpt: &Gpt, config: &Config, corpus: &Corpus) -> Result
         for micro in 0..config.grad_accum {
             let batch = sampler.batch(&corpus.train, step, micro);
             let loss = gpt.loss(&batch, &config.pass(step, &batch.sequences))?;
-            // All tokens of a rank's step count alike.
             let loss = (loss * (batch.tokens() as f64 / tokens as f64))?;
             mean += f64::from(loss.to_scalar::<f32>()?);
             engine.backward(&loss)?;

@@ -5,14 +5,11 @@ use shardlab::train::{AdamW, Config, clip_scale, global_norm};
 use shardlab::{Result, comm::Comm, model::Gpt, parallel::Ddp, tensor::Tensor};
 
 const EVAL_INTERVAL: usize = 3;
-const EVAL_BATCHES: usize = 4;
 
-/// The losses that a rank has seen.
+/// A rank's losses: on its own batches, one per step, and on the validation text. Rank 0's evaluations are checked.
 #[derive(Default)]
 pub struct History {
-    /// On the rank's own batches, one per step.
     pub losses: Vec<f64>,
-    /// On the validation text, one per evaluation; rank 0's are checked.
     pub evaluations: Vec<f64>,
 }
 
@@ -41,7 +38,7 @@ impl Model<'_> {
     }
 }
 
-/// The mean loss of some batches. There is none of no batch.
+/// The mean loss of some batches.
 fn evaluate(model: &mut Model, batches: &[Batch], step: usize) -> Result<Option<f64>> {
     if batches.is_empty() {
         return Ok(None);
@@ -55,8 +52,14 @@ fn evaluate(model: &mut Model, batches: &[Batch], step: usize) -> Result<Option<
     Ok(Some(sum / batches.len() as f64))
 }
 
-/// Trains `gpt` for the steps that `config` says; every rank calls it.
-pub fn train(comm: &Comm, gpt: &Gpt, config: &Config, corpus: &Corpus) -> Result<History> {
+/// Trains `gpt` for the steps that `config` says; every rank calls it. `validation` are the batches to evaluate with.
+pub fn train(
+    comm: &Comm,
+    gpt: &Gpt,
+    config: &Config,
+    corpus: &Corpus,
+    validation: &[Batch],
+) -> Result<History> {
     let ddp = Ddp::new(&gpt.params, comm)?;
     let mut adamw = AdamW::new(config.adamw, &gpt.params);
     let mut model = Model {
@@ -64,15 +67,13 @@ pub fn train(comm: &Comm, gpt: &Gpt, config: &Config, corpus: &Corpus) -> Result
         config,
         training: true,
     };
-    // All ranks hold the same model, so it is enough that one evaluates it.
-    let evaluations = if comm.rank() == 0 { EVAL_BATCHES } else { 0 };
-    let evaluation = |i| config.sampler(0).evaluation_batch(&corpus.validation, i);
-    let validation: Vec<Batch> = (0..evaluations).map(evaluation).collect();
+    let validation = if comm.rank() == 0 { validation } else { &[] };
     let mut history = History::default();
     for step in 0..config.steps {
         if step.is_multiple_of(EVAL_INTERVAL) {
-            let loss = evaluate(&mut model, &validation, step)?;
-            history.evaluations.extend(loss);
+            history
+                .evaluations
+                .extend(evaluate(&mut model, validation, step)?);
         }
         let batch = config.sampler(comm.rank()).batch(&corpus.train, step, 0);
         gpt.params.zero_gradients();

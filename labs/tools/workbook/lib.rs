@@ -13,6 +13,7 @@
 //! `disk.rs` (does this machine have what all of this needs?).
 
 mod attempt;
+mod bare;
 mod capstone;
 mod child;
 mod command;

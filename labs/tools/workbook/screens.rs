@@ -2,14 +2,16 @@
 
 use super::Workbook;
 use super::attempt::{Attempt, Outcome};
+use super::bare::bare;
 use super::command::command;
-use super::progress::{self, Progress, Record, Standing};
+use super::progress::{Progress, Record, Standing};
 use capstone::Part;
 use kit::Exercise;
 use kit::check::{Figure, Row};
 use kit::show::{Screen, table, thousands};
 use kit::started;
 use shardlab::error::BadInput;
+use shardlab::files;
 
 /// The labs and exercises, the solved ones, and the next step.
 pub fn map(screen: &Screen, book: &Workbook) -> Result<String, BadInput> {
@@ -216,13 +218,13 @@ pub fn attempt(
 }
 
 /// Shown instead of the cause until the reader has changed the file.
-const SYMPTOM: &str = "This is the symptom: the people who ran this code saw nothing else. Find the cause. Change the file, and \
-                       the check explains what your change did.";
+const SYMPTOM: &str = "This is the symptom: the people who ran this code saw nothing else. Find the cause. Once you have changed \
+                       what the code does, the check says more.";
 
-/// Whether the exercise is broken on purpose, and the reader has not changed it.
+/// Whether the exercise is broken on purpose, and the reader has changed nothing that runs.
 fn untouched(book: &Workbook, exercise: &Exercise) -> bool {
-    let [mine, blank] =
-        [book.desk.mine(exercise), book.desk.blank(exercise)].map(|path| progress::hash(&path));
+    let [mine, blank] = [book.desk.mine(exercise), book.desk.blank(exercise)]
+        .map(|path| files::text(&path, files::LIST).ok().map(|code| bare(&code)));
     exercise.broken && mine == blank
 }
 
