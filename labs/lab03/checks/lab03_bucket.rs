@@ -1,4 +1,4 @@
-//! The check of lab03-bucket: three quiet clusters with different best sizes, and the same clusters with disturbed steps.
+//! The check of lab03-bucket: four quiet clusters with different best sizes, and three of them with disturbed steps.
 
 use exercise::best_bucket;
 use kit::check::{Evidence, run};
@@ -19,6 +19,8 @@ struct Cluster {
     gradient: usize,
     /// Seconds of the backward pass. The forward pass takes half as long.
     backward: f64,
+    /// The largest bucket that the network carries by a quicker protocol, and the latency of that protocol.
+    quick: Option<(usize, f64)>,
 }
 
 const ETHERNET: Cluster = Cluster {
@@ -31,6 +33,7 @@ const ETHERNET: Cluster = Cluster {
     parameters: 25_000_000,
     gradient: 4,
     backward: 0.25,
+    quick: None,
 };
 
 const SLOW: Cluster = Cluster {
@@ -43,6 +46,7 @@ const SLOW: Cluster = Cluster {
     parameters: 25_000_000,
     gradient: 4,
     backward: 0.25,
+    quick: None,
 };
 
 const GPUS: Cluster = Cluster {
@@ -55,6 +59,21 @@ const GPUS: Cluster = Cluster {
     parameters: 1_300_000_000,
     gradient: 2,
     backward: 0.5,
+    quick: None,
+};
+
+/// Small messages have a protocol of their own, as in NCCL. The curve falls, rises, and falls again.
+const TWO_PROTOCOLS: Cluster = Cluster {
+    name: "8 ranks on 5 GB/s, and a quick protocol for small messages",
+    ranks: 8,
+    link: Link {
+        latency: 300e-6,
+        bandwidth: 5e9,
+    },
+    parameters: 40_000_000,
+    gradient: 4,
+    backward: 0.1,
+    quick: Some((1_000_000, 10e-6)),
 };
 
 fn main() -> ExitCode {
@@ -67,6 +86,9 @@ fn main() -> ExitCode {
         }),
         ("8 ranks on 100 GB/s: a large model", |evidence| {
             size(evidence, &GPUS, None)
+        }),
+        ("8 ranks on 5 GB/s: the best again", |evidence| {
+            size(evidence, &TWO_PROTOCOLS, None)
         }),
         ("clusters on which other programs delay steps", |evidence| {
             for seed in 0..32 {
@@ -85,8 +107,11 @@ impl Cluster {
     }
 
     fn all_reduce(&self, elements: usize) -> f64 {
-        self.link
-            .collective_seconds(CallKind::AllReduce, self.ranks, self.gradient * elements)
+        let mut link = self.link;
+        if let Some((_, latency)) = self.quick.filter(|&(largest, _)| elements <= largest) {
+            link.latency = latency;
+        }
+        link.collective_seconds(CallKind::AllReduce, self.ranks, self.gradient * elements)
     }
 
     /// The seconds after the backward pass in which the ranks wait, with buckets of `size` parameters.
@@ -131,7 +156,9 @@ fn size(evidence: &mut Evidence, cluster: &Cluster, seed: Option<u64>) -> Result
         "{} parameters, {name}",
         thousands(parameters as u64)
     ));
+    let mut of_nothing = false;
     let answer = best_bucket(parameters, &mut |size| {
+        of_nothing |= size == 0;
         let size = size.clamp(1, parameters);
         calls += 1;
         // One step in five is delayed, by up to the step's own time.
@@ -144,7 +171,16 @@ fn size(evidence: &mut Evidence, cluster: &Cluster, seed: Option<u64>) -> Result
         measured.entry(size).or_default().push(seconds);
         seconds
     });
-    let answer = answer.clamp(1, parameters);
+    of_nothing |= answer == 0;
+    if of_nothing {
+        evidence.row(false, name, "buckets of at least 1 parameter", "size 0");
+        evidence.means(
+            "A bucket of 0 parameters: with such buckets a step would never get through the model. The smallest bucket has one \
+             parameter.",
+        );
+        return Ok(());
+    }
+    let answer = answer.min(parameters);
     let best = cluster.best();
     let least = cluster.step(best);
     let got = cluster.step(answer);
@@ -176,10 +212,23 @@ fn size(evidence: &mut Evidence, cluster: &Cluster, seed: Option<u64>) -> Result
         seed.is_some() && measured.values().all(|times| times.len() == 1),
         "Each size was measured once. A delayed step then decides between two sizes. Take several steps with each size.",
     );
+    let largest_of = |times: &[f64]| times.iter().copied().fold(0.0, f64::max);
+    let mean_of = |times: &[f64]| times.iter().sum::<f64>() / times.len() as f64;
+    let hidden = seed.is_some() && fastest.is_some_and(good);
     evidence.means_if(
-        seed.is_some() && fastest.is_some_and(good),
-        "Your measurements contain the answer, but delayed steps have hidden it. A mean counts every delay. A step is \
-         never faster than it would be alone: which of several measurements of one size is disturbed least?",
+        hidden && argmin(mean_of) == Some(answer),
+        "Your measurements contain the answer, but delayed steps have hidden it: this size has the smallest mean. A mean counts \
+         every delay.",
+    );
+    evidence.means_if(
+        hidden && argmin(largest_of) == Some(answer),
+        "Your measurements contain the answer, but delayed steps have hidden it: you compare each size by its slowest step, and \
+         that is the one that other programs delayed most.",
+    );
+    evidence.means_if(
+        hidden,
+        "Your measurements contain the answer, but delayed steps have hidden it. Other programs only add to a step's time: which \
+         of several measurements of one size is disturbed least?",
     );
     evidence.means_if(
         answer != best && slowest == Some(answer) && measured.len() > 2,
@@ -194,6 +243,14 @@ fn size(evidence: &mut Evidence, cluster: &Cluster, seed: Option<u64>) -> Result
         )
     };
     let ends = |end: usize| answer == end && !sizes().any(good);
+    if let Some((quick, _)) = cluster.quick {
+        evidence.means_if(
+            smallest > quick && answer > quick && measured.len() > 2,
+            "You have found the bottom of one valley, and there is a second one. Behind your smallest size the time falls again, \
+             because the network carries small messages by another protocol. A search that stops where the time rises never \
+             gets there.",
+        );
+    }
     evidence.means_if(
         answer > best && ends(smallest),
         too(

@@ -1,8 +1,8 @@
 //! lab03-bucket · The bucket size, by measuring
 //!
 //! Many small buckets pay many latencies. One large bucket starts when the backward pass has ended, so nothing hides it. The
-//! best size is between the two: plotted over the bucket size, the step's time has the shape of a U. The model, the ranks
-//! and the network decide where the lowest point is. So measure it on each cluster.
+//! best size is between the two: plotted over the bucket size, the step's time is often a U. The model, the ranks and the
+//! network decide where the lowest point is. So measure it on each cluster.
 //!
 //! `step(size)` takes one step with buckets of `size` parameters, and returns its seconds. The network is simulated, as by
 //! lab03's `--link`, and the clock as well: every computer measures the same. Some of the clusters are busy. There, some

@@ -2,13 +2,10 @@
 //!
 //! While the network averages one bucket of gradients, the backward pass computes the next ones. The time in which a rank
 //! only waits for the network is exposed. lab03 predicts it and measures it: `cargo run --bin lab03 -- --link 100us,62MB/s`.
-//! Here you write the prediction. These are its rules:
+//! Here you write the prediction:
 //!
-//! - The backward pass takes 4 operations per parameter and token. It completes parameters at a steady rate.
-//! - A bucket starts when all of its gradients are complete. The link carries one bucket at a time, in order.
-//! - Each bucket is one all-reduce by a ring: 2(n-1) rounds on n ranks. A round takes the link's latency, and the time of a
-//!   chunk, which is 1/n of the bucket's bytes.
-//! - The optimizer starts when the backward pass has ended and the last bucket has arrived.
+//! - The backward pass takes 4 operations per parameter and token, and completes parameters at a steady rate.
+//! - The link carries one bucket at a time, in order. Each is one all-reduce by a ring, as in lab01; every round pays the latency.
 //!
 //! ```text
 //! 4 ranks, 1e12 operations per second, 4 bytes, a link of 100 us and 1 GB/s
