@@ -90,6 +90,8 @@ struct Rule {
     least: u64,
     /// Sequences of one micro-batch, if so many fit.
     sequences: fn(&Job, u64) -> u64,
+    /// The number of micro-batches: from the sequences of a step and of a micro-batch.
+    micro_batches: fn(u64, u64) -> u64,
     /// Transfers of all parameters or gradients in a step: from the stage and the number of micro-batches.
     transfers: fn(usize, u64) -> u64,
     /// Bytes that a rank sends for so many transfers.
@@ -112,6 +114,7 @@ const RIGHT: Rule = Rule {
     stages: [0, 1, 2, 3],
     least: 1,
     sequences: |job, fit| fit.min(job.batch),
+    micro_batches: u64::div_ceil,
     transfers: |stage, micro_batches| match stage {
         0 | 1 => 2,
         2 => micro_batches + 1,
@@ -146,7 +149,7 @@ impl Rule {
             if sequences < self.least {
                 return None;
             }
-            let micro_batches = job.batch.div_ceil(sequences.max(1));
+            let micro_batches = (self.micro_batches)(job.batch, sequences.max(1));
             Some(Plan {
                 stage,
                 state,
@@ -251,6 +254,16 @@ fn plans(evidence: &mut Evidence, jobs: &[Job]) -> Result<()> {
         "Stage 3 keeps slices of the gradients. So the ranks reduce them in every micro-batch, and do not only gather.",
     );
     evidence.means_if(
+        states && rule(Rule { micro_batches: |batch, sequences| batch / sequences, ..RIGHT }),
+        "The number of micro-batches is rounded down here, so the sequences that are left over are never trained. They make one more \
+         micro-batch, a smaller one.",
+    );
+    evidence.means_if(
+        transfers(|stage, micro| if stage == 3 { 3 } else if stage == 2 { micro + 1 } else { 2 }),
+        "Stage 3 is counted as if a step had one micro-batch. A rank drops the gathered parameters behind each pass, so every \
+         micro-batch gathers twice and reduces once.",
+    );
+    evidence.means_if(
         sent(|job, transfers| transfers * 2 * job.parameters),
         "A rank does not send its own slice to itself: each transfer is (n-1)/n of all numbers. On one GPU nothing is sent.",
     );
@@ -348,8 +361,11 @@ fn plans(evidence: &mut Evidence, jobs: &[Job]) -> Result<()> {
             stages: [3, 2, 1, 0],
             ..RIGHT
         }),
-        "This is the highest stage that fits. With one micro-batch it sends the most, and no less than a lower stage that sends \
-         the same.",
+        if jobs.iter().all(|job| job.ranks == 1) {
+            "This is the highest stage that fits. On one GPU all of them send 0 B: take the lower one."
+        } else {
+            "This is the highest stage that fits. A lower one fits as well, and sends no more."
+        },
     );
     evidence.means_if(
         rule(Rule { least: 0, ..RIGHT }),
@@ -365,6 +381,42 @@ fn plans(evidence: &mut Evidence, jobs: &[Job]) -> Result<()> {
             ..RIGHT
         }),
         "These GPUs have 40 GB: `job.memory`.",
+    );
+    let recomputing = jobs.iter().any(|job| job.recompute);
+    evidence.means_if(
+        recomputing
+            && activations(|job| {
+                if job.recompute {
+                    36 * job.sequence * job.width
+                } else {
+                    (RIGHT.activations)(job)
+                }
+            }),
+        "These are one block's input and its 34 bytes. One block at a time is computed again, but for that every block has kept \
+         its input.",
+    );
+    evidence.means_if(
+        recomputing
+            && activations(|job| {
+                if job.recompute {
+                    36 * job.blocks * job.sequence * job.width
+                } else {
+                    (RIGHT.activations)(job)
+                }
+            }),
+        "Here all blocks have their 34 bytes at once, and their inputs besides: more than without recomputation. A block's 34 bytes \
+         are there only while its own backward pass runs.",
+    );
+    evidence.means_if(
+        recomputing
+            && activations(|job| {
+                if job.recompute {
+                    recomputed(job) + whole_block(job) - 2 * job.sequence * job.width
+                } else {
+                    (RIGHT.activations)(job)
+                }
+            }),
+        "The block that is computed again is counted without its input. It is kept like that of every other block, beside the 34 bytes.",
     );
     evidence.means_if(
         activations(|job| (RIGHT.activations)(job) / job.ranks),
@@ -434,8 +486,9 @@ fn said(plan: Option<Plan>) -> String {
              sent,
          }| {
             format!(
-                "stage {stage}, state {}, {sequences} sequences, sends {}",
+                "stage {stage}, state {}, {sequences} sequence{}, sends {}",
                 bytes_decimal(state as f64),
+                if sequences == 1 { "" } else { "s" },
                 bytes_decimal(sent as f64)
             )
         },

@@ -11,8 +11,8 @@
 //! ```
 //!
 //! - The state is that of mixed precision with AdamW, as on lab04's page. Gradients and parameters are sent in 2 bytes each.
-//! - A block keeps 34 bytes per token and unit of width for the backward pass, and with recomputation 2 bytes, its input. Then one
-//!   block at a time has all its 34.
+//! - A block keeps 34 bytes per token and unit of width for the backward pass. With recomputation every block keeps 2 bytes, its
+//!   input, and beside all these inputs one block at a time has its 34.
 //! - A rank computes its sequences of one step in as few micro-batches as possible.
 //! - If two stages send the same, take the lower one. Padding, buffers and the token table are left out.
 

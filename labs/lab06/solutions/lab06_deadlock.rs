@@ -1,7 +1,6 @@
 //! lab06-deadlock · It hangs on two nodes
 
 use shardlab::Result;
-use shardlab::comm::Comm;
 
 /// One rank's layers.
 pub trait Stage {
@@ -13,39 +12,43 @@ pub trait Stage {
     fn backward(&mut self, micro: usize, dy: &[f64]) -> Vec<f64>;
 }
 
-/// The tag of a receipt.
-const RECEIPT: u16 = 1;
-
-/// Sends, and waits until rank `to` has received.
-fn send(link: &Comm, numbers: &[f64], to: usize) -> Result<()> {
-    link.send(numbers, to)?;
-    Ok(link.tagged(RECEIPT).recv(&mut [0u8], to)?)
+/// Carries one kind of message between ranks.
+pub trait Link {
+    /// Sends, and waits until rank `to` has received.
+    fn send(&self, numbers: &[f64], to: usize) -> Result<()>;
+    /// Waits for a message from rank `from`.
+    fn recv(&self, numbers: &mut [f64], from: usize) -> Result<()>;
 }
 
-/// Waits for a message from rank `from`.
-fn recv(link: &Comm, numbers: &mut [f64], from: usize) -> Result<()> {
-    link.recv(numbers, from)?;
-    Ok(link.tagged(RECEIPT).send(&[0u8], from)?)
+/// One rank's place in the pipeline, and its links.
+pub struct Place<'a> {
+    pub rank: usize,
+    pub ranks: usize,
+    pub activations: &'a dyn Link,
+    pub gradients: &'a dyn Link,
 }
 
 /// One step of one rank under 1F1B.
 ///
 /// In turn i a rank runs the forward pass of micro-batch i, and the backward pass of micro-batch i - `behind`. Each is left out
 /// where there is no such micro-batch.
-pub fn step(comm: &Comm, stage: &mut dyn Stage, micro_batches: usize) -> Result<()> {
-    let rank = comm.rank();
+pub fn step(place: &Place, stage: &mut dyn Stage, micro_batches: usize) -> Result<()> {
+    let Place {
+        rank,
+        activations,
+        gradients,
+        ..
+    } = *place;
     let width = stage.width();
     // The ranks behind this one.
-    let behind = comm.size() - 1 - rank;
-    let activations = comm.labelled("activations");
-    let gradients = comm.labelled("gradient");
+    let behind = place.ranks - 1 - rank;
     for turn in 0..micro_batches + behind {
         let mut y = Vec::new();
         if turn < micro_batches {
             let mut x = Vec::new();
             if rank > 0 {
                 x.resize(width, 0.0);
-                recv(&activations, &mut x, rank - 1)?;
+                activations.recv(&mut x, rank - 1)?;
             }
             y = stage.forward(turn, &x);
         }
@@ -53,15 +56,15 @@ pub fn step(comm: &Comm, stage: &mut dyn Stage, micro_batches: usize) -> Result<
         let mut dy = Vec::new();
         if turn >= behind && behind > 0 {
             dy.resize(width, 0.0);
-            recv(&gradients, &mut dy, rank + 1)?;
+            gradients.recv(&mut dy, rank + 1)?;
         }
         if turn < micro_batches && behind > 0 {
-            send(&activations, &y, rank + 1)?;
+            activations.send(&y, rank + 1)?;
         }
         if turn >= behind {
             let dx = stage.backward(turn - behind, &dy);
             if rank > 0 {
-                send(&gradients, &dx, rank - 1)?;
+                gradients.send(&dx, rank - 1)?;
             }
         }
     }
