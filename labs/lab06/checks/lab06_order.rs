@@ -41,7 +41,8 @@ fn main() -> ExitCode {
 fn orders(evidence: &Evidence, ranks: usize, micro_batches: usize) -> (Pipeline, Vec<Vec<Op>>) {
     let of_rank = |rank| {
         evidence.given(format!(
-            "rank {rank} of {ranks}, and {micro_batches} micro-batches"
+            "rank {rank} of {ranks}, and {}",
+            counted(micro_batches)
         ));
         order(rank, ranks, micro_batches)
     };
@@ -53,6 +54,20 @@ fn orders(evidence: &Evidence, ranks: usize, micro_batches: usize) -> (Pipeline,
         },
         (0..ranks).map(of_rank).collect(),
     )
+}
+
+/// `1 micro-batch`, `2 micro-batches`.
+fn counted(micro_batches: usize) -> String {
+    let plural = if micro_batches == 1 { "" } else { "es" };
+    format!("{micro_batches} micro-batch{plural}")
+}
+
+/// The forward passes before the first backward pass.
+fn leading(order: &[Op]) -> usize {
+    order
+        .iter()
+        .take_while(|op| op.work == Work::Forward)
+        .count()
 }
 
 fn listed(ops: &[Op]) -> String {
@@ -115,6 +130,13 @@ fn passes(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result
         "Each rank has one chunk here, so the first number of every pass is 0. The second number is the micro-batch.",
     );
     evidence.means_if(
+        missing.is_empty() && orders.iter().any(|order| leading(order) > micro_batches),
+        format!(
+            "A step has only {} here, and your warm-up goes on: it runs passes of micro-batches that nobody has drawn.",
+            counted(micro_batches)
+        ),
+    );
+    evidence.means_if(
         extra.iter().any(|op| op.micro >= micro_batches),
         format!(
             "Micro-batches count from 0, so the last one is {}.",
@@ -163,12 +185,7 @@ fn simulated(
             "Rank {rank} runs {op} before its own {needed}. A backward pass needs the activations of the forward pass."
         ));
     }
-    let ahead = |rank: usize| {
-        orders[rank]
-            .iter()
-            .take_while(|op| op.work == Work::Forward)
-            .count()
-    };
+    let ahead = |rank: usize| leading(&orders[rank]);
     evidence.means_if(
         (1..pipeline.ranks).all(|rank| ahead(rank) >= ahead(rank - 1)) && ahead(pipeline.ranks - 1) > ahead(0),
         "Later ranks run more forward passes ahead than earlier ranks. They wait for activations that the earlier ranks \
@@ -204,11 +221,13 @@ fn memory(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result
         .map(|rank| (ahead(rank, ranks) + 1).min(micro_batches))
         .collect();
     for (rank, (most, got)) in asked.iter().zip(&yours.peaks).enumerate() {
+        // The number that is asked for is what the reader is to find.
+        let few = got <= most;
         evidence.row(
-            got <= most,
+            few,
             format!("rank {rank}: micro-batches kept"),
-            format!("at most {most}"),
-            got,
+            "as few as it needs",
+            format!("{got}{}", if few { "" } else { ": too many" }),
         );
     }
     if evidence.agrees() {
@@ -234,6 +253,19 @@ fn memory(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result
         ranks > 1 && yours.peaks.windows(2).all(|two| two[0] == two[1]),
         "All ranks run equally many forward passes ahead. On rank 0 a micro-batch is away for the longest time. The last rank \
          can run a micro-batch's backward pass right after its forward pass.",
+    );
+    let excess: Vec<usize> = asked
+        .iter()
+        .zip(&yours.peaks)
+        .map(|(most, got)| got.saturating_sub(*most))
+        .collect();
+    evidence.means_if(
+        ranks > 1 && excess[0] > 0 && excess.windows(2).all(|two| two[0] < two[1]),
+        format!(
+            "Every rank keeps more than it needs, and the further back the more: the last rank, with nobody behind it, keeps {}. \
+             Count what delays a gradient on its way to this rank, and not what lies in front of it.",
+            yours.peaks[ranks - 1]
+        ),
     );
     evidence.means(
         "Between a micro-batch's forward and backward pass, its activations stay in memory. A rank needs as many micro-batches \
@@ -268,9 +300,9 @@ fn time(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result<(
     evidence.means_if(
         orders == plain,
         format!(
-            "This is 1F1B for messages that take no time: one forward pass ahead for each rank behind. Here each rank behind \
-             also delays the gradient by two messages, {} ms. Until it is back the rank has nothing to run, once in each round.",
-            2.0 * TIMES.message
+            "This is 1F1B for messages that take no time: one forward pass ahead for each rank behind. Here messages take {} ms, \
+             so a gradient is back later than that. Until then the rank has nothing to run, once in each round.",
+            TIMES.message
         ),
     );
     let fewer =
@@ -278,9 +310,9 @@ fn time(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result<(
     if let Some(rank) = fewer {
         let behind = ranks - 1 - rank;
         evidence.means(format!(
-            "The order is possible, but ranks wait. Rank {rank} runs too few forward passes before its first backward pass: its \
-             gradient is back {} ms after the forward pass, with {behind} rank{} behind it. So long it needs work.",
-            behind as f64 * (TIMES.forward + TIMES.backward + 2.0 * TIMES.message),
+            "The order is possible, but ranks wait. Rank {rank} runs too few forward passes before its first backward pass: with \
+             {behind} rank{} behind it, its work ends before its first gradient is back. Follow one micro-batch on its way there and \
+             back.",
             if behind == 1 { "" } else { "s" }
         ));
     }
@@ -323,7 +355,8 @@ fn all(evidence: &mut Evidence) -> Result<()> {
         for part in [passes, turns, ends, memory, time] {
             part(evidence, ranks, micro_batches)?;
             if !evidence.agrees() {
-                let shape = format!("{ranks} ranks, {micro_batches} micro-batches");
+                let plural = if ranks == 1 { "" } else { "s" };
+                let shape = format!("{ranks} rank{plural}, {}", counted(micro_batches));
                 evidence.row(false, "wrong first with", "none", shape);
                 return Ok(());
             }

@@ -1,4 +1,4 @@
-//! lab07-tied · The table that two stages hold
+//! lab07-tied · Right in the first step
 
 use shardlab::Result;
 use shardlab::comm::{Comm, Reduce};
