@@ -267,6 +267,11 @@ fn memory(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result
             yours.peaks[ranks - 1]
         ),
     );
+    evidence.means_if(
+        ranks > 1 && excess[ranks - 1] == 0 && excess[ranks - 2] > 0,
+        "The last rank keeps no more than it must, and the ranks before it do. You know how long a gradient takes to come back. \
+         What does a rank run in that time for each micro-batch of its warm-up: one pass, or two?",
+    );
     evidence.means(
         "Between a micro-batch's forward and backward pass, its activations stay in memory. A rank needs as many micro-batches \
          ahead as keep it busy until its gradient is back, and no more.",

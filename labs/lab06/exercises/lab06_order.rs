@@ -26,8 +26,8 @@ pub const MESSAGE: usize = 3;
 
 /// The passes of `rank` in one step, in order.
 pub fn order(rank: usize, ranks: usize, micro_batches: usize) -> Vec<Op> {
-    let first = Op::forward(0, 0);
     todo!(
-        "{first}, and what follows on rank {rank} of {ranks}, with {micro_batches} micro-batches?"
+        "{}, and what follows on rank {rank} of {ranks}, with {micro_batches} micro-batches?",
+        Op::forward(0, 0)
     )
 }
