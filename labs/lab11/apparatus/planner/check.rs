@@ -421,7 +421,9 @@ fn smaller(s: &Strategy, load: &Load, room: f64) -> String {
         ),
     ];
     let state = load.weights + load.gradients + load.optimizer;
-    let counted = if state > room { 3 } else { parts.len() };
+    let largest = load.weights.max(load.gradients).max(load.optimizer);
+    let beside_state = load.activations.max(load.working) > largest && state > room;
+    let counted = if beside_state { 3 } else { parts.len() };
     let most = parts.into_iter().take(counted);
     let Some((_, name, ways)) = most.max_by(|a, b| a.0.total_cmp(&b.0)) else {
         return String::new();
@@ -430,7 +432,7 @@ fn smaller(s: &Strategy, load: &Load, room: f64) -> String {
         .into_iter()
         .filter_map(|(helps, way)| helps.then_some(way))
         .collect();
-    let most = if counted == 3 {
+    let most = if beside_state {
         let state = bytes_decimal(state);
         format!("without activations it takes {state}, and most are {name}")
     } else {
