@@ -8,8 +8,8 @@ use shardlab::{Result, launch};
 use std::ops::Range;
 use std::process::ExitCode;
 
-/// No two of these lengths are equal, and none is a multiple of a head's 3 columns but the inner widths.
-const TOKENS: usize = 4;
+/// There are more tokens than columns: the gradients of k and v are smaller than those of X k and X v.
+const TOKENS: usize = 12;
 const WIDTH: usize = 10;
 const HEADS: usize = 8;
 
@@ -22,6 +22,9 @@ fn main() -> ExitCode {
         ("2 ranks: each has a key head of its own", |evidence| {
             gradients(evidence, Job::new(2, 2)?)
         }),
+        ("2 ranks: each has two key heads", |evidence| {
+            gradients(evidence, Job::new(2, 4)?)
+        }),
         ("4 ranks: two of them hold the same key head", |evidence| {
             gradients(evidence, Job::new(4, 2)?)
         }),
@@ -29,8 +32,9 @@ fn main() -> ExitCode {
             "4 ranks and one key head: all of them hold it",
             |evidence| gradients(evidence, Job::new(4, 1)?),
         ),
-        ("4 ranks: the bytes that a rank sends", |evidence| {
-            costs(evidence, Job::new(4, 2)?)
+        ("2 and 4 ranks: the bytes that a rank sends", |evidence| {
+            costs(evidence, &Job::new(2, 2)?)?;
+            costs(evidence, &Job::new(4, 2)?)
         }),
     ])
 }
@@ -317,12 +321,35 @@ fn explain(
         "The heads are one below the other. In q, k and v a head has columns, so heads stand beside each other: \
          `Tensor::cat(&heads, 1)?`. Only in `out` does a head have rows.",
     );
+    for (index, (name, axis)) in PARTS.into_iter().enumerate() {
+        let [rows, columns] = *part(&answers[0].slices, index).dims() else {
+            continue;
+        };
+        let (long, other) = if axis == 1 {
+            (columns, rows)
+        } else {
+            (rows, columns)
+        };
+        let count = job.heads_in(index, 0).len();
+        evidence.means_if(
+            other == WIDTH && long % D == 0 && long != count * D,
+            format!(
+                "{name}'s gradient is {} x {D} wide on rank 0, and its slice {count} x {D}. Go through all key \
+                 heads of the rank, and through all query heads of each.",
+                long / D
+            ),
+        );
+    }
     evidence.means_if(
         several && is(0, &|_, head| Ok((right(0, head)? * n)?))? && is(3, &|_, head| Ok((right(3, head)? * n)?))?,
         format!(
             "The gradients are {ranks} times too large, because dz went through an all-reduce. Every rank has the whole dz \
              already: behind the sum of `forward`, each summand has the sum's gradient. So nothing is sent for it."
         ),
+    );
+    evidence.means_if(
+        several && is(0, &|_, head| Ok((right(0, head)? / n)?))? && is(3, &|_, head| Ok((right(3, head)? / n)?))?,
+        "All gradients are those of a mean over the ranks: dz is divided. Every rank has the whole dz, and nothing is divided.",
     );
     // The pairs of query and key heads.
     let paired = |key: &dyn Fn(usize) -> usize| -> Result<bool> {
@@ -351,17 +378,18 @@ fn explain(
             })?,
             format!("The heads of {name}'s gradient are in the opposite order: a rank's first head comes first."),
         );
-        let of_all_ranks = |factor: f64| {
+        let of_ranks = |groups: usize, factor: f64| {
             is(index, &|rank, head| {
                 let ith = head - job.query_heads(rank).start;
-                let all = (0..ranks)
+                let each = ranks / groups;
+                let all = (rank / each * each..(rank / each + 1) * each)
                     .map(|rank| right(index, job.query_heads(rank).start + ith))
                     .collect::<Result<Vec<_>>>()?;
                 Ok((sum(&all)? * factor)?)
             })
         };
         evidence.means_if(
-            several && (of_all_ranks(1.0)? || of_all_ranks(1.0 / n)?),
+            several && (of_ranks(1, 1.0)? || of_ranks(1, 1.0 / n)? || holders > 1 && of_ranks(ranks / holders, 1.0)?),
             format!(
                 "An all-reduce has combined {name}'s gradients of different heads. A rank has seen every token, and no other rank \
                  has this head: its gradient is complete."
@@ -398,8 +426,7 @@ fn explain(
             format!(
                 "{name}'s gradient has only what this rank's own query heads send back. {holders} ranks hold a copy of the same \
                  {word} head, and each of them has another part of its gradient. With different gradients the copies differ after \
-                 the next update, and no rank computes the model any more that the others think it does. \
-                 `comm.split(color, key)?` makes a group of the ranks that give the same color."
+                 the next update, and no rank computes the model any more that the others think it does."
             ),
         );
         evidence.means_if(
@@ -436,7 +463,45 @@ fn explain(
                 job.key_heads
             ),
         );
+        let of_rank =
+            |rank: usize, key: usize| job.of_users(heads, index, key, job.query_heads(rank));
+        evidence.means_if(
+            holders > 2
+                && is(index, &|rank, key| {
+                    Ok((of_rank(rank, key)? + of_rank(rank ^ 1, key)?)?)
+                })?,
+            format!(
+                "{name}'s gradient is the sum over 2 ranks, and {holders} hold this {word} head."
+            ),
+        );
+        evidence.means_if(
+            holders > 1
+                && is(index, &|rank, key| {
+                    if rank % holders == 0 { right(index, key) } else { of_rank(rank, key) }
+                })?,
+            format!("Of {holders} ranks that hold the same {word} head, one has its gradient. The others' copies need it, too."),
+        );
+        let factors = [
+            (2.0, "2 times".to_string()),
+            (n, format!("{ranks} times")),
+            (1.0 / n, format!("one in {ranks} parts of")),
+            (1.0 / users as f64, format!("one in {users} parts of")),
+            (1.0 / group as f64, format!("one in {group} parts of")),
+        ];
+        for (factor, words) in factors {
+            evidence.means_if(
+                factor != 1.0 && is(index, &|_, key| Ok((right(index, key)? * factor)?))?,
+                format!(
+                    "{name}'s gradient is {words} the right one. It is the sum of what its query heads send back: each counts \
+                     once, and nothing is divided."
+                ),
+            );
+        }
     }
+    evidence.means_if(
+        is(1, &|_, key| right(2, key))? && is(2, &|_, key| right(1, key))?,
+        "k has v's gradient, and v has k's. `attend_backward` returns those of q, k and v, in this order.",
+    );
 
     let through = |parts: Range<usize>, from: Range<usize>| {
         sum(heads[from].iter().flat_map(|head| &head.dx[parts.clone()]))
@@ -449,6 +514,39 @@ fn explain(
     evidence.means_if(
         several && dx_is(&|_| Ok((dx / n)?))?,
         "dx is the mean of the ranks' summands. The ranks have parts of one gradient, so their sum is asked for.",
+    );
+    evidence.means_if(
+        several && dx_is(&|_| Ok((dx * n)?))?,
+        format!("dx is {ranks} times too large: the ranks have added it up twice."),
+    );
+    let of_holders = |rank: usize| {
+        let each = HEADS / ranks * holders;
+        let first = rank / holders * each;
+        first..first + each
+    };
+    evidence.means_if(
+        holders > 1 && holders < ranks && dx_is(&|rank| through(0..3, of_holders(rank)))?,
+        "dx is added up among the ranks that hold the same key head. But x went into the heads of all ranks.",
+    );
+    let mine = |rank: usize| job.query_heads(rank);
+    evidence.means_if(
+        several
+            && (dx_is(&|rank| Ok((through(0..1, 0..HEADS)? + through(1..3, mine(rank))?)?))?
+                || dx_is(&|rank| Ok((through(0..1, mine(rank))? + through(1..3, 0..HEADS)?)?))?),
+        "Of dx one part is added up among the ranks, and another part is this rank's alone. It comes through q, k and v, and all of \
+         it belongs into the all-reduce.",
+    );
+    evidence.means_if(
+        holders > 1
+            && dx_is(&|_| {
+                let firsts = (0..ranks).step_by(holders).map(|rank| through(1..3, mine(rank)));
+                let firsts = firsts.collect::<Result<Vec<_>>>()?;
+                Ok((through(0..1, 0..HEADS)? + sum(&firsts)?)?)
+            })?,
+        format!(
+            "What comes to dx through k and v is that of one rank in {holders}. The ranks' copies of a key head are equal, but each \
+             rank has other query heads, and these send back another part."
+        ),
     );
     evidence.means_if(
         holders > 1
@@ -497,8 +595,8 @@ fn explain(
     Ok(())
 }
 
-fn costs(evidence: &mut Evidence, job: Job) -> Result<()> {
-    let answers = answers(evidence, &job)?;
+fn costs(evidence: &mut Evidence, job: &Job) -> Result<()> {
+    let answers = answers(evidence, job)?;
     let bytes = answers.iter().map(|answer| answer.bytes).max().unwrap_or(0);
     // An all-reduce sends 2(n-1)/n of its data.
     let all_reduce = |ranks: usize, numbers: usize| {
@@ -508,26 +606,25 @@ fn costs(evidence: &mut Evidence, job: Job) -> Result<()> {
     let keys = 2 * all_reduce(job.ranks / job.key_heads, WIDTH * D);
     // Each rank tells its color and key to all others. A job does so once, before its first step.
     let split = (2 * size_of::<u64>() * (job.ranks - 1)) as u64;
-    let best = dx + keys + split;
+    let most = dx + keys + 2 * split;
     evidence.row(
-        bytes <= best + split,
-        "bytes that a rank sends",
-        format!(
-            "at most {} and 1 or 2 times {split} to make a group",
-            dx + keys
-        ),
+        bytes <= most,
+        format!("{} ranks: bytes that one sends", job.ranks),
+        format!("at most {most}"),
         bytes,
     );
     evidence.means_if(
-        bytes >= best + 2 * dx && bytes <= best + 2 * dx + 3 * split,
+        bytes >= most + 2 * dx - split && bytes <= most + 2 * dx + 2 * split,
         "Everything is right, but the ranks make three all-reduces of x's size, one for each of q, k and v. These three gradients \
          are of the same x, so a rank adds up its own first. One all-reduce is enough.",
     );
     evidence.means(
-        "Everything is right, but more is sent than x's gradient among all ranks, and k's and v's among the ranks that hold the \
-         same key head. The heads' results and the gradients of q and `out` stay on their ranks, and where no other rank holds a \
-         key head, its gradient does, too.",
+        "Everything is right, but a rank sends more than two all-reduces need: one of x's gradient among all ranks, and one of k's \
+         and v's among the ranks that hold the same key head. The heads' results and the gradients of q and `out` stay on their \
+         ranks, and where no other rank holds a key head, its gradient does, too.",
     );
-    evidence.figure("bytes that a rank sends", bytes, best);
+    if job.ranks > job.key_heads {
+        evidence.figure("bytes that a rank sends", bytes, most);
+    }
     Ok(())
 }

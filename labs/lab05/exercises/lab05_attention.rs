@@ -18,10 +18,11 @@
 //!
 //! - Each gradient is the one that a single rank would compute, which has all heads.
 //! - The number of ranks divides the query heads. It divides the key heads, or they divide it.
-//! - As few bytes as possible are sent.
+//! - Only gradients are sent that some rank needs and does not have.
 //!
 //! A matrix has `m.matmul(&other)?`, `m.t()?`, `m.zeros_like()?`, and `m.narrow(1, first, count)?` for some columns (with 0 for
 //! 1: some rows). `Tensor::cat(&matrices, 1)?` puts matrices beside each other, with 0 one below the other. `(&m + &other)?` adds.
+//! `comm.split(color, key)?` makes a Comm of the ranks that give the same color, ordered by key.
 
 use shardlab::Result;
 use shardlab::comm::{Comm, Reduce};
@@ -79,8 +80,8 @@ pub fn forward(comm: &Comm, slices: &Slices, x: &Tensor) -> Result<Tensor> {
     all_reduce(comm, &z)
 }
 
-/// The gradient of `x`, and those of this rank's slices, from the gradient `dz` of Z. All ranks together have `key_heads` key
-/// heads, and as many value heads.
+/// The gradient of `x`, and those of this rank's slices, from the gradient `dz` of Z. The model has `key_heads` key heads,
+/// and as many value heads.
 pub fn backward(
     comm: &Comm,
     key_heads: usize,

@@ -56,8 +56,8 @@ pub fn forward(comm: &Comm, slices: &Slices, x: &Tensor) -> Result<Tensor> {
     all_reduce(comm, &z)
 }
 
-/// The gradient of `x`, and those of this rank's slices, from the gradient `dz` of Z. All ranks together have `key_heads` key
-/// heads, and as many value heads.
+/// The gradient of `x`, and those of this rank's slices, from the gradient `dz` of Z. The model has `key_heads` key heads,
+/// and as many value heads.
 pub fn backward(
     comm: &Comm,
     key_heads: usize,

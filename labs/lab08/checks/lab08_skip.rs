@@ -18,65 +18,109 @@ fn main() -> ExitCode {
             steps(evidence, &[2, 4, 6, 6])
         }),
         ("without a range, every sequence is read once", |evidence| {
-            sequences(evidence, &[], STEPS)
+            sequences(evidence, &[BEFORE])
         }),
         ("2 4 and 6 6: each step has its own sequences", |evidence| {
-            sequences(evidence, &[2, 4, 6, 6], STEPS)
+            sequences(evidence, &[SKIPS])
         }),
         ("a skipped step reads nothing", reads),
         ("the counters, and the learning rate", counters),
         (
-            "resumed after step 2 on 3 ranks, with smaller steps",
-            |evidence| sequences(evidence, &[2, 4, 6, 6], 2),
+            "resumed on 3 ranks, with smaller steps and other ranges",
+            |evidence| {
+                sequences(evidence, &RESTART)?;
+                if evidence.agrees() {
+                    resumed(evidence)?;
+                }
+                Ok(())
+            },
         ),
     ])
 }
 
 const STEPS: usize = 7;
 
-/// The ranks of a run, and what each does in one step.
+/// A run up to a stop: its ranks, and what each does in one step.
 #[derive(Clone, Copy)]
 struct Job {
     ranks: usize,
     accumulation: usize,
     batch: usize,
+    skip: &'static [usize],
+    /// Its last step.
+    stop: usize,
 }
 
-/// No two steps or ranks have equally many sequences before and behind a restart.
 const BEFORE: Job = Job {
     ranks: 2,
     accumulation: 2,
     batch: 3,
+    skip: &[],
+    stop: STEPS,
 };
-const BEHIND: Job = Job {
-    ranks: 3,
-    accumulation: 1,
-    batch: 2,
+const SKIPS: Job = Job {
+    skip: &[2, 4, 6, 6],
+    ..BEFORE
 };
+
+/// A run that ends in the middle of a range, and a second one: no number of it is that of the first. Its ranges are out of order, and
+/// it begins inside of one.
+const RESTART: [Job; 2] = [
+    Job {
+        skip: &[2, 4],
+        stop: 2,
+        ..BEFORE
+    },
+    Job {
+        ranks: 3,
+        accumulation: 1,
+        batch: 2,
+        skip: &[6, 6, 3, 3],
+        stop: STEPS,
+    },
+];
 
 impl Job {
     /// Sequences of one step, over all ranks.
-    fn samples(self) -> usize {
+    fn samples(&self) -> usize {
         self.ranks * self.accumulation * self.batch
     }
+
+    fn skips(&self, step: usize) -> bool {
+        self.skip
+            .chunks(2)
+            .any(|ends| (ends[0]..=ends[1]).contains(&step))
+    }
+}
+
+/// The job that makes a step.
+fn job(jobs: &[Job], step: usize) -> &Job {
+    let found = jobs.iter().find(|job| step <= job.stop);
+    found.unwrap_or(&jobs[jobs.len() - 1])
 }
 
 /// One step of one rank: what it read, what it trained on and where in the schedule, and the counters afterwards. A micro-batch is
 /// its first sequence's number.
+#[derive(Default)]
 struct Step {
     read: Vec<usize>,
     trained: Vec<(Vec<usize>, usize)>,
     counters: Counters,
 }
 
-/// A rank that only records.
-#[derive(Default)]
-struct Recorder {
-    read: Vec<usize>,
-    trained: Vec<(Vec<usize>, usize)>,
+impl Step {
+    /// What it trained on, if it trained.
+    fn firsts(&self) -> Vec<usize> {
+        let trained = self.trained.first();
+        trained.map_or(Vec::new(), |(firsts, _)| firsts.clone())
+    }
+
+    fn position(&self) -> Option<usize> {
+        self.trained.first().map(|(_, schedule)| *schedule)
+    }
 }
 
-impl Trainer for Recorder {
+impl Trainer for Step {
     fn read(&mut self, first: usize) -> Batch {
         self.read.push(first);
         Batch {
@@ -94,45 +138,38 @@ impl Trainer for Recorder {
     }
 }
 
-/// The first seven steps of every rank. After `stop` steps the run goes on with other ranks.
-fn record(evidence: &Evidence, skip: &[usize], stop: usize) -> Vec<Vec<Step>> {
-    let mut counters = Counters::default();
-    let mut all: Vec<Vec<Step>> = Vec::new();
-    for (job, of_job) in [(BEFORE, 1..=stop), (BEHIND, stop + 1..=STEPS)] {
-        let begin = counters;
+/// For each step, what each of its ranks did. A resumed run has the counters of the last one's rank 0.
+fn record(evidence: &Evidence, jobs: &[Job]) -> Vec<Vec<Step>> {
+    let mut all: Vec<Vec<Step>> = (0..STEPS).map(|_| Vec::new()).collect();
+    let mut first = 1;
+    for job in jobs {
+        let begin = match first {
+            1 => Counters::default(),
+            _ => all[first - 2][0].counters,
+        };
         for rank in 0..job.ranks {
-            counters = begin;
+            let mut counters = begin;
             let run = Run {
-                skip,
+                skip: job.skip,
                 rank,
                 ranks: job.ranks,
                 accumulation: job.accumulation,
                 batch: job.batch,
             };
-            if all.len() == rank {
-                all.push(Vec::new());
-            }
-            for step in of_job.clone() {
+            for step in first..=job.stop {
                 evidence.given(format!(
-                    "step {step}, to skip {skip:?}, rank {rank} of {}, {} micro-batches of {}",
-                    job.ranks, job.accumulation, job.batch
+                    "step {step}, to skip {:?}, rank {rank} of {}, {} micro-batches of {}",
+                    job.skip, job.ranks, job.accumulation, job.batch
                 ));
-                let mut recorder = Recorder::default();
-                iteration(&run, &mut counters, &mut recorder);
-                all[rank].push(Step {
-                    read: recorder.read,
-                    trained: recorder.trained,
-                    counters,
-                });
+                let mut made = Step::default();
+                iteration(&run, &mut counters, &mut made);
+                made.counters = counters;
+                all[step - 1].push(made);
             }
         }
+        first = job.stop + 1;
     }
     all
-}
-
-fn is_skipped(skip: &[usize], step: usize) -> bool {
-    skip.chunks(2)
-        .any(|ends| (ends[0]..=ends[1]).contains(&step))
 }
 
 fn listed(steps: &[usize]) -> String {
@@ -144,11 +181,33 @@ fn listed(steps: &[usize]) -> String {
 }
 
 /// Which steps train.
-fn steps(evidence: &mut Evidence, skip: &[usize]) -> Result<()> {
-    let yours = &record(evidence, skip, STEPS)[1];
+fn steps(evidence: &mut Evidence, skip: &'static [usize]) -> Result<()> {
+    let run = Job { skip, ..BEFORE };
+    let all = record(evidence, &[run]);
+    if let Some(step) = parted(&all) {
+        let words = |rank: usize| {
+            if all[step - 1][rank].trained.is_empty() {
+                "skips"
+            } else {
+                "trains"
+            }
+        };
+        evidence.row(
+            false,
+            format!("step {step}: ranks 0 and 1"),
+            "the same",
+            format!("{} and {}", words(0), words(1)),
+        );
+        evidence.means(
+            "One rank trains alone. In a training it waits for gradients of the others, which have gone on, and from then on the \
+             ranks' collectives do not belong together. All ranks skip a step, or none.",
+        );
+        return Ok(());
+    }
+    let yours: Vec<&Step> = all.iter().map(|ranks| &ranks[1]).collect();
     let of =
         |sign: &dyn Fn(usize) -> bool| (1..=STEPS).filter(|&step| sign(step)).collect::<Vec<_>>();
-    let asked = of(&|step| !is_skipped(skip, step));
+    let asked = of(&|step| !run.skips(step));
     let got = of(&|step| !yours[step - 1].trained.is_empty());
     evidence.row(
         asked == got,
@@ -231,54 +290,75 @@ fn steps(evidence: &mut Evidence, skip: &[usize]) -> Result<()> {
     Ok(())
 }
 
-/// The sequences that every rank trains on, in every step that trains.
-fn sequences(evidence: &mut Evidence, skip: &[usize], stop: usize) -> Result<()> {
-    let yours = record(evidence, skip, stop);
-    // What each rank's call would give, if `of(job, steps before, rank, micro-batch)` were the number of the first sequence.
-    type Place<'a> = &'a dyn Fn(Job, usize, usize, usize) -> usize;
+/// The first step that some ranks train in, and others do not.
+fn parted(all: &[Vec<Step>]) -> Option<usize> {
+    let trains = |made: &Step| !made.trained.is_empty();
+    let parts = |ranks: &Vec<Step>| ranks.iter().any(trains) && !ranks.iter().all(trains);
+    all.iter().position(parts).map(|at| at + 1)
+}
+
+/// The sequences that every rank trains on, in every step.
+fn sequences(evidence: &mut Evidence, jobs: &[Job]) -> Result<()> {
+    let yours = record(evidence, jobs);
+    let restarts = jobs.len() > 1;
+    // Whether `of(job, steps before, rank, micro-batch)` is the number of the first sequence of every micro-batch.
+    type Place<'a> = &'a dyn Fn(&Job, usize, usize, usize) -> usize;
     let is = |of: Place| {
         (1..=STEPS)
-            .filter(|&step| !is_skipped(skip, step))
+            .filter(|&step| !job(jobs, step).skips(step))
             .all(|step| {
-                let job = if step <= stop { BEFORE } else { BEHIND };
+                let job = job(jobs, step);
                 (0..job.ranks).all(|rank| {
                     let place = |micro| of(job, step - 1, rank, micro);
                     let wrong: Vec<usize> = (0..job.accumulation).map(place).collect();
-                    trained(&yours, stop, step, rank) == wrong
+                    yours[step - 1][rank].firsts() == wrong
                 })
             })
     };
     // The number of a step's first sequence, if a step in a range is worth `skipped(job)` sequences.
-    let first = |skipped: &dyn Fn(Job) -> usize, over: usize| -> usize {
-        (1..=over)
-            .map(|step| {
-                let job = if step <= stop { BEFORE } else { BEHIND };
-                if is_skipped(skip, step) {
-                    skipped(job)
-                } else {
-                    job.samples()
-                }
-            })
-            .sum()
+    let first = |skipped: &dyn Fn(&Job) -> usize, over: usize| -> usize {
+        let worth = |step| {
+            let job = job(jobs, step);
+            if job.skips(step) {
+                skipped(job)
+            } else {
+                job.samples()
+            }
+        };
+        (1..=over).map(worth).sum()
     };
     let right = |over: usize| first(&Job::samples, over);
     let within =
-        |job: Job, rank: usize, micro: usize| (rank * job.accumulation + micro) * job.batch;
-    for step in (1..=STEPS).filter(|&step| !is_skipped(skip, step)) {
-        let job = if step <= stop { BEFORE } else { BEHIND };
-        for rank in 0..job.ranks {
-            let asked: Vec<usize> = (0..job.accumulation)
+        |job: &Job, rank: usize, micro: usize| (rank * job.accumulation + micro) * job.batch;
+    let mut fewer = false;
+    for step in 1..=STEPS {
+        let job = job(jobs, step);
+        for (rank, made) in yours[step - 1].iter().enumerate() {
+            let taken = if job.skips(step) { 0 } else { job.accumulation };
+            let asked: Vec<usize> = (0..taken)
                 .map(|micro| right(step - 1) + within(job, rank, micro))
                 .collect();
-            let got = trained(&yours, stop, step, rank);
+            let got = made.firsts();
             let at = format!("step {step}, rank {rank} of {}: trains from", job.ranks);
-            evidence.row(asked == got, at, listed(&asked), listed(&got));
+            let words = |firsts: &[usize]| {
+                if firsts.is_empty() {
+                    "nothing".into()
+                } else {
+                    listed(firsts)
+                }
+            };
+            evidence.row(asked == got, at, words(&asked), words(&got));
+            fewer |= !got.is_empty() && got.len() < taken;
         }
     }
     if evidence.agrees() {
         return Ok(());
     }
-    let none = skip.is_empty();
+    let none = !restarts && jobs[0].skip.is_empty();
+    evidence.means_if(
+        fewer,
+        "A step trains on fewer micro-batches than it has, and the sequences of the others are never learned.",
+    );
     evidence.means_if(
         none && is(&|job, over, _, micro| right(over) + micro * job.batch),
         "All ranks train on the same sequences. So the step learns from half as many as it should, and the other half is never \
@@ -303,8 +383,17 @@ fn sequences(evidence: &mut Evidence, skip: &[usize], stop: usize) -> Result<()>
         "The step has the right sequences, and deals its micro-batches out in turn. Here a rank's micro-batches follow each other, \
          as the picture shows: 0 and 3 are rank 0's.",
     );
+    evidence.means_if(
+        none && (is(&|job, over, rank, micro| right(over) + within(job, job.ranks - 1 - rank, micro))
+            || is(&|job, over, rank, micro| right(over) + within(job, rank, job.accumulation - 1 - micro))),
+        "The step has the right sequences in the opposite order. The first are rank 0's, and a rank begins with its first.",
+    );
+    evidence.means_if(
+        none && is(&|job, over, rank, micro| right(over) + within(job, rank, micro) + 1),
+        "Every micro-batch begins one sequence too late. Sequences count from 0, as the picture shows.",
+    );
     // What a step counts, and should not.
-    let counts = |each: &dyn Fn(Job) -> usize| {
+    let counts = |each: &dyn Fn(&Job) -> usize| {
         is(&|job, over, rank, micro| over * each(job) + within(job, rank, micro))
     };
     evidence.means_if(
@@ -321,7 +410,7 @@ fn sequences(evidence: &mut Evidence, skip: &[usize], stop: usize) -> Result<()>
         "Every step reads the same sequences: `global_samples` does not advance.",
     );
     // What a skipped step counts.
-    let skips = |each: &dyn Fn(Job) -> usize| {
+    let skips = |each: &dyn Fn(&Job) -> usize| {
         is(&|job, over, rank, micro| first(each, over) + within(job, rank, micro))
     };
     evidence.means_if(
@@ -330,17 +419,30 @@ fn sequences(evidence: &mut Evidence, skip: &[usize], stop: usize) -> Result<()>
          the run has only put them off. They lie behind the run, whether or not they were read.",
     );
     evidence.means_if(
-        skips(&|job| job.batch) || skips(&|job| job.ranks * job.batch) || skips(&|_| 1),
+        skips(&|job| job.batch)
+            || skips(&|job| job.ranks * job.batch)
+            || skips(&|job| job.accumulation)
+            || skips(&|job| job.ranks * job.accumulation)
+            || skips(&|_| 1),
         "A skipped step moves the run's place by less than a step that is taken. So step 5 still trains on sequences of the \
          range, and every later step has other data than in a run without the skip.",
     );
     evidence.means_if(
-        stop < STEPS && is(&|job, over, rank, micro| over * job.samples() + within(job, rank, micro)),
+        restarts && is(&|job, over, rank, micro| over * job.samples() + within(job, rank, micro)),
         "The place in the text follows from the number of steps and from what a step reads today. But the steps before the restart \
          read more. The run now goes back, and trains again on what it has seen. Only `global_samples` knows how much that is.",
     );
+    let trains = |step: usize| yours[step - 1].iter().any(|made| !made.trained.is_empty());
+    let wrong = (1..=STEPS).find(|&step| trains(step) == job(jobs, step).skips(step));
+    if let Some(step) = wrong.filter(|_| restarts) {
+        evidence.means(format!(
+            "Step {step} is {}. The second run skips 6 6 and 3 3, and the first one's ranges are not its own. A step is compared with \
+             each pair, whatever the others are, and whatever was skipped before.",
+            if trains(step) { "taken" } else { "skipped" }
+        ));
+    }
     evidence.means_if(
-        stop < STEPS,
+        restarts,
         "Without a restart all was right. A resumed run knows nothing but its counters, and the text is at sequence \
          `global_samples`, whoever has read what lies before it.",
     );
@@ -351,37 +453,29 @@ fn sequences(evidence: &mut Evidence, skip: &[usize], stop: usize) -> Result<()>
     Ok(())
 }
 
-/// What a rank trained on in a step.
-fn trained(all: &[Vec<Step>], stop: usize, step: usize, rank: usize) -> Vec<usize> {
-    // A rank that came with the restart has no steps before it.
-    let before = if rank < BEFORE.ranks { 0 } else { stop };
-    let made = &all[rank][step - 1 - before].trained;
-    made.first()
-        .map_or(Vec::new(), |(firsts, _)| firsts.clone())
-}
-
 fn reads(evidence: &mut Evidence) -> Result<()> {
-    let skip = [2, 4, 6, 6];
-    let yours = &record(evidence, &skip, STEPS)[1];
-    for (step, made) in (1..).zip(yours) {
-        let asked = if is_skipped(&skip, step) {
-            0
-        } else {
-            BEFORE.accumulation
-        };
-        evidence.same(
-            format!("step {step}: micro-batches read"),
-            asked,
-            made.read.len(),
-        );
+    let all = record(evidence, &[SKIPS]);
+    for (step, made) in (1..).zip(&all) {
+        for (rank, made) in made.iter().enumerate() {
+            let asked = if SKIPS.skips(step) {
+                0
+            } else {
+                SKIPS.accumulation
+            };
+            evidence.same(
+                format!("step {step}, rank {rank}: micro-batches read"),
+                asked,
+                made.read.len(),
+            );
+        }
     }
     if evidence.agrees() {
         return Ok(());
     }
     evidence.means_if(
-        yours[1].read.len() == BEFORE.accumulation,
-        "A skipped step reads its micro-batches and throws them away, as Megatron-LM does. All later steps are right, but to skip 200 \
-         steps the run reads the data of 200 steps. Here nothing has to be read to be passed over.",
+        all[1][0].read.len() == SKIPS.accumulation,
+        "A skipped step reads its micro-batches and throws them away, as Megatron-LM does. All later steps are right, but to skip \
+         200 steps the run reads the data of 200 steps. Here nothing has to be read to be passed over.",
     );
     evidence.means(
         "A step that is taken reads `accumulation` micro-batches, and one that is skipped reads none: every read takes time.",
@@ -389,35 +483,75 @@ fn reads(evidence: &mut Evidence) -> Result<()> {
     Ok(())
 }
 
+/// Whether all ranks have the same counters in all steps, and train with the same learning rates.
+fn agree(evidence: &mut Evidence, all: &[Vec<Step>]) -> bool {
+    for (step, ranks) in (1..).zip(all) {
+        for (rank, made) in ranks.iter().enumerate() {
+            if made.counters != ranks[0].counters {
+                let words = |counters: &Counters| {
+                    let Counters {
+                        global_steps,
+                        skipped_steps,
+                        global_samples,
+                        schedule,
+                    } = counters;
+                    format!("{global_steps} {skipped_steps} {global_samples} {schedule}")
+                };
+                let at = format!("rank {rank} after step {step}: the counters");
+                evidence.row(false, at, words(&ranks[0].counters), words(&made.counters));
+                evidence.means(
+                    "The counters are not the same on every rank. They are the run's, and not a rank's: a checkpoint has them once, \
+                     and after a restart every rank gets those of rank 0.",
+                );
+                return false;
+            }
+            if made.position() != ranks[0].position() {
+                let words =
+                    |position: Option<usize>| position.map_or("none".into(), |at| at.to_string());
+                let at = format!("rank {rank} in step {step}: position in the schedule");
+                evidence.row(
+                    false,
+                    at,
+                    words(ranks[0].position()),
+                    words(made.position()),
+                );
+                evidence.means("The ranks train one step with different learning rates, and have different weights from then on.");
+                return false;
+            }
+        }
+    }
+    true
+}
+
 fn counters(evidence: &mut Evidence) -> Result<()> {
-    let yours = &record(evidence, &[2, 4, 6, 6], STEPS)[1];
-    let after_3 = yours[2].counters;
-    let end = yours[STEPS - 1].counters;
-    let samples = BEFORE.samples();
-    evidence.same("after step 3: skipped_steps", 2, after_3.skipped_steps);
+    let all = record(evidence, &[SKIPS]);
+    if !agree(evidence, &all) {
+        return Ok(());
+    }
+    let after = |step: usize| all[step - 1][0].counters;
+    let samples = SKIPS.samples();
+    evidence.same("after step 1: skipped_steps", 0, after(1).skipped_steps);
+    evidence.same("after step 3: skipped_steps", 2, after(3).skipped_steps);
     evidence.same(
         "after step 3: global_samples",
         3 * samples,
-        after_3.global_samples,
+        after(3).global_samples,
     );
-    let position = yours[4]
-        .trained
-        .first()
-        .map_or(0, |(_, schedule)| *schedule);
+    let position = all[4][0].position().unwrap_or(0);
     evidence.same("step 5: position in the schedule", 4, position);
-    evidence.same("after step 7: schedule", 7, end.schedule);
-    evidence.same("after step 7: skipped_steps", 4, end.skipped_steps);
+    evidence.same("after step 7: schedule", 7, after(7).schedule);
+    evidence.same("after step 7: skipped_steps", 4, after(7).skipped_steps);
     evidence.same(
         "after step 7: global_samples",
         7 * samples,
-        end.global_samples,
+        after(7).global_samples,
     );
     if evidence.agrees() {
         return Ok(());
     }
     evidence.means_if(
-        position == 5 && end.schedule == STEPS,
-        "The schedule is counted before it has trained: each step has the learning rate of the next one.",
+        position == 5 && after(7).schedule == STEPS,
+        "Each step has the learning rate of the next one: the first step's position is 0.",
     );
     evidence.means_if(
         position == 1,
@@ -425,17 +559,51 @@ fn counters(evidence: &mut Evidence) -> Result<()> {
          is three or four steps old. The learning rate follows the data: it should be the one of a run that skips nothing.",
     );
     evidence.means_if(
-        after_3.skipped_steps == 0,
+        after(1).skipped_steps > 0 || after(2).skipped_steps > 2,
+        "`skipped_steps` has the steps that are to be skipped. It counts those that were.",
+    );
+    evidence.means_if(
+        after(3).skipped_steps == 0,
         "`skipped_steps` counts the steps that were skipped.",
     );
     evidence.means_if(
-        after_3.skipped_steps == 2 * BEFORE.accumulation,
+        after(3).skipped_steps == 2 * SKIPS.accumulation,
         "`skipped_steps` counts micro-batches. It counts steps, whatever the accumulation.",
     );
     evidence.means_if(
-        after_3.global_samples != 3 * samples,
+        after(3).global_samples != 3 * samples,
         "`global_samples` counts the sequences that lie behind the run, over all ranks. Those of a skipped step do, too.",
     );
     evidence.means("A skipped step advances every counter as a step that is taken does, and `skipped_steps` besides.");
+    Ok(())
+}
+
+/// The counters and learning rates of a run that was resumed.
+fn resumed(evidence: &mut Evidence) -> Result<()> {
+    let all = record(evidence, &RESTART);
+    if !agree(evidence, &all) {
+        return Ok(());
+    }
+    for step in [5, 7] {
+        let position = all[step - 1][0].position().unwrap_or(0);
+        evidence.same(
+            format!("step {step}: position in the schedule"),
+            step - 1,
+            position,
+        );
+    }
+    let end = all[STEPS - 1][0].counters;
+    evidence.same("after step 7: global_steps", 7, end.global_steps);
+    evidence.same("after step 7: skipped_steps", 3, end.skipped_steps);
+    evidence.same("after step 7: schedule", 7, end.schedule);
+    evidence.means_if(
+        end.skipped_steps != 3,
+        "`skipped_steps` follows from the ranges of today. The first run skipped step 2, and the second one does not know why: \
+         only the counter does.",
+    );
+    evidence.means(
+        "The learning rate follows from what a step has today: its number of sequences, or its ranks. The schedule has counted \
+         steps, the second run's as well as the first one's.",
+    );
     Ok(())
 }

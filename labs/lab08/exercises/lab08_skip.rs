@@ -8,17 +8,18 @@
 //! rank's micro-batches follow each other.
 //!
 //! ```text
-//! to skip: 2 2            2 ranks, 2 micro-batches of 3      then 3 ranks, 1 of 2
-//!                         step 1          step 2             step 3       step 4
-//!   rank 0 reads from       0   3           -                 24           30
-//!   rank 1 reads from       6   9           -                 26           32
-//!   rank 2 reads from                                         28           34
-//!   in the schedule at      0                                  2            3
+//! to skip: 2 2           2 ranks, each with 2           then 3 ranks, each with 1
+//!                        micro-batches of 3             micro-batch of 2
+//!                        step 1         step 2          step 3        step 4
+//!   rank 0 reads from     0   3           -                24            30
+//!   rank 1 reads from     6   9           -                26            32
+//!   rank 2 reads from                                      28            34
+//!   in the schedule at     0                                2             3
 //! ```
 //!
 //! `iteration` is called once for each step. `--train-range-to-skip` has a pair of numbers for each range, its first and its last
-//! step. Both ends are included, and steps count from 1. A run can be stopped between any two steps, and resumed from its
-//! counters with other settings.
+//! step, in any order of the ranges. Both ends are included, and steps count from 1. A run can be stopped between any two steps,
+//! and resumed from its counters with other settings.
 
 use shardlab::data::Batch;
 
