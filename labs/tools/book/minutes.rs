@@ -294,8 +294,9 @@ fn with_minutes(page: &str, says: &str) -> String {
 
 /// The paths with their minutes: in each row, and in all.
 ///
-/// A row's pages are read in short form, unless it says "in full", and the exercises that it names are done. A row can name a
-/// path before it, by its heading up to the comma. A row that says "only", or that names nothing, keeps its minutes.
+/// A row's pages are read in short form, unless it says "in full", and the exercises that it names are done: together rounded to 5
+/// minutes. A row can name a path before it, by its heading up to the comma. A row that says "only", or that names nothing, keeps
+/// its minutes.
 fn with_paths(root: &Path, course: &Course, page: &str) -> Result<String> {
     let mut lines: Vec<String> = page.lines().map(str::to_string).collect();
     let mut heading: Option<usize> = None;
@@ -315,7 +316,7 @@ fn with_paths(root: &Path, course: &Course, page: &str) -> Result<String> {
         let named = before.iter().find(|path| what.contains(&path.0));
         let minutes = match (named, minutes_of_row(root, course, what)?) {
             (Some(path), _) => path.1,
-            (None, Some(computed)) if !what.contains(" only") => computed,
+            (None, Some(computed)) if !what.contains(" only") => (computed + 2) / 5 * 5,
             _ => minutes,
         };
         sum += minutes;
