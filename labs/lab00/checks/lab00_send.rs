@@ -82,6 +82,15 @@ fn given(evidence: &mut Evidence, brings: &[u64]) -> Result<()> {
         "A collective needs all ranks, and each waits in it for the others. One message from rank 0 to rank 1 is enough.",
     );
     evidence.means_if(
+        error
+            .as_ref()
+            .is_some_and(|error| error.contains("there is no rank")),
+        format!(
+            "Your code names a rank that is not there: these are ranks 0 to {}.",
+            ranks - 1
+        ),
+    );
+    evidence.means_if(
         error.is_none() && senders.is_empty(),
         "No number has left its rank. A rank knows of the others only what they send to it.",
     );
@@ -95,7 +104,7 @@ fn given(evidence: &mut Evidence, brings: &[u64]) -> Result<()> {
         let why = if rank == 0 {
             "Its own is the one that rank 1 takes."
         } else {
-            "Every rank but 0 runs what you wrote, and rank 0 has sent to rank 1 alone."
+            "Rank 0 has sent to rank 1 alone."
         };
         evidence.means(format!(
             "Rank {rank} waits for a number that nobody sends to it. {why}"

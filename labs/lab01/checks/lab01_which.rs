@@ -70,23 +70,28 @@ fn after(call: &str) -> Result<Vec<String>> {
 
 fn compare(evidence: &mut Evidence) -> Result<()> {
     let named = call();
-    let name = named.trim().to_lowercase().replace(['_', ' '], "-");
-    if !CALLS.contains(&name.as_str()) {
+    // As the page, the library and PyTorch write it.
+    let bare = |name: &str| name.to_lowercase().replace(['_', ' ', '-'], "");
+    let short = bare(named.trim());
+    let short = short
+        .trim_start_matches("comm.")
+        .trim_start_matches("dist.");
+    let short = short.trim_end_matches("tensor");
+    let Some(name) = CALLS.into_iter().find(|call| bare(call) == short) else {
         evidence.answer("the call's name", "", named);
         let calls = CALLS.join(", ");
         evidence.means(format!("The page's calls are {calls}."));
         return Ok(());
-    }
+    };
     let shown = after("reduce-scatter")?;
-    let got = after(&name)?;
+    let got = after(name)?;
     for (rank, (shown, got)) in shown.iter().zip(&got).enumerate() {
         let at = format!("rank {rank}: the picture, and your {name}");
         evidence.row(shown == got, at, shown, got);
     }
-    evidence.means(match name.as_str() {
+    evidence.means(match name {
         "all-reduce" => {
-            "After an all-reduce every rank has all sums. Where a rank needs one part of them, as in ZeRO, that call sends twice \
-             what it has to."
+            "After an all-reduce every rank has all three sums, and here a rank has one."
         }
         "reduce" => {
             "A reduce leaves all sums on one rank, and the others get nothing. Averaged so, gradients would reach one rank alone."

@@ -31,7 +31,11 @@ fn divided(evidence: &mut Evidence) -> Result<()> {
     let mean = all.iter().sum::<f32>() / all.len() as f32;
     // Every rank has the same sum.
     let sum = found[0];
-    evidence.answer(format!("{sum} / {divisor}"), mean, sum / divisor as f32);
+    evidence.answer(format!("{sum} is divided by"), sum / mean, divisor as f32);
+    evidence.means_if(
+        divisor as f32 == mean,
+        "This is the gradient. Asked for is the number that 60 is divided by.",
+    );
     evidence.means_if(divisor == 0, "Nothing can be divided by 0.");
     evidence.means_if(
         divisor == 1,
@@ -47,7 +51,7 @@ fn divided(evidence: &mut Evidence) -> Result<()> {
          often than it should.",
     );
     evidence.means_if(
-        divisor.is_multiple_of(4),
+        [4, 8, 12, 24].contains(&divisor),
         "Each loss is a mean over its samples already. Do not divide by samples once more: what was added up after that?",
     );
     evidence.means(

@@ -7,7 +7,7 @@ use shardlab::parallel::pipeline::{Pipeline, Schedule, Times, simulate};
 use std::process::ExitCode;
 
 const PIPELINE: Pipeline = Pipeline {
-    ranks: 5,
+    ranks: 9,
     chunks: 1,
     micro_batches: 10,
 };
@@ -42,7 +42,7 @@ fn waited(evidence: &mut Evidence) -> Result<()> {
     evidence.means_if(got == work, "This is how long rank 2 works.");
     evidence.means_if(
         got == ranks * right,
-        "This is what all five ranks wait, added up.",
+        "This is what all nine ranks wait, added up.",
     );
     evidence.means_if(
         got == ranks * (forward + backward),

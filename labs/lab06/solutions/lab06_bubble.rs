@@ -1,5 +1,5 @@
 //! lab06-bubble · A rank's waits, on paper
 
 pub fn waits() -> u64 {
-    (5 - 1) * (2 + 3)
+    (9 - 1) * (2 + 3)
 }

@@ -27,6 +27,7 @@ fn holds(evidence: &mut Evidence) -> Result<()> {
     let each = BytesEach::MEGATRON;
     let part = TENSOR * STAGES;
     evidence.answer("GB on one rank", gb(part, 1, DATA, each), got as f64);
+    evidence.means_if(got >= 1_000_000_000, "These are bytes, not GB.");
     // Readers round.
     let near = |gb: f64| (got as f64 - gb).abs() <= 0.5;
     evidence.means_if(
@@ -68,7 +69,7 @@ fn holds(evidence: &mut Evidence) -> Result<()> {
     );
     evidence.means_if(
         near(gb(part, 1, DATA, BytesEach::MIXED)),
-        "A gradient has 2 bytes here. In this plan it has 4.",
+        "Two bytes of each parameter are missing here: the weight's, or half of the gradient's.",
     );
     evidence.means_if(
         near((PARAMETERS / part) as f64 / 1e9),
