@@ -23,7 +23,7 @@ fn main() -> ExitCode {
             job(evidence, &["a", "b", "b", "b", "c", "c"])
         }),
         ("also if hosts take turns", |evidence| {
-            job(evidence, &["a", "b", "c", "a", "b", "c"])
+            job(evidence, &["a", "a", "b", "a", "c", "b", "c"])
         }),
     ])
 }
@@ -37,10 +37,21 @@ fn alone(evidence: &mut Evidence) -> Result<()> {
     };
     for (at, file) in [
         ("no variables, one host in the file", "laptop\n"),
-        ("no variables, no host file", ""),
+        ("no variables, an empty host file", ""),
+        ("no variables, a file of four ranks", "a\na\nb\nb\n"),
     ] {
         evidence.given(at);
-        compare(evidence, at.into(), expected, place(&|_| None, file));
+        let got = place(&|_| None, file);
+        compare(evidence, at.into(), expected, got);
+        evidence.means_if(
+            got.size == 4,
+            "The size is that of the file's job. This process was not started by a launcher, so it is a job of its own, even where \
+             a file lies about that another job has left.",
+        );
+        evidence.means_if(
+            got.local_rank == 1,
+            "Local ranks begin at 0: do not count the rank itself.",
+        );
     }
     evidence.means("A program that you start by hand is a whole job of one rank, for instance lab03 on a laptop.");
     Ok(())
@@ -49,6 +60,7 @@ fn alone(evidence: &mut Evidence) -> Result<()> {
 /// Compares rank and size in a job on two hosts.
 fn variables(evidence: &mut Evidence, names: [&'static str; 2]) -> Result<()> {
     let hosts = ["a", "a", "b", "b"];
+    let mut alone = true;
     for rank in 0..4 {
         let at = format!("{}={rank}, {}=4", names[0], names[1]);
         evidence.given(format!("{at}, and the hosts {hosts:?}"));
@@ -61,7 +73,12 @@ fn variables(evidence: &mut Evidence, names: [&'static str; 2]) -> Result<()> {
             format!("rank {rank} of 4"),
             format!("rank {found} of {size}"),
         );
+        alone &= (found, size) == (0, 1);
     }
+    evidence.means_if(
+        alone,
+        "No process has found its variables: each believes that it is rank 0 of 1, and trains alone.",
+    );
     evidence.means("A rank with a wrong number trains on a different rank's data, and no rank trains on its own data.");
     Ok(())
 }
@@ -112,15 +129,36 @@ fn job(evidence: &mut Evidence, hosts: &[&str]) -> Result<()> {
         "rank % (ranks per node) is the local rank only if all nodes have equally many ranks and the file fills one \
          node after the other. Two ranks with the same local rank share a GPU of their node, and a different GPU idles.",
     );
+    let wrong_node = found
+        .iter()
+        .zip(&seats)
+        .any(|(place, seat)| place.node != seat.node);
+    let lines = |rank: usize| hosts.iter().filter(move |host| **host == hosts[rank]);
     evidence.means_if(
-        all(&|rank, place| place.node == rank % nodes || place.node == rank / each),
+        wrong_local && all(&|rank, place| place.local_rank + 1 == lines(rank).count()),
+        "Each rank counts all ranks of its node, also those after it.",
+    );
+    let first_line = |rank: usize| hosts.iter().position(|host| *host == hosts[rank]);
+    evidence.means_if(
+        wrong_local && all(&|rank, place| rank.checked_sub(place.local_rank) == first_line(rank)),
+        "You count all lines since your node's first one, also those of other nodes.",
+    );
+    evidence.means_if(
+        wrong_node && all(&|rank, place| Some(place.node) == first_line(rank)),
+        "This is the line in which the file first names the host. A node's number counts different names, not lines.",
+    );
+    let mut runs = hosts.to_vec();
+    runs.dedup();
+    evidence.means_if(
+        wrong_node && all(&|rank, place| runs.get(place.node) == Some(&hosts[rank])),
+        "Each change of name counts as a new node. A host that comes back is the node that it was.",
+    );
+    evidence.means_if(
+        wrong_node && all(&|rank, place| place.node == rank % nodes || place.node == rank / each),
         "You cannot compute a node's number from the rank alone: only the file says how many ranks each node has.",
     );
     evidence.means_if(
-        found
-            .iter()
-            .zip(&seats)
-            .any(|(place, seat)| place.node != seat.node),
+        wrong_node,
         "Nodes are numbered in the order in which the file first names them, not by their names.",
     );
     evidence.means(

@@ -116,7 +116,7 @@ fn given(evidence: &mut Evidence, brings: &[u64]) -> Result<()> {
     );
     evidence.means_if(
         waiting == [1],
-        "Rank 0 has sent its number, and rank 1 waits for another message: one from another rank, or of another length or type.",
+        "Rank 0 has sent its number, and rank 1 waits for another message: of another type, such as i32 where rank 0 sends u64, of another length, or from another rank.",
     );
     evidence.means_if(
         sent > 1,

@@ -17,9 +17,14 @@ fn main() -> ExitCode {
     ])
 }
 
-/// What a rank brings.
-fn brings(rank: usize) -> u64 {
-    10 * (rank as u64 + 1)
+/// What a rank brings: the picture's numbers on three ranks, and numbers without a rule on others.
+fn brings(rank: usize, ranks: usize) -> u64 {
+    let numbers = if ranks == 3 {
+        [10, 20, 30, 0, 0]
+    } else {
+        [41, 7, 95, 12, 38]
+    };
+    numbers[rank]
 }
 
 /// One rank's call: the messages that it sent, and what it returned, if it returned.
@@ -38,7 +43,7 @@ fn ring(evidence: &mut Evidence, ranks: usize) -> Result<()> {
             (rank + ranks - 1) % ranks,
             (rank + 1) % ranks
         ));
-        let result = pass_left(&comm, brings(rank));
+        let result = pass_left(&comm, brings(rank, ranks));
         let call = Call {
             sent: comm.traffic().messages,
             returned: result.as_ref().ok().copied(),
@@ -56,13 +61,25 @@ fn ring(evidence: &mut Evidence, ranks: usize) -> Result<()> {
     }
     let calls = calls.into_inner().unwrap_or_else(PoisonError::into_inner);
     for (rank, call) in calls.iter().enumerate() {
-        let expected = brings((rank + 1) % ranks);
+        let expected = brings((rank + 1) % ranks, ranks);
         evidence.row(
             call.returned == Some(expected),
-            format!("rank {rank}, brings {}", brings(rank)),
+            format!("rank {rank}, brings {}", brings(rank, ranks)),
             expected,
             call.returned
                 .map_or("nothing".into(), |number| number.to_string()),
+        );
+    }
+    // A ring of one rank needs no message.
+    let most = calls.iter().map(|call| call.sent).max().unwrap_or(0);
+    if error.is_none() && evidence.agrees() && ranks > 1 {
+        evidence.same("messages that a rank sends", 1, most);
+        evidence.means_if(
+            most == 0,
+            "No number has left its rank. What the others bring can be known here, and in no training.",
+        );
+        evidence.means(
+            "The numbers are right, and have taken a long way. One step to the left is one message from each rank.",
         );
     }
     if ranks != 3 && (error.is_some() || !evidence.agrees()) {
@@ -90,16 +107,20 @@ fn wrong_numbers(evidence: &mut Evidence, calls: &[Call]) {
         calls.all(|(rank, call)| call.returned == Some(number(rank)))
     };
     evidence.means_if(
-        all(&brings),
+        all(&|rank| brings(rank, ranks)),
         "Every rank returned the number that it brought. Return the one that `recv` put into `incoming`.",
     );
     evidence.means_if(
-        all(&|rank| brings((rank + ranks - 1) % ranks)),
+        all(&|rank| brings((rank + ranks - 1) % ranks, ranks)),
         "The numbers went around the other way: each rank has the number of its left neighbour. Who is to the left of rank 1: rank 0 or rank 2?",
     );
     evidence.means_if(
         all(&|_| 0),
         "Every rank returned the 0 that it made room with. `recv` replaces it, so return `incoming[0]` after that call.",
+    );
+    evidence.means_if(
+        all(&|rank| if rank + 1 < ranks { brings(rank + 1, ranks) } else { 0 }),
+        "The last rank has got nothing. A ring has no end: on its right sits rank 0, and left of rank 0 sits the last rank.",
     );
     evidence.means("A rank that takes a number from the wrong neighbour trains on the wrong neighbour's data, and nothing stops it.");
 }

@@ -5,7 +5,7 @@
 //!
 //! The environment: Open MPI's mpirun sets OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE for each process, MPICH's sets
 //! PMI_RANK and PMI_SIZE. A process that was started without a launcher has none of these: it is rank 0 of 1, on its only
-//! node, and its host file may be empty.
+//! node, and its host file may be empty, or have lines of other ranks.
 //!
 //! The host file, as PBS writes it: one line per rank, in rank order, with the name of the rank's host. (The host file in
 //! lab00's chapter has one line per node instead.) Nodes are numbered in the order in which the file first names them. On

@@ -6,7 +6,7 @@ use shardlab::Result;
 use shardlab::plan::{BytesEach, zero_memory};
 use std::process::ExitCode;
 
-const PARAMETERS: u64 = 5_000_000_000;
+const PARAMETERS: u64 = 15_000_000_000;
 const RANKS: u64 = 10;
 
 fn main() -> ExitCode {
@@ -45,7 +45,7 @@ fn holds(evidence: &mut Evidence) -> Result<()> {
     );
     evidence.means_if(
         got == whole[0] + right[1] + whole[2],
-        "Only 20 GB are divided here. Each stage divides what the one before divides, and one more of the three.",
+        "Only the gradients are divided here. Each stage divides what the one before divides, and one more of the three.",
     );
     evidence.means_if(
         got == only(true),
@@ -61,6 +61,15 @@ fn holds(evidence: &mut Evidence) -> Result<()> {
          as the picture's numbers are.",
     );
     evidence.means_if(got == sum(2) * 1_000_000_000, "These are bytes, not GB.");
+    for (i, name) in ["parameters", "gradients", "moments"]
+        .into_iter()
+        .enumerate()
+    {
+        evidence.means_if(
+            got == sum(2) - right[i] && got != only(true),
+            format!("The {name} are missing: a rank holds all of them, or its share."),
+        );
+    }
     evidence.means(
         "Go through the three one by one. Does stage 2 divide them? A rank holds its share of one, or all of it.",
     );

@@ -1,12 +1,12 @@
 //! lab04-holds · What one rank holds
 //!
-//! Ten ranks train 5 billion parameters in f32, with AdamW and ZeRO's stage 2. What does each rank hold of these?
+//! Ten ranks train 15 billion parameters in f32, with AdamW and ZeRO's stage 2. What does each rank hold of these?
 //!
 //! ```text
 //!                   the whole    one of 10 ranks
-//! parameters            20 GB
-//! gradients             20 GB
-//! AdamW's moments       40 GB    in all: ? GB
+//! parameters            60 GB
+//! gradients             60 GB
+//! AdamW's moments      120 GB    in all: ? GB
 //! ```
 
 pub fn one_rank() -> u64 {

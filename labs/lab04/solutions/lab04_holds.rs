@@ -1,5 +1,5 @@
 //! lab04-holds · What one rank holds
 
 pub fn one_rank() -> u64 {
-    20 + 20 / 10 + 40 / 10
+    60 + 60 / 10 + 120 / 10
 }

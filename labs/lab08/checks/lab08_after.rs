@@ -60,6 +60,10 @@ fn begins(evidence: &mut Evidence) -> Result<()> {
         "Micro-batches count from 1: step 1 ends with micro-batch 8, and step 2 begins with the next one.",
     );
     evidence.means_if(
+        got == asked + 1,
+        "One too far: step 15 ends with the micro-batch two before this one.",
+    );
+    evidence.means_if(
         got == asked - per_step,
         "With this one step 15 would begin. It is skipped, too: both ends belong to the range.",
     );

@@ -283,6 +283,10 @@ fn steps(evidence: &mut Evidence, skip: &'static [usize]) -> Result<()> {
         "Only the first range is skipped. Each further pair of numbers is one more range.",
     );
     evidence.means_if(
+        skip.len() > 2 && of(&|step| !(skip[2]..=skip[3]).contains(&step)) == got,
+        "Only the last range is skipped: what a later pair says undoes what an earlier one has found.",
+    );
+    evidence.means_if(
         !skip.is_empty() && of(&|step| !skip.contains(&step)) == got,
         "These numbers are not single steps. They are pairs, the first and the last step of a range.",
     );
@@ -436,8 +440,7 @@ fn sequences(evidence: &mut Evidence, jobs: &[Job]) -> Result<()> {
     let wrong = (1..=STEPS).find(|&step| trains(step) == job(jobs, step).skips(step));
     if let Some(step) = wrong.filter(|_| restarts) {
         evidence.means(format!(
-            "Step {step} is {}. The second run skips 6 6 and 3 3, and the first one's ranges are not its own. A step is compared with \
-             each pair, whatever the others are, and whatever was skipped before.",
+            "Step {step} is {}. The second run skips 6 6 and 3 3: its ranges are its own and in no order, and it begins inside of one.",
             if trains(step) { "taken" } else { "skipped" }
         ));
     }

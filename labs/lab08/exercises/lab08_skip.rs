@@ -1,8 +1,8 @@
 //! lab08-skip · Skip, stop, and go on on other ranks
 //!
 //! The lab counts the micro-batches of one rank. After a restart on other ranks that number means nothing. Here every sequence of
-//! the run has a number, and a rank can read from any of them. A skipped step reads nothing, and all others train on what they
-//! would have had without the skip, also after a restart on other ranks.
+//! the run has a number, and a rank can read from any of them. So a skipped step need not draw its data, as on the page: it reads
+//! nothing. All others train on what they would have had without the skip, also after a restart on other ranks.
 //!
 //! Sequences are numbered in the order of the steps. Of a step's sequences rank 0 has the first, rank 1 the next, and so on, and a
 //! rank's micro-batches follow each other.
@@ -11,10 +11,10 @@
 //! to skip: 2 2           2 ranks, each with 2           then 3 ranks, each with 1
 //!                        micro-batches of 3             micro-batch of 2
 //!                        step 1         step 2          step 3        step 4
-//!   rank 0 reads from     0   3           -                24            30
-//!   rank 1 reads from     6   9           -                26            32
+//!   rank 0 reads from     0   3          none              24            30
+//!   rank 1 reads from     6   9          none              26            32
 //!   rank 2 reads from                                      28            34
-//!   in the schedule at     0                                2             3
+//!   in the schedule at     0             (1)                2             3
 //! ```
 //!
 //! `iteration` is called once for each step. `--train-range-to-skip` has a pair of numbers for each range, its first and its last

@@ -72,6 +72,10 @@ fn holds(evidence: &mut Evidence) -> Result<()> {
         "Two bytes of each parameter are missing here: the weight's, or half of the gradient's.",
     );
     evidence.means_if(
+        near(gb(part, 1, DATA, each) - 4.0 * (PARAMETERS / part) as f64 / 1e9),
+        "The gradients are missing: the data ranks hold copies of them, and each has its own.",
+    );
+    evidence.means_if(
         near((PARAMETERS / part) as f64 / 1e9),
         "A rank has this many billion parameters, and holds several bytes for each.",
     );
