@@ -205,16 +205,14 @@ impl Losses {
 }
 
 pub fn apart(run: &Run, right: &Run) -> Apart {
-    let of_life_2 = |run: &Run| -> Vec<Step> {
-        let life2 = run.life2.as_ref();
-        life2.map_or(Vec::new(), |life| life.steps.clone())
-    };
+    let none = Life::default();
+    let [mine, theirs] = [run, right].map(|run| run.life2.as_ref().unwrap_or(&none));
     let weights = |run: &Run| files::read(&run.life2.as_ref()?.folder, "final", KINDS[0]).ok();
     let weights = weights(run).zip(weights(right));
     Apart {
         lives: [
             Losses::of(&run.life1.steps, &right.life1.steps),
-            Losses::of(&of_life_2(run), &of_life_2(right)),
+            Losses::of(&mine.steps, &theirs.steps),
         ],
         weight: weights.as_ref().map(|(a, b)| largest_of(a, b)),
         weights_equal: weights.is_some_and(|(a, b)| a == b),

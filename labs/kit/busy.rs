@@ -1,8 +1,8 @@
 //! Whether other programs have used the processors that a run needed: then its times say more about them than about the run.
 //!
 //! Two readings of the operating system's counters, before and after, give the processor seconds of everything on the cores that
-//! this process may use. What its own threads and its children have used is subtracted. Linux has these counters; elsewhere nothing is measured, and
-//! nothing is said.
+//! this process may use. What its own threads and its children have used is subtracted. Linux has these counters; elsewhere nothing
+//! is measured, and nothing is said.
 
 use super::Resources;
 use crate::show::Screen;

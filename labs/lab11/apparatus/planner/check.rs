@@ -423,7 +423,7 @@ fn smaller(s: &Strategy, load: &Load, room: f64) -> String {
     let state = load.weights + load.gradients + load.optimizer;
     let largest = load.weights.max(load.gradients).max(load.optimizer);
     let beside_state = load.activations.max(load.working) > largest && state > room;
-    let counted = if beside_state { 3 } else { parts.len() };
+    let counted = if beside_state { 3 } else { parts.len() }; // the state's three come first
     let most = parts.into_iter().take(counted);
     let Some((_, name, ways)) = most.max_by(|a, b| a.0.total_cmp(&b.0)) else {
         return String::new();
