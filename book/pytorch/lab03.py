@@ -21,7 +21,7 @@ JOB = Job(ranks=2, grad_accum=2)
 def train(model, optimizer, batches):
     ddp = DistributedDataParallel(model)  # rank 0's weights to all ranks
     losses, norms = [], []
-    for micro_batches in batches:  # one step's, drawn by this rank alone
+    for micro_batches in batches:  # one step's, which only this rank draws
         optimizer.zero_grad()
         loss = 0
         for i, (x, y) in enumerate(micro_batches):

@@ -26,7 +26,7 @@ def train(model, lr, batches, stage):
         loss = cross_entropy(model(x), y)  # gathers each block before it computes
         loss.backward()  # ZeRO-3 gathers again; gradients are reduced and scattered
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()  # on this rank's shards alone
+        optimizer.step()  # only on this rank's shards
         optimizer.zero_grad()
         losses.append(mean(loss))
         norms.append(norm.full_tensor().item())

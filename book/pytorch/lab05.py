@@ -68,7 +68,7 @@ def run(sequence=False):
     model, passes = GPT(JOB), [Calls(), Calls()]
     cut(model, mesh, sequence)
     losses, norms = train(model, JOB.lr, batches, passes)
-    # Activations alone: the loss of cut logits needs three calls more, for a few numbers per token.
+    # Only activations: the loss of cut logits needs three calls more, for a few numbers per token.
     activations = 4 * JOB.batch * JOB.block * JOB.embd
     calls = [sum(size == activations for _, size in one.of) // JOB.steps for one in passes]
     return {"losses": losses, "norms": norms, "calls": calls, "weights": shared.trained(model)}

@@ -53,7 +53,11 @@ def train(parts, Schedule, optimizer, batches, table, ends):
 
 
 class Stage(PipelineStage):
-    """A stage that notes its passes: `4F0` is stage 4, forward, micro-batch 0; `B` is backward, `W` for the weights alone."""
+    """A stage that notes its passes: `4F0` is stage 4, forward, micro-batch 0; `B` is backward, `W` only for the weights.
+
+    The three methods are PyTorch 2.15's own, which its documentation does not promise: another version may name them
+    differently, and then nothing is noted.
+    """
 
     passes = []
 

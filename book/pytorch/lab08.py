@@ -1,4 +1,4 @@
-"""lab08 in PyTorch: GradScaler under FSDP2, and two steps whose gradients overflow on one rank alone.
+"""lab08 in PyTorch: GradScaler under FSDP2, and two steps whose gradients overflow on only one rank.
 
 Alone:            python book/pytorch/lab08.py
 Or by torchrun:   torchrun --nproc-per-node 2 book/pytorch/lab08.py
@@ -24,7 +24,7 @@ def train(model, optimizer, scaler, batches):
         loss = 0
         for x, y in micro_batches:
             share = cross_entropy(model(x), y) / len(micro_batches)
-            scaler.scale(share).backward()
+            scaler.scale(share).backward()  # each reduces; set_requires_gradient_sync could wait
             loss += share.detach()
         overflow(model, step)  # in the bad steps, and on one rank
         scaler.unscale_(optimizer)  # before the clipping; it also looks for inf and nan
@@ -40,7 +40,7 @@ def train(model, optimizer, scaler, batches):
 
 
 def overflow(model, step):
-    """What fp16 would do: in the bad steps, one gradient becomes infinite, in the shard of the last rank alone."""
+    """What fp16 would do: in the bad steps, one gradient becomes infinite, and only in the last rank's shard."""
     if step in BAD and dist.get_rank() + 1 == JOB.ranks:
         model.wte.weight.grad.to_local()[0, 0] = float("inf")
 

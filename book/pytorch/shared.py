@@ -217,7 +217,7 @@ def ours(weights):
 
 
 def adamw(model, lr):
-    """AdamW as the labs have it: weight decay on matrices alone."""
+    """AdamW as the labs have it: weight decay only on matrices."""
     matrices, gains = ([p for p in model.parameters() if (p.dim() == 2) == two] for two in (True, False))
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": gains, "weight_decay": 0.0}]
     return torch.optim.AdamW([group for group in groups if group["params"]], lr=lr, betas=(0.9, 0.99), eps=1e-8)
@@ -319,7 +319,7 @@ def one_rank(rank, run, ranks, arguments, broken, result):
 
 
 def main(run, ranks):
-    """What a script does that is run alone: it prints what rank 0's part returns."""
+    """What a script does that is run by itself: it prints what rank 0's part returns."""
     argparse.ArgumentParser(description=sys.modules["__main__"].__doc__.splitlines()[0]).parse_args()
     for name, value in (launch(run, ranks) or {}).items():
         if isinstance(value, dict):
