@@ -37,7 +37,7 @@ fn shared_layers_are_one_ranks() {
     ] {
         let text = succeeded(&small(&format!("{flags} --steps 4")));
         fits(&text, 48);
-        assert_eq!(text.matches(" ✓\n").count(), 10, "{text}");
+        assert_eq!(text.matches(" ✓\n").count(), 11, "{text}");
         has(
             &text,
             &[
@@ -95,6 +95,22 @@ fn mistakes_look_plausible_and_are_noticed() {
             &["first loss", "parameters on each rank"],
             &["every gradient", "6 steps", "collective calls"],
         ),
+        (
+            "same-seed",
+            &[
+                "parameters on each rank",
+                "dropout masks",
+                "collective calls",
+                "activations",
+                "bytes sent",
+            ],
+            &[
+                "begins with slices",
+                "first loss",
+                "every gradient",
+                "6 steps",
+            ],
+        ),
     ] {
         let output = small(&format!("--steps 6 --break {mistake}"));
         let text = String::from_utf8(output.stdout.clone()).unwrap();
@@ -124,6 +140,55 @@ fn mistakes_look_plausible_and_are_noticed() {
             "{mistake}: it trains\n{text}"
         );
     }
+}
+
+/// The check needs no second model: it compares hashes of slices. Norms, positions and padding are equal by right.
+#[test]
+fn ranks_that_seed_alike_are_found_before_the_first_step() {
+    let of = |ranks: usize, flags: &str| {
+        let heads = if ranks == 3 { 6 } else { 4 };
+        let width = 8 * heads;
+        lab05(&format!(
+            "--layers 2 --heads {heads} --embd {width} --block 12 --batch 2 --warmup 2 --steps 1 --ranks {ranks} {flags}"
+        ))
+    };
+    let line = |output: &Output| {
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let line = text
+            .split("  check    no two ranks begin with the same slice")
+            .nth(1);
+        let line = line.unwrap_or_else(|| panic!("{text}"));
+        line.split("\n  check")
+            .next()
+            .unwrap_or_default()
+            .to_string()
+    };
+    // Two blocks have 8 matrices that are cut, and the token table is the ninth.
+    for ranks in [2, 3, 4] {
+        let right = of(ranks, "");
+        succeeded(&right);
+        assert!(line(&right).ends_with(" 9 matrices ✓"), "{}", line(&right));
+        let broken = of(ranks, "--break same-seed");
+        let alike = line(&broken);
+        assert!(
+            alike.contains("9 of 9 alike: wte.weight on ranks 0 and 1 ✗"),
+            "{alike}"
+        );
+        assert_eq!(broken.status.code(), Some(1));
+        // The MLPs' slices get the same gradients, so training leaves them alike. Attention drops other weights on each rank.
+        has(
+            &stderr(&broken),
+            &["9 of 9 cut matrices, and still have the same in 4 after 1 steps"],
+        );
+    }
+    // Ranks 1 to 3 have nothing but the table's padding.
+    let padded = of(4, "--make-vocab-size-divisible-by 128");
+    succeeded(&padded);
+    assert!(
+        line(&padded).ends_with(" 9 matrices ✓"),
+        "{}",
+        line(&padded)
+    );
 }
 
 #[test]

@@ -6,7 +6,7 @@ use shardlab::mesh::Axis;
 use shardlab::model::{Build, Entry, Exit, Layer, Linear, Pass, Role};
 use shardlab::parallel::TensorParallel;
 use shardlab::parallel::tensor::Operator;
-use shardlab::tensor::{Copies, Cut, Param, Params, TensorOp, Whole, consume};
+use shardlab::tensor::{Copies, Cut, Param, Params, Spec, TensorOp, Whole, consume};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -21,6 +21,17 @@ pub enum Break {
     Unsharded,
     /// The ranks add up the gradient of the head's input twice
     HeadTwice,
+    /// Each rank draws its slices with the same seed, and gets the same numbers
+    SameSeed,
+}
+
+/// The initial values of [`Break::SameSeed`]: the slice takes the numbers from the first one on, as a generator gives them to
+/// every rank that seeds it alike. The library's [`Spec::initial`] counts from the slice's place in the whole matrix.
+pub fn same_seed(seed: u64) -> impl Fn(&Spec, Range<usize>, &mut [f32]) {
+    move |spec, elements, out| {
+        let Whole { name, init, .. } = &spec.whole;
+        init.fill(seed, name, elements.start, out);
+    }
 }
 
 /// The builder of a model with one mistake.

@@ -78,6 +78,8 @@ pub fn check(checks: &mut Checks, all: &[Measured], masks: &[[bool; 2]]) {
         "shards began as different numbers",
     );
 
+    same_seed(checks, shared, &each);
+
     // With tensor parallelism every rank holds the whole stream, and must drop the same of it.
     let sound = shared
         .iter()
@@ -174,5 +176,37 @@ pub fn check(checks: &mut Checks, all: &[Measured], masks: &[[bool; 2]]) {
         "bytes sent are within 1% of the formulas",
         &format!("off by {}", percent(most)),
         "a rank sent other bytes than the formula says",
+    );
+}
+
+/// Checks that no two ranks began with the same numbers. Unlike the check before it, this one needs no whole matrix.
+fn same_seed(
+    checks: &mut Checks,
+    shared: &[Measured],
+    each: &dyn Fn(&dyn Fn(&Measured) -> String) -> String,
+) {
+    let claim = "no two ranks begin with the same slice";
+    let alike = shared
+        .iter()
+        .find(|measured| !measured.slices[0].alike.is_empty());
+    let Some(measured) = alike else {
+        let matrices = each(&|measured| format!("{} matrices", measured.slices[0].matrices));
+        return checks.check(true, claim, &matrices, "");
+    };
+    let [begun, ended] = &measured.slices;
+    let (name, [first, second]) = &begun.alike[0];
+    let alike = format!("{} of {} alike", begun.alike.len(), begun.matrices);
+    checks.check(
+        false,
+        claim,
+        &format!("{alike}: {name} on ranks {first} and {second}"),
+        &format!(
+            "two ranks began with the same numbers in {} of {} cut matrices, and still have the same in {} after {} steps: \
+             did they seed their generators alike?",
+            begun.alike.len(),
+            begun.matrices,
+            ended.alike.len(),
+            measured.losses.len()
+        ),
     );
 }

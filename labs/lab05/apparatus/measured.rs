@@ -1,6 +1,7 @@
 //! One rank and its tensor ranks, measured side by side.
 
 use super::shared::loss_of;
+use super::slices::{Slices, compare_slices};
 use super::{Break, Shared};
 use anyhow::Result;
 use kit::report;
@@ -49,6 +50,8 @@ pub struct Measured {
     pub sent: f64,
     /// Whether every parameter began as the slice of the whole's.
     pub begins_as_slices: bool,
+    /// Whether ranks hold the same slices of a matrix, before the first step and after the last.
+    pub slices: [Slices; 2],
     /// The largest difference of a gradient from the unsharded model's, relative to the largest of the parameter.
     pub gradients: f64,
     /// The largest relative difference of a step's loss.
@@ -117,6 +120,7 @@ pub fn measure(
         rows,
     };
     let begun = params.values().clone();
+    let slices_begun = compare_slices(&group, &params)?;
     let mut measured = Measured {
         way,
         shards,
@@ -128,6 +132,7 @@ pub fn measure(
         calls: [0; 2],
         sent: 0.0,
         begins_as_slices: true,
+        slices: [slices_begun, Slices::default()],
         gradients: 0.0,
         losses_apart: 0.0,
     };
@@ -169,6 +174,7 @@ pub fn measure(
         let taken = zero.step(config.schedule.at(step), config.clip);
         taken.map_err(|error| Diverged::at(step + 1, error))?;
     }
+    measured.slices[1] = compare_slices(&group, &params)?;
     let Some(reference) = reference else {
         let begun = by_name(&params, &begun);
         let gradients = by_name(&params, &gradients);

@@ -1,6 +1,6 @@
 //! A model that tensor ranks share, with its optimizer.
 
-use super::broken::{Break, Broken};
+use super::broken::{Break, Broken, same_seed};
 use anyhow::Result;
 use candle_core::Tensor;
 use kit::parity::{self, Replica};
@@ -63,9 +63,16 @@ impl Shared {
             None if group.size() == 1 => Gpt::build(&config.shape, &Plain)?,
             None => Gpt::build(&config.shape, &tensor)?,
         };
+        let params = &gpt.params;
+        let alone = Comm::alone();
         let zero = ZeroConfig::new(Default::default(), Precision::F32, config.adamw);
-        let zero =
-            Zero::init(&gpt.params, &Comm::alone(), zero, config.seed)?.with_tensor(&tensor)?;
+        let zero = match broken {
+            Some(Break::SameSeed) => {
+                Zero::begin_with(params, &alone, zero, &same_seed(config.seed))?
+            }
+            _ => Zero::init(params, &alone, zero, config.seed)?,
+        };
+        let zero = zero.with_tensor(&tensor)?;
         Ok(Shared { gpt, tensor, zero })
     }
 
