@@ -8,9 +8,9 @@
 //!
 //! Run `cargo run --bin lab11`. It decides for a Llama of 70 billion parameters on 512 H100. Ask about your own job:
 //! `--model gpt3-175b --devices 1024 --device a100-80g`; your own model: `--config FILE`; your own cluster: `--cluster FILE`;
-//! one plan in detail, or what is wrong with it: `--plan dp=8,tp=3,pp=2`. `--refused` explains what cannot work. The planner is
-//! checked against runs that papers report: `--published`. Then `--calibrate` measures this machine, and compares trainings
-//! with their predictions.
+//! one plan in detail, or what is wrong with it: `--plan dp=8,tp=3,pp=2`. `--refused` explains what cannot work, and `--links`
+//! searches again on other networks. The planner is checked against runs that papers report: `--published`. Then `--calibrate`
+//! measures this machine, and compares trainings with their predictions.
 //!
 //! [`bytes`], [`seconds`] and [`plans`] below are a planner in its plainest form: the screen's row `simplest` is its choice.
 
@@ -19,13 +19,12 @@ use clap::Parser;
 use kit::help;
 use kit::show::Screen;
 use kit::{Beside, Checks, Lesson};
-use lab11::planner::{Accuracy, Described, EXAMPLE, fits, refusals};
+use lab11::planner::{Described, EXAMPLE, Made, fits, refusals};
 use lab11::strategy::{Strategy, TrainingJob};
-use lab11::{DecideFlags, Found};
+use lab11::{DecideFlags, Found, cannot_use};
 use shardlab::allocator::Counting;
 use shardlab::comm::{Comm, Link};
 use shardlab::data::Corpus;
-use shardlab::error::BadInput;
 use shardlab::launch;
 use std::process::ExitCode;
 
@@ -207,6 +206,10 @@ fn run(args: Args) -> Result<()> {
     let job = flags.job(&model)?;
     let tokens = flags.tokens(&job)?;
     if let Some(strategy) = flags.strategy()? {
+        if flags.json {
+            screen.say(lab11::plan_json(&job, &model, &strategy, tokens)?);
+            return Ok(());
+        }
         screen.say(lesson.heading(&screen, None));
         screen.say(format!("{}\n", asked(&screen, &job, &model)));
         return one_plan(&screen, &job, &strategy, tokens);
@@ -230,11 +233,14 @@ fn run(args: Args) -> Result<()> {
             "{}\n",
             lab11::refusals(&screen, &found, 3 * flags.top)
         ));
+    } else if flags.links {
+        screen.say(format!("{}\n", asked(&screen, &found.job, &model)));
+        screen.say(format!("{}\n", lab11::sensitivity(&screen, &found)));
     } else {
         decided(&screen, &found, &model, flags.top, tokens);
     }
     check(&screen, &found)?;
-    let more = "More: --plan dp=64,tp=8 --refused --published --presets --calibrate --json";
+    let more = "More: --plan dp=64,tp=8 --links --refused --published --presets --json";
     screen.say(lesson.ending(&screen, more));
     Ok(())
 }
@@ -267,14 +273,19 @@ fn simplest(screen: &Screen, job: &TrainingJob) -> String {
     } else {
         format!(", {}", screen.bad("too large"))
     };
-    let accuracy = Accuracy::on(&job.cluster.device.name);
+    let planner = match lab11::unranked(job) {
+        None => format!(
+            "probably {}",
+            lab11::likely::seconds(Made::Benchmark, &planned)
+        ),
+        Some(_) => screen.seconds(planned.time.total()),
+    };
     let words = format!(
-        "dp={} tp={} pp={}, {} a step; planner: probably {}{large}",
+        "dp={} tp={} pp={}, {} a step; planner: {planner}{large}",
         plan.data,
         plan.tensor,
         plan.pipeline,
-        screen.seconds(*seconds),
-        lab11::likely::seconds(&accuracy, &planned)
+        screen.seconds(*seconds)
     );
     screen.row("simplest", &words)
 }
@@ -291,13 +302,10 @@ fn decided(screen: &Screen, found: &Found, model: &Described, top: usize, tokens
     screen.say(format!("{}\n", lab11::refused(screen, found)));
     screen.say(format!("{}\n", lab11::memory(screen, &found.job, best)));
     screen.say(lab11::time(screen, &found.job, best));
-    screen.say(format!(
-        "{}\n",
-        lab11::ending(screen, &found.job, best, tokens)
-    ));
-    if found.job.devices > 1 {
-        screen.say(format!("{}\n", lab11::sensitivity(screen, found)));
+    if lab11::unranked(&found.job).is_none() {
+        screen.say(lab11::ending(screen, &found.job, best, tokens));
     }
+    screen.say("");
 }
 
 /// The plan that needs least, and what it lacks.
@@ -318,22 +326,7 @@ fn nothing_fits(screen: &Screen, found: &Found) {
 fn one_plan(screen: &Screen, job: &TrainingJob, strategy: &Strategy, tokens: f64) -> Result<()> {
     match lab11::detail(screen, job, strategy, tokens) {
         Ok(text) => screen.say(text),
-        Err(refusals) => {
-            let what: Vec<String> = refusals
-                .iter()
-                .map(|refusal| format!("  {}", refusal.what))
-                .collect();
-            let help: Vec<&str> = refusals
-                .iter()
-                .map(|refusal| refusal.help.as_str())
-                .collect();
-            let what = format!(
-                "--plan: this job cannot use {}\n{}",
-                strategy.words(),
-                what.join("\n")
-            );
-            return Err(BadInput::new(what, help.join("\n      ")).into());
-        }
+        Err(refusals) => return Err(cannot_use(strategy, &refusals).into()),
     }
     Ok(())
 }

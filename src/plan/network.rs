@@ -59,7 +59,7 @@ const NETWORK: f64 = 14.0;
 /// The networks that have names: ranks per node, cards, latency in µs and bandwidth in GB/s within a node and between nodes, from
 /// GPU to GPU and in one direction.
 #[rustfmt::skip]
-const NAMED: [Network; 11] = [
+const NAMED: [Network; 15] = [
     named("dgx-a100", 8, 8, [NVLINK, 300.0], [NETWORK, 25.0],
     "8 GPUs, NVLink 300 GB/s, 8 cards of 25 GB/s",
     "NVIDIA DGX A100 system architecture, 2020: NVLink 3; HDR InfiniBand, 200 Gbit/s per card"),
@@ -69,6 +69,16 @@ const NAMED: [Network; 11] = [
     named("dgx-b200", 8, 8, [NVLINK, 900.0], [NETWORK, 50.0],
     "8 GPUs, NVLink 900 GB/s, 8 cards of 50 GB/s",
     "NVIDIA DGX B200 data sheet, 2024: NVLink 5; 400 Gbit/s per card"),
+    // Each tray of 4 GPUs has 4 cards, and 18 trays are one NVLink domain.
+    named("nvl72", 72, 72, [NVLINK, 900.0], [NETWORK, 50.0],
+    "72 GPUs of one NVLink domain, 900 GB/s, 72 cards of 50 GB/s",
+    "NVIDIA DGX GB200 data sheet, 2024: NVLink 5; ConnectX-7, 400 Gbit/s per card"),
+    named("dgx-b300", 8, 8, [NVLINK, 900.0], [NETWORK, 100.0],
+    "8 GPUs, NVLink 900 GB/s, 8 cards of 100 GB/s",
+    "NVIDIA DGX B300 data sheet, 2025: NVLink 5; ConnectX-8, 800 Gbit/s per card"),
+    named("p4d", 8, 4, [NVLINK, 300.0], [NETWORK, 12.5],
+    "8 GPUs, NVLink 300 GB/s, 4 cards of 12.5 GB/s",
+    "Amazon's EC2 P4 page, 2020: p4d.24xlarge, A100, EFA, 4 x 100 Gbit/s"),
     named("frontier", 8, 4, [NVLINK, 50.0], [NETWORK, 25.0],
     "8 dies, Infinity Fabric 50 GB/s, 4 cards of 25 GB/s",
     "OLCF's Frontier guide, 2025: 50 GB/s and more between dies; Slingshot 11"),
@@ -76,6 +86,9 @@ const NAMED: [Network; 11] = [
     Network { direct: true, ..named("mi300x", 8, 8, [NVLINK, 448.0], [NETWORK, 50.0],
     "8 GPUs, Infinity Fabric 448 GB/s, 8 cards of 50 GB/s",
     "AMD's figures and measurements in stas00/ml-engineering, 2026; 400 Gbit/s per card") },
+    Network { direct: true, ..named("mi355x", 8, 8, [NVLINK, 537.6], [NETWORK, 50.0],
+    "8 GPUs, Infinity Fabric 537.6 GB/s, 8 cards of 50 GB/s",
+    "AMD MI355X data sheet, 2025: 76.8 GB/s to each of 7 others; 400 Gbit/s per card") },
     named("dgx-2", 16, 8, [NVLINK, 150.0], [NETWORK, 12.5],
     "16 GPUs, NVLink 150 GB/s, 8 cards of 12.5 GB/s",
     "NVIDIA's description of DGX-2H in MLPerf Training 0.7, 2020: NVSwitch; EDR InfiniBand"),
@@ -161,7 +174,7 @@ impl Network {
     }
 
     /// All networks that have names: those of big machines first, then [`Network::presets`].
-    pub fn all() -> [Network; 11] {
+    pub fn all() -> [Network; 15] {
         NAMED
     }
 

@@ -169,6 +169,7 @@ fn cluster(peaks: Peaks, link: Link) -> Cluster {
     let memory = launch::free_memory(1).unwrap_or(8 << 30) as f64;
     let device = Device {
         name: "this machine".into(),
+        free: Device::FREE,
         memory,
         peak: peaks.flops,
         matmul: 1.0,

@@ -1,10 +1,30 @@
 //! One plan in detail: what is wrong with it, or what it costs.
 
-use super::report::{ending, memory, time};
-use crate::planner::{Accuracy, Refusal, refusals, too_large};
+use super::likely;
+use super::report::{ending, memory, time, unranked, usable};
+use crate::planner::{Accuracy, Made, Refusal, refusals, too_large};
 use crate::strategy::{AxisTraffic, Strategy, TrainingJob};
 use kit::show::{Screen, bytes_decimal, percent, table, thousands};
+use shardlab::error::BadInput;
 use shardlab::mesh::Axis;
+
+/// Every reason against a plan, as an error.
+pub fn cannot_use(strategy: &Strategy, refusals: &[Refusal]) -> BadInput {
+    let what: Vec<String> = refusals
+        .iter()
+        .map(|refusal| format!("  {}", refusal.what))
+        .collect();
+    let help: Vec<&str> = refusals
+        .iter()
+        .map(|refusal| refusal.help.as_str())
+        .collect();
+    let what = format!(
+        "--plan: this job cannot use {}\n{}",
+        strategy.words(),
+        what.join("\n")
+    );
+    BadInput::new(what, help.join("\n      "))
+}
 
 /// The cost of a plan, on a screen; or every reason against it.
 pub fn detail(
@@ -22,29 +42,40 @@ pub fn detail(
         None => format!(
             "fits: {} of {}",
             bytes_decimal(plan.load.total()),
-            bytes_decimal(job.cluster.device.room())
+            usable(job)
         ),
         Some(refusal) => format!("does not fit: {}; {}", refusal.what, refusal.help),
     };
     let cost = job.cost(plan.time.total(), all);
     let m = strategy.micro_batches(job.batch);
     let words = format!("{}, {m} micro-batches per replica", strategy.words());
-    let accuracy = Accuracy::on(&job.cluster.device.name);
-    let likely = accuracy.expected(strategy).map_or(String::new(), |errors| {
-        let [least, most] = errors.longer().map(|longer| 100.0 * longer);
-        let runs = errors.runs;
-        format!("; {runs} published runs of such plans took {least:.0} to {most:.0}% longer than predicted")
-    });
     let speed = format!(
-        "{} tokens/s, MFU {}{likely}",
+        "{} a step predicted, {} tokens/s, MFU {}",
+        screen.seconds(plan.time.total()),
         thousands(cost.tokens_per_second as u64),
         percent(cost.mfu)
     );
+    let known = Made::ALL.map(|made| {
+        let errors = Accuracy::known().expected(made, strategy)?;
+        let seconds = likely::seconds(made, &plan);
+        Some(format!("{seconds} by {} {}", errors.runs, made.words()))
+    });
+    let probably = match known {
+        [Some(benchmarks), Some(trainings)] => {
+            format!("{benchmarks}, {trainings}: {}", likely::MEANING)
+        }
+        _ => "not known: no published run offloads".to_string(),
+    };
+    let probably = match unranked(job) {
+        None => probably,
+        Some(_) => "not known for such sequences".to_string(),
+    };
     let rows = [
         ("plan", words),
         ("--plan", strategy.to_string()),
         ("memory", fits),
         ("speed", speed),
+        ("probably", probably),
     ];
     let mut lines: Vec<String> = rows
         .iter()

@@ -30,6 +30,9 @@ pub struct DecideFlags {
     /// The network, by name [default: what the device usually has]
     #[arg(long, value_name = "NAME")]
     pub network: Option<String>,
+    /// Per cent of each device's memory to keep free: for the runtime's buffers and for fragmentation
+    #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = RangedU64ValueParser::<usize>::new().range(0..=90))]
+    pub free: usize,
     /// Your own devices and network, in a TOML file
     #[arg(long, value_name = "FILE", conflicts_with_all = ["device", "network"])]
     pub cluster: Option<PathBuf>,
@@ -74,6 +77,9 @@ pub struct DecideFlags {
     /// Print the job's figures in the order of the book's pages, or one page's
     #[arg(long, value_name = "PAGE", num_args = 0..=1, conflicts_with_all = ["json", "published", "plan", "refused"], help_heading = help::INSTEAD)]
     pub ledger: Option<Option<String>>,
+    /// Search again with slower and with faster links
+    #[arg(long, conflicts_with_all = ["json", "published", "plan", "refused", "ledger"], help_heading = help::INSTEAD)]
+    pub links: bool,
     /// Print why strategies are refused, and what does not fit
     #[arg(long, conflicts_with_all = ["json", "published", "plan"], help_heading = help::INSTEAD)]
     pub refused: bool,
@@ -112,6 +118,7 @@ impl DecideFlags {
             }
             cluster.device.price = price;
         }
+        cluster.device.free = self.free as f64 / 100.0;
         let mut job = TrainingJob::new(model.shape, cluster, self.devices);
         job.batch = self.batch.unwrap_or(job.batch);
         job.bytes = if self.bytes == "16" {

@@ -25,13 +25,13 @@ mod trained;
 
 pub use calibrate::{Calibration, calibrate};
 pub use compared::{check_published, published};
-pub use detail::detail;
+pub use detail::{cannot_use, detail};
 pub use flags::{DecideFlags, not_read, tokens};
-pub use json::json;
+pub use json::{json, plan_json};
 pub use kit;
 pub use ledger::ledger;
 pub use presets::presets;
 pub use report::{
-    Found, ending, job, memory, ranking, refusals, refused, rules, sensitivity, time,
+    Found, ending, job, memory, ranking, refusals, refused, rules, sensitivity, time, unranked,
 };
 pub use trained::{Held, Trained, Training};

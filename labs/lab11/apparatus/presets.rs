@@ -12,8 +12,12 @@ pub fn presets(screen: &Screen) -> Result<String> {
     let devices = Device::all().map(|device| {
         let bandwidth = bytes_decimal(device.bandwidth);
         vec![
-            device.name,
-            bytes_decimal(device.memory),
+            device.name.clone(),
+            format!(
+                "{}{}",
+                bytes_decimal(device.memory),
+                if device.unreported() { "*" } else { "" }
+            ),
             significant(device.peak / 1e12, 4),
             format!("{bandwidth}/s"),
             format!("{:.2}", device.price),
@@ -43,7 +47,7 @@ pub fn presets(screen: &Screen) -> Result<String> {
         "source",
     ];
     lines.extend([String::new(), table(screen, &head, &devices)]);
-    let words = "TFLOP/s: dense, in 16 bits. A layer of a large model reaches 0.43 to 0.73 of them: fitted for A100, and from \
+    let words = "memory: as PyTorch reports it; * from a data sheet. TFLOP/s: dense, in 16 bits. A layer of a large model reaches 0.43 to 0.73 of them: fitted for A100, and from \
                  the largest measured products for the others. Prices are assumptions.";
     lines.extend([screen.wrap(words, 2), String::new()]);
     let rows = Network::all().map(|network| {

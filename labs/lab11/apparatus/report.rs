@@ -3,14 +3,13 @@
 use super::flags::tokens;
 use super::likely;
 use crate::planner::RefusalKind;
-use crate::planner::{Accuracy, Decision, Plan, Search, decide, search};
+use crate::planner::{Accuracy, Decision, LONGEST, Made, Plan, Search, decide, search};
 use crate::strategy::{Cluster, Load, Offloaded, Recompute, Strategy, Time, TrainingJob};
 use kit::show::{Screen, bar_to_scale, bytes_decimal, percent, ranked, shares, table, thousands};
 
 /// A searched job.
 pub struct Found {
     pub job: TrainingJob,
-    pub accuracy: Accuracy,
     pub search: Search,
     pub decision: Decision,
 }
@@ -19,10 +18,8 @@ impl Found {
     pub fn new(job: TrainingJob) -> Found {
         let search = search(&job);
         let decision = decide(&job, &search);
-        let accuracy = Accuracy::on(&job.cluster.device.name);
         Found {
             job,
-            accuracy,
             search,
             decision,
         }
@@ -31,6 +28,19 @@ impl Found {
     pub fn best(&self) -> Option<&Plan> {
         self.search.plans.first()
     }
+}
+
+/// Why plans for a job cannot be ranked: nobody trains such sequences with the strategies that are known here.
+pub fn unranked(job: &TrainingJob) -> Option<String> {
+    let length = job.model.block;
+    (length > LONGEST).then(|| {
+        format!(
+            "Not ranked, and no days: with {} tokens per sequence, people divide attention as well (context parallelism), which \
+             is not known here above {}. Such plans are several times faster than these.",
+            thousands(length as u64),
+            thousands(LONGEST as u64)
+        )
+    })
 }
 
 /// The job in three lines.
@@ -87,17 +97,22 @@ pub fn rules(screen: &Screen, found: &Found) -> String {
         lines.push(screen.wrap(&format!("{} {answer}", step.question), 4));
     }
     let plan = match &decision.plan {
+        Some(plan) if unranked(&found.job).is_some() => {
+            format!("one of these: {}", plan.strategy.words())
+        }
         Some(plan) => {
             format!(
                 "best of these: {}, probably {} per step",
                 plan.strategy.words(),
-                likely::seconds(&found.accuracy, plan)
+                likely::seconds(Made::Benchmark, plan)
             )
         }
         None => screen.bad("no such plan fits"),
     };
     lines.push(screen.wrap(&format!("so: {}. {plan}", decision.advice), 4));
-    if let Some(best) = found.best() {
+    if let Some(best) = found.best()
+        && unranked(&found.job).is_none()
+    {
         lines.push(screen.wrap(&disagreement(screen, found, best), 4));
     }
     lines.join("\n")
@@ -111,11 +126,12 @@ fn disagreement(screen: &Screen, found: &Found, best: &Plan) -> String {
     let Some(plan) = decision.plan else {
         return format!("The search's best is {words}: {forbids}.");
     };
-    let slower = found.accuracy.likely(&plan) / found.accuracy.likely(best) - 1.0;
+    let accuracy = Accuracy::known();
+    let slower = accuracy.likely(&plan) / accuracy.likely(best) - 1.0;
     if plan.strategy.words() == words {
         return "The search finds nothing faster.".to_string();
     }
-    if found.accuracy.may_win(&plan, &[best, &plan]) {
+    if accuracy.may_win(&plan, &[best, &plan]) {
         return format!(
             "The search's best is {words}. Nobody can say whether it is faster: predictions for such plans differ by more than \
              these two do."
@@ -208,13 +224,22 @@ pub fn ranking(screen: &Screen, found: &Found, top: usize) -> String {
             row[1].push('!');
         }
         row.extend([bytes_decimal(plan.load.total()), step(screen, seconds)]);
-        let likely = likely::seconds(&found.accuracy, plan);
-        row.extend([likely, percent(cost.mfu)]);
+        row.extend([likely::seconds(Made::Benchmark, plan), percent(cost.mfu)]);
         row
     };
     let all = found.search.by_degrees();
     let shown = &all[..top.min(all.len())];
     let rows: Vec<Vec<String>> = shown.iter().map(|plan| row(plan)).collect();
+    if let Some(why) = unranked(&found.job) {
+        let words =
+            format!("The search: some plans that fit, by the step that is predicted. {why}");
+        let rows: Vec<Vec<String>> = rows.iter().map(|row| row[..10].to_vec()).collect();
+        return format!(
+            "{}\n{}",
+            screen.wrap(&words, 2),
+            table(screen, &head[..10], &rows)
+        );
+    }
     let words = format!(
         "The search: {} strategies, {} fit. {}; * may be the fastest:",
         thousands(found.search.considered as u64),
@@ -225,10 +250,11 @@ pub fn ranking(screen: &Screen, found: &Found, top: usize) -> String {
             "The best of each (dp, tp, pp)".to_string()
         }
     );
-    let may_win = |row: usize| found.accuracy.may_win(shown[row], &all);
+    let may_win = |row: usize| Accuracy::known().may_win(shown[row], &all);
     let mut lines = vec![
         screen.wrap(&words, 2),
         ranked(screen, &head, &rows, may_win),
+        screen.wrap(&format!("probably: {}", likely::IN_SHORT), 2),
     ];
     let leaves = |plan: &&Plan| found.job.leaves_node(plan.strategy.tensor);
     if shown.iter().any(leaves) {
@@ -363,7 +389,7 @@ pub fn memory(screen: &Screen, job: &TrainingJob, plan: &Plan) -> String {
     };
     let mut lines: Vec<String> = parts(&plan.load)
         .into_iter()
-        .filter(|part| part.1 > 0.001 * room) // A smaller one shows nothing.
+        .filter(|part| part.1 > 0.01 * room) // A smaller one shows nothing.
         .map(line)
         .collect();
     lines.push(line(("in all", plan.load.total())));
@@ -381,20 +407,28 @@ pub fn memory(screen: &Screen, job: &TrainingJob, plan: &Plan) -> String {
             bytes_decimal(plan.load.disk)
         ));
     }
-    let room = bytes_decimal(room);
-    let scale = if plan.load.total() > job.cluster.device.room() {
-        format!("bars end at {room} where they fit")
+    let bar = if plan.load.total() > room {
+        "bars end where they fit, at"
     } else {
-        format!("a whole bar is {room}")
+        "a whole bar is"
     };
-    format!(
-        "  The best plan's bytes per rank; {scale}:\n{}",
-        lines.join("\n")
-    )
+    let words = format!("The best plan's bytes per rank; {bar} {}:", usable(job));
+    format!("{}\n{}", screen.wrap(&words, 2), lines.join("\n"))
+}
+
+/// The bytes that a plan may use, and why not all: `76.4 GB (84.9 GB, --free 10)`.
+pub fn usable(job: &TrainingJob) -> String {
+    let device = &job.cluster.device;
+    let [room, memory] = [device.room(), device.memory].map(bytes_decimal);
+    format!("{room} ({memory}, --free {:.0})", 100.0 * device.free)
 }
 
 /// The parts of a step's time.
 pub fn time(screen: &Screen, job: &TrainingJob, plan: &Plan) -> String {
+    let probably = match unranked(job) {
+        None => format!(", {} probably", likely::seconds(Made::Benchmark, plan)),
+        Some(_) => String::new(),
+    };
     let parts: Vec<(&str, f64)> = Time::PARTS
         .into_iter()
         .zip(plan.time.parts())
@@ -403,26 +437,29 @@ pub fn time(screen: &Screen, job: &TrainingJob, plan: &Plan) -> String {
     screen.row(
         "time",
         &format!(
-            "{} a step: {}",
-            likely::seconds(&Accuracy::on(&job.cluster.device.name), plan),
+            "{} predicted{probably}: {}",
+            step(screen, plan.time.total()),
             shares(screen, &parts)
         ),
     )
 }
 
-/// The whole training, as long as it probably takes.
+/// The whole training, as long as published trainings make probable; or why there are no days.
 pub fn ending(screen: &Screen, job: &TrainingJob, plan: &Plan, all: f64) -> String {
+    if let Some(why) = unranked(job) {
+        return screen.row("train", &why);
+    }
     let cost = job.cost(plan.time.total(), all);
-    let accuracy = Accuracy::on(&job.cluster.device.name);
-    let likely = |number: f64| likely::number(&accuracy, &plan.strategy, number);
+    let likely = |number: f64| likely::number(&plan.strategy, number);
     let dollars = if cost.dollars > 0.0 {
         format!(", ${}", likely(cost.dollars))
     } else {
         String::new()
     };
     let words = format!(
-        "{} tokens: {} days, {} device hours{dollars}",
+        "{} tokens; trainings take {} a step: {} days, {} device hours{dollars}",
         tokens(all),
+        likely::seconds(Made::Production, plan),
         likely(cost.days),
         likely(cost.device_hours)
     );
@@ -445,11 +482,14 @@ fn waits(time: &Time) -> String {
 /// within the only one.
 pub fn sensitivity(screen: &Screen, found: &Found) -> String {
     let job = &found.job;
+    if let Some(why) = unranked(job) {
+        return screen.wrap(&why, 2);
+    }
     let Some(today) = found.best() else {
-        return String::new();
+        return screen.wrap("No strategy fits, on any links.", 2);
     };
     if job.devices == 1 {
-        return String::new();
+        return screen.wrap("One device has no links.", 2);
     }
     let one_node = job.devices <= job.cluster.network.ranks_per_node;
     let row = |factor: f64| {
@@ -467,11 +507,11 @@ pub fn sensitivity(screen: &Screen, found: &Found) -> String {
         Some(vec![
             format!("x {factor}"),
             best.strategy.words(),
-            likely::seconds(&found.accuracy, best),
+            likely::seconds(Made::Benchmark, best),
             waits(&best.time),
             format!(
                 "{}, {}",
-                likely::seconds(&found.accuracy, &there),
+                likely::seconds(Made::Benchmark, &there),
                 waits(&there.time)
             ),
         ])

@@ -5,9 +5,9 @@
 //!
 //! ```text
 //! team  model        devices  plan                            result
-//!    1  gpt3-13b          32  dp=32,mb=4,zero=1               142 GB of 72 GB
-//!    2  llama-2-13b       32  dp=32,mb=1,zero=3               163..198 s a step
-//!    3  gpt3-175b      1,024  dp=4,tp=8,pp=32,mb=4,zero=1,sp  25..28 s a step
+//!    1  gpt3-13b          32  dp=32,mb=4,zero=1               142 GB of 76 GB
+//!    2  llama-2-13b       32  dp=32,mb=1,zero=3               162..219 s a step
+//!    3  gpt3-175b      1,024  dp=4,tp=8,pp=32,mb=4,zero=1,sp  24..29 s a step
 //! ```
 //!
 //! A change gives one setting a different value, or moves ranks from one axis to another: `dp=32` becomes `dp=16,tp=2`.

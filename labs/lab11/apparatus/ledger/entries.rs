@@ -3,6 +3,7 @@
 use super::job::{HOUR, HOURS_TO_A_FAILURE, Ledger, Line, line, per_parameter, years};
 use crate::flags::tokens;
 use crate::likely;
+use crate::planner::Made;
 use crate::strategy::{
     Offloaded, Overlap, RankGroup, Recompute, Strategy, TrainingJob, all_reduces, bandwidth,
 };
@@ -51,7 +52,10 @@ fn one_device(l: &Ledger) -> Vec<Line> {
         ),
         line(
             "room on a device",
-            format!("{memory}, a tenth left free"),
+            format!(
+                "{memory}, {:.0}% kept free",
+                100.0 * l.job.cluster.device.free
+            ),
             bytes_decimal(room),
         ),
         line(
@@ -575,7 +579,7 @@ fn decided(l: &Ledger) -> Vec<Line> {
     };
     let strategy = &best.strategy;
     let cost = l.job.cost(best.time.total(), l.tokens);
-    let number = |value| likely::number(&l.found.accuracy, strategy, value);
+    let number = |value| likely::number(strategy, value);
     let offloaded = if strategy.offload == Offloaded::None {
         ""
     } else {
@@ -588,9 +592,9 @@ fn decided(l: &Ledger) -> Vec<Line> {
             l.bytes_and_verdict(best.load.total()),
         ),
         line(
-            "a step probably takes",
+            "a training's step takes",
             format!("{} predicted", l.screen.seconds(best.time.total())),
-            likely::seconds(&l.found.accuracy, best),
+            likely::seconds(Made::Production, best),
         ),
         line(
             "the training",

@@ -99,7 +99,7 @@ mod tests {
             ("one-device", "weights", "1.27 TB"), // 18 x 70.55
             ("lab00", "rank 300", "node 37, local 4"),
             ("lab01", "a rank sends", "563 GB"), // 2 x 511/512 x 282.2
-            ("lab03", "DDP's largest", "4.0 billion"),
+            ("lab03", "DDP's largest", "4.2 billion"), // 76.4 / 18
             ("lab04", "ZeRO-1: state", "425 GB, too large"), // (6 + 12/512) x 70.55
             ("lab04", "ZeRO-3: state", "2.48 GB, fits"),
             ("lab06", "PP 4: bubble", "9.4%"), // 3/32

@@ -1,11 +1,11 @@
-//! How far predictions are from what was measured: signed, by kind of plan.
+//! How far predictions are from what was measured: signed, by kind of plan, and apart for benchmarks and for trainings.
 //!
 //! An error is a prediction's step over the published one, minus 1: negative where the planner is too fast. Plans of one kind err
-//! alike, and devices differ. So the mean error of such runs says what to expect of the next one, and their spread how sure
-//! that is. Of two plans for the same job the errors that they share cancel: what counts then is how far two errors of one
-//! source are apart.
+//! alike, and a training errs more than a benchmark: its data, its logs and its slow days are not in the formulas. A range is not a
+//! mean and a spread: it is cut from the runs themselves, and [`held_out`] counts how many runs fall into the range that the
+//! *other* sources give. Devices are not told apart: the runs on H100 are of few sources, and held out it does not help.
 
-use super::published::{Run, runs};
+use super::published::{Made, Run, runs};
 use crate::strategy::{Offloaded, Plan, Strategy};
 use std::sync::OnceLock;
 
@@ -40,6 +40,14 @@ impl PlanKind {
     }
 }
 
+/// The part of runs that a range leaves out at each end. Of runs of a source that is not in the list, more fall outside: with a tenth
+/// at each end two thirds are inside, which [`held_out`] counts.
+const LEFT_OUT: f64 = 0.1;
+
+/// A kind of plans has a range of its own from this many runs on, of this many sources. Else all runs count.
+const ENOUGH: usize = 10;
+const SOURCES: usize = 4;
+
 /// The errors of some runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Errors {
@@ -48,6 +56,32 @@ pub struct Errors {
     pub mean: f64,
     /// The standard deviation around the mean.
     pub spread: f64,
+    /// The median, however far off, without its sign.
+    pub median: f64,
+    /// How much longer a step takes than predicted: from and to, as parts of the prediction, for the runs in the middle.
+    pub longer: [f64; 2],
+}
+
+/// The value below which a part of all lies: each value is in the middle of its own share (Hazen), and between two it is linear.
+fn quantile(sorted: &[f64], part: f64) -> f64 {
+    let Some(last) = sorted.len().checked_sub(1) else {
+        return 0.0;
+    };
+    let place = (part * sorted.len() as f64 - 0.5).clamp(0.0, last as f64);
+    let below = (place as usize).min(last);
+    let above = (below + 1).min(last);
+    sorted[below] + (place - below as f64) * (sorted[above] - sorted[below])
+}
+
+fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+/// How much longer a step took than predicted, as a part of the prediction.
+fn longer(error: f64) -> f64 {
+    1.0 / (1.0 + error) - 1.0
 }
 
 impl Errors {
@@ -55,30 +89,30 @@ impl Errors {
         let n = errors.len() as f64;
         let mean = errors.iter().sum::<f64>() / n.max(1.0);
         let squares: f64 = errors.iter().map(|error| (error - mean).powi(2)).sum();
+        let took = sorted(errors.iter().map(|&error| longer(error)));
         Errors {
             runs: errors.len(),
             mean,
             spread: (squares / (n - 1.0).max(1.0)).sqrt(),
+            median: quantile(&sorted(errors.iter().map(|error| error.abs())), 0.5),
+            longer: [LEFT_OUT, 1.0 - LEFT_OUT].map(|part| quantile(&took, part)),
         }
     }
 
-    /// How much longer a step probably takes than predicted: from and to, as parts of the prediction.
-    pub fn longer(&self) -> [f64; 2] {
-        [self.mean + self.spread, self.mean - self.spread].map(|error| 1.0 / (1.0 + error) - 1.0)
+    /// The width of the range, as a part of the prediction.
+    pub fn width(&self) -> f64 {
+        self.longer[1] - self.longer[0]
     }
 }
 
-/// What published runs say about predictions for one device.
+/// What published runs say about predictions.
 #[derive(Clone, Debug)]
 pub struct Accuracy {
-    /// In the order of [`PlanKind::ALL`].
-    kinds: [Errors; 3],
+    /// Of benchmarks and of trainings, in the order of [`Made::ALL`]; each in the order of [`PlanKind::ALL`].
+    kinds: [[Errors; 3]; 2],
     /// The spread between two runs of one source and kind.
     alike: [f64; 3],
 }
-
-/// Runs on the same kind of device from which on they count alone.
-const ENOUGH: usize = 6;
 
 /// All published runs with their errors, computed once.
 pub fn compared() -> &'static [(Run, f64)] {
@@ -92,41 +126,33 @@ pub fn compared() -> &'static [(Run, f64)] {
     })
 }
 
-/// The kind of a device: `a100` of both sizes.
-fn generation(device: &str) -> &str {
-    device.split('-').next().unwrap_or(device)
-}
-
 impl Accuracy {
-    /// What to expect on a device, from runs on devices of its kind where there are enough, and else from all.
-    pub fn on(device: &str) -> Accuracy {
-        Accuracy::from(device, |_| true)
+    /// What all published runs say, computed once.
+    pub fn known() -> &'static Accuracy {
+        static KNOWN: OnceLock<Accuracy> = OnceLock::new();
+        KNOWN.get_or_init(|| Accuracy::from(|_| true))
     }
 
-    /// The same, from some of the runs.
-    fn from(device: &str, among: impl Fn(&Run) -> bool) -> Accuracy {
+    /// What some of the runs say.
+    fn from(among: impl Fn(&Run) -> bool) -> Accuracy {
         let runs: Vec<&(Run, f64)> = compared().iter().filter(|(run, _)| among(run)).collect();
-        let of = |kind: PlanKind| {
-            let such = runs
+        let kinds = Made::ALL.map(|made| {
+            let all: Vec<&(Run, f64)> = runs
                 .iter()
-                .filter(move |(run, _)| PlanKind::of(&run.strategy) == kind);
-            such.copied().collect::<Vec<_>>()
-        };
-        let kinds = PlanKind::ALL.map(|kind| {
-            let all = of(kind);
-            let near = all.iter().filter(|(run, _)| run.is_on(generation(device)));
-            let near: Vec<f64> = near.map(|(_, error)| *error).collect();
-            if near.len() >= ENOUGH {
-                return Errors::of(&near);
-            }
-            let all: Vec<f64> = all.iter().map(|(_, error)| *error).collect();
-            Errors::of(&all)
+                .copied()
+                .filter(|(run, _)| run.made == made)
+                .collect();
+            PlanKind::ALL.map(|kind| errors_among(&all, kind))
         });
         let alike = PlanKind::ALL.map(|kind| {
+            let such: Vec<&(Run, f64)> = runs
+                .iter()
+                .copied()
+                .filter(|(run, _)| PlanKind::of(&run.strategy) == kind)
+                .collect();
             let mut squares = Vec::new();
-            let all = of(kind);
-            for (i, (one, error)) in all.iter().enumerate() {
-                let same = all[..i]
+            for (i, (one, error)) in such.iter().enumerate() {
+                let same = such[..i]
                     .iter()
                     .filter(|(other, _)| one.source == other.source);
                 squares.extend(same.map(|(_, second)| (error - second).powi(2)));
@@ -136,13 +162,15 @@ impl Accuracy {
         Accuracy { kinds, alike }
     }
 
+    /// The errors of benchmarks, which compare plans under like conditions.
     fn kind(&self, strategy: &Strategy) -> &Errors {
-        &self.kinds[PlanKind::of(strategy) as usize]
+        &self.kinds[Made::Benchmark as usize][PlanKind::of(strategy) as usize]
     }
 
-    /// What to expect of a strategy's prediction. Nothing is known of those that offload.
-    pub fn expected(&self, strategy: &Strategy) -> Option<&Errors> {
-        (strategy.offload == Offloaded::None).then(|| self.kind(strategy))
+    /// What to expect of a strategy's prediction, in a benchmark or in a training. Nothing is known of those that offload.
+    pub fn expected(&self, made: Made, strategy: &Strategy) -> Option<&Errors> {
+        let errors = &self.kinds[made as usize][PlanKind::of(strategy) as usize];
+        (strategy.offload == Offloaded::None).then_some(errors)
     }
 
     /// The spread of the difference between the predictions of two strategies for one job.
@@ -151,10 +179,10 @@ impl Accuracy {
         if a == b {
             return self.alike[a];
         }
-        self.kinds[a].spread.hypot(self.kinds[b].spread)
+        self.kind(one).spread.hypot(self.kind(other).spread)
     }
 
-    /// Seconds of a step, as much longer than predicted as those of such plans are in the mean.
+    /// Seconds of a step, as much longer than predicted as benchmarks of such plans do in the mean.
     pub fn likely(&self, plan: &Plan) -> f64 {
         plan.time.total() / (1.0 + self.kind(&plan.strategy).mean)
     }
@@ -167,7 +195,7 @@ impl Accuracy {
 
     /// Whether a plan may be the fastest of all, of which the first is the likely one. Where nothing is known of errors, that one alone.
     pub fn may_win(&self, plan: &Plan, all: &[&Plan]) -> bool {
-        if self.expected(&plan.strategy).is_none() {
+        if plan.strategy.offload != Offloaded::None {
             return all
                 .first()
                 .is_some_and(|first| first.strategy == plan.strategy);
@@ -176,36 +204,82 @@ impl Accuracy {
     }
 }
 
-/// The errors of runs of a kind of plans, or of all, on a generation of devices, or on all.
-pub fn errors_of(kind: Option<PlanKind>, generation: &str) -> Errors {
+/// The errors of a kind of plans, or of all where its runs or their sources are too few.
+fn errors_among(all: &[&(Run, f64)], kind: PlanKind) -> Errors {
+    let mut such: Vec<&(Run, f64)> = all
+        .iter()
+        .copied()
+        .filter(|(run, _)| PlanKind::of(&run.strategy) == kind)
+        .collect();
+    let mut sources: Vec<&str> = such.iter().map(|(run, _)| run.source.as_str()).collect();
+    sources.dedup(); // the file has them in order
+    if such.len() < ENOUGH || sources.len() < SOURCES {
+        such = all.to_vec();
+    }
+    let errors: Vec<f64> = such.iter().map(|(_, error)| *error).collect();
+    Errors::of(&errors)
+}
+
+/// The errors of benchmarks or of trainings, of one kind of plans or of all.
+pub fn errors_of(made: Made, kind: Option<PlanKind>) -> Errors {
     let such = compared().iter().filter(|(run, _)| {
-        kind.is_none_or(|kind| PlanKind::of(&run.strategy) == kind) && run.is_on(generation)
+        run.made == made && kind.is_none_or(|kind| PlanKind::of(&run.strategy) == kind)
     });
     let errors: Vec<f64> = such.map(|(_, error)| *error).collect();
     Errors::of(&errors)
 }
 
-/// Whether mean errors hold for other sources: those of one half of the sources, as [`Accuracy::on`] takes them, off the runs of the
-/// other half, and the other way round. The errors of all runs, before and after.
-pub fn held_out() -> [Errors; 2] {
-    let mut sources: Vec<&str> = compared()
-        .iter()
-        .map(|(run, _)| run.source.as_str())
-        .collect();
-    sources.dedup();
-    let half = |run: &Run| {
-        let place = sources.iter().position(|&source| source == run.source);
-        place.unwrap_or(0) % 2
-    };
-    let mut before = Vec::new();
-    let mut after = Vec::new();
-    for (run, error) in compared() {
-        let others = |other: &Run| half(other) != half(run);
-        let accuracy = Accuracy::from(&run.job.cluster.device.name, others);
-        before.push(*error);
-        after.push((1.0 + error) / (1.0 + accuracy.kind(&run.strategy).mean) - 1.0);
+/// How well the ranges hold for runs of sources that they do not know.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct HeldOut {
+    pub runs: usize,
+    /// Runs that took as long as the range of the other sources says.
+    pub inside: usize,
+    /// The median width of these ranges, as a part of the prediction.
+    pub width: f64,
+    /// The narrowest range that holds two thirds of these runs, if one knew them all.
+    pub narrowest: f64,
+}
+
+impl HeldOut {
+    /// The part of the runs that is inside.
+    pub fn coverage(&self) -> f64 {
+        self.inside as f64 / self.runs.max(1) as f64
     }
-    [before, after].map(|errors| Errors::of(&errors))
+}
+
+/// Predicts each run's range without any run of its source.
+pub fn held_out(made: Made, kind: Option<PlanKind>) -> HeldOut {
+    held_out_within(made, kind, 1.0)
+}
+
+/// The same with ranges that are narrower or wider around their middle.
+fn held_out_within(made: Made, kind: Option<PlanKind>, factor: f64) -> HeldOut {
+    let such = compared().iter().filter(|(run, _)| {
+        run.made == made && kind.is_none_or(|kind| PlanKind::of(&run.strategy) == kind)
+    });
+    let mut found = HeldOut::default();
+    let mut widths = Vec::new();
+    let mut all = Vec::new();
+    for (run, error) in such {
+        let others = Accuracy::from(|other| other.source != run.source);
+        let errors = &others.kinds[made as usize][PlanKind::of(&run.strategy) as usize];
+        let [least, most] = errors.longer;
+        let middle = (least + most) / 2.0;
+        let took = longer(*error);
+        found.runs += 1;
+        found.inside += usize::from((took - middle).abs() <= factor * errors.width() / 2.0);
+        widths.push(factor * errors.width());
+        all.push(took);
+    }
+    found.width = quantile(&sorted(widths.into_iter()), 0.5);
+    let all = sorted(all.into_iter());
+    let two_thirds = (2 * all.len()).div_ceil(3).max(1);
+    let widths = all
+        .windows(two_thirds)
+        .map(|some| some[two_thirds - 1] - some[0]);
+    found.narrowest = widths.fold(f64::INFINITY, f64::min);
+    found
 }
 
 #[cfg(test)]
@@ -213,26 +287,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_have_a_sign_and_a_spread() {
+    fn errors_have_a_sign_and_a_range() {
         let errors = Errors::of(&[-0.1, -0.2, -0.3]);
         assert!((errors.mean + 0.2).abs() < 1e-12 && (errors.spread - 0.1).abs() < 1e-12);
-        // Too fast by 10 to 30%: a step takes 1/0.9 to 1/0.7 of the prediction.
-        let [least, most] = errors.longer();
-        assert!((least - 0.111).abs() < 1e-3 && (most - 0.429).abs() < 1e-3);
+        assert!((errors.median - 0.2).abs() < 1e-12);
+        // Steps took 1/0.9, 1/0.8 and 1/0.7 of the prediction. A tenth is within the share of the first.
+        let [least, most] = errors.longer;
+        assert!((least - (1.0 / 0.9 - 1.0)).abs() < 1e-9, "{least}");
+        assert!((most - (1.0 / 0.7 - 1.0)).abs() < 1e-9, "{most}");
+        let ten: Vec<f64> = (1..=10).map(f64::from).collect();
+        let parts = [0.1, 0.5, 0.9].map(|part| quantile(&ten, part));
+        assert_eq!(parts, [1.5, 5.5, 9.5]);
         assert_eq!(Errors::of(&[]).runs, 0);
-        assert_eq!(Errors::of(&[0.5]).spread, 0.0);
+        assert_eq!(Errors::of(&[0.5]).width(), 0.0);
     }
 
-    /// The bias is known: taken off runs of other sources, little is left of it. Their spread stays.
+    /// Two thirds of held-out runs fall into the printed range, and not because it is wide. Half as wide, it fails.
     #[test]
-    fn means_of_one_half_hold_for_the_other() {
-        let [before, after] = held_out();
-        assert!(before.runs == after.runs && before.runs > 40, "{before:?}");
-        assert!(
-            before.mean < -0.05 && after.mean.abs() < 0.5 * before.mean.abs(),
-            "{before:?}, {after:?}"
-        );
-        assert!(after.spread < 1.4 * before.spread, "{before:?}, {after:?}");
+    fn ranges_hold_for_sources_that_they_do_not_know() {
+        for made in Made::ALL {
+            let found = held_out(made, None);
+            assert!(found.runs > 25, "{made:?}: {found:?}");
+            assert!(
+                (0.60..=0.75).contains(&found.coverage()),
+                "{made:?}: {found:?}"
+            );
+            assert!(found.width <= 1.5 * found.narrowest, "{made:?}: {found:?}");
+            let half = held_out_within(made, None, 0.5);
+            assert!(half.coverage() < 0.60, "{made:?}: {half:?}");
+        }
+        // A training takes longer than a benchmark of the same prediction.
+        let [benchmarks, trainings] = Made::ALL.map(|made| errors_of(made, None));
+        assert!(trainings.longer[1] > benchmarks.longer[1] + 0.1);
+        assert!(benchmarks.median < 0.08, "{benchmarks:?}");
     }
 
     #[test]
@@ -242,7 +329,7 @@ mod tests {
         let cluster = Cluster::new(Device::named("h100-80g").unwrap(), "dgx-h100").unwrap();
         let job = TrainingJob::new(model("llama-3-70b").unwrap(), cluster, 512);
         let found = search(&job);
-        let accuracy = Accuracy::on("h100-80g");
+        let accuracy = Accuracy::known();
         let best = &found.plans[0];
         let slowest = found.plans.last().unwrap();
         assert!(accuracy.keeps_up(best, best) && accuracy.keeps_up(best, slowest));
@@ -250,12 +337,14 @@ mod tests {
         let all = found.by_degrees();
         assert!(accuracy.may_win(all[0], &all));
         assert!(!accuracy.may_win(slowest, &all));
-        // ZeRO-3 errs more than TP, and more on H100 than on A100.
-        let of = |device, plan: &str| {
-            let strategy = plan.parse().unwrap();
-            Accuracy::on(device).expected(&strategy).unwrap().mean
+        // ZeRO-3 errs more than TP, and trainings more than benchmarks.
+        let of = |made, plan: &str| {
+            accuracy
+                .expected(made, &plan.parse().unwrap())
+                .unwrap()
+                .mean
         };
-        assert!(of("h100-80g", "dp=8,zero=3") < of("h100-80g", "tp=8"));
-        assert!(of("h100-80g", "dp=8,zero=3") < of("a100-80g", "dp=8,zero=3"));
+        assert!(of(Made::Benchmark, "dp=8,zero=3") < of(Made::Benchmark, "tp=8"));
+        assert!(of(Made::Production, "tp=8") < of(Made::Benchmark, "tp=8"));
     }
 }

@@ -130,15 +130,12 @@ fn rules(job: &TrainingJob, s: &Strategy) -> [Rule; 20] {
         ),
         rule(
             RefusalKind::Program,
-            s.zero >= 2 && s.pipeline > 1 && !program.divides_pipelines(),
+            s.pipeline > 1 && s.zero > program.most_zero_in_a_pipeline(),
             |job, s| {
-                let what = format!(
-                    "{} has no ZeRO-{} in a pipeline: it would reduce gradients after every micro-batch",
-                    job.program.words(),
-                    s.zero
-                );
-                let help = "give zero=1, or --program pytorch, which reduces once and keeps what it gathered";
-                (what, help.into())
+                let program = job.program;
+                let what = format!("{} has no ZeRO-{} in a pipeline", program.words(), s.zero);
+                let help = format!("give zero={} at most", program.most_zero_in_a_pipeline());
+                (what, help)
             },
         ),
         rule(
@@ -209,7 +206,8 @@ fn rules(job: &TrainingJob, s: &Strategy) -> [Rule; 20] {
             RefusalKind::Program,
             s.pipeline > 1 && (s.offload == Offloaded::Parameters || s.tiles > 1),
             |_, _| {
-                let what = "a pipeline keeps the parameters that it has gathered until its last micro-batch".into();
+                let what =
+                    "offloaded parameters and tiles are known without a pipeline only".into();
                 (
                     what,
                     "give pp=1, or leave offload=parameters and tiles out".into(),
@@ -544,7 +542,7 @@ mod tests {
             "dp=4,tp=2,pp=6,zero=3",
             RefusalKind::Program,
             "Megatron-LM has no ZeRO-3 in a pipeline",
-            "zero=1",
+            "zero=2 at most",
         );
         refused(
             "dp=48,sp",
@@ -578,11 +576,7 @@ mod tests {
             &pytorch,
             &"dp=8,pp=6,zero=3,offload=parameters".parse().unwrap(),
         );
-        assert!(
-            pipeline[0]
-                .what
-                .contains("keeps the parameters that it has gathered")
-        );
+        assert!(pipeline[0].what.contains("without a pipeline only"));
         refused(
             "dp=8,tp=6,nvme",
             RefusalKind::Useless,
@@ -618,7 +612,7 @@ mod tests {
         };
         let whole = of("dp=48,mb=1").unwrap();
         assert!(
-            whole.what.contains("of 72.0 GB") && whole.help.contains("zero=1"),
+            whole.what.contains("of 76.4 GB") && whole.help.contains("zero=1"),
             "{whole:?}"
         );
         assert!(

@@ -123,6 +123,7 @@ fn parse(text: &str) -> Result<Cluster, Wrong> {
         device: Device {
             name: device.name.unwrap_or_else(|| "your device".into()),
             memory: 1e9 * positive("memory_gb", device.memory_gb)?,
+            free: Device::FREE,
             peak: 1e12 * positive("tflops", device.tflops)?,
             matmul: share("matmul", device.matmul, 0.7)?,
             bandwidth: 1e9 * positive("bandwidth_gb_s", device.bandwidth_gb_s)?,

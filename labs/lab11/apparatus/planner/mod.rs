@@ -20,11 +20,12 @@ mod search;
 mod sizes;
 
 pub use crate::strategy::Plan;
-pub use accuracy::{Accuracy, Errors, PlanKind, compared, errors_of, held_out};
+pub use accuracy::{Accuracy, Errors, HeldOut, PlanKind, compared, errors_of, held_out};
 pub use check::{Refusal, RefusalKind, fits, refusals, too_large};
 pub use file::{EXAMPLE, read as read_cluster};
-pub use names::{MODELS, model};
+pub use names::{LONGEST, MODELS, model};
 pub use own::described;
+pub use published::Made;
 pub use rules::{Decision, Step, decide};
 pub use search::{Search, search};
 pub use sizes::{Described, Sizes};

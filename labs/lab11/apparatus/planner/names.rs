@@ -24,7 +24,7 @@ pub const MODELS: [(&str, ModelShape); 7] = [
 ];
 
 /// Tokens that sequences have in pretraining at most. Longer ones came later, in a last, short part of the training.
-pub(super) const LONGEST: usize = 8192;
+pub const LONGEST: usize = 8192;
 
 /// The model of that name.
 pub fn model(name: &str) -> Result<ModelShape, BadInput> {

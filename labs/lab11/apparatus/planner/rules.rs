@@ -337,7 +337,7 @@ mod tests {
                 "offloaded",
             ),
             ("gpt2", 8, "dgx-a100", "DDP, or ZeRO", " 8"),
-            ("llama-2-13b", 8, "dgx-a100", "comparable", " 8"),
+            ("llama-2-13b", 8, "dgx-a100", "comparable", "ZeRO-1 4"),
             ("llama-2-13b", 8, "ethernet", "", ""),
             ("llama-3-70b", 512, "dgx-a100", "ZeRO; or", "ZeRO-"),
             (

@@ -8,6 +8,8 @@ pub struct Device {
     pub name: String,
     /// Bytes of memory.
     pub memory: f64,
+    /// The part of its memory that a plan leaves free: for the runtime's own buffers and for fragmentation.
+    pub free: f64,
     /// FLOPs per second of the data sheet: dense, in 16 bits.
     pub peak: f64,
     /// The part of the peak that a large layer's matrix products reach.
@@ -32,10 +34,19 @@ pub struct Device {
     pub source: &'static str,
 }
 
+/// Where the bytes of a device's memory are from. Data sheets round: an H100 of "80 GB" has 85.0e9 bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Memory {
+    /// GiB, as PyTorch reports them (`GPU 0 has a total capacity of ... GiB`). Where reports differ by a few tenths, the least.
+    Reported(f64),
+    /// GB of 1e9 bytes, of a data sheet. No report was found.
+    Sheet(f64),
+}
+
 /// A device's figures in units that people read.
 struct Sheet {
     name: &'static str,
-    gigabytes: f64,
+    memory: Memory,
     tera_flops: f64,
     matmul: f64,
     terabytes_per_second: f64,
@@ -61,12 +72,17 @@ struct Sheet {
 /// (DeepSpeed's slides on ZeRO-Infinity, SC21). Of the memory's data sheet 0.8 count. Disks: DeepSpeed's DeepNVMe reports (2024 and 2025)
 /// measured 10 and 5 GB/s on four drives of PCIe 4, and 48 and 26 GB/s on eight of PCIe 5. Aurora's nodes have none.
 ///
-/// Prices are assumptions: US dollars per hour and device, in the order of what clouds asked in 2025. Give your own with
+/// No measured maximum was found for three devices of 2025: GB200 and B300 have B200's part here, and MI355X MI300X's.
+///
+/// Memory is what PyTorch reported, in messages of public issues and logs that were read in November 2026.
+///
+/// Prices are assumptions: US dollars per hour and device, in the order of what clouds asked in 2025 and 2026. Give your own with
 /// `--price-per-hour`.
-const SHEETS: [Sheet; 10] = [
+const SHEETS: [Sheet; 13] = [
     sheet(
         "a100-40g",
-        [40.0, 312.0, 0.73, 1.555, 0.8],
+        Memory::Reported(39.4),
+        [312.0, 0.73, 1.555, 0.8],
         [128.0, 16.0, 41.0],
         [1920.0, 1.2, 0.6],
         1.8,
@@ -74,7 +90,8 @@ const SHEETS: [Sheet; 10] = [
     ),
     sheet(
         "a100-80g",
-        [80.0, 312.0, 0.73, 2.039, 0.8],
+        Memory::Reported(79.1),
+        [312.0, 0.73, 2.039, 0.8],
         [256.0, 16.0, 41.0],
         [3840.0, 2.5, 1.2],
         2.2,
@@ -82,7 +99,8 @@ const SHEETS: [Sheet; 10] = [
     ),
     sheet(
         "h100-80g",
-        [80.0, 989.0, 0.675, 3.35, 0.8],
+        Memory::Reported(79.1),
+        [989.0, 0.675, 3.35, 0.8],
         [256.0, 55.0, 61.0],
         [3840.0, 6.0, 3.2],
         3.0,
@@ -90,7 +108,8 @@ const SHEETS: [Sheet; 10] = [
     ),
     sheet(
         "h200-141g",
-        [141.0, 989.0, 0.675, 4.8, 0.8],
+        Memory::Reported(139.7),
+        [989.0, 0.675, 4.8, 0.8],
         [256.0, 55.0, 61.0],
         [3840.0, 6.0, 3.2],
         3.5,
@@ -98,15 +117,35 @@ const SHEETS: [Sheet; 10] = [
     ),
     sheet(
         "b200-180g",
-        [180.0, 2250.0, 0.65, 8.0, 0.8],
+        Memory::Reported(178.3),
+        [2250.0, 0.65, 8.0, 0.8],
         [256.0, 55.0, 72.0],
         [3500.0, 6.0, 3.2],
         5.0,
         "NVIDIA DGX B200 data sheet, 2024",
     ),
     sheet(
+        "gb200-186g",
+        Memory::Reported(184.3),
+        [2500.0, 0.65, 8.0, 0.8],
+        [240.0, 225.0, 205.0],
+        [3500.0, 6.0, 3.2],
+        6.0,
+        "NVIDIA GB200 NVL72 data sheet, 2024",
+    ),
+    sheet(
+        "b300-288g",
+        Memory::Reported(267.6),
+        [2250.0, 0.65, 8.0, 0.8],
+        [256.0, 55.0, 72.0],
+        [3500.0, 6.0, 3.2],
+        6.0,
+        "NVIDIA HGX B300 data sheet, 2025",
+    ),
+    sheet(
         "mi250x-gcd",
-        [64.0, 191.5, 0.6, 1.638, 0.8],
+        Memory::Reported(63.9),
+        [191.5, 0.6, 1.638, 0.8],
         [64.0, 25.6, 20.5],
         [480.0, 1.4, 0.5],
         1.0,
@@ -114,15 +153,26 @@ const SHEETS: [Sheet; 10] = [
     ),
     sheet(
         "mi300x",
-        [192.0, 1307.0, 0.43, 5.3, 0.8],
+        Memory::Reported(191.6),
+        [1307.0, 0.43, 5.3, 0.8],
         [192.0, 55.0, 61.0],
         [3840.0, 2.5, 1.2],
         3.0,
         "AMD MI300X data sheet, 2023",
     ),
     sheet(
+        "mi355x",
+        Memory::Reported(287.9),
+        [2516.0, 0.43, 8.0, 0.8],
+        [192.0, 55.0, 61.0],
+        [3840.0, 2.5, 1.2],
+        4.0,
+        "AMD MI355X data sheet, 2025",
+    ),
+    sheet(
         "v100-32g",
-        [32.0, 125.0, 0.7, 0.9, 0.8],
+        Memory::Reported(31.7),
+        [125.0, 0.7, 0.9, 0.8],
         [94.0, 4.0, 13.0],
         [1875.0, 1.7, 0.9],
         1.0,
@@ -130,7 +180,8 @@ const SHEETS: [Sheet; 10] = [
     ),
     sheet(
         "max-tile",
-        [64.0, 419.0, 0.415, 1.638, 0.61],
+        Memory::Reported(63.9),
+        [419.0, 0.415, 1.638, 0.61],
         [91.0, 26.5, 37.0],
         [0.0, 1.0, 1.0],
         1.0,
@@ -138,7 +189,8 @@ const SHEETS: [Sheet; 10] = [
     ),
     sheet(
         "laptop",
-        [8.0, 0.1, 0.7, 0.03, 0.8],
+        Memory::Sheet(8.0),
+        [0.1, 0.7, 0.03, 0.8],
         [8.0, 10.0, 10.0],
         [250.0, 3.7, 3.2],
         0.0,
@@ -148,22 +200,17 @@ const SHEETS: [Sheet; 10] = [
 
 const fn sheet(
     name: &'static str,
-    device: [f64; 5],
+    memory: Memory,
+    device: [f64; 4],
     host: [f64; 3],
     disks: [f64; 3],
     price: f64,
     source: &'static str,
 ) -> Sheet {
-    let [
-        gigabytes,
-        tera_flops,
-        matmul,
-        terabytes_per_second,
-        streaming,
-    ] = device;
+    let [tera_flops, matmul, terabytes_per_second, streaming] = device;
     Sheet {
         name,
-        gigabytes,
+        memory,
         tera_flops,
         matmul,
         terabytes_per_second,
@@ -176,11 +223,11 @@ const fn sheet(
 }
 
 impl Device {
-    /// The part of its memory that a plan may use. The rest is for the runtime's own buffers and for fragmentation.
-    pub const USABLE: f64 = 0.9;
+    /// The part of a device's memory that is left free, unless one says otherwise.
+    pub const FREE: f64 = 0.1;
 
     /// All devices that have names.
-    pub fn all() -> [Device; 10] {
+    pub fn all() -> [Device; 13] {
         SHEETS.each_ref().map(Device::of)
     }
 
@@ -195,7 +242,11 @@ impl Device {
         let [disk, disk_read, disk_write] = sheet.disks.map(|gigabytes| 1e9 * gigabytes);
         Device {
             name: sheet.name.to_string(),
-            memory: 1e9 * sheet.gigabytes,
+            memory: match sheet.memory {
+                Memory::Reported(gibibytes) => gibibytes * f64::from(1 << 30),
+                Memory::Sheet(gigabytes) => 1e9 * gigabytes,
+            },
+            free: Device::FREE,
             peak: 1e12 * sheet.tera_flops,
             matmul: sheet.matmul,
             bandwidth: 1e12 * sheet.terabytes_per_second,
@@ -213,7 +264,13 @@ impl Device {
 
     /// Bytes that a plan may use.
     pub fn room(&self) -> f64 {
-        Device::USABLE * self.memory
+        (1.0 - self.free) * self.memory
+    }
+
+    /// Whether a named device's memory is a data sheet's figure, not one that PyTorch reported.
+    pub fn unreported(&self) -> bool {
+        let sheet = SHEETS.iter().find(|sheet| sheet.name == self.name);
+        sheet.is_some_and(|sheet| matches!(sheet.memory, Memory::Sheet(_)))
     }
 
     /// Seconds of matrix products whose smallest side is `side`. Thin products are slower, because a device computes tiles and
@@ -248,5 +305,22 @@ mod tests {
             );
         }
         assert_eq!(Device::named("abacus"), None);
+    }
+
+    /// What PyTorch prints of these devices, in whole tenths of a GiB: 79.1 to 79.6 for a card of 80 GB.
+    #[test]
+    fn memory_is_what_a_program_finds() {
+        for (name, [least, most]) in [
+            ("a100-40g", [39.4, 39.6]),
+            ("a100-80g", [79.1, 79.4]),
+            ("h100-80g", [79.1, 79.7]),
+            ("h200-141g", [139.7, 139.9]),
+            ("b200-180g", [178.3, 178.4]),
+        ] {
+            let device = Device::named(name).unwrap();
+            let gib = device.memory / f64::from(1 << 30);
+            assert!(least <= gib && gib <= most, "{name}: {gib}");
+            assert!((device.room() / device.memory - 0.9).abs() < 1e-12);
+        }
     }
 }

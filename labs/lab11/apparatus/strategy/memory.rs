@@ -1,8 +1,8 @@
 //! All bytes that a rank holds.
 
-use super::TrainingJob;
 use super::degrees::{Offloaded, Recompute, Strategy};
-use shardlab::plan::{Family, Kept, ModelShape, zero_memory};
+use super::{Program, TrainingJob};
+use shardlab::plan::{BytesEach, Family, Kept, ModelShape, zero_memory};
 
 /// The bytes of a rank, by what they are for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
@@ -117,13 +117,15 @@ impl TrainingJob {
     fn state_of(&self, strategy: &Strategy, stage: usize) -> [f64; 3] {
         let held = self.held(strategy, stage) as u64;
         let shard = strategy.shard() as u64;
-        // In a pipeline PyTorch keeps what it has gathered until the last micro-batch, and reduces once, after it. So stages 2 and 3
-        // hold what stage 1 holds.
-        let zero = match strategy.pipeline {
-            1 => strategy.zero,
-            _ => strategy.zero.min(1),
+        // PyTorch's shards are in f32, and no copy of them in 16 bits lies beside them: the layers in use are gathered in 16 bits.
+        // So 16 bytes, not 18; where 16 are asked for, they are as many.
+        let bytes = match strategy.zero {
+            3 if self.program == Program::Pytorch && self.bytes == BytesEach::MEGATRON => {
+                BytesEach::F32
+            }
+            _ => self.bytes,
         };
-        zero_memory(zero, held, shard, self.bytes).map(|n| n as f64)
+        zero_memory(strategy.zero, held, shard, bytes).map(|n| n as f64)
     }
 
     /// The bytes of a rank of a pipeline stage.
@@ -175,8 +177,7 @@ impl TrainingJob {
         };
         // ZeRO-3 gathers the next layer while it uses one, and reduces a layer's gradients; offloaded parameters pass through the
         // same buffers. Tiles divide them.
-        let gathers =
-            s.zero == 3 && s.pipeline == 1 && (s.data > 1 || s.offload == Offloaded::Parameters);
+        let gathers = s.zero == 3 && (s.data > 1 || s.offload == Offloaded::Parameters);
         let gathered = if gathers {
             let each = 3.0 * self.bytes.parameter as f64;
             each * model.largest_layer() as f64 / (s.tensor * s.tiles) as f64
@@ -407,19 +408,51 @@ mod tests {
         assert!(megatron.activations == pytorch.activations && megatron.activations > 4.0 * logits);
     }
 
-    /// PyTorch's pipelines keep what they gathered, and gradients whole, until the last micro-batch: ZeRO-3 holds what ZeRO-1 does.
+    /// Llama 3 405B (arXiv 2407.21783, section 3.3.2): gradients divided as well, the plan fits into an H100. What is divided is sent
+    /// after every micro-batch.
     #[test]
-    fn zero_3_in_a_pipeline_holds_what_zero_1_holds() {
+    fn zero_2_in_a_pipeline_divides_gradients() {
+        let cluster = Cluster::new(Device::named("h100-80g").unwrap(), "dgx-h100").unwrap();
+        let shape = ModelShape {
+            block: 8192,
+            ..ModelShape::preset("llama-3.1-405b").unwrap()
+        };
         let job = TrainingJob {
-            program: Program::Pytorch,
-            ..job(ModelShape::gpt2(48, 6144, 64, 51_200, 2048), 64)
+            batch: 2048,
+            ..TrainingJob::new(shape, cluster, 8192)
         };
-        let of = |plan: &str| {
-            let strategy: Strategy = plan.parse().unwrap();
-            (job.load(&strategy), job.time(&strategy).total())
+        let of = |plan: &str| job.load(&plan.parse().unwrap());
+        let [one, two] = [1, 2].map(|zero| of(&format!("dp=64,tp=8,pp=16,zero={zero},sp")));
+        assert!((two.gradients / one.gradients * 64.0 - 1.0).abs() < 1e-6);
+        let room = job.cluster.device.room();
+        assert!(one.total() > room && two.total() < room, "{one:?}, {two:?}");
+        assert!((two.total() / 71.1e9 - 1.0).abs() < 1e-3, "{two:?}");
+        let sent = |plan: &str| job.traffic(&plan.parse().unwrap())[2].bytes;
+        // Of 4 + 2 bytes the gradients' 4 are sent 32 times.
+        let times = sent("dp=64,tp=8,pp=16,zero=2,sp") / sent("dp=64,tp=8,pp=16,zero=1,sp");
+        assert!((times - (32.0 * 4.0 + 2.0) / 6.0).abs() < 1e-9, "{times}");
+    }
+
+    /// Shards in f32, 4 + 4 + 8, and no copy in 16 bits beside them; Megatron-LM's are 2 + 4 + 12.
+    #[test]
+    fn pytorchs_shards_take_16_bytes() {
+        let of = |program, zero| {
+            let job = TrainingJob {
+                program,
+                ..job(ModelShape::gpt2(48, 6144, 64, 51_200, 2048), 64)
+            };
+            let strategy = Strategy {
+                data: 64,
+                zero,
+                ..Strategy::SINGLE
+            };
+            let load = job.load(&strategy);
+            load.state() / job.model.parameters() as f64 * 64.0
         };
-        assert_eq!(of("dp=8,tp=2,pp=4,zero=3"), of("dp=8,tp=2,pp=4,zero=1"));
-        assert!(of("dp=32,tp=2,zero=3").0.total() < of("dp=32,tp=2,zero=1").0.total());
+        assert!((of(Program::Pytorch, 3) - 16.0).abs() < 1e-6);
+        assert!((of(Program::Megatron, 3) - 18.0).abs() < 1e-6);
+        // With stages 1 and 2 the gathered layers stay, in 16 bits: the same bytes.
+        assert_eq!(of(Program::Pytorch, 2), of(Program::Megatron, 2));
     }
 
     /// What is computed again is not kept, and the more of it the less is kept.

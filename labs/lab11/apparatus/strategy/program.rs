@@ -7,16 +7,20 @@ use std::str::FromStr;
 
 /// A program that trains, by what it does.
 ///
-/// | | sequence parallelism | ZeRO-1's and 2's gather | tensor ranks' sums in the backward pass | ZeRO-2 and 3 in a pipeline |
+/// | | sequence parallelism | ZeRO-1's and 2's gather | tensor ranks' sums in the backward pass | ZeRO in a pipeline |
 /// |---|---|---|---|---|
-/// | Megatron-LM | gathers inputs again | hidden by the next forward pass | hidden | none |
-/// | PyTorch | keeps gathered inputs | hidden | waited for | reduces once, keeps what it gathered |
-/// | DeepSpeed | as Megatron-LM | waited for | hidden | refused |
-/// | this library | keeps gathered inputs | waited for | waited for | none |
+/// | Megatron-LM | gathers inputs again | hidden by the next forward pass | hidden | stages 1 and 2 |
+/// | PyTorch | keeps gathered inputs | hidden | waited for | all stages |
+/// | DeepSpeed | as Megatron-LM | waited for | hidden | stage 1 |
+/// | this library | keeps gathered inputs | waited for | waited for | stage 1 |
+///
+/// In a pipeline, ZeRO-2 reduces gradients after every micro-batch, and ZeRO-3 gathers for each as well. Left to itself, a stage of
+/// PyTorch's pipelines does neither: it reduces once, after the last micro-batch, and keeps what it has gathered, which is ZeRO-1 here.
 ///
 /// Sources: Korthikanti et al. (arXiv 2205.05198), section 4.2.2, and Megatron-LM's `core/tensor_parallel/layers.py` and
 /// `--overlap-param-gather`; PyTorch's DTensor and FSDP2, whose calls were counted; DeepSpeed's `runtime/zero/stage_1_and_2.py`
-/// and `runtime/pipe/engine.py`, whose tensor ranks are Megatron-LM's.
+/// and `runtime/pipe/engine.py`, whose tensor ranks are Megatron-LM's. Megatron-LM's ZeRO-2 is Megatron-FSDP's `optim_grads`, which its
+/// `training/arguments.py` (d98e8a6) does not refuse in a pipeline; no test of its runs that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Program {
@@ -70,9 +74,13 @@ impl Program {
         matches!(self, Program::Megatron | Program::Deepspeed)
     }
 
-    /// Whether its pipelines run with ZeRO-2 and 3.
-    pub fn divides_pipelines(self) -> bool {
-        self == Program::Pytorch
+    /// The last of ZeRO's stages that its pipelines have.
+    pub fn most_zero_in_a_pipeline(self) -> usize {
+        match self {
+            Program::Pytorch => 3,
+            Program::Megatron => 2,
+            Program::Deepspeed | Program::Shardlab => 1,
+        }
     }
 
     /// Whether it computes again only as far as something is missing, as PyTorch's checkpoints do since 2.1. Megatron-LM's run the

@@ -6,7 +6,7 @@
 
 use super::degrees::{Offloaded, Recompute, Strategy};
 use super::memory::mlp_results;
-use super::{Overlap, TrainingJob};
+use super::{Overlap, Program, TrainingJob};
 use shardlab::plan::exposed;
 
 /// Seconds of a step on the slowest rank, by what they are for. Communication counts only where nothing hides it.
@@ -183,8 +183,7 @@ impl TrainingJob {
         match s.zero {
             0 if hides => exposed(backward, buckets(seconds.reduce + seconds.gather)),
             0 => seconds.reduce + seconds.gather,
-            // In a pipeline stages 2 and 3 reduce and gather once, as stage 1 does.
-            _ if s.zero == 1 || s.pipeline > 1 => {
+            1 => {
                 gather
                     + if hides {
                         exposed(backward, buckets(reduce))
@@ -192,7 +191,16 @@ impl TrainingJob {
                         reduce
                     }
             }
-            2 => (m - 1.0) * rest(seconds.reduce, backward) + rest(reduce, backward) + gather,
+            2 => {
+                // In a pipeline, a micro-batch's gradients are on their way while the next one passes forward and backward. PyTorch's
+                // FSDP2 waits for them at the end of each backward pass (`finalize_backward`).
+                let each = if hides && s.pipeline > 1 && self.program != Program::Pytorch {
+                    (seconds.reduce - forward - backward).max(0.0)
+                } else {
+                    rest(seconds.reduce, backward)
+                };
+                (m - 1.0) * each + rest(reduce, backward) + gather
+            }
             _ => {
                 let both = seconds.gather + seconds.reduce;
                 m * rest(seconds.gather, forward)

@@ -157,13 +157,9 @@ impl TrainingJob {
         }
     }
 
-    /// How often a step reduces all gradients and gathers all parameters. PyTorch's pipelines reduce once, after the last
-    /// micro-batch, and keep what they have gathered until then.
+    /// How often a step reduces all gradients and gathers all parameters.
     fn volumes(&self, strategy: &Strategy) -> (u64, u64) {
-        match strategy.pipeline {
-            1 => zero_volumes(strategy.zero, strategy.micro_batches(self.batch) as u64),
-            _ => (1, 1),
-        }
+        zero_volumes(strategy.zero, strategy.micro_batches(self.batch) as u64)
     }
 
     /// Seconds of the data axis, a call for each layer.
