@@ -221,7 +221,7 @@ fn published_plans_are_found_on_the_screen() {
             "TP 8 + HSDP 8 x 8",
             "replicas 8 between nodes",
             "40 benchmarks",
-            "each predicted without its source",
+            "each predicted without its publication",
         ],
     );
     let fsdp = "--program pytorch --plan dp=16,tp=8,pp=4,zero=3,sp,recompute=1/2";

@@ -109,7 +109,7 @@ fn row(run: &Run, error: f64) -> Vec<String> {
     ]
 }
 
-/// The errors by kind of plan, of benchmarks and of trainings, and whether ranges hold for sources that they do not know.
+/// The errors by kind of plan, of benchmarks and of trainings, and whether ranges hold for publications that they do not know.
 fn errors_by_kind(screen: &Screen) -> String {
     let mut rows = Vec::new();
     for made in Made::ALL {
@@ -141,7 +141,7 @@ fn errors_by_kind(screen: &Screen) -> String {
     let words = "t p d: tensor, pipeline and data ranks, Z: ZeRO. again: what the backward pass computes once more. step: how much longer the \
          planner's step is; negative: it is too fast. Constants were fitted to one layer of one model (Korthikanti and others, \
          table 4) and to products that others measured, not to these runs. median: how far off, without the sign. held out: runs \
-         inside the range that the other sources give, of those of such plans from 10 runs and 4 sources on, and else of all; its \
+         inside the range that the other publications give, of those of such plans from 10 runs and 3 publications on, and else of all; its \
          median width, as a part of the prediction; narrowest: of a range that knew these runs and held two thirds of them.";
     format!("{}\n{}", table(screen, &head, &rows), screen.wrap(words, 2))
 }

@@ -3,7 +3,7 @@
 //! An error is a prediction's step over the published one, minus 1: negative where the planner is too fast. Plans of one kind err
 //! alike, and a training errs more than a benchmark: its data, its logs and its slow days are not in the formulas. A range is not a
 //! mean and a spread: it is cut from the runs themselves, and [`held_out`] counts how many runs fall into the range that the
-//! *other* sources give. Devices are not told apart: the runs on H100 are of few sources, and held out it does not help.
+//! *other* publications give. Devices are not told apart: the runs on H100 are of few, and held out it does not help.
 
 use super::published::{Made, Run, runs};
 use crate::strategy::{Offloaded, Plan, Strategy};
@@ -40,13 +40,13 @@ impl PlanKind {
     }
 }
 
-/// The part of runs that a range leaves out at each end. Of runs of a source that is not in the list, more fall outside: with a tenth
-/// at each end two thirds are inside, which [`held_out`] counts.
+/// The part of runs that a range leaves out at each end. Of runs of a publication that is not in the list, more fall outside: with a
+/// tenth at each end two thirds are inside, which [`held_out`] counts.
 const LEFT_OUT: f64 = 0.1;
 
-/// A kind of plans has a range of its own from this many runs on, of this many sources. Else all runs count.
+/// A kind of plans has a range of its own from this many runs on, of this many publications. Else all runs count.
 const ENOUGH: usize = 10;
-const SOURCES: usize = 4;
+const PUBLICATIONS: usize = 3;
 
 /// The errors of some runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
@@ -204,16 +204,20 @@ impl Accuracy {
     }
 }
 
-/// The errors of a kind of plans, or of all where its runs or their sources are too few.
+/// The errors of a kind of plans, or of all where its runs or their publications are too few.
 fn errors_among(all: &[&(Run, f64)], kind: PlanKind) -> Errors {
     let mut such: Vec<&(Run, f64)> = all
         .iter()
         .copied()
         .filter(|(run, _)| PlanKind::of(&run.strategy) == kind)
         .collect();
-    let mut sources: Vec<&str> = such.iter().map(|(run, _)| run.source.as_str()).collect();
-    sources.dedup(); // the file has them in order
-    if such.len() < ENOUGH || sources.len() < SOURCES {
+    let mut publications: Vec<&str> = such
+        .iter()
+        .map(|(run, _)| run.publication.as_str())
+        .collect();
+    publications.sort_unstable();
+    publications.dedup();
+    if such.len() < ENOUGH || publications.len() < PUBLICATIONS {
         such = all.to_vec();
     }
     let errors: Vec<f64> = such.iter().map(|(_, error)| *error).collect();
@@ -229,11 +233,11 @@ pub fn errors_of(made: Made, kind: Option<PlanKind>) -> Errors {
     Errors::of(&errors)
 }
 
-/// How well the ranges hold for runs of sources that they do not know.
+/// How well the ranges hold for runs of publications that they do not know.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct HeldOut {
     pub runs: usize,
-    /// Runs that took as long as the range of the other sources says.
+    /// Runs that took as long as the range of the other publications says.
     pub inside: usize,
     /// The median width of these ranges, as a part of the prediction.
     pub width: f64,
@@ -248,7 +252,7 @@ impl HeldOut {
     }
 }
 
-/// Predicts each run's range without any run of its source.
+/// Predicts each run's range without any run of its publication.
 pub fn held_out(made: Made, kind: Option<PlanKind>) -> HeldOut {
     held_out_within(made, kind, 1.0)
 }
@@ -262,7 +266,7 @@ fn held_out_within(made: Made, kind: Option<PlanKind>, factor: f64) -> HeldOut {
     let mut widths = Vec::new();
     let mut all = Vec::new();
     for (run, error) in such {
-        let others = Accuracy::from(|other| other.source != run.source);
+        let others = Accuracy::from(|other| other.publication != run.publication);
         let errors = &others.kinds[made as usize][PlanKind::of(&run.strategy) as usize];
         let [least, most] = errors.longer;
         let middle = (least + most) / 2.0;
@@ -304,7 +308,7 @@ mod tests {
 
     /// Two thirds of held-out runs fall into the printed range, and not because it is wide. Half as wide, it fails.
     #[test]
-    fn ranges_hold_for_sources_that_they_do_not_know() {
+    fn ranges_hold_for_publications_that_they_do_not_know() {
         for made in Made::ALL {
             let found = held_out(made, None);
             assert!(found.runs > 25, "{made:?}: {found:?}");

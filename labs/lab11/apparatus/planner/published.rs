@@ -77,6 +77,8 @@ impl Made {
 pub struct Source {
     /// In tables.
     pub id: String,
+    /// The first source from the same publication, if it is not this one.
+    with: Option<String>,
     /// Its title, and where the figures are in it.
     pub title: String,
     /// What its figures were made for, if a run does not say otherwise.
@@ -151,6 +153,8 @@ struct File {
 pub struct Run {
     /// Its source's name in tables.
     pub source: String,
+    /// The first source from the same publication: what they measured may err alike.
+    pub publication: String,
     pub made: Made,
     pub name: String,
     pub job: TrainingJob,
@@ -283,6 +287,7 @@ impl Run {
         }
         Run {
             source: source.id.clone(),
+            publication: source.with.as_ref().unwrap_or(&source.id).clone(),
             made: row.made.unwrap_or(source.made),
             name: row.model.clone(),
             job,
@@ -345,6 +350,16 @@ mod tests {
     use super::super::search::search;
     use super::*;
     use crate::strategy::Plan;
+
+    /// `with` names a source of the file that is of no other publication itself.
+    #[test]
+    fn publications_are_named_by_their_first_source() {
+        let all = sources();
+        for with in all.iter().filter_map(|source| source.with.as_ref()) {
+            let first = all.iter().find(|source| &source.id == with);
+            assert!(first.is_some_and(|first| first.with.is_none()), "{with}");
+        }
+    }
 
     #[test]
     fn parameters_are_the_published_ones() {
