@@ -318,7 +318,7 @@ fn explain(
     );
     evidence.means_if(
         q == [WIDTH * job.query_heads(0).len(), D] || k == [WIDTH * job.key_heads(0).len(), D] && k[0] > WIDTH,
-        "The heads are one below the other. In q, k and v a head has columns, so heads stand beside each other: \
+        "The heads are one below the other. In q, k and v a head has columns, so heads are beside each other: \
          `Tensor::cat(&heads, 1)?`. Only in `out` does a head have rows.",
     );
     for (index, (name, axis)) in PARTS.into_iter().enumerate() {
@@ -344,7 +344,7 @@ fn explain(
         several && is(0, &|_, head| Ok((right(0, head)? * n)?))? && is(3, &|_, head| Ok((right(3, head)? * n)?))?,
         format!(
             "The gradients are {ranks} times too large, because dz went through an all-reduce. Every rank has the whole dz \
-             already: behind the sum of `forward`, each summand has the sum's gradient. So nothing is sent for it."
+             already: after the sum of `forward`, each summand has the sum's gradient. So nothing is sent for it."
         ),
     );
     evidence.means_if(
@@ -398,7 +398,7 @@ fn explain(
     }
     evidence.means_if(
         is(3, &|_, head| Ok(heads[head].v.t()?.matmul(&job.dz)?))?,
-        "The gradient of `out` needs what was multiplied with `out`: the head's result, behind `attend`.",
+        "The gradient of `out` needs what was multiplied with `out`: the head's result, after `attend`.",
     );
 
     for index in [1, 2] {
@@ -533,7 +533,7 @@ fn explain(
         several
             && (dx_is(&|rank| Ok((through(0..1, 0..HEADS)? + through(1..3, mine(rank))?)?))?
                 || dx_is(&|rank| Ok((through(0..1, mine(rank))? + through(1..3, 0..HEADS)?)?))?),
-        "Of dx one part is added up among the ranks, and another part is this rank's alone. It comes through q, k and v, and all of \
+        "Of dx one part is added up among the ranks, and another part is only this rank's. It comes through q, k and v, and all of \
          it belongs into the all-reduce.",
     );
     evidence.means_if(
@@ -557,7 +557,7 @@ fn explain(
         format!(
             "What comes to dx through k and v is counted {holders} times: {holders} ranks hold the same key head, and each of them \
              has brought the sum over all of them to dx. Compute dx from what the rank's own heads send back, and add up k's and \
-             v's gradients behind it."
+             v's gradients after it."
         ),
     );
     for (parts, name, missing) in [
@@ -570,7 +570,7 @@ fn explain(
         evidence.means_if(
             dx_is(&|_| through(parts.clone(), 0..HEADS))?,
             format!(
-                "dx comes through {name} alone. The same x also goes into {missing}: each head has three parts of dx, and they are \
+                "dx comes only through {name}. The same x also goes into {missing}: each head has three parts of dx, and they are \
                  added up before the all-reduce."
             ),
         );

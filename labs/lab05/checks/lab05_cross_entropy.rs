@@ -253,7 +253,7 @@ fn loss(evidence: &mut Evidence, case: &Case) -> Result<()> {
     evidence.means_if(
         several(&|rank| mean(|i| own_loss(rank, i)))
             || several(&|rank| mean(|i| log_sum(&case.here(rank, i)) - case.chosen(rank, i).unwrap_or(0.0))),
-        "The sum of the exponentials covers this rank's tokens alone. The softmax needs the sum over the whole vocabulary, so \
+        "The sum of the exponentials covers only this rank's own tokens. The softmax needs the sum over the whole vocabulary, so \
          add up the ranks' sums.",
     );
     let own_targets = |rank: usize| {
@@ -314,7 +314,7 @@ fn loss(evidence: &mut Evidence, case: &Case) -> Result<()> {
         ranks * case.each > case.vocabulary && is(&|_| mean(|i| padded(i) - case.all_chosen(i))),
         format!(
             "The padding is in the sum, as if it were tokens. Only a rank's first `columns` columns are tokens; e^{} of \
-             each column behind them makes the loss too large.",
+             each column after them makes the loss too large.",
             case.padding
         ),
     );
@@ -487,6 +487,22 @@ fn gradient(evidence: &mut Evidence, case: &Case) -> Result<()> {
         (0..3).any(|guess| several(&guess_hot(guess))),
         "Each rank has subtracted 1 in every row. Only the rank that has the target among its tokens does so.",
     );
+    // The first row of a rank that has taken a token's number for a column's.
+    let taken = (1..ranks)
+        .flat_map(|rank| (0..POSITIONS).map(move |i| (rank, i)))
+        .find(|&(rank, i)| case.target(i) < case.columns(rank));
+    let as_column = |rank: usize, i: usize, j: usize| {
+        let taken = j == case.target(i) && j < case.columns(rank);
+        (softmax(rank, i, j, log_sum(&case.all(i))) - f64::from(taken)) / positions
+    };
+    if let Some((rank, i)) = taken.filter(|_| several(&as_column)) {
+        let column = case.target(i);
+        evidence.means(format!(
+            "On rank {rank}, column {column} of position {i} got the target's -1, because the target is token {column}. Column {column} \
+             there is token {}: a target is a number in the whole vocabulary, and a column one among the rank's own tokens.",
+            rank * case.each + column
+        ));
+    }
     evidence.means_if(
         (0..ranks).all(|rank| {
             let tokens = || entries().filter(|&(_, j)| j < case.columns(rank));

@@ -1,5 +1,5 @@
 //! The check of lab05-sequence: both passes against the MLP on one rank, in f64; then what a rank keeps between the passes, by its
-//! own allocator, and what it sends in each.
+//! own allocator, what it computes twice, and what it sends in each pass.
 
 use exercise::{Slices, backward, forward};
 use kit::check::{Evidence, run};
@@ -61,6 +61,7 @@ fn main() -> ExitCode {
             check_slices(evidence, 4)
         }),
         ("4 ranks: what a rank keeps between the passes", memory),
+        ("4 ranks: X A is computed once", once),
         ("4 ranks: the bytes that a rank sends", costs),
     ])
 }
@@ -184,6 +185,8 @@ fn in_f64(x: &Tensor) -> Result<Tensor> {
 enum Passes {
     Forward,
     Both,
+    /// `backward` gets minus `a`, which changes the gradients of what is computed with it there: not dB, if h was kept.
+    OtherA,
 }
 
 /// The answers of all ranks.
@@ -196,7 +199,7 @@ fn answers(evidence: &Evidence, mlp: &Mlp, ranks: usize, passes: Passes) -> Resu
     Ok(launch::run(ranks, |comm| {
         let rank = comm.rank();
         let at = Place { rank, ranks };
-        let slices = Slices {
+        let mut slices = Slices {
             a: in_f32(&at.columns(&mlp.a)?)?,
             b: in_f32(&at.rows(&mlp.b)?)?,
         };
@@ -244,6 +247,9 @@ fn answers(evidence: &Evidence, mlp: &Mlp, ranks: usize, passes: Passes) -> Resu
         if passes == Passes::Forward {
             return Ok(answer);
         }
+        if passes == Passes::OtherA {
+            slices.a = in_f32(&at.columns(&mlp.a.neg()?)?)?;
+        }
         let before = comm.traffic();
         evidence.given(format!("`backward` of {shapes}"));
         let result = backward(&comm, &slices, answer.kept.clone(), &dz);
@@ -265,7 +271,7 @@ fn answers(evidence: &Evidence, mlp: &Mlp, ranks: usize, passes: Passes) -> Resu
 /// Whether a call of the reader's code has failed; then this is the evidence.
 fn failed(evidence: &mut Evidence, answers: &[Answer]) -> bool {
     let all: Vec<&Answer> = answers.iter().filter(|a| !a.error.is_empty()).collect();
-    // What one rank does wrong alone, others notice when they wait for it.
+    // What a single rank does wrong, others notice when they wait for it.
     let cause = |answer: &&&Answer| !answer.error.contains("rank ");
     let Some(first) = all.iter().find(cause).or(all.first()) else {
         return false;
@@ -359,8 +365,8 @@ fn only_with_many(evidence: &mut Evidence, ranks: usize) {
     evidence.means_if(
         ranks > 2 && !evidence.agrees(),
         format!(
-            "With 2 ranks this was right, and with {ranks} it is not: does a number of ranks stand in your code? `comm.size()` \
-             knows it."
+            "With 2 ranks this was right, and with {ranks} it is not: is a number of ranks written into your code? \
+             `comm.size()` knows it."
         ),
     );
 }
@@ -433,11 +439,11 @@ fn check_forward(evidence: &mut Evidence, ranks: usize) -> Result<()> {
     );
     evidence.means_if(
         got.is(|at| at.rows(&x.gelu_erf()?.matmul(a)?.matmul(b)?))?,
-        "GELU is applied to X. It stands between the two matrices.",
+        "GELU is applied to X. It belongs between the two matrices.",
     );
     evidence.means_if(
         got.is(|at| at.rows(&h.matmul(b)?.gelu_erf()?))?,
-        "GELU is applied to the sum, behind the second matrix. It stands between the two: each rank's columns of X A are complete, \
+        "GELU is applied to the sum, after the second matrix. It belongs between the two: each rank's columns of X A are complete, \
          so no rank has to wait for others before it.",
     );
     let before_the_sum = |inner: &Tensor| {
@@ -451,8 +457,8 @@ fn check_forward(evidence: &mut Evidence, ranks: usize) -> Result<()> {
         let of = before_the_sum(inner);
         evidence.means_if(
             got.is(|at| at.rows(&sum(ranks, &of)?))?,
-            "GELU is applied to each rank's summand behind the second matrix, before the sum. GELU of summands does not add up to \
-             GELU of the sum, so the result depends on the number of ranks. It stands between the two matrices.",
+            "GELU is applied to each rank's summand after the second matrix, before the sum. GELU of summands does not add up to \
+             GELU of the sum, so the result depends on the number of ranks. It belongs between the two matrices.",
         );
     }
     evidence.means(
@@ -574,13 +580,13 @@ fn check_slices(evidence: &mut Evidence, ranks: usize) -> Result<()> {
     evidence.means_if(
         several
             && da.is(|at| Ok(at.rows(x)?.t()?.matmul(&at.rows(&at.columns(dh)?)?)?))?,
-        "dA comes from this rank's rows of X alone. Its columns of A met all rows, so it would learn from some positions of each \
+        "dA comes from this rank's own rows of X only. Its columns of A met all rows, so it would learn from some positions of each \
          sequence and not from the others: on rank 0 from the beginnings, on the last rank from the ends.",
     );
     evidence.means_if(
         several
             && db.is(|at| Ok(at.rows(&at.columns(y)?)?.t()?.matmul(&at.rows(dz)?)?))?,
-        "dB comes from this rank's rows alone. Its rows of B met all positions in the forward pass, so the gradient of all of them \
+        "dB comes from this rank's own rows only. Its rows of B met all positions in the forward pass, so the gradient of all of them \
          is needed. Otherwise the matrix learns from some positions of each sequence only.",
     );
     evidence.means_if(
@@ -615,7 +621,7 @@ fn check_slices(evidence: &mut Evidence, ranks: usize) -> Result<()> {
     );
     evidence.means_if(
         da.is(|at| Ok(x.t()?.matmul(&at.columns(dy)?)?))?,
-        "dA needs the gradient of h, behind `gelu_backward`, and not that of gelu(h).",
+        "dA needs the gradient of h, which `gelu_backward` returns, and not that of gelu(h).",
     );
     evidence.means(
         "For a product P = M N, the gradient of N is M transposed times dP, over all rows. For A, M is all of X. For B, M is gelu(h).",
@@ -689,11 +695,57 @@ fn memory(evidence: &mut Evidence) -> Result<()> {
     );
     evidence.means_if(
         keeps(&|at| at.of_z(&mlp))?,
-        "A rank keeps its summand of Z. No gradient needs it: behind a sum, each summand has the sum's gradient.",
+        "A rank keeps its summand of Z. No gradient needs it: in a sum, each summand's gradient is the sum's.",
     );
     evidence.means(
         "A rank keeps more than its own rows of X and one tensor as large as h. What else the backward pass needs can be gathered \
          again, or computed again.",
+    );
+    Ok(())
+}
+
+/// Bytes that a rank sends in an all-gather or a reduce-scatter of all rows.
+fn transfer(ranks: usize) -> u64 {
+    (SMALL.rows / ranks * (ranks - 1) * SMALL.width * size_of::<f32>()) as u64
+}
+
+/// The most bytes that a rank has sent in each pass.
+fn most_sent(answers: &[Answer]) -> [u64; 2] {
+    [0, 1].map(|pass| answers.iter().map(|a| a.sent[pass]).max().unwrap_or(0))
+}
+
+/// `backward` gets another A than `forward`. What it computes with h is the same only if h has come from `forward`.
+fn once(evidence: &mut Evidence) -> Result<()> {
+    let ranks = 4;
+    let mlp = Mlp::new(SMALL)?;
+    let answers = answers(evidence, &mlp, ranks, Passes::OtherA)?;
+    if failed(evidence, &answers) {
+        return Ok(());
+    }
+    for (at, answer) in places(ranks).into_iter().zip(&answers) {
+        let Some(slices) = &answer.slices else {
+            continue;
+        };
+        let name = format!("rank {}: dB, if A changes after `forward`", at.rank);
+        let of_forward = at.columns(&mlp.y)?.t()?.matmul(&mlp.dz)?;
+        compare(evidence, &name, &of_forward, &slices.b)?;
+    }
+    let [forward, backward] = most_sent(&answers);
+    evidence.means_if(
+        backward == 2 * transfer(ranks),
+        format!(
+            "`backward` computes h = X A once more, from all rows of X, which a rank has kept. So X is not gathered again, and a rank \
+             sends {} bytes in place of {}. That is a real trade: one more product for one gather less. In a hidden layer 4 times as \
+             wide as X, all rows of X are less to keep than h and the own rows on 4 ranks, and more on 8. In this exercise each \
+             product is computed once: keep h, and gather X again.",
+            thousands(forward + backward),
+            thousands(5 * transfer(ranks))
+        ),
+    );
+    evidence.means(
+        "`backward` computes h = X A once more, after it has gathered X. So a rank keeps only its own rows of X, the least of all, and \
+         pays with one more product: that is activation recomputation. In this exercise each product is computed once, and the \
+         memory has room for h.",
     );
     Ok(())
 }
@@ -705,9 +757,8 @@ fn costs(evidence: &mut Evidence) -> Result<()> {
     if failed(evidence, &answers) {
         return Ok(());
     }
-    // An all-gather or a reduce-scatter of all rows.
-    let one = (SMALL.rows / ranks * (ranks - 1) * SMALL.width * size_of::<f32>()) as u64;
-    let sent = [0, 1].map(|pass| answers.iter().map(|a| a.sent[pass]).max().unwrap_or(0));
+    let one = transfer(ranks);
+    let sent = most_sent(&answers);
     for (name, sent, best) in [
         ("forward", sent[0], 2 * one),
         ("backward", sent[1], 3 * one),
@@ -722,12 +773,12 @@ fn costs(evidence: &mut Evidence) -> Result<()> {
     evidence.means_if(
         sent[0] == 3 * one,
         "In the forward pass the ranks send three times all rows: an all-reduce of Z is a reduce-scatter and an all-gather. A rank \
-         then takes its rows, and throws the gathered ones away. The reduce-scatter alone is enough.",
+         then takes its rows, and throws the gathered ones away. The reduce-scatter is enough.",
     );
     evidence.means_if(
         sent[1] == 4 * one,
         "In the backward pass the ranks send four times all rows. dZ and X are gathered, and dX is scattered: that is three. A scatter \
-         brings a rank its rows of the sum at once, so nothing has to be gathered behind it, and nothing twice.",
+         brings a rank its rows of the sum at once, so nothing has to be gathered after it, and nothing twice.",
     );
     evidence.means(
         "More is sent than X gathered and Z scattered in the forward pass, dZ and X gathered and dX scattered in the backward \

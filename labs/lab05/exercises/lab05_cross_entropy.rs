@@ -31,7 +31,7 @@ pub struct Logits<'a> {
     pub rows: &'a [Vec<f64>],
     /// The token of column 0. Column j belongs to token `first + j`.
     pub first: usize,
-    /// Columns that belong to a token. All columns behind them are padding. Can be 0.
+    /// Columns that belong to a token. All columns after them are padding. Can be 0.
     pub columns: usize,
 }
 

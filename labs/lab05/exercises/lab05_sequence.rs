@@ -16,11 +16,12 @@
 //!                     rows of dB                0 1 2     3 4 5     [3, 2]
 //! ```
 //!
-//! dX is the gradient of X, and so on. `backward` gets the slices again, and as `kept` what `forward` has returned behind Z. Two
+//! dX is the gradient of X, and so on. `backward` gets the slices again, and as `kept` what `forward` has returned after Z. Three
 //! things are counted:
 //!
 //! - Between the passes a rank keeps at most as many numbers as its own rows of X and one tensor [all rows, hidden / t] have.
-//! - With that memory, it sends as few bytes as possible.
+//! - `backward` computes no product of `forward` again.
+//! - With that memory and those products, a rank sends as few bytes as possible.
 //!
 //! A matrix has `m.matmul(&other)?` and `m.t()?`, its transpose. A clone of a tensor takes no memory: both share their numbers.
 //! Write `forward` first: the check looks at it first.
