@@ -330,7 +330,7 @@ fn ends(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result<(
     );
     evidence.means_if(
         error.contains("does not fit"),
-        "A receive gets a message of the wrong kind. Activations come from the rank before, gradients from the rank behind.",
+        "A receive gets a message of the wrong kind. Activations come from the rank before, gradients from the rank after.",
     );
     let waits: Vec<Option<Wait>> = (0..ranks).map(|rank| wait(error, rank)).collect();
     let is = |rank: usize, what: &str, sends: bool, other: usize| {
@@ -351,7 +351,7 @@ fn ends(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result<(
         evidence.means_if(
             is(rank, "activations", true, behind) && is(behind, "gradient", true, rank),
             format!(
-                "Rank {rank} stands in a send to rank {behind}, and rank {behind} in a send to rank {rank}. Between threads a send does \
+                "Rank {rank} waits in a send to rank {behind}, and rank {behind} in a send to rank {rank}. Between threads a send does \
                  not wait, so no test there has seen it. Write down both ranks' calls up to here, side by side.{earlier}"
             ),
         );
@@ -360,7 +360,7 @@ fn ends(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result<(
             format!(
                 "Rank {rank} waits for a gradient from rank {behind}, which waits for activations from rank {rank}. Before it \
                  can wait for the gradient of a micro-batch, a rank must have sent the activations of this micro-batch, and of \
-                 all that the rank behind runs before it comes back."
+                 all that the rank after it runs before it comes back."
             ),
         );
     }
@@ -509,12 +509,12 @@ fn waits_late(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Re
     Ok(())
 }
 
-/// No backward pass runs before the rank behind has begun with the activations that were sent last.
+/// No backward pass runs before the rank after it has begun with the activations that were sent last.
 fn sends_soon(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result<()> {
     hears(evidence, ranks, micro_batches, Word::InFront);
     evidence.means(
         "The step ends, and the result is right. But a rank runs a backward pass while it has activations to send, and the rank \
-         behind it has nothing to work on for so long. Send them before the backward pass.",
+         after it has nothing to work on for so long. Send them before the backward pass.",
     );
     Ok(())
 }

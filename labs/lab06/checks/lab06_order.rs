@@ -1,50 +1,102 @@
 //! The check of lab06-order: the passes of each rank, then all ranks together in the simulator: deadlock, memory, time.
 
-use exercise::order;
+use exercise::{Times, order};
 use kit::check::{Evidence, run};
 use shardlab::Result;
-use shardlab::parallel::pipeline::{Op, Pipeline, Schedule, Simulated, Times, Work, simulate};
+use shardlab::parallel::pipeline::{self, Op, Pipeline, Schedule, Simulated, Work, simulate};
 use std::process::ExitCode;
 
-/// The exercise's times, in milliseconds.
-const TIMES: Times = Times {
-    forward: 2.0,
-    backward: 4.0,
-    weights: 0.0,
-    message: 3.0,
+/// The times of the exercise's table, in milliseconds.
+const TABLE: Times = Times {
+    forward: 2,
+    backward: 4,
+    message: 3,
+};
+
+/// Other times: messages that take none, slow messages, and passes that are equally long.
+const OTHERS: [Times; 3] = [
+    Times {
+        message: 0,
+        ..TABLE
+    },
+    Times {
+        message: 9,
+        ..TABLE
+    },
+    Times {
+        forward: 3,
+        backward: 3,
+        message: 1,
+    },
+];
+
+/// The same for the simulator.
+fn simulated_times(times: Times) -> pipeline::Times {
+    pipeline::Times {
+        forward: times.forward as f64,
+        backward: times.backward as f64,
+        weights: 0.0,
+        message: times.message as f64,
+    }
+}
+
+/// A step: its ranks, its micro-batches, and its times.
+#[derive(Clone, Copy)]
+struct Step {
+    ranks: usize,
+    micro_batches: usize,
+    times: Times,
+}
+
+/// The step of the exercise's table.
+const FOUR: Step = Step {
+    ranks: 4,
+    micro_batches: 8,
+    times: TABLE,
 };
 
 fn main() -> ExitCode {
     run(&[
         ("1 rank, 3 micro-batches: each pass runs once", |evidence| {
-            passes(evidence, 1, 3)
+            let one = Step {
+                ranks: 1,
+                micro_batches: 3,
+                ..FOUR
+            };
+            passes(evidence, one)
         }),
         (
             "4 ranks, 8 micro-batches: each pass runs once",
-            |evidence| passes(evidence, 4, 8),
+            |evidence| passes(evidence, FOUR),
         ),
         (
             "backward passes have the order of forward passes",
-            |evidence| turns(evidence, 4, 8),
+            |evidence| turns(evidence, FOUR),
         ),
-        ("no pass waits forever", |evidence| ends(evidence, 4, 8)),
+        ("no pass waits forever", |evidence| ends(evidence, FOUR)),
         ("each rank keeps as few activations as it can", |evidence| {
-            memory(evidence, 4, 8)
+            memory(evidence, FOUR)
         }),
         ("the step takes no longer than GPipe's", |evidence| {
-            time(evidence, 4, 8)
+            time(evidence, FOUR)
         }),
         ("1 to 5 ranks, 1 to 7 micro-batches", all),
+        ("other times of passes and messages", others),
     ])
 }
 
-fn orders(evidence: &Evidence, ranks: usize, micro_batches: usize) -> (Pipeline, Vec<Vec<Op>>) {
+fn orders(evidence: &Evidence, step: Step) -> (Pipeline, Vec<Vec<Op>>) {
+    let Step {
+        ranks,
+        micro_batches,
+        times,
+    } = step;
     let of_rank = |rank| {
         evidence.given(format!(
-            "rank {rank} of {ranks}, and {}",
+            "rank {rank} of {ranks}, {}, and {times:?}",
             counted(micro_batches)
         ));
-        order(rank, ranks, micro_batches)
+        order(rank, ranks, micro_batches, times)
     };
     (
         Pipeline {
@@ -81,8 +133,9 @@ fn listed(ops: &[Op]) -> String {
     }
 }
 
-fn passes(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result<()> {
-    let (_, orders) = orders(evidence, ranks, micro_batches);
+fn passes(evidence: &mut Evidence, step: Step) -> Result<()> {
+    let (_, orders) = orders(evidence, step);
+    let micro_batches = step.micro_batches;
     let asked = |work| {
         (0..micro_batches).map(move |micro| Op {
             work,
@@ -163,8 +216,9 @@ fn simulated(
     evidence: &mut Evidence,
     pipeline: &Pipeline,
     orders: &[Vec<Op>],
+    times: Times,
 ) -> Option<Simulated> {
-    let deadlock = match simulate(pipeline, orders, &TIMES) {
+    let deadlock = match simulate(pipeline, orders, &simulated_times(times)) {
         Ok(simulated) => return Some(simulated),
         Err(deadlock) => deadlock,
     };
@@ -189,36 +243,41 @@ fn simulated(
     evidence.means_if(
         (1..pipeline.ranks).all(|rank| ahead(rank) >= ahead(rank - 1)) && ahead(pipeline.ranks - 1) > ahead(0),
         "Later ranks run more forward passes ahead than earlier ranks. They wait for activations that the earlier ranks \
-         do not send before they get gradients. A gradient comes from the last rank, so count the ranks behind this one.",
+         do not send before they get gradients. A gradient comes from the last rank, so count the ranks after this one.",
     );
     evidence.means(
-        "These ranks wait for each other. A forward pass waits for the one before it in the pipeline, a backward pass for \
-         the one behind it. Which of the two does each rank run first, and when does its neighbour run the one it needs?",
+        "These ranks wait for each other. A forward pass waits for the rank before, a backward pass for the rank after. Which of the two does each rank run first, and when does its neighbour run the one it needs?",
     );
     None
 }
 
-fn ends(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result<()> {
-    let (pipeline, orders) = orders(evidence, ranks, micro_batches);
-    let ended = simulated(evidence, &pipeline, &orders).is_some();
+fn ends(evidence: &mut Evidence, step: Step) -> Result<()> {
+    let (pipeline, orders) = orders(evidence, step);
+    let ended = simulated(evidence, &pipeline, &orders, step.times).is_some();
     evidence.same("all ranks end", true, ended);
     Ok(())
 }
 
 /// How many forward passes a rank runs ahead if it is never to wait in the middle of a step.
-fn ahead(rank: usize, ranks: usize) -> usize {
-    let pair = TIMES.forward + TIMES.backward;
-    let away = (ranks - 1 - rank) as f64 * (pair + 2.0 * TIMES.message);
-    (away / pair).ceil() as usize
+fn ahead(rank: usize, step: Step) -> usize {
+    let Step { ranks, times, .. } = step;
+    let pair = times.forward + times.backward;
+    let away = (ranks - 1 - rank) * (pair + 2 * times.message);
+    away.div_ceil(pair)
 }
 
-fn memory(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result<()> {
-    let (pipeline, orders) = orders(evidence, ranks, micro_batches);
-    let Some(yours) = simulated(evidence, &pipeline, &orders) else {
+fn memory(evidence: &mut Evidence, step: Step) -> Result<()> {
+    let (pipeline, orders) = orders(evidence, step);
+    let Some(yours) = simulated(evidence, &pipeline, &orders, step.times) else {
         return Ok(());
     };
+    let Step {
+        ranks,
+        micro_batches,
+        ..
+    } = step;
     let asked: Vec<usize> = (0..ranks)
-        .map(|rank| (ahead(rank, ranks) + 1).min(micro_batches))
+        .map(|rank| (ahead(rank, step) + 1).min(micro_batches))
         .collect();
     for (rank, (most, got)) in asked.iter().zip(&yours.peaks).enumerate() {
         // The number that is asked for is what the reader is to find.
@@ -262,8 +321,8 @@ fn memory(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result
     evidence.means_if(
         ranks > 1 && excess[0] > 0 && excess.windows(2).all(|two| two[0] < two[1]),
         format!(
-            "Every rank keeps more than it needs, and the further back the more: the last rank, with nobody behind it, keeps {}. \
-             Count what delays a gradient on its way to this rank, and not what lies in front of it.",
+            "Every rank keeps more than it needs, and the later in the pipeline the more: the last rank, with nobody after it, keeps {}. \
+             Count what delays a gradient on its way to this rank, and not what lies before it.",
             yours.peaks[ranks - 1]
         ),
     );
@@ -279,12 +338,18 @@ fn memory(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result
     Ok(())
 }
 
-fn time(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result<()> {
-    let (pipeline, orders) = orders(evidence, ranks, micro_batches);
-    let Some(yours) = simulated(evidence, &pipeline, &orders) else {
+fn time(evidence: &mut Evidence, step: Step) -> Result<()> {
+    let (pipeline, orders) = orders(evidence, step);
+    let Some(yours) = simulated(evidence, &pipeline, &orders, step.times) else {
         return Ok(());
     };
-    let gpipe = simulate(&pipeline, &Schedule::GPipe.orders(&pipeline)?, &TIMES)?;
+    let Step {
+        ranks,
+        micro_batches,
+        times,
+    } = step;
+    let orders_of_gpipe = Schedule::GPipe.orders(&pipeline)?;
+    let gpipe = simulate(&pipeline, &orders_of_gpipe, &simulated_times(times))?;
     evidence.row(
         yours.makespan <= gpipe.makespan,
         "the step, in ms",
@@ -294,39 +359,53 @@ fn time(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result<(
     if evidence.agrees() {
         return Ok(());
     }
-    let alone =
-        ranks as f64 * (TIMES.forward + TIMES.backward) + 2.0 * (ranks - 1) as f64 * TIMES.message;
+    let one_micro_batch = ranks * (times.forward + times.backward) + 2 * (ranks - 1) * times.message;
     evidence.means_if(
-        yours.makespan == micro_batches as f64 * alone,
+        yours.makespan == (micro_batches * one_micro_batch) as f64,
         "Only one rank computes at any time: rank 0 waits until a micro-batch has come back before it sends the next one. So \
          four ranks take as long as one, and the messages besides.",
+    );
+    // What a division without `div_ceil` gives.
+    let rounded_down = |rank: usize| {
+        let pair = times.forward + times.backward;
+        (ranks - 1 - rank) * (pair + 2 * times.message) / pair
+    };
+    let is_rounded_down =
+        |rank: usize| yours.peaks[rank] == (rounded_down(rank) + 1).min(micro_batches);
+    evidence.means_if(
+        times.message > 0
+            && (0..ranks).all(is_rounded_down)
+            && (0..ranks).any(|rank| rounded_down(rank) < ahead(rank, step)),
+        "The round trip is no whole number of pairs here, and your division drops the rest. A rank that has work for a part of the round \
+         trip waits for the other part: round up.",
     );
     let plain = Schedule::OneForwardOneBackward.orders(&pipeline)?;
     evidence.means_if(
         orders == plain,
         format!(
-            "This is 1F1B for messages that take no time: one forward pass ahead for each rank behind. Here messages take {} ms, \
+            "This is 1F1B for messages that take no time: one forward pass ahead for each later rank. Here messages take {} ms, \
              so a gradient is back later than that. Until then the rank has nothing to run, once in each round.",
-            TIMES.message
+            times.message
         ),
     );
     let fewer =
-        (0..ranks).find(|&rank| yours.peaks[rank] < (ahead(rank, ranks) + 1).min(micro_batches));
+        (0..ranks).find(|&rank| yours.peaks[rank] < (ahead(rank, step) + 1).min(micro_batches));
     if let Some(rank) = fewer {
-        let behind = ranks - 1 - rank;
+        let later = ranks - 1 - rank;
         evidence.means(format!(
             "The order is possible, but ranks wait. Rank {rank} runs too few forward passes before its first backward pass: with \
-             {behind} rank{} behind it, its work ends before its first gradient is back. Follow one micro-batch on its way there and \
+             {later} rank{} after it, its work ends before its first gradient is back. Follow one micro-batch on its way there and \
              back.",
-            if behind == 1 { "" } else { "s" }
+            if later == 1 { "" } else { "s" }
         ));
     }
     evidence.means("The order is possible, and keeps few activations, but ranks wait in the middle of the step.");
     Ok(())
 }
 
-fn turns(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result<()> {
-    let (_, orders) = orders(evidence, ranks, micro_batches);
+fn turns(evidence: &mut Evidence, step: Step) -> Result<()> {
+    let (_, orders) = orders(evidence, step);
+    let micro_batches = step.micro_batches;
     for (rank, order) in orders.iter().enumerate() {
         for (work, name) in [(Work::Forward, "forward"), (Work::Backward, "backward")] {
             let micros: Vec<usize> = order
@@ -356,15 +435,60 @@ fn turns(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result<
 }
 
 fn all(evidence: &mut Evidence) -> Result<()> {
+    all_with(evidence, TABLE)
+}
+
+/// All steps with these times, up to the first that is wrong.
+fn all_with(evidence: &mut Evidence, times: Times) -> Result<()> {
     for (ranks, micro_batches) in (1..=5).flat_map(|ranks| (1..=7).map(move |m| (ranks, m))) {
+        let step = Step {
+            ranks,
+            micro_batches,
+            times,
+        };
         for part in [passes, turns, ends, memory, time] {
-            part(evidence, ranks, micro_batches)?;
+            part(evidence, step)?;
             if !evidence.agrees() {
                 let plural = if ranks == 1 { "" } else { "s" };
                 let shape = format!("{ranks} rank{plural}, {}", counted(micro_batches));
                 evidence.row(false, "wrong first with", "none", shape);
                 return Ok(());
             }
+        }
+    }
+    Ok(())
+}
+
+/// An order that is right with the table's times may have only their quotient in it.
+fn others(evidence: &mut Evidence) -> Result<()> {
+    for times in OTHERS {
+        let mut differs = false;
+        for rank in 0..FOUR.ranks {
+            evidence.given(format!("rank {rank} of 4, 8 micro-batches, and {times:?}"));
+            let of = |times| order(rank, FOUR.ranks, FOUR.micro_batches, times);
+            differs |= of(times) != of(TABLE);
+        }
+        evidence.row(
+            differs,
+            format!("{times:?}"),
+            "another order",
+            if differs {
+                "another order"
+            } else {
+                "the same order"
+            },
+        );
+        evidence.means_if(
+            !differs,
+            "The order does not depend on the times. Two forward passes ahead for each later rank are right as long as a round trip is \
+             twice as long as a pair of passes, and that is so in the table only. Compute how far a rank runs ahead from `times`.",
+        );
+        if evidence.agrees() {
+            all_with(evidence, times)?;
+        }
+        if !evidence.agrees() {
+            evidence.row(false, "with the times", "right", format!("{times:?}"));
+            return Ok(());
         }
     }
     Ok(())

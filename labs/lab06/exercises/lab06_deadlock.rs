@@ -27,7 +27,7 @@ use shardlab::Result;
 pub trait Stage {
     /// Numbers in one micro-batch's activations, and in their gradient.
     fn width(&self) -> usize;
-    /// The activations of a micro-batch behind this stage. The first stage reads the batch itself: its `x` is empty.
+    /// The activations of a micro-batch after this stage. The first stage reads the batch itself: its `x` is empty.
     fn forward(&mut self, micro: usize, x: &[f64]) -> Vec<f64>;
     /// The gradient before this stage. The last stage computes the loss itself: its `dy` is empty.
     fn backward(&mut self, micro: usize, dy: &[f64]) -> Vec<f64>;
@@ -61,7 +61,7 @@ pub fn step(place: &Place, stage: &mut dyn Stage, micro_batches: usize) -> Resul
         ..
     } = *place;
     let width = stage.width();
-    // The ranks behind this one.
+    // The ranks after this one.
     let behind = place.ranks - 1 - rank;
     for turn in 0..micro_batches + behind {
         if turn < micro_batches {

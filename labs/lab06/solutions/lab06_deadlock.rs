@@ -6,7 +6,7 @@ use shardlab::Result;
 pub trait Stage {
     /// Numbers in one micro-batch's activations, and in their gradient.
     fn width(&self) -> usize;
-    /// The activations of a micro-batch behind this stage. The first stage reads the batch itself: its `x` is empty.
+    /// The activations of a micro-batch after this stage. The first stage reads the batch itself: its `x` is empty.
     fn forward(&mut self, micro: usize, x: &[f64]) -> Vec<f64>;
     /// The gradient before this stage. The last stage computes the loss itself: its `dy` is empty.
     fn backward(&mut self, micro: usize, dy: &[f64]) -> Vec<f64>;
@@ -40,7 +40,7 @@ pub fn step(place: &Place, stage: &mut dyn Stage, micro_batches: usize) -> Resul
         ..
     } = *place;
     let width = stage.width();
-    // The ranks behind this one.
+    // The ranks after this one.
     let behind = place.ranks - 1 - rank;
     for turn in 0..micro_batches + behind {
         let mut y = Vec::new();
@@ -52,7 +52,7 @@ pub fn step(place: &Place, stage: &mut dyn Stage, micro_batches: usize) -> Resul
             }
             y = stage.forward(turn, &x);
         }
-        // The rank behind sends this gradient before it receives the next activations. So take the gradient first.
+        // The rank after this one sends this gradient before it receives the next activations. So take the gradient first.
         let mut dy = Vec::new();
         if turn >= behind && behind > 0 {
             dy.resize(width, 0.0);
