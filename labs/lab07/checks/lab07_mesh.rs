@@ -250,7 +250,7 @@ fn groups(evidence: &mut Evidence, mesh: &Layout) -> Result<()> {
     evidence.means_if(
         got.iter().all(|place| Axis::ALL.iter().all(|&axis| group(place, axis).is_empty())),
         "The coordinates are right. Now the groups: a rank's group along an axis has the rank itself, and the ranks that \
-         differ from it on this axis alone.",
+         differ from it on this axis only.",
     );
     evidence.means_if(
         mine.is_empty(),

@@ -6,6 +6,7 @@ use shardlab::comm::Comm;
 use shardlab::difference::largest_difference;
 use shardlab::{Result, launch};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const STEPS: usize = 12;
 const TOKENS: usize = 6;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
             norms(evidence, 3)
         }),
         ("4 ranks: what each of them sends", sent),
+        ("2 ranks, over a link whose sends wait", first_calls),
     ])
 }
 
@@ -526,5 +528,46 @@ fn sent(evidence: &mut Evidence) -> Result<()> {
         ),
     );
     evidence.means("The two ranks send more than the table's gradient once. Each of them lacks one part, which the other has.");
+    Ok(())
+}
+
+/// Whether one rank of two sends its table's gradient before it receives the other's. The other rank is played: it only receives,
+/// so it gets something only from a rank that sends first.
+fn sends_first(evidence: &Evidence, asked: usize) -> bool {
+    let received = AtomicBool::new(false);
+    // A rank that receives first waits for one that does not send: the library ends this at once, with an error.
+    let _ended = launch::run(2, |comm| {
+        if comm.rank() == asked {
+            let mut stage = begin(&comm, 2);
+            evidence.given(format!("rank {asked} of 2, and rank {} receives first", 1 - asked));
+            step(&comm, &mut stage, f64::INFINITY, &mut |_, _| {})?;
+        } else {
+            let mut part = vec![0.0; TOKENS * WIDTH];
+            comm.recv(&mut part, asked)?;
+            received.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    });
+    received.load(Ordering::Relaxed)
+}
+
+/// Between threads two sends that face each other do no harm.
+fn first_calls(evidence: &mut Evidence) -> Result<()> {
+    let both = [0, 1].iter().all(|&rank| sends_first(evidence, rank));
+    evidence.row(
+        !both,
+        "ranks 0 and 1 begin with",
+        "a send and a receive",
+        if both {
+            "two sends"
+        } else {
+            "a send and a receive"
+        },
+    );
+    evidence.means(
+        "All results are right. But both ranks send first, and receive then. Between threads a send does not wait, so no run here has \
+         seen it. Between GPUs a large one waits until it is received: each waits in its send for the other to receive, as in \
+         lab06-deadlock. Let one of the two receive first, or use a collective of a group of the two.",
+    );
     Ok(())
 }

@@ -2,7 +2,7 @@
 //!
 //! A job with three axes starts as a row of ranks, numbered from 0. A rank's number decides which coordinate it has on each
 //! axis, and with whom it communicates. Its group along an axis has the rank itself, and the ranks that differ from it on
-//! this axis alone.
+//! this axis only.
 //!
 //! The order of the mesh says which axis runs fastest, as the last digit of a number does:
 //!

@@ -32,9 +32,15 @@ pub fn step(
     let last = comm.rank() + 1 == comm.size();
     if first != last {
         let other = if first { comm.size() - 1 } else { 0 };
-        comm.send(&stage.table.gradient, other)?;
         let mut part = vec![0.0; stage.table.gradient.len()];
-        comm.recv(&mut part, other)?;
+        // Between nodes a send may wait until the other rank receives. So one of the two receives first.
+        if first {
+            comm.recv(&mut part, other)?;
+            comm.send(&stage.table.gradient, other)?;
+        } else {
+            comm.send(&stage.table.gradient, other)?;
+            comm.recv(&mut part, other)?;
+        }
         for (g, part) in stage.table.gradient.iter_mut().zip(part) {
             *g += part;
         }
