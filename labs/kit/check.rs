@@ -42,6 +42,15 @@ pub struct Figure {
     pub target: u64,
 }
 
+/// What a rank of some program did in a step: a row of a picture.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Track {
+    /// Whose program it is, for instance `yours`.
+    pub name: String,
+    /// What it did, by the name of an [`Activity`](shardlab::plan::Activity), and its first and last microsecond.
+    pub spans: Vec<(String, u64, u64)>,
+}
+
 /// A moment of a check, one JSON line each.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -57,6 +66,10 @@ pub enum Event {
         error: String,
     },
     Figure(Figure),
+    /// What two programs did in a step, side by side.
+    Tracks(Vec<Track>),
+    /// What a right answer could look at to come nearer to a figure's target.
+    Advice(String),
     /// The input of the next call of the reader's code, for instance `step 5`.
     Given(String),
     /// A panic, and its source line: `my/lab03_batches.rs:12:5`, or `my/lab01_ring.rs:8:9, on rank 2`. `given` is the input
@@ -146,6 +159,18 @@ impl Evidence<'_> {
         if sign {
             self.means(text);
         }
+    }
+
+    /// Draws what programs did in a step: the reader's, and one to compare it with.
+    pub fn draw(&self, tracks: Vec<Track>) {
+        // If this cannot be written, the outcome cannot be written either.
+        self.events.tell(&Event::Tracks(tracks)).ok();
+    }
+
+    /// Says what to look at if a figure has missed its target. The reader sees it once the exercise is solved.
+    pub fn advise(&self, text: impl Display) {
+        // If this cannot be written, the outcome cannot be written either.
+        self.events.tell(&Event::Advice(text.to_string())).ok();
     }
 
     /// Records a figure that the reader sees once the exercise is solved.

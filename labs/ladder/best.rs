@@ -121,7 +121,7 @@ pub fn best(rung: &Rung) -> Result<Best> {
         Returns::Layers | Returns::Rounds => {
             "The last rank's layers for all parts: no bubble, and no waiting."
         }
-        _ => "Computing alone: everything travels meanwhile.",
+        _ => "Only computing: everything travels meanwhile.",
     };
 
     Ok(Best {

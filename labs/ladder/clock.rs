@@ -1,8 +1,8 @@
-//! The time of a step, if the ranks were devices behind a slow link: from what each rank computed and sent, in its order.
+//! The time of a step, if the ranks were devices with a slow link: from what each rank computed and sent, in its order.
 //!
 //! A device computes at a constant rate. The collectives of a group occupy its link one after the other. Each begins when its last
 //! rank has started it. Messages leave a rank one after the other. A rank waits where its program waits. So the time is a
-//! function of the program alone: it is the same on a fast and on a busy machine.
+//! function of the program: it is the same on a fast and on a busy machine.
 
 use shardlab::comm::{CallKind, Link};
 use std::collections::{BTreeMap, VecDeque};

@@ -7,6 +7,7 @@
 
 use crate::clock::{Doing, Event};
 pub use crate::passes::{Whole, whole_gradients};
+use crate::picture::track;
 use crate::rank::Update;
 use crate::rungs::Program;
 use crate::{Job, LAYERS, Returns, Run, Rung, Score, Trained, run};
@@ -403,20 +404,20 @@ impl Judge {
                  computed them?"
             ),
             Kind::Part(part) if agree && ranks > 1 => format!(
-                "Rank {rank} updates {layer} with the gradients of part {part} alone, and all ranks end with the same weights: the ranks \
+                "Rank {rank} updates {layer} with the gradients of part {part} only, and all ranks end with the same weights: the ranks \
                  average weights, not gradients. Adam's step of a mean is not the mean of Adam's steps, and each rank's state knows \
                  its own part only. This is local SGD, and another training."
             ),
             Kind::Part(part) if self.copies(run.job).unwrap_or_default() == 1 && parts > ranks => format!(
-                "Rank {rank} updates {layer} with the gradients of part {part} alone. Those of the step's other parts are lost: a rank \
+                "Rank {rank} updates {layer} with the gradients of part {part} only. Those of the step's other parts are lost: a rank \
                  adds up the gradients of all parts before it updates."
             ),
             Kind::Part(part) if averaged(&run.ranks[rank], run.job) => format!(
-                "Rank {rank} updates {layer} with the gradients of part {part} alone, although the ranks did average. The mean is in the \
+                "Rank {rank} updates {layer} with the gradients of part {part} only, although the ranks did average. The mean is in the \
                  list that went into the all-reduce, and `wait` gives that list back. It is not in a list that you copied before."
             ),
             Kind::Part(part) => format!(
-                "Rank {rank} updates {layer} with the gradients of part {part} alone: nobody has averaged them. Each rank now trains \
+                "Rank {rank} updates {layer} with the gradients of part {part} only: nobody has averaged them. Each rank now trains \
                  a model of its own on its part of the text, and the checkpoint of rank 0 knows nothing of the others."
             ),
             Kind::Times => format!(
@@ -427,6 +428,10 @@ impl Judge {
             Kind::Share => format!(
                 "The gradients of {layer} are {parts} times too small: your code divides the mean once more. Adam hides it, until the \
                  gradients get so small that its epsilon counts."
+            ),
+            Kind::ShareOf(part) => format!(
+                "Rank {rank} updates {layer} with 1/{parts} of the gradients of part {part} only. Those of the other parts are lost: each part's \
+                 gradients have overwritten those of the part before it. The mean is over all {parts} parts, so add them up first."
             ),
             Kind::Before => format!(
                 "In step {step}, the gradients of {layer} still contain those of earlier steps: each step begins with zeros. Such sums \
@@ -588,18 +593,38 @@ impl Judge {
     /// # Errors
     /// Those of the program.
     pub fn less_time(&self, evidence: &mut Evidence, before: &str) -> Result<bool> {
-        let [got, most] = [self.scored()?, self.ours(before)?].map(|score| score.micros());
+        let yours = self.run(self.rung()?.job)?;
+        let other = match Rung::of(before) {
+            Some(rung) => run(rung.job, rung.ours)?,
+            None => self.rung()?.on_one_rank()?,
+        };
+        let [got, most] = [&yours, &other].map(|run| run.score().micros());
         let whose = if before.is_empty() {
             "one rank"
         } else {
             before
         };
-        Ok(evidence.row(
+        let less = evidence.row(
             got < most,
-            Score::FIGURES[2],
+            Score::FIGURES[Score::TIME],
             format!("less than {} ({whose})", thousands(most)),
             thousands(got),
-        ))
+        );
+        if !less {
+            evidence.draw(vec![track("yours", &yours), track(whose, &other)]);
+        }
+        Ok(less)
+    }
+
+    /// [`Judge::score`], with what to look at if the time, which the rung is about, could be less.
+    ///
+    /// # Errors
+    /// Those of the program.
+    pub fn score_of_time(&self, evidence: &mut Evidence, advice: impl Display) -> Result<()> {
+        if self.scored()?.micros() > self.ours(self.name)?.micros() {
+            evidence.advise(advice);
+        }
+        self.score(evidence)
     }
 
     /// Tells the reader's three scores, and ours.
@@ -607,8 +632,10 @@ impl Judge {
     /// # Errors
     /// Those of the program.
     pub fn score(&self, evidence: &mut Evidence) -> Result<()> {
-        let got = self.scored()?;
-        let ours = self.ours(self.name)?;
+        let rung = self.rung()?;
+        let [yours, ours] = [self.run(rung.job)?, Arc::new(run(rung.job, rung.ours)?)];
+        evidence.draw(vec![track("yours", &yours), track("ours", &ours)]);
+        let [got, ours] = [yours.score(), ours.score()];
         // An empty list more or less does not matter.
         let more = [ours.peak / 100, 0, 0];
         let pairs = got.figures().into_iter().zip(ours.figures());
@@ -778,6 +805,8 @@ enum Kind {
     /// As many times the mean as the batch has parts, or such a share of it.
     Times,
     Share,
+    /// A single part's, divided as if they were the sum of all.
+    ShareOf(usize),
     /// Also those of earlier steps.
     Before,
     /// Those of other layers.
@@ -815,6 +844,8 @@ impl Seen {
             Kind::Times
         } else if is(&|i| mean[i] / n) {
             Kind::Share
+        } else if let Some(part) = (0..parts.len()).find(|&part| is(&|i| parts[part][i] / n)) {
+            Kind::ShareOf(part)
         } else if (0..step).any(before) {
             Kind::Before
         } else {
@@ -925,6 +956,19 @@ pub struct Collective {
     pub beside: usize,
     /// Backward passes that still follow in the same step.
     pub behind: usize,
+}
+
+/// Whether a rank first waits, after the passes of its first step, for the collective that it has started last.
+pub fn waits_for_the_last_first(trained: &Trained) -> bool {
+    let mut started = Vec::new();
+    for event in &trained.events {
+        match event {
+            Event::Start { number, .. } => started.push(*number),
+            Event::Wait { number } => return started.len() > 1 && started.last() == Some(number),
+            _ => {}
+        }
+    }
+    false
 }
 
 /// All collectives of a rank, in order.

@@ -223,7 +223,7 @@ pub fn gather(rank: &Rank) -> Result<Vec<Vec<f32>>> {
             let (dx, gradient) = rank.backward(layer, &whole, &x, &dy);
             whole = Vec::new();
             dy = dx;
-            // The gradients of the layer behind have travelled meanwhile.
+            // The gradients of the layer after it have travelled meanwhile.
             if let Some((behind, pending)) = scattering.take() {
                 rank.update(&mut adam[behind], &mut slices[behind], &pending.wait()?);
             }

@@ -1,6 +1,7 @@
 //! The picture of the ladder: each score of all rungs beside each other, and what a rank does in a step.
 
-use crate::{Clock, Doing, RUNGS, Run, Score, run};
+use crate::{CLOCK, Clock, Doing, RUNGS, Run, Score, run};
+use kit::check::Track;
 use kit::show::{Screen, Timeline, bar_to_scale, table};
 use shardlab::plan::{Activity, Interval};
 use shardlab::units;
@@ -24,7 +25,7 @@ pub fn scores(screen: &Screen, rungs: &[Scores]) -> String {
     let time = |micros: u64| units::seconds(micros as f64 * 1e-6);
     let charts: [(&str, &dyn Fn(u64) -> String); 3] = [
         ("peak bytes of a rank", &bytes),
-        ("bytes sent by a rank", &bytes),
+        ("bytes sent between nodes", &bytes),
         ("time of a step", &time),
     ];
     let mut lines = Vec::new();
@@ -84,32 +85,82 @@ fn timeline(runs: &[(String, Run)], clock: &Clock) -> Timeline<'static> {
     let mut rows = Vec::new();
     let mut most = 0.0f64;
     for (name, run) in runs {
-        let timeline = run.timeline();
-        // All steps are alike, so the first one tells.
-        let step = timeline.seconds() / run.job.steps as f64;
+        let (step, intervals) = in_step(run);
         most = most.max(step);
-        let of_rank_0 = timeline.ranks.first().into_iter().flatten();
-        let in_step = of_rank_0.filter(|span| span.start < step);
-        let interval = |span: &crate::Span| Interval {
-            activity: activity(span.doing),
-            start: span.start,
-            end: span.end.min(step),
-        };
-        rows.push((name.clone(), in_step.map(interval).collect()));
+        rows.push((name.clone(), intervals));
     }
-    let far = &clock.far;
-    let link = format!(
-        "{} and a link of {}/s with {} latency",
-        flops(clock.speed),
-        units::bytes_decimal(far.bandwidth),
-        units::seconds(far.latency)
-    );
     Timeline {
-        title: format!("rank 0 in one step of our programs, if devices had {link}"),
+        title: format!(
+            "rank 0 in one step of our programs, if devices had {}",
+            devices(clock)
+        ),
         rows,
         marks: vec![(0.0, "0".into()), (most, units::seconds(most))],
         axis: "",
     }
+}
+
+/// A step's seconds, and what rank 0 does in it. All steps are alike, so the first one tells.
+fn in_step(run: &Run) -> (f64, Vec<Interval>) {
+    let timeline = run.timeline();
+    let step = timeline.seconds() / run.job.steps as f64;
+    let of_rank_0 = timeline.ranks.first().into_iter().flatten();
+    let in_step = of_rank_0.filter(|span| span.start < step);
+    let interval = |span: &crate::Span| Interval {
+        activity: activity(span.doing),
+        start: span.start,
+        end: span.end.min(step),
+    };
+    (step, in_step.map(interval).collect())
+}
+
+/// `2 GFLOP/s and a link of 80.0 MB/s with 65.0 µs latency`
+fn devices(clock: &Clock) -> String {
+    format!(
+        "{} and a link of {}/s with {} latency",
+        flops(clock.speed),
+        units::bytes_decimal(clock.far.bandwidth),
+        units::seconds(clock.far.latency)
+    )
+}
+
+/// What rank 0 does in a step of someone's program.
+pub(crate) fn track(name: &str, run: &Run) -> Track {
+    let micros = |seconds: f64| (seconds * 1e6).round() as u64;
+    let span = |interval: &Interval| {
+        let name = interval.activity.name.to_string();
+        (name, micros(interval.start), micros(interval.end))
+    };
+    Track {
+        name: name.into(),
+        spans: in_step(run).1.iter().map(span).collect(),
+    }
+}
+
+/// The tracks of a check, on one scale.
+pub fn beside(screen: &Screen, tracks: &[Track]) -> String {
+    let seconds = |micros: u64| micros as f64 * 1e-6;
+    let interval = |(name, start, end): &(String, u64, u64)| {
+        let activity = Activity::ALL.iter().find(|one| one.name == name)?;
+        Some(Interval {
+            activity: *activity,
+            start: seconds(*start),
+            end: seconds(*end),
+        })
+    };
+    let row = |track: &Track| {
+        let intervals = track.spans.iter().filter_map(interval);
+        (track.name.clone(), intervals.collect::<Vec<_>>())
+    };
+    let ends = tracks.iter().flat_map(|track| &track.spans);
+    let most = seconds(ends.map(|span| span.2).max().unwrap_or_default());
+    let timeline = Timeline {
+        title: format!("rank 0 in one step, if devices had {}", devices(&CLOCK)),
+        rows: tracks.iter().map(row).collect(),
+        marks: vec![(0.0, "0".into()), (most, units::seconds(most))],
+        axis: "",
+    };
+    timeline.render(screen)
 }
 
 fn activity(doing: Doing) -> Activity {

@@ -61,6 +61,11 @@ impl Score {
         "microseconds per step on a slow link",
     ];
 
+    /// The places of these in the list.
+    pub const PEAK: usize = 0;
+    pub const SENT: usize = 1;
+    pub const TIME: usize = 2;
+
     /// Peak bytes, bytes sent, microseconds.
     pub fn figures(&self) -> [u64; 3] {
         [self.peak, self.sent, self.micros()]

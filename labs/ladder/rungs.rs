@@ -1,6 +1,6 @@
 //! The eight rungs: what each of them trains on, our solution of it, and the version that one would use.
 
-use crate::{Job, Rank, Result, Run, library, one_rank, run};
+use crate::{Job, Rank, Result, Run, Score, library, one_rank, run};
 
 #[path = "solutions/ladder_buckets.rs"]
 mod buckets;
@@ -45,6 +45,8 @@ pub struct Rung {
     /// What it does better than the rung before, and what it pays, in a few words.
     pub gains: &'static str,
     pub job: Job,
+    /// The score that it is about, by its place in [`Score::FIGURES`].
+    pub about: usize,
     pub returns: Returns,
     pub ours: Program,
     /// The version that one would use, which is for the least time.
@@ -68,6 +70,7 @@ pub const RUNGS: [Rung; 8] = [
         name: "ladder-each",
         gains: "four ranks, a quarter of the time",
         job: job(4, 1),
+        about: Score::TIME,
         returns: Returns::Whole,
         ours: each::train,
         library: library::ddp,
@@ -77,6 +80,7 @@ pub const RUNGS: [Rung; 8] = [
         name: "ladder-flat",
         gains: "less time: one latency; more memory: a copy",
         job: job(4, 1),
+        about: Score::TIME,
         returns: Returns::Whole,
         ours: flat::train,
         library: library::ddp,
@@ -86,6 +90,7 @@ pub const RUNGS: [Rung; 8] = [
         name: "ladder-overlap",
         gains: "less time: the link works beside the backward pass",
         job: job(4, 1),
+        about: Score::TIME,
         returns: Returns::Whole,
         ours: overlap::train,
         library: library::ddp,
@@ -95,6 +100,7 @@ pub const RUNGS: [Rung; 8] = [
         name: "ladder-buckets",
         gains: "less time: fewer latencies; more memory: the buckets",
         job: job(4, 1),
+        about: Score::TIME,
         returns: Returns::Whole,
         ours: buckets::train,
         library: library::ddp,
@@ -104,6 +110,7 @@ pub const RUNGS: [Rung; 8] = [
         name: "ladder-zero",
         gains: "less memory: a slice of the optimizer; more time",
         job: job(4, 1),
+        about: Score::PEAK,
         returns: Returns::Whole,
         ours: zero::train,
         library: library::zero,
@@ -113,6 +120,7 @@ pub const RUNGS: [Rung; 8] = [
         name: "ladder-gather",
         gains: "less memory: a slice of everything; more bytes and time",
         job: job(4, 1),
+        about: Score::PEAK,
         returns: Returns::Slices,
         ours: gather::train,
         library: library::gather,
@@ -120,8 +128,9 @@ pub const RUNGS: [Rung; 8] = [
     },
     Rung {
         name: "ladder-pipeline",
-        gains: "fewer bytes: activations alone; a bubble",
+        gains: "fewer bytes: only activations; a bubble",
         job: job(8, 1),
+        about: Score::SENT,
         returns: Returns::Layers,
         ours: pipeline::train,
         library: library::pipeline,
@@ -131,6 +140,7 @@ pub const RUNGS: [Rung; 8] = [
         name: "ladder-mesh",
         gains: "least time: no bubble, a fast link inside; more memory",
         job: job(2, 2),
+        about: Score::TIME,
         returns: Returns::Units,
         ours: mesh::train,
         library: library::mesh,

@@ -448,7 +448,13 @@ fn a_reader_goes_through_an_exercise() {
         hint.contains("hint 1 of 4") && !hint.contains("The idea"),
         "{hint}"
     );
-    succeeded(&workbook(my, "hint lab00"));
+    // The newest hint comes first, and the older ones after what to type next.
+    let second = succeeded(&workbook(my, "hint lab00"));
+    let at = |part: &str| second.find(part).unwrap_or_else(|| panic!("{second}"));
+    assert!(
+        at("\n  2 ") < at("\n  more ") && at("\n  more ") < at("\n  1 "),
+        "{second}"
+    );
 
     let wrong = solution_with("lab00-hostfile", "let local_rank =", "let local_rank = 1 +");
     std::fs::write(&file, wrong).unwrap();
@@ -674,6 +680,32 @@ fn all_solutions_are_for_those_who_teach() {
         "solutions --for-instructors no/such/folder/file.md",
     );
     failed(&nowhere, 2, "cannot write no/such/folder/file.md");
+}
+
+/// Buckets of 4 layers: right, and neither the rung's own target nor another one is met.
+#[test]
+fn a_rung_names_every_missed_target_and_draws_the_step() {
+    let my = tempfile::tempdir().unwrap();
+    let larger = solution_with(
+        "ladder-buckets",
+        "const BUCKET: usize = 2;",
+        "const BUCKET: usize = 4;",
+    );
+    std::fs::write(my.path().join("ladder_buckets.rs"), larger).unwrap();
+    let shown = succeeded(&workbook(my.path(), "check ladder-buckets"));
+    let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    let missed = "fewer microseconds per step on a slow link are possible, which this rung is about, and fewer peak bytes per rank";
+    for part in [missed, "Your step has 2 all-reduces", "rank 0 in one step"] {
+        assert!(words.contains(part), "{part:?} is missing in\n{shown}");
+    }
+    let row = |name: &str| {
+        let is_it = |line: &&str| line.trim_start().starts_with(&format!("{name} │"));
+        shown.lines().find(is_it).map(str::to_string)
+    };
+    assert!(
+        row("yours").is_some() && row("yours") != row("ours"),
+        "{shown}"
+    );
 }
 
 /// Without a terminal the quiz is a page.

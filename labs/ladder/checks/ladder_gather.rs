@@ -56,7 +56,7 @@ fn parts(evidence: &mut Evidence) -> Result<()> {
         evidence.means_if(
             first.is_some_and(|pass| pass.layer == whole.layer && pass.flops < whole.flops),
             format!(
-                "Rank {rank} runs layer 0 with its slice alone: some of the layer's units. `rank.forward` allows that, and gives their summand \
+                "Rank {rank} runs layer 0 with its slice only: some of the layer's units. `rank.forward` allows that, and gives their summand \
                  of the output. The ranks share the batch here, so each of them needs whole layers: gather the other slices first."
             ),
         );
@@ -69,7 +69,7 @@ fn parts(evidence: &mut Evidence) -> Result<()> {
 fn others(evidence: &mut Evidence, job: Job) -> Result<()> {
     let run = JUDGE.run(job)?;
     let one = on_one_rank(job)?;
-    // The mean difference between what all ranks return and the slices of the ranks `by` behind them.
+    // The mean difference between what all ranks return and the slices of the ranks `by` after them.
     let difference = |by: usize| {
         let mut sum = 0.0;
         let mut count = 0;
@@ -232,11 +232,11 @@ fn backward(evidence: &mut Evidence) -> Result<()> {
     evidence.means_if(
         held > 2 * largest && held > waiting,
         "Each reduce-scatter begins in time, and the rank waits for it much later. Until then it holds the whole gradients. Wait for a \
-         layer's while the next layers run, not behind the loop.",
+         layer's while the next layers run, not after the loop.",
     );
     evidence.means_if(
         beyond[0] > model / 2,
-        "When the first layer runs backward, all layers behind it are still whole: their weights, or their gradients. Free both as soon as \
+        "When the first layer runs backward, all later layers are still whole: their weights, or their gradients. Free both as soon as \
          the layer's backward pass and its reduce-scatter are over.",
     );
     evidence.means("In a backward pass the rank holds more whole layers and gradients than those of this layer and the next one.");
@@ -246,8 +246,11 @@ fn backward(evidence: &mut Evidence) -> Result<()> {
 fn bytes(evidence: &mut Evidence) -> Result<()> {
     let job = JUDGE.job(4)?;
     let run = JUDGE.run(job)?;
-    let model: usize = layers()?.iter().sum::<i64>() as usize;
-    let most = (3 * model * 3 / 4) as u64;
+    let layers = layers()?;
+    let model: usize = layers.iter().sum::<i64>() as usize;
+    // Between the two passes of the last layer nothing else runs, so it need not be freed.
+    let last = layers[LAYERS - 1] as usize;
+    let most = ((3 * model - last) * 3 / 4) as u64;
     for (rank, trained) in run.ranks.iter().enumerate() {
         evidence.row(
             trained.far <= most,
@@ -267,7 +270,15 @@ fn bytes(evidence: &mut Evidence) -> Result<()> {
         gathered > 2 * model,
         "Layers are gathered more than twice in a step. A layer is needed once forward and once backward.",
     );
-    evidence.means("A step gathers each layer twice and scatters its gradients once: (n-1)/n of the model each time.");
+    evidence.means_if(
+        gathered == 2 * model,
+        "The last layer is gathered twice in a row: it is freed after its forward pass, and the next pass of all is its backward pass. \
+         Nothing else needs the room in between, so it can stay whole for that moment.",
+    );
+    evidence.means(
+        "A step gathers each layer twice, but for the one that runs twice in a row, and scatters each layer's gradients once: (n-1)/n of \
+         the layer each time.",
+    );
     if evidence.agrees() {
         JUDGE.score(evidence)?;
     }

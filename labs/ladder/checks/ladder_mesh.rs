@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     ])
 }
 
-/// Tensor ranks alone.
+/// Only tensor ranks.
 const NODE: Job = Job {
     ranks: 2,
     parts: 1,
@@ -52,7 +52,7 @@ const NODE: Job = Job {
     steps: 3,
 };
 
-/// Data ranks alone.
+/// Only data ranks.
 const NODES: Job = Job {
     ranks: 2,
     parts: 2,
@@ -195,7 +195,7 @@ fn recognise(evidence: &mut Evidence, job: Job) -> Result<()> {
                 whole: true,
                 ..RIGHT
             },
-            "Each rank of the node runs all 64 units, so the sum has every unit twice. A rank has the units of its own place alone.",
+            "Each rank of the node runs all 64 units, so the sum has every unit twice. A rank has only the units of its own place.",
         ),
         (
             Program { y: Nobody, ..RIGHT },

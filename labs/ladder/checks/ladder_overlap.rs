@@ -2,7 +2,7 @@
 
 use exercise::train;
 use kit::check::{Evidence, run};
-use ladder::judge::{Judge, collectives};
+use ladder::judge::{Judge, collectives, waits_for_the_last_first};
 use shardlab::Result;
 use shardlab::allocator::Counting;
 use std::process::ExitCode;
@@ -32,10 +32,18 @@ fn main() -> ExitCode {
 }
 
 fn time(evidence: &mut Evidence) -> Result<()> {
-    if JUDGE.less_time(evidence, "ladder-flat")? {
-        return JUDGE.score(evidence);
-    }
+    let faster = JUDGE.less_time(evidence, "ladder-flat")?;
     let run = JUDGE.run(JUDGE.job(4)?)?;
+    if faster {
+        let advice = if waits_for_the_last_first(&run.ranks[0]) {
+            "You wait first for the call that began last. The others have ended long before, and their layers' updates could run meanwhile: \
+             wait in the order in which the calls began."
+        } else {
+            "Look at what waits at the end of a step: does each update run as soon as its call has ended, and does each call begin as \
+             soon as its gradient is there?"
+        };
+        return JUDGE.score_of_time(evidence, advice);
+    }
     let calls = collectives(&run.ranks[0]);
     evidence.means_if(
         calls.iter().all(|call| call.behind == 0),

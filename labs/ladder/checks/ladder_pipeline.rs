@@ -57,7 +57,7 @@ fn ends(
     );
     evidence.means_if(
         told.contains("there is no rank"),
-        "The pipeline has two ends: nobody is before rank 0, where parts come from `rank.input`, and nobody is behind the last rank, \
+        "The pipeline has two ends: nobody is before rank 0, where parts come from `rank.input`, and nobody is after the last rank, \
          where `rank.loss` gives the first gradient.",
     );
     evidence.means_if(
@@ -164,7 +164,7 @@ fn gradients(evidence: &mut Evidence, ranks: usize) -> Result<()> {
     };
     evidence.means_if(
         right(ladder::LAYERS - 1) && !right(0),
-        "The last layer's gradients are right, and those of layers before it are not. A layer gets the gradient that the layer behind it \
+        "The last layer's gradients are right, and those of layers before it are not. A layer gets the gradient that the layer after it \
          returned as `dx`, also from rank to rank, and of the part whose inputs it gets: parts come back in the order in which they went. \
          If two parts are mixed up, all lengths fit, and the loss still falls, because the last layers learn.",
     );
@@ -183,7 +183,7 @@ fn few(evidence: &mut Evidence) -> Result<()> {
     };
     ends(evidence, job, |evidence| {
         evidence.means(
-            "With 8 parts this was right, and with 2 parts it is not: rank 0 has three ranks behind it, and only two parts to run ahead \
+            "With 8 parts this was right, and with 2 parts it is not: rank 0 has three ranks after it, and only two parts to run ahead \
              with.",
         );
         JUDGE.look_at_gradients(evidence, job)?;

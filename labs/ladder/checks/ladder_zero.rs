@@ -114,7 +114,7 @@ fn gradients(evidence: &mut Evidence) -> Result<()> {
             evidence.means_if(
                 from.is_none() && slice_of(&update.gradients, &own, job.ranks).is_some(),
                 format!(
-                    "Rank {rank} updates its slice of layer {layer} with its own gradients alone. So slice r of the model learns from rank \
+                    "Rank {rank} updates its slice of layer {layer} with only its own gradients. So slice r of the model learns from rank \
                      r's part of the text, and the ranks agree all the same. Combine all ranks' gradients of the slice."
                 ),
             );
@@ -168,7 +168,7 @@ fn recognise(evidence: &mut Evidence, ranks: usize) -> Result<()> {
     );
     evidence.means_if(
         (1..ranks).any(|by| all(&|_, layer, slice| of(&after, layer, (slice + by) % ranks))),
-        "After a step all slices are updated, and stand in other slices' places: an all-gather puts what rank r brings into place r. So \
+        "After a step all slices are updated, and are in other slices' places: an all-gather puts what rank r brings into place r. So \
          rank r must hold and update slice r.",
     );
     Ok(())

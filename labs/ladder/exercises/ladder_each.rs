@@ -5,7 +5,7 @@
 //! train the same model, bit by bit, in less time. Begin with a copy of `train` and `add` in `one_rank.rs`.
 //!
 //! ```text
-//!                          rank 0           rank 1           one rank alone
+//!                          rank 0           rank 1           one rank
 //! computes, in each step   part 0           part 1           parts 0 and 1
 //! a layer's gradient       [ 2  -1   4 ]    [ 0   3   2 ]    both of them
 //! updates the layer with   [ 1   1   3 ]    [ 1   1   3 ]    [ 1   1   3 ]

@@ -2,7 +2,8 @@
 //!
 //! A rank holds a slice of everything: of each layer's weights, and of Adam's state. A slice of a layer is of no use to a
 //! forward pass, so a layer becomes whole just before it runs, forward or backward, and is freed afterwards. Its
-//! gradients, too, are whole for a moment only: never more than two layers' at a time.
+//! gradients, too, are whole for a moment only: never more than two layers' at a time. With that, a rank sends as few
+//! bytes as possible.
 //!
 //! ```text
 //! 4 ranks, between two steps and in the end: weights and Adam's state

@@ -1,7 +1,7 @@
 //! ladder-pipeline · A pipeline
 //!
 //! Each rank holds some layers, whole, and runs all parts of the batch through them. It gets a part's activations from
-//! the rank before it, and the gradient of its own output from the rank behind it. What travels is small:
+//! the rank before it, and the gradient of its own output from the rank after it. What travels is small:
 //! `rank.activations()` numbers.
 //!
 //! ```text

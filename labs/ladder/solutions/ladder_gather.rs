@@ -16,19 +16,24 @@ pub fn train(rank: &Rank) -> Result<Vec<Vec<f32>>> {
     for step in 0..rank.steps() {
         let mut inputs: Vec<Vec<f32>> = Vec::new();
         let mut x = rank.input(step, me);
+        let mut whole = Vec::new();
         for layer in 0..rank.layers() {
-            let whole = gathered(rank, &slices[layer])?;
+            drop(whole);
+            whole = gathered(rank, &slices[layer])?;
             let y = rank.forward(layer, &whole, &x);
             inputs.push(x);
             x = y;
         }
         let mut dy = rank.loss(step, me, &x);
         for layer in (0..rank.layers()).rev() {
-            let whole = gathered(rank, &slices[layer])?;
+            // The last layer has just run forward: it is still whole.
+            if whole.is_empty() {
+                whole = gathered(rank, &slices[layer])?;
+            }
             let (dx, gradient) = rank.backward(layer, &whole, &inputs[layer], &dy);
-            drop(whole);
+            whole = Vec::new();
             dy = dx;
-            // A layer's gradients are needed by its update alone.
+            // Only a layer's update needs its gradients.
             let mut mean = vec![0.0; slices[layer].len()];
             world.reduce_scatter(&gradient, &mut mean, Reduce::Mean)?;
             drop(gradient);

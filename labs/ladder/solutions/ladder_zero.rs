@@ -24,7 +24,7 @@ pub fn train(rank: &Rank) -> Result<Vec<Vec<f32>>> {
         for layer in (0..rank.layers()).rev() {
             let (dx, gradient) = rank.backward(layer, &weights[layer], &inputs[layer], &dy);
             dy = dx;
-            // A rank needs the mean gradients of its slice alone.
+            // A rank needs only the mean gradients of its slice.
             let slice = adam[layer].numel();
             let mut mean = vec![0.0; slice];
             world.reduce_scatter(&gradient, &mut mean, Reduce::Mean)?;

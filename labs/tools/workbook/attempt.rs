@@ -5,7 +5,7 @@ use super::compile::{Compiled, Library};
 use super::desk::Desk;
 use super::toolchain;
 use kit::Exercise;
-use kit::check::{EVENTS, Event, Figure, Row};
+use kit::check::{EVENTS, Event, Figure, Row, Track};
 use kit::show::Screen;
 use serde::{Deserialize, Serialize};
 use shardlab::error::{BadInput, printable};
@@ -89,9 +89,12 @@ pub struct Finding {
 pub struct Attempt {
     pub outcome: Outcome,
     pub findings: Vec<Finding>,
-    /// An explanation of why the exercise is not solved.
+    /// An explanation of why the exercise is not solved, or what would bring a solved one nearer to its targets.
     pub means: String,
     pub figures: Vec<Figure>,
+    /// What the reader's program did in a step, and another one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tracks: Vec<Track>,
     /// rustc's errors or warnings.
     pub compiler: String,
     /// The output of the reader's code.
@@ -106,6 +109,7 @@ impl Attempt {
             findings: Vec::new(),
             means: means.into(),
             figures: Vec::new(),
+            tracks: Vec::new(),
             compiler: String::new(),
             printed: String::new(),
         }
@@ -206,6 +210,9 @@ fn harmless(mut attempt: Attempt) -> Attempt {
     for figure in &mut attempt.figures {
         figure.what = printable(&figure.what);
     }
+    for track in &mut attempt.tracks {
+        track.name = printable(&track.name);
+    }
     attempt
 }
 
@@ -229,6 +236,16 @@ fn ended_compiler(end: &End, limits: Limits) -> (Outcome, String) {
     }
 }
 
+/// What a panic of Rust's own means, where its message does not say it to someone who knows other languages.
+fn about(message: &str) -> &'static str {
+    if message == "attempt to subtract with overflow" {
+        "\nAn unsigned number, such as a u64 or a usize, cannot be less than 0. `a.saturating_sub(b)` stops at 0, and \
+         `a.checked_sub(b)` is None there."
+    } else {
+        ""
+    }
+}
+
 /// The outcome that follows from a check's events.
 fn told(events: impl Iterator<Item = Event>, end: &End, limits: Limits) -> Attempt {
     let mut attempt = Attempt::new(Outcome::Solved, "");
@@ -238,6 +255,7 @@ fn told(events: impl Iterator<Item = Event>, end: &End, limits: Limits) -> Attem
     let mut panic = None;
     let mut failure = String::new();
     let mut given = String::new();
+    let mut advice = String::new();
     for event in events {
         match event {
             Event::Claims(claims) => {
@@ -268,6 +286,8 @@ fn told(events: impl Iterator<Item = Event>, end: &End, limits: Limits) -> Attem
                 looked_at += 1;
             }
             Event::Figure(figure) => attempt.figures.push(figure),
+            Event::Tracks(tracks) => attempt.tracks = tracks,
+            Event::Advice(text) => advice = text,
             // Other ranks' panics follow from the first, or repeat it.
             Event::Panicked { .. } if panic.is_some() => {}
             Event::Panicked {
@@ -287,7 +307,7 @@ fn told(events: impl Iterator<Item = Event>, end: &End, limits: Limits) -> Attem
         .iter()
         .all(|finding| finding.holds == Some(true));
     if hold && !attempt.findings.is_empty() {
-        attempt.means = String::new();
+        attempt.means = advice;
         return attempt;
     }
     if open && let Some(finding) = attempt.findings.get_mut(looked_at) {
@@ -325,7 +345,7 @@ fn told(events: impl Iterator<Item = Event>, end: &End, limits: Limits) -> Attem
             ),
             None => (
                 Outcome::Panicked,
-                format!("It panicked at {at}:\n{message}"),
+                format!("It panicked at {at}:\n{message}{}", about(&message)),
             ),
         },
         (false, _, None) if looked_at > 0 && failure.is_empty() => (Outcome::Wrong, String::new()),

@@ -10,6 +10,7 @@ use kit::Exercise;
 use kit::check::{Figure, Row};
 use kit::show::{Screen, table, thousands};
 use kit::started;
+use ladder::{Rung, Score, picture};
 use shardlab::error::BadInput;
 use shardlab::files;
 
@@ -208,6 +209,9 @@ pub fn attempt(
     if !attempt.printed.is_empty() {
         lines.push(printed(screen, &attempt.printed));
     }
+    if !attempt.tracks.is_empty() {
+        lines.push(format!("\n{}", picture::beside(screen, &attempt.tracks)));
+    }
     // The lines before may already end with a blank line.
     let blank = lines.last().is_some_and(|line| line.ends_with('\n'));
     if !blank {
@@ -277,21 +281,19 @@ fn ending(
     for got in &attempt.figures {
         lines.push(screen.row("", &figure(screen, "yours", got)));
     }
-    let larger = |figure: &&Figure| figure.got > figure.target;
-    let missed = attempt.figures.iter().find(larger);
-    if let Some(figure) = missed {
-        let told = format!(
-            "Correct, but fewer {} are possible: the map keeps your best.",
-            figure.what
-        );
-        lines.push(screen.row("", &told));
+    let missed = missed(exercise, attempt);
+    if let Some(told) = &missed {
+        lines.push(screen.row("", told));
+        if !attempt.means.is_empty() {
+            lines.push(screen.row("", &attempt.means));
+        }
     }
     // A rung's three figures are hard to meet all at once, and its debrief does not depend on them.
     if missed.is_none() || exercise.lab() == "ladder" {
         lines.push(screen.row("", &exercise.debrief));
     }
     lines.push(screen.row("ours", &format!("{} solution {}", command(), exercise.name)));
-    // Whoever is in a lab, or on the ladder, goes on there.
+    // A reader in a lab, or on the ladder, goes on there.
     let here = book
         .course
         .exercises()
@@ -301,6 +303,33 @@ fn ending(
         None => screen.row("next", "nothing: all exercises are solved"),
     });
     Ok(lines)
+}
+
+/// Which figures of a right answer have missed their targets, if some have: on the ladder the one that the rung is about first.
+fn missed(exercise: &Exercise, attempt: &Attempt) -> Option<String> {
+    let larger = |figure: &&Figure| figure.got > figure.target;
+    let mut missed: Vec<&str> = attempt
+        .figures
+        .iter()
+        .filter(larger)
+        .map(|figure| figure.what.as_str())
+        .collect();
+    let own = Rung::of(&exercise.name).map_or("", |rung| Score::FIGURES[rung.about]);
+    // A stable sort: `false`, the rung's own, comes first, and the others keep their order.
+    missed.sort_by_key(|what| *what != own);
+    let [first, others @ ..] = &missed[..] else {
+        return None;
+    };
+    let about = if !others.is_empty() && *first == own {
+        ", which this rung is about"
+    } else {
+        ""
+    };
+    let mut told = format!("Correct, but fewer {first} are possible{about}");
+    for other in others {
+        told += &format!(", and fewer {other}");
+    }
+    Some(told + ": the map keeps your best.")
 }
 
 /// The expected and the actual values that disagree, side by side.
@@ -365,17 +394,25 @@ pub fn solution(screen: &Screen, book: &Workbook, exercise: &Exercise) -> Result
     Ok(format!("{heading}\n\n{}", code.trim_end()))
 }
 
-/// The first `read` hints.
+/// The first `read` hints, the newest one first.
 pub fn hints(screen: &Screen, exercise: &Exercise, read: usize) -> String {
     let all = exercise.hints.len();
     let read = read.min(all);
     let mut lines =
         vec![screen.heading(&title(screen, exercise), &format!("hint {read} of {all}"))];
-    for (i, hint) in exercise.hints.iter().take(read).enumerate() {
+    let mut newest_first = exercise.hints.iter().enumerate().take(read).rev();
+    if let Some((i, hint)) = newest_first.next() {
         lines.push(screen.row(&format!("{}", i + 1), hint));
     }
     let more = if read < all { "hint" } else { "solution" };
     lines.push(screen.row("more", &format!("{} {more} {}", command(), exercise.name)));
+    if read > 1 {
+        lines.push(String::new());
+        lines.push(screen.dim(screen.row("before", "")));
+    }
+    for (i, hint) in newest_first {
+        lines.push(screen.dim(screen.row(&format!("{}", i + 1), hint)));
+    }
     lines.join("\n")
 }
 
