@@ -273,7 +273,7 @@ fn ends(evidence: &mut Evidence, case: &Case) -> Result<()> {
             "In step {BAD} rank {0} found its loss too high, and left the step before its all-reduce. The other rank was \
              waiting there. Rank {0} came to it one step later. From then on they average gradients of different steps: no \
              error shows it, because every call looks the same. In the last step the other rank waits for an all-reduce that \
-             rank {0} never makes. A rank must not decide alone.",
+             rank {0} never makes. No rank may decide by itself.",
             case.rank
         ),
     );

@@ -95,8 +95,13 @@ fn vector(evidence: &mut Evidence, steps: &str) -> Result<()> {
     let mut call = 0;
     let got = exponents(steps, &mut |overflow| {
         call += 1;
+        let below = if overflow && scaler.remaining == 0 {
+            ". `remaining` is 0 already: Megatron-LM's own count is a Python number and goes below 0 here, and a u64 cannot"
+        } else {
+            ""
+        };
         evidence.given(format!(
-            "step {call} of {steps}: g is a good step, i an overflow"
+            "step {call} of {steps}: g is a good step, i an overflow{below}"
         ));
         scaler.step(&mut [if overflow { f32::INFINITY } else { 1.0 }], 1.0);
         scaler.scale
@@ -151,7 +156,8 @@ fn vector(evidence: &mut Evidence, steps: &str) -> Result<()> {
     );
     evidence.means_if(
         is(wrong(steps, "never")),
-        "`remaining` stays 0 when the scale has grown. From then on a single overflow halves the scale. Growth restores it.",
+        "`remaining` is not restored when the scale grows. So an overflow from before the growth still counts after it, and here the \
+         next one halves the scale. Growth restores `remaining`.",
     );
     evidence.means_if(
         is(wrong(steps, "count")),

@@ -35,6 +35,10 @@ fn main() -> ExitCode {
                 Ok(())
             },
         ),
+        (
+            "a run that has begun a new schedule at step 41",
+            new_schedule,
+        ),
     ])
 }
 
@@ -199,7 +203,7 @@ fn steps(evidence: &mut Evidence, skip: &'static [usize]) -> Result<()> {
             format!("{} and {}", words(0), words(1)),
         );
         evidence.means(
-            "One rank trains alone. In a training it waits for gradients of the others, which have gone on, and from then on the \
+            "One rank trains, and the other does not. In a training it waits for gradients of the others, which have gone on, and from then on the \
              ranks' collectives do not belong together. All ranks skip a step, or none.",
         );
         return Ok(());
@@ -380,7 +384,7 @@ fn sequences(evidence: &mut Evidence, jobs: &[Job]) -> Result<()> {
     evidence.means_if(
         none && is(&|job, over, rank, micro| right(over) + (rank + micro) * job.batch),
         "Rank 1 begins with rank 0's second micro-batch, so both train on it. A rank has `accumulation` micro-batches in a step, \
-         and the next rank begins behind them.",
+         and the next rank begins after them.",
     );
     evidence.means_if(
         none && is(&|job, over, rank, micro| right(over) + (micro * job.ranks + rank) * job.batch),
@@ -420,7 +424,7 @@ fn sequences(evidence: &mut Evidence, jobs: &[Job]) -> Result<()> {
     evidence.means_if(
         skips(&|_| 0),
         "A skipped step does not move the run's place in the text. So step 5 trains on the sequences of step 2, the damaged ones: \
-         the run has only put them off. They lie behind the run, whether or not they were read.",
+         the run has only put them off. The run has passed them, whether or not they were read.",
     );
     evidence.means_if(
         skips(&|job| job.batch)
@@ -447,11 +451,11 @@ fn sequences(evidence: &mut Evidence, jobs: &[Job]) -> Result<()> {
     evidence.means_if(
         restarts,
         "Without a restart all was right. A resumed run knows nothing but its counters, and the text is at sequence \
-         `global_samples`, whoever has read what lies before it.",
+         `global_samples`, whichever ranks have read what comes before it.",
     );
     evidence.means(
         "A step's sequences begin with number `global_samples`. Rank 0 has the first `accumulation` x `batch` of them, rank 1 the \
-         next, and each micro-batch begins `batch` behind the one before.",
+         next, and each micro-batch begins `batch` after the one before.",
     );
     Ok(())
 }
@@ -575,9 +579,65 @@ fn counters(evidence: &mut Evidence) -> Result<()> {
     );
     evidence.means_if(
         after(3).global_samples != 3 * samples,
-        "`global_samples` counts the sequences that lie behind the run, over all ranks. Those of a skipped step do, too.",
+        "`global_samples` counts the sequences that the run has passed, over all ranks. A skipped step passes its own as well.",
     );
     evidence.means("A skipped step advances every counter as a step that is taken does, and `skipped_steps` besides.");
+    Ok(())
+}
+
+/// A fine-tuning goes on from a checkpoint, and its schedule begins anew: from here on the schedule's count is not that of the steps.
+const TUNING: Counters = Counters {
+    global_steps: 40,
+    skipped_steps: 0,
+    global_samples: 480,
+    schedule: 0,
+};
+
+fn new_schedule(evidence: &mut Evidence) -> Result<()> {
+    let run = Run {
+        skip: &[42, 43],
+        rank: 0,
+        ranks: BEFORE.ranks,
+        accumulation: BEFORE.accumulation,
+        batch: BEFORE.batch,
+    };
+    let mut counters = TUNING;
+    let mut positions = Vec::new();
+    for step in 41..=45 {
+        let count = counters.schedule;
+        evidence.given(format!(
+            "step {step}, to skip {:?}, and position {count} in the schedule",
+            run.skip
+        ));
+        let mut made = Step::default();
+        iteration(&run, &mut counters, &mut made);
+        positions.push(made.position());
+    }
+    let shown = |position: Option<usize>| position.map_or("none".into(), |at| at.to_string());
+    let asked = [Some(0), None, None, Some(3), Some(4)];
+    for (step, (asked, got)) in (41..).zip(asked.into_iter().zip(&positions)) {
+        evidence.row(
+            asked == *got,
+            format!("step {step}: position in the schedule"),
+            shown(asked),
+            shown(*got),
+        );
+    }
+    evidence.same("after step 45: schedule", 5, counters.schedule);
+    evidence.same("after step 45: global_steps", 45, counters.global_steps);
+    if evidence.agrees() {
+        return Ok(());
+    }
+    evidence.means_if(
+        positions[0] == Some(TUNING.global_steps),
+        "The learning rate follows from `global_steps`. This run has 40 steps in its past, and a schedule that began after \
+         them: it should warm up, and gets a learning rate from deep in the decay. `schedule` counts its own steps.",
+    );
+    evidence.means_if(
+        counters.schedule == counters.global_steps,
+        "`schedule` is set to the number of steps. It advances by 1, from wherever it was.",
+    );
+    evidence.means("A step trains at position `schedule`, and every step, taken or skipped, advances it by 1.");
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use shardlab::data::Batch;
 
 /// A run's settings. A resumed run may have others.
 pub struct Run<'a> {
-    /// The numbers behind `--train-range-to-skip`: first and last step of each range, then of the next.
+    /// The numbers after `--train-range-to-skip`: first and last step of each range, then of the next.
     pub skip: &'a [usize],
     /// This rank, and how many ranks share a step's sequences.
     pub rank: usize,
@@ -22,9 +22,10 @@ pub struct Counters {
     pub global_steps: usize,
     /// Steps that were skipped.
     pub skipped_steps: usize,
-    /// Sequences that lie behind the run, over all ranks: the number of the next one.
+    /// Sequences that the run has passed, over all ranks: the number of the next one.
     pub global_samples: usize,
-    /// Steps of the learning-rate schedule. The next step has the learning rate of this position.
+    /// Steps of the learning-rate schedule: as many as `global_steps`, unless the run has begun a new schedule. The next step has the
+    /// learning rate of this position.
     pub schedule: usize,
 }
 
@@ -49,7 +50,7 @@ pub fn iteration(run: &Run, counters: &mut Counters, trainer: &mut dyn Trainer) 
         let batches: Vec<Batch> = (0..run.accumulation).map(read).collect();
         trainer.train(&batches, counters.schedule);
     }
-    // What was not read lies behind the run, too.
+    // What was not read is passed, too.
     counters.schedule += 1;
     counters.global_steps += 1;
     counters.global_samples += run.ranks * of_rank;
