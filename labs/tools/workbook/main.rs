@@ -264,7 +264,6 @@ fn quiz(args: &Args, screen: &Screen, list: bool, answers: bool) -> Result<()> {
     if asks {
         return Ok(quiz::ask(
             screen,
-            &Course::read()?,
             &questions,
             std::io::stdin().lock(),
             std::io::stdout(),

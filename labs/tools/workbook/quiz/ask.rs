@@ -2,7 +2,6 @@
 
 use super::question::number;
 use super::{Choice, Question};
-use kit::Course;
 use kit::show::Screen;
 use std::io::{self, BufRead, Write};
 
@@ -44,14 +43,13 @@ fn answer(screen: &Screen, question: &Question) -> String {
     screen.row("answer", &format!("{right}. {}", question.why))
 }
 
-/// Asks one question after the other, until `input` ends. The last lines say how many answers were right, and which labs to
-/// look at again.
+/// Asks one question after the other, until `input` ends. The last lines say how many answers were right, and which sections of
+/// the book to look at again.
 ///
 /// # Errors
 /// If the terminal cannot be read or written.
 pub fn ask(
     screen: &Screen,
-    course: &Course,
     questions: &[Question],
     mut input: impl BufRead,
     mut out: impl Write,
@@ -60,13 +58,13 @@ pub fn ask(
         out,
         "{}\n",
         screen.wrap(
-            "Answer with a letter or a number, as asked. Enter alone leaves a question out, and Ctrl-D ends the quiz.",
+            "Answer with a letter or a number, as asked. An empty line leaves a question out, and Ctrl-D ends the quiz.",
             0
         )
     )?;
     let mut right = 0;
     let mut asked_for = 0;
-    let mut again: Vec<&str> = Vec::new();
+    let mut again: Vec<[&str; 2]> = Vec::new();
     'all: for (i, question) in questions.iter().enumerate() {
         writeln!(out, "{}", asked(screen, i, question))?;
         let given = loop {
@@ -106,8 +104,9 @@ pub fn ask(
             writeln!(out, "{}", screen.row(&screen.cross(), told))?;
         }
         writeln!(out, "{}\n", answer(screen, question))?;
-        if !again.contains(&question.lab.as_str()) {
-            again.push(&question.lab);
+        let section = [question.page.as_str(), question.section.as_str()];
+        if !again.contains(&section) {
+            again.push(section);
         }
     }
     writeln!(
@@ -115,13 +114,11 @@ pub fn ask(
         "{}",
         screen.row("result", &format!("{right} of {asked_for} right"))
     )?;
-    for name in again {
-        let lab = course.labs.iter().find(|lab| lab.name == name);
-        let title = lab.map_or("", |lab| &lab.title);
+    for section in again {
         writeln!(
             out,
             "{}",
-            screen.row("again", &format!("{name}{}{title}", screen.separator()))
+            screen.row("again", &section.join(&screen.separator()))
         )?;
     }
     Ok(())
@@ -135,16 +132,8 @@ mod tests {
     /// What a terminal shows if these lines are typed.
     fn typed(lines: &str) -> String {
         let mut out = Vec::new();
-        let course = Course::read().unwrap();
         let questions = questions().unwrap();
-        ask(
-            &Screen::plain(),
-            &course,
-            &questions,
-            lines.as_bytes(),
-            &mut out,
-        )
-        .unwrap();
+        ask(&Screen::plain(), &questions, lines.as_bytes(), &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 
@@ -175,7 +164,7 @@ mod tests {
         );
         assert!(words(&shown).contains(&first.why), "{shown}");
         assert!(
-            shown.ends_with("  result   0 of 1 right\n  again    lab00 · Ranks\n"),
+            shown.ends_with("  result   0 of 1 right\n  again    lab00 · The idea\n"),
             "{shown}"
         );
     }

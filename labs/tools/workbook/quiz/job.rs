@@ -1,54 +1,63 @@
 //! Labs 08 to 11: a job that goes on, generation, and the choice of a strategy.
 
 use super::Question;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
 use kit::show::{bytes_decimal, seconds, thousands};
 use lab11::planner::{fits, model};
 use lab11::strategy::{Cluster, Device, Strategy, TrainingJob};
 use shardlab::parallel::partition::{Flat, FlatGroup};
-use shardlab::train::{Ranges, SkipPolicy};
+use shardlab::train::{LossScaler, ScalerRule};
 use std::ops::Range;
 
-pub fn next_draw() -> Result<Question> {
-    let (first, last) = (11, 20);
-    let accumulation = 4;
-    let ranges = Ranges::parse(&[first, last])?;
-    let steps = 1..ranges.after();
-    // What a step draws: its micro-batches, to train on them or to discard them.
-    let draws = |step| match SkipPolicy::Count.plan(&ranges, step, accumulation) {
-        plan if plan.train => accumulation,
-        plan => plan.discard,
-    };
-    let trained = steps.clone().filter(|step| !ranges.contains(*step)).count() * accumulation;
-    let one_each = SkipPolicy::OneBatch
-        .plan(&ranges, first as usize, accumulation)
-        .discard;
-    Ok(Question::amount(
-        "lab08",
+pub fn first_line_of_a_log() -> Result<Question> {
+    let gradient = 1e-3;
+    // Of fp16.
+    let largest = 65_504.0;
+    let config = ScalerRule::Megatron.defaults();
+    let mut scaler = LossScaler::new(config);
+    let mut refused = 0;
+    while gradient * scaler.scale() > largest {
+        scaler.update(true)?;
+        refused += 1;
+    }
+    ensure!(refused > 1, "the first iterations are refused");
+    let log2 = |scale: f64| scale.log2().round();
+    let first = format!(
+        "Its first gradients are about {gradient}. Times 2^{} that is {}, and fp16 ends at {}.",
+        log2(config.initial),
+        thousands((gradient * config.initial) as u64),
+        thousands(largest as u64)
+    );
+    Ok(Question::words(
+        ["lab08", "The picture"],
         format!(
-            "Each step has {accumulation} micro-batches per rank, and a run skips the data of steps {first} to {last}. How many \
-             micro-batches must a rank have drawn before step {}, so that this step trains on what it would have had?",
-            ranges.after()
+            "A job begins to train in fp16 under Megatron-LM. Its log says: iteration 1, learning rate 0, loss scale {}, number of skipped \
+             iterations 1. What is wrong with it?",
+            thousands(config.initial as u64)
         ),
-        |count| count.to_string(),
-        steps.clone().map(draws).sum::<usize>() as f64,
+        "nothing",
         &[
             (
-                trained as f64,
-                "Then the skipped steps have drawn nothing, and the bad data come next.",
+                "the schedule: a learning rate of 0 trains nothing".into(),
+                "The schedule has not moved, because no step was taken. It moves with the first step that is.",
             ),
             (
-                (trained + one_each) as f64,
-                "Then each skipped step has drawn one micro-batch, as a published rule did. Most of the bad data come next.",
+                "the first batch: it should be skipped for good".into(),
+                "The gradients overflow by their scale, whatever the batch. Its next step draws other data and is refused as well.",
             ),
             (
-                steps.len() as f64,
-                "That counts steps, and each of them has several micro-batches.",
+                "the gradients: they explode, so the learning rate is too high".into(),
+                &first,
             ),
         ],
-        "A skipped step draws all its micro-batches and discards them, so each later step keeps its own.",
+        format!(
+            "The loss scale is being searched for, from 2^{} down. With gradients of {gradient} the first {refused} iterations are refused, \
+             until 2^{} fits. A scale that still falls after hundreds of iterations would be an alarm.",
+            log2(config.initial),
+            log2(scaler.scale())
+        ),
     )
-    .typed())
+    .on_page("loss-scale"))
 }
 
 pub fn whose_slices() -> Result<Question> {
@@ -67,7 +76,7 @@ pub fn whose_slices() -> Result<Question> {
         let last = ranks.pop().map_or(String::new(), |rank| rank.to_string());
         let others: Vec<String> = ranks.iter().map(usize::to_string).collect();
         match others.len() {
-            0 => format!("rank {last} alone"),
+            0 => format!("rank {last}"),
             _ => format!("ranks {} and {last}", others.join(", ")),
         }
     };
@@ -83,7 +92,7 @@ pub fn whose_slices() -> Result<Question> {
             .collect()
     };
     Ok(Question::words(
-        "lab09",
+        ["lab09", "The idea"],
         format!(
             "{before} ranks have saved the optimizer's state of {} parameters in equal slices. Today there are {now} ranks, with \
              equal slices again. Whose old slices does rank {asked} need?",
@@ -119,7 +128,7 @@ pub fn cache() -> Result<Question> {
     let of = |numbers: f64| numbers * tokens * bytes;
     let cached = shape.cached_per_token() as f64;
     Ok(Question::amount(
-        "lab10",
+        ["lab10", "Prefill and decode"],
         format!(
             "Llama 3 8B has {} layers, {} heads of {} and {} key and value heads. It generates in 16 bits. How large is the cache of a \
              sequence of {} tokens?",
@@ -147,6 +156,84 @@ pub fn cache() -> Result<Question> {
             shape.kv_heads(),
             shape.head(),
             shape.layers
+        ),
+    )
+    .on_page("generation"))
+}
+
+/// What may run where someone has set 8 tensor ranks, in words, and why its memory would be another.
+const RUNNING: [(&str, &str, &str); 4] = [
+    (
+        "dp=8,mb=1",
+        "8 replicas of the whole model: nobody has read the setting",
+        "",
+    ),
+    (
+        "tp=8,mb=1",
+        "8 tensor ranks, without sequence parallelism",
+        "Norms and dropout are whole then, and they hold next to no parameters. Everything else is divided by 8",
+    ),
+    (
+        "tp=4,dp=2,mb=1",
+        "4 tensor ranks, and 2 replicas",
+        "Then each rank holds a quarter",
+    ),
+    (
+        "dp=8,zero=1,mb=1",
+        "8 replicas under ZeRO-1",
+        "Then the optimizer is divided",
+    ),
+];
+
+pub fn equal_losses() -> Result<Question> {
+    let ranks = 8;
+    let device = Device::named("a100-80g").context("lab11 has this device")?;
+    let cluster = Cluster::new(device, "dgx-a100").context("lab11 has this network")?;
+    let job = |devices| -> Result<TrainingJob> {
+        Ok(TrainingJob::new(
+            model("gpt2-xl")?,
+            cluster.clone(),
+            devices,
+        ))
+    };
+    let state = |devices, strategy: &str| -> Result<f64> {
+        let strategy: Strategy = strategy.parse()?;
+        Ok(job(devices)?.load(&strategy).state())
+    };
+    let one = state(1, "mb=1")?;
+    let mut rights = Vec::new();
+    let mut wrong = Vec::new();
+    for (strategy, words, but) in RUNNING {
+        let held = state(ranks, strategy)?;
+        if held == one {
+            rights.push(words);
+        } else {
+            wrong.push((
+                words.to_string(),
+                format!("{but}: {}.", bytes_decimal(held)),
+            ));
+        }
+    }
+    let [right] = rights[..] else {
+        bail!("{} of these hold what one rank holds", rights.len());
+    };
+    let wrong: Vec<(String, &str)> = wrong
+        .iter()
+        .map(|(words, but)| (words.clone(), but.as_str()))
+        .collect();
+    Ok(Question::words(
+        ["lab10", "The settings"],
+        format!(
+            "A team sets {ranks} tensor ranks for GPT-2 XL. In every step the loss is that of one rank with the same sequences. But each rank \
+             holds {} of parameters, gradients and optimizer, as much as one rank without others. What runs?",
+            bytes_decimal(one)
+        ),
+        right,
+        &wrong,
+        format!(
+            "Every strategy trains the same model, so no loss says which one runs. What a rank holds does: with {ranks} tensor ranks it would \
+             be {}.",
+            bytes_decimal(state(ranks, "tp=8,mb=1")?)
         ),
     ))
 }
@@ -193,7 +280,7 @@ pub fn fastest_plan() -> Result<Question> {
     for (strategy, words, but) in PLANS {
         let strategy: Strategy = strategy.parse()?;
         let fits = fits(&job, &job.load(&strategy));
-        anyhow::ensure!(fits, "{strategy} does not fit");
+        ensure!(fits, "{strategy} does not fit");
         plans.push((job.time(&strategy).total(), words, but));
     }
     plans.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -203,7 +290,7 @@ pub fn fastest_plan() -> Result<Question> {
         .map(|&(_, words, but)| (words.into(), but))
         .collect();
     Ok(Question::words(
-        "lab11",
+        ["lab11", "How long does a step take?"],
         format!(
             "Llama 2 70B trains on {nodes} nodes of {} GPUs of 80 GB, with {batch} sequences of {} tokens per step. NVLink joins the \
              GPUs of a node. A single card of {}/s joins each node with the others. All of these plans fit. Which is fastest?",

@@ -1,7 +1,8 @@
-//! A quiz: fifteen questions, one or two for each lab, whose answers the labs' own functions compute.
+//! A quiz: fifteen questions, one or two for each lab, whose answers the labs' own functions compute. Some ask for an amount, and some
+//! show what a job did and ask what happened to it.
 //!
 //! No answer is written down. A right one is what the library computes, and a wrong one what it computes after a certain mistake,
-//! which the reader is told. `question.rs` says what a question is, `ask.rs` asks, and the other files have the questions: `ranks.rs`
+//! which the reader is told. Where the answer is a sentence, the library has computed the symptom that it explains. `question.rs` says what a question is, `ask.rs` asks, and the other files have the questions: `ranks.rs`
 //! (labs 00 to 02), `replicas.rs` (03 and 04), `model.rs` (05 to 07), `job.rs` (08 to 11).
 
 mod ask;
@@ -25,17 +26,17 @@ pub fn questions() -> Result<Vec<Question>> {
         ranks::local_rank()?,
         ranks::bytes_of_a_ring()?,
         ranks::few_bytes()?,
-        ranks::one_step()?,
+        ranks::three_weights()?,
         replicas::exposed_time()?,
         replicas::state_of_a_stage()?,
-        replicas::bytes_of_stage_3()?,
         model::activations_of_tensor_ranks()?,
         model::bubble()?,
-        model::micro_batches_in_flight()?,
         model::who_averages()?,
-        job::next_draw()?,
+        model::two_tables()?,
+        job::first_line_of_a_log()?,
         job::whose_slices()?,
         job::cache()?,
+        job::equal_losses()?,
         job::fastest_plan()?,
     ])
 }
@@ -44,7 +45,8 @@ pub fn questions() -> Result<Vec<Question>> {
 pub fn document(questions: &[Question], answers: bool) -> serde_json::Value {
     let one = |question: &Question| {
         let texts: Vec<&String> = question.choices.iter().map(|choice| &choice.text).collect();
-        let mut one = serde_json::json!({ "lab": question.lab, "asks": question.asks });
+        let mut one = serde_json::json!({ "lab": question.lab, "section": [question.page, question.section],
+                                             "asks": question.asks });
         if !question.typed {
             one["choices"] = serde_json::json!(texts);
         }
@@ -114,7 +116,19 @@ mod tests {
         }
     }
 
-    /// The right choice does not always stand in the same place.
+    /// Readers who look something up again find the page and the section.
+    #[test]
+    fn every_section_is_in_the_book() {
+        let book = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../book/src");
+        for Question { page, section, .. } in all() {
+            let text = std::fs::read_to_string(book.join(format!("{page}.md"))).unwrap();
+            let heading = |line: &str| line.trim_start_matches('#').trim() == section;
+            let mut headings = text.lines().filter(|line| line.starts_with("##"));
+            assert!(headings.any(heading), "{page}: {section}");
+        }
+    }
+
+    /// The right choice does not always have the same place.
     #[test]
     fn the_place_of_a_choice_says_nothing() {
         let places: BTreeSet<usize> = all().iter().map(Question::answer).collect();
@@ -131,16 +145,26 @@ mod tests {
     fn answers_are_those_of_paper_and_pencil() {
         // 2 (8-1)/8 of 1 GB.
         answers(ranks::bytes_of_a_ring(), "1.75 GB");
-        // 10 - 0.1 (2+1+6)/3.
-        answers(ranks::one_step(), "9.7");
+        // 10 - 0.1 x 2, 1 and 6: each rank's own gradient.
+        answers(ranks::three_weights(), "nobody has averaged the gradients");
         // The link begins at 25 ms and carries 4 x 40 ms: until 185 ms, and the pass ends at 100.
         answers(replicas::exposed_time(), "85");
         // 13 GB x (2 + 2 + 12/16).
         answers(replicas::state_of_a_stage(), "61.8 GB");
         // 3 of 3 + 8 slots of a forward and a backward pass.
         answers(model::bubble(), "27.3%");
-        // 20 steps of 4 micro-batches.
-        answers(job::next_draw(), "80");
+        // 10 - 0.1 x 2 on stage 0 and 10 - 0.1 x 6 on stage 3, where one rank has 10 - 0.1 x 8.
+        answers(
+            model::two_tables(),
+            "the sum of the table's two gradients, before the optimizer's step",
+        );
+        // 0.001 x 2^32 is 65 times the largest number of fp16, so it takes more than 6 halvings.
+        answers(job::first_line_of_a_log(), "nothing");
+        // 8 replicas hold 8 whole models.
+        answers(
+            job::equal_losses(),
+            "8 replicas of the whole model: nobody has read the setting",
+        );
         // Numbers 400 to 799 of slices of 300.
         answers(job::whose_slices(), "ranks 1 and 2");
     }

@@ -1,9 +1,11 @@
 //! Labs 05 to 07: one layer on many ranks, pipelines, and the mesh of all axes.
 
 use super::Question;
-use anyhow::Result;
-use kit::show::percent;
+use anyhow::{Result, ensure};
+use kit::show::{percent, significant};
 use lab11::planner::model;
+use shardlab::comm::{Comm, Reduce};
+use shardlab::launch;
 use shardlab::mesh::{Axis, Coordinates, Layout, Order};
 use shardlab::parallel::pipeline::{Pipeline, Schedule, Simulated, Times, simulate};
 use shardlab::plan::Kept;
@@ -11,37 +13,38 @@ use shardlab::plan::Kept;
 pub fn activations_of_tensor_ranks() -> Result<Question> {
     let tensor = 8;
     let shape = model("gpt3-175b")?;
-    let channels = shape.embd as f64;
+    let width = shape.embd as f64;
     let kept = Kept::of(&shape, 2.0, true, true);
     let one = kept.on_a_rank(1, 1);
     Ok(Question::amount(
-        "lab05",
+        ["lab05", "Sequence parallelism"],
         format!(
             "{tensor} tensor ranks share each layer of GPT-3, with FlashAttention and without sequence parallelism. Of the activations \
-             that one rank alone would keep for a layer, what part does each of them keep?"
+             that a single rank would keep for a layer, what part does each of them keep?"
         ),
         percent,
         kept.on_a_rank(tensor, 1) / one,
         &[
             (
                 kept.on_a_rank(tensor, tensor) / one,
-                "That is an equal part of everything, as with sequence parallelism. Tensor ranks alone do not share the stream between \
-                 the matrices: norms and dropout run on whole copies.",
+                "That is an equal part of everything, as with sequence parallelism. Without it tensor ranks share only what lies inside \
+                 attention and the MLP: norms and dropout run on whole copies.",
             ),
             (
                 kept.stream / one,
-                "That is the stream alone. Besides, each rank keeps its part of what lies between two matrices.",
+                "That is only what each rank has whole, the inputs of norms and matrices and dropout's masks. It also keeps its part of the rest.",
             ),
             (
                 1.0,
-                "That is one rank alone. Tensor ranks divide the heads and the MLP's inner width.",
+                "That would be all of it. Tensor ranks divide the heads and the MLP's inner width.",
             ),
         ],
         format!(
-            "Of {} bytes for each token and channel, {} are divided among the ranks, and the stream's {} stay whole.",
-            one / channels,
-            kept.divided / channels,
-            kept.stream / channels
+            "A layer keeps {} bytes for each number of its input. {} of them belong to the heads and the MLP's inner width, and are divided. \
+             The other {}, inputs of norms and matrices and dropout's masks, are whole on every rank.",
+            one / width,
+            kept.divided / width,
+            kept.stream / width
         ),
     ))
 }
@@ -68,7 +71,7 @@ pub fn bubble() -> Result<Question> {
     let of = |ranks, micro_batches| step(Schedule::OneForwardOneBackward, ranks, micro_batches);
     let right = of(ranks, micro_batches)?;
     Ok(Question::amount(
-        "lab06",
+        ["lab06", "The idea"],
         format!(
             "A pipeline has {ranks} stages and {micro_batches} micro-batches per step, under 1F1B, and messages cost nothing. For \
              what part of a step is a rank idle?"
@@ -97,39 +100,6 @@ pub fn bubble() -> Result<Question> {
     ))
 }
 
-pub fn micro_batches_in_flight() -> Result<Question> {
-    let ranks = 4;
-    let micro_batches = 16;
-    let schedule = Schedule::OneForwardOneBackward;
-    let kept = step(schedule, ranks, micro_batches)?.peaks;
-    let gpipe = step(Schedule::GPipe, ranks, micro_batches)?.peaks;
-    let pipeline = Pipeline {
-        ranks,
-        chunks: 1,
-        micro_batches,
-    };
-    Ok(Question::amount(
-        "lab06",
-        format!(
-            "A pipeline of {ranks} stages gets {micro_batches} micro-batches per step, under 1F1B. The activations of how many of them \
-             does the first rank hold at most?"
-        ),
-        |count| count.to_string(),
-        kept[0] as f64,
-        &[
-            (gpipe[0] as f64, "That is GPipe, which runs all forward passes first."),
-            (
-                schedule.warm_up(&pipeline, 0) as f64,
-                "Those are its forward passes before the first pair. The pair begins with one more.",
-            ),
-            (kept[ranks - 1] as f64, "That is the last rank, which runs each backward pass at once."),
-        ],
-        "As many as there are stages, whatever the number of micro-batches: then the first gradient is back, and each backward pass \
-         frees what the next forward pass takes.",
-    )
-    .typed())
-}
-
 pub fn who_averages() -> Result<Question> {
     let asked = 5;
     let sizes = Coordinates {
@@ -149,7 +119,7 @@ pub fn who_averages() -> Result<Question> {
     };
     let megatron = Order::PipelineSlowest;
     Ok(Question::words(
-        "lab07",
+        ["lab07", "The idea"],
         format!(
             "{} ranks form a mesh in Megatron-LM's order: tensor ranks are nearest, {} of them, then {} data ranks, then {} pipeline \
              stages. With whom does rank {asked} average its gradients?",
@@ -177,6 +147,66 @@ pub fn who_averages() -> Result<Question> {
             "Data ranks have the same stage and the same tensor coordinate. One step along the data axis is as many ranks as there \
              are tensor ranks, {}.",
             sizes.tensor
+        ),
+    ))
+}
+
+pub fn two_tables() -> Result<Question> {
+    let stages = 4;
+    let last = stages - 1;
+    let (value, lr) = (10.0, 0.1);
+    // The two parts of one number's gradient: through the embedding on the first stage, and through the head on the last.
+    let part = |stage: usize| match stage {
+        0 => 2.0,
+        stage if stage == last => 6.0,
+        _ => 0.0,
+    };
+    // The number on the first and on the last stage after a step, if this is what the stages do with its gradient.
+    let after = |change: fn(&Comm, &mut [f32]) -> shardlab::comm::Result<()>| -> Result<[f32; 2]> {
+        let values = launch::run(stages, |comm| {
+            let mut gradient = [part(comm.rank())];
+            change(&comm, &mut gradient)?;
+            Ok(value - lr * gradient[0])
+        })?;
+        Ok([values[0], values[last]])
+    };
+    let [first, second] = after(|_, _| Ok(()))?;
+    let [right, other] = after(|comm, gradient| comm.all_reduce(gradient, Reduce::Sum))?;
+    ensure!(right == other && first != second, "the two copies");
+    let [sent, _] = after(|comm, gradient| comm.broadcast(gradient, 0))?;
+    let shown = |value: f32| significant(f64::from(value), 2);
+    Ok(Question::words(
+        ["lab07", "What goes wrong"],
+        format!(
+            "A pipeline has {stages} stages. Stages 0 and {last} hold a copy of the token table, and both begin with {value} in one place. \
+             The first loss is right. After one step of SGD the place has {} on stage 0, {} on stage {last}, and {} on one rank that \
+             trains the same model. All other weights are right. What is missing?",
+            shown(first),
+            shown(second),
+            shown(right)
+        ),
+        "the sum of the table's two gradients, before the optimizer's step",
+        &[
+            (
+                "a broadcast of stage 0's table before the first step".into(),
+                "The copies began equal, or the first loss would be wrong already.",
+            ),
+            (
+                format!("a broadcast of stage 0's table to stage {last} after each step"),
+                &format!(
+                    "Then both would have {}. Stage {last}'s part of the gradient would be lost, the one through the head.",
+                    shown(sent)
+                ),
+            ),
+            (
+                "the average of gradients over the data ranks".into(),
+                "That joins ranks that hold the same stage and have different data. These two have the same data and different stages.",
+            ),
+        ],
+        format!(
+            "Each stage has one part of the gradient, through the embedding or through the head. With their sum both copies go to {}, and \
+             stay equal. The loss falls without it, too: only comparing the copies shows it.",
+            shown(right)
         ),
     ))
 }

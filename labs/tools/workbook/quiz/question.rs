@@ -1,9 +1,12 @@
-//! What a question is: its text, its choices, and the mistake behind each wrong one.
+//! What a question is: its text, its choices, and the thought that leads to each wrong one.
 
 /// A question about an idea of a lab.
 #[derive(Clone, Debug)]
 pub struct Question {
     pub lab: String,
+    /// The page of the book on which its answer is explained, and the section there.
+    pub page: String,
+    pub section: String,
     pub asks: String,
     /// Whether readers type a number, and do not see the choices.
     pub typed: bool,
@@ -25,7 +28,7 @@ pub struct Choice {
 impl Question {
     /// A question whose answer is an amount, which `shown` writes: `wrong` has what other thoughts lead to, and the thoughts.
     pub fn amount(
-        lab: &str,
+        [lab, section]: [&str; 2],
         asks: impl Into<String>,
         shown: impl Fn(f64) -> String,
         right: f64,
@@ -39,12 +42,12 @@ impl Question {
         };
         let all = [(right, "")];
         let choices = all.iter().chain(wrong).map(choice).collect();
-        Question::new(lab, asks.into(), choices, why.into())
+        Question::new([lab, section], asks.into(), choices, why.into())
     }
 
     /// A question whose answer is in words.
     pub fn words(
-        lab: &str,
+        [lab, section]: [&str; 2],
         asks: impl Into<String>,
         right: impl Into<String>,
         wrong: &[(String, &str)],
@@ -57,17 +60,32 @@ impl Question {
         };
         let right = [(right.into(), "")].into_iter();
         let choices = right.chain(wrong.iter().cloned()).map(choice).collect();
-        Question::new(lab, asks.into(), choices, why.into())
+        Question::new([lab, section], asks.into(), choices, why.into())
     }
 
-    fn new(lab: &str, asks: String, mut choices: Vec<Choice>, why: String) -> Question {
+    fn new(
+        [lab, section]: [&str; 2],
+        asks: String,
+        mut choices: Vec<Choice>,
+        why: String,
+    ) -> Question {
         choices.sort_by(|a, b| a.size.total_cmp(&b.size).then_with(|| a.text.cmp(&b.text)));
         Question {
             lab: lab.into(),
+            page: lab.into(),
+            section: section.into(),
             asks,
             typed: false,
             choices,
             why,
+        }
+    }
+
+    /// The same question, which a page beside the lab's explains.
+    pub fn on_page(self, page: &str) -> Question {
+        Question {
+            page: page.into(),
+            ..self
         }
     }
 
@@ -136,7 +154,14 @@ mod tests {
     fn question() -> Question {
         let wrong = [(1200.0, "All of them?"), (4.0, "One of them?")];
         let shown = |ms: f64| format!("{ms} ms");
-        Question::amount("lab00", "How long?", shown, 85.0, &wrong, "So long.")
+        Question::amount(
+            ["lab00", "The idea"],
+            "How long?",
+            shown,
+            85.0,
+            &wrong,
+            "So long.",
+        )
     }
 
     #[test]

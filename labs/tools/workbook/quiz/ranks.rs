@@ -16,7 +16,7 @@ pub fn local_rank() -> Result<Question> {
     let hosts: Vec<String> = on_each.iter().enumerate().flat_map(host).collect();
     let seat = seats(&hosts)[asked];
     Ok(Question::amount(
-        "lab00",
+        ["lab00", "The idea"],
         format!(
             "Ranks 0 to 2 run on one node, ranks 3 to 6 on the next, ranks 7 to 10 on the last. Each node has {gpus} GPUs, \
              numbered from 0, and a rank takes the one with its local rank. Which GPU does rank {asked} take?"
@@ -59,7 +59,7 @@ pub fn bytes_of_a_ring() -> Result<Question> {
     let bytes = 1_000_000_000;
     let of = |collective, algorithm| sent(collective, algorithm, ranks, bytes);
     Ok(Question::amount(
-        "lab01",
+        ["lab01", "The idea"],
         format!(
             "{ranks} ranks all-reduce {} of gradients in a ring. How much does each rank send?",
             bytes_decimal(bytes as f64)
@@ -130,7 +130,7 @@ pub fn few_bytes() -> Result<Question> {
     let ring = by_time.iter().find(|(_, of, _)| *of == Algorithm::Ring);
     let (ring_seconds, _, ring_rounds) = *ring.expect("all-reduce has a ring");
     Ok(Question::words(
-        "lab01",
+        ["lab01", "The idea"],
         format!(
             "{ranks} ranks on as many nodes all-reduce {numbers} numbers over Ethernet, {} for a message however short. Which \
              algorithm is fastest?",
@@ -146,56 +146,61 @@ pub fn few_bytes() -> Result<Question> {
     ))
 }
 
-pub fn one_step() -> Result<Question> {
+pub fn three_weights() -> Result<Question> {
     let weight = 10.0;
     let lr = 0.1;
     let gradients = [2.0, 1.0, 6.0];
-    // Rank 0's weight after a step, if this is what the ranks do with their gradients.
-    let after = |change: fn(&Comm, &mut [f32]) -> shardlab::comm::Result<()>| -> Result<f64> {
+    // Each rank's weight after a step, if this is what the ranks do with their gradients.
+    let after = |change: fn(&Comm, &mut [f32]) -> shardlab::comm::Result<()>| -> Result<String> {
         let weights = launch::run(gradients.len(), |comm| {
             let mut gradient = [gradients[comm.rank()]];
             change(&comm, &mut gradient)?;
             Ok(weight - lr * gradient[0])
         })?;
-        Ok(f64::from(weights[0]))
+        let shown: Vec<String> = weights
+            .iter()
+            .map(|weight| significant(f64::from(*weight), 2))
+            .collect();
+        Ok(shown.join(", "))
     };
-    let right = after(|comm, gradient| comm.all_reduce(gradient, Reduce::Mean))?;
-    let alone = after(|_, _| Ok(()))?;
+    let seen = after(|_, _| Ok(()))?;
+    let mean = after(|comm, gradient| comm.all_reduce(gradient, Reduce::Mean))?;
     let sum = after(|comm, gradient| comm.all_reduce(gradient, Reduce::Sum))?;
     let twice = after(|comm, gradient| {
         comm.all_reduce(gradient, Reduce::Mean)?;
         gradient[0] /= comm.size() as f32;
         Ok(())
     })?;
-    Ok(Question::amount(
-        "lab02",
+    Ok(Question::words(
+        ["lab02", "Three lines"],
         format!(
-            "A weight is {weight} on three ranks, and its gradients there are {}, {} and {}. With SGD and a learning rate of {lr}, \
-             what is the weight on rank 0 after a step of data parallelism?",
-            gradients[0], gradients[1], gradients[2]
+            "A weight is {weight} on three ranks, and they train with data parallelism. After one step of SGD with a learning rate of {lr} \
+             it is {seen}. The loss falls on every rank, and no rank reports an error. What has happened?"
         ),
-        |weight| significant(weight, 2),
-        right,
+        "nobody has averaged the gradients",
         &[
             (
-                alone,
-                "Rank 0 has used its own gradient. After this step the three ranks have three models.",
+                "the gradients were added up, and not averaged".into(),
+                &format!(
+                    "Then all ranks would have taken the same step, three times too long: {sum}."
+                ),
             ),
             (
-                sum,
-                "That is the sum of the gradients. With a sum, more ranks make longer steps.",
+                "the mean was divided by the number of ranks once more".into(),
+                &format!(
+                    "Then all ranks would have taken the same step, a third as long: {twice}."
+                ),
             ),
             (
-                twice,
-                "The mean was divided by the number of ranks once more.",
+                "nothing: each rank has its own part of the data".into(),
+                &format!(
+                    "The data differ, and the step must not: after the average all ranks would have {mean}."
+                ),
             ),
         ],
         format!(
-            "All ranks step by {lr} times the mean of the gradients, {}, and stay one model.",
-            significant(
-                f64::from(gradients.iter().sum::<f32>()) / gradients.len() as f64,
-                1
-            )
+            "Each rank has taken a step by its own gradient, and trains a model of its own. With the average all three would have {mean}. \
+             Only a comparison of the ranks' weights shows it."
         ),
     ))
 }

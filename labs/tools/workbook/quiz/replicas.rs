@@ -3,7 +3,7 @@
 use super::Question;
 use anyhow::Result;
 use kit::show::bytes_decimal;
-use shardlab::plan::{BytesEach, exposed, zero_memory, zero_traffic};
+use shardlab::plan::{BytesEach, exposed, zero_memory};
 
 pub fn exposed_time() -> Result<Question> {
     let pass = 100.0;
@@ -13,7 +13,7 @@ pub fn exposed_time() -> Result<Question> {
     let all = || (0..buckets).map(bucket);
     let on_the_link: f64 = all().map(|(_, ms)| ms).sum();
     Ok(Question::amount(
-        "lab03",
+        ["lab03", "The formula"],
         format!(
             "A backward pass takes {pass} ms. Its gradients are averaged in {buckets} buckets, which are complete after a quarter, a \
              half, three quarters and all of the pass. The link needs {each} ms for each bucket. For how many ms does a rank wait \
@@ -32,7 +32,7 @@ pub fn exposed_time() -> Result<Question> {
             ),
             (
                 exposed(pass, [bucket(buckets - 1)]),
-                "That is the last bucket alone. When it is complete, the link still carries buckets from before.",
+                "That is only the last bucket. When it is complete, the link still carries buckets from before.",
             ),
         ],
         format!(
@@ -41,6 +41,7 @@ pub fn exposed_time() -> Result<Question> {
             pass * bucket(0).0 + on_the_link
         ),
     )
+    .on_page("overlap")
     .typed())
 }
 
@@ -52,7 +53,7 @@ pub fn state_of_a_stage() -> Result<Question> {
         bytes.iter().sum::<u64>() as f64
     };
     Ok(Question::amount(
-        "lab04",
+        ["lab04", "From 120 GB to 1.9 GB"],
         format!(
             "{} billion parameters train in mixed precision: 2 bytes for each parameter, 2 for its gradient and 12 for the \
              optimizer. How much of this does each of {ranks} ranks hold under ZeRO-1?",
@@ -72,42 +73,7 @@ pub fn state_of_a_stage() -> Result<Question> {
             ),
         ],
         format!(
-            "Stage 1 shares the optimizer's bytes alone: 2 + 2 + 12/{ranks} for each parameter."
-        ),
-    ))
-}
-
-pub fn bytes_of_stage_3() -> Result<Question> {
-    let micro_steps = 4;
-    let bytes = |stage, micro_steps| zero_traffic(stage, 1_000_000, 8, 2, micro_steps);
-    let ddp = bytes(0, micro_steps);
-    // What one transfer of all numbers is: DDP has two.
-    let one = ddp / 2.0;
-    Ok(Question::amount(
-        "lab04",
-        format!(
-            "A step has {micro_steps} micro-batches. How many times the bytes of DDP does a rank of ZeRO-3 send, if it keeps neither \
-             whole parameters nor whole gradients?"
-        ),
-        |times| format!("{times} times"),
-        bytes(3, micro_steps) / ddp,
-        &[
-            (
-                bytes(3, 1) / bytes(0, 1),
-                "That is so with one micro-batch. DDP averages once a step, however many there are, and ZeRO-3 starts anew with each.",
-            ),
-            (
-                bytes(2, micro_steps) / ddp,
-                "That is ZeRO-2: it reduces in every micro-batch, and gathers once.",
-            ),
-            (
-                bytes(3, micro_steps) / one,
-                "That is the number of transfers: 3 for each micro-batch. DDP has two, the halves of its all-reduce.",
-            ),
-        ],
-        format!(
-            "Each micro-batch gathers twice and reduces once, {} transfers in all. An all-reduce is worth two.",
-            3 * micro_steps
+            "Stage 1 shares only the optimizer's bytes: 2 + 2 + 12/{ranks} for each parameter."
         ),
     ))
 }
