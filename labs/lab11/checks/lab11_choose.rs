@@ -1,7 +1,7 @@
 //! The check of lab11-choose: each repaired plan beside all single changes of the team's own.
 
 use exercise::plans;
-use kit::check::{Evidence, run};
+use kit::check::{Evidence, Row, run};
 use kit::show::{bytes_decimal, seconds};
 use lab11::planner::{fits, model, refusals, too_large};
 use lab11::strategy::{Cluster, Device, Offloaded, Plan, Recompute, Strategy, Time, TrainingJob};
@@ -126,30 +126,92 @@ fn repairs(job: &TrainingJob, own: &Strategy) -> Vec<Plan> {
     plans
 }
 
+/// What is to be said of one team's repaired plan.
+#[derive(Default)]
+struct Verdict {
+    rows: Vec<Row>,
+    means: String,
+}
+
+impl Verdict {
+    fn row(
+        &mut self,
+        agrees: bool,
+        at: &str,
+        expected: impl Into<String>,
+        got: impl Into<String>,
+    ) {
+        self.rows.push(Row {
+            at: at.into(),
+            expected: expected.into(),
+            got: got.into(),
+            agrees,
+        });
+    }
+
+    fn agrees(&self) -> bool {
+        self.rows.iter().all(|row| row.agrees)
+    }
+
+    fn means(self, text: impl Into<String>) -> Verdict {
+        Verdict {
+            means: text.into(),
+            ..self
+        }
+    }
+}
+
+/// A team's plan. If it is not repaired, the evidence also says how far the teams after it are: the three are independent, and a check
+/// ends with the first that is wrong.
 fn team(evidence: &mut Evidence, which: usize) -> Result<()> {
+    let own = verdict(evidence, which)?;
+    for row in &own.rows {
+        evidence.row(row.agrees, &row.at, &row.expected, &row.got);
+    }
+    if own.agrees() {
+        return Ok(());
+    }
+    let mut means = own.means;
+    for later in which + 1..TEAMS.len() {
+        let other = verdict(evidence, later)?;
+        let name = format!("Team {}", later + 1);
+        if other.agrees() {
+            means += &format!("\n{name}: repaired.");
+            continue;
+        }
+        for row in other.rows.iter().filter(|row| !row.agrees) {
+            let at = format!("team {}: {}", later + 1, row.at);
+            evidence.row(false, at, &row.expected, &row.got);
+        }
+        means += &format!("\n{name}: {}", other.means);
+    }
+    evidence.means(means);
+    Ok(())
+}
+
+fn verdict(evidence: &Evidence, which: usize) -> Result<Verdict> {
     let (job, own) = given(which)?;
     let text = plans()[which];
     let (name, devices, network, ..) = TEAMS[which];
     evidence.given(format!("{name} on {devices} x a100-80g, {network}: {text}"));
+    let mut verdict = Verdict::default();
     let strategy = match text.parse::<Strategy>() {
         Ok(strategy) => strategy,
         Err(error) => {
-            evidence.row(false, "your plan", "dp=…,tp=…,pp=…", text);
-            evidence.means(format!("{}: {}", error.what, error.help));
-            return Ok(());
+            verdict.row(false, "your plan", "dp=…,tp=…,pp=…", text);
+            return Ok(verdict.means(format!("{}: {}", error.what, error.help)));
         }
     };
     let refused = refusals(&job, &strategy);
     let divides = |yes: bool| if yes { "possible" } else { "refused" };
-    evidence.row(
+    verdict.row(
         refused.is_empty(),
         "heads, layers, batch and devices",
         divides(true),
         divides(refused.is_empty()),
     );
     if let Some(refusal) = refused.first() {
-        evidence.means(format!("{}: {}.", refusal.what, refusal.help));
-        return Ok(());
+        return Ok(verdict.means(format!("{}: {}.", refusal.what, refusal.help)));
     }
     let changed = changes(&own, &strategy);
     let found = match changed[..] {
@@ -158,65 +220,61 @@ fn team(evidence: &mut Evidence, which: usize) -> Result<()> {
         _ => format!("{}: {}", changed.len(), changed.join(", ")),
     };
     let is_one = changed.len() == 1;
-    evidence.row(is_one, "changes of the team's plan", "one", found);
+    verdict.row(is_one, "changes of the team's plan", "one", found);
     if changed.is_empty() {
-        evidence.means(
+        return Ok(verdict.means(
             "This is the plan that the team has. What limits it: memory, a group of ranks that waits, or the bubble? \
              `--plan` shows all three.",
-        );
-        return Ok(());
+        ));
     }
     if !is_one {
-        evidence.means(
+        return Ok(verdict.means(
             "More than one setting differs from the team's plan. A plan of the lab's table may be fast, and it does not say what was wrong \
              with this one: change what limits it, and nothing else.",
-        );
-        return Ok(());
+        ));
     }
     let yours = job.plan(strategy);
     let room = job.cluster.device.room();
-    evidence.row(
+    verdict.row(
         fits(&job, &yours.load),
         "bytes of a rank",
         format!("at most {}", bytes_decimal(room)),
         bytes_decimal(yours.load.total()),
     );
     if let Some(refusal) = too_large(&job, &strategy, &yours.load) {
-        evidence.means_if(
-            yours.load.state() > room,
-            format!(
-                "{} alone take {}. No micro-batch is small enough to change that, and recomputation \
-                 frees activations only. What divides the state?",
-                on_the_device(&strategy),
-                bytes_decimal(yours.load.state())
-            ),
-        );
         let state = yours.load.state();
+        if state > room {
+            return Ok(verdict.means(format!(
+                "{} take {} without any activations. No micro-batch is small enough to change that, and recomputation frees \
+                 activations only. What divides the state?",
+                on_the_device(&strategy),
+                bytes_decimal(state)
+            )));
+        }
         let rest = yours.load.total() - state;
-        evidence.means(format!(
+        return Ok(verdict.means(format!(
             "It does not fit: {}. {} take {}, and activations with their buffers {}. Which of the two did you make smaller, and \
              which is still too large?",
             refusal.what,
             on_the_device(&strategy),
             bytes_decimal(state),
             bytes_decimal(rest)
-        ));
-        return Ok(());
+        )));
     }
     let all = repairs(&job, &own);
     let best = all.first().ok_or_else(|| mistake("no change helps"))?;
     let most = 1.05 * best.time.total();
     let got = yours.time.total();
-    evidence.row(
+    verdict.row(
         got <= most,
         "a step, as the planner predicts it",
         format!("at most {}", seconds(most)),
         seconds(got),
     );
-    if !evidence.agrees() {
-        evidence.means(why(&job, &own, &yours, best));
+    if verdict.agrees() {
+        return Ok(verdict);
     }
-    Ok(())
+    Ok(verdict.means(why(&job, &own, &yours, best)))
 }
 
 /// What of a model's state is on the device.

@@ -10,6 +10,6 @@
 //! ```
 
 /// In GB: 1 GB is 10^9 bytes.
-pub fn one_rank() -> u64 {
-    todo!("a number of GB")
+pub fn one_rank() -> f64 {
+    todo!("a number of GB, with a point: 1.5")
 }

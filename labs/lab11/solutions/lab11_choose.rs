@@ -2,7 +2,7 @@
 
 /// One plan for each team.
 pub fn plans() -> [&'static str; 3] {
-    // Weights and gradients alone take 77 GB. Smaller micro-batches and recomputation leave them as they are.
+    // Weights and gradients take 77 GB by themselves. Smaller micro-batches and recomputation leave them as they are.
     let team_1 = "dp=32,mb=4,zero=3";
     // All ranks of a node share one slow card. Gathers stay within the node, and gradients leave it once per step.
     let team_2 = "dp=32,mb=1,zero=3,shard=8";
