@@ -77,7 +77,7 @@ fn variables(evidence: &mut Evidence, names: [&'static str; 2]) -> Result<()> {
     }
     evidence.means_if(
         alone,
-        "No process has found its variables: each believes that it is rank 0 of 1, and trains alone.",
+        "No process has found its variables: each believes that it is rank 0 of 1, and trains by itself.",
     );
     evidence.means("A rank with a wrong number trains on a different rank's data, and no rank trains on its own data.");
     Ok(())
@@ -155,7 +155,7 @@ fn job(evidence: &mut Evidence, hosts: &[&str]) -> Result<()> {
     );
     evidence.means_if(
         wrong_node && all(&|rank, place| place.node == rank % nodes || place.node == rank / each),
-        "You cannot compute a node's number from the rank alone: only the file says how many ranks each node has.",
+        "You cannot compute a node's number from the rank: only the file says how many ranks each node has.",
     );
     evidence.means_if(
         wrong_node,

@@ -104,7 +104,7 @@ fn given(evidence: &mut Evidence, brings: &[u64]) -> Result<()> {
         let why = if rank == 0 {
             "Its own is the one that rank 1 takes."
         } else {
-            "Rank 0 has sent to rank 1 alone."
+            "Rank 0 has sent only to rank 1."
         };
         evidence.means(format!(
             "Rank {rank} waits for a number that nobody sends to it. {why}"
@@ -112,7 +112,7 @@ fn given(evidence: &mut Evidence, brings: &[u64]) -> Result<()> {
     }
     evidence.means_if(
         waiting == [1] && senders.is_empty(),
-        "Rank 1 waits for a number that nobody has sent. A job that stands still in this way costs as much as one that works.",
+        "Rank 1 waits for a number that nobody has sent. A job that waits in this way costs as much as one that works.",
     );
     evidence.means_if(
         waiting == [1],

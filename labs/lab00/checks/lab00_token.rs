@@ -84,7 +84,7 @@ fn ring(evidence: &mut Evidence, ranks: usize) -> Result<()> {
     }
     if ranks != 3 && (error.is_some() || !evidence.agrees()) {
         evidence.means(format!(
-            "With 3 ranks this was right, and with {ranks} it is not: does a number of ranks stand in your code? `size` knows it."
+            "With 3 ranks this was right, and with {ranks} it is not: is a number of ranks written into your code? `size` knows it."
         ));
     }
     match error {

@@ -327,7 +327,7 @@ fn finds(evidence: &mut Evidence, broken: Job) -> Result<()> {
     );
     evidence.means_if(
         mistake == Mistake::Reduces,
-        "Both calls add up 4 numbers on the same source line. But one is a reduce, which gives the sum to rank 0 alone, and the \
+        "Both calls add up 4 numbers on the same source line. But one is a reduce, which gives the sum only to rank 0, and the \
          other is an all-reduce.",
     );
     evidence.means_if(

@@ -94,7 +94,7 @@ fn compare(evidence: &mut Evidence) -> Result<()> {
             "After an all-reduce every rank has all three sums, and here a rank has one."
         }
         "reduce" => {
-            "A reduce leaves all sums on one rank, and the others get nothing. Averaged so, gradients would reach one rank alone."
+            "A reduce leaves all sums on one rank, and the others get nothing. Averaged so, gradients would reach only one rank."
         }
         "broadcast" => {
             "A broadcast copies one rank's numbers to all ranks. Here no rank brings a 7: did something add up?"

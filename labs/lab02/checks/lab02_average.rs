@@ -201,8 +201,8 @@ fn failing(evidence: &mut Evidence) -> Result<()> {
         if result.is_err() { "an error" } else { "Ok" },
     );
     evidence.means(
-        "`sum` failed, because a rank has left, and your step says that all went well. So this rank trains on alone, with \
-         gradients that nobody has averaged. A `?` behind a call passes its error on.",
+        "`sum` failed, because a rank has left, and your step says that all went well. So this rank trains on by itself, with \
+         gradients that nobody has averaged. A `?` after a call passes its error on.",
     );
     Ok(())
 }

@@ -47,7 +47,7 @@ fn divided(evidence: &mut Evidence) -> Result<()> {
     );
     evidence.means_if(
         divisor == 3,
-        "Divided by the ranks alone: this gradient grows with every batch that a rank adds up. Clipping then shortens it more \
+        "Divided only by the ranks: this gradient grows with every batch that a rank adds up. Clipping then shortens it more \
          often than it should.",
     );
     evidence.means_if(

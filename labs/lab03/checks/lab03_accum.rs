@@ -55,7 +55,7 @@ fn both(ranks: usize, micro_steps: usize) -> Result<Vec<(Trained, Trained)>> {
 const LARGE: f64 = 1e3;
 
 /// How long the gradient is that rank 0's optimizer applies in the first step, if the right one has length 1. With a large epsilon
-/// and no clipping, AdamW moves each weight by its gradient; with a small one by the learning rate alone.
+/// and no clipping, AdamW moves each weight by its gradient; with a small one only by the learning rate.
 fn applied(ranks: usize, micro_steps: usize) -> Result<f64> {
     Ok(reach(ranks, micro_steps, LARGE)? / reach(ranks, micro_steps, 1e-8)?)
 }
@@ -198,7 +198,7 @@ fn gradients(evidence: &mut Evidence, ranks: usize, micro_steps: usize) -> Resul
     );
     evidence.means_if(
         !is_near(1.0, factor) && applies,
-        "The optimizer takes the right step, but the log has another norm. So whoever reads the log, or clips by this norm, \
+        "The optimizer takes the right step, but the log has another norm. So anyone who reads the log, or clips by this norm, \
          decides by a gradient that nobody applies.",
     );
     evidence.means_if(

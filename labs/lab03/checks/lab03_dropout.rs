@@ -328,7 +328,7 @@ fn whole(evidence: &mut Evidence, ranks: usize) -> Result<()> {
     );
     evidence.means_if(
         ranks > 1,
-        "The first step is right, and a later step is not. There is an evaluation every 3 steps. What does it leave behind \
+        "The first step is right, and a later step is not. There is an evaluation every 3 steps. What does it leave changed \
          on the ranks that do not evaluate?",
     );
     evidence.means(

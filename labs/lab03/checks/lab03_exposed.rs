@@ -208,7 +208,7 @@ fn predict(evidence: &mut Evidence, job: Job) -> Result<()> {
     );
     evidence.means_if(
         several && is(&last),
-        "This is the last bucket alone, as if the link could carry several at once. It is right while the link keeps up. \
+        "This is only the last bucket, as if the link could carry several at once. It is right while the link keeps up. \
          Here the earlier buckets still occupy the link when the last one is complete, and it waits for them.",
     );
     evidence.means_if(

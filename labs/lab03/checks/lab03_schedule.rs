@@ -130,7 +130,7 @@ fn cosine(evidence: &mut Evidence) -> Result<()> {
     evidence.means_if(
         decays(&|_| 1e-3),
         "The rate is lr all through the decay, and drops to min_lr at its end at once: the loss never gets the smaller and \
-         smaller steps with which it settles. A quotient of two whole numbers drops what is behind the point, so a progress \
+         smaller steps with which it settles. A quotient of two whole numbers drops what comes after the point, so a progress \
          below 1 becomes 0: turn both numbers into f64 before you divide.",
     );
     evidence.means_if(

@@ -6,7 +6,7 @@
 //!
 //! `step(size)` takes one step with buckets of `size` parameters, and returns its seconds. The network is simulated, as by
 //! lab03's `--link`, and the clock as well: every computer measures the same. Some of the clusters are busy. There, some
-//! steps take longer, because other programs delay them. No step is ever faster than it would be alone.
+//! steps take longer, because other programs delay them. No step is ever faster than it would be without them.
 //!
 //! ```text
 //! a cluster and a model of 100,000,000 parameters

@@ -4,7 +4,7 @@
 //! models. Which?
 //!
 //! ```text
-//!      on rank 1 alone
+//!      on rank 1 only
 //! A    gradients are 0 before the average
 //! B    gradients are also clipped before the average
 //! C    AdamW has no weight decay

@@ -79,9 +79,9 @@ enum Pass {
 #[derive(Clone, Copy, PartialEq)]
 enum Given {
     Right,
-    /// The right parameters, with padding behind them.
+    /// The right parameters, with padding after them.
     Padded(usize),
-    /// This rank's slice alone, or the slice and zeros in place of the other slices.
+    /// Only this rank's slice, or the slice and zeros in place of the other slices.
     Slice,
     /// Those of a different block.
     Block(usize),
@@ -324,7 +324,7 @@ fn turns(evidence: &mut Evidence, ranks: usize) -> Result<()> {
         .is_some_and(|first| run[first..].iter().any(|run| run.0 == Pass::Forward));
     evidence.means_if(
         early,
-        "A block runs backward before all blocks have run forward. There is no gradient yet: it comes from the loss, behind \
+        "A block runs backward before all blocks have run forward. There is no gradient yet: it comes from the loss, after \
          the last block.",
     );
     evidence.means_if(
@@ -369,7 +369,7 @@ fn parameters(evidence: &mut Evidence, ranks: usize) -> Result<()> {
     let numel = numel(block);
     evidence.means(match moment.given {
         Given::Slice => format!(
-            "Rank {rank} runs block {block} with its own slice alone. The other slices are on the other ranks: gather them \
+            "Rank {rank} runs block {block} with only its own slice. The other slices are on the other ranks: gather them \
              before the block runs."
         ),
         Given::Padded(len) => format!(
@@ -456,7 +456,7 @@ fn gradients(evidence: &mut Evidence, ranks: usize) -> Result<()> {
     );
     evidence.means_if(
         is(&|_, block| means[block].clone()) || is(&|rank, block| own[rank][block].clone()),
-        "These are whole gradients. A rank updates its slice of the parameters alone, so it keeps its slice of the gradients.",
+        "These are whole gradients. A rank updates only its slice of the parameters, so it keeps its slice of the gradients.",
     );
     evidence.means_if(
         ranks > 1 && times(ranks as f32),
@@ -471,7 +471,7 @@ fn gradients(evidence: &mut Evidence, ranks: usize) -> Result<()> {
     );
     evidence.means_if(
         ranks > 1 && is(&|rank, block| slice(own[rank][block].clone(), rank, ranks)),
-        "Each rank keeps a slice of its own gradients. Then every slice of the model learns from one rank's data alone: combine \
+        "Each rank keeps a slice of its own gradients. Then every slice of the model learns only from one rank's data: combine \
          them with `comm.reduce_scatter`.",
     );
     evidence.means_if(
@@ -558,7 +558,7 @@ fn forward(evidence: &mut Evidence) -> Result<()> {
     );
     evidence.means_if(
         (0..BLOCKS - 1).all(|block| is_blocks(beyond[block], block + 1..block + 2)),
-        "While a block runs, the next one is gathered already. Stage 3 really does so, to hide the all-gather behind the \
+        "While a block runs, the next one is gathered already. Stage 3 really does so, to hide the all-gather during the \
          computation (prefetch), and pays with the memory of one more block. Here memory is all that counts.",
     );
     evidence.means_if(
@@ -603,7 +603,7 @@ fn backward(evidence: &mut Evidence) -> Result<()> {
     }
     evidence.means_if(
         (0..BLOCKS - 1).all(|block| is_blocks(beyond[block], block + 1..BLOCKS)),
-        "While a block runs backward, all blocks behind it are still whole: their gradients, or their parameters. So the first \
+        "While a block runs backward, all later blocks are still whole: their gradients, or their parameters. So the first \
          block finds the memory full. Scatter a block's gradients as soon as its backward pass is over, and free both.",
     );
     evidence.means_if(
@@ -611,12 +611,12 @@ fn backward(evidence: &mut Evidence) -> Result<()> {
             is_blocks(beyond[block], block + 1..block + 2)
                 || is_blocks(beyond[block], [block + 1, block + 1].into_iter())
         }),
-        "While a block runs backward, the parameters or the gradients of the one behind it are still whole. Free both before \
+        "While a block runs backward, the parameters or the gradients of the one after it are still whole. Free both before \
          you gather the next block.",
     );
     evidence.means_if(
         (1..BLOCKS).all(|block| is_blocks(beyond[block], block - 1..block)),
-        "While a block runs backward, the next one is gathered already. Stage 3 really does so, to hide the all-gather behind \
+        "While a block runs backward, the next one is gathered already. Stage 3 really does so, to hide the all-gather during \
          the computation (prefetch), and pays with the memory of one more block. Here memory is all that counts.",
     );
     evidence.means_if(
@@ -625,7 +625,7 @@ fn backward(evidence: &mut Evidence) -> Result<()> {
     );
     evidence.means(
         "A rank holds more than the block that runs backward and its slices of the gradients. The parameters of a block, and \
-         its whole gradients, are needed at this block alone.",
+         its whole gradients, are needed only at this block.",
     );
     Ok(())
 }

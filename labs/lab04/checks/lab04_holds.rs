@@ -49,7 +49,7 @@ fn holds(evidence: &mut Evidence) -> Result<()> {
     );
     evidence.means_if(
         got == only(true),
-        "This is the divided part alone. What stage 2 does not divide is whole on every rank.",
+        "This is only the divided part. What stage 2 does not divide is whole on every rank.",
     );
     evidence.means_if(
         got == only(false),

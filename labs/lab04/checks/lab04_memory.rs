@@ -260,7 +260,7 @@ fn plans(evidence: &mut Evidence, jobs: &[Job]) -> Result<()> {
     );
     evidence.means_if(
         transfers(|stage, micro| if stage == 3 { 3 } else if stage == 2 { micro + 1 } else { 2 }),
-        "Stage 3 is counted as if a step had one micro-batch. A rank drops the gathered parameters behind each pass, so every \
+        "Stage 3 is counted as if a step had one micro-batch. A rank drops the gathered parameters after each pass, so every \
          micro-batch gathers twice and reduces once.",
     );
     evidence.means_if(
@@ -311,7 +311,7 @@ fn plans(evidence: &mut Evidence, jobs: &[Job]) -> Result<()> {
     };
     evidence.means_if(
         bytes([2, 0, 0]),
-        "These are the parameters alone: enough to run the model, and not to train it. Gradients take 2 bytes each, and the \
+        "These are only the parameters: enough to run the model, and not to train it. Gradients take 2 bytes each, and the \
          optimizer 12.",
     );
     evidence.means_if(

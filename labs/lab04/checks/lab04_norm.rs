@@ -13,7 +13,7 @@ const SHARD: usize = 4;
 #[derive(Clone, Copy)]
 struct Job {
     ranks: usize,
-    /// Padding behind the last gradient, of all ranks together. It can be longer than a shard.
+    /// Padding after the last gradient, of all ranks together. It can be longer than a shard.
     padding: usize,
     /// The numbers in the padding.
     left_over: f32,

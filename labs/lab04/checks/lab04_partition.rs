@@ -210,7 +210,7 @@ fn group(evidence: &mut Evidence, tensors: &[usize], ranks: usize, zeros: usize)
         format!("{total} is the padding of all ranks. Each rank records its own."),
     );
     evidence.means(
-        "The numbers are right, but the padding is wrong. How many of a rank's numbers lie behind the end of the last \
+        "The numbers are right, but the padding is wrong. How many of a rank's numbers come after the end of the last \
          tensor?",
     );
     Ok(())

@@ -17,7 +17,7 @@
 //! Two details matter. Some small parameters are replicated: every rank holds their averaged gradients, and the model has
 //! these parameters once. A shard can end in padding: numbers that belong to no parameter. They are not always 0.
 //!
-//! A norm that is NaN or infinite means that a gradient is. Then all ranks must skip the step: a rank that takes it alone
+//! A norm that is NaN or infinite means that a gradient is. Then all ranks must skip the step: a rank that takes it by itself
 //! has a different model from then on. So every rank needs the same answer, even if only one rank holds the NaN.
 //!
 //! `comm.all_reduce(&mut numbers, how)` combines all ranks' `numbers` element by element, and leaves the result in every rank's

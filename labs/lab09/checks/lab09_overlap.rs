@@ -276,7 +276,7 @@ fn one(evidence: &mut Evidence, new: &New) -> Result<usize> {
         new.ranks > 1 && (read == numel || read == whole_parameters),
         format!(
             "The numbers are right, but you read whole parameters, and then take your slices: {read} elements for {wanted}. If \
-             all {} new ranks do so, they read everything {} times. Which elements are yours follows from sizes alone: find out \
+             all {} new ranks do so, they read everything {} times. Which elements are yours follows from sizes: find out \
              before you read.",
             new.ranks, new.ranks
         ),
@@ -476,7 +476,7 @@ fn why_wrong(evidence: &mut Evidence, new: &New, got: &[Vec<f32>], files: &Memor
     evidence.means_if(
         !expected.is_empty() && from != slice.start && *got == numbers(from..from + expected.len()),
         format!(
-            "These are elements {from} to {} of the line, the end not included. Parameter {which} begins behind all parameters \
+            "These are elements {from} to {} of the line, the end not included. Parameter {which} begins after all parameters \
              before it, at element {}, and new rank {}'s slice of it at element {}.",
             from + expected.len(),
             parameter.start,

@@ -220,7 +220,7 @@ fn whole(evidence: &mut Evidence, case: &Case) -> Result<()> {
     );
     evidence.means_if(
         differs.is_some(),
-        "A parameter has the wrong numbers. Padding lies behind the last parameter only, so nothing may be cut off before it.",
+        "A parameter has the wrong numbers. Padding comes after the last parameter only, so nothing may be cut off before it.",
     );
     if !evidence.agrees() {
         return Ok(());
@@ -279,8 +279,7 @@ fn paddings(evidence: &mut Evidence, case: &Case, got: &[usize]) {
     evidence.means_if(
         is(&|rank| if rank == last { all.min(part) } else { 0 }),
         format!(
-            "The record of rank {last} is possible now, and the record of the whole group is wrong: {} numbers of padding are \
-             recorded on no rank. A program that reads them takes them for parameters.",
+            "Rank {last}'s record no longer exceeds its slice, but {} numbers of padding are now recorded on no rank. A program that reads them takes them for parameters.",
             all - part.min(all)
         ),
     );
@@ -307,7 +306,7 @@ fn paddings(evidence: &mut Evidence, case: &Case, got: &[usize]) {
         "No rank has padding now. But the slices in the files do: a program that joins them would read zeros as parameters.",
     );
     evidence
-        .means("How many numbers of each rank's slice lie behind the end of the last parameter?");
+        .means("How many numbers of each rank's slice come after the end of the last parameter?");
 }
 
 /// Numbers in one line: all of them, or how many there are and the first and last one.

@@ -18,7 +18,7 @@
 //! Repair the converter. It must also convert files whose records are wrong:
 //!
 //! - `parameters` are the parameters, whole and in order.
-//! - `paddings` are right for every rank: how many numbers of its slice lie behind the last parameter.
+//! - `paddings` are right for every rank: how many numbers of its slice come after the last parameter.
 
 /// One rank's file.
 pub struct Shard {

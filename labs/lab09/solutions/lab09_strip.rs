@@ -21,7 +21,7 @@ pub fn convert(shards: &[Shard], sizes: &[usize]) -> Result<Converted, String> {
     let mut flat = Vec::new();
     let mut paddings = Vec::new();
     for (rank, shard) in shards.iter().enumerate() {
-        // Padding is what lies behind the last parameter, and a slice cannot have more of it than numbers.
+        // Padding is what comes after the last parameter, and a slice cannot have more of it than numbers.
         let numel = shard.numbers.len();
         let padding = ((rank + 1) * numel).saturating_sub(data).min(numel);
         flat.extend_from_slice(&shard.numbers[..numel - padding]);

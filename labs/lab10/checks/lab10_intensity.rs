@@ -194,7 +194,7 @@ fn flops_mean(evidence: &mut Evidence, is: impl Fn(Rule) -> bool) {
             seen: |[_, new, earlier]| earlier + new,
             ..RIGHT
         }),
-        "Attention is counted for the last new token alone. Each of them has a query.",
+        "Attention is counted only for the last new token. Each of them has a query.",
     );
     evidence.means_if(
         is(Rule { each: 6, ..RIGHT }),
@@ -276,7 +276,7 @@ fn bytes_mean(evidence: &mut Evidence, is: impl Fn(Rule) -> bool) {
     );
     evidence.means_if(
         is(Rule { cached: |_| 0, ..RIGHT }),
-        "The caches are missing among the bytes. With weights alone every batch would reach the ridge in the end.",
+        "The caches are missing among the bytes. With only the weights every batch would reach the ridge in the end.",
     );
     evidence.means_if(
         is(Rule { cached: |[batch, _, earlier]| batch * earlier, ..RIGHT }),
@@ -313,7 +313,7 @@ fn bytes_mean(evidence: &mut Evidence, is: impl Fn(Rule) -> bool) {
                     and for each key and value head.");
 }
 
-/// Llama-3-8B with its 8 key and value heads, and as if it had one for each query head, or one alone.
+/// Llama-3-8B with its 8 key and value heads, and as if it had one for each query head, or only one.
 fn ridge(evidence: &mut Evidence) -> Result<()> {
     let llama = model("llama-3-8b")?;
     let said = |batch: Option<u64>| batch.map_or("no batch".to_string(), thousands);

@@ -44,7 +44,7 @@ fn step(evidence: &mut Evidence) -> Result<()> {
     evidence.answer("sequences per step", right, got);
     evidence.means_if(
         got == counted(TENSOR, STAGES)?[1],
-        "This would be right if the library read all keys. The ranks that the key should have used do not stand idle: they become \
+        "This would be right if the library read all keys. The ranks that the key should have used are not idle: they become \
          further replicas, with sequences of their own.",
     );
     evidence.means_if(

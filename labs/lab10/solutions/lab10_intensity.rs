@@ -42,7 +42,7 @@ pub fn work(model: &Model, batch: u64, new: u64, earlier: u64) -> Work {
 }
 
 /// The smallest batch with which a decode step (one new token after `earlier` tokens) has an intensity of `ridge` FLOPs per
-/// byte or more, if there is one: larger batches are tried one after the other. It needs `work` alone.
+/// byte or more, if there is one: larger batches are tried one after the other. It needs only `work`.
 pub fn batch_at_the_ridge(model: &Model, earlier: u64, ridge: u64) -> Option<u64> {
     (1..=1 << 14).find(|&batch| {
         let Work { flops, bytes } = work(model, batch, 1, earlier);
