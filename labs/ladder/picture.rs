@@ -25,7 +25,7 @@ pub fn scores(screen: &Screen, rungs: &[Scores]) -> String {
     let time = |micros: u64| units::seconds(micros as f64 * 1e-6);
     let charts: [(&str, &dyn Fn(u64) -> String); 3] = [
         ("peak bytes of a rank", &bytes),
-        ("bytes sent between nodes", &bytes),
+        ("sent between nodes", &bytes),
         ("time of a step", &time),
     ];
     let mut lines = Vec::new();
