@@ -118,7 +118,7 @@ pub fn ask(
         writeln!(
             out,
             "{}",
-            screen.row("again", &section.join(&screen.separator()))
+            screen.row("again", &section.join(screen.separator()))
         )?;
     }
     Ok(())
