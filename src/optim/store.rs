@@ -12,6 +12,7 @@ use crate::tensor::Stored;
 use anyhow::{Context, Result};
 use memmap2::{MmapMut, MmapOptions};
 use std::fs::File;
+use std::io::{self, Read};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
 use std::path::PathBuf;
@@ -102,11 +103,17 @@ impl<T: Stored> StateStore<T> {
             Some(Offload::Host) => return Ok(StateStore::Host(vec![T::zeroed(); numel])),
             Some(Offload::Files(folder)) => folder,
         };
-        let file = folder.file()?;
+        let mut file = folder.file()?;
         let bytes = (numel * size_of::<T>()) as u64;
-        // The file is full of zeros, which take no room on the disk yet.
-        file.set_len(bytes)
-            .with_context(|| format!("cannot make room for {bytes} bytes in --offload"))?;
+        allocate(&mut file, bytes).map_err(|error| {
+            let dir = folder.dir.display();
+            let what =
+                format!("no room for {bytes} bytes of a rank's shard in --offload {dir}: {error}");
+            BadInput::new(
+                what,
+                "name a folder on a disk with more room, or remove files there",
+            )
+        })?;
         Ok(StateStore::File {
             file,
             numel,
@@ -133,6 +140,26 @@ impl<T: Stored> StateStore<T> {
             StateStore::File { numel, .. } => [0, size_of::<T>() * numel],
         }
     }
+}
+
+/// Fills an empty file with zeros that have their place on the disk. A file that is only made longer has none: the first write
+/// through a map of it finds the disk full, and a map cannot report an error. The system ends the process instead.
+fn allocate(file: &mut File, bytes: u64) -> io::Result<()> {
+    let length = i64::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+    #[cfg(target_os = "linux")]
+    if length > 0 {
+        use std::os::fd::AsRawFd;
+        // SAFETY: this call touches no memory, and the file is open.
+        match unsafe { libc::posix_fallocate64(file.as_raw_fd(), 0, length) } {
+            0 => return Ok(()),
+            // This file system cannot promise room, or a signal came: writing works everywhere.
+            libc::EOPNOTSUPP | libc::EINVAL | libc::EINTR => {}
+            error => return Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+    io::copy(&mut io::repeat(0).take(length as u64), file)?;
+    // Some file systems find room only when they write.
+    file.sync_data()
 }
 
 impl<T: Stored> Windowed<T> for StateStore<T> {
@@ -181,5 +208,43 @@ impl<T: Stored> DerefMut for Window<'_, T> {
             Window::Memory(numbers) => numbers,
             Window::Mapped(map, _) => bytemuck::cast_slice_mut(map),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On a full disk a sparse file ends the process at the first write, without a word.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_numbers_of_a_file_have_their_place_on_the_disk() {
+        use std::os::unix::fs::MetadataExt;
+        let dir = tempfile::tempdir().unwrap();
+        let offload = Offload::Files(OffloadFolder::to(dir.path().to_path_buf()));
+        let mut store = StateStore::<f32>::zeros(100_000, Some(&offload)).unwrap();
+        let StateStore::File { file, .. } = &store else {
+            panic!("it is in a file")
+        };
+        let about = file.metadata().unwrap();
+        assert_eq!(about.len(), 400_000);
+        assert!(512 * about.blocks() >= 400_000, "{} blocks", about.blocks());
+        assert!(store.window(0..100_000).unwrap().iter().all(|&x| x == 0.0));
+    }
+
+    /// No file system has files of 2^63 bytes, so no disk is filled for this.
+    #[test]
+    fn a_disk_without_room_is_an_error_with_the_folder_and_the_bytes() {
+        let dir = tempfile::tempdir().unwrap();
+        let offload = Offload::Files(OffloadFolder::to(dir.path().to_path_buf()));
+        let refused = StateStore::<f32>::zeros(1 << 61, Some(&offload)).map(drop);
+        let error = refused.unwrap_err().downcast::<BadInput>().unwrap();
+        let expected = format!(
+            "no room for {} bytes of a rank's shard in --offload {}: ",
+            1u64 << 63,
+            dir.path().display()
+        );
+        assert!(error.what.starts_with(&expected), "{error}");
+        assert!(!error.help.is_empty());
     }
 }
