@@ -151,6 +151,7 @@ impl Lock {
         let me = Owner::this_process();
         let start = Instant::now();
         loop {
+            ensure_no_link(&path)?;
             let mut file = files::failed(&path, open(&path))?;
             let locked = file.try_lock();
             let text = files::failed(&path, read(&mut file))?;
@@ -230,16 +231,28 @@ fn is_free(text: &str, owner: Option<&Owner>, me: &Owner) -> bool {
     }
 }
 
-fn open(path: &Path) -> io::Result<File> {
-    if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-        return Err(io::Error::other("it is no regular file"));
+/// Refuses a link: what is written to a lock would replace the file that the link names.
+fn ensure_no_link(path: &Path) -> Result<(), BadInput> {
+    if std::fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
+        let what = format!(
+            "{} is no regular file, so it is no job's lock",
+            path.display()
+        );
+        return Err(BadInput::new(what, "remove it"));
     }
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path)
+    Ok(())
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    // What the name means may have changed since.
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::custom_flags(
+        &mut options,
+        libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY,
+    );
+    options.open(path)
 }
 
 fn read(file: &mut File) -> io::Result<String> {
@@ -260,7 +273,7 @@ fn is_at(file: &File, path: &Path) -> bool {
     #[cfg(unix)]
     {
         use std::os::unix::fs::MetadataExt;
-        match (file.metadata(), std::fs::metadata(path)) {
+        match (file.metadata(), std::fs::symlink_metadata(path)) {
             (Ok(a), Ok(b)) => a.dev() == b.dev() && a.ino() == b.ino(),
             _ => false,
         }
@@ -370,6 +383,30 @@ mod tests {
         std::fs::write(dir.path().join(NAME), "{\"process\":47").unwrap();
         drop(Lock::take(dir.path()).unwrap());
         assert!(names(dir.path()).is_empty());
+    }
+
+    /// Somebody's file that a link names is no lock, whatever is in it.
+    #[cfg(unix)]
+    #[test]
+    fn a_link_is_refused_and_what_it_names_stays_as_it_is() {
+        use std::os::unix::fs::symlink;
+        let dir = tempfile::tempdir().unwrap();
+        let [victim, lock] = ["victim", NAME].map(|name| dir.path().join(name));
+        for text in ["precious", ""] {
+            std::fs::write(&victim, text).unwrap();
+            symlink(&victim, &lock).unwrap();
+            let error = Lock::take(dir.path()).unwrap_err();
+            let expected = format!("{} is no regular file", lock.display());
+            assert!(error.what.starts_with(&expected), "{error}");
+            open(&lock).unwrap_err();
+            assert_eq!(std::fs::read_to_string(&victim).unwrap(), text);
+            std::fs::remove_file(&lock).unwrap();
+        }
+        symlink(dir.path().join("nothing"), &lock).unwrap();
+        Lock::take(dir.path()).unwrap_err();
+        assert!(!dir.path().join("nothing").exists());
+        std::fs::remove_file(&lock).unwrap();
+        drop(Lock::take(dir.path()).unwrap());
     }
 
     #[test]
