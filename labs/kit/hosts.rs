@@ -50,14 +50,19 @@ pub fn host_file(text: &str, path: &Path) -> Result<HostFile, BadInput> {
         }
         let Some((name, slots, form)) = host_line(line) else {
             let what = format!(
-                "cannot be read as a host file, line {}: {line:?}",
-                number + 1
+                "cannot be read as a host file, line {}: {:?}",
+                number + 1,
+                cut(line)
             );
             return refuse(
                 what,
                 "write `host`, `host slots=4` or `host:4`, one host per line",
             );
         };
+        if !is_name(name) {
+            let what = format!("has no host's name in line {}: {:?}", number + 1, cut(name));
+            return refuse(what, NAMES);
+        }
         if *file_form.get_or_insert(form) != form {
             let what = format!(
                 "contradicts itself: line {} counts ranks in a different way than the lines before",
@@ -98,6 +103,23 @@ pub fn host_file(text: &str, path: &Path) -> Result<HostFile, BadInput> {
     })
 }
 
+/// The most bytes of a host's name (RFC 1035).
+const LONGEST: usize = 253;
+
+const NAMES: &str = "a name has at most 253 letters, digits, dots and hyphens; is this the list that the scheduler wrote?";
+
+/// Whether this may be a host's name or address. Names are printed and handed to launchers, so none has characters that a
+/// terminal obeys. Some sites have names with underscores, and an IPv6 address has colons, perhaps brackets, and an interface.
+fn is_name(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-._:[]%".contains(c);
+    (1..=LONGEST).contains(&name.len()) && name.chars().all(fits)
+}
+
+/// The beginning of a text, for an error.
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(80)]
+}
+
 /// A line's host, its slots and its form. None if it has no known form.
 fn host_line(line: &str) -> Option<(&str, usize, Form)> {
     let mut words = line.split_whitespace();
@@ -134,7 +156,7 @@ fn count(text: &str) -> Option<usize> {
 pub fn slurm_hosts(list: &str) -> Result<Vec<String>, BadInput> {
     let wrong = |why: &str| {
         BadInput::new(
-            format!("{list:?} is no list of hosts: {why}"),
+            format!("{:?} is no list of hosts: {why}", cut(list)),
             "Slurm writes x[001-003,007]; set it as Slurm did",
         )
     };
@@ -164,6 +186,10 @@ pub fn slurm_hosts(list: &str) -> Result<Vec<String>, BadInput> {
         }
         if names[0].is_empty() {
             return Err(wrong("a name is missing"));
+        }
+        // Names of one part differ only in their digits.
+        if !is_name(&names[0]) {
+            return Err(wrong("it has what is no host's name"));
         }
         hosts.append(&mut names);
         if hosts.len() > MOST {
@@ -243,7 +269,7 @@ pub fn slurm_counts(list: &str) -> Result<Vec<usize>, BadInput> {
     };
     read().ok_or_else(|| {
         BadInput::new(
-            format!("{list:?} is no list of ranks per node"),
+            format!("{:?} is no list of ranks per node", cut(list)),
             "Slurm writes 4(x2),3 for 4, 4 and 3; set it as Slurm did",
         )
     })

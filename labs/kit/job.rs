@@ -7,7 +7,7 @@
 use super::flags::whole;
 use super::hosts::{Form, Host, HostFile, MOST, host_file, slurm_counts, slurm_hosts};
 use crate::help;
-use shardlab::error::BadInput;
+use shardlab::error::{BadInput, printable};
 use shardlab::{files, launch};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -162,7 +162,8 @@ impl Job {
         let (depth, depth_from) = search.depth(per_node)?;
         let cluster = environment
             .variable("SLURM_CLUSTER_NAME")
-            .filter(|_| search.scheduler == Some(Scheduler::Slurm));
+            .filter(|_| search.scheduler == Some(Scheduler::Slurm))
+            .map(|name| printable(&name));
         let first = nodes.names[0].split('.').next().unwrap_or_default();
         Ok(Job {
             scheduler: search.scheduler,

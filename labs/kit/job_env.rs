@@ -5,7 +5,7 @@
 
 use super::job::{Job, Scheduler};
 use super::line::{Launcher, quote};
-use shardlab::error::BadInput;
+use shardlab::error::{BadInput, printable};
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -23,7 +23,7 @@ impl Session {
         let name = ["USER", "LOGNAME"].map(|name| std::env::var(name).ok());
         let known = name.into_iter().flatten().find(|name| !name.is_empty());
         Session {
-            user: known.unwrap_or_else(|| "unknown".to_string()),
+            user: known.map_or_else(|| "unknown".to_string(), |name| printable(&name)),
             time: local_time(),
         }
     }

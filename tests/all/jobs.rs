@@ -438,9 +438,21 @@ fn wrong_jobs_are_refused_in_words() {
             "f contradicts itself: line 3 counts ranks in a different way",
         ),
         ("{\"hosts\": 3}", "f cannot be read"),
+        (
+            "a\n\u{1b}]0;x\u{7} slots=2",
+            "f has no host's name in line 2: \"\\u{1b}]0;x\\u{7}\"",
+        ),
+        ("a\0\0", "f has no host's name in line 1: \"a\\0\\0\""),
+        ("h\u{202e}ost", "f has no host's name in line 1: "),
+        ("$(true)", "f has no host's name in line 1: "),
     ] {
         let error = pbs(text).unwrap_err().what;
         assert!(error.starts_with(what), "{text:?}: {error}");
+    }
+    for (letters, fits) in [(253, true), (254, false), (1_000_000, false)] {
+        let read = host_file(&"a".repeat(letters), Path::new("f"));
+        assert_eq!(read.is_ok(), fits, "{letters}");
+        assert!(read.err().is_none_or(|error| error.what.len() < 200));
     }
     let flags = JobFlags {
         host_file: Some("typo".into()),
@@ -502,6 +514,8 @@ fn slurms_short_forms_are_read() {
         ("a[3-1]", "a range runs backwards"),
         ("a[0-99999999999]", "it has too many hosts"),
         ("a[0-9999][0-9999]", "it has too many hosts"),
+        ("a\u{1b}[1-2]", "it has what is no host's name"),
+        ("a,\u{7}", "it has what is no host's name"),
     ] {
         let error = slurm_hosts(list).unwrap_err().what;
         assert!(error.contains(why), "{list}: {error}");
