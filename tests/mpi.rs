@@ -692,6 +692,12 @@ fn drive(mpirun: &Mpirun) -> ExitCode {
         });
     }
     test("ranks_must_be_the_jobs".into(), &|| ranks_flag(mpirun));
+    test("ranks_with_different_settings_do_not_begin".into(), &|| {
+        different_settings(mpirun)
+    });
+    test("a_process_that_does_not_start_ends_the_job".into(), &|| {
+        stopped_before_mpi(mpirun)
+    });
     test("a_simulated_link_is_refused".into(), &|| no_link(mpirun));
     test(
         "a_launcher_without_its_mpi_is_an_error".into(),
@@ -1177,6 +1183,78 @@ fn ranks_flag(mpirun: &Mpirun) -> Result<()> {
         &[],
     )?;
     ensure!(output.status.success(), "{}", text(&output));
+    Ok(())
+}
+
+/// One job, in which each rank has flags of its own.
+fn each_with_its_flags(
+    mpirun: &Mpirun,
+    dir: &Path,
+    all: &str,
+    own: &[&str],
+) -> Result<(Option<i32>, String, Duration)> {
+    let mut command = Command::new("mpirun");
+    command.args(mpirun.flags).current_dir(dir);
+    for (rank, own) in own.iter().enumerate() {
+        if rank > 0 {
+            command.arg(":");
+        }
+        command.args(["-n", "1", program("lab03")]);
+        command.args(all.split_whitespace().chain(own.split_whitespace()));
+    }
+    gently(&mut command);
+    let start = Instant::now();
+    let output = finish(command)?;
+    Ok((output.status.code(), text(&output), start.elapsed()))
+}
+
+/// A setting that one rank has otherwise would train something else, or hang. It is found before any work.
+fn different_settings(mpirun: &Mpirun) -> Result<()> {
+    let all = "--layers 1 --heads 2 --embd 16 --block 8 --batch 4 --steps 4";
+    let dir = tempfile::tempdir()?;
+    for (own, says) in [
+        (
+            &["", "--grad-accum 2", ""][..],
+            "rank 1 was started with other settings than rank 0\n  rank 0  --grad-accum 1\n  rank 1  --grad-accum 2\n",
+        ),
+        (
+            &["--no-check", ""],
+            "rank 1 was started with other settings than rank 0\n  rank 0  --no-check\n  rank 1  no --no-check\n",
+        ),
+    ] {
+        let (code, text, took) = each_with_its_flags(mpirun, dir.path(), all, own)?;
+        ensure!(code == Some(2) && text.contains(says), "{own:?}:\n{text}");
+        ensure!(!text.contains('✓'), "{own:?}: it has begun:\n{text}");
+        ensure!(took < Duration::from_secs(30), "{own:?}: {took:?}");
+    }
+    // The names of a rank's own files are no settings.
+    let own = ["--out a --metrics a.jsonl", "--out b --metrics b.jsonl"];
+    let (code, text, _) = each_with_its_flags(mpirun, dir.path(), all, &own)?;
+    ensure!(code == Some(0), "{text}");
+    Ok(())
+}
+
+/// A process that stops before it has started MPI, and others that wait for it in MPI's own call.
+fn stopped_before_mpi(mpirun: &Mpirun) -> Result<()> {
+    let lab03 = program("lab03");
+    let flags = "--layers 1 --heads 2 --embd 16 --block 8 --batch 4 --steps 4 --out o --deadline 5";
+    let stopped = format!("kill -STOP $$; exec {lab03} {flags}");
+    let dir = tempfile::tempdir()?;
+    let mut command = Command::new("mpirun");
+    command.args(mpirun.flags).current_dir(dir.path());
+    command.args(["-n", "1", "sh", "-c", &stopped, ":", "-n", "2", lab03]);
+    command.args(flags.split(' '));
+    gently(&mut command);
+    let output = finish(command)?;
+    let text = text(&output);
+    ensure!(output.status.code() == Some(1), "{text}");
+    for says in [
+        "notice: rank 1 has waited for 20.",
+        "has waited for 30.",
+        "in MPI_Init: not all processes of the job have come\nhelp: is a node down",
+    ] {
+        ensure!(text.contains(says), "{says:?} is not said in\n{text}");
+    }
     Ok(())
 }
 

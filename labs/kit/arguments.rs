@@ -2,10 +2,11 @@
 
 use crate::{help, show, started};
 use anyhow::Result;
-use clap::ArgMatches;
 use clap::error::ErrorKind;
+use clap::{ArgAction, ArgMatches};
 use shardlab::error::BadInput;
 use shardlab::{launch, notice};
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 /// Runs a program, for its `main`: `run` gets its command line. [`launch::main`] says what its exit code is.
@@ -18,12 +19,20 @@ pub fn main<Args: clap::Parser>(run: impl FnOnce(Args) -> Result<()>) -> ExitCod
 pub fn arguments<Args: clap::Parser>() -> Result<Args, BadInput> {
     // Errors name commands, too.
     notice::fold_with(|text| show::folded_for_stderr(&started::commands(text)));
-    let command = match help::asked(std::env::args_os()) {
+    let mut command = match help::asked(std::env::args_os()) {
         Some(form) => help::arranged(Args::command(), form),
         None => Args::command(),
     };
-    let read = |mut matches: ArgMatches| Args::from_arg_matches_mut(&mut matches);
-    command.try_get_matches().and_then(read).map_err(|error| {
+    let found = command.try_get_matches_from_mut(std::env::args_os());
+    let read = |mut matches: ArgMatches| {
+        let settings = settings(&command, &matches);
+        let deadline = matches.try_get_one("deadline").ok().flatten().copied();
+        let args = Args::from_arg_matches_mut(&mut matches)?;
+        // Over MPI, each rank has a command line of its own.
+        launch::started_with(settings, deadline);
+        Ok(args)
+    };
+    found.and_then(read).map_err(|error| {
         // A program without its command prints more than an error: everything that it can do.
         if !error.use_stderr()
             || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
@@ -32,6 +41,34 @@ pub fn arguments<Args: clap::Parser>() -> Result<Args, BadInput> {
         }
         refusal(&error.to_string())
     })
+}
+
+/// Flags that may differ between ranks: they change neither what a rank computes nor what it calls.
+const OF_A_RANK: [&str; 5] = ["out", "trace", "metrics", "ascii", "deadline"];
+
+/// What must be the same on all ranks: the program's name, and each flag that has a value.
+fn settings(command: &clap::Command, matches: &ArgMatches) -> launch::CommandLine {
+    let name = command.get_name().to_string();
+    let mut settings = BTreeMap::from([("the program".to_string(), name)]);
+    for flag in command.get_arguments() {
+        let id = flag.get_id().as_str();
+        let Ok(Some(values)) = matches.try_get_raw(id) else {
+            continue;
+        };
+        let values: Vec<_> = values.map(|value| value.to_string_lossy()).collect();
+        let name = flag
+            .get_long()
+            .map_or(id.to_string(), |long| format!("--{long}"));
+        let written = match flag.get_action() {
+            ArgAction::SetTrue if values == ["true"] => name.clone(),
+            ArgAction::SetTrue => continue,
+            _ => format!("{name} {}", values.join(" ")),
+        };
+        if !OF_A_RANK.contains(&id) {
+            settings.insert(name, written);
+        }
+    }
+    launch::CommandLine(settings)
 }
 
 /// Turns clap's error into the form of ours. clap prints the mistake first, and then the possible values, in brackets or after
@@ -56,7 +93,7 @@ fn refusal(error: &str) -> BadInput {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
+    use clap::{CommandFactory, Parser};
 
     #[derive(Debug, Parser)]
     #[command(name = "lab")]
@@ -68,6 +105,44 @@ mod tests {
         ranks: Option<usize>,
         #[arg(required = true)]
         program: Vec<String>,
+    }
+
+    /// What ranks must share: a given value, a default, a switch that is on. Not the names of a rank's own files.
+    #[test]
+    fn settings_are_the_flags_that_change_what_a_rank_does() {
+        #[derive(Debug, Parser)]
+        #[command(name = "lab")]
+        struct Args {
+            #[command(flatten)]
+            comm: crate::CommFlags,
+            #[command(flatten)]
+            log: crate::LogFlags,
+            #[arg(long, default_value_t = 1)]
+            grad_accum: usize,
+            #[arg(long)]
+            clip: Option<f64>,
+            #[arg(long, num_args = 2)]
+            range: Vec<usize>,
+            program: Vec<String>,
+        }
+        let of = |line: &str| -> Vec<String> {
+            let mut command = Args::command();
+            let matches = command.try_get_matches_from_mut(line.split(' ')).unwrap();
+            settings(&command, &matches).0.into_values().collect()
+        };
+        assert_eq!(of("lab"), ["--grad-accum 1", "lab"]);
+        assert_eq!(of("lab --trace t --metrics m --deadline 5"), of("lab"));
+        assert_eq!(
+            of("lab --no-check --clip 0 --range 3 4 --grad-accum 2 x y"),
+            [
+                "--clip 0",
+                "--grad-accum 2",
+                "--no-check",
+                "--range 3 4",
+                "program x y",
+                "lab"
+            ]
+        );
     }
 
     #[test]

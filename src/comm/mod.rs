@@ -34,7 +34,7 @@ pub use options::Options;
 pub use pending::{Flight, Pending};
 pub use recorder::FlightFile;
 #[cfg(feature = "mpi")]
-pub(crate) use transport::MpiWorld;
+pub(crate) use transport::{MpiStart, MpiWorld};
 pub(crate) use transport::{ThreadWorld, sync};
 
 use std::marker::PhantomData;

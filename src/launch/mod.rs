@@ -10,7 +10,7 @@
 //!
 //! Reading order: `mod.rs`, `threads.rs` (ranks of this
 //! process), `exit.rs` (a rank that ends the process), `tests/explored.rs` (tests: ranks in thousands of orders), `launcher.rs` and
-//! `world.rs` (is this process part of an MPI job?). `place.rs` (the node of each rank), `machine.rs` (this node's memory,
+//! `world.rs` (is this process part of an MPI job?), `settings.rs` (were its ranks started alike?). `place.rs` (the node of each rank), `machine.rs` (this node's memory,
 //! cores and name), `signals.rs` (a process that is told to end), `memory.rs` (a setting of the allocator for every run).
 
 mod exit;
@@ -21,6 +21,11 @@ mod launcher;
 mod machine;
 mod memory;
 pub mod place;
+#[cfg_attr(
+    not(feature = "mpi"),
+    allow(dead_code, reason = "threads are started alike")
+)]
+mod settings;
 pub mod signals;
 mod threads;
 mod world;
@@ -32,6 +37,7 @@ pub use machine::{
 };
 pub use memory::{keep_freed_memory, return_freed_memory};
 pub use place::{Place, Seat, seats};
+pub use settings::{CommandLine, started_with};
 pub use world::{free_memory, in_words, is_first_process, is_mpi, ranks, ranks_here};
 
 use crate::comm::{Comm, Options};
@@ -40,7 +46,9 @@ use crate::notice::complain;
 use anyhow::{Result, ensure};
 use std::process::ExitCode;
 use std::sync::Once;
-use world::{World, world};
+#[cfg(feature = "mpi")]
+use world::world;
+use world::{World, alike};
 
 /// The stack of a rank: enough for candle's backward pass, which recurses over the graph. A stack takes memory only as it grows.
 const STACK_BYTES: usize = 64 << 20;
@@ -95,7 +103,8 @@ fn tell(error: &anyhow::Error) {
 /// # Errors
 /// - The error of the first rank that failed by itself, with its number as context. Its type is kept: `error.downcast_ref()`.
 /// - [`CommError`](crate::comm::CommError) if the ranks could not go on together, even if each of them has ignored it.
-/// - [`BadInput`] if the environment is that of a launcher that this build cannot connect to.
+/// - [`BadInput`] if the environment is that of a launcher that this build cannot connect to, or that has started ranks with
+///   different settings ([`started_with`]).
 /// - Any other number of ranks than 1 to [`MAX_RANKS`], or under a launcher than that of its processes.
 pub fn run<T: Send>(ranks: usize, body: impl Fn(Comm) -> Result<T> + Sync) -> Result<Vec<T>> {
     run_with(ranks, &Options::default(), body)
@@ -116,7 +125,7 @@ pub fn run_with<T: Send>(
     );
     one_compute_thread_a_rank();
     keep_freed_memory();
-    match world()? {
+    match alike()? {
         World::Threads => threads::run(ranks, options, body),
         #[cfg(feature = "mpi")]
         World::Mpi(world) => {

@@ -3,6 +3,8 @@
 use super::MAX_RANKS;
 use super::launcher::{Launched, launched};
 use super::machine::{cores, free_for};
+#[cfg(feature = "mpi")]
+use super::settings::{self, CommandLine};
 use crate::error::BadInput;
 
 /// The origin of a run's ranks.
@@ -35,9 +37,27 @@ fn connect(launched: &Launched) -> Result<World, BadInput> {
     ))
 }
 
+/// The world, if all of its ranks were started with the same settings.
+pub(super) fn alike() -> Result<World, BadInput> {
+    let world = world()?;
+    #[cfg(feature = "mpi")]
+    if let World::Mpi(world) = &world {
+        let read = |text: &String| serde_json::from_str(text).unwrap_or_default();
+        let all: Vec<CommandLine> = world.different.iter().map(read).collect();
+        settings::ensure_alike(&all)?;
+    }
+    Ok(world)
+}
+
 #[cfg(feature = "mpi")]
 fn connect(launched: &Launched) -> Result<World, BadInput> {
-    let world = crate::comm::MpiWorld::start(super::STACK_BYTES).map_err(|error| {
+    let start = crate::comm::MpiStart {
+        stack_bytes: super::STACK_BYTES,
+        rank: launched.rank,
+        settings: serde_json::json!(settings::settings()).to_string(),
+        deadline: settings::deadline(),
+    };
+    let world = crate::comm::MpiWorld::start(start).map_err(|error| {
         BadInput::new(
             format!("MPI does not start: {error}"),
             "start the program with the mpirun of the MPI it was built with",
@@ -70,9 +90,10 @@ fn unconnected(launched: &Launched, but: &str, help: &str) -> BadInput {
 /// The number of ranks: `given` or `default` threads. Under a launcher it is the job's size, and `given` must be the same.
 ///
 /// # Errors
-/// [`BadInput`] if `given` is out of range or contradicts the launcher, or if this build cannot connect to the launcher.
+/// [`BadInput`] if `given` is out of range or contradicts the launcher, if this build cannot connect to the launcher, or if ranks
+/// were started with different settings.
 pub fn ranks(given: Option<usize>, default: usize) -> Result<usize, BadInput> {
-    match world()? {
+    match alike()? {
         World::Threads => {
             let ranks = given.unwrap_or(default);
             if (1..=MAX_RANKS).contains(&ranks) {

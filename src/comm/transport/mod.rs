@@ -23,7 +23,7 @@ pub(crate) mod sync;
 mod threads;
 
 #[cfg(feature = "mpi")]
-pub(crate) use mpi::MpiWorld;
+pub(crate) use mpi::{MpiStart, MpiWorld};
 pub(crate) use run::ThreadWorld;
 
 use super::meter::Meter;

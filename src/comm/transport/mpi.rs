@@ -22,7 +22,7 @@ mod unposted;
 mod waiting;
 mod world;
 
-pub(crate) use world::MpiWorld;
+pub(crate) use world::{MpiStart, MpiWorld};
 
 use super::board::{Awaited, Lane};
 use super::header;

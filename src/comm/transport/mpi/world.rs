@@ -7,18 +7,45 @@ use crate::comm::meter::lock;
 use crate::comm::transport::Membership;
 use crate::comm::transport::board::Ending;
 use crate::comm::{Comm, CommError, Options, recorder};
+use crate::notice::complain;
+use crate::{sha256, units};
+use mpi::collective::CommunicatorCollectives;
 use mpi::environment::Universe;
-use mpi::topology::Communicator;
+use mpi::topology::{Communicator, SimpleCommunicator};
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 thread_local! {
     /// MPI itself; of the MPI thread.
     /// Without a destructor: a rank that ends the process must not finalize MPI in the middle of the others' work.
     static UNIVERSE: RefCell<Option<ManuallyDrop<Universe>>> = const { RefCell::new(None) };
 }
+
+/// How this process starts MPI.
+pub(crate) struct MpiStart {
+    pub stack_bytes: usize,
+    /// Its number, as the launcher says.
+    pub rank: usize,
+    /// What should be the same on all ranks.
+    pub settings: String,
+    /// How long it waits for the other processes.
+    pub deadline: Duration,
+}
+
+/// What MPI says of this process.
+struct Connected {
+    rank: usize,
+    size: usize,
+    ranks_here: usize,
+    different: Vec<String>,
+}
+
+/// A job with many nodes needs seconds to start, so a shorter deadline does not count here, and no earlier notice.
+const LEAST: Duration = Duration::from_secs(30);
+const NOTICE: Duration = Duration::from_secs(10);
 
 /// This process in the MPI job.
 pub(crate) struct MpiWorld {
@@ -28,42 +55,43 @@ pub(crate) struct MpiWorld {
     pub size: usize,
     /// Ranks on this process's host.
     pub ranks_here: usize,
+    /// The settings of all ranks, or nothing if all have the same.
+    pub different: Vec<String>,
     /// The reporter of the current run.
     reporter: Mutex<Option<Arc<Reporter>>>,
 }
 
 impl MpiWorld {
     /// Initialises MPI the first time. Returns this process in the job.
-    pub fn start(stack_bytes: usize) -> std::result::Result<&'static MpiWorld, String> {
+    pub fn start(start: MpiStart) -> std::result::Result<&'static MpiWorld, String> {
         static WORLD: OnceLock<std::result::Result<MpiWorld, String>> = OnceLock::new();
         let world = WORLD.get_or_init(|| {
             let thread = rayon::ThreadPoolBuilder::new()
                 .num_threads(1)
-                .stack_size(stack_bytes);
+                .stack_size(start.stack_bytes);
             let thread = thread
                 .thread_name(|_| "mpi".to_string())
                 .build()
                 .map_err(|error| error.to_string())?;
-            let place = thread.install(|| {
-                let (universe, _) = mpi::initialize_with_threading(mpi::Threading::Funneled)?;
-                let world = universe.world();
-                let place = (
-                    world.rank() as usize,
-                    world.size() as usize,
-                    world.split_shared(0).size() as usize,
-                );
-                notices::start(&world);
-                agreement::start(&world);
-                UNIVERSE.set(Some(ManuallyDrop::new(universe)));
-                Some(place)
+            // MPI's first calls wait for all processes, without a limit. So this thread waits for them, with one.
+            let (send, connected) = channel();
+            let settings = start.settings.clone();
+            thread.spawn(move || {
+                send.send(connect(&settings)).ok();
             });
-            let (rank, size, ranks_here) =
-                place.ok_or("MPI is already initialised by other code")?;
+            let connected = await_start(&connected, &start)?;
+            let Connected {
+                rank,
+                size,
+                ranks_here,
+                different,
+            } = connected.ok_or("MPI is already initialised by other code")?;
             Ok(MpiWorld {
                 thread,
                 rank,
                 size,
                 ranks_here,
+                different,
                 reporter: Mutex::default(),
             })
         });
@@ -168,7 +196,7 @@ impl MpiWorld {
                 report += &saved.to_string();
             }
         }
-        crate::notice::complain(&format!("error: {report}"));
+        complain(&format!("error: {report}"));
         if ends_the_job {
             self.abort(1)
         } else {
@@ -191,6 +219,97 @@ impl MpiWorld {
             notices::stop();
             drop(UNIVERSE.take().map(ManuallyDrop::into_inner))
         });
+    }
+}
+
+/// Initialises MPI, on its thread. None if other code has done it.
+fn connect(settings: &str) -> Option<Connected> {
+    let (universe, _) = mpi::initialize_with_threading(mpi::Threading::Funneled)?;
+    let world = universe.world();
+    let connected = Connected {
+        rank: world.rank() as usize,
+        size: world.size() as usize,
+        ranks_here: world.split_shared(0).size() as usize,
+        different: different_texts(&world, settings),
+    };
+    notices::start(&world);
+    agreement::start(&world);
+    UNIVERSE.set(Some(ManuallyDrop::new(universe)));
+    Some(connected)
+}
+
+/// The texts of all ranks, or nothing if all ranks have the same.
+fn different_texts(world: &SimpleCommunicator, text: &str) -> Vec<String> {
+    let ranks = world.size() as usize;
+    let mine = sha256::hex(text.as_bytes()).into_bytes();
+    let mut hashes = vec![0u8; ranks * mine.len()];
+    world.all_gather_into(&mine[..], &mut hashes[..]);
+    if hashes.chunks_exact(mine.len()).all(|hash| hash == mine) {
+        return Vec::new();
+    }
+    let mut lengths = vec![0u64; ranks];
+    world.all_gather_into(&(text.len() as u64), &mut lengths[..]);
+    // All ranks must send equally many bytes.
+    let longest = lengths.iter().copied().max().unwrap_or(0) as usize;
+    let mut mine = text.as_bytes().to_vec();
+    mine.resize(longest, 0);
+    let mut texts = vec![0u8; ranks * longest];
+    world.all_gather_into(&mine[..], &mut texts[..]);
+    let text = |(bytes, length): (&[u8], &u64)| {
+        String::from_utf8_lossy(&bytes[..*length as usize]).into_owned()
+    };
+    texts
+        .chunks_exact(longest)
+        .zip(&lengths)
+        .map(text)
+        .collect()
+}
+
+/// Waits until MPI has started here, which it does on no process before it does on all. A process that never comes is named by
+/// nobody: MPI does not say who has come. At the deadline this process ends, and the launcher ends the others.
+fn await_start<T>(connected: &Receiver<T>, start: &MpiStart) -> std::result::Result<T, String> {
+    let options = Options {
+        deadline: start.deadline.max(LEAST),
+        ..Options::default()
+    };
+    let begun = Instant::now();
+    let rank = start.rank;
+    // Any rank may be the late one. So one after the other speaks, the lowest first.
+    let mut next = options.notice().max(NOTICE) * u32::try_from(rank + 1).unwrap_or(u32::MAX);
+    let mut told = false;
+    loop {
+        let rest = next.min(options.deadline).saturating_sub(begun.elapsed());
+        let arrived = connected.recv_timeout(rest);
+        let waited = begun.elapsed();
+        let time = units::seconds(waited.as_secs_f64());
+        match arrived {
+            Ok(connected) => {
+                if told {
+                    complain(&format!(
+                        "notice: all processes have started MPI after {time}"
+                    ));
+                }
+                return Ok(connected);
+            }
+            Err(RecvTimeoutError::Disconnected) => return Err("its thread has ended".into()),
+            Err(RecvTimeoutError::Timeout) if waited >= options.deadline => {
+                complain(&format!(
+                    "error: rank {rank} has waited for {time} in MPI_Init: not all processes of the job have come\n\
+                     help: is a node down, or a process stopped? --deadline says how long to wait (here at least {} s)",
+                    LEAST.as_secs()
+                ));
+                // MPI cannot abort before it has started. The launcher ends a job that a process has left in this way.
+                // SAFETY: ends the process at once. Nothing would be tidied up: MPI's own thread is in the middle of its work.
+                unsafe { libc::_exit(1) }
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                told = true;
+                next = Duration::MAX;
+                complain(&format!(
+                    "notice: rank {rank} has waited for {time} in MPI_Init: not all processes of the job have come yet"
+                ));
+            }
+        }
     }
 }
 
