@@ -1,11 +1,12 @@
 //! The program: its flags, and what it does with them.
 
+use crate::child::{self, Children};
 use crate::life::Span;
 use crate::parts::{Part, Parts, Versions, Whose};
 use crate::plan::Plan;
 use crate::run::Setting;
 use crate::story::Story;
-use crate::{child, page, screen};
+use crate::{page, screen};
 use anyhow::{Context, Result};
 use clap::Parser;
 use kit::help;
@@ -118,11 +119,12 @@ fn run(args: Args, yours: &Parts, have: &[Part]) -> Result<()> {
     if let Some(steps) = args.steps {
         flags.extend(["--steps".to_string(), steps.to_string()]);
     }
+    let children = Children::new(&flags);
     let setting = Setting {
         plan: &plan,
         text: &corpus.train,
         yours,
-        child: Some(&flags),
+        child: Some(&children),
     };
     if let Some(life) = args.life {
         let span = Span {

@@ -14,7 +14,7 @@
 //! - `story.rs`: what happened, as plain values; `screen.rs` and `page.rs` draw it; `flags.rs` is the program
 
 mod blocks;
-mod child;
+pub mod child;
 mod clip;
 pub mod compare;
 pub mod culprit;

@@ -6,6 +6,7 @@ use crate::step::Step;
 use crate::{Job, files, life1, life2};
 use serde::{Deserialize, Serialize};
 use shardlab::comm::Options;
+use shardlab::error::printable;
 use shardlab::launch;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -71,7 +72,8 @@ pub fn live(job: &Job, span: &Span, each: Each) -> Life {
     };
     let (end, failed) = match ran {
         Ok(mut ends) => (ends.swap_remove(0), None),
-        Err(error) => (None, Some(format!("{error:#}"))),
+        // A part's own words may be in it.
+        Err(error) => (None, Some(printable(&format!("{error:#}")))),
     };
     Life {
         steps: steps.into_inner().unwrap_or_else(PoisonError::into_inner),

@@ -1,9 +1,10 @@
 //! A run: both lives, in this process or each in one of its own.
 
+use crate::child::Children;
 use crate::life::{self, Each, Life, Span};
 use crate::parts::{Part, Parts, Versions, Whose};
 use crate::plan::Plan;
-use crate::{Job, child, files};
+use crate::{Job, files};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -13,8 +14,8 @@ pub struct Setting<'a> {
     pub text: &'a [u32],
     /// The reader's parts; the library's where there is none.
     pub yours: &'a Parts,
-    /// The flags with which this program starts a life as a process of its own. Without any, lives run in this one.
-    pub child: Option<&'a [String]>,
+    /// How this program starts a life as a process of its own. Without it, lives run in this one.
+    pub child: Option<&'a Children<'a>>,
 }
 
 /// Both lives.
@@ -64,7 +65,7 @@ impl Setting<'_> {
     /// One life. Life 2 begins with a checkpoint that a life 1 has left.
     pub fn life(&self, versions: &Versions, span: &Span, each: Each) -> Life {
         match self.child {
-            Some(flags) => child::run(flags, versions, span, each),
+            Some(children) => children.run(versions, span, each),
             None => life::live(&self.job(versions), span, each),
         }
     }

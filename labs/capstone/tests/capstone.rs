@@ -96,7 +96,7 @@ mod wrong {
     }
 
     pub fn panics(schedule: &schedule::Schedule, step: usize) -> f64 {
-        assert!(step < 11, "no rate");
+        assert!(step < 11, "no \u{1b}[2J rate");
         schedule::library(schedule, step)
     }
 
@@ -295,6 +295,7 @@ fn the_screen_has_80_columns() {
             assert!(line.chars().count() <= 80, "{line}");
         }
         assert!(!ascii || text.is_ascii());
+        assert!(text.contains("no \\u{1b}[2J rate") && !text.contains('\u{1b}'));
     }
 }
 
@@ -363,6 +364,58 @@ fn a_killed_process_goes_on() {
         story.steps.iter().filter(|point| point.life == 1).count(),
         quick().killed_after
     );
+}
+
+/// A job that is killed on a login node leaves no life behind, not even one that waits.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_killed_trainer_leaves_no_life_behind() {
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
+    let out = tempfile::tempdir().unwrap();
+    let folder = out.path().join("yours").display().to_string();
+    // The processes that have this folder as their own.
+    let lives = || -> Vec<String> {
+        let all = std::fs::read_dir("/proc").unwrap().flatten();
+        let is_life = |process: &std::fs::DirEntry| {
+            let words = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+            let words = String::from_utf8_lossy(&words).into_owned();
+            let words: Vec<&str> = words.split('\0').collect();
+            words.contains(&"--life") && words.contains(&folder.as_str())
+        };
+        let lives = all.filter(is_life);
+        lives
+            .map(|process| process.file_name().into_string().unwrap())
+            .collect()
+    };
+    let until = |ready: &dyn Fn() -> bool| {
+        let start = Instant::now();
+        while !ready() && start.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        ready()
+    };
+    let signal = |name: &str, process: &str| {
+        let kill = Command::new("kill").args([name, process]).status();
+        assert!(kill.unwrap().success());
+    };
+    let mut trainer = Command::new(env!("CARGO_BIN_EXE_capstone"))
+        .args(["--quick", "--out"])
+        .arg(out.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    assert!(until(&|| !lives().is_empty()), "it starts a life");
+    let life = lives().swap_remove(0);
+    signal("-STOP", &life);
+    trainer.kill().unwrap();
+    trainer.wait().unwrap();
+    let is_gone = until(&|| lives().is_empty());
+    if !is_gone {
+        signal("-KILL", &life);
+    }
+    assert!(is_gone, "life {life} is still there");
 }
 
 /// How far rounding drives two right trainers apart. It prints what the bounds are about.

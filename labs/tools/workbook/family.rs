@@ -15,7 +15,7 @@ pub(super) use other::{Family, interrupted};
 
 #[cfg(unix)]
 mod unix {
-    use shardlab::launch::signals::{ENDING, catch, obey};
+    use shardlab::launch::signals::{ENDING, catch, end_with_parent, obey};
     use std::io;
     use std::os::unix::process::CommandExt;
     use std::process::{Child, Command};
@@ -43,16 +43,14 @@ mod unix {
         }
 
         pub fn start(&self, command: &mut Command) -> io::Result<Child> {
-            // SAFETY: both calls are allowed between fork and exec.
+            // SAFETY: this call is allowed between fork and exec.
             unsafe {
                 command.pre_exec(|| {
                     libc::setsid();
-                    // If this program is killed, so is its child.
-                    #[cfg(target_os = "linux")]
-                    libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                     Ok(())
                 });
             }
+            end_with_parent(command);
             // SAFETY: this call touches no memory.
             #[cfg(target_os = "linux")]
             unsafe {
