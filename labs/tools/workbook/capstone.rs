@@ -114,22 +114,30 @@ fn solved<'a>(
         let is_solved = if is_checked {
             record.solution.as_ref() == Some(&now)
         } else {
-            let is_solved = book.check(screen, exercise)?.outcome == Outcome::Solved;
-            let how = if is_solved {
-                "solved"
-            } else {
-                "not solved yet, so the library's takes its place"
-            };
-            if !quiet {
-                screen.say(screen.row("checked", &format!("{}: {how}", exercise.name)));
-            }
-            is_solved
+            book.check(screen, exercise)?.outcome == Outcome::Solved
         };
+        let word = standing(is_checked, is_solved, record.solution.is_some());
+        if let Some(word) = word.filter(|_| !quiet) {
+            screen.say(screen.row("checked", &format!("{}: {word}", exercise.name)));
+        }
         if is_solved {
             solved.push((part, exercise));
         }
     }
     Ok(solved)
+}
+
+/// What the reader should know of a part's file, if anything: whether it was checked before, whether it passes, and whether it has
+/// ever passed. A part that was the reader's is not replaced silently.
+fn standing(is_checked: bool, is_solved: bool, was_solved: bool) -> Option<&'static str> {
+    match (is_checked, is_solved, was_solved) {
+        (true, true, _) | (true, false, false) => None,
+        (false, true, _) => Some("solved"),
+        (_, false, true) => {
+            Some("your file has changed and no longer passes, so the library's part runs")
+        }
+        (false, false, false) => Some("not solved yet, so the library's part runs"),
+    }
 }
 
 /// The name of the crate that an exercise becomes: `lab01_ring`.
@@ -161,4 +169,20 @@ fn program(book: &Workbook, yours: &[(Part, &Exercise)]) -> String {
          let have: &[Part] = &[{}];\n    capstone::main(parts, have)\n}}\n",
         have.join(", ")
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_that_was_the_readers_is_not_replaced_silently() {
+        let changed = "your file has changed and no longer passes, so the library's part runs";
+        for is_checked in [false, true] {
+            assert_eq!(standing(is_checked, false, true), Some(changed));
+        }
+        assert_eq!(standing(true, true, true), None);
+        assert_eq!(standing(true, false, false), None);
+        assert_eq!(standing(false, true, false), Some("solved"));
+    }
 }
