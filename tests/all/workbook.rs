@@ -831,6 +831,29 @@ fn bad_input_is_refused() {
     );
 }
 
+/// A record that the reader's own code has damaged goes on as it was, and does not cost the verdict.
+#[test]
+fn code_that_damages_the_record_gets_its_verdict() {
+    let folder = tempfile::tempdir().unwrap();
+    let my = folder.path();
+    let damage = "std::fs::write(std::env::var(\"SHARDLAB_MY\").unwrap() + \"/progress.json\", \"x\").unwrap();";
+    let code = solution_with(
+        "lab03-schedule",
+        "    if step < warmup {",
+        &format!("    {damage}\n    if step < warmup {{"),
+    );
+    std::fs::write(my.join("lab03_schedule.rs"), code).unwrap();
+    workbook(my, "hint lab03-schedule");
+    let output = workbook(my, "check lab03-schedule");
+    assert!(succeeded(&output).contains('✓'), "{}", stdout(&output));
+    let (document, _) = document(my, "");
+    let mut entries = document.exercises.iter();
+    let entry = entries.find(|entry| entry.name == "lab03-schedule");
+    let entry = entry.unwrap();
+    assert!(entry.solved);
+    assert_eq!((entry.record.tries, entry.record.hints), (1, 1));
+}
+
 fn count_of(lab: &str) -> usize {
     course()
         .exercises()

@@ -52,6 +52,7 @@ pub use submit::submit;
 use kit::show::Screen;
 use kit::{Course, Exercise};
 use shardlab::error::BadInput;
+use shardlab::notice::complain;
 
 /// The workbook, with one reader's files.
 pub struct Workbook {
@@ -89,7 +90,8 @@ impl Workbook {
             .find(|exercise| !progress.has_solved(exercise)))
     }
 
-    /// Checks an exercise and records the result.
+    /// Checks an exercise and records the result. A record that cannot be read is an error before any work. One that cannot be
+    /// written does not cost the verdict.
     pub fn check(&self, screen: &Screen, exercise: &Exercise) -> Result<Attempt, BadInput> {
         let Some(checked) = progress::hash(&self.desk.mine(exercise)) else {
             return Ok(Attempt::new(
@@ -97,11 +99,17 @@ impl Workbook {
                 "There is nothing to check yet.",
             ));
         };
+        let before = Progress::read(&self.desk)?;
         let attempt = Attempt::make(&self.library, screen, &self.desk, exercise)?;
         let blank = progress::hash(&self.desk.blank(exercise));
-        Progress::change(&self.desk, exercise, |record| {
+        // The reader's code may have damaged the record, which then goes on as it was.
+        let progress = Progress::read(&self.desk).unwrap_or(before);
+        let recorded = progress.changed(&self.desk, exercise, |record| {
             record.take(&attempt, checked, blank.as_ref())
-        })?;
+        });
+        if let Err(error) = recorded {
+            complain(&format!("error: the result is not recorded: {error}"));
+        }
         Ok(attempt)
     }
 }

@@ -75,11 +75,20 @@ impl Progress {
         exercise: &Exercise,
         change: impl FnOnce(&mut Record),
     ) -> Result<Record, BadInput> {
-        let mut progress = Progress::read(desk)?;
-        let record = progress.0.entry(exercise.name.clone()).or_default();
+        Progress::read(desk)?.changed(desk, exercise, change)
+    }
+
+    /// Changes one exercise's record, and writes the reader's file.
+    pub(super) fn changed(
+        mut self,
+        desk: &Desk,
+        exercise: &Exercise,
+        change: impl FnOnce(&mut Record),
+    ) -> Result<Record, BadInput> {
+        let record = self.0.entry(exercise.name.clone()).or_default();
         change(record);
         let record = record.clone();
-        let text = serde_json::to_string_pretty(&progress).expect("a map of plain records");
+        let text = serde_json::to_string_pretty(&self).expect("a map of plain records");
         desk.write(&desk.my.join(FILE), text.as_bytes())?;
         Ok(record)
     }
