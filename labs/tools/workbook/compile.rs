@@ -12,7 +12,7 @@ use kit::show::Screen;
 use shardlab::error::BadInput;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// The library in its compiled form.
 #[derive(Clone, Debug)]
@@ -40,6 +40,10 @@ pub(super) enum Fast {
     /// The time of the reader's code is compared with the library's.
     Program,
 }
+
+/// The longest wait of rustc for the reader's file. No linker runs then, so what it waits for without computing is a file that
+/// never ends, such as a pipe that the code includes.
+const WAIT: Duration = Duration::from_secs(20);
 
 /// The outcome of compiling the reader's file and its check.
 pub(super) enum Compiled {
@@ -156,6 +160,7 @@ impl Library {
         out: &Path,
         limits: Limits,
     ) -> Result<Compiled, BadInput> {
+        let of_yours = of_yours(limits);
         let mut program = self.rustc(screen, out, &CRATES);
         let mut warnings = String::new();
         for (of_crate, file) in yours {
@@ -167,7 +172,7 @@ impl Library {
             rustc
                 .args(["--crate-name", of_crate, "--crate-type", "rlib"])
                 .arg(&file);
-            match run(&self.toolchain, rustc, &file, limits)? {
+            match run(&self.toolchain, rustc, &file, of_yours)? {
                 (End::Exit(status), text) if status.success() => warnings += &text,
                 (End::Exit(_), errors) => return Ok(Compiled::NotYours(errors)),
                 (end, _) => return Ok(Compiled::Ended(end)),
@@ -219,6 +224,14 @@ impl Library {
     }
 }
 
+/// The limits of rustc for the reader's file, where those of the whole compilation are `limits`.
+fn of_yours(limits: Limits) -> Limits {
+    Limits {
+        idle: limits.idle.min(WAIT),
+        ..limits
+    }
+}
+
 /// Runs rustc on `file`. Returns how it ended, and its messages.
 fn run(
     toolchain: &Toolchain,
@@ -264,7 +277,6 @@ fn compiled_crates(folder: &Path, depth: usize, found: &mut Vec<(PathBuf, System
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     const LIMITS: Limits = Limits {
         computing: Duration::from_secs(60),
@@ -340,6 +352,22 @@ mod tests {
             },
         );
         assert!(matches!(end, End::TooLarge), "{end:?} {text}");
+    }
+
+    #[test]
+    fn a_pipe_that_nobody_writes_is_not_waited_for_without_an_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success());
+        let code = format!("pub static ALL: &[u8] = include_bytes!({pipe:?});");
+        let short = Limits {
+            idle: Duration::from_secs(2),
+            ..LIMITS
+        };
+        let (end, text) = compiled(&code, of_yours(short));
+        assert!(matches!(end, End::Stuck), "{end:?} {text}");
+        assert_eq!((of_yours(LIMITS).idle, LIMITS.idle), (WAIT, 30 * WAIT));
     }
 
     #[test]

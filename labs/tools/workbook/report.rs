@@ -143,6 +143,27 @@ impl Readers {
     }
 }
 
+/// A name whose words leave room for the other columns. A table in which one column is too wide becomes a list for everyone.
+fn name(text: &str) -> String {
+    const MOST: usize = 40;
+    const LINE: usize = 10;
+    let text = harmless(text);
+    let mut name = String::new();
+    let mut of_word = 0;
+    for letter in text.chars().take(MOST) {
+        if of_word == LINE && letter != ' ' {
+            name.push('\n');
+            of_word = 0;
+        }
+        name.push(letter);
+        of_word = if letter == ' ' { 0 } else { of_word + 1 };
+    }
+    if text.chars().nth(MOST).is_some() {
+        name.push('…');
+    }
+    name
+}
+
 fn person(who: &str, document: &Document) -> Vec<String> {
     let solved = format!("{} of {}", document.solved(), document.exercises.len());
     let (at, stuck, record) = match document.at() {
@@ -169,7 +190,7 @@ fn person(who: &str, document: &Document) -> Vec<String> {
         ago(now().saturating_sub(last))
     };
     vec![
-        harmless(who),
+        name(who),
         solved,
         at,
         stuck,
@@ -185,5 +206,43 @@ fn ago(seconds: u64) -> String {
         0..3600 => format!("{} min", seconds / 60),
         3600..86_400 => format!("{} h", seconds / 3600),
         _ => format!("{} d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One long word in a name, and the longest exercise's name, leave room for seven columns.
+    #[test]
+    fn a_long_name_leaves_the_table_a_table() {
+        let row = |who: &str| {
+            let cells = [
+                "1 of 46",
+                "lab05-cross-entropy",
+                "losses without logits",
+                "11",
+                "4",
+                "59 min",
+            ];
+            let mut row = vec![name(who)];
+            row.extend(cells.map(String::from));
+            row
+        };
+        let header = [
+            "who", "solved", "works on", "stuck at", "tries", "hints", "ago",
+        ];
+        let long = "x".repeat(400);
+        for who in ["ada", "Ada Lovelace", "maximilian-mustermann", &long] {
+            let text = table(&Screen::plain(), &header, &[row("ada"), row(who)]);
+            assert!(text.contains("works on"), "{text}");
+            assert!(
+                text.lines().all(|line| line.chars().count() <= 80),
+                "{text}"
+            );
+        }
+        assert_eq!(name("Ada Lovelace"), "Ada Lovelace");
+        assert_eq!(name("maximilian-mustermann"), "maximilian\n-musterman\nn");
+        assert!(name(&long).ends_with('…') && name(&long).len() < 60);
     }
 }
