@@ -3,17 +3,21 @@
 use std::io::{self, Write};
 use std::sync::OnceLock;
 
-/// How the program folds a text for its terminal.
-static FOLD: OnceLock<fn(&str) -> String> = OnceLock::new();
+/// How the program prints a text for its terminal.
+static PRINT: OnceLock<fn(&str)> = OnceLock::new();
 
-/// From now on errors and notices are folded by `fold`. The first call counts.
-pub fn fold_with(fold: fn(&str) -> String) {
-    FOLD.set(fold).ok();
+/// From now on errors and notices are printed by `print`. The first call counts.
+pub fn print_with(print: fn(&str)) {
+    PRINT.set(print).ok();
 }
 
 /// Prints an error or a notice to stderr.
 pub fn complain(text: &str) {
-    let text = FOLD.get().map_or(text.to_owned(), |fold| fold(text));
+    PRINT.get().unwrap_or(&(print as fn(&str)))(text);
+}
+
+/// Prints a text to stderr as it is.
+pub fn print(text: &str) {
     // In one piece: other processes may write to the same terminal. Nothing is left to be done if it is closed.
     io::stderr().write_all(format!("{text}\n").as_bytes()).ok();
 }

@@ -18,7 +18,7 @@ pub fn main<Args: clap::Parser>(run: impl FnOnce(Args) -> Result<()>) -> ExitCod
 /// `--help` and `--version` print to stdout and end the process.
 pub fn arguments<Args: clap::Parser>() -> Result<Args, BadInput> {
     // Errors name commands, too.
-    notice::fold_with(|text| show::folded_for_stderr(&started::commands(text)));
+    notice::print_with(|text| show::complain_folded(&started::commands(text)));
     let mut command = match help::asked(std::env::args_os()) {
         Some(form) => help::arranged(Args::command(), form),
         None => Args::command(),

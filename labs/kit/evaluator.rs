@@ -1,5 +1,6 @@
 //! A run's evaluations: its losses on fixed batches, the text that it writes, and its best weights.
 
+use super::progress::progress;
 use crate::show::Screen;
 use crate::{Evaluation, Journal};
 use anyhow::Result;
@@ -26,6 +27,7 @@ pub struct Evaluator<'a> {
 impl Evaluator<'_> {
     /// Evaluates after `step` steps. All ranks call it, and need to hold all parameters.
     pub fn run(&self, gpt: &Gpt, step: usize, journal: &mut Journal) -> Result<()> {
+        progress(self.comm, || format!("evaluates after step {step}"));
         let sampler = self.config.sampler(self.comm.rank());
         let loss = |text| evaluate(gpt, self.comm, &sampler, text, self.eval.batches);
         let train = loss(&self.corpus.train)?;
@@ -48,12 +50,10 @@ impl Evaluator<'_> {
         let screen = self.screen;
         let line = format!("step={step} train_loss={train:.3} val_loss={val:.3}");
         let text = screen.quote(&self.sample(gpt, step)?, 4);
-        // One line of the screen. The sample after the last step may be longer.
-        let text = if step == self.eval.due.last {
-            &text
-        } else {
-            text.lines().next().unwrap_or_default()
-        };
+        // One line of the screen. After the last step it may be three.
+        let most = if step == self.eval.due.last { 3 } else { 1 };
+        let lines = text.lines().filter(|line| !line.trim().is_empty());
+        let text = lines.take(most).collect::<Vec<_>>().join("\n");
         // What was saved has its own line where there is no room for it.
         let end = if line.len() + saved.len() > screen.width {
             "\n"

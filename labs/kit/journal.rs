@@ -3,6 +3,7 @@
 use super::busy::Watch;
 use super::flags::LogFlags;
 use super::metrics::{Clock, Rates, StepOutcome, StepRecord, StepTimes};
+use super::progress::Steps;
 use super::records::Records;
 use super::report;
 use super::trace;
@@ -44,6 +45,8 @@ pub struct Journal<'a> {
     /// For each bucket of gradients that a link carries: the fraction of the backward pass at whose end it is complete,
     /// and the seconds of its all-reduce.
     buckets: Vec<(f64, f64)>,
+    /// What a terminal shows between the lines of the log.
+    steps: Steps,
     /// What other programs have used since the journal was opened.
     pub watch: Watch,
 }
@@ -71,6 +74,7 @@ impl<'a> Journal<'a> {
             traffic: CommTraffic::default(),
             formula: None,
             buckets: Vec::new(),
+            steps: Steps::new(due.last),
             watch: Watch::start(),
         })
     }
@@ -102,6 +106,9 @@ impl<'a> Journal<'a> {
             .is_some_and(|log| step.is_multiple_of(log.interval(self.due.last)) || step == 1);
         let record = self.rates.record(outcome, mean, &clock.parts);
         self.records.add(record, loss, is_logged);
+        if self.log.is_some() {
+            self.steps.training(&self.comm, step);
+        }
         if !self.due.after(step) {
             self.records.write_last()?;
         }
@@ -156,7 +163,7 @@ impl<'a> Journal<'a> {
                 self.evaluations.iter().map(|e| point(e.step, e.val)),
             ));
         self.screen
-            .say(format!("\n{}\n", loss.height(5).render(self.screen)));
+            .say(format!("\n{}\n", loss.height(4).render(self.screen)));
         let all = self.log.is_some_and(|log| log.all);
         if all {
             let speed = Plot::new("tokens per second, all ranks", "step").series(Series::line(

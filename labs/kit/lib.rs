@@ -7,7 +7,7 @@
 //! - `course.rs` and `lesson.rs`: what `labs/labs.toml` says of a lab
 //! - `show/`: draws plain values
 //! - the screens and files of a run: `journal.rs`, `records.rs`, `metrics.rs`, `events.rs`, `evaluator.rs`, `trace.rs`, `report.rs`,
-//!   `speedup.rs`, `iterations.rs`, `settings.rs` (what defines the run, as JSON), `resources.rs` (what it has used)
+//!   `progress.rs`, `speedup.rs`, `iterations.rs`, `settings.rs` (what defines the run, as JSON), `resources.rs` (what it has used)
 //! - `footprint.rs`: the memory that a run needs
 //! - do all ranks train what one rank would? `checks.rs`, `beside.rs` (the lesson's version and the library's), `parity.rs`,
 //!   `symptoms.rs`
@@ -39,6 +39,7 @@ pub mod neighbours;
 mod order;
 pub mod parity;
 mod peaks;
+mod progress;
 pub mod records;
 pub mod report;
 mod resources;
@@ -69,5 +70,6 @@ pub use metrics::{
 };
 pub use order::{Order, Slowest};
 pub use peaks::Peaks;
+pub use progress::{Steps, progress};
 pub use resources::Resources;
 pub use symptoms::{Break, Broken, Symptoms, apply_break};

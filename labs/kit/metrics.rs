@@ -40,7 +40,7 @@ pub struct StepRecord {
     pub dtb: f64,
     /// Sequences per second, of all ranks. (The source's log counts batches.)
     pub sps: f64,
-    /// The same of one rank, under the name that the source's log has for it: here a rank stands for a GPU.
+    /// The same of one rank, under the name that the source's log has for it: here a rank counts as a GPU.
     pub sps_per_gpu: f64,
     /// Tokens per second, of all ranks.
     pub tps: f64,
@@ -167,7 +167,7 @@ pub const LEGEND: [(&str, &str); 12] = [
     ),
     (
         "sps_per_gpu",
-        "Sequences per second of one rank: a rank stands for a GPU",
+        "Sequences per second of one rank: a rank counts as a GPU",
     ),
     ("tps", "Tokens per second, all ranks: sps x block"),
     ("tps_per_gpu", "Tokens per second of one rank"),

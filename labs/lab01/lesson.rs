@@ -252,17 +252,15 @@ fn pictures(lab: &Lab, comm: &Comm) -> Result<()> {
         if i == 0 {
             section(
                 lab,
-                &format!("What it does: before and after, {}", in_words(&few, lab)),
+                &format!(
+                    "What it does: before and after, {}; each digit is one rank's",
+                    in_words(&few, lab)
+                ),
             );
-            let blank = if lab.study.all {
-                "\nA blank: this rank holds nothing there."
-            } else {
-                ""
-            };
-            let digits = format!(
-                "Each digit belongs to one rank, so a sum shows whose numbers it contains.{blank}"
-            );
-            lab.screen.say(lab.screen.wrap(&digits, 2));
+            if lab.study.all {
+                let blank = "A blank: this rank holds nothing there.";
+                lab.screen.say(lab.screen.wrap(blank, 2));
+            }
         }
         lab.screen.say(format!(
             "{}{text}",
@@ -312,13 +310,17 @@ fn show_rounds(lab: &Lab, comm: &Comm) -> Result<()> {
             _ if ring && number == total => ": after n-1 more, every rank has every sum",
             _ => "",
         };
-        if study.flags.rounds || !ring || (!caption.is_empty() && number < total) {
+        if study.flags.rounds || !ring || number == 1 {
             let title = screen.wrap(&format!("round {number} of {total}{caption}"), 2);
             screen.say(format!("{title}\n{frame}"));
-        } else if number == total {
-            let title = format!("round {number} of {total}{caption} (--rounds shows all)");
-            screen.say(screen.wrap(&title, 2));
         }
+    }
+    if ring && !study.flags.rounds && total > 1 {
+        let rest = format!(
+            "Round {} completes each sum on one rank, round {total} on every rank: --rounds.",
+            n - 1
+        );
+        screen.say(screen.wrap(&rest, 2));
     }
     if study.flags.rounds {
         let size = n * size_of::<u64>();

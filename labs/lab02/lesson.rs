@@ -351,18 +351,12 @@ fn check(
     screen.say("");
     symptoms.show(screen, "samples", config.samples());
     let mut checks = Checks::new(screen);
-    checks.beside("losses and norm", beside);
+    checks.beside("steps", beside);
     checks.one_model(&hashes);
     checks.own_data(&drawn, config.steps * config.batch, "samples");
     let first = journal.records[0].loss;
     let last = journal.records[config.steps - 1].loss;
     let result = format!("{} to {}", show::general(first, 6), show::general(last, 6));
-    checks.check(
-        last < first,
-        "the loss fell",
-        &result,
-        "the loss did not fall",
-    );
     // The source's run on four GPUs came to 376 with these settings; other settings end elsewhere.
     if (config.batch, config.lr) == (64, 1e-3) && config.steps >= 100 {
         let at_100 = journal.records[99].loss;
@@ -372,6 +366,13 @@ fn check(
             "the loss after 100 iterations is below 500",
             &result,
             "the loss stayed above 500",
+        );
+    } else {
+        checks.check(
+            last < first,
+            "the loss fell",
+            &result,
+            "the loss did not fall",
         );
     }
     checks.parity(same_as_one_rank, comm.size());
@@ -398,23 +399,11 @@ fn introduce(lab: &Lab) {
         .collect::<Vec<_>>()
         .join(arrow);
     let parameters = thousands(config.parameters() as u64);
-    screen.say(screen.row("model", &format!("5 linear layers with biases: {widths}")));
-    screen.say(screen.row(
-        "",
-        &format!("{parameters} parameters; nothing between layers, so in effect one matrix"),
-    ));
-    let batch = format!(
-        "{} samples x {} ranks = {} per iteration",
-        config.batch,
-        config.ranks,
-        config.samples()
-    );
-    screen.say(screen.row("batch", &batch));
-    let loss = "squared error of reconstructing the input, uniform in [0,\u{a0}1)";
-    screen.say(screen.row("loss", loss));
+    let model = format!("linear, {widths}: {parameters} parameters");
+    screen.say(screen.row("model", &model));
     let steps = format!(
-        "{} iterations, {} of them warm-up; Adam, lr {}",
-        config.steps, config.warmup_iters, config.lr
+        "{} of {} x {} samples, {} of them warm-up; Adam, lr {}",
+        config.steps, config.ranks, config.batch, config.warmup_iters, config.lr
     );
     screen.say(screen.row("steps", &steps));
 }

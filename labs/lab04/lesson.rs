@@ -20,7 +20,7 @@ use kit::help;
 use kit::show::Screen;
 use kit::{
     Beside, Checks, Clock, End, EvalFlags, Evaluator, Footprint, Journal, LogFlags, Part, RunFlags,
-    StepOutcome, Symptoms, TrainFlags, ZeroFlags, parity, report,
+    StepOutcome, Steps, Symptoms, TrainFlags, ZeroFlags, parity, progress, report,
 };
 use lab04::{Job, Measured};
 use shardlab::comm::{Comm, Reduce};
@@ -36,7 +36,7 @@ use shardlab::{checkpoint, launch};
 use std::ops::Range;
 use std::process::ExitCode;
 
-/// ZeRO's stages, side by side: what each rank holds, and what it costs to hold less. With --zero, one stage alone.
+/// ZeRO's stages, side by side: what each rank holds, and what it costs to hold less. With --zero, only one stage.
 #[derive(Parser)]
 #[command(name = "lab04", version)]
 // Stages side by side train a few steps to be compared, and write nothing.
@@ -113,9 +113,9 @@ struct Lab {
 }
 
 // ANCHOR: heart
-/// One rank of ZeRO-1. It holds all parameters and gradients, but Adam's moments for its slice alone.
+/// One rank of ZeRO-1. It holds all parameters and gradients, but Adam's moments for its slice only.
 struct Shard {
-    /// A copy of all parameters, one after the other, with zeros behind them that make all slices equally long.
+    /// A copy of all parameters, one after the other, with zeros after them that make all slices equally long.
     parameters: Vec<f32>,
     slice: Range<usize>,
     /// The moments of the slice: means of the gradients, and of their squares.
@@ -356,6 +356,9 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     let mut beside = None;
     let mut same_as_one_rank = true;
     if evaluator.is_none() {
+        progress(comm, || {
+            "the lesson's version and the library's: 3 steps each".into()
+        });
         beside = Some(compare_with_the_library(lab, comm)?);
     } else {
         let text = &corpus.train[..];
@@ -367,9 +370,16 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         .map_or((Due::NEVER, None), |eval| (eval.due, Some(&lab.args.log)));
     let mut all = Vec::new();
     let mut end = None;
+    let mut steps = Steps::new(lab.stages.len() * config.steps);
     for &stage in &lab.stages {
         let mut journal = Journal::new(comm, screen, kit::Rates::of(config, lab.peak), due, log)?;
-        let trained = train(lab, comm, stage, evaluator.as_ref(), &mut journal);
+        let trained = train(
+            lab,
+            comm,
+            stage,
+            evaluator.as_ref(),
+            (&mut journal, &mut steps),
+        );
         let (gpt, mut zero, symptoms) =
             trained.map_err(|error| Diverged::at(journal.records.len() + 1, error))?;
         if stage == Stage::Three && lab.args.broken == Some(Break::UsedAfterRelease) {
@@ -412,7 +422,7 @@ fn train(
     comm: &Comm,
     stage: Stage,
     evaluator: Option<&Evaluator>,
-    journal: &mut Journal,
+    (journal, steps): (&mut Journal, &mut Steps),
 ) -> Result<(Gpt, Zero, Symptoms)> {
     let gpt = Gpt::build(
         &lab.config.shape,
@@ -450,6 +460,9 @@ fn train(
         let (outcome, averaged) = one_step(&lab.config, &gpt, &mut zero, step, draw, &mut clock)?;
         journal.step(outcome, &clock, comm.traffic() - before, &averaged)?;
         journal.gathered(step + 1, &zero.events());
+        if evaluator.is_none() {
+            lab04::progress(comm, steps, (&lab.stages, stage), step + 1);
+        }
         if let Some(evaluator) = evaluator.filter(|evaluator| evaluator.eval.due.after(step + 1)) {
             zero.whole(|| evaluator.run(&gpt, step + 1, journal))?; // every rank holds all parameters meanwhile
         }

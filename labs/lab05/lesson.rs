@@ -8,8 +8,7 @@
 //!
 //! [`mlp`] below is one shared layer in its plainest form; the first check runs it beside the library's, which trains the GPT.
 //!
-//! Run `cargo run --bin lab05`. Three ranks first share one sum of products. Then two ranks share every layer of a small GPT:
-//! the screen compares what a rank holds, keeps and sends with one rank's figures, and the checks compare every gradient.
+//! Run `cargo run --bin lab05`. Two ranks share every layer of a small GPT: the screen compares what a rank holds, keeps and sends with one rank's figures, and the checks compare every gradient.
 //! Draw it: `--show gemm`, `--show mesh`; break it: `--break no-g`; time it: `--bench`; or train with it, together with data
 //! parallelism and ZeRO: `--tp 2 --ranks 4 --zero 1`.
 
@@ -26,7 +25,7 @@ use kit::{
 };
 use lab05::{Break, Shared, TensorFlags, Way};
 use shardlab::allocator::Counting;
-use shardlab::comm::{Comm, Options, Reduce};
+use shardlab::comm::{Comm, Reduce};
 use shardlab::data::{Batch, Corpus};
 use shardlab::mesh::{self, Axis, Mesh};
 use shardlab::model::Gpt;
@@ -112,7 +111,7 @@ fn f(x: &Tensor, group: &Comm) -> candle_core::Result<Tensor> {
     add_up(x, In::Backward, group)
 }
 
-/// Megatron's g, behind the second matrix. Forward, it adds up the ranks' summands. Backward, nothing: the gradient of a sum is the
+/// Megatron's g, after the second matrix. Forward, it adds up the ranks' summands. Backward, nothing: the gradient of a sum is the
 /// gradient of each summand.
 fn g(y: &Tensor, group: &Comm) -> candle_core::Result<Tensor> {
     add_up(y, In::Forward, group)
@@ -172,7 +171,7 @@ fn run(mut args: Args) -> Result<()> {
     let screen = Screen::detect(args.run.ascii);
     let lesson = Lesson::of("lab05")?;
     if let Some(show) = args.tensor.show {
-        return Ok(args.tensor.draw(&screen, show, args.ranks)?);
+        return args.tensor.draw(&screen, show, args.ranks);
     }
     let corpus = Corpus::find(args.train.data.data.as_deref())?;
     let full = args.tensor.tp.is_some();
@@ -234,14 +233,6 @@ fn run(mut args: Args) -> Result<()> {
             lab.args.run.comm.link,
         );
     }
-    if !full && lab.args.broken.is_none() {
-        let of = if launch::is_mpi() { ranks } else { 3 };
-        let example = launch::run_with(of, &Options::default(), |comm| lab05::products(&comm))?;
-        if launch::is_first_process() {
-            lab.screen
-                .say(format!("\n{}", example[0].render(&lab.screen)));
-        }
-    }
     let options = lab.args.run.comm.options(&folder);
     kit::run(ranks, &options, |comm| {
         one_rank(&lab, &comm).map_err(|error| lab.config.explain(error))
@@ -296,7 +287,7 @@ fn compare(lab: &Lab, group: &Comm) -> Result<Vec<String>> {
     lab05::check(&mut checks, &all, &masks);
     let failed = checks.failed();
     if failed.is_empty() {
-        let more = "More: --show gemm, --show mesh, --break no-g, --bench, --tp 2";
+        let more = "More: --show sum, --show gemm, --show mesh, --break no-g, --bench, --tp 2";
         lab.screen.say(lab.lesson.ending(&lab.screen, more));
     }
     Ok(failed)

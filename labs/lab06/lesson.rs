@@ -66,7 +66,7 @@ struct Args {
     /// Print every rank's order, or one rank's, as Megatron-LM's log has it
     #[arg(long, value_name = "RANK", help_heading = help::INSTEAD)]
     print_order: Option<Option<usize>>,
-    /// Let ranks choose the next pass: alone, until two disagree, and together
+    /// Let ranks choose the next pass: each by itself, until two disagree, and together
     #[arg(long, help_heading = help::INSTEAD)]
     dynamic: bool,
     /// Make a mistake, and see what notices

@@ -18,7 +18,7 @@ use kit::flags::{one_micro_step, positive, without};
 use kit::help;
 use kit::show::{Screen, folded};
 use kit::trace::{self, Trace};
-use kit::{Beside, Checks, Footprint, Lesson, RunFlags, TrainFlags, report};
+use kit::{Beside, Checks, Footprint, Lesson, RunFlags, TrainFlags, progress, report};
 use lab07::{AxesFlags, Break, Measured, Memory, Plan, Report, logged};
 use shardlab::allocator::{self, Counting};
 use shardlab::comm::Comm;
@@ -27,7 +27,7 @@ use shardlab::launch;
 use shardlab::mesh::Mesh;
 use shardlab::parallel::pipeline::Stages;
 use shardlab::parallel::{TensorParallel, Zero, ZeroConfig};
-use shardlab::tensor::Precision;
+use shardlab::tensor::{Precision, matmul};
 use shardlab::train::{Diverged, PipelinePlan, Pipelined, clip_scale};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -227,6 +227,8 @@ fn run(mut args: Args) -> Result<()> {
 fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     let plan = &lab.plan;
     let screen = &lab.screen;
+    matmul::allocate_room();
+    let before = allocator::live();
     let start = Instant::now();
     kit::neighbours::warn(comm, &plan.layout)?;
     let mesh = Mesh::new(comm, plan.layout)?;
@@ -244,16 +246,20 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         ..Measured::default()
     };
     let mut trace = Trace::new(comm, lab.trace.as_deref())?;
-    let before = lab07::traffic(&mesh);
+    let sent = lab07::traffic(&mesh);
     let mut seconds = Vec::new();
     for step in 0..plan.config.steps {
+        let ranks = comm.size();
+        progress(comm, || {
+            format!("{ranks} ranks: step {} of {}", step + 1, plan.config.steps)
+        });
         let start = Instant::now();
         one_step(lab, &mut pipelined, step, &mut measured, &mut trace)
             .map_err(|error| Diverged::at(step + 1, error))?;
         seconds.push(start.elapsed().as_secs_f64());
         if step == 0 {
-            let allocated = allocator::live() as f64;
-            let max_allocated = allocator::peak() as f64;
+            let allocated = (allocator::live() - before) as f64;
+            let max_allocated = (allocator::peak() - before) as f64;
             let reserved = launch::resident_memory().unwrap_or_default() as f64; // of the process
             measured.memory = Memory {
                 allocated,
@@ -264,10 +270,11 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         }
     }
     let after = lab07::traffic(&mesh);
-    measured.traffic = std::array::from_fn(|i| after[i] - before[i]);
+    measured.traffic = std::array::from_fn(|i| after[i] - sent[i]);
     let few = measured.losses.len().min(3);
     let mut beside = None;
     if lab.broken.is_none() {
+        progress(comm, || format!("the lesson's version: {few} steps"));
         let lesson = train_plainly(lab, comm, few)?;
         beside = Some(Beside::of(comm, &lesson, &measured.losses[..few], 0.0)?);
     }
@@ -276,6 +283,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     if comm.rank() != 0 {
         return Ok(Vec::new());
     }
+    progress(comm, || "the same steps on one rank".into());
     let one = lab07::one_rank(&plan.config, &lab.corpus.train)?;
     if lab.as_a_log {
         for line in run.log(plan, &seconds) {
@@ -283,7 +291,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         }
     } else {
         screen.say(format!("\n{}", run.axes(screen, plan, lab.waits)));
-        screen.say(format!("\n{}\n", run.steps(screen, &one)));
+        screen.say(format!("\n{}", run.steps(screen, &one)));
         screen.say(run.memory(screen, plan));
     }
     if let Some(path) = traced {

@@ -313,7 +313,7 @@ fn overlaid(screen: &Screen, damaged: &Run, skipped: &Run, from: usize) -> Strin
         "resumed, skipping them",
         points(skipped, from),
     ))
-    .height(8)
+    .height(7)
     .render(screen)
 }
 

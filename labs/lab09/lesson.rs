@@ -17,7 +17,7 @@ use clap::Parser;
 use kit::flags::{positive, without};
 use kit::help;
 use kit::show::{Screen, significant, table, thousands};
-use kit::{Beside, Checks, Lesson, RunFlags, TrainFlags};
+use kit::{Beside, Checks, Lesson, RunFlags, TrainFlags, progress};
 use lab09::{Break, Folders, Job, Run};
 use safetensors::SafeTensors;
 use shardlab::checkpoint::universal::{Universal, slices};
@@ -54,8 +54,8 @@ struct Args {
     /// Save after this many steps
     #[arg(long, default_value_t = 10, help_heading = help::TRAINING)]
     save_after: usize,
-    /// Show the slices of these parameters, beside those of the whole model
-    #[arg(long, value_name = "NAME", num_args = 1.., default_values = ["blocks.0.fc.weight"], help_heading = help::INSTEAD)]
+    /// Also show the slices of these parameters, for example of blocks.0.fc.weight
+    #[arg(long, value_name = "NAME", num_args = 1.., help_heading = help::INSTEAD)]
     slices: Vec<String>,
     /// Rebuild a conversion that failed, with the files of 768 ranks
     #[arg(long, help_heading = help::INSTEAD)]
@@ -310,6 +310,7 @@ fn one_rank(lab: &Lab, world: &Comm) -> Result<Vec<String>> {
     show_losses(lab, &first, &resumed, &same);
     // Slices of tensor ranks do not follow each other, pipeline ranks have other parameters, and without ZeRO nobody has slices.
     let beside = if args.from.slices_follow_each_other() {
+        progress(world, || "the lesson's parameters and slices".into());
         Some(compare_with_the_library(lab, &saved, &first, &resumed)?)
     } else {
         None
@@ -468,7 +469,7 @@ fn check(
     }
     let failed = checks.failed();
     if failed.is_empty() {
-        let more = "More: --padding, --plot, --from dp=4,zero=3, --to dp=5, --break first-data";
+        let more = "More: --slices blocks.0.fc.weight, --padding, --to dp=5, --break first-data";
         lab.screen.say(lab.lesson.ending(&lab.screen, more));
     }
     failed

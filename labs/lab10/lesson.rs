@@ -16,7 +16,7 @@ use anyhow::Result;
 use clap::Parser;
 use kit::busy::Watch;
 use kit::help;
-use kit::show::{Screen, bytes_decimal, complain, thousands};
+use kit::show::{self, Screen, bytes_decimal, complain, thousands};
 use kit::{Beside, Checks, Lesson, Peaks, RunFlags, report};
 use lab10::{
     Benchmark, Break, Harness, Job, LeftOut, LibraryFlags, Measured, Model, Point, Strategy,
@@ -266,6 +266,9 @@ fn compare_strategies(lab: &Lab, own: Option<&Strategy>, dry_run: bool) -> Resul
     if dry_run {
         return Ok(());
     }
+    if first {
+        show::progress(|| "this machine's peaks".into());
+    }
     let peaks = first.then(Peaks::measure);
     if let Some(peaks) = &peaks {
         lab.screen.say(lab.screen.row("peaks", &peaks.in_words()));
@@ -273,7 +276,11 @@ fn compare_strategies(lab: &Lab, own: Option<&Strategy>, dry_run: bool) -> Resul
     let mut all = Vec::new();
     let mut live = Vec::new();
     let watch = Watch::start();
-    for strategy in strategies {
+    let jobs = strategies.len();
+    for (i, strategy) in strategies.into_iter().enumerate() {
+        if first {
+            show::progress(|| format!("strategy {} of {jobs}: {}", i + 1, strategy.name));
+        }
         // The first job is what the others must compute: it runs without a limit.
         let limit = lab.limit().filter(|_| !all.is_empty());
         let harness = Harness {
@@ -281,7 +288,7 @@ fn compare_strategies(lab: &Lab, own: Option<&Strategy>, dry_run: bool) -> Resul
             ..lab.harness.clone()
         };
         let measured = run_distributed_benchmark(&harness, &lab.benchmark(&strategy))?;
-        if first && (all.is_empty() || own.is_some()) {
+        if first && own.is_some() {
             as_the_source_prints(lab, &strategy, &measured);
         }
         all.push((strategy, measured));
@@ -296,6 +303,9 @@ fn compare_strategies(lab: &Lab, own: Option<&Strategy>, dry_run: bool) -> Resul
         };
         batches = Some(run_distributed_benchmark(&lab.harness, &benchmark)?);
     }
+    if first {
+        show::progress(|| "the lesson's version under each strategy".into());
+    }
     let beside = match lab.limit() {
         Some(_) => None, // most jobs have stopped before their first step
         None => Some(compare_with_the_jobs(lab, &all)?),
@@ -303,7 +313,9 @@ fn compare_strategies(lab: &Lab, own: Option<&Strategy>, dry_run: bool) -> Resul
     let Some(peaks) = peaks else {
         return Ok(());
     };
-    lab.screen.say(lab.screen.wrap(lab10::MEMORY_MEANS, 2));
+    if own.is_some() {
+        lab.screen.say(lab.screen.wrap(lab10::MEMORY_MEANS, 2));
+    }
     let most = all.iter().map(|(strategy, _)| strategy.ranks).max();
     compare(
         lab,

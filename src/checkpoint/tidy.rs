@@ -7,7 +7,7 @@ use std::path::Path;
 
 #[cfg(unix)]
 mod system {
-    use crate::launch::signals::{ENDING, catch, obey};
+    use crate::launch::signals::before_the_end;
     use std::ffi::{CString, c_char};
     use std::os::unix::ffi::OsStrExt;
     use std::path::Path;
@@ -20,8 +20,8 @@ mod system {
 
     pub fn remember(path: &Path) -> Option<usize> {
         static ONCE: Once = Once::new();
-        // SAFETY: the handler only uses atomics, `unlink` and `obey`.
-        ONCE.call_once(|| unsafe { catch(&ENDING, on_signal) });
+        // SAFETY: the handler only uses atomics and `unlink`.
+        ONCE.call_once(|| unsafe { before_the_end(on_signal) });
         let path = std::path::absolute(path).ok()?;
         // Its memory stays: the handler may be reading it.
         let path = CString::new(path.as_os_str().as_bytes()).ok()?.into_raw();
@@ -35,7 +35,7 @@ mod system {
         FILES[place].store(null_mut(), SeqCst);
     }
 
-    extern "C" fn on_signal(signal: i32) {
+    extern "C" fn on_signal() {
         for file in &FILES {
             let path = file.load(SeqCst);
             if !path.is_null() {
@@ -43,7 +43,6 @@ mod system {
                 unsafe { libc::unlink(path) };
             }
         }
-        obey(signal);
     }
 }
 

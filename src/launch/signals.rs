@@ -3,7 +3,7 @@
 use std::process::Command;
 
 #[cfg(unix)]
-pub use system::{ENDING, catch, obey};
+pub use system::{ENDING, before_the_end, catch, obey};
 
 /// The program that `command` starts is killed when this thread ends, however it ends: a killed process cannot do it itself.
 /// Only Linux does this. Elsewhere the program has to notice that nobody reads what it prints.
@@ -32,6 +32,7 @@ pub fn end_with_parent(command: &mut Command) {
 #[cfg(unix)]
 mod system {
     use std::ptr::{null, null_mut};
+    use std::sync::atomic::{AtomicPtr, Ordering::SeqCst};
 
     /// Signals with which people and job managers end a process: Ctrl-C, a time limit, a closed terminal.
     pub const ENDING: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
@@ -57,8 +58,39 @@ mod system {
         }
     }
 
+    type Tidy = extern "C" fn();
+
+    /// What is to be tidied up: functions that a handler can read without a lock.
+    static TIDY: [AtomicPtr<()>; 4] = [const { AtomicPtr::new(null_mut()) }; 4];
+
+    /// Calls `tidy` before a signal ends this process. Several may ask for that.
+    ///
+    /// # Safety
+    /// `tidy` only does what handlers of signals may do: it takes no lock and allocates nothing.
+    pub unsafe fn before_the_end(tidy: Tidy) {
+        extern "C" fn on_signal(signal: i32) {
+            obey(signal);
+        }
+        let tidy = tidy as *const () as *mut ();
+        let is_free = |place: &AtomicPtr<()>| {
+            place
+                .compare_exchange(null_mut(), tidy, SeqCst, SeqCst)
+                .is_ok()
+        };
+        assert!(TIDY.iter().any(is_free), "there are four places");
+        // SAFETY: the handler only calls `obey`.
+        unsafe { catch(&ENDING, on_signal) };
+    }
+
     /// Lets a signal that was caught end this process after all. In its handler: when the handler has returned.
     pub fn obey(signal: i32) {
+        for place in &TIDY {
+            let tidy = place.load(SeqCst);
+            if !tidy.is_null() {
+                // SAFETY: it was such a function when it was stored, and says that it may be called here.
+                unsafe { std::mem::transmute::<*mut (), Tidy>(tidy)() };
+            }
+        }
         // SAFETY: both calls touch no memory, and are allowed in a handler.
         unsafe {
             libc::signal(signal, libc::SIG_DFL);

@@ -121,6 +121,16 @@ pub fn matmul(c: &mut [f32], stride: usize, write: Write, a: Matrix, b: Matrix) 
     });
 }
 
+/// Allocates the calling thread's room for packed factors. The `gemm` crate makes it at a thread's first product, as large as the
+/// processor's L2 cache: a measurement that begins after this call counts the same bytes on every machine.
+pub fn allocate_room() {
+    const N: usize = 64;
+    let a = [0.0; N * N];
+    let mut c = [0.0; N * N];
+    let factor = Matrix::new(&a, N, N);
+    matmul(&mut c, N, Write::Replace, factor, factor);
+}
+
 /// Measures the matmul peak of one thread on this machine, in FLOP/s: the best of several products of square matrices.
 ///
 /// MFU compares a training step with this peak. A figure from a data sheet would describe a different machine.

@@ -35,7 +35,7 @@ fn succeeds(flags: &str) -> String {
 }
 
 #[test]
-fn a_run_shows_one_collective_its_rounds_its_cost_and_what_is_fastest() {
+fn a_run_shows_one_collective_its_first_round_its_cost_and_what_is_fastest() {
     let text = succeeds("");
     has(
         &text,
@@ -46,9 +46,7 @@ fn a_run_shows_one_collective_its_rounds_its_cost_and_what_is_fastest() {
             "How: all-reduce by ring, 4 ranks.",
             "  round 1 of 6: ",
             "  rank 1 │[  10]   20    30    40   →  rank 1 │   10    20    30 [  44]\n",
-            "  round 3 of 6: ",
-            "  rank 3 │[1110] 2200  3000  4000      rank 3 │ 1110  2200  3000 [4444]\n",
-            "  round 6 of 6: ",
+            "  Round 3 completes each sum on one rank, round 6 on every rank: --rounds.\n",
             "  ring                     6         6  20.2 kB  2(n-1) rounds of S/n ✓\n",
             "  recursive-doubling       2         2  26.9 kB  log2 n rounds of S ✓\n",
             "Predicted for 4 ranks on ethernet\n",
@@ -64,11 +62,6 @@ fn a_run_shows_one_collective_its_rounds_its_cost_and_what_is_fastest() {
     assert!(
         !text.contains("round 2 of 6") && !text.contains('\x1b') && !text.contains("step "),
         "{text}"
-    );
-    assert!(
-        text.lines().count() <= 55,
-        "{} lines:\n{text}",
-        text.lines().count()
     );
     assert!(succeeds("--ascii --ranks 3").is_ascii());
 }
@@ -129,7 +122,7 @@ fn any_number_of_ranks_is_shown() {
         &succeeds("--ranks 7"),
         &[
             "by ring, the first 5 of 7 ranks",
-            "  round 8 of 8: ",
+            "  Round 4 completes each sum on one rank, round 8 on every rank: --rounds.\n",
             "log2 p + 2 rounds of S ✓",
         ],
     );

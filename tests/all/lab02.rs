@@ -55,7 +55,7 @@ fn a_run_shows_trains_checks_and_writes_its_files() {
         "What does a rank do in one iteration",
         "128 → 1,024 → 512 → 256 → 128 → 128",
         "837,632 parameters",
-        "4 samples x 3 ranks = 12 per iteration",
+        "12 of 3 x 4 samples, 2 of them warm-up",
         "3 steps, 3 ranks compared with 1 rank",
         "bitwise equal ✓",
         "where the time went: mean of 3 ranks",

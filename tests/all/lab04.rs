@@ -44,7 +44,7 @@ fn all_stages_train_the_same_and_hold_what_the_formulas_say() {
         let text = succeeded(&lab04(&format!(
             "--ranks {ranks} --dtype {precision} --steps 3"
         )));
-        fits(&text, 51);
+        fits(&text, 45);
         for stage in 1..4 {
             has(
                 &text,

@@ -32,7 +32,7 @@ fn small(flags: &str) -> Output {
 #[test]
 fn eight_ranks_train_what_one_rank_trains() {
     let text = succeeded(&lab07("--block 32"));
-    fits(&text, 48);
+    fits(&text, 45);
     assert_eq!(text.matches(" ✓\n").count(), 7, "{text}");
     has(
         &text,

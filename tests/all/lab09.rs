@@ -24,7 +24,7 @@ fn lab09(flags: &str) -> Output {
 #[test]
 fn any_ranks_resume() {
     let text = succeeded(&lab09("--steps 4 --save-after 2"));
-    fits(&text, 49);
+    fits(&text, 45);
     has(
         &text,
         &[

@@ -4,13 +4,19 @@ use crate::suite::program::{ROOT, program, succeeded};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::ptr::null_mut;
 
-/// What a program that succeeds writes to a terminal of that many columns.
-#[track_caller]
-fn on_a_terminal(columns: usize, folder: &Path, name: &str, flags: &str, colour: bool) -> String {
+/// A program that writes to a terminal of that many columns, and the terminal's other end.
+fn start(
+    columns: usize,
+    folder: &Path,
+    name: &str,
+    flags: &str,
+    set: impl FnOnce(&mut Command),
+) -> (Child, File) {
     let (mut ours, mut theirs) = (-1, -1);
     // SAFETY: the two descriptors are written; name, settings and size may be null.
     let opened =
@@ -24,22 +30,49 @@ fn on_a_terminal(columns: usize, folder: &Path, name: &str, flags: &str, colour:
         .args(flags.split_whitespace())
         .env("COLUMNS", columns.to_string())
         .env("TERM", "xterm")
-        .env("NO_COLOR", if colour { "" } else { "1" })
+        .env_remove("CI")
         .env_remove("SHARDLAB_CORPUS")
         .stdin(Stdio::null())
-        .stdout(theirs);
-    let mut running = command.spawn().unwrap();
-    // The command still holds the terminal's other end: without it, reading ends.
-    drop(command);
+        .stdout(theirs.try_clone().unwrap())
+        .stderr(theirs);
+    set(&mut command);
+    // The command still holds the terminal's other end, until it is dropped: without it, reading ends.
+    (command.spawn().unwrap(), File::from(ours))
+}
+
+/// Reads what a program writes to a terminal: to its end, or until it has written something.
+fn read(terminal: &mut File, until: Option<&str>) -> String {
     let mut text = Vec::new();
     let mut chunk = [0; 4096];
-    let mut ours = File::from(ours);
     // On Linux a terminal that nobody holds at its other end is an error, after all that was written.
-    while let Ok(length @ 1..) = ours.read(&mut chunk) {
+    while let Ok(length @ 1..) = terminal.read(&mut chunk) {
         text.extend_from_slice(&chunk[..length]);
+        if until.is_some_and(|until| String::from_utf8_lossy(&text).contains(until)) {
+            break;
+        }
     }
-    assert!(running.wait().unwrap().success(), "{name} {flags}");
     String::from_utf8(text).unwrap().replace("\r\n", "\n")
+}
+
+/// What erases a line.
+const ERASE: &str = "\r\x1b[K";
+
+/// What is left on the terminal of what a program has written to it: a line that moves is not.
+fn left(written: &str) -> String {
+    let line = |line: &str| line.rsplit(ERASE).next().unwrap_or_default().to_string();
+    let lines: Vec<String> = written.split('\n').map(line).collect();
+    lines.join("\n")
+}
+
+/// What a program that succeeds leaves on a terminal of that many columns.
+#[track_caller]
+fn on_a_terminal(columns: usize, folder: &Path, name: &str, flags: &str, colour: bool) -> String {
+    let (mut running, mut terminal) = start(columns, folder, name, flags, |command| {
+        command.env("NO_COLOR", if colour { "" } else { "1" });
+    });
+    let text = read(&mut terminal, None);
+    assert!(running.wait().unwrap().success(), "{name} {flags}");
+    left(&text)
 }
 
 /// `text` without colours.
@@ -135,5 +168,99 @@ fn a_speed_up_that_others_made_is_not_printed() {
     if std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= 2) {
         assert!(busy.contains("not compared with one rank: other"), "{busy}");
         assert!(quiet.contains("(efficiency"), "{quiet}");
+    }
+}
+
+/// Over this link the first comparison takes more than a second, and so do the steps of the stages: the line that moves appears on
+/// any machine.
+const SLOW: &str =
+    "--ranks 2 --layers 1 --embd 16 --heads 2 --block 16 --batch 1 --steps 2 --link 40ms,1GB/s";
+
+/// What it says first.
+const MOVES: &str = "the lesson's version and the library's";
+
+#[test]
+fn the_line_that_moves_leaves_nothing_on_a_terminal_and_reaches_no_pipe() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut running, mut terminal) = start(80, folder.path(), "lab04", SLOW, |command| {
+        command.env("NO_COLOR", "1").env("SHARDLAB_OTHERS", "0");
+    });
+    let written = read(&mut terminal, None);
+    assert!(running.wait().unwrap().success(), "{written}");
+    assert!(written.contains(MOVES), "{written:?}");
+    let mut piped = Command::new(program("lab04"));
+    piped
+        .current_dir(folder.path())
+        .args(SLOW.split_whitespace())
+        .env("TERM", "xterm")
+        .env("SHARDLAB_OTHERS", "0")
+        .env_remove("CI")
+        .env_remove("SHARDLAB_CORPUS");
+    let piped = piped.output().unwrap();
+    assert!(piped.stderr.is_empty());
+    let piped = succeeded(&piped);
+    assert!(!piped.contains(['\r', '\x1b']), "{piped:?}");
+    assert_eq!(left(&written), piped);
+}
+
+#[test]
+fn ctrl_c_and_an_error_erase_the_line_that_moves() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut running, mut terminal) = start(80, folder.path(), "lab04", SLOW, |_| ());
+    let before = read(&mut terminal, Some(MOVES));
+    assert!(before.contains(MOVES), "{before:?}");
+    // SAFETY: this call touches no memory.
+    unsafe { libc::kill(running.id() as i32, libc::SIGINT) };
+    let after = read(&mut terminal, None);
+    assert!(after.ends_with(ERASE), "{after:?}");
+    let status = running.wait().unwrap();
+    assert_eq!(status.signal(), Some(libc::SIGINT), "{status}");
+
+    // Found in the last stage.
+    let flags = format!("{SLOW} --break used-after-release");
+    let (mut running, mut terminal) = start(80, folder.path(), "lab04", &flags, |_| ());
+    let text = read(&mut terminal, None);
+    assert!(!running.wait().unwrap().success());
+    assert!(text.contains(MOVES), "{text:?}");
+    assert!(left(&text).contains("\nerror: "), "{text:?}");
+}
+
+/// The question, what answers it, and the checks: together on a terminal of 45 lines. What is more is printed by flags.
+#[test]
+fn a_default_screen_has_45_lines() {
+    // Smaller than by default, with as many lines.
+    for (name, flags) in [
+        ("lab00", ""),
+        ("lab01", ""),
+        ("lab02", ""),
+        (
+            "lab03",
+            "--layers 1 --heads 2 --embd 16 --batch 2 --steps 40 --eval-interval 20 --eval-iters 1",
+        ),
+        ("lab04", "--steps 2"),
+        ("lab05", "--steps 2"),
+        ("lab06", ""),
+        ("lab07", "--steps 2"),
+        (
+            "lab08",
+            "--layers 1 --embd 16 --block 16 --batch 1 --steps 30 --poison 16 17 --save-every 8 --lr 0.01",
+        ),
+        (
+            "lab09",
+            "--heads 4 --embd 16 --block 8 --steps 4 --save-after 2",
+        ),
+        ("lab10", ""),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let output = Command::new(program(name))
+            .current_dir(folder.path())
+            .args(flags.split_whitespace())
+            .env("SHARDLAB_OTHERS", "0")
+            .env_remove("SHARDLAB_CORPUS")
+            .output()
+            .unwrap();
+        let text = succeeded(&output);
+        let lines = text.lines().count();
+        assert!((20..=45).contains(&lines), "{name}: {lines} lines\n{text}");
     }
 }

@@ -1,11 +1,14 @@
 //! Errors and notices on stderr, folded into readable lines.
 
+use super::progress;
 use super::screen::Screen;
+use shardlab::notice;
 
-/// An error or a notice for stderr. On a terminal its lines end at words, and go on below where their text began; in a file or
-/// a pipe, where one searches, each stays one line.
-pub fn folded_for_stderr(text: &str) -> String {
-    Screen::of_stderr().map_or(text.to_owned(), |screen| folded(&screen, text))
+/// Prints an error or a notice to stderr. On a terminal its lines end at words, and go on below where their text began; in a file
+/// or a pipe, where one searches, each stays one line.
+pub fn complain_folded(text: &str) {
+    let text = Screen::of_stderr().map_or(text.to_owned(), |screen| folded(&screen, text));
+    progress::erased(|| notice::print(&text));
 }
 
 fn folded(screen: &Screen, text: &str) -> String {

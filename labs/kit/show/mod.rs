@@ -6,6 +6,7 @@
 //! - `screen.rs`: how wide, with colour or not, and the few line forms every lab uses
 //! - `colour.rs`: what each colour means, on screens and on pages
 //! - `complaint.rs`: errors and notices
+//! - `progress.rs`: the one line that moves, on a terminal that waits
 //! - `table.rs`: a small table that stays within the width
 //! - `bars.rs`: the share of each part in a whole, and amounts on one scale
 //! - `plot.rs`: curves, made of `axis.rs` (where a value belongs), `canvas.rs` (which cell that
@@ -29,7 +30,7 @@
 //! - `scene.rs`: drawings that say once what is where, for text and SVG
 //! - `text.rs`: visible width and line folding, for all of the above
 //!
-//! Two promises hold everywhere: nothing moves the cursor, so a redirected run reads like the
+//! Two promises hold everywhere: what stays on a screen moves no cursor, so a redirected run reads like the
 //! live one; and colour never says anything that the plain text does not say too.
 //! One character is taken to be one column wide; wide (East Asian) text may run over.
 
@@ -52,6 +53,7 @@ mod loads;
 mod matrices;
 mod nodes;
 mod plot;
+mod progress;
 mod replicas;
 mod scene;
 mod screen;
@@ -67,7 +69,7 @@ mod tree;
 pub use bars::{bar, bar_to_scale, shares};
 pub use block::{block, block_svg};
 pub use chunks::{Chunk, Moments, Ring};
-pub use complaint::folded_for_stderr;
+pub use complaint::complain_folded;
 pub use draws::Draws;
 pub use gantt::{Bar, Chart, gantt};
 pub use gantt_svg::gantt_svg;
@@ -78,6 +80,7 @@ pub use loads::Loads;
 pub use matrices::{Matrices, Matrix};
 pub use nodes::Nodes;
 pub use plot::{Labels, Plot, Series, Style};
+pub use progress::{erased, progress};
 pub use replicas::Replicas;
 pub use screen::Screen;
 pub use shardlab::notice::complain;

@@ -50,7 +50,7 @@ impl Replicas {
             for (&from, &to) in first.iter().zip(second) {
                 pairs.push(format!("{} {next} {}", screen.name(from), screen.name(to)));
             }
-            lines.push(format!("  The arrow stands for {}.", pairs.join(", ")));
+            lines.push(format!("  The arrow means {}.", pairs.join(", ")));
         }
         lines.push(format!(
             "  {share} tensor: in every layer   {next} pipeline: between stages   {same} data: once per step"
@@ -150,7 +150,7 @@ mod tests {
   replica 0  rank 0 == rank 1  ->  rank 4 == rank 5
                :         :           :         :
   replica 1  rank 2 == rank 3  ->  rank 6 == rank 7
-  The arrow stands for rank 0 -> rank 4, rank 1 -> rank 5.
+  The arrow means rank 0 -> rank 4, rank 1 -> rank 5.
   == tensor: in every layer   -> pipeline: between stages   : data: once per step";
         assert_eq!(
             mesh.render(&Screen::plain_ascii()),

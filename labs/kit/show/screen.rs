@@ -1,6 +1,7 @@
 //! The screen: its width, its colours, and the line forms that all labs share.
 
 use super::colour::{self, Hue};
+use super::progress;
 use super::text::{LongWords, columns, fold, pad_left, pad_right};
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
@@ -107,7 +108,8 @@ impl Screen {
     /// When stdout cannot be written the process ends here, without a panic: `lab03 | head` is an
     /// ordinary thing to do and no error of the lab.
     pub fn say(&self, text: impl Display) {
-        if let Err(error) = writeln!(io::stdout().lock(), "{text}") {
+        let written = progress::erased(|| writeln!(io::stdout().lock(), "{text}"));
+        if let Err(error) = written {
             if error.kind() != io::ErrorKind::BrokenPipe {
                 // Nothing is left to be done if stderr is closed too.
                 let _ = writeln!(io::stderr(), "error: stdout cannot be written: {error}");
@@ -346,7 +348,7 @@ impl Screen {
 }
 
 /// Whether Open MPI runs this process. It gives each rank a terminal, even if mpirun itself writes to a file or a pipe.
-fn is_open_mpi() -> bool {
+pub(super) fn is_open_mpi() -> bool {
     std::env::var_os("OMPI_COMM_WORLD_SIZE").is_some_and(|size| !size.is_empty())
 }
 

@@ -7,7 +7,7 @@ use kit::show::{
     Fill, Holding, Holdings, Screen, Timeline, bar_to_scale, bytes_decimal, significant, table,
     thousands,
 };
-use kit::{Checks, ModelFlags, ZeroFlags, report};
+use kit::{Checks, ModelFlags, Steps, ZeroFlags, report};
 use shardlab::comm::algorithms::{Algorithm, Collective, Task};
 use shardlab::comm::{Comm, Link, Reduce};
 use shardlab::data::Corpus;
@@ -18,7 +18,7 @@ use shardlab::parallel::partition::Flat;
 use shardlab::parallel::zero::{MemoryUsage, Offload, Stage, Unit, Zero};
 use shardlab::plan::{
     BytesEach, ComputedStep, Family, Kept, ModelShape, Network, simulate, zero_memory,
-    zero_memory_offloaded, zero_step, zero_traffic, zero_volumes,
+    zero_memory_offloaded, zero_step, zero_volumes,
 };
 use shardlab::tensor::Precision;
 use shardlab::train::{Config, Preset, clip_scale};
@@ -263,7 +263,6 @@ pub fn compared(screen: &Screen, all: &[Measured], job: &Job) -> String {
         cells.extend([
             bytes_decimal(temporary),
             bytes_decimal(holds - offloaded + temporary),
-            String::new(),
         ]);
         let numbers = measured.sent / (job.numel * job.precision.bytes() as u64) as f64;
         let (reduced, gathered) = zero_volumes(stage, job.micro_steps as u64);
@@ -279,14 +278,7 @@ pub fn compared(screen: &Screen, all: &[Measured], job: &Job) -> String {
     let place = job.offloaded.map(|place| format!("  {place}"));
     let mut names = vec!["parameters", "gradients", "optimizer", "holds", "  formula"];
     names.extend(place.as_deref());
-    names.extend([
-        "peak temp",
-        "in all",
-        "",
-        "sends",
-        "  in numbers",
-        "  formula",
-    ]);
+    names.extend(["peak temp", "in all", "sends", "  in numbers", "  formula"]);
     let stages: Vec<Stage> = all.iter().map(|measured| measured.stage).collect();
     let mut columns: Vec<Vec<String>> = all.iter().map(column).collect();
     // What a stage saves, and what it costs.
@@ -316,19 +308,16 @@ pub fn compared(screen: &Screen, all: &[Measured], job: &Job) -> String {
 pub fn legend(screen: &Screen, job: &Job) -> String {
     let psi = if screen.ascii { "P" } else { "Ψ" };
     let sends = match job.micro_steps {
-        1 => "Stage 3 gathers the parameters twice and reduces the gradients once.".to_string(),
+        1 => "; stage 3 gathers twice and reduces once.".to_string(),
         m => format!(
-            "A step has M = {m} micro-steps. Stages 0 and 1 reduce the gradients once per step. Stages 2 and 3 reduce \
+            ". A step has M = {m} micro-steps. Stages 0 and 1 reduce the gradients once per step. Stages 2 and 3 reduce \
              them in every micro-step: (M+1)(n-1)/n {psi} in stage 2. Stage 3 also gathers the parameters twice in every \
              micro-step: 3M(n-1)/n {psi}."
         ),
     };
     screen.wrap(
         &format!(
-            "{psi}: {} parameters; n: ranks, {}. peak temp: gathered parameters and gradients in flight, at most. Bars have one \
-             scale. sends: per step, {}. {sends}",
-            thousands(job.numel),
-            job.ranks,
+            "{psi}: parameters; n: ranks; peak temp: gathered parameters, gradients in flight. sends: per step, {}{sends}",
             report::counted()
         ),
         2,
@@ -381,8 +370,8 @@ const SEQUENCES: [usize; 2] = [1, 4];
 /// Bytes of an A100 that a training may use: the runtime's own buffers and fragmentation take a tenth.
 const ROOM: f64 = 0.9 * 40e9;
 
-/// The bytes of one of its ranks: weights, gradients and optimizer, and the same with all that a pass over so many sequences keeps.
-fn polaris_bytes(stage: Stage, sequences: usize) -> [f64; 2] {
+/// The bytes of one of its ranks: weights, gradients, optimizer, and all that a pass over so many sequences keeps.
+fn polaris_bytes(stage: Stage, sequences: usize) -> f64 {
     let held = zero_memory(
         stage.number(),
         REAL.parameters(),
@@ -404,7 +393,7 @@ fn polaris_bytes(stage: Stage, sequences: usize) -> [f64; 2] {
         3 => 3.0 * 2.0 * model.largest_layer() as f64,
         _ => 0.0,
     };
-    [state, state + tokens * (blocks + ends) + gathered]
+    state + tokens * (blocks + ends) + gathered
 }
 
 /// The stages on a real network, predicted: what a rank holds, and how long a step takes.
@@ -414,17 +403,9 @@ pub fn on_polaris(screen: &Screen) -> String {
     };
     let numel = REAL.parameters();
     let column = |stage: Stage| {
-        let [state, _] = polaris_bytes(stage, 1);
-        let mut cells = vec![bytes_decimal(state)];
-        cells.push(bytes_decimal(zero_traffic(
-            stage.number(),
-            numel,
-            GPUS as u64,
-            2,
-            1,
-        )));
+        let mut cells = Vec::new();
         for sequences in SEQUENCES {
-            let [_, needs] = polaris_bytes(stage, sequences);
+            let needs = polaris_bytes(stage, sequences);
             cells.push(screen.fits(needs <= ROOM, bytes_decimal(needs)));
             let block = numel / REAL.layers as u64;
             let seconds = |collective, numel| ring(collective, numel, GPUS, 2, &network);
@@ -444,21 +425,14 @@ pub fn on_polaris(screen: &Screen) -> String {
         }
         cells
     };
-    let names = [
-        "holds",
-        "sends",
-        "needs, 2k",
-        "step, 2k",
-        "needs, 8k",
-        "step, 8k",
-    ];
+    let names = ["needs, 2k", "step, 2k", "needs, 8k", "step, 8k"];
     let title = format!(
         "Predicted: {:.2} billion parameters in bf16 on {GPUS} A100 of 40 GB (Polaris)",
         numel as f64 / 1e9
     );
     let columns: Vec<Vec<String>> = Stage::ALL.into_iter().map(column).collect();
-    let words = "needs: with the activations of 2k or 8k tokens per rank; up to 36 GB fit. step: its time, and the part that a GPU \
-                 waits. Stages 1 and 2 gather at its end, where nothing hides it here and in DeepSpeed; Megatron-LM can.";
+    let words = "needs: with the activations of 2k or 8k tokens; 36 GB fit. step: its time, and how much of it a GPU waits. \
+                 Stages 1, 2: nothing hides the gather.";
     let table = by_stage(screen, &names, &Stage::ALL, &columns);
     format!(
         "{}\n{table}\n{}",
@@ -644,6 +618,19 @@ pub fn introduce(
             &format!("stage {} does not fit into --memory-limit", stage.number()),
         ));
     }
+}
+
+/// Shows on a terminal which stage trains, and how long all of them will take. `step` steps of this stage are done.
+pub fn progress(comm: &Comm, steps: &mut Steps, (stages, stage): (&[Stage], Stage), step: usize) {
+    let each = steps.all / stages.len();
+    let before = stages.iter().take_while(|&&one| one != stage).count();
+    steps.show(comm, before * each + step, || {
+        let (number, of) = (stage.number(), stages.len());
+        format!(
+            "training {} of {of}, with stage {number}: step {step} of {each}",
+            before + 1
+        )
+    });
 }
 
 /// Prints the comparison of stages: pictures, if wanted, the table, and for several stages the prediction.

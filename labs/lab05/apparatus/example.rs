@@ -3,6 +3,7 @@
 use anyhow::Result;
 use kit::show::{Screen, table};
 use shardlab::comm::{Comm, Reduce};
+use shardlab::launch;
 
 /// The numbers of every rank, at three moments.
 pub struct Example {
@@ -54,6 +55,15 @@ pub fn products(comm: &Comm) -> Result<Example> {
     })
 }
 // ANCHOR_END: example
+
+/// Runs it on `ranks` ranks.
+pub fn show(screen: &Screen, ranks: usize) -> Result<()> {
+    let example = launch::run(ranks, |comm| products(&comm))?;
+    if launch::is_first_process() {
+        screen.say(example[0].render(screen));
+    }
+    Ok(())
+}
 
 impl Example {
     /// Both ways, step by step, as a table.

@@ -1,6 +1,6 @@
 //! The flags of tensor parallelism.
 
-use super::{gemm, placement};
+use super::{example, gemm, placement};
 use anyhow::Result;
 use clap::ValueEnum;
 use kit::Slowest;
@@ -44,6 +44,8 @@ pub struct TensorFlags {
 
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
 pub enum Show {
+    /// One sum of products, passed along from rank to rank, and as one all-reduce [three ranks]
+    Sum,
     /// Which rank holds which elements of X, A and Y
     Gemm,
     /// Which ranks are neighbours
@@ -69,18 +71,21 @@ impl TensorFlags {
         layout.check(ranks).map(|()| layout)
     }
 
-    /// Prints the picture that --show asks for. It needs no ranks.
-    pub fn draw(&self, screen: &Screen, show: Show, ranks: Option<usize>) -> Result<(), BadInput> {
+    /// Prints what --show asks for. Only the sum runs ranks.
+    pub fn draw(&self, screen: &Screen, show: Show, ranks: Option<usize>) -> Result<()> {
+        if show == Show::Sum {
+            return example::show(screen, launch::ranks(ranks, 3)?);
+        }
         let ranks = ranks.unwrap_or(8);
         let layout = self.mesh(ranks, self.tp.unwrap_or(2), self.pp.unwrap_or(2))?;
         if launch::is_first_process() {
             screen.say(match show {
-                Show::Gemm => gemm::both(screen),
                 Show::Mesh => placement::mesh(
                     screen,
                     &layout,
                     &placement::nodes(ranks, self.per_node.unwrap_or(4)),
                 ),
+                _ => gemm::both(screen),
             });
         }
         Ok(())

@@ -4,8 +4,8 @@ use super::shared::loss_of;
 use super::slices::{Slices, compare_slices};
 use super::{Break, Shared};
 use anyhow::Result;
-use kit::report;
 use kit::show::{Screen, bar_to_scale, bytes_decimal, table};
+use kit::{progress, report};
 use shardlab::allocator;
 use shardlab::comm::{Comm, CommTraffic, Reduce};
 use shardlab::difference::{largest_difference, largest_relative_difference};
@@ -93,6 +93,7 @@ pub fn measure(
     text: &[u32],
     reference: Option<&Reference>,
 ) -> Result<(Measured, Option<Reference>)> {
+    let world = group.clone();
     // Gradients are compared on every rank, losses on rank 0.
     let steps = if way == Way::OneRank && group.rank() > 0 {
         1
@@ -139,7 +140,9 @@ pub fn measure(
     // The loss takes two all-reduces.
     let of_loss = if ranks == 1 { 0 } else { 2 };
     let mut gradients = Vec::new();
+    let name = heading(way, ranks);
     for step in 0..steps {
+        progress(&world, || format!("{name}: step {} of {steps}", step + 1));
         let batch = config.sampler(0).batch(text, step, 0);
         let Shared { gpt, tensor, zero } = &mut shared;
         let mut before = CommTraffic::default();
@@ -219,14 +222,6 @@ impl Measured {
         self.shards.sent(self.batch, self.shards.copies())
     }
 
-    fn heading(&self) -> String {
-        match (self.way, self.shards.tensor) {
-            (Way::OneRank, _) => "1 rank".to_string(),
-            (Way::Tensor, ranks) => format!("{ranks} ranks, TP"),
-            (Way::Sequence, ranks) => format!("{ranks} ranks, TP + SP"),
-        }
-    }
-
     /// The activations of a block, in the letters of the papers: s·b·h numbers of 4 bytes each.
     fn formula(&self) -> &'static str {
         match (self.way, self.dropout) {
@@ -237,6 +232,14 @@ impl Measured {
             (Way::Sequence, false) => "(8 + 64/t) sbh",
             (Way::Sequence, true) => "(8 + 72/t) sbh",
         }
+    }
+}
+
+fn heading(way: Way, ranks: usize) -> String {
+    match way {
+        Way::OneRank => "1 rank".to_string(),
+        Way::Tensor => format!("{ranks} ranks, TP"),
+        Way::Sequence => format!("{ranks} ranks, TP + SP"),
     }
 }
 
@@ -312,7 +315,7 @@ pub fn compared(screen: &Screen, all: &[Measured]) -> String {
     };
     let rows: Vec<Vec<String>> = names.iter().enumerate().map(row).collect();
     let heads: Vec<String> = std::iter::once("each rank".to_string())
-        .chain(all.iter().map(Measured::heading))
+        .chain(all.iter().map(|one| heading(one.way, one.shards.tensor)))
         .collect();
     let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
     let t = all.last().map_or(1, |measured| measured.shards.tensor);

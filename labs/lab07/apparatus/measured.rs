@@ -205,7 +205,8 @@ impl Run {
         let row = |(kind, (name, groups)): (usize, (&str, String))| {
             let predicted = predicted(kind);
             let [bytes, calls, seconds] = [0, 1, 2].map(|i| counted(kind, i));
-            let mut row = vec![name.to_string(), groups, significant(calls, 3)];
+            let calls = (100.0 * calls).round() / 100.0;
+            let mut row = vec![name.to_string(), groups, calls.to_string()];
             row.extend([bytes_decimal(predicted), bytes_decimal(bytes)]);
             row.extend(waits.then(|| screen.seconds(seconds)));
             row
@@ -452,13 +453,11 @@ impl Run {
             .max_by(|&a, &b| held(a).total_cmp(&held(b)))
             .unwrap_or_default();
         let text = format!(
-            "rank {most} holds {} parameters x {} bytes = {}, and at most {} in step 1; the estimate for the most loaded rank: \
-             {}",
+            "rank {most}: {} x {} bytes = {}; in step 1 at most {}",
             thousands(self.ranks[most].parameters()),
-            significant(each, 3),
+            significant(each, 3).trim_end_matches(".0"),
             bytes_decimal(held(most)),
             bytes_decimal(self.ranks[most].memory().max_allocated),
-            bytes_decimal(job.estimated_bytes()),
         );
         screen.row("memory", &text)
     }

@@ -220,8 +220,7 @@ impl Plan {
             String::new()
         };
         let words = format!(
-            "{more}d p t: the coordinates on the axes data, pipeline, tensor. Last three columns: the ranks that it \
-             communicates with, and the bytes that it sends per step."
+            "{more}d p t: data, pipeline, tensor. Last columns: partners and bytes sent per step."
         );
         format!(
             "{}\n{}",

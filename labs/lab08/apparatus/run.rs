@@ -4,7 +4,7 @@ use super::spikes::Baseline;
 use super::{Job, Policy};
 use anyhow::{Context, Result};
 use kit::trace::{self, Trace};
-use kit::{Lap, Part};
+use kit::{Lap, Part, progress};
 use shardlab::checkpoint::{self, Checkpoints, Resume};
 use shardlab::comm::Comm;
 use shardlab::data::Batch;
@@ -32,6 +32,18 @@ pub struct Way {
 }
 
 impl Way {
+    /// The run in words, as the table of runs has them.
+    fn name(&self) -> &'static str {
+        let skips = !self.ranges.is_empty() || self.policy == Policy::Auto;
+        match self.policy {
+            _ if !self.poisoned => "clean text",
+            _ if !skips => "skips nothing",
+            Policy::Count => "count",
+            Policy::OneBatch => "one-batch",
+            Policy::Auto => "auto",
+        }
+    }
+
     /// What the flags of one training ask for.
     pub fn of(job: &Job) -> Way {
         Way {
@@ -73,6 +85,8 @@ const NORMS: f64 = 4.0;
 pub struct Training<'a> {
     pub trainer: SkippingTrainer<'a>,
     policy: Policy,
+    /// What a terminal shows while it trains.
+    name: &'static str,
     /// The losses and the gradient norms of steps that were taken.
     losses: Baseline,
     grad_norms: Baseline,
@@ -110,6 +124,7 @@ impl<'a> Training<'a> {
         Ok(Training {
             trainer,
             policy: way.policy,
+            name: way.name(),
             losses: Baseline::default(),
             grad_norms: Baseline::default(),
             steps: Vec::new(),
@@ -164,6 +179,10 @@ impl<'a> Training<'a> {
             self.trainer.bound = bound.or(Some(Bound::NONE));
         }
         let number = self.trainer.counters.next_step();
+        let trainer = &self.trainer;
+        progress(trainer.comm, || {
+            format!("{}: step {number} of {}", self.name, trainer.config.steps)
+        });
         let step = self
             .trainer
             .step()

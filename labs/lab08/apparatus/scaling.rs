@@ -102,7 +102,7 @@ pub fn scaling(job: &Job, comm: &Comm, clip_first: bool) -> Result<Vec<String>> 
     );
     checks.check(
         alone == comm.size(),
-        "an overflow on the last rank alone",
+        "an overflow on the last rank only",
         &format!("refused on {alone} of {}", comm.size()),
         "ranks do not agree whether a step overflowed",
     );

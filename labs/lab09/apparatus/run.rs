@@ -2,6 +2,7 @@
 
 use super::Job;
 use anyhow::{Context, Result};
+use kit::progress;
 use shardlab::checkpoint::universal::{self, INDEX, Universal};
 use shardlab::checkpoint::{Checkpoints, Job as Saved};
 use shardlab::comm::{Comm, Reduce};
@@ -153,7 +154,11 @@ impl<'a> Part<'a> {
     /// Takes steps. Returns their losses, mean over data ranks.
     fn train(&mut self, steps: std::ops::Range<usize>) -> Result<Vec<f64>> {
         let mut losses = Vec::new();
+        let last = steps.end;
         for step in steps {
+            progress(self.comm, || {
+                format!("{}: step {} of {last}", self.job, step + 1)
+            });
             losses.push(self.pipelined.step(self.text, step)?.loss);
         }
         self.comm.all_reduce(&mut losses, Reduce::Mean)?;

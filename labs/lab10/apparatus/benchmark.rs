@@ -18,6 +18,7 @@ use shardlab::parallel::pipeline::{Instruction, Op, Schedule, Stages};
 use shardlab::parallel::{TensorParallel, Zero, ZeroConfig};
 use shardlab::plan::zero_memory;
 use shardlab::tensor::Precision;
+use shardlab::tensor::matmul;
 use shardlab::tensor::profile::{self, Products};
 use shardlab::tensor::random::Stream;
 use std::ops::Range;
@@ -407,6 +408,7 @@ fn one_rank(
     layout: Layout,
     comm: &Comm,
 ) -> Result<Measured> {
+    matmul::allocate_room();
     allocator::reset_peak();
     let start = allocator::live();
     let mesh = Mesh::new(comm, layout)?;

@@ -146,7 +146,7 @@ pub(super) fn failure(status: ExitStatus, text: &str, file: &str) -> Option<BadI
     let first = lines()
         .find(|line| line.contains("error"))
         .or(lines().next());
-    let help = "this is the compiler's own failure, unless it happens with this file alone (a very deep expression can do it)";
+    let help = "this is the compiler's own failure, unless it happens with this file only (a very deep expression can do it)";
     refuse(
         format!(
             "rustc ended without an answer ({status}): {}",

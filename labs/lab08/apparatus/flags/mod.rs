@@ -95,7 +95,7 @@ impl Policy {
 /// The mistakes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Break {
-    /// The last rank alone skips the range
+    /// Only the last rank skips the range
     OneRank,
     /// Clip gradients before they are unscaled, with --fp16
     ClipFirst,
@@ -153,7 +153,7 @@ impl SurviveFlags {
         }
         if self.broken == Some(Break::OneRank) && config.ranks == 1 {
             return Err(BadInput::new(
-                "one rank alone is all ranks, and nothing is wrong",
+                "a single rank is all ranks, and nothing is wrong",
                 "give --ranks 2 or more",
             ));
         }

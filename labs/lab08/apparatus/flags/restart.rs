@@ -12,7 +12,7 @@ use std::path::PathBuf;
 pub enum LoadOn {
     /// Each rank reads its own file
     Each,
-    /// Rank 0 alone reads, and the others get weights and the optimizer's state from it
+    /// Only rank 0 reads, and the others get weights and the optimizer's state from it
     Rank0,
 }
 

@@ -70,9 +70,7 @@ impl Gguf {
         let content = Content::read(&mut file).map_err(|error| bad(&error))?;
         for (name, info) in &content.tensor_infos {
             if end(&content, info).is_none_or(|end| end > length) {
-                return Err(bad(&format!(
-                    "{name} ends behind the file's {length} bytes"
-                )));
+                return Err(bad(&format!("{name} ends after the file's {length} bytes")));
             }
         }
         let mut shape = shape(&content).map_err(|what| bad(&what))?;

@@ -85,7 +85,7 @@ impl Header<'_> {
         let end = self.file.stream_position()?.saturating_add(bytes);
         if end > self.length {
             return Err(Error::other(format!(
-                "its header ends behind the file's {} bytes",
+                "its header ends after the file's {} bytes",
                 self.length
             )));
         }
@@ -217,7 +217,7 @@ mod tests {
         );
         let long = header(0, 1, &[&key("a", STRING), &(1u64 << 29).to_le_bytes()]);
         assert!(looked_through(&long, 1 << 30).contains("more than 67108864 bytes"));
-        assert!(looked_through(&long, 1 << 10).contains("ends behind the file's 1024 bytes"));
+        assert!(looked_through(&long, 1 << 10).contains("ends after the file's 1024 bytes"));
         assert!(
             looked_through(&header(1 << 40, 1, &[]), 1 << 40).contains("1099511627776 tensors")
         );

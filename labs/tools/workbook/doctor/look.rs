@@ -131,7 +131,7 @@ fn exercises(desk: Result<&Desk, &BadInput>) -> Result<String, [String; 2]> {
             desk.solution(exercise),
         ] {
             if let Err(error) = std::fs::File::open(&file) {
-                let help = "restore it with git, or ask whoever has built this for the room";
+                let help = "restore it with git, or ask the person who built this for the room";
                 return Err([format!("{}: {error}", file.display()), help.to_string()]);
             }
         }
