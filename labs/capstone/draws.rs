@@ -67,7 +67,7 @@ pub fn wrong(plan: &Plan, tokens: usize, batches: Batches) -> Option<Difference>
         life: 2,
         step: plan.steps,
         what: format!(
-            "of {draws} sequences none starts behind token {late} of {last}: that text is never learned"
+            "of {draws} sequences none starts after token {late} of {last}: that text is never learned"
         ),
     })
 }

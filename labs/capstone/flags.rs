@@ -10,7 +10,7 @@ use crate::{page, screen};
 use anyhow::{Context, Result};
 use clap::Parser;
 use kit::help;
-use kit::show::Screen;
+use kit::show::{self, Screen};
 use shardlab::data::Corpus;
 use shardlab::error::BadInput;
 use shardlab::launch;
@@ -28,7 +28,7 @@ struct Args {
     /// Leave this part out (repeatable)
     #[arg(long, value_name = "PART", value_enum, help_heading = help::BREAK)]
     without: Vec<Part>,
-    /// Training steps [default: 240]
+    /// Training steps [default: 240]. A longer run writes a text, and is not compared with the library's
     #[arg(long, help_heading = help::TRAINING)]
     steps: Option<usize>,
     /// A small model and few steps
@@ -67,6 +67,10 @@ fn called() -> String {
 fn examples() -> String {
     let all = [
         ("--quick", "a small model, in seconds"),
+        (
+            "--steps 1000",
+            "a longer training, and the text that its model writes",
+        ),
         ("--without norm", "every rank clips by its own norm"),
     ];
     let Ok(called) = std::env::var(CALLED) else {
@@ -161,15 +165,22 @@ fn run(args: Args, yours: &Parts, have: &[Part]) -> Result<()> {
         0,
     ));
     let every = (plan.steps / 6).max(1);
+    let moves = |whose: &str, life: usize, step: usize| {
+        if !args.json {
+            show::progress(|| format!("{whose}life {life}: step {step} of {}", plan.steps));
+        }
+    };
     let each = |life: usize, step: &crate::Step| {
         if let Some(trained) = step.trained.filter(|_| step.step.is_multiple_of(every)) {
             let words = format!("step {:>4}   loss {:.3}", step.step, trained.loss);
             speak(screen.row(&format!("life {life}"), &words));
         }
+        moves("", life, step.step);
     };
+    let quiet = |life: usize, step: &crate::Step| moves("the library's parts, ", life, step.step);
     let say = |line: String| speak(screen.row("", &screen.dim(line)));
     let out = args.folder();
-    let story = Story::live(&setting, &versions, &corpus, &out, &each, &say);
+    let story = Story::live(&setting, &versions, &corpus, &out, (&each, &quiet), &say);
     let json = serde_json::to_string_pretty(&story)?;
     let plain = Screen::plain();
     let page = keep(&out, "capstone.html", &page::page(&story))?;
@@ -181,6 +192,11 @@ fn run(args: Args, yours: &Parts, have: &[Part]) -> Result<()> {
         screen.say(screen::text(&story, &screen));
         let kept = format!("{}, and capstone.txt beside it", page.display());
         screen.say(format!("\n{}", screen.row("yours", &kept)));
+        if !args.quick && args.steps.is_none() {
+            let command = called();
+            let more = format!("{command} --steps 1000 trains on, and your model writes");
+            screen.say(screen.row("next", &more));
+        }
     }
     let failed = story.checks.iter().filter(|check| !check.passed);
     let failed: Vec<String> = failed

@@ -28,7 +28,7 @@ mod meter;
 mod model;
 mod page;
 pub mod parts;
-mod plan;
+pub mod plan;
 mod poison;
 pub mod run;
 pub mod screen;

@@ -40,8 +40,9 @@ pub struct Span {
 /// Is told of every step that is over, and of its life.
 pub type Each<'a> = &'a (dyn Fn(usize, &Step) + Sync);
 
-/// Ranks that wait for each other in vain say so after this time.
-const DEADLINE: Duration = Duration::from_secs(60);
+/// Ranks that wait for each other in vain say so after this time. A tenth of it must be more than a step on a busy machine: then a
+/// notice says which rank is late.
+const DEADLINE: Duration = Duration::from_secs(300);
 
 /// Lives a life.
 pub fn live(job: &Job, span: &Span, each: Each) -> Life {

@@ -1,7 +1,7 @@
 //! A page for oneself: the story as one HTML file that needs nothing else.
 
 use crate::parts::{Part, Whose};
-use crate::story::{Kind, Story};
+use crate::story::{Beside, Kind, Story};
 use kit::show::{Plot, Series, bytes_decimal, thousands};
 use shardlab::units;
 use std::fmt::Write;
@@ -48,6 +48,28 @@ pub fn page(story: &Story) -> String {
         figures.ranks[0],
         figures.ranks[1]
     ));
+    if let Some(beside) = &story.beside {
+        add(format!("<p><strong>{}</strong></p>", same(beside)));
+    }
+    add("<h2>Is it right?</h2>\n<table>".into());
+    for check in &story.checks {
+        let mark = if check.passed { "✓" } else { "✗" };
+        add(format!(
+            "<tr><td>{mark}</td><td>{}</td><td>{}</td></tr>",
+            escaped(&check.claim),
+            escaped(&check.found)
+        ));
+    }
+    for culprit in story.culprits() {
+        add(format!(
+            "<tr><td>✗</td><td>{} is wrong</td><td>life {}, step {}: {}</td></tr>",
+            culprit.part.exercise(),
+            culprit.shows.life,
+            culprit.shows.step,
+            escaped(&culprit.shows.what)
+        ));
+    }
+    add("</table>".into());
     add("<h2>What was built</h2>".into());
     add(lives(story));
     add(parts(story));
@@ -73,26 +95,30 @@ pub fn page(story: &Story) -> String {
         let text = escaped(&format!("{}{text}", story.prompt));
         add(format!("<h2>What it writes</h2>\n<pre>{text}</pre>"));
     }
-    add("<h2>Is it right?</h2>\n<table>".into());
-    for check in &story.checks {
-        let mark = if check.passed { "✓" } else { "✗" };
-        add(format!(
-            "<tr><td>{mark}</td><td>{}</td><td>{}</td></tr>",
-            escaped(&check.claim),
-            escaped(&check.found)
-        ));
-    }
-    for culprit in story.culprits() {
-        add(format!(
-            "<tr><td>✗</td><td>{} is wrong</td><td>life {}, step {}: {}</td></tr>",
-            culprit.part.exercise(),
-            culprit.shows.life,
-            culprit.shows.step,
-            escaped(&culprit.shows.what)
-        ));
-    }
-    add("</table>\n</body>\n</html>".into());
+    add("</body>\n</html>".into());
     html
+}
+
+/// How near the training is to the library's, in one sentence.
+fn same(beside: &Beside) -> String {
+    let apart = &beside.apart;
+    let losses: usize = apart.lives.iter().map(|losses| losses.steps).sum();
+    match &beside.difference {
+        Some(difference) => format!(
+            "It trains as the library's parts do up to step {} of life {}.",
+            difference.step.saturating_sub(1),
+            difference.life
+        ),
+        None if apart.is_equal() => {
+            format!(
+                "{losses} losses, and all weights at the end: the same bits as with the library's parts."
+            )
+        }
+        None => format!(
+            "{losses} losses as with the library's parts, but for rounding: at most {:.0e} apart.",
+            apart.loss()
+        ),
+    }
 }
 
 fn count(story: &Story, whose: Whose) -> usize {
@@ -192,7 +218,7 @@ fn facts(story: &Story) -> String {
         (
             "steps",
             format!(
-                "{} of {} sequences of {} tokens",
+                "{}, each with {} sequences of {} tokens",
                 figures.steps, figures.sequences, figures.block
             ),
         ),

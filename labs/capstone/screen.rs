@@ -1,12 +1,14 @@
 //! The story on a screen.
 
 use crate::parts::{Part, Whose};
+use crate::plan::COMPARED;
 use crate::story::{Beside, Kind, PartStory, Story};
 use kit::show::{Plot, Screen, Series, bytes_decimal, table, thousands};
 
 /// Everything, from top to bottom.
 pub fn text(story: &Story, screen: &Screen) -> String {
-    let mut lines = vec![format!("\n{}\n", picture(story, screen))];
+    let mut lines = vec![format!("\n{}\n", beside(story, screen))];
+    lines.push(format!("{}\n", picture(story, screen)));
     lines.push(losses(story, screen));
     lines.push(format!("\n{}", incidents(story, screen)));
     if let Some(text) = &story.text {
@@ -14,14 +16,23 @@ pub fn text(story: &Story, screen: &Screen) -> String {
         lines.push(screen.quote(&format!("{}{text}", story.prompt), 4));
     }
     lines.push(format!("\n{}", used(story, screen)));
-    if let Some(beside) = &story.beside {
-        lines.push(verdict(beside, screen));
-    }
     lines.push(String::new());
     for check in &story.checks {
         lines.push(screen.check(check.passed, &check.claim, &check.found));
     }
     lines.join("\n")
+}
+
+/// Whether the training is the library's.
+fn beside(story: &Story, screen: &Screen) -> String {
+    match &story.beside {
+        Some(beside) => verdict(beside, screen),
+        None if story.figures.steps > COMPARED => screen.row(
+            "beside",
+            "not compared with the library's: in so many steps, rounding by itself makes another training",
+        ),
+        None => screen.row("beside", "all parts are the library's"),
+    }
 }
 
 /// The trainer's two lives, and whose each part is.
@@ -178,7 +189,11 @@ fn used(story: &Story, screen: &Screen) -> String {
             screen.seconds(part.used.seconds),
             bytes(part.used.bytes),
             library.map_or(String::new(), |library| {
-                compared_time(part.used.seconds, library.seconds)
+                let ratio = compared_time(part.used.seconds, library.seconds);
+                match story.busy {
+                    Some(_) if !ratio.is_empty() => "busy".to_string(),
+                    _ => ratio,
+                }
             }),
             library.map_or(String::new(), |library| {
                 compared_bytes(part.used.bytes, library.bytes)
@@ -207,7 +222,7 @@ fn used(story: &Story, screen: &Screen) -> String {
         screen.row("speed", &line),
     ];
     if let Some(busy) = &story.busy {
-        let words = format!("{busy}: times and their ratios say more about that");
+        let words = format!("{busy}: it made these times longer");
         lines.push(screen.row("busy", &words));
     }
     lines.join("\n")

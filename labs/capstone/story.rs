@@ -28,7 +28,7 @@ pub struct Story {
     pub text: Option<String>,
     /// Of the steps that were trained.
     pub tokens_per_second: f64,
-    /// None if the run has the library's parts only.
+    /// None if the run has the library's parts only, or is too long to be compared.
     pub beside: Option<Beside>,
     pub checks: Vec<Check>,
     /// Of the whole program.
@@ -126,22 +126,23 @@ pub struct Check {
 }
 
 impl Story {
-    /// Runs the trainer with these versions of its parts, and the library's beside it.
+    /// Runs the trainer with these versions of its parts, and the library's beside it. `each` is told of the first run's steps, `quiet`
+    /// of the second's.
     pub fn live(
         setting: &Setting,
         versions: &Versions,
         corpus: &Corpus,
         out: &Path,
-        each: Each,
+        (each, quiet): (Each, Each),
         say: &dyn Fn(String),
     ) -> Story {
         let start = Instant::now();
         let watch = Watch::start();
         let run = setting.run(versions, &out.join("yours"), each);
         let all_library = versions.iter().all(|&whose| whose == Whose::Library);
-        let beside = (!all_library).then(|| {
+        let beside = (!all_library && setting.plan.is_compared()).then(|| {
             say("the same with the library's parts".to_string());
-            Beside::of(setting, versions, &run, corpus, out, say)
+            Beside::of(setting, versions, &run, corpus, out, (quiet, say))
         });
         let (beside, right) = beside.unzip();
         for folder in ["library", "search"] {
@@ -195,7 +196,7 @@ impl Beside {
         run: &Run,
         corpus: &Corpus,
         out: &Path,
-        say: &dyn Fn(String),
+        (quiet, say): (Each, &dyn Fn(String)),
     ) -> (Beside, Run) {
         let is = |whose| versions.contains(&whose);
         let mut baseline = [Whose::Library; Part::ALL.len()];
@@ -207,7 +208,7 @@ impl Beside {
                 baseline[Part::Batches as usize] = Whose::Yours;
             }
         }
-        let right = setting.run(&baseline, &out.join("library"), &|_, _| ());
+        let right = setting.run(&baseline, &out.join("library"), quiet);
         let differs = difference(run, &right);
         let looks =
             is(Whose::Yours) && !is(Whose::Without) && (differs.is_some() || drawn.is_some());
@@ -308,7 +309,7 @@ fn parts_used(run: &Run, other: Option<&Run>) -> AllUsed {
 
 fn text(run: &Run, corpus: &Corpus) -> Option<String> {
     let end = run.life2.as_ref()?.end.as_ref()?;
-    Some(corpus.vocabulary.decode(&end.text))
+    Some(corpus.vocabulary.decode(&end.text)).filter(|text| !text.is_empty())
 }
 
 fn tokens_per_second(run: &Run, plan: &Plan) -> f64 {
