@@ -105,9 +105,8 @@ fn same(beside: &Beside) -> String {
     let losses: usize = apart.lives.iter().map(|losses| losses.steps).sum();
     match &beside.difference {
         Some(difference) => format!(
-            "It trains as the library's parts do up to step {} of life {}.",
-            difference.step.saturating_sub(1),
-            difference.life
+            "From step {} of life {} on it does not train as the library's parts do.",
+            difference.step, difference.life
         ),
         None if apart.is_equal() => {
             format!(
