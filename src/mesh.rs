@@ -1,6 +1,6 @@
 //! A mesh of ranks: data × pipeline × tensor parallelism, with a group of ranks along each axis.
 //!
-//! A rank has one coordinate on each axis. Ranks that differ in one coordinate alone form a group. Tensor ranks share one
+//! A rank has one coordinate on each axis. Ranks that differ in only one coordinate form a group. Tensor ranks share one
 //! layer, pipeline ranks hold different layers of one replica, and data ranks hold the same parameters. So a rank is in three
 //! groups, and a strategy gets the group that it communicates in.
 //!
@@ -227,7 +227,7 @@ impl Mesh {
         &self.world
     }
 
-    /// The ranks that differ from this one along `axis` alone. A rank's number there is its coordinate.
+    /// The ranks that differ from this one only along `axis`. A rank's number there is its coordinate.
     pub fn group(&self, axis: Axis) -> &Comm {
         match axis {
             Axis::Data => &self.data,

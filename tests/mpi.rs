@@ -732,7 +732,7 @@ fn failing_rank(mpirun: &Mpirun, how: &str, message: &str) -> Result<()> {
     );
     // No rank crashes because another one has failed.
     ensure!(!text(&output).contains("signal"), "{}", text(&output));
-    // The rank's own message stands before anything that the launcher says about it.
+    // The rank's own message comes before anything that the launcher says about it.
     let ours = text(&output).find(message);
     let launchers = text(&output).find("MPI_ABORT");
     ensure!(

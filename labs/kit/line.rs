@@ -88,7 +88,7 @@ impl Launcher {
             .rev()
             .find(|launcher| matches!(launcher, Launcher::OpenMpi { .. }));
         if job.scheduler == Some(Scheduler::Slurm) && has(ask("srun", &["--version"]), "slurm") {
-            // MPICH's descendants work with the site's default. The user's own choice stands.
+            // MPICH's descendants work with the site's default. The user's own choice stays.
             let choose = open_mpi.is_some() && env("SLURM_MPI_TYPE").is_none();
             return Launcher::Srun {
                 pmix: choose && has(ask("srun", &["--mpi=list"]), "pmix"),
@@ -302,7 +302,7 @@ impl Line {
     /// The whole command for `program`, given with its arguments.
     pub fn command(&self, program: &[String]) -> Vec<String> {
         let mut command = [&self.words, program].concat();
-        // The user's own number of ranks stands.
+        // The user's own number of ranks stays.
         let own = program
             .iter()
             .any(|word| word == "--ranks" || word.starts_with("--ranks="));

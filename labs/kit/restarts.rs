@@ -95,7 +95,7 @@ fn exit_code(status: ExitStatus) -> i32 {
         .unwrap_or(1)
 }
 
-/// The code, with the signal that it stands for.
+/// The code, with the signal that it means.
 fn in_words(code: i32) -> String {
     // The numbers that are the same on every Unix.
     let name = match code - 128 {

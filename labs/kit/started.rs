@@ -1,6 +1,6 @@
 //! Commands on screens, as they work where this program was started.
 //!
-//! Texts are written with Cargo's: `cargo run --bin lab01 -- --rounds`. Whoever has started a program of a room's build has no
+//! Texts are written with Cargo's: `cargo run --bin lab01 -- --rounds`. A reader who started a program of a room's build has no
 //! Cargo, and types `$SHARDLAB_BIN/lab01 --rounds`.
 
 use std::path::{Path, PathBuf};

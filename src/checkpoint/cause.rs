@@ -117,7 +117,7 @@ mod tests {
             unknown,
             BadInput::new("cannot write a: odd", "name a folder on a different disk")
         );
-        // A missing file is explained by whoever looked for it.
+        // A missing file is explained by the caller that looked for it.
         assert_eq!(
             unread(&io::Error::from_raw_os_error(2), "use a copy"),
             "use a copy"

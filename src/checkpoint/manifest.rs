@@ -57,7 +57,7 @@ impl Job {
     }
 }
 
-/// A value as it stands behind its flag.
+/// A value as it follows its flag.
 fn plain(value: &serde_json::Value) -> String {
     printable(
         &value

@@ -291,7 +291,7 @@ impl Checkpoints {
     /// The run of a checkpoint, as this job continues it after `step` steps.
     fn goes_on(&self, run: Run, saved: &Job, step: usize) -> Run {
         let new = self.job.changes(&saved.settings);
-        // Other settings make a new run, so that the old one's checkpoints stay. Nor does a name go on that stands for many runs.
+        // Other settings make a new run, so that the old one's checkpoints stay. Nor does a name go on that many runs share.
         let same = new.is_empty() && !["", SCRATCH].contains(&run.id.as_str());
         let mut changes: Vec<String> = run.changes.iter().map(|change| printable(change)).collect();
         changes.extend(

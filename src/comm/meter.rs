@@ -1,6 +1,6 @@
 //! The cost of communication for one rank: calls, bytes, seconds.
 //!
-//! Between threads, bytes are counted where they move: whoever copies or adds up numbers of a different rank's memory counts them
+//! Between threads, bytes are counted where they move: the rank that copies or adds up numbers of another rank's memory counts them
 //! as sent by that rank. So a count can differ from a formula, and does if a call moves more than it has to. An MPI library does
 //! not say which way its bytes take. There the count is what the calls need at least.
 

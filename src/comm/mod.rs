@@ -46,7 +46,7 @@ use transport::{Membership, Transport};
 /// One rank's handle on a group of ranks.
 ///
 /// All ranks of the group must make the same collective calls, in the same order, with the same length, reduction and root.
-/// Otherwise every rank gets an error that lists what each rank did. `send`, `recv` and `probe` concern two ranks alone.
+/// Otherwise every rank gets an error that lists what each rank did. `send`, `recv` and `probe` concern only two ranks.
 /// Lengths are in elements.
 ///
 /// ```

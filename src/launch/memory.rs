@@ -3,7 +3,7 @@
 /// Makes the C library's allocator keep freed memory. Every step allocates and frees the same few dozen MB. Getting them page by
 /// page from the kernel every time took a third of the small GPT's step.
 ///
-/// This concerns glibc alone; other allocators keep their own rules. If the user has set tunables, they stand.
+/// This concerns only glibc; other allocators keep their own rules. What the user has set stays.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub fn keep_freed_memory() {
     use std::sync::Once;

@@ -4,7 +4,7 @@
 //!
 //! - Stages 1 and 2 join all tensors of a parameter group and cut them into equal shards ([`Flat`]). A shard begins and ends
 //!   in the middle of tensors.
-//! - Stage 3 shards each tensor on its own ([`Sharded`]). A tensor can then be gathered alone, just before it is used.
+//! - Stage 3 shards each tensor on its own ([`Sharded`]). A tensor can then be gathered by itself, just before it is used.
 //!
 //! Shards are equal. A group that does not divide evenly is padded at its end. The padding may be longer than one
 //! shard: then several of the last ranks hold padding, and some of them hold only padding. DeepSpeed's writer once

@@ -1,4 +1,4 @@
-//! The memory of a rank that trains this library's GPT alone.
+//! The memory of a rank that trains this library's GPT without other ranks.
 
 use super::{ModelShape, Shards};
 

@@ -1,7 +1,7 @@
 //! Arithmetic before anything is allocated or sent. No tensors. Reading order:
 //!
 //! - `shape.rs`: a model's shape; its parameters by name, their number on a rank, FLOPs; Llamas by name
-//! - `activations.rs`: the memory of a rank that trains a GPT alone
+//! - `activations.rs`: the memory of a rank that trains a GPT without other ranks
 //! - `kept.rs`: what one block keeps for its backward pass
 //! - `network.rs` and `simulate.rs`: what it would take on a network that is not here, by a formula and round by round
 //! - `overlap.rs`: how much of the communication the backward pass hides

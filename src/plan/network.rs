@@ -43,7 +43,7 @@ pub struct Network {
 pub const MOST_RANKS: usize = 100_000;
 
 /// A measured all-reduce of NCCL reached 235 of NVLink's 300 GB/s (stas00/ml-engineering, 2026); between nodes it comes closer,
-/// 0.9 of a card's bandwidth. One figure stands for both.
+/// 0.9 of a card's bandwidth. One figure is used for both.
 const EFFICIENCY: f64 = 0.78;
 
 const MICRO: f64 = 1e-6;

@@ -16,7 +16,7 @@ pub fn exposed(backward: f64, buckets: impl IntoIterator<Item = (f64, f64)>) -> 
     (over - backward).max(0.0)
 }
 
-/// The tokens per rank and step from which on an all-reduce of all gradients, `bytes` for each, is hidden behind the backward
+/// The tokens per rank and step from which on an all-reduce of all gradients, `bytes` for each, hides behind the backward
 /// pass: t = g(n-1)F / (2nB).
 ///
 /// The backward pass takes 4 FLOPs for each parameter and token, at `flops` FLOP/s; the all-reduce moves 2(n-1)/n · g bytes for each

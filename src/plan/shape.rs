@@ -312,7 +312,7 @@ impl ModelShape {
         self.dense().norm_vectors as u64 * self.embd as u64
     }
 
-    /// Parameters of the norm behind the token table.
+    /// Parameters of the norm after the token table.
     fn embedding_norm(&self) -> u64 {
         if self.dense().embedding_norm {
             self.last_norm()
@@ -430,7 +430,7 @@ impl ModelShape {
         3 * self.forward_flops(self.num_params(), self.block)
     }
 
-    /// FLOPs of training on one token as Megatron-LM counts them: of the matrices and the head alone (Narayanan et al., arXiv
+    /// FLOPs of training on one token as Megatron-LM counts them: of only the matrices and the head (Narayanan et al., arXiv
     /// 2104.04473, equation 3; Korthikanti et al., arXiv 2205.05198, equation 7), and of attention.
     pub fn matmul_flops_per_token(&self) -> u64 {
         let matrices = self.layers as u64 * self.block_matrices();

@@ -4,7 +4,7 @@
 //! its link is free. A rank goes on when the message that it waits for has arrived. So a rank is a few numbers, and 100,000
 //! ranks are cheap if each takes a few rounds. In algorithms with many rounds, all nodes do the same:
 //!
-//! - In a ring or a pairwise exchange, one node stands for all nodes.
+//! - In a ring or a pairwise exchange, one node represents all nodes.
 //! - Along a chain, each node adds the same delay, and the first nodes stand for the rest.
 
 use super::network::Network;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 /// Seconds from the start on all ranks until the last rank is done, with elements of `element_bytes`.
 ///
-/// If one node stands for all, a last node that is not full counts as full.
+/// If one node represents all, a last node that is not full counts as full.
 pub fn simulate(task: &Task, element_bytes: usize, network: &Network) -> f64 {
     let node = network.ranks_per_node.min(task.ranks);
     match task.algorithm {
@@ -150,7 +150,7 @@ impl Run<'_> {
         rank / self.network.ranks_per_node
     }
 
-    /// The followed rank that stands for `to`, and whether it is on `from`'s node.
+    /// The followed rank that represents `to`, and whether it is on `from`'s node.
     fn way(&self, from: usize, to: usize) -> (usize, bool) {
         if self.followed == self.task.ranks {
             return (to, self.node(from) == self.node(to));

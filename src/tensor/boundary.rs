@@ -5,7 +5,7 @@ use candle_core::backprop::GradStore;
 use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, Var, bail};
 
 /// Runs the backward pass of `y`, given its gradient `dy`. Every operation gets the same bits as in a graph that
-/// continues behind `y`.
+/// continues after `y`.
 ///
 /// # Errors
 /// If `dy` has a different shape than `y`, or an operation's backward pass fails.
@@ -35,7 +35,7 @@ pub fn gradient(gradients: &GradStore, x: &Var) -> Result<Tensor> {
     }
 }
 
-/// Represents the rest of the graph, behind a result.
+/// Represents the rest of the graph, after a result.
 struct Beyond {
     dy: Tensor,
 }

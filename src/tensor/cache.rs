@@ -179,7 +179,7 @@ impl KvCache {
 }
 
 impl Layer {
-    /// Writes one sequence's new keys and values behind those that are here. They begin at column `width` of `rows`.
+    /// Writes one sequence's new keys and values after those that are here. They begin at column `width` of `rows`.
     fn append(&mut self, sizes: Sizes, sequence: usize, rows: &[f32], width: usize) {
         let Sizes { kv_heads, head, .. } = sizes;
         for (i, row) in rows.chunks_exact(width + 2 * kv_heads * head).enumerate() {

@@ -48,7 +48,7 @@ pub struct Pipelined {
     /// This rank's list of operations.
     pub program: Vec<Instruction>,
     /// Runs the passes of `program` in a dynamic order. Only for one replica, because data ranks average gradients in the order
-    /// of their passes, and only for a program without passes for the weights' gradients alone.
+    /// of their passes, and only for a program without separate passes for the weights' gradients.
     pub dynamic: Option<Choice>,
     pub stages: Stages,
     pub zero: Zero,

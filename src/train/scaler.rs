@@ -43,7 +43,7 @@ pub struct ScalerConfig {
     pub min: f64,
     /// Good steps before the scale grows.
     pub window: u64,
-    /// Overflows before the scale shrinks. When it grows, the count starts again; good steps alone do not restart it.
+    /// Overflows before the scale shrinks. When it grows, the count starts again; good steps do not restart it.
     pub hysteresis: u64,
     /// DeepSpeed's `consecutive_hysteresis`: every good step restarts the count, so only overflows in a row shrink the scale.
     pub consecutive_hysteresis: bool,

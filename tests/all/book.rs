@@ -703,7 +703,7 @@ fn no_word_is_used_before_the_page_that_says_it() {
     }
 }
 
-/// Lines in which a word stands, also in the plural.
+/// Lines with a word, also in the plural.
 fn uses<'a>(text: &'a str, word: &str) -> Vec<&'a str> {
     let word = word.to_lowercase();
     let stands_in = |line: &&str| {
@@ -760,7 +760,7 @@ fn is_path(code: &str) -> bool {
 
 #[test]
 fn the_files_that_pages_name_are_there() {
-    // What a reader downloads, and what stands for any lab.
+    // What a reader downloads, and placeholders for any lab.
     let not_here = |path: &str| path == "data/tinyshakespeare.txt" || path.contains("labNN");
     let mut named = 0;
     for (_, page) in pages() {

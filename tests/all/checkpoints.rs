@@ -422,7 +422,7 @@ fn what_is_not_recorded_is_no_difference() {
     });
 }
 
-/// Ways to damage the newest checkpoint: each is found, named, and `auto` takes the one before, whoever reads.
+/// Ways to damage the newest checkpoint: each is found, named, and `auto` takes the one before, with either way to read.
 #[test]
 fn damage_is_found_and_the_next_good_checkpoint_is_taken() {
     fn flip(path: PathBuf, at: impl Fn(usize) -> usize) {

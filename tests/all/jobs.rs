@@ -527,7 +527,7 @@ fn slurms_short_forms_are_read() {
     }
 }
 
-/// One bracket or none: a prefix, ranges as (first, more, digits), and what stands behind.
+/// One bracket or none: a prefix, ranges as (first, more, digits), and what follows.
 type Part = (String, Vec<(u64, u64, usize)>, String);
 
 proptest! {

@@ -380,7 +380,7 @@ fn the_corpus_can_come_from_the_environment() {
         text.contains("mine.txt") && text.contains("chars"),
         "{text}"
     );
-    // The default prompt has characters that this text has not: its first line stands in. Nothing moves the cursor.
+    // The default prompt has characters that this text has not: its first line is taken. Nothing moves the cursor.
     assert!(text.contains("    To be"), "{text}");
     assert!(!text.contains('\r') && !text.contains('\x1b'), "{text}");
 }

@@ -221,7 +221,7 @@ fn a_shared_model_is_trained_in_full() {
     }
 }
 
-/// The weights that tensor ranks leave behind are the whole model's: any number of ranks goes on with them.
+/// The weights that tensor ranks save are the whole model's: any number of ranks goes on with them.
 #[test]
 fn another_run_goes_on_with_the_weights() {
     let dir = tempfile::tempdir().unwrap();

@@ -643,7 +643,7 @@ fn asked(name: &str, devices: usize, device: &str) -> TrainingJob {
     TrainingJob::new(model(name).unwrap(), cluster, devices)
 }
 
-/// The chapter's arithmetic: each figure of "One plan, by hand" from the formula that stands beside it, all of them together the
+/// The chapter's arithmetic: each figure of "One plan, by hand" from the formula beside it, all of them together the
 /// planner's.
 #[test]
 fn the_plan_that_the_chapter_computes_by_hand_is_the_planners() {

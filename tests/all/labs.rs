@@ -259,7 +259,7 @@ fn exercises_have_names_texts_and_hints() {
     }
 }
 
-/// A picture of what goes in and what comes out stands in the task, and a lab begins with something quick.
+/// The task shows a picture of what goes in and what comes out, and a lab begins with something quick.
 #[test]
 fn every_task_has_a_picture_and_every_lab_begins_with_two_minutes() {
     for (folder, exercises) in by_folder() {

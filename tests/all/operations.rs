@@ -216,7 +216,7 @@ fn swiglu() {
     );
 }
 
-/// Three heads of six numbers turn, and four numbers behind them do not.
+/// Three heads of six numbers turn, and the four numbers after them do not.
 #[test]
 fn rope() {
     let frequencies = vec![1.0, 0.3, 0.01];

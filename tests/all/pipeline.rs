@@ -265,7 +265,7 @@ fn weight_gradients_fill_the_bubble() {
     }
 }
 
-/// A message's time delays whoever needs it: down the pipeline and back, once per rank but the first.
+/// A message's time delays the rank that needs it: down the pipeline and back, once per rank but the first.
 #[test]
 fn messages_take_their_time() {
     let p = pipeline(4, 1, 1);

@@ -219,7 +219,7 @@ fn a_killed_training_continues_when_it_is_started_again() {
     assert!(!lock.exists());
 }
 
-/// The same run, whoever reads the checkpoint: the resumed run has the model that it has if each rank reads.
+/// The same run, with either way to read the checkpoint: the resumed run has the model that it has if each rank reads.
 #[test]
 fn rank_0_reads_for_all_ranks() {
     let models = |text: &str| {
@@ -427,7 +427,7 @@ fn a_signal_that_ends_the_job_removes_the_lock() {
 
 /// Only the bytes are checked: times are the machine's.
 #[test]
-#[ignore = "saves many times: the gate runs it, and whoever changes how states are saved"]
+#[ignore = "saves many times: the gate runs it; run it when you change how states are saved"]
 fn a_save_in_the_background_writes_what_a_save_at_once_writes() {
     let dir = tempfile::tempdir().unwrap();
     let text = succeeded(&run(

@@ -1,4 +1,4 @@
-//! Files of one folder form no circle: whoever reads one can read those that it uses, and never comes back to it.
+//! Files of one folder form no circle: a reader of one goes on to those that it uses, and never comes back to it.
 //!
 //! A folder's files are the modules of one parent (`mod.rs`, `lib.rs`, or the file that has the folder's name). A
 //! folder inside counts as one of them. The parent is left out: it may name its children, and they may use what it

@@ -185,7 +185,7 @@ fn hostile_archives_are_refused() {
     change(find(b"little"), b"bigend", "little-endian");
 }
 
-/// Files that are no archive have this number behind their first pickle's first bytes. They were written before 1.6, and
+/// Files that are no archive have this number after their first pickle's first bytes. They were written before 1.6, and
 /// DeepSpeed still writes them where `checkpoint_serialization` is off.
 #[test]
 fn files_that_are_no_archive_are_refused_with_the_way_out() {

@@ -86,7 +86,7 @@ fn solved_exercises_are_parts_of_the_trainer() {
 }
 
 #[test]
-#[ignore = "compiles many exercises: the gate runs it, and whoever changes one should"]
+#[ignore = "compiles many exercises: the gate runs it; run it when you change one"]
 fn all_parts_of_a_reader_train_what_the_library_trains() {
     let my = with_solutions(&PARTS);
     let (story, success, _) = trained(my.path(), "");
@@ -118,7 +118,7 @@ const WRONG: [(&str, &str, &str); 5] = [
         "stream.below(offsets, i)",
         "stream.below(offsets.min(1 << 15), i)",
     ),
-    // Every second number stands for two, to save time.
+    // Every second number is used twice, to save time.
     (
         "lab04-norm",
         "numbers.iter().map(|&g| f64::from(g).powi(2)).sum::<f64>()",
@@ -134,7 +134,7 @@ const WRONG: [(&str, &str, &str); 5] = [
 ];
 
 #[test]
-#[ignore = "compiles many exercises: the gate runs it, and whoever changes one should"]
+#[ignore = "compiles many exercises: the gate runs it; run it when you change one"]
 fn wrong_parts_that_pass_their_checks_are_named() {
     for (exercise, from, to) in WRONG {
         let my = with_solutions(&PARTS);

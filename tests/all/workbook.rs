@@ -103,7 +103,7 @@ fn folder_of(files: &str) -> tempfile::TempDir {
 }
 
 #[test]
-#[ignore = "compiles every exercise: the gate runs it, and whoever changes one should"]
+#[ignore = "compiles every exercise: the gate runs it; run it when you change one"]
 fn every_solution_passes_without_warnings() {
     let my = folder_of("solutions");
     let (document, success) = document(my.path(), "check all");
@@ -123,7 +123,7 @@ fn every_solution_passes_without_warnings() {
 }
 
 #[test]
-#[ignore = "compiles every exercise: the gate runs it, and whoever changes one should"]
+#[ignore = "compiles every exercise: the gate runs it; run it when you change one"]
 fn every_blank_fails_without_warnings() {
     let my = folder_of("exercises");
     let (document, success) = document(my.path(), "check all");
@@ -151,7 +151,7 @@ fn every_blank_fails_without_warnings() {
 }
 
 /// An exercise and its solution are one file up to its blanks, or up to the planted fault: places inside a function or an `impl`.
-/// The exercise also has its task, behind the first line, and the solution may have further items and imports.
+/// The exercise also has its task, after the first line, and the solution may have further items and imports.
 #[test]
 fn an_exercise_is_its_solution_but_for_its_blanks() {
     for exercise in course().exercises() {
@@ -212,7 +212,7 @@ fn schedule_with(line: &str) -> String {
 }
 
 #[test]
-#[ignore = "compiles many programs: the gate runs it, and whoever changes how checks are run"]
+#[ignore = "compiles many programs: the gate runs it; run it when you change how checks are run"]
 fn whatever_the_code_does_is_told() {
     let told = |line: &str, outcome: Outcome, means: &str| {
         let attempt = check("lab03-schedule", &schedule_with(line));
@@ -810,7 +810,7 @@ fn bad_input_is_refused() {
         .output()
         .unwrap();
     failed(&rustc, 2, "cannot start no-such-compiler");
-    // A folder that cannot be written, whoever asks.
+    // A folder that not even root can write.
     std::fs::write(my.join("file"), "").unwrap();
     for (flags, what) in [("check lab00-h", "cannot write"), ("", "cannot read")] {
         let output = workbook(&my.join("file"), flags);
@@ -930,7 +930,7 @@ fn screens_stay_within_80_columns_and_ascii_means_ascii() {
 }
 
 #[test]
-#[ignore = "compiles every exercise: the gate runs it, and whoever changes one should"]
+#[ignore = "compiles every exercise: the gate runs it; run it when you change one"]
 fn screens_of_all_exercises_stay_within_80_columns() {
     fits_the_screen(folder_of("exercises").path(), "check all --ascii");
     let solutions = folder_of("solutions");
@@ -1677,7 +1677,7 @@ fn watching_checks_what_is_saved() {
     wait_for("solved   after 1 try");
 }
 
-/// Whatever stands in the reader's folder: git does not see it, and no target of the package is made from it.
+/// Whatever lies in the reader's folder: git does not see it, and no target of the package is made from it.
 #[test]
 fn the_readers_folder_is_the_readers_own() {
     let my = root("my");

@@ -31,7 +31,7 @@ pub(super) struct Canvas {
     cells: Vec<Option<(char, usize)>>,
 }
 
-/// The character that stands for a point of series number `series`.
+/// The character for a point of series number `series`.
 pub(super) fn mark(series: usize, ascii: bool) -> char {
     let marks = if ascii { ASCII_MARKS } else { MARKS };
     marks[series % marks.len()]

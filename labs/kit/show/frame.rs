@@ -74,7 +74,7 @@ impl<'a> Frame<'a> {
             .collect()
     }
 
-    /// The rows of the picture behind the y axis.
+    /// The rows of the picture, right of the y axis.
     pub(super) fn picture(&self, canvas: &Canvas) -> Vec<String> {
         let (with_tick, without) = if self.screen.ascii {
             ("+", "|")

@@ -325,7 +325,7 @@ impl<'a> Plot<'a> {
     }
 
     /// The one line that needs no marks: the first one. Of lines with a look of their own it is the one with the first look, so
-    /// that it looks the same wherever it stands.
+    /// that it looks the same everywhere.
     fn plain_line(&self) -> Option<usize> {
         let plain = |series: &Series| series.look.is_none_or(|look| look == 0);
         self.in_style(Style::Line)

@@ -121,10 +121,10 @@ impl Replicas {
     }
 }
 
-/// What links ranks stays behind their names.
+/// What links ranks is drawn under their names.
 const FAINT: &str = "stroke-opacity=\"0.6\"";
 
-/// A bow over what stands between `from` and the place at `to_x` beside it, with its meaning for those who do not see it.
+/// A bow over what is between `from` and the place at `to_x` beside it, with its meaning for those who do not see it.
 fn arrow(from: (f64, f64), to_x: f64, title: &str) -> String {
     let (x, y) = from;
     let high = y - 32.0;

@@ -289,7 +289,7 @@ impl Screen {
         self.hang(&format!("  {} ", pad_right(label, LABEL_WIDTH)), text)
     }
 
-    /// A labelled line behind a mark, `  ✓ linker   cc links a program`; what does not fit continues below the text.
+    /// A labelled line after a mark, `  ✓ linker   cc links a program`; what does not fit continues below the text.
     pub fn mark(&self, mark: &str, label: &str, text: &str) -> String {
         let mark = pad_right(mark, self.either(1, "FAILED".len()));
         self.hang(
@@ -328,7 +328,7 @@ impl Screen {
         Some(self.dim(if self.ascii { "." } else { "…" }.repeat(length)))
     }
 
-    /// Folds `text` behind `prefix`; the following lines begin where the text began.
+    /// Folds `text` after `prefix`; the following lines begin where the text began.
     pub(super) fn hang(&self, prefix: &str, text: &str) -> String {
         let indent = columns(prefix);
         let lines = fold(text, self.width.saturating_sub(indent), LongWords::Keep);

@@ -11,7 +11,7 @@ use std::fmt::Display;
 /// A place or a size, in units: a letter is about 7 wide and 13 high.
 type Point = (f64, f64);
 
-/// What a colour stands for.
+/// What a colour means.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Ink {
     /// Nothing: the page's own.

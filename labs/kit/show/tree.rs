@@ -36,7 +36,7 @@ pub fn tree(screen: &Screen, root: &Branch) -> String {
     lines.join("\n")
 }
 
-/// `here` stands before the branch's own name, `below` before those of its parts.
+/// `here` comes before the branch's own name, `below` before those of its parts.
 fn add(
     screen: &Screen,
     branch: &Branch,

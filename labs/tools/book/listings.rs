@@ -23,7 +23,7 @@ pub fn narrow(page: &str) -> String {
             out += &format!("{line}\n");
             continue;
         };
-        // The sentences of the lines below go on behind it.
+        // The sentences of the lines below go on after it.
         let mut text = comment.text.to_string();
         while comment.code.is_none()
             && let Some(next) = lines.peek().and_then(|next| split(next, comment.mark))
@@ -43,7 +43,7 @@ struct Comment<'a> {
     /// `///` or `//` or `#`, and a space.
     mark: &'a str,
     text: &'a str,
-    /// What stands before it.
+    /// What comes before it.
     code: Option<&'a str>,
 }
 

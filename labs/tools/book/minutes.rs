@@ -1,4 +1,4 @@
-//! How long a page takes, computed from what stands on it, so that a path through the book can promise its minutes.
+//! How long a page takes, computed from what is on it, so that a path through the book can promise its minutes.
 //!
 //! The rule, which `book/src/how-to-use.md` also tells its readers: prose is read at 140 words a minute; a line of output takes
 //! 12 seconds, a line of a listing 8, a command 15, a picture or a displayed formula 60, a figure that one can change 3 minutes.

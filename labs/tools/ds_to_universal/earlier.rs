@@ -15,7 +15,7 @@ pub const MANIFEST: &str = "ds_to_universal.json";
 /// The files of a conversion: their paths in its folder, with their bytes.
 #[derive(Serialize, Deserialize)]
 struct Manifest {
-    /// For whoever finds the list.
+    /// For a person who finds the list.
     about: String,
     files: BTreeMap<String, u64>,
 }

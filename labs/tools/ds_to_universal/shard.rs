@@ -39,7 +39,7 @@ pub(super) struct Group {
     pub fragments: BTreeMap<String, Range<usize>>,
     /// Whether the file lists the fragments.
     pub listed: bool,
-    /// In stage 3, elements behind a rank's part of a parameter that belong to none. The first few are enough.
+    /// In stage 3, elements after a rank's part of a parameter that belong to none. The first few are enough.
     pub blank: Vec<Range<usize>>,
 }
 

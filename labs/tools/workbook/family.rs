@@ -56,7 +56,7 @@ mod unix {
             unsafe {
                 libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1);
             }
-            // Whoever looks at this program's children meanwhile must know this one.
+            // A look at this program's children meanwhile must know this one.
             let mut sessions = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner);
             let child = command.spawn()?;
             sessions.push(child.id() as i32);

@@ -177,7 +177,7 @@ fn run() -> Result<ExitCode> {
         }
         Some(Action::Ladder) => screen.say(workbook::ladder(&screen, &workbook)?),
         Some(Action::Capstone { .. }) => {
-            // All words behind its name are the trainer's, also those that this program knows.
+            // All words after its name are the trainer's, also those that this program knows.
             let words = std::env::args_os();
             let flags: Vec<_> = words
                 .skip_while(|word| word != "capstone")

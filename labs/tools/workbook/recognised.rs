@@ -1,6 +1,6 @@
 //! What the check of an exercise recognises: the sentences that it says about mistakes.
 //!
-//! `checks/NAME.mistakes.toml` has a part of each sentence, which tests compare. The whole sentence stands in the check, often
+//! `checks/NAME.mistakes.toml` has a part of each sentence, which tests compare. The whole sentence is in the check, often
 //! with places that are filled when it runs: `{ranks} times too large`. So the part is looked up there.
 
 use super::desk::Desk;
@@ -14,7 +14,7 @@ use std::path::Path;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Recognised {
     pub claim: String,
-    /// Each once. Where only a part of a sentence is known, it stands between dots.
+    /// Each once. Where only a part of a sentence is known, it is written between dots.
     pub says: Vec<String>,
 }
 
@@ -33,7 +33,7 @@ pub(super) fn recognised(desk: &Desk, exercise: &Exercise) -> Result<Vec<Recogni
         BadInput::new(what, RESTORE)
     })?;
     let mut sentences = read(&check)?;
-    // What the checks of all rungs share stands in one file.
+    // What the checks of all rungs share is in one file.
     let shared = desk.root.join("labs").join(exercise.lab()).join("judge.rs");
     if shared.is_file() {
         sentences += &read(&shared)?;
@@ -91,7 +91,7 @@ fn literals(code: &str) -> Vec<String> {
                         continue;
                     }
                     match rest.next() {
-                        // The line goes on behind the white space of the next one.
+                        // The line goes on after the white space of the next one.
                         Some('\n') => while rest.next_if(|c| c.is_whitespace()).is_some() {},
                         Some('n') => text.push('\n'),
                         other => text.extend(other),

@@ -185,7 +185,7 @@ fn picture(code: &str) -> String {
     lines.join("\n")
 }
 
-/// What a reader writes: the whole items of the solution in which it differs from the blank, behind what it imports in
+/// What a reader writes: the whole items of the solution in which it differs from the blank, after what it imports in
 /// addition. `broken` code is shown with its repair.
 fn changed(blank: &str, solution: &str, broken: bool) -> String {
     let [given, solved] = [code(blank), code(solution)];
@@ -227,7 +227,7 @@ fn equal<'a>(
     one.zip(other).take_while(|(a, b)| a == b).count()
 }
 
-/// Whether an item, its comment or its attribute begins here: a line at the margin, behind an empty one.
+/// Whether an item, its comment or its attribute begins here: a line at the margin, after an empty one.
 fn begins(lines: &[&str], at: usize) -> bool {
     let at_margin = |line: &str| !line.is_empty() && !line.starts_with([' ', '}', ')']);
     at == 0 || lines[at - 1].is_empty() && lines.get(at).is_some_and(|line| at_margin(line))

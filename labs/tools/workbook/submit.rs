@@ -38,7 +38,7 @@ pub fn submit(folder: &Path, desk: &Desk, document: &Document) -> Result<PathBuf
     Ok(path)
 }
 
-/// Removes what this participant has submitted under a different name, or from a different host. Whoever cannot, leaves it.
+/// Removes what this participant has submitted under a different name, or from a different host. Without the right to remove it, it stays.
 fn remove_older(folder: &Path, name: &str, number: &str) {
     let own = format!("-{number}.json");
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {

@@ -2,7 +2,7 @@
 //!
 //! They come from the standard library, or with the feature `shuttle` from the crate of that name. Shuttle runs the ranks one
 //! at a time and chooses at each lock and atomic which rank continues, so that tests try thousands of orders
-//! (`launch/tests/explored.rs`). With this feature ranks work in those tests alone.
+//! (`launch/tests/explored.rs`). With this feature ranks work only in those tests.
 
 #[cfg(not(feature = "shuttle"))]
 pub(crate) use std::{

@@ -67,7 +67,7 @@ struct ForwardResult {
 /// A step between two instructions.
 #[derive(Default)]
 struct InFlight {
-    /// Whether the program has passes for the weights' gradients alone.
+    /// Whether the program has separate passes for the weights' gradients.
     splits: bool,
     /// By chunk and micro-batch.
     kept: HashMap<(usize, usize), ForwardResult>,
@@ -169,7 +169,7 @@ impl<M: Chunk> Stages<M> {
         self.run(program, splits, micro_batches, activations, zero)
     }
 
-    /// Runs one step, whose program may be made meanwhile. `splits`: whether it has passes for the weights' gradients alone.
+    /// Runs one step, whose program may be made meanwhile. `splits`: whether it has separate passes for the weights' gradients.
     pub(super) fn run(
         &self,
         program: &mut dyn Iterator<Item = Result<Instruction>>,

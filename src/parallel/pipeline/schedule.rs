@@ -33,7 +33,7 @@ pub enum Work {
     Forward,
     /// The gradients of the chunk's input and, unless the schedule has [`Work::Weights`], of its weights.
     Backward,
-    /// The gradients of the chunk's weights alone, from what the backward pass has kept.
+    /// Only the gradients of the chunk's weights, from what the backward pass has kept.
     Weights,
 }
 
@@ -244,7 +244,7 @@ impl Schedule {
 }
 
 // ANCHOR: one_f_one_b
-/// First forward passes alone, until the first micro-batch comes back; then a forward and a backward pass in turn; then the
+/// First only forward passes, until the first micro-batch comes back; then a forward and a backward pass in turn; then the
 /// backward passes that are left.
 fn one_f_one_b(pipeline: &Pipeline, rank: usize, group: usize) -> Vec<Op> {
     let visits = visits(pipeline, group);

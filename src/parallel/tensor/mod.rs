@@ -185,7 +185,7 @@ impl TensorParallel {
     }
 
     /// Whether a rank's gradient of a parameter that all ranks hold, such as a norm's, is only one summand. It is with
-    /// sequence parallelism, because the rank has seen its positions alone. Without, every rank has the whole gradient.
+    /// sequence parallelism, because the rank has seen only its positions. Without, every rank has the whole gradient.
     pub fn has_partial_gradients(&self) -> bool {
         self.sequence && self.group.size() > 1
     }
@@ -213,7 +213,7 @@ impl TensorParallel {
         })
     }
 
-    /// The operator behind a row-parallel matrix.
+    /// The operator after a row-parallel matrix.
     fn leave(&self) -> Parallel {
         self.operator(if self.sequence {
             Operator::Scatter

@@ -2,7 +2,7 @@
 //!
 //! A column-parallel matrix gives each rank some columns of the result; a row-parallel one takes those columns and gives each
 //! rank one summand of the result. Between them nothing is communicated. Before the first, every rank's gradient of `x` is
-//! one summand; behind the second, every rank's result is one. Megatron-LM calls the two operators f and g (Shoeybi et al.,
+//! one summand; after the second, every rank's result is one. Megatron-LM calls the two operators f and g (Shoeybi et al.,
 //! arXiv 1909.08053); with sequence parallelism they are g and ḡ (Korthikanti et al., arXiv 2205.05198), which send as many
 //! bytes here and in PyTorch, and between layers each rank holds its slice of every sequence only. Megatron-LM keeps only its
 //! slice of what g has gathered, and gathers it again in the backward pass: the bytes of five all-reduces per block, not four.

@@ -103,7 +103,7 @@ impl<T: Stored> Replicated<T> {
         };
         let mut end = 0;
         let of_group = |range: &Range<usize>| {
-            // A shard that is kept alone has no gaps.
+            // A shard that is kept without the rest has no gaps.
             let skipped = if keeps_shard { 0 } else { range.start - end };
             let (group, after) = std::mem::take(&mut rest)[skipped..].split_at_mut(range.len());
             rest = after;

@@ -217,7 +217,7 @@ fn every_edit_finds_its_place() {
 }
 
 #[test]
-#[ignore = "compiles some four hundred programs: the gate runs it, and whoever changes a check should"]
+#[ignore = "compiles some four hundred programs: the gate runs it; run it when you change a check"]
 fn every_mistake_is_told() {
     let chosen = std::env::var("SHARDLAB_MISTAKES").unwrap_or_default();
     let course = course();

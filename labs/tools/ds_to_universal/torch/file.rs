@@ -20,7 +20,7 @@ const CHUNK: usize = 1 << 20;
 
 const DAMAGED: &str = "use a different copy of this file, or an earlier checkpoint";
 
-/// What files begin with that are no archive, behind some bytes of their first pickle: 0x1950a86a20f9469cfc6c, little-endian.
+/// What files begin with that are no archive, after some bytes of their first pickle: 0x1950a86a20f9469cfc6c, little-endian.
 const NO_ARCHIVE: [u8; 10] = [0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19];
 
 /// A file that `torch.save` wrote.

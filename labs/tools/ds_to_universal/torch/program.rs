@@ -37,7 +37,7 @@ impl<'a> Program<'a> {
         usize::try_from(u64::from_le_bytes(array)).map_err(|_| "a length is absurd".to_string())
     }
 
-    /// Bytes behind their own length, which is a number of `bytes` bytes.
+    /// Bytes after their own length, which is a number of `bytes` bytes.
     pub fn counted(&mut self, bytes: usize) -> Result<&'a [u8], String> {
         let size = self.length(bytes)?;
         self.take(size)

@@ -1,4 +1,4 @@
-//! Does this machine have what labs and exercises need? For people before a workshop, and for whoever helps them.
+//! Does this machine have what labs and exercises need? For people before a workshop, and for those who help them.
 //!
 //! `look.rs` looks at the machine, and tries what can be tried: a program is really linked, a file really written. `judge.rs` says
 //! what that means.

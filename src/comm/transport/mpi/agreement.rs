@@ -89,7 +89,7 @@ impl Agreement {
             Posted::new(None, |duplicate| vec![start_to_duplicate(comm, duplicate)]);
         self.wait_within(call, || Ok(duplicate.test()))?;
         let duplicate = duplicate.take().expect("the library has made it");
-        // SAFETY: the library has made this communicator for this rank alone.
+        // SAFETY: the library has made this communicator only for this rank.
         let comm = unsafe { SimpleCommunicator::from_raw(duplicate) };
         Ok(Agreement::on(
             shared(comm),

@@ -18,7 +18,7 @@ pub(super) struct Posted<D: ?Sized + 'static, M> {
     memory: *mut M,
 }
 
-// SAFETY: the requests are raw handles of the MPI library. They are used on the MPI thread alone, as is all that contains them
+// SAFETY: the requests are raw handles of the MPI library. They are used only on the MPI thread, as is all that contains them
 // (see `Mpi`), and a drop elsewhere frees nothing.
 unsafe impl<D: ?Sized, M: Send> Send for Posted<D, M> {}
 

@@ -132,7 +132,7 @@ impl MpiWorld {
             notices::leave(ending);
             notices::look(|board| (!board.failures().is_empty(), board.unreceived()))
         });
-        // All ranks know of the same messages, so rank 0 alone reports them.
+        // All ranks know of the same messages, so only rank 0 reports them.
         if failed || (!messages.is_empty() && self.rank > 0) {
             self.await_abort();
         }
