@@ -46,6 +46,7 @@ fn draw(logits: &[f32], temperature: f32, u: f64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::{Family, ModelShape};
 
     #[test]
     fn tokens_are_drawn_by_their_probability() {
@@ -57,5 +58,40 @@ mod tests {
         assert_eq!(count(1.0), 750);
         assert_eq!(count(0.5), 900);
         assert!((0..1000).all(|i| draw(&logits, 1.0, i as f64 / 1000.0) != 2));
+    }
+
+    /// Every token follows from the last `block` tokens, or from all while there are fewer.
+    #[test]
+    fn the_model_sees_the_last_block_of_tokens() {
+        let shape = ModelShape {
+            vocabulary: 11,
+            block: 4,
+            layers: 1,
+            heads: 2,
+            embd: 8,
+            family: Family::Gpt,
+        };
+        let gpt = Gpt::new(&shape).unwrap();
+        gpt.params.allocate(3);
+        // Initial weights are so small that all tokens are nearly equally likely, whatever came before.
+        gpt.params.values_mut().iter_mut().for_each(|x| *x *= 20.0);
+        let continued = |prompt: &[u32], count| {
+            generate(&gpt, prompt, count, 0.1, Stream::new(5, "test")).unwrap()
+        };
+        let mut text = vec![7];
+        text.extend(continued(&text, 40));
+        // The whole text in windows of each size, one draw at a time. Only a window of `block` gives this text.
+        let follows = |size: usize| {
+            let next = |i: usize| {
+                let seen = &text[(i + 1usize).saturating_sub(size)..=i];
+                let logits = gpt.logits(seen, seen.len(), &Pass::evaluate()).unwrap();
+                let last = logits.narrow(1, seen.len() - 1, 1).unwrap();
+                let last = last.flatten_all().unwrap().to_vec1::<f32>().unwrap();
+                draw(&last, 0.1, Stream::new(5, "test").uniform(i as u64))
+            };
+            (0..40).all(|i| next(i) == text[i + 1])
+        };
+        let sizes: Vec<usize> = (1..=shape.block).filter(|&size| follows(size)).collect();
+        assert_eq!(sizes, [shape.block], "{text:?}");
     }
 }

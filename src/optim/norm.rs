@@ -189,6 +189,14 @@ mod tests {
         assert!((clip_scale(4.0, 1.0).unwrap() - 0.25).abs() < 1e-6);
     }
 
+    /// `torch.nn.utils.clip_grad_norm_` divides by the norm plus 1e-6, so a norm equal to the limit is clipped a little.
+    #[test]
+    fn clipping_adds_what_pytorch_adds() {
+        assert_eq!(clip_scale(1.0, 1.0), Ok((1.0 / 1.000_001) as f32));
+        assert_eq!(clip_scale(1e-6, 1e-6), Ok(0.5));
+        assert_eq!(clip_scale(0.0, 1e-9), Ok(1e-3));
+    }
+
     #[test]
     fn a_norm_that_is_not_finite_is_refused_with_and_without_clipping() {
         for norm in [f64::NAN, f64::INFINITY] {
