@@ -9,7 +9,7 @@ use shardlab::optim::AdamWConfig;
 use shardlab::parallel::TensorParallel;
 use shardlab::parallel::zero::{Stage, Zero, ZeroConfig};
 use shardlab::plan::{Family, ModelShape};
-use shardlab::tensor::{Dropout, Params, Precision};
+use shardlab::tensor::{Dropout, IGNORED, Params, Precision};
 use std::collections::HashMap;
 
 const SHAPE: ModelShape = ModelShape {
@@ -68,6 +68,13 @@ fn tokens(step: usize, shift: usize) -> Vec<u32> {
     (0..SEQUENCES * SHAPE.block)
         .map(|i| ((i * 7 + i * i + 3 * step + shift) % SHAPE.vocabulary) as u32)
         .collect()
+}
+
+/// The tokens that follow. Some do not count, on every third position.
+fn targets(step: usize) -> Vec<u32> {
+    let mut targets = tokens(step, 1);
+    targets.iter_mut().step_by(3).for_each(|t| *t = IGNORED);
+    targets
 }
 
 /// The optimizer of a rank's shard, without data parallelism.
@@ -140,7 +147,7 @@ impl Rank {
             ids: &tokens(step, 0),
             length: SHAPE.block,
         };
-        let loss = self.gpt.forward(input, &tokens(step, 1), &pass)?;
+        let loss = self.gpt.forward(input, &targets(step), &pass)?;
         loss.backward()?;
         self.zero.finish()?;
         Ok(loss.to_scalar()?)
