@@ -147,6 +147,24 @@ fn from_each_mesh(is_tried: impl Fn(usize, usize) -> bool) {
     }
 }
 
+/// Ranks that should hold the same numbers, and differ in the last bit of one, are no model that could be merged.
+#[test]
+fn ranks_that_drifted_apart_are_not_merged() {
+    for (kind, name) in ["values", "exp_avg", "exp_avg_sq"].into_iter().enumerate() {
+        let dir = tempfile::tempdir().unwrap();
+        let saved = launch::run(3, |comm| suite::save_drifted(&comm, kind, dir.path())).unwrap();
+        let BadInput { what, help } = merge(&saved[0], &dir.path().join("universal")).unwrap_err();
+        let expected =
+            format!("ranks 0 and 1 hold different {name} of wpe.weight, first at element 5");
+        assert_eq!(what, expected);
+        assert!(
+            help.starts_with("the ranks' models have drifted apart"),
+            "{help}"
+        );
+        assert!(!dir.path().join("universal").exists());
+    }
+}
+
 /// The checkpoint of two ranks.
 fn saved(dir: &Path) -> (PathBuf, PathBuf) {
     let to = dir.join("universal");

@@ -10,7 +10,7 @@ use shardlab::parallel::pipeline::{Partition, Pipeline, Schedule};
 use shardlab::parallel::zero::{Offload, OffloadFolder, Stage};
 use shardlab::tensor::Precision;
 use shardlab::train::{
-    Config, LossScaler, PipelinePlan, Pipelined, Ranges, ScalerConfig, ScalerRule,
+    Config, Counters, LossScaler, PipelinePlan, Pipelined, Ranges, ScalerConfig, ScalerRule,
 };
 use std::path::Path;
 
@@ -24,6 +24,18 @@ pub fn checkpoints(comm: &Comm, config: &Config, dir: &Path, layout: &str) -> Ch
         settings,
     };
     Checkpoints::new(dir, 3, job, comm)
+}
+
+/// A loss scale that is infinite in f32, so that the first step is refused. The second step has 2^16.
+pub fn overflowing_once() -> LossScaler {
+    LossScaler::new(ScalerConfig {
+        initial: 2f64.powi(130),
+        min: 2f64.powi(16),
+        backoff: 0.0,
+        hysteresis: 1,
+        window: 2,
+        ..ScalerRule::DeepSpeed0171.defaults()
+    })
 }
 
 /// Saves a training.
@@ -174,8 +186,9 @@ pub fn one_job_at_a_time_saves_to_a_folder(comm: &Comm, dir: &Path) -> anyhow::R
     Ok(())
 }
 
-/// Every stage, both types, state in memory and in files: with accumulation, dropout, clipping, a loss scale, and a range to skip, in
-/// whose middle the training is interrupted. `dir` is a folder that all ranks reach.
+/// Every stage, both types, state in memory and in files: with accumulation, dropout, clipping, a loss scale whose first step
+/// overflows, and a range to skip, in whose middle the training is interrupted. So every counter is a different number there. `dir` is
+/// a folder that all ranks reach.
 pub fn resumed_training_is_uninterrupted_training(comm: &Comm, dir: &Path) -> anyhow::Result<()> {
     let (config, corpus) = config(comm.size(), |config| {
         (config.grad_accum, config.dropout, config.clip) = (2, 0.1, 0.5);
@@ -196,11 +209,7 @@ pub fn resumed_training_is_uninterrupted_training(comm: &Comm, dir: &Path) -> an
                 };
                 let mut training = Training::new(comm, &config, &corpus.train, zero, false)?;
                 training.ranges = Ranges::parse(&[3, 4])?;
-                let scaler = ScalerConfig {
-                    window: 2,
-                    ..ScalerRule::DeepSpeed0171.defaults()
-                };
-                training.scaler = Some(LossScaler::new(scaler));
+                training.scaler = Some(overflowing_once());
                 Ok(training)
             };
             let all = checkpoints(comm, &config, &dir.join(&what), &what);
@@ -215,6 +224,12 @@ pub fn resumed_training_is_uninterrupted_training(comm: &Comm, dir: &Path) -> an
             first.until(3)?;
             // The training goes on while the copy is written.
             let writing = first.start_save(&all)?;
+            let Counters {
+                global_steps,
+                schedule,
+                ..
+            } = first.counters;
+            assert_eq!((global_steps, schedule, first.zero.steps()), (3, 2, 1));
             first.step()?;
             let folder = writing.finish()?;
             drop(first);

@@ -1,7 +1,7 @@
 //! A training that N ranks have saved continues on M ranks, from a universal checkpoint.
 
 use super::bad_steps::Training;
-use super::checkpoints::{checkpoints, save};
+use super::checkpoints::{checkpoints, overflowing_once, save};
 use shardlab::checkpoint::universal::{self, Universal};
 use shardlab::comm::Comm;
 use shardlab::data::{Corpus, Sampling};
@@ -11,7 +11,7 @@ use shardlab::parallel::pipeline::{Partition, Pipeline, Schedule};
 use shardlab::parallel::zero::Stage;
 use shardlab::tensor::Precision;
 use shardlab::train::{Config, PipelinePlan, Pipelined, Record};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// All numbers of ranks up to 6 divide it.
 pub const SEQUENCES: usize = 60;
@@ -32,14 +32,17 @@ fn begin<'a>(
     stage: Stage,
 ) -> anyhow::Result<Training<'a>> {
     let zero = ZeroConfig::new(stage, Precision::F32, config.adamw);
-    Training::new(comm, config, &corpus.train, zero, false)
+    let mut training = Training::new(comm, config, &corpus.train, zero, false)?;
+    training.scaler = Some(overflowing_once());
+    Ok(training)
 }
 
 fn losses(training: &Training) -> Vec<f64> {
     training.steps.iter().filter_map(|step| step.1).collect()
 }
 
-/// Trains two steps, and saves. Rank 0 converts the checkpoint to `to`. Then trains two more steps, and returns their losses.
+/// Trains two steps, of which the first is refused, and saves: the optimizer has taken one step, and the job two. Rank 0 converts the
+/// checkpoint to `to`. Then trains two more steps, and returns their losses.
 pub fn train_and_convert(
     comm: &Comm,
     stage: Stage,
@@ -51,7 +54,7 @@ pub fn train_and_convert(
     training.until(2)?;
     save_and_convert(comm, &config, dir, to, |all| save(all, &mut training))?;
     training.until(4)?;
-    Ok(losses(&training)[2..].to_vec())
+    Ok(losses(&training)[1..].to_vec())
 }
 
 fn save_and_convert(
@@ -91,9 +94,26 @@ pub fn continue_from(
         "{stage:?} on {} ranks",
         comm.size()
     );
-    assert_eq!(again.optimizer_steps(), universal.optimizer_steps());
+    assert_eq!(again.optimizer_steps(), 1);
     training.until(4)?;
     Ok(losses(&training))
+}
+
+/// Trains ranks that all hold the whole model, and saves after rank 1 has changed the last bit of one number: of the weights, or of a
+/// moment. Returns the checkpoint.
+pub fn save_drifted(comm: &Comm, kind: usize, dir: &Path) -> anyhow::Result<PathBuf> {
+    let (config, corpus) = config(comm.size());
+    let mut training = begin(comm, &config, &corpus, Stage::Zero)?;
+    training.until(2)?;
+    let steps = training.zero.steps();
+    training.zero.restore(steps, |fragment, _, state| {
+        if comm.rank() == 1 && fragment.spec.name == "wpe.weight" {
+            let kinds = [state.values, state.exp_avg, state.exp_avg_sq];
+            let number = &mut kinds[kind][5];
+            *number = f32::from_bits(number.to_bits() ^ 1);
+        }
+    })?;
+    save(&checkpoints(comm, &config, dir, "any"), &mut training)
 }
 
 /// The same on meshes of data x pipeline x tensor ranks. Without `from` it begins, and trains two steps. Saves, converts to `to`, and
