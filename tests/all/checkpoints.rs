@@ -5,14 +5,15 @@ use crate::suite::checkpoints as suite;
 use crate::suite::parity::config;
 use shardlab::checkpoint::{Checkpoints, Job, MANIFEST, Resume};
 use shardlab::comm::Comm;
-use shardlab::data::Corpus;
+use shardlab::data::{Corpus, Sampling};
 use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::mesh::Coordinates;
 use shardlab::parallel::ZeroConfig;
 use shardlab::parallel::zero::Stage;
 use shardlab::tensor::Precision;
-use shardlab::train::Config;
+use shardlab::train::{AdamWConfig, Config, LrSchedule};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 fn coordinates(data: usize, pipeline: usize, tensor: usize) -> Coordinates {
@@ -260,6 +261,85 @@ fn checkpoints_of_other_runs_stay() {
         Ok(comm.barrier()?)
     })
     .unwrap();
+}
+
+/// What a run's steps depend on is compared at a resume: each field of its configuration, and each setting that this gives.
+#[test]
+fn no_setting_is_left_out_of_the_comparison() {
+    let (original, corpus) = config(2, |_| ());
+    // A new field does not compile here. It needs an edit below, or a reason: the model's shape, the seed and the number of ranks are
+    // the job's own, more steps are the same run, and no flag changes epsilon.
+    let Config {
+        ranks: _,
+        shape: _,
+        batch: _,
+        grad_accum: _,
+        sampling: _,
+        steps: _,
+        schedule:
+            LrSchedule {
+                lr: _,
+                min_lr: _,
+                warmup: _,
+                decay_steps: _,
+            },
+        adamw:
+            AdamWConfig {
+                beta1: _,
+                beta2: _,
+                epsilon: _,
+                weight_decay: _,
+            },
+        clip: _,
+        dropout: _,
+        seed: _,
+    } = original;
+    type Edit = fn(&mut Config);
+    let edits: [(Edit, &[&str]); 13] = [
+        (|c| c.sampling = Sampling::Seeds, &["sampler"]),
+        (|c| c.batch += 1, &["batch", "global-batch"]),
+        (|c| c.grad_accum += 1, &["global-batch", "grad-accum"]),
+        (|c| c.ranks += 1, &["global-batch"]),
+        (|c| c.schedule.lr *= 2.0, &["lr"]),
+        (|c| c.schedule.min_lr *= 2.0, &["min-lr"]),
+        (|c| c.schedule.warmup += 1, &["warmup"]),
+        (|c| c.schedule.decay_steps += 1, &["lr-decay-steps"]),
+        (|c| c.adamw.weight_decay *= 2.0, &["weight-decay"]),
+        (|c| c.adamw.beta1 = 0.5, &["beta1"]),
+        (|c| c.adamw.beta2 = 0.5, &["beta2"]),
+        (|c| c.clip *= 2.0, &["clip"]),
+        (|c| c.dropout += 0.1, &["dropout"]),
+    ];
+    let settings = original.settings(&corpus.train);
+    let mut compared = BTreeSet::from(["data"]);
+    for (edit, expected) in edits {
+        let mut edited = original.clone();
+        edit(&mut edited);
+        let edited = edited.settings(&corpus.train);
+        let mut changed: Vec<&str> = settings.keys().map(String::as_str).collect();
+        changed.retain(|name| settings[*name] != edited[*name]);
+        assert_eq!(changed, expected);
+        compared.extend(changed);
+    }
+    assert!(settings["data"] != original.settings(&corpus.validation)["data"]);
+    assert!(settings.keys().eq(compared), "{settings:?}");
+
+    let dir = tempfile::tempdir().unwrap();
+    after_saves(1, dir.path(), |all, _| {
+        for name in settings.keys() {
+            let mut job = all.job.clone();
+            job.settings.insert(name.clone(), "changed".into());
+            let other = Checkpoints::new(&all.dir, 1, job, &all.comm);
+            let error = try_resume(&other, &Resume::Auto)?.unwrap_err();
+            let told = match name.as_str() {
+                "data" => "the text with SHA-256 changed.. instead of ".to_string(),
+                name => format!("--{name} changed instead of "),
+            };
+            let expected = format!(" has other settings than this run: {told}");
+            assert!(error.what.contains(&expected), "{error}");
+        }
+        Ok(())
+    });
 }
 
 /// A different text, batch, learning rate or schedule is no different run, but nobody changes it by accident.
