@@ -63,4 +63,22 @@ mod tests {
             assert_eq!(global_norm(&turned).to_bits(), whole.to_bits());
         }
     }
+
+    /// The unit of the sums follows from the largest gradient of all ranks. From the sum of the ranks' largest, it would be so
+    /// coarse that these small ones were lost.
+    #[test]
+    fn many_small_gradients_beside_a_large_one_on_each_rank_count() {
+        const EACH: usize = 12_500;
+        let mut g = vec![9e-10f32; 8 * EACH];
+        g.iter_mut().step_by(EACH).for_each(|g| *g = 1.0);
+        let whole = global_norm(&g);
+        assert!(whole > 8f64.sqrt());
+        let shares = launch::run(8, |comm| {
+            let shard = &g[EACH * comm.rank()..][..EACH];
+            sharded_norm(&[&comm], &[shard], g.len())
+        });
+        for norm in shares.unwrap() {
+            assert_eq!(norm.to_bits(), whole.to_bits(), "{norm} {whole}");
+        }
+    }
 }
