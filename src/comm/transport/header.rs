@@ -195,4 +195,10 @@ mod tests {
         }
         assert_ne!(encode(&one, 4, 1)[..ARGUMENTS], header(&one)[..ARGUMENTS]);
     }
+    #[test]
+    fn labels_are_told_apart() {
+        let of = |text| label(&call(text, Some("data")));
+        assert_eq!(of(None), 0);
+        assert!(of(Some("one")) != 0 && of(Some("one")) != of(Some("two")));
+    }
 }

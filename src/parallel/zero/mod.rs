@@ -702,3 +702,23 @@ impl Drop for Zero {
         self.params.forget_shards();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The peak belongs to another moment, and what is offloaded to another memory.
+    #[test]
+    fn memory_adds_up_without_what_is_elsewhere() {
+        let memory = MemoryUsage {
+            parameters: 1,
+            gradients: 10,
+            optimizer: 100,
+            parameters_offloaded: 5,
+            optimizer_offloaded: 5,
+            buffers: 1000,
+            peak_buffers: 5,
+        };
+        assert_eq!(memory.total(), 1111);
+    }
+}
