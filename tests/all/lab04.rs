@@ -44,7 +44,8 @@ fn all_stages_train_the_same_and_hold_what_the_formulas_say() {
         let text = succeeded(&lab04(&format!(
             "--ranks {ranks} --dtype {precision} --steps 3"
         )));
-        fits(&text, 45);
+        // In 16 bits the master copy takes one line more.
+        fits(&text, if precision == "bf16" { 46 } else { 45 });
         for stage in 1..4 {
             has(
                 &text,

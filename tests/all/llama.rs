@@ -391,7 +391,7 @@ fn gguf_has_the_same_weights() {
     std::fs::write(&file, &bytes[..bytes.len() - 40]).unwrap();
     std::fs::remove_file(dir.path().join("config.json")).unwrap();
     assert!(
-        refused(&file).contains("ends behind the file's"),
+        refused(&file).contains("ends after the file's"),
         "{}",
         refused(&file)
     );

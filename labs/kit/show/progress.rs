@@ -3,7 +3,6 @@
 //! It is the last line of a terminal, and is written in place of itself. Whatever else is printed erases it first, and so do an
 //! error, a panic and Ctrl-C. There is none in a file, a pipe, a notebook, or CI.
 
-use super::screen::is_open_mpi;
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
@@ -122,6 +121,11 @@ fn is_wanted() -> bool {
         let terminal = io::stdout().is_terminal() && !is_open_mpi();
         decide(terminal, &variable("TERM"), &variable("CI"))
     })
+}
+
+/// Whether Open MPI runs this process. It gives each rank a terminal, even if mpirun itself writes to a file or a pipe.
+pub(super) fn is_open_mpi() -> bool {
+    std::env::var_os("OMPI_COMM_WORLD_SIZE").is_some_and(|size| !size.is_empty())
 }
 
 fn decide(terminal: bool, term: &str, ci: &str) -> bool {

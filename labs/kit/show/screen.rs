@@ -1,7 +1,7 @@
 //! The screen: its width, its colours, and the line forms that all labs share.
 
 use super::colour::{self, Hue};
-use super::progress;
+use super::progress::{self, is_open_mpi};
 use super::text::{LongWords, columns, fold, pad_left, pad_right};
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
@@ -345,11 +345,6 @@ impl Screen {
             text
         }
     }
-}
-
-/// Whether Open MPI runs this process. It gives each rank a terminal, even if mpirun itself writes to a file or a pipe.
-pub(super) fn is_open_mpi() -> bool {
-    std::env::var_os("OMPI_COMM_WORLD_SIZE").is_some_and(|size| !size.is_empty())
 }
 
 /// The process's exit code when stdout cannot be written.

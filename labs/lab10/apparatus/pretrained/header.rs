@@ -226,7 +226,7 @@ mod tests {
         );
         assert!(
             looked_through(&header(1, 0, &[&[0; 8], &u32::MAX.to_le_bytes()]), 1 << 10)
-                .contains("ends behind")
+                .contains("ends after")
         );
         let sound = header(0, 1, &[&key("general.alignment", 4), &32u32.to_le_bytes()]);
         assert_eq!(looked_through(&sound, sound.len() as u64), "sound");
