@@ -553,3 +553,22 @@ fn senseless_arguments_are_refused_before_anyone_waits() {
     });
     refused(&no_mean, "integers have no mean");
 }
+
+/// A group of all ranks is another one than the world: each has messages of its own.
+#[test]
+fn a_message_of_the_world_is_no_message_of_a_group() {
+    launch::run(2, |world| {
+        let group = world.split(0, world.rank() as i64)?;
+        if world.rank() == 0 {
+            world.send(&[1u64], 1)?;
+            group.send(&[2u64], 1)?;
+            return Ok(());
+        }
+        let (mut of_group, mut of_world) = ([0u64], [0u64]);
+        group.recv(&mut of_group, 0)?;
+        world.recv(&mut of_world, 0)?;
+        assert_eq!((of_world, of_group), ([1], [2]));
+        Ok(())
+    })
+    .unwrap();
+}

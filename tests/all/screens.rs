@@ -4,7 +4,7 @@ use crate::suite::program::{ROOT, program, succeeded};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::ptr::null_mut;
@@ -35,6 +35,14 @@ fn start(
         .stdin(Stdio::null())
         .stdout(theirs.try_clone().unwrap())
         .stderr(theirs);
+    // A test that runs in the background of a script has been told to ignore Ctrl-C, and so would its children.
+    // SAFETY: this call is allowed between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+            Ok(())
+        })
+    };
     set(&mut command);
     // The command still holds the terminal's other end, until it is dropped: without it, reading ends.
     (command.spawn().unwrap(), File::from(ours))

@@ -12,9 +12,9 @@ use shardlab::comm::Comm;
 use shardlab::launch;
 use shardlab::model::{Gpt, Pass};
 use shardlab::parallel::zero::{
-    EventKind, MemoryUsage, Offload, OffloadFolder, Stage, Wrap, Zero, ZeroConfig,
+    EventKind, MemoryUsage, Offload, OffloadFolder, Stage, Wrap, Zero, ZeroConfig, ZeroInference,
 };
-use shardlab::tensor::Precision;
+use shardlab::tensor::{Precision, Spec};
 
 #[test]
 fn stages_take_the_same_steps_on_1_to_5_ranks() {
@@ -70,6 +70,53 @@ fn steps_that_were_given_up_are_forgotten() {
     for ranks in [1, 2] {
         launch::run(ranks, |comm| a_step_that_was_given_up_is_forgotten(&comm)).unwrap();
     }
+}
+
+/// Without overlap the backward pass stops for each reduction, so no rank has anything left to wait for at its end.
+#[test]
+fn without_overlap_the_backward_pass_waits_for_each_reduction() {
+    let (config, corpus) = config(2, |_| ());
+    launch::run(2, |comm| {
+        for stage in [Stage::One, Stage::Two, Stage::Three] {
+            let gpt = Gpt::new(&config.shape)?;
+            let zero = ZeroConfig {
+                overlap: false,
+                reduce_bucket: 1 << 12,
+                ..ZeroConfig::new(stage, Precision::F32, ADAMW)
+            };
+            let mut zero = Zero::init(&gpt.params, &comm, zero, config.seed)?;
+            zero.begin()?;
+            let batch = config.sampler(comm.rank()).batch(&corpus.train, 0, 0);
+            let pass = config.pass(0, &batch.sequences);
+            gpt.loss(&batch, &pass)?.backward()?;
+            let backward = std::time::Instant::now();
+            let averaged = zero.finish()?;
+            assert!(averaged.len() > 2, "{stage:?}: {averaged:?}");
+            for bucket in &averaged {
+                assert!(bucket.waited.1 <= backward, "{stage:?}: {averaged:?}");
+            }
+            zero.leave()?;
+        }
+        Ok(())
+    })
+    .unwrap();
+}
+
+/// What a pass of a model needs is the shards', so a model whose shards have gone has no values.
+#[test]
+fn a_model_that_only_generates_lets_its_shards_go() {
+    let (config, corpus) = config(2, |_| ());
+    launch::run(2, |comm| {
+        let gpt = Gpt::new(&config.shape)?;
+        let batch = config.sampler(comm.rank()).batch(&corpus.train, 0, 0);
+        let ones = |_: &Spec, _, out: &mut [f32]| out.fill(1.0);
+        let shards = ZeroInference::new(&gpt.params, &comm, Wrap::Blocks, Precision::F32, &ones)?;
+        drop(shards);
+        let error = gpt.loss(&batch, &Pass::evaluate()).unwrap_err();
+        assert!(error.to_string().contains("has no values yet"), "{error}");
+        Ok(())
+    })
+    .unwrap();
 }
 
 #[test]

@@ -367,8 +367,9 @@ const GPU_SPEED: f64 = 0.4 * 312e12;
 /// Sequences of a rank: with 4 the largest batch that stages 1 to 3 have room for.
 const SEQUENCES: [usize; 2] = [1, 4];
 
-/// Bytes of an A100 that a training may use: the runtime's own buffers and fragmentation take a tenth.
-const ROOM: f64 = 0.9 * 40e9;
+/// Bytes of an A100 that a training may use. PyTorch reports 39.4 GiB for a card of "40 GB"; the runtime's own buffers and
+/// fragmentation take a tenth.
+const ROOM: f64 = 0.9 * 39.4 * (1u64 << 30) as f64;
 
 /// The bytes of one of its ranks: weights, gradients, optimizer, and all that a pass over so many sequences keeps.
 fn polaris_bytes(stage: Stage, sequences: usize) -> f64 {
@@ -431,13 +432,16 @@ pub fn on_polaris(screen: &Screen) -> String {
         numel as f64 / 1e9
     );
     let columns: Vec<Vec<String>> = Stage::ALL.into_iter().map(column).collect();
-    let words = "needs: with the activations of 2k or 8k tokens; 36 GB fit. step: its time, and how much of it a GPU waits. \
-                 Stages 1, 2: nothing hides the gather.";
+    let words = format!(
+        "needs: with the activations of 2k or 8k tokens; {:.0} GB fit. step: its time, and how much of it a GPU waits. \
+         Stages 1, 2: nothing hides the gather.",
+        ROOM / 1e9
+    );
     let table = by_stage(screen, &names, &Stage::ALL, &columns);
     format!(
         "{}\n{table}\n{}",
         screen.title(&title, 2),
-        screen.wrap(words, 2)
+        screen.wrap(&words, 2)
     )
 }
 

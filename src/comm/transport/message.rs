@@ -89,3 +89,28 @@ impl Drop for Message {
 fn layout(bytes: usize) -> Layout {
     Layout::from_size_align(bytes, align_of::<u64>()).expect("a message was in memory already")
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    /// The pages of this process that are in memory.
+    fn resident() -> usize {
+        let sizes = std::fs::read_to_string("/proc/self/statm").unwrap();
+        sizes.split(' ').nth(1).unwrap().parse().unwrap()
+    }
+
+    /// The transport's memory is the system's, which this crate's allocator does not count.
+    #[test]
+    fn a_message_gives_its_memory_back() {
+        const BYTES: usize = 1 << 20;
+        let data = vec![1; BYTES];
+        let before = resident();
+        for _ in 0..2048 {
+            Message::with_capacity(BYTES).fill(&data);
+        }
+        let taken = resident().saturating_sub(before);
+        // A page has at least 4 KiB, so all messages have half a million of them at most.
+        assert!(taken < 100_000, "{taken} pages are still there");
+    }
+}
