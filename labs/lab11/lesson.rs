@@ -298,8 +298,7 @@ fn decided(screen: &Screen, found: &Found, model: &Described, top: usize, tokens
     let Some(best) = found.best() else {
         return nothing_fits(screen, found);
     };
-    screen.say(lab11::ranking(screen, found, top));
-    screen.say(format!("{}\n", lab11::refused(screen, found)));
+    screen.say(format!("{}\n", lab11::ranking(screen, found, top)));
     screen.say(format!("{}\n", lab11::memory(screen, &found.job, best)));
     screen.say(lab11::time(screen, &found.job, best));
     if lab11::unranked(&found.job).is_none() {

@@ -258,6 +258,7 @@ fn a_default_screen_has_45_lines() {
             "--heads 4 --embd 16 --block 8 --steps 4 --save-after 2",
         ),
         ("lab10", ""),
+        ("lab11", ""),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let output = Command::new(program(name))

@@ -132,10 +132,7 @@ fn disagreement(screen: &Screen, found: &Found, best: &Plan) -> String {
         return "The search finds nothing faster.".to_string();
     }
     if accuracy.may_win(&plan, &[best, &plan]) {
-        return format!(
-            "The search's best is {words}. Nobody can say whether it is faster: predictions for such plans differ by more than \
-             these two do."
-        );
+        return format!("The search's best, {words}, may be no faster: too close to tell.");
     }
     if slower < 0.01 {
         return "The search finds nothing faster by more than 1%.".to_string();
