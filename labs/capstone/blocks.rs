@@ -73,7 +73,7 @@ impl Passes<'_> {
         self.layers.blocks[block].0.numel()
     }
 
-    /// Runs a block forward, and behind the last one the head and its backward pass.
+    /// Runs a block forward, and after the last one the head and its backward pass.
     pub fn forward(&mut self, block: usize, parameters: &[f32]) -> Result<()> {
         let (params, layer) = &self.layers.blocks[block];
         let x = match self.kept.last() {

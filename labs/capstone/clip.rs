@@ -15,7 +15,7 @@ pub struct Clipped {
     pub factor: f32,
 }
 
-/// Gradients that ranks share: this rank's own, behind which is padding, and those that every rank has.
+/// Gradients that ranks share: this rank's own, which padding follows, and those that every rank has.
 pub struct Gradients<'a> {
     pub shard: &'a [f32],
     pub padding: usize,

@@ -76,7 +76,7 @@ impl<'a> Sharded<'a> {
         let mut slices = Vec::new();
         let mut adamw = Vec::new();
         for (params, _) in &layers.blocks {
-            // Equal slices of whole pages; behind the parameters is padding.
+            // Equal slices of whole pages; padding follows the parameters.
             let numel = params.numel();
             let each = numel.div_ceil(comm.size()).next_multiple_of(PAGE);
             let mine = mine(numel, each, comm.rank());

@@ -68,7 +68,7 @@ impl Meter {
         result
     }
 
-    /// Counts up to now for whoever was at work. Returns who it was.
+    /// Counts up to now for the part that was at work. Returns who it was.
     fn switch(&self, to: Option<Part>) -> Option<Part> {
         let sent = self.world.total_traffic().bytes;
         let mut now = self.now();

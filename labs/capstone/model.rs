@@ -12,7 +12,7 @@ const STD: f32 = 0.02;
 /// Makes a block's MLP of its two matrices.
 pub type MakeMlp<'a> = &'a dyn Fn(&Arc<Params>, [Whole; 2], String) -> Result<Box<dyn Layer>>;
 
-/// Declares one block: attention and an MLP, each behind a norm.
+/// Declares one block: attention and an MLP, each after a norm.
 pub fn block(
     shape: &ModelShape,
     params: &Arc<Params>,

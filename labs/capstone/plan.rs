@@ -53,7 +53,7 @@ pub const RANKS_2: usize = SIZES_2.data * SIZES_2.pipeline * SIZES_2.tensor;
 /// How ranks fill it.
 pub const ORDER_2: Order = Order::PipelineSlowest;
 
-/// Numbers in a page of 4 KiB: each slice of a block fills whole pages, and padding is behind it.
+/// Numbers in a page of 4 KiB: each slice of a block fills whole pages, and padding follows it.
 pub const PAGE: usize = 1024;
 
 impl Plan {

@@ -295,7 +295,7 @@ fn parts_used(run: &Run, other: Option<&Run>) -> AllUsed {
     std::array::from_fn(|part| {
         let used = steps.iter().map(|step| step.used[part]);
         let used: Vec<Used> = used.filter(|used| used.calls > 0.0).collect();
-        // Other programs disturb some steps: the one in the middle stands for all.
+        // Other programs disturb some steps: the median represents all.
         let mut seconds: Vec<f64> = used.iter().map(|used| used.seconds).collect();
         seconds.sort_by(f64::total_cmp);
         let median = seconds.get(seconds.len() / 2).copied().unwrap_or_default();

@@ -125,7 +125,7 @@ fn step_plainly(
 // ANCHOR_END: heart
 
 /// Three steps of a small model in the plainest way; and again with buckets, which are averaged during the backward pass (with
-/// --all-reduce behind it).
+/// --all-reduce after it).
 fn compare_with_the_library(lab: &Lab, comm: &Comm) -> Result<Beside> {
     const STEPS: usize = 3;
     let config = Config {

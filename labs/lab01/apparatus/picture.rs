@@ -40,7 +40,7 @@ pub fn in_words(collective: Collective) -> &'static str {
     }
 }
 
-/// The buffer of an algorithm for `collective` at the start, with one element for each rank's part. A 0 stands for nothing.
+/// The buffer of an algorithm for `collective` at the start, with one element for each rank's part. A 0 is nothing.
 fn start(comm: &Comm, collective: Collective) -> Vec<u64> {
     let rank = comm.rank();
     let n = comm.size();

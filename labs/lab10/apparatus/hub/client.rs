@@ -1,6 +1,6 @@
 //! Requests to the hub: who gets the user's token, and where redirections lead.
 //!
-//! The token opens the user's private models to whoever has it. So only the hub itself gets it, and only over https: not a mirror,
+//! The token opens the user's private models to anyone who has it. So only the hub itself gets it, and only over https: not a mirror,
 //! not a server that the hub redirects to, unless the user says so.
 
 use std::io::{self, Read};

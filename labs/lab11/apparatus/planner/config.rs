@@ -389,7 +389,7 @@ impl<'a> Config<'a> {
         })
     }
 
-    /// A GPT-2 with ALiBi, and a norm behind its token table.
+    /// A GPT-2 with ALiBi, and a norm after its token table.
     fn bloom(&mut self, common: &Common) -> Result<Dense, BadInput> {
         let ffn = common.ffn(4 * common.embd);
         let kv_heads = common.kv_heads(common.heads);

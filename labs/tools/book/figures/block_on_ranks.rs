@@ -110,7 +110,7 @@ fn svg(sequence: bool, stream: &str) -> String {
     let title = if sequence {
         "A block on two ranks with sequence parallelism: f gathers positions, g scatters them"
     } else {
-        "A block on two tensor ranks: f before, and g behind the two matrices that ranks share"
+        "A block on two tensor ranks: f before, and g after the two matrices that ranks share"
     };
     sketch.svg(title, y - 8.0)
 }
