@@ -62,6 +62,8 @@ impl Line {
         if self.shown.as_ref() == Some(&line) {
             return Ok(());
         }
+        // First: a signal may come as soon as the line is there.
+        IS_SHOWN.store(true, SeqCst);
         out.write_all(format!("{ERASE}{line}").as_bytes())?;
         self.shown = Some(line);
         out.flush()
@@ -94,7 +96,6 @@ pub fn progress(text: impl FnOnce() -> String) {
                 let mut line = lock();
                 // A terminal that cannot be written has nobody who waits.
                 line.tick(&mut io::stdout(), Instant::now(), width()).ok();
-                IS_SHOWN.store(line.shown.is_some(), SeqCst);
             }
         });
     });
