@@ -359,7 +359,8 @@ fn time(evidence: &mut Evidence, step: Step) -> Result<()> {
     if evidence.agrees() {
         return Ok(());
     }
-    let one_micro_batch = ranks * (times.forward + times.backward) + 2 * (ranks - 1) * times.message;
+    let one_micro_batch =
+        ranks * (times.forward + times.backward) + 2 * (ranks - 1) * times.message;
     evidence.means_if(
         yours.makespan == (micro_batches * one_micro_batch) as f64,
         "Only one rank computes at any time: rank 0 waits until a micro-batch has come back before it sends the next one. So \

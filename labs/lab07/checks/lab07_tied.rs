@@ -539,7 +539,10 @@ fn sends_first(evidence: &Evidence, asked: usize) -> bool {
     let _ended = launch::run(2, |comm| {
         if comm.rank() == asked {
             let mut stage = begin(&comm, 2);
-            evidence.given(format!("rank {asked} of 2, and rank {} receives first", 1 - asked));
+            evidence.given(format!(
+                "rank {asked} of 2, and rank {} receives first",
+                1 - asked
+            ));
             step(&comm, &mut stage, f64::INFINITY, &mut |_, _| {})?;
         } else {
             let mut part = vec![0.0; TOKENS * WIDTH];

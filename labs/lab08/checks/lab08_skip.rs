@@ -637,7 +637,9 @@ fn new_schedule(evidence: &mut Evidence) -> Result<()> {
         counters.schedule == counters.global_steps,
         "`schedule` is set to the number of steps. It advances by 1, from wherever it was.",
     );
-    evidence.means("A step trains at position `schedule`, and every step, taken or skipped, advances it by 1.");
+    evidence.means(
+        "A step trains at position `schedule`, and every step, taken or skipped, advances it by 1.",
+    );
     Ok(())
 }
 

@@ -134,13 +134,7 @@ struct Verdict {
 }
 
 impl Verdict {
-    fn row(
-        &mut self,
-        agrees: bool,
-        at: &str,
-        expected: impl Into<String>,
-        got: impl Into<String>,
-    ) {
+    fn row(&mut self, agrees: bool, at: &str, expected: impl Into<String>, got: impl Into<String>) {
         self.rows.push(Row {
             at: at.into(),
             expected: expected.into(),

@@ -27,7 +27,12 @@ fn holds(evidence: &mut Evidence) -> Result<()> {
     let each = BytesEach::MEGATRON;
     let part = TENSOR * STAGES;
     let right = gb(part, 1, DATA, each);
-    evidence.row((got - right).abs() < 0.05, "GB on one rank", "?", number(got));
+    evidence.row(
+        (got - right).abs() < 0.05,
+        "GB on one rank",
+        "?",
+        number(got),
+    );
     evidence.means_if(got >= 1e9, "These are bytes, not GB.");
     // Readers round to one place, or to a whole number.
     let near = |gb: f64| (got - gb).abs() < 0.05 || got == gb.round();
