@@ -1,15 +1,18 @@
-//! All-reduce between ranks that are threads, against gloo (PyTorch) and an MPI library: the same vectors, in turn.
+//! All-reduce between ranks that are threads, against gloo (PyTorch) and an MPI library: the same
+//! vectors, in turn.
 //!
 //! ```text
-//! python3 -m venv venv && venv/bin/pip install torch numpy                  # for gloo
-//! cargo bench --bench allreduce -- --python venv/bin/python                 # threads and gloo
-//! CARGO_TARGET_DIR=target-mpi cargo bench --features mpi --bench allreduce -- --python venv/bin/python   # and MPI
+//! python3 -m venv venv && venv/bin/pip install torch numpy    # for gloo
+//! cargo bench --bench allreduce -- --python venv/bin/python   # threads and gloo
+//! CARGO_TARGET_DIR=target-mpi \
+//!     cargo bench --features mpi --bench allreduce -- --python venv/bin/python   # MPI, too
 //! ```
 //!
-//! A figure is the median over rounds of the median over calls, of the slowest rank, each call after a barrier. The memory-copy limit
-//! is the time in which all ranks at once copy a vector of their own to another place: an all-reduce must read every rank's
-//! vector and write every rank's result, and so at least that much goes through memory. Prints a Markdown table. Let nothing
-//! else run meanwhile.
+//! A figure is the median over rounds of the median over calls, of the slowest rank, each call
+//! after a barrier. The memory-copy limit is the time in which all ranks at once copy a vector of
+//! their own to another place: an all-reduce must read every rank's vector and write every rank's
+//! result, and so at least that much goes through memory. Prints a Markdown table. Let nothing else
+//! run meanwhile.
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
@@ -22,8 +25,9 @@ use std::time::{Duration, Instant};
 
 const SIZES: [usize; 6] = [1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 24, 1 << 26];
 
-/// How long calls are made before they are timed. Threads begin on the core of the one that starts them, and only after
-/// some milliseconds does the system give each a core of its own; processes have one from the beginning.
+/// How long calls are made before they are timed. Threads begin on the core of the one that starts
+/// them, and only after some milliseconds does the system give each a core of its own; processes
+/// have one from the beginning.
 const WARM_UP: Duration = Duration::from_millis(100);
 
 #[derive(Parser)]
@@ -68,10 +72,7 @@ fn median(mut times: Vec<f64>) -> f64 {
 }
 
 fn tell(what: &str, bytes: usize, us: f64) {
-    println!(
-        "{}",
-        serde_json::json!({ "what": what, "bytes": bytes, "us": us })
-    );
+    println!("{}", serde_json::json!({ "what": what, "bytes": bytes, "us": us }));
 }
 
 /// The median time of a call, in microseconds, of the slowest rank.
@@ -156,9 +157,7 @@ mod library {
 
 /// Runs a side to its end, and adds what it tells.
 fn run(command: &mut Command, what: &str, round: &mut Times) -> Result<()> {
-    let output = command
-        .output()
-        .with_context(|| format!("{command:?} does not start"))?;
+    let output = command.output().with_context(|| format!("{command:?} does not start"))?;
     ensure!(
         output.status.success(),
         "{command:?}\n{}",
@@ -191,11 +190,7 @@ fn drive(args: &Args) -> Result<()> {
             &mut round,
         )?;
         if let Some(python) = &args.python {
-            run(
-                Command::new(python).arg(&gloo).args(["--ranks", &ranks]),
-                "gloo",
-                &mut round,
-            )?;
+            run(Command::new(python).arg(&gloo).args(["--ranks", &ranks]), "gloo", &mut round)?;
         }
         if cfg!(feature = "mpi") {
             let mut mpirun = Command::new("mpirun");
@@ -249,9 +244,6 @@ fn drive(args: &Args) -> Result<()> {
         }
         println!();
     }
-    println!(
-        "\n1 KiB on 8 ranks, threads: {} us",
-        show(get("threads, 8 ranks", 1024))
-    );
+    println!("\n1 KiB on 8 ranks, threads: {} us", show(get("threads, 8 ranks", 1024)));
     Ok(())
 }

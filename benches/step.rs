@@ -1,7 +1,8 @@
-//! Where the time of lab03's training step goes, on one rank or several: `cargo bench --bench step -- [PRESET] [RANKS]`.
+//! Where the time of lab03's training step goes, on one rank or several:
+//! `cargo bench --bench step -- [PRESET] [RANKS]`.
 //!
-//! Prints tokens per second, the share of the matmul peak (MFU), allocations per step, and the tree of the step's parts, all
-//! medians over steps after a warm-up. Let nothing else run meanwhile.
+//! Prints tokens per second, the share of the matmul peak (MFU), allocations per step, and the tree
+//! of the step's parts, all medians over steps after a warm-up. Let nothing else run meanwhile.
 
 use anyhow::Result;
 use kit::show::{Branch, Screen, tree};
@@ -39,10 +40,8 @@ struct Measured {
 }
 
 fn main() -> Result<()> {
-    let words: Vec<String> = std::env::args()
-        .skip(1)
-        .filter(|word| !word.starts_with("--"))
-        .collect();
+    let words: Vec<String> =
+        std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
     let preset = words.first().map_or("baby", String::as_str);
     let ranks = words.get(1).map_or(Ok(1), |word| word.parse())?;
     let vocabulary = Corpus::embedded()?.vocabulary.size();
@@ -94,12 +93,7 @@ fn one_rank(shape: &Shape, comm: Comm) -> Result<Measured> {
     gpt.params.allocate(1);
     let ddp = Ddp::new(&gpt.params, &comm)?;
     let mut adamw = AdamW::new(
-        AdamWConfig {
-            beta1: 0.9,
-            beta2: 0.99,
-            epsilon: 1e-8,
-            weight_decay: 0.1,
-        },
+        AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 },
         &gpt.params,
     );
     let sampler = Sampler {
@@ -133,12 +127,7 @@ fn one_rank(shape: &Shape, comm: Comm) -> Result<Measured> {
         adamw.step(&gpt.params, 1e-3, train::clip_scale(norm, 1.0)?)?;
         clock.lap(Part::Optimizer);
         clocks.push(clock.parts);
-        reduces.push(
-            averaged
-                .iter()
-                .map(|a| (a.end - a.start).as_secs_f64())
-                .sum::<f64>(),
-        );
+        reduces.push(averaged.iter().map(|a| (a.end - a.start).as_secs_f64()).sum::<f64>());
     }
     let steps = (shape.steps - warmup) as f64;
     let median =
@@ -146,10 +135,7 @@ fn one_rank(shape: &Shape, comm: Comm) -> Result<Measured> {
     let mut ops = profile::take();
     for op in &mut ops {
         for pass in [&mut op.forward, &mut op.backward] {
-            *pass = PassTime {
-                seconds: pass.seconds / steps,
-                matmul: pass.matmul / steps,
-            };
+            *pass = PassTime { seconds: pass.seconds / steps, matmul: pass.matmul / steps };
         }
     }
     Ok(Measured {
@@ -184,10 +170,7 @@ impl Measured {
             if all_reduce > 0.0 {
                 parts.push(Branch::new("all-reduce", all_reduce));
             }
-            parts.push(Branch::new(
-                "the graph: sums of gradients, residuals",
-                whole - known,
-            ));
+            parts.push(Branch::new("the graph: sums of gradients, residuals", whole - known));
             parts.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
             Branch::new(name, whole).with(parts)
         };

@@ -1,8 +1,9 @@
 //! ZeRO's stages beside DDP: `cargo bench --bench zero -- [PRESET] [RANKS] [LATENCY,BANDWIDTH]`.
 //!
-//! All of them train in turns in one run, so that what disturbs the machine disturbs all. Prints medians over steps after a
-//! warm-up: tokens per second, and of stage 3 how long a step waited for gathers. With a link (such as `100us,0.5GB/s`) ranks
-//! communicate as over such a network. Let nothing else run meanwhile.
+//! All of them train in turns in one run, so that what disturbs the machine disturbs all. Prints
+//! medians over steps after a warm-up: tokens per second, and of stage 3 how long a step waited for
+//! gathers. With a link (such as `100us,0.5GB/s`) ranks communicate as over such a network. Let
+//! nothing else run meanwhile.
 
 use anyhow::Result;
 use kit::show::{Screen, seconds, table, thousands};
@@ -16,12 +17,8 @@ use shardlab::tensor::Precision;
 use shardlab::train::AdamWConfig;
 use std::time::Instant;
 
-const ADAMW: AdamWConfig = AdamWConfig {
-    beta1: 0.9,
-    beta2: 0.99,
-    epsilon: 1e-8,
-    weight_decay: 0.1,
-};
+const ADAMW: AdamWConfig =
+    AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 };
 
 /// What is compared; the first is what the others are measured by.
 fn variants() -> Vec<(&'static str, ZeroConfig)> {
@@ -32,20 +29,8 @@ fn variants() -> Vec<(&'static str, ZeroConfig)> {
         ("1", of(Stage::One, Precision::F32)),
         ("2", of(Stage::Two, Precision::F32)),
         ("3", three.clone()),
-        (
-            "3, no prefetch",
-            ZeroConfig {
-                prefetch_bucket: 0,
-                ..three.clone()
-            },
-        ),
-        (
-            "3, large prefetch",
-            ZeroConfig {
-                prefetch_bucket: 1 << 26,
-                ..three
-            },
-        ),
+        ("3, no prefetch", ZeroConfig { prefetch_bucket: 0, ..three.clone() }),
+        ("3, large prefetch", ZeroConfig { prefetch_bucket: 1 << 26, ..three }),
         ("0, bf16", of(Stage::Zero, Precision::Bf16)),
         ("3, bf16", of(Stage::Three, Precision::Bf16)),
     ]
@@ -55,16 +40,12 @@ fn variants() -> Vec<(&'static str, ZeroConfig)> {
 type Step = (f64, f64);
 
 fn main() -> Result<()> {
-    let words: Vec<String> = std::env::args()
-        .skip(1)
-        .filter(|word| !word.starts_with("--"))
-        .collect();
+    let words: Vec<String> =
+        std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
     let preset = words.first().map_or("baby", String::as_str);
     let ranks = words.get(1).map_or(Ok(2), |word| word.parse())?;
-    let link: Option<Link> = words
-        .get(2)
-        .map(|word| word.parse().map_err(anyhow::Error::msg))
-        .transpose()?;
+    let link: Option<Link> =
+        words.get(2).map(|word| word.parse().map_err(anyhow::Error::msg)).transpose()?;
     let vocabulary = Corpus::embedded()?.vocabulary.size();
     let (gpt, batch, steps) = match preset {
         "baby" => (
@@ -93,10 +74,7 @@ fn main() -> Result<()> {
         ),
         other => anyhow::bail!("there is no preset {other}: give baby or char"),
     };
-    let options = Options {
-        link,
-        ..Options::default()
-    };
+    let options = Options { link, ..Options::default() };
     let measured = launch::run_with(ranks, &options, |comm| one_rank(&gpt, batch, steps, comm))?;
     let tokens = (batch * gpt.block * ranks) as f64;
     let rows: Vec<Vec<String>> = variants()
@@ -126,13 +104,7 @@ fn main() -> Result<()> {
         "{}",
         table(
             &Screen::detect(false),
-            &[
-                "stage",
-                "tokens/s",
-                "of DDP's",
-                "a step",
-                "waits for gathers"
-            ],
+            &["stage", "tokens/s", "of DDP's", "a step", "waits for gathers"],
             &rows
         )
     );
@@ -170,14 +142,10 @@ fn one_rank(shape: &ModelShape, batch: usize, steps: usize, comm: Comm) -> Resul
                 zero.finish()?;
                 zero.step(1e-3, 1.0)?;
                 let seconds = start.elapsed().as_secs_f64();
-                let waits = zero
-                    .events()
-                    .into_iter()
-                    .filter(|event| event.kind == EventKind::Wait);
-                let waited: f64 = waits
-                    .map(|event| (event.end - event.start).as_secs_f64())
-                    .sum();
-                // The first round warms up, and each turn's first step finds other models' numbers in the caches.
+                let waits = zero.events().into_iter().filter(|event| event.kind == EventKind::Wait);
+                let waited: f64 = waits.map(|event| (event.end - event.start).as_secs_f64()).sum();
+                // The first round warms up, and each turn's first step finds other models' numbers
+                // in the caches.
                 if round > 0 && step > 0 {
                     measured.push((seconds, waited));
                 }
@@ -193,8 +161,5 @@ fn one_rank(shape: &ModelShape, batch: usize, steps: usize, comm: Comm) -> Resul
         let (seconds, waited) = measured.iter().copied().unzip();
         (median(seconds), median(waited))
     };
-    Ok(all
-        .iter()
-        .map(|(_, _, measured)| medians(measured))
-        .collect())
+    Ok(all.iter().map(|(_, _, measured)| medians(measured)).collect())
 }

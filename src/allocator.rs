@@ -1,4 +1,5 @@
-//! An allocator that counts bytes: those of each thread, as PyTorch counts those of each GPU, and those of the process.
+//! An allocator that counts bytes: those of each thread, as PyTorch counts those of each GPU, and
+//! those of the process.
 //!
 //! A program that wants the figures installs it. In all other programs they are 0.
 //!
@@ -31,7 +32,8 @@ static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 static PROCESS_LIVE: AtomicIsize = AtomicIsize::new(0);
 static PROCESS_PEAK: AtomicIsize = AtomicIsize::new(0);
 
-/// Bytes that this thread has allocated and not freed. Below zero if it has freed memory of other threads.
+/// Bytes that this thread has allocated and not freed. Below zero if it has freed memory of other
+/// threads.
 pub fn live() -> isize {
     LIVE.get()
 }
@@ -46,7 +48,8 @@ pub fn reset_peak() {
     PEAK.set(live());
 }
 
-/// Bytes of this thread above those that were live before, at the highest point of `work`; and what `work` returns.
+/// Bytes of this thread above those that were live before, at the highest point of `work`; and what
+/// `work` returns.
 pub fn peak_of<R>(work: impl FnOnce() -> R) -> (usize, R) {
     let before = live();
     reset_peak();
@@ -82,8 +85,8 @@ fn count(bytes: isize) {
     PEAK.set(PEAK.get().max(live));
 }
 
-// SAFETY: every call goes to the system's allocator unchanged. The counters are constants at first and have no destructor, so
-// counting allocates nothing, and works in threads that are ending.
+// SAFETY: every call goes to the system's allocator unchanged. The counters are constants at first
+// and have no destructor, so counting allocates nothing, and works in threads that are ending.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Relaxed);

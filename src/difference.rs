@@ -1,22 +1,22 @@
 //! How far apart two vectors are: losses, parameters, moments, gradients, logits.
 //!
-//! A comparison written by hand, `a.iter().zip(b).fold(0.0, …max…)`, passes where it should fail: `zip` stops at the end of
-//! the shorter vector, `f64::max` drops a NaN, and nothing compared with nothing does not differ. Here all three are an
-//! infinite difference. It is infinite, and not NaN, because infinity is below no bound and remains the largest in `max`,
-//! in a sort and in an all-reduce.
+//! A comparison written by hand, `a.iter().zip(b).fold(0.0, …max…)`, passes where it should fail:
+//! `zip` stops at the end of the shorter vector, `f64::max` drops a NaN, and nothing compared with
+//! nothing does not differ. Here all three are an infinite difference. It is infinite, and not NaN,
+//! because infinity is below no bound and remains the largest in `max`, in a sort and in an
+//! all-reduce.
 
-/// The largest difference between elements with the same index. It is infinite if the vectors have different lengths or no
-/// elements, or if an element is NaN, even if both are. Equal infinities do not differ.
+/// The largest difference between elements with the same index. It is infinite if the vectors have
+/// different lengths or no elements, or if an element is NaN, even if both are. Equal infinities do
+/// not differ.
 pub fn largest_difference<T: Copy + Into<f64>>(a: &[T], b: &[T]) -> f64 {
     largest(a, b, |a, b| (a - b).abs())
 }
 
-/// [`largest_difference`], with each difference divided by the size of the expected element. It is also infinite where 0 is
-/// expected and anything else is found.
+/// [`largest_difference`], with each difference divided by the size of the expected element. It is
+/// also infinite where 0 is expected and anything else is found.
 pub fn largest_relative_difference<T: Copy + Into<f64>>(found: &[T], expected: &[T]) -> f64 {
-    largest(found, expected, |found, expected| {
-        (found - expected).abs() / expected.abs()
-    })
+    largest(found, expected, |found, expected| (found - expected).abs() / expected.abs())
 }
 
 fn largest<T: Copy + Into<f64>>(a: &[T], b: &[T], difference: fn(f64, f64) -> f64) -> f64 {
@@ -39,8 +39,8 @@ fn largest<T: Copy + Into<f64>>(a: &[T], b: &[T], difference: fn(f64, f64) -> f6
     largest
 }
 
-/// Whether two vectors hold the same bits. They do not if they have different lengths or no elements, or if an element is
-/// NaN, even if both are.
+/// Whether two vectors hold the same bits. They do not if they have different lengths or no
+/// elements, or if an element is NaN, even if both are.
 pub fn same_bits<T: Copy + Into<f64>>(a: &[T], b: &[T]) -> bool {
     // Different numbers of a narrower type remain different as f64, and so do 0 and -0.
     let same = |(a, b): (&T, &T)| {
@@ -51,14 +51,10 @@ pub fn same_bits<T: Copy + Into<f64>>(a: &[T], b: &[T]) -> bool {
     a.len() == b.len() && !a.is_empty() && a.iter().zip(b).all(same)
 }
 
-/// What every comparison with `good` must refuse: a NaN at each index, a missing first or last element, no elements. For tests of
-/// comparisons.
+/// What every comparison with `good` must refuse: a NaN at each index, a missing first or last
+/// element, no elements. For tests of comparisons.
 pub fn damaged(good: &[f64]) -> Vec<Vec<f64>> {
-    let mut all = vec![
-        good[1..].to_vec(),
-        good[..good.len() - 1].to_vec(),
-        Vec::new(),
-    ];
+    let mut all = vec![good[1..].to_vec(), good[..good.len() - 1].to_vec(), Vec::new()];
     for i in 0..good.len() {
         let mut nan = good.to_vec();
         nan[i] = f64::NAN;
@@ -93,37 +89,13 @@ mod tests {
         for bad in damaged(&good) {
             assert_eq!(largest_difference(&good, &bad), INFINITY, "{bad:?}");
             assert_eq!(largest_difference(&bad, &good), INFINITY, "{bad:?}");
-            assert_eq!(
-                largest_relative_difference(&good, &bad),
-                INFINITY,
-                "{bad:?}"
-            );
-            assert_eq!(
-                largest_relative_difference(&bad, &good),
-                INFINITY,
-                "{bad:?}"
-            );
-            assert!(
-                !same_bits(&good, &bad) && !same_bits(&bad, &good),
-                "{bad:?}"
-            );
+            assert_eq!(largest_relative_difference(&good, &bad), INFINITY, "{bad:?}");
+            assert_eq!(largest_relative_difference(&bad, &good), INFINITY, "{bad:?}");
+            assert!(!same_bits(&good, &bad) && !same_bits(&bad, &good), "{bad:?}");
         }
-        for (a, b) in [
-            (NAN, NAN),
-            (INFINITY, -INFINITY),
-            (INFINITY, 1.0),
-            (1.0, -INFINITY),
-        ] {
-            assert_eq!(
-                largest_difference(&[0.0, a], &[0.0, b]),
-                INFINITY,
-                "{a} {b}"
-            );
-            assert_eq!(
-                largest_relative_difference(&[0.0, a], &[0.0, b]),
-                INFINITY,
-                "{a} {b}"
-            );
+        for (a, b) in [(NAN, NAN), (INFINITY, -INFINITY), (INFINITY, 1.0), (1.0, -INFINITY)] {
+            assert_eq!(largest_difference(&[0.0, a], &[0.0, b]), INFINITY, "{a} {b}");
+            assert_eq!(largest_relative_difference(&[0.0, a], &[0.0, b]), INFINITY, "{a} {b}");
             assert!(!same_bits(&[a], &[b]), "{a} {b}");
         }
         let nothing: [f32; 0] = [];
@@ -135,10 +107,7 @@ mod tests {
     #[test]
     fn bits_are_compared_to_the_last_one() {
         assert!(same_bits(&[0.1f32, f32::INFINITY], &[0.1, f32::INFINITY]));
-        assert!(!same_bits(
-            &[0.1f32],
-            &[f32::from_bits(0.1f32.to_bits() + 1)]
-        ));
+        assert!(!same_bits(&[0.1f32], &[f32::from_bits(0.1f32.to_bits() + 1)]));
         assert!(!same_bits(&[0.0], &[-0.0]));
     }
 }

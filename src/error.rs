@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// An error in a lab's input: what is wrong, and what to do about it. The lab ends with exit code 2.
+/// An error in a lab's input: what is wrong, and what to do about it. The lab ends with exit
+/// code 2.
 #[derive(Debug, PartialEq, Eq)]
 pub struct BadInput {
     pub what: String,
@@ -11,18 +12,15 @@ pub struct BadInput {
 
 impl BadInput {
     pub fn new(what: impl Into<String>, help: impl Into<String>) -> BadInput {
-        BadInput {
-            what: printable(&what.into()),
-            help: help.into(),
-        }
+        BadInput { what: printable(&what.into()), help: help.into() }
     }
 }
 
 /// Characters of an error. A list in a file may have millions.
 const LONGEST: usize = 4000;
 
-/// A text that may quote a file, for a terminal: without control characters, which could clear it, without marks that turn the
-/// direction of what follows, and not too long.
+/// A text that may quote a file, for a terminal: without control characters, which could clear it,
+/// without marks that turn the direction of what follows, and not too long.
 pub fn printable(text: &str) -> String {
     let mut printable = String::new();
     for (at, c) in text.chars().enumerate() {
@@ -61,13 +59,7 @@ mod tests {
         let error = BadInput::new("its name is \u{1b}[2J\r\nHere", "rename it");
         assert_eq!(error.what, "its name is \\u{1b}[2J\\r\nHere");
         let bytes = "bob\u{1b}]0;OWNED\u{7}\u{1b}[2J\r\u{9b}\u{202e}é";
-        assert_eq!(
-            printable(bytes),
-            "bob\\u{1b}]0;OWNED\\u{7}\\u{1b}[2J\\r\\u{9b}\\u{202e}é"
-        );
-        assert_eq!(
-            BadInput::new("x".repeat(1 << 20), "").what.chars().count(),
-            4001
-        );
+        assert_eq!(printable(bytes), "bob\\u{1b}]0;OWNED\\u{7}\\u{1b}[2J\\r\\u{9b}\\u{202e}é");
+        assert_eq!(BadInput::new("x".repeat(1 << 20), "").what.chars().count(), 4001);
     }
 }

@@ -1,21 +1,25 @@
-//! Files that someone else wrote: opened so that no pipe, device or endless file can hang this program or fill its memory.
+//! Files that someone else wrote: opened so that no pipe, device or endless file can hang this
+//! program or fill its memory.
 //!
-//! The name that a user gives, or the folder that many people share, may hold anything. Opening a pipe waits for its writer, and
-//! a device such as /dev/zero never ends. So only regular files are read, and only up to a size that the caller says.
-//! And what others may read while this program writes it is replaced as a whole.
+//! The name that a user gives, or the folder that many people share, may hold anything. Opening a
+//! pipe waits for its writer, and a device such as /dev/zero never ends. So only regular files are
+//! read, and only up to a size that the caller says. And what others may read while this program
+//! writes it is replaced as a whole.
 
 use memmap2::Mmap;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;
 
-/// The most bytes of a file that a person or a program writes to be read as a whole: settings, a list, a report.
+/// The most bytes of a file that a person or a program writes to be read as a whole: settings, a
+/// list, a report.
 pub const LIST: u64 = 64 << 20;
 
 /// Opens a regular file to read it. Returns its size, too.
 ///
 /// # Errors
-/// If there is no such file, it may not be read, or it is no regular file (a folder, a pipe, a device).
+/// If there is no such file, it may not be read, or it is no regular file (a folder, a pipe, a
+/// device).
 pub fn open(path: &Path) -> io::Result<(File, u64)> {
     // First by name: opening some devices does something, rewinding a tape for example.
     regular(&std::fs::metadata(path)?)?;
@@ -69,10 +73,7 @@ pub fn text(path: &Path, most: u64) -> io::Result<String> {
     let text = String::from_utf8(read(path, most)?);
     text.map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        io::Error::new(
-            ErrorKind::InvalidData,
-            format!("it is not UTF-8 text (byte {at})"),
-        )
+        io::Error::new(ErrorKind::InvalidData, format!("it is not UTF-8 text (byte {at})"))
     })
 }
 
@@ -82,12 +83,13 @@ pub fn text(path: &Path, most: u64) -> io::Result<String> {
 /// As [`open`], and if the system cannot map it.
 pub fn map(path: &Path) -> io::Result<Mmap> {
     let (file, _) = open(path)?;
-    // SAFETY: a model's files do not change while they are read. If a different program cuts one, a signal ends this program,
-    // and its memory stays as it is.
+    // SAFETY: a model's files do not change while they are read. If a different program cuts one, a
+    // signal ends this program, and its memory stays as it is.
     unsafe { Mmap::map(&file) }
 }
 
-/// Writes a file of `bytes`, either completely or not at all: an earlier one is replaced when all bytes are on the disk.
+/// Writes a file of `bytes`, either completely or not at all: an earlier one is replaced when all
+/// bytes are on the disk.
 ///
 /// # Errors
 /// If the folder does not exist, or the disk refuses.
@@ -108,10 +110,7 @@ fn regular(about: &Metadata) -> io::Result<()> {
     if about.is_file() {
         return Ok(());
     }
-    Err(io::Error::other(format!(
-        "it is no regular file but {}",
-        kind(about)
-    )))
+    Err(io::Error::other(format!("it is no regular file but {}", kind(about))))
 }
 
 #[cfg(unix)]
@@ -128,11 +127,7 @@ fn kind(about: &Metadata) -> &'static str {
 
 #[cfg(not(unix))]
 fn kind(about: &Metadata) -> &'static str {
-    if about.is_dir() {
-        "a folder"
-    } else {
-        "a device"
-    }
+    if about.is_dir() { "a folder" } else { "a device" }
 }
 
 #[cfg(unix)]
@@ -148,27 +143,17 @@ mod tests {
         let (send, receive) = channel();
         let path = path.to_path_buf();
         std::thread::spawn(move || {
-            let read = read(&path, most)
-                .map(drop)
-                .and_then(|()| map(&path).map(drop));
+            let read = read(&path, most).map(drop).and_then(|()| map(&path).map(drop));
             send.send(read.unwrap_err().to_string())
         });
-        receive
-            .recv_timeout(Duration::from_secs(20))
-            .expect("it waits")
+        receive.recv_timeout(Duration::from_secs(20)).expect("it waits")
     }
 
     #[test]
     fn what_is_no_file_is_not_read() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
-        assert!(
-            Command::new("mkfifo")
-                .arg(at("pipe"))
-                .status()
-                .unwrap()
-                .success()
-        );
+        assert!(Command::new("mkfifo").arg(at("pipe")).status().unwrap().success());
         std::os::unix::fs::symlink("/dev/zero", at("zero")).unwrap();
         std::os::unix::fs::symlink(at("pipe"), at("link")).unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
@@ -179,10 +164,7 @@ mod tests {
             ("socket", "a socket"),
             ("", "a folder"),
         ] {
-            assert_eq!(
-                refused(&at(name), 100),
-                format!("it is no regular file but {what}")
-            );
+            assert_eq!(refused(&at(name), 100), format!("it is no regular file but {what}"));
         }
         assert!(refused(&at("none"), 100).contains("No such file"));
     }
@@ -192,13 +174,7 @@ mod tests {
     fn opening_a_pipe_itself_does_not_wait() {
         let dir = tempfile::tempdir().unwrap();
         let pipe = dir.path().join("pipe");
-        assert!(
-            Command::new("mkfifo")
-                .arg(&pipe)
-                .status()
-                .unwrap()
-                .success()
-        );
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         let (send, receive) = channel();
         std::thread::spawn(move || send.send(open_now(&pipe).unwrap_err().to_string()));
         let said = receive
@@ -219,12 +195,7 @@ mod tests {
             "it has 6 bytes, and at most 5 are expected"
         );
         // A sparse file has a size, and takes no disk.
-        File::options()
-            .write(true)
-            .open(&path)
-            .unwrap()
-            .set_len(1 << 34)
-            .unwrap();
+        File::options().write(true).open(&path).unwrap().set_len(1 << 34).unwrap();
         assert!(
             read(&path, LIST)
                 .unwrap_err()
@@ -233,10 +204,7 @@ mod tests {
         );
         assert_eq!(map(&path).unwrap().len(), 1 << 34);
         std::fs::write(&path, [b'a', 0xff]).unwrap();
-        assert_eq!(
-            text(&path, 6).unwrap_err().to_string(),
-            "it is not UTF-8 text (byte 1)"
-        );
+        assert_eq!(text(&path, 6).unwrap_err().to_string(), "it is not UTF-8 text (byte 1)");
         // The system's own lists have no size.
         assert!(
             text(Path::new("/proc/self/status"), LIST)

@@ -1,4 +1,5 @@
-//! Training large models on many devices, learned by running it: real tensors, real ranks, on a laptop.
+//! Training large models on many devices, learned by running it: real tensors, real ranks, on a
+//! laptop.
 //!
 //! Two ranks, threads of this process, take the mean of their gradients:
 //!
@@ -14,8 +15,9 @@
 //! # anyhow::Ok(())
 //! ```
 //!
-//! The labs (`labs/labNN/lesson.rs`) are the lessons. This library holds the mechanisms, one concept per file.
-//! The table lists the rooms in reading order. Each room uses only rooms above it:
+//! The labs (`labs/labNN/lesson.rs`) are the lessons. This library holds the mechanisms, one
+//! concept per file. The table lists the rooms in reading order. Each room uses only rooms above
+//! it:
 //!
 //! | room | what it is for |
 //! |---|---|

@@ -1,11 +1,13 @@
 //! A mesh of ranks: data × pipeline × tensor parallelism, with a group of ranks along each axis.
 //!
-//! A rank has one coordinate on each axis. Ranks that differ in only one coordinate form a group. Tensor ranks share one
-//! layer, pipeline ranks hold different layers of one replica, and data ranks hold the same parameters. So a rank is in three
-//! groups, and a strategy gets the group that it communicates in.
+//! A rank has one coordinate on each axis. Ranks that differ in only one coordinate form a group.
+//! Tensor ranks share one layer, pipeline ranks hold different layers of one replica, and data
+//! ranks hold the same parameters. So a rank is in three groups, and a strategy gets the group that
+//! it communicates in.
 //!
-//! Ranks with neighbouring numbers mostly share a node, where links are fast. Tensor parallelism communicates in each layer,
-//! so its ranks are always nearest. Libraries differ in the next axis: see [`Order`].
+//! Ranks with neighbouring numbers mostly share a node, where links are fast. Tensor parallelism
+//! communicates in each layer, so its ranks are always nearest. Libraries differ in the next axis:
+//! see [`Order`].
 
 use crate::comm::{Comm, named};
 use crate::error::BadInput;
@@ -76,19 +78,12 @@ pub struct Layout {
 
 impl Layout {
     pub fn ranks(&self) -> usize {
-        Axis::ALL
-            .iter()
-            .map(|&axis| self.sizes.along(axis))
-            .product()
+        Axis::ALL.iter().map(|&axis| self.sizes.along(axis)).product()
     }
 
     /// The coordinates of `rank`.
     pub fn coordinates(&self, rank: usize) -> Coordinates {
-        let mut at = Coordinates {
-            data: 0,
-            pipeline: 0,
-            tensor: 0,
-        };
+        let mut at = Coordinates { data: 0, pipeline: 0, tensor: 0 };
         self.order.axes().iter().fold(rank, |rest, &axis| {
             at.set(axis, rest % self.sizes.along(axis));
             rest / self.sizes.along(axis)
@@ -98,9 +93,11 @@ impl Layout {
 
     /// The rank at these coordinates.
     pub fn rank(&self, at: Coordinates) -> usize {
-        self.order.axes().iter().rev().fold(0, |rank, &axis| {
-            rank * self.sizes.along(axis) + at.along(axis)
-        })
+        self.order
+            .axes()
+            .iter()
+            .rev()
+            .fold(0, |rank, &axis| rank * self.sizes.along(axis) + at.along(axis))
     }
 
     /// The ranks of `rank`'s group along an axis, in the order of their coordinates.
@@ -118,14 +115,8 @@ impl Layout {
     /// # Errors
     /// If data · pipeline · tensor is not `ranks`.
     pub fn check(&self, ranks: usize) -> Result<(), BadInput> {
-        let Coordinates {
-            data,
-            pipeline,
-            tensor,
-        } = self.sizes;
-        let needed = [data, pipeline, tensor]
-            .into_iter()
-            .try_fold(1usize, usize::checked_mul);
+        let Coordinates { data, pipeline, tensor } = self.sizes;
+        let needed = [data, pipeline, tensor].into_iter().try_fold(1usize, usize::checked_mul);
         if needed == Some(ranks) && ranks > 0 {
             return Ok(());
         }
@@ -153,8 +144,8 @@ impl Layout {
     }
 }
 
-/// Prints `ProcessCoord(pipe=0, data=1, model=0): 2, …`, as DeepSpeed does. DeepSpeed calls the tensor axis `model`. The slowest
-/// axis comes first.
+/// Prints `ProcessCoord(pipe=0, data=1, model=0): 2, …`, as DeepSpeed does. DeepSpeed calls the
+/// tensor axis `model`. The slowest axis comes first.
 impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let name = |axis| match axis {
@@ -166,21 +157,11 @@ impl fmt::Display for Layout {
         let rank = |rank| {
             let at = self.coordinates(rank);
             let place = |&axis: &Axis| format!("{}={}", name(axis), at.along(axis));
-            let place: Vec<String> = self
-                .order
-                .axes()
-                .iter()
-                .rev()
-                .filter(shown)
-                .map(place)
-                .collect();
+            let place: Vec<String> =
+                self.order.axes().iter().rev().filter(shown).map(place).collect();
             format!("ProcessCoord({}): {rank}", place.join(", "))
         };
-        write!(
-            f,
-            "{{{}}}",
-            (0..self.ranks()).map(rank).collect::<Vec<_>>().join(", ")
-        )
+        write!(f, "{{{}}}", (0..self.ranks()).map(rank).collect::<Vec<_>>().join(", "))
     }
 }
 
@@ -212,14 +193,7 @@ impl Mesh {
         let data = group(Axis::Data)?;
         let pipeline = group(Axis::Pipeline)?;
         let tensor = group(Axis::Tensor)?;
-        Ok(Mesh {
-            layout,
-            at,
-            world: world.clone(),
-            data,
-            pipeline,
-            tensor,
-        })
+        Ok(Mesh { layout, at, world: world.clone(), data, pipeline, tensor })
     }
 
     /// The group of all ranks.
@@ -227,7 +201,8 @@ impl Mesh {
         &self.world
     }
 
-    /// The ranks that differ from this one only along `axis`. A rank's number there is its coordinate.
+    /// The ranks that differ from this one only along `axis`. A rank's number there is its
+    /// coordinate.
     pub fn group(&self, axis: Axis) -> &Comm {
         match axis {
             Axis::Data => &self.data,
@@ -242,14 +217,7 @@ mod tests {
     use super::*;
 
     fn layout(data: usize, pipeline: usize, tensor: usize, order: Order) -> Layout {
-        Layout {
-            sizes: Coordinates {
-                data,
-                pipeline,
-                tensor,
-            },
-            order,
-        }
+        Layout { sizes: Coordinates { data, pipeline, tensor }, order }
     }
 
     /// The groups along an axis, by their first ranks.
@@ -258,22 +226,14 @@ mod tests {
         (0..layout.ranks()).filter_map(group).collect()
     }
 
-    /// From the comment on `initialize_model_parallel` in Megatron-LM: 16 GPUs, tensor 2, pipeline 4.
+    /// From the comment on `initialize_model_parallel` in Megatron-LM: 16 GPUs, tensor 2,
+    /// pipeline 4.
     #[test]
     fn sixteen_ranks_are_divided_as_megatron_divides_them() {
         let mesh = layout(2, 4, 2, Order::PipelineSlowest);
         let pairs: Vec<Vec<usize>> = (0..8).map(|i| vec![2 * i, 2 * i + 1]).collect();
         assert_eq!(groups(&mesh, Axis::Tensor), pairs);
-        let data = [
-            [0, 2],
-            [1, 3],
-            [4, 6],
-            [5, 7],
-            [8, 10],
-            [9, 11],
-            [12, 14],
-            [13, 15],
-        ];
+        let data = [[0, 2], [1, 3], [4, 6], [5, 7], [8, 10], [9, 11], [12, 14], [13, 15]];
         assert_eq!(groups(&mesh, Axis::Data), data);
         let pipeline = [[0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], [3, 7, 11, 15]];
         assert_eq!(groups(&mesh, Axis::Pipeline), pipeline);
@@ -282,10 +242,7 @@ mod tests {
     #[test]
     fn with_data_slowest_a_replica_is_in_one_piece() {
         let mesh = layout(2, 4, 2, Order::DataSlowest);
-        assert_eq!(
-            groups(&mesh, Axis::Data),
-            (0..8).map(|i| [i, i + 8]).collect::<Vec<_>>()
-        );
+        assert_eq!(groups(&mesh, Axis::Data), (0..8).map(|i| [i, i + 8]).collect::<Vec<_>>());
         let pipeline = [[0, 2, 4, 6], [1, 3, 5, 7], [8, 10, 12, 14], [9, 11, 13, 15]];
         assert_eq!(groups(&mesh, Axis::Pipeline), pipeline);
     }
@@ -308,9 +265,7 @@ mod tests {
     #[test]
     fn sizes_that_make_no_mesh_are_refused() {
         let refused = |data, pipeline, tensor| {
-            let error = layout(data, pipeline, tensor, Order::default())
-                .check(12)
-                .unwrap_err();
+            let error = layout(data, pipeline, tensor, Order::default()).check(12).unwrap_err();
             format!("{}; {}", error.what, error.help)
         };
         assert_eq!(

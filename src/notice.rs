@@ -18,6 +18,7 @@ pub fn complain(text: &str) {
 
 /// Prints a text to stderr as it is.
 pub fn print(text: &str) {
-    // In one piece: other processes may write to the same terminal. Nothing is left to be done if it is closed.
+    // In one piece: other processes may write to the same terminal. Nothing is left to be done if
+    // it is closed.
     io::stderr().write_all(format!("{text}\n").as_bytes()).ok();
 }

@@ -4,8 +4,5 @@ use sha2::{Digest, Sha256};
 
 /// The hash of some bytes, as 64 hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
-    Sha256::digest(bytes)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,12 +1,14 @@
-//! Compiles plain loops for several instruction sets, and chooses the machine's best at run time, because login and
-//! compute nodes differ. `SHARDLAB_SIMD=portable` chooses instructions that every machine has.
+//! Compiles plain loops for several instruction sets, and chooses the machine's best at run time,
+//! because login and compute nodes differ. `SHARDLAB_SIMD=portable` chooses instructions that every
+//! machine has.
 
 use std::sync::OnceLock;
 
-/// Calls `loops(arguments)` with the machine's widest vector instructions: `vectorized!((x, &mut y[..]), gelu_of)`.
+/// Calls `loops(arguments)` with the machine's widest vector instructions:
+/// `vectorized!((x, &mut y[..]), gelu_of)`.
 ///
-/// `loops` must be an `#[inline(always)]` function: only what is inlined is compiled for those instructions. The closure is,
-/// but a function that is passed as a value stays outside.
+/// `loops` must be an `#[inline(always)]` function: only what is inlined is compiled for those
+/// instructions. The closure is, but a function that is passed as a value stays outside.
 macro_rules! vectorized {
     ($arguments:expr, $loops:expr $(,)?) => {
         $crate::simd::in_vectors(
@@ -27,8 +29,8 @@ pub(crate) fn in_vectors<A, R>(arguments: A, loops: impl Fn(A) -> R) -> R {
     }
 }
 
-/// The widest instructions of this machine. `None` if `SHARDLAB_SIMD=portable` asks for the instructions that the
-/// program was compiled for.
+/// The widest instructions of this machine. `None` if `SHARDLAB_SIMD=portable` asks for the
+/// instructions that the program was compiled for.
 fn widest(setting: Option<&str>) -> Option<pulp::Arch> {
     match setting {
         None | Some("") => Some(pulp::Arch::new()),
@@ -67,11 +69,6 @@ mod tests {
     fn portable_is_a_choice_and_a_slip_is_not() {
         assert!(widest(None).is_some() && widest(Some("portable")).is_none());
         let message = std::panic::catch_unwind(|| widest(Some("portabel"))).unwrap_err();
-        assert!(
-            message
-                .downcast_ref::<String>()
-                .unwrap()
-                .contains("set it to portable")
-        );
+        assert!(message.downcast_ref::<String>().unwrap().contains("set it to portable"));
     }
 }

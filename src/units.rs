@@ -33,12 +33,9 @@ pub fn seconds(seconds: f64) -> String {
         return "0 s".to_owned();
     }
     // 999.6 µs would print as "1,000 µs": a unit ends where rounding reaches the next one.
-    for (unit, factor, end) in [
-        ("ns", 1e9, 999.5),
-        ("µs", 1e6, 999.5),
-        ("ms", 1e3, 999.5),
-        ("s", 1.0, 59.95),
-    ] {
+    for (unit, factor, end) in
+        [("ns", 1e9, 999.5), ("µs", 1e6, 999.5), ("ms", 1e3, 999.5), ("s", 1.0, 59.95)]
+    {
         if seconds * factor < end {
             return format!("{} {unit}", significant(seconds * factor, 3));
         }
@@ -75,10 +72,7 @@ pub fn significant(value: f64, digits: usize) -> String {
     let digits = digits.clamp(1, 15);
     let rounded = format!("{value:.*e}", digits - 1);
     // Rounding comes first because it may add a digit: 9.996 has three, and so has 10.0.
-    let Some(exponent) = rounded
-        .split_once('e')
-        .and_then(|(_, e)| e.parse::<i32>().ok())
-    else {
+    let Some(exponent) = rounded.split_once('e').and_then(|(_, e)| e.parse::<i32>().ok()) else {
         return rounded;
     };
     let Ok(value) = rounded.parse::<f64>() else {
@@ -91,8 +85,8 @@ pub fn significant(value: f64, digits: usize) -> String {
     group(&format!("{value:.decimals$}"))
 }
 
-/// `value` with `digits` significant digits as C's `%g` writes it, the form of many a training log: `0.0123`, `1.697e+04`,
-/// without zeros at the end.
+/// `value` with `digits` significant digits as C's `%g` writes it, the form of many a training log:
+/// `0.0123`, `1.697e+04`, without zeros at the end.
 pub fn general(value: f64, digits: usize) -> String {
     if !value.is_finite() {
         return NOT_A_NUMBER.to_owned();
@@ -113,10 +107,7 @@ pub fn general(value: f64, digits: usize) -> String {
         }
     };
     if (-4..digits as i32).contains(&exponent) {
-        short(&format!(
-            "{value:.*}",
-            (digits as i32 - 1 - exponent) as usize
-        ))
+        short(&format!("{value:.*}", (digits as i32 - 1 - exponent) as usize))
     } else {
         let sign = if exponent < 0 { '-' } else { '+' };
         format!("{}e{sign}{:02}", short(mantissa), exponent.abs())

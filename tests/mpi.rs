@@ -1,5 +1,5 @@
-//! The suite over MPI. Started plainly, this program is the driver: it starts itself, and lab03, under mpirun with several
-//! numbers of ranks. Started by mpirun, it is one rank of the suite.
+//! The suite over MPI. Started plainly, this program is the driver: it starts itself, and lab03,
+//! under mpirun with several numbers of ranks. Started by mpirun, it is one rank of the suite.
 //!
 //! `CARGO_TARGET_DIR=target-mpi cargo test --features mpi --test mpi`
 
@@ -64,25 +64,20 @@ fn one_rank_of_the_suite() -> Result<()> {
     match std::env::var(FAIL).as_deref() {
         Err(_) => launch::run(ranks, suite).map(drop),
         Ok("absent") => {
-            // The last rank works alone for longer than the others wait for it to come to the second run.
+            // The last rank works alone for longer than the others wait for it to come to the
+            // second run.
             launch::run(ranks, |comm| Ok(comm.barrier()?))?;
             if last {
                 std::thread::sleep(Duration::from_secs(3));
             }
-            let options = Options {
-                deadline: Duration::from_secs(1),
-                ..Options::default()
-            };
+            let options = Options { deadline: Duration::from_secs(1), ..Options::default() };
             launch::run_with(ranks, &options, |comm| {
                 variant_told(comm.labelled("meeting").barrier().map_err(Into::into))
             })
             .map(drop)
         }
         Ok(how) if how.starts_with("start ") => {
-            let options = Options {
-                deadline: Duration::from_secs(20),
-                ..Options::default()
-            };
+            let options = Options { deadline: Duration::from_secs(20), ..Options::default() };
             launch::run_with(ranks, &options, |comm| {
                 variant_told(start_differently(&comm, how, comm.rank() == ranks - 1))
             })
@@ -94,15 +89,8 @@ fn one_rank_of_the_suite() -> Result<()> {
             | "slow"),
         ) => {
             // Only what late ranks cause takes until the deadline.
-            let deadline = Duration::from_secs(if matches!(how, "late" | "slow") {
-                1
-            } else {
-                20
-            });
-            let options = Options {
-                deadline,
-                ..Options::default()
-            };
+            let deadline = Duration::from_secs(if matches!(how, "late" | "slow") { 1 } else { 20 });
+            let options = Options { deadline, ..Options::default() };
             launch::run_with(ranks, &options, |comm| {
                 variant_told(disagree(&comm, how, comm.rank() == ranks - 1))
             })
@@ -159,12 +147,9 @@ fn disagree(comm: &Comm, how: &str, odd: bool) -> Result<()> {
         "order" if odd => reduce_elsewhere(&mut x)?,
         "deadlock" if odd => part.barrier()?,
         "deadlock" => {
-            // The others find the deadlock before this rank takes part in it, and wait for its report.
-            std::thread::sleep(Duration::from_millis(if comm.rank() == 0 {
-                600
-            } else {
-                0
-            }));
+            // The others find the deadlock before this rank takes part in it, and wait for its
+            // report.
+            std::thread::sleep(Duration::from_millis(if comm.rank() == 0 { 600 } else { 0 }));
             comm.recv(&mut x, next)?
         }
         "late" | "slow" => {
@@ -265,14 +250,8 @@ fn suite(comm: Comm) -> Result<()> {
     assert!(received.iter().all(|&x| x == from as u64));
 
     let elsewhere = std::thread::scope(|scope| scope.spawn(|| comm.barrier()).join());
-    let error = elsewhere
-        .expect("no panic")
-        .expect_err("a Comm off its thread")
-        .to_string();
-    assert!(
-        error.contains("only on the thread that it was handed to"),
-        "{error}"
-    );
+    let error = elsewhere.expect("no panic").expect_err("a Comm off its thread").to_string();
+    assert!(error.contains("only on the thread that it was handed to"), "{error}");
 
     // With one or two ranks there is only one order to add in.
     suite::parity::ranks_train_what_one_rank_trains(&comm, ranks <= 2)?;
@@ -320,7 +299,8 @@ fn llama(comm: &Comm) -> Result<()> {
     Ok(())
 }
 
-/// Steps that are not taken, and trainings that continue. Bits are compared where there is only one order to add in.
+/// Steps that are not taken, and trainings that continue. Bits are compared where there is only one
+/// order to add in.
 fn bad_steps_and_checkpoints(comm: &Comm) -> Result<()> {
     suite::bad_steps::skipping_draws_the_same_tokens(comm)?;
     if comm.size() != 2 {
@@ -378,9 +358,7 @@ impl Mpirun {
     fn find() -> Option<Mpirun> {
         let version = Command::new("mpirun").arg("--version").output().ok()?;
         let open_mpi = String::from_utf8_lossy(&version.stdout).contains("Open MPI");
-        Some(Mpirun {
-            flags: if open_mpi { &["--oversubscribe"] } else { &[] },
-        })
+        Some(Mpirun { flags: if open_mpi { &["--oversubscribe"] } else { &[] } })
     }
 
     fn start(
@@ -420,9 +398,7 @@ fn gently(command: &mut Command) {
     command
         .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
         .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-    command
-        .env("OMPI_MCA_mpi_yield_when_idle", "1")
-        .env_remove("SHARDLAB_CORPUS");
+    command.env("OMPI_MCA_mpi_yield_when_idle", "1").env_remove("SHARDLAB_CORPUS");
 }
 
 /// Waits for a command, for as long as only a hang takes.
@@ -434,22 +410,15 @@ fn finish(command: Command) -> Result<Output> {
 fn finish_after(mut command: Command, meanwhile: impl FnOnce(u32) -> Result<()>) -> Result<Output> {
     let dir = tempfile::tempdir()?;
     let file = |name: &str| std::fs::File::create(dir.path().join(name));
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(file("out")?)
-        .stderr(file("err")?)
-        .spawn()?;
+    let mut child =
+        command.stdin(Stdio::null()).stdout(file("out")?).stderr(file("err")?).spawn()?;
     meanwhile(child.id())?;
     let start = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {
             let stdout = std::fs::read(dir.path().join("out"))?;
             let stderr = std::fs::read(dir.path().join("err"))?;
-            return Ok(Output {
-                status,
-                stdout,
-                stderr,
-            });
+            return Ok(Output { status, stdout, stderr });
         }
         if start.elapsed() > Duration::from_secs(300) {
             child.kill()?;
@@ -505,9 +474,7 @@ fn drive(mpirun: &Mpirun) -> ExitCode {
     for ranks in [2, 4] {
         let name = format!("story_on_{ranks}_ranks");
         if has_model {
-            test(name, &|| {
-                run_suite(mpirun, ranks, &[(STORY, "1")], "story is told")
-            });
+            test(name, &|| run_suite(mpirun, ranks, &[(STORY, "1")], "story is told"));
         } else {
             println!(
                 "test {name} ... ignored, needs SHARDLAB_EXTRAS: a folder with models/stories260K"
@@ -521,9 +488,7 @@ fn drive(mpirun: &Mpirun) -> ExitCode {
         ("file", "the text is missing here"),
         ("panic", "error: rank 2 failed: panicked: index 7"),
     ] {
-        test(format!("{how}_ends_the_job"), &|| {
-            failing_rank(mpirun, how, message)
-        });
+        test(format!("{how}_ends_the_job"), &|| failing_rank(mpirun, how, message));
     }
     const SAME: &str = "\nhelp: every rank of a group must make the same calls";
     for (how, messages) in [
@@ -678,18 +643,11 @@ fn drive(mpirun: &Mpirun) -> ExitCode {
     }
     test("a_slow_rank_is_named".into(), &|| slow_rank(mpirun));
     test("lab01_breaks".into(), &|| lab01_breaks(mpirun));
-    test("lab03_trains_what_threads_train".into(), &|| {
-        lab03_like_threads(mpirun)
-    });
+    test("lab03_trains_what_threads_train".into(), &|| lab03_like_threads(mpirun));
     test("every_lab_runs_on_processes".into(), &|| every_lab(mpirun));
     for ranks in [2, 3] {
-        test(
-            format!("a_job_of_{ranks}_restarts_when_a_rank_is_killed"),
-            &|| restarts(ranks),
-        );
-        test(format!("one_killed_process_ends_a_job_of_{ranks}"), &|| {
-            killed(mpirun, ranks)
-        });
+        test(format!("a_job_of_{ranks}_restarts_when_a_rank_is_killed"), &|| restarts(ranks));
+        test(format!("one_killed_process_ends_a_job_of_{ranks}"), &|| killed(mpirun, ranks));
     }
     test("ranks_must_be_the_jobs".into(), &|| ranks_flag(mpirun));
     test("ranks_with_different_settings_do_not_begin".into(), &|| {
@@ -699,10 +657,7 @@ fn drive(mpirun: &Mpirun) -> ExitCode {
         stopped_before_mpi(mpirun)
     });
     test("a_simulated_link_is_refused".into(), &|| no_link(mpirun));
-    test(
-        "a_launcher_without_its_mpi_is_an_error".into(),
-        &unconnected,
-    );
+    test("a_launcher_without_its_mpi_is_an_error".into(), &unconnected);
     test("started_plainly_ranks_are_threads".into(), &plain);
     println!("{passed} passed, {failed} failed");
     ExitCode::from((failed > 0) as u8)
@@ -725,21 +680,13 @@ fn run_suite(mpirun: &Mpirun, ranks: usize, variables: &[(&str, &str)], says: &s
 
 fn failing_rank(mpirun: &Mpirun, how: &str, message: &str) -> Result<()> {
     let output = mpirun.start(3, &here()?, &[], Path::new("."), &[(FAIL, how)])?;
-    ensure!(
-        !output.status.success() && text(&output).contains(message),
-        "{}",
-        text(&output)
-    );
+    ensure!(!output.status.success() && text(&output).contains(message), "{}", text(&output));
     // No rank crashes because another one has failed.
     ensure!(!text(&output).contains("signal"), "{}", text(&output));
     // The rank's own message comes before anything that the launcher says about it.
     let ours = text(&output).find(message);
     let launchers = text(&output).find("MPI_ABORT");
-    ensure!(
-        launchers.is_none_or(|launchers| ours < Some(launchers)),
-        "{}",
-        text(&output)
-    );
+    ensure!(launchers.is_none_or(|launchers| ours < Some(launchers)), "{}", text(&output));
     Ok(())
 }
 
@@ -750,28 +697,21 @@ fn disagreeing(mpirun: &Mpirun, how: &str, messages: &[&str]) -> Result<()> {
     for message in messages {
         ensure!(text.contains(message), "{message:?} is missing in\n{text}");
     }
-    // Each rank that can says what it was doing; who has ended, or computes, cannot. What all say is said in full once.
+    // Each rank that can says what it was doing; who has ended, or computes, cannot. What all say
+    // is said in full once.
     let silent = ["early", "message", "late", "absent", "unreceived"].contains(&how);
-    let reports = text
-        .lines()
-        .filter(|line| line.starts_with("error: rank "))
-        .count();
-    ensure!(
-        reports >= if silent { 1 } else { 3 },
-        "{reports} reports in\n{text}"
-    );
+    let reports = text.lines().filter(|line| line.starts_with("error: rank ")).count();
+    ensure!(reports >= if silent { 1 } else { 3 }, "{reports} reports in\n{text}");
     ensure!(text.matches("\nhelp: ").count() == 1, "{text}");
     Ok(())
 }
 
-/// Ranks that start different collectives: an error on all of them, and nothing that the MPI library has to say about it.
+/// Ranks that start different collectives: an error on all of them, and nothing that the MPI
+/// library has to say about it.
 fn started_differently(mpirun: &Mpirun, ranks: usize, how: &str) -> Result<()> {
     let output = mpirun.start(ranks, &here()?, &[], Path::new("."), &[(FAIL, how)])?;
     let text = text(&output);
-    let reports = text
-        .lines()
-        .filter(|line| line.starts_with("error: rank "))
-        .count();
+    let reports = text.lines().filter(|line| line.starts_with("error: rank ")).count();
     ensure!(
         output.status.code() == Some(1) && reports == ranks,
         "{}, {reports} reports in\n{text}",
@@ -781,15 +721,9 @@ fn started_differently(mpirun: &Mpirun, ranks: usize, how: &str) -> Result<()> {
         "the ranks are in different calls: start_{} \"started\" (",
         how.split(' ').nth(1).unwrap_or("")
     );
-    ensure!(
-        text.contains(&says) && text.matches("\nhelp: ").count() == 1,
-        "{text}"
-    );
+    ensure!(text.contains(&says) && text.matches("\nhelp: ").count() == 1, "{text}");
     for of_the_library in ["MPI_ERR", "NBC", "corrupt", "signal"] {
-        ensure!(
-            !text.contains(of_the_library),
-            "{of_the_library} in\n{text}"
-        );
+        ensure!(!text.contains(of_the_library), "{of_the_library} in\n{text}");
     }
     Ok(())
 }
@@ -809,10 +743,7 @@ fn slow_rank(mpirun: &Mpirun) -> Result<()> {
         );
     }
     // After the time for which it was waited for, at least, and not after none.
-    let came = text
-        .lines()
-        .find(|line| line.contains("came to barrier"))
-        .unwrap_or_default();
+    let came = text.lines().find(|line| line.contains("came to barrier")).unwrap_or_default();
     ensure!(!came.contains("µs"), "{came}");
     Ok(())
 }
@@ -823,23 +754,14 @@ fn lab01_breaks(mpirun: &Mpirun) -> Result<()> {
         ("missing-rank", "waits in barrier ("),
         ("wrong-length", "waits in all_reduce (sum, 3 f32"),
         ("wrong-op", "waits in all_reduce (max, 4 f32"),
-        (
-            "wrong-order",
-            "help: calls that differ in nothing else are compared by",
-        ),
-        (
-            "early-exit",
-            "rank 2 ended, and never entered all_reduce (sum, 4 f32",
-        ),
+        ("wrong-order", "help: calls that differ in nothing else are compared by"),
+        ("early-exit", "rank 2 ended, and never entered all_reduce (sum, 4 f32"),
     ] {
         let dir = tempfile::tempdir()?;
         let lab01 = Path::new(program("lab01"));
         let output = mpirun.start(3, lab01, &["--break", how, "--out", "o"], dir.path(), &[])?;
         let text = text(&output);
-        ensure!(
-            output.status.code() == Some(1) && text.contains(says),
-            "{how}:\n{text}"
-        );
+        ensure!(output.status.code() == Some(1) && text.contains(says), "{how}:\n{text}");
         ensure!(
             text.contains("the last 64 calls of every rank are in o/flight-rank*.jsonl"),
             "{how}:\n{text}"
@@ -852,10 +774,7 @@ fn lab01_breaks(mpirun: &Mpirun) -> Result<()> {
     let flags = ["--break", "slow-rank", "--deadline", "5", "--out", "o"];
     let output = mpirun.start(3, Path::new(program("lab01")), &flags, Path::new("."), &[])?;
     let text = text(&output);
-    ensure!(
-        output.status.success() && text.contains("Rank 2 waited least"),
-        "{text}"
-    );
+    ensure!(output.status.success() && text.contains("Rank 2 waited least"), "{text}");
     ensure!(text.contains("notice: rank 2 is a straggler: "), "{text}");
     Ok(())
 }
@@ -883,25 +802,11 @@ fn lab03_like_threads(mpirun: &Mpirun) -> Result<()> {
         .env_remove("SHARDLAB_CORPUS");
     let output = finish(alone)?;
     ensure!(output.status.success(), "{}", text(&output));
-    let output = mpirun.start(
-        2,
-        Path::new(program("lab03")),
-        &flags,
-        processes.path(),
-        &[],
-    )?;
+    let output = mpirun.start(2, Path::new(program("lab03")), &flags, processes.path(), &[])?;
     ensure!(output.status.success(), "{}", text(&output));
     // Rank 0 alone speaks.
-    ensure!(
-        text(&output).matches("One model, many ranks").count() == 1,
-        "{}",
-        text(&output)
-    );
-    ensure!(
-        text(&output).contains("2 MPI processes"),
-        "{}",
-        text(&output)
-    );
+    ensure!(text(&output).matches("One model, many ranks").count() == 1, "{}", text(&output));
+    ensure!(text(&output).contains("2 MPI processes"), "{}", text(&output));
     // Its output goes to a file here, so there is no colour in it.
     ensure!(!text(&output).contains('\x1b'), "{}", text(&output));
     let ours = losses(processes.path())?;
@@ -919,36 +824,16 @@ fn every_lab(mpirun: &Mpirun) -> Result<()> {
     let small =
         "--layers 1 --heads 2 --embd 32 --block 16 --batch 2 --warmup 2 --steps 3 --lr 0.1 --out o";
     for (lab, flags, says, broken) in [
-        (
-            program("lab00"),
-            "--info",
-            "DISTRIBUTED_BACKEND=mpi",
-            Some("duplicate-rank"),
-        ),
-        (
-            program("lab01"),
-            "--up-to 1 --out o",
-            "19 of 19",
-            Some("wrong-order"),
-        ),
+        (program("lab00"), "--info", "DISTRIBUTED_BACKEND=mpi", Some("duplicate-rank")),
+        (program("lab01"), "--up-to 1 --out o", "19 of 19", Some("wrong-order")),
         (
             program("lab01"),
             "--feed readers 2 --out o",
             "every rank got its own batch",
             None,
         ),
-        (
-            program("lab02"),
-            "--steps 12 --out o",
-            "the loss fell",
-            Some("same-batches"),
-        ),
-        (
-            program("lab03"),
-            tiny,
-            "all ranks hold the same model",
-            Some("same-batches"),
-        ),
+        (program("lab02"), "--steps 12 --out o", "the loss fell", Some("same-batches")),
+        (program("lab03"), tiny, "all ranks hold the same model", Some("same-batches")),
         (program("lab04"), small, "4 of 4", Some("local-norm")),
         (
             program("lab05"),
@@ -987,12 +872,7 @@ fn every_lab(mpirun: &Mpirun) -> Result<()> {
             Some("ungathered"),
         ),
         // It computes alone: one process speaks.
-        (
-            program("lab11"),
-            "--devices 16 --model llama-3-8b",
-            "every plan fits",
-            None,
-        ),
+        (program("lab11"), "--devices 16 --model llama-3-8b", "every plan fits", None),
     ] {
         let dir = tempfile::tempdir()?;
         let flags: Vec<&str> = flags.split_whitespace().collect();
@@ -1014,10 +894,7 @@ fn every_lab(mpirun: &Mpirun) -> Result<()> {
             for rank in 0..3 {
                 let computes =
                     |event: &serde_json::Value| event["pid"] == rank && event["cat"] == "compute";
-                ensure!(
-                    events.iter().any(computes),
-                    "{lab}: rank {rank} has no span"
-                );
+                ensure!(events.iter().any(computes), "{lab}: rank {rank} has no span");
             }
         }
         let Some(broken) = broken else { continue };
@@ -1062,11 +939,7 @@ fn every_lab(mpirun: &Mpirun) -> Result<()> {
             format!("--layers 2 --heads 2 --embd 16 --block 16 --batch 2 --steps 3 --pp 2 {flags}");
         let flags: Vec<&str> = all.split_whitespace().collect();
         let output = mpirun.start(4, Path::new(program("lab07")), &flags, dir.path(), &[])?;
-        ensure!(
-            output.status.success() && text(&output).contains(mesh),
-            "{}",
-            text(&output)
-        );
+        ensure!(output.status.success() && text(&output).contains(mesh), "{}", text(&output));
     }
     Ok(())
 }
@@ -1075,17 +948,12 @@ fn every_lab(mpirun: &Mpirun) -> Result<()> {
 const TRAIN: &str = "--layers 1 --embd 16 --block 8 --batch 1 --grad-accum 1 --warmup 2 --steps 60 --save-every 3 --out o";
 const SAME: &str = "final weights: resumed = never stopped";
 
-/// `launch` starts the job again, which compares its weights with those of a job that was never stopped.
+/// `launch` starts the job again, which compares its weights with those of a job that was never
+/// stopped.
 fn restarts(ranks: usize) -> Result<()> {
     let dir = tempfile::tempdir()?;
     let mut command = Command::new(program("launch"));
-    command.args([
-        "--max-restarts",
-        "1",
-        "-n",
-        &ranks.to_string(),
-        program("lab08"),
-    ]);
+    command.args(["--max-restarts", "1", "-n", &ranks.to_string(), program("lab08")]);
     command
         .args(TRAIN.split_whitespace())
         .args(["--kill-rank", "1", "--at-step", "32"])
@@ -1106,13 +974,11 @@ fn restarts(ranks: usize) -> Result<()> {
     Ok(())
 }
 
-/// One process is killed again and again, at different moments. Each time the job ends by an error, and the next job continues.
+/// One process is killed again and again, at different moments. Each time the job ends by an error,
+/// and the next job continues.
 fn killed(mpirun: &Mpirun, ranks: usize) -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let flags: Vec<&str> = TRAIN
-        .split_whitespace()
-        .chain(["--resume", "auto"])
-        .collect();
+    let flags: Vec<&str> = TRAIN.split_whitespace().chain(["--resume", "auto"]).collect();
     let command = || mpirun.command(ranks, Path::new(program("lab08")), &flags, dir.path(), &[]);
     let progress =
         || std::fs::read_to_string(dir.path().join("o/restart/progress.jsonl")).unwrap_or_default();
@@ -1125,10 +991,7 @@ fn killed(mpirun: &Mpirun, ranks: usize) -> Result<()> {
             {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            let children = Command::new("pgrep")
-                .args(["-P", &mpirun.to_string()])
-                .output()?
-                .stdout;
+            let children = Command::new("pgrep").args(["-P", &mpirun.to_string()]).output()?.stdout;
             let children = String::from_utf8(children)?;
             let child = children
                 .lines()
@@ -1137,11 +1000,7 @@ fn killed(mpirun: &Mpirun, ranks: usize) -> Result<()> {
             ensure!(Command::new("kill").args(["-9", child]).status()?.success());
             Ok(())
         })?;
-        ensure!(
-            !output.status.success(),
-            "it ended without an error:\n{}",
-            text(&output)
-        );
+        ensure!(!output.status.success(), "it ended without an error:\n{}", text(&output));
     }
     let output = finish(command())?;
     let text = text(&output);
@@ -1149,10 +1008,7 @@ fn killed(mpirun: &Mpirun, ranks: usize) -> Result<()> {
         output.status.success() && text.contains(SAME) && text.matches(" ✓\n").count() == 2,
         "{text}"
     );
-    ensure!(
-        text.contains("resumed  after step ") && !text.contains("rejected"),
-        "{text}"
-    );
+    ensure!(text.contains("resumed  after step ") && !text.contains("rejected"), "{text}");
     let lines = progress().lines().count();
     println!(
         "{ranks} ranks, 5 kills: {lines} steps were trained, {} of them again",
@@ -1208,7 +1064,8 @@ fn each_with_its_flags(
     Ok((output.status.code(), text(&output), start.elapsed()))
 }
 
-/// A setting that one rank has otherwise would train something else, or hang. It is found before any work.
+/// A setting that one rank has otherwise would train something else, or hang. It is found before
+/// any work.
 fn different_settings(mpirun: &Mpirun) -> Result<()> {
     let all = "--layers 1 --heads 2 --embd 16 --block 8 --batch 4 --steps 4";
     let dir = tempfile::tempdir()?;
@@ -1260,13 +1117,8 @@ fn stopped_before_mpi(mpirun: &Mpirun) -> Result<()> {
 
 fn no_link(mpirun: &Mpirun) -> Result<()> {
     for lab in [program("lab00"), program("lab02")] {
-        let output = mpirun.start(
-            2,
-            Path::new(lab),
-            &["--link", "1ms,1GB/s"],
-            Path::new("."),
-            &[],
-        )?;
+        let output =
+            mpirun.start(2, Path::new(lab), &["--link", "1ms,1GB/s"], Path::new("."), &[])?;
         let message =
             "error: ranks are MPI processes, and no link of 1.00 GB/s, 1.00 ms is between them";
         ensure!(
@@ -1274,11 +1126,7 @@ fn no_link(mpirun: &Mpirun) -> Result<()> {
             "{}",
             text(&output)
         );
-        ensure!(
-            text(&output).matches("error: ").count() == 1,
-            "{}",
-            text(&output)
-        );
+        ensure!(text(&output).matches("error: ").count() == 1, "{}", text(&output));
     }
     Ok(())
 }
@@ -1296,11 +1144,7 @@ fn unconnected() -> Result<()> {
         "{}",
         text(&output)
     );
-    ensure!(
-        text(&output).contains("srun --mpi=pmix"),
-        "{}",
-        text(&output)
-    );
+    ensure!(text(&output).contains("srun --mpi=pmix"), "{}", text(&output));
     Ok(())
 }
 

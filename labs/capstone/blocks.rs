@@ -1,4 +1,5 @@
-//! Life 1's model: blocks whose parameters come from outside, one block at a time, between two ends that every rank holds.
+//! Life 1's model: blocks whose parameters come from outside, one block at a time, between two ends
+//! that every rank holds.
 
 use crate::model;
 use anyhow::Result;
@@ -40,7 +41,8 @@ impl Layers {
     }
 }
 
-/// Both passes of one micro-batch, block by block. What a block gives to the next one is kept, with the graph behind it.
+/// Both passes of one micro-batch, block by block. What a block gives to the next one is kept, with
+/// the graph behind it.
 pub struct Passes<'a> {
     layers: &'a Layers,
     batch: &'a Batch,
@@ -97,17 +99,14 @@ impl Passes<'_> {
         let (_, y) = &self.kept[self.kept.len() - 1];
         let x = Var::from_tensor(&y.detach())?;
         let pass = Pass::training(None);
-        let loss = exit.loss(
-            &norm.forward(x.as_tensor(), &pass)?,
-            &self.batch.targets,
-            &pass,
-        )?;
+        let loss = exit.loss(&norm.forward(x.as_tensor(), &pass)?, &self.batch.targets, &pass)?;
         self.loss = f64::from(loss.to_scalar::<f32>()?);
         self.dy = Some(gradient(&(loss * self.scale)?.backward()?, &x)?);
         Ok(())
     }
 
-    /// Runs a block backward, and before the first one the embedding. Returns the gradients of the block's parameters.
+    /// Runs a block backward, and before the first one the embedding. Returns the gradients of the
+    /// block's parameters.
     pub fn backward(&mut self, block: usize, parameters: &[f32]) -> Result<Vec<f32>> {
         let (params, _) = &self.layers.blocks[block];
         let (Some((x, y)), Some(dy)) = (self.kept.pop(), self.dy.take()) else {
@@ -130,10 +129,6 @@ impl Passes<'_> {
 
 /// Gives a block its parameters, for one pass.
 fn hold(params: &Params, parameters: &[f32]) {
-    assert_eq!(
-        parameters.len(),
-        params.numel(),
-        "a block gets other parameters than it has"
-    );
+    assert_eq!(parameters.len(), params.numel(), "a block gets other parameters than it has");
     params.set_values(Storage::Local(Numbers::F32(parameters.to_vec())));
 }

@@ -1,7 +1,7 @@
 //! A life as a process of its own, so that it can be killed.
 //!
-//! The program starts itself with the hidden flag `--life`. The child prints a line for each step, and what is left at its end. It
-//! never knows that it will be killed.
+//! The program starts itself with the hidden flag `--life`. The child prints a line for each step,
+//! and what is left at its end. It never knows that it will be killed.
 
 use crate::Job;
 use crate::life::{self, Each, Life, Span};
@@ -25,10 +25,12 @@ const LIFE: &str = "@life ";
 const PATIENCE: Duration = Duration::from_secs(45);
 const NOTICE: Duration = Duration::from_secs(10);
 
-/// Once a life has taken all of that patience, others get less: ten times the longest step so far, and at least this.
+/// Once a life has taken all of that patience, others get less: ten times the longest step so far,
+/// and at least this.
 const LEAST: Duration = Duration::from_secs(5);
 
-/// The longest line that is read as one, and how many lines of a life are shown of what its parts print.
+/// The longest line that is read as one, and how many lines of a life are shown of what its parts
+/// print.
 const LONGEST: u64 = 1 << 20;
 const SHOWN: usize = 200;
 
@@ -44,11 +46,7 @@ pub struct Children<'a> {
 impl<'a> Children<'a> {
     /// Lives get these flags of the program.
     pub fn new(flags: &'a [String]) -> Children<'a> {
-        Children {
-            flags,
-            longest: Cell::default(),
-            lost: Cell::default(),
-        }
+        Children { flags, longest: Cell::default(), lost: Cell::default() }
     }
 
     fn patience(&self) -> Duration {
@@ -61,14 +59,12 @@ impl<'a> Children<'a> {
 
     /// Runs one life as a process. Life 1 would go on after its last step: it is killed.
     pub fn run(&self, versions: &Versions, span: &Span, each: Each) -> Life {
-        let mut life = Life {
-            folder: span.folder.clone(),
-            ..Life::default()
-        };
+        let mut life = Life { folder: span.folder.clone(), ..Life::default() };
         let ran = start(self.flags, versions, span).and_then(|mut child| {
             let shown = show(child.stderr.take().context("the child has no errors")?);
             let watched = self.watch(&mut child, span, &mut life, each);
-            // SIGKILL: no rank can close a file or tell anyone. After a life that has ended, it does nothing.
+            // SIGKILL: no rank can close a file or tell anyone. After a life that has ended, it
+            // does nothing.
             child.kill().ok();
             child.wait()?;
             // Its last words. What it has started may keep the pipe open for longer.
@@ -117,7 +113,8 @@ impl<'a> Children<'a> {
         }
     }
 
-    /// The next line, or none after the last. An error if no step has ended since `since` for too long.
+    /// The next line, or none after the last. An error if no step has ended since `since` for too
+    /// long.
     fn next_line(
         &self,
         lines: &Receiver<String>,
@@ -153,10 +150,7 @@ fn start(flags: &[String], versions: &Versions, span: &Span) -> Result<Child> {
     let of = |whose: Whose| -> String {
         let all = Part::ALL.iter().zip(versions);
         let words = all.filter(|(_, found)| **found == whose);
-        words
-            .map(|(part, _)| part.word())
-            .collect::<Vec<_>>()
-            .join(",")
+        words.map(|(part, _)| part.word()).collect::<Vec<_>>().join(",")
     };
     let mut command = Command::new(std::env::current_exe()?);
     command.args(flags);
@@ -170,12 +164,11 @@ fn start(flags: &[String], versions: &Versions, span: &Span) -> Result<Child> {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     // A job that is killed on a login node leaves no life behind.
     signals::end_with_parent(&mut command);
-    command
-        .spawn()
-        .context("the program could not start itself")
+    command.spawn().context("the program could not start itself")
 }
 
-/// Hands over each line of a pipe, until `take` wants no more. A part may print anything, also what is no text and never ends.
+/// Hands over each line of a pipe, until `take` wants no more. A part may print anything, also what
+/// is no text and never ends.
 fn read_lines(pipe: impl Read, mut take: impl FnMut(String) -> bool) {
     let mut pipe = BufReader::new(pipe);
     let mut bytes = Vec::new();
@@ -207,7 +200,8 @@ fn show(errors: ChildStderr) -> Receiver<()> {
     ended
 }
 
-/// Shows a line that a part has printed: on stderr, because with --json stdout is one document. `before` counts such lines.
+/// Shows a line that a part has printed: on stderr, because with --json stdout is one document.
+/// `before` counts such lines.
 fn tell(line: &str, before: &mut usize) {
     *before += 1;
     if let Some(line) = shown(line, *before) {
@@ -241,20 +235,10 @@ pub fn live(job: &Job, span: &Span) -> Result<()> {
         }
     };
     // Life 1 is to be killed: it goes on to the end, if nobody does it.
-    let until = if span.life == 1 {
-        job.plan.steps
-    } else {
-        span.until
-    };
-    let span = Span {
-        until,
-        ..span.clone()
-    };
+    let until = if span.life == 1 { job.plan.steps } else { span.until };
+    let span = Span { until, ..span.clone() };
     let life = life::live(job, &span, &each);
-    let rest = Life {
-        steps: Vec::new(),
-        ..life
-    };
+    let rest = Life { steps: Vec::new(), ..life };
     say(LIFE, serde_json::to_string(&rest)?);
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Between the gradients and the optimizer: one norm, the loss scale, and one factor for all gradients.
+//! Between the gradients and the optimizer: one norm, the loss scale, and one factor for all
+//! gradients.
 
 use crate::meter::Meter;
 use crate::parts::scaler::Scaler;
@@ -15,14 +16,16 @@ pub struct Clipped {
     pub factor: f32,
 }
 
-/// Gradients that ranks share: this rank's own, which padding follows, and those that every rank has.
+/// Gradients that ranks share: this rank's own, which padding follows, and those that every rank
+/// has.
 pub struct Gradients<'a> {
     pub shard: &'a [f32],
     pub padding: usize,
     pub replicated: &'a [f32],
 }
 
-/// Measures the gradients of all ranks of `comm`, and asks the scaler what to do. None: the step is not taken.
+/// Measures the gradients of all ranks of `comm`, and asks the scaler what to do. None: the step is
+/// not taken.
 pub fn clip(
     parts: &Parts,
     meter: &Meter,
@@ -31,21 +34,13 @@ pub fn clip(
     scaler: &mut Scaler,
     clip: f64,
 ) -> Result<Option<Clipped>> {
-    let Gradients {
-        shard,
-        padding,
-        replicated,
-    } = *gradients;
-    let norm = meter.part(Part::Norm, || {
-        (parts.norm)(comm, shard, padding, replicated)
-    })?;
-    // No rank has all gradients. So the scaler gets a vector that is as long as all of them together: of one number. What it does
-    // to this number is done to all gradients.
+    let Gradients { shard, padding, replicated } = *gradients;
+    let norm = meter.part(Part::Norm, || (parts.norm)(comm, shard, padding, replicated))?;
+    // No rank has all gradients. So the scaler gets a vector that is as long as all of them
+    // together: of one number. What it does to this number is done to all gradients.
     let long = norm.unwrap_or(f64::INFINITY) as f32;
     let mut number = [long];
-    let norm = meter.part(Part::Scaler, || {
-        (parts.scaler.step)(scaler, &mut number, clip)
-    });
+    let norm = meter.part(Part::Scaler, || (parts.scaler.step)(scaler, &mut number, clip));
     Ok(norm.map(|norm| Clipped {
         norm,
         factor: if long == 0.0 { 0.0 } else { number[0] / long },

@@ -7,7 +7,8 @@ use crate::run::Run;
 use crate::step::{Step, Trained};
 use serde::{Deserialize, Serialize};
 
-/// Losses of two right trainers differ by rounding alone: after 240 steps by 3e-6, when a version of a part rounded elsewhere.
+/// Losses of two right trainers differ by rounding alone: after 240 steps by 3e-6, when a version
+/// of a part rounded elsewhere.
 pub const LOSS: f64 = 5e-5;
 
 /// Norms of gradients, in relation to their size: by 3e-5.
@@ -30,33 +31,19 @@ pub fn difference(run: &Run, right: &Run) -> Option<Difference> {
     let none = Life::default();
     of_lives(1, &run.life1, &right.life1).or_else(|| match (&run.life2, &right.life2) {
         (None, None) => None,
-        (life, right) => of_lives(
-            2,
-            life.as_ref().unwrap_or(&none),
-            right.as_ref().unwrap_or(&none),
-        ),
+        (life, right) => {
+            of_lives(2, life.as_ref().unwrap_or(&none), right.as_ref().unwrap_or(&none))
+        }
     })
 }
 
-/// Where one life first differs. Steps that only one of them has reached count if it has failed before them.
+/// Where one life first differs. Steps that only one of them has reached count if it has failed
+/// before them.
 pub fn of_lives(number: usize, life: &Life, right_life: &Life) -> Option<Difference> {
-    let at = |step, what| {
-        Some(Difference {
-            life: number,
-            step,
-            what,
-        })
-    };
-    let first = right_life
-        .steps
-        .first()
-        .or(life.steps.first())
-        .map_or(1, |step| step.step);
+    let at = |step, what| Some(Difference { life: number, step, what });
+    let first = right_life.steps.first().or(life.steps.first()).map_or(1, |step| step.step);
     if let Some(end) = life.end.as_ref().filter(|end| !end.not_loaded.is_empty()) {
-        return at(
-            first,
-            format!("{} is not what life 1 saved", end.not_loaded[0]),
-        );
+        return at(first, format!("{} is not what life 1 saved", end.not_loaded[0]));
     }
     for (mine, right) in life.steps.iter().zip(&right_life.steps) {
         if let Some(what) = of_steps(mine, right) {
@@ -66,10 +53,7 @@ pub fn of_lives(number: usize, life: &Life, right_life: &Life) -> Option<Differe
         let saved = |life: &Life| weights(life, number, mine.step);
         let apart = largest_of(&saved(life), &saved(right_life));
         if apart > WEIGHT || apart.is_nan() {
-            return at(
-                right.step,
-                format!("a weight is {apart:.0e} from the library's"),
-            );
+            return at(right.step, format!("a weight is {apart:.0e} from the library's"));
         }
     }
     let failed = life.failed.as_ref()?;
@@ -101,10 +85,7 @@ fn largest_of(a: &[f32], b: &[f32]) -> f64 {
 }
 
 fn largest(all: &mut dyn Iterator<Item = f64>) -> f64 {
-    all.fold(
-        0.0,
-        |most: f64, d| if d > most || d.is_nan() { d } else { most },
-    )
+    all.fold(0.0, |most: f64, d| if d > most || d.is_nan() { d } else { most })
 }
 
 /// What differs between two steps.
@@ -115,21 +96,12 @@ fn of_steps(mine: &Step, right: &Step) -> Option<String> {
         (None, Some(_)) => return Some("the step was skipped, and should be taken".into()),
         (Some(_), None) => return Some("the step was taken, and should be skipped".into()),
     };
-    let Trained {
-        loss,
-        norm,
-        lr,
-        scale,
-    } = *mine;
+    let Trained { loss, norm, lr, scale } = *mine;
     let differ = |name: &str, mine: String, right: String| {
         Some(format!("{name} {mine}, and {right} with the library's"))
     };
     if !near(lr, right.lr, 1e-9 * right.lr) {
-        return differ(
-            "learning rate",
-            format!("{lr:.3e}"),
-            format!("{:.3e}", right.lr),
-        );
+        return differ("learning rate", format!("{lr:.3e}"), format!("{:.3e}", right.lr));
     }
     if scale != right.scale {
         return differ("loss scale", scale.to_string(), right.scale.to_string());

@@ -1,4 +1,5 @@
-//! Which of the reader's parts is wrong: the run is repeated with some of them exchanged for the library's.
+//! Which of the reader's parts is wrong: the run is repeated with some of them exchanged for the
+//! library's.
 
 use crate::compare::{Difference, difference, of_lives};
 use crate::life::Span;
@@ -30,9 +31,9 @@ const MOST: usize = 4;
 
 /// Finds the parts that make `first`, the difference between the reader's run and the library's.
 ///
-/// Half of the parts are exchanged for the library's. If the difference is still there, it is in the other half, and so on: one
-/// part of twelve takes four short runs, up to the step where the difference shows. Then it is exchanged, and a whole run tells
-/// whether the others are right.
+/// Half of the parts are exchanged for the library's. If the difference is still there, it is in
+/// the other half, and so on: one part of twelve takes four short runs, up to the step where the
+/// difference shows. Then it is exchanged, and a whole run tells whether the others are right.
 pub fn find(
     setting: &Setting,
     versions: &Versions,
@@ -66,10 +67,7 @@ pub fn find(
                 None => (others.to_vec(), None),
             };
         }
-        let found = suspects
-            .first()
-            .copied()
-            .zip(alone.or_else(|| tries.with(&suspects)));
+        let found = suspects.first().copied().zip(alone.or_else(|| tries.with(&suspects)));
         search.runs += tries.runs;
         let Some((part, shows)) = found.filter(|_| !suspects.is_empty()) else {
             search.unexplained = Some(shows);
@@ -78,10 +76,7 @@ pub fn find(
         search.culprits.push(Culprit { part, shows });
         versions[part as usize] = Whose::Library;
         if search.culprits.len() < MOST && !yours(&versions).is_empty() {
-            say(format!(
-                "{} is exchanged: are the others right?",
-                part.exercise()
-            ));
+            say(format!("{} is exchanged: are the others right?", part.exercise()));
             search.runs += 1;
             let rest = setting.run(&versions, scratch, &|_, _| ());
             next = difference(&rest, right);

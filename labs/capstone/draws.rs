@@ -1,6 +1,7 @@
 //! What must be true of the part `batches`, whatever random numbers it takes.
 //!
-//! Any draw that holds this is right. So the library's run beside the reader's takes the same draws, and both train on the same data.
+//! Any draw that holds this is right. So the library's run beside the reader's takes the same
+//! draws, and both train on the same data.
 
 use crate::compare::Difference;
 use crate::parts::batches::{Batches, Draw};
@@ -35,9 +36,7 @@ pub fn wrong(plan: &Plan, tokens: usize, batches: Batches) -> Option<Difference>
         for micro in (step - 1) * plan.accumulation..step * plan.accumulation {
             for stream in 0..STREAMS {
                 let Ok(drawn) = catch_unwind(|| batches(&draw, stream, micro)) else {
-                    return at(format!(
-                        "it panicked for rank {stream}, micro-batch {micro}"
-                    ));
+                    return at(format!("it panicked for rank {stream}, micro-batch {micro}"));
                 };
                 if drawn.len() != plan.batch {
                     return at(format!("{} sequences, not {}", drawn.len(), plan.batch));

@@ -1,8 +1,9 @@
-//! A checkpoint of life 1: each rank's slices in files of its own, what every rank has in rank 0's, and a record of the run.
+//! A checkpoint of life 1: each rank's slices in files of its own, what every rank has in rank 0's,
+//! and a record of the run.
 //!
 //! ```text
-//! step-120/  rank0.values  rank1.values      block 0's slice, block 1's slice, ...: f32, little-endian
-//!            rank0.exp_avg ...               the same of Adam's first moments, and of its second ones
+//! step-120/  rank0.values  rank1.values      slices of blocks 0, 1, ...: f32, little-endian
+//!            rank0.exp_avg ...               the same of Adam's first and second moments
 //!            ends.values ...                 token table, positions, last norm
 //!            run.json                        counters, loss scale, lengths
 //! ```
@@ -50,12 +51,11 @@ pub fn write(folder: &Path, owner: &str, kind: &str, lines: &[&[f32]]) -> Result
 /// All numbers that [`write()`] has written.
 pub fn read(folder: &Path, owner: &str, kind: &str) -> Result<Vec<f32>> {
     let path = folder.join(format!("{owner}.{kind}"));
-    Ok(numbers(
-        &fs::read(&path).with_context(|| path.display().to_string())?,
-    ))
+    Ok(numbers(&fs::read(&path).with_context(|| path.display().to_string())?))
 }
 
-/// Removes the checkpoints of a run of so many steps, and its last weights. A folder that is empty then goes, too.
+/// Removes the checkpoints of a run of so many steps, and its last weights. A folder that is empty
+/// then goes, too.
 pub fn clear(run: &Path, steps: usize) {
     for step in 1..=steps {
         fs::remove_dir_all(folder(run, step)).ok();
@@ -65,7 +65,8 @@ pub fn clear(run: &Path, steps: usize) {
     fs::remove_dir(run).ok();
 }
 
-/// Ends a checkpoint: it gets its name when all of it is there, so that a rank that is killed leaves no half of one.
+/// Ends a checkpoint: it gets its name when all of it is there, so that a rank that is killed
+/// leaves no half of one.
 pub fn finish(part: &Path, folder: &Path, record: &Record) -> Result<()> {
     fs::write(part.join("run.json"), serde_json::to_vec_pretty(record)?)?;
     if folder.exists() {
@@ -139,18 +140,14 @@ impl Files for Line {
         match bytes {
             Some(Ok(bytes)) => numbers(&bytes),
             Some(Err(error)) => panic!("the file of rank {rank}: {error}"),
-            None => panic!(
-                "there is no file of rank {rank}: {} ranks have saved",
-                self.files.len()
-            ),
+            None => {
+                panic!("there is no file of rank {rank}: {} ranks have saved", self.files.len())
+            }
         }
     }
 }
 
 fn numbers(bytes: &[u8]) -> Vec<f32> {
     let (numbers, _) = bytes.as_chunks::<4>();
-    numbers
-        .iter()
-        .map(|&four| f32::from_le_bytes(four))
-        .collect()
+    numbers.iter().map(|&four| f32::from_le_bytes(four)).collect()
 }

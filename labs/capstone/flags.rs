@@ -17,7 +17,8 @@ use shardlab::launch;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Your own trainer: the exercises' solutions train one GPT together, through a kill and on another mesh.
+/// Your own trainer: the exercises' solutions train one GPT together, through a kill and on another
+/// mesh.
 #[derive(Parser)]
 #[command(name = "capstone", bin_name = called(), version)]
 #[command(after_long_help = examples())]
@@ -28,7 +29,8 @@ struct Args {
     /// Leave this part out (repeatable)
     #[arg(long, value_name = "PART", value_enum, help_heading = help::BREAK)]
     without: Vec<Part>,
-    /// Training steps [default: 240]. A longer run writes a text, and is not compared with the library's
+    /// Training steps [default: 240]. A longer run writes a text, and is not compared with the
+    /// library's
     #[arg(long, help_heading = help::TRAINING)]
     steps: Option<usize>,
     /// A small model and few steps
@@ -40,8 +42,8 @@ struct Args {
     /// Draw with ASCII characters
     #[arg(long, help_heading = help::OUTPUT)]
     ascii: bool,
-    /// Folder for checkpoints and the story [default: runs/capstone, and for a run that is short or leaves parts out
-    /// runs/capstone/try]
+    /// Folder for checkpoints and the story [default: runs/capstone, and for a run that is short or
+    /// leaves parts out runs/capstone/try]
     #[arg(long, value_name = "DIR", help_heading = help::OUTPUT)]
     out: Option<PathBuf>,
     /// One life, as a process of its own: how this program starts itself
@@ -67,10 +69,7 @@ fn called() -> String {
 fn examples() -> String {
     let all = [
         ("--quick", "a small model, in seconds"),
-        (
-            "--steps 1000",
-            "a longer training, and the text that its model writes",
-        ),
+        ("--steps 1000", "a longer training, and the text that its model writes"),
         ("--without norm", "every rank clips by its own norm"),
     ];
     let Ok(called) = std::env::var(CALLED) else {
@@ -94,7 +93,8 @@ impl Args {
     }
 }
 
-/// Trains with `yours`. `have` are the parts that the reader has written; all others in `yours` are not used.
+/// Trains with `yours`. `have` are the parts that the reader has written; all others in `yours` are
+/// not used.
 pub fn main(yours: Parts, have: &[Part]) -> ExitCode {
     kit::main(|args| run(args, &yours, have))
 }
@@ -156,14 +156,8 @@ fn run(args: Args, yours: &Parts, have: &[Part]) -> Result<()> {
             screen.say(line);
         }
     };
-    speak(screen.heading(
-        &format!("capstone{}Your own trainer", screen.separator()),
-        "",
-    ));
-    speak(screen.wrap(
-        "Do the parts that you have written train a model together?",
-        0,
-    ));
+    speak(screen.heading(&format!("capstone{}Your own trainer", screen.separator()), ""));
+    speak(screen.wrap("Do the parts that you have written train a model together?", 0));
     let every = (plan.steps / 6).max(1);
     let moves = |whose: &str, life: usize, step: usize| {
         if !args.json {
@@ -199,9 +193,8 @@ fn run(args: Args, yours: &Parts, have: &[Part]) -> Result<()> {
         }
     }
     let failed = story.checks.iter().filter(|check| !check.passed);
-    let failed: Vec<String> = failed
-        .map(|check| format!("{}: {}", check.claim, check.found))
-        .collect();
+    let failed: Vec<String> =
+        failed.map(|check| format!("{}: {}", check.claim, check.found)).collect();
     kit::ensure_passed(&failed)
 }
 

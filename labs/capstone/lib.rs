@@ -2,16 +2,20 @@
 //!
 //! Reading order:
 //!
-//! - `parts/`: the twelve parts, each with its interface, the library's version, and the version that leaves it out
+//! - `parts/`: the twelve parts, each with its interface, the library's version, and the version
+//!   that leaves it out
 //! - `plan.rs` and `poison.rs`: what is trained on which data, and the step that is poisoned
 //! - `model.rs` and `blocks.rs`: the GPT in pieces
 //! - `step.rs` and `clip.rs`: what both lives do in a step
-//! - `life1.rs`: two data ranks with sharded blocks, until the run is killed; `files.rs`: what they leave behind
-//! - `life2.rs`: four ranks, a pipeline of tensor groups, from these files; `sequence.rs`: their MLP
+//! - `life1.rs`: two data ranks with sharded blocks, until the run is killed; `files.rs`: what they
+//!   leave behind
+//! - `life2.rs`: four ranks, a pipeline of tensor groups, from these files; `sequence.rs`: their
+//!   MLP
 //! - `meter.rs`: what each part costs
 //! - `life.rs`, `child.rs` and `run.rs`: one life, as a process of its own, and both
 //! - `compare.rs`, `draws.rs` and `culprit.rs`: whether the run is right, and which part is not
-//! - `story.rs`: what happened, as plain values; `screen.rs` and `page.rs` draw it; `flags.rs` is the program
+//! - `story.rs`: what happened, as plain values; `screen.rs` and `page.rs` draw it; `flags.rs` is
+//!   the program
 
 mod blocks;
 pub mod child;

@@ -40,8 +40,8 @@ pub struct Span {
 /// Is told of every step that is over, and of its life.
 pub type Each<'a> = &'a (dyn Fn(usize, &Step) + Sync);
 
-/// Ranks that wait for each other in vain say so after this time. A tenth of it must be more than a step on a busy machine: then a
-/// notice says which rank is late.
+/// Ranks that wait for each other in vain say so after this time. A tenth of it must be more than a
+/// step on a busy machine: then a notice says which rank is late.
 const DEADLINE: Duration = Duration::from_secs(300);
 
 /// Lives a life.
@@ -49,15 +49,9 @@ pub fn live(job: &Job, span: &Span, each: Each) -> Life {
     let steps = Mutex::new(Vec::new());
     let report = |step: Step| {
         each(span.life, &step);
-        steps
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(step);
+        steps.lock().unwrap_or_else(PoisonError::into_inner).push(step);
     };
-    let options = Options {
-        deadline: DEADLINE,
-        ..Options::default()
-    };
+    let options = Options { deadline: DEADLINE, ..Options::default() };
     let (plan, until, folder) = (&job.plan, span.until, &span.folder);
     let ran = if span.life == 1 {
         launch::run_with(RANKS_1, &options, |comm| {

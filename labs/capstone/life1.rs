@@ -1,7 +1,8 @@
 //! Life 1: two data ranks with fully sharded blocks, until the run is killed.
 //!
-//! Every rank holds a slice of each block's parameters and of Adam's moments. It gathers a block for a pass and frees it again. The
-//! token table, the positions and the last norm are on every rank.
+//! Every rank holds a slice of each block's parameters and of Adam's moments. It gathers a block
+//! for a pass and frees it again. The token table, the positions and the last norm are on every
+//! rank.
 
 use crate::blocks::{Layers, Passes};
 use crate::clip::{Gradients, clip};
@@ -37,7 +38,8 @@ struct Sharded<'a> {
     scaler: Scaler,
 }
 
-/// Trains up to and with step `until`, and saves into `folder` if there is one. `skip`: first and last step of each range to skip.
+/// Trains up to and with step `until`, and saves into `folder` if there is one. `skip`: first and
+/// last step of each range to skip.
 pub fn train(
     job: &Job,
     comm: &Comm,
@@ -87,23 +89,14 @@ impl<'a> Sharded<'a> {
             slice.resize(each, 0.0);
             slices.push(slice);
             let shard = Fragment::of_range(params.specs(), mine);
-            adamw.push(AdamW::sharded::<f32>(
-                plan.adamw,
-                shard,
-                &|_, _, _| (),
-                None,
-            )?);
+            adamw.push(AdamW::sharded::<f32>(plan.adamw, shard, &|_, _, _| (), None)?);
         }
         Ok(Sharded {
             plan,
             parts,
             comm,
             meter,
-            data: Data {
-                plan,
-                text,
-                batches: parts.batches,
-            },
+            data: Data { plan, text, batches: parts.batches },
             adamw_of_ends: AdamW::new(plan.adamw, &layers.ends),
             layers,
             slices,
@@ -135,12 +128,11 @@ impl Rank for Sharded<'_> {
     fn train(&mut self, batches: &[Batch], schedule: usize) -> Result<Trained> {
         let (parts, meter, comm) = (self.parts, self.meter, self.comm);
         let scale = self.scaler.scale;
-        let lr = meter.part(Part::Schedule, || {
-            (parts.schedule)(&self.plan.schedule, schedule)
-        });
+        let lr = meter.part(Part::Schedule, || (parts.schedule)(&self.plan.schedule, schedule));
 
-        // `average` runs the micro-batches and makes the mean of the gradients that every rank has. For each micro-batch, `gather`
-        // runs both passes block by block, and returns this rank's slices of the blocks' mean gradients: they add up here.
+        // `average` runs the micro-batches and makes the mean of the gradients that every rank has.
+        // For each micro-batch, `gather` runs both passes block by block, and returns this rank's
+        // slices of the blocks' mean gradients: they add up here.
         let zeros = |slice: &Vec<f32>| vec![0.0; slice.len()];
         let sums = RefCell::new(self.slices.iter().map(zeros).collect::<Vec<Vec<f32>>>());
         let losses = RefCell::new(Vec::new());
@@ -152,9 +144,7 @@ impl Rank for Sharded<'_> {
                 Ok((loss, means)) => {
                     losses.borrow_mut().push(loss);
                     let mut sums = sums.borrow_mut();
-                    sums.iter_mut()
-                        .zip(&means)
-                        .for_each(|(sum, more)| add(sum, more));
+                    sums.iter_mut().zip(&means).for_each(|(sum, more)| add(sum, more));
                 }
                 Err(error) => failed.set(Some(error)),
             }
@@ -174,33 +164,18 @@ impl Rank for Sharded<'_> {
 
         // One norm of everything, one factor, and a step of Adam for what is here.
         let (shard, padding) = self.flat(&slices);
-        let gradients = Gradients {
-            shard: &shard,
-            padding,
-            replicated: &ends,
-        };
-        let clipped = clip(
-            parts,
-            meter,
-            comm,
-            &gradients,
-            &mut self.scaler,
-            self.plan.clip,
-        )?;
+        let gradients = Gradients { shard: &shard, padding, replicated: &ends };
+        let clipped = clip(parts, meter, comm, &gradients, &mut self.scaler, self.plan.clip)?;
         if let Some(clipped) = clipped {
             for (block, adamw) in self.adamw.iter_mut().enumerate() {
-                let real = mine(
-                    self.layers.blocks[block].0.numel(),
-                    slices[block].len(),
-                    comm.rank(),
-                )
-                .len();
+                let real =
+                    mine(self.layers.blocks[block].0.numel(), slices[block].len(), comm.rank())
+                        .len();
                 let values = &mut self.slices[block][..real];
                 adamw.update(values, &slices[block][..real], lr, clipped.factor)?;
             }
             let mut values = self.layers.ends.values_mut();
-            self.adamw_of_ends
-                .update(&mut values[..], &ends, lr, clipped.factor)?;
+            self.adamw_of_ends.update(&mut values[..], &ends, lr, clipped.factor)?;
         }
 
         let losses = losses.into_inner();
@@ -216,17 +191,17 @@ impl Rank for Sharded<'_> {
 }
 
 impl Sharded<'_> {
-    /// Both passes of one micro-batch. Adds the gradients of what every rank has to `ends`. Returns the loss, and this rank's slices
-    /// of the blocks' gradients, the means over ranks.
+    /// Both passes of one micro-batch. Adds the gradients of what every rank has to `ends`. Returns
+    /// the loss, and this rank's slices of the blocks' gradients, the means over ranks.
     fn passes(&self, batch: &Batch, scale: f64, ends: &mut [f32]) -> Result<(f64, Vec<Vec<f32>>)> {
         self.layers.ends.zero_gradients();
         let mut model = Metered {
             passes: Passes::new(&self.layers, batch, scale)?,
             meter: self.meter,
         };
-        let means = self.meter.part(Part::Gather, || {
-            (self.parts.gather)(self.comm, &self.slices, &mut model)
-        })?;
+        let means = self
+            .meter
+            .part(Part::Gather, || (self.parts.gather)(self.comm, &self.slices, &mut model))?;
         let lengths = |all: &[Vec<f32>]| all.iter().map(Vec::len).collect::<Vec<_>>();
         anyhow::ensure!(
             lengths(&means) == lengths(&self.slices),
@@ -239,7 +214,8 @@ impl Sharded<'_> {
         Ok((model.passes.loss, means))
     }
 
-    /// All numbers of this rank's gradients, then all padding: as many numbers as there are at the end.
+    /// All numbers of this rank's gradients, then all padding: as many numbers as there are at the
+    /// end.
     fn flat(&self, slices: &[Vec<f32>]) -> (Vec<f32>, usize) {
         let mut flat = Vec::new();
         for (block, slice) in slices.iter().enumerate() {
@@ -312,7 +288,8 @@ fn add(sum: &mut [f32], more: &[f32]) {
     }
 }
 
-/// The blocks as the part `gather` sees them. Its interface has no errors: one of the library ends the rank.
+/// The blocks as the part `gather` sees them. Its interface has no errors: one of the library ends
+/// the rank.
 struct Metered<'a> {
     passes: Passes<'a>,
     meter: &'a Meter,
@@ -329,9 +306,7 @@ impl Blocks for Metered<'_> {
     }
 
     fn backward(&mut self, block: usize, parameters: &[f32]) -> Vec<f32> {
-        let ran = self
-            .meter
-            .engine(|| self.passes.backward(block, parameters));
+        let ran = self.meter.engine(|| self.passes.backward(block, parameters));
         ran.unwrap_or_else(|error| panic!("{error:#}"))
     }
 }

@@ -1,7 +1,7 @@
 //! Life 2: four ranks, two pipeline stages of two tensor ranks each, from the files of life 1.
 //!
-//! Tensor ranks share every matrix, and between the layers every sequence. The two stages have half of the blocks each, and both a
-//! copy of the token table.
+//! Tensor ranks share every matrix, and between the layers every sequence. The two stages have half
+//! of the blocks each, and both a copy of the token table.
 
 use crate::clip::{Gradients, clip};
 use crate::files::{self, KINDS, Line, Record};
@@ -55,7 +55,8 @@ pub struct End {
     pub read: usize,
 }
 
-/// Trains from a checkpoint up to and with step `until`. After the plan's last step, it saves the weights in `folder`.
+/// Trains from a checkpoint up to and with step `until`. After the plan's last step, it saves the
+/// weights in `folder`.
 pub fn train(
     job: &Job,
     world: &Comm,
@@ -117,7 +118,8 @@ impl<'a> Meshed<'a> {
             [SIZES_2.data, SIZES_2.pipeline, SIZES_2.tensor]
         );
 
-        // Tensor ranks share the matrices, and the positions between them. Pipeline ranks divide the layers.
+        // Tensor ranks share the matrices, and the positions between them. Pipeline ranks divide
+        // the layers.
         let shared = TensorParallel::new(tensor.clone(), true, 1);
         let shape = Pipeline {
             ranks: SIZES_2.pipeline,
@@ -135,18 +137,15 @@ impl<'a> Meshed<'a> {
             (parts.order)(pipeline.rank(), pipeline.size(), shape.micro_batches)
         });
         let mut config = ZeroConfig::new(ZeroStage::Zero, Precision::F32, plan.adamw);
-        config.local_tied = true; // both ends' gradients of the token table are added up below, by a part
+        // Both ends' gradients of the token table are added up below, by a part.
+        config.local_tied = true;
         let zero = Zero::init(stages.chunks[0].params(), &data, config, plan.seed)?;
         Ok(Meshed {
             plan,
             parts,
             world,
             meter: meter.clone(),
-            data: Data {
-                plan,
-                text,
-                batches: parts.batches,
-            },
+            data: Data { plan, text, batches: parts.batches },
             program: shape.with_messages(pipeline.rank(), &order),
             zero: zero.with_pipeline(&pipeline)?,
             stages,
@@ -165,54 +164,33 @@ impl Rank for Meshed<'_> {
     fn train(&mut self, batches: &[Batch], schedule: usize) -> Result<Trained> {
         let (plan, parts, meter) = (self.plan, self.parts, &self.meter);
         let scale = self.scaler.scale;
-        let lr = meter.part(Part::Schedule, || {
-            (parts.schedule)(&plan.schedule, schedule)
-        });
+        let lr = meter.part(Part::Schedule, || (parts.schedule)(&plan.schedule, schedule));
 
-        // All micro-batches, forward and backward, in this rank's order. The part `mlp` is in the layers.
+        // All micro-batches, forward and backward, in this rank's order. The part `mlp` is in the
+        // layers.
         let with_pass = |batch: &Batch| (batch.clone(), Pass::training(None));
         let micro_batches: Vec<_> = batches.iter().map(with_pass).collect();
-        let activations = [
-            plan.batch,
-            plan.shape.block / self.tensor.size(),
-            plan.shape.embd,
-        ];
+        let activations = [plan.batch, plan.shape.block / self.tensor.size(), plan.shape.embd];
         self.stages.loss_scale = scale;
         self.zero.begin()?;
-        let ran = self
-            .stages
-            .step(&self.program, &micro_batches, activations, &self.zero)?;
+        let ran = self.stages.step(&self.program, &micro_batches, activations, &self.zero)?;
         self.zero.finish()?;
 
-        // A tensor rank has seen its positions only, so of gradients that both ranks have, each has a summand. And each end of the
-        // pipeline has a summand of the token table's.
+        // A tensor rank has seen its positions only, so of gradients that both ranks have, each has
+        // a summand. And each end of the pipeline has a summand of the token table's.
         self.sum(&self.tensor, |copies| matches!(copies, Copies::Same { .. }))?;
-        self.sum(&self.pipeline, |copies| {
-            matches!(copies, Copies::Tied { .. })
-        })?;
+        self.sum(&self.pipeline, |copies| matches!(copies, Copies::Tied { .. }))?;
 
         // One norm of everything, one factor, and a step of Adam for what is here.
         let (shard, padding) = self.counted();
-        let gradients = Gradients {
-            shard: &shard,
-            padding,
-            replicated: &[],
-        };
-        let clipped = clip(
-            parts,
-            meter,
-            self.world,
-            &gradients,
-            &mut self.scaler,
-            plan.clip,
-        )?;
+        let gradients = Gradients { shard: &shard, padding, replicated: &[] };
+        let clipped = clip(parts, meter, self.world, &gradients, &mut self.scaler, plan.clip)?;
         if let Some(clipped) = clipped {
             self.zero.update(lr, clipped.factor)?;
         }
 
         let mut loss = [ran.losses.iter().sum::<f64>() / batches.len() as f64];
-        self.pipeline
-            .broadcast(&mut loss, self.pipeline.size() - 1)?; // the last stage has it
+        self.pipeline.broadcast(&mut loss, self.pipeline.size() - 1)?; // the last stage has it
         Ok(Trained {
             loss: loss[0],
             norm: clipped.map(|clipped| clipped.norm),
@@ -232,12 +210,9 @@ impl Meshed<'_> {
         let specs = self.params().specs().iter();
         let specs: Vec<&Arc<Spec>> = specs.filter(|spec| kind(spec.copies)).collect();
         let mut gradients = self.params().gradients();
-        let of_all = specs
-            .iter()
-            .flat_map(|spec| gradients[spec.range()].to_vec());
+        let of_all = specs.iter().flat_map(|spec| gradients[spec.range()].to_vec());
         let mut together: Vec<f32> = of_all.collect();
-        self.meter
-            .part(Part::Ring, || (self.parts.ring)(group, &mut together))?;
+        self.meter.part(Part::Ring, || (self.parts.ring)(group, &mut together))?;
         let mut rest = &together[..];
         for spec in specs {
             let (sum, behind) = rest.split_at(spec.numel());
@@ -247,18 +222,14 @@ impl Meshed<'_> {
         Ok(())
     }
 
-    /// The gradients that count in the norm on this rank: of those that several ranks have, the first rank counts them. Rows of the
-    /// token table beyond the last character are padding, and at the end.
+    /// The gradients that count in the norm on this rank: of those that several ranks have, the
+    /// first rank counts them. Rows of the token table beyond the last character are padding, and
+    /// at the end.
     fn counted(&self) -> (Vec<f32>, usize) {
         let gradients = self.params().gradients();
         let mut counted = Vec::new();
         let mut all = 0;
-        for spec in self
-            .params()
-            .specs()
-            .iter()
-            .filter(|spec| spec.copies.counts())
-        {
+        for spec in self.params().specs().iter().filter(|spec| spec.copies.counts()) {
             let here = &gradients[spec.range()];
             spec.runs(0..spec.numel(), |run, _| counted.extend(&here[run]));
             all += spec.numel();
@@ -268,8 +239,8 @@ impl Meshed<'_> {
         (counted, padding)
     }
 
-    /// Loads the checkpoint. Each rank reads its share of every parameter, all ranks gather the shares, and each keeps what its
-    /// stage and its place among the tensor ranks need.
+    /// Loads the checkpoint. Each rank reads its share of every parameter, all ranks gather the
+    /// shares, and each keeps what its stage and its place among the tensor ranks need.
     fn load(&mut self, folder: &Path, record: &Record) -> Result<End> {
         let layers = crate::blocks::Layers::new(&self.plan.shape, self.plan.seed)?;
         let mut loaded: HashMap<String, [Vec<f32>; 3]> = HashMap::new();
@@ -287,19 +258,18 @@ impl Meshed<'_> {
                 }
             }
         }
-        self.zero
-            .restore(record.optimizer_steps, |fragment, elements, state| {
-                let spec = &fragment.spec;
-                let whole = &loaded[&spec.whole.name];
-                let mine = [state.values, state.exp_avg, state.exp_avg_sq];
-                for (whole, mine) in whole.iter().zip(mine) {
-                    mine.fill(0.0); // padding, such as the vocabulary's
-                    spec.runs(elements.clone(), |run, at| {
-                        let mine = &mut mine[run.start - elements.start..run.end - elements.start];
-                        mine.copy_from_slice(&whole[at..at + run.len()]);
-                    });
-                }
-            })?;
+        self.zero.restore(record.optimizer_steps, |fragment, elements, state| {
+            let spec = &fragment.spec;
+            let whole = &loaded[&spec.whole.name];
+            let mine = [state.values, state.exp_avg, state.exp_avg_sq];
+            for (whole, mine) in whole.iter().zip(mine) {
+                mine.fill(0.0); // padding, such as the vocabulary's
+                spec.runs(elements.clone(), |run, at| {
+                    let mine = &mut mine[run.start - elements.start..run.end - elements.start];
+                    mine.copy_from_slice(&whole[at..at + run.len()]);
+                });
+            }
+        })?;
         Ok(end)
     }
 
@@ -313,14 +283,10 @@ impl Meshed<'_> {
     ) -> Result<Vec<Vec<f32>>> {
         let sizes: Vec<usize> = specs.iter().map(|spec| spec.numel()).collect();
         let (rank, ranks) = (self.world.rank(), self.world.size());
-        let shares = self
-            .meter
-            .part(Part::Load, || (self.parts.load)(line, &sizes, rank, ranks));
+        let shares = self.meter.part(Part::Load, || (self.parts.load)(line, &sizes, rank, ranks));
         end.read += line.read;
-        let expected: Vec<usize> = sizes
-            .iter()
-            .map(|&size| load::mine(size, rank, ranks).len())
-            .collect();
+        let expected: Vec<usize> =
+            sizes.iter().map(|&size| load::mine(size, rank, ranks).len()).collect();
         let found: Vec<usize> = shares.iter().map(Vec::len).collect();
         ensure!(
             found == expected,

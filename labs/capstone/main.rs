@@ -1,4 +1,5 @@
-//! The trainer without a reader's parts: all twelve are the library's. `cargo workbook capstone` builds one with yours.
+//! The trainer without a reader's parts: all twelve are the library's. `cargo workbook capstone`
+//! builds one with yours.
 
 use capstone::Parts;
 use std::process::ExitCode;

@@ -17,8 +17,8 @@ pub struct Used {
 /// What all parts have used, in the order of [`Part::ALL`].
 pub type AllUsed = [Used; Part::ALL.len()];
 
-/// One rank's meter. At every moment one part is at work, or the engine. Its time and bytes count there alone: `average` calls
-/// `ring`, and the ring's bytes are the ring's.
+/// One rank's meter. At every moment one part is at work, or the engine. Its time and bytes count
+/// there alone: `average` calls `ring`, and the ring's bytes are the ring's.
 pub struct Meter {
     world: Comm,
     now: Mutex<Now>,
@@ -88,8 +88,8 @@ impl Meter {
     }
 }
 
-/// All ranks' use together. Calls and bytes are added up. Time is that of the rank with the least: in a collective all others wait
-/// for the last one to come, and that one waits for nobody.
+/// All ranks' use together. Calls and bytes are added up. Time is that of the rank with the least:
+/// in a collective all others wait for the last one to come, and that one waits for nobody.
 pub fn of_all(comm: &Comm, mine: &AllUsed) -> Result<AllUsed> {
     let counts = mine.iter().flat_map(|used| [used.calls, used.bytes]);
     let mut counts: Vec<f64> = counts.collect();

@@ -1,4 +1,5 @@
-//! lab03's GPT in pieces: its blocks one by one, and its two ends. A builder decides how ranks share the layers.
+//! lab03's GPT in pieces: its blocks one by one, and its two ends. A builder decides how ranks
+//! share the layers.
 
 use anyhow::Result;
 use shardlab::model::{Attention, Block, Build, Entry, Exit, Layer, Mlp, Plain, Role};

@@ -145,9 +145,7 @@ fn lives(story: &Story) -> String {
     };
     use Part::*;
     let first = [Batches, Schedule, Skip, Gather, Average, Ring, Norm, Scaler];
-    let second = [
-        Mesh, Batches, Schedule, Skip, Order, Mlp, Ring, Norm, Scaler,
-    ];
+    let second = [Mesh, Batches, Schedule, Skip, Order, Mlp, Ring, Norm, Scaler];
     format!(
         "<div class=\"lives\">\n<div class=\"life\"><h3>Life 1: steps 1 to {}, killed</h3>\n<p>{} data ranks, sharded blocks</p>\n{}</div>\n\
          <div class=\"between\">files of step {}<br>{}<br>→</div>\n\
@@ -195,10 +193,7 @@ fn parts(story: &Story) -> String {
 
 fn facts(story: &Story) -> String {
     let figures = &story.figures;
-    let mut speed = format!(
-        "{} tokens per second",
-        thousands(story.tokens_per_second as u64)
-    );
+    let mut speed = format!("{} tokens per second", thousands(story.tokens_per_second as u64));
     if let Some(beside) = &story.beside {
         let library = thousands(beside.tokens_per_second as u64);
         speed += &format!(" (with the library's parts {library})");
@@ -240,7 +235,5 @@ fn losses(story: &Story) -> String {
 
 /// A text as HTML shows it.
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

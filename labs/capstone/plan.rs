@@ -29,9 +29,9 @@ pub struct Plan {
     pub writes: usize,
 }
 
-/// The most steps of a run that is compared with the library's. Right parts may round elsewhere, and a training doubles such a
-/// difference every few steps: after 240 losses differ by 3e-6, after 1,000 (at their higher learning rates) by 0.05, and so they
-/// would if a part was wrong.
+/// The most steps of a run that is compared with the library's. Right parts may round elsewhere,
+/// and a training doubles such a difference every few steps: after 240 losses differ by 3e-6, after
+/// 1,000 (at their higher learning rates) by 0.05, and so they would if a part was wrong.
 pub const COMPARED: usize = 240;
 
 /// Streams of data: one for each data rank of life 1. Life 2's one replica draws both.
@@ -41,11 +41,7 @@ pub const STREAMS: usize = 2;
 pub const RANKS_1: usize = 2;
 
 /// The mesh of life 2.
-pub const SIZES_2: Coordinates = Coordinates {
-    data: 1,
-    pipeline: 2,
-    tensor: 2,
-};
+pub const SIZES_2: Coordinates = Coordinates { data: 1, pipeline: 2, tensor: 2 };
 
 /// Ranks of life 2.
 pub const RANKS_2: usize = SIZES_2.data * SIZES_2.pipeline * SIZES_2.tensor;
@@ -75,18 +71,8 @@ impl Plan {
             save_every: 0,
             poison: 0,
             killed_after: 0,
-            schedule: Schedule {
-                lr: 3e-3,
-                min_lr: 3e-4,
-                warmup: 0,
-                decay_steps: 0,
-            },
-            adamw: AdamWConfig {
-                beta1: 0.9,
-                beta2: 0.99,
-                epsilon: 1e-8,
-                weight_decay: 0.1,
-            },
+            schedule: Schedule { lr: 3e-3, min_lr: 3e-4, warmup: 0, decay_steps: 0 },
+            adamw: AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 },
             clip: 1.0,
             seed: 1337,
             writes: 0,
@@ -98,21 +84,15 @@ impl Plan {
     pub fn quick(corpus: &Corpus) -> Plan {
         let plan = Plan::story(corpus);
         Plan {
-            shape: ModelShape {
-                block: 16,
-                layers: 2,
-                heads: 2,
-                embd: 32,
-                ..plan.shape
-            },
+            shape: ModelShape { block: 16, layers: 2, heads: 2, embd: 32, ..plan.shape },
             batch: 3,
             ..plan
         }
         .of_steps(16)
     }
 
-    /// The same story in `steps` steps, at least 12: it saves four times or more often, and the step that is poisoned comes after the
-    /// save in the middle.
+    /// The same story in `steps` steps, at least 12: it saves four times or more often, and the
+    /// step that is poisoned comes after the save in the middle.
     pub fn of_steps(self, steps: usize) -> Plan {
         let steps = steps.max(12);
         let save_every = (steps / 4).clamp(1, 40);

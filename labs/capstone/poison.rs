@@ -16,17 +16,11 @@ pub struct Data<'a> {
 }
 
 impl Data<'_> {
-    /// The micro-batch that begins with sequence `first` of the run. Of a step's sequences, those of stream 0 come first. Both lives
-    /// ask by this number, so a step has the same data whatever the mesh is.
+    /// The micro-batch that begins with sequence `first` of the run. Of a step's sequences, those
+    /// of stream 0 come first. Both lives ask by this number, so a step has the same data whatever
+    /// the mesh is.
     pub fn batch(&self, meter: &Meter, first: usize) -> Result<Batch> {
-        let Plan {
-            batch,
-            accumulation,
-            shape,
-            seed,
-            poison,
-            ..
-        } = *self.plan;
+        let Plan { batch, accumulation, shape, seed, poison, .. } = *self.plan;
         ensure!(
             first.is_multiple_of(batch),
             "{} read from sequence {first}; micro-batches have {batch}",
@@ -77,9 +71,7 @@ impl Data<'_> {
 
 /// Replaces all tokens by random ones.
 fn spoil(batch: &mut Batch, seed: u64, vocabulary: usize, (stream, micro): (usize, usize)) {
-    let noise = Stream::new(seed, "poison")
-        .branch(stream as u64)
-        .branch(micro as u64);
+    let noise = Stream::new(seed, "poison").branch(stream as u64).branch(micro as u64);
     let tokens = batch.inputs.iter_mut().chain(&mut batch.targets);
     for (i, token) in tokens.enumerate() {
         *token = noise.below(vocabulary as u64, i as u64) as u32;

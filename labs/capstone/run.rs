@@ -37,14 +37,11 @@ impl Setting<'_> {
                 Whose::Without => parts.take(part, &Parts::without()),
             }
         }
-        Job {
-            plan: self.plan.clone(),
-            parts,
-            text: self.text,
-        }
+        Job { plan: self.plan.clone(), parts, text: self.text }
     }
 
-    /// Both lives, from the first step to the last. Life 1 is killed, if lives are processes; else it ends where it would be.
+    /// Both lives, from the first step to the last. Life 1 is killed, if lives are processes; else
+    /// it ends where it would be.
     pub fn run(&self, versions: &Versions, folder: &Path, each: Each) -> Run {
         files::clear(folder, self.plan.steps); // of an earlier run
         let span = |life, until| Span {
@@ -81,8 +78,8 @@ mod tests {
     use shardlab::launch;
     use std::sync::Mutex;
 
-    /// A kill, new ranks on another mesh and a skipped step cost nothing: the losses are those of two ranks that were never
-    /// killed, and skip the same step.
+    /// A kill, new ranks on another mesh and a skipped step cost nothing: the losses are those of
+    /// two ranks that were never killed, and skip the same step.
     #[test]
     fn both_lives_train_what_one_life_trains() {
         let corpus = Corpus::embedded().unwrap();

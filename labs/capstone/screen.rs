@@ -48,9 +48,7 @@ pub fn picture(story: &Story, screen: &Screen) -> String {
         Whose::Without => without,
     };
     let named = |parts: &[Part]| -> String {
-        let named = parts
-            .iter()
-            .map(|&part| format!("{} {}", mark(part), part.word()));
+        let named = parts.iter().map(|&part| format!("{} {}", mark(part), part.word()));
         named.collect::<Vec<_>>().join("  ")
     };
     let figures = &story.figures;
@@ -92,16 +90,8 @@ pub fn picture(story: &Story, screen: &Screen) -> String {
         border(wide[1], corner, end)
     )];
     for (i, (left, right)) in left.iter().zip(&right).enumerate() {
-        let between = if i == 2 {
-            format!(" {arrow} ")
-        } else {
-            " ".repeat(gap)
-        };
-        lines.push(format!(
-            "  {}{between}{}",
-            pad(wide[0], left),
-            pad(wide[1], right)
-        ));
+        let between = if i == 2 { format!(" {arrow} ") } else { " ".repeat(gap) };
+        lines.push(format!("  {}{between}{}", pad(wide[0], left), pad(wide[1], right)));
     }
     lines.push(format!(
         "  {}{}{}",
@@ -114,13 +104,7 @@ pub fn picture(story: &Story, screen: &Screen) -> String {
         figures.saved,
         named(&[Load])
     ));
-    let count = |whose| {
-        story
-            .parts
-            .iter()
-            .filter(|part| part.whose == whose)
-            .count()
-    };
+    let count = |whose| story.parts.iter().filter(|part| part.whose == whose).count();
     lines.push(format!(
         "  {yours} yours: {}   {library} the library's: {}   {without} left out: {}",
         count(Whose::Yours),
@@ -162,12 +146,7 @@ fn incidents(story: &Story, screen: &Screen) -> String {
             Kind::Failed => "FAILED",
         };
         let life = format!("life {}", incident.life);
-        vec![
-            life,
-            incident.step.to_string(),
-            what.to_string(),
-            incident.what.clone(),
-        ]
+        vec![life, incident.step.to_string(), what.to_string(), incident.what.clone()]
     };
     let rows: Vec<Vec<String>> = story.incidents.iter().filter(of).map(row).collect();
     table(screen, &["", "step", "", "what happened"], &rows)
@@ -195,9 +174,7 @@ fn used(story: &Story, screen: &Screen) -> String {
                     _ => ratio,
                 }
             }),
-            library.map_or(String::new(), |library| {
-                compared_bytes(part.used.bytes, library.bytes)
-            }),
+            library.map_or(String::new(), |library| compared_bytes(part.used.bytes, library.bytes)),
         ]
     };
     let rows: Vec<Vec<String>> = story.parts.iter().map(row).collect();
@@ -211,10 +188,7 @@ fn used(story: &Story, screen: &Screen) -> String {
     let speed = |tokens: f64| thousands(tokens as u64);
     let mut line = format!("{} tokens per second", speed(story.tokens_per_second));
     if let Some(beside) = &story.beside {
-        line += &format!(
-            "; {} with the library's parts",
-            speed(beside.tokens_per_second)
-        );
+        line += &format!("; {} with the library's parts", speed(beside.tokens_per_second));
     }
     let mut lines = vec![
         table(screen, &header, &rows),
@@ -272,10 +246,7 @@ fn verdict(beside: &Beside, screen: &Screen) -> String {
         lines.push(screen.row("weights", &words));
     }
     if let Some(difference) = &beside.difference {
-        let at = format!(
-            "life {}, step {}: {}",
-            difference.life, difference.step, difference.what
-        );
+        let at = format!("life {}, step {}: {}", difference.life, difference.step, difference.what);
         lines.push(screen.row("differs", &at));
     }
     for culprit in beside.search.iter().flat_map(|search| &search.culprits) {
@@ -290,15 +261,10 @@ fn verdict(beside: &Beside, screen: &Screen) -> String {
         );
         lines.push(screen.mark(&screen.cross(), "part", &what));
     }
-    if let Some(unexplained) = beside
-        .search
-        .as_ref()
-        .and_then(|search| search.unexplained.as_ref())
+    if let Some(unexplained) = beside.search.as_ref().and_then(|search| search.unexplained.as_ref())
     {
-        let what = format!(
-            "no part alone makes step {} differ: {}",
-            unexplained.step, unexplained.what
-        );
+        let what =
+            format!("no part alone makes step {} differ: {}", unexplained.step, unexplained.what);
         lines.push(screen.row("search", &what));
     }
     lines.join("\n")

@@ -50,12 +50,7 @@ impl Stage {
             true => Some(model::head(shape, &params, tensor, table()?)?),
             false => None,
         };
-        Ok(Stage {
-            params,
-            entry,
-            blocks,
-            head,
-        })
+        Ok(Stage { params, entry, blocks, head })
     }
 }
 
@@ -80,7 +75,8 @@ impl Chunk for Stage {
     }
 }
 
-/// An MLP of which every tensor rank has some of the hidden layer, and outside of it some positions.
+/// An MLP of which every tensor rank has some of the hidden layer, and outside of it some
+/// positions.
 struct SharedMlp(Arc<Shared>);
 
 struct Shared {
@@ -127,13 +123,7 @@ impl Shared {
 
 impl Layer for SharedMlp {
     fn forward(&self, x: &Tensor, _pass: &Pass) -> candle_core::Result<Tensor> {
-        apply(
-            x,
-            Applied {
-                mlp: self.0.clone(),
-                kept: Mutex::default(),
-            },
-        )
+        apply(x, Applied { mlp: self.0.clone(), kept: Mutex::default() })
     }
 }
 
@@ -154,9 +144,7 @@ impl TensorOp for Applied {
     const NAME: &'static str = "shared MLP";
 
     fn forward(&self, x: &[f32], dims: &[usize]) -> candle_core::Result<(Vec<f32>, Shape)> {
-        let Shared {
-            group, part, meter, ..
-        } = &*self.mlp;
+        let Shared { group, part, meter, .. } = &*self.mlp;
         let [a, b] = self.mlp.matrices()?;
         let x = Tensor::from_slice(x, rows(dims)?, &Device::Cpu)?;
         let ran = meter.part(Part::Mlp, || (part.forward)(group, &a, &b, &x));
@@ -171,13 +159,7 @@ impl TensorOp for Applied {
         dims: &[usize],
         dz: &[f32],
     ) -> candle_core::Result<Vec<f32>> {
-        let Shared {
-            group,
-            part,
-            meter,
-            fc,
-            out,
-        } = &*self.mlp;
+        let Shared { group, part, meter, fc, out } = &*self.mlp;
         let [a, b] = self.mlp.matrices()?;
         let dz = Tensor::from_slice(dz, rows(dims)?, &Device::Cpu)?;
         let kept = self.kept().take().unwrap_or_default();
@@ -187,9 +169,7 @@ impl TensorOp for Applied {
             expect(&gradient, of.dims(), "the gradient of a matrix")?;
             let transposed = expect(&gradient.t()?, &param.spec().shape, "a gradient")?;
             param.add_gradient(|sum| {
-                sum.iter_mut()
-                    .zip(&transposed)
-                    .for_each(|(sum, g)| *sum += g);
+                sum.iter_mut().zip(&transposed).for_each(|(sum, g)| *sum += g);
             })?;
         }
         expect(&dx, dz.dims(), "the gradient of x")

@@ -79,12 +79,7 @@ pub fn next<R: Rank>(
 ) -> Result<Step> {
     let start = Instant::now();
     let step = counters.global_steps + 1;
-    let mut hands = Hands {
-        rank,
-        meter,
-        trained: None,
-        failed: None,
-    };
+    let mut hands = Hands { rank, meter, trained: None, failed: None };
     meter.part(Part::Skip, || skip(run, counters, &mut hands));
     let trained = hands.trained;
     if let Some(error) = hands.failed {
@@ -104,7 +99,8 @@ pub fn next<R: Rank>(
     })
 }
 
-/// What the part `skip` sees of a rank. It has no way to return an error, so the first one waits here.
+/// What the part `skip` sees of a rank. It has no way to return an error, so the first one waits
+/// here.
 struct Hands<'a, R> {
     rank: &'a mut R,
     meter: &'a Meter,

@@ -74,8 +74,8 @@ pub struct PartStory {
     pub exercise: String,
     pub task: String,
     pub whose: Whose,
-    /// Over both lives. Calls and bytes are of all ranks. Time is that of the rank that waits least, as if all steps were the median
-    /// step.
+    /// Over both lives. Calls and bytes are of all ranks. Time is that of the rank that waits
+    /// least, as if all steps were the median step.
     pub used: Used,
     /// The library's version in the run beside.
     pub library: Option<Used>,
@@ -126,8 +126,8 @@ pub struct Check {
 }
 
 impl Story {
-    /// Runs the trainer with these versions of its parts, and the library's beside it. `each` is told of the first run's steps, `quiet`
-    /// of the second's.
+    /// Runs the trainer with these versions of its parts, and the library's beside it. `each` is
+    /// told of the first run's steps, `quiet` of the second's.
     pub fn live(
         setting: &Setting,
         versions: &Versions,
@@ -181,10 +181,7 @@ impl Story {
 
     /// The wrong parts that were found.
     pub fn culprits(&self) -> &[Culprit] {
-        let search = self
-            .beside
-            .as_ref()
-            .and_then(|beside| beside.search.as_ref());
+        let search = self.beside.as_ref().and_then(|beside| beside.search.as_ref());
         search.map_or(&[], |search| &search.culprits)
     }
 }
@@ -314,26 +311,14 @@ fn text(run: &Run, corpus: &Corpus) -> Option<String> {
 
 fn tokens_per_second(run: &Run, plan: &Plan) -> f64 {
     let life2 = run.life2.iter().flat_map(|life| &life.steps);
-    let trained = run
-        .life1
-        .steps
-        .iter()
-        .chain(life2)
-        .filter(|step| step.trained.is_some());
+    let trained = run.life1.steps.iter().chain(life2).filter(|step| step.trained.is_some());
     let (steps, seconds) = trained.fold((0, 0.0), |(n, time), step| (n + 1, time + step.seconds));
     (steps * plan.tokens()) as f64 / f64::max(seconds, 1e-9)
 }
 
 fn incidents(run: &Run, plan: &Plan) -> Vec<Incident> {
     let mut all = Vec::new();
-    let mut add = |life, step, kind, what: String| {
-        all.push(Incident {
-            life,
-            step,
-            kind,
-            what,
-        })
-    };
+    let mut add = |life, step, kind, what: String| all.push(Incident { life, step, kind, what });
     let loss = |life: &[Point], step| life.iter().find(|p| p.step == step).and_then(|p| p.loss);
     let points = points(run);
     let life1: Vec<Point> = points.iter().filter(|p| p.life == 1).copied().collect();
@@ -344,39 +329,21 @@ fn incidents(run: &Run, plan: &Plan) -> Vec<Incident> {
         }
         if step == plan.poison {
             match (point.loss, loss(&life1, step - 1)) {
-                (None, _) => add(
-                    life,
-                    step,
-                    Kind::Skipped,
-                    "its sequences are left out".into(),
-                ),
+                (None, _) => add(life, step, Kind::Skipped, "its sequences are left out".into()),
                 (Some(now), Some(before)) => {
                     let what =
                         format!("random tokens: the loss jumps from {before:.2} to {now:.2}");
                     add(life, step, Kind::Poisoned, what);
                 }
-                (Some(now), None) => add(
-                    life,
-                    step,
-                    Kind::Poisoned,
-                    format!("random tokens: loss {now:.2}"),
-                ),
+                (Some(now), None) => {
+                    add(life, step, Kind::Poisoned, format!("random tokens: loss {now:.2}"))
+                }
             }
         } else if point.loss.is_none() {
-            add(
-                life,
-                step,
-                Kind::Skipped,
-                "skipped, and should not be".into(),
-            );
+            add(life, step, Kind::Skipped, "skipped, and should not be".into());
         }
         if point.loss.is_some() && point.norm.is_none() {
-            add(
-                life,
-                step,
-                Kind::Refused,
-                "gradients overflow: no update".into(),
-            );
+            add(life, step, Kind::Refused, "gradients overflow: no update".into());
         }
     }
     if run.life1.killed {
@@ -393,10 +360,7 @@ fn incidents(run: &Run, plan: &Plan) -> Vec<Incident> {
         let what = "4 ranks resume: 2 pipeline stages x 2 tensor ranks".to_string();
         add(2, plan.saved(), Kind::Resumed, what);
     }
-    let failures = [
-        (1, Some(&run.life1), 0),
-        (2, run.life2.as_ref(), plan.saved()),
-    ];
+    let failures = [(1, Some(&run.life1), 0), (2, run.life2.as_ref(), plan.saved())];
     for (number, life, before) in failures {
         if let Some((life, what)) = life.and_then(|life| Some((life, life.failed.clone()?))) {
             let step = life.steps.last().map_or(before, |step| step.step) + 1;
@@ -413,17 +377,12 @@ const SAME: f64 = 1e-3;
 fn checks(run: &Run, plan: &Plan, beside: Option<&Beside>) -> Vec<Check> {
     let mut all = Vec::new();
     let mut check = |claim: &str, passed, found: String| {
-        all.push(Check {
-            claim: claim.to_string(),
-            passed,
-            found,
-        })
+        all.push(Check { claim: claim.to_string(), passed, found })
     };
     let points = points(run);
     let trained = |life: usize| -> Vec<(usize, f64)> {
         let of = points.iter().filter(move |point| point.life == life);
-        of.filter_map(|point| Some((point.step, point.loss?)))
-            .collect()
+        of.filter_map(|point| Some((point.step, point.loss?))).collect()
     };
     let (life1, life2) = (trained(1), trained(2));
     let failed =
@@ -447,16 +406,13 @@ fn checks(run: &Run, plan: &Plan, beside: Option<&Beside>) -> Vec<Check> {
     check("the loss falls", end < 0.95 * first, found);
 
     let again = |&(step, loss): &(usize, f64)| {
-        let before = life1
-            .iter()
-            .find(|(other, _)| *other == step && step < plan.poison)?;
+        let before = life1.iter().find(|(other, _)| *other == step && step < plan.poison)?;
         Some((before.1 - loss).abs())
     };
     let apart: Vec<f64> = life2.iter().filter_map(again).collect();
-    let most = apart.iter().fold(
-        0.0,
-        |most: f64, &d| if d > most || d.is_nan() { d } else { most },
-    );
+    let most = apart
+        .iter()
+        .fold(0.0, |most: f64, &d| if d > most || d.is_nan() { d } else { most });
     check(
         "life 2 begins as life 1 went on",
         !apart.is_empty() && most <= SAME,
@@ -467,15 +423,9 @@ fn checks(run: &Run, plan: &Plan, beside: Option<&Beside>) -> Vec<Check> {
         },
     );
 
-    let skipped = points
-        .iter()
-        .any(|p| p.life == 2 && p.step == plan.poison && p.loss.is_none());
+    let skipped = points.iter().any(|p| p.life == 2 && p.step == plan.poison && p.loss.is_none());
     let found = if skipped { "skipped" } else { "not skipped" };
-    check(
-        "life 2 leaves the poisoned step out",
-        skipped,
-        found.to_string(),
-    );
+    check("life 2 leaves the poisoned step out", skipped, found.to_string());
 
     let end = run.life2.as_ref().and_then(|life| life.end.as_ref());
     if let Some(end) = end {
@@ -486,20 +436,13 @@ fn checks(run: &Run, plan: &Plan, beside: Option<&Beside>) -> Vec<Check> {
         };
         check("four ranks load what two have saved", wrong == 0, found);
     }
-    if let Some(Beside {
-        difference, apart, ..
-    }) = beside
-    {
+    if let Some(Beside { difference, apart, .. }) = beside {
         let found = match difference {
             None if apart.is_equal() => "bitwise equal".to_string(),
             None => format!("{:.0e} apart, bound {LOSS:.0e}", apart.loss()),
             Some(difference) => format!("not from step {} on", difference.step),
         };
-        check(
-            "it trains as the library's parts do",
-            difference.is_none(),
-            found,
-        );
+        check("it trains as the library's parts do", difference.is_none(), found);
     }
     all
 }

@@ -9,7 +9,8 @@ use shardlab::{launch, notice};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-/// Runs a program, for its `main`: `run` gets its command line. [`launch::main`] says what its exit code is.
+/// Runs a program, for its `main`: `run` gets its command line. [`launch::main`] says what its exit
+/// code is.
 pub fn main<Args: clap::Parser>(run: impl FnOnce(Args) -> Result<()>) -> ExitCode {
     launch::main(|| run(arguments()?))
 }
@@ -56,9 +57,7 @@ fn settings(command: &clap::Command, matches: &ArgMatches) -> launch::CommandLin
             continue;
         };
         let values: Vec<_> = values.map(|value| value.to_string_lossy()).collect();
-        let name = flag
-            .get_long()
-            .map_or(id.to_string(), |long| format!("--{long}"));
+        let name = flag.get_long().map_or(id.to_string(), |long| format!("--{long}"));
         let written = match flag.get_action() {
             ArgAction::SetTrue if values == ["true"] => name.clone(),
             ArgAction::SetTrue => continue,
@@ -71,16 +70,13 @@ fn settings(command: &clap::Command, matches: &ArgMatches) -> launch::CommandLin
     launch::CommandLine(settings)
 }
 
-/// Turns clap's error into the form of ours. clap prints the mistake first, and then the possible values, in brackets or after
-/// an empty line.
+/// Turns clap's error into the form of ours. clap prints the mistake first, and then the possible
+/// values, in brackets or after an empty line.
 fn refusal(error: &str) -> BadInput {
     let (wrong, rest) = error.split_once("\n\n").unwrap_or((error, ""));
     let (mut what, mut help): (Vec<&str>, Vec<&str>) = Default::default();
     for line in wrong.trim_start_matches("error: ").lines().map(str::trim) {
-        match line
-            .strip_prefix('[')
-            .and_then(|line| line.strip_suffix(']'))
-        {
+        match line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
             Some(possible) => help.push(possible),
             None => what.push(line),
         }
@@ -107,7 +103,8 @@ mod tests {
         program: Vec<String>,
     }
 
-    /// What ranks must share: a given value, a default, a switch that is on. Not the names of a rank's own files.
+    /// What ranks must share: a given value, a default, a switch that is on. Not the names of a
+    /// rank's own files.
     #[test]
     fn settings_are_the_flags_that_change_what_a_rank_does() {
         #[derive(Debug, Parser)]
@@ -134,14 +131,7 @@ mod tests {
         assert_eq!(of("lab --trace t --metrics m --deadline 5"), of("lab"));
         assert_eq!(
             of("lab --no-check --clip 0 --range 3 4 --grad-accum 2 x y"),
-            [
-                "--clip 0",
-                "--grad-accum 2",
-                "--no-check",
-                "--range 3 4",
-                "program x y",
-                "lab"
-            ]
+            ["--clip 0", "--grad-accum 2", "--no-check", "--range 3 4", "program x y", "lab"]
         );
     }
 

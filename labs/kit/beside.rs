@@ -11,15 +11,16 @@ use shardlab::tensor::Precision;
 pub struct Beside {
     /// The largest difference of two elements; infinite for NaN and for different lengths.
     pub difference: f64,
-    /// The most that the difference may be. 0: both add in the same order, so they have the same bits.
+    /// The most that the difference may be. 0: both add in the same order, so they have the same
+    /// bits.
     pub bound: f64,
 }
 
-/// The most by which two orders of adding one number of each rank can differ, 0 where `comm` adds in rank order. The absolute
-/// values of these numbers add up to `absolute`.
+/// The most by which two orders of adding one number of each rank can differ, 0 where `comm` adds
+/// in rank order. The absolute values of these numbers add up to `absolute`.
 ///
-/// Each of n-1 additions rounds by at most 2^-24 of the sum so far, in both orders (Higham, Accuracy and Stability of Numerical
-/// Algorithms, section 4.2).
+/// Each of n-1 additions rounds by at most 2^-24 of the sum so far, in both orders (Higham,
+/// Accuracy and Stability of Numerical Algorithms, section 4.2).
 pub fn of_any_order(comm: &Comm, absolute: f64) -> f64 {
     if comm.adds_in_rank_order() {
         return 0.0;
@@ -45,14 +46,11 @@ impl Beside {
             largest[0] = f64::MIN_POSITIVE;
         }
         comm.all_reduce(&mut largest, Reduce::Max)?;
-        Ok(Beside {
-            difference: largest[0],
-            bound,
-        })
+        Ok(Beside { difference: largest[0], bound })
     }
 
-    /// Compares the losses of two trainings: their bits if both add gradients `in_one_order`, and otherwise within what another order
-    /// may change.
+    /// Compares the losses of two trainings: their bits if both add gradients `in_one_order`, and
+    /// otherwise within what another order may change.
     ///
     /// # Errors
     /// Those of [`Beside::of`].
@@ -126,11 +124,6 @@ mod tests {
             let mine = [if comm.rank() == 1 { 1.5 } else { 1.0 }];
             Ok(Beside::of(&comm, &mine, &[1.0], 0.0)?)
         });
-        assert!(
-            besides
-                .unwrap()
-                .iter()
-                .all(|beside| beside.difference == 0.5)
-        );
+        assert!(besides.unwrap().iter().all(|beside| beside.difference == 0.5));
     }
 }

@@ -1,8 +1,10 @@
-//! Whether other programs have used the processors that a run needed: then its times say more about them than about the run.
+//! Whether other programs have used the processors that a run needed: then its times say more about
+//! them than about the run.
 //!
-//! Two readings of the operating system's counters, before and after, give the processor seconds of everything on the cores that
-//! this process may use. What its own threads and its children have used is subtracted. Linux has these counters; elsewhere nothing
-//! is measured, and nothing is said.
+//! Two readings of the operating system's counters, before and after, give the processor seconds of
+//! everything on the cores that this process may use. What its own threads and its children have
+//! used is subtracted. Linux has these counters; elsewhere nothing is measured, and nothing is
+//! said.
 
 use super::Resources;
 use crate::show::Screen;
@@ -10,11 +12,12 @@ use shardlab::launch;
 use std::fs;
 use std::time::Instant;
 
-/// Times count as disturbed from this part on: ranks that could have used 2 cores, and had to leave 0.3 of one to others. An idle
-/// Linux machine's own programs use about 0.02 of a core.
+/// Times count as disturbed from this part on: ranks that could have used 2 cores, and had to
+/// leave 0.3 of one to others. An idle Linux machine's own programs use about 0.02 of a core.
 const DISTURBED: f64 = 0.15;
 
-/// This variable says how many cores other programs use, and nothing is measured: for those who know, and for tests.
+/// This variable says how many cores other programs use, and nothing is measured: for those who
+/// know, and for tests.
 const VARIABLE: &str = "SHARDLAB_OTHERS";
 
 /// Processor seconds that were used, and by whom.
@@ -35,12 +38,14 @@ pub struct Usage {
 impl Usage {
     /// How many cores other programs have used, on average.
     pub fn others(&self) -> f64 {
-        // The two counters are not read at the same moment, and one of them counts in hundredths of a second.
+        // The two counters are not read at the same moment, and one of them counts in hundredths of
+        // a second.
         ((self.all - self.own) / self.wall.max(1e-3)).clamp(0.0, self.cores)
     }
 
-    /// Whether the ranks had to share their cores: whether other programs used more than 15% of the cores that the ranks need, beyond
-    /// those that were free. Ranks that take turns need all cores. A run of less than a fifth of a second is not judged.
+    /// Whether the ranks had to share their cores: whether other programs used more than 15% of the
+    /// cores that the ranks need, beyond those that were free. Ranks that take turns need all
+    /// cores. A run of less than a fifth of a second is not judged.
     pub fn is_disturbed(&self) -> bool {
         let needed = (self.ranks as f64).min(self.cores);
         let taken = needed + self.others() - self.cores;
@@ -73,30 +78,20 @@ impl Watch {
         }
     }
 
-    /// What has been used since the start, while `ranks` ranks of this process have run. None where the system does not say.
+    /// What has been used since the start, while `ranks` ranks of this process have run. None where
+    /// the system does not say.
     pub fn usage(&self, ranks: usize) -> Option<Usage> {
         let cores = launch::cores() as f64;
         if let Some(others) = given() {
-            return Some(Usage {
-                cores,
-                ranks,
-                own: 0.0,
-                all: others,
-                wall: 1.0,
-            });
+            return Some(Usage { cores, ranks, own: 0.0, all: others, wall: 1.0 });
         }
         let wall = self.begun.elapsed().as_secs_f64();
         let own = own_seconds() - self.own;
         let now = Machine::read()?;
         let begun = self.machine.as_ref()?;
-        let usage = |cores, all| Usage {
-            cores,
-            ranks,
-            own,
-            all,
-            wall,
-        };
-        // Each limit on its own: a container may have many cores of which it may use the time of two.
+        let usage = |cores, all| Usage { cores, ranks, own, all, wall };
+        // Each limit on its own: a container may have many cores of which it may use the time of
+        // two.
         let mut worst = usage(now.cores as f64, now.seconds - begun.seconds);
         if let (Some((cores, after)), Some((_, before))) = (now.group, begun.group) {
             let group = usage(cores, after - before);
@@ -107,8 +102,9 @@ impl Watch {
         Some(worst)
     }
 
-    /// The remark beside the times of `ranks` ranks of this process; none if no others have disturbed them. None for processes of a
-    /// launcher, either: a process does not know what the other ranks of its node have used.
+    /// The remark beside the times of `ranks` ranks of this process; none if no others have
+    /// disturbed them. None for processes of a launcher, either: a process does not know what the
+    /// other ranks of its node have used.
     pub fn remark(&self, ranks: usize) -> Option<String> {
         if launch::is_mpi() {
             return None;
@@ -130,11 +126,7 @@ fn own_seconds() -> f64 {
 }
 
 fn given() -> Option<f64> {
-    std::env::var(VARIABLE)
-        .ok()?
-        .parse()
-        .ok()
-        .filter(|others: &f64| *others >= 0.0)
+    std::env::var(VARIABLE).ok()?.parse().ok().filter(|others: &f64| *others >= 0.0)
 }
 
 /// The counters of this machine.
@@ -143,7 +135,8 @@ struct Machine {
     cores: usize,
     /// Seconds that programs have used on them.
     seconds: f64,
-    /// The cores whose time the process's control group may use, where it has a limit, and the seconds that the group has used.
+    /// The cores whose time the process's control group may use, where it has a limit, and the
+    /// seconds that the group has used.
     group: Option<(f64, f64)>,
 }
 
@@ -171,9 +164,7 @@ impl Machine {
 
 /// The cores on which a process may run, from its `/proc/self/status`: `0-3,8`.
 fn allowed(status: &str) -> Option<Vec<usize>> {
-    let list = status
-        .lines()
-        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
     let mut cores = Vec::new();
     for range in list.trim().split(',') {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -182,8 +173,8 @@ fn allowed(status: &str) -> Option<Vec<usize>> {
     Some(cores)
 }
 
-/// How many of the cores `mine` (or of all) `/proc/stat` has, and the ticks that they have worked. What a hypervisor has given to
-/// others (steal) is work, too, and it is not this process's.
+/// How many of the cores `mine` (or of all) `/proc/stat` has, and the ticks that they have worked.
+/// What a hypervisor has given to others (steal) is work, too, and it is not this process's.
 fn used_ticks(stat: &str, mine: Option<&[usize]>) -> (usize, u64) {
     let mut cores = 0;
     let mut ticks = 0;
@@ -197,11 +188,10 @@ fn used_ticks(stat: &str, mine: Option<&[usize]>) -> (usize, u64) {
         if mine.is_some_and(|mine| !mine.contains(&core)) {
             continue;
         }
-        // user nice system idle iowait irq softirq steal; the guests after them are within user and nice.
-        let counts: Vec<u64> = counts
-            .split_whitespace()
-            .map_while(|count| count.parse().ok())
-            .collect();
+        // user nice system idle iowait irq softirq steal; the guests after them are within user and
+        // nice.
+        let counts: Vec<u64> =
+            counts.split_whitespace().map_while(|count| count.parse().ok()).collect();
         let of = |i: usize| counts.get(i).copied().unwrap_or(0);
         cores += 1;
         ticks += [0, 1, 2, 5, 6, 7].map(of).iter().sum::<u64>();
@@ -209,7 +199,8 @@ fn used_ticks(stat: &str, mine: Option<&[usize]>) -> (usize, u64) {
     (cores, ticks)
 }
 
-/// How many cores' time a group may use, from its `cpu.max`: `200000 100000` are two. None if it has no limit.
+/// How many cores' time a group may use, from its `cpu.max`: `200000 100000` are two. None if it
+/// has no limit.
 fn quota(limit: &str) -> Option<f64> {
     let (time, period) = limit.trim().split_once(' ')?;
     let cores = time.parse::<f64>().ok()? / period.parse::<f64>().ok()?;
@@ -218,9 +209,7 @@ fn quota(limit: &str) -> Option<f64> {
 
 /// The seconds in a group's `cpu.stat`.
 fn group_seconds(stat: &str) -> Option<f64> {
-    let used = stat
-        .lines()
-        .find_map(|line| line.strip_prefix("usage_usec "))?;
+    let used = stat.lines().find_map(|line| line.strip_prefix("usage_usec "))?;
     Some(used.trim().parse::<f64>().ok()? / 1e6)
 }
 
@@ -228,7 +217,8 @@ fn group_seconds(stat: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// Two seconds of a run in which each rank works all the time that it gets, and others use so many cores.
+    /// Two seconds of a run in which each rank works all the time that it gets, and others use so
+    /// many cores.
     fn run(cores: usize, ranks: usize, others: f64) -> Usage {
         let cores = cores as f64;
         let own = (ranks as f64).min(cores - others.min(cores) / 2.0);
@@ -268,28 +258,18 @@ mod tests {
             assert_eq!(usage.remark().is_some(), disturbed, "{usage:?}");
         }
         let words = run(2, 2, 1.25).remark().unwrap();
-        assert_eq!(
-            words,
-            "other work took 1.2 of this machine's 2 cores meanwhile"
-        );
+        assert_eq!(words, "other work took 1.2 of this machine's 2 cores meanwhile");
     }
 
     #[test]
     fn counters_that_say_little_disturb_nothing() {
         let idle = run(2, 2, 0.0);
-        // A hundredth of a second, in which a tick is all; a machine without counters; an own counter that is ahead.
+        // A hundredth of a second, in which a tick is all; a machine without counters; an own
+        // counter that is ahead.
         for usage in [
-            Usage {
-                wall: 0.01,
-                own: 0.0,
-                all: 0.02,
-                ..idle
-            },
+            Usage { wall: 0.01, own: 0.0, all: 0.02, ..idle },
             Usage { all: 0.0, ..idle },
-            Usage {
-                own: idle.all + 1.0,
-                ..idle
-            },
+            Usage { own: idle.all + 1.0, ..idle },
             Usage { wall: 0.0, ..idle },
         ] {
             assert!(!usage.is_disturbed(), "{usage:?}");

@@ -1,9 +1,10 @@
 //! The parts of a check: claims, each with the evidence for it.
 //!
-//! A check is a small program. It is linked with the reader's code as the crate `exercise`, and the workbook starts it. It
-//! goes through its claims in order, from the simplest on, and stops at the first claim that does not hold. It writes its
-//! findings line by line into a file that the workbook names. So the workbook knows them even if the reader's code never
-//! ends, and they do not mix with the output of that code.
+//! A check is a small program. It is linked with the reader's code as the crate `exercise`, and the
+//! workbook starts it. It goes through its claims in order, from the simplest on, and stops at the
+//! first claim that does not hold. It writes its findings line by line into a file that the
+//! workbook names. So the workbook knows them even if the reader's code never ends, and they do not
+//! mix with the output of that code.
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -47,7 +48,8 @@ pub struct Figure {
 pub struct Track {
     /// Whose program it is, for instance `yours`.
     pub name: String,
-    /// What it did, by the name of an [`Activity`](shardlab::plan::Activity), and its first and last microsecond.
+    /// What it did, by the name of an [`Activity`](shardlab::plan::Activity), and its first and
+    /// last microsecond.
     pub spans: Vec<(String, u64, u64)>,
 }
 
@@ -72,8 +74,9 @@ pub enum Event {
     Advice(String),
     /// The input of the next call of the reader's code, for instance `step 5`.
     Given(String),
-    /// A panic, and its source line: `my/lab03_batches.rs:12:5`, or `my/lab01_ring.rs:8:9, on rank 2`. `given` is the input
-    /// of the call, if the thread has reported one.
+    /// A panic, and its source line: `my/lab03_batches.rs:12:5`, or
+    /// `my/lab01_ring.rs:8:9, on rank 2`. `given` is the input of the call, if the thread has
+    /// reported one.
     Panicked {
         message: String,
         at: String,
@@ -95,8 +98,9 @@ pub struct Evidence<'a> {
 }
 
 impl Evidence<'_> {
-    /// Reports the input of the next call of the reader's code, on the same thread. The reader sees it if the code panics or
-    /// never returns. A check needs this where the claim itself does not name the input.
+    /// Reports the input of the next call of the reader's code, on the same thread. The reader sees
+    /// it if the code panics or never returns. A check needs this where the claim itself does not
+    /// name the input.
     pub fn given(&self, input: impl Display) {
         GIVEN.set(input.to_string());
         // If this cannot be written, the outcome cannot be written either.
@@ -105,20 +109,17 @@ impl Evidence<'_> {
 
     /// Compares two values, and returns whether they are equal.
     pub fn same<T: PartialEq + Debug>(&mut self, at: impl Display, expected: T, got: T) -> bool {
-        self.row(
-            expected == got,
-            at,
-            format!("{expected:?}"),
-            format!("{got:?}"),
-        )
+        self.row(expected == got, at, format!("{expected:?}"), format!("{got:?}"))
     }
 
-    /// [`Evidence::same`], where the expected value is what the reader was asked for: the evidence shows a `?` in its place.
+    /// [`Evidence::same`], where the expected value is what the reader was asked for: the evidence
+    /// shows a `?` in its place.
     pub fn answer<T: PartialEq + Display>(&mut self, at: impl Display, right: T, got: T) -> bool {
         self.row(right == got, at, "?", got)
     }
 
-    /// Compares two numbers, which may differ by rounding: by one part in a million, or by `1e-12` near 0.
+    /// Compares two numbers, which may differ by rounding: by one part in a million, or by `1e-12`
+    /// near 0.
     pub fn near(&mut self, at: impl Display, expected: f64, got: f64) -> bool {
         let near = is_near(expected, got);
         self.row(near, at, number(expected), number(got))
@@ -146,8 +147,8 @@ impl Evidence<'_> {
         self.rows.iter().all(|row| row.agrees)
     }
 
-    /// Explains to the reader why the claim does not hold. Only the first explanation counts, so recognised mistakes come
-    /// first.
+    /// Explains to the reader why the claim does not hold. Only the first explanation counts, so
+    /// recognised mistakes come first.
     pub fn means(&mut self, text: impl Display) {
         if self.means.is_empty() {
             self.means = text.to_string();
@@ -167,7 +168,8 @@ impl Evidence<'_> {
         self.events.tell(&Event::Tracks(tracks)).ok();
     }
 
-    /// Says what to look at if a figure has missed its target. The reader sees it once the exercise is solved.
+    /// Says what to look at if a figure has missed its target. The reader sees it once the exercise
+    /// is solved.
     pub fn advise(&self, text: impl Display) {
         // If this cannot be written, the outcome cannot be written either.
         self.events.tell(&Event::Advice(text.to_string())).ok();
@@ -175,11 +177,7 @@ impl Evidence<'_> {
 
     /// Records a figure that the reader sees once the exercise is solved.
     pub fn figure(&mut self, what: &str, got: u64, target: u64) {
-        self.figures.push(Figure {
-            what: what.into(),
-            got,
-            target,
-        });
+        self.figures.push(Figure { what: what.into(), got, target });
     }
 }
 
@@ -214,9 +212,7 @@ pub fn run(claims: &[Claim]) -> ExitCode {
 
 /// Returns whether all claims hold.
 fn look_at(claims: &[Claim], events: &Events) -> Result<bool> {
-    events.tell(&Event::Claims(
-        claims.iter().map(|(what, _)| what.to_string()).collect(),
-    ))?;
+    events.tell(&Event::Claims(claims.iter().map(|(what, _)| what.to_string()).collect()))?;
     for (_, look) in claims {
         events.tell(&Event::Begun)?;
         GIVEN.take();
@@ -238,11 +234,7 @@ fn look_at(claims: &[Claim], events: &Events) -> Result<bool> {
         for figure in std::mem::take(&mut evidence.figures) {
             events.tell(&Event::Figure(figure))?;
         }
-        events.tell(&Event::Ended {
-            rows: evidence.rows,
-            means: evidence.means,
-            error,
-        })?;
+        events.tell(&Event::Ended { rows: evidence.rows, means: evidence.means, error })?;
         if !holds {
             return Ok(false);
         }
@@ -256,12 +248,9 @@ pub(super) struct Events(Mutex<Box<dyn Write + Send>>);
 impl Events {
     fn open() -> Result<Events> {
         let out: Box<dyn Write + Send> = match std::env::var_os(EVENTS) {
-            Some(path) => Box::new(
-                File::options()
-                    .append(true)
-                    .open(&path)
-                    .context("the workbook's file")?,
-            ),
+            Some(path) => {
+                Box::new(File::options().append(true).open(&path).context("the workbook's file")?)
+            }
             None => Box::new(std::io::stdout()),
         };
         Ok(Events(Mutex::new(out)))
@@ -274,23 +263,17 @@ impl Events {
         Ok(out.write_all(line.as_bytes()).and_then(|()| out.flush())?)
     }
 
-    /// Reports a panic. The first one is the cause: panics of other ranks follow from it, or repeat it.
+    /// Reports a panic. The first one is the cause: panics of other ranks follow from it, or repeat
+    /// it.
     fn panicked(&self, info: &PanicHookInfo) {
         let message = info.payload_as_str().unwrap_or("(no message)").to_string();
         let mut at = info.location().map_or(String::new(), ToString::to_string);
-        if let Some(rank) = std::thread::current()
-            .name()
-            .filter(|name| name.starts_with("rank "))
-        {
+        if let Some(rank) = std::thread::current().name().filter(|name| name.starts_with("rank ")) {
             at += &format!(", on {rank}");
         }
         // If this fails, there is no way left to report it.
-        self.tell(&Event::Panicked {
-            message,
-            at,
-            given: GIVEN.with_borrow(String::clone),
-        })
-        .ok();
+        self.tell(&Event::Panicked { message, at, given: GIVEN.with_borrow(String::clone) })
+            .ok();
     }
 }
 
@@ -304,12 +287,7 @@ mod tests {
         let out: Box<dyn Write + Send> = Box::new(file.reopen().unwrap());
         let held = look_at(claims, &Events(Mutex::new(out))).unwrap();
         let text = std::fs::read_to_string(file.path()).unwrap();
-        (
-            held,
-            text.lines()
-                .map(|line| serde_json::from_str(line).unwrap())
-                .collect(),
-        )
+        (held, text.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
     }
 
     #[test]
@@ -337,28 +315,18 @@ mod tests {
             got: got.into(),
             agrees: expected == got,
         };
-        let ended = |rows, means: &str| Event::Ended {
-            rows,
-            means: means.into(),
-            error: String::new(),
-        };
+        let ended =
+            |rows, means: &str| Event::Ended { rows, means: means.into(), error: String::new() };
         assert!(!held);
         assert_eq!(
             events,
             [
                 Event::Claims(claims.iter().map(|claim| claim.0.into()).collect()),
                 Event::Begun,
-                Event::Figure(Figure {
-                    what: "steps".into(),
-                    got: 3,
-                    target: 2
-                }),
+                Event::Figure(Figure { what: "steps".into(), got: 3, target: 2 }),
                 ended(vec![row("here", "1", "1")], ""),
                 Event::Begun,
-                ended(
-                    vec![row("rank 0", "2", "2"), row("rank 1", "2", "3")],
-                    "the first sign"
-                ),
+                ended(vec![row("rank 0", "2", "2"), row("rank 1", "2", "3")], "the first sign"),
             ]
         );
     }

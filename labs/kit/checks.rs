@@ -27,10 +27,7 @@ pub struct Checks<'a> {
 
 impl<'a> Checks<'a> {
     pub fn new(screen: &'a Screen) -> Checks<'a> {
-        Checks {
-            screen,
-            failed: Vec::new(),
-        }
+        Checks { screen, failed: Vec::new() }
     }
 
     /// Prints a claim, and what was found. `failure` is the error if the check has not `passed`.
@@ -78,22 +75,18 @@ impl<'a> Checks<'a> {
         );
     }
 
-    /// Checks that no two ranks drew the same data. `drawn` has a hash of each rank's data, which are `count` samples
-    /// of the kind `what`. Samples are shared if a rank with a smaller number drew them in the same steps. Two or three
-    /// samples can be equal by chance, eight cannot.
+    /// Checks that no two ranks drew the same data. `drawn` has a hash of each rank's data, which
+    /// are `count` samples of the kind `what`. Samples are shared if a rank with a smaller number
+    /// drew them in the same steps. Two or three samples can be equal by chance, eight cannot.
     pub fn own_data(&mut self, drawn: &[u64], count: usize, what: &str) {
-        let repeated = (1..drawn.len())
-            .filter(|&rank| drawn[..rank].contains(&drawn[rank]))
-            .count();
+        let repeated =
+            (1..drawn.len()).filter(|&rank| drawn[..rank].contains(&drawn[rank])).count();
         let chance = repeated > 0 && count < 8;
         let check = format!("every rank drew its own {what}");
         let result = match repeated {
             0 => String::new(),
             _ if chance => format!("too few {what} to tell"),
-            _ => format!(
-                "expected 0 shared, found {}",
-                thousands((repeated * count) as u64)
-            ),
+            _ => format!("expected 0 shared, found {}", thousands((repeated * count) as u64)),
         };
         self.check(
             repeated == 0 || chance,
@@ -103,15 +96,11 @@ impl<'a> Checks<'a> {
         );
     }
 
-    /// The checks for every training of a GPT: all ranks hold one model, every rank drew its own data, the validation
-    /// loss fell, and the ranks trained the same as one rank.
+    /// The checks for every training of a GPT: all ranks hold one model, every rank drew its own
+    /// data, the validation loss fell, and the ranks trained the same as one rank.
     pub fn training(&mut self, config: &Config, journal: &Journal, end: &End) {
         self.one_model(&end.hashes);
-        self.own_data(
-            &end.drawn,
-            config.steps * config.grad_accum * config.batch,
-            "sequences",
-        );
+        self.own_data(&end.drawn, config.steps * config.grad_accum * config.batch, "sequences");
         if let [first, .., last] = journal.evaluations[..] {
             let result = format!("{:.3} to {:.3}", first.val, last.val);
             let fell = last.val < first.val;
@@ -125,12 +114,11 @@ impl<'a> Checks<'a> {
         self.parity(end.same_as_one_rank, config.ranks);
     }
 
-    /// Records whether the comparison before training ([`parity::compare`](super::parity::compare)) held. The
-    /// comparison has already printed its check.
+    /// Records whether the comparison before training ([`parity::compare`](super::parity::compare))
+    /// held. The comparison has already printed its check.
     pub fn parity(&mut self, held: bool, ranks: usize) {
         if !held {
-            self.failed
-                .push(format!("{ranks} ranks did not train what one rank trains"));
+            self.failed.push(format!("{ranks} ranks did not train what one rank trains"));
         }
     }
 
@@ -153,18 +141,9 @@ mod tests {
 
     #[test]
     fn any_two_ranks_with_the_same_data_are_noticed() {
-        assert_eq!(
-            failures(|checks| checks.own_data(&[1, 2, 3], 8, "samples")),
-            0
-        );
-        assert_eq!(
-            failures(|checks| checks.own_data(&[1, 2, 2], 8, "samples")),
-            1
-        );
-        assert_eq!(
-            failures(|checks| checks.own_data(&[1, 2, 2], 7, "samples")),
-            0
-        );
+        assert_eq!(failures(|checks| checks.own_data(&[1, 2, 3], 8, "samples")), 0);
+        assert_eq!(failures(|checks| checks.own_data(&[1, 2, 2], 8, "samples")), 1);
+        assert_eq!(failures(|checks| checks.own_data(&[1, 2, 2], 7, "samples")), 0);
     }
 
     #[test]

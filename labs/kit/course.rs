@@ -68,7 +68,8 @@ pub struct Exercise {
     /// Whether the main path leaves it out.
     #[serde(default)]
     pub optional: bool,
-    /// Shown once the exercise is solved: the real incident, and what PyTorch, DeepSpeed or Megatron do.
+    /// Shown once the exercise is solved: the real incident, and what PyTorch, DeepSpeed or
+    /// Megatron do.
     pub debrief: String,
     /// From a first push to the idea itself, never the code.
     pub hints: Vec<String>,
@@ -87,7 +88,8 @@ impl Exercise {
 }
 
 impl Course {
-    /// Reads `labs/labs.toml`, as it was when this program was compiled. Its commands are those that work here.
+    /// Reads `labs/labs.toml`, as it was when this program was compiled. Its commands are those
+    /// that work here.
     pub fn read() -> Result<Course, BadInput> {
         let mut course: Course = toml::from_str(include_str!("../labs.toml")).map_err(|error| {
             BadInput::new(
@@ -111,35 +113,25 @@ impl Course {
         of_labs.chain(&self.ladder.exercises)
     }
 
-    /// The exercise with the name `given`, or the only one whose name begins with `given`. The name of its file works, too.
+    /// The exercise with the name `given`, or the only one whose name begins with `given`. The name
+    /// of its file works, too.
     pub fn find(&self, given: &str) -> Result<&Exercise, BadInput> {
         let file = given.rsplit(['/', '\\']).next().unwrap_or(given);
         let wanted = file.strip_suffix(".rs").unwrap_or(file).replace('_', "-");
         if let Some(exercise) = self.exercises().find(|exercise| exercise.name == wanted) {
             return Ok(exercise);
         }
-        let fitting: Vec<&Exercise> = self
-            .exercises()
-            .filter(|e| e.name.starts_with(&wanted))
-            .collect();
-        let list = |of: &[&Exercise]| {
-            of.iter()
-                .map(|e| e.name.as_str())
-                .collect::<Vec<_>>()
-                .join(", ")
-        };
+        let fitting: Vec<&Exercise> =
+            self.exercises().filter(|e| e.name.starts_with(&wanted)).collect();
+        let list =
+            |of: &[&Exercise]| of.iter().map(|e| e.name.as_str()).collect::<Vec<_>>().join(", ");
         match fitting[..] {
             [exercise] => Ok(exercise),
             [] => {
                 let all: Vec<&Exercise> = self.exercises().collect();
-                let help = format!(
-                    "the exercises are {}; the beginning of a name is enough",
-                    list(&all)
-                );
-                Err(BadInput::new(
-                    format!("no exercise is named {given:?}"),
-                    help,
-                ))
+                let help =
+                    format!("the exercises are {}; the beginning of a name is enough", list(&all));
+                Err(BadInput::new(format!("no exercise is named {given:?}"), help))
             }
             _ => {
                 let help = format!("say which: {}", list(&fitting));
@@ -197,21 +189,11 @@ mod tests {
         let course: Course = toml::from_str(&text).unwrap();
         let found = |given: &str| course.find(given).map(|e| e.name.clone());
         assert_eq!(found("lab03-s").unwrap(), "lab03-schedule");
-        assert_eq!(
-            found("lab03-b").unwrap(),
-            "lab03-b",
-            "a whole name is no prefix"
-        );
+        assert_eq!(found("lab03-b").unwrap(), "lab03-b", "a whole name is no prefix");
         assert_eq!(found("my/lab03_batches.rs").unwrap(), "lab03-batches");
         let two = found("lab03-").unwrap_err();
         assert_eq!(two.what, "3 exercises begin with \"lab03-\"");
-        assert_eq!(
-            two.help,
-            "say which: lab03-batches, lab03-b, lab03-schedule"
-        );
-        assert_eq!(
-            found("lab04").unwrap_err().what,
-            "no exercise is named \"lab04\""
-        );
+        assert_eq!(two.help, "say which: lab03-batches, lab03-b, lab03-schedule");
+        assert_eq!(found("lab04").unwrap_err().what, "no exercise is named \"lab04\"");
     }
 }

@@ -12,8 +12,8 @@ use shardlab::tensor::random::Stream;
 use shardlab::train::{Config, EvalConfig, evaluate};
 use std::path::PathBuf;
 
-/// Evaluates a run's model. All ranks compute the loss. Rank 0 prints it, samples text from the model, and saves
-/// weights.
+/// Evaluates a run's model. All ranks compute the loss. Rank 0 prints it, samples text from the
+/// model, and saves weights.
 pub struct Evaluator<'a> {
     pub config: &'a Config,
     pub eval: &'a EvalConfig,
@@ -60,26 +60,17 @@ impl Evaluator<'_> {
         } else {
             ""
         };
-        screen.say(format!(
-            "{}{end}{}\n{text}",
-            screen.bold(&line),
-            screen.dim(saved)
-        ));
+        screen.say(format!("{}{end}{}\n{text}", screen.bold(&line), screen.dim(saved)));
         Ok(())
     }
 
-    /// The prompt, continued by the model. The sample after the last step keeps its line breaks and ends with a whole
-    /// word.
+    /// The prompt, continued by the model. The sample after the last step keeps its line breaks and
+    /// ends with a whole word.
     fn sample(&self, gpt: &Gpt, step: usize) -> Result<String> {
         let last = step == self.eval.due.last;
         let stream = Stream::new(self.config.seed, "samples").branch(step as u64);
-        let written = generate(
-            gpt,
-            &self.eval.prompt_tokens,
-            if last { 120 } else { 90 },
-            0.8,
-            stream,
-        )?;
+        let written =
+            generate(gpt, &self.eval.prompt_tokens, if last { 120 } else { 90 }, 0.8, stream)?;
         let written = self.corpus.vocabulary.decode(&written);
         let text = |continued: &str| format!("{}{continued}", self.eval.prompt);
         Ok(if last {
@@ -92,8 +83,7 @@ impl Evaluator<'_> {
 
 /// The text without its last word, which may be incomplete. A text of one word stays as it is.
 fn whole_words(text: &str) -> &str {
-    text.rfind(char::is_whitespace)
-        .map_or(text, |end| text[..end].trim_end())
+    text.rfind(char::is_whitespace).map_or(text, |end| text[..end].trim_end())
 }
 
 #[cfg(test)]

@@ -1,12 +1,14 @@
 //! TensorBoard's event files: each figure of a run's steps as a curve.
 //!
-//! A file is a list of [TFRecords](https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details): bytes,
-//! between their length and checksums. The bytes are an `Event` of TensorBoard's
-//! [event.proto](https://github.com/tensorflow/tensorboard/blob/master/tensorboard/compat/proto/event.proto), in the
-//! [encoding of Protocol Buffers](https://protobuf.dev/programming-guides/encoding/). The fields written here:
+//! A file is a list of
+//! [TFRecords](https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details):
+//! bytes, between their length and checksums. The bytes are an `Event` of TensorBoard's
+//! [event.proto](https://github.com/tensorflow/tensorboard/blob/master/tensorboard/compat/proto/event.proto),
+//! in the [encoding of Protocol Buffers](https://protobuf.dev/programming-guides/encoding/). The
+//! fields written here:
 //!
 //! ```text
-//! Event    wall_time: double = 1   step: int64 = 2   file_version: string = 3   summary: Summary = 5
+//! Event    wall_time: double = 1  step: int64 = 2  file_version: string = 3  summary: Summary = 5
 //! Summary  value: repeated Value = 1
 //! Value    tag: string = 1   simple_value: float = 2
 //! ```
@@ -36,22 +38,21 @@ pub(super) struct EventFile {
 }
 
 impl EventFile {
-    /// Starts the event file of the run that writes `metrics`, in a folder of its own beside that file: TensorBoard takes
-    /// each folder for a run. What an earlier run wrote there is removed, so that no curve shows two runs.
+    /// Starts the event file of the run that writes `metrics`, in a folder of its own beside that
+    /// file: TensorBoard takes each folder for a run. What an earlier run wrote there is removed,
+    /// so that no curve shows two runs.
     pub fn create(metrics: &Path) -> Result<EventFile, BadInput> {
         let folder = folder_of(metrics);
         start(&folder).map_err(|error| {
             let folder = folder.display();
             let what = format!("cannot write TensorBoard's events to the folder {folder}: {error}");
-            BadInput::new(
-                what,
-                "give --metrics a file beside which this folder can be",
-            )
+            BadInput::new(what, "give --metrics a file beside which this folder can be")
         })
     }
 
-    /// Appends a point to the curve of each number in `record`. What is null has no point, and JSON has null for NaN and
-    /// infinity, too: so the curves have the points of the JSON lines, and no others.
+    /// Appends a point to the curve of each number in `record`. What is null has no point, and JSON
+    /// has null for NaN and infinity, too: so the curves have the points of the JSON lines, and no
+    /// others.
     pub fn write(&mut self, record: &Map<String, Value>) -> Result<()> {
         let step = STEPS.iter().find_map(|name| record.get(*name)?.as_u64());
         let step = step.context("a record of --metrics does not count its steps")?;
@@ -67,14 +68,16 @@ impl EventFile {
             .with_context(|| format!("cannot write to {}", self.path.display()))
     }
 
-    /// Appends an event with these fields and the time. The operating system has it when this returns.
+    /// Appends an event with these fields and the time. The operating system has it when this
+    /// returns.
     fn append(&mut self, fields: &[u8]) -> io::Result<()> {
         let event = [&double(1, seconds()), fields].concat();
         self.file.write_all(&framed(&event))
     }
 }
 
-/// The folder of a run's event file: `runs/a.events` for `runs/a.jsonl`. Dots in other names stay, as in `lr0.1`.
+/// The folder of a run's event file: `runs/a.events` for `runs/a.jsonl`. Dots in other names stay,
+/// as in `lr0.1`.
 fn folder_of(metrics: &Path) -> PathBuf {
     let is_json = metrics.extension().is_some_and(|ending| ending == "jsonl");
     let stem = if is_json {
@@ -123,7 +126,8 @@ fn framed(data: &[u8]) -> Vec<u8> {
     .concat()
 }
 
-/// A checksum as TFRecords store it. The mask keeps apart the checksums of records that contain checksums.
+/// A checksum as TFRecords store it. The mask keeps apart the checksums of records that contain
+/// checksums.
 fn masked(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(0xa282_ead8)
 }
@@ -144,7 +148,8 @@ fn crc32c(data: &[u8]) -> u32 {
     !crc
 }
 
-// The fields of a message: a key, which has the field's number and how its value is written, and the value.
+// The fields of a message: a key, which has the field's number and how its value is written, and
+// the value.
 
 fn varint(field: u8, value: u64) -> Vec<u8> {
     let mut bytes = vec![field << 3];
@@ -251,13 +256,11 @@ mod tests {
         fields
     }
 
-    /// The events of the one file in a folder, as a reader of TensorBoard's format finds them. Checksums that are wrong are a panic,
-    /// and so is a time that is not now.
+    /// The events of the one file in a folder, as a reader of TensorBoard's format finds them.
+    /// Checksums that are wrong are a panic, and so is a time that is not now.
     fn read(folder: &Path) -> Vec<Point> {
-        let files: Vec<PathBuf> = fs::read_dir(folder)
-            .unwrap()
-            .map(|entry| entry.unwrap().path())
-            .collect();
+        let files: Vec<PathBuf> =
+            fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
         assert_eq!(files.len(), 1, "{files:?}");
         let name = files[0].file_name().unwrap().to_str().unwrap();
         assert!(name.starts_with("events.out.tfevents."), "{name}");
@@ -347,14 +350,8 @@ mod tests {
             &mut file,
             json!({ "step": 1, "loss": 0.1, "val_loss": null, "skipped": false, "count": 7 }),
         );
-        write(
-            &mut file,
-            json!({ "iter": 0, "warmup": true, "loss": f64::NAN }),
-        );
-        write(
-            &mut file,
-            json!({ "step": 70_000_000_000_u64, "lr": -1e-5 }),
-        );
+        write(&mut file, json!({ "iter": 0, "warmup": true, "loss": f64::NAN }));
+        write(&mut file, json!({ "step": 70_000_000_000_u64, "lr": -1e-5 }));
         let of = |tag: &str, number| (tag.to_string(), number);
         // The file is still open: what was written can be read.
         assert_eq!(
@@ -382,16 +379,8 @@ mod tests {
             peak: 1e11,
         };
         for step in 1..=20 {
-            let outcome = StepOutcome {
-                step,
-                loss: 4.0 / step as f64,
-                grad_norm: 1.5,
-                lr: 1e-3,
-            };
-            let times = StepTimes {
-                forward: 0.1 * step as f64,
-                ..StepTimes::default()
-            };
+            let outcome = StepOutcome { step, loss: 4.0 / step as f64, grad_norm: 1.5, lr: 1e-3 };
+            let times = StepTimes { forward: 0.1 * step as f64, ..StepTimes::default() };
             let mut record = rates.record(outcome, outcome.loss, &times);
             record.val_loss = step.is_multiple_of(10).then_some(0.5);
             file.write(&record).unwrap();
@@ -416,11 +405,7 @@ mod tests {
         let metrics = dir.path().join("m.jsonl");
         let folder = dir.path().join("m.events");
         fs::create_dir(&folder).unwrap();
-        fs::write(
-            folder.join("events.out.tfevents.1700000000.shardlab.5"),
-            "old",
-        )
-        .unwrap();
+        fs::write(folder.join("events.out.tfevents.1700000000.shardlab.5"), "old").unwrap();
         let mut file = EventFile::create(&metrics).unwrap();
         write(&mut file, json!({ "step": 1, "loss": 2.0 }));
         assert_eq!(read(&folder).len(), 1);
@@ -428,10 +413,7 @@ mod tests {
         write(&mut file, json!({ "step": 9, "loss": 3.0 }));
         assert_eq!(read(&folder), [(9, vec![("loss".to_string(), 3.0)])]);
 
-        let others = [
-            "events.out.tfevents.1700000000.host.5",
-            "notes.shardlab.txt",
-        ];
+        let others = ["events.out.tfevents.1700000000.host.5", "notes.shardlab.txt"];
         for name in others {
             fs::write(folder.join(name), "mine").unwrap();
         }

@@ -15,7 +15,8 @@ pub struct Footprint<'a> {
     config: &'a Config,
     stage: Stage,
     precision: Precision,
-    /// Whether the optimizer's state, and in stage 3 parameters, are in files. The host's memory is this machine's.
+    /// Whether the optimizer's state, and in stage 3 parameters, are in files. The host's memory is
+    /// this machine's.
     in_files: bool,
 }
 
@@ -40,22 +41,14 @@ impl<'a> Footprint<'a> {
         }
     }
 
-    /// Bytes of one rank with batches of `batch` sequences; and bytes of a temporary f32 copy of all parameters. A rank
-    /// that does not hold all parameters in f32 needs this copy to begin and to evaluate.
+    /// Bytes of one rank with batches of `batch` sequences; and bytes of a temporary f32 copy of
+    /// all parameters. A rank that does not hold all parameters in f32 needs this copy to begin and
+    /// to evaluate.
     pub fn of_a_rank(&self, batch: usize) -> (Memory, u64) {
-        let Footprint {
-            config,
-            stage,
-            precision,
-            in_files,
-        } = *self;
+        let Footprint { config, stage, precision, in_files } = *self;
         let plan = config.shape.memory(batch, config.dropout > 0.0);
         let numel = config.shape.parameters();
-        let state = if in_files {
-            zero_memory_offloaded
-        } else {
-            zero_memory
-        };
+        let state = if in_files { zero_memory_offloaded } else { zero_memory };
         let each = precision.bytes_each();
         let [parameters, gradients, optimizer] =
             state(stage.number(), numel, config.ranks as u64, each);
@@ -72,8 +65,8 @@ impl<'a> Footprint<'a> {
         )
     }
 
-    /// Bytes that the ranks on this machine take together: in training, or in the check before training if that takes
-    /// more. In the check, rank 0 holds a second model.
+    /// Bytes that the ranks on this machine take together: in training, or in the check before
+    /// training if that takes more. In the check, rank 0 holds a second model.
     pub fn total(&self, batch: usize) -> u64 {
         let ranks = launch::ranks_here(self.config.ranks) as u64;
         let check = self.config.parity_check();
@@ -82,13 +75,7 @@ impl<'a> Footprint<'a> {
             memory.total() + temporary
         };
         let training = of(self, batch).saturating_mul(ranks);
-        let check = (
-            Footprint {
-                config: &check,
-                ..self.clone()
-            },
-            check.batch.min(batch),
-        );
+        let check = (Footprint { config: &check, ..self.clone() }, check.batch.min(batch));
         training.max(of(&check.0, check.1).saturating_mul(ranks + 1))
     }
 
@@ -97,12 +84,7 @@ impl<'a> Footprint<'a> {
         let Some(free) = free else {
             return Ok(());
         };
-        let Config {
-            batch,
-            grad_accum,
-            ranks,
-            ..
-        } = *self.config;
+        let Config { batch, grad_accum, ranks, .. } = *self.config;
         if self.total(batch) <= free {
             return Ok(());
         }
@@ -113,23 +95,12 @@ impl<'a> Footprint<'a> {
             }
             None => "not even --batch 1 fits: give fewer --ranks, a smaller --block, or a smaller --preset".to_string(),
         };
-        Err(does_not_fit(
-            launch::ranks_here(ranks),
-            batch,
-            self.total(batch),
-            free,
-            &help,
-        ))
+        Err(does_not_fit(launch::ranks_here(ranks), batch, self.total(batch), free, &help))
     }
 
     /// The rows of a table: contents, bytes, and an explanation. Rows of 0 bytes are left out.
     pub fn rows(&self) -> Vec<(&'static str, u64, String)> {
-        let Footprint {
-            config,
-            stage,
-            precision,
-            ..
-        } = *self;
+        let Footprint { config, stage, precision, .. } = *self;
         let (memory, temporary) = self.of_a_rank(config.batch);
         let bytes = precision.bytes();
         let sharded = |from| {
@@ -161,11 +132,7 @@ impl<'a> Footprint<'a> {
                 memory.gradients,
                 format!("{bytes} bytes each{}", sharded(Stage::Two)),
             ),
-            (
-                "optimizer",
-                memory.optimizer,
-                format!("{optimizer}{}", sharded(Stage::One)),
-            ),
+            ("optimizer", memory.optimizer, format!("{optimizer}{}", sharded(Stage::One))),
             (
                 "activations",
                 memory.activations,

@@ -1,4 +1,5 @@
-//! Help in two lengths: `-h` has a line for each flag that a first reader needs, `--help` has all flags, and examples.
+//! Help in two lengths: `-h` has a line for each flag that a first reader needs, `--help` has all
+//! flags, and examples.
 //!
 //! Flags stand in groups under these headings. Rare ones are marked with `hide_short_help`.
 
@@ -91,14 +92,15 @@ fn in_lines(command: Command) -> Command {
     })
 }
 
-/// Columns of a flag and its value, with the margins around them. Flags leave four columns for a short form.
+/// Columns of a flag and its value, with the margins around them. Flags leave four columns for a
+/// short form.
 fn width(arg: &Arg) -> usize {
     let short = if arg.get_long().is_some() { 4 } else { 0 };
     2 + short + arg.to_string().chars().count() + 2
 }
 
-/// The flag with a text of at most `room` columns: without its values, its default, or the end of its sentence, where these
-/// do not fit.
+/// The flag with a text of at most `room` columns: without its values, its default, or the end of
+/// its sentence, where these do not fit.
 fn shortened(arg: Arg, room: usize) -> Arg {
     let Some(text) = arg.get_help().map(ToString::to_string) else {
         return arg;
@@ -111,19 +113,15 @@ fn shortened(arg: Arg, room: usize) -> Arg {
     let possible = possible.iter().filter(|value| !value.is_hide_set());
     let values = match arg.is_hide_possible_values_set() {
         true => 0,
-        false => listed(
-            "possible values",
-            possible.map(|one| one.get_name().to_string()).collect(),
-        ),
+        false => {
+            listed("possible values", possible.map(|one| one.get_name().to_string()).collect())
+        }
     };
     let default = match arg.is_hide_default_value_set() || !arg.get_action().takes_values() {
         true => 0,
         false => {
             let defaults = arg.get_default_values().iter();
-            listed(
-                "default",
-                defaults.map(|one| one.to_string_lossy().into()).collect(),
-            )
+            listed("default", defaults.map(|one| one.to_string_lossy().into()).collect())
         }
     };
     let aliases = arg.get_visible_aliases().unwrap_or_default();
@@ -143,7 +141,8 @@ fn shortened(arg: Arg, room: usize) -> Arg {
     arg.help(clause)
 }
 
-/// The text up to the last mark of punctuation, outside of brackets, before which it fits. All of it if there is none.
+/// The text up to the last mark of punctuation, outside of brackets, before which it fits. All of
+/// it if there is none.
 fn clause(text: &str, room: usize) -> &str {
     if text.chars().count() <= room {
         return text;
@@ -176,10 +175,7 @@ mod tests {
     fn a_text_ends_with_a_clause() {
         let text = "Number of ranks: threads of this process [default: 2], or the launcher's";
         assert_eq!(clause(text, 99), text);
-        assert_eq!(
-            clause(text, 60),
-            "Number of ranks: threads of this process [default: 2]"
-        );
+        assert_eq!(clause(text, 60), "Number of ranks: threads of this process [default: 2]");
         assert_eq!(clause(text, 52), "Number of ranks: threads of this process");
         assert_eq!(clause(text, 20), "Number of ranks");
         assert_eq!(clause(text, 5), text);
@@ -196,10 +192,7 @@ mod tests {
         };
         let says = |room: usize| {
             let arg = shortened(flag(), room);
-            let hidden = (
-                arg.is_hide_possible_values_set(),
-                arg.is_hide_default_value_set(),
-            );
+            let hidden = (arg.is_hide_possible_values_set(), arg.is_hide_default_value_set());
             (arg.get_help().unwrap().to_string(), hidden)
         };
         let whole = "The stage: what ranks shard".to_string();

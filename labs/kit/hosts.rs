@@ -3,7 +3,8 @@
 use shardlab::error::BadInput;
 use std::path::Path;
 
-/// The largest number of hosts, and of ranks on one host. No machine has more, so a larger number is a mistake.
+/// The largest number of hosts, and of ranks on one host. No machine has more, so a larger number
+/// is a mistake.
 pub(super) const MOST: usize = 1 << 20;
 
 /// A node of the job.
@@ -15,7 +16,8 @@ pub struct Host {
     pub slots: usize,
 }
 
-/// The form of a host file: how it writes the number of ranks per node. Not every launcher reads every form.
+/// The form of a host file: how it writes the number of ranks per node. Not every launcher reads
+/// every form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// `host`, with one line per node (as on Polaris) or one line per rank.
@@ -29,7 +31,8 @@ pub enum Form {
 /// The content of a host file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostFile {
-    /// The nodes in the order of their first lines. In a file of plain lines, `slots` is the number of a node's lines.
+    /// The nodes in the order of their first lines. In a file of plain lines, `slots` is the number
+    /// of a node's lines.
     pub hosts: Vec<Host>,
     /// The form of all lines.
     pub form: Form,
@@ -49,15 +52,9 @@ pub fn host_file(text: &str, path: &Path) -> Result<HostFile, BadInput> {
             continue;
         }
         let Some((name, slots, form)) = host_line(line) else {
-            let what = format!(
-                "cannot be read as a host file, line {}: {:?}",
-                number + 1,
-                cut(line)
-            );
-            return refuse(
-                what,
-                "write `host`, `host slots=4` or `host:4`, one host per line",
-            );
+            let what =
+                format!("cannot be read as a host file, line {}: {:?}", number + 1, cut(line));
+            return refuse(what, "write `host`, `host slots=4` or `host:4`, one host per line");
         };
         if !is_name(name) {
             let what = format!("has no host's name in line {}: {:?}", number + 1, cut(name));
@@ -68,16 +65,10 @@ pub fn host_file(text: &str, path: &Path) -> Result<HostFile, BadInput> {
                 "contradicts itself: line {} counts ranks in a different way than the lines before",
                 number + 1
             );
-            return refuse(
-                what,
-                "write every line alike: `host`, or `host slots=4`, or `host:4`",
-            );
+            return refuse(what, "write every line alike: `host`, or `host slots=4`, or `host:4`");
         }
         match hosts.iter_mut().find(|host| host.name == name) {
-            None => hosts.push(Host {
-                name: name.to_string(),
-                slots,
-            }),
+            None => hosts.push(Host { name: name.to_string(), slots }),
             Some(host) if form == Form::Lines => host.slots += 1,
             Some(host) => {
                 let what = format!(
@@ -96,11 +87,7 @@ pub fn host_file(text: &str, path: &Path) -> Result<HostFile, BadInput> {
     }
     let form = file_form.unwrap_or(Form::Lines);
     let counts = form != Form::Lines || hosts.iter().any(|host| host.slots > 1);
-    Ok(HostFile {
-        hosts,
-        form,
-        counts,
-    })
+    Ok(HostFile { hosts, form, counts })
 }
 
 /// The most bytes of a host's name (RFC 1035).
@@ -108,8 +95,9 @@ const LONGEST: usize = 253;
 
 const NAMES: &str = "a name has at most 253 letters, digits, dots and hyphens; is this the list that the scheduler wrote?";
 
-/// Whether this may be a host's name or address. Names are printed and handed to launchers, so none has characters that a
-/// terminal obeys. Some sites have names with underscores, and an IPv6 address has colons, perhaps brackets, and an interface.
+/// Whether this may be a host's name or address. Names are printed and handed to launchers, so none
+/// has characters that a terminal obeys. Some sites have names with underscores, and an IPv6
+/// address has colons, perhaps brackets, and an interface.
 fn is_name(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-._:[]%".contains(c);
     (1..=LONGEST).contains(&name.len()) && name.chars().all(fits)
@@ -147,9 +135,7 @@ fn host_line(line: &str) -> Option<(&str, usize, Form)> {
 
 /// A positive number of a plausible size.
 fn count(text: &str) -> Option<usize> {
-    text.parse()
-        .ok()
-        .filter(|number| (1..=MOST).contains(number))
+    text.parse().ok().filter(|number| (1..=MOST).contains(number))
 }
 
 /// Reads names in Slurm's short form: `x[001-003,007],login` is x001, x002, x003, x007 and login.
@@ -166,17 +152,14 @@ pub fn slurm_hosts(list: &str) -> Result<Vec<String>, BadInput> {
         let mut names = vec![String::new()];
         let mut rest = part;
         while let Some((before, after)) = rest.split_once('[') {
-            let (inside, after) = after
-                .split_once(']')
-                .ok_or_else(|| wrong("a bracket is left open"))?;
+            let (inside, after) =
+                after.split_once(']').ok_or_else(|| wrong("a bracket is left open"))?;
             let room = MOST / names.len();
             let numbers = slurm_numbers(inside, room).map_err(wrong)?;
             names = names
                 .iter()
                 .flat_map(|name| {
-                    numbers
-                        .iter()
-                        .map(move |number| format!("{name}{before}{number}"))
+                    numbers.iter().map(move |number| format!("{name}{before}{number}"))
                 })
                 .collect();
             rest = after;
@@ -224,8 +207,8 @@ fn split_outside_brackets(list: &str) -> Result<Vec<&str>, &'static str> {
     }
 }
 
-/// `001-003,007` as 001, 002, 003, 007. Numbers have as many digits as the first number of their range. An error if there are
-/// more than `room`.
+/// `001-003,007` as 001, 002, 003, 007. Numbers have as many digits as the first number of their
+/// range. An error if there are more than `room`.
 fn slurm_numbers(inside: &str, room: usize) -> Result<Vec<String>, &'static str> {
     let number = |digits: &str| -> Result<u64, &'static str> {
         let all_digits = digits.bytes().all(|byte| byte.is_ascii_digit());

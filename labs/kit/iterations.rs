@@ -1,8 +1,9 @@
 //! Log lines with the fields of Megatron-DeepSpeed's log, in which steps are called iterations.
 //!
-//! A skipped iteration has no loss and no gradient norm. It takes almost no time, so it would spoil each average. The
-//! source's log repeats the last norm there, and prints a throughput of more than a million tokens per second. These
-//! lines average only over iterations that trained, and leave out fields that nothing trained for. A *gpu* is a rank here.
+//! A skipped iteration has no loss and no gradient norm. It takes almost no time, so it would spoil
+//! each average. The source's log repeats the last norm there, and prints a throughput of more than
+//! a million tokens per second. These lines average only over iterations that trained, and leave
+//! out fields that nothing trained for. A *gpu* is a rank here.
 
 use crate::show;
 use shardlab::data::{Batch, Vocabulary};
@@ -17,8 +18,8 @@ pub struct LoggedRun {
     pub samples: usize,
     /// Tokens per sequence.
     pub block: usize,
-    /// FLOPs of one token: of the model's forward and backward pass, and with passes that are computed once more to save
-    /// activations.
+    /// FLOPs of one token: of the model's forward and backward pass, and with passes that are
+    /// computed once more to save activations.
     pub flops_per_token: [f64; 2],
 }
 
@@ -50,9 +51,7 @@ impl Interval {
     /// Adds a step with its outcome, which took `seconds`.
     pub fn add(&mut self, outcome: &Outcome, seconds: f64) {
         match *outcome {
-            Outcome::Taken {
-                loss, grad_norm, ..
-            } => self.trained(seconds, loss, grad_norm),
+            Outcome::Taken { loss, grad_norm, .. } => self.trained(seconds, loss, grad_norm),
             Outcome::PastBound { loss, .. } | Outcome::Overflow { loss } => {
                 self.skipped(Some(loss))
             }
@@ -68,7 +67,8 @@ impl Interval {
         self.grad_norm = grad_norm;
     }
 
-    /// Adds an iteration that was skipped. `loss`, if it was computed before, counts only if it is not finite.
+    /// Adds an iteration that was skipped. `loss`, if it was computed before, counts only if it is
+    /// not finite.
     pub fn skipped(&mut self, loss: Option<f64>) {
         self.skipped += 1;
         self.nan += usize::from(loss.is_some_and(|loss| !loss.is_finite()));
@@ -82,14 +82,7 @@ impl Interval {
         lr: f64,
         loss_scale: f64,
     ) -> String {
-        let Interval {
-            trained,
-            skipped,
-            nan,
-            seconds,
-            loss,
-            grad_norm,
-        } = std::mem::take(self);
+        let Interval { trained, skipped, nan, seconds, loss, grad_norm } = std::mem::take(self);
         let samples = counters.global_samples;
         let count = trained as f64;
         let mut fields = vec![
@@ -98,10 +91,7 @@ impl Interval {
             format!("consumed_tokens={:>12}", samples * run.block),
         ];
         if trained > 0 {
-            fields.push(format!(
-                "elapsed_time_per_iteration_ms={:.1}",
-                1e3 * seconds / count
-            ));
+            fields.push(format!("elapsed_time_per_iteration_ms={:.1}", 1e3 * seconds / count));
         }
         fields.push(format!("learning_rate={}", show::general(lr, 6)));
         fields.push(format!("global_batch_size={:>5}", run.samples));
@@ -129,8 +119,8 @@ impl Interval {
     }
 }
 
-/// The tokens of a micro-step as the source's log shows them, and their text: each sequence's first and last tokens.
-/// `micro` counts from 0.
+/// The tokens of a micro-step as the source's log shows them, and their text: each sequence's first
+/// and last tokens. `micro` counts from 0.
 pub fn drawn(
     iteration: usize,
     micro: usize,
@@ -148,11 +138,7 @@ pub fn drawn(
     for (inputs, targets) in rows {
         let row: Vec<u32> = inputs.iter().chain(targets.last()).copied().collect();
         let numbers = |tokens: &[u32]| {
-            tokens
-                .iter()
-                .map(|token| format!("{token:>5}"))
-                .collect::<Vec<_>>()
-                .join(", ")
+            tokens.iter().map(|token| format!("{token:>5}")).collect::<Vec<_>>().join(", ")
         };
         let tokens = if row.len() > 2 * ENDS {
             let first = numbers(&row[..ENDS]);
@@ -172,8 +158,9 @@ mod tests {
     use super::*;
     use shardlab::data::{Corpus, Sampler, Sampling};
 
-    /// The run whose log the source shows: 24 ranks, 768 sequences of 4,096 tokens.
-    /// The log does not name the model. Its FLOPs per token follow from its rates, and they are the same in all lines.
+    /// The run whose log the source shows: 24 ranks, 768 sequences of 4,096 tokens. The log does
+    /// not name the model. Its FLOPs per token follow from its rates, and they are the same in all
+    /// lines.
     const RUN: LoggedRun = LoggedRun {
         steps: 635_782,
         ranks: 24,
@@ -203,14 +190,12 @@ mod tests {
              number_of_skipped_iterations=  0 | number_of_nan_iterations=  0 | samples_per_second=25.972 | \
              tokens_per_gpu_per_second_tgs=4432.597 | [LM]TFLOPs=20.30 | [DS]TFLOPs=26.18 |"
         );
-        // An iteration that the source skipped: its rates are nonsense, and still those of these formulas.
+        // An iteration that the source skipped: its rates are nonsense, and still those of these
+        // formulas.
         interval.trained(0.106_803, 0.0, 6.363);
         let line = interval.line(&RUN, &after(2), 1.88744e-8, 1.0);
         let rate = |name: &str| -> f64 {
-            let field = line
-                .split(" | ")
-                .find_map(|field| field.strip_prefix(name))
-                .unwrap();
+            let field = line.split(" | ").find_map(|field| field.strip_prefix(name)).unwrap();
             field.trim_end_matches(" |").parse().unwrap()
         };
         assert!(
@@ -251,11 +236,7 @@ mod tests {
             assert!(line.contains(field), "{field}: {line}");
         }
         // Each line counts the iterations since the previous one.
-        assert!(
-            interval
-                .line(&RUN, &after(4), 1e-3, 1.0)
-                .contains("skipped_iterations=  0 ")
-        );
+        assert!(interval.line(&RUN, &after(4), 1e-3, 1.0).contains("skipped_iterations=  0 "));
     }
 
     #[test]
@@ -285,10 +266,6 @@ mod tests {
             token(9)
         );
         assert!(lines[1].starts_with(&expected), "{}", lines[1]);
-        assert!(
-            lines[1].ends_with('"') && lines[1].len() == expected.len() + 12,
-            "{}",
-            lines[1]
-        );
+        assert!(lines[1].ends_with('"') && lines[1].len() == expected.len() + 12, "{}", lines[1]);
     }
 }

@@ -1,8 +1,10 @@
-//! The job around this process: its nodes, how many ranks each node takes, and how many CPUs each rank gets.
+//! The job around this process: its nodes, how many ranks each node takes, and how many CPUs each
+//! rank gets.
 //!
-//! [`Job::discover`] depends on its arguments alone (environment, files, CPUs of a node), so that a laptop can test it on the
-//! environment of a supercomputer. A job is only room for ranks: a shell inside an allocation has a job around it, and still runs
-//! threads as long as no launcher starts processes.
+//! [`Job::discover`] depends on its arguments alone (environment, files, CPUs of a node), so that a
+//! laptop can test it on the environment of a supercomputer. A job is only room for ranks: a shell
+//! inside an allocation has a job around it, and still runs threads as long as no launcher starts
+//! processes.
 
 use super::flags::whole;
 use super::hosts::{Form, Host, HostFile, MOST, host_file, slurm_counts, slurm_hosts};
@@ -32,9 +34,10 @@ impl Scheduler {
 
 /// The CPUs of a node.
 ///
-/// A job counts cores, not hardware threads: the two threads of a core share its arithmetic units, which one training rank fills.
-/// Linux also numbers all second threads after the first ones. So on a Polaris node (32 cores, 64 threads, 4 ranks) a depth of 8
-/// gives each rank 8 cores, while a depth of 16 binds ranks 0 and 2 to the same cores.
+/// A job counts cores, not hardware threads: the two threads of a core share its arithmetic units,
+/// which one training rank fills. Linux also numbers all second threads after the first ones. So on
+/// a Polaris node (32 cores, 64 threads, 4 ranks) a depth of 8 gives each rank 8 cores, while a
+/// depth of 16 binds ranks 0 and 2 to the same cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cpus {
     /// Cores, each with its own arithmetic units.
@@ -49,10 +52,7 @@ impl Cpus {
         let threads = launch::cores();
         let cores = sysinfo::System::physical_core_count().unwrap_or(threads);
         // A container sees all cores of the machine, and may use fewer threads.
-        Cpus {
-            cores: cores.clamp(1, threads),
-            threads,
-        }
+        Cpus { cores: cores.clamp(1, threads), threads }
     }
 }
 
@@ -108,7 +108,8 @@ pub struct Job {
     pub hosts_given: bool,
 }
 
-/// A machine whose users want one rank per accelerator. No variable of its scheduler has this number.
+/// A machine whose users want one rank per accelerator. No variable of its scheduler has this
+/// number.
 struct Machine {
     name: &'static str,
     /// Part of the names of its nodes.
@@ -117,17 +118,9 @@ struct Machine {
 }
 
 const MACHINES: [Machine; 2] = [
-    Machine {
-        name: "Polaris",
-        pattern: "polaris",
-        per_node: 4,
-    },
+    Machine { name: "Polaris", pattern: "polaris", per_node: 4 },
     // Six GPUs of two tiles each.
-    Machine {
-        name: "Aurora",
-        pattern: "aurora",
-        per_node: 12,
-    },
+    Machine { name: "Aurora", pattern: "aurora", per_node: 12 },
 ];
 
 /// The nodes, before the numbers of their ranks are known.
@@ -150,11 +143,7 @@ impl Job {
 
     /// The job that this environment describes.
     pub fn discover(flags: &JobFlags, environment: &Environment) -> Result<Job, BadInput> {
-        let search = Search {
-            flags,
-            environment,
-            scheduler: scheduler(environment),
-        };
+        let search = Search { flags, environment, scheduler: scheduler(environment) };
         let nodes = search.nodes()?;
         let machine = search.machine(&nodes);
         let (slots, per_node_from) = search.slots(&nodes, machine)?;
@@ -204,11 +193,7 @@ impl Job {
 }
 
 fn scheduler(environment: &Environment) -> Option<Scheduler> {
-    let any = |names: &[&str]| {
-        names
-            .iter()
-            .any(|name| environment.variable(name).is_some())
-    };
+    let any = |names: &[&str]| names.iter().any(|name| environment.variable(name).is_some());
     // Slurm first: it can set PBS's variables as well, for old scripts. PBS never sets Slurm's.
     if any(&["SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_NODELIST"]) {
         Some(Scheduler::Slurm)
@@ -218,7 +203,8 @@ fn scheduler(environment: &Environment) -> Option<Scheduler> {
 }
 
 impl Environment<'_> {
-    /// The value of a variable that is not empty: schedulers and scripts leave empty variables behind.
+    /// The value of a variable that is not empty: schedulers and scripts leave empty variables
+    /// behind.
     fn variable(&self, name: &str) -> Option<String> {
         (self.env)(name)
             .map(|value| value.trim().to_string())
@@ -261,20 +247,13 @@ impl Search<'_> {
         // The nodes, the source of their names, and the variable with their number.
         let (nodes, whence, size) = match self.scheduler {
             None => {
-                return Ok(Nodes {
-                    names: vec![self.environment.host.clone()],
-                    file: None,
-                });
+                return Ok(Nodes { names: vec![self.environment.host.clone()], file: None });
             }
             Some(Scheduler::Pbs) => {
                 let path = self.environment.variable("PBS_NODEFILE");
                 let path = path.ok_or_else(|| missing("PBS", "PBS_JOBID", "PBS_NODEFILE"))?;
                 let help = "PBS keeps this file on the job's first node while the job runs; start from there, or give --hostfile";
-                (
-                    self.nodes_of_file(Path::new(&path), help)?,
-                    path,
-                    "PBS_NUM_NODES",
-                )
+                (self.nodes_of_file(Path::new(&path), help)?, path, "PBS_NUM_NODES")
             }
             Some(Scheduler::Slurm) => {
                 // The names without JOB are older.
@@ -287,14 +266,7 @@ impl Search<'_> {
                     .find_map(|(name, size)| Some((name, self.environment.variable(name)?, size)));
                 let (name, list, size) =
                     list.ok_or_else(|| missing("Slurm", "SLURM_JOB_ID", "SLURM_JOB_NODELIST"))?;
-                (
-                    Nodes {
-                        names: slurm_hosts(&list)?,
-                        file: None,
-                    },
-                    name.to_string(),
-                    size,
-                )
+                (Nodes { names: slurm_hosts(&list)?, file: None }, name.to_string(), size)
             }
         };
         match self.number(size)? {
@@ -311,24 +283,18 @@ impl Search<'_> {
 
     fn nodes_of_file(&self, path: &Path, help: &str) -> Result<Nodes, BadInput> {
         let text = (self.environment.read)(path).map_err(|error| {
-            BadInput::new(
-                format!("cannot read host file {}: {error}", path.display()),
-                help,
-            )
+            BadInput::new(format!("cannot read host file {}: {error}", path.display()), help)
         })?;
         let file = host_file(&text, path)?;
         let names = file.hosts.iter().map(|host| host.name.clone()).collect();
-        Ok(Nodes {
-            names,
-            file: Some((path.to_path_buf(), file)),
-        })
+        Ok(Nodes { names, file: Some((path.to_path_buf(), file)) })
     }
 
     fn machine(&self, nodes: &Nodes) -> Option<&'static Machine> {
         // Without a scheduler this is a laptop, which may be called aurora too.
         self.scheduler?;
-        // Nodes of Aurora are called x4102c5s2b0n0.hostmgmt2102.cm.aurora.alcf.anl.gov, or only the part before the first dot.
-        // Then the name of the host where the job was submitted decides.
+        // Nodes of Aurora are called x4102c5s2b0n0.hostmgmt2102.cm.aurora.alcf.anl.gov, or only the
+        // part before the first dot. Then the name of the host where the job was submitted decides.
         let submitted = self.environment.variable("PBS_O_HOST");
         let names = [
             Some(nodes.names[0].as_str()),
@@ -353,21 +319,14 @@ impl Search<'_> {
         if let Some(per_node) = self.flags.per_node {
             return each(per_node, "--per-node");
         }
-        let counted = nodes
-            .file
-            .as_ref()
-            .filter(|(_, file)| file.counts)
-            .map(|(_, file)| {
-                let from = if file.form == Form::Lines {
-                    "lines of the host file"
-                } else {
-                    "the host file's counts"
-                };
-                (
-                    file.hosts.iter().map(|host| host.slots).collect(),
-                    from.to_string(),
-                )
-            });
+        let counted = nodes.file.as_ref().filter(|(_, file)| file.counts).map(|(_, file)| {
+            let from = if file.form == Form::Lines {
+                "lines of the host file"
+            } else {
+                "the host file's counts"
+            };
+            (file.hosts.iter().map(|host| host.slots).collect(), from.to_string())
+        });
         // The user's own file counts as the user's word, as --per-node does.
         let given = self.flags.host_file.is_some();
         if given && let Some(counted) = counted {
@@ -406,10 +365,7 @@ impl Search<'_> {
                 machine.per_node,
                 &format!("one for each accelerator of a {} node", machine.name),
             ),
-            (None, None) => each(
-                self.environment.cpus.cores,
-                "one for each core of this node",
-            ),
+            (None, None) => each(self.environment.cpus.cores, "one for each core of this node"),
         }
     }
 
@@ -418,12 +374,14 @@ impl Search<'_> {
         if let Some(depth) = self.flags.depth {
             return Ok((depth, "--depth".into()));
         }
-        // PBS has no such variable: its NCPUS and OMP_NUM_THREADS are the CPUs of a whole chunk, unless the script changes them.
+        // PBS has no such variable: its NCPUS and OMP_NUM_THREADS are the CPUs of a whole chunk,
+        // unless the script changes them.
         if self.scheduler == Some(Scheduler::Slurm) {
             if let Some(depth) = self.number("SLURM_CPUS_PER_TASK")? {
                 return Ok((depth, "SLURM_CPUS_PER_TASK".into()));
             }
-            // srun's -c counts the same CPUs: cores at one site, hardware threads at a different one.
+            // srun's -c counts the same CPUs: cores at one site, hardware threads at a different
+            // one.
             if let Some(cpus) = self.number("SLURM_CPUS_ON_NODE")? {
                 return Ok((
                     (cpus / per_node).max(1),
@@ -437,9 +395,6 @@ impl Search<'_> {
         } else {
             format!(" (not {threads} hardware threads)")
         };
-        Ok((
-            (cores / per_node).max(1),
-            format!("{cores} cores{apart} / {per_node} ranks"),
-        ))
+        Ok(((cores / per_node).max(1), format!("{cores} cores{apart} / {per_node} ranks")))
     }
 }

@@ -1,7 +1,8 @@
 //! Who runs the job, where and when; and its scheduler's variables, saved for other shells.
 //!
-//! A scheduler tells only the job's own shell of the job. A second shell on one of its nodes, where someone looks at a run or
-//! starts the next one, knows nothing of it until it has read these variables. ezpz, the sources' launcher, saves them so.
+//! A scheduler tells only the job's own shell of the job. A second shell on one of its nodes, where
+//! someone looks at a run or starts the next one, knows nothing of it until it has read these
+//! variables. ezpz, the sources' launcher, saves them so.
 
 use super::job::{Job, Scheduler};
 use super::line::{Launcher, quote};
@@ -60,11 +61,13 @@ const OF_A_RANK: [&str; 8] = [
     "SLURM_LAUNCH_NODE",
 ];
 
-/// Writes the variables of the job's scheduler to a file that a shell can read (`source FILE`), with what the job is made of.
-/// `environment` has all variables of this process. Returns how many variables of the scheduler there were.
+/// Writes the variables of the job's scheduler to a file that a shell can read (`source FILE`),
+/// with what the job is made of. `environment` has all variables of this process. Returns how many
+/// variables of the scheduler there were.
 ///
 /// # Errors
-/// If no scheduler is around this process, the job has no launch line, or the file cannot be written.
+/// If no scheduler is around this process, the job has no launch line, or the file cannot be
+/// written.
 pub fn save(
     path: &Path,
     job: &Job,

@@ -27,7 +27,8 @@ pub struct Evaluation {
     pub val: f64,
 }
 
-/// One rank's record of its training. Only rank 0 prints and writes files, unless `--log-all-ranks` is given.
+/// One rank's record of its training. Only rank 0 prints and writes files, unless `--log-all-ranks`
+/// is given.
 pub struct Journal<'a> {
     screen: &'a Screen,
     comm: Comm,
@@ -42,8 +43,8 @@ pub struct Journal<'a> {
     traffic: CommTraffic,
     /// The bytes that a step should send, as a formula and as a number.
     formula: Option<(String, f64)>,
-    /// For each bucket of gradients that a link carries: the fraction of the backward pass at whose end it is complete,
-    /// and the seconds of its all-reduce.
+    /// For each bucket of gradients that a link carries: the fraction of the backward pass at whose
+    /// end it is complete, and the seconds of its all-reduce.
     buckets: Vec<(f64, f64)>,
     /// What a terminal shows between the lines of the log.
     steps: Steps,
@@ -52,8 +53,9 @@ pub struct Journal<'a> {
 }
 
 impl<'a> Journal<'a> {
-    /// Opens the run's files, so that a file that cannot be written is an error before work starts. Without `log`, the
-    /// journal prints no lines and writes no files. `due` defines the steps that an evaluation follows.
+    /// Opens the run's files, so that a file that cannot be written is an error before work starts.
+    /// Without `log`, the journal prints no lines and writes no files. `due` defines the steps that
+    /// an evaluation follows.
     pub fn new(
         comm: &Comm,
         screen: &'a Screen,
@@ -79,8 +81,8 @@ impl<'a> Journal<'a> {
         })
     }
 
-    /// Records a step: its times, its traffic, and its all-reduces. The recorded loss is the mean over all ranks. If it
-    /// is not finite, every rank gets an error.
+    /// Records a step: its times, its traffic, and its all-reduces. The recorded loss is the mean
+    /// over all ranks. If it is not finite, every rank gets an error.
     pub fn step(
         &mut self,
         outcome: StepOutcome,
@@ -91,11 +93,7 @@ impl<'a> Journal<'a> {
         let StepOutcome { step, loss, .. } = outcome;
         let mean = self.records.mean_loss(loss)?;
         if !mean.is_finite() {
-            return Err(Diverged {
-                step,
-                what: format!("the loss is {mean}"),
-            }
-            .into());
+            return Err(Diverged { step, what: format!("the loss is {mean}") }.into());
         }
         self.times.add(&clock.parts);
         self.communication.add(averaged);
@@ -130,14 +128,15 @@ impl<'a> Journal<'a> {
         self.records.write_last()
     }
 
-    /// Whether the last evaluation has the lowest validation loss so far. The evaluation before training counts.
+    /// Whether the last evaluation has the lowest validation loss so far. The evaluation before
+    /// training counts.
     pub fn improved(&self) -> bool {
         is_best(&self.evaluations)
     }
 
-    /// Prints plots of loss and speed, the time of each part of a step, and the bytes that gradients took. With
-    /// `averaging` or `--all`, also prints the time of all-reduces. Writes the trace. All ranks call it at the end; rank 0
-    /// prints and writes.
+    /// Prints plots of loss and speed, the time of each part of a step, and the bytes that
+    /// gradients took. With `averaging` or `--all`, also prints the time of all-reduces. Writes the
+    /// trace. All ranks call it at the end; rank 0 prints and writes.
     pub fn show(&self, averaging: bool) -> Result<()> {
         let trace = self.records.write_trace()?;
         let all = self.log.is_some_and(|log| log.all);
@@ -154,24 +153,14 @@ impl<'a> Journal<'a> {
     fn draw(&self, averaging: bool, trace: Option<&Path>) {
         let point = |step: usize, y: f64| (step as f64, y);
         let loss = Plot::new("loss", "step")
-            .series(Series::line(
-                "train",
-                self.records.iter().map(|r| point(r.step, r.loss)),
-            ))
-            .series(Series::dots(
-                "val",
-                self.evaluations.iter().map(|e| point(e.step, e.val)),
-            ));
-        self.screen
-            .say(format!("\n{}\n", loss.height(4).render(self.screen)));
+            .series(Series::line("train", self.records.iter().map(|r| point(r.step, r.loss))))
+            .series(Series::dots("val", self.evaluations.iter().map(|e| point(e.step, e.val))));
+        self.screen.say(format!("\n{}\n", loss.height(4).render(self.screen)));
         let all = self.log.is_some_and(|log| log.all);
         if all {
-            let speed = Plot::new("tokens per second, all ranks", "step").series(Series::line(
-                "tps",
-                self.records.iter().map(|r| point(r.step, r.tps)),
-            ));
-            self.screen
-                .say(format!("{}\n", speed.height(6).render(self.screen)));
+            let speed = Plot::new("tokens per second, all ranks", "step")
+                .series(Series::line("tps", self.records.iter().map(|r| point(r.step, r.tps))));
+            self.screen.say(format!("{}\n", speed.height(6).render(self.screen)));
         }
         report::time_shares(self.screen, &self.times, self.communication.exposed);
         let ranks = launch::ranks_here(self.comm.size());
@@ -202,8 +191,9 @@ impl<'a> Journal<'a> {
         self.traffic.bytes
     }
 
-    /// Predicts the communication over `link`, if there is one, for buckets of these `elements` in the order of the
-    /// backward pass. The prediction assumes that the pass completes parameters at a constant rate.
+    /// Predicts the communication over `link`, if there is one, for buckets of these `elements` in
+    /// the order of the backward pass. The prediction assumes that the pass completes parameters at
+    /// a constant rate.
     pub fn expect_on_link(&mut self, link: Option<Link>, elements: &[usize]) {
         let Some(link) = link else { return };
         let all = elements.iter().sum::<usize>() as f64;
@@ -236,12 +226,7 @@ struct Communication {
 impl Communication {
     fn add(&mut self, averaged: &[Averaged]) {
         let mut covered: Option<Instant> = None;
-        for Averaged {
-            start,
-            end,
-            waited: (from, to),
-        } in averaged
-        {
+        for Averaged { start, end, waited: (from, to) } in averaged {
             let start = covered.map_or(*start, |covered| covered.max(*start));
             self.in_flight += end.saturating_duration_since(start).as_secs_f64();
             covered = covered.max(Some(*end));

@@ -33,50 +33,34 @@ pub struct Lesson {
 impl Lesson {
     /// The lab called `name`.
     pub fn of(name: &str) -> Result<Lesson, BadInput> {
-        let mut labs = Course::read()?
-            .labs
-            .into_iter()
-            .skip_while(|lab| lab.name != name);
+        let mut labs = Course::read()?.labs.into_iter().skip_while(|lab| lab.name != name);
         let Some(lab) = labs.next() else {
             return Err(BadInput::new(
                 format!("labs/labs.toml has no lab named {name}"),
                 "add it there",
             ));
         };
-        Ok(Lesson {
-            lab,
-            next: labs.next(),
-        })
+        Ok(Lesson { lab, next: labs.next() })
     }
 
-    /// Title, time and question, and an empty line. If a run takes an unusual time, `time` replaces the lab's.
+    /// Title, time and question, and an empty line. If a run takes an unusual time, `time` replaces
+    /// the lab's.
     pub fn heading(&self, screen: &Screen, time: Option<&str>) -> String {
-        let Lab {
-            name,
-            title,
-            question,
-            takes,
-            ..
-        } = &self.lab;
+        let Lab { name, title, question, takes, .. } = &self.lab;
         let about = format!("about {takes}");
-        let heading = screen.heading(
-            &format!("{name}{}{title}", screen.separator()),
-            time.unwrap_or(&about),
-        );
+        let heading =
+            screen.heading(&format!("{name}{}{title}", screen.separator()), time.unwrap_or(&about));
         format!("{heading}\n{}\n", screen.wrap(question, 0))
     }
 
-    /// An empty line, the takeaway, `more` if there is any, and the next lab, or the exercises after the last one.
+    /// An empty line, the takeaway, `more` if there is any, and the next lab, or the exercises
+    /// after the last one.
     pub fn ending(&self, screen: &Screen, more: &str) -> String {
-        let mut lines = vec![
-            String::new(),
-            screen.wrap(&format!("Takeaway: {}", self.lab.takeaway), 2),
-        ];
+        let mut lines =
+            vec![String::new(), screen.wrap(&format!("Takeaway: {}", self.lab.takeaway), 2)];
         lines.extend((!more.is_empty()).then(|| screen.wrap(more, 2)));
         let (next, program) = match &self.next {
-            Some(Lab {
-                name, announced, ..
-            }) => (format!("Next: {name}, {announced}"), &**name),
+            Some(Lab { name, announced, .. }) => (format!("Next: {name}, {announced}"), &**name),
             None => ("Next: the exercises".to_string(), "workbook"),
         };
         let command = command(program);
@@ -97,10 +81,7 @@ mod tests {
 
     #[test]
     fn the_next_lab_is_announced_and_after_the_last_the_exercises() {
-        let screen = Screen {
-            ascii: true,
-            ..Screen::plain()
-        };
+        let screen = Screen { ascii: true, ..Screen::plain() };
         let ends = |name: &str| {
             Lesson::of(name)
                 .unwrap()
@@ -119,20 +100,11 @@ mod tests {
             ends(&course.labs[course.labs.len() - 1].name),
             "  Next: the exercises   cargo run --bin workbook"
         );
-        assert!(
-            course.labs[1..]
-                .iter()
-                .all(|lab| lab.announced.ends_with(['.', '?']))
-        );
+        assert!(course.labs[1..].iter().all(|lab| lab.announced.ends_with(['.', '?'])));
         for lab in &course.labs {
             let lesson = Lesson::of(&lab.name).unwrap();
             let lines = [lesson.heading(&screen, None), lesson.ending(&screen, "")].join("\n");
-            assert!(
-                lines
-                    .lines()
-                    .all(|line| line.is_ascii() && line.len() <= 80),
-                "{lines}"
-            );
+            assert!(lines.lines().all(|line| line.is_ascii() && line.len() <= 80), "{lines}");
         }
         assert!(Lesson::of("lab99").is_err());
     }

@@ -2,19 +2,23 @@
 //!
 //! Reading order:
 //!
-//! - `arguments.rs` (the command line), `help.rs` (what `-h` and `--help` say of it) and `flags/` (flags that several labs have)
+//! - `arguments.rs` (the command line), `help.rs` (what `-h` and `--help` say of it) and `flags/`
+//!   (flags that several labs have)
 //! - `started.rs`: commands as they work where this program was started
 //! - `course.rs` and `lesson.rs`: what `labs/labs.toml` says of a lab
 //! - `show/`: draws plain values
-//! - the screens and files of a run: `journal.rs`, `records.rs`, `metrics.rs`, `events.rs`, `evaluator.rs`, `trace.rs`, `report.rs`,
-//!   `progress.rs`, `speedup.rs`, `iterations.rs`, `settings.rs` (what defines the run, as JSON), `resources.rs` (what it has used)
+//! - the screens and files of a run: `journal.rs`, `records.rs`, `metrics.rs`, `events.rs`,
+//!   `evaluator.rs`, `trace.rs`, `report.rs`, `progress.rs`, `speedup.rs`, `iterations.rs`,
+//!   `settings.rs` (what defines the run, as JSON), `resources.rs` (what it has used)
 //! - `footprint.rs`: the memory that a run needs
-//! - do all ranks train what one rank would? `checks.rs`, `beside.rs` (the lesson's version and the library's), `parity.rs`,
-//!   `symptoms.rs`
-//! - `peaks.rs` (this machine's), `busy.rs` (whether other programs work on it), `neighbours.rs` (which ranks share a node)
+//! - do all ranks train what one rank would? `checks.rs`, `beside.rs` (the lesson's version and the
+//!   library's), `parity.rs`, `symptoms.rs`
+//! - `peaks.rs` (this machine's), `busy.rs` (whether other programs work on it), `neighbours.rs`
+//!   (which ranks share a node)
 //! - `check.rs`: the claims of an exercise's check
-//! - for a cluster: `hosts.rs` (its nodes), `job.rs` (the job around this process), `job_env.rs` (its variables, for other shells),
-//!   `line.rs` (what starts it), `restarts.rs` and `signals.rs` (what starts it again, or ends it)
+//! - for a cluster: `hosts.rs` (its nodes), `job.rs` (the job around this process), `job_env.rs`
+//!   (its variables, for other shells), `line.rs` (what starts it), `restarts.rs` and `signals.rs`
+//!   (what starts it again, or ends it)
 
 mod arguments;
 pub mod beside;

@@ -25,7 +25,8 @@ pub enum Launcher {
     },
     /// Slurm's srun.
     Srun {
-        /// Whether to name PMIx, by which Open MPI's ranks find each other, because the site's default may be different.
+        /// Whether to name PMIx, by which Open MPI's ranks find each other, because the site's
+        /// default may be different.
         pmix: bool,
     },
     /// No MPI here: ranks are threads of the program itself.
@@ -36,10 +37,7 @@ pub enum Launcher {
 pub fn recognise(version: &str, program: &'static str) -> Option<Launcher> {
     let has = |what: &str| version.to_lowercase().contains(what);
     if has("open mpi") || has("open-mpi") || has("openrte") || has("prrte") {
-        Some(Launcher::OpenMpi {
-            program,
-            root: false,
-        })
+        Some(Launcher::OpenMpi { program, root: false })
     } else if has("pals") {
         Some(Launcher::Pals)
     } else if has("hydra") || has("mpich") || has("intel(r) mpi") {
@@ -53,11 +51,7 @@ impl Launcher {
     /// The launcher of this machine for this job.
     pub fn here(job: &Job) -> Launcher {
         let ask = |program: &str, args: &[&str]| {
-            let output = Command::new(program)
-                .args(args)
-                .stdin(Stdio::null())
-                .output()
-                .ok()?;
+            let output = Command::new(program).args(args).stdin(Stdio::null()).output().ok()?;
             // Some answer on stderr.
             Some(format!(
                 "{}{}",
@@ -68,7 +62,8 @@ impl Launcher {
         Launcher::find(job, &|name| std::env::var(name).ok(), &ask)
     }
 
-    /// The launcher for this job. `ask` runs a program of PATH and returns its output, or None if there is no such program.
+    /// The launcher for this job. `ask` runs a program of PATH and returns its output, or None if
+    /// there is no such program.
     pub fn find(
         job: &Job,
         env: &dyn Fn(&str) -> Option<String>,
@@ -83,16 +78,12 @@ impl Launcher {
             .filter_map(|(program, text)| recognise(text.as_deref()?, program))
             .collect();
         // Both names are usually the same program. This takes the name that each MPI's manual uses.
-        let open_mpi = known
-            .iter()
-            .rev()
-            .find(|launcher| matches!(launcher, Launcher::OpenMpi { .. }));
+        let open_mpi =
+            known.iter().rev().find(|launcher| matches!(launcher, Launcher::OpenMpi { .. }));
         if job.scheduler == Some(Scheduler::Slurm) && has(ask("srun", &["--version"]), "slurm") {
             // MPICH's descendants work with the site's default. The user's own choice stays.
             let choose = open_mpi.is_some() && env("SLURM_MPI_TYPE").is_none();
-            return Launcher::Srun {
-                pmix: choose && has(ask("srun", &["--mpi=list"]), "pmix"),
-            };
+            return Launcher::Srun { pmix: choose && has(ask("srun", &["--mpi=list"]), "pmix") };
         }
         match known.first() {
             // PALS starts nothing outside a job.
@@ -109,7 +100,8 @@ impl Launcher {
                 Launcher::OpenMpi { program, root }
             }
             Some(launcher) => *launcher,
-            // Not every version of PALS prints its name, but these machines have no different mpiexec.
+            // Not every version of PALS prints its name, but these machines have no different
+            // mpiexec.
             None if said[0].1.is_some()
                 && ["Polaris", "Aurora"].contains(&job.machine.as_str()) =>
             {
@@ -141,11 +133,7 @@ impl Launcher {
             Launcher::Srun { pmix } => srun(job, ranks, pmix),
             Launcher::Threads => Vec::new(),
         };
-        Ok(Line {
-            launcher: self,
-            words,
-            ranks,
-        })
+        Ok(Line { launcher: self, words, ranks })
     }
 }
 
@@ -179,27 +167,15 @@ fn pals(job: &Job, ranks: usize) -> Result<Vec<String>, BadInput> {
         }
         None => Vec::new(),
     };
-    let line = words(&format!(
-        "mpiexec --verbose --envall -n {ranks} -ppn {}",
-        job.per_node
-    ));
-    Ok([
-        line,
-        hosts,
-        words(&format!("--cpu-bind depth -d {}", job.depth)),
-    ]
-    .concat())
+    let line = words(&format!("mpiexec --verbose --envall -n {ranks} -ppn {}", job.per_node));
+    Ok([line, hosts, words(&format!("--cpu-bind depth -d {}", job.depth))].concat())
 }
 
 fn open_mpi(job: &Job, ranks: usize, program: &str, root: bool) -> Vec<String> {
     let root = if root { "--allow-run-as-root" } else { "" };
     if job.is_local() {
         // Without this flag it takes as many ranks as the machine has cores.
-        let more = if ranks > job.cores {
-            "--oversubscribe"
-        } else {
-            ""
-        };
+        let more = if ranks > job.cores { "--oversubscribe" } else { "" };
         return words(&format!("{program} {root} {more} -n {ranks}"));
     }
     let cores = if job.depth > 1 {
@@ -219,13 +195,7 @@ fn open_mpi(job: &Job, ranks: usize, program: &str, root: bool) -> Vec<String> {
         // Open MPI asks Slurm itself.
         None => Vec::new(),
     };
-    [
-        words(&format!(
-            "{program} {root} -n {ranks} --map-by {unit}{cores}"
-        )),
-        hosts,
-    ]
-    .concat()
+    [words(&format!("{program} {root} -n {ranks} --map-by {unit}{cores}")), hosts].concat()
 }
 
 fn hydra(job: &Job, ranks: usize, program: &str) -> Vec<String> {
@@ -252,12 +222,7 @@ fn srun(job: &Job, ranks: usize, pmix: bool) -> Vec<String> {
         line += &format!(" --ntasks-per-node {}", job.per_node.min(ranks));
     }
     line += &format!(" -c {} {}", job.depth, if pmix { "--mpi=pmix" } else { "" });
-    let names: Vec<&str> = job
-        .hosts
-        .iter()
-        .take(nodes)
-        .map(|host| host.name.as_str())
-        .collect();
+    let names: Vec<&str> = job.hosts.iter().take(nodes).map(|host| host.name.as_str()).collect();
     [
         words(&line),
         if job.hosts_given {
@@ -303,17 +268,15 @@ impl Line {
     pub fn command(&self, program: &[String]) -> Vec<String> {
         let mut command = [&self.words, program].concat();
         // The user's own number of ranks stays.
-        let own = program
-            .iter()
-            .any(|word| word == "--ranks" || word.starts_with("--ranks="));
+        let own = program.iter().any(|word| word == "--ranks" || word.starts_with("--ranks="));
         if self.launcher == Launcher::Threads && !own {
             command.extend(["--ranks".to_string(), self.ranks.to_string()]);
         }
         command
     }
 
-    /// The line that hands ranks a variable of the launcher's environment. Only Open MPI has to be asked: it starts ranks on
-    /// other nodes without the variables of this one.
+    /// The line that hands ranks a variable of the launcher's environment. Only Open MPI has to be
+    /// asked: it starts ranks on other nodes without the variables of this one.
     pub fn with_variable(mut self, name: &str) -> Line {
         if matches!(self.launcher, Launcher::OpenMpi { .. }) {
             self.words.extend(flag("-x", name));
@@ -332,9 +295,7 @@ impl fmt::Display for Line {
 pub fn quote(words: &[String]) -> String {
     let is_plain = |word: &str| {
         !word.is_empty()
-            && word
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c))
+            && word.chars().all(|c| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c))
     };
     let quote = |word: &String| {
         if is_plain(word) {

@@ -25,8 +25,8 @@ pub trait Record: Clone + Serialize {
     fn loss(&self) -> f64;
 }
 
-/// One training step, as `--metrics` writes it. Times are seconds. `dt` is the whole step, from its batch to the
-/// optimizer, without an evaluation.
+/// One training step, as `--metrics` writes it. Times are seconds. `dt` is the whole step, from its
+/// batch to the optimizer, without an evaluation.
 #[derive(Clone, Debug, Serialize)]
 pub struct StepRecord {
     /// The step, counted from 1.
@@ -40,7 +40,8 @@ pub struct StepRecord {
     pub dtb: f64,
     /// Sequences per second, of all ranks. (The source's log counts batches.)
     pub sps: f64,
-    /// The same of one rank, under the name that the source's log has for it: here a rank counts as a GPU.
+    /// The same of one rank, under the name that the source's log has for it: here a rank counts as
+    /// a GPU.
     pub sps_per_gpu: f64,
     /// Tokens per second, of all ranks.
     pub tps: f64,
@@ -59,16 +60,7 @@ pub struct StepRecord {
 impl Record for StepRecord {
     /// The log line. It fits 80 columns in all runs that take minutes.
     fn line(&self, loss: f64) -> String {
-        let StepRecord {
-            step,
-            dt,
-            dtf,
-            dtb,
-            sps,
-            tps,
-            mfu,
-            ..
-        } = self;
+        let StepRecord { step, dt, dtf, dtb, sps, tps, mfu, .. } = self;
         let tps = crate::show::thousands(*tps as u64);
         format!(
             "step={step} loss={loss:.3} dt={dt:.3} dtf={dtf:.3} dtb={dtb:.3} sps={sps:.0} tps={tps} mfu={mfu:.1}"
@@ -77,10 +69,7 @@ impl Record for StepRecord {
 
     fn per_gpu(&self) -> Option<String> {
         let tps = crate::show::thousands(self.tps_per_gpu.round() as u64);
-        Some(format!(
-            "sps_per_gpu={:.0} tps_per_gpu={tps}",
-            self.sps_per_gpu
-        ))
+        Some(format!("sps_per_gpu={:.0} tps_per_gpu={tps}", self.sps_per_gpu))
     }
 
     fn loss(&self) -> f64 {
@@ -157,18 +146,9 @@ pub const LEGEND: [(&str, &str); 12] = [
     ("loss", "Mean training loss of all ranks, nats per token"),
     ("dt", "Seconds per step, from its batch to the optimizer"),
     ("dtf", "Seconds of the forward pass"),
-    (
-        "dtb",
-        "Seconds of the backward pass, averaging of gradients included",
-    ),
-    (
-        "sps",
-        "Sequences per second, all ranks (the source's log counts batches)",
-    ),
-    (
-        "sps_per_gpu",
-        "Sequences per second of one rank: a rank counts as a GPU",
-    ),
+    ("dtb", "Seconds of the backward pass, averaging of gradients included"),
+    ("sps", "Sequences per second, all ranks (the source's log counts batches)"),
+    ("sps_per_gpu", "Sequences per second of one rank: a rank counts as a GPU"),
     ("tps", "Tokens per second, all ranks: sps x block"),
     ("tps_per_gpu", "Tokens per second of one rank"),
     ("mfu", "Model FLOPs in percent of the measured matmul peak"),
@@ -196,8 +176,8 @@ struct Files {
 }
 
 impl MetricsFile {
-    /// Creates empty files. Without a path, nothing is written. What is no regular file, like a pipe or `/dev/stdout`, has
-    /// no events beside it.
+    /// Creates empty files. Without a path, nothing is written. What is no regular file, like a
+    /// pipe or `/dev/stdout`, has no events beside it.
     pub fn create(path: Option<&Path>) -> Result<MetricsFile, BadInput> {
         let Some(path) = path else {
             return Ok(MetricsFile(None));
@@ -208,19 +188,11 @@ impl MetricsFile {
         let lines = open.write(true).create(true).truncate(false).open(path);
         let lines = lines.map_err(failed)?;
         let is_plain = path.symlink_metadata().is_ok_and(|file| file.is_file());
-        let events = if is_plain {
-            Some(EventFile::create(path)?)
-        } else {
-            None
-        };
+        let events = if is_plain { Some(EventFile::create(path)?) } else { None };
         if lines.metadata().is_ok_and(|file| file.is_file()) {
             lines.set_len(0).map_err(failed)?;
         }
-        Ok(MetricsFile(Some(Files {
-            path: path.to_path_buf(),
-            lines,
-            events,
-        })))
+        Ok(MetricsFile(Some(Files { path: path.to_path_buf(), lines, events })))
     }
 
     /// Creates an empty file, with no events for TensorBoard: for what a run writes unasked.
@@ -232,8 +204,8 @@ impl MetricsFile {
         })))
     }
 
-    /// Appends a line, and an event. The operating system has them when this returns, so they survive the end of the
-    /// process.
+    /// Appends a line, and an event. The operating system has them when this returns, so they
+    /// survive the end of the process.
     pub fn write(&mut self, record: &impl Serialize) -> Result<()> {
         let Some(files) = &mut self.0 else {
             return Ok(());
@@ -252,7 +224,8 @@ impl MetricsFile {
     }
 }
 
-/// A step's clock. Each call of [`Clock::lap`] assigns the time since the previous call to a part of the step.
+/// A step's clock. Each call of [`Clock::lap`] assigns the time since the previous call to a part
+/// of the step.
 #[derive(Debug)]
 pub struct Clock {
     start: Instant,
@@ -354,16 +327,8 @@ mod tests {
     use super::*;
 
     fn record(step: usize) -> StepRecord {
-        let outcome = StepOutcome {
-            step,
-            loss: 3.154_31,
-            grad_norm: 1.5,
-            lr: 1e-3,
-        };
-        let times = StepTimes {
-            forward: 0.282_833,
-            ..StepTimes::default()
-        };
+        let outcome = StepOutcome { step, loss: 3.154_31, grad_norm: 1.5, lr: 1e-3 };
+        let times = StepTimes { forward: 0.282_833, ..StepTimes::default() };
         rates().record(outcome, outcome.loss, &times)
     }
 
@@ -412,7 +377,8 @@ mod tests {
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
     }
 
-    /// The line of step 10 in the source's log. Its `sps` counts batches, of which each rank has one per step.
+    /// The line of step 10 in the source's log. Its `sps` counts batches, of which each rank has
+    /// one per step.
     #[test]
     fn rates_are_those_of_the_sources_log() {
         let record = record(10);
@@ -423,9 +389,6 @@ mod tests {
         near(record.tps_per_gpu, 231_712.902_352);
         near(record.sps / 64.0, 14.142_633);
         near(record.sps_per_gpu / 64.0, 3.535_658);
-        assert_eq!(
-            record.per_gpu().unwrap(),
-            "sps_per_gpu=226 tps_per_gpu=231,713"
-        );
+        assert_eq!(record.per_gpu().unwrap(), "sps_per_gpu=226 tps_per_gpu=231,713");
     }
 }

@@ -22,9 +22,7 @@ pub fn spans(group: &[usize], nodes: &[usize]) -> usize {
 
 /// A warning, if a tensor group does not lie inside one node.
 pub fn across_nodes(layout: &Layout, nodes: &[usize]) -> Option<String> {
-    let group = groups(layout, Axis::Tensor)
-        .into_iter()
-        .find(|group| spans(group, nodes) > 1)?;
+    let group = groups(layout, Axis::Tensor).into_iter().find(|group| spans(group, nodes) > 1)?;
     let most = (0..=nodes.iter().copied().max()?)
         .map(|node| nodes.iter().filter(|&&n| n == node).count())
         .min()?;
@@ -39,10 +37,7 @@ pub fn across_nodes(layout: &Layout, nodes: &[usize]) -> Option<String> {
 
 /// Warns, on rank 0, if a tensor group does not lie inside one node. All ranks call it.
 pub fn warn(comm: &Comm, layout: &Layout) -> Result<()> {
-    let hosts: Vec<String> = Place::gather(comm)?
-        .into_iter()
-        .map(|place| place.host)
-        .collect();
+    let hosts: Vec<String> = Place::gather(comm)?.into_iter().map(|place| place.host).collect();
     let nodes: Vec<usize> = seats(&hosts).into_iter().map(|seat| seat.node).collect();
     if let Some(words) = across_nodes(layout, &nodes).filter(|_| comm.rank() == 0) {
         complain(&format!("warning: {words}"));

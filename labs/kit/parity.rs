@@ -1,4 +1,5 @@
-//! Trains the same few steps in two ways and compares them: in parallel by N ranks, and serially by one rank.
+//! Trains the same few steps in two ways and compares them: in parallel by N ranks, and serially by
+//! one rank.
 
 use crate::show::{Screen, significant};
 use anyhow::Result;
@@ -22,7 +23,8 @@ pub struct Replica<'a> {
     loss: Box<dyn Fn(usize, usize) -> Result<Tensor> + 'a>,
 }
 
-/// What averages the gradients and updates the parameters: the library's engines that are compared with one rank.
+/// What averages the gradients and updates the parameters: the library's engines that are compared
+/// with one rank.
 pub enum Parallel {
     Ddp(DataParallel),
     Zero(Box<Zero>),
@@ -38,8 +40,8 @@ impl Parallel {
 }
 
 impl<'a> Replica<'a> {
-    /// `lr` is a function of the step, and `loss` of a rank and the step; steps count from 0. `clip` is the largest global norm of
-    /// gradients, or 0.
+    /// `lr` is a function of the step, and `loss` of a rank and the step; steps count from 0.
+    /// `clip` is the largest global norm of gradients, or 0.
     pub fn new(
         params: &Arc<Params>,
         parallel: Parallel,
@@ -56,7 +58,8 @@ impl<'a> Replica<'a> {
         }
     }
 
-    /// A GPT on one of `comm`'s ranks, trained with DDP. Each rank has initial weights of its own, which rank 0's replace.
+    /// A GPT on one of `comm`'s ranks, trained with DDP. Each rank has initial weights of its own,
+    /// which rank 0's replace.
     pub fn ddp(config: &'a Config, text: &'a [u32], comm: &Comm) -> Result<Replica<'a>> {
         let gpt = Gpt::new(&config.shape)?;
         gpt.params.allocate(config.seed_of(comm.rank()));
@@ -64,7 +67,8 @@ impl<'a> Replica<'a> {
         Ok(Replica::of_gpt(config, text, gpt, parallel))
     }
 
-    /// Averages gradients by an algorithm's rounds, if one is given. ZeRO has no all-reduce to replace.
+    /// Averages gradients by an algorithm's rounds, if one is given. ZeRO has no all-reduce to
+    /// replace.
     pub fn all_reduce_by(self, algorithm: Option<Algorithm>) -> Replica<'a> {
         if let (Parallel::Ddp(ddp), Some(algorithm)) = (&self.parallel, algorithm) {
             ddp.ddp().all_reduce_by(algorithm);
@@ -81,12 +85,7 @@ impl<'a> Replica<'a> {
     ) -> Result<Replica<'a>> {
         let gpt = Gpt::new(&config.shape)?;
         let zero = Zero::init(&gpt.params, comm, zero, config.seed_of(comm.rank()))?;
-        Ok(Replica::of_gpt(
-            config,
-            text,
-            gpt,
-            Parallel::Zero(Box::new(zero)),
-        ))
+        Ok(Replica::of_gpt(config, text, gpt, Parallel::Zero(Box::new(zero))))
     }
 
     /// A GPT on one rank that holds everything, in any precision.
@@ -115,7 +114,8 @@ impl<'a> Replica<'a> {
             .map_err(|error| Diverged::at(step + 1, error))
     }
 
-    /// The first half of a step as rank `rank`. The gradients are then those of its batch. Returns its loss.
+    /// The first half of a step as rank `rank`. The gradients are then those of its batch. Returns
+    /// its loss.
     fn passes(&mut self, rank: usize, step: usize) -> Result<f64> {
         let loss = &self.loss;
         let loss =
@@ -176,7 +176,8 @@ pub fn loss(
     Ok(gpt.loss(&batch, &config.pass(step, &batch.sequences))?)
 }
 
-/// The result of a short training: the loss and the gradients' norm of every step, and all parameters.
+/// The result of a short training: the loss and the gradients' norm of every step, and all
+/// parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trained {
     pub losses: Vec<f64>,
@@ -193,16 +194,13 @@ pub fn parallel(comm: &Comm, mut replica: Replica, steps: usize) -> Result<Train
         losses.push(taken.loss);
         norms.push(taken.grad_norm);
     }
-    Ok(Trained {
-        losses,
-        norms,
-        values: replica.values()?,
-    })
+    Ok(Trained { losses, norms, values: replica.values()? })
 }
 
 // ANCHOR: serial
-/// Trains serially: one rank processes the batches of `ranks` ranks one after the other. It adds up their complete
-/// gradients in rank order, and divides. N ranks compute the same sums in the same order, so the bits are the same.
+/// Trains serially: one rank processes the batches of `ranks` ranks one after the other. It adds up
+/// their complete gradients in rank order, and divides. N ranks compute the same sums in the same
+/// order, so the bits are the same.
 pub fn serial(mut replica: Replica, ranks: usize, steps: usize) -> Result<Trained> {
     let mut losses = Vec::new();
     let mut norms = Vec::new();
@@ -222,17 +220,14 @@ pub fn serial(mut replica: Replica, ranks: usize, steps: usize) -> Result<Traine
         losses.push(loss / ranks as f64);
         norms.push(replica.update(step)?);
     }
-    Ok(Trained {
-        losses,
-        norms,
-        values: replica.values()?,
-    })
+    Ok(Trained { losses, norms, values: replica.values()? })
 }
 // ANCHOR_END: serial
 
 // ANCHOR: accumulated
-/// Trains serially, with one sum of gradients per step: one rank takes the micro-batches of all replicas one after the other. The
-/// same mathematics as on `config.ranks` replicas, with sums in a different order.
+/// Trains serially, with one sum of gradients per step: one rank takes the micro-batches of all
+/// replicas one after the other. The same mathematics as on `config.ranks` replicas, with sums in a
+/// different order.
 pub fn accumulated(config: &Config, text: &[u32], steps: usize) -> Result<Trained> {
     let gpt = Gpt::new(&config.shape)?;
     gpt.params.allocate(config.seed);
@@ -251,20 +246,18 @@ pub fn accumulated(config: &Config, text: &[u32], steps: usize) -> Result<Traine
         norms.push(taken.grad_norm);
     }
     let values = gpt.params.values().clone();
-    Ok(Trained {
-        losses,
-        norms,
-        values,
-    })
+    Ok(Trained { losses, norms, values })
 }
 // ANCHOR_END: accumulated
 
-/// Compares a parallel training with a serial one, which rank 0 of `world` runs here. Rank 0 prints the check; every rank returns
-/// whether it holds. `data` are the ranks that drew different batches: the losses' mean is over them.
+/// Compares a parallel training with a serial one, which rank 0 of `world` runs here. Rank 0 prints
+/// the check; every rank returns whether it holds. `data` are the ranks that drew different
+/// batches: the losses' mean is over them.
 ///
-/// With `values`, parameters must be bitwise equal if sums are added in rank order: in one process, and with two ranks on any
-/// transport. An MPI library adds three or more numbers in its own order. Then, and without `values`, the losses must agree
-/// within `bound`, such as [`Precision::loss_bound`].
+/// With `values`, parameters must be bitwise equal if sums are added in rank order: in one process,
+/// and with two ranks on any transport. An MPI library adds three or more numbers in its own order.
+/// Then, and without `values`, the losses must agree within `bound`, such as
+/// [`Precision::loss_bound`].
 pub fn compare(
     world: &Comm,
     data: &Comm,
@@ -284,11 +277,7 @@ pub fn compare(
             None => judge_losses(&losses, &serial.losses, bound),
         };
         let ranks = if world.size() == 1 { "rank" } else { "ranks" };
-        let what = format!(
-            "{} steps, {} {ranks} compared with 1 rank",
-            losses.len(),
-            world.size()
-        );
+        let what = format!("{} steps, {} {ranks} compared with 1 rank", losses.len(), world.size());
         screen.say(format!("\n{}\n", screen.check(sound, &what, &result)));
         holds = [sound.into()];
     }
@@ -296,7 +285,8 @@ pub fn compare(
     Ok(holds[0] == 1)
 }
 
-/// Whether a parallel training, with the ranks' mean losses, is the serial one, and how far apart they are.
+/// Whether a parallel training, with the ranks' mean losses, is the serial one, and how far apart
+/// they are.
 fn judge(
     losses: &[f64],
     values: &[f32],
@@ -313,10 +303,7 @@ fn judge(
         // The losses can be right, if only the last step has ruined parameters.
         (false, "a parameter is not finite, or missing".to_string())
     } else if !in_rank_order {
-        (
-            apart < bound,
-            format!("losses within {apart:.0e} (MPI adds in its own order)"),
-        )
+        (apart < bound, format!("losses within {apart:.0e} (MPI adds in its own order)"))
     } else if difference > 0.0 {
         (false, format!("off by {difference:.1e}"))
     } else {
@@ -343,30 +330,18 @@ mod tests {
     #[test]
     fn nan_and_missing_elements_are_no_parity() {
         let judge = |parallel: &Trained, serial: &Trained, in_rank_order, bound| {
-            judge(
-                &parallel.losses,
-                &parallel.values,
-                serial,
-                in_rank_order,
-                bound,
-            )
+            judge(&parallel.losses, &parallel.values, serial, in_rank_order, bound)
         };
         let good = Trained {
             losses: vec![3.0, 2.0, 1.0],
             norms: vec![1.0; 3],
             values: vec![0.5, -2.0, 1.0],
         };
-        assert_eq!(
-            judge(&good, &good, true, 1e-5),
-            (true, "bitwise equal".to_string())
-        );
+        assert_eq!(judge(&good, &good, true, 1e-5), (true, "bitwise equal".to_string()));
         let mut rounded = good.clone();
         (rounded.losses[2], rounded.values[2]) = (1.000001, 1.01);
         assert!(judge(&rounded, &good, false, 1e-5).0);
-        assert_eq!(
-            judge(&rounded, &good, true, 1e-5),
-            (false, "off by 1.0e-2".to_string())
-        );
+        assert_eq!(judge(&rounded, &good, true, 1e-5), (false, "off by 1.0e-2".to_string()));
         for in_rank_order in [true, false] {
             let refuses = |bad: &Trained| {
                 let [found, expected] = [
@@ -376,22 +351,13 @@ mod tests {
                 assert!(!found.0 && !expected.0, "{bad:?}: {found:?} {expected:?}");
             };
             for losses in damaged(&good.losses) {
-                refuses(&Trained {
-                    losses: losses.clone(),
-                    ..good.clone()
-                });
+                refuses(&Trained { losses: losses.clone(), ..good.clone() });
                 // As over MPI, where parameters are rounded in a different order.
-                refuses(&Trained {
-                    losses,
-                    ..rounded.clone()
-                });
+                refuses(&Trained { losses, ..rounded.clone() });
             }
             for values in damaged(&[0.5, -2.0, 1.0]) {
                 let values = values.iter().map(|x| *x as f32).collect();
-                refuses(&Trained {
-                    values,
-                    ..good.clone()
-                });
+                refuses(&Trained { values, ..good.clone() });
             }
         }
     }
@@ -399,10 +365,7 @@ mod tests {
     #[test]
     fn nan_and_missing_losses_are_not_one_ranks() {
         let good = [3.0, 2.0, 1.0];
-        assert_eq!(
-            judge_losses(&good, &good, 1e-5),
-            (true, "equal".to_string())
-        );
+        assert_eq!(judge_losses(&good, &good, 1e-5), (true, "equal".to_string()));
         assert_eq!(
             judge_losses(&[3.0, 2.0, 1.000002], &good, 1e-5),
             (true, "losses within 2e-6".to_string())

@@ -38,7 +38,8 @@ impl Peaks {
     }
     // ANCHOR_END: peaks
 
-    /// The intensity at which both peaks are reached. Below it memory is the limit, above it the arithmetic.
+    /// The intensity at which both peaks are reached. Below it memory is the limit, above it the
+    /// arithmetic.
     pub fn ridge(&self) -> f64 {
         self.flops / self.bytes
     }

@@ -1,4 +1,5 @@
-//! What rank 0 says on a terminal while nothing is printed: the step it is at, and how long is left.
+//! What rank 0 says on a terminal while nothing is printed: the step it is at, and how long is
+//! left.
 
 use crate::show::{self, thousands};
 use shardlab::comm::Comm;
@@ -24,7 +25,8 @@ impl Steps {
         Steps { all, first: None }
     }
 
-    /// Shows that so many steps are done, on rank 0's terminal: `what`, and how long the rest will take.
+    /// Shows that so many steps are done, on rank 0's terminal: `what`, and how long the rest will
+    /// take.
     pub fn show(&mut self, comm: &Comm, done: usize, what: impl FnOnce() -> String) {
         let now = Instant::now();
         let (step, time) = *self.first.get_or_insert((done, now));
@@ -36,9 +38,7 @@ impl Steps {
     pub fn training(&mut self, comm: &Comm, done: usize) {
         let all = self.all;
         let number = |n: usize| thousands(n as u64);
-        self.show(comm, done, || {
-            format!("step {} of {}", number(done), number(all))
-        });
+        self.show(comm, done, || format!("step {} of {}", number(done), number(all)));
     }
 }
 

@@ -11,7 +11,8 @@ use shardlab::parallel::zero::Event;
 use std::ops::Deref;
 use std::path::Path;
 
-/// One rank's records, one for each step. Only rank 0 prints and writes files, unless `--log-all-ranks` is given.
+/// One rank's records, one for each step. Only rank 0 prints and writes files, unless
+/// `--log-all-ranks` is given.
 pub struct Records<'a, R> {
     all: Vec<R>,
     screen: &'a Screen,
@@ -24,8 +25,8 @@ pub struct Records<'a, R> {
 }
 
 impl<'a, R: Record> Records<'a, R> {
-    /// Opens the files, so that a file that cannot be written is an error before work starts. Without `log` there are none.
-    /// All ranks call it.
+    /// Opens the files, so that a file that cannot be written is an error before work starts.
+    /// Without `log` there are none. All ranks call it.
     pub fn open(comm: &Comm, screen: &'a Screen, log: Option<&LogFlags>) -> Result<Records<'a, R>> {
         let metrics = log.and_then(|log| log.metrics.as_deref());
         let metrics = MetricsFile::create(metrics.filter(|_| comm.rank() == 0))?;
@@ -47,8 +48,8 @@ impl<'a, R: Record> Records<'a, R> {
         Ok(mean[0])
     }
 
-    /// Adds a step's record. If the step `is_logged`, prints its line, with `--log-all-ranks` on every rank with its `own` loss,
-    /// and with `--all` the rates of one rank below it.
+    /// Adds a step's record. If the step `is_logged`, prints its line, with `--log-all-ranks` on
+    /// every rank with its `own` loss, and with `--all` the rates of one rank below it.
     pub fn add(&mut self, record: R, own: f64, is_logged: bool) {
         let rank = self.comm.rank();
         if is_logged && (self.log_all_ranks || rank == 0) {
@@ -60,7 +61,8 @@ impl<'a, R: Record> Records<'a, R> {
             };
             let rates = record.per_gpu().filter(|_| self.per_gpu);
             let rates = rates.map_or(String::new(), |rates| format!("\n    {rates}"));
-            // A file's or a usual terminal's lines stay as they are, so that programs can read them.
+            // A file's or a usual terminal's lines stay as they are, so that programs can read
+            // them.
             let line = if self.screen.width < Screen::plain().width {
                 folded(&line, self.screen.width)
             } else {

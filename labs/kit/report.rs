@@ -21,10 +21,7 @@ pub fn data(screen: &Screen, corpus: &Corpus) {
     let distinct = count(corpus.vocabulary.size());
     screen.say(screen.row(
         "text",
-        &format!(
-            "{}{dot}{chars}\u{a0}chars{dot}{distinct}\u{a0}distinct",
-            corpus.name
-        ),
+        &format!("{}{dot}{chars}\u{a0}chars{dot}{distinct}\u{a0}distinct", corpus.name),
     ));
 }
 
@@ -131,7 +128,8 @@ pub fn settings(screen: &Screen, config: &Config) {
     screen.say(screen.row("settings", &optimizer));
 }
 
-/// Prints a run's computed memory and time, for `--dry-run`. `peak` is the matmul peak of one thread, in FLOP/s.
+/// Prints a run's computed memory and time, for `--dry-run`. `peak` is the matmul peak of one
+/// thread, in FLOP/s.
 pub fn dry_run(
     screen: &Screen,
     config: &Config,
@@ -152,10 +150,7 @@ pub fn dry_run(
             Ok(()) => "this run fits".to_string(),
             Err(refusal) => format!("this run does not fit: {}", refusal.help),
         };
-        screen.say(screen.row(
-            "free",
-            &format!("{}; {fits}", show::bytes_decimal(free as f64)),
-        ));
+        screen.say(screen.row("free", &format!("{}; {fits}", show::bytes_decimal(free as f64))));
     }
     let flops =
         (config.tokens_per_step() / config.ranks) as f64 * config.shape.flops_per_token() as f64;
@@ -176,14 +171,12 @@ pub fn dry_run(
 
 /// Prints the meaning of the names in log lines and metrics.
 pub fn legend(screen: &Screen) {
-    let rows: Vec<Vec<&str>> = LEGEND
-        .iter()
-        .map(|(name, text)| vec![*name, *text])
-        .collect();
+    let rows: Vec<Vec<&str>> = LEGEND.iter().map(|(name, text)| vec![*name, *text]).collect();
     screen.say(show::table(screen, &["abbr", "what it is"], &rows) + "\n");
 }
 
-/// The bytes that each of `ranks` ranks sends in an all-reduce of `numel` f32 numbers, as a formula and as a number.
+/// The bytes that each of `ranks` ranks sends in an all-reduce of `numel` f32 numbers, as a formula
+/// and as a number.
 pub fn all_reduced(numel: usize, ranks: usize) -> (String, f64) {
     let n = ranks as f64;
     (
@@ -192,8 +185,8 @@ pub fn all_reduced(numel: usize, ranks: usize) -> (String, f64) {
     )
 }
 
-/// The bytes that `rank` sends when `ranks` ranks average buckets of these `elements` by an algorithm: counted over its rounds, which
-/// lab01 draws.
+/// The bytes that `rank` sends when `ranks` ranks average buckets of these `elements` by an
+/// algorithm: counted over its rounds, which lab01 draws.
 pub fn all_reduced_by(
     algorithm: Algorithm,
     elements: &[usize],
@@ -205,47 +198,29 @@ pub fn all_reduced_by(
         for task in Task::of_all_reduce(algorithm, ranks, len, size_of::<f32>())? {
             for round in task.rounds(rank) {
                 rounds += 1;
-                sent += round
-                    .send
-                    .map_or(0, |send| send.range.len() * size_of::<f32>());
+                sent += round.send.map_or(0, |send| send.range.len() * size_of::<f32>());
             }
         }
     }
-    let words = format!(
-        "{} of {} rounds in {} buckets",
-        algorithm.name(),
-        rounds,
-        elements.len()
-    );
+    let words = format!("{} of {} rounds in {} buckets", algorithm.name(), rounds, elements.len());
     Ok((words, sent as f64))
 }
 
-/// How sent bytes are counted: where they move, or from the calls, where an MPI library moves them as it likes.
+/// How sent bytes are counted: where they move, or from the calls, where an MPI library moves them
+/// as it likes.
 pub fn counted() -> &'static str {
-    if launch::is_mpi() {
-        "by its calls"
-    } else {
-        "measured"
-    }
+    if launch::is_mpi() { "by its calls" } else { "measured" }
 }
 
-/// Prints the bytes that each rank sent in a step, beside the formula. If ranks do not divide a bucket evenly, the two
-/// differ by fractions of an element.
+/// Prints the bytes that each rank sent in a step, beside the formula. If ranks do not divide a
+/// bucket evenly, the two differ by fractions of an element.
 pub fn sent(screen: &Screen, bytes: u64, (words, expected): &(String, f64)) {
-    let by_calls = if launch::is_mpi() {
-        " by its calls"
-    } else {
-        ""
-    };
+    let by_calls = if launch::is_mpi() { " by its calls" } else { "" };
     let sent = format!("{} bytes per rank per step{by_calls}", count(bytes));
     let text = if (bytes as f64 - expected).abs() <= 1e-4 * expected {
         format!("{sent} = {words} {}", screen.tick())
     } else {
-        format!(
-            "{sent}; formula: {words} = {} {}",
-            count(*expected as u64),
-            screen.cross()
-        )
+        format!("{sent}; formula: {words} = {} {}", count(*expected as u64), screen.cross())
     };
     screen.say(screen.row("sent", &text));
 }
@@ -277,11 +252,7 @@ pub fn time_shares(screen: &Screen, times: &StepTimes, communication: f64) {
 
 /// The bytes that each rank sends in a step of ZeRO, as a formula and as a number.
 pub fn bytes_of_zero(zero: &Zero, stage: Stage) -> (String, f64) {
-    let Volumes {
-        gathered,
-        reduced,
-        bytes_each,
-    } = zero.volumes();
+    let Volumes { gathered, reduced, bytes_each } = zero.volumes();
     let gathered = thousands(gathered as u64);
     let reduced = thousands(reduced as u64);
     let words = match stage {

@@ -7,7 +7,8 @@ use std::fmt;
 /// The operating system's counts (`man getrusage`), of all processes of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Resources {
-    /// Seconds of the processors: `utime` in the programs, `stime` in the operating system for them.
+    /// Seconds of the processors: `utime` in the programs, `stime` in the operating system for
+    /// them.
     pub seconds: [f64; 2],
     /// The most memory of any process, in kB (1,024 bytes).
     pub maxrss: u64,
@@ -15,8 +16,8 @@ pub struct Resources {
     pub counts: [u64; 6],
 }
 
-/// Reads and writes of a disk; pages that came without reading a disk, and with it; how often a thread waited, and how often it had
-/// to make room for others.
+/// Reads and writes of a disk; pages that came without reading a disk, and with it; how often a
+/// thread waited, and how often it had to make room for others.
 const COUNTS: [&str; 6] = ["inblock", "oublock", "minflt", "majflt", "nvcsw", "nivcsw"];
 
 impl Resources {
@@ -79,10 +80,7 @@ impl fmt::Display for Resources {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let [utime, stime] = self.seconds;
         let maxrss = self.maxrss;
-        write!(
-            f,
-            "resources: utime={utime:.0}s stime={stime:.0}s maxrss={maxrss}KB"
-        )?;
+        write!(f, "resources: utime={utime:.0}s stime={stime:.0}s maxrss={maxrss}KB")?;
         for (name, count) in COUNTS.iter().zip(self.counts) {
             write!(f, " {name}={count}")?;
         }

@@ -1,10 +1,11 @@
 //! Restarts: a job that fails is started again, and continues from its newest checkpoint.
 //!
-//! A rank that dies takes its job with it: the other ranks wait for it, and MPI cannot replace a process. So the launcher
-//! starts all ranks again, as torchrun does. It saves nothing itself. The job's own checkpoints decide what a restart loses.
+//! A rank that dies takes its job with it: the other ranks wait for it, and MPI cannot replace a
+//! process. So the launcher starts all ranks again, as torchrun does. It saves nothing itself. The
+//! job's own checkpoints decide what a restart loses.
 //!
-//! A job can end for three reasons that a restart does not remove: its input is bad, its reader has closed the pipe, or
-//! a signal has stopped it.
+//! A job can end for three reasons that a restart does not remove: its input is bad, its reader has
+//! closed the pipe, or a signal has stopped it.
 
 use super::signals;
 use crate::show::complain;
@@ -15,7 +16,8 @@ use std::time::Instant;
 /// The variable by which a job learns how often it has been restarted.
 pub const RESTART_COUNT: &str = "SHARDLAB_RESTART_COUNT";
 
-/// How often the launcher has restarted this job: 0 in the first attempt, and without `--max-restarts`.
+/// How often the launcher has restarted this job: 0 in the first attempt, and without
+/// `--max-restarts`.
 pub fn restart_count() -> usize {
     std::env::var(RESTART_COUNT)
         .ok()
@@ -23,7 +25,8 @@ pub fn restart_count() -> usize {
         .unwrap_or(0)
 }
 
-/// Kills this process as nothing can prevent: no destructor runs, no file is flushed, no other rank is told.
+/// Kills this process as nothing can prevent: no destructor runs, no file is flushed, no other rank
+/// is told.
 pub fn kill_this_process() -> ! {
     #[cfg(unix)]
     // SAFETY: this call ends the process.
@@ -33,16 +36,14 @@ pub fn kill_this_process() -> ! {
     std::process::abort()
 }
 
-/// Runs a command, and starts it again up to `most` times when it fails. Returns the exit code of the last attempt. A
-/// signal to this process goes to the command, and is no failure.
+/// Runs a command, and starts it again up to `most` times when it fails. Returns the exit code of
+/// the last attempt. A signal to this process goes to the command, and is no failure.
 pub fn run(command: &[String], most: usize) -> io::Result<i32> {
     signals::watch();
     for count in 0.. {
         let start = Instant::now();
         let mut process = Command::new(&command[0]);
-        process
-            .args(&command[1..])
-            .env(RESTART_COUNT, count.to_string());
+        process.args(&command[1..]).env(RESTART_COUNT, count.to_string());
         let code = exit_code(signals::run(&mut process)?);
         let took = format!("{:.1} s", start.elapsed().as_secs_f64());
         if code == 0 {
@@ -89,10 +90,7 @@ fn exit_code(status: ExitStatus) -> i32 {
     let signal = std::os::unix::process::ExitStatusExt::signal(&status);
     #[cfg(not(unix))]
     let signal = None;
-    status
-        .code()
-        .or(signal.map(|signal| 128 + signal))
-        .unwrap_or(1)
+    status.code().or(signal.map(|signal| 128 + signal)).unwrap_or(1)
 }
 
 /// The code, with the signal that it means.

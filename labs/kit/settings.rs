@@ -5,8 +5,8 @@ use serde::Serialize;
 use shardlab::train::{Config, EvalConfig};
 use std::path::Path;
 
-/// Everything that defines a data-parallel run. Names of the source that have no meaning here are left out: its port, its compiler
-/// and its project at Weights & Biases.
+/// Everything that defines a data-parallel run. Names of the source that have no meaning here are
+/// left out: its port, its compiler and its project at Weights & Biases.
 #[derive(Serialize)]
 pub struct Settings {
     train: Train,

@@ -1,4 +1,5 @@
-//! Signals of a process that only waits for its child: the child gets them, and may tidy up before it ends.
+//! Signals of a process that only waits for its child: the child gets them, and may tidy up before
+//! it ends.
 //!
 //! A system without signals passes nothing on.
 
@@ -16,10 +17,12 @@ mod system {
     /// The signal that stopped this process; 0: none yet.
     static STOPPED: AtomicI32 = AtomicI32::new(0);
 
-    /// Passes signals on from now on. A signal that this process ignores stays ignored, as under `nohup`.
+    /// Passes signals on from now on. A signal that this process ignores stays ignored, as under
+    /// `nohup`.
     pub fn watch() {
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
-            // SAFETY: all bytes zero is a valid `sigaction`, and the handler only uses atomics and `kill`.
+            // SAFETY: all bytes zero is a valid `sigaction`, and the handler only uses atomics and
+            // `kill`.
             unsafe {
                 let (mut before, mut action): (libc::sigaction, libc::sigaction) =
                     std::mem::zeroed();
@@ -53,8 +56,8 @@ mod system {
 
     extern "C" fn on_signal(signal: i32, info: *const libc::siginfo_t, _: *const libc::c_void) {
         STOPPED.store(signal, SeqCst);
-        // Ctrl-C comes from the terminal, not from a process, and the terminal sends it to the job as well.
-        // SAFETY: the system hands over a valid pointer.
+        // Ctrl-C comes from the terminal, not from a process, and the terminal sends it to the job
+        // as well. SAFETY: the system hands over a valid pointer.
         if unsafe { (*info).si_pid() } != 0 {
             pass_on(signal);
         }

@@ -1,5 +1,5 @@
-//! Speed-up and efficiency: compares the speed of all ranks with one rank's (weak scaling: each rank has its own
-//! batch).
+//! Speed-up and efficiency: compares the speed of all ranks with one rank's (weak scaling: each
+//! rank has its own batch).
 
 use super::busy::Watch;
 use super::{StepRecord, parity};
@@ -16,10 +16,11 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const FEWEST: usize = 4;
 const MOST: usize = 30;
 
-/// Prints the speed of this run, which `watch` has watched, beside the speed of rank 0 alone. Where ranks took turns, or other
-/// programs worked on their cores, there is no comparison: it would show those. For the latter, rank 0 trains `gpt` further with the
-/// same batch per rank and without averaging, while the other ranks wait. All ranks call it at the very end, because
-/// the model changes.
+/// Prints the speed of this run, which `watch` has watched, beside the speed of rank 0 alone. Where
+/// ranks took turns, or other programs worked on their cores, there is no comparison: it would show
+/// those. For the latter, rank 0 trains `gpt` further with the same batch per rank and without
+/// averaging, while the other ranks wait. All ranks call it at the very end, because the model
+/// changes.
 pub fn show(
     comm: &Comm,
     screen: &Screen,
@@ -89,7 +90,8 @@ fn seconds_alone(gpt: &Gpt, config: &Config, text: &[u32]) -> Result<f64> {
     Ok(undisturbed(seconds))
 }
 
-/// The lower quartile of the steps' seconds. A median would also measure the machine's other programs.
+/// The lower quartile of the steps' seconds. A median would also measure the machine's other
+/// programs.
 fn undisturbed(mut seconds: Vec<f64>) -> f64 {
     seconds.sort_by(f64::total_cmp);
     seconds[seconds.len() / 4]
@@ -102,10 +104,7 @@ mod tests {
     #[test]
     fn efficiency_is_the_speed_up_per_rank() {
         let words = in_words(2, 52_800.0, 27_100.0);
-        assert_eq!(
-            words,
-            "2 ranks: 52,800 tokens/s = 1.95 x 1 rank's 27,100 (efficiency 97%)"
-        );
+        assert_eq!(words, "2 ranks: 52,800 tokens/s = 1.95 x 1 rank's 27,100 (efficiency 97%)");
         assert_eq!(undisturbed(vec![9.0, 1.0, 3.0, 2.0]), 2.0);
     }
 }

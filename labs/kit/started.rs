@@ -1,7 +1,7 @@
 //! Commands on screens, as they work where this program was started.
 //!
-//! Texts are written with Cargo's: `cargo run --bin lab01 -- --rounds`. A reader who started a program of a room's build has no
-//! Cargo, and types `$SHARDLAB_BIN/lab01 --rounds`.
+//! Texts are written with Cargo's: `cargo run --bin lab01 -- --rounds`. A reader who started a
+//! program of a room's build has no Cargo, and types `$SHARDLAB_BIN/lab01 --rounds`.
 
 use std::path::{Path, PathBuf};
 
@@ -15,18 +15,20 @@ enum Started {
     Path(PathBuf),
 }
 
-/// The command that starts one of the project's programs, for instance `cargo run --bin lab01`. For flags after it, write
-/// Cargo's command into the text and use [`commands`].
+/// The command that starts one of the project's programs, for instance `cargo run --bin lab01`. For
+/// flags after it, write Cargo's command into the text and use [`commands`].
 pub fn command(name: &str) -> String {
     Started::this().command(name)
 }
 
-/// A text with all commands of the form `cargo run --bin NAME` or `cargo run --bin NAME -- ARGUMENTS` as they work here.
+/// A text with all commands of the form `cargo run --bin NAME` or
+/// `cargo run --bin NAME -- ARGUMENTS` as they work here.
 pub fn commands(text: &str) -> String {
     Started::this().commands(text)
 }
 
-/// Whether this program is in the folder that the variable SHARDLAB_BIN names, and not started by Cargo.
+/// Whether this program is in the folder that the variable SHARDLAB_BIN names, and not started by
+/// Cargo.
 pub fn from_shardlab_bin() -> bool {
     Started::this() == Started::ShardlabBin
 }
@@ -53,11 +55,7 @@ impl Started {
         } else if bin.is_some_and(|bin| real(bin) == real(folder)) {
             Started::ShardlabBin
         // Cargo keeps this file where it puts programs, and tests into a folder below.
-        } else if folder
-            .ancestors()
-            .take(2)
-            .any(|folder| folder.join(".cargo-lock").exists())
-        {
+        } else if folder.ancestors().take(2).any(|folder| folder.join(".cargo-lock").exists()) {
             Started::Cargo
         } else {
             Started::Path(typed.parent().unwrap_or(Path::new("")).to_path_buf())
@@ -115,15 +113,9 @@ mod tests {
         let started = |by_cargo, bin: Option<&Path>| Started::decide(&lab, typed, by_cargo, bin);
         assert_eq!(started(true, Some(&bin)), Started::Cargo);
         assert_eq!(started(false, Some(&bin)), Started::ShardlabBin);
-        assert_eq!(
-            started(false, Some(&bin.join("../bin"))),
-            Started::ShardlabBin
-        );
+        assert_eq!(started(false, Some(&bin.join("../bin"))), Started::ShardlabBin);
         assert_eq!(started(false, None).command("lab04"), "../bin/lab04");
-        assert_eq!(
-            started(false, Some(&target)).command("lab04"),
-            "../bin/lab04"
-        );
+        assert_eq!(started(false, Some(&target)).command("lab04"), "../bin/lab04");
         let on_path = Started::decide(&lab, Path::new("lab03"), false, None);
         assert_eq!(on_path.command("lab04"), "lab04");
         for built in ["lab03", "deps/all-123"] {
@@ -146,10 +138,7 @@ mod tests {
             "/a/bin/lab01",
             "the text ends with the command"
         );
-        assert_eq!(
-            path.commands("cargo run --bin lab01 --release"),
-            "/a/bin/lab01 --release"
-        );
+        assert_eq!(path.commands("cargo run --bin lab01 --release"), "/a/bin/lab01 --release");
         let other = "cargo run --features llm --bin lab10";
         assert_eq!(path.commands(other), other, "this needs another build");
     }

@@ -34,10 +34,7 @@ pub fn apply_break(
     params: &Arc<Params>,
     own_seed: u64,
 ) -> Result<Broken> {
-    let mut left = Broken {
-        ddp,
-        data_rank: comm.rank(),
-    };
+    let mut left = Broken { ddp, data_rank: comm.rank() };
     match broken {
         Some(Break::NoBroadcast) if comm.rank() > 0 => params.allocate(own_seed),
         // In a group of one rank, the rank's own gradients are the average.
@@ -55,7 +52,8 @@ pub fn apply_break(
 #[derive(Default)]
 pub struct Symptoms {
     broken: Option<Break>,
-    /// A hash of all samples so far. Two ranks have the same hash only if they drew the same samples in every step.
+    /// A hash of all samples so far. Two ranks have the same hash only if they drew the same
+    /// samples in every step.
     drawn: u64,
     /// The last batch, with a number for each sample.
     last: Vec<u64>,
@@ -68,22 +66,21 @@ pub struct Symptoms {
 impl Symptoms {
     /// Observes a run that leaves `broken` out.
     pub fn of(broken: Option<Break>) -> Symptoms {
-        Symptoms {
-            broken,
-            ..Symptoms::default()
-        }
+        Symptoms { broken, ..Symptoms::default() }
     }
 
-    /// Records a batch that this rank trains on, with a number for each sample. Equal numbers mean equal samples.
+    /// Records a batch that this rank trains on, with a number for each sample. Equal numbers mean
+    /// equal samples.
     pub fn draw(&mut self, samples: impl IntoIterator<Item = u64>) {
         self.last = samples.into_iter().collect();
-        self.drawn = self.last.iter().fold(self.drawn, |hash, sample| {
-            hash.wrapping_mul(0x100_0000_01B3) ^ sample
-        });
+        self.drawn = self
+            .last
+            .iter()
+            .fold(self.drawn, |hash, sample| hash.wrapping_mul(0x100_0000_01B3) ^ sample);
     }
 
-    /// Compares the ranks after `step` steps if the run is broken on purpose. This costs a broadcast of the model. All
-    /// ranks call it.
+    /// Compares the ranks after `step` steps if the run is broken on purpose. This costs a
+    /// broadcast of the model. All ranks call it.
     pub fn look(&mut self, comm: &Comm, params: &Params, step: usize) -> Result<()> {
         if self.broken.is_none() {
             return Ok(());
@@ -99,8 +96,8 @@ impl Symptoms {
         Ok(())
     }
 
-    /// Plots the symptom of what was left out, if anything was. `what` names the samples; `asked` is how many of them
-    /// all ranks together request per step.
+    /// Plots the symptom of what was left out, if anything was. `what` names the samples; `asked`
+    /// is how many of them all ranks together request per step.
     pub fn show(&self, screen: &Screen, what: &str, asked: usize) {
         match self.broken {
             None => (),
@@ -124,8 +121,8 @@ impl Symptoms {
         plot.height(8).render(screen) + "\n"
     }
 
-    /// Plots the number of different samples that the ranks drew, and the number that they asked for, by step. `what`
-    /// names the samples.
+    /// Plots the number of different samples that the ranks drew, and the number that they asked
+    /// for, by step. `what` names the samples.
     fn plot_distinct(&self, screen: &Screen, what: &str, asked: usize) -> String {
         let asked = self.distinct.iter().map(|&(step, _)| (step, asked as f64));
         let title = format!("different {what} in a step");

@@ -18,7 +18,8 @@ pub struct Trace(Option<Recording>);
 
 struct Recording {
     path: PathBuf,
-    /// The time at which all ranks left a barrier. Clocks of different processes have no other common time.
+    /// The time at which all ranks left a barrier. Clocks of different processes have no other
+    /// common time.
     origin: Instant,
     spans: Vec<Span>,
 }
@@ -29,8 +30,8 @@ impl Trace {
         Trace(None)
     }
 
-    /// Creates the file, so that a file that cannot be written is an error before work starts. With a `path`, all ranks
-    /// must call it.
+    /// Creates the file, so that a file that cannot be written is an error before work starts. With
+    /// a `path`, all ranks must call it.
     pub fn new(comm: &Comm, path: Option<&Path>) -> Result<Trace> {
         let Some(path) = path else {
             return Ok(Trace::none());
@@ -46,8 +47,9 @@ impl Trace {
         })))
     }
 
-    /// Records a step: its parts, and each bucket's all-reduce. The parts leave out the time in which the rank only
-    /// waited. If there are several micro-batches, their numbers are in the names.
+    /// Records a step: its parts, and each bucket's all-reduce. The parts leave out the time in
+    /// which the rank only waited. If there are several micro-batches, their numbers are in the
+    /// names.
     pub fn step(&mut self, step: usize, laps: &[Lap], averaged: &[Averaged]) {
         let Some(recording) = &mut self.0 else { return };
         for (i, lap) in laps.iter().enumerate() {
@@ -59,12 +61,7 @@ impl Trace {
                 .filter(|_| lap.part == Part::Backward);
             for (from, to) in waits.filter(|&(from, to)| lap.start <= from && to <= lap.end) {
                 recording.add(Track::Compute, name.clone(), step, (start, from));
-                recording.add(
-                    Track::Waiting,
-                    "waiting for an all-reduce",
-                    step,
-                    (from, to),
-                );
+                recording.add(Track::Waiting, "waiting for an all-reduce", step, (from, to));
                 start = to;
             }
             recording.add(Track::Compute, name, step, (start, lap.end));
@@ -72,7 +69,8 @@ impl Trace {
         recording.add_all_reduces(step, averaged);
     }
 
-    /// Records a pipeline's step: passes, messages, the averaging of gradients that followed, and the `optimizer`'s time.
+    /// Records a pipeline's step: passes, messages, the averaging of gradients that followed, and
+    /// the `optimizer`'s time.
     pub fn pipelined(
         &mut self,
         step: usize,
@@ -101,12 +99,7 @@ impl Trace {
         }
         // A rank that stops in a backward pass for an all-reduce has its wait there.
         for bucket in averaged {
-            recording.add(
-                Track::Waiting,
-                "waiting for an all-reduce",
-                step,
-                bucket.waited,
-            );
+            recording.add(Track::Waiting, "waiting for an all-reduce", step, bucket.waited);
         }
         recording.add_all_reduces(step, averaged);
         recording.add(Track::Compute, Part::Optimizer.name(), step, optimizer);
@@ -127,7 +120,8 @@ impl Trace {
         }
     }
 
-    /// Gathers all ranks' spans. All ranks call it at the end; rank 0 writes the file and returns its path.
+    /// Gathers all ranks' spans. All ranks call it at the end; rank 0 writes the file and returns
+    /// its path.
     pub fn write(&self, comm: &Comm) -> Result<Option<&Path>> {
         let Some(Recording { path, spans, .. }) = &self.0 else {
             return Ok(None);
@@ -138,14 +132,7 @@ impl Trace {
         let longest = lengths.iter().copied().max().unwrap_or_default() as usize;
         let mut padded = mine.into_bytes();
         padded.resize(longest, b' ');
-        let mut all = vec![
-            0u8;
-            if comm.rank() == 0 {
-                longest * comm.size()
-            } else {
-                0
-            }
-        ];
+        let mut all = vec![0u8; if comm.rank() == 0 { longest * comm.size() } else { 0 }];
         comm.gather(&padded, &mut all, 0)?;
         if comm.rank() != 0 {
             return Ok(None);
@@ -189,10 +176,7 @@ fn of_pass(op: Op, chunks: bool) -> String {
 pub fn row(screen: &Screen, path: &Path) -> String {
     screen.row(
         "trace",
-        &format!(
-            "{}: open it at ui.perfetto.dev (it stays on your machine)",
-            path.display()
-        ),
+        &format!("{}: open it at ui.perfetto.dev (it stays on your machine)", path.display()),
     )
 }
 
@@ -207,13 +191,7 @@ impl Recording {
         let name = name.into();
         let [start, end] =
             [start, end].map(|time| time.saturating_duration_since(self.origin).as_secs_f64());
-        self.spans.push(Span {
-            track,
-            name,
-            step,
-            start,
-            end,
-        });
+        self.spans.push(Span { track, name, step, start, end });
     }
 
     fn add_all_reduces(&mut self, step: usize, averaged: &[Averaged]) {
@@ -221,7 +199,8 @@ impl Recording {
         self.add_in_turn(Track::Communication, "all-reduce", step, times);
     }
 
-    /// Adds collectives, which share one link. Each span starts at the end of the previous one, if that is later.
+    /// Adds collectives, which share one link. Each span starts at the end of the previous one, if
+    /// that is later.
     fn add_in_turn(
         &mut self,
         track: Track,

@@ -2,16 +2,19 @@
 //!
 //! Who am I, where am I, and how was this job started?
 //!
-//! A job is N ranks that run the same program. Each rank learns three things at the start: its number, the number of ranks,
-//! and its node. Everything else in distributed training is built on these three.
+//! A job is N ranks that run the same program. Each rank learns three things at the start: its
+//! number, the number of ranks, and its node. Everything else in distributed training is built on
+//! these three.
 //!
-//! A rank can only be sure of the others by hearing from them: [`around_the_ring`] below passes each rank's number from neighbour
-//! to neighbour. The second check looks at what arrived.
+//! A rank can only be sure of the others by hearing from them: [`around_the_ring`] below passes
+//! each rank's number from neighbour to neighbour. The second check looks at what arrived.
 //!
-//! Run `cargo run --bin lab00`. You will see one line for each rank, the numbers' way around the ring, and checks that the
-//! numbers are what a job needs. Then run `cargo run --bin lab00 -- --break duplicate-rank`. Two ranks take the same
-//! number: a mild form of what happens when copies of a program start without knowing of each other. `--info` prints the job
-//! as a cluster's user sees it: the nodes, how many ranks fit, and the line that starts them there.
+//! Run `cargo run --bin lab00`. You will see one line for each rank, the numbers' way around the
+//! ring, and checks that the numbers are what a job needs. Then run
+//! `cargo run --bin lab00 -- --break duplicate-rank`. Two ranks take the same number: a mild form
+//! of what happens when copies of a program start without knowing of each other. `--info` prints
+//! the job as a cluster's user sees it: the nodes, how many ranks fit, and the line that starts
+//! them there.
 
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
@@ -43,7 +46,8 @@ struct Args {
     /// Print the job in a cluster's words: nodes, room for ranks, and the launch line
     #[arg(long, help_heading = help::INSTEAD)]
     info: bool,
-    /// Write the scheduler's variables to this file, so that another shell can read them: source FILE
+    /// Write the scheduler's variables to this file, so that another shell can read them: source
+    /// FILE
     #[arg(long, value_name = "FILE", help_heading = help::INSTEAD)]
     jobenv: Option<PathBuf>,
     #[command(flatten)]
@@ -73,7 +77,8 @@ fn run(args: Args) -> Result<()> {
     ensure_ranks_can_differ(args.broken.is_some(), ranks)?;
     let screen = Screen::detect(args.ascii);
     let options = args.comm.options(Path::new("runs/lab00"));
-    // Starts the ranks: threads of this process, or one in each process of a launcher. Each of them runs `one_rank`.
+    // Starts the ranks: threads of this process, or one in each process of a launcher. Each of them
+    // runs `one_rank`.
     kit::run(ranks, &options, |comm| one_rank(&args, &screen, &comm))
 }
 
@@ -85,7 +90,8 @@ fn one_rank(args: &Args, screen: &Screen, comm: &Comm) -> Result<Vec<String>> {
     if args.broken == Some(Break::DuplicateRank) && comm.rank() == comm.size() - 1 {
         number -= 1;
     }
-    // Every rank tells every other rank its number and its host. A seat is a node, and the rank's number on that node.
+    // Every rank tells every other rank its number and its host. A seat is a node, and the rank's
+    // number on that node.
     let mut numbers = vec![0; comm.size()];
     comm.all_gather(&[number], &mut numbers)?;
     let places = Place::gather(comm)?;
@@ -103,7 +109,8 @@ fn one_rank(args: &Args, screen: &Screen, comm: &Comm) -> Result<Vec<String>> {
 // ANCHOR_END: one_rank
 
 // ANCHOR: heart
-/// Each rank passes on what its left neighbour sent. After N-1 rounds every rank has seen every number.
+/// Each rank passes on what its left neighbour sent. After N-1 rounds every rank has seen every
+/// number.
 fn around_the_ring(comm: &Comm, mine: u64) -> Result<Vec<u64>> {
     let rank = comm.rank();
     let size = comm.size();
@@ -112,7 +119,8 @@ fn around_the_ring(comm: &Comm, mine: u64) -> Result<Vec<u64>> {
     let mut seen = vec![mine];
     for _ in 1..size {
         let mut incoming = [0];
-        comm.send(&[seen[seen.len() - 1]], right)?; // if it waited for the receiver, all would wait here
+        // If it waited for the receiver, all would wait here.
+        comm.send(&[seen[seen.len() - 1]], right)?;
         comm.recv(&mut incoming, left)?;
         seen.push(incoming[0]);
     }
@@ -120,7 +128,8 @@ fn around_the_ring(comm: &Comm, mine: u64) -> Result<Vec<u64>> {
 }
 // ANCHOR_END: heart
 
-/// The job, and a line for each rank: its number, its local rank, its node, host, process and thread.
+/// The job, and a line for each rank: its number, its local rank, its node, host, process and
+/// thread.
 fn introduce(
     args: &Args,
     screen: &Screen,
@@ -145,11 +154,7 @@ fn introduce(
         } else {
             format!("{} nodes", job.hosts.len())
         };
-        let room = format!(
-            "{nodes} with room for {} ranks: {}",
-            job.room(),
-            job.per_node_from
-        );
+        let room = format!("{nodes} with room for {} ranks: {}", job.room(), job.per_node_from);
         screen.say(screen.row("job", &room));
         if let Some(saved) = saved {
             screen.say(screen.row("jobenv", &saved));
@@ -175,7 +180,8 @@ fn introduce(
     Ok(())
 }
 
-/// The numbers that each rank has seen, round by round. All ranks send them, and rank 0 prints those of the first ranks and rounds.
+/// The numbers that each rank has seen, round by round. All ranks send them, and rank 0 prints
+/// those of the first ranks and rounds.
 fn show_ring(args: &Args, screen: &Screen, comm: &Comm, seen: &[u64]) -> Result<()> {
     const SHOWN: usize = 8;
     let mut all = Vec::new();
@@ -189,9 +195,8 @@ fn show_ring(args: &Args, screen: &Screen, comm: &Comm, seen: &[u64]) -> Result<
     let rounds = comm.size() - 1;
     let title =
         format!("A ring: in {rounds} rounds, each rank passes on what its left neighbour sent");
-    let header: Vec<String> = (1..SHOWN.min(comm.size()))
-        .map(|round| format!("round {round}"))
-        .collect();
+    let header: Vec<String> =
+        (1..SHOWN.min(comm.size())).map(|round| format!("round {round}")).collect();
     let header: Vec<&str> = ["rank", "starts with"]
         .into_iter()
         .chain(header.iter().map(String::as_str))
@@ -204,20 +209,18 @@ fn show_ring(args: &Args, screen: &Screen, comm: &Comm, seen: &[u64]) -> Result<
         }
         rows.push(row);
     }
-    screen.say(format!(
-        "\n{}\n{}",
-        screen.title(&title, 0),
-        table(screen, &header, &rows)
-    ));
+    screen.say(format!("\n{}\n{}", screen.title(&title, 0), table(screen, &header, &rows)));
     Ok(())
 }
 
-/// The checks, for the reader and for the exit code. `numbers` are every rank's, `seen` what this rank saw in the ring.
+/// The checks, for the reader and for the exit code. `numbers` are every rank's, `seen` what this
+/// rank saw in the ring.
 fn check(screen: &Screen, comm: &Comm, numbers: &[u64], mut seen: Vec<u64>) -> Result<Vec<String>> {
     let size = comm.size() as u64;
     seen.sort_unstable();
     let complete = seen.iter().copied().eq(0..size);
-    // One all-reduce adds up three things: the numbers, the sizes that the ranks know, and the rings that came out right.
+    // One all-reduce adds up three things: the numbers, the sizes that the ranks know, and the
+    // rings that came out right.
     let mut sums = [numbers[comm.rank()], size, u64::from(complete)];
     comm.all_reduce(&mut sums, Reduce::Sum)?;
     let [sum_of_numbers, sum_of_sizes, complete_rings] = sums;
@@ -229,13 +232,10 @@ fn check(screen: &Screen, comm: &Comm, numbers: &[u64], mut seen: Vec<u64>) -> R
     let mut sorted = numbers.to_vec();
     sorted.sort_unstable();
     let twice = sorted.windows(2).find(|pair| pair[0] == pair[1]);
-    let otherwise = twice.map_or("a number is missing".into(), |pair| {
-        format!("two ranks are rank {}", pair[0])
-    });
-    let what = format!(
-        "the ranks are {}, each exactly once",
-        listed(&(0..size).collect::<Vec<_>>())
-    );
+    let otherwise = twice
+        .map_or("a number is missing".into(), |pair| format!("two ranks are rank {}", pair[0]));
+    let what =
+        format!("the ranks are {}, each exactly once", listed(&(0..size).collect::<Vec<_>>()));
     let found = if twice.is_some() {
         format!("found {}", listed(numbers))
     } else {
@@ -250,17 +250,9 @@ fn check(screen: &Screen, comm: &Comm, numbers: &[u64], mut seen: Vec<u64>) -> R
         "the ring brought a number twice, or not at all",
     );
     let what = format!("the world sizes that ranks know add up to {size}*{size}");
-    checks.check(
-        sum_of_sizes == size * size,
-        &what,
-        "",
-        "the ranks disagree on the world size",
-    );
+    checks.check(sum_of_sizes == size * size, &what, "", "the ranks disagree on the world size");
     let expected = size * (size - 1) / 2;
-    let what = format!(
-        "the numbers add up to {size}*{}/2 = {expected} (by all-reduce)",
-        size - 1
-    );
+    let what = format!("the numbers add up to {size}*{}/2 = {expected} (by all-reduce)", size - 1);
     let otherwise = format!("the ranks' numbers add up to {sum_of_numbers}, not to {expected}");
     checks.check(
         sum_of_numbers == expected,
@@ -279,11 +271,7 @@ fn check(screen: &Screen, comm: &Comm, numbers: &[u64], mut seen: Vec<u64>) -> R
 /// The first eight numbers.
 fn listed(numbers: &[u64]) -> String {
     let first: Vec<String> = numbers.iter().take(8).map(u64::to_string).collect();
-    format!(
-        "{}{}",
-        first.join(" "),
-        if numbers.len() > 8 { " .." } else { "" }
-    )
+    format!("{}{}", first.join(" "), if numbers.len() > 8 { " .." } else { "" })
 }
 
 /// A title in brackets, then `NAME=value` lines, as the source's launcher (ezpz) prints them.
@@ -325,11 +313,7 @@ fn info(
         .host_file
         .as_ref()
         .map_or("none".into(), |(path, _)| path.display().to_string());
-    let names: Vec<String> = job
-        .hosts
-        .iter()
-        .map(|host| format!("'{}'", host.name))
-        .collect();
+    let names: Vec<String> = job.hosts.iter().map(|host| format!("'{}'", host.name)).collect();
     let hosts: Vec<(String, String)> = job
         .hosts
         .iter()
@@ -364,10 +348,7 @@ fn info(
         &[
             ("NGPUS=", job.room().to_string()),
             ("NHOSTS=", job.hosts.len().to_string()),
-            (
-                "NGPU_PER_HOST=",
-                format!("{} ({})", job.per_node, job.per_node_from),
-            ),
+            ("NGPU_PER_HOST=", format!("{} ({})", job.per_node, job.per_node_from)),
             ("HOSTFILE=", host_file.clone()),
             ("DIST_LAUNCH=", launch.clone()),
             ("DEPTH=", format!("{} ({})", job.depth, job.depth_from)),
@@ -383,10 +364,7 @@ fn info(
     let fields = [
         ("DEVICE=", "cpu".into()),
         ("DEVICE_ID=", "cpu:0".into()),
-        (
-            "DISTRIBUTED_BACKEND=",
-            if launch::is_mpi() { "mpi" } else { "threads" }.into(),
-        ),
+        ("DISTRIBUTED_BACKEND=", if launch::is_mpi() { "mpi" } else { "threads" }.into()),
         ("GPUS_PER_NODE=", job.per_node.to_string()),
         ("HOSTS=", format!("[{}]", names.join(", "))),
         ("HOSTFILE=", host_file),
@@ -398,21 +376,15 @@ fn info(
         ("NGPUS_AVAILABLE=", job.room().to_string()),
         ("NODE_ID=", seat.node.to_string()),
         ("RANK=", comm.rank().to_string()),
-        (
-            "SCHEDULER=",
-            job.scheduler.map_or("none", Scheduler::name).into(),
-        ),
+        ("SCHEDULER=", job.scheduler.map_or("none", Scheduler::name).into()),
         ("WORLD_SIZE_TOTAL=", job.room().to_string()),
         ("WORLD_SIZE_IN_USE=", comm.size().to_string()),
         ("LAUNCH_CMD=", launch),
     ];
     block(screen, "[dist_info]:", &fields);
     if comm.size() < job.room() {
-        let text = format!(
-            "Using [{} / {}] available \"cpu\" devices !!\n",
-            comm.size(),
-            job.room()
-        );
+        let text =
+            format!("Using [{} / {}] available \"cpu\" devices !!\n", comm.size(), job.room());
         screen.say(screen.wrap(&text, 0));
     }
     Ok(())

@@ -2,15 +2,16 @@
 //!
 //! What does a collective do, what does it cost, and what if a rank is missing?
 //!
-//! A collective is a call that all ranks make together: add up our numbers, and give every rank the sum. This lab shows the
-//! effect of one, the all-reduce. It takes the all-reduce apart into sends and receives, counts them, and predicts which of
-//! four algorithms is the fastest.
+//! A collective is a call that all ranks make together: add up our numbers, and give every rank the
+//! sum. This lab shows the effect of one, the all-reduce. It takes the all-reduce apart into sends
+//! and receives, counts them, and predicts which of four algorithms is the fastest.
 //!
 //! [`all_reduce`] below is the plainest one; the first check runs it beside the library's.
 //!
-//! Run `cargo run --bin lab01`. You will see numbers whose digits belong to ranks, a ring in which each rank talks only to its
-//! neighbours, and four algorithms with the same result and different costs. Then look closer: `--rounds` shows every round,
-//! `--bench` measures, `--simulate 768 --network polaris` predicts, `--collective all` shows the other collectives,
+//! Run `cargo run --bin lab01`. You will see numbers whose digits belong to ranks, a ring in which
+//! each rank talks only to its neighbours, and four algorithms with the same result and different
+//! costs. Then look closer: `--rounds` shows every round, `--bench` measures,
+//! `--simulate 768 --network polaris` predicts, `--collective all` shows the other collectives,
 //! `--feed readers 2` reads data, and `--break missing-rank` breaks it.
 
 use anyhow::{Context, Result};
@@ -65,9 +66,7 @@ struct Lab {
 impl Lab {
     /// Whether to show the whole lab: no flag asks for one section of it.
     fn tells_the_story(&self) -> bool {
-        let Study {
-            flags, all, timed, ..
-        } = &self.study;
+        let Study { flags, all, timed, .. } = &self.study;
         !(flags.rounds
             || flags.bench
             || *timed
@@ -78,10 +77,11 @@ impl Lab {
 }
 
 // ANCHOR: heart
-/// Adds up the ranks' numbers, element by element, and gives every rank the sums. Rank 0 does all the adding: the others send it
-/// their numbers, and get the sums back.
+/// Adds up the ranks' numbers, element by element, and gives every rank the sums. Rank 0 does all
+/// the adding: the others send it their numbers, and get the sums back.
 ///
-/// It is right, and it does not scale: rank 0 receives and sends n-1 times the numbers, one rank after the other, while all wait.
+/// It is right, and it does not scale: rank 0 receives and sends n-1 times the numbers, one rank
+/// after the other, while all wait.
 fn all_reduce(mine: &[f32], comm: &Comm) -> Result<Vec<f32>> {
     let mut sums = mine.to_vec();
     if comm.rank() == 0 {
@@ -105,9 +105,7 @@ fn all_reduce(mine: &[f32], comm: &Comm) -> Result<Vec<f32>> {
 /// The same numbers with the all-reduce above, and with the library's.
 fn compare(comm: &Comm) -> Result<Beside> {
     // 1, 1/2, 1/3, …: sums that f32 has to round, so that the order of adding shows.
-    let mine: Vec<f32> = (1..=ELEMENTS)
-        .map(|i| 1.0 / (i + comm.rank()) as f32)
-        .collect();
+    let mine: Vec<f32> = (1..=ELEMENTS).map(|i| 1.0 / (i + comm.rank()) as f32).collect();
     let lesson = all_reduce(&mine, comm)?;
     let mut library = mine;
     comm.all_reduce(&mut library, Reduce::Sum)?;
@@ -121,19 +119,11 @@ fn main() -> ExitCode {
 }
 
 fn run(args: Args) -> Result<()> {
-    let study = args
-        .study
-        .resolve(args.comm.link, args.feed.is_asked_for())?;
-    let folder = args
-        .out
-        .clone()
-        .unwrap_or_else(|| PathBuf::from("runs/lab01"));
+    let study = args.study.resolve(args.comm.link, args.feed.is_asked_for())?;
+    let folder = args.out.clone().unwrap_or_else(|| PathBuf::from("runs/lab01"));
     let feed = args.feed.resolve(study.ranks, &folder)?;
     let deadline = args.comm.deadline.unwrap_or(Duration::from_secs(10));
-    let options = Options {
-        deadline,
-        ..args.comm.options(&folder)
-    };
+    let options = Options { deadline, ..args.comm.options(&folder) };
     let mut lesson = Lesson::of("lab01")?;
     if feed.is_some() {
         lesson.lab.takeaway = "read ahead, and in few large requests.".into();
@@ -152,7 +142,8 @@ fn run(args: Args) -> Result<()> {
     kit::run(lab.study.ranks, &lab.options, |comm| one_rank(&lab, &comm))
 }
 
-/// One rank's work: the sections that the flags ask for, then the checks. Returns the checks that failed.
+/// One rank's work: the sections that the flags ask for, then the checks. Returns the checks that
+/// failed.
 fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     let flags = &lab.study.flags;
     let story = lab.tells_the_story();
@@ -169,21 +160,17 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     if (story || flags.rounds) && comm.size() > 1 {
         show_rounds(lab, comm)?;
     }
-    // Every algorithm of every collective runs once. Its result is compared with that of the library's own collective, and its
-    // messages are counted. `auto` chooses one of the others: it is counted if --algorithm asks for it.
+    // Every algorithm of every collective runs once. Its result is compared with that of the
+    // library's own collective, and its messages are counted. `auto` chooses one of the others: it
+    // is counted if --algorithm asks for it.
     let auto = lab
         .study
         .ways
         .iter()
         .copied()
         .filter(|way| way.algorithm == Some(Algorithm::Auto));
-    let ways = Collective::ALL
-        .into_iter()
-        .flat_map(Way::algorithms)
-        .chain(auto);
-    let counts: Vec<Count> = ways
-        .map(|way| counts::count(comm, way))
-        .collect::<Result<_, _>>()?;
+    let ways = Collective::ALL.into_iter().flat_map(Way::algorithms).chain(auto);
+    let counts: Vec<Count> = ways.map(|way| counts::count(comm, way)).collect::<Result<_, _>>()?;
     if story && comm.size() > 1 && comm.rank() == 0 {
         costs(lab, &counts)?;
     }
@@ -195,11 +182,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     {
         predict_on_network(lab, ranks)?;
     }
-    let fed = lab
-        .feed
-        .as_ref()
-        .map(|(how, store)| feed(lab, comm, *how, store))
-        .transpose()?;
+    let fed = lab.feed.as_ref().map(|(how, store)| feed(lab, comm, *how, store)).transpose()?;
     let compared = compare(comm)?;
     check(lab, comm, &counts, compared, fed)
 }
@@ -212,16 +195,12 @@ fn introduce(lab: &Lab) {
         screen.say(screen.row("link", &format!("simulated, one for each rank: {link}")));
     }
     if lab.study.ranks == 1 {
-        screen.say(screen.row(
-            "",
-            "one rank has no other rank to talk to; give --ranks 2 or more",
-        ));
+        screen.say(screen.row("", "one rank has no other rank to talk to; give --ranks 2 or more"));
     }
 }
 
 fn section(lab: &Lab, title: &str) {
-    lab.screen
-        .say(format!("\n{}", lab.screen.heading(title, "")));
+    lab.screen.say(format!("\n{}", lab.screen.heading(title, "")));
 }
 
 /// `4 ranks`, or the number of ranks that are shown.
@@ -262,10 +241,8 @@ fn pictures(lab: &Lab, comm: &Comm) -> Result<()> {
                 lab.screen.say(lab.screen.wrap(blank, 2));
             }
         }
-        lab.screen.say(format!(
-            "{}{text}",
-            if i > 0 || lab.study.all { "\n" } else { "" }
-        ));
+        lab.screen
+            .say(format!("{}{text}", if i > 0 || lab.study.all { "\n" } else { "" }));
     }
     if lab.study.all {
         let few = picture::few(comm, Collective::AllReduce)?;
@@ -296,10 +273,7 @@ fn show_rounds(lab: &Lab, comm: &Comm) -> Result<()> {
         rounds.task.algorithm.name(),
         in_words(&few, lab)
     );
-    section(
-        lab,
-        &format!("How: {what}. Left: [sent]. Right: [received]"),
-    );
+    section(lab, &format!("How: {what}. Left: [sent]. Right: [received]"));
     let ring = (way.collective, way.algorithm) == (Collective::AllReduce, Some(Algorithm::Ring));
     let n = few.size();
     let total = rounds.frames.len();
@@ -338,24 +312,13 @@ fn costs(lab: &Lab, counts: &[Count]) -> Result<()> {
     let screen = &lab.screen;
     let network = &lab.study.network;
     let size = bytes_decimal((ELEMENTS * size_of::<u64>()) as f64);
-    section(
-        lab,
-        &format!(
-            "What it costs: the busiest of {} ranks, S = {size}",
-            study.ranks
-        ),
-    );
-    let shown: Vec<&Count> = counts
-        .iter()
-        .filter(|count| study.ways.contains(&count.way))
-        .collect();
+    section(lab, &format!("What it costs: the busiest of {} ranks, S = {size}", study.ranks));
+    let shown: Vec<&Count> =
+        counts.iter().filter(|count| study.ways.contains(&count.way)).collect();
     screen.say(counts::show(screen, &shown));
     section(
         lab,
-        &format!(
-            "Which is the fastest? Predicted for {} ranks on {}",
-            study.ranks, network.name
-        ),
+        &format!("Which is the fastest? Predicted for {} ranks on {}", study.ranks, network.name),
     );
     screen.say(screen.wrap(&predict::in_words(screen, network), 2));
     let timings = predict::predict(
@@ -376,14 +339,7 @@ fn time(lab: &Lab, comm: &Comm, counts: &[Count]) -> Result<()> {
     let name = study.collective.name();
     let sizes = benchmark::sizes(4, study.most);
     let watch = Watch::start();
-    let mut timings = vec![benchmark::time(
-        comm,
-        Way {
-            collective,
-            algorithm: None,
-        },
-        &sizes,
-    )?];
+    let mut timings = vec![benchmark::time(comm, Way { collective, algorithm: None }, &sizes)?];
     for &way in &study.ways {
         timings.push(benchmark::time(comm, way, &sizes)?);
     }
@@ -392,11 +348,7 @@ fn time(lab: &Lab, comm: &Comm, counts: &[Count]) -> Result<()> {
     }
     let busy = watch.row(screen, comm.size());
     section(lab, "How long it takes here");
-    screen.say(benchmark::plot(
-        screen,
-        &format!("{name} on {} ranks", study.ranks),
-        &timings,
-    ));
+    screen.say(benchmark::plot(screen, &format!("{name} on {} ranks", study.ranks), &timings));
     screen.say(format!("\n{}", benchmark::sizes_table(screen, &timings)));
     screen.say(format!("\n{}", benchmark::fits(screen, &timings)));
     if let Some(busy) = busy {
@@ -406,47 +358,37 @@ fn time(lab: &Lab, comm: &Comm, counts: &[Count]) -> Result<()> {
         screen.say(screen.wrap(&words, 2));
     }
     if let Some(link) = lab.args.comm.link {
-        let words = predict::compared(
-            &predict::beside(&timings, link)?,
-            study.ranks,
-            launch::cores(),
-        );
+        let words =
+            predict::compared(&predict::beside(&timings, link)?, study.ranks, launch::cores());
         screen.say(screen.row("formula", &words));
     } else if !launch::is_mpi() {
-        screen.say(screen.wrap(
-            "Threads share one memory. To time them over a network: --link 100us,1GB/s",
-            2,
-        ));
+        screen.say(
+            screen.wrap(
+                "Threads share one memory. To time them over a network: --link 100us,1GB/s",
+                2,
+            ),
+        );
     }
     let network = if launch::is_mpi() { "mpi" } else { "threads" };
     write(lab, benchmark::json(&timings, counts, network))
 }
 
-/// Predicts the collective on a network that is not here, and a training step on more and more ranks.
+/// Predicts the collective on a network that is not here, and a training step on more and more
+/// ranks.
 fn predict_on_network(lab: &Lab, ranks: usize) -> Result<()> {
     let screen = &lab.screen;
     let network = &lab.study.network;
     let count = thousands(ranks as u64);
-    section(
-        lab,
-        &format!("How long it would take: {count} ranks on {}", network.name),
-    );
+    section(lab, &format!("How long it would take: {count} ranks on {}", network.name));
     screen.say(screen.row("network", &predict::in_words(screen, network)));
-    let timings = predict::predict(
-        lab.study.collective,
-        ranks,
-        &benchmark::sizes(4, 64 << 20),
-        network,
-    )?;
+    let timings =
+        predict::predict(lab.study.collective, ranks, &benchmark::sizes(4, 64 << 20), network)?;
     let title = format!("{} on {count} ranks", lab.study.collective.name());
     screen.say(benchmark::plot(screen, &title, &timings));
     screen.say(format!("\n{}", benchmark::sizes_table(screen, &timings)));
     section(
         lab,
-        &format!(
-            "Weak and strong scaling: a training step on {}, 4 ranks and more",
-            network.name
-        ),
+        &format!("Weak and strong scaling: a training step on {}, 4 ranks and more", network.name),
     );
     screen.say(predict::scaling(screen, network)?);
     if lab.study.timed {
@@ -471,14 +413,8 @@ fn feed(lab: &Lab, comm: &Comm, how: Feed, store: &Store) -> Result<bool> {
     let waits = feeding::measure(comm, store, how, COMPUTE)?;
     if comm.rank() == 0 {
         section(lab, "Bringing in the data");
-        lab.screen.say(feeding::show(
-            &lab.screen,
-            store,
-            how,
-            lab.study.ranks,
-            COMPUTE,
-            &waits,
-        ));
+        lab.screen
+            .say(feeding::show(&lab.screen, store, how, lab.study.ranks, COMPUTE, &waits));
     }
     Ok(waits.right)
 }
@@ -523,10 +459,8 @@ fn check(
     let failed = checks.failed();
     if failed.is_empty() {
         let more = "More: --rounds, --bench, --simulate 768, --collective all, --feed readers 2";
-        lab.screen.say(
-            lab.lesson
-                .ending(&lab.screen, if lab.tells_the_story() { more } else { "" }),
-        );
+        lab.screen
+            .say(lab.lesson.ending(&lab.screen, if lab.tells_the_story() { more } else { "" }));
     }
     Ok(failed)
 }

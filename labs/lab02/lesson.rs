@@ -2,17 +2,19 @@
 //!
 //! What does a rank do in one iteration, and how long does it wait for the others?
 //!
-//! Two ranks train one small model: five linear layers that learn to reconstruct random numbers. It is useless on purpose:
-//! an iteration takes milliseconds, so you can see where they go. The lab rebuilds the `test_dist` that supercomputer users
-//! run first, to learn whether their ranks find each other.
+//! Two ranks train one small model: five linear layers that learn to reconstruct random numbers. It
+//! is useless on purpose: an iteration takes milliseconds, so you can see where they go. The lab
+//! rebuilds the `test_dist` that supercomputer users run first, to learn whether their ranks find
+//! each other.
 //!
-//! [`train_plainly`] below is that job in plain candle, to copy into a project of your own; the first check runs it beside the
-//! library's.
+//! [`train_plainly`] below is that job in plain candle, to copy into a project of your own; the
+//! first check runs it beside the library's.
 //!
-//! Run `cargo run --bin lab02`. You will see the loss, which starts at about 2,800 (no better than answering 0) and is below
-//! 500 after 100 iterations; where the time went, as a profiler shows it; and a timeline of all ranks: forward, backward,
-//! all-reduce, optimizer, waiting. `--all` adds curves, such as how the seconds of the iterations spread.
-//! Then break it: `cargo run --bin lab02 -- --break no-average`.
+//! Run `cargo run --bin lab02`. You will see the loss, which starts at about 2,800 (no better than
+//! answering 0) and is below 500 after 100 iterations; where the time went, as a profiler shows it;
+//! and a timeline of all ranks: forward, backward, all-reduce, optimizer, waiting. `--all` adds
+//! curves, such as how the seconds of the iterations spread. Then break it:
+//! `cargo run --bin lab02 -- --break no-average`.
 
 use anyhow::{Context, Result, anyhow};
 use candle_core::backprop::GradStore;
@@ -62,10 +64,12 @@ struct Lab {
 }
 
 // ANCHOR: heart
-/// Trains five linear layers on this rank's samples, in plain candle. Returns the loss of each step, and the last gradients.
+/// Trains five linear layers on this rank's samples, in plain candle. Returns the loss of each
+/// step, and the last gradients.
 ///
-/// This is a training of one rank, and two calls of `comm` make it data parallel: a broadcast before the first step, and an
-/// all-reduce for each gradient in every step. `inputs` draws this rank's samples: uniform random numbers.
+/// This is a training of one rank, and two calls of `comm` make it data parallel: a broadcast
+/// before the first step, and an all-reduce for each gradient in every step. `inputs` draws this
+/// rank's samples: uniform random numbers.
 fn train_plainly(
     comm: &Comm,
     plain: &Plain,
@@ -90,10 +94,7 @@ fn train_plainly(
             let gradient = gradients.get(weight).context("a layer was not used")?;
             let mut values = gradient.flatten_all()?.to_vec1::<f32>()?;
             comm.all_reduce(&mut values, Reduce::Mean)?; // the mean of all ranks' gradients
-            gradients.insert(
-                weight,
-                Tensor::from_vec(values, weight.shape(), &Device::Cpu)?,
-            );
+            gradients.insert(weight, Tensor::from_vec(values, weight.shape(), &Device::Cpu)?);
         }
         adam.step(&gradients)?; // the same step on every rank, so the ranks keep one model
         losses.push(f64::from(loss.to_scalar::<f32>()?));
@@ -125,13 +126,12 @@ impl Plain {
     }
 
     fn forward(&self, x: &Tensor) -> candle_core::Result<Tensor> {
-        self.layers
-            .iter()
-            .try_fold(x.clone(), |x, layer| layer.forward(&x))
+        self.layers.iter().try_fold(x.clone(), |x, layer| layer.forward(&x))
     }
 
-    /// The weights in the order of their names. A `VarMap` lists them in a different order on every rank: ranks would average
-    /// different weights with each other, without an error where these have the same shape.
+    /// The weights in the order of their names. A `VarMap` lists them in a different order on every
+    /// rank: ranks would average different weights with each other, without an error where these
+    /// have the same shape.
     fn weights(&self) -> Vec<Var> {
         let variables = self.variables.data().lock();
         let variables = variables.unwrap_or_else(PoisonError::into_inner);
@@ -141,7 +141,8 @@ impl Plain {
 }
 // ANCHOR_END: plain
 
-/// Three steps in plain candle, and with the library's layers, buckets and optimizer, from the same weights.
+/// Three steps in plain candle, and with the library's layers, buckets and optimizer, from the same
+/// weights.
 fn compare_with_the_library(lab: &Lab, comm: &Comm) -> Result<Beside> {
     const STEPS: usize = 3;
     let config = &lab.config;
@@ -156,7 +157,8 @@ fn compare_with_the_library(lab: &Lab, comm: &Comm) -> Result<Beside> {
     }
     let inputs = config.inputs(comm.rank());
     let (mut lesson, gradients) = train_plainly(comm, &plain, inputs, STEPS)?;
-    // AdamW trains alike with gradients that are twice as large, so losses alone do not show a sum in place of a mean.
+    // AdamW trains alike with gradients that are twice as large, so losses alone do not show a sum
+    // in place of a mean.
     let gradients = gradients.context("no step was taken")?;
     let mut last = Vec::new();
     for weight in plain.weights() {
@@ -187,9 +189,7 @@ fn main() -> ExitCode {
 }
 
 fn run(args: Args) -> Result<()> {
-    let config = args
-        .train
-        .resolve(launch::ranks(args.train.ranks, 2)?, "lab02")?;
+    let config = args.train.resolve(launch::ranks(args.train.ranks, 2)?, "lab02")?;
     ensure_ranks_can_differ(args.broken.is_some(), config.ranks)?;
     let lab = Lab {
         config,
@@ -228,17 +228,11 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     model.params.allocate(lab.config.seed_of(comm.rank()));
     let symptoms = train(lab, comm, &model, &mut journal)?;
     journal.show()?;
-    check(
-        lab,
-        comm,
-        &model,
-        &journal,
-        (beside, same_as_one_rank),
-        &symptoms,
-    )
+    check(lab, comm, &model, &journal, (beside, same_as_one_rank), &symptoms)
 }
 
-/// Trains with the library's `Ddp`, and watches it: what is said about the run is said here, and the step is [`Replica::step`].
+/// Trains with the library's `Ddp`, and watches it: what is said about the run is said here, and
+/// the step is [`Replica::step`].
 fn train(
     lab: &Lab,
     comm: &Comm,
@@ -246,38 +240,24 @@ fn train(
     journal: &mut Iterations,
 ) -> Result<Symptoms> {
     let config = &lab.config;
-    let ddp = Ddp::new(&model.params, comm)?; // rank 0's weights to every rank; gradients will be averaged
-    let Broken { ddp, data_rank } = kit::apply_break(
-        lab.args.broken,
-        comm,
-        ddp,
-        &model.params,
-        config.seed_of(comm.rank()),
-    )?;
+    // Rank 0's weights to every rank; gradients will be averaged.
+    let ddp = Ddp::new(&model.params, comm)?;
+    let Broken { ddp, data_rank } =
+        kit::apply_break(lab.args.broken, comm, ddp, &model.params, config.seed_of(comm.rank()))?;
     ddp.overlap(false); // so that the timeline shows each wait where it happens
-    let inputs = config.inputs(data_rank); // each rank draws its own samples, unless --break says otherwise
-    let mut replica = Replica {
-        config,
-        model,
-        inputs,
-        ddp,
-        adam: config.adam(&model.params),
-    };
+    // Each rank draws its own samples, unless --break says otherwise.
+    let inputs = config.inputs(data_rank);
+    let mut replica = Replica { config, model, inputs, ddp, adam: config.adam(&model.params) };
     let mut symptoms = Symptoms::of(lab.args.broken);
 
     for iter in 0..config.steps {
-        // Training would go on without this barrier: it is there so that all ranks' clocks start at the same moment.
+        // Training would go on without this barrier: it is there so that all ranks' clocks start at
+        // the same moment.
         comm.barrier()?;
         let mut clock = Clock::start();
         let before = comm.traffic();
         let (loss, averaged) = replica.step(iter, &mut clock)?;
-        journal.note(
-            iter,
-            loss,
-            &clock,
-            (comm.traffic() - before).bytes,
-            &averaged,
-        )?;
+        journal.note(iter, loss, &clock, (comm.traffic() - before).bytes, &averaged)?;
         symptoms.draw(inputs.fingerprints(&inputs.batch(iter)));
         symptoms.look(comm, &model.params, iter + 1)?;
     }
@@ -295,22 +275,19 @@ struct Replica<'a> {
 
 impl Replica<'_> {
     // ANCHOR: step
-    /// One iteration with the library's `Ddp`, as every rank takes it. Returns this rank's loss, and when each bucket of gradients
-    /// was averaged.
+    /// One iteration with the library's `Ddp`, as every rank takes it. Returns this rank's loss,
+    /// and when each bucket of gradients was averaged.
     fn step(&mut self, iter: usize, clock: &mut Clock) -> Result<(f64, Vec<Averaged>)> {
-        let Replica {
-            config,
-            model,
-            inputs,
-            ddp,
-            adam,
-        } = self;
+        let Replica { config, model, inputs, ddp, adam } = self;
         let x = clock.time(Data, || inputs.batch(iter)); // this rank's own samples
         let loss = clock.time(Forward, || model.loss(&x))?;
         model.params.zero_gradients();
-        clock.time(Backward, || loss.backward())?; // a bucket of gradients is averaged as soon as it is complete
-        let averaged = clock.time(Backward, || ddp.finish())?; // now every rank has the same gradients
-        clock.time(Optimizer, || adam.step(&model.params, config.lr, 1.0))?; // and takes the same step
+        // A bucket of gradients is averaged as soon as it is complete.
+        clock.time(Backward, || loss.backward())?;
+        // Now every rank has the same gradients.
+        let averaged = clock.time(Backward, || ddp.finish())?;
+        // So it takes the same step.
+        clock.time(Optimizer, || adam.step(&model.params, config.lr, 1.0))?;
         Ok((f64::from(loss.to_scalar::<f32>()?), averaged))
     }
     // ANCHOR_END: step
@@ -368,12 +345,7 @@ fn check(
             "the loss stayed above 500",
         );
     } else {
-        checks.check(
-            last < first,
-            "the loss fell",
-            &result,
-            "the loss did not fall",
-        );
+        checks.check(last < first, "the loss fell", &result, "the loss did not fall");
     }
     checks.parity(same_as_one_rank, comm.size());
     let failed = checks.failed();
@@ -412,18 +384,12 @@ fn introduce(lab: &Lab) {
 fn legend(lab: &Lab) {
     let rows = [
         ["iter", "Iteration, from 0"],
-        [
-            "loss",
-            "Squared error summed over a rank's batch, mean over ranks",
-        ],
+        ["loss", "Squared error summed over a rank's batch, mean over ranks"],
         [
             "sps",
             "Samples per second, all ranks (of the sources' logs, test_dist counts one rank's, wordplay batches)",
         ],
-        [
-            "dt",
-            "Seconds per iteration, of rank 0, from its samples to the optimizer",
-        ],
+        ["dt", "Seconds per iteration, of rank 0, from its samples to the optimizer"],
         ["dtf", "Seconds of the forward pass"],
         [
             "dtb",
@@ -431,8 +397,7 @@ fn legend(lab: &Lab) {
         ],
     ];
     let rows: Vec<Vec<&str>> = rows.iter().map(|row| row.to_vec()).collect();
-    lab.screen
-        .say(show::table(&lab.screen, &["abbr", "what it is"], &rows));
+    lab.screen.say(show::table(&lab.screen, &["abbr", "what it is"], &rows));
     lab.screen.say("");
 }
 
@@ -447,21 +412,9 @@ fn dry_run(lab: &Lab, free: Option<u64>) {
     let rows = [
         ["parameters", &bytes(parameters), "4 bytes each"],
         ["gradients", &bytes(gradients), "4 bytes each"],
-        [
-            "optimizer",
-            &bytes(optimizer),
-            "Adam's two moments, 8 bytes per parameter",
-        ],
-        [
-            "activations",
-            &bytes(activations),
-            "with their gradients; grows with --batch",
-        ],
-        [
-            "all ranks",
-            &bytes(config.total_memory()),
-            "in this process",
-        ],
+        ["optimizer", &bytes(optimizer), "Adam's two moments, 8 bytes per parameter"],
+        ["activations", &bytes(activations), "with their gradients; grows with --batch"],
+        ["all ranks", &bytes(config.total_memory()), "in this process"],
         [
             "all-reduce",
             &bytes(sent),
@@ -479,9 +432,6 @@ fn dry_run(lab: &Lab, free: Option<u64>) {
         };
         screen.say(screen.row("free", &format!("{}; {fits}", bytes(free))));
     }
-    let work = format!(
-        "{} GFLOP a rank and iteration",
-        show::significant(config.flops() / 1e9, 3)
-    );
+    let work = format!("{} GFLOP a rank and iteration", show::significant(config.flops() / 1e9, 3));
     screen.say(screen.row("work", &work));
 }

@@ -2,15 +2,17 @@
 //!
 //! How do N ranks train one model, and why is it the same model as with one rank?
 //!
-//! Every rank holds the whole model and draws its own part of the data. Once per step the ranks average their gradients
-//! (an all-reduce). Every rank then applies the same update, so N replicas stay one model. The model is a GPT that
-//! learns to write plays, one character at a time.
+//! Every rank holds the whole model and draws its own part of the data. Once per step the ranks
+//! average their gradients (an all-reduce). Every rank then applies the same update, so N replicas
+//! stay one model. The model is a GPT that learns to write plays, one character at a time.
 //!
-//! [`step_plainly`] below is such a step in its plainest form; the first check runs it beside the library's, which averages sooner.
+//! [`step_plainly`] below is such a step in its plainest form; the first check runs it beside the
+//! library's, which averages sooner.
 //!
-//! Run `cargo run --bin lab03`. You will see the loss fall from about 4.2 (65 characters and no idea: ln 65 = 4.17), what
-//! the model writes at every evaluation, and the checks: the same bits as one rank that does all the work, the same
-//! model on every rank, different data on every rank. Then break it: `cargo run --bin lab03 -- --break no-average`.
+//! Run `cargo run --bin lab03`. You will see the loss fall from about 4.2 (65 characters and no
+//! idea: ln 65 = 4.17), what the model writes at every evaluation, and the checks: the same bits as
+//! one rank that does all the work, the same model on every rank, different data on every rank.
+//! Then break it: `cargo run --bin lab03 -- --break no-average`.
 
 use anyhow::Result;
 use clap::Parser;
@@ -88,7 +90,8 @@ struct Lab {
 }
 
 impl Lab {
-    /// The folder for weights, unless the run leaves none behind: one that is broken on purpose must not replace good ones.
+    /// The folder for weights, unless the run leaves none behind: one that is broken on purpose
+    /// must not replace good ones.
     fn save_to(&self) -> Option<PathBuf> {
         let saves = self.args.broken.is_none() && !self.args.eval_only;
         saves.then(|| self.args.run.folder("lab03"))
@@ -96,8 +99,9 @@ impl Lab {
 }
 
 // ANCHOR: heart
-/// One step of data parallelism. Every rank has the whole model, begun with the same weights, and sequences of its own. Averaging is
-/// all that they do together. Returns this rank's loss, and the norm of the averaged gradients.
+/// One step of data parallelism. Every rank has the whole model, begun with the same weights, and
+/// sequences of its own. Averaging is all that they do together. Returns this rank's loss, and the
+/// norm of the averaged gradients.
 fn step_plainly(
     comm: &Comm,
     gpt: &Gpt,
@@ -111,11 +115,13 @@ fn step_plainly(
     let loss = gpt.loss(batch, &pass)?;
     loss.backward()?; // the gradients of this rank's sequences
 
-    let mut gradients = gpt.params.gradients(); // the model's own, locked: one parameter after the other
+    // The model's own, locked: one parameter after the other.
+    let mut gradients = gpt.params.gradients();
     for parameter in gpt.params.specs() {
         comm.all_reduce(&mut gradients[parameter.range()], Reduce::Mean)?;
     }
-    // Now every rank has the gradients of all ranks' sequences, and so it takes the step that they all take.
+    // Now every rank has the gradients of all ranks' sequences, and so it takes the step that they
+    // all take.
     let norm = global_norm(&gradients);
     drop(gradients); // unlocked, for the optimizer
     let lr = config.schedule.at(step);
@@ -124,8 +130,8 @@ fn step_plainly(
 }
 // ANCHOR_END: heart
 
-/// Three steps of a small model in the plainest way; and again with buckets, which are averaged during the backward pass (with
-/// --all-reduce after it).
+/// Three steps of a small model in the plainest way; and again with buckets, which are averaged
+/// during the backward pass (with --all-reduce after it).
 fn compare_with_the_library(lab: &Lab, comm: &Comm) -> Result<Beside> {
     const STEPS: usize = 3;
     let config = Config {
@@ -136,7 +142,8 @@ fn compare_with_the_library(lab: &Lab, comm: &Comm) -> Result<Beside> {
     let sampler = config.sampler(comm.rank());
     let model = || -> Result<Gpt> {
         let gpt = Gpt::new(&config.shape)?;
-        gpt.params.allocate(config.seed); // one seed on every rank: equal weights without a broadcast
+        // One seed on every rank: equal weights without a broadcast.
+        gpt.params.allocate(config.seed);
         Ok(gpt)
     };
     let gpt = model()?;
@@ -146,7 +153,8 @@ fn compare_with_the_library(lab: &Lab, comm: &Comm) -> Result<Beside> {
         let batch = sampler.batch(text, step, 0);
         let taken = step_plainly(comm, &gpt, &mut adamw, &config, &batch, step);
         let (loss, norm) = taken.map_err(|error| Diverged::at(step + 1, error))?;
-        // AdamW trains alike with gradients that are twice as large, so losses alone do not show a sum in place of a mean.
+        // AdamW trains alike with gradients that are twice as large, so losses alone do not show a
+        // sum in place of a mean.
         lesson.extend([f64::from(loss), norm]);
     }
 
@@ -178,12 +186,8 @@ fn main() -> ExitCode {
 
 fn run(args: Args) -> Result<()> {
     let corpus = Corpus::find(args.train.data.data.as_deref())?;
-    let config = args
-        .train
-        .resolve(launch::ranks(args.ranks, 2)?, args.steps, &corpus)?;
-    let eval = args
-        .eval
-        .resolve(config.steps, &args.train.defaults(), &corpus)?;
+    let config = args.train.resolve(launch::ranks(args.ranks, 2)?, args.steps, &corpus)?;
+    let eval = args.eval.resolve(config.steps, &args.train.defaults(), &corpus)?;
     ensure_ranks_can_differ(args.broken.is_some(), config.ranks)?;
     let screen = Screen::detect(args.run.ascii);
     let lesson = Lesson::of("lab03")?;
@@ -245,14 +249,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     let gpt = Gpt::new(&config.shape)?;
     // Each rank starts with its own random seed; the broadcast makes them one model.
     gpt.params.allocate(config.seed_of(comm.rank()));
-    if let Some(dir) = lab
-        .args
-        .train
-        .model
-        .init_from
-        .as_deref()
-        .filter(|_| comm.rank() == 0)
-    {
+    if let Some(dir) = lab.args.train.model.init_from.as_deref().filter(|_| comm.rank() == 0) {
         checkpoint::load(dir, &gpt.params)?;
     }
     if lab.args.eval_only {
@@ -286,15 +283,12 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         &journal,
         &symptoms,
         beside,
-        &End {
-            hashes,
-            drawn,
-            same_as_one_rank,
-        },
+        &End { hashes, drawn, same_as_one_rank },
     ))
 }
 
-/// The algorithms that average: an all-reduce's own, and those that reduce to rank 0 and broadcast from there.
+/// The algorithms that average: an all-reduce's own, and those that reduce to rank 0 and broadcast
+/// from there.
 fn averaging() -> impl TypedValueParser<Value = Algorithm> {
     let all = [Collective::AllReduce, Collective::Broadcast];
     let names = all.iter().flat_map(|collective| collective.algorithms());
@@ -303,7 +297,8 @@ fn averaging() -> impl TypedValueParser<Value = Algorithm> {
     PossibleValuesParser::new(names).try_map(move |name| of_name(name).ok_or("not an algorithm"))
 }
 
-/// Trains with the library's `Ddp`, and watches it: what is said about the run is said here, and the step is [`Replica::step`].
+/// Trains with the library's `Ddp`, and watches it: what is said about the run is said here, and
+/// the step is [`Replica::step`].
 fn train(
     lab: &Lab,
     comm: &Comm,
@@ -313,14 +308,10 @@ fn train(
 ) -> Result<Symptoms> {
     let config = &lab.config;
     let text = &lab.corpus.train[..];
-    let ddp = Ddp::new(&gpt.params, comm)?; // rank 0's weights to every rank; gradients will be averaged
-    let Broken { ddp, data_rank } = kit::apply_break(
-        lab.args.broken,
-        comm,
-        ddp,
-        &gpt.params,
-        config.seed_of(comm.rank()),
-    )?;
+    // Rank 0's weights to every rank; gradients will be averaged.
+    let ddp = Ddp::new(&gpt.params, comm)?;
+    let Broken { ddp, data_rank } =
+        kit::apply_break(lab.args.broken, comm, ddp, &gpt.params, config.seed_of(comm.rank()))?;
     ddp.overlap(!lab.args.no_overlap);
     match lab.args.all_reduce {
         Some(algorithm) => {
@@ -333,7 +324,8 @@ fn train(
             journal.expect(report::all_reduced(gpt.params.numel(), comm.size()));
         }
     }
-    let sampler = config.sampler(data_rank); // each rank draws its own sequences, unless --break says otherwise
+    // Each rank draws its own sequences, unless --break says otherwise.
+    let sampler = config.sampler(data_rank);
     let mut replica = Replica {
         config,
         text,
@@ -357,17 +349,7 @@ fn train(
         }
         let lr = config.schedule.at(step);
         let step = step + 1;
-        journal.step(
-            StepOutcome {
-                step,
-                loss,
-                grad_norm,
-                lr,
-            },
-            &clock,
-            sent,
-            &averaged,
-        )?;
+        journal.step(StepOutcome { step, loss, grad_norm, lr }, &clock, sent, &averaged)?;
         if lab.eval.due.after(step) {
             evaluator.run(gpt, step, journal)?;
         }
@@ -388,40 +370,35 @@ struct Replica<'a> {
 
 impl Replica<'_> {
     // ANCHOR: step
-    /// Every rank takes this step. It returns the rank's loss, the gradients' norm, and the time of each all-reduce.
+    /// Every rank takes this step. It returns the rank's loss, the gradients' norm, and the time of
+    /// each all-reduce.
     fn step(&mut self, step: usize, clock: &mut Clock) -> Result<(f64, f64, Vec<Averaged>)> {
-        let Replica {
-            config,
-            text,
-            gpt,
-            sampler,
-            ddp,
-            adamw,
-        } = self;
+        let Replica { config, text, gpt, sampler, ddp, adamw } = self;
         let mut mean = 0.0;
         gpt.params.zero_gradients();
         for micro in 0..config.grad_accum {
-            let batch = clock.time(Data, || sampler.batch(text, step, micro)); // this rank's own sequences
-            let loss = clock.time(Forward, || {
-                gpt.loss(&batch, &config.pass(step, &batch.sequences))
-            })?;
+            // This rank's own sequences.
+            let batch = clock.time(Data, || sampler.batch(text, step, micro));
+            let loss =
+                clock.time(Forward, || gpt.loss(&batch, &config.pass(step, &batch.sequences)))?;
             let share = (loss / config.grad_accum as f64)?; // the shares' gradients add up
             mean += f64::from(share.to_scalar::<f32>()?);
             ddp.synchronise(micro + 1 == config.grad_accum); // average in the last micro-step only
             clock.time(Backward, || share.backward())?; // averages each complete bucket
         }
-        let averaged = clock.time(Backward, || ddp.finish())?; // now all ranks have the same gradients
+        // Now all ranks have the same gradients.
+        let averaged = clock.time(Backward, || ddp.finish())?;
         let norm = global_norm(&gpt.params.gradients());
         let scale = clip_scale(norm, config.clip)?;
-        clock.time(Optimizer, || {
-            adamw.step(&gpt.params, config.schedule.at(step), scale)
-        })?; // and take the same step
+        // So they take the same step.
+        clock.time(Optimizer, || adamw.step(&gpt.params, config.schedule.at(step), scale))?;
         Ok((mean, norm, averaged))
     }
     // ANCHOR_END: step
 }
 
-/// Trains the small model for three steps on all ranks, and again on one rank that processes all their batches.
+/// Trains the small model for three steps on all ranks, and again on one rank that processes all
+/// their batches.
 fn compare_with_one_rank(lab: &Lab, comm: &Comm) -> Result<bool> {
     const STEPS: usize = 3;
     let config = lab.config.parity_check();
@@ -432,11 +409,7 @@ fn compare_with_one_rank(lab: &Lab, comm: &Comm) -> Result<bool> {
     let bound = Precision::F32.loss_bound();
     let Trained { losses, values, .. } = &ours;
     // The rounds of an algorithm add in an order of their own.
-    let values = if by.is_none() {
-        Some(&values[..])
-    } else {
-        None
-    };
+    let values = if by.is_none() { Some(&values[..]) } else { None };
     let same = parity::compare(comm, comm, &lab.screen, bound, losses, values, serial)?;
     if comm.rank() == 0 && lab.args.log.all {
         report::legend(&lab.screen);
@@ -457,11 +430,7 @@ fn check(
         return Vec::new();
     }
     lab.screen.say("");
-    symptoms.show(
-        &lab.screen,
-        "sequences",
-        lab.config.batch * lab.config.ranks,
-    );
+    symptoms.show(&lab.screen, "sequences", lab.config.batch * lab.config.ranks);
     let mut checks = Checks::new(&lab.screen);
     checks.beside("losses and norms", beside);
     checks.training(&lab.config, journal, end);
@@ -503,7 +472,6 @@ fn introduce(lab: &Lab) {
             dataset: &lab.corpus.name,
             out: &lab.args.run.folder("lab03"),
         };
-        lab.screen
-            .say(Settings::of(&lab.config, &around).show(&lab.screen));
+        lab.screen.say(Settings::of(&lab.config, &around).show(&lab.screen));
     }
 }

@@ -2,15 +2,18 @@
 //!
 //! What does each rank have to hold, and what does it cost to hold less?
 //!
-//! Data parallelism keeps N copies of the parameters, the gradients and the optimizer state. ZeRO shards them, stage by stage,
-//! and gathers them when they are needed. Its last stage is also called FSDP.
+//! Data parallelism keeps N copies of the parameters, the gradients and the optimizer state. ZeRO
+//! shards them, stage by stage, and gathers them when they are needed. Its last stage is also
+//! called FSDP.
 //!
-//! [`Shard`] below is the first stage by hand; the first check trains with it, beside the library's.
+//! [`Shard`] below is the first stage by hand; the first check trains with it, beside the
+//! library's.
 //!
-//! Run `cargo run --bin lab04`. Four ranks train one small GPT in all four stages. The screen compares what a rank holds and
-//! sends, beside the formulas, and predicts the stages' step times for a large model on a real network. All stages must train
-//! the same model to the last bit. Then draw it: `--show holdings`, `--show timeline`; give each rank less memory:
-//! `--memory-limit 6`; break it: `--break local-norm`; or train with one stage, as long as you like: `--zero 3`.
+//! Run `cargo run --bin lab04`. Four ranks train one small GPT in all four stages. The screen
+//! compares what a rank holds and sends, beside the formulas, and predicts the stages' step times
+//! for a large model on a real network. All stages must train the same model to the last bit. Then
+//! draw it: `--show holdings`, `--show timeline`; give each rank less memory: `--memory-limit 6`;
+//! break it: `--break local-norm`; or train with one stage, as long as you like: `--zero 3`.
 
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
@@ -36,7 +39,8 @@ use shardlab::{checkpoint, launch};
 use std::ops::Range;
 use std::process::ExitCode;
 
-/// ZeRO's stages, side by side: what each rank holds, and what it costs to hold less. With --zero, only one stage.
+/// ZeRO's stages, side by side: what each rank holds, and what it costs to hold less. With --zero,
+/// only one stage.
 #[derive(Parser)]
 #[command(name = "lab04", version)]
 // Stages side by side train a few steps to be compared, and write nothing.
@@ -79,7 +83,8 @@ struct Args {
 enum Show {
     /// Which rank holds which slice, in every stage
     Holdings,
-    /// One step, unit by unit: gathers, passes, reductions and waiting. The step is computed, not run
+    /// One step, unit by unit: gathers, passes, reductions and waiting. The step is computed, not
+    /// run
     Timeline,
 }
 
@@ -113,9 +118,11 @@ struct Lab {
 }
 
 // ANCHOR: heart
-/// One rank of ZeRO-1. It holds all parameters and gradients, but Adam's moments for its slice only.
+/// One rank of ZeRO-1. It holds all parameters and gradients, but Adam's moments for its slice
+/// only.
 struct Shard {
-    /// A copy of all parameters, one after the other, with zeros after them that make all slices equally long.
+    /// A copy of all parameters, one after the other, with zeros after them that make all slices
+    /// equally long.
     parameters: Vec<f32>,
     slice: Range<usize>,
     /// The moments of the slice: means of the gradients, and of their squares.
@@ -189,19 +196,17 @@ fn train_plainly(comm: &Comm, gpt: &Gpt, config: &Config, text: &[u32]) -> Resul
 }
 // ANCHOR_END: plainly
 
-/// Three steps of a small model, as above and with the library's ZeRO-1, which cuts gradients into buckets and reduces them during
-/// the backward pass.
+/// Three steps of a small model, as above and with the library's ZeRO-1, which cuts gradients into
+/// buckets and reduces them during the backward pass.
 fn compare_with_the_library(lab: &Lab, comm: &Comm) -> Result<Beside> {
     let small = lab.config.parity_check();
     let config = Config {
         steps: 3,
         grad_accum: 1,
-        // What the plain step leaves out: weight decay, and clipping. That needs the norm of all slices; an exercise asks for it.
+        // What the plain step leaves out: weight decay, and clipping. That needs the norm of all
+        // slices; an exercise asks for it.
         clip: 0.0,
-        adamw: Adam {
-            weight_decay: 0.0,
-            ..small.adamw
-        },
+        adamw: Adam { weight_decay: 0.0, ..small.adamw },
         ..small
     };
     let text = &lab.corpus.train[..];
@@ -239,12 +244,8 @@ fn run(mut args: Args) -> Result<()> {
     } else {
         args.steps.or(Some(6))
     };
-    let config = args
-        .train
-        .resolve(launch::ranks(args.ranks, 4)?, steps, &corpus)?;
-    let eval = args
-        .eval
-        .resolve(config.steps, &args.train.defaults(), &corpus)?;
+    let config = args.train.resolve(launch::ranks(args.ranks, 4)?, steps, &corpus)?;
+    let eval = args.eval.resolve(config.steps, &args.train.defaults(), &corpus)?;
     let mut zero = args.zero.resolve(config.adamw)?;
     let screen = Screen::detect(args.run.ascii);
     let lesson = Lesson::of("lab04")?;
@@ -310,18 +311,15 @@ fn refuse_breaking_nothing(args: &Args, config: &Config, stages: &[Stage]) -> Re
         Some(PaddingOnLast) if config.ranks < 3 => {
             ("padding spans ranks only from 3 ranks on", "give --ranks 3")
         }
-        Some(LocalNorm) if config.ranks < 2 => (
-            "--break needs ranks that can differ",
-            "give --ranks 2 or more",
-        ),
-        Some(LocalNorm) if config.clip == 0.0 => (
-            "--break local-norm clips, and --clip is 0",
-            "leave --clip out",
-        ),
-        Some(LocalNorm) if stages[0] != Stage::Zero => (
-            "--break local-norm shows beside stage 0",
-            "leave --memory-limit out",
-        ),
+        Some(LocalNorm) if config.ranks < 2 => {
+            ("--break needs ranks that can differ", "give --ranks 2 or more")
+        }
+        Some(LocalNorm) if config.clip == 0.0 => {
+            ("--break local-norm clips, and --clip is 0", "leave --clip out")
+        }
+        Some(LocalNorm) if stages[0] != Stage::Zero => {
+            ("--break local-norm shows beside stage 0", "leave --memory-limit out")
+        }
         _ => return Ok(()),
     };
     Err(BadInput::new(what, help))
@@ -345,20 +343,14 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         None
     };
     let save_to = Some(folder);
-    let evaluator = lab.eval.as_ref().map(|eval| Evaluator {
-        config,
-        eval,
-        corpus,
-        screen,
-        comm,
-        save_to,
-    });
+    let evaluator =
+        lab.eval
+            .as_ref()
+            .map(|eval| Evaluator { config, eval, corpus, screen, comm, save_to });
     let mut beside = None;
     let mut same_as_one_rank = true;
     if evaluator.is_none() {
-        progress(comm, || {
-            "the lesson's version and the library's: 3 steps each".into()
-        });
+        progress(comm, || "the lesson's version and the library's: 3 steps each".into());
         beside = Some(compare_with_the_library(lab, comm)?);
     } else {
         let text = &corpus.train[..];
@@ -373,13 +365,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     let mut steps = Steps::new(lab.stages.len() * config.steps);
     for &stage in &lab.stages {
         let mut journal = Journal::new(comm, screen, kit::Rates::of(config, lab.peak), due, log)?;
-        let trained = train(
-            lab,
-            comm,
-            stage,
-            evaluator.as_ref(),
-            (&mut journal, &mut steps),
-        );
+        let trained = train(lab, comm, stage, evaluator.as_ref(), (&mut journal, &mut steps));
         let (gpt, mut zero, symptoms) =
             trained.map_err(|error| Diverged::at(journal.records.len() + 1, error))?;
         if stage == Stage::Three && lab.args.broken == Some(Break::UsedAfterRelease) {
@@ -424,23 +410,12 @@ fn train(
     evaluator: Option<&Evaluator>,
     (journal, steps): (&mut Journal, &mut Steps),
 ) -> Result<(Gpt, Zero, Symptoms)> {
-    let gpt = Gpt::build(
-        &lab.config.shape,
-        &Tiled(if stage == Stage::Three { lab.tiles } else { 1 }),
-    )?;
+    let gpt =
+        Gpt::build(&lab.config.shape, &Tiled(if stage == Stage::Three { lab.tiles } else { 1 }))?;
     let local_norm = lab.args.broken == Some(Break::LocalNorm);
-    let zero = ZeroConfig {
-        stage,
-        local_norm,
-        ..lab.zero.clone()
-    };
-    let mut zero = initial(
-        &gpt,
-        comm,
-        zero,
-        lab.config.seed,
-        lab.args.train.model.init_from.as_deref(),
-    )?;
+    let zero = ZeroConfig { stage, local_norm, ..lab.zero.clone() };
+    let mut zero =
+        initial(&gpt, comm, zero, lab.config.seed, lab.args.train.model.init_from.as_deref())?;
     let sampler = lab.config.sampler(comm.rank());
     let mut symptoms = Symptoms::default();
     if let Some(evaluator) = evaluator {
@@ -464,14 +439,16 @@ fn train(
             lab04::progress(comm, steps, (&lab.stages, stage), step + 1);
         }
         if let Some(evaluator) = evaluator.filter(|evaluator| evaluator.eval.due.after(step + 1)) {
-            zero.whole(|| evaluator.run(&gpt, step + 1, journal))?; // every rank holds all parameters meanwhile
+            // Every rank holds all parameters meanwhile.
+            zero.whole(|| evaluator.run(&gpt, step + 1, journal))?;
         }
     }
     Ok((gpt, zero, symptoms))
 }
 
 // ANCHOR: train
-/// One step, the same for every stage: `zero` decides where gradients go and where parameters come from.
+/// One step, the same for every stage: `zero` decides where gradients go and where parameters come
+/// from.
 fn one_step(
     config: &Config,
     gpt: &Gpt,
@@ -499,23 +476,15 @@ fn one_step(
     let grad_norm = zero.norm()?; // the norm of all gradients
     zero.update(lr, clip_scale(grad_norm, config.clip)?)?; // each rank updates its slice
     clock.lap(Part::Optimizer);
-    Ok((
-        StepOutcome {
-            step: step + 1,
-            loss,
-            grad_norm,
-            lr,
-        },
-        averaged,
-    ))
+    Ok((StepOutcome { step: step + 1, loss, grad_norm, lr }, averaged))
 }
 // ANCHOR_END: train
 
 fn introduce(lab: &Lab) {
-    lab.screen.say(lab.lesson.heading(
-        &lab.screen,
-        lab.eval.as_ref().map(|_| "--dry-run predicts how long"),
-    ));
+    lab.screen.say(
+        lab.lesson
+            .heading(&lab.screen, lab.eval.as_ref().map(|_| "--dry-run predicts how long")),
+    );
     let corpus = lab.eval.as_ref().map(|_| &lab.corpus);
     lab04::introduce(&lab.screen, corpus, &lab.config, &lab.job, &lab.stages);
 }

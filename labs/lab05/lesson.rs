@@ -2,15 +2,18 @@
 //!
 //! What if one layer is too large for a rank, even while it computes?
 //!
-//! ZeRO shards what a rank holds, but each rank still computes whole layers. Tensor parallelism shards the computation: each
-//! rank multiplies with its slice of every matrix. The ranks then add up their results, twice per block and pass. Sequence
-//! parallelism also shards what lies between the matrices.
+//! ZeRO shards what a rank holds, but each rank still computes whole layers. Tensor parallelism
+//! shards the computation: each rank multiplies with its slice of every matrix. The ranks then add
+//! up their results, twice per block and pass. Sequence parallelism also shards what lies between
+//! the matrices.
 //!
-//! [`mlp`] below is one shared layer in its plainest form; the first check runs it beside the library's, which trains the GPT.
+//! [`mlp`] below is one shared layer in its plainest form; the first check runs it beside the
+//! library's, which trains the GPT.
 //!
-//! Run `cargo run --bin lab05`. Two ranks share every layer of a small GPT: the screen compares what a rank holds, keeps and sends with one rank's figures, and the checks compare every gradient.
-//! Draw it: `--show gemm`, `--show mesh`; break it: `--break no-g`; time it: `--bench`; or train with it, together with data
-//! parallelism and ZeRO: `--tp 2 --ranks 4 --zero 1`.
+//! Run `cargo run --bin lab05`. Two ranks share every layer of a small GPT: the screen compares
+//! what a rank holds, keeps and sends with one rank's figures, and the checks compare every
+//! gradient. Draw it: `--show gemm`, `--show mesh`; break it: `--break no-g`; time it: `--bench`;
+//! or train with it, together with data parallelism and ZeRO: `--tp 2 --ranks 4 --zero 1`.
 
 use anyhow::Result;
 use candle_core::{CpuStorage, CustomOp1, Layout, Shape, Tensor};
@@ -40,7 +43,8 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Tensor and sequence parallelism: ranks that share every layer. With --tp, the model is trained in full.
+/// Tensor and sequence parallelism: ranks that share every layer. With --tp, the model is trained
+/// in full.
 #[derive(Parser)]
 #[command(name = "lab05", version)]
 // The comparison trains a few steps, and writes nothing.
@@ -96,23 +100,25 @@ struct Lab {
 }
 
 // ANCHOR: heart
-/// The MLP of a transformer block on one of the ranks that share it: gelu(x·A)·B, where the rank has some columns of A and the same
-/// rows of B. Shapes: x [rows, width], the same on all ranks; a [width, inner / ranks]; b [inner / ranks, width].
+/// The MLP of a transformer block on one of the ranks that share it: gelu(x·A)·B, where the rank
+/// has some columns of A and the same rows of B. Shapes: x [rows, width], the same on all ranks; a
+/// [width, inner / ranks]; b [inner / ranks, width].
 fn mlp(x: &Tensor, a: &Tensor, b: &Tensor, group: &Comm) -> candle_core::Result<Tensor> {
     let x = f(x, group)?;
-    let h = x.matmul(a)?.gelu_erf()?; // my columns of x·A: they are whole sums, so gelu may be applied
+    // My columns of x·A: they are whole sums, so gelu may be applied.
+    let h = x.matmul(a)?.gelu_erf()?;
     let y = h.matmul(b)?; // my summand of the result
     g(&y, group)
 }
 
-/// Megatron's f, before the first matrix. Forward, nothing: every rank uses the same x. Backward, it adds up the ranks' gradients
-/// of x.
+/// Megatron's f, before the first matrix. Forward, nothing: every rank uses the same x. Backward,
+/// it adds up the ranks' gradients of x.
 fn f(x: &Tensor, group: &Comm) -> candle_core::Result<Tensor> {
     add_up(x, In::Backward, group)
 }
 
-/// Megatron's g, after the second matrix. Forward, it adds up the ranks' summands. Backward, nothing: the gradient of a sum is the
-/// gradient of each summand.
+/// Megatron's g, after the second matrix. Forward, it adds up the ranks' summands. Backward,
+/// nothing: the gradient of a sum is the gradient of each summand.
 fn g(y: &Tensor, group: &Comm) -> candle_core::Result<Tensor> {
     add_up(y, In::Forward, group)
 }
@@ -184,16 +190,12 @@ fn run(mut args: Args) -> Result<()> {
         args.train.model.dropout = 0.1; // the comparison covers the masks
     }
     let few = if args.bench { 2 } else { 50 };
-    let config = args.train.resolve(
-        layout.sizes.data,
-        args.steps.or((!full).then_some(few)),
-        &corpus,
-    )?;
+    let config =
+        args.train
+            .resolve(layout.sizes.data, args.steps.or((!full).then_some(few)), &corpus)?;
     TensorParallel::check(&config.shape, layout.sizes.tensor, args.tensor.sp || !full)?;
     ensure_ranks_can_differ(args.broken.is_some(), ranks)?;
-    let eval = args
-        .eval
-        .resolve(config.steps, &args.train.defaults(), &corpus)?;
+    let eval = args.eval.resolve(config.steps, &args.train.defaults(), &corpus)?;
     let zero = args.zero.resolve(config.adamw)?;
     let peak = if full { matmul::measured_peak() } else { 0.0 };
     let lab = Lab {
@@ -249,18 +251,13 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     }
 }
 
-/// Compares the MLP above with the library's. Then trains a few steps on one rank, and shared by all ranks, and compares.
+/// Compares the MLP above with the library's. Then trains a few steps on one rank, and shared by
+/// all ranks, and compares.
 fn compare(lab: &Lab, group: &Comm) -> Result<Vec<String>> {
     let config = &lab.config;
     let multiple = lab.args.tensor.make_vocab_size_divisible_by;
     let measure = |way, broken, reference: Option<&_>| {
-        lab05::measure(
-            group,
-            (way, multiple, broken),
-            config,
-            &lab.corpus.train,
-            reference,
-        )
+        lab05::measure(group, (way, multiple, broken), config, &lab.corpus.train, reference)
     };
     // The MLP above, beside the library's: the same x, and the same slices of A and B.
     let beside = lab05::compare_mlps(group, config.seed, mlp)?;
@@ -280,8 +277,7 @@ fn compare(lab: &Lab, group: &Comm) -> Result<Vec<String>> {
     if group.rank() != 0 {
         return Ok(Vec::new());
     }
-    lab.screen
-        .say(format!("\n{}\n", lab05::compared(&lab.screen, &all)));
+    lab.screen.say(format!("\n{}\n", lab05::compared(&lab.screen, &all)));
     let mut checks = Checks::new(&lab.screen);
     checks.beside("MLP and its input's gradient", beside);
     lab05::check(&mut checks, &all, &masks);
@@ -301,28 +297,12 @@ fn train_in_full(lab: &Lab, mesh: &Mesh, eval: &EvalConfig) -> Result<Vec<String
     let world = mesh.world();
     let folder = lab.args.run.folder("lab05");
     let _claim = checkpoint::Claim::take(world, &folder)?;
-    let same_as_one_rank = lab05::same_as_one_rank(
-        mesh,
-        screen,
-        config,
-        &corpus.train,
-        lab.sharing(),
-        &lab.zero,
-    )?;
-    let rates = Rates {
-        ranks: world.size(),
-        ..Rates::of(config, lab.peak)
-    };
+    let same_as_one_rank =
+        lab05::same_as_one_rank(mesh, screen, config, &corpus.train, lab.sharing(), &lab.zero)?;
+    let rates = Rates { ranks: world.size(), ..Rates::of(config, lab.peak) };
     let mut journal = Journal::new(world, screen, rates, eval.due, Some(&lab.args.log))?;
     let save_to = Some(folder);
-    let evaluator = Evaluator {
-        config,
-        eval,
-        corpus,
-        screen,
-        comm: world,
-        save_to,
-    };
+    let evaluator = Evaluator { config, eval, corpus, screen, comm: world, save_to };
     let whole = Gpt::new(&config.shape)?; // for evaluation, on every rank
     whole.params.allocate(config.seed);
     let trained = train(lab, mesh, &whole, &evaluator, &mut journal);
@@ -336,21 +316,10 @@ fn train_in_full(lab: &Lab, mesh: &Mesh, eval: &EvalConfig) -> Result<Vec<String
     if world.rank() != 0 {
         return Ok(Vec::new());
     }
-    let text = format!(
-        "{} in the tensor group's collectives",
-        screen.seconds(seconds)
-    );
+    let text = format!("{} in the tensor group's collectives", screen.seconds(seconds));
     screen.say(format!("\n{}\n", screen.row("tensor", &text)));
     let mut checks = Checks::new(screen);
-    checks.training(
-        config,
-        &journal,
-        &End {
-            hashes,
-            drawn,
-            same_as_one_rank,
-        },
-    );
+    checks.training(config, &journal, &End { hashes, drawn, same_as_one_rank });
     Ok(checks.failed())
 }
 
@@ -377,12 +346,7 @@ fn train(
             batch
         };
         let (outcome, averaged) = one_step(config, &mut shared, step, draw, &mut clock)?;
-        journal.step(
-            outcome,
-            &clock,
-            mesh.world().total_traffic() - before,
-            &averaged,
-        )?;
+        journal.step(outcome, &clock, mesh.world().total_traffic() - before, &averaged)?;
         if evaluator.eval.due.after(step + 1) {
             shared.whole(whole, |whole| evaluator.run(whole, step + 1, journal))?;
         }
@@ -391,7 +355,8 @@ fn train(
 }
 
 // ANCHOR: train
-/// One step. The layers communicate in both passes; ZeRO, in the data group, sees only this rank's slices.
+/// One step. The layers communicate in both passes; ZeRO, in the data group, sees only this rank's
+/// slices.
 fn one_step(
     config: &Config,
     shared: &mut Shared,
@@ -415,29 +380,16 @@ fn one_step(
     clock.lap(Part::Backward);
     let lr = config.schedule.at(step);
     let grad_norm = shared.zero.norm()?; // of all slices on all ranks
-    shared
-        .zero
-        .update(lr, clip_scale(grad_norm, config.clip)?)?;
+    shared.zero.update(lr, clip_scale(grad_norm, config.clip)?)?;
     clock.lap(Part::Optimizer);
-    Ok((
-        StepOutcome {
-            step: step + 1,
-            loss,
-            grad_norm,
-            lr,
-        },
-        averaged,
-    ))
+    Ok((StepOutcome { step: step + 1, loss, grad_norm, lr }, averaged))
 }
 // ANCHOR_END: train
 
 impl Lab {
     /// Whether with sequence parallelism, and what the table's rows on each rank are a multiple of.
     fn sharing(&self) -> (bool, usize) {
-        (
-            self.args.tensor.sp,
-            self.args.tensor.make_vocab_size_divisible_by,
-        )
+        (self.args.tensor.sp, self.args.tensor.make_vocab_size_divisible_by)
     }
 
     fn expected_bytes(&self, shared: &mut Shared) -> (String, f64) {

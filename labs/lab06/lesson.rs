@@ -2,17 +2,19 @@
 //!
 //! What if the model is divided by layers: who waits for whom?
 //!
-//! Tensor parallelism sends activations inside every layer. A pipeline sends them only between stages: each rank holds some
-//! layers, and micro-batches travel from rank to rank. The order of the passes decides how long ranks wait, and how many
-//! activations they keep. One list of operations per rank is checked, simulated, drawn, and then trains the model.
+//! Tensor parallelism sends activations inside every layer. A pipeline sends them only between
+//! stages: each rank holds some layers, and micro-batches travel from rank to rank. The order of
+//! the passes decides how long ranks wait, and how many activations they keep. One list of
+//! operations per rank is checked, simulated, drawn, and then trains the model.
 //!
-//! [`run_in_order`] below is a pipeline in its plainest form; the first check compares its gradients with those of the library's,
-//! which trains.
+//! [`run_in_order`] below is a pipeline in its plainest form; the first check compares its
+//! gradients with those of the library's, which trains.
 //!
-//! Run `cargo run --bin lab06`. Four ranks train a small GPT for three steps. The screen draws the step as predicted and as
-//! measured, with the bubble and each rank's activations, and checks every loss and parameter against one rank's.
-//! Compare all schedules: `--compare`; choose one: `--schedule interleaved`; print it as Megatron-LM's log: `--print-order`;
-//! break it: `--break early-recv`; save memory: `--recompute 1`; time it: `--bench`.
+//! Run `cargo run --bin lab06`. Four ranks train a small GPT for three steps. The screen draws the
+//! step as predicted and as measured, with the bubble and each rank's activations, and checks every
+//! loss and parameter against one rank's. Compare all schedules: `--compare`; choose one:
+//! `--schedule interleaved`; print it as Megatron-LM's log: `--print-order`; break it:
+//! `--break early-recv`; save memory: `--recompute 1`; time it: `--bench`.
 
 use anyhow::{Context, Result};
 use candle_core::{Device, Tensor, Var};
@@ -88,7 +90,8 @@ struct Args {
 struct Lab {
     args: Args,
     plans: Vec<PipelinePlan>,
-    /// The least seconds of a forward pass, so that ranks on shared cores behave like devices; 0 is none.
+    /// The least seconds of a forward pass, so that ranks on shared cores behave like devices; 0 is
+    /// none.
     pace: f64,
     /// A moment before the run, from which the charts' times count.
     epoch: Instant,
@@ -115,7 +118,8 @@ fn gpipe(micro_batches: usize) -> Vec<Op> {
 // ANCHOR_END: order
 
 // ANCHOR: heart
-/// Runs one rank's list on its layers. Backward passes add the weights' gradients to `stage.params`.
+/// Runs one rank's list on its layers. Backward passes add the weights' gradients to
+/// `stage.params`.
 fn run_in_order(
     order: &[Op],
     stage: &Gpt,
@@ -133,7 +137,8 @@ fn run_in_order(
                     0 => None,
                     _ => Some(recv(comm, rank - 1, shape)?),
                 };
-                let y = forward(stage, x.as_ref(), &micro_batches[i])?; // the last stage's is the loss
+                // The last stage's is the loss.
+                let y = forward(stage, x.as_ref(), &micro_batches[i])?;
                 if !is_last {
                     send(comm, rank + 1, &y)?;
                 }
@@ -157,14 +162,12 @@ fn run_in_order(
 }
 // ANCHOR_END: heart
 
-/// A stage's forward pass: of tokens on the first stage, of activations on the others. The last stage returns the loss.
+/// A stage's forward pass: of tokens on the first stage, of activations on the others. The last
+/// stage returns the loss.
 fn forward(stage: &Gpt, x: Option<&Var>, (batch, pass): &(Batch, Pass)) -> Result<Tensor> {
     let input = match x {
         Some(x) => Input::Hidden(x),
-        None => Input::Tokens {
-            ids: &batch.inputs,
-            length: batch.length,
-        },
+        None => Input::Tokens { ids: &batch.inputs, length: batch.length },
     };
     Ok(stage.forward(input, &batch.targets, pass)?)
 }
@@ -175,14 +178,16 @@ fn send(comm: &Comm, to: usize, x: &Tensor) -> Result<()> {
     Ok(comm.send(&numbers, to)?)
 }
 
-/// Receives activations or their gradient: a variable, so that a backward pass computes its gradient.
+/// Receives activations or their gradient: a variable, so that a backward pass computes its
+/// gradient.
 fn recv(comm: &Comm, from: usize, shape: [usize; 3]) -> Result<Var> {
     let mut numbers = vec![0f32; shape.iter().product()];
     comm.recv(&mut numbers, from)?;
     Ok(Var::from_vec(numbers, &shape, &Device::Cpu)?)
 }
 
-/// One step as above, and with the library's pipeline in the same order: every gradient of this rank's stage.
+/// One step as above, and with the library's pipeline in the same order: every gradient of this
+/// rank's stage.
 fn compare_with_the_library(lab: &Lab, comm: &Comm) -> Result<Beside> {
     let config = &lab.config;
     let text = &lab.corpus.train[..];
@@ -197,15 +202,8 @@ fn compare_with_the_library(lab: &Lab, comm: &Comm) -> Result<Beside> {
         partition: lab.plans[0].partition,
         recompute: 0,
     };
-    let sizes = Coordinates {
-        data: 1,
-        pipeline: comm.size(),
-        tensor: 1,
-    };
-    let layout = Layout {
-        sizes,
-        order: Order::default(),
-    };
+    let sizes = Coordinates { data: 1, pipeline: comm.size(), tensor: 1 };
+    let layout = Layout { sizes, order: Order::default() };
     let mesh = Mesh::new(comm, layout)?;
     // One replica: nothing for ZeRO to divide. And no tensor ranks.
     let zero = ZeroConfig::new(Stage::Zero, Precision::F32, config.adamw);
@@ -253,30 +251,17 @@ fn run(mut args: Args) -> Result<()> {
     }
     if args.broken == Some(Break::SmallGroup) {
         plan.pipeline.chunks = shape.chunks.max(2);
-        plan.schedule = Schedule::Interleaved {
-            group: shape.ranks / 2,
-        };
+        plan.schedule = Schedule::Interleaved { group: shape.ranks / 2 };
     } else if !args.compare {
         plan.schedule.check(&plan.pipeline)?;
     }
     let plans = match (args.compare, args.pipeline.recompute) {
         (true, _) => args.pipeline.plans(shape.ranks),
         (_, 0) => vec![plan],
-        _ => vec![
-            PipelinePlan {
-                recompute: 0,
-                ..plan
-            },
-            plan,
-        ],
+        _ => vec![PipelinePlan { recompute: 0, ..plan }, plan],
     };
-    let most = plans
-        .iter()
-        .map(|plan| plan.pipeline.stages())
-        .max()
-        .unwrap_or(1);
-    args.pipeline
-        .default_to_many_small_blocks(&mut args.train, most);
+    let most = plans.iter().map(|plan| plan.pipeline.stages()).max().unwrap_or(1);
+    args.pipeline.default_to_many_small_blocks(&mut args.train, most);
     let corpus = Corpus::find(args.train.data.data.as_deref())?;
     let mut config = args.train.resolve(1, Some(args.steps), &corpus)?;
     config.grad_accum = shape.micro_batches;
@@ -292,9 +277,9 @@ fn run(mut args: Args) -> Result<()> {
         lesson,
     };
     for plan in &lab.plans {
-        plan.partition
-            .layers(&lab.config.shape, plan.pipeline.stages())?;
-        lab06::programs(plan, lab.args.broken)?; // refuses what would never end, before anything runs
+        plan.partition.layers(&lab.config.shape, plan.pipeline.stages())?;
+        // Refuses what would never end, before anything runs.
+        lab06::programs(plan, lab.args.broken)?;
     }
     if launch::is_first_process() {
         introduce(&lab);
@@ -349,10 +334,7 @@ fn one_rank(lab: &Lab, one: &Unpipelined, comm: &Comm) -> Result<Vec<String>> {
             if config.steps >= 10 {
                 screen.say(lab06::losses(screen, measured));
             }
-            screen.say(format!(
-                "\n{}\n",
-                lab06::holdings(screen, config, predicted, measured)
-            ));
+            screen.say(format!("\n{}\n", lab06::holdings(screen, config, predicted, measured)));
         }
         several => {
             let table = if lab.args.compare {
@@ -383,10 +365,7 @@ fn plan_only(lab: &Lab) -> Result<()> {
     let pace = if lab.pace > 0.0 { lab.pace } else { 5e-3 };
     for plan in lab.plans.iter().filter(|_| launch::is_first_process()) {
         let predicted = Predicted::paced(plan.schedule, plan.pipeline, pace)?;
-        lab.screen.say(format!(
-            "\n{}",
-            lab06::planned(&lab.screen, plan, &predicted)
-        ));
+        lab.screen.say(format!("\n{}", lab06::planned(&lab.screen, plan, &predicted)));
     }
     Ok(())
 }

@@ -2,15 +2,18 @@
 //!
 //! How do the three axes share one job?
 //!
-//! Large models train on a mesh of ranks. Tensor ranks share every layer, pipeline ranks hold different layers, data ranks
-//! hold the same layers and take different sequences. Each axis has its own groups of ranks, its own bytes and its own link.
-//! With ZeRO-1, data ranks also divide the optimizer's state.
+//! Large models train on a mesh of ranks. Tensor ranks share every layer, pipeline ranks hold
+//! different layers, data ranks hold the same layers and take different sequences. Each axis has
+//! its own groups of ranks, its own bytes and its own link. With ZeRO-1, data ranks also divide the
+//! optimizer's state.
 //!
-//! [`Part`] below is one rank's share of all three; the first check trains with it, beside the library's trainer.
+//! [`Part`] below is one rank's share of all three; the first check trains with it, beside the
+//! library's trainer.
 //!
-//! Run `cargo run --bin lab07`. Eight ranks, two on each axis, train one small GPT. The screen shows the map of the mesh, the
-//! bytes on each axis, and one rank's losses beside theirs. Read it as a Megatron-LM log: `--report`; rebuild a real log:
-//! `--report source`; break it: `--break local-norm`; factor the ranks in a different way: `--tp 1 --pp 4`.
+//! Run `cargo run --bin lab07`. Eight ranks, two on each axis, train one small GPT. The screen
+//! shows the map of the mesh, the bytes on each axis, and one rank's losses beside theirs. Read it
+//! as a Megatron-LM log: `--report`; rebuild a real log: `--report source`; break it:
+//! `--break local-norm`; factor the ranks in a different way: `--tp 1 --pp 4`.
 
 use anyhow::Result;
 use clap::Parser;
@@ -89,8 +92,9 @@ struct Part {
 
 impl Part {
     fn new(world: &Comm, plan: &Plan, zero: ZeroConfig) -> Result<Part> {
-        // A rank has a place on each axis. Ranks whose places differ on one axis alone are a group: `split` joins ranks that name
-        // the same number, and here the places on the other two axes make that number.
+        // A rank has a place on each axis. Ranks whose places differ on one axis alone are a group:
+        // `split` joins ranks that name the same number, and here the places on the other two axes
+        // make that number.
         let at = plan.layout.coordinates(world.rank());
         let color = |a: usize, b: usize| (a * world.size() + b) as u64;
         let tensor = world.split(color(at.pipeline, at.data), at.tensor as i64)?;
@@ -101,21 +105,15 @@ impl Part {
         let layers = TensorParallel::new(tensor, false, plan.multiple);
         // Pipeline ranks divide the layers that are made of these matrices.
         let shape = &plan.config.shape;
-        let PipelinePlan {
-            pipeline: stages,
-            partition,
-            ..
-        } = plan.pipeline;
+        let PipelinePlan { pipeline: stages, partition, .. } = plan.pipeline;
         let stage = Stages::new(stages, &pipeline, shape, partition, &layers)?;
-        // Data ranks hold the same slices of the same layers: they average gradients, and with ZeRO-1 divide the optimizer's state.
+        // Data ranks hold the same slices of the same layers: they average gradients, and with
+        // ZeRO-1 divide the optimizer's state.
         let zero = Zero::init(&stage.chunks[0].params, &data, zero, plan.config.seed)?;
-        // Where the axes meet: one norm of all gradients, and the token table of the first and the last stage.
+        // Where the axes meet: one norm of all gradients, and the token table of the first and the
+        // last stage.
         let zero = zero.with_tensor(&layers)?.with_pipeline(&pipeline)?;
-        Ok(Part {
-            layers,
-            stage,
-            zero,
-        })
+        Ok(Part { layers, stage, zero })
     }
 }
 // ANCHOR_END: heart
@@ -124,22 +122,13 @@ impl Part {
 fn train_plainly(lab: &Lab, world: &Comm, steps: usize) -> Result<Vec<f64>> {
     let plan = &lab.plan;
     let config = &plan.config;
-    let Part {
-        layers,
-        stage,
-        mut zero,
-    } = Part::new(world, plan, lab.zero.clone())?;
+    let Part { layers, stage, mut zero } = Part::new(world, plan, lab.zero.clone())?;
     let pipeline = stage.group();
-    let order = plan
-        .pipeline
-        .schedule
-        .order(&plan.pipeline.pipeline, pipeline.rank());
-    let program = plan
-        .pipeline
-        .pipeline
-        .with_messages(pipeline.rank(), &order);
+    let order = plan.pipeline.schedule.order(&plan.pipeline.pipeline, pipeline.rank());
+    let program = plan.pipeline.pipeline.with_messages(pipeline.rank(), &order);
     let shape = [config.batch, config.shape.block, config.shape.embd];
-    let sampler = config.sampler(plan.layout.coordinates(world.rank()).data); // one replica, one batch
+    // One replica, one batch.
+    let sampler = config.sampler(plan.layout.coordinates(world.rank()).data);
     let mut losses = Vec::new();
     for step in 0..steps {
         let draw = |micro| {
@@ -176,9 +165,7 @@ fn run(mut args: Args) -> Result<()> {
     if args.train.data.global_batch.is_none() {
         args.train.data.batch = args.train.data.batch.or(Some(2));
     }
-    let config = args
-        .train
-        .resolve(layout.sizes.data, Some(args.steps), &corpus)?;
+    let config = args.train.resolve(layout.sizes.data, Some(args.steps), &corpus)?;
     let pipeline = args.axes.plan(&config)?;
     let stage = args.axes.stage();
     let free = launch::free_memory(launch::ranks_here(layout.ranks()));
@@ -191,13 +178,7 @@ fn run(mut args: Args) -> Result<()> {
         zero.reduce_bucket = 1;
     }
     let multiple = args.axes.make_vocab_size_divisible_by;
-    let plan = Plan {
-        config,
-        layout,
-        pipeline,
-        zero: stage,
-        multiple,
-    };
+    let plan = Plan { config, layout, pipeline, zero: stage, multiple };
     let lab = Lab {
         plan,
         zero,
@@ -250,9 +231,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     let mut seconds = Vec::new();
     for step in 0..plan.config.steps {
         let ranks = comm.size();
-        progress(comm, || {
-            format!("{ranks} ranks: step {} of {}", step + 1, plan.config.steps)
-        });
+        progress(comm, || format!("{ranks} ranks: step {} of {}", step + 1, plan.config.steps));
         let start = Instant::now();
         one_step(lab, &mut pipelined, step, &mut measured, &mut trace)
             .map_err(|error| Diverged::at(step + 1, error))?;
@@ -261,12 +240,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
             let allocated = (allocator::live() - before) as f64;
             let max_allocated = (allocator::peak() - before) as f64;
             let reserved = launch::resident_memory().unwrap_or_default() as f64; // of the process
-            measured.memory = Memory {
-                allocated,
-                max_allocated,
-                reserved,
-                max_reserved: reserved,
-            };
+            measured.memory = Memory { allocated, max_allocated, reserved, max_reserved: reserved };
         }
     }
     let after = lab07::traffic(&mesh);
@@ -322,27 +296,25 @@ fn one_step(
 ) -> Result<()> {
     let config = &lab.plan.config;
     let start = Instant::now();
-    // Tensor ranks, inside every layer. Pipeline ranks, between stages. Data ranks, in the last backward pass.
+    // Tensor ranks, inside every layer. Pipeline ranks, between stages. Data ranks, in the last
+    // backward pass.
     let ran = pipelined.forward_backward(&lab.corpus.train, step)?;
     let passed = start.elapsed();
-    // First and last stage add up their gradients of the token table. Then data ranks average the table, too.
+    // First and last stage add up their gradients of the token table. Then data ranks average the
+    // table, too.
     let reduced = pipelined.zero.finish()?;
     let averaged = start.elapsed();
     let norm = pipelined.zero.norm()?; // of all gradients, on all three axes
     pipelined
         .zero
-        .update(config.schedule.at(step), clip_scale(norm, config.clip)?)?; // data ranks gather the parameters
+        // Data ranks gather the parameters.
+        .update(config.schedule.at(step), clip_scale(norm, config.clip)?)?;
     let updated = start.elapsed();
     let phases = [passed, averaged - passed, updated - averaged];
     measured.phases.push(phases.map(|time| time.as_secs_f64()));
     measured.losses.push(pipelined.loss(&ran)?); // only the last stage has computed it
     measured.norms.push(norm);
-    trace.pipelined(
-        step + 1,
-        &ran,
-        &reduced,
-        (start + averaged, start + updated),
-    );
+    trace.pipelined(step + 1, &ran, &reduced, (start + averaged, start + updated));
     Ok(())
 }
 // ANCHOR_END: train
@@ -384,10 +356,7 @@ fn introduce(lab: &Lab) {
     let sequences = plan.job().global_batch();
     screen.say(screen.row(
         "batch",
-        &format!(
-            "{sequences} sequences per step ({batch}){dot}{} steps",
-            plan.config.steps
-        ),
+        &format!("{sequences} sequences per step ({batch}){dot}{} steps", plan.config.steps),
     ));
     screen.say(format!("\n{}", plan.map(screen)));
 }
@@ -397,10 +366,7 @@ fn source(screen: &Screen) {
     if launch::is_first_process() {
         let job = logged::job();
         let memory = logged::memory();
-        let memory = memory
-            .iter()
-            .enumerate()
-            .map(|(rank, memory)| memory.line(rank, 1));
+        let memory = memory.iter().enumerate().map(|(rank, memory)| memory.line(rank, 1));
         let header = job.header().into_iter();
         let counts = header.chain(job.counts());
         let begin = counts.chain(job.begin());

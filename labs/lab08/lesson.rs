@@ -2,17 +2,19 @@
 //!
 //! One bad batch makes the loss jump. How does a run survive it?
 //!
-//! A batch of damaged text makes the loss jump, and its gradients damage the weights. The run is then started again from a
-//! checkpoint before the spike, and skips these steps. All other steps must train on the tokens that they would have had: a skipped
-//! step uses up its data, counts, and teaches nothing, on all ranks or on none.
+//! A batch of damaged text makes the loss jump, and its gradients damage the weights. The run is
+//! then started again from a checkpoint before the spike, and skips these steps. All other steps
+//! must train on the tokens that they would have had: a skipped step uses up its data, counts, and
+//! teaches nothing, on all ranks or on none.
 //!
-//! [`train_plainly`] below is such a training in its plainest form; the first check runs it beside the library's trainer, with which
-//! all runs on the screen are made.
+//! [`train_plainly`] below is such a training in its plainest form; the first check runs it beside
+//! the library's trainer, with which all runs on the screen are made.
 //!
-//! Run `cargo run --bin lab08`. Two ranks train a tiny GPT on a text with four bad steps. The lab finds the spike in the
-//! metrics file, resumes without these steps, and compares three ways to skip them. Find spikes in any metrics file:
-//! `--find-spikes FILE`; skip other steps: `--train-range-to-skip 10 20 25 30`; print what is drawn: `--print-tokens`; break
-//! it: `--break one-rank`. Train in fp16 with a loss scale: `--fp16`.
+//! Run `cargo run --bin lab08`. Two ranks train a tiny GPT on a text with four bad steps. The lab
+//! finds the spike in the metrics file, resumes without these steps, and compares three ways to
+//! skip them. Find spikes in any metrics file: `--find-spikes FILE`; skip other steps:
+//! `--train-range-to-skip 10 20 25 30`; print what is drawn: `--print-tokens`; break it:
+//! `--break one-rank`. Train in fp16 with a loss scale: `--fp16`.
 
 use anyhow::Result;
 use clap::Parser;
@@ -80,27 +82,14 @@ fn run(args: Args) -> Result<()> {
     let corpus = Corpus::find(args.train.data.data.as_deref())?;
     let ranks = launch::ranks(args.ranks, 2)?;
     let config = args.train.resolve(ranks, Some(args.steps), &corpus)?;
-    let config = if flags.stall {
-        lab08::larger(&config)
-    } else {
-        config
-    };
+    let config = if flags.stall { lab08::larger(&config) } else { config };
     let (poison, ranges) = flags.resolve(&config)?;
     let free = launch::free_memory(launch::ranks_here(ranks));
     Footprint::new(&config).ensure_fits(free)?;
     let zero = ZeroConfig::new(flags.zero, Precision::F32, config.adamw);
     let options = args.run.comm.options(&folder);
     let lab = Lab {
-        job: Job {
-            flags,
-            config,
-            zero,
-            poison,
-            ranges,
-            corpus,
-            screen,
-            folder,
-        },
+        job: Job { flags, config, zero, poison, ranges, corpus, screen, folder },
         lesson,
     };
     // A restarted job has been introduced.
@@ -116,11 +105,9 @@ fn run(args: Args) -> Result<()> {
             Mode::Once => lab08::once(&lab.job, &comm),
             Mode::Restart => lab08::restart(&lab.job, &comm),
             Mode::Stall => lab08::stall(&lab.job, &comm),
-            Mode::Scaling => lab08::scaling(
-                &lab.job,
-                &comm,
-                lab.job.flags.broken == Some(Break::ClipFirst),
-            ),
+            Mode::Scaling => {
+                lab08::scaling(&lab.job, &comm, lab.job.flags.broken == Some(Break::ClipFirst))
+            }
         };
         result.map_err(|error| lab.job.config.explain(error))
     })?;
@@ -143,8 +130,9 @@ fn train_plainly(job: &Job, comm: &Comm, ranges: &Ranges, steps: usize) -> Resul
     let mut drawn = 0; // micro-batches that are used up
     let mut losses = Vec::new();
     for step in 1..=steps {
-        // A skipped step uses up its micro-batches, and its learning rate. So each later step has the data and the learning rate
-        // that it would have had. All ranks know the ranges: all of them skip, or none.
+        // A skipped step uses up its micro-batches, and its learning rate. So each later step has
+        // the data and the learning rate that it would have had. All ranks know the ranges: all of
+        // them skip, or none.
         let first = drawn;
         drawn += config.grad_accum;
         if ranges.contains(step) {
@@ -163,7 +151,8 @@ fn train_plainly(job: &Job, comm: &Comm, ranges: &Ranges, steps: usize) -> Resul
 }
 // ANCHOR_END: heart
 
-/// The losses of four steps without the second one, as above and with the library's [`SkippingTrainer`].
+/// The losses of four steps without the second one, as above and with the library's
+/// [`SkippingTrainer`].
 fn compare_with_the_library(job: &Job, comm: &Comm) -> Result<Beside> {
     const STEPS: usize = 4;
     let ranges = Ranges::parse(&[2, 2])?;
@@ -186,7 +175,8 @@ fn story(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     let checkpoints = lab08::checkpoints(job, comm)?;
     let mut metrics = Metrics::create(job, comm)?;
     let mut saved = Vec::new();
-    let mut training = Training::begin(job, comm, &Way::plain(true))?.traced(job)?; // with the bad batches
+    // With the bad batches.
+    let mut training = Training::begin(job, comm, &Way::plain(true))?.traced(job)?;
     while training.steps.len() < job.config.steps {
         let step = training.step()?;
         metrics.write(step)?;
@@ -219,17 +209,11 @@ fn story(job: &Job, comm: &Comm) -> Result<Vec<String>> {
         let resumed = format!("from step {from} with {}", spikes::flag(&spikes));
         format!("\n{spikes_found}\n{}", screen.row("resume", &resumed))
     };
-    compare_ways(
-        job,
-        comm,
-        [&damaged, &skipped],
-        (&ranges, from),
-        again,
-        shown,
-    )
+    compare_ways(job, comm, [&damaged, &skipped], (&ranges, from), again, shown)
 }
 
-/// Two more ways to skip, a run without bad batches, and a run that skips and was never stopped, beside the story's two runs.
+/// Two more ways to skip, a run without bad batches, and a run that skips and was never stopped,
+/// beside the story's two runs.
 fn compare_ways(
     job: &Job,
     comm: &Comm,
@@ -240,16 +224,14 @@ fn compare_ways(
 ) -> Result<Vec<String>> {
     let one_batch = again(&Way::skip(Policy::OneBatch, ranges))?;
     let auto = again(&Way::skip(Policy::Auto, ranges))?;
-    let clean = again(&Way::plain(false))?; // up to its checkpoint, the damaged run had no bad batch either
+    // Up to its checkpoint, the damaged run had no bad batch either.
+    let clean = again(&Way::plain(false))?;
     let unstopped = Training::begin(job, comm, &Way::skip(Policy::Count, ranges))?.run(job)?;
     let beside = compare_with_the_library(job, comm)?;
 
     let names = ["skips nothing", "count", "one-batch", "auto", "clean text"];
     let mut runs = Vec::new();
-    for (name, run) in names
-        .into_iter()
-        .zip([damaged, skipped, &one_batch, &auto, &clean])
-    {
+    for (name, run) in names.into_iter().zip([damaged, skipped, &one_batch, &auto, &clean]) {
         runs.push((name, run, lab08::counts(job, comm, run, ranges.after())?));
     }
     let bitwise =
@@ -301,20 +283,14 @@ fn check(
 /// Both curves in one plot. The second begins where the run was resumed.
 fn overlaid(screen: &Screen, damaged: &Run, skipped: &Run, from: usize) -> String {
     let points = |run: &Run, from: usize| {
-        let losses = run
-            .losses()
-            .into_iter()
-            .filter(move |&(step, _)| step > from);
+        let losses = run.losses().into_iter().filter(move |&(step, _)| step > from);
         losses.map(|(step, loss)| (step as f64, loss))
     };
     let plot =
         Plot::new("loss", "step").series(Series::line("with bad batches", points(damaged, 0)));
-    plot.series(Series::dots(
-        "resumed, skipping them",
-        points(skipped, from),
-    ))
-    .height(7)
-    .render(screen)
+    plot.series(Series::dots("resumed, skipping them", points(skipped, from)))
+        .height(7)
+        .render(screen)
 }
 
 /// Shows a run without a spike, which needs no second one. Returns what the checks found wrong.
@@ -323,41 +299,25 @@ fn report_no_spike(job: &Job, comm: &Comm, run: &Run) -> Result<Vec<String>> {
     if comm.rank() > 0 {
         return Ok(Vec::new());
     }
-    let points = run
-        .losses()
-        .into_iter()
-        .map(|(step, loss)| (step as f64, loss));
+    let points = run.losses().into_iter().map(|(step, loss)| (step as f64, loss));
     let plot = Plot::new("loss", "step").series(Series::line("train", points));
-    job.screen
-        .say(format!("{}\n", plot.height(8).render(&job.screen)));
+    job.screen.say(format!("{}\n", plot.height(8).render(&job.screen)));
     let mut checks = Checks::new(&job.screen);
     let bad = !job.poison.steps(&job.config).is_empty();
-    checks.check(
-        !bad,
-        "no spike was found",
-        "",
-        "the bad batches made no spike",
-    );
+    checks.check(!bad, "no spike was found", "", "the bad batches made no spike");
     counts.check(&mut checks, job, false);
     Ok(checks.failed())
 }
 
 fn introduce(lab: &Lab) {
-    let Job {
-        screen,
-        config,
-        poison,
-        ..
-    } = &lab.job;
+    let Job { screen, config, poison, .. } = &lab.job;
     let dot = screen.separator();
     let shape = &config.shape;
     screen.say(lab.lesson.heading(screen, None));
     report::ranks(screen, config.ranks);
     let parameters = thousands(shape.parameters());
-    let model = format!(
-        "{} layers{dot}{} wide{dot}{parameters} parameters",
-        shape.layers, shape.embd
-    );
+    let model =
+        format!("{} layers{dot}{} wide{dot}{parameters} parameters", shape.layers, shape.embd);
     screen.say(screen.row("model", &model));
     let bad = match poison.steps(config) {
         bad if bad.is_empty() => "no text is random".to_string(),
@@ -365,10 +325,7 @@ fn introduce(lab: &Lab) {
     };
     screen.say(screen.row(
         "steps",
-        &format!(
-            "{} x {} micro-batches; {bad}",
-            config.steps, config.grad_accum
-        ),
+        &format!("{} x {} micro-batches; {bad}", config.steps, config.grad_accum),
     ));
     screen.say("");
 }

@@ -2,15 +2,18 @@
 //!
 //! A job was saved on 4 ranks, and today there are only 3: how does it continue?
 //!
-//! Each rank's file has slices of parameters, and their ends depend on the number of ranks. A universal checkpoint has every
-//! parameter whole. So any number of ranks, which may share the model in any way, takes its own slices of it.
+//! Each rank's file has slices of parameters, and their ends depend on the number of ranks. A
+//! universal checkpoint has every parameter whole. So any number of ranks, which may share the
+//! model in any way, takes its own slices of it.
 //!
-//! [`put_together`] and [`take_mine`] below do this for data parallelism; the first check compares them with what the library writes.
+//! [`put_together`] and [`take_mine`] below do this for data parallelism; the first check compares
+//! them with what the library writes.
 //!
-//! Run `cargo run --bin lab09`. Four ranks train and save. The lab converts their files, resumes the job on other ranks,
-//! and compares all parameters and moments bit by bit, and the losses of the steps that follow. Save a different job:
-//! `--from dp=4,zero=3`, `--from tp=2,pp=2`; resume it as you like: `--to dp=5`. Break it: `--break first-data`. Rebuild a
-//! conversion that failed on 768 ranks: `--padding`; see which numbers of ranks would have failed, too: `--plot`.
+//! Run `cargo run --bin lab09`. Four ranks train and save. The lab converts their files, resumes
+//! the job on other ranks, and compares all parameters and moments bit by bit, and the losses of
+//! the steps that follow. Save a different job: `--from dp=4,zero=3`, `--from tp=2,pp=2`; resume it
+//! as you like: `--to dp=5`. Break it: `--break first-data`. Rebuild a conversion that failed on
+//! 768 ranks: `--padding`; see which numbers of ranks would have failed, too: `--plot`.
 
 use anyhow::Result;
 use clap::Parser;
@@ -84,7 +87,8 @@ struct Lab {
 }
 
 // ANCHOR: heart
-/// Puts the slices of a parameter together. Each old rank's file has some of its elements, or none, in the order of the ranks.
+/// Puts the slices of a parameter together. Each old rank's file has some of its elements, or none,
+/// in the order of the ranks.
 fn put_together(files: &[Vec<u8>], parameter: &str) -> Result<Vec<f32>> {
     let mut whole = Vec::new();
     for file in files {
@@ -100,8 +104,8 @@ fn put_together(files: &[Vec<u8>], parameter: &str) -> Result<Vec<f32>> {
     Ok(whole)
 }
 
-/// The elements of a parameter that new rank `rank` of `ranks` holds under ZeRO-3, which cuts each parameter by itself. The last
-/// slices may be shorter, or empty.
+/// The elements of a parameter that new rank `rank` of `ranks` holds under ZeRO-3, which cuts each
+/// parameter by itself. The last slices may be shorter, or empty.
 fn take_mine(whole: &[f32], rank: usize, ranks: usize) -> &[f32] {
     let length = whole.len().div_ceil(ranks);
     let from = whole.len().min(rank * length);
@@ -110,8 +114,8 @@ fn take_mine(whole: &[f32], rank: usize, ranks: usize) -> &[f32] {
 }
 // ANCHOR_END: heart
 
-/// Compares every parameter with the library's, put together; and, for the jobs that resume under ZeRO-3 or on one rank, what each new
-/// rank takes with what the library's rank has saved.
+/// Compares every parameter with the library's, put together; and, for the jobs that resume under
+/// ZeRO-3 or on one rank, what each new rank takes with what the library's rank has saved.
 fn compare_with_the_library(
     lab: &Lab,
     saved: &Universal,
@@ -140,7 +144,8 @@ fn compare_with_the_library(
             for (rank, file) in files.iter().enumerate() {
                 let mine = take_mine(&whole, rank, files.len());
                 let theirs = put_together(std::slice::from_ref(file), name)?;
-                // One after the other, slices with other ends would be the same numbers: so their lengths, too.
+                // One after the other, slices with other ends would be the same numbers: so their
+                // lengths, too.
                 lesson.push(mine.len() as f32);
                 lesson.extend_from_slice(mine);
                 library.push(theirs.len() as f32);
@@ -168,10 +173,7 @@ fn run(mut args: Args) -> Result<()> {
     lab09::small(&mut args.train.model);
     let corpus = Corpus::find(args.train.data.data.as_deref())?;
     let config = args.train.resolve(1, Some(args.steps), &corpus)?;
-    let config = Config {
-        sampling: Sampling::Global,
-        ..config
-    };
+    let config = Config { sampling: Sampling::Global, ..config };
     let jobs = || std::iter::once(&args.from).chain(&args.to);
     jobs().try_for_each(|job| job.check(&config, sequences))?;
     let ranks = jobs().map(Job::ranks).max().unwrap_or(1);
@@ -182,14 +184,7 @@ fn run(mut args: Args) -> Result<()> {
             format!("these jobs take up to {ranks} ranks, and the launcher started {started}");
         return Err(BadInput::new(what, "start more, or choose --from and --to").into());
     }
-    let lab = Lab {
-        args,
-        sequences,
-        config,
-        corpus,
-        screen,
-        lesson,
-    };
+    let lab = Lab { args, sequences, config, corpus, screen, lesson };
     if launch::is_first_process() {
         introduce(&lab);
     }
@@ -216,11 +211,8 @@ fn incident(args: &Args, screen: &Screen, lesson: &Lesson) -> Result<()> {
         return Ok(());
     }
     screen.say(lab09::tables(screen));
-    let failed = lab09::incident(
-        screen,
-        &args.run.folder("lab09"),
-        args.broken == Some(Break::Strip),
-    )?;
+    let failed =
+        lab09::incident(screen, &args.run.folder("lab09"), args.broken == Some(Break::Strip))?;
     kit::ensure_passed(&failed)
 }
 
@@ -231,10 +223,7 @@ fn ensure_saves(args: &Args) -> Result<(), BadInput> {
             "--save-after {} of {} steps: nothing would be saved or resumed",
             args.save_after, args.steps
         );
-        return Err(BadInput::new(
-            what,
-            "give a number from 1 to --steps minus 1",
-        ));
+        return Err(BadInput::new(what, "give a number from 1 to --steps minus 1"));
     }
     Ok(())
 }
@@ -242,12 +231,7 @@ fn ensure_saves(args: &Args) -> Result<(), BadInput> {
 /// Refuses names of parameters that the model does not have.
 fn ensure_known(slices: &[String], config: &Config) -> Result<()> {
     let gpt = Gpt::new(&config.shape)?;
-    let names: Vec<&str> = gpt
-        .params
-        .specs()
-        .iter()
-        .map(|spec| spec.name.as_str())
-        .collect();
+    let names: Vec<&str> = gpt.params.specs().iter().map(|spec| spec.name.as_str()).collect();
     match slices.iter().find(|slice| !names.contains(&slice.as_str())) {
         None => Ok(()),
         Some(name) => Err(BadInput::new(
@@ -273,14 +257,7 @@ fn one_rank(lab: &Lab, world: &Comm) -> Result<Vec<String>> {
     let universal = folders(0).universal;
     // Trains, saves after some steps, and trains on: what all others are compared with.
     let first = part_of(world, &args.from, |comm| {
-        lab09::begin(
-            comm,
-            args.from,
-            config(&args.from),
-            text,
-            args.save_after,
-            &folders(0),
-        )
+        lab09::begin(comm, args.from, config(&args.from), text, args.save_after, &folders(0))
     })?;
     // Each job loads the universal checkpoint, saves at once what it has loaded, and trains on.
     let mut resumed = Vec::new();
@@ -308,7 +285,8 @@ fn one_rank(lab: &Lab, world: &Comm) -> Result<Vec<String>> {
     }
     show_slices(lab, &saved, &first, &resumed)?;
     show_losses(lab, &first, &resumed, &same);
-    // Slices of tensor ranks do not follow each other, pipeline ranks have other parameters, and without ZeRO nobody has slices.
+    // Slices of tensor ranks do not follow each other, pipeline ranks have other parameters, and
+    // without ZeRO nobody has slices.
     let beside = if args.from.slices_follow_each_other() {
         progress(world, || "the lesson's parameters and slices".into());
         Some(compare_with_the_library(lab, &saved, &first, &resumed)?)
@@ -322,28 +300,20 @@ fn one_rank(lab: &Lab, world: &Comm) -> Result<Vec<String>> {
 fn part_of(world: &Comm, job: &Job, work: impl FnOnce(&Comm) -> Result<Run>) -> Result<Run> {
     let takes_part = world.rank() < job.ranks();
     let comm = world.split(takes_part.into(), 0)?;
-    let run = if takes_part {
-        work(&comm)
-    } else {
-        Ok(Run::default())
-    };
+    let run = if takes_part { work(&comm) } else { Ok(Run::default()) };
     world.barrier()?;
     run
 }
 
-/// The slices of the model and of a few parameters: on the ranks that saved them, and on those that have loaded them.
+/// The slices of the model and of a few parameters: on the ranks that saved them, and on those that
+/// have loaded them.
 fn show_slices(lab: &Lab, saved: &Universal, first: &Run, resumed: &[Run]) -> Result<()> {
     let args = &lab.args;
     let screen = &lab.screen;
     let parameters = saved.parameters();
     let mut jobs = vec![(format!("{} saves", args.from), slices(&first.saved)?)];
     // The job that saves needs no second line when it resumes.
-    for (job, run) in args
-        .to
-        .iter()
-        .zip(resumed)
-        .filter(|(job, _)| **job != args.from)
-    {
+    for (job, run) in args.to.iter().zip(resumed).filter(|(job, _)| **job != args.from) {
         jobs.push((job.to_string(), slices(&run.saved)?));
     }
     let title = "The rank that holds each slice, of all parameters end to end";
@@ -365,14 +335,8 @@ fn show_losses(lab: &Lab, first: &Run, resumed: &[Run], same: &[bool]) {
         _ => [String::new(), String::new()],
     };
     let undisturbed = format!("{}, runs on", lab.args.from);
-    let mut rows = vec![
-        [
-            &[undisturbed, String::new()][..],
-            &ends(first),
-            &[String::new()],
-        ]
-        .concat(),
-    ];
+    let mut rows =
+        vec![[&[undisturbed, String::new()][..], &ends(first), &[String::new()]].concat()];
     for ((job, run), same) in lab.args.to.iter().zip(resumed).zip(same) {
         let state = if *same {
             format!("bitwise {}", screen.tick())
@@ -388,10 +352,7 @@ fn show_losses(lab: &Lab, first: &Run, resumed: &[Run], same: &[bool]) {
     }
     let after = lab.args.save_after + 1;
     let last = lab.args.steps;
-    let losses = [
-        format!("loss of\nstep {after}"),
-        format!("loss of\nstep {last}"),
-    ];
+    let losses = [format!("loss of\nstep {after}"), format!("loss of\nstep {last}")];
     let heads = [
         "job\n",
         "parameters\nand moments",
@@ -440,10 +401,7 @@ fn check(
         &count,
         "a job has loaded other numbers",
     );
-    let largest = resumed
-        .iter()
-        .map(|run| run.difference(first))
-        .fold(0.0, f64::max);
+    let largest = resumed.iter().map(|run| run.difference(first)).fold(0.0, f64::max);
     let bound = 1e-4;
     let found = format!("{} < {}", significant(largest, 2), significant(bound, 2));
     checks.check(
@@ -452,20 +410,9 @@ fn check(
         &found,
         "the losses differ",
     );
-    for (job, run) in lab
-        .args
-        .to
-        .iter()
-        .zip(resumed)
-        .filter(|(job, _)| **job == lab.args.from)
-    {
+    for (job, run) in lab.args.to.iter().zip(resumed).filter(|(job, _)| **job == lab.args.from) {
         let what = format!("{job}, saved and resumed: the same bits");
-        checks.check(
-            run.has_bits_of(first),
-            &what,
-            "",
-            "the same ranks continue with other bits",
-        );
+        checks.check(run.has_bits_of(first), &what, "", "the same ranks continue with other bits");
     }
     let failed = checks.failed();
     if failed.is_empty() {
@@ -476,12 +423,7 @@ fn check(
 }
 
 fn introduce(lab: &Lab) {
-    let Lab {
-        args,
-        screen,
-        config,
-        ..
-    } = lab;
+    let Lab { args, screen, config, .. } = lab;
     screen.say(lab.lesson.heading(screen, None));
     let shape = &config.shape;
     let dot = screen.separator();
@@ -492,17 +434,10 @@ fn introduce(lab: &Lab) {
         thousands(shape.parameters())
     );
     screen.say(screen.row("model", &model));
-    let batch = format!(
-        "{} sequences per step, the same for any number of ranks",
-        lab.sequences
-    );
+    let batch = format!("{} sequences per step, the same for any number of ranks", lab.sequences);
     screen.say(screen.row("batch", &batch));
     let ranks = |job: &Job| {
-        format!(
-            "{job} ({} rank{})",
-            job.ranks(),
-            if job.ranks() == 1 { "" } else { "s" }
-        )
+        format!("{job} ({} rank{})", job.ranks(), if job.ranks() == 1 { "" } else { "s" })
     };
     let saves = format!(
         "{} trains {} steps, and saves after step {}",
@@ -511,8 +446,5 @@ fn introduce(lab: &Lab) {
         args.save_after
     );
     screen.say(screen.row("saves", &saves));
-    screen.say(screen.row(
-        "resume",
-        &args.to.iter().map(ranks).collect::<Vec<_>>().join(dot),
-    ));
+    screen.say(screen.row("resume", &args.to.iter().map(ranks).collect::<Vec<_>>().join(dot)));
 }

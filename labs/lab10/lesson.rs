@@ -2,15 +2,16 @@
 //!
 //! A library divides a model by a few settings: which, and at what cost?
 //!
-//! Libraries such as DeepSpeed hide the strategies of the last labs behind a configuration. This lab takes the same settings,
-//! runs one Llama under each strategy, and measures what a rank holds and sends, and how long a step takes.
+//! Libraries such as DeepSpeed hide the strategies of the last labs behind a configuration. This
+//! lab takes the same settings, runs one Llama under each strategy, and measures what a rank holds
+//! and sends, and how long a step takes.
 //!
-//! [`Part`] below makes a rank's share of a model from the settings. The first check takes two steps with it, beside the jobs that are
-//! measured: these have code of their own.
+//! [`Part`] below makes a rank's share of a model from the settings. The first check takes two
+//! steps with it, beside the jobs that are measured: these have code of their own.
 //!
-//! Run `cargo run --bin lab10`. The screen compares the strategies on four ranks. All must train the model that one rank trains. Then
-//! choose your own: `--tp 2 --pp 2`; print DeepSpeed's settings for it: `--emit-deepspeed`; or rebuild the source's figures:
-//! `--source`.
+//! Run `cargo run --bin lab10`. The screen compares the strategies on four ranks. All must train
+//! the model that one rank trains. Then choose your own: `--tp 2 --pp 2`; print DeepSpeed's
+//! settings for it: `--emit-deepspeed`; or rebuild the source's figures: `--source`.
 
 use anyhow::Result;
 use clap::Parser;
@@ -84,17 +85,20 @@ struct Part {
 }
 
 impl Part {
-    /// The settings become a mesh, the mesh gives the rank its layers, and ZeRO divides what replicas would all hold.
+    /// The settings become a mesh, the mesh gives the rank its layers, and ZeRO divides what
+    /// replicas would all hold.
     fn of(job: &Benchmark, comm: &Comm, seed: u64) -> Result<Part> {
         let config = &job.config;
         let shape = &job.model.shape;
-        // Tensor ranks x stages hold the model together. All further ranks hold further copies of it: the replicas.
+        // Tensor ranks x stages hold the model together. All further ranks hold further copies of
+        // it: the replicas.
         let mesh = Mesh::new(comm, config.mesh(comm.size())?)?;
         let [replicas, stages, cut] =
             [Axis::Data, Axis::Pipeline, Axis::Tensor].map(|axis| mesh.group(axis));
 
         // This rank's layers: those of its stage, and of each matrix its part.
-        let tensor = TensorParallel::new(cut.clone(), false, 1); // no sequence parallelism, no padding
+        // No sequence parallelism, no padding.
+        let tensor = TensorParallel::new(cut.clone(), false, 1);
         let pipeline = Pipeline {
             ranks: stages.size(),
             chunks: 1,
@@ -103,23 +107,18 @@ impl Part {
         let declare = |layers: &[Range<usize>]| Ok(Llama::chunks(shape, layers, &tensor)?);
         let model = Stages::of(pipeline, stages, &config.layers(shape)?, declare)?;
 
-        // Replicas hold the same parameters. `zero_stage` says what of their state each of them keeps.
+        // Replicas hold the same parameters. `zero_stage` says what of their state each of them
+        // keeps.
         let divide = ZeroConfig::new(config.zero_stage, job.dtype, config.adamw);
-        let zero = job
-            .model
-            .begin(&model.chunks[0].params, replicas, divide, seed)?;
+        let zero = job.model.begin(&model.chunks[0].params, replicas, divide, seed)?;
         let zero = zero.with_tensor(&tensor)?.with_pipeline(stages)?;
-        Ok(Part {
-            mesh,
-            pipeline,
-            model,
-            zero,
-        })
+        Ok(Part { mesh, pipeline, model, zero })
     }
 }
 // ANCHOR_END: heart
 
-/// Takes the first steps of a job on one of its ranks: the same code under every strategy. Returns their losses.
+/// Takes the first steps of a job on one of its ranks: the same code under every strategy. Returns
+/// their losses.
 fn train_plainly(job: &Benchmark, comm: &Comm, steps: usize, seed: u64) -> Result<Vec<f64>> {
     let mut part = Part::of(job, comm, seed)?;
     let stages = part.mesh.group(Axis::Pipeline);
@@ -131,18 +130,14 @@ fn train_plainly(job: &Benchmark, comm: &Comm, steps: usize, seed: u64) -> Resul
     let mut losses = Vec::new();
     for _ in 0..steps {
         part.zero.begin()?;
-        let ran = part
-            .model
-            .step(&program, &micro_batches, activations, &part.zero)?;
+        let ran = part.model.step(&program, &micro_batches, activations, &part.zero)?;
         part.zero.finish()?;
         part.zero.step(job.config.lr, job.config.clip)?;
         losses.push(ran.losses.iter().sum::<f64>() / micro_batches.len() as f64);
     }
     // The last stage alone has computed losses, each replica those of its own sequences.
     stages.broadcast(&mut losses, stages.size() - 1)?;
-    part.mesh
-        .group(Axis::Data)
-        .all_reduce(&mut losses, Reduce::Mean)?;
+    part.mesh.group(Axis::Data).all_reduce(&mut losses, Reduce::Mean)?;
     Ok(losses)
 }
 
@@ -152,11 +147,9 @@ fn compare_with_the_jobs(lab: &Lab, all: &[(Strategy, Measured)]) -> Result<Besi
     let mut library = Vec::new();
     for (strategy, measured) in all {
         let job = lab.benchmark(strategy);
-        lesson.extend(lab10::on_ranks(
-            strategy.ranks,
-            &lab.harness.options,
-            |comm| train_plainly(&job, &comm, FIRST_STEPS, lab.harness.seed),
-        )?);
+        lesson.extend(lab10::on_ranks(strategy.ranks, &lab.harness.options, |comm| {
+            train_plainly(&job, &comm, FIRST_STEPS, lab.harness.seed)
+        })?);
         library.extend(measured.losses.iter().take(FIRST_STEPS));
     }
     Ok(Beside::of(&Comm::alone(), &lesson, &library, 0.0)?)
@@ -179,13 +172,7 @@ fn run(args: Args) -> Result<()> {
     let options = args.run.comm.options(&args.run.folder("lab10"));
     let reads_ungathered = flags.broken == Some(Break::Ungathered);
     let repeats = if flags.finale { 2 } else { 5 };
-    let harness = Harness {
-        options,
-        repeats,
-        seed: 1337,
-        limit: None,
-        reads_ungathered,
-    };
+    let harness = Harness { options, repeats, seed: 1337, limit: None, reads_ungathered };
     let model = if flags.finale {
         Model::larger()
     } else {
@@ -202,15 +189,7 @@ fn run(args: Args) -> Result<()> {
     };
     let ranks = launch::ranks(args.ranks, default)?;
     let is_fixed = args.ranks.is_some() || launch::is_mpi();
-    let lab = Lab {
-        flags,
-        model,
-        ranks,
-        is_fixed,
-        harness,
-        screen,
-        lesson,
-    };
+    let lab = Lab { flags, model, ranks, is_fixed, harness, screen, lesson };
     let own = lab.own_strategy()?;
     let data_parallel = Strategy::new(ranks, [1, 1], Stage::Zero, 1);
     if lab.flags.emit_deepspeed {
@@ -231,8 +210,8 @@ fn run(args: Args) -> Result<()> {
     compare_strategies(&lab, own.as_ref(), args.run.dry_run)
 }
 
-/// Trains under each strategy, measures, and checks that all train one rank's model. With a strategy of the user's `own`, only
-/// under that one.
+/// Trains under each strategy, measures, and checks that all train one rank's model. With a
+/// strategy of the user's `own`, only under that one.
 fn compare_strategies(lab: &Lab, own: Option<&Strategy>, dry_run: bool) -> Result<()> {
     let ranks = lab.ranks;
     let one_rank = Strategy::new(1, [1, 1], Stage::Zero, 1);
@@ -246,10 +225,10 @@ fn compare_strategies(lab: &Lab, own: Option<&Strategy>, dry_run: bool) -> Resul
             .into_iter()
             .partition(|strategy| [1, ranks].contains(&strategy.ranks));
         let why = format!("all {ranks} processes of a launcher take part in each job");
-        left_out.extend(some.into_iter().map(|strategy| LeftOut {
-            name: strategy.name,
-            why: why.clone(),
-        }));
+        left_out.extend(
+            some.into_iter()
+                .map(|strategy| LeftOut { name: strategy.name, why: why.clone() }),
+        );
         strategies = all_ranks;
     }
     let here = launch::ranks_here(ranks);
@@ -283,10 +262,7 @@ fn compare_strategies(lab: &Lab, own: Option<&Strategy>, dry_run: bool) -> Resul
         }
         // The first job is what the others must compute: it runs without a limit.
         let limit = lab.limit().filter(|_| !all.is_empty());
-        let harness = Harness {
-            limit,
-            ..lab.harness.clone()
-        };
+        let harness = Harness { limit, ..lab.harness.clone() };
         let measured = run_distributed_benchmark(&harness, &lab.benchmark(&strategy))?;
         if first && own.is_some() {
             as_the_source_prints(lab, &strategy, &measured);
@@ -317,21 +293,14 @@ fn compare_strategies(lab: &Lab, own: Option<&Strategy>, dry_run: bool) -> Resul
         lab.screen.say(lab.screen.wrap(lab10::MEMORY_MEANS, 2));
     }
     let most = all.iter().map(|(strategy, _)| strategy.ranks).max();
-    compare(
-        lab,
-        &all,
-        watch.remark(launch::ranks_here(most.unwrap_or(1))),
-    );
+    compare(lab, &all, watch.remark(launch::ranks_here(most.unwrap_or(1))));
     if let Some(batches) = &batches {
         draw(lab, &all, batches, &peaks);
     }
-    // The job on one rank sends nothing. MPI's buffers come with the first whole job on all ranks, and stay.
+    // The job on one rank sends nothing. MPI's buffers come with the first whole job on all ranks,
+    // and stay.
     let sends = |one: &(Strategy, Measured)| one.0.ranks > 1 && one.1.stopped.is_none();
-    let before = all
-        .iter()
-        .position(sends)
-        .filter(|_| launch::is_mpi())
-        .unwrap_or(0);
+    let before = all.iter().position(sends).filter(|_| launch::is_mpi()).unwrap_or(0);
     let left = live[live.len() - 1] - live[before];
     let failed = check(lab, &all, beside, left);
     kit::ensure_passed(&failed)
@@ -403,11 +372,7 @@ impl Lab {
     /// Generates a text under every strategy, and compares them.
     fn compare_texts(&self, text: Job) -> Result<()> {
         let screen = &self.screen;
-        let ranks = if self.is_fixed {
-            vec![self.ranks]
-        } else {
-            vec![2, 4]
-        };
+        let ranks = if self.is_fixed { vec![self.ranks] } else { vec![2, 4] };
         let (strategies, left_out) = lab10::for_texts(&self.model.shape, &ranks);
         if launch::is_first_process() {
             for row in lab10::left_out(screen, &left_out) {
@@ -473,22 +438,16 @@ fn introduce(lab: &Lab, left_out: &[LeftOut]) {
     let dot = lab.screen.separator();
     screen.say(lab.lesson.heading(screen, None));
     report::ranks(screen, lab.ranks);
-    let sizes = format!(
-        "{} layers{dot}{} heads{dot}{} wide",
-        shape.layers, shape.heads, shape.embd
-    );
+    let sizes =
+        format!("{} layers{dot}{} heads{dot}{} wide", shape.layers, shape.heads, shape.embd);
     let parameters = format!("{} parameters", thousands(shape.parameters()));
-    screen.say(screen.row(
-        "model",
-        &format!("{}{dot}{sizes}{dot}{parameters}", lab.model.name),
-    ));
+    screen.say(screen.row("model", &format!("{}{dot}{sizes}{dot}{parameters}", lab.model.name)));
     screen.say(screen.row("weights", lab.model.weights_in_words()));
     let batch = lab.flags.batch;
     let seq = lab.flags.seq();
-    screen.say(screen.row(
-        "batch",
-        &format!("{batch} sequences x {seq} tokens, shared by the data ranks"),
-    ));
+    screen.say(
+        screen.row("batch", &format!("{batch} sequences x {seq} tokens, shared by the data ranks")),
+    );
     for row in lab10::left_out(screen, left_out) {
         screen.say(row);
     }
@@ -498,21 +457,13 @@ fn introduce(lab: &Lab, left_out: &[LeftOut]) {
 fn as_the_source_prints(lab: &Lab, strategy: &Strategy, measured: &Measured) {
     let screen = &lab.screen;
     let turns = lab10::turns(strategy.ranks);
-    screen.say(format!(
-        "\n{}",
-        screen.wrap(&format!("Using topology: {}", measured.layout), 2)
-    ));
-    // A line of the source is folded where the screen has no room for it, between values and not within one.
+    screen.say(format!("\n{}", screen.wrap(&format!("Using topology: {}", measured.layout), 2)));
+    // A line of the source is folded where the screen has no room for it, between values and not
+    // within one.
     let say = |line: String| {
-        let values: Vec<String> = line
-            .split("   ")
-            .map(|value| value.replace(' ', "\u{a0}"))
-            .collect();
-        let line = if values.len() > 1 {
-            values.join("   ")
-        } else {
-            line
-        };
+        let values: Vec<String> =
+            line.split("   ").map(|value| value.replace(' ', "\u{a0}")).collect();
+        let line = if values.len() > 1 { values.join("   ") } else { line };
         screen.say(screen.wrap(&line, 2));
     };
     if let Some(turns) = &turns {
@@ -546,14 +497,9 @@ fn draw(lab: &Lab, all: &[(Strategy, Measured)], batches: &Measured, peaks: &Pea
     screen.say(format!("\n{}", lab10::throughput(screen, all)));
     screen.say(format!("\n{}", lab10::over_batches(screen, batches)));
     let [[_, step], [prefill, decode]] = [one.runs[0], one.generation];
-    let passes = batches
-        .runs
-        .iter()
-        .map(|[forward, _]| ("1 token per sequence", *forward));
+    let passes = batches.runs.iter().map(|[forward, _]| ("1 token per sequence", *forward));
     let points = passes.chain([("decode", decode), ("prefill", prefill), ("training", step)]);
-    let points: Vec<Point> = points
-        .map(|(name, timed)| Point::of(name, &timed, 1))
-        .collect();
+    let points: Vec<Point> = points.map(|(name, timed)| Point::of(name, &timed, 1)).collect();
     screen.say(format!("\n{}", lab10::roofline(screen, peaks, &points)));
 }
 
@@ -574,12 +520,7 @@ fn check(
         lab10::check_finale(&mut checks, all, limit);
     }
     let result = format!("{} left", bytes_decimal(left as f64));
-    checks.check(
-        left < LEFT,
-        "memory is back to the start",
-        &result,
-        "a benchmark kept memory",
-    );
+    checks.check(left < LEFT, "memory is back to the start", &result, "a benchmark kept memory");
     let failed = checks.failed();
     if failed.is_empty() {
         let more = "More: --tp 2 --pp 2, --emit-deepspeed, --roofline, --finale, --source";

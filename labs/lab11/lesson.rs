@@ -2,17 +2,20 @@
 //!
 //! Which strategy trains this model fastest on these devices, and at what cost?
 //!
-//! All labs before this one measured one strategy each. This lab computes. It knows what each strategy holds, sends and waits
-//! for, because labs 04 to 09 measured it. So it can try every combination of degrees that divides the model evenly, on any cluster.
-//! The source of this workbook decides by rules. The lab walks them, too, and says where both agree.
+//! All labs before this one measured one strategy each. This lab computes. It knows what each
+//! strategy holds, sends and waits for, because labs 04 to 09 measured it. So it can try every
+//! combination of degrees that divides the model evenly, on any cluster. The source of this
+//! workbook decides by rules. The lab walks them, too, and says where both agree.
 //!
-//! Run `cargo run --bin lab11`. It decides for a Llama of 70 billion parameters on 512 H100. Ask about your own job:
-//! `--model gpt3-175b --devices 1024 --device a100-80g`; your own model: `--config FILE`; your own cluster: `--cluster FILE`;
-//! one plan in detail, or what is wrong with it: `--plan dp=8,tp=3,pp=2`. `--refused` explains what cannot work, and `--links`
-//! searches again on other networks. The planner is checked against runs that papers report: `--published`. Then `--calibrate`
-//! measures this machine, and compares trainings with their predictions.
+//! Run `cargo run --bin lab11`. It decides for a Llama of 70 billion parameters on 512 H100. Ask
+//! about your own job: `--model gpt3-175b --devices 1024 --device a100-80g`; your own model:
+//! `--config FILE`; your own cluster: `--cluster FILE`; one plan in detail, or what is wrong with
+//! it: `--plan dp=8,tp=3,pp=2`. `--refused` explains what cannot work, and `--links` searches again
+//! on other networks. The planner is checked against runs that papers report: `--published`. Then
+//! `--calibrate` measures this machine, and compares trainings with their predictions.
 //!
-//! [`bytes`], [`seconds`] and [`plans`] below are a planner in its plainest form: the screen's row `simplest` is its choice.
+//! [`bytes`], [`seconds`] and [`plans`] below are a planner in its plainest form: the screen's row
+//! `simplest` is its choice.
 
 use anyhow::{Result, ensure};
 use clap::Parser;
@@ -57,15 +60,16 @@ struct Degrees {
     pipeline: usize,
 }
 
-/// Bytes of a rank's state: for each parameter that it holds a weight and a gradient, and its part of the optimizer's numbers.
+/// Bytes of a rank's state: for each parameter that it holds a weight and a gradient, and its part
+/// of the optimizer's numbers.
 fn bytes(job: &TrainingJob, plan: Degrees) -> f64 {
     let held = job.model.parameters() as f64 / (plan.tensor * plan.pipeline) as f64;
     let optimizer = job.bytes.optimizer as f64 / plan.data as f64;
     held * (job.bytes.parameter as f64 + job.bytes.gradient as f64 + optimizer)
 }
 
-/// Seconds of a step: all tokens' products on all devices, the pipeline's bubble, and the way of gradients, weights and activations
-/// through the network.
+/// Seconds of a step: all tokens' products on all devices, the pipeline's bubble, and the way of
+/// gradients, weights and activations through the network.
 fn seconds(job: &TrainingJob, plan: Degrees) -> f64 {
     let device = &job.cluster.device;
     let tokens = (job.batch * job.model.block) as f64;
@@ -76,19 +80,22 @@ fn seconds(job: &TrainingJob, plan: Degrees) -> f64 {
 
     let held = job.model.parameters() as f64 / (plan.tensor * plan.pipeline) as f64;
     let part = (plan.data - 1) as f64 / plan.data as f64;
-    let each = job.bytes.gradient + job.bytes.parameter; // gradients are scattered, weights gathered
+    // Gradients are scattered, weights gathered.
+    let each = job.bytes.gradient + job.bytes.parameter;
     let of_data = part * held * each as f64 / link(job, plan.tensor * plan.data).bandwidth;
 
     let layers = (job.model.layers / plan.pipeline) as f64;
     let width = (job.model.embd * job.bytes.parameter as usize) as f64;
     let part = (plan.tensor - 1) as f64 / plan.tensor as f64;
     let all_reduce = 2.0 * part * tokens / plan.data as f64 * width;
-    let of_tensors = 4.0 * layers * all_reduce / link(job, plan.tensor).bandwidth; // two forward, two backward
+    // Two forward, two backward.
+    let of_tensors = 4.0 * layers * all_reduce / link(job, plan.tensor).bandwidth;
     products * (1.0 + bubble) + of_data + of_tensors
 }
 // ANCHOR_END: heart
 
-/// The network between so many neighbouring ranks. Tensor ranks are neighbours, and data ranks are the next nearest.
+/// The network between so many neighbouring ranks. Tensor ranks are neighbours, and data ranks are
+/// the next nearest.
 fn link(job: &TrainingJob, ranks: usize) -> Link {
     let network = &job.cluster.network;
     if ranks <= network.ranks_per_node {
@@ -99,18 +106,15 @@ fn link(job: &TrainingJob, ranks: usize) -> Link {
 }
 
 // ANCHOR: plans
-/// Every way to divide the devices that divides the model and the batch and whose state fits; the fastest first.
+/// Every way to divide the devices that divides the model and the batch and whose state fits; the
+/// fastest first.
 fn plans(job: &TrainingJob) -> Vec<(f64, Degrees)> {
     let mut found = Vec::new();
     for tensor in (1..=job.devices).filter(|n| job.devices.is_multiple_of(*n)) {
         let rest = job.devices / tensor;
         for pipeline in (1..=rest).filter(|n| rest.is_multiple_of(*n)) {
             let data = rest / pipeline;
-            let plan = Degrees {
-                data,
-                tensor,
-                pipeline,
-            };
+            let plan = Degrees { data, tensor, pipeline };
             let divides = job.model.heads.is_multiple_of(tensor)
                 && job.model.layers.is_multiple_of(pipeline)
                 && job.batch.is_multiple_of(data);
@@ -124,12 +128,14 @@ fn plans(job: &TrainingJob) -> Vec<(f64, Degrees)> {
 }
 // ANCHOR_END: plans
 
-/// The bytes of state of all plans without a pipeline, as above and by the planner, as parts of the planner's. With a pipeline the
-/// planner counts what the first or last stage holds, not the mean of all stages.
+/// The bytes of state of all plans without a pipeline, as above and by the planner, as parts of the
+/// planner's. With a pipeline the planner counts what the first or last stage holds, not the mean
+/// of all stages.
 fn compare_bytes(job: &TrainingJob) -> Result<Beside> {
     let model = &job.model;
     let held =
-        |tensor| model.parameters_on_a_rank(model.layers, [true; 2], tensor, model.vocabulary); // first and last stage
+        // First and last stage.
+        |tensor| model.parameters_on_a_rank(model.layers, [true; 2], tensor, model.vocabulary);
     let on_one = held(1);
     let mut lesson = Vec::new();
     let mut library = Vec::new();
@@ -139,19 +145,10 @@ fn compare_bytes(job: &TrainingJob) -> Result<Beside> {
     for tensor in (1..=job.devices).filter(|n| job.devices.is_multiple_of(*n)) {
         if job.model.heads.is_multiple_of(tensor) {
             let data = job.devices / tensor;
-            let strategy = Strategy {
-                data,
-                tensor,
-                zero: 1,
-                ..Strategy::SINGLE
-            };
+            let strategy = Strategy { data, tensor, zero: 1, ..Strategy::SINGLE };
             let load = job.load_of(&strategy, 0);
             let planned = load.state();
-            let plan = Degrees {
-                data,
-                tensor,
-                pipeline: 1,
-            };
+            let plan = Degrees { data, tensor, pipeline: 1 };
             lesson.push(bytes(job, plan) / planned);
             library.push(1.0);
             most = most.max(tensor);
@@ -160,9 +157,10 @@ fn compare_bytes(job: &TrainingJob) -> Result<Beside> {
             least = least.min(planned);
         }
     }
-    // Of t tensor ranks each has a copy of what they do not divide, C parameters such as norms. Above these are divided, too: so the
-    // bytes are at most C (t-1) / parameters too few, and without the rows that make a token table even. And the planner rounds a
-    // rank's part up to whole parameters.
+    // Of t tensor ranks each has a copy of what they do not divide, C parameters such as norms.
+    // Above these are divided, too: so the bytes are at most C (t-1) / parameters too few, and
+    // without the rows that make a token table even. And the planner rounds a rank's part up to
+    // whole parameters.
     let on_two = held(2);
     let copied = 2.0 * on_two - on_one;
     let tables = if model.tied() { 1 } else { 2 };
@@ -194,10 +192,7 @@ fn run(args: Args) -> Result<()> {
     if flags.calibrate {
         screen.say(lesson.heading(&screen, Some("about 20 seconds")));
         let found = lab11::calibrate(&Corpus::find(None)?)?;
-        screen.say(format!(
-            "{}\n\n  As a file for --cluster:\n",
-            found.show(&screen)
-        ));
+        screen.say(format!("{}\n\n  As a file for --cluster:\n", found.show(&screen)));
         screen.say(found.file());
         screen.say(lesson.ending(&screen, ""));
         return Ok(());
@@ -229,10 +224,7 @@ fn run(args: Args) -> Result<()> {
         screen.say(format!("{}\n", lab11::published(&screen)));
     } else if flags.refused {
         screen.say(format!("{}\n", asked(&screen, &found.job, &model)));
-        screen.say(format!(
-            "{}\n",
-            lab11::refusals(&screen, &found, 3 * flags.top)
-        ));
+        screen.say(format!("{}\n", lab11::refusals(&screen, &found, 3 * flags.top)));
     } else if flags.links {
         screen.say(format!("{}\n", asked(&screen, &found.job, &model)));
         screen.say(format!("{}\n", lab11::sensitivity(&screen, &found)));
@@ -274,10 +266,7 @@ fn simplest(screen: &Screen, job: &TrainingJob) -> String {
         format!(", {}", screen.bad("too large"))
     };
     let planner = match lab11::unranked(job) {
-        None => format!(
-            "probably {}",
-            lab11::likely::seconds(Made::Benchmark, &planned)
-        ),
+        None => format!("probably {}", lab11::likely::seconds(Made::Benchmark, &planned)),
         Some(_) => screen.seconds(planned.time.total()),
     };
     let words = format!(
@@ -330,7 +319,8 @@ fn one_plan(screen: &Screen, job: &TrainingJob, strategy: &Strategy, tokens: f64
     Ok(())
 }
 
-/// The bytes above beside the planner's, the planner against published runs, and every plan against the job.
+/// The bytes above beside the planner's, the planner against published runs, and every plan against
+/// the job.
 fn check(screen: &Screen, found: &Found) -> Result<()> {
     let mut checks = Checks::new(screen);
     checks.beside("bytes", compare_bytes(&found.job)?);
@@ -339,9 +329,8 @@ fn check(screen: &Screen, found: &Found) -> Result<()> {
         !refusals(&found.job, &plan.strategy).is_empty() || !fits(&found.job, &plan.load)
     });
     let result = format!("{} plans", found.search.plans.len());
-    let otherwise = wrong.map_or(String::new(), |plan| {
-        format!("the job cannot use {}", plan.strategy)
-    });
+    let otherwise =
+        wrong.map_or(String::new(), |plan| format!("the job cannot use {}", plan.strategy));
     checks.check(
         wrong.is_none(),
         "every plan fits and divides heads, layers and batch",

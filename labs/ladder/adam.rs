@@ -1,6 +1,7 @@
 //! The optimizer.
 
-/// Adam's state for some parameters: two numbers each. A slice of the parameters needs a slice of the state.
+/// Adam's state for some parameters: two numbers each. A slice of the parameters needs a slice of
+/// the state.
 pub struct Adam {
     steps: i32,
     mean: Vec<f32>,
@@ -15,11 +16,7 @@ const EPSILON: f32 = 1e-8;
 impl Adam {
     /// The state of `numel` parameters before the first step.
     pub fn new(numel: usize) -> Adam {
-        Adam {
-            steps: 0,
-            mean: vec![0.0; numel],
-            square: vec![0.0; numel],
-        }
+        Adam { steps: 0, mean: vec![0.0; numel], square: vec![0.0; numel] }
     }
 
     /// How many parameters this state is for.

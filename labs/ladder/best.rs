@@ -1,5 +1,6 @@
-//! The best that is possible for a rung's way of dividing the work: three bounds, each by a formula and with its reason. No one
-//! program reaches all three, and to come near one of them may cost another.
+//! The best that is possible for a rung's way of dividing the work: three bounds, each by a formula
+//! and with its reason. No one program reaches all three, and to come near one of them may cost
+//! another.
 
 use crate::clock::CLOCK;
 use crate::model::{LAYERS, WIDTH, numel, outputs};
@@ -44,7 +45,8 @@ pub fn best(rung: &Rung) -> Result<Best> {
     let last = layer(LAYERS - 1);
     let rows = (ROWS / rung.job.parts) as f64;
 
-    // What a rank keeps: weights, and Adam's state. What the last layer's backward pass takes and returns besides.
+    // What a rank keeps: weights, and Adam's state. What the last layer's backward pass takes and
+    // returns besides.
     let (weights, adam) = match rung.returns {
         Returns::Whole if rung.name == "ladder-zero" => (model, 2.0 * model / ranks),
         Returns::Whole => (model, 2.0 * model),
@@ -125,17 +127,8 @@ pub fn best(rung: &Rung) -> Result<Best> {
     };
 
     Ok(Best {
-        peak: Bound {
-            value: BYTES * (weights + adam + backward),
-            why: held_why,
-        },
-        sent: Bound {
-            value: BYTES * sent,
-            why: sent_why,
-        },
-        seconds: Bound {
-            value: operations / CLOCK.speed,
-            why: seconds_why,
-        },
+        peak: Bound { value: BYTES * (weights + adam + backward), why: held_why },
+        sent: Bound { value: BYTES * sent, why: sent_why },
+        seconds: Bound { value: operations / CLOCK.speed, why: seconds_why },
     })
 }

@@ -1,8 +1,10 @@
-//! The time of a step, if the ranks were devices with a slow link: from what each rank computed and sent, in its order.
+//! The time of a step, if the ranks were devices with a slow link: from what each rank computed and
+//! sent, in its order.
 //!
-//! A device computes at a constant rate. The collectives of a group occupy its link one after the other. Each begins when its last
-//! rank has started it. Messages leave a rank one after the other. A rank waits where its program waits. So the time is a
-//! function of the program: it is the same on a fast and on a busy machine.
+//! A device computes at a constant rate. The collectives of a group occupy its link one after the
+//! other. Each begins when its last rank has started it. Messages leave a rank one after the other.
+//! A rank waits where its program waits. So the time is a function of the program: it is the same
+//! on a fast and on a busy machine.
 
 use shardlab::comm::{CallKind, Link};
 use std::collections::{BTreeMap, VecDeque};
@@ -60,18 +62,12 @@ pub struct Clock {
     pub near: Link,
 }
 
-/// As fast against each other as an accelerator and its network are: a gradient takes about as long on the link as in the
-/// backward pass that computes it.
+/// As fast against each other as an accelerator and its network are: a gradient takes about as long
+/// on the link as in the backward pass that computes it.
 pub const CLOCK: Clock = Clock {
     speed: 2e9,
-    far: Link {
-        latency: 65e-6,
-        bandwidth: 80e6,
-    },
-    near: Link {
-        latency: 3e-6,
-        bandwidth: 4e9,
-    },
+    far: Link { latency: 65e-6, bandwidth: 80e6 },
+    near: Link { latency: 3e-6, bandwidth: 4e9 },
 };
 
 /// A span of a rank's time, in seconds from the beginning.
@@ -100,7 +96,8 @@ impl Timeline {
     }
 }
 
-/// A collective of a group: which of its members have started it, the latest of them when, and when it ends.
+/// A collective of a group: which of its members have started it, the latest of them when, and when
+/// it ends.
 struct Meeting {
     started: usize,
     latest: f64,
@@ -110,10 +107,7 @@ struct Meeting {
 /// Goes through all ranks' events as far as each of them can go, again and again.
 pub(crate) fn replay(clock: &Clock, events: &[Vec<Event>]) -> Timeline {
     let ranks = events.len();
-    let mut timeline = Timeline {
-        ranks: vec![Vec::new(); ranks],
-        flights: Vec::new(),
-    };
+    let mut timeline = Timeline { ranks: vec![Vec::new(); ranks], flights: Vec::new() };
     let mut now = vec![0.0; ranks];
     let mut next = vec![0; ranks];
     // A group's collectives in order, and when its link is free again.
@@ -130,12 +124,7 @@ pub(crate) fn replay(clock: &Clock, events: &[Vec<Event>]) -> Timeline {
             while let Some(event) = events[rank].get(next[rank]) {
                 let mut until = None;
                 match event {
-                    Event::Compute {
-                        doing,
-                        layer,
-                        flops,
-                        ..
-                    } => {
+                    Event::Compute { doing, layer, flops, .. } => {
                         let start = now[rank];
                         now[rank] += *flops as f64 / clock.speed;
                         timeline.ranks[rank].push(Span {
@@ -145,13 +134,7 @@ pub(crate) fn replay(clock: &Clock, events: &[Vec<Event>]) -> Timeline {
                             end: now[rank],
                         });
                     }
-                    Event::Start {
-                        number,
-                        kind,
-                        bytes,
-                        near,
-                        members,
-                    } => {
+                    Event::Start { number, kind, bytes, near, members } => {
                         let in_group = count[rank].entry(members.clone()).or_default();
                         let key = (members.clone(), *in_group);
                         *in_group += 1;

@@ -5,8 +5,8 @@ use crate::rank::Log;
 use shardlab::comm::{self, CallKind, Comm, Reduce, Result};
 use std::cell::RefCell;
 
-/// A group of ranks, of which this rank is one. All ranks of a group must make the same collective calls in the same order. `send`
-/// and `recv` concern two ranks.
+/// A group of ranks, of which this rank is one. All ranks of a group must make the same collective
+/// calls in the same order. `send` and `recv` concern two ranks.
 #[derive(Clone, Copy)]
 pub struct Group<'r> {
     comm: &'r Comm,
@@ -42,8 +42,8 @@ impl<'r> Group<'r> {
         result
     }
 
-    /// Begins an all-reduce, and returns at once. The rank computes meanwhile. [`Pending::wait`] gives the same vector back, with
-    /// the result in it.
+    /// Begins an all-reduce, and returns at once. The rank computes meanwhile. [`Pending::wait`]
+    /// gives the same vector back, with the result in it.
     ///
     /// # Errors
     /// If a rank does not make the same call.
@@ -55,8 +55,8 @@ impl<'r> Group<'r> {
         self.begun(pending, kind, call, left_at)
     }
 
-    /// Begins an all-gather, and returns at once. `all` has an equal part for each rank, and this rank has filled in its own.
-    /// [`Pending::wait`] gives the same vector back, with all parts.
+    /// Begins an all-gather, and returns at once. `all` has an equal part for each rank, and this
+    /// rank has filled in its own. [`Pending::wait`] gives the same vector back, with all parts.
     ///
     /// # Errors
     /// If a rank does not make the same call, or if `all` has no `size()` equal parts.
@@ -68,8 +68,8 @@ impl<'r> Group<'r> {
         self.begun(pending, kind, call, left_at)
     }
 
-    /// Begins a reduce-scatter, and returns at once. `all` has an equal part for each rank. [`Pending::wait`] gives this rank's
-    /// part of the result. Until then all of `all` is held.
+    /// Begins a reduce-scatter, and returns at once. `all` has an equal part for each rank.
+    /// [`Pending::wait`] gives this rank's part of the result. Until then all of `all` is held.
     ///
     /// # Errors
     /// If a rank does not make the same call, or if `all` has no `size()` equal parts.
@@ -81,7 +81,8 @@ impl<'r> Group<'r> {
         self.begun(pending, kind, call, left_at)
     }
 
-    /// Combines all ranks' `all`, which has an equal part for each rank, and leaves this rank's part of the result in `mine`.
+    /// Combines all ranks' `all`, which has an equal part for each rank, and leaves this rank's
+    /// part of the result in `mine`.
     ///
     /// # Errors
     /// If a rank does not make the same call, or if `all` is not as long as `size()` times `mine`.
@@ -114,11 +115,7 @@ impl<'r> Group<'r> {
         let peer = self.comm.members().get(to).copied().unwrap_or_default();
         let bytes = size_of_val(data);
         let near = self.near;
-        self.log.borrow_mut().tell(Event::Send {
-            to: peer,
-            bytes,
-            near,
-        });
+        self.log.borrow_mut().tell(Event::Send { to: peer, bytes, near });
         let left_at = self.log.borrow_mut().held.leave();
         let result = self.comm.send(data, to);
         self.back(left_at);
@@ -139,7 +136,8 @@ impl<'r> Group<'r> {
         result
     }
 
-    /// Notes a collective that goes on while the rank computes: the number of the call, for [`Group::begun`].
+    /// Notes a collective that goes on while the rank computes: the number of the call, for
+    /// [`Group::begun`].
     fn begin(&self, kind: CallKind, numbers: usize) -> (usize, isize) {
         let call = self.note(kind, numbers);
         (call, self.log.borrow_mut().held.leave())
@@ -153,12 +151,7 @@ impl<'r> Group<'r> {
         left_at: isize,
     ) -> Result<Pending<'r>> {
         self.back(left_at);
-        Ok(Pending {
-            pending: pending?,
-            log: self.log,
-            kind,
-            call,
-        })
+        Ok(Pending { pending: pending?, log: self.log, kind, call })
     }
 
     /// Notes that a collective begins. Returns its number among this rank's calls.

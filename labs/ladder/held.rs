@@ -1,6 +1,7 @@
 //! The bytes that a rank's program holds, by the allocator, whenever it computes or communicates.
 //!
-//! What the transport allocates for messages is not the program's: it is counted apart, and left out.
+//! What the transport allocates for messages is not the program's: it is counted apart, and left
+//! out.
 
 use shardlab::allocator::live;
 
@@ -14,11 +15,7 @@ pub(crate) struct Held {
 
 impl Held {
     pub fn new() -> Held {
-        Held {
-            before: live(),
-            outside: 0,
-            peak: 0,
-        }
+        Held { before: live(), outside: 0, peak: 0 }
     }
 
     /// Looks at what is live now.

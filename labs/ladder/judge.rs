@@ -1,9 +1,11 @@
-//! What the checks of all rungs share: the reader's program on real ranks, beside the program for one rank.
+//! What the checks of all rungs share: the reader's program on real ranks, beside the program for
+//! one rank.
 //!
-//! A check begins with [`Judge::alone`], [`Judge::parts`], [`Judge::gradients`] and [`Judge::weights`]. The rung's own claims follow,
-//! and [`Judge::score`] comes last.
+//! A check begins with [`Judge::alone`], [`Judge::parts`], [`Judge::gradients`] and
+//! [`Judge::weights`]. The rung's own claims follow, and [`Judge::score`] comes last.
 //!
-//! Adam divides a gradient by its own size. So weights hardly tell a sum from a mean, and what the optimizer got is compared, too.
+//! Adam divides a gradient by its own size. So weights hardly tell a sum from a mean, and what the
+//! optimizer got is compared, too.
 
 use crate::clock::{Doing, Event};
 pub use crate::passes::{Whole, whole_gradients};
@@ -45,11 +47,7 @@ const SAME_PLACE: f32 = 0.03;
 
 impl Judge {
     pub const fn new(name: &'static str, train: Program) -> Judge {
-        Judge {
-            name,
-            train,
-            runs: Mutex::new(Vec::new()),
-        }
+        Judge { name, train, runs: Mutex::new(Vec::new()) }
     }
 
     /// # Errors
@@ -58,7 +56,8 @@ impl Judge {
         Rung::of(self.name).with_context(|| format!("no rung is named {}", self.name))
     }
 
-    /// The rung's job on `ranks` ranks. A rank has as many parts of the batch as in the rung itself.
+    /// The rung's job on `ranks` ranks. A rank has as many parts of the batch as in the rung
+    /// itself.
     ///
     /// # Errors
     /// If there is no such rung.
@@ -98,23 +97,15 @@ impl Judge {
         })
     }
 
-    /// Tensor ranks add up summands, so they round in another order than one rank. Adam makes a step of full length of a gradient
-    /// of any size: where a gradient is almost 0, rounding decides about the sign of a step. So a few weights may differ
-    /// by two steps' length each time, while all weights together hardly differ. All other rungs add up in the order of one rank.
+    /// Tensor ranks add up summands, so they round in another order than one rank. Adam makes a
+    /// step of full length of a gradient of any size: where a gradient is almost 0, rounding
+    /// decides about the sign of a step. So a few weights may differ by two steps' length each
+    /// time, while all weights together hardly differ. All other rungs add up in the order of one
+    /// rank.
     fn bounds(&self) -> Result<Bounds> {
         Ok(match self.rung()?.returns {
-            Returns::Units => Bounds {
-                loss: 1e-4,
-                gradient: 1e-2,
-                weight: 0.02,
-                weights: 1e-4,
-            },
-            _ => Bounds {
-                loss: 0.0,
-                gradient: 1e-5,
-                weight: 0.0,
-                weights: 0.0,
-            },
+            Returns::Units => Bounds { loss: 1e-4, gradient: 1e-2, weight: 0.02, weights: 1e-4 },
+            _ => Bounds { loss: 0.0, gradient: 1e-5, weight: 0.0, weights: 0.0 },
         })
     }
 
@@ -198,10 +189,7 @@ impl Judge {
             return Ok(());
         }
         let loss = |losses: &[(usize, usize, f64)], part: usize| {
-            losses
-                .iter()
-                .find(|loss| (loss.0, loss.1) == (0, part))
-                .map(|loss| loss.2)
+            losses.iter().find(|loss| (loss.0, loss.1) == (0, part)).map(|loss| loss.2)
         };
         let bound = self.bounds()?.loss;
         for (rank, trained) in run.ranks.iter().enumerate() {
@@ -212,12 +200,7 @@ impl Judge {
                     0.0 => loss.to_string(),
                     _ => kit::show::general(loss, 5),
                 });
-                evidence.row(
-                    (got - expected).abs() <= bound * expected,
-                    place,
-                    right,
-                    seen,
-                );
+                evidence.row((got - expected).abs() <= bound * expected, place, right, seen);
             }
         }
         if let Some(mixed) = mixed.filter(|_| !evidence.agrees()) {
@@ -393,10 +376,7 @@ impl Judge {
         seen: Seen,
     ) {
         let (ranks, parts) = (run.job.ranks, run.job.parts);
-        let agree = run
-            .ranks
-            .iter()
-            .all(|other| other.weights == run.ranks[0].weights);
+        let agree = run.ranks.iter().all(|other| other.weights == run.ranks[0].weights);
         let Seen { layer, kind } = seen;
         evidence.means(match kind {
             Kind::Zero => format!(
@@ -588,7 +568,8 @@ impl Judge {
         Ok(run(rung.job, rung.ours)?.score())
     }
 
-    /// Compares the reader's time of a step with that of our solution of the rung before. Empty: with the program for one rank.
+    /// Compares the reader's time of a step with that of our solution of the rung before. Empty:
+    /// with the program for one rank.
     ///
     /// # Errors
     /// Those of the program.
@@ -599,11 +580,7 @@ impl Judge {
             None => self.rung()?.on_one_rank()?,
         };
         let [got, most] = [&yours, &other].map(|run| run.score().micros());
-        let whose = if before.is_empty() {
-            "one rank"
-        } else {
-            before
-        };
+        let whose = if before.is_empty() { "one rank" } else { before };
         let less = evidence.row(
             got < most,
             Score::FIGURES[Score::TIME],
@@ -650,11 +627,7 @@ impl Judge {
 /// The program for one rank, on the same parts.
 fn on_one_rank(job: Job) -> Result<Arc<Run>> {
     static ONE: Judge = Judge::new("", crate::one_rank::train);
-    ONE.run(Job {
-        ranks: 1,
-        tensor: 1,
-        ..job
-    })
+    ONE.run(Job { ranks: 1, tensor: 1, ..job })
 }
 
 /// Says which rank takes input and loss of different parts in the first step, if one does.
@@ -663,12 +636,7 @@ fn mixed_parts(run: &Run, one: &Run) -> Result<Option<String>> {
     if job.tensor > 1 {
         return Ok(None);
     }
-    let alone = Job {
-        ranks: 1,
-        tensor: 1,
-        steps: 1,
-        ..job
-    };
+    let alone = Job { ranks: 1, tensor: 1, steps: 1, ..job };
     for (rank, trained) in run.ranks.iter().enumerate() {
         for &(step, part, got) in &trained.losses {
             if step > 0 || one.ranks[0].losses.contains(&(step, part, got)) {
@@ -709,12 +677,7 @@ fn returned(rung: &Rung, job: Job, model: &[Vec<f32>], rank: usize) -> Vec<Vec<f
             let each = model.len() / job.ranks;
             model[rank * each..(rank + 1) * each].to_vec()
         }
-        Returns::Rounds => model
-            .iter()
-            .skip(rank)
-            .step_by(job.ranks)
-            .cloned()
-            .collect(),
+        Returns::Rounds => model.iter().skip(rank).step_by(job.ranks).cloned().collect(),
         Returns::Units => slices(rank % job.tensor, job.tensor),
     }
 }
@@ -729,7 +692,8 @@ struct Step {
     parts: Vec<Vec<f32>>,
 }
 
-/// What one rank computes, with its layers from the first to the last, or from the last to the first.
+/// What one rank computes, with its layers from the first to the last, or from the last to the
+/// first.
 struct Expected {
     /// Where each layer begins.
     starts: Vec<usize>,
@@ -768,11 +732,7 @@ impl Expected {
                     .collect(),
             }
         };
-        Ok(Expected {
-            steps: (0..job.steps).map(step).collect(),
-            starts,
-            lens,
-        })
+        Ok(Expected { steps: (0..job.steps).map(step).collect(), starts, lens })
     }
 
     /// A list of all layers' numbers, layer by layer.
@@ -858,21 +818,14 @@ impl Seen {
                 None if rounded(got, &mean[range.clone()], 1e-4) => Kind::Digits,
                 // Every state of Adam makes the same first step, an old one and a new one.
                 None if step > 1
-                    && !rounded(
-                        &update.weights,
-                        &of.steps[step].weights[range.clone()],
-                        1e-3,
-                    ) =>
+                    && !rounded(&update.weights, &of.steps[step].weights[range.clone()], 1e-3) =>
                 {
                     Kind::Weights
                 }
                 None => Kind::Other,
             }
         };
-        Seen {
-            layer: of.layers(range),
-            kind,
-        }
+        Seen { layer: of.layers(range), kind }
     }
 }
 
@@ -933,7 +886,8 @@ fn counted(number: usize, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }
 
-/// Whether all gradients that a rank has computed went through an all-reduce, each once and after its backward pass.
+/// Whether all gradients that a rank has computed went through an all-reduce, each once and after
+/// its backward pass.
 fn averaged(trained: &Trained, job: Job) -> bool {
     let calls = collectives(trained).into_iter();
     let bytes: usize = calls
@@ -958,7 +912,8 @@ pub struct Collective {
     pub behind: usize,
 }
 
-/// Whether a rank first waits, after the passes of its first step, for the collective that it has started last.
+/// Whether a rank first waits, after the passes of its first step, for the collective that it has
+/// started last.
 pub fn waits_for_the_last_first(trained: &Trained) -> bool {
     let mut started = Vec::new();
     for event in &trained.events {
@@ -976,13 +931,7 @@ pub fn collectives(trained: &Trained) -> Vec<Collective> {
     let events = &trained.events;
     let computes = |event: &&Event| matches!(event, Event::Compute { .. });
     let collective = |(i, event): (usize, &Event)| {
-        let Event::Start {
-            number,
-            kind,
-            bytes,
-            ..
-        } = event
-        else {
+        let Event::Start { number, kind, bytes, .. } = event else {
             return None;
         };
         let later = &events[i..];

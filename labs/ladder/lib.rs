@@ -1,13 +1,16 @@
-//! The ladder: one small model, trained on several ranks in eight ways, each by a program that the reader writes.
+//! The ladder: one small model, trained on several ranks in eight ways, each by a program that the
+//! reader writes.
 //!
-//! A [`Rank`] is all that such a program has: what the rank computes, and what it sends. [`one_rank::train`] is the program for one
-//! rank. It is given, and every rung begins as its copy. [`run()`] runs a program on real ranks, and measures what each rank holds,
-//! sends and computes.
+//! A [`Rank`] is all that such a program has: what the rank computes, and what it sends.
+//! [`one_rank::train`] is the program for one rank. It is given, and every rung begins as its copy.
+//! [`run()`] runs a program on real ranks, and measures what each rank holds, sends and computes.
 //!
-//! Reading order: `one_rank.rs` (the program that is given), `rank.rs` and `group.rs` (its interface), `model.rs`, `text.rs` and
-//! `adam.rs` (what is trained, on what, by what), `run.rs` (programs on ranks), `held.rs` (the bytes that a rank holds), `clock.rs`
-//! (the time of a step on slower devices and a slower link), `rungs.rs` (the eight rungs), `library.rs` (the versions that one would
-//! use), `best.rs` (what no version can beat), `judge.rs` (what the checks of all rungs share), `picture.rs`.
+//! Reading order: `one_rank.rs` (the program that is given), `rank.rs` and `group.rs` (its
+//! interface), `model.rs`, `text.rs` and `adam.rs` (what is trained, on what, by what), `run.rs`
+//! (programs on ranks), `held.rs` (the bytes that a rank holds), `clock.rs` (the time of a step on
+//! slower devices and a slower link), `rungs.rs` (the eight rungs), `library.rs` (the versions that
+//! one would use), `best.rs` (what no version can beat), `judge.rs` (what the checks of all rungs
+//! share), `picture.rs`.
 
 // A program goes through its layers by their numbers, as the ranks' calls do.
 #![allow(clippy::needless_range_loop)]

@@ -1,17 +1,20 @@
-//! The versions of the rungs that one would use: as fast as their way of dividing the work allows, on the ladder's clock.
+//! The versions of the rungs that one would use: as fast as their way of dividing the work allows,
+//! on the ladder's clock.
 //!
-//! They are programs of the same interface. Which layers travel together was found by trying all 128 ways to cut the eight layers into
-//! runs of neighbours. More runs pay more latencies. Larger ones begin later, and end later.
+//! They are programs of the same interface. Which layers travel together was found by trying all
+//! 128 ways to cut the eight layers into runs of neighbours. More runs pay more latencies. Larger
+//! ones begin later, and end later.
 
 use crate::{Adam, Group, Pending, Rank, Reduce, Result};
 use shardlab::parallel::pipeline::{Instruction, Op, Pipeline, Schedule, Work};
 use std::collections::{BTreeMap, HashMap};
 
-/// The first layer of each bucket of gradients, in the order of the backward pass. The first bucket is small, so that the link begins
-/// early. PyTorch's is, too: 1 MiB, where the others have 25.
+/// The first layer of each bucket of gradients, in the order of the backward pass. The first bucket
+/// is small, so that the link begins early. PyTorch's is, too: 1 MiB, where the others have 25.
 const DDP_BUCKETS: &[usize] = &[7, 6, 4, 2, 0];
 
-/// Averages gradients in buckets, while the backward pass goes on: PyTorch's DistributedDataParallel.
+/// Averages gradients in buckets, while the backward pass goes on: PyTorch's
+/// DistributedDataParallel.
 pub fn ddp(rank: &Rank) -> Result<Vec<Vec<f32>>> {
     let world = rank.world();
     let mut weights: Vec<Vec<f32>> = Vec::new();
@@ -92,11 +95,13 @@ impl<'r> Buckets<'r> {
     }
 }
 
-/// The layers whose new parameters travel together, each by its first one: the rest travels while these compute.
+/// The layers whose new parameters travel together, each by its first one: the rest travels while
+/// these compute.
 const ZERO_BUCKETS: &[usize] = &[0, 4];
 
-/// Shards the optimizer. Gradients are scattered during the backward pass, and new parameters gathered during the next forward
-/// pass, each just before its layer: Megatron's distributed optimizer with `--overlap-grad-reduce` and `--overlap-param-gather`.
+/// Shards the optimizer. Gradients are scattered during the backward pass, and new parameters
+/// gathered during the next forward pass, each just before its layer: Megatron's distributed
+/// optimizer with `--overlap-grad-reduce` and `--overlap-param-gather`.
 pub fn zero(rank: &Rank) -> Result<Vec<Vec<f32>>> {
     let world = rank.world();
     let (me, ranks) = (world.rank(), world.size());
@@ -113,11 +118,7 @@ pub fn zero(rank: &Rank) -> Result<Vec<Vec<f32>>> {
         let mut x = rank.input(step, me);
         for layer in 0..rank.layers() {
             if let Some(pending) = gathering.remove(&layer) {
-                spread(
-                    &pending.wait()?,
-                    ranks,
-                    &mut weights[zero_bucket(layer, rank)],
-                );
+                spread(&pending.wait()?, ranks, &mut weights[zero_bucket(layer, rank)]);
             }
             let y = rank.forward(layer, &weights[layer], &x);
             inputs.push(x);
@@ -143,11 +144,7 @@ pub fn zero(rank: &Rank) -> Result<Vec<Vec<f32>>> {
         }
     }
     for (first, pending) in gathering {
-        spread(
-            &pending.wait()?,
-            ranks,
-            &mut weights[zero_bucket(first, rank)],
-        );
+        spread(&pending.wait()?, ranks, &mut weights[zero_bucket(first, rank)]);
     }
     Ok(weights)
 }
@@ -158,7 +155,8 @@ fn zero_bucket(first: usize, rank: &Rank) -> std::ops::Range<usize> {
     first..after.next().copied().unwrap_or(rank.layers())
 }
 
-/// A vector for an all-gather of several layers: for each rank its slices of all of them. This rank's are there.
+/// A vector for an all-gather of several layers: for each rank its slices of all of them. This
+/// rank's are there.
 fn collected(layers: &[Vec<f32>], me: usize, ranks: usize) -> Vec<f32> {
     let numel: usize = layers.iter().map(Vec::len).sum();
     let mut all = vec![0.0; numel];
@@ -184,8 +182,9 @@ fn spread(all: &[f32], ranks: usize, layers: &mut [Vec<f32>]) {
     }
 }
 
-/// Shards everything. The next layer is gathered while one computes, the last layer's gradients are scattered meanwhile, and the last
-/// layer stays whole between its two passes: PyTorch's `fully_shard`.
+/// Shards everything. The next layer is gathered while one computes, the last layer's gradients are
+/// scattered meanwhile, and the last layer stays whole between its two passes: PyTorch's
+/// `fully_shard`.
 pub fn gather(rank: &Rank) -> Result<Vec<Vec<f32>>> {
     let world = rank.world();
     let (me, ranks) = (world.rank(), world.size());
@@ -246,8 +245,9 @@ fn start_gather<'r>(world: Group<'r>, slice: &[f32]) -> Result<Pending<'r>> {
     world.start_all_gather(whole)
 }
 
-/// Interleaved 1F1B: each rank has several chunks of one layer each, so the bubble is shorter and each part's activations travel more
-/// often: Megatron's `--num-layers-per-virtual-pipeline-stage`. The order is that of the lab's schedules.
+/// Interleaved 1F1B: each rank has several chunks of one layer each, so the bubble is shorter and
+/// each part's activations travel more often: Megatron's `--num-layers-per-virtual-pipeline-stage`.
+/// The order is that of the lab's schedules.
 pub fn pipeline(rank: &Rank) -> Result<Vec<Vec<f32>>> {
     let world = rank.world();
     let (me, last) = (world.rank(), rank.layers() - 1);
@@ -325,7 +325,8 @@ pub fn pipeline(rank: &Rank) -> Result<Vec<Vec<f32>>> {
     Ok(weights)
 }
 
-/// The first layer of each bucket of the mesh. The last bucket is one layer: no backward pass is left to hide it.
+/// The first layer of each bucket of the mesh. The last bucket is one layer: no backward pass is
+/// left to hide it.
 const MESH_BUCKETS: &[usize] = &[4, 1, 0];
 
 /// Tensor parallelism inside a node, and data parallelism with buckets between nodes.

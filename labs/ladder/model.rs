@@ -1,12 +1,14 @@
 //! The model: layers of two matrices each, with GELU between them. Row by row, a layer computes
 //! y = sum over its units u of gelu(a_u . x + c_u) b_u.
 //!
-//! A layer's parameters are one list, unit after unit: a_u, then c_u, then b_u. So a slice of whole units is a layer by itself, and
-//! its result is one summand of y: Megatron's columns of the first matrix, and rows of the second.
+//! A layer's parameters are one list, unit after unit: a_u, then c_u, then b_u. So a slice of whole
+//! units is a layer by itself, and its result is one summand of y: Megatron's columns of the first
+//! matrix, and rows of the second.
 
 use shardlab::tensor::random::Stream;
 
-/// Numbers in a row of a layer's input, and of its output, but for the last layer: that one has a number per character.
+/// Numbers in a row of a layer's input, and of its output, but for the last layer: that one has a
+/// number per character.
 pub const WIDTH: usize = 32;
 /// Units of a layer.
 pub const UNITS: usize = 64;
@@ -16,11 +18,7 @@ const SEED: u64 = 7;
 
 /// Numbers in a row of a layer's output.
 pub(crate) fn outputs(layer: usize, vocabulary: usize) -> usize {
-    if layer + 1 == LAYERS {
-        vocabulary
-    } else {
-        WIDTH
-    }
+    if layer + 1 == LAYERS { vocabulary } else { WIDTH }
 }
 
 /// Parameters of one unit.
@@ -89,8 +87,8 @@ pub(crate) fn forward(units: &[f32], outputs: usize, x: &[f32]) -> Vec<f32> {
     y
 }
 
-/// The gradients of `x`, as far as it went through these units, and of the units. Computes the units' values again, so that
-/// the input is all that has to be kept.
+/// The gradients of `x`, as far as it went through these units, and of the units. Computes the
+/// units' values again, so that the input is all that has to be kept.
 pub(crate) fn backward(
     units: &[f32],
     outputs: usize,

@@ -19,23 +19,14 @@ pub struct Pass {
 /// All passes and updates of a rank, in order.
 pub fn passes(trained: &Trained) -> Vec<Pass> {
     let pass = |event: &Event| match *event {
-        Event::Compute {
-            doing,
-            layer,
-            flops,
-            held,
-        } => Some(Pass {
-            doing,
-            layer,
-            flops,
-            held,
-        }),
+        Event::Compute { doing, layer, flops, held } => Some(Pass { doing, layer, flops, held }),
         _ => None,
     };
     trained.events.iter().filter_map(pass).collect()
 }
 
-/// The most parts that a rank has in flight at a time: those that ran forward through its first layer, and not backward yet.
+/// The most parts that a rank has in flight at a time: those that ran forward through its first
+/// layer, and not backward yet.
 pub fn most_in_flight(trained: &Trained) -> usize {
     let passes = passes(trained);
     let first = passes
@@ -56,16 +47,19 @@ pub fn most_in_flight(trained: &Trained) -> usize {
     most
 }
 
-/// Bytes of whole gradients that a rank has computed, and not yet handed on, in order of its passes.
+/// Bytes of whole gradients that a rank has computed, and not yet handed on, in order of its
+/// passes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Whole {
     /// Those whose reduce-scatter or all-reduce has not begun.
     pub waiting: usize,
-    /// Those whose reduce-scatter or all-reduce the rank has not waited for. It holds them until then.
+    /// Those whose reduce-scatter or all-reduce the rank has not waited for. It holds them until
+    /// then.
     pub held: usize,
 }
 
-/// For each backward pass, the whole gradients of passes before it. The last entry is for the end of the run.
+/// For each backward pass, the whole gradients of passes before it. The last entry is for the end
+/// of the run.
 pub fn whole_gradients(trained: &Trained) -> Vec<Whole> {
     let mut now = Whole::default();
     let mut all = Vec::new();
@@ -73,14 +67,9 @@ pub fn whole_gradients(trained: &Trained) -> Vec<Whole> {
     let mut gradients = trained.gradients.iter();
     for event in &trained.events {
         match event {
-            Event::Compute {
-                doing: Doing::Backward,
-                ..
-            } => {
+            Event::Compute { doing: Doing::Backward, .. } => {
                 all.push(now);
-                let gradient = gradients
-                    .next()
-                    .map(|(_, gradient)| size_of_val(&gradient[..]));
+                let gradient = gradients.next().map(|(_, gradient)| size_of_val(&gradient[..]));
                 now.waiting += gradient.unwrap_or_default();
                 now.held += gradient.unwrap_or_default();
             }

@@ -1,4 +1,5 @@
-//! The picture of the ladder: each score of all rungs beside each other, and what a rank does in a step.
+//! The picture of the ladder: each score of all rungs beside each other, and what a rank does in a
+//! step.
 
 use crate::{CLOCK, Clock, Doing, RUNGS, Run, Score, run};
 use kit::check::Track;
@@ -90,10 +91,7 @@ fn timeline(runs: &[(String, Run)], clock: &Clock) -> Timeline<'static> {
         rows.push((name.clone(), intervals));
     }
     Timeline {
-        title: format!(
-            "rank 0 in one step of our programs, if devices had {}",
-            devices(clock)
-        ),
+        title: format!("rank 0 in one step of our programs, if devices had {}", devices(clock)),
         rows,
         marks: vec![(0.0, "0".into()), (most, units::seconds(most))],
         axis: "",

@@ -1,4 +1,5 @@
-//! What a rank computes. Everything that it computes or sends is noted, so that a run can be scored.
+//! What a rank computes. Everything that it computes or sends is noted, so that a run can be
+//! scored.
 
 use crate::clock::{Doing, Event};
 use crate::group::Group;
@@ -81,8 +82,8 @@ impl<'t> Rank<'t> {
         Group::new(&self.world, &self.log, false)
     }
 
-    /// The ranks of this rank's node, which have a fast link to each other. In most jobs of the ladder every rank has a node
-    /// of its own.
+    /// The ranks of this rank's node, which have a fast link to each other. In most jobs of the
+    /// ladder every rank has a node of its own.
     pub fn tensor(&self) -> Group<'_> {
         Group::new(&self.tensor, &self.log, true)
     }
@@ -102,7 +103,8 @@ impl<'t> Rank<'t> {
         model::numel(layer, self.text.vocabulary())
     }
 
-    /// Parameters of one of a layer's 64 units. A layer's parameters are its units, one after the other.
+    /// Parameters of one of a layer's 64 units. A layer's parameters are its units, one after the
+    /// other.
     pub fn unit(&self, layer: usize) -> usize {
         model::unit(layer, self.text.vocabulary())
     }
@@ -148,17 +150,14 @@ impl<'t> Rank<'t> {
         x
     }
 
-    /// The output of a layer for the input `x`. With some of the layer's units as `weights`, it is their summand of the output.
+    /// The output of a layer for the input `x`. With some of the layer's units as `weights`, it is
+    /// their summand of the output.
     #[track_caller]
     pub fn forward(&self, layer: usize, weights: &[f32], x: &[f32]) -> Vec<f32> {
         self.ensure("forward", layer, weights, &[(x, "x", model::WIDTH)]);
         self.look();
         let y = model::forward(weights, self.outputs(layer), x);
-        self.compute(
-            Doing::Forward,
-            layer,
-            2 * weights.len() * x.len() / model::WIDTH,
-        );
+        self.compute(Doing::Forward, layer, 2 * weights.len() * x.len() / model::WIDTH);
         y
     }
 
@@ -177,8 +176,9 @@ impl<'t> Rank<'t> {
         dy
     }
 
-    /// From the gradient of a layer's output: the gradients of its input `x`, and of its parameters. With some of the layer's
-    /// units as `weights`, the first is their summand of it, and the second is complete.
+    /// From the gradient of a layer's output: the gradients of its input `x`, and of its
+    /// parameters. With some of the layer's units as `weights`, the first is their summand of it,
+    /// and the second is complete.
     #[track_caller]
     pub fn backward(
         &self,
@@ -193,11 +193,7 @@ impl<'t> Rank<'t> {
         self.look();
         let gradients = model::backward(weights, outputs, x, dy);
         self.note(|log| log.gradients.push((layer, gradients.1.clone())));
-        self.compute(
-            Doing::Backward,
-            layer,
-            4 * weights.len() * x.len() / model::WIDTH,
-        );
+        self.compute(Doing::Backward, layer, 4 * weights.len() * x.len() / model::WIDTH);
         gradients
     }
 
@@ -214,10 +210,8 @@ impl<'t> Rank<'t> {
         );
         self.look();
         self.note(|log| {
-            log.updates.push(Update {
-                weights: weights.to_vec(),
-                gradients: gradients.to_vec(),
-            });
+            log.updates
+                .push(Update { weights: weights.to_vec(), gradients: gradients.to_vec() });
         });
         adam.update(weights, gradients);
         // Adam computes about twenty operations per parameter.
@@ -245,22 +239,13 @@ impl<'t> Rank<'t> {
         let mut log = self.log.borrow_mut();
         log.held.look();
         let held = log.held.now();
-        log.tell(Event::Compute {
-            doing,
-            layer,
-            flops,
-            held,
-        });
+        log.tell(Event::Compute { doing, layer, flops, held });
     }
 
     /// Refuses weights that are no units of the layer, and rows of a wrong length.
     #[track_caller]
     fn ensure(&self, what: &str, layer: usize, weights: &[f32], rows: &[(&[f32], &str, usize)]) {
-        assert!(
-            layer < LAYERS,
-            "{what}: the model has layers 0 to {}, not {layer}",
-            LAYERS - 1
-        );
+        assert!(layer < LAYERS, "{what}: the model has layers 0 to {}, not {layer}", LAYERS - 1);
         let unit = self.unit(layer);
         let given = weights.len();
         assert!(

@@ -96,10 +96,7 @@ impl Run {
     pub fn losses(&self) -> Vec<f64> {
         let all = || self.ranks.iter().flat_map(|rank| &rank.losses);
         let of_step = |step: usize| {
-            let losses: Vec<f64> = all()
-                .filter(|loss| loss.0 == step)
-                .map(|loss| loss.2)
-                .collect();
+            let losses: Vec<f64> = all().filter(|loss| loss.0 == step).map(|loss| loss.2).collect();
             losses.iter().sum::<f64>() / losses.len() as f64
         };
         (0..self.job.steps).map(of_step).collect()

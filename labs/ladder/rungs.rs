@@ -1,4 +1,5 @@
-//! The eight rungs: what each of them trains on, our solution of it, and the version that one would use.
+//! The eight rungs: what each of them trains on, our solution of it, and the version that one would
+//! use.
 
 use crate::{Job, Rank, Result, Run, Score, library, one_rank, run};
 
@@ -33,7 +34,8 @@ pub enum Returns {
     Layers,
     /// Some layers, whole: all ranks' first ones, then all ranks' second ones, are the model.
     Rounds,
-    /// Some units of every layer: those of a node's ranks, end to end, are the layer. All nodes have the same.
+    /// Some units of every layer: those of a node's ranks, end to end, are the layer. All nodes
+    /// have the same.
     Units,
 }
 
@@ -56,12 +58,7 @@ pub struct Rung {
 
 /// The three steps of a run on four ranks.
 const fn job(parts: usize, tensor: usize) -> Job {
-    Job {
-        ranks: 4,
-        parts,
-        tensor,
-        steps: 3,
-    }
+    Job { ranks: 4, parts, tensor, steps: 3 }
 }
 
 /// From the first to the last.
@@ -159,16 +156,13 @@ impl Rung {
         RUNGS.iter().find(|rung| rung.name == name)
     }
 
-    /// The same training on one rank, whose batch is cut into as many parts: what all ranks together must compute.
+    /// The same training on one rank, whose batch is cut into as many parts: what all ranks
+    /// together must compute.
     ///
     /// # Errors
     /// Those of the program.
     pub fn on_one_rank(&self) -> anyhow::Result<Run> {
-        let job = Job {
-            ranks: 1,
-            tensor: 1,
-            ..self.job
-        };
+        let job = Job { ranks: 1, tensor: 1, ..self.job };
         run(job, one_rank::train)
     }
 
@@ -232,18 +226,10 @@ mod tests {
             assert_eq!(model.len(), LAYERS);
             let difference = difference(&model, &one.ranks[0].weights);
             // Tensor ranks add up summands, so a layer's sums are rounded in another order.
-            let bound = if rung.returns == Returns::Units {
-                1e-3
-            } else {
-                0.0
-            };
+            let bound = if rung.returns == Returns::Units { 1e-3 } else { 0.0 };
             assert!(difference <= bound, "{}: {difference}", rung.name);
             if rung.returns == Returns::Whole {
-                assert!(
-                    run.ranks.iter().all(|rank| rank.weights == model),
-                    "{}",
-                    rung.name
-                );
+                assert!(run.ranks.iter().all(|rank| rank.weights == model), "{}", rung.name);
             }
         }
     }
@@ -256,19 +242,11 @@ mod tests {
             let one = rung.on_one_rank().unwrap();
             let model = rung.library_returns.model(&library).unwrap();
             let difference = difference(&model, &one.ranks[0].weights);
-            let bound = if rung.returns == Returns::Units {
-                1e-3
-            } else {
-                0.0
-            };
+            let bound = if rung.returns == Returns::Units { 1e-3 } else { 0.0 };
             assert!(difference <= bound, "{}: {difference}", rung.name);
             let ours = run(rung.job, rung.ours).unwrap().score();
             let library = library.score();
-            assert!(
-                library.seconds <= ours.seconds,
-                "{}: {ours:?}, {library:?}",
-                rung.name
-            );
+            assert!(library.seconds <= ours.seconds, "{}: {ours:?}, {library:?}", rung.name);
         }
     }
 
@@ -283,11 +261,7 @@ mod tests {
                 let scores = [score.peak as f64, score.sent as f64, score.seconds];
                 for (score, bound) in scores.into_iter().zip(bounds) {
                     // Sums of seconds are rounded.
-                    assert!(
-                        score >= bound * (1.0 - 1e-9),
-                        "{}: {score}, {bound}",
-                        rung.name
-                    );
+                    assert!(score >= bound * (1.0 - 1e-9), "{}: {score}, {bound}", rung.name);
                     assert!(score <= bound * 3.0, "{}: {score}, {bound}", rung.name);
                 }
             }
@@ -297,10 +271,8 @@ mod tests {
     /// Each rung is better than the one before in something.
     #[test]
     fn every_rung_gains_something() {
-        let scores: Vec<_> = RUNGS
-            .iter()
-            .map(|rung| run(rung.job, rung.ours).unwrap().score())
-            .collect();
+        let scores: Vec<_> =
+            RUNGS.iter().map(|rung| run(rung.job, rung.ours).unwrap().score()).collect();
         let one = RUNGS[0].on_one_rank().unwrap().score();
         assert!(scores[0].seconds < 0.5 * one.seconds);
         for (i, pair) in scores.windows(2).enumerate() {
@@ -313,12 +285,7 @@ mod tests {
 
     #[test]
     fn the_model_learns() {
-        let job = Job {
-            ranks: 1,
-            parts: 1,
-            tensor: 1,
-            steps: 60,
-        };
+        let job = Job { ranks: 1, parts: 1, tensor: 1, steps: 60 };
         let losses = run(job, one_rank::train).unwrap().losses();
         assert!(losses[59] < losses[0] - 1.0, "{losses:?}");
     }

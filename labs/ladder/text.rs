@@ -1,4 +1,5 @@
-//! What the model learns from: each row is four characters of a play, and the fifth is what it should predict.
+//! What the model learns from: each row is four characters of a play, and the fifth is what it
+//! should predict.
 
 use crate::model::WIDTH;
 use shardlab::data::Corpus;

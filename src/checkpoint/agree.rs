@@ -3,18 +3,14 @@
 use crate::comm::{self, Comm, Reduce};
 use crate::error::BadInput;
 
-/// The ranks' results, as every rank sees them: its own value if all ranks have one, or else the error of the first rank
-/// that has none. All ranks call it.
+/// The ranks' results, as every rank sees them: its own value if all ranks have one, or else the
+/// error of the first rank that has none. All ranks call it.
 ///
 /// # Errors
 /// If the communication fails.
 pub fn agree<T>(comm: &Comm, mine: Result<T, BadInput>) -> comm::Result<Result<T, BadInput>> {
     let none = comm.size() as u64;
-    let mut first = [if mine.is_err() {
-        comm.rank() as u64
-    } else {
-        none
-    }];
+    let mut first = [if mine.is_err() { comm.rank() as u64 } else { none }];
     comm.all_reduce(&mut first, Reduce::Min)?;
     if first[0] == none {
         return Ok(mine);

@@ -1,16 +1,18 @@
-//! Why a file could not be written or opened, and what to do about it. One function for all of `checkpoint`: a process with
-//! too many open files, or a folder without permission, needs other help than a full disk.
+//! Why a file could not be written or opened, and what to do about it. One function for all of
+//! `checkpoint`: a process with too many open files, or a folder without permission, needs other
+//! help than a full disk.
 
 use crate::error::BadInput;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-/// The numbers of Linux, macOS and the BSDs for too many open files, in the whole machine and in this process. Rust has no
-/// `ErrorKind` for them.
+/// The numbers of Linux, macOS and the BSDs for too many open files, in the whole machine and in
+/// this process. Rust has no `ErrorKind` for them.
 const MACHINE_FILES: i32 = 23;
 const PROCESS_FILES: i32 = 24;
 
-/// An error about a file or folder that could not be written. `and` says what is true besides, such as what is still there.
+/// An error about a file or folder that could not be written. `and` says what is true besides, such
+/// as what is still there.
 pub fn unwritten(path: &Path, error: &io::Error, and: &str) -> BadInput {
     let help = cause(error).unwrap_or("name a folder on a different disk");
     let and = if and.is_empty() {
@@ -18,13 +20,11 @@ pub fn unwritten(path: &Path, error: &io::Error, and: &str) -> BadInput {
     } else {
         format!("; {and}")
     };
-    BadInput::new(
-        format!("cannot write {}: {error}", path.display()),
-        format!("{help}{and}"),
-    )
+    BadInput::new(format!("cannot write {}: {error}", path.display()), format!("{help}{and}"))
 }
 
-/// What to do about a file that could not be opened or read. `otherwise` is the help if the file itself is to blame.
+/// What to do about a file that could not be opened or read. `otherwise` is the help if the file
+/// itself is to blame.
 pub fn unread<'a>(error: &io::Error, otherwise: &'a str) -> &'a str {
     match error.kind() {
         // A file that is missing, or that is no file, is the caller's to explain.
@@ -89,12 +89,7 @@ mod tests {
     #[test]
     fn the_help_is_about_the_cause() {
         let help = |number| {
-            unwritten(
-                Path::new("a"),
-                &io::Error::from_raw_os_error(number),
-                "b is left",
-            )
-            .help
+            unwritten(Path::new("a"), &io::Error::from_raw_os_error(number), "b is left").help
         };
         for (number, about) in [
             (24, "ulimit -n"),
@@ -106,10 +101,7 @@ mod tests {
             (2, "gone"),
         ] {
             let help = help(number);
-            assert!(
-                help.contains(about) && help.ends_with("; b is left"),
-                "{number}: {help}"
-            );
+            assert!(help.contains(about) && help.ends_with("; b is left"), "{number}: {help}");
             assert_eq!(help.contains("make room"), number == 28, "{help}");
         }
         let unknown = unwritten(Path::new("a"), &io::Error::other("odd"), "");
@@ -118,10 +110,7 @@ mod tests {
             BadInput::new("cannot write a: odd", "name a folder on a different disk")
         );
         // A missing file is explained by the caller that looked for it.
-        assert_eq!(
-            unread(&io::Error::from_raw_os_error(2), "use a copy"),
-            "use a copy"
-        );
+        assert_eq!(unread(&io::Error::from_raw_os_error(2), "use a copy"), "use a copy");
         assert!(unread(&io::Error::from_raw_os_error(24), "use a copy").contains("ulimit -n"));
     }
 }

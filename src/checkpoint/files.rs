@@ -1,8 +1,9 @@
-//! Files that survive the end of the process, the machine's power included: what is renamed into view is complete.
+//! Files that survive the end of the process, the machine's power included: what is renamed into
+//! view is complete.
 //!
-//! An operating system keeps written bytes in memory and stores them later, in its own order. So a rename may reach the
-//! disk before the bytes of the file that it renames. `sync_all` waits for the bytes. A folder is also a file, whose
-//! bytes are names.
+//! An operating system keeps written bytes in memory and stores them later, in its own order. So a
+//! rename may reach the disk before the bytes of the file that it renames. `sync_all` waits for the
+//! bytes. A folder is also a file, whose bytes are names.
 
 use super::cause;
 use crate::error::BadInput;
@@ -26,9 +27,7 @@ pub(super) const DAMAGED: &str =
 /// # Errors
 /// If there is none, or it is no regular file.
 pub fn size(path: &Path) -> Result<u64, BadInput> {
-    open(path)
-        .map(|(_, size)| size)
-        .map_err(|error| unreadable(path, &error))
+    open(path).map(|(_, size)| size).map_err(|error| unreadable(path, &error))
 }
 
 /// Reads a file of at most `most` bytes.
@@ -59,7 +58,8 @@ pub fn read_at(path: &Path, offset: u64, len: usize) -> Result<Vec<u8>, BadInput
     read().map_err(|error| unreadable(path, &error))
 }
 
-/// Makes an empty folder beside `to`, whose name it will get. Removes what an interrupted conversion has left there.
+/// Makes an empty folder beside `to`, whose name it will get. Removes what an interrupted
+/// conversion has left there.
 ///
 /// # Errors
 /// If that cannot be removed, or the folder cannot be made.
@@ -93,10 +93,7 @@ pub fn make(folder: &Path) -> Result<(), BadInput> {
 /// # Errors
 /// If there is something else of that name, or the disk refuses.
 pub fn rename(side: &Path, to: &Path) -> Result<(), BadInput> {
-    let parent = to
-        .parent()
-        .filter(|parent| *parent != Path::new(""))
-        .unwrap_or(Path::new("."));
+    let parent = to.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
     let rename = || -> io::Result<()> {
         sync_names(side)?;
         std::fs::rename(side, to)?;

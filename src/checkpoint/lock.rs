@@ -1,12 +1,14 @@
 //! One job at a time saves to a folder.
 //!
-//! Two that did would remove each other's half-written saves. So rank 0 locks the file `writer.lock` before the work begins,
-//! and writes into it who it is. At its end it removes the file, also after an error or Ctrl-C. The operating system ends the
-//! lock with the process, however that ends: after a `kill -9` the file is still there, and stops nobody.
+//! Two that did would remove each other's half-written saves. So rank 0 locks the file
+//! `writer.lock` before the work begins, and writes into it who it is. At its end it removes the
+//! file, also after an error or Ctrl-C. The operating system ends the lock with the process,
+//! however that ends: after a `kill -9` the file is still there, and stops nobody.
 //!
-//! Some file systems of clusters have no locks, or locks that other nodes do not see. There the text in the file decides. On
-//! the same host it names a process that runs or does not. Nobody can see a process of a different host, so a job refuses to
-//! start then, and names the file to remove. Only a job that Slurm has started again knows that its earlier attempt is over.
+//! Some file systems of clusters have no locks, or locks that other nodes do not see. There the
+//! text in the file decides. On the same host it names a process that runs or does not. Nobody can
+//! see a process of a different host, so a job refuses to start then, and names the file to remove.
+//! Only a job that Slurm has started again knows that its earlier attempt is over.
 
 use super::agree::agree;
 use super::files;
@@ -36,7 +38,8 @@ const DOUBT: Duration = Duration::from_millis(200);
 pub struct Claim(Option<Lock>);
 
 impl Claim {
-    /// Claims a folder. Rank 0 locks it, and all ranks get the same error if it belongs to a different job. All ranks call it.
+    /// Claims a folder. Rank 0 locks it, and all ranks get the same error if it belongs to a
+    /// different job. All ranks call it.
     ///
     /// # Errors
     /// If a different job saves to the folder, or rank 0 cannot write there.
@@ -67,7 +70,8 @@ struct Owner {
     started: Option<u64>,
     /// When it took the folder.
     since: u64,
-    /// Slurm's number of the job, and how often Slurm has started it again: perhaps on other hosts, when it has ended here.
+    /// Slurm's number of the job, and how often Slurm has started it again: perhaps on other hosts,
+    /// when it has ended here.
     slurm: Option<(String, u64)>,
 }
 
@@ -82,14 +86,13 @@ impl Owner {
             process,
             host: launch::host_name(),
             started: launch::process_start(process),
-            since: SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .map_or(0, |time| time.as_secs()),
+            since: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
             slurm: variable("SLURM_JOB_ID").map(|job| (job, attempt)),
         }
     }
 
-    /// Whether this is a later attempt of the same Slurm job. Slurm ends one before it starts the next.
+    /// Whether this is a later attempt of the same Slurm job. Slurm ends one before it starts the
+    /// next.
     fn follows(&self, other: &Owner) -> bool {
         match (&self.slurm, &other.slurm) {
             (Some((job, attempt)), Some((same, earlier))) => job == same && attempt > earlier,
@@ -107,12 +110,7 @@ impl Owner {
     }
 
     fn refuse(&self, me: &Owner, dir: &Path, path: &Path) -> BadInput {
-        let Owner {
-            process,
-            host,
-            since,
-            ..
-        } = self;
+        let Owner { process, host, since, .. } = self;
         let dir = dir.display();
         let path = path.display();
         let what = format!(
@@ -185,10 +183,7 @@ impl Lock {
                     let what = format!("{} is being written by a different job", dir.display());
                     BadInput::new(
                         what,
-                        format!(
-                            "wait until it has ended, or remove {} if it has",
-                            path.display()
-                        ),
+                        format!("wait until it has ended, or remove {} if it has", path.display()),
                     )
                 };
                 return Err(owner.map_or_else(unknown, |owner| owner.refuse(&me, dir, &path)));
@@ -234,10 +229,7 @@ fn is_free(text: &str, owner: Option<&Owner>, me: &Owner) -> bool {
 /// Refuses a link: what is written to a lock would replace the file that the link names.
 fn ensure_no_link(path: &Path) -> Result<(), BadInput> {
     if std::fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
-        let what = format!(
-            "{} is no regular file, so it is no job's lock",
-            path.display()
-        );
+        let what = format!("{} is no regular file, so it is no job's lock", path.display());
         return Err(BadInput::new(what, "remove it"));
     }
     Ok(())
@@ -298,19 +290,7 @@ fn utc(seconds: u64) -> String {
         year += 1;
     }
     let mut month = 1;
-    for days in [
-        31,
-        28 + u64::from(leap(year)),
-        31,
-        30,
-        31,
-        30,
-        31,
-        31,
-        30,
-        31,
-        30,
-    ] {
+    for days in [31, 28 + u64::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30] {
         if day < days {
             break;
         }
@@ -320,10 +300,7 @@ fn utc(seconds: u64) -> String {
     let hour = second / 3600;
     let minute = second / 60 % 60;
     let second = second % 60;
-    format!(
-        "{year}-{month:02}-{:02} {hour:02}:{minute:02}:{second:02} UTC",
-        day + 1
-    )
+    format!("{year}-{month:02}-{:02} {hour:02}:{minute:02}:{second:02} UTC", day + 1)
 }
 
 #[cfg(test)]
@@ -345,9 +322,7 @@ mod tests {
 
     fn names(dir: &Path) -> Vec<String> {
         let entries = std::fs::read_dir(dir).unwrap();
-        entries
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect()
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     }
 
     #[test]
@@ -416,9 +391,7 @@ mod tests {
         let error = Lock::take(dir.path()).unwrap_err();
         assert!(error.what.contains(" on host elsewhere since "), "{error}");
         assert!(
-            error
-                .help
-                .contains(&format!("remove {}", dir.path().join(NAME).display())),
+            error.help.contains(&format!("remove {}", dir.path().join(NAME).display())),
             "{error}"
         );
         std::fs::remove_file(dir.path().join(NAME)).unwrap();
@@ -431,13 +404,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let first = Lock::take(dir.path()).unwrap();
         left(dir.path(), |owner| owner.process += 1);
-        assert!(
-            first
-                .ensure_held()
-                .unwrap_err()
-                .what
-                .contains("is being written by process")
-        );
+        assert!(first.ensure_held().unwrap_err().what.contains("is being written by process"));
         drop(first);
         assert_eq!(names(dir.path()), [NAME], "it is another's");
     }
@@ -447,25 +414,15 @@ mod tests {
         let me = Owner::this_process();
         assert!(me.runs());
         assert!(
-            !Owner {
-                started: me.started.map(|at| at - 100),
-                ..me.clone()
-            }
-            .runs(),
+            !Owner { started: me.started.map(|at| at - 100), ..me.clone() }.runs(),
             "the number was used again"
         );
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let process = child.id();
         child.wait().unwrap();
-        let ended = Owner {
-            process,
-            ..me.clone()
-        };
+        let ended = Owner { process, ..me.clone() };
         assert!(!ended.runs());
-        let elsewhere = Owner {
-            host: "elsewhere".to_string(),
-            ..ended.clone()
-        };
+        let elsewhere = Owner { host: "elsewhere".to_string(), ..ended.clone() };
         assert!(is_free("", None, &me) && is_free("{", Some(&ended), &me));
         assert!(
             !is_free("{", None, &me)
@@ -482,9 +439,6 @@ mod tests {
         };
         assert!(at("7", 1).follows(&at("7", 0)));
         assert!(!at("7", 1).follows(&at("7", 1)) && !at("7", 1).follows(&at("8", 0)));
-        assert!(!at("7", 1).follows(&Owner {
-            slurm: None,
-            ..Owner::this_process()
-        }));
+        assert!(!at("7", 1).follows(&Owner { slurm: None, ..Owner::this_process() }));
     }
 }

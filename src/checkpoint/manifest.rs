@@ -1,8 +1,9 @@
-//! The manifest of a checkpoint: the run that it belongs to, its files with their checksums, and the trainer's own record.
+//! The manifest of a checkpoint: the run that it belongs to, its files with their checksums, and
+//! the trainer's own record.
 //!
-//! A file on a disk can end too early, or have one bit that flipped. So each file's length and SHA-256 are recorded, and
-//! no file is used before they have been compared. `manifest.json.sha256` has the manifest's own hash, in the form that
-//! `sha256sum --check` reads.
+//! A file on a disk can end too early, or have one bit that flipped. So each file's length and
+//! SHA-256 are recorded, and no file is used before they have been compared. `manifest.json.sha256`
+//! has the manifest's own hash, in the form that `sha256sum --check` reads.
 
 use super::files::{DAMAGED, LIST, read, size, write};
 use crate::error::{BadInput, printable};
@@ -17,8 +18,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub const MANIFEST: &str = "manifest.json";
 const SUM: &str = "manifest.json.sha256";
 
-/// What a step depends on beside the model and the seed, by the flags' names: the text, the batch, the learning rate and
-/// its schedule. A run that changes one of them has to say so.
+/// What a step depends on beside the model and the seed, by the flags' names: the text, the batch,
+/// the learning rate and its schedule. A run that changes one of them has to say so.
 pub type Settings = BTreeMap<String, serde_json::Value>;
 
 /// The run that a checkpoint belongs to. A different run cannot continue from it.
@@ -26,7 +27,8 @@ pub type Settings = BTreeMap<String, serde_json::Value>;
 pub struct Job {
     /// The model's shape.
     pub shape: ModelShape,
-    /// Decides every batch and every dropout mask. So no random number generator has state that a checkpoint must store.
+    /// Decides every batch and every dropout mask. So no random number generator has state that a
+    /// checkpoint must store.
     pub seed: u64,
     pub ranks: usize,
     /// How the ranks share the model, in words: the stage of ZeRO, the mesh.
@@ -59,11 +61,7 @@ impl Job {
 
 /// A value as it follows its flag.
 fn plain(value: &serde_json::Value) -> String {
-    printable(
-        &value
-            .as_str()
-            .map_or_else(|| value.to_string(), String::from),
-    )
+    printable(&value.as_str().map_or_else(|| value.to_string(), String::from))
 }
 
 /// A value as it comes back from a file: a number's last bit may differ.
@@ -71,11 +69,12 @@ fn as_read(value: &serde_json::Value) -> serde_json::Value {
     serde_json::from_str(&value.to_string()).unwrap_or_default()
 }
 
-/// One training, from its first step to its last. A resumed training goes on with the run of its checkpoint, if it has the same
-/// settings.
+/// One training, from its first step to its last. A resumed training goes on with the run of its
+/// checkpoint, if it has the same settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
-    /// Decides which checkpoints of a folder a run may remove. Empty in checkpoints of earlier versions.
+    /// Decides which checkpoints of a folder a run may remove. Empty in checkpoints of earlier
+    /// versions.
     pub id: String,
     /// Settings that this run and those that it continues have changed on the way, in words.
     #[serde(default)]
@@ -85,10 +84,7 @@ pub struct Run {
 impl Run {
     /// A run that begins now.
     pub fn new() -> Run {
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default()
-            .as_nanos();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
         let unique = format!("{} {} {now}", launch::host_name(), std::process::id());
         Run {
             id: sha256::hex(unique.as_bytes())[..16].to_string(),
@@ -127,10 +123,7 @@ impl Manifest {
     /// Writes the manifest and its checksum.
     pub fn write(&self, folder: &Path) -> Result<(), BadInput> {
         let text = serde_json::to_string_pretty(self).map_err(|error| {
-            BadInput::new(
-                format!("cannot write {MANIFEST}: {error}"),
-                "store plain numbers",
-            )
+            BadInput::new(format!("cannot write {MANIFEST}: {error}"), "store plain numbers")
         })?;
         write(&folder.join(MANIFEST), text.as_bytes())?;
         write(
@@ -148,10 +141,7 @@ impl Manifest {
         let found = sha256::hex(&text);
         if expected.split_whitespace().next() != Some(&found) {
             return Err(BadInput::new(
-                format!(
-                    "{} is damaged: its SHA-256 is not the one in {SUM}",
-                    path.display()
-                ),
+                format!("{} is damaged: its SHA-256 is not the one in {SUM}", path.display()),
                 DAMAGED,
             ));
         }
@@ -162,10 +152,7 @@ impl Manifest {
     pub fn parse(text: &[u8], folder: &Path) -> Result<Manifest, BadInput> {
         serde_json::from_slice(text).map_err(|error| {
             let path = folder.join(MANIFEST);
-            BadInput::new(
-                format!("{} is no manifest: {error}", path.display()),
-                DAMAGED,
-            )
+            BadInput::new(format!("{} is no manifest: {error}", path.display()), DAMAGED)
         })
     }
 
@@ -182,13 +169,7 @@ impl Manifest {
 
     /// Refuses a checkpoint of a different run.
     pub fn ensure_of(&self, job: &Job, folder: &Path) -> Result<(), BadInput> {
-        let Job {
-            shape,
-            seed,
-            ranks,
-            layout,
-            ..
-        } = &self.job;
+        let Job { shape, seed, ranks, layout, .. } = &self.job;
         let refuse = |what: &str, theirs: String, ours: String, help: &str| {
             let path = folder.join(MANIFEST);
             Err(BadInput::new(
@@ -200,14 +181,7 @@ impl Manifest {
             ))
         };
         let model = |shape: &ModelShape| {
-            let ModelShape {
-                vocabulary,
-                block,
-                layers,
-                heads,
-                embd,
-                ..
-            } = shape;
+            let ModelShape { vocabulary, block, layers, heads, embd, .. } = shape;
             format!(
                 "{layers} layers, {heads} heads, width {embd}, block {block}, {vocabulary} tokens"
             )
@@ -219,20 +193,10 @@ impl Manifest {
         if *ranks != job.ranks {
             let help =
                 format!("start {ranks} ranks: each reads the file that its predecessor wrote");
-            return refuse(
-                "a different world size",
-                count(*ranks),
-                count(job.ranks),
-                &help,
-            );
+            return refuse("a different world size", count(*ranks), count(job.ranks), &help);
         }
         if *layout != job.layout {
-            return refuse(
-                "a different layout",
-                layout.clone(),
-                job.layout.clone(),
-                help,
-            );
+            return refuse("a different layout", layout.clone(), job.layout.clone(), help);
         }
         if *seed != job.seed {
             let help = format!("give --seed {seed}: the seed decides which batches come next");

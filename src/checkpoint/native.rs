@@ -1,11 +1,13 @@
 //! Checkpoints of a training: what it needs to continue as if it had not been interrupted.
 //!
-//! Each rank writes its own state, so a save takes as long as the largest rank's, whatever the number of ranks. The ranks
-//! write into a folder beside the complete checkpoints. When all files are on the disk, rank 0 writes the manifest and
-//! renames the folder. So a kill at any moment leaves the earlier checkpoints, and never half of one that looks whole.
+//! Each rank writes its own state, so a save takes as long as the largest rank's, whatever the
+//! number of ranks. The ranks write into a folder beside the complete checkpoints. When all files
+//! are on the disk, rank 0 writes the manifest and renames the folder. So a kill at any moment
+//! leaves the earlier checkpoints, and never half of one that looks whole.
 //!
-//! A save stops the training only while it copies the state ([`Checkpoints::start`]). Threads write the copy and complete
-//! the checkpoint while the training continues ([`Writing::advance`]), and [`Writing::finish`] waits for them.
+//! A save stops the training only while it copies the state ([`Checkpoints::start`]). Threads write
+//! the copy and complete the checkpoint while the training continues ([`Writing::advance`]), and
+//! [`Writing::finish`] waits for them.
 
 use super::agree::{agree, broadcast_bytes, broadcast_text};
 use super::files;
@@ -57,14 +59,16 @@ impl FromStr for Resume {
 pub struct Checkpoints {
     /// The folder of all of them.
     pub dir: PathBuf,
-    /// Complete checkpoints of this run that stay; older ones are removed. Those of other runs stay in any case.
+    /// Complete checkpoints of this run that stay; older ones are removed. Those of other runs stay
+    /// in any case.
     pub keep: usize,
     pub job: Job,
     /// All ranks of the run.
     pub comm: Comm,
     /// Whether the run may continue from a checkpoint of other settings.
     pub anyway: bool,
-    /// Whether rank 0 alone reads checkpoints, and the others get their state from it. Otherwise each rank reads its own file.
+    /// Whether rank 0 alone reads checkpoints, and the others get their state from it. Otherwise
+    /// each rank reads its own file.
     pub rank0_reads: bool,
     /// Bytes of checkpoints that this rank has read.
     pub bytes_read: Cell<usize>,
@@ -87,7 +91,8 @@ pub struct Resumed<R> {
 }
 
 impl Checkpoints {
-    /// The checkpoints of a job in a folder. It is claimed by [`Checkpoints::claim`] or by the first save.
+    /// The checkpoints of a job in a folder. It is claimed by [`Checkpoints::claim`] or by the
+    /// first save.
     pub fn new(dir: impl Into<PathBuf>, keep: usize, job: Job, comm: &Comm) -> Checkpoints {
         Checkpoints {
             dir: dir.into(),
@@ -104,15 +109,12 @@ impl Checkpoints {
 
     /// Checkpoints that only this run reads. A later run of the same kind removes them.
     pub fn scratch(self) -> Checkpoints {
-        self.run.replace(Run {
-            id: SCRATCH.to_string(),
-            changes: Vec::new(),
-        });
+        self.run.replace(Run { id: SCRATCH.to_string(), changes: Vec::new() });
         self
     }
 
-    /// Refuses a folder to which a different job saves, and keeps other jobs out of it until this is dropped. All ranks call it,
-    /// before the work begins. Who only reads needs no claim.
+    /// Refuses a folder to which a different job saves, and keeps other jobs out of it until this
+    /// is dropped. All ranks call it, before the work begins. Who only reads needs no claim.
     ///
     /// # Errors
     /// On every rank, if a different job saves to the folder, or rank 0 cannot write there.
@@ -136,8 +138,8 @@ impl Checkpoints {
         self.start(step, zero, record)?.finish()
     }
 
-    /// Copies the state, and begins to write the copy. All ranks call it, and [`Writing::finish`] before the next save.
-    /// `record` is the trainer's own state; it must be the same on all ranks.
+    /// Copies the state, and begins to write the copy. All ranks call it, and [`Writing::finish`]
+    /// before the next save. `record` is the trainer's own state; it must be the same on all ranks.
     ///
     /// # Errors
     /// On every rank, if the folder belongs to a different job, or rank 0 cannot write there.
@@ -167,11 +169,7 @@ impl Checkpoints {
         let bytes = shard::encode(zero)?;
         let write = move || {
             files::write(&path, &bytes)?;
-            Ok(FileEntry {
-                name,
-                bytes: bytes.len() as u64,
-                sha256: sha256::hex(&bytes),
-            })
+            Ok(FileEntry { name, bytes: bytes.len() as u64, sha256: sha256::hex(&bytes) })
         };
         let record = serde_json::to_value(record)?;
         Ok(Writing {
@@ -184,12 +182,13 @@ impl Checkpoints {
         })
     }
 
-    /// Puts the state of a checkpoint back. `None`: there is none, or none was asked for. All ranks call it, before the
-    /// first step.
+    /// Puts the state of a checkpoint back. `None`: there is none, or none was asked for. All ranks
+    /// call it, before the first step.
     ///
     /// # Errors
-    /// On every rank, if the named checkpoint cannot be used by any of them: it is damaged, incomplete, or of a different run.
-    /// With [`Resume::Auto`], if there are some and none can be used.
+    /// On every rank, if the named checkpoint cannot be used by any of them: it is damaged,
+    /// incomplete, or of a different run. With [`Resume::Auto`], if there are some and none can be
+    /// used.
     pub fn resume<R: DeserializeOwned>(
         &self,
         resume: &Resume,
@@ -220,15 +219,10 @@ impl Checkpoints {
         let Some(newest) = rejected.first() else {
             return Ok(None);
         };
-        let reasons: Vec<String> = rejected
-            .iter()
-            .map(|error| format!("\n  {}", error.what))
-            .collect();
-        let what = format!(
-            "no checkpoint in {} can be used:{}",
-            self.dir.display(),
-            reasons.concat()
-        );
+        let reasons: Vec<String> =
+            rejected.iter().map(|error| format!("\n  {}", error.what)).collect();
+        let what =
+            format!("no checkpoint in {} can be used:{}", self.dir.display(), reasons.concat());
         let again = "--resume none starts again from step 1";
         let help = if newest.help.contains(ANYWAY) {
             format!("{}; {again}", newest.help)
@@ -267,7 +261,8 @@ impl Checkpoints {
         Ok(error)
     }
 
-    /// Puts the state in `folder` back. If a rank cannot use its part, all get its [`BadInput`], and no rank changes anything.
+    /// Puts the state in `folder` back. If a rank cannot use its part, all get its [`BadInput`],
+    /// and no rank changes anything.
     fn load<R: DeserializeOwned>(&self, folder: &Path, zero: &mut Zero) -> Result<Resumed<R>> {
         let (manifest, shard) = self.read(folder, zero)?;
         let Manifest { step, run, job, .. } = manifest;
@@ -291,20 +286,19 @@ impl Checkpoints {
     /// The run of a checkpoint, as this job continues it after `step` steps.
     fn goes_on(&self, run: Run, saved: &Job, step: usize) -> Run {
         let new = self.job.changes(&saved.settings);
-        // Other settings make a new run, so that the old one's checkpoints stay. Nor does a name go on that many runs share.
+        // Other settings make a new run, so that the old one's checkpoints stay. Nor does a name go
+        // on that many runs share.
         let same = new.is_empty() && !["", SCRATCH].contains(&run.id.as_str());
         let mut changes: Vec<String> = run.changes.iter().map(|change| printable(change)).collect();
         changes.extend(
             new.into_iter()
                 .map(|change| format!("from step {} on {change}", step.saturating_add(1))),
         );
-        Run {
-            id: if same { run.id } else { self.run() },
-            changes,
-        }
+        Run { id: if same { run.id } else { self.run() }, changes }
     }
 
-    /// Reads and checks each rank's part of the checkpoint in `folder`. If that fails on a rank, all get its [`BadInput`].
+    /// Reads and checks each rank's part of the checkpoint in `folder`. If that fails on a rank,
+    /// all get its [`BadInput`].
     fn read(&self, folder: &Path, zero: &mut Zero) -> Result<(Manifest, Shard)> {
         let comm = &self.comm;
         let rank = comm.rank();
@@ -335,8 +329,9 @@ impl Checkpoints {
         Ok((manifest, agree(comm, shard)??))
     }
 
-    /// This rank's file, which rank 0 reads. If all files have one checksum, as in plain data parallelism, rank 0 reads one and
-    /// broadcasts it. Otherwise it reads one after the other, and sends each to its rank.
+    /// This rank's file, which rank 0 reads. If all files have one checksum, as in plain data
+    /// parallelism, rank 0 reads one and broadcasts it. Otherwise it reads one after the other, and
+    /// sends each to its rank.
     fn deal(&self, manifest: &Manifest, folder: &Path) -> Result<Vec<u8>> {
         let comm = &self.comm;
         let files = &manifest.files;
@@ -359,7 +354,8 @@ impl Checkpoints {
         Ok(mine)
     }
 
-    /// The bytes of a file, on the ranks that read it. All ranks wait for them, and get the error of one that cannot read.
+    /// The bytes of a file, on the ranks that read it. All ranks wait for them, and get the error
+    /// of one that cannot read.
     fn bytes(&self, read: impl FnOnce() -> Result<Vec<u8>, BadInput>) -> Result<Vec<u8>> {
         let reads = self.comm.rank() == 0 || !self.rank0_reads;
         let bytes = agree(&self.comm, if reads { read() } else { Ok(Vec::new()) })??;
@@ -390,8 +386,9 @@ enum Work {
 }
 
 impl<'a> Writing<'a> {
-    /// Takes the save as far as it goes without waiting for a disk. Returns whether it is on the disk, so that
-    /// [`finish`](Writing::finish) does not wait either. All ranks call it, after each step for example.
+    /// Takes the save as far as it goes without waiting for a disk. Returns whether it is on the
+    /// disk, so that [`finish`](Writing::finish) does not wait either. All ranks call it, after
+    /// each step for example.
     ///
     /// # Errors
     /// If the communication fails: a rank that could not write says so in `finish`.
@@ -407,8 +404,9 @@ impl<'a> Writing<'a> {
         }
     }
 
-    /// Waits until all ranks have written, and completes the save. If a rank could not write, every rank gets its error,
-    /// and the earlier checkpoints stay. All ranks call it. Returns the checkpoint's folder.
+    /// Waits until all ranks have written, and completes the save. If a rank could not write, every
+    /// rank gets its error, and the earlier checkpoints stay. All ranks call it. Returns the
+    /// checkpoint's folder.
     ///
     /// # Errors
     /// On every rank, if any of them could not write.
@@ -423,7 +421,8 @@ impl<'a> Writing<'a> {
         Ok(all.dir.join(broadcast_text(&all.comm, name, 0)?))
     }
 
-    /// Waits for all ranks' files, and begins to complete the checkpoint, or to remove it if a rank could not write.
+    /// Waits for all ranks' files, and begins to complete the checkpoint, or to remove it if a rank
+    /// could not write.
     fn publish(self) -> Result<Writing<'a>> {
         let Work::File(file) = self.work else {
             return Ok(self);
@@ -448,13 +447,7 @@ impl<'a> Writing<'a> {
                 return files.map(|_| String::new());
             }
             let published = files.and_then(|files| {
-                let manifest = Manifest {
-                    job,
-                    run: run.clone(),
-                    step,
-                    files,
-                    record,
-                };
+                let manifest = Manifest { job, run: run.clone(), step, files, record };
                 manifest.write(&folder)?;
                 saves::publish(&dir, &folder, number, step)
             });
@@ -464,21 +457,14 @@ impl<'a> Writing<'a> {
             }
             published
         };
-        Ok(Writing {
-            work: Work::Publish(std::thread::spawn(work)),
-            ..self
-        })
+        Ok(Writing { work: Work::Publish(std::thread::spawn(work)), ..self })
     }
 }
 
 /// A thread's result.
 fn joined<T>(thread: JoinHandle<Result<T, BadInput>>, folder: &Path) -> Result<T, BadInput> {
-    let panicked = || {
-        BadInput::new(
-            format!("the thread that writes {} ended", folder.display()),
-            "try again",
-        )
-    };
+    let panicked =
+        || BadInput::new(format!("the thread that writes {} ended", folder.display()), "try again");
     thread.join().unwrap_or_else(|_| Err(panicked()))
 }
 

@@ -1,4 +1,5 @@
-//! A folder of checkpoints: which of them are complete, and which is the newest. It looks like this:
+//! A folder of checkpoints: which of them are complete, and which is the newest. It looks like
+//! this:
 //!
 //! ```text
 //! latest                        the name of the newest complete checkpoint
@@ -27,12 +28,7 @@ pub struct Saved {
 /// The complete checkpoints in `dir`, the oldest first.
 pub fn list(dir: &Path) -> Vec<Saved> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    let saved = |name: String| {
-        Some(Saved {
-            number: number(&name)?,
-            name,
-        })
-    };
+    let saved = |name: String| Some(Saved { number: number(&name)?, name });
     let mut all: Vec<Saved> = entries
         .filter_map(|entry| saved(entry.file_name().to_string_lossy().into_owned()))
         .collect();
@@ -47,7 +43,8 @@ fn name(number: usize, step: usize) -> String {
     format!("save-{number:04}-step-{step}")
 }
 
-/// The number of a save with this name. The folder may have files that no save has written, so the form is exact.
+/// The number of a save with this name. The folder may have files that no save has written, so the
+/// form is exact.
 fn number(text: &str) -> Option<usize> {
     let (number, step) = text.strip_prefix("save-")?.split_once("-step-")?;
     let number = number.parse().ok()?;
@@ -57,35 +54,25 @@ fn number(text: &str) -> Option<usize> {
 
 /// Whether a file or folder of this name is what an incomplete save has left.
 fn is_partial(name: &str) -> bool {
-    [".save-", ".latest"]
-        .iter()
-        .any(|start| name.starts_with(start))
-        && name.ends_with(PARTIAL)
+    [".save-", ".latest"].iter().any(|start| name.starts_with(start)) && name.ends_with(PARTIAL)
 }
 
-/// The names of complete checkpoints in the order in which they should be tried: the one that `latest` names, followed by
-/// the others, the newest first.
+/// The names of complete checkpoints in the order in which they should be tried: the one that
+/// `latest` names, followed by the others, the newest first.
 pub fn candidates(dir: &Path) -> Vec<String> {
     let latest = read(&dir.join(LATEST), 1000).unwrap_or_default();
     let latest = String::from_utf8_lossy(&latest);
-    let mut names: Vec<String> = list(dir)
-        .into_iter()
-        .rev()
-        .map(|saved| saved.name)
-        .collect();
+    let mut names: Vec<String> = list(dir).into_iter().rev().map(|saved| saved.name).collect();
     names.sort_by_key(|name| name != latest.trim());
     names
 }
 
-/// Makes an empty folder for the next save, beside the complete ones, and removes what incomplete saves left. Returns the
-/// folder and the save's number.
+/// Makes an empty folder for the next save, beside the complete ones, and removes what incomplete
+/// saves left. Returns the folder and the save's number.
 pub fn begin(dir: &Path) -> Result<(PathBuf, usize), BadInput> {
     let last = list(dir).pop();
     if let Some(Saved { name, .. }) = last.as_ref().filter(|last| last.number == MOST) {
-        let what = format!(
-            "{} has {name}, and no save can have a larger number",
-            dir.display()
-        );
+        let what = format!("{} has {name}, and no save can have a larger number", dir.display());
         return Err(BadInput::new(what, "move it to a folder of its own"));
     }
     let number = last.map_or(1, |last| last.number + 1);
@@ -93,10 +80,7 @@ pub fn begin(dir: &Path) -> Result<(PathBuf, usize), BadInput> {
         std::fs::create_dir_all(dir)?;
         for entry in std::fs::read_dir(dir)? {
             let path = entry?.path();
-            if path
-                .file_name()
-                .is_some_and(|name| is_partial(&name.to_string_lossy()))
-            {
+            if path.file_name().is_some_and(|name| is_partial(&name.to_string_lossy())) {
                 discard(&path);
             }
         }
@@ -108,8 +92,8 @@ pub fn begin(dir: &Path) -> Result<(PathBuf, usize), BadInput> {
 }
 
 // ANCHOR: publish
-/// Makes the checkpoint in `side` visible, when all its files are on the disk: renames its folder, then names it in
-/// `latest`. Returns its name.
+/// Makes the checkpoint in `side` visible, when all its files are on the disk: renames its folder,
+/// then names it in `latest`. Returns its name.
 pub fn publish(dir: &Path, side: &Path, number: usize, step: usize) -> Result<String, BadInput> {
     let name = name(number, step);
     let publish = || -> io::Result<()> {
@@ -129,7 +113,8 @@ pub fn publish(dir: &Path, side: &Path, number: usize, step: usize) -> Result<St
 }
 // ANCHOR_END: publish
 
-/// Removes all but the newest `keep` checkpoints of a run. Those of other runs stay, also if a run cannot be read.
+/// Removes all but the newest `keep` checkpoints of a run. Those of other runs stay, also if a run
+/// cannot be read.
 pub fn keep(dir: &Path, keep: usize, run: &str) {
     let of_the_run =
         |saved: &Saved| Manifest::run_of(&dir.join(&saved.name)).is_some_and(|found| found == run);
@@ -164,23 +149,12 @@ mod tests {
         ] {
             save(name, run);
         }
-        for name in [
-            "save-2020-photos",
-            "save-0008-step-9",
-            "film.partial",
-            ".save-0011.partial",
-        ] {
+        for name in ["save-2020-photos", "save-0008-step-9", "film.partial", ".save-0011.partial"] {
             std::fs::create_dir(dir.path().join(name)).unwrap();
         }
         let (side, number) = begin(dir.path()).unwrap();
-        assert_eq!(
-            (side.file_name().unwrap().to_str(), number),
-            (Some(".save-0011.partial"), 11)
-        );
-        assert_eq!(
-            publish(dir.path(), &side, number, 60),
-            Ok("save-0011-step-60".to_string())
-        );
+        assert_eq!((side.file_name().unwrap().to_str(), number), (Some(".save-0011.partial"), 11));
+        assert_eq!(publish(dir.path(), &side, number, 60), Ok("save-0011-step-60".to_string()));
         save("save-0011-step-60", "mine");
         let newest_first = [
             "save-0011-step-60",
@@ -208,7 +182,8 @@ mod tests {
         );
     }
 
-    /// Nobody saves so often. Such names come from people, and a number after the largest would begin again at 0.
+    /// Nobody saves so often. Such names come from people, and a number after the largest would
+    /// begin again at 0.
     #[test]
     fn a_saves_number_does_not_wrap() {
         let dir = tempfile::tempdir().unwrap();

@@ -3,8 +3,8 @@
 /// Dimensions of a tensor.
 const DIMENSIONS: usize = 32;
 
-/// The elements of a shape, or `None` if it is absurd: no product of some of its sizes may overflow later, also if a different
-/// one is 0.
+/// The elements of a shape, or `None` if it is absurd: no product of some of its sizes may overflow
+/// later, also if a different one is 0.
 pub fn numel(shape: &[usize]) -> Option<usize> {
     let product = shape
         .iter()

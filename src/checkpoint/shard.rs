@@ -1,8 +1,10 @@
-//! One rank's part of a checkpoint: the optimizer's state of its fragments, with the weights, as one safetensors file.
+//! One rank's part of a checkpoint: the optimizer's state of its fragments, with the weights, as
+//! one safetensors file.
 //!
-//! Each fragment has three tensors: `values.NAME`, `exp_avg.NAME` and `exp_avg_sq.NAME`. Values are the f32 master copy if
-//! weights are stored in bf16. The header lists which elements of which parameter each fragment has, and where they are
-//! in the whole model. So the state can be put together for a different number of ranks.
+//! Each fragment has three tensors: `values.NAME`, `exp_avg.NAME` and `exp_avg_sq.NAME`. Values are
+//! the f32 master copy if weights are stored in bf16. The header lists which elements of which
+//! parameter each fragment has, and where they are in the whole model. So the state can be put
+//! together for a different number of ranks.
 
 use super::numel;
 use crate::parallel::Zero;
@@ -36,10 +38,12 @@ pub(super) struct Held {
     /// The parameter's shape on this rank.
     shape: Vec<usize>,
     pub elements: Range<usize>,
-    /// The name and shape of the tensor that the parameter is part of, as a single rank would hold it.
+    /// The name and shape of the tensor that the parameter is part of, as a single rank would hold
+    /// it.
     pub whole: (String, Vec<usize>),
     cut: Cut,
-    /// Whether this rank, of those that share the model and hold these elements, writes them to checkpoints.
+    /// Whether this rank, of those that share the model and hold these elements, writes them to
+    /// checkpoints.
     pub counts: bool,
 }
 
@@ -57,13 +61,7 @@ impl Held {
 
     /// Refuses a record that contradicts itself, or whose sizes overflow.
     pub fn ensure_sound(&self) -> Result<()> {
-        let Held {
-            shape,
-            elements,
-            whole: (name, of),
-            cut,
-            ..
-        } = self;
+        let Held { shape, elements, whole: (name, of), cut, .. } = self;
         let (Some(here), Some(_)) = (numel(shape), numel(of)) else {
             anyhow::bail!("{name} has an absurd shape")
         };
@@ -85,8 +83,8 @@ impl Held {
         Ok(())
     }
 
-    /// Calls `each` with every run of elements that is contiguous in the whole: its offsets in the fragment, and its first
-    /// element's offset in the whole. Skips padding.
+    /// Calls `each` with every run of elements that is contiguous in the whole: its offsets in the
+    /// fragment, and its first element's offset in the whole. Skips padding.
     pub fn runs(&self, mut each: impl FnMut(Range<usize>, usize)) {
         let whole = Whole::new("", &self.whole.1, Init::Constant(0.0));
         let first = self.elements.start;
@@ -111,9 +109,7 @@ pub(super) fn encode(zero: &mut Zero) -> Result<Vec<u8>> {
     zero.fragments(|fragment, _, state| {
         let kinds: [&[f32]; 3] = [state.values, state.exp_avg, state.exp_avg_sq];
         for (kind, numbers) in KINDS.iter().zip(kinds) {
-            let tensor = tensors
-                .entry(format!("{kind}.{}", fragment.spec.name))
-                .or_default();
+            let tensor = tensors.entry(format!("{kind}.{}", fragment.spec.name)).or_default();
             tensor.extend_from_slice(bytemuck::cast_slice(numbers));
         }
     })?;
@@ -142,13 +138,8 @@ impl ShardHeader {
     /// Reads the header of a file's bytes.
     pub fn read(bytes: &[u8]) -> Result<ShardHeader> {
         let (_, metadata) = SafeTensors::read_metadata(bytes)?;
-        let entry = metadata
-            .metadata()
-            .as_ref()
-            .and_then(|entries| entries.get(HEADER));
-        Ok(serde_json::from_str(
-            entry.context("its header lists no fragments")?,
-        )?)
+        let entry = metadata.metadata().as_ref().and_then(|entries| entries.get(HEADER));
+        Ok(serde_json::from_str(entry.context("its header lists no fragments")?)?)
     }
 }
 
@@ -159,20 +150,15 @@ pub(super) struct Shard {
 }
 
 impl Shard {
-    /// Reads a file's bytes. The error says why they are not the state of this rank of this training.
+    /// Reads a file's bytes. The error says why they are not the state of this rank of this
+    /// training.
     pub fn decode(bytes: Vec<u8>, zero: &mut Zero) -> Result<Shard> {
         let header = ShardHeader::read(&bytes)?;
         let expected = super::shard::header(zero)?.fragments;
         let file = SafeTensors::deserialize(&bytes)?;
         for (name, held) in &expected {
-            let found = header
-                .fragments
-                .get(name)
-                .with_context(|| format!("it has no {name}"))?;
-            anyhow::ensure!(
-                found == held,
-                "it has {found} of {name}, and this rank {held}"
-            );
+            let found = header.fragments.get(name).with_context(|| format!("it has no {name}"))?;
+            anyhow::ensure!(found == held, "it has {found} of {name}, and this rank {held}");
             for kind in KINDS {
                 let tensor = file.tensor(&format!("{kind}.{name}"))?;
                 anyhow::ensure!(
@@ -182,11 +168,7 @@ impl Shard {
                 );
             }
         }
-        if let Some(more) = header
-            .fragments
-            .keys()
-            .find(|name| !expected.contains_key(*name))
-        {
+        if let Some(more) = header.fragments.keys().find(|name| !expected.contains_key(*name)) {
             anyhow::bail!("it has {more}, which this rank does not have");
         }
         Ok(Shard { bytes, header })
@@ -198,17 +180,14 @@ impl Shard {
         let tensors: HashMap<String, TensorView> = file.tensors().into_iter().collect();
         zero.restore(self.header.steps, |fragment, elements, state| {
             let first = elements.start - fragment.elements.start;
-            for (kind, numbers) in KINDS
-                .iter()
-                .zip([state.values, state.exp_avg, state.exp_avg_sq])
+            for (kind, numbers) in KINDS.iter().zip([state.values, state.exp_avg, state.exp_avg_sq])
             {
                 // `decode` has found them all.
                 let Some(tensor) = tensors.get(&format!("{kind}.{}", fragment.spec.name)) else {
                     continue;
                 };
-                for (number, bytes) in numbers
-                    .iter_mut()
-                    .zip(tensor.data()[4 * first..].chunks_exact(4))
+                for (number, bytes) in
+                    numbers.iter_mut().zip(tensor.data()[4 * first..].chunks_exact(4))
                 {
                     *number = bytemuck::pod_read_unaligned(bytes);
                 }

@@ -1,7 +1,8 @@
-//! Files that go when a signal ends the process: Ctrl-C, the end of a job's time, another rank's `MPI_Abort`.
+//! Files that go when a signal ends the process: Ctrl-C, the end of a job's time, another rank's
+//! `MPI_Abort`.
 //!
-//! No destructor runs then. A lock that stayed would stop a next job on a different host, which cannot see that this process
-//! has ended. `SIGKILL` leaves no time for this.
+//! No destructor runs then. A lock that stayed would stop a next job on a different host, which
+//! cannot see that this process has ended. `SIGKILL` leaves no time for this.
 
 use std::path::Path;
 
@@ -25,10 +26,9 @@ mod system {
         let path = std::path::absolute(path).ok()?;
         // Its memory stays: the handler may be reading it.
         let path = CString::new(path.as_os_str().as_bytes()).ok()?.into_raw();
-        FILES.iter().position(|file| {
-            file.compare_exchange(null_mut(), path, SeqCst, SeqCst)
-                .is_ok()
-        })
+        FILES
+            .iter()
+            .position(|file| file.compare_exchange(null_mut(), path, SeqCst, SeqCst).is_ok())
     }
 
     pub fn forget(place: usize) {

@@ -1,4 +1,5 @@
-//! Saves and loads a model's weights: one safetensors file, with the model's shape and vocabulary in the header.
+//! Saves and loads a model's weights: one safetensors file, with the model's shape and vocabulary
+//! in the header.
 
 use crate::error::BadInput;
 use crate::files;
@@ -23,8 +24,8 @@ pub struct Description {
     pub vocabulary: String,
 }
 
-/// Writes the weights to `dir`. An earlier file is replaced only when the new one is complete. The file contains whole
-/// tensors: shards on this rank are joined.
+/// Writes the weights to `dir`. An earlier file is replaced only when the new one is complete. The
+/// file contains whole tensors: shards on this rank are joined.
 ///
 /// # Errors
 /// If the parameters are not allocated, or the disk refuses.
@@ -40,9 +41,7 @@ pub fn save(dir: &Path, params: &Params, description: &Description) -> Result<Pa
         }
         let zeros = || (shape, Cow::Owned(vec![0.0; shape.iter().product()]));
         let whole = wholes.entry(name).or_insert_with(zeros).1.to_mut();
-        spec.runs(0..here.len(), |run, at| {
-            whole[at..at + run.len()].copy_from_slice(&here[run])
-        });
+        spec.runs(0..here.len(), |run, at| whole[at..at + run.len()].copy_from_slice(&here[run]));
     }
     let mut views = Vec::new();
     for (name, (shape, values)) in &wholes {
@@ -60,7 +59,8 @@ pub fn save(dir: &Path, params: &Params, description: &Description) -> Result<Pa
     Ok(path)
 }
 
-/// Checks, before work starts, that weights can be saved to `dir`. Creates the folder if it does not exist.
+/// Checks, before work starts, that weights can be saved to `dir`. Creates the folder if it does
+/// not exist.
 ///
 /// # Errors
 /// If a file cannot be written there.
@@ -92,13 +92,11 @@ pub fn describe(dir: &Path) -> Result<Description, BadInput> {
     if shape.family != Family::Gpt {
         return Err(broken(dir, "its shape is not that of a GPT"));
     }
-    Ok(Description {
-        shape,
-        vocabulary: entry("vocabulary")?.clone(),
-    })
+    Ok(Description { shape, vocabulary: entry("vocabulary")?.clone() })
 }
 
-/// Reads the weights in `dir` into `params`, which must be allocated. Its parameters may be cuts of the file's tensors.
+/// Reads the weights in `dir` into `params`, which must be allocated. Its parameters may be cuts of
+/// the file's tensors.
 ///
 /// # Errors
 /// If there is no file of weights, it is damaged, or it is of a different model.
@@ -114,17 +112,12 @@ pub fn load(dir: &Path, params: &Params) -> Result<(), BadInput> {
         if tensor.dtype() != Dtype::F32 || tensor.shape() != whole.shape {
             let dtype = tensor.dtype();
             let shape = tensor.shape();
-            let why = format!(
-                "{} is {dtype:?} {shape:?}, not F32 {:?}",
-                whole.name, whole.shape
-            );
+            let why = format!("{} is {dtype:?} {shape:?}, not F32 {:?}", whole.name, whole.shape);
             return Err(broken(dir, &why));
         }
         let here = &mut values[spec.range()];
         spec.runs(0..here.len(), |run, at| {
-            for (value, bytes) in here[run]
-                .iter_mut()
-                .zip(tensor.data()[4 * at..].chunks_exact(4))
+            for (value, bytes) in here[run].iter_mut().zip(tensor.data()[4 * at..].chunks_exact(4))
             {
                 *value = bytemuck::pod_read_unaligned(bytes);
             }
@@ -137,22 +130,13 @@ fn read(dir: &Path) -> Result<Mmap, BadInput> {
     let path = dir.join(FILE);
     files::map(&path).map_err(|error| {
         let what = format!("cannot read weights from {}: {error}", path.display());
-        BadInput::new(
-            what,
-            "give --init-from the folder that an earlier run wrote (its --out)",
-        )
+        BadInput::new(what, "give --init-from the folder that an earlier run wrote (its --out)")
     })
 }
 
 fn broken(dir: &Path, why: &str) -> BadInput {
-    let what = format!(
-        "{} does not hold this lab's weights: {why}",
-        dir.join(FILE).display()
-    );
-    BadInput::new(
-        what,
-        "give --init-from the folder that an earlier run of the same lab wrote",
-    )
+    let what = format!("{} does not hold this lab's weights: {why}", dir.join(FILE).display());
+    BadInput::new(what, "give --init-from the folder that an earlier run of the same lab wrote")
 }
 
 #[cfg(test)]
@@ -171,13 +155,7 @@ mod tests {
         };
         let gpt = Gpt::new(&shape).unwrap();
         gpt.params.allocate(3);
-        (
-            gpt,
-            Description {
-                shape,
-                vocabulary: "\nabcd".to_string(),
-            },
-        )
+        (gpt, Description { shape, vocabulary: "\nabcd".to_string() })
     }
 
     #[test]
@@ -216,12 +194,7 @@ mod tests {
     fn what_is_not_weights_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let (gpt, description) = model(8);
-        assert!(
-            describe(dir.path())
-                .unwrap_err()
-                .what
-                .contains("cannot read weights")
-        );
+        assert!(describe(dir.path()).unwrap_err().what.contains("cannot read weights"));
         let path = save(dir.path(), &gpt.params, &description).unwrap();
         assert!(
             load(dir.path(), &model(12).0.params)

@@ -1,4 +1,5 @@
-//! The description of one communication call. Ranks compare it with each other, and errors print it.
+//! The description of one communication call. Ranks compare it with each other, and errors print
+//! it.
 
 use super::{Dtype, Reduce, named};
 use serde::{Deserialize, Serialize};
@@ -49,7 +50,8 @@ pub struct Peer {
     pub in_world: usize,
 }
 
-/// The rank's number in the world. If the number in its group is different, it follows: `4`, `4 (1 in its group)`.
+/// The rank's number in the world. If the number in its group is different, it follows: `4`,
+/// `4 (1 in its group)`.
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         write!(f, "{}", self.in_world)?;
@@ -66,7 +68,8 @@ impl fmt::Display for Peer {
 pub struct Call {
     pub kind: CallKind,
     pub dtype: Dtype,
-    /// Elements of one rank's part, or of the whole vector in a call without parts: all-reduce, reduce, broadcast, message.
+    /// Elements of one rank's part, or of the whole vector in a call without parts: all-reduce,
+    /// reduce, broadcast, message.
     pub len: usize,
     pub op: Option<Reduce>,
     /// The root of a rooted collective, or the other side of a message.
@@ -113,8 +116,8 @@ impl Call {
             == (other.kind, other.dtype, other.len, other.op, other.peer)
     }
 
-    /// Whether `other` can receive the message that this call sent. Labels must be equal if both calls have one; the two calls
-    /// have different places in the source.
+    /// Whether `other` can receive the message that this call sent. Labels must be equal if both
+    /// calls have one; the two calls have different places in the source.
     pub(super) fn fits(&self, other: &Call) -> bool {
         let labels = self.label.is_none() || other.label.is_none() || self.label == other.label;
         (self.dtype, self.len) == (other.dtype, other.len) && labels
@@ -122,8 +125,7 @@ impl Call {
 
     /// The rank at the other side of a rooted collective or a message.
     pub(super) fn peer(&self) -> Peer {
-        self.peer
-            .expect("a rooted collective has a root, and a message two sides")
+        self.peer.expect("a rooted collective has a root, and a message two sides")
     }
 
     /// The reduction of a reducing call.
@@ -154,7 +156,8 @@ impl Call {
 pub struct CallInfo {
     pub kind: CallKind,
     pub dtype: Dtype,
-    /// Elements of one rank's part, or of the whole vector in a call without parts: all-reduce, reduce, broadcast, message.
+    /// Elements of one rank's part, or of the whole vector in a call without parts: all-reduce,
+    /// reduce, broadcast, message.
     pub len: usize,
     pub op: Option<Reduce>,
     /// The root of a rooted collective, or the other side of a message.
@@ -179,8 +182,9 @@ impl fmt::Display for Call {
     }
 }
 
-/// `all_reduce (sum, 804,096 f32, labs/lab03/lesson.rs:141)`, `broadcast "weights" in group tensor (root 4, 96 f32, …)`.
-/// Ranks have their numbers in the world. `{:#}` adds the number, if it is known: `…, its call 7`.
+/// `all_reduce (sum, 804,096 f32, labs/lab03/lesson.rs:141)`,
+/// `broadcast "weights" in group tensor (root 4, 96 f32, …)`. Ranks have their numbers in the
+/// world. `{:#}` adds the number, if it is known: `…, its call 7`.
 impl fmt::Display for CallInfo {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str(self.kind.name())?;
@@ -203,16 +207,8 @@ impl fmt::Display for CallInfo {
         if self.tag != 0 {
             write!(f, "tag {}, ", self.tag)?;
         }
-        if !matches!(
-            self.kind,
-            CallKind::Barrier | CallKind::Split | CallKind::Probe
-        ) {
-            write!(
-                f,
-                "{} {}, ",
-                crate::units::thousands(self.len as u64),
-                self.dtype.name()
-            )?;
+        if !matches!(self.kind, CallKind::Barrier | CallKind::Split | CallKind::Probe) {
+            write!(f, "{} {}, ", crate::units::thousands(self.len as u64), self.dtype.name())?;
         }
         write!(f, "{}:{})", self.file, self.line)?;
         match self.number {

@@ -169,12 +169,14 @@ macro_rules! by_type {
 #[cfg(feature = "mpi")]
 pub(super) use by_type;
 
-/// Combines the ranks' parts in rank order, and overwrites the parts of the ranks `into` with the result.
+/// Combines the ranks' parts in rank order, and overwrites the parts of the ranks `into` with the
+/// result.
 ///
-/// Every element is combined in rank order, whatever the length. So a result does not depend on how a vector is cut into
-/// blocks, buckets or shards.
+/// Every element is combined in rank order, whatever the length. So a result does not depend on how
+/// a vector is cut into blocks, buckets or shards.
 ///
-/// The result counts as made in the memory of rank `home`: the other ranks' parts go there, and copies of it leave from there.
+/// The result counts as made in the memory of rank `home`: the other ranks' parts go there, and
+/// copies of it leave from there.
 pub fn all_reduce_in_rank_order(
     dtype: Dtype,
     op: Reduce,
@@ -195,8 +197,8 @@ pub fn copy_to_all(from: usize, parts: &mut dyn Parts) {
     }
 }
 
-/// Combines the ranks' parts in rank order: `out[i] = of(0)[i] op of(1)[i] op …`. Bytes are aligned as their type is.
-/// `of(rank, range)` is that range of a rank's part.
+/// Combines the ranks' parts in rank order: `out[i] = of(0)[i] op of(1)[i] op …`. Bytes are aligned
+/// as their type is. `of(rank, range)` is that range of a rank's part.
 pub fn reduce_in_rank_order<'a>(
     dtype: Dtype,
     op: Reduce,
@@ -268,7 +270,8 @@ fn reduce_typed<'a, T: Element>(
     }
 }
 
-/// Calls a loop with the reduction as a constant: the compiler vectorises a loop without a choice in it.
+/// Calls a loop with the reduction as a constant: the compiler vectorises a loop without a choice
+/// in it.
 macro_rules! by_op {
     ($op:expr, $loop:ident($($argument:expr),*)) => {
         match $op {
@@ -291,9 +294,7 @@ fn add<T: Element>((op, rank, sum, part): (Reduce, usize, &mut [T::Wide], &[T]))
             .for_each(|(sum, x)| *sum = T::combine(op, *sum, x.widen()));
     }
     if rank == 0 {
-        sum.iter_mut()
-            .zip(part)
-            .for_each(|(sum, x)| *sum = x.widen());
+        sum.iter_mut().zip(part).for_each(|(sum, x)| *sum = x.widen());
     } else {
         by_op!(op, each(sum, part))
     }
@@ -304,20 +305,14 @@ fn add<T: Element>((op, rank, sum, part): (Reduce, usize, &mut [T::Wide], &[T]))
 fn finish<T: Element>((op, ranks, sum, out): (Reduce, usize, &[T::Wide], &mut [T])) {
     #[inline(always)]
     fn each<T: Element>(op: Reduce, ranks: usize, sum: &[T::Wide], out: &mut [T]) {
-        out.iter_mut()
-            .zip(sum)
-            .for_each(|(out, &sum)| *out = result(op, ranks, sum));
+        out.iter_mut().zip(sum).for_each(|(out, &sum)| *out = result(op, ranks, sum));
     }
     by_op!(op, each(ranks, sum, out))
 }
 
 #[inline(always)]
 fn result<T: Element>(op: Reduce, ranks: usize, sum: T::Wide) -> T {
-    T::narrow(if op == Reduce::Mean {
-        T::divide(sum, ranks)
-    } else {
-        sum
-    })
+    T::narrow(if op == Reduce::Mean { T::divide(sum, ranks) } else { sum })
 }
 
 /// The whole reduction of two ranks in one loop: `a[i] = b[i] = a[i] op b[i]`.
@@ -340,13 +335,7 @@ mod tests {
     fn reduce<T: Element>(op: Reduce, parts: &[&[T]]) -> Vec<T> {
         let mut out = vec![T::zeroed(); parts[0].len()];
         let of = |rank: usize, range: Range<usize>| &bytemuck::cast_slice(parts[rank])[range];
-        reduce_in_rank_order(
-            T::DTYPE,
-            op,
-            parts.len(),
-            &of,
-            bytemuck::cast_slice_mut(&mut out),
-        );
+        reduce_in_rank_order(T::DTYPE, op, parts.len(), &of, bytemuck::cast_slice_mut(&mut out));
         out
     }
 

@@ -1,4 +1,5 @@
-//! The errors of communication: variants with fields for code that matches them, and a text for people.
+//! The errors of communication: variants with fields for code that matches them, and a text for
+//! people.
 
 use super::{Call, CallInfo, FlightFile};
 use crate::units;
@@ -8,8 +9,9 @@ use std::time::Duration;
 
 /// Why a communication call failed. The text names the ranks and the call, and says what to do.
 ///
-/// The rank that finds the reason gets the reason's own variant. All other ranks get [`CommError::Stopped`] at their current
-/// or next call, with the reason as its cause: [`CommError::reason`] is the same on all of them.
+/// The rank that finds the reason gets the reason's own variant. All other ranks get
+/// [`CommError::Stopped`] at their current or next call, with the reason as its cause:
+/// [`CommError::reason`] is the same on all of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CommError {
     /// The arguments make no sense, whatever the other ranks do.
@@ -18,7 +20,8 @@ pub enum CommError {
         call: Option<Box<CallInfo>>,
         why: String,
     },
-    /// Ranks of a group met in different calls. They go on together only in the same call, with the same arguments.
+    /// Ranks of a group met in different calls. They go on together only in the same call, with the
+    /// same arguments.
     CallsDiffer {
         /// The calls of two ranks, which differ.
         calls: Box<[CallInfo; 2]>,
@@ -72,36 +75,27 @@ pub enum CommError {
         /// The rank's error, if it is one of communication.
         cause: Option<Box<CommError>>,
     },
-    /// The run has failed for a reason that lies elsewhere. This rank stops at its current communication call, or at its
-    /// next one.
-    Stopped {
-        rank: usize,
-        call: Box<CallInfo>,
-        cause: Box<CommError>,
-    },
+    /// The run has failed for a reason that lies elsewhere. This rank stops at its current
+    /// communication call, or at its next one.
+    Stopped { rank: usize, call: Box<CallInfo>, cause: Box<CommError> },
 }
 
 /// The result of communication.
 pub type Result<T> = std::result::Result<T, CommError>;
 
 impl CommError {
-    /// Why the run failed: the cause of [`CommError::Stopped`], and the communication error of a rank that failed with one.
-    /// Any other error is its own reason.
+    /// Why the run failed: the cause of [`CommError::Stopped`], and the communication error of a
+    /// rank that failed with one. Any other error is its own reason.
     pub fn reason(&self) -> &CommError {
         match self {
             CommError::Stopped { cause, .. } => cause.reason(),
-            CommError::RankFailed {
-                cause: Some(cause), ..
-            } => cause.reason(),
+            CommError::RankFailed { cause: Some(cause), .. } => cause.reason(),
             own => own,
         }
     }
 
     pub(super) fn invalid(call: &Call, why: impl Into<String>) -> CommError {
-        CommError::Invalid {
-            call: Some(Box::new(call.info(None))),
-            why: why.into(),
-        }
+        CommError::Invalid { call: Some(Box::new(call.info(None))), why: why.into() }
     }
 
     /// The error of a rank whose closure returned `error`.
@@ -120,7 +114,8 @@ impl CommError {
 #[error("panicked: {0}")]
 pub(crate) struct Panicked(pub String);
 
-/// Messages that one rank sent to another, which did not receive them. Ranks have their numbers in the world.
+/// Messages that one rank sent to another, which did not receive them. Ranks have their numbers in
+/// the world.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unreceived {
     pub from: usize,
@@ -214,16 +209,9 @@ const UNRECEIVED: &str =
 impl fmt::Display for CommError {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
-            CommError::Invalid {
-                call: Some(call),
-                why,
-            } => write!(f, "{call}: {why}"),
+            CommError::Invalid { call: Some(call), why } => write!(f, "{call}: {why}"),
             CommError::Invalid { call: None, why } => f.write_str(why),
-            CommError::CallsDiffer {
-                calls,
-                alike,
-                report,
-            } => {
+            CommError::CallsDiffer { calls, alike, report } => {
                 let [one, other] = &**calls;
                 f.write_str("the ranks are in different calls: ")?;
                 if one.number.is_some() && other.number.is_some() {
@@ -231,23 +219,14 @@ impl fmt::Display for CommError {
                 } else {
                     write!(f, "{one} and {other}")?;
                 }
-                let help = if *alike {
-                    DIFFERENT_PLACES
-                } else {
-                    DIFFERENT_CALLS
-                };
+                let help = if *alike { DIFFERENT_PLACES } else { DIFFERENT_CALLS };
                 report.write(f, help)
             }
             CommError::RankEnded { rank, call, report } => {
                 write!(f, "rank {rank} ended, and never entered {call}")?;
                 report.write(f, SAME_CALLS)
             }
-            CommError::DeadlinePassed {
-                missing,
-                call,
-                waited,
-                report,
-            } => {
+            CommError::DeadlinePassed { missing, call, waited, report } => {
                 let ranks: Vec<String> = missing.iter().map(usize::to_string).collect();
                 let ranks = ranks.join(", ");
                 let s = if missing.len() == 1 { "" } else { "s" };
@@ -260,32 +239,20 @@ impl fmt::Display for CommError {
                 write!(f, "deadlock: {all}ranks wait for each other")?;
                 report.write(f, DEADLOCK)
             }
-            CommError::MessageDiffers {
-                from,
-                len,
-                sent,
-                call,
-                report,
-            } => {
+            CommError::MessageDiffers { from, len, sent, call, report } => {
                 f.write_str("the message does not fit: ")?;
                 match sent {
                     Some(sent) => write!(f, "{sent} on rank {from} met {call}")?,
-                    None => write!(
-                        f,
-                        "rank {from} sent {len} elements that {call} did not expect"
-                    )?,
+                    None => {
+                        write!(f, "rank {from} sent {len} elements that {call} did not expect")?
+                    }
                 }
                 report.write(f, FITTING)
             }
             CommError::NotReceived { messages } => {
                 f.write_str("the run is over, and messages were not received")?;
                 for message in messages {
-                    let Unreceived {
-                        from,
-                        to,
-                        count,
-                        latest,
-                    } = message;
+                    let Unreceived { from, to, count, latest } = message;
                     let sent = if *count == 1 {
                         "a message".to_string()
                     } else {
@@ -299,10 +266,9 @@ impl fmt::Display for CommError {
                 write!(f, "\nhelp: {UNRECEIVED}")
             }
             CommError::RankFailed { rank, why, .. } => write!(f, "rank {rank} failed: {why}"),
-            CommError::Stopped { rank, call, cause } => write!(
-                f,
-                "rank {rank} stopped in {call}, because the run has failed: {cause}"
-            ),
+            CommError::Stopped { rank, call, cause } => {
+                write!(f, "rank {rank} stopped in {call}, because the run has failed: {cause}")
+            }
         }
     }
 }

@@ -1,19 +1,22 @@
 //! A network link in two numbers, and the time of each call on it.
 //!
-//! Threads exchange data at memory speed. With a link, their transport takes as long as a network would: a rank whose data is
-//! still in flight sleeps until it would have arrived. Sums stay the same to the bit.
+//! Threads exchange data at memory speed. With a link, their transport takes as long as a network
+//! would: a rank whose data is still in flight sleeps until it would have arrived. Sums stay the
+//! same to the bit.
 //!
-//! The model is alpha-beta: a message of S bytes takes `latency + S / bandwidth`. Every rank has its own link, which carries
-//! one message out and one message in at a time. All ranks can send at once, but not all to the same rank. A message occupies
-//! the sender's link for S / bandwidth seconds, after the sender's earlier messages. It arrives `latency` later, if the
-//! receiver's link was free for those S / bandwidth seconds. Otherwise it follows the earlier messages to that rank. The
-//! simulator ([`plan::simulate`](crate::plan::simulate())) counts the same way.
+//! The model is alpha-beta: a message of S bytes takes `latency + S / bandwidth`. Every rank has
+//! its own link, which carries one message out and one message in at a time. All ranks can send at
+//! once, but not all to the same rank. A message occupies the sender's link for S / bandwidth
+//! seconds, after the sender's earlier messages. It arrives `latency` later, if the receiver's link
+//! was free for those S / bandwidth seconds. Otherwise it follows the earlier messages to that
+//! rank. The simulator ([`plan::simulate`](crate::plan::simulate())) counts the same way.
 //!
-//! The collectives of a group occupy the group's link one after the other. Each begins when its last rank has come and the
-//! previous one is over. It is complete on all ranks [`Link::collective_seconds`] later.
+//! The collectives of a group occupy the group's link one after the other. Each begins when its
+//! last rank has come and the previous one is over. It is complete on all ranks
+//! [`Link::collective_seconds`] later.
 //!
-//! A sleep ends late, by about 20 µs where timers are exact and 70 µs where they are not. So a simulated network is never faster
-//! than its link.
+//! A sleep ends late, by about 20 µs where timers are exact and 70 µs where they are not. So a
+//! simulated network is never faster than its link.
 
 use super::call::CallKind;
 use crate::units;
@@ -41,23 +44,25 @@ impl Link {
         self.latency + bytes / self.bandwidth
     }
 
-    /// Seconds in which all parts of an array of `bytes` go around a ring of `ranks`: (n-1)·a + (n-1)/n·S/B. A reduce-scatter and
-    /// an all-gather are one way round, an all-reduce is both.
+    /// Seconds in which all parts of an array of `bytes` go around a ring of `ranks`: (n-1)·a +
+    /// (n-1)/n·S/B. A reduce-scatter and an all-gather are one way round, an all-reduce is both.
     pub fn ring_seconds(&self, ranks: usize, bytes: f64) -> f64 {
         let others = ranks.saturating_sub(1) as f64;
         let share = others / ranks.max(1) as f64;
         others * self.latency + share * bytes / self.bandwidth
     }
 
-    /// The knee, in bytes: here latency and transfer take the same time, and half of the bandwidth is reached.
+    /// The knee, in bytes: here latency and transfer take the same time, and half of the bandwidth
+    /// is reached.
     pub fn knee(&self) -> f64 {
         self.latency * self.bandwidth
     }
 
-    /// Seconds of a collective among `ranks` ranks, from when the last rank enters until all ranks are done.
+    /// Seconds of a collective among `ranks` ranks, from when the last rank enters until all ranks
+    /// are done.
     ///
-    /// `bytes` is the size S of the whole vector: all ranks' parts in a collective with parts, and 0 in a barrier. With n ranks,
-    /// latency a and bandwidth B:
+    /// `bytes` is the size S of the whole vector: all ranks' parts in a collective with parts, and
+    /// 0 in a barrier. With n ranks, latency a and bandwidth B:
     ///
     /// | collective | algorithm | seconds |
     /// |---|---|---|
@@ -69,8 +74,8 @@ impl Link {
     /// | barrier | dissemination | ⌈log2 n⌉·a |
     /// | send, receive | one message | a + S/B |
     ///
-    /// Source: Thakur, Rabenseifner, Gropp, *Optimization of Collective Communication Operations in MPICH* (2005), without
-    /// its term for computing.
+    /// Source: Thakur, Rabenseifner, Gropp, *Optimization of Collective Communication Operations in
+    /// MPICH* (2005), without its term for computing.
     pub fn collective_seconds(&self, kind: CallKind, ranks: usize, bytes: usize) -> f64 {
         if ranks <= 1 && !matches!(kind, CallKind::Send | CallKind::Recv) {
             return 0.0;
@@ -107,20 +112,16 @@ impl fmt::Display for Link {
     }
 }
 
-/// Seconds as a duration of at most a year. A longer time, or a time that is not a number, is a mistake elsewhere.
+/// Seconds as a duration of at most a year. A longer time, or a time that is not a number, is a
+/// mistake elsewhere.
 pub(super) fn duration(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds.max(0.0))
         .unwrap_or(Duration::MAX)
         .min(Duration::from_secs(365 * 24 * 3600))
 }
 
-const SECONDS: [(&str, f64); 5] = [
-    ("ns", 1e-9),
-    ("us", 1e-6),
-    ("µs", 1e-6),
-    ("ms", 1e-3),
-    ("s", 1.0),
-];
+const SECONDS: [(&str, f64); 5] =
+    [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)];
 
 const BYTES_PER_SECOND: [(&str, f64); 10] = [
     ("B/s", 1.0),
@@ -158,9 +159,7 @@ impl FromStr for Link {
 /// Reads a number with one of the units.
 fn quantity(what: &str, text: &str, units: &[(&str, f64)]) -> Result<f64, String> {
     let text = text.trim();
-    let end = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let number = &text[..end];
     let unit = text[end..].trim_start();
     let number: f64 = number
@@ -168,10 +167,7 @@ fn quantity(what: &str, text: &str, units: &[(&str, f64)]) -> Result<f64, String
         .map_err(|_| format!("the {what} {text:?} does not begin with a number"))?;
     let Some((_, factor)) = units.iter().find(|(name, _)| *name == unit) else {
         let names: Vec<&str> = units.iter().map(|&(name, _)| name).collect();
-        return Err(format!(
-            "the {what} {text:?} needs a unit: {}",
-            names.join(", ")
-        ));
+        return Err(format!("the {what} {text:?} needs a unit: {}", names.join(", ")));
     };
     Ok(number * factor)
 }
@@ -190,29 +186,17 @@ mod tests {
             ("20µs,1MiB/s", 20e-6, 1048576.0),
         ] {
             let link: Link = text.parse().unwrap();
-            assert!(
-                (link.latency - latency).abs() <= 1e-12 * latency,
-                "{text}: {link:?}"
-            );
-            assert!(
-                (link.bandwidth - bandwidth).abs() <= 1e-12 * bandwidth,
-                "{text}: {link:?}"
-            );
+            assert!((link.latency - latency).abs() <= 1e-12 * latency, "{text}: {link:?}");
+            assert!((link.bandwidth - bandwidth).abs() <= 1e-12 * bandwidth, "{text}: {link:?}");
         }
-        assert_eq!(
-            "50us,1GB/s".parse::<Link>().unwrap().to_string(),
-            "1.00 GB/s, 50.0 µs"
-        );
+        assert_eq!("50us,1GB/s".parse::<Link>().unwrap().to_string(), "1.00 GB/s, 50.0 µs");
     }
 
     #[test]
     fn what_is_no_link_is_told() {
         for (text, says) in [
             ("50us", "two values are needed"),
-            (
-                "fast,1GB/s",
-                "the latency \"fast\" does not begin with a number",
-            ),
+            ("fast,1GB/s", "the latency \"fast\" does not begin with a number"),
             ("50,1GB/s", "the latency \"50\" needs a unit: ns, us, "),
             ("-1s,1GB/s", "does not begin with a number"),
             ("50us,1GB", "the bandwidth \"1GB\" needs a unit: B/s, "),
@@ -231,10 +215,7 @@ mod tests {
 
     #[test]
     fn costs_are_the_table_s() {
-        let link = Link {
-            latency: 1.0,
-            bandwidth: 10.0,
-        };
+        let link = Link { latency: 1.0, bandwidth: 10.0 };
         for (kind, ranks, bytes, seconds) in [
             (CallKind::AllReduce, 4, 40, 6.0 + 6.0),
             (CallKind::AllGather, 4, 40, 3.0 + 3.0),
@@ -249,10 +230,7 @@ mod tests {
             (CallKind::AllReduce, 1, 40, 0.0),
         ] {
             let is = link.collective_seconds(kind, ranks, bytes);
-            assert!(
-                (is - seconds).abs() < 1e-12,
-                "{kind:?} on {ranks} ranks: {is}"
-            );
+            assert!((is - seconds).abs() < 1e-12, "{kind:?} on {ranks} ranks: {is}");
         }
     }
 }

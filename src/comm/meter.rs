@@ -1,8 +1,9 @@
 //! The cost of communication for one rank: calls, bytes, seconds.
 //!
-//! Between threads, bytes are counted where they move: the rank that copies or adds up numbers of another rank's memory counts them
-//! as sent by that rank. So a count can differ from a formula, and does if a call moves more than it has to. An MPI library does
-//! not say which way its bytes take. There the count is what the calls need at least.
+//! Between threads, bytes are counted where they move: the rank that copies or adds up numbers of
+//! another rank's memory counts them as sent by that rank. So a count can differ from a formula,
+//! and does if a call moves more than it has to. An MPI library does not say which way its bytes
+//! take. There the count is what the calls need at least.
 
 use super::call::{Call, CallKind};
 use std::ops::{Add, Range, Sub};
@@ -17,11 +18,13 @@ pub struct CommTraffic {
     pub calls: u64,
     /// Messages that this rank sent. The transport's own collectives count none.
     pub messages: u64,
-    /// Bytes that went from this rank's memory to other ranks' memory. Over MPI: what this rank's calls have to send, by formula.
-    /// A collective that was started counts when the rank waits for it.
+    /// Bytes that went from this rank's memory to other ranks' memory. Over MPI: what this rank's
+    /// calls have to send, by formula. A collective that was started counts when the rank waits for
+    /// it.
     pub bytes: u64,
-    /// Rounds of sends and receives. A send and the receive after it are one round, because both are in flight at the same time.
-    /// Any other send or receive is a round by itself. The transport's own collectives count none.
+    /// Rounds of sends and receives. A send and the receive after it are one round, because both
+    /// are in flight at the same time. Any other send or receive is a round by itself. The
+    /// transport's own collectives count none.
     pub rounds: u64,
     /// Seconds inside communication calls, waiting included.
     pub seconds: f64,
@@ -73,10 +76,7 @@ pub(super) struct Meter {
 impl Meter {
     /// The same rank's meter in one more group.
     pub fn of_group(&self) -> Meter {
-        Meter {
-            total: self.total.clone(),
-            ..Meter::default()
-        }
+        Meter { total: self.total.clone(), ..Meter::default() }
     }
 
     /// Counts a call that the rank has made, and what it sent in it.
@@ -93,7 +93,8 @@ impl Meter {
         });
     }
 
-    /// Counts bytes that went from this rank's memory to other ranks' in the call that is being made.
+    /// Counts bytes that went from this rank's memory to other ranks' in the call that is being
+    /// made.
     pub fn sent(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Relaxed);
     }
@@ -101,11 +102,7 @@ impl Meter {
     /// Adds time in a call that was counted before, and what the rank sent in it.
     pub fn waited(&self, time: Duration) {
         let bytes = self.bytes.swap(0, Relaxed);
-        self.add(CommTraffic {
-            bytes,
-            seconds: time.as_secs_f64(),
-            ..CommTraffic::default()
-        });
+        self.add(CommTraffic { bytes, seconds: time.as_secs_f64(), ..CommTraffic::default() });
     }
 
     fn add(&self, more: CommTraffic) {
@@ -124,15 +121,17 @@ impl Meter {
     }
 }
 
-/// Locks a mutex. After a panic of the thread that had it, the run is failing anyway, and what was counted still holds.
+/// Locks a mutex. After a panic of the thread that had it, the run is failing anyway, and what was
+/// counted still holds.
 pub(super) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The bytes that `rank` of `size` has to send in a call, for a transport that does not count them.
 ///
-/// A reduction is a reduce-scatter and an all-gather, and all other data goes directly from the rank that has it to the rank that
-/// needs it. An MPI library may take different ways, which it does not report.
+/// A reduction is a reduce-scatter and an all-gather, and all other data goes directly from the
+/// rank that has it to the rank that needs it. An MPI library may take different ways, which it
+/// does not report.
 #[cfg(any(feature = "mpi", test))]
 pub(super) fn by_calls(call: &Call, rank: usize, size: usize) -> u64 {
     let others = size - 1;
@@ -206,10 +205,9 @@ mod tests {
                     drop(comm.start_reduce(mine.clone(), Reduce::Sum, root)?.wait()?)
                 }
                 CallKind::StartAllGather => drop(comm.start_all_gather(all.clone())?.wait()?),
-                CallKind::StartReduceScatter => drop(
-                    comm.start_reduce_scatter(all.clone(), Reduce::Sum)?
-                        .wait()?,
-                ),
+                CallKind::StartReduceScatter => {
+                    drop(comm.start_reduce_scatter(all.clone(), Reduce::Sum)?.wait()?)
+                }
                 CallKind::Reduce => comm.reduce(&mut mine, Reduce::Sum, root)?,
                 CallKind::Broadcast => comm.broadcast(&mut mine, root)?,
                 CallKind::AllGather => comm.all_gather(&mine, &mut all)?,
@@ -222,16 +220,13 @@ mod tests {
                 CallKind::Recv => comm.recv(&mut mine, (rank + size - 1) % size)?,
                 CallKind::Probe => continue,
             }
-            pairs.push((
-                kind.name(),
-                comm.traffic().bytes - before,
-                by_calls(&call, rank, size),
-            ));
+            pairs.push((kind.name(), comm.traffic().bytes - before, by_calls(&call, rank, size)));
         }
         Ok(pairs)
     }
 
-    /// No rank moves more or less than a call needs, whichever rank does the work: small vectors, and ones of several blocks.
+    /// No rank moves more or less than a call needs, whichever rank does the work: small vectors,
+    /// and ones of several blocks.
     #[test]
     fn ranks_move_the_bytes_that_their_calls_need() {
         for (ranks, len) in [

@@ -1,14 +1,15 @@
 //! Communication between ranks.
 //!
-//! A [`Comm`] is one rank's handle on a group of ranks: the rank's number, the group's size, and the collectives. It moves slices
-//! of numbers, never tensors. A transport moves the bytes, between threads of one process or between MPI processes. Labs need not
-//! know which.
+//! A [`Comm`] is one rank's handle on a group of ranks: the rank's number, the group's size, and
+//! the collectives. It moves slices of numbers, never tensors. A transport moves the bytes, between
+//! threads of one process or between MPI processes. Labs need not know which.
 //!
-//! Reading order: `mod.rs` (the handle), `algorithms/` (what a collective consists of), `element.rs` (what ranks add, and in
-//! which order), `pending.rs` (a collective that continues while its rank computes), `call.rs` and `error.rs` (the parts of
-//! an error message), `meter.rs` (what communication cost), `link.rs` (what it would cost on a network), `recorder.rs` (what
-//! happened before an error), `options.rs`, `named.rs` (enums with names). Behind one door is `transport/`, which moves the
-//! bytes.
+//! Reading order: `mod.rs` (the handle), `algorithms/` (what a collective consists of),
+//! `element.rs` (what ranks add, and in which order), `pending.rs` (a collective that continues
+//! while its rank computes), `call.rs` and `error.rs` (the parts of an error message), `meter.rs`
+//! (what communication cost), `link.rs` (what it would cost on a network), `recorder.rs` (what
+//! happened before an error), `options.rs`, `named.rs` (enums with names). Behind one door is
+//! `transport/`, which moves the bytes.
 
 pub mod algorithms;
 mod call;
@@ -45,9 +46,9 @@ use transport::{Membership, Transport};
 
 /// One rank's handle on a group of ranks.
 ///
-/// All ranks of the group must make the same collective calls, in the same order, with the same length, reduction and root.
-/// Otherwise every rank gets an error that lists what each rank did. `send`, `recv` and `probe` concern only two ranks.
-/// Lengths are in elements.
+/// All ranks of the group must make the same collective calls, in the same order, with the same
+/// length, reduction and root. Otherwise every rank gets an error that lists what each rank did.
+/// `send`, `recv` and `probe` concern only two ranks. Lengths are in elements.
 ///
 /// ```
 /// use shardlab::comm::{CommError, Reduce};
@@ -73,8 +74,9 @@ use transport::{Membership, Transport};
 /// ```
 ///
 /// # Errors
-/// Every call refuses senseless arguments ([`CommError::Invalid`]), before any rank waits, and fails with
-/// [`CommError::Stopped`] once the run has failed for any other reason. Every call that waits for other ranks can also return:
+/// Every call refuses senseless arguments ([`CommError::Invalid`]), before any rank waits, and
+/// fails with [`CommError::Stopped`] once the run has failed for any other reason. Every call that
+/// waits for other ranks can also return:
 ///
 /// | error | when |
 /// |---|---|
@@ -83,8 +85,8 @@ use transport::{Membership, Transport};
 /// | [`CommError::DeadlinePassed`] | a rank has not come within [`Options::deadline`] |
 /// | [`CommError::CallsDiffer`] | in a collective: a member of the group is in a different one |
 ///
-/// Ranks compare calls by their place in the source. Calls from different places, as in the two arms of an `if`, need the same
-/// label: `comm.labelled("weights").broadcast(…)`.
+/// Ranks compare calls by their place in the source. Calls from different places, as in the two
+/// arms of an `if`, need the same label: `comm.labelled("weights").broadcast(…)`.
 #[derive(Clone)]
 pub struct Comm {
     transport: Arc<dyn Transport>,
@@ -98,39 +100,28 @@ impl Comm {
     pub const MAX_TAG: u16 = 32_767;
 
     fn new(transport: Arc<dyn Transport>) -> Comm {
-        Comm {
-            transport,
-            name: None,
-            label: None,
-            tag: 0,
-        }
+        Comm { transport, name: None, label: None, tag: 0 }
     }
 
-    /// A handle on the same group with a name, for errors and the flight recorder's file: `comm.split(…)?.named("tensor")`.
+    /// A handle on the same group with a name, for errors and the flight recorder's file:
+    /// `comm.split(…)?.named("tensor")`.
     pub fn named(self, name: &'static str) -> Comm {
-        Comm {
-            name: Some(name),
-            ..self
-        }
+        Comm { name: Some(name), ..self }
     }
 
-    /// A handle on the same group. Ranks compare its calls by `label` instead of by their place in the source.
+    /// A handle on the same group. Ranks compare its calls by `label` instead of by their place in
+    /// the source.
     pub fn labelled(&self, label: &'static str) -> Comm {
-        Comm {
-            label: Some(label),
-            ..self.clone()
-        }
+        Comm { label: Some(label), ..self.clone() }
     }
 
-    /// A handle on the same group, whose messages carry `tag`. Only a call with the same tag receives such a message. The default
-    /// tag is 0, and collectives have none.
+    /// A handle on the same group, whose messages carry `tag`. Only a call with the same tag
+    /// receives such a message. The default tag is 0, and collectives have none.
     ///
-    /// Two streams of messages between the same two ranks need two tags, unless both ranks use one order for all messages.
+    /// Two streams of messages between the same two ranks need two tags, unless both ranks use one
+    /// order for all messages.
     pub fn tagged(&self, tag: u16) -> Comm {
-        Comm {
-            tag,
-            ..self.clone()
-        }
+        Comm { tag, ..self.clone() }
     }
 
     /// A world of one rank: the serial program, written with the same calls.
@@ -143,7 +134,8 @@ impl Comm {
         self.transport.membership().rank
     }
 
-    /// The number of ranks in the group. For the group of all ranks, MPI and PyTorch call it the world size.
+    /// The number of ranks in the group. For the group of all ranks, MPI and PyTorch call it the
+    /// world size.
     pub fn size(&self) -> usize {
         self.members().len()
     }
@@ -153,7 +145,8 @@ impl Comm {
         &self.transport.membership().members
     }
 
-    /// This rank's traffic in this group so far. Its bytes are measured between threads, and follow from the calls over MPI.
+    /// This rank's traffic in this group so far. Its bytes are measured between threads, and follow
+    /// from the calls over MPI.
     pub fn traffic(&self) -> CommTraffic {
         self.transport.membership().meter.read()
     }
@@ -163,13 +156,15 @@ impl Comm {
         self.transport.membership().meter.total()
     }
 
-    /// Whether this group adds in rank order. Then the same numbers add up to the same bits, however a vector is cut into pieces.
-    /// An MPI library chooses its own order as soon as more than two ranks add.
+    /// Whether this group adds in rank order. Then the same numbers add up to the same bits,
+    /// however a vector is cut into pieces. An MPI library chooses its own order as soon as more
+    /// than two ranks add.
     pub fn adds_in_rank_order(&self) -> bool {
         self.transport.membership().adds_in_rank_order
     }
 
-    /// Divides the group: ranks that give the same `color` form a new group, ordered by `key`, then by rank here.
+    /// Divides the group: ranks that give the same `color` form a new group, ordered by `key`, then
+    /// by rank here.
     ///
     /// # Errors
     /// Those of every collective (see [`Comm`]).
@@ -184,9 +179,8 @@ impl Comm {
                 bytemuck::cast_slice(&mine),
                 bytemuck::cast_slice_mut(&mut choices),
             )?;
-            let mut members: Vec<usize> = (0..choices.len())
-                .filter(|&rank| choices[rank][0] == color)
-                .collect();
+            let mut members: Vec<usize> =
+                (0..choices.len()).filter(|&rank| choices[rank][0] == color).collect();
             members.sort_by_key(|&rank| (choices[rank][1] as i64, rank));
             self.transport.group(&call, &members)
         })?;
@@ -199,50 +193,44 @@ impl Comm {
     /// Those of every collective (see [`Comm`]).
     #[track_caller]
     pub fn barrier(&self) -> Result<()> {
-        self.collective::<u8>(
-            &self.call::<u8>(CallKind::Barrier, 0, None, None)?,
-            &[],
-            &mut [],
-        )
+        self.collective::<u8>(&self.call::<u8>(CallKind::Barrier, 0, None, None)?, &[], &mut [])
     }
 
-    /// Sends `data` to rank `to` without waiting for it. Messages with the same tag arrive in the order in which they were sent.
-    /// A message that `to` has not received when the run ends is an error.
+    /// Sends `data` to rank `to` without waiting for it. Messages with the same tag arrive in the
+    /// order in which they were sent. A message that `to` has not received when the run ends is an
+    /// error.
     ///
     /// # Errors
-    /// [`CommError::Invalid`] if the group has no rank `to` or the tag is above [`Comm::MAX_TAG`], [`CommError::Stopped`] if the run has
-    /// failed.
+    /// [`CommError::Invalid`] if the group has no rank `to` or the tag is above [`Comm::MAX_TAG`],
+    /// [`CommError::Stopped`] if the run has failed.
     #[track_caller]
     pub fn send<T: Element>(&self, data: &[T], to: usize) -> Result<()> {
         let call = self.call::<T>(CallKind::Send, data.len(), None, Some(to))?;
-        self.counted(&call, || {
-            self.transport.send(&call, bytemuck::cast_slice(data))
-        })
+        self.counted(&call, || self.transport.send(&call, bytemuck::cast_slice(data)))
     }
 
-    /// Waits for the next message with this handle's tag from rank `from`. The message must be as long as `data`.
+    /// Waits for the next message with this handle's tag from rank `from`. The message must be as
+    /// long as `data`.
     ///
     /// # Errors
-    /// [`CommError::Invalid`] as for [`Comm::send`], [`CommError::MessageDiffers`] if the message has a different length, type or label,
-    /// and those of every wait (see [`Comm`]).
+    /// [`CommError::Invalid`] as for [`Comm::send`], [`CommError::MessageDiffers`] if the message
+    /// has a different length, type or label, and those of every wait (see [`Comm`]).
     #[track_caller]
     pub fn recv<T: Element>(&self, data: &mut [T], from: usize) -> Result<()> {
         let call = self.call::<T>(CallKind::Recv, data.len(), None, Some(from))?;
-        self.counted(&call, || {
-            self.transport.recv(&call, bytemuck::cast_slice_mut(data))
-        })
+        self.counted(&call, || self.transport.recv(&call, bytemuck::cast_slice_mut(data)))
     }
 
-    /// Whether a message with this handle's tag has arrived from rank `from`. Never waits, so it has no deadline. An error if the
-    /// run has failed, or if `from` has ended and no message can come.
+    /// Whether a message with this handle's tag has arrived from rank `from`. Never waits, so it
+    /// has no deadline. An error if the run has failed, or if `from` has ended and no message can
+    /// come.
     ///
     /// # Errors
-    /// [`CommError::Invalid`] as for [`Comm::send`]. [`CommError::RankEnded`] if `from` has ended and no message can come.
-    /// [`CommError::Stopped`] if the run has failed.
+    /// [`CommError::Invalid`] as for [`Comm::send`]. [`CommError::RankEnded`] if `from` has ended
+    /// and no message can come. [`CommError::Stopped`] if the run has failed.
     #[track_caller]
     pub fn probe(&self, from: usize) -> Result<bool> {
-        self.transport
-            .probe(&self.call::<u8>(CallKind::Probe, 0, None, Some(from))?)
+        self.transport.probe(&self.call::<u8>(CallKind::Probe, 0, None, Some(from))?)
     }
 
     /// Combines all ranks' `data` element by element. Every rank ends with the result.
@@ -269,28 +257,28 @@ impl Comm {
         Ok(any[0] == 1)
     }
 
-    /// Starts an all-reduce that continues while this rank computes. [`Pending`] shows when it is complete, and hands `data`
-    /// back.
+    /// Starts an all-reduce that continues while this rank computes. [`Pending`] shows when it is
+    /// complete, and hands `data` back.
     ///
-    /// Several collectives of a group may be in flight. Every rank must start them in the same order, and
-    /// in the same order relative to its blocking calls. The rank may wait for them in any order.
+    /// Several collectives of a group may be in flight. Every rank must start them in the same
+    /// order, and in the same order relative to its blocking calls. The rank may wait for them in
+    /// any order.
     ///
     /// # Errors
-    /// [`CommError::Invalid`] for a mean of integers, [`CommError::CallsDiffer`] and [`CommError::Stopped`]. Over MPI ranks compare their
-    /// calls later: then [`Pending`] returns the difference.
+    /// [`CommError::Invalid`] for a mean of integers, [`CommError::CallsDiffer`] and
+    /// [`CommError::Stopped`]. Over MPI ranks compare their calls later: then [`Pending`] returns
+    /// the difference.
     #[track_caller]
     pub fn start_all_reduce<T: Element>(&self, data: Vec<T>, op: Reduce) -> Result<Pending<T>> {
-        self.start(
-            self.call::<T>(CallKind::StartAllReduce, data.len(), Some(op), None)?,
-            data,
-        )
+        self.start(self.call::<T>(CallKind::StartAllReduce, data.len(), Some(op), None)?, data)
     }
 
-    /// Starts a reduction that continues while this rank computes. `root` gets its vector back with the result, any other rank
-    /// gets its vector back unchanged.
+    /// Starts a reduction that continues while this rank computes. `root` gets its vector back with
+    /// the result, any other rank gets its vector back unchanged.
     ///
     /// # Errors
-    /// Those of [`Comm::start_all_reduce`], and [`CommError::Invalid`] if the group has no rank `root`.
+    /// Those of [`Comm::start_all_reduce`], and [`CommError::Invalid`] if the group has no rank
+    /// `root`.
     #[track_caller]
     pub fn start_reduce<T: Element>(
         &self,
@@ -298,47 +286,38 @@ impl Comm {
         op: Reduce,
         root: usize,
     ) -> Result<Pending<T>> {
-        self.start(
-            self.call::<T>(CallKind::StartReduce, data.len(), Some(op), Some(root))?,
-            data,
-        )
+        self.start(self.call::<T>(CallKind::StartReduce, data.len(), Some(op), Some(root))?, data)
     }
 
-    /// Starts an all-gather that continues while this rank computes. `all` has `size()` equal parts, and rank r fills in part r.
-    /// [`Pending`] hands it back with all parts.
+    /// Starts an all-gather that continues while this rank computes. `all` has `size()` equal
+    /// parts, and rank r fills in part r. [`Pending`] hands it back with all parts.
     ///
     /// # Errors
-    /// Those of [`Comm::start_all_reduce`], and [`CommError::Invalid`] if `all` has no `size()` equal parts.
+    /// Those of [`Comm::start_all_reduce`], and [`CommError::Invalid`] if `all` has no `size()`
+    /// equal parts.
     #[track_caller]
     pub fn start_all_gather<T: Element>(&self, all: Vec<T>) -> Result<Pending<T>> {
-        let call = self.call::<T>(
-            CallKind::StartAllGather,
-            all.len() / self.size(),
-            None,
-            None,
-        )?;
+        let call = self.call::<T>(CallKind::StartAllGather, all.len() / self.size(), None, None)?;
         self.check_parts(&call, all.len())?;
         self.start(call, all)
     }
 
-    /// Starts a reduce-scatter that continues while this rank computes. `all` has `size()` equal parts. [`Pending`] hands rank r
-    /// the reduced part r, in the same vector.
+    /// Starts a reduce-scatter that continues while this rank computes. `all` has `size()` equal
+    /// parts. [`Pending`] hands rank r the reduced part r, in the same vector.
     ///
     /// # Errors
-    /// Those of [`Comm::start_all_reduce`], and [`CommError::Invalid`] if `all` has no `size()` equal parts.
+    /// Those of [`Comm::start_all_reduce`], and [`CommError::Invalid`] if `all` has no `size()`
+    /// equal parts.
     #[track_caller]
     pub fn start_reduce_scatter<T: Element>(&self, all: Vec<T>, op: Reduce) -> Result<Pending<T>> {
-        let call = self.call::<T>(
-            CallKind::StartReduceScatter,
-            all.len() / self.size(),
-            Some(op),
-            None,
-        )?;
+        let call =
+            self.call::<T>(CallKind::StartReduceScatter, all.len() / self.size(), Some(op), None)?;
         self.check_parts(&call, all.len())?;
         self.start(call, all)
     }
 
-    /// Like [`Comm::all_reduce`], but only `root` ends with the result. The other ranks' `data` stays unchanged.
+    /// Like [`Comm::all_reduce`], but only `root` ends with the result. The other ranks' `data`
+    /// stays unchanged.
     ///
     /// # Errors
     /// Those of [`Comm::all_reduce`], and [`CommError::Invalid`] if the group has no rank `root`.
@@ -354,7 +333,8 @@ impl Comm {
     /// Overwrites every rank's `data` with `root`'s.
     ///
     /// # Errors
-    /// Those of every collective (see [`Comm`]), and [`CommError::Invalid`] if the group has no rank `root`.
+    /// Those of every collective (see [`Comm`]), and [`CommError::Invalid`] if the group has no
+    /// rank `root`.
     #[track_caller]
     pub fn broadcast<T: Element>(&self, data: &mut [T], root: usize) -> Result<()> {
         self.collective(
@@ -367,7 +347,8 @@ impl Comm {
     /// Every rank ends with all ranks' `mine`, in rank order. `all` is `size()` times as long.
     ///
     /// # Errors
-    /// Those of every collective (see [`Comm`]), and [`CommError::Invalid`] if `all` has a different length.
+    /// Those of every collective (see [`Comm`]), and [`CommError::Invalid`] if `all` has a
+    /// different length.
     #[track_caller]
     pub fn all_gather<T: Element>(&self, mine: &[T], all: &mut [T]) -> Result<()> {
         let call = self.call::<T>(CallKind::AllGather, mine.len(), None, None)?;
@@ -375,10 +356,12 @@ impl Comm {
         self.collective(&call, mine, all)
     }
 
-    /// Combines all ranks' `all`, which has `size()` equal parts. Rank r ends with part r of the result, in `mine`.
+    /// Combines all ranks' `all`, which has `size()` equal parts. Rank r ends with part r of the
+    /// result, in `mine`.
     ///
     /// # Errors
-    /// Those of [`Comm::all_reduce`], and [`CommError::Invalid`] if `all` is not `size()` times as long as `mine`.
+    /// Those of [`Comm::all_reduce`], and [`CommError::Invalid`] if `all` is not `size()` times as
+    /// long as `mine`.
     #[track_caller]
     pub fn reduce_scatter<T: Element>(&self, all: &[T], mine: &mut [T], op: Reduce) -> Result<()> {
         let call = self.call::<T>(CallKind::ReduceScatter, mine.len(), Some(op), None)?;
@@ -386,10 +369,12 @@ impl Comm {
         self.collective(&call, all, mine)
     }
 
-    /// `root` sends part r of `all`, which has `size()` equal parts, to rank r. The other ranks' `all` is not read.
+    /// `root` sends part r of `all`, which has `size()` equal parts, to rank r. The other ranks'
+    /// `all` is not read.
     ///
     /// # Errors
-    /// Those of [`Comm::broadcast`], and on the root [`CommError::Invalid`] if `all` is not `size()` times as long as `mine`.
+    /// Those of [`Comm::broadcast`], and on the root [`CommError::Invalid`] if `all` is not
+    /// `size()` times as long as `mine`.
     #[track_caller]
     pub fn scatter<T: Element>(&self, all: &[T], mine: &mut [T], root: usize) -> Result<()> {
         let call = self.call::<T>(CallKind::Scatter, mine.len(), None, Some(root))?;
@@ -404,7 +389,8 @@ impl Comm {
     /// `root` ends with all ranks' `mine`, in rank order. The other ranks' `all` stays unchanged.
     ///
     /// # Errors
-    /// Those of [`Comm::broadcast`], and on the root [`CommError::Invalid`] if `all` is not `size()` times as long as `mine`.
+    /// Those of [`Comm::broadcast`], and on the root [`CommError::Invalid`] if `all` is not
+    /// `size()` times as long as `mine`.
     #[track_caller]
     pub fn gather<T: Element>(&self, mine: &[T], all: &mut [T], root: usize) -> Result<()> {
         let call = self.call::<T>(CallKind::Gather, mine.len(), None, Some(root))?;
@@ -419,7 +405,8 @@ impl Comm {
     /// Rank r's part q becomes rank q's part r. Both slices have `size()` equal parts.
     ///
     /// # Errors
-    /// Those of every collective (see [`Comm`]), and [`CommError::Invalid`] if a slice has no `size()` equal parts.
+    /// Those of every collective (see [`Comm`]), and [`CommError::Invalid`] if a slice has no
+    /// `size()` equal parts.
     #[track_caller]
     pub fn all_to_all<T: Element>(&self, send: &[T], recv: &mut [T]) -> Result<()> {
         let call = self.call::<T>(CallKind::AllToAll, send.len() / self.size(), None, None)?;
@@ -438,10 +425,7 @@ impl Comm {
         peer: Option<usize>,
     ) -> Result<Call> {
         let in_world = |rank: usize| self.members().get(rank).copied().unwrap_or(rank);
-        let with_peer = peer.map(|rank| Peer {
-            rank,
-            in_world: in_world(rank),
-        });
+        let with_peer = peer.map(|rank| Peer { rank, in_world: in_world(rank) });
         let at = Location::caller();
         let label = self.label;
         let group = self.name;
@@ -475,10 +459,7 @@ impl Comm {
             return Err(CommError::invalid(&call, why));
         }
         if tag > Comm::MAX_TAG {
-            return Err(CommError::invalid(
-                &call,
-                format!("tags are 0 to {}", Comm::MAX_TAG),
-            ));
+            return Err(CommError::invalid(&call, format!("tags are 0 to {}", Comm::MAX_TAG)));
         }
         Ok(call)
     }
@@ -491,9 +472,8 @@ impl Comm {
 
     fn start<T: Element>(&self, call: Call, data: Vec<T>) -> Result<Pending<T>> {
         let start = Instant::now();
-        let (in_flight, number) = self.numbered(&call, || {
-            self.transport.clone().start(&call, Box::new(data))
-        })?;
+        let (in_flight, number) =
+            self.numbered(&call, || self.transport.clone().start(&call, Box::new(data)))?;
         let transport = self.transport.clone();
         Ok(Pending {
             in_flight,
@@ -515,9 +495,7 @@ impl Comm {
         call: &Call,
         communicate: impl FnOnce() -> Result<R>,
     ) -> Result<(R, u64)> {
-        let Membership {
-            recorder, meter, ..
-        } = self.transport.membership();
+        let Membership { recorder, meter, .. } = self.transport.membership();
         let start = Instant::now();
         let number = recorder.begin(call, start);
         let result = communicate();

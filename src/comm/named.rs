@@ -1,6 +1,7 @@
 //! Enums whose values have names.
 
-/// Declares an enum of values with names, which messages print: `ALL` lists the values and `name` returns a value's name.
+/// Declares an enum of values with names, which messages print: `ALL` lists the values and `name`
+/// returns a value's name.
 macro_rules! named {
     ($(#[$of_type:meta])* pub enum $type:ident { $($(#[$of_value:meta])* $value:ident = $name:literal,)* }) => {
         $(#[$of_type])*

@@ -4,14 +4,16 @@ use super::Link;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How the ranks of a run communicate, for [`launch::run_with`](crate::launch::run_with). [`launch::run`](crate::launch::run)
-/// uses the default.
+/// How the ranks of a run communicate, for [`launch::run_with`](crate::launch::run_with).
+/// [`launch::run`](crate::launch::run) uses the default.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// A simulated link: threads take as long to communicate as over this link. Without it they communicate at memory speed.
+    /// A simulated link: threads take as long to communicate as over this link. Without it they
+    /// communicate at memory speed.
     pub link: Option<Link>,
-    /// Turns the checks of MPI ranks off: ranks no longer compare their calls before each collective, and no longer report
-    /// that they wait or end. Ranks in different calls then hang, or write past the end of each other's vectors.
+    /// Turns the checks of MPI ranks off: ranks no longer compare their calls before each
+    /// collective, and no longer report that they wait or end. Ranks in different calls then hang,
+    /// or write past the end of each other's vectors.
     pub no_check: bool,
     /// How long a rank waits for a late rank until the wait is an error.
     pub deadline: Duration,
@@ -31,7 +33,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// How long a rank waits until it prints which rank is late: 30 s, or a tenth of a short deadline.
+    /// How long a rank waits until it prints which rank is late: 30 s, or a tenth of a short
+    /// deadline.
     pub fn notice(&self) -> Duration {
         Duration::from_secs(30).min(self.deadline / 10)
     }

@@ -8,10 +8,10 @@ use std::time::Instant;
 
 /// A collective in flight, from one of the methods of [`Comm`](super::Comm) that start one.
 ///
-/// [`Pending::test`] and [`Pending::wait`] of any of its ranks make progress, as with an MPI library: call `test` now and
-/// then while computing. Threads share the work. Once all ranks have started, every rank that tests or waits does part of
-/// what is left, so no rank waits for a rank that computes. A dropped `Pending` still counts for the other ranks; over MPI
-/// the drop waits.
+/// [`Pending::test`] and [`Pending::wait`] of any of its ranks make progress, as with an MPI
+/// library: call `test` now and then while computing. Threads share the work. Once all ranks have
+/// started, every rank that tests or waits does part of what is left, so no rank waits for a rank
+/// that computes. A dropped `Pending` still counts for the other ranks; over MPI the drop waits.
 pub struct Pending<T> {
     pub(super) in_flight: Box<dyn Progress>,
     pub(super) transport: Arc<dyn Transport>,
@@ -27,8 +27,9 @@ pub struct Pending<T> {
 pub struct Flight {
     /// When this rank started the collective.
     pub start: Instant,
-    /// When the collective was complete: on a simulated link, when the link has carried it; else when the last part was done.
-    /// Over MPI, when this rank noticed. This may be well before the rank asked.
+    /// When the collective was complete: on a simulated link, when the link has carried it; else
+    /// when the last part was done. Over MPI, when this rank noticed. This may be well before the
+    /// rank asked.
     pub end: Instant,
 }
 
@@ -44,7 +45,8 @@ impl<T: Element> Pending<T> {
         done
     }
 
-    /// Waits for the result, keeps it, and returns the interval in which the collective was in flight.
+    /// Waits for the result, keeps it, and returns the interval in which the collective was in
+    /// flight.
     ///
     /// # Errors
     /// Those of every collective (see [`Comm`](super::Comm)).
@@ -56,14 +58,11 @@ impl<T: Element> Pending<T> {
         let time = start.elapsed();
         membership.recorder.end(start + time, end.is_ok());
         membership.meter.waited(time);
-        Ok(Flight {
-            start: self.start,
-            end: end?.max(self.start),
-        })
+        Ok(Flight { start: self.start, end: end?.max(self.start) })
     }
 
-    /// Waits for the result: the vector that was handed over, with the result in it. Over MPI it may be a different vector, from
-    /// an earlier call.
+    /// Waits for the result: the vector that was handed over, with the result in it. Over MPI it
+    /// may be a different vector, from an earlier call.
     ///
     /// # Errors
     /// Those of every collective (see [`Comm`](super::Comm)).

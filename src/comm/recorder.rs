@@ -1,6 +1,7 @@
 //! The flight recorder: the last calls of a rank, for when something goes wrong.
 //!
-//! The recorder is always on. The book's page "Speed" has its share of a 1 KiB all-reduce between two threads.
+//! The recorder is always on. The book's page "Speed" has its share of a 1 KiB all-reduce between
+//! two threads.
 
 use super::meter::lock;
 use super::{Call, CallInfo};
@@ -16,7 +17,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// How many calls a recorder keeps.
 const KEPT: usize = 64;
 
-/// One rank's last calls. Each recorder has its own cache lines, so that ranks do not slow each other down.
+/// One rank's last calls. Each recorder has its own cache lines, so that ranks do not slow each
+/// other down.
 #[repr(align(128))]
 pub(crate) struct Recorder(Mutex<Log>);
 
@@ -28,7 +30,8 @@ struct Log {
     entries: VecDeque<RecordedCall>,
 }
 
-/// The time from when a rank enters a call until it leaves it. A rank enters a non-blocking call twice: to start, and to wait.
+/// The time from when a rank enters a call until it leaves it. A rank enters a non-blocking call
+/// twice: to start, and to wait.
 #[derive(Clone, Copy)]
 pub(super) struct RecordedCall {
     pub call: Call,
@@ -60,23 +63,13 @@ impl Recorder {
         let mut log = lock(&self.0);
         log.calls += 1;
         let number = log.calls;
-        log.write(RecordedCall {
-            call: *call,
-            number,
-            start,
-            end: None,
-        });
+        log.write(RecordedCall { call: *call, number, start, end: None });
         number
     }
 
     /// The rank enters call `number` again, which it has started before, to wait for its result.
     pub fn resume(&self, call: &Call, number: u64, start: Instant) {
-        lock(&self.0).write(RecordedCall {
-            call: *call,
-            number,
-            start,
-            end: None,
-        });
+        lock(&self.0).write(RecordedCall { call: *call, number, start, end: None });
     }
 
     /// The rank leaves its current call.
@@ -93,20 +86,19 @@ impl Recorder {
 
     /// The number of the call that the rank is in, if it is in one.
     pub fn current(&self) -> Option<u64> {
-        self.last()
-            .filter(|entry| entry.end.is_none())
-            .map(|entry| entry.number)
+        self.last().filter(|entry| entry.end.is_none()).map(|entry| entry.number)
     }
 
-    /// How long the rank has been computing since its latest call. Inside a call: how long it computed before.
+    /// How long the rank has been computing since its latest call. Inside a call: how long it
+    /// computed before.
     pub fn computed(&self) -> Duration {
         let log = lock(&self.0);
         let end = |entry: &RecordedCall| entry.end.map(|(end, _)| end);
         let mut latest = log.entries.iter().rev();
         match latest.next() {
-            Some(RecordedCall {
-                end: None, start, ..
-            }) => *start - latest.next().and_then(end).unwrap_or(log.began),
+            Some(RecordedCall { end: None, start, .. }) => {
+                *start - latest.next().and_then(end).unwrap_or(log.began)
+            }
             last => last.and_then(end).unwrap_or(log.began).elapsed(),
         }
     }
@@ -115,17 +107,9 @@ impl Recorder {
     fn write(&self, rank: usize, file: &mut impl Write) -> std::io::Result<()> {
         let log = lock(&self.0);
         let now = Instant::now();
-        let clock = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
+        let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let unix = |at: Instant| clock.as_secs_f64() - (now - at).as_secs_f64();
-        for &RecordedCall {
-            call,
-            number,
-            start,
-            end,
-        } in &log.entries
-        {
+        for &RecordedCall { call, number, start, end } in &log.entries {
             let state = match end {
                 None => "in it",
                 Some((_, true)) => "done",
@@ -156,14 +140,10 @@ impl fmt::Display for FlightFile {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let path = self.path.display();
         match &self.error {
-            None => write!(
-                f,
-                "\n      the last {KEPT} calls of every rank are in {path}"
-            ),
-            Some(error) => write!(
-                f,
-                "\n      the ranks' last calls could not be written to {path}: {error}"
-            ),
+            None => write!(f, "\n      the last {KEPT} calls of every rank are in {path}"),
+            Some(error) => {
+                write!(f, "\n      the ranks' last calls could not be written to {path}: {error}")
+            }
         }
     }
 }

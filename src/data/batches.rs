@@ -1,7 +1,8 @@
-//! The sequences that each rank trains on. Every rank needs its own sequences; otherwise N ranks do the work of one.
+//! The sequences that each rank trains on. Every rank needs its own sequences; otherwise N ranks do
+//! the work of one.
 //!
-//! A batch is a function of (seed, rank, step, micro-step). So a checkpoint need not store the sampler's state, and one
-//! rank can draw the batches of N ranks.
+//! A batch is a function of (seed, rank, step, micro-step). So a checkpoint need not store the
+//! sampler's state, and one rank can draw the batches of N ranks.
 
 use crate::sha256;
 use crate::tensor::random::Stream;
@@ -15,8 +16,8 @@ pub enum Sampling {
     Partition,
     /// Every rank draws from the whole text, with its own seed.
     Seeds,
-    /// All ranks number the sequences of one global batch, and each draws its own numbers. So the global batch stays the same when
-    /// a job continues on a different number of ranks.
+    /// All ranks number the sequences of one global batch, and each draws its own numbers. So the
+    /// global batch stays the same when a job continues on a different number of ranks.
     Global,
 }
 
@@ -29,7 +30,8 @@ pub struct Batch {
     pub targets: Vec<u32>,
     /// Tokens per sequence.
     pub length: usize,
-    /// The sequences' numbers in the step's global batch, over all ranks and micro-steps. Dropout masks depend on them.
+    /// The sequences' numbers in the step's global batch, over all ranks and micro-steps. Dropout
+    /// masks depend on them.
     pub sequences: Arc<[u64]>,
     /// The offset in the text at which each sequence starts.
     pub starts: Vec<usize>,
@@ -39,23 +41,11 @@ impl Batch {
     /// Joins several batches.
     pub fn concat(batches: &[Batch]) -> Batch {
         Batch {
-            inputs: batches
-                .iter()
-                .flat_map(|b| b.inputs.iter().copied())
-                .collect(),
-            targets: batches
-                .iter()
-                .flat_map(|b| b.targets.iter().copied())
-                .collect(),
+            inputs: batches.iter().flat_map(|b| b.inputs.iter().copied()).collect(),
+            targets: batches.iter().flat_map(|b| b.targets.iter().copied()).collect(),
             length: batches.first().map_or(0, |b| b.length),
-            sequences: batches
-                .iter()
-                .flat_map(|b| b.sequences.iter().copied())
-                .collect(),
-            starts: batches
-                .iter()
-                .flat_map(|b| b.starts.iter().copied())
-                .collect(),
+            sequences: batches.iter().flat_map(|b| b.sequences.iter().copied()).collect(),
+            starts: batches.iter().flat_map(|b| b.starts.iter().copied()).collect(),
         }
     }
 
@@ -66,9 +56,7 @@ impl Batch {
 
     /// The SHA-256 of all tokens. Equal hashes mean equal batches.
     pub fn hash(&self) -> String {
-        sha256::hex(bytemuck::cast_slice(
-            &[&self.inputs[..], &self.targets].concat(),
-        ))
+        sha256::hex(bytemuck::cast_slice(&[&self.inputs[..], &self.targets].concat()))
     }
 
     /// The number of tokens that the model learns from.
@@ -114,12 +102,14 @@ impl Sampler {
         )
     }
 
-    /// Draws micro-batch number `n` of a run, counted from 0, with `accumulation` micro-steps per step.
+    /// Draws micro-batch number `n` of a run, counted from 0, with `accumulation` micro-steps per
+    /// step.
     pub fn nth(&self, text: &[u32], n: usize, accumulation: usize) -> Batch {
         self.batch(text, n / accumulation, n % accumulation)
     }
 
-    /// Draws batch number `i` of an evaluation. It is the same for any number of ranks, and at every evaluation.
+    /// Draws batch number `i` of an evaluation. It is the same for any number of ranks, and at
+    /// every evaluation.
     pub fn evaluation_batch(&self, text: &[u32], i: usize) -> Batch {
         let stream = Stream::new(self.seed, "evaluation").branch(i as u64);
         draw(text, 0, self.block, 0..self.batch, 0, stream)
@@ -131,7 +121,8 @@ impl Sampler {
     }
 }
 
-/// Draws the sequences with these `numbers` of a stream, at random offsets of `text`, which must be longer than `block`.
+/// Draws the sequences with these `numbers` of a stream, at random offsets of `text`, which must be
+/// longer than `block`.
 fn draw(
     text: &[u32],
     offset: usize,
@@ -142,9 +133,7 @@ fn draw(
 ) -> Batch {
     let offsets = text.len().saturating_sub(block) as u64;
     let batch = numbers.len();
-    let starts: Vec<usize> = numbers
-        .map(|i| stream.below(offsets, i as u64) as usize)
-        .collect();
+    let starts: Vec<usize> = numbers.map(|i| stream.below(offsets, i as u64) as usize).collect();
     let windows = |shift| {
         starts
             .iter()
@@ -167,14 +156,7 @@ mod tests {
     use std::collections::HashSet;
 
     fn sampler(sampling: Sampling, rank: usize, ranks: usize) -> Sampler {
-        Sampler {
-            sampling,
-            seed: 1,
-            rank,
-            ranks,
-            batch: 5,
-            block: 7,
-        }
+        Sampler { sampling, seed: 1, rank, ranks, batch: 5, block: 7 }
     }
 
     fn text() -> Vec<u32> {
@@ -184,17 +166,8 @@ mod tests {
     #[test]
     fn targets_are_the_next_tokens() {
         let batch = sampler(Sampling::Seeds, 1, 3).batch(&text(), 4, 1);
-        assert_eq!(
-            (batch.inputs.len(), batch.tokens(), batch.starts.len()),
-            (35, 35, 5)
-        );
-        assert!(
-            batch
-                .inputs
-                .iter()
-                .zip(&batch.targets)
-                .all(|(x, y)| x + 1 == *y)
-        );
+        assert_eq!((batch.inputs.len(), batch.tokens(), batch.starts.len()), (35, 35, 5));
+        assert!(batch.inputs.iter().zip(&batch.targets).all(|(x, y)| x + 1 == *y));
     }
 
     #[test]
@@ -202,9 +175,8 @@ mod tests {
         for rank in 0..3 {
             let sampler = sampler(Sampling::Partition, rank, 3);
             let part = sampler.part(1000);
-            let starts: HashSet<usize> = (0..3000)
-                .flat_map(|step| sampler.batch(&text(), step, 0).starts)
-                .collect();
+            let starts: HashSet<usize> =
+                (0..3000).flat_map(|step| sampler.batch(&text(), step, 0).starts).collect();
             assert!(starts.iter().all(|s| part.contains(s) && s + 7 < part.end));
             assert_eq!(starts.len(), part.len() - 7, "every place is drawn");
         }
@@ -217,20 +189,11 @@ mod tests {
     #[test]
     fn no_two_draws_are_the_same() {
         let mut seen = HashSet::new();
-        for (rank, step, micro) in [
-            (0, 0, 0),
-            (1, 0, 0),
-            (2, 0, 0),
-            (0, 1, 0),
-            (0, 0, 1),
-            (1, 2, 1),
-        ] {
+        for (rank, step, micro) in
+            [(0, 0, 0), (1, 0, 0), (2, 0, 0), (0, 1, 0), (0, 0, 1), (1, 2, 1)]
+        {
             assert!(
-                seen.insert(
-                    sampler(Sampling::Seeds, rank, 3)
-                        .batch(&text(), step, micro)
-                        .starts
-                )
+                seen.insert(sampler(Sampling::Seeds, rank, 3).batch(&text(), step, micro).starts)
             );
         }
     }
@@ -253,10 +216,8 @@ mod tests {
     fn a_global_batch_does_not_depend_on_the_number_of_ranks() {
         let draw = |ranks: usize| {
             let of = |rank| {
-                let sampler = Sampler {
-                    batch: 12 / ranks,
-                    ..sampler(Sampling::Global, rank, ranks)
-                };
+                let sampler =
+                    Sampler { batch: 12 / ranks, ..sampler(Sampling::Global, rank, ranks) };
                 sampler.batch(&text(), 3, 1)
             };
             let parts: Vec<Batch> = (0..ranks).map(of).collect();

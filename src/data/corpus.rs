@@ -1,4 +1,5 @@
-//! The text that a model learns from: finding it, its characters as tokens, and the training and validation splits.
+//! The text that a model learns from: finding it, its characters as tokens, and the training and
+//! validation splits.
 
 use crate::error::BadInput;
 use crate::{files, sha256};
@@ -52,12 +53,7 @@ impl Vocabulary {
     pub fn decode(&self, tokens: &[u32]) -> String {
         tokens
             .iter()
-            .map(|&t| {
-                self.0
-                    .get(t as usize)
-                    .copied()
-                    .unwrap_or(char::REPLACEMENT_CHARACTER)
-            })
+            .map(|&t| self.0.get(t as usize).copied().unwrap_or(char::REPLACEMENT_CHARACTER))
             .collect()
     }
 
@@ -83,11 +79,13 @@ pub struct Corpus {
 }
 
 impl Corpus {
-    /// Finds the text to train on. The first of these wins: `given` (`--data`), the file that the variable
-    /// SHARDLAB_CORPUS names, `data/tinyshakespeare.txt` here, the same file beside Cargo.toml, the embedded play.
+    /// Finds the text to train on. The first of these wins: `given` (`--data`), the file that the
+    /// variable SHARDLAB_CORPUS names, `data/tinyshakespeare.txt` here, the same file beside
+    /// Cargo.toml, the embedded play.
     ///
     /// # Errors
-    /// If the file cannot be read, is not UTF-8 text, is too short, or is not the tiny Shakespeare file whose name it has.
+    /// If the file cannot be read, is not UTF-8 text, is too short, or is not the tiny Shakespeare
+    /// file whose name it has.
     pub fn find(given: Option<&Path>) -> Result<Corpus, BadInput> {
         if let Some(path) = given {
             return Corpus::read(path);
@@ -96,10 +94,7 @@ impl Corpus {
             return Corpus::read(Path::new(&path));
         }
         let beside_cargo_toml = Path::new(env!("CARGO_MANIFEST_DIR")).join(FILE);
-        match [PathBuf::from(FILE), beside_cargo_toml]
-            .into_iter()
-            .find(|path| path.exists())
-        {
+        match [PathBuf::from(FILE), beside_cargo_toml].into_iter().find(|path| path.exists()) {
             Some(path) => Corpus::read_verified(&path),
             None => Corpus::embedded(),
         }
@@ -111,10 +106,7 @@ impl Corpus {
     /// Never in a sound build: the play is a text of the right form.
     pub fn embedded() -> Result<Corpus, BadInput> {
         let name = "\"The Tragedy of Rank Zero\"";
-        Ok(Corpus {
-            embedded: true,
-            ..Corpus::new(name, EMBEDDED)?
-        })
+        Ok(Corpus { embedded: true, ..Corpus::new(name, EMBEDDED)? })
     }
 
     /// Reads the text in a file.
@@ -143,8 +135,8 @@ impl Corpus {
         Corpus::new(&path.display().to_string(), &text)
     }
 
-    /// Makes a corpus of a text. The text must have at least twenty characters, two of them different, so that both
-    /// splits have something to learn.
+    /// Makes a corpus of a text. The text must have at least twenty characters, two of them
+    /// different, so that both splits have something to learn.
     ///
     /// # Errors
     /// If the text is shorter, or all its characters are the same.
@@ -189,11 +181,7 @@ impl Corpus {
 /// The first non-empty line, or the text's first characters; at most a line of the screen.
 fn beginning(text: &str) -> String {
     const MOST: usize = 60;
-    let line = text
-        .lines()
-        .map(str::trim)
-        .find(|line| !line.is_empty())
-        .unwrap_or(text);
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or(text);
     line.chars().take(MOST).collect()
 }
 
@@ -212,10 +200,7 @@ mod tests {
     fn the_play_uses_the_real_corpus_characters() {
         let corpus = Corpus::embedded().unwrap();
         let letters: String = ('A'..='Z').chain('a'..='z').collect();
-        assert_eq!(
-            corpus.vocabulary.characters(),
-            format!("\n !$&',-.3:;?{letters}")
-        );
+        assert_eq!(corpus.vocabulary.characters(), format!("\n !$&',-.3:;?{letters}"));
         assert_eq!(corpus.vocabulary.size(), 65);
         assert!(corpus.chars() >= 60_000);
     }
@@ -259,13 +244,7 @@ mod tests {
         assert!(file("empty", b"").ends_with("is empty"));
         assert!(file("short", b"short").contains("is too short to train on: 5 characters"));
         assert!(file("binary", b"abc\xff\xfe").contains("is not UTF-8 text (byte 3)"));
-        assert!(
-            Corpus::read(dir.path())
-                .err()
-                .unwrap()
-                .what
-                .contains("a folder")
-        );
+        assert!(Corpus::read(dir.path()).err().unwrap().what.contains("a folder"));
         assert!(
             Corpus::read(&dir.path().join("none"))
                 .err()

@@ -1,7 +1,8 @@
 //! Text as numbers, and each rank's batches.
 //!
-//! Reading order: `corpus.rs` (the text, its characters as tokens, the two splits), `batches.rs` (the sequences that a
-//! rank trains on at a step), `uniform.rs` (random numbers instead of text, for the smallest job).
+//! Reading order: `corpus.rs` (the text, its characters as tokens, the two splits), `batches.rs`
+//! (the sequences that a rank trains on at a step), `uniform.rs` (random numbers instead of text,
+//! for the smallest job).
 
 mod batches;
 mod corpus;

@@ -14,17 +14,15 @@ pub struct Uniform {
 }
 
 impl Uniform {
-    /// Draws the batch of one step: `batch` samples one after the other, each of `width` numbers in [0, 1).
+    /// Draws the batch of one step: `batch` samples one after the other, each of `width` numbers in
+    /// [0, 1).
     pub fn batch(&self, step: usize) -> Vec<f32> {
-        let stream = Stream::new(self.seed, "uniform")
-            .branch(self.rank as u64)
-            .branch(step as u64);
-        (0..(self.batch * self.width) as u64)
-            .map(|i| stream.uniform_f32(i))
-            .collect()
+        let stream = Stream::new(self.seed, "uniform").branch(self.rank as u64).branch(step as u64);
+        (0..(self.batch * self.width) as u64).map(|i| stream.uniform_f32(i)).collect()
     }
 
-    /// A hash of each sample of `x`: equal for samples with the same bits, and almost certainly different otherwise.
+    /// A hash of each sample of `x`: equal for samples with the same bits, and almost certainly
+    /// different otherwise.
     pub fn fingerprints(&self, x: &[f32]) -> Vec<u64> {
         let fold =
             |hash: u64, x: &f32| (hash ^ u64::from(x.to_bits())).wrapping_mul(0x100_0000_01B3);
@@ -41,33 +39,15 @@ mod tests {
 
     #[test]
     fn batches_differ_by_seed_rank_and_step_and_can_be_drawn_again() {
-        let batch = |seed, rank, step| {
-            Uniform {
-                seed,
-                rank,
-                batch: 3,
-                width: 5,
-            }
-            .batch(step)
-        };
+        let batch = |seed, rank, step| Uniform { seed, rank, batch: 3, width: 5 }.batch(step);
         assert_eq!(batch(1, 2, 3), batch(1, 2, 3));
         let mut seen = HashSet::new();
         for (seed, rank, step) in [(1, 0, 0), (2, 0, 0), (1, 1, 0), (1, 0, 1), (1, 1, 1)] {
-            let uniform = Uniform {
-                seed,
-                rank,
-                batch: 3,
-                width: 5,
-            };
+            let uniform = Uniform { seed, rank, batch: 3, width: 5 };
             let x = uniform.batch(step);
             assert_eq!(x.len(), 15);
             assert!(x.iter().all(|x| (0.0..1.0).contains(x)));
-            assert!(
-                uniform
-                    .fingerprints(&x)
-                    .into_iter()
-                    .all(|sample| seen.insert(sample))
-            );
+            assert!(uniform.fingerprints(&x).into_iter().all(|sample| seen.insert(sample)));
         }
     }
 }

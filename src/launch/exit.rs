@@ -1,14 +1,16 @@
-//! A rank that ends the whole process: `std::process::exit` in its closure. Such an end is an error, whatever the exit code.
+//! A rank that ends the whole process: `std::process::exit` in its closure. Such an end is an
+//! error, whatever the exit code.
 //!
-//! The other ranks are in the middle of their work then. Nothing can stop the call, but the C library runs [`at_exit`] before the
-//! process ends, on the thread that made the call.
+//! The other ranks are in the middle of their work then. Nothing can stop the call, but the C
+//! library runs [`at_exit`] before the process ends, on the thread that made the call.
 
 use crate::notice::complain;
 use std::cell::Cell;
 use std::sync::Once;
 
 thread_local! {
-    /// The rank whose closure this thread runs. It has no destructor, so it can be read while the process ends.
+    /// The rank whose closure this thread runs. It has no destructor, so it can be read while the
+    /// process ends.
     static RANK: Cell<Option<usize>> = const { Cell::new(None) };
 }
 

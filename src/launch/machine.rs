@@ -3,8 +3,9 @@
 use super::STACK_BYTES;
 use crate::units::bytes_decimal;
 
-/// Bytes that so many processes on this machine, with so many threads each, may still take: the least of free memory, what a
-/// container has left, and what the processes' own limits leave. None if the system does not provide these numbers.
+/// Bytes that so many processes on this machine, with so many threads each, may still take: the
+/// least of free memory, what a container has left, and what the processes' own limits leave. None
+/// if the system does not provide these numbers.
 pub(super) fn free_for(processes: usize, threads: usize) -> Option<u64> {
     let left = |limit| {
         left_of(limit, address_space().unwrap_or_default(), threads)
@@ -27,10 +28,7 @@ fn free_on_machine() -> Option<u64> {
 fn memory_limit() -> Option<u64> {
     #[cfg(unix)]
     {
-        let mut limit = libc::rlimit {
-            rlim_cur: 0,
-            rlim_max: 0,
-        };
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         // SAFETY: getrlimit writes one rlimit, and the pointer is to one.
         let known = unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) } == 0;
         Some(limit.rlim_cur).filter(|&bytes| known && bytes != libc::RLIM_INFINITY)
@@ -39,8 +37,9 @@ fn memory_limit() -> Option<u64> {
     None
 }
 
-/// The part of a `limit` on addresses that `ranks` threads can fill with data, in a process that has already taken `taken` bytes.
-/// Each thread reserves a stack, and glibc's allocator reserves as much again per thread.
+/// The part of a `limit` on addresses that `ranks` threads can fill with data, in a process that
+/// has already taken `taken` bytes. Each thread reserves a stack, and glibc's allocator reserves as
+/// much again per thread.
 fn left_of(limit: u64, taken: u64, ranks: usize) -> u64 {
     let reserved = (ranks as u64).saturating_mul(2 * STACK_BYTES as u64);
     limit.saturating_sub(taken).saturating_sub(reserved)
@@ -48,12 +47,8 @@ fn left_of(limit: u64, taken: u64, ranks: usize) -> u64 {
 
 /// The process's own limit on memory, for an error about memory. Empty if there is none.
 pub fn memory_limit_in_words() -> String {
-    let words = |limit| {
-        format!(
-            " (`ulimit -v` limits this process to {})",
-            bytes_decimal(limit as f64)
-        )
-    };
+    let words =
+        |limit| format!(" (`ulimit -v` limits this process to {})", bytes_decimal(limit as f64));
     memory_limit().map(words).unwrap_or_default()
 }
 
@@ -62,8 +57,8 @@ fn address_space() -> Option<u64> {
     of_this_process(sysinfo::Process::virtual_memory)
 }
 
-/// Bytes of the machine's memory that this process has: its ranks' buffers and all other memory, also freed memory that is
-/// kept for reuse. None if the system does not provide the number.
+/// Bytes of the machine's memory that this process has: its ranks' buffers and all other memory,
+/// also freed memory that is kept for reuse. None if the system does not provide the number.
 pub fn resident_memory() -> Option<u64> {
     of_this_process(sysinfo::Process::memory)
 }
@@ -73,9 +68,7 @@ pub fn peak_resident_memory() -> Option<u64> {
     #[cfg(target_os = "linux")]
     {
         let status = std::fs::read_to_string("/proc/self/status").ok()?;
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix("VmHWM:"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
         let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
         Some(kib << 10)
     }
@@ -117,14 +110,13 @@ pub fn process_start(process: u32) -> Option<u64> {
     );
     let found = system.process(process)?;
     // A process that has ended keeps its number until its parent has asked for its exit code.
-    let ended = matches!(
-        found.status(),
-        sysinfo::ProcessStatus::Zombie | sysinfo::ProcessStatus::Dead
-    );
+    let ended =
+        matches!(found.status(), sysinfo::ProcessStatus::Zombie | sysinfo::ProcessStatus::Dead);
     (!ended).then(|| found.start_time())
 }
 
-/// Why the times of `here` ranks on this machine say nothing about as many devices, if they say nothing: there are fewer `cores`.
+/// Why the times of `here` ranks on this machine say nothing about as many devices, if they say
+/// nothing: there are fewer `cores`.
 pub fn turns(here: usize, cores: usize) -> Option<String> {
     (here > cores).then(|| format!("{here} ranks take turns on {cores} cores"))
 }

@@ -1,7 +1,9 @@
-//! The process keeps the memory that a training step frees: the next step needs as much again. A program may return it.
+//! The process keeps the memory that a training step frees: the next step needs as much again. A
+//! program may return it.
 
-/// Makes the C library's allocator keep freed memory. Every step allocates and frees the same few dozen MB. Getting them page by
-/// page from the kernel every time took a third of the small GPT's step.
+/// Makes the C library's allocator keep freed memory. Every step allocates and frees the same few
+/// dozen MB. Getting them page by page from the kernel every time took a third of the small GPT's
+/// step.
 ///
 /// This concerns only glibc; other allocators keep their own rules. What the user has set stays.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
@@ -18,7 +20,8 @@ pub fn keep_freed_memory() {
         unsafe {
             libc::mallopt(libc::M_MMAP_THRESHOLD, LARGEST_MMAP_THRESHOLD);
             libc::mallopt(libc::M_TRIM_THRESHOLD, i32::MAX);
-            // A thread's arena consists of heaps of 64 MB. Only this setting keeps glibc from unmapping an empty heap.
+            // A thread's arena consists of heaps of 64 MB. Only this setting keeps glibc from
+            // unmapping an empty heap.
             libc::mallopt(libc::M_TOP_PAD, 128 << 20);
         }
     });
@@ -27,7 +30,8 @@ pub fn keep_freed_memory() {
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub fn keep_freed_memory() {}
 
-/// Returns freed memory to the system, as far as the C library's allocator can. Only glibc keeps any on purpose.
+/// Returns freed memory to the system, as far as the C library's allocator can. Only glibc keeps
+/// any on purpose.
 pub fn return_freed_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: malloc_trim works on the allocator's own lists, under its locks.

@@ -8,10 +8,12 @@
 //! # anyhow::Ok(())
 //! ```
 //!
-//! Reading order: `mod.rs`, `threads.rs` (ranks of this
-//! process), `exit.rs` (a rank that ends the process), `tests/explored.rs` (tests: ranks in thousands of orders), `launcher.rs` and
-//! `world.rs` (is this process part of an MPI job?), `settings.rs` (were its ranks started alike?). `place.rs` (the node of each rank), `machine.rs` (this node's memory,
-//! cores and name), `signals.rs` (a process that is told to end), `memory.rs` (a setting of the allocator for every run).
+//! Reading order: `mod.rs`, `threads.rs` (ranks of this process), `exit.rs` (a rank that ends the
+//! process), `tests/explored.rs` (tests: ranks in thousands of orders), `launcher.rs` and
+//! `world.rs` (is this process part of an MPI job?), `settings.rs` (were its ranks started alike?).
+//! `place.rs` (the node of each rank), `machine.rs` (this node's memory, cores and name),
+//! `signals.rs` (a process that is told to end), `memory.rs` (a setting of the allocator for every
+//! run).
 
 mod exit;
 #[cfg(all(test, feature = "shuttle"))]
@@ -50,14 +52,15 @@ use std::sync::Once;
 use world::world;
 use world::{World, alike};
 
-/// The stack of a rank: enough for candle's backward pass, which recurses over the graph. A stack takes memory only as it grows.
+/// The stack of a rank: enough for candle's backward pass, which recurses over the graph. A stack
+/// takes memory only as it grows.
 const STACK_BYTES: usize = 64 << 20;
 
 /// The largest number of ranks in one process. A larger number is taken for a mistake.
 pub const MAX_RANKS: usize = 1024;
 
-/// Runs a lab, for its `main`: prints the lab's error as `error: …`, and leaves MPI if the lab used it.
-/// The exit code is 0, or 2 for [`BadInput`], or 1 for any other error.
+/// Runs a lab, for its `main`: prints the lab's error as `error: …`, and leaves MPI if the lab used
+/// it. The exit code is 0, or 2 for [`BadInput`], or 1 for any other error.
 pub fn main(lab: impl FnOnce() -> Result<()>) -> ExitCode {
     let result = lab();
     let code = match &result {
@@ -71,11 +74,7 @@ pub fn main(lab: impl FnOnce() -> Result<()>) -> ExitCode {
     #[cfg(feature = "mpi")]
     if let Ok(World::Mpi(world)) = world() {
         // The other processes may be waiting for this one. So after an error it aborts the job.
-        if code == 0 {
-            world.finalize()
-        } else {
-            world.abort(code)
-        }
+        if code == 0 { world.finalize() } else { world.abort(code) }
     }
     ExitCode::from(code as u8)
 }
@@ -91,21 +90,27 @@ fn tell(error: &anyhow::Error) {
     }
 }
 
-/// Runs `body` once for each of `ranks` ranks, each with its own [`Comm`]. A program may call this any number of times.
+/// Runs `body` once for each of `ranks` ranks, each with its own [`Comm`]. A program may call this
+/// any number of times.
 ///
-/// Ranks are threads of this process, even if there are fewer cores. Their values are returned in rank order. A rank that returns
-/// an error or panics ends the run: the others stop at their next communication call, and the returned error begins with that
-/// rank's number and message. A rank that returns while others still wait for it is an error as well.
+/// Ranks are threads of this process, even if there are fewer cores. Their values are returned in
+/// rank order. A rank that returns an error or panics ends the run: the others stop at their next
+/// communication call, and the returned error begins with that rank's number and message. A rank
+/// that returns while others still wait for it is an error as well.
 ///
-/// Under an MPI launcher, and with the feature `mpi`, this process is one of `ranks` ranks. `body` runs once, and only this
-/// rank's value is returned. An error or panic prints its message and ends every process of the job.
+/// Under an MPI launcher, and with the feature `mpi`, this process is one of `ranks` ranks. `body`
+/// runs once, and only this rank's value is returned. An error or panic prints its message and ends
+/// every process of the job.
 ///
 /// # Errors
-/// - The error of the first rank that failed by itself, with its number as context. Its type is kept: `error.downcast_ref()`.
-/// - [`CommError`](crate::comm::CommError) if the ranks could not go on together, even if each of them has ignored it.
-/// - [`BadInput`] if the environment is that of a launcher that this build cannot connect to, or that has started ranks with
-///   different settings ([`started_with`]).
-/// - Any other number of ranks than 1 to [`MAX_RANKS`], or under a launcher than that of its processes.
+/// - The error of the first rank that failed by itself, with its number as context. Its type is
+///   kept: `error.downcast_ref()`.
+/// - [`CommError`](crate::comm::CommError) if the ranks could not go on together, even if each of
+///   them has ignored it.
+/// - [`BadInput`] if the environment is that of a launcher that this build cannot connect to, or
+///   that has started ranks with different settings ([`started_with`]).
+/// - Any other number of ranks than 1 to [`MAX_RANKS`], or under a launcher than that of its
+///   processes.
 pub fn run<T: Send>(ranks: usize, body: impl Fn(Comm) -> Result<T> + Sync) -> Result<Vec<T>> {
     run_with(ranks, &Options::default(), body)
 }
@@ -154,9 +159,8 @@ fn run_process<T: Send>(
     options: &Options,
     body: impl Fn(Comm) -> Result<T> + Sync,
 ) -> Result<T> {
-    let mut result = world.run(options, |comm| {
-        exit::watch(comm.rank(), || threads::catch_panic(|| body(comm)))
-    });
+    let mut result =
+        world.run(options, |comm| exit::watch(comm.rank(), || threads::catch_panic(|| body(comm))));
     if result.is_ok() && !options.no_check {
         result = world.leave().map_err(Into::into).and(result);
     }
@@ -171,16 +175,17 @@ fn run_process<T: Send>(
 
 /// Makes candle and rayon compute on the calling thread, unless the user has set their variables.
 ///
-/// Here ranks are the parallelism. Otherwise every rank would hand its large tensors to one pool of the whole process, and wait
-/// there for the other ranks. This must happen before the first tensor operation, because candle reads one of the variables only
-/// once. It must happen in code, because no file of the project reaches `mpirun` or a notebook.
+/// Here ranks are the parallelism. Otherwise every rank would hand its large tensors to one pool of
+/// the whole process, and wait there for the other ranks. This must happen before the first tensor
+/// operation, because candle reads one of the variables only once. It must happen in code, because
+/// no file of the project reaches `mpirun` or a notebook.
 pub fn one_compute_thread_a_rank() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         for name in ["RAYON_NUM_THREADS", "CANDLE_NUM_THREADS"] {
             if std::env::var_os(name).is_none() {
-                // SAFETY: the standard library guards the environment with a lock, and candle and rayon read it through the
-                // standard library. No C code reads it at this point.
+                // SAFETY: the standard library guards the environment with a lock, and candle and
+                // rayon read it through the standard library. No C code reads it at this point.
                 unsafe { std::env::set_var(name, "1") };
             }
         }
@@ -211,10 +216,7 @@ mod tests {
     #[test]
     fn values_come_in_rank_order_and_runs_can_be_repeated() -> Result<()> {
         for ranks in [1, 2, 5, 3] {
-            assert_eq!(
-                run(ranks, |comm| Ok(comm.rank()))?,
-                (0..ranks).collect::<Vec<_>>()
-            );
+            assert_eq!(run(ranks, |comm| Ok(comm.rank()))?, (0..ranks).collect::<Vec<_>>());
         }
         Ok(())
     }
@@ -222,10 +224,7 @@ mod tests {
     #[test]
     fn an_error_ends_the_run_and_comes_first() {
         let error = run_with_a_failing_rank(1, || bail!("the disk is full"));
-        assert!(
-            error.starts_with("rank 1 failed: the disk is full"),
-            "{error}"
-        );
+        assert!(error.starts_with("rank 1 failed: the disk is full"), "{error}");
     }
 
     #[test]
@@ -240,18 +239,9 @@ mod tests {
     #[test]
     fn a_rank_that_leaves_early_is_an_error() {
         let error = run_with_a_failing_rank(0, || Ok(()));
-        assert!(
-            error.starts_with("rank 0 ended, and never entered barrier"),
-            "{error}"
-        );
-        assert!(
-            error.contains("\n  rank 0  ended without any communication call\n"),
-            "{error}"
-        );
-        assert!(
-            error.contains("\n  rank 1  ") && error.contains("\nhelp: "),
-            "{error}"
-        );
+        assert!(error.starts_with("rank 0 ended, and never entered barrier"), "{error}");
+        assert!(error.contains("\n  rank 0  ended without any communication call\n"), "{error}");
+        assert!(error.contains("\n  rank 1  ") && error.contains("\nhelp: "), "{error}");
     }
 
     #[test]
@@ -263,10 +253,7 @@ mod tests {
             Ok(())
         });
         let error = result.unwrap_err();
-        assert!(
-            matches!(error.downcast_ref(), Some(CommError::CallsDiffer { .. })),
-            "{error:#}"
-        );
+        assert!(matches!(error.downcast_ref(), Some(CommError::CallsDiffer { .. })), "{error:#}");
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The place of each rank: its node, and its number among the ranks of that node.
 //!
-//! The ranks themselves exchange their hosts' names, without a scheduler's variables. Ranks on hosts of the same name share a
-//! node. This works for threads of one process and for processes on many machines.
+//! The ranks themselves exchange their hosts' names, without a scheduler's variables. Ranks on
+//! hosts of the same name share a node. This works for threads of one process and for processes on
+//! many machines.
 
 use crate::comm::{Comm, Result};
 
@@ -23,19 +24,11 @@ pub fn seats(hosts: &[String]) -> Vec<Seat> {
     let mut nodes: Vec<(&str, usize)> = Vec::new();
     let mut seats: Vec<Seat> = Vec::with_capacity(hosts.len());
     for host in hosts {
-        let node = nodes
-            .iter()
-            .position(|(name, _)| name == host)
-            .unwrap_or_else(|| {
-                nodes.push((host, 0));
-                nodes.len() - 1
-            });
-        seats.push(Seat {
-            node,
-            nodes: 0,
-            local_rank: nodes[node].1,
-            local_size: 0,
+        let node = nodes.iter().position(|(name, _)| name == host).unwrap_or_else(|| {
+            nodes.push((host, 0));
+            nodes.len() - 1
         });
+        seats.push(Seat { node, nodes: 0, local_rank: nodes[node].1, local_size: 0 });
         nodes[node].1 += 1;
     }
     for seat in &mut seats {
@@ -56,7 +49,8 @@ pub struct Place {
     pub thread: String,
 }
 
-/// Bytes of a name that ranks exchange. Longer names are cut, but host names have at most 253 bytes.
+/// Bytes of a name that ranks exchange. Longer names are cut, but host names have at most 253
+/// bytes.
 const NAME: usize = 256;
 
 impl Place {
@@ -65,10 +59,7 @@ impl Place {
         Place {
             host: super::host_name(),
             process: std::process::id(),
-            thread: std::thread::current()
-                .name()
-                .unwrap_or_default()
-                .to_string(),
+            thread: std::thread::current().name().unwrap_or_default().to_string(),
         }
     }
 
@@ -102,7 +93,5 @@ fn name_bytes(name: &str) -> [u8; NAME] {
 }
 
 fn name(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes)
-        .trim_end_matches('\0')
-        .to_string()
+    String::from_utf8_lossy(bytes).trim_end_matches('\0').to_string()
 }

@@ -1,9 +1,10 @@
 //! Were all ranks started alike?
 //!
-//! A launcher starts a program once for each rank, and could give each its own flags. One rank that accumulates gradients over
-//! two micro-steps, or that does not check its calls, would train something else, or wait for ever. So before the first run of
-//! an MPI job the ranks compare one hash of their settings. Only where hashes differ do they exchange the settings themselves,
-//! to say who differs, and in what. Ranks that are threads have one command line.
+//! A launcher starts a program once for each rank, and could give each its own flags. One rank that
+//! accumulates gradients over two micro-steps, or that does not check its calls, would train
+//! something else, or wait for ever. So before the first run of an MPI job the ranks compare one
+//! hash of their settings. Only where hashes differ do they exchange the settings themselves, to
+//! say who differs, and in what. Ranks that are threads have one command line.
 
 use crate::comm::Options;
 use crate::error::BadInput;
@@ -20,23 +21,23 @@ struct Started {
     deadline: Option<Duration>,
 }
 
-/// Variables that change what a rank computes or calls. Not every launcher gives them to the processes of other hosts.
+/// Variables that change what a rank computes or calls. Not every launcher gives them to the
+/// processes of other hosts.
 const VARIABLES: [&str; 3] = ["SHARDLAB_CORPUS", "SHARDLAB_MPI_CHUNK", "SHARDLAB_SIMD"];
 
-/// A rank's settings by name, as the user writes them (`--grad-accum 2`): what it was started with. Empty if the program has not
-/// said it, or its flags were refused.
+/// A rank's settings by name, as the user writes them (`--grad-accum 2`): what it was started with.
+/// Empty if the program has not said it, or its flags were refused.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct CommandLine(pub BTreeMap<String, String>);
 
-/// From now on these are the program's settings, which must be the same on all ranks of an MPI job: all that changes what a rank
-/// computes or calls. `deadline` is how long ranks wait for one that is late. The first call counts.
+/// From now on these are the program's settings, which must be the same on all ranks of an MPI job:
+/// all that changes what a rank computes or calls. `deadline` is how long ranks wait for one that
+/// is late. The first call counts.
 pub fn started_with(mut settings: CommandLine, deadline: Option<Duration>) {
     for name in VARIABLES {
         if let Ok(value) = std::env::var(name) {
-            settings
-                .0
-                .insert(name.to_string(), format!("{name}={value}"));
+            settings.0.insert(name.to_string(), format!("{name}={value}"));
         }
     }
     STARTED.set(Started { settings, deadline }).ok();
@@ -71,8 +72,9 @@ impl CommandLine {
 /// Ranks whose settings an error shows, and settings of each.
 const SHOWN: usize = 8;
 
-/// The error of ranks that were started with different settings. `all` has the settings of every rank. Empty ones belong to a
-/// rank that ends with an error of its own, or to a program without flags.
+/// The error of ranks that were started with different settings. `all` has the settings of every
+/// rank. Empty ones belong to a rank that ends with an error of its own, or to a program without
+/// flags.
 pub(super) fn ensure_alike(all: &[CommandLine]) -> Result<(), BadInput> {
     let is_known = |rank: &usize| !all[*rank].0.is_empty();
     let known: Vec<usize> = (0..all.len()).filter(is_known).collect();
@@ -97,10 +99,7 @@ pub(super) fn ensure_alike(all: &[CommandLine]) -> Result<(), BadInput> {
     };
     let mut what = format!("{who} started with other settings than rank {usual}");
     for rank in [usual].iter().chain(shown) {
-        let settings = names
-            .iter()
-            .take(SHOWN)
-            .map(|name| all[*rank].written(name));
+        let settings = names.iter().take(SHOWN).map(|name| all[*rank].written(name));
         let settings: Vec<String> = settings.collect();
         what += &format!("\n  rank {rank}  {}", settings.join("  "));
     }
@@ -118,12 +117,8 @@ mod tests {
     use super::*;
 
     fn settings(flags: &[&str]) -> CommandLine {
-        let named = |flag: &&str| {
-            (
-                flag.split([' ', '=']).next().unwrap().to_string(),
-                flag.to_string(),
-            )
-        };
+        let named =
+            |flag: &&str| (flag.split([' ', '=']).next().unwrap().to_string(), flag.to_string());
         CommandLine(flags.iter().map(named).collect())
     }
 
@@ -158,16 +153,12 @@ mod tests {
             two.replace('1', "2").replace('0', "1")[..46]
         );
 
-        let own: Vec<CommandLine> = (0..100)
-            .map(|i| settings(&[&format!("SHARDLAB_SIMD={i}")]))
-            .collect();
+        let own: Vec<CommandLine> =
+            (0..100).map(|i| settings(&[&format!("SHARDLAB_SIMD={i}")])).collect();
         let all = ensure_alike(&own).unwrap_err().what;
         assert!(all.starts_with(
             "99 ranks were started with other settings than rank 0\n  rank 0  SHARDLAB_SIMD=0\n"
         ));
-        assert!(
-            all.ends_with("\n  rank 8  SHARDLAB_SIMD=8\n  and 91 more"),
-            "{all}"
-        );
+        assert!(all.ends_with("\n  rank 8  SHARDLAB_SIMD=8\n  and 91 more"), "{all}");
     }
 }

@@ -1,12 +1,14 @@
-//! Signals: those that would end a process which has something to tidy up first, and the one that ends its children.
+//! Signals: those that would end a process which has something to tidy up first, and the one that
+//! ends its children.
 
 use std::process::Command;
 
 #[cfg(unix)]
 pub use system::{ENDING, before_the_end, catch, obey};
 
-/// The program that `command` starts is killed when this thread ends, however it ends: a killed process cannot do it itself.
-/// Only Linux does this. Elsewhere the program has to notice that nobody reads what it prints.
+/// The program that `command` starts is killed when this thread ends, however it ends: a killed
+/// process cannot do it itself. Only Linux does this. Elsewhere the program has to notice that
+/// nobody reads what it prints.
 pub fn end_with_parent(command: &mut Command) {
     #[cfg(target_os = "linux")]
     {
@@ -34,11 +36,12 @@ mod system {
     use std::ptr::{null, null_mut};
     use std::sync::atomic::{AtomicPtr, Ordering::SeqCst};
 
-    /// Signals with which people and job managers end a process: Ctrl-C, a time limit, a closed terminal.
+    /// Signals with which people and job managers end a process: Ctrl-C, a time limit, a closed
+    /// terminal.
     pub const ENDING: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
-    /// Calls `handler` when these signals would end this process. Someone else's handlers stay, and so does a signal that the
-    /// process ignores.
+    /// Calls `handler` when these signals would end this process. Someone else's handlers stay, and
+    /// so does a signal that the process ignores.
     ///
     /// # Safety
     /// The handler only does what handlers may do: it takes no lock and allocates nothing.
@@ -73,21 +76,21 @@ mod system {
         }
         let tidy = tidy as *const () as *mut ();
         let is_free = |place: &AtomicPtr<()>| {
-            place
-                .compare_exchange(null_mut(), tidy, SeqCst, SeqCst)
-                .is_ok()
+            place.compare_exchange(null_mut(), tidy, SeqCst, SeqCst).is_ok()
         };
         assert!(TIDY.iter().any(is_free), "there are four places");
         // SAFETY: the handler only calls `obey`.
         unsafe { catch(&ENDING, on_signal) };
     }
 
-    /// Lets a signal that was caught end this process after all. In its handler: when the handler has returned.
+    /// Lets a signal that was caught end this process after all. In its handler: when the handler
+    /// has returned.
     pub fn obey(signal: i32) {
         for place in &TIDY {
             let tidy = place.load(SeqCst);
             if !tidy.is_null() {
-                // SAFETY: it was such a function when it was stored, and says that it may be called here.
+                // SAFETY: it was such a function when it was stored, and says that it may be called
+                // here.
                 unsafe { std::mem::transmute::<*mut (), Tidy>(tidy)() };
             }
         }

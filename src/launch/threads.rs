@@ -55,10 +55,7 @@ pub(super) fn run<T: Send>(
             );
             std::process::exit(1);
         }
-        threads
-            .into_iter()
-            .map(|thread| thread.join().ok())
-            .collect::<Vec<_>>()
+        threads.into_iter().map(|thread| thread.join().ok()).collect::<Vec<_>>()
     });
 
     let mut values = Vec::with_capacity(ranks);
@@ -79,7 +76,8 @@ pub(super) fn run<T: Send>(
     }
 }
 
-/// Runs one rank's closure. An error comes with whether it ended the run, rather than being a consequence of an earlier one.
+/// Runs one rank's closure. An error comes with whether it ended the run, rather than being a
+/// consequence of an earlier one.
 fn run_rank<T>(
     run: &Arc<ThreadWorld>,
     rank: usize,
@@ -92,19 +90,13 @@ fn run_rank<T>(
     result.map_err(|error| (error, ended_the_run))
 }
 
-/// Makes this thread's sleeps end on time. By default Linux ends them up to 50 µs late, to wake several threads at once, and a
-/// simulated link would be slower by this time.
+/// Makes this thread's sleeps end on time. By default Linux ends them up to 50 µs late, to wake
+/// several threads at once, and a simulated link would be slower by this time.
 fn exact_timer() {
     #[cfg(target_os = "linux")]
     if let Ok(thread) = std::fs::read_link("/proc/thread-self") {
         let number = thread.file_name().unwrap_or_default();
-        std::fs::write(
-            std::path::Path::new("/proc")
-                .join(number)
-                .join("timerslack_ns"),
-            "1",
-        )
-        .ok();
+        std::fs::write(std::path::Path::new("/proc").join(number).join("timerslack_ns"), "1").ok();
     }
 }
 

@@ -73,25 +73,22 @@ fn connect(launched: &Launched) -> Result<World, BadInput> {
     Ok(World::Mpi(world))
 }
 
-/// The error of processes that cannot connect. Without it they would train N separate copies of the model.
+/// The error of processes that cannot connect. Without it they would train N separate copies of the
+/// model.
 fn unconnected(launched: &Launched, but: &str, help: &str) -> BadInput {
-    let many = launched
-        .size
-        .map_or("several".to_string(), |size| size.to_string());
+    let many = launched.size.map_or("several".to_string(), |size| size.to_string());
     BadInput::new(
-        format!(
-            "a launcher started {many} processes ({} is set), but {but}",
-            launched.variable
-        ),
+        format!("a launcher started {many} processes ({} is set), but {but}", launched.variable),
         help,
     )
 }
 
-/// The number of ranks: `given` or `default` threads. Under a launcher it is the job's size, and `given` must be the same.
+/// The number of ranks: `given` or `default` threads. Under a launcher it is the job's size, and
+/// `given` must be the same.
 ///
 /// # Errors
-/// [`BadInput`] if `given` is out of range or contradicts the launcher, if this build cannot connect to the launcher, or if ranks
-/// were started with different settings.
+/// [`BadInput`] if `given` is out of range or contradicts the launcher, if this build cannot
+/// connect to the launcher, or if ranks were started with different settings.
 pub fn ranks(given: Option<usize>, default: usize) -> Result<usize, BadInput> {
     match alike()? {
         World::Threads => {
@@ -100,10 +97,7 @@ pub fn ranks(given: Option<usize>, default: usize) -> Result<usize, BadInput> {
                 return Ok(ranks);
             }
             let help = format!("ranks are threads of this process here: give 1 to {MAX_RANKS}");
-            Err(BadInput::new(
-                format!("--ranks {ranks} is out of range"),
-                help,
-            ))
+            Err(BadInput::new(format!("--ranks {ranks} is out of range"), help))
         }
         #[cfg(feature = "mpi")]
         World::Mpi(world) => match given {
@@ -128,8 +122,9 @@ pub fn ranks_here(ranks: usize) -> usize {
     }
 }
 
-/// Bytes of memory that `ranks` ranks on this machine may still take: the least of free memory, what a container has left, and
-/// what the limits of their processes leave. None if the system does not provide these numbers.
+/// Bytes of memory that `ranks` ranks on this machine may still take: the least of free memory,
+/// what a container has left, and what the limits of their processes leave. None if the system does
+/// not provide these numbers.
 pub fn free_memory(ranks: usize) -> Option<u64> {
     if is_mpi() {
         // Each rank is a process, with its own limit.
@@ -144,10 +139,9 @@ pub fn in_words(ranks: usize) -> String {
     match world() {
         #[cfg(feature = "mpi")]
         Ok(World::Mpi(_)) => format!("{ranks} MPI processes"),
-        _ if ranks > cores() => format!(
-            "{ranks} threads of this process, which take turns on {} cores",
-            cores()
-        ),
+        _ if ranks > cores() => {
+            format!("{ranks} threads of this process, which take turns on {} cores", cores())
+        }
         _ if ranks == 1 => "1 thread of this process (nothing to install)".to_string(),
         _ => format!("{ranks} threads of this process (nothing to install)"),
     }
@@ -158,7 +152,8 @@ pub fn is_mpi() -> bool {
     !matches!(world(), Ok(World::Threads) | Err(_))
 }
 
-/// Whether this process prints for the run before ranks exist: it is the only process, or the launcher's first.
+/// Whether this process prints for the run before ranks exist: it is the only process, or the
+/// launcher's first.
 pub fn is_first_process() -> bool {
     launched(|name| std::env::var(name).ok()).is_none_or(|launched| launched.rank == 0)
 }

@@ -1,5 +1,5 @@
-//! The makers of a model's layers. A model names its layers. A builder decides the kind of each layer on this rank:
-//! plain, in tiles, or sharded among ranks.
+//! The makers of a model's layers. A model names its layers. A builder decides the kind of each
+//! layer on this rank: plain, in tiles, or sharded among ranks.
 
 use super::layers::{
     Embedding, Entry, Exit, Head, Layer, LayerNorm, Linear, Linears, RmsNorm, TiledLinear,
@@ -12,12 +12,12 @@ use std::sync::Arc;
 /// The role of a matrix in its block. It decides how a strategy cuts the matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// From the residual stream to queries, keys and values: three stacked parts, each with the rows of all heads.
-    /// Tensor parallelism gives a rank the rows of its heads (column-parallel, because `x` is multiplied by the
-    /// transpose).
+    /// From the residual stream to queries, keys and values: three stacked parts, each with the
+    /// rows of all heads. Tensor parallelism gives a rank the rows of its heads (column-parallel,
+    /// because `x` is multiplied by the transpose).
     AttentionIn,
-    /// From the heads back to the residual stream. Tensor parallelism gives a rank the columns of its heads
-    /// (row-parallel).
+    /// From the heads back to the residual stream. Tensor parallelism gives a rank the columns of
+    /// its heads (row-parallel).
     AttentionOut,
     /// The MLP's first matrix: column-parallel.
     MlpIn,
@@ -32,14 +32,11 @@ pub trait Build {
     /// # Errors
     /// As [`Params::declare_shard`].
     fn linear(&self, params: &Arc<Params>, whole: Whole, _role: Role) -> Result<Box<dyn Layer>> {
-        Ok(Box::new(Linear {
-            weight: declare(params, whole, Copies::One)?,
-            bias: None,
-        }))
+        Ok(Box::new(Linear { weight: declare(params, whole, Copies::One)?, bias: None }))
     }
 
-    /// Makes one layer of several matrices that take the same input. Each has its own rows for every head, or for every part of
-    /// the MLP's inner width, so that all are column-parallel.
+    /// Makes one layer of several matrices that take the same input. Each has its own rows for
+    /// every head, or for every part of the MLP's inner width, so that all are column-parallel.
     ///
     /// # Errors
     /// As [`Params::declare_shard`].
@@ -69,9 +66,7 @@ pub trait Build {
     /// # Errors
     /// As [`Params::declare_shard`].
     fn norm(&self, params: &Arc<Params>, whole: Whole) -> Result<Box<dyn Layer>> {
-        Ok(Box::new(LayerNorm {
-            gain: self.gain(params, whole)?,
-        }))
+        Ok(Box::new(LayerNorm { gain: self.gain(params, whole)? }))
     }
 
     /// Makes an RMSNorm; `whole` is its gain.
@@ -79,13 +74,11 @@ pub trait Build {
     /// # Errors
     /// As [`Params::declare_shard`].
     fn rms_norm(&self, params: &Arc<Params>, whole: Whole, epsilon: f32) -> Result<Box<dyn Layer>> {
-        Ok(Box::new(RmsNorm {
-            gain: self.gain(params, whole)?,
-            epsilon,
-        }))
+        Ok(Box::new(RmsNorm { gain: self.gain(params, whole)?, epsilon }))
     }
 
-    /// Declares the token table, which the entry uses, or the head's matrix, or one matrix for both. `copies` tells whether a second pipeline stage has a copy.
+    /// Declares the token table, which the entry uses, or the head's matrix, or one matrix for
+    /// both. `copies` tells whether a second pipeline stage has a copy.
     ///
     /// # Errors
     /// As [`Params::declare_shard`].
@@ -93,7 +86,8 @@ pub trait Build {
         declare(params, whole, copies)
     }
 
-    /// Makes the layer that turns tokens into activations. `positions` is the position table of a model that has one.
+    /// Makes the layer that turns tokens into activations. `positions` is the position table of a
+    /// model that has one.
     ///
     /// # Errors
     /// As [`Params::declare_shard`].
@@ -103,9 +97,7 @@ pub trait Build {
         tokens: Param,
         positions: Option<Whole>,
     ) -> Result<Box<dyn Entry>> {
-        let positions = positions
-            .map(|whole| declare(params, whole, Copies::One))
-            .transpose()?;
+        let positions = positions.map(|whole| declare(params, whole, Copies::One)).transpose()?;
         Ok(Box::new(Embedding { tokens, positions }))
     }
 
@@ -129,7 +121,8 @@ pub struct Plain;
 
 impl Build for Plain {}
 
-/// Cuts each matrix of the MLPs into this many tiles ([`TiledLinear`]). The number must divide the matrix's rows.
+/// Cuts each matrix of the MLPs into this many tiles ([`TiledLinear`]). The number must divide the
+/// matrix's rows.
 pub struct Tiled(pub usize);
 
 impl Build for Tiled {
@@ -146,9 +139,7 @@ impl Build for Tiled {
                 bias: None,
             })
         };
-        Ok(Box::new(TiledLinear {
-            tiles: (0..self.0).map(tile).collect::<Result<_>>()?,
-        }))
+        Ok(Box::new(TiledLinear { tiles: (0..self.0).map(tile).collect::<Result<_>>()? }))
     }
 }
 

@@ -1,4 +1,5 @@
-//! A decoder-only transformer, or a range of its layers: entry, blocks, exit. `gpt.rs` and `llama.rs` declare the blocks.
+//! A decoder-only transformer, or a range of its layers: entry, blocks, exit. `gpt.rs` and
+//! `llama.rs` declare the blocks.
 
 use super::build::{Build, Plain};
 use super::layers::{Entry, Exit, Layer, Pass, Recomputed};
@@ -10,8 +11,8 @@ use candle_core::{Result, Tensor, bail};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A decoder-only transformer over tokens, or a range of its layers. The embedding belongs to layer 0; the final norm
-/// and the head belong to the last layer.
+/// A decoder-only transformer over tokens, or a range of its layers. The embedding belongs to layer
+/// 0; the final norm and the head belong to the last layer.
 pub struct Decoder {
     pub shape: ModelShape,
     pub params: Arc<Params>,
@@ -29,9 +30,9 @@ type End = (Box<dyn Layer>, Box<dyn Exit>);
 pub enum Input<'a> {
     /// Layer 0's input: sequences of `length` tokens, one after the other.
     Tokens { ids: &'a [u32], length: usize },
-    /// Every other layer's input: the previous layer's activations [sequences, length, width]. The previous stage waits
-    /// for their [`gradient`](crate::tensor::gradient), which the backward pass computes if they are a variable (a
-    /// `Var`).
+    /// Every other layer's input: the previous layer's activations [sequences, length, width]. The
+    /// previous stage waits for their [`gradient`](crate::tensor::gradient), which the backward
+    /// pass computes if they are a variable (a `Var`).
     Hidden(&'a Tensor),
 }
 
@@ -39,7 +40,8 @@ pub enum Input<'a> {
 pub trait Chunk {
     /// The parameters of these layers, and of the rank's other chunks.
     fn params(&self) -> &Arc<Params>;
-    /// Runs the forward pass: activations, or at the model's end the mean cross-entropy of `targets`.
+    /// Runs the forward pass: activations, or at the model's end the mean cross-entropy of
+    /// `targets`.
     ///
     /// # Errors
     /// If the input is not what the first layer here takes, or a layer fails.
@@ -73,8 +75,8 @@ impl Decoder {
         Decoder::stage(shape, 0..shape.layers, build)
     }
 
-    /// Declares only the given layers. A parameter has the same name, and so the same initial values, as in the whole
-    /// model.
+    /// Declares only the given layers. A parameter has the same name, and so the same initial
+    /// values, as in the whole model.
     ///
     /// # Errors
     /// As [`Decoder::build`], and if the model does not have these layers.
@@ -83,7 +85,8 @@ impl Decoder {
         Decoder::chunk(shape, &Params::new(), &mut table, layers, build)
     }
 
-    /// Declares several ranges of layers with one set of parameters: what a rank of an interleaved pipeline holds.
+    /// Declares several ranges of layers with one set of parameters: what a rank of an interleaved
+    /// pipeline holds.
     ///
     /// # Errors
     /// As [`Decoder::stage`].
@@ -109,10 +112,7 @@ impl Decoder {
         build: &dyn Build,
     ) -> Result<Decoder> {
         if layers.is_empty() || layers.end > shape.layers {
-            bail!(
-                "a model of {} layers has no stage of layers {layers:?}",
-                shape.layers
-            );
+            bail!("a model of {} layers has no stage of layers {layers:?}", shape.layers);
         }
         let parts = Parts::of(shape)?;
         let entry = if layers.start == 0 {
@@ -152,8 +152,8 @@ impl Decoder {
 }
 
 impl Decoder {
-    /// An empty cache for a Llama's layers here: for `sequences` sequences of up to `capacity` positions. `build` is the model's
-    /// builder.
+    /// An empty cache for a Llama's layers here: for `sequences` sequences of up to `capacity`
+    /// positions. `build` is the model's builder.
     pub fn cache(&self, sequences: usize, capacity: usize, build: &dyn Build) -> Arc<KvCache> {
         Arc::new(KvCache::new(
             self.layers.clone(),
@@ -164,25 +164,24 @@ impl Decoder {
         ))
     }
 
-    /// Keeps only the input of each group of `every` blocks for the backward pass, which computes the rest again:
-    /// activation checkpointing. 0 keeps everything.
+    /// Keeps only the input of each group of `every` blocks for the backward pass, which computes
+    /// the rest again: activation checkpointing. 0 keeps everything.
     pub fn recompute(&mut self, every: usize) {
         if every > 0 {
             let mut blocks = std::mem::take(&mut self.blocks).into_iter().peekable();
             while blocks.peek().is_some() {
-                self.blocks.push(Box::new(Recomputed {
-                    blocks: blocks.by_ref().take(every).collect(),
-                }));
+                self.blocks
+                    .push(Box::new(Recomputed { blocks: blocks.by_ref().take(every).collect() }));
             }
         }
     }
 
-    /// Runs the forward pass. Returns the last layer's activations [sequences, length, width]. At the model's end, it
-    /// returns the mean cross-entropy of `targets` in nats per token, a scalar.
+    /// Runs the forward pass. Returns the last layer's activations [sequences, length, width]. At
+    /// the model's end, it returns the mean cross-entropy of `targets` in nats per token, a scalar.
     ///
     /// # Errors
-    /// If the input is not what the first layer here takes, has no tokens, or a layer fails: weights are missing, or a rank has ended
-    /// with which it communicates.
+    /// If the input is not what the first layer here takes, has no tokens, or a layer fails:
+    /// weights are missing, or a rank has ended with which it communicates.
     pub fn forward(&self, input: Input, targets: &[u32], pass: &Pass) -> Result<Tensor> {
         let x = self.hidden(input, pass)?;
         match &self.exit {
@@ -191,8 +190,9 @@ impl Decoder {
         }
     }
 
-    /// Runs the forward pass. Returns the last layer's activations. At the model's end, it returns the logits, with `last` only
-    /// those of each sequence's last position: a generation needs no others, and the head is a large part of its work.
+    /// Runs the forward pass. Returns the last layer's activations. At the model's end, it returns
+    /// the logits, with `last` only those of each sequence's last position: a generation needs no
+    /// others, and the head is a large part of its work.
     ///
     /// # Errors
     /// As [`Decoder::forward`].
@@ -217,16 +217,14 @@ impl Decoder {
     pub fn loss(&self, batch: &Batch, pass: &Pass) -> Result<Tensor> {
         self.exit()?;
         self.forward(
-            Input::Tokens {
-                ids: &batch.inputs,
-                length: batch.length,
-            },
+            Input::Tokens { ids: &batch.inputs, length: batch.length },
             &batch.targets,
             pass,
         )
     }
 
-    /// The next token's logits at every position: [sequences, length, vocabulary]. Needs the whole model.
+    /// The next token's logits at every position: [sequences, length, vocabulary]. Needs the whole
+    /// model.
     ///
     /// # Errors
     /// As [`Decoder::forward`], and if the last layer is not here.
@@ -302,7 +300,8 @@ impl Parts {
     }
 }
 
-/// A rank's token table. Entry and exit share one table if this rank has both. Otherwise each rank has its own copy.
+/// A rank's token table. Entry and exit share one table if this rank has both. Otherwise each rank
+/// has its own copy.
 struct Table {
     copies: Copies,
     declared: Option<Param>,
@@ -314,11 +313,7 @@ impl Table {
         let last = chunks.iter().any(|layers| layers.end == shape.layers);
         let alone = !shape.tied() || (first && last);
         Table {
-            copies: if alone {
-                Copies::One
-            } else {
-                Copies::Tied { first }
-            },
+            copies: if alone { Copies::One } else { Copies::Tied { first } },
             declared: None,
         }
     }
@@ -346,14 +341,8 @@ mod tests {
             panic!("{llama:?}");
         };
         untied.tied = false;
-        let untied = ModelShape {
-            family: Family::Llama(untied),
-            ..llama
-        };
-        let gpt = ModelShape {
-            family: Family::Gpt,
-            ..llama
-        };
+        let untied = ModelShape { family: Family::Llama(untied), ..llama };
+        let gpt = ModelShape { family: Family::Gpt, ..llama };
         for shape in [gpt, llama, untied] {
             let model = Decoder::new(&shape).unwrap();
             let declared: Vec<Named> = model
@@ -369,10 +358,7 @@ mod tests {
     #[test]
     fn models_that_can_only_be_planned_are_refused() {
         let gpt2 = ModelShape::gpt2(1, 4, 1, 5, 4);
-        let dense = ModelShape {
-            family: Family::Dense(gpt2.dense()),
-            ..gpt2
-        };
+        let dense = ModelShape { family: Family::Dense(gpt2.dense()), ..gpt2 };
         for (shape, says) in [(gpt2, "no biases"), (dense, "planned, and not trained")] {
             let error = Decoder::new(&shape).err().unwrap();
             assert!(error.to_string().contains(says), "{error}");

@@ -24,10 +24,7 @@ pub fn generate(
     for i in 0..count {
         let seen = &tokens[tokens.len().saturating_sub(gpt.shape.block)..];
         let logits = gpt.logits(seen, seen.len(), &Pass::evaluate())?;
-        let last = logits
-            .narrow(1, seen.len() - 1, 1)?
-            .flatten_all()?
-            .to_vec1::<f32>()?;
+        let last = logits.narrow(1, seen.len() - 1, 1)?.flatten_all()?.to_vec1::<f32>()?;
         tokens.push(draw(&last, temperature, stream.uniform(i as u64)));
     }
     Ok(tokens.split_off(prompt.len()))
@@ -36,10 +33,8 @@ pub fn generate(
 /// The token at which the cumulative probability exceeds `u`, 0 <= u < 1.
 fn draw(logits: &[f32], temperature: f32, u: f64) -> u32 {
     let top = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let weights: Vec<f64> = logits
-        .iter()
-        .map(|x| f64::from((x - top) / temperature).exp())
-        .collect();
+    let weights: Vec<f64> =
+        logits.iter().map(|x| f64::from((x - top) / temperature).exp()).collect();
     sample::draw(&weights, u) as u32
 }
 
@@ -73,14 +68,16 @@ mod tests {
         };
         let gpt = Gpt::new(&shape).unwrap();
         gpt.params.allocate(3);
-        // Initial weights are so small that all tokens are nearly equally likely, whatever came before.
+        // Initial weights are so small that all tokens are nearly equally likely, whatever came
+        // before.
         gpt.params.values_mut().iter_mut().for_each(|x| *x *= 20.0);
         let continued = |prompt: &[u32], count| {
             generate(&gpt, prompt, count, 0.1, Stream::new(5, "test")).unwrap()
         };
         let mut text = vec![7];
         text.extend(continued(&text, 40));
-        // The whole text in windows of each size, one draw at a time. Only a window of `block` gives this text.
+        // The whole text in windows of each size, one draw at a time. Only a window of `block`
+        // gives this text.
         let follows = |size: usize| {
             let next = |i: usize| {
                 let seen = &text[(i + 1usize).saturating_sub(size)..=i];

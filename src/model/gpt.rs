@@ -1,4 +1,5 @@
-//! The blocks of nanoGPT's GPT, with layer norms and without biases. The shape lists their parameters.
+//! The blocks of nanoGPT's GPT, with layer norms and without biases. The shape lists their
+//! parameters.
 
 use super::build::{Build, Role};
 use super::layers::{Attention, Block, Layer, Mlp};
@@ -16,8 +17,8 @@ pub(super) fn matrix(std: f32) -> Init {
     Init::Normal(std)
 }
 
-/// Matrices start normal with standard deviation 0.02. The deviation is 0.02 / √(2 · layers) for matrices that
-/// write into the residual stream (Radford et al. 2019). Gains start at 1.
+/// Matrices start normal with standard deviation 0.02. The deviation is 0.02 / √(2 · layers) for
+/// matrices that write into the residual stream (Radford et al. 2019). Gains start at 1.
 pub(super) fn blocks(
     shape: &ModelShape,
     params: &Arc<Params>,

@@ -24,19 +24,12 @@ impl Pass {
 
     /// A pass that a backward pass will follow.
     pub fn training(dropout: Option<Dropout>) -> Pass {
-        Pass {
-            train: true,
-            dropout,
-            cache: None,
-        }
+        Pass { train: true, dropout, cache: None }
     }
 
     /// A pass over the positions that follow those in `cache`, to which it appends them.
     pub fn cached(cache: &Arc<KvCache>) -> Pass {
-        Pass {
-            cache: Some(cache.clone()),
-            ..Pass::default()
-        }
+        Pass { cache: Some(cache.clone()), ..Pass::default() }
     }
 
     /// Applies dropout to `x`. The name of the layer decides which elements it drops.
@@ -50,7 +43,8 @@ impl Pass {
         }
     }
 
-    /// The product `x · Wᵀ`. A pass with a cache has few rows, and takes the product that is made for them.
+    /// The product `x · Wᵀ`. A pass with a cache has few rows, and takes the product that is made
+    /// for them.
     ///
     /// # Errors
     /// As [`tensor::linear`].
@@ -80,10 +74,11 @@ pub trait Entry: Send + Sync {
     fn forward(&self, ids: &[u32], length: usize, pass: &Pass) -> Result<Tensor>;
 }
 
-/// The last layer: activations leave the model here. Head and loss are one layer, so ranks that shard the vocabulary
-/// can compute the loss without gathering whole rows of logits.
+/// The last layer: activations leave the model here. Head and loss are one layer, so ranks that
+/// shard the vocabulary can compute the loss without gathering whole rows of logits.
 pub trait Exit: Send + Sync {
-    /// Logits of normed activations `x` [sequences, length, width]: [sequences, length, vocabulary].
+    /// Logits of normed activations `x` [sequences, length, width]: [sequences, length,
+    /// vocabulary].
     ///
     /// # Errors
     /// If `x` has a different width, or the head's matrix is not here.
@@ -113,19 +108,16 @@ impl Layer for Linear {
     }
 }
 
-/// A [`Linear`] whose rows are cut into tiles, each with its own parameter. ZeRO-3 then gathers only one tile at a
-/// time: DeepSpeed's memory-centric tiling.
+/// A [`Linear`] whose rows are cut into tiles, each with its own parameter. ZeRO-3 then gathers
+/// only one tile at a time: DeepSpeed's memory-centric tiling.
 pub struct TiledLinear {
     pub tiles: Vec<Linear>,
 }
 
 impl Layer for TiledLinear {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
-        let parts: Vec<Tensor> = self
-            .tiles
-            .iter()
-            .map(|tile| tile.forward(x, pass))
-            .collect::<Result<_>>()?;
+        let parts: Vec<Tensor> =
+            self.tiles.iter().map(|tile| tile.forward(x, pass)).collect::<Result<_>>()?;
         Tensor::cat(&parts, x.rank() - 1)
     }
 }
@@ -138,11 +130,7 @@ pub struct Linears {
 
 impl Layer for Linears {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
-        tensor::linears(
-            x,
-            &self.weights.iter().collect::<Vec<_>>(),
-            pass.cache.is_some(),
-        )
+        tensor::linears(x, &self.weights.iter().collect::<Vec<_>>(), pass.cache.is_some())
     }
 }
 
@@ -220,10 +208,7 @@ pub struct Attention {
 impl Layer for Attention {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
         let qkv = self.qkv.forward(x, pass)?;
-        let dropout = pass
-            .dropout
-            .as_ref()
-            .map(|rules| (rules, self.name.as_str()));
+        let dropout = pass.dropout.as_ref().map(|rules| (rules, self.name.as_str()));
         let y = tensor::causal_attention(&qkv, self.heads.len(), self.heads.start, dropout)?;
         pass.drop(self.proj.forward(&y, pass)?, &format!("{}.proj", self.name))
     }
@@ -253,9 +238,7 @@ pub struct Block {
 
 impl Layer for Block {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
-        let x = (x + self
-            .attention
-            .forward(&self.norm1.forward(x, pass)?, pass)?)?;
+        let x = (x + self.attention.forward(&self.norm1.forward(x, pass)?, pass)?)?;
         &x + self.mlp.forward(&self.norm2.forward(&x, pass)?, pass)?
     }
 }
@@ -267,13 +250,12 @@ pub struct Recomputed {
 
 impl Layer for Recomputed {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
-        // Dropout masks are functions of the step and the layer, so the second pass drops what the first one dropped.
+        // Dropout masks are functions of the step and the layer, so the second pass drops what the
+        // first one dropped.
         let blocks = self.blocks.clone();
         let pass = pass.clone();
         tensor::recompute(x, move |x| {
-            blocks
-                .iter()
-                .try_fold(x.clone(), |x, block| block.forward(&x, &pass))
+            blocks.iter().try_fold(x.clone(), |x, block| block.forward(&x, &pass))
         })
     }
 }

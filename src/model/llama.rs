@@ -1,5 +1,5 @@
-//! The blocks of a Llama: RMSNorm, rotary positions, grouped-query attention and SwiGLU. Parameters have the names of Hugging
-//! Face's files. The shape lists them.
+//! The blocks of a Llama: RMSNorm, rotary positions, grouped-query attention and SwiGLU. Parameters
+//! have the names of Hugging Face's files. The shape lists them.
 
 use super::build::{Build, Role};
 use super::layers::{Block, Layer, Pass};
@@ -12,13 +12,14 @@ use std::sync::Arc;
 /// The standard deviation of initial matrices, as in transformers.
 pub(super) const STD: f32 = 0.02;
 
-/// Initial numbers are uniform: a model has up to 10^9 of them, and a normal number takes ten times as long to draw.
+/// Initial numbers are uniform: a model has up to 10^9 of them, and a normal number takes ten times
+/// as long to draw.
 pub(super) fn matrix(std: f32) -> Init {
     Init::Uniform(std * 3f32.sqrt())
 }
 
-/// Matrices start with standard deviation 0.02, and 0.02 / √(2 · layers) where they write into the residual stream. Gains start
-/// at 1.
+/// Matrices start with standard deviation 0.02, and 0.02 / √(2 · layers) where they write into the
+/// residual stream. Gains start at 1.
 pub(super) fn blocks(
     shape: &ModelShape,
     extra: &LlamaExtra,
@@ -43,11 +44,7 @@ pub(super) fn blocks(
         let norm1 = norm("input_layernorm.weight")?;
         let attention = GroupedAttention {
             qkv: linears(
-                &[
-                    "self_attn.q_proj.weight",
-                    "self_attn.k_proj.weight",
-                    "self_attn.v_proj.weight",
-                ],
+                &["self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"],
                 Role::AttentionIn,
             )?,
             out: out("self_attn.o_proj.weight", Role::AttentionOut)?,
@@ -106,7 +103,6 @@ struct GatedMlp {
 
 impl Layer for GatedMlp {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
-        self.down
-            .forward(&tensor::swiglu(&self.gate_up.forward(x, pass)?)?, pass)
+        self.down.forward(&tensor::swiglu(&self.gate_up.forward(x, pass)?)?, pass)
     }
 }

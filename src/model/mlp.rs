@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 /// Linear layers with biases, without anything between them.
 ///
-/// Without a nonlinearity, their product is one matrix, which can learn no more than a single layer. But computing and
-/// communicating the layers costs as much as in a real model, and this cost is what the stack is for.
+/// Without a nonlinearity, their product is one matrix, which can learn no more than a single
+/// layer. But computing and communicating the layers costs as much as in a real model, and this
+/// cost is what the stack is for.
 pub struct LinearStack {
     pub params: Arc<Params>,
     /// First to last.
@@ -32,27 +33,17 @@ impl LinearStack {
             let init = Init::Uniform(1.0 / (ins as f32).sqrt());
             let weight = params.declare(format!("layers.{i}.weight"), &[outs, ins], init)?;
             let bias = params.declare(format!("layers.{i}.bias"), &[outs], init)?;
-            Ok(Box::new(Linear {
-                weight,
-                bias: Some(bias),
-            }))
+            Ok(Box::new(Linear { weight, bias: Some(bias) }))
         };
-        let layers = widths
-            .windows(2)
-            .enumerate()
-            .map(layer)
-            .collect::<Result<_>>()?;
-        Ok(LinearStack {
-            params,
-            layers,
-            width: widths.first().copied().unwrap_or(0),
-        })
+        let layers = widths.windows(2).enumerate().map(layer).collect::<Result<_>>()?;
+        Ok(LinearStack { params, layers, width: widths.first().copied().unwrap_or(0) })
     }
 
     /// Sends `x`, samples of the first width, through all layers: [samples, last width].
     ///
-    /// The input is a variable, so that candle records the graph: the weights are handles, not variables. (The backward
-    /// pass therefore also computes the input's gradient, at the cost of one product in the first layer.)
+    /// The input is a variable, so that candle records the graph: the weights are handles, not
+    /// variables. (The backward pass therefore also computes the input's gradient, at the cost of
+    /// one product in the first layer.)
     ///
     /// # Errors
     /// If `x` does not consist of whole samples, or the parameters are not allocated.
@@ -65,7 +56,8 @@ impl LinearStack {
         Ok(x)
     }
 
-    /// The squared error of reconstructing `x`, summed over its samples: a scalar. First and last width must be equal.
+    /// The squared error of reconstructing `x`, summed over its samples: a scalar. First and last
+    /// width must be equal.
     ///
     /// # Errors
     /// As [`LinearStack::forward`], and if the last width is not the first.
@@ -82,22 +74,11 @@ mod tests {
     fn every_parameter_gets_a_gradient() {
         let stack = LinearStack::new(&[3, 5, 2, 3]).unwrap();
         stack.params.allocate(1);
-        let names: Vec<String> = stack
-            .params
-            .specs()
-            .iter()
-            .map(|spec| spec.name.clone())
-            .collect();
-        assert_eq!(
-            names[..3],
-            ["layers.0.weight", "layers.0.bias", "layers.1.weight"]
-        );
+        let names: Vec<String> =
+            stack.params.specs().iter().map(|spec| spec.name.clone()).collect();
+        assert_eq!(names[..3], ["layers.0.weight", "layers.0.bias", "layers.1.weight"]);
         assert_eq!(stack.params.numel(), 15 + 5 + 10 + 2 + 6 + 3);
-        stack
-            .loss(&[0.1, 0.2, 0.3, 0.9, 0.8, 0.7])
-            .unwrap()
-            .backward()
-            .unwrap();
+        stack.loss(&[0.1, 0.2, 0.3, 0.9, 0.8, 0.7]).unwrap().backward().unwrap();
         assert!(stack.params.gradients().iter().all(|&g| g != 0.0));
     }
 
@@ -106,14 +87,9 @@ mod tests {
         let stack = LinearStack::new(&[100, 400, 100]).unwrap();
         stack.params.allocate(1);
         for (spec, bound) in stack.params.specs().iter().zip([0.1f32, 0.1, 0.05, 0.05]) {
-            let largest = stack.params.values()[spec.range()]
-                .iter()
-                .fold(0f32, |a, b| a.max(b.abs()));
-            assert!(
-                largest <= bound && largest > 0.9 * bound,
-                "{}: {largest}",
-                spec.name
-            );
+            let largest =
+                stack.params.values()[spec.range()].iter().fold(0f32, |a, b| a.max(b.abs()));
+            assert!(largest <= bound && largest > 0.9 * bound, "{}: {largest}", spec.name);
         }
     }
 }

@@ -1,8 +1,10 @@
-//! The models, written once. A model composes layers that it is given, so a sharded layer can replace a plain one.
+//! The models, written once. A model composes layers that it is given, so a sharded layer can
+//! replace a plain one.
 //!
-//! Reading order: `layers.rs` (the layers), `decoder.rs` (the whole model, or one pipeline stage), `gpt.rs` and `llama.rs` (the
-//! blocks of two families), `build.rs` (the makers of layers), `generate.rs` (text from a GPT), `sample.rs` (the choice of a token), `mlp.rs` (linear layers only, for
-//! the smallest job).
+//! Reading order: `layers.rs` (the layers), `decoder.rs` (the whole model, or one pipeline stage),
+//! `gpt.rs` and `llama.rs` (the blocks of two families), `build.rs` (the makers of layers),
+//! `generate.rs` (text from a GPT), `sample.rs` (the choice of a token), `mlp.rs` (linear layers
+//! only, for the smallest job).
 
 mod build;
 mod decoder;

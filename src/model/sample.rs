@@ -6,12 +6,13 @@ use candle_core::{Result, bail};
 /// How a token is chosen from its logits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TokenSampling {
-    /// The logits are divided by it: below 1 likely tokens become likelier. 0 always takes the likeliest (greedy).
+    /// The logits are divided by it: below 1 likely tokens become likelier. 0 always takes the
+    /// likeliest (greedy).
     pub temperature: f32,
     /// Only so many of the likeliest tokens can be drawn; 0 leaves all.
     pub top_k: usize,
-    /// Only the likeliest tokens whose probabilities add up to this can be drawn (nucleus sampling: Holtzman et al., arXiv
-    /// 1904.09751); 1 leaves all.
+    /// Only the likeliest tokens whose probabilities add up to this can be drawn (nucleus sampling:
+    /// Holtzman et al., arXiv 1904.09751); 1 leaves all.
     pub top_p: f32,
     pub seed: u64,
 }
@@ -25,14 +26,11 @@ pub struct Likely {
 
 impl TokenSampling {
     /// Always the likeliest token.
-    pub const GREEDY: TokenSampling = TokenSampling {
-        temperature: 0.0,
-        top_k: 0,
-        top_p: 1.0,
-        seed: 0,
-    };
+    pub const GREEDY: TokenSampling =
+        TokenSampling { temperature: 0.0, top_k: 0, top_p: 1.0, seed: 0 };
 
-    /// Chooses the token number `i` of a text. The draw is a function of the seed and of `i`, not of earlier draws.
+    /// Chooses the token number `i` of a text. The draw is a function of the seed and of `i`, not
+    /// of earlier draws.
     ///
     /// # Errors
     /// If a logit is NaN, all are infinite, or there are none.
@@ -43,14 +41,7 @@ impl TokenSampling {
         }
         let mut tokens: Vec<u32> = (0..logits.len() as u32).collect();
         if self.top_k > 0 || self.top_p < 1.0 {
-            tokens = order(
-                logits,
-                if self.top_k > 0 {
-                    self.top_k
-                } else {
-                    logits.len()
-                },
-            );
+            tokens = order(logits, if self.top_k > 0 { self.top_k } else { logits.len() });
         }
         let weight = |&token: &u32| {
             f64::from((logits[token as usize] - logits[top]) / self.temperature).exp()
@@ -93,11 +84,8 @@ pub fn likeliest(logits: &[f32], n: usize) -> Result<Vec<Likely>> {
 /// The `n` tokens with the largest logits, largest first; of equal ones the first.
 fn order(logits: &[f32], n: usize) -> Vec<u32> {
     let mut tokens: Vec<u32> = (0..logits.len() as u32).collect();
-    let by_logit = |a: &u32, b: &u32| {
-        logits[*b as usize]
-            .total_cmp(&logits[*a as usize])
-            .then(a.cmp(b))
-    };
+    let by_logit =
+        |a: &u32, b: &u32| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
     if n > 0 && n < tokens.len() {
         tokens.select_nth_unstable_by(n - 1, by_logit);
         tokens.truncate(n);
@@ -144,52 +132,19 @@ mod tests {
 
     #[test]
     fn draws_follow_the_probabilities() {
-        let plain = TokenSampling {
-            temperature: 1.0,
-            ..TokenSampling::GREEDY
-        };
+        let plain = TokenSampling { temperature: 1.0, ..TokenSampling::GREEDY };
         let near = |counts: [usize; 4], expected: [usize; 4]| {
             assert!(
-                counts
-                    .iter()
-                    .zip(expected)
-                    .all(|(a, b)| a.abs_diff(b) < 200),
+                counts.iter().zip(expected).all(|(a, b)| a.abs_diff(b) < 200),
                 "{counts:?}, not {expected:?}"
             );
-            assert!(
-                counts
-                    .iter()
-                    .zip(expected)
-                    .all(|(&a, b)| (a == 0) == (b == 0)),
-                "{counts:?}"
-            );
+            assert!(counts.iter().zip(expected).all(|(&a, b)| (a == 0) == (b == 0)), "{counts:?}");
         };
         near(counts(plain), [2500, 1250, 5000, 1250]);
-        near(
-            counts(TokenSampling {
-                temperature: 0.5,
-                ..plain
-            }),
-            [1818, 455, 7273, 455],
-        );
-        near(
-            counts(TokenSampling { top_k: 2, ..plain }),
-            [3333, 0, 6667, 0],
-        );
-        near(
-            counts(TokenSampling {
-                top_p: 0.6,
-                ..plain
-            }),
-            [3333, 0, 6667, 0],
-        );
-        near(
-            counts(TokenSampling {
-                top_p: 0.0,
-                ..plain
-            }),
-            [0, 0, 10_000, 0],
-        );
+        near(counts(TokenSampling { temperature: 0.5, ..plain }), [1818, 455, 7273, 455]);
+        near(counts(TokenSampling { top_k: 2, ..plain }), [3333, 0, 6667, 0]);
+        near(counts(TokenSampling { top_p: 0.6, ..plain }), [3333, 0, 6667, 0]);
+        near(counts(TokenSampling { top_p: 0.0, ..plain }), [0, 0, 10_000, 0]);
         near(counts(TokenSampling::GREEDY), [0, 0, 10_000, 0]);
         assert_ne!(counts(plain), counts(TokenSampling { seed: 1, ..plain }));
     }
@@ -197,20 +152,14 @@ mod tests {
     #[test]
     fn the_likeliest_come_first_with_their_probabilities() {
         let found = likeliest(&logits(), 3).unwrap();
-        assert_eq!(
-            found.iter().map(|likely| likely.token).collect::<Vec<_>>(),
-            [2, 0, 1]
-        );
+        assert_eq!(found.iter().map(|likely| likely.token).collect::<Vec<_>>(), [2, 0, 1]);
         assert!(
             found
                 .iter()
                 .zip([0.5, 0.25, 0.125])
                 .all(|(likely, p)| (likely.probability - p).abs() < 1e-6)
         );
-        assert_eq!(
-            [0, 9].map(|n| likeliest(&logits(), n).unwrap().len()),
-            [0, 4]
-        );
+        assert_eq!([0, 9].map(|n| likeliest(&logits(), n).unwrap().len()), [0, 4]);
         assert_eq!(
             TokenSampling::GREEDY.choose(&[1.0, 3.0, 3.0], 0).unwrap(),
             1,
@@ -220,12 +169,7 @@ mod tests {
 
     #[test]
     fn logits_that_say_nothing_are_refused() {
-        for logits in [
-            &[0.0, f32::NAN][..],
-            &[f32::INFINITY],
-            &[f32::NEG_INFINITY; 2],
-            &[],
-        ] {
+        for logits in [&[0.0, f32::NAN][..], &[f32::INFINITY], &[f32::NEG_INFINITY; 2], &[]] {
             assert!(
                 TokenSampling::GREEDY
                     .choose(logits, 0)

@@ -18,10 +18,12 @@ pub struct AdamWConfig {
     pub weight_decay: f64,
 }
 
-/// AdamW (Loshchilov and Hutter, arXiv 1711.05101): Adam's step, and weight decay that is independent of the gradient.
+/// AdamW (Loshchilov and Hutter, arXiv 1711.05101): Adam's step, and weight decay that is
+/// independent of the gradient.
 ///
-/// Its state is two moments per parameter, and an f32 master copy of weights that are stored in fewer bits. The state
-/// belongs to a list of fragments: all parameters under data parallelism, a rank's shard of them under ZeRO.
+/// Its state is two moments per parameter, and an f32 master copy of weights that are stored in
+/// fewer bits. The state belongs to a list of fragments: all parameters under data parallelism, a
+/// rank's shard of them under ZeRO.
 pub struct AdamW {
     config: AdamWConfig,
     shard: Vec<Fragment>,
@@ -58,7 +60,8 @@ impl AdamW {
         }
     }
 
-    /// An optimizer of a shard of parameters, which are stored as `T`. `begin` writes their initial values.
+    /// An optimizer of a shard of parameters, which are stored as `T`. `begin` writes their initial
+    /// values.
     ///
     /// # Errors
     /// If a file for offloaded state cannot be made or written.
@@ -75,14 +78,7 @@ impl AdamW {
             Precision::F32 => None,
             Precision::Bf16 => Some(initial_store(&shard, begin, offload)?),
         };
-        Ok(AdamW {
-            config,
-            shard,
-            m,
-            v,
-            master,
-            steps: 0,
-        })
+        Ok(AdamW { config, shard, m, v, master, steps: 0 })
     }
 
     /// Takes one step of all parameters, with the gradients times `scale`: 1, or the result of
@@ -108,34 +104,22 @@ impl AdamW {
     ) -> Result<()> {
         self.steps += 1;
         let rule = Rule::new(&self.config, self.steps, lr, scale);
-        self.visit(
-            values,
-            |fragment,
-             elements,
-             State {
-                 values,
-                 exp_avg,
-                 exp_avg_sq,
-             }| {
-                let shrink = if fragment.spec.decays() {
-                    rule.shrink
-                } else {
-                    1.0
-                };
-                let first = fragment.start + elements.start - fragment.elements.start;
-                let mut at = 0;
-                T::read(&gradients[first..first + elements.len()], |chunk| {
-                    let range = at..at + chunk.len();
-                    at = range.end;
-                    let moments = (&mut exp_avg[range.clone()], &mut exp_avg_sq[range.clone()]);
-                    vectorized!((&mut values[range], chunk, moments, &rule, shrink), update);
-                });
-            },
-        )
+        self.visit(values, |fragment, elements, State { values, exp_avg, exp_avg_sq }| {
+            let shrink = if fragment.spec.decays() { rule.shrink } else { 1.0 };
+            let first = fragment.start + elements.start - fragment.elements.start;
+            let mut at = 0;
+            T::read(&gradients[first..first + elements.len()], |chunk| {
+                let range = at..at + chunk.len();
+                at = range.end;
+                let moments = (&mut exp_avg[range.clone()], &mut exp_avg_sq[range.clone()]);
+                vectorized!((&mut values[range], chunk, moments, &rule, shrink), update);
+            });
+        })
     }
 
-    /// Calls `each` with every fragment of the shard, its elements in the parameter, and their state, which `each` may
-    /// change. If the state is in files, a fragment comes in chunks. `values` are the shard's.
+    /// Calls `each` with every fragment of the shard, its elements in the parameter, and their
+    /// state, which `each` may change. If the state is in files, a fragment comes in chunks.
+    /// `values` are the shard's.
     ///
     /// # Errors
     /// If state in files cannot be read or written. Without files: never.
@@ -144,13 +128,7 @@ impl AdamW {
         values: &mut (impl Windowed<T> + ?Sized),
         mut each: impl FnMut(&Fragment, Range<usize>, State),
     ) -> Result<()> {
-        let AdamW {
-            shard,
-            m,
-            v,
-            master,
-            ..
-        } = self;
+        let AdamW { shard, m, v, master, .. } = self;
         for window in m.windows() {
             let mut m = m.window(window.clone())?;
             let mut v = v.window(window.clone())?;
@@ -162,11 +140,7 @@ impl AdamW {
                     each(
                         fragment,
                         elements,
-                        State {
-                            values: &mut values[here],
-                            exp_avg,
-                            exp_avg_sq,
-                        },
+                        State { values: &mut values[here], exp_avg, exp_avg_sq },
                     );
                 });
             };
@@ -223,16 +197,12 @@ struct Rule {
 impl Rule {
     /// The numbers of step `steps`, counted from 1.
     fn new(config: &AdamWConfig, steps: u64, lr: f64, scale: f32) -> Rule {
-        let AdamWConfig {
-            beta1,
-            beta2,
-            epsilon,
-            weight_decay,
-        } = *config;
+        let AdamWConfig { beta1, beta2, epsilon, weight_decay } = *config;
         let steps = i32::try_from(steps).unwrap_or(i32::MAX);
         let correction1 = 1.0 - beta1.powi(steps);
         let correction2 = 1.0 - beta2.powi(steps);
-        // f64 up to here, because 1 - beta^t would lose digits in f32. The loops over the buffers are f32.
+        // f64 up to here, because 1 - beta^t would lose digits in f32. The loops over the buffers
+        // are f32.
         Rule {
             betas: (beta1 as f32, beta2 as f32),
             rests: ((1.0 - beta1) as f32, (1.0 - beta2) as f32),
@@ -245,13 +215,7 @@ impl Rule {
     }
 }
 
-type Update<'a> = (
-    &'a mut [f32],
-    &'a [f32],
-    (&'a mut [f32], &'a mut [f32]),
-    &'a Rule,
-    f32,
-);
+type Update<'a> = (&'a mut [f32], &'a [f32], (&'a mut [f32], &'a mut [f32]), &'a Rule, f32);
 
 /// Updates one parameter. Its weights first shrink by a factor, which is the weight decay.
 #[inline(always)]
@@ -273,17 +237,10 @@ mod tests {
     #[test]
     fn steps_follow_the_formulas() {
         let params = Params::new();
-        params
-            .declare("matrix", &[1, 2], Init::Constant(0.5))
-            .unwrap();
+        params.declare("matrix", &[1, 2], Init::Constant(0.5)).unwrap();
         params.declare("gain", &[2], Init::Constant(1.0)).unwrap();
         params.allocate(0);
-        let config = AdamWConfig {
-            beta1: 0.9,
-            beta2: 0.99,
-            epsilon: 1e-8,
-            weight_decay: 0.1,
-        };
+        let config = AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 };
         let mut adamw = AdamW::new(config, &params);
         let mut p = [0.5, 0.5, 1.0, 1.0f64];
         let mut m = [0.0f64; 4];
@@ -303,10 +260,7 @@ mod tests {
             }
         }
         for (got, expected) in params.values().iter().zip(p) {
-            assert!(
-                (f64::from(*got) - expected).abs() < 1e-6,
-                "{got} but {expected}"
-            );
+            assert!((f64::from(*got) - expected).abs() < 1e-6, "{got} but {expected}");
         }
     }
 }

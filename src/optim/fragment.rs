@@ -1,11 +1,12 @@
-//! Fragments: a rank's shard of the model's state is a list of fragments, each with consecutive elements of one
-//! parameter.
+//! Fragments: a rank's shard of the model's state is a list of fragments, each with consecutive
+//! elements of one parameter.
 //!
-//! Under data parallelism a rank's optimizer has one fragment per parameter, which contains all of it. ZeRO's stages 1
-//! and 2 cut a sequence of parameters anywhere, so a rank's first and last fragment may be slices of parameters. Stage
-//! 3 gives each rank a fragment of each parameter, followed by padding. Writing a checkpoint, resharding one for a
-//! different number of ranks, and drawing which rank holds which slice are loops over fragments. [`Spec::runs`] locates
-//! their elements in the whole model.
+//! Under data parallelism a rank's optimizer has one fragment per parameter, which contains all of
+//! it. ZeRO's stages 1 and 2 cut a sequence of parameters anywhere, so a rank's first and last
+//! fragment may be slices of parameters. Stage 3 gives each rank a fragment of each parameter,
+//! followed by padding. Writing a checkpoint, resharding one for a different number of ranks, and
+//! drawing which rank holds which slice are loops over fragments. [`Spec::runs`] locates their
+//! elements in the whole model.
 
 use super::store::{Offload, StateStore, Windowed};
 use crate::tensor::{Spec, Stored};
@@ -26,7 +27,8 @@ pub struct Fragment {
 }
 
 impl Fragment {
-    /// A shard of fragments end to end. A fragment is given by its parameter, its elements, and its padding.
+    /// A shard of fragments end to end. A fragment is given by its parameter, its elements, and its
+    /// padding.
     pub fn end_to_end(
         fragments: impl IntoIterator<Item = (Arc<Spec>, Range<usize>, usize)>,
     ) -> Vec<Fragment> {
@@ -34,12 +36,7 @@ impl Fragment {
         let fragment = |(spec, elements, padding): (Arc<Spec>, Range<usize>, usize)| {
             let start = next;
             next += elements.len() + padding;
-            Fragment {
-                spec,
-                elements,
-                start,
-                padding,
-            }
+            Fragment { spec, elements, start, padding }
         };
         fragments.into_iter().map(fragment).collect()
     }
@@ -51,25 +48,18 @@ impl Fragment {
         Fragment::end_to_end(specs.into_iter().filter_map(|spec| {
             let range = spec.range();
             let common = range.start.max(shard.start)..range.end.min(shard.end);
-            (!common.is_empty()).then(|| {
-                (
-                    spec,
-                    common.start - range.start..common.end - range.start,
-                    0,
-                )
-            })
+            (!common.is_empty())
+                .then(|| (spec, common.start - range.start..common.end - range.start, 0))
         }))
     }
 
     /// The number of elements of a shard, padding included.
     pub fn numel(shard: &[Fragment]) -> usize {
-        shard
-            .last()
-            .map_or(0, |last| last.start + last.elements.len() + last.padding)
+        shard.last().map_or(0, |last| last.start + last.elements.len() + last.padding)
     }
 
-    /// Calls `each` with every fragment of a shard that has elements in a window of it. Passes their offsets in the
-    /// window, and in the parameter.
+    /// Calls `each` with every fragment of a shard that has elements in a window of it. Passes
+    /// their offsets in the window, and in the parameter.
     pub fn in_window(
         shard: &[Fragment],
         window: &Range<usize>,
@@ -103,9 +93,7 @@ pub fn initial_store<T: Stored>(
     for window in store.windows() {
         let mut numbers = store.window(window.clone())?;
         Fragment::in_window(shard, &window, |fragment, here, elements| {
-            T::change(&mut numbers[here], |out| {
-                begin(&fragment.spec, elements, out)
-            });
+            T::change(&mut numbers[here], |out| begin(&fragment.spec, elements, out));
         });
     }
     Ok(store)

@@ -1,7 +1,7 @@
 //! The gradients' global norm, and the optimizer's step: arithmetic on a rank's own state.
 //!
-//! Reading order: `norm.rs`, `fragment.rs` (the fragments that a rank's state consists of), `store.rs` (the memory or
-//! files that hold it), `adamw.rs`.
+//! Reading order: `norm.rs`, `fragment.rs` (the fragments that a rank's state consists of),
+//! `store.rs` (the memory or files that hold it), `adamw.rs`.
 
 mod adamw;
 mod fragment;

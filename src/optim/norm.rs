@@ -1,16 +1,18 @@
 //! The global norm of gradients. Its bits do not depend on how gradients are sharded among ranks.
 //!
-//! A sum of floating-point numbers depends on its order. A norm summed shard by shard would differ in its last digits
-//! from the norm of the whole. The clipped gradients would then differ too, and two runs that should be equal would
-//! drift apart. Here every square is first rounded to a multiple of a unit. The unit depends only on the largest
-//! gradient and on the number of gradients. It is so coarse that the sum of all squares is exact, so its order does not
-//! matter. The remainders of the rounding are summed in the same way, with a finer unit. Together, the two sums hold
-//! some 56 bits of each square for 16 million gradients.
+//! A sum of floating-point numbers depends on its order. A norm summed shard by shard would differ
+//! in its last digits from the norm of the whole. The clipped gradients would then differ too, and
+//! two runs that should be equal would drift apart. Here every square is first rounded to a
+//! multiple of a unit. The unit depends only on the largest gradient and on the number of
+//! gradients. It is so coarse that the sum of all squares is exact, so its order does not matter.
+//! The remainders of the rounding are summed in the same way, with a finer unit. Together, the two
+//! sums hold some 56 bits of each square for 16 million gradients.
 //!
-//! An example: with a unit of 4, the squares 9, 31 and 5 are rounded to 8, 32 and 4. The second sum adds the remainders
-//! 1, -1 and 1.
+//! An example: with a unit of 4, the squares 9, 31 and 5 are rounded to 8, 32 and 4. The second sum
+//! adds the remainders 1, -1 and 1.
 //!
-//! Source: J. Demmel, H. D. Nguyen, *Fast Reproducible Floating-Point Summation* (2013), with two levels.
+//! Source: J. Demmel, H. D. Nguyen, *Fast Reproducible Floating-Point Summation* (2013), with two
+//! levels.
 
 use crate::tensor::Stored;
 use crate::tensor::math::vectorized;
@@ -27,7 +29,8 @@ pub fn stored_norm<T: Stored>(gradients: &[&[T]]) -> f64 {
     (coarse + fine).sqrt()
 }
 
-/// Two exact sums: of the squares rounded to a coarse unit, and of the remainders rounded to a fine unit.
+/// Two exact sums: of the squares rounded to a coarse unit, and of the remainders rounded to a fine
+/// unit.
 pub(crate) fn sums<T: Stored>(gradients: &[&[T]], largest: f32, numel: usize) -> [f64; 2] {
     let most = f64::from(largest) * f64::from(largest);
     if most == 0.0 || !most.is_finite() {
@@ -39,17 +42,16 @@ pub(crate) fn sums<T: Stored>(gradients: &[&[T]], largest: f32, numel: usize) ->
     let mut sums = [0.0; 2];
     for slice in gradients {
         T::read(slice, |chunk| {
-            let more = vectorized!(
-                (chunk, [above(coarse), above(coarse * room)]),
-                sums_of_rounded,
-            );
+            let more =
+                vectorized!((chunk, [above(coarse), above(coarse * room)]), sums_of_rounded,);
             sums = [sums[0] + more[0], sums[1] + more[1]];
         });
     }
     sums
 }
 
-/// Adding this number and subtracting it again rounds to multiples of the next power of two above `unit`.
+/// Adding this number and subtracting it again rounds to multiples of the next power of two above
+/// `unit`.
 fn above(unit: f64) -> f64 {
     // `unit` without its 52 fraction bits is a power of two. The next one is twice as large.
     let power = f64::from_bits((unit.to_bits() >> 52) << 52) * 2.0;
@@ -88,9 +90,7 @@ fn sums_of_rounded((gradients, [coarse, fine]): (&[f32], [f64; 2])) -> [f64; 2] 
 pub(crate) fn largest<T: Stored>(gradients: &[&[T]]) -> f32 {
     let mut most = 0.0;
     for slice in gradients {
-        T::read(slice, |chunk| {
-            most = larger(most, vectorized!(chunk, largest_of))
-        });
+        T::read(slice, |chunk| most = larger(most, vectorized!(chunk, largest_of)));
     }
     most
 }
@@ -98,19 +98,13 @@ pub(crate) fn largest<T: Stored>(gradients: &[&[T]]) -> f32 {
 /// The larger number. NaN compares as neither smaller nor larger; here a NaN always wins.
 #[inline(always)]
 fn larger(most: f32, size: f32) -> f32 {
-    if size <= most || most.is_nan() {
-        most
-    } else {
-        size
-    }
+    if size <= most || most.is_nan() { most } else { size }
 }
 
 #[inline(always)]
 fn largest_of(gradients: &[f32]) -> f32 {
     let mut lanes = [0f32; LANES];
-    in_lanes(gradients, |lane, g| {
-        lanes[lane] = larger(lanes[lane], g.abs())
-    });
+    in_lanes(gradients, |lane, g| lanes[lane] = larger(lanes[lane], g.abs()));
     lanes.into_iter().fold(0.0, larger)
 }
 
@@ -119,8 +113,8 @@ fn largest_of(gradients: &[f32]) -> f32 {
 #[error("the gradients' norm is {0}: this step would ruin all weights, and was not taken")]
 pub struct NotFinite(pub f64);
 
-/// The factor that clips gradients with this `norm` to the norm `clip`; `clip` 0 turns clipping off. Refuses a norm
-/// that is not finite, because no factor makes such gradients useful.
+/// The factor that clips gradients with this `norm` to the norm `clip`; `clip` 0 turns clipping
+/// off. Refuses a norm that is not finite, because no factor makes such gradients useful.
 ///
 /// # Errors
 /// [`NotFinite`], if `norm` is NaN or infinite.
@@ -189,7 +183,8 @@ mod tests {
         assert!((clip_scale(4.0, 1.0).unwrap() - 0.25).abs() < 1e-6);
     }
 
-    /// `torch.nn.utils.clip_grad_norm_` divides by the norm plus 1e-6, so a norm equal to the limit is clipped a little.
+    /// `torch.nn.utils.clip_grad_norm_` divides by the norm plus 1e-6, so a norm equal to the limit
+    /// is clipped a little.
     #[test]
     fn clipping_adds_what_pytorch_adds() {
         assert_eq!(clip_scale(1.0, 1.0), Ok((1.0 / 1.000_001) as f32));

@@ -1,11 +1,13 @@
 //! The numbers of a rank's shard: in the device's memory, in the host's, or in a file.
 //!
-//! A step reads the optimizer's state only once, one number after the other. It reads stage 3's parameters nearly as
-//! rarely. Both need much memory. Offload keeps them elsewhere. In the host's memory, the host's processor also makes the
-//! update, like ZeRO-Offload's (Ren et al., arXiv 2101.06840). A rank of this library computes on a CPU anyway, so only the
-//! bytes are counted apart. Files are like ZeRO-Infinity's NVMe offload (Rajbhandari et al., arXiv 2104.07857). A rank maps
-//! one window of a file into memory, uses it, and unmaps it. So it never has more than a window of each file in memory,
-//! however large its shard is. The operating system decides when to write windows back.
+//! A step reads the optimizer's state only once, one number after the other. It reads stage 3's
+//! parameters nearly as rarely. Both need much memory. Offload keeps them elsewhere. In the host's
+//! memory, the host's processor also makes the update, like ZeRO-Offload's (Ren et al.,
+//! arXiv 2101.06840). A rank of this library computes on a CPU anyway, so only the bytes are
+//! counted apart. Files are like ZeRO-Infinity's NVMe offload (Rajbhandari et al.,
+//! arXiv 2104.07857). A rank maps one window of a file into memory, uses it, and unmaps it. So it
+//! never has more than a window of each file in memory, however large its shard is. The operating
+//! system decides when to write windows back.
 
 use crate::error::BadInput;
 use crate::tensor::Stored;
@@ -17,7 +19,8 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
 use std::path::PathBuf;
 
-/// The place of the optimizer's state, and in stage 3 of parameters, that a rank keeps out of its device's memory.
+/// The place of the optimizer's state, and in stage 3 of parameters, that a rank keeps out of its
+/// device's memory.
 #[derive(Clone, Debug)]
 pub enum Offload {
     /// The host's memory.
@@ -37,10 +40,7 @@ pub struct OffloadFolder {
 impl OffloadFolder {
     /// Files in `dir`, with windows of 65,536 parameters.
     pub fn to(dir: PathBuf) -> OffloadFolder {
-        OffloadFolder {
-            dir,
-            window: 1 << 16,
-        }
+        OffloadFolder { dir, window: 1 << 16 }
     }
 
     /// Makes an unnamed temporary file.
@@ -49,14 +49,8 @@ impl OffloadFolder {
     /// If the folder does not exist, or cannot be written.
     pub fn file(&self) -> Result<File, BadInput> {
         tempfile::tempfile_in(&self.dir).map_err(|error| {
-            let what = format!(
-                "cannot make a file in --offload {}: {error}",
-                self.dir.display()
-            );
-            BadInput::new(
-                what,
-                "name a folder that can be written, if possible on a separate disk",
-            )
+            let what = format!("cannot make a file in --offload {}: {error}", self.dir.display());
+            BadInput::new(what, "name a folder that can be written, if possible on a separate disk")
         })
     }
 }
@@ -79,11 +73,7 @@ pub trait Windowed<T> {
 pub enum StateStore<T> {
     Memory(Vec<T>),
     Host(Vec<T>),
-    File {
-        file: File,
-        numel: usize,
-        window: usize,
-    },
+    File { file: File, numel: usize, window: usize },
 }
 
 /// A window of a store, in memory while this lives.
@@ -109,16 +99,9 @@ impl<T: Stored> StateStore<T> {
             let dir = folder.dir.display();
             let what =
                 format!("no room for {bytes} bytes of a rank's shard in --offload {dir}: {error}");
-            BadInput::new(
-                what,
-                "name a folder on a disk with more room, or remove files there",
-            )
+            BadInput::new(what, "name a folder on a disk with more room, or remove files there")
         })?;
-        Ok(StateStore::File {
-            file,
-            numel,
-            window: folder.window.max(1),
-        })
+        Ok(StateStore::File { file, numel, window: folder.window.max(1) })
     }
 
     /// The windows that cover all numbers: a single window unless they are in a file.
@@ -142,8 +125,9 @@ impl<T: Stored> StateStore<T> {
     }
 }
 
-/// Fills an empty file with zeros that have their place on the disk. A file that is only made longer has none: the first write
-/// through a map of it finds the disk full, and a map cannot report an error. The system ends the process instead.
+/// Fills an empty file with zeros that have their place on the disk. A file that is only made
+/// longer has none: the first write through a map of it finds the disk full, and a map cannot
+/// report an error. The system ends the process instead.
 fn allocate(file: &mut File, bytes: u64) -> io::Result<()> {
     let length = i64::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
     #[cfg(target_os = "linux")]
@@ -176,8 +160,8 @@ impl<T: Stored> Windowed<T> for StateStore<T> {
         options
             .offset((size_of::<T>() * range.start) as u64)
             .len(size_of::<T>() * range.len());
-        // SAFETY: the file has no name, so no other process can open it and change the mapped window. This process has
-        // one window of the file at a time, which borrows the store.
+        // SAFETY: the file has no name, so no other process can open it and change the mapped
+        // window. This process has one window of the file at a time, which borrows the store.
         let map = unsafe { options.map_mut(&*file) };
         Ok(Window::Mapped(
             map.context("cannot map a file of --offload into memory")?,

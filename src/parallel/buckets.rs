@@ -1,11 +1,13 @@
 //! Buckets: gradients that ranks average together, and the moment when that starts.
 //!
-//! One collective per parameter would pay too many latencies. One collective for all of them could not start before the
-//! end of the backward pass. So parameters are grouped into buckets, and a bucket's collective starts as soon as the
-//! last of its gradients is complete. The progress of parameters and buckets is tracked for a whole step, never per
-//! backward pass: the chunks of a pipeline complete their parameters in different passes.
+//! One collective per parameter would pay too many latencies. One collective for all of them could
+//! not start before the end of the backward pass. So parameters are grouped into buckets, and a
+//! bucket's collective starts as soon as the last of its gradients is complete. The progress of
+//! parameters and buckets is tracked for a whole step, never per backward pass: the chunks of a
+//! pipeline complete their parameters in different passes.
 //!
-//! Data parallelism and the stages of ZeRO differ in where a bucket's average goes. Each of them is a [`Reducer`].
+//! Data parallelism and the stages of ZeRO differ in where a bucket's average goes. Each of them is
+//! a [`Reducer`].
 
 use super::Averaged;
 use super::queue::Queue;
@@ -17,8 +19,9 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The size at which a bucket is full, in elements. Small buckets start early, so that the backward pass hides more of
-/// them. Large buckets pay fewer latencies. This size suits models of a few megabytes.
+/// The size at which a bucket is full, in elements. Small buckets start early, so that the backward
+/// pass hides more of them. Large buckets pay fewer latencies. This size suits models of a few
+/// megabytes.
 pub const BUCKET: usize = 1 << 16;
 
 /// One strategy's way to average the gradients of a bucket.
@@ -49,7 +52,8 @@ pub(super) trait Reducer<T: Stored>: Send + Sync {
         Ok(())
     }
 
-    /// The hook: a parameter's gradient is complete on this rank. A tied parameter waits for the other stage's part.
+    /// The hook: a parameter's gradient is complete on this rank. A tied parameter waits for the
+    /// other stage's part.
     fn gradient_complete(&self, params: &Params, spec: &Spec) -> comm::Result<()> {
         if matches!(spec.copies, Copies::Tied { .. }) {
             Ok(())
@@ -71,7 +75,8 @@ pub(super) trait Reducer<T: Stored>: Send + Sync {
         self.advance(params, &mut step)
     }
 
-    /// Ends a step: waits until every gradient is averaged. Returns the time of each collective, in their order.
+    /// Ends a step: waits until every gradient is averaged. Returns the time of each collective, in
+    /// their order.
     fn finish(&self, params: &Params) -> Result<Vec<Averaged>> {
         let buckets = self.buckets();
         let mut step = buckets.step();
@@ -98,9 +103,7 @@ pub(super) fn listen<T: Stored>(
     reducer: Arc<impl Reducer<T> + ?Sized + 'static>,
 ) -> Listener {
     params.listen(Box::new(move |params, spec| {
-        reducer
-            .gradient_complete(params, spec)
-            .map_err(candle_core::Error::wrap)
+        reducer.gradient_complete(params, spec).map_err(candle_core::Error::wrap)
     }))
 }
 
@@ -116,14 +119,16 @@ pub(super) struct Buckets<T> {
     pub comm: Comm,
     /// The bucket of each parameter, by the parameter's index.
     of: Vec<usize>,
-    /// Whether this rank keeps only its shard of the gradients, here, and not in the model's flat buffer. Whole gradients then
-    /// have no place to add up in, so every micro-step is averaged, and not only a step's last backward pass.
+    /// Whether this rank keeps only its shard of the gradients, here, and not in the model's flat
+    /// buffer. Whole gradients then have no place to add up in, so every micro-step is averaged,
+    /// and not only a step's last backward pass.
     pub keeps_shard: bool,
     /// Whether the next backward pass is the step's last.
     last: AtomicBool,
     /// Whether the backward pass continues while buckets are averaged.
     pub overlap: AtomicBool,
-    /// This rank's shard of the averaged gradients, summed over micro-steps. Empty if the model's flat buffer has it.
+    /// This rank's shard of the averaged gradients, summed over micro-steps. Empty if the model's
+    /// flat buffer has it.
     shard: Mutex<Vec<T>>,
     step: Mutex<Step<T>>,
 }
@@ -179,8 +184,8 @@ impl<T: Stored> Step<T> {
         self.buckets[bucket].filling.take()
     }
 
-    /// Begins a new round of the incomplete buckets: some of their gradients were complete less often than others. Returns their
-    /// numbers.
+    /// Begins a new round of the incomplete buckets: some of their gradients were complete less
+    /// often than others. Returns their numbers.
     fn start_incomplete(&mut self) -> Vec<usize> {
         let left = self
             .buckets
@@ -192,9 +197,7 @@ impl<T: Stored> Step<T> {
 
     /// Whether all buckets have been started equally often.
     pub fn is_even(&self) -> bool {
-        self.buckets
-            .iter()
-            .all(|bucket| bucket.started == self.buckets[0].started)
+        self.buckets.iter().all(|bucket| bucket.started == self.buckets[0].started)
     }
 
     /// Bytes of all buckets that are filling or in flight.
@@ -210,8 +213,9 @@ impl<T: Stored> Step<T> {
 }
 
 impl<T: Stored> Buckets<T> {
-    /// Buckets of `sizes` elements, averaged over `comm`. `of` is the bucket of each parameter, by its index. With
-    /// `shard`, this rank's shard of the gradients is kept here, in so many elements, and every micro-step adds to it.
+    /// Buckets of `sizes` elements, averaged over `comm`. `of` is the bucket of each parameter, by
+    /// its index. With `shard`, this rank's shard of the gradients is kept here, in so many
+    /// elements, and every micro-step adds to it.
     pub fn new(
         comm: &Comm,
         sizes: Vec<usize>,
@@ -232,13 +236,7 @@ impl<T: Stored> Buckets<T> {
         let buckets = sizes.into_iter().enumerate().map(bucket).collect();
         let in_flight = Queue::default();
         let averaged = Vec::new();
-        let step = Step {
-            buckets,
-            in_flight,
-            averaged,
-            finished: false,
-            peak_bytes: 0,
-        };
+        let step = Step { buckets, in_flight, averaged, finished: false, peak_bytes: 0 };
         Buckets {
             comm: comm.clone(),
             of,
@@ -273,8 +271,8 @@ impl<T: Stored> Buckets<T> {
         self.of[spec.index]
     }
 
-    /// Calls `change` with the gradient of a parameter whose bucket has no flat buffer. `offset` is the parameter's, in
-    /// its bucket.
+    /// Calls `change` with the gradient of a parameter whose bucket has no flat buffer. `offset` is
+    /// the parameter's, in its bucket.
     pub fn add_gradient(&self, spec: &Spec, offset: usize, change: &mut dyn FnMut(&mut [f32])) {
         let Bucket { filling, numel, .. } = &mut self.step().buckets[self.of(spec)];
         let gradients = filling.get_or_insert_with(|| vec![T::zeroed(); *numel]);
@@ -288,11 +286,7 @@ impl<T: Stored> Buckets<T> {
 
     /// Elements of all buckets that the last step started, each counted as often as it was started.
     pub fn reduced(&self) -> usize {
-        self.step()
-            .buckets
-            .iter()
-            .map(|bucket| bucket.started * bucket.numel)
-            .sum()
+        self.step().buckets.iter().map(|bucket| bucket.started * bucket.numel).sum()
     }
 
     /// Notes that a parameter's gradient is complete. Returns its bucket if it can start now.
@@ -308,14 +302,10 @@ impl<T: Stored> Buckets<T> {
         (bucket.complete.len() == bucket.members).then(|| bucket.start(number))
     }
 
-    /// Refuses a step in which a parameter got no gradient, or in which gradients were averaged twice.
+    /// Refuses a step in which a parameter got no gradient, or in which gradients were averaged
+    /// twice.
     fn ensure_complete(&self, step: &Step<T>) -> Result<()> {
-        let more_than = |times| {
-            step.buckets
-                .iter()
-                .filter(|bucket| bucket.started > times)
-                .count()
-        };
+        let more_than = |times| step.buckets.iter().filter(|bucket| bucket.started > times).count();
         let done = more_than(0);
         let twice = more_than(1);
         let all = step.buckets.len();
@@ -331,20 +321,15 @@ impl<T: Stored> Buckets<T> {
     }
 }
 
-/// Divides the flat buffers into ranges of at least `elements`, from the model's end to its start: the order in which
-/// gradients become complete. A range has parameters of one group only. Returns the ranges, and each parameter's range
-/// by the parameter's index.
+/// Divides the flat buffers into ranges of at least `elements`, from the model's end to its start:
+/// the order in which gradients become complete. A range has parameters of one group only. Returns
+/// the ranges, and each parameter's range by the parameter's index.
 pub(super) fn flat_ranges(params: &Params, elements: usize) -> (Vec<Range<usize>>, Vec<usize>) {
     let mut ranges: Vec<Range<usize>> = Vec::new();
     let mut of = vec![0; params.specs().len()];
     for group in &params.layout().groups {
         let first = ranges.len();
-        for spec in params
-            .specs()
-            .iter()
-            .rev()
-            .filter(|spec| spec.decays() == group.decays)
-        {
+        for spec in params.specs().iter().rev().filter(|spec| spec.decays() == group.decays) {
             match ranges[first..].last_mut() {
                 Some(range) if range.len() < elements => range.start = spec.range().start,
                 _ => ranges.push(spec.range()),
@@ -365,9 +350,7 @@ mod tests {
         let params = Params::new();
         let shapes: [&[usize]; 6] = [&[7], &[1, 1], &[100], &[3, 1], &[5, 10], &[2]];
         for (i, shape) in shapes.into_iter().enumerate() {
-            params
-                .declare(format!("p{i}"), shape, Init::Constant(0.0))
-                .unwrap();
+            params.declare(format!("p{i}"), shape, Init::Constant(0.0)).unwrap();
         }
         params
     }
@@ -383,34 +366,21 @@ mod tests {
             }
             // End to end they are everything, and none has parameters of two groups.
             ranges.sort_by_key(|range| range.start);
-            assert_eq!(
-                (ranges[0].start, ranges[ranges.len() - 1].end),
-                (0, params.numel())
-            );
+            assert_eq!((ranges[0].start, ranges[ranges.len() - 1].end), (0, params.numel()));
             assert!(ranges.windows(2).all(|pair| pair[0].end == pair[1].start));
-            assert!(
-                ranges
-                    .iter()
-                    .all(|range| range.end <= 54 || range.start >= 54),
-                "{ranges:?}"
-            );
+            assert!(ranges.iter().all(|range| range.end <= 54 || range.start >= 54), "{ranges:?}");
         }
     }
 
-    /// Two chunks of a pipeline share a bucket: one may have gone through two backward passes before the other has
-    /// through one.
+    /// Two chunks of a pipeline share a bucket: one may have gone through two backward passes
+    /// before the other has through one.
     #[test]
     fn buckets_are_counted_by_parameter_and_step() {
         let params = params();
         let a = &params.specs()[0];
         let b = &params.specs()[1];
-        let buckets = Buckets::<f32>::new(
-            &Comm::alone(),
-            vec![0, 0],
-            vec![0, 0, 1, 1, 1, 1],
-            Some(0),
-            true,
-        );
+        let buckets =
+            Buckets::<f32>::new(&Comm::alone(), vec![0, 0], vec![0, 0, 1, 1, 1, 1], Some(0), true);
         let mut step = buckets.step();
         assert_eq!(buckets.complete(&mut step, a), None);
         assert_eq!(
@@ -420,25 +390,12 @@ mod tests {
         );
         assert_eq!(buckets.complete(&mut step, b), Some(0));
         assert_eq!(buckets.complete(&mut step, b), None);
-        assert!(
-            buckets.ensure_complete(&step).is_err(),
-            "bucket 1 has got nothing"
-        );
-        assert_eq!(
-            step.start_incomplete(),
-            [0],
-            "b's second gradient must not get lost"
-        );
+        assert!(buckets.ensure_complete(&step).is_err(), "bucket 1 has got nothing");
+        assert_eq!(step.start_incomplete(), [0], "b's second gradient must not get lost");
         for spec in &params.specs()[2..] {
             buckets.complete(&mut step, spec);
         }
-        assert_eq!(
-            step.buckets
-                .iter()
-                .map(|bucket| bucket.started)
-                .collect::<Vec<_>>(),
-            [2, 1]
-        );
+        assert_eq!(step.buckets.iter().map(|bucket| bucket.started).collect::<Vec<_>>(), [2, 1]);
         assert!(buckets.ensure_complete(&step).is_ok());
         // What is left of a step that failed does not count in the next one.
         buckets.complete(&mut step, a);

@@ -1,10 +1,11 @@
-//! Data parallelism (DDP): every rank holds the whole model and its own slice of the batch. The ranks average their
-//! gradients once per step, so that their models stay equal.
+//! Data parallelism (DDP): every rank holds the whole model and its own slice of the batch. The
+//! ranks average their gradients once per step, so that their models stay equal.
 //!
-//! Cost: an all-reduce of all gradients per step, in buckets. Each of n ranks sends 2(n-1)/n times the gradients'
-//! bytes. A bucket is a range of the flat gradient buffer. The backward pass runs from the model's end to its start. A
-//! bucket's all-reduce starts as soon as the pass has completed the bucket. The rank then waits only for communication
-//! that the rest of the backward pass did not hide.
+//! Cost: an all-reduce of all gradients per step, in buckets. Each of n ranks sends 2(n-1)/n times
+//! the gradients' bytes. A bucket is a range of the flat gradient buffer. The backward pass runs
+//! from the model's end to its start. A bucket's all-reduce starts as soon as the pass has
+//! completed the bucket. The rank then waits only for communication that the rest of the backward
+//! pass did not hide.
 
 use super::Averaged;
 use super::buckets::{BUCKET, Buckets, Reducer, Step, Target, flat_ranges, listen};
@@ -61,14 +62,15 @@ impl Ddp {
         })
     }
 
-    /// Sets whether the backward pass continues while a bucket is averaged, which is the default. Otherwise it stops
-    /// until the bucket has arrived. The result is the same.
+    /// Sets whether the backward pass continues while a bucket is averaged, which is the default.
+    /// Otherwise it stops until the bucket has arrived. The result is the same.
     pub fn overlap(&self, overlap: bool) {
         self.reducer.buckets.overlap.store(overlap, Relaxed);
     }
 
-    /// Averages by sends and receives from now on, in an algorithm's rounds, while the backward pass waits. The sums then have another
-    /// order than the transport's. Only the first call counts.
+    /// Averages by sends and receives from now on, in an algorithm's rounds, while the backward
+    /// pass waits. The sums then have another order than the transport's. Only the first call
+    /// counts.
     pub fn all_reduce_by(&self, algorithm: Algorithm) {
         self.reducer.algorithm.get_or_init(|| algorithm);
     }
@@ -78,14 +80,15 @@ impl Ddp {
         self.reducer.ranges.iter().map(Range::len).collect()
     }
 
-    /// Tells whether the next backward pass is the step's last one for the parameters that it reaches. Earlier passes
-    /// do not communicate: averaging is linear, so the sum over micro-steps is averaged once.
+    /// Tells whether the next backward pass is the step's last one for the parameters that it
+    /// reaches. Earlier passes do not communicate: averaging is linear, so the sum over micro-steps
+    /// is averaged once.
     pub fn synchronise(&self, last_micro_step: bool) {
         self.reducer.buckets.synchronise(last_micro_step);
     }
 
-    /// Waits until every gradient is averaged. Call it after the last backward pass of a step. Returns the time of each
-    /// bucket's all-reduce, in the order of the backward pass.
+    /// Waits until every gradient is averaged. Call it after the last backward pass of a step.
+    /// Returns the time of each bucket's all-reduce, in the order of the backward pass.
     ///
     /// # Errors
     /// If a collective failed, if a parameter got no gradient in this step, or got one twice.
@@ -108,13 +111,8 @@ impl<T: Stored> AllReducer<T> {
     /// Buckets have at least `elements` elements, except the last one of a parameter group.
     pub fn new(params: &Params, comm: &Comm, elements: usize, overlap: bool) -> Arc<AllReducer<T>> {
         let (ranges, of) = flat_ranges(params, elements);
-        let buckets = Buckets::new(
-            comm,
-            ranges.iter().map(Range::len).collect(),
-            of,
-            None,
-            overlap,
-        );
+        let buckets =
+            Buckets::new(comm, ranges.iter().map(Range::len).collect(), of, None, overlap);
         Arc::new(AllReducer {
             ranges,
             buckets,
@@ -145,8 +143,7 @@ impl<T: Stored> Reducer<T> for AllReducer<T> {
             copy.clear();
             copy.extend_from_slice(gradients);
             let pending = comm.start_all_reduce(copy, Reduce::Mean)?;
-            step.in_flight
-                .push(Target { bucket, range }, gradients.len(), pending);
+            step.in_flight.push(Target { bucket, range }, gradients.len(), pending);
         } else {
             let start = Instant::now();
             match algorithm {
@@ -156,11 +153,7 @@ impl<T: Stored> Reducer<T> for AllReducer<T> {
                 None => comm.all_reduce(gradients, Reduce::Mean)?,
             }
             let end = Instant::now();
-            step.averaged.push(Averaged {
-                start,
-                end,
-                waited: (start, end),
-            });
+            step.averaged.push(Averaged { start, end, waited: (start, end) });
         }
         Ok(())
     }
@@ -177,9 +170,6 @@ impl<T: Stored> Reducer<T> for AllReducer<T> {
     }
 
     fn spare_bytes(&self) -> usize {
-        self.spare()
-            .iter()
-            .map(|vector| size_of::<T>() * vector.capacity())
-            .sum()
+        self.spare().iter().map(|vector| size_of::<T>() * vector.capacity()).sum()
     }
 }

@@ -1,11 +1,12 @@
 //! Text from a model that ranks share, one token at a time.
 //!
-//! The first pass takes the whole prompt (*prefill*): many rows for each weight that is read. Every later pass takes one token
-//! (*decode*), and reads all weights for a single row, so that memory decides its time. The KV cache keeps what earlier positions
-//! have computed.
+//! The first pass takes the whole prompt (*prefill*): many rows for each weight that is read. Every
+//! later pass takes one token (*decode*), and reads all weights for a single row, so that memory
+//! decides its time. The KV cache keeps what earlier positions have computed.
 //!
-//! All ranks run the same loop. Tensor ranks and ranks that gather weights have the same logits, and choose the same token. In a
-//! pipeline only the last stage has logits. It broadcasts its choice.
+//! All ranks run the same loop. Tensor ranks and ranks that gather weights have the same logits,
+//! and choose the same token. In a pipeline only the last stage has logits. It broadcasts its
+//! choice.
 
 use crate::comm::Comm;
 use crate::model::{Decoder, Input, Likely, Pass, TokenSampling, likeliest};
@@ -52,11 +53,13 @@ impl Text {
     }
 }
 
-/// Continues `prompt`, and calls `each` with every token on every rank. `model` is this rank's part, and `cache` its own. `pipeline`
-/// is its group of stages, if there are several. All ranks call it with the same prompt.
+/// Continues `prompt`, and calls `each` with every token on every rank. `model` is this rank's
+/// part, and `cache` its own. `pipeline` is its group of stages, if there are several. All ranks
+/// call it with the same prompt.
 ///
 /// # Errors
-/// If the prompt is empty, if the cache has no room for all tokens, if a pass or a message fails, and `each`'s own.
+/// If the prompt is empty, if the cache has no room for all tokens, if a pass or a message fails,
+/// and `each`'s own.
 pub fn generate(
     model: &Decoder,
     cache: &Arc<KvCache>,
@@ -103,8 +106,9 @@ pub fn generate(
     Ok(text)
 }
 
-/// Runs one forward pass through all stages of a pipeline, over sequences of `length` tokens: the logits on the last stage's rank,
-/// and `None` on all others. With `last`, only those of each sequence's last position. Without a pipeline, this rank has all layers.
+/// Runs one forward pass through all stages of a pipeline, over sequences of `length` tokens: the
+/// logits on the last stage's rank, and `None` on all others. With `last`, only those of each
+/// sequence's last position. Without a pipeline, this rank has all layers.
 ///
 /// # Errors
 /// If a pass or a message between stages fails.
@@ -117,11 +121,7 @@ pub fn forward_through(
     last: bool,
 ) -> Result<Option<Tensor>> {
     let Some(stages) = pipeline.filter(|stages| stages.size() > 1) else {
-        return Ok(Some(model.predict(
-            Input::Tokens { ids, length },
-            pass,
-            last,
-        )?));
+        return Ok(Some(model.predict(Input::Tokens { ids, length }, pass, last)?));
     };
     let stages = stages.labelled("forward pass");
     let y = if stages.rank() == 0 {
@@ -130,11 +130,7 @@ pub fn forward_through(
         let shape = (ids.len() / length.max(1), length, model.shape.embd);
         let mut x = vec![0f32; ids.len() * model.shape.embd];
         stages.recv(&mut x, stages.rank() - 1)?;
-        model.predict(
-            Input::Hidden(&Tensor::from_vec(x, shape, &Device::Cpu)?),
-            pass,
-            last,
-        )?
+        model.predict(Input::Hidden(&Tensor::from_vec(x, shape, &Device::Cpu)?), pass, last)?
     };
     if stages.rank() + 1 == stages.size() {
         return Ok(Some(y));
@@ -143,7 +139,8 @@ pub fn forward_through(
     Ok(None)
 }
 
-/// Chooses token number `i` from the logits of one position. A pipeline's last rank chooses for all.
+/// Chooses token number `i` from the logits of one position. A pipeline's last rank chooses for
+/// all.
 fn choose(
     logits: Option<Tensor>,
     pipeline: Option<&Comm>,
@@ -171,20 +168,10 @@ fn choose(
             pair.copy_from_slice(&[f64::from(likely.token), f64::from(likely.probability)]);
         }
     }
-    stages
-        .labelled("next token")
-        .broadcast(&mut numbers, stages.size() - 1)?;
-    let pairs = numbers[1..]
-        .chunks_exact(2)
-        .take_while(|pair| pair[0] >= 0.0);
+    stages.labelled("next token").broadcast(&mut numbers, stages.size() - 1)?;
+    let pairs = numbers[1..].chunks_exact(2).take_while(|pair| pair[0] >= 0.0);
     let likeliest = pairs
-        .map(|pair| Likely {
-            token: pair[0] as u32,
-            probability: pair[1] as f32,
-        })
+        .map(|pair| Likely { token: pair[0] as u32, probability: pair[1] as f32 })
         .collect();
-    Ok(Generated {
-        token: numbers[0] as u32,
-        likeliest,
-    })
+    Ok(Generated { token: numbers[0] as u32, likeliest })
 }

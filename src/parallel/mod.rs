@@ -1,9 +1,10 @@
 //! Ways to divide one training job among ranks.
 //!
-//! Reading order: `ddp.rs` (data parallelism), `buckets.rs` (gradients that ranks average together), `queue.rs`
-//! (collectives in flight), `partition.rs` (the slices that each rank holds), `norm.rs` (the norm of sharded
-//! gradients), `zero/` (sharded state), `tensor/` (tensor and sequence parallelism), `pipeline/`,
-//! `unshard.rs` (the whole model again), `generate.rs` (text from a model that ranks share).
+//! Reading order: `ddp.rs` (data parallelism), `buckets.rs` (gradients that ranks average
+//! together), `queue.rs` (collectives in flight), `partition.rs` (the slices that each rank holds),
+//! `norm.rs` (the norm of sharded gradients), `zero/` (sharded state), `tensor/` (tensor and
+//! sequence parallelism), `pipeline/`, `unshard.rs` (the whole model again), `generate.rs` (text
+//! from a model that ranks share).
 
 mod buckets;
 mod ddp;

@@ -1,16 +1,19 @@
-//! The global norm of gradients that are sharded among ranks. It has the same bits as the norm of the whole gradients.
+//! The global norm of gradients that are sharded among ranks. It has the same bits as the norm of
+//! the whole gradients.
 
 use crate::comm::{Comm, Reduce};
 use crate::optim::{largest, sums};
 use crate::tensor::Stored;
 use anyhow::Result;
 
-/// [`global_norm`](crate::optim::global_norm) of sharded gradients. Each rank passes the slices of its shard; `numel`
-/// counts the elements of all ranks. `groups` are this rank's groups along those axes of a mesh that shard the
-/// gradients. Every rank gets the same bits as from `global_norm` of the whole gradients, because the sums are exact.
+/// [`global_norm`](crate::optim::global_norm) of sharded gradients. Each rank passes the slices of
+/// its shard; `numel` counts the elements of all ranks. `groups` are this rank's groups along those
+/// axes of a mesh that shard the gradients. Every rank gets the same bits as from `global_norm` of
+/// the whole gradients, because the sums are exact.
 ///
 /// # Errors
-/// If a collective fails. A norm that is not finite is no error here: [`clip_scale`](crate::optim::clip_scale) refuses it.
+/// If a collective fails. A norm that is not finite is no error here:
+/// [`clip_scale`](crate::optim::clip_scale) refuses it.
 pub fn sharded_norm<T: Stored>(groups: &[&Comm], shard: &[&[T]], numel: usize) -> Result<f64> {
     let mut most = [largest(shard)];
     for group in groups {
@@ -41,31 +44,22 @@ mod tests {
             let whole = global_norm(&g);
             // Odd cuts, of which one is empty.
             let cut = |r: usize| {
-                if r == 0 {
-                    0
-                } else {
-                    (r.pow(2) * 10_007) / ranks.pow(2)
-                }
+                if r == 0 { 0 } else { (r.pow(2) * 10_007) / ranks.pow(2) }
             };
             let shares = launch::run(ranks, |comm| {
                 let r = comm.rank();
                 let (a, b) = g[cut(r)..cut(r + 1)].split_at((cut(r + 1) - cut(r)) / 3);
                 sharded_norm(&[&comm], &[b, a], g.len())
             });
-            assert!(
-                shares
-                    .unwrap()
-                    .iter()
-                    .all(|norm| norm.to_bits() == whole.to_bits())
-            );
+            assert!(shares.unwrap().iter().all(|norm| norm.to_bits() == whole.to_bits()));
             let mut turned = g.clone();
             turned.reverse();
             assert_eq!(global_norm(&turned).to_bits(), whole.to_bits());
         }
     }
 
-    /// The unit of the sums follows from the largest gradient of all ranks. From the sum of the ranks' largest, it would be so
-    /// coarse that these small ones were lost.
+    /// The unit of the sums follows from the largest gradient of all ranks. From the sum of the
+    /// ranks' largest, it would be so coarse that these small ones were lost.
     #[test]
     fn many_small_gradients_beside_a_large_one_on_each_rank_count() {
         const EACH: usize = 12_500;

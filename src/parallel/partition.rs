@@ -1,20 +1,24 @@
-//! The slices that each rank holds when ranks shard a model's parameters, gradients or optimizer state.
+//! The slices that each rank holds when ranks shard a model's parameters, gradients or optimizer
+//! state.
 //!
-//! There are two ways. Both are the same as DeepSpeed's, so that its checkpoints can be read and written:
+//! There are two ways. Both are the same as DeepSpeed's, so that its checkpoints can be read and
+//! written:
 //!
-//! - Stages 1 and 2 join all tensors of a parameter group and cut them into equal shards ([`Flat`]). A shard begins and ends
-//!   in the middle of tensors.
-//! - Stage 3 shards each tensor on its own ([`Sharded`]). A tensor can then be gathered by itself, just before it is used.
+//! - Stages 1 and 2 join all tensors of a parameter group and cut them into equal shards
+//!   ([`Flat`]). A shard begins and ends in the middle of tensors.
+//! - Stage 3 shards each tensor on its own ([`Sharded`]). A tensor can then be gathered by itself,
+//!   just before it is used.
 //!
-//! Shards are equal. A group that does not divide evenly is padded at its end. The padding may be longer than one
-//! shard: then several of the last ranks hold padding, and some of them hold only padding. DeepSpeed's writer once
-//! recorded all padding on the last rank, so a run on 768 ranks could not be converted (the source on universal
-//! checkpoints; DeepSpeed pull request 6974).
+//! Shards are equal. A group that does not divide evenly is padded at its end. The padding may be
+//! longer than one shard: then several of the last ranks hold padding, and some of them hold only
+//! padding. DeepSpeed's writer once recorded all padding on the last rank, so a run on 768 ranks
+//! could not be converted (the source on universal checkpoints; DeepSpeed pull request 6974).
 
 use crate::tensor::{Group, Params};
 use std::ops::Range;
 
-/// Shards begin at multiples of this many elements: `nccl_start_alignment_factor` of DeepSpeed's stages 1 and 2.
+/// Shards begin at multiples of this many elements: `nccl_start_alignment_factor` of DeepSpeed's
+/// stages 1 and 2.
 const ALIGNMENT: usize = 2;
 
 /// A group of tensors that are joined and cut into equal shards.
@@ -60,10 +64,7 @@ impl FlatGroup {
     pub fn all(params: &Params, ranks: usize) -> Vec<FlatGroup> {
         let of = |group: &Group| FlatGroup {
             start: group.range.start,
-            flat: Flat {
-                numel: group.range.len(),
-                ranks,
-            },
+            flat: Flat { numel: group.range.len(), ranks },
         };
         params.layout().groups.iter().map(of).collect()
     }
@@ -83,14 +84,9 @@ impl FlatGroup {
     pub fn owners(self, elements: Range<usize>) -> impl Iterator<Item = (usize, Range<usize>)> {
         let common = move |rank| {
             let held = self.range(rank);
-            (
-                rank,
-                held.start.max(elements.start)..held.end.min(elements.end),
-            )
+            (rank, held.start.max(elements.start)..held.end.min(elements.end))
         };
-        (0..self.flat.ranks)
-            .map(common)
-            .filter(|(_, held)| !held.is_empty())
+        (0..self.flat.ranks).map(common).filter(|(_, held)| !held.is_empty())
     }
 }
 
@@ -107,7 +103,8 @@ impl Sharded {
         self.numel.div_ceil(self.ranks)
     }
 
-    /// `rank`'s elements, as offsets in the tensor. Empty on the last ranks of a tensor with few elements.
+    /// `rank`'s elements, as offsets in the tensor. Empty on the last ranks of a tensor with few
+    /// elements.
     pub fn range(self, rank: usize) -> Range<usize> {
         let start = rank * self.shard_numel();
         start.min(self.numel)..(start + self.shard_numel()).min(self.numel)
@@ -119,8 +116,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Padded length, part, and the ranks that hold padding: DeepSpeed's own cases, and the run that could not be
-    /// converted.
+    /// Padded length, part, and the ranks that hold padding: DeepSpeed's own cases, and the run
+    /// that could not be converted.
     #[test]
     fn groups_are_padded_as_deepspeed_pads() {
         type Vector = (usize, usize, usize, usize, &'static [(usize, usize)]);
@@ -130,85 +127,49 @@ mod tests {
             (9, 4, 16, 4, &[(2, 3), (3, 4)]),
             (24_960, 8, 24_960, 3_120, &[]),
             // 65 layer norms of width 4,096 on 768 ranks.
-            (
-                266_240,
-                768,
-                267_264,
-                348,
-                &[(765, 328), (766, 348), (767, 348)],
-            ),
+            (266_240, 768, 267_264, 348, &[(765, 328), (766, 348), (767, 348)]),
             (1, 2, 4, 2, &[(0, 1), (1, 2)]),
         ];
         for (numel, ranks, padded, part, padding) in vectors {
             let flat = Flat { numel, ranks };
-            assert_eq!(
-                (flat.padded(), flat.shard_numel()),
-                (padded, part),
-                "{flat:?}"
-            );
+            assert_eq!((flat.padded(), flat.shard_numel()), (padded, part), "{flat:?}");
             let held: Vec<(usize, usize)> = (0..ranks)
                 .map(|r| (r, flat.padding(r)))
                 .filter(|&(_, padding)| padding > 0)
                 .collect();
             assert_eq!(held, padding, "{flat:?}");
         }
-        let few = Flat {
-            numel: 16,
-            ranks: 1024,
-        };
+        let few = Flat { numel: 16, ranks: 1024 };
         assert_eq!((few.padded(), few.shard_numel()), (2048, 2));
-        assert_eq!(
-            (0..1024)
-                .filter(|&r| few.padding(r) == few.shard_numel())
-                .count(),
-            1016
-        );
+        assert_eq!((0..1024).filter(|&r| few.padding(r) == few.shard_numel()).count(), 1016);
     }
 
-    /// Two groups on three ranks: each group has its own padding, and ranges are offsets in the flat buffers.
+    /// Two groups on three ranks: each group has its own padding, and ranges are offsets in the
+    /// flat buffers.
     #[test]
     fn each_group_is_cut_by_itself() {
         let params = Params::new();
-        for (name, shape) in [
-            ("a", &[3, 4][..]),
-            ("gain", &[4]),
-            ("b", &[2, 5]),
-            ("bias", &[3]),
-        ] {
-            params
-                .declare(name, shape, crate::tensor::Init::Constant(0.0))
-                .unwrap();
+        for (name, shape) in [("a", &[3, 4][..]), ("gain", &[4]), ("b", &[2, 5]), ("bias", &[3])] {
+            params.declare(name, shape, crate::tensor::Init::Constant(0.0)).unwrap();
         }
         let groups = FlatGroup::all(&params, 3);
         let [decays, rest] = groups[..] else {
             panic!("{groups:?}")
         };
         assert_eq!((decays.whole(), rest.whole()), (0..22, 22..29));
-        assert_eq!(
-            [0, 1, 2].map(|rank| decays.range(rank)),
-            [0..8, 8..16, 16..22]
-        );
-        assert_eq!(
-            [0, 1, 2].map(|rank| rest.range(rank)),
-            [22..26, 26..29, 29..29]
-        );
+        assert_eq!([0, 1, 2].map(|rank| decays.range(rank)), [0..8, 8..16, 16..22]);
+        assert_eq!([0, 1, 2].map(|rank| rest.range(rank)), [22..26, 26..29, 29..29]);
         assert_eq!([0, 1, 2].map(|rank| rest.flat.padding(rank)), [0, 1, 4]);
-        assert_eq!(
-            decays.owners(5..17).collect::<Vec<_>>(),
-            [(0, 5..8), (1, 8..16), (2, 16..17)]
-        );
-        assert_eq!(
-            rest.owners(22..29).collect::<Vec<_>>(),
-            [(0, 22..26), (1, 26..29)]
-        );
+        assert_eq!(decays.owners(5..17).collect::<Vec<_>>(), [(0, 5..8), (1, 8..16), (2, 16..17)]);
+        assert_eq!(rest.owners(22..29).collect::<Vec<_>>(), [(0, 22..26), (1, 26..29)]);
         // What is declared in which order shows in the places.
         let places: Vec<_> = params.specs().iter().map(|spec| spec.range()).collect();
         assert_eq!(places, [0..12, 22..26, 12..22, 26..29]);
     }
 
     proptest! {
-        /// Also more ranks than elements: end to end, the ranks' shares are the elements, and padding fills equal
-        /// parts.
+        /// Also more ranks than elements: end to end, the ranks' shares are the elements, and
+        /// padding fills equal parts.
         #[test]
         fn shares_end_to_end_are_everything(numel in 0usize..5_000, ranks in 1usize..600) {
             let flat = Flat { numel, ranks };

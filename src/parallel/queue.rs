@@ -23,11 +23,7 @@ impl<K, T> Default for Queue<K, T> {
 
 impl<K, T: Element> Queue<K, T> {
     pub fn push(&mut self, note: K, elements: usize, pending: Pending<T>) {
-        self.0.push_back(Flying {
-            note,
-            elements,
-            pending,
-        });
+        self.0.push_back(Flying { note, elements, pending });
     }
 
     /// The notes of all collectives in flight.
@@ -40,7 +36,8 @@ impl<K, T: Element> Queue<K, T> {
         self.0.iter().map(|flying| flying.elements).sum()
     }
 
-    /// Lets the oldest collectives make progress, up to the first one that is not complete. Never waits.
+    /// Lets the oldest collectives make progress, up to the first one that is not complete. Never
+    /// waits.
     pub fn advance(&mut self) -> Result<()> {
         for flying in &mut self.0 {
             if !flying.pending.test()? {
@@ -50,17 +47,13 @@ impl<K, T: Element> Queue<K, T> {
         Ok(())
     }
 
-    /// Returns the oldest collective's result if it is complete. Never waits. A collective only makes progress when it
-    /// is tested.
+    /// Returns the oldest collective's result if it is complete. Never waits. A collective only
+    /// makes progress when it is tested.
     pub fn ready(&mut self) -> Result<Option<(K, Vec<T>, Averaged)>> {
         let Some(oldest) = self.0.front_mut() else {
             return Ok(None);
         };
-        if oldest.pending.test()? {
-            self.next()
-        } else {
-            Ok(None)
-        }
+        if oldest.pending.test()? { self.next() } else { Ok(None) }
     }
 
     /// Waits for the oldest collective, and returns its result.
@@ -71,9 +64,8 @@ impl<K, T: Element> Queue<K, T> {
     /// Waits for the oldest collective with a matching note, and returns its result.
     pub fn find(&mut self, matches: impl Fn(&K) -> bool) -> Result<Option<(K, Vec<T>, Averaged)>> {
         let position = self.0.iter().position(|flying| matches(&flying.note));
-        let Some(Flying {
-            note, mut pending, ..
-        }) = position.and_then(|position| self.0.remove(position))
+        let Some(Flying { note, mut pending, .. }) =
+            position.and_then(|position| self.0.remove(position))
         else {
             return Ok(None);
         };

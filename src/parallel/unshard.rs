@@ -4,8 +4,8 @@ use crate::comm::{Comm, Reduce};
 use crate::tensor::Params;
 use candle_core::{Error, Result};
 
-/// Puts a model together on every rank: `whole` has the parameters that the ranks' `shards` are cut from. `groups` are this
-/// rank's groups along those axes of a mesh that shard the model.
+/// Puts a model together on every rank: `whole` has the parameters that the ranks' `shards` are cut
+/// from. `groups` are this rank's groups along those axes of a mesh that shard the model.
 ///
 /// # Errors
 /// If this rank does not hold its own part in f32, or a collective fails.
@@ -19,15 +19,12 @@ pub fn unshard(groups: &[&Comm], shards: &Params, whole: &Params) -> Result<()> 
             .filter(|shard| shard.whole.name == spec.name && shard.copies.counts());
         for shard in of_it {
             let here = &values[shard.range()];
-            shard.runs(0..here.len(), |run, at| {
-                sum[at..at + run.len()].copy_from_slice(&here[run])
-            });
+            shard
+                .runs(0..here.len(), |run, at| sum[at..at + run.len()].copy_from_slice(&here[run]));
         }
         // One rank has the element, the others add zeros.
         for group in groups {
-            group
-                .all_reduce(&mut sum, Reduce::Sum)
-                .map_err(Error::wrap)?;
+            group.all_reduce(&mut sum, Reduce::Sum).map_err(Error::wrap)?;
         }
         whole.values_mut()[spec.range()].copy_from_slice(&sum);
     }

@@ -43,9 +43,10 @@ impl ModelShape {
         }
     }
 
-    /// The most bytes that a step's activations take: all that the forward pass leaves, and beside it what the backward pass works
-    /// on. That is most at one of three places: at the logits, of which there are three tensors then, at GELU, or at attention, where
-    /// one sequence's scores are computed again.
+    /// The most bytes that a step's activations take: all that the forward pass leaves, and beside
+    /// it what the backward pass works on. That is most at one of three places: at the logits, of
+    /// which there are three tensors then, at GELU, or at attention, where one sequence's scores
+    /// are computed again.
     fn activations(&self, batch: usize, dropout: bool) -> u64 {
         let block = self.block as f64;
         let tokens = batch as f64 * block;
@@ -57,9 +58,10 @@ impl ModelShape {
         (self.alone().activations(batch, dropout) + work) as u64
     }
 
-    /// Bytes of activations after each part of a step, in f32: before it, after the embedding, each block and the head, then
-    /// while each block is at work in the backward pass, and after it. They are counted over the operations in `tensor` and
-    /// `model`: the tensors that each leaves in the graph.
+    /// Bytes of activations after each part of a step, in f32: before it, after the embedding, each
+    /// block and the head, then while each block is at work in the backward pass, and after it.
+    /// They are counted over the operations in `tensor` and `model`: the tensors that each leaves
+    /// in the graph.
     pub fn activations_over_a_step(&self, batch: usize, dropout: bool, keep: Keep) -> Vec<u64> {
         let block = self.block as f64;
         let tokens = batch as f64 * block;
@@ -68,8 +70,9 @@ impl ModelShape {
         let alone = self.alone();
         let whole = alone.kept_by_a_block(dropout);
         let [embedding, head] = alone.kept_by_the_ends(dropout);
-        // In GELU's backward pass four gradients of fc's width are alive at once (the incoming one, the outgoing one, candle's
-        // zero-filled slot and its sum), beside the residual stream's. Attention recomputes one sequence's scores.
+        // In GELU's backward pass four gradients of fc's width are alive at once (the incoming one,
+        // the outgoing one, candle's zero-filled slot and its sum), beside the residual stream's.
+        // Attention recomputes one sequence's scores.
         let work = 17.0 * d;
         let scores = 2.0 * block * block;
         let kept = match keep {
@@ -121,7 +124,8 @@ mod tests {
         }
     }
 
-    /// What the program `memory` has counted with one rank, in bytes, beside the forward pass's activations.
+    /// What the program `memory` has counted with one rank, in bytes, beside the forward pass's
+    /// activations.
     #[test]
     fn the_backward_pass_works_where_it_was_measured() {
         for (shape, batch, measured) in [
@@ -164,11 +168,7 @@ mod tests {
         let used = over(Keep::UntilUsed);
         let inputs = over(Keep::BlockInputs);
         // Before the step; embedding, four blocks and head; four blocks backward; after it.
-        assert!(
-            [&end, &used, &inputs]
-                .iter()
-                .all(|step| step.len() == 1 + 6 + 4 + 1)
-        );
+        assert!([&end, &used, &inputs].iter().all(|step| step.len() == 1 + 6 + 4 + 1));
         assert_eq!(
             end[..=7],
             used[..=7],

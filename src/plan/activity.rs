@@ -1,6 +1,7 @@
 //! What a rank does when.
 
-/// Something that a rank can be doing. Its glyph, and its letter on an ASCII screen, are the same in every picture.
+/// Something that a rank can be doing. Its glyph, and its letter on an ASCII screen, are the same
+/// in every picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Activity {
     pub name: &'static str,
@@ -10,11 +11,7 @@ pub struct Activity {
 
 impl Activity {
     const fn new(name: &'static str, glyph: char, letter: char) -> Activity {
-        Activity {
-            name,
-            glyph,
-            letter,
-        }
+        Activity { name, glyph, letter }
     }
 
     pub const DATA: Activity = Activity::new("data", '▚', 'd');

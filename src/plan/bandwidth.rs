@@ -5,14 +5,16 @@ use crate::comm::algorithms::{Collective, Task};
 
 /// algbw: bytes per second as the caller sees them, S / t.
 ///
-/// S is the whole array: one rank's vector (all-reduce, reduce, broadcast), or all parts together (the others).
-/// Source: nccl-tests, `doc/PERFORMANCE.md`. (DeepSpeed's and EleutherAI's benchmarks print 2S / t for an all-reduce.)
+/// S is the whole array: one rank's vector (all-reduce, reduce, broadcast), or all parts together
+/// (the others). Source: nccl-tests, `doc/PERFORMANCE.md`. (DeepSpeed's and EleutherAI's benchmarks
+/// print 2S / t for an all-reduce.)
 pub fn algbw(bytes: f64, seconds: f64) -> f64 {
     bytes / seconds
 }
 
-/// busbw: the bytes per second on each rank's link, if the algorithm sends as little as possible. It is algbw times a factor
-/// that depends on the number of ranks. Compare it with the hardware, and between numbers of ranks.
+/// busbw: the bytes per second on each rank's link, if the algorithm sends as little as possible.
+/// It is algbw times a factor that depends on the number of ranks. Compare it with the hardware,
+/// and between numbers of ranks.
 pub fn busbw(collective: Collective, ranks: usize, bytes: f64, seconds: f64) -> f64 {
     let n = ranks as f64;
     let factor = match collective {
@@ -30,22 +32,16 @@ pub fn busbw(collective: Collective, ranks: usize, bytes: f64, seconds: f64) -> 
 /// Bytes of the whole array, of elements of `element_bytes`: nccl-tests' S.
 pub fn array_bytes(task: &Task, element_bytes: usize) -> f64 {
     // An all-to-all's buffer holds what is sent and what is received.
-    let arrays = if task.collective == Collective::AllToAll {
-        2
-    } else {
-        1
-    };
+    let arrays = if task.collective == Collective::AllToAll { 2 } else { 1 };
     (task.buffer() / arrays * element_bytes) as f64
 }
 
-/// The link whose times come closest to the measured ones, (bytes, seconds): the line t = α + S/β whose relative errors have the
-/// least squares. None for less than two sizes, or where times do not grow.
+/// The link whose times come closest to the measured ones, (bytes, seconds): the line t = α + S/β
+/// whose relative errors have the least squares. None for less than two sizes, or where times do
+/// not grow.
 pub fn fit(points: &[(f64, f64)]) -> Option<Link> {
-    let points: Vec<(f64, f64)> = points
-        .iter()
-        .copied()
-        .filter(|&(_, t)| t > 0.0 && t.is_finite())
-        .collect();
+    let points: Vec<(f64, f64)> =
+        points.iter().copied().filter(|&(_, t)| t > 0.0 && t.is_finite()).collect();
     // Each point counts by 1 / t²: an error of 10% weighs the same at 1 µs and at 1 s.
     let sum =
         |of: fn(f64, f64) -> f64| points.iter().map(|&(s, t)| of(s, t) / (t * t)).sum::<f64>();
@@ -59,10 +55,7 @@ pub fn fit(points: &[(f64, f64)]) -> Option<Link> {
         return None;
     }
     let latency = (y - slope * x) / w;
-    Some(Link {
-        latency: latency.max(0.0),
-        bandwidth: 1.0 / slope,
-    })
+    Some(Link { latency: latency.max(0.0), bandwidth: 1.0 / slope })
 }
 
 #[cfg(test)]
@@ -81,10 +74,7 @@ mod tests {
         assert_eq!(busbw(Collective::AllToAll), 0.75e11);
         assert_eq!(busbw(Collective::Broadcast), 1e11);
         let bytes = |collective| {
-            array_bytes(
-                &Task::new(collective, Algorithm::Auto, 4, 10, 4, 0).unwrap(),
-                4,
-            )
+            array_bytes(&Task::new(collective, Algorithm::Auto, 4, 10, 4, 0).unwrap(), 4)
         };
         assert_eq!(bytes(Collective::AllReduce), 40.0);
         assert_eq!(bytes(Collective::AllGather), 160.0);
@@ -93,10 +83,7 @@ mod tests {
 
     #[test]
     fn a_line_is_found_again() {
-        let line = Link {
-            latency: 20e-6,
-            bandwidth: 5e9,
-        };
+        let line = Link { latency: 20e-6, bandwidth: 5e9 };
         let points: Vec<(f64, f64)> = (10..27)
             .map(|k| f64::from(1u32 << k))
             .map(|s| (s, line.message_seconds(s)))

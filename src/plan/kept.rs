@@ -1,8 +1,9 @@
 //! Activations that one block keeps for its backward pass.
 //!
-//! Source: Korthikanti et al. (arXiv 2205.05198), table 2, for GPT-2 and GPT-3: sbh(10 + 24/t) bytes with tensor parallelism, sbh
-//! 34/t with sequence parallelism as well, and 5as/h for the scores. The counts for a Llama, for any other
-//! dense decoder and for this library's GPT go over their operations in the same way.
+//! Source: Korthikanti et al. (arXiv 2205.05198), table 2, for GPT-2 and GPT-3: sbh(10 + 24/t)
+//! bytes with tensor parallelism, sbh 34/t with sequence parallelism as well, and 5as/h for the
+//! scores. The counts for a Llama, for any other dense decoder and for this library's GPT go over
+//! their operations in the same way.
 
 use super::{Family, ModelShape};
 
@@ -22,13 +23,14 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// A block of `shape`, whose numbers have `element` bytes. With `flash`, attention keeps no scores. A Llama has no dropout; of
-    /// other dense decoders those have it that say so.
+    /// A block of `shape`, whose numbers have `element` bytes. With `flash`, attention keeps no
+    /// scores. A Llama has no dropout; of other dense decoders those have it that say so.
     pub fn of(shape: &ModelShape, element: f64, flash: bool, dropout: bool) -> Kept {
         let h = shape.embd as f64;
         let ffn = shape.ffn() as f64;
         let kv = shape.kv_width() as f64;
-        // Two masks as wide as the stream, and one of the scores. A published model's masks take a byte for each number.
+        // Two masks as wide as the stream, and one of the scores. A published model's masks take a
+        // byte for each number.
         let masks = if dropout { 2.0 } else { 0.0 };
         let scores = if flash {
             0.0
@@ -42,8 +44,9 @@ impl Kept {
             (2.0 * element + mask) * (shape.heads * shape.block) as f64
         };
         match shape.family {
-            // The inputs of two norms and of two matrices, and two masks; q, k, v, the output of attention, and of the MLP the
-            // results of its first matrix and of GELU. In 16 bits: 10 + 24/t, and 34 in all.
+            // The inputs of two norms and of two matrices, and two masks; q, k, v, the output of
+            // attention, and of the MLP the results of its first matrix and of GELU. In 16 bits:
+            // 10 + 24/t, and 34 in all.
             Family::Gpt2 => Kept {
                 input: element * h,
                 whole: 0.0,
@@ -51,7 +54,8 @@ impl Kept {
                 divided: element * (2.0 * h + 2.0 * kv + 2.0 * ffn),
                 scores,
             },
-            // The same without masks. A fused SwiGLU keeps its two inputs and its result, and no product between them.
+            // The same without masks. A fused SwiGLU keeps its two inputs and its result, and no
+            // product between them.
             Family::Llama(_) => Kept {
                 input: element * h,
                 whole: 0.0,
@@ -59,8 +63,9 @@ impl Kept {
                 divided: element * (2.0 * h + 2.0 * kv + 3.0 * ffn),
                 scores,
             },
-            // The stream before each half of the block, and each norm's result. Halves that work side by side read the same stream.
-            // Norms of queries and keys keep what they are given. A ReLU would need only its result; here it keeps both.
+            // The stream before each half of the block, and each norm's result. Halves that work
+            // side by side read the same stream. Norms of queries and keys keep what they are
+            // given. A ReLU would need only its result; here it keeps both.
             Family::Dense(dense) => {
                 let q = shape.q_width() as f64;
                 let inputs = if dense.parallel { 1.0 } else { 2.0 };
@@ -75,10 +80,12 @@ impl Kept {
                     scores,
                 }
             }
-            // In numbers: 2 + 4/t + 12/t, and two masks, which are numbers as well. The 2 are the gathered inputs of
-            // column-parallel matrices: they stay, because candle keeps its graph, and Megatron-LM gathers them again. The 4/t are
-            // two results and two sums of the stream. The 12/t are qkv, attention, and fc and GELU with a width of 4 each. Then
-            // the statistics of two norms, and a number for each head and row of attention, which recomputes its scores.
+            // In numbers: 2 + 4/t + 12/t, and two masks, which are numbers as well. The 2 are the
+            // gathered inputs of column-parallel matrices: they stay, because candle keeps its
+            // graph, and Megatron-LM gathers them again. The 4/t are two results and two sums of
+            // the stream. The 12/t are qkv, attention, and fc and GELU with a width of 4 each. Then
+            // the statistics of two norms, and a number for each head and row of attention, which
+            // recomputes its scores.
             Family::Gpt => Kept {
                 input: element * h,
                 whole: element * 2.0 * h,
@@ -89,13 +96,14 @@ impl Kept {
         }
     }
 
-    /// Bytes per token on each of `tensor` ranks, if `stream` of them share the residual stream: all of them with sequence
-    /// parallelism, and 1 without. Scores are not among them.
+    /// Bytes per token on each of `tensor` ranks, if `stream` of them share the residual stream:
+    /// all of them with sequence parallelism, and 1 without. Scores are not among them.
     pub fn on_a_rank(&self, tensor: usize, stream: usize) -> f64 {
         self.whole + self.stream / stream as f64 + self.divided / tensor as f64
     }
 
-    /// Bytes per token that the forward pass writes on a rank, whatever is recomputed later: with the scores.
+    /// Bytes per token that the forward pass writes on a rank, whatever is recomputed later: with
+    /// the scores.
     pub fn written(&self, tensor: usize, stream: usize) -> f64 {
         self.on_a_rank(tensor, stream) + self.scores / tensor as f64
     }

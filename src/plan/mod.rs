@@ -1,12 +1,15 @@
 //! Arithmetic before anything is allocated or sent. No tensors. Reading order:
 //!
-//! - `shape.rs`: a model's shape; its parameters by name, their number on a rank, FLOPs; Llamas by name
+//! - `shape.rs`: a model's shape; its parameters by name, their number on a rank, FLOPs; Llamas by
+//!   name
 //! - `activations.rs`: the memory of a rank that trains a GPT without other ranks
 //! - `kept.rs`: what one block keeps for its backward pass
-//! - `network.rs` and `simulate.rs`: what it would take on a network that is not here, by a formula and round by round
+//! - `network.rs` and `simulate.rs`: what it would take on a network that is not here, by a formula
+//!   and round by round
 //! - `overlap.rs`: how much of the communication the backward pass hides
 //! - `zero.rs`: what ZeRO's stages hold, send and take
-//! - `shards.rs`: what ranks hold, keep and send when tensor ranks and pipeline stages share a model
+//! - `shards.rs`: what ranks hold, keep and send when tensor ranks and pipeline stages share a
+//!   model
 //! - `activity.rs`: what a rank does when
 //! - `bandwidth.rs`: how fast it is, in the field's terms
 

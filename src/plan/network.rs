@@ -1,11 +1,13 @@
 //! Networks in a few numbers: the time of a message within a node and between nodes.
 //!
-//! The alpha-beta model: a message of S bytes takes latency + S / bandwidth. A rank sends one message at a time and receives one
-//! at a time, and can do both at once. Within a node, every rank has its own link. Between nodes, the ranks of a node share its
-//! network cards: if more ranks than cards send in the same round, they divide the bandwidth. The model leaves out additions
-//! and congestion between nodes, so a real run is slower. Predictions are for comparing algorithms.
+//! The alpha-beta model: a message of S bytes takes latency + S / bandwidth. A rank sends one
+//! message at a time and receives one at a time, and can do both at once. Within a node, every rank
+//! has its own link. Between nodes, the ranks of a node share its network cards: if more ranks than
+//! cards send in the same round, they divide the bandwidth. The model leaves out additions and
+//! congestion between nodes, so a real run is slower. Predictions are for comparing algorithms.
 //!
-//! Source: R. Thakur, R. Rabenseifner, W. Gropp, *Optimization of collective communication operations in MPICH*, 2005.
+//! Source: R. Thakur, R. Rabenseifner, W. Gropp, *Optimization of collective communication
+//! operations in MPICH*, 2005.
 
 use crate::comm::Link;
 
@@ -23,41 +25,42 @@ pub struct Network {
     pub most_ranks: usize,
     /// Network cards of a node.
     pub cards: usize,
-    /// Network cards that one collective can use on each node. NCCL builds a ring for each card, so that it can use all. A
-    /// single flat ring leaves each node through one card.
+    /// Network cards that one collective can use on each node. NCCL builds a ring for each card, so
+    /// that it can use all. A single flat ring leaves each node through one card.
     pub rings: usize,
     /// From rank to rank on a node.
     pub within: Link,
     /// From node to node, through one card.
     pub between: Link,
-    /// Whether `within` is the sum of a rank's links to each other rank of its node, so that fewer ranks have less of it.
+    /// Whether `within` is the sum of a rank's links to each other rank of its node, so that fewer
+    /// ranks have less of it.
     pub direct: bool,
     /// Whether a rank can send the next message while the latency of the last one passes.
     pub pipelined: bool,
-    /// The part of a link's bandwidth that a library's collectives reach. The formulas for a training count it; the simulator
-    /// compares algorithms on links at their full speed.
+    /// The part of a link's bandwidth that a library's collectives reach. The formulas for a
+    /// training count it; the simulator compares algorithms on links at their full speed.
     pub efficiency: f64,
 }
 
 /// The most ranks that the simulator accepts.
 pub const MOST_RANKS: usize = 100_000;
 
-/// A measured all-reduce of NCCL reached 235 of NVLink's 300 GB/s (stas00/ml-engineering, 2026); between nodes it comes closer,
-/// 0.9 of a card's bandwidth. One figure is used for both.
+/// A measured all-reduce of NCCL reached 235 of NVLink's 300 GB/s (stas00/ml-engineering, 2026);
+/// between nodes it comes closer, 0.9 of a card's bandwidth. One figure is used for both.
 const EFFICIENCY: f64 = 0.78;
 
 const MICRO: f64 = 1e-6;
 const GB: f64 = 1e9;
 
-/// NCCL's own cost model assumes these latencies for a hop of a ring with its protocol for large messages
-/// (`src/graph/tuning.cc`, 2026): over NVLink, over PCIe, over a network. Most of that is software, which is busy with one message
-/// at a time.
+/// NCCL's own cost model assumes these latencies for a hop of a ring with its protocol for large
+/// messages (`src/graph/tuning.cc`, 2026): over NVLink, over PCIe, over a network. Most of that is
+/// software, which is busy with one message at a time.
 const NVLINK: f64 = 3.4;
 const PCIE: f64 = 5.7;
 const NETWORK: f64 = 14.0;
 
-/// The networks that have names: ranks per node, cards, latency in µs and bandwidth in GB/s within a node and between nodes, from
-/// GPU to GPU and in one direction.
+/// The networks that have names: ranks per node, cards, latency in µs and bandwidth in GB/s within
+/// a node and between nodes, from GPU to GPU and in one direction.
 #[rustfmt::skip]
 const NAMED: [Network; 15] = [
     named("dgx-a100", 8, 8, [NVLINK, 300.0], [NETWORK, 25.0],
@@ -82,7 +85,8 @@ const NAMED: [Network; 15] = [
     named("frontier", 8, 4, [NVLINK, 50.0], [NETWORK, 25.0],
     "8 dies, Infinity Fabric 50 GB/s, 4 cards of 25 GB/s",
     "OLCF's Frontier guide, 2025: 50 GB/s and more between dies; Slingshot 11"),
-    // A link of 64 GB/s to each of the 7 others: 313 GB/s were measured in an all-reduce of all 8, and 48 of two.
+    // A link of 64 GB/s to each of the 7 others: 313 GB/s were measured in an all-reduce of all 8,
+    // and 48 of two.
     Network { direct: true, ..named("mi300x", 8, 8, [NVLINK, 448.0], [NETWORK, 50.0],
     "8 GPUs, Infinity Fabric 448 GB/s, 8 cards of 50 GB/s",
     "AMD's figures and measurements in stas00/ml-engineering, 2026; 400 Gbit/s per card") },
@@ -101,7 +105,8 @@ const NAMED: [Network; 15] = [
     named("polaris", 4, 2, [NVLINK, 100.0], [NETWORK, 25.0],
     "4 GPUs per node, NVLink 100 GB/s, 2 cards of 25 GB/s",
     "ALCF's Polaris guide: 4 NVLinks between any two A100; Slingshot 11"),
-    // A rank is a tile. Between the two tiles of one GPU 185 GB/s were measured, which a rank rarely has to itself.
+    // A rank is a tile. Between the two tiles of one GPU 185 GB/s were measured, which a rank
+    // rarely has to itself.
     named("aurora", 12, 8, [PCIE, 15.0], [NETWORK, 25.0],
     "12 tiles per node, Xe Link 15 GB/s, 8 cards of 25 GB/s",
     "ALCF's Aurora guide: measured from tile to tile; Slingshot 11"),
@@ -137,14 +142,12 @@ const fn named(
 }
 
 const fn link([micro_seconds, gigabytes]: [f64; 2]) -> Link {
-    Link {
-        latency: micro_seconds * MICRO,
-        bandwidth: gigabytes * GB,
-    }
+    Link { latency: micro_seconds * MICRO, bandwidth: gigabytes * GB }
 }
 
 impl Network {
-    /// One kind of link everywhere, each rank with its own, as [`Link`] simulates it between threads.
+    /// One kind of link everywhere, each rank with its own, as [`Link`] simulates it between
+    /// threads.
     pub fn uniform(link: Link) -> Network {
         Network {
             name: "link",
@@ -178,8 +181,8 @@ impl Network {
         NAMED
     }
 
-    /// Seconds that a message of `bytes` keeps its sender and its receiver busy, and seconds until it arrives after that;
-    /// `leaving` ranks of the node send off it at the same time.
+    /// Seconds that a message of `bytes` keeps its sender and its receiver busy, and seconds until
+    /// it arrives after that; `leaving` ranks of the node send off it at the same time.
     pub fn message(&self, same_node: bool, bytes: f64, leaving: usize) -> (f64, f64) {
         let link = if same_node { self.within } else { self.between };
         let sharing = if same_node {

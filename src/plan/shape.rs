@@ -1,13 +1,15 @@
-//! A transformer's shape, and what follows from it: its parameters by name, their number on a rank, FLOPs.
+//! A transformer's shape, and what follows from it: its parameters by name, their number on a rank,
+//! FLOPs.
 //!
-//! Every count goes over one list, [`ModelShape::block_parameters`], and what is before and after the blocks. Two families are
-//! told apart. A Llama differs from a GPT in three ways that count here. Groups of query heads share a key and value head
-//! (grouped-query attention, Ainslie et al., arXiv 2305.13245). The MLP has three matrices (SwiGLU, Shazeer, arXiv 2002.05202).
-//! Positions have no parameters (RoPE, Su et al., arXiv 2104.09864). Other published models combine the same choices
-//! differently: [`Dense`] has them one by one.
+//! Every count goes over one list, [`ModelShape::block_parameters`], and what is before and after
+//! the blocks. Two families are told apart. A Llama differs from a GPT in three ways that count
+//! here. Groups of query heads share a key and value head (grouped-query attention, Ainslie et al.,
+//! arXiv 2305.13245). The MLP has three matrices (SwiGLU, Shazeer, arXiv 2002.05202). Positions
+//! have no parameters (RoPE, Su et al., arXiv 2104.09864). Other published models combine the same
+//! choices differently: [`Dense`] has them one by one.
 //!
-//! Reading order: `dense.rs` (any dense decoder, by its choices), `rope.rs` (the frequencies of rotary positions), `presets.rs`
-//! (Llamas by name).
+//! Reading order: `dense.rs` (any dense decoder, by its choices), `rope.rs` (the frequencies of
+//! rotary positions), `presets.rs` (Llamas by name).
 
 mod dense;
 mod presets;
@@ -40,14 +42,16 @@ pub struct ModelShape {
 /// The layers of a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum Family {
-    /// nanoGPT without biases, the GPT of this library: learned positions, GELU, and the token table as the head.
+    /// nanoGPT without biases, the GPT of this library: learned positions, GELU, and the token
+    /// table as the head.
     #[default]
     Gpt,
     /// GPT-2 and GPT-3: the same with biases. They can be planned; no model here has them.
     Gpt2,
     /// RMSNorm, rotary positions, grouped-query attention, SwiGLU.
     Llama(LlamaExtra),
-    /// Any other dense decoder, such as Qwen, BLOOM or a model of one's own. They can be planned; no model here has them.
+    /// Any other dense decoder, such as Qwen, BLOOM or a model of one's own. They can be planned;
+    /// no model here has them.
     Dense(Dense),
 }
 
@@ -88,30 +92,17 @@ pub struct BlockParameter {
 
 impl BlockParameter {
     const fn matrix(name: &'static str, rows: usize, columns: usize) -> BlockParameter {
-        BlockParameter {
-            name,
-            rows,
-            columns: Some(columns),
-            divided: true,
-        }
+        BlockParameter { name, rows, columns: Some(columns), divided: true }
     }
 
     /// A gain, or the bias of a norm or of a row-parallel matrix.
     const fn copied(name: &'static str, length: usize) -> BlockParameter {
-        BlockParameter {
-            name,
-            rows: length,
-            columns: None,
-            divided: false,
-        }
+        BlockParameter { name, rows: length, columns: None, divided: false }
     }
 
     /// The bias of a column-parallel matrix, of whose rows each tensor rank has some.
     const fn bias(name: &'static str, length: usize) -> BlockParameter {
-        BlockParameter {
-            divided: true,
-            ..BlockParameter::copied(name, length)
-        }
+        BlockParameter { divided: true, ..BlockParameter::copied(name, length) }
     }
 
     pub fn dims(&self) -> Vec<usize> {
@@ -132,14 +123,7 @@ impl ModelShape {
         vocabulary: usize,
         block: usize,
     ) -> ModelShape {
-        ModelShape {
-            vocabulary,
-            block,
-            layers,
-            heads,
-            embd,
-            family: Family::Gpt2,
-        }
+        ModelShape { vocabulary, block, layers, heads, embd, family: Family::Gpt2 }
     }
 
     /// The numbers that only a Llama has.
@@ -180,7 +164,8 @@ impl ModelShape {
         self.kv_heads() * self.head()
     }
 
-    /// The parameters of every block, in the order of the model. A Llama's have their names in Hugging Face's files.
+    /// The parameters of every block, in the order of the model. A Llama's have their names in
+    /// Hugging Face's files.
     pub fn block_parameters(&self) -> Vec<BlockParameter> {
         let matrix = BlockParameter::matrix;
         let copied = BlockParameter::copied;
@@ -253,11 +238,7 @@ impl ModelShape {
     /// The norm between the token table and the first block, if the model has one.
     fn embedding_norm_named(&self) -> Vec<Named> {
         let dense = self.dense();
-        let vectors = if dense.embedding_norm {
-            dense.norm_vectors
-        } else {
-            0
-        };
+        let vectors = if dense.embedding_norm { dense.norm_vectors } else { 0 };
         let names = ["model.embed_norm.weight", "model.embed_norm.bias"];
         let named = |name: &str| (name.to_string(), vec![self.embd]);
         names.into_iter().take(vectors).map(named).collect()
@@ -350,13 +331,13 @@ impl ModelShape {
     }
 
     // ANCHOR: exact
-    /// Parameters on each of `tensor` ranks that share a pipeline's stage of `layers` blocks, exactly
-    /// if they divide it evenly.
+    /// Parameters on each of `tensor` ranks that share a pipeline's stage of `layers` blocks,
+    /// exactly if they divide it evenly.
     ///
     /// Tensor ranks divide matrices, the token table's `rows` (with its padding), and the biases of
-    /// column-parallel matrices. All have a copy of everything else: positions, norms, the biases of
-    /// row-parallel matrices. The `first` stage has the token table. The `last` one has the head,
-    /// which is a copy of a tied table, unless the table is here.
+    /// column-parallel matrices. All have a copy of everything else: positions, norms, the biases
+    /// of row-parallel matrices. The `first` stage has the token table. The `last` one has the
+    /// head, which is a copy of a tied table, unless the table is here.
     pub fn parameters_on_a_rank(
         &self,
         layers: usize,
@@ -415,34 +396,40 @@ impl ModelShape {
         self.parameters() - self.positions()
     }
 
-    /// FLOPs of the forward pass for one token that multiplies with `parameters` and sees `seen` positions: 2 for each parameter,
-    /// a multiplication and an addition, and 4 · layers · width · seen for attention's scores and weighted sum, where all heads
-    /// together are as wide as the model in most families. Grouped-query attention changes the cache's size, not these. The backward pass takes twice as many.
+    /// FLOPs of the forward pass for one token that multiplies with `parameters` and sees `seen`
+    /// positions: 2 for each parameter, a multiplication and an addition, and 4 · layers · width ·
+    /// seen for attention's scores and weighted sum, where all heads together are as wide as the
+    /// model in most families. Grouped-query attention changes the cache's size, not these. The
+    /// backward pass takes twice as many.
     ///
-    /// No discount for causality. All rules below are this one. They differ in the parameters and positions that they count.
+    /// No discount for causality. All rules below are this one. They differ in the parameters and
+    /// positions that they count.
     fn forward_flops(&self, parameters: u64, seen: usize) -> u64 {
         2 * parameters + 4 * self.layers as u64 * self.q_width() as u64 * seen as u64
     }
 
-    /// FLOPs of training on one token as nanoGPT counts them: of all parameters outside the position table, and of attention
-    /// (Chowdhery et al., arXiv 2204.02311, appendix B).
+    /// FLOPs of training on one token as nanoGPT counts them: of all parameters outside the
+    /// position table, and of attention (Chowdhery et al., arXiv 2204.02311, appendix B).
     pub fn flops_per_token(&self) -> u64 {
         3 * self.forward_flops(self.num_params(), self.block)
     }
 
-    /// FLOPs of training on one token as Megatron-LM counts them: of only the matrices and the head (Narayanan et al., arXiv
-    /// 2104.04473, equation 3; Korthikanti et al., arXiv 2205.05198, equation 7), and of attention.
+    /// FLOPs of training on one token as Megatron-LM counts them: of only the matrices and the head
+    /// (Narayanan et al., arXiv 2104.04473, equation 3; Korthikanti et al., arXiv 2205.05198,
+    /// equation 7), and of attention.
     pub fn matmul_flops_per_token(&self) -> u64 {
         let matrices = self.layers as u64 * self.block_matrices();
         3 * self.forward_flops(matrices + self.table(), self.block)
     }
 
-    /// FLOPs of the forward pass for one token without attention's: of every parameter (Kaplan et al., arXiv 2001.08361).
+    /// FLOPs of the forward pass for one token without attention's: of every parameter (Kaplan et
+    /// al., arXiv 2001.08361).
     pub fn forward_flops_per_token(&self) -> u64 {
         self.forward_flops(self.parameters(), 0)
     }
 
-    /// FLOPs of the forward and the backward pass for one token without attention's: 6 for every parameter.
+    /// FLOPs of the forward and the backward pass for one token without attention's: 6 for every
+    /// parameter.
     pub fn training_flops_per_token(&self) -> u64 {
         3 * self.forward_flops_per_token()
     }
@@ -469,7 +456,8 @@ impl ModelShape {
         2 * self.table()
     }
 
-    /// Numbers that a KV cache holds per token: a key and a value for each key and value head of each layer.
+    /// Numbers that a KV cache holds per token: a key and a value for each key and value head of
+    /// each layer.
     pub fn cached_per_token(&self) -> u64 {
         2 * self.layers as u64 * self.kv_width() as u64
     }
@@ -519,14 +507,8 @@ mod tests {
         let char = shape(6, 6, 384, 256);
         let wordplay = shape(12, 12, 768, 1024);
         assert_eq!((baby.num_params(), baby.parameters()), (795_904, 804_096));
-        assert_eq!(
-            (char.num_params(), char.parameters()),
-            (10_646_784, 10_745_088)
-        );
-        assert_eq!(
-            (wordplay.num_params(), wordplay.parameters()),
-            (85_003_776, 85_790_208)
-        );
+        assert_eq!((char.num_params(), char.parameters()), (10_646_784, 10_745_088));
+        assert_eq!((wordplay.num_params(), wordplay.parameters()), (85_003_776, 85_790_208));
         assert_eq!(wordplay.decayed(), (50, 85_771_008));
         assert_eq!(wordplay.not_decayed(), (25, 19_200));
         assert_eq!(baby.flops_per_token(), 5_168_640);
@@ -548,13 +530,11 @@ mod tests {
         assert!((gpt3.matmul_flops_per_token() as f64 / formula - 1.0).abs() < 1e-12);
     }
 
-    /// Stages hold the model together, and a copy of a tied table. So do tensor ranks, with copies of whatever they do not divide.
+    /// Stages hold the model together, and a copy of a tied table. So do tensor ranks, with copies
+    /// of whatever they do not divide.
     #[test]
     fn ranks_hold_all_parameters_together() {
-        let gpt = ModelShape {
-            family: Family::Gpt,
-            ..ModelShape::gpt2(8, 64, 4, 128, 64)
-        };
+        let gpt = ModelShape { family: Family::Gpt, ..ModelShape::gpt2(8, 64, 4, 128, 64) };
         let llama = ModelShape::preset("llama-2-7b").unwrap();
         for shape in [gpt, ModelShape::gpt2(8, 64, 4, 128, 64), llama] {
             let all = shape.parameters();

@@ -1,8 +1,10 @@
-//! A model that tensor ranks and pipeline stages share: what each rank holds, keeps, calls and sends.
+//! A model that tensor ranks and pipeline stages share: what each rank holds, keeps, calls and
+//! sends.
 //!
-//! Activations, calls and bytes are those of this library's GPT in f32. Korthikanti et al. (arXiv 2205.05198) count 16-bit
-//! activations of a block: sbh(10 + 24/t) with tensor parallelism, sbh 34/t with sequence parallelism as well. Here it is
-//! sbh(24 + 48/t) and sbh(8 + 64/t), and less than a percent more for norms and heads: see [`Kept`].
+//! Activations, calls and bytes are those of this library's GPT in f32. Korthikanti et al.
+//! (arXiv 2205.05198) count 16-bit activations of a block: sbh(10 + 24/t) with tensor parallelism,
+//! sbh 34/t with sequence parallelism as well. Here it is sbh(24 + 48/t) and sbh(8 + 64/t), and
+//! less than a percent more for norms and heads: see [`Kept`].
 
 use super::{Kept, ModelShape};
 use std::ops::Range;
@@ -25,11 +27,11 @@ impl Shards {
         let held = layers.iter().map(Range::len).sum();
         let first = layers.iter().any(|layers| layers.start == 0);
         let last = layers.iter().any(|layers| layers.end == self.shape.layers);
-        self.shape
-            .parameters_on_a_rank(held, [first, last], self.tensor, self.rows) as u64
+        self.shape.parameters_on_a_rank(held, [first, last], self.tensor, self.rows) as u64
     }
 
-    /// The layers of a pipeline stage, if every stage has equally many and no rank has several stages.
+    /// The layers of a pipeline stage, if every stage has equally many and no rank has several
+    /// stages.
     pub fn uniform(&self, stage: usize) -> Range<usize> {
         let each = self.shape.layers / self.pipeline;
         stage * each..(stage + 1) * each
@@ -46,8 +48,8 @@ impl Shards {
         kept.on_a_rank(self.tensor, self.stream())
     }
 
-    /// Numbers that it leaves before the blocks (the embedding, and its mask) and after them (the last norm and its statistics,
-    /// logits and the loss), for each token.
+    /// Numbers that it leaves before the blocks (the embedding, and its mask) and after them (the
+    /// last norm and its statistics, logits and the loss), for each token.
     pub fn kept_by_the_ends(&self, dropout: bool) -> [f64; 2] {
         let width = self.shape.embd as f64;
         let stream = self.stream() as f64;
@@ -56,15 +58,17 @@ impl Shards {
         [embedding, head]
     }
 
-    /// Bytes of activations after the forward pass of all layers over `batch` sequences, on each tensor rank.
+    /// Bytes of activations after the forward pass of all layers over `batch` sequences, on each
+    /// tensor rank.
     pub fn activations(&self, batch: usize, dropout: bool) -> f64 {
         let [embedding, head] = self.kept_by_the_ends(dropout);
         let blocks = self.shape.layers as f64 * self.kept_by_a_block(dropout);
         4.0 * batch as f64 * self.shape.block as f64 * (embedding + blocks + head)
     }
 
-    /// Collective calls in the forward and in the backward pass: all-reduces, or with sequence parallelism all-gathers and
-    /// reduce-scatters. The loss's two small all-reduces are not counted.
+    /// Collective calls in the forward and in the backward pass: all-reduces, or with sequence
+    /// parallelism all-gathers and reduce-scatters. The loss's two small all-reduces are not
+    /// counted.
     pub fn calls(&self) -> [usize; 2] {
         match (self.tensor, self.sequence, self.shape.layers) {
             (1, ..) => [0, 0],
@@ -78,15 +82,11 @@ impl Shards {
         self.shape.positions() as usize + self.shape.not_decayed().1 as usize
     }
 
-    /// Bytes that each rank sends for a step over `batch` sequences, in any number of micro-steps: activations and their
-    /// gradients, three numbers for each token's loss, and with sequence parallelism the gradients of `copies`.
+    /// Bytes that each rank sends for a step over `batch` sequences, in any number of micro-steps:
+    /// activations and their gradients, three numbers for each token's loss, and with sequence
+    /// parallelism the gradients of `copies`.
     pub fn sent(&self, batch: usize, copies: usize) -> f64 {
-        let ModelShape {
-            layers,
-            embd,
-            block,
-            ..
-        } = self.shape;
+        let ModelShape { layers, embd, block, .. } = self.shape;
         let copies = if self.sequence { copies } else { 0 };
         let numbers = batch * block * ((4 * layers + 2) * embd + 3) + copies;
         2.0 * (self.tensor as f64 - 1.0) / self.tensor as f64 * 4.0 * numbers as f64
@@ -108,13 +108,7 @@ mod tests {
             embd: 128,
             family: Family::Gpt,
         };
-        let one = Shards {
-            shape,
-            tensor: 1,
-            pipeline: 1,
-            sequence: false,
-            rows: 65,
-        };
+        let one = Shards { shape, tensor: 1, pipeline: 1, sequence: false, rows: 65 };
         assert_eq!(one.parameters(&[one.uniform(0)]), shape.parameters());
         assert_eq!(
             one.parameters(&[0..2, 2..4]),
@@ -147,33 +141,14 @@ mod tests {
             (2, true, 10.0),
             (8, true, 4.0),
         ] {
-            let shards = Shards {
-                shape,
-                tensor: ranks,
-                pipeline: 1,
-                sequence,
-                rows: 50_432,
-            };
+            let shards = Shards { shape, tensor: ranks, pipeline: 1, sequence, rows: 50_432 };
             assert!(
                 (shards.kept_by_a_block(false) / shape.embd as f64 - numbers).abs() < 1e-4,
                 "{shards:?}"
             );
         }
-        let two = Shards {
-            shape,
-            tensor: 2,
-            pipeline: 1,
-            sequence: false,
-            rows: 50_432,
-        };
+        let two = Shards { shape, tensor: 2, pipeline: 1, sequence: false, rows: 50_432 };
         assert_eq!(two.calls(), [5, 5]);
-        assert_eq!(
-            Shards {
-                sequence: true,
-                ..two
-            }
-            .calls(),
-            [10, 10]
-        );
+        assert_eq!(Shards { sequence: true, ..two }.calls(), [10, 10]);
     }
 }

@@ -1,8 +1,9 @@
 //! The simulator: the time of a collective on a network that is not here.
 //!
-//! It follows the same rounds that an algorithm runs with real data. A message leaves when its sender has reached the round and
-//! its link is free. A rank goes on when the message that it waits for has arrived. So a rank is a few numbers, and 100,000
-//! ranks are cheap if each takes a few rounds. In algorithms with many rounds, all nodes do the same:
+//! It follows the same rounds that an algorithm runs with real data. A message leaves when its
+//! sender has reached the round and its link is free. A rank goes on when the message that it waits
+//! for has arrived. So a rank is a few numbers, and 100,000 ranks are cheap if each takes a few
+//! rounds. In algorithms with many rounds, all nodes do the same:
 //!
 //! - In a ring or a pairwise exchange, one node represents all nodes.
 //! - Along a chain, each node adds the same delay, and the first nodes stand for the rest.
@@ -11,7 +12,8 @@ use super::network::Network;
 use crate::comm::algorithms::{Algorithm, Task};
 use std::collections::BTreeMap;
 
-/// Seconds from the start on all ranks until the last rank is done, with elements of `element_bytes`.
+/// Seconds from the start on all ranks until the last rank is done, with elements of
+/// `element_bytes`.
 ///
 /// If one node represents all, a last node that is not full counts as full.
 pub fn simulate(task: &Task, element_bytes: usize, network: &Network) -> f64 {
@@ -24,11 +26,7 @@ pub fn simulate(task: &Task, element_bytes: usize, network: &Network) -> f64 {
             // The same rest of a last node in all three.
             let rest = task.ranks % node;
             let chain = |nodes: usize| {
-                let part = Task {
-                    ranks: nodes * node + rest,
-                    root: 0,
-                    ..*task
-                };
+                let part = Task { ranks: nodes * node + rest, root: 0, ..*task };
                 Run::new(&part, element_bytes, network, part.ranks).seconds()
             };
             let half = chain(LONG / 2);
@@ -79,9 +77,8 @@ impl Run<'_> {
     }
 
     fn seconds(mut self) -> f64 {
-        let mut rounds: Vec<_> = (0..self.followed)
-            .map(|rank| self.task.rounds(rank).peekable())
-            .collect();
+        let mut rounds: Vec<_> =
+            (0..self.followed).map(|rank| self.task.rounds(rank).peekable()).collect();
         // The ranks that act in each round, from the next one on.
         let mut calendar: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for (rank, rounds) in rounds.iter_mut().enumerate() {
@@ -116,8 +113,7 @@ impl Run<'_> {
             }
             for &(from, to, same_node, bytes) in &messages {
                 let (busy, after) =
-                    self.network
-                        .message(same_node, bytes, leaving[self.node(from)]);
+                    self.network.message(same_node, bytes, leaving[self.node(from)]);
                 self.free_out[from] = self.free_out[from].max(self.now[from]) + busy;
                 self.arrive(to, busy, self.free_out[from] + after);
             }
@@ -131,13 +127,15 @@ impl Run<'_> {
         self.now.into_iter().fold(0.0, f64::max)
     }
 
-    /// A message arrives that keeps `to`'s link busy for `busy` seconds, at `earliest` or when the link is free.
+    /// A message arrives that keeps `to`'s link busy for `busy` seconds, at `earliest` or when the
+    /// link is free.
     fn arrive(&mut self, to: usize, busy: f64, earliest: f64) {
         let free = self.free_in[to];
         let (start, end) = self.idle_in[to];
         let arrival = earliest.max(start + busy);
         if arrival - busy < end {
-            // It is of a later round than what came in last, but there before that, which it may keep waiting.
+            // It is of a later round than what came in last, but there before that, which it may
+            // keep waiting.
             self.idle_in[to].0 = arrival.min(end);
             self.free_in[to] += (arrival - end).max(0.0);
         } else {
@@ -173,10 +171,7 @@ mod tests {
     use crate::comm::Link;
     use crate::comm::algorithms::Collective;
 
-    const LINK: Link = Link {
-        latency: 3.0,
-        bandwidth: 8.0,
-    };
+    const LINK: Link = Link { latency: 3.0, bandwidth: 8.0 };
 
     fn task(collective: Collective, algorithm: Algorithm, ranks: usize, len: usize) -> Task {
         Task::new(collective, algorithm, ranks, len, 4, 0).unwrap()
@@ -184,10 +179,7 @@ mod tests {
 
     #[track_caller]
     fn close(is: f64, expected: f64, within: f64) {
-        assert!(
-            (is / expected - 1.0).abs() <= within,
-            "{is} is not {expected}"
-        );
+        assert!((is / expected - 1.0).abs() <= within, "{is} is not {expected}");
     }
 
     #[test]
@@ -201,105 +193,42 @@ mod tests {
             let s = (4 * len) as f64 / LINK.bandwidth;
             let p = (4 * 5) as f64 / LINK.bandwidth;
             for (collective, algorithm, len, expected) in [
-                (
-                    Collective::AllReduce,
-                    Algorithm::Naive,
-                    len,
-                    2.0 * a + 2.0 * (ranks - 1.0) * s,
-                ),
-                (
-                    Collective::AllReduce,
-                    Algorithm::Ring,
-                    len,
-                    2.0 * (ranks - 1.0) * (a + p),
-                ),
-                (
-                    Collective::AllReduce,
-                    Algorithm::RecursiveDoubling,
-                    len,
-                    depth * (a + s),
-                ),
+                (Collective::AllReduce, Algorithm::Naive, len, 2.0 * a + 2.0 * (ranks - 1.0) * s),
+                (Collective::AllReduce, Algorithm::Ring, len, 2.0 * (ranks - 1.0) * (a + p)),
+                (Collective::AllReduce, Algorithm::RecursiveDoubling, len, depth * (a + s)),
                 (
                     Collective::AllReduce,
                     Algorithm::Rabenseifner,
                     len,
                     2.0 * depth * a + 2.0 * (ranks - 1.0) * p,
                 ),
-                (
-                    Collective::Reduce,
-                    Algorithm::Flat,
-                    len,
-                    a + (ranks - 1.0) * s,
-                ),
-                (
-                    Collective::Broadcast,
-                    Algorithm::Flat,
-                    len,
-                    a + (ranks - 1.0) * s,
-                ),
+                (Collective::Reduce, Algorithm::Flat, len, a + (ranks - 1.0) * s),
+                (Collective::Broadcast, Algorithm::Flat, len, a + (ranks - 1.0) * s),
                 (Collective::Reduce, Algorithm::Tree, len, depth * (a + s)),
                 (Collective::Broadcast, Algorithm::Tree, len, depth * (a + s)),
-                (
-                    Collective::AllGather,
-                    Algorithm::Ring,
-                    5,
-                    (ranks - 1.0) * (a + p),
-                ),
+                (Collective::AllGather, Algorithm::Ring, 5, (ranks - 1.0) * (a + p)),
                 (
                     Collective::AllGather,
                     Algorithm::RecursiveDoubling,
                     5,
                     depth * a + (ranks - 1.0) * p,
                 ),
-                (
-                    Collective::ReduceScatter,
-                    Algorithm::Ring,
-                    5,
-                    (ranks - 1.0) * (a + p),
-                ),
+                (Collective::ReduceScatter, Algorithm::Ring, 5, (ranks - 1.0) * (a + p)),
                 (
                     Collective::ReduceScatter,
                     Algorithm::RecursiveHalving,
                     5,
                     depth * a + (ranks - 1.0) * p,
                 ),
-                (
-                    Collective::Scatter,
-                    Algorithm::Flat,
-                    5,
-                    a + (ranks - 1.0) * p,
-                ),
-                (
-                    Collective::Gather,
-                    Algorithm::Flat,
-                    5,
-                    a + (ranks - 1.0) * p,
-                ),
-                (
-                    Collective::Scatter,
-                    Algorithm::Tree,
-                    5,
-                    depth * a + (ranks - 1.0) * p,
-                ),
-                (
-                    Collective::Gather,
-                    Algorithm::Tree,
-                    5,
-                    depth * a + (ranks - 1.0) * p,
-                ),
-                (
-                    Collective::AllToAll,
-                    Algorithm::Pairwise,
-                    5,
-                    (ranks - 1.0) * (a + p),
-                ),
+                (Collective::Scatter, Algorithm::Flat, 5, a + (ranks - 1.0) * p),
+                (Collective::Gather, Algorithm::Flat, 5, a + (ranks - 1.0) * p),
+                (Collective::Scatter, Algorithm::Tree, 5, depth * a + (ranks - 1.0) * p),
+                (Collective::Gather, Algorithm::Tree, 5, depth * a + (ranks - 1.0) * p),
+                (Collective::AllToAll, Algorithm::Pairwise, 5, (ranks - 1.0) * (a + p)),
             ] {
                 let task = task(collective, algorithm, n, len);
                 let is = simulate(&task, 4, &Network::uniform(LINK));
-                assert!(
-                    (is / expected - 1.0).abs() < 1e-12,
-                    "{task:?}: {is} is not {expected}"
-                );
+                assert!((is / expected - 1.0).abs() < 1e-12, "{task:?}: {is} is not {expected}");
             }
         }
     }
@@ -310,21 +239,12 @@ mod tests {
         let segment = (4 * crate::comm::algorithms::SEGMENT) as f64 / LINK.bandwidth;
         for n in [2usize, 3, 9, 100] {
             let chain = |collective| {
-                task(
-                    collective,
-                    Algorithm::Chain,
-                    n,
-                    segments * crate::comm::algorithms::SEGMENT,
-                )
+                task(collective, Algorithm::Chain, n, segments * crate::comm::algorithms::SEGMENT)
             };
             let expected =
                 (n - 1) as f64 * (LINK.latency + segment) + (segments - 1) as f64 * segment;
             for collective in [Collective::Broadcast, Collective::Reduce] {
-                close(
-                    simulate(&chain(collective), 4, &Network::uniform(LINK)),
-                    expected,
-                    1e-12,
-                );
+                close(simulate(&chain(collective), 4, &Network::uniform(LINK)), expected, 1e-12);
             }
         }
     }
@@ -352,11 +272,7 @@ mod tests {
                             collective,
                             algorithm,
                             ranks,
-                            if algorithm == Algorithm::Chain {
-                                9 * len
-                            } else {
-                                len
-                            },
+                            if algorithm == Algorithm::Chain { 9 * len } else { len },
                         );
                         let short = simulate(&task, 4, &network);
                         let full = all_ranks(&task, &network);
@@ -375,21 +291,11 @@ mod tests {
     #[test]
     fn a_last_node_that_is_not_full_makes_little_difference() {
         let [_, polaris, aurora, _] = Network::presets();
-        for (network, ranks) in [
-            (&polaris, 70),
-            (&polaris, 71),
-            (&aurora, 121),
-            (&aurora, 131),
-        ] {
+        for (network, ranks) in [(&polaris, 70), (&polaris, 71), (&aurora, 121), (&aurora, 131)] {
             for len in [ranks, 100_000 * ranks] {
                 for task in [
                     task(Collective::AllReduce, Algorithm::Ring, ranks, len),
-                    task(
-                        Collective::AllToAll,
-                        Algorithm::Pairwise,
-                        ranks,
-                        len / ranks,
-                    ),
+                    task(Collective::AllToAll, Algorithm::Pairwise, ranks, len / ranks),
                 ] {
                     close(simulate(&task, 4, network), all_ranks(&task, network), 0.05);
                 }
@@ -402,16 +308,8 @@ mod tests {
         let [.., ethernet] = Network::presets();
         let task = |algorithm| task(Collective::Broadcast, algorithm, 100, 1250);
         let one = 24e-6 + 5000.0 / 1.25e9;
-        close(
-            simulate(&task(Algorithm::Flat), 4, &ethernet),
-            99.0 * one,
-            1e-12,
-        );
-        close(
-            simulate(&task(Algorithm::Tree), 4, &ethernet),
-            7.0 * one,
-            1e-12,
-        );
+        close(simulate(&task(Algorithm::Flat), 4, &ethernet), 99.0 * one, 1e-12);
+        close(simulate(&task(Algorithm::Tree), 4, &ethernet), 7.0 * one, 1e-12);
     }
 
     #[test]
@@ -419,33 +317,23 @@ mod tests {
         let gather = task(Collective::Gather, Algorithm::Tree, 5, 5);
         let a = LINK.latency;
         let p = 20.0 / LINK.bandwidth;
-        // Rank 3 sends to 2, which sends both parts on to 0; 1 and 4 have sent theirs to 0 meanwhile.
+        // Rank 3 sends to 2, which sends both parts on to 0; 1 and 4 have sent theirs to 0
+        // meanwhile.
         let last = (a + p) + (a + 2.0 * p);
         let all = a + 4.0 * p;
         assert!(last > all);
         close(simulate(&gather, 4, &Network::uniform(LINK)), last, 1e-12);
         // A link so slow that the root's is never idle, once the first part is there.
-        let slow = Link {
-            latency: 1.0,
-            bandwidth: 8.0,
-        };
-        close(
-            simulate(&gather, 4, &Network::uniform(slow)),
-            1.0 + 4.0 * p,
-            1e-12,
-        );
+        let slow = Link { latency: 1.0, bandwidth: 8.0 };
+        close(simulate(&gather, 4, &Network::uniform(slow)), 1.0 + 4.0 * p, 1e-12);
     }
 
     #[test]
     fn ranks_of_a_node_share_its_cards() {
         let [_, polaris, ..] = Network::presets();
-        // On two nodes the first two exchanges stay there; in the third, four ranks share two cards.
-        let task = task(
-            Collective::AllReduce,
-            Algorithm::RecursiveDoubling,
-            8,
-            1 << 20,
-        );
+        // On two nodes the first two exchanges stay there; in the third, four ranks share two
+        // cards.
+        let task = task(Collective::AllReduce, Algorithm::RecursiveDoubling, 8, 1 << 20);
         let bytes = f64::from(4u32 << 20);
         let expected = 2.0 * (3.4e-6 + bytes / 100e9) + 14e-6 + 2.0 * bytes / 25e9;
         close(simulate(&task, 4, &polaris), expected, 1e-12);

@@ -1,7 +1,7 @@
 //! ZeRO's stages by arithmetic: memory, traffic, and the time of a step.
 //!
-//! Source: Rajbhandari et al., *ZeRO: Memory Optimizations Toward Training Trillion Parameter Models* (arXiv 1910.02054),
-//! figure 1 and section 7.
+//! Source: Rajbhandari et al., *ZeRO: Memory Optimizations Toward Training Trillion Parameter
+//! Models* (arXiv 1910.02054), figure 1 and section 7.
 
 use super::ModelShape;
 use crate::comm::algorithms::Collective;
@@ -17,33 +17,23 @@ pub struct BytesEach {
 
 impl BytesEach {
     /// All in f32: 4 + 4 and AdamW's two moments.
-    pub const F32: BytesEach = BytesEach {
-        parameter: 4,
-        gradient: 4,
-        optimizer: 8,
-    };
-    /// Mixed precision: 2 + 2, two moments in f32, and the f32 master of the parameter. The paper's 2 + 2 + K with K = 12.
-    pub const MIXED: BytesEach = BytesEach {
-        parameter: 2,
-        gradient: 2,
-        optimizer: 12,
-    };
+    pub const F32: BytesEach = BytesEach { parameter: 4, gradient: 4, optimizer: 8 };
+    /// Mixed precision: 2 + 2, two moments in f32, and the f32 master of the parameter. The paper's
+    /// 2 + 2 + K with K = 12.
+    pub const MIXED: BytesEach = BytesEach { parameter: 2, gradient: 2, optimizer: 12 };
     /// The same with gradients in f32, as Megatron-LM adds them up: 18 bytes.
-    pub const MEGATRON: BytesEach = BytesEach {
-        gradient: 4,
-        ..BytesEach::MIXED
-    };
+    pub const MEGATRON: BytesEach = BytesEach { gradient: 4, ..BytesEach::MIXED };
 
-    /// Bytes per parameter on each rank if `data` ranks divide the optimizer's state: ZeRO-1, Megatron-LM's distributed
-    /// optimizer. With 1, no rank divides it.
+    /// Bytes per parameter on each rank if `data` ranks divide the optimizer's state: ZeRO-1,
+    /// Megatron-LM's distributed optimizer. With 1, no rank divides it.
     pub fn on_a_rank(&self, data: usize) -> f64 {
         (self.parameter + self.gradient) as f64 + self.optimizer as f64 / data as f64
     }
 }
 
-/// Bytes that one of `ranks` ranks holds of a model of `numel` parameters: parameters, gradients, optimizer state. Stage 1
-/// shards the optimizer state, stage 2 also the gradients, stage 3 also the parameters. Padding and temporary buffers are
-/// not counted.
+/// Bytes that one of `ranks` ranks holds of a model of `numel` parameters: parameters, gradients,
+/// optimizer state. Stage 1 shards the optimizer state, stage 2 also the gradients, stage 3 also
+/// the parameters. Padding and temporary buffers are not counted.
 pub fn zero_memory(stage: usize, numel: u64, ranks: u64, each: BytesEach) -> [u64; 3] {
     let share = |bytes: u64, from: usize| {
         if stage >= from {
@@ -52,22 +42,20 @@ pub fn zero_memory(stage: usize, numel: u64, ranks: u64, each: BytesEach) -> [u6
             bytes * numel
         }
     };
-    [
-        share(each.parameter, 3),
-        share(each.gradient, 2),
-        share(each.optimizer, 1),
-    ]
+    [share(each.parameter, 3), share(each.gradient, 2), share(each.optimizer, 1)]
 }
 
-/// The part of [`zero_memory`] that stays in memory when the optimizer state, and in stage 3 the parameters, are in files.
+/// The part of [`zero_memory`] that stays in memory when the optimizer state, and in stage 3 the
+/// parameters, are in files.
 pub fn zero_memory_offloaded(stage: usize, numel: u64, ranks: u64, each: BytesEach) -> [u64; 3] {
     let [parameters, gradients, _] = zero_memory(stage, numel, ranks, each);
     [if stage == 3 { 0 } else { parameters }, gradients, 0]
 }
 
-/// How often one step reduces all gradients and gathers all parameters. Stage 0 gathers the averaged gradients instead: an
-/// all-reduce is a reduction and a gather. Stages 2 and 3 have no room for whole gradients, so they reduce in every
-/// micro-step, and stage 3 gathers for each forward and each backward pass.
+/// How often one step reduces all gradients and gathers all parameters. Stage 0 gathers the
+/// averaged gradients instead: an all-reduce is a reduction and a gather. Stages 2 and 3 have no
+/// room for whole gradients, so they reduce in every micro-step, and stage 3 gathers for each
+/// forward and each backward pass.
 pub fn zero_volumes(stage: usize, micro_steps: u64) -> (u64, u64) {
     match stage {
         0 | 1 => (1, 1),
@@ -76,8 +64,8 @@ pub fn zero_volumes(stage: usize, micro_steps: u64) -> (u64, u64) {
     }
 }
 
-/// Bytes that each of `ranks` ranks sends per step, on average: (n-1)/n of the [`zero_volumes`] of a model of `numel`
-/// numbers of `bytes` bytes.
+/// Bytes that each of `ranks` ranks sends per step, on average: (n-1)/n of the [`zero_volumes`] of
+/// a model of `numel` numbers of `bytes` bytes.
 pub fn zero_traffic(stage: usize, numel: u64, ranks: u64, bytes: u64, micro_steps: u64) -> f64 {
     let (reduced, gathered) = zero_volumes(stage, micro_steps);
     ((reduced + gathered) * numel * bytes) as f64 * (ranks - 1) as f64 / ranks as f64
@@ -102,21 +90,15 @@ impl ComputedStep {
 
     /// How long the processor waits.
     pub fn waiting(&self) -> f64 {
-        let waits = self
-            .processor
-            .iter()
-            .filter(|interval| interval.activity == Activity::WAITING);
+        let waits = self.processor.iter().filter(|interval| interval.activity == Activity::WAITING);
         waits.map(|interval| interval.end - interval.start).sum()
     }
 
-    /// The link carries a collective for a unit, once the link is free. Returns when the collective ends.
+    /// The link carries a collective for a unit, once the link is free. Returns when the collective
+    /// ends.
     fn carry(&mut self, unit: usize, activity: Activity, ready: f64, seconds: f64) -> f64 {
         let start = self.link.last().map_or(ready, |last| last.end.max(ready));
-        let interval = Interval {
-            activity,
-            start,
-            end: start + seconds,
-        };
+        let interval = Interval { activity, start, end: start + seconds };
         self.link.push(interval);
         self.units[unit].push(interval);
         interval.end
@@ -134,19 +116,16 @@ impl ComputedStep {
 
     fn compute(&mut self, unit: usize, activity: Activity, seconds: f64) {
         let start = self.seconds();
-        let interval = Interval {
-            activity,
-            start,
-            end: start + seconds,
-        };
+        let interval = Interval { activity, start, end: start + seconds };
         self.processor.push(interval);
         self.units[unit].push(interval);
     }
 }
 
-/// Computes one step of one rank under a stage of ZeRO. The processor does `speed` FLOPs per second on `tokens` tokens.
-/// `seconds` says what a collective over so many elements takes. Stage 3 gathers ahead while at most `prefetch` elements are
-/// in flight. The optimizer is left out, because it is short, and so is congestion.
+/// Computes one step of one rank under a stage of ZeRO. The processor does `speed` FLOPs per second
+/// on `tokens` tokens. `seconds` says what a collective over so many elements takes. Stage 3
+/// gathers ahead while at most `prefetch` elements are in flight. The optimizer is left out,
+/// because it is short, and so is congestion.
 pub fn zero_step(
     stage: usize,
     shape: &ModelShape,
@@ -156,13 +135,7 @@ pub fn zero_step(
     seconds: impl Fn(Collective, u64) -> f64,
 ) -> ComputedStep {
     use Activity as A;
-    let &ModelShape {
-        vocabulary,
-        block,
-        layers,
-        embd,
-        ..
-    } = shape;
+    let &ModelShape { vocabulary, block, layers, embd, .. } = shape;
     let of_block = shape.per_layer();
     let size = |unit: usize| {
         if unit == 0 {
@@ -175,16 +148,13 @@ pub fn zero_step(
     let block = takes(24 * embd * embd + 4 * embd * block);
     let head = takes(2 * vocabulary * embd);
 
-    // Which unit computes, in order. The head is tied to the token table, so the table is used at the beginning and again
-    // between the passes. Its last use computes nothing: it completes the table's gradient.
+    // Which unit computes, in order. The head is tied to the token table, so the table is used at
+    // the beginning and again between the passes. Its last use computes nothing: it completes the
+    // table's gradient.
     let mut uses = vec![(0, A::FORWARD, 0.0)];
     uses.extend((1..=layers).map(|unit| (unit, A::FORWARD, block)));
     uses.extend([(0, A::FORWARD, head), (0, A::BACKWARD, 2.0 * head)]);
-    uses.extend(
-        (1..=layers)
-            .rev()
-            .map(|unit| (unit, A::BACKWARD, 2.0 * block)),
-    );
+    uses.extend((1..=layers).rev().map(|unit| (unit, A::BACKWARD, 2.0 * block)));
     let asks = |&i: &usize| stage == 3 && (i == 0 || uses[i].0 != uses[i - 1].0);
     let gathers: Vec<usize> = (0..uses.len()).filter(asks).collect();
     uses.push((0, A::BACKWARD, 0.0));
@@ -196,7 +166,8 @@ pub fn zero_step(
     let mut started = 0;
     let mut arrived = vec![0.0; uses.len()];
     for (i, &(unit, activity, takes)) in uses.iter().enumerate() {
-        // First this use's gather, unless it has started, and then those that may start while it computes.
+        // First this use's gather, unless it has started, and then those that may start while it
+        // computes.
         while let Some(&next) = gathers.get(started) {
             let ahead = gathers[..=started].iter().filter(|&&gather| gather > i);
             let in_use = next > i && uses[next].0 == unit;
@@ -220,22 +191,12 @@ pub fn zero_step(
                 0 => (Collective::AllReduce, A::ALL_REDUCE),
                 _ => (Collective::ReduceScatter, A::REDUCE_SCATTER),
             };
-            step.carry(
-                unit,
-                activity,
-                step.seconds(),
-                seconds(collective, size(unit)),
-            );
+            step.carry(unit, activity, step.seconds(), seconds(collective, size(unit)));
         }
     }
     if stage == 1 || stage == 2 {
         for unit in 0..=layers {
-            step.carry(
-                unit,
-                A::GATHER,
-                step.seconds(),
-                seconds(Collective::AllGather, size(unit)),
-            );
+            step.carry(unit, A::GATHER, step.seconds(), seconds(Collective::AllGather, size(unit)));
         }
     }
     step.wait(step.link.last().map_or(0.0, |last| last.end));
@@ -251,9 +212,7 @@ mod tests {
     #[test]
     fn the_papers_table() {
         let gb = |stage, ranks| {
-            zero_memory(stage, 7_500_000_000, ranks, BytesEach::MIXED)
-                .iter()
-                .sum::<u64>() as f64
+            zero_memory(stage, 7_500_000_000, ranks, BytesEach::MIXED).iter().sum::<u64>() as f64
                 / 1e9
         };
         for (stage, paper) in [(0, 120.0), (1, 31.4), (2, 16.6), (3, 1.9)] {
@@ -277,14 +236,8 @@ mod tests {
 
     #[test]
     fn a_distributed_optimizer_divides_twelve_bytes_of_eighteen() {
-        assert_eq!(
-            [1, 2, 4].map(|data| BytesEach::MEGATRON.on_a_rank(data)),
-            [18.0, 12.0, 9.0]
-        );
-        assert_eq!(
-            [1, 2, 4].map(|data| BytesEach::F32.on_a_rank(data)),
-            [16.0, 12.0, 10.0]
-        );
+        assert_eq!([1, 2, 4].map(|data| BytesEach::MEGATRON.on_a_rank(data)), [18.0, 12.0, 9.0]);
+        assert_eq!([1, 2, 4].map(|data| BytesEach::F32.on_a_rank(data)), [16.0, 12.0, 10.0]);
         assert_eq!(BytesEach::MIXED.on_a_rank(1), 16.0);
     }
 
@@ -299,7 +252,8 @@ mod tests {
         assert_eq!([0, 1, 2, 3].map(four), [1.5, 1.5, 3.75, 9.0]);
     }
 
-    /// 4 blocks of 49,280 elements. A block's forward pass takes 1 s at this speed, and the table's collectives no time.
+    /// 4 blocks of 49,280 elements. A block's forward pass takes 1 s at this speed, and the table's
+    /// collectives no time.
     fn step(stage: usize, prefetch: u64, seconds: f64) -> ComputedStep {
         let shape = ModelShape {
             vocabulary: 1,
@@ -310,9 +264,16 @@ mod tests {
             family: Family::Gpt,
         };
         let speed = (24 * 64 * 64 + 4 * 64) as f64;
-        zero_step(stage, &shape, 1, speed, prefetch, |_, numel| {
-            if numel > 40_000 { seconds } else { 0.0 }
-        })
+        zero_step(
+            stage,
+            &shape,
+            1,
+            speed,
+            prefetch,
+            |_, numel| {
+                if numel > 40_000 { seconds } else { 0.0 }
+            },
+        )
     }
 
     #[test]
@@ -329,13 +290,15 @@ mod tests {
         for stage in 0..4 {
             about(step(stage, 1 << 20, 0.0), 12.0, 0.0);
         }
-        // Without prefetch, every block's gather is waited for, twice; the last reduction, too. Between the passes the link is
-        // busy with the previous block's reduction when the next gather is asked for.
+        // Without prefetch, every block's gather is waited for, twice; the last reduction, too.
+        // Between the passes the link is busy with the previous block's reduction when the next
+        // gather is asked for.
         about(step(3, 0, 0.5), 12.0 + 8.0 * 0.5 + 3.0 * 0.5 + 0.5, 6.0);
-        // With it, the first block's gather, the last block's second gather, because that block has just been used, and the
-        // last reduction.
+        // With it, the first block's gather, the last block's second gather, because that block has
+        // just been used, and the last reduction.
         about(step(3, 50_000, 0.5), 12.0 + 0.5 + 0.5 + 0.5, 1.5);
-        // With stages 0 and 1 the backward pass hides all reductions; only the last one is exposed. Stage 1 gathers at the end.
+        // With stages 0 and 1 the backward pass hides all reductions; only the last one is exposed.
+        // Stage 1 gathers at the end.
         about(step(0, 0, 0.5), 12.5, 0.5);
         about(step(1, 0, 0.5), 12.0 + 0.5 + 4.0 * 0.5, 2.5);
     }
@@ -352,32 +315,19 @@ mod tests {
         };
         for stage in 0..4 {
             let step = zero_step(stage, &shape, 100, 1e9, 1 << 18, |collective, numel| {
-                numel as f64
-                    * if collective == Collective::AllReduce {
-                        2.0
-                    } else {
-                        1.0
-                    }
+                numel as f64 * if collective == Collective::AllReduce { 2.0 } else { 1.0 }
             });
             let sum = |row: &[Interval]| {
-                row.iter()
-                    .map(|interval| interval.end - interval.start)
-                    .sum::<f64>()
+                row.iter().map(|interval| interval.end - interval.start).sum::<f64>()
             };
             let (reduced, gathered) = zero_volumes(stage, 1);
             let is = sum(&step.link);
             let says = ((reduced + gathered) * shape.parameters()) as f64;
-            assert!(
-                (is / says - 1.0).abs() < 1e-6,
-                "stage {stage}: {is}, {says}"
-            );
+            assert!((is / says - 1.0).abs() < 1e-6, "stage {stage}: {is}, {says}");
             // Gains and positions, which flops_per_token counts as matrices, are a hundredth.
             let is = sum(&step.processor) - step.waiting();
             let says = 100.0 * shape.flops_per_token() as f64 / 1e9;
-            assert!(
-                (is / says - 1.0).abs() < 0.01,
-                "stage {stage}: {is}, {says}"
-            );
+            assert!((is / says - 1.0).abs() < 0.01, "stage {stage}: {is}, {says}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Causal self-attention: every position attends to itself and to earlier positions. Query heads may share key and value heads
-//! (grouped-query attention: Ainslie et al., arXiv 2305.13245).
+//! Causal self-attention: every position attends to itself and to earlier positions. Query heads
+//! may share key and value heads (grouped-query attention: Ainslie et al., arXiv 2305.13245).
 
 use super::dropout::{Dropout, Mask};
 use super::graph::{TensorOp, apply};
@@ -9,12 +9,13 @@ use candle_core::{Result, Shape, Tensor, bail};
 use std::ops::Range;
 use std::sync::OnceLock;
 
-/// Attention over `qkv` [sequences, length, 3 · width]: [sequences, length, width]. A row of `qkv` holds queries, keys
-/// and values side by side, each for `heads` heads side by side.
+/// Attention over `qkv` [sequences, length, 3 · width]: [sequences, length, width]. A row of `qkv`
+/// holds queries, keys and values side by side, each for `heads` heads side by side.
 ///
-/// The forward pass does not keep the matrix of probabilities (length x length for every head). It keeps one number per
-/// row, from which the backward pass recomputes the matrix (Dao et al., arXiv 2205.14135). `first_head` is the position
-/// of this rank's first head in the whole layer. It decides the heads' dropout masks.
+/// The forward pass does not keep the matrix of probabilities (length x length for every head). It
+/// keeps one number per row, from which the backward pass recomputes the matrix (Dao et al.,
+/// arXiv 2205.14135). `first_head` is the position of this rank's first head in the whole layer. It
+/// decides the heads' dropout masks.
 ///
 /// # Errors
 /// If a row is not three times as wide as whole heads.
@@ -37,8 +38,8 @@ pub fn causal_attention(
     )
 }
 
-/// [`causal_attention`] in which each of `kv_heads` keys and values serves `heads / kv_heads` query heads. A row of `qkv` holds
-/// `heads` queries, `kv_heads` keys and `kv_heads` values side by side.
+/// [`causal_attention`] in which each of `kv_heads` keys and values serves `heads / kv_heads` query
+/// heads. A row of `qkv` holds `heads` queries, `kv_heads` keys and `kv_heads` values side by side.
 ///
 /// # Errors
 /// If the heads do not divide a row, or `kv_heads` does not divide `heads`.
@@ -92,15 +93,7 @@ impl Sizes {
                 let width = heads * head;
                 let kv_width = kv_heads * head;
                 let group = heads / kv_heads;
-                Ok(Sizes {
-                    sequences,
-                    length,
-                    row,
-                    width,
-                    kv_width,
-                    head,
-                    group,
-                })
+                Ok(Sizes { sequences, length, row, width, kv_width, head, group })
             }
             _ if heads == kv_heads => {
                 bail!(
@@ -128,7 +121,8 @@ impl Sizes {
         [h * self.head, kv, kv + self.kv_width]
     }
 
-    /// The queries of one head of one sequence of qkv, their keys and their values: [length, head] each.
+    /// The queries of one head of one sequence of qkv, their keys and their values: [length, head]
+    /// each.
     fn of_head<'a>(&self, qkv: &'a [f32], s: usize, h: usize) -> [Matrix<'a>; 3] {
         let start = self.sequence(s, self.row);
         self.parts(h)
@@ -136,7 +130,8 @@ impl Sizes {
     }
 }
 
-/// A block of rows of the [length, length] matrix of scores. Row i belongs to position i, which sees columns 0..=i.
+/// A block of rows of the [length, length] matrix of scores. Row i belongs to position i, which
+/// sees columns 0..=i.
 struct Tile {
     rows: Range<usize>,
     /// Columns that at least one of the tile's rows sees.
@@ -145,16 +140,12 @@ struct Tile {
     seeing: Range<usize>,
 }
 
-/// Splits the matrix's rows into tiles of 64. A product reads only the columns that its tile sees, and so skips most of
-/// the future.
+/// Splits the matrix's rows into tiles of 64. A product reads only the columns that its tile sees,
+/// and so skips most of the future.
 fn tiles(length: usize) -> impl Iterator<Item = Tile> {
     (0..length).step_by(TILE).map(move |start| {
         let end = length.min(start + TILE);
-        Tile {
-            rows: start..end,
-            seen: 0..end,
-            seeing: start..length,
-        }
+        Tile { rows: start..end, seen: 0..end, seeing: start..length }
     })
 }
 
@@ -178,13 +169,7 @@ impl TensorOp for Attention {
 
     fn forward(&self, qkv: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
         let sizes = Sizes::of(dims, self.heads, self.kv_heads)?;
-        let Sizes {
-            sequences,
-            length: t,
-            width,
-            head,
-            ..
-        } = sizes;
+        let Sizes { sequences, length: t, width, head, .. } = sizes;
         let mut y = vec![0.0; sequences * t * width];
         let mut log_sums = vec![0.0; sequences * self.heads * t];
         let mut p = vec![0.0; t * t];
@@ -207,17 +192,12 @@ impl TensorOp for Attention {
                     causal_softmax,
                 );
                 self.apply_mask(&mut p, sizes, s, h);
-                let out = &mut y[sizes.sequence(s, width) + h * head..]; // [t, head], in rows of y's width
+                // [t, head], in rows of y's width.
+                let out = &mut y[sizes.sequence(s, width) + h * head..];
                 for Tile { rows, seen, .. } in tiles(t) {
                     // Y [t, head] = P [t, t] · V [t, head].
                     let p = Matrix::new(&p, t, t).rows(rows.clone()).cols(seen.clone());
-                    matmul(
-                        &mut out[rows.start * width..],
-                        width,
-                        Write::Replace,
-                        p,
-                        v.rows(seen),
-                    );
+                    matmul(&mut out[rows.start * width..], width, Write::Replace, p, v.rows(seen));
                 }
             }
         }
@@ -228,10 +208,8 @@ impl TensorOp for Attention {
     fn input_gradient(&self, qkv: &[f32], dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
         let sizes = Sizes::of(dims, self.heads, self.kv_heads)?;
         let mut dqkv = vec![0.0; qkv.len()];
-        let mut scratch = [
-            vec![0.0; sizes.length * sizes.length],
-            vec![0.0; sizes.length * sizes.length],
-        ];
+        let mut scratch =
+            [vec![0.0; sizes.length * sizes.length], vec![0.0; sizes.length * sizes.length]];
         for s in 0..sizes.sequences {
             for h in 0..self.heads {
                 self.head_backward(sizes, (s, h), qkv, dy, &mut dqkv, &mut scratch);
@@ -242,8 +220,9 @@ impl TensorOp for Attention {
 }
 
 impl Attention {
-    /// The backward pass of one head of one sequence. P is the probabilities, D their dropout mask: `dV = (PD)ᵀ dY`,
-    /// `dP = (dY Vᵀ) D`, `dS = P (dP - rowsum(P dP)) · scale`, `dQ = dS K`, `dK = dSᵀ Q`.
+    /// The backward pass of one head of one sequence. P is the probabilities, D their dropout mask:
+    /// `dV = (PD)ᵀ dY`, `dP = (dY Vᵀ) D`, `dS = P (dP - rowsum(P dP)) · scale`, `dQ = dS K`,
+    /// `dK = dSᵀ Q`.
     fn head_backward(
         &self,
         sizes: Sizes,
@@ -253,20 +232,15 @@ impl Attention {
         dqkv: &mut [f32],
         [p, ds]: &mut [Vec<f32>; 2],
     ) {
-        let Sizes {
-            length: t,
-            row,
-            width,
-            head,
-            group,
-            ..
-        } = sizes;
+        let Sizes { length: t, row, width, head, group, .. } = sizes;
         let [q, k, v] = sizes.of_head(qkv, s, h); // [t, head] each
-        let dy = Matrix::strided(&dy[sizes.sequence(s, width) + h * head..], t, head, width); // [t, head]
+        // [t, head]
+        let dy = Matrix::strided(&dy[sizes.sequence(s, width) + h * head..], t, head, width);
         let log_sums = self.log_sums.get().map(Vec::as_slice).unwrap_or_default();
         let log_sums = &log_sums[(s * self.heads + h) * t..][..t]; // [t]
 
-        // Two [t, t] matrices are reused: `p` holds the scores, then P, then PD; `ds` holds dY Vᵀ, then dP, then dS.
+        // Two [t, t] matrices are reused: `p` holds the scores, then P, then PD; `ds` holds dY Vᵀ,
+        // then dP, then dS.
         for Tile { rows, seen, .. } in tiles(t) {
             let start = rows.start * t;
             matmul(
@@ -276,25 +250,17 @@ impl Attention {
                 q.rows(rows.clone()),
                 k.rows(seen.clone()).t(),
             ); // Q Kᵀ
-            matmul(
-                &mut ds[start..],
-                t,
-                Write::Replace,
-                dy.rows(rows),
-                v.rows(seen).t(),
-            ); // dY Vᵀ
+            matmul(&mut ds[start..], t, Write::Replace, dy.rows(rows), v.rows(seen).t()); // dY Vᵀ
         }
         self.apply_mask(ds, sizes, s, h);
-        vectorized!(
-            (&mut p[..], &mut ds[..], log_sums, sizes.scale()),
-            causal_softmax_gradient,
-        );
+        vectorized!((&mut p[..], &mut ds[..], log_sums, sizes.scale()), causal_softmax_gradient,);
         self.apply_mask(p, sizes, s, h);
 
         let start = sizes.sequence(s, row);
         let p = Matrix::new(p, t, t);
         let ds = Matrix::new(ds, t, t);
-        // The first query head of a group writes the gradients of its key and value, the others add theirs.
+        // The first query head of a group writes the gradients of its key and value, the others add
+        // theirs.
         let shared = if h.is_multiple_of(group) {
             Write::Replace
         } else {
@@ -305,24 +271,16 @@ impl Attention {
             let [dq, dk, dv] = sizes.parts(h).map(|part| start + rows.start * row + part);
             let mut put =
                 |offset: usize, write, a, b| matmul(&mut dqkv[offset..], row, write, a, b);
-            put(
-                dq,
-                Write::Replace,
-                ds.rows(rows.clone()).cols(seen.clone()),
-                k.rows(seen),
-            ); // [rows, seen] · [seen, head]
+            // [rows, seen] · [seen, head]
+            put(dq, Write::Replace, ds.rows(rows.clone()).cols(seen.clone()), k.rows(seen));
             put(
                 dk,
                 shared,
                 ds.rows(seeing.clone()).cols(rows.clone()).t(),
                 q.rows(seeing.clone()),
             ); // [rows, seeing] · [seeing, head]
-            put(
-                dv,
-                shared,
-                p.rows(seeing.clone()).cols(rows).t(),
-                dy.rows(seeing),
-            ); // [rows, seeing] · [seeing, head]
+            // [rows, seeing] · [seeing, head]
+            put(dv, shared, p.rows(seeing.clone()).cols(rows).t(), dy.rows(seeing));
         }
     }
 }
@@ -338,15 +296,12 @@ fn causal_softmax((scores, log_sums, scale): (&mut [f32], &mut [f32], f32)) {
     }
 }
 
-/// Recomputes one head's probabilities from its scores, and turns the probabilities' gradient into the scores'
-/// gradient.
+/// Recomputes one head's probabilities from its scores, and turns the probabilities' gradient into
+/// the scores' gradient.
 #[inline(always)]
 fn causal_softmax_gradient((scores, dp, log_sums, scale): (&mut [f32], &mut [f32], &[f32], f32)) {
     let t = log_sums.len();
-    let rows = scores
-        .chunks_exact_mut(t)
-        .zip(dp.chunks_exact_mut(t))
-        .zip(log_sums);
+    let rows = scores.chunks_exact_mut(t).zip(dp.chunks_exact_mut(t)).zip(log_sums);
     for (i, ((p, dp), log_sum)) in rows.enumerate() {
         p[i + 1..].fill(0.0);
         dp[i + 1..].fill(0.0);
@@ -354,8 +309,6 @@ fn causal_softmax_gradient((scores, dp, log_sums, scale): (&mut [f32], &mut [f32
         let dp = &mut dp[..=i];
         p.iter_mut().for_each(|p| *p = exp(*p * scale - log_sum));
         let mean = dot(p, dp);
-        dp.iter_mut()
-            .zip(&*p)
-            .for_each(|(dp, p)| *dp = p * (*dp - mean) * scale);
+        dp.iter_mut().zip(&*p).for_each(|(dp, p)| *dp = p * (*dp - mean) * scale);
     }
 }

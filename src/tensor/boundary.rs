@@ -1,11 +1,11 @@
-//! A backward pass that starts and ends on different ranks. A pipeline stage receives the gradient of its result from
-//! the next stage, and sends the gradient of its input to the previous stage.
+//! A backward pass that starts and ends on different ranks. A pipeline stage receives the gradient
+//! of its result from the next stage, and sends the gradient of its input to the previous stage.
 
 use candle_core::backprop::GradStore;
 use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, Var, bail};
 
-/// Runs the backward pass of `y`, given its gradient `dy`. Every operation gets the same bits as in a graph that
-/// continues after `y`.
+/// Runs the backward pass of `y`, given its gradient `dy`. Every operation gets the same bits as in
+/// a graph that continues after `y`.
 ///
 /// # Errors
 /// If `dy` has a different shape than `y`, or an operation's backward pass fails.
@@ -28,10 +28,7 @@ pub fn backward_from(y: &Tensor, dy: &Tensor) -> Result<GradStore> {
 pub fn gradient(gradients: &GradStore, x: &Var) -> Result<Tensor> {
     match gradients.get(x) {
         Some(dx) => Ok(dx.clone()),
-        None => bail!(
-            "this backward pass did not reach the variable of shape {:?}",
-            x.dims()
-        ),
+        None => bail!("this backward pass did not reach the variable of shape {:?}", x.dims()),
     }
 }
 

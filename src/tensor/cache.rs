@@ -7,8 +7,8 @@ use candle_core::{Device, Result, Tensor, bail};
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The keys and values of a rank's layers and heads, for several sequences of the same length. Each forward pass appends its
-/// positions.
+/// The keys and values of a rank's layers and heads, for several sequences of the same length. Each
+/// forward pass appends its positions.
 pub struct KvCache {
     sizes: Sizes,
     /// The number of the first layer.
@@ -42,17 +42,13 @@ struct Layer {
 
 impl std::fmt::Debug for KvCache {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        write!(
-            f,
-            "KvCache({:?}, {} positions seen)",
-            self.sizes,
-            self.seen()
-        )
+        write!(f, "KvCache({:?}, {} positions seen)", self.sizes, self.seen())
     }
 }
 
 impl KvCache {
-    /// An empty cache of `layers`, with room for `capacity` positions of each of `sequences` sequences.
+    /// An empty cache of `layers`, with room for `capacity` positions of each of `sequences`
+    /// sequences.
     pub fn new(
         layers: Range<usize>,
         sequences: usize,
@@ -60,18 +56,9 @@ impl KvCache {
         head: usize,
         capacity: usize,
     ) -> KvCache {
-        let sizes = Sizes {
-            sequences,
-            kv_heads,
-            head,
-            capacity,
-        };
+        let sizes = Sizes { sequences, kv_heads, head, capacity };
         let numel = sequences * kv_heads * capacity * head;
-        let layer = || Layer {
-            keys: vec![0.0; numel],
-            values: vec![0.0; numel],
-            seen: 0,
-        };
+        let layer = || Layer { keys: vec![0.0; numel], values: vec![0.0; numel], seen: 0 };
         KvCache {
             sizes,
             first: layers.start,
@@ -81,11 +68,7 @@ impl KvCache {
 
     /// Positions that every layer holds: those of all complete forward passes.
     pub fn seen(&self) -> usize {
-        self.layers
-            .iter()
-            .map(|layer| locked(layer).seen)
-            .min()
-            .unwrap_or(0)
+        self.layers.iter().map(|layer| locked(layer).seen).min().unwrap_or(0)
     }
 
     /// Positions that fit.
@@ -95,12 +78,7 @@ impl KvCache {
 
     /// Bytes of all keys and values.
     pub fn bytes(&self) -> usize {
-        let Sizes {
-            sequences,
-            kv_heads,
-            head,
-            capacity,
-        } = self.sizes;
+        let Sizes { sequences, kv_heads, head, capacity } = self.sizes;
         2 * size_of::<f32>() * self.layers.len() * sequences * kv_heads * capacity * head
     }
 
@@ -120,10 +98,7 @@ impl KvCache {
     }
 
     fn layer(&self, number: usize) -> Result<MutexGuard<'_, Layer>> {
-        match number
-            .checked_sub(self.first)
-            .and_then(|i| self.layers.get(i))
-        {
+        match number.checked_sub(self.first).and_then(|i| self.layers.get(i)) {
             Some(layer) => Ok(locked(layer)),
             None => bail!(
                 "this cache is for layers {:?}, not {number}",
@@ -132,18 +107,14 @@ impl KvCache {
         }
     }
 
-    /// Appends the keys and values in `qkv` [sequences, new, (heads + 2 · kv_heads) · head] to `layer`, and lets the new queries
-    /// attend to all positions up to their own: [sequences, new, heads · head]. For passes without a backward pass.
+    /// Appends the keys and values in `qkv` [sequences, new, (heads + 2 · kv_heads) · head] to
+    /// `layer`, and lets the new queries attend to all positions up to their own: [sequences, new,
+    /// heads · head]. For passes without a backward pass.
     ///
     /// # Errors
     /// If the cache is for other layers, sequences or heads, or has no room left.
     pub fn attend(&self, layer: usize, qkv: &Tensor, heads: usize) -> Result<Tensor> {
-        let Sizes {
-            sequences,
-            kv_heads,
-            head,
-            capacity,
-        } = self.sizes;
+        let Sizes { sequences, kv_heads, head, capacity } = self.sizes;
         let width = heads * head;
         let row = (heads + 2 * kv_heads) * head;
         let (found, new, columns) = qkv.dims3()?;
@@ -155,10 +126,7 @@ impl KvCache {
         }
         let mut layer = self.layer(layer)?;
         if layer.seen + new > capacity {
-            bail!(
-                "{} positions and {new} more do not fit into a cache of {capacity}",
-                layer.seen
-            );
+            bail!("{} positions and {new} more do not fit into a cache of {capacity}", layer.seen);
         }
         let y = read(qkv, |qkv| {
             for (s, rows) in qkv.chunks_exact((new * row).max(1)).enumerate() {
@@ -179,7 +147,8 @@ impl KvCache {
 }
 
 impl Layer {
-    /// Writes one sequence's new keys and values after those that are here. They begin at column `width` of `rows`.
+    /// Writes one sequence's new keys and values after those that are here. They begin at column
+    /// `width` of `rows`.
     fn append(&mut self, sizes: Sizes, sequence: usize, rows: &[f32], width: usize) {
         let Sizes { kv_heads, head, .. } = sizes;
         for (i, row) in rows.chunks_exact(width + 2 * kv_heads * head).enumerate() {
@@ -210,10 +179,7 @@ impl Layer {
         let queries = Matrix::strided(&qkv[h * head..], new, head, row);
         let mut p = vec![0.0; new * all];
         matmul(&mut p, all, Write::Replace, queries, keys.t());
-        vectorized!(
-            (&mut p[..], all, self.seen, 1.0 / (head as f32).sqrt()),
-            causal_softmax,
-        );
+        vectorized!((&mut p[..], all, self.seen, 1.0 / (head as f32).sqrt()), causal_softmax,);
         matmul(
             &mut y[h * head..],
             heads * head,

@@ -5,7 +5,8 @@ use super::math::{exp, exp_sum, max, vectorized};
 use candle_core::{Result, Shape, Tensor, bail};
 use std::sync::OnceLock;
 
-/// A target that counts neither in a loss nor in its gradient, such as a prompt's token in fine-tuning.
+/// A target that counts neither in a loss nor in its gradient, such as a prompt's token in
+/// fine-tuning.
 pub const IGNORED: u32 = u32::MAX;
 
 /// The number of targets that count.
@@ -21,19 +22,13 @@ pub(crate) fn fit(targets: &[u32], rows: usize, vocabulary: usize) -> bool {
             .all(|&target| target == IGNORED || (target as usize) < vocabulary)
 }
 
-/// The mean of `-ln softmax(logits)[target]` over all rows of `logits` [.., vocabulary], in nats: a scalar. Rows
-/// whose target is [`IGNORED`] do not count.
+/// The mean of `-ln softmax(logits)[target]` over all rows of `logits` [.., vocabulary], in nats: a
+/// scalar. Rows whose target is [`IGNORED`] do not count.
 ///
 /// # Errors
 /// If there is not one target for each row, a target is not in the vocabulary, or all are ignored.
 pub fn cross_entropy(logits: &Tensor, targets: &[u32]) -> Result<Tensor> {
-    apply(
-        logits,
-        CrossEntropy {
-            targets: targets.to_vec(),
-            log_sums: OnceLock::new(),
-        },
-    )
+    apply(logits, CrossEntropy { targets: targets.to_vec(), log_sums: OnceLock::new() })
 }
 
 struct CrossEntropy {
@@ -55,20 +50,14 @@ impl TensorOp for CrossEntropy {
         }
         let mut log_sums = vec![0.0; n];
         vectorized!((logits, vocabulary, &mut log_sums[..]), log_sum_exp);
-        let rows = log_sums
-            .iter()
-            .zip(logits.chunks_exact(vocabulary))
-            .zip(&self.targets);
+        let rows = log_sums.iter().zip(logits.chunks_exact(vocabulary)).zip(&self.targets);
         let losses = rows.filter(|(_, target)| **target != IGNORED);
         // The sum is f64: the mean must not depend on how many rows a batch has.
         let sum: f64 = losses
             .map(|((log_sum, logits), &target)| f64::from(log_sum - logits[target as usize]))
             .sum();
         self.log_sums.set(log_sums).ok();
-        Ok((
-            vec![(sum / counted(&self.targets).max(1) as f64) as f32],
-            Shape::from(()),
-        ))
+        Ok((vec![(sum / counted(&self.targets).max(1) as f64) as f32], Shape::from(())))
     }
 
     /// `(softmax(logits) - one_hot(target)) / rows`
@@ -77,10 +66,7 @@ impl TensorOp for CrossEntropy {
         let scale = dloss[0] / counted(&self.targets).max(1) as f32;
         let (_, vocabulary) = rows(dims)?;
         let mut dlogits = vec![0.0; logits.len()];
-        vectorized!(
-            (logits, vocabulary, log_sums, scale, &mut dlogits[..]),
-            softmax,
-        );
+        vectorized!((logits, vocabulary, log_sums, scale, &mut dlogits[..]), softmax,);
         for (row, &target) in dlogits.chunks_exact_mut(vocabulary).zip(&self.targets) {
             match target {
                 IGNORED => row.fill(0.0),
@@ -105,9 +91,7 @@ fn log_sum_exp((logits, vocabulary, log_sums): (&[f32], usize, &mut [f32])) {
 /// Computes each row's softmax times `scale`.
 #[inline(always)]
 fn softmax((logits, vocabulary, log_sums, scale, out): (&[f32], usize, &[f32], f32, &mut [f32])) {
-    let rows = out
-        .chunks_exact_mut(vocabulary)
-        .zip(logits.chunks_exact(vocabulary));
+    let rows = out.chunks_exact_mut(vocabulary).zip(logits.chunks_exact(vocabulary));
     for ((out, logits), log_sum) in rows.zip(log_sums) {
         out.iter_mut()
             .zip(logits)

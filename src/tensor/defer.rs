@@ -1,9 +1,10 @@
 //! A backward pass that defers the weights' gradients.
 //!
-//! A layer's backward pass has two halves. The previous layer, perhaps on the previous stage of a pipeline, waits for
-//! the gradient of the input. Only the optimizer waits for the gradients of the weights. A stage can compute them when
-//! it would otherwise be idle (zero-bubble schedules: Qi et al., arXiv 2401.10241). The price is memory: the inputs and
-//! the gradients of the results stay in memory until then.
+//! A layer's backward pass has two halves. The previous layer, perhaps on the previous stage of a
+//! pipeline, waits for the gradient of the input. Only the optimizer waits for the gradients of the
+//! weights. A stage can compute them when it would otherwise be idle (zero-bubble schedules: Qi et
+//! al., arXiv 2401.10241). The price is memory: the inputs and the gradients of the results stay in
+//! memory until then.
 
 use candle_core::Result;
 use std::cell::RefCell;
@@ -15,7 +16,8 @@ thread_local! {
     static LATER: RefCell<Option<Vec<Half>>> = const { RefCell::new(None) };
 }
 
-/// Runs `pass` without the gradients of weights. Returns its result, and the gradients' computation for later.
+/// Runs `pass` without the gradients of weights. Returns its result, and the gradients' computation
+/// for later.
 pub fn defer<R>(pass: impl FnOnce() -> R) -> (R, Deferred) {
     // Restored even if the pass panics, because the thread may survive the panic.
     struct Before(Option<Vec<Half>>);
@@ -38,10 +40,12 @@ pub struct Deferred {
 }
 
 impl Deferred {
-    /// Computes the gradients, in the order of the pass. The sums are bitwise the same as without deferral.
+    /// Computes the gradients, in the order of the pass. The sums are bitwise the same as without
+    /// deferral.
     ///
     /// # Errors
-    /// If an operation cannot add its gradient, or a hook fails: a rank has ended with which it communicates.
+    /// If an operation cannot add its gradient, or a hook fails: a rank has ended with which it
+    /// communicates.
     pub fn run(self) -> Result<()> {
         self.halves.into_iter().try_for_each(|half| half())
     }

@@ -1,7 +1,8 @@
-//! Dropout with masks that are functions of (seed, step, sequence, layer, element), not of a generator's state.
+//! Dropout with masks that are functions of (seed, step, sequence, layer, element), not of a
+//! generator's state.
 //!
-//! Sequences are numbered over all ranks. So N ranks drop the same elements as one rank with the whole batch. The
-//! backward pass recomputes a mask instead of keeping it.
+//! Sequences are numbered over all ranks. So N ranks drop the same elements as one rank with the
+//! whole batch. The backward pass recomputes a mask instead of keeping it.
 
 use super::graph::{TensorOp, apply};
 use super::random::Stream;
@@ -26,9 +27,7 @@ impl Dropout {
     pub(crate) fn mask(&self, layer: &str) -> Mask {
         let threshold = (f64::from(self.p) * 2f64.powi(32)).round() as u64;
         let stream = Stream::new(self.seed, "dropout").branch(self.step);
-        let layer = layer
-            .bytes()
-            .fold(stream, |stream, byte| stream.branch(byte.into()));
+        let layer = layer.bytes().fold(stream, |stream, byte| stream.branch(byte.into()));
         Mask {
             sequences: self.sequences.iter().map(|&s| layer.branch(s)).collect(),
             first_position: self.first_position,
@@ -47,8 +46,8 @@ pub(crate) struct Mask {
 }
 
 impl Mask {
-    /// The factor for element `i` of sequence `s` of the batch: 0, or 1 / (1 - p). `i` counts from the whole sequence's
-    /// start.
+    /// The factor for element `i` of sequence `s` of the batch: 0, or 1 / (1 - p). `i` counts from
+    /// the whole sequence's start.
     #[inline(always)]
     pub fn factor(&self, s: usize, i: usize) -> f32 {
         let kept = self.sequences[s].bits(i as u64) >> 32 >= self.threshold;
@@ -67,9 +66,7 @@ impl Mask {
         let first = self.first_position * position.iter().product::<usize>();
         let mut y = x.to_vec();
         for (s, y) in y.chunks_exact_mut((x.len() / n.max(1)).max(1)).enumerate() {
-            y.iter_mut()
-                .enumerate()
-                .for_each(|(i, y)| *y *= self.factor(s, first + i));
+            y.iter_mut().enumerate().for_each(|(i, y)| *y *= self.factor(s, first + i));
         }
         Ok(y)
     }
@@ -108,12 +105,8 @@ mod tests {
             sequences: sequences.into(),
             first_position: 0,
         };
-        let x = Tensor::ones(
-            (sequences.len(), 4000),
-            candle_core::DType::F32,
-            &Device::Cpu,
-        )
-        .unwrap();
+        let x =
+            Tensor::ones((sequences.len(), 4000), candle_core::DType::F32, &Device::Cpu).unwrap();
         dropout(&x, &rules, "blocks.0").unwrap().to_vec2().unwrap()
     }
 
@@ -131,12 +124,8 @@ mod tests {
         let sequences = 2;
         let length = 6;
         let width = 50;
-        let whole = Tensor::ones(
-            (sequences, length, width),
-            candle_core::DType::F32,
-            &Device::Cpu,
-        )
-        .unwrap();
+        let whole = Tensor::ones((sequences, length, width), candle_core::DType::F32, &Device::Cpu)
+            .unwrap();
         let drop = |first_position, positions| {
             let rules = Dropout {
                 p: 0.5,
@@ -145,19 +134,12 @@ mod tests {
                 sequences: [7u64, 9].as_slice().into(),
                 first_position,
             };
-            let shard = whole
-                .narrow(1, first_position, positions)
-                .unwrap()
-                .contiguous()
-                .unwrap();
+            let shard = whole.narrow(1, first_position, positions).unwrap().contiguous().unwrap();
             dropout(&shard, &rules, "blocks.0.proj").unwrap()
         };
         let shards = [drop(0, 2), drop(2, 3), drop(5, 1)];
         let numbers = |x: &Tensor| x.flatten_all().unwrap().to_vec1::<f32>().unwrap();
-        assert_eq!(
-            numbers(&Tensor::cat(&shards, 1).unwrap()),
-            numbers(&drop(0, length))
-        );
+        assert_eq!(numbers(&Tensor::cat(&shards, 1).unwrap()), numbers(&drop(0, length)));
     }
 
     #[test]
@@ -187,9 +169,7 @@ mod tests {
                 sequences: [0u64].as_slice().into(),
                 first_position: 0,
             };
-            (0..64)
-                .map(|i| rules.mask(place).factor(0, i))
-                .collect::<Vec<f32>>()
+            (0..64).map(|i| rules.mask(place).factor(0, i)).collect::<Vec<f32>>()
         };
         assert_ne!(mask(1, "blocks.0.proj"), mask(1, "blocks.0.out"));
         assert_ne!(mask(1, "blocks.0.proj"), mask(1, "blocks.1.proj"));

@@ -1,27 +1,24 @@
-//! Token and position embedding: tokens enter the model here. These are two operations, because ranks that shard the
-//! token table add up their rows in between.
+//! Token and position embedding: tokens enter the model here. These are two operations, because
+//! ranks that shard the token table add up their rows in between.
 
 use super::graph::{TensorOp, apply, consume};
 use super::params::Param;
 use candle_core::{DType, Device, Result, Shape, Tensor, Var, bail};
 use std::ops::Range;
 
-/// Looks up row `ids[s][t]` of `tokens` [vocabulary, width], for sequences of `length` tokens: [sequences, length,
-/// width]. A rank with a shard of the table writes zeros for the tokens whose rows it does not hold. The sum over ranks is
-/// the embedding.
+/// Looks up row `ids[s][t]` of `tokens` [vocabulary, width], for sequences of `length` tokens:
+/// [sequences, length, width]. A rank with a shard of the table writes zeros for the tokens whose
+/// rows it does not hold. The sum over ranks is the embedding.
 ///
 /// With `train`, candle records the graph from here on. Without it, candle keeps nothing.
 ///
 /// # Errors
 /// If an id is not in the vocabulary, or the table is not here.
 pub fn embed(ids: &[u32], length: usize, tokens: &Param, train: bool) -> Result<Tensor> {
-    let op = Embed {
-        ids: ids.to_vec(),
-        length,
-        tokens: tokens.handle(),
-    };
-    // candle records operations, and visits them in the backward pass, only above a variable. The weights are handles
-    // and not variables. So the graph starts at this variable, which takes no part in the arithmetic.
+    let op = Embed { ids: ids.to_vec(), length, tokens: tokens.handle() };
+    // candle records operations, and visits them in the backward pass, only above a variable. The
+    // weights are handles and not variables. So the graph starts at this variable, which takes no
+    // part in the arithmetic.
     let anchor = Var::zeros((), DType::F32, &Device::Cpu)?;
     if train {
         apply(&anchor, op)
@@ -54,11 +51,7 @@ impl TensorOp for Embed {
         let vocabulary = whole.shape[0];
         let width = whole.shape[1];
         if self.length == 0 || !self.ids.len().is_multiple_of(self.length) {
-            bail!(
-                "{} tokens are not sequences of {} each",
-                self.ids.len(),
-                self.length
-            );
+            bail!("{} tokens are not sequences of {} each", self.ids.len(), self.length);
         }
         if let Some(id) = self.ids.iter().find(|&&id| id as usize >= vocabulary) {
             bail!("token {id} is outside the vocabulary of {vocabulary}");
@@ -90,21 +83,15 @@ impl TensorOp for Embed {
     }
 }
 
-/// Adds rows `first..first + length` of `positions` [block, width] to every sequence of `x` [sequences, length, width].
-/// `first` is 0 unless sequences are sharded by position.
+/// Adds rows `first..first + length` of `positions` [block, width] to every sequence of `x`
+/// [sequences, length, width]. `first` is 0 unless sequences are sharded by position.
 ///
 /// Frees the memory of `x`, which no backward pass needs.
 ///
 /// # Errors
 /// If the sequences are longer than the table, or the table is not here.
 pub fn add_positions(x: Tensor, positions: &Param, first: usize) -> Result<Tensor> {
-    consume(
-        x,
-        AddPositions {
-            positions: positions.handle(),
-            first,
-        },
-    )
+    consume(x, AddPositions { positions: positions.handle(), first })
 }
 
 struct AddPositions {

@@ -1,7 +1,8 @@
 //! The product of few rows with a matrix, as each new token of a generation needs it.
 //!
-//! A general product copies parts of the matrix into an order that its kernel likes, and many rows pay for that. With one row every
-//! weight is used once, and reading the weights is all the work: the loops here read each once, in the type in which it is stored.
+//! A general product copies parts of the matrix into an order that its kernel likes, and many rows
+//! pay for that. With one row every weight is used once, and reading the weights is all the work:
+//! the loops here read each once, in the type in which it is stored.
 
 use super::math::{LANES, fold, vectorized};
 use super::profile::{self, Products};
@@ -17,8 +18,8 @@ pub enum Numbers<'a> {
     Bf16(&'a [bf16]),
 }
 
-/// Writes `x · Wᵀ` for `x` of up to [`FEW`] rows and a `weight` with rows of `ins` numbers. Rows of `y` begin `stride` numbers
-/// apart.
+/// Writes `x · Wᵀ` for `x` of up to [`FEW`] rows and a `weight` with rows of `ins` numbers. Rows of
+/// `y` begin `stride` numbers apart.
 pub fn few_rows(y: &mut [f32], stride: usize, x: &[f32], weight: Numbers, ins: usize) {
     match weight {
         Numbers::F32(weight) => counted(y, stride, x, weight, ins),
@@ -47,7 +48,8 @@ fn typed<T: Stored>(y: &mut [f32], stride: usize, x: &[f32], weight: &[T], ins: 
     }
 }
 
-/// N rows of x, with W rows of the weight at a time: enough sums at once to hide an addition's latency.
+/// N rows of x, with W rows of the weight at a time: enough sums at once to hide an addition's
+/// latency.
 #[inline(always)]
 fn product<T: Stored, const N: usize, const W: usize>(
     (y, stride, x, weight, ins): (&mut [f32], usize, &[f32], &[T], usize),
@@ -71,9 +73,7 @@ fn product<T: Stored, const N: usize, const W: usize>(
         }
         for n in 0..N {
             for i in 0..W.min(outs - first) {
-                let rest: f32 = (whole..ins)
-                    .map(|at| x[n * ins + at] * w[i][at].widen())
-                    .sum();
+                let rest: f32 = (whole..ins).map(|at| x[n * ins + at] * w[i][at].widen()).sum();
                 y[n * stride + first + i] = fold(sums[n][i]) + rest;
             }
         }

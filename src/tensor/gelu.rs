@@ -50,9 +50,9 @@ fn gradient((x, dy, dx): (&[f32], &[f32], &mut [f32])) {
 
 /// For z >= 0: the probability that a standard normal number is above z, and its density at z.
 ///
-/// The probability is e^(-z²/2) · t · P(t) with t = 1 / (1 + 0.3 z). P has degree 7. It was fitted to the exact
-/// function (40 digits) at 400 points of z in [0, 12], so that the largest relative error is as small as possible:
-/// 8e-8.
+/// The probability is e^(-z²/2) · t · P(t) with t = 1 / (1 + 0.3 z). P has degree 7. It was fitted
+/// to the exact function (40 digits) at 400 points of z in [0, 12], so that the largest relative
+/// error is as small as possible: 8e-8.
 #[inline(always)]
 fn normal_tail(z: f32) -> (f32, f32) {
     const INV_SQRT_TAU: f32 = 0.398_942_3;

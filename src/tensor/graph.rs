@@ -8,11 +8,13 @@ use candle_core::{
 };
 use std::sync::Arc;
 
-/// A function of one f32 tensor with its own backward pass, over slices. Weights are not tensors here. An operation
-/// holds handles on them, reads them in both passes, and adds their gradients through the handles.
+/// A function of one f32 tensor with its own backward pass, over slices. Weights are not tensors
+/// here. An operation holds handles on them, reads them in both passes, and adds their gradients
+/// through the handles.
 pub trait TensorOp: Send + Sync + 'static {
     const NAME: &'static str;
-    /// Whether the operation has weights. Without any, [`weight_gradients`](TensorOp::weight_gradients) is not called.
+    /// Whether the operation has weights. Without any,
+    /// [`weight_gradients`](TensorOp::weight_gradients) is not called.
     const HAS_WEIGHTS: bool = false;
 
     /// Computes the result and its shape, for `x` of shape `dims`, row-major.
@@ -21,14 +23,15 @@ pub trait TensorOp: Send + Sync + 'static {
     /// If `x` does not have a shape that the operation takes, or its weights are not here.
     fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)>;
 
-    /// Computes the gradient of `x`, given the result's gradient `dy`. The previous operation waits for it.
+    /// Computes the gradient of `x`, given the result's gradient `dy`. The previous operation waits
+    /// for it.
     ///
     /// # Errors
     /// If the operation's weights are not here.
     fn input_gradient(&self, x: &[f32], dims: &[usize], dy: &[f32]) -> Result<Vec<f32>>;
 
-    /// Adds the weights' gradients through their handles. No operation waits for them, so they may be computed later:
-    /// see [`defer`](super::defer()).
+    /// Adds the weights' gradients through their handles. No operation waits for them, so they may
+    /// be computed later: see [`defer`](super::defer()).
     ///
     /// # Errors
     /// As [`Param::add_gradient`](super::Param::add_gradient).
@@ -42,22 +45,17 @@ pub trait TensorOp: Send + Sync + 'static {
 /// # Errors
 /// If `x` is not contiguous f32 on the CPU, or the operation fails.
 pub fn apply(x: &Tensor, op: impl TensorOp) -> Result<Tensor> {
-    x.apply_op1(Node {
-        op: Arc::new(op),
-        keeps_input: true,
-    })
+    x.apply_op1(Node { op: Arc::new(op), keeps_input: true })
 }
 
-/// [`apply`] for an operation whose backward pass does not read `x`: the pass gets an empty slice. candle keeps the
-/// inputs of all operations for the backward pass, but this function frees the memory of `x`.
+/// [`apply`] for an operation whose backward pass does not read `x`: the pass gets an empty slice.
+/// candle keeps the inputs of all operations for the backward pass, but this function frees the
+/// memory of `x`.
 ///
 /// # Errors
 /// As [`apply`].
 pub fn consume(x: Tensor, op: impl TensorOp) -> Result<Tensor> {
-    let y = x.apply_op1(Node {
-        op: Arc::new(op),
-        keeps_input: false,
-    })?;
+    let y = x.apply_op1(Node { op: Arc::new(op), keeps_input: false })?;
     x.inplace_op1(&Free)?;
     Ok(y)
 }
@@ -81,9 +79,8 @@ impl<O: TensorOp> CustomOp1 for Node<O> {
     fn bwd(&self, x: &Tensor, _y: &Tensor, dy: &Tensor) -> Result<Option<Tensor>> {
         let op = self.op.clone();
         let keeps_input = self.keeps_input;
-        let dx = backward::<O, _>(keeps_input, x, dy, |x_, dy| {
-            op.input_gradient(x_, x.dims(), dy)
-        })?;
+        let dx =
+            backward::<O, _>(keeps_input, x, dy, |x_, dy| op.input_gradient(x_, x.dims(), dy))?;
         if O::HAS_WEIGHTS {
             let x = x.clone();
             let dy = dy.clone();
@@ -97,8 +94,8 @@ impl<O: TensorOp> CustomOp1 for Node<O> {
     }
 }
 
-/// Runs one half of a backward pass. `half` gets the elements of the input, if they were kept, and of the result's
-/// gradient.
+/// Runs one half of a backward pass. `half` gets the elements of the input, if they were kept, and
+/// of the result's gradient.
 fn backward<O: TensorOp, R>(
     keeps_input: bool,
     x: &Tensor,
@@ -106,11 +103,7 @@ fn backward<O: TensorOp, R>(
     half: impl FnOnce(&[f32], &[f32]) -> Result<R>,
 ) -> Result<R> {
     let timed = |x: &[f32]| read(dy, |dy| profile::backward(O::NAME, || half(x, dy)));
-    if keeps_input {
-        read(x, timed)
-    } else {
-        timed(&[])
-    }
+    if keeps_input { read(x, timed) } else { timed(&[]) }
 }
 
 /// Frees a tensor's elements. Its shape stays, because candle's backward pass reads it.

@@ -1,4 +1,5 @@
-//! Layer norm without bias: centres each row, scales it to variance 1, and multiplies it by a learned gain.
+//! Layer norm without bias: centres each row, scales it to variance 1, and multiplies it by a
+//! learned gain.
 
 use super::gain::{Backward, Gain};
 use super::graph::{TensorOp, apply};
@@ -10,19 +11,13 @@ use std::sync::OnceLock;
 /// Added to the variance, as in PyTorch.
 const EPSILON: f32 = 1e-5;
 
-/// `(x - mean) / sqrt(variance + 1e-5) · gain` over the last dimension; `gain` is `[width]` (Ba et al., arXiv
-/// 1607.06450).
+/// `(x - mean) / sqrt(variance + 1e-5) · gain` over the last dimension; `gain` is `[width]` (Ba et
+/// al., arXiv 1607.06450).
 ///
 /// # Errors
 /// If `x` has a different width than the gain, or the gain is not here.
 pub fn layer_norm(x: &Tensor, gain: &Param) -> Result<Tensor> {
-    apply(
-        x,
-        LayerNorm {
-            gain: Gain::of(gain),
-            statistics: OnceLock::new(),
-        },
-    )
+    apply(x, LayerNorm { gain: Gain::of(gain), statistics: OnceLock::new() })
 }
 
 struct LayerNorm {
@@ -44,17 +39,15 @@ impl TensorOp for LayerNorm {
         Ok((y, dims.into()))
     }
 
-    /// With x̂ the normalised row and g = dy · gain: `dx = scale · (g - mean(g) - x̂ · mean(g · x̂))`.
+    /// With x̂ the normalised row and g = dy · gain:
+    /// `dx = scale · (g - mean(g) - x̂ · mean(g · x̂))`.
     fn input_gradient(&self, x: &[f32], _dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
         let statistics = self.statistics.get().map(Vec::as_slice).unwrap_or_default();
         let gain = self.gain.value()?;
         let width = gain.len();
         let mut dx = vec![0.0; x.len()];
         let mut dgain = vec![0.0; width];
-        vectorized!(
-            (x, dy, &*gain, statistics, &mut dx[..], &mut dgain[..]),
-            gradient,
-        );
+        vectorized!((x, dy, &*gain, statistics, &mut dx[..], &mut dgain[..]), gradient,);
         self.gain.keep(dgain);
         Ok(dx)
     }
@@ -70,17 +63,12 @@ type Statistics = (f32, f32);
 #[inline(always)]
 fn normalise((x, gain, y, statistics): (&[f32], &[f32], &mut [f32], &mut [Statistics])) {
     let width = gain.len();
-    for ((x, y), statistics) in x
-        .chunks_exact(width)
-        .zip(y.chunks_exact_mut(width))
-        .zip(statistics)
+    for ((x, y), statistics) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)).zip(statistics)
     {
         let mean = sum(x) / width as f32;
         y.iter_mut().zip(x).for_each(|(y, x)| *y = x - mean);
         let scale = 1.0 / (dot(y, y) / width as f32 + EPSILON).sqrt();
-        y.iter_mut()
-            .zip(gain)
-            .for_each(|(y, gain)| *y = *y * scale * gain);
+        y.iter_mut().zip(gain).for_each(|(y, gain)| *y = *y * scale * gain);
         *statistics = (mean, scale);
     }
 }
@@ -94,23 +82,15 @@ fn gradient((x, dy, gain, statistics, dx, dgain): Backward<Statistics>) {
         .zip(dy.chunks_exact(width))
         .zip(dx.chunks_exact_mut(width));
     for (((x, dy), dx), &(mean, scale)) in rows.zip(statistics) {
-        normal
-            .iter_mut()
-            .zip(x)
-            .for_each(|(normal, x)| *normal = (x - mean) * scale);
+        normal.iter_mut().zip(x).for_each(|(normal, x)| *normal = (x - mean) * scale);
         dgain
             .iter_mut()
             .zip(dy)
             .zip(&normal)
             .for_each(|((dgain, dy), n)| *dgain += dy * n);
-        dx.iter_mut()
-            .zip(dy)
-            .zip(gain)
-            .for_each(|((g, dy), gain)| *g = dy * gain);
+        dx.iter_mut().zip(dy).zip(gain).for_each(|((g, dy), gain)| *g = dy * gain);
         let a = sum(dx) / width as f32;
         let b = dot(dx, &normal) / width as f32;
-        dx.iter_mut()
-            .zip(&normal)
-            .for_each(|(g, n)| *g = scale * (*g - a - n * b));
+        dx.iter_mut().zip(&normal).for_each(|(g, n)| *g = scale * (*g - a - n * b));
     }
 }

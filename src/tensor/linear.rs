@@ -1,5 +1,5 @@
-//! `y = x · Wᵀ`, or `y = x · Wᵀ + b`: the layer that holds nearly all of a model's parameters and does nearly all of
-//! its arithmetic.
+//! `y = x · Wᵀ`, or `y = x · Wᵀ + b`: the layer that holds nearly all of a model's parameters and
+//! does nearly all of its arithmetic.
 
 use super::graph::{TensorOp, apply, rows};
 use super::math::vectorized;
@@ -14,13 +14,7 @@ use candle_core::{Result, Shape, Tensor, bail};
 /// # Errors
 /// If the last dimension of `x` is not in, or the weight is not here.
 pub fn linear(x: &Tensor, weight: &Param) -> Result<Tensor> {
-    apply(
-        x,
-        Linear {
-            weight: weight.handle(),
-            bias: None,
-        },
-    )
+    apply(x, Linear { weight: weight.handle(), bias: None })
 }
 
 /// [`linear`] plus `bias`, one number per output. Every row gets the same bias.
@@ -30,13 +24,7 @@ pub fn linear(x: &Tensor, weight: &Param) -> Result<Tensor> {
 /// # Errors
 /// As [`linear`].
 pub fn linear_bias(x: &Tensor, weight: &Param, bias: &Param) -> Result<Tensor> {
-    apply(
-        x,
-        Linear {
-            weight: weight.handle(),
-            bias: Some(bias.handle()),
-        },
-    )
+    apply(x, Linear { weight: weight.handle(), bias: Some(bias.handle()) })
 }
 
 struct Linear {
@@ -58,21 +46,15 @@ impl TensorOp for Linear {
         let (outs, ins) = self.sizes();
         let (n, width) = rows(dims)?;
         if width != ins {
-            bail!(
-                "{} takes rows of {ins} numbers, not {dims:?}",
-                self.weight.spec().name
-            );
+            bail!("{} takes rows of {ins} numbers, not {dims:?}", self.weight.spec().name);
         }
         let (mut y, write) = match &self.bias {
             None => (vec![0.0; n * outs], Write::Replace),
             Some(bias) if bias.spec().numel() != outs => {
-                bail!(
-                    "{} has {} numbers for {outs} outputs",
-                    bias.spec().name,
-                    bias.spec().numel()
-                )
+                bail!("{} has {} numbers for {outs} outputs", bias.spec().name, bias.spec().numel())
             }
-            // The product is added to rows that already hold the bias, which saves a second pass over y.
+            // The product is added to rows that already hold the bias, which saves a second pass
+            // over y.
             Some(bias) => (bias.value()?.repeat(n), Write::Add),
         };
         let weight = self.weight.value()?;
@@ -86,20 +68,15 @@ impl TensorOp for Linear {
         let (outs, ins) = self.sizes();
         let mut dx = vec![0.0; x.len()];
         let dy = Matrix::new(dy, x.len() / ins, outs);
-        matmul(
-            &mut dx,
-            ins,
-            Write::Replace,
-            dy,
-            Matrix::new(&self.weight.value()?, outs, ins),
-        );
+        matmul(&mut dx, ins, Write::Replace, dy, Matrix::new(&self.weight.value()?, outs, ins));
         Ok(dx)
     }
 
     fn weight_gradients(&self, x: &[f32], _dims: &[usize], dy: &[f32]) -> Result<()> {
         let (outs, ins) = self.sizes();
         let n = x.len() / ins;
-        // The bias first: gradients become complete from the model's end to its start, and the bias is declared last.
+        // The bias first: gradients become complete from the model's end to its start, and the bias
+        // is declared last.
         if let Some(bias) = &self.bias {
             bias.add_gradient(|db| vectorized!((db, dy), add_rows))?;
         }

@@ -1,18 +1,21 @@
 //! Loops over numbers that the compiler can turn into vector instructions.
 //!
-//! [`vectorized!`](crate::simd) compiles a function for several instruction sets. It chooses the machine's best at run time, because
-//! login and compute nodes differ. `SHARDLAB_SIMD=portable` chooses instructions that every machine has. Only plain
-//! loops go in. Sums keep 16 partial sums and add them in a fixed order, so every machine computes the same bits.
+//! [`vectorized!`](crate::simd) compiles a function for several instruction sets. It chooses the
+//! machine's best at run time, because login and compute nodes differ. `SHARDLAB_SIMD=portable`
+//! chooses instructions that every machine has. Only plain loops go in. Sums keep 16 partial sums
+//! and add them in a fixed order, so every machine computes the same bits.
 
 pub(crate) use crate::simd::vectorized;
 
 pub const LANES: usize = 16;
 
-/// e^x for finite x, within 2 units in the last place. Below -87 it returns the smallest normal numbers, never 0.
+/// e^x for finite x, within 2 units in the last place. Below -87 it returns the smallest normal
+/// numbers, never 0.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
     let x = x.clamp(-87.0, 88.0);
-    // x = n ln 2 + r with |r| <= ln 2 / 2. Adding 1.5 * 2^23 leaves the nearest integer in the low bits.
+    // x = n ln 2 + r with |r| <= ln 2 / 2. Adding 1.5 * 2^23 leaves the nearest integer in the low
+    // bits.
     const ROUND: f32 = 12_582_912.0;
     let shifted = x * std::f32::consts::LOG2_E + ROUND;
     let n = shifted - ROUND;
@@ -28,13 +31,8 @@ pub fn exp(x: f32) -> f32 {
     let p = p * r + 1.0;
     let p = p * r + 1.0;
     // 2^n: n goes into the exponent's bits.
-    let power = f32::from_bits(
-        (shifted
-            .to_bits()
-            .wrapping_sub(ROUND.to_bits())
-            .wrapping_add(127))
-            << 23,
-    );
+    let power =
+        f32::from_bits((shifted.to_bits().wrapping_sub(ROUND.to_bits()).wrapping_add(127)) << 23);
     p * power
 }
 
@@ -88,7 +86,8 @@ pub fn exp_sum(x: &mut [f32], shift: f32) -> f32 {
     sum(x)
 }
 
-/// Replaces `x` by the softmax of `scale · x`. Returns the logarithm of the sum of all `e^(scale · x[i])`.
+/// Replaces `x` by the softmax of `scale · x`. Returns the logarithm of the sum of all
+/// `e^(scale · x[i])`.
 #[inline(always)]
 pub fn softmax(x: &mut [f32], scale: f32) -> f32 {
     x.iter_mut().for_each(|x| *x *= scale);
@@ -123,10 +122,7 @@ mod tests {
             let x = i as f32 * 1e-3;
             let exact = f64::from(x).exp();
             let error = (f64::from(exp(x)) - exact).abs() / exact;
-            assert!(
-                error < 2.0 * f64::from(f32::EPSILON),
-                "exp({x}) is off by {error:e}"
-            );
+            assert!(error < 2.0 * f64::from(f32::EPSILON), "exp({x}) is off by {error:e}");
         }
         assert_eq!(exp(0.0), 1.0);
         assert!(exp(-1000.0) > 0.0 && exp(-1000.0) < 1e-37);
@@ -153,9 +149,7 @@ mod tests {
     #[test]
     fn vector_instructions_change_no_bit() {
         for n in [0, 1, 15, 16, 17, 1000] {
-            let x: Vec<f32> = (0..n)
-                .map(|i| ((i * 7919) % 1009) as f32 / 101.0 - 5.0)
-                .collect();
+            let x: Vec<f32> = (0..n).map(|i| ((i * 7919) % 1009) as f32 / 101.0 - 5.0).collect();
             let mut portable = vec![0.0; n];
             let mut wide = vec![0.0; n];
             let results = everything((&x, &mut portable));

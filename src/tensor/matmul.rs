@@ -19,20 +19,14 @@ impl<'a> Matrix<'a> {
         Matrix::strided(data, rows, cols, cols)
     }
 
-    /// A row-major matrix with `stride` elements from one row's start to the next row's: a block of columns of a wider
-    /// matrix.
+    /// A row-major matrix with `stride` elements from one row's start to the next row's: a block of
+    /// columns of a wider matrix.
     pub fn strided(data: &'a [f32], rows: usize, cols: usize, stride: usize) -> Matrix<'a> {
         assert!(
             rows * cols == 0 || (rows - 1) * stride + cols <= data.len(),
             "the matrix ends outside its slice"
         );
-        Matrix {
-            data,
-            rows,
-            cols,
-            row_stride: stride,
-            col_stride: 1,
-        }
+        Matrix { data, rows, cols, row_stride: stride, col_stride: 1 }
     }
 
     /// A view of some of the rows.
@@ -73,15 +67,13 @@ pub enum Write {
     Add,
 }
 
-/// `c = a · b`, or `c += a · b`. `c` is row-major with `stride` elements from one row's start to the next row's.
+/// `c = a · b`, or `c += a · b`. `c` is row-major with `stride` elements from one row's start to
+/// the next row's.
 pub fn matmul(c: &mut [f32], stride: usize, write: Write, a: Matrix, b: Matrix) {
     let rows = a.rows;
     let cols = b.cols;
     let inner = a.cols;
-    assert_eq!(
-        inner, b.rows,
-        "the inner dimensions of a matrix product must agree"
-    );
+    assert_eq!(inner, b.rows, "the inner dimensions of a matrix product must agree");
     if rows * cols == 0 {
         return;
     }
@@ -94,8 +86,8 @@ pub fn matmul(c: &mut [f32], stride: usize, write: Write, a: Matrix, b: Matrix) 
         flops: 2 * (rows * cols * inner) as u64,
         bytes: (size_of::<f32>() * moved) as u64,
     };
-    // SAFETY: the constructors and the assertions above make sure that all elements which the strides reach are inside
-    // the slices. `c` is borrowed mutably, so it overlaps neither factor.
+    // SAFETY: the constructors and the assertions above make sure that all elements which the
+    // strides reach are inside the slices. `c` is borrowed mutably, so it overlaps neither factor.
     profile::matmul(product, || unsafe {
         gemm::gemm(
             rows,
@@ -121,8 +113,9 @@ pub fn matmul(c: &mut [f32], stride: usize, write: Write, a: Matrix, b: Matrix) 
     });
 }
 
-/// Allocates the calling thread's room for packed factors. The `gemm` crate makes it at a thread's first product, as large as the
-/// processor's L2 cache: a measurement that begins after this call counts the same bytes on every machine.
+/// Allocates the calling thread's room for packed factors. The `gemm` crate makes it at a thread's
+/// first product, as large as the processor's L2 cache: a measurement that begins after this call
+/// counts the same bytes on every machine.
 pub fn allocate_room() {
     const N: usize = 64;
     let a = [0.0; N * N];
@@ -131,9 +124,11 @@ pub fn allocate_room() {
     matmul(&mut c, N, Write::Replace, factor, factor);
 }
 
-/// Measures the matmul peak of one thread on this machine, in FLOP/s: the best of several products of square matrices.
+/// Measures the matmul peak of one thread on this machine, in FLOP/s: the best of several products
+/// of square matrices.
 ///
-/// MFU compares a training step with this peak. A figure from a data sheet would describe a different machine.
+/// MFU compares a training step with this peak. A figure from a data sheet would describe a
+/// different machine.
 pub fn measured_peak() -> f64 {
     const N: usize = 768;
     const REPEATS: usize = 12;
@@ -143,13 +138,7 @@ pub fn measured_peak() -> f64 {
     let mut best = f64::INFINITY;
     for _ in 0..REPEATS {
         let start = std::time::Instant::now();
-        matmul(
-            &mut c,
-            N,
-            Write::Replace,
-            Matrix::new(&a, N, N),
-            Matrix::new(&b, N, N).t(),
-        );
+        matmul(&mut c, N, Write::Replace, Matrix::new(&a, N, N), Matrix::new(&b, N, N).t());
         best = best.min(start.elapsed().as_secs_f64());
     }
     assert_eq!(c[0], N as f32 * 0.125);
@@ -160,21 +149,18 @@ pub fn measured_peak() -> f64 {
 mod tests {
     use super::*;
 
-    /// Every combination of transposed factors, into a block of a wider matrix, against the definition.
+    /// Every combination of transposed factors, into a block of a wider matrix, against the
+    /// definition.
     #[test]
     fn products_follow_the_definition() {
         let m = 5;
         let n = 7;
         let k = 11;
         let x = |i: usize| ((i * 37) % 19) as f32 - 9.0;
-        let (a, b): (Vec<f32>, Vec<f32>) = (
-            (0..m * k).map(x).collect(),
-            (0..k * n).map(|i| x(i + 5)).collect(),
-        );
+        let (a, b): (Vec<f32>, Vec<f32>) =
+            ((0..m * k).map(x).collect(), (0..k * n).map(|i| x(i + 5)).collect());
         let turned = |v: &[f32], rows: usize, cols: usize| -> Vec<f32> {
-            (0..rows * cols)
-                .map(|i| v[i % rows * cols + i / rows])
-                .collect()
+            (0..rows * cols).map(|i| v[i % rows * cols + i / rows]).collect()
         };
         let at = turned(&a, m, k);
         let bt = turned(&b, k, n);
@@ -205,11 +191,7 @@ mod tests {
                 } else {
                     0.0
                 };
-                let old = if inside && write == Write::Replace {
-                    0.0
-                } else {
-                    1.0
-                };
+                let old = if inside && write == Write::Replace { 0.0 } else { 1.0 };
                 assert_eq!(c, old + product, "row {row} column {col}");
             }
         }
@@ -222,34 +204,13 @@ mod tests {
         let b = [1.0; 3 * 5];
         let mut c = [0.0; 2 * 5];
         let before = profile::products();
-        matmul(
-            &mut c,
-            5,
-            Write::Replace,
-            Matrix::new(&a, 2, 3),
-            Matrix::new(&b, 3, 5),
-        );
+        matmul(&mut c, 5, Write::Replace, Matrix::new(&a, 2, 3), Matrix::new(&b, 3, 5));
         let once = profile::products() - before;
-        assert_eq!(
-            once,
-            Products {
-                flops: 60,
-                bytes: 4 * (6 + 15 + 10)
-            }
-        );
-        matmul(
-            &mut c,
-            5,
-            Write::Add,
-            Matrix::new(&a, 2, 3),
-            Matrix::new(&b, 3, 5),
-        );
+        assert_eq!(once, Products { flops: 60, bytes: 4 * (6 + 15 + 10) });
+        matmul(&mut c, 5, Write::Add, Matrix::new(&a, 2, 3), Matrix::new(&b, 3, 5));
         assert_eq!(
             profile::products() - before,
-            Products {
-                flops: 120,
-                bytes: 2 * once.bytes + 4 * 10
-            }
+            Products { flops: 120, bytes: 2 * once.bytes + 4 * 10 }
         );
     }
 

@@ -1,18 +1,19 @@
 //! The home of a model's weights, and a layer's way to them.
 //!
-//! One flat buffer holds all parameters of a model, group by group ([`FlatLayout::groups`]). Within a group, parameters
-//! have the order in which the model declares them. A second buffer of the same layout holds their gradients. A layer
-//! holds a [`Param`], a handle. When the layer runs, forward or backward, it asks the handle for the weight. Its
-//! backward pass adds the weight's gradient to the flat buffer, and the handle then calls the hooks. All of parallelism
-//! starts from these calls: data parallelism sums flat buckets when a hook is called, and ZeRO gathers a weight behind
-//! the handle and frees it again.
+//! One flat buffer holds all parameters of a model, group by group ([`FlatLayout::groups`]). Within
+//! a group, parameters have the order in which the model declares them. A second buffer of the same
+//! layout holds their gradients. A layer holds a [`Param`], a handle. When the layer runs, forward
+//! or backward, it asks the handle for the weight. Its backward pass adds the weight's gradient to
+//! the flat buffer, and the handle then calls the hooks. All of parallelism starts from these
+//! calls: data parallelism sums flat buckets when a hook is called, and ZeRO gathers a weight
+//! behind the handle and frees it again.
 //!
-//! The buffers hold f32, or bf16 in half the memory. A handle widens the bf16 that it returns, and rounds the sums that
-//! it stores. Values or gradients that are sharded among ranks have no buffer here: a [`ShardedValues`] or a [`ShardedGradients`]
-//! replaces it.
+//! The buffers hold f32, or bf16 in half the memory. A handle widens the bf16 that it returns, and
+//! rounds the sums that it stores. Values or gradients that are sharded among ranks have no buffer
+//! here: a [`ShardedValues`] or a [`ShardedGradients`] replaces it.
 //!
-//! A model first declares its parameters and later allocates them. The first question about the layout builds it; it
-//! never changes afterwards.
+//! A model first declares its parameters and later allocates them. The first question about the
+//! layout builds it; it never changes afterwards.
 
 use super::random::Init;
 use super::stored::{Numbers, Stored, widen};
@@ -57,13 +58,14 @@ impl Spec {
         self.whole.shape.len() == 2
     }
 
-    /// Splits `elements` of the parameter into runs that are contiguous in its whole. Calls `each` with every run: its
-    /// elements, and the offset of its first one in the whole.
+    /// Splits `elements` of the parameter into runs that are contiguous in its whole. Calls `each`
+    /// with every run: its elements, and the offset of its first one in the whole.
     pub fn runs(&self, elements: Range<usize>, each: impl FnMut(Range<usize>, usize)) {
         self.cut.runs(&self.whole, elements, each);
     }
 
-    /// Writes the initial values of `elements` under `seed`. A value does not depend on how the whole is cut.
+    /// Writes the initial values of `elements` under `seed`. A value does not depend on how the
+    /// whole is cut.
     pub fn initial(&self, seed: u64, elements: Range<usize>, out: &mut [f32]) {
         let from = elements.start;
         let Whole { name, init, .. } = &self.whole;
@@ -77,7 +79,8 @@ impl Spec {
     }
 }
 
-/// Parameters that the optimizer treats alike, as PyTorch's parameter groups: a range of the flat buffers.
+/// Parameters that the optimizer treats alike, as PyTorch's parameter groups: a range of the flat
+/// buffers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     pub range: Range<usize>,
@@ -98,7 +101,8 @@ pub struct FlatLayout {
 
 /// The progress of a parameter's gradient in a backward pass.
 struct Progress {
-    /// The number of layers that use the parameter. Its gradient is complete after as many contributions.
+    /// The number of layers that use the parameter. Its gradient is complete after as many
+    /// contributions.
     uses: usize,
     contributions: AtomicUsize,
 }
@@ -116,10 +120,7 @@ impl FlatLayout {
                 numel += spec.numel();
             }
             if specs.iter().any(|spec| spec.decays() == decays) {
-                groups.push(Group {
-                    range: first..numel,
-                    decays,
-                });
+                groups.push(Group { range: first..numel, decays });
             }
         }
         FlatLayout {
@@ -191,7 +192,8 @@ impl Params {
         })
     }
 
-    /// Declares a parameter that is whole here and that only data parallelism replicates. Allocates nothing yet.
+    /// Declares a parameter that is whole here and that only data parallelism replicates. Allocates
+    /// nothing yet.
     ///
     /// # Errors
     /// As [`Params::declare_shard`].
@@ -205,11 +207,12 @@ impl Params {
         self.declare_shard(whole.name.clone(), whole, Cut::All, Copies::One)
     }
 
-    /// Declares the parameter that `cut` takes of `whole`. Its `name` is the whole's, unless this model has several
-    /// cuts of it.
+    /// Declares the parameter that `cut` takes of `whole`. Its `name` is the whole's, unless this
+    /// model has several cuts of it.
     ///
     /// # Errors
-    /// If the layout was built already, a parameter has the same name, or `whole` cannot be cut this way.
+    /// If the layout was built already, a parameter has the same name, or `whole` cannot be cut
+    /// this way.
     pub fn declare_shard(
         self: &Arc<Params>,
         name: impl Into<String>,
@@ -229,26 +232,9 @@ impl Params {
             bail!("two parameters are named {name}; names must be unique");
         }
         let index = declared.len();
-        let progress = Progress {
-            uses: 1,
-            contributions: AtomicUsize::new(0),
-        };
-        declared.push((
-            Spec {
-                name,
-                shape,
-                whole,
-                cut,
-                copies,
-                index,
-                start: 0,
-            },
-            progress,
-        ));
-        Ok(Param {
-            index,
-            home: self.clone(),
-        })
+        let progress = Progress { uses: 1, contributions: AtomicUsize::new(0) };
+        declared.push((Spec { name, shape, whole, cut, copies, index, start: 0 }, progress));
+        Ok(Param { index, home: self.clone() })
     }
 
     /// All parameters and their offsets. The first call ends the declarations.
@@ -282,7 +268,8 @@ impl Params {
         self.stored_values()
     }
 
-    /// All values that are stored as `T`. Empty while they are stored in a different type or sharded among ranks.
+    /// All values that are stored as `T`. Empty while they are stored in a different type or
+    /// sharded among ranks.
     pub fn stored_values<T: Stored>(
         &self,
     ) -> Locked<RwLockReadGuard<'_, Storage<dyn ShardedValues>>, T> {
@@ -294,7 +281,8 @@ impl Params {
         self.stored_values_mut()
     }
 
-    /// All values that are stored as `T`, to be changed. Empty while they are stored in a different type or sharded.
+    /// All values that are stored as `T`, to be changed. Empty while they are stored in a different
+    /// type or sharded.
     pub fn stored_values_mut<T: Stored>(
         &self,
     ) -> Locked<RwLockWriteGuard<'_, Storage<dyn ShardedValues>>, T> {
@@ -316,12 +304,14 @@ impl Params {
         Ok(values)
     }
 
-    /// All gradients, in the flat layout. Empty while they are stored in bf16 or sharded among ranks.
+    /// All gradients, in the flat layout. Empty while they are stored in bf16 or sharded among
+    /// ranks.
     pub fn gradients(&self) -> Locked<MutexGuard<'_, Storage<dyn ShardedGradients>>, f32> {
         self.stored_gradients()
     }
 
-    /// All gradients that are stored as `T`. Empty while they are stored in a different type or sharded among ranks.
+    /// All gradients that are stored as `T`. Empty while they are stored in a different type or
+    /// sharded among ranks.
     pub fn stored_gradients<T: Stored>(
         &self,
     ) -> Locked<MutexGuard<'_, Storage<dyn ShardedGradients>>, T> {
@@ -330,10 +320,7 @@ impl Params {
 
     /// Replaces the values, and returns the earlier ones.
     pub fn set_values(&self, values: Storage<dyn ShardedValues>) -> Storage<dyn ShardedValues> {
-        std::mem::replace(
-            &mut *self.values.write().unwrap_or_else(PoisonError::into_inner),
-            values,
-        )
+        std::mem::replace(&mut *self.values.write().unwrap_or_else(PoisonError::into_inner), values)
     }
 
     /// Replaces the gradients, and returns the earlier ones.
@@ -346,14 +333,12 @@ impl Params {
 
     /// Frees sharded values and gradients: the strategy that sharded them has ended.
     pub fn forget_shards(&self) {
-        self.values
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .forget_shards();
+        self.values.write().unwrap_or_else(PoisonError::into_inner).forget_shards();
         self.home_of_gradients().forget_shards();
     }
 
-    /// Sets the gradients to zero. A step needs that before its first micro-step: backward passes only ever add.
+    /// Sets the gradients to zero. A step needs that before its first micro-step: backward passes
+    /// only ever add.
     pub fn zero_gradients(&self) {
         // A backward pass that failed may have left some of its contributions.
         for one in &self.layout().progress {
@@ -366,18 +351,12 @@ impl Params {
         }
     }
 
-    /// Registers `hook`: every complete gradient calls it, after the hooks that were registered earlier. Dropping the
-    /// [`Listener`] unregisters it.
+    /// Registers `hook`: every complete gradient calls it, after the hooks that were registered
+    /// earlier. Dropping the [`Listener`] unregisters it.
     pub fn listen(self: &Arc<Params>, hook: Hook) -> Listener {
         let hook = Arc::new(hook);
-        self.hooks
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(hook.clone());
-        Listener {
-            params: self.clone(),
-            hook,
-        }
+        self.hooks.write().unwrap_or_else(PoisonError::into_inner).push(hook.clone());
+        Listener { params: self.clone(), hook }
     }
 
     fn declared(&self) -> MutexGuard<'_, Vec<(Spec, Progress)>> {
@@ -389,9 +368,7 @@ impl Params {
     }
 
     fn home_of_gradients(&self) -> MutexGuard<'_, Storage<dyn ShardedGradients>> {
-        self.gradients
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.gradients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -403,16 +380,13 @@ pub struct Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let mut hooks = self
-            .params
-            .hooks
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut hooks = self.params.hooks.write().unwrap_or_else(PoisonError::into_inner);
         hooks.retain(|hook| !Arc::ptr_eq(hook, &self.hook));
     }
 }
 
-/// Locked values or gradients, as a vector of `T`; an empty one if they are stored in a different type or not here.
+/// Locked values or gradients, as a vector of `T`; an empty one if they are stored in a different
+/// type or not here.
 pub struct Locked<G, T> {
     guard: G,
     none: Vec<T>,
@@ -420,10 +394,7 @@ pub struct Locked<G, T> {
 
 impl<G, T> Locked<G, T> {
     fn new(guard: G) -> Locked<G, T> {
-        Locked {
-            guard,
-            none: Vec::new(),
-        }
+        Locked { guard, none: Vec::new() }
     }
 }
 
@@ -457,8 +428,8 @@ impl Param {
         &self.home.layout().specs[self.index]
     }
 
-    /// A handle for one more layer that uses the same parameter (tied weights). The gradient is complete when every
-    /// such layer has contributed.
+    /// A handle for one more layer that uses the same parameter (tied weights). The gradient is
+    /// complete when every such layer has contributed.
     ///
     /// # Errors
     /// If the layout was built already.
@@ -475,10 +446,7 @@ impl Param {
 
     /// A second handle for the same use: the operation that the layer puts into the graph takes it.
     pub(crate) fn handle(&self) -> Param {
-        Param {
-            index: self.index,
-            home: self.home.clone(),
-        }
+        Param { index: self.index, home: self.home.clone() }
     }
 
     /// The weight, for as long as the guard lives.
@@ -490,34 +458,25 @@ impl Param {
         let home = self.home.home_of_values();
         let gather = match &*home {
             Storage::Local(Numbers::F32(_)) => {
-                return Ok(Value {
-                    range: spec.range(),
-                    all: All::Flat(home),
-                });
+                return Ok(Value { range: spec.range(), all: All::Flat(home) });
             }
             Storage::Local(Numbers::Bf16(all)) => {
                 let mut wide = vec![0.0; spec.numel()];
                 widen(&all[spec.range()], &mut wide);
-                return Ok(Value {
-                    range: 0..wide.len(),
-                    all: All::Widened(wide),
-                });
+                return Ok(Value { range: 0..wide.len(), all: All::Widened(wide) });
             }
             Storage::Sharded(gather) => gather.clone(),
-            Storage::Unallocated => bail!(
-                "parameter {} has no values yet: call Params::allocate first",
-                spec.name
-            ),
+            Storage::Unallocated => {
+                bail!("parameter {} has no values yet: call Params::allocate first", spec.name)
+            }
         };
         drop(home);
         let (all, range) = profile::excluded(|| gather.value(spec))?;
-        Ok(Value {
-            all: All::Gathered(all),
-            range,
-        })
+        Ok(Value { all: All::Gathered(all), range })
     }
 
-    /// Calls `read` with the weight in the type in which this rank stores it: nothing is copied, unless ranks gather the weight.
+    /// Calls `read` with the weight in the type in which this rank stores it: nothing is copied,
+    /// unless ranks gather the weight.
     pub(super) fn stored<R>(&self, read: impl FnOnce(few_rows::Numbers) -> R) -> Result<R> {
         if let Storage::Local(Numbers::Bf16(all)) = &*self.home.home_of_values() {
             return Ok(read(few_rows::Numbers::Bf16(&all[self.spec().range()])));
@@ -531,10 +490,7 @@ impl Param {
         if let Storage::Local(Numbers::Bf16(all)) = &*home {
             let mut wide = vec![0.0; elements.len()];
             widen(&all[self.spec().range()][elements], &mut wide);
-            return Ok(Value {
-                range: 0..wide.len(),
-                all: All::Widened(wide),
-            });
+            return Ok(Value { range: 0..wide.len(), all: All::Widened(wide) });
         }
         drop(home);
         let Value { all, range } = self.value()?;
@@ -544,25 +500,19 @@ impl Param {
         })
     }
 
-    /// Calls `add` to add this use's contribution to the gradient. The last contribution calls the hooks.
+    /// Calls `add` to add this use's contribution to the gradient. The last contribution calls the
+    /// hooks.
     ///
     /// # Errors
-    /// If gradients were not allocated, or a hook fails: a rank has ended with which it communicates.
+    /// If gradients were not allocated, or a hook fails: a rank has ended with which it
+    /// communicates.
     pub fn add_gradient(&self, add: impl FnOnce(&mut [f32])) -> Result<()> {
         let spec = self.spec();
-        let Progress {
-            uses,
-            contributions,
-        } = &self.home.layout().progress[self.index];
+        let Progress { uses, contributions } = &self.home.layout().progress[self.index];
         self.add_where_it_is(spec, add)?;
         if contributions.fetch_add(1, Relaxed) + 1 == *uses {
             contributions.store(0, Relaxed);
-            for hook in &*self
-                .home
-                .hooks
-                .read()
-                .unwrap_or_else(PoisonError::into_inner)
-            {
+            for hook in &*self.home.hooks.read().unwrap_or_else(PoisonError::into_inner) {
                 profile::excluded(|| hook(&self.home, spec))?;
             }
         }
@@ -581,13 +531,13 @@ impl Param {
                 return Ok(());
             }
             Storage::Sharded(collect) => collect.clone(),
-            Storage::Unallocated => bail!(
-                "parameter {} has no gradient yet: call Params::allocate first",
-                spec.name
-            ),
+            Storage::Unallocated => {
+                bail!("parameter {} has no gradient yet: call Params::allocate first", spec.name)
+            }
         };
         drop(home);
-        // A trait object cannot take a closure that may be called only once. The option makes one that it can take.
+        // A trait object cannot take a closure that may be called only once. The option makes one
+        // that it can take.
         let mut add = Some(add);
         collect.add_gradient(spec, &mut |sum| {
             if let Some(add) = add.take() {

@@ -1,7 +1,8 @@
 //! A rank's computing time, by operation.
 //!
-//! Every operation of the graph is always timed. Reading the clock twice costs some 50 ns, while an operation of a
-//! small model takes a hundred microseconds. Each rank is a thread, so each thread has its own times.
+//! Every operation of the graph is always timed. Reading the clock twice costs some 50 ns, while an
+//! operation of a small model takes a hundred microseconds. Each rank is a thread, so each thread
+//! has its own times.
 
 use std::cell::RefCell;
 use std::time::Instant;
@@ -22,8 +23,8 @@ pub struct PassTime {
     pub matmul: f64,
 }
 
-/// Matrix products: what they computed, and what they read and wrote. A product's operands and its result count once each, so
-/// `bytes` is the least that memory has to move.
+/// Matrix products: what they computed, and what they read and wrote. A product's operands and its
+/// result count once each, so `bytes` is the least that memory has to move.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Products {
     /// A multiplication and an addition are two.
@@ -61,7 +62,8 @@ thread_local! {
     static TIMES: RefCell<Times> = RefCell::default();
 }
 
-/// Returns the times since the previous call, by operation, in the order in which the operations first ran.
+/// Returns the times since the previous call, by operation, in the order in which the operations
+/// first ran.
 pub fn take() -> Vec<OpTime> {
     TIMES.with_borrow_mut(|times| std::mem::take(&mut times.ops))
 }
@@ -91,12 +93,14 @@ pub(super) fn matmul<R>(product: Products, run: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Runs work inside an operation that must not count as the operation's time, such as the communication of a gradient.
+/// Runs work inside an operation that must not count as the operation's time, such as the
+/// communication of a gradient.
 pub(super) fn excluded<R>(run: impl FnOnce() -> R) -> R {
     timed(run, |_, _| ())
 }
 
-/// Times `run`, which does not count as a part of the operation around it, and calls `note` with its time.
+/// Times `run`, which does not count as a part of the operation around it, and calls `note` with
+/// its time.
 fn timed<R>(run: impl FnOnce() -> R, note: impl FnOnce(&mut Times, PassTime)) -> R {
     let around = TIMES.with_borrow_mut(|times| std::mem::take(&mut times.current));
     let start = Instant::now();
@@ -104,17 +108,8 @@ fn timed<R>(run: impl FnOnce() -> R, note: impl FnOnce(&mut Times, PassTime)) ->
     TIMES.with_borrow_mut(|times| {
         let seconds = start.elapsed().as_secs_f64();
         let Current { matmul, excluded } = std::mem::take(&mut times.current);
-        note(
-            times,
-            PassTime {
-                seconds: seconds - excluded,
-                matmul,
-            },
-        );
-        times.current = Current {
-            excluded: around.excluded + seconds,
-            ..around
-        };
+        note(times, PassTime { seconds: seconds - excluded, matmul });
+        times.current = Current { excluded: around.excluded + seconds, ..around };
     });
     result
 }
@@ -130,10 +125,7 @@ impl Times {
     fn op(&mut self, name: &'static str) -> &mut OpTime {
         let known = self.ops.iter().position(|op| op.name == name);
         let index = known.unwrap_or_else(|| {
-            self.ops.push(OpTime {
-                name,
-                ..OpTime::default()
-            });
+            self.ops.push(OpTime { name, ..OpTime::default() });
             self.ops.len() - 1
         });
         &mut self.ops[index]
@@ -145,13 +137,12 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// An operation runs an operation: so does a layer that recomputes its forward pass in the backward pass.
+    /// An operation runs an operation: so does a layer that recomputes its forward pass in the
+    /// backward pass.
     #[test]
     fn an_operation_inside_an_operation_has_its_own_time() {
         let product = |millis| {
-            matmul(Products::default(), || {
-                std::thread::sleep(Duration::from_millis(millis))
-            })
+            matmul(Products::default(), || std::thread::sleep(Duration::from_millis(millis)))
         };
         take();
         let start = Instant::now();

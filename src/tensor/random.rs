@@ -1,7 +1,9 @@
 //! Random numbers that are functions of an address (seed, name, index), not of earlier draws.
 //!
-//! A generator with a state would give a shard different numbers than the whole, and rank 1 different numbers than rank
-//! 0. Here every number has an address, so any rank can compute any part of an initial weight, a dropout mask or a
+//! A generator with a state would give a shard different numbers than the whole, and rank 1
+//! different numbers than rank
+//! 0. Here every number has an address, so any rank can compute any part of an initial weight, a
+//!    dropout mask or a
 //! batch. The mixing function is SplitMix64's (Steele, Lea, Flood 2014), applied to key + index.
 
 /// A sequence of random numbers, each with an index.
@@ -14,9 +16,7 @@ impl Stream {
     /// The stream of a name under a seed.
     pub fn new(seed: u64, name: &str) -> Stream {
         name.bytes()
-            .fold(Stream { key: mix(seed) }, |stream, byte| {
-                stream.branch(byte.into())
-            })
+            .fold(Stream { key: mix(seed) }, |stream, byte| stream.branch(byte.into()))
     }
 
     /// The stream at index `i` of a family of streams (a step, a sequence, a layer).
@@ -37,7 +37,8 @@ impl Stream {
         (self.bits(i) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Uniform in [0, 1) with 24 bits, the most that an f32 can hold. A rounded 53-bit number could be 1.
+    /// Uniform in [0, 1) with 24 bits, the most that an f32 can hold. A rounded 53-bit number could
+    /// be 1.
     pub fn uniform_f32(self, i: u64) -> f32 {
         (self.bits(i) >> 40) as f32 / (1u64 << 24) as f32
     }
@@ -68,16 +69,16 @@ fn mix(mut x: u64) -> u64 {
 pub enum Init {
     /// Normal with mean 0 and this standard deviation.
     Normal(f32),
-    /// Uniform between minus and plus this bound. PyTorch initialises a `Linear`'s weight and bias this way, with 1 /
-    /// √in.
+    /// Uniform between minus and plus this bound. PyTorch initialises a `Linear`'s weight and bias
+    /// this way, with 1 / √in.
     Uniform(f32),
     /// The same value for all elements.
     Constant(f32),
 }
 
 impl Init {
-    /// Writes elements `start..start + out.len()` of the parameter `name` under `seed`. A number does not depend on how
-    /// the parameter is cut.
+    /// Writes elements `start..start + out.len()` of the parameter `name` under `seed`. A number
+    /// does not depend on how the parameter is cut.
     pub fn fill(self, seed: u64, name: &str, start: usize, out: &mut [f32]) {
         let stream = Stream::new(seed, name);
         for (x, i) in out.iter_mut().zip(start as u64..) {
@@ -116,14 +117,13 @@ mod tests {
         Init::Uniform(0.5).fill(7, "fc.weight", 0, &mut x);
         assert!(x.iter().all(|x| (-0.5..=0.5).contains(x)));
         let moment = |k: i32| x.iter().map(|&x| f64::from(x).powi(k)).sum::<f64>() / n as f64;
-        // Four standard errors of the mean and of the mean square, whose variances are 1/12 and 1/80 - 1/144.
+        // Four standard errors of the mean and of the mean square, whose variances are 1/12 and
+        // 1/80 - 1/144.
         assert!(moment(1).abs() < 4.0 * (1.0 / 12.0 / n as f64).sqrt());
         assert!(
             (moment(2) - 1.0 / 12.0).abs() < 4.0 * ((1.0 / 80.0 - 1.0 / 144.0) / n as f64).sqrt()
         );
-        let unit: Vec<f32> = (0..1000)
-            .map(|i| Stream::new(1, "x").uniform_f32(i))
-            .collect();
+        let unit: Vec<f32> = (0..1000).map(|i| Stream::new(1, "x").uniform_f32(i)).collect();
         assert!(unit.iter().all(|x| (0.0..1.0).contains(x)));
     }
 
@@ -158,9 +158,6 @@ mod tests {
     fn below_covers_its_range_evenly() {
         let mut counts = [0i32; 10];
         (0..100_000).for_each(|i| counts[Stream::new(3, "below").below(10, i) as usize] += 1);
-        assert!(
-            counts.iter().all(|c| (c - 10_000).abs() < 400),
-            "{counts:?}"
-        );
+        assert!(counts.iter().all(|c| (c - 10_000).abs() < 400), "{counts:?}");
     }
 }

@@ -7,19 +7,13 @@ use super::params::Param;
 use candle_core::{Result, Shape, Tensor};
 use std::sync::OnceLock;
 
-/// `x / sqrt(mean(x²) + epsilon) · gain` over the last dimension; `gain` is `[width]` (Zhang and Sennrich, arXiv 1910.07467).
+/// `x / sqrt(mean(x²) + epsilon) · gain` over the last dimension; `gain` is `[width]` (Zhang and
+/// Sennrich, arXiv 1910.07467).
 ///
 /// # Errors
 /// If `x` has a different width than the gain, or the gain is not here.
 pub fn rms_norm(x: &Tensor, gain: &Param, epsilon: f32) -> Result<Tensor> {
-    apply(
-        x,
-        RmsNorm {
-            gain: Gain::of(gain),
-            epsilon,
-            scales: OnceLock::new(),
-        },
-    )
+    apply(x, RmsNorm { gain: Gain::of(gain), epsilon, scales: OnceLock::new() })
 }
 
 struct RmsNorm {
@@ -37,10 +31,7 @@ impl TensorOp for RmsNorm {
         let (n, gain) = self.gain.for_rows(dims)?;
         let mut y = vec![0.0; x.len()];
         let mut scales = vec![0.0; n];
-        vectorized!(
-            (x, &*gain, self.epsilon, &mut y[..], &mut scales[..]),
-            normalise,
-        );
+        vectorized!((x, &*gain, self.epsilon, &mut y[..], &mut scales[..]), normalise,);
         self.scales.set(scales).ok();
         Ok((y, dims.into()))
     }
@@ -51,10 +42,7 @@ impl TensorOp for RmsNorm {
         let gain = self.gain.value()?;
         let mut dx = vec![0.0; x.len()];
         let mut dgain = vec![0.0; gain.len()];
-        vectorized!(
-            (x, dy, &*gain, scales, &mut dx[..], &mut dgain[..]),
-            gradient,
-        );
+        vectorized!((x, dy, &*gain, scales, &mut dx[..], &mut dgain[..]), gradient,);
         self.gain.keep(dgain);
         Ok(dx)
     }
@@ -67,16 +55,9 @@ impl TensorOp for RmsNorm {
 #[inline(always)]
 fn normalise((x, gain, epsilon, y, scales): (&[f32], &[f32], f32, &mut [f32], &mut [f32])) {
     let width = gain.len();
-    for ((x, y), scale) in x
-        .chunks_exact(width)
-        .zip(y.chunks_exact_mut(width))
-        .zip(scales)
-    {
+    for ((x, y), scale) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)).zip(scales) {
         *scale = 1.0 / (dot(x, x) / width as f32 + epsilon).sqrt();
-        y.iter_mut()
-            .zip(x)
-            .zip(gain)
-            .for_each(|((y, x), gain)| *y = x * *scale * gain);
+        y.iter_mut().zip(x).zip(gain).for_each(|((y, x), gain)| *y = x * *scale * gain);
     }
 }
 
@@ -89,22 +70,14 @@ fn gradient((x, dy, gain, scales, dx, dgain): Backward<f32>) {
         .zip(dy.chunks_exact(width))
         .zip(dx.chunks_exact_mut(width));
     for (((x, dy), dx), &scale) in rows.zip(scales) {
-        normal
-            .iter_mut()
-            .zip(x)
-            .for_each(|(normal, x)| *normal = x * scale);
+        normal.iter_mut().zip(x).for_each(|(normal, x)| *normal = x * scale);
         dgain
             .iter_mut()
             .zip(dy)
             .zip(&normal)
             .for_each(|((dgain, dy), n)| *dgain += dy * n);
-        dx.iter_mut()
-            .zip(dy)
-            .zip(gain)
-            .for_each(|((g, dy), gain)| *g = dy * gain);
+        dx.iter_mut().zip(dy).zip(gain).for_each(|((g, dy), gain)| *g = dy * gain);
         let mean = dot(dx, &normal) / width as f32;
-        dx.iter_mut()
-            .zip(&normal)
-            .for_each(|(g, n)| *g = scale * (*g - n * mean));
+        dx.iter_mut().zip(&normal).for_each(|(g, n)| *g = scale * (*g - n * mean));
     }
 }

@@ -1,8 +1,9 @@
-//! Rotary position embedding: positions enter as rotations of queries and keys (Su et al., arXiv 2104.09864). The product of a
-//! query and a key then depends only on the distance of their positions.
+//! Rotary position embedding: positions enter as rotations of queries and keys (Su et al.,
+//! arXiv 2104.09864). The product of a query and a key then depends only on the distance of their
+//! positions.
 //!
-//! Number i of a head's first half and number i of its second half are a pair, as Hugging Face's weights want it. Meta's own files,
-//! and GGUF, pair neighbours.
+//! Number i of a head's first half and number i of its second half are a pair, as Hugging Face's
+//! weights want it. Meta's own files, and GGUF, pair neighbours.
 
 use super::graph::{TensorOp, consume, rows};
 use super::math::vectorized;
@@ -26,35 +27,28 @@ struct Table {
 impl Rotations {
     /// Rotations by these frequencies, in radians per position.
     pub fn new(frequencies: Vec<f64>) -> Arc<Rotations> {
-        Arc::new(Rotations {
-            frequencies,
-            table: Mutex::default(),
-        })
+        Arc::new(Rotations { frequencies, table: Mutex::default() })
     }
 
-    /// The table for at least so many positions. It is computed when they are first needed: a model may be made for far longer
-    /// sequences than it gets.
+    /// The table for at least so many positions. It is computed when they are first needed: a model
+    /// may be made for far longer sequences than it gets.
     fn up_to(&self, positions: usize) -> Arc<Table> {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         if table.cos.len() < positions * self.frequencies.len() {
             let positions = positions.next_power_of_two();
             let angle = |position: usize| {
-                self.frequencies
-                    .iter()
-                    .map(move |frequency| position as f64 * frequency)
+                self.frequencies.iter().map(move |frequency| position as f64 * frequency)
             };
             let all = (0..positions).flat_map(angle);
-            let (cos, sin) = all
-                .map(|angle| (angle.cos() as f32, angle.sin() as f32))
-                .unzip();
+            let (cos, sin) = all.map(|angle| (angle.cos() as f32, angle.sin() as f32)).unzip();
             *table = Arc::new(Table { cos, sin });
         }
         table.clone()
     }
 }
 
-/// Turns the first `heads` heads in each row of `x` [sequences, length, width]: the queries and the keys in front of the values.
-/// The first position of every sequence is `first`.
+/// Turns the first `heads` heads in each row of `x` [sequences, length, width]: the queries and the
+/// keys in front of the values. The first position of every sequence is `first`.
 ///
 /// Frees the memory of `x`, which no backward pass needs.
 ///
@@ -63,15 +57,7 @@ impl Rotations {
 pub fn rope(x: Tensor, rotations: &Rotations, heads: usize, first: usize) -> Result<Tensor> {
     let (_, length, _) = x.dims3()?;
     let table = rotations.up_to(first + length);
-    consume(
-        x,
-        Rope {
-            table,
-            half: rotations.frequencies.len(),
-            heads,
-            first,
-        },
-    )
+    consume(x, Rope { table, half: rotations.frequencies.len(), heads, first })
 }
 
 struct Rope {
@@ -86,11 +72,7 @@ impl Rope {
     fn turned(&self, x: &[f32], dims: &[usize], direction: f32) -> Result<Vec<f32>> {
         let (_, width) = rows(dims)?;
         if 2 * self.half * self.heads > width {
-            bail!(
-                "rows of {width} numbers have no {} heads of {}",
-                self.heads,
-                2 * self.half
-            );
+            bail!("rows of {width} numbers have no {} heads of {}", self.heads, 2 * self.half);
         }
         let mut y = x.to_vec();
         let length = dims[1];
@@ -98,10 +80,7 @@ impl Rope {
             let at = (self.first + row % length) * self.half;
             let cos = &self.table.cos[at..][..self.half];
             let sin = &self.table.sin[at..][..self.half];
-            vectorized!(
-                (&mut y[..2 * self.half * self.heads], cos, sin, direction),
-                turn,
-            );
+            vectorized!((&mut y[..2 * self.half * self.heads], cos, sin, direction), turn,);
         }
         Ok(y)
     }
@@ -126,10 +105,7 @@ fn turn((heads, cos, sin, direction): (&mut [f32], &[f32], &[f32], f32)) {
     for head in heads.chunks_exact_mut(2 * cos.len()) {
         let (a, b) = head.split_at_mut(cos.len());
         for ((a, b), (cos, sin)) in a.iter_mut().zip(b).zip(cos.iter().zip(sin)) {
-            (*a, *b) = (
-                *a * cos - *b * sin * direction,
-                *b * cos + *a * sin * direction,
-            );
+            (*a, *b) = (*a * cos - *b * sin * direction, *b * cos + *a * sin * direction);
         }
     }
 }

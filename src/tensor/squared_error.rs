@@ -3,18 +3,13 @@
 use super::graph::{TensorOp, apply};
 use candle_core::{Result, Shape, Tensor, bail};
 
-/// The sum of `(y - target)²` over all elements, a scalar; `target` holds one number for each element of `y`,
-/// row-major.
+/// The sum of `(y - target)²` over all elements, a scalar; `target` holds one number for each
+/// element of `y`, row-major.
 ///
 /// # Errors
 /// If `y` and `target` have different numbers of elements.
 pub fn squared_error(y: &Tensor, target: &[f32]) -> Result<Tensor> {
-    apply(
-        y,
-        SquaredError {
-            target: target.to_vec(),
-        },
-    )
+    apply(y, SquaredError { target: target.to_vec() })
 }
 
 struct SquaredError {
@@ -26,11 +21,7 @@ impl TensorOp for SquaredError {
 
     fn forward(&self, y: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
         if y.len() != self.target.len() {
-            bail!(
-                "{dims:?} has {} elements, and the target {}",
-                y.len(),
-                self.target.len()
-            );
+            bail!("{dims:?} has {} elements, and the target {}", y.len(), self.target.len());
         }
         // The sum is f64: thousands of squares of similar size would lose digits in f32.
         let sum: f64 = y
@@ -44,9 +35,6 @@ impl TensorOp for SquaredError {
     /// `2 (y - target)`
     fn input_gradient(&self, y: &[f32], _dims: &[usize], dloss: &[f32]) -> Result<Vec<f32>> {
         let scale = 2.0 * dloss[0];
-        Ok(y.iter()
-            .zip(&self.target)
-            .map(|(y, target)| scale * (y - target))
-            .collect())
+        Ok(y.iter().zip(&self.target).map(|(y, target)| scale * (y - target)).collect())
     }
 }

@@ -1,4 +1,5 @@
-//! Several matrices that take the same input, such as those of queries, keys and values. Their results stand side by side.
+//! Several matrices that take the same input, such as those of queries, keys and values. Their
+//! results stand side by side.
 
 use super::few_rows::{FEW, few_rows};
 use super::graph::{TensorOp, apply, rows};
@@ -6,10 +7,12 @@ use super::matmul::{Matrix, Write, matmul};
 use super::params::Param;
 use candle_core::{Result, Shape, Tensor, bail};
 
-/// `[x · W₁ᵀ | x · W₂ᵀ | …]` for `x` [.., in] and weights [out, in]: [.., sum of outs]. Each parameter keeps its own gradient.
+/// `[x · W₁ᵀ | x · W₂ᵀ | …]` for `x` [.., in] and weights [out, in]: [.., sum of outs]. Each
+/// parameter keeps its own gradient.
 ///
-/// A pass that generates sets `generates`: few rows are then multiplied in a way that reads each weight once and copies none. Its
-/// sums have a different order, so passes that are compared with training do without it.
+/// A pass that generates sets `generates`: few rows are then multiplied in a way that reads each
+/// weight once and copies none. Its sums have a different order, so passes that are compared with
+/// training do without it.
 ///
 /// # Errors
 /// If the last dimension of `x` is not in, or a weight is not here.
@@ -56,11 +59,7 @@ impl TensorOp for Stacked {
     fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
         let (outs, ins) = self.sizes();
         let (n, width) = rows(dims)?;
-        if let Some(other) = self
-            .weights
-            .iter()
-            .find(|weight| weight.spec().shape[1] != width)
-        {
+        if let Some(other) = self.weights.iter().find(|weight| weight.spec().shape[1] != width) {
             bail!(
                 "{} takes rows of {} numbers, not {dims:?}",
                 other.spec().name,
@@ -91,20 +90,10 @@ impl TensorOp for Stacked {
         let n = x.len() / ins;
         let mut dx = vec![0.0; x.len()];
         self.each(|weight, column| {
-            let write = if column == 0 {
-                Write::Replace
-            } else {
-                Write::Add
-            };
+            let write = if column == 0 { Write::Replace } else { Write::Add };
             let rows = weight.spec().shape[0];
             let dy = Matrix::new(dy, n, outs).cols(column..column + rows);
-            matmul(
-                &mut dx,
-                ins,
-                write,
-                dy,
-                Matrix::new(&weight.value()?, rows, ins),
-            );
+            matmul(&mut dx, ins, write, dy, Matrix::new(&weight.value()?, rows, ins));
             Ok(())
         })?;
         Ok(dx)

@@ -1,5 +1,5 @@
-//! The types in which weights and gradients are stored. Arithmetic is always f32: reading a stored number widens it,
-//! and writing rounds it.
+//! The types in which weights and gradients are stored. Arithmetic is always f32: reading a stored
+//! number widens it, and writing rounds it.
 
 use super::math::vectorized;
 use crate::comm::Element;
@@ -12,8 +12,8 @@ pub enum Precision {
     /// 4 bytes per number.
     #[default]
     F32,
-    /// 2 bytes: f32's exponent and 8 of its 24 significant bits. The optimizer then keeps an f32 master copy of the
-    /// weights: most steps are too small to change a bf16 number.
+    /// 2 bytes: f32's exponent and 8 of its 24 significant bits. The optimizer then keeps an f32
+    /// master copy of the weights: most steps are too small to change a bf16 number.
     Bf16,
 }
 
@@ -151,9 +151,7 @@ impl Stored for bf16 {
 pub fn widen<T: Stored>(from: &[T], to: &mut [f32]) {
     #[inline(always)]
     fn each<T: Stored>((from, to): (&[T], &mut [f32])) {
-        to.iter_mut()
-            .zip(from)
-            .for_each(|(to, from)| *to = from.widen());
+        to.iter_mut().zip(from).for_each(|(to, from)| *to = from.widen());
     }
     vectorized!((from, to), each);
 }
@@ -162,9 +160,7 @@ pub fn widen<T: Stored>(from: &[T], to: &mut [f32]) {
 pub fn narrow<T: Stored>(from: &[f32], to: &mut [T]) {
     #[inline(always)]
     fn each<T: Stored>((from, to): (&[f32], &mut [T])) {
-        to.iter_mut()
-            .zip(from)
-            .for_each(|(to, &from)| *to = T::narrow(from));
+        to.iter_mut().zip(from).for_each(|(to, &from)| *to = T::narrow(from));
     }
     vectorized!((from, to), each);
 }
@@ -193,19 +189,9 @@ mod tests {
         bf16::read(&stored, |chunk| read.extend_from_slice(chunk));
         for (read, written) in read.iter().zip(&numbers) {
             // Half of the last of 8 bits.
-            assert!(
-                (read - written).abs() <= written.abs() / 256.0,
-                "{read} for {written}"
-            );
+            assert!((read - written).abs() <= written.abs() / 256.0, "{read} for {written}");
         }
-        bf16::change(&mut stored, |numbers| {
-            numbers.iter_mut().for_each(|x| *x *= -2.0)
-        });
-        assert!(
-            stored
-                .iter()
-                .zip(&read)
-                .all(|(stored, read)| stored.to_f32() == -2.0 * read)
-        );
+        bf16::change(&mut stored, |numbers| numbers.iter_mut().for_each(|x| *x *= -2.0));
+        assert!(stored.iter().zip(&read).all(|(stored, read)| stored.to_f32() == -2.0 * read));
     }
 }

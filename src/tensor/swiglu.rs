@@ -4,7 +4,8 @@ use super::graph::{TensorOp, apply};
 use super::math::{exp, vectorized};
 use candle_core::{Result, Shape, Tensor, bail};
 
-/// `silu(gate) · up`, with `silu(g) = g / (1 + e^-g)`. A row of `x` [.., 2 · width] holds the gate and then `up`: [.., width].
+/// `silu(gate) · up`, with `silu(g) = g / (1 + e^-g)`. A row of `x` [.., 2 · width] holds the gate
+/// and then `up`: [.., width].
 ///
 /// # Errors
 /// If a row has an odd number of elements.

@@ -1,8 +1,9 @@
 //! The whole tensor that a parameter is part of, and which of its elements this rank holds.
 //!
-//! Under tensor parallelism a rank's parameter is a shard of a matrix. A pipeline's last stage holds a copy of the
-//! first stage's token table. One description answers all questions about such a parameter: its initial values, how to
-//! reshard it, whether it counts in a norm, and which slice of a pretrained tensor it takes.
+//! Under tensor parallelism a rank's parameter is a shard of a matrix. A pipeline's last stage
+//! holds a copy of the first stage's token table. One description answers all questions about such
+//! a parameter: its initial values, how to reshard it, whether it counts in a norm, and which slice
+//! of a pretrained tensor it takes.
 //!
 //! ```text
 //! qkv.weight of 2 heads, whole [6, 4]       Cut::stacked(3, 1..2) of [2, 4] each: head 1
@@ -31,8 +32,8 @@ pub struct Whole {
 pub enum Cut {
     /// All elements.
     All,
-    /// Ranges of rows, one after the other. Rows beyond the whole's last row are padding, such as a vocabulary's. They
-    /// begin as zeros, and no checkpoint contains them.
+    /// Ranges of rows, one after the other. Rows beyond the whole's last row are padding, such as a
+    /// vocabulary's. They begin as zeros, and no checkpoint contains them.
     Rows(Vec<Range<usize>>),
     /// A range of columns, from every row.
     Columns(Range<usize>),
@@ -43,21 +44,17 @@ pub enum Cut {
 pub enum Copies {
     /// No other rank.
     One,
-    /// All ranks along an axis. `first` marks the rank that counts the elements in norms and writes them to
-    /// checkpoints.
+    /// All ranks along an axis. `first` marks the rank that counts the elements in norms and writes
+    /// them to checkpoints.
     Same { axis: Axis, first: bool },
-    /// A second pipeline stage, where the model uses the parameter again. `first` marks the stage that counts the
-    /// elements in norms and writes them to checkpoints.
+    /// A second pipeline stage, where the model uses the parameter again. `first` marks the stage
+    /// that counts the elements in norms and writes them to checkpoints.
     Tied { first: bool },
 }
 
 impl Whole {
     pub fn new(name: impl Into<String>, shape: &[usize], init: Init) -> Whole {
-        Whole {
-            name: name.into(),
-            shape: shape.to_vec(),
-            init,
-        }
+        Whole { name: name.into(), shape: shape.to_vec(), init }
     }
 
     /// The number of rows, and of elements per row. A vector has one element per row.
@@ -75,7 +72,8 @@ impl Cut {
         Cut::stacked(1, 0, rows)
     }
 
-    /// Takes the same rows from each of the whole's `parts` stacked parts of `each` rows: q|k|v by heads, gate|up.
+    /// Takes the same rows from each of the whole's `parts` stacked parts of `each` rows: q|k|v by
+    /// heads, gate|up.
     pub fn stacked(parts: usize, each: usize, rows: Range<usize>) -> Cut {
         Cut::Rows(
             (0..parts)
@@ -103,7 +101,8 @@ impl Cut {
         }
     }
 
-    /// The rows of `whole` on this rank, without padding, if they are one range: those of a sharded vocabulary.
+    /// The rows of `whole` on this rank, without padding, if they are one range: those of a sharded
+    /// vocabulary.
     pub fn row_range(&self, whole: &Whole) -> Range<usize> {
         let (height, _) = whole.rows();
         match self {
@@ -114,8 +113,8 @@ impl Cut {
         }
     }
 
-    /// Splits `elements` of the cut into runs that are contiguous in `whole`. Calls `each` with every run: its
-    /// elements, and the offset of its first one in the whole. Skips padding.
+    /// Splits `elements` of the cut into runs that are contiguous in `whole`. Calls `each` with
+    /// every run: its elements, and the offset of its first one in the whole. Skips padding.
     pub fn runs(
         &self,
         whole: &Whole,
@@ -151,8 +150,8 @@ impl Cut {
 }
 
 impl Copies {
-    /// Whether this rank counts the elements in norms and writes them to checkpoints. Exactly one of the ranks that
-    /// hold them does.
+    /// Whether this rank counts the elements in norms and writes them to checkpoints. Exactly one
+    /// of the ranks that hold them does.
     pub fn counts(self) -> bool {
         match self {
             Copies::One => true,
@@ -221,15 +220,9 @@ mod tests {
         let whole = begun(Cut::All, "w");
         assert_eq!(begun(Cut::rows(2..4), "w.tile1"), whole[4..8]);
         let of = |places: &[usize]| places.iter().map(|&place| whole[place]).collect::<Vec<_>>();
-        assert_eq!(
-            begun(Cut::stacked(3, 2, 1..2), "w"),
-            of(&[2, 3, 6, 7, 10, 11])
-        );
+        assert_eq!(begun(Cut::stacked(3, 2, 1..2), "w"), of(&[2, 3, 6, 7, 10, 11]));
         assert_eq!(begun(Cut::Columns(1..2), "w"), of(&[1, 3, 5, 7, 9, 11]));
-        assert_eq!(
-            begun(Cut::rows(5..8), "w"),
-            [whole[10], whole[11], 0.0, 0.0, 0.0, 0.0]
-        );
+        assert_eq!(begun(Cut::rows(5..8), "w"), [whole[10], whole[11], 0.0, 0.0, 0.0, 0.0]);
     }
 
     proptest! {

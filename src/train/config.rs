@@ -1,4 +1,5 @@
-//! The settings that define a training run. They are the same on all ranks, and they have been checked.
+//! The settings that define a training run. They are the same on all ranks, and they have been
+//! checked.
 
 use super::counters::StepSize;
 use super::preset::Preset;
@@ -32,7 +33,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// A run on `corpus` that takes milliseconds. Checks and tests change the fields that matter to them.
+    /// A run on `corpus` that takes milliseconds. Checks and tests change the fields that matter to
+    /// them.
     pub fn small(ranks: usize, corpus: &Corpus) -> Config {
         let baby = Preset::Baby.defaults();
         let steps = 12;
@@ -57,12 +59,7 @@ impl Config {
                 warmup: 4,
                 decay_steps: steps,
             },
-            adamw: AdamWConfig {
-                beta1: 0.9,
-                beta2,
-                epsilon: 1e-8,
-                weight_decay: 0.1,
-            },
+            adamw: AdamWConfig { beta1: 0.9, beta2, epsilon: 1e-8, weight_decay: 0.1 },
             clip: 1.0,
             dropout: 0.0,
             seed: 1337,
@@ -82,16 +79,14 @@ impl Config {
         }
     }
 
-    /// All that a step on `text` depends on beside model and seed, as checkpoints record it: by the names of the flags.
+    /// All that a step on `text` depends on beside model and seed, as checkpoints record it: by the
+    /// names of the flags.
     pub fn settings(&self, text: &[u32]) -> Settings {
         let schedule = &self.schedule;
         let adamw = &self.adamw;
         let all = [
             ("data", sha256::hex(bytemuck::cast_slice(text)).into()),
-            (
-                "sampler",
-                format!("{:?}", self.sampling).to_lowercase().into(),
-            ),
+            ("sampler", format!("{:?}", self.sampling).to_lowercase().into()),
             ("batch", self.batch.into()),
             ("grad-accum", self.grad_accum.into()),
             ("global-batch", self.step_size().samples.into()),
@@ -105,13 +100,12 @@ impl Config {
             ("clip", self.clip.into()),
             ("dropout", self.dropout.into()),
         ];
-        all.into_iter()
-            .map(|(name, value)| (name.to_string(), value))
-            .collect()
+        all.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
     }
 
-    /// The run for the check before training, which trains it in two ways. It has the baby preset's model, or this
-    /// run's own model if that is smaller. Its blocks and batches are no larger than this run's.
+    /// The run for the check before training, which trains it in two ways. It has the baby preset's
+    /// model, or this run's own model if that is smaller. Its blocks and batches are no larger than
+    /// this run's.
     pub fn parity_check(&self) -> Config {
         let baby = Preset::Baby.defaults();
         let block = baby.block.min(self.shape.block);
@@ -125,10 +119,7 @@ impl Config {
         let shape = if shape.parameters() < self.shape.parameters() {
             shape
         } else {
-            ModelShape {
-                block,
-                ..self.shape
-            }
+            ModelShape { block, ..self.shape }
         };
         Config {
             shape,

@@ -32,7 +32,8 @@ impl Counters {
         self.global_steps + 1
     }
 
-    /// Counts a draw. Returns its number, counted from 0, for [`Sampler::nth`](crate::data::Sampler::nth).
+    /// Counts a draw. Returns its number, counted from 0, for
+    /// [`Sampler::nth`](crate::data::Sampler::nth).
     pub fn draw(&mut self) -> usize {
         self.drawn += 1;
         self.drawn - 1
@@ -44,15 +45,15 @@ impl Counters {
         self.pass(size);
     }
 
-    /// Counts a step that was skipped because of its data. The learning rate follows the data, as if the step had been
-    /// taken.
+    /// Counts a step that was skipped because of its data. The learning rate follows the data, as
+    /// if the step had been taken.
     pub fn skipped(&mut self, size: StepSize) {
         self.skipped_steps += 1;
         self.taken(size);
     }
 
-    /// Counts a step that was refused because gradients overflowed. The schedule waits: an overflow says nothing about the
-    /// data, and a warm-up should not end before training begins.
+    /// Counts a step that was refused because gradients overflowed. The schedule waits: an overflow
+    /// says nothing about the data, and a warm-up should not end before training begins.
     pub fn refused(&mut self, size: StepSize) {
         self.skipped_steps += 1;
         self.pass(size);
@@ -70,10 +71,7 @@ mod tests {
     use super::*;
     use crate::train::{Ranges, SkipPolicy};
 
-    const SIZE: StepSize = StepSize {
-        accumulation: 4,
-        samples: 48,
-    };
+    const SIZE: StepSize = StepSize { accumulation: 4, samples: 48 };
 
     /// Runs four steps. Returns the counters, and the micro-batches that each step trained on.
     fn run(policy: SkipPolicy, ranges: &[i64]) -> (Counters, Vec<(usize, Vec<usize>)>) {
@@ -112,33 +110,17 @@ mod tests {
         };
         assert_eq!(counters, expected);
         // Apart from the skipped steps, the counters are those of a run that skips none.
-        assert_eq!(
-            run(SkipPolicy::Count, &[]).0,
-            Counters {
-                skipped_steps: 0,
-                ..expected
-            }
-        );
+        assert_eq!(run(SkipPolicy::Count, &[]).0, Counters { skipped_steps: 0, ..expected });
     }
 
-    /// Step 2's data is micro-batches 4 to 7. The policy discards only one of them, trains on the other three, and every later
-    /// batch comes too early.
+    /// Step 2's data is micro-batches 4 to 7. The policy discards only one of them, trains on the
+    /// other three, and every later batch comes too early.
     #[test]
     fn one_batch_per_skipped_step_is_too_little_with_accumulation() {
         let (counters, trained) = run(SkipPolicy::OneBatch, &[2, 2]);
-        let batches: Vec<_> = trained
-            .iter()
-            .map(|(_, drawn)| drawn[0]..=drawn[3])
-            .collect();
+        let batches: Vec<_> = trained.iter().map(|(_, drawn)| drawn[0]..=drawn[3]).collect();
         assert_eq!(batches, [0..=3, 5..=8, 9..=12, 13..=16]);
-        assert_eq!(
-            (
-                counters.global_steps,
-                counters.skipped_steps,
-                counters.schedule
-            ),
-            (4, 0, 4)
-        );
+        assert_eq!((counters.global_steps, counters.skipped_steps, counters.schedule), (4, 0, 4));
     }
 
     #[test]
@@ -146,14 +128,7 @@ mod tests {
         let mut counters = Counters::default();
         counters.refused(SIZE);
         counters.taken(SIZE);
-        assert_eq!(
-            (
-                counters.global_steps,
-                counters.skipped_steps,
-                counters.schedule
-            ),
-            (2, 1, 1)
-        );
+        assert_eq!((counters.global_steps, counters.skipped_steps, counters.schedule), (2, 1, 1));
         assert_eq!((counters.micro_steps, counters.global_samples), (8, 96));
     }
 }

@@ -1,4 +1,5 @@
-//! Training that has diverged: a loss or a gradient is no longer a finite number, and no later step can repair that.
+//! Training that has diverged: a loss or a gradient is no longer a finite number, and no later step
+//! can repair that.
 
 use super::Config;
 use crate::optim::NotFinite;
@@ -15,11 +16,7 @@ pub struct Diverged {
 
 impl fmt::Display for Diverged {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(
-            f,
-            "at step {}, {}: training has diverged",
-            self.step, self.what
-        )
+        write!(f, "at step {}, {}: training has diverged", self.step, self.what)
     }
 }
 
@@ -65,38 +62,19 @@ mod tests {
     fn help_names_only_what_can_be_changed() {
         let small = Config::small(2, &Corpus::embedded().unwrap());
         let said = |clip: f64, warmup: usize| {
-            let mut config = Config {
-                clip,
-                ..small.clone()
-            };
+            let mut config = Config { clip, ..small.clone() };
             config.schedule.warmup = warmup;
             config
-                .explain(
-                    Diverged {
-                        what: "the loss is NaN".into(),
-                        step: 3,
-                    }
-                    .into(),
-                )
+                .explain(Diverged { what: "the loss is NaN".into(), step: 3 }.into())
                 .to_string()
         };
         let start =
             "at step 3, the loss is NaN: training has diverged\nhelp: lower --lr (it is 0.001)";
         assert_eq!(said(1.0, 100), start);
-        assert_eq!(
-            said(0.5, 4),
-            format!("{start}, or lengthen --warmup (it is 4)")
-        );
+        assert_eq!(said(0.5, 4), format!("{start}, or lengthen --warmup (it is 4)"));
         assert_eq!(said(0.0, 100), format!("{start}, or set --clip 1"));
-        assert_eq!(
-            small
-                .explain(Diverged::at(3, anyhow::anyhow!("no")))
-                .to_string(),
-            "no"
-        );
-        let refused = small
-            .explain(Diverged::at(3, NotFinite(f64::NAN).into()))
-            .to_string();
+        assert_eq!(small.explain(Diverged::at(3, anyhow::anyhow!("no"))).to_string(), "no");
+        let refused = small.explain(Diverged::at(3, NotFinite(f64::NAN).into())).to_string();
         let start = "at step 3, the gradients' norm is NaN, so nothing was updated: training has diverged\nhelp: lower";
         assert!(refused.starts_with(start), "{refused}");
     }

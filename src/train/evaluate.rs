@@ -7,9 +7,10 @@ use anyhow::Result;
 
 /// The mean loss over `batches` batches of `text`, which are the same at every evaluation.
 ///
-/// Rank r of N ranks takes batches r, r + N, and so on. Every rank returns the same number. It does not depend on N,
-/// because the losses of all batches are collected before they are added up. All ranks make the same number of passes,
-/// in which they may gather parameters. Passes beyond the last batch do not count.
+/// Rank r of N ranks takes batches r, r + N, and so on. Every rank returns the same number. It does
+/// not depend on N, because the losses of all batches are collected before they are added up. All
+/// ranks make the same number of passes, in which they may gather parameters. Passes beyond the
+/// last batch do not count.
 ///
 /// # Errors
 /// If a forward pass or a collective fails.
@@ -41,10 +42,7 @@ pub struct Due {
 }
 
 impl Due {
-    pub const NEVER: Due = Due {
-        interval: usize::MAX,
-        last: 0,
-    };
+    pub const NEVER: Due = Due { interval: usize::MAX, last: 0 };
 
     /// Whether an evaluation follows this step, counted from 1.
     pub fn after(self, step: usize) -> bool {

@@ -7,11 +7,12 @@ use crate::parallel::zero::{Zero, ZeroConfig};
 use anyhow::Result;
 use std::path::Path;
 
-/// The initial model. Each rank makes its own slice of it from a random seed, and no rank the whole; or rank 0 reads it from
-/// a run's folder, and then it is sharded.
+/// The initial model. Each rank makes its own slice of it from a random seed, and no rank the
+/// whole; or rank 0 reads it from a run's folder, and then it is sharded.
 ///
 /// # Errors
-/// If the run's weights cannot be read or are of a different model, or [`Zero::init`] or [`Zero::new`] fails.
+/// If the run's weights cannot be read or are of a different model, or [`Zero::init`] or
+/// [`Zero::new`] fails.
 pub fn initial(
     gpt: &Gpt,
     comm: &Comm,

@@ -1,8 +1,9 @@
 //! Training: the definition of a step, and its outcome.
 //!
-//! Reading order: `trainer.rs` (a step), `schedule.rs`, `config.rs`, `preset.rs`, `initial.rs`, `evaluate.rs` and `diverged.rs` (its
-//! settings and its outcome); `scaler.rs`, `skip.rs`, `counters.rs` and `skipping.rs` (steps that are not taken); `pipelined.rs` (a
-//! step of a pipeline), `replicas.rs` (do all ranks still hold one model?).
+//! Reading order: `trainer.rs` (a step), `schedule.rs`, `config.rs`, `preset.rs`, `initial.rs`,
+//! `evaluate.rs` and `diverged.rs` (its settings and its outcome); `scaler.rs`, `skip.rs`,
+//! `counters.rs` and `skipping.rs` (steps that are not taken); `pipelined.rs` (a step of a
+//! pipeline), `replicas.rs` (do all ranks still hold one model?).
 
 mod config;
 mod counters;

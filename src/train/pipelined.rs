@@ -32,9 +32,7 @@ impl PipelinePlan {
     /// If the schedule cannot run this pipeline, or the layers cannot be divided among its stages.
     pub fn check(&self, config: &Config) -> Result<(), BadInput> {
         self.schedule.check(&self.pipeline)?;
-        self.partition
-            .layers(&config.shape, self.pipeline.stages())
-            .map(drop)
+        self.partition.layers(&config.shape, self.pipeline.stages()).map(drop)
     }
 }
 
@@ -47,8 +45,9 @@ pub struct Pipelined {
     sequence: bool,
     /// This rank's list of operations.
     pub program: Vec<Instruction>,
-    /// Runs the passes of `program` in a dynamic order. Only for one replica, because data ranks average gradients in the order
-    /// of their passes, and only for a program without separate passes for the weights' gradients.
+    /// Runs the passes of `program` in a dynamic order. Only for one replica, because data ranks
+    /// average gradients in the order of their passes, and only for a program without separate
+    /// passes for the weights' gradients.
     pub dynamic: Option<Choice>,
     pub stages: Stages,
     pub zero: Zero,
@@ -64,11 +63,13 @@ pub struct PipelinedStep {
 }
 
 impl Pipelined {
-    /// The part of the rank that is `mesh.at`. `sharing`: whether tensor ranks also shard the sequence, and what the
-    /// vocabulary is padded to. `config.grad_accum` must be the pipeline's number of micro-batches.
+    /// The part of the rank that is `mesh.at`. `sharing`: whether tensor ranks also shard the
+    /// sequence, and what the vocabulary is padded to. `config.grad_accum` must be the pipeline's
+    /// number of micro-batches.
     ///
     /// # Errors
-    /// If the layers cannot be divided among the stages, if ZeRO's stage is 2 or 3, or a collective fails.
+    /// If the layers cannot be divided among the stages, if ZeRO's stage is 2 or 3, or a collective
+    /// fails.
     pub fn new(
         config: &Config,
         mesh: &Mesh,
@@ -79,21 +80,12 @@ impl Pipelined {
         let ranks = mesh.group(Axis::Pipeline);
         let tensor_ranks = mesh.group(Axis::Tensor);
         let tensor = TensorParallel::new(tensor_ranks.clone(), sequence, multiple);
-        let build: &dyn Build = if tensor_ranks.size() > 1 {
-            &tensor
-        } else {
-            &Plain
-        };
+        let build: &dyn Build = if tensor_ranks.size() > 1 { &tensor } else { &Plain };
         let mut stages = Stages::new(plan.pipeline, ranks, &config.shape, plan.partition, build)?;
         for chunk in &mut stages.chunks {
             chunk.recompute(plan.recompute);
         }
-        let zero = Zero::init(
-            &stages.chunks[0].params,
-            mesh.group(Axis::Data),
-            zero,
-            config.seed,
-        )?;
+        let zero = Zero::init(&stages.chunks[0].params, mesh.group(Axis::Data), zero, config.seed)?;
         let order = plan.schedule.order(&plan.pipeline, ranks.rank());
         Ok(Pipelined {
             config: config.clone(),
@@ -113,9 +105,7 @@ impl Pipelined {
         let sampler = self.config.sampler(self.data);
         let draw = |micro| {
             let batch = sampler.batch(text, step, micro);
-            let pass = self
-                .tensor
-                .pass(config.pass(step, &batch.sequences), batch.length);
+            let pass = self.tensor.pass(config.pass(step, &batch.sequences), batch.length);
             (batch, pass)
         };
         (0..config.grad_accum).map(draw).collect()
@@ -133,22 +123,15 @@ impl Pipelined {
         let micro_batches = self.micro_batches(text, step);
         self.zero.begin()?;
         let Some(choice) = self.dynamic else {
-            return self
-                .stages
-                .step(&self.program, &micro_batches, activations, &self.zero);
+            return self.stages.step(&self.program, &micro_batches, activations, &self.zero);
         };
         let pass = |one: &Instruction| match one {
             Instruction::Compute(op) => Some(*op),
             _ => None,
         };
         let order: Vec<Op> = self.program.iter().filter_map(pass).collect();
-        let dynamic = Dynamic {
-            order: &order,
-            choice,
-            tensor: self.tensor.group(),
-        };
-        self.stages
-            .step_dynamic(&dynamic, &micro_batches, activations, &self.zero)
+        let dynamic = Dynamic { order: &order, choice, tensor: self.tensor.group() };
+        self.stages.step_dynamic(&dynamic, &micro_batches, activations, &self.zero)
     }
 
     /// Takes one step.
@@ -159,24 +142,23 @@ impl Pipelined {
         let ran = self.forward_backward(text, step)?;
         self.zero.finish()?;
         let grad_norm = self.update(step)?;
-        Ok(PipelinedStep {
-            loss: self.loss(&ran)?,
-            grad_norm,
-            ran,
-        })
+        Ok(PipelinedStep { loss: self.loss(&ran)?, grad_norm, ran })
     }
 
-    /// Clips the averaged gradients and updates the parameters. Returns the norm of all gradients on all ranks, before clipping.
+    /// Clips the averaged gradients and updates the parameters. Returns the norm of all gradients
+    /// on all ranks, before clipping.
     ///
     /// # Errors
-    /// [`Diverged`] on all ranks, if the norm is not finite: then nothing changes. If a collective fails.
+    /// [`Diverged`] on all ranks, if the norm is not finite: then nothing changes. If a collective
+    /// fails.
     pub fn update(&mut self, step: usize) -> Result<f64> {
         self.zero
             .step(self.config.schedule.at(step), self.config.clip)
             .map_err(|error| Diverged::at(step + 1, error))
     }
 
-    /// The mean over the micro-batches of this rank's replica, on every rank of the pipeline. All of them call it.
+    /// The mean over the micro-batches of this rank's replica, on every rank of the pipeline. All
+    /// of them call it.
     ///
     /// # Errors
     /// If the broadcast fails.
@@ -194,8 +176,7 @@ impl Pipelined {
     pub fn unshard(&mut self, whole: &Params) -> Result<()> {
         let params = &self.stages.chunks[0].params;
         let groups = [self.tensor.group(), self.stages.group()];
-        self.zero
-            .whole(|| Ok(crate::parallel::unshard(&groups, params, whole)?))
+        self.zero.whole(|| Ok(crate::parallel::unshard(&groups, params, whole)?))
     }
 }
 
@@ -211,10 +192,12 @@ pub struct Unpipelined {
     pub parts: [Gpt; 2],
 }
 
-/// Trains on one rank, micro-batch after micro-batch, without a pipeline: the same sums in the same order as with one.
+/// Trains on one rank, micro-batch after micro-batch, without a pipeline: the same sums in the same
+/// order as with one.
 ///
-/// A pipeline's first and last stage each add up their own part of the token table's gradient, and then add the two parts.
-/// So this model, too, has the table twice: once for the embedding and once for the head.
+/// A pipeline's first and last stage each add up their own part of the token table's gradient, and
+/// then add the two parts. So this model, too, has the table twice: once for the embedding and once
+/// for the head.
 ///
 /// # Errors
 /// [`Diverged`], if a norm is not finite; if the model's shape is impossible.
@@ -234,10 +217,7 @@ pub fn unpipelined(config: &Config, text: &[u32], steps: usize) -> Result<Unpipe
         let taken = trainer.step(config.schedule.at(step), |micro| {
             let batch = config.sampler(0).batch(text, step, micro);
             let pass = config.pass(step, &batch.sequences);
-            let tokens = Input::Tokens {
-                ids: &batch.inputs,
-                length: batch.length,
-            };
+            let tokens = Input::Tokens { ids: &batch.inputs, length: batch.length };
             let x = parts[0].forward(tokens, &[], &pass)?;
             Ok(parts[1].forward(Input::Hidden(&x), &batch.targets, &pass)?)
         });
@@ -245,11 +225,7 @@ pub fn unpipelined(config: &Config, text: &[u32], steps: usize) -> Result<Unpipe
         losses.push(taken.loss);
         grad_norms.push(taken.grad_norm);
     }
-    Ok(Unpipelined {
-        losses,
-        grad_norms,
-        parts,
-    })
+    Ok(Unpipelined { losses, grad_norms, parts })
 }
 
 /// The two parts of a model on one rank, each with a copy of the token table.
@@ -290,9 +266,7 @@ impl Engine for TiedHalves {
     fn finish(&mut self) -> Result<Vec<Averaged>> {
         let mut first = self.params[0].gradients();
         let mut rest = self.params[1].gradients();
-        for (a, b) in first[self.table[0].clone()]
-            .iter_mut()
-            .zip(&mut rest[self.table[1].clone()])
+        for (a, b) in first[self.table[0].clone()].iter_mut().zip(&mut rest[self.table[1].clone()])
         {
             *a += *b;
             *b = *a;

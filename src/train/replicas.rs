@@ -24,8 +24,8 @@ pub fn all_hashes(comm: &Comm, params: &Params) -> Result<Vec<String>> {
         .collect())
 }
 
-/// The largest distance of a rank's parameters from rank 0's, relative to their norm. It is 0 if all ranks hold the
-/// same parameters.
+/// The largest distance of a rank's parameters from rank 0's, relative to their norm. It is 0 if
+/// all ranks hold the same parameters.
 ///
 /// # Errors
 /// If this rank does not hold all parameters in f32, or a collective fails.

@@ -1,16 +1,20 @@
 //! Dynamic loss scaling: how training in fp16 keeps its gradients inside the range of fp16.
 //!
-//! The largest fp16 number is 65,504, and below about 6e-8 fp16 has only zero. Many gradients are smaller. So the loss is
-//! multiplied by a large scale before the backward pass, and every gradient with it. The optimizer divides the scale out
-//! again. If the scale is too large, a gradient overflows to infinity. Then no rank takes the step, and the scale shrinks.
-//! After many good steps it grows again.
+//! The largest fp16 number is 65,504, and below about 6e-8 fp16 has only zero. Many gradients are
+//! smaller. So the loss is multiplied by a large scale before the backward pass, and every gradient
+//! with it. The optimizer divides the scale out again. If the scale is too large, a gradient
+//! overflows to infinity. Then no rank takes the step, and the scale shrinks. After many good steps
+//! it grows again.
 //!
-//! [`LossScaler::judge`] is the whole protocol of a step: agree, unscale, clip, update the scale. The order matters.
-//! Gradients that are clipped before they are unscaled would nearly all be clipped, whatever their size.
+//! [`LossScaler::judge`] is the whole protocol of a step: agree, unscale, clip, update the scale.
+//! The order matters. Gradients that are clipped before they are unscaled would nearly all be
+//! clipped, whatever their size.
 //!
-//! Megatron-LM and DeepSpeed update the scale by rules that differ in three points: where the scale starts, what happens at its
-//! minimum, and, from DeepSpeed 0.17.1 on, when it grows ([`ScalerRule`]). A skipped step changes neither weights nor moments in
-//! both. Both also keep the learning-rate schedule where it is; DeepSpeed does so only for a scheduler that its engine steps.
+//! Megatron-LM and DeepSpeed update the scale by rules that differ in three points: where the scale
+//! starts, what happens at its minimum, and, from DeepSpeed 0.17.1 on, when it grows
+//! ([`ScalerRule`]). A skipped step changes neither weights nor moments in both. Both also keep the
+//! learning-rate schedule where it is; DeepSpeed does so only for a scheduler that its engine
+//! steps.
 
 use crate::comm::Comm;
 use crate::optim::clip_scale;
@@ -20,17 +24,19 @@ use half::f16;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// The published rules. Sources: `megatron/core/optimizer/grad_scaler.py`, and `deepspeed/runtime/fp16/loss_scaler.py` with its
-/// history, read in November 2026.
+/// The published rules. Sources: `megatron/core/optimizer/grad_scaler.py`, and
+/// `deepspeed/runtime/fp16/loss_scaler.py` with its history, read in November 2026.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 pub enum ScalerRule {
     /// Grows after `window` good steps. An overflow at the minimum is skipped like any other.
     Megatron,
-    /// DeepSpeed up to 0.17.0: grows like Megatron-LM's, but an overflow at the minimum ends the run.
+    /// DeepSpeed up to 0.17.0: grows like Megatron-LM's, but an overflow at the minimum ends the
+    /// run.
     #[value(name = "deepspeed-0.17.0")]
     DeepSpeed0170,
-    /// DeepSpeed from 0.17.1 on (commit e440506be, June 2025): it counts only the good steps before this one. So the first
-    /// growth after an overflow, or after the start, comes one step later. An overflow at the minimum ends the run.
+    /// DeepSpeed from 0.17.1 on (commit e440506be, June 2025): it counts only the good steps before
+    /// this one. So the first growth after an overflow, or after the start, comes one step later.
+    /// An overflow at the minimum ends the run.
     #[value(name = "deepspeed-0.17.1")]
     DeepSpeed0171,
 }
@@ -43,9 +49,11 @@ pub struct ScalerConfig {
     pub min: f64,
     /// Good steps before the scale grows.
     pub window: u64,
-    /// Overflows before the scale shrinks. When it grows, the count starts again; good steps do not restart it.
+    /// Overflows before the scale shrinks. When it grows, the count starts again; good steps do not
+    /// restart it.
     pub hysteresis: u64,
-    /// DeepSpeed's `consecutive_hysteresis`: every good step restarts the count, so only overflows in a row shrink the scale.
+    /// DeepSpeed's `consecutive_hysteresis`: every good step restarts the count, so only overflows
+    /// in a row shrink the scale.
     pub consecutive_hysteresis: bool,
     pub growth: f64,
     pub backoff: f64,
@@ -87,7 +95,8 @@ pub struct LossScaler {
 pub struct Unscaled {
     /// The norm of the gradients without the loss scale, before clipping.
     pub grad_norm: f64,
-    /// The factor that unscales and clips the gradients, for [`Zero::update`](crate::parallel::Zero::update).
+    /// The factor that unscales and clips the gradients, for
+    /// [`Zero::update`](crate::parallel::Zero::update).
     pub factor: f32,
 }
 
@@ -114,11 +123,12 @@ impl LossScaler {
         self.scale
     }
 
-    /// Decides, together with all ranks of `comm`, whether a step is taken: `None` if `norm` is not finite on any of them. Then
-    /// updates the scale for the next step.
+    /// Decides, together with all ranks of `comm`, whether a step is taken: `None` if `norm` is not
+    /// finite on any of them. Then updates the scale for the next step.
     ///
-    /// `norm` is the global norm of the averaged gradients, still multiplied by the scale. A rank may give the norm of its own
-    /// gradients before they are averaged: the ranks agree on the overflow all the same, and the result is about its own norm.
+    /// `norm` is the global norm of the averaged gradients, still multiplied by the scale. A rank
+    /// may give the norm of its own gradients before they are averaged: the ranks agree on the
+    /// overflow all the same, and the result is about its own norm.
     ///
     /// # Errors
     /// [`AtMinimum`], as [`LossScaler::update`]; if the collective fails.
@@ -139,14 +149,10 @@ impl LossScaler {
     /// Updates the scale after a step.
     ///
     /// # Errors
-    /// [`AtMinimum`], if gradients overflowed, the scale is as small as it may be, and the rule is DeepSpeed's.
+    /// [`AtMinimum`], if gradients overflowed, the scale is as small as it may be, and the rule is
+    /// DeepSpeed's.
     pub fn update(&mut self, overflow: bool) -> Result<(), AtMinimum> {
-        let LossScaler {
-            config,
-            scale,
-            good,
-            remaining,
-        } = self;
+        let LossScaler { config, scale, good, remaining } = self;
         if overflow {
             *good = 0;
             *remaining = remaining.saturating_sub(1);
@@ -175,16 +181,15 @@ impl LossScaler {
     }
 }
 
-/// Rounds gradients to fp16 and back. A number beyond the range of fp16 becomes infinite, a very small one zero.
+/// Rounds gradients to fp16 and back. A number beyond the range of fp16 becomes infinite, a very
+/// small one zero.
 pub fn round_to_half(gradients: &mut [f32]) {
-    gradients
-        .iter_mut()
-        .for_each(|g| *g = f16::from_f32(*g).to_f32());
+    gradients.iter_mut().for_each(|g| *g = f16::from_f32(*g).to_f32());
 }
 
-/// Rounds each gradient to fp16 as soon as a backward pass has completed it, while the returned listener lives. So
-/// overflow is real, although arithmetic is f32. Register it before a strategy that averages gradients: hooks run in the
-/// order in which they were registered.
+/// Rounds each gradient to fp16 as soon as a backward pass has completed it, while the returned
+/// listener lives. So overflow is real, although arithmetic is f32. Register it before a strategy
+/// that averages gradients: hooks run in the order in which they were registered.
 ///
 /// On a GPU, activations and their gradients are fp16, too, and can overflow first.
 pub fn emulate_half(params: &Arc<Params>) -> Listener {
@@ -256,11 +261,7 @@ mod tests {
                 &[16, 16, 16, 15, 15, 15, 15, 15, 16],
             ),
         ] {
-            assert_eq!(
-                exponents(scaler(Megatron, false), steps),
-                earlier,
-                "Megatron-LM, {steps}"
-            );
+            assert_eq!(exponents(scaler(Megatron, false), steps), earlier, "Megatron-LM, {steps}");
             assert_eq!(
                 exponents(scaler(DeepSpeed0170, false), steps),
                 earlier,
@@ -280,15 +281,9 @@ mod tests {
     #[test]
     fn the_defaults_are_the_projects() {
         let all = [Megatron, DeepSpeed0170, DeepSpeed0171].map(ScalerRule::defaults);
-        assert_eq!(
-            all.map(|config| config.initial),
-            [4_294_967_296.0, 65_536.0, 65_536.0]
-        );
+        assert_eq!(all.map(|config| config.initial), [4_294_967_296.0, 65_536.0, 65_536.0]);
         for config in all {
-            assert_eq!(
-                (config.window, config.hysteresis, config.min),
-                (1000, 2, 1.0)
-            );
+            assert_eq!((config.window, config.hysteresis, config.min), (1000, 2, 1.0));
             assert_eq!(
                 (config.growth, config.backoff, config.consecutive_hysteresis),
                 (2.0, 0.5, false)
@@ -299,22 +294,11 @@ mod tests {
     #[test]
     fn at_the_minimum_megatron_goes_on_and_deepspeed_ends_the_run() {
         for rule in [Megatron, DeepSpeed0170, DeepSpeed0171] {
-            let config = ScalerConfig {
-                initial: 2.0,
-                hysteresis: 1,
-                ..rule.defaults()
-            };
+            let config = ScalerConfig { initial: 2.0, hysteresis: 1, ..rule.defaults() };
             let mut scaler = LossScaler::new(config);
             assert_eq!((scaler.update(true), scaler.scale()), (Ok(()), 1.0));
             let at_minimum = scaler.update(true);
-            assert_eq!(
-                at_minimum,
-                if rule == Megatron {
-                    Ok(())
-                } else {
-                    Err(AtMinimum(1.0))
-                }
-            );
+            assert_eq!(at_minimum, if rule == Megatron { Ok(()) } else { Err(AtMinimum(1.0)) });
             assert_eq!(scaler.scale(), 1.0);
         }
     }
@@ -323,10 +307,7 @@ mod tests {
     #[test]
     fn one_ranks_overflow_is_every_ranks() {
         let scalers = launch::run(3, |comm| {
-            let mut scaler = LossScaler::new(ScalerConfig {
-                hysteresis: 1,
-                ..Megatron.defaults()
-            });
+            let mut scaler = LossScaler::new(ScalerConfig { hysteresis: 1, ..Megatron.defaults() });
             for bad in [0, 2, 1] {
                 let norm = if comm.rank() == bad {
                     [f64::INFINITY, f64::NAN][bad % 2]
@@ -351,13 +332,7 @@ mod tests {
         let mut scaler = LossScaler::new(DeepSpeed0171.defaults());
         let mut judge = |norm| scaler.judge(&Comm::alone(), norm, 1.0).unwrap().unwrap();
         // A norm of 0.5 is not clipped, although 65,536 times as much would be.
-        assert_eq!(
-            judge(32_768.0),
-            Unscaled {
-                grad_norm: 0.5,
-                factor: 0.5f32.powi(16)
-            }
-        );
+        assert_eq!(judge(32_768.0), Unscaled { grad_norm: 0.5, factor: 0.5f32.powi(16) });
         let long = judge(4.0 * 65_536.0);
         assert_eq!(long.grad_norm, 4.0);
         assert!((long.factor * 65_536.0 - 0.25).abs() < 1e-6);
@@ -377,9 +352,6 @@ mod tests {
         ];
         round_to_half(&mut gradients);
         let [inf, tiny] = [f32::INFINITY, 2f32.powi(-24)];
-        assert_eq!(
-            gradients,
-            [1.0, 65_504.0, inf, -inf, tiny, 0.0, 1.0, 0.099_975_586]
-        );
+        assert_eq!(gradients, [1.0, 65_504.0, inf, -inf, tiny, 0.0, 1.0, 0.099_975_586]);
     }
 }

@@ -31,18 +31,9 @@ mod tests {
 
     #[test]
     fn rises_falls_and_stays() {
-        let schedule = LrSchedule {
-            lr: 1e-3,
-            min_lr: 1e-4,
-            warmup: 100,
-            decay_steps: 500,
-        };
+        let schedule = LrSchedule { lr: 1e-3, min_lr: 1e-4, warmup: 100, decay_steps: 500 };
         let near = |step, lr: f64| {
-            assert!(
-                (schedule.at(step) - lr).abs() < 1e-12,
-                "{step}: {}",
-                schedule.at(step)
-            )
+            assert!((schedule.at(step) - lr).abs() < 1e-12, "{step}: {}", schedule.at(step))
         };
         near(0, 1e-5);
         near(49, 5e-4);
@@ -56,16 +47,8 @@ mod tests {
     #[test]
     fn extremes_are_finite() {
         for (warmup, decay_steps) in [(0, 0), (0, 1), (10, 0), (5, 5)] {
-            let schedule = LrSchedule {
-                lr: 1.0,
-                min_lr: 0.1,
-                warmup,
-                decay_steps,
-            };
-            assert!(
-                (0..20).all(|step| (0.1..=1.0).contains(&schedule.at(step))),
-                "{schedule:?}"
-            );
+            let schedule = LrSchedule { lr: 1.0, min_lr: 0.1, warmup, decay_steps };
+            assert!((0..20).all(|step| (0.1..=1.0).contains(&schedule.at(step))), "{schedule:?}");
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Skipping steps whose data would spoil a model.
 //!
-//! A batch of bad text can make the loss jump. The run is then started again from an earlier checkpoint, without that
-//! batch. All other batches must stay where they were: step 21 trains on the same tokens whether or not step 20 was
-//! skipped. So a skipped step still draws its data. It has one batch per micro-step of gradient accumulation, on every
-//! rank.
+//! A batch of bad text can make the loss jump. The run is then started again from an earlier
+//! checkpoint, without that batch. All other batches must stay where they were: step 21 trains on
+//! the same tokens whether or not step 20 was skipped. So a skipped step still draws its data. It
+//! has one batch per micro-step of gradient accumulation, on every rank.
 //!
 //! Steps are counted from 1.
 
@@ -17,10 +17,12 @@ use std::ops::RangeInclusive;
 pub struct Ranges(Vec<RangeInclusive<usize>>);
 
 impl Ranges {
-    /// The ranges of `--train-range-to-skip 10 20 25 30`: steps 10 to 20 and 25 to 30, ends included.
+    /// The ranges of `--train-range-to-skip 10 20 25 30`: steps 10 to 20 and 25 to 30, ends
+    /// included.
     ///
     /// # Errors
-    /// If a range has no end, ends before it begins, begins before step 1, or overlaps with another.
+    /// If a range has no end, ends before it begins, begins before step 1, or overlaps with
+    /// another.
     pub fn parse(ends: &[i64]) -> Result<Ranges, BadInput> {
         const FLAG: &str = "--train-range-to-skip";
         let refuse =
@@ -101,7 +103,8 @@ pub enum SkipPolicy {
     /// Draw all micro-batches of each skipped step, and count the step
     #[default]
     Count,
-    /// Draw one micro-batch for each skipped step, and count nothing: wrong with gradient accumulation
+    /// Draw one micro-batch for each skipped step, and count nothing: wrong with gradient
+    /// accumulation
     OneBatch,
 }
 
@@ -118,15 +121,12 @@ impl SkipPolicy {
     /// The actions at step `step` of a run with `accumulation` micro-steps per step.
     pub fn plan(self, ranges: &Ranges, step: usize, accumulation: usize) -> Plan {
         match self {
-            SkipPolicy::Count if ranges.contains(step) => Plan {
-                discard: accumulation,
-                train: false,
-            },
-            SkipPolicy::Count => Plan {
-                discard: 0,
-                train: true,
-            },
-            // The steps of the range are not counted. So they still come, with the batches that follow.
+            SkipPolicy::Count if ranges.contains(step) => {
+                Plan { discard: accumulation, train: false }
+            }
+            SkipPolicy::Count => Plan { discard: 0, train: true },
+            // The steps of the range are not counted. So they still come, with the batches that
+            // follow.
             SkipPolicy::OneBatch => {
                 let begins = ranges.ends().find(|&(first, _)| first == step);
                 Plan {
@@ -152,14 +152,11 @@ pub struct Bound {
 
 impl Bound {
     /// No bound: only a loss or norm that is not finite passes it.
-    pub const NONE: Bound = Bound {
-        loss: f64::MAX,
-        grad_norm: f64::MAX,
-    };
+    pub const NONE: Bound = Bound { loss: f64::MAX, grad_norm: f64::MAX };
 
-    /// Whether any rank's `loss` or `grad_norm` passes the bound. All ranks call it, and get the same answer. If a rank
-    /// decided alone, it would leave the others waiting in their next collective, or train a model that is different from
-    /// theirs.
+    /// Whether any rank's `loss` or `grad_norm` passes the bound. All ranks call it, and get the
+    /// same answer. If a rank decided alone, it would leave the others waiting in their next
+    /// collective, or train a model that is different from theirs.
     ///
     /// # Errors
     /// If the collective fails.
@@ -227,39 +224,20 @@ mod tests {
     fn policies_plan_as_published() {
         let ranges = Ranges::parse(&[2, 3]).unwrap();
         let plans = |policy: SkipPolicy| {
-            (1..=4)
-                .map(|step| policy.plan(&ranges, step, 8))
-                .collect::<Vec<_>>()
+            (1..=4).map(|step| policy.plan(&ranges, step, 8)).collect::<Vec<_>>()
         };
-        let train = Plan {
-            discard: 0,
-            train: true,
-        };
-        let skip = Plan {
-            discard: 8,
-            train: false,
-        };
+        let train = Plan { discard: 0, train: true };
+        let skip = Plan { discard: 8, train: false };
         assert_eq!(plans(SkipPolicy::Count), [train, skip, skip, train]);
         assert_eq!(
             plans(SkipPolicy::OneBatch),
-            [
-                train,
-                Plan {
-                    discard: 2,
-                    train: true
-                },
-                train,
-                train
-            ]
+            [train, Plan { discard: 2, train: true }, train, train]
         );
     }
 
     #[test]
     fn all_ranks_skip_what_one_finds_bad() {
-        let bound = Bound {
-            loss: 5.0,
-            grad_norm: 2.0,
-        };
+        let bound = Bound { loss: 5.0, grad_norm: 2.0 };
         let answers = launch::run(3, |comm| {
             let one = |bad: f64, good: f64| if comm.rank() == 1 { bad } else { good };
             let figures = [
@@ -273,17 +251,8 @@ mod tests {
                 .map(|&(loss, norm)| bound.passed(&comm, loss, norm))
                 .collect::<Result<Vec<_>>>()
         });
-        assert!(
-            answers
-                .unwrap()
-                .iter()
-                .all(|answers| *answers == [false, true, true, true])
-        );
+        assert!(answers.unwrap().iter().all(|answers| *answers == [false, true, true, true]));
         assert!(!Bound::NONE.passed(&Comm::alone(), 1e300, 1e300).unwrap());
-        assert!(
-            Bound::NONE
-                .passed(&Comm::alone(), 1.0, f64::INFINITY)
-                .unwrap()
-        );
+        assert!(Bound::NONE.passed(&Comm::alone(), 1.0, f64::INFINITY).unwrap());
     }
 }

@@ -1,9 +1,9 @@
-//! A training that survives bad steps: each step is taken, skipped because of its data, or refused because gradients
-//! overflowed.
+//! A training that survives bad steps: each step is taken, skipped because of its data, or refused
+//! because gradients overflowed.
 //!
-//! All ranks decide together. A rank that skipped alone would leave the others waiting, or train a model that is different
-//! from theirs. A checkpoint stores what later steps depend on ([`Record`]). So a training that resumes has the bits of one
-//! that was not interrupted.
+//! All ranks decide together. A rank that skipped alone would leave the others waiting, or train a
+//! model that is different from theirs. A checkpoint stores what later steps depend on
+//! ([`Record`]). So a training that resumes has the bits of one that was not interrupted.
 
 use super::counters::Counters;
 use super::skip::{Bound, Ranges, SkipPolicy};
@@ -36,8 +36,8 @@ pub struct SkippingTrainer<'a> {
     pub scaler: Option<LossScaler>,
     /// The largest global norm of the gradients: longer ones are clipped.
     pub clip: f64,
-    /// Of the last step that was computed: when each micro-batch was drawn, its forward pass began and ended; when the last
-    /// backward pass was done and averaged; and its collectives.
+    /// Of the last step that was computed: when each micro-batch was drawn, its forward pass began
+    /// and ended; when the last backward pass was done and averaged; and its collectives.
     pub times: (Vec<Instant>, Vec<Averaged>),
     draw: Draw<'a>,
     _half: Option<Listener>,
@@ -59,7 +59,8 @@ pub struct AttemptedStep {
     pub outcome: Outcome,
 }
 
-/// The outcome of a step, equal on all ranks. Losses are means over all ranks, norms are of all gradients before clipping.
+/// The outcome of a step, equal on all ranks. Losses are means over all ranks, norms are of all
+/// gradients before clipping.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Outcome {
     Taken {
@@ -91,7 +92,8 @@ impl Outcome {
 }
 
 impl<'a> SkippingTrainer<'a> {
-    /// A training at its start. Micro-batches come from `text`, by the rank's sampler. `half`: gradients are rounded to fp16.
+    /// A training at its start. Micro-batches come from `text`, by the rank's sampler. `half`:
+    /// gradients are rounded to fp16.
     ///
     /// # Errors
     /// If the model's shape is impossible, or [`Zero::init`] fails.
@@ -131,18 +133,15 @@ impl<'a> SkippingTrainer<'a> {
         mut change: impl FnMut(usize, Batch) -> Batch + 'a,
     ) -> SkippingTrainer<'a> {
         let mut draw = self.draw;
-        SkippingTrainer {
-            draw: Box::new(move |n| change(n, draw(n))),
-            ..self
-        }
+        SkippingTrainer { draw: Box::new(move |n| change(n, draw(n))), ..self }
     }
 
     // ANCHOR: step
     /// The next step. All ranks call it, and all get the same outcome.
     ///
     /// # Errors
-    /// [`NotFinite`](crate::optim::NotFinite) without a scaler and a bound, [`AtMinimum`](super::AtMinimum) with a scaler; if a
-    /// pass or a collective fails.
+    /// [`NotFinite`](crate::optim::NotFinite) without a scaler and a bound,
+    /// [`AtMinimum`](super::AtMinimum) with a scaler; if a pass or a collective fails.
     pub fn step(&mut self) -> Result<AttemptedStep> {
         let size = self.config.step_size();
         let step = self.counters.next_step();
@@ -153,11 +152,7 @@ impl<'a> SkippingTrainer<'a> {
         }
         if !plan.train {
             self.counters.skipped(size);
-            return Ok(AttemptedStep {
-                step,
-                drawn,
-                outcome: Outcome::InRange,
-            });
+            return Ok(AttemptedStep { step, drawn, outcome: Outcome::InRange });
         }
         let loss = self.forward_backward(step, &mut drawn)?;
         let outcome = self.decide(loss)?;
@@ -166,26 +161,14 @@ impl<'a> SkippingTrainer<'a> {
             Outcome::Overflow { .. } => self.counters.refused(size),
             Outcome::PastBound { .. } | Outcome::InRange => self.counters.skipped(size),
         }
-        Ok(AttemptedStep {
-            step,
-            drawn,
-            outcome,
-        })
+        Ok(AttemptedStep { step, drawn, outcome })
     }
     // ANCHOR_END: step
 
-    /// Adds up the gradients of the step's micro-batches, and averages them. Returns this rank's loss.
+    /// Adds up the gradients of the step's micro-batches, and averages them. Returns this rank's
+    /// loss.
     fn forward_backward(&mut self, step: usize, drawn: &mut Vec<String>) -> Result<f64> {
-        let SkippingTrainer {
-            config,
-            gpt,
-            zero,
-            counters,
-            draw,
-            scaler,
-            times,
-            ..
-        } = self;
+        let SkippingTrainer { config, gpt, zero, counters, draw, scaler, times, .. } = self;
         times.0.clear();
         let mut trainer = Trainer::new(zero, config.grad_accum, config.clip);
         if let Some(scaler) = scaler {
@@ -227,11 +210,7 @@ impl<'a> SkippingTrainer<'a> {
         let factor = factor.map_or_else(|| clip_scale(norm, clip), Ok)?;
         let lr = self.config.schedule.at(self.counters.schedule);
         self.zero.update(lr, factor)?;
-        Ok(Outcome::Taken {
-            loss,
-            grad_norm,
-            lr,
-        })
+        Ok(Outcome::Taken { loss, grad_norm, lr })
     }
 
     /// Begins to save the training; see [`Checkpoints::start`]. All ranks call it.
@@ -239,14 +218,12 @@ impl<'a> SkippingTrainer<'a> {
     /// # Errors
     /// If a file cannot be made or written.
     pub fn start_save<'c>(&mut self, all: &'c Checkpoints) -> Result<Writing<'c>> {
-        let record = Record {
-            counters: self.counters,
-            scaler: self.scaler.clone(),
-        };
+        let record = Record { counters: self.counters, scaler: self.scaler.clone() };
         all.start(self.counters.global_steps, &mut self.zero, &record)
     }
 
-    /// Puts a saved state into a training that has just begun; see [`Checkpoints::resume`]. All ranks call it.
+    /// Puts a saved state into a training that has just begun; see [`Checkpoints::resume`]. All
+    /// ranks call it.
     ///
     /// # Errors
     /// If the checkpoint is damaged or of a different job, or cannot be read.

@@ -1,8 +1,9 @@
 //! One training step, whatever divides the work among ranks: *finish, agree, update*.
 //!
-//! First each rank makes the forward and backward passes of its own micro-batches, which add up gradients. Then the ranks
-//! *finish*: they wait until all gradients are averaged. They *agree* on the norm of all gradients, so that all of them clip
-//! alike, or all refuse a norm that is not finite. At last each rank *updates* what it holds.
+//! First each rank makes the forward and backward passes of its own micro-batches, which add up
+//! gradients. Then the ranks *finish*: they wait until all gradients are averaged. They *agree* on
+//! the norm of all gradients, so that all of them clip alike, or all refuse a norm that is not
+//! finite. At last each rank *updates* what it holds.
 
 use super::{AdamW, AdamWConfig, clip_scale, global_norm};
 use crate::comm::Comm;
@@ -11,7 +12,8 @@ use crate::tensor::{Params, Tensor};
 use anyhow::Result;
 use std::sync::Arc;
 
-/// What averages gradients and updates parameters, as DeepSpeed calls it. All ranks make the same calls in the same order.
+/// What averages gradients and updates parameters, as DeepSpeed calls it. All ranks make the same
+/// calls in the same order.
 pub trait Engine {
     /// Begins a step: sets gradients to zero.
     ///
@@ -28,12 +30,12 @@ pub trait Engine {
     /// If a collective failed, or a parameter got no gradient.
     fn finish(&mut self) -> Result<Vec<Averaged>>;
 
-    /// Clips the averaged gradients to the global norm `clip` (0: no clipping) and updates the parameters. Returns the norm
-    /// before clipping.
+    /// Clips the averaged gradients to the global norm `clip` (0: no clipping) and updates the
+    /// parameters. Returns the norm before clipping.
     ///
     /// # Errors
-    /// [`NotFinite`](crate::optim::NotFinite) on every rank, if the norm is not finite: then nothing changes. An error of
-    /// communication, too, if the norm needs some.
+    /// [`NotFinite`](crate::optim::NotFinite) on every rank, if the norm is not finite: then
+    /// nothing changes. An error of communication, too, if the norm needs some.
     fn step(&mut self, lr: f64, clip: f64) -> Result<f64>;
 }
 
@@ -98,7 +100,8 @@ impl Engine for DataParallel {
     }
 
     fn step(&mut self, lr: f64, clip: f64) -> Result<f64> {
-        let norm = global_norm(&self.params.gradients()); // the same on all ranks: their gradients are
+        // The same on all ranks: their gradients are.
+        let norm = global_norm(&self.params.gradients());
         self.adamw.step(&self.params, lr, clip_scale(norm, clip)?)?;
         Ok(norm)
     }
@@ -106,7 +109,8 @@ impl Engine for DataParallel {
 
 /// Takes training steps with an engine.
 ///
-/// Two ranks train one small GPT. Each draws its own sequences; ZeRO divides the optimizer's state between them:
+/// Two ranks train one small GPT. Each draws its own sequences; ZeRO divides the optimizer's state
+/// between them:
 ///
 /// ```
 /// use shardlab::data::Corpus;
@@ -160,22 +164,19 @@ pub struct TrainedStep {
 }
 
 impl<'a> Trainer<'a> {
-    /// Steps of `micro_steps` micro-batches, whose gradients are clipped to the norm `clip` (0: no clipping).
+    /// Steps of `micro_steps` micro-batches, whose gradients are clipped to the norm `clip` (0: no
+    /// clipping).
     pub fn new(engine: &'a mut dyn Engine, micro_steps: usize, clip: f64) -> Trainer<'a> {
-        Trainer {
-            engine,
-            micro_steps,
-            clip,
-            weight: 1.0,
-        }
+        Trainer { engine, micro_steps, clip, weight: 1.0 }
     }
 
     // ANCHOR: step
-    /// Takes one step with learning rate `lr`. `loss` makes the forward pass of a micro-batch, counted from 0, and returns its
-    /// mean loss, a scalar. All ranks call it.
+    /// Takes one step with learning rate `lr`. `loss` makes the forward pass of a micro-batch,
+    /// counted from 0, and returns its mean loss, a scalar. All ranks call it.
     ///
     /// # Errors
-    /// Those of the passes, of communication, and [`NotFinite`](crate::optim::NotFinite) on all ranks.
+    /// Those of the passes, of communication, and [`NotFinite`](crate::optim::NotFinite) on all
+    /// ranks.
     pub fn step(
         &mut self,
         lr: f64,
@@ -184,14 +185,11 @@ impl<'a> Trainer<'a> {
         let loss = self.passes(loss)?;
         let averaged = self.engine.finish()?;
         let grad_norm = self.engine.step(lr, self.clip)?;
-        Ok(TrainedStep {
-            loss,
-            grad_norm,
-            averaged,
-        })
+        Ok(TrainedStep { loss, grad_norm, averaged })
     }
 
-    /// The first half of a step: adds up the gradients of all micro-batches. Returns their mean loss, without `weight`.
+    /// The first half of a step: adds up the gradients of all micro-batches. Returns their mean
+    /// loss, without `weight`.
     ///
     /// # Errors
     /// Those of the passes, and of communication that runs beside them.
@@ -203,7 +201,8 @@ impl<'a> Trainer<'a> {
             let loss = loss(micro)?;
             sum += f64::from(loss.to_scalar::<f32>()?);
             self.engine.synchronise(micro + 1 == self.micro_steps);
-            let share = ((loss / micro_steps)? * self.weight)?; // the shares' gradients add up to the mean's
+            // The shares' gradients add up to the mean's.
+            let share = ((loss / micro_steps)? * self.weight)?;
             share.backward()?; // averages what is complete, in the last micro-step
         }
         Ok(sum / micro_steps)

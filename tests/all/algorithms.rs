@@ -7,13 +7,7 @@ use shardlab::comm::{CommError, Reduce};
 use shardlab::launch;
 use std::collections::HashMap;
 
-const OPS: [Reduce; 5] = [
-    Reduce::Sum,
-    Reduce::Min,
-    Reduce::Max,
-    Reduce::Prod,
-    Reduce::Mean,
-];
+const OPS: [Reduce; 5] = [Reduce::Sum, Reduce::Min, Reduce::Max, Reduce::Prod, Reduce::Mean];
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..Default::default() })]
@@ -86,10 +80,7 @@ fn two_zeros_and_nan_are_the_same_on_all_ranks_too() {
                 Ok(x.map(f32::to_bits))
             });
             let bits = bits.unwrap();
-            assert!(
-                bits.iter().all(|x| x == &bits[0]),
-                "{algorithm:?} {op:?}: {bits:?}"
-            );
+            assert!(bits.iter().all(|x| x == &bits[0]), "{algorithm:?} {op:?}: {bits:?}");
         }
     }
 }
@@ -147,7 +138,8 @@ fn each_message_is_sent_and_received_once_in_the_same_round() {
                             (rank, send.range.len()),
                             "{name}"
                         );
-                        // The same elements on both sides; an all-to-all receives in the buffer's second half.
+                        // The same elements on both sides; an all-to-all receives in the buffer's
+                        // second half.
                         assert!(
                             recv.range == send.range || collective == Collective::AllToAll,
                             "{name}"
@@ -169,9 +161,7 @@ fn each_message_is_sent_and_received_once_in_the_same_round() {
 fn auto_chooses_by_size_and_ranks() {
     let auto = |collective: Collective, ranks, bytes: usize| {
         let len = bytes / 4;
-        Task::new(collective, Algorithm::Auto, ranks, len, 4, 0)
-            .unwrap()
-            .algorithm
+        Task::new(collective, Algorithm::Auto, ranks, len, 4, 0).unwrap().algorithm
     };
     for (ranks, bytes, expected) in [
         (6, 1 << 10, Algorithm::RecursiveDoubling),
@@ -189,15 +179,9 @@ fn auto_chooses_by_size_and_ranks() {
     assert_eq!(auto(Collective::Broadcast, 6, 1 << 10), Algorithm::Tree);
     assert_eq!(auto(Collective::Broadcast, 6, 1 << 20), Algorithm::Chain);
     // Here `bytes` is one rank's part.
-    assert_eq!(
-        auto(Collective::AllGather, 6, 1 << 10),
-        Algorithm::RecursiveDoubling
-    );
+    assert_eq!(auto(Collective::AllGather, 6, 1 << 10), Algorithm::RecursiveDoubling);
     assert_eq!(auto(Collective::AllGather, 6, 1 << 20), Algorithm::Ring);
-    assert_eq!(
-        auto(Collective::AllGather, 8, 1 << 20),
-        Algorithm::RecursiveDoubling
-    );
+    assert_eq!(auto(Collective::AllGather, 8, 1 << 20), Algorithm::RecursiveDoubling);
     assert_eq!(auto(Collective::Gather, 8, 1 << 10), Algorithm::Tree);
     assert_eq!(auto(Collective::Gather, 8, 1 << 20), Algorithm::Flat);
 }
@@ -220,21 +204,11 @@ fn senseless_tasks_are_refused() {
         "there is no root 3 in a group of 3"
     );
     let result = launch::run(2, |comm| {
-        Ok(algorithms::all_reduce(
-            &comm,
-            &mut [1i32],
-            Reduce::Mean,
-            Algorithm::Ring,
-        )?)
+        Ok(algorithms::all_reduce(&comm, &mut [1i32], Reduce::Mean, Algorithm::Ring)?)
     });
     assert!(format!("{:#}", result.unwrap_err()).contains("integers have no mean"));
     let result = launch::run(2, |comm| {
-        Ok(algorithms::all_gather(
-            &comm,
-            &[1i32],
-            &mut [0; 3],
-            Algorithm::Ring,
-        )?)
+        Ok(algorithms::all_gather(&comm, &[1i32], &mut [0; 3], Algorithm::Ring)?)
     });
     assert!(
         format!("{:#}", result.unwrap_err())

@@ -9,11 +9,8 @@ use std::process::{Command, Stdio};
 fn programs() -> Vec<PathBuf> {
     let built = Path::new(program("lab00")).parent().unwrap();
     let root = Path::new(ROOT);
-    let folders = |of: &str| {
-        std::fs::read_dir(root.join(of))
-            .unwrap()
-            .map(|entry| entry.unwrap().path())
-    };
+    let folders =
+        |of: &str| std::fs::read_dir(root.join(of)).unwrap().map(|entry| entry.unwrap().path());
     let packages = folders("labs")
         .chain(folders("labs/tools"))
         .filter(|folder| folder.join("Cargo.toml").is_file());
@@ -21,11 +18,7 @@ fn programs() -> Vec<PathBuf> {
         .map(|folder| folder.file_name().unwrap().to_os_string())
         .filter(|name| name != "kit" && name != "ladder"); // they have no program
     names
-        .map(|name| {
-            built
-                .join(name)
-                .with_extension(std::env::consts::EXE_EXTENSION)
-        })
+        .map(|name| built.join(name).with_extension(std::env::consts::EXE_EXTENSION))
         .collect()
 }
 
@@ -34,19 +27,10 @@ fn every_program_refuses_what_it_does_not_know_in_the_form_of_all_errors() {
     assert_eq!(programs().len(), 19);
     for program in programs() {
         let output = Command::new(&program).arg("--raanks=x").output().unwrap();
-        assert_eq!(
-            failed(&output, 2, "unexpected argument '--raanks' found\nhelp: "),
-            ""
-        );
+        assert_eq!(failed(&output, 2, "unexpected argument '--raanks' found\nhelp: "), "");
         let error = stderr(&output);
-        assert!(
-            error.ends_with("\n      For more information, try '--help'.\n"),
-            "{error}"
-        );
-        assert!(
-            !error.contains('\x1b') && !error.contains("\n\n"),
-            "{error}"
-        );
+        assert!(error.ends_with("\n      For more information, try '--help'.\n"), "{error}");
+        assert!(!error.contains('\x1b') && !error.contains("\n\n"), "{error}");
     }
 }
 
@@ -85,9 +69,7 @@ fn examples(program: &Path, help: &str) -> Vec<Vec<String>> {
     let (_, examples) = help.split_once("\nExamples:\n").unwrap_or_default();
     let examples = examples.replace("\\\n", " ");
     let command = format!("  cargo run --bin {}", name(program));
-    let flags = examples
-        .lines()
-        .filter_map(|line| line.strip_prefix(&command));
+    let flags = examples.lines().filter_map(|line| line.strip_prefix(&command));
     let words = |flags: &str| flags.split_whitespace().map(String::from).collect();
     flags
         .map(|flags| match flags.strip_prefix(" -- ") {
@@ -105,12 +87,7 @@ fn short_help_fits_one_screen_and_long_help_has_headings_and_examples() {
         let name = name(program);
         assert!(short.lines().count() <= 48, "{name} -h:\n{short}");
         assert!(
-            short
-                .trim_end()
-                .lines()
-                .last()
-                .unwrap()
-                .starts_with("--help shows all"),
+            short.trim_end().lines().last().unwrap().starts_with("--help shows all"),
             "{name} -h:\n{short}"
         );
         for text in [&short, &long] {
@@ -120,23 +97,18 @@ fn short_help_fits_one_screen_and_long_help_has_headings_and_examples() {
         let headings = headings(&long);
         let headings = headings.iter().filter(|one| !["Examples"].contains(one));
         assert!(headings.count() >= 2, "{name}: {long}");
-        assert!(
-            !long.contains("\nOptions:"),
-            "{name}: a flag has no heading\n{long}"
-        );
+        assert!(!long.contains("\nOptions:"), "{name}: a flag has no heading\n{long}");
         assert!(examples(program, &long).len() >= 2, "{name}: {long}");
         // All flags of the short form are in the long one.
-        let words = short
-            .split_whitespace()
-            .filter(|word| word.starts_with("--"));
+        let words = short.split_whitespace().filter(|word| word.starts_with("--"));
         for flag in words {
             assert!(long.contains(flag), "{name}: {flag}");
         }
     }
 }
 
-/// A program that begins has taken its command line: it prints its heading. The workbook and the book would go on to check or to
-/// write; they only show that they know the command.
+/// A program that begins has taken its command line: it prints its heading. The workbook and the
+/// book would go on to check or to write; they only show that they know the command.
 #[test]
 fn examples_of_help_are_commands_that_begin() {
     for program in &programs() {
@@ -181,18 +153,15 @@ fn on_a_terminal(command: &mut Command, columns: usize) -> String {
     assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
     // SAFETY: both have just been opened, and nobody else closes them.
     let (ours, theirs) = unsafe { (OwnedFd::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) };
-    let status = command
-        .env("COLUMNS", columns.to_string())
-        .stderr(theirs)
-        .status()
-        .unwrap();
+    let status = command.env("COLUMNS", columns.to_string()).stderr(theirs).status().unwrap();
     assert_eq!(status.code(), Some(2));
     // The command still held the terminal's other end: without it, reading ends.
     command.stderr(Stdio::null());
     let mut text = Vec::new();
     let mut chunk = [0; 4096];
     let mut ours = std::fs::File::from(ours);
-    // On Linux a terminal that nobody holds at its other end is an error, after all that was written.
+    // On Linux a terminal that nobody holds at its other end is an error, after all that was
+    // written.
     while let Ok(length @ 1..) = ours.read(&mut chunk) {
         text.extend_from_slice(&chunk[..length]);
     }
@@ -212,27 +181,14 @@ fn on_a_terminal_a_refusal_stays_within_the_width() {
     );
     for columns in [60, 80] {
         let text = on_a_terminal(&mut lab, columns);
-        assert!(
-            text.starts_with("error: invalid value 'all-to-none' for "),
-            "{text}"
-        );
+        assert!(text.starts_with("error: invalid value 'all-to-none' for "), "{text}");
         assert!(
             text.lines().all(|line| line.len() <= columns) && !text.contains('\x1b'),
             "{columns}\n{text}"
         );
         // Folded lines go on below their text, and nothing is lost.
-        assert!(
-            text.lines()
-                .filter(|line| line.starts_with("      "))
-                .count()
-                >= 2,
-            "{text}"
-        );
-        let words = |text: &str| {
-            text.split_whitespace()
-                .map(String::from)
-                .collect::<Vec<_>>()
-        };
+        assert!(text.lines().filter(|line| line.starts_with("      ")).count() >= 2, "{text}");
+        let words = |text: &str| text.split_whitespace().map(String::from).collect::<Vec<_>>();
         assert_eq!(words(&text), words(&wide));
     }
 }

@@ -1,4 +1,5 @@
-//! The book's pages and the notebooks, as far as nothing needs to run: order, listings, outputs, words and links.
+//! The book's pages and the notebooks, as far as nothing needs to run: order, listings, outputs,
+//! words and links.
 
 use super::labs::short_run;
 use crate::suite::program::ROOT;
@@ -48,9 +49,7 @@ fn text(path: impl AsRef<Path>) -> String {
 }
 
 fn labs() -> Vec<Lab> {
-    toml::from_str::<Labs>(&text("labs/labs.toml"))
-        .expect("labs.toml")
-        .lab
+    toml::from_str::<Labs>(&text("labs/labs.toml")).expect("labs.toml").lab
 }
 
 /// Title and file of every page, in the book's order.
@@ -60,10 +59,7 @@ fn pages() -> Vec<(String, String)> {
 }
 
 fn links_of_line(line: &str) -> Option<(String, String)> {
-    let (title, rest) = line
-        .trim_start_matches([' ', '-'])
-        .strip_prefix('[')?
-        .split_once("](")?;
+    let (title, rest) = line.trim_start_matches([' ', '-']).strip_prefix('[')?.split_once("](")?;
     Some((title.to_string(), rest.strip_suffix(')')?.to_string()))
 }
 
@@ -122,33 +118,18 @@ fn prose(page: &str) -> String {
 
 #[test]
 fn the_summary_has_the_labs_in_order_with_their_titles() {
-    let in_book: Vec<(String, String)> = pages()
-        .into_iter()
-        .filter(|(title, _)| title.starts_with("lab"))
-        .collect();
+    let in_book: Vec<(String, String)> =
+        pages().into_iter().filter(|(title, _)| title.starts_with("lab")).collect();
     let labs: Vec<(String, String)> = labs()
         .into_iter()
-        .map(|lab| {
-            (
-                format!("{} · {}", lab.name, lab.title),
-                format!("{}.md", lab.name),
-            )
-        })
+        .map(|lab| (format!("{} · {}", lab.name, lab.title), format!("{}.md", lab.name)))
         .collect();
     assert_eq!(in_book, labs, "book/src/SUMMARY.md against labs/labs.toml");
 }
 
 #[test]
 fn chapters_say_what_labs_toml_says_and_have_all_their_sections() {
-    for Lab {
-        name,
-        title,
-        question,
-        takes,
-        ranks,
-        exercise,
-    } in labs()
-    {
+    for Lab { name, title, question, takes, ranks, exercise } in labs() {
         let page = text(format!("book/src/{name}.md"));
         assert!(
             page.starts_with(&format!("# {name} · {title}\n\n*{question}*\n")),
@@ -163,26 +144,17 @@ fn chapters_say_what_labs_toml_says_and_have_all_their_sections() {
             page.contains(&format!("\n{takes} to run · {ranks}\n")),
             "{name}: what a run takes"
         );
-        assert!(
-            page.contains("**Back to the incident.**"),
-            "{name}: its incident is resolved"
-        );
+        assert!(page.contains("**Back to the incident.**"), "{name}: its incident is resolved");
         // Others, with names of their own, stand before and between them.
         let sections = page.lines().filter_map(|line| line.strip_prefix("## "));
-        let sections: Vec<&str> = sections
-            .filter(|section| SECTIONS.contains(section))
-            .collect();
+        let sections: Vec<&str> = sections.filter(|section| SECTIONS.contains(section)).collect();
         assert_eq!(sections, SECTIONS, "{name}: its sections");
         let exercises = page
             .split("\n## ")
             .find(|section| section.starts_with("Exercises\n"))
             .unwrap_or_default();
         for exercise in exercise {
-            assert!(
-                exercises.contains(&exercise.name),
-                "{name}: its exercise {}",
-                exercise.name
-            );
+            assert!(exercises.contains(&exercise.name), "{name}: its exercise {}", exercise.name);
         }
         assert!(
             page.contains("<summary>For instructors</summary>"),
@@ -199,10 +171,7 @@ fn pages_and_paths_say_the_minutes_that_the_rule_counts() {
         .filter(|page| page.is != page.should)
         .map(|page| page.file)
         .collect();
-    assert!(
-        stale.is_empty(),
-        "cargo run --bin book -- minutes --write: {stale:?}"
-    );
+    assert!(stale.is_empty(), "cargo run --bin book -- minutes --write: {stale:?}");
     // What a path promises can be kept.
     for (_, page) in pages().iter().filter(|page| page.0.starts_with("lab")) {
         let minutes = book::minutes(root(), page).unwrap();
@@ -235,11 +204,8 @@ fn lab11_ledger_entries() -> BTreeSet<String> {
 
 #[test]
 fn every_page_is_in_the_summary() {
-    let known: BTreeSet<String> = pages()
-        .into_iter()
-        .map(|page| page.1)
-        .chain(["SUMMARY.md".into()])
-        .collect();
+    let known: BTreeSet<String> =
+        pages().into_iter().map(|page| page.1).chain(["SUMMARY.md".into()]).collect();
     let there: BTreeSet<String> = std::fs::read_dir(root().join("book/src"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -252,13 +218,10 @@ fn every_page_is_in_the_summary() {
 fn no_page_prints_a_solution() {
     let code = |file: String| -> BTreeSet<String> {
         let source = text(file);
-        let lines = source
-            .lines()
-            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+        let lines =
+            source.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
         // Short lines can stand anywhere.
-        lines
-            .filter(|line| line.len() >= 24 && !line.starts_with("//"))
-            .collect()
+        lines.filter(|line| line.len() >= 24 && !line.starts_with("//")).collect()
     };
     let mut solutions: BTreeMap<String, String> = BTreeMap::new();
     for exercise in labs().into_iter().flat_map(|lab| lab.exercise) {
@@ -269,30 +232,21 @@ fn no_page_prints_a_solution() {
                 exercise.name.replace('-', "_")
             ))
         });
-        solutions.extend(
-            solution
-                .difference(&blank)
-                .map(|line| (line.clone(), exercise.name.clone())),
-        );
+        solutions
+            .extend(solution.difference(&blank).map(|line| (line.clone(), exercise.name.clone())));
     }
     let mut printed: Vec<(String, String)> = Vec::new();
     for (_, page) in pages() {
         printed.push((page.clone(), text(Path::new("book/src").join(&page))));
-        for (path, anchor) in includes(&page)
-            .into_iter()
-            .filter_map(|(path, anchor)| Some((path, anchor?)))
+        for (path, anchor) in
+            includes(&page).into_iter().filter_map(|(path, anchor)| Some((path, anchor?)))
         {
             let source = text(&path);
-            let listing = source
-                .split_once(&format!("ANCHOR: {anchor}\n"))
-                .map_or("", |(_, rest)| rest);
+            let listing =
+                source.split_once(&format!("ANCHOR: {anchor}\n")).map_or("", |(_, rest)| rest);
             printed.push((
                 page.clone(),
-                listing
-                    .split("ANCHOR_END")
-                    .next()
-                    .unwrap_or_default()
-                    .into(),
+                listing.split("ANCHOR_END").next().unwrap_or_default().into(),
             ));
         }
     }
@@ -339,12 +293,7 @@ fn anchors(file: &Path) -> BTreeSet<String> {
     };
     let begun = named("ANCHOR");
     let ended = named("ANCHOR_END");
-    assert_eq!(
-        begun,
-        ended,
-        "{}: anchors that begin, and those that end",
-        file.display()
-    );
+    assert_eq!(begun, ended, "{}: anchors that begin, and those that end", file.display());
     begun
 }
 
@@ -401,9 +350,7 @@ fn listings_are_there_and_used_and_every_page_with_one_shows_a_run() {
 }
 
 fn rust_files(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path());
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     entries
         .flat_map(|path| match path.is_dir() {
             true => rust_files(&path),
@@ -427,13 +374,8 @@ fn every_output_has_its_file_and_its_place_and_no_file_is_typed() {
         .map(|entry| Path::new("book/outputs").join(entry.unwrap().file_name()))
         .collect();
     assert_eq!(names, there, "book/outputs.toml against book/outputs");
-    let shown = pages()
-        .into_iter()
-        .flat_map(|page| includes(&page.1))
-        .map(|include| include.0);
-    let shown: BTreeSet<PathBuf> = shown
-        .filter(|path| path.starts_with("book/outputs"))
-        .collect();
+    let shown = pages().into_iter().flat_map(|page| includes(&page.1)).map(|include| include.0);
+    let shown: BTreeSet<PathBuf> = shown.filter(|path| path.starts_with("book/outputs")).collect();
     assert_eq!(names, shown, "book/outputs.toml against what pages include");
     for output in outputs {
         let text = text(Path::new("book/outputs").join(&output.file));
@@ -445,11 +387,7 @@ fn every_output_has_its_file_and_its_place_and_no_file_is_typed() {
                 output.file
             );
         } else if output.file.ends_with(".json") {
-            assert!(
-                !text.contains("\n\n") && !text.contains(['<', '$', '`']),
-                "{}",
-                output.file
-            );
+            assert!(!text.contains("\n\n") && !text.contains(['<', '$', '`']), "{}", output.file);
         } else {
             assert!(
                 text.starts_with(&format!("$ {}\n", output.command)),
@@ -458,12 +396,7 @@ fn every_output_has_its_file_and_its_place_and_no_file_is_typed() {
             );
         }
         // What an output says about itself is the same as itself.
-        assert_eq!(
-            book::differences(&text, &text, &output.rules),
-            [""; 0],
-            "{}",
-            output.file
-        );
+        assert_eq!(book::differences(&text, &text, &output.rules), [""; 0], "{}", output.file);
     }
 }
 
@@ -472,10 +405,7 @@ fn formulas_can_be_converted() {
     for (_, page) in pages() {
         let converted = book::mathml_of_page(&text(Path::new("book/src").join(&page)));
         let converted = converted.unwrap_or_else(|e| panic!("{page}: {e:#}"));
-        assert!(
-            !converted.contains("&amp;nbsp;"),
-            "{page}: write \\, for a space in a formula"
-        );
+        assert!(!converted.contains("&amp;nbsp;"), "{page}: write \\, for a space in a formula");
     }
 }
 
@@ -580,21 +510,14 @@ fn formulas(page: &str) -> Vec<String> {
         }
     }
     let kept = kept.replace("$$", "$");
-    kept.split('$')
-        .skip(1)
-        .step_by(2)
-        .map(str::to_string)
-        .collect()
+    kept.split('$').skip(1).step_by(2).map(str::to_string).collect()
 }
 
 #[test]
 fn every_letter_of_a_formula_has_one_meaning() {
     // The table: a letter without an index may have any; one with an index is that alone.
     let mut table: Vec<String> = Vec::new();
-    for line in text("book/src/symbols.md")
-        .lines()
-        .filter(|line| line.starts_with("| $"))
-    {
+    for line in text("book/src/symbols.md").lines().filter(|line| line.starts_with("| $")) {
         let symbols = line.split('|').nth(1).unwrap_or_default();
         for symbol in symbols.split('$').skip(1).step_by(2) {
             table.extend(letters(symbol));
@@ -602,11 +525,7 @@ fn every_letter_of_a_formula_has_one_meaning() {
     }
     let all = table.len();
     let known: BTreeSet<String> = table.into_iter().collect();
-    assert_eq!(
-        all,
-        known.len() + 1,
-        "a letter has two rows, but for Young's C: {known:?}"
-    );
+    assert_eq!(all, known.len() + 1, "a letter has two rows, but for Young's C: {known:?}");
     let mut unknown = Vec::new();
     let mut used: BTreeSet<String> = BTreeSet::new();
     for (_, page) in pages().into_iter().filter(|page| page.1 != "symbols.md") {
@@ -629,10 +548,8 @@ fn every_letter_of_a_formula_has_one_meaning() {
         "letters that symbols.md does not have:\n{}",
         unknown.join("\n")
     );
-    let unused: Vec<&String> = known
-        .difference(&used)
-        .filter(|letter| letter.as_str() != "T")
-        .collect();
+    let unused: Vec<&String> =
+        known.difference(&used).filter(|letter| letter.as_str() != "T").collect();
     assert!(unused.is_empty(), "letters that no formula has: {unused:?}");
 }
 
@@ -644,11 +561,7 @@ fn no_word_is_used_before_the_page_that_says_it() {
     let mut too_early = Vec::new();
     for line in glossary.lines().filter(|line| line.starts_with("- **")) {
         let word = line.split("**").nth(1).unwrap();
-        let page = line
-            .split("](")
-            .nth(1)
-            .and_then(|rest| rest.split(')').next())
-            .unwrap();
+        let page = line.split("](").nth(1).and_then(|rest| rest.split(')').next()).unwrap();
         words.push(word.to_lowercase());
         let place = pages
             .iter()
@@ -665,11 +578,7 @@ fn no_word_is_used_before_the_page_that_says_it() {
             if earlier == "how-to-use.md" {
                 // Its paths are chosen by people who know what the rows are about.
                 let told = |line: &&str| !line.starts_with(['|', '#']);
-                earlier_text = earlier_text
-                    .lines()
-                    .filter(told)
-                    .collect::<Vec<_>>()
-                    .join("\n");
+                earlier_text = earlier_text.lines().filter(told).collect::<Vec<_>>().join("\n");
             }
             let found = uses(&earlier_text, word);
             too_early.extend(
@@ -695,10 +604,7 @@ fn no_word_is_used_before_the_page_that_says_it() {
                     .is_some_and(|singular| words.iter().any(|word| word == singular))
             });
             let a_sentence = bold.ends_with(['.', '!', '?']) || bold == "bold";
-            assert!(
-                known || a_sentence,
-                "{page}: {bold:?} is not in the glossary"
-            );
+            assert!(known || a_sentence, "{page}: {bold:?} is not in the glossary");
         }
     }
 }
@@ -709,10 +615,8 @@ fn uses<'a>(text: &'a str, word: &str) -> Vec<&'a str> {
     let stands_in = |line: &&str| {
         let line = line.to_lowercase();
         line.match_indices(&word).any(|(at, _)| {
-            let before = line[..at]
-                .chars()
-                .next_back()
-                .is_none_or(|c| !c.is_alphanumeric() && c != '-');
+            let before =
+                line[..at].chars().next_back().is_none_or(|c| !c.is_alphanumeric() && c != '-');
             let after = line[at + word.len()..]
                 .trim_start_matches('s')
                 .chars()
@@ -743,18 +647,8 @@ fn code_in_prose(page: &str) -> Vec<(String, String)> {
 
 /// A path in the project, as pages write it.
 fn is_path(code: &str) -> bool {
-    let folders = [
-        "benches",
-        "book",
-        "data",
-        "labs",
-        "notebooks",
-        "src",
-        "tests",
-    ];
-    let begins = code
-        .split_once('/')
-        .is_some_and(|(first, _)| folders.contains(&first));
+    let folders = ["benches", "book", "data", "labs", "notebooks", "src", "tests"];
+    let begins = code.split_once('/').is_some_and(|(first, _)| folders.contains(&first));
     begins && !code.contains(|c: char| c.is_whitespace() || "*…:{<".contains(c))
 }
 
@@ -767,10 +661,7 @@ fn the_files_that_pages_name_are_there() {
         for (path, _) in code_in_prose(&page) {
             if is_path(&path) && !not_here(&path) {
                 named += 1;
-                assert!(
-                    root().join(&path).exists(),
-                    "{page} names {path}, which is not there"
-                );
+                assert!(root().join(&path).exists(), "{page} names {path}, which is not there");
             }
         }
     }
@@ -814,52 +705,34 @@ fn links_lead_to_pages_and_headings() {
     let pages: BTreeSet<String> = pages().into_iter().map(|page| page.1).collect();
     for page in &pages {
         let page_text = text(Path::new("book/src").join(page));
-        for target in page_text
-            .split("](")
-            .skip(1)
-            .filter_map(|rest| rest.split(')').next())
-        {
+        for target in page_text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             if target.starts_with("https://") {
                 continue;
             }
             let file = target.split('#').next().unwrap();
-            assert!(
-                pages.contains(file),
-                "{page} links to {target}, which is no page"
-            );
+            assert!(pages.contains(file), "{page} links to {target}, which is no page");
         }
     }
 }
 
 /// What a program says of its flags.
 fn help(lab: &str) -> String {
-    let output = Command::new(short_run(lab).0)
-        .arg("--help")
-        .output()
-        .unwrap();
+    let output = Command::new(short_run(lab).0).arg("--help").output().unwrap();
     String::from_utf8(output.stdout).unwrap()
 }
 
 #[test]
 fn commands_on_pages_have_flags_that_exist() {
-    let helps: BTreeMap<String, String> = labs()
-        .into_iter()
-        .map(|lab| (lab.name.clone(), help(&lab.name)))
-        .collect();
-    let pages = pages()
-        .into_iter()
-        .map(|page| format!("book/src/{}", page.1));
+    let helps: BTreeMap<String, String> =
+        labs().into_iter().map(|lab| (lab.name.clone(), help(&lab.name))).collect();
+    let pages = pages().into_iter().map(|page| format!("book/src/{}", page.1));
     let mut unknown = Vec::new();
     for page in pages.chain(["README.md".into(), "notebooks/README.md".into()]) {
         // A command ends with its line, its code mark or its comment.
         let page_text = text(&page);
-        for command in page_text
-            .lines()
-            .flat_map(|line| line.split(['`', '#', ';', '|']))
-        {
-            let mut words = command
-                .split_whitespace()
-                .skip_while(|word| !helps.contains_key(*word));
+        for command in page_text.lines().flat_map(|line| line.split(['`', '#', ';', '|'])) {
+            let mut words =
+                command.split_whitespace().skip_while(|word| !helps.contains_key(*word));
             let Some(help) = words.next().map(|lab| &helps[lab]) else {
                 continue;
             };
@@ -870,8 +743,7 @@ fn commands_on_pages_have_flags_that_exist() {
                 .filter(|(_, word)| word.len() > 2 && word.starts_with("--"))
             {
                 let known = |name: &str| {
-                    help.split(|c: char| !(c.is_alphanumeric() || c == '-'))
-                        .any(|w| w == name)
+                    help.split(|c: char| !(c.is_alphanumeric() || c == '-')).any(|w| w == name)
                 };
                 let value = (*word == "--break").then(|| words.get(i + 1)).flatten();
                 if !known(word) || value.is_some_and(|value| !known(value)) {
@@ -880,11 +752,7 @@ fn commands_on_pages_have_flags_that_exist() {
             }
         }
     }
-    assert!(
-        unknown.is_empty(),
-        "flags that no lab has:\n{}",
-        unknown.join("\n")
-    );
+    assert!(unknown.is_empty(), "flags that no lab has:\n{}", unknown.join("\n"));
 }
 
 /// The version in Cargo.lock.
@@ -902,14 +770,7 @@ fn every_lab_has_a_notebook_that_was_run() {
     let names: BTreeSet<String> = std::fs::read_dir(root().join("notebooks"))
         .unwrap()
         .filter_map(|entry| {
-            Some(
-                entry
-                    .unwrap()
-                    .file_name()
-                    .to_str()?
-                    .strip_suffix(".ipynb")?
-                    .to_string(),
-            )
+            Some(entry.unwrap().file_name().to_str()?.strip_suffix(".ipynb")?.to_string())
         })
         .collect();
     assert_eq!(
@@ -920,14 +781,8 @@ fn every_lab_has_a_notebook_that_was_run() {
     for Lab { name, title, .. } in labs() {
         let notebook: serde_json::Value =
             serde_json::from_str(&text(format!("notebooks/{name}.ipynb"))).expect(&name);
-        let hash = notebook["metadata"]["shardlab"]["fingerprint"]
-            .as_str()
-            .unwrap_or_default();
-        assert_eq!(
-            hash.len(),
-            64,
-            "{name}: written by notebooks/run.py --write"
-        );
+        let hash = notebook["metadata"]["shardlab"]["fingerprint"].as_str().unwrap_or_default();
+        assert_eq!(hash.len(), 64, "{name}: written by notebooks/run.py --write");
         let cells = notebook["cells"].as_array().expect(&name);
         let source = |cell: &serde_json::Value| -> String {
             cell["source"]
@@ -942,15 +797,10 @@ fn every_lab_has_a_notebook_that_was_run() {
             "{name}: its title"
         );
         assert!(
-            cells
-                .iter()
-                .any(|cell| source(cell).starts_with("## Your turn\n")),
+            cells.iter().any(|cell| source(cell).starts_with("## Your turn\n")),
             "{name}: a cell for the reader"
         );
-        let code: Vec<_> = cells
-            .iter()
-            .filter(|cell| cell["cell_type"] == "code")
-            .collect();
+        let code: Vec<_> = cells.iter().filter(|cell| cell["cell_type"] == "code").collect();
         let first = source(code[0]);
         let library = ":dep shardlab = { path = \"..\" }\n";
         assert!(
@@ -978,17 +828,13 @@ fn every_lab_has_a_notebook_that_was_run() {
             );
             let outputs = cell["outputs"].as_array().unwrap();
             assert!(
-                outputs
-                    .iter()
-                    .all(|output| output["output_type"] != "error"),
+                outputs.iter().all(|output| output["output_type"] != "error"),
                 "{name}: {}",
                 source(cell)
             );
         }
         assert!(
-            code.iter()
-                .skip(1)
-                .any(|cell| cell["outputs"][0].is_object()),
+            code.iter().skip(1).any(|cell| cell["outputs"][0].is_object()),
             "{name}: carries its outputs"
         );
     }

@@ -1,4 +1,5 @@
-//! Checkpoints: what continues from them, what is refused, and what a kill, a full disk or a flipped bit leaves.
+//! Checkpoints: what continues from them, what is refused, and what a kill, a full disk or a
+//! flipped bit leaves.
 
 use crate::suite::bad_steps::Training;
 use crate::suite::checkpoints as suite;
@@ -17,11 +18,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 fn coordinates(data: usize, pipeline: usize, tensor: usize) -> Coordinates {
-    Coordinates {
-        data,
-        pipeline,
-        tensor,
-    }
+    Coordinates { data, pipeline, tensor }
 }
 
 #[test]
@@ -47,25 +44,17 @@ fn rank_0_reads_for_all() {
 fn one_job_at_a_time_saves_to_a_folder() {
     for ranks in [1, 3] {
         let dir = tempfile::tempdir().unwrap();
-        launch::run(ranks, |comm| {
-            suite::one_job_at_a_time_saves_to_a_folder(&comm, dir.path())
-        })
-        .unwrap();
+        launch::run(ranks, |comm| suite::one_job_at_a_time_saves_to_a_folder(&comm, dir.path()))
+            .unwrap();
     }
 }
 
 #[test]
 fn resumed_pipelines_are_uninterrupted() {
-    for sizes in [
-        coordinates(2, 2, 1),
-        coordinates(1, 2, 2),
-        coordinates(2, 1, 2),
-    ] {
+    for sizes in [coordinates(2, 2, 1), coordinates(1, 2, 2), coordinates(2, 1, 2)] {
         let dir = tempfile::tempdir().unwrap();
-        launch::run(4, |comm| {
-            suite::resumed_pipelines_are_uninterrupted(&comm, sizes, dir.path())
-        })
-        .unwrap();
+        launch::run(4, |comm| suite::resumed_pipelines_are_uninterrupted(&comm, sizes, dir.path()))
+            .unwrap();
     }
 }
 
@@ -82,7 +71,8 @@ fn begin<'a>(
     Ok((training, state))
 }
 
-/// Two ranks train, and save after each step; `body` then gets the checkpoints, and each rank's state after each of them.
+/// Two ranks train, and save after each step; `body` then gets the checkpoints, and each rank's
+/// state after each of them.
 fn after_saves(
     steps: usize,
     dir: &Path,
@@ -115,16 +105,9 @@ fn try_resume(all: &Checkpoints, which: &Resume) -> anyhow::Result<Result<Resume
     let (mut training, initial) = begin(&all.comm, &config, &corpus)?;
     match suite::resume(all, which, &mut training) {
         Ok(None) => Ok(Ok((0, Vec::new(), training.state()?))),
-        Ok(Some(rejected)) => Ok(Ok((
-            training.counters.global_steps,
-            rejected,
-            training.state()?,
-        ))),
+        Ok(Some(rejected)) => Ok(Ok((training.counters.global_steps, rejected, training.state()?))),
         Err(error) => {
-            assert!(
-                training.state()? == initial,
-                "a refused checkpoint has changed the state"
-            );
+            assert!(training.state()? == initial, "a refused checkpoint has changed the state");
             Ok(Err(error.downcast::<BadInput>()?))
         }
     }
@@ -133,9 +116,8 @@ fn try_resume(all: &Checkpoints, which: &Resume) -> anyhow::Result<Result<Resume
 /// What is in a folder, but for the lock of the job that saves to it.
 fn names(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).unwrap();
-    let mut names: Vec<String> = entries
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.retain(|name| name != "writer.lock");
     names.sort();
     names
@@ -148,58 +130,34 @@ fn the_newest_are_kept_and_nothing_else_is_left() {
         if all.comm.rank() == 0 {
             assert_eq!(
                 names(&all.dir),
-                [
-                    "latest",
-                    "save-0003-step-3",
-                    "save-0004-step-4",
-                    "save-0005-step-5"
-                ]
+                ["latest", "save-0003-step-3", "save-0004-step-4", "save-0005-step-5"]
             );
-            assert_eq!(
-                std::fs::read_to_string(all.dir.join("latest"))?,
-                "save-0005-step-5"
-            );
+            assert_eq!(std::fs::read_to_string(all.dir.join("latest"))?, "save-0005-step-5");
             let files = names(&all.dir.join("save-0005-step-5"));
             assert_eq!(
                 files,
-                [
-                    MANIFEST,
-                    "manifest.json.sha256",
-                    "rank-000.safetensors",
-                    "rank-001.safetensors"
-                ]
+                [MANIFEST, "manifest.json.sha256", "rank-000.safetensors", "rank-001.safetensors"]
             );
             // What a kill leaves behind is no checkpoint, and the next save removes it.
             std::fs::create_dir(all.dir.join(".save-0006.partial"))?;
-            std::fs::write(
-                all.dir.join(".save-0006.partial/rank-000.safetensors"),
-                "half",
-            )?;
+            std::fs::write(all.dir.join(".save-0006.partial/rank-000.safetensors"), "half")?;
         }
         all.comm.barrier()?;
         let (step, rejected, state) = try_resume(all, &Resume::Auto)??;
         assert!((step, rejected.len()) == (5, 0) && state == states[5]);
         assert_eq!(try_resume(all, &Resume::None)??.0, 0);
 
-        // A run that is set back to step 3 saves step 4 once more: under a new number, as the newest.
+        // A run that is set back to step 3 saves step 4 once more: under a new number, as the
+        // newest.
         let (config, corpus) = config(2, |_| ());
         let (mut training, _) = begin(&all.comm, &config, &corpus)?;
-        suite::resume(
-            all,
-            &Resume::Path(all.dir.join("save-0003-step-3")),
-            &mut training,
-        )?;
+        suite::resume(all, &Resume::Path(all.dir.join("save-0003-step-3")), &mut training)?;
         training.step()?;
         suite::save(all, &mut training)?;
         if all.comm.rank() == 0 {
             assert_eq!(
                 names(&all.dir),
-                [
-                    "latest",
-                    "save-0004-step-4",
-                    "save-0005-step-5",
-                    "save-0006-step-4"
-                ]
+                ["latest", "save-0004-step-4", "save-0005-step-5", "save-0006-step-4"]
             );
         }
         assert_eq!(try_resume(all, &Resume::Auto)??.0, 4);
@@ -215,8 +173,8 @@ fn the_newest_are_kept_and_nothing_else_is_left() {
     });
 }
 
-/// A second run in the same folder begins at step 1, and keeps one checkpoint. Those of the first run are still there, and the
-/// first run can continue.
+/// A second run in the same folder begins at step 1, and keeps one checkpoint. Those of the first
+/// run are still there, and the first run can continue.
 #[test]
 fn checkpoints_of_other_runs_stay() {
     let dir = tempfile::tempdir().unwrap();
@@ -232,12 +190,7 @@ fn checkpoints_of_other_runs_stay() {
         }
         assert_eq!(
             names(dir.path()),
-            [
-                "latest",
-                "save-0001-step-1",
-                "save-0002-step-2",
-                "save-0004-step-2"
-            ]
+            ["latest", "save-0001-step-1", "save-0002-step-2", "save-0004-step-2"]
         );
         Ok(comm.barrier()?)
     })
@@ -247,28 +200,23 @@ fn checkpoints_of_other_runs_stay() {
         let (mut training, _) = begin(&comm, &config, &corpus)?;
         let mut all = suite::checkpoints(&comm, &config, dir.path(), LAYOUT);
         all.keep = 1;
-        suite::resume(
-            &all,
-            &Resume::Path(dir.path().join("save-0002-step-2")),
-            &mut training,
-        )?;
+        suite::resume(&all, &Resume::Path(dir.path().join("save-0002-step-2")), &mut training)?;
         training.step()?;
         suite::save(&all, &mut training)?;
-        assert_eq!(
-            names(dir.path()),
-            ["latest", "save-0004-step-2", "save-0005-step-3"]
-        );
+        assert_eq!(names(dir.path()), ["latest", "save-0004-step-2", "save-0005-step-3"]);
         Ok(comm.barrier()?)
     })
     .unwrap();
 }
 
-/// What a run's steps depend on is compared at a resume: each field of its configuration, and each setting that this gives.
+/// What a run's steps depend on is compared at a resume: each field of its configuration, and each
+/// setting that this gives.
 #[test]
 fn no_setting_is_left_out_of_the_comparison() {
     let (original, corpus) = config(2, |_| ());
-    // A new field does not compile here. It needs an edit below, or a reason: the model's shape, the seed and the number of ranks are
-    // the job's own, more steps are the same run, and no flag changes epsilon.
+    // A new field does not compile here. It needs an edit below, or a reason: the model's shape,
+    // the seed and the number of ranks are the job's own, more steps are the same run, and no flag
+    // changes epsilon.
     let Config {
         ranks: _,
         shape: _,
@@ -276,20 +224,8 @@ fn no_setting_is_left_out_of_the_comparison() {
         grad_accum: _,
         sampling: _,
         steps: _,
-        schedule:
-            LrSchedule {
-                lr: _,
-                min_lr: _,
-                warmup: _,
-                decay_steps: _,
-            },
-        adamw:
-            AdamWConfig {
-                beta1: _,
-                beta2: _,
-                epsilon: _,
-                weight_decay: _,
-            },
+        schedule: LrSchedule { lr: _, min_lr: _, warmup: _, decay_steps: _ },
+        adamw: AdamWConfig { beta1: _, beta2: _, epsilon: _, weight_decay: _ },
         clip: _,
         dropout: _,
         seed: _,
@@ -342,7 +278,8 @@ fn no_setting_is_left_out_of_the_comparison() {
     });
 }
 
-/// A different text, batch, learning rate or schedule is no different run, but nobody changes it by accident.
+/// A different text, batch, learning rate or schedule is no different run, but nobody changes it by
+/// accident.
 #[test]
 fn other_settings_are_told_and_need_a_flag() {
     let dir = tempfile::tempdir().unwrap();
@@ -351,10 +288,7 @@ fn other_settings_are_told_and_need_a_flag() {
         let other = |edit: &dyn Fn(&mut Config), anyway: bool| -> anyhow::Result<Checkpoints> {
             let (mut config, corpus) = config(2, |_| ());
             edit(&mut config);
-            let job = Job {
-                settings: config.settings(&corpus.train),
-                ..all.job.clone()
-            };
+            let job = Job { settings: config.settings(&corpus.train), ..all.job.clone() };
             let mut other = Checkpoints::new(&all.dir, 1, job, &all.comm);
             other.anyway = anyway;
             Ok(other)
@@ -387,21 +321,13 @@ fn other_settings_are_told_and_need_a_flag() {
                 try_resume(&other(edit, false)?, &Resume::Path(newest.clone()))?.unwrap_err();
             let what = format!("/manifest.json has other settings than this run: {expected}");
             assert!(error.what.ends_with(&what), "{error}");
-            assert!(
-                error.help.contains(help) && error.help.contains("--resume-anyway"),
-                "{error}"
-            );
+            assert!(error.help.contains(help) && error.help.contains("--resume-anyway"), "{error}");
             let error = try_resume(&other(edit, false)?, &Resume::Auto)?.unwrap_err();
             assert!(
                 error.what.starts_with("no checkpoint in ") && error.what.ends_with(&what),
                 "{error}"
             );
-            assert!(
-                error
-                    .help
-                    .contains("--resume-anyway; --resume none starts again"),
-                "{error}"
-            );
+            assert!(error.help.contains("--resume-anyway; --resume none starts again"), "{error}");
             let (step, rejected, state) = try_resume(&other(edit, true)?, &Resume::Auto)??;
             assert!((step, rejected.len()) == (1, 0) && state == states[1]);
         }
@@ -409,22 +335,13 @@ fn other_settings_are_told_and_need_a_flag() {
         let error =
             try_resume(&other(&|config| config.batch = 5, false)?, &Resume::Auto)?.unwrap_err();
         assert!(
-            error
-                .what
-                .ends_with(": --batch 5 instead of 3, --global-batch 10 instead of 6"),
+            error.what.ends_with(": --batch 5 instead of 3, --global-batch 10 instead of 6"),
             "{error}"
         );
         let mut text = other(&|_| (), false)?;
-        text.job
-            .settings
-            .insert("data".to_string(), "0123456789".into());
+        text.job.settings.insert("data".to_string(), "0123456789".into());
         let error = try_resume(&text, &Resume::Auto)?.unwrap_err();
-        assert!(
-            error
-                .what
-                .contains(": the text with SHA-256 01234567.. instead of "),
-            "{error}"
-        );
+        assert!(error.what.contains(": the text with SHA-256 01234567.. instead of "), "{error}");
         Ok(())
     });
     // The change is recorded, and told by every later checkpoint.
@@ -436,10 +353,7 @@ fn other_settings_are_told_and_need_a_flag() {
             let (mut training, _) = begin(&comm, &config, &corpus)?;
             let resumed = training.resume(&all, &Resume::Auto)?.expect("a checkpoint");
             assert_eq!(resumed.step, step);
-            assert_eq!(
-                resumed.changes,
-                ["from step 2 on --lr 0.1 instead of 0.001"]
-            );
+            assert_eq!(resumed.changes, ["from step 2 on --lr 0.1 instead of 0.001"]);
             all.keep = 1;
             training.step()?;
             suite::save(&all, &mut training)?;
@@ -467,17 +381,11 @@ fn what_is_not_recorded_is_no_difference() {
             let path = folder.join(MANIFEST);
             let mut manifest: serde_json::Value = serde_json::from_slice(&std::fs::read(&path)?)?;
             manifest.as_object_mut().expect("a list").remove("run");
-            manifest["job"]
-                .as_object_mut()
-                .expect("a list")
-                .remove("settings");
+            manifest["job"].as_object_mut().expect("a list").remove("settings");
             let text = manifest.to_string();
             std::fs::write(&path, &text)?;
             let sum = shardlab::sha256::hex(text.as_bytes());
-            std::fs::write(
-                folder.join("manifest.json.sha256"),
-                format!("{sum}  {MANIFEST}\n"),
-            )?;
+            std::fs::write(folder.join("manifest.json.sha256"), format!("{sum}  {MANIFEST}\n"))?;
         }
         all.comm.barrier()?;
         let (step, rejected, state) = try_resume(all, &Resume::Auto)??;
@@ -502,7 +410,8 @@ fn what_is_not_recorded_is_no_difference() {
     });
 }
 
-/// Ways to damage the newest checkpoint: each is found, named, and `auto` takes the one before, with either way to read.
+/// Ways to damage the newest checkpoint: each is found, named, and `auto` takes the one before,
+/// with either way to read.
 #[test]
 fn damage_is_found_and_the_next_good_checkpoint_is_taken() {
     fn flip(path: PathBuf, at: impl Fn(usize) -> usize) {
@@ -513,22 +422,14 @@ fn damage_is_found_and_the_next_good_checkpoint_is_taken() {
     }
     type Damage<'a> = &'a (dyn Fn(&Path) + Sync);
     let damages: [(&str, &str, Damage); 7] = [
-        (
-            "rank-001.safetensors is damaged: it is truncated",
-            "the end",
-            &|folder| {
-                let path = folder.join("rank-001.safetensors");
-                let bytes = std::fs::read(&path).unwrap();
-                std::fs::write(path, &bytes[..bytes.len() - 1]).unwrap();
-            },
-        ),
-        (
-            "rank-000.safetensors is damaged: its SHA-256",
-            "the last bit",
-            &|folder| {
-                flip(folder.join("rank-000.safetensors"), |len| len - 1);
-            },
-        ),
+        ("rank-001.safetensors is damaged: it is truncated", "the end", &|folder| {
+            let path = folder.join("rank-001.safetensors");
+            let bytes = std::fs::read(&path).unwrap();
+            std::fs::write(path, &bytes[..bytes.len() - 1]).unwrap();
+        }),
+        ("rank-000.safetensors is damaged: its SHA-256", "the last bit", &|folder| {
+            flip(folder.join("rank-000.safetensors"), |len| len - 1);
+        }),
         (
             "rank-001.safetensors is damaged: its SHA-256",
             "a bit in the middle",
@@ -536,20 +437,12 @@ fn damage_is_found_and_the_next_good_checkpoint_is_taken() {
                 flip(folder.join("rank-001.safetensors"), |len| len / 2);
             },
         ),
-        (
-            "manifest.json is damaged: its SHA-256",
-            "a bit of the manifest",
-            &|folder| {
-                flip(folder.join(MANIFEST), |len| len / 2);
-            },
-        ),
-        (
-            "manifest.json is damaged: its SHA-256",
-            "a bit of its checksum",
-            &|folder| {
-                flip(folder.join("manifest.json.sha256"), |_| 3);
-            },
-        ),
+        ("manifest.json is damaged: its SHA-256", "a bit of the manifest", &|folder| {
+            flip(folder.join(MANIFEST), |len| len / 2);
+        }),
+        ("manifest.json is damaged: its SHA-256", "a bit of its checksum", &|folder| {
+            flip(folder.join("manifest.json.sha256"), |_| 3);
+        }),
         ("cannot read ", "no file", &|folder| {
             std::fs::remove_file(folder.join("rank-001.safetensors")).unwrap()
         }),
@@ -576,20 +469,11 @@ fn damage_is_found_and_the_next_good_checkpoint_is_taken() {
                 error.what.contains(expected) && error.what.contains("save-0002-step-2"),
                 "{what}: {error}"
             );
-            assert!(
-                error.help.contains("a good checkpoint: --resume "),
-                "{what}: {error}"
-            );
+            assert!(error.help.contains("a good checkpoint: --resume "), "{what}: {error}");
             assert!(error.help.ends_with("save-0001-step-1"), "{what}: {error}");
             let (step, rejected, state) = try_resume(all, &Resume::Auto)??;
-            assert!(
-                step == 1 && state == states[1],
-                "{what}: resumed after step {step}"
-            );
-            assert!(
-                rejected.len() == 1 && rejected[0] == error.what,
-                "{what}: {rejected:?}"
-            );
+            assert!(step == 1 && state == states[1], "{what}: resumed after step {step}");
+            assert!(rejected.len() == 1 && rejected[0] == error.what, "{what}: {rejected:?}");
             // If none is left, the run does not silently begin again.
             all.comm.barrier()?;
             if all.comm.rank() == 0 {
@@ -627,17 +511,10 @@ fn checkpoints_of_different_runs_are_refused() {
         };
         let error = with(|other| other.job.shape.embd = 64)?;
         assert!(
-            error
-                .what
-                .contains("a different model: it has 2 layers, 2 heads, width 32, "),
+            error.what.contains("a different model: it has 2 layers, 2 heads, width 32, "),
             "{error}"
         );
-        assert!(
-            error
-                .what
-                .contains("and this run 2 layers, 2 heads, width 64, "),
-            "{error}"
-        );
+        assert!(error.what.contains("and this run 2 layers, 2 heads, width 64, "), "{error}");
         let error = with(|other| other.job.layout = "ZeRO stage 3".to_string())?;
         assert!(
             error
@@ -647,9 +524,7 @@ fn checkpoints_of_different_runs_are_refused() {
         );
         let error = with(|other| other.job.seed = 2)?;
         assert!(
-            error
-                .what
-                .ends_with("a different run: it has seed 1337, and this run seed 2"),
+            error.what.ends_with("a different run: it has seed 1337, and this run seed 2"),
             "{error}"
         );
         assert!(error.help.starts_with("give --seed 1337"), "{error}");
@@ -663,9 +538,7 @@ fn checkpoints_of_different_runs_are_refused() {
             let error =
                 try_resume(&all, &Resume::Path(dir.path().join("save-0001-step-1")))?.unwrap_err();
             assert!(
-                error
-                    .what
-                    .contains("a different world size: it has 2 ranks, and this run "),
+                error.what.contains("a different world size: it has 2 ranks, and this run "),
                 "{error}"
             );
             assert!(error.help.starts_with("start 2 ranks"), "{error}");
@@ -681,7 +554,8 @@ fn checkpoints_of_different_runs_are_refused() {
     }
 }
 
-/// A layout that has the same name but different fragments is refused, too: the files say what they hold.
+/// A layout that has the same name but different fragments is refused, too: the files say what they
+/// hold.
 #[test]
 fn files_of_different_fragments_are_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -689,13 +563,8 @@ fn files_of_different_fragments_are_refused() {
         let (config, corpus) = config(2, |_| ());
         let zero = ZeroConfig::new(Stage::Three, Precision::F32, config.adamw);
         let mut training = Training::new(&all.comm, &config, &corpus.train, zero, false)?;
-        let error = suite::resume(all, &Resume::Auto, &mut training)
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains("rank-000.safetensors is not this rank's state: "),
-            "{error}"
-        );
+        let error = suite::resume(all, &Resume::Auto, &mut training).unwrap_err().to_string();
+        assert!(error.contains("rank-000.safetensors is not this rank's state: "), "{error}");
         assert!(
             error.contains("it has elements ") && error.contains(", and this rank elements "),
             "{error}"
@@ -704,8 +573,9 @@ fn files_of_different_fragments_are_refused() {
     });
 }
 
-/// The disk is full for rank 1 alone: every rank gets an error that names the file, nothing half-written is left, the earlier
-/// checkpoint stays, and the training goes on and saves again when there is room.
+/// The disk is full for rank 1 alone: every rank gets an error that names the file, nothing
+/// half-written is left, the earlier checkpoint stays, and the training goes on and saves again
+/// when there is room.
 #[cfg(unix)]
 #[test]
 fn a_full_disk_costs_only_the_save() {
@@ -733,10 +603,7 @@ fn a_disk_that_is_full() {
     launch::run(2, |comm| {
         let mut training = begin(&comm, &config, &corpus)?.0;
         training.step()?;
-        suite::save(
-            &suite::checkpoints(&comm, &config, &dir, LAYOUT),
-            &mut training,
-        )?;
+        suite::save(&suite::checkpoints(&comm, &config, &dir, LAYOUT), &mut training)?;
         // The larger model's file is beyond the limit for the size of a file.
         let mut other = begin(&comm, &large, &corpus)?.0;
         let large = suite::checkpoints(&comm, &large, &dir, LAYOUT);
@@ -745,10 +612,7 @@ fn a_disk_that_is_full() {
             error.starts_with("cannot write ") && error.contains("rank-000.safetensors: "),
             "{error}"
         );
-        assert!(
-            error.contains("\nhelp: files of this size are not allowed here"),
-            "{error}"
-        );
+        assert!(error.contains("\nhelp: files of this size are not allowed here"), "{error}");
         assert_eq!(names(&dir), ["latest", "save-0001-step-1"]);
         drop(large);
         comm.barrier()?;
@@ -775,8 +639,9 @@ fn trainings_that_are_killed_a_hundred_times_end_as_if_they_had_not_been() {
     kill_trainings(100);
 }
 
-/// Kills trainings at random moments, every second time in the middle of a save. Each continues from a checkpoint that is whole and
-/// at least as new as the last one that it reported. Each ends with the bits of a training that was never killed.
+/// Kills trainings at random moments, every second time in the middle of a save. Each continues
+/// from a checkpoint that is whole and at least as new as the last one that it reported. Each ends
+/// with the bits of a training that was never killed.
 #[cfg(unix)]
 fn kill_trainings(most: usize) {
     use std::io::Read;
@@ -795,15 +660,8 @@ fn kill_trainings(most: usize) {
     let mut reported = 0;
     let mut at = Vec::new();
     while kills < most || finished == 0 {
-        let mut process = child(
-            "a_training_that_is_killed",
-            dir.path(),
-            "exec \"$0\" \"$@\"",
-        );
-        let mut process = process
-            .stdout(std::process::Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut process = child("a_training_that_is_killed", dir.path(), "exec \"$0\" \"$@\"");
+        let mut process = process.stdout(std::process::Stdio::piped()).spawn().unwrap();
         let killed = kills < most;
         if killed {
             // Any moment will do. These are spread over the start, the steps and the saves.
@@ -817,24 +675,14 @@ fn kill_trainings(most: usize) {
             kills += 1;
         }
         let mut said = String::new();
-        process
-            .stdout
-            .take()
-            .unwrap()
-            .read_to_string(&mut said)
-            .unwrap();
+        process.stdout.take().unwrap().read_to_string(&mut said).unwrap();
         let status = process.wait().unwrap();
         in_saves += usize::from(saves(dir.path()));
-        let saved = said
-            .lines()
-            .filter_map(|line| line.strip_prefix("saved ")?.parse().ok());
+        let saved = said.lines().filter_map(|line| line.strip_prefix("saved ")?.parse().ok());
         reported = saved.fold(reported, usize::max);
         // Everything that was reported is there, and nothing is damaged.
         let states = launch::run(2, |comm| {
-            try_resume(
-                &suite::checkpoints(&comm, &config, dir.path(), LAYOUT),
-                &Resume::Auto,
-            )
+            try_resume(&suite::checkpoints(&comm, &config, dir.path(), LAYOUT), &Resume::Auto)
         });
         let states = states.unwrap().into_iter().map(|resumed| {
             let (step, rejected, state) =
@@ -848,17 +696,11 @@ fn kill_trainings(most: usize) {
         let (steps, states): (Vec<usize>, Vec<_>) = states.unzip();
         at.push(steps[0]);
         // Nor is any checkpoint that shows: what a kill has cut off has a name that is not one.
-        for name in names(dir.path())
-            .into_iter()
-            .filter(|name| name.starts_with("save-"))
-        {
+        for name in names(dir.path()).into_iter().filter(|name| name.starts_with("save-")) {
             let which = Resume::Path(dir.path().join(name));
             let whole = |comm: Comm| {
-                Ok(try_resume(
-                    &suite::checkpoints(&comm, &config, dir.path(), LAYOUT),
-                    &which,
-                )?
-                .map(drop)?)
+                Ok(try_resume(&suite::checkpoints(&comm, &config, dir.path(), LAYOUT), &which)?
+                    .map(drop)?)
             };
             launch::run(2, whole).unwrap();
         }
@@ -867,11 +709,7 @@ fn kill_trainings(most: usize) {
             // Begin again, if there are kills to come.
             (finished, reported, dir) = (finished + 1, 0, tempfile::tempdir().unwrap());
         } else {
-            assert!(
-                killed && !status.success(),
-                "it ended after step {}",
-                steps[0]
-            );
+            assert!(killed && !status.success(), "it ended after step {}", steps[0]);
         }
     }
     println!(
@@ -918,17 +756,9 @@ const DIR: &str = "SHARDLAB_TEST_CHECKPOINTS";
 #[cfg(unix)]
 fn child(test: &str, dir: &Path, shell: &str) -> std::process::Command {
     let mut command = std::process::Command::new("sh");
+    command.arg("-c").arg(shell).arg(std::env::current_exe().unwrap());
     command
-        .arg("-c")
-        .arg(shell)
-        .arg(std::env::current_exe().unwrap());
-    command
-        .args([
-            "--ignored",
-            "--exact",
-            "--nocapture",
-            &format!("checkpoints::{test}"),
-        ])
+        .args(["--ignored", "--exact", "--nocapture", &format!("checkpoints::{test}")])
         .env(DIR, dir);
     command
 }

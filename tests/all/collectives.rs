@@ -1,5 +1,5 @@
-//! Every collective against its definition, for any number of ranks, length, type and reduction; and what is said when
-//! ranks do not do the same.
+//! Every collective against its definition, for any number of ranks, length, type and reduction;
+//! and what is said when ranks do not do the same.
 
 use crate::suite::collectives::{self, all_types, split, started, started_all_types, started_mean};
 use half::bf16;
@@ -70,9 +70,7 @@ fn a_mean_is_the_sum_in_rank_order_divided_once() {
 #[test]
 fn a_result_does_not_depend_on_buckets() {
     let bring = |rank: usize| {
-        (0..1000)
-            .map(|i| (rank as f32 + 0.1) * (i as f32).cos())
-            .collect::<Vec<f32>>()
+        (0..1000).map(|i| (rank as f32 + 0.1) * (i as f32).cos()).collect::<Vec<f32>>()
     };
     let whole = launch::run(4, |comm| {
         let mut x = bring(comm.rank());
@@ -91,11 +89,8 @@ fn a_result_does_not_depend_on_buckets() {
 
 #[test]
 fn sums_under_way_are_added_in_rank_order() {
-    let bring = |rank: usize| {
-        (0..100_003)
-            .map(|i| ((rank * 31 + i) as f32).sin())
-            .collect::<Vec<f32>>()
-    };
+    let bring =
+        |rank: usize| (0..100_003).map(|i| ((rank * 31 + i) as f32).sin()).collect::<Vec<f32>>();
     let pairs = launch::run(5, |comm| {
         let mut x = bring(comm.rank());
         let copy = bring(comm.rank());
@@ -107,12 +102,7 @@ fn sums_under_way_are_added_in_rank_order() {
         assert_eq!(sum.as_ptr() as usize, memory);
         Ok((sum, x))
     });
-    assert!(
-        pairs
-            .unwrap()
-            .iter()
-            .all(|(started, blocking)| started == blocking)
-    );
+    assert!(pairs.unwrap().iter().all(|(started, blocking)| started == blocking));
 }
 
 /// Parts that end in the middle of a block, and sums whose bits depend on their order.
@@ -120,9 +110,7 @@ fn sums_under_way_are_added_in_rank_order() {
 fn a_part_under_way_is_the_part_of_the_sum() {
     for len in [1, 17, 1000, 40_001] {
         let bring = |rank: usize| {
-            (0..5 * len)
-                .map(|i| ((rank * 31 + i) as f32).sin())
-                .collect::<Vec<f32>>()
+            (0..5 * len).map(|i| ((rank * 31 + i) as f32).sin()).collect::<Vec<f32>>()
         };
         launch::run(5, |comm| {
             let mut sum = bring(comm.rank());
@@ -184,10 +172,7 @@ fn ranks_form_meshes() {
 
 #[test]
 fn threads_add_in_rank_order() {
-    assert_eq!(
-        launch::run(3, |comm| Ok(comm.adds_in_rank_order())).unwrap(),
-        [true; 3]
-    );
+    assert_eq!(launch::run(3, |comm| Ok(comm.adds_in_rank_order())).unwrap(), [true; 3]);
 }
 
 #[test]
@@ -224,9 +209,7 @@ fn errors_name_groups_and_ranks_of_the_world() {
 #[test]
 fn a_message_that_nobody_receives_is_an_error() {
     let error = broken(3, |comm| match comm.rank() {
-        0 => comm
-            .send(&[1f32; 3], 2)
-            .and_then(|()| comm.tagged(7).send(&[1u8], 1)),
+        0 => comm.send(&[1f32; 3], 2).and_then(|()| comm.tagged(7).send(&[1u8], 1)),
         _ => Ok(()),
     });
     let CommError::NotReceived { messages } = &error else {
@@ -258,13 +241,8 @@ fn messages_with_labels_meet_their_like() {
     };
     labels("activations", "activations").unwrap();
     let error = labels("activations", "gradients").unwrap_err();
-    let Some(CommError::MessageDiffers {
-        from: 0,
-        len: 1,
-        sent: Some(sent),
-        call,
-        ..
-    }) = error.downcast_ref()
+    let Some(CommError::MessageDiffers { from: 0, len: 1, sent: Some(sent), call, .. }) =
+        error.downcast_ref()
     else {
         panic!("{error:#}")
     };
@@ -300,10 +278,7 @@ fn the_meter_counts_what_a_ring_all_reduce_sends() {
     }
     // And its two halves, each for itself.
     let traffic = launch::run(4, |comm| {
-        drop(
-            comm.start_reduce_scatter(vec![0f32; 1000], Reduce::Sum)?
-                .wait()?,
-        );
+        drop(comm.start_reduce_scatter(vec![0f32; 1000], Reduce::Sum)?.wait()?);
         drop(comm.start_all_gather(vec![0f32; 1000])?.wait()?);
         Ok(comm.traffic())
     });
@@ -341,10 +316,7 @@ fn refused(error: &CommError, says: &str) {
 #[test]
 fn a_deadlock_is_an_error_that_names_every_rank() {
     let error = broken(2, |comm| comm.recv(&mut [0u8; 4], 1 - comm.rank()));
-    assert!(
-        matches!(error, CommError::Deadlock { all: true, .. }),
-        "{error}"
-    );
+    assert!(matches!(error, CommError::Deadlock { all: true, .. }), "{error}");
     let error = error.to_string();
     assert!(
         error.contains("rank 0  waits in recv (from 1, 4 u8, tests/all/collectives.rs:"),
@@ -405,9 +377,8 @@ fn a_message_of_another_length_is_an_error() {
 
 #[test]
 fn reductions_roots_and_types_must_agree_too() {
-    let reductions = broken(2, |comm| {
-        comm.all_reduce(&mut [1f32], [Reduce::Sum, Reduce::Max][comm.rank()])
-    });
+    let reductions =
+        broken(2, |comm| comm.all_reduce(&mut [1f32], [Reduce::Sum, Reduce::Max][comm.rank()]));
     assert_eq!(kinds(&reductions), [CallKind::AllReduce; 2]);
     let reductions = reductions.to_string();
     assert!(
@@ -417,20 +388,12 @@ fn reductions_roots_and_types_must_agree_too() {
     let roots = broken(2, |comm| comm.broadcast(&mut [1f32], comm.rank()));
     assert_eq!(kinds(&roots), [CallKind::Broadcast; 2]);
     let roots = roots.to_string();
-    assert!(
-        roots.contains("root 0") && roots.contains("root 1"),
-        "{roots}"
-    );
+    assert!(roots.contains("root 0") && roots.contains("root 1"), "{roots}");
     let types = broken(2, |comm| match comm.rank() {
         0 => comm.send(&[1f32], 1),
         _ => comm.recv(&mut [0i32], 0),
     });
-    let CommError::MessageDiffers {
-        sent: Some(sent),
-        call,
-        ..
-    } = types
-    else {
+    let CommError::MessageDiffers { sent: Some(sent), call, .. } = types else {
         panic!("{types}")
     };
     assert_eq!((sent.dtype, call.dtype), (Dtype::F32, Dtype::I32));
@@ -445,21 +408,12 @@ fn an_all_reduce_under_way_fails_as_a_blocking_one_does() {
         0 => start(comm, 1)?.wait().map(drop),
         _ => comm.all_reduce(&mut [1f32], Reduce::Sum),
     });
-    assert_eq!(
-        kinds(&blocking),
-        [CallKind::AllReduce, CallKind::StartAllReduce]
-    );
+    assert_eq!(kinds(&blocking), [CallKind::AllReduce, CallKind::StartAllReduce]);
     let starts = broken(2, |comm| match comm.rank() {
         0 => comm.start_all_gather(vec![1f32; 2])?.wait().map(drop),
-        _ => comm
-            .start_reduce_scatter(vec![1f32; 2], Reduce::Sum)?
-            .wait()
-            .map(drop),
+        _ => comm.start_reduce_scatter(vec![1f32; 2], Reduce::Sum)?.wait().map(drop),
     });
-    assert_eq!(
-        kinds(&starts),
-        [CallKind::StartAllGather, CallKind::StartReduceScatter]
-    );
+    assert_eq!(kinds(&starts), [CallKind::StartAllGather, CallKind::StartReduceScatter]);
     let gone = broken(2, |comm| {
         if comm.rank() == 0 {
             start(comm, 1)?.wait().map(drop)
@@ -512,10 +466,7 @@ fn a_rank_that_fails_with_an_all_reduce_under_way_stops_the_others() {
         Ok(())
     });
     let error = format!("{:#}", error.unwrap_err());
-    assert!(
-        error.starts_with("rank 1 failed: panicked: out of memory"),
-        "{error}"
-    );
+    assert!(error.starts_with("rank 1 failed: panicked: out of memory"), "{error}");
     let stopped = stopped.into_inner().unwrap();
     for error in &stopped {
         let panicked = CommError::RankFailed {
@@ -535,22 +486,15 @@ fn senseless_arguments_are_refused_before_anyone_waits() {
     refused(&no_rank, "there is no rank 2 in a group of 2");
     let no_mean = broken(2, |comm| comm.all_reduce(&mut [0i32], Reduce::Mean));
     refused(&no_mean, "integers have no mean");
-    let no_mean = broken(2, |comm| {
-        comm.reduce_scatter(&[0i32; 2], &mut [0i32], Reduce::Mean)
-    });
+    let no_mean = broken(2, |comm| comm.reduce_scatter(&[0i32; 2], &mut [0i32], Reduce::Mean));
     refused(&no_mean, "integers have no mean");
     let no_fit = broken(2, |comm| comm.all_gather(&[0u8; 2], &mut [0u8; 5]));
     refused(&no_fit, "must hold 2 ranks x 2 elements, but holds 5");
     let no_fit = broken(2, |comm| comm.start_all_gather(vec![0u8; 5]).map(drop));
-    assert!(
-        no_fit.to_string().starts_with("start_all_gather (2 u8, "),
-        "{no_fit}"
-    );
+    assert!(no_fit.to_string().starts_with("start_all_gather (2 u8, "), "{no_fit}");
     refused(&no_fit, "must hold 2 ranks x 2 elements, but holds 5");
-    let no_mean = broken(2, |comm| {
-        comm.start_reduce_scatter(vec![0i32; 2], Reduce::Mean)
-            .map(drop)
-    });
+    let no_mean =
+        broken(2, |comm| comm.start_reduce_scatter(vec![0i32; 2], Reduce::Mean).map(drop));
     refused(&no_mean, "integers have no mean");
 }
 

@@ -1,4 +1,5 @@
-//! Data parallelism is the serial program: N ranks against one rank, bitwise where sums have the same order.
+//! Data parallelism is the serial program: N ranks against one rank, bitwise where sums have the
+//! same order.
 
 use crate::suite;
 use crate::suite::parity::config;
@@ -21,10 +22,8 @@ fn ddp(config: &Config, corpus: &Corpus, steps: usize) -> Vec<Trained> {
 #[test]
 fn n_ranks_train_what_one_rank_trains() {
     for ranks in 1..=4 {
-        launch::run(ranks, |comm| {
-            suite::parity::ranks_train_what_one_rank_trains(&comm, true)
-        })
-        .unwrap();
+        launch::run(ranks, |comm| suite::parity::ranks_train_what_one_rank_trains(&comm, true))
+            .unwrap();
     }
 }
 
@@ -43,10 +42,8 @@ fn dropout_changes_training_and_depends_on_the_seed() {
 #[test]
 fn nothing_is_synchronised_before_the_last_micro_step() {
     for ranks in 2..=4 {
-        launch::run(ranks, |comm| {
-            suite::parity::only_the_last_micro_step_synchronises(&comm)
-        })
-        .unwrap();
+        launch::run(ranks, |comm| suite::parity::only_the_last_micro_step_synchronises(&comm))
+            .unwrap();
     }
 }
 
@@ -60,10 +57,7 @@ fn a_parameter_without_a_gradient_is_an_error() {
         Ddp::new(&params, &comm)?.finish()
     });
     let error = format!("{:#}", error.unwrap_err());
-    assert!(
-        error.contains("0 of 1 gradient buckets were averaged"),
-        "{error}"
-    );
+    assert!(error.contains("0 of 1 gradient buckets were averaged"), "{error}");
 }
 
 #[test]
@@ -77,8 +71,7 @@ fn two_last_backward_passes_in_a_step_are_an_error_and_the_next_step_is_a_new_on
             gpt.params.zero_gradients();
             for micro in 0..passes {
                 let batch = config.sampler(comm.rank()).batch(&corpus.train, 0, micro);
-                gpt.loss(&batch, &config.pass(0, &batch.sequences))?
-                    .backward()?;
+                gpt.loss(&batch, &config.pass(0, &batch.sequences))?.backward()?;
             }
             ddp.finish()
         };
@@ -87,10 +80,7 @@ fn two_last_backward_passes_in_a_step_are_an_error_and_the_next_step_is_a_new_on
         Ok(format!("{error:#}"))
     });
     let error = &errors.unwrap()[0];
-    assert!(
-        error.contains("averaged more than once in this step"),
-        "{error}"
-    );
+    assert!(error.contains("averaged more than once in this step"), "{error}");
 }
 
 /// Both hear of every parameter, and one that has gone hears nothing.
@@ -111,19 +101,13 @@ fn several_hooks_can_listen() {
     let _second = listen(1);
     let backward = || {
         let batch = config.sampler(0).batch(&corpus.train, 0, 0);
-        gpt.loss(&batch, &config.pass(0, &batch.sequences))
-            .unwrap()
-            .backward()
-            .unwrap();
+        gpt.loss(&batch, &config.pass(0, &batch.sequences)).unwrap().backward().unwrap();
     };
     backward();
     drop(first);
     backward();
     let parameters = gpt.params.specs().len();
-    assert_eq!(
-        HEARD.each_ref().map(|heard| heard.load(Relaxed)),
-        [parameters, 2 * parameters]
-    );
+    assert_eq!(HEARD.each_ref().map(|heard| heard.load(Relaxed)), [parameters, 2 * parameters]);
 }
 
 #[test]
@@ -145,11 +129,7 @@ fn replicas_that_differ_are_found() {
         same.iter()
             .all(|hashes| hashes.len() == 3 && hashes.iter().all(|hash| hash == &hashes[0]))
     );
-    assert!(
-        different
-            .iter()
-            .all(|hashes| hashes[0] != hashes[1] && hashes[1] != hashes[2])
-    );
+    assert!(different.iter().all(|hashes| hashes[0] != hashes[1] && hashes[1] != hashes[2]));
     assert_eq!(different[0], different[1]);
 }
 
@@ -166,10 +146,7 @@ pub fn resolved(flags: &str, ranks: usize, corpus: &Corpus) -> (Config, EvalConf
     }
     let args = <Args as clap::Parser>::parse_from(format!("program {flags}").split_whitespace());
     let config = args.train.resolve(ranks, args.steps, corpus).unwrap();
-    let eval = args
-        .eval
-        .resolve(config.steps, &args.train.defaults(), corpus)
-        .unwrap();
+    let eval = args.eval.resolve(config.steps, &args.train.defaults(), corpus).unwrap();
     (config, eval)
 }
 
@@ -182,29 +159,16 @@ fn presets_and_flags() {
     assert_eq!((baby.ranks, baby.steps, baby.batch), (2, 1000, 12));
     assert_eq!(baby.shape.num_params(), 795_904);
     let char = resolve("--preset char").0;
-    assert_eq!(
-        (char.shape.num_params(), char.steps, char.batch),
-        (10_646_784, 500, 4)
-    );
+    assert_eq!((char.shape.num_params(), char.steps, char.batch), (10_646_784, 500, 4));
     let (wordplay, eval) = resolved("--preset wordplay --sampler seeds", 4, &corpus);
     assert_eq!(wordplay.tokens_per_step(), 262_144);
     assert_eq!(
-        (
-            wordplay.schedule.lr,
-            wordplay.schedule.min_lr,
-            wordplay.schedule.decay_steps
-        ),
+        (wordplay.schedule.lr, wordplay.schedule.min_lr, wordplay.schedule.decay_steps),
         (6e-4, 6e-5, 600_000)
     );
-    assert_eq!(
-        (wordplay.adamw.beta2, eval.batches, wordplay.steps),
-        (0.95, 200, 1000)
-    );
+    assert_eq!((wordplay.adamw.beta2, eval.batches, wordplay.steps), (0.95, 200, 1000));
     // A given flag beats the preset on either side of it.
-    for line in [
-        "--embd 64 --preset char",
-        "--preset char --embd 64 --heads 2",
-    ] {
+    for line in ["--embd 64 --preset char", "--preset char --embd 64 --heads 2"] {
         let line = line.replace("--embd 64 --preset", "--heads 2 --embd 64 --preset");
         let shape = resolve(&line).0.shape;
         assert_eq!((shape.embd, shape.heads, shape.layers), (64, 2, 6));
@@ -218,7 +182,8 @@ fn n_ranks_are_bitwise_one_rank_in_turns_with_linear_layers_too() {
     }
 }
 
-/// What profiles and traces are made of: each bucket's all-reduce, in the order of the backward pass, of this step only.
+/// What profiles and traces are made of: each bucket's all-reduce, in the order of the backward
+/// pass, of this step only.
 #[test]
 fn all_reduces_are_timed() {
     let config = suite::parity::mlp(2);
@@ -241,22 +206,18 @@ fn all_reduces_are_timed() {
                 .chain([backward])
                 .collect();
             assert!(starts.is_sorted(), "{averaged:?}");
-            let waits: Vec<_> = averaged
-                .iter()
-                .flat_map(|bucket| [bucket.waited.0, bucket.waited.1])
-                .collect();
+            let waits: Vec<_> =
+                averaged.iter().flat_map(|bucket| [bucket.waited.0, bucket.waited.1]).collect();
             assert!(waits.is_sorted(), "{averaged:?}");
             for bucket in &averaged {
                 assert!(
                     bucket.start <= bucket.end && bucket.end <= bucket.waited.1,
                     "{averaged:?}"
                 );
-                // With overlap, the backward pass is over before anybody waits; without, it stops for each bucket.
+                // With overlap, the backward pass is over before anybody waits; without, it stops
+                // for each bucket.
                 assert_eq!(bucket.waited.0 >= backward, overlap, "{averaged:?}");
-                assert!(
-                    overlap || bucket.waited == (bucket.start, bucket.end),
-                    "{averaged:?}"
-                );
+                assert!(overlap || bucket.waited == (bucket.start, bucket.end), "{averaged:?}");
             }
         }
         Ok(())
@@ -267,10 +228,7 @@ fn all_reduces_are_timed() {
 #[test]
 fn overlap_changes_no_gradient() {
     for ranks in 1..=4 {
-        launch::run(ranks, |comm| {
-            suite::parity::overlap_changes_no_gradient(&comm, true)
-        })
-        .unwrap();
+        launch::run(ranks, |comm| suite::parity::overlap_changes_no_gradient(&comm, true)).unwrap();
     }
 }
 
@@ -296,15 +254,7 @@ fn presets_are_the_published_ones_and_every_flag_beats_them() {
             .chain([eval.due.interval, eval.batches, s.decay_steps])
             .map(|n| n as f64);
         counts
-            .chain([
-                s.lr,
-                s.min_lr,
-                a.beta1,
-                a.beta2,
-                a.weight_decay,
-                c.dropout,
-                c.clip,
-            ])
+            .chain([s.lr, s.min_lr, a.beta1, a.beta2, a.weight_decay, c.dropout, c.clip])
             .collect::<Vec<f64>>()
     };
     let baby = [
@@ -339,13 +289,8 @@ fn presets_are_the_published_ones_and_every_flag_beats_them() {
         "--dropout 0.2",
         "--clip 2",
     ];
-    let given = [
-        3., 2., 24., 8., 5., 7., 9., 11., 13., 15., 0.5, 0.25, 0.8, 0.7, 0.3, 0.2, 2.,
-    ];
-    assert_eq!(
-        figures(&format!("{} --preset wordplay", flags.join(" "))),
-        given
-    );
+    let given = [3., 2., 24., 8., 5., 7., 9., 11., 13., 15., 0.5, 0.25, 0.8, 0.7, 0.3, 0.2, 2.];
+    assert_eq!(figures(&format!("{} --preset wordplay", flags.join(" "))), given);
     // Without --min-lr, a tenth of a given --lr.
     assert_eq!(figures("--lr 0.002")[11], 0.0002);
 }
@@ -357,11 +302,7 @@ fn an_evaluation_does_not_depend_on_the_number_of_ranks() {
         let values = launch::run(ranks, |comm| {
             let gpt = shardlab::model::Gpt::new(&config.shape)?;
             gpt.params.allocate(5);
-            let sampler = shardlab::data::Sampler {
-                rank: comm.rank(),
-                ranks,
-                ..config.sampler(0)
-            };
+            let sampler = shardlab::data::Sampler { rank: comm.rank(), ranks, ..config.sampler(0) };
             train::evaluate(&gpt, &comm, &sampler, &corpus.validation, 5)
         })
         .unwrap();
@@ -378,9 +319,7 @@ fn an_evaluation_does_not_depend_on_the_number_of_ranks() {
 fn a_refused_batch_is_answered_with_the_largest_that_fits() {
     let (config, _) = config(3, |config| config.batch = 1000);
     let footprint = Footprint::new(&config);
-    let refusal = footprint
-        .ensure_fits(Some(footprint.total(400) + 1))
-        .unwrap_err();
+    let refusal = footprint.ensure_fits(Some(footprint.total(400) + 1)).unwrap_err();
     assert!(refusal.help.contains("--batch 400 "), "{}", refusal.help);
     assert!(footprint.ensure_fits(Some(footprint.total(1000))).is_ok());
     // All ranks of this machine count.

@@ -8,27 +8,17 @@ use std::process::{Command, Output};
 fn run(dir: &Path, flags: &[&str]) -> Output {
     Command::new(program("ds_to_universal"))
         .current_dir(dir)
-        .args([
-            "--input_folder",
-            "global_step5",
-            "--output_folder",
-            "global_step5_universal",
-        ])
+        .args(["--input_folder", "global_step5", "--output_folder", "global_step5_universal"])
         .args(flags)
         .output()
         .unwrap()
 }
 
 fn saved() -> tempfile::TempDir {
-    let group: Group = vec![
-        ("a.weight".to_string(), vec![3]),
-        ("b.weight".to_string(), vec![2, 3]),
-    ];
+    let group: Group =
+        vec![("a.weight".to_string(), vec![3]), ("b.weight".to_string(), vec![2, 3])];
     let dir = tempfile::tempdir().unwrap();
-    let example = Example {
-        last_rank_only: true,
-        ..Example::new(1, 4, vec![group])
-    };
+    let example = Example { last_rank_only: true, ..Example::new(1, 4, vec![group]) };
     example
         .save(&dir.path().join("global_step5"), &|_, _, state, element| {
             (state + element) as f32
@@ -41,32 +31,13 @@ fn saved() -> tempfile::TempDir {
 #[test]
 fn the_tool_has_the_flags_of_deepspeeds_own() {
     let dir = saved();
-    let flags = [
-        "--num_extract_workers",
-        "4",
-        "--num_merge_workers",
-        "2",
-        "--keep_temp_folder",
-    ];
+    let flags = ["--num_extract_workers", "4", "--num_merge_workers", "2", "--keep_temp_folder"];
     let output = run(
         dir.path(),
-        &[
-            &flags[..],
-            &[
-                "--no_strict",
-                "--inject_missing_state",
-                "--verify",
-                "--list",
-            ],
-        ]
-        .concat(),
+        &[&flags[..], &["--no_strict", "--inject_missing_state", "--verify", "--list"]].concat(),
     );
     let screen = String::from_utf8(output.stdout).unwrap();
-    assert!(
-        output.status.success(),
-        "{screen}{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{screen}{}", String::from_utf8_lossy(&output.stderr));
     let mut from = 0;
     for text in [
         "*** 1. Extracting ZeRO fragments",
@@ -83,19 +54,13 @@ fn the_tool_has_the_flags_of_deepspeeds_own() {
         let at = screen[from..].find(text);
         from += at.unwrap_or_else(|| panic!("{text} is missing or too early in\n{screen}"));
     }
-    assert!(
-        dir.path()
-            .join("global_step5_universal/tmp/b.weight/0/fp32.00")
-            .exists()
-    );
+    assert!(dir.path().join("global_step5_universal/tmp/b.weight/0/fp32.00").exists());
 }
 
 #[test]
 fn errors_name_the_file_and_leave_nothing() {
     let dir = saved();
-    let path = dir
-        .path()
-        .join("global_step5/zero_pp_rank_2_mp_rank_00_optim_states.pt");
+    let path = dir.path().join("global_step5/zero_pp_rank_2_mp_rank_00_optim_states.pt");
     let bytes = std::fs::read(&path).unwrap();
     std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
     let output = run(dir.path(), &[]);
@@ -105,26 +70,22 @@ fn errors_name_the_file_and_leave_nothing() {
         error.starts_with("error: global_step5/zero_pp_rank_2_mp_rank_00_optim_states.pt"),
         "{error}"
     );
-    assert!(
-        error.contains("truncated") && error.contains("help: "),
-        "{error}"
-    );
+    assert!(error.contains("truncated") && error.contains("help: "), "{error}");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     std::fs::remove_file(path).unwrap();
     let error = String::from_utf8(run(dir.path(), &["--dry-run"]).stderr).unwrap();
     assert!(error.contains("rank 2 (mp rank 0) is missing"), "{error}");
 }
 
-/// A conversion that is killed at any moment leaves no output folder, or a complete one. The next run removes what it left.
+/// A conversion that is killed at any moment leaves no output folder, or a complete one. The next
+/// run removes what it left.
 #[test]
 fn a_killed_conversion_leaves_nothing_half_made_and_can_be_run_again() {
     let names = (0..40).map(|layer| (format!("layer.{layer}.weight"), vec![64, 33]));
     let dir = tempfile::tempdir().unwrap();
     let input = dir.path().join("global_step5");
     let values = |_: usize, name: &str, state: usize, at: usize| value(name, state, at);
-    Example::new(2, 6, vec![names.collect()])
-        .save(&input, &values)
-        .unwrap();
+    Example::new(2, 6, vec![names.collect()]).save(&input, &values).unwrap();
     let begin = std::time::Instant::now();
     assert!(run(dir.path(), &[]).status.success());
     let whole = begin.elapsed();
@@ -135,12 +96,7 @@ fn a_killed_conversion_leaves_nothing_half_made_and_can_be_run_again() {
         std::fs::remove_dir_all(&output).unwrap();
         let mut child = Command::new(program("ds_to_universal"))
             .current_dir(dir.path())
-            .args([
-                "--input_folder",
-                "global_step5",
-                "--output_folder",
-                "global_step5_universal",
-            ])
+            .args(["--input_folder", "global_step5", "--output_folder", "global_step5_universal"])
             .stdout(std::process::Stdio::null())
             .spawn()
             .unwrap();
@@ -148,16 +104,9 @@ fn a_killed_conversion_leaves_nothing_half_made_and_can_be_run_again() {
         child.kill().unwrap();
         child.wait().unwrap();
         if output.exists() {
-            assert_eq!(
-                files(&output),
-                complete,
-                "round {round}: what is visible is complete"
-            );
+            assert_eq!(files(&output), complete, "round {round}: what is visible is complete");
         }
-        assert!(
-            run(dir.path(), &["--verify"]).status.success(),
-            "round {round}"
-        );
+        assert!(run(dir.path(), &["--verify"]).status.success(), "round {round}");
         assert_eq!(files(&output), complete);
         let left = std::fs::read_dir(dir.path())
             .unwrap()

@@ -1,6 +1,7 @@
-//! What can only be tested with files that the project does not ship. These tests are ignored unless they are asked for, as `.ci/run`
-//! does where it finds the files. Two variables name them: SHARDLAB_CORPUS (the tiny Shakespeare text) and SHARDLAB_EXTRAS (a
-//! folder with `golden/gpt_training.json` and `fixtures/deepspeed/`).
+//! What can only be tested with files that the project does not ship. These tests are ignored
+//! unless they are asked for, as `.ci/run` does where it finds the files. Two variables name them:
+//! SHARDLAB_CORPUS (the tiny Shakespeare text) and SHARDLAB_EXTRAS (a folder with
+//! `golden/gpt_training.json` and `fixtures/deepspeed/`).
 //!
 //! `SHARDLAB_CORPUS=… SHARDLAB_EXTRAS=… cargo test --test all -- --ignored extras::`
 
@@ -17,15 +18,13 @@ use std::process::Command;
 fn the_real_corpus_has_the_published_figures() {
     let corpus = Corpus::read(&needed("SHARDLAB_CORPUS")).unwrap();
     assert_eq!((corpus.chars(), corpus.vocabulary.size()), (1_115_394, 65));
-    assert_eq!(
-        (corpus.train.len(), corpus.validation.len()),
-        (1_003_854, 111_540)
-    );
+    assert_eq!((corpus.train.len(), corpus.validation.len()), (1_003_854, 111_540));
     // Models and figures are the same on both texts.
     assert_eq!(corpus.vocabulary, Corpus::embedded().unwrap().vocabulary);
 }
 
-/// Found beside a lab as `data/tinyshakespeare.txt`, it is verified, and preferred to the embedded text.
+/// Found beside a lab as `data/tinyshakespeare.txt`, it is verified, and preferred to the embedded
+/// text.
 #[test]
 #[ignore = "needs SHARDLAB_CORPUS: the tiny Shakespeare text"]
 fn the_fetched_corpus_is_found_and_verified() {
@@ -68,11 +67,7 @@ fn the_main_job_learns_shakespeare() {
         .args("--ranks 2 --steps 500 --eval-interval 500 --metrics m.jsonl".split(' '))
         .output()
         .unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metrics = std::fs::read_to_string(dir.path().join("m.jsonl")).unwrap();
     let last: serde_json::Value = serde_json::from_str(metrics.lines().last().unwrap()).unwrap();
     let val_loss = last["val_loss"].as_f64().unwrap();
@@ -80,22 +75,22 @@ fn the_main_job_learns_shakespeare() {
     assert!(val_loss <= 2.26, "{val_loss}");
 }
 
-/// What DeepSpeed itself saved: the hashes of all values and moments after the conversion are those that DeepSpeed held.
+/// What DeepSpeed itself saved: the hashes of all values and moments after the conversion are those
+/// that DeepSpeed held.
 #[test]
 #[ignore = "needs SHARDLAB_EXTRAS: a folder with fixtures/deepspeed"]
 fn checkpoints_of_the_real_deepspeed_are_converted() {
     let folder = needed("SHARDLAB_EXTRAS").join("fixtures/deepspeed");
     let entries =
         std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let cases: Vec<PathBuf> = entries
-        .map(|case| case.unwrap().path())
-        .filter(|path| path.is_dir())
-        .collect();
+    let cases: Vec<PathBuf> =
+        entries.map(|case| case.unwrap().path()).filter(|path| path.is_dir()).collect();
     assert!(!cases.is_empty(), "{} has no checkpoint", folder.display());
     for case in cases {
         let text = std::fs::read_to_string(case.join("expected.json")).unwrap();
         let expected: serde_json::Value = serde_json::from_str(&text).unwrap();
-        // Where DeepSpeed's own converter scrambles parameters, the right ones are in a separate list.
+        // Where DeepSpeed's own converter scrambles parameters, the right ones are in a separate
+        // list.
         let right = expected
             .get("correct_params")
             .unwrap_or(&expected["params"])
@@ -111,23 +106,13 @@ fn checkpoints_of_the_real_deepspeed_are_converted() {
             .args(["--verify", "--list"])
             .output()
             .unwrap();
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         for (name, parameter) in right {
             for state in ["fp32", "exp_avg", "exp_avg_sq"] {
-                let path = universal
-                    .join("zero")
-                    .join(name)
-                    .join(format!("{state}.pt"));
+                let path = universal.join("zero").join(name).join(format!("{state}.pt"));
                 let file = TorchFile::open(&path).unwrap();
                 let root = file.graph.root();
-                let tensor = file
-                    .tensor(root.get("param").unwrap_or(root))
-                    .unwrap()
-                    .unwrap();
+                let tensor = file.tensor(root.get("param").unwrap_or(root)).unwrap().unwrap();
                 let mut bytes = vec![0; tensor.numel() * tensor.dtype.size()];
                 tensor.read(0..tensor.numel(), &mut bytes).unwrap();
                 let what = format!("{state} of {name} in {}", case.display());

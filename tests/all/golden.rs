@@ -1,6 +1,7 @@
-//! The GPT and its training against what PyTorch computes in float64 for the same start and data, which are formulas:
-//! parameter j, element k: 0.08 sin(1 + 0.1 k + 0.5 j) for matrices, 1 + 0.01 sin(0.3 k + j) for gains; token t of
-//! sequence i of step s: (7 i + 3 t + t² + 11 s) mod 65. Figures by PyTorch 2.15.0, 2 layers, 2 heads, 32 wide, block 32.
+//! The GPT and its training against what PyTorch computes in float64 for the same start and data,
+//! which are formulas: parameter j, element k: 0.08 sin(1 + 0.1 k + 0.5 j) for matrices, 1 + 0.01
+//! sin(0.3 k + j) for gains; token t of sequence i of step s: (7 i + 3 t + t² + 11 s) mod 65.
+//! Figures by PyTorch 2.15.0, 2 layers, 2 heads, 32 wide, block 32.
 
 use candle_core::Var;
 use shardlab::data::Batch;
@@ -58,11 +59,8 @@ fn batch(step: usize) -> Batch {
     // As the ranks of this program's other tests do: candle and rayon decide once in a process.
     launch::one_compute_thread_a_rank();
     let token = |i: usize, t: usize| ((7 * i + 3 * t + t * t + 11 * step) % 65) as u32;
-    let all = |shift: usize| {
-        (0..4)
-            .flat_map(|i| (0..32).map(move |t| token(i, t + shift)))
-            .collect()
-    };
+    let all =
+        |shift: usize| (0..4).flat_map(|i| (0..32).map(move |t| token(i, t + shift))).collect();
     Batch {
         inputs: all(0),
         targets: all(1),
@@ -101,12 +99,7 @@ fn training_follows_pytorch() {
     })
     .unwrap();
     start_from_formulas(&gpt);
-    let config = AdamWConfig {
-        beta1: 0.9,
-        beta2: 0.95,
-        epsilon: 1e-8,
-        weight_decay: 0.1,
-    };
+    let config = AdamWConfig { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 };
     let mut adamw = AdamW::new(config, &gpt.params);
     for (step, expected) in LOSSES.into_iter().enumerate() {
         gpt.params.zero_gradients();
@@ -114,10 +107,7 @@ fn training_follows_pytorch() {
         loss.backward().unwrap();
         let loss = f64::from(loss.to_scalar::<f32>().unwrap());
         let bound = if step == 0 { 1e-5 } else { 1e-3 };
-        assert!(
-            (loss - expected).abs() < bound,
-            "step {step}: loss {loss}, PyTorch {expected}"
-        );
+        assert!((loss - expected).abs() < bound, "step {step}: loss {loss}, PyTorch {expected}");
 
         if step == 0 {
             let gradients = gpt.params.gradients();
@@ -132,13 +122,12 @@ fn training_follows_pytorch() {
             }
         }
         let norm = global_norm(&gpt.params.gradients());
-        adamw
-            .step(&gpt.params, 1e-3, clip_scale(norm, 1.0).unwrap())
-            .unwrap();
+        adamw.step(&gpt.params, 1e-3, clip_scale(norm, 1.0).unwrap()).unwrap();
     }
 }
 
-/// A zero-bubble pipeline computes the weights' gradients later: the same bits, and the hooks run when they are complete.
+/// A zero-bubble pipeline computes the weights' gradients later: the same bits, and the hooks run
+/// when they are complete.
 #[test]
 fn weight_gradients_can_wait() {
     let [at_once, deferred] = [false, true].map(|later| {
@@ -176,10 +165,7 @@ fn weight_gradients_can_wait() {
                 loss.backward().unwrap();
             }
         }
-        (
-            gpt.params.gradients().clone(),
-            complete.lock().unwrap().clone(),
-        )
+        (gpt.params.gradients().clone(), complete.lock().unwrap().clone())
     });
     assert!(same_bits(&deferred.0, &at_once.0));
     assert_eq!(deferred.1, at_once.1);
@@ -187,8 +173,8 @@ fn weight_gradients_can_wait() {
     assert!(at_once.0.iter().any(|&gradient| gradient != 0.0));
 }
 
-/// Runs the parts of a model one after the other, as the stages of a pipeline would, with everything between them passed on
-/// by value; returns the loss.
+/// Runs the parts of a model one after the other, as the stages of a pipeline would, with
+/// everything between them passed on by value; returns the loss.
 fn in_stages(parts: &[&Gpt], batch: &Batch, pass: &Pass) -> f32 {
     let copy =
         |x: &Tensor| Var::from_vec(x.flatten_all()?.to_vec1::<f32>()?, x.shape(), x.device());
@@ -196,10 +182,7 @@ fn in_stages(parts: &[&Gpt], batch: &Batch, pass: &Pass) -> f32 {
     for part in parts {
         let received = passes.last().map(|(_, sent)| copy(sent).unwrap());
         let input = match &received {
-            None => Input::Tokens {
-                ids: &batch.inputs,
-                length: batch.length,
-            },
+            None => Input::Tokens { ids: &batch.inputs, length: batch.length },
             Some(received) => Input::Hidden(received),
         };
         let result = part.forward(input, &batch.targets, pass).unwrap();
@@ -226,16 +209,14 @@ fn in_stages(parts: &[&Gpt], batch: &Batch, pass: &Pass) -> f32 {
             None => result.backward().unwrap(),
             Some(owed) => tensor::backward_from(&result, owed).unwrap(),
         };
-        owed = received.map(|x| {
-            copy(&tensor::gradient(&gradients, &x).unwrap())
-                .unwrap()
-                .into_inner()
-        });
+        owed = received
+            .map(|x| copy(&tensor::gradient(&gradients, &x).unwrap()).unwrap().into_inner());
     }
     loss
 }
 
-/// Cut into stages, and into chunks that share a rank, with dropout: bit for bit the loss and gradients of the whole model.
+/// Cut into stages, and into chunks that share a rank, with dropout: bit for bit the loss and
+/// gradients of the whole model.
 #[test]
 fn a_model_in_stages_is_the_model() {
     let shape = ModelShape {
@@ -261,11 +242,7 @@ fn a_model_in_stages_is_the_model() {
     let loss: f32 = loss.to_scalar().unwrap();
     assert_ne!(
         loss,
-        whole
-            .loss(&batch(0), &Pass::evaluate())
-            .unwrap()
-            .to_scalar::<f32>()
-            .unwrap()
+        whole.loss(&batch(0), &Pass::evaluate()).unwrap().to_scalar::<f32>().unwrap()
     );
 
     // By rank, and the order in which ranks have their turns.
@@ -277,14 +254,8 @@ fn a_model_in_stages_is_the_model() {
             (0..4).map(|rank| (rank, 0)).collect(),
         ),
         // Interleaved, and there and back: the token table is tied on rank 0.
-        (
-            vec![vec![0..1, 2..3], vec![1..2, 3..4]],
-            vec![(0, 0), (1, 0), (0, 1), (1, 1)],
-        ),
-        (
-            vec![vec![0..1, 3..4], vec![1..3]],
-            vec![(0, 0), (1, 0), (0, 1)],
-        ),
+        (vec![vec![0..1, 2..3], vec![1..2, 3..4]], vec![(0, 0), (1, 0), (0, 1), (1, 1)]),
+        (vec![vec![0..1, 3..4], vec![1..3]], vec![(0, 0), (1, 0), (0, 1)]),
     ] {
         let ranks: Vec<Vec<Gpt>> = ranks
             .iter()
@@ -304,31 +275,19 @@ fn a_model_in_stages_is_the_model() {
                 seen += 1;
                 let values = params.values();
                 let expected = whole.params.values();
-                assert!(
-                    same_bits(&values[spec.range()], &expected[same.range()]),
-                    "{}",
-                    spec.name
-                );
+                assert!(same_bits(&values[spec.range()], &expected[same.range()]), "{}", spec.name);
                 // The head's own copy of the table has the head's part of the gradient.
                 if spec.name != "wte.weight" || Arc::ptr_eq(params, &parts[0].params) {
                     let part = params.gradients();
                     let whole = whole.params.gradients();
-                    assert!(
-                        same_bits(&part[spec.range()], &whole[same.range()]),
-                        "{}",
-                        spec.name
-                    );
+                    assert!(same_bits(&part[spec.range()], &whole[same.range()]), "{}", spec.name);
                 }
             }
         }
         let tied = Arc::ptr_eq(&parts[0].params, &parts[parts.len() - 1].params);
         assert_eq!(seen, whole.params.specs().len() + usize::from(!tied));
         for (part, first) in [(parts[0], true), (parts[parts.len() - 1], false)] {
-            let copies = if tied {
-                Copies::One
-            } else {
-                Copies::Tied { first }
-            };
+            let copies = if tied { Copies::One } else { Copies::Tied { first } };
             assert_eq!(
                 part.params
                     .specs()
@@ -357,26 +316,16 @@ fn a_stage_says_what_it_takes() {
     let first = stage(0..2);
     let last = stage(2..4);
     let pass = Pass::evaluate();
-    let x = Tensor::zeros(
-        (4, 32, 32),
-        candle_core::DType::F32,
-        &candle_core::Device::Cpu,
-    )
-    .unwrap();
+    let x = Tensor::zeros((4, 32, 32), candle_core::DType::F32, &candle_core::Device::Cpu).unwrap();
     assert!(text(first.loss(&batch(0), &pass)).contains("the last layer is not here"));
     assert!(text(last.loss(&batch(0), &pass)).contains("these layers take activations"));
     assert!(
         text(first.forward(Input::Hidden(&x), &[], &pass)).contains("these layers take tokens")
     );
     for layers in [3..5, 2..2] {
-        let text = Gpt::stage(&shape, layers.clone(), &Plain)
-            .map(drop)
-            .unwrap_err()
-            .to_string();
+        let text = Gpt::stage(&shape, layers.clone(), &Plain).map(drop).unwrap_err().to_string();
         assert!(
-            text.contains(&format!(
-                "a model of 4 layers has no stage of layers {layers:?}"
-            )),
+            text.contains(&format!("a model of 4 layers has no stage of layers {layers:?}")),
             "{text}"
         );
     }
@@ -395,10 +344,7 @@ fn every_parameter_gets_a_gradient() {
     })
     .unwrap();
     gpt.params.allocate(1);
-    gpt.loss(&batch(0), &Pass::training(None))
-        .unwrap()
-        .backward()
-        .unwrap();
+    gpt.loss(&batch(0), &Pass::training(None)).unwrap().backward().unwrap();
     let gradients = gpt.params.gradients();
     for spec in gpt.params.specs() {
         assert!(
@@ -435,14 +381,12 @@ fn the_plan_counts_what_the_model_declares() {
             let some = specs.iter().filter(|s| (s.shape.len() == 2) == matrices);
             (some.clone().count(), some.map(|s| s.numel() as u64).sum())
         };
-        assert_eq!(
-            (shape.decayed(), shape.not_decayed()),
-            (count(true), count(false))
-        );
+        assert_eq!((shape.decayed(), shape.not_decayed()), (count(true), count(false)));
     }
 }
 
-/// What writes into the residual stream starts smaller, so that the stream does not grow with the layers.
+/// What writes into the residual stream starts smaller, so that the stream does not grow with the
+/// layers.
 #[test]
 fn weights_start_as_published() {
     let gpt = Gpt::new(&ModelShape {
@@ -467,10 +411,6 @@ fn weights_start_as_published() {
         let expected = if writes { 0.02 / 16f64.sqrt() } else { 0.02 };
         let std = (values.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / n).sqrt();
         // Five standard errors of a standard deviation.
-        assert!(
-            (std / expected - 1.0).abs() < 5.0 / (2.0 * n).sqrt(),
-            "{}: {std}",
-            spec.name
-        );
+        assert!((std / expected - 1.0).abs() < 5.0 / (2.0 * n).sqrt(), "{}: {std}", spec.name);
     }
 }

@@ -1,5 +1,6 @@
-//! Checkpoints that are broken, or made to do harm: each is an error that names a file. No reader panics, waits forever, takes
-//! memory that the files do not justify, or writes outside the output folder.
+//! Checkpoints that are broken, or made to do harm: each is an error that names a file. No reader
+//! panics, waits forever, takes memory that the files do not justify, or writes outside the output
+//! folder.
 
 use super::mutate::{self, Files, Random};
 use super::suite::universal as suite;
@@ -21,19 +22,11 @@ use std::time::{Duration, Instant};
 
 fn options(dir: &Path) -> Options {
     let one = Options::new(dir.join("step5"), dir.join("universal"));
-    Options {
-        extract_workers: 1,
-        merge_workers: 1,
-        verify: true,
-        ..one
-    }
+    Options { extract_workers: 1, merge_workers: 1, verify: true, ..one }
 }
 
 fn groups() -> Vec<Group> {
-    vec![
-        group(&[("wte", &[5, 2]), ("a.weight", &[3, 4])]),
-        group(&[("norm", &[3])]),
-    ]
+    vec![group(&[("wte", &[5, 2]), ("a.weight", &[3, 4])]), group(&[("norm", &[3])])]
 }
 
 fn values(_mp: usize, name: &str, state: usize, element: usize) -> f32 {
@@ -74,7 +67,8 @@ fn names(dir: &Path) -> BTreeSet<String> {
         .collect()
 }
 
-/// In place of a file: a pipe without a writer; a device, which never ends; links to either, to nothing and to itself; a folder.
+/// In place of a file: a pipe without a writer; a device, which never ends; links to either, to
+/// nothing and to itself; a folder.
 #[cfg(unix)]
 #[test]
 fn only_regular_files_are_read() {
@@ -83,25 +77,17 @@ fn only_regular_files_are_read() {
         ("no regular file", |path| {
             assert!(Command::new("mkfifo").arg(path).status().unwrap().success())
         }),
-        ("no regular file", |path| {
-            std::os::unix::fs::symlink("/dev/zero", path).unwrap()
-        }),
+        ("no regular file", |path| std::os::unix::fs::symlink("/dev/zero", path).unwrap()),
         ("no regular file", |path| std::fs::create_dir(path).unwrap()),
-        ("No such file", |path| {
-            std::os::unix::fs::symlink("nothing", path).unwrap()
-        }),
-        ("symbolic links", |path| {
-            std::os::unix::fs::symlink(path, path).unwrap()
-        }),
+        ("No such file", |path| std::os::unix::fs::symlink("nothing", path).unwrap()),
+        ("symbolic links", |path| std::os::unix::fs::symlink(path, path).unwrap()),
     ];
     let native = tempfile::tempdir().unwrap();
     let (save, universal) = train(native.path());
     for (how, put) in put {
-        for (stage, name) in [
-            (1, MODEL),
-            (1, SHARD),
-            (3, "zero_pp_rank_1_mp_rank_00_model_states.pt"),
-        ] {
+        for (stage, name) in
+            [(1, MODEL), (1, SHARD), (3, "zero_pp_rank_1_mp_rank_00_model_states.pt")]
+        {
             let dir = saved(&Example::new(stage, 2, groups()));
             let path = dir.path().join("step5").join(name);
             std::fs::remove_file(&path).unwrap();
@@ -110,11 +96,7 @@ fn only_regular_files_are_read() {
             assert!(error.contains(name) && error.contains(how), "{error}");
             assert_eq!(names(dir.path()).len(), 1, "nothing is left");
         }
-        for name in [
-            "manifest.json",
-            "manifest.json.sha256",
-            "rank-001.safetensors",
-        ] {
+        for name in ["manifest.json", "manifest.json.sha256", "rank-001.safetensors"] {
             let [whole, to] = ["whole", "to"].map(|name| native.path().join(name));
             std::fs::rename(save.join(name), &whole).unwrap();
             put(&save.join(name));
@@ -143,12 +125,11 @@ fn only_regular_files_are_read() {
 }
 
 fn remove(path: &Path) {
-    std::fs::remove_file(path)
-        .or_else(|_| std::fs::remove_dir(path))
-        .unwrap();
+    std::fs::remove_file(path).or_else(|_| std::fs::remove_dir(path)).unwrap();
 }
 
-/// Files that programs read by a flag's name: a pipe, a device that never ends, and a size that no file of this kind has.
+/// Files that programs read by a flag's name: a pipe, a device that never ends, and a size that no
+/// file of this kind has.
 #[cfg(target_os = "linux")]
 #[test]
 fn no_program_waits_for_what_is_no_file() {
@@ -190,18 +171,11 @@ fn no_program_waits_for_what_is_no_file() {
         (lab11, own("--cluster FILE", "cluster.toml")),
         (launch, own("--hostfile FILE -- true", "hosts")),
     ];
-    for (kind, put) in [
-        ("a pipe", pipe as fn(&Path)),
-        ("a device", device),
-        ("a folder", folder),
-    ] {
+    for (kind, put) in [("a pipe", pipe as fn(&Path)), ("a device", device), ("a folder", folder)] {
         for (program, (flags, path)) in &reads {
             put(path);
-            let output = soon(
-                Command::new(program)
-                    .args(flags.split_whitespace())
-                    .current_dir(dir.path()),
-            );
+            let output =
+                soon(Command::new(program).args(flags.split_whitespace()).current_dir(dir.path()));
             let error = String::from_utf8_lossy(&output.stderr);
             let name = path.file_name().unwrap().to_str().unwrap();
             let what = format!("no regular file but {kind}");
@@ -218,15 +192,9 @@ fn no_program_waits_for_what_is_no_file() {
     }
     // A terabyte that takes no disk.
     for (program, (flags, path)) in &reads {
-        std::fs::File::create(path)
-            .unwrap()
-            .set_len(1 << 40)
-            .unwrap();
-        let output = soon(
-            Command::new(program)
-                .args(flags.split_whitespace())
-                .current_dir(dir.path()),
-        );
+        std::fs::File::create(path).unwrap().set_len(1 << 40).unwrap();
+        let output =
+            soon(Command::new(program).args(flags.split_whitespace()).current_dir(dir.path()));
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(
             output.status.code() == Some(2) && error.contains("\nhelp: "),
@@ -253,10 +221,7 @@ fn folder(path: &Path) {
 fn train(dir: &Path) -> (PathBuf, PathBuf) {
     let save = dir.join("save");
     let to = dir.join("made");
-    launch::run(2, |comm| {
-        suite::train_and_convert(&comm, Stage::One, &save, &to)
-    })
-    .unwrap();
+    launch::run(2, |comm| suite::train_and_convert(&comm, Stage::One, &save, &to)).unwrap();
     (save.join("save-0001-step-2"), to)
 }
 
@@ -280,7 +245,8 @@ fn names_that_are_no_text_are_no_files_of_a_checkpoint() {
     assert!(odd.output.join("zero/norm/fp32.pt").exists());
 }
 
-/// The output folder is replaced. So it must not contain the input, nor anything that a conversion did not write.
+/// The output folder is replaced. So it must not contain the input, nor anything that a conversion
+/// did not write.
 #[cfg(unix)]
 #[test]
 fn the_input_is_never_replaced() {
@@ -288,22 +254,13 @@ fn the_input_is_never_replaced() {
     let options = options(dir.path());
     let to = |output: PathBuf, how: &str| {
         let before = names(&options.input);
-        let error = refused(&Options {
-            output,
-            ..options.clone()
-        });
+        let error = refused(&Options { output, ..options.clone() });
         assert!(error.contains(how), "{error}");
         assert_eq!(names(&options.input), before);
     };
     to(options.input.join("universal"), "contains the other");
-    to(
-        options.input.join("deep/er/universal"),
-        "contains the other",
-    );
-    to(
-        options.input.join("../step5/./universal"),
-        "contains the other",
-    );
+    to(options.input.join("deep/er/universal"), "contains the other");
+    to(options.input.join("../step5/./universal"), "contains the other");
     std::os::unix::fs::symlink(&options.input, dir.path().join("link")).unwrap();
     to(dir.path().join("link/universal"), "contains the other");
     to(dir.path().join("link"), "it is the input folder");
@@ -321,7 +278,8 @@ fn the_input_is_never_replaced() {
     assert_eq!(std::fs::read_to_string(&precious).unwrap(), "as it was");
 }
 
-/// An existing folder is replaced only if a conversion wrote all that is in it. Anything else is named, and stays.
+/// An existing folder is replaced only if a conversion wrote all that is in it. Anything else is
+/// named, and stays.
 #[test]
 fn only_what_a_conversion_wrote_is_replaced() {
     let dir = saved(&Example::new(1, 2, groups()));
@@ -336,11 +294,7 @@ fn only_what_a_conversion_wrote_is_replaced() {
     // Folders that only look like a conversion's.
     std::fs::create_dir_all(output.join("zero")).unwrap();
     stays("zero", &format!("and no {MANIFEST}"));
-    for name in [
-        "zero/precious",
-        "zero/wte/fp32.pt",
-        "mp_rank_00_model_states.pt",
-    ] {
+    for name in ["zero/precious", "zero/wte/fp32.pt", "mp_rank_00_model_states.pt"] {
         std::fs::create_dir_all(output.join(name).parent().unwrap()).unwrap();
         std::fs::write(output.join(name), "x").unwrap();
         stays("", &format!("and no {MANIFEST}"));
@@ -350,25 +304,12 @@ fn only_what_a_conversion_wrote_is_replaced() {
     std::fs::create_dir(output).unwrap();
     for format in [Format::Torch, Format::Safetensors, Format::Torch] {
         for keep_temp in [true, false] {
-            convert(
-                &Options {
-                    format,
-                    keep_temp,
-                    ..options.clone()
-                },
-                &(),
-            )
-            .unwrap();
+            convert(&Options { format, keep_temp, ..options.clone() }, &()).unwrap();
         }
     }
     // What was added to it, or changed in it, is not ours.
     let not_ours = "was not written by a conversion";
-    for name in [
-        "precious",
-        "zero/precious",
-        "zero/wte/fp32.pt.bak",
-        "tmp/wte/fp32.00",
-    ] {
+    for name in ["precious", "zero/precious", "zero/wte/fp32.pt.bak", "tmp/wte/fp32.00"] {
         std::fs::create_dir_all(output.join(name).parent().unwrap()).unwrap();
         std::fs::write(output.join(name), "x").unwrap();
         stays(name.trim_end_matches("/wte/fp32.00"), not_ours);
@@ -432,7 +373,8 @@ fn a_disk_that_is_full_gets_nothing_half_made() {
     assert_eq!(names(dir.path()).len(), 1);
 }
 
-/// Too many open files are not a full disk. What could not be removed without opening more is named.
+/// Too many open files are not a full disk. What could not be removed without opening more is
+/// named.
 #[cfg(target_os = "linux")]
 #[test]
 fn too_many_open_files_are_called_so() {
@@ -440,10 +382,7 @@ fn too_many_open_files_are_called_so() {
     let mut left = 0;
     // With fewer the program itself cannot be loaded.
     for limit in 5..16 {
-        let output = tool(
-            dir.path(),
-            &format!("ulimit -n {limit}; exec \"$0\" \"$@\""),
-        );
+        let output = tool(dir.path(), &format!("ulimit -n {limit}; exec \"$0\" \"$@\""));
         let error = String::from_utf8_lossy(&output.stderr);
         if output.status.success() {
             break;
@@ -465,9 +404,7 @@ fn too_many_open_files_are_called_so() {
     assert!(tool(dir.path(), "exec \"$0\" \"$@\"").status.success());
     assert_eq!(
         names(dir.path()),
-        ["latest_universal", "step5", "universal"]
-            .map(String::from)
-            .into()
+        ["latest_universal", "step5", "universal"].map(String::from).into()
     );
 }
 
@@ -491,22 +428,16 @@ fn a_file_without_permission_is_named() {
     );
     set("", 0o700);
     set("step5", 0);
-    says(
-        &tool(dir.path(), shell),
-        &["cannot read the folder step5", "Permission denied"],
-    );
+    says(&tool(dir.path(), shell), &["cannot read the folder step5", "Permission denied"]);
     set("step5", 0o700);
 }
 
-/// A parameter that is larger than the memory that is left: an error before the work, not an abort in it.
+/// A parameter that is larger than the memory that is left: an error before the work, not an abort
+/// in it.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_parameter_larger_than_memory_is_refused() {
-    let dir = saved(&Example::new(
-        1,
-        1,
-        vec![group(&[("large", &[4000, 4000])])],
-    ));
+    let dir = saved(&Example::new(1, 1, vec![group(&[("large", &[4000, 4000])])]));
     let output = tool(dir.path(), "ulimit -v 70000; exec \"$0\" \"$@\"");
     says(
         &output,
@@ -526,29 +457,22 @@ fn rewrite(path: &Path, change: impl FnOnce(&mut Graph) -> Id) {
     save_graph(path, &graph, &[]).unwrap();
 }
 
-/// A file of some hundred bytes, whose values take more than any memory if each use of a value is a copy.
+/// A file of some hundred bytes, whose values take more than any memory if each use of a value is a
+/// copy.
 #[test]
 fn values_that_repeat_without_end_are_refused() {
     // Fifteen levels of ten.
     let laugh = |graph: &mut Graph, value: Id| {
         (0..15).fold(value, |inner, _| graph.push(Value::List(vec![inner; 10])))
     };
-    for key in [
-        "param_shapes",
-        "universal_checkpoint_info",
-        "buffer_names",
-        "module",
-    ] {
+    for key in ["param_shapes", "universal_checkpoint_info", "buffer_names", "module"] {
         let dir = saved(&Example::new(1, 2, groups()));
         rewrite(&dir.path().join("step5").join(MODEL), |graph| {
             let text = graph.text("n");
             let name = graph.text(key);
             let value = laugh(graph, text);
-            let mut pairs: Vec<(Id, Id)> = graph
-                .root()
-                .entries()
-                .map(|(key, value)| (key.id, value.id))
-                .collect();
+            let mut pairs: Vec<(Id, Id)> =
+                graph.root().entries().map(|(key, value)| (key.id, value.id)).collect();
             pairs.push((name, value));
             graph.push(Value::Dict(pairs))
         });
@@ -579,10 +503,7 @@ fn absurd_shapes_and_sizes_are_refused() {
         let dir = saved(&Example::new(1, 2, groups()));
         let path = dir.path().join("step5").join(file);
         rewrite(&path, |graph| {
-            let sizes = shape
-                .iter()
-                .map(|size| graph.push(Value::Int(*size)))
-                .collect();
+            let sizes = shape.iter().map(|size| graph.push(Value::Int(*size))).collect();
             let sizes = graph.push(Value::Tuple(sizes));
             let name = graph.text("a.weight");
             let shapes = graph.push(Value::Dict(vec![(name, sizes)]));
@@ -628,26 +549,11 @@ fn hostile_patterns_are_refused() {
         let error = refused(&options(saved(&example).path()));
         assert!(error.contains(MODEL) && error.contains(how), "{error}");
     };
-    refused_info(
-        |graph| info(graph, &["(a|a)*(?=b)(a|a)*$"], 1),
-        "takes too long",
-    );
-    refused_info(
-        |graph| info(graph, &["(?:(?:(?:a{90}){90}){90})"], 1),
-        "broken, or too large",
-    );
-    refused_info(
-        |graph| info(graph, &["\\w{9}"], 1000),
-        "broken, or too large",
-    );
-    refused_info(
-        |graph| info(graph, &["a", ".*!"], 1),
-        "two patterns match it",
-    );
-    refused_info(
-        |graph| info(graph, &["a"], 20_000),
-        "20000 patterns in one list",
-    );
+    refused_info(|graph| info(graph, &["(a|a)*(?=b)(a|a)*$"], 1), "takes too long");
+    refused_info(|graph| info(graph, &["(?:(?:(?:a{90}){90}){90})"], 1), "broken, or too large");
+    refused_info(|graph| info(graph, &["\\w{9}"], 1000), "broken, or too large");
+    refused_info(|graph| info(graph, &["a", ".*!"], 1), "two patterns match it");
+    refused_info(|graph| info(graph, &["a"], 20_000), "20000 patterns in one list");
     refused_info(|graph| info(graph, &[&"a".repeat(2000)], 1), "2000 bytes");
 }
 
@@ -658,18 +564,11 @@ fn ranks_of_two_trainings_are_distinguished() {
         -values(mp, name, state, element) - 1.0
     };
     for bf16 in [false, true] {
-        let example = Example {
-            bf16,
-            ..Example::new(1, 2, groups())
-        };
+        let example = Example { bf16, ..Example::new(1, 2, groups()) };
         let dir = saved(&example);
         let theirs = tempfile::tempdir().unwrap();
         example.save(theirs.path(), &other).unwrap();
-        std::fs::copy(
-            theirs.path().join(SHARD),
-            dir.path().join("step5").join(SHARD),
-        )
-        .unwrap();
+        std::fs::copy(theirs.path().join(SHARD), dir.path().join("step5").join(SHARD)).unwrap();
         let error = refused(&options(dir.path()));
         assert!(
             error.contains(SHARD)
@@ -682,19 +581,13 @@ fn ranks_of_two_trainings_are_distinguished() {
     let mut longer = groups();
     longer[0][0].1 = vec![6, 2];
     for theirs in [
-        Example {
-            step: 6.0,
-            ..Example::new(3, 2, groups())
-        },
+        Example { step: 6.0, ..Example::new(3, 2, groups()) },
         Example::new(3, 2, longer),
     ] {
         let dir = saved(&Example::new(3, 2, groups()));
         let theirs = saved(&theirs);
-        std::fs::copy(
-            theirs.path().join("step5").join(name),
-            dir.path().join("step5").join(name),
-        )
-        .unwrap();
+        std::fs::copy(theirs.path().join("step5").join(name), dir.path().join("step5").join(name))
+            .unwrap();
         let error = refused(&options(dir.path()));
         assert!(
             error.contains(name)
@@ -706,7 +599,8 @@ fn ranks_of_two_trainings_are_distinguished() {
 
 const SHARDS: [&str; 2] = ["zero_pp_rank_0_mp_rank_00_optim_states.pt", SHARD];
 
-/// Makes an archive forget the name that it was written under, as writers do that are given no name.
+/// Makes an archive forget the name that it was written under, as writers do that are given no
+/// name.
 fn unname(path: &Path) {
     let stem = path.file_stem().unwrap().to_str().unwrap().as_bytes();
     let mut bytes = std::fs::read(path).unwrap();
@@ -739,21 +633,17 @@ fn exchanged(example: &Example, named: bool, exchange: bool) -> tempfile::TempDi
 /// The tool's exit code with `--verify`, and all that it said.
 fn verified(dir: &Path, more: &str) -> (Option<i32>, String) {
     let output = tool(dir, &format!("exec \"$0\" \"$@\" --verify {more}"));
-    let said = [&output.stdout[..], &output.stderr]
-        .map(String::from_utf8_lossy)
-        .concat();
+    let said = [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy).concat();
     (output.status.code(), said)
 }
 
 /// Parameters that two ranks divide without padding, so that padding shows nothing.
 fn even() -> Vec<Group> {
-    vec![
-        group(&[("wte", &[5, 2]), ("a.weight", &[3, 4])]),
-        group(&[("norm", &[4])]),
-    ]
+    vec![group(&[("wte", &[5, 2]), ("a.weight", &[3, 4])]), group(&[("norm", &[4])])]
 }
 
-/// Every stage: a file that was copied over another rank's is no rank's own, whatever it says of itself.
+/// Every stage: a file that was copied over another rank's is no rank's own, whatever it says of
+/// itself.
 #[test]
 fn equal_files_of_two_ranks_are_refused() {
     for (stage, named) in [(1, true), (1, false), (2, false), (3, true), (3, false)] {
@@ -777,17 +667,14 @@ fn equal_files_of_two_ranks_are_refused() {
         |_: usize, name: &str, state: usize, _: usize| f32::from(state == 0 && name == "norm");
     for moments in [false, true] {
         let dir = tempfile::tempdir().unwrap();
-        let example = Example {
-            moments,
-            ..Example::new(3, 2, even())
-        };
+        let example = Example { moments, ..Example::new(3, 2, even()) };
         example.save(&dir.path().join("step5"), &untrained).unwrap();
         convert(&options(dir.path()), &()).unwrap();
     }
 }
 
-/// Files of two ranks that were exchanged: the name inside shows it, or the padding. Otherwise nothing does, and no check is
-/// ticked. Where the files have whole weights, those show it.
+/// Files of two ranks that were exchanged: the name inside shows it, or the padding. Otherwise
+/// nothing does, and no check is ticked. Where the files have whole weights, those show it.
 #[test]
 fn exchanged_files_are_refused_or_not_called_verified() {
     let refused_as = |example: &Example, named, how: &str| {
@@ -810,11 +697,7 @@ fn exchanged_files_are_refused_or_not_called_verified() {
         assert!(words(&said).contains(how), "{said}");
     };
     refused_as(&Example::new(3, 2, even()), true, "was written for rank 1");
-    refused_as(
-        &Example::new(3, 2, groups()),
-        false,
-        "has moments where it should have padding",
-    );
+    refused_as(&Example::new(3, 2, groups()), false, "has moments where it should have padding");
     for (exchange, named, reason) in [
         (false, true, "each file names its own rank inside"),
         (false, false, "2 of 2 files do not name their rank"),
@@ -830,20 +713,14 @@ fn exchanged_files_are_refused_or_not_called_verified() {
         );
     }
     // The norm is small enough to be whole on every rank.
-    let whole = Example {
-        persistent: 4,
-        ..Example::new(3, 2, even())
-    };
+    let whole = Example { persistent: 4, ..Example::new(3, 2, even()) };
     let (code, said) = verified(exchanged(&whole, false, true).path(), "");
     assert!(
         code == Some(2) && said.contains("norm") && said.contains("the model's weight"),
         "{said}"
     );
     let (code, said) = verified(exchanged(&whole, false, false).path(), "");
-    assert!(
-        code == Some(0) && said.contains("1 of 3 ✓") && said.contains("9 ✓"),
-        "{said}"
-    );
+    assert!(code == Some(0) && said.contains("1 of 3 ✓") && said.contains("9 ✓"), "{said}");
     assert!(!said.contains("not verifiable"), "{said}");
     // A norm that is all ones is compared, and would fit any rank.
     let ones = |mp: usize, name: &str, state: usize, at: usize| match (name, state) {
@@ -862,17 +739,10 @@ fn files_of_runs_with_other_settings_are_refused() {
     let dir = saved(&Example::new(3, 2, even()));
     let theirs = tempfile::tempdir().unwrap();
     let other = |mp: usize, name: &str, state: usize, at: usize| values(mp, name, state, at) + 1.0;
-    Example {
-        version: "0.9.0",
-        ..Example::new(3, 2, even())
-    }
-    .save(theirs.path(), &other)
-    .unwrap();
-    std::fs::copy(
-        theirs.path().join(SHARD),
-        dir.path().join("step5").join(SHARD),
-    )
-    .unwrap();
+    Example { version: "0.9.0", ..Example::new(3, 2, even()) }
+        .save(theirs.path(), &other)
+        .unwrap();
+    std::fs::copy(theirs.path().join(SHARD), dir.path().join("step5").join(SHARD)).unwrap();
     let error = refused(&options(dir.path()));
     assert!(
         error.contains("is from DeepSpeed 0.9.0, ") && error.contains("not of the same save"),
@@ -880,7 +750,8 @@ fn files_of_runs_with_other_settings_are_refused() {
     );
 }
 
-/// Values that are infinite or NaN are counted and named. Padding is not: DeepSpeed leaves in it what was in memory.
+/// Values that are infinite or NaN are counted and named. Padding is not: DeepSpeed leaves in it
+/// what was in memory.
 #[test]
 fn values_that_are_not_finite_are_counted() {
     let bad = |mp: usize, name: &str, state: usize, at: usize| match (name, state, at) {
@@ -891,13 +762,9 @@ fn values_that_are_not_finite_are_counted() {
     };
     for (stage, bf16) in [(1, true), (3, false)] {
         let dir = tempfile::tempdir().unwrap();
-        Example {
-            bf16,
-            padding: f32::NAN,
-            ..Example::new(stage, 2, groups())
-        }
-        .save(&dir.path().join("step5"), &bad)
-        .unwrap();
+        Example { bf16, padding: f32::NAN, ..Example::new(stage, 2, groups()) }
+            .save(&dir.path().join("step5"), &bad)
+            .unwrap();
         let places = [
             "4 values are infinite or NaN, in ",
             &format!("1 in exp_avg_sq of norm ({})", SHARDS[0]),
@@ -914,17 +781,11 @@ fn values_that_are_not_finite_are_counted() {
         );
         let output = tool(dir.path(), "exec \"$0\" \"$@\"");
         let said = words(&String::from_utf8_lossy(&output.stdout));
-        assert!(
-            output.status.success() && said.contains("warning"),
-            "{said}"
-        );
+        assert!(output.status.success() && said.contains("warning"), "{said}");
         assert!(places.iter().all(|place| said.contains(place)), "{said}");
     }
     // Nothing but padding.
-    let dir = saved(&Example {
-        padding: f32::NAN,
-        ..Example::new(3, 2, groups())
-    });
+    let dir = saved(&Example { padding: f32::NAN, ..Example::new(3, 2, groups()) });
     let (code, said) = verified(dir.path(), "");
     assert!(code == Some(0) && !said.contains("NaN"), "{said}");
 }
@@ -994,11 +855,7 @@ fn checkpoints() -> Vec<Files> {
         let pattern = graph.text("qkv");
         let patterns = graph.push(Value::List(vec![pattern]));
         let shape = graph.push(Value::Tuple(numbers[1..3].to_vec()));
-        let pairs = [
-            ("patterns", patterns),
-            ("shape", shape),
-            ("partition_dim", numbers[3]),
-        ];
+        let pairs = [("patterns", patterns), ("shape", shape), ("partition_dim", numbers[3])];
         let pairs = pairs.map(|(key, value)| (graph.text(key), value)).to_vec();
         let inner = graph.push(Value::Dict(pairs));
         let list = graph.push(Value::List(vec![inner]));
@@ -1022,16 +879,11 @@ fn checkpoints() -> Vec<Files> {
             last_rank_only: true,
             ..Example::new(2, 3, groups())
         },
-        Example {
-            round_robin: true,
-            ..Example::new(2, 2, groups())
-        },
+        Example { round_robin: true, ..Example::new(2, 2, groups()) },
         Example::new(3, 2, groups()),
         parallel,
     ];
-    all.iter()
-        .map(|example| files(&saved(example).path().join("step5")))
-        .collect()
+    all.iter().map(|example| files(&saved(example).path().join("step5"))).collect()
 }
 
 /// Converts a damaged checkpoint. Whatever is wrong with it, this must return.
@@ -1066,24 +918,13 @@ fn try_deepspeed(all: &[Files], dir: &Path, random: &mut Random, tally: &mut Tal
     let left = names(&dir.join("in"));
     match result {
         Ok(_) if !options.dry_run => {
-            assert_eq!(
-                left,
-                ["latest_universal", "step5", "universal"]
-                    .map(String::from)
-                    .into()
-            )
+            assert_eq!(left, ["latest_universal", "step5", "universal"].map(String::from).into())
         }
         Ok(_) => assert_eq!(left, ["step5".to_string()].into()),
         Err(BadInput { what, help }) => {
             assert_eq!(left, ["step5".to_string()].into(), "{what}");
-            assert!(
-                what.contains("step5") && !help.is_empty(),
-                "an error names a file: {what}"
-            );
-            assert!(
-                !what.contains(|c: char| c.is_control() && c != '\n'),
-                "{what:?}"
-            );
+            assert!(what.contains("step5") && !help.is_empty(), "an error names a file: {what}");
+            assert!(!what.contains(|c: char| c.is_control() && c != '\n'), "{what:?}");
         }
     }
 }
@@ -1106,16 +947,10 @@ fn sign(files: &mut Files) {
                 entry.insert("sha256".to_string(), shardlab::sha256::hex(bytes).into());
             }
         }
-        files.insert(
-            "manifest.json".to_string(),
-            serde_json::to_vec(&manifest).unwrap(),
-        );
+        files.insert("manifest.json".to_string(), serde_json::to_vec(&manifest).unwrap());
     }
     let sum = shardlab::sha256::hex(&files["manifest.json"]);
-    files.insert(
-        "manifest.json.sha256".to_string(),
-        format!("{sum}  manifest.json\n").into(),
-    );
+    files.insert("manifest.json.sha256".to_string(), format!("{sum}  manifest.json\n").into());
 }
 
 #[test]
@@ -1123,10 +958,7 @@ fn a_name_in_a_rank_file_does_not_lead_outside() {
     let dir = tempfile::tempdir().unwrap();
     let (save, _) = train(dir.path());
     let mut saved = files(&save);
-    let (name, shard) = saved
-        .iter_mut()
-        .find(|(name, _)| name.ends_with(".safetensors"))
-        .unwrap();
+    let (name, shard) = saved.iter_mut().find(|(name, _)| name.ends_with(".safetensors")).unwrap();
     let name = name.clone();
     let header = 8..8 + u64::from_le_bytes(shard[..8].try_into().unwrap()) as usize;
     let text = String::from_utf8_lossy(&shard[header.clone()]).replace("wte.weight", "wte/weight");
@@ -1141,7 +973,8 @@ fn a_name_in_a_rank_file_does_not_lead_outside() {
     );
 }
 
-/// Merges, pictures and reads damaged checkpoints of this crate's own form. Checksums are right again after most damage.
+/// Merges, pictures and reads damaged checkpoints of this crate's own form. Checksums are right
+/// again after most damage.
 fn try_native(all: &[Files], dir: &Path, random: &mut Random, tally: &mut Tally) {
     let mut files = random.pick(all);
     let own = files.contains_key("manifest.json");
@@ -1176,10 +1009,9 @@ fn try_native(all: &[Files], dir: &Path, random: &mut Random, tally: &mut Tally)
     tally.count(&result, begin);
     let left = names(&dir.join("in"));
     match result {
-        Ok(()) => assert!(
-            left.is_subset(&["step5", "universal"].map(String::from).into()),
-            "{left:?}"
-        ),
+        Ok(()) => {
+            assert!(left.is_subset(&["step5", "universal"].map(String::from).into()), "{left:?}")
+        }
         Err(BadInput { what, .. }) => {
             assert_eq!(left, ["step5".to_string()].into(), "{what}");
             assert!(
@@ -1192,9 +1024,8 @@ fn try_native(all: &[Files], dir: &Path, random: &mut Random, tally: &mut Tally)
 
 /// Changes the list of tensors of a file, or of what it says about fragments.
 fn safetensors(file: &mut Vec<u8>, random: &mut Random) {
-    let Some(size) = file
-        .get(..8)
-        .map(|size| u64::from_le_bytes(size.try_into().unwrap()) as usize)
+    let Some(size) =
+        file.get(..8).map(|size| u64::from_le_bytes(size.try_into().unwrap()) as usize)
     else {
         return;
     };
@@ -1217,18 +1048,14 @@ fn safetensors(file: &mut Vec<u8>, random: &mut Random) {
         _ => mutate::json(list, random),
     }
     let list = list.to_string().into_bytes();
-    *file = [
-        &(list.len() as u64).to_le_bytes()[..],
-        &list,
-        &file[8 + size..],
-    ]
-    .concat();
+    *file = [&(list.len() as u64).to_le_bytes()[..], &list, &file[8 + size..]].concat();
 }
 
 const EXECUTIONS: &str = "SHARDLAB_FUZZ";
 
-/// Thousands of damaged checkpoints, in a process whose memory is limited. `SHARDLAB_FUZZ=1000000 cargo test --test all --
-/// hostile::damaged --nocapture` tries more of them, and `SHARDLAB_FUZZ=1@123` only number 123.
+/// Thousands of damaged checkpoints, in a process whose memory is limited.
+/// `SHARDLAB_FUZZ=1000000 cargo test --test all -- hostile::damaged --nocapture` tries more of
+/// them, and `SHARDLAB_FUZZ=1@123` only number 123.
 #[cfg(target_os = "linux")]
 #[test]
 fn damaged_checkpoints_are_errors_whatever_is_damaged() {
@@ -1239,13 +1066,8 @@ fn damaged_checkpoints_are_errors_whatever_is_damaged() {
         .arg(std::env::current_exe().unwrap());
     child.args(["--ignored", "--exact", "--nocapture", "hostile::executions"]);
     let output = child.output().unwrap();
-    let said = [&output.stdout[..], &output.stderr]
-        .map(String::from_utf8_lossy)
-        .concat();
-    assert!(
-        output.status.success() && said.contains("1 passed"),
-        "{said}"
-    );
+    let said = [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy).concat();
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
     said.lines()
         .filter(|line| line.contains("executions"))
         .for_each(|line| println!("{line}"));
@@ -1287,33 +1109,19 @@ fn executions() {
                 .cloned()
                 .or(panic.downcast_ref::<&str>().map(|text| text.to_string()));
             drop(std::panic::take_hook());
-            panic!(
-                "execution {number} ({EXECUTIONS}=1@{number}): {}",
-                how.unwrap_or_default()
-            );
+            panic!("execution {number} ({EXECUTIONS}=1@{number}): {}", how.unwrap_or_default());
         }
         assert_eq!(
             names(folder.path()),
             ["all".to_string()].into(),
             "execution {number} wrote elsewhere"
         );
-        assert_eq!(
-            names(&dir),
-            ["in".to_string()].into(),
-            "execution {number} wrote elsewhere"
-        );
+        assert_eq!(names(&dir), ["in".to_string()].into(), "execution {number} wrote elsewhere");
         std::fs::remove_dir_all(dir).unwrap();
     }
     drop(std::panic::take_hook());
-    for (tally, of) in tallies
-        .iter()
-        .zip(["DeepSpeed's files", "files of this crate"])
-    {
-        let Tally {
-            refused,
-            accepted,
-            slowest,
-        } = tally;
+    for (tally, of) in tallies.iter().zip(["DeepSpeed's files", "files of this crate"]) {
+        let Tally { refused, accepted, slowest } = tally;
         println!(
             "{} executions on {of}: {refused} refused, {accepted} accepted, slowest {slowest:?}",
             refused + accepted
@@ -1321,11 +1129,7 @@ fn executions() {
     }
     let peak = std::fs::read_to_string("/proc/self/status").unwrap();
     let peak = peak.lines().find_map(|line| {
-        line.strip_prefix("VmHWM:")?
-            .trim()
-            .strip_suffix(" kB")?
-            .parse::<usize>()
-            .ok()
+        line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse::<usize>().ok()
     });
     println!(
         "{count} executions in {:?}, peak memory {} MB",

@@ -1,4 +1,5 @@
-//! What a Rust file takes from which module, read from its text: for the tests of rooms and of sibling files.
+//! What a Rust file takes from which module, read from its text: for the tests of rooms and of
+//! sibling files.
 
 use std::path::{Path, PathBuf};
 
@@ -99,8 +100,8 @@ pub fn heads(rest: &str) -> Vec<&str> {
     found
 }
 
-/// The names that `code` takes from the module with the path `root`, such as `crate::comm::` or `super::`: `a` and `b` of
-/// `root::{a::c, b}`.
+/// The names that `code` takes from the module with the path `root`, such as `crate::comm::` or
+/// `super::`: `a` and `b` of `root::{a::c, b}`.
 pub fn taken<'a>(code: &'a str, root: &str) -> Vec<&'a str> {
     let mut found = Vec::new();
     for (at, _) in code.match_indices(root) {

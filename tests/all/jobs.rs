@@ -1,4 +1,5 @@
-//! Job discovery and launch lines on environments that were recorded or made up, none of them this machine's.
+//! Job discovery and launch lines on environments that were recorded or made up, none of them this
+//! machine's.
 
 use kit::hosts::{Form, host_file, slurm_counts, slurm_hosts};
 use kit::job::{Cpus, Environment, Job, JobFlags, Scheduler};
@@ -10,10 +11,7 @@ use std::io;
 use std::path::Path;
 
 /// Nodes of Polaris: 32 cores, 64 hardware threads.
-const POLARIS: Cpus = Cpus {
-    cores: 32,
-    threads: 64,
-};
+const POLARIS: Cpus = Cpus { cores: 32, threads: 64 };
 
 /// The host file of the recorded job, as PBS names it, and its text.
 const NODE_FILE: &str = "/var/spool/pbs/aux/3061463.polaris-pbs-01.hsn.cm.polaris.alcf.anl.gov";
@@ -33,9 +31,7 @@ struct World<'a> {
 impl World<'_> {
     fn discover(&self) -> Result<Job, BadInput> {
         let find = |list: &[(&str, &str)], key: &str| {
-            list.iter()
-                .find(|(name, _)| *name == key)
-                .map(|(_, value)| value.to_string())
+            list.iter().find(|(name, _)| *name == key).map(|(_, value)| value.to_string())
         };
         let read = |path: &Path| {
             find(self.files, path.to_str().unwrap()).ok_or(io::ErrorKind::NotFound.into())
@@ -50,10 +46,7 @@ impl World<'_> {
                 } else {
                     self.host.into()
                 },
-                cpus: self.cpus.unwrap_or(Cpus {
-                    cores: 8,
-                    threads: 16,
-                }),
+                cpus: self.cpus.unwrap_or(Cpus { cores: 8, threads: 16 }),
             },
         )
     }
@@ -75,10 +68,7 @@ impl World<'_> {
 fn polaris() -> World<'static> {
     World {
         env: &[
-            (
-                "PBS_JOBID",
-                "3061463.polaris-pbs-01.hsn.cm.polaris.alcf.anl.gov",
-            ),
+            ("PBS_JOBID", "3061463.polaris-pbs-01.hsn.cm.polaris.alcf.anl.gov"),
             ("PBS_NODEFILE", NODE_FILE),
             ("PBS_O_HOST", "polaris-login-01.hsn.cm.polaris.alcf.anl.gov"),
         ],
@@ -100,26 +90,17 @@ fn pbs(text: &str) -> Result<Job, BadInput> {
 }
 
 fn slots(job: &Job) -> Vec<(&str, usize)> {
-    job.hosts
-        .iter()
-        .map(|host| (host.name.as_str(), host.slots))
-        .collect()
+    job.hosts.iter().map(|host| (host.name.as_str(), host.slots)).collect()
 }
 
 #[test]
 fn polaris_is_recognised_and_filled() {
     let job = polaris().job();
-    assert_eq!(
-        (job.scheduler, job.machine.as_str()),
-        (Some(Scheduler::Pbs), "Polaris")
-    );
+    assert_eq!((job.scheduler, job.machine.as_str()), (Some(Scheduler::Pbs), "Polaris"));
     let host = |n: usize| format!("x3205c0s25b{n}n0.hsn.cm.polaris.alcf.anl.gov");
     assert_eq!(slots(&job), [(host(0).as_str(), 4), (host(1).as_str(), 4)]);
     assert_eq!((job.per_node, job.depth, job.room()), (4, 8, 8));
-    assert_eq!(
-        job.depth_from,
-        "32 cores (not 64 hardware threads) / 4 ranks"
-    );
+    assert_eq!(job.depth_from, "32 cores (not 64 hardware threads) / 4 ranks");
     assert_eq!(job.host_file, Some((NODE_FILE.into(), Form::Lines)));
     // The seed's line, to the letter.
     let line = Launcher::Pals.line(&job, 8).unwrap();
@@ -134,56 +115,29 @@ fn polaris_is_recognised_and_filled() {
 fn machines_are_known_by_any_of_their_names() {
     let job = |lines: &'static str, host: &'static str, submitted: &'static str| {
         let env = [("PBS_NODEFILE", "f"), ("PBS_O_HOST", submitted)];
-        let job = World {
-            env: &env,
-            files: &[("f", lines)],
-            host,
-            ..World::default()
-        }
-        .job();
+        let job = World { env: &env, files: &[("f", lines)], host, ..World::default() }.job();
         (job.machine, job.per_node)
     };
     let aurora = ("Aurora".to_string(), 12);
     assert_eq!(
-        job(
-            "x4102c5s2b0n0.hostmgmt2102.cm.aurora.alcf.anl.gov",
-            "x4102c5s2b0n0",
-            ""
-        ),
+        job("x4102c5s2b0n0.hostmgmt2102.cm.aurora.alcf.anl.gov", "x4102c5s2b0n0", ""),
         aurora
     );
-    assert_eq!(
-        job("x4102c5s2b0n0", "x4102c5s2b0n0", "aurora-uan-0010"),
-        aurora
-    );
+    assert_eq!(job("x4102c5s2b0n0", "x4102c5s2b0n0", "aurora-uan-0010"), aurora);
     assert_eq!(job("x1", "x1.polaris", ""), ("Polaris".to_string(), 4));
     assert_eq!(job("n1.example.org", "n1", ""), ("n1".to_string(), 8));
     // A laptop of that name, without a job.
-    let laptop = World {
-        host: "aurora",
-        ..World::default()
-    }
-    .job();
+    let laptop = World { host: "aurora", ..World::default() }.job();
     assert_eq!((laptop.per_node, laptop.is_local()), (8, true));
 }
 
 #[test]
 fn without_a_scheduler_there_is_this_node() {
     let job = World::default().job();
-    assert_eq!(
-        (job.scheduler, slots(&job), job.depth),
-        (None, vec![("laptop", 8)], 1)
-    );
+    assert_eq!((job.scheduler, slots(&job), job.depth), (None, vec![("laptop", 8)], 1));
     assert_eq!(job.host_file, None);
-    let flags = JobFlags {
-        per_node: Some(3),
-        ..JobFlags::default()
-    };
-    let job = World {
-        flags,
-        ..World::default()
-    }
-    .job();
+    let flags = JobFlags { per_node: Some(3), ..JobFlags::default() };
+    let job = World { flags, ..World::default() }.job();
     assert_eq!(
         (job.room(), job.depth, job.depth_from.as_str()),
         (3, 2, "8 cores (not 16 hardware threads) / 3 ranks")
@@ -204,19 +158,11 @@ fn without_a_scheduler_there_is_this_node() {
 fn pbs_elsewhere_writes_one_line_a_rank() {
     let job = pbs("n1\nn1\n\n# comment\nn2 \nn2\n").unwrap();
     assert_eq!(slots(&job), [("n1", 2), ("n2", 2)]);
-    assert_eq!(
-        (job.depth, job.per_node_from.as_str()),
-        (4, "lines of the host file")
-    );
+    assert_eq!((job.depth, job.per_node_from.as_str()), (4, "lines of the host file"));
     let uneven = pbs("n1\nn2\nn1\nn1").unwrap();
     assert_eq!(slots(&uneven), [("n1", 3), ("n2", 1)]);
     assert_eq!(
-        (
-            uneven.per_node,
-            uneven.room(),
-            uneven.is_uneven(),
-            uneven.depth
-        ),
+        (uneven.per_node, uneven.room(), uneven.is_uneven(), uneven.depth),
         (3, 4, true, 2)
     );
     // One line for each node leaves it open.
@@ -230,20 +176,8 @@ fn ranks_per_node_follow_the_order_of_who_knows_best() {
         ("one", "p1.polaris\np2.polaris"),
     ];
     let env: &[(&str, &str)] = &[("PBS_NODEFILE", "f"), ("PBS_NUM_PPN", "6")];
-    let flag = JobFlags {
-        per_node: Some(5),
-        ..JobFlags::default()
-    };
-    let per_node = |env, flags| {
-        World {
-            env,
-            files,
-            flags,
-            ..World::default()
-        }
-        .job()
-        .per_node
-    };
+    let flag = JobFlags { per_node: Some(5), ..JobFlags::default() };
+    let per_node = |env, flags| World { env, files, flags, ..World::default() }.job().per_node;
     assert_eq!(per_node(env, flag), 5);
     assert_eq!(per_node(env, JobFlags::default()), 6);
     assert_eq!(per_node(&env[..1], JobFlags::default()), 2);
@@ -258,45 +192,15 @@ fn depth_follows_the_order_of_who_knows_best() {
         ("SLURM_CPUS_ON_NODE", "128"),
         ("SLURM_CPUS_PER_TASK", "7"),
     ];
-    let depth = |env, flags| {
-        World {
-            env,
-            flags,
-            ..World::default()
-        }
-        .job()
-        .depth
-    };
-    assert_eq!(
-        depth(
-            env,
-            JobFlags {
-                depth: Some(3),
-                ..JobFlags::default()
-            }
-        ),
-        3
-    );
+    let depth = |env, flags| World { env, flags, ..World::default() }.job().depth;
+    assert_eq!(depth(env, JobFlags { depth: Some(3), ..JobFlags::default() }), 3);
     assert_eq!(depth(env, JobFlags::default()), 7);
     assert_eq!(depth(&env[..3], JobFlags::default()), 32);
     assert_eq!(depth(&env[..2], JobFlags::default()), 2);
     // More ranks than cores have one CPU each, in turns.
-    assert_eq!(
-        depth(
-            &env[..1],
-            JobFlags {
-                per_node: Some(9),
-                ..JobFlags::default()
-            }
-        ),
-        1
-    );
+    assert_eq!(depth(&env[..1], JobFlags { per_node: Some(9), ..JobFlags::default() }), 1);
     // PBS's are those of a whole chunk.
-    let env = &[
-        ("PBS_NODEFILE", NODE_FILE),
-        ("NCPUS", "64"),
-        ("OMP_NUM_THREADS", "64"),
-    ];
+    let env = &[("PBS_NODEFILE", NODE_FILE), ("NCPUS", "64"), ("OMP_NUM_THREADS", "64")];
     assert_eq!(World { env, ..polaris() }.job().depth, 8);
 }
 
@@ -311,20 +215,10 @@ fn slurm_jobs_are_found() {
         // As its plugin for old scripts sets it.
         ("PBS_NODEFILE", "/missing"),
     ];
-    let job = World {
-        env,
-        ..World::default()
-    }
-    .job();
-    assert_eq!(
-        (job.scheduler, job.machine.as_str()),
-        (Some(Scheduler::Slurm), "perlmutter")
-    );
+    let job = World { env, ..World::default() }.job();
+    assert_eq!((job.scheduler, job.machine.as_str()), (Some(Scheduler::Slurm), "perlmutter"));
     assert_eq!(slots(&job), [("x001", 4), ("x002", 4), ("x007", 3)]);
-    assert_eq!(
-        (job.room(), job.is_uneven(), job.host_file),
-        (11, true, None)
-    );
+    assert_eq!((job.room(), job.is_uneven(), job.host_file), (11, true, None));
     // Names from before 2013.
     let old = World {
         env: &[("SLURM_NODELIST", "a,b"), ("SLURM_NNODES", "2")],
@@ -333,10 +227,7 @@ fn slurm_jobs_are_found() {
     .job();
     assert_eq!(slots(&old), [("a", 8), ("b", 8)]);
     // The user's nodes; the scheduler's list of ranks is for others.
-    let flags = JobFlags {
-        host_file: Some("mine".into()),
-        ..JobFlags::default()
-    };
+    let flags = JobFlags { host_file: Some("mine".into()), ..JobFlags::default() };
     let job = World {
         env,
         files: &[("mine", "x007\nx001")],
@@ -344,30 +235,16 @@ fn slurm_jobs_are_found() {
         ..World::default()
     }
     .job();
-    assert_eq!(
-        (slots(&job), job.hosts_given),
-        (vec![("x007", 8), ("x001", 8)], true)
-    );
+    assert_eq!((slots(&job), job.hosts_given), (vec![("x007", 8), ("x001", 8)], true));
 }
 
 #[test]
 fn a_host_file_of_the_users_beats_the_scheduler() {
-    let flags = JobFlags {
-        host_file: Some("mine".into()),
-        ..JobFlags::default()
-    };
-    let files: &[(&str, &str)] = &[
-        ("mine", "a slots=2\nb slots=3 max_slots=9"),
-        (NODE_FILE, NODES),
-    ];
+    let flags = JobFlags { host_file: Some("mine".into()), ..JobFlags::default() };
+    let files: &[(&str, &str)] =
+        &[("mine", "a slots=2\nb slots=3 max_slots=9"), (NODE_FILE, NODES)];
     let env: &[(&str, &str)] = &[("PBS_NODEFILE", NODE_FILE), ("PBS_NUM_PPN", "6")];
-    let job = World {
-        env,
-        files,
-        flags,
-        ..World::default()
-    }
-    .job();
+    let job = World { env, files, flags, ..World::default() }.job();
     assert_eq!(slots(&job), [("a", 2), ("b", 3)]);
     assert_eq!(job.host_file, Some(("mine".into(), Form::Slots)));
     assert_eq!(job.per_node_from, "the host file's counts");
@@ -376,18 +253,10 @@ fn a_host_file_of_the_users_beats_the_scheduler() {
 #[test]
 fn wrong_jobs_are_refused_in_words() {
     let refused = |env: &[(&str, &str)], files: &[(&str, &str)]| {
-        World {
-            env,
-            files,
-            ..World::default()
-        }
-        .refused()
+        World { env, files, ..World::default() }.refused()
     };
     for (env, what) in [
-        (
-            &[("PBS_NODEFILE", "gone")][..],
-            "cannot read host file gone: entity not found",
-        ),
+        (&[("PBS_NODEFILE", "gone")][..], "cannot read host file gone: entity not found"),
         (
             &[("PBS_JOBID", "7")],
             "this is a PBS job (PBS_JOBID is set), but PBS_NODEFILE is not set",
@@ -429,14 +298,8 @@ fn wrong_jobs_are_refused_in_words() {
         ("a:", "f cannot be read"),
         (":4", "f cannot be read"),
         ("a:4 slots=4", "f cannot be read"),
-        (
-            "a slots=2\na slots=4",
-            "f contradicts itself: it has two counts for a, 2 and 4",
-        ),
-        (
-            "a:2\n\nb",
-            "f contradicts itself: line 3 counts ranks in a different way",
-        ),
+        ("a slots=2\na slots=4", "f contradicts itself: it has two counts for a, 2 and 4"),
+        ("a:2\n\nb", "f contradicts itself: line 3 counts ranks in a different way"),
         ("{\"hosts\": 3}", "f cannot be read"),
         (
             "a\n\u{1b}]0;x\u{7} slots=2",
@@ -454,15 +317,8 @@ fn wrong_jobs_are_refused_in_words() {
         assert_eq!(read.is_ok(), fits, "{letters}");
         assert!(read.err().is_none_or(|error| error.what.len() < 200));
     }
-    let flags = JobFlags {
-        host_file: Some("typo".into()),
-        ..JobFlags::default()
-    };
-    assert!(
-        World { flags, ..polaris() }
-            .refused()
-            .starts_with("cannot read host file typo")
-    );
+    let flags = JobFlags { host_file: Some("typo".into()), ..JobFlags::default() };
+    assert!(World { flags, ..polaris() }.refused().starts_with("cannot read host file typo"));
 }
 
 #[test]
@@ -481,15 +337,9 @@ fn host_files_have_three_forms() {
     let ab = |a, b| vec![("a".to_string(), a), ("b".to_string(), b)];
     assert_eq!(read("a\nb"), (ab(1, 1), Form::Lines, false));
     assert_eq!(read("a\r\na\r\nb"), (ab(2, 1), Form::Lines, true));
-    assert_eq!(
-        read("a slots=1 # one\nb  slots=1"),
-        (ab(1, 1), Form::Slots, true)
-    );
+    assert_eq!(read("a slots=1 # one\nb  slots=1"), (ab(1, 1), Form::Slots, true));
     assert_eq!(read("a:4\nb:3"), (ab(4, 3), Form::Colon, true));
-    assert_eq!(
-        read("fe80::1"),
-        (vec![("fe80::1".to_string(), 1)], Form::Lines, false)
-    );
+    assert_eq!(read("fe80::1"), (vec![("fe80::1".to_string(), 1)], Form::Lines, false));
 }
 
 #[test]
@@ -497,10 +347,7 @@ fn slurms_short_forms_are_read() {
     let hosts = |list| slurm_hosts(list).unwrap().join(" ");
     assert_eq!(hosts("x[001-003,007]"), "x001 x002 x003 x007");
     assert_eq!(hosts("login"), "login");
-    assert_eq!(
-        hosts("a[9-11],b,c[08-10]-ib"),
-        "a9 a10 a11 b c08-ib c09-ib c10-ib"
-    );
+    assert_eq!(hosts("a[9-11],b,c[08-10]-ib"), "a9 a10 a11 b c08-ib c09-ib c10-ib");
     assert_eq!(hosts("r[1-2]n[01-02]"), "r1n01 r1n02 r2n01 r2n02");
     for (list, why) in [
         ("", "a name is missing"),
@@ -574,10 +421,7 @@ proptest! {
 
 #[test]
 fn launchers_are_known_by_what_they_say() {
-    let open_mpi = Some(Launcher::OpenMpi {
-        program: "mpirun",
-        root: false,
-    });
+    let open_mpi = Some(Launcher::OpenMpi { program: "mpirun", root: false });
     let hydra = Some(Launcher::Hydra { program: "mpirun" });
     for (text, expected) in [
         (
@@ -587,10 +431,7 @@ fn launchers_are_known_by_what_they_say() {
         ("mpiexec (OpenRTE) 4.1.4", open_mpi),
         ("prterun (PRRTE) 3.0.2", open_mpi),
         ("HYDRA build details:\n    Version:   4.0.2\n", hydra),
-        (
-            "Intel(R) MPI Library for Linux* OS, Version 2021.9 Build 20230307",
-            hydra,
-        ),
+        ("Intel(R) MPI Library for Linux* OS, Version 2021.9 Build 20230307", hydra),
         ("mpiexec (PALS) 1.2.12", Some(Launcher::Pals)),
         ("bash: mpirun: no such thing", None),
     ] {
@@ -601,9 +442,7 @@ fn launchers_are_known_by_what_they_say() {
 /// The launcher found for a job where these programs say these things.
 fn found(job: &Job, env: &[(&str, &str)], programs: &[(&str, &str)]) -> Launcher {
     let find = |list: &[(&str, &str)], key: &str| {
-        list.iter()
-            .find(|(name, _)| *name == key)
-            .map(|(_, value)| value.to_string())
+        list.iter().find(|(name, _)| *name == key).map(|(_, value)| value.to_string())
     };
     let ask =
         |program: &str, args: &[&str]| find(programs, &format!("{program} {}", args.join(" ")));
@@ -614,11 +453,7 @@ fn found(job: &Job, env: &[(&str, &str)], programs: &[(&str, &str)]) -> Launcher
 fn the_launcher_is_the_one_that_is_there() {
     let laptop = World::default().job();
     let polaris = polaris().job();
-    let slurm = World {
-        env: &[("SLURM_JOB_NODELIST", "a")],
-        ..World::default()
-    }
-    .job();
+    let slurm = World { env: &[("SLURM_JOB_NODELIST", "a")], ..World::default() }.job();
     let ompi = [
         ("mpiexec --version", "mpiexec (OpenRTE) 4.1.4"),
         ("mpirun --version", "mpirun (Open MPI) 4.1.4"),
@@ -628,40 +463,25 @@ fn the_launcher_is_the_one_that_is_there() {
         ("srun --mpi=list", "MPI plugin types are...\n\tpmix\n\tnone"),
     ];
     let pals = [("mpiexec --version", "PALS 1.2")];
-    let open_mpi = |root| Launcher::OpenMpi {
-        program: "mpirun",
-        root,
-    };
+    let open_mpi = |root| Launcher::OpenMpi { program: "mpirun", root };
     assert_eq!(found(&laptop, &[], &[]), Launcher::Threads);
     assert_eq!(found(&laptop, &[], &ompi), open_mpi(false));
     assert_eq!(
         found(&laptop, &[], &ompi[..1]),
-        Launcher::OpenMpi {
-            program: "mpiexec",
-            root: false
-        }
+        Launcher::OpenMpi { program: "mpiexec", root: false }
     );
     let as_root = [&ompi[..], &[("id -u", "0\n")]].concat();
     assert_eq!(found(&laptop, &[], &as_root), open_mpi(true));
-    let allowed = [
-        ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
-        ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
-    ];
+    let allowed = [("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")];
     assert_eq!(found(&laptop, &allowed, &as_root), open_mpi(false));
     let hydra = [
         ("mpiexec --version", "HYDRA build details:"),
         ("mpirun --version", "HYDRA build details:"),
     ];
-    assert_eq!(
-        found(&laptop, &[], &hydra),
-        Launcher::Hydra { program: "mpiexec" }
-    );
+    assert_eq!(found(&laptop, &[], &hydra), Launcher::Hydra { program: "mpiexec" });
     assert_eq!(found(&laptop, &[], &pals), Launcher::Threads);
     assert_eq!(found(&polaris, &[], &pals), Launcher::Pals);
-    assert_eq!(
-        found(&polaris, &[], &[("mpiexec --version", "version 1.3.4")]),
-        Launcher::Pals
-    );
+    assert_eq!(found(&polaris, &[], &[("mpiexec --version", "version 1.3.4")]), Launcher::Pals);
     assert_eq!(found(&polaris, &[], &[]), Launcher::Threads);
     assert_eq!(found(&slurm, &[], &srun), Launcher::Srun { pmix: false });
     let both = [&srun[..], &ompi[..]].concat();
@@ -679,10 +499,7 @@ fn the_launcher_is_the_one_that_is_there() {
     assert_eq!(found(&laptop, &[], &srun), Launcher::Threads);
 }
 
-const OPEN_MPI: Launcher = Launcher::OpenMpi {
-    program: "mpirun",
-    root: false,
-};
+const OPEN_MPI: Launcher = Launcher::OpenMpi { program: "mpirun", root: false };
 const HYDRA: Launcher = Launcher::Hydra { program: "mpiexec" };
 
 #[track_caller]
@@ -693,26 +510,17 @@ fn line(launcher: Launcher, job: &Job, ranks: usize) -> String {
 #[test]
 fn each_launcher_has_flags_of_its_own() {
     let even = pbs("a\na\nb\nb").unwrap();
-    assert_eq!(
-        line(OPEN_MPI, &even, 4),
-        "mpirun -n 4 --map-by ppr:2:node:PE=4 --hostfile f"
-    );
+    assert_eq!(line(OPEN_MPI, &even, 4), "mpirun -n 4 --map-by ppr:2:node:PE=4 --hostfile f");
     assert_eq!(line(HYDRA, &even, 3), "mpiexec -n 3 -ppn 2 -f f");
     assert_eq!(
         line(Launcher::Pals, &even, 4),
         "mpiexec --verbose --envall -n 4 -ppn 2 --hostfile f --cpu-bind depth -d 4"
     );
     let shallow = Job { depth: 1, ..even };
-    assert_eq!(
-        line(OPEN_MPI, &shallow, 4),
-        "mpirun -n 4 --map-by ppr:2:node --hostfile f"
-    );
+    assert_eq!(line(OPEN_MPI, &shallow, 4), "mpirun -n 4 --map-by ppr:2:node --hostfile f");
 
     let uneven = pbs("a\na\nb").unwrap();
-    assert_eq!(
-        line(OPEN_MPI, &uneven, 3),
-        "mpirun -n 3 --map-by slot:PE=4 --hostfile f"
-    );
+    assert_eq!(line(OPEN_MPI, &uneven, 3), "mpirun -n 3 --map-by slot:PE=4 --hostfile f");
     assert_eq!(line(HYDRA, &uneven, 3), "mpiexec -n 3 -hosts a:2,b:1");
     let error = Launcher::Pals.line(&uneven, 3).unwrap_err();
     assert_eq!(
@@ -724,18 +532,9 @@ fn each_launcher_has_flags_of_its_own() {
     // A launcher that cannot read the file's form gets the hosts themselves.
     let slots = pbs("a slots=8\nb slots=8").unwrap();
     let colons = pbs("a:8\nb:8").unwrap();
-    assert_eq!(
-        line(OPEN_MPI, &slots, 16),
-        "mpirun -n 16 --map-by ppr:8:node --hostfile f"
-    );
-    assert_eq!(
-        line(OPEN_MPI, &colons, 16),
-        "mpirun -n 16 --map-by ppr:8:node --host a:8,b:8"
-    );
-    assert_eq!(
-        line(HYDRA, &slots, 16),
-        "mpiexec -n 16 -ppn 8 -hosts a:8,b:8"
-    );
+    assert_eq!(line(OPEN_MPI, &slots, 16), "mpirun -n 16 --map-by ppr:8:node --hostfile f");
+    assert_eq!(line(OPEN_MPI, &colons, 16), "mpirun -n 16 --map-by ppr:8:node --host a:8,b:8");
+    assert_eq!(line(HYDRA, &slots, 16), "mpiexec -n 16 -ppn 8 -hosts a:8,b:8");
     assert_eq!(line(HYDRA, &colons, 16), "mpiexec -n 16 -ppn 8 -f f");
     assert_eq!(
         Launcher::Pals.line(&colons, 16).unwrap_err().what,
@@ -751,55 +550,26 @@ fn srun_is_told_nodes_ranks_and_cpus() {
         ("SLURM_CPUS_PER_TASK", "16"),
     ];
     let srun = Launcher::Srun { pmix: false };
-    let job = World {
-        env,
-        ..World::default()
-    }
-    .job();
-    assert_eq!(
-        line(srun, &job, 12),
-        "srun -N 3 -n 12 --ntasks-per-node 4 -c 16"
-    );
-    assert_eq!(
-        line(srun, &job, 4),
-        "srun -N 1 -n 4 --ntasks-per-node 4 -c 16"
-    );
-    assert_eq!(
-        line(srun, &job, 5),
-        "srun -N 2 -n 5 --ntasks-per-node 4 -c 16"
-    );
+    let job = World { env, ..World::default() }.job();
+    assert_eq!(line(srun, &job, 12), "srun -N 3 -n 12 --ntasks-per-node 4 -c 16");
+    assert_eq!(line(srun, &job, 4), "srun -N 1 -n 4 --ntasks-per-node 4 -c 16");
+    assert_eq!(line(srun, &job, 5), "srun -N 2 -n 5 --ntasks-per-node 4 -c 16");
     assert_eq!(
         line(Launcher::Srun { pmix: true }, &job, 2),
         "srun -N 1 -n 2 --ntasks-per-node 2 -c 16 --mpi=pmix"
     );
     assert_eq!(line(HYDRA, &job, 12), "mpiexec -n 12 -ppn 4");
-    assert_eq!(
-        line(OPEN_MPI, &job, 12),
-        "mpirun -n 12 --map-by ppr:4:node:PE=16"
-    );
+    assert_eq!(line(OPEN_MPI, &job, 12), "mpirun -n 12 --map-by ppr:4:node:PE=16");
     let env = &[env[0], ("SLURM_TASKS_PER_NODE", "4(x2),3"), env[2]];
-    let uneven = World {
-        env,
-        ..World::default()
-    }
-    .job();
+    let uneven = World { env, ..World::default() }.job();
     assert_eq!(line(srun, &uneven, 11), "srun -N 3 -n 11 -c 16");
     let flags = JobFlags {
         host_file: Some("mine".into()),
         per_node: Some(4),
         depth: None,
     };
-    let given = World {
-        env,
-        flags,
-        files: &[("mine", "x3\nx1")],
-        ..World::default()
-    }
-    .job();
-    assert_eq!(
-        line(srun, &given, 8),
-        "srun -N 2 -n 8 --ntasks-per-node 4 -c 16 -w x3,x1"
-    );
+    let given = World { env, flags, files: &[("mine", "x3\nx1")], ..World::default() }.job();
+    assert_eq!(line(srun, &given, 8), "srun -N 2 -n 8 --ntasks-per-node 4 -c 16 -w x3,x1");
 }
 
 #[test]
@@ -807,18 +577,12 @@ fn without_a_job_processes_are_local() {
     let job = World::default().job();
     assert_eq!(line(OPEN_MPI, &job, 8), "mpirun -n 8");
     assert_eq!(line(OPEN_MPI, &job, 9), "mpirun --oversubscribe -n 9");
-    let root = Launcher::OpenMpi {
-        program: "mpirun",
-        root: true,
-    };
+    let root = Launcher::OpenMpi { program: "mpirun", root: true };
     assert_eq!(line(root, &job, 2), "mpirun --allow-run-as-root -n 2");
     assert_eq!(line(HYDRA, &job, 9), "mpiexec -n 9");
     // --per-node is no number of cores.
     let job = World {
-        flags: JobFlags {
-            per_node: Some(9),
-            ..JobFlags::default()
-        },
+        flags: JobFlags { per_node: Some(9), ..JobFlags::default() },
         ..World::default()
     }
     .job();
@@ -828,18 +592,10 @@ fn without_a_job_processes_are_local() {
 #[test]
 fn a_job_is_not_overfilled() {
     let job = polaris().job();
-    for launcher in [
-        Launcher::Pals,
-        OPEN_MPI,
-        HYDRA,
-        Launcher::Srun { pmix: false },
-    ] {
+    for launcher in [Launcher::Pals, OPEN_MPI, HYDRA, Launcher::Srun { pmix: false }] {
         let error = launcher.line(&job, 9).unwrap_err();
         assert_eq!(error.what, "9 ranks do not fit: 2 nodes take 8 ranks");
-        assert_eq!(
-            launcher.line(&job, 0).unwrap_err().what,
-            "-n 0 is out of range"
-        );
+        assert_eq!(launcher.line(&job, 0).unwrap_err().what, "-n 0 is out of range");
     }
 }
 
@@ -847,8 +603,7 @@ fn a_job_is_not_overfilled() {
 fn threads_are_started_by_the_program_itself() {
     let line = Launcher::Threads.line(&World::default().job(), 3).unwrap();
     let command = |words: &str| {
-        line.command(&words.split(' ').map(String::from).collect::<Vec<_>>())
-            .join(" ")
+        line.command(&words.split(' ').map(String::from).collect::<Vec<_>>()).join(" ")
     };
     assert_eq!(command("lab03 --steps 5"), "lab03 --steps 5 --ranks 3");
     assert_eq!(command("lab03 --ranks 2"), "lab03 --ranks 2");
@@ -858,10 +613,7 @@ fn threads_are_started_by_the_program_itself() {
 #[test]
 fn lines_can_be_pasted_into_a_shell() {
     let words = ["a/b", "two words", "it's", "", "$HOME", "x=1,y:2"].map(String::from);
-    assert_eq!(
-        quote(&words),
-        r"a/b 'two words' 'it'\''s' '' '$HOME' x=1,y:2"
-    );
+    assert_eq!(quote(&words), r"a/b 'two words' 'it'\''s' '' '$HOME' x=1,y:2");
 }
 
 #[test]
@@ -871,14 +623,5 @@ fn ranks_are_seated_by_their_hosts() {
         .iter()
         .map(|s| (s.node, s.nodes, s.local_rank, s.local_size))
         .collect();
-    assert_eq!(
-        seats,
-        [
-            (0, 2, 0, 3),
-            (1, 2, 0, 2),
-            (0, 2, 1, 3),
-            (1, 2, 1, 2),
-            (0, 2, 2, 3)
-        ]
-    );
+    assert_eq!(seats, [(0, 2, 0, 3), (1, 2, 0, 2), (0, 2, 1, 3), (1, 2, 1, 2), (0, 2, 2, 3)]);
 }

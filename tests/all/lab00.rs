@@ -16,15 +16,8 @@ const HOSTS: [&str; 2] = [
 /// lab00 where nothing is installed and no job is around, in a folder of its own.
 fn lab00(dir: &Path, flags: &str, env: &[(&str, &str)]) -> Output {
     let mut command = Command::new(program("lab00"));
-    command
-        .current_dir(dir)
-        .env_clear()
-        .env("PATH", dir)
-        .envs(env.iter().copied());
-    command
-        .args(flags.split_whitespace())
-        .output()
-        .expect("lab00 starts")
+    command.current_dir(dir).env_clear().env("PATH", dir).envs(env.iter().copied());
+    command.args(flags.split_whitespace()).output().expect("lab00 starts")
 }
 
 #[track_caller]
@@ -66,10 +59,7 @@ fn a_laptop_is_a_job_of_one_node() {
     let dir = tempfile::tempdir().unwrap();
     let text = succeeds(dir.path(), "--info --per-node 8 --depth 2", &[]);
     let host = shardlab::launch::host_name();
-    assert!(
-        text.contains(&format!("[HOSTS]\n  • [host:0] - {host}\n")),
-        "{text}"
-    );
+    assert!(text.contains(&format!("[HOSTS]\n  • [host:0] - {host}\n")), "{text}");
     let launch = format!("{} --ranks 8", program("lab00"));
     let machine = host.split('.').next().unwrap();
     for (name, value) in [
@@ -95,10 +85,7 @@ fn a_laptop_is_a_job_of_one_node() {
         assert_eq!(field(&text, "[dist_info]:", name), value, "{name}");
     }
     assert_eq!(field(&text, "[DIST INFO]", "DEPTH"), "2 (--depth)");
-    assert!(
-        text.contains("\nUsing [4 / 8] available \"cpu\" devices !!\n"),
-        "{text}"
-    );
+    assert!(text.contains("\nUsing [4 / 8] available \"cpu\" devices !!\n"), "{text}");
     assert_eq!(text.matches('✓').count(), 4, "{text}");
 }
 
@@ -107,10 +94,7 @@ fn a_screen_shows_the_ranks_and_the_ring_and_the_rest_on_request() {
     let dir = tempfile::tempdir().unwrap();
     let text = succeeds(dir.path(), "--ranks 3 --per-node 3", &[]);
     let lines: Vec<&str> = text.lines().collect();
-    let first = lines
-        .iter()
-        .position(|line| line.starts_with("  rank 0 "))
-        .unwrap();
+    let first = lines.iter().position(|line| line.starts_with("  rank 0 ")).unwrap();
     let host = shardlab::launch::host_name();
     let process = lines[first].split_whitespace().nth(5).unwrap();
     for rank in 0..3 {
@@ -121,23 +105,13 @@ fn a_screen_shows_the_ranks_and_the_ring_and_the_rest_on_request() {
             ["rank", rank.as_str(), rank.as_str(), "0", host.as_str()],
             "{text}"
         );
-        assert_eq!(
-            words[5..],
-            [process, "'rank", format!("{rank}'").as_str()],
-            "{text}"
-        );
+        assert_eq!(words[5..], [process, "'rank", format!("{rank}'").as_str()], "{text}");
     }
     assert!(process.parse::<u32>().unwrap() > 0, "{text}");
     let ring = "  rank    starts with  round 1  round 2\n  ──────  ───────────  ───────  ───────\n  rank 0            0        2        \
                 1\n  rank 1            1        0        2\n  rank 2            2        1        0\n";
-    assert!(
-        text.contains("\nA ring: in 2 rounds, ") && text.contains(ring),
-        "{text}"
-    );
-    assert!(
-        !text.contains("[DIST INFO]") && text.contains("\n  More: --info, "),
-        "{text}"
-    );
+    assert!(text.contains("\nA ring: in 2 rounds, ") && text.contains(ring), "{text}");
+    assert!(!text.contains("[DIST INFO]") && text.contains("\n  More: --info, "), "{text}");
     assert!(lines.len() <= 30, "{} lines:\n{text}", lines.len());
     assert!(!succeeds(dir.path(), "--info --ranks 3", &[]).contains("round 1"));
 }
@@ -151,10 +125,7 @@ fn a_pbs_job_on_polaris_is_shown_as_the_seed_shows_it() {
     script(dir.path(), "mpiexec", "echo 'mpiexec (PALS) 1.2.12'");
     let text = succeeds(dir.path(), "--info --depth 8", &env);
     assert!(
-        text.contains(&format!(
-            "  • [host:0] - {}\n  • [host:1] - {}\n",
-            HOSTS[0], HOSTS[1]
-        )),
+        text.contains(&format!("  • [host:0] - {}\n  • [host:1] - {}\n", HOSTS[0], HOSTS[1])),
         "{text}"
     );
     let dist = |name| field(&text, "[DIST INFO]", name);
@@ -162,28 +133,19 @@ fn a_pbs_job_on_polaris_is_shown_as_the_seed_shows_it() {
         (dist("NGPUS"), dist("NHOSTS"), dist("HOSTFILE")),
         ("8".into(), "2".into(), file.clone())
     );
-    assert_eq!(
-        dist("NGPU_PER_HOST"),
-        "4 (one for each accelerator of a Polaris node)"
-    );
+    assert_eq!(dist("NGPU_PER_HOST"), "4 (one for each accelerator of a Polaris node)");
     let info = |name| field(&text, "[dist_info]:", name);
     assert_eq!(info("HOSTS"), format!("['{}', '{}']", HOSTS[0], HOSTS[1]));
     assert_eq!(
         (info("MACHINE"), info("SCHEDULER"), info("NUM_NODES")),
         ("Polaris".into(), "PBS".into(), "2".into())
     );
-    assert_eq!(
-        (info("WORLD_SIZE_TOTAL"), info("WORLD_SIZE_IN_USE")),
-        ("8".into(), "4".into())
-    );
+    assert_eq!((info("WORLD_SIZE_TOTAL"), info("WORLD_SIZE_IN_USE")), ("8".into(), "4".into()));
     if cfg!(unix) {
         let line = format!(
             "mpiexec --verbose --envall -n 8 -ppn 4 --hostfile {file} --cpu-bind depth -d 8"
         );
-        assert_eq!(
-            (dist("DIST_LAUNCH"), info("LAUNCH_CMD")),
-            (line.clone(), line.clone())
-        );
+        assert_eq!((dist("DIST_LAUNCH"), info("LAUNCH_CMD")), (line.clone(), line.clone()));
         assert!(text.contains(&format!("\nlaunch = {line}\n")), "{text}");
     }
     assert!(text.contains("Using [4 / 8] "), "{text}");
@@ -205,19 +167,14 @@ fn another_shell_finds_the_job_in_the_file_of_its_variables() {
     ];
     let text = succeeds(dir.path(), "--info --jobenv jobenv", &env);
     let job = |name| field(&text, "[JOB]", name);
-    assert_eq!(
-        (job("USER"), job("MACHINE")),
-        ("foremans".into(), "Polaris".into())
-    );
+    assert_eq!((job("USER"), job("MACHINE")), ("foremans".into(), "Polaris".into()));
     assert_eq!(job("HOST"), shardlab::launch::host_name());
     let stamp: Vec<usize> = job("TSTAMP").split('-').take(4).map(str::len).collect();
     assert_eq!(stamp, [4, 2, 2, 6], "{text}");
-    assert!(
-        text.contains("• jobenv_file: jobenv: 3 variables of the scheduler."),
-        "{text}"
-    );
+    assert!(text.contains("• jobenv_file: jobenv: 3 variables of the scheduler."), "{text}");
 
-    // What belongs to one rank would make every lab in the other shell a rank; and not every variable is text.
+    // What belongs to one rank would make every lab in the other shell a rank; and not every
+    // variable is text.
     let mut of_a_rank = Command::new(program("lab00"));
     let output = of_a_rank
         .current_dir(dir.path())
@@ -235,36 +192,18 @@ fn another_shell_finds_the_job_in_the_file_of_its_variables() {
         .unwrap();
     succeeded(&output);
     let saved = std::fs::read_to_string(dir.path().join("slurm")).unwrap();
-    let names: Vec<&str> = saved
-        .lines()
-        .map(|line| line.split('=').next().unwrap())
-        .collect();
+    let names: Vec<&str> = saved.lines().map(|line| line.split('=').next().unwrap()).collect();
     assert!(names.contains(&"export SLURM_JOB_NODELIST"), "{saved}");
-    assert!(
-        !saved.contains("PROCID") && !saved.contains("STEP"),
-        "{saved}"
-    );
+    assert!(!saved.contains("PROCID") && !saved.contains("STEP"), "{saved}");
     // A file of hosts is found from another folder.
-    succeeds(
-        dir.path(),
-        "--jobenv given --hostfile 3061463.polaris-pbs-01",
-        &env,
-    );
+    succeeds(dir.path(), "--jobenv given --hostfile 3061463.polaris-pbs-01", &env);
     let given = std::fs::read_to_string(dir.path().join("given")).unwrap();
-    assert!(
-        given.contains(&format!("export HOSTFILE={file}\n")),
-        "{given}"
-    );
+    assert!(given.contains(&format!("export HOSTFILE={file}\n")), "{given}");
 
     let saved = std::fs::read_to_string(dir.path().join("jobenv")).unwrap();
-    assert!(
-        !saved.contains("SECRET") && !saved.contains("foremans"),
-        "{saved}"
-    );
-    let script = format!(
-        ". ./jobenv; printf '%s' \"$PBS_O_WORKDIR\" > seen; {} --info",
-        program("lab00")
-    );
+    assert!(!saved.contains("SECRET") && !saved.contains("foremans"), "{saved}");
+    let script =
+        format!(". ./jobenv; printf '%s' \"$PBS_O_WORKDIR\" > seen; {} --info", program("lab00"));
     let other = Command::new("/bin/sh")
         .current_dir(dir.path())
         .env_clear()
@@ -273,13 +212,7 @@ fn another_shell_finds_the_job_in_the_file_of_its_variables() {
         .output()
         .unwrap();
     let other = succeeded(&other);
-    let names = [
-        "NGPUS",
-        "NHOSTS",
-        "NGPU_PER_HOST",
-        "HOSTFILE",
-        "DIST_LAUNCH",
-    ];
+    let names = ["NGPUS", "NHOSTS", "NGPU_PER_HOST", "HOSTFILE", "DIST_LAUNCH"];
     for name in names {
         let found = field(&other, "[DIST INFO]", name);
         assert_eq!(found, field(&text, "[DIST INFO]", name), "{name}");
@@ -303,13 +236,11 @@ fn another_shell_finds_the_job_in_the_file_of_its_variables() {
     );
 }
 
-/// A program of sh, written by a process of its own: what this process writes may be open in another test's, too.
+/// A program of sh, written by a process of its own: what this process writes may be open in
+/// another test's, too.
 #[cfg(unix)]
 fn script(dir: &Path, name: &str, body: &str) {
-    let write = [
-        "-c",
-        "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$0\" && chmod 755 \"$0\"",
-    ];
+    let write = ["-c", "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$0\" && chmod 755 \"$0\""];
     assert!(
         Command::new("/bin/sh")
             .args(write)
@@ -357,23 +288,11 @@ fn the_break_is_exposed_by_the_checks() {
     let dir = tempfile::tempdir().unwrap();
     for (ranks, found) in [(2, "found 0 0 ✗"), (5, "found 0 1 2 3 3 ✗")] {
         let flags = format!("--break duplicate-rank --ranks {ranks}");
-        let text = fails(
-            dir.path(),
-            &flags,
-            &[],
-            1,
-            &format!("two ranks are rank {}; ", ranks - 2),
-        );
+        let text =
+            fails(dir.path(), &flags, &[], 1, &format!("two ranks are rank {}; ", ranks - 2));
         // Only the size is still right.
-        assert_eq!(
-            (text.matches('✗').count(), text.matches('✓').count()),
-            (3, 1),
-            "{text}"
-        );
-        assert!(
-            text.contains("each exactly once") && text.contains(found),
-            "{text}"
-        );
+        assert_eq!((text.matches('✗').count(), text.matches('✓').count()), (3, 1), "{text}");
+        assert!(text.contains("each exactly once") && text.contains(found), "{text}");
         let what = format!(
             "add up to {ranks}*{}/2 = {} (by all-reduce)",
             ranks - 1,

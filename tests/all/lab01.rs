@@ -70,11 +70,7 @@ fn a_run_shows_one_collective_its_first_round_its_cost_and_what_is_fastest() {
 fn all_collectives_are_shown_on_request() {
     let text = succeeds("--collective all");
     for collective in COLLECTIVES {
-        assert_eq!(
-            text.matches(&format!("\n  {collective}: ")).count(),
-            1,
-            "{text}"
-        );
+        assert_eq!(text.matches(&format!("\n  {collective}: ")).count(), 1, "{text}");
     }
     has(
         &text,
@@ -93,12 +89,7 @@ fn all_collectives_are_shown_on_request() {
     assert!(!text.contains("round 1") && !text.contains("What it costs"));
     has(
         &succeeds("--collective broadcast"),
-        &[
-            "broadcast by tree, 4 ranks",
-            "  flat",
-            "  chain",
-            "Predicted for 4 ranks",
-        ],
+        &["broadcast by tree, 4 ranks", "  flat", "  chain", "Predicted for 4 ranks"],
     );
 }
 
@@ -161,10 +152,7 @@ fn what_is_broken_ends_in_an_error_that_names_every_rank() {
         let output = lab01(dir.path(), &format!("--break {how} --out o"));
         assert!(failed(&output, 1, says).contains(&format!("What goes wrong: {how}\n\n  Rank 3 ")));
         let error = program::stderr(&output);
-        has(
-            &error,
-            &[ranks, "\n  rank 0  ", "\n  rank 1  ", "\n  rank 2  "],
-        );
+        has(&error, &[ranks, "\n  rank 0  ", "\n  rank 1  ", "\n  rank 2  "]);
         assert!(
             error.ends_with("the last 64 calls of every rank are in o/flight.jsonl\n"),
             "{error}"
@@ -185,16 +173,8 @@ fn a_slow_rank_is_named_and_not_ended() {
         ],
     );
     let said = program::stderr(&output);
-    assert_eq!(
-        said.matches("notice: rank 3 is a straggler: ").count(),
-        1,
-        "{said}"
-    );
-    failed(
-        &lab01(dir.path(), "--break slow-rank --deadline 0"),
-        2,
-        "invalid value",
-    );
+    assert_eq!(said.matches("notice: rank 3 is a straggler: ").count(), 1, "{said}");
+    failed(&lab01(dir.path(), "--break slow-rank --deadline 0"), 2, "invalid value");
     failed(
         &lab01(dir.path(), "--break slow-rank --ranks 1"),
         2,
@@ -206,21 +186,12 @@ fn a_slow_rank_is_named_and_not_ended() {
 fn every_round_of_any_algorithm_is_shown() {
     let ring = succeeds("--rounds");
     assert_eq!(
-        (
-            ring.matches("\n  round ").count(),
-            ring.matches(" of 6").count()
-        ),
+        (ring.matches("\n  round ").count(), ring.matches(" of 6").count()),
         (6, 6),
         "{ring}"
     );
-    has(
-        &ring,
-        &["rank 0 sent 6 messages, 48 bytes; its array has 32\n"],
-    );
-    assert!(
-        !ring.contains("What it") && !ring.contains("fastest"),
-        "{ring}"
-    );
+    has(&ring, &["rank 0 sent 6 messages, 48 bytes; its array has 32\n"]);
+    assert!(!ring.contains("What it") && !ring.contains("fastest"), "{ring}");
     assert_eq!(succeeds("--step-by-step"), ring, "the flag's former name");
     let folded = succeeds("--rounds --algorithm rabenseifner --ranks 5");
     has(
@@ -244,10 +215,7 @@ fn every_round_of_any_algorithm_is_shown() {
         &["all-reduce by recursive-doubling", "20 of 20"],
     );
     let pairs = succeeds("--rounds --collective all-to-all");
-    has(
-        &pairs,
-        &["the first 3 of 4 ranks", "│ 100[200]300      30 300"],
-    );
+    has(&pairs, &["the first 3 of 4 ranks", "│ 100[200]300      30 300"]);
 }
 
 #[test]
@@ -269,26 +237,17 @@ fn a_benchmark_prints_all_sizes_and_writes_them() {
             "fastest,",
         ],
     );
-    assert!(
-        !text.contains("What it does") && !text.contains("redicted"),
-        "{text}"
-    );
+    assert!(!text.contains("What it does") && !text.contains("redicted"), "{text}");
     let json: serde_json::Value =
         serde_json::from_slice(&std::fs::read(dir.path().join("b.json")).unwrap()).unwrap();
-    assert_eq!(
-        (&json["ranks"], &json["network"]),
-        (&2.into(), &"threads".into())
-    );
+    assert_eq!((&json["ranks"], &json["network"]), (&2.into(), &"threads".into()));
     let ways = json["ways"].as_array().unwrap();
     assert_eq!(ways.len(), 3);
     for way in ways {
         assert_eq!(way["collective"], "all-gather");
         let points = way["points"].as_array().unwrap();
         assert_eq!(
-            points
-                .iter()
-                .map(|point| point["bytes"].as_f64().unwrap())
-                .collect::<Vec<_>>(),
+            points.iter().map(|point| point["bytes"].as_f64().unwrap()).collect::<Vec<_>>(),
             [1024.0, 4096.0, 16384.0, 65536.0, 262144.0, 1048576.0]
         );
         for point in points {
@@ -302,10 +261,7 @@ fn a_benchmark_prints_all_sizes_and_writes_them() {
             );
         }
     }
-    assert_eq!(
-        (&ways[1]["algorithm"], &ways[1]["rounds"]),
-        (&"ring".into(), &1.into())
-    );
+    assert_eq!((&ways[1]["algorithm"], &ways[1]["rounds"]), (&"ring".into(), &1.into()));
 }
 
 #[test]
@@ -333,10 +289,7 @@ fn times_over_a_simulated_link_are_told_and_never_an_error() {
         ],
     );
     let words = crowded.split_whitespace().collect::<Vec<_>>().join(" ");
-    has(
-        &words,
-        &[&format!("not compared here: {ranks} ranks take turns on ")],
-    );
+    has(&words, &[&format!("not compared here: {ranks} ranks take turns on ")]);
     assert_eq!(crowded.matches('✓').count(), 3, "{crowded}");
     // The link is shown, and another view is not timed.
     assert!(!succeeds("--link 3ms,100MB/s --rounds").contains("How long"));
@@ -347,10 +300,7 @@ fn a_picture_of_a_few_ranks_has_room_for_many() {
     // A digit for each rank: twenty of them are more than 64 bits hold.
     for ranks in [19, 20, 33, 64] {
         let text = succeeds(&format!("--rounds --ranks {ranks}"));
-        has(
-            &text,
-            &[&format!("the first 5 of {ranks} ranks"), "  rank 4 │"],
-        );
+        has(&text, &[&format!("the first 5 of {ranks} ranks"), "  rank 4 │"]);
     }
 }
 
@@ -381,16 +331,10 @@ fn other_networks_are_predicted() {
         &["100,000 ranks", "tree"],
     );
     let dir = tempfile::tempdir().unwrap();
-    succeeded(&lab01(
-        dir.path(),
-        "--simulate 768 --network polaris --json p.json",
-    ));
+    succeeded(&lab01(dir.path(), "--simulate 768 --network polaris --json p.json"));
     let json: serde_json::Value =
         serde_json::from_slice(&std::fs::read(dir.path().join("p.json")).unwrap()).unwrap();
-    assert_eq!(
-        (&json["ranks"], &json["network"]),
-        (&768.into(), &"polaris".into())
-    );
+    assert_eq!((&json["ranks"], &json["network"]), (&768.into(), &"polaris".into()));
     assert_eq!(json["ways"][1]["points"].as_array().unwrap().len(), 9);
 }
 
@@ -404,18 +348,9 @@ fn batches_are_fed_in_every_way() {
         let text = succeeds(&format!("--feed {how} --disk 1ms,1GB/s"));
         has(
             &text,
-            &[
-                says,
-                "when read as wanted",
-                "when read ahead",
-                "own batch in every step",
-            ],
+            &[says, "when read as wanted", "when read ahead", "own batch in every step"],
         );
-        assert_eq!(
-            text.contains("2 requests x 1.00 ms"),
-            how == "readers 2",
-            "{text}"
-        );
+        assert_eq!(text.contains("2 requests x 1.00 ms"), how == "readers 2", "{text}");
     }
     let text = succeeds("--feed each-file --disk none --ranks 2");
     assert!(!text.contains("simulated"), "{text}");
@@ -430,10 +365,7 @@ fn bad_input_is_refused() {
             "--algorithm pairwise",
             "all-reduce has no algorithm pairwise\nhelp: it has naive, ring, recursive-doubling, rabenseifner",
         ),
-        (
-            "--simulate 1",
-            "--simulate 1 is out of range\nhelp: give 2 to 100,000",
-        ),
+        ("--simulate 1", "--simulate 1 is out of range\nhelp: give 2 to 100,000"),
         (
             "--ranks 9 --network nvlink",
             "--ranks 9 is out of range\nhelp: give 1 to 8: nvlink is one node",
@@ -455,24 +387,15 @@ fn bad_input_is_refused() {
             "--feed readers 5",
             "--feed readers 5 is not possible\nhelp: give --feed readers and a number from 1 to 4",
         ),
-        (
-            "--feed each-file --disk fast",
-            "--disk fast: two values are needed",
-        ),
-        (
-            "--feed each-file --out /dev/null/x",
-            "cannot write /dev/null/x/feed",
-        ),
+        ("--feed each-file --disk fast", "--disk fast: two values are needed"),
+        ("--feed each-file --out /dev/null/x", "cannot write /dev/null/x/feed"),
         ("--bench --json missing/b.json", "missing/b.json: "),
         ("--rounds --json b.json", "--json has nothing to write"),
         (
             "--feed each-file --disk 3600s,1B/s",
             "--feed would read for 590 d 13 h from --disk 3600s,1B/s\nhelp: ",
         ),
-        (
-            "--link 10s,1MB/s",
-            "timing over --link 1.00 MB/s, 10.0 s would take about ",
-        ),
+        ("--link 10s,1MB/s", "timing over --link 1.00 MB/s, 10.0 s would take about "),
         ("--ranks 1 --json b.json", "--json has nothing to write"),
     ] {
         failed(&lab01(dir.path(), flags), 2, what);

@@ -31,13 +31,7 @@ fn fails(dir: &Path, flags: &str, code: i32, what: &str) -> String {
 fn log_lines(text: &str) -> Vec<Vec<(&str, f64)>> {
     fn field(field: &str) -> (&str, f64) {
         let (name, value) = field.split_once('=').unwrap_or_else(|| panic!("{field}"));
-        (
-            name,
-            value
-                .replace(',', "")
-                .parse()
-                .unwrap_or_else(|_| panic!("{field}")),
-        )
+        (name, value.replace(',', "").parse().unwrap_or_else(|_| panic!("{field}")))
     }
     text.lines()
         .filter(|line| line.starts_with("iter="))
@@ -67,23 +61,14 @@ fn a_run_shows_trains_checks_and_writes_its_files() {
         "every rank drew its own samples",
         "the loss fell",
     ] {
-        assert!(
-            text.contains(expected),
-            "{expected:?} is missing in\n{text}"
-        );
+        assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
     }
-    assert!(
-        !text.contains("below 500"),
-        "another batch ends at another loss"
-    );
+    assert!(!text.contains("below 500"), "another batch ends at another loss");
     assert!(!text.contains('\x1b'));
     is_narrow(&text);
 
     let lines = log_lines(&text);
-    assert_eq!(
-        lines.iter().map(|line| line[0].1).collect::<Vec<_>>(),
-        [2.0, 5.0, 10.0, 11.0]
-    );
+    assert_eq!(lines.iter().map(|line| line[0].1).collect::<Vec<_>>(), [2.0, 5.0, 10.0, 11.0]);
     for line in &lines {
         let names: Vec<&str> = line.iter().map(|field| field.0).collect();
         assert_eq!(names, ["iter", "loss", "sps", "dt", "dtf", "dtb"]);
@@ -103,15 +88,11 @@ fn a_run_shows_trains_checks_and_writes_its_files() {
     files.sort();
     assert_eq!(
         files,
-        [
-            "dt", "dtb", "dtf", "iter", "loss", "profile", "sps", "timeline"
-        ]
-        .map(|name| format!("{name}.txt"))
+        ["dt", "dtb", "dtf", "iter", "loss", "profile", "sps", "timeline"]
+            .map(|name| format!("{name}.txt"))
     );
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let (_, used) = words
-        .split_once(" used Application ")
-        .expect("what the job has used");
+    let (_, used) = words.split_once(" used Application ").expect("what the job has used");
     let names = "resources: utime= stime= maxrss= inblock= oublock= minflt= majflt= nvcsw= nivcsw=";
     let found: Vec<&str> = used.split(' ').skip(1).take(10).collect();
     for (name, found) in names.split(' ').zip(found) {
@@ -119,24 +100,15 @@ fn a_run_shows_trains_checks_and_writes_its_files() {
     }
     for file in files {
         let saved = std::fs::read_to_string(dir.path().join("a/b").join(&file)).unwrap();
-        assert!(
-            text.contains(&saved),
-            "{file} is not what was on the screen:\n{saved}"
-        );
+        assert!(text.contains(&saved), "{file} is not what was on the screen:\n{saved}");
     }
 
     let metrics = std::fs::read_to_string(dir.path().join("m.jsonl")).unwrap();
-    let lines: Vec<serde_json::Value> = metrics
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let lines: Vec<serde_json::Value> =
+        metrics.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines.len(), 12);
     for (iter, line) in lines.iter().enumerate() {
-        let number = |name: &str| {
-            line[name]
-                .as_f64()
-                .unwrap_or_else(|| panic!("{name} in {line}"))
-        };
+        let number = |name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name} in {line}"));
         assert_eq!(
             (line["iter"].as_u64(), line["warmup"].as_bool()),
             (Some(iter as u64), Some(iter < 2))
@@ -164,10 +136,7 @@ fn the_loss_ends_below_500() {
         (1800.0..2500.0).contains(&first) && (250.0..500.0).contains(&last),
         "{first} to {last}"
     );
-    assert!(
-        text.contains("the loss after 100 iterations is below 500"),
-        "{text}"
-    );
+    assert!(text.contains("the loss after 100 iterations is below 500"), "{text}");
     assert!(dir.path().join("runs/lab02/profile.txt").exists());
     is_narrow(&text);
 }
@@ -181,10 +150,7 @@ fn runs_can_be_repeated() {
         let losses: Vec<f64> = log_lines(&text).iter().map(|line| line[1].1).collect();
         (
             losses,
-            text.lines()
-                .find(|line| line.contains("hold the same"))
-                .unwrap()
-                .to_string(),
+            text.lines().find(|line| line.contains("hold the same")).unwrap().to_string(),
         )
     };
     let first = told(1);
@@ -198,16 +164,8 @@ fn runs_can_be_repeated() {
 fn each_break_is_exposed_by_its_check() {
     let dir = tempfile::tempdir().unwrap();
     for (name, error, plot) in [
-        (
-            "no-broadcast",
-            "the ranks hold different models",
-            "distance of the replicas",
-        ),
-        (
-            "no-average",
-            "the ranks hold different models",
-            "distance of the replicas",
-        ),
+        ("no-broadcast", "the ranks hold different models", "distance of the replicas"),
+        ("no-average", "the ranks hold different models", "distance of the replicas"),
         (
             "same-batches",
             "ranks trained on the same samples",
@@ -236,35 +194,20 @@ fn bad_input_is_refused_before_work_starts() {
         ("--ranks 0", "--ranks 0 is out of range"),
         ("--ranks 100000", "--ranks 100000 is out of range"),
         ("--batch 0", "invalid value '0' for '--batch <"),
-        (
-            "--batch 99999999",
-            "invalid value '99999999' for '--batch <",
-        ),
-        (
-            "--batch 1000000 --ranks 1000",
-            "1000 ranks with --batch 1000000 take",
-        ),
+        ("--batch 99999999", "invalid value '99999999' for '--batch <"),
+        ("--batch 1000000 --ranks 1000", "1000 ranks with --batch 1000000 take"),
         ("--steps 0", "invalid value '0' for '--steps <"),
         ("--steps 1", "invalid value '1' for '--steps <"),
-        (
-            "--steps 99999999999",
-            "invalid value '99999999999' for '--steps <",
-        ),
+        ("--steps 99999999999", "invalid value '99999999999' for '--steps <"),
         (
             "--warmup-iters 100",
             "--warmup-iters 100 leaves none of 100 iterations to measure",
         ),
-        (
-            "--log-interval 0",
-            "invalid value '0' for '--log-interval <",
-        ),
+        ("--log-interval 0", "invalid value '0' for '--log-interval <"),
         ("--lr 0", "invalid value '0' for '--lr <"),
         ("--lr nan", "invalid value 'nan' for '--lr <"),
         ("--lr inf", "invalid value 'inf' for '--lr <"),
-        (
-            "--metrics no/such/folder",
-            "cannot write --metrics no/such/folder",
-        ),
+        ("--metrics no/such/folder", "cannot write --metrics no/such/folder"),
         ("--out file", "cannot make the folder --out file"),
         ("--break the-bank", "invalid value 'the-bank'"),
     ] {
@@ -278,18 +221,10 @@ fn bad_input_is_refused_before_work_starts() {
 fn a_dry_run_is_arithmetic() {
     let dir = tempfile::tempdir().unwrap();
     let text = succeeds(dir.path(), "--dry-run --ranks 4");
-    // 837,632 parameters of 4 bytes; 2 x 3/4 of them sent; 6 FLOPs for 835,584 weights and 64 samples.
-    for expected in [
-        "3.35 MB",
-        "6.70 MB",
-        "5.03 MB",
-        "0.321 GFLOP",
-        "837,632 parameters",
-    ] {
-        assert!(
-            text.contains(expected),
-            "{expected:?} is missing in\n{text}"
-        );
+    // 837,632 parameters of 4 bytes; 2 x 3/4 of them sent; 6 FLOPs for 835,584 weights and 64
+    // samples.
+    for expected in ["3.35 MB", "6.70 MB", "5.03 MB", "0.321 GFLOP", "837,632 parameters"] {
+        assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
     }
     assert!(!dir.path().join("runs").exists());
 }
@@ -301,28 +236,19 @@ fn ascii_means_ascii() {
     assert!(text.is_ascii(), "{text}");
     for file in std::fs::read_dir(dir.path().join("o")).unwrap() {
         let path = file.unwrap().path();
-        assert!(
-            std::fs::read_to_string(&path).unwrap().is_ascii(),
-            "{}",
-            path.display()
-        );
+        assert!(std::fs::read_to_string(&path).unwrap().is_ascii(), "{}", path.display());
     }
 }
 
 #[test]
 fn all_ranks_can_log() {
     let dir = tempfile::tempdir().unwrap();
-    let text = succeeds(
-        dir.path(),
-        "--batch 1 --steps 4 --log-interval 3 --log-all-ranks --ranks 3",
-    );
+    let text =
+        succeeds(dir.path(), "--batch 1 --steps 4 --log-interval 3 --log-all-ranks --ranks 3");
     for rank in 0..3 {
-        // Iterations 1 and 3: the first after the warm-up, the one that is due, which is also the last.
-        assert_eq!(
-            text.matches(&format!("[{rank}] iter=")).count(),
-            2,
-            "{text}"
-        );
+        // Iterations 1 and 3: the first after the warm-up, the one that is due, which is also the
+        // last.
+        assert_eq!(text.matches(&format!("[{rank}] iter=")).count(), 2, "{text}");
     }
 }
 
@@ -331,14 +257,8 @@ fn one_rank_waits_for_nobody() {
     let dir = tempfile::tempdir().unwrap();
     let text = succeeds(dir.path(), "--ranks 1 --batch 2 --steps 3 --warmup-iters 0");
     assert!(text.contains("where the time went: 1 rank\n"), "{text}");
-    let waiting = text
-        .lines()
-        .find(|line| line.contains("waiting for other ranks"))
-        .unwrap();
-    assert!(
-        waiting.trim_start().starts_with("0.000    0.0%"),
-        "{waiting}"
-    );
+    let waiting = text.lines().find(|line| line.contains("waiting for other ranks")).unwrap();
+    assert!(waiting.trim_start().starts_with("0.000    0.0%"), "{waiting}");
 }
 
 #[test]

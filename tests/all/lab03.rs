@@ -10,17 +10,11 @@ const TINY: &str = "--layers 1 --heads 2 --embd 16 --block 16 --batch 2 --eval-i
 fn lab03(dir: &Path, flags: &str) -> Output {
     let mut command = Command::new(program("lab03"));
     // Away from any corpus that a reader may have fetched.
-    command
-        .current_dir(dir)
-        .env_remove("SHARDLAB_CORPUS")
-        .env("NO_COLOR", "");
+    command.current_dir(dir).env_remove("SHARDLAB_CORPUS").env("NO_COLOR", "");
     if !flags.contains("--data") {
         command.args(["--data", &format!("{ROOT}/data/play.txt")]);
     }
-    command
-        .args(flags.split_whitespace())
-        .output()
-        .expect("lab03 starts")
+    command.args(flags.split_whitespace()).output().expect("lab03 starts")
 }
 
 #[track_caller]
@@ -36,11 +30,9 @@ fn fails(dir: &Path, flags: &str, code: i32, what: &str) -> String {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_limit_of_memory_is_an_error_and_no_abort() {
-    for (program, flags) in [
-        (program("lab02"), ""),
-        (program("lab03"), ""),
-        (program("lab04"), "--steps 1"),
-    ] {
+    for (program, flags) in
+        [(program("lab02"), ""), (program("lab03"), ""), (program("lab04"), "--steps 1")]
+    {
         let script = format!("ulimit -v 300000; exec {program} {flags}");
         let output = Command::new("sh")
             .args(["-c", &script])
@@ -61,14 +53,9 @@ fn a_run_shows_trains_checks_and_writes_its_files() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("m.jsonl"), "from an earlier run").unwrap();
     std::fs::create_dir(dir.path().join("m.events")).unwrap();
-    let events = dir
-        .path()
-        .join("m.events/events.out.tfevents.1700000000.shardlab.5");
+    let events = dir.path().join("m.events/events.out.tfevents.1700000000.shardlab.5");
     std::fs::write(events, "from an earlier run").unwrap();
-    let text = succeeds(
-        dir.path(),
-        &format!("{TINY} --steps 6 --metrics m.jsonl --out o --all"),
-    );
+    let text = succeeds(dir.path(), &format!("{TINY} --steps 6 --metrics m.jsonl --out o --all"));
     for expected in [
         "66,094 chars",
         "65 distinct",
@@ -86,33 +73,21 @@ fn a_run_shows_trains_checks_and_writes_its_files() {
         "all ranks hold the same model",
         "the validation loss fell",
     ] {
-        assert!(
-            text.contains(expected),
-            "{expected:?} is missing in\n{text}"
-        );
+        assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
     }
     assert!(!text.contains('\x1b'));
     is_narrow(&text);
 
     let metrics = std::fs::read_to_string(dir.path().join("m.jsonl")).unwrap();
-    let lines: Vec<serde_json::Value> = metrics
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let lines: Vec<serde_json::Value> =
+        metrics.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(
-        lines
-            .iter()
-            .map(|l| l["step"].as_u64().unwrap())
-            .collect::<Vec<_>>(),
+        lines.iter().map(|l| l["step"].as_u64().unwrap()).collect::<Vec<_>>(),
         [1, 2, 3, 4, 5, 6]
     );
     for line in &lines {
         let evaluated = [4, 6].contains(&line["step"].as_u64().unwrap());
-        let number = |name: &str| {
-            line[name]
-                .as_f64()
-                .unwrap_or_else(|| panic!("{name} in {line}"))
-        };
+        let number = |name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name} in {line}"));
         for name in ["loss", "dt", "dtf", "dtb", "mfu", "grad_norm", "lr"] {
             assert!(number(name) > 0.0, "{name} in {line}");
         }
@@ -127,10 +102,7 @@ fn a_run_shows_trains_checks_and_writes_its_files() {
         }
     }
     assert_eq!(lines[0].as_object().unwrap().len(), 14);
-    let losses: Vec<f32> = lines
-        .iter()
-        .map(|line| line["loss"].as_f64().unwrap() as f32)
-        .collect();
+    let losses: Vec<f32> = lines.iter().map(|line| line["loss"].as_f64().unwrap() as f32).collect();
     assert_eq!(losses_in_events(&dir.path().join("m.events")), losses);
     let left: Vec<_> = std::fs::read_dir(dir.path().join("o"))
         .unwrap()
@@ -139,20 +111,12 @@ fn a_run_shows_trains_checks_and_writes_its_files() {
     assert_eq!(left, ["model.safetensors"]);
 }
 
-/// The points of the curve `loss`, from the one event file in a folder. A point is the tag, with its length before it, and the
-/// bytes of a number.
+/// The points of the curve `loss`, from the one event file in a folder. A point is the tag, with
+/// its length before it, and the bytes of a number.
 fn losses_in_events(folder: &Path) -> Vec<f32> {
-    let files: Vec<_> = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|f| f.unwrap().path())
-        .collect();
+    let files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|f| f.unwrap().path()).collect();
     assert_eq!(files.len(), 1, "{files:?}");
-    assert!(
-        files[0]
-            .display()
-            .to_string()
-            .contains("/events.out.tfevents.")
-    );
+    assert!(files[0].display().to_string().contains("/events.out.tfevents."));
     let file = std::fs::read(&files[0]).unwrap();
     let tag = b"\x0a\x04loss\x15";
     file.windows(tag.len() + 4)
@@ -172,20 +136,14 @@ fn the_default_screen_is_short_and_its_last_sample_is_the_longest() {
     for absent in ["  averaging ", "  splits ", "_per_gpu="] {
         assert!(!text.contains(absent), "{absent:?} is in\n{text}");
     }
-    let last = lines
-        .iter()
-        .position(|line| line.starts_with("step=8 train_loss="))
-        .unwrap();
+    let last = lines.iter().position(|line| line.starts_with("step=8 train_loss=")).unwrap();
     let sample: Vec<&str> = lines[last + 1..]
         .iter()
         .copied()
         .take_while(|line| !line.starts_with("  loss "))
         .collect();
     let written: usize = sample.iter().map(|line| line.trim().chars().count()).sum();
-    assert!(
-        (70..=135).contains(&written),
-        "{written} characters\n{text}"
-    );
+    assert!((70..=135).contains(&written), "{written} characters\n{text}");
     assert!(
         sample[0].starts_with("    What is an LLM?") && !sample.concat().contains(" / "),
         "{text}"
@@ -193,15 +151,12 @@ fn the_default_screen_is_short_and_its_last_sample_is_the_longest() {
     for flag in ["--no-overlap", "--link 100us,1GB/s", "--all"] {
         let text = succeeds(dir.path(), &format!("{run} {flag}"));
         assert!(text.contains("  averaging "), "{flag}\n{text}");
-        assert_eq!(
-            text.contains("predicted exposed: "),
-            flag.starts_with("--link"),
-            "{text}"
-        );
+        assert_eq!(text.contains("predicted exposed: "), flag.starts_with("--link"), "{text}");
     }
 }
 
-/// The bytes that are counted are those of the rounds that lab01 draws, and the checks compare the model with one rank's.
+/// The bytes that are counted are those of the rounds that lab01 draws, and the checks compare the
+/// model with one rank's.
 #[test]
 fn every_all_reduce_of_lab01_trains() {
     let dir = tempfile::tempdir().unwrap();
@@ -216,12 +171,7 @@ fn every_all_reduce_of_lab01_trains() {
         assert!(text.contains(&format!("{algorithm} of ")), "{sent}\n{text}");
         assert!(text.contains("  averaging "), "{text}");
     }
-    fails(
-        dir.path(),
-        "--all-reduce pairs",
-        2,
-        "invalid value 'pairs' for '--all-reduce",
-    );
+    fails(dir.path(), "--all-reduce pairs", 2, "invalid value 'pairs' for '--all-reduce");
 }
 
 /// Only times differ from run to run.
@@ -240,8 +190,8 @@ fn runs_can_be_repeated() {
     assert_eq!(losses(), first);
 }
 
-/// Two ranks with two micro-steps each, dropout and clipping, against one rank that takes each step's sequences as one
-/// batch: what the lab's own loop does, from batches to the optimizer.
+/// Two ranks with two micro-steps each, dropout and clipping, against one rank that takes each
+/// step's sequences as one batch: what the lab's own loop does, from batches to the optimizer.
 #[test]
 fn every_step_is_the_one_that_a_serial_program_takes() {
     use shardlab::comm::Comm;
@@ -275,9 +225,7 @@ fn every_step_is_the_one_that_a_serial_program_takes() {
             .collect();
         let batch = Batch::concat(&parts);
         gpt.params.zero_gradients();
-        let loss = gpt
-            .loss(&batch, &config.pass(step, &batch.sequences))
-            .unwrap();
+        let loss = gpt.loss(&batch, &config.pass(step, &batch.sequences)).unwrap();
         loss.backward().unwrap();
         near("loss", f64::from(loss.to_scalar::<f32>().unwrap()), 1e-5);
         let norm = train::global_norm(&gpt.params.gradients());
@@ -304,15 +252,13 @@ fn every_step_is_the_one_that_a_serial_program_takes() {
             serde_json::from_str(metrics.lines().next().unwrap()).unwrap();
         let first = first["tps"].as_f64().unwrap() / first["mfu"].as_f64().unwrap();
         assert!((peak / first - 1.0).abs() < 1e-9);
-        assert!(
-            (0.01..150.0).contains(&line["mfu"].as_f64().unwrap()),
-            "{line}"
-        );
+        assert!((0.01..150.0).contains(&line["mfu"].as_f64().unwrap()), "{line}");
     }
 }
 
-/// Weights are saved when they are better than all before, those of the start included; and never by a broken run.
-/// What the five lines of Python on lab03's page rely on: PyTorch's names (`benches/peers/gpt_torch.py`), shape and vocabulary.
+/// Weights are saved when they are better than all before, those of the start included; and never
+/// by a broken run. What the five lines of Python on lab03's page rely on: PyTorch's names
+/// (`benches/peers/gpt_torch.py`), shape and vocabulary.
 #[test]
 fn saved_weights_have_the_names_that_pytorch_gives() {
     let dir = tempfile::tempdir().unwrap();
@@ -322,17 +268,12 @@ fn saved_weights_have_the_names_that_pytorch_gives() {
     let mut names: Vec<String> = header.tensors().into_keys().collect();
     names.sort();
     let block = ["fc", "ln1", "ln2", "out", "proj", "qkv"];
-    let mut expected: Vec<String> = block
-        .map(|layer| format!("blocks.0.{layer}.weight"))
-        .to_vec();
+    let mut expected: Vec<String> = block.map(|layer| format!("blocks.0.{layer}.weight")).to_vec();
     expected.extend(["lnf.weight", "wpe.weight", "wte.weight"].map(String::from));
     assert_eq!(names, expected);
     let peer = std::fs::read_to_string(format!("{ROOT}/benches/peers/gpt_torch.py")).unwrap();
     for layer in block.into_iter().chain(["lnf", "wpe", "wte"]) {
-        assert!(
-            peer.contains(&format!("self.{layer}")),
-            "gpt_torch.py has no {layer}"
-        );
+        assert!(peer.contains(&format!("self.{layer}")), "gpt_torch.py has no {layer}");
     }
     let entries = header.metadata().clone().unwrap();
     let shape: serde_json::Value = serde_json::from_str(&entries["shape"]).unwrap();
@@ -364,11 +305,8 @@ fn good_weights_are_not_replaced_by_worse_ones() {
 fn the_corpus_can_come_from_the_environment() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("mine.txt");
-    std::fs::write(
-        &path,
-        "To be\r\nor not to be, \x1b[2Jthat is the question. ".repeat(40),
-    )
-    .unwrap();
+    std::fs::write(&path, "To be\r\nor not to be, \x1b[2Jthat is the question. ".repeat(40))
+        .unwrap();
     let mut lab03 = Command::new(program("lab03"));
     let output = lab03
         .current_dir(dir.path())
@@ -376,11 +314,9 @@ fn the_corpus_can_come_from_the_environment() {
         .args(TINY.split(' '))
         .args(["--steps", "4"]);
     let text = stdout(&output.output().unwrap());
-    assert!(
-        text.contains("mine.txt") && text.contains("chars"),
-        "{text}"
-    );
-    // The default prompt has characters that this text has not: its first line is taken. Nothing moves the cursor.
+    assert!(text.contains("mine.txt") && text.contains("chars"), "{text}");
+    // The default prompt has characters that this text has not: its first line is taken. Nothing
+    // moves the cursor.
     assert!(text.contains("    To be"), "{text}");
     assert!(!text.contains('\r') && !text.contains('\x1b'), "{text}");
 }
@@ -390,23 +326,11 @@ fn saved_weights_are_the_ones_that_were_evaluated() {
     let dir = tempfile::tempdir().unwrap();
     let trained = succeeds(dir.path(), &format!("{TINY} --steps 8 --out first"));
     let losses = |text: &str, step: &str| {
-        let line = text
-            .lines()
-            .find(|l| l.starts_with(&format!("{step} train_loss")))
-            .unwrap();
-        line.split("   saved")
-            .next()
-            .unwrap()
-            .split_once(' ')
-            .unwrap()
-            .1
-            .to_string()
+        let line = text.lines().find(|l| l.starts_with(&format!("{step} train_loss"))).unwrap();
+        line.split("   saved").next().unwrap().split_once(' ').unwrap().1.to_string()
     };
     // The shape comes with the weights.
-    let again = succeeds(
-        dir.path(),
-        "--init-from first --eval-only --batch 2 --eval-iters 2",
-    );
+    let again = succeeds(dir.path(), "--init-from first --eval-only --batch 2 --eval-iters 2");
     assert_eq!(losses(&again, "step=0"), losses(&trained, "step=8"));
     assert!(!again.contains("step=1"));
     fails(
@@ -415,11 +339,8 @@ fn saved_weights_are_the_ones_that_were_evaluated() {
         2,
         "--embd 32 contradicts the weights in first, which have 16",
     );
-    std::fs::write(
-        dir.path().join("other.txt"),
-        "other letters than the play's: ".repeat(99),
-    )
-    .unwrap();
+    std::fs::write(dir.path().join("other.txt"), "other letters than the play's: ".repeat(99))
+        .unwrap();
     fails(
         dir.path(),
         "--init-from first --data other.txt",
@@ -445,37 +366,20 @@ fn saved_weights_are_the_ones_that_were_evaluated() {
 fn each_break_is_exposed_by_its_check() {
     let dir = tempfile::tempdir().unwrap();
     for (name, error, plot) in [
-        (
-            "no-broadcast",
-            "the ranks hold different models",
-            "distance of the replicas",
-        ),
-        (
-            "no-average",
-            "the ranks hold different models",
-            "distance of the replicas",
-        ),
+        ("no-broadcast", "the ranks hold different models", "distance of the replicas"),
+        ("no-average", "the ranks hold different models", "distance of the replicas"),
         (
             "same-batches",
             "ranks trained on the same sequences",
             "different sequences in a step",
         ),
     ] {
-        let text = fails(
-            dir.path(),
-            &format!("{TINY} --steps 4 --break {name}"),
-            1,
-            error,
-        );
+        let text = fails(dir.path(), &format!("{TINY} --steps 4 --break {name}"), 1, error);
         assert!(text.contains(plot), "{text}");
         // Without an average nothing was sent, and the row of the bytes says so.
         let crosses = if name == "no-average" { 2 } else { 1 };
         assert_eq!(text.matches('✗').count(), crosses, "{text}");
-        assert_eq!(
-            text.contains("expected 0 shared, found 8 ✗"),
-            name == "same-batches",
-            "{text}"
-        );
+        assert_eq!(text.contains("expected 0 shared, found 8 ✗"), name == "same-batches", "{text}");
     }
     fails(
         dir.path(),
@@ -495,16 +399,10 @@ fn bad_input_is_refused_before_work_starts() {
         (path("missing"), "cannot read"),
         (path("empty"), "is empty"),
         (path("binary"), "is not UTF-8 text"),
-        (
-            dir.path().display().to_string(),
-            "it is no regular file but a folder",
-        ),
+        (dir.path().display().to_string(), "it is no regular file but a folder"),
     ];
     for (data, what) in texts {
-        let output = Command::new(program("lab03"))
-            .args(["--data", &data])
-            .output()
-            .unwrap();
+        let output = Command::new(program("lab03")).args(["--data", &data]).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{data}");
         assert!(
             stderr(&output).contains(what) && stderr(&output).contains("\nhelp: "),
@@ -519,19 +417,10 @@ fn bad_input_is_refused_before_work_starts() {
         ("--steps 0", "invalid value '0' for '--steps <"),
         ("--block 0", "--block 0 is out of range"),
         ("--block 6610", "--block 6610 does not fit into"),
-        (
-            "--ranks 600 --block 100",
-            "each of 600 ranks gets 99 tokens of the text",
-        ),
-        (
-            "--eval-interval 0",
-            "invalid value '0' for '--eval-interval <",
-        ),
+        ("--ranks 600 --block 100", "each of 600 ranks gets 99 tokens of the text"),
+        ("--eval-interval 0", "invalid value '0' for '--eval-interval <"),
         ("--eval-iters 0", "invalid value '0' for '--eval-iters <"),
-        (
-            "--log-interval 0",
-            "invalid value '0' for '--log-interval <",
-        ),
+        ("--log-interval 0", "invalid value '0' for '--log-interval <"),
         ("--grad-accum 0", "invalid value '0' for '--grad-accum <"),
         ("--heads 3", "--embd 128 cannot be divided among --heads 3"),
         ("--lr 0", "invalid value '0' for '--lr <"),
@@ -543,18 +432,9 @@ fn bad_input_is_refused_before_work_starts() {
         ("--beta2=-0.1", "invalid value '-0.1' for '--beta2 <"),
         ("--dropout 1", "invalid value '1' for '--dropout <"),
         ("--clip=-1", "invalid value '-1' for '--clip <"),
-        (
-            "--weight-decay nan",
-            "invalid value 'nan' for '--weight-decay <",
-        ),
-        (
-            "--prompt=",
-            "a value is required for '--prompt <PROMPT>' but none was supplied",
-        ),
-        (
-            "--lr-decay-steps 0",
-            "invalid value '0' for '--lr-decay-steps <",
-        ),
+        ("--weight-decay nan", "invalid value 'nan' for '--weight-decay <"),
+        ("--prompt=", "a value is required for '--prompt <PROMPT>' but none was supplied"),
+        ("--lr-decay-steps 0", "invalid value '0' for '--lr-decay-steps <"),
         (
             "--layers 16777216 --embd 16777216 --heads 1",
             "--layers 16777216 is out of range",
@@ -572,14 +452,8 @@ fn bad_input_is_refused_before_work_starts() {
         ("--dtype bf16", "unexpected argument '--dtype'"),
         ("--prompt Käse", "--prompt has the character 'ä'"),
         ("--preset huge", "invalid value 'huge'"),
-        (
-            "--metrics no/such/folder",
-            "cannot write --metrics no/such/folder",
-        ),
-        (
-            "--preset wordplay --batch 100000",
-            "2 ranks with --batch 100000 take",
-        ),
+        ("--metrics no/such/folder", "cannot write --metrics no/such/folder"),
+        ("--preset wordplay --batch 100000", "2 ranks with --batch 100000 take"),
     ] {
         // Should one not be refused, the dry run keeps it from training.
         let dry = if flags.contains("--metrics no") || flags.contains("--batch 1000") {
@@ -590,25 +464,15 @@ fn bad_input_is_refused_before_work_starts() {
         fails(dir.path(), &format!("{flags} {dry}"), 2, what);
     }
     std::fs::write(path("file"), "not a folder").unwrap();
-    fails(
-        dir.path(),
-        "--out file",
-        2,
-        "cannot write to the folder file",
-    );
-    assert_eq!(
-        std::fs::read_to_string(path("file")).unwrap(),
-        "not a folder"
-    );
+    fails(dir.path(), "--out file", 2, "cannot write to the folder file");
+    assert_eq!(std::fs::read_to_string(path("file")).unwrap(), "not a folder");
 }
 
 #[test]
 fn a_dry_run_is_arithmetic() {
     let dir = tempfile::tempdir().unwrap();
-    let text = succeeds(
-        dir.path(),
-        "--dry-run --preset wordplay --ranks 4 --batch 64 --block 1024",
-    );
+    let text =
+        succeeds(dir.path(), "--dry-run --preset wordplay --ranks 4 --batch 64 --block 1024");
     for expected in [
         "num_params=85,003,776",
         "85,790,208 parameters",
@@ -618,10 +482,7 @@ fn a_dry_run_is_arithmetic() {
         "262,144 tokens per step",
         "activations",
     ] {
-        assert!(
-            text.contains(expected),
-            "{expected:?} is missing in\n{text}"
-        );
+        assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
     }
     assert!(!dir.path().join("runs").exists());
     let all = succeeds(dir.path(), "--dry-run --all");
@@ -633,7 +494,8 @@ fn a_dry_run_is_arithmetic() {
     assert!(all.contains(&format!("\n  alphabet {alphabet}\n")), "{all}");
 }
 
-/// The settings that the source's log prints, but for what is different here: the framework and the precision.
+/// The settings that the source's log prints, but for what is different here: the framework and the
+/// precision.
 #[test]
 fn the_settings_are_the_sources_and_say_what_runs() {
     let dir = tempfile::tempdir().unwrap();
@@ -664,10 +526,7 @@ fn the_settings_are_the_sources_and_say_what_runs() {
         }
     });
     assert_eq!(settings, expected);
-    assert!(
-        after.starts_with("  dtype    float32 is what runs here."),
-        "{after}"
-    );
+    assert!(after.starts_with("  dtype    float32 is what runs here."), "{after}");
     // What a flag changes is printed as it will run.
     let other = succeeds(
         dir.path(),
@@ -695,22 +554,13 @@ fn ascii_means_ascii() {
 fn all_ranks_can_log_and_more_ranks_than_cores_take_turns() {
     let dir = tempfile::tempdir().unwrap();
     let ranks = shardlab::launch::cores() + 1;
-    let text = succeeds(
-        dir.path(),
-        &format!("{TINY} --steps 4 --log-all-ranks --ranks {ranks}"),
-    );
+    let text = succeeds(dir.path(), &format!("{TINY} --steps 4 --log-all-ranks --ranks {ranks}"));
     assert!(
-        text.contains(&format!(
-            "{ranks} threads of this process, which take turns on"
-        )),
+        text.contains(&format!("{ranks} threads of this process, which take turns on")),
         "{text}"
     );
     for rank in 0..ranks {
-        assert_eq!(
-            text.matches(&format!("[{rank}] step=")).count(),
-            3,
-            "{text}"
-        );
+        assert_eq!(text.matches(&format!("[{rank}] step=")).count(), 3, "{text}");
     }
 }
 
@@ -748,7 +598,8 @@ fn a_closed_pipe_ends_quietly() {
     program::ends_quietly_on_a_closed_pipe(command.current_dir(dir.path()).args(TINY.split(' ')));
 }
 
-/// Started by a launcher but built without MPI, it never trains N copies that know nothing of each other.
+/// Started by a launcher but built without MPI, it never trains N copies that know nothing of each
+/// other.
 #[cfg(not(feature = "mpi"))]
 #[test]
 fn a_launcher_without_the_feature_is_an_error() {
@@ -757,29 +608,16 @@ fn a_launcher_without_the_feature_is_an_error() {
             &[("OMPI_COMM_WORLD_SIZE", "4"), ("OMPI_COMM_WORLD_RANK", "0")][..],
             "started 4 processes (OMPI_COMM_WORLD_SIZE is set)",
         ),
-        (
-            &[("PMI_SIZE", "2"), ("PMI_RANK", "0")],
-            "started 2 processes (PMI_SIZE is set)",
-        ),
-        (
-            &[("PMIX_RANK", "0")],
-            "started several processes (PMIX_RANK is set)",
-        ),
-        (
-            &[("PALS_RANKID", "0")],
-            "started several processes (PALS_RANKID is set)",
-        ),
+        (&[("PMI_SIZE", "2"), ("PMI_RANK", "0")], "started 2 processes (PMI_SIZE is set)"),
+        (&[("PMIX_RANK", "0")], "started several processes (PMIX_RANK is set)"),
+        (&[("PALS_RANKID", "0")], "started several processes (PALS_RANKID is set)"),
         (
             &[("SLURM_STEP_NUM_TASKS", "8"), ("SLURM_PROCID", "0")],
             "started 8 processes (SLURM_STEP_NUM_TASKS is set)",
         ),
     ] {
         let mut command = Command::new(program("lab03"));
-        let output = command
-            .arg("--dry-run")
-            .envs(variables.iter().copied())
-            .output()
-            .unwrap();
+        let output = command.arg("--dry-run").envs(variables.iter().copied()).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{variables:?}");
         assert!(
             stderr(&output).starts_with(&format!("error: a launcher {says}")),
@@ -798,11 +636,7 @@ fn a_launcher_without_the_feature_is_an_error() {
         &[("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "8")],
     ] {
         let mut command = Command::new(program("lab03"));
-        let output = command
-            .arg("--dry-run")
-            .envs(variables.iter().copied())
-            .output()
-            .unwrap();
+        let output = command.arg("--dry-run").envs(variables.iter().copied()).output().unwrap();
         assert!(
             output.status.success() && stdout(&output).contains("2 threads of this process"),
             "{}",
@@ -815,35 +649,24 @@ fn a_launcher_without_the_feature_is_an_error() {
 fn spans(trace: &serde_json::Value, rank: u64, track: &str) -> Vec<(f64, f64)> {
     let events = trace["traceEvents"].as_array().unwrap().iter();
     let mine = events.filter(|event| event["pid"] == rank && event["cat"] == track);
-    let times = mine.map(|event| {
-        (
-            event["ts"].as_f64().unwrap(),
-            event["dur"].as_f64().unwrap(),
-        )
-    });
-    times
-        .map(|(start, duration)| (start, start + duration))
-        .collect()
+    let times = mine.map(|event| (event["ts"].as_f64().unwrap(), event["dur"].as_f64().unwrap()));
+    times.map(|(start, duration)| (start, start + duration)).collect()
 }
 
 fn overlaps((from, to): (f64, f64), spans: &[(f64, f64)]) -> bool {
     // Times are whole tenths of a microsecond, but for what a sum rounds.
-    spans
-        .iter()
-        .any(|&(start, end)| start + 0.05 < to && from + 0.05 < end)
+    spans.iter().any(|&(start, end)| start + 0.05 < to && from + 0.05 < end)
 }
 
-/// Several buckets, and a link on which each takes 6 ms: with overlap, ranks compute while buckets are under way.
+/// Several buckets, and a link on which each takes 6 ms: with overlap, ranks compute while buckets
+/// are under way.
 #[test]
 fn a_trace_shows_what_is_hidden() {
     let dir = tempfile::tempdir().unwrap();
     let run = "--layers 4 --heads 2 --embd 128 --block 16 --batch 2 --eval-iters 1 --steps 3 --link 3ms,1GB/s --trace t.json";
     for (flags, hides) in [("", true), ("--no-overlap", false)] {
         let text = succeeds(dir.path(), &format!("{run} {flags}"));
-        assert!(
-            text.contains("trace    t.json: open it at ui.perfetto.dev"),
-            "{text}"
-        );
+        assert!(text.contains("trace    t.json: open it at ui.perfetto.dev"), "{text}");
         let trace = std::fs::read_to_string(dir.path().join("t.json")).unwrap();
         let trace: serde_json::Value = serde_json::from_str(&trace).unwrap();
         for rank in [0, 1] {
@@ -866,10 +689,7 @@ fn a_trace_shows_what_is_hidden() {
             );
             assert_eq!(link.iter().any(|&flight| overlaps(flight, &compute)), hides);
             // One link: the buckets of all steps are on it one after the other, 6 ms each.
-            assert!(
-                link[link.len() - 1].1 - link[0].0 >= 6_000.0 * link.len() as f64,
-                "{link:?}"
-            );
+            assert!(link[link.len() - 1].1 - link[0].0 >= 6_000.0 * link.len() as f64, "{link:?}");
         }
     }
     fails(

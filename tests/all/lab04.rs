@@ -20,37 +20,26 @@ fn plain(flags: &str) -> Output {
         .env("NO_COLOR", "")
         .env_remove("SHARDLAB_CORPUS")
         .env("RUST_BACKTRACE", "0");
-    command
-        .args(flags.split_whitespace())
-        .output()
-        .expect("lab04 starts")
+    command.args(flags.split_whitespace()).output().expect("lab04 starts")
 }
 
 /// The line of a table that begins with this, without the beginning.
 #[track_caller]
 fn line<'a>(text: &'a str, beginning: &str) -> &'a str {
     let line = text.lines().find_map(|line| line.strip_prefix(beginning));
-    line.unwrap_or_else(|| panic!("{beginning:?} is missing in\n{text}"))
-        .trim()
+    line.unwrap_or_else(|| panic!("{beginning:?} is missing in\n{text}")).trim()
 }
 
 #[test]
 fn all_stages_train_the_same_and_hold_what_the_formulas_say() {
-    for (ranks, precision, sent) in [
-        (2, "f32", "1.00 Ψ"),
-        (4, "f32", "1.50 Ψ"),
-        (3, "bf16", "1.33 Ψ"),
-    ] {
-        let text = succeeded(&lab04(&format!(
-            "--ranks {ranks} --dtype {precision} --steps 3"
-        )));
+    for (ranks, precision, sent) in
+        [(2, "f32", "1.00 Ψ"), (4, "f32", "1.50 Ψ"), (3, "bf16", "1.33 Ψ")]
+    {
+        let text = succeeded(&lab04(&format!("--ranks {ranks} --dtype {precision} --steps 3")));
         // In 16 bits the master copy takes one line more.
         fits(&text, if precision == "bf16" { 46 } else { 45 });
         for stage in 1..4 {
-            has(
-                &text,
-                &[&format!("stage {stage} trains what stage 0 trains ")],
-            );
+            has(&text, &[&format!("stage {stage} trains what stage 0 trains ")]);
         }
         assert_eq!(text.matches("bitwise equal ✓").count(), 3, "{text}");
         has(
@@ -64,11 +53,7 @@ fn all_stages_train_the_same_and_hold_what_the_formulas_say() {
         has(&text, &["Predicted: 2.65 billion"]);
         // Every stage whose step is predicted has room for its activations, but stage 0.
         for row in ["  needs, 2k", "  needs, 8k"] {
-            assert_eq!(
-                line(&text, row).matches(['✓', '✗']).collect::<String>(),
-                "✗✓✓✓",
-                "{text}"
-            );
+            assert_eq!(line(&text, row).matches(['✓', '✗']).collect::<String>(), "✗✓✓✓", "{text}");
         }
         bars_are_to_one_scale(&text);
         assert_eq!(text.matches(sent).count(), 3, "{sent} in\n{text}");
@@ -76,11 +61,7 @@ fn all_stages_train_the_same_and_hold_what_the_formulas_say() {
         assert_eq!(text.matches("rank 0").count(), 0, "{text}");
     }
     let pictures = succeeded(&lab04("--show holdings --steps 2"));
-    assert_eq!(
-        pictures.matches("rank 0        rank 1").count(),
-        4,
-        "{pictures}"
-    );
+    assert_eq!(pictures.matches("rank 0        rank 1").count(), 4, "{pictures}");
     has(
         &pictures,
         &["optimizer   000░░░░░░░░░  ░░░111░░░░░░  ░░░░░░222░░░  ░░░░░░░░░333"],
@@ -94,49 +75,30 @@ fn accumulation_makes_stages_2_and_3_send_more() {
     let words: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
     has(
         &words,
-        &[
-            "A step has M = 4 micro-steps",
-            "(M+1)(n-1)/n Ψ in stage 2",
-            "3M(n-1)/n Ψ",
-        ],
+        &["A step has M = 4 micro-steps", "(M+1)(n-1)/n Ψ in stage 2", "3M(n-1)/n Ψ"],
     );
-    has(
-        &words,
-        &["formula 2(n-1)/n Ψ 2(n-1)/n Ψ 5(n-1)/n Ψ 12(n-1)/n Ψ"],
-    );
-    let sends: Vec<&str> = line(&text, "  sends  ")
-        .split("  ")
-        .filter(|cell| !cell.is_empty())
-        .collect();
-    assert!(
-        sends.len() == 4 && sends.iter().all(|cell| cell.ends_with('✓')),
-        "{text}"
-    );
+    has(&words, &["formula 2(n-1)/n Ψ 2(n-1)/n Ψ 5(n-1)/n Ψ 12(n-1)/n Ψ"]);
+    let sends: Vec<&str> =
+        line(&text, "  sends  ").split("  ").filter(|cell| !cell.is_empty()).collect();
+    assert!(sends.len() == 4 && sends.iter().all(|cell| cell.ends_with('✓')), "{text}");
     let numbers: Vec<f64> = line(&text, "    in numbers")
         .split('Ψ')
         .filter_map(|number| number.trim().parse().ok())
         .collect();
     // Stage 3 gathers small parameters once per step.
-    assert!(
-        numbers[..3] == [1.5, 1.5, 3.75] && (8.8..=9.0).contains(&numbers[3]),
-        "{text}"
-    );
+    assert!(numbers[..3] == [1.5, 1.5, 3.75] && (8.8..=9.0).contains(&numbers[3]), "{text}");
 }
 
 /// The comparison lets one reduction be in flight at a time, so the peak does not depend on timing.
 #[test]
 fn temporary_memory_does_not_depend_on_timing() {
     let peak = |flags: &str| {
-        let text = succeeded(&lab04(&format!(
-            "--steps 3 --reduce-bucket 500 --link 1ms,1GB/s {flags}"
-        )));
+        let text =
+            succeeded(&lab04(&format!("--steps 3 --reduce-bucket 500 --link 1ms,1GB/s {flags}")));
         line(&text, "  peak temp").to_string()
     };
     let first = peak("");
-    assert!(
-        first == peak("--no-overlap") && first == peak(""),
-        "{first}"
-    );
+    assert!(first == peak("--no-overlap") && first == peak(""), "{first}");
 }
 
 /// The program beside the page on memory.
@@ -162,11 +124,11 @@ fn a_ranks_memory_is_what_the_formulas_say() {
             "0.00400        2.00        5.00",
         ],
     );
-    let other = succeeded(&memory(
-        "--layers 2 --embd 64 --block 128 --batch 5 --dropout 0.1 --ascii",
-    ));
+    let other =
+        succeeded(&memory("--layers 2 --embd 64 --block 128 --batch 5 --dropout 0.1 --ascii"));
     assert!(other.contains("4 of 4 ok") && other.is_ascii(), "{other}");
-    // Where notes, the logits, attention's scores or the copy of a matrix are more than all that the formulas had.
+    // Where notes, the logits, attention's scores or the copy of a matrix are more than all that
+    // the formulas had.
     for flags in [
         "--layers 1 --embd 16 --block 4",
         "--layers 4 --embd 64 --heads 2 --block 4 --global-batch 2",
@@ -204,10 +166,7 @@ fn a_timeline_is_computed_and_shows_the_waiting() {
     let quick = drawn("--link 1us,100GB/s");
     assert!(waits_in(&quick, "  no prefetch") == 0, "{quick}");
     has(&drawn("--ranks 1"), &["0 s of it waiting"]);
-    has(
-        &drawn("--zero 0"),
-        &["╳ all-reduce", "one step of stage 0 on each of 4 ranks"],
-    );
+    has(&drawn("--zero 0"), &["╳ all-reduce", "one step of stage 0 on each of 4 ranks"]);
     assert!(!drawn("--zero 3 --prefetch-bucket 0").contains("no prefetch"));
 }
 
@@ -246,18 +205,11 @@ fn a_budget_leaves_out_what_does_not_fit() {
         ],
     );
     let refused = lab04("--memory-limit 0.2 --zero 0");
-    failed(
-        &refused,
-        2,
-        "--zero 0 takes 437 kB per rank, and --memory-limit is 200 kB",
-    );
+    failed(&refused, 2, "--zero 0 takes 437 kB per rank, and --memory-limit is 200 kB");
     has(&stderr(&refused), &["help: --zero 2 takes 191 kB and fits"]);
     let none = lab04("--memory-limit 0.05");
     failed(&none, 2, "--zero 3 takes 109 kB per rank");
-    has(
-        &stderr(&none),
-        &["help: no stage fits on 4 ranks; --zero 3 would on 9 ranks"],
-    );
+    has(&stderr(&none), &["help: no stage fits on 4 ranks; --zero 3 would on 9 ranks"]);
 }
 
 #[test]
@@ -265,14 +217,7 @@ fn shards_may_be_in_files() {
     let text = succeeded(&lab04("--offload . --steps 3 --show holdings"));
     assert_eq!(text.matches("bitwise equal ✓").count(), 3, "{text}");
     assert_eq!(text.matches(" of it in files").count(), 4, "{text}");
-    has(
-        &text,
-        &[
-            "  54.7 kB of it in files",
-            "  82.0 kB of it in files",
-            "4 of 4 ✓",
-        ],
-    );
+    has(&text, &["  54.7 kB of it in files", "  82.0 kB of it in files", "4 of 4 ✓"]);
     // Without --offload stage 3 takes 109 kB on 4 ranks. With it only the gradients are in memory.
     has(
         &succeeded(&lab04("--offload . --memory-limit 0.03 --steps 2")),
@@ -292,11 +237,7 @@ fn shards_may_be_on_the_host() {
     assert_eq!(text.matches("bitwise equal ✓").count(), 3, "{text}");
     has(
         &text,
-        &[
-            "  54.7 kB of it on the host",
-            "  82.0 kB of it on the host",
-            "4 of 4 ✓",
-        ],
+        &["  54.7 kB of it on the host", "  82.0 kB of it on the host", "4 of 4 ✓"],
     );
     let row: Vec<&str> = line(&text, "    on the host ").split_whitespace().collect();
     assert_eq!(row.join(" "), "219 kB 54.7 kB 54.7 kB 82.0 kB", "{text}");
@@ -310,9 +251,7 @@ fn shards_may_be_on_the_host() {
 #[test]
 fn stage_3_says_what_it_keeps_whole() {
     let counted = |flags: &str| {
-        let text = succeeded(&lab04(&format!(
-            "--zero 3 --steps 1 --eval-iters 1 {flags}"
-        )));
+        let text = succeeded(&lab04(&format!("--zero 3 --steps 1 --eval-iters 1 {flags}")));
         line(&text, "Parameter Offload: Total persistent parameters: ").to_string()
     };
     assert_eq!(counted("--persistence-threshold 100"), "160 in 5 params");
@@ -321,11 +260,7 @@ fn stage_3_says_what_it_keeps_whole() {
 
 /// The peak of temporary bytes in the last column, which is stage 3.
 fn peak(text: &str) -> f64 {
-    let words: Vec<&str> = line(text, "  peak temp")
-        .split_whitespace()
-        .rev()
-        .take(2)
-        .collect();
+    let words: Vec<&str> = line(text, "  peak temp").split_whitespace().rev().take(2).collect();
     words[1].parse::<f64>().unwrap() * if words[0] == "MB" { 1e6 } else { 1e3 }
 }
 
@@ -338,24 +273,14 @@ fn tiles_bound_what_is_gathered_at_once() {
     // The largest unit is now a block's qkv, three quarters of the size that fc had.
     let ratio = peak(&tiled) / peak(&whole);
     assert!(ratio < 0.85, "{ratio}\n{whole}\n{tiled}");
-    failed(
-        &lab04("--tiles 3"),
-        2,
-        "--tiles 3 does not divide --embd 32",
-    );
+    failed(&lab04("--tiles 3"), 2, "--tiles 3 does not divide --embd 32");
     // With stage 3 alone, too.
     has(
-        &succeeded(&lab04(
-            "--fsdp full-shard --steps 6 --wrap parameters --tiles 2",
-        )),
+        &succeeded(&lab04("--fsdp full-shard --steps 6 --wrap parameters --tiles 2")),
         &["1 of 1 ✓"],
     );
     let both = lab04("--fsdp full-shard --zero 3");
-    assert!(
-        stderr(&both).contains("cannot be used with"),
-        "{}",
-        stderr(&both)
-    );
+    assert!(stderr(&both).contains("cannot be used with"), "{}", stderr(&both));
 }
 
 #[test]
@@ -371,17 +296,11 @@ fn what_is_wrong_is_found() {
         .split("  ")
         .filter_map(|cell| cell.split(',').next()?.trim().parse().ok())
         .collect();
-    assert!(
-        norms.len() == 4 && norms[1..].iter().all(|norm| norm < &norms[0]),
-        "{local}"
-    );
-    assert_eq!(
-        local.matches("trains what stage 0 trains").count(),
-        3,
-        "{local}"
-    );
+    assert!(norms.len() == 4 && norms[1..].iter().all(|norm| norm < &norms[0]), "{local}");
+    assert_eq!(local.matches("trains what stage 0 trains").count(), 3, "{local}");
     assert!(!local.contains("bitwise equal"), "{local}");
-    // Micro-steps let stages 2 and 3 differ from 0 and 1 in the last bits, and no stage from its neighbour.
+    // Micro-steps let stages 2 and 3 differ from 0 and 1 in the last bits, and no stage from its
+    // neighbour.
     let neighbours = "--break local-norm --steps 3 --grad-accum 2";
     let neighbours = failed(
         &lab04(neighbours),
@@ -390,16 +309,9 @@ fn what_is_wrong_is_found() {
     );
     has(
         &neighbours,
-        &[
-            "stage 2 trains what stage 0 trains",
-            "stage 3 trains what stage 2 trains",
-        ],
+        &["stage 2 trains what stage 0 trains", "stage 3 trains what stage 2 trains"],
     );
-    let padding = failed(
-        &lab04("--break padding-on-last"),
-        1,
-        "padding was taken for parameters",
-    );
+    let padding = failed(&lab04("--break padding-on-last"), 1, "padding was taken for parameters");
     has(
         &padding,
         &[
@@ -426,19 +338,13 @@ fn what_is_wrong_is_found() {
 #[test]
 fn a_batch_that_ranks_cannot_share_is_refused_before_work() {
     let mut command = Command::new(program("lab04"));
-    let refused = command
-        .args(["--global-batch", "3", "--grad-accum", "2"])
-        .output()
-        .unwrap();
+    let refused = command.args(["--global-batch", "3", "--grad-accum", "2"]).output().unwrap();
     failed(
         &refused,
         2,
         "--global-batch 3 cannot be divided evenly among 4 ranks x 2 micro-steps",
     );
-    has(
-        &stderr(&refused),
-        &["help: give a multiple of 8, such as 8;"],
-    );
+    has(&stderr(&refused), &["help: give a multiple of 8, such as 8;"]);
     let shared = Command::new(program("lab03"))
         .args(["--global-batch", "24", "--dry-run"])
         .output()
@@ -477,38 +383,17 @@ fn flags_that_would_do_nothing_are_refused_before_work() {
             "--zero 2 --wrap model",
             "--wrap is for gathered parameters, and stage 2 gathers none",
         ),
-        (
-            "--zero 3 --reduce-bucket 9",
-            "--reduce-bucket is not for stage 3",
-        ),
-        (
-            "--zero 1 --reduce-bucket 0",
-            "invalid value '0' for '--reduce-bucket <",
-        ),
-        (
-            "--zero 1 --log-interval 0",
-            "invalid value '0' for '--log-interval <",
-        ),
-        (
-            "--memory-limit 0",
-            "invalid value '0' for '--memory-limit <",
-        ),
-        (
-            "--memory-limit nan",
-            "invalid value 'nan' for '--memory-limit <",
-        ),
+        ("--zero 3 --reduce-bucket 9", "--reduce-bucket is not for stage 3"),
+        ("--zero 1 --reduce-bucket 0", "invalid value '0' for '--reduce-bucket <"),
+        ("--zero 1 --log-interval 0", "invalid value '0' for '--log-interval <"),
+        ("--memory-limit 0", "invalid value '0' for '--memory-limit <"),
+        ("--memory-limit nan", "invalid value 'nan' for '--memory-limit <"),
         (
             "--tiles 2 --zero 2",
             "--tiles is for gathered parameters, and stage 2 gathers none",
         ),
-        (
-            "--break local-norm --ranks 1",
-            "--break needs ranks that can differ",
-        ),
-        (
-            "--break local-norm --clip 0",
-            "--break local-norm clips, and --clip is 0",
-        ),
+        ("--break local-norm --ranks 1", "--break needs ranks that can differ"),
+        ("--break local-norm --clip 0", "--break local-norm clips, and --clip is 0"),
         (
             "--break local-norm --zero 0",
             "the argument '--break <BROKEN>' cannot be used with: --zero <STAGE>",
@@ -517,10 +402,7 @@ fn flags_that_would_do_nothing_are_refused_before_work() {
             "--break local-norm --memory-limit 0.2",
             "--break local-norm shows beside stage 0",
         ),
-        (
-            "--ranks 32",
-            "27328 parameters in 15 tensors are too few for 32 ranks",
-        ),
+        ("--ranks 32", "27328 parameters in 15 tensors are too few for 32 ranks"),
     ] {
         failed(&lab04(flags), 2, says);
     }
@@ -532,10 +414,7 @@ const TINY: &str = "--layers 1 --heads 2 --embd 16 --block 16 --batch 2 --eval-i
 
 fn tiny(dir: &Path, lab: &str, flags: &str) -> Output {
     let mut command = Command::new(lab);
-    command
-        .current_dir(dir)
-        .env("NO_COLOR", "")
-        .env_remove("SHARDLAB_CORPUS");
+    command.current_dir(dir).env("NO_COLOR", "").env_remove("SHARDLAB_CORPUS");
     command
         .args(TINY.split_whitespace())
         .args(flags.split_whitespace())
@@ -543,8 +422,8 @@ fn tiny(dir: &Path, lab: &str, flags: &str) -> Output {
         .expect("the lab starts")
 }
 
-/// One stage alone trains in full. Whatever is divided, the losses are those of lab03's DDP to the bit; in bf16, all stages'
-/// are one another's.
+/// One stage alone trains in full. Whatever is divided, the losses are those of lab03's DDP to the
+/// bit; in bf16, all stages' are one another's.
 #[test]
 fn every_stage_alone_trains_what_lab03_trains() {
     let dir = tempfile::tempdir().unwrap();
@@ -568,11 +447,7 @@ fn every_stage_alone_trains_what_lab03_trains() {
         assert_eq!(lines.len(), 4, "{text}");
         lines
     };
-    let ddp = evaluations(
-        program("lab03"),
-        "",
-        &["bytes per rank per step = 2(n-1)/n x 4 x "],
-    );
+    let ddp = evaluations(program("lab03"), "", &["bytes per rank per step = 2(n-1)/n x 4 x "]);
     let sent = [" gathered", " for the norm"];
     let zero = evaluations(
         program("lab04"),
@@ -583,10 +458,7 @@ fn every_stage_alone_trains_what_lab03_trains() {
     for (stage, sharded) in [
         (1, "the optimizer state (stage 1)"),
         (2, "the optimizer state and gradients (stage 2)"),
-        (
-            3,
-            "the optimizer state, gradients and parameters (stage 3, FSDP)",
-        ),
+        (3, "the optimizer state, gradients and parameters (stage 3, FSDP)"),
     ] {
         let says = [&sent[..], &[sharded, "  parameters  "]].concat();
         assert_eq!(
@@ -607,11 +479,7 @@ fn every_stage_alone_trains_what_lab03_trains() {
         "3 --persistence-threshold 0 --prefetch-bucket 0 --wrap parameters --offload .",
     ] {
         assert_eq!(
-            evaluations(
-                program("lab04"),
-                &format!("--dtype bf16 --zero {stage}"),
-                &sent
-            ),
+            evaluations(program("lab04"), &format!("--dtype bf16 --zero {stage}"), &sent),
             bf16,
             "stage {stage}"
         );
@@ -622,31 +490,15 @@ fn every_stage_alone_trains_what_lab03_trains() {
 fn one_stage_alone_leaves_weights_metrics_and_a_trace() {
     let dir = tempfile::tempdir().unwrap();
     let losses = |text: &str, step: &str| {
-        let line = text
-            .lines()
-            .find(|l| l.starts_with(&format!("{step} train_loss")))
-            .unwrap();
-        line.split("   saved")
-            .next()
-            .unwrap()
-            .split_once(' ')
-            .unwrap()
-            .1
-            .to_string()
+        let line = text.lines().find(|l| l.starts_with(&format!("{step} train_loss"))).unwrap();
+        line.split("   saved").next().unwrap().split_once(' ').unwrap().1.to_string()
     };
     let trained = succeeded(&tiny(
         dir.path(),
         program("lab04"),
         "--zero 3 --metrics m.jsonl --trace t.json --log-all-ranks",
     ));
-    has(
-        &trained,
-        &[
-            "saved o/model.safetensors",
-            "[2] step=2 ",
-            "t.json: open it",
-        ],
-    );
+    has(&trained, &["saved o/model.safetensors", "[2] step=2 ", "t.json: open it"]);
     let metrics = std::fs::read_to_string(dir.path().join("m.jsonl")).unwrap();
     assert_eq!(metrics.lines().count(), 6);
     let trace: serde_json::Value =
@@ -656,20 +508,13 @@ fn one_stage_alone_leaves_weights_metrics_and_a_trace() {
         .unwrap()
         .iter()
         .filter(|event| event["name"] == "gather");
-    // A block, the tables and the small parameters: the block and the token table twice, on 3 ranks in 6 steps.
+    // A block, the tables and the small parameters: the block and the token table twice, on 3 ranks
+    // in 6 steps.
     assert_eq!(gathers.count(), 3 * 6 * 5);
     // DDP starts from them, and so does another stage.
-    let in_lab03 = succeeded(&tiny(
-        dir.path(),
-        program("lab03"),
-        "--init-from o --eval-only",
-    ));
+    let in_lab03 = succeeded(&tiny(dir.path(), program("lab03"), "--init-from o --eval-only"));
     assert_eq!(losses(&in_lab03, "step=0"), losses(&trained, "step=6"));
-    let again = succeeded(&tiny(
-        dir.path(),
-        program("lab04"),
-        "--zero 1 --init-from o",
-    ));
+    let again = succeeded(&tiny(dir.path(), program("lab04"), "--zero 1 --init-from o"));
     assert_eq!(losses(&again, "step=0"), losses(&trained, "step=6"));
 }
 
@@ -682,20 +527,11 @@ fn a_dry_run_of_one_stage_is_arithmetic() {
     for row in [
         ["parameters", "172 MB", "2 bytes each"],
         ["gradients", "42.9 MB", "2 bytes each, sharded among 4"],
-        [
-            "optimizer",
-            "257 MB",
-            "two moments and the master, 12 bytes per parameter,",
-        ],
-        [
-            "gathered",
-            "343 MB",
-            "all parameters, to begin with and to evaluate",
-        ],
+        ["optimizer", "257 MB", "two moments and the master, 12 bytes per parameter,"],
+        ["gathered", "343 MB", "all parameters, to begin with and to evaluate"],
     ] {
         assert!(
-            text.lines()
-                .any(|line| row.iter().all(|part| line.contains(part))),
+            text.lines().any(|line| row.iter().all(|part| line.contains(part))),
             "{row:?} is missing in\n{text}"
         );
     }
@@ -716,9 +552,6 @@ fn divergence_is_said_to_be_divergence() {
                 "or lengthen --warmup (it is 2)",
             ],
         );
-        assert!(
-            !error.contains("--clip") && !error.contains("something else"),
-            "{error}"
-        );
+        assert!(!error.contains("--clip") && !error.contains("something else"), "{error}");
     }
 }

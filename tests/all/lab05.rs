@@ -16,10 +16,7 @@ fn lab05(flags: &str) -> Output {
         .env("NO_COLOR", "")
         .env_remove("SHARDLAB_CORPUS")
         .env("RUST_BACKTRACE", "0");
-    command
-        .args(flags.split_whitespace())
-        .output()
-        .expect("lab05 starts")
+    command.args(flags.split_whitespace()).output().expect("lab05 starts")
 }
 
 fn small(flags: &str) -> Output {
@@ -30,30 +27,17 @@ fn small(flags: &str) -> Output {
 fn shared_layers_are_one_ranks() {
     for (flags, calls) in [
         ("--ranks 2", "5 + 5, 10 + 10"),
-        (
-            "--ranks 4 --make-vocab-size-divisible-by 8",
-            "5 + 5, 10 + 10",
-        ),
+        ("--ranks 4 --make-vocab-size-divisible-by 8", "5 + 5, 10 + 10"),
     ] {
         let text = succeeded(&small(&format!("{flags} --steps 4")));
         fits(&text, 45);
         assert_eq!(text.matches(" ✓\n").count(), 11, "{text}");
         has(&text, &["bitwise equal ✓", calls, "Takeaway"]);
         bars_are_to_one_scale(&text);
-        has(
-            &text,
-            &[
-                "2 + 2 all-reduces",
-                "4 + 4 gather/scatter",
-                "(8 + 72/t) sbh",
-            ],
-        );
+        has(&text, &["2 + 2 all-reduces", "4 + 4 gather/scatter", "(8 + 72/t) sbh"]);
     }
     // One rank shares with no other rank.
-    has(
-        &succeeded(&small("--ranks 1 --steps 2")),
-        &["0 + 0 ✓", "Takeaway"],
-    );
+    has(&succeeded(&small("--ranks 1 --steps 2")), &["0 + 0 ✓", "Takeaway"]);
     let ascii = succeeded(&small("--steps 2 --ascii"));
     assert!(ascii.is_ascii(), "{ascii}");
 }
@@ -65,12 +49,7 @@ fn mistakes_look_plausible_and_are_noticed() {
         (
             "no-g",
             &["parameters on each rank"][..],
-            &[
-                "first loss",
-                "every gradient",
-                "6 steps",
-                "collective calls",
-            ][..],
+            &["first loss", "every gradient", "6 steps", "collective calls"][..],
         ),
         (
             "mean",
@@ -96,20 +75,14 @@ fn mistakes_look_plausible_and_are_noticed() {
                 "activations",
                 "bytes sent",
             ],
-            &[
-                "begins with slices",
-                "first loss",
-                "every gradient",
-                "6 steps",
-            ],
+            &["begins with slices", "first loss", "every gradient", "6 steps"],
         ),
     ] {
         let output = small(&format!("--steps 6 --break {mistake}"));
         let text = String::from_utf8(output.stdout.clone()).unwrap();
         let mark = |check: &str| {
-            let line = text
-                .lines()
-                .find(|line| line.starts_with("  check") && line.contains(check));
+            let line =
+                text.lines().find(|line| line.starts_with("  check") && line.contains(check));
             line.unwrap_or_else(|| panic!("{check} is missing in\n{text}"))
                 .chars()
                 .last()
@@ -127,14 +100,12 @@ fn mistakes_look_plausible_and_are_noticed() {
             .filter(|line| line.starts_with("  loss, step "))
             .map(|line| line.split_whitespace().last().unwrap().parse().unwrap())
             .collect();
-        assert!(
-            losses.len() == 2 && losses[1] < losses[0],
-            "{mistake}: it trains\n{text}"
-        );
+        assert!(losses.len() == 2 && losses[1] < losses[0], "{mistake}: it trains\n{text}");
     }
 }
 
-/// The check needs no second model: it compares hashes of slices. Norms, positions and padding are equal by right.
+/// The check needs no second model: it compares hashes of slices. Norms, positions and padding are
+/// equal by right.
 #[test]
 fn ranks_that_seed_alike_are_found_before_the_first_step() {
     let of = |ranks: usize, flags: &str| {
@@ -146,14 +117,9 @@ fn ranks_that_seed_alike_are_found_before_the_first_step() {
     };
     let line = |output: &Output| {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let line = text
-            .split("  check    no two ranks begin with the same slice")
-            .nth(1);
+        let line = text.split("  check    no two ranks begin with the same slice").nth(1);
         let line = line.unwrap_or_else(|| panic!("{text}"));
-        line.split("\n  check")
-            .next()
-            .unwrap_or_default()
-            .to_string()
+        line.split("\n  check").next().unwrap_or_default().to_string()
     };
     // Two blocks have 8 matrices that are cut, and the token table is the ninth.
     for ranks in [2, 3, 4] {
@@ -162,12 +128,10 @@ fn ranks_that_seed_alike_are_found_before_the_first_step() {
         assert!(line(&right).ends_with(" 9 matrices ✓"), "{}", line(&right));
         let broken = of(ranks, "--break same-seed");
         let alike = line(&broken);
-        assert!(
-            alike.contains("9 of 9 alike: wte.weight on ranks 0 and 1 ✗"),
-            "{alike}"
-        );
+        assert!(alike.contains("9 of 9 alike: wte.weight on ranks 0 and 1 ✗"), "{alike}");
         assert_eq!(broken.status.code(), Some(1));
-        // The MLPs' slices get the same gradients, so training leaves them alike. Attention drops other weights on each rank.
+        // The MLPs' slices get the same gradients, so training leaves them alike. Attention drops
+        // other weights on each rank.
         has(
             &stderr(&broken),
             &["9 of 9 cut matrices, and still have the same in 4 after 1 steps"],
@@ -176,11 +140,7 @@ fn ranks_that_seed_alike_are_found_before_the_first_step() {
     // Ranks 1 to 3 have nothing but the table's padding.
     let padded = of(4, "--make-vocab-size-divisible-by 128");
     succeeded(&padded);
-    assert!(
-        line(&padded).ends_with(" 9 matrices ✓"),
-        "{}",
-        line(&padded)
-    );
+    assert!(line(&padded).ends_with(" 9 matrices ✓"), "{}", line(&padded));
 }
 
 #[test]
@@ -204,19 +164,9 @@ fn a_shared_model_is_trained_in_full() {
             ],
         );
         has(&text, &["in the tensor group's collectives", "saved o"]);
-        let sent = text
-            .split("\n  sent ")
-            .nth(1)
-            .unwrap_or_else(|| panic!("{text}"));
-        let sent = sent
-            .split_whitespace()
-            .take(40)
-            .collect::<Vec<_>>()
-            .join(" ");
-        assert!(
-            sent.contains(" per step = ") && sent.contains("norm ✓"),
-            "{flags}: {sent}"
-        );
+        let sent = text.split("\n  sent ").nth(1).unwrap_or_else(|| panic!("{text}"));
+        let sent = sent.split_whitespace().take(40).collect::<Vec<_>>().join(" ");
+        assert!(sent.contains(" per step = ") && sent.contains("norm ✓"), "{flags}: {sent}");
         is_narrow(&text);
     }
 }
@@ -248,26 +198,13 @@ fn another_run_goes_on_with_the_weights() {
 #[test]
 fn pictures_need_no_ranks() {
     let sum = succeeded(&lab05("--show sum"));
-    has(
-        &sum,
-        &["  rank 2  3·[5 6] = [15 18]  [22 28] = y      [22 28] = y\n"],
-    );
+    has(&sum, &["  rank 2  3·[5 6] = [15 18]  [22 28] = y      [22 28] = y\n"]);
     let gemm = succeeded(&lab05("--show gemm"));
     has(
         &gemm,
-        &[
-            "By columns",
-            "By rows",
-            "2 4 ░ ░",
-            "1 2 4 1",
-            "all-gather",
-            "all-reduce",
-        ],
+        &["By columns", "By rows", "2 4 ░ ░", "1 2 4 1", "all-gather", "all-reduce"],
     );
-    has(
-        &succeeded(&lab05("--show gemm --ascii")),
-        &["By rows", "->"],
-    );
+    has(&succeeded(&lab05("--show gemm --ascii")), &["By rows", "->"]);
     let mesh = succeeded(&lab05("--show mesh"));
     has(
         &mesh,
@@ -276,10 +213,7 @@ fn pictures_need_no_ranks() {
             "data      [0 2] [1 3] [4 6] [5 7]  inside a node",
         ],
     );
-    has(
-        &mesh,
-        &["pipeline  [0 4] [1 5] [2 6] [3 7]  across 2 nodes"],
-    );
+    has(&mesh, &["pipeline  [0 4] [1 5] [2 6] [3 7]  across 2 nodes"]);
     let other = succeeded(&lab05("--show mesh --order data"));
     has(
         &other,
@@ -308,31 +242,19 @@ fn pictures_need_no_ranks() {
 #[test]
 fn what_ranks_cannot_share_is_refused() {
     for (flags, message, help) in [
-        (
-            "--tp 8",
-            "8 tensor ranks cannot share 4 heads",
-            "choose --tp at most 4",
-        ),
+        ("--tp 8", "8 tensor ranks cannot share 4 heads", "choose --tp at most 4"),
         (
             "--tp 3",
             "4 heads cannot be divided evenly among 3 tensor ranks",
             "choose --tp among 1, 2, 4",
         ),
-        (
-            "--ranks 3",
-            "4 heads cannot be divided evenly among 3",
-            "choose --tp among",
-        ),
+        ("--ranks 3", "4 heads cannot be divided evenly among 3", "choose --tp among"),
         (
             "--tp 2 --ranks 3",
             "a mesh of 1 data x 1 pipeline x 2 tensor needs 2 ranks, but there are 3",
             "start a multiple of 2",
         ),
-        (
-            "--tp 0",
-            "a mesh of 1 data x 1 pipeline x 0 tensor is not possible",
-            "help: ",
-        ),
+        ("--tp 0", "a mesh of 1 data x 1 pipeline x 0 tensor is not possible", "help: "),
         (
             "--tp 2 --tiles 2",
             "invalid value '2' for '--tiles <TILES>': tensor ranks cut every matrix anyway",
@@ -349,11 +271,7 @@ fn what_ranks_cannot_share_is_refused() {
         has(&stderr(&output), &[help]);
     }
     let output = lab05("--layers 1 --heads 4 --embd 32 --block 18 --batch 2 --tp 4 --sp");
-    failed(
-        &output,
-        2,
-        "sequences of 18 tokens cannot be divided evenly among 4",
-    );
+    failed(&output, 2, "sequences of 18 tokens cannot be divided evenly among 4");
     has(&stderr(&output), &["train without --sp"]);
     for flags in [
         "--sp",

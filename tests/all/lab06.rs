@@ -14,18 +14,11 @@ fn lab06(flags: &str) -> Output {
         .env("NO_COLOR", "")
         .env_remove("SHARDLAB_CORPUS")
         .env("RUST_BACKTRACE", "0");
-    command
-        .args(flags.split_whitespace())
-        .output()
-        .expect("lab06 starts")
+    command.args(flags.split_whitespace()).output().expect("lab06 starts")
 }
 
 fn small(flags: &str) -> Output {
-    let pace = if flags.contains("--pace") {
-        ""
-    } else {
-        "--pace 0"
-    };
+    let pace = if flags.contains("--pace") { "" } else { "--pace 0" };
     lab06(&format!("{SMALL} {pace} {flags}"))
 }
 
@@ -42,37 +35,21 @@ fn every_schedule_trains_what_one_rank_trains() {
         ("--schedule gpipe --partition parameters", &["27.3%"]),
         (
             "--schedule interleaved",
-            &[
-                "(p-1)/(mv+p-1)",
-                "v = 2 chunks per rank",
-                "0 4 ",
-                "interleaved by 4",
-            ],
+            &["(p-1)/(mv+p-1)", "v = 2 chunks per rank", "0 4 ", "interleaved by 4"],
         ),
-        (
-            "--schedule interleaved --group 8 --ascii",
-            &["interleaved by 8"],
-        ),
+        ("--schedule interleaved --group 8 --ascii", &["interleaved by 8"]),
         (
             "--schedule interleaved --stages 3 --group 4 --micro-batches 7",
             &["no formula holds if 7 is no multiple of 3"],
         ),
         ("--schedule zero-bubble", &["▄ weights", "(p-1)(F+B-W)"]),
-        (
-            "--stages 2 --micro-batches 1 --dropout 0.1",
-            &["50.0% of the step"],
-        ),
+        ("--stages 2 --micro-batches 1 --dropout 0.1", &["50.0% of the step"]),
     ] {
         let text = succeeded(&small(flags));
         fits(&text, 47);
         assert!(!flags.contains("--ascii") || text.is_ascii(), "{text}");
         assert_eq!(
-            text.matches(if flags.contains("--ascii") {
-                " ok\n"
-            } else {
-                " ✓\n"
-            })
-            .count(),
+            text.matches(if flags.contains("--ascii") { " ok\n" } else { " ✓\n" }).count(),
             5,
             "{text}"
         );
@@ -136,18 +113,11 @@ fn what_would_never_end_is_named_before_anything_runs() {
         ),
         (
             "small-group",
-            &[
-                "deadlock: 4 ranks",
-                "rank 3  waits for the result of B1.0 from rank 0",
-            ],
+            &["deadlock: 4 ranks", "rank 3  waits for the result of B1.0 from rank 0"],
         ),
     ] {
         let output = small(&format!("--break {flags}"));
-        assert_eq!(
-            (output.status.code(), output.stdout.len()),
-            (Some(1), 0),
-            "{flags}"
-        );
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{flags}");
         has(&stderr(&output), error);
         has(&stderr(&output), &["help: "]);
     }
@@ -164,27 +134,14 @@ fn a_table_that_is_not_tied_trains_on_and_is_noticed() {
         1,
         "the pipeline's losses are not one rank's; the pipeline trained a different model",
     );
-    has(
-        &text,
-        &[
-            "step 2: expected ",
-            ", found ",
-            "every parameter is one rank's",
-        ],
-    );
-    let losses = text
-        .lines()
-        .find(|line| line.starts_with("  loss "))
-        .unwrap();
+    has(&text, &["step 2: expected ", ", found ", "every parameter is one rank's"]);
+    let losses = text.lines().find(|line| line.starts_with("  loss ")).unwrap();
     let numbers: Vec<f64> = losses
         .split_whitespace()
         .filter(|word| word.contains('.'))
         .map(|n| n.parse().unwrap())
         .collect();
-    assert!(
-        numbers.len() == 2 && numbers[1] < numbers[0],
-        "it trains: {losses}"
-    );
+    assert!(numbers.len() == 2 && numbers[1] < numbers[0], "it trains: {losses}");
 }
 
 #[test]
@@ -192,40 +149,26 @@ fn recomputation_keeps_fewer_bytes() {
     let text = succeeded(&small("--recompute 1"));
     has(
         &text,
-        &[
-            "each block's input",
-            "2 runs, 3 steps: losses are one rank's",
-            "backward pass",
-        ],
+        &["each block's input", "2 runs, 3 steps: losses are one rank's", "backward pass"],
     );
     let kept = |row: &str| {
         let line = text
             .lines()
             .find(|line| line.trim_start().starts_with(row))
             .unwrap_or_else(|| panic!("{text}"));
-        let words: Vec<&str> = line
-            .split("  ")
-            .filter(|cell| !cell.trim().is_empty())
-            .collect();
+        let words: Vec<&str> = line.split("  ").filter(|cell| !cell.trim().is_empty()).collect();
         let (number, unit) = words[1].trim().split_once(' ').unwrap();
         number.parse::<f64>().unwrap() * if unit == "MB" { 1000.0 } else { 1.0 }
     };
-    assert!(
-        kept("each block's input") < 0.5 * kept("all activations"),
-        "{text}"
-    );
+    assert!(kept("each block's input") < 0.5 * kept("all activations"), "{text}");
 }
 
-/// Rank 7's first lines in the source's log, which numbers its ranks over the tensor groups: rank 3 here.
+/// Rank 7's first lines in the source's log, which numbers its ranks over the tensor groups: rank 3
+/// here.
 #[test]
 fn an_order_is_printed_as_the_log_has_it() {
-    let text = succeeded(&lab06(
-        "--print-order 3 --schedule interleaved --chunks 4 --group 8",
-    ));
-    let lines: Vec<&str> = text
-        .lines()
-        .filter(|line| line.starts_with("rank "))
-        .collect();
+    let text = succeeded(&lab06("--print-order 3 --schedule interleaved --chunks 4 --group 8"));
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("rank ")).collect();
     assert_eq!(lines.len(), 128);
     assert_eq!(
         lines[..3],
@@ -237,16 +180,9 @@ fn an_order_is_printed_as_the_log_has_it() {
     );
     assert_eq!(lines[50], "rank 3 backward start tensor 0");
     has(&text, &["4*(k div 16) + k mod 4"]);
-    let all = succeeded(&lab06(
-        "--print-order --stages 2 --micro-batches 2 --schedule zero-bubble",
-    ));
-    has(
-        &all,
-        &[
-            "rank 0 weights finished tensor 1",
-            "rank 1 weights start tensor 0",
-        ],
-    );
+    let all =
+        succeeded(&lab06("--print-order --stages 2 --micro-batches 2 --schedule zero-bubble"));
+    has(&all, &["rank 0 weights finished tensor 1", "rank 1 weights start tensor 0"]);
 }
 
 #[test]
@@ -266,11 +202,7 @@ fn a_plan_alone_is_drawn_without_training() {
 #[test]
 fn what_no_pipeline_can_run_is_refused_with_what_would_do() {
     for (flags, message, help) in [
-        (
-            "--stages 9",
-            "9 stages cannot share 8 layers",
-            "at most 8 stages",
-        ),
+        ("--stages 9", "9 stages cannot share 8 layers", "at most 8 stages"),
         (
             "--schedule interleaved --chunks 3",
             "12 stages cannot share 8 layers",
@@ -286,27 +218,11 @@ fn what_no_pipeline_can_run_is_refused_with_what_would_do() {
             "10 micro-batches in groups of 4 leave a group of 2, for 4 ranks",
             "--micro-batches 8, or 12",
         ),
-        (
-            "--schedule interleaved --group 2",
-            "groups of 2 micro-batches",
-            "4 to 8",
-        ),
-        (
-            "--chunks 2",
-            "1f1b runs 1 chunk per rank, not 2",
-            "--schedule interleaved",
-        ),
-        (
-            "--group 4",
-            "--group is for --schedule interleaved",
-            "leave --group out",
-        ),
+        ("--schedule interleaved --group 2", "groups of 2 micro-batches", "4 to 8"),
+        ("--chunks 2", "1f1b runs 1 chunk per rank, not 2", "--schedule interleaved"),
+        ("--group 4", "--group is for --schedule interleaved", "leave --group out"),
         ("--stages 1", "one rank waits for no other", "--stages 2"),
-        (
-            "--micro-batches 0",
-            "invalid value '0' for '--micro-batches <",
-            "from 1 to",
-        ),
+        ("--micro-batches 0", "invalid value '0' for '--micro-batches <", "from 1 to"),
         (
             "--grad-accum 2",
             "invalid value '2' for '--grad-accum <GRAD_ACCUM>': a pipeline's micro-batches are its micro-steps",
@@ -317,22 +233,13 @@ fn what_no_pipeline_can_run_is_refused_with_what_would_do() {
             "invalid value 'x' for '--init-from <DIR>': this lab",
             "leave it out",
         ),
-        (
-            "--print-order 4",
-            "--print-order 4: there is no rank 4",
-            "0 to 3",
-        ),
+        ("--print-order 4", "--print-order 4: there is no rank 4", "0 to 3"),
     ] {
         let output = small(flags);
         failed(&output, 2, message);
         has(&stderr(&output), &[help]);
     }
-    for flags in [
-        "--pace 5",
-        "--compare --break untied",
-        "--schedule 2f2b",
-        "--recompute -1",
-    ] {
+    for flags in ["--pace 5", "--compare --break untied", "--schedule 2f2b", "--recompute -1"] {
         assert_eq!(small(flags).status.code(), Some(2), "{flags}");
     }
 }

@@ -14,18 +14,11 @@ fn lab07(flags: &str) -> Output {
         .env("NO_COLOR", "")
         .env_remove("SHARDLAB_CORPUS")
         .env("RUST_BACKTRACE", "0");
-    command
-        .args(flags.split_whitespace())
-        .output()
-        .expect("lab07 starts")
+    command.args(flags.split_whitespace()).output().expect("lab07 starts")
 }
 
 fn small(flags: &str) -> Output {
-    let layers = if flags.contains("--layers") {
-        ""
-    } else {
-        "--layers 2"
-    };
+    let layers = if flags.contains("--layers") { "" } else { "--layers 2" };
     lab07(&format!("{SMALL} {layers} {flags}"))
 }
 
@@ -89,9 +82,8 @@ fn mistakes_look_plausible_and_are_noticed() {
         let output = small(&format!("--steps 12 --break {mistake}"));
         let text = String::from_utf8(output.stdout.clone()).unwrap();
         for check in checks {
-            let line = text
-                .lines()
-                .find(|line| line.starts_with("  check") && line.contains(check));
+            let line =
+                text.lines().find(|line| line.starts_with("  check") && line.contains(check));
             let mark = line
                 .unwrap_or_else(|| panic!("{check} is missing in\n{text}"))
                 .chars()
@@ -99,19 +91,13 @@ fn mistakes_look_plausible_and_are_noticed() {
                 .unwrap();
             assert_eq!(
                 mark,
-                if unsound.contains(&check) {
-                    '✗'
-                } else {
-                    '✓'
-                },
+                if unsound.contains(&check) { '✗' } else { '✓' },
                 "{mistake}: {check}\n{text}"
             );
         }
         assert_eq!(output.status.code(), Some(1), "{mistake}");
         let row = |step: &str| {
-            let mut rows = text
-                .lines()
-                .map(|line| line.split_whitespace().collect::<Vec<_>>());
+            let mut rows = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
             let row = rows.find(|row| row.len() == 5 && row[0] == step && row[1].contains('.'));
             row.expect(step)[1].parse::<f64>().unwrap()
         };
@@ -191,13 +177,7 @@ fn a_link_shows_what_each_axis_waits_for() {
 #[test]
 fn a_plan_needs_no_run() {
     let text = succeeded(&lab07("--dry-run --ranks 64 --tp 4 --pp 4"));
-    has(
-        &text,
-        &[
-            "4 data x 4 pipeline x 4 tensor",
-            "48 more ranks like these.",
-        ],
-    );
+    has(&text, &["4 data x 4 pipeline x 4 tensor", "48 more ranks like these."]);
     assert!(!text.contains("check"), "{text}");
     is_narrow(&text);
 }
@@ -210,21 +190,9 @@ fn jobs_that_do_not_fit_on_their_ranks_are_refused() {
             "a mesh of 1 data x 2 pipeline x 3 tensor needs 6 ranks, but there are 8",
             "start a multiple of 6",
         ),
-        (
-            "--tp 8 --pp 1",
-            "8 tensor ranks cannot share 4 heads",
-            "choose --tp at most 4",
-        ),
-        (
-            "--pp 4",
-            "4 stages cannot share 2 layers",
-            "choose at most 2 stages",
-        ),
-        (
-            "--chunks 2",
-            "1f1b runs 1 chunk per rank, not 2",
-            "--schedule interleaved",
-        ),
+        ("--tp 8 --pp 1", "8 tensor ranks cannot share 4 heads", "choose --tp at most 4"),
+        ("--pp 4", "4 stages cannot share 2 layers", "choose at most 2 stages"),
+        ("--chunks 2", "1f1b runs 1 chunk per rank, not 2", "--schedule interleaved"),
         (
             "--ranks 2 --pp 1 --chunks 2",
             "2 chunks on a pipeline of 1 rank",
@@ -236,11 +204,7 @@ fn jobs_that_do_not_fit_on_their_ranks_are_refused() {
             "invalid value '2' for '--grad-accum <GRAD_ACCUM>': a pipeline's micro-batches are its micro-steps",
             "give --micro-batches",
         ),
-        (
-            "--break untied --pp 1",
-            "one stage has one token table",
-            "give --pp 2",
-        ),
+        ("--break untied --pp 1", "one stage has one token table", "give --pp 2"),
         (
             "--break early-average --micro-batches 1",
             "the first micro-batch is also the last",

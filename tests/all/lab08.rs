@@ -15,10 +15,7 @@ fn lab08_in(folder: &Path, flags: &str) -> Output {
         .env("NO_COLOR", "")
         .env_remove("SHARDLAB_CORPUS")
         .env("RUST_BACKTRACE", "0");
-    command
-        .args(flags.split_whitespace())
-        .output()
-        .expect("lab08 starts")
+    command.args(flags.split_whitespace()).output().expect("lab08 starts")
 }
 
 fn lab08(flags: &str) -> Output {
@@ -41,10 +38,7 @@ fn row(text: &str, name: &str) -> Vec<String> {
         .lines()
         .find(|line| line.starts_with(&format!("  {name}")))
         .unwrap_or_else(|| panic!("{name}\n{text}"));
-    line[2 + name.len()..]
-        .split_whitespace()
-        .map(String::from)
-        .collect()
+    line[2 + name.len()..].split_whitespace().map(String::from).collect()
 }
 
 #[test]
@@ -52,14 +46,7 @@ fn a_spike_is_found_and_survived() {
     let text = succeeded(&lab08(""));
     fits(&text, 45);
     assert_eq!(text.matches(" ✓\n").count(), 8, "{text}");
-    has(
-        &text,
-        &[
-            "--train-range-to-skip 61 64\n",
-            "resume   from step 50 ",
-            "Takeaway",
-        ],
-    );
+    has(&text, &["--train-range-to-skip 61 64\n", "resume   from step 50 ", "Takeaway"]);
     // The weights learn from all bad micro-batches, none, those that one per step leaves, or none.
     let cells =
         ["skips nothing", "count", "one-batch", "auto", "clean text"].map(|name| row(&text, name));
@@ -91,34 +78,23 @@ fn the_screen_is_ascii_if_asked_and_any_job_survives() {
         "--zero 0 --dropout 0.1",
     ] {
         let text = succeeded(&small(flags));
-        has(
-            &text,
-            &["--train-range-to-skip 16 17\n", "resume   from step 8 "],
-        );
+        has(&text, &["--train-range-to-skip 16 17\n", "resume   from step 8 "]);
         assert_eq!(text.matches(" ✓\n").count(), 8, "{flags}\n{text}");
     }
     // There is no checkpoint before the spike.
-    has(
-        &succeeded(&small("--save-every 20")),
-        &["resume   from step 0 "],
-    );
+    has(&succeeded(&small("--save-every 20")), &["resume   from step 0 "]);
 }
 
 #[test]
 fn a_run_without_bad_batches_has_no_spike() {
     let text = succeeded(&lab08(&format!("{SMALL} --steps 30 --no-poison")));
-    has(
-        &text,
-        &[
-            "30 x 4 micro-batches; no text is random\n",
-            "no spike was found",
-        ],
-    );
+    has(&text, &["30 x 4 micro-batches; no text is random\n", "no spike was found"]);
     assert!(!text.contains("--train-range-to-skip"), "{text}");
     assert_eq!(text.matches(" ✓\n").count(), 4, "{text}");
 }
 
-/// Steps that are skipped have neither loss nor norm in the log and in the file, and the other lines have their fields.
+/// Steps that are skipped have neither loss nor norm in the log and in the file, and the other
+/// lines have their fields.
 #[test]
 fn skipped_steps_are_logged_and_stay_out_of_the_figures() {
     let folder = tempfile::tempdir().unwrap();
@@ -150,43 +126,24 @@ fn skipped_steps_are_logged_and_stay_out_of_the_figures() {
         ] {
             assert_eq!(line.contains(field), !skipped, "{field} {line}");
         }
-        has(
-            line,
-            &[
-                &format!("consumed_samples={:>12}", 16 * (i + 1)),
-                "learning_rate=",
-            ],
-        );
-        has(
-            line,
-            &[&format!(
-                "number_of_skipped_iterations={:>3}",
-                usize::from(skipped)
-            )],
-        );
+        has(line, &[&format!("consumed_samples={:>12}", 16 * (i + 1)), "learning_rate="]);
+        has(line, &[&format!("number_of_skipped_iterations={:>3}", usize::from(skipped))]);
     }
     let metrics = std::fs::read_to_string(folder.path().join("m.jsonl")).unwrap();
-    let lines: Vec<serde_json::Value> = metrics
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let lines: Vec<serde_json::Value> =
+        metrics.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(
-        lines
-            .iter()
-            .map(|line| line["loss"].is_null())
-            .collect::<Vec<_>>(),
+        lines.iter().map(|line| line["loss"].is_null()).collect::<Vec<_>>(),
         [false, true, true, false, true, false]
     );
     assert_eq!(
-        lines
-            .iter()
-            .map(|line| line["skipped"] == true)
-            .collect::<Vec<_>>(),
+        lines.iter().map(|line| line["skipped"] == true).collect::<Vec<_>>(),
         [false, true, true, false, true, false]
     );
 }
 
-/// The source's own check: a skipped step draws what it draws without skipping, micro-step by micro-step.
+/// The source's own check: a skipped step draws what it draws without skipping, micro-step by
+/// micro-step.
 #[test]
 fn the_same_tokens_are_drawn_with_and_without_skipping() {
     let tokens = |flags: &str| -> Vec<String> {
@@ -199,11 +156,7 @@ fn the_same_tokens_are_drawn_with_and_without_skipping() {
     let all = tokens("");
     assert_eq!(
         (all.len(), all[0].as_str(), all[9].as_str()),
-        (
-            48,
-            "iteration=1 [0/4]: [2, 17]",
-            "iteration=1 [3/4]: [2, 17]"
-        )
+        (48, "iteration=1 [0/4]: [2, 17]", "iteration=1 [3/4]: [2, 17]")
     );
     assert_eq!(tokens("--train-range-to-skip 2 3"), all);
     assert_ne!(tokens("--train-range-to-skip 2 3 --policy one-batch"), all);
@@ -238,16 +191,10 @@ fn spikes_are_found_in_any_metrics_file() {
     );
     std::fs::write(folder.path().join("lab03.jsonl"), of(99)).unwrap();
     let text = succeeded(&lab08_in(folder.path(), "--find-spikes lab03.jsonl"));
-    has(
-        &text,
-        &["none in lab03.jsonl: 39 losses, and none is above its limit"],
-    );
+    has(&text, &["none in lab03.jsonl: 39 losses, and none is above its limit"]);
     let output = lab08_in(folder.path(), "--find-spikes none.jsonl");
     failed(&output, 2, "cannot read none.jsonl");
-    has(
-        &stderr(&output),
-        &["help: name the file that --metrics wrote"],
-    );
+    has(&stderr(&output), &["help: name the file that --metrics wrote"]);
 }
 
 #[test]
@@ -278,21 +225,15 @@ fn each_policy_shows_what_it_does() {
         "the weights learned from bad batches; step 16 drew micro-batches of a different step",
     );
     let text = stdout(&output);
-    has(
-        &text,
-        &[
-            "6 of 8 per rank ✗",
-            "not from step 16 on ✗",
-            "skipped_steps=0 ✗",
-        ],
-    );
+    has(&text, &["6 of 8 per rank ✗", "not from step 16 on ✗", "skipped_steps=0 ✗"]);
     // Without accumulation the bad batches stay out, but later steps still move.
     let output = small("--policy one-batch --grad-accum 1");
     let text = stdout(&output);
     has(&text, &["0 of 2 per rank ✓", "not from step 16 on ✗"]);
 }
 
-/// The ranks average gradients of different steps, and nothing fails until one of them has no step left.
+/// The ranks average gradients of different steps, and nothing fails until one of them has no step
+/// left.
 #[test]
 fn one_rank_that_skips_alone_is_named_at_the_end() {
     let output = small("--break one-rank");
@@ -345,21 +286,13 @@ fn flags_that_say_nothing_clear_are_refused() {
             "--policy auto finds the steps to skip",
             "one of the two",
         ),
-        (
-            "--break one-rank --ranks 1",
-            "a single rank is all ranks",
-            "--ranks 2",
-        ),
+        ("--break one-rank --ranks 1", "a single rank is all ranks", "--ranks 2"),
         (
             "--break one-rank --policy auto",
             "the argument '--break <BROKEN>' cannot be used with '--policy",
             "--help",
         ),
-        (
-            "--save-every 0",
-            "invalid value '0' for '--save-every <",
-            "1 or more",
-        ),
+        ("--save-every 0", "invalid value '0' for '--save-every <", "1 or more"),
         (
             "--init-from x",
             "invalid value 'x' for '--init-from <DIR>': this lab",

@@ -15,10 +15,7 @@ fn lab09(flags: &str) -> Output {
         .env("NO_COLOR", "")
         .env_remove("SHARDLAB_CORPUS")
         .env("RUST_BACKTRACE", "0");
-    command
-        .args(flags.split_whitespace())
-        .output()
-        .expect("lab09 starts")
+    command.args(flags.split_whitespace()).output().expect("lab09 starts")
 }
 
 #[test]
@@ -39,10 +36,7 @@ fn any_ranks_resume() {
         "{SMALL} --from tp=2,pp=2 --to dp=5 dp=2,tp=2 --ascii --slices wpe.weight"
     )));
     assert!(text.is_ascii());
-    has(
-        &text,
-        &["pp=2,tp=2 saves", "2 of 2 jobs", "of wpe.weight [8, 16]"],
-    );
+    has(&text, &["pp=2,tp=2 saves", "2 of 2 jobs", "of wpe.weight [8, 16]"]);
 }
 
 #[test]
@@ -98,11 +92,7 @@ fn what_is_broken_is_noticed() {
     let output = lab09(&format!("{SMALL} --break first-data"));
     assert_eq!(output.status.code(), Some(1));
     has(&stdout(&output), &["bitwise ……………………… 6 of 6 jobs ✓", "✗"]);
-    assert!(
-        stderr(&output).contains("error: the losses differ"),
-        "{}",
-        stderr(&output)
-    );
+    assert!(stderr(&output).contains("error: the losses differ"), "{}", stderr(&output));
 }
 
 /// A run removes what an earlier one left in its folder, and nothing else.
@@ -141,10 +131,7 @@ fn only_an_earlier_runs_files_are_removed() {
     failed(
         &lab09(),
         2,
-        &format!(
-            "./checkpoints is being written by process {} on host ",
-            std::process::id()
-        ),
+        &format!("./checkpoints is being written by process {} on host ", std::process::id()),
     );
     assert!(mine.join("job-0").exists());
     drop(claim);
@@ -153,31 +140,18 @@ fn only_an_earlier_runs_files_are_removed() {
 #[test]
 fn bad_jobs_are_refused_before_anything_runs() {
     for (flags, what) in [
-        (
-            "--from dp=7",
-            "60 sequences per step cannot be divided by 7 data ranks",
-        ),
+        ("--from dp=7", "60 sequences per step cannot be divided by 7 data ranks"),
         ("--to pp=3", "3 stages cannot share 2 layers"),
-        (
-            "--to tp=3",
-            "4 heads cannot be divided evenly among 3 tensor ranks",
-        ),
+        ("--to tp=3", "4 heads cannot be divided evenly among 3 tensor ranks"),
         ("--from pp=2,dp=2,zero=3", "give zero=0 or zero=1 with pp"),
         ("--to nope", "\"nope\" is no part of a job"),
-        (
-            "--slices nothing",
-            "the model has no nothing help: choose of",
-        ),
+        ("--slices nothing", "the model has no nothing help: choose of"),
         ("--save-after 20", "nothing would be saved or resumed"),
     ] {
         let output = lab09(flags);
         assert_eq!(output.status.code(), Some(2), "{flags}");
         assert!(
-            stderr(&output)
-                .split_whitespace()
-                .collect::<Vec<_>>()
-                .join(" ")
-                .contains(what),
+            stderr(&output).split_whitespace().collect::<Vec<_>>().join(" ").contains(what),
             "{flags}: {}",
             stderr(&output)
         );

@@ -12,14 +12,8 @@ const SMALL: &str = "--seq 16 --batch 4";
 fn lab10(flags: &str) -> Output {
     let dir = tempfile::tempdir().unwrap();
     let mut command = Command::new(program("lab10"));
-    command
-        .current_dir(dir.path())
-        .env("NO_COLOR", "")
-        .env("RUST_BACKTRACE", "0");
-    command
-        .args(flags.split_whitespace())
-        .output()
-        .expect("lab10 starts")
+    command.current_dir(dir.path()).env("NO_COLOR", "").env("RUST_BACKTRACE", "0");
+    command.args(flags.split_whitespace()).output().expect("lab10 starts")
 }
 
 #[test]
@@ -27,15 +21,8 @@ fn every_strategy_runs_one_ranks_model() {
     let text = succeeded(&lab10(SMALL));
     fits(&text, 45);
     assert_eq!(text.matches(" ✓\n").count(), 4, "{text}");
-    for strategy in [
-        "1 rank",
-        "DP 4",
-        "ZeRO-3 4",
-        "TP 4",
-        "PP 4",
-        "PP 2 x TP 2",
-        "TP 2 x ZeRO-3 2",
-    ] {
+    for strategy in ["1 rank", "DP 4", "ZeRO-3 4", "TP 4", "PP 4", "PP 2 x TP 2", "TP 2 x ZeRO-3 2"]
+    {
         has(&text, &[&format!("\n  {strategy} ")]);
     }
     has(&text, &["Takeaway"]);
@@ -64,10 +51,7 @@ fn what_is_left_out_is_said() {
         is_narrow(&text);
         text.split_whitespace().collect::<Vec<_>>().join(" ")
     };
-    has(
-        &dry("--batch 2"),
-        &["left out DP 4, ZeRO-3 4: 2 sequences for 4 ranks"],
-    );
+    has(&dry("--batch 2"), &["left out DP 4, ZeRO-3 4: 2 sequences for 4 ranks"]);
     has(
         &dry("--batch 1"),
         &[
@@ -122,10 +106,7 @@ fn a_strategy_of_your_own() {
         ],
     );
     assert_eq!(
-        text.contains(&format!(
-            "not timed: 8 ranks take turns on {} cores",
-            launch::cores()
-        )),
+        text.contains(&format!("not timed: 8 ranks take turns on {} cores", launch::cores())),
         timed == 1
     );
 }
@@ -148,28 +129,13 @@ fn deepspeeds_settings_are_json_and_what_they_do_not_say_is_beside_them() {
     let output = lab10("--tp 2 --pp 2 --emit-deepspeed --dtype bf16");
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON alone");
     assert_eq!(
-        (
-            &json["tensor_parallel"]["autotp_size"],
-            &json["pipeline"]["stages"]
-        ),
+        (&json["tensor_parallel"]["autotp_size"], &json["pipeline"]["stages"]),
         (&2.into(), &2.into())
     );
-    assert_eq!(
-        (&json["train_batch_size"], &json["bf16"]["enabled"]),
-        (&8.into(), &true.into())
-    );
-    let said = stderr(&output)
-        .split_whitespace()
-        .collect::<Vec<_>>()
-        .join(" ");
-    assert!(
-        said.contains("0.16.2, which the source ran, ignores the key"),
-        "{said}"
-    );
-    assert!(
-        said.contains("num_stages=2, partition_method=\"parameters\""),
-        "{said}"
-    );
+    assert_eq!((&json["train_batch_size"], &json["bf16"]["enabled"]), (&8.into(), &true.into()));
+    let said = stderr(&output).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("0.16.2, which the source ran, ignores the key"), "{said}");
+    assert!(said.contains("num_stages=2, partition_method=\"parameters\""), "{said}");
 }
 
 #[test]
@@ -187,12 +153,7 @@ fn a_job_that_cannot_run_is_named() {
             "a batch of 6 cannot be divided evenly into 4",
             "a multiple of 4",
         ),
-        (
-            "--pp 2 --zero 3",
-            2,
-            "ZeRO-3 and a pipeline do not go together",
-            "ZeRO 0 or 1",
-        ),
+        ("--pp 2 --zero 3", 2, "ZeRO-3 and a pipeline do not go together", "ZeRO 0 or 1"),
         (
             "--tp 3 --ranks 3",
             2,
@@ -230,24 +191,14 @@ fn a_job_that_cannot_run_is_named() {
             "--reference needs candle-transformers",
             "cargo run --features llm --bin lab10",
         ),
-        (
-            "--compare",
-            2,
-            "text needs a trained model",
-            "--model FOLDER",
-        ),
+        ("--compare", 2, "text needs a trained model", "--model FOLDER"),
         (
             "--memory-limit 40",
             2,
             "the following required arguments were not provided: --finale",
             "--help",
         ),
-        (
-            "--prompt Once",
-            2,
-            "text needs a trained model",
-            "--model FOLDER",
-        ),
+        ("--prompt Once", 2, "text needs a trained model", "--model FOLDER"),
     ] {
         if cfg!(feature = "llm") && (flags.contains("hub:") || flags == "--reference") {
             continue;
@@ -290,20 +241,13 @@ fn only_strategies_combined_fit() {
         ("TP 2", "stopped in its state"),
         ("PP 4", "stopped in its state"),
     ] {
-        let line = text
-            .lines()
-            .find(|line| line.starts_with(&format!("  {name}  ")))
-            .expect(name);
+        let line = text.lines().find(|line| line.starts_with(&format!("  {name}  "))).expect(name);
         assert!(line.ends_with(stopped), "{line}");
     }
     bars_are_to_one_scale(&text);
     has(
         &text,
-        &[
-            "no strategy alone fits",
-            "a combination fits",
-            "TP 2 x ZeRO-3 4, PP 4 x TP 2 ✓",
-        ],
+        &["no strategy alone fits", "a combination fits", "TP 2 x ZeRO-3 4, PP 4 x TP 2 ✓"],
     );
 }
 
@@ -355,16 +299,10 @@ fn one_text_under_every_strategy() {
         );
     }
     let text = lab10("--prompt Tim --show-next --tokens 3 --tp 2");
-    assert_eq!(
-        text.lines().filter(|line| line.contains('%')).count(),
-        15,
-        "{text}"
-    );
+    assert_eq!(text.lines().filter(|line| line.contains('%')).count(), 15, "{text}");
     is_narrow(&text);
     assert_eq!(
-        lab10("--compare --ranks 2 --tokens 9")
-            .matches(": the same 9 tokens")
-            .count(),
+        lab10("--compare --ranks 2 --tokens 9").matches(": the same 9 tokens").count(),
         3
     );
     let text = lab10("--life-cycle --tp 2");

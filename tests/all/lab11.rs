@@ -1,4 +1,5 @@
-//! lab11 as its users start it: what is on the screen, what is refused, and the planner beside what other labs measured.
+//! lab11 as its users start it: what is on the screen, what is refused, and the planner beside what
+//! other labs measured.
 
 use crate::suite::program::{ROOT, fits, has, is_narrow, program, stderr, succeeded};
 use lab11::planner::{HeldOut, Made, PlanKind, compared, errors_of, held_out, model, search};
@@ -16,10 +17,7 @@ fn lab11(flags: &str) -> Output {
         .env("NO_COLOR", "")
         .env_remove("SHARDLAB_CORPUS")
         .env("RUST_BACKTRACE", "0");
-    command
-        .args(flags.split_whitespace())
-        .output()
-        .expect("lab11 starts")
+    command.args(flags.split_whitespace()).output().expect("lab11 starts")
 }
 
 #[test]
@@ -45,20 +43,11 @@ fn the_default_screen_decides() {
     let text = succeeded(&lab11("--links"));
     is_narrow(&text);
     has(&text, &["links between nodes", "loses to"]);
-    let text = succeeded(&lab11(
-        "--ascii --model gpt3-175b --devices 1024 --device a100-80g --published",
-    ));
+    let text =
+        succeeded(&lab11("--ascii --model gpt3-175b --devices 1024 --device a100-80g --published"));
     assert!(text.is_ascii());
     is_narrow(&text);
-    has(
-        &text,
-        &[
-            "Korthikanti et al.",
-            "llama-3.1-405b",
-            "mt-nlg-530b",
-            "wordplay",
-        ],
-    );
+    has(&text, &["Korthikanti et al.", "llama-3.1-405b", "mt-nlg-530b", "wordplay"]);
 }
 
 #[test]
@@ -70,11 +59,7 @@ fn ten_thousand_devices_and_one() {
     let one = succeeded(&lab11("--model llama-3-8b --devices 1"));
     has(
         &one,
-        &[
-            "does its largest layer fit? yes",
-            "offloading to the CPU",
-            "on the host",
-        ],
+        &["does its largest layer fit? yes", "offloading to the CPU", "on the host"],
     );
     has(
         &succeeded(&lab11("--model llama-3-70b --devices 1")),
@@ -108,10 +93,7 @@ fn one_plan_is_costed_and_a_bad_one_explained() {
             "bytes per rank",
         ],
     );
-    has(
-        &succeeded(&lab11("--plan dp=512")),
-        &["does not fit", "zero=1"],
-    );
+    has(&succeeded(&lab11("--plan dp=512")), &["does not fit", "zero=1"]);
     for (flags, what) in [
         ("--plan dp=8,tp=3,pp=2", "tp 3 does not divide 64 heads"),
         ("--plan dp=8,tp=3,pp=2", "= 48 devices, not 512"),
@@ -171,10 +153,7 @@ fn refusals_are_explained_and_presets_have_sources() {
 fn refused(flags: &str, what: &str) {
     let output = lab11(flags);
     let said = words_of(&stderr(&output));
-    assert!(
-        output.status.code() == Some(2) && said.contains(what),
-        "{flags}: {said}"
-    );
+    assert!(output.status.code() == Some(2) && said.contains(what), "{flags}: {said}");
 }
 
 fn words_of(text: &str) -> String {
@@ -184,16 +163,10 @@ fn words_of(text: &str) -> String {
 /// What people ran, asked as they would.
 #[test]
 fn published_plans_are_found_on_the_screen() {
-    let llama = succeeded(&lab11(
-        "--model llama-3.1-405b --devices 16384 --batch 2048",
-    ));
+    let llama = succeeded(&lab11("--model llama-3.1-405b --devices 16384 --batch 2048"));
     has(
         &llama,
-        &[
-            "best of these: TP 8 + PP",
-            "The search finds nothing faster",
-            "128   8   16",
-        ],
+        &["best of these: TP 8 + PP", "The search finds nothing faster", "128   8   16"],
     );
     let long = "--model llama-3.1-405b --devices 16384 --seq 131072 --batch 128";
     let long = succeeded(&lab11(long));
@@ -205,16 +178,9 @@ fn published_plans_are_found_on_the_screen() {
     }
     let named = succeeded(&lab11("--device mi300x --devices 64 --network frontier"));
     has(&words_of(&named), &["the network of frontier, not its own"]);
-    let own = words_of(&succeeded(&lab11(
-        "--device max-tile --devices 24 --model gpt2-xl",
-    )));
-    assert!(
-        own.contains("Xe Link") && !own.contains("not its own"),
-        "{own}"
-    );
-    let hybrid = succeeded(&lab11(
-        "--plan dp=64,tp=8,zero=3,shard=8,recompute=norms,sp",
-    ));
+    let own = words_of(&succeeded(&lab11("--device max-tile --devices 24 --model gpt2-xl")));
+    assert!(own.contains("Xe Link") && !own.contains("not its own"), "{own}");
+    let hybrid = succeeded(&lab11("--plan dp=64,tp=8,zero=3,shard=8,recompute=norms,sp"));
     has(
         &words_of(&hybrid),
         &[
@@ -235,20 +201,15 @@ fn published_plans_are_found_on_the_screen() {
     );
 }
 
-/// Nodes of twelve, as Aurora's: eight tensor ranks do not divide them. And the largest numbers that flags take.
+/// Nodes of twelve, as Aurora's: eight tensor ranks do not divide them. And the largest numbers
+/// that flags take.
 #[test]
 fn odd_nodes_and_large_numbers() {
     let straddling =
         "--device max-tile --devices 24 --batch 24 --model llama-3-8b --plan dp=3,tp=8,sp";
-    has(
-        &words_of(&succeeded(&lab11(straddling))),
-        &["tensor 8 between nodes"],
-    );
+    has(&words_of(&succeeded(&lab11(straddling))), &["tensor 8 between nodes"]);
     let near = straddling.replace("dp=3,tp=8", "dp=6,tp=4");
-    has(
-        &words_of(&succeeded(&lab11(&near))),
-        &["tensor 4 within a node"],
-    );
+    has(&words_of(&succeeded(&lab11(&near))), &["tensor 4 within a node"]);
     let large = "--layers 1 --embd 16777216 --heads 65536 --kv-heads 1 --ffn 1 --vocab 1 --seq 4194304 \
                  --batch 1048576 --devices 1 --plan mb=1048576";
     has(&succeeded(&lab11(large)), &["does not fit"]);
@@ -256,8 +217,8 @@ fn odd_nodes_and_large_numbers() {
     assert!(!one.contains("If the links"), "{one}");
 }
 
-/// lab04's prediction for a GPT on Polaris, where nothing hides the gather of ZeRO-1 and 2, is the planner's for a program that waits for
-/// it. One that hides it is as fast as DDP.
+/// lab04's prediction for a GPT on Polaris, where nothing hides the gather of ZeRO-1 and 2, is the
+/// planner's for a program that waits for it. One that hides it is as fast as DDP.
 #[test]
 fn labs_04_and_11_have_one_rule_for_the_gather() {
     let mut cluster = Cluster::new(Device::named("a100-40g").unwrap(), "polaris").unwrap();
@@ -272,12 +233,7 @@ fn labs_04_and_11_have_one_rule_for_the_gather() {
             program,
             ..TrainingJob::new(gpt, cluster.clone(), 64)
         };
-        let strategy = Strategy {
-            data: 64,
-            micro_batch: 4,
-            zero,
-            ..Strategy::SINGLE
-        };
+        let strategy = Strategy { data: 64, micro_batch: 4, zero, ..Strategy::SINGLE };
         job.time(&strategy).data
     };
     let text = std::fs::read_to_string(format!("{ROOT}/book/outputs/lab04-elsewhere.txt")).unwrap();
@@ -291,11 +247,7 @@ fn labs_04_and_11_have_one_rule_for_the_gather() {
     let waits = |zero: usize| step(Program::Deepspeed, zero) - step(Program::Deepspeed, 0);
     for zero in [1, 2] {
         let lab04 = printed[zero] - printed[0];
-        assert!(
-            (waits(zero) / lab04 - 1.0).abs() < 0.4,
-            "{}, {lab04}",
-            waits(zero)
-        );
+        assert!((waits(zero) / lab04 - 1.0).abs() < 0.4, "{}, {lab04}", waits(zero));
         let hidden = step(Program::Megatron, zero) - step(Program::Megatron, 0);
         assert!(hidden < 0.1 * lab04, "{hidden}, {lab04}");
     }
@@ -306,10 +258,7 @@ fn a_cluster_from_a_file() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("mine.toml");
     std::fs::write(&file, succeeded(&lab11("--help-cluster"))).unwrap();
-    let flags = format!(
-        "--model llama-3.2-1b --devices 8 --cluster {}",
-        file.display()
-    );
+    let flags = format!("--model llama-3.2-1b --devices 8 --cluster {}", file.display());
     has(
         &succeeded(&lab11(&flags)),
         &["8 x my GPU", "how many nodes? 2, with 4 devices each"],
@@ -323,7 +272,8 @@ fn a_cluster_from_a_file() {
     );
 }
 
-/// A file of the hub, and numbers alone. What the file says beside them is named, and changes nothing.
+/// A file of the hub, and numbers alone. What the file says beside them is named, and changes
+/// nothing.
 #[test]
 fn a_model_of_ones_own() {
     let dir = tempfile::tempdir().unwrap();
@@ -349,29 +299,20 @@ fn a_model_of_ones_own() {
         &succeeded(&lab11(&format!("{flags} --plan dp=2,tp=8,zero=1"))),
         &["sliding_window = 4096"],
     );
-    has(
-        &succeeded(&lab11(&format!("{flags} --refused"))),
-        &["sliding_window = 4096"],
-    );
+    has(&succeeded(&lab11(&format!("{flags} --refused"))), &["sliding_window = 4096"]);
 
     let json = |flags: &str| -> serde_json::Value {
         serde_json::from_str(&succeeded(&lab11(&format!("{flags} --json --top 1")))).unwrap()
     };
     let whole = json(&flags);
     assert_eq!(whole["parameters"], 12_247_782_400.0);
-    assert_eq!(
-        whole["not_understood"],
-        serde_json::json!(["sliding_window = 4096"])
-    );
+    assert_eq!(whole["not_understood"], serde_json::json!(["sliding_window = 4096"]));
     let fewer = json(&format!("{flags} --layers 20 --seq 4096"));
     assert_eq!(fewer["model"], "your me/mistral-wide");
     assert_eq!(fewer["length"], 4096);
     // Llama 2 13B and 70B by their numbers, and a sequence's length by its older name.
     let own = json("--layers 40 --embd 5120 --heads 40 --devices 16 --length 2048");
-    assert_eq!(
-        (&own["model"], &own["length"]),
-        (&"your model".into(), &2048.into())
-    );
+    assert_eq!((&own["model"], &own["length"]), (&"your model".into(), &2048.into()));
     assert_eq!(own["parameters"], 13_015_864_320.0);
     assert_eq!(own["not_understood"], serde_json::json!([]));
     let own = json("--layers 80 --embd 8192 --heads 64 --kv-heads 8 --ffn 28672 --devices 64");
@@ -382,11 +323,7 @@ fn a_model_of_ones_own() {
     has(&succeeded(&lab11(odd)), &["your model"]);
 
     let experts = dir.path().join("experts.json");
-    std::fs::write(
-        &experts,
-        text.replace("sliding_window", "num_local_experts"),
-    )
-    .unwrap();
+    std::fs::write(&experts, text.replace("sliding_window", "num_local_experts")).unwrap();
     let broken = dir.path().join("broken.json");
     std::fs::write(&broken, "{\n  \"model_type\" \"llama\"\n}").unwrap();
     for (flags, what) in [
@@ -408,10 +345,7 @@ fn a_model_of_ones_own() {
             "--layers 40 --heads 40".into(),
             "a model of your own also needs --embd help: give all of",
         ),
-        (
-            "--model gpt2 --heads 7".into(),
-            "7 heads cannot share a width of 768 evenly",
-        ),
+        ("--model gpt2 --heads 7".into(), "7 heads cannot share a width of 768 evenly"),
         ("--layers 0".into(), "0 is not in 1..=10000"),
     ] {
         refused(&flags, what);
@@ -439,10 +373,7 @@ fn json_for_tools() {
     let large = succeeded(&lab11("--json --plan dp=512"));
     let large: serde_json::Value = serde_json::from_str(&large).unwrap();
     assert!(large["too_large"]["what"].is_string(), "{large}");
-    refused(
-        "--json --plan dp=8,tp=3,pp=2",
-        "tp 3 does not divide 64 heads",
-    );
+    refused("--json --plan dp=8,tp=3,pp=2", "tp 3 does not divide 64 heads");
     let long = succeeded(&lab11(
         "--json --top 1 --model llama-3.1-405b --devices 16384 --seq 131072 --batch 128",
     ));
@@ -466,38 +397,19 @@ fn json_for_tools() {
 /// The planner's formula for activations in flight is what the schedules of lab06 give.
 #[test]
 fn in_flight_is_what_the_schedules_give() {
-    for (ranks, chunks, micro_batches) in [
-        (4, 1, 8),
-        (4, 1, 3),
-        (8, 1, 16),
-        (4, 2, 8),
-        (4, 4, 8),
-        (8, 2, 16),
-        (2, 3, 4),
-    ] {
-        let pipeline = Pipeline {
-            ranks,
-            chunks,
-            micro_batches,
-        };
+    for (ranks, chunks, micro_batches) in
+        [(4, 1, 8), (4, 1, 3), (8, 1, 16), (4, 2, 8), (4, 4, 8), (8, 2, 16), (2, 3, 4)]
+    {
+        let pipeline = Pipeline { ranks, chunks, micro_batches };
         let schedule = if chunks == 1 {
             Schedule::OneForwardOneBackward
         } else {
             Schedule::depth_first(&pipeline)
         };
         let orders = schedule.orders(&pipeline).unwrap();
-        let times = Times {
-            forward: 1.0,
-            backward: 2.0,
-            weights: 0.0,
-            message: 0.0,
-        };
+        let times = Times { forward: 1.0, backward: 2.0, weights: 0.0, message: 0.0 };
         let simulated = simulate(&pipeline, &orders, &times).unwrap();
-        let strategy = Strategy {
-            pipeline: ranks,
-            chunks,
-            ..Strategy::SINGLE
-        };
+        let strategy = Strategy { pipeline: ranks, chunks, ..Strategy::SINGLE };
         let planned: Vec<f64> = (0..ranks)
             .map(|stage| strategy.in_flight(stage, micro_batches) * chunks as f64)
             .collect();
@@ -506,10 +418,7 @@ fn in_flight_is_what_the_schedules_give() {
         // Its bubble is the simulator's, too.
         let bubble = (ranks - 1) as f64 / (chunks * micro_batches) as f64;
         if micro_batches % ranks == 0 {
-            assert!(
-                (simulated.bubble_to_work() - bubble).abs() < 1e-12,
-                "{pipeline:?}"
-            );
+            assert!((simulated.bubble_to_work() - bubble).abs() < 1e-12, "{pipeline:?}");
         }
     }
 }
@@ -526,7 +435,8 @@ fn here(shape: ModelShape, dropout: bool, batch: usize, devices: usize) -> Train
     }
 }
 
-/// A figure such as `9.59 MB` of a book's output, in bytes: number `n` of the line that begins with `label`.
+/// A figure such as `9.59 MB` of a book's output, in bytes: number `n` of the line that begins with
+/// `label`.
 fn printed(file: &str, label: &str, n: usize) -> f64 {
     let path = format!("{ROOT}/book/outputs/{file}");
     let text = std::fs::read_to_string(&path).unwrap();
@@ -544,9 +454,7 @@ fn printed(file: &str, label: &str, n: usize) -> f64 {
         };
         pair[0].parse::<f64>().ok().map(|number| number * unit)
     });
-    figures
-        .nth(n)
-        .unwrap_or_else(|| panic!("{label}, {n}: {line}"))
+    figures.nth(n).unwrap_or_else(|| panic!("{label}, {n}: {line}"))
 }
 
 #[track_caller]
@@ -557,8 +465,8 @@ fn close(planned: f64, measured: f64, what: &str) {
     );
 }
 
-/// The bytes that ranks send in a step: what labs 04, 05 and 07 print as measured, within 5% of the plan. What ranks hold is
-/// measured anew in tests/alone/planned.rs.
+/// The bytes that ranks send in a step: what labs 04, 05 and 07 print as measured, within 5% of the
+/// plan. What ranks hold is measured anew in tests/alone/planned.rs.
 #[test]
 fn ranks_send_what_the_labs_measured() {
     // lab04: 12 thin blocks on 4 ranks, one stage of ZeRO after the other.
@@ -572,17 +480,9 @@ fn ranks_send_what_the_labs_measured() {
     };
     let job = here(thin, false, 48, 4);
     for zero in 0..4 {
-        let [.., data] = job.traffic(&Strategy {
-            data: 4,
-            micro_batch: 12,
-            zero,
-            ..Strategy::SINGLE
-        });
-        close(
-            data.bytes,
-            printed("lab04-compared.txt", "sends", zero),
-            "lab04",
-        );
+        let [.., data] =
+            job.traffic(&Strategy { data: 4, micro_batch: 12, zero, ..Strategy::SINGLE });
+        close(data.bytes, printed("lab04-compared.txt", "sends", zero), "lab04");
     }
     // lab05: the baby model with dropout on 2 tensor ranks, and with sequence parallelism.
     let baby = ModelShape {
@@ -594,18 +494,9 @@ fn ranks_send_what_the_labs_measured() {
         family: Family::Gpt,
     };
     for (n, sequence) in [(1, false), (2, true)] {
-        let strategy = Strategy {
-            tensor: 2,
-            sequence,
-            micro_batch: 12,
-            ..Strategy::SINGLE
-        };
+        let strategy = Strategy { tensor: 2, sequence, micro_batch: 12, ..Strategy::SINGLE };
         let [tensor, ..] = here(baby, true, 12, 2).traffic(&strategy);
-        close(
-            tensor.bytes,
-            printed("lab05-compared.txt", "sends", n),
-            "lab05",
-        );
+        close(tensor.bytes, printed("lab05-compared.txt", "sends", n), "lab05");
     }
     // lab07: 2 x 2 x 2 ranks; what they send along the tensor and the data axis.
     let job = here(baby, false, 16, 8);
@@ -618,16 +509,8 @@ fn ranks_send_what_the_labs_measured() {
         ..Strategy::SINGLE
     };
     let [tensor, _, data] = job.traffic(&strategy);
-    close(
-        tensor.bytes,
-        printed("lab07-axes.txt", "tensor", 1),
-        "lab07, tensor axis",
-    );
-    close(
-        data.bytes,
-        printed("lab07-axes.txt", "data", 1),
-        "lab07, data axis",
-    );
+    close(tensor.bytes, printed("lab07-axes.txt", "tensor", 1), "lab07, tensor axis");
+    close(data.bytes, printed("lab07-axes.txt", "data", 1), "lab07, data axis");
 }
 
 /// A figure of a page, in the digits that it shows there.
@@ -643,8 +526,8 @@ fn asked(name: &str, devices: usize, device: &str) -> TrainingJob {
     TrainingJob::new(model(name).unwrap(), cluster, devices)
 }
 
-/// The chapter's arithmetic: each figure of "One plan, by hand" from the formula beside it, all of them together the
-/// planner's.
+/// The chapter's arithmetic: each figure of "One plan, by hand" from the formula beside it, all of
+/// them together the planner's.
 #[test]
 fn the_plan_that_the_chapter_computes_by_hand_is_the_planners() {
     let page = chapter();
@@ -658,10 +541,7 @@ fn the_plan_that_the_chapter_computes_by_hand_is_the_planners() {
     let [k, f] = [shape.kv_width() as f64, shape.ffn() as f64];
     let (d, t, m) = (64.0, 8.0, 4.0);
     assert_eq!(strategy.micro_batches(job.batch), 4);
-    assert_eq!(
-        (layers, h, s, rows, k, f),
-        (80.0, 8192.0, 8192.0, 128_256.0, 1024.0, 28_672.0)
-    );
+    assert_eq!((layers, h, s, rows, k, f), (80.0, 8192.0, 8192.0, 128_256.0, 1024.0, 28_672.0));
     let gb = |bytes: f64| format!("| {} |", bytes_decimal(bytes));
     let cell = |time: f64| format!("| {} |", seconds(time));
     let same = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 1e-9, "{a} is not {b}");
@@ -699,14 +579,7 @@ fn the_plan_that_the_chapter_computes_by_hand_is_the_planners() {
     let rate = |side: f64| 0.675 * 989e12 * side / (side + 32.0);
     let flops = tokens * (2.0 * matrices + 4.0 * s * h) / t;
     same(flops / rate(side), device.computes(flops, side));
-    figure(
-        &page,
-        format!(
-            "{:.2} TFLOP at {:.0} TFLOP/s",
-            flops / 1e12,
-            rate(side) / 1e12
-        ),
-    );
+    figure(&page, format!("{:.2} TFLOP at {:.0} TFLOP/s", flops / 1e12, rate(side) / 1e12));
     let products = flops / rate(side);
     let moves = device.streams(2.0 * kept * tokens);
     let forward = products + moves;
@@ -717,10 +590,7 @@ fn the_plan_that_the_chapter_computes_by_hand_is_the_planners() {
     let sum = 2.0 * (7.0 * network.within.latency + 7.0 / 8.0 * 2.0 * tokens * h / within);
     figure(&page, cell(sum));
     figure(&page, cell(3.0 * sum));
-    same(
-        m * (layers * 5.0 + 2.0) * sum,
-        job.traffic(&strategy)[0].seconds,
-    );
+    same(m * (layers * 5.0 + 2.0) * sum, job.traffic(&strategy)[0].seconds);
 
     // The step.
     let time = job.time(&strategy);
@@ -732,10 +602,7 @@ fn the_plan_that_the_chapter_computes_by_hand_is_the_planners() {
     let card = network.efficiency * network.between.bandwidth;
     let scatter = |bytes: f64| 6.0 * network.between.latency + 63.0 / 64.0 * bytes / layers / card;
     let [reduce, gather] = [4.0 * held, 2.0 * held].map(scatter);
-    same(
-        m * layers * reduce + layers * gather,
-        job.traffic(&strategy)[2].seconds,
-    );
+    same(m * layers * reduce + layers * gather, job.traffic(&strategy)[2].seconds);
     // Hidden but for a layer's.
     let backward = layers * 2.0 * forward + 2.0 * head;
     assert!(layers * reduce < backward && layers * gather < layers * forward + head);
@@ -751,22 +618,13 @@ fn the_plan_that_the_chapter_computes_by_hand_is_the_planners() {
         figure(&page, seconds(time));
     }
     let [tensor, _, data] = job.traffic(&strategy);
-    same(
-        m * (5.0 * layers + 2.0) * 2.0 * 7.0 / 8.0 * 2.0 * tokens * h,
-        tensor.bytes,
-    );
+    same(m * (5.0 * layers + 2.0) * 2.0 * 7.0 / 8.0 * 2.0 * tokens * h, tensor.bytes);
     same(63.0 / 64.0 * (4.0 * m + 2.0) * held, data.bytes);
     for bytes in [tensor.bytes, data.bytes] {
         figure(&page, bytes_decimal(bytes));
     }
     same(device.streams(30.0 * held / d), time.optimizer);
-    for time in [
-        time.compute,
-        time.tensor,
-        time.data,
-        time.optimizer,
-        time.total(),
-    ] {
+    for time in [time.compute, time.tensor, time.data, time.optimizer, time.total()] {
         figure(&page, cell(time));
     }
     let cost = job.cost(time.total(), 1.0);
@@ -780,10 +638,7 @@ fn the_chapters_figures_are_the_planners() {
     let plan = |text: &str| -> Strategy { text.parse().unwrap() };
 
     // Llama 3 405B on 16 stages.
-    let llama = TrainingJob {
-        batch: 2048,
-        ..asked("llama-3.1-405b", 8192, "h100-80g")
-    };
+    let llama = TrainingJob { batch: 2048, ..asked("llama-3.1-405b", 8192, "h100-80g") };
     let whole = plan("dp=64,tp=8,pp=16,zero=2,sp");
     let kept = llama.keeps(&whole);
     figure(&page, bytes_decimal(kept * 8192.0));
@@ -791,48 +646,27 @@ fn the_chapters_figures_are_the_planners() {
     assert!((load.activations / (15.0 * 8.0 * kept * 8192.0) - 1.0).abs() < 1e-9);
     figure(&page, bytes_decimal(load.activations));
     let room = llama.cluster.device.room() / 1e9;
-    figure(
-        &page,
-        format!("in all {} of {room:.1}", bytes_decimal(load.total())),
-    );
+    figure(&page, format!("in all {} of {room:.1}", bytes_decimal(load.total())));
     let with_whole_gradients = llama.load(&plan("dp=64,tp=8,pp=16,zero=1,sp"));
-    figure(
-        &page,
-        format!("take {}", bytes_decimal(with_whole_gradients.total())),
-    );
-    let published: Vec<_> = compared()
-        .iter()
-        .filter(|(run, _)| run.source == "L4")
-        .collect();
+    figure(&page, format!("take {}", bytes_decimal(with_whole_gradients.total())));
+    let published: Vec<_> = compared().iter().filter(|(run, _)| run.source == "L4").collect();
     let [(small, _), (large, _)] = published[..] else {
         panic!("{published:?}")
     };
     let load = small.job.load(&small.planned());
     assert!(load.total() < llama.cluster.device.memory);
-    figure(
-        &page,
-        format!("the plan takes {}", bytes_decimal(load.total())),
-    );
+    figure(&page, format!("the plan takes {}", bytes_decimal(load.total())));
     let [small, large] = [small, large].map(|run| run.compared().0);
     figure(&page, format!("{small:.0} and {large:.0} TFLOP/s (`L4`)"));
-    let llama = TrainingJob {
-        devices: 16_384,
-        ..llama
-    };
-    let pytorch = TrainingJob {
-        program: Program::Pytorch,
-        ..llama.clone()
-    };
+    let llama = TrainingJob { devices: 16_384, ..llama };
+    let pytorch = TrainingJob { program: Program::Pytorch, ..llama.clone() };
     for job in [llama, pytorch] {
         let found = search(&job).plans[0].strategy;
         assert_eq!(found.words(), "TP 8 + PP 16 + ZeRO-1 128");
     }
 
     // Latency: 4,096 ranks, or groups of 64.
-    let small = TrainingJob {
-        batch: 4096,
-        ..asked("llama-3-8b", 4096, "h100-80g")
-    };
+    let small = TrainingJob { batch: 4096, ..asked("llama-3-8b", 4096, "h100-80g") };
     for (text, ranks) in [("dp=4096,zero=3", 4096), ("dp=4096,zero=3,shard=64", 64)] {
         let s = plan(text);
         let [.., data] = small.traffic(&s);
@@ -840,10 +674,7 @@ fn the_chapters_figures_are_the_planners() {
         let hops = nodes as f64 * 14e-6 + (ranks - 1 - nodes) as f64 * 3.4e-6;
         let calls = 3.0 * small.model.layers as f64;
         let bytes = data.bytes / (0.78 * 400e9);
-        assert!(
-            ((calls * hops + bytes) / data.seconds - 1.0).abs() < 1e-9,
-            "{text}"
-        );
+        assert!(((calls * hops + bytes) / data.seconds - 1.0).abs() < 1e-9, "{text}");
         let time = small.time(&s).total();
         let state = small.load(&s);
         let state = state.weights + state.gradients + state.optimizer;
@@ -866,10 +697,7 @@ fn the_chapters_figures_are_the_planners() {
     assert_eq!(best(&half).strategy.pipeline, 4);
     let [.., data] = job.traffic(&today.strategy);
     figure(&page, format!("they would take {}", seconds(data.seconds)));
-    figure(
-        &page,
-        format!("{} per rank in all", bytes_decimal(data.bytes)),
-    );
+    figure(&page, format!("{} per rank in all", bytes_decimal(data.bytes)));
     let there = half.time(&today.strategy);
     let waits = 100.0 * there.data / there.total();
     figure(&page, format!("{waits:.0}% of its step is waiting"));
@@ -877,10 +705,7 @@ fn the_chapters_figures_are_the_planners() {
     let gathered = search(&job);
     let gathered = gathered.best(|s| s.tensor * s.pipeline == 1).unwrap();
     let longer = 100.0 * (gathered.time.total() / today.time.total() - 1.0);
-    figure(
-        &page,
-        format!("predicted to take {longer:.0}% longer than the best plan"),
-    );
+    figure(&page, format!("predicted to take {longer:.0}% longer than the best plan"));
     let most = |kind| 100.0 * errors_of(Made::Benchmark, Some(kind)).longer[1];
     let [gathered, divided] = [PlanKind::Gathered, PlanKind::Divided].map(most);
     figure(
@@ -901,10 +726,7 @@ fn the_chapters_figures_are_the_planners() {
     figure(&page, best(&half).strategy.words());
     let there = half.time(&today.strategy);
     assert!((0.28..0.38).contains(&(there.data / there.total())));
-    figure(
-        &page,
-        format!("{} micro-batches", today.strategy.micro_batches(few.batch)),
-    );
+    figure(&page, format!("{} micro-batches", today.strategy.micro_batches(few.batch)));
     let nodes = asked("mt-nlg-530b", 2240, "h100-80g");
     for text in ["dp=4,tp=16,pp=35,zero=1,sp", "dp=8,tp=8,pp=35,zero=1,sp"] {
         figure(&page, seconds(nodes.traffic(&plan(text))[0].seconds));
@@ -921,10 +743,7 @@ fn the_chapters_figures_are_the_planners() {
             format!("{} ({} runs)", signed(errors.mean), errors.runs)
         };
         let [benchmarks, trainings] = Made::ALL.map(of);
-        figure(
-            &page,
-            format!("| {} | {benchmarks} | {trainings} |", kind.words()),
-        );
+        figure(&page, format!("| {} | {benchmarks} | {trainings} |", kind.words()));
     }
     let [benchmarks, trainings] = Made::ALL.map(|made| errors_of(made, None).median);
     figure(
@@ -947,14 +766,8 @@ fn the_chapters_figures_are_the_planners() {
         let [one, other] = [&benchmarks, &trainings].map(|found| 100.0 * of(found));
         format!("{one:.0}% and {other:.0}%")
     };
-    figure(
-        &page,
-        format!("The ranges are {}", both(|found| found.width)),
-    );
-    figure(
-        &page,
-        format!("with all runs known, {}", both(|found| found.narrowest)),
-    );
+    figure(&page, format!("The ranges are {}", both(|found| found.width)));
+    figure(&page, format!("with all runs known, {}", both(|found| found.narrowest)));
     let worst = |source: &str| {
         let such = compared().iter().filter(|(run, _)| run.source == source);
         let errors: Vec<f64> = such.map(|(_, error)| -error).collect();
@@ -965,44 +778,22 @@ fn the_chapters_figures_are_the_planners() {
     };
     for source in ["M1", "Z2", "B1", "D1", "P1"] {
         let [least, most] = worst(source);
-        figure(
-            &page,
-            format!("{:.0} to {:.0}%", 100.0 * least, 100.0 * most),
-        );
+        figure(&page, format!("{:.0} to {:.0}%", 100.0 * least, 100.0 * most));
     }
     figure(&page, format!("{:.0}%", 100.0 * worst("C3")[1]));
-    figure(
-        &page,
-        format!("{:.0}% for ZeRO-3 in groups", 100.0 * worst("Y1")[1]),
-    );
-    let small = &compared()
-        .iter()
-        .find(|(run, _)| run.name == "gpt-1.7b")
-        .unwrap()
-        .1;
+    figure(&page, format!("{:.0}% for ZeRO-3 in groups", 100.0 * worst("Y1")[1]));
+    let small = &compared().iter().find(|(run, _)| run.name == "gpt-1.7b").unwrap().1;
     figure(&page, format!("smallest model {:.0}%", -100.0 * small));
     let negative = compared().iter().filter(|(_, error)| *error < 0.0).count();
-    figure(
-        &page,
-        format!(
-            "**{negative} of {} errors are negative.**",
-            compared().len()
-        ),
-    );
+    figure(&page, format!("**{negative} of {} errors are negative.**", compared().len()));
     let of = |source: &str| {
-        let (run, _) = compared()
-            .iter()
-            .find(|(run, _)| run.source == source)
-            .unwrap();
+        let (run, _) = compared().iter().find(|(run, _)| run.source == source).unwrap();
         run.compared()
     };
     let (planned, measured) = of("S1");
     figure(&page, format!("| {measured:.3} s | {planned:.3} s |"));
     let (planned, measured) = of("S4");
-    figure(
-        &page,
-        format!("| {measured:.2} TFLOP/s | {planned:.2} TFLOP/s |"),
-    );
+    figure(&page, format!("| {measured:.2} TFLOP/s | {planned:.2} TFLOP/s |"));
 }
 
 /// The chapter's text.

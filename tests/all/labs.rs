@@ -34,10 +34,7 @@ fn every_lab_is_a_package_with_its_lesson() {
         let bins = cargo["bin"].as_array().unwrap();
         assert_eq!(bins.len(), 1, "{}", lab.name);
         assert_eq!(bins[0]["name"].as_str(), Some(&*lab.name));
-        assert_eq!(
-            format!("labs/{}/{}", lab.name, bins[0]["path"].as_str().unwrap()),
-            lab.file
-        );
+        assert_eq!(format!("labs/{}/{}", lab.name, bins[0]["path"].as_str().unwrap()), lab.file);
     }
 }
 
@@ -86,10 +83,7 @@ pub fn short_run(name: &str) -> (&'static str, &'static str) {
             program("lab05"),
             "--layers 1 --heads 2 --embd 32 --block 16 --batch 2 --steps 2",
         ),
-        "lab06" => (
-            program("lab06"),
-            "--heads 2 --embd 16 --block 8 --micro-batches 4 --pace 0",
-        ),
+        "lab06" => (program("lab06"), "--heads 2 --embd 16 --block 8 --micro-batches 4 --pace 0"),
         "lab07" => (
             program("lab07"),
             "--layers 2 --heads 2 --embd 32 --block 16 --batch 1 --steps 2",
@@ -98,10 +92,7 @@ pub fn short_run(name: &str) -> (&'static str, &'static str) {
             program("lab08"),
             "--layers 1 --embd 16 --block 16 --batch 1 --steps 30 --poison 16 17 --save-every 8 --lr 0.01",
         ),
-        "lab09" => (
-            program("lab09"),
-            "--heads 4 --embd 16 --block 8 --steps 4 --save-after 2",
-        ),
+        "lab09" => (program("lab09"), "--heads 4 --embd 16 --block 8 --steps 4 --save-after 2"),
         "lab10" => (program("lab10"), "--seq 16 --batch 4 --ranks 2"),
         "lab11" => (program("lab11"), "--devices 16 --model llama-3-8b"),
         _ => panic!("{name}: add its program and flags that make its run short"),
@@ -124,11 +115,7 @@ fn a_labs_screen_begins_and_ends_as_labs_toml_says() {
         let takes = format!("about {}", lab.takes);
         let gap = 80 - title.chars().count() - takes.len();
         assert!(
-            screen.starts_with(&format!(
-                "{title}{}{takes}\n{}\n",
-                " ".repeat(gap),
-                lab.question
-            )),
+            screen.starts_with(&format!("{title}{}{takes}\n{}\n", " ".repeat(gap), lab.question)),
             "{screen}"
         );
         let mut end = format!("  Takeaway: {}\n", lab.takeaway);
@@ -147,11 +134,7 @@ fn a_labs_screen_begins_and_ends_as_labs_toml_says() {
             .filter(|line| !line.starts_with("  More: "))
             .map(|l| format!("{l}\n"))
             .collect();
-        assert!(
-            said.ends_with(&end),
-            "{}: {end} is not the end of\n{screen}",
-            lab.name
-        );
+        assert!(said.ends_with(&end), "{}: {end} is not the end of\n{screen}", lab.name);
     }
 }
 
@@ -167,18 +150,8 @@ fn rows(page: &str) -> Vec<String> {
 #[test]
 fn the_readme_lists_the_labs() {
     let mut expected = Vec::new();
-    for Lab {
-        name,
-        title,
-        question,
-        takes,
-        ranks,
-        ..
-    } in labs()
-    {
-        expected.push(format!(
-            "| `{name}` | {title} | {question} | {takes} | {ranks} |"
-        ));
+    for Lab { name, title, question, takes, ranks, .. } in labs() {
+        expected.push(format!("| `{name}` | {title} | {question} | {takes} | {ranks} |"));
     }
     assert_eq!(rows("README.md"), expected);
 }
@@ -196,14 +169,7 @@ fn the_readme_is_short() {
 #[test]
 fn the_book_lists_the_exercises() {
     let mut expected = Vec::new();
-    for Exercise {
-        name,
-        title,
-        task,
-        minutes,
-        ..
-    } in exercises()
-    {
+    for Exercise { name, title, task, minutes, .. } in exercises() {
         expected.push(format!("| `{name}` | {title} | {task} | {minutes} |"));
     }
     assert_eq!(rows("book/src/exercises.md"), expected);
@@ -213,31 +179,14 @@ fn the_book_lists_the_exercises() {
 fn exercises_have_names_texts_and_hints() {
     let mut names: Vec<String> = Vec::new();
     for (folder, exercises) in by_folder() {
-        for Exercise {
-            name,
-            title,
-            task,
-            hints,
-            ..
-        } in exercises
-        {
+        for Exercise { name, title, task, hints, .. } in exercises {
+            assert!(name.starts_with(&format!("{folder}-")), "{name} belongs to {folder}");
             assert!(
-                name.starts_with(&format!("{folder}-")),
-                "{name} belongs to {folder}"
-            );
-            assert!(
-                name.bytes()
-                    .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-'),
+                name.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-'),
                 "{name}"
             );
-            assert!(
-                name.len() <= 19 && title.len() <= 42,
-                "{name}: the map has no room for it"
-            );
-            assert!(
-                !task.contains('\n') && !task.ends_with('.'),
-                "{name}: {task}"
-            );
+            assert!(name.len() <= 19 && title.len() <= 42, "{name}: the map has no room for it");
+            assert!(!task.contains('\n') && !task.ends_with('.'), "{name}: {task}");
             assert!(
                 hints.len() >= 3 && hints.iter().all(|hint| !hint.is_empty()),
                 "{name}: too few hints"
@@ -247,10 +196,7 @@ fn exercises_have_names_texts_and_hints() {
                 "{name}: its last hint names the idea"
             );
             assert!(
-                [&title, &task]
-                    .into_iter()
-                    .chain(&hints)
-                    .all(|text| text.is_ascii()),
+                [&title, &task].into_iter().chain(&hints).all(|text| text.is_ascii()),
                 "{name}: --ascii means ASCII"
             );
             assert!(!names.contains(&name), "{name} is there twice");
@@ -259,7 +205,8 @@ fn exercises_have_names_texts_and_hints() {
     }
 }
 
-/// The task shows a picture of what goes in and what comes out, and a lab begins with something quick.
+/// The task shows a picture of what goes in and what comes out, and a lab begins with something
+/// quick.
 #[test]
 fn every_task_has_a_picture_and_every_lab_begins_with_two_minutes() {
     for (folder, exercises) in by_folder() {
@@ -268,17 +215,10 @@ fn every_task_has_a_picture_and_every_lab_begins_with_two_minutes() {
             let picture = task.split("//! ```text\n").nth(1);
             let picture = picture.and_then(|rest| rest.split("//! ```\n").next());
             let lines = picture.map_or(0, |picture| picture.lines().count());
-            assert!(
-                (2..=24).contains(&lines),
-                "{}: a picture of {lines} lines",
-                exercise.name
-            );
+            assert!((2..=24).contains(&lines), "{}: a picture of {lines} lines", exercise.name);
         }
         let first = exercises.first().map(|exercise| exercise.minutes);
-        assert!(
-            folder == "ladder" || first == Some(2),
-            "{folder}: {first:?}"
-        );
+        assert!(folder == "ladder" || first == Some(2), "{folder}: {first:?}");
     }
 }
 
@@ -304,24 +244,12 @@ fn every_exercise_has_its_files_and_every_file_its_exercise() {
         }
     }
     for exercise in exercises() {
-        let blank = text(&format!(
-            "labs/{}/exercises/{}",
-            exercise.lab(),
-            exercise.file()
-        ));
+        let blank = text(&format!("labs/{}/exercises/{}", exercise.lab(), exercise.file()));
         let first = format!("//! {} · {}\n", exercise.name, exercise.title);
+        assert!(blank.starts_with(&first), "{}: its first line", exercise.file());
         assert!(
-            blank.starts_with(&first),
-            "{}: its first line",
-            exercise.file()
-        );
-        assert!(
-            text(&format!(
-                "labs/{}/solutions/{}",
-                exercise.lab(),
-                exercise.file()
-            ))
-            .starts_with(&first),
+            text(&format!("labs/{}/solutions/{}", exercise.lab(), exercise.file()))
+                .starts_with(&first),
             "{}: its solution's first line",
             exercise.file()
         );
@@ -331,11 +259,7 @@ fn every_exercise_has_its_files_and_every_file_its_exercise() {
             "{}: a place to write",
             exercise.file()
         );
-        assert!(
-            blank.lines().count() <= 100,
-            "{}: an exercise is small",
-            exercise.file()
-        );
+        assert!(blank.lines().count() <= 100, "{}: an exercise is small", exercise.file());
     }
 }
 
@@ -360,10 +284,6 @@ fn a_training_that_diverges_says_at_which_step_and_what_to_do() {
         let error = String::from_utf8_lossy(&output.stderr);
         let told = error.contains("at step ")
             && error.contains(": training has diverged\nhelp: lower --lr (it is ");
-        assert!(
-            output.status.code() == Some(1) && told,
-            "{lab}: {:?} {error}",
-            output.status
-        );
+        assert!(output.status.code() == Some(1) && told, "{lab}: {:?} {error}", output.status);
     }
 }

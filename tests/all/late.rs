@@ -6,10 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 fn options() -> Options {
-    Options {
-        deadline: Duration::from_secs(1),
-        ..Options::default()
-    }
+    Options { deadline: Duration::from_secs(1), ..Options::default() }
 }
 
 /// Rank 1 computes for so long before it comes to a barrier.
@@ -21,7 +18,8 @@ fn slow(comm: &Comm, time: Duration) -> Result<()> {
     comm.barrier()
 }
 
-/// This test program again, with one of its ignored tests, which ends the process or speaks to the terminal.
+/// This test program again, with one of its ignored tests, which ends the process or speaks to the
+/// terminal.
 fn again(test: &str) -> (String, bool) {
     let program = std::env::current_exe().unwrap();
     let test = format!("late::{test}");
@@ -29,23 +27,14 @@ fn again(test: &str) -> (String, bool) {
         .args(["--ignored", "--exact", "--nocapture", &test])
         .output()
         .unwrap();
-    (
-        String::from_utf8_lossy(&output.stderr).into_owned(),
-        output.status.success(),
-    )
+    (String::from_utf8_lossy(&output.stderr).into_owned(), output.status.success())
 }
 
 #[test]
 fn whoever_is_too_late_is_an_error() {
     let body = |comm: Comm| Ok(slow(&comm, Duration::from_secs(3))?);
     let error = launch::run_with(3, &options(), body).unwrap_err();
-    let Some(CommError::DeadlinePassed {
-        missing,
-        call,
-        waited,
-        ..
-    }) = error.downcast_ref()
-    else {
+    let Some(CommError::DeadlinePassed { missing, call, waited, .. }) = error.downcast_ref() else {
         panic!("{error:#}")
     };
     assert_eq!((&missing[..], call.kind), (&[1][..], CallKind::Barrier));
@@ -85,10 +74,7 @@ fn whoever_is_a_little_late_is_named_and_not_ended() {
 #[test]
 #[ignore = "for whoever_is_a_little_late_is_named_and_not_ended"]
 fn slow_rank() {
-    launch::run_with(2, &options(), |comm| {
-        Ok(slow(&comm, Duration::from_millis(450))?)
-    })
-    .unwrap();
+    launch::run_with(2, &options(), |comm| Ok(slow(&comm, Duration::from_millis(450))?)).unwrap();
 }
 
 #[test]
@@ -110,10 +96,7 @@ fn a_rank_that_never_comes_back_keeps_nobody() {
 #[test]
 #[ignore = "for a_rank_that_never_comes_back_keeps_nobody"]
 fn stuck_rank() {
-    launch::run_with(2, &options(), |comm| {
-        Ok(slow(&comm, Duration::from_secs(3600))?)
-    })
-    .ok();
+    launch::run_with(2, &options(), |comm| Ok(slow(&comm, Duration::from_secs(3600))?)).ok();
 }
 
 #[test]
@@ -128,10 +111,7 @@ fn calls_that_differ_by_their_place_alone_are_told_apart() {
         Ok(losses()?)
     };
     let error = launch::run(2, order).unwrap_err();
-    let Some(CommError::CallsDiffer {
-        calls, alike: true, ..
-    }) = error.downcast_ref()
-    else {
+    let Some(CommError::CallsDiffer { calls, alike: true, .. }) = error.downcast_ref() else {
         panic!("{error:#}")
     };
     assert_ne!(calls[0].line, calls[1].line);
@@ -142,10 +122,7 @@ fn calls_that_differ_by_their_place_alone_are_told_apart() {
         ),
         "{error}"
     );
-    assert!(
-        error.contains("give both a label: comm.labelled("),
-        "{error}"
-    );
+    assert!(error.contains("give both a label: comm.labelled("), "{error}");
 }
 
 #[test]
@@ -164,9 +141,7 @@ fn labels_let_different_places_meet() {
     assert_eq!(launch::run(3, broadcast).unwrap(), [1.0; 3]);
     // A label is what counts, also where the place is the same.
     let labels = |comm: Comm| {
-        Ok(comm
-            .labelled(["weights", "moments"][comm.rank()])
-            .broadcast(&mut [0f32], 1)?)
+        Ok(comm.labelled(["weights", "moments"][comm.rank()]).broadcast(&mut [0f32], 1)?)
     };
     let error = format!("{:#}", launch::run(2, labels).unwrap_err());
     assert!(
@@ -182,19 +157,14 @@ fn a_wait_is_for_the_call_that_was_started() {
         let buckets = if comm.rank() == 0 { 3 } else { 0 };
         let start = |_| comm.start_all_reduce(vec![1f32; 7], Reduce::Sum);
         let started: Vec<_> = (0..buckets).map(start).collect::<Result<_>>()?;
-        started
-            .into_iter()
-            .try_for_each(|one| one.wait().map(drop))?;
+        started.into_iter().try_for_each(|one| one.wait().map(drop))?;
         Ok(())
     };
     let error = format!("{:#}", launch::run(2, body).unwrap_err());
     let line = error
         .lines()
         .find(|line| line.starts_with("  rank 0  waits in start_all_reduce"));
-    assert!(
-        line.is_some_and(|line| line.ends_with(", its call 1")),
-        "{error}"
-    );
+    assert!(line.is_some_and(|line| line.ends_with(", its call 1")), "{error}");
 }
 
 #[test]
@@ -225,18 +195,14 @@ fn leaving_rank() {
 fn the_last_calls_are_in_a_file() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("new/flight.jsonl");
-    let options = Options {
-        flight_file: Some(file.clone()),
-        ..options()
-    };
+    let options = Options { flight_file: Some(file.clone()), ..options() };
     let body = |comm: Comm| {
         for _ in 0..100 {
             comm.barrier()?;
         }
         let started = comm.start_all_reduce(vec![1f32; 7], Reduce::Sum)?;
         if comm.rank() == 0 {
-            comm.labelled("odd")
-                .all_reduce(&mut [1u8; 5], Reduce::Max)?;
+            comm.labelled("odd").all_reduce(&mut [1u8; 5], Reduce::Max)?;
         }
         started.wait()?;
         Ok(comm.barrier()?)
@@ -245,10 +211,8 @@ fn the_last_calls_are_in_a_file() {
     let says = format!("the last 64 calls of every rank are in {}", file.display());
     assert!(error.ends_with(&says), "{error}");
     let text = std::fs::read_to_string(file).unwrap();
-    let calls: Vec<serde_json::Value> = text
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let calls: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(calls.iter().filter(|call| call["rank"] == 1).count(), 64);
     let of_rank_0: Vec<_> = calls.iter().filter(|call| call["rank"] == 0).collect();
     let [.., barrier, started, odd] = &of_rank_0[..] else {
@@ -258,10 +222,7 @@ fn the_last_calls_are_in_a_file() {
         (&barrier["call"], &barrier["number"], &barrier["state"]),
         (&"barrier".into(), &100.into(), &"done".into())
     );
-    assert_eq!(
-        (&started["call"], &started["len"]),
-        (&"start_all_reduce".into(), &7.into())
-    );
+    assert_eq!((&started["call"], &started["len"]), (&"start_all_reduce".into(), &7.into()));
     assert_eq!(
         (&odd["label"], &odd["number"], &odd["state"]),
         (&"odd".into(), &102.into(), &"in it".into())

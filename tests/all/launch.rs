@@ -1,5 +1,5 @@
-//! `launch` and the cluster scripts as their users start them, with stand-ins for schedulers and launchers: small shell
-//! scripts that are found first on PATH.
+//! `launch` and the cluster scripts as their users start them, with stand-ins for schedulers and
+//! launchers: small shell scripts that are found first on PATH.
 
 use crate::suite::program::{ROOT, interruptible, program};
 use std::io::{BufRead, BufReader};
@@ -15,9 +15,7 @@ struct Cluster {
 impl Cluster {
     /// With these programs, as (name, lines of sh).
     fn new(programs: &[(&str, &str)]) -> Cluster {
-        let cluster = Cluster {
-            dir: tempfile::tempdir().unwrap(),
-        };
+        let cluster = Cluster { dir: tempfile::tempdir().unwrap() };
         std::fs::create_dir(cluster.path("bin")).unwrap();
         for tool in [
             "sh", "bash", "cat", "mkdir", "chmod", "install", "dirname", "ln", "rm", "sleep",
@@ -40,13 +38,11 @@ impl Cluster {
         self.dir.path().join(name)
     }
 
-    /// A program of sh. Written by a process of its own: were this one to write it, a process that another test starts
-    /// just then would have it open for writing, too, and the program would be "busy".
+    /// A program of sh. Written by a process of its own: were this one to write it, a process that
+    /// another test starts just then would have it open for writing, too, and the program would be
+    /// "busy".
     fn add(&self, name: &str, body: &str) {
-        let write = [
-            "-c",
-            "printf '#!/bin/sh\n%s\n' \"$1\" > \"$0\" && chmod 755 \"$0\"",
-        ];
+        let write = ["-c", "printf '#!/bin/sh\n%s\n' \"$1\" > \"$0\" && chmod 755 \"$0\""];
         assert!(
             Command::new("/bin/sh")
                 .args(write)
@@ -65,10 +61,7 @@ impl Cluster {
 
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
-        command
-            .current_dir(self.dir.path())
-            .env_clear()
-            .env("PATH", self.path("bin"));
+        command.current_dir(self.dir.path()).env_clear().env("PATH", self.path("bin"));
         command.env("T", self.dir.path());
         command
     }
@@ -92,7 +85,8 @@ impl Cluster {
     }
 }
 
-/// A launcher that says what it is, notes its arguments in $T/ran, and becomes the program it is to start.
+/// A launcher that says what it is, notes its arguments in $T/ran, and becomes the program it is to
+/// start.
 fn launcher(version: &str) -> String {
     format!(
         r#"if [ "$1" = --version ]; then echo "{version}"; exit; fi
@@ -116,10 +110,7 @@ fn stderr(output: &Output) -> String {
 #[test]
 fn in_a_pbs_job_the_line_is_pals() {
     let cluster = Cluster::new(&[("mpiexec", &launcher(PALS))]);
-    let file = cluster.file(
-        "nodes",
-        "x1.cm.polaris.alcf.anl.gov\nx2.cm.polaris.alcf.anl.gov\n",
-    );
+    let file = cluster.file("nodes", "x1.cm.polaris.alcf.anl.gov\nx2.cm.polaris.alcf.anl.gov\n");
     let env = [("PBS_NODEFILE", file.as_str())];
     let words = "mpiexec --verbose --envall -n";
     assert_eq!(
@@ -150,10 +141,7 @@ fn in_a_slurm_job_the_line_is_srun() {
         ("SLURM_TASKS_PER_NODE", "4(x2)"),
         ("SLURM_CPUS_PER_TASK", "8"),
     ];
-    assert_eq!(
-        cluster.line("lab03", &env),
-        "srun -N 2 -n 8 --ntasks-per-node 4 -c 8 lab03"
-    );
+    assert_eq!(cluster.line("lab03", &env), "srun -N 2 -n 8 --ntasks-per-node 4 -c 8 lab03");
     cluster.add("bin/mpirun", &launcher(OPEN_MPI));
     assert_eq!(
         cluster.line("lab03", &env),
@@ -171,35 +159,21 @@ fn without_a_job_the_line_is_local() {
         cluster.line(&format!("-n {more} lab03"), &[]),
         format!("mpirun --oversubscribe -n {more} lab03")
     );
-    assert_eq!(
-        cluster.line("lab03", &[]),
-        format!("mpirun -n {cores} lab03")
-    );
-    assert_eq!(
-        cluster.line("--threads -n 3 lab03 --steps 5", &[]),
-        "lab03 --steps 5 --ranks 3"
-    );
+    assert_eq!(cluster.line("lab03", &[]), format!("mpirun -n {cores} lab03"));
+    assert_eq!(cluster.line("--threads -n 3 lab03 --steps 5", &[]), "lab03 --steps 5 --ranks 3");
     cluster.add("bin/id", "echo 0");
-    assert_eq!(
-        cluster.line("-n 1 lab03", &[]),
-        "mpirun --allow-run-as-root -n 1 lab03"
-    );
+    assert_eq!(cluster.line("-n 1 lab03", &[]), "mpirun --allow-run-as-root -n 1 lab03");
     let file = cluster.file("mine", "a slots=2\nb slots=2\n");
     let expected =
         format!("mpirun --allow-run-as-root -n 4 --map-by ppr:2:node:PE=3 --hostfile {file} lab03");
-    assert_eq!(
-        cluster.line(&format!("--depth 3 --hostfile {file} lab03"), &[]),
-        expected
-    );
+    assert_eq!(cluster.line(&format!("--depth 3 --hostfile {file} lab03"), &[]), expected);
 }
 
 #[test]
 fn without_mpi_ranks_are_threads_and_it_says_so() {
     let cluster = Cluster::new(&[]);
-    let output = cluster.launch(
-        &format!("-n 3 {lab00} --info --ascii", lab00 = program("lab00")),
-        &[],
-    );
+    let output =
+        cluster.launch(&format!("-n 3 {lab00} --info --ascii", lab00 = program("lab00")), &[]);
     assert!(output.status.success());
     assert_eq!(
         stderr(&output),
@@ -219,11 +193,7 @@ fn without_mpi_ranks_are_threads_and_it_says_so() {
         "{}",
         stderr(&output)
     );
-    assert!(
-        stdout(&output).contains("Using [2 / 4]"),
-        "{}",
-        stdout(&output)
-    );
+    assert!(stdout(&output).contains("Using [2 / 4]"), "{}", stdout(&output));
 }
 
 #[test]
@@ -232,19 +202,10 @@ fn the_jobs_exit_code_is_launchs() {
     cluster.add("job", "exit $1");
     let job = cluster.path("job").display().to_string();
     for code in [0, 1, 7, 141] {
-        assert_eq!(
-            cluster
-                .launch(&format!("-n 2 {job} {code}"), &[])
-                .status
-                .code(),
-            Some(code)
-        );
+        assert_eq!(cluster.launch(&format!("-n 2 {job} {code}"), &[]).status.code(), Some(code));
     }
     assert_eq!(
-        std::fs::read_to_string(cluster.path("ran"))
-            .unwrap()
-            .lines()
-            .next(),
+        std::fs::read_to_string(cluster.path("ran")).unwrap().lines().next(),
         Some(&*format!("-n 2 {job} 0"))
     )
 }
@@ -261,15 +222,12 @@ fn what_cannot_be_started_is_said() {
     ] {
         let output = cluster.launch(words, &[]);
         assert_eq!(output.status.code(), Some(2), "{words}");
-        assert!(
-            stderr(&output).contains(&format!("error: {what}")),
-            "{}",
-            stderr(&output)
-        );
+        assert!(stderr(&output).contains(&format!("error: {what}")), "{}", stderr(&output));
     }
 }
 
-/// A signal to launch is one to the job, which may still tidy up and choose its exit code. It is no reason for a restart.
+/// A signal to launch is one to the job, which may still tidy up and choose its exit code. It is no
+/// reason for a restart.
 #[test]
 fn signals_reach_the_job() {
     let cluster = Cluster::new(&[("mpirun", &launcher(OPEN_MPI))]);
@@ -277,12 +235,9 @@ fn signals_reach_the_job() {
     let body = "trap 'exit 41' TERM; trap 'exit 42' INT; echo ready; n=0; while [ $n -lt 400 ]; do sleep 0.05; n=$((n+1)); done";
     cluster.add("job", body);
     let job = cluster.path("job").display().to_string();
-    for (restarts, signal, code) in [
-        ("0", "TERM", 41),
-        ("0", "INT", 42),
-        ("3", "TERM", 41),
-        ("3", "INT", 42),
-    ] {
+    for (restarts, signal, code) in
+        [("0", "TERM", 41), ("0", "INT", 42), ("3", "TERM", 41), ("3", "INT", 42)]
+    {
         let mut command = cluster.command(program("launch"));
         command.args(["--max-restarts", restarts, "-n", "1", &job]);
         let mut child = interruptible(&mut command)
@@ -291,23 +246,16 @@ fn signals_reach_the_job() {
             .spawn()
             .unwrap();
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line, "ready\n");
         let kill = format!("kill -{signal} {}", child.id());
-        assert!(
-            Command::new("/bin/sh")
-                .args(["-c", &kill])
-                .status()
-                .unwrap()
-                .success()
-        );
+        assert!(Command::new("/bin/sh").args(["-c", &kill]).status().unwrap().success());
         assert_eq!(child.wait().unwrap().code(), Some(code), "{signal}");
     }
 }
 
-/// A job that fails as often as `$1` says, with exit code `$2`, and notes the number of its restart.
+/// A job that fails as often as `$1` says, with exit code `$2`, and notes the number of its
+/// restart.
 const FAILS: &str = r#"echo "$SHARDLAB_RESTART_COUNT" >> "$T/attempts"
 [ "${SHARDLAB_RESTART_COUNT:-0}" -ge "$1" ] || exit "$2""#;
 
@@ -316,12 +264,10 @@ fn attempts(cluster: &Cluster, words: &str) -> (Output, String, String) {
     std::fs::remove_file(cluster.path("attempts")).ok();
     let output = cluster.launch(words, &[]);
     let said = stderr(&output);
-    let timeless = said
-        .split(" after ")
-        .map(|part| match part.split_once(" s (") {
-            Some((_, rest)) => format!("T s ({rest}"),
-            None => part.to_string(),
-        });
+    let timeless = said.split(" after ").map(|part| match part.split_once(" s (") {
+        Some((_, rest)) => format!("T s ({rest}"),
+        None => part.to_string(),
+    });
     let said = timeless.collect::<Vec<_>>().join(" after ");
     (
         output,
@@ -339,11 +285,7 @@ fn a_job_that_fails_is_started_again() {
     let job = cluster.path("job").display().to_string();
     let line = format!("mpirun -n 1 -x SHARDLAB_RESTART_COUNT {job}");
     let (output, said, counts) = attempts(&cluster, &format!("--max-restarts 3 -n 1 {job} 2 137"));
-    assert_eq!(
-        (output.status.code(), &*counts),
-        (Some(0), "0 1 2 "),
-        "{said}"
-    );
+    assert_eq!((output.status.code(), &*counts), (Some(0), "0 1 2 "), "{said}");
     let failed = "launch: the job failed after T s (exit code 137: SIGKILL); restart";
     let done = "launch: the job is done, after 2 restarts";
     assert_eq!(
@@ -353,11 +295,7 @@ fn a_job_that_fails_is_started_again() {
 
     // When restarts are used up, the last attempt's exit code is launch's.
     let (output, said, counts) = attempts(&cluster, &format!("--max-restarts 1 -n 1 {job} 9 7"));
-    assert_eq!(
-        (output.status.code(), &*counts),
-        (Some(7), "0 1 "),
-        "{said}"
-    );
+    assert_eq!((output.status.code(), &*counts), (Some(7), "0 1 "), "{said}");
     let again = "launch: the job failed after T s (exit code 7); restart 1 of 1\n";
     let error = "error: the job failed after T s";
     assert!(said.contains(again), "{said}");
@@ -384,26 +322,13 @@ fn what_a_restart_cannot_help_is_not_restarted() {
     let job = cluster.path("job").display().to_string();
     for (code, why) in [
         (2, "(exit code 2); no restart: its input is bad"),
-        (
-            130,
-            "(exit code 130: SIGINT); no restart: Ctrl-C stopped it",
-        ),
-        (
-            141,
-            "(exit code 141: SIGPIPE); no restart: the reader of its output is gone",
-        ),
+        (130, "(exit code 130: SIGINT); no restart: Ctrl-C stopped it"),
+        (141, "(exit code 141: SIGPIPE); no restart: the reader of its output is gone"),
     ] {
         let (output, said, counts) =
             attempts(&cluster, &format!("--max-restarts 3 -n 1 {job} 9 {code}"));
-        assert_eq!(
-            (output.status.code(), &*counts),
-            (Some(code), "0 "),
-            "{said}"
-        );
-        assert!(
-            said.ends_with(&format!("launch: the job failed after T s {why}\n")),
-            "{said}"
-        );
+        assert_eq!((output.status.code(), &*counts), (Some(code), "0 "), "{said}");
+        assert!(said.ends_with(&format!("launch: the job failed after T s {why}\n")), "{said}");
     }
     let (output, said, _) = attempts(&cluster, "--max-restarts 3 no/such/lab");
     assert_eq!(output.status.code(), Some(2), "{said}");
@@ -414,19 +339,11 @@ fn what_a_restart_cannot_help_is_not_restarted() {
 #[test]
 fn a_job_that_is_killed_is_started_again() {
     let cluster = Cluster::new(&[]);
-    cluster.add(
-        "job",
-        r#"[ "$SHARDLAB_RESTART_COUNT" -ge 1 ] || kill -9 $$"#,
-    );
-    let (output, said, _) = attempts(
-        &cluster,
-        &format!("--max-restarts 1 {}", cluster.path("job").display()),
-    );
+    cluster.add("job", r#"[ "$SHARDLAB_RESTART_COUNT" -ge 1 ] || kill -9 $$"#);
+    let (output, said, _) =
+        attempts(&cluster, &format!("--max-restarts 1 {}", cluster.path("job").display()));
     assert!(output.status.success(), "{said}");
-    assert!(
-        said.contains("(exit code 137: SIGKILL); restart 1 of 1\n"),
-        "{said}"
-    );
+    assert!(said.contains("(exit code 137: SIGKILL); restart 1 of 1\n"), "{said}");
 }
 
 /// The project's folder as a job's user has it, with lab03 only noting how it was started.
@@ -444,7 +361,8 @@ fn script(name: &str) -> String {
 
 #[test]
 fn the_pbs_script_runs_as_a_job() {
-    // As PBS does it: the job's variables, its first node's home folder, the script with none of the user's arguments.
+    // As PBS does it: the job's variables, its first node's home folder, the script with none of
+    // the user's arguments.
     let qsub = r#"for script; do :; done
 printf 'x1.cm.polaris.alcf.anl.gov\nx2.cm.polaris.alcf.anl.gov\n' > "$T/nodes"
 export PBS_NODEFILE="$T/nodes" PBS_JOBID=77.polaris-pbs-01 PBS_O_WORKDIR="$PWD" PBS_O_HOST=polaris-login-01
@@ -454,32 +372,14 @@ exec bash "$script""#;
     let bin = programs(&cluster);
     let mut command = cluster.command("qsub");
     command
-        .args([
-            "-A",
-            "PROJECT",
-            "-v",
-            "SHARDLAB_BIN",
-            &script("polaris.pbs"),
-        ])
+        .args(["-A", "PROJECT", "-v", "SHARDLAB_BIN", &script("polaris.pbs")])
         .env("SHARDLAB_BIN", &bin);
     let output = command.output().unwrap();
-    assert!(
-        output.status.success(),
-        "{}\n{}",
-        stdout(&output),
-        stderr(&output)
-    );
+    assert!(output.status.success(), "{}\n{}", stdout(&output), stderr(&output));
     let text = stdout(&output);
-    for expected in [
-        "• SCHEDULER=PBS\n",
-        "• MACHINE=Polaris\n",
-        "• NGPUS=8\n",
-        "Using [4 / 8]",
-    ] {
-        assert!(
-            text.contains(expected),
-            "{expected:?} is missing in\n{text}"
-        );
+    for expected in ["• SCHEDULER=PBS\n", "• MACHINE=Polaris\n", "• NGPUS=8\n", "Using [4 / 8]"]
+    {
+        assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
     }
     let ran = std::fs::read_to_string(cluster.path("ran")).unwrap();
     let ran: Vec<&str> = ran.lines().collect();
@@ -487,17 +387,11 @@ exec bash "$script""#;
         "--verbose --envall -n 8 -ppn 4 --hostfile {} --cpu-bind depth -d ",
         cluster.path("nodes").display()
     );
-    assert!(
-        ran[0].starts_with(&start) && ran[0].ends_with("lab/lab00 --info"),
-        "{ran:?}"
-    );
+    assert!(ran[0].starts_with(&start) && ran[0].ends_with("lab/lab00 --info"), "{ran:?}");
     assert!(ran[1].starts_with(&start), "{ran:?}");
     assert_eq!(
         ran[2],
-        format!(
-            "lab03 --steps 300 --out runs/lab03-77 in {}",
-            cluster.dir.path().display()
-        )
+        format!("lab03 --steps 300 --out runs/lab03-77 in {}", cluster.dir.path().display())
     );
 }
 
@@ -514,37 +408,21 @@ exec bash "$script""#;
 exit 0"#
             .replace("\\#", "#");
     let srun = launcher("slurm 23.02.7");
-    let cluster = Cluster::new(&[
-        ("sbatch", sbatch),
-        ("directive", &directive),
-        ("srun", &srun),
-    ]);
+    let cluster = Cluster::new(&[("sbatch", sbatch), ("directive", &directive), ("srun", &srun)]);
     let bin = programs(&cluster);
     let mut command = cluster.command("sbatch");
     command
         .args(["--account=PROJECT", &script("slurm.sbatch")])
         .env("SHARDLAB_BIN", &bin);
     let output = command.output().unwrap();
-    assert!(
-        output.status.success(),
-        "{}\n{}",
-        stdout(&output),
-        stderr(&output)
-    );
-    assert!(
-        stdout(&output).contains("• SCHEDULER=Slurm\n"),
-        "{}",
-        stdout(&output)
-    );
+    assert!(output.status.success(), "{}\n{}", stdout(&output), stderr(&output));
+    assert!(stdout(&output).contains("• SCHEDULER=Slurm\n"), "{}", stdout(&output));
     let ran = std::fs::read_to_string(cluster.path("ran")).unwrap();
     let line = "-N 2 -n 8 --ntasks-per-node 4 -c 8";
     let expected = [
         format!("{line} {bin}/lab00 --info"),
         format!("{line} {bin}/lab03 --steps 300 --out runs/lab03-78"),
-        format!(
-            "lab03 --steps 300 --out runs/lab03-78 in {}",
-            cluster.dir.path().display()
-        ),
+        format!("lab03 --steps 300 --out runs/lab03-78 in {}", cluster.dir.path().display()),
     ];
     assert_eq!(ran.lines().collect::<Vec<_>>(), expected);
 }
@@ -557,27 +435,16 @@ fn a_job_script_stops_at_the_first_failure() {
     cluster.add("lab/lab00", "exit 3");
     let file = cluster.file("nodes", "x1.polaris\n");
     let mut command = cluster.command("bash");
-    command
-        .arg(script("polaris.pbs"))
-        .env("SHARDLAB_BIN", cluster.path("lab"));
-    let job = [
-        ("PBS_NODEFILE", file.as_str()),
-        ("PBS_JOBID", "7"),
-        ("PBS_O_WORKDIR", "/"),
-    ];
+    command.arg(script("polaris.pbs")).env("SHARDLAB_BIN", cluster.path("lab"));
+    let job = [("PBS_NODEFILE", file.as_str()), ("PBS_JOBID", "7"), ("PBS_O_WORKDIR", "/")];
     assert_eq!(command.envs(job).output().unwrap().status.code(), Some(3));
-    assert_eq!(
-        std::fs::read_to_string(cluster.path("ran"))
-            .unwrap()
-            .lines()
-            .count(),
-        1
-    );
+    assert_eq!(std::fs::read_to_string(cluster.path("ran")).unwrap().lines().count(), 1);
 }
 
 #[test]
 fn the_build_script_builds_once_for_a_room_without_network() {
-    // A cargo that notes how it was called, leaves programs and a library behind, and names them as Cargo does.
+    // A cargo that notes how it was called, leaves programs and a library behind, and names them as
+    // Cargo does.
     let cargo = r#"echo "$CARGO_HOME ${CARGO_TARGET_DIR:-} ${MPICC:-} $*" >> "$T/ran"
 [ "$1" = build ] || exit 0
 release=$CARGO_TARGET_DIR/release
@@ -620,19 +487,17 @@ done"#;
     let there = |path: &str| cluster.path("shardlab").join(path).exists();
     let mode = |path: &str| {
         let data = std::fs::metadata(cluster.path("shardlab").join(path));
-        data.unwrap_or_else(|error| panic!("{path}: {error}"))
-            .permissions()
-            .mode()
-            & 0o777
+        data.unwrap_or_else(|error| panic!("{path}: {error}")).permissions().mode() & 0o777
     };
     let text = |path: &str| std::fs::read_to_string(cluster.path("shardlab").join(path)).unwrap();
     assert!(build(&["fetch"], &[]).status.success());
     // With MPI first: its workbook needs the library without MPI.
     let mpi = build(&["mpi"], &[("CRAYPE_VERSION", "2.7")]);
     assert!(mpi.status.success(), "{}", stderr(&mpi));
-    assert!(stdout(&mpi).starts_with(&format!(
-        "built; everyone sets:  export SHARDLAB_BIN={root}/bin-mpi\n"
-    )));
+    assert!(
+        stdout(&mpi)
+            .starts_with(&format!("built; everyone sets:  export SHARDLAB_BIN={root}/bin-mpi\n"))
+    );
     assert!(!there("bin/lab03"));
     let plain = build(&[], &[]);
     assert_eq!(
@@ -653,14 +518,7 @@ done"#;
     let ran = std::fs::read_to_string(cluster.path("ran")).unwrap();
     assert_eq!(ran.lines().collect::<Vec<_>>(), expected);
     for (bin, target) in [("bin", "target"), ("bin-mpi", "target-mpi")] {
-        for name in [
-            "launch",
-            "lab00",
-            "lab03",
-            "scaling",
-            "memory",
-            "ds_to_universal",
-        ] {
+        for name in ["launch", "lab00", "lab03", "scaling", "memory", "ds_to_universal"] {
             assert_eq!(mode(&format!("{bin}/{name}")), 0o755);
             assert_eq!(text(&format!("{bin}/{name}")), format!("{root}/{target}\n"));
         }
@@ -674,20 +532,10 @@ done"#;
         .collect();
     library.sort();
     assert_eq!(library, ["libderive-2.so", "libkit-1.rlib"]);
-    for path in [
-        "lib/libkit-1.rlib",
-        "share/labs/labs.toml",
-        "share/labs/cluster/polaris.pbs",
-    ] {
+    for path in ["lib/libkit-1.rlib", "share/labs/labs.toml", "share/labs/cluster/polaris.pbs"] {
         assert_eq!(mode(path), 0o644, "{path}");
     }
-    for path in [
-        "",
-        "lib",
-        "share/labs/lab01",
-        "toolchain",
-        "toolchain/lib/rustlib/some-machine",
-    ] {
+    for path in ["", "lib", "share/labs/lab01", "toolchain", "toolchain/lib/rustlib/some-machine"] {
         assert_eq!(mode(path), 0o755, "{path}");
     }
     for exercise in kit::Course::read().unwrap().exercises() {
@@ -701,16 +549,9 @@ done"#;
     assert!(there("toolchain/bin/rustc") && there("toolchain/lib/librustc_driver.so"));
     assert!(there("toolchain/lib/rustlib/some-machine/lib/libstd.rlib"));
     assert!(!there("toolchain/share") && !there("toolchain/link"));
-    assert!(
-        stderr(&mpi).contains("note: no linker could be brought"),
-        "{}",
-        stderr(&mpi)
-    );
+    assert!(stderr(&mpi).contains("note: no linker could be brought"), "{}", stderr(&mpi));
 
-    let failing = Cluster::new(&[
-        ("cargo", "echo '{\"x\":\"/y\"}'; exit 101"),
-        ("rustc", rustc),
-    ]);
+    let failing = Cluster::new(&[("cargo", "echo '{\"x\":\"/y\"}'; exit 101"), ("rustc", rustc)]);
     let mut command = failing.command(&script("build.sh"));
     let output = command.env("SCRATCH", failing.dir.path()).output().unwrap();
     assert!(!output.status.success() && stdout(&output).is_empty());
@@ -744,17 +585,11 @@ fn the_book_names_the_cluster_scripts() {
 #[cfg(target_os = "linux")]
 fn where_threads_do_not_start_the_error_says_what_to_do() {
     // The stacks of 512 ranks do not fit into 3 GB of addresses.
-    let script = format!(
-        "ulimit -v 3000000; exec {lab00} --ranks 512",
-        lab00 = program("lab00")
-    );
+    let script = format!("ulimit -v 3000000; exec {lab00} --ranks 512", lab00 = program("lab00"));
     let output = Command::new("sh").args(["-c", &script]).output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{error}");
-    assert!(
-        error.contains(" failed: its thread did not start: "),
-        "{error}"
-    );
+    assert!(error.contains(" failed: its thread did not start: "), "{error}");
     assert!(
         error.contains(
             "\nhelp: start fewer ranks, or allow more threads and memory: ulimit -u; ulimit -v ("
@@ -763,7 +598,8 @@ fn where_threads_do_not_start_the_error_says_what_to_do() {
     );
 }
 
-/// Started by hand, or before the build: the first line says what is missing, and the second what to do.
+/// Started by hand, or before the build: the first line says what is missing, and the second what
+/// to do.
 #[test]
 fn a_job_script_says_what_is_missing() {
     let cluster = Cluster::new(&[]);
@@ -777,10 +613,7 @@ fn a_job_script_says_what_is_missing() {
     };
     let pbs = [("PBS_JOBID", "7"), ("PBS_O_WORKDIR", folder.as_str())];
     let slurm = [("SLURM_JOB_ID", "7"), ("SLURM_SUBMIT_DIR", folder.as_str())];
-    for (name, submit, job) in [
-        ("polaris.pbs", "qsub", pbs),
-        ("slurm.sbatch", "sbatch", slurm),
-    ] {
+    for (name, submit, job) in [("polaris.pbs", "qsub", pbs), ("slurm.sbatch", "sbatch", slurm)] {
         let error = run(name, &job[1..]);
         assert!(
             error.starts_with("error: no ") && error.contains(&format!("\nhelp: {submit} ")),

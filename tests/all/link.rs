@@ -1,5 +1,5 @@
-//! A simulated link: it takes at least what the formula says, hides behind computing, and changes no result.
-//! There are lower bounds only: a busy machine is slower.
+//! A simulated link: it takes at least what the formula says, hides behind computing, and changes
+//! no result. There are lower bounds only: a busy machine is slower.
 
 use crate::labs::{labs, short_run};
 use crate::suite;
@@ -9,21 +9,10 @@ use shardlab::launch;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-const LINK: Link = Link {
-    latency: 2e-3,
-    bandwidth: 10e6,
-};
+const LINK: Link = Link { latency: 2e-3, bandwidth: 10e6 };
 
 fn run<T: Send>(ranks: usize, body: impl Fn(Comm) -> anyhow::Result<T> + Sync) -> Vec<T> {
-    launch::run_with(
-        ranks,
-        &Options {
-            link: Some(LINK),
-            ..Options::default()
-        },
-        body,
-    )
-    .unwrap()
+    launch::run_with(ranks, &Options { link: Some(LINK), ..Options::default() }, body).unwrap()
 }
 
 /// Seconds of the slowest rank.
@@ -87,10 +76,7 @@ fn every_collective_takes_what_the_formula_says() {
         let formula = LINK.collective_seconds(kind, n, bytes);
         assert!(formula >= 2e-3);
         let once = slowest(n, |comm| all(comm, kind));
-        assert!(
-            once >= formula,
-            "{kind:?}: {once} s, by the formula {formula}"
-        );
+        assert!(once >= formula, "{kind:?}: {once} s, by the formula {formula}");
         // One after the other.
         let twice = slowest(n, |comm| all(comm, kind).and_then(|()| all(comm, kind)));
         assert!(
@@ -150,13 +136,7 @@ fn what_is_under_way_is_complete_a_fixed_time_after_the_last_start() {
         // As if computing: asking does not wait.
         let done = first.test()?;
         let told = Instant::now();
-        Ok((
-            before,
-            after,
-            first.complete()?,
-            second.complete()?,
-            done.then_some(told),
-        ))
+        Ok((before, after, first.complete()?, second.complete()?, done.then_some(told)))
     });
     let cost =
         Duration::from_secs_f64(LINK.collective_seconds(CallKind::StartAllReduce, 2, 40_000));
@@ -174,9 +154,7 @@ fn what_is_under_way_is_complete_a_fixed_time_after_the_last_start() {
 #[test]
 fn a_link_changes_no_bit() {
     let body = |comm: Comm| {
-        let x: Vec<f32> = (0..3001)
-            .map(|i| ((comm.rank() * 31 + i) as f32).sin())
-            .collect();
+        let x: Vec<f32> = (0..3001).map(|i| ((comm.rank() * 31 + i) as f32).sin()).collect();
         let mut y = x.clone();
         comm.all_reduce(&mut y, Reduce::Sum)?;
         let mut z = vec![0.0; 3 * 3001];
@@ -184,29 +162,16 @@ fn a_link_changes_no_bit() {
         suite::collectives::all_types(&comm, 5, Reduce::Sum, 1)?;
         Ok((y, z, comm.start_all_reduce(x, Reduce::Mean)?.wait()?))
     };
-    let fast = Link {
-        latency: 1e-6,
-        bandwidth: 1e9,
-    };
-    let with = launch::run_with(
-        3,
-        &Options {
-            link: Some(fast),
-            ..Options::default()
-        },
-        body,
-    )
-    .unwrap();
+    let fast = Link { latency: 1e-6, bandwidth: 1e9 };
+    let with =
+        launch::run_with(3, &Options { link: Some(fast), ..Options::default() }, body).unwrap();
     assert_eq!(with, launch::run(3, body).unwrap());
 }
 
 #[test]
 fn a_failing_rank_wakes_those_who_sleep_on_a_link() {
     let slow = Options {
-        link: Some(Link {
-            latency: 3600.0,
-            bandwidth: 1.0,
-        }),
+        link: Some(Link { latency: 3600.0, bandwidth: 1.0 }),
         ..Options::default()
     };
     let start = Instant::now();

@@ -23,9 +23,7 @@ fn on(ranks: usize, test: impl Fn(&Comm) -> anyhow::Result<()> + Sync) {
 #[test]
 fn meshes_train_what_one_rank_trains() {
     for (ranks, pipeline, tensor) in [(2, 1, 1), (2, 1, 2), (2, 2, 1), (4, 2, 2), (4, 1, 2)] {
-        on(ranks, |comm| {
-            llama::a_mesh_trains_what_one_rank_trains(comm, pipeline, tensor)
-        });
+        on(ranks, |comm| llama::a_mesh_trains_what_one_rank_trains(comm, pipeline, tensor));
     }
 }
 
@@ -39,16 +37,12 @@ fn sharing_changes_no_token() {
 #[test]
 #[ignore = "needs SHARDLAB_EXTRAS: a folder with models/stories260K"]
 fn the_story_is_told() {
-    [1, 2, 4]
-        .into_iter()
-        .for_each(|ranks| on(ranks, llama::the_story_is_told));
+    [1, 2, 4].into_iter().for_each(|ranks| on(ranks, llama::the_story_is_told));
 }
 
 #[test]
 fn fine_tuning_learns() {
-    [1, 2, 3]
-        .into_iter()
-        .for_each(|ranks| on(ranks, llama::fine_tuning_learns));
+    [1, 2, 3].into_iter().for_each(|ranks| on(ranks, llama::fine_tuning_learns));
 }
 
 #[test]
@@ -80,13 +74,7 @@ fn tensors(dir: &Path) -> Vec<Named> {
     params
         .specs()
         .iter()
-        .map(|spec| {
-            (
-                spec.name.clone(),
-                spec.shape.clone(),
-                values[spec.range()].to_vec(),
-            )
-        })
+        .map(|spec| (spec.name.clone(), spec.shape.clone(), values[spec.range()].to_vec()))
         .collect()
 }
 
@@ -95,35 +83,20 @@ fn write(path: &Path, tensors: &[Named], dtype: Dtype) {
     let bytes: Vec<Vec<u8>> = tensors
         .iter()
         .map(|(_, _, values)| match dtype {
-            Dtype::BF16 => values
-                .iter()
-                .flat_map(|&x| bf16::from_f32(x).to_le_bytes())
-                .collect(),
-            Dtype::F16 => values
-                .iter()
-                .flat_map(|&x| f16::from_f32(x).to_le_bytes())
-                .collect(),
-            Dtype::F64 => values
-                .iter()
-                .flat_map(|&x| f64::from(x).to_le_bytes())
-                .collect(),
+            Dtype::BF16 => values.iter().flat_map(|&x| bf16::from_f32(x).to_le_bytes()).collect(),
+            Dtype::F16 => values.iter().flat_map(|&x| f16::from_f32(x).to_le_bytes()).collect(),
+            Dtype::F64 => values.iter().flat_map(|&x| f64::from(x).to_le_bytes()).collect(),
             _ => values.iter().flat_map(|&x| x.to_le_bytes()).collect(),
         })
         .collect();
     let views = tensors.iter().zip(&bytes).map(|((name, shape, _), bytes)| {
-        (
-            name.as_str(),
-            TensorView::new(dtype, shape.clone(), bytes).unwrap(),
-        )
+        (name.as_str(), TensorView::new(dtype, shape.clone(), bytes).unwrap())
     });
     safetensors::serialize_to_file(views, None, path).unwrap();
 }
 
 fn refused(dir: &Path) -> String {
-    let error = Pretrained::open(dir)
-        .err()
-        .expect("a bad folder")
-        .to_string();
+    let error = Pretrained::open(dir).err().expect("a bad folder").to_string();
     assert!(error.contains("\nhelp: "), "{error}");
     error
 }
@@ -151,23 +124,17 @@ fn all_stored_types_and_split_files_are_read() {
     write(&file, &tensors, Dtype::F16);
     assert_eq!(
         loaded(dir.path()).unwrap().1,
-        flat.iter()
-            .map(|&x| f16::from_f32(x).to_f32())
-            .collect::<Vec<_>>()
+        flat.iter().map(|&x| f16::from_f32(x).to_f32()).collect::<Vec<_>>()
     );
 
     std::fs::remove_file(&file).unwrap();
     let (a, b) = tensors.split_at(10);
     let mut map = serde_json::Map::new();
-    for (part, name) in [
-        (a, "model-00001-of-00002.safetensors"),
-        (b, "model-00002-of-00002.safetensors"),
-    ] {
+    for (part, name) in
+        [(a, "model-00001-of-00002.safetensors"), (b, "model-00002-of-00002.safetensors")]
+    {
         write(&dir.path().join(name), part, Dtype::F32);
-        map.extend(
-            part.iter()
-                .map(|(tensor, ..)| (tensor.clone(), name.into())),
-        );
+        map.extend(part.iter().map(|(tensor, ..)| (tensor.clone(), name.into())));
     }
     let index = dir.path().join("model.safetensors.index.json");
     std::fs::write(&index, serde_json::json!({ "weight_map": map }).to_string()).unwrap();
@@ -198,21 +165,14 @@ fn bad_folders_are_refused_by_what_is_wrong() {
         "{error}"
     );
     let error = with(&|tensors| drop(tensors.remove(2)));
-    assert!(
-        error.contains("it has no model.layers.0.self_attn.q_proj.weight\n"),
-        "{error}"
-    );
+    assert!(error.contains("it has no model.layers.0.self_attn.q_proj.weight\n"), "{error}");
     let error = with(&|tensors| tensors[1].1 = vec![16, 2]);
     assert!(
         error.contains("model.layers.0.input_layernorm.weight is [16, 2], not [32]"),
         "{error}"
     );
     let error = with(&|tensors| {
-        tensors.push((
-            "model.layers.0.self_attn.q_proj.bias".into(),
-            vec![1],
-            vec![0.0],
-        ))
+        tensors.push(("model.layers.0.self_attn.q_proj.bias".into(), vec![1], vec![0.0]))
     });
     assert!(
         error.contains("it has unexpected tensors: model.layers.0.self_attn.q_proj.bias"),
@@ -222,16 +182,8 @@ fn bad_folders_are_refused_by_what_is_wrong() {
     assert!(refused(dir.path()).contains("is stored as F64"));
     // The frequencies of old files, and a copy of a tied head, are no errors.
     let mut more = good.clone();
-    more.push((
-        "model.layers.0.self_attn.rotary_emb.inv_freq".into(),
-        vec![1],
-        vec![0.0],
-    ));
-    more.push((
-        "lm_head.weight".into(),
-        good[0].1.clone(),
-        good[0].2.clone(),
-    ));
+    more.push(("model.layers.0.self_attn.rotary_emb.inv_freq".into(), vec![1], vec![0.0]));
+    more.push(("lm_head.weight".into(), good[0].1.clone(), good[0].2.clone()));
     write(&file, &more, Dtype::F32);
     assert!(Pretrained::open(dir.path()).is_ok());
 
@@ -303,9 +255,9 @@ fn write_gguf_with(
             } else {
                 GgmlDType::F32
             };
-            let name = names.iter().fold(name.clone(), |name, (ours, theirs)| {
-                name.replace(ours, theirs)
-            });
+            let name = names
+                .iter()
+                .fold(name.clone(), |name, (ours, theirs)| name.replace(ours, theirs));
             (name, QTensor::quantize(&tensor, dtype).unwrap())
         })
         .collect();
@@ -319,26 +271,16 @@ fn write_gguf_with(
         ("llama.feed_forward_length", size(shape.ffn())),
         ("llama.context_length", size(shape.block)),
         ("llama.rope.freq_base", Value::F32(llama.rope.theta as f32)),
-        (
-            "llama.attention.layer_norm_rms_epsilon",
-            Value::F32(llama.norm_eps as f32),
-        ),
+        ("llama.attention.layer_norm_rms_epsilon", Value::F32(llama.norm_eps as f32)),
     ];
     let metadata = metadata
         .iter()
         .filter(|(key, _)| more.iter().all(|(other, _)| other != key))
         .chain(more);
     let metadata: Vec<(&str, &Value)> = metadata.map(|(key, value)| (*key, value)).collect();
-    let quantized: Vec<(&str, &QTensor)> = quantized
-        .iter()
-        .map(|(name, tensor)| (name.as_str(), tensor))
-        .collect();
-    gguf_file::write(
-        &mut std::fs::File::create(path).unwrap(),
-        &metadata,
-        &quantized,
-    )
-    .unwrap();
+    let quantized: Vec<(&str, &QTensor)> =
+        quantized.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+    gguf_file::write(&mut std::fs::File::create(path).unwrap(), &metadata, &quantized).unwrap();
 }
 
 #[test]
@@ -357,13 +299,7 @@ fn gguf_has_the_same_weights() {
     assert!(most > 0.0 && most < 0.04 / 127.0, "{most}");
 
     // Only config.json says how RoPE is scaled, and it must be this model's.
-    let plain = LlamaExtra {
-        rope: Rope {
-            scaling: None,
-            ..LLAMA.rope
-        },
-        ..LLAMA
-    };
+    let plain = LlamaExtra { rope: Rope { scaling: None, ..LLAMA.rope }, ..LLAMA };
     std::fs::remove_file(dir.path().join("config.json")).unwrap();
     let shape = Pretrained::open(&file).unwrap().shape;
     let Family::Llama(found) = shape.family else {
@@ -374,13 +310,7 @@ fn gguf_has_the_same_weights() {
         ..found
     };
     assert_eq!(rounded, plain);
-    assert_eq!(
-        ModelShape {
-            family: SHAPE.family,
-            ..shape
-        },
-        SHAPE
-    );
+    assert_eq!(ModelShape { family: SHAPE.family, ..shape }, SHAPE);
     std::fs::write(
         dir.path().join("config.json"),
         lab10::to_config(&ModelShape { layers: 3, ..SHAPE }).unwrap(),
@@ -390,11 +320,7 @@ fn gguf_has_the_same_weights() {
     let bytes = std::fs::read(&file).unwrap();
     std::fs::write(&file, &bytes[..bytes.len() - 40]).unwrap();
     std::fs::remove_file(dir.path().join("config.json")).unwrap();
-    assert!(
-        refused(&file).contains("ends after the file's"),
-        "{}",
-        refused(&file)
-    );
+    assert!(refused(&file).contains("ends after the file's"), "{}", refused(&file));
     std::fs::write(&file, "GGUF").unwrap();
     assert!(refused(&file).contains("as GGUF"));
 }
@@ -408,9 +334,7 @@ fn a_gguf_that_would_make_candle_panic_is_refused() {
     let file = dir.path().join("odd.gguf");
     let with = |key: &'static str, value: Value| {
         write_gguf_with(&file, &tensors, &SHAPE, GgmlDType::F32, &[(key, value)]);
-        Pretrained::open(&file)
-            .map(drop)
-            .map_err(|error| error.to_string())
+        Pretrained::open(&file).map(drop).map_err(|error| error.to_string())
     };
     for value in [32, 64] {
         with("general.alignment", Value::U32(value))
@@ -461,35 +385,23 @@ fn a_folders_tokenizer_begins_texts_and_streams_them() {
     write_folder(dir.path(), &SHAPE).unwrap();
     let open = || Pretrained::open(dir.path()).unwrap();
     let error = open().text().err().unwrap().to_string();
-    assert!(
-        error.contains("tokenizer.json") && error.contains("help:"),
-        "{error}"
-    );
+    assert!(error.contains("tokenizer.json") && error.contains("help:"), "{error}");
     let path = dir.path().join("tokenizer.json");
     std::fs::write(&path, TOKENIZER).unwrap();
     let text = open().text().unwrap();
     assert_eq!(text.tokens("every rank waits").unwrap(), [1, 2, 3, 4]);
     assert_eq!(text.tokens("").unwrap(), [1]);
-    assert_eq!(
-        (text.text(&[1, 3, 4]), text.token(4)),
-        ("rank waits".into(), "waits".into())
-    );
+    assert_eq!((text.text(&[1, 3, 4]), text.token(4)), ("rank waits".into(), "waits".into()));
     let mut stream = Stream::default();
     let streamed: String = [1, 2, 3, 4].map(|token| stream.push(&text, token)).concat();
     assert_eq!(streamed, "every rank waits");
     assert!(open().ends.is_empty());
-    std::fs::write(
-        dir.path().join("generation_config.json"),
-        r#"{"eos_token_id": [2, 4]}"#,
-    )
-    .unwrap();
+    std::fs::write(dir.path().join("generation_config.json"), r#"{"eos_token_id": [2, 4]}"#)
+        .unwrap();
     assert_eq!(open().ends, [2, 4]);
     std::fs::write(&path, TOKENIZER.replace("\"waits\": 4", "\"waits\": 37")).unwrap();
     let error = open().text().err().unwrap().to_string();
-    assert!(
-        error.contains("it has 38 tokens, and the model 37"),
-        "{error}"
-    );
+    assert!(error.contains("it has 38 tokens, and the model 37"), "{error}");
     std::fs::write(&path, "{").unwrap();
     assert!(open().text().is_err());
 }

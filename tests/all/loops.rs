@@ -56,30 +56,27 @@ fn config(ranks: usize) -> MlpConfig {
     }
 }
 
-/// The two loops are what they say: one rank trains what the serial loop trains, and several train one model, another one.
+/// The two loops are what they say: one rank trains what the serial loop trains, and several train
+/// one model, another one.
 #[test]
 fn the_loops_train() {
     let weights = |model: LinearStack| model.params.values().clone();
     let serial = weights(train(&config(1)).unwrap());
     let parallel = |ranks| {
-        launch::run(ranks, |comm| {
-            Ok(weights(train_in_parallel(&config(ranks), &comm)?))
-        })
-        .unwrap()
+        launch::run(ranks, |comm| Ok(weights(train_in_parallel(&config(ranks), &comm)?))).unwrap()
     };
     assert!(parallel(1)[0] == serial);
     let two = parallel(2);
     assert!(two[0] == two[1] && two[0] != serial);
 }
 
-/// lab02's chapter shows the second loop as a difference from the first one: its lines are the real ones.
+/// lab02's chapter shows the second loop as a difference from the first one: its lines are the real
+/// ones.
 #[test]
 fn the_difference_in_the_book_is_the_real_one() {
     let source = include_str!("loops.rs");
     let body = |name: &str| -> Vec<&str> {
-        let from = source
-            .lines()
-            .skip_while(|line| !line.starts_with(&format!("fn {name}(")));
+        let from = source.lines().skip_while(|line| !line.starts_with(&format!("fn {name}(")));
         from.skip(1).take_while(|line| *line != "}").collect()
     };
     let serial = body("train");

@@ -1,4 +1,5 @@
-//! All tests that need no process of their own, in one program: each program would link candle once more.
+//! All tests that need no process of their own, in one program: each program would link candle once
+//! more.
 //!
 //! `cargo test --test all golden::` runs one file's.
 
@@ -58,5 +59,6 @@ mod torch_files;
 mod traces;
 mod trainer;
 mod universal;
+mod width;
 mod workbook;
 mod zero;

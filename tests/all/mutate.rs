@@ -1,5 +1,5 @@
-//! Damages files in ways that their readers must survive: bytes, archives with right checksums, instructions of pickles, their values,
-//! JSON, and folders. A seed always does the same damage.
+//! Damages files in ways that their readers must survive: bytes, archives with right checksums,
+//! instructions of pickles, their values, JSON, and folders. A seed always does the same damage.
 
 use ds_to_universal::torch::{Graph, Id, TorchFile, Value, save_graph};
 use std::collections::{BTreeMap, HashMap};
@@ -49,11 +49,7 @@ impl Random {
             i64::MAX,
             i64::MIN,
         ]);
-        edge.wrapping_add(if self.one_in(3) {
-            self.below(5) as i64 - 2
-        } else {
-            0
-        })
+        edge.wrapping_add(if self.one_in(3) { self.below(5) as i64 - 2 } else { 0 })
     }
 
     fn text(&mut self) -> String {
@@ -144,7 +140,8 @@ fn entries(file: &[u8]) -> Option<Entries> {
     Some(entries)
 }
 
-/// The archive of some entries. `wrong` of its header fields are wrong; checksums are those of the entries.
+/// The archive of some entries. `wrong` of its header fields are wrong; checksums are those of the
+/// entries.
 fn archive(entries: &Entries, mut wrong: usize, random: &mut Random) -> Vec<u8> {
     let mut file = Vec::new();
     let mut directory = Vec::new();
@@ -152,11 +149,7 @@ fn archive(entries: &Entries, mut wrong: usize, random: &mut Random) -> Vec<u8> 
         let sum = if random.one_in(8) { 0 } else { crc32(bytes) };
         let header = file.len() as u32;
         let mut common = Vec::from([0, 0, 0, 0, 0, 0, 0x21, 0]);
-        common.extend(
-            [sum, bytes.len() as u32, bytes.len() as u32]
-                .map(u32::to_le_bytes)
-                .concat(),
-        );
+        common.extend([sum, bytes.len() as u32, bytes.len() as u32].map(u32::to_le_bytes).concat());
         common.extend([name.len() as u16, 0].map(u16::to_le_bytes).concat());
         file.extend([b"PK\x03\x04\x14\0", &common[..], name, bytes].concat());
         let begin = if random.one_in(40) {
@@ -165,42 +158,20 @@ fn archive(entries: &Entries, mut wrong: usize, random: &mut Random) -> Vec<u8> 
             header
         };
         directory.extend(
-            [
-                b"PK\x01\x02\x2d\0\x14\0",
-                &common[..],
-                &[0; 10],
-                &begin.to_le_bytes(),
-                name,
-            ]
-            .concat(),
+            [b"PK\x01\x02\x2d\0\x14\0", &common[..], &[0; 10], &begin.to_le_bytes(), name].concat(),
         );
     }
     let begin = file.len() as u32;
     let count = entries.len() as u16;
-    let mut end = [
-        &b"PK\x05\x06\0\0\0\0"[..],
-        &count.to_le_bytes(),
-        &count.to_le_bytes(),
-    ]
-    .concat();
-    end.extend(
-        [directory.len() as u32, begin]
-            .map(u32::to_le_bytes)
-            .concat(),
-    );
+    let mut end = [&b"PK\x05\x06\0\0\0\0"[..], &count.to_le_bytes(), &count.to_le_bytes()].concat();
+    end.extend([directory.len() as u32, begin].map(u32::to_le_bytes).concat());
     end.extend([0, 0]);
     if random.one_in(20) {
         // A large archive's record, with different numbers.
         let mut record = [&b"PK\x06\x06"[..], &[0; 28]].concat();
         let numbers = [count as i64, directory.len() as i64, begin as i64];
         numbers
-            .map(|number| {
-                if random.one_in(3) {
-                    random.number()
-                } else {
-                    number
-                }
-            })
+            .map(|number| if random.one_in(3) { random.number() } else { number })
             .iter()
             .for_each(|n| record.extend(n.to_le_bytes()));
         let at = (file.len() + directory.len()) as u64;
@@ -265,9 +236,8 @@ pub fn torch_file(file: &mut Vec<u8>, random: &mut Random) {
         5 => wrong = 1 + random.below(3),
         6 => entries.push(entries[at].clone()),
         _ => {
-            if let Some((_, pickle)) = entries
-                .iter_mut()
-                .find(|(name, _)| name.ends_with(b"/data.pkl"))
+            if let Some((_, pickle)) =
+                entries.iter_mut().find(|(name, _)| name.ends_with(b"/data.pkl"))
             {
                 let mut program = instructions(pickle);
                 (0..1 + random.below(3)).for_each(|_| instruction(&mut program, random));
@@ -346,14 +316,8 @@ fn instruction(program: &mut Vec<Vec<u8>>, random: &mut Random) {
 
 /// Instructions that put one value on the stack.
 fn hostile(random: &mut Random) -> Vec<u8> {
-    let long = |text: &str| {
-        [
-            &b"X"[..],
-            &(text.len() as u32).to_le_bytes(),
-            text.as_bytes(),
-        ]
-        .concat()
-    };
+    let long =
+        |text: &str| [&b"X"[..], &(text.len() as u32).to_le_bytes(), text.as_bytes()].concat();
     let memo = |number: u32| [&b"r"[..], &number.to_le_bytes()].concat();
     let again = |number: u32| [&b"j"[..], &number.to_le_bytes()].concat();
     match random.below(14) {
@@ -369,13 +333,7 @@ fn hostile(random: &mut Random) -> Vec<u8> {
             let mut program = [&long("laugh")[..], &memo(901)].concat();
             for level in 0..random.below(20) as u32 {
                 program.extend(
-                    [
-                        &b"("[..],
-                        &again(901 + level).repeat(10),
-                        b"t",
-                        &memo(902 + level),
-                    ]
-                    .concat(),
+                    [&b"("[..], &again(901 + level).repeat(10), b"t", &memo(902 + level)].concat(),
                 );
             }
             program
@@ -438,10 +396,7 @@ impl Copy<'_> {
             _ if hit && self.random.one_in(12) => Value::None,
             Value::Int(_) if hit => Value::Int(self.random.number()),
             Value::Float(_) if hit => {
-                Value::Float(
-                    self.random
-                        .pick(&[f64::NAN, f64::INFINITY, -1.0, 1e300, 0.0]),
-                )
+                Value::Float(self.random.pick(&[f64::NAN, f64::INFINITY, -1.0, 1e300, 0.0]))
             }
             Value::Text(_) if hit => Value::Text(self.random.text().into()),
             Value::List(items) => Value::List(self.items(items, hit)),
@@ -552,10 +507,7 @@ pub fn folder(files: &mut Files, other: &Files, random: &mut Random) {
             let bytes = files.remove(&name).unwrap_or_default();
             let digit = char::from(b'0' + random.below(10) as u8).to_string();
             let at = name.find(|c: char| c.is_ascii_digit()).unwrap_or(0);
-            files.insert(
-                [&name[..at], &digit, &name[(at + 1).min(name.len())..]].concat(),
-                bytes,
-            );
+            files.insert([&name[..at], &digit, &name[(at + 1).min(name.len())..]].concat(), bytes);
         }
         2 => drop(files.insert(theirs.clone(), other[&theirs].clone())),
         3 => drop(files.insert(name, other[&theirs].clone())),

@@ -1,4 +1,5 @@
-//! The operations: each plain composition against numeric derivatives (f64), each fused one against that composition.
+//! The operations: each plain composition against numeric derivatives (f64), each fused one against
+//! that composition.
 
 use super::plain;
 use candle_core::{DType, Device, Result, Tensor, Var};
@@ -15,28 +16,22 @@ fn numbers(seed: u64, shape: &[usize], scale: f64) -> Tensor {
     launch::one_compute_thread_a_rank();
     let stream = tensor::random::Stream::new(seed, "operations");
     let n: usize = shape.iter().product();
-    let x: Vec<f64> = (0..n as u64)
-        .map(|i| scale * (2.0 * stream.uniform(i) - 1.0))
-        .collect();
+    let x: Vec<f64> = (0..n as u64).map(|i| scale * (2.0 * stream.uniform(i) - 1.0)).collect();
     Tensor::from_vec(x, shape, CPU).unwrap()
 }
 
 fn flat(x: &Tensor) -> Vec<f64> {
-    x.flatten_all()
-        .unwrap()
-        .to_dtype(DType::F64)
-        .unwrap()
-        .to_vec1()
-        .unwrap()
+    x.flatten_all().unwrap().to_dtype(DType::F64).unwrap().to_vec1().unwrap()
 }
 
-/// `sum(y · weights)` with fixed weights: a scalar through which every element of y matters differently.
+/// `sum(y · weights)` with fixed weights: a scalar through which every element of y matters
+/// differently.
 fn scalar(y: &Tensor) -> Result<Tensor> {
-    y.mul(&numbers(99, y.dims(), 1.0).to_dtype(y.dtype())?)?
-        .sum_all()
+    y.mul(&numbers(99, y.dims(), 1.0).to_dtype(y.dtype())?)?.sum_all()
 }
 
-/// An operation as a function of its float arguments, the first of which is its input and the rest its weights.
+/// An operation as a function of its float arguments, the first of which is its input and the rest
+/// its weights.
 type Plain<'a> = &'a dyn Fn(&[&Tensor]) -> Result<Tensor>;
 type Fused<'a> = &'a dyn Fn(&Tensor, &[Param]) -> Result<Tensor>;
 
@@ -45,10 +40,8 @@ fn plain_gradients(name: &str, f: Plain, args: &[Tensor]) -> Vec<Vec<f64>> {
     let vars: Vec<Var> = args.iter().map(|x| Var::from_tensor(x).unwrap()).collect();
     let tensors: Vec<&Tensor> = vars.iter().map(|v| v.as_tensor()).collect();
     let grads = scalar(&f(&tensors).unwrap()).unwrap().backward().unwrap();
-    let analytic: Vec<Vec<f64>> = tensors
-        .iter()
-        .map(|t| flat(grads.get(t).expect("a gradient")))
-        .collect();
+    let analytic: Vec<Vec<f64>> =
+        tensors.iter().map(|t| flat(grads.get(t).expect("a gradient"))).collect();
 
     const H: f64 = 1e-5;
     for (a, arg) in args.iter().enumerate() {
@@ -57,15 +50,9 @@ fn plain_gradients(name: &str, f: Plain, args: &[Tensor]) -> Vec<Vec<f64>> {
                 let mut x = flat(arg);
                 x[i] += delta;
                 let moved = Tensor::from_vec(x, arg.shape(), CPU).unwrap();
-                let args: Vec<&Tensor> = args
-                    .iter()
-                    .enumerate()
-                    .map(|(b, x)| if a == b { &moved } else { x })
-                    .collect();
-                scalar(&f(&args).unwrap())
-                    .unwrap()
-                    .to_scalar::<f64>()
-                    .unwrap()
+                let args: Vec<&Tensor> =
+                    args.iter().enumerate().map(|(b, x)| if a == b { &moved } else { x }).collect();
+                scalar(&f(&args).unwrap()).unwrap().to_scalar::<f64>().unwrap()
             };
             let numeric = (at(H) - at(-H)) / (2.0 * H);
             let error = (numeric - analytic[a][i]).abs();
@@ -92,11 +79,7 @@ fn hold(name: &str, f: Fused, plain: Plain, args: &[Tensor]) {
     let handles: Vec<Param> = args[1..]
         .iter()
         .enumerate()
-        .map(|(i, x)| {
-            params
-                .declare(format!("weight {i}"), x.dims(), Init::Constant(0.0))
-                .unwrap()
-        })
+        .map(|(i, x)| params.declare(format!("weight {i}"), x.dims(), Init::Constant(0.0)).unwrap())
         .collect();
     params.allocate(0);
     let values: Vec<f32> = args[1..].iter().flat_map(flat).map(|x| x as f32).collect();
@@ -113,10 +96,7 @@ fn hold(name: &str, f: Fused, plain: Plain, args: &[Tensor]) {
     let grads = scalar(&y).unwrap().backward().unwrap();
     if let Some(dx) = grads.get(&input) {
         let error = relative(&flat(dx), &expected[0]);
-        assert!(
-            error < 1e-5,
-            "{name}: the input's gradient is off by {error:e}"
-        );
+        assert!(error < 1e-5, "{name}: the input's gradient is off by {error:e}");
     } else {
         assert_eq!(name, "embed", "{name} gives its input no gradient");
     }
@@ -177,21 +157,12 @@ fn layer_norm() {
 
 #[test]
 fn attention() {
-    for (sequences, length, heads, head) in [
-        (2, 9, 3, 5),
-        (1, 1, 2, 4),
-        (1, 33, 1, 16),
-        (1, 64, 1, 4),
-        (2, 130, 2, 3),
-    ] {
+    for (sequences, length, heads, head) in
+        [(2, 9, 3, 5), (1, 1, 2, 4), (1, 33, 1, 16), (1, 64, 1, 4), (2, 130, 2, 3)]
+    {
         let args = [numbers(6, &[sequences, length, 3 * heads * head], 1.5)];
         let fused = |x: &Tensor, _: &[Param]| tensor::causal_attention(x, heads, 0, None);
-        hold(
-            "attention",
-            &fused,
-            &|a| plain::causal_attention(a[0], heads),
-            &args,
-        );
+        hold("attention", &fused, &|a| plain::causal_attention(a[0], heads), &args);
     }
 }
 
@@ -240,25 +211,11 @@ fn linears() {
         numbers(26, &[2, 20], 1.0),
     ];
     let plain = |a: &[&Tensor]| plain::linears(a[0], &a[1..]);
-    hold(
-        "linears",
-        &|x, w| tensor::linears(x, &[&w[0], &w[1]], false),
-        &plain,
-        &args,
-    );
+    hold("linears", &|x, w| tensor::linears(x, &[&w[0], &w[1]], false), &plain, &args);
     // In a pass that generates, few rows have their own product.
     for rows in [1, 4, 5] {
-        let args = [
-            numbers(24, &[1, rows, 20], 1.0),
-            args[1].clone(),
-            args[2].clone(),
-        ];
-        hold(
-            "linears",
-            &|x, w| tensor::linears(x, &[&w[0], &w[1]], true),
-            &plain,
-            &args,
-        );
+        let args = [numbers(24, &[1, rows, 20], 1.0), args[1].clone(), args[2].clone()];
+        hold("linears", &|x, w| tensor::linears(x, &[&w[0], &w[1]], true), &plain, &args);
     }
 }
 
@@ -267,11 +224,7 @@ fn grouped_attention() {
     for (sequences, length, heads, kv_heads, head) in
         [(2, 9, 6, 2, 4), (1, 70, 4, 1, 3), (2, 5, 2, 2, 4)]
     {
-        let args = [numbers(
-            27,
-            &[sequences, length, (heads + 2 * kv_heads) * head],
-            1.5,
-        )];
+        let args = [numbers(27, &[sequences, length, (heads + 2 * kv_heads) * head], 1.5)];
         let fused = |x: &Tensor, _: &[Param]| tensor::grouped_attention(x, heads, kv_heads);
         hold(
             "grouped_attention",
@@ -305,22 +258,10 @@ fn a_cache_remembers_earlier_positions() {
         assert!(relative(&flat(&found), &flat(&expected)) < 1e-6);
         let more = qkv.narrow(1, 0, 1).unwrap().contiguous().unwrap();
         let error = cache.attend(layer, &more, heads).unwrap_err().to_string();
-        assert!(
-            error.contains("9 positions and 1 more do not fit into a cache of 9"),
-            "{error}"
-        );
+        assert!(error.contains("9 positions and 1 more do not fit into a cache of 9"), "{error}");
     }
-    assert_eq!(
-        (cache.seen(), cache.bytes()),
-        (9, 2 * 4 * 2 * sequences * kv_heads * 9 * head)
-    );
-    assert!(
-        cache
-            .next(5)
-            .unwrap_err()
-            .to_string()
-            .contains("for layers 3..5")
-    );
+    assert_eq!((cache.seen(), cache.bytes()), (9, 2 * 4 * 2 * sequences * kv_heads * 9 * head));
+    assert!(cache.next(5).unwrap_err().to_string().contains("for layers 3..5"));
     cache.clear();
     assert_eq!(cache.seen(), 0);
 }
@@ -331,12 +272,7 @@ fn cross_entropy() {
     let plain_targets = Tensor::new(&targets, CPU).unwrap();
     let args = [numbers(7, &[2, 3, 11], 4.0)];
     let fused = |x: &Tensor, _: &[Param]| tensor::cross_entropy(x, &targets);
-    hold(
-        "cross_entropy",
-        &fused,
-        &|a| plain::cross_entropy(a[0], &plain_targets),
-        &args,
-    );
+    hold("cross_entropy", &fused, &|a| plain::cross_entropy(a[0], &plain_targets), &args);
 }
 
 /// Rows without a target count neither in the mean nor in the gradient.
@@ -372,14 +308,10 @@ fn embed() {
 #[test]
 fn add_positions() {
     let args = [numbers(8, &[2, 3, 6], 1.0), numbers(10, &[4, 6], 1.0)];
-    // The operation uses its input up: a sum with nothing has its own memory, and hands the gradient on.
+    // The operation uses its input up: a sum with nothing has its own memory, and hands the
+    // gradient on.
     let fused = |x: &Tensor, w: &[Param]| tensor::add_positions((x + 0.0)?, &w[0], 0);
-    hold(
-        "add_positions",
-        &fused,
-        &|a| plain::add_positions(a[0], a[1]),
-        &args,
-    );
+    hold("add_positions", &fused, &|a| plain::add_positions(a[0], a[1]), &args);
 }
 
 /// Two halves of a graph, on two pipeline stages: the bits of the whole one.
@@ -397,21 +329,13 @@ fn a_backward_pass_goes_on_from_a_given_gradient() -> Result<()> {
     let gradients = tensor::backward_from(&sent, &owed)?;
     assert_eq!(flat(&tensor::gradient(&gradients, &x)?), flat(&whole));
 
-    let text = tensor::gradient(&gradients, &received)
-        .unwrap_err()
-        .to_string();
-    assert!(
-        text.contains("did not reach the variable of shape [3, 20]"),
-        "{text}"
-    );
+    let text = tensor::gradient(&gradients, &received).unwrap_err().to_string();
+    assert!(text.contains("did not reach the variable of shape [3, 20]"), "{text}");
     let text = tensor::backward_from(&sent, &owed.flatten_all()?)
         .map(drop)
         .unwrap_err()
         .to_string();
-    assert!(
-        text.contains("a result of shape [3, 20] cannot have shape [60]"),
-        "{text}"
-    );
+    assert!(text.contains("a result of shape [3, 20] cannot have shape [60]"), "{text}");
     Ok(())
 }
 
@@ -422,10 +346,7 @@ fn an_operation_that_uses_its_input_up_frees_it() -> Result<()> {
     let positions = params.declare("wpe.weight", &[4, 6], Init::Constant(1.0))?;
     params.allocate(0);
     let x = Tensor::ones((2, 3, 6), DType::F32, CPU)?;
-    assert_eq!(
-        flat(&tensor::add_positions(x.clone(), &positions, 0)?),
-        [2.0; 36]
-    );
+    assert_eq!(flat(&tensor::add_positions(x.clone(), &positions, 0)?), [2.0; 36]);
     let text = tensor::gelu(&x).unwrap_err().to_string();
     assert!(text.contains("a later operation has freed them"), "{text}");
     Ok(())
@@ -441,21 +362,11 @@ fn attention_with_dropout_differentiates_through_its_mask() -> Result<()> {
         sequences: [7u64, 8].as_slice().into(),
         first_position: 0,
     };
-    let f = |x: &Tensor| {
-        scalar(&tensor::causal_attention(
-            x,
-            2,
-            0,
-            Some((&rules, "attention")),
-        )?)
-    };
+    let f = |x: &Tensor| scalar(&tensor::causal_attention(x, 2, 0, Some((&rules, "attention")))?);
     let x = Var::from_tensor(&numbers(11, &[2, 5, 24], 1.0).to_dtype(DType::F32)?)?;
     let grads = f(&x)?.backward()?;
     let analytic = flat(grads.get(&x).expect("a gradient"));
-    assert_ne!(
-        flat(&f(&x)?),
-        flat(&scalar(&tensor::causal_attention(&x, 2, 0, None)?)?)
-    );
+    assert_ne!(flat(&f(&x)?), flat(&scalar(&tensor::causal_attention(&x, 2, 0, None)?)?));
     for i in (0..x.elem_count()).step_by(7) {
         let at = |delta: f64| {
             let mut moved = flat(&x);
@@ -475,18 +386,9 @@ fn attention_with_dropout_differentiates_through_its_mask() -> Result<()> {
 
 #[test]
 fn linear_bias() {
-    let args = [
-        numbers(12, &[2, 3, 5], 1.0),
-        numbers(13, &[7, 5], 1.0),
-        numbers(14, &[7], 1.0),
-    ];
+    let args = [numbers(12, &[2, 3, 5], 1.0), numbers(13, &[7, 5], 1.0), numbers(14, &[7], 1.0)];
     let fused = |x: &Tensor, w: &[Param]| tensor::linear_bias(x, &w[0], &w[1]);
-    hold(
-        "linear_bias",
-        &fused,
-        &|a| plain::linear_bias(a[0], a[1], a[2]),
-        &args,
-    );
+    hold("linear_bias", &fused, &|a| plain::linear_bias(a[0], a[1], a[2]), &args);
 }
 
 #[test]
@@ -517,10 +419,11 @@ fn a_head_keeps_its_dropout_mask_in_any_division() -> Result<()> {
     let head = 4;
     let whole = numbers(12, &[1, length, 3, 4 * head], 1.0).to_dtype(DType::F32)?;
     let attend = |first: usize, heads: usize| {
-        let part = whole
-            .narrow(3, first * head, heads * head)?
-            .contiguous()?
-            .reshape((1, length, 3 * heads * head))?;
+        let part = whole.narrow(3, first * head, heads * head)?.contiguous()?.reshape((
+            1,
+            length,
+            3 * heads * head,
+        ))?;
         let dropout = Some((&rules, "attention"));
         tensor::causal_attention(&part, heads, first, dropout)
     };
@@ -536,25 +439,16 @@ fn a_head_keeps_its_dropout_mask_in_any_division() -> Result<()> {
         0,
         Some((&rules, "attention")),
     )?;
-    assert_ne!(
-        flat(&y.narrow(2, 0, head)?),
-        flat(&y.narrow(2, head, head)?)
-    );
+    assert_ne!(flat(&y.narrow(2, 0, head)?), flat(&y.narrow(2, head, head)?));
     Ok(())
 }
 
 #[test]
 fn what_does_not_fit_is_refused() {
     let params = Params::new();
-    let weight = params
-        .declare("fc.weight", &[4, 3], Init::Constant(1.0))
-        .unwrap();
-    let bias = params
-        .declare("fc.bias", &[3], Init::Constant(1.0))
-        .unwrap();
-    let again = params
-        .declare("fc.weight", &[1], Init::Constant(0.0))
-        .map(drop);
+    let weight = params.declare("fc.weight", &[4, 3], Init::Constant(1.0)).unwrap();
+    let bias = params.declare("fc.bias", &[3], Init::Constant(1.0)).unwrap();
+    let again = params.declare("fc.weight", &[1], Init::Constant(0.0)).map(drop);
     assert!(again.unwrap_err().to_string().contains("must be unique"));
     let x = numbers(1, &[2, 5], 1.0).to_dtype(DType::F32).unwrap();
     let text = |r: Result<Tensor>| r.unwrap_err().to_string();
@@ -578,9 +472,7 @@ fn what_does_not_fit_is_refused() {
     );
     // Offsets do not move any more.
     let late = |r: candle_core::Result<()>| {
-        r.unwrap_err()
-            .to_string()
-            .contains("after the model's layout was built")
+        r.unwrap_err().to_string().contains("after the model's layout was built")
     };
     assert!(
         late(params.declare("late", &[1], Init::Constant(0.0)).map(drop))

@@ -8,27 +8,14 @@ use shardlab::mesh::Coordinates;
 use shardlab::parallel::pipeline::{Instruction, Op, Pipeline, Schedule, Times, Work, simulate};
 use std::collections::HashMap;
 
-const UNIT: Times = Times {
-    forward: 1.0,
-    backward: 2.0,
-    weights: 0.0,
-    message: 0.0,
-};
+const UNIT: Times = Times { forward: 1.0, backward: 2.0, weights: 0.0, message: 0.0 };
 
 fn pipeline(ranks: usize, chunks: usize, micro_batches: usize) -> Pipeline {
-    Pipeline {
-        ranks,
-        chunks,
-        micro_batches,
-    }
+    Pipeline { ranks, chunks, micro_batches }
 }
 
 fn in_words(order: &[Op]) -> String {
-    order
-        .iter()
-        .map(Op::to_string)
-        .collect::<Vec<_>>()
-        .join(" ")
+    order.iter().map(Op::to_string).collect::<Vec<_>>().join(" ")
 }
 
 /// Every shape that a test goes through, with each schedule that accepts it.
@@ -37,11 +24,7 @@ fn accepted() -> Vec<(Pipeline, Schedule)> {
     for (ranks, micro_batches) in (1..=8).flat_map(|p| (1..=16).map(move |m| (p, m))) {
         for chunks in 1..=4 {
             let pipeline = pipeline(ranks, chunks, micro_batches);
-            let plain = [
-                Schedule::GPipe,
-                Schedule::OneForwardOneBackward,
-                Schedule::ZeroBubble,
-            ];
+            let plain = [Schedule::GPipe, Schedule::OneForwardOneBackward, Schedule::ZeroBubble];
             let groups = (1..=micro_batches).map(|group| Schedule::Interleaved { group });
             let schedules = plain
                 .into_iter()
@@ -68,12 +51,7 @@ fn interleaved_is_megatrons() {
     );
     let p = pipeline(4, 2, 8);
     let schedule = Schedule::depth_first(&p);
-    assert_eq!(
-        (0..4)
-            .map(|rank| schedule.warm_up(&p, rank))
-            .collect::<Vec<_>>(),
-        [10, 8, 6, 4]
-    );
+    assert_eq!((0..4).map(|rank| schedule.warm_up(&p, rank)).collect::<Vec<_>>(), [10, 8, 6, 4]);
 }
 
 /// The last rank of the source's job, pass by pass, with the numbers of its log.
@@ -95,11 +73,7 @@ fn the_sources_last_stage_is_breadth_first() {
     for &op in &order {
         let k = p.log_number(op);
         let chunk = k % 16 / 4;
-        let chunk = if op.work == Work::Forward {
-            chunk
-        } else {
-            3 - chunk
-        };
+        let chunk = if op.work == Work::Forward { chunk } else { 3 - chunk };
         assert_eq!((op.micro, op.chunk), (4 * (k / 16) + k % 4, chunk));
     }
 }
@@ -127,19 +101,12 @@ fn each_pass_runs_once_and_after_what_it_needs() {
             .unwrap_or_else(|deadlock| panic!("{p:?} {schedule:?}: {deadlock}"));
         let ends: HashMap<(usize, Op), f64> = (orders.iter().zip(&simulated.starts).enumerate())
             .flat_map(|(rank, (order, starts))| {
-                order
-                    .iter()
-                    .zip(starts)
-                    .map(move |(&op, &start)| ((rank, op), start))
+                order.iter().zip(starts).map(move |(&op, &start)| ((rank, op), start))
             })
             .collect();
         for (&(rank, op), &start) in &ends {
             for (other, needed) in p.needs(rank, op) {
-                let took = if needed.work == Work::Forward {
-                    1.0
-                } else {
-                    2.0
-                };
+                let took = if needed.work == Work::Forward { 1.0 } else { 2.0 };
                 assert!(
                     ends[&(other, needed)] + took <= start,
                     "{p:?} {schedule:?}: rank {rank} runs {op} too early"
@@ -166,10 +133,7 @@ fn messages_have_two_ends() {
                 }
             }
         }
-        assert!(
-            open.values().all(|&balance| balance == 0),
-            "{p:?} {schedule:?}"
-        );
+        assert!(open.values().all(|&balance| balance == 0), "{p:?} {schedule:?}");
         let between = if p.ranks == 1 {
             0
         } else {
@@ -187,27 +151,18 @@ fn messages_have_two_ends() {
 fn times_are_the_published_ones() {
     let took = |p: Pipeline, schedule: Schedule, backward: f64| {
         let chunks = p.chunks as f64;
-        let times = Times {
-            forward: 1.0 / chunks,
-            backward: backward / chunks,
-            ..UNIT
-        };
+        let times = Times { forward: 1.0 / chunks, backward: backward / chunks, ..UNIT };
         simulate(&p, &schedule.orders(&p).unwrap(), &times).unwrap()
     };
-    for (backward, expected) in [
-        (2.0, [33.0, 33.0, 28.5, 26.25]),
-        (1.0, [22.0, 22.0, 19.0, 17.5]),
-    ] {
+    for (backward, expected) in [(2.0, [33.0, 33.0, 28.5, 26.25]), (1.0, [22.0, 22.0, 19.0, 17.5])]
+    {
         let runs = [
             (pipeline(4, 1, 8), Schedule::GPipe),
             (pipeline(4, 1, 8), Schedule::OneForwardOneBackward),
             (pipeline(4, 2, 8), Schedule::Interleaved { group: 4 }),
             (pipeline(4, 4, 8), Schedule::Interleaved { group: 4 }),
         ];
-        assert_eq!(
-            runs.map(|(p, schedule)| took(p, schedule, backward).makespan),
-            expected
-        );
+        assert_eq!(runs.map(|(p, schedule)| took(p, schedule, backward).makespan), expected);
         for (p, schedule) in runs {
             let run = took(p, schedule, backward);
             let ranks = p.ranks as f64;
@@ -216,18 +171,9 @@ fn times_are_the_published_ones() {
             assert!((run.bubble() - (ranks - 1.0) / (visits + ranks - 1.0)).abs() < 1e-12);
         }
     }
-    assert_eq!(
-        took(pipeline(8, 2, 16), Schedule::Interleaved { group: 8 }, 2.0).makespan,
-        58.5
-    );
-    assert_eq!(
-        took(pipeline(4, 2, 4), Schedule::Interleaved { group: 4 }, 2.0).makespan,
-        16.5
-    );
-    assert_eq!(
-        took(pipeline(4, 1, 8), Schedule::GPipe, 2.0).peaks,
-        [8, 8, 8, 8]
-    );
+    assert_eq!(took(pipeline(8, 2, 16), Schedule::Interleaved { group: 8 }, 2.0).makespan, 58.5);
+    assert_eq!(took(pipeline(4, 2, 4), Schedule::Interleaved { group: 4 }, 2.0).makespan, 16.5);
+    assert_eq!(took(pipeline(4, 1, 8), Schedule::GPipe, 2.0).peaks, [8, 8, 8, 8]);
     assert_eq!(
         took(pipeline(4, 1, 8), Schedule::OneForwardOneBackward, 2.0).peaks,
         [4, 3, 2, 1]
@@ -237,14 +183,8 @@ fn times_are_the_published_ones() {
         [11, 9, 7, 5]
     );
     // The same time for both, in contrast to a common belief: only their memory differs.
-    assert_eq!(
-        took(pipeline(8, 1, 32), Schedule::GPipe, 1.0).makespan,
-        78.0
-    );
-    assert_eq!(
-        took(pipeline(8, 1, 32), Schedule::OneForwardOneBackward, 1.0).makespan,
-        78.0
-    );
+    assert_eq!(took(pipeline(8, 1, 32), Schedule::GPipe, 1.0).makespan, 78.0);
+    assert_eq!(took(pipeline(8, 1, 32), Schedule::OneForwardOneBackward, 1.0).makespan, 78.0);
 }
 
 /// ZB-H1's bubble is (p-1)(F + B - W), with as much memory on every rank as on 1F1B's first.
@@ -252,12 +192,7 @@ fn times_are_the_published_ones() {
 fn weight_gradients_fill_the_bubble() {
     for (ranks, micro_batches) in (1..=8).flat_map(|p| (p..=2 * p + 1).map(move |m| (p, m))) {
         let p = pipeline(ranks, 1, micro_batches);
-        let times = Times {
-            forward: 1.0,
-            backward: 1.0,
-            weights: 1.0,
-            message: 0.0,
-        };
+        let times = Times { forward: 1.0, backward: 1.0, weights: 1.0, message: 0.0 };
         let run = simulate(&p, &Schedule::ZeroBubble.orders(&p).unwrap(), &times).unwrap();
         assert_eq!(run.makespan - run.busy, (ranks - 1) as f64, "{p:?}");
         // What a backward pass has kept for the weights' gradients counts until these are computed.
@@ -265,17 +200,15 @@ fn weight_gradients_fill_the_bubble() {
     }
 }
 
-/// A message's time delays the rank that needs it: down the pipeline and back, once per rank but the first.
+/// A message's time delays the rank that needs it: down the pipeline and back, once per rank but
+/// the first.
 #[test]
 fn messages_take_their_time() {
     let p = pipeline(4, 1, 1);
     let run = simulate(
         &p,
         &Schedule::OneForwardOneBackward.orders(&p).unwrap(),
-        &Times {
-            message: 0.5,
-            ..UNIT
-        },
+        &Times { message: 0.5, ..UNIT },
     )
     .unwrap();
     assert_eq!(run.makespan, 4.0 * 3.0 + 2.0 * 3.0 * 0.5);
@@ -316,15 +249,11 @@ fn groups_that_would_wait_for_each_other_are_refused_and_the_deadlock_is_named()
     );
 
     let p = pipeline(4, 2, 6);
-    let orders: Vec<_> = (0..4)
-        .map(|rank| Schedule::Interleaved { group: 2 }.order(&p, rank))
-        .collect();
+    let orders: Vec<_> =
+        (0..4).map(|rank| Schedule::Interleaved { group: 2 }.order(&p, rank)).collect();
     let deadlock = simulate(&p, &orders, &UNIT).unwrap_err();
     for (rank, op, (other, needed)) in &deadlock.stuck {
-        assert!(
-            p.needs(*rank, *op).any(|need| need == (*other, *needed)),
-            "{deadlock}"
-        );
+        assert!(p.needs(*rank, *op).any(|need| need == (*other, *needed)), "{deadlock}");
     }
     assert!(
         deadlock
@@ -344,11 +273,7 @@ fn pipelines_of_2_to_4_ranks_train_what_one_rank_trains() {
 #[test]
 fn meshes_of_three_axes_train_what_one_rank_trains() {
     for [data, pipeline, tensor] in [[2, 2, 2], [1, 2, 4], [3, 2, 1], [1, 4, 2]] {
-        let sizes = Coordinates {
-            data,
-            pipeline,
-            tensor,
-        };
+        let sizes = Coordinates { data, pipeline, tensor };
         launch::run(data * pipeline * tensor, |comm| {
             meshes_train_what_one_rank_trains(&comm, sizes)
         })
@@ -369,9 +294,5 @@ fn a_large_pipeline_is_simulated() {
         start.elapsed()
     );
     let formula = 63.0 / (4096.0 * 8.0 + 63.0);
-    assert!(
-        (simulated.bubble() - formula).abs() < 1e-9,
-        "{} {formula}",
-        simulated.bubble()
-    );
+    assert!((simulated.bubble() - formula).abs() < 1e-9, "{} {formula}", simulated.bubble());
 }

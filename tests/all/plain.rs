@@ -1,7 +1,9 @@
-//! Each operation composed from candle's own, in any float type: slow, obvious, and the reference for the fused operations.
+//! Each operation composed from candle's own, in any float type: slow, obvious, and the reference
+//! for the fused operations.
 //!
-//! Weights are plain tensors here, and candle differentiates all of it. (candle-nn's own `LayerNorm`, `RmsNorm` and
-//! `softmax_last_dim` compute the right values but cut the graph, so that no layer before them learns.)
+//! Weights are plain tensors here, and candle differentiates all of it. (candle-nn's own
+//! `LayerNorm`, `RmsNorm` and `softmax_last_dim` compute the right values but cut the graph, so
+//! that no layer before them learns.)
 
 use candle_core::{D, Result, Tensor};
 use candle_nn::ops;
@@ -33,9 +35,7 @@ pub fn layer_norm(x: &Tensor, gain: &Tensor) -> Result<Tensor> {
 /// Reference for [`tensor::embed`](shardlab::tensor::embed()); `ids` [sequences, length] of u32.
 pub fn embed(ids: &Tensor, tokens: &Tensor) -> Result<Tensor> {
     let (sequences, length) = ids.dims2()?;
-    tokens
-        .index_select(&ids.flatten_all()?, 0)?
-        .reshape((sequences, length, ()))
+    tokens.index_select(&ids.flatten_all()?, 0)?.reshape((sequences, length, ()))
 }
 
 /// Reference for [`tensor::add_positions`](shardlab::tensor::add_positions()).
@@ -43,7 +43,8 @@ pub fn add_positions(x: &Tensor, positions: &Tensor) -> Result<Tensor> {
     x.broadcast_add(&positions.narrow(0, 0, x.dim(1)?)?)
 }
 
-/// Reference for [`tensor::causal_attention`](shardlab::tensor::causal_attention()), without dropout.
+/// Reference for [`tensor::causal_attention`](shardlab::tensor::causal_attention()), without
+/// dropout.
 pub fn causal_attention(qkv: &Tensor, heads: usize) -> Result<Tensor> {
     let (sequences, length, triple) = qkv.dims3()?;
     let width = triple / 3;
@@ -65,18 +66,13 @@ pub fn causal_attention(qkv: &Tensor, heads: usize) -> Result<Tensor> {
         .collect();
     let future = Tensor::from_vec(future, (length, length), qkv.device())?.to_dtype(qkv.dtype())?;
     let probabilities = ops::softmax(&scores.broadcast_add(&future)?, D::Minus1)?;
-    probabilities
-        .matmul(&v)?
-        .transpose(1, 2)?
-        .reshape((sequences, length, width))
+    probabilities.matmul(&v)?.transpose(1, 2)?.reshape((sequences, length, width))
 }
 
 /// Reference for [`tensor::linears`](shardlab::tensor::linears()).
 pub fn linears(x: &Tensor, weights: &[&Tensor]) -> Result<Tensor> {
-    let parts: Vec<Tensor> = weights
-        .iter()
-        .map(|weight| linear(x, weight))
-        .collect::<Result<_>>()?;
+    let parts: Vec<Tensor> =
+        weights.iter().map(|weight| linear(x, weight)).collect::<Result<_>>()?;
     Tensor::cat(&parts, D::Minus1)
 }
 
@@ -90,15 +86,13 @@ pub fn swiglu(x: &Tensor) -> Result<Tensor> {
     ops::swiglu(x)
 }
 
-/// Reference for [`tensor::rope`](shardlab::tensor::rope()), with these frequencies for each pair of a head.
+/// Reference for [`tensor::rope`](shardlab::tensor::rope()), with these frequencies for each pair
+/// of a head.
 pub fn rope(x: &Tensor, frequencies: &[f64], heads: usize, first: usize) -> Result<Tensor> {
     let (sequences, length, width) = x.dims3()?;
     let turned = 2 * frequencies.len() * heads;
-    let angles = (first..first + length).flat_map(|at| {
-        frequencies
-            .iter()
-            .map(move |frequency| at as f64 * frequency)
-    });
+    let angles = (first..first + length)
+        .flat_map(|at| frequencies.iter().map(move |frequency| at as f64 * frequency));
     let angles = Tensor::from_iter(angles, x.device())?
         .reshape((length, ()))?
         .to_dtype(x.dtype())?;
@@ -109,14 +103,11 @@ pub fn rope(x: &Tensor, frequencies: &[f64], heads: usize, first: usize) -> Resu
         .contiguous()?;
     let all = candle_nn::rotary_emb::rope_slow(&all, &angles.cos()?, &angles.sin()?)?;
     let all = all.transpose(1, 2)?.reshape((sequences, length, turned))?;
-    Tensor::cat(
-        &[all, x.narrow(D::Minus1, turned, width - turned)?],
-        D::Minus1,
-    )
+    Tensor::cat(&[all, x.narrow(D::Minus1, turned, width - turned)?], D::Minus1)
 }
 
-/// Reference for [`tensor::grouped_attention`](shardlab::tensor::grouped_attention()): every key and value is repeated for its
-/// query heads.
+/// Reference for [`tensor::grouped_attention`](shardlab::tensor::grouped_attention()): every key
+/// and value is repeated for its query heads.
 pub fn grouped_attention(qkv: &Tensor, heads: usize, kv_heads: usize) -> Result<Tensor> {
     let (sequences, length, row) = qkv.dims3()?;
     let head = row / (heads + 2 * kv_heads);
@@ -124,30 +115,29 @@ pub fn grouped_attention(qkv: &Tensor, heads: usize, kv_heads: usize) -> Result<
     let repeated = |first: usize| {
         let part = qkv.narrow(D::Minus1, first * head, kv_heads * head)?;
         let part = part.reshape((sequences, length, kv_heads, 1, head))?;
-        part.broadcast_as((sequences, length, kv_heads, group, head))?
-            .reshape((sequences, length, heads * head))
+        part.broadcast_as((sequences, length, kv_heads, group, head))?.reshape((
+            sequences,
+            length,
+            heads * head,
+        ))
     };
     let q = qkv.narrow(D::Minus1, 0, heads * head)?;
     causal_attention(
-        &Tensor::cat(
-            &[q, repeated(heads)?, repeated(heads + kv_heads)?],
-            D::Minus1,
-        )?,
+        &Tensor::cat(&[q, repeated(heads)?, repeated(heads + kv_heads)?], D::Minus1)?,
         heads,
     )
 }
 
-/// Reference for [`tensor::cross_entropy`](shardlab::tensor::cross_entropy()); `targets` has one u32 per row.
+/// Reference for [`tensor::cross_entropy`](shardlab::tensor::cross_entropy()); `targets` has one
+/// u32 per row.
 pub fn cross_entropy(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
     let logits = logits.flatten_to(D::Minus2)?;
     let log_probabilities = ops::log_softmax(&logits, D::Minus1)?;
-    log_probabilities
-        .gather(&targets.unsqueeze(1)?, 1)?
-        .mean_all()?
-        .neg()
+    log_probabilities.gather(&targets.unsqueeze(1)?, 1)?.mean_all()?.neg()
 }
 
-/// Reference for [`tensor::squared_error`](shardlab::tensor::squared_error()); `target` has `y`'s shape.
+/// Reference for [`tensor::squared_error`](shardlab::tensor::squared_error()); `target` has `y`'s
+/// shape.
 pub fn squared_error(y: &Tensor, target: &Tensor) -> Result<Tensor> {
     (y - target)?.sqr()?.sum_all()
 }

@@ -1,5 +1,5 @@
-//! Orders of passes that Megatron-LM and PyTorch compute, beside this library's. The files in `orders/` say where theirs come
-//! from and how they are written.
+//! Orders of passes that Megatron-LM and PyTorch compute, beside this library's. The files in
+//! `orders/` say where theirs come from and how they are written.
 
 use shardlab::parallel::pipeline::{Op, Pipeline, Schedule, Times, Work, simulate};
 use std::collections::HashMap;
@@ -8,12 +8,7 @@ const MEGATRON: &str = include_str!("orders/megatron.txt");
 const TORCH: &str = include_str!("orders/torch.txt");
 
 /// The times of the makespans in Megatron's file.
-const UNIT: Times = Times {
-    forward: 1.0,
-    backward: 2.0,
-    weights: 0.0,
-    message: 0.0,
-};
+const UNIT: Times = Times { forward: 1.0, backward: 2.0, weights: 0.0, message: 0.0 };
 
 /// One case of a file: its first line, and one line per rank.
 struct Case {
@@ -24,21 +19,11 @@ struct Case {
 impl Case {
     fn all(file: &'static str) -> Vec<Case> {
         let mut cases: Vec<Case> = Vec::new();
-        for line in file
-            .lines()
-            .filter(|line| !line.starts_with('#') && !line.is_empty())
-        {
+        for line in file.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
             if line.contains(" p=") {
-                cases.push(Case {
-                    line,
-                    orders: Vec::new(),
-                });
+                cases.push(Case { line, orders: Vec::new() });
             } else {
-                cases
-                    .last_mut()
-                    .expect("a case before its orders")
-                    .orders
-                    .push(line);
+                cases.last_mut().expect("a case before its orders").orders.push(line);
             }
         }
         cases
@@ -50,10 +35,8 @@ impl Case {
 
     /// The word after `name=`.
     fn word(&self, name: &str) -> &str {
-        let found = self
-            .line
-            .split(' ')
-            .find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+        let found =
+            self.line.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
         found.unwrap_or_else(|| panic!("no {name} in {}", self.line))
     }
 
@@ -62,10 +45,7 @@ impl Case {
     }
 
     fn numbers(&self, name: &str) -> Vec<usize> {
-        self.word(name)
-            .split(',')
-            .map(|number| number.parse().unwrap())
-            .collect()
+        self.word(name).split(',').map(|number| number.parse().unwrap()).collect()
     }
 
     fn pipeline(&self) -> Pipeline {
@@ -81,9 +61,7 @@ impl Case {
             "gpipe" => Schedule::GPipe,
             "1f1b" => Schedule::OneForwardOneBackward,
             "zero-bubble" => Schedule::ZeroBubble,
-            "interleaved" | "refused" => Schedule::Interleaved {
-                group: self.number("group"),
-            },
+            "interleaved" | "refused" => Schedule::Interleaved { group: self.number("group") },
             other => panic!("{other} is no kind of case"),
         }
     }
@@ -102,9 +80,7 @@ fn passes(line: &str) -> Vec<Op> {
             rest = after;
             continue;
         }
-        let micro = jump
-            .take()
-            .unwrap_or_else(|| next.get(&letter).copied().unwrap_or(0));
+        let micro = jump.take().unwrap_or_else(|| next.get(&letter).copied().unwrap_or(0));
         next.insert(letter, micro + 1);
         let chunk = |first: char| letter as usize - first as usize;
         all.push(match letter {
@@ -119,11 +95,7 @@ fn passes(line: &str) -> Vec<Op> {
 
 #[test]
 fn a_line_is_read_as_its_file_says() {
-    let read = passes("AB(1)Aab0")
-        .iter()
-        .map(Op::to_string)
-        .collect::<Vec<_>>()
-        .join(" ");
+    let read = passes("AB(1)Aab0").iter().map(Op::to_string).collect::<Vec<_>>().join(" ");
     assert_eq!(read, "F0.0 F1.0 F0.1 B0.0 B1.0 W0.0");
 }
 
@@ -140,9 +112,7 @@ fn every_case_of_megatrons_is_equal() {
             refused += 1;
             continue;
         }
-        let orders = schedule
-            .orders(&p)
-            .unwrap_or_else(|error| panic!("{}: {error}", case.line));
+        let orders = schedule.orders(&p).unwrap_or_else(|error| panic!("{}: {error}", case.line));
         assert_eq!(orders.len(), case.orders.len(), "{}", case.line);
         for (rank, (ours, theirs)) in orders.iter().zip(&case.orders).enumerate() {
             assert_eq!(*ours, passes(theirs), "{} rank {rank}", case.line);
@@ -155,18 +125,14 @@ fn every_case_of_megatrons_is_equal() {
             compared += 1;
         }
         let run = simulate(&p, &orders, &UNIT).unwrap();
-        assert_eq!(
-            run.makespan,
-            case.number("makespan") as f64,
-            "{}",
-            case.line
-        );
+        assert_eq!(run.makespan, case.number("makespan") as f64, "{}", case.line);
         assert_eq!(run.peaks, case.numbers("peaks"), "{}", case.line);
     }
     assert_eq!((compared, refused), (384, 56));
 }
 
-/// All orders that PyTorch computes. Its table of 1F1B has an error on each last rank, which the file explains.
+/// All orders that PyTorch computes. Its table of 1F1B has an error on each last rank, which the
+/// file explains.
 #[test]
 fn every_case_of_pytorchs_is_equal() {
     let mut compared: HashMap<&str, usize> = HashMap::new();
@@ -194,12 +160,7 @@ fn every_case_of_pytorchs_is_equal() {
     }
     assert_eq!(
         compared,
-        HashMap::from([
-            ("gpipe", 68),
-            ("1f1b", 52),
-            ("interleaved", 390),
-            ("zero-bubble", 88)
-        ])
+        HashMap::from([("gpipe", 68), ("1f1b", 52), ("interleaved", 390), ("zero-bubble", 88)])
     );
     let known = [
         "p=2 m=2 rank 1",

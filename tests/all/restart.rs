@@ -1,4 +1,5 @@
-//! lab08's training that outlives a kill, as its users start it: alone, and under `launch --max-restarts`.
+//! lab08's training that outlives a kill, as its users start it: alone, and under
+//! `launch --max-restarts`.
 
 use crate::suite::program::{failed, interruptible, is_narrow, program, stderr, stdout, succeeded};
 use shardlab::checkpoint::Claim;
@@ -18,10 +19,7 @@ fn run(dir: &Path, program: &str, words: &str) -> Output {
         .env("NO_COLOR", "")
         .env_remove("SHARDLAB_CORPUS")
         .env("PATH", dir);
-    command
-        .args(words.split_whitespace())
-        .output()
-        .expect("it starts")
+    command.args(words.split_whitespace()).output().expect("it starts")
 }
 
 fn lab08(dir: &Path, flags: &str) -> Output {
@@ -29,18 +27,15 @@ fn lab08(dir: &Path, flags: &str) -> Output {
 }
 
 fn launch(dir: &Path, restarts: usize, flags: &str) -> Output {
-    let words = format!(
-        "--max-restarts {restarts} -n 2 {lab} {SMALL} {flags}",
-        lab = program("lab08")
-    );
+    let words =
+        format!("--max-restarts {restarts} -n 2 {lab} {SMALL} {flags}", lab = program("lab08"));
     run(dir, program("launch"), &words)
 }
 
 fn names(dir: PathBuf) -> Vec<String> {
     let entries = std::fs::read_dir(dir).unwrap();
-    let mut names: Vec<String> = entries
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }
@@ -54,10 +49,7 @@ fn unfolded(text: &str) -> String {
 fn has(text: &str, expected: &[&str]) {
     let text = unfolded(text);
     for expected in expected {
-        assert!(
-            text.contains(expected),
-            "{expected:?} is missing in\n{text}"
-        );
+        assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
     }
 }
 
@@ -87,10 +79,7 @@ fn a_killed_job_restarts_and_tells_what_was_lost() {
         ],
     );
     assert_eq!(
-        (
-            text.matches(" ✓\n").count(),
-            text.matches("lab08 ·").count()
-        ),
+        (text.matches(" ✓\n").count(), text.matches("lab08 ·").count()),
         (2, 1),
         "{text}"
     );
@@ -110,14 +99,7 @@ fn a_killed_job_restarts_and_tells_what_was_lost() {
     // The same command again begins anew, in the same folder, and does not continue the first run.
     let output = launch(dir.path(), 1, "--kill-rank 0 --at-step 3");
     let text = succeeded(&output);
-    has(
-        &text,
-        &[
-            "resumed after step 0, from ",
-            "lost steps 1 to 2: 8 samples ",
-            SAME,
-        ],
-    );
+    has(&text, &["resumed after step 0, from ", "lost steps 1 to 2: 8 samples ", SAME]);
 
     // When no restart is left, the kill is the job's end.
     let output = launch(dir.path(), 0, "--kill-rank 1 --at-step 6");
@@ -140,12 +122,7 @@ fn checkpoints_are_chosen_kept_and_rejected() {
     assert!(!text.contains(SAME), "{text}");
     assert_eq!(
         names(here("")),
-        [
-            "latest",
-            "progress.jsonl",
-            "save-0002-step-8",
-            "save-0003-step-12"
-        ]
+        ["latest", "progress.jsonl", "save-0002-step-8", "save-0003-step-12"]
     );
     has(
         &succeeded(&lab08("")),
@@ -160,12 +137,10 @@ fn checkpoints_are_chosen_kept_and_rejected() {
     );
     let text = succeeded(&lab08("--resume none"));
     has(&text, &["start at step 1"]);
-    assert!(
-        !text.contains("no checkpoint") && !text.contains(SAME),
-        "{text}"
-    );
+    assert!(!text.contains("no checkpoint") && !text.contains(SAME), "{text}");
 
-    // The newest is damaged: `auto` says so and takes the one before, and a path is refused with a way out.
+    // The newest is damaged: `auto` says so and takes the one before, and a path is refused with a
+    // way out.
     let newest = std::fs::read_to_string(here("latest")).unwrap();
     let file = here(&newest).join("rank-001.safetensors");
     std::fs::write(&file, &std::fs::read(&file).unwrap()[1..]).unwrap();
@@ -200,26 +175,17 @@ fn checkpoints_are_chosen_kept_and_rejected() {
 fn a_killed_training_continues_when_it_is_started_again() {
     let dir = tempfile::tempdir().unwrap();
     let killed = lab08(dir.path(), "--kill-rank 0 --at-step 7");
-    assert_eq!(
-        std::os::unix::process::ExitStatusExt::signal(&killed.status),
-        Some(9)
-    );
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&killed.status), Some(9));
     // A kill leaves the lock behind, and it stops nobody.
     let lock = dir.path().join("runs/lab08/restart/writer.lock");
     assert!(lock.exists());
     let text = succeeded(&lab08(dir.path(), "--resume auto"));
-    has(
-        &text,
-        &[
-            "resumed after step 4, ",
-            "lost steps 5 to 6: 8 samples ",
-            SAME,
-        ],
-    );
+    has(&text, &["resumed after step 4, ", "lost steps 5 to 6: 8 samples ", SAME]);
     assert!(!lock.exists());
 }
 
-/// The same run, with either way to read the checkpoint: the resumed run has the model that it has if each rank reads.
+/// The same run, with either way to read the checkpoint: the resumed run has the model that it has
+/// if each rank reads.
 #[test]
 fn rank_0_reads_for_all_ranks() {
     let models = |text: &str| {
@@ -245,10 +211,7 @@ fn rank_0_reads_for_all_ranks() {
         assert!(!each.contains("loaded "), "{each}");
         let text = succeeded(&lab08("rank0 --resume auto --load-on rank0"));
         let resumed = "resumed after step 4, from rank0/save-0002-step-4 loaded rank 0 read ";
-        has(
-            &text,
-            &[resumed, reads, "B to 2 ranks, which read 0 B", SAME],
-        );
+        has(&text, &[resumed, reads, "B to 2 ranks, which read 0 B", SAME]);
         assert_eq!(models(&text), models(&each));
         is_narrow(&text);
 
@@ -272,10 +235,7 @@ fn rank_0_reads_for_all_ranks() {
             ],
         );
         // What is the default anyway is asked for as well: it trains once.
-        has(
-            &succeeded(&lab08("each --load-on each")),
-            &["resumed after step 12, "],
-        );
+        has(&succeeded(&lab08("each --load-on each")), &["resumed after step 12, "]);
     }
 }
 
@@ -283,20 +243,14 @@ fn rank_0_reads_for_all_ranks() {
 fn other_settings_are_refused_or_told() {
     let dir = tempfile::tempdir().unwrap();
     let lab08 = |flags: &str| run(dir.path(), program("lab08"), &format!("{TINY} {flags}"));
-    succeeded(&lab08(
-        "--warmup 2 --steps 8 --resume none --lr-decay-steps 12",
-    ));
+    succeeded(&lab08("--warmup 2 --steps 8 --resume none --lr-decay-steps 12"));
     // More steps of the same schedule are the same run.
     has(
         &succeeded(&lab08("--warmup 2 --steps 12 --resume auto")),
         &["resumed after step 8, ", SAME],
     );
     let refused = lab08("--warmup 2 --steps 12 --resume auto --lr 0.1");
-    failed(
-        &refused,
-        2,
-        "no checkpoint in runs/lab08/restart can be used",
-    );
+    failed(&refused, 2, "no checkpoint in runs/lab08/restart can be used");
     has(
         &stderr(&refused),
         &[
@@ -326,7 +280,8 @@ fn other_settings_are_refused_or_told() {
     assert!(!text.contains(SAME), "{text}");
 }
 
-/// A run that begins anew keeps its own checkpoints, and removes nobody else's. The first run continues from its own.
+/// A run that begins anew keeps its own checkpoints, and removes nobody else's. The first run
+/// continues from its own.
 #[test]
 fn a_new_run_in_a_folder_removes_no_other_runs_checkpoints() {
     let dir = tempfile::tempdir().unwrap();
@@ -363,10 +318,7 @@ fn a_new_run_in_a_folder_removes_no_other_runs_checkpoints() {
 #[test]
 fn a_second_job_in_the_folder_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let says = format!(
-        "is being written by process {} on host ",
-        std::process::id()
-    );
+    let says = format!("is being written by process {} on host ", std::process::id());
     for (folder, flags) in [
         ("c", "--checkpoints c"),
         ("runs/lab08/restart", "--kill-rank 0 --at-step 2"),
@@ -400,9 +352,7 @@ fn a_signal_that_ends_the_job_removes_the_lock() {
             .current_dir(dir.path())
             .args(TINY.split_whitespace())
             .args(["--resume", "none", "--steps", "1000000"]);
-        command
-            .stdout(std::process::Stdio::null())
-            .stderr(std::process::Stdio::null());
+        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
         let mut process = interruptible(&mut command).spawn().unwrap();
         let save = dir.path().join("runs/lab08/restart/latest");
         while !save.exists() {
@@ -410,16 +360,10 @@ fn a_signal_that_ends_the_job_removes_the_lock() {
         }
         let lock = dir.path().join("runs/lab08/restart/writer.lock");
         assert!(lock.exists());
-        Command::new("kill")
-            .args([signal, &process.id().to_string()])
-            .status()
-            .unwrap();
+        Command::new("kill").args([signal, &process.id().to_string()]).status().unwrap();
         let status = process.wait().unwrap();
         let number = if signal == "-INT" { 2 } else { 15 };
-        assert_eq!(
-            std::os::unix::process::ExitStatusExt::signal(&status),
-            Some(number)
-        );
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(number));
         assert!(!lock.exists());
         std::fs::remove_file(save).unwrap();
     }
@@ -430,11 +374,8 @@ fn a_signal_that_ends_the_job_removes_the_lock() {
 #[ignore = "saves many times: the gate runs it; run it when you change how states are saved"]
 fn a_save_in_the_background_writes_what_a_save_at_once_writes() {
     let dir = tempfile::tempdir().unwrap();
-    let text = succeeded(&run(
-        dir.path(),
-        program("lab08"),
-        "--stall --block 8 --batch 1 --grad-accum 1",
-    ));
+    let text =
+        succeeded(&run(dir.path(), program("lab08"), "--stall --block 8 --batch 1 --grad-accum 1"));
     has(
         &text,
         &[
@@ -455,10 +396,7 @@ fn mistakes_are_refused() {
         ("--kill-rank 2 --at-step 3", "--kill-rank 2 is out of range"),
         ("--kill-rank 1 --at-step 13", "--at-step 13 is out of range"),
         ("--keep 0", "invalid value '0' for '--keep <"),
-        (
-            "--kill-rank 1",
-            "the following required arguments were not provided: --at-step",
-        ),
+        ("--kill-rank 1", "the following required arguments were not provided: --at-step"),
         (
             "--resume auto --policy auto",
             "--policy auto is not for a training with --resume",
@@ -472,10 +410,7 @@ fn mistakes_are_refused() {
             "--resume auto --metrics m",
             "the argument '--metrics <FILE>' cannot be used with",
         ),
-        (
-            "--resume no/such/folder",
-            "cannot read no/such/folder/manifest.json",
-        ),
+        ("--resume no/such/folder", "cannot read no/such/folder/manifest.json"),
     ] {
         failed(&lab08(dir.path(), flags), 2, what);
     }

@@ -1,4 +1,5 @@
-//! The library's rooms: the table in `src/lib.rs` has them in order, and each knows only rooms above it.
+//! The library's rooms: the table in `src/lib.rs` has them in order, and each knows only rooms
+//! above it.
 
 use crate::imports::{code, rust_files, taken, text, without_tests};
 use crate::suite::program::ROOT;
@@ -9,23 +10,16 @@ const SRC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../src");
 /// The rooms of the table in `src/lib.rs`, in its order.
 fn rooms() -> Vec<String> {
     let rows = text(&Path::new(SRC).join("lib.rs"));
-    let names = rows.lines().filter_map(|line| {
-        Some(
-            line.strip_prefix("//! | [`")?
-                .split_once("`]")?
-                .0
-                .to_string(),
-        )
-    });
+    let names = rows
+        .lines()
+        .filter_map(|line| Some(line.strip_prefix("//! | [`")?.split_once("`]")?.0.to_string()));
     names.collect()
 }
 
 /// The library's files, seen from its folder.
 fn files() -> Vec<PathBuf> {
     let found = rust_files(Path::new(SRC)).into_iter();
-    found
-        .map(|path| path.strip_prefix(SRC).unwrap().to_path_buf())
-        .collect()
+    found.map(|path| path.strip_prefix(SRC).unwrap().to_path_buf()).collect()
 }
 
 /// The rooms below its own that a file uses.
@@ -78,21 +72,12 @@ fn a_room_knows_only_rooms_above_it() {
 fn an_arrow_to_a_room_below_is_found_in_every_form() {
     let rooms = rooms();
     let finds = |file: &str, source: &str| upward(Path::new(file), source, &rooms);
+    assert_eq!(finds("comm/link.rs", "use crate::train::Checks;"), ["train"]);
     assert_eq!(
-        finds("comm/link.rs", "use crate::train::Checks;"),
-        ["train"]
-    );
-    assert_eq!(
-        finds(
-            "comm/mpi/world.rs",
-            "fn f() { crate::{units::{a, b},\n  model}::x }"
-        ),
+        finds("comm/mpi/world.rs", "fn f() { crate::{units::{a, b},\n  model}::x }"),
         ["model"]
     );
-    assert_eq!(
-        finds("comm/mpi/world.rs", "use super::super::super::data;"),
-        ["data"]
-    );
+    assert_eq!(finds("comm/mpi/world.rs", "use super::super::super::data;"), ["data"]);
     assert_eq!(finds("simd.rs", "use super::data;"), ["data"]);
     assert!(
         finds(
@@ -132,22 +117,12 @@ fn no_two_rooms_have_types_of_one_name() {
             }
         }
     }
-    assert!(
-        rooms_of.len() > 200,
-        "only {} types were found",
-        rooms_of.len()
-    );
-    let shared: Vec<_> = rooms_of
-        .iter()
-        .filter(|(_, rooms)| rooms.len() > 1)
-        .collect();
+    assert!(rooms_of.len() > 200, "only {} types were found", rooms_of.len());
+    let shared: Vec<_> = rooms_of.iter().filter(|(_, rooms)| rooms.len() > 1).collect();
     assert!(shared.is_empty(), "{shared:?}");
     let source = "pub struct A;\npub(crate) struct B;\npub unsafe trait C {}\n";
     let tests = "#[cfg(test)]\nmod tests {\npub struct D;\n}\n";
-    assert_eq!(
-        types(&without_tests(&format!("{source}{tests}"))),
-        ["A", "C"]
-    );
+    assert_eq!(types(&without_tests(&format!("{source}{tests}"))), ["A", "C"]);
 }
 
 /// The floor of each package, from the library up. A package depends only on floors below its own.
@@ -188,10 +163,8 @@ fn a_package_depends_only_on_floors_below_its_own() {
         for package in packages {
             let used = dependencies(&text(&folder(package).join("Cargo.toml")));
             let below = FLOORS[..floor].concat();
-            let wrong: Vec<&String> = used
-                .iter()
-                .filter(|name| !below.contains(&name.as_str()))
-                .collect();
+            let wrong: Vec<&String> =
+                used.iter().filter(|name| !below.contains(&name.as_str())).collect();
             assert!(wrong.is_empty(), "{package} depends on {wrong:?}");
         }
     }
@@ -214,10 +187,7 @@ fn anchor(heading: &str) -> String {
 fn the_files_that_the_readme_names_are_there() {
     let root = Path::new(ROOT);
     let readme = text(&root.join("README.md"));
-    let links = readme
-        .split("](")
-        .skip(1)
-        .map(|rest| rest.split(')').next().unwrap());
+    let links = readme.split("](").skip(1).map(|rest| rest.split(')').next().unwrap());
     let here: Vec<&str> = links.filter(|link| !link.contains("://")).collect();
     let mut missing = Vec::new();
     for link in &here {
@@ -225,9 +195,7 @@ fn the_files_that_the_readme_names_are_there() {
         let file = root.join(if file.is_empty() { "README.md" } else { file });
         let leads = file.exists()
             && (place.is_empty()
-                || text(&file)
-                    .lines()
-                    .any(|line| line.starts_with('#') && anchor(line) == place));
+                || text(&file).lines().any(|line| line.starts_with('#') && anchor(line) == place));
         if !leads {
             missing.push(*link);
         }

@@ -1,4 +1,5 @@
-//! The data of the explorer of schedules, decoded here as its script decodes it: every case against the library.
+//! The data of the explorer of schedules, decoded here as its script decodes it: every case against
+//! the library.
 
 use kit::show::percent;
 use serde_json::Value;
@@ -8,7 +9,8 @@ use std::sync::LazyLock;
 static DATA: LazyLock<Value> =
     LazyLock::new(|| serde_json::from_str(&book::cases().unwrap()).unwrap());
 
-/// Numbers in base 64: a digit holds 5 bits, the lowest first, and a digit from 32 on is not the last one of its number.
+/// Numbers in base 64: a digit holds 5 bits, the lowest first, and a digit from 32 on is not the
+/// last one of its number.
 fn unpacked(text: &str) -> Vec<usize> {
     let digit = |letter: u8| match letter {
         b'A'..=b'Z' => letter - b'A',
@@ -38,10 +40,7 @@ fn list(name: &str) -> &'static [Value] {
 }
 
 fn numbers(name: &str) -> Vec<usize> {
-    list(name)
-        .iter()
-        .map(|value| value.as_u64().unwrap() as usize)
-        .collect()
+    list(name).iter().map(|value| value.as_u64().unwrap() as usize).collect()
 }
 
 fn text(name: &str, index: usize) -> &'static str {
@@ -61,21 +60,11 @@ fn cases() -> Vec<(&'static str, Schedule, Pipeline)> {
                     "gpipe" => Schedule::GPipe,
                     "1f1b" => Schedule::OneForwardOneBackward,
                     "interleaved, depth-first" => Schedule::Interleaved { group: ranks },
-                    "interleaved, breadth-first" => Schedule::Interleaved {
-                        group: micro_batches,
-                    },
+                    "interleaved, breadth-first" => Schedule::Interleaved { group: micro_batches },
                     "zero-bubble" => Schedule::ZeroBubble,
                     _ => panic!("{name}"),
                 };
-                all.push((
-                    name,
-                    schedule,
-                    Pipeline {
-                        ranks,
-                        chunks,
-                        micro_batches,
-                    },
-                ));
+                all.push((name, schedule, Pipeline { ranks, chunks, micro_batches }));
             }
         }
     }
@@ -93,11 +82,7 @@ fn every_case_of_the_explorer_is_what_the_library_computes() {
         let orders = match (schedule.orders(&pipeline), case.as_u64()) {
             (Ok(orders), None) => orders,
             (Err(refusal), Some(number)) => {
-                assert_eq!(
-                    text("refusals", number as usize),
-                    refusal.to_string(),
-                    "{what}"
-                );
+                assert_eq!(text("refusals", number as usize), refusal.to_string(), "{what}");
                 refused += 1;
                 continue;
             }
@@ -111,11 +96,7 @@ fn every_case_of_the_explorer_is_what_the_library_computes() {
             .collect();
         assert_eq!(packed, orders, "{what}");
         let peaks = take(pipeline.ranks);
-        for (i, ratio) in list("ratios")
-            .iter()
-            .map(|ratio| ratio.as_f64().unwrap())
-            .enumerate()
-        {
+        for (i, ratio) in list("ratios").iter().map(|ratio| ratio.as_f64().unwrap()).enumerate() {
             let halves = schedule == Schedule::ZeroBubble;
             let backward = if halves { 2.0 * ratio } else { 4.0 * ratio };
             let times = Times {
@@ -137,48 +118,29 @@ fn every_case_of_the_explorer_is_what_the_library_computes() {
                 [of_step, of_work].map(|tenths| format!("{}.{}%", tenths / 10, tenths % 10));
             assert_eq!(
                 tenths,
-                [
-                    percent(simulated.bubble()),
-                    percent(simulated.bubble_to_work())
-                ],
+                [percent(simulated.bubble()), percent(simulated.bubble_to_work())],
                 "{what}"
             );
             assert_eq!(peaks, simulated.peaks, "{what}");
             let took = &list("took")[usize::from(halves)][i];
-            for ((order, gaps), starts) in packed
-                .iter()
-                .zip(take(pipeline.ranks))
-                .zip(&simulated.starts)
+            for ((order, gaps), starts) in
+                packed.iter().zip(take(pipeline.ranks)).zip(&simulated.starts)
             {
-                assert_eq!(
-                    &self::starts(order, text("gaps", gaps), took),
-                    starts,
-                    "{what}"
-                );
+                assert_eq!(&self::starts(order, text("gaps", gaps), took), starts, "{what}");
             }
             accepted += 1;
         }
         assert_eq!(case.next(), None, "{what}");
     }
-    assert!(
-        accepted >= 3000 && refused >= 1000,
-        "{accepted} simulated, {refused} refused"
-    );
+    assert!(accepted >= 3000 && refused >= 1000, "{accepted} simulated, {refused} refused");
 }
 
 fn order(number: usize, chunks: usize) -> Vec<Op> {
     let op = |number: usize| {
         let work = [Work::Forward, Work::Backward, Work::Weights][number % 3];
-        Op {
-            work,
-            chunk: number / 3 % chunks,
-            micro: number / 3 / chunks,
-        }
+        Op { work, chunk: number / 3 % chunks, micro: number / 3 / chunks }
     };
-    unpacked(text("orders", number))
-        .into_iter()
-        .map(op)
-        .collect()
+    unpacked(text("orders", number)).into_iter().map(op).collect()
 }
 
 /// When each pass starts: after the previous one, and after a gap if there is one.
@@ -212,46 +174,20 @@ fn the_explorer_has_what_each_pass_needs() {
         .into_iter()
         .flat_map(|r| numbers("chunks").into_iter().map(move |c| (r, c)))
     {
-        let pipeline = Pipeline {
-            ranks,
-            chunks,
-            micro_batches: 1,
-        };
+        let pipeline = Pipeline { ranks, chunks, micro_batches: 1 };
         let mut packed = unpacked(all.next().unwrap().as_str().unwrap()).into_iter();
         let mut next = || packed.next().unwrap();
         let kinds = [Work::Forward, Work::Backward, Work::Weights];
-        for (work, rank) in kinds
-            .into_iter()
-            .flat_map(|work| (0..ranks).map(move |rank| (work, rank)))
+        for (work, rank) in
+            kinds.into_iter().flat_map(|work| (0..ranks).map(move |rank| (work, rank)))
         {
             for chunk in 0..chunks {
-                let needs: Vec<_> = pipeline
-                    .needs(
-                        rank,
-                        Op {
-                            work,
-                            chunk,
-                            micro: 0,
-                        },
-                    )
-                    .collect();
+                let needs: Vec<_> = pipeline.needs(rank, Op { work, chunk, micro: 0 }).collect();
                 let found: Vec<_> = (0..next())
                     .map(|_| [next(), next(), next()])
-                    .map(|[kind, rank, chunk]| {
-                        (
-                            rank,
-                            Op {
-                                work: kinds[kind],
-                                chunk,
-                                micro: 0,
-                            },
-                        )
-                    })
+                    .map(|[kind, rank, chunk]| (rank, Op { work: kinds[kind], chunk, micro: 0 }))
                     .collect();
-                assert_eq!(
-                    found, needs,
-                    "{pipeline:?} {work:?} rank {rank} chunk {chunk}"
-                );
+                assert_eq!(found, needs, "{pipeline:?} {work:?} rank {rank} chunk {chunk}");
             }
         }
         assert_eq!(packed.next(), None);

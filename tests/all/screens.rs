@@ -1,4 +1,5 @@
-//! Whole screens as a terminal shows them: narrow ones, in colour and without, and beside other programs.
+//! Whole screens as a terminal shows them: narrow ones, in colour and without, and beside other
+//! programs.
 
 use crate::suite::program::{ROOT, program, succeeded};
 use std::fs::File;
@@ -35,8 +36,8 @@ fn start(
         .stdin(Stdio::null())
         .stdout(theirs.try_clone().unwrap())
         .stderr(theirs);
-    // A test that runs in the background of a script has been told to ignore Ctrl-C, and so would its children.
-    // SAFETY: this call is allowed between fork and exec.
+    // A test that runs in the background of a script has been told to ignore Ctrl-C, and so would
+    // its children. SAFETY: this call is allowed between fork and exec.
     unsafe {
         command.pre_exec(|| {
             libc::signal(libc::SIGINT, libc::SIG_DFL);
@@ -44,7 +45,8 @@ fn start(
         })
     };
     set(&mut command);
-    // The command still holds the terminal's other end, until it is dropped: without it, reading ends.
+    // The command still holds the terminal's other end, until it is dropped: without it, reading
+    // ends.
     (command.spawn().unwrap(), File::from(ours))
 }
 
@@ -52,7 +54,8 @@ fn start(
 fn read(terminal: &mut File, until: Option<&str>) -> String {
     let mut text = Vec::new();
     let mut chunk = [0; 4096];
-    // On Linux a terminal that nobody holds at its other end is an error, after all that was written.
+    // On Linux a terminal that nobody holds at its other end is an error, after all that was
+    // written.
     while let Ok(length @ 1..) = terminal.read(&mut chunk) {
         text.extend_from_slice(&chunk[..length]);
         if until.is_some_and(|until| String::from_utf8_lossy(&text).contains(until)) {
@@ -96,9 +99,7 @@ fn numbers(text: &str) -> Vec<&str> {
     let is_inside = |c: char| c.is_ascii_digit() || c == '.' || c == ',';
     let words = text.split(|c: char| !is_inside(c));
     let words = words.map(|word| word.trim_matches(['.', ',']));
-    words
-        .filter(|word| word.starts_with(|c: char| c.is_ascii_digit()))
-        .collect()
+    words.filter(|word| word.starts_with(|c: char| c.is_ascii_digit())).collect()
 }
 
 #[test]
@@ -119,16 +120,14 @@ fn at_60_columns_no_line_sticks_out() {
     }
 }
 
-/// The screen whose table broke 531,233 into three lines. It has the same numbers at 60 columns as at 100, and in colour as without.
+/// The screen whose table broke 531,233 into three lines. It has the same numbers at 60 columns as
+/// at 100, and in colour as without.
 #[test]
 fn lab11s_screen_has_whole_numbers_at_any_width() {
     let folder = tempfile::tempdir().unwrap();
     let show = |columns, colour| on_a_terminal(columns, folder.path(), "lab11", "", colour);
     let sorted = |text: &str| {
-        let text = text.replace(
-            "(this screen is too narrow for the 12 columns of a table)",
-            "",
-        );
+        let text = text.replace("(this screen is too narrow for the 12 columns of a table)", "");
         let mut numbers: Vec<String> = numbers(&text).iter().map(|n| n.to_string()).collect();
         numbers.sort();
         numbers
@@ -168,10 +167,7 @@ fn a_speed_up_that_others_made_is_not_printed() {
     assert!(busy.contains("  busy     other work took"), "{busy}");
     assert!(!busy.contains("efficiency"), "{busy}");
     let quiet = run("0");
-    assert!(
-        !quiet.contains("  busy  ") && !quiet.contains("other work"),
-        "{quiet}"
-    );
+    assert!(!quiet.contains("  busy  ") && !quiet.contains("other work"), "{quiet}");
     // Where two ranks do not take turns, the two speeds are compared, or not.
     if std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= 2) {
         assert!(busy.contains("not compared with one rank: other"), "{busy}");
@@ -179,8 +175,8 @@ fn a_speed_up_that_others_made_is_not_printed() {
     }
 }
 
-/// Over this link the first comparison takes more than a second, and so do the steps of the stages: the line that moves appears on
-/// any machine.
+/// Over this link the first comparison takes more than a second, and so do the steps of the stages:
+/// the line that moves appears on any machine.
 const SLOW: &str =
     "--ranks 2 --layers 1 --embd 16 --heads 2 --block 16 --batch 1 --steps 2 --link 40ms,1GB/s";
 
@@ -233,7 +229,8 @@ fn ctrl_c_and_an_error_erase_the_line_that_moves() {
     assert!(left(&text).contains("\nerror: "), "{text:?}");
 }
 
-/// The question, what answers it, and the checks: together on a terminal of 45 lines. What is more is printed by flags.
+/// The question, what answers it, and the checks: together on a terminal of 45 lines. What is more
+/// is printed by flags.
 #[test]
 fn a_default_screen_has_45_lines() {
     // Smaller than by default, with as many lines.
@@ -253,10 +250,7 @@ fn a_default_screen_has_45_lines() {
             "lab08",
             "--layers 1 --embd 16 --block 16 --batch 1 --steps 30 --poison 16 17 --save-every 8 --lr 0.01",
         ),
-        (
-            "lab09",
-            "--heads 4 --embd 16 --block 8 --steps 4 --save-after 2",
-        ),
+        ("lab09", "--heads 4 --embd 16 --block 8 --steps 4 --save-after 2"),
         ("lab10", ""),
         ("lab11", ""),
     ] {

@@ -1,5 +1,5 @@
-//! The pipeline of a real log: 8 ranks (tensor 2, pipeline 4), 4 chunks per rank, 8 micro-batches, and a dynamic order. Its
-//! last lines are those of two tensor ranks that run different passes.
+//! The pipeline of a real log: 8 ranks (tensor 2, pipeline 4), 4 chunks per rank, 8 micro-batches,
+//! and a dynamic order. Its last lines are those of two tensor ranks that run different passes.
 
 use lab06::dynamic::{
     JOB, SCHEDULE, disagree, numbered, part, small_layers, train, with_a_late_message,
@@ -21,12 +21,9 @@ const LOG: &str = "F0 F1 F2 F3 F16 F17 F18 F19 F4 F5 F6 F7 F20 F21 F22 F23 F8 F9
 #[test]
 fn one_late_message_ends_the_job_as_the_log_ends() {
     let disagreement = with_a_late_message(Choice::Alone, 3.0, &[1]).unwrap_err();
-    let Disagreement {
-        rank,
-        choices,
-        before,
-    } = &disagreement;
-    // Ranks 6 and 7. Rank 7 has its gradient for the backward pass 4, chunk 2 and micro-batch 0, but not yet the activations.
+    let Disagreement { rank, choices, before } = &disagreement;
+    // Ranks 6 and 7. Rank 7 has its gradient for the backward pass 4, chunk 2 and micro-batch 0,
+    // but not yet the activations.
     assert_eq!((*rank, numbered(choices).as_str()), (3, "F28 B4"));
     assert_eq!(numbered(&before.orders[3]) + " F28", LOG);
     let text = "the tensor ranks of pipeline rank 3 run different passes\ntensor rank 0: F3.4\ntensor rank 1: B2.0\nhelp: ";
@@ -52,51 +49,30 @@ fn an_agreed_choice_fills_waits() {
         "{}",
         numbered(&agreed.orders[3])
     );
-    assert!(
-        agreed.makespan < fixed.makespan,
-        "{} {}",
-        agreed.makespan,
-        fixed.makespan
-    );
+    assert!(agreed.makespan < fixed.makespan, "{} {}", agreed.makespan, fixed.makespan);
 }
 
-/// Without uneven times the schedule's next pass is the first that can run, or the wait is the same.
+/// Without uneven times the schedule's next pass is the first that can run, or the wait is the
+/// same.
 #[test]
 fn the_schedules_choice_takes_the_simulated_time() {
-    let times = Times {
-        forward: 1.0,
-        backward: 2.0,
-        weights: 0.0,
-        message: 0.1,
-    };
+    let times = Times { forward: 1.0, backward: 2.0, weights: 0.0, message: 0.1 };
     let simulated = simulate(&JOB, &SCHEDULE.orders(&JOB).unwrap(), &times).unwrap();
     assert!(
-        (with_a_late_message(Choice::Schedule, 0.1, &[])
-            .unwrap()
-            .makespan
-            - simulated.makespan)
+        (with_a_late_message(Choice::Schedule, 0.1, &[]).unwrap().makespan - simulated.makespan)
             .abs()
             < 1e-9
     );
 }
 
-/// Whatever the times are: all passes run, each after what it needs, with no more activations than under the schedule.
+/// Whatever the times are: all passes run, each after what it needs, with no more activations than
+/// under the schedule.
 #[test]
 fn dynamic_orders_end_and_keep_no_more() {
-    for (ranks, chunks, micro_batches) in [
-        (2, 1, 3),
-        (3, 1, 7),
-        (4, 1, 2),
-        (2, 3, 5),
-        (3, 2, 6),
-        (4, 4, 8),
-        (5, 2, 10),
-    ] {
-        let p = Pipeline {
-            ranks,
-            chunks,
-            micro_batches,
-        };
+    for (ranks, chunks, micro_batches) in
+        [(2, 1, 3), (3, 1, 7), (4, 1, 2), (2, 3, 5), (3, 2, 6), (4, 4, 8), (5, 2, 10)]
+    {
+        let p = Pipeline { ranks, chunks, micro_batches };
         let group = if chunks > 1 { micro_batches } else { 1 };
         let schedule = if chunks > 1 {
             Schedule::Interleaved { group }
@@ -104,12 +80,7 @@ fn dynamic_orders_end_and_keep_no_more() {
             Schedule::OneForwardOneBackward
         };
         let orders = schedule.orders(&p).unwrap();
-        let times = Times {
-            forward: 1.0,
-            backward: 2.0,
-            weights: 0.0,
-            message: 0.0,
-        };
+        let times = Times { forward: 1.0, backward: 2.0, weights: 0.0, message: 0.0 };
         let most = simulate(&p, &orders, &times).unwrap().peaks;
         for seed in 0..40 {
             let uneven = |x: usize, op: Op| {
@@ -121,20 +92,13 @@ fn dynamic_orders_end_and_keep_no_more() {
             };
             let pass = |rank: usize, op: Op| 1.0 + uneven(rank, op);
             let message = |tensor: usize, rank: usize, op: Op| uneven(100 + 10 * tensor + rank, op);
-            let times = Uneven {
-                pass: &pass,
-                message: &message,
-            };
+            let times = Uneven { pass: &pass, message: &message };
             let run = simulate_uneven(&p, &orders, 3, Choice::Agreed, &times).unwrap();
             for (rank, (order, schedule)) in run.orders.iter().zip(&orders).enumerate() {
                 let mut kept = 0;
                 let mut all = order.clone();
                 for op in order {
-                    kept = if op.work == Work::Forward {
-                        kept + 1
-                    } else {
-                        kept - 1
-                    };
+                    kept = if op.work == Work::Forward { kept + 1 } else { kept - 1 };
                     assert!(kept <= most[rank], "{p:?}, seed {seed}, rank {rank}");
                 }
                 all.sort_by_key(|op| schedule.iter().position(|other| other == op));
@@ -144,19 +108,15 @@ fn dynamic_orders_end_and_keep_no_more() {
             simulate(
                 &p,
                 &run.orders,
-                &Times {
-                    forward: 1.0,
-                    backward: 2.0,
-                    weights: 0.0,
-                    message: 0.0,
-                },
+                &Times { forward: 1.0, backward: 2.0, weights: 0.0, message: 0.0 },
             )
             .unwrap();
         }
     }
 }
 
-/// Ranks 6 and 7 run what they chose alone: the label of the first all-reduce shows it, on every rank.
+/// Ranks 6 and 7 run what they chose alone: the label of the first all-reduce shows it, on every
+/// rank.
 #[test]
 fn ranks_that_disagree_are_told_which_passes_they_run() {
     let corpus = Corpus::embedded().unwrap();
@@ -172,7 +132,8 @@ fn ranks_that_disagree_are_told_which_passes_they_run() {
     }
 }
 
-/// Messages really race here: whatever arrives first, tensor ranks run the same passes, and train the same bits.
+/// Messages really race here: whatever arrives first, tensor ranks run the same passes, and train
+/// the same bits.
 #[test]
 fn an_agreed_choice_trains_the_same_bits() {
     let corpus = Corpus::embedded().unwrap();
@@ -184,10 +145,7 @@ fn an_agreed_choice_trains_the_same_bits() {
     let one = unpipelined(&config, text, 3).unwrap();
     for (i, expected) in [&one.losses, &one.grad_norms].into_iter().enumerate() {
         let found: Vec<f64> = dynamic[0].iter().map(|step| step[i]).collect();
-        assert!(
-            largest_difference(&found, expected) < 1e-4,
-            "{found:?} {expected:?}"
-        );
+        assert!(largest_difference(&found, expected) < 1e-4, "{found:?} {expected:?}");
     }
     launch::run(8, |world| {
         let (mesh, mut pipelined) = part(&world, &config)?;
@@ -197,8 +155,7 @@ fn an_agreed_choice_trains_the_same_bits() {
             |op: Op| (JOB.log_number(op) * 2 + usize::from(op.work == Work::Forward)) as u64;
         let mine: Vec<u64> = ran.iter().map(|done| number(done.op)).collect();
         let mut most = mine.clone();
-        mesh.group(Axis::Tensor)
-            .all_reduce(&mut most, Reduce::Max)?;
+        mesh.group(Axis::Tensor).all_reduce(&mut most, Reduce::Max)?;
         assert_eq!(
             (&mine, mine.len()),
             (&most, 64),

@@ -1,8 +1,9 @@
-//! Files of one folder form no circle: a reader of one goes on to those that it uses, and never comes back to it.
+//! Files of one folder form no circle: a reader of one goes on to those that it uses, and never
+//! comes back to it.
 //!
-//! A folder's files are the modules of one parent (`mod.rs`, `lib.rs`, or the file that has the folder's name). A
-//! folder inside counts as one of them. The parent is left out: it may name its children, and they may use what it
-//! has. Tests inside a file are left out, too.
+//! A folder's files are the modules of one parent (`mod.rs`, `lib.rs`, or the file that has the
+//! folder's name). A folder inside counts as one of them. The parent is left out: it may name its
+//! children, and they may use what it has. Tests inside a file are left out, too.
 
 use crate::imports::{
     code, entries, first_name, heads, is_rust, rust_files, taken, text, without_tests,
@@ -33,11 +34,7 @@ fn modules(folder: &Path) -> Modules {
 
 /// Names that the folder's parent re-exports, with the child that each comes from.
 fn exported(folder: &Path, modules: &Modules) -> BTreeMap<String, String> {
-    let files = [
-        folder.join("mod.rs"),
-        folder.join("lib.rs"),
-        folder.with_extension("rs"),
-    ];
+    let files = [folder.join("mod.rs"), folder.join("lib.rs"), folder.with_extension("rs")];
     let mut exported = BTreeMap::new();
     for parent in files.iter().filter(|file| file.exists()) {
         let code = code(&without_tests(&text(parent)));
@@ -123,13 +120,10 @@ fn folders_below(folder: &Path) -> Vec<PathBuf> {
 
 /// The folders of the crates that are read here: the library, kit, the labs and the tools.
 fn crates() -> Vec<PathBuf> {
-    let root = Path::new(ROOT).canonicalize().unwrap(); // its own path goes through the tests' folder
+    // Its own path goes through the tests' folder.
+    let root = Path::new(ROOT).canonicalize().unwrap();
     let mut crates = vec![root.join("src"), root.join("labs/kit")];
-    crates.extend(
-        entries(&root.join("labs"))
-            .into_iter()
-            .map(|lab| lab.join("apparatus")),
-    );
+    crates.extend(entries(&root.join("labs")).into_iter().map(|lab| lab.join("apparatus")));
     crates.extend(entries(&root.join("labs/tools")));
     crates.retain(|folder| folder.is_dir());
     crates
@@ -147,11 +141,7 @@ fn siblings_form_no_circle() {
             for module in &circle {
                 let others = arrows[module].iter().filter(|other| circle.contains(other));
                 let others: Vec<&str> = others.map(String::as_str).collect();
-                wrong.push(format!(
-                    "{}: {module} uses {}",
-                    folder.display(),
-                    others.join(", ")
-                ));
+                wrong.push(format!("{}: {module} uses {}", folder.display(), others.join(", ")));
             }
         }
     }
@@ -173,16 +163,10 @@ fn a_circle_is_found_in_every_form() {
         std::fs::write(path, source).unwrap();
     };
     let circle = || in_circles(&arrows(&room, folder.path()));
-    write(
-        "mod.rs",
-        "mod a;\nmod b;\nmod c;\npub use b::{Beta, beta as other};\n",
-    );
+    write("mod.rs", "mod a;\nmod b;\nmod c;\npub use b::{Beta, beta as other};\n");
     write("a.rs", "use super::b::Beta;\nfn f() {}\n");
     write("b.rs", "// use super::a;\nuse super::super::a;\n");
-    write(
-        "c.rs",
-        "#[cfg(test)]\nmod tests {\n    use super::super::a;\n}\n",
-    );
+    write("c.rs", "#[cfg(test)]\nmod tests {\n    use super::super::a;\n}\n");
     assert!(circle().is_empty(), "{:?}", circle());
     write("b.rs", "fn g() { super::a::f() }\n");
     assert_eq!(circle(), ["a", "b"], "a path in code");

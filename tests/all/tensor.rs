@@ -31,37 +31,13 @@ struct Case {
 }
 
 const CASES: [Case; 6] = [
-    Case {
-        ranks: 1,
-        sequence: false,
-        multiple: 1,
-    },
-    Case {
-        ranks: 2,
-        sequence: false,
-        multiple: 1,
-    },
-    Case {
-        ranks: 2,
-        sequence: true,
-        multiple: 1,
-    },
+    Case { ranks: 1, sequence: false, multiple: 1 },
+    Case { ranks: 2, sequence: false, multiple: 1 },
+    Case { ranks: 2, sequence: true, multiple: 1 },
     // Rank 1 has padding only.
-    Case {
-        ranks: 2,
-        sequence: false,
-        multiple: 16,
-    },
-    Case {
-        ranks: 4,
-        sequence: false,
-        multiple: 1,
-    },
-    Case {
-        ranks: 4,
-        sequence: true,
-        multiple: 2,
-    },
+    Case { ranks: 2, sequence: false, multiple: 16 },
+    Case { ranks: 4, sequence: false, multiple: 1 },
+    Case { ranks: 4, sequence: true, multiple: 2 },
 ];
 
 fn tokens(step: usize, shift: usize) -> Vec<u32> {
@@ -79,12 +55,7 @@ fn targets(step: usize) -> Vec<u32> {
 
 /// The optimizer of a rank's shard, without data parallelism.
 fn begin(gpt: &Gpt) -> anyhow::Result<Zero> {
-    let adamw = AdamWConfig {
-        beta1: 0.9,
-        beta2: 0.95,
-        epsilon: 1e-8,
-        weight_decay: 0.1,
-    };
+    let adamw = AdamWConfig { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 };
     Zero::init(
         &gpt.params,
         &Comm::alone(),
@@ -105,28 +76,16 @@ impl Rank {
         let parallel = TensorParallel::new(group.clone(), case.sequence, case.multiple);
         let gpt = Gpt::build(&SHAPE, &parallel)?;
         let zero = begin(&gpt)?.with_tensor(&parallel)?;
-        Ok(Rank {
-            gpt,
-            parallel,
-            zero,
-        })
+        Ok(Rank { gpt, parallel, zero })
     }
 
     /// One rank alone, with the model in one piece.
     fn alone() -> anyhow::Result<Rank> {
-        let case = Case {
-            ranks: 1,
-            sequence: false,
-            multiple: 1,
-        };
+        let case = Case { ranks: 1, sequence: false, multiple: 1 };
         let whole = Gpt::new(&SHAPE)?;
         let rank = Rank::new(case, &Comm::alone())?;
         let zero = begin(&whole)?;
-        Ok(Rank {
-            gpt: whole,
-            zero,
-            ..rank
-        })
+        Ok(Rank { gpt: whole, zero, ..rank })
     }
 
     /// The loss, and the gradients in the parameters.
@@ -139,14 +98,9 @@ impl Rank {
             sequences: sequences.into(),
             first_position: 0,
         };
-        let pass = self
-            .parallel
-            .pass(Pass::training(Some(dropout)), SHAPE.block);
+        let pass = self.parallel.pass(Pass::training(Some(dropout)), SHAPE.block);
         self.zero.begin()?;
-        let input = Input::Tokens {
-            ids: &tokens(step, 0),
-            length: SHAPE.block,
-        };
+        let input = Input::Tokens { ids: &tokens(step, 0), length: SHAPE.block };
         let loss = self.gpt.forward(input, &targets(step), &pass)?;
         loss.backward()?;
         self.zero.finish()?;
@@ -169,9 +123,8 @@ fn wholes(params: &Params, flat: &[f32]) -> HashMap<String, Vec<Option<f32>>> {
     let mut wholes = HashMap::new();
     for spec in params.specs() {
         let numel = spec.whole.shape.iter().product();
-        let whole: &mut Vec<Option<f32>> = wholes
-            .entry(spec.whole.name.clone())
-            .or_insert_with(|| vec![None; numel]);
+        let whole: &mut Vec<Option<f32>> =
+            wholes.entry(spec.whole.name.clone()).or_insert_with(|| vec![None; numel]);
         spec.runs(0..spec.numel(), |here, at| {
             let from = &flat[spec.range()][here];
             whole[at..at + from.len()]
@@ -183,8 +136,8 @@ fn wholes(params: &Params, flat: &[f32]) -> HashMap<String, Vec<Option<f32>>> {
     wholes
 }
 
-/// The largest difference, relative to the largest element of the parameter; an error where ranks that hold the same element
-/// differ, or no rank holds one.
+/// The largest difference, relative to the largest element of the parameter; an error where ranks
+/// that hold the same element differ, or no rank holds one.
 fn difference(
     ranks: &[HashMap<String, Vec<Option<f32>>>],
     serial: &HashMap<String, Vec<Option<f32>>>,
@@ -220,32 +173,16 @@ fn shards_begin_as_slices_and_give_the_unsharded_loss_and_gradients() {
             let mut rank = Rank::new(case, &comm)?;
             let begun = wholes(&rank.gpt.params, &rank.gpt.params.values());
             let loss = rank.backward(0)?;
-            Ok((
-                begun,
-                loss,
-                wholes(&rank.gpt.params, &rank.gpt.params.gradients()),
-            ))
+            Ok((begun, loss, wholes(&rank.gpt.params, &rank.gpt.params.gradients())))
         });
         let ranks = ranks.unwrap();
         let (all_begun, all_gradients): (Vec<_>, Vec<_>) =
             ranks.iter().map(|r| (r.0.clone(), r.2.clone())).unzip();
         assert_eq!(difference(&all_begun, &begun), 0.0, "{case:?}");
         let worst = difference(&all_gradients, &gradients);
-        println!(
-            "{case:?}: loss {loss} {}, gradients within {worst:e}",
-            ranks[0].1
-        );
-        assert!(
-            ranks
-                .iter()
-                .all(|rank| rank.1.to_bits() == ranks[0].1.to_bits()),
-            "{case:?}"
-        );
-        assert!(
-            (ranks[0].1 - loss).abs() < 1e-5 * loss,
-            "{case:?}: {} {loss}",
-            ranks[0].1
-        );
+        println!("{case:?}: loss {loss} {}, gradients within {worst:e}", ranks[0].1);
+        assert!(ranks.iter().all(|rank| rank.1.to_bits() == ranks[0].1.to_bits()), "{case:?}");
+        assert!((ranks[0].1 - loss).abs() < 1e-5 * loss, "{case:?}: {} {loss}", ranks[0].1);
         assert!(worst < 1e-5, "{case:?}: gradients differ by {worst}");
     }
 }
@@ -264,9 +201,6 @@ fn training_goes_as_on_one_rank() {
 #[test]
 fn a_mesh_of_data_and_tensor_ranks_trains_what_one_rank_trains() {
     for (ranks, tensor) in [(2, 1), (2, 2), (4, 2), (4, 4), (6, 2)] {
-        launch::run(ranks, |comm| {
-            a_mesh_trains_what_one_rank_trains(&comm, tensor, true)
-        })
-        .unwrap();
+        launch::run(ranks, |comm| a_mesh_trains_what_one_rank_trains(&comm, tensor, true)).unwrap();
     }
 }

@@ -12,14 +12,7 @@ fn write(dir: &Path) -> PathBuf {
         let value = graph.push(Value::Int(1));
         vec![(key, value)]
     };
-    save_tensor(
-        &path,
-        Dtype::F32,
-        &[2, 3],
-        bytemuck::cast_slice(&NUMBERS),
-        Some(&fields),
-    )
-    .unwrap();
+    save_tensor(&path, Dtype::F32, &[2, 3], bytemuck::cast_slice(&NUMBERS), Some(&fields)).unwrap();
     path
 }
 
@@ -29,16 +22,11 @@ fn read(path: &Path) -> Result<Vec<f32>, String> {
     let file = TorchFile::open(path).map_err(|error| error.what)?;
     file.ensure_undamaged().map_err(|error| error.what)?;
     let param = file.graph.root().get("param").ok_or("no param")?;
-    let tensor = file
-        .tensor(param)
-        .map_err(|error| error.what)?
-        .ok_or("no tensor")?;
+    let tensor = file.tensor(param).map_err(|error| error.what)?.ok_or("no tensor")?;
     let mut numbers = vec![0.0; tensor.numel()];
     let bytes = bytemuck::cast_slice_mut(&mut numbers);
     if bytes.len() == tensor.numel() * tensor.dtype.size() {
-        tensor
-            .read(0..tensor.numel(), bytes)
-            .map_err(|error| error.what)?;
+        tensor.read(0..tensor.numel(), bytes).map_err(|error| error.what)?;
     }
     Ok(numbers)
 }
@@ -50,10 +38,7 @@ fn what_is_written_is_read_back() {
     assert_eq!(read(&path), Ok(NUMBERS.to_vec()));
     let file = TorchFile::open(&path).unwrap();
     assert_eq!(file.graph.root().get("cat_dim").unwrap().int(), Some(1));
-    let tensor = file
-        .tensor(file.graph.root().get("param").unwrap())
-        .unwrap()
-        .unwrap();
+    let tensor = file.tensor(file.graph.root().get("param").unwrap()).unwrap().unwrap();
     assert_eq!((tensor.dtype, &tensor.shape[..]), (Dtype::F32, &[2, 3][..]));
     let mut part = [0u8; 8];
     tensor.read(1..3, &mut part).unwrap();
@@ -69,10 +54,7 @@ fn candle_reads_what_is_written() {
         panic!("{tensors:?}")
     };
     assert_eq!((name.as_str(), tensor.dims()), ("param", &[2, 3][..]));
-    assert_eq!(
-        tensor.flatten_all().unwrap().to_vec1::<f32>().unwrap(),
-        NUMBERS
-    );
+    assert_eq!(tensor.flatten_all().unwrap().to_vec1::<f32>().unwrap(), NUMBERS);
 }
 
 /// torch.save puts numbers at multiples of 64 bytes, so that a reader may map them.
@@ -81,14 +63,12 @@ fn numbers_begin_at_multiples_of_64_bytes() {
     let dir = tempfile::tempdir().unwrap();
     let bytes = std::fs::read(write(dir.path())).unwrap();
     let numbers: &[u8] = bytemuck::cast_slice(&NUMBERS);
-    let at = bytes
-        .windows(numbers.len())
-        .position(|part| part == numbers)
-        .unwrap();
+    let at = bytes.windows(numbers.len()).position(|part| part == numbers).unwrap();
     assert_eq!(at % 64, 0);
 }
 
-/// Values are copied with their tensors, and shared values stay shared. A class that may do harm is left out.
+/// Values are copied with their tensors, and shared values stay shared. A class that may do harm is
+/// left out.
 #[test]
 fn values_are_copied_and_unknown_classes_left_out() {
     let dir = tempfile::tempdir().unwrap();
@@ -99,11 +79,7 @@ fn values_are_copied_and_unknown_classes_left_out() {
     let harm = graph.call(system, vec![command]);
     let tensor = graph.root().get("param").unwrap().id;
     let key = graph.text("param");
-    let pairs = [
-        (key, tensor),
-        (graph.text("again"), tensor),
-        (graph.text("harm"), harm),
-    ];
+    let pairs = [(key, tensor), (graph.text("again"), tensor), (graph.text("harm"), harm)];
     graph.root = graph.push(Value::Dict(pairs.to_vec()));
     let path = dir.path().join("copy.pt");
     save_value(&path, &file, &graph, &|module, _| module != "os").unwrap();
@@ -114,12 +90,7 @@ fn values_are_copied_and_unknown_classes_left_out() {
         copy.graph.root().get("again").unwrap().id,
         copy.graph.root().get("param").unwrap().id
     );
-    assert!(
-        !std::fs::read(&path)
-            .unwrap()
-            .windows(6)
-            .any(|part| part == b"system")
-    );
+    assert!(!std::fs::read(&path).unwrap().windows(6).any(|part| part == b"system"));
 }
 
 /// Every truncated file is an error that names it, and every flipped bit is one or changes nothing.
@@ -150,12 +121,7 @@ fn hostile_archives_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = write(dir.path());
     let whole = std::fs::read(&path).unwrap();
-    let find = |what: &[u8]| {
-        whole
-            .windows(what.len())
-            .position(|part| part == what)
-            .unwrap()
-    };
+    let find = |what: &[u8]| whole.windows(what.len()).position(|part| part == what).unwrap();
     let directory = find(b"PK\x01\x02");
     let end = find(b"PK\x05\x06");
     let change = |at: usize, bytes: &[u8], how: &str| {
@@ -174,19 +140,15 @@ fn hostile_archives_are_refused() {
         "beyond the file",
     );
     change(directory + 42, &[0xff, 0xff, 0xff, 0x7f], "beyond the file");
-    change(
-        directory + 46,
-        b"../../x/y.pkl",
-        "name that no torch file has",
-    );
+    change(directory + 46, b"../../x/y.pkl", "name that no torch file has");
     change(end + 10, &[9, 0], "directory");
     change(end + 12, &[0xff, 0xff, 0xff, 0x7f], "directory would be");
     change(0, b"XXXX", "broken");
     change(find(b"little"), b"bigend", "little-endian");
 }
 
-/// Files that are no archive have this number after their first pickle's first bytes. They were written before 1.6, and
-/// DeepSpeed still writes them where `checkpoint_serialization` is off.
+/// Files that are no archive have this number after their first pickle's first bytes. They were
+/// written before 1.6, and DeepSpeed still writes them where `checkpoint_serialization` is off.
 #[test]
 fn files_that_are_no_archive_are_refused_with_the_way_out() {
     let dir = tempfile::tempdir().unwrap();
@@ -200,7 +162,8 @@ fn files_that_are_no_archive_are_refused_with_the_way_out() {
     assert!(error.help.contains("with a newer PyTorch"), "{error}");
 }
 
-/// A file with nothing in it but the claim that it lists 700 million entries: a few KB of the disk, and 60 GiB by its size.
+/// A file with nothing in it but the claim that it lists 700 million entries: a few KB of the disk,
+/// and 60 GiB by its size.
 #[cfg(unix)]
 #[test]
 fn a_directory_that_is_only_claimed_takes_no_memory() {

@@ -12,9 +12,7 @@ type Span = (u64, u64, String);
 fn trace(lab: &str, flags: &str) -> BTreeMap<(u64, String), Vec<Span>> {
     let dir = tempfile::tempdir().unwrap();
     let mut command = Command::new(program(lab));
-    command
-        .current_dir(dir.path())
-        .env_remove("SHARDLAB_CORPUS");
+    command.current_dir(dir.path()).env_remove("SHARDLAB_CORPUS");
     let flags = format!("{flags} --trace t.json");
     let text = succeeded(&command.args(flags.split_whitespace()).output().unwrap());
     let row = "t.json: open it at ui.perfetto.dev";
@@ -31,15 +29,13 @@ fn trace(lab: &str, flags: &str) -> BTreeMap<(u64, String), Vec<Span>> {
         let start = tenths("ts");
         let [name, track] = ["name", "cat"].map(|key| event[key].as_str().unwrap().to_string());
         let track = tracks.entry((event["pid"].as_u64().unwrap(), track));
-        track
-            .or_default()
-            .push((start, start + tenths("dur"), name));
+        track.or_default().push((start, start + tenths("dur"), name));
     }
     tracks
 }
 
-/// Two spans of a track that are neither nested nor disjoint: a viewer draws the second one level deeper, as if the first had
-/// called it.
+/// Two spans of a track that are neither nested nor disjoint: a viewer draws the second one level
+/// deeper, as if the first had called it.
 fn crossing(spans: &[Span]) -> Option<(&Span, &Span)> {
     let mut order: Vec<&Span> = spans.iter().collect();
     // Of two that begin together the longer one is around the other.
@@ -72,16 +68,8 @@ fn spans_of_a_track_are_nested_or_disjoint_in_every_lab() {
     let stages = "--layers 8 --pace 0 --schedule";
     for (lab, ranks, flags) in [
         ("lab02", 2, "--steps 8".to_string()),
-        (
-            "lab03",
-            2,
-            format!("{gpt} --layers 2 --steps 6 --grad-accum 2 --eval-iters 1"),
-        ),
-        (
-            "lab03",
-            2,
-            format!("{gpt} --layers 2 --steps 4 --no-overlap --eval-iters 1"),
-        ),
+        ("lab03", 2, format!("{gpt} --layers 2 --steps 6 --grad-accum 2 --eval-iters 1")),
+        ("lab03", 2, format!("{gpt} --layers 2 --steps 4 --no-overlap --eval-iters 1")),
         (
             "lab04",
             2,
@@ -165,7 +153,8 @@ fn a_pipelines_trace_has_every_pass_and_message() {
     }
 }
 
-/// lab07's data ranks average beside the last backward passes; lab08's steps have four micro-batches, and skip two steps.
+/// lab07's data ranks average beside the last backward passes; lab08's steps have four
+/// micro-batches, and skip two steps.
 #[test]
 fn the_traces_of_labs_07_and_08_name_what_a_step_has() {
     let small = "--layers 2 --heads 2 --embd 16 --block 8 --batch 2 --steps 2";
@@ -182,10 +171,7 @@ fn the_traces_of_labs_07_and_08_name_what_a_step_has() {
     for rank in [0, 1] {
         let compute = names(&tracks, rank, "compute");
         for name in ["data 0", "forward 3", "backward 2", "optimizer"] {
-            assert_eq!(
-                compute[name], 10,
-                "{name}: steps that were skipped have no pass"
-            );
+            assert_eq!(compute[name], 10, "{name}: steps that were skipped have no pass");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The reader's own trainer, built by the workbook from exercises: whose each part is, what stays at the end, and wrong parts that
-//! their own checks let pass.
+//! The reader's own trainer, built by the workbook from exercises: whose each part is, what stays
+//! at the end, and wrong parts that their own checks let pass.
 
 use crate::suite::program::{ROOT, is_narrow, program, stderr, stdout};
 use kit::Course;
@@ -46,11 +46,7 @@ fn trained(my: &Path, flags: &str) -> (Value, bool, tempfile::TempDir) {
     let mut command = Command::new(program("workbook"));
     command.args(["capstone", "--quick", "--json", "--out"]);
     command.arg(out.path()).args(flags.split_whitespace());
-    let output = command
-        .current_dir(ROOT)
-        .env("SHARDLAB_MY", my)
-        .output()
-        .unwrap();
+    let output = command.current_dir(ROOT).env("SHARDLAB_MY", my).output().unwrap();
     let story = serde_json::from_str(&stdout(&output))
         .unwrap_or_else(|error| panic!("{error}\n{}{}", stdout(&output), stderr(&output)));
     (story, output.status.success(), out)
@@ -144,11 +140,7 @@ fn wrong_parts_that_pass_their_checks_are_named() {
         let wrong = solution.replace(from, to);
         std::fs::write(my.path().join(path.file_name().unwrap()), wrong).unwrap();
         let (story, success, _) = trained(my.path(), "");
-        assert_eq!(
-            yours(&story).len(),
-            PARTS.len(),
-            "{exercise} passes its check"
-        );
+        assert_eq!(yours(&story).len(), PARTS.len(), "{exercise} passes its check");
         assert!(!success, "{exercise}: the trainer notices");
         let found = &story["beside"]["search"]["culprits"];
         let found: Vec<&str> = found
@@ -158,10 +150,7 @@ fn wrong_parts_that_pass_their_checks_are_named() {
             .map(|culprit| culprit["part"].as_str().unwrap())
             .collect();
         let part = story["parts"].as_array().unwrap().iter();
-        let named = part
-            .clone()
-            .find(|part| part["exercise"] == exercise)
-            .unwrap();
+        let named = part.clone().find(|part| part["exercise"] == exercise).unwrap();
         assert_eq!(found, [named["part"].as_str().unwrap()], "{exercise}");
     }
 }

@@ -18,7 +18,8 @@ fn close(found: &[f64], expected: &[f64], what: &str) {
     );
 }
 
-/// From each number of ranks up to 6 to each other, in every stage that shards: the pairs that `chosen` takes.
+/// From each number of ranks up to 6 to each other, in every stage that shards: the pairs that
+/// `chosen` takes.
 fn from_each_number(chosen: impl Fn(usize, usize) -> bool) {
     for stage in [Stage::One, Stage::Two, Stage::Three] {
         let dir = tempfile::tempdir().unwrap();
@@ -78,15 +79,11 @@ fn from_any_stage_to_any() {
 }
 
 fn mesh(data: usize, pipeline: usize, tensor: usize) -> Coordinates {
-    Coordinates {
-        data,
-        pipeline,
-        tensor,
-    }
+    Coordinates { data, pipeline, tensor }
 }
 
-/// Also where ranks share layers and matrices: rows, columns, padded vocabularies, a tied table on two stages. Each source
-/// has every second target here, so that each target has two sources.
+/// Also where ranks share layers and matrices: rows, columns, padded vocabularies, a tied table on
+/// two stages. Each source has every second target here, so that each target has two sources.
 #[test]
 fn from_mesh_to_mesh() {
     from_each_mesh(|source, target| source % 2 == target % 2);
@@ -138,16 +135,13 @@ fn from_each_mesh(is_tried: impl Fn(usize, usize) -> bool) {
                 };
                 (0..losses[0].len()).map(of).collect()
             };
-            close(
-                &mean(&losses),
-                &mean(&expected),
-                &format!("{from:?} to {sizes:?}"),
-            );
+            close(&mean(&losses), &mean(&expected), &format!("{from:?} to {sizes:?}"));
         }
     }
 }
 
-/// Ranks that should hold the same numbers, and differ in the last bit of one, are no model that could be merged.
+/// Ranks that should hold the same numbers, and differ in the last bit of one, are no model that
+/// could be merged.
 #[test]
 fn ranks_that_drifted_apart_are_not_merged() {
     for (kind, name) in ["values", "exp_avg", "exp_avg_sq"].into_iter().enumerate() {
@@ -157,10 +151,7 @@ fn ranks_that_drifted_apart_are_not_merged() {
         let expected =
             format!("ranks 0 and 1 hold different {name} of wpe.weight, first at element 5");
         assert_eq!(what, expected);
-        assert!(
-            help.starts_with("the ranks' models have drifted apart"),
-            "{help}"
-        );
+        assert!(help.starts_with("the ranks' models have drifted apart"), "{help}");
         assert!(!dir.path().join("universal").exists());
     }
 }
@@ -168,10 +159,8 @@ fn ranks_that_drifted_apart_are_not_merged() {
 /// The checkpoint of two ranks.
 fn saved(dir: &Path) -> (PathBuf, PathBuf) {
     let to = dir.join("universal");
-    launch::run(2, |comm| {
-        suite::train_and_convert(&comm, Stage::One, &dir.join("save"), &to)
-    })
-    .unwrap();
+    launch::run(2, |comm| suite::train_and_convert(&comm, Stage::One, &dir.join("save"), &to))
+        .unwrap();
     (dir.join("save/save-0001-step-2"), to)
 }
 
@@ -185,12 +174,7 @@ fn damage_is_named_and_leaves_nothing_behind() {
         assert!(!dir.path().join("second").exists());
     };
     // A folder that exists is never replaced.
-    assert!(
-        merge(&from, &to)
-            .unwrap_err()
-            .what
-            .contains("cannot be a new folder")
-    );
+    assert!(merge(&from, &to).unwrap_err().what.contains("cannot be a new folder"));
     let file = from.join("rank-001.safetensors");
     let whole = std::fs::read(&file).unwrap();
     std::fs::write(&file, &whole[..whole.len() - 4]).unwrap();
@@ -201,10 +185,7 @@ fn damage_is_named_and_leaves_nothing_behind() {
     // A conversion that was interrupted can be run again.
     std::fs::create_dir_all(dir.path().join(".second.partial/zero/half")).unwrap();
     let second = merge(&from, &dir.path().join("second")).unwrap();
-    assert_eq!(
-        second.parameters(),
-        Universal::open(&to).unwrap().parameters()
-    );
+    assert_eq!(second.parameters(), Universal::open(&to).unwrap().parameters());
     assert!(!dir.path().join("second/zero/half").exists());
 
     // A flipped bit of a universal checkpoint.

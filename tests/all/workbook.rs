@@ -1,4 +1,5 @@
-//! The workbook as its readers use it: every blank, every answer, the mistakes that checks must tell apart, the commands.
+//! The workbook as its readers use it: every blank, every answer, the mistakes that checks must
+//! tell apart, the commands.
 
 mod mistakes;
 
@@ -61,17 +62,9 @@ fn text(folder: &str, exercise: &str) -> String {
 #[track_caller]
 fn check(exercise: &str, code: &str) -> Attempt {
     let my = tempfile::tempdir().unwrap();
-    std::fs::write(
-        my.path().join(format!("{}.rs", exercise.replace('-', "_"))),
-        code,
-    )
-    .unwrap();
+    std::fs::write(my.path().join(format!("{}.rs", exercise.replace('-', "_"))), code).unwrap();
     let (document, success) = document(my.path(), &format!("check {exercise}"));
-    let attempt = document
-        .exercises
-        .into_iter()
-        .find_map(|entry| entry.check)
-        .expect("a check");
+    let attempt = document.exercises.into_iter().find_map(|entry| entry.check).expect("a check");
     assert_eq!(success, attempt.outcome == Outcome::Solved);
     attempt
 }
@@ -93,11 +86,7 @@ fn place(code: &str, part: &str) -> String {
 fn folder_of(files: &str) -> tempfile::TempDir {
     let my = tempfile::tempdir().unwrap();
     for exercise in course().exercises() {
-        std::fs::copy(
-            of_lab(files, &exercise.file()),
-            my.path().join(exercise.file()),
-        )
-        .unwrap();
+        std::fs::copy(of_lab(files, &exercise.file()), my.path().join(exercise.file())).unwrap();
     }
     my
 }
@@ -150,8 +139,9 @@ fn every_blank_fails_without_warnings() {
     assert!(!success);
 }
 
-/// An exercise and its solution are one file up to its blanks, or up to the planted fault: places inside a function or an `impl`.
-/// The exercise also has its task, after the first line, and the solution may have further items and imports.
+/// An exercise and its solution are one file up to its blanks, or up to the planted fault: places
+/// inside a function or an `impl`. The exercise also has its task, after the first line, and the
+/// solution may have further items and imports.
 #[test]
 fn an_exercise_is_its_solution_but_for_its_blanks() {
     for exercise in course().exercises() {
@@ -163,8 +153,8 @@ fn an_exercise_is_its_solution_but_for_its_blanks() {
         let todos = given.iter().filter(|line| line.contains("todo!(")).count();
         assert_eq!(todos > 0, !exercise.broken, "{name}");
 
-        // What begins in the first column is an item or its end, and both files have it. Lines inside of items may differ from
-        // there to the item's end.
+        // What begins in the first column is an item or its end, and both files have it. Lines
+        // inside of items may differ from there to the item's end.
         let mut solved = solved.iter();
         let mut places = 0;
         let mut differs = false;
@@ -189,10 +179,7 @@ fn an_exercise_is_its_solution_but_for_its_blanks() {
             );
             differs = false;
         }
-        assert!(
-            (1..=todos.max(1)).contains(&places),
-            "{name}: {places} places differ"
-        );
+        assert!((1..=todos.max(1)).contains(&places), "{name}: {places} places differ");
     }
 }
 
@@ -222,11 +209,7 @@ fn whatever_the_code_does_is_told() {
         );
         attempt
     };
-    let attempt = told(
-        "let x: usize = \"no\";",
-        Outcome::DoesNotCompile,
-        "first message",
-    );
+    let attempt = told("let x: usize = \"no\";", Outcome::DoesNotCompile, "first message");
     assert!(
         attempt.compiler.contains("lab03_schedule.rs:17:20\n")
             && attempt.compiler.contains("E0308"),
@@ -234,25 +217,13 @@ fn whatever_the_code_does_is_told() {
     );
     assert!(attempt.findings.is_empty());
     let attempt = told("fn half_typed(", Outcome::DoesNotCompile, "");
-    assert!(
-        attempt.compiler.starts_with("error: "),
-        "{}",
-        attempt.compiler
-    );
+    assert!(attempt.compiler.starts_with("error: "), "{}", attempt.compiler);
     let attempt = told("let unused = 1;", Outcome::Solved, "");
-    assert!(
-        attempt.compiler.contains("unused variable: `unused`"),
-        "{}",
-        attempt.compiler
-    );
+    assert!(attempt.compiler.contains("unused variable: `unused`"), "{}", attempt.compiler);
 
     let at = "lab03_schedule.rs:17:5:\n";
     told("todo!();", Outcome::Unfinished, at);
-    told(
-        "panic!(\"at the disco\");",
-        Outcome::Panicked,
-        &format!("{at}at the disco"),
-    );
+    told("panic!(\"at the disco\");", Outcome::Panicked, &format!("{at}at the disco"));
     told(
         "let none: [f64; 0] = []; let _ = none[warmup];",
         Outcome::Panicked,
@@ -286,19 +257,13 @@ fn whatever_the_code_does_is_told() {
     let attempt = check("lab01-ring", &ring);
     let at = place(&ring, "assert!");
     assert!(
-        attempt
-            .means
-            .contains(&format!("lab01_ring.rs:{at}, on rank 2:\n")),
+        attempt.means.contains(&format!("lab01_ring.rs:{at}, on rank 2:\n")),
         "{}",
         attempt.means
     );
 
     let flat = "let mut flat = tensors.concat();";
-    let partition = solution_with(
-        "lab04-partition",
-        flat,
-        &format!("assert!(rank != 3);\n{flat}"),
-    );
+    let partition = solution_with("lab04-partition", flat, &format!("assert!(rank != 3);\n{flat}"));
     let attempt = check("lab04-partition", &partition);
     let given = "\nYour code was called with rank 3 of 4, and tensors of [6, 4] numbers.";
     assert!(
@@ -326,9 +291,7 @@ fn whatever_the_code_does_is_told() {
     let attempt = check("lab03-schedule", &renamed);
     assert_eq!(attempt.outcome, Outcome::DoesNotFit);
     assert!(
-        attempt
-            .compiler
-            .contains("labs/lab03/checks/lab03_schedule.rs"),
+        attempt.compiler.contains("labs/lab03/checks/lab03_schedule.rs"),
         "{}",
         attempt.compiler
     );
@@ -358,11 +321,7 @@ fn what_never_ends_is_ended() {
         assert!(start.elapsed() < Duration::from_secs(600));
         assert_eq!(output.status.code(), Some(1));
         let document: Document = serde_json::from_str(&stdout(&output)).unwrap();
-        let attempt = document
-            .exercises
-            .into_iter()
-            .find_map(|entry| entry.check)
-            .unwrap();
+        let attempt = document.exercises.into_iter().find_map(|entry| entry.check).unwrap();
         assert_eq!(attempt.outcome, Outcome::Endless);
         for part in [means, given] {
             assert!(attempt.means.contains(part), "{}", attempt.means);
@@ -375,28 +334,13 @@ fn ranks_that_wait_for_each_other_are_told_at_once() {
     let reduce = "sum(gradients)?;";
     // Rank 0 has the smallest gradients.
     let alone = format!("if gradients[0] < 20.0 {{\n{reduce}\n}}");
-    let attempt = check(
-        "lab02-average",
-        &solution_with("lab02-average", reduce, &alone),
-    );
+    let attempt = check("lab02-average", &solution_with("lab02-average", reduce, &alone));
     assert_eq!(
         (attempt.outcome, attempt.stuck_at()),
-        (
-            Outcome::Failed,
-            "4 ranks, 1 micro-batch: the mean over ranks"
-        )
+        (Outcome::Failed, "4 ranks, 1 micro-batch: the mean over ranks")
     );
-    for part in [
-        "never entered all_reduce",
-        "lab02_average.rs:",
-        "rank 0  waits in",
-        "help: ",
-    ] {
-        assert!(
-            attempt.means.contains(part),
-            "{part:?} is missing in\n{}",
-            attempt.means
-        );
+    for part in ["never entered all_reduce", "lab02_average.rs:", "rank 0  waits in", "help: "] {
+        assert!(attempt.means.contains(part), "{part:?} is missing in\n{}", attempt.means);
     }
 }
 
@@ -429,32 +373,16 @@ fn a_reader_goes_through_an_exercise() {
     let blank = std::fs::read_to_string(&file).expect("a copy of the blank");
     assert_eq!(blank, text("exercises", "lab00-hostfile"));
     let todo = format!("lab00_hostfile.rs:{}", place(&blank, "todo!"));
-    for part in [
-        "✗",
-        "Write your code here",
-        &todo,
-        "then     so do MPICH's",
-        "there are 4",
-    ] {
-        assert!(
-            stdout(&first).contains(part),
-            "{part:?} is missing in\n{}",
-            stdout(&first)
-        );
+    for part in ["✗", "Write your code here", &todo, "then     so do MPICH's", "there are 4"] {
+        assert!(stdout(&first).contains(part), "{part:?} is missing in\n{}", stdout(&first));
     }
 
     let hint = succeeded(&workbook(my, "hint"));
-    assert!(
-        hint.contains("hint 1 of 4") && !hint.contains("The idea"),
-        "{hint}"
-    );
+    assert!(hint.contains("hint 1 of 4") && !hint.contains("The idea"), "{hint}");
     // The newest hint comes first, and the older ones after what to type next.
     let second = succeeded(&workbook(my, "hint lab00"));
     let at = |part: &str| second.find(part).unwrap_or_else(|| panic!("{second}"));
-    assert!(
-        at("\n  2 ") < at("\n  more ") && at("\n  more ") < at("\n  1 "),
-        "{second}"
-    );
+    assert!(at("\n  2 ") < at("\n  more ") && at("\n  more ") < at("\n  1 "), "{second}");
 
     let wrong = solution_with("lab00-hostfile", "let local_rank =", "let local_rank = 1 +");
     std::fs::write(&file, wrong).unwrap();
@@ -465,10 +393,7 @@ fn a_reader_goes_through_an_exercise() {
     workbook(my, "check lab00");
     std::fs::write(&file, text("solutions", "lab00-hostfile")).unwrap();
     let solved = succeeded(&workbook(my, "check lab00_hostfile.rs"));
-    assert!(
-        solved.contains("solved   after 2 tries, with 2 hints"),
-        "{solved}"
-    );
+    assert!(solved.contains("solved   after 2 tries, with 2 hints"), "{solved}");
     // Versions that are checked after the exercise was solved are no tries, either.
     let solution = text("solutions", "lab00-hostfile");
     for later in [format!("{solution}// later\n"), solution] {
@@ -499,17 +424,14 @@ fn a_reader_goes_through_an_exercise() {
 fn the_map_keeps_the_best_figures() {
     let my = folder_of("solutions");
     let file = my.path().join("lab01_ring.rs");
-    // Long arrays whose first chunk is longer by some numbers, and the second shorter: some rank sends more than the others.
+    // Long arrays whose first chunk is longer by some numbers, and the second shorter: some rank
+    // sends more than the others.
     let longer = |by: usize| {
         let even = "i % n * len / n..(i % n + 1) * len / n";
         let cut = format!(
             "let at = |i: usize| i * len / n + if i == 1 && len > 100 {{ {by} }} else {{ 0 }};"
         );
-        solution_with(
-            "lab01-ring",
-            even,
-            &format!("{cut} at(i % n)..at(i % n + 1)"),
-        )
+        solution_with("lab01-ring", even, &format!("{cut} at(i % n)..at(i % n + 1)"))
     };
     std::fs::write(&file, longer(1)).unwrap();
     let told = succeeded(&workbook(my.path(), "check lab01-ring"));
@@ -528,10 +450,7 @@ fn the_map_keeps_the_best_figures() {
     assert!(map.contains("best 24,576, target 24,576 ✓\n"), "{map}");
     std::fs::write(&file, "half typed").unwrap();
     let map = stdout(&workbook(my.path(), ""));
-    assert!(
-        map.contains("solved, changed since") && map.contains("1 of"),
-        "{map}"
-    );
+    assert!(map.contains("solved, changed since") && map.contains("1 of"), "{map}");
 }
 
 /// However long a title is, what is told at the end of its line stays apart from it.
@@ -547,7 +466,8 @@ fn the_maps_columns_do_not_run_together() {
     assert!(map.lines().all(|line| line.chars().count() <= 80), "{map}");
 }
 
-/// What is broken on purpose shows what people saw. The check says more once something that runs has changed.
+/// What is broken on purpose shows what people saw. The check says more once something that runs
+/// has changed.
 #[test]
 fn a_symptom_comes_before_its_cause() {
     let my = tempfile::tempdir().unwrap();
@@ -599,11 +519,9 @@ fn a_solution_comes_after_the_hints_or_with_the_readers_own() {
         shown.contains("labs/lab02/solutions/lab02_average.rs") && shown.contains(ours.trim_end()),
         "{shown}"
     );
-    let json: serde_json::Value = serde_json::from_str(&succeeded(&workbook(
-        my.path(),
-        "solution lab02-average --json",
-    )))
-    .unwrap();
+    let json: serde_json::Value =
+        serde_json::from_str(&succeeded(&workbook(my.path(), "solution lab02-average --json")))
+            .unwrap();
     assert!(json["solution"].as_str().unwrap().contains(ours.trim_end()));
 
     std::fs::write(my.path().join("lab02_average.rs"), &ours).unwrap();
@@ -627,31 +545,14 @@ fn all_solutions_are_for_those_who_teach() {
     let shown = succeeded(&workbook(my.path(), "solutions --for-instructors"));
     for exercise in course().exercises() {
         let heading = format!("\n### {} · {}\n", exercise.name, exercise.title);
-        let sheet = shown
-            .split(&heading)
-            .nth(1)
-            .unwrap_or_else(|| panic!("{heading}"));
+        let sheet = shown.split(&heading).nth(1).unwrap_or_else(|| panic!("{heading}"));
         let sheet = sheet.split("\n### ").next().unwrap();
-        for part in exercise
-            .hints
-            .iter()
-            .chain([&exercise.task, &exercise.debrief])
-        {
+        for part in exercise.hints.iter().chain([&exercise.task, &exercise.debrief]) {
             assert!(sheet.contains(part), "{}: {part}", exercise.name);
         }
         let given = text("exercises", &exercise.name);
-        assert_eq!(
-            sheet.contains("```text"),
-            given.contains("//! ```text"),
-            "{}",
-            exercise.name
-        );
-        assert_eq!(
-            sheet.contains("```diff"),
-            exercise.broken,
-            "{}",
-            exercise.name
-        );
+        assert_eq!(sheet.contains("```text"), given.contains("//! ```text"), "{}", exercise.name);
+        assert_eq!(sheet.contains("```diff"), exercise.broken, "{}", exercise.name);
         assert!(sheet.contains("What the check says"), "{}", exercise.name);
         assert!(!sheet.contains("todo!("), "{}", exercise.name);
     }
@@ -660,10 +561,8 @@ fn all_solutions_are_for_those_who_teach() {
     let in_part = sentences().filter(|line| line.starts_with("  - … ") && line.ends_with(" …"));
     assert!(10 * in_part.count() <= sentences().count(), "{shown}");
     let file = my.path().join("handout.md");
-    let written = succeeded(&workbook(
-        my.path(),
-        &format!("solutions --for-instructors {}", file.display()),
-    ));
+    let written =
+        succeeded(&workbook(my.path(), &format!("solutions --for-instructors {}", file.display())));
     assert!(
         written.contains(&format!("{} exercises, ", course().exercises().count())),
         "{written}"
@@ -675,10 +574,7 @@ fn all_solutions_are_for_those_who_teach() {
         json["labs"][0]["exercises"][0]["name"],
         course().exercises().next().unwrap().name
     );
-    let nowhere = workbook(
-        my.path(),
-        "solutions --for-instructors no/such/folder/file.md",
-    );
+    let nowhere = workbook(my.path(), "solutions --for-instructors no/such/folder/file.md");
     failed(&nowhere, 2, "cannot write no/such/folder/file.md");
 }
 
@@ -686,11 +582,8 @@ fn all_solutions_are_for_those_who_teach() {
 #[test]
 fn a_rung_names_every_missed_target_and_draws_the_step() {
     let my = tempfile::tempdir().unwrap();
-    let larger = solution_with(
-        "ladder-buckets",
-        "const BUCKET: usize = 2;",
-        "const BUCKET: usize = 4;",
-    );
+    let larger =
+        solution_with("ladder-buckets", "const BUCKET: usize = 2;", "const BUCKET: usize = 4;");
     std::fs::write(my.path().join("ladder_buckets.rs"), larger).unwrap();
     let shown = succeeded(&workbook(my.path(), "check ladder-buckets"));
     let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -702,10 +595,7 @@ fn a_rung_names_every_missed_target_and_draws_the_step() {
         let is_it = |line: &&str| line.trim_start().starts_with(&format!("{name} │"));
         shown.lines().find(is_it).map(str::to_string)
     };
-    assert!(
-        row("yours").is_some() && row("yours") != row("ours"),
-        "{shown}"
-    );
+    assert!(row("yours").is_some() && row("yours") != row("ours"), "{shown}");
 }
 
 /// Without a terminal the quiz is a page.
@@ -714,14 +604,8 @@ fn a_quiz_without_a_terminal_is_a_list() {
     let my = tempfile::tempdir().unwrap();
     let list = succeeded(&workbook(my.path(), "quiz --list"));
     let mut piped = command(my.path(), "quiz");
-    assert_eq!(
-        succeeded(&piped.stdin(Stdio::null()).output().unwrap()),
-        list
-    );
-    assert!(
-        list.starts_with("15 questions") && !list.contains("  answer "),
-        "{list}"
-    );
+    assert_eq!(succeeded(&piped.stdin(Stdio::null()).output().unwrap()), list);
+    assert!(list.starts_with("15 questions") && !list.contains("  answer "), "{list}");
     let answers = succeeded(&workbook(my.path(), "quiz --answers"));
     assert_eq!(answers.matches("\n  answer ").count(), 15, "{answers}");
     let questions = |flags: &str| {
@@ -729,11 +613,7 @@ fn a_quiz_without_a_terminal_is_a_list() {
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         json["questions"].as_array().unwrap().clone()
     };
-    assert!(
-        questions("quiz --json")
-            .iter()
-            .all(|one| one.get("answer").is_none())
-    );
+    assert!(questions("quiz --json").iter().all(|one| one.get("answer").is_none()));
     let answered = questions("quiz --answers --json");
     assert!(answered.len() == 15 && answered.iter().all(|one| one["answer"].is_string()));
     for flags in ["quiz --ascii", "quiz --answers"] {
@@ -745,26 +625,13 @@ fn a_quiz_without_a_terminal_is_a_list() {
 #[test]
 fn a_labs_name_is_its_next_exercise() {
     let my = tempfile::tempdir().unwrap();
-    let first = course()
-        .labs
-        .iter()
-        .find(|lab| lab.name == "lab03")
-        .unwrap()
-        .exercises[0]
-        .clone();
+    let first = course().labs.iter().find(|lab| lab.name == "lab03").unwrap().exercises[0].clone();
     let begun = stdout(&workbook(my.path(), "check lab03"));
     assert!(begun.starts_with(&format!("{} ", first.name)), "{begun}");
-    std::fs::copy(
-        of_lab("solutions", &first.file()),
-        my.path().join(first.file()),
-    )
-    .unwrap();
+    std::fs::copy(of_lab("solutions", &first.file()), my.path().join(first.file())).unwrap();
     succeeded(&workbook(my.path(), "check lab03"));
     let next = succeeded(&workbook(my.path(), "hint lab03"));
-    assert!(
-        next.starts_with("lab03-") && !next.starts_with(&first.name),
-        "{next}"
-    );
+    assert!(next.starts_with("lab03-") && !next.starts_with(&first.name), "{next}");
 }
 
 #[test]
@@ -786,29 +653,11 @@ fn bad_input_is_refused() {
         2,
         "--json prints one document, and watch goes on",
     );
-    failed(
-        &workbook(my, "report no/such/folder"),
-        2,
-        "no reports in no/such/folder",
-    );
-    failed(
-        &workbook(my, &format!("report {}", my.display())),
-        2,
-        "no reports in",
-    );
-    let seconds = command(my, "check lab00")
-        .env("SHARDLAB_CHECK_SECONDS", "0")
-        .output()
-        .unwrap();
-    failed(
-        &seconds,
-        2,
-        "SHARDLAB_CHECK_SECONDS=0 is not a number of seconds",
-    );
-    let rustc = command(my, "check lab00")
-        .env("RUSTC", "no-such-compiler")
-        .output()
-        .unwrap();
+    failed(&workbook(my, "report no/such/folder"), 2, "no reports in no/such/folder");
+    failed(&workbook(my, &format!("report {}", my.display())), 2, "no reports in");
+    let seconds = command(my, "check lab00").env("SHARDLAB_CHECK_SECONDS", "0").output().unwrap();
+    failed(&seconds, 2, "SHARDLAB_CHECK_SECONDS=0 is not a number of seconds");
+    let rustc = command(my, "check lab00").env("RUSTC", "no-such-compiler").output().unwrap();
     failed(&rustc, 2, "cannot start no-such-compiler");
     // A folder that not even root can write.
     std::fs::write(my.join("file"), "").unwrap();
@@ -824,14 +673,12 @@ fn bad_input_is_refused() {
     failed(
         &workbook(my, ""),
         2,
-        &format!(
-            "{} is not what the workbook wrote",
-            my.join("progress.json").display()
-        ),
+        &format!("{} is not what the workbook wrote", my.join("progress.json").display()),
     );
 }
 
-/// A record that the reader's own code has damaged goes on as it was, and does not cost the verdict.
+/// A record that the reader's own code has damaged goes on as it was, and does not cost the
+/// verdict.
 #[test]
 fn code_that_damages_the_record_gets_its_verdict() {
     let folder = tempfile::tempdir().unwrap();
@@ -855,10 +702,7 @@ fn code_that_damages_the_record_gets_its_verdict() {
 }
 
 fn count_of(lab: &str) -> usize {
-    course()
-        .exercises()
-        .filter(|exercise| exercise.name.starts_with(lab))
-        .count()
+    course().exercises().filter(|exercise| exercise.name.starts_with(lab)).count()
 }
 
 /// Another checkout with the same exercises, without anything compiled: `folder` in it.
@@ -888,7 +732,8 @@ fn the_checkout_around_the_reader_is_the_one_that_counts() {
     assert!(text.contains(&todo), "{text}\n{}", stderr(&output));
     // A program far from what it was compiled with cannot check.
     let far = checkout.path().join("workbook");
-    // Another process copies it: of this one, programs that other tests start just then would hold the file open for writing.
+    // Another process copies it: of this one, programs that other tests start just then would hold
+    // the file open for writing.
     let mut copy = Command::new("cp");
     copy.arg(program("workbook")).arg(&far);
     assert!(copy.status().unwrap().success());
@@ -900,7 +745,8 @@ fn the_checkout_around_the_reader_is_the_one_that_counts() {
     failed(&output, 2, "the compiled library is not near");
 }
 
-/// Every line of what the workbook answers to `flags` fits 80 columns, and is ASCII where that was asked for.
+/// Every line of what the workbook answers to `flags` fits 80 columns, and is ASCII where that was
+/// asked for.
 #[track_caller]
 fn fits_the_screen(my: &Path, flags: &str) {
     // Paths are as long as the reader's own.
@@ -965,10 +811,8 @@ fn a_host_sees_who_is_stuck_where() {
     std::fs::write(reports.path().join("notes.txt"), "no report").unwrap();
 
     let all = course().exercises().count();
-    let text = succeeded(&workbook(
-        reports.path(),
-        &format!("report {}", reports.path().display()),
-    ));
+    let text =
+        succeeded(&workbook(reports.path(), &format!("report {}", reports.path().display())));
     let line = |who: &str| {
         text.lines()
             .find(|line| line.trim_start().starts_with(who))
@@ -990,10 +834,7 @@ fn a_host_sees_who_is_stuck_where() {
         "{text}"
     );
     assert!(
-        line("lab00-hostfile")
-            .split_whitespace()
-            .take(2)
-            .eq(["lab00-hostfile", "2"]),
+        line("lab00-hostfile").split_whitespace().take(2).eq(["lab00-hostfile", "2"]),
         "{text}"
     );
     assert!(
@@ -1002,31 +843,18 @@ fn a_host_sees_who_is_stuck_where() {
     );
     let order = ["seat-3", "grace", "ada"].map(|who| text.find(who).unwrap());
     assert!(order.is_sorted(), "those who need help first:\n{text}");
+    assert!(text.contains("not read") && text.contains("broken.json"), "{text}");
     assert!(
-        text.contains("not read") && text.contains("broken.json"),
+        text.lines().all(|line| line.chars().count() <= 80 || line.contains(".json")),
         "{text}"
     );
-    assert!(
-        text.lines()
-            .all(|line| line.chars().count() <= 80 || line.contains(".json")),
-        "{text}"
-    );
-    assert!(
-        text.contains("broken.json") && !text.contains("pipe.json"),
-        "{text}"
-    );
+    assert!(text.contains("broken.json") && !text.contains("pipe.json"), "{text}");
     let json = succeeded(&workbook(
         reports.path(),
         &format!("report {} --json", reports.path().display()),
     ));
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(
-        json["documents"]["grace"]["exercises"]
-            .as_array()
-            .unwrap()
-            .len(),
-        all
-    );
+    assert_eq!(json["documents"]["grace"]["exercises"].as_array().unwrap().len(), all);
 }
 
 #[test]
@@ -1051,9 +879,7 @@ fn a_room_sees_its_scores_on_the_ladder() {
         std::fs::write(reports.path().join(format!("{who}.json")), text).unwrap();
     }
     let text = succeeded(&workbook(my.path(), &flags));
-    let mut chart = text
-        .lines()
-        .skip_while(|line| !line.starts_with("The ladder"));
+    let mut chart = text.lines().skip_while(|line| !line.starts_with("The ladder"));
     assert!(
         chart.any(|line| line.trim_start().starts_with("each") && line.contains("3 of 3 ")),
         "{text}"
@@ -1065,7 +891,8 @@ fn a_room_sees_its_scores_on_the_ladder() {
     fits_the_screen(my.path(), &format!("{flags} --ascii"));
 }
 
-/// Everyone may write into the folder of reports: what they write reaches the host's terminal as text, and hangs nothing.
+/// Everyone may write into the folder of reports: what they write reaches the host's terminal as
+/// text, and hangs nothing.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_hostile_report_does_nothing_to_the_host() {
@@ -1073,10 +900,7 @@ fn a_hostile_report_does_nothing_to_the_host() {
     let my = tempfile::tempdir().unwrap();
     let at = |name: &str| reports.path().join(name);
     let bad = "bob\u{1b}]0;OWNED\u{7}\u{1b}[2J\r\u{9b}\u{202e}\nx";
-    let output = command(my.path(), "--json")
-        .env("USER", bad)
-        .output()
-        .unwrap();
+    let output = command(my.path(), "--json").env("USER", bad).output().unwrap();
     let mut document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     for (i, key) in [(0, "name"), (1, "stuck_at")] {
         document["exercises"][i][key] = bad.into();
@@ -1086,18 +910,9 @@ fn a_hostile_report_does_nothing_to_the_host() {
     std::fs::write(at(&format!("{bad}.json")), document.to_string()).unwrap();
     document["version"] = bad.into();
     std::fs::write(at(&format!("not {bad}.json")), document.to_string()).unwrap();
-    assert!(
-        Command::new("mkfifo")
-            .arg(at("pipe.json"))
-            .status()
-            .unwrap()
-            .success()
-    );
+    assert!(Command::new("mkfifo").arg(at("pipe.json")).status().unwrap().success());
     std::os::unix::fs::symlink("/dev/zero", at("zero.json")).unwrap();
-    std::fs::File::create(at("large.json"))
-        .unwrap()
-        .set_len(1 << 40)
-        .unwrap();
+    std::fs::File::create(at("large.json")).unwrap().set_len(1 << 40).unwrap();
 
     let mut report = command(my.path(), &format!("report {}", reports.path().display()));
     let text = succeeded(&soon(&mut report));
@@ -1114,10 +929,7 @@ fn a_hostile_report_does_nothing_to_the_host() {
         "at most 67108864 are expected",
     ] {
         assert!(
-            text.split_whitespace()
-                .collect::<Vec<_>>()
-                .join(" ")
-                .contains(why),
+            text.split_whitespace().collect::<Vec<_>>().join(" ").contains(why),
             "{why}: {text}"
         );
     }
@@ -1131,9 +943,7 @@ fn an_exercises_processes_end_with_its_check() {
         let processes = std::fs::read_dir("/proc").unwrap().flatten();
         let words =
             processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
-        words
-            .filter(|words| *words == format!("sleep\0{seconds}\0").as_bytes())
-            .count()
+        words.filter(|words| *words == format!("sleep\0{seconds}\0").as_bytes()).count()
     };
     let start = |seconds: &str| {
         format!(
@@ -1147,11 +957,7 @@ fn an_exercises_processes_end_with_its_check() {
         )
     };
     let attempt = check("lab03-schedule", &schedule_with(&start("72221")));
-    assert_eq!(
-        (attempt.outcome, asleep("72221")),
-        (Outcome::Solved, 0),
-        "{attempt:#?}"
-    );
+    assert_eq!((attempt.outcome, asleep("72221")), (Outcome::Solved, 0), "{attempt:#?}");
 
     let my = tempfile::tempdir().unwrap();
     let endless = format!("{} loop {{}}", start("72222"));
@@ -1176,11 +982,7 @@ fn an_exercises_processes_end_with_its_check() {
             .success()
     );
     let status = checks.wait().unwrap();
-    assert_eq!(
-        std::os::unix::process::ExitStatusExt::signal(&status),
-        Some(2),
-        "{status}"
-    );
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(2), "{status}");
     assert_eq!(asleep("72222"), 0);
 }
 
@@ -1191,9 +993,7 @@ fn a_message_does_nothing_to_the_terminal() {
     let attempt = check("lab03-schedule", &schedule_with(bad));
     assert_eq!(attempt.outcome, Outcome::Panicked);
     assert!(
-        attempt
-            .means
-            .contains("\\u{1b}]0;owned\\u{7}\\u{9b}\\u{202e}"),
+        attempt.means.contains("\\u{1b}]0;owned\\u{7}\\u{9b}\\u{202e}"),
         "{}",
         attempt.means
     );
@@ -1216,17 +1016,12 @@ struct Watched {
 impl Watched {
     fn start(mut command: Command) -> Watched {
         use std::io::{BufRead, BufReader};
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         let (send, lines) = std::sync::mpsc::channel();
         let out = BufReader::new(child.stdout.take().unwrap());
         std::thread::spawn(move || {
-            out.lines()
-                .map_while(Result::ok)
-                .try_for_each(|line| send.send(line))
+            out.lines().map_while(Result::ok).try_for_each(|line| send.send(line))
         });
         Watched { child, lines }
     }
@@ -1245,24 +1040,18 @@ impl Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        self.child
-            .kill()
-            .and_then(|()| self.child.wait())
-            .expect("it was running");
+        self.child.kill().and_then(|()| self.child.wait()).expect("it was running");
     }
 }
 
 /// The rustc behind rustup's.
 fn rustc() -> PathBuf {
-    let sysroot = Command::new("rustc")
-        .args(["--print", "sysroot"])
-        .output()
-        .unwrap();
+    let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output().unwrap();
     Path::new(stdout(&sysroot).trim()).join("bin/rustc")
 }
 
-/// A program of sh. A process of its own writes it: were this one to write it, a process that another test starts just then would
-/// have it open for writing, too, and it would be "busy".
+/// A program of sh. A process of its own writes it: were this one to write it, a process that
+/// another test starts just then would have it open for writing, too, and it would be "busy".
 #[cfg(unix)]
 fn script(path: &Path, body: &str) {
     let write =
@@ -1272,7 +1061,8 @@ fn script(path: &Path, body: &str) {
     assert!(status.unwrap().success());
 }
 
-/// On a machine that cannot compile, link or start a check, the reader's file is not to blame, and nothing counts as a try.
+/// On a machine that cannot compile, link or start a check, the reader's file is not to blame, and
+/// nothing counts as a try.
 #[cfg(unix)]
 #[test]
 fn what_the_machine_lacks_is_not_the_readers_mistake() {
@@ -1286,11 +1076,7 @@ fn what_the_machine_lacks_is_not_the_readers_mistake() {
         let text = stderr(&output);
         assert!(text.contains("doctor` looks at this machine"), "{text}");
     };
-    refused(
-        Path::new("no-rustc"),
-        nothing.path(),
-        "cannot start no-rustc: ",
-    );
+    refused(Path::new("no-rustc"), nothing.path(), "cannot start no-rustc: ");
     refused(
         &rustc(),
         nothing.path(),
@@ -1329,7 +1115,8 @@ printf '#!/bin/sh\necho error while loading shared libraries; exit 127\n' > \"$o
     assert_eq!(exercise["outcome"], serde_json::Value::Null, "{exercise}");
 }
 
-/// A healthy machine, and four that are not: no compiler, a different one, no linker, and no room for temporary files.
+/// A healthy machine, and four that are not: no compiler, a different one, no linker, and no room
+/// for temporary files.
 #[cfg(unix)]
 #[test]
 fn the_doctor_tells_what_is_missing() {
@@ -1377,10 +1164,7 @@ fn the_doctor_tells_what_is_missing() {
         ),
     );
     let no_room = other.path().join("no-room");
-    script(
-        &no_room,
-        "echo 'error: could not write: Disk quota exceeded' >&2; exit 1",
-    );
+    script(&no_room, "echo 'error: could not write: Disk quota exceeded' >&2; exit 1");
     let nowhere = other.path().join("nowhere");
     type Variables<'a> = &'a [(&'a str, &'a std::ffi::OsStr)];
     let cases: [(Variables, &[&str], &str); 5] = [
@@ -1418,10 +1202,7 @@ fn the_doctor_tells_what_is_missing() {
         assert!(text.ends_with(&ending), "{ending:?}: {text}");
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(
-            words.contains(&said) && words.contains("without: "),
-            "{said:?}: {text}"
-        );
+        assert!(words.contains(&said) && words.contains("without: "), "{said:?}: {text}");
         let json = stdout(&doctor(variables, "--json"));
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         let signs = json["signs"].as_array().unwrap();
@@ -1446,13 +1227,11 @@ fn the_doctor_tells_what_is_missing() {
         .output()
         .unwrap();
     let text = stdout(&output);
-    assert!(
-        text.ends_with("\nNot ready: tasks, runs, my.\n") && text.is_ascii(),
-        "{text}"
-    );
+    assert!(text.ends_with("\nNot ready: tasks, runs, my.\n") && text.is_ascii(), "{text}");
 }
 
-/// A build as `labs/cluster/build.sh` installs it, for people who have no Cargo and cannot write there.
+/// A build as `labs/cluster/build.sh` installs it, for people who have no Cargo and cannot write
+/// there.
 #[cfg(unix)]
 #[test]
 fn a_rooms_build_is_all_that_a_participant_needs() {
@@ -1464,13 +1243,7 @@ fn a_rooms_build_is_all_that_a_participant_needs() {
     }
     for name in ["workbook", "lab00"] {
         let mut cp = Command::new("cp");
-        assert!(
-            cp.arg(program(name))
-                .arg(at("bin"))
-                .status()
-                .unwrap()
-                .success()
-        );
+        assert!(cp.arg(program(name)).arg(at("bin")).status().unwrap().success());
     }
     std::fs::copy(root("labs/labs.toml"), at("share/labs/labs.toml")).unwrap();
     let names = course().labs.into_iter().map(|lab| lab.name);
@@ -1480,23 +1253,16 @@ fn a_rooms_build_is_all_that_a_participant_needs() {
     let deps = Path::new(program("workbook")).with_file_name("deps");
     symlink(deps, at("lib")).unwrap();
     let brought = at("toolchain/bin/rustc");
-    let line = format!(
-        "echo $1 >> {}/ran\nexec {} \"$@\"",
-        room.path().display(),
-        rustc().display()
-    );
+    let line =
+        format!("echo $1 >> {}/ran\nexec {} \"$@\"", room.path().display(), rustc().display());
     script(&brought, &line);
     let start = |program: &str, flags: &str| {
         let mut command = Command::new(at("bin").join(program));
-        command
-            .args(flags.split_whitespace())
-            .current_dir(at("home"));
+        command.args(flags.split_whitespace()).current_dir(at("home"));
         for variable in ["CARGO", "RUSTC", "SHARDLAB_MY"] {
             command.env_remove(variable);
         }
-        command
-            .env("HOME", at("home"))
-            .env("SHARDLAB_BIN", at("bin"));
+        command.env("HOME", at("home")).env("SHARDLAB_BIN", at("bin"));
         command.output().unwrap()
     };
     let map = succeeded(&start("workbook", ""));
@@ -1510,35 +1276,18 @@ fn a_rooms_build_is_all_that_a_participant_needs() {
     let my = at("home/shardlab-my");
     assert!(!my.exists(), "looking changes nothing");
     std::fs::create_dir(&my).unwrap();
-    std::fs::copy(
-        of_lab("solutions", "lab00_hostfile.rs"),
-        my.join("lab00_hostfile.rs"),
-    )
-    .unwrap();
+    std::fs::copy(of_lab("solutions", "lab00_hostfile.rs"), my.join("lab00_hostfile.rs")).unwrap();
     let solved = succeeded(&start("workbook", "check lab00-hostfile"));
-    assert!(
-        solved.contains("ours     $SHARDLAB_BIN/workbook solution"),
-        "{solved}"
-    );
+    assert!(solved.contains("ours     $SHARDLAB_BIN/workbook solution"), "{solved}");
     let ran = std::fs::read_to_string(at("ran")).unwrap();
-    assert_eq!(
-        ran.lines().count(),
-        2,
-        "the compiler beside the build: {ran}"
-    );
+    assert_eq!(ran.lines().count(), 2, "the compiler beside the build: {ran}");
     // From a different folder it is the same participant.
     let mut elsewhere = Command::new(at("bin/workbook"));
-    elsewhere
-        .current_dir("/")
-        .env("HOME", at("home"))
-        .env_remove("SHARDLAB_MY");
+    elsewhere.current_dir("/").env("HOME", at("home")).env_remove("SHARDLAB_MY");
     assert!(succeeded(&elsewhere.output().unwrap()).contains("1 of "));
     let hint = succeeded(&start("workbook", "hint lab01-ring"));
     let words = hint.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(
-        words.contains("Run `$SHARDLAB_BIN/lab01 --rounds`"),
-        "{hint}"
-    );
+    assert!(words.contains("Run `$SHARDLAB_BIN/lab01 --rounds`"), "{hint}");
     let handout = succeeded(&start("workbook", "solutions --for-instructors"));
     assert!(handout.contains("\n### lab01-ring · "), "{handout}");
     let doctor = succeeded(&start("workbook", "doctor"));
@@ -1568,10 +1317,7 @@ fn files_have_the_permissions_of_the_umask() {
     start(program("workbook"), "check lab03-schedule");
     std::fs::create_dir(folder.path().join("shared")).unwrap();
     succeeded(&start(program("workbook"), "submit shared"));
-    start(
-        program("lab03"),
-        "--steps 1 --ranks 1 --block 8 --batch 1 --metrics m.jsonl",
-    );
+    start(program("lab03"), "--steps 1 --ranks 1 --block 8 --batch 1 --metrics m.jsonl");
     let submitted = std::fs::read_dir(folder.path().join("shared")).unwrap();
     let submitted = submitted.map(|entry| entry.unwrap().path()).next().unwrap();
     for file in [
@@ -1592,10 +1338,8 @@ fn submitted_results_do_not_collide_and_the_table_follows() {
     let room = tempfile::tempdir().unwrap();
     let people = [0, 1, 2].map(|_| tempfile::tempdir().unwrap());
     let submit = |person: usize, name: Option<&str>| {
-        let mut command = command(
-            people[person].path(),
-            &format!("submit {}", room.path().display()),
-        );
+        let mut command =
+            command(people[person].path(), &format!("submit {}", room.path().display()));
         command.env("USER", "jovyan").env_remove("SHARDLAB_NAME");
         if let Some(name) = name {
             command.env("SHARDLAB_NAME", name);
@@ -1604,9 +1348,8 @@ fn submitted_results_do_not_collide_and_the_table_follows() {
     };
     let files = || {
         let entries = std::fs::read_dir(room.path()).unwrap();
-        let mut names: Vec<String> = entries
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
     };
@@ -1627,10 +1370,7 @@ fn submitted_results_do_not_collide_and_the_table_follows() {
     let names = files();
     let host: String =
         shardlab::launch::host_name().replace(|c: char| !c.is_alphanumeric() && c != '_', "-");
-    assert!(
-        names[0].starts_with(&format!("Ada-L-----x-{host}-")),
-        "{names:?}"
-    );
+    assert!(names[0].starts_with(&format!("Ada-L-----x-{host}-")), "{names:?}");
     assert_eq!(names.len(), 3, "{names:?}");
     submit(2, Some("Ada"));
     let names = files();
@@ -1660,40 +1400,25 @@ fn watching_checks_what_is_saved() {
     wait_for("watching: save a file");
     // Editors that write another file and rename it.
     write("lab03_schedule.rs~", &schedule_with(""));
-    std::fs::rename(
-        my.path().join("lab03_schedule.rs~"),
-        my.path().join("lab03_schedule.rs"),
-    )
-    .unwrap();
+    std::fs::rename(my.path().join("lab03_schedule.rs~"), my.path().join("lab03_schedule.rs"))
+        .unwrap();
     wait_for("solved   after 2 tries");
     wait_for("now edit");
     wait_for("watching: save a file");
-    assert!(
-        my.path().join("lab00_send.rs").is_file(),
-        "the next one lies ready"
-    );
+    assert!(my.path().join("lab00_send.rs").is_file(), "the next one lies ready");
     write("lab02_average.rs", &text("solutions", "lab02-average"));
     wait_for("lab02-average · ");
     wait_for("solved   after 1 try");
 }
 
-/// Whatever lies in the reader's folder: git does not see it, and no target of the package is made from it.
+/// Whatever lies in the reader's folder: git does not see it, and no target of the package is made
+/// from it.
 #[test]
 fn the_readers_folder_is_the_readers_own() {
     let my = root("my");
     let cargo = std::env::var_os("CARGO").unwrap();
-    let words = [
-        "metadata",
-        "--no-deps",
-        "--offline",
-        "--format-version",
-        "1",
-    ];
-    let output = Command::new(cargo)
-        .args(words)
-        .current_dir(ROOT)
-        .output()
-        .unwrap();
+    let words = ["metadata", "--no-deps", "--offline", "--format-version", "1"];
+    let output = Command::new(cargo).args(words).current_dir(ROOT).output().unwrap();
     let metadata: serde_json::Value = serde_json::from_str(&succeeded(&output)).unwrap();
     let packages = metadata["packages"].as_array().unwrap();
     let targets: Vec<_> = packages

@@ -1,4 +1,5 @@
-//! ZeRO between threads: the same steps as DDP's to the bit, what is sent, and what is said of a parameter that is not here.
+//! ZeRO between threads: the same steps as DDP's to the bit, what is sent, and what is said of a
+//! parameter that is not here.
 
 use crate::suite;
 use crate::suite::parity::config;
@@ -72,7 +73,8 @@ fn steps_that_were_given_up_are_forgotten() {
     }
 }
 
-/// Without overlap the backward pass stops for each reduction, so no rank has anything left to wait for at its end.
+/// Without overlap the backward pass stops for each reduction, so no rank has anything left to wait
+/// for at its end.
 #[test]
 fn without_overlap_the_backward_pass_waits_for_each_reduction() {
     let (config, corpus) = config(2, |_| ());
@@ -126,8 +128,9 @@ fn groups_train_side_by_side() {
     }
 }
 
-/// Mixed precision as its inventors describe it (Micikevicius et al., arXiv 1710.03740), written down once more in f64: a master
-/// copy in f32, weights rounded from it, gradients rounded to the weights' type, the update on the master.
+/// Mixed precision as its inventors describe it (Micikevicius et al., arXiv 1710.03740), written
+/// down once more in f64: a master copy in f32, weights rounded from it, gradients rounded to the
+/// weights' type, the update on the master.
 #[test]
 fn bf16_is_mixed_precision_by_the_book() {
     use half::bf16;
@@ -142,12 +145,7 @@ fn bf16_is_mixed_precision_by_the_book() {
         };
         // The reference: plain f32 parameters that are set to rounded weights before each step.
         let plain = made();
-        let mut master: Vec<f64> = plain
-            .params
-            .values()
-            .iter()
-            .map(|&w| f64::from(w))
-            .collect();
+        let mut master: Vec<f64> = plain.params.values().iter().map(|&w| f64::from(w)).collect();
         let mut m = vec![0.0; master.len()];
         let mut v = vec![0.0; master.len()];
         let stack = made();
@@ -212,10 +210,8 @@ fn passes_between_steps_find_parameters_that_are_in_files() {
     let dir = tempfile::tempdir().unwrap();
     let losses = launch::run(2, |comm| {
         let (config, corpus) = config(2, |_| ());
-        let offload = Some(Offload::Files(OffloadFolder {
-            dir: dir.path().to_path_buf(),
-            window: 500,
-        }));
+        let offload =
+            Some(Offload::Files(OffloadFolder { dir: dir.path().to_path_buf(), window: 500 }));
         let zero = ZeroConfig {
             offload,
             ..ZeroConfig::new(Stage::Three, Precision::Bf16, ADAMW)
@@ -246,26 +242,17 @@ fn copies_count_once_in_the_norm() {
                     "bias",
                     whole,
                     Cut::All,
-                    Copies::Same {
-                        axis: Axis::Tensor,
-                        first,
-                    },
+                    Copies::Same { axis: Axis::Tensor, first },
                 )?;
-                let mut zero = Zero::init(
-                    &params,
-                    &comm,
-                    ZeroConfig::new(stage, Precision::F32, ADAMW),
-                    1,
-                )?;
+                let mut zero =
+                    Zero::init(&params, &comm, ZeroConfig::new(stage, Precision::F32, ADAMW), 1)?;
                 zero.begin()?;
                 let x = candle_core::Var::from_slice(
                     &[3.0f32, 4.0],
                     (1, 2),
                     &candle_core::Device::Cpu,
                 )?;
-                linear_bias(x.as_tensor(), &weight, &bias)?
-                    .sum_all()?
-                    .backward()?;
+                linear_bias(x.as_tensor(), &weight, &bias)?.sum_all()?.backward()?;
                 zero.finish()?;
                 zero.norm()
             });
@@ -277,33 +264,22 @@ fn copies_count_once_in_the_norm() {
     }
 }
 
-/// In the host's memory; in files with windows that end in the middle of parameters, and with one that is larger than all.
+/// In the host's memory; in files with windows that end in the middle of parameters, and with one
+/// that is larger than all.
 #[test]
 fn offloaded_shares_take_the_same_steps() {
     let dir = tempfile::tempdir().unwrap();
-    let windows = [
-        (1, Some(1000)),
-        (2, Some(4096)),
-        (3, Some(777)),
-        (2, Some(1 << 30)),
-        (3, None),
-    ];
+    let windows = [(1, Some(1000)), (2, Some(4096)), (3, Some(777)), (2, Some(1 << 30)), (3, None)];
     for (ranks, window) in windows {
         let offload = window.map_or(Offload::Host, |window| {
-            Offload::Files(OffloadFolder {
-                dir: dir.path().to_path_buf(),
-                window,
-            })
+            Offload::Files(OffloadFolder { dir: dir.path().to_path_buf(), window })
         });
         launch::run(ranks, |comm| {
             let (config, corpus) = config(ranks, |config| config.clip = 0.5);
             for precision in [Precision::F32, Precision::Bf16] {
                 for stage in Stage::ALL {
                     let zero = ZeroConfig::new(stage, precision, config.adamw);
-                    let elsewhere = ZeroConfig {
-                        offload: Some(offload.clone()),
-                        ..zero.clone()
-                    };
+                    let elsewhere = ZeroConfig { offload: Some(offload.clone()), ..zero.clone() };
                     let in_memory = train(&comm, &config, &corpus.train, zero, 3)?;
                     let offloaded = train(&comm, &config, &corpus.train, elsewhere, 3)?;
                     assert!(
@@ -328,10 +304,8 @@ fn a_folder_for_the_optimizer_that_is_not_there_is_bad_input() {
         offload,
         ..ZeroConfig::new(Stage::One, Precision::F32, ADAMW)
     };
-    let error = launch::run(1, |comm| {
-        train(&comm, &config, &corpus.train, zero.clone(), 1)
-    })
-    .unwrap_err();
+    let error =
+        launch::run(1, |comm| train(&comm, &config, &corpus.train, zero.clone(), 1)).unwrap_err();
     assert!(
         format!("{error:#}").contains("cannot make a file in --offload no/such/folder: "),
         "{error:#}"
@@ -365,9 +339,7 @@ fn take_step(
     let (config, corpus) = config(comm.size(), |config| config.grad_accum = micro_steps);
     zero.begin()?;
     for micro in 0..micro_steps {
-        let batch = config
-            .sampler(comm.rank())
-            .batch(&corpus.train, step, micro);
+        let batch = config.sampler(comm.rank()).batch(&corpus.train, step, micro);
         let loss = gpt.loss(&batch, &config.pass(step, &batch.sequences))?;
         zero.synchronise(micro + 1 == micro_steps);
         loss.backward()?;
@@ -376,8 +348,8 @@ fn take_step(
     zero.step(1e-3, 1.0).map(drop)
 }
 
-/// 2Ψ(n-1)/n for stages 0 to 2 and 3Ψ(n-1)/n for stage 3, in bytes, less the position table, which the backward pass does not
-/// need; and a few for the global norm.
+/// 2Ψ(n-1)/n for stages 0 to 2 and 3Ψ(n-1)/n for stage 3, in bytes, less the position table, which
+/// the backward pass does not need; and a few for the global norm.
 #[test]
 fn what_a_step_sends_is_the_formulas() {
     for (ranks, micro_steps) in [(2, 1), (3, 1), (4, 2), (5, 1)] {
@@ -398,12 +370,9 @@ fn what_a_step_sends_is_the_formulas() {
                         zero.begin()?;
                         for micro in 0..micro_steps {
                             let batch =
-                                config
-                                    .sampler(comm.rank())
-                                    .batch(&corpus.train, step, micro);
+                                config.sampler(comm.rank()).batch(&corpus.train, step, micro);
                             zero.synchronise(micro + 1 == micro_steps);
-                            gpt.loss(&batch, &config.pass(step, &batch.sequences))?
-                                .backward()?;
+                            gpt.loss(&batch, &config.pass(step, &batch.sequences))?.backward()?;
                         }
                         zero.finish()?;
                         zero.step(1e-3, 1.0)?;
@@ -429,7 +398,8 @@ fn what_a_step_sends_is_the_formulas() {
                 let formula =
                     (n - 1.0) / n * (volumes * numel - positions) * precision.bytes() as f64;
                 let mean = bytes.iter().map(|(sent, ..)| *sent as f64).sum::<f64>() / n;
-                // A maximum of 4 bytes and two sums of 8, all-reduced; and what padding adds: less than 1 element in 100.
+                // A maximum of 4 bytes and two sums of 8, all-reduced; and what padding adds: less
+                // than 1 element in 100.
                 let norm = if stage == Stage::Zero {
                     0.0
                 } else {
@@ -509,10 +479,7 @@ fn divided_models_evaluate_and_write() {
                     let sampler = config.sampler(comm.rank());
                     let both = || -> anyhow::Result<(f64, Vec<u32>)> {
                         let loss = evaluate(gpt, &comm, &sampler, &corpus.validation, 4)?;
-                        Ok((
-                            loss,
-                            generate(gpt, &[1, 2], 20, 0.8, Stream::new(1, "test"))?,
-                        ))
+                        Ok((loss, generate(gpt, &[1, 2], 20, 0.8, Stream::new(1, "test"))?))
                     };
                     let by_units = zero.passes(both)?;
                     assert!(stage == Stage::Zero || zero.memory().buffers == 0);
@@ -541,11 +508,7 @@ fn units_come_and_go() {
         launch::run(2, |comm| {
             one_step(&comm, config(Stage::Three), 2, |zero, gpt| {
                 let held = zero.memory();
-                let names = zero
-                    .units()
-                    .iter()
-                    .map(|unit| unit.name.clone())
-                    .collect::<Vec<_>>();
+                let names = zero.units().iter().map(|unit| unit.name.clone()).collect::<Vec<_>>();
                 let events = zero.events();
                 Ok((held, names, events, gpt.params.numel()))
             })
@@ -562,7 +525,8 @@ fn units_come_and_go() {
             .map(|event| event.unit)
             .collect::<Vec<_>>()
     };
-    // Forward; the head is the token table once more, and is still here when the backward pass begins with it.
+    // Forward; the head is the token table once more, and is still here when the backward pass
+    // begins with it.
     let step = [0, 1, 2, 3, 4, 0, 4, 3, 2];
     assert_eq!(gathers(&events), [step, step].concat());
     // A block's life in each of the two steps.
@@ -584,11 +548,7 @@ fn units_come_and_go() {
     ];
     assert_eq!(life(2), [once, once].concat());
     let largest = 12 * 32 * 32 + 2 * 32;
-    let MemoryUsage {
-        buffers,
-        peak_buffers,
-        ..
-    } = held;
+    let MemoryUsage { buffers, peak_buffers, .. } = held;
     assert_eq!(buffers, 0);
     // A unit whole, and as it came; its gradients whole, and cut.
     assert!(peak_buffers <= 4 * 4 * largest + 64, "{peak_buffers}");
@@ -596,8 +556,8 @@ fn units_come_and_go() {
 
     let (_, _, events, _) = run(1 << 20);
     assert_eq!(gathers(&events).len(), 2 * step.len());
-    // In the second step, which begins with the token table's third gather, a unit is on its way before the one before it
-    // is dropped.
+    // In the second step, which begins with the token table's third gather, a unit is on its way
+    // before the one before it is dropped.
     let tokens = |(_, event): &(usize, &shardlab::parallel::zero::Event)| {
         event.kind == EventKind::Gather && event.unit == 0
     };
@@ -614,8 +574,8 @@ fn units_come_and_go() {
     assert!(gather.start < here.end, "{gather:?} {here:?}");
 }
 
-/// Passes in between do not make stage 3 forget what a training step asks for next; and a step of two micro-steps has two
-/// forward and two backward passes.
+/// Passes in between do not make stage 3 forget what a training step asks for next; and a step of
+/// two micro-steps has two forward and two backward passes.
 #[test]
 fn a_step_goes_its_way_again_after_other_passes() {
     let config = ZeroConfig {
@@ -630,25 +590,18 @@ fn a_step_goes_its_way_again_after_other_passes() {
             take_step(&comm, zero, gpt, 2, 1)?;
             let events = zero.events();
             let first = |what, unit| {
-                *events
-                    .iter()
-                    .find(|event| (event.kind, event.unit) == (what, unit))
-                    .unwrap()
+                *events.iter().find(|event| (event.kind, event.unit) == (what, unit)).unwrap()
             };
             // The backward pass comes from block 1, which is unit 3, to block 0.
-            let gathers = events
-                .iter()
-                .filter(|event| (event.kind, event.unit) == (EventKind::Gather, 2));
+            let gathers =
+                events.iter().filter(|event| (event.kind, event.unit) == (EventKind::Gather, 2));
             let gather = gathers.max_by_key(|event| event.start).unwrap();
             let before = first(EventKind::Backward, 3);
             assert!(gather.start < before.end, "{gather:?} {before:?}");
 
             take_step(&comm, zero, gpt, 3, 2)?;
-            let mut life: Vec<_> = zero
-                .events()
-                .into_iter()
-                .filter(|event| event.unit == 2)
-                .collect();
+            let mut life: Vec<_> =
+                zero.events().into_iter().filter(|event| event.unit == 2).collect();
             life.sort_by_key(|event| event.start);
             let life: Vec<_> = life
                 .iter()
@@ -662,17 +615,15 @@ fn a_step_goes_its_way_again_after_other_passes() {
                 EventKind::Backward,
                 EventKind::ReduceScatter,
             ];
-            assert_eq!(
-                life,
-                [&micro_step[..], &micro_step, &[EventKind::Step]].concat()
-            );
+            assert_eq!(life, [&micro_step[..], &micro_step, &[EventKind::Step]].concat());
             Ok(())
         })
     })
     .unwrap();
 }
 
-/// With prefetch, a gather has all the time in which the unit before is in use; without, it begins when that is over.
+/// With prefetch, a gather has all the time in which the unit before is in use; without, it begins
+/// when that is over.
 #[test]
 fn prefetch_gathers_while_the_unit_before_is_in_use() {
     use shardlab::tensor::Tensor;
@@ -708,10 +659,7 @@ fn prefetch_gathers_while_the_unit_before_is_in_use() {
         .remove(0);
         // The first of each unit in the second step: its first pass.
         let first = |what, unit| {
-            *events
-                .iter()
-                .find(|event| (event.kind, event.unit) == (what, unit))
-                .unwrap()
+            *events.iter().find(|event| (event.kind, event.unit) == (what, unit)).unwrap()
         };
         for unit in 1..6 {
             let gather = first(EventKind::Gather, unit);
@@ -725,7 +673,8 @@ fn prefetch_gathers_while_the_unit_before_is_in_use() {
     }
 }
 
-/// A step that goes another way than the one before: what was fetched ahead is not what is asked for.
+/// A step that goes another way than the one before: what was fetched ahead is not what is asked
+/// for.
 #[test]
 fn the_order_may_change() {
     launch::run(2, |comm| {
@@ -753,7 +702,8 @@ fn the_order_may_change() {
     .unwrap();
 }
 
-/// Stages 0 and 1 average whole gradients, which must happen once per step. Stages 2 and 3 average every micro-step.
+/// Stages 0 and 1 average whole gradients, which must happen once per step. Stages 2 and 3 average
+/// every micro-step.
 #[test]
 fn averaging_a_step_twice_is_an_error_in_stages_0_and_1() {
     for stage in Stage::ALL {
@@ -761,11 +711,8 @@ fn averaging_a_step_twice_is_an_error_in_stages_0_and_1() {
             let (config, corpus) = suite::parity::config(2, |_| ());
             let gpt = Gpt::new(&config.shape)?;
             gpt.params.allocate(0);
-            let mut zero = Zero::new(
-                &gpt.params,
-                &comm,
-                ZeroConfig::new(stage, Precision::F32, ADAMW),
-            )?;
+            let mut zero =
+                Zero::new(&gpt.params, &comm, ZeroConfig::new(stage, Precision::F32, ADAMW))?;
             zero.begin()?;
             for micro in 0..2 {
                 let batch = config.sampler(comm.rank()).batch(&corpus.train, 0, micro);
@@ -796,11 +743,8 @@ fn a_parameter_without_a_gradient_is_an_error() {
             let params = Params::new();
             params.declare("unused", &[3], Init::Constant(1.0))?;
             params.allocate(0);
-            let mut zero = Zero::new(
-                &params,
-                &comm,
-                ZeroConfig::new(stage, Precision::F32, ADAMW),
-            )?;
+            let mut zero =
+                Zero::new(&params, &comm, ZeroConfig::new(stage, Precision::F32, ADAMW))?;
             zero.begin()?;
             zero.finish()
         });

@@ -40,8 +40,5 @@ fn benchmarks_leave_no_memory_behind() {
     let after = run();
     println!("{before} bytes before, {after} after");
     // A model of 260,032 parameters alone takes a million bytes.
-    assert!(
-        (after - before).abs() < 20_000,
-        "{before} bytes before, {after} after"
-    );
+    assert!((after - before).abs() < 20_000, "{before} bytes before, {after} after");
 }

@@ -1,5 +1,5 @@
-//! Tests of what counts for a whole process: its allocations, its allocator's settings, its threads. Each runs in a process
-//! of its own, which this program starts.
+//! Tests of what counts for a whole process: its allocations, its allocator's settings, its
+//! threads. Each runs in a process of its own, which this program starts.
 
 mod allocations;
 mod libraries;
@@ -22,7 +22,8 @@ static ALLOCATOR: Counting = Counting;
 /// Names, in a process that this program has started, the one test that it runs.
 const ALONE: &str = "SHARDLAB_TEST_ALONE";
 
-/// Whether this is the process for the test of this name. If not, such a process is started, and must succeed.
+/// Whether this is the process for the test of this name. If not, such a process is started, and
+/// must succeed.
 #[track_caller]
 fn alone(test: &str) -> bool {
     if std::env::var_os(ALONE).is_some_and(|alone| alone == test) {
@@ -37,9 +38,6 @@ fn alone(test: &str) -> bool {
     let said =
         [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
     println!("{}{}", said[0], said[1]);
-    assert!(
-        output.status.success() && said[0].contains("1 passed"),
-        "{test} failed"
-    );
+    assert!(output.status.success() && said[0].contains("1 passed"), "{test} failed");
     false
 }

@@ -70,7 +70,8 @@ fn the_plan_foresees_what_a_step_takes() {
     }
 }
 
-/// With recomputation, a step keeps the blocks' inputs alone, as the plan's curve for it says, and has the same gradients.
+/// With recomputation, a step keeps the blocks' inputs alone, as the plan's curve for it says, and
+/// has the same gradients.
 #[test]
 fn recomputed_blocks_take_the_memory_of_their_inputs() {
     if !alone("memory::recomputed_blocks_take_the_memory_of_their_inputs") {
@@ -134,17 +135,14 @@ fn recomputed_blocks_take_the_memory_of_their_inputs() {
         let (all, expected) = train(0);
         let (inputs, gradients) = train(1);
         let (pairs, _) = train(2);
-        assert!(
-            gradients == expected,
-            "the second forward pass has other bits"
-        );
+        assert!(gradients == expected, "the second forward pass has other bits");
         let planned = shape
             .activations_over_a_step(batch, true, Keep::BlockInputs)
             .into_iter()
             .max()
             .unwrap() as f64;
-        // candle also keeps the head's activations to the end, and a second pass begins with a copy of its input and of the
-        // gradient that it starts from.
+        // candle also keeps the head's activations to the end, and a second pass begins with a copy
+        // of its input and of the gradient that it starts from.
         let tokens = (batch * shape.block) as f64;
         let d = shape.embd as f64;
         let expected = planned + 4.0 * tokens * (d + 2.0 + shape.vocabulary as f64 + 1.0 + 2.0 * d);

@@ -53,8 +53,5 @@ fn a_step_takes_the_memory_that_the_one_before_freed() {
     })
     .unwrap();
     // A step allocates some 28 MB, which is 7,000 pages.
-    assert!(
-        faults.iter().all(|&faults| faults < 500),
-        "{faults:?} page faults a step"
-    );
+    assert!(faults.iter().all(|&faults| faults < 500), "{faults:?} page faults a step");
 }

@@ -26,7 +26,8 @@ fn the_planner_foresees_the_bytes_of_labs_04_to_07() {
     let thin = shape(12, 64, 64);
     let baby = shape(4, 128, 64);
     let deep = shape(8, 64, 32);
-    // A wider model, because the inputs of thin layers are not much larger than candle's own notes about them.
+    // A wider model, because the inputs of thin layers are not much larger than candle's own notes
+    // about them.
     let wide = shape(8, 256, 32);
     let mut wrong = Vec::new();
     let cluster = Cluster::new(Device::named("laptop").unwrap(), "ethernet").unwrap();
@@ -44,12 +45,7 @@ fn the_planner_foresees_the_bytes_of_labs_04_to_07() {
         ("lab07", baby, 0.0, 16, "dp=2,tp=2,pp=2,mb=2,zero=1"),
     ] {
         let strategy: Strategy = plan.parse().unwrap();
-        let training = Training {
-            shape,
-            dropout,
-            batch,
-            strategy,
-        };
+        let training = Training { shape, dropout, batch, strategy };
         let job = training.job(&cluster);
         for (stage, held) in training.run(&corpus, 2, 1).unwrap().held {
             let planned = training.planned(&job, stage);

@@ -16,9 +16,7 @@ fn no_rank_begins_with_more_than_it_will_hold() {
         return;
     }
     let ranks = 4;
-    let (config, _) = config(ranks, |config| {
-        (config.shape.embd, config.shape.heads) = (128, 4)
-    });
+    let (config, _) = config(ranks, |config| (config.shape.embd, config.shape.heads) = (128, 4));
     for precision in [Precision::F32, Precision::Bf16] {
         for stage in Stage::ALL {
             let all = launch::run(ranks, |comm| {
@@ -27,12 +25,8 @@ fn no_rank_begins_with_more_than_it_will_hold() {
                 let before = process_live();
                 reset_process_peak();
                 comm.barrier()?;
-                let zero = Zero::init(
-                    &gpt.params,
-                    &comm,
-                    ZeroConfig::new(stage, precision, ADAMW),
-                    1,
-                )?;
+                let zero =
+                    Zero::init(&gpt.params, &comm, ZeroConfig::new(stage, precision, ADAMW), 1)?;
                 comm.barrier()?;
                 let peak = process_peak() - before;
                 comm.barrier()?;
@@ -44,20 +38,14 @@ fn no_rank_begins_with_more_than_it_will_hold() {
             })
             .unwrap();
             let held: isize = all.iter().map(|(_, held, _)| held).sum();
-            // A parameter that is stored in bf16 is made in f32, one at a time; a few kilobytes for names and messages.
+            // A parameter that is stored in bf16 is made in f32, one at a time; a few kilobytes for
+            // names and messages.
             let largest =
                 all[0].2.unwrap_or_default() * if precision == Precision::Bf16 { 4 } else { 0 };
             let bound = held + (ranks * largest) as isize + 200_000;
             let what = format!("stage {}, {}", stage.number(), precision.name());
-            println!(
-                "{what}: {held} bytes held, {} at the peak, at most {bound}",
-                all[0].0
-            );
-            assert!(
-                all[0].0 <= bound,
-                "{what}: {} bytes at the peak, {held} held",
-                all[0].0
-            );
+            println!("{what}: {held} bytes held, {} at the peak, at most {bound}", all[0].0);
+            assert!(all[0].0 <= bound, "{what}: {} bytes at the peak, {held} held", all[0].0);
         }
     }
 }
@@ -70,16 +58,13 @@ fn what_is_offloaded_is_not_in_memory() {
     }
     let dir = tempfile::tempdir().unwrap();
     let ranks = 2;
-    let (config, corpus) = config(ranks, |config| {
-        (config.shape.embd, config.shape.heads) = (128, 4)
-    });
+    let (config, corpus) =
+        config(ranks, |config| (config.shape.embd, config.shape.heads) = (128, 4));
     let all = launch::run(ranks, |comm| {
         let run = || -> anyhow::Result<(Gpt, Zero)> {
             let gpt = Gpt::new(&config.shape)?;
-            let offload = Some(Offload::Files(OffloadFolder {
-                dir: dir.path().to_path_buf(),
-                window: 1000,
-            }));
+            let offload =
+                Some(Offload::Files(OffloadFolder { dir: dir.path().to_path_buf(), window: 1000 }));
             let zero = ZeroConfig {
                 offload,
                 ..ZeroConfig::new(Stage::Three, Precision::Bf16, ADAMW)
@@ -87,8 +72,7 @@ fn what_is_offloaded_is_not_in_memory() {
             let mut zero = Zero::init(&gpt.params, &comm, zero, 1)?;
             zero.begin()?;
             let batch = config.sampler(comm.rank()).batch(&corpus.train, 0, 0);
-            gpt.loss(&batch, &config.pass(0, &batch.sequences))?
-                .backward()?;
+            gpt.loss(&batch, &config.pass(0, &batch.sequences))?.backward()?;
             zero.finish()?;
             zero.step(1e-3, 1.0)?;
             zero.events();
@@ -125,18 +109,17 @@ fn ranks_hold_what_they_say() {
         return;
     }
     for ranks in [1, 2, 4] {
-        let (config, corpus) = config(ranks, |config| {
-            (config.shape.embd, config.shape.heads) = (128, 4)
-        });
+        let (config, corpus) =
+            config(ranks, |config| (config.shape.embd, config.shape.heads) = (128, 4));
         for precision in [Precision::F32, Precision::Bf16] {
             for stage in Stage::ALL {
-                // gemm's packing buffers, the corpus and what else a first step leaves are there before.
+                // gemm's packing buffers, the corpus and what else a first step leaves are there
+                // before.
                 let measured = launch::run(ranks, |comm| {
                     let step = |gpt: &Gpt, zero: &mut Zero, step: usize| -> anyhow::Result<()> {
                         let batch = config.sampler(comm.rank()).batch(&corpus.train, step, 0);
                         zero.begin()?;
-                        gpt.loss(&batch, &config.pass(step, &batch.sequences))?
-                            .backward()?;
+                        gpt.loss(&batch, &config.pass(step, &batch.sequences))?.backward()?;
                         zero.finish()?;
                         zero.step(1e-3, 1.0).map(drop)
                     };
@@ -166,17 +149,10 @@ fn ranks_hold_what_they_say() {
                     Ok((live, held, gpt.params.numel()))
                 })
                 .unwrap();
-                let what = format!(
-                    "stage {}, {}, {ranks} ranks",
-                    stage.number(),
-                    precision.name()
-                );
+                let what = format!("stage {}, {}, {ranks} ranks", stage.number(), precision.name());
                 let said: usize = measured.iter().map(|(_, held, _)| held.total()).sum();
                 let ratio = measured[0].0 as f64 / said as f64;
-                println!(
-                    "{what}: {said} bytes said, {} live, {:?}",
-                    measured[0].0, measured[0].1
-                );
+                println!("{what}: {said} bytes said, {} live, {:?}", measured[0].0, measured[0].1);
                 assert!(
                     (0.99..1.01).contains(&ratio),
                     "{what}: {said} bytes said, {} live",
@@ -188,28 +164,12 @@ fn ranks_hold_what_they_say() {
                 let n = ranks as f64;
                 let bytes = precision.bytes() as f64;
                 let divided = |from: Stage| if stage >= from { n } else { 1.0 };
-                let state = if precision == Precision::Bf16 {
-                    12.0
-                } else {
-                    8.0
-                };
+                let state = if precision == Precision::Bf16 { 12.0 } else { 8.0 };
                 for (_, held, _) in &measured {
                     for (name, is, formula) in [
-                        (
-                            "parameters",
-                            held.parameters,
-                            bytes * psi / divided(Stage::Three),
-                        ),
-                        (
-                            "gradients",
-                            held.gradients,
-                            bytes * psi / divided(Stage::Two),
-                        ),
-                        (
-                            "optimizer",
-                            held.optimizer,
-                            state * psi / divided(Stage::One),
-                        ),
+                        ("parameters", held.parameters, bytes * psi / divided(Stage::Three)),
+                        ("gradients", held.gradients, bytes * psi / divided(Stage::Two)),
+                        ("optimizer", held.optimizer, state * psi / divided(Stage::One)),
                     ] {
                         assert!(
                             (is as f64 / formula - 1.0).abs() < 0.01,

@@ -7,7 +7,8 @@ use shardlab::comm::{Comm, CommTraffic, Element, Reduce};
 use std::fmt::Debug;
 use std::ops::Range;
 
-/// A test's values: 1, 2 or 3 (in products 1 or 2), whose sums and products over nine ranks are exact in every type.
+/// A test's values: 1, 2 or 3 (in products 1 or 2), whose sums and products over nine ranks are
+/// exact in every type.
 pub trait Number: Element + PartialEq + Debug {
     fn from_small(x: u64) -> Self;
 }
@@ -22,9 +23,7 @@ fn value(op: Reduce, rank: usize, i: usize) -> u64 {
 
 /// Elements of what a rank brings.
 fn bring<T: Number>(op: Reduce, rank: usize, elements: Range<usize>) -> Vec<T> {
-    elements
-        .map(|i| T::from_small(value(op, rank, i)))
-        .collect()
+    elements.map(|i| T::from_small(value(op, rank, i))).collect()
 }
 
 /// The reduction of all ranks' element `i`, by definition.
@@ -40,7 +39,8 @@ fn reduced<T: Number>(op: Reduce, ranks: usize, i: usize) -> T {
     }
 }
 
-/// Runs a collective by an algorithm, and compares the result with the definition. The collective must have this algorithm.
+/// Runs a collective by an algorithm, and compares the result with the definition. The collective
+/// must have this algorithm.
 pub fn as_defined<T: Number>(
     comm: &Comm,
     collective: Collective,
@@ -69,11 +69,7 @@ pub fn as_defined<T: Number>(
         Collective::Reduce => {
             let mut x = mine();
             algorithms::reduce(comm, &mut x, op, root, algorithm)?;
-            let expected = if rank == root {
-                by_definition(0..len)
-            } else {
-                mine()
-            };
+            let expected = if rank == root { by_definition(0..len) } else { mine() };
             (x, expected)
         }
         Collective::Broadcast => {
@@ -162,7 +158,8 @@ fn rough(rank: usize, len: usize) -> Vec<f32> {
         .collect()
 }
 
-/// All ranks end with the same bits, twice in a row. The result is a sum: it differs from the exact sum by rounding alone.
+/// All ranks end with the same bits, twice in a row. The result is a sum: it differs from the exact
+/// sum by rounding alone.
 pub fn same_bits(comm: &Comm, len: usize) -> anyhow::Result<()> {
     let n = comm.size();
     for &algorithm in Collective::AllReduce.algorithms() {
@@ -175,18 +172,12 @@ pub fn same_bits(comm: &Comm, len: usize) -> anyhow::Result<()> {
         let again = sum()?;
         let bits: Vec<u64> = first.iter().map(|x| u64::from(x.to_bits())).collect();
         let again: Vec<u64> = again.iter().map(|x| u64::from(x.to_bits())).collect();
-        assert_eq!(
-            bits, again,
-            "{algorithm:?} on {n} ranks differs from run to run"
-        );
+        assert_eq!(bits, again, "{algorithm:?} on {n} ranks differs from run to run");
         let mut least = bits.clone();
         let mut most = bits;
         comm.all_reduce(&mut least, Reduce::Min)?;
         comm.all_reduce(&mut most, Reduce::Max)?;
-        assert_eq!(
-            least, most,
-            "{algorithm:?} on {n} ranks: not all have the same bits"
-        );
+        assert_eq!(least, most, "{algorithm:?} on {n} ranks: not all have the same bits");
         let all: Vec<Vec<f32>> = (0..n).map(|rank| rough(rank, len)).collect();
         for (i, x) in first.iter().enumerate() {
             let exact: f64 = all.iter().map(|part| f64::from(part[i])).sum();
@@ -221,10 +212,8 @@ pub fn costs(comm: &Comm, len: usize, root: usize) -> anyhow::Result<()> {
     for (collective, algorithm) in pairs() {
         let traffic = measured(comm, collective, algorithm, len, root)?;
         let task = Task::new(collective, algorithm, n, len, 4, root)?;
-        let name = format!(
-            "{} of {len} elements on {n} ranks, root {root}",
-            name(collective, algorithm)
-        );
+        let name =
+            format!("{} of {len} elements on {n} ranks, root {root}", name(collective, algorithm));
 
         let rounds: Vec<_> = task.rounds(comm.rank()).collect();
         let sends: Vec<usize> = rounds
@@ -285,12 +274,7 @@ pub fn exercise(comm: &Comm) -> anyhow::Result<()> {
         let before = comm.traffic();
         super::lab01_ring::all_reduce(comm, &mut x)?;
         let traffic = comm.traffic() - before;
-        assert_eq!(
-            x,
-            (0..len)
-                .map(|i| reduced(Reduce::Sum, comm.size(), i))
-                .collect::<Vec<f32>>()
-        );
+        assert_eq!(x, (0..len).map(|i| reduced(Reduce::Sum, comm.size(), i)).collect::<Vec<f32>>());
         assert_eq!(traffic.rounds, 2 * (comm.size() as u64 - 1));
     }
     Ok(())

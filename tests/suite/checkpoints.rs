@@ -26,7 +26,8 @@ pub fn checkpoints(comm: &Comm, config: &Config, dir: &Path, layout: &str) -> Ch
     Checkpoints::new(dir, 3, job, comm)
 }
 
-/// A loss scale that is infinite in f32, so that the first step is refused. The second step has 2^16.
+/// A loss scale that is infinite in f32, so that the first step is refused. The second step has
+/// 2^16.
 pub fn overflowing_once() -> LossScaler {
     LossScaler::new(ScalerConfig {
         initial: 2f64.powi(130),
@@ -43,8 +44,8 @@ pub fn save(all: &Checkpoints, training: &mut Training) -> anyhow::Result<std::p
     training.start_save(all)?.finish()
 }
 
-/// Puts a saved state into a training that has just begun. Returns the files that could not be used, or `None` if it begins at the
-/// start.
+/// Puts a saved state into a training that has just begun. Returns the files that could not be
+/// used, or `None` if it begins at the start.
 pub fn resume(
     all: &Checkpoints,
     which: &Resume,
@@ -54,16 +55,11 @@ pub fn resume(
         return Ok(None);
     };
     assert_eq!(training.counters.global_steps, resumed.step);
-    Ok(Some(
-        resumed
-            .rejected
-            .into_iter()
-            .map(|error| error.what)
-            .collect(),
-    ))
+    Ok(Some(resumed.rejected.into_iter().map(|error| error.what).collect()))
 }
 
-/// The checkpoints in `dir`, which rank 0 reads for all: other ranks look for them in a folder that does not exist.
+/// The checkpoints in `dir`, which rank 0 reads for all: other ranks look for them in a folder that
+/// does not exist.
 pub fn readers(comm: &Comm, config: &Config, dir: &Path, layout: &str) -> Checkpoints {
     let own = if comm.rank() == 0 {
         dir.to_path_buf()
@@ -75,8 +71,9 @@ pub fn readers(comm: &Comm, config: &Config, dir: &Path, layout: &str) -> Checkp
     all
 }
 
-/// Rank 0 reads a checkpoint, and all ranks have the bits that they have if each reads its own file, also after more steps. Where
-/// all files are the same, rank 0 reads one. Every stage, both types. `dir` is a folder that all ranks reach.
+/// Rank 0 reads a checkpoint, and all ranks have the bits that they have if each reads its own
+/// file, also after more steps. Where all files are the same, rank 0 reads one. Every stage, both
+/// types. `dir` is a folder that all ranks reach.
 pub fn rank_0_reads_for_all(comm: &Comm, dir: &Path) -> anyhow::Result<()> {
     let (config, corpus) = config(comm.size(), |_| ());
     let first = comm.rank() == 0;
@@ -112,11 +109,10 @@ pub fn rank_0_reads_for_all(comm: &Comm, dir: &Path) -> anyhow::Result<()> {
         );
         assert_eq!(received.counters, saved.counters, "{what}");
 
-        // The bytes that rank 0 reads and sends: one file for all if each has the whole state, and each rank's file otherwise.
+        // The bytes that rank 0 reads and sends: one file for all if each has the whole state, and
+        // each rank's file otherwise.
         let size = |name: &str| std::fs::metadata(folder.join(name)).unwrap().len();
-        let files: Vec<u64> = (0..comm.size())
-            .map(|rank| size(&rank_file(rank)))
-            .collect();
+        let files: Vec<u64> = (0..comm.size()).map(|rank| size(&rank_file(rank))).collect();
         let (read, least) = if stage == Stage::Zero {
             (files[0], others * files[0])
         } else {
@@ -144,7 +140,8 @@ pub fn rank_0_reads_for_all(comm: &Comm, dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A second job in one folder: every rank gets the same error, which names the process that has the folder, and nothing changes.
+/// A second job in one folder: every rank gets the same error, which names the process that has the
+/// folder, and nothing changes.
 pub fn one_job_at_a_time_saves_to_a_folder(comm: &Comm, dir: &Path) -> anyhow::Result<()> {
     let (config, corpus) = config(comm.size(), |_| ());
     let zero = ZeroConfig::new(Stage::One, Precision::F32, config.adamw);
@@ -155,21 +152,10 @@ pub fn one_job_at_a_time_saves_to_a_folder(comm: &Comm, dir: &Path) -> anyhow::R
     let error = second.claim().expect_err("the folder is taken").to_string();
     let owner = std::fs::read_to_string(dir.join("writer.lock"))?;
     let owner: serde_json::Value = serde_json::from_str(&owner)?;
-    let expected = format!(
-        "{} is being written by process {} on host ",
-        dir.display(),
-        owner["process"]
-    );
-    assert!(
-        error.starts_with(&expected),
-        "rank {}: {error}",
-        comm.rank()
-    );
-    assert!(
-        error.contains("help: wait until it has ended"),
-        "rank {}: {error}",
-        comm.rank()
-    );
+    let expected =
+        format!("{} is being written by process {} on host ", dir.display(), owner["process"]);
+    assert!(error.starts_with(&expected), "rank {}: {error}", comm.rank());
+    assert!(error.contains("help: wait until it has ended"), "rank {}: {error}", comm.rank());
     // Who reads needs no lock. The first job goes on.
     assert!(resume(&second, &Resume::Auto, &mut training)?.is_some());
     save(&first, &mut training)?;
@@ -179,16 +165,14 @@ pub fn one_job_at_a_time_saves_to_a_folder(comm: &Comm, dir: &Path) -> anyhow::R
     comm.barrier()?;
     drop(second);
     comm.barrier()?;
-    assert!(
-        !dir.join("writer.lock").exists(),
-        "the lock has outlived its owner"
-    );
+    assert!(!dir.join("writer.lock").exists(), "the lock has outlived its owner");
     Ok(())
 }
 
-/// Every stage, both types, state in memory and in files: with accumulation, dropout, clipping, a loss scale whose first step
-/// overflows, and a range to skip, in whose middle the training is interrupted. So every counter is a different number there. `dir` is
-/// a folder that all ranks reach.
+/// Every stage, both types, state in memory and in files: with accumulation, dropout, clipping, a
+/// loss scale whose first step overflows, and a range to skip, in whose middle the training is
+/// interrupted. So every counter is a different number there. `dir` is a folder that all ranks
+/// reach.
 pub fn resumed_training_is_uninterrupted_training(comm: &Comm, dir: &Path) -> anyhow::Result<()> {
     let (config, corpus) = config(comm.size(), |config| {
         (config.grad_accum, config.dropout, config.clip) = (2, 0.1, 0.5);
@@ -203,10 +187,8 @@ pub fn resumed_training_is_uninterrupted_training(comm: &Comm, dir: &Path) -> an
                         ..OffloadFolder::to(dir.to_path_buf())
                     })
                 });
-                let zero = ZeroConfig {
-                    offload,
-                    ..ZeroConfig::new(stage, precision, config.adamw)
-                };
+                let zero =
+                    ZeroConfig { offload, ..ZeroConfig::new(stage, precision, config.adamw) };
                 let mut training = Training::new(comm, &config, &corpus.train, zero, false)?;
                 training.ranges = Ranges::parse(&[3, 4])?;
                 training.scaler = Some(overflowing_once());
@@ -224,11 +206,7 @@ pub fn resumed_training_is_uninterrupted_training(comm: &Comm, dir: &Path) -> an
             first.until(3)?;
             // The training goes on while the copy is written.
             let writing = first.start_save(&all)?;
-            let Counters {
-                global_steps,
-                schedule,
-                ..
-            } = first.counters;
+            let Counters { global_steps, schedule, .. } = first.counters;
             assert_eq!((global_steps, schedule, first.zero.steps()), (3, 2, 1));
             first.step()?;
             let folder = writing.finish()?;
@@ -236,16 +214,9 @@ pub fn resumed_training_is_uninterrupted_training(comm: &Comm, dir: &Path) -> an
 
             for which in [Resume::Auto, Resume::Path(folder)] {
                 let mut second = begin()?;
-                assert_eq!(
-                    resume(&all, &which, &mut second)?,
-                    Some(Vec::new()),
-                    "{what}"
-                );
+                assert_eq!(resume(&all, &which, &mut second)?, Some(Vec::new()), "{what}");
                 second.until(6)?;
-                assert!(
-                    second.state()? == uninterrupted.state()?,
-                    "{what}: state differs"
-                );
+                assert!(second.state()? == uninterrupted.state()?, "{what}: state differs");
                 assert_eq!(second.steps, uninterrupted.steps[3..], "{what}");
                 assert_eq!(
                     (second.counters, &second.scaler),
@@ -264,13 +235,7 @@ pub fn resumed_pipelines_are_uninterrupted(
     sizes: Coordinates,
     dir: &Path,
 ) -> anyhow::Result<()> {
-    let mesh = Mesh::new(
-        world,
-        Layout {
-            sizes,
-            order: Order::default(),
-        },
-    )?;
+    let mesh = Mesh::new(world, Layout { sizes, order: Order::default() })?;
     let (config, corpus) = config(sizes.data, |config| {
         (config.dropout, config.clip, config.grad_accum, config.batch) = (0.1, 0.5, 4, 1);
         (config.shape.layers, config.shape.heads) = (2 * sizes.pipeline, 4);
@@ -310,14 +275,8 @@ pub fn resumed_pipelines_are_uninterrupted(
         all.save(2, &mut first.zero, &2usize)?;
         drop(first);
         let mut second = begin()?;
-        let resumed = all
-            .resume::<usize>(&Resume::Auto, &mut second.zero)?
-            .expect("a checkpoint");
-        assert_eq!(
-            train(&mut second, resumed.record..4)?,
-            losses[2..],
-            "{layout}"
-        );
+        let resumed = all.resume::<usize>(&Resume::Auto, &mut second.zero)?.expect("a checkpoint");
+        assert_eq!(train(&mut second, resumed.record..4)?, losses[2..], "{layout}");
         assert!(
             second.zero.state_bits()? == uninterrupted.zero.state_bits()?,
             "{layout}: rank {}",

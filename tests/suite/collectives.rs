@@ -75,20 +75,14 @@ fn all_collectives<T: Number>(
 
     let mut x = vec![T::zeroed(); if rank == root { n * len } else { 0 }];
     comm.gather(&mine, &mut x, root)?;
-    assert_eq!(
-        x,
-        if rank == root { everyone } else { Vec::new() },
-        "gather"
-    );
+    assert_eq!(x, if rank == root { everyone } else { Vec::new() }, "gather");
 
     let long: Vec<T> = bring(rank, n * len);
     let mut x = zero();
     comm.reduce_scatter(&long, &mut x, op)?;
     assert_eq!(
         x,
-        (0..len)
-            .map(|i| reduced(op, n, rank * len + i))
-            .collect::<Vec<T>>(),
+        (0..len).map(|i| reduced(op, n, rank * len + i)).collect::<Vec<T>>(),
         "reduce_scatter"
     );
 
@@ -105,15 +99,12 @@ fn all_collectives<T: Number>(
     comm.send(&mine, (rank + 1) % n)?;
     let mut x = zero();
     comm.recv(&mut x, (rank + n - 1) % n)?;
-    assert_eq!(
-        x,
-        bring::<T>((rank + n - 1) % n, len),
-        "send and recv around the ring"
-    );
+    assert_eq!(x, bring::<T>((rank + n - 1) % n, len), "send and recv around the ring");
     Ok(())
 }
 
-/// Several collectives in flight at a time, between other calls, some of them dropped. Each has the result of the blocking call.
+/// Several collectives in flight at a time, between other calls, some of them dropped. Each has the
+/// result of the blocking call.
 pub fn started<T: Number>(comm: &Comm, len: usize, op: Reduce) -> anyhow::Result<()> {
     let rank = comm.rank();
     let n = comm.size();
@@ -169,11 +160,7 @@ pub fn started<T: Number>(comm: &Comm, len: usize, op: Reduce) -> anyhow::Result
     assert!(flight.start <= flight.end);
     assert_eq!(first.wait()?, by_definition(len), "start_all_reduce");
     assert_eq!(second, by_definition(len + 1), "another under way");
-    assert_eq!(
-        third,
-        by_definition(len),
-        "the same everywhere, so their maximum is each"
-    );
+    assert_eq!(third, by_definition(len), "the same everywhere, so their maximum is each");
     Ok(())
 }
 
@@ -222,8 +209,8 @@ pub fn all_types(comm: &Comm, len: usize, op: Reduce, root: usize) -> anyhow::Re
     all_collectives::<f64>(comm, len, op, root)
 }
 
-/// Messages in both directions between neighbours, all of one shape, sent in one order and received in a different one. Tags
-/// distinguish them, and messages with the same tag keep their order.
+/// Messages in both directions between neighbours, all of one shape, sent in one order and received
+/// in a different one. Tags distinguish them, and messages with the same tag keep their order.
 pub fn tagged(comm: &Comm) -> anyhow::Result<()> {
     let rank = comm.rank();
     let n = comm.size();
@@ -233,9 +220,7 @@ pub fn tagged(comm: &Comm) -> anyhow::Result<()> {
     let backward = comm.tagged(Comm::MAX_TAG);
     for number in 0..2 {
         forward.send(&[rank, 1, number].map(|x| x as u64), right)?;
-        backward
-            .labelled("gradient")
-            .send(&[rank, 2, number].map(|x| x as u64), left)?;
+        backward.labelled("gradient").send(&[rank, 2, number].map(|x| x as u64), left)?;
         comm.send(&[rank, 3, number].map(|x| x as u64), right)?;
     }
     for (comm, from, kind) in [(&backward, right, 2), (comm, left, 3), (&forward, left, 1)] {
@@ -253,8 +238,8 @@ pub fn tagged(comm: &Comm) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A rank waits for a collective of one group, while a different rank waits for one of a different group. Each must make progress
-/// with both.
+/// A rank waits for a collective of one group, while a different rank waits for one of a different
+/// group. Each must make progress with both.
 pub fn started_in_two_groups(comm: &Comm) -> anyhow::Result<()> {
     let rank = comm.rank();
     let n = comm.size();
@@ -287,25 +272,16 @@ pub fn traffic_by_group(comm: &Comm) -> anyhow::Result<()> {
     let total = comm.total_traffic();
     group.all_gather(&[rank as u64], &mut vec![0; group.size()])?;
     let of_group = 8 * (group.size() as u64 - 1);
-    assert_eq!(
-        (group.traffic().bytes, comm.traffic().bytes),
-        (of_group, world.bytes)
-    );
+    assert_eq!((group.traffic().bytes, comm.traffic().bytes), (of_group, world.bytes));
     comm.all_gather(&[rank as u64], &mut vec![0; n])?;
     let of_world = 8 * (n as u64 - 1);
-    assert_eq!(
-        (group.traffic().bytes, (comm.traffic() - world).bytes),
-        (of_group, of_world)
-    );
+    assert_eq!((group.traffic().bytes, (comm.traffic() - world).bytes), (of_group, of_world));
     drop(group);
     // Traffic of a group that no longer exists still counts.
     let more = comm.split(0, 0)?;
     // A split sends a color and a key.
     let of_split = 16 * (n as u64 - 1);
-    assert_eq!(
-        (comm.total_traffic() - total).bytes,
-        of_group + of_world + of_split
-    );
+    assert_eq!((comm.total_traffic() - total).bytes, of_group + of_world + of_split);
     assert_eq!(more.total_traffic(), comm.total_traffic());
     Ok(())
 }
@@ -316,11 +292,7 @@ pub fn meshes(comm: &Comm) -> anyhow::Result<()> {
     for tensor in (1..=n).filter(|tensor| n.is_multiple_of(*tensor)) {
         for pipeline in (1..=n / tensor).filter(|pipeline| (n / tensor).is_multiple_of(*pipeline)) {
             for order in [Order::PipelineSlowest, Order::DataSlowest] {
-                let sizes = Coordinates {
-                    data: n / tensor / pipeline,
-                    pipeline,
-                    tensor,
-                };
+                let sizes = Coordinates { data: n / tensor / pipeline, pipeline, tensor };
                 let mesh = Mesh::new(comm, Layout { sizes, order })?;
                 for axis in Axis::ALL {
                     let group = mesh.group(axis);
@@ -339,7 +311,8 @@ pub fn meshes(comm: &Comm) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Groups of a split work independently and at the same time. Ranks are ordered by key, here backwards.
+/// Groups of a split work independently and at the same time. Ranks are ordered by key, here
+/// backwards.
 pub fn split(comm: &Comm, colors: usize, len: usize) -> anyhow::Result<()> {
     let rank = comm.rank();
     let ranks = comm.size();
@@ -347,11 +320,8 @@ pub fn split(comm: &Comm, colors: usize, len: usize) -> anyhow::Result<()> {
     let group = comm.split(color as u64, -(rank as i64))?;
     let mut members: Vec<u64> = vec![0; group.size()];
     group.all_gather(&[rank as u64], &mut members)?;
-    let expected: Vec<u64> = (0..ranks)
-        .rev()
-        .filter(|r| r % colors == color)
-        .map(|r| r as u64)
-        .collect();
+    let expected: Vec<u64> =
+        (0..ranks).rev().filter(|r| r % colors == color).map(|r| r as u64).collect();
     assert_eq!(members, expected);
     all_collectives::<f32>(&group, len, Reduce::Sum, 0)
 }

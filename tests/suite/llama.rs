@@ -49,30 +49,17 @@ pub const LLAMA: LlamaExtra = LlamaExtra {
 const SEED: u64 = 7;
 const STEPS: usize = 4;
 const LR: f64 = 1e-3;
-const ADAMW: AdamWConfig = AdamWConfig {
-    beta1: 0.9,
-    beta2: 0.95,
-    epsilon: 1e-8,
-    weight_decay: 0.1,
-};
+const ADAMW: AdamWConfig =
+    AdamWConfig { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 };
 
 /// A mesh of all ranks, with so many stages and tensor ranks.
 fn mesh(world: &Comm, pipeline: usize, tensor: usize) -> anyhow::Result<Mesh> {
-    let sizes = Coordinates {
-        data: world.size() / pipeline / tensor,
-        pipeline,
-        tensor,
-    };
-    Mesh::new(
-        world,
-        Layout {
-            sizes,
-            order: Order::default(),
-        },
-    )
+    let sizes = Coordinates { data: world.size() / pipeline / tensor, pipeline, tensor };
+    Mesh::new(world, Layout { sizes, order: Order::default() })
 }
 
-/// Two sequences of random tokens, of which one each has no target: micro-batch `micro` of data rank `rank`.
+/// Two sequences of random tokens, of which one each has no target: micro-batch `micro` of data
+/// rank `rank`.
 fn batch(step: usize, rank: usize, micro: usize) -> Batch {
     let length = 8;
     let number = (step * 100 + rank * 10 + micro) as u64;
@@ -94,7 +81,8 @@ fn batch(step: usize, rank: usize, micro: usize) -> Batch {
 /// Values of whole parameters, by name.
 type Values = HashMap<String, Vec<f32>>;
 
-/// The losses of a training on one rank that takes all sequences as one batch, and the trained parameters.
+/// The losses of a training on one rank that takes all sequences as one batch, and the trained
+/// parameters.
 fn serial(shape: &ModelShape, ranks: usize, micros: usize) -> anyhow::Result<(Vec<f64>, Values)> {
     let llama = Llama::new(shape)?;
     llama.params.allocate(SEED);
@@ -108,9 +96,7 @@ fn serial(shape: &ModelShape, ranks: usize, micros: usize) -> anyhow::Result<(Ve
         let loss = llama.loss(&Batch::concat(&all), &Pass::training(None))?;
         loss.backward()?;
         for spec in llama.params.specs() {
-            let learns = llama.params.gradients()[spec.range()]
-                .iter()
-                .any(|&g| g != 0.0);
+            let learns = llama.params.gradients()[spec.range()].iter().any(|&g| g != 0.0);
             assert!(learns, "{} receives no gradient", spec.name);
         }
         let norm = global_norm(&llama.params.gradients());
@@ -126,7 +112,8 @@ fn serial(shape: &ModelShape, ranks: usize, micros: usize) -> anyhow::Result<(Ve
     Ok((losses, named.collect()))
 }
 
-/// Trains with tied and untied heads in every stage of ZeRO that the mesh allows, and compares with one rank.
+/// Trains with tied and untied heads in every stage of ZeRO that the mesh allows, and compares with
+/// one rank.
 pub fn a_mesh_trains_what_one_rank_trains(
     world: &Comm,
     pipeline: usize,
@@ -134,21 +121,12 @@ pub fn a_mesh_trains_what_one_rank_trains(
 ) -> anyhow::Result<()> {
     let mesh = mesh(world, pipeline, tensor)?;
     for tied in [true, false] {
-        let shape = ModelShape {
-            family: Family::Llama(LlamaExtra { tied, ..LLAMA }),
-            ..SHAPE
-        };
+        let shape = ModelShape { family: Family::Llama(LlamaExtra { tied, ..LLAMA }), ..SHAPE };
         let micros = if pipeline > 1 { 2 } else { 1 };
         let (expected, values) = serial(&shape, mesh.group(Axis::Data).size(), micros)?;
-        for sequence in if tensor > 1 {
-            &[false, true][..]
-        } else {
-            &[false]
-        } {
+        for sequence in if tensor > 1 { &[false, true][..] } else { &[false] } {
             let mut first: Option<Vec<f64>> = None;
-            for stage in Stage::ALL
-                .into_iter()
-                .filter(|&stage| pipeline == 1 || stage < Stage::Two)
+            for stage in Stage::ALL.into_iter().filter(|&stage| pipeline == 1 || stage < Stage::Two)
             {
                 let what = format!(
                     "{pipeline} x {tensor}, tied {tied}, sequence parallelism {sequence}, {stage:?}"
@@ -157,10 +135,7 @@ pub fn a_mesh_trains_what_one_rank_trains(
                 let apart = largest_difference(&losses, &expected);
                 // All ranks' sequences together.
                 let tokens = 2 * 8 * micros * mesh.group(Axis::Data).size();
-                assert!(
-                    apart < loss_rounding(tokens),
-                    "{what}: {losses:?}, serial {expected:?}"
-                );
+                assert!(apart < loss_rounding(tokens), "{what}: {losses:?}, serial {expected:?}");
                 // All stages add in the same order, where the transport does.
                 match &first {
                     Some(first) if world.adds_in_rank_order() => {
@@ -185,22 +160,12 @@ fn train(
     let ranks = mesh.group(Axis::Pipeline);
     let data = mesh.group(Axis::Data);
     let tensor = TensorParallel::new(mesh.group(Axis::Tensor).clone(), sequence, 1);
-    let pipeline = Pipeline {
-        ranks: ranks.size(),
-        chunks: 1,
-        micro_batches: micros,
-    };
-    let layers = Partition::Parameters.divide(shape.layers, pipeline.stages(), |layers| {
-        shape.stage_parameters(layers)
-    })?;
-    let build: &dyn Build = if tensor.group().size() > 1 {
-        &tensor
-    } else {
-        &Plain
-    };
-    let stages = Stages::of(pipeline, ranks, &layers, |mine| {
-        Ok(Llama::chunks(shape, mine, build)?)
-    })?;
+    let pipeline = Pipeline { ranks: ranks.size(), chunks: 1, micro_batches: micros };
+    let layers = Partition::Parameters
+        .divide(shape.layers, pipeline.stages(), |layers| shape.stage_parameters(layers))?;
+    let build: &dyn Build = if tensor.group().size() > 1 { &tensor } else { &Plain };
+    let stages =
+        Stages::of(pipeline, ranks, &layers, |mine| Ok(Llama::chunks(shape, mine, build)?))?;
     if tensor.group().size() == 1 {
         let counted = shape.stage_parameters(&layers[ranks.rank()]);
         assert_eq!(stages.chunks[0].params.numel() as u64, counted);
@@ -231,7 +196,8 @@ fn train(
                 &shard[here.clone()],
                 &expected[&spec.whole.name][at..at + here.len()],
             );
-            // Adam divides by a root: where a gradient is nearly zero, rounding decides its sign. Each step is 10 times as long.
+            // Adam divides by a root: where a gradient is nearly zero, rounding decides its sign.
+            // Each step is 10 times as long.
             assert!(apart < LR / 10.0, "{} from {at} on: {apart:e}", spec.name);
         });
     })?;
@@ -260,11 +226,7 @@ pub fn write_folder(dir: &Path, shape: &ModelShape) -> anyhow::Result<()> {
         dir.join("config.json"),
         lab10::to_config(shape).expect("a Llama has a config.json"),
     )?;
-    Ok(safetensors::serialize_to_file(
-        views,
-        None,
-        &dir.join("model.safetensors"),
-    )?)
+    Ok(safetensors::serialize_to_file(views, None, &dir.join("model.safetensors"))?)
 }
 
 /// How a model is shared while it generates.
@@ -290,9 +252,8 @@ pub fn generated(
     let tensor = TensorParallel::new(mesh.group(Axis::Tensor).clone(), false, 1);
     TensorParallel::check_llama(&model.shape, sharing.tensor)?;
     let build: &dyn Build = if sharing.tensor > 1 { &tensor } else { &Plain };
-    let layers = Partition::Uniform.divide(model.shape.layers, sharing.pipeline, |layers| {
-        layers.len() as u64
-    })?;
+    let layers = Partition::Uniform
+        .divide(model.shape.layers, sharing.pipeline, |layers| layers.len() as u64)?;
     let llama = Llama::stage(&model.shape, layers[mesh.at.pipeline].clone(), build)?;
     let cache = llama.cache(1, prompt.len() + how.count, build);
     let stages = mesh.group(Axis::Pipeline);
@@ -305,12 +266,7 @@ pub fn generated(
         })
     };
     let text = if sharing.zero {
-        let zero = model.shard(
-            &llama.params,
-            mesh.group(Axis::Data),
-            Wrap::Blocks,
-            precision,
-        )?;
+        let zero = model.shard(&llama.params, mesh.group(Axis::Data), Wrap::Blocks, precision)?;
         let text = zero.passes(run)?;
         let (shards, _) = zero.bytes();
         assert!(
@@ -327,55 +283,35 @@ pub fn generated(
     Ok(text.tokens)
 }
 
-/// All ways in which `ranks` ranks can share a model with two key and value heads and at least two layers.
+/// All ways in which `ranks` ranks can share a model with two key and value heads and at least two
+/// layers.
 pub fn all_sharings(ranks: usize) -> Vec<Sharing> {
     let all = [(1, 1), (2, 1), (1, 2), (2, 2)];
     let fits = all
         .into_iter()
         .filter(|&(pipeline, tensor)| ranks.is_multiple_of(pipeline * tensor));
-    fits.flat_map(|(pipeline, tensor)| {
-        [false, true].map(|zero| Sharing {
-            pipeline,
-            tensor,
-            zero,
-        })
-    })
-    .collect()
+    fits.flat_map(|(pipeline, tensor)| [false, true].map(|zero| Sharing { pipeline, tensor, zero }))
+        .collect()
 }
 
-/// A random model continues a prompt in the same way, however it is shared. The reference computes every token's logits from the
-/// whole text, without a cache.
+/// A random model continues a prompt in the same way, however it is shared. The reference computes
+/// every token's logits from the whole text, without a cache.
 pub fn sharing_changes_no_token(world: &Comm) -> anyhow::Result<()> {
     let dir = tempfile::tempdir()?;
     for tied in [true, false] {
-        let shape = ModelShape {
-            family: Family::Llama(LlamaExtra { tied, ..LLAMA }),
-            ..SHAPE
-        };
+        let shape = ModelShape { family: Family::Llama(LlamaExtra { tied, ..LLAMA }), ..SHAPE };
         write_folder(dir.path(), &shape)?;
         let prompt = [1, 5, 30, 36, 2];
-        let drawn = TokenSampling {
-            temperature: 1.0,
-            top_k: 20,
-            top_p: 0.9,
-            seed: 3,
-        };
+        let drawn = TokenSampling { temperature: 1.0, top_k: 20, top_p: 0.9, seed: 3 };
         for sampling in [TokenSampling::GREEDY, drawn] {
-            let how = Continuation {
-                count: 20,
-                sampling,
-                likeliest: 5,
-                ends: Vec::new(),
-            };
+            let how = Continuation { count: 20, sampling, likeliest: 5, ends: Vec::new() };
             let whole = Llama::new(&shape)?;
             Pretrained::open(dir.path())?.load(&whole.params, Precision::F32)?;
             let mut expected = prompt.to_vec();
             for i in 0..how.count {
                 let logits = whole.logits(&expected, expected.len(), &Pass::evaluate())?;
-                let last = logits
-                    .narrow(1, expected.len() - 1, 1)?
-                    .flatten_all()?
-                    .to_vec1::<f32>()?;
+                let last =
+                    logits.narrow(1, expected.len() - 1, 1)?.flatten_all()?.to_vec1::<f32>()?;
                 expected.push(sampling.choose(&last, i as u64)?);
             }
             for sharing in all_sharings(world.size()) {
@@ -409,23 +345,12 @@ pub fn the_story_is_told(world: &Comm) -> anyhow::Result<()> {
     let mut first = None;
     for sharing in all_sharings(world.size()) {
         // Five layers, so the second stage has one more.
-        let tokens = generated(
-            world,
-            &dir,
-            sharing,
-            Precision::F32,
-            &text.tokens("")?,
-            &how,
-        )?;
+        let tokens = generated(world, &dir, sharing, Precision::F32, &text.tokens("")?, &how)?;
         let story = text.text(&tokens);
         let begins = "Once upon a time, there was a little girl named Lily. She loved to play outside in the park. One day, \
                       she saw a big, red ball.";
         assert!(story.starts_with(begins), "{sharing:?}: {story}");
-        assert_eq!(
-            *first.get_or_insert_with(|| tokens.clone()),
-            tokens,
-            "{sharing:?}"
-        );
+        assert_eq!(*first.get_or_insert_with(|| tokens.clone()), tokens, "{sharing:?}");
     }
     Ok(())
 }
@@ -440,12 +365,8 @@ pub fn fine_tuning_learns(world: &Comm) -> anyhow::Result<()> {
         .collect();
     let tuned = |data: &Comm, stage: Stage| -> anyhow::Result<FineTuned> {
         let llama = Llama::new(&SHAPE)?;
-        let mut zero = Zero::init(
-            &llama.params,
-            data,
-            ZeroConfig::new(stage, Precision::F32, ADAMW),
-            SEED,
-        )?;
+        let mut zero =
+            Zero::init(&llama.params, data, ZeroConfig::new(stage, Precision::F32, ADAMW), SEED)?;
         finetune::fine_tune(&llama, &mut zero, data, &examples, 30, 1e-2)
     };
     let alone = tuned(&world.split(world.rank() as u64, 0)?, Stage::Zero)?;
@@ -467,14 +388,8 @@ pub fn the_story_teller_learns_answers(world: &Comm) -> anyhow::Result<()> {
     let config = ZeroConfig::new(Stage::Two, Precision::F32, ADAMW);
     let mut zero = model.train(&llama.params, world, config)?;
     let tuned = finetune::fine_tune(&llama, &mut zero, world, &examples, 20, 1e-3)?;
-    println!(
-        "fine-tuning: {:.3} before, {:.3} after",
-        tuned.before, tuned.after
-    );
-    assert!(
-        tuned.before > 2.0 && tuned.after < tuned.before / 2.0,
-        "{tuned:?}"
-    );
+    println!("fine-tuning: {:.3} before, {:.3} after", tuned.before, tuned.after);
+    assert!(tuned.before > 2.0 && tuned.after < tuned.before / 2.0, "{tuned:?}");
     Ok(())
 }
 

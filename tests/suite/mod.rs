@@ -1,5 +1,6 @@
-//! Code that tests share. Most of it is what must hold on every transport, as functions of a `Comm`, which tests call with threads
-//! and with MPI processes. `program.rs` is about programs that have run.
+//! Code that tests share. Most of it is what must hold on every transport, as functions of a
+//! `Comm`, which tests call with threads and with MPI processes. `program.rs` is about programs
+//! that have run.
 
 #![allow(dead_code, reason = "each test program uses its part of the suite")]
 
@@ -18,8 +19,8 @@ pub mod tensor;
 pub mod universal;
 pub mod zero;
 
-/// The file or folder that a variable of the environment names. Tests that need one are ignored; who asks for them anyway gets a failure
-/// and no silence.
+/// The file or folder that a variable of the environment names. Tests that need one are ignored;
+/// who asks for them anyway gets a failure and no silence.
 #[track_caller]
 pub fn needed(variable: &str) -> std::path::PathBuf {
     let value = std::env::var_os(variable).filter(|value| !value.is_empty());

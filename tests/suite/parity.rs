@@ -12,30 +12,29 @@ use shardlab::train::{Config, DataParallel, Trainer};
 /// A small model on the embedded text. `edit` changes the run's settings.
 pub fn config(ranks: usize, edit: impl Fn(&mut Config)) -> (Config, Corpus) {
     let corpus = Corpus::embedded().unwrap();
-    let mut config = Config {
-        steps: 300,
-        ..Config::small(ranks, &corpus)
-    };
+    let mut config = Config { steps: 300, ..Config::small(ranks, &corpus) };
     (config.schedule.warmup, config.schedule.decay_steps) = (5, 300);
     edit(&mut config);
     (config, corpus)
 }
 
-/// The most by which two losses differ that are the mean of so many tokens' losses, added in different orders. A sum of k numbers is
-/// rounded in each of k additions, by half of f32's epsilon times the sum so far, which is at most k times the largest number. The
-/// mean is this divided by k. The largest loss is about that of a model that knows nothing: ln 65, the embedded text's vocabulary.
+/// The most by which two losses differ that are the mean of so many tokens' losses, added in
+/// different orders. A sum of k numbers is rounded in each of k additions, by half of f32's epsilon
+/// times the sum so far, which is at most k times the largest number. The mean is this divided by
+/// k. The largest loss is about that of a model that knows nothing: ln 65, the embedded text's
+/// vocabulary.
 pub fn loss_rounding(tokens: usize) -> f64 {
     tokens as f64 * f64::from(f32::EPSILON) / 2.0 * 65f64.ln()
 }
 
-/// Compares N ranks with one rank that takes the batches in turns (the same sums in the same order), and with one large batch, with
-/// dropout and both samplers. `same_order`: whether this transport adds in rank order, so that the first comparison is bitwise.
+/// Compares N ranks with one rank that takes the batches in turns (the same sums in the same
+/// order), and with one large batch, with dropout and both samplers. `same_order`: whether this
+/// transport adds in rank order, so that the first comparison is bitwise.
 pub fn ranks_train_what_one_rank_trains(comm: &Comm, same_order: bool) -> anyhow::Result<()> {
     const STEPS: usize = 20;
     for sampler in [Sampling::Partition, Sampling::Seeds] {
-        let (config, corpus) = config(comm.size(), |config| {
-            (config.dropout, config.sampling) = (0.1, sampler)
-        });
+        let (config, corpus) =
+            config(comm.size(), |config| (config.dropout, config.sampling) = (0.1, sampler));
         let replica = |comm: &Comm| Replica::ddp(&config, &corpus.train, comm);
         let parallel = parity::parallel(comm, replica(comm)?, STEPS)?;
         let mut losses = parallel.losses.clone();
@@ -59,7 +58,8 @@ pub fn ranks_train_what_one_rank_trains(comm: &Comm, same_order: bool) -> anyhow
     Ok(())
 }
 
-/// Trains one rank on all ranks' and micro-steps' sequences as one large batch: the same mathematics, with sums in a different order.
+/// Trains one rank on all ranks' and micro-steps' sequences as one large batch: the same
+/// mathematics, with sums in a different order.
 pub fn train_large_batch(config: &Config, text: &[u32], steps: usize) -> anyhow::Result<Trained> {
     let gpt = Gpt::new(&config.shape)?;
     gpt.params.allocate(config.seed);
@@ -80,11 +80,7 @@ pub fn train_large_batch(config: &Config, text: &[u32], steps: usize) -> anyhow:
         norms.push(taken.grad_norm);
     }
     let values = gpt.params.values().clone();
-    Ok(Trained {
-        losses,
-        norms,
-        values,
-    })
+    Ok(Trained { losses, norms, values })
 }
 
 /// Ranks make no call before the last micro-step, and then average the sums of the gradients.
@@ -98,8 +94,7 @@ pub fn only_the_last_micro_step_synchronises(comm: &Comm) -> anyhow::Result<()> 
     for micro in 0..3 {
         ddp.synchronise(micro == 2);
         let batch = sampler.batch(&corpus.train, 0, micro);
-        gpt.loss(&batch, &config.pass(0, &batch.sequences))?
-            .backward()?;
+        gpt.loss(&batch, &config.pass(0, &batch.sequences))?.backward()?;
         let calls = (comm.traffic() - start).calls;
         assert_eq!(calls > 0, micro == 2, "micro-step {micro}: {calls} calls");
     }
@@ -111,40 +106,36 @@ pub fn only_the_last_micro_step_synchronises(comm: &Comm) -> anyhow::Result<()> 
     gpt.params.zero_gradients();
     for micro in 0..3 {
         let batch = sampler.batch(&corpus.train, 0, micro);
-        gpt.loss(&batch, &config.pass(0, &batch.sequences))?
-            .backward()?;
+        gpt.loss(&batch, &config.pass(0, &batch.sequences))?.backward()?;
     }
     let none = vec![0.0; gpt.params.numel()];
     let mut largest = [largest_difference(&gpt.params.gradients(), &none)];
     comm.all_reduce(&mut largest, Reduce::Max)?;
     comm.all_reduce(&mut gpt.params.gradients(), Reduce::Mean)?;
     let apart = largest_difference(&averaged, &gpt.params.gradients());
-    // An MPI library may cut a bucket and the whole vector differently, and so add in different orders.
+    // An MPI library may cut a bucket and the whole vector differently, and so add in different
+    // orders.
     assert!(apart <= mean_rounding(comm, largest[0]), "{apart:e}");
     Ok(())
 }
 
-/// The most by which two means over ranks differ, whose largest number on any rank is `largest`. Each addition rounds by half of
-/// f32's epsilon times a sum of at most all ranks' numbers, and the mean is the sum divided by the ranks. Both means are rounded.
+/// The most by which two means over ranks differ, whose largest number on any rank is `largest`.
+/// Each addition rounds by half of f32's epsilon times a sum of at most all ranks' numbers, and the
+/// mean is the sum divided by the ranks. Both means are rounded.
 fn mean_rounding(comm: &Comm, largest: f64) -> f64 {
     comm.size() as f64 * f64::from(f32::EPSILON) * largest
 }
 
-/// Averages a model with several buckets, with and without overlap with the backward pass. `same_order`: whether this transport adds
-/// in rank order.
+/// Averages a model with several buckets, with and without overlap with the backward pass.
+/// `same_order`: whether this transport adds in rank order.
 pub fn overlap_changes_no_gradient(comm: &Comm, same_order: bool) -> anyhow::Result<()> {
-    let (config, corpus) = config(comm.size(), |config| {
-        (config.shape.layers, config.shape.embd) = (4, 128)
-    });
+    let (config, corpus) =
+        config(comm.size(), |config| (config.shape.layers, config.shape.embd) = (4, 128));
     let gpt = Gpt::new(&config.shape)?;
     gpt.params.allocate(1);
     let batch = config.sampler(comm.rank()).batch(&corpus.train, 0, 0);
-    gpt.loss(&batch, &config.pass(0, &batch.sequences))?
-        .backward()?;
-    let mut largest = [largest_difference(
-        &gpt.params.gradients(),
-        &vec![0.0; gpt.params.numel()],
-    )];
+    gpt.loss(&batch, &config.pass(0, &batch.sequences))?.backward()?;
+    let mut largest = [largest_difference(&gpt.params.gradients(), &vec![0.0; gpt.params.numel()])];
     comm.all_reduce(&mut largest, Reduce::Max)?;
     let ddp = Ddp::new(&gpt.params, comm)?;
     let mut averages = Vec::new();
@@ -152,8 +143,7 @@ pub fn overlap_changes_no_gradient(comm: &Comm, same_order: bool) -> anyhow::Res
         ddp.overlap(overlap);
         gpt.params.zero_gradients();
         let batch = config.sampler(comm.rank()).batch(&corpus.train, 0, 0);
-        gpt.loss(&batch, &config.pass(0, &batch.sequences))?
-            .backward()?;
+        gpt.loss(&batch, &config.pass(0, &batch.sequences))?.backward()?;
         assert!(ddp.finish()?.len() > 2);
         averages.push(gpt.params.gradients().clone());
     }
@@ -185,8 +175,8 @@ pub fn mlp(ranks: usize) -> MlpConfig {
     }
 }
 
-/// Compares N ranks with one rank on lab02's stack of linear layers with biases. `same_order`: whether this transport adds in rank
-/// order.
+/// Compares N ranks with one rank on lab02's stack of linear layers with biases. `same_order`:
+/// whether this transport adds in rank order.
 pub fn linear_layers(comm: &Comm, same_order: bool) -> anyhow::Result<()> {
     let config = mlp(comm.size());
     let ours = parity::parallel(comm, config.replica(comm)?, 4)?;

@@ -13,21 +13,12 @@ use shardlab::train::{Config, PipelinePlan, Pipelined, Unpipelined, unpipelined}
 
 const STEPS: usize = 3;
 
-/// Trains with every schedule on all ranks of `world` as one pipeline: the same bits as on one rank, step by step.
+/// Trains with every schedule on all ranks of `world` as one pipeline: the same bits as on one
+/// rank, step by step.
 pub fn pipelines_train_what_one_rank_trains(world: &Comm) -> anyhow::Result<()> {
     let ranks = world.size();
-    let sizes = Coordinates {
-        data: 1,
-        pipeline: ranks,
-        tensor: 1,
-    };
-    let mesh = Mesh::new(
-        world,
-        Layout {
-            sizes,
-            order: Order::default(),
-        },
-    )?;
+    let sizes = Coordinates { data: 1, pipeline: ranks, tensor: 1 };
+    let mesh = Mesh::new(world, Layout { sizes, order: Order::default() })?;
     let (config, corpus) = config(1, |config| {
         (config.dropout, config.clip, config.grad_accum, config.batch) = (0.1, 0.5, 2 * ranks, 1);
         config.shape.layers = 2 * ranks + 1;
@@ -39,31 +30,12 @@ pub fn pipelines_train_what_one_rank_trains(world: &Comm) -> anyhow::Result<()> 
         (Schedule::OneForwardOneBackward, 1, Partition::Uniform, 2),
         (Schedule::ZeroBubble, 1, Partition::Uniform, 0),
         (Schedule::ZeroBubble, 1, Partition::Uniform, 1),
-        (
-            Schedule::Interleaved { group: ranks },
-            2,
-            Partition::Uniform,
-            0,
-        ),
-        (
-            Schedule::Interleaved { group: 2 * ranks },
-            2,
-            Partition::Parameters,
-            3,
-        ),
+        (Schedule::Interleaved { group: ranks }, 2, Partition::Uniform, 0),
+        (Schedule::Interleaved { group: 2 * ranks }, 2, Partition::Parameters, 3),
     ];
     for (schedule, chunks, partition, recompute) in plans {
-        let pipeline = Pipeline {
-            ranks,
-            chunks,
-            micro_batches: config.grad_accum,
-        };
-        let plan = PipelinePlan {
-            pipeline,
-            schedule,
-            partition,
-            recompute,
-        };
+        let pipeline = Pipeline { ranks, chunks, micro_batches: config.grad_accum };
+        let plan = PipelinePlan { pipeline, schedule, partition, recompute };
         for stage in [Stage::Zero, Stage::One] {
             trains_like(&one, &config, &corpus.train, &mesh, &plan, stage)?;
         }
@@ -83,12 +55,7 @@ fn trains_like(
     let mut pipelined = Pipelined::new(config, mesh, plan, (false, 1), zero)?;
     let rank = mesh.group(Axis::Pipeline).rank();
     let orders = plan.schedule.orders(&plan.pipeline)?;
-    let times = Times {
-        forward: 1.0,
-        backward: 2.0,
-        weights: 1.0,
-        message: 0.0,
-    };
+    let times = Times { forward: 1.0, backward: 2.0, weights: 1.0, message: 0.0 };
     let peaks = simulate(&plan.pipeline, &orders, &times)?.peaks;
     for step in 0..STEPS {
         let stepped = pipelined.step(text, step)?;
@@ -116,16 +83,10 @@ fn trains_like(
     Ok(())
 }
 
-/// Trains on a mesh of data x pipeline x tensor ranks, with ZeRO-1 and sequence parallelism, and compares with one rank that
-/// takes each step's data as one batch.
+/// Trains on a mesh of data x pipeline x tensor ranks, with ZeRO-1 and sequence parallelism, and
+/// compares with one rank that takes each step's data as one batch.
 pub fn meshes_train_what_one_rank_trains(world: &Comm, sizes: Coordinates) -> anyhow::Result<()> {
-    let mesh = Mesh::new(
-        world,
-        Layout {
-            sizes,
-            order: Order::default(),
-        },
-    )?;
+    let mesh = Mesh::new(world, Layout { sizes, order: Order::default() })?;
     let (config, corpus) = config(sizes.data, |config| {
         (config.dropout, config.clip, config.grad_accum, config.batch) = (0.1, 0.5, 4, 1);
         (config.shape.layers, config.shape.heads) = (2 * sizes.pipeline, 4);
@@ -168,21 +129,16 @@ pub fn meshes_train_what_one_rank_trains(world: &Comm, sizes: Coordinates) -> an
             );
             let mut most = [stepped.grad_norm];
             world.all_reduce(&mut most, Reduce::Max)?;
-            assert_eq!(
-                most[0], stepped.grad_norm,
-                "{what}: ranks clip by different norms"
-            );
+            assert_eq!(most[0], stepped.grad_norm, "{what}: ranks clip by different norms");
         }
         let whole = Gpt::new(&config.shape)?;
         whole.params.allocate(0);
         pipelined.unshard(&whole.params)?;
         let values = whole.params.values();
         let apart = largest_difference(&values, &one.values);
-        // A step that is missing, or goes elsewhere, is farther away than half of the smallest step.
-        assert!(
-            apart < config.schedule.at(0) / 2.0,
-            "{what}: a parameter is {apart:e} apart"
-        );
+        // A step that is missing, or goes elsewhere, is farther away than half of the smallest
+        // step.
+        assert!(apart < config.schedule.at(0) / 2.0, "{what}: a parameter is {apart:e} apart");
     }
     Ok(())
 }

@@ -7,18 +7,13 @@ use std::sync::LazyLock;
 /// The checkout.
 pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-/// The path of one of the project's programs. The first call builds them all, so that no stale one is tested: Cargo names only the
-/// programs of a test's own package.
+/// The path of one of the project's programs. The first call builds them all, so that no stale one
+/// is tested: Cargo names only the programs of a test's own package.
 pub fn program(name: &str) -> &'static str {
     static FOLDER: LazyLock<PathBuf> = LazyLock::new(build);
-    let path = FOLDER
-        .join(name)
-        .with_extension(std::env::consts::EXE_EXTENSION);
+    let path = FOLDER.join(name).with_extension(std::env::consts::EXE_EXTENSION);
     assert!(path.is_file(), "no program is named {name}");
-    path.into_os_string()
-        .into_string()
-        .expect("a path of UTF-8")
-        .leak()
+    path.into_os_string().into_string().expect("a path of UTF-8").leak()
 }
 
 /// Builds all programs, as this test was built. Returns their folder.
@@ -40,10 +35,7 @@ fn build() -> PathBuf {
     if cfg!(feature = "mpi") {
         cargo.args(["--features", "mpi"]);
     }
-    assert!(
-        cargo.status().unwrap().success(),
-        "the programs cannot be built"
-    );
+    assert!(cargo.status().unwrap().success(), "the programs cannot be built");
     folder.to_path_buf()
 }
 
@@ -55,8 +47,8 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A program that Ctrl-C ends. It may ignore it otherwise: a shell starts its background jobs so, and a process inherits that from
-/// whatever has started these tests.
+/// A program that Ctrl-C ends. It may ignore it otherwise: a shell starts its background jobs so,
+/// and a process inherits that from whatever has started these tests.
 #[cfg(unix)]
 pub fn interruptible(command: &mut Command) -> &mut Command {
     let default = || unsafe { Ok(_ = libc::signal(libc::SIGINT, libc::SIG_DFL)) };
@@ -64,8 +56,8 @@ pub fn interruptible(command: &mut Command) -> &mut Command {
     unsafe { std::os::unix::process::CommandExt::pre_exec(command, default) }
 }
 
-/// The output of a program that must end within a minute. It may not take more than 4 GB, so that an endless file fails the test
-/// and not the machine.
+/// The output of a program that must end within a minute. It may not take more than 4 GB, so that
+/// an endless file fails the test and not the machine.
 #[cfg(target_os = "linux")]
 #[track_caller]
 pub fn soon(command: &mut Command) -> Output {
@@ -77,11 +69,7 @@ pub fn soon(command: &mut Command) -> Output {
     for (name, value) in command.get_envs() {
         limited.env(name, value.unwrap_or_default());
     }
-    limited.current_dir(
-        command
-            .get_current_dir()
-            .unwrap_or(std::path::Path::new(".")),
-    );
+    limited.current_dir(command.get_current_dir().unwrap_or(std::path::Path::new(".")));
     let mut child = limited
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -102,12 +90,7 @@ pub fn soon(command: &mut Command) -> Output {
 /// The output of a run that must have succeeded.
 #[track_caller]
 pub fn succeeded(output: &Output) -> String {
-    assert!(
-        output.status.success(),
-        "{}\n{}",
-        stdout(output),
-        stderr(output)
-    );
+    assert!(output.status.success(), "{}\n{}", stdout(output), stderr(output));
     stdout(output)
 }
 
@@ -115,12 +98,7 @@ pub fn succeeded(output: &Output) -> String {
 #[track_caller]
 pub fn failed(output: &Output, code: i32, what: &str) -> String {
     let error = stderr(output);
-    assert_eq!(
-        output.status.code(),
-        Some(code),
-        "{}\n{error}",
-        stdout(output)
-    );
+    assert_eq!(output.status.code(), Some(code), "{}\n{error}", stdout(output));
     assert!(error.starts_with(&format!("error: {what}")), "{error}");
     assert!(!error.contains("panicked"), "{error}");
     stdout(output)
@@ -130,10 +108,7 @@ pub fn failed(output: &Output, code: i32, what: &str) -> String {
 #[track_caller]
 pub fn has(text: &str, expected: &[&str]) {
     for expected in expected {
-        assert!(
-            text.contains(expected),
-            "{expected:?} is missing in\n{text}"
-        );
+        assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
     }
 }
 
@@ -162,11 +137,8 @@ pub fn bars(text: &str) -> Vec<(usize, f64)> {
             rest = &rest[start..];
             let columns = rest.chars().take_while(|&c| c == '█').count();
             rest = rest.trim_start_matches('█');
-            let words: Vec<&str> = rest
-                .trim_start_matches(['░', ' '])
-                .split([' ', ','])
-                .take(2)
-                .collect();
+            let words: Vec<&str> =
+                rest.trim_start_matches(['░', ' ']).split([' ', ',']).take(2).collect();
             let unit = match words.get(1) {
                 Some(&"B") => 1.0,
                 Some(&"kB") => 1e3,
@@ -180,14 +152,12 @@ pub fn bars(text: &str) -> Vec<(usize, f64)> {
     found
 }
 
-/// Any two bars of a picture are in proportion to their bytes, to a column. The smallest have one column.
+/// Any two bars of a picture are in proportion to their bytes, to a column. The smallest have one
+/// column.
 #[track_caller]
 pub fn bars_are_to_one_scale(text: &str) {
     let bars = bars(text);
-    let &(longest, most) = bars
-        .iter()
-        .max_by(|a, b| a.1.total_cmp(&b.1))
-        .expect("a bar");
+    let &(longest, most) = bars.iter().max_by(|a, b| a.1.total_cmp(&b.1)).expect("a bar");
     for (columns, bytes) in bars {
         let exact = longest as f64 * bytes / most;
         // Half a column, and what the written figure lost.
@@ -203,11 +173,7 @@ pub fn bars_are_to_one_scale(text: &str) {
 #[cfg(unix)]
 #[track_caller]
 pub fn ends_quietly_on_a_closed_pipe(command: &mut Command) {
-    let mut child = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(141));

@@ -1,4 +1,5 @@
-//! Data parallelism and every stage of ZeRO over the data groups of a mesh, with a model that tensor ranks share.
+//! Data parallelism and every stage of ZeRO over the data groups of a mesh, with a model that
+//! tensor ranks share.
 
 use super::parity::{config, loss_rounding, train_large_batch};
 use shardlab::comm::{Comm, Reduce};
@@ -11,7 +12,8 @@ use shardlab::tensor::Precision;
 use shardlab::train::Config;
 use std::collections::HashMap;
 
-/// A short training of a mesh: the loss of every step, the gradient norms, and this rank's parameters.
+/// A short training of a mesh: the loss of every step, the gradient norms, and this rank's
+/// parameters.
 #[derive(PartialEq)]
 struct Trained {
     losses: Vec<f64>,
@@ -19,26 +21,17 @@ struct Trained {
     values: Vec<(String, Vec<f32>)>,
 }
 
-/// Trains in every stage on a mesh whose tensor groups have `tensor` ranks, and compares with one rank that takes all data as
-/// one batch. `same_order`: whether this transport adds in rank order, so that all stages agree to the bit.
+/// Trains in every stage on a mesh whose tensor groups have `tensor` ranks, and compares with one
+/// rank that takes all data as one batch. `same_order`: whether this transport adds in rank order,
+/// so that all stages agree to the bit.
 pub fn a_mesh_trains_what_one_rank_trains(
     world: &Comm,
     tensor: usize,
     same_order: bool,
 ) -> anyhow::Result<()> {
     const STEPS: usize = 4;
-    let sizes = Coordinates {
-        data: world.size() / tensor,
-        pipeline: 1,
-        tensor,
-    };
-    let mesh = Mesh::new(
-        world,
-        Layout {
-            sizes,
-            order: Order::default(),
-        },
-    )?;
+    let sizes = Coordinates { data: world.size() / tensor, pipeline: 1, tensor };
+    let mesh = Mesh::new(world, Layout { sizes, order: Order::default() })?;
     let (config, corpus) = config(sizes.data, |config| {
         (config.dropout, config.clip, config.shape.heads) = (0.1, 0.5, 4);
     });
@@ -58,12 +51,7 @@ pub fn a_mesh_trains_what_one_rank_trains(
             let trained = train(&mesh, &config, text, sequence, zero, STEPS, &expected)?;
             let apart = largest_difference(&trained.losses, &serial.losses);
             let most = loss_rounding(config.tokens_per_step());
-            assert!(
-                apart < most,
-                "{what}: {:?} against {:?}",
-                trained.losses,
-                serial.losses
-            );
+            assert!(apart < most, "{what}: {:?} against {:?}", trained.losses, serial.losses);
             // Ranks that clip by different norms would drift apart.
             let mut most = trained.norms.clone();
             world.all_reduce(&mut most, Reduce::Max)?;
@@ -96,10 +84,8 @@ fn train(
     for step in 0..steps {
         zero.begin()?;
         let batch = config.sampler(mesh.at.data).batch(text, step, 0);
-        let loss = gpt.loss(
-            &batch,
-            &parallel.pass(config.pass(step, &batch.sequences), batch.length),
-        )?;
+        let loss =
+            gpt.loss(&batch, &parallel.pass(config.pass(step, &batch.sequences), batch.length))?;
         loss.backward()?;
         zero.finish()?;
         let mut mean = [f64::from(loss.to_scalar::<f32>()?)];
@@ -112,21 +98,14 @@ fn train(
         spec.runs(0..shard.len(), |here, at| {
             let expected = &expected[spec.whole.name.as_str()][at..at + here.len()];
             let apart = largest_difference(&shard[here], expected);
-            // Adam divides by a root: where a gradient is nearly zero, rounding decides its sign. A step that is missing, or
-            // goes elsewhere, is farther away than half of the smallest step.
-            assert!(
-                apart < config.schedule.at(0) / 2.0,
-                "{} from {at} on: {apart:e}",
-                spec.name
-            );
+            // Adam divides by a root: where a gradient is nearly zero, rounding decides its sign. A
+            // step that is missing, or goes elsewhere, is farther away than half of the smallest
+            // step.
+            assert!(apart < config.schedule.at(0) / 2.0, "{} from {at} on: {apart:e}", spec.name);
         });
         values.push((spec.name.clone(), shard.to_vec()));
     })?;
     // Each stage has its own order of parameters.
     values.sort_by(|a, b| a.0.cmp(&b.0));
-    Ok(Trained {
-        losses,
-        norms,
-        values,
-    })
+    Ok(Trained { losses, norms, values })
 }

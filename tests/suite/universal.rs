@@ -16,7 +16,8 @@ use std::path::{Path, PathBuf};
 /// All numbers of ranks up to 6 divide it.
 pub const SEQUENCES: usize = 60;
 
-/// The settings of a training on `ranks` ranks that learns from the same 60 sequences per step, whatever `ranks` is.
+/// The settings of a training on `ranks` ranks that learns from the same 60 sequences per step,
+/// whatever `ranks` is.
 pub fn config(ranks: usize) -> (Config, Corpus) {
     super::parity::config(ranks, |config| {
         (config.batch, config.sampling) = (SEQUENCES / ranks, Sampling::Global);
@@ -41,8 +42,9 @@ fn losses(training: &Training) -> Vec<f64> {
     training.steps.iter().filter_map(|step| step.1).collect()
 }
 
-/// Trains two steps, of which the first is refused, and saves: the optimizer has taken one step, and the job two. Rank 0 converts the
-/// checkpoint to `to`. Then trains two more steps, and returns their losses.
+/// Trains two steps, of which the first is refused, and saves: the optimizer has taken one step,
+/// and the job two. Rank 0 converts the checkpoint to `to`. Then trains two more steps, and returns
+/// their losses.
 pub fn train_and_convert(
     comm: &Comm,
     stage: Stage,
@@ -71,8 +73,9 @@ fn save_and_convert(
     Ok(comm.barrier()?)
 }
 
-/// Continues from a universal checkpoint. The state that this number of ranks holds must be the checkpoint's, bit for bit: it is saved
-/// and converted again. Returns the losses of the next two steps.
+/// Continues from a universal checkpoint. The state that this number of ranks holds must be the
+/// checkpoint's, bit for bit: it is saved and converted again. Returns the losses of the next two
+/// steps.
 pub fn continue_from(
     comm: &Comm,
     stage: Stage,
@@ -88,19 +91,14 @@ pub fn continue_from(
     let again = dir.join("again");
     save_and_convert(comm, &config, dir, &again, |all| save(all, &mut training))?;
     let again = Universal::open(&again)?;
-    assert_eq!(
-        again.parameters(),
-        universal.parameters(),
-        "{stage:?} on {} ranks",
-        comm.size()
-    );
+    assert_eq!(again.parameters(), universal.parameters(), "{stage:?} on {} ranks", comm.size());
     assert_eq!(again.optimizer_steps(), 1);
     training.until(4)?;
     Ok(losses(&training))
 }
 
-/// Trains ranks that all hold the whole model, and saves after rank 1 has changed the last bit of one number: of the weights, or of a
-/// moment. Returns the checkpoint.
+/// Trains ranks that all hold the whole model, and saves after rank 1 has changed the last bit of
+/// one number: of the weights, or of a moment. Returns the checkpoint.
 pub fn save_drifted(comm: &Comm, kind: usize, dir: &Path) -> anyhow::Result<PathBuf> {
     let (config, corpus) = config(comm.size());
     let mut training = begin(comm, &config, &corpus, Stage::Zero)?;
@@ -116,8 +114,8 @@ pub fn save_drifted(comm: &Comm, kind: usize, dir: &Path) -> anyhow::Result<Path
     save(&checkpoints(comm, &config, dir, "any"), &mut training)
 }
 
-/// The same on meshes of data x pipeline x tensor ranks. Without `from` it begins, and trains two steps. Saves, converts to `to`, and
-/// returns the losses of the next two steps.
+/// The same on meshes of data x pipeline x tensor ranks. Without `from` it begins, and trains two
+/// steps. Saves, converts to `to`, and returns the losses of the next two steps.
 pub fn on_a_mesh(
     world: &Comm,
     (sizes, stage): (Coordinates, Stage),
@@ -125,13 +123,7 @@ pub fn on_a_mesh(
     dir: &Path,
     to: &Path,
 ) -> anyhow::Result<Vec<f64>> {
-    let mesh = Mesh::new(
-        world,
-        Layout {
-            sizes,
-            order: Order::default(),
-        },
-    )?;
+    let mesh = Mesh::new(world, Layout { sizes, order: Order::default() })?;
     let (config, corpus) = super::parity::config(sizes.data, |config| {
         (config.clip, config.grad_accum, config.batch) = (0.5, 2, 6 / sizes.data);
         (config.sampling, config.shape.layers, config.shape.heads) = (Sampling::Global, 4, 4);
@@ -143,29 +135,20 @@ pub fn on_a_mesh(
     };
     let schedule = Schedule::OneForwardOneBackward;
     let partition = Partition::Uniform;
-    let plan = PipelinePlan {
-        pipeline,
-        schedule,
-        partition,
-        recompute: 0,
-    };
+    let plan = PipelinePlan { pipeline, schedule, partition, recompute: 0 };
     let zero = ZeroConfig::new(stage, Precision::F32, config.adamw);
     let mut pipelined = Pipelined::new(&config, &mesh, &plan, (false, 1), zero)?;
     let train =
         |pipelined: &mut Pipelined, steps: std::ops::Range<usize>| -> anyhow::Result<Vec<f64>> {
-            steps
-                .map(|step| Ok(pipelined.step(&corpus.train, step)?.loss))
-                .collect()
+            steps.map(|step| Ok(pipelined.step(&corpus.train, step)?.loss)).collect()
         };
     match from {
         None => train(&mut pipelined, 0..2).map(drop)?,
-        Some(from) => Universal::open(from)?
-            .restore::<usize>(world, &mut pipelined.zero)
-            .map(drop)?,
+        Some(from) => {
+            Universal::open(from)?.restore::<usize>(world, &mut pipelined.zero).map(drop)?
+        }
     }
-    save_and_convert(world, &config, dir, to, |all| {
-        all.save(2, &mut pipelined.zero, &2usize)
-    })?;
+    save_and_convert(world, &config, dir, to, |all| all.save(2, &mut pipelined.zero, &2usize))?;
     if let Some(from) = from {
         let [old, new] = [from, to].map(Universal::open);
         assert_eq!(

@@ -11,12 +11,8 @@ use shardlab::tensor::Precision;
 use shardlab::train::{AdamWConfig, Config, Trainer};
 use std::collections::BTreeMap;
 
-pub const ADAMW: AdamWConfig = AdamWConfig {
-    beta1: 0.9,
-    beta2: 0.99,
-    epsilon: 1e-8,
-    weight_decay: 0.1,
-};
+pub const ADAMW: AdamWConfig =
+    AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 };
 
 /// The result of a short training on this rank. Losses are means over ranks.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,16 +68,12 @@ pub fn train(
     assert!(held.optimizer + held.optimizer_offloaded >= 8 * numel / comm.size() / 2);
     zero.leave()?;
     let values = gpt.params.whole()?.clone();
-    Ok(Trained {
-        losses,
-        norms,
-        begun,
-        values,
-    })
+    Ok(Trained { losses, norms, begun, values })
 }
 
 impl Trained {
-    /// Asserts that two trainings agree: to the bit, or, if additions may have a different order, within what `rounding` explains.
+    /// Asserts that two trainings agree: to the bit, or, if additions may have a different order,
+    /// within what `rounding` explains.
     fn ensure_like(&self, other: &Trained, same_order: bool, rounding: &Rounding, what: &str) {
         if same_order {
             assert!(
@@ -96,10 +88,7 @@ impl Trained {
                 self.norms,
                 other.norms
             );
-            assert!(
-                same_bits(&self.values, &other.values),
-                "{what}: parameters differ"
-            );
+            assert!(same_bits(&self.values, &other.values), "{what}: parameters differ");
             return;
         }
         let unlike = self.unlike(other, rounding);
@@ -124,15 +113,9 @@ impl Trained {
             ),
             ("models", self.apart(other), moves),
             // Later norms depend on how far the models are apart.
-            (
-                "norms",
-                largest_relative_difference(&self.norms, &other.norms),
-                moves,
-            ),
+            ("norms", largest_relative_difference(&self.norms, &other.norms), moves),
         ];
-        let found = compared
-            .into_iter()
-            .find(|(_, apart, most)| apart.is_nan() || apart >= most);
+        let found = compared.into_iter().find(|(_, apart, most)| apart.is_nan() || apart >= most);
         found.map(|(what, apart, most)| {
             format!("{what} are {apart:e} apart, and rounding explains {most:e}")
         })
@@ -152,16 +135,13 @@ impl Trained {
 }
 
 fn distance(a: &[f32], b: &[f32]) -> f64 {
-    a.iter()
-        .zip(b)
-        .map(|(a, b)| f64::from(a - b).powi(2))
-        .sum::<f64>()
-        .sqrt()
+    a.iter().zip(b).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>().sqrt()
 }
 
 /// What rounding can do to a training whose sums are added in a different order.
 struct Rounding {
-    /// The spacing of numbers in [1, 2): rounding moves a number by at most half of this, relative to it.
+    /// The spacing of numbers in [1, 2): rounding moves a number by at most half of this, relative
+    /// to it.
     epsilon: f64,
     /// Roundings of each gradient on its way from the ranks and micro-steps to the optimizer.
     roundings: usize,
@@ -175,18 +155,12 @@ impl Rounding {
         match precision {
             Precision::F32 => {
                 let epsilon = f64::from(f32::EPSILON);
-                Rounding {
-                    epsilon,
-                    roundings: config.ranks * config.grad_accum,
-                    tokens,
-                }
+                Rounding { epsilon, roundings: config.ranks * config.grad_accum, tokens }
             }
             // Ranks add in f32, and round once; micro-steps add in bf16.
-            Precision::Bf16 => Rounding {
-                epsilon: 2f64.powi(-7),
-                roundings: config.grad_accum,
-                tokens,
-            },
+            Precision::Bf16 => {
+                Rounding { epsilon: 2f64.powi(-7), roundings: config.grad_accum, tokens }
+            }
         }
     }
 
@@ -195,11 +169,12 @@ impl Rounding {
         self.roundings as f64 * self.epsilon / 2.0
     }
 
-    /// The distance of two models relative to their moves. AdamW moves a parameter by about the learning rate, in the direction
-    /// of its gradient, whatever the gradient's size. So rounding matters where it decides the direction: for gradients that
-    /// are smaller than their rounding. If gradients are distributed normally, that is the share √(2/π) x rounding of all, and
-    /// each moves two steps away from the other model. Besides, stored parameters are rounded, on average by ε/√12. The two
-    /// have nothing to do with each other, so their squares add up.
+    /// The distance of two models relative to their moves. AdamW moves a parameter by about the
+    /// learning rate, in the direction of its gradient, whatever the gradient's size. So rounding
+    /// matters where it decides the direction: for gradients that are smaller than their rounding.
+    /// If gradients are distributed normally, that is the share √(2/π) x rounding of all, and each
+    /// moves two steps away from the other model. Besides, stored parameters are rounded, on
+    /// average by ε/√12. The two have nothing to do with each other, so their squares add up.
     fn of_moves(&self, other: &Trained) -> f64 {
         let share = (2.0 / std::f64::consts::PI).sqrt() * self.of_gradients();
         let origin = vec![0.0; other.values.len()];
@@ -207,21 +182,20 @@ impl Rounding {
         (4.0 * share + stored * stored).sqrt()
     }
 
-    /// The difference of two losses. Each is a sum of tokens' losses in f32. And stored parameters are rounded: by ε/√12 of the
-    /// largest of them, a gain of 1. The loss moves by the gradient's norm times this.
+    /// The difference of two losses. Each is a sum of tokens' losses in f32. And stored parameters
+    /// are rounded: by ε/√12 of the largest of them, a gain of 1. The loss moves by the gradient's
+    /// norm times this.
     fn of_losses(&self, other: &Trained) -> f64 {
         let norm = other.norms.iter().copied().fold(0.0, f64::max);
         loss_rounding(self.tokens) + norm * self.epsilon / 12f64.sqrt()
     }
 }
 
-/// Compares every stage, with settings that cut at odd offsets, with stage 0, and stage 0 with DDP. `same_order`: whether this
-/// transport adds in rank order.
+/// Compares every stage, with settings that cut at odd offsets, with stage 0, and stage 0 with DDP.
+/// `same_order`: whether this transport adds in rank order.
 pub fn stages_take_the_same_steps(comm: &Comm, same_order: bool) -> anyhow::Result<()> {
     const STEPS: usize = 4;
-    let (config, corpus) = config(comm.size(), |config| {
-        (config.dropout, config.clip) = (0.1, 0.5)
-    });
+    let (config, corpus) = config(comm.size(), |config| (config.dropout, config.clip) = (0.1, 0.5));
     let text = &corpus.train;
     let run = |zero: ZeroConfig| train(comm, &config, text, zero, STEPS);
     let ddp = parity::parallel(comm, Replica::ddp(&config, text, comm)?, STEPS)?;
@@ -231,10 +205,7 @@ pub fn stages_take_the_same_steps(comm: &Comm, same_order: bool) -> anyhow::Resu
         let rounding = Rounding::new(precision, &config);
         let zero = run(of(Stage::Zero))?;
         if precision == Precision::F32 {
-            assert!(
-                !same_order || same_bits(&zero.values, &ddp.values),
-                "stage 0 is DDP"
-            );
+            assert!(!same_order || same_bits(&zero.values, &ddp.values), "stage 0 is DDP");
         }
         let first = of_f32.get_or_insert(zero.clone());
         zero.ensure_like(first, false, &rounding, "bf16 against f32");
@@ -243,71 +214,34 @@ pub fn stages_take_the_same_steps(comm: &Comm, same_order: bool) -> anyhow::Resu
             ("stage 1", of(Stage::One)),
             (
                 "stage 1, buckets of a parameter, no overlap",
-                ZeroConfig {
-                    reduce_bucket: 1,
-                    overlap: false,
-                    ..of(Stage::One)
-                },
+                ZeroConfig { reduce_bucket: 1, overlap: false, ..of(Stage::One) },
             ),
-            (
-                "stage 2",
-                ZeroConfig {
-                    reduce_bucket: 5000,
-                    ..of(Stage::Two)
-                },
-            ),
+            ("stage 2", ZeroConfig { reduce_bucket: 5000, ..of(Stage::Two) }),
             (
                 "stage 2, one bucket",
-                ZeroConfig {
-                    reduce_bucket: usize::MAX,
-                    ..of(Stage::Two)
-                },
+                ZeroConfig { reduce_bucket: usize::MAX, ..of(Stage::Two) },
             ),
-            (
-                "stage 2, no overlap",
-                ZeroConfig {
-                    overlap: false,
-                    ..of(Stage::Two)
-                },
-            ),
+            ("stage 2, no overlap", ZeroConfig { overlap: false, ..of(Stage::Two) }),
             ("stage 3", three.clone()),
             (
                 "stage 3, no prefetch, no overlap",
-                ZeroConfig {
-                    prefetch_bucket: 0,
-                    overlap: false,
-                    ..three.clone()
-                },
+                ZeroConfig { prefetch_bucket: 0, overlap: false, ..three.clone() },
             ),
             (
                 "stage 3, nothing persistent",
-                ZeroConfig {
-                    persistence_threshold: 0,
-                    ..three.clone()
-                },
+                ZeroConfig { persistence_threshold: 0, ..three.clone() },
             ),
             (
                 "stage 3, all persistent",
-                ZeroConfig {
-                    persistence_threshold: usize::MAX,
-                    ..three.clone()
-                },
+                ZeroConfig { persistence_threshold: usize::MAX, ..three.clone() },
             ),
             (
                 "stage 3, one unit",
-                ZeroConfig {
-                    wrap: Wrap::Model,
-                    persistence_threshold: 0,
-                    ..three.clone()
-                },
+                ZeroConfig { wrap: Wrap::Model, persistence_threshold: 0, ..three.clone() },
             ),
             (
                 "stage 3, a unit a parameter",
-                ZeroConfig {
-                    wrap: Wrap::Parameters,
-                    prefetch_bucket: 7000,
-                    ..three
-                },
+                ZeroConfig { wrap: Wrap::Parameters, prefetch_bucket: 7000, ..three },
             ),
         ] {
             run(zero_config)?.ensure_like(
@@ -321,7 +255,8 @@ pub fn stages_take_the_same_steps(comm: &Comm, same_order: bool) -> anyhow::Resu
     Ok(())
 }
 
-/// A model is the same whether each shard is made from the seed, or the whole is allocated and divided.
+/// A model is the same whether each shard is made from the seed, or the whole is allocated and
+/// divided.
 pub fn a_model_begins_as_allocated(comm: &Comm) -> anyhow::Result<()> {
     let (config, _) = config(comm.size(), |_| ());
     let whole = Gpt::new(&config.shape)?;
@@ -332,12 +267,8 @@ pub fn a_model_begins_as_allocated(comm: &Comm) -> anyhow::Result<()> {
                 let gpt = Gpt::new(&config.shape)?;
                 // Rank 0's seed counts.
                 let seed = config.seed_of(comm.rank());
-                let mut zero = begin(
-                    &gpt,
-                    comm,
-                    ZeroConfig::new(stage, precision, config.adamw),
-                    seed,
-                )?;
+                let mut zero =
+                    begin(&gpt, comm, ZeroConfig::new(stage, precision, config.adamw), seed)?;
                 let mut values = vec![f32::NAN; gpt.params.numel()];
                 zero.each(|spec, whole| values[spec.range()].copy_from_slice(whole))?;
                 zero.leave()?;
@@ -370,9 +301,8 @@ pub fn a_model_begins_as_allocated(comm: &Comm) -> anyhow::Result<()> {
 pub fn rounding_explains_no_mistake(comm: &Comm) -> anyhow::Result<()> {
     const STEPS: usize = 4;
     // As many roundings as in any comparison here.
-    let (config, corpus) = config(comm.size(), |config| {
-        (config.grad_accum, config.clip) = (3, 0.5)
-    });
+    let (config, corpus) =
+        config(comm.size(), |config| (config.grad_accum, config.clip) = (3, 0.5));
     for precision in [Precision::F32, Precision::Bf16] {
         let rounding = Rounding::new(precision, &config);
         let zero = ZeroConfig::new(Stage::Zero, precision, config.adamw);
@@ -385,10 +315,7 @@ pub fn rounding_explains_no_mistake(comm: &Comm) -> anyhow::Result<()> {
                 .iter()
                 .zip(&good.begun)
                 .map(|(value, begun)| begun + part * (value - begun));
-            Trained {
-                values: way.collect(),
-                ..good.clone()
-            }
+            Trained { values: way.collect(), ..good.clone() }
         };
         let norms = |factor: f64| Trained {
             norms: good.norms.iter().map(|x| factor * x).collect(),
@@ -419,10 +346,7 @@ pub fn rounding_explains_no_mistake(comm: &Comm) -> anyhow::Result<()> {
             ("the last step is missing", last_missing),
             ("a sum over two ranks instead of the mean", norms(2.0)),
             ("one of five ranks is left out of the mean", norms(0.8)),
-            (
-                "one of a hundred tokens is left out of the mean",
-                losses(0.99),
-            ),
+            ("one of a hundred tokens is left out of the mean", losses(0.99)),
             ("a NaN among the values", nan),
             ("a value too few", shorter),
             ("a NaN among the losses", nan_loss),
@@ -440,18 +364,13 @@ pub fn rounding_explains_no_mistake(comm: &Comm) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// With micro-steps, stages 0 and 1 add up before they average, and stages 2 and 3 average before they add up.
+/// With micro-steps, stages 0 and 1 add up before they average, and stages 2 and 3 average before
+/// they add up.
 pub fn micro_steps_add_up(comm: &Comm, same_order: bool) -> anyhow::Result<()> {
     let (config, corpus) = config(comm.size(), |config| config.grad_accum = 3);
     for precision in [Precision::F32, Precision::Bf16] {
         let run = |stage| {
-            train(
-                comm,
-                &config,
-                &corpus.train,
-                ZeroConfig::new(stage, precision, config.adamw),
-                3,
-            )
+            train(comm, &config, &corpus.train, ZeroConfig::new(stage, precision, config.adamw), 3)
         };
         let [zero, one, two, three] = Stage::ALL.map(run);
         let zero = zero?;
@@ -464,7 +383,8 @@ pub fn micro_steps_add_up(comm: &Comm, same_order: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// With parameters of one and two elements and more ranks than that, some ranks hold no part of the model.
+/// With parameters of one and two elements and more ranks than that, some ranks hold no part of the
+/// model.
 pub fn ranks_may_hold_nothing(comm: &Comm, same_order: bool) -> anyhow::Result<()> {
     const STEPS: usize = 3;
     const LR: f64 = 1e-2;
@@ -478,9 +398,7 @@ pub fn ranks_may_hold_nothing(comm: &Comm, same_order: bool) -> anyhow::Result<(
         let mut zero = Zero::new(&stack.params, comm, config)?;
         for step in 0..STEPS {
             zero.begin()?;
-            stack
-                .loss(&[0.5 + step as f32, 1.0 + comm.rank() as f32])?
-                .backward()?;
+            stack.loss(&[0.5 + step as f32, 1.0 + comm.rank() as f32])?.backward()?;
             zero.finish()?;
             zero.step(LR, 1.0)?;
         }
@@ -492,8 +410,9 @@ pub fn ranks_may_hold_nothing(comm: &Comm, same_order: bool) -> anyhow::Result<(
         for stage in Stage::ALL {
             let values = run(stage, precision)?;
             let apart = largest_difference(&values, &zero);
-            // The ranks' few gradients have one sign, and are rounded in each addition, in bf16 only once. So each of AdamW's
-            // steps is off by that share of the learning rate, and the parameter by its own rounding, one unit in the last digit.
+            // The ranks' few gradients have one sign, and are rounded in each addition, in bf16
+            // only once. So each of AdamW's steps is off by that share of the learning rate, and
+            // the parameter by its own rounding, one unit in the last digit.
             let largest = largest_difference(&zero, &vec![0.0; zero.len()]);
             let most = match precision {
                 Precision::F32 => {
@@ -503,11 +422,7 @@ pub fn ranks_may_hold_nothing(comm: &Comm, same_order: bool) -> anyhow::Result<(
                 Precision::Bf16 => 2f64.powi(-7) * (STEPS as f64 * LR + largest),
             };
             assert!(
-                if same_order {
-                    apart == 0.0
-                } else {
-                    apart < most
-                },
+                if same_order { apart == 0.0 } else { apart < most },
                 "{stage:?}, {precision:?}: {apart:e} {most:e}"
             );
         }
@@ -515,7 +430,8 @@ pub fn ranks_may_hold_nothing(comm: &Comm, same_order: bool) -> anyhow::Result<(
     Ok(())
 }
 
-/// A rank's state, by the names of whole parameters: values, first and second moments. Elements of other ranks are NaN.
+/// A rank's state, by the names of whole parameters: values, first and second moments. Elements of
+/// other ranks are NaN.
 type Saved = BTreeMap<String, [Vec<f32>; 3]>;
 
 fn save(zero: &mut Zero, saved: &mut Saved) -> anyhow::Result<()> {
@@ -527,9 +443,7 @@ fn save(zero: &mut Zero, saved: &mut Saved) -> anyhow::Result<()> {
         spec.runs(elements.clone(), |here, at| {
             let here = here.start - elements.start..here.end - elements.start;
             for (whole, part) in
-                whole
-                    .iter_mut()
-                    .zip([&state.values, &state.exp_avg, &state.exp_avg_sq])
+                whole.iter_mut().zip([&state.values, &state.exp_avg, &state.exp_avg_sq])
             {
                 whole[at..at + here.len()].copy_from_slice(&part[here.clone()]);
             }
@@ -586,20 +500,15 @@ fn go_on(
         zero.begin()?;
         let batch = config.sampler(comm.rank()).batch(&corpus.train, step, 0);
         let loss = gpt.loss(&batch, &config.pass(step, &batch.sequences))?;
-        (loss
-            * if comm.rank() + 1 == comm.size() {
-                poison
-            } else {
-                1.0
-            })?
-        .backward()?;
+        (loss * if comm.rank() + 1 == comm.size() { poison } else { 1.0 })?.backward()?;
         zero.finish()?;
         norm = zero.step(1e-3, 1.0)?;
     }
     Ok(norm)
 }
 
-/// One stage saves its state fragment by fragment, and a different stage continues with it, to the same result.
+/// One stage saves its state fragment by fragment, and a different stage continues with it, to the
+/// same result.
 pub fn state_goes_from_stage_to_stage(comm: &Comm, same_order: bool) -> anyhow::Result<()> {
     let (config, _) = config(comm.size(), |_| ());
     let dir = tempfile::tempdir()?;
@@ -615,10 +524,7 @@ pub fn state_goes_from_stage_to_stage(comm: &Comm, same_order: bool) -> anyhow::
                 })),
                 _ => None,
             };
-            let zero = ZeroConfig {
-                offload,
-                ..ZeroConfig::new(stage, precision, ADAMW)
-            };
+            let zero = ZeroConfig { offload, ..ZeroConfig::new(stage, precision, ADAMW) };
             let zero = Zero::init(&gpt.params, comm, zero, seed)?;
             Ok((gpt, zero))
         };
@@ -630,10 +536,7 @@ pub fn state_goes_from_stage_to_stage(comm: &Comm, same_order: bool) -> anyhow::
         for stage in Stage::ALL {
             let (gpt, mut zero) = made(stage, 2)?;
             restore(&mut zero, &middle, 2)?;
-            assert!(
-                all_of(comm, &mut zero)? == middle,
-                "{stage:?}, {precision:?}: restored"
-            );
+            assert!(all_of(comm, &mut zero)? == middle, "{stage:?}, {precision:?}: restored");
             go_on(comm, &gpt, &mut zero, 2..4, 1.0)?;
             assert_eq!(zero.steps(), 4);
             assert!(
@@ -645,19 +548,15 @@ pub fn state_goes_from_stage_to_stage(comm: &Comm, same_order: bool) -> anyhow::
     Ok(())
 }
 
-/// All ranks refuse a step whose gradients are not finite, although only the last rank's are bad. Nothing moves, and the next step is
-/// as if the bad one had not been.
+/// All ranks refuse a step whose gradients are not finite, although only the last rank's are bad.
+/// Nothing moves, and the next step is as if the bad one had not been.
 pub fn a_bad_step_moves_nothing(comm: &Comm) -> anyhow::Result<()> {
     let (config, _) = config(comm.size(), |_| ());
     for precision in [Precision::F32, Precision::Bf16] {
         for stage in Stage::ALL {
             let gpt = Gpt::new(&config.shape)?;
-            let mut zero = Zero::init(
-                &gpt.params,
-                comm,
-                ZeroConfig::new(stage, precision, ADAMW),
-                1,
-            )?;
+            let mut zero =
+                Zero::init(&gpt.params, comm, ZeroConfig::new(stage, precision, ADAMW), 1)?;
             go_on(comm, &gpt, &mut zero, 0..1, 1.0)?;
             let before = all_of(comm, &mut zero)?;
             for poison in [f64::NAN, f64::INFINITY] {
@@ -666,10 +565,7 @@ pub fn a_bad_step_moves_nothing(comm: &Comm) -> anyhow::Result<()> {
                 assert!(error.is::<NotFinite>(), "{error:#}");
             }
             assert_eq!(zero.steps(), 1);
-            assert!(
-                all_of(comm, &mut zero)? == before,
-                "{stage:?}, {precision:?}"
-            );
+            assert!(all_of(comm, &mut zero)? == before, "{stage:?}, {precision:?}");
             let norm = go_on(comm, &gpt, &mut zero, 1..2, 1.0)?;
             assert!(
                 norm.is_finite() && all_of(comm, &mut zero)? != before,
@@ -686,17 +582,12 @@ pub fn a_step_that_was_given_up_is_forgotten(comm: &Comm) -> anyhow::Result<()> 
     for stage in Stage::ALL {
         let train = |give_up: bool| -> anyhow::Result<Saved> {
             let gpt = Gpt::new(&config.shape)?;
-            let mut zero = Zero::init(
-                &gpt.params,
-                comm,
-                ZeroConfig::new(stage, Precision::F32, ADAMW),
-                1,
-            )?;
+            let mut zero =
+                Zero::init(&gpt.params, comm, ZeroConfig::new(stage, Precision::F32, ADAMW), 1)?;
             if give_up {
                 zero.begin()?;
                 let batch = config.sampler(comm.rank()).batch(&corpus.train, 9, 0);
-                gpt.loss(&batch, &config.pass(9, &batch.sequences))?
-                    .backward()?;
+                gpt.loss(&batch, &config.pass(9, &batch.sequences))?.backward()?;
                 comm.barrier()?;
             }
             go_on(comm, &gpt, &mut zero, 0..2, 1.0)?;
@@ -707,8 +598,8 @@ pub fn a_step_that_was_given_up_is_forgotten(comm: &Comm) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Two data groups side by side train what each would train alone, in all stages and with DDP: nothing of one group reaches the
-/// other. `comm` has at least 4 ranks.
+/// Two data groups side by side train what each would train alone, in all stages and with DDP:
+/// nothing of one group reaches the other. `comm` has at least 4 ranks.
 pub fn two_groups_train_side_by_side(comm: &Comm, same_order: bool) -> anyhow::Result<()> {
     let color = comm.rank() % 2;
     let group = comm.split(color as u64, 0)?;
@@ -717,13 +608,7 @@ pub fn two_groups_train_side_by_side(comm: &Comm, same_order: bool) -> anyhow::R
     let text = &corpus.train[color * 1000..];
     for stage in Stage::ALL {
         let zero = |comm: &Comm| {
-            train(
-                comm,
-                &config,
-                text,
-                ZeroConfig::new(stage, Precision::F32, ADAMW),
-                3,
-            )
+            train(comm, &config, text, ZeroConfig::new(stage, Precision::F32, ADAMW), 3)
         };
         let together = zero(&group)?;
         let ddp = parity::parallel(&group, Replica::ddp(&config, text, &group)?, 3)?;
@@ -748,10 +633,7 @@ pub fn two_groups_train_side_by_side(comm: &Comm, same_order: bool) -> anyhow::R
         // Both groups have learned, and have different models.
         let mut firsts = vec![0.0; comm.size()];
         comm.all_gather(&together.values[..1], &mut firsts)?;
-        assert!(
-            firsts[0] != firsts[1] && firsts[0] == firsts[2],
-            "{firsts:?}"
-        );
+        assert!(firsts[0] != firsts[1] && firsts[0] == firsts[2], "{firsts:?}");
     }
     Ok(())
 }

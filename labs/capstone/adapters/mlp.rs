@@ -5,10 +5,7 @@ use lab05_sequence::Slices;
 use shardlab::tensor::Tensor;
 
 fn slices(a: &Tensor, b: &Tensor) -> Slices {
-    Slices {
-        a: a.clone(),
-        b: b.clone(),
-    }
+    Slices { a: a.clone(), b: b.clone() }
 }
 
 pub fn take(parts: &mut capstone::Parts) {

@@ -2,12 +2,9 @@
 
 use lab06_order::Times;
 
-/// The times of the exercise's table. The trainer's ranks are threads, so its messages are faster than that.
-const TIMES: Times = Times {
-    forward: 2,
-    backward: 4,
-    message: 3,
-};
+/// The times of the exercise's table. The trainer's ranks are threads, so its messages are faster
+/// than that.
+const TIMES: Times = Times { forward: 2, backward: 4, message: 3 };
 
 pub fn take(parts: &mut capstone::Parts) {
     parts.order =

@@ -8,7 +8,8 @@ pub type Sum<'a> = &'a dyn Fn(&mut [f32]) -> Result<()>;
 /// Adds the gradients of one of this rank's micro-batches.
 pub type Backward<'a> = &'a dyn Fn(usize, &mut [f32]);
 
-/// The sum, the ranks, the micro-batches of a rank, its gradients, and the backward pass of one micro-batch.
+/// The sum, the ranks, the micro-batches of a rank, its gradients, and the backward pass of one
+/// micro-batch.
 pub type Average = fn(Sum, usize, usize, &mut [f32], Backward) -> Result<()>;
 
 pub fn library(

@@ -19,13 +19,9 @@ pub struct Draw {
 pub type Batches = fn(&Draw, usize, usize) -> Vec<usize>;
 
 pub fn library(draw: &Draw, rank: usize, step: usize) -> Vec<usize> {
-    let stream = Stream::new(draw.seed, "batches")
-        .branch(rank as u64)
-        .branch(step as u64);
+    let stream = Stream::new(draw.seed, "batches").branch(rank as u64).branch(step as u64);
     let offsets = (draw.tokens - draw.block) as u64;
-    (0..draw.batch as u64)
-        .map(|i| stream.below(offsets, i) as usize)
-        .collect()
+    (0..draw.batch as u64).map(|i| stream.below(offsets, i) as usize).collect()
 }
 
 /// All ranks draw the same sequences.

@@ -8,7 +8,8 @@ pub trait Blocks {
     fn numel(&self, block: usize) -> usize;
     /// Runs a block forward. Its input is the output of the block before it.
     fn forward(&mut self, block: usize, parameters: &[f32]);
-    /// Runs a block backward, and returns the gradients of its parameters. The block after it must have run backward.
+    /// Runs a block backward, and returns the gradients of its parameters. The block after it must
+    /// have run backward.
     fn backward(&mut self, block: usize, parameters: &[f32]) -> Vec<f32>;
 }
 

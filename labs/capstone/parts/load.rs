@@ -45,7 +45,8 @@ pub fn without(
     sizes.iter().map(zeros).collect()
 }
 
-/// The elements of a parameter that a new rank holds. The last ranks may hold fewer than the others.
+/// The elements of a parameter that a new rank holds. The last ranks may hold fewer than the
+/// others.
 pub fn mine(size: usize, rank: usize, ranks: usize) -> Range<usize> {
     let each = size.div_ceil(ranks);
     size.min(rank * each)..size.min((rank + 1) * each)

@@ -2,7 +2,8 @@
 
 use shardlab::mesh::{Axis, Coordinates, Layout, Order};
 
-/// A rank's coordinates, from 0, and its group along each axis: the ranks' numbers, in the order of their coordinates.
+/// A rank's coordinates, from 0, and its group along each axis: the ranks' numbers, in the order of
+/// their coordinates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Place {
     pub at: Coordinates,
@@ -27,11 +28,7 @@ pub fn library(rank: usize, sizes: Coordinates, order: Order) -> Place {
 /// Every rank is alone.
 pub fn without(rank: usize, _sizes: Coordinates, _order: Order) -> Place {
     Place {
-        at: Coordinates {
-            data: 0,
-            pipeline: 0,
-            tensor: 0,
-        },
+        at: Coordinates { data: 0, pipeline: 0, tensor: 0 },
         data: vec![rank],
         pipeline: vec![rank],
         tensor: vec![rank],

@@ -1,6 +1,7 @@
 //! `lab05-sequence`: the MLP of ranks that share its matrices and, outside of it, the positions.
 //!
-//! Both passes gather what ranks share by rows, and add up and scatter what every rank has a summand of.
+//! Both passes gather what ranks share by rows, and add up and scatter what every rank has a
+//! summand of.
 
 use anyhow::Result;
 use shardlab::comm::{Comm, Reduce};
@@ -80,22 +81,14 @@ fn gathered(comm: &Comm, rows: &Tensor) -> Result<Tensor> {
     let (height, width) = rows.dims2()?;
     let mut all = vec![0.0; comm.size() * height * width];
     comm.all_gather(&elements(rows)?, &mut all)?;
-    Ok(Tensor::from_vec(
-        all,
-        (comm.size() * height, width),
-        &Device::Cpu,
-    )?)
+    Ok(Tensor::from_vec(all, (comm.size() * height, width), &Device::Cpu)?)
 }
 
 fn scattered(comm: &Comm, rows: &Tensor) -> Result<Tensor> {
     let (height, width) = rows.dims2()?;
     let mut mine = vec![0.0; height / comm.size() * width];
     comm.reduce_scatter(&elements(rows)?, &mut mine, Reduce::Sum)?;
-    Ok(Tensor::from_vec(
-        mine,
-        (height / comm.size(), width),
-        &Device::Cpu,
-    )?)
+    Ok(Tensor::from_vec(mine, (height / comm.size(), width), &Device::Cpu)?)
 }
 
 fn alone(_comm: &Comm, rows: &Tensor) -> Result<Tensor> {

@@ -1,7 +1,8 @@
-//! The trainer's twelve parts. Each comes in three versions: yours, the library's, and the one that leaves it out.
+//! The trainer's twelve parts. Each comes in three versions: yours, the library's, and the one that
+//! leaves it out.
 //!
-//! Every file of this folder has the interface of one part, the library's version, and the version `without`. The interfaces are those
-//! of the exercises.
+//! Every file of this folder has the interface of one part, the library's version, and the version
+//! `without`. The interfaces are those of the exercises.
 
 pub mod average;
 pub mod batches;

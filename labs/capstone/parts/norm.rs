@@ -2,8 +2,8 @@
 
 use shardlab::comm::{Comm, Reduce, Result};
 
-/// This rank's shard, how many numbers at its end are padding, and the gradients that every rank has. None if the norm is not
-/// finite.
+/// This rank's shard, how many numbers at its end are padding, and the gradients that every rank
+/// has. None if the norm is not finite.
 pub type Norm = fn(&Comm, &[f32], usize, &[f32]) -> Result<Option<f64>>;
 
 pub fn library(

@@ -10,16 +10,13 @@ pub fn library(rank: usize, ranks: usize, micro_batches: usize) -> Vec<Op> {
     ordered(Schedule::OneForwardOneBackward, rank, ranks, micro_batches)
 }
 
-/// GPipe: all forward passes, then all backward passes. It trains the same, and keeps more activations.
+/// GPipe: all forward passes, then all backward passes. It trains the same, and keeps more
+/// activations.
 pub fn without(rank: usize, ranks: usize, micro_batches: usize) -> Vec<Op> {
     ordered(Schedule::GPipe, rank, ranks, micro_batches)
 }
 
 fn ordered(schedule: Schedule, rank: usize, ranks: usize, micro_batches: usize) -> Vec<Op> {
-    let pipeline = Pipeline {
-        ranks,
-        chunks: 1,
-        micro_batches,
-    };
+    let pipeline = Pipeline { ranks, chunks: 1, micro_batches };
     schedule.order(&pipeline, rank)
 }

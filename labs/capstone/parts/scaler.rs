@@ -23,17 +23,15 @@ pub struct Scaler {
 pub struct Scaling {
     /// Of the scale, its minimum, the window and the hysteresis.
     pub new: fn(f64, f64, u64, u64) -> Scaler,
-    /// Unscales gradients and clips them to the norm `clip`; None if they overflowed. Updates the scale.
+    /// Unscales gradients and clips them to the norm `clip`; None if they overflowed. Updates the
+    /// scale.
     pub step: fn(&mut Scaler, &mut [f32], f64) -> Option<f64>,
 }
 
 pub const LIBRARY: Scaling = Scaling { new, step };
 
 /// Gradients are unscaled, and never clipped. The scale stays.
-pub const WITHOUT: Scaling = Scaling {
-    new,
-    step: unscaled,
-};
+pub const WITHOUT: Scaling = Scaling { new, step: unscaled };
 
 fn new(scale: f64, min: f64, window: u64, hysteresis: u64) -> Scaler {
     Scaler {
@@ -96,10 +94,7 @@ mod tests {
         for norm in "ggggiigigiiigggggg".chars() {
             let norm = if norm == 'g' { 1.0 } else { f32::INFINITY };
             right.update(!norm.is_finite()).unwrap();
-            assert_eq!(
-                step(&mut scaler, &mut [norm], 1.0).is_some(),
-                norm.is_finite()
-            );
+            assert_eq!(step(&mut scaler, &mut [norm], 1.0).is_some(), norm.is_finite());
             assert_eq!(scaler.scale, right.scale());
         }
     }

@@ -16,19 +16,8 @@ pub struct Schedule {
 pub type LearningRate = fn(&Schedule, usize) -> f64;
 
 pub fn library(schedule: &Schedule, step: usize) -> f64 {
-    let Schedule {
-        lr,
-        min_lr,
-        warmup,
-        decay_steps,
-    } = *schedule;
-    LrSchedule {
-        lr,
-        min_lr,
-        warmup,
-        decay_steps,
-    }
-    .at(step)
+    let Schedule { lr, min_lr, warmup, decay_steps } = *schedule;
+    LrSchedule { lr, min_lr, warmup, decay_steps }.at(step)
 }
 
 /// One rate for all steps.

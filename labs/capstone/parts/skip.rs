@@ -23,7 +23,8 @@ pub struct Counters {
     /// Steps so far, those that were skipped included.
     pub global_steps: usize,
     pub skipped_steps: usize,
-    /// The number of the run's next sequence: of so many, on all ranks, each was learned or left out.
+    /// The number of the run's next sequence: of so many, on all ranks, each was learned or left
+    /// out.
     pub global_samples: usize,
     /// The next step has the learning rate of this position.
     pub schedule: usize,
@@ -33,7 +34,8 @@ pub struct Counters {
 pub trait Trainer {
     /// Reads a micro-batch, from sequence number `first` on.
     fn read(&mut self, first: usize) -> Batch;
-    /// Trains on the micro-batches of one step, with the learning rate of a position in the schedule.
+    /// Trains on the micro-batches of one step, with the learning rate of a position in the
+    /// schedule.
     fn train(&mut self, batches: &[Batch], schedule: usize);
 }
 
@@ -41,10 +43,7 @@ pub type Iteration = fn(&Run, &mut Counters, &mut dyn Trainer);
 
 pub fn library(run: &Run, counters: &mut Counters, trainer: &mut dyn Trainer) {
     let step = counters.global_steps + 1;
-    let skipped = run
-        .skip
-        .chunks(2)
-        .any(|ends| ends[0] <= step && step <= ends[1]);
+    let skipped = run.skip.chunks(2).any(|ends| ends[0] <= step && step <= ends[1]);
     let of_rank = run.accumulation * run.batch;
     if skipped {
         counters.skipped_steps += 1;

@@ -17,31 +17,20 @@ use std::path::Path;
 /// Trains with some parts exchanged.
 fn story(plan: &Plan, yours: &Parts, have: &[Part], out: &Path) -> Story {
     let corpus = Corpus::embedded().unwrap();
-    let setting = Setting {
-        plan,
-        text: &corpus.train,
-        yours,
-        child: None,
-    };
+    let setting = Setting { plan, text: &corpus.train, yours, child: None };
     let versions = Part::ALL.map(|part| match have.contains(&part) {
         true => Whose::Yours,
         false => Whose::Library,
     });
-    Story::live(
-        &setting,
-        &versions,
-        &corpus,
-        out,
-        (&|_, _| (), &|_, _| ()),
-        &|_| (),
-    )
+    Story::live(&setting, &versions, &corpus, out, (&|_, _| (), &|_, _| ()), &|_| ())
 }
 
 fn quick() -> Plan {
     Plan::quick(&Corpus::embedded().unwrap())
 }
 
-/// Rounds elsewhere than the library: the exact gelu's other formula, and a clip factor with PyTorch's small number.
+/// Rounds elsewhere than the library: the exact gelu's other formula, and a clip factor with
+/// PyTorch's small number.
 fn rounding() -> Parts {
     fn step(scaler: &mut Scaler, gradients: &mut [f32], clip: f64) -> Option<f64> {
         (scaler::LIBRARY.step)(scaler, gradients, clip * (1.0 - 1e-6))
@@ -63,22 +52,12 @@ fn rounding() -> Parts {
         };
         let summands = (part(0)? + part(half)?)?;
         let mut mine = vec![0.0; z.elem_count()];
-        comm.reduce_scatter(
-            &summands.flatten_all()?.to_vec1::<f32>()?,
-            &mut mine,
-            Reduce::Sum,
-        )?;
+        comm.reduce_scatter(&summands.flatten_all()?.to_vec1::<f32>()?, &mut mine, Reduce::Sum)?;
         Ok((Tensor::from_vec(mine, z.shape(), z.device())?, kept))
     }
     Parts {
-        scaler: Scaling {
-            step,
-            ..scaler::LIBRARY
-        },
-        mlp: SequenceMlp {
-            forward,
-            ..mlp::LIBRARY
-        },
+        scaler: Scaling { step, ..scaler::LIBRARY },
+        mlp: SequenceMlp { forward, ..mlp::LIBRARY },
         ..Parts::library()
     }
 }
@@ -157,7 +136,8 @@ mod wrong {
         counters.global_samples -= usize::from(skipped) * run.batch;
     }
 
-    /// Counts a rank's own sequences, and finds its place by the number of steps: right until the ranks are others.
+    /// Counts a rank's own sequences, and finds its place by the number of steps: right until the
+    /// ranks are others.
     pub fn counts(run: &skip::Run, counters: &mut Counters, trainer: &mut dyn skip::Trainer) {
         let of_rank = run.accumulation * run.batch;
         let mut seen = Counters {
@@ -166,10 +146,7 @@ mod wrong {
         };
         let before = counters.global_samples;
         skip::library(run, &mut seen, trainer);
-        *counters = Counters {
-            global_samples: before + of_rank,
-            ..seen
-        };
+        *counters = Counters { global_samples: before + of_rank, ..seen };
     }
 
     /// From micro-batch 20 on both ranks draw the same.
@@ -194,16 +171,9 @@ fn named(yours: &Parts) -> Vec<(Part, usize, usize)> {
 #[test]
 fn the_librarys_parts_train() {
     let out = tempfile::tempdir().unwrap();
-    let plan = Plan {
-        writes: 64,
-        ..quick()
-    };
+    let plan = Plan { writes: 64, ..quick() };
     let story = story(&plan, &Parts::library(), &[], out.path());
-    assert!(
-        story.checks.iter().all(|check| check.passed),
-        "{:?}",
-        story.checks
-    );
+    assert!(story.checks.iter().all(|check| check.passed), "{:?}", story.checks);
     assert!(story.beside.is_none());
     assert_eq!(story.text.unwrap().chars().count(), plan.writes);
 }
@@ -219,10 +189,7 @@ fn right_parts_train_the_same_bits() {
     assert_eq!((beside.text, story.text), (None, None));
     for part in story.parts {
         let library = part.library.unwrap();
-        assert_eq!(
-            (part.used.calls, part.used.bytes),
-            (library.calls, library.bytes)
-        );
+        assert_eq!((part.used.calls, part.used.bytes), (library.calls, library.bytes));
     }
 }
 
@@ -236,51 +203,24 @@ fn a_wrong_part_is_named() {
     let plan = quick();
     let (saved, poison) = (plan.saved(), plan.poison);
     let library = Parts::library();
-    let ring = Parts {
-        ring: wrong::ring,
-        ..library
-    };
+    let ring = Parts { ring: wrong::ring, ..library };
     assert_eq!(named(&ring), [(Part::Ring, 1, plan.save_every)]);
-    let schedule = Parts {
-        schedule: wrong::schedule,
-        ..library
-    };
+    let schedule = Parts { schedule: wrong::schedule, ..library };
     assert_eq!(named(&schedule), [(Part::Schedule, 1, 7)]);
-    let panics = Parts {
-        schedule: wrong::panics,
-        ..library
-    };
+    let panics = Parts { schedule: wrong::panics, ..library };
     assert_eq!(named(&panics), [(Part::Schedule, 2, 12)]);
-    let norm = Parts {
-        norm: wrong::norm,
-        ..library
-    };
+    let norm = Parts { norm: wrong::norm, ..library };
     assert_eq!(named(&norm), [(Part::Norm, 1, 1)]);
-    let load = Parts {
-        load: wrong::load,
-        ..library
-    };
+    let load = Parts { load: wrong::load, ..library };
     assert_eq!(named(&load), [(Part::Load, 2, saved + 1)]);
-    let order = Parts {
-        order: wrong::order,
-        ..library
-    };
+    let order = Parts { order: wrong::order, ..library };
     assert_eq!(named(&order), [(Part::Order, 2, saved + 1)]);
-    let skip = Parts {
-        skip: wrong::skip,
-        ..library
-    };
+    let skip = Parts { skip: wrong::skip, ..library };
     assert_eq!(named(&skip), [(Part::Skip, 2, poison + 1)]);
     // Seen only where the next life begins.
-    let counts = Parts {
-        skip: wrong::counts,
-        ..library
-    };
+    let counts = Parts { skip: wrong::counts, ..library };
     assert_eq!(named(&counts), [(Part::Skip, 2, saved + 1)]);
-    let batches = Parts {
-        batches: wrong::drawn,
-        ..library
-    };
+    let batches = Parts { batches: wrong::drawn, ..library };
     assert_eq!(named(&batches), [(Part::Batches, 2, 11)]);
 }
 
@@ -300,21 +240,11 @@ fn a_long_run_is_not_judged_by_rounding() {
 #[test]
 fn the_screen_has_80_columns() {
     let out = tempfile::tempdir().unwrap();
-    let yours = Parts {
-        load: wrong::load,
-        schedule: wrong::panics,
-        ..rounding()
-    };
+    let yours = Parts { load: wrong::load, schedule: wrong::panics, ..rounding() };
     let story = story(&quick(), &yours, &Part::ALL, out.path());
     let plain = Screen::plain();
     for ascii in [false, true] {
-        let text = screen::text(
-            &story,
-            &Screen {
-                ascii,
-                ..plain.clone()
-            },
-        );
+        let text = screen::text(&story, &Screen { ascii, ..plain.clone() });
         println!("{text}");
         for line in text.lines() {
             assert!(line.chars().count() <= 80, "{line}");
@@ -376,19 +306,12 @@ fn a_killed_process_goes_on() {
         .arg(out.path())
         .output()
         .unwrap();
-    assert!(
-        program.status.success(),
-        "{}",
-        String::from_utf8_lossy(&program.stderr)
-    );
+    assert!(program.status.success(), "{}", String::from_utf8_lossy(&program.stderr));
     let story: Story = serde_json::from_slice(&program.stdout).unwrap();
     let killed =
         |incident: &&capstone::story::Incident| incident.kind == capstone::story::Kind::Killed;
     assert_eq!(story.incidents.iter().filter(killed).count(), 1);
-    assert_eq!(
-        story.steps.iter().filter(|point| point.life == 1).count(),
-        quick().killed_after
-    );
+    assert_eq!(story.steps.iter().filter(|point| point.life == 1).count(), quick().killed_after);
 }
 
 /// A job that is killed on a login node leaves no life behind, not even one that waits.
@@ -409,9 +332,7 @@ fn a_killed_trainer_leaves_no_life_behind() {
             words.contains(&"--life") && words.contains(&folder.as_str())
         };
         let lives = all.filter(is_life);
-        lives
-            .map(|process| process.file_name().into_string().unwrap())
-            .collect()
+        lives.map(|process| process.file_name().into_string().unwrap()).collect()
     };
     let until = |ready: &dyn Fn() -> bool| {
         let start = Instant::now();

@@ -15,14 +15,16 @@ pub struct CommFlags {
     /// How long to wait for a rank that is late
     #[arg(long, value_name = "SECONDS", value_parser = seconds, hide_short_help = true)]
     pub deadline: Option<Duration>,
-    /// Over MPI: do not compare the ranks' calls before each collective. Ranks in different calls, and ranks that end early
-    /// or never come, then go unnoticed: the job hangs, or the MPI library crashes
+    /// Over MPI: do not compare the ranks' calls before each collective. Ranks in different calls,
+    /// and ranks that end early or never come, then go unnoticed: the job hangs, or the MPI library
+    /// crashes
     #[arg(long, hide_short_help = true)]
     pub no_check: bool,
 }
 
 impl CommFlags {
-    /// The options for [`run_with`](shardlab::launch::run_with). If the ranks cannot go on together, `folder` gets their last calls.
+    /// The options for [`run_with`](shardlab::launch::run_with). If the ranks cannot go on
+    /// together, `folder` gets their last calls.
     pub fn options(&self, folder: &Path) -> Options {
         let Options { deadline, .. } = Options::default();
         Options {
@@ -36,10 +38,7 @@ impl CommFlags {
 
 /// Reads a time of at least 10 ms.
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text
-        .parse()
-        .ok()
-        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     match seconds {
         Some(time) if time >= Duration::from_millis(10) => Ok(time),
         _ => Err("give seconds, 0.01 or more".to_string()),

@@ -11,7 +11,8 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = help::MODEL)]
 pub struct DataFlags {
-    /// Text to train on [default: the real Shakespeare where it is found, else a play that comes with the lab]
+    /// Text to train on [default: the real Shakespeare where it is found, else a play that comes
+    /// with the lab]
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
     /// How ranks get different data
@@ -29,7 +30,8 @@ pub struct DataFlags {
 }
 
 impl DataFlags {
-    /// Sequences per rank and micro-step, if a flag gives them. Refuses a batch that leaves a rank without sequences.
+    /// Sequences per rank and micro-step, if a flag gives them. Refuses a batch that leaves a rank
+    /// without sequences.
     pub(super) fn batch(&self, ranks: usize) -> Result<Option<usize>, BadInput> {
         let Some(global) = self.global_batch else {
             return Ok(self.batch);
@@ -77,10 +79,7 @@ pub(super) fn ensure_text_is_long_enough(config: &Config, corpus: &Corpus) -> Re
             "each of {} ranks gets {slice} tokens of the text, no more than --block {block}",
             config.ranks
         );
-        return Err(BadInput::new(
-            what,
-            "give fewer ranks, a smaller --block, or --sampler seeds",
-        ));
+        return Err(BadInput::new(what, "give fewer ranks, a smaller --block, or --sampler seeds"));
     }
     Ok(())
 }

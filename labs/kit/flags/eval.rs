@@ -37,24 +37,18 @@ impl EvalFlags {
         let interval = self.eval_interval.unwrap_or(defaults.eval_interval);
         let (prompt, prompt_tokens) = self.prompt(corpus)?;
         Ok(EvalConfig {
-            due: Due {
-                interval,
-                last: steps,
-            },
+            due: Due { interval, last: steps },
             batches,
             prompt,
             prompt_tokens,
         })
     }
 
-    /// The prompt and its tokens: the given prompt, or else the default prompt, or else the text's beginning.
+    /// The prompt and its tokens: the given prompt, or else the default prompt, or else the text's
+    /// beginning.
     fn prompt(&self, corpus: &Corpus) -> Result<(String, Vec<u32>), BadInput> {
-        let encode = |text: &str| {
-            corpus
-                .vocabulary
-                .encode(text)
-                .map(|tokens| (text.to_string(), tokens))
-        };
+        let encode =
+            |text: &str| corpus.vocabulary.encode(text).map(|tokens| (text.to_string(), tokens));
         let Some(given) = &self.prompt else {
             let own = encode(PROMPT).or_else(|_| encode(&corpus.first_line));
             return own.map_err(|c| {
@@ -62,16 +56,11 @@ impl EvalFlags {
             });
         };
         encode(given).map_err(|unknown| {
-            let what = format!(
-                "--prompt has the character {unknown:?}, which is not in {}",
-                corpus.name
-            );
+            let what =
+                format!("--prompt has the character {unknown:?}, which is not in {}", corpus.name);
             BadInput::new(
                 what,
-                format!(
-                    "the model knows only these: {:?}",
-                    corpus.vocabulary.characters()
-                ),
+                format!("the model knows only these: {:?}", corpus.vocabulary.characters()),
             )
         })
     }

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = help::OUTPUT)]
 pub struct LogFlags {
-    /// Print everything: the names in log lines, every setting, speed as a plot, a log line every ten steps
+    /// Print everything: the names in log lines, every setting, speed as a plot, a log line every
+    /// ten steps
     #[arg(long)]
     pub all: bool,
     /// Steps from one log line to the next [default: a quarter of the run]
@@ -17,7 +18,8 @@ pub struct LogFlags {
     /// Every rank prints its log lines, not only rank 0
     #[arg(long, hide_short_help = true)]
     pub log_all_ranks: bool,
-    /// Write one JSON line per step to this file, and the same for TensorBoard to the folder NAME.events beside it
+    /// Write one JSON line per step to this file, and the same for TensorBoard to the folder
+    /// NAME.events beside it
     #[arg(long, value_name = "FILE")]
     pub metrics: Option<PathBuf>,
     /// Write every rank's steps to this file, for ui.perfetto.dev
@@ -28,7 +30,6 @@ pub struct LogFlags {
 impl LogFlags {
     /// Steps from one log line to the next, in a run of `steps` steps.
     pub fn interval(&self, steps: usize) -> usize {
-        self.log_interval
-            .unwrap_or(if self.all { 10 } else { (steps / 4).max(1) })
+        self.log_interval.unwrap_or(if self.all { 10 } else { (steps / 4).max(1) })
     }
 }

@@ -1,7 +1,9 @@
-//! The flags of training labs, in groups. A lab flattens the groups that it supports, and clap refuses all other flags.
+//! The flags of training labs, in groups. A lab flattens the groups that it supports, and clap
+//! refuses all other flags.
 //!
-//! Reading order: `model.rs`, `data.rs` and `optim.rs` define a step; [`TrainFlags`] makes a [`Config`] of the three.
-//! `zero.rs` chooses the state that ranks shard. `eval.rs`, `log.rs` and `run.rs` choose a run's screens and files.
+//! Reading order: `model.rs`, `data.rs` and `optim.rs` define a step; [`TrainFlags`] makes a
+//! [`Config`] of the three. `zero.rs` chooses the state that ranks shard. `eval.rs`, `log.rs` and
+//! `run.rs` choose a run's screens and files.
 
 mod comm;
 mod data;
@@ -28,8 +30,8 @@ use shardlab::train::{Config, Defaults};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// The flags that define a training step, in every lab that trains a GPT. A given flag overrides the preset, in any
-/// order.
+/// The flags that define a training step, in every lab that trains a GPT. A given flag overrides
+/// the preset, in any order.
 #[derive(Clone, Debug, clap::Args)]
 pub struct TrainFlags {
     #[command(flatten)]
@@ -44,8 +46,8 @@ pub struct TrainFlags {
 }
 
 impl TrainFlags {
-    /// Checks the flags against each other and the text, before allocating memory. `ranks` is the result of
-    /// [`launch::ranks`](shardlab::launch::ranks). `steps` overrides the preset's.
+    /// Checks the flags against each other and the text, before allocating memory. `ranks` is the
+    /// result of [`launch::ranks`](shardlab::launch::ranks). `steps` overrides the preset's.
     pub fn resolve(
         &self,
         ranks: usize,
@@ -93,11 +95,7 @@ pub fn whole(
         _ if *range.end() == usize::MAX => {
             Err(format!("give a whole number, {} or more", range.start()))
         }
-        _ => Err(format!(
-            "give a whole number from {} to {}",
-            range.start(),
-            range.end()
-        )),
+        _ => Err(format!("give a whole number from {} to {}", range.start(), range.end())),
     }
 }
 
@@ -122,8 +120,7 @@ pub fn without<T: Clone + Send + Sync + 'static>(
     flag: clap::Arg,
     instead: &'static str,
 ) -> clap::Arg {
-    flag.hide(true)
-        .value_parser(move |_: &str| Err::<T, _>(instead))
+    flag.hide(true).value_parser(move |_: &str| Err::<T, _>(instead))
 }
 
 /// Refuses `--grad-accum`, for labs with a pipeline.
@@ -137,28 +134,19 @@ pub fn one_micro_step(text: &str) -> Result<usize, &'static str> {
 /// Refuses a deliberate mistake that one rank alone cannot make.
 pub fn ensure_ranks_can_differ(breaks: bool, ranks: usize) -> Result<(), BadInput> {
     if breaks && ranks < 2 {
-        return Err(BadInput::new(
-            "--break needs ranks that can differ",
-            "give --ranks 2 or more",
-        ));
+        return Err(BadInput::new("--break needs ranks that can differ", "give --ranks 2 or more"));
     }
     Ok(())
 }
 
-/// Refuses numbers outside of `range`, where it depends on other flags or the number comes from a file.
+/// Refuses numbers outside of `range`, where it depends on other flags or the number comes from a
+/// file.
 pub fn in_range(flag: &str, value: usize, range: RangeInclusive<usize>) -> Result<(), BadInput> {
     if range.contains(&value) {
         return Ok(());
     }
-    let help = format!(
-        "give a whole number from {} to {}",
-        range.start(),
-        range.end()
-    );
-    Err(BadInput::new(
-        format!("--{flag} {value} is out of range"),
-        help,
-    ))
+    let help = format!("give a whole number from {} to {}", range.start(), range.end());
+    Err(BadInput::new(format!("--{flag} {value} is out of range"), help))
 }
 
 /// Whether a fraction is at least 0 and below 1.

@@ -44,24 +44,23 @@ impl ModelFlags {
         corpus: &Corpus,
     ) -> Result<ModelShape, BadInput> {
         let shape = self.shape(defaults, corpus)?;
-        // Weights may come from elsewhere, and their shape with them. candle visits the graph by recursion, and a rank's stack is limited.
+        // Weights may come from elsewhere, and their shape with them. candle visits the graph by
+        // recursion, and a rank's stack is limited.
         in_range("layers", shape.layers, 1..=1 << 12)?;
         in_range("heads", shape.heads, SIZES)?;
         in_range("embd", shape.embd, SIZES)?;
         in_range("block", shape.block, SIZES)?;
         if !shape.embd.is_multiple_of(shape.heads) {
             return Err(BadInput::new(
-                format!(
-                    "--embd {} cannot be divided among --heads {}",
-                    shape.embd, shape.heads
-                ),
+                format!("--embd {} cannot be divided among --heads {}", shape.embd, shape.heads),
                 "each head gets embd / heads numbers: give --embd a multiple of --heads",
             ));
         }
         Ok(shape)
     }
 
-    /// The preset's shape, with given flags in its place. With `--init-from`, the shape of those weights.
+    /// The preset's shape, with given flags in its place. With `--init-from`, the shape of those
+    /// weights.
     fn shape(&self, defaults: &Defaults, corpus: &Corpus) -> Result<ModelShape, BadInput> {
         let Some(dir) = &self.init_from else {
             return Ok(ModelShape {
@@ -80,12 +79,7 @@ impl ModelFlags {
             ("embd", self.embd),
             ("block", self.block),
         ];
-        let has = [
-            saved.shape.layers,
-            saved.shape.heads,
-            saved.shape.embd,
-            saved.shape.block,
-        ];
+        let has = [saved.shape.layers, saved.shape.heads, saved.shape.embd, saved.shape.block];
         for ((flag, given), has) in given.into_iter().zip(has) {
             if let Some(given) = given.filter(|&given| given != has) {
                 let what = format!(
@@ -104,10 +98,7 @@ impl ModelFlags {
                 dir.display(),
                 corpus.name
             );
-            return Err(BadInput::new(
-                what,
-                "give --data the text that they were trained on",
-            ));
+            return Err(BadInput::new(what, "give --data the text that they were trained on"));
         }
         Ok(saved.shape)
     }

@@ -45,15 +45,10 @@ impl OptimFlags {
     ) -> Result<(LrSchedule, AdamWConfig, f64), BadInput> {
         let lr = self.lr.unwrap_or(defaults.lr);
         // A tenth of a given --lr, as in the presets. Their own minimum could be above it.
-        let min_lr = self.min_lr.unwrap_or(if self.lr.is_some() {
-            lr / 10.0
-        } else {
-            defaults.min_lr
-        });
-        let decay_steps = self
-            .lr_decay_steps
-            .or(defaults.lr_decay_steps)
-            .unwrap_or(steps);
+        let min_lr =
+            self.min_lr
+                .unwrap_or(if self.lr.is_some() { lr / 10.0 } else { defaults.min_lr });
+        let decay_steps = self.lr_decay_steps.or(defaults.lr_decay_steps).unwrap_or(steps);
         if min_lr > lr {
             return Err(BadInput::new(
                 format!("--min-lr {min_lr} is above the learning rate, {lr}"),
@@ -66,15 +61,6 @@ impl OptimFlags {
             epsilon: 1e-8,
             weight_decay: self.weight_decay,
         };
-        Ok((
-            LrSchedule {
-                lr,
-                min_lr,
-                warmup: self.warmup,
-                decay_steps,
-            },
-            adamw,
-            self.clip,
-        ))
+        Ok((LrSchedule { lr, min_lr, warmup: self.warmup, decay_steps }, adamw, self.clip))
     }
 }

@@ -24,8 +24,6 @@ pub struct RunFlags {
 impl RunFlags {
     /// The folder for the run's files. `lab` is the name of the default folder.
     pub fn folder(&self, lab: &str) -> PathBuf {
-        self.out
-            .clone()
-            .unwrap_or_else(|| PathBuf::from("runs").join(lab))
+        self.out.clone().unwrap_or_else(|| PathBuf::from("runs").join(lab))
     }
 }

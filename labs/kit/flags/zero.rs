@@ -13,7 +13,8 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = help::STRATEGY)]
 pub struct ZeroFlags {
-    /// The stage. Ranks shard: 0 nothing, 1 the optimizer state, 2 also gradients, 3 also parameters
+    /// The stage. Ranks shard: 0 nothing, 1 the optimizer state, 2 also gradients, 3 also
+    /// parameters
     #[arg(long, value_enum, value_name = "STAGE", group = "stage")]
     pub zero: Option<Stage>,
     /// The stage by PyTorch's names for FSDP
@@ -31,21 +32,23 @@ pub struct ZeroFlags {
     /// Elements of gradients that are reduced together, in stages 0 to 2 [default: 65536]
     #[arg(long, value_name = "ELEMENTS", value_parser = positive(), hide_short_help = true)]
     pub reduce_bucket: Option<usize>,
-    /// Elements of parameters that may be gathered ahead, in stage 3 [default: 262144; 65536 where lab04 compares
-    /// stages]
+    /// Elements of parameters that may be gathered ahead, in stage 3 [default: 262144; 65536 where
+    /// lab04 compares stages]
     #[arg(long, value_name = "ELEMENTS", hide_short_help = true)]
     pub prefetch_bucket: Option<usize>,
-    /// Gather parameters of up to this many elements once per step and keep them to its end, in stage 3 [default: 1000]
+    /// Gather parameters of up to this many elements once per step and keep them to its end, in
+    /// stage 3 [default: 1000]
     #[arg(long, value_name = "ELEMENTS", hide_short_help = true)]
     pub persistence_threshold: Option<usize>,
     /// The parameters that are gathered together, in stage 3 [default: blocks]
     #[arg(long, value_enum, hide_short_help = true)]
     pub wrap: Option<Wrap>,
-    /// Cut each matrix of the MLPs into this many tiles, each gathered alone, in stage 3 [default: 1]
+    /// Cut each matrix of the MLPs into this many tiles, each gathered alone, in stage 3 [default:
+    /// 1]
     #[arg(long, hide_short_help = true)]
     pub tiles: Option<usize>,
-    /// Keep the optimizer state, and in stage 3 parameters, in the host's memory (cpu), or in files in this folder with a
-    /// small window in memory
+    /// Keep the optimizer state, and in stage 3 parameters, in the host's memory (cpu), or in files
+    /// in this folder with a small window in memory
     #[arg(long, value_name = "cpu|DIR")]
     pub offload: Option<PathBuf>,
     /// Stop the backward pass during each reduction of gradients
@@ -53,8 +56,8 @@ pub struct ZeroFlags {
     pub no_overlap: bool,
 }
 
-/// PyTorch's sharding strategies. Its `SHARD_GRAD_OP` also shards parameters between steps. It gathers each unit once
-/// per step, which takes as many bytes as stage 2's gather of all of them.
+/// PyTorch's sharding strategies. Its `SHARD_GRAD_OP` also shards parameters between steps. It
+/// gathers each unit once per step, which takes as many bytes as stage 2's gather of all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Fsdp {
     /// Parameters, gradients and optimizer state: stage 3
@@ -81,10 +84,7 @@ impl ZeroFlags {
         let default = ZeroConfig::new(self.stage().unwrap_or_default(), self.dtype, adamw);
         let of_stage_3 = [
             ("prefetch-bucket", self.prefetch_bucket.is_some()),
-            (
-                "persistence-threshold",
-                self.persistence_threshold.is_some(),
-            ),
+            ("persistence-threshold", self.persistence_threshold.is_some()),
             ("wrap", self.wrap.is_some()),
             ("tiles", self.tiles.is_some()),
         ];
@@ -96,10 +96,7 @@ impl ZeroFlags {
                 "--{flag} is for gathered parameters, and stage {} gathers none",
                 stage.number()
             );
-            return Err(BadInput::new(
-                what,
-                format!("give --zero 3, or leave --{flag} out"),
-            ));
+            return Err(BadInput::new(what, format!("give --zero 3, or leave --{flag} out")));
         }
         if self.stage() == Some(Stage::Three) && self.reduce_bucket.is_some() {
             let what = "--reduce-bucket is not for stage 3, which reduces the gradients of a unit together";
@@ -155,18 +152,10 @@ mod tests {
 
     #[test]
     fn every_flag_arrives() {
-        let adamw = AdamWConfig {
-            beta1: 0.9,
-            beta2: 0.99,
-            epsilon: 1e-8,
-            weight_decay: 0.1,
-        };
+        let adamw = AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 };
         let config = |flags: &str| {
             let words = format!("program {flags}");
-            Program::parse_from(words.split_whitespace())
-                .zero
-                .resolve(adamw)
-                .unwrap()
+            Program::parse_from(words.split_whitespace()).zero.resolve(adamw).unwrap()
         };
         let three = config(
             "--zero 3 --dtype bf16 --prefetch-bucket 7 --persistence-threshold 8 --wrap model --offload .",
@@ -176,11 +165,7 @@ mod tests {
             (Stage::Three, Precision::Bf16, Wrap::Model)
         );
         assert_eq!(
-            (
-                three.prefetch_bucket,
-                three.persistence_threshold,
-                three.overlap
-            ),
+            (three.prefetch_bucket, three.persistence_threshold, three.overlap),
             (7, 8, true)
         );
         let Some(Offload::Files(folder)) = three.offload else {
@@ -190,10 +175,7 @@ mod tests {
         let host = config("--offload cpu").offload;
         assert!(matches!(host, Some(Offload::Host)));
         let one = config("--zero 1 --reduce-bucket 9 --no-overlap");
-        assert_eq!(
-            (one.stage, one.reduce_bucket, one.overlap),
-            (Stage::One, 9, false)
-        );
+        assert_eq!((one.stage, one.reduce_bucket, one.overlap), (Stage::One, 9, false));
         assert_eq!(
             (one.precision, one.offload.is_none(), one.adamw),
             (Precision::F32, true, adamw)

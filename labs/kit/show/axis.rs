@@ -41,26 +41,14 @@ impl Axis {
             None => Some((value, value)),
             Some((low, high)) => Some((value.min(low), value.max(high))),
         })?;
-        let (mut low, mut high) = if log {
-            (data.0.log10(), data.1.log10())
-        } else {
-            data
-        };
+        let (mut low, mut high) = if log { (data.0.log10(), data.1.log10()) } else { data };
         let size = low.abs().max(high.abs());
         if high - low <= NARROWEST * size || high - low < 1.0 / LARGEST {
             // All values are equal: they get the middle, with some room around.
-            let room = if size > 10.0 / LARGEST {
-                0.1 * size
-            } else {
-                1.0
-            };
+            let room = if size > 10.0 / LARGEST { 0.1 * size } else { 1.0 };
             (low, high) = (low - room, high + room);
         }
-        Some(Axis {
-            data,
-            ends: (low, high),
-            log,
-        })
+        Some(Axis { data, ends: (low, high), log })
     }
 
     /// The place of `value` between the two ends, 0 to 1.
@@ -98,10 +86,7 @@ impl Axis {
         let values = values.or_else(|| Some(times(&[1.0, 2.0, 5.0])).filter(enough));
         match values {
             // Each on its own: one number of decimals for 0.001 and 1000 would suit neither.
-            Some(values) => values
-                .iter()
-                .flat_map(|&value| self.ticks(&[value]))
-                .collect(),
+            Some(values) => values.iter().flat_map(|&value| self.ticks(&[value])).collect(),
             None => self.ticks(&round_values(10f64.powf(low), 10f64.powf(high))),
         }
     }
@@ -116,10 +101,7 @@ impl Axis {
             } else {
                 vec![first, (first * last).sqrt(), last]
             };
-            return values
-                .iter()
-                .flat_map(|&value| self.ticks(&[value]))
-                .collect();
+            return values.iter().flat_map(|&value| self.ticks(&[value])).collect();
         }
         let middle = first / 2.0 + last / 2.0;
         let whole = first.fract() == 0.0 && last.fract() == 0.0;
@@ -138,11 +120,7 @@ impl Axis {
         values
             .iter()
             .zip(labels)
-            .map(|(&value, label)| Tick {
-                place: self.place(value),
-                value,
-                label,
-            })
+            .map(|(&value, label)| Tick { place: self.place(value), value, label })
             .collect()
     }
 }
@@ -157,9 +135,7 @@ fn round_values(low: f64, high: f64) -> Vec<f64> {
             let last = (high / step).floor();
             let count = last - first + 1.0;
             if (3.0..=5.0).contains(&count) {
-                return (0..count as i32)
-                    .map(|i| (first + f64::from(i)) * step)
-                    .collect();
+                return (0..count as i32).map(|i| (first + f64::from(i)) * step).collect();
             }
         }
     }
@@ -168,24 +144,13 @@ fn round_values(low: f64, high: f64) -> Vec<f64> {
 
 /// One label for each of `values`, all of the same form: the shortest that tells them apart.
 fn labels(values: &[f64]) -> Vec<String> {
-    let largest = values
-        .iter()
-        .fold(0.0, |largest: f64, value| largest.max(value.abs()));
-    let gap = values
-        .windows(2)
-        .map(|pair| (pair[1] - pair[0]).abs())
-        .fold(largest, f64::min);
+    let largest = values.iter().fold(0.0, |largest: f64, value| largest.max(value.abs()));
+    let gap = values.windows(2).map(|pair| (pair[1] - pair[0]).abs()).fold(largest, f64::min);
     let faithful = |labels: &Vec<String>| {
         let off = |(label, value): (&String, &f64)| {
-            label
-                .parse::<f64>()
-                .map_or(f64::MAX, |read| (read - value).abs())
+            label.parse::<f64>().map_or(f64::MAX, |read| (read - value).abs())
         };
-        labels
-            .iter()
-            .zip(values)
-            .map(off)
-            .all(|off| off <= 0.01 * gap)
+        labels.iter().zip(values).map(off).all(|off| off <= 0.01 * gap)
     };
     let plain = |decimals: usize| -> Vec<String> {
         values.iter().map(|v| format!("{v:.decimals$}")).collect()
@@ -193,17 +158,12 @@ fn labels(values: &[f64]) -> Vec<String> {
     let powers = |decimals: usize| -> Vec<String> {
         values.iter().map(|v| format!("{v:.decimals$e}")).collect()
     };
-    let found = (0..=5)
-        .map(plain)
-        .find(|labels| largest < 1e7 && faithful(labels));
+    let found = (0..=5).map(plain).find(|labels| largest < 1e7 && faithful(labels));
     match found {
         // Up to 9,999 a comma only takes room.
         Some(labels) if largest >= 1e4 => labels.iter().map(|label| group(label)).collect(),
         Some(labels) => labels,
-        None => (0..=8)
-            .map(powers)
-            .find(faithful)
-            .unwrap_or_else(|| powers(8)),
+        None => (0..=8).map(powers).find(faithful).unwrap_or_else(|| powers(8)),
     }
 }
 
@@ -216,11 +176,7 @@ mod tests {
     }
 
     fn words(ticks: Vec<Tick>) -> String {
-        ticks
-            .into_iter()
-            .map(|tick| tick.label)
-            .collect::<Vec<_>>()
-            .join(" ")
+        ticks.into_iter().map(|tick| tick.label).collect::<Vec<_>>().join(" ")
     }
 
     #[test]
@@ -251,10 +207,7 @@ mod tests {
             for i in 1..4000 {
                 let length = 1.01f64.powi(i - 2000);
                 let ticks = axis(start, start + length, false).round_ticks();
-                assert!(
-                    (3..=5).contains(&ticks.len()),
-                    "{start} {length}: {ticks:?}"
-                );
+                assert!((3..=5).contains(&ticks.len()), "{start} {length}: {ticks:?}");
                 let log = axis(length, length * (2.0 + f64::from(i)), true).round_ticks();
                 assert!((3..=5).contains(&log.len()), "{length} {i}: {log:?}");
                 for pair in ticks.windows(2).chain(log.windows(2)) {
@@ -270,10 +223,7 @@ mod tests {
     #[test]
     fn places_are_within_the_axis() {
         let log = axis(0.01, 100.0, true);
-        assert_eq!(
-            (log.place(0.01), log.place(1.0), log.place(100.0)),
-            (0.0, 0.5, 1.0)
-        );
+        assert_eq!((log.place(0.01), log.place(1.0), log.place(100.0)), (0.0, 0.5, 1.0));
         assert_eq!(axis(7.0, 7.0, false).place(7.0), 0.5);
         assert_eq!(axis(0.0, 0.0, false).place(0.0), 0.5);
         assert_eq!(axis(-LARGEST, LARGEST, false).place(0.0), 0.5);

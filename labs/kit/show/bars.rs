@@ -20,8 +20,8 @@ pub fn shares(screen: &Screen, parts: &[(&str, f64)]) -> String {
     words.collect::<Vec<_>>().join(screen.separator())
 }
 
-/// An amount within its whole: `share` of `width` columns are `█`, the rest of the whole is `░`. A share that is not
-/// 0 has a column at least.
+/// An amount within its whole: `share` of `width` columns are `█`, the rest of the whole is `░`. A
+/// share that is not 0 has a column at least.
 pub fn bar(screen: &Screen, share: f64, width: usize) -> String {
     let (amount, rest) = glyphs(screen);
     let columns = (size(share).min(1.0) * width as f64).round() as usize;
@@ -36,21 +36,18 @@ pub fn bar(screen: &Screen, share: f64, width: usize) -> String {
         .collect()
 }
 
-/// An amount on the scale of its picture, in which `most` is `width` columns long: the amount is `█`, the rest of its `whole`
-/// is `░`, and the columns after the whole are empty. All bars of a picture have the same `most`, so they can be compared. An
-/// amount that is not 0 has a column at least.
+/// An amount on the scale of its picture, in which `most` is `width` columns long: the amount is
+/// `█`, the rest of its `whole` is `░`, and the columns after the whole are empty. All bars of a
+/// picture have the same `most`, so they can be compared. An amount that is not 0 has a column at
+/// least.
 pub fn bar_to_scale(screen: &Screen, amount: f64, whole: f64, most: f64, width: usize) -> String {
     let (full, rest) = glyphs(screen);
     let held = columns_to_scale(amount, most, width);
     let whole = columns_to_scale(whole, most, width).max(held);
-    [
-        vec![full; held],
-        vec![rest; whole - held],
-        vec![' '; width - whole],
-    ]
-    .concat()
-    .into_iter()
-    .collect()
+    [vec![full; held], vec![rest; whole - held], vec![' '; width - whole]]
+        .concat()
+        .into_iter()
+        .collect()
 }
 
 /// How many of `width` columns an amount takes where `most` takes all.
@@ -64,13 +61,10 @@ pub(super) fn columns_to_scale(amount: f64, most: f64, width: usize) -> usize {
     columns.clamp(1, width.max(1))
 }
 
-/// The amount that is held, and the rest of the whole: the same two glyphs in every picture of amounts.
+/// The amount that is held, and the rest of the whole: the same two glyphs in every picture of
+/// amounts.
 pub(super) fn glyphs(screen: &Screen) -> (char, char) {
-    if screen.ascii {
-        ('#', '-')
-    } else {
-        ('█', '░')
-    }
+    if screen.ascii { ('#', '-') } else { ('█', '░') }
 }
 
 /// Deals `units` out in proportion to the parts (largest remainder): the result sums to `units`,
@@ -83,10 +77,7 @@ fn apportion(parts: &[(&str, f64)], units: usize) -> Vec<usize> {
     // Divided by the largest first: the plain sum of huge parts may overflow.
     let weights: Vec<f64> = parts.iter().map(|part| size(part.1) / largest).collect();
     let total: f64 = weights.iter().sum();
-    let exact: Vec<f64> = weights
-        .iter()
-        .map(|weight| units as f64 * weight / total)
-        .collect();
+    let exact: Vec<f64> = weights.iter().map(|weight| units as f64 * weight / total).collect();
     let mut dealt: Vec<usize> = exact.iter().map(|&share| share as usize).collect();
     let mut by_fraction: Vec<usize> = (0..parts.len()).collect();
     by_fraction.sort_by(|&a, &b| exact[b].fract().total_cmp(&exact[a].fract()));
@@ -98,11 +89,7 @@ fn apportion(parts: &[(&str, f64)], units: usize) -> Vec<usize> {
 }
 
 fn size(value: f64) -> f64 {
-    if value.is_finite() {
-        value.max(0.0)
-    } else {
-        0.0
-    }
+    if value.is_finite() { value.max(0.0) } else { 0.0 }
 }
 
 #[cfg(test)]
@@ -122,10 +109,7 @@ mod tests {
         let screen = Screen::plain();
         let expected = "forward 31% · backward 52% · all-reduce 3% · optimizer 9% · data 5%";
         assert_eq!(shares(&screen, &STEP), expected);
-        let ascii = Screen {
-            ascii: true,
-            ..screen.clone()
-        };
+        let ascii = Screen { ascii: true, ..screen.clone() };
         assert_eq!(shares(&ascii, &STEP), expected.replace('·', "|"));
         assert_eq!(shares(&screen, &[]), "");
     }
@@ -134,14 +118,8 @@ mod tests {
     fn percentages_sum_to_100() {
         let thirds = [("a", 1.0), ("b", 1.0), ("c", 1.0)];
         assert_eq!(shares(&Screen::plain(), &thirds), "a 34% · b 33% · c 33%");
-        assert_eq!(
-            shares(&Screen::plain(), &[("a", 1.0), ("b", 1e-6)]),
-            "a 100% · b <1%"
-        );
-        assert_eq!(
-            shares(&Screen::plain(), &[("a", 1.0), ("b", f64::NAN)]),
-            "a 100% · b 0%"
-        );
+        assert_eq!(shares(&Screen::plain(), &[("a", 1.0), ("b", 1e-6)]), "a 100% · b <1%");
+        assert_eq!(shares(&Screen::plain(), &[("a", 1.0), ("b", f64::NAN)]), "a 100% · b 0%");
     }
 
     #[test]
@@ -177,25 +155,9 @@ mod tests {
     fn a_bar_shows_an_amount_and_the_rest_of_its_whole() {
         let screen = Screen::plain();
         assert_eq!(bar(&screen, 0.25, 8), "██░░░░░░");
-        assert_eq!(
-            bar(
-                &Screen {
-                    ascii: true,
-                    ..screen
-                },
-                1.0,
-                8
-            ),
-            "########"
-        );
-        for (share, drawn) in [
-            (0.0, 0),
-            (1e-9, 1),
-            (0.99, 7),
-            (1e300, 7),
-            (-1.0, 0),
-            (f64::NAN, 0),
-        ] {
+        assert_eq!(bar(&Screen { ascii: true, ..screen }, 1.0, 8), "########");
+        for (share, drawn) in [(0.0, 0), (1e-9, 1), (0.99, 7), (1e300, 7), (-1.0, 0), (f64::NAN, 0)]
+        {
             let expected = format!("{}{}", "#".repeat(drawn), "-".repeat(7 - drawn));
             assert_eq!(bar(&Screen::plain_ascii(), share, 7), expected, "{share}");
         }

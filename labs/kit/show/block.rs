@@ -1,4 +1,5 @@
-//! The figure of a transformer block: what writes into the stream of activations, and how many parameters it has.
+//! The figure of a transformer block: what writes into the stream of activations, and how many
+//! parameters it has.
 
 use super::screen::Screen;
 use super::svg::{Anchor, Page, curve_colour, outlined, tinted};
@@ -52,14 +53,7 @@ pub fn block_svg() -> String {
         }
         page.line((end, TOP), (end, STREAM - 9.0), LINE);
         named(&mut page, start + 14.0, 50.0, "norm", "d", curve_colour(4));
-        named(
-            &mut page,
-            start + 80.0,
-            92.0,
-            name,
-            parameters,
-            curve_colour(look),
-        );
+        named(&mut page, start + 80.0, 92.0, name, parameters, curve_colour(look));
         page.circle((end, STREAM), 9.0, outlined("currentColor"));
         page.text((end, STREAM + 5.0), Anchor::Middle, "+");
     }
@@ -98,10 +92,7 @@ mod tests {
                 let down = y1.min(y2) < y + height && y1.max(y2) > y;
                 across && down
             };
-            assert!(
-                !boxes.iter().any(inside),
-                "the line from {x1}, {y1} to {x2}, {y2}"
-            );
+            assert!(!boxes.iter().any(inside), "the line from {x1}, {y1} to {x2}, {y2}");
         }
     }
 }

@@ -39,12 +39,7 @@ pub(super) fn mark(series: usize, ascii: bool) -> char {
 
 impl Canvas {
     pub(super) fn new(columns: usize, rows: usize, ascii: bool) -> Canvas {
-        Canvas {
-            columns,
-            rows,
-            ascii,
-            cells: vec![None; columns * rows],
-        }
+        Canvas { columns, rows, ascii, cells: vec![None; columns * rows] }
     }
 
     pub(super) fn rows(&self) -> usize {
@@ -82,16 +77,10 @@ impl Canvas {
     /// One row as text, without the empty cells at its end.
     pub(super) fn row(&self, row: usize, screen: &Screen) -> String {
         let cells = &self.cells[row * self.columns..(row + 1) * self.columns];
-        let end = cells
-            .iter()
-            .rposition(Option::is_some)
-            .map_or(0, |last| last + 1);
+        let end = cells.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
         let runs = cells[..end].chunk_by(|a, b| a.map(|cell| cell.1) == b.map(|cell| cell.1));
         let paint = |run: &[Option<(char, usize)>]| {
-            let text: String = run
-                .iter()
-                .map(|cell| cell.map_or(' ', |(c, _)| c))
-                .collect();
+            let text: String = run.iter().map(|cell| cell.map_or(' ', |(c, _)| c)).collect();
             run.first()
                 .copied()
                 .flatten()
@@ -145,9 +134,7 @@ impl Canvas {
             return;
         };
         let both = cell.and_then(|(old, _)| Some(braille_dots(old)? | braille_dots(c)?));
-        let c = both
-            .and_then(|dots| char::from_u32(BRAILLE + dots))
-            .unwrap_or(c);
+        let c = both.and_then(|dots| char::from_u32(BRAILLE + dots)).unwrap_or(c);
         *cell = Some((c, series));
     }
 }
@@ -168,9 +155,8 @@ mod tests {
     use super::*;
 
     fn picture(canvas: &Canvas) -> String {
-        let rows: Vec<String> = (0..canvas.rows)
-            .map(|row| canvas.row(row, &Screen::plain()))
-            .collect();
+        let rows: Vec<String> =
+            (0..canvas.rows).map(|row| canvas.row(row, &Screen::plain())).collect();
         rows.join("\n")
     }
 
@@ -211,10 +197,7 @@ mod tests {
         let mut canvas = Canvas::new(3, 1, true);
         canvas.marks(0, &[(0.0, 0.0), (0.5, 0.0)]);
         canvas.marks(1, &[(1.0, 0.0)]);
-        let screen = Screen {
-            colour: true,
-            ..Screen::plain()
-        };
+        let screen = Screen { colour: true, ..Screen::plain() };
         assert_eq!(
             canvas.row(0, &screen),
             format!("{}{}", screen.curve(0, "**"), screen.curve(1, "o"))

@@ -1,4 +1,5 @@
-//! The chunks of an algorithm: who holds whose numbers at some moments, and who passes what to whom in one round.
+//! The chunks of an algorithm: who holds whose numbers at some moments, and who passes what to whom
+//! in one round.
 
 use super::scene::{Look, Scene};
 use super::screen::Screen;
@@ -14,12 +15,14 @@ pub type Chunk = Vec<bool>;
 pub struct Moments(pub Vec<(String, Vec<Vec<Chunk>>)>);
 
 impl Moments {
-    /// The moments side by side. A rank's digit in a chunk is a rank's contribution, ones for rank 0.
+    /// The moments side by side. A rank's digit in a chunk is a rank's contribution, ones for
+    /// rank 0.
     pub fn render(&self, screen: &Screen) -> String {
         self.scene(screen).text()
     }
 
-    /// The moments side by side, as an inline SVG: a chunk has a stripe for each rank whose numbers it contains.
+    /// The moments side by side, as an inline SVG: a chunk has a stripe for each rank whose numbers
+    /// it contains.
     pub fn svg(&self, title: &str) -> String {
         self.scene(&Screen::plain()).svg(title)
     }
@@ -140,16 +143,10 @@ mod tests {
     #[test]
     fn a_chunk_shows_whose_numbers_it_contains() {
         let moments = Moments(vec![
-            (
-                "before".into(),
-                vec![vec![vec![true, false]; 2], vec![vec![false, true]; 2]],
-            ),
+            ("before".into(), vec![vec![vec![true, false]; 2], vec![vec![false, true]; 2]]),
             (
                 "after".into(),
-                vec![
-                    vec![vec![true, true], vec![false, false]],
-                    vec![vec![true, true]; 2],
-                ],
+                vec![vec![vec![true, true], vec![false, false]], vec![vec![true, true]; 2]],
             ),
         ]);
         let ascii = Screen::plain_ascii();

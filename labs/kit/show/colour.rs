@@ -1,7 +1,8 @@
 //! One system of colours, for the terminal and for pages.
 //!
-//! A colour means one thing in a picture. A rank has its hue, a curve or an algorithm has one that is no rank's, and in a
-//! timeline the hue says what is done, because the row already says who does it. Good and bad are `screen.rs`'s.
+//! A colour means one thing in a picture. A rank has its hue, a curve or an algorithm has one that
+//! is no rank's, and in a timeline the hue says what is done, because the row already says who does
+//! it. Good and bad are `screen.rs`'s.
 
 use shardlab::plan::Activity;
 
@@ -23,8 +24,9 @@ const BLUE: Hue = hue("94", "#4577d0");
 const CYAN: Hue = hue("36", "#1b98a8");
 const BROWN: Hue = hue("38;5;137", "#8f6b4e");
 
-/// Eight ranks have eight hues. The first six are the terminal's own, so that they follow its theme; blue and red are the bright
-/// ones, because the normal ones are hard to read on black. No theme has eight.
+/// Eight ranks have eight hues. The first six are the terminal's own, so that they follow its
+/// theme; blue and red are the bright ones, because the normal ones are hard to read on black. No
+/// theme has eight.
 pub(super) const RANKS: [Hue; 8] = [
     CYAN,
     YELLOW,
@@ -71,7 +73,8 @@ pub(super) fn of_activity(activity: Activity) -> Option<Hue> {
 mod tests {
     use super::*;
 
-    /// Lightness and the two colour axes of CIELAB, in which a distance of 2 is just visible side by side.
+    /// Lightness and the two colour axes of CIELAB, in which a distance of 2 is just visible side
+    /// by side.
     fn lab(page: &str) -> [f64; 3] {
         let part = |i: usize| f64::from(u8::from_str_radix(&page[i..i + 2], 16).unwrap()) / 255.0;
         let [r, g, b] = [1, 3, 5].map(part).map(|c| {

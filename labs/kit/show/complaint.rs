@@ -4,8 +4,8 @@ use super::progress;
 use super::screen::Screen;
 use shardlab::notice;
 
-/// Prints an error or a notice to stderr. On a terminal its lines end at words, and go on below where their text began; in a file
-/// or a pipe, where one searches, each stays one line.
+/// Prints an error or a notice to stderr. On a terminal its lines end at words, and go on below
+/// where their text began; in a file or a pipe, where one searches, each stays one line.
 pub fn complain_folded(text: &str) {
     let text = Screen::of_stderr().map_or(text.to_owned(), |screen| folded(&screen, text));
     progress::erased(|| notice::print(&text));
@@ -39,10 +39,7 @@ mod tests {
 
     #[test]
     fn lines_go_on_where_their_text_began() {
-        let screen = Screen {
-            width: 34,
-            ..Screen::plain()
-        };
+        let screen = Screen { width: 34, ..Screen::plain() };
         let text = "error: the ranks are in different calls:\n  rank 0  waits in barrier, its call 7\n  rank 12  ended\n\
                     help: every rank of a group must\n      make the same calls in the same order\n\nNo label: 1  2\nrank 1 is late: 1  2";
         let lines = [

@@ -1,4 +1,5 @@
-//! Curves for pages: the plot that the terminal shows, with its series, its axes and its labels, as SVG.
+//! Curves for pages: the plot that the terminal shows, with its series, its axes and its labels, as
+//! SVG.
 
 use super::axis::{Axis, Tick};
 use super::plot::{Plot, Style, labelled};
@@ -30,15 +31,7 @@ impl Plot<'_> {
         let top = self.key(&mut page, top) + 12.0;
         let bottom = top + LINE * self.height.clamp(4, 50) as f64 + 4.0;
         let area = Area::new(
-            Side::new(
-                if self.round_x {
-                    x.round_ticks()
-                } else {
-                    x.end_ticks()
-                },
-                x,
-                self.labels.x,
-            ),
+            Side::new(if self.round_x { x.round_ticks() } else { x.end_ticks() }, x, self.labels.x),
             Side::new(y.round_ticks(), y, self.labels.y),
             (top, bottom),
         );
@@ -55,10 +48,8 @@ impl Plot<'_> {
                     [] => {}
                     // A line from one point to nowhere has no length, but the point is there.
                     &[point] => mark(&mut page, self.look(i), area.place(point)),
-                    _ => page.polyline(
-                        run.iter().map(|&point| area.place(point)),
-                        stroke(self.look(i)),
-                    ),
+                    _ => page
+                        .polyline(run.iter().map(|&point| area.place(point)), stroke(self.look(i))),
                 }
             }
         }
@@ -75,11 +66,8 @@ impl Plot<'_> {
         const SAMPLE: f64 = 30.0;
         const GAP: f64 = 10.0;
         let room = ((WIDTH - SAMPLE) / LETTER) as usize;
-        let names: Vec<String> = self
-            .series
-            .iter()
-            .map(|series| clipped(series.name, room))
-            .collect();
+        let names: Vec<String> =
+            self.series.iter().map(|series| clipped(series.name, room)).collect();
         let places = in_rows(names.iter().map(|name| SAMPLE + width(name)), GAP);
         let mut end = top;
         for (i, (&(x, row), name)) in places.iter().zip(&names).enumerate() {
@@ -138,11 +126,7 @@ impl Area {
     /// As wide as the values at its sides leave it.
     fn new(mut x: Side, y: Side, (top, bottom): (f64, f64)) -> Area {
         let half = |tick: Option<&Tick>| tick.map_or(0.0, |tick| width(&tick.label) / 2.0);
-        let widest = y
-            .ticks
-            .iter()
-            .map(|tick| width(&tick.label))
-            .fold(0.0, f64::max);
+        let widest = y.ticks.iter().map(|tick| width(&tick.label)).fold(0.0, f64::max);
         let left = (widest + 10.0).max(half(x.ticks.first()));
         let right = WIDTH - half(x.ticks.last()).max(6.0);
         let apart = |a: &Tick, b: &Tick| {
@@ -153,14 +137,7 @@ impl Area {
         {
             x.ticks.remove(1);
         }
-        Area {
-            x,
-            y,
-            left,
-            right,
-            top,
-            bottom,
-        }
+        Area { x, y, left, right, top, bottom }
     }
 
     /// Where the shares of both axes are on the page.
@@ -252,9 +229,7 @@ mod tests {
     /// All texts, each with the x at which it begins and ends, and its y.
     fn texts(svg: &str) -> Vec<(String, f64, f64, f64)> {
         let lines = svg.lines().filter(|line| line.starts_with("<text "));
-        let places = numbers(svg, "<text", "x")
-            .into_iter()
-            .zip(numbers(svg, "<text", "y"));
+        let places = numbers(svg, "<text", "x").into_iter().zip(numbers(svg, "<text", "y"));
         let text = |(line, (x, y)): (&str, (f64, f64))| {
             let (head, words) = line.split_once('>').unwrap();
             let shown = words
@@ -287,10 +262,7 @@ mod tests {
                 .unwrap()
                 .split_whitespace();
             let numbers: Vec<f64> = points.map(|text| text.parse::<f64>().unwrap()).collect();
-            numbers
-                .chunks(2)
-                .map(|point| (point[0], point[1]))
-                .collect()
+            numbers.chunks(2).map(|point| (point[0], point[1])).collect()
         };
         lines.map(points).collect()
     }
@@ -302,10 +274,7 @@ mod tests {
                 "train",
                 (0..50).map(|x| (f64::from(x), 4.0 - 0.04 * f64::from(x))),
             ))
-            .series(Series::dots(
-                "val",
-                [(0.0, 4.0), (49.0, f64::NAN), (24.5, 3.02)],
-            ));
+            .series(Series::dots("val", [(0.0, 4.0), (49.0, f64::NAN), (24.5, 3.02)]));
         let svg = plot.svg();
         let words: Vec<String> = texts(&svg).into_iter().map(|text| text.0).collect();
         assert_eq!(
@@ -325,27 +294,23 @@ mod tests {
             ]
         );
         let lines = strokes(&svg);
-        let dots = (
-            numbers(&svg, "<circle", "cx"),
-            numbers(&svg, "<circle", "cy"),
-        );
+        let dots = (numbers(&svg, "<circle", "cx"), numbers(&svg, "<circle", "cy"));
         assert_eq!(
             (lines.len(), lines[1].len(), dots.0.len()),
             (2, 50, 3),
             "the key's line and dot, and the plot's"
         );
-        // Both series at step 0, and the middle of a straight line: the same places but for rounding.
+        // Both series at step 0, and the middle of a straight line: the same places but for
+        // rounding.
         let line = &lines[1];
         let near = |a: f64, b: f64| (a - b).abs() < 0.2;
-        assert!(
-            near(line[0].0, dots.0[1]) && near(line[0].1, dots.1[1]),
-            "{svg}"
-        );
+        assert!(near(line[0].0, dots.0[1]) && near(line[0].1, dots.1[1]), "{svg}");
         assert!(
             near((line[0].0 + line[49].0) / 2.0, dots.0[2])
                 && near((line[0].1 + line[49].1) / 2.0, dots.1[2])
         );
-        // The curve ends where the axes end: the last point is at the right end of the lines that reach farthest.
+        // The curve ends where the axes end: the last point is at the right end of the lines that
+        // reach farthest.
         let ends = numbers(&svg, "<line", "x2").into_iter();
         assert!(near(ends.fold(0.0, f64::max), line[49].0), "{svg}");
     }
@@ -354,21 +319,12 @@ mod tests {
     fn the_page_decides_on_colours_and_font() {
         let all = (0..8).flat_map(|i| {
             let points = move || (0..3).map(move |x| (f64::from(x), f64::from(i)));
-            [
-                Series::line("\"#000000\" & <b>", points()),
-                Series::dots("", points()),
-            ]
+            [Series::line("\"#000000\" & <b>", points()), Series::dots("", points())]
         });
         let svg = all.fold(Plot::new("t", "x"), Plot::series).svg();
-        let fixed = svg
-            .split("\"#")
-            .skip(1)
-            .map(|rest| rest.split('"').next().unwrap());
+        let fixed = svg.split("\"#").skip(1).map(|rest| rest.split('"').next().unwrap());
         for colour in fixed {
-            assert!(
-                (0..6).any(|look| curve_colour(look) == format!("#{colour}")),
-                "{colour}"
-            );
+            assert!((0..6).any(|look| curve_colour(look) == format!("#{colour}")), "{colour}");
         }
         assert!(
             ["stroke", "fill"]
@@ -391,14 +347,8 @@ mod tests {
         );
         // Each of six neighbours has a colour and a pattern of its own, on the curve as in the key.
         for (i, dashes) in DASHES.iter().enumerate() {
-            let look = format!(
-                "stroke=\"{}\" stroke-dasharray=\"{dashes}\"",
-                curve_colour(i)
-            );
-            let uses = (0..16)
-                .step_by(2)
-                .filter(|series| series % DASHES.len() == i)
-                .count();
+            let look = format!("stroke=\"{}\" stroke-dasharray=\"{dashes}\"", curve_colour(i));
+            let uses = (0..16).step_by(2).filter(|series| series % DASHES.len() == i).count();
             assert_eq!(svg.matches(&look).count(), 2 * uses, "{look}");
         }
         assert!(
@@ -407,10 +357,7 @@ mod tests {
             ),
             "{svg}"
         );
-        assert!(
-            svg.contains("width=\"100%\"") && !svg.contains("\n\n"),
-            "{svg}"
-        );
+        assert!(svg.contains("width=\"100%\"") && !svg.contains("\n\n"), "{svg}");
     }
 
     fn long(x: f64) -> String {
@@ -424,10 +371,7 @@ mod tests {
             .log_y()
             .labels(|x| format!("{x} B"), |y| format!("{y} s"));
         let svg = plot
-            .series(Series::line(
-                "ring",
-                [(1.0, 1.0), (64.0, 10.0), (4096.0, 100.0)],
-            ))
+            .series(Series::line("ring", [(1.0, 1.0), (64.0, 10.0), (4096.0, 100.0)]))
             .svg();
         let texts = texts(&svg);
         let at = |label: &str| {
@@ -436,22 +380,19 @@ mod tests {
                 .find(|text| text.0 == label)
                 .unwrap_or_else(|| panic!("{label}: {svg}"))
         };
-        // On two logarithmic axes a power is a straight line, and its values stand where the axes say.
+        // On two logarithmic axes a power is a straight line, and its values stand where the axes
+        // say.
         let line = &strokes(&svg)[1];
         let middle = |label: &str| (at(label).1 + at(label).2) / 2.0;
-        for (i, (x, y)) in [("1 B", "1 s"), ("64 B", "10 s"), ("4096 B", "100 s")]
-            .into_iter()
-            .enumerate()
+        for (i, (x, y)) in
+            [("1 B", "1 s"), ("64 B", "10 s"), ("4096 B", "100 s")].into_iter().enumerate()
         {
             assert!(
                 (line[i].0 - middle(x)).abs() < 0.3 && (line[i].1 + BASE - at(y).3).abs() < 0.3,
                 "{x} {y}: {svg}"
             );
         }
-        assert!(
-            line[0].1 > line[1].1 && line[1].1 > line[2].1,
-            "more is higher: {svg}"
-        );
+        assert!(line[0].1 > line[1].1 && line[1].1 > line[2].1, "more is higher: {svg}");
         // If long values would touch, the middle one is left out.
         let few = Plot::new("t", "x")
             .series(Series::dots("", [(1.0, 0.0), (4.0, 0.0)]))
@@ -464,19 +405,12 @@ mod tests {
             .log_y()
             .series(Series::line("", [(0.0, 2.0), (1.0, 4.2)]))
             .svg();
-        assert!(
-            ["2", "3", "4"]
-                .iter()
-                .all(|label| svg.contains(&format!(">{label}<"))),
-            "{svg}"
-        );
+        assert!(["2", "3", "4"].iter().all(|label| svg.contains(&format!(">{label}<"))), "{svg}");
     }
 
     #[test]
     fn a_gap_stays_a_gap_and_a_point_between_gaps_is_drawn() {
-        let points = [0.0, 1.0, f64::NAN, 2.0, f64::INFINITY, 1.0, 0.0]
-            .into_iter()
-            .enumerate();
+        let points = [0.0, 1.0, f64::NAN, 2.0, f64::INFINITY, 1.0, 0.0].into_iter().enumerate();
         let plot = Plot::new("t", "x").series(Series::line("", points.map(|(x, y)| (x as f64, y))));
         let svg = plot.svg();
         let lengths: Vec<usize> = strokes(&svg).iter().map(Vec::len).collect();
@@ -490,22 +424,13 @@ mod tests {
     #[test]
     fn what_is_left_out_is_said_and_not_drawn() {
         let points = (0..40).map(|i| (f64::from(i), if i == 7 { 80.0 } else { f64::from(i % 4) }));
-        let plot = Plot::new("loss", "step")
-            .series(Series::line("train", points))
-            .clip_outliers();
+        let plot = Plot::new("loss", "step").series(Series::line("train", points)).clip_outliers();
         let svg = plot.svg();
         assert!(svg.contains("loss · 1 point above, up to 80.0"), "{svg}");
         let lengths: Vec<usize> = strokes(&svg).iter().map(Vec::len).collect();
         assert_eq!(lengths, [2, 7, 32]);
-        assert!(
-            texts(&svg).iter().any(|text| text.0 == "3"),
-            "an axis for what is shown\n{svg}"
-        );
-        assert!(
-            Plot::new("loss", "step")
-                .svg()
-                .contains(">loss: nothing to plot<")
-        );
+        assert!(texts(&svg).iter().any(|text| text.0 == "3"), "an axis for what is shown\n{svg}");
+        assert!(Plot::new("loss", "step").svg().contains(">loss: nothing to plot<"));
     }
 
     #[test]
@@ -515,15 +440,8 @@ mod tests {
             let mut plot = any_plot(&mut random);
             if round % 2 == 0 {
                 let long = "a name so long that no row of the key has room for the whole of it, nor half of this one";
-                plot = Plot {
-                    x_label: long,
-                    ..plot
-                }
-                .series(Series::dots(long, [(1.0, 1.0)]));
-                plot = plot.labels(
-                    |x| format!("{x:e} units of some length"),
-                    |y| format!("{y}"),
-                );
+                plot = Plot { x_label: long, ..plot }.series(Series::dots(long, [(1.0, 1.0)]));
+                plot = plot.labels(|x| format!("{x:e} units of some length"), |y| format!("{y}"));
             }
             let svg = plot.svg();
             if svg.contains("nothing") {
@@ -544,19 +462,15 @@ mod tests {
                     "round {round}: {words:?}\n{svg}"
                 );
             }
-            let dots = numbers(&svg, "<circle", "cx")
-                .into_iter()
-                .zip(numbers(&svg, "<circle", "cy"));
+            let dots =
+                numbers(&svg, "<circle", "cx").into_iter().zip(numbers(&svg, "<circle", "cy"));
             for (x, y) in strokes(&svg).into_iter().flatten().chain(dots) {
                 assert!(
                     (0.0..WIDTH - 4.0).contains(&x) && (4.0..height - 4.0).contains(&y),
                     "round {round}\n{svg}"
                 );
             }
-            assert!(
-                !svg.contains("NaN") && !svg.contains("\n\n"),
-                "round {round}\n{svg}"
-            );
+            assert!(!svg.contains("NaN") && !svg.contains("\n\n"), "round {round}\n{svg}");
         }
     }
 }

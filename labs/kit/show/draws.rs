@@ -9,20 +9,22 @@ use std::ops::RangeInclusive;
 /// Ways to draw, one per row. Micro-batch n, counted from 1, is in column n.
 #[derive(Clone, Debug)]
 pub struct Draws {
-    /// Each way's name, and for each micro-batch the step that learned from it; `None` if it was discarded.
+    /// Each way's name, and for each micro-batch the step that learned from it; `None` if it was
+    /// discarded.
     pub rows: Vec<(String, Vec<Option<usize>>)>,
     /// The bad micro-batches.
     pub bad: RangeInclusive<usize>,
 }
 
 impl Draws {
-    /// The rows as text. A step's number is below each micro-batch that it learned from, a dash below a discarded one.
+    /// The rows as text. A step's number is below each micro-batch that it learned from, a dash
+    /// below a discarded one.
     pub fn render(&self, screen: &Screen) -> String {
         self.scene(screen).text()
     }
 
-    /// The rows as an inline SVG: a box for each micro-batch with the number of its step, an outline for a discarded one, and
-    /// a band behind the bad ones.
+    /// The rows as an inline SVG: a box for each micro-batch with the number of its step, an
+    /// outline for a discarded one, and a band behind the bad ones.
     pub fn svg(&self, title: &str) -> String {
         self.scene(&Screen::plain()).svg(title)
     }
@@ -70,14 +72,8 @@ mod tests {
 
     fn draws() -> Draws {
         let rows = vec![
-            (
-                "nothing".to_string(),
-                vec![Some(1), Some(1), Some(2), Some(2)],
-            ),
-            (
-                "one".to_string(),
-                vec![Some(1), Some(1), None, Some(2), Some(2)],
-            ),
+            ("nothing".to_string(), vec![Some(1), Some(1), Some(2), Some(2)]),
+            ("one".to_string(), vec![Some(1), Some(1), None, Some(2), Some(2)]),
         ];
         Draws { rows, bad: 3..=4 }
     }
@@ -90,10 +86,7 @@ mod tests {
   nothing       1  1  2  2
   one           1  1  –  2  2
 ";
-        assert_eq!(
-            draws().render(&Screen::plain()),
-            expected.trim_matches('\n')
-        );
+        assert_eq!(draws().render(&Screen::plain()), expected.trim_matches('\n'));
         assert!(draws().render(&Screen::plain_ascii()).is_ascii());
     }
 

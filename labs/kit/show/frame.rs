@@ -26,32 +26,20 @@ pub(super) struct Frame<'a> {
 
 impl<'a> Frame<'a> {
     pub(super) fn new(screen: &'a Screen, y_ticks: Vec<Tick>) -> Frame<'a> {
-        let gutter = y_ticks
-            .iter()
-            .map(|tick| columns(&tick.label))
-            .max()
-            .unwrap_or(0);
-        Frame {
-            screen,
-            y_ticks,
-            gutter,
-        }
+        let gutter = y_ticks.iter().map(|tick| columns(&tick.label)).max().unwrap_or(0);
+        Frame { screen, y_ticks, gutter }
     }
 
     /// Columns left for the picture.
     pub(super) fn room(&self) -> usize {
-        self.screen
-            .width
-            .saturating_sub(INDENT.len() + self.gutter + 2)
+        self.screen.width.saturating_sub(INDENT.len() + self.gutter + 2)
     }
 
-    /// Title on the left, legend at the right end of the line; below each other if too long. A series' entry begins with its
-    /// look.
+    /// Title on the left, legend at the right end of the line; below each other if too long. A
+    /// series' entry begins with its look.
     pub(super) fn head(&self, title: &str, legend: &[(usize, Item)]) -> Vec<String> {
-        let items: Vec<String> = legend
-            .iter()
-            .map(|(look, item)| self.legend_item(*look, item))
-            .collect();
+        let items: Vec<String> =
+            legend.iter().map(|(look, item)| self.legend_item(*look, item)).collect();
         let legend = items.join(LEGEND_GAP);
         let room = self.screen.width - INDENT.len();
         if columns(title) + LEGEND_GAP.len() + columns(&legend) <= room {
@@ -60,34 +48,22 @@ impl<'a> Frame<'a> {
             return vec![line.trim_end().to_owned()];
         }
         // Lines may end between series, not between a sample and its name.
-        let unbroken = items
-            .iter()
-            .map(|item| item.replace(' ', "\u{a0}"))
-            .collect::<Vec<_>>();
+        let unbroken = items.iter().map(|item| item.replace(' ', "\u{a0}")).collect::<Vec<_>>();
         let legend = fold(&unbroken.join(LEGEND_GAP), room, LongWords::Cut);
         let legend = legend.iter().map(|line| line.replace('\u{a0}', " "));
         let title = fold(title, room, LongWords::Cut);
         let title = title.iter().map(|line| self.screen.bold(line));
-        title
-            .chain(legend)
-            .map(|line| format!("{INDENT}{line}"))
-            .collect()
+        title.chain(legend).map(|line| format!("{INDENT}{line}")).collect()
     }
 
     /// The rows of the picture, right of the y axis.
     pub(super) fn picture(&self, canvas: &Canvas) -> Vec<String> {
-        let (with_tick, without) = if self.screen.ascii {
-            ("+", "|")
-        } else {
-            ("┤", "│")
-        };
+        let (with_tick, without) = if self.screen.ascii { ("+", "|") } else { ("┤", "│") };
         let line = |row: usize| {
             let is_here = |tick: &&Tick| canvas.cell_of((0.0, tick.place)).1 == row;
             let tick = self.y_ticks.iter().find(is_here);
             let label = pad_left(tick.map_or("", |tick| &tick.label), self.gutter);
-            let axis = self
-                .screen
-                .dim(if tick.is_some() { with_tick } else { without });
+            let axis = self.screen.dim(if tick.is_some() { with_tick } else { without });
             format!("{INDENT}{label} {axis}{}", canvas.row(row, self.screen))
         };
         (0..canvas.rows()).map(line).collect()
@@ -95,14 +71,8 @@ impl<'a> Frame<'a> {
 
     /// The x axis with its name at its end, and its values below.
     pub(super) fn foot(&self, canvas: &Canvas, name: &str, ticks: &[Tick]) -> [String; 2] {
-        let (corner, rule) = if self.screen.ascii {
-            ("+", "-")
-        } else {
-            ("└", "─")
-        };
-        let name = fold(name, self.room() / 2, LongWords::Cut)
-            .into_iter()
-            .next();
+        let (corner, rule) = if self.screen.ascii { ("+", "-") } else { ("└", "─") };
+        let name = fold(name, self.room() / 2, LongWords::Cut).into_iter().next();
         let name = name
             .filter(|name| !name.is_empty())
             .map_or(String::new(), |name| format!(" {name}"));
@@ -110,12 +80,9 @@ impl<'a> Frame<'a> {
         let margin = INDENT.len() + self.gutter + 1;
         let axis = self.screen.dim(format!("{corner}{rule}"));
 
-        let values = ticks.iter().map(|t| {
-            (
-                margin + 1 + canvas.cell_of((t.place, 0.0)).0,
-                t.label.as_str(),
-            )
-        });
+        let values = ticks
+            .iter()
+            .map(|t| (margin + 1 + canvas.cell_of((t.place, 0.0)).0, t.label.as_str()));
         [
             format!("{}{axis}{name}", " ".repeat(margin)),
             place_labels(values, self.screen.width),
@@ -137,8 +104,8 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// A line with each label in the middle over its column, as far as the width allows. One that would touch the label before
-/// it is left out.
+/// A line with each label in the middle over its column, as far as the width allows. One that would
+/// touch the label before it is left out.
 pub(super) fn place_labels<'a>(
     labels: impl Iterator<Item = (usize, &'a str)>,
     width: usize,
@@ -146,9 +113,7 @@ pub(super) fn place_labels<'a>(
     let mut line = String::new();
     for (middle, label) in labels {
         let length = columns(label);
-        let start = middle
-            .saturating_sub(length / 2)
-            .min(width.saturating_sub(length));
+        let start = middle.saturating_sub(length / 2).min(width.saturating_sub(length));
         if line.is_empty() || start > columns(&line) {
             line = pad_right(&line, start) + label;
         }
@@ -162,11 +127,7 @@ mod tests {
 
     #[test]
     fn a_long_legend_breaks_between_its_items() {
-        let screen = Screen {
-            width: 40,
-            ascii: true,
-            ..Screen::plain()
-        };
+        let screen = Screen { width: 40, ascii: true, ..Screen::plain() };
         let frame = Frame::new(&screen, Vec::new());
         let names = [
             (0, Item::Dots("one rank")),
@@ -175,29 +136,17 @@ mod tests {
         ];
         assert_eq!(
             frame.head("loss of all runs", &names),
-            [
-                "  loss of all runs",
-                "  * one rank   o two ranks",
-                "  + four ranks"
-            ]
+            ["  loss of all runs", "  * one rank   o two ranks", "  + four ranks"]
         );
         assert_eq!(frame.head("loss", &[]), ["  loss"]);
     }
 
     #[test]
     fn values_that_would_touch_are_left_out() {
-        let screen = Screen {
-            width: 40,
-            ascii: true,
-            ..Screen::plain()
-        };
+        let screen = Screen { width: 40, ascii: true, ..Screen::plain() };
         let frame = Frame::new(&screen, Vec::new());
         let canvas = Canvas::new(frame.room(), 4, true);
-        let tick = |place, label: &str| Tick {
-            place,
-            value: place,
-            label: label.to_owned(),
-        };
+        let tick = |place, label: &str| Tick { place, value: place, label: label.to_owned() };
         let ticks = [tick(0.0, "1.000"), tick(0.1, "1.100"), tick(1.0, "2.000")];
         assert_eq!(
             frame.foot(&canvas, "step", &ticks),

@@ -1,4 +1,5 @@
-//! Gantt charts of pipelines: one row per rank, one bar per pass, and in the bar the number of its micro-batch.
+//! Gantt charts of pipelines: one row per rank, one bar per pass, and in the bar the number of its
+//! micro-batch.
 //!
 //! The hue says forward or backward, and the row says the rank.
 
@@ -39,18 +40,14 @@ impl Chart {
     }
 }
 
-/// Draws charts under each other, all to one scale, never wider than the screen. In each row, columns without a bar
-/// are time in which the rank waits: the bubble.
+/// Draws charts under each other, all to one scale, never wider than the screen. In each row,
+/// columns without a bar are time in which the rank waits: the bubble.
 pub fn gantt(screen: &Screen, charts: &[Chart]) -> String {
     let end = charts.iter().map(Chart::end).fold(0.0, f64::max);
     if end <= 0.0 {
         return format!("{INDENT}nothing to show: no time passed");
     }
-    let ranks = charts
-        .iter()
-        .map(|chart| chart.ranks.len())
-        .max()
-        .unwrap_or(0);
+    let ranks = charts.iter().map(|chart| chart.ranks.len()).max().unwrap_or(0);
     let gutter = columns(&format!("rank {}", ranks.saturating_sub(1)));
     let margin = INDENT.len() + gutter + 2;
     let room = screen.width.saturating_sub(margin).max(20);
@@ -58,11 +55,7 @@ pub fn gantt(screen: &Screen, charts: &[Chart]) -> String {
     let mut lines = legend(screen, charts);
     for chart in charts {
         let title = fold(&chart.title, screen.width - INDENT.len(), LongWords::Cut);
-        lines.extend(
-            title
-                .iter()
-                .map(|line| format!("{INDENT}{}", screen.bold(line))),
-        );
+        lines.extend(title.iter().map(|line| format!("{INDENT}{}", screen.bold(line))));
         for (rank, bars) in chart.ranks.iter().enumerate() {
             let name = pad_left(&format!("rank {rank}"), gutter);
             let picture = row(screen, bars, room, chart.end(), end);
@@ -108,16 +101,13 @@ fn row(screen: &Screen, bars: &[Bar], room: usize, own_end: f64, end: f64) -> Ve
     for bar in bars {
         let place = column(bar.start)..column(bar.end).max(column(bar.start));
         let number = bar.number.to_string();
-        // The glyph comes first, so that bars without a gap between them can be counted. Where a hue says what a pass is, a
-        // short one needs no glyph.
+        // The glyph comes first, so that bars without a gap between them can be counted. Where a
+        // hue says what a pass is, a short one needs no glyph.
         let first = usize::from(!screen.colour || place.len() > number.len());
         let fits = place.len() >= first + number.len();
         row[place.clone()].fill((sign(bar.activity, screen), Some(bar.activity), false));
-        for (column, digit) in row[place]
-            .iter_mut()
-            .skip(first)
-            .zip(number.chars())
-            .filter(|_| fits)
+        for (column, digit) in
+            row[place].iter_mut().skip(first).zip(number.chars()).filter(|_| fits)
         {
             *column = (digit, Some(bar.activity), true);
         }
@@ -156,23 +146,15 @@ mod tests {
             start: start * slower,
             end: end * slower,
         };
-        let first = vec![
-            bar(Activity::FORWARD, 0, 0.0, 1.0),
-            bar(Activity::BACKWARD, 12, 2.0, 4.0),
-        ];
+        let first =
+            vec![bar(Activity::FORWARD, 0, 0.0, 1.0), bar(Activity::BACKWARD, 12, 2.0, 4.0)];
         let second = vec![bar(Activity::FORWARD, 7, 1.0, 2.0)];
-        Chart {
-            title: title.to_owned(),
-            ranks: vec![first, second],
-        }
+        Chart { title: title.to_owned(), ranks: vec![first, second] }
     }
 
     #[test]
     fn charts_share_one_scale_and_each_column_without_a_bar_is_waiting() {
-        let screen = Screen {
-            width: 34,
-            ..Screen::plain()
-        };
+        let screen = Screen { width: 34, ..Screen::plain() };
         let expected = "
   ▓ forward   ▒ backward
   · waiting
@@ -187,25 +169,13 @@ mod tests {
           0                 8.00 s";
         let charts = [chart("predicted", 1.0), chart("measured", 2.0)];
         assert_eq!(gantt(&screen, &charts), expected.trim_matches('\n'));
-        let ascii = gantt(
-            &Screen {
-                ascii: true,
-                ..screen
-            },
-            &charts,
-        );
-        assert!(
-            ascii.is_ascii() && ascii.contains("\n  rank 0 |F0F...B12BBB\n"),
-            "{ascii}"
-        );
+        let ascii = gantt(&Screen { ascii: true, ..screen }, &charts);
+        assert!(ascii.is_ascii() && ascii.contains("\n  rank 0 |F0F...B12BBB\n"), "{ascii}");
     }
 
     #[test]
     fn a_number_that_does_not_fit_is_left_out() {
-        let screen = Screen {
-            width: 30,
-            ..Screen::plain()
-        };
+        let screen = Screen { width: 30, ..Screen::plain() };
         let bars = |number| {
             vec![Bar {
                 activity: Activity::FORWARD,
@@ -218,21 +188,14 @@ mod tests {
         let picture = |number| painted(&screen, &row(&screen, &bars(number), 20, 10.0, 10.0));
         assert_eq!(
             (picture(3), picture(10)),
-            (
-                format!("▓3{}", "·".repeat(18)),
-                format!("▓▓{}", "·".repeat(18))
-            )
+            (format!("▓3{}", "·".repeat(18)), format!("▓▓{}", "·".repeat(18)))
         );
     }
 
     /// In colour a short pass is its digit, and without colour it is its glyph.
     #[test]
     fn hues_say_forward_and_backward_and_digits_stand_on_them() {
-        let screen = Screen {
-            width: 29,
-            colour: true,
-            ascii: true,
-        };
+        let screen = Screen { width: 29, colour: true, ascii: true };
         let bar = |activity, number, start: f64| Bar {
             activity,
             chunk: 0,
@@ -243,10 +206,7 @@ mod tests {
         let bars = vec![
             bar(Activity::FORWARD, 3, 0.0),
             bar(Activity::BACKWARD, 4, 1.0),
-            Bar {
-                end: 20.0,
-                ..bar(Activity::WEIGHTS, 5, 17.0)
-            },
+            Bar { end: 20.0, ..bar(Activity::WEIGHTS, 5, 17.0) },
         ];
         let forward = "\x1b[7;35m3\x1b[0m";
         let backward = "\x1b[7;32m4\x1b[0m";
@@ -255,10 +215,7 @@ mod tests {
         let expected = format!("{forward}{backward}{waiting}{weights}");
         let picture = |screen: &Screen| painted(screen, &row(screen, &bars, 20, 20.0, 20.0));
         assert_eq!(picture(&screen), expected);
-        let plain = Screen {
-            colour: false,
-            ..screen
-        };
+        let plain = Screen { colour: false, ..screen };
         assert_eq!(picture(&plain), format!("FB{}W5W", ".".repeat(15)));
     }
 
@@ -266,20 +223,9 @@ mod tests {
     fn odd_times_do_no_harm_and_lines_stay_within_the_width() {
         for start in [f64::NAN, f64::INFINITY, -1.0, 0.0, 1e-300, 7.0, 1e300] {
             for end in [f64::NAN, f64::INFINITY, -1.0, 0.0, 1e-300, 7.0, 1e300] {
-                let bars = vec![
-                    Bar {
-                        activity: Activity::WEIGHTS,
-                        chunk: 0,
-                        number: 1,
-                        start,
-                        end
-                    };
-                    2
-                ];
-                let chart = Chart {
-                    title: "x".into(),
-                    ranks: vec![bars; 3],
-                };
+                let bars =
+                    vec![Bar { activity: Activity::WEIGHTS, chunk: 0, number: 1, start, end }; 2];
+                let chart = Chart { title: "x".into(), ranks: vec![bars; 3] };
                 let text = gantt(&Screen::plain(), &[chart]);
                 assert!(text.lines().all(|line| columns(line) <= 80), "{text}");
             }

@@ -7,7 +7,8 @@ use shardlab::plan::Activity;
 use std::ops::Range;
 use std::slice;
 
-/// Units of the picture's width, and on the left for the ranks' names. A page shows it wide, because a step has many passes.
+/// Units of the picture's width, and on the left for the ranks' names. A page shows it wide,
+/// because a step has many passes.
 const WIDTH: f64 = 600.0;
 const GUTTER: f64 = 48.0;
 
@@ -15,9 +16,9 @@ const GUTTER: f64 = 48.0;
 const ROW: f64 = 21.0;
 const HEIGHT: f64 = 18.0;
 
-/// Draws charts under each other, all to one scale, as an inline SVG. Where all bars have room, each has its letter and its
-/// micro-batch in it; else all have the micro-batch alone. A chunk has its shade. Hatched is the time in which a rank waits: the
-/// bubble.
+/// Draws charts under each other, all to one scale, as an inline SVG. Where all bars have room,
+/// each has its letter and its micro-batch in it; else all have the micro-batch alone. A chunk has
+/// its shade. Hatched is the time in which a rank waits: the bubble.
 pub fn gantt_svg(title: &str, charts: &[Chart]) -> String {
     let end = charts.iter().map(Chart::end).fold(0.0, f64::max).max(1e-9);
     let x = |moment: f64| GUTTER + (WIDTH - GUTTER - 1.0) * moment / end;
@@ -36,11 +37,7 @@ pub fn gantt_svg(title: &str, charts: &[Chart]) -> String {
         }
         let chunks = chunks(slice::from_ref(chart));
         for (rank, bars) in chart.ranks.iter().enumerate() {
-            page.text(
-                (GUTTER - 6.0, y + 14.0),
-                Anchor::End,
-                format!("rank {rank}"),
-            );
+            page.text((GUTTER - 6.0, y + 14.0), Anchor::End, format!("rank {rank}"));
             let mut free = 0.0;
             for bar in bars {
                 if bar.start > free {
@@ -48,13 +45,7 @@ pub fn gantt_svg(title: &str, charts: &[Chart]) -> String {
                 }
                 free = bar.end;
                 let place = x(bar.start)..x(bar.end);
-                pass(
-                    &mut page,
-                    bar.activity,
-                    place.clone(),
-                    y,
-                    shade(bar.chunk, chunks),
-                );
+                pass(&mut page, bar.activity, place.clone(), y, shade(bar.chunk, chunks));
                 label(&mut page, bar, place, y, shown);
             }
             if free < chart.end() {
@@ -111,9 +102,7 @@ fn shown(charts: &[Chart], scale: f64) -> Shown {
     let bars = || charts.iter().flat_map(|chart| chart.ranks.iter().flatten());
     let digits = bars().map(|bar| bar.number.to_string().len()).max();
     let long = 6.2 * digits.unwrap_or(0) as f64;
-    let shortest = bars()
-        .map(|bar| scale * (bar.end - bar.start))
-        .fold(f64::INFINITY, f64::min);
+    let shortest = bars().map(|bar| scale * (bar.end - bar.start)).fold(f64::INFINITY, f64::min);
     if shortest > long + 8.5 {
         Shown::LetterAndNumber
     } else if shortest >= long {
@@ -136,8 +125,8 @@ fn label(page: &mut Page, bar: &Bar, place: Range<f64>, y: f64, shown: Shown) {
     page.add("</g>");
 }
 
-/// The activities that occur, each with its letter where bars have letters, the bubble, the chunks' shades, and what numbers are.
-/// Returns where the legend ends.
+/// The activities that occur, each with its letter where bars have letters, the bubble, the chunks'
+/// shades, and what numbers are. Returns where the legend ends.
 fn legend(page: &mut Page, charts: &[Chart], shown: Shown, top: f64) -> f64 {
     let occurs = |activity: &Activity| {
         let mut bars = charts.iter().flat_map(|chart| chart.ranks.iter().flatten());
@@ -174,11 +163,7 @@ fn legend(page: &mut Page, charts: &[Chart], shown: Shown, top: f64) -> f64 {
             pass(page, Activity::FORWARD, x..x + 8.0, y, shade);
             pass(page, Activity::BACKWARD, x + 8.0..x + 16.0, y, shade);
         }
-        let start = if words.starts_with("number") {
-            x
-        } else {
-            x + 20.0
-        };
+        let start = if words.starts_with("number") { x } else { x + 20.0 };
         page.text((start, y + 14.0), Anchor::Start, words);
         bottom = y + ROW;
     }
@@ -197,10 +182,7 @@ mod tests {
             start: slower * start,
             end: slower * end,
         };
-        let first = vec![
-            bar(Activity::FORWARD, 0, 0.0, 1.0),
-            bar(Activity::BACKWARD, 0, 2.0, 4.0),
-        ];
+        let first = vec![bar(Activity::FORWARD, 0, 0.0, 1.0), bar(Activity::BACKWARD, 0, 2.0, 4.0)];
         Chart {
             title: title.into(),
             ranks: vec![first, vec![bar(Activity::FORWARD, 1, 1.0, 2.0)]],
@@ -210,12 +192,10 @@ mod tests {
     #[test]
     fn a_page_has_a_bar_for_each_pass_and_hatches_for_each_wait() {
         let svg = gantt_svg("two ranks", &[chart("", 1.0, 1)]);
-        // Three passes; a wait on rank 0, and one before and one after rank 1's pass; three in the legend.
+        // Three passes; a wait on rank 0, and one before and one after rank 1's pass; three in the
+        // legend.
         assert_eq!(
-            (
-                svg.matches("<rect").count(),
-                svg.matches("url(#bubble)").count()
-            ),
+            (svg.matches("<rect").count(), svg.matches("url(#bubble)").count()),
             (9, 4),
             "{svg}"
         );
@@ -232,16 +212,9 @@ mod tests {
     fn charts_share_one_scale_and_chunks_have_their_shades() {
         let svg = gantt_svg("two steps", &[chart("fast", 1.0, 2), chart("slow", 2.0, 2)]);
         // A forward pass takes an eighth of the picture, and twice as much where all is slower.
-        let widths = [1.0, 2.0].map(|units| {
-            format!(
-                "width=\"{:.1}\"",
-                (WIDTH - GUTTER - 1.0) * units / 8.0 - 0.8
-            )
-        });
-        assert!(
-            widths.iter().all(|width| svg.contains(width)),
-            "{widths:?} {svg}"
-        );
+        let widths = [1.0, 2.0]
+            .map(|units| format!("width=\"{:.1}\"", (WIDTH - GUTTER - 1.0) * units / 8.0 - 0.8));
+        assert!(widths.iter().all(|width| svg.contains(width)), "{widths:?} {svg}");
         assert!(
             svg.contains("fill-opacity=\"0.75\"")
                 && svg.contains("fill-opacity=\"0.25\"")

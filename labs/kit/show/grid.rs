@@ -15,7 +15,8 @@ pub struct Cell {
 
 /// All ranks' data before and after: two grids side by side, with one row per rank.
 ///
-/// If there is little room, cells stand closer; if that is not enough, ranks are named on the left alone.
+/// If there is little room, cells stand closer; if that is not enough, ranks are named on the left
+/// alone.
 pub fn before_and_after(screen: &Screen, before: &[Vec<Cell>], after: &[Vec<Cell>]) -> String {
     let width = before
         .iter()
@@ -31,15 +32,8 @@ pub fn before_and_after(screen: &Screen, before: &[Vec<Cell>], after: &[Vec<Cell
             let arrow = pad_left(if rank == middle { arrow } else { "" }, columns(arrow));
             let before = row(screen, before, width, gap);
             let after = row(screen, after, width, gap);
-            let there = if names {
-                name(screen, rank)
-            } else {
-                bar(screen)
-            };
-            format!(
-                "{INDENT}{}{before}  {arrow}  {there}{after}",
-                name(screen, rank)
-            )
+            let there = if names { name(screen, rank) } else { bar(screen) };
+            format!("{INDENT}{}{before}  {arrow}  {there}{after}", name(screen, rank))
         };
         before
             .iter()
@@ -51,26 +45,19 @@ pub fn before_and_after(screen: &Screen, before: &[Vec<Cell>], after: &[Vec<Cell
     };
     let fits = |lines: &Vec<String>| lines.iter().all(|line| columns(line) <= screen.width);
     let forms = [(" ", true), ("", true), ("", false)].map(|(gap, names)| lines(gap, names));
-    forms
-        .iter()
-        .find(|lines| fits(lines))
-        .unwrap_or(&forms[2])
-        .join("\n")
+    forms.iter().find(|lines| fits(lines)).unwrap_or(&forms[2]).join("\n")
 }
 
 fn name(screen: &Screen, rank: usize) -> String {
-    format!(
-        "{} {}",
-        screen.rank(rank, format!("rank {rank}")),
-        bar(screen)
-    )
+    format!("{} {}", screen.rank(rank, format!("rank {rank}")), bar(screen))
 }
 
 fn bar(screen: &Screen) -> String {
     screen.dim(if screen.ascii { "|" } else { "│" })
 }
 
-/// Cells of `width` columns, between them spaces, or brackets where marked ones begin and end, and there also `gap`.
+/// Cells of `width` columns, between them spaces, or brackets where marked ones begin and end, and
+/// there also `gap`.
 fn row(screen: &Screen, cells: &[Cell], width: usize, gap: &str) -> String {
     let mut line = String::new();
     let mut inside = false;
@@ -84,11 +71,7 @@ fn row(screen: &Screen, cells: &[Cell], width: usize, gap: &str) -> String {
         line += &pad_left(&cell.text, width);
         inside = cell.marked;
     }
-    line + &if inside {
-        screen.bold("]")
-    } else {
-        " ".to_owned()
-    }
+    line + &if inside { screen.bold("]") } else { " ".to_owned() }
 }
 
 #[cfg(test)]
@@ -97,10 +80,7 @@ mod tests {
 
     fn cells(text: &str) -> Vec<Cell> {
         text.split(' ')
-            .map(|text| Cell {
-                text: text.replace('*', ""),
-                marked: text.contains('*'),
-            })
+            .map(|text| Cell { text: text.replace('*', ""), marked: text.contains('*') })
             .collect()
     }
 
@@ -127,21 +107,9 @@ mod tests {
             let rows = vec![cells(&[cell; 5].join("* ")); 4];
             let text = before_and_after(&Screen::plain(), &rows, &rows);
             assert_eq!(text.matches("rank").count(), names, "{text}");
-            let coloured = before_and_after(
-                &Screen {
-                    colour: true,
-                    ..Screen::plain()
-                },
-                &rows,
-                &rows,
-            );
-            assert!(
-                coloured
-                    .lines()
-                    .chain(text.lines())
-                    .all(|line| columns(line) <= 80),
-                "{text}"
-            );
+            let coloured =
+                before_and_after(&Screen { colour: true, ..Screen::plain() }, &rows, &rows);
+            assert!(coloured.lines().chain(text.lines()).all(|line| columns(line) <= 80), "{text}");
         }
         assert_eq!(before_and_after(&Screen::plain(), &[], &[]), "");
     }

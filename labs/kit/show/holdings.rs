@@ -1,8 +1,10 @@
-//! The drawing of which rank holds what: devices are columns, each with its data, parameters, gradients and optimizer state.
+//! The drawing of which rank holds what: devices are columns, each with its data, parameters,
+//! gradients and optimizer state.
 //!
-//! All strategies use this drawing, in the terminal and as SVG. Data that all ranks hold alike have one colour on every
-//! device. Data that only one rank holds have that rank's colour, and its number where there is no colour. A block is as long as
-//! its bytes, to one scale for the whole picture.
+//! All strategies use this drawing, in the terminal and as SVG. Data that all ranks hold alike have
+//! one colour on every device. Data that only one rank holds have that rank's colour, and its
+//! number where there is no colour. A block is as long as its bytes, to one scale for the whole
+//! picture.
 
 use super::bars::{columns_to_scale, glyphs};
 use super::screen::Screen;
@@ -43,13 +45,10 @@ pub struct Holding<'a> {
 impl Holding<'_> {
     /// The bytes of the whole, of which a rank may hold a slice.
     fn whole(&self) -> f64 {
-        let slices = self.ranks.iter().map(|held| {
-            if let Fill::Slice { of, .. } = held {
-                *of
-            } else {
-                1
-            }
-        });
+        let slices = self
+            .ranks
+            .iter()
+            .map(|held| if let Fill::Slice { of, .. } = held { *of } else { 1 });
         self.bytes * slices.max().unwrap_or(1) as f64
     }
 }
@@ -64,11 +63,7 @@ pub struct Holdings<'a> {
 
 impl Holdings<'_> {
     fn ranks(&self) -> usize {
-        self.rows
-            .iter()
-            .map(|row| row.ranks.len())
-            .max()
-            .unwrap_or(0)
+        self.rows.iter().map(|row| row.ranks.len()).max().unwrap_or(0)
     }
 
     /// The bytes of the longest block.
@@ -76,7 +71,8 @@ impl Holdings<'_> {
         self.rows.iter().map(Holding::whole).fold(0.0, f64::max)
     }
 
-    /// The drawing as text. Ranks that the screen has no room for are left out, and the last line says how many.
+    /// The drawing as text. Ranks that the screen has no room for are left out, and the last line
+    /// says how many.
     pub fn render(&self, screen: &Screen) -> String {
         let name = widest(self.rows.iter().map(|row| row.name));
         let bytes = widest(self.rows.iter().map(|row| bytes_decimal(row.bytes)));
@@ -85,17 +81,12 @@ impl Holdings<'_> {
         let shown = self.ranks().min(room.max(1));
         let head = |rank: usize| pad_right(&screen.name(rank), BLOCK + 2);
         let heads: String = (0..shown).map(head).collect();
-        let mut lines = vec![format!(
-            "{}{heads}{}",
-            " ".repeat(name + 4),
-            screen.dim("per rank")
-        )];
+        let mut lines = vec![format!("{}{heads}{}", " ".repeat(name + 4), screen.dim("per rank"))];
         for row in &self.rows {
             let blocks = row.ranks.iter().take(shown).enumerate();
             let long = columns_to_scale(row.whole(), self.most(), BLOCK);
-            let blocks: String = blocks
-                .map(|(rank, &held)| block(screen, rank, held, long))
-                .collect();
+            let blocks: String =
+                blocks.map(|(rank, &held)| block(screen, rank, held, long)).collect();
             lines.push(format!(
                 "  {}  {blocks}{}",
                 pad_right(row.name, name),
@@ -130,11 +121,7 @@ impl Holdings<'_> {
         for rank in 0..ranks {
             let x = NAMES + column * rank as f64;
             let frame = framed(rank_colour(rank), 2.0);
-            page.text(
-                (x + column / 2.0, 18.0),
-                Anchor::Middle,
-                format!("rank {rank}"),
-            );
+            page.text((x + column / 2.0, 18.0), Anchor::Middle, format!("rank {rank}"));
             page.rect((x + 3.0, 4.0), (column - 6.0, height - 8.0), frame);
         }
         for (i, row) in self.rows.iter().enumerate() {
@@ -156,11 +143,7 @@ impl Holdings<'_> {
                 let whole = format!("{} stroke-opacity=\"0.35\"", outlined("currentColor"));
                 page.rect((x, y), (width, 22.0), whole);
                 let part_width = (part.end - part.start) * width;
-                page.rect(
-                    (x + part.start * width, y),
-                    (part_width, 22.0),
-                    filled(colour),
-                );
+                page.rect((x + part.start * width, y), (part_width, 22.0), filled(colour));
             }
         }
         page.finish(title, height)
@@ -203,10 +186,7 @@ mod tests {
                 row("parameters", &|_| Fill::Same, 3_216_384.0),
                 row(
                     "optimizer",
-                    &|rank| Fill::Slice {
-                        index: rank,
-                        of: ranks,
-                    },
+                    &|rank| Fill::Slice { index: rank, of: ranks },
                     6_432_768.0 / ranks as f64,
                 ),
             ],
@@ -222,45 +202,24 @@ mod tests {
   parameters  ██████        ██████        ██████        3.22 MB
   optimizer   0000░░░░░░░░  ░░░░1111░░░░  ░░░░░░░░2222  2.14 MB
   Optimizer states are sharded.";
-        assert_eq!(
-            zero_1(3).render(&Screen::plain()),
-            expected.trim_start_matches('\n')
-        );
+        assert_eq!(zero_1(3).render(&Screen::plain()), expected.trim_start_matches('\n'));
     }
 
-    /// Two blocks of one picture are in proportion to their bytes, to a column or to a unit of the SVG.
+    /// Two blocks of one picture are in proportion to their bytes, to a column or to a unit of the
+    /// SVG.
     #[test]
     fn blocks_are_to_one_scale() {
-        let row = |bytes| Holding {
-            name: "data",
-            ranks: vec![Fill::Same],
-            bytes,
-        };
+        let row = |bytes| Holding { name: "data", ranks: vec![Fill::Same], bytes };
         for bytes in [1e6, 2e6, 2.4e6, 7e6, 12e6] {
-            let drawing = Holdings {
-                rows: vec![row(bytes), row(12e6)],
-                note: String::new(),
-            };
+            let drawing = Holdings { rows: vec![row(bytes), row(12e6)], note: String::new() };
             let text = drawing.render(&Screen::plain());
-            let drawn: Vec<usize> = text
-                .lines()
-                .skip(1)
-                .map(|line| line.matches('█').count())
-                .collect();
-            assert!(
-                (drawn[0] as f64 - bytes / 1e6).abs() <= 0.5 && drawn[1] == 12,
-                "{text}"
-            );
+            let drawn: Vec<usize> =
+                text.lines().skip(1).map(|line| line.matches('█').count()).collect();
+            assert!((drawn[0] as f64 - bytes / 1e6).abs() <= 0.5 && drawn[1] == 12, "{text}");
             let svg = drawing.svg("two blocks");
             let filled = svg.lines().filter(|line| line.contains(SAME));
-            let widths = filled.map(|line| {
-                line.split("width=\"")
-                    .nth(1)
-                    .unwrap()
-                    .split('"')
-                    .next()
-                    .unwrap()
-            });
+            let widths = filled
+                .map(|line| line.split("width=\"").nth(1).unwrap().split('"').next().unwrap());
             let widths: Vec<f64> = widths.map(|width| width.parse().unwrap()).collect();
             assert!((widths[0] / widths[1] - bytes / 12e6).abs() < 0.01, "{svg}");
         }
@@ -271,12 +230,7 @@ mod tests {
     fn a_slice_is_never_invisible() {
         let slices = |name, bytes| Holding {
             name,
-            ranks: (0..4)
-                .map(|index| Fill::Slice {
-                    index: 2 * index,
-                    of: 7,
-                })
-                .collect(),
+            ranks: (0..4).map(|index| Fill::Slice { index: 2 * index, of: 7 }).collect(),
             bytes,
         };
         let drawing = Holdings {
@@ -285,10 +239,7 @@ mod tests {
         };
         let text = drawing.render(&Screen::plain());
         for rank in ['0', '1', '2', '3'] {
-            assert!(
-                text.lines().skip(1).all(|line| line.contains(rank)),
-                "{text}"
-            );
+            assert!(text.lines().skip(1).all(|line| line.contains(rank)), "{text}");
         }
     }
 

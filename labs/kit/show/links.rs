@@ -38,14 +38,11 @@ impl Links {
             "  {double}{double} within a node: {}\n  {line}  between nodes: {}",
             self.within, self.between
         );
-        format!(
-            "{}\n{cards}\n            {links}\n{cards}\n{}\n\n{words}",
-            node(0),
-            node(1)
-        )
+        format!("{}\n{cards}\n            {links}\n{cards}\n{}\n\n{words}", node(0), node(1))
     }
 
-    /// The nodes side by side, as an inline SVG, with the network below: thick lines are fast, thin ones slow.
+    /// The nodes side by side, as an inline SVG, with the network below: thick lines are fast, thin
+    /// ones slow.
     pub fn svg(&self, title: &str) -> String {
         const WIDTH: f64 = 600.0;
         const NODE: f64 = 290.0;
@@ -80,11 +77,7 @@ impl Links {
                 let middle = x + width / 2.0;
                 let size = (width - 8.0, 30.0);
                 page.rect((x + 4.0, CARDS), size, framed("currentColor", 1.0));
-                page.text(
-                    (middle, CARDS + 20.0),
-                    Anchor::Middle,
-                    format!("card {card}"),
-                );
+                page.text((middle, CARDS + 20.0), Anchor::Middle, format!("card {card}"));
                 page.line((middle, CARDS + 30.0), (middle, NETWORK), stroke(2.0));
             }
         }
@@ -122,16 +115,10 @@ mod tests {
 
   == within a node: 100 GB/s
   |  between nodes: 25 GB/s";
-        assert_eq!(
-            links.render(&Screen::plain_ascii()),
-            expected.trim_start_matches('\n')
-        );
+        assert_eq!(links.render(&Screen::plain_ascii()), expected.trim_start_matches('\n'));
         let svg = links.svg("two nodes");
         assert_eq!(
-            (
-                svg.matches("<rect").count(),
-                svg.matches(">card 1<").count()
-            ),
+            (svg.matches("<rect").count(), svg.matches(">card 1<").count()),
             (2 + 4 + 4 + 1, 2)
         );
         assert!(svg.contains("network between nodes: 25 GB/s"), "{svg}");

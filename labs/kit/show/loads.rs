@@ -1,5 +1,5 @@
-//! Bars beside one device: whether the bytes of each choice fit, with a part of the bar for each kind of data. All have one
-//! scale.
+//! Bars beside one device: whether the bytes of each choice fit, with a part of the bar for each
+//! kind of data. All have one scale.
 
 use super::bars::{bar_to_scale, glyphs};
 use super::colour::CURVES;
@@ -21,10 +21,7 @@ pub struct Loads<'a> {
 impl Loads<'_> {
     /// The most bytes of a choice.
     fn most(&self) -> f64 {
-        self.rows
-            .iter()
-            .map(|row| row.1.iter().sum())
-            .fold(0.0, f64::max)
+        self.rows.iter().map(|row| row.1.iter().sum()).fold(0.0, f64::max)
     }
 
     /// One line per choice. A bar that does not fit is longer than the device.
@@ -57,11 +54,13 @@ impl Loads<'_> {
         format!("{}\n  {words}", lines.join("\n"))
     }
 
-    /// The drawing as an inline SVG. A bar that is longer than its frame does not fit into a device.
+    /// The drawing as an inline SVG. A bar that is longer than its frame does not fit into a
+    /// device.
     pub fn svg(&self, title: &str) -> String {
         const TOP: f64 = 32.0;
         const ROW: f64 = 50.0;
-        // One device is three fifths of the width, or less where the largest choice would not fit into it.
+        // One device is three fifths of the width, or less where the largest choice would not fit
+        // into it.
         let device = (self.device / self.most()).min(0.6);
         let x = |bytes: f64| 1.0 + (WIDTH - 2.0) * device * bytes / self.device;
         let colours = CURVES.map(|hue| hue.page);
@@ -109,15 +108,13 @@ mod tests {
   sharded  ####------------          20.0 GB
   # and - together are one device, 80.0 GB; a longer bar does not fit";
         assert_eq!(loads.render(&ascii), expected);
-        let fits = Loads {
-            rows: vec![("sharded", [15e9, 2e9, 3e9])],
-            ..loads.clone()
-        };
+        let fits = Loads { rows: vec![("sharded", [15e9, 2e9, 3e9])], ..loads.clone() };
         let expected =
             "  sharded  ######------------------  20.0 GB\n  a whole bar is one device: 80.0 GB";
         assert_eq!(fits.render(&ascii), expected);
         let svg = loads.svg("two choices");
-        // Three colours' names, and for each choice three parts, a frame, and the frame's end at 80 GB.
+        // Three colours' names, and for each choice three parts, a frame, and the frame's end at 80
+        // GB.
         assert_eq!(svg.matches("<rect").count(), 3 + 2 * 5);
         assert!(
             svg.contains("width=\"286.8\"")
@@ -128,9 +125,6 @@ mod tests {
         // However much a choice takes, a choice of half of it has a bar of half the length.
         let rows = vec![("all", [400e9, 0.0, 0.0]), ("half", [200e9, 0.0, 0.0])];
         let svg = Loads { rows, ..loads }.svg("two that do not fit");
-        assert!(
-            svg.contains("width=\"478.0\"") && svg.contains("width=\"239.0\""),
-            "{svg}"
-        );
+        assert!(svg.contains("width=\"478.0\"") && svg.contains("width=\"239.0\""), "{svg}");
     }
 }

@@ -1,5 +1,5 @@
-//! Matrices of which each rank holds some elements: the drawing of a matrix product that ranks share, in the terminal and as
-//! SVG.
+//! Matrices of which each rank holds some elements: the drawing of a matrix product that ranks
+//! share, in the terminal and as SVG.
 
 use super::bars::glyphs;
 use super::scene::{Look, Scene};

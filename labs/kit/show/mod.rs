@@ -1,7 +1,8 @@
-//! Draws plain values: the only room that draws. Numbers in words are from the library (`shardlab::units`).
+//! Draws plain values: the only room that draws. Numbers in words are from the library
+//! (`shardlab::units`).
 //!
-//! Plain values go in, text comes out, and this room uses no other. A lab computes first, then hands its figures here.
-//! Reading order:
+//! Plain values go in, text comes out, and this room uses no other. A lab computes first, then
+//! hands its figures here. Reading order:
 //!
 //! - `screen.rs`: how wide, with colour or not, and the few line forms every lab uses
 //! - `colour.rs`: what each colour means, on screens and on pages
@@ -30,9 +31,9 @@
 //! - `scene.rs`: drawings that say once what is where, for text and SVG
 //! - `text.rs`: visible width and line folding, for all of the above
 //!
-//! Two promises hold everywhere: what stays on a screen moves no cursor, so a redirected run reads like the
-//! live one; and colour never says anything that the plain text does not say too.
-//! One character is taken to be one column wide; wide (East Asian) text may run over.
+//! Two promises hold everywhere: what stays on a screen moves no cursor, so a redirected run reads
+//! like the live one; and colour never says anything that the plain text does not say too. One
+//! character is taken to be one column wide; wide (East Asian) text may run over.
 
 mod axis;
 mod bars;

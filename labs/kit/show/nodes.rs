@@ -14,15 +14,9 @@ impl Nodes {
         let names = widest(self.0.iter().map(|node| &node.0));
         let mut lines = Vec::new();
         for ((node, ranks), first) in self.0.iter().zip(self.first_ranks()) {
-            let ranks: Vec<String> = (first..first + ranks)
-                .map(|rank| screen.name(rank))
-                .collect();
+            let ranks: Vec<String> = (first..first + ranks).map(|rank| screen.name(rank)).collect();
             let ranks = screen.wrap(&ranks.join(screen.separator()), names + 4);
-            lines.push(format!(
-                "  {}  {}",
-                pad_right(node, names),
-                ranks.trim_start()
-            ));
+            lines.push(format!("  {}  {}", pad_right(node, names), ranks.trim_start()));
         }
         lines.join("\n")
     }

@@ -35,8 +35,8 @@ pub struct Series<'a> {
     pub points: Vec<(f64, f64)>,
     /// Line or dots.
     pub style: Style,
-    /// Its colour, pattern and mark: the one at this place instead of its own place in the plot. A name that several plots
-    /// have then looks the same in all of them.
+    /// Its colour, pattern and mark: the one at this place instead of its own place in the plot. A
+    /// name that several plots have then looks the same in all of them.
     pub look: Option<usize>,
 }
 
@@ -94,7 +94,8 @@ pub struct Plot<'a> {
     pub labels: Labels,
     /// Whether a few points far above or below all others are left out; the title then says so.
     pub clip_outliers: bool,
-    /// Whether a page writes round values at the x axis, and not the first, the last and one between them.
+    /// Whether a page writes round values at the x axis, and not the first, the last and one
+    /// between them.
     pub round_x: bool,
 }
 
@@ -140,10 +141,7 @@ impl<'a> Plot<'a> {
 
     /// Writes values at the axes with their units: `show::bytes_binary`, `show::seconds`.
     pub fn labels(mut self, x: fn(f64) -> String, y: fn(f64) -> String) -> Plot<'a> {
-        self.labels = Labels {
-            x: Some(x),
-            y: Some(y),
-        };
+        self.labels = Labels { x: Some(x), y: Some(y) };
         self
     }
 
@@ -153,8 +151,8 @@ impl<'a> Plot<'a> {
         self
     }
 
-    /// Leaves out outliers, which would flatten the rest: points more than five times as far above the
-    /// lowest point as 95% of all points are, and points as far below the highest one.
+    /// Leaves out outliers, which would flatten the rest: points more than five times as far above
+    /// the lowest point as 95% of all points are, and points as far below the highest one.
     pub fn clip_outliers(mut self) -> Plot<'a> {
         self.clip_outliers = true;
         self
@@ -164,27 +162,17 @@ impl<'a> Plot<'a> {
     /// screen (or 40 columns).
     pub fn render(&self, screen: &Screen) -> String {
         let width = screen.width.max(NARROWEST);
-        let screen = &Screen {
-            width,
-            ..screen.clone()
-        };
+        let screen = &Screen { width, ..screen.clone() };
         let limits = self.limits();
         let caption = self.caption(screen, limits);
         let Some((x_axis, y_axis)) = self.axes(limits) else {
-            return screen.wrap(
-                &format!("{caption}: nothing to plot, not a single point"),
-                2,
-            );
+            return screen.wrap(&format!("{caption}: nothing to plot, not a single point"), 2);
         };
 
-        let frame = Frame::new(
-            screen,
-            labelled(screen, y_axis.round_ticks(), self.labels.y),
-        );
+        let frame = Frame::new(screen, labelled(screen, y_axis.round_ticks(), self.labels.y));
         let mut canvas = Canvas::new(frame.room(), self.height.clamp(4, 50), screen.ascii);
         self.draw(&mut canvas, |x, y| {
-            self.is_shown(x, y, limits)
-                .then(|| (x_axis.place(x), y_axis.place(y)))
+            self.is_shown(x, y, limits).then(|| (x_axis.place(x), y_axis.place(y)))
         });
 
         let mut lines = frame.head(&caption, &self.legend());
@@ -280,7 +268,8 @@ impl<'a> Plot<'a> {
         if !self.clip_outliers {
             return NO_LIMITS;
         }
-        // With fewer than 20 points these are the highest one and the lowest, and nothing is left out.
+        // With fewer than 20 points these are the highest one and the lowest, and nothing is left
+        // out.
         let high = ys[(ys.len() * 95).div_ceil(100) - 1];
         let low = ys[ys.len() - (ys.len() * 95).div_ceil(100)];
         let above = if high > first {
@@ -308,9 +297,7 @@ impl<'a> Plot<'a> {
     }
 
     fn points(&self) -> impl Iterator<Item = (f64, f64)> {
-        self.series
-            .iter()
-            .flat_map(|series| series.points.iter().copied())
+        self.series.iter().flat_map(|series| series.points.iter().copied())
     }
 
     fn is_drawable(&self, x: f64, y: f64) -> bool {
@@ -318,19 +305,14 @@ impl<'a> Plot<'a> {
     }
 
     pub(super) fn in_style(&self, style: Style) -> impl Iterator<Item = (usize, &Series<'a>)> {
-        self.series
-            .iter()
-            .enumerate()
-            .filter(move |(_, series)| series.style == style)
+        self.series.iter().enumerate().filter(move |(_, series)| series.style == style)
     }
 
-    /// The one line that needs no marks: the first one. Of lines with a look of their own it is the one with the first look, so
-    /// that it looks the same everywhere.
+    /// The one line that needs no marks: the first one. Of lines with a look of their own it is the
+    /// one with the first look, so that it looks the same everywhere.
     fn plain_line(&self) -> Option<usize> {
         let plain = |series: &Series| series.look.is_none_or(|look| look == 0);
-        self.in_style(Style::Line)
-            .find(|(_, series)| plain(series))
-            .map(|(i, _)| i)
+        self.in_style(Style::Line).find(|(_, series)| plain(series)).map(|(i, _)| i)
     }
 }
 
@@ -348,13 +330,7 @@ pub(super) fn labelled(
             label(value)
         }
     };
-    ticks
-        .into_iter()
-        .map(|tick| Tick {
-            label: text(tick.value),
-            ..tick
-        })
-        .collect()
+    ticks.into_iter().map(|tick| Tick { label: text(tick.value), ..tick }).collect()
 }
 
 fn present(places: &[Option<Place>]) -> Vec<Place> {
@@ -382,11 +358,7 @@ pub(super) mod tests {
     use super::*;
 
     fn ascii(width: usize) -> Screen {
-        Screen {
-            width,
-            colour: false,
-            ascii: true,
-        }
+        Screen { width, colour: false, ascii: true }
     }
 
     /// An endless, repeatable supply of numbers from 0 to 1.
@@ -433,10 +405,7 @@ pub(super) mod tests {
     /// A series looks the same at any place in any plot, on the screen and on a page.
     #[test]
     fn a_look_of_its_own_is_independent_of_the_place() {
-        let screen = Screen {
-            colour: true,
-            ..ascii(60)
-        };
+        let screen = Screen { colour: true, ..ascii(60) };
         let line = |name, look, y| Series::line(name, [(0.0, y), (40.0, y)]).looking(look);
         let plot = |series: Vec<Series<'static>>| {
             series.into_iter().fold(Plot::new("t", "x"), Plot::series)
@@ -448,10 +417,7 @@ pub(super) mod tests {
         for plot in [first, last] {
             let text = plot.render(&screen);
             let sample = |look, mark: &str| screen.curve(look, mark);
-            assert!(
-                text.contains(&format!("{} naive", sample(0, "*"))),
-                "{text}"
-            );
+            assert!(text.contains(&format!("{} naive", sample(0, "*"))), "{text}");
             assert!(text.contains(&format!("{} ring", sample(1, "o"))), "{text}");
             let svg = plot.svg();
             let naive = "stroke=\"#5aa9e6\" stroke-dasharray=\"none\"";
@@ -465,13 +431,7 @@ pub(super) mod tests {
             .height(5)
             .series(Series::line(
                 "train",
-                [
-                    (0.0, 4.0),
-                    (10.0, 3.0),
-                    (20.0, 2.5),
-                    (30.0, 2.1),
-                    (40.0, 2.0),
-                ],
+                [(0.0, 4.0), (10.0, 3.0), (20.0, 2.5), (30.0, 2.1), (40.0, 2.0)],
             ))
             .series(Series::dots("val", [(0.0, 4.0), (40.0, 2.5)]));
         let expected = "
@@ -503,10 +463,7 @@ pub(super) mod tests {
        0                               1
 ";
         assert_eq!(
-            plot.render(&Screen {
-                width: 40,
-                ..Screen::plain()
-            }),
+            plot.render(&Screen { width: 40, ..Screen::plain() }),
             expected.trim_matches('\n')
         );
     }
@@ -514,10 +471,7 @@ pub(super) mod tests {
     #[test]
     fn nothing_to_plot_is_said() {
         let empty = Plot::new("loss", "step").series(Series::line("train", []));
-        assert_eq!(
-            empty.render(&Screen::plain()),
-            "  loss: nothing to plot, not a single point"
-        );
+        assert_eq!(empty.render(&Screen::plain()), "  loss: nothing to plot, not a single point");
         let plot = Plot::new("loss", "step").series(Series::line("train", [(1.0, f64::NAN)]));
         assert_eq!(
             plot.render(&Screen::plain()),
@@ -528,19 +482,13 @@ pub(super) mod tests {
     #[test]
     fn what_is_not_shown_is_said() {
         let points = (0..40).map(|i| (f64::from(i), if i == 7 { 80.0 } else { f64::from(i % 4) }));
-        let plot = Plot::new("loss", "step")
-            .series(Series::line("train", points))
-            .clip_outliers();
+        let plot = Plot::new("loss", "step").series(Series::line("train", points)).clip_outliers();
         assert!(
             plot.render(&Screen::plain())
                 .starts_with("  loss · 1 point above, up to 80.0   ")
         );
-        let points = (0..40).map(|i| {
-            (
-                f64::from(i),
-                if i == 7 { 1.0 } else { 80.0 + f64::from(i % 4) },
-            )
-        });
+        let points =
+            (0..40).map(|i| (f64::from(i), if i == 7 { 1.0 } else { 80.0 + f64::from(i % 4) }));
         let low = Plot::new("sps", "step")
             .series(Series::line("all ranks", points))
             .clip_outliers();
@@ -548,10 +496,7 @@ pub(super) mod tests {
             low.render(&Screen::plain())
                 .starts_with("  sps · 1 point below, down to 1.00   ")
         );
-        let all = Plot {
-            clip_outliers: false,
-            ..plot.clone()
-        };
+        let all = Plot { clip_outliers: false, ..plot.clone() };
         assert!(all.render(&Screen::plain()).starts_with("  loss      "));
         assert!(
             plot.log_y()
@@ -577,28 +522,14 @@ pub(super) mod tests {
         assert_eq!(columns.len(), 7, "{text}");
         let gaps: Vec<usize> = columns.windows(2).map(|pair| pair[0] - pair[1]).collect();
         assert!(gaps.iter().all(|gap| gap.abs_diff(gaps[0]) <= 1), "{text}");
-        assert!(
-            text.ends_with("         1            1000    1,000,000"),
-            "{text}"
-        );
-        let units = plot
-            .labels(crate::show::bytes_binary, crate::show::seconds)
-            .render(&ascii(60));
-        for label in [
-            " 1.00 us +",
-            " 10.0 ms +",
-            "  1 B  ",
-            " 1,000 B ",
-            " 977 KiB",
-        ] {
+        assert!(text.ends_with("         1            1000    1,000,000"), "{text}");
+        let units = plot.labels(crate::show::bytes_binary, crate::show::seconds).render(&ascii(60));
+        for label in [" 1.00 us +", " 10.0 ms +", "  1 B  ", " 1,000 B ", " 977 KiB"] {
             assert!(units.contains(label), "{label} is missing in\n{units}");
         }
-        let none = Plot::new("t", "")
-            .series(Series::dots("", [(0.0, 1.0), (1.0, 1.0)]))
-            .log_x();
+        let none = Plot::new("t", "").series(Series::dots("", [(0.0, 1.0), (1.0, 1.0)])).log_x();
         assert!(
-            none.render(&ascii(40))
-                .starts_with("  t | 1 point not above 0"),
+            none.render(&ascii(40)).starts_with("  t | 1 point not above 0"),
             "{}",
             none.render(&ascii(40))
         );
@@ -621,13 +552,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_point_between_gaps_is_drawn() {
-        let points = [
-            (0.0, 0.0),
-            (1.0, f64::NAN),
-            (2.0, 1.0),
-            (3.0, f64::NAN),
-            (4.0, 0.0),
-        ];
+        let points = [(0.0, 0.0), (1.0, f64::NAN), (2.0, 1.0), (3.0, f64::NAN), (4.0, 0.0)];
         let plot = Plot::new("", "").series(Series::line("", points));
         assert_eq!(plot.render(&Screen::plain()).matches('●').count(), 3);
     }
@@ -639,10 +564,8 @@ pub(super) mod tests {
             .series(Series::line("", points(0.0)))
             .series(Series::line("", points(1.0)));
         let text = plot.render(&Screen::plain());
-        assert_eq!(
-            (text.matches('●').count(), text.matches('○').count()),
-            (0, 9)
-        ); // one of them in the legend
+        // One of them in the legend.
+        assert_eq!((text.matches('●').count(), text.matches('○').count()), (0, 9));
     }
 
     #[test]
@@ -650,22 +573,11 @@ pub(super) mod tests {
         for screen in [Screen::plain(), ascii(80)] {
             let dots = |points: &[f64]| {
                 let points = points.iter().enumerate().map(|(i, &y)| (i as f64, y));
-                let plot = Plot::new("", "")
-                    .series(Series::dots("", points))
-                    .render(&screen);
-                plot.lines()
-                    .skip(1)
-                    .collect::<String>()
-                    .matches(mark(0, screen.ascii))
-                    .count()
+                let plot = Plot::new("", "").series(Series::dots("", points)).render(&screen);
+                plot.lines().skip(1).collect::<String>().matches(mark(0, screen.ascii)).count()
             };
             assert_eq!(
-                (
-                    dots(&[0.0]),
-                    dots(&[5.0]),
-                    dots(&[5.0, 5.0]),
-                    dots(&[0.0, 1.0, 0.0])
-                ),
+                (dots(&[0.0]), dots(&[5.0]), dots(&[5.0, 5.0]), dots(&[0.0, 1.0, 0.0])),
                 (1, 1, 2, 3)
             );
         }
@@ -678,10 +590,8 @@ pub(super) mod tests {
             "loss",
             "the loss of every rank, averaged over the last ten steps of the run",
         ]);
-        let mut plot = Plot::new(
-            title,
-            random.pick(&["", "step", "tokens seen by all ranks together"]),
-        );
+        let mut plot =
+            Plot::new(title, random.pick(&["", "step", "tokens seen by all ranks together"]));
         plot.height = random.up_to(20);
         plot.log_x = random.next() < 0.3;
         plot.log_y = random.next() < 0.3;
@@ -724,11 +634,7 @@ pub(super) mod tests {
                 assert!(columns(line) <= screen.width, "round {round}: {line}");
                 assert!(!screen.ascii || line.is_ascii(), "round {round}: {line}");
             }
-            let axis = if screen.ascii {
-                ['|', '+']
-            } else {
-                ['│', '┤']
-            };
+            let axis = if screen.ascii { ['|', '+'] } else { ['│', '┤'] };
             let is_row =
                 |line: &&str| axis.iter().any(|&c| line.contains(c)) && !line.contains("---");
             let rows = text.lines().filter(is_row).count();

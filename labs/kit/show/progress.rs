@@ -1,7 +1,8 @@
 //! The one line that moves: what a silent program is doing. Nothing of it is left.
 //!
-//! It is the last line of a terminal, and is written in place of itself. Whatever else is printed erases it first, and so do an
-//! error, a panic and Ctrl-C. There is none in a file, a pipe, a notebook, or CI.
+//! It is the last line of a terminal, and is written in place of itself. Whatever else is printed
+//! erases it first, and so do an error, a panic and Ctrl-C. There is none in a file, a pipe, a
+//! notebook, or CI.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -11,7 +12,8 @@ use std::time::{Duration, Instant};
 /// Back to the line's beginning, and erase from there.
 const ERASE: &str = "\r\x1b[K";
 
-/// The line changes about five times a second, and appears when nothing else has been printed for so long.
+/// The line changes about five times a second, and appears when nothing else has been printed for
+/// so long.
 const TICK: Duration = Duration::from_millis(200);
 
 /// A text that stays for longer than this is followed by how long that is: something still moves.
@@ -31,11 +33,7 @@ struct Line {
 }
 
 impl Line {
-    const NONE: Line = Line {
-        text: None,
-        shown: None,
-        printed: None,
-    };
+    const NONE: Line = Line { text: None, shown: None, printed: None };
 
     fn set(&mut self, text: String, now: Instant) {
         self.printed.get_or_insert(now);
@@ -44,7 +42,8 @@ impl Line {
         }
     }
 
-    /// Shows the text in less than `width` columns. A line that the terminal had to fold could not be erased.
+    /// Shows the text in less than `width` columns. A line that the terminal had to fold could not
+    /// be erased.
     fn tick(&mut self, out: &mut impl Write, now: Instant, width: usize) -> io::Result<()> {
         let Some((text, since)) = &self.text else {
             return Ok(());
@@ -81,7 +80,8 @@ impl Line {
     }
 }
 
-/// Shows on the terminal what this program is doing, until something is printed. Only one rank may call it.
+/// Shows on the terminal what this program is doing, until something is printed. Only one rank may
+/// call it.
 pub fn progress(text: impl FnOnce() -> String) {
     if !is_wanted() {
         return;
@@ -124,7 +124,8 @@ fn is_wanted() -> bool {
     })
 }
 
-/// Whether Open MPI runs this process. It gives each rank a terminal, even if mpirun itself writes to a file or a pipe.
+/// Whether Open MPI runs this process. It gives each rank a terminal, even if mpirun itself writes
+/// to a file or a pipe.
 pub(super) fn is_open_mpi() -> bool {
     std::env::var_os("OMPI_COMM_WORLD_SIZE").is_some_and(|size| !size.is_empty())
 }
@@ -144,7 +145,8 @@ fn width() -> usize {
 fn erase_at_the_end() {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        // Not while the line is being written: the thread that panics may be the one that writes it.
+        // Not while the line is being written: the thread that panics may be the one that writes
+        // it.
         if let Ok(mut line) = LINE.try_lock() {
             line.erase(&mut io::stdout(), Instant::now()).ok();
         }
@@ -202,7 +204,8 @@ mod tests {
         line.erase(&mut out, at(1001)).unwrap();
         out.extend(b"step=1001 loss=2.1\n");
         assert_eq!(shown(&out), ["step=1001 loss=2.1", ""]);
-        // What was printed has the screen for a while, and a line that is gone is neither erased nor shown again.
+        // What was printed has the screen for a while, and a line that is gone is neither erased
+        // nor shown again.
         let length = out.len();
         line.erase(&mut out, at(1001)).unwrap();
         line.tick(&mut out, at(1900), 80).unwrap();
@@ -228,21 +231,14 @@ mod tests {
         }
         assert_eq!(
             ends,
-            [
-                "  step 7 of 9",
-                "  step 7 of 9 (2 s so far)",
-                "  step 7 of 9 (3 s so far)"
-            ]
+            ["  step 7 of 9", "  step 7 of 9 (2 s so far)", "  step 7 of 9 (3 s so far)"]
         );
     }
 
     #[test]
     fn a_narrow_terminal_gets_a_short_line() {
         let mut line = Line::NONE;
-        assert_eq!(
-            shown(&a_second(&mut line, Instant::now(), 10)),
-            ["  step 10"]
-        );
+        assert_eq!(shown(&a_second(&mut line, Instant::now(), 10)), ["  step 10"]);
     }
 
     #[test]

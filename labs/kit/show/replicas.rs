@@ -1,4 +1,5 @@
-//! A mesh of ranks: a row for each replica, a column for each stage, and in every cell the ranks that share its layers.
+//! A mesh of ranks: a row for each replica, a column for each stage, and in every cell the ranks
+//! that share its layers.
 
 use super::screen::Screen;
 use super::svg::{Anchor, Page, WIDTH, framed, rank_colour};
@@ -39,11 +40,7 @@ impl Replicas {
                 lines.push(row("", stages.iter().map(below).collect(), &gap));
             }
             let label = format!("replica {replica}");
-            lines.push(row(
-                &label,
-                stages.iter().map(cell).collect(),
-                &format!("  {next}  "),
-            ));
+            lines.push(row(&label, stages.iter().map(cell).collect(), &format!("  {next}  ")));
         }
         if let Some([first, second, ..]) = self.ranks.first().map(Vec::as_slice) {
             let mut pairs = Vec::new();
@@ -58,8 +55,8 @@ impl Replicas {
         lines.join("\n")
     }
 
-    /// The mesh as an inline SVG: thick lines inside a cell, an arrow from each rank to the one in its place of the next stage,
-    /// dotted lines between replicas.
+    /// The mesh as an inline SVG: thick lines inside a cell, an arrow from each rank to the one in
+    /// its place of the next stage, dotted lines between replicas.
     pub fn svg(&self, title: &str) -> String {
         const LEFT: f64 = 66.0;
         const ROW: f64 = 84.0;
@@ -75,11 +72,7 @@ impl Replicas {
         for (replica, of_replica) in self.ranks.iter().enumerate() {
             let y = TOP + ROW * replica as f64;
             let middle = y + BOX / 2.0;
-            page.text(
-                (0.0, middle + 5.0),
-                Anchor::Start,
-                format!("replica {replica}"),
-            );
+            page.text((0.0, middle + 5.0), Anchor::Start, format!("replica {replica}"));
             for (stage, ranks) in of_replica.iter().enumerate() {
                 let left = LEFT + column * stage as f64;
                 let width = (column - 24.0) / ranks.len().max(1) as f64;
@@ -94,16 +87,8 @@ impl Replicas {
                         let dotted = format!("{FAINT} stroke-width=\"2\" stroke-dasharray=\"2 4\"");
                         page.line((centre, y - ROW + BOX + 2.0), (centre, y - 2.0), dotted);
                     }
-                    page.rect(
-                        (x + 7.0, y),
-                        (width - 14.0, BOX),
-                        framed(rank_colour(rank), 3.0),
-                    );
-                    page.text(
-                        (centre, middle + 5.0),
-                        Anchor::Middle,
-                        format!("rank {rank}"),
-                    );
+                    page.rect((x + 7.0, y), (width - 14.0, BOX), framed(rank_colour(rank), 3.0));
+                    page.text((centre, middle + 5.0), Anchor::Middle, format!("rank {rank}"));
                 }
                 if stage > 0 {
                     for (i, (from, to)) in of_replica[stage - 1].iter().zip(ranks).enumerate() {
@@ -124,7 +109,8 @@ impl Replicas {
 /// What links ranks is drawn under their names.
 const FAINT: &str = "stroke-opacity=\"0.6\"";
 
-/// A bow over what is between `from` and the place at `to_x` beside it, with its meaning for those who do not see it.
+/// A bow over what is between `from` and the place at `to_x` beside it, with its meaning for those
+/// who do not see it.
 fn arrow(from: (f64, f64), to_x: f64, title: &str) -> String {
     let (x, y) = from;
     let high = y - 32.0;
@@ -152,18 +138,13 @@ mod tests {
   replica 1  rank 2 == rank 3  ->  rank 6 == rank 7
   The arrow means rank 0 -> rank 4, rank 1 -> rank 5.
   == tensor: in every layer   -> pipeline: between stages   : data: once per step";
-        assert_eq!(
-            mesh.render(&Screen::plain_ascii()),
-            expected.trim_start_matches('\n')
-        );
+        assert_eq!(mesh.render(&Screen::plain_ascii()), expected.trim_start_matches('\n'));
         let svg = mesh.svg("eight ranks");
         // Four thick lines and four dotted ones.
-        assert_eq!(
-            (svg.matches("<rect").count(), svg.matches("<line").count()),
-            (8, 4 + 4)
-        );
+        assert_eq!((svg.matches("<rect").count(), svg.matches("<line").count()), (8, 4 + 4));
         assert!(svg.contains(">rank 7<") && svg.contains(">layers 2-3<"));
-        // An arrow leads from each rank to its partner in the next stage: the groups are [0 4], [1 5], [2 6] and [3 7].
+        // An arrow leads from each rank to its partner in the next stage: the groups are [0 4], [1
+        // 5], [2 6] and [3 7].
         let ends = |title: &str| -> Vec<f64> {
             let path = svg
                 .lines()
@@ -175,17 +156,12 @@ mod tests {
                 .unwrap_or_default()
                 .trim_start_matches('M')
                 .replace('C', "");
-            let numbers: Vec<f64> = numbers
-                .split(' ')
-                .filter_map(|number| number.parse().ok())
-                .collect();
+            let numbers: Vec<f64> =
+                numbers.split(' ').filter_map(|number| number.parse().ok()).collect();
             vec![numbers[0], numbers[6]]
         };
         let place = |rank: usize| -> f64 {
-            let line = svg
-                .lines()
-                .find(|line| line.contains(&format!(">rank {rank}<")))
-                .unwrap();
+            let line = svg.lines().find(|line| line.contains(&format!(">rank {rank}<"))).unwrap();
             line.split('"').nth(1).unwrap().parse().unwrap()
         };
         assert_eq!(svg.matches("<path").count(), 4);

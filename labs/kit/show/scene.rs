@@ -1,7 +1,8 @@
 //! A drawing that says once what is where, and becomes text for a terminal or an SVG for a page.
 //!
-//! Its grid has a row for each line of the terminal, and a column for each letter. On a page rows are higher, and columns as
-//! wide as the page makes them; boxes, fills and dashes take the place of signs there.
+//! Its grid has a row for each line of the terminal, and a column for each letter. On a page rows
+//! are higher, and columns as wide as the page makes them; boxes, fills and dashes take the place
+//! of signs there.
 
 use super::svg::{Anchor, Page, WIDTH, dashed, filled, outlined, tinted};
 use super::text::{columns, pad_right};
@@ -38,7 +39,8 @@ pub(super) struct Scene {
 
 struct Thing {
     place: Place,
-    /// What a terminal shows, which ends with the columns if it has fewer letters. May contain colour codes.
+    /// What a terminal shows, which ends with the columns if it has fewer letters. May contain
+    /// colour codes.
     words: String,
     what: What,
 }
@@ -57,14 +59,11 @@ enum What {
 }
 
 impl Scene {
-    /// An empty drawing. Its first `names` columns have names, and its rows are `height` units high on a page.
+    /// An empty drawing. Its first `names` columns have names, and its rows are `height` units high
+    /// on a page.
     pub(super) fn new(names: usize, height: f64) -> Scene {
         let things = Vec::new();
-        Scene {
-            names,
-            height,
-            things,
-        }
+        Scene { names, height, things }
     }
 
     /// Words that begin at a column.
@@ -87,7 +86,8 @@ impl Scene {
         self.add((row, column, 0), sign, What::Nothing);
     }
 
-    /// A coloured band behind these columns, for a page alone. Bands come before what they are behind.
+    /// A coloured band behind these columns, for a page alone. Bands come before what they are
+    /// behind.
     pub(super) fn band(&mut self, column: usize, width: usize, colour: &'static str) {
         self.add((0, column, width), "", What::Band(colour));
     }
@@ -102,7 +102,8 @@ impl Scene {
         rows.max().unwrap_or(0)
     }
 
-    /// The drawing as text, several lines without a line end at the last one. Things of a row come from left to right.
+    /// The drawing as text, several lines without a line end at the last one. Things of a row come
+    /// from left to right.
     pub(super) fn text(&self) -> String {
         let mut lines = vec![String::new(); self.rows()];
         for Thing { place, words, .. } in &self.things {
@@ -192,12 +193,7 @@ mod tests {
         scene.number((0, 6, 4), "7");
         scene.boxed((0, 10, 4), "12", Look::Tinted("#654321"), "twelve");
         scene.sign(1, 6, "|");
-        scene.boxed(
-            (1, 10, 4),
-            "",
-            Look::Stripes(vec![None, Some("#654321")]),
-            "",
-        );
+        scene.boxed((1, 10, 4), "", Look::Stripes(vec![None, Some("#654321")]), "");
         scene
     }
 
@@ -213,18 +209,11 @@ mod tests {
         let names = NAME * 4.0;
         let quarter = (WIDTH - names) / 8.0;
         let at = |place: f64| format!("x=\"{place:.1}\"");
-        assert!(svg.contains(&format!(
-            "<text {} y=\"14.5\" text-anchor=\"start\">one<",
-            at(0.0)
-        )));
+        assert!(svg.contains(&format!("<text {} y=\"14.5\" text-anchor=\"start\">one<", at(0.0))));
         let number = at(names + 2.0 * quarter);
-        assert!(svg.contains(&format!(
-            "<text {number} y=\"14.5\" text-anchor=\"middle\">7<"
-        )));
+        assert!(svg.contains(&format!("<text {number} y=\"14.5\" text-anchor=\"middle\">7<")));
         let twelve = at(names + 6.0 * quarter);
-        assert!(svg.contains(&format!(
-            "<text {twelve} y=\"14.5\" text-anchor=\"middle\">twelve<"
-        )));
+        assert!(svg.contains(&format!("<text {twelve} y=\"14.5\" text-anchor=\"middle\">twelve<")));
         // The band, two boxes, and one stripe of two.
         assert_eq!(svg.matches("<rect").count(), 4, "{svg}");
         let stripe = at(names + 6.0 * quarter);

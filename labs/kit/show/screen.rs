@@ -9,7 +9,8 @@ use std::io::{self, IsTerminal, Write};
 /// The width of a terminal that does not tell its own.
 const DEFAULT_WIDTH: usize = 80;
 
-/// Whether colours are asked for where there is no terminal: the convention of <https://bixense.com/clicolors>.
+/// Whether colours are asked for where there is no terminal: the convention of
+/// <https://bixense.com/clicolors>.
 fn is_forced(no_color: &str, force: &str) -> bool {
     no_color.is_empty() && !force.is_empty() && force != "0"
 }
@@ -60,28 +61,18 @@ impl Screen {
 
     /// 80 columns without colour: what a redirected run and every test sees.
     pub fn plain() -> Screen {
-        Screen {
-            width: DEFAULT_WIDTH,
-            colour: false,
-            ascii: false,
-        }
+        Screen { width: DEFAULT_WIDTH, colour: false, ascii: false }
     }
 
     /// 80 columns without colour, in ASCII characters alone.
     #[cfg(test)]
     pub(super) fn plain_ascii() -> Screen {
-        Screen {
-            ascii: true,
-            ..Screen::plain()
-        }
+        Screen { ascii: true, ..Screen::plain() }
     }
 
     /// 80 columns with colour: a notebook shows a cell's text in the colours of a terminal.
     pub fn notebook() -> Screen {
-        Screen {
-            colour: true,
-            ..Screen::plain()
-        }
+        Screen { colour: true, ..Screen::plain() }
     }
 
     fn decide(
@@ -92,7 +83,8 @@ impl Screen {
         ascii: bool,
     ) -> Screen {
         Screen {
-            // Not a terminal means a file or a pipe: 80 columns everywhere, so that two runs can be compared.
+            // Not a terminal means a file or a pipe: 80 columns everywhere, so that two runs can be
+            // compared.
             width: if terminal {
                 width.unwrap_or(DEFAULT_WIDTH).clamp(60, 100)
             } else {
@@ -114,8 +106,8 @@ impl Screen {
                 // Nothing is left to be done if stderr is closed too.
                 let _ = writeln!(io::stderr(), "error: stdout cannot be written: {error}");
             }
-            // SAFETY: it ends the process at once. `std::process::exit` would run what is registered for a rank that ends the
-            // process by mistake, and this is no mistake.
+            // SAFETY: it ends the process at once. `std::process::exit` would run what is
+            // registered for a rank that ends the process by mistake, and this is no mistake.
             unsafe { libc::_exit(exit_code(&error)) }
         }
     }
@@ -194,8 +186,9 @@ impl Screen {
         }
     }
 
-    /// Values in a row or a column in which the least is the best and the most the worst: both in their colours, and so are those
-    /// within half a percent of them, unless that is all. NaN is neither.
+    /// Values in a row or a column in which the least is the best and the most the worst: both in
+    /// their colours, and so are those within half a percent of them, unless that is all. NaN is
+    /// neither.
     pub fn least_is_best(&self, values: &[f64], cells: &mut [String]) {
         let least = values.iter().copied().fold(f64::INFINITY, f64::min);
         let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -216,22 +209,14 @@ impl Screen {
     /// A duration, as [`seconds`](super::seconds) writes it: `12.3 µs`, or `12.3 us`.
     pub fn seconds(&self, seconds: f64) -> String {
         let text = shardlab::units::seconds(seconds);
-        if self.ascii {
-            text.replace('µ', "u")
-        } else {
-            text
-        }
+        if self.ascii { text.replace('µ', "u") } else { text }
     }
 
     /// The first line of a lab: its name on the left, a remark at the right end of the line.
     pub fn heading(&self, left: &str, right: &str) -> String {
         let left_lines = fold(left, self.width, LongWords::Keep);
         let gap = self.width.saturating_sub(columns(left) + columns(right));
-        let bold = left_lines
-            .iter()
-            .map(|line| self.bold(line))
-            .collect::<Vec<_>>()
-            .join("\n");
+        let bold = left_lines.iter().map(|line| self.bold(line)).collect::<Vec<_>>().join("\n");
         if right.is_empty() {
             bold
         } else if left_lines.len() == 1 && gap >= 2 {
@@ -241,7 +226,8 @@ impl Screen {
         }
     }
 
-    /// A heading within a screen: `text` in bold, in lines of at most the screen's width, each begun with `indent` spaces.
+    /// A heading within a screen: `text` in bold, in lines of at most the screen's width, each
+    /// begun with `indent` spaces.
     pub fn title(&self, text: &str, indent: usize) -> String {
         let lines = fold(text, self.width.saturating_sub(indent), LongWords::Keep);
         let line = |line: &String| format!("{}{}", " ".repeat(indent), self.bold(line));
@@ -254,8 +240,8 @@ impl Screen {
         self.hang(&" ".repeat(indent), text)
     }
 
-    /// A model's text, in lines of at most the screen's width. A model can learn control characters, which could move the
-    /// cursor: they are shown as a dot.
+    /// A model's text, in lines of at most the screen's width. A model can learn control
+    /// characters, which could move the cursor: they are shown as a dot.
     pub fn quote(&self, text: &str, indent: usize) -> String {
         let shown = |c: char| match c {
             '\n' => '\n',
@@ -274,11 +260,7 @@ impl Screen {
         let lines = fold(&text, self.width.saturating_sub(indent), LongWords::Cut);
         lines
             .iter()
-            .map(|line| {
-                format!("{}{line}", " ".repeat(indent))
-                    .trim_end()
-                    .to_string()
-            })
+            .map(|line| format!("{}{line}", " ".repeat(indent)).trim_end().to_string())
             .collect::<Vec<_>>()
             .join("\n")
     }
@@ -289,13 +271,11 @@ impl Screen {
         self.hang(&format!("  {} ", pad_right(label, LABEL_WIDTH)), text)
     }
 
-    /// A labelled line after a mark, `  ✓ linker   cc links a program`; what does not fit continues below the text.
+    /// A labelled line after a mark, `  ✓ linker   cc links a program`; what does not fit continues
+    /// below the text.
     pub fn mark(&self, mark: &str, label: &str, text: &str) -> String {
         let mark = pad_right(mark, self.either(1, "FAILED".len()));
-        self.hang(
-            &format!("  {mark} {} ", pad_right(label, LABEL_WIDTH)),
-            text,
-        )
+        self.hang(&format!("  {mark} {} ", pad_right(label, LABEL_WIDTH)), text)
     }
 
     /// One check and how it went: `  check    what ……… result ✓`, the marks in one column.
@@ -321,10 +301,8 @@ impl Screen {
 
     /// The dots between column `from` and a text that ends at the right edge, if there is room.
     fn filler(&self, from: usize, end: &str) -> Option<String> {
-        let length = self
-            .width
-            .checked_sub(from + 1 + columns(end))
-            .filter(|&length| length >= 3)?;
+        let length =
+            self.width.checked_sub(from + 1 + columns(end)).filter(|&length| length >= 3)?;
         Some(self.dim(if self.ascii { "." } else { "…" }.repeat(length)))
     }
 
@@ -364,20 +342,14 @@ mod tests {
     use super::*;
 
     fn colourful() -> Screen {
-        Screen {
-            colour: true,
-            ..Screen::plain()
-        }
+        Screen { colour: true, ..Screen::plain() }
     }
 
     #[test]
     fn a_quote_stays_within_the_width() {
         let text = format!("Speak:\n\n{} end", "x".repeat(100));
-        let lines: Vec<String> = Screen::plain()
-            .quote(&text, 4)
-            .lines()
-            .map(String::from)
-            .collect();
+        let lines: Vec<String> =
+            Screen::plain().quote(&text, 4).lines().map(String::from).collect();
         assert_eq!(
             lines,
             [
@@ -391,10 +363,7 @@ mod tests {
 
     #[test]
     fn a_quote_cannot_move_the_cursor() {
-        assert_eq!(
-            Screen::plain().quote("a\r\x1b[2Jb\tcé\n", 0),
-            "a··[2Jb cé\n"
-        );
+        assert_eq!(Screen::plain().quote("a\r\x1b[2Jb\tcé\n", 0), "a··[2Jb cé\n");
         assert_eq!(Screen::plain_ascii().quote("a\rcé", 0), "a.c?");
     }
 
@@ -438,10 +407,7 @@ mod tests {
         assert_eq!(columns(&heading), 80);
         assert_eq!(columns(&colourful().heading("left", "right")), 80);
         assert_eq!(screen.heading("left", ""), "left");
-        let narrow = Screen {
-            width: 20,
-            ..screen
-        };
+        let narrow = Screen { width: 20, ..screen };
         assert_eq!(
             narrow.heading("lab03 One model", "3 minutes"),
             "lab03 One model\n           3 minutes"
@@ -450,10 +416,7 @@ mod tests {
 
     #[test]
     fn rows_hang() {
-        let screen = Screen {
-            width: 34,
-            ..Screen::plain()
-        };
+        let screen = Screen { width: 34, ..Screen::plain() };
         assert_eq!(
             screen.row("ranks", "2 threads of this process (nothing installed)"),
             "  ranks    2 threads of this\n           process (nothing\n           installed)"
@@ -464,10 +427,7 @@ mod tests {
 
     #[test]
     fn checks_end_in_one_column() {
-        let screen = Screen {
-            width: 40,
-            ..Screen::plain()
-        };
+        let screen = Screen { width: 40, ..Screen::plain() };
         assert_eq!(
             screen.check(true, "the loss fell", "4.2 1.9"),
             "  check    the loss fell …………… 4.2 1.9 ✓"
@@ -476,10 +436,7 @@ mod tests {
             screen.check(false, "the loss fell", ""),
             "  check    the loss fell ………………………………… ✗"
         );
-        let ascii = Screen {
-            ascii: true,
-            ..screen.clone()
-        };
+        let ascii = Screen { ascii: true, ..screen.clone() };
         assert_eq!(
             ascii.check(true, "the loss fell", "4 2"),
             "  check    the loss fell ........ 4 2 ok"
@@ -496,14 +453,8 @@ mod tests {
             ascii.check(true, "x", "a result that takes two lines"),
             "  check    x\n           a result that takes two lines\n           ok"
         );
-        let coloured = Screen {
-            colour: true,
-            ..screen
-        };
-        assert_eq!(
-            columns(&coloured.check(true, "the loss fell", "4.2 1.9")),
-            40
-        );
+        let coloured = Screen { colour: true, ..screen };
+        assert_eq!(columns(&coloured.check(true, "the loss fell", "4.2 1.9")), 40);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Drawings of the book's that no lab shows: boxes, words, lines and arrows, where a figure says.
 //!
-//! Letters are as large as in all other pictures. A picture that needs more than the usual width is wider on a page, and scrolls in its
-//! place on a phone.
+//! Letters are as large as in all other pictures. A picture that needs more than the usual width is
+//! wider on a page, and scrolls in its place on a phone.
 
 use super::colour::{of_activity, of_curve, of_rank};
 use super::svg::{Anchor, Page, WIDTH, dashed, filled, outlined, tinted};
@@ -87,10 +87,7 @@ impl Default for Sketch {
 impl Sketch {
     /// An empty drawing of this width.
     pub fn wide(width: f64) -> Sketch {
-        Sketch {
-            page: Page::default(),
-            width,
-        }
+        Sketch { page: Page::default(), width }
     }
 
     /// Words to the right of their place, around it, or to its left, on the base line there.
@@ -125,10 +122,7 @@ impl Sketch {
             Stroke::Dashes => (1.5, " stroke-dasharray=\"4 3\""),
             Stroke::Pieces => (5.0, " stroke-dasharray=\"3 3\""),
         };
-        let style = format!(
-            "stroke=\"{}\" stroke-width=\"{width}\"{style}",
-            ink.colour()
-        );
+        let style = format!("stroke=\"{}\" stroke-width=\"{width}\"{style}", ink.colour());
         self.page.polyline([from, to].into_iter(), style);
         if stroke == Stroke::Arrow {
             self.head(from, to, ink);
@@ -153,8 +147,7 @@ impl Sketch {
             .map(|(x, y)| format!("{x:.1} {y:.1}"))
             .collect();
         let style = tinted(ink.colour());
-        self.page
-            .add(format!("<polygon points=\"{}\" {style}/>", all.join(" ")));
+        self.page.add(format!("<polygon points=\"{}\" {style}/>", all.join(" ")));
     }
 
     /// A point of a curve.
@@ -169,8 +162,7 @@ impl Sketch {
         let (x, y) = (7.0 * along.0 / long, 7.0 * along.1 / long);
         let side = |turn: f64| (to.0 - x + turn * y / 1.6, to.1 - y - turn * x / 1.6);
         let style = format!("stroke=\"{}\" stroke-width=\"1.5\"", ink.colour());
-        self.page
-            .polyline([side(1.0), to, side(-1.0)].into_iter(), style);
+        self.page.polyline([side(1.0), to, side(-1.0)].into_iter(), style);
     }
 
     /// The drawing as an inline SVG, with `title` for those who do not see it.

@@ -16,7 +16,8 @@ pub struct Piece {
     pub padding: bool,
 }
 
-/// Ways to cut the buffer, one per row, each with its name and its pieces from the first element on.
+/// Ways to cut the buffer, one per row, each with its name and its pieces from the first element
+/// on.
 #[derive(Clone, Debug)]
 pub struct Slices(pub Vec<(String, Vec<Piece>)>);
 
@@ -26,7 +27,8 @@ impl Slices {
         self.scene(screen).text()
     }
 
-    /// The rows as an inline SVG: a box for each piece in its rank's colour, a dashed one for padding.
+    /// The rows as an inline SVG: a box for each piece in its rank's colour, a dashed one for
+    /// padding.
     pub fn svg(&self, title: &str) -> String {
         self.scene(&Screen::plain()).svg(title)
     }
@@ -79,10 +81,7 @@ mod tests {
         Slices(vec![
             (
                 "2 ranks".to_string(),
-                vec![
-                    piece("rank 0", 2, Some(0), false),
-                    piece("2", 2, Some(1), true),
-                ],
+                vec![piece("rank 0", 2, Some(0), false), piece("2", 2, Some(1), true)],
             ),
             (
                 "whole".to_string(),
@@ -97,10 +96,7 @@ mod tests {
   2 ranks  │rank 0 │– – – –│
   whole    │a  │b  │
 ";
-        assert_eq!(
-            slices().render(&Screen::plain()),
-            expected.trim_matches('\n')
-        );
+        assert_eq!(slices().render(&Screen::plain()), expected.trim_matches('\n'));
         assert!(slices().render(&Screen::plain_ascii()).is_ascii());
     }
 
@@ -108,10 +104,7 @@ mod tests {
     fn a_page_has_a_box_for_each_piece_and_dashes_around_padding() {
         let svg = slices().svg("two ranks");
         assert_eq!(
-            (
-                svg.matches("<rect").count(),
-                svg.matches("stroke-dasharray").count()
-            ),
+            (svg.matches("<rect").count(), svg.matches("stroke-dasharray").count()),
             (4, 1),
             "{svg}"
         );

@@ -1,7 +1,8 @@
 //! The same pictures for pages: inline SVG for the book and for notebooks.
 //!
-//! Lines and letters have the page's colour (`currentColor`) and its font, and fills have a middle tone. So a picture can be
-//! read on light and on dark pages, and needs no network. It is never wider than its column, so it needs no scroll bar.
+//! Lines and letters have the page's colour (`currentColor`) and its font, and fills have a middle
+//! tone. So a picture can be read on light and on dark pages, and needs no network. It is never
+//! wider than its column, so it needs no scroll bar.
 
 use super::colour;
 use super::text::columns;
@@ -54,9 +55,7 @@ impl Page {
     }
 
     pub(super) fn circle(&mut self, (x, y): Point, radius: f64, style: impl Display) {
-        self.add(format!(
-            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\" {style}/>"
-        ));
+        self.add(format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\" {style}/>"));
     }
 
     /// A straight line of the page's colour.
@@ -71,10 +70,7 @@ impl Page {
     pub(super) fn polyline(&mut self, points: impl Iterator<Item = Point>, style: impl Display) {
         // Spaces between all numbers: 1,234 could be one.
         let points: Vec<String> = points.map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
-        self.add(format!(
-            "<polyline points=\"{}\" fill=\"none\" {style}/>",
-            points.join(" ")
-        ));
+        self.add(format!("<polyline points=\"{}\" fill=\"none\" {style}/>", points.join(" ")));
     }
 
     /// Any element.
@@ -82,22 +78,18 @@ impl Page {
         let _ = writeln!(self.0, "{element}"); // a String takes everything
     }
 
-    /// The picture of this height, with `title` for those who do not see it. Its letters are as large as a page's usually
-    /// are, where there is room: 13 of 480 units, on 44 times 13 pixels.
+    /// The picture of this height, with `title` for those who do not see it. Its letters are as
+    /// large as a page's usually are, where there is room: 13 of 480 units, on 44 times 13 pixels.
     pub(super) fn finish(self, title: &str, height: f64) -> String {
         self.finish_wide(title, (WIDTH, height), 13.0)
     }
 
-    /// The same for a picture of another size. A wider one keeps its letters' size, and where it has no room it is never so
-    /// small that its smallest letters have less than 10 pixels.
+    /// The same for a picture of another size. A wider one keeps its letters' size, and where it
+    /// has no room it is never so small that its smallest letters have less than 10 pixels.
     pub(super) fn finish_wide(self, title: &str, (width, height): Point, smallest: f64) -> String {
         let mut style = format!("max-width:{}em", 44.0 * width / WIDTH);
         if width > WIDTH {
-            let _ = write!(
-                style,
-                ";min-width:{:.1}em",
-                width * 10.0 / (13.0 * smallest)
-            );
+            let _ = write!(style, ";min-width:{:.1}em", width * 10.0 / (13.0 * smallest));
         }
         format!(
             "<svg class=\"figure\" role=\"img\" aria-label=\"{}\" viewBox=\"0 0 {width} {height}\" width=\"100%\" \
@@ -114,8 +106,8 @@ pub(super) fn width(words: &str) -> f64 {
     LETTER * columns(words) as f64
 }
 
-/// The places of things of these widths, which stand beside each other with a gap between them, in as many rows as they need:
-/// each one's x and its row.
+/// The places of things of these widths, which stand beside each other with a gap between them, in
+/// as many rows as they need: each one's x and its row.
 pub(super) fn in_rows(widths: impl IntoIterator<Item = f64>, gap: f64) -> Vec<(f64, usize)> {
     let mut x = 0.0;
     let mut row = 0;
@@ -131,16 +123,15 @@ pub(super) fn in_rows(widths: impl IntoIterator<Item = f64>, gap: f64) -> Vec<(f
     places
 }
 
-/// An SVG that a notebook shows: as the last value of a cell, the kernel (evcxr) calls [`Picture::evcxr_display`].
+/// An SVG that a notebook shows: as the last value of a cell, the kernel (evcxr) calls
+/// [`Picture::evcxr_display`].
 pub struct Picture(pub String);
 
 impl Picture {
-    /// Hands the picture to the notebook, as HTML: its lines and letters then have the page's colour.
+    /// Hands the picture to the notebook, as HTML: its lines and letters then have the page's
+    /// colour.
     pub fn evcxr_display(&self) {
-        println!(
-            "EVCXR_BEGIN_CONTENT text/html\n{}\nEVCXR_END_CONTENT",
-            self.0
-        );
+        println!("EVCXR_BEGIN_CONTENT text/html\n{}\nEVCXR_END_CONTENT", self.0);
     }
 }
 

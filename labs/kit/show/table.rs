@@ -19,8 +19,8 @@ pub fn table<Cell: AsRef<str>>(screen: &Screen, header: &[&str], rows: &[Vec<Cel
     ranked(screen, header, rows, |_| false)
 }
 
-/// A table in which some rows are the best: they have a `*` in the margin, and the colour of the best. Say below or above it what
-/// the `*` means.
+/// A table in which some rows are the best: they have a `*` in the margin, and the colour of the
+/// best. Say below or above it what the `*` means.
 pub fn ranked<Cell: AsRef<str>>(
     screen: &Screen,
     header: &[&str],
@@ -30,18 +30,12 @@ pub fn ranked<Cell: AsRef<str>>(
     let cell = |row: &[Cell], column: usize| row.get(column).map_or("", AsRef::as_ref).to_owned();
     let rows: Vec<Vec<String>> = rows
         .iter()
-        .map(|row| {
-            (0..header.len())
-                .map(|column| with_units(&cell(row, column)))
-                .collect()
-        })
+        .map(|row| (0..header.len()).map(|column| with_units(&cell(row, column))).collect())
         .collect();
     let Some(widths) = widths(screen, header, &rows) else {
         return paragraphs(screen, header, &rows, is_best);
     };
-    let numeric: Vec<bool> = (0..header.len())
-        .map(|column| is_numeric(&rows, column))
-        .collect();
+    let numeric: Vec<bool> = (0..header.len()).map(|column| is_numeric(&rows, column)).collect();
 
     let header: Vec<String> = header.iter().map(|&title| title.to_owned()).collect();
     let rule = if screen.ascii { "-" } else { "─" };
@@ -70,8 +64,8 @@ fn marked(screen: &Screen, mut lines: Vec<String>, is_best: bool) -> Vec<String>
     lines
 }
 
-/// Natural widths, then the widest column loses one until the line fits. A column keeps the width of its longest word: none comes
-/// back if that is too wide.
+/// Natural widths, then the widest column loses one until the line fits. A column keeps the width
+/// of its longest word: none comes back if that is too wide.
 fn widths(screen: &Screen, header: &[&str], rows: &[Vec<String>]) -> Option<Vec<usize>> {
     let cells = |column: usize| {
         let cells = rows.iter().map(move |row| &*row[column]);
@@ -126,7 +120,8 @@ fn with_units(cell: &str) -> String {
     text
 }
 
-/// Each row as a paragraph that begins with its first cell, for a screen that is too narrow for the columns.
+/// Each row as a paragraph that begins with its first cell, for a screen that is too narrow for the
+/// columns.
 fn paragraphs(
     screen: &Screen,
     header: &[&str],
@@ -166,22 +161,14 @@ fn paragraphs(
         });
         lines.extend(marked(screen, paragraph.collect(), is_best(n)));
     }
-    let why = format!(
-        "(this screen is too narrow for the {} columns of a table)",
-        header.len()
-    );
+    let why = format!("(this screen is too narrow for the {} columns of a table)", header.len());
     lines.push(screen.dim(screen.wrap(&why, INDENT.len())));
     lines.join("\n")
 }
 
 fn is_numeric(rows: &[Vec<String>], column: usize) -> bool {
-    let number = |cell: &String| {
-        plain(cell)
-            .trim_end_matches('%')
-            .replace(',', "")
-            .parse::<f64>()
-            .is_ok()
-    };
+    let number =
+        |cell: &String| plain(cell).trim_end_matches('%').replace(',', "").parse::<f64>().is_ok();
     let mut cells = rows
         .iter()
         .filter_map(|row| row.get(column))
@@ -199,18 +186,14 @@ fn lines_of(row: &[String], widths: &[usize], numeric: &[bool]) -> Vec<String> {
         .collect();
     let height = cells.iter().map(Vec::len).max().unwrap_or(0);
     let line = |i: usize| {
-        let parts = cells
-            .iter()
-            .zip(widths)
-            .zip(numeric)
-            .map(|((cell, &width), &numeric)| {
-                let text = cell.get(i).map_or("", String::as_str);
-                if numeric {
-                    pad_left(text, width)
-                } else {
-                    pad_right(text, width)
-                }
-            });
+        let parts = cells.iter().zip(widths).zip(numeric).map(|((cell, &width), &numeric)| {
+            let text = cell.get(i).map_or("", String::as_str);
+            if numeric {
+                pad_left(text, width)
+            } else {
+                pad_right(text, width)
+            }
+        });
         format!("{INDENT}{}", parts.collect::<Vec<_>>().join(GAP))
             .trim_end()
             .replace('\u{a0}', " ")
@@ -224,11 +207,7 @@ mod tests {
 
     #[test]
     fn a_legend() {
-        let screen = Screen {
-            width: 34,
-            ascii: true,
-            ..Screen::plain()
-        };
+        let screen = Screen { width: 34, ascii: true, ..Screen::plain() };
         let rows = [
             vec!["dt", "seconds of the step"],
             vec!["mfu", "model flops utilisation, of the measured peak"],
@@ -264,16 +243,9 @@ mod tests {
         for width in [40, 60, 80] {
             for a in words {
                 for b in words {
-                    let screen = Screen {
-                        width,
-                        colour: true,
-                        ascii: false,
-                    };
-                    let drawn = table(
-                        &screen,
-                        &["first", "second", a],
-                        &[vec![a, b, b], vec![b, "1"]],
-                    );
+                    let screen = Screen { width, colour: true, ascii: false };
+                    let drawn =
+                        table(&screen, &["first", "second", a], &[vec![a, b, b], vec![b, "1"]]);
                     for line in drawn.lines() {
                         assert!(columns(line) <= width, "{width}: {line}");
                     }
@@ -283,10 +255,7 @@ mod tests {
     }
 
     fn narrow(width: usize) -> Screen {
-        Screen {
-            width,
-            ..Screen::plain()
-        }
+        Screen { width, ..Screen::plain() }
     }
 
     /// The table that broke "531,233" and "65.9 GB" on a projector.
@@ -313,20 +282,13 @@ mod tests {
 
     #[test]
     fn words_give_way_and_numbers_with_their_units_do_not() {
-        let rows = [vec![
-            "parameters and moments",
-            "███ 2.40 MB",
-            "48.6 GB ✗ (3%)",
-        ]];
+        let rows = [vec!["parameters and moments", "███ 2.40 MB", "48.6 GB ✗ (3%)"]];
         let expected = "  what        a rank   needs
   ──────────  ───────  ─────────
   parameters  ███      48.6 GB ✗
   and         2.40 MB  (3%)
   moments";
-        assert_eq!(
-            table(&narrow(32), &["what", "a rank", "needs"], &rows),
-            expected
-        );
+        assert_eq!(table(&narrow(32), &["what", "a rank", "needs"], &rows), expected);
     }
 
     #[test]
@@ -335,30 +297,17 @@ mod tests {
         let draw = |screen: &Screen| ranked(screen, &["tp", "step"], &rows, |row| row == 0);
         let expected = "  tp  step\n  ──  ──────\n*  8  7.90 s\n   4  8.21 s";
         assert_eq!(draw(&Screen::plain()), expected);
-        let colour = Screen {
-            colour: true,
-            ..Screen::plain()
-        };
+        let colour = Screen { colour: true, ..Screen::plain() };
         assert_eq!(plain(&draw(&colour)), expected);
         assert!(draw(&colour).contains("\x1b[1;32m*  8  7.90 s\x1b[0m"));
-        assert!(
-            draw(&narrow(10)).starts_with("* tp 8"),
-            "{}",
-            draw(&narrow(10))
-        );
+        assert!(draw(&narrow(10)).starts_with("* tp 8"), "{}", draw(&narrow(10)));
     }
 
     #[test]
     fn colour_in_a_cell_changes_no_column() {
-        let colour = Screen {
-            colour: true,
-            ..Screen::plain()
-        };
+        let colour = Screen { colour: true, ..Screen::plain() };
         let draw = |screen: &Screen| {
-            let rows = [
-                vec![screen.best("12"), screen.bad("65.9 GB ✗")],
-                vec!["7".into()],
-            ];
+            let rows = [vec![screen.best("12"), screen.bad("65.9 GB ✗")], vec!["7".into()]];
             table(screen, &["n", "bytes"], &rows)
         };
         assert_eq!(plain(&draw(&colour)), draw(&Screen::plain()));

@@ -16,10 +16,7 @@ pub(super) fn columns(text: &str) -> usize {
 
 /// `text` without colour codes.
 pub(super) fn plain(text: &str) -> String {
-    visible(text)
-        .filter(|&(_, seen)| seen)
-        .map(|(c, _)| c)
-        .collect()
+    visible(text).filter(|&(_, seen)| seen).map(|(c, _)| c).collect()
 }
 
 /// The columns of the widest of `texts`.
@@ -66,7 +63,8 @@ pub(super) fn fold(text: &str, room: usize, long: LongWords) -> Vec<String> {
     lines
 }
 
-/// Ends a colour at each line's end and begins it again on the next one: a neighbour's column comes in between.
+/// Ends a colour at each line's end and begins it again on the next one: a neighbour's column comes
+/// in between.
 fn close_codes(lines: &mut [String]) {
     let mut open = String::new();
     for line in lines {
@@ -111,7 +109,8 @@ fn byte_of_column(text: &str, column: usize) -> usize {
     byte
 }
 
-/// A log's line in lines of at most `width` columns. Values that the log separates by bars stay whole.
+/// A log's line in lines of at most `width` columns. Values that the log separates by bars stay
+/// whole.
 pub fn folded(line: &str, width: usize) -> String {
     if columns(line) <= width {
         return line.to_string();
@@ -121,11 +120,7 @@ pub fn folded(line: &str, width: usize) -> String {
     for piece in line.split_inclusive(if line.contains('|') { '|' } else { ' ' }) {
         let length = columns(&current);
         if !current.trim().is_empty() && length + columns(piece.trim_end()) > width {
-            let indent = if piece.starts_with(' ') {
-                "   "
-            } else {
-                "    "
-            };
+            let indent = if piece.starts_with(' ') { "   " } else { "    " };
             lines.push(std::mem::replace(&mut current, indent.to_owned()));
         }
         current += piece;
@@ -152,25 +147,16 @@ mod tests {
         let keep = |text| fold(text, 10, LongWords::Keep);
         assert_eq!(keep("one two three four"), ["one two", "three four"]);
         assert_eq!(keep("a:  b\nc"), ["a:  b", "c"]);
-        assert_eq!(
-            keep("see https://a.example/b now"),
-            ["see", "https://a.example/b", "now"]
-        );
+        assert_eq!(keep("see https://a.example/b now"), ["see", "https://a.example/b", "now"]);
         assert_eq!(keep(""), [""]);
         assert_eq!(keep("one two   three     "), ["one two", "three"]);
-        assert_eq!(
-            fold("one two   three", 7, LongWords::Keep),
-            ["one two", "three"]
-        );
+        assert_eq!(fold("one two   three", 7, LongWords::Keep), ["one two", "three"]);
         assert_eq!(keep("  in\n  in"), ["  in", "  in"]);
     }
 
     #[test]
     fn long_words_are_cut_on_request() {
-        assert_eq!(
-            fold("abcdefgh ij", 3, LongWords::Cut),
-            ["abc", "def", "gh", "ij"]
-        );
+        assert_eq!(fold("abcdefgh ij", 3, LongWords::Cut), ["abc", "def", "gh", "ij"]);
         assert_eq!(
             fold("\x1b[1mabcd\x1b[0m", 3, LongWords::Cut),
             ["\x1b[1mabc\x1b[0m", "\x1b[1md\x1b[0m"]

@@ -31,10 +31,7 @@ fn painted(activity: Activity, screen: &Screen, text: &str) -> String {
 
 /// An activity's place in the legend.
 fn place(activity: Activity) -> usize {
-    Activity::ALL
-        .iter()
-        .position(|&one| one == activity)
-        .unwrap_or_default()
+    Activity::ALL.iter().position(|&one| one == activity).unwrap_or_default()
 }
 
 /// The timeline before it is drawn. Time begins at 0.
@@ -51,13 +48,11 @@ pub struct Timeline<'a> {
 }
 
 impl Timeline<'_> {
-    /// The timeline as text, several lines without a line end at the last one, never wider than the screen (or 40
-    /// columns). A column shows what took most of its time; what is shorter than half a column may not be seen.
+    /// The timeline as text, several lines without a line end at the last one, never wider than the
+    /// screen (or 40 columns). A column shows what took most of its time; what is shorter than half
+    /// a column may not be seen.
     pub fn render(&self, screen: &Screen) -> String {
-        let screen = &Screen {
-            width: screen.width.max(NARROWEST),
-            ..screen.clone()
-        };
+        let screen = &Screen { width: screen.width.max(NARROWEST), ..screen.clone() };
         let gutter = widest(self.rows.iter().map(|row| &row.0)).min(screen.width / 3);
         let margin = INDENT.len() + gutter + 1;
         let room = screen.width - margin - 1;
@@ -75,10 +70,7 @@ impl Timeline<'_> {
         for (name, intervals) in &self.rows {
             let name: String = name.chars().take(gutter).collect();
             let picture = row(screen, intervals, room, end);
-            lines.push(format!(
-                "{INDENT}{} {bar}{picture}",
-                pad_left(&name, gutter)
-            ));
+            lines.push(format!("{INDENT}{} {bar}{picture}", pad_left(&name, gutter)));
         }
         lines.extend(self.foot(screen, margin, room, end));
         lines.join("\n")
@@ -86,11 +78,7 @@ impl Timeline<'_> {
 
     /// When the last interval ends.
     fn end(&self) -> f64 {
-        let ends = self
-            .rows
-            .iter()
-            .flat_map(|row| &row.1)
-            .map(|interval| interval.end);
+        let ends = self.rows.iter().flat_map(|row| &row.1).map(|interval| interval.end);
         ends.filter(|end| end.is_finite()).fold(0.0, f64::max)
     }
 
@@ -103,7 +91,8 @@ impl Timeline<'_> {
         Activity::ALL.into_iter().filter(occurs)
     }
 
-    /// The timeline as an inline SVG: a bar for each interval with the letter of its activity, waiting as an outline.
+    /// The timeline as an inline SVG: a bar for each interval with the letter of its activity,
+    /// waiting as an outline.
     pub fn svg(&self) -> String {
         const GUTTER: f64 = 104.0;
         const ROW: f64 = 24.0;
@@ -113,21 +102,12 @@ impl Timeline<'_> {
         for (name, intervals) in &self.rows {
             page.text((GUTTER - 8.0, y + 14.0), Anchor::End, name);
             for interval in intervals.iter().filter(|one| one.end > one.start) {
-                bar(
-                    &mut page,
-                    at(interval.start)..at(interval.end),
-                    y,
-                    interval.activity,
-                );
+                bar(&mut page, at(interval.start)..at(interval.end), y, interval.activity);
             }
             y += ROW;
         }
         if !self.marks.is_empty() {
-            let name = if self.axis.is_empty() {
-                "time"
-            } else {
-                self.axis
-            };
+            let name = if self.axis.is_empty() { "time" } else { self.axis };
             page.text((GUTTER - 8.0, y + 16.0), Anchor::End, name);
             page.line((at(0.0), y), (WIDTH - 2.0, y), "stroke-opacity=\"0.5\"");
         }
@@ -142,15 +122,9 @@ impl Timeline<'_> {
             };
             page.text((at(*moment), y + 18.0), anchor, label);
         }
-        y += if self.marks.is_empty() {
-            4.0
-        } else {
-            ROW + 6.0
-        };
+        y += if self.marks.is_empty() { 4.0 } else { ROW + 6.0 };
         let occurring: Vec<Activity> = self.occurring().collect();
-        let widths = occurring
-            .iter()
-            .map(|one| 26.0 + 7.5 * one.name.len() as f64);
+        let widths = occurring.iter().map(|one| 26.0 + 7.5 * one.name.len() as f64);
         let mut bottom = y;
         for ((x, row), &activity) in in_rows(widths, 8.0).into_iter().zip(&occurring) {
             let y = y + ROW * row as f64;
@@ -164,9 +138,7 @@ impl Timeline<'_> {
     /// Only activities that occur, each with its glyph.
     fn legend(&self, screen: &Screen) -> Vec<String> {
         // A line may end between two activities, not between a glyph and its name.
-        let items = self
-            .occurring()
-            .map(|activity| legend_item(activity, screen));
+        let items = self.occurring().map(|activity| legend_item(activity, screen));
         let legend = items.collect::<Vec<_>>().join("   ");
         let lines = fold(&legend, screen.width - INDENT.len(), LongWords::Cut);
         lines
@@ -235,13 +207,13 @@ fn row(screen: &Screen, intervals: &[Interval], room: usize, end: f64) -> String
         }
     }
     let most = |share: &[f64; Activity::ALL.len()]| {
-        // A hair more for doing nothing: an interval that ends at a column's edge is not drawn in the next one.
+        // A hair more for doing nothing: an interval that ends at a column's edge is not drawn in
+        // the next one.
         let idle = width - share.iter().sum::<f64>() + 1e-9 * width;
-        let (longest, seconds) =
-            share.iter().enumerate().fold(
-                (0, 0.0),
-                |best, (i, &s)| if s > best.1 { (i, s) } else { best },
-            );
+        let (longest, seconds) = share
+            .iter()
+            .enumerate()
+            .fold((0, 0.0), |best, (i, &s)| if s > best.1 { (i, s) } else { best });
         (seconds > 0.0 && seconds >= idle).then_some(Activity::ALL[longest])
     };
     let columns: Vec<Option<Activity>> = shares.iter().map(most).collect();
@@ -264,25 +236,14 @@ mod tests {
     const ACTIVITIES: [Activity; 3] = [Activity::FORWARD, Activity::BACKWARD, Activity::WAITING];
 
     fn interval(activity: usize, start: f64, end: f64) -> Interval {
-        Interval {
-            activity: ACTIVITIES[activity],
-            start,
-            end,
-        }
+        Interval { activity: ACTIVITIES[activity], start, end }
     }
 
-    /// 31 seconds on a screen of 41 columns, which leaves 31 for the picture: one second per column.
+    /// 31 seconds on a screen of 41 columns, which leaves 31 for the picture: one second per
+    /// column.
     fn timeline() -> Timeline<'static> {
-        let rank0 = [
-            interval(0, 0.0, 10.0),
-            interval(1, 10.0, 25.0),
-            interval(0, 26.0, 31.0),
-        ];
-        let rank1 = [
-            interval(1, 6.0, 12.0),
-            interval(0, 0.0, 6.0),
-            interval(2, 12.0, 25.0),
-        ];
+        let rank0 = [interval(0, 0.0, 10.0), interval(1, 10.0, 25.0), interval(0, 26.0, 31.0)];
+        let rank1 = [interval(1, 6.0, 12.0), interval(0, 0.0, 6.0), interval(2, 12.0, 25.0)];
         Timeline {
             title: "iterations 7 and 8".to_owned(),
             rows: vec![
@@ -304,10 +265,7 @@ mod tests {
          └─────────────────────────┴ iter
          7                         8
 ";
-        let screen = Screen {
-            width: 41,
-            ..Screen::plain()
-        };
+        let screen = Screen { width: 41, ..Screen::plain() };
         assert_eq!(timeline().render(&screen), expected.trim_matches('\n'));
     }
 
@@ -321,31 +279,19 @@ mod tests {
          +-------------------------+ iter
          7                         8
 ";
-        let screen = Screen {
-            width: 41,
-            ascii: true,
-            ..Screen::plain()
-        };
+        let screen = Screen { width: 41, ascii: true, ..Screen::plain() };
         assert_eq!(timeline().render(&screen), expected.trim_matches('\n'));
     }
 
     #[test]
     fn a_column_shows_what_took_most_of_it() {
         // Two columns per second.
-        let screen = Screen {
-            width: 40,
-            ascii: true,
-            ..Screen::plain()
-        };
+        let screen = Screen { width: 40, ascii: true, ..Screen::plain() };
         let timeline = Timeline {
             title: String::new(),
             rows: vec![(
                 String::new(),
-                vec![
-                    interval(0, 0.0, 0.6),
-                    interval(1, 0.6, 0.65),
-                    interval(2, 0.7, 18.0),
-                ],
+                vec![interval(0, 0.0, 0.6), interval(1, 0.6, 0.65), interval(2, 0.7, 18.0)],
             )],
             marks: Vec::new(),
             axis: "",
@@ -358,18 +304,9 @@ mod tests {
     #[test]
     fn no_two_activities_look_alike_and_none_like_an_amount() {
         for (i, one) in Activity::ALL.iter().enumerate() {
-            assert!(
-                !"█░".contains(one.glyph) && !"#".contains(one.letter),
-                "{}",
-                one.name
-            );
+            assert!(!"█░".contains(one.glyph) && !"#".contains(one.letter), "{}", one.name);
             let alike = |other: &&Activity| other.glyph == one.glyph || other.letter == one.letter;
-            assert_eq!(
-                Activity::ALL[i + 1..].iter().find(alike),
-                None,
-                "{}",
-                one.name
-            );
+            assert_eq!(Activity::ALL[i + 1..].iter().find(alike), None, "{}", one.name);
         }
     }
 
@@ -388,11 +325,7 @@ mod tests {
 
     #[test]
     fn hues_say_what_is_done_and_rows_say_by_whom() {
-        let screen = Screen {
-            colour: true,
-            width: 41,
-            ascii: true,
-        };
+        let screen = Screen { colour: true, width: 41, ascii: true };
         let text = timeline().render(&screen);
         let forward = "\x1b[35mFFFFFF\x1b[0m";
         let backward = "\x1b[32mBBBBBB\x1b[0m";
@@ -413,20 +346,10 @@ mod tests {
                         vec![interval(0, start, end), interval(2, 0.0, end)],
                     )];
                     let marks = vec![(start, "first".to_owned()), (end, "last".to_owned())];
-                    let text = Timeline {
-                        rows,
-                        marks,
-                        ..timeline()
-                    }
-                    .render(&Screen {
-                        width,
-                        ..Screen::plain()
-                    });
+                    let text = Timeline { rows, marks, ..timeline() }
+                        .render(&Screen { width, ..Screen::plain() });
                     for line in text.lines() {
-                        assert!(
-                            columns(line) <= width.max(40),
-                            "{start} {end} {width}: {line}"
-                        );
+                        assert!(columns(line) <= width.max(40), "{start} {end} {width}: {line}");
                     }
                 }
             }

@@ -1,7 +1,8 @@
-//! A timeline as a file for a trace viewer, in Chrome's format, which ui.perfetto.dev and chrome://tracing read.
+//! A timeline as a file for a trace viewer, in Chrome's format, which ui.perfetto.dev and
+//! chrome://tracing read.
 //!
-//! Each rank is a process with a thread for each of its tracks, and a span is a complete event ("ph": "X") with microseconds
-//! since the trace began (Google, *Trace Event Format*).
+//! Each rank is a process with a thread for each of its tracks, and a span is a complete event
+//! ("ph": "X") with microseconds since the trace began (Google, *Trace Event Format*).
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -51,7 +52,8 @@ struct Event<'a> {
     args: Value,
 }
 
-/// One rank's spans as events: JSON values with commas between them. [`document`] makes a file of all ranks'.
+/// One rank's spans as events: JSON values with commas between them. [`document`] makes a file of
+/// all ranks'.
 pub fn events(rank: usize, spans: &[Span]) -> String {
     let name = |what: &str, tid: usize, name: String| {
         json!({ "name": what, "ph": "M", "pid": rank, "tid": tid, "args": { "name": name } })
@@ -65,11 +67,9 @@ pub fn events(rank: usize, spans: &[Span]) -> String {
             .map(|(tid, (_, track))| name("thread_name", tid, track.to_string())),
     );
     for span in spans {
-        let tid = TRACKS
-            .iter()
-            .position(|(track, _)| *track == span.track)
-            .unwrap_or_default();
-        // Both ends are rounded, and the duration lies between them: so spans that touch do not overlap.
+        let tid = TRACKS.iter().position(|(track, _)| *track == span.track).unwrap_or_default();
+        // Both ends are rounded, and the duration lies between them: so spans that touch do not
+        // overlap.
         let start = tenths(span.start);
         let end = tenths(span.end).max(start);
         let event = Event {
@@ -117,10 +117,7 @@ mod tests {
         let ranks = [
             events(
                 0,
-                &[
-                    span(Track::Compute, "forward", 0.0),
-                    span(Track::Waiting, "all-reduce", 0.25),
-                ],
+                &[span(Track::Compute, "forward", 0.0), span(Track::Waiting, "all-reduce", 0.25)],
             ),
             events(1, &[]),
         ];
@@ -132,17 +129,12 @@ mod tests {
             events[6],
             json!({ "name": "forward", "cat": "compute", "ph": "X", "ts": 0.0, "dur": 500000.0, "pid": 0, "tid": 0, "args": { "step": 3 } })
         );
-        assert_eq!(
-            (&events[7]["tid"], &events[7]["ts"]),
-            (&json!(3), &json!(250000.0))
-        );
-        assert_eq!(
-            (&events[4]["args"]["name"], &events[4]["tid"]),
-            (&json!("waiting"), &json!(3))
-        );
+        assert_eq!((&events[7]["tid"], &events[7]["ts"]), (&json!(3), &json!(250000.0)));
+        assert_eq!((&events[4]["args"]["name"], &events[4]["tid"]), (&json!("waiting"), &json!(3)));
     }
 
-    /// Ends that lie between two tenths of a microsecond, where a duration that is rounded for itself reaches too far.
+    /// Ends that lie between two tenths of a microsecond, where a duration that is rounded for
+    /// itself reaches too far.
     #[test]
     fn spans_that_touch_do_not_overlap() {
         let ends: Vec<f64> = (0..100).map(|i| f64::from(i) * 1.370_000_3e-5).collect();

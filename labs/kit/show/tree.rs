@@ -16,11 +16,7 @@ pub struct Branch {
 impl Branch {
     /// A branch without parts.
     pub fn new(name: impl Into<String>, seconds: f64) -> Branch {
-        Branch {
-            name: name.into(),
-            seconds,
-            parts: Vec::new(),
-        }
+        Branch { name: name.into(), seconds, parts: Vec::new() }
     }
 
     /// The same with `parts`.
@@ -29,7 +25,8 @@ impl Branch {
     }
 }
 
-/// A line for each branch: seconds (milliseconds of precision), its share of `root`, and its name where it belongs.
+/// A line for each branch: seconds (milliseconds of precision), its share of `root`, and its name
+/// where it belongs.
 pub fn tree(screen: &Screen, root: &Branch) -> String {
     let mut lines = vec![screen.bold("  seconds   share")];
     add(screen, root, root.seconds, ("", ""), &mut lines);
@@ -46,9 +43,7 @@ fn add(
 ) {
     let share = percent(branch.seconds / whole);
     let start = format!("{:>9.3} {share:>7}  ", branch.seconds);
-    let room = screen
-        .width
-        .saturating_sub(start.chars().count() + here.chars().count());
+    let room = screen.width.saturating_sub(start.chars().count() + here.chars().count());
     let name = fold(&branch.name, room.max(8), LongWords::Cut).swap_remove(0);
     lines.push(format!("{start}{}{name}", screen.dim(here)));
     let (fork, last, line) = if screen.ascii {
@@ -77,10 +72,8 @@ mod tests {
     use super::*;
 
     fn step() -> Branch {
-        let reduce = Branch::new("all-reduce", 0.5).with(vec![
-            Branch::new("waiting", 0.4),
-            Branch::new("reducing", 0.1),
-        ]);
+        let reduce = Branch::new("all-reduce", 0.5)
+            .with(vec![Branch::new("waiting", 0.4), Branch::new("reducing", 0.1)]);
         Branch::new("iteration", 2.0).with(vec![
             Branch::new("forward", 0.5),
             Branch::new("backward", 1.25).with(vec![reduce]),
@@ -107,10 +100,7 @@ mod tests {
     fn a_step_in_ascii() {
         let text = tree(&Screen::plain_ascii(), &step());
         assert!(text.is_ascii());
-        assert!(
-            text.ends_with("|     `- reducing\n    0.250   12.5%  `- optimizer"),
-            "{text}"
-        );
+        assert!(text.ends_with("|     `- reducing\n    0.250   12.5%  `- optimizer"), "{text}");
     }
 
     #[test]

@@ -29,12 +29,7 @@ fn main() -> ExitCode {
 }
 
 fn alone(evidence: &mut Evidence) -> Result<()> {
-    let expected = Place {
-        rank: 0,
-        size: 1,
-        node: 0,
-        local_rank: 0,
-    };
+    let expected = Place { rank: 0, size: 1, node: 0, local_rank: 0 };
     for (at, file) in [
         ("no variables, one host in the file", "laptop\n"),
         ("no variables, an empty host file", ""),
@@ -48,10 +43,8 @@ fn alone(evidence: &mut Evidence) -> Result<()> {
             "The size is that of the file's job. This process was not started by a launcher, so it is a job of its own, even where \
              a file lies about that another job has left.",
         );
-        evidence.means_if(
-            got.local_rank == 1,
-            "Local ranks begin at 0: do not count the rank itself.",
-        );
+        evidence
+            .means_if(got.local_rank == 1, "Local ranks begin at 0: do not count the rank itself.");
     }
     evidence.means("A program that you start by hand is a whole job of one rank, for instance lab03 on a laptop.");
     Ok(())
@@ -64,9 +57,8 @@ fn variables(evidence: &mut Evidence, names: [&'static str; 2]) -> Result<()> {
     for rank in 0..4 {
         let at = format!("{}={rank}, {}=4", names[0], names[1]);
         evidence.given(format!("{at}, and the hosts {hosts:?}"));
-        let Place {
-            rank: found, size, ..
-        } = place(&environment(names, rank, 4), &hosts.join("\n"));
+        let Place { rank: found, size, .. } =
+            place(&environment(names, rank, 4), &hosts.join("\n"));
         evidence.row(
             (found, size) == (rank, 4),
             at,
@@ -94,27 +86,14 @@ fn job(evidence: &mut Evidence, hosts: &[&str]) -> Result<()> {
     let names: Vec<String> = hosts.iter().map(|host| host.to_string()).collect();
     let seats = seats(&names);
     for (rank, seat) in seats.iter().enumerate() {
-        let expected = Place {
-            rank,
-            size,
-            node: seat.node,
-            local_rank: seat.local_rank,
-        };
-        compare(
-            evidence,
-            format!("rank {rank}, on {}", hosts[rank]),
-            expected,
-            found[rank],
-        );
+        let expected = Place { rank, size, node: seat.node, local_rank: seat.local_rank };
+        compare(evidence, format!("rank {rank}, on {}", hosts[rank]), expected, found[rank]);
     }
 
     let nodes = seats[0].nodes;
     let each = size / nodes;
     let all = |sign: &dyn Fn(usize, Place) -> bool| {
-        found
-            .iter()
-            .enumerate()
-            .all(|(rank, place)| sign(rank, *place))
+        found.iter().enumerate().all(|(rank, place)| sign(rank, *place))
     };
     evidence.means_if(
         !evidence.agrees() && all(&|rank, place| place.local_rank == rank),
@@ -129,10 +108,7 @@ fn job(evidence: &mut Evidence, hosts: &[&str]) -> Result<()> {
         "rank % (ranks per node) is the local rank only if all nodes have equally many ranks and the file fills one \
          node after the other. Two ranks with the same local rank share a GPU of their node, and a different GPU idles.",
     );
-    let wrong_node = found
-        .iter()
-        .zip(&seats)
-        .any(|(place, seat)| place.node != seat.node);
+    let wrong_node = found.iter().zip(&seats).any(|(place, seat)| place.node != seat.node);
     let lines = |rank: usize| hosts.iter().filter(move |host| **host == hosts[rank]);
     evidence.means_if(
         wrong_local && all(&|rank, place| place.local_rank + 1 == lines(rank).count()),
@@ -172,12 +148,7 @@ fn environment(
     rank: usize,
     size: usize,
 ) -> impl Fn(&str) -> Option<String> {
-    move |name| {
-        names
-            .iter()
-            .position(|n| *n == name)
-            .map(|i| [rank, size][i].to_string())
-    }
+    move |name| names.iter().position(|n| *n == name).map(|i| [rank, size][i].to_string())
 }
 
 fn compare(evidence: &mut Evidence, at: String, expected: Place, got: Place) {
@@ -189,10 +160,7 @@ fn compare(evidence: &mut Evidence, at: String, expected: Place, got: Place) {
         } else {
             format!("rank {} of {}, ", place.rank, place.size)
         };
-        format!(
-            "{number}node {}, local rank {}",
-            place.node, place.local_rank
-        )
+        format!("{number}node {}, local rank {}", place.node, place.local_rank)
     };
     evidence.row(expected == got, at, said(expected), said(got));
 }

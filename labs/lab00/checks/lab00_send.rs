@@ -1,4 +1,5 @@
-//! The check of lab00-send: two ranks, and ranks that have nothing to do. Each claim has other numbers, and counts messages.
+//! The check of lab00-send: two ranks, and ranks that have nothing to do. Each claim has other
+//! numbers, and counts messages.
 
 use exercise::give;
 use kit::check::{Evidence, run};
@@ -8,20 +9,18 @@ use std::sync::{Mutex, PoisonError};
 
 fn main() -> ExitCode {
     run(&[
-        ("2 ranks: rank 1 has rank 0's number", |evidence| {
-            given(evidence, &[45, 63])
+        ("2 ranks: rank 1 has rank 0's number", |evidence| given(evidence, &[45, 63])),
+        ("3 ranks, as in the picture: rank 2 keeps its own", |evidence| {
+            given(evidence, &[10, 20, 30])
         }),
-        (
-            "3 ranks, as in the picture: rank 2 keeps its own",
-            |evidence| given(evidence, &[10, 20, 30]),
-        ),
         ("5 ranks, other numbers: so do ranks 3 and 4", |evidence| {
             given(evidence, &[64, 7, 95, 12, 38])
         }),
     ])
 }
 
-/// One rank's call: the messages that it sent, the collectives that it entered, and what it has then, if the call ended.
+/// One rank's call: the messages that it sent, the collectives that it entered, and what it has
+/// then, if the call ended.
 #[derive(Clone, Copy, Default)]
 struct Call {
     sent: u64,
@@ -49,10 +48,7 @@ fn given(evidence: &mut Evidence, brings: &[u64]) -> Result<()> {
     });
     let error = result.as_ref().err().map(|error| format!("{error:#}"));
     // The workbook shows a panic by itself.
-    if error
-        .as_ref()
-        .is_some_and(|error| error.contains("panicked: "))
-    {
+    if error.as_ref().is_some_and(|error| error.contains("panicked: ")) {
         return result.map(drop);
     }
     let calls = calls.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -62,14 +58,14 @@ fn given(evidence: &mut Evidence, brings: &[u64]) -> Result<()> {
             call.has == Some(expected),
             format!("rank {rank}, brings {}", brings[rank]),
             expected,
-            call.has
-                .map_or("nothing".into(), |number| number.to_string()),
+            call.has.map_or("nothing".into(), |number| number.to_string()),
         );
     }
     let sent: u64 = calls.iter().map(|call| call.sent).sum();
     evidence.same("messages sent", 1, sent);
     if let Some(error) = &error {
-        // Without the library's advice, which is about programs that do not begin with `if comm.rank() == …`.
+        // Without the library's advice, which is about programs that do not begin with
+        // `if comm.rank() == …`.
         println!("{}", error.split("\nhelp: ").next().unwrap_or_default());
         // Also where each rank has the right number.
         evidence.row(false, "the run", "ends", "an error");
@@ -82,13 +78,8 @@ fn given(evidence: &mut Evidence, brings: &[u64]) -> Result<()> {
         "A collective needs all ranks, and each waits in it for the others. One message from rank 0 to rank 1 is enough.",
     );
     evidence.means_if(
-        error
-            .as_ref()
-            .is_some_and(|error| error.contains("there is no rank")),
-        format!(
-            "Your code names a rank that is not there: these are ranks 0 to {}.",
-            ranks - 1
-        ),
+        error.as_ref().is_some_and(|error| error.contains("there is no rank")),
+        format!("Your code names a rank that is not there: these are ranks 0 to {}.", ranks - 1),
     );
     evidence.means_if(
         error.is_none() && senders.is_empty(),
@@ -106,9 +97,7 @@ fn given(evidence: &mut Evidence, brings: &[u64]) -> Result<()> {
         } else {
             "Rank 0 has sent only to rank 1."
         };
-        evidence.means(format!(
-            "Rank {rank} waits for a number that nobody sends to it. {why}"
-        ));
+        evidence.means(format!("Rank {rank} waits for a number that nobody sends to it. {why}"));
     }
     evidence.means_if(
         waiting == [1] && senders.is_empty(),
@@ -118,10 +107,7 @@ fn given(evidence: &mut Evidence, brings: &[u64]) -> Result<()> {
         waiting == [1],
         "Rank 0 has sent its number, and rank 1 waits for another message: of another type, such as i32 where rank 0 sends u64, of another length, or from another rank.",
     );
-    evidence.means_if(
-        sent > 1,
-        "Rank 0 has sent more than once. Rank 1 needs one message.",
-    );
+    evidence.means_if(sent > 1, "Rank 0 has sent more than once. Rank 1 needs one message.");
     evidence.means_if(
         error.is_some() && waiting.is_empty(),
         "Rank 0 has sent its number, and nobody has received it. Whatever one rank sends, another one receives.",

@@ -10,9 +10,7 @@ fn main() -> ExitCode {
     run(&[
         ("3 ranks, as in the picture", |evidence| ring(evidence, 3)),
         ("5 ranks: a larger ring", |evidence| ring(evidence, 5)),
-        ("2 ranks: one neighbour on both sides", |evidence| {
-            ring(evidence, 2)
-        }),
+        ("2 ranks: one neighbour on both sides", |evidence| ring(evidence, 2)),
         ("1 rank: its own neighbour", |evidence| ring(evidence, 1)),
     ])
 }
@@ -53,10 +51,7 @@ fn ring(evidence: &mut Evidence, ranks: usize) -> Result<()> {
     });
     let error = result.as_ref().err().map(|error| format!("{error:#}"));
     // The workbook shows a panic by itself.
-    if error
-        .as_ref()
-        .is_some_and(|error| error.contains("panicked: "))
-    {
+    if error.as_ref().is_some_and(|error| error.contains("panicked: ")) {
         return result.map(drop);
     }
     let calls = calls.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -66,8 +61,7 @@ fn ring(evidence: &mut Evidence, ranks: usize) -> Result<()> {
             call.returned == Some(expected),
             format!("rank {rank}, brings {}", brings(rank, ranks)),
             expected,
-            call.returned
-                .map_or("nothing".into(), |number| number.to_string()),
+            call.returned.map_or("nothing".into(), |number| number.to_string()),
         );
     }
     // A ring of one rank needs no message.

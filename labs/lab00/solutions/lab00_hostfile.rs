@@ -19,12 +19,7 @@ pub fn place(env: &dyn Fn(&str) -> Option<String>, host_file: &str) -> Place {
 
     let either = |names: [&str; 2]| names.into_iter().find_map(number);
     let Some(rank) = either(["OMPI_COMM_WORLD_RANK", "PMI_RANK"]) else {
-        return Place {
-            rank: 0,
-            size: 1,
-            node: 0,
-            local_rank: 0,
-        };
+        return Place { rank: 0, size: 1, node: 0, local_rank: 0 };
     };
     let size = either(["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"]).unwrap_or(hosts.len());
 
@@ -38,10 +33,5 @@ pub fn place(env: &dyn Fn(&str) -> Option<String>, host_file: &str) -> Place {
     }
     let node = nodes.iter().position(|host| *host == mine).unwrap_or(0);
     let local_rank = before.iter().filter(|host| **host == mine).count();
-    Place {
-        rank,
-        size,
-        node,
-        local_rank,
-    }
+    Place { rank, size, node, local_rank }
 }

@@ -1,4 +1,5 @@
-//! Times of a collective's algorithms, for small and large arrays: measured here, or predicted, as tables, curves and JSON.
+//! Times of a collective's algorithms, for small and large arrays: measured here, or predicted, as
+//! tables, curves and JSON.
 
 use super::call::Way;
 use super::counts::Count;
@@ -40,11 +41,7 @@ impl Timing {
 
     /// The line through the times.
     pub fn line(&self) -> Option<Link> {
-        fit(&self
-            .points
-            .iter()
-            .map(|point| (point.bytes, point.seconds))
-            .collect::<Vec<_>>())
+        fit(&self.points.iter().map(|point| (point.bytes, point.seconds)).collect::<Vec<_>>())
     }
 }
 
@@ -55,13 +52,14 @@ pub fn sizes(factor: usize, most: usize) -> Vec<usize> {
         .collect()
 }
 
-/// Bytes that all ranks together hold while an array of `most` bytes is timed. A rank has four arrays: its input, its
-/// result, the one that the algorithm works in, and messages in flight.
+/// Bytes that all ranks together hold while an array of `most` bytes is timed. A rank has four
+/// arrays: its input, its result, the one that the algorithm works in, and messages in flight.
 pub fn memory(ranks: usize, most: usize) -> u64 {
     (4 * ranks as u64).saturating_mul(most as u64)
 }
 
-/// Times a way at `sizes` bytes, or a little more where parts must be equally long. All ranks return the same points.
+/// Times a way at `sizes` bytes, or a little more where parts must be equally long. All ranks
+/// return the same points.
 pub fn time(comm: &Comm, way: Way, sizes: &[usize]) -> Result<Timing> {
     let points = sizes.iter().map(|&bytes| {
         let array = way.array(comm.size(), bytes / size_of::<f32>());
@@ -80,13 +78,14 @@ pub fn time(comm: &Comm, way: Way, sizes: &[usize]) -> Result<Timing> {
 /// Seconds for one size, more or less.
 const BUDGET: f64 = 0.06;
 
-/// The mean of a series of calls, on the slowest rank. It returns the fastest of three series: other programs on this machine
-/// can only slow a series down.
+/// The mean of a series of calls, on the slowest rank. It returns the fastest of three series:
+/// other programs on this machine can only slow a series down.
 fn time_one(comm: &Comm, way: Way, array: usize) -> Result<f64> {
     let (given, got) = way.lengths(comm, array);
     let give = vec![0f32; given];
     let mut get = vec![0f32; got];
-    // If data flows only from the root or to it, a rank could begin the next call before the others have ended this one.
+    // If data flows only from the root or to it, a rank could begin the next call before the others
+    // have ended this one.
     let one_way = matches!(
         way.collective,
         Collective::Broadcast | Collective::Reduce | Collective::Scatter | Collective::Gather
@@ -117,10 +116,7 @@ pub fn plot(screen: &Screen, title: &str, timings: &[Timing]) -> String {
     let series = timings.iter().map(|timing| {
         Series::line(
             timing.way.name(),
-            timing
-                .points
-                .iter()
-                .map(|point| (point.bytes, point.seconds)),
+            timing.points.iter().map(|point| (point.bytes, point.seconds)),
         )
         .looking(timing.way.look())
     });
@@ -160,19 +156,8 @@ pub fn fits(screen: &Screen, timings: &[Timing]) -> String {
         .map(|point| point.bytes)
         .fold(0.0, f64::max);
     let most = bytes_binary(most);
-    let table = table(
-        screen,
-        &[
-            "t = a + S/b",
-            "a",
-            "b, GB/s",
-            "knee",
-            &most,
-            "algbw",
-            "busbw",
-        ],
-        &rows,
-    );
+    let table =
+        table(screen, &["t = a + S/b", "a", "b, GB/s", "knee", &most, "algbw", "busbw"], &rows);
     let words = "a: latency, the seconds before the first byte. b: bandwidth. Knee: a x b bytes take as long as the latency. \
                  algbw: S/t in GB/s. busbw: the least that each link carried, as nccl-tests define it. Compare busbw with \
                  the hardware.";
@@ -195,9 +180,7 @@ pub fn sizes_table(screen: &Screen, timings: &[Timing]) -> String {
         .collect();
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
     let row = |(i, size): (usize, &Point)| -> Vec<String> {
-        let times = timings
-            .iter()
-            .map(|timing| screen.seconds(timing.points[i].seconds));
+        let times = timings.iter().map(|timing| screen.seconds(timing.points[i].seconds));
         [bytes_binary(size.bytes)]
             .into_iter()
             .chain(times)
@@ -205,35 +188,26 @@ pub fn sizes_table(screen: &Screen, timings: &[Timing]) -> String {
             .collect()
     };
     let sizes = timings.first().map_or(&[][..], |timing| &timing.points);
-    table(
-        screen,
-        &header,
-        &sizes.iter().enumerate().map(row).collect::<Vec<_>>(),
-    )
+    table(screen, &header, &sizes.iter().enumerate().map(row).collect::<Vec<_>>())
 }
 
-/// The algorithms that are the fastest at size number `i`, the best first. Differences of up to a tenth are noise.
+/// The algorithms that are the fastest at size number `i`, the best first. Differences of up to a
+/// tenth are noise.
 fn fastest(timings: &[Timing], i: usize) -> String {
     let seconds = |timing: &&Timing| timing.points[i].seconds;
-    let mut best: Vec<&Timing> = timings
-        .iter()
-        .filter(|timing| timing.way.algorithm.is_some())
-        .collect();
+    let mut best: Vec<&Timing> =
+        timings.iter().filter(|timing| timing.way.algorithm.is_some()).collect();
     best.sort_by(|a, b| seconds(a).total_cmp(&seconds(b)));
     let least = best.first().map_or(0.0, seconds);
     best.retain(|timing| seconds(timing) <= 1.1 * least);
-    best.iter()
-        .map(|timing| timing.way.name())
-        .collect::<Vec<_>>()
-        .join(", ")
+    best.iter().map(|timing| timing.way.name()).collect::<Vec<_>>().join(", ")
 }
 
-/// A remark on algorithms in which the root talks to every other rank, where they were measured on more than two ranks.
+/// A remark on algorithms in which the root talks to every other rank, where they were measured on
+/// more than two ranks.
 pub fn overlapping(timings: &[Timing]) -> Option<String> {
     let at_root = |way: &Way| matches!(way.algorithm, Some(Algorithm::Naive | Algorithm::Flat));
-    let timing = timings
-        .iter()
-        .find(|timing| timing.ranks > 2 && at_root(&timing.way))?;
+    let timing = timings.iter().find(|timing| timing.ranks > 2 && at_root(&timing.way))?;
     let name = timing.way.name();
     Some(format!(
         "Rounds are not latencies: in {name}, rank 0's messages overlap here, and few bytes can be quick. A network card \
@@ -258,8 +232,8 @@ pub fn ensure_writable(path: &Path, times: bool) -> std::result::Result<(), BadI
     Ok(())
 }
 
-/// All times as JSON, with the bandwidths and the line of each way, and with what it sent where that was counted. `network`
-/// says where the times come from.
+/// All times as JSON, with the bandwidths and the line of each way, and with what it sent where
+/// that was counted. `network` says where the times come from.
 pub fn json(timings: &[Timing], counts: &[Count], network: &str) -> serde_json::Value {
     let way = |timing: &Timing| {
         let point = |point: &Point| {
@@ -302,9 +276,7 @@ mod tests {
         Timing {
             way,
             ranks: 4,
-            points: points
-                .map(|(bytes, seconds)| Point { bytes, seconds })
-                .collect(),
+            points: points.map(|(bytes, seconds)| Point { bytes, seconds }).collect(),
         }
     }
 
@@ -314,16 +286,10 @@ mod tests {
             timing(Algorithm::Naive, [1.0, 2.0, 4.0]),
             timing(Algorithm::Ring, [2.0, 1.9, 3.0]),
         ];
-        assert_eq!(
-            [0, 1, 2].map(|i| fastest(&timings, i)),
-            ["naive", "ring, naive", "ring"]
-        );
+        assert_eq!([0, 1, 2].map(|i| fastest(&timings, i)), ["naive", "ring, naive", "ring"]);
         assert_eq!(fastest(&[], 0), "");
         let table = sizes_table(&Screen::plain(), &timings);
-        assert!(
-            table.contains("\n  2.00 KiB  2.00 s  1.90 s  ring, naive\n"),
-            "{table}"
-        );
+        assert!(table.contains("\n  2.00 KiB  2.00 s  1.90 s  ring, naive\n"), "{table}");
     }
 
     #[test]
@@ -336,10 +302,7 @@ mod tests {
             Collective::Scatter,
             Collective::AllToAll,
         ] {
-            let own = Way {
-                collective,
-                algorithm: None,
-            };
+            let own = Way { collective, algorithm: None };
             let ways = Way::algorithms(collective).chain([own]);
             let mut looks: Vec<usize> = ways.map(|way| way.look()).collect();
             let all = looks.len();
@@ -355,10 +318,7 @@ mod tests {
 
     #[test]
     fn a_root_whose_messages_overlap_is_explained() {
-        let ranks = |ranks| Timing {
-            ranks,
-            ..timing(Algorithm::Naive, [1.0; 3])
-        };
+        let ranks = |ranks| Timing { ranks, ..timing(Algorithm::Naive, [1.0; 3]) };
         assert!(
             overlapping(&[timing(Algorithm::Ring, [1.0; 3]), ranks(3)])
                 .is_some_and(|words| words.contains("naive"))

@@ -47,16 +47,13 @@ impl Break {
     }
 }
 
-/// Breaks the end of a training step. A slow rank takes `slow` longer, and its checks return what they found wrong. Every
-/// other mistake ends in an error here.
+/// Breaks the end of a training step. A slow rank takes `slow` longer, and its checks return what
+/// they found wrong. Every other mistake ends in an error here.
 pub fn run(comm: &Comm, screen: &Screen, broken: Break, slow: Duration) -> Result<Vec<String>> {
     let odd = comm.size() - 1;
     if comm.rank() == 0 {
         let title = screen.bold(format!("What goes wrong: {}", broken.name()));
-        screen.say(format!(
-            "\n{title}\n\n{}\n",
-            screen.wrap(&broken.in_words(odd), 2)
-        ));
+        screen.say(format!("\n{title}\n\n{}\n", screen.wrap(&broken.in_words(odd), 2)));
     }
     let waited = step(comm, broken, slow)?;
     if comm.rank() != 0 {
@@ -75,8 +72,9 @@ pub fn run(comm: &Comm, screen: &Screen, broken: Break, slow: Duration) -> Resul
 }
 
 // ANCHOR: step
-/// The end of a training step: all ranks add up gradients, add up losses, and meet in a barrier. `broken` is what the last
-/// rank does instead. Returns the seconds that each rank waited in the barrier, where all wait for a slow rank.
+/// The end of a training step: all ranks add up gradients, add up losses, and meet in a barrier.
+/// `broken` is what the last rank does instead. Returns the seconds that each rank waited in the
+/// barrier, where all wait for a slow rank.
 fn step(comm: &Comm, broken: Break, slow: Duration) -> Result<Vec<f64>> {
     let odd = comm.rank() + 1 == comm.size();
     let mut gradients = [1f32; 4];

@@ -7,7 +7,8 @@ use shardlab::comm::{Comm, Element, Reduce, Result};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Way {
     pub collective: Collective,
-    /// None: the transport's own, which is shared memory between threads, and the MPI library between processes.
+    /// None: the transport's own, which is shared memory between threads, and the MPI library
+    /// between processes.
     pub algorithm: Option<Algorithm>,
 }
 
@@ -23,8 +24,8 @@ impl Way {
         )
     }
 
-    /// The look of its curve, the same in every chart: a family of algorithms has one, and in no collective two ways are of one
-    /// family.
+    /// The look of its curve, the same in every chart: a family of algorithms has one, and in no
+    /// collective two ways are of one family.
     pub fn look(&self) -> usize {
         match self.algorithm {
             // All messages are the root's.
@@ -44,10 +45,10 @@ impl Way {
 
     /// The algorithms of `collective`, without the transport's own.
     pub fn algorithms(collective: Collective) -> impl Iterator<Item = Way> {
-        collective.algorithms().iter().map(move |&algorithm| Way {
-            collective,
-            algorithm: Some(algorithm),
-        })
+        collective
+            .algorithms()
+            .iter()
+            .map(move |&algorithm| Way { collective, algorithm: Some(algorithm) })
     }
 
     /// Whether the collective works in the array that a rank gets.
@@ -58,7 +59,8 @@ impl Way {
         )
     }
 
-    /// Elements of the whole array, at least `elements`: as many in each rank's part, where there are parts.
+    /// Elements of the whole array, at least `elements`: as many in each rank's part, where there
+    /// are parts.
     pub fn array(&self, ranks: usize, elements: usize) -> usize {
         if self.in_place() {
             elements
@@ -83,17 +85,14 @@ impl Way {
 
     /// The algorithm's task for a whole array of `array` elements; none for the transport's own.
     pub fn task(&self, ranks: usize, array: usize, element_bytes: usize) -> Result<Option<Task>> {
-        let len = if self.in_place() {
-            array
-        } else {
-            array / ranks
-        };
+        let len = if self.in_place() { array } else { array / ranks };
         self.algorithm
             .map(|algorithm| Task::new(self.collective, algorithm, ranks, len, element_bytes, 0))
             .transpose()
     }
 
-    /// Runs the collective, with rank 0 as the root, and with sums where it reduces. Lengths are those of [`Way::lengths`].
+    /// Runs the collective, with rank 0 as the root, and with sums where it reduces. Lengths are
+    /// those of [`Way::lengths`].
     #[track_caller]
     pub fn run<T: Element>(&self, comm: &Comm, give: &[T], get: &mut [T]) -> Result<()> {
         let sum = Reduce::Sum;

@@ -17,7 +17,8 @@ pub struct Count {
 }
 
 impl Count {
-    /// Whether the counts are the formula's. If parts differ in length, bytes may differ by one element for each message.
+    /// Whether the counts are the formula's. If parts differ in length, bytes may differ by one
+    /// element for each message.
     pub fn matches_formula(&self) -> bool {
         self.formula.is_none_or(|formula| {
             let off = (self.most[2] as f64 - formula.bytes).abs();
@@ -34,29 +35,18 @@ pub const ELEMENTS: usize = 1680;
 pub fn count(comm: &Comm, way: Way) -> Result<Count> {
     let array = way.array(comm.size(), ELEMENTS);
     let bring = |len: usize| -> Vec<u64> {
-        (0..len)
-            .map(|i| ((comm.rank() + 1) * 1009 + i * i) as u64)
-            .collect()
+        (0..len).map(|i| ((comm.rank() + 1) * 1009 + i * i) as u64).collect()
     };
     let (given, got) = way.lengths(comm, array);
     let give = bring(given);
     let mut expected = bring(got);
     let mut is = expected.clone();
-    Way {
-        algorithm: None,
-        ..way
-    }
-    .run(comm, &give, &mut expected)?;
+    Way { algorithm: None, ..way }.run(comm, &give, &mut expected)?;
     let before = comm.traffic();
     way.run(comm, &give, &mut is)?;
     let traffic = comm.traffic() - before;
 
-    let mut most = [
-        traffic.rounds,
-        traffic.messages,
-        traffic.bytes,
-        u64::from(is != expected),
-    ];
+    let mut most = [traffic.rounds, traffic.messages, traffic.bytes, u64::from(is != expected)];
     comm.all_reduce(&mut most, Reduce::Max)?;
     let [rounds, messages, bytes, wrong] = most;
     let formula = way
@@ -80,9 +70,7 @@ pub fn show(screen: &Screen, counts: &[&Count]) -> String {
             Some(_) => screen.cross(),
             None => String::new(),
         };
-        let words = count
-            .formula
-            .map_or("no short formula for this n", |formula| formula.words);
+        let words = count.formula.map_or("no short formula for this n", |formula| formula.words);
         let bytes = bytes_decimal(bytes as f64);
         vec![
             count.way.name().to_owned(),
@@ -93,9 +81,5 @@ pub fn show(screen: &Screen, counts: &[&Count]) -> String {
         ]
     };
     let rows: Vec<Vec<String>> = counts.iter().map(row).collect();
-    table(
-        screen,
-        &["algorithm", "rounds", "messages", "sent", "formula"],
-        &rows,
-    )
+    table(screen, &["algorithm", "rounds", "messages", "sent", "formula"], &rows)
 }

@@ -1,8 +1,9 @@
 //! Feeds ranks from files: decides which rank reads which bytes, and when.
 //!
-//! At each step every rank needs its own batch. Each rank can read its own file, or its slice of one shared file. Or a
-//! few ranks read and scatter to the rest, so that the file system gets few large requests instead of many small ones.
-//! A rank that reads can read the next batch while the device computes on this one.
+//! At each step every rank needs its own batch. Each rank can read its own file, or its slice of
+//! one shared file. Or a few ranks read and scatter to the rest, so that the file system gets few
+//! large requests instead of many small ones. A rank that reads can read the next batch while the
+//! device computes on this one.
 
 use anyhow::{Context, Result};
 use shardlab::comm::{Comm, Link};
@@ -43,16 +44,10 @@ impl Feed {
                     let help = format!(
                         "give --feed readers and a number from 1 to {ranks}, the number of ranks"
                     );
-                    Err(BadInput::new(
-                        format!("--feed readers {count} is not possible"),
-                        help,
-                    ))
+                    Err(BadInput::new(format!("--feed readers {count} is not possible"), help))
                 }
             },
-            _ => Err(BadInput::new(
-                format!("--feed {} is unknown", words.join(" ")),
-                help,
-            )),
+            _ => Err(BadInput::new(format!("--feed {} is unknown", words.join(" ")), help)),
         }
     }
 
@@ -72,8 +67,9 @@ pub struct Store {
     /// Numbers per batch.
     pub batch: usize,
     pub steps: usize,
-    /// Simulates one file server for all ranks. It answers requests one after the other, each after `latency`, and
-    /// sends `bandwidth` bytes per second in total. `None` reads at this machine's own speed.
+    /// Simulates one file server for all ranks. It answers requests one after the other, each after
+    /// `latency`, and sends `bandwidth` bytes per second in total. `None` reads at this machine's
+    /// own speed.
     pub disk: Option<Link>,
 }
 
@@ -88,13 +84,7 @@ pub struct Fed {
 impl Store {
     /// The batch of one rank and step.
     fn numbers(&self, rank: usize, step: usize) -> Vec<f32> {
-        Uniform {
-            seed: 1337,
-            rank,
-            batch: 1,
-            width: self.batch,
-        }
-        .batch(step)
+        Uniform { seed: 1337, rank, batch: 1, width: self.batch }.batch(step)
     }
 
     fn path(&self, feed: Feed, rank: usize) -> PathBuf {
@@ -159,13 +149,12 @@ impl Store {
     /// Seconds that the file server needs for one step of all ranks.
     pub fn disk_seconds(&self, feed: Feed, ranks: usize) -> f64 {
         let bytes = (ranks * self.batch_bytes()) as f64;
-        self.disk.map_or(0.0, |disk| {
-            feed.readers(ranks) as f64 * disk.latency + bytes / disk.bandwidth
-        })
+        self.disk
+            .map_or(0.0, |disk| feed.readers(ranks) as f64 * disk.latency + bytes / disk.bandwidth)
     }
 
-    /// Feeds this rank for all steps. In each, the device computes for `compute`. With `preload`, the rank reads the
-    /// next batch meanwhile.
+    /// Feeds this rank for all steps. In each, the device computes for `compute`. With `preload`,
+    /// the rank reads the next batch meanwhile.
     ///
     /// # Errors
     ///
@@ -186,20 +175,16 @@ impl Store {
         };
         let reads = group.rank() == 0;
         let mut next: Option<JoinHandle<Result<Vec<u8>>>> = None;
-        let mut fed = Fed {
-            waits: Vec::new(),
-            right: true,
-        };
+        let mut fed = Fed { waits: Vec::new(), right: true };
         let mut mine = vec![0u8; self.batch_bytes()];
         for step in 0..self.steps {
             comm.barrier()?;
             let start = Instant::now();
             let read = match next.take() {
                 _ if !reads => Vec::new(),
-                Some(in_flight) => in_flight
-                    .join()
-                    .ok()
-                    .context("the thread that reads ahead has panicked")??,
+                Some(in_flight) => {
+                    in_flight.join().ok().context("the thread that reads ahead has panicked")??
+                }
                 None => reader.read(step)?,
             };
             group.scatter(&read, &mut mine, 0)?;
@@ -252,10 +237,7 @@ mod tests {
     use shardlab::launch;
 
     fn feed(words: &str, ranks: usize) -> Result<Feed, BadInput> {
-        Feed::parse(
-            &words.split(' ').map(String::from).collect::<Vec<_>>(),
-            ranks,
-        )
+        Feed::parse(&words.split(' ').map(String::from).collect::<Vec<_>>(), ranks)
     }
 
     #[test]
@@ -275,10 +257,7 @@ mod tests {
                 Feed::Readers(ranks.min(2)),
                 Feed::Readers(ranks),
             ];
-            for (feed, preload) in ways
-                .into_iter()
-                .flat_map(|feed| [(feed, false), (feed, true)])
-            {
+            for (feed, preload) in ways.into_iter().flat_map(|feed| [(feed, false), (feed, true)]) {
                 let fed = launch::run(ranks, |comm| {
                     store.write(&comm, feed)?;
                     let fed = store.feed(&comm, feed, Duration::ZERO, preload)?;
@@ -312,19 +291,13 @@ mod tests {
             }
             store.feed(&comm, Feed::EachFile, Duration::ZERO, true)
         });
-        assert_eq!(
-            fed.unwrap().iter().map(|fed| fed.right).collect::<Vec<_>>(),
-            [true, false]
-        );
+        assert_eq!(fed.unwrap().iter().map(|fed| fed.right).collect::<Vec<_>>(), [true, false]);
     }
 
     #[test]
     fn the_disk_takes_its_time_and_reading_ahead_hides_it() {
         let folder = tempfile::tempdir().unwrap();
-        let disk = Link {
-            latency: 0.5,
-            bandwidth: 1e6,
-        };
+        let disk = Link { latency: 0.5, bandwidth: 1e6 };
         let store = Store {
             folder: folder.path().into(),
             batch: 2500,
@@ -338,7 +311,8 @@ mod tests {
             store.feed(&comm, Feed::Readers(1), Duration::from_millis(600), true)
         });
         let waits = &fed.unwrap()[0].waits;
-        // Nothing was read ahead of the first batch. Of the second, which had been read, only a stall takes so long.
+        // Nothing was read ahead of the first batch. Of the second, which had been read, only a
+        // stall takes so long.
         assert!(waits[0] >= 0.52 && waits[1] < 0.5, "{waits:?}");
     }
 

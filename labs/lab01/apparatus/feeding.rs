@@ -12,7 +12,8 @@ use std::time::Duration;
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Reading data")]
 pub struct FeedFlags {
-    /// Read batches from files: `each-file`, `shared-file`, or `readers K` for K ranks that read and scatter
+    /// Read batches from files: `each-file`, `shared-file`, or `readers K` for K ranks that read
+    /// and scatter
     #[arg(long, num_args = 1..=2, value_names = ["HOW", "K"])]
     feed: Option<Vec<String>>,
     /// The simulated file server of --feed, or none for this machine's own disk
@@ -25,32 +26,23 @@ impl FeedFlags {
         self.feed.is_some()
     }
 
-    /// The feed and the files that the flags ask for, on `ranks` ranks, with files in `folder`; none without `--feed`.
+    /// The feed and the files that the flags ask for, on `ranks` ranks, with files in `folder`;
+    /// none without `--feed`.
     pub fn resolve(&self, ranks: usize, folder: &Path) -> Result<Option<(Feed, Store)>, BadInput> {
         let Some(words) = &self.feed else {
             return Ok(None);
         };
         let help = "give a latency and a bandwidth, as in 2ms,200MB/s, or none";
-        let disk = (self.disk != "none")
-            .then(|| self.disk.parse::<Link>())
-            .transpose();
+        let disk = (self.disk != "none").then(|| self.disk.parse::<Link>()).transpose();
         let disk =
             disk.map_err(|error| BadInput::new(format!("--disk {}: {error}", self.disk), help))?;
-        let store = Store {
-            folder: folder.join("feed"),
-            batch: 1 << 16,
-            steps: 24,
-            disk,
-        };
+        let store = Store { folder: folder.join("feed"), batch: 1 << 16, steps: 24, disk };
         let feed = Feed::parse(words, ranks)?;
         // All batches are read twice: when wanted, and ahead.
         let takes = 2.0 * store.steps as f64 * store.disk_seconds(feed, ranks);
         if takes > LONGEST {
-            let what = format!(
-                "--feed would read for {} from --disk {}",
-                seconds(takes),
-                self.disk
-            );
+            let what =
+                format!("--feed would read for {} from --disk {}", seconds(takes), self.disk);
             return Err(BadInput::new(
                 what,
                 "give a faster one, such as 2ms,200MB/s, or none for this machine's own",
@@ -63,7 +55,8 @@ impl FeedFlags {
 /// Seconds that a simulated file server may take in all.
 const LONGEST: f64 = 120.0;
 
-/// For each step, the seconds that the slowest rank waits for its batch: read when it is wanted, and read ahead.
+/// For each step, the seconds that the slowest rank waits for its batch: read when it is wanted,
+/// and read ahead.
 pub struct Waits {
     pub when_wanted: Vec<f64>,
     pub ahead: Vec<f64>,
@@ -107,17 +100,10 @@ pub fn show(
         Feed::Readers(count) => format!("{count} of {ranks} ranks read one file and scatter it"),
     };
     let mut lines = vec![screen.row("feed", &who)];
-    let batches = format!(
-        "{} per rank per step, {} steps",
-        bytes_decimal(batch),
-        store.steps
-    );
+    let batches = format!("{} per rank per step, {} steps", bytes_decimal(batch), store.steps);
     lines.push(screen.row(
         "batch",
-        &format!(
-            "{batches}; a rank computes for {} on it",
-            screen.seconds(compute.as_secs_f64())
-        ),
+        &format!("{batches}; a rank computes for {} on it", screen.seconds(compute.as_secs_f64())),
     ));
     if let Some(disk) = store.disk {
         let requests = match feed.readers(ranks) {
@@ -132,12 +118,7 @@ pub fn show(
             screen.seconds(store.disk_seconds(feed, ranks)),
         );
         lines.push(
-            screen.row(
-                "disk",
-                &server
-                    .replace(" / ", "\u{a0}/\u{a0}")
-                    .replace(" MB", "\u{a0}MB"),
-            ),
+            screen.row("disk", &server.replace(" / ", "\u{a0}/\u{a0}").replace(" MB", "\u{a0}MB")),
         );
     }
     // No batch is computed on while the first one is read.

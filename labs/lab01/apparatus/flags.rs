@@ -19,7 +19,8 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = help::STRATEGY)]
 pub struct StudyFlags {
-    /// Number of ranks: threads of this process [default: 4; with --bench one per core], or the launcher's processes
+    /// Number of ranks: threads of this process [default: 4; with --bench one per core], or the
+    /// launcher's processes
     #[arg(long, help_heading = help::RANKS)]
     pub ranks: Option<usize>,
     /// The collective to show. `all` shows each collective before and after
@@ -68,45 +69,27 @@ pub struct Study {
 }
 
 impl StudyFlags {
-    /// Checks the flags before any rank starts. With a `link` the lab measures, unless a flag asks for a different view.
+    /// Checks the flags before any rank starts. With a `link` the lab measures, unless a flag asks
+    /// for a different view.
     pub fn resolve(&self, link: Option<Link>, feeding: bool) -> Result<Study, BadInput> {
         let all = self.collective == "all";
         let other =
             all || self.rounds || self.simulate.is_some() || self.broken.is_some() || feeding;
         let timed = self.bench || (link.is_some() && !other);
-        let ranks = launch::ranks(
-            self.ranks,
-            if timed {
-                launch::cores().clamp(2, 4)
-            } else {
-                4
-            },
-        )?;
+        let ranks = launch::ranks(self.ranks, if timed { launch::cores().clamp(2, 4) } else { 4 })?;
         ensure_ranks_can_differ(self.broken.is_some(), ranks)?;
         let collective =
             Collective::from_str(&self.collective, false).unwrap_or(Collective::AllReduce);
-        let auto = Way {
-            collective,
-            algorithm: Some(Algorithm::Auto),
-        };
+        let auto = Way { collective, algorithm: Some(Algorithm::Auto) };
         let known =
             Way::algorithms(collective).chain(Some(auto).filter(|_| self.algorithm.is_some()));
-        let chosen = |way: &Way| {
-            self.algorithm
-                .is_none_or(|algorithm| way.algorithm == Some(algorithm))
-        };
+        let chosen =
+            |way: &Way| self.algorithm.is_none_or(|algorithm| way.algorithm == Some(algorithm));
         let ways: Vec<Way> = known.filter(chosen).collect();
         if let Some(algorithm) = self.algorithm.filter(|_| ways.is_empty()) {
-            let names: Vec<&str> = collective
-                .algorithms()
-                .iter()
-                .map(|algorithm| algorithm.name())
-                .collect();
-            let what = format!(
-                "{} has no algorithm {}",
-                collective.name(),
-                algorithm.name()
-            );
+            let names: Vec<&str> =
+                collective.algorithms().iter().map(|algorithm| algorithm.name()).collect();
+            let what = format!("{} has no algorithm {}", collective.name(), algorithm.name());
             return Err(BadInput::new(what, format!("it has {}", names.join(", "))));
         }
         let flags = self.clone();
@@ -132,27 +115,21 @@ impl StudyFlags {
         let network = Network::named(&self.network).ok_or_else(|| {
             BadInput::new(
                 format!("--network {} is unknown", self.network),
-                format!(
-                    "give {}",
-                    Network::presets().map(|network| network.name).join(", ")
-                ),
+                format!("give {}", Network::presets().map(|network| network.name).join(", ")),
             )
         })?;
         let (flag, n) = self.simulate.map_or(("ranks", ranks), |n| ("simulate", n));
         let least = if self.simulate.is_some() { 2 } else { 1 };
         if !(least..=network.most_ranks).contains(&n) {
             let most = thousands(network.most_ranks as u64);
-            let help = format!(
-                "give {least} to {most}: {} is {}",
-                network.name, network.about
-            );
+            let help = format!("give {least} to {most}: {} is {}", network.name, network.about);
             return Err(BadInput::new(format!("--{flag} {n} is out of range"), help));
         }
         Ok(network)
     }
 
-    /// The largest array to measure, in bytes: the flag's, or else 64 MiB, or less if half of the memory does not hold that or
-    /// many ranks would take too long.
+    /// The largest array to measure, in bytes: the flag's, or else 64 MiB, or less if half of the
+    /// memory does not hold that or many ranks would take too long.
     fn most(&self, ranks: usize) -> Result<usize, BadInput> {
         const MIB: usize = 1 << 20;
         let free = launch::free_memory(launch::ranks_here(ranks)).unwrap_or(u64::MAX);
@@ -172,17 +149,15 @@ impl StudyFlags {
                 let help = format!(
                     "give 1 or more; {ranks} ranks take 4 arrays each, and may fill {room}"
                 );
-                Err(BadInput::new(
-                    format!("--up-to {mib} is not possible here"),
-                    help,
-                ))
+                Err(BadInput::new(format!("--up-to {mib} is not possible here"), help))
             }
         }
     }
 }
 
 impl Study {
-    /// An error if the link alone makes the measurement longer than two minutes. Each size is called twice at least.
+    /// An error if the link alone makes the measurement longer than two minutes. Each size is
+    /// called twice at least.
     fn ensure_short(&self, link: Link) -> Result<(), BadInput> {
         const LONGEST: f64 = 120.0;
         let sizes = benchmark::sizes(4, self.most);
@@ -198,10 +173,7 @@ impl Study {
         if 2.0 * once <= LONGEST {
             return Ok(());
         }
-        let what = format!(
-            "timing over --link {link} would take about {}",
-            seconds(2.0 * once)
-        );
+        let what = format!("timing over --link {link} would take about {}", seconds(2.0 * once));
         Err(BadInput::new(
             what,
             "give a faster link, such as 100us,1GB/s, or smaller arrays: --up-to 1",

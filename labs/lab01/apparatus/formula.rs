@@ -2,7 +2,8 @@
 
 use shardlab::comm::algorithms::{Algorithm, Collective, SEGMENT, Task};
 
-/// The largest counts of any one rank: its rounds (the steps of [`CommTraffic`](shardlab::comm::CommTraffic)), and what it sends.
+/// The largest counts of any one rank: its rounds (the steps of
+/// [`CommTraffic`](shardlab::comm::CommTraffic)), and what it sends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Formula {
     pub rounds: u64,
@@ -14,17 +15,12 @@ pub struct Formula {
 
 /// The formula for `task` on elements of `element_bytes`, where a short one exists.
 ///
-/// `p` is the largest power of two up to n. If n is larger, the pairs of [`Fold`](shardlab::comm::algorithms) cost two more
-/// rounds and up to one more vector.
+/// `p` is the largest power of two up to n. If n is larger, the pairs of
+/// [`Fold`](shardlab::comm::algorithms) cost two more rounds and up to one more vector.
 pub fn formula(task: &Task, element_bytes: usize) -> Option<Formula> {
     let n = task.ranks as u64;
     if n == 1 {
-        return Some(Formula {
-            rounds: 0,
-            messages: 0,
-            bytes: 0.0,
-            words: "nothing",
-        });
+        return Some(Formula { rounds: 0, messages: 0, bytes: 0.0, words: "nothing" });
     }
     let size = (task.len * element_bytes) as f64;
     let others = n as f64 - 1.0;
@@ -38,12 +34,9 @@ pub fn formula(task: &Task, element_bytes: usize) -> Option<Formula> {
         (Collective::AllReduce, Algorithm::Naive) => {
             (2 * (n - 1), n - 1, others * size, "2(n-1) rounds of S")
         }
-        (Collective::AllReduce, Algorithm::Ring) => (
-            2 * (n - 1),
-            2 * (n - 1),
-            2.0 * others / ranks * size,
-            "2(n-1) rounds of S/n",
-        ),
+        (Collective::AllReduce, Algorithm::Ring) => {
+            (2 * (n - 1), 2 * (n - 1), 2.0 * others / ranks * size, "2(n-1) rounds of S/n")
+        }
         (Collective::AllReduce, Algorithm::RecursiveDoubling) => (
             halvings + 2 * folded,
             halvings + folded,
@@ -68,12 +61,9 @@ pub fn formula(task: &Task, element_bytes: usize) -> Option<Formula> {
             (n - 1, n - 1, others * size, "n-1 rounds of S")
         }
         (Collective::Reduce, Algorithm::Flat) => (n - 1, 1, size, "n-1 rounds of S"),
-        (Collective::Broadcast, Algorithm::Tree) => (
-            depth,
-            depth,
-            depth as f64 * size,
-            "ceil(log2 n) rounds of S",
-        ),
+        (Collective::Broadcast, Algorithm::Tree) => {
+            (depth, depth, depth as f64 * size, "ceil(log2 n) rounds of S")
+        }
         (Collective::Reduce, Algorithm::Tree) => (depth, 1, size, "ceil(log2 n) rounds of S"),
         // A rank in between receives the first segment before it has one to send.
         (Collective::Broadcast | Collective::Reduce, Algorithm::Chain) => {
@@ -87,28 +77,20 @@ pub fn formula(task: &Task, element_bytes: usize) -> Option<Formula> {
         (Collective::AllGather | Collective::ReduceScatter, Algorithm::Ring) => {
             (n - 1, n - 1, others * size, "n-1 rounds of P")
         }
-        (Collective::AllGather, Algorithm::RecursiveDoubling) if folded == 0 => (
-            halvings,
-            halvings,
-            others * size,
-            "log2 n rounds of P, 2P, 4P, ..",
-        ),
-        (Collective::ReduceScatter, Algorithm::RecursiveHalving) if folded == 0 => (
-            halvings,
-            halvings,
-            others * size,
-            "log2 n rounds of .., 4P, 2P, P",
-        ),
+        (Collective::AllGather, Algorithm::RecursiveDoubling) if folded == 0 => {
+            (halvings, halvings, others * size, "log2 n rounds of P, 2P, 4P, ..")
+        }
+        (Collective::ReduceScatter, Algorithm::RecursiveHalving) if folded == 0 => {
+            (halvings, halvings, others * size, "log2 n rounds of .., 4P, 2P, P")
+        }
         (Collective::Scatter, Algorithm::Flat) => (n - 1, n - 1, others * size, "n-1 rounds of P"),
         (Collective::Gather, Algorithm::Flat) => (n - 1, 1, size, "n-1 rounds of P"),
-        (Collective::Scatter, Algorithm::Tree) => (
-            depth,
-            depth,
-            others * size,
-            "ceil(log2 n) rounds of .., 4P, 2P, P",
-        ),
+        (Collective::Scatter, Algorithm::Tree) => {
+            (depth, depth, others * size, "ceil(log2 n) rounds of .., 4P, 2P, P")
+        }
         (Collective::Gather, Algorithm::Tree) => {
-            // The last to arrive at the root: half of the parts, or what there is of that half; else the half of the first.
+            // The last to arrive at the root: half of the parts, or what there is of that half;
+            // else the half of the first.
             let half = (1 << depth) / 2;
             let quarter = ((1 << depth) / 4) as f64;
             (
@@ -123,10 +105,5 @@ pub fn formula(task: &Task, element_bytes: usize) -> Option<Formula> {
         }
         _ => return None,
     };
-    Some(Formula {
-        rounds,
-        messages,
-        bytes,
-        words,
-    })
+    Some(Formula { rounds, messages, bytes, words })
 }

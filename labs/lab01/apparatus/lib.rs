@@ -1,13 +1,16 @@
-//! lab01's study of collectives: the effect, the cost, the time here, and the time on a network that is not here.
+//! lab01's study of collectives: the effect, the cost, the time here, and the time on a network
+//! that is not here.
 //!
 //! Reading order:
 //! - `flags.rs`: the flags, checked
 //! - `call.rs`: any collective by any algorithm, in one form
 //! - `picture.rs`: before and after, and round by round
-//! - `formula.rs`: what an algorithm costs, in symbols; `counts.rs`: messages and bytes, measured beside it
+//! - `formula.rs`: what an algorithm costs, in symbols; `counts.rs`: messages and bytes, measured
+//!   beside it
 //! - `benchmark.rs`: times, measured here
 //! - `predict.rs`: times on a network that is not here
-//! - `feed.rs`: batches in files, and the ranks that read them; `feeding.rs`: how long ranks wait for them
+//! - `feed.rs`: batches in files, and the ranks that read them; `feeding.rs`: how long ranks wait
+//!   for them
 //! - `breaking.rs`: ranks that do not do the same
 
 pub mod benchmark;

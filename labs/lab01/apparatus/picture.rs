@@ -1,29 +1,25 @@
-//! Collectives as pictures: the numbers that each rank holds before, after, and between the rounds of an algorithm.
+//! Collectives as pictures: the numbers that each rank holds before, after, and between the rounds
+//! of an algorithm.
 //!
-//! Every picture is of real data. Rank 0 brings ones, rank 1 tens, rank 2 hundreds, so the digits of a sum show whose numbers
-//! it contains.
+//! Every picture is of real data. Rank 0 brings ones, rank 1 tens, rank 2 hundreds, so the digits
+//! of a sum show whose numbers it contains.
 
 use super::call::Way;
 use kit::show::{Cell, Screen, before_and_after};
 use shardlab::comm::algorithms::{self, Algorithm, Collective, Round, Task};
 use shardlab::comm::{Comm, CommError, Reduce, Result};
 
-/// This rank's group of ranks. A group has as many ranks as a picture of `collective` has room for; the first is shown.
+/// This rank's group of ranks. A group has as many ranks as a picture of `collective` has room for;
+/// the first is shown.
 pub fn few(comm: &Comm, collective: Collective) -> Result<Comm> {
     // An all-to-all works on twice as many numbers.
-    let most = if collective == Collective::AllToAll {
-        3
-    } else {
-        5
-    };
+    let most = if collective == Collective::AllToAll { 3 } else { 5 };
     comm.split((comm.rank() / most) as u64, comm.rank() as i64)
 }
 
 /// The numbers of rank `rank`: (i+1)·10^rank at index i.
 fn brings(rank: usize, parts: usize) -> Vec<u64> {
-    (1..=parts as u64)
-        .map(|i| i * 10u64.pow(rank as u32))
-        .collect()
+    (1..=parts as u64).map(|i| i * 10u64.pow(rank as u32)).collect()
 }
 
 /// The effect of a collective, in a few words.
@@ -40,15 +36,14 @@ pub fn in_words(collective: Collective) -> &'static str {
     }
 }
 
-/// The buffer of an algorithm for `collective` at the start, with one element for each rank's part. A 0 is nothing.
+/// The buffer of an algorithm for `collective` at the start, with one element for each rank's part.
+/// A 0 is nothing.
 fn start(comm: &Comm, collective: Collective) -> Vec<u64> {
     let rank = comm.rank();
     let n = comm.size();
     let whole = brings(rank, n);
     let only = |keep: bool| whole.iter().map(|&x| if keep { x } else { 0 }).collect();
-    let own_part = (0..n)
-        .map(|i| if i == rank { whole[i] } else { 0 })
-        .collect();
+    let own_part = (0..n).map(|i| if i == rank { whole[i] } else { 0 }).collect();
     match collective {
         Collective::AllReduce | Collective::Reduce | Collective::ReduceScatter => whole,
         Collective::Broadcast | Collective::Scatter => only(rank == 0),
@@ -62,10 +57,7 @@ fn start(comm: &Comm, collective: Collective) -> Vec<u64> {
 fn run(comm: &Comm, collective: Collective) -> Result<(Vec<u64>, Vec<u64>)> {
     let rank = comm.rank();
     let n = comm.size();
-    let way = Way {
-        collective,
-        algorithm: None,
-    };
+    let way = Way { collective, algorithm: None };
     let mut before = start(comm, collective);
     before.truncate(n);
     let (given, got) = way.lengths(comm, n);
@@ -74,11 +66,7 @@ fn run(comm: &Comm, collective: Collective) -> Result<(Vec<u64>, Vec<u64>)> {
     } else {
         vec![before[rank]; given]
     };
-    let mut get = if way.in_place() {
-        before.clone()
-    } else {
-        vec![0; got]
-    };
+    let mut get = if way.in_place() { before.clone() } else { vec![0; got] };
     way.run(comm, &give, &mut get)?;
     let after = match get.len() {
         1 => (0..n).map(|i| if i == rank { get[0] } else { 0 }).collect(),
@@ -95,24 +83,18 @@ pub fn collective(comm: &Comm, screen: &Screen, collective: Collective) -> Resul
     let after = everyone(comm, &after)?;
     Ok((comm.rank() == 0).then(|| {
         let cells = |rows: &[Vec<u64>]| draw(screen, rows, |_, _| false);
-        let title = format!(
-            "  {}: {}",
-            screen.bold(collective.name()),
-            in_words(collective)
-        );
-        format!(
-            "{title}\n{}",
-            before_and_after(screen, &cells(&before), &cells(&after))
-        )
+        let title = format!("  {}: {}", screen.bold(collective.name()), in_words(collective));
+        format!("{title}\n{}", before_and_after(screen, &cells(&before), &cells(&after)))
     }))
 }
 
-/// The picture of an all-reduce that chooses a number of each column instead of adding them up. Only rank 0 returns it.
+/// The picture of an all-reduce that chooses a number of each column instead of adding them up.
+/// Only rank 0 returns it.
 pub fn chosen(comm: &Comm, screen: &Screen, op: Reduce, what: &str) -> Result<Option<String>> {
-    // No column has a number twice, and the largest and the smallest of columns come from different ranks.
-    let mine: Vec<u64> = (0..comm.size())
-        .map(|i| (7 * comm.rank() + 3 * i + 3) as u64 % 10)
-        .collect();
+    // No column has a number twice, and the largest and the smallest of columns come from different
+    // ranks.
+    let mine: Vec<u64> =
+        (0..comm.size()).map(|i| (7 * comm.rank() + 3 * i + 3) as u64 % 10).collect();
     let mut result = mine.clone();
     comm.all_reduce(&mut result, op)?;
     let before = everyone(comm, &mine)?;
@@ -138,17 +120,15 @@ pub fn chosen(comm: &Comm, screen: &Screen, op: Reduce, what: &str) -> Result<Op
 /// The algorithm of `ways` that is the easiest to follow.
 pub fn simplest(ways: &[Way]) -> Option<Way> {
     let easy = [Algorithm::Ring, Algorithm::Tree];
-    let is_easy = |way: &&Way| {
-        way.algorithm
-            .is_some_and(|algorithm| easy.contains(&algorithm))
-    };
+    let is_easy = |way: &&Way| way.algorithm.is_some_and(|algorithm| easy.contains(&algorithm));
     ways.iter().find(is_easy).or(ways.first()).copied()
 }
 
 /// An algorithm, round by round.
 pub struct Rounds {
     pub task: Task,
-    /// One picture for each round, on rank 0: before it with what is sent, after it with what was received.
+    /// One picture for each round, on rank 0: before it with what is sent, after it with what was
+    /// received.
     pub frames: Vec<String>,
     /// Messages and bytes that this rank sent.
     pub messages: u64,
@@ -157,19 +137,9 @@ pub struct Rounds {
 
 /// Runs `way`, an algorithm, on one element for each part, and takes a picture after every round.
 pub fn rounds(comm: &Comm, screen: &Screen, way: Way) -> Result<Rounds> {
-    let missing = || CommError::Invalid {
-        call: None,
-        why: "only an algorithm has rounds".into(),
-    };
-    let task = way
-        .task(comm.size(), comm.size(), size_of::<u64>())?
-        .ok_or_else(missing)?;
-    let mut rounds = Rounds {
-        task,
-        frames: Vec::new(),
-        messages: 0,
-        bytes: 0,
-    };
+    let missing = || CommError::Invalid { call: None, why: "only an algorithm has rounds".into() };
+    let task = way.task(comm.size(), comm.size(), size_of::<u64>())?.ok_or_else(missing)?;
+    let mut rounds = Rounds { task, frames: Vec::new(), messages: 0, bytes: 0 };
     let mut data = start(comm, task.collective);
     let mut before = everyone(comm, &data)?;
     let total = task.total_rounds();
@@ -177,8 +147,7 @@ pub fn rounds(comm: &Comm, screen: &Screen, way: Way) -> Result<Rounds> {
         let traffic = comm.traffic();
         algorithms::run(
             comm,
-            task.rounds(comm.rank())
-                .filter(|round| round.number == number),
+            task.rounds(comm.rank()).filter(|round| round.number == number),
             &mut data,
             Reduce::Sum,
         )?;
@@ -187,9 +156,7 @@ pub fn rounds(comm: &Comm, screen: &Screen, way: Way) -> Result<Rounds> {
         rounds.bytes += traffic.bytes;
         let after = everyone(comm, &data)?;
         if comm.rank() == 0 {
-            rounds
-                .frames
-                .push(frame(screen, &task, number, &before, &after));
+            rounds.frames.push(frame(screen, &task, number, &before, &after));
         }
         before = after;
     }
@@ -218,23 +185,12 @@ fn frame(
             .and_then(|round| round.recv.as_ref())
             .is_some_and(|recv| recv.range.contains(&i))
     };
-    before_and_after(
-        screen,
-        &draw(screen, before, sent),
-        &draw(screen, after, came),
-    )
+    before_and_after(screen, &draw(screen, before, sent), &draw(screen, after, came))
 }
 
 /// All ranks' rows, on rank 0.
 fn everyone(comm: &Comm, row: &[u64]) -> Result<Vec<Vec<u64>>> {
-    let mut all = vec![
-        0;
-        if comm.rank() == 0 {
-            row.len() * comm.size()
-        } else {
-            0
-        }
-    ];
+    let mut all = vec![0; if comm.rank() == 0 { row.len() * comm.size() } else { 0 }];
     comm.gather(row, &mut all, 0)?;
     Ok(all.chunks(row.len()).map(<[u64]>::to_vec).collect())
 }
@@ -249,10 +205,7 @@ fn draw(
         marked: marked(rank, i),
     };
     let row = |(rank, row): (usize, &Vec<u64>)| {
-        row.iter()
-            .enumerate()
-            .map(|(i, &value)| cell(rank, i, value))
-            .collect()
+        row.iter().enumerate().map(|(i, &value)| cell(rank, i, value)).collect()
     };
     rows.iter().enumerate().map(row).collect()
 }

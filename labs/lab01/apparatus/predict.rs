@@ -1,4 +1,5 @@
-//! Predicted times: how long a collective takes on a network that is not here, and what it costs a training step.
+//! Predicted times: how long a collective takes on a network that is not here, and what it costs a
+//! training step.
 
 use super::benchmark::{Point, Timing};
 use super::call::Way;
@@ -11,7 +12,8 @@ use std::thread;
 
 const F32: usize = size_of::<f32>();
 
-/// Predicts all algorithms of `collective` on `ranks` ranks, at each of `sizes` bytes of the whole array.
+/// Predicts all algorithms of `collective` on `ranks` ranks, at each of `sizes` bytes of the whole
+/// array.
 pub fn predict(
     collective: Collective,
     ranks: usize,
@@ -27,14 +29,8 @@ pub fn predict(
         }))
     };
     let timing = |way: Way| -> Result<Timing> {
-        let points = sizes
-            .iter()
-            .filter_map(|&bytes| point(way, bytes).transpose());
-        Ok(Timing {
-            way,
-            ranks,
-            points: points.collect::<Result<_>>()?,
-        })
+        let points = sizes.iter().filter_map(|&bytes| point(way, bytes).transpose());
+        Ok(Timing { way, ranks, points: points.collect::<Result<_>>()? })
     };
     // The largest networks take a second.
     thread::scope(|scope| {
@@ -51,11 +47,7 @@ pub fn predict(
 /// The network in words, and the time of a message of S bytes.
 pub fn in_words(screen: &Screen, network: &Network) -> String {
     let time = |link: Link| {
-        format!(
-            "{} + S / {}/s",
-            screen.seconds(link.latency),
-            bytes_decimal(link.bandwidth)
-        )
+        format!("{} + S / {}/s", screen.seconds(link.latency), bytes_decimal(link.bandwidth))
     };
     let within = time(network.within);
     let between = time(network.between);
@@ -67,26 +59,22 @@ pub fn in_words(screen: &Screen, network: &Network) -> String {
     format!(
         "{}; per message {}",
         network.about,
-        message
-            .replace(' ', "\u{a0}")
-            .replace("node,\u{a0}", "node, ")
+        message.replace(' ', "\u{a0}").replace("node,\u{a0}", "node, ")
     )
 }
 
-/// Measured times as multiples of the simulator's, on ranks that all have `link`, in ascending order.
+/// Measured times as multiples of the simulator's, on ranks that all have `link`, in ascending
+/// order.
 ///
-/// Times below 5 ms are left out: in them, this machine's own delays count for more than the link's. The transport's own
-/// collectives are left out, too: they have no rounds to simulate.
+/// Times below 5 ms are left out: in them, this machine's own delays count for more than the
+/// link's. The transport's own collectives are left out, too: they have no rounds to simulate.
 pub fn beside(timings: &[Timing], link: Link) -> Result<Vec<f64>> {
     const SHORT: f64 = 5e-3;
     let network = Network::uniform(link);
     let mut ratios = Vec::new();
     for timing in timings {
         for point in &timing.points {
-            let Some(task) = timing
-                .way
-                .task(timing.ranks, point.bytes as usize / F32, F32)?
-            else {
+            let Some(task) = timing.way.task(timing.ranks, point.bytes as usize / F32, F32)? else {
                 continue;
             };
             let predicted = simulate(&task, F32, &network);
@@ -99,8 +87,9 @@ pub fn beside(timings: &[Timing], link: Link) -> Result<Vec<f64>> {
     Ok(ratios)
 }
 
-/// The ratios of [`beside`] in words; or, where `ranks` threads take turns on `cores`, why a comparison says nothing. It is
-/// no check: how long sums take, and how soon a rank wakes up, depends on this machine.
+/// The ratios of [`beside`] in words; or, where `ranks` threads take turns on `cores`, why a
+/// comparison says nothing. It is no check: how long sums take, and how soon a rank wakes up,
+/// depends on this machine.
 pub fn compared(ratios: &[f64], ranks: usize, cores: usize) -> String {
     if let Some(turns) = launch::turns(ranks, cores) {
         return format!("not compared here: {turns}");
@@ -116,9 +105,10 @@ pub fn compared(ratios: &[f64], ranks: usize, cores: usize) -> String {
     )
 }
 
-/// The source's job: this GPT with gradients in f32, and a step of 0.283 s on the 4 GPUs of a Polaris node (its log of
-/// 2024-07-17), taken as computing alone. The log says `num_params=85003776`, which leaves out the position table. The
-/// position table has gradients, too, so ranks average 85,790,208 numbers.
+/// The source's job: this GPT with gradients in f32, and a step of 0.283 s on the 4 GPUs of a
+/// Polaris node (its log of 2024-07-17), taken as computing alone. The log says
+/// `num_params=85003776`, which leaves out the position table. The position table has gradients,
+/// too, so ranks average 85,790,208 numbers.
 const JOB: ModelShape = ModelShape {
     vocabulary: 65,
     block: 1024,
@@ -151,10 +141,7 @@ pub fn scaled(network: &Network) -> Result<Vec<Scaled>> {
         .take_while(|&n| n <= network.most_ranks)
     {
         let seconds = predict(Collective::AllReduce, ranks, &[bytes], network)?;
-        let seconds = seconds
-            .iter()
-            .flat_map(|timing| &timing.points)
-            .map(|point| point.seconds);
+        let seconds = seconds.iter().flat_map(|timing| &timing.points).map(|point| point.seconds);
         let communicating = seconds.fold(f64::INFINITY, f64::min);
         let times = ranks as f64 / STEP_RANKS as f64;
         let computing = [STEP_SECONDS, STEP_SECONDS / times];
@@ -215,11 +202,7 @@ pub fn scaling(screen: &Screen, network: &Network) -> Result<String> {
         "strong:\ncomputing",
         &last,
     ];
-    Ok(format!(
-        "{}\n\n{}",
-        screen.wrap(&words, 2),
-        table(screen, &header, &rows)
-    ))
+    Ok(format!("{}\n\n{}", screen.wrap(&words, 2), table(screen, &header, &rows)))
 }
 
 #[cfg(test)]
@@ -232,23 +215,18 @@ mod tests {
         let network = Network::named("ethernet").expect("a preset");
         let timings = predict(Collective::AllReduce, 1024, &[1 << 10, 1 << 20], &network).unwrap();
         let seconds = |name: &str| {
-            let timing = timings
-                .iter()
-                .find(|timing| timing.way.name() == name)
-                .unwrap();
+            let timing = timings.iter().find(|timing| timing.way.name() == name).unwrap();
             [0, 1].map(|i| (1e6 * timing.points[i].seconds).round())
         };
-        // 10 rounds of 24 µs and S/b, against 20 rounds and 2·1023/1024 S/b in all; S/b is 0.8 and 839 µs.
+        // 10 rounds of 24 µs and S/b, against 20 rounds and 2·1023/1024 S/b in all; S/b is 0.8 and
+        // 839 µs.
         assert_eq!(seconds("recursive-doubling"), [248.0, 8629.0]);
         assert_eq!(seconds("rabenseifner"), [482.0, 2156.0]);
     }
 
     #[test]
     fn a_slow_machine_is_told_and_is_no_error() {
-        assert_eq!(
-            compared(&[1.0, 1.3], 4, 2),
-            "not compared here: 4 ranks take turns on 2 cores"
-        );
+        assert_eq!(compared(&[1.0, 1.3], 4, 2), "not compared here: 4 ranks take turns on 2 cores");
         assert!(compared(&[], 2, 2).starts_with("not compared here: "));
         assert!(
             compared(&[0.5, 1.0, 40.0], 2, 2).starts_with("measured times are 0.50 to 40.00 times")
@@ -257,35 +235,21 @@ mod tests {
 
     #[test]
     fn measured_times_are_divided_by_the_link_s() {
-        let link = Link {
-            latency: 0.01,
-            bandwidth: 1e6,
-        };
+        let link = Link { latency: 0.01, bandwidth: 1e6 };
         let timing = |algorithm, points: &[(f64, f64)]| Timing {
-            way: Way {
-                collective: Collective::AllReduce,
-                algorithm,
-            },
+            way: Way { collective: Collective::AllReduce, algorithm },
             ranks: 2,
-            points: points
-                .iter()
-                .map(|&(bytes, seconds)| Point { bytes, seconds })
-                .collect(),
+            points: points.iter().map(|&(bytes, seconds)| Point { bytes, seconds }).collect(),
         };
         // On two ranks, doubling is one message: 10 ms and a millisecond for every 1,000 bytes.
-        let doubling = timing(
-            Some(Algorithm::RecursiveDoubling),
-            &[(1000.0, 0.022), (10_000.0, 0.02)],
-        );
+        let doubling =
+            timing(Some(Algorithm::RecursiveDoubling), &[(1000.0, 0.022), (10_000.0, 0.02)]);
         // Naive is two: there and back.
         let naive = timing(Some(Algorithm::Naive), &[(1000.0, 0.066)]);
         let ratios = beside(&[doubling, naive, timing(None, &[(1000.0, 1.0)])], link).unwrap();
         assert_eq!(ratios.len(), 3);
         assert!(
-            ratios
-                .iter()
-                .zip([1.0, 2.0, 3.0])
-                .all(|(is, ratio)| (is - ratio).abs() < 1e-9),
+            ratios.iter().zip([1.0, 2.0, 3.0]).all(|(is, ratio)| (is - ratio).abs() < 1e-9),
             "{ratios:?}"
         );
     }

@@ -1,4 +1,5 @@
-//! The check of lab01-flight: files that the library's flight recorder writes when a rank makes a mistake.
+//! The check of lab01-flight: files that the library's flight recorder writes when a rank makes a
+//! mistake.
 
 use exercise::{Call, Suspect, suspect};
 use kit::check::{Evidence, run};
@@ -36,13 +37,7 @@ struct Job {
 
 impl Job {
     fn new(odd: usize, mistake: Mistake) -> Job {
-        Job {
-            ranks: RANKS,
-            odd,
-            mistake,
-            steps: 2,
-            went_on: false,
-        }
+        Job { ranks: RANKS, odd, mistake, steps: 2, went_on: false }
     }
 }
 
@@ -60,28 +55,16 @@ fn main() -> ExitCode {
         ("rank 2 asks for the maximum", |evidence| {
             finds(evidence, Job::new(2, Mistake::Maximum))
         }),
-        ("rank 3 calls reduce", |evidence| {
-            finds(evidence, Job::new(3, Mistake::Reduces))
-        }),
+        ("rank 3 calls reduce", |evidence| finds(evidence, Job::new(3, Mistake::Reduces))),
         ("rank 1 swaps two all-reduces", |evidence| {
             finds(evidence, Job::new(1, Mistake::WrongOrder))
         }),
         ("rank 1 swaps two, and the job goes on", |evidence| {
             let job = Job::new(1, Mistake::WrongOrder);
-            finds(
-                evidence,
-                Job {
-                    went_on: true,
-                    ..job
-                },
-            )
+            finds(evidence, Job { went_on: true, ..job })
         }),
-        ("rank 2 has returned", |evidence| {
-            finds(evidence, Job::new(2, Mistake::Returns))
-        }),
-        ("rank 0 has returned", |evidence| {
-            finds(evidence, Job::new(0, Mistake::Returns))
-        }),
+        ("rank 2 has returned", |evidence| finds(evidence, Job::new(2, Mistake::Returns))),
+        ("rank 0 has returned", |evidence| finds(evidence, Job::new(0, Mistake::Returns))),
         ("rank 1 has returned after 118 calls", |evidence| {
             let job = Job::new(1, Mistake::Returns);
             finds(evidence, Job { steps: 40, ..job })
@@ -94,7 +77,8 @@ fn main() -> ExitCode {
     ])
 }
 
-/// The job of each rank: steps of two all-reduces and a barrier. In the last step `odd` makes a mistake, after a pause.
+/// The job of each rank: steps of two all-reduces and a barrier. In the last step `odd` makes a
+/// mistake, after a pause.
 fn job(
     comm: &Comm,
     odd: bool,
@@ -129,7 +113,8 @@ fn job(
     Ok(())
 }
 
-/// All-reduces `losses`, or only reduces them. The flight recorder has the caller's source line either way.
+/// All-reduces `losses`, or only reduces them. The flight recorder has the caller's source line
+/// either way.
 #[track_caller]
 fn reduce(comm: &Comm, losses: &mut [f32], op: Reduce, all: bool) -> comm::Result<()> {
     if all {
@@ -141,20 +126,12 @@ fn reduce(comm: &Comm, losses: &mut [f32], op: Reduce, all: bool) -> comm::Resul
 
 /// The file of a job, and the number of the call that breaks it.
 fn record(broken: Job) -> Result<(String, usize)> {
-    let Job {
-        ranks,
-        odd,
-        mistake,
-        steps,
-        went_on,
-    } = broken;
+    let Job { ranks, odd, mistake, steps, went_on } = broken;
     let number = 3 * (steps - 1) + if mistake == Mistake::WrongOrder { 1 } else { 2 };
     let file = std::env::temp_dir().join(format!("shardlab-flight-{}.jsonl", std::process::id()));
-    let options = Options {
-        flight_file: Some(file.clone()),
-        ..Options::default()
-    };
-    // The job stops as soon as two ranks disagree. A longer pause lets all other ranks come to their call before that.
+    let options = Options { flight_file: Some(file.clone()), ..Options::default() };
+    // The job stops as soon as two ranks disagree. A longer pause lets all other ranks come to
+    // their call before that.
     let mut pause = Duration::from_millis(10);
     loop {
         let outcome = launch::run_with(ranks, &options, |comm| {
@@ -167,35 +144,26 @@ fn record(broken: Job) -> Result<(String, usize)> {
         let text = std::fs::read_to_string(&file)?;
         std::fs::remove_file(&file)?;
         if (0..ranks).all(|rank| rank == odd || line(&text, rank, number).is_some()) {
-            let text = if went_on {
-                one_more(&text, broken, number)
-            } else {
-                text
-            };
+            let text = if went_on { one_more(&text, broken, number) } else { text };
             return Ok((text, number));
         }
         pause *= 2;
     }
 }
 
-/// The file of a swap, with a further call of each rank. This library stops a job at the first call in which ranks differ. NCCL
-/// does not compare calls, and such a job goes on.
+/// The file of a swap, with a further call of each rank. This library stops a job at the first call
+/// in which ranks differ. NCCL does not compare calls, and such a job goes on.
 fn one_more(text: &str, broken: Job, number: usize) -> String {
     let mut lines = Vec::new();
     for rank in 0..broken.ranks {
         let sign = format!("\"rank\":{rank},");
-        lines.extend(
-            text.lines()
-                .filter(|line| line.contains(&sign))
-                .map(String::from),
-        );
+        lines.extend(text.lines().filter(|line| line.contains(&sign)).map(String::from));
         // The step's other all-reduce, as this rank made it in the first step.
         let other = if rank == broken.odd { 1 } else { 2 };
         let made = line(text, rank, other).unwrap_or_default();
-        lines.push(made.replace(
-            &format!("\"number\":{other},"),
-            &format!("\"number\":{},", number + 1),
-        ));
+        lines.push(
+            made.replace(&format!("\"number\":{other},"), &format!("\"number\":{},", number + 1)),
+        );
     }
     lines.join("\n")
 }
@@ -203,18 +171,14 @@ fn one_more(text: &str, broken: Job, number: usize) -> String {
 /// The line of a rank's call.
 fn line(text: &str, rank: usize, number: usize) -> Option<&str> {
     let signs = [format!("\"rank\":{rank},"), format!("\"number\":{number},")];
-    text.lines()
-        .find(|line| signs.iter().all(|sign| line.contains(sign)))
+    text.lines().find(|line| signs.iter().all(|sign| line.contains(sign)))
 }
 
 /// The kind, length, reduction and source line of a call, as the file has them.
 fn signature(line: &str) -> [&str; 4] {
     ["call", "len", "op", "at"].map(|name| {
         let (_, rest) = line.split_once(&format!("\"{name}\":")).unwrap_or_default();
-        rest.split([',', '}'])
-            .next()
-            .unwrap_or_default()
-            .trim_matches('"')
+        rest.split([',', '}']).next().unwrap_or_default().trim_matches('"')
     })
 }
 
@@ -225,30 +189,15 @@ fn said([kind, len, op, at]: [&str; 4], number: usize) -> String {
 
 fn finds(evidence: &mut Evidence, broken: Job) -> Result<()> {
     let (text, number) = record(broken)?;
-    let Job {
-        ranks,
-        odd,
-        mistake,
-        steps,
-        went_on,
-    } = broken;
+    let Job { ranks, odd, mistake, steps, went_on } = broken;
     let lines = text.lines().count();
     evidence.given(format!("a file of {lines} lines"));
     let found = suspect(&text);
-    let right = line(&text, (odd + 1) % ranks, number)
-        .map(signature)
-        .unwrap_or_default();
+    let right = line(&text, (odd + 1) % ranks, number).map(signature).unwrap_or_default();
     let own = line(&text, odd, number).map(signature);
     let (rank, call, at) = match &found {
         Some(Suspect { rank, expected }) => {
-            let Call {
-                number,
-                kind,
-                len,
-                op,
-                at,
-                ..
-            } = expected;
+            let Call { number, kind, len, op, at, .. } = expected;
             (
                 Some(*rank),
                 Some([kind.clone(), len.to_string(), op.clone(), at.clone()]),
@@ -257,9 +206,7 @@ fn finds(evidence: &mut Evidence, broken: Job) -> Result<()> {
         }
         None => (None, None, 0),
     };
-    let call = call
-        .as_ref()
-        .map(|call| call.each_ref().map(|text| text.as_str()));
+    let call = call.as_ref().map(|call| call.each_ref().map(|text| text.as_str()));
     evidence.row(
         rank == Some(odd),
         "the rank",
@@ -267,12 +214,7 @@ fn finds(evidence: &mut Evidence, broken: Job) -> Result<()> {
         rank.map_or("none".into(), |rank| rank.to_string()),
     );
     let got = call.map_or("none".into(), |call| said(call, at));
-    evidence.row(
-        call == Some(right) && at == number,
-        "the call",
-        said(right, number),
-        got,
-    );
+    evidence.row(call == Some(right) && at == number, "the call", said(right, number), got);
     if evidence.agrees() {
         return Ok(());
     }

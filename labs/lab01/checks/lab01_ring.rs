@@ -1,4 +1,5 @@
-//! The check of lab01-ring: sums on one, two and more ranks, chunks of different lengths, and then rounds and bytes.
+//! The check of lab01-ring: sums on one, two and more ranks, chunks of different lengths, and then
+//! rounds and bytes.
 
 use exercise::all_reduce;
 use kit::check::{Evidence, run};
@@ -8,38 +9,30 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     run(&[
-        ("1 rank: its numbers are the sums", |evidence| {
-            sums(evidence, 1, 4)
+        ("1 rank: its numbers are the sums", |evidence| sums(evidence, 1, 4)),
+        ("2 ranks, 2 numbers: one chunk each", |evidence| sums(evidence, 2, 2)),
+        ("4 ranks, 4 numbers, as lab01 shows it", |evidence| sums(evidence, 4, 4)),
+        ("3 ranks, 10 numbers: chunks of different lengths", |evidence| {
+            sums(evidence, 3, 10)
         }),
-        ("2 ranks, 2 numbers: one chunk each", |evidence| {
-            sums(evidence, 2, 2)
+        ("5 ranks, 3 numbers: some chunks are empty", |evidence| sums(evidence, 5, 3)),
+        ("4 ranks, 4,096 numbers: the rounds and bytes of a ring", |evidence| {
+            costs(evidence, 4, 4096)
         }),
-        ("4 ranks, 4 numbers, as lab01 shows it", |evidence| {
-            sums(evidence, 4, 4)
-        }),
-        (
-            "3 ranks, 10 numbers: chunks of different lengths",
-            |evidence| sums(evidence, 3, 10),
-        ),
-        ("5 ranks, 3 numbers: some chunks are empty", |evidence| {
-            sums(evidence, 5, 3)
-        }),
-        (
-            "4 ranks, 4,096 numbers: the rounds and bytes of a ring",
-            |evidence| costs(evidence, 4, 4096),
-        ),
     ])
 }
 
 /// How many digits f32 holds exactly.
 const DIGITS: usize = 7;
 
-/// Element `i` of a rank's numbers. Each digit of a sum belongs to one rank, so a wrong sum shows which rank is missing.
+/// Element `i` of a rank's numbers. Each digit of a sum belongs to one rank, so a wrong sum shows
+/// which rank is missing.
 fn brings(rank: usize, i: usize) -> f32 {
     ((i % 9 + 1) * 10_usize.pow((rank % DIGITS) as u32)) as f32
 }
 
-/// The numbers that every rank ends with, and its traffic. Under mpirun there are as many ranks as mpirun has started.
+/// The numbers that every rank ends with, and its traffic. Under mpirun there are as many ranks as
+/// mpirun has started.
 fn results(ranks: usize, len: usize) -> Result<Vec<(usize, Vec<f32>, CommTraffic)>> {
     launch::run(ranks, |comm| {
         let mut data: Vec<f32> = (0..len).map(|i| brings(comm.rank(), i)).collect();
@@ -56,8 +49,9 @@ const TURNED: [([bool; 2], &str); 3] = [
     ([false, true], "the second half"),
 ];
 
-/// What each rank ends with if some halves are turned, and the numbers of the chunks go down all the same. None where chunks have
-/// different lengths: there ranks would wait for more numbers than come.
+/// What each rank ends with if some halves are turned, and the numbers of the chunks go down all
+/// the same. None where chunks have different lengths: there ranks would wait for more numbers than
+/// come.
 fn turned(ranks: usize, len: usize, halves: [bool; 2]) -> Option<Vec<Vec<f32>>> {
     if !len.is_multiple_of(ranks) {
         return None;
@@ -84,20 +78,14 @@ fn turned(ranks: usize, len: usize, halves: [bool; 2]) -> Option<Vec<Vec<f32>>> 
 
 fn sums(evidence: &mut Evidence, ranks: usize, len: usize) -> Result<()> {
     let ranks = launch::ranks(None, ranks)?;
-    let expected: Vec<f32> = (0..len)
-        .map(|i| (0..ranks).map(|rank| brings(rank, i)).sum())
-        .collect();
+    let expected: Vec<f32> =
+        (0..len).map(|i| (0..ranks).map(|rank| brings(rank, i)).sum()).collect();
     let results = results(ranks, len)?;
     let mut wrong = None;
     for (rank, got, _) in &results {
         let first = (0..len).find(|&i| got[i] != expected[i]);
         let i = first.unwrap_or(0);
-        evidence.row(
-            first.is_none(),
-            format!("rank {rank}, number {i}"),
-            expected[i],
-            got[i],
-        );
+        evidence.row(first.is_none(), format!("rank {rank}, number {i}"), expected[i], got[i]);
         wrong = wrong.or(first.map(|i| (*rank, i, got[i])));
     }
     let Some((rank, i, got)) = wrong else {
@@ -172,31 +160,17 @@ fn costs(evidence: &mut Evidence, ranks: usize, len: usize) -> Result<()> {
     let ranks = launch::ranks(None, ranks)?;
     let results = results(ranks, len)?;
     let most = |of: fn(&CommTraffic) -> u64| {
-        results
-            .iter()
-            .map(|(_, _, traffic)| of(traffic))
-            .max()
-            .unwrap_or(0)
+        results.iter().map(|(_, _, traffic)| of(traffic)).max().unwrap_or(0)
     };
     let rounds = most(|traffic| traffic.rounds);
     let bytes = most(|traffic| traffic.bytes);
     let others = ranks as u64 - 1;
     let best_rounds = 2 * others;
     let best_bytes = 2 * others * (len * size_of::<f32>()) as u64 / ranks as u64;
-    evidence.row(
-        rounds == best_rounds,
-        "rounds per rank, 2(n-1)",
-        best_rounds,
-        rounds,
-    );
+    evidence.row(rounds == best_rounds, "rounds per rank, 2(n-1)", best_rounds, rounds);
     // Chunks of unequal length differ by one number.
     let near = bytes.abs_diff(best_bytes) <= best_rounds * size_of::<f32>() as u64;
-    evidence.row(
-        near,
-        "bytes sent per rank, 2(n-1)/n of its data",
-        best_bytes,
-        bytes,
-    );
+    evidence.row(near, "bytes sent per rank, 2(n-1)/n of its data", best_bytes, bytes);
     let own = "The sums are right, but you did not send and receive: this is the library's own all-reduce.";
     evidence.means_if(rounds == 0 && ranks > 1, own);
     let whole = "The sums are right, but ranks send more than they have to. In each round, send one chunk of n and receive one.";

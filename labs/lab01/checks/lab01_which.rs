@@ -1,4 +1,5 @@
-//! The check of lab01-which: three ranks make the call that the reader names, beside the one that the picture shows.
+//! The check of lab01-which: three ranks make the call that the reader names, beside the one that
+//! the picture shows.
 
 use exercise::call;
 use kit::check::{Evidence, run};
@@ -22,7 +23,8 @@ const CALLS: [&str; 7] = [
     "barrier",
 ];
 
-/// What each of three ranks has after a call. Where one rank sends or gets everything, it is rank 0.
+/// What each of three ranks has after a call. Where one rank sends or gets everything, it is
+/// rank 0.
 fn after(call: &str) -> Result<Vec<String>> {
     launch::run(3, |comm| {
         let brings = BRINGS[comm.rank()];
@@ -60,11 +62,7 @@ fn after(call: &str) -> Result<Vec<String>> {
             }
         };
         let has: Vec<String> = has.iter().map(u64::to_string).collect();
-        Ok(if has.is_empty() {
-            "-".into()
-        } else {
-            has.join(" ")
-        })
+        Ok(if has.is_empty() { "-".into() } else { has.join(" ") })
     })
 }
 
@@ -73,9 +71,7 @@ fn compare(evidence: &mut Evidence) -> Result<()> {
     // As the page, the library and PyTorch write it.
     let bare = |name: &str| name.to_lowercase().replace(['_', ' ', '-'], "");
     let short = bare(named.trim());
-    let short = short
-        .trim_start_matches("comm.")
-        .trim_start_matches("dist.");
+    let short = short.trim_start_matches("comm.").trim_start_matches("dist.");
     let short = short.trim_end_matches("tensor");
     let Some(name) = CALLS.into_iter().find(|call| bare(call) == short) else {
         evidence.answer("the call's name", "", named);

@@ -1,7 +1,8 @@
 //! lab01-ring · The ring all-reduce
 //!
-//! All ranks bring equally many numbers. In the end every rank holds the sums over all ranks, element by element. No rank
-//! collects everything: the ranks form a ring, and each rank only sends to its right and receives from its left.
+//! All ranks bring equally many numbers. In the end every rank holds the sums over all ranks,
+//! element by element. No rank collects everything: the ranks form a ring, and each rank only sends
+//! to its right and receives from its left.
 //!
 //! ```text
 //!             rank 0             rank 1             rank 2
@@ -9,13 +10,15 @@
 //! has then   111 222 333 444    111 222 333 444    111 222 333 444
 //! ```
 //!
-//! The numbers are cut into n chunks, one for each of n ranks. In each round a rank sends one chunk and receives one. In the
-//! first half the chunks travel and grow: a rank adds its own numbers to each chunk that it receives. After n-1 rounds every
-//! chunk is complete, on one rank. In the second half the complete chunks travel on, and replace what the other ranks have.
+//! The numbers are cut into n chunks, one for each of n ranks. In each round a rank sends one chunk
+//! and receives one. In the first half the chunks travel and grow: a rank adds its own numbers to
+//! each chunk that it receives. After n-1 rounds every chunk is complete, on one rank. In the
+//! second half the complete chunks travel on, and replace what the other ranks have.
 //!
-//! `comm.send(&data[range], to)` sends these numbers, and does not wait for the receiver. `comm.recv(&mut numbers, from)`
-//! waits until `numbers` are filled. `cargo run --bin lab01 -- --rounds` shows all rounds. The check counts your rounds (a
-//! send and the receive after it are one round) and the bytes that each rank sends.
+//! `comm.send(&data[range], to)` sends these numbers, and does not wait for the receiver.
+//! `comm.recv(&mut numbers, from)` waits until `numbers` are filled.
+//! `cargo run --bin lab01 -- --rounds` shows all rounds. The check counts your rounds (a send and
+//! the receive after it are one round) and the bytes that each rank sends.
 
 use shardlab::comm::{Comm, Result};
 use std::ops::Range;

@@ -22,22 +22,12 @@ impl Call {
     fn read(line: &str) -> Call {
         let field = |name: &str| {
             let (_, rest) = line.split_once(&format!("\"{name}\":")).unwrap_or_default();
-            rest.split([',', '}'])
-                .next()
-                .unwrap_or_default()
-                .trim_matches('"')
+            rest.split([',', '}']).next().unwrap_or_default().trim_matches('"')
         };
         let [rank, number, len] =
             ["rank", "number", "len"].map(|name| field(name).parse().unwrap_or(0));
         let [kind, op, at] = ["call", "op", "at"].map(|name| field(name).to_string());
-        Call {
-            rank,
-            number,
-            kind,
-            len,
-            op,
-            at,
-        }
+        Call { rank, number, kind, len, op, at }
     }
 }
 
@@ -59,20 +49,12 @@ pub fn suspect(file: &str) -> Option<Suspect> {
         let made: Vec<&Call> = calls.iter().filter(|call| call.number == number).collect();
         let alike = |call: &Call| made.iter().filter(|other| same(call, other)).count();
         let most = made.iter().max_by_key(|call| alike(call))?;
-        let odd = made
-            .iter()
-            .find(|call| !same(call, most))
-            .map(|call| call.rank);
-        // A rank whose calls end before this number has left. If they begin after it, the file has only forgotten it.
-        let left = last
-            .iter()
-            .find(|(_, last)| **last < number)
-            .map(|(rank, _)| *rank);
+        let odd = made.iter().find(|call| !same(call, most)).map(|call| call.rank);
+        // A rank whose calls end before this number has left. If they begin after it, the file has
+        // only forgotten it.
+        let left = last.iter().find(|(_, last)| **last < number).map(|(rank, _)| *rank);
         if let Some(rank) = odd.or(left) {
-            return Some(Suspect {
-                rank,
-                expected: Call::clone(most),
-            });
+            return Some(Suspect { rank, expected: Call::clone(most) });
         }
     }
     None

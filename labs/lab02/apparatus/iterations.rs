@@ -1,5 +1,5 @@
-//! The journal of the smallest job: log lines during the run; plots and a profile at its end, on the screen and in
-//! files.
+//! The journal of the smallest job: log lines during the run; plots and a profile at its end, on
+//! the screen and in files.
 
 use super::mlp::{MlpConfig, MlpFlags};
 use super::profile::{Profile, Stamps};
@@ -25,13 +25,15 @@ pub struct IterRecord {
     pub warmup: bool,
     /// Squared error of a rank's batch, mean over ranks, before the iteration's update.
     pub loss: f64,
-    /// Samples per second, of all ranks. (The source's `test_dist` counts one rank's, its `wordplay` counts batches.)
+    /// Samples per second, of all ranks. (The source's `test_dist` counts one rank's, its
+    /// `wordplay` counts batches.)
     pub sps: f64,
     /// The whole iteration, from its samples to the optimizer.
     pub dt: f64,
     /// Forward pass.
     pub dtf: f64,
-    /// Backward pass, averaging of gradients included. (The source's `test_dist` also includes the optimizer.)
+    /// Backward pass, averaging of gradients included. (The source's `test_dist` also includes the
+    /// optimizer.)
     pub dtb: f64,
     /// All-reduces, a part of `dtb`.
     pub all_reduce: f64,
@@ -39,17 +41,10 @@ pub struct IterRecord {
 }
 
 impl Record for IterRecord {
-    /// The log line, with the names of the source's `test_dist`. Times have four digits, so the line fits 80 columns up
-    /// to iteration 99, and on most machines beyond.
+    /// The log line, with the names of the source's `test_dist`. Times have four digits, so the
+    /// line fits 80 columns up to iteration 99, and on most machines beyond.
     fn line(&self, loss: f64) -> String {
-        let IterRecord {
-            iter,
-            sps,
-            dt,
-            dtf,
-            dtb,
-            ..
-        } = *self;
+        let IterRecord { iter, sps, dt, dtf, dtb, .. } = *self;
         let loss = general(loss, 6);
         let sps = thousands(sps.round() as u64);
         let dt = general(dt, 4);
@@ -90,10 +85,8 @@ impl<'a> Iterations<'a> {
         let records = Records::open(comm, screen, Some(&flags.log))?;
         if comm.rank() == 0 {
             std::fs::create_dir_all(&config.out).map_err(|error| {
-                let what = format!(
-                    "cannot make the folder --out {}: {error}",
-                    config.out.display()
-                );
+                let what =
+                    format!("cannot make the folder --out {}: {error}", config.out.display());
                 BadInput::new(what, "name a folder that can be written")
             })?;
         }
@@ -109,8 +102,8 @@ impl<'a> Iterations<'a> {
         })
     }
 
-    /// Records an iteration, counted from 0: this rank's loss, times, sent bytes, and all-reduces. The recorded loss is
-    /// the mean over all ranks. If it is not finite, every rank gets an error.
+    /// Records an iteration, counted from 0: this rank's loss, times, sent bytes, and all-reduces.
+    /// The recorded loss is the mean over all ranks. If it is not finite, every rank gets an error.
     pub fn note(
         &mut self,
         iter: usize,
@@ -137,11 +130,7 @@ impl<'a> Iterations<'a> {
             dt,
             dtf: stamps.times.forward,
             dtb: stamps.times.backward,
-            all_reduce: stamps
-                .all_reduces
-                .iter()
-                .map(|(start, end)| end - start)
-                .sum(),
+            all_reduce: stamps.all_reduces.iter().map(|(start, end)| end - start).sum(),
             optimizer: stamps.times.optimizer,
         };
         // The first and the last iteration after the warm-up, and one every `--log-interval`.
@@ -156,7 +145,8 @@ impl<'a> Iterations<'a> {
         self.records.write_last()
     }
 
-    /// Draws the run, and saves each picture in the run's folder. All ranks call it at the end; rank 0 draws.
+    /// Draws the run, and saves each picture in the run's folder. All ranks call it at the end;
+    /// rank 0 draws.
     pub fn show(&self) -> Result<()> {
         let profile = Profile::gather(&self.comm, &self.stamps, self.config.warmup_iters)?;
         let trace = self.records.write_trace()?;
@@ -172,10 +162,7 @@ impl<'a> Iterations<'a> {
     /// Rank 0's part of [`Iterations::show`].
     fn draw(&self, profile: &Profile, trace: Option<&Path>) -> Result<()> {
         // Files must suit any terminal: 80 columns, no colour.
-        let paper = Screen {
-            ascii: self.screen.ascii,
-            ..Screen::plain()
-        };
+        let paper = Screen { ascii: self.screen.ascii, ..Screen::plain() };
         let measured = &self.records[self.config.warmup_iters..];
         let plot = |name, title, over, points: Vec<(f64, f64)>| {
             let line = Series::line(name, points);
@@ -185,15 +172,11 @@ impl<'a> Iterations<'a> {
             let point = |record: &IterRecord| (record.iter as f64, of(record));
             plot(name, title, "iter", measured.iter().map(point).collect())
         };
-        // Over the number of records so far: a straight line, unless an iteration is missing or comes twice.
+        // Over the number of records so far: a straight line, unless an iteration is missing or
+        // comes twice.
         let so_far = measured.iter().enumerate();
         let so_far = so_far.map(|(records, record)| (records as f64, record.iter as f64));
-        let iterations = plot(
-            "iter",
-            "number of the iteration",
-            "records",
-            so_far.collect(),
-        );
+        let iterations = plot("iter", "number of the iteration", "records", so_far.collect());
         let plots = [
             curve("loss", "squared error of a batch", |r| r.loss),
             curve("dt", "seconds per iteration", |r| r.dt),
@@ -204,18 +187,11 @@ impl<'a> Iterations<'a> {
         ];
         for (name, plot) in plots {
             // The loss is not clipped: its first values show where it came from.
-            let plot = if name == "loss" {
-                plot
-            } else {
-                plot.clip_outliers()
-            };
+            let plot = if name == "loss" { plot } else { plot.clip_outliers() };
             if self.all {
                 self.screen.say(format!("\n{}", plot.render(self.screen)));
             }
-            save(
-                &self.config.out.join(format!("{name}.txt")),
-                &plot.render(&paper),
-            )?;
+            save(&self.config.out.join(format!("{name}.txt")), &plot.render(&paper))?;
         }
         let (tree, timeline) = profile.render(self.screen);
         self.screen.say(format!("\n{tree}\n\n{timeline}\n"));
@@ -236,10 +212,8 @@ impl<'a> Iterations<'a> {
                 &report::all_reduced(self.config.parameters(), self.config.ranks),
             );
         }
-        let files = format!(
-            "6 curves, profile and timeline as .txt in {}",
-            self.config.out.display()
-        );
+        let files =
+            format!("6 curves, profile and timeline as .txt in {}", self.config.out.display());
         self.screen.say(self.screen.row("saved", &files));
         if let Some(path) = trace {
             self.screen.say(trace::row(self.screen, path));

@@ -1,4 +1,5 @@
-//! The smallest training job: a stack of linear layers, its journal, and a profile of all its ranks.
+//! The smallest training job: a stack of linear layers, its journal, and a profile of all its
+//! ranks.
 //!
 //! Reading order: `mlp.rs` (the run), `iterations.rs` and `profile.rs` (its screens).
 

@@ -1,5 +1,5 @@
-//! The smallest job: a stack of linear layers learns to reconstruct random numbers. This file has its flags, its
-//! settings, and the replica for the check before training.
+//! The smallest job: a stack of linear layers learns to reconstruct random numbers. This file has
+//! its flags, its settings, and the replica for the check before training.
 //!
 //! The job is the source's `test_dist`: the same shape, optimizer, batch and loss.
 
@@ -18,18 +18,16 @@ use shardlab::tensor::Params;
 use shardlab::train::DataParallel;
 use std::path::PathBuf;
 
-/// Numbers per sample, and the outputs of each layer. The last layer's outputs are the reconstruction.
+/// Numbers per sample, and the outputs of each layer. The last layer's outputs are the
+/// reconstruction.
 const WIDTHS: [usize; 6] = [128, 1024, 512, 256, 128, 128];
 
 /// PyTorch's Adam: AdamW without weight decay.
-const ADAM: AdamWConfig = AdamWConfig {
-    beta1: 0.9,
-    beta2: 0.999,
-    epsilon: 1e-8,
-    weight_decay: 0.0,
-};
+const ADAM: AdamWConfig =
+    AdamWConfig { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.0 };
 
-/// The smallest job's flags. Flags that [`TrainFlags`](kit::TrainFlags) has too have the same names.
+/// The smallest job's flags. Flags that [`TrainFlags`](kit::TrainFlags) has too have the same
+/// names.
 #[derive(Clone, Debug, clap::Args)]
 pub struct MlpFlags {
     /// Ranks that train together: threads of this process [default: 2], or the launcher's processes
@@ -72,17 +70,10 @@ pub struct MlpConfig {
 }
 
 impl MlpFlags {
-    /// Checks the flags before allocating memory. `ranks` is the result of [`launch::ranks`]. `lab` is the name of the
-    /// default folder.
+    /// Checks the flags before allocating memory. `ranks` is the result of [`launch::ranks`]. `lab`
+    /// is the name of the default folder.
     pub fn resolve(&self, ranks: usize, lab: &str) -> Result<MlpConfig, BadInput> {
-        let MlpFlags {
-            steps,
-            warmup_iters,
-            batch,
-            lr,
-            seed,
-            ..
-        } = *self;
+        let MlpFlags { steps, warmup_iters, batch, lr, seed, .. } = *self;
         if warmup_iters >= steps {
             let what = format!(
                 "--warmup-iters {warmup_iters} leaves none of {steps} iterations to measure"
@@ -119,10 +110,7 @@ impl MlpConfig {
 
     /// The number of weights and biases of all layers.
     pub fn parameters(&self) -> usize {
-        WIDTHS
-            .windows(2)
-            .map(|sizes| sizes[1] * (sizes[0] + 1))
-            .sum()
+        WIDTHS.windows(2).map(|sizes| sizes[1] * (sizes[0] + 1)).sum()
     }
 
     /// The seed of a rank's own initial weights, before rank 0's replace them.
@@ -132,12 +120,7 @@ impl MlpConfig {
 
     /// The samples of one rank.
     pub fn inputs(&self, rank: usize) -> Uniform {
-        Uniform {
-            seed: self.seed,
-            rank,
-            batch: self.batch,
-            width: WIDTHS[0],
-        }
+        Uniform { seed: self.seed, rank, batch: self.batch, width: WIDTHS[0] }
     }
 
     pub fn adam(&self, params: &Params) -> AdamW {
@@ -162,13 +145,7 @@ impl MlpConfig {
         let params = model.params.clone();
         let ddp = DataParallel::new(&params, comm, ADAM)?;
         let loss = move |rank, step| Ok(model.loss(&self.inputs(rank).batch(step))?);
-        Ok(Replica::new(
-            &params,
-            Parallel::Ddp(ddp),
-            0.0,
-            |_| self.lr,
-            loss,
-        ))
+        Ok(Replica::new(&params, Parallel::Ddp(ddp), 0.0, |_| self.lr, loss))
     }
 
     /// Samples that one iteration learns from, over all ranks.
@@ -176,13 +153,15 @@ impl MlpConfig {
         self.ranks * self.batch
     }
 
-    /// FLOPs per rank and iteration: one product forward and two backward, each with 2 FLOPs per weight and sample.
+    /// FLOPs per rank and iteration: one product forward and two backward, each with 2 FLOPs per
+    /// weight and sample.
     pub fn flops(&self) -> f64 {
         let weights: usize = WIDTHS.windows(2).map(|sizes| sizes[1] * sizes[0]).sum();
         6.0 * weights as f64 * self.batch as f64
     }
 
-    /// Bytes that a rank holds: parameters, gradients, Adam's two moments, and activations with their gradients.
+    /// Bytes that a rank holds: parameters, gradients, Adam's two moments, and activations with
+    /// their gradients.
     pub fn memory(&self) -> [u64; 4] {
         let n = size_of::<f32>() as u64;
         let parameters = n * self.parameters() as u64;
@@ -202,13 +181,7 @@ impl MlpConfig {
             return Ok(());
         }
         let help = "give fewer --ranks or a smaller --batch";
-        Err(does_not_fit(
-            self.ranks,
-            self.batch,
-            self.total_memory(),
-            free,
-            help,
-        ))
+        Err(does_not_fit(self.ranks, self.batch, self.total_memory(), free, help))
     }
 }
 
@@ -240,9 +213,7 @@ mod tests {
         let config = config(|flags| (flags.ranks, flags.batch) = (Some(1024), 1 << 20)).unwrap();
         let refusal = config.ensure_fits(1 << 40).unwrap_err();
         assert!(
-            refusal
-                .what
-                .starts_with("1024 ranks with --batch 1048576 take 18."),
+            refusal.what.starts_with("1024 ranks with --batch 1048576 take 18."),
             "{}",
             refusal.what
         );

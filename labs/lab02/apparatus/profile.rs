@@ -1,11 +1,12 @@
 //! A profile of all ranks: a tree of seconds, and a timeline with one row per rank.
 //!
-//! A rank's time in an all-reduce is its wait for the last rank, plus the reduction itself. The profile separates the
-//! two by comparing all ranks. The last rank waited for no other rank, so its time, the shortest, is the reduction's.
-//! All other ranks waited for the rest of their time. The comparison needs time stamps with a common origin, but clocks
-//! of different processes or hosts have none. So every iteration begins with a barrier, and each rank counts from the
-//! moment when it left the barrier. If ranks outnumber cores, a rank may also wait for a core after the reduction. The
-//! profile counts this as waiting too, and draws it before the reduction.
+//! A rank's time in an all-reduce is its wait for the last rank, plus the reduction itself. The
+//! profile separates the two by comparing all ranks. The last rank waited for no other rank, so its
+//! time, the shortest, is the reduction's. All other ranks waited for the rest of their time. The
+//! comparison needs time stamps with a common origin, but clocks of different processes or hosts
+//! have none. So every iteration begins with a barrier, and each rank counts from the moment when
+//! it left the barrier. If ranks outnumber cores, a rank may also wait for a core after the
+//! reduction. The profile counts this as waiting too, and draws it before the reduction.
 
 use anyhow::Result;
 use kit::show::{Activity, Branch, Interval, Screen, Timeline, seconds};
@@ -17,9 +18,11 @@ use std::ops::Range;
 /// One iteration of one rank.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stamps {
-    /// Seconds of each part. The parts follow each other in the order data, forward, backward, optimizer.
+    /// Seconds of each part. The parts follow each other in the order data, forward, backward,
+    /// optimizer.
     pub times: StepTimes,
-    /// Start and end of each all-reduce in the backward pass, in seconds since the iteration's barrier.
+    /// Start and end of each all-reduce in the backward pass, in seconds since the iteration's
+    /// barrier.
     pub all_reduces: Vec<(f64, f64)>,
 }
 
@@ -29,26 +32,13 @@ impl Stamps {
             .iter()
             .map(|bucket| (clock.at(bucket.start), clock.at(bucket.end)))
             .collect();
-        Stamps {
-            times: clock.parts,
-            all_reduces,
-        }
+        Stamps { times: clock.parts, all_reduces }
     }
 
     fn to_numbers(&self) -> impl Iterator<Item = f64> {
-        let StepTimes {
-            data,
-            forward,
-            backward,
-            optimizer,
-        } = self.times;
-        let all_reduces = self
-            .all_reduces
-            .iter()
-            .flat_map(|&(start, end)| [start, end]);
-        [data, forward, backward, optimizer]
-            .into_iter()
-            .chain(all_reduces)
+        let StepTimes { data, forward, backward, optimizer } = self.times;
+        let all_reduces = self.all_reduces.iter().flat_map(|&(start, end)| [start, end]);
+        [data, forward, backward, optimizer].into_iter().chain(all_reduces)
     }
 
     fn from_numbers(numbers: &[f64]) -> Stamps {
@@ -61,10 +51,7 @@ impl Stamps {
         };
         Stamps {
             times,
-            all_reduces: all_reduces
-                .chunks_exact(2)
-                .map(|pair| (pair[0], pair[1]))
-                .collect(),
+            all_reduces: all_reduces.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect(),
         }
     }
 }
@@ -79,18 +66,15 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Gathers the stamps of all ranks on every rank. All ranks need stamps of the same iterations, from number `first`
-    /// on, with the same number of all-reduces in each.
+    /// Gathers the stamps of all ranks on every rank. All ranks need stamps of the same iterations,
+    /// from number `first` on, with the same number of all-reduces in each.
     pub fn gather(comm: &Comm, mine: &[Stamps], first: usize) -> Result<Profile> {
         let numbers: Vec<f64> = mine.iter().flat_map(Stamps::to_numbers).collect();
         let mut all = vec![0.0; numbers.len() * comm.size()];
         comm.all_gather(&numbers, &mut all)?;
         let each = numbers.len() / mine.len().max(1);
-        let stamps = |rank: &[f64]| {
-            rank.chunks_exact(each.max(1))
-                .map(Stamps::from_numbers)
-                .collect()
-        };
+        let stamps =
+            |rank: &[f64]| rank.chunks_exact(each.max(1)).map(Stamps::from_numbers).collect();
         Ok(Profile {
             ranks: all.chunks_exact(numbers.len().max(1)).map(stamps).collect(),
             first,
@@ -101,13 +85,11 @@ impl Profile {
         self.ranks.first().map_or(0, Vec::len)
     }
 
-    /// For each all-reduce of an iteration: the seconds that `rank` waited, and the seconds that it reduced.
+    /// For each all-reduce of an iteration: the seconds that `rank` waited, and the seconds that it
+    /// reduced.
     fn waits(&self, rank: usize, iteration: usize) -> Vec<(f64, f64)> {
         let took = |rank: &[Stamps], bucket: usize| -> Option<f64> {
-            rank[iteration]
-                .all_reduces
-                .get(bucket)
-                .map(|(start, end)| end - start)
+            rank[iteration].all_reduces.get(bucket).map(|(start, end)| end - start)
         };
         let split = |(bucket, (start, end)): (usize, &(f64, f64))| {
             let shortest = self
@@ -117,12 +99,7 @@ impl Profile {
                 .fold(f64::INFINITY, f64::min);
             (end - start - shortest, shortest)
         };
-        self.ranks[rank][iteration]
-            .all_reduces
-            .iter()
-            .enumerate()
-            .map(split)
-            .collect()
+        self.ranks[rank][iteration].all_reduces.iter().enumerate().map(split).collect()
     }
 
     /// The time of all iterations together, as a tree: means over the ranks.
@@ -141,10 +118,7 @@ impl Profile {
             }
         }
         let mean = |name: &str, seconds: f64| Branch::new(name, seconds / ranks);
-        let parts = vec![
-            mean("waiting for other ranks", waiting),
-            mean("reducing", reducing),
-        ];
+        let parts = vec![mean("waiting for other ranks", waiting), mean("reducing", reducing)];
         let all_reduce = mean("all-reduce", waiting + reducing).with(parts);
         let computing = mean("computing", times.backward - waiting - reducing);
         let name = if self.iterations() == 1 {
@@ -177,10 +151,7 @@ impl Profile {
 
     /// Seconds from an iteration's barrier to the end of its last rank.
     fn length(&self, iteration: usize) -> f64 {
-        self.ranks
-            .iter()
-            .map(|rank| rank[iteration].times.total())
-            .fold(0.0, f64::max)
+        self.ranks.iter().map(|rank| rank[iteration].times.total()).fold(0.0, f64::max)
     }
 
     /// Draws `count` typical iterations as a timeline, for at most `most` ranks.
@@ -225,19 +196,10 @@ impl Profile {
         let mut row = Vec::new();
         let mut now = begin;
         let mut until = |activity: Activity, end: f64| {
-            row.push(Interval {
-                activity,
-                start: now,
-                end,
-            });
+            row.push(Interval { activity, start: now, end });
             now = end;
         };
-        let StepTimes {
-            data,
-            forward,
-            backward,
-            optimizer,
-        } = stamps.times;
+        let StepTimes { data, forward, backward, optimizer } = stamps.times;
         until(Activity::DATA, begin + data);
         until(Activity::FORWARD, begin + data + forward);
         for ((start, end), (waited, _)) in
@@ -248,12 +210,9 @@ impl Profile {
             until(Activity::ALL_REDUCE, begin + end);
         }
         until(Activity::BACKWARD, begin + data + forward + backward);
-        until(
-            Activity::OPTIMIZER,
-            begin + data + forward + backward + optimizer,
-        );
-        // The rank waits at the next iteration's barrier. Without the barrier it would wait in that iteration's first
-        // all-reduce.
+        until(Activity::OPTIMIZER, begin + data + forward + backward + optimizer);
+        // The rank waits at the next iteration's barrier. Without the barrier it would wait in that
+        // iteration's first all-reduce.
         until(Activity::WAITING, begin + self.length(iteration));
         row
     }
@@ -283,23 +242,17 @@ mod tests {
             backward: 6.0 - 3.0 * scale,
             optimizer: 1.0,
         };
-        Stamps {
-            times,
-            all_reduces: all_reduces.to_vec(),
-        }
+        Stamps { times, all_reduces: all_reduces.to_vec() }
     }
 
-    /// Two ranks and two iterations of 7 seconds: rank 1 is as fast as rank 0, but comes later to the first bucket, and
-    /// in the second iteration rank 0 comes later.
+    /// Two ranks and two iterations of 7 seconds: rank 1 is as fast as rank 0, but comes later to
+    /// the first bucket, and in the second iteration rank 0 comes later.
     fn profile() -> Profile {
         let buckets = [(3.5, 4.75), (5.0, 6.0)];
         let late = [(4.25, 4.75), (5.5, 6.0)];
         let slow = [stamps(1.0, &buckets), stamps(0.5, &late)];
         let fast = [stamps(1.0, &late), stamps(0.5, &buckets)];
-        Profile {
-            ranks: vec![slow.to_vec(), fast.to_vec()],
-            first: 1,
-        }
+        Profile { ranks: vec![slow.to_vec(), fast.to_vec()], first: 1 }
     }
 
     #[test]
@@ -308,10 +261,7 @@ mod tests {
         assert_eq!(profile.waits(0, 0), [(0.75, 0.5), (0.5, 0.5)]);
         assert_eq!(profile.waits(1, 0), [(0.0, 0.5), (0.0, 0.5)]);
         assert_eq!(profile.waits(0, 1), [(0.0, 0.5), (0.0, 0.5)]);
-        let alone = Profile {
-            ranks: profile.ranks[..1].to_vec(),
-            first: 0,
-        };
+        let alone = Profile { ranks: profile.ranks[..1].to_vec(), first: 0 };
         assert_eq!(alone.waits(0, 0), [(0.0, 1.25), (0.0, 1.0)]);
     }
 
@@ -330,31 +280,15 @@ mod tests {
     2.000   14.3%  │     └─ reducing
     2.000   14.3%  └─ optimizer
 ";
-        assert_eq!(
-            profile().render(&Screen::plain()).0,
-            expected.trim_matches('\n')
-        );
-        let nothing_averaged = Profile {
-            ranks: vec![vec![stamps(1.0, &[])]],
-            first: 0,
-        };
-        assert!(
-            nothing_averaged
-                .tree()
-                .parts
-                .iter()
-                .all(|part| part.parts.is_empty())
-        );
+        assert_eq!(profile().render(&Screen::plain()).0, expected.trim_matches('\n'));
+        let nothing_averaged = Profile { ranks: vec![vec![stamps(1.0, &[])]], first: 0 };
+        assert!(nothing_averaged.tree().parts.iter().all(|part| part.parts.is_empty()));
     }
 
     #[test]
     fn the_timeline_shows_who_waits() {
         // 14 seconds on 56 columns, four a second.
-        let screen = Screen {
-            width: 66,
-            ascii: true,
-            ..Screen::plain()
-        };
+        let screen = Screen { width: 66, ascii: true, ..Screen::plain() };
         let expected = "
   timeline: iterations 1 to 2, 14.0 s
   d data   F forward   B backward   x all-reduce   O optimizer
@@ -370,45 +304,23 @@ mod tests {
     #[test]
     fn whoever_is_done_first_waits_for_the_next_iteration() {
         let short = Stamps {
-            times: StepTimes {
-                optimizer: 0.25,
-                ..stamps(1.0, &[]).times
-            },
+            times: StepTimes { optimizer: 0.25, ..stamps(1.0, &[]).times },
             all_reduces: Vec::new(),
         };
-        let profile = Profile {
-            ranks: vec![vec![stamps(1.0, &[])], vec![short]],
-            first: 0,
-        };
+        let profile = Profile { ranks: vec![vec![stamps(1.0, &[])], vec![short]], first: 0 };
         let last = profile.intervals(1, 0, 10.0).pop().unwrap();
-        assert_eq!(
-            last,
-            Interval {
-                activity: Activity::WAITING,
-                start: 16.25,
-                end: 17.0
-            }
-        );
-        assert_eq!(
-            profile.timeline(2, 1).title,
-            "timeline: iteration 0, 7.00 s, 1 of 2 ranks"
-        );
+        assert_eq!(last, Interval { activity: Activity::WAITING, start: 16.25, end: 17.0 });
+        assert_eq!(profile.timeline(2, 1).title, "timeline: iteration 0, 7.00 s, 1 of 2 ranks");
     }
 
     #[test]
     fn a_typical_stretch_is_the_median() {
         let long = |seconds: f64| Stamps {
-            times: StepTimes {
-                data: seconds,
-                ..StepTimes::default()
-            },
+            times: StepTimes { data: seconds, ..StepTimes::default() },
             all_reduces: vec![],
         };
         let iterations = [9.0, 1.0, 3.0, 2.0, 50.0].map(long).to_vec();
-        let profile = Profile {
-            ranks: vec![iterations],
-            first: 0,
-        };
+        let profile = Profile { ranks: vec![iterations], first: 0 };
         // Sums of two: 10, 4, 5, 52.
         assert_eq!(profile.typical(2), 0..2);
         // One by one: 1, 2, 3, 9, 50.
@@ -428,10 +340,7 @@ mod tests {
             Profile::gather(&comm, &[own(0), own(1)], 5)
         });
         for profile in all.unwrap() {
-            assert_eq!(
-                (profile.ranks.len(), profile.iterations(), profile.first),
-                (3, 2, 5)
-            );
+            assert_eq!((profile.ranks.len(), profile.iterations(), profile.first), (3, 2, 5));
             for (rank, iterations) in profile.ranks.iter().enumerate() {
                 for (i, stamps) in iterations.iter().enumerate() {
                     assert_eq!(stamps.times.data, 0.1 * (rank + i) as f64);

@@ -1,5 +1,5 @@
-//! The check of lab02-average: one rank, several micro-batches, several ranks, all together, a sum that fails,
-//! and the bytes sent.
+//! The check of lab02-average: one rank, several micro-batches, several ranks, all together, a sum
+//! that fails, and the bytes sent.
 
 use exercise::step;
 use kit::check::{Evidence, is_near, run};
@@ -16,31 +16,20 @@ const LEFT: f32 = 1e6;
 
 fn main() -> ExitCode {
     run(&[
-        ("1 rank, 1 micro-batch: its own gradients", |evidence| {
-            means(evidence, 1, 1)
+        ("1 rank, 1 micro-batch: its own gradients", |evidence| means(evidence, 1, 1)),
+        ("1 rank, 4 micro-batches: their mean", |evidence| means(evidence, 1, 4)),
+        ("4 ranks, 1 micro-batch: the mean over ranks", |evidence| means(evidence, 4, 1)),
+        ("4 ranks, 4 micro-batches: the mean over both", |evidence| means(evidence, 4, 4)),
+        ("3 ranks, 2 micro-batches: other numbers work, too", |evidence| {
+            means(evidence, 3, 2)
         }),
-        ("1 rank, 4 micro-batches: their mean", |evidence| {
-            means(evidence, 1, 4)
-        }),
-        ("4 ranks, 1 micro-batch: the mean over ranks", |evidence| {
-            means(evidence, 4, 1)
-        }),
-        ("4 ranks, 4 micro-batches: the mean over both", |evidence| {
-            means(evidence, 4, 4)
-        }),
-        (
-            "3 ranks, 2 micro-batches: other numbers work, too",
-            |evidence| means(evidence, 3, 2),
-        ),
         ("a sum that fails: the step fails, too", failing),
-        (
-            "4 ranks, 4 micro-batches: the bytes that a rank sends",
-            costs,
-        ),
+        ("4 ranks, 4 micro-batches: the bytes that a rank sends", costs),
     ])
 }
 
-/// Element `i` of a micro-batch's gradients. All sums of such elements are exact in f32, in any order.
+/// Element `i` of a micro-batch's gradients. All sums of such elements are exact in f32, in any
+/// order.
 fn gradient(rank: usize, micro: usize, i: usize) -> f32 {
     (12 * ((1 + rank) * 10_usize.pow(micro as u32) + i % 3)) as f32
 }
@@ -63,10 +52,7 @@ fn results(ranks: usize, micro_steps: usize) -> Result<Vec<Done>> {
             }
         };
         step(ranks, &sum, micro_steps, &mut gradients, &backward)?;
-        Ok(Done {
-            gradients,
-            bytes: (comm.traffic() - before).bytes,
-        })
+        Ok(Done { gradients, bytes: (comm.traffic() - before).bytes })
     })
 }
 
@@ -82,12 +68,7 @@ fn means(evidence: &mut Evidence, ranks: usize, micro_steps: usize) -> Result<()
     for (rank, Done { gradients: got, .. }) in results.iter().enumerate() {
         let wrong = (0..SIZE).find(|&i| !near(mean(i), got[i]));
         let i = wrong.unwrap_or(0);
-        evidence.row(
-            wrong.is_none(),
-            format!("rank {rank}, gradient {i}"),
-            mean(i),
-            got[i],
-        );
+        evidence.row(wrong.is_none(), format!("rank {rank}, gradient {i}"), mean(i), got[i]);
     }
 
     // Whether all numbers of all ranks are `other`.
@@ -159,9 +140,7 @@ fn means(evidence: &mut Evidence, ranks: usize, micro_steps: usize) -> Result<()
              ranks together?"
         ),
     );
-    let apart = results
-        .iter()
-        .any(|done| done.gradients != results[0].gradients);
+    let apart = results.iter().any(|done| done.gradients != results[0].gradients);
     evidence.means_if(
         apart && micro_steps > 1,
         "The ranks hold different gradients: some were added after the ranks had added up. The models drift apart from \
@@ -184,16 +163,9 @@ fn near(expected: f32, got: f32) -> bool {
 }
 
 fn failing(evidence: &mut Evidence) -> Result<()> {
-    let sum = |_: &mut [f32]| {
-        Err(CommError::Invalid {
-            call: None,
-            why: "rank 1 has left".into(),
-        })
-    };
+    let sum = |_: &mut [f32]| Err(CommError::Invalid { call: None, why: "rank 1 has left".into() });
     let mut gradients = vec![0.0; 4];
-    let result = step(2, &sum, 1, &mut gradients, &|_, gradients| {
-        gradients.fill(1.0)
-    });
+    let result = step(2, &sum, 1, &mut gradients, &|_, gradients| gradients.fill(1.0));
     evidence.row(
         result.is_err(),
         "your step, when `sum` returns an error",

@@ -1,4 +1,5 @@
-//! The check of lab02-divide: three ranks add up the gradients of their samples, and divide by the reader's number.
+//! The check of lab02-divide: three ranks add up the gradients of their samples, and divide by the
+//! reader's number.
 
 use exercise::divisor;
 use kit::check::{Evidence, run};

@@ -2,10 +2,12 @@
 
 use shardlab::comm::Result;
 
-/// Leaves one step's gradients in `gradients`: the mean over `micro_steps` micro-batches and all `ranks`.
+/// Leaves one step's gradients in `gradients`: the mean over `micro_steps` micro-batches and all
+/// `ranks`.
 ///
-/// `backward(micro, gradients)` adds the gradients of this rank's micro-batch number `micro` to `gradients`. `sum(numbers)`
-/// adds up all ranks' numbers in place, on every rank, such as the ring of lab01-ring.
+/// `backward(micro, gradients)` adds the gradients of this rank's micro-batch number `micro` to
+/// `gradients`. `sum(numbers)` adds up all ranks' numbers in place, on every rank, such as the ring
+/// of lab01-ring.
 pub fn step(
     ranks: usize,
     sum: &dyn Fn(&mut [f32]) -> Result<()>,

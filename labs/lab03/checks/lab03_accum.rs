@@ -1,4 +1,5 @@
-//! The check of lab03-accum: against a loop that adds up the micro-batches' gradients, and divides once.
+//! The check of lab03-accum: against a loop that adds up the micro-batches' gradients, and divides
+//! once.
 
 use exercise::{Logged, train};
 use kit::check::{Evidence, is_near, run};
@@ -12,26 +13,16 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     run(&[
-        (
-            "1 micro-step: trains what the whole batch trains",
-            |evidence| weights(evidence, 2, 1),
-        ),
-        ("4 micro-steps: the log has the mean loss", |evidence| {
-            losses(evidence, 2, 4)
+        ("1 micro-step: trains what the whole batch trains", |evidence| {
+            weights(evidence, 2, 1)
         }),
-        (
-            "4 micro-steps: the gradient of the whole batch",
-            |evidence| gradients(evidence, 2, 4),
-        ),
-        ("2 micro-steps on 3 ranks: the gradient", |evidence| {
-            gradients(evidence, 3, 2)
+        ("4 micro-steps: the log has the mean loss", |evidence| losses(evidence, 2, 4)),
+        ("4 micro-steps: the gradient of the whole batch", |evidence| {
+            gradients(evidence, 2, 4)
         }),
-        ("8 micro-steps on 1 rank: the gradient", |evidence| {
-            gradients(evidence, 1, 8)
-        }),
-        ("12 steps of 4 micro-steps: the weights", |evidence| {
-            weights(evidence, 2, 4)
-        }),
+        ("2 micro-steps on 3 ranks: the gradient", |evidence| gradients(evidence, 3, 2)),
+        ("8 micro-steps on 1 rank: the gradient", |evidence| gradients(evidence, 1, 8)),
+        ("12 steps of 4 micro-steps: the weights", |evidence| weights(evidence, 2, 4)),
     ])
 }
 
@@ -54,8 +45,9 @@ fn both(ranks: usize, micro_steps: usize) -> Result<Vec<(Trained, Trained)>> {
 /// A learning rate and an epsilon with which a step is as long as its gradient.
 const LARGE: f64 = 1e3;
 
-/// How long the gradient is that rank 0's optimizer applies in the first step, if the right one has length 1. With a large epsilon
-/// and no clipping, AdamW moves each weight by its gradient; with a small one only by the learning rate.
+/// How long the gradient is that rank 0's optimizer applies in the first step, if the right one has
+/// length 1. With a large epsilon and no clipping, AdamW moves each weight by its gradient; with a
+/// small one only by the learning rate.
 fn applied(ranks: usize, micro_steps: usize) -> Result<f64> {
     Ok(reach(ranks, micro_steps, LARGE)? / reach(ranks, micro_steps, 1e-8)?)
 }
@@ -68,17 +60,8 @@ fn reach(ranks: usize, micro_steps: usize, epsilon: f64) -> Result<f64> {
             grad_accum: micro_steps,
             clip: 0.0,
             steps: 1,
-            schedule: LrSchedule {
-                lr: LARGE,
-                min_lr: LARGE,
-                warmup: 0,
-                ..small.schedule
-            },
-            adamw: AdamWConfig {
-                epsilon,
-                weight_decay: 0.0,
-                ..small.adamw
-            },
+            schedule: LrSchedule { lr: LARGE, min_lr: LARGE, warmup: 0, ..small.schedule },
+            adamw: AdamWConfig { epsilon, weight_decay: 0.0, ..small.adamw },
             ..small
         }
     };
@@ -120,9 +103,7 @@ fn reference(comm: &Comm, gpt: &Gpt, config: &Config, corpus: &Corpus) -> Result
         gpt.params.zero_gradients();
         let mut mean = 0.0;
         for micro in 0..config.grad_accum {
-            let batch = config
-                .sampler(comm.rank())
-                .batch(&corpus.train, step, micro);
+            let batch = config.sampler(comm.rank()).batch(&corpus.train, step, micro);
             let loss = (gpt.loss(&batch, &config.pass(step, &batch.sequences))?
                 / config.grad_accum as f64)?;
             mean += f64::from(loss.to_scalar::<f32>()?);
@@ -130,15 +111,8 @@ fn reference(comm: &Comm, gpt: &Gpt, config: &Config, corpus: &Corpus) -> Result
         }
         comm.all_reduce(&mut gpt.params.gradients(), Reduce::Mean)?;
         let grad_norm = global_norm(&gpt.params.gradients());
-        adamw.step(
-            &gpt.params,
-            config.schedule.at(step),
-            clip_scale(grad_norm, config.clip)?,
-        )?;
-        log.push(Logged {
-            loss: mean,
-            grad_norm,
-        });
+        adamw.step(&gpt.params, config.schedule.at(step), clip_scale(grad_norm, config.clip)?)?;
+        log.push(Logged { loss: mean, grad_norm });
     }
     Ok(log)
 }
@@ -165,15 +139,8 @@ fn gradients(evidence: &mut Evidence, ranks: usize, micro_steps: usize) -> Resul
     let trained = both(ranks, micro_steps)?;
     // Later gradients depend on the steps before them.
     for (rank, (yours, right)) in trained.iter().enumerate() {
-        let got = yours
-            .log
-            .first()
-            .map_or(f64::NAN, |logged| logged.grad_norm);
-        evidence.near(
-            format!("rank {rank}, step 0: grad_norm"),
-            right.log[0].grad_norm,
-            got,
-        );
+        let got = yours.log.first().map_or(f64::NAN, |logged| logged.grad_norm);
+        evidence.near(format!("rank {rank}, step 0: grad_norm"), right.log[0].grad_norm, got);
     }
     let factor = factor(&trained[0], |logged| logged.grad_norm);
     let length = applied(ranks, micro_steps)?;
@@ -242,16 +209,8 @@ fn weights(evidence: &mut Evidence, ranks: usize, micro_steps: usize) -> Result<
     }
     let largest = largest_difference(&yours.weights, &right.weights);
     // A repair may divide on a different line, and round there.
-    let steps = format!(
-        "weights after {} steps: largest difference",
-        yours.log.len()
-    );
-    evidence.row(
-        largest < 1e-5,
-        steps,
-        "below 0.00001",
-        format!("{largest:.1e}"),
-    );
+    let steps = format!("weights after {} steps: largest difference", yours.log.len());
+    evidence.row(largest < 1e-5, steps, "below 0.00001", format!("{largest:.1e}"));
     let first = |of: fn(&Logged) -> f64| is_near(1.0, factor(&trained[0], of));
     evidence.means_if(
         micro_steps == 1 && ranks > 1 && is_near(1.0 / ranks as f64, factor(&trained[0], |logged| logged.loss)),

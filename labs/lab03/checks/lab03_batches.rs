@@ -1,4 +1,5 @@
-//! The check of lab03-batches: sequences lie within the text, can be drawn again, and belong to one rank and step.
+//! The check of lab03-batches: sequences lie within the text, can be drawn again, and belong to one
+//! rank and step.
 
 use exercise::{Run, starts};
 use kit::check::{Evidence, run};
@@ -7,13 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::process::ExitCode;
 
 /// The text is so long that no two different draws have the same three offsets.
-const RUN: Run = Run {
-    seed: 1337,
-    ranks: 4,
-    batch: 3,
-    block: 64,
-    tokens: 1_000_000,
-};
+const RUN: Run = Run { seed: 1337, ranks: 4, batch: 3, block: 64, tokens: 1_000_000 };
 
 fn main() -> ExitCode {
     run(&[
@@ -22,23 +17,14 @@ fn main() -> ExitCode {
         ("drawn again, a batch is the same", again),
         ("every step draws its own sequences", steps),
         ("every rank draws its own sequences", ranks),
-        (
-            "no batch repeats at a different rank, step or seed",
-            addresses,
-        ),
+        ("no batch repeats at a different rank, step or seed", addresses),
         ("every offset in the text is drawn", offsets),
     ])
 }
 
 /// The offsets that the reader's code draws.
 fn draw(evidence: &Evidence, run: &Run, rank: usize, step: usize) -> Vec<usize> {
-    let Run {
-        seed,
-        ranks,
-        batch,
-        block,
-        tokens,
-    } = run;
+    let Run { seed, ranks, batch, block, tokens } = run;
     evidence.given(format!(
         "rank {rank}, step {step} and seed {seed}, ranks {ranks}, batch {batch}, block {block}, tokens {tokens}"
     ));
@@ -50,11 +36,8 @@ fn count(evidence: &mut Evidence) -> Result<()> {
         let drawn = draw(evidence, &Run { batch, ..RUN }, 0, 0);
         let long_enough = evidence.same(format!("batch: {batch}"), batch, drawn.len());
         let different = drawn.into_iter().collect::<BTreeSet<_>>().len();
-        let all_different = evidence.same(
-            format!("batch: {batch}, different offsets"),
-            batch,
-            different,
-        );
+        let all_different =
+            evidence.same(format!("batch: {batch}, different offsets"), batch, different);
         evidence.means_if(
             long_enough && !all_different,
             "A batch that repeats one sequence learns from one sequence. `below(offsets, i)` is a different number for every i.",
@@ -65,20 +48,10 @@ fn count(evidence: &mut Evidence) -> Result<()> {
 }
 
 fn within(evidence: &mut Evidence) -> Result<()> {
-    let run = Run {
-        block: 7,
-        tokens: 40,
-        batch: 1000,
-        ..RUN
-    };
+    let run = Run { block: 7, tokens: 40, batch: 1000, ..RUN };
     for rank in 0..run.ranks {
         let last = draw(evidence, &run, rank, 0).into_iter().max().unwrap_or(0);
-        evidence.row(
-            last <= 32,
-            format!("rank {rank}: largest start"),
-            "at most 32",
-            last,
-        );
+        evidence.row(last <= 32, format!("rank {rank}: largest start"), "at most 32", last);
     }
     evidence.means(
         "The text has 40 tokens, and a sequence has 7. A sequence that starts at token 32 ends at token 38. It should then \
@@ -90,11 +63,7 @@ fn within(evidence: &mut Evidence) -> Result<()> {
 fn again(evidence: &mut Evidence) -> Result<()> {
     for (rank, step) in [(0, 0), (3, 7)] {
         let [first, second] = [0, 1].map(|_| draw(evidence, &RUN, rank, step));
-        evidence.same(
-            format!("rank {rank}, step {step}: the second time"),
-            first,
-            second,
-        );
+        evidence.same(format!("rank {rank}, step {step}: the second time"), first, second);
     }
     evidence
         .means("A run that is resumed at this step would not train on the same sequences as a run without a pause.");
@@ -121,12 +90,7 @@ fn ranks(evidence: &mut Evidence) -> Result<()> {
     for rank in 1..RUN.ranks {
         let got = draw(evidence, &RUN, rank, 0);
         let expected = format!("not {first:?}, as on rank 0");
-        evidence.row(
-            got != first,
-            format!("rank {rank}, step 0"),
-            expected,
-            format!("{got:?}"),
-        );
+        evidence.row(got != first, format!("rank {rank}, step 0"), expected, format!("{got:?}"));
     }
     evidence.means(
         "The same random numbers on every rank: all ranks draw the same sequences and compute the same gradients. Their mean is \
@@ -148,15 +112,7 @@ fn addresses(evidence: &mut Evidence) -> Result<()> {
     let each =
         |seed| (0..4).flat_map(move |rank| steps.iter().map(move |&step| (seed, rank, step)));
     for (seed, rank, step) in (0..3).flat_map(each) {
-        let batch = draw(
-            evidence,
-            &Run {
-                seed: RUN.seed + seed,
-                ..RUN
-            },
-            rank,
-            step,
-        );
+        let batch = draw(evidence, &Run { seed: RUN.seed + seed, ..RUN }, rank, step);
         let at = (rank, step, RUN.seed + seed);
         if let Some(earlier) = seen.insert(batch, at) {
             twice = twice.or(Some((earlier, at)));
@@ -164,10 +120,7 @@ fn addresses(evidence: &mut Evidence) -> Result<()> {
     }
     match twice {
         None => {
-            let what = format!(
-                "different batches of 4 ranks, {} steps, 3 seeds",
-                steps.len()
-            );
+            let what = format!("different batches of 4 ranks, {} steps, 3 seeds", steps.len());
             evidence.same(what, 4 * 3 * steps.len(), seen.len());
         }
         Some((earlier, at)) => {
@@ -200,22 +153,14 @@ fn addresses(evidence: &mut Evidence) -> Result<()> {
 }
 
 fn offsets(evidence: &mut Evidence) -> Result<()> {
-    let run = Run {
-        block: 7,
-        tokens: 80,
-        ..RUN
-    };
+    let run = Run { block: 7, tokens: 80, ..RUN };
     let each = (0..500).flat_map(|step| (0..run.ranks).map(move |rank| (rank, step)));
-    let drawn: BTreeSet<usize> = each
-        .flat_map(|(rank, step)| draw(evidence, &run, rank, step))
-        .collect();
-    evidence.same(
-        "first offset that is drawn",
-        Some(0),
-        drawn.first().copied(),
-    );
+    let drawn: BTreeSet<usize> =
+        each.flat_map(|(rank, step)| draw(evidence, &run, rank, step)).collect();
+    evidence.same("first offset that is drawn", Some(0), drawn.first().copied());
     evidence.same("last offset that is drawn", Some(72), drawn.last().copied());
-    // Ranks that divide the text into parts never draw an offset from which a sequence runs into the next part.
+    // Ranks that divide the text into parts never draw an offset from which a sequence runs into
+    // the next part.
     let least = 73 - 7 * (run.ranks - 1);
     evidence.row(
         drawn.len() >= least,

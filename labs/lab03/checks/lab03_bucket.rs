@@ -1,4 +1,5 @@
-//! The check of lab03-bucket: four quiet clusters with different best sizes, and three of them with disturbed steps.
+//! The check of lab03-bucket: four quiet clusters with different best sizes, and three of them with
+//! disturbed steps.
 
 use exercise::best_bucket;
 use kit::check::{Evidence, run};
@@ -19,17 +20,15 @@ struct Cluster {
     gradient: usize,
     /// Seconds of the backward pass. The forward pass takes half as long.
     backward: f64,
-    /// The largest bucket that the network carries by a quicker protocol, and the latency of that protocol.
+    /// The largest bucket that the network carries by a quicker protocol, and the latency of that
+    /// protocol.
     quick: Option<(usize, f64)>,
 }
 
 const ETHERNET: Cluster = Cluster {
     name: "4 ranks on 1 GB/s",
     ranks: 4,
-    link: Link {
-        latency: 100e-6,
-        bandwidth: 1e9,
-    },
+    link: Link { latency: 100e-6, bandwidth: 1e9 },
     parameters: 25_000_000,
     gradient: 4,
     backward: 0.25,
@@ -39,10 +38,7 @@ const ETHERNET: Cluster = Cluster {
 const SLOW: Cluster = Cluster {
     name: "16 ranks on 1 Gbit/s",
     ranks: 16,
-    link: Link {
-        latency: 1e-3,
-        bandwidth: 1.25e8,
-    },
+    link: Link { latency: 1e-3, bandwidth: 1.25e8 },
     parameters: 25_000_000,
     gradient: 4,
     backward: 0.25,
@@ -52,24 +48,19 @@ const SLOW: Cluster = Cluster {
 const GPUS: Cluster = Cluster {
     name: "8 ranks on 100 GB/s",
     ranks: 8,
-    link: Link {
-        latency: 10e-6,
-        bandwidth: 1e11,
-    },
+    link: Link { latency: 10e-6, bandwidth: 1e11 },
     parameters: 1_300_000_000,
     gradient: 2,
     backward: 0.5,
     quick: None,
 };
 
-/// Small messages have a protocol of their own, as in NCCL. The curve falls, rises, and falls again.
+/// Small messages have a protocol of their own, as in NCCL. The curve falls, rises, and falls
+/// again.
 const TWO_PROTOCOLS: Cluster = Cluster {
     name: "8 ranks on 5 GB/s, and a quick protocol for small messages",
     ranks: 8,
-    link: Link {
-        latency: 300e-6,
-        bandwidth: 5e9,
-    },
+    link: Link { latency: 300e-6, bandwidth: 5e9 },
     parameters: 40_000_000,
     gradient: 4,
     backward: 0.1,
@@ -78,15 +69,11 @@ const TWO_PROTOCOLS: Cluster = Cluster {
 
 fn main() -> ExitCode {
     run(&[
-        ("4 ranks on 1 GB/s: the best size", |evidence| {
-            size(evidence, &ETHERNET, None)
-        }),
+        ("4 ranks on 1 GB/s: the best size", |evidence| size(evidence, &ETHERNET, None)),
         ("16 ranks on 1 Gbit/s: the best is elsewhere", |evidence| {
             size(evidence, &SLOW, None)
         }),
-        ("8 ranks on 100 GB/s: a large model", |evidence| {
-            size(evidence, &GPUS, None)
-        }),
+        ("8 ranks on 100 GB/s: a large model", |evidence| size(evidence, &GPUS, None)),
         ("8 ranks on 5 GB/s: the best again", |evidence| {
             size(evidence, &TWO_PROTOCOLS, None)
         }),
@@ -114,7 +101,8 @@ impl Cluster {
         link.collective_seconds(CallKind::AllReduce, self.ranks, self.gradient * elements)
     }
 
-    /// The seconds after the backward pass in which the ranks wait, with buckets of `size` parameters.
+    /// The seconds after the backward pass in which the ranks wait, with buckets of `size`
+    /// parameters.
     fn exposed(&self, size: usize) -> f64 {
         let full = self.buckets(size) - 1;
         let ready = self.backward * size as f64 / self.parameters as f64;
@@ -146,16 +134,11 @@ impl Cluster {
 
 /// The reader's size against the best one. `seed`: of the delays, on a busy cluster.
 fn size(evidence: &mut Evidence, cluster: &Cluster, seed: Option<u64>) -> Result<()> {
-    let Cluster {
-        name, parameters, ..
-    } = *cluster;
+    let Cluster { name, parameters, .. } = *cluster;
     let delays = Stream::new(seed.unwrap_or(0), "delays");
     let mut measured = BTreeMap::<usize, Vec<f64>>::new();
     let mut calls = 0;
-    evidence.given(format!(
-        "{} parameters, {name}",
-        thousands(parameters as u64)
-    ));
+    evidence.given(format!("{} parameters, {name}", thousands(parameters as u64)));
     let mut of_nothing = false;
     let answer = best_bucket(parameters, &mut |size| {
         of_nothing |= size == 0;

@@ -12,19 +12,11 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     run(&[
-        ("1 rank: it trains and evaluates right", |evidence| {
-            whole(evidence, 1)
-        }),
+        ("1 rank: it trains and evaluates right", |evidence| whole(evidence, 1)),
         ("3 ranks: they hold the same model at the end", same_model),
-        (
-            "3 ranks: evaluations every 3 steps, without dropout",
-            evaluations,
-        ),
+        ("3 ranks: evaluations every 3 steps, without dropout", evaluations),
         ("3 ranks: the losses of the first step", dropout),
-        (
-            "3 ranks: 12 steps and 4 evaluations are right",
-            |evidence| whole(evidence, 3),
-        ),
+        ("3 ranks: 12 steps and 4 evaluations are right", |evidence| whole(evidence, 3)),
         ("with another number of validation batches", another_number),
     ])
 }
@@ -39,7 +31,8 @@ struct Trained {
     weights: Vec<f32>,
 }
 
-/// All ranks' trainings: by the reader's code, by the reference, and by the reference without dropout.
+/// All ranks' trainings: by the reader's code, by the reference, and by the reference without
+/// dropout.
 struct Trainings {
     yours: Vec<Trained>,
     right: Vec<Trained>,
@@ -50,10 +43,7 @@ struct Trainings {
 type Train = fn(&Comm, &Gpt, &Config, &Corpus, &[Batch]) -> Result<History>;
 
 fn config(ranks: usize, corpus: &Corpus) -> Config {
-    Config {
-        dropout: 0.2,
-        ..Config::small(ranks, corpus)
-    }
+    Config { dropout: 0.2, ..Config::small(ranks, corpus) }
 }
 
 /// The first batches of the validation text.
@@ -79,22 +69,14 @@ fn trainings(ranks: usize, batches: usize) -> Result<Trainings> {
     Ok(Trainings {
         yours: all(&config, train)?,
         right: all(&config, reference)?,
-        without: all(
-            &Config {
-                dropout: 0.0,
-                ..config.clone()
-            },
-            reference,
-        )?,
+        without: all(&Config { dropout: 0.0, ..config.clone() }, reference)?,
     })
 }
 
 /// The mean loss of some batches, in passes that `pass` makes.
 fn mean(gpt: &Gpt, batches: &[Batch], pass: impl Fn(&Batch) -> Pass) -> Result<f64> {
     let loss = |batch: &Batch| -> Result<f64> {
-        Ok(f64::from(
-            gpt.loss(batch, &pass(batch))?.to_scalar::<f32>()?,
-        ))
+        Ok(f64::from(gpt.loss(batch, &pass(batch))?.to_scalar::<f32>()?))
     };
     Ok(batches.iter().map(loss).sum::<Result<f64>>()? / batches.len() as f64)
 }
@@ -111,9 +93,7 @@ fn reference(
     let mut history = History::default();
     for step in 0..config.steps {
         if step.is_multiple_of(INTERVAL) && !validation.is_empty() {
-            history
-                .evaluations
-                .push(mean(gpt, validation, |_| Pass::evaluate())?);
+            history.evaluations.push(mean(gpt, validation, |_| Pass::evaluate())?);
         }
         let batch = sampler.batch(&corpus.train, step, 0);
         gpt.params.zero_gradients();
@@ -121,11 +101,7 @@ fn reference(
         loss.backward()?;
         comm.all_reduce(&mut gpt.params.gradients(), Reduce::Mean)?;
         let norm = global_norm(&gpt.params.gradients());
-        adamw.step(
-            &gpt.params,
-            config.schedule.at(step),
-            clip_scale(norm, config.clip)?,
-        )?;
+        adamw.step(&gpt.params, config.schedule.at(step), clip_scale(norm, config.clip)?)?;
         history.losses.push(f64::from(loss.to_scalar::<f32>()?));
     }
     Ok(history)
@@ -173,10 +149,8 @@ fn compare_evaluations(evidence: &mut Evidence, expected: &[f64], got: &[f64], a
 
 /// Explains why a run has too few evaluations, or a wrong first one.
 fn explain_evaluations(evidence: &mut Evidence, got: &[f64], expected: &[f64]) -> Result<()> {
-    evidence.means_if(
-        got.is_empty(),
-        "Without evaluations you cannot see that the model overfits.",
-    );
+    evidence
+        .means_if(got.is_empty(), "Without evaluations you cannot see that the model overfits.");
     evidence.means_if(
         got.len() != expected.len(),
         format!(
@@ -221,11 +195,7 @@ fn explain_evaluations(evidence: &mut Evidence, got: &[f64], expected: &[f64]) -
 
 /// Nothing to evaluate with, on any rank.
 fn another_number(evidence: &mut Evidence) -> Result<()> {
-    let Trainings {
-        yours,
-        right,
-        without,
-    } = trainings(3, 0)?;
+    let Trainings { yours, right, without } = trainings(3, 0)?;
     let first = |trained: &Trained| trained.history.losses.first().copied().unwrap_or(f64::NAN);
     for rank in 0..3 {
         evidence.near(
@@ -255,11 +225,7 @@ fn another_number(evidence: &mut Evidence) -> Result<()> {
 }
 
 fn dropout(evidence: &mut Evidence) -> Result<()> {
-    let Trainings {
-        yours,
-        right,
-        without,
-    } = trainings(3, BATCHES)?;
+    let Trainings { yours, right, without } = trainings(3, BATCHES)?;
     let first = |trained: &Trained| trained.history.losses.first().copied().unwrap_or(f64::NAN);
     for rank in 0..3 {
         evidence.near(
@@ -286,11 +252,7 @@ fn dropout(evidence: &mut Evidence) -> Result<()> {
 }
 
 fn whole(evidence: &mut Evidence, ranks: usize) -> Result<()> {
-    let Trainings {
-        yours,
-        right,
-        without,
-    } = trainings(ranks, BATCHES)?;
+    let Trainings { yours, right, without } = trainings(ranks, BATCHES)?;
     let got = &yours[0].history;
     let expected = &right[0].history;
     let at = |numbers: &[f64], i: usize| numbers.get(i).copied().unwrap_or(f64::NAN);
@@ -306,19 +268,10 @@ fn whole(evidence: &mut Evidence, ranks: usize) -> Result<()> {
         let step = wrong.unwrap_or(11);
         let expected = expected.history.losses[step];
         let got = at(&got.history.losses, step);
-        evidence.near(
-            format!("rank {rank}, step {step}: loss of its batch"),
-            expected,
-            got,
-        );
+        evidence.near(format!("rank {rank}, step {step}: loss of its batch"), expected, got);
     }
     let largest = largest_difference(&yours[0].weights, &right[0].weights);
-    evidence.row(
-        largest == 0.0,
-        "weights after 12 steps: largest difference",
-        0,
-        number(largest),
-    );
+    evidence.row(largest == 0.0, "weights after 12 steps: largest difference", 0, number(largest));
 
     explain_evaluations(evidence, &got.evaluations, &expected.evaluations)?;
     let never = is_near(without[0].history.losses[0], at(&got.losses, 0));

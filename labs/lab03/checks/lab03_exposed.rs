@@ -1,4 +1,5 @@
-//! The check of lab03-exposed: the cost of one all-reduce, then several buckets on a quick link and on a slow one.
+//! The check of lab03-exposed: the cost of one all-reduce, then several buckets on a quick link and
+//! on a slow one.
 
 use exercise::{Job, exposed};
 use kit::check::{Evidence, is_near, run};
@@ -8,9 +9,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     run(&[
-        ("1 rank: no network", |evidence| {
-            predict(evidence, job(1, vec![6_000_000], 1e9))
-        }),
+        ("1 rank: no network", |evidence| predict(evidence, job(1, vec![6_000_000], 1e9))),
         ("2 ranks, one bucket", |evidence| {
             predict(evidence, job(2, vec![6_000_000], 1e9))
         }),
@@ -24,17 +23,11 @@ fn main() -> ExitCode {
             predict(evidence, job(8, vec![1_500_000; 4], 0.2e9))
         }),
         ("buckets of different sizes", |evidence| {
-            predict(
-                evidence,
-                job(8, vec![300_000, 3_900_000, 1_200_000, 600_000], 0.4e9),
-            )
+            predict(evidence, job(8, vec![300_000, 3_900_000, 1_200_000, 600_000], 0.4e9))
         }),
         ("lab03's model with --link 100us,62MB/s", |evidence| {
             let buckets = [vec![65_536; 12], vec![17_664]].concat();
-            let link = Link {
-                latency: 100e-6,
-                bandwidth: 62e6,
-            };
+            let link = Link { latency: 100e-6, bandwidth: 62e6 };
             predict(
                 evidence,
                 Job {
@@ -58,10 +51,7 @@ fn job(ranks: usize, buckets: Vec<usize>, bandwidth: f64) -> Job {
         flops: 5e11,
         gradient: 4,
         buckets,
-        link: Link {
-            latency: 200e-6,
-            bandwidth,
-        },
+        link: Link { latency: 200e-6, bandwidth },
     }
 }
 
@@ -80,7 +70,8 @@ enum Start {
     AtTheEnd,
 }
 
-/// A prediction, right or wrong: operations per parameter and token, and latencies and whole transfers per bucket.
+/// A prediction, right or wrong: operations per parameter and token, and latencies and whole
+/// transfers per bucket.
 struct Rule {
     operations: f64,
     latencies: fn(f64) -> f64,
@@ -140,19 +131,10 @@ fn right(job: &Job) -> f64 {
 }
 
 fn predict(evidence: &mut Evidence, job: Job) -> Result<()> {
-    let twice = Job {
-        tokens: 2 * job.tokens,
-        ..job.clone()
-    };
+    let twice = Job { tokens: 2 * job.tokens, ..job.clone() };
     let jobs = [job, twice];
     let found = jobs.each_ref().map(|job| {
-        let Job {
-            ranks,
-            tokens,
-            buckets,
-            link,
-            ..
-        } = job;
+        let Job { ranks, tokens, buckets, link, .. } = job;
         evidence.given(format!(
             "{ranks} ranks, {tokens} tokens, {} buckets and a link of {link}",
             buckets.len()
@@ -161,11 +143,7 @@ fn predict(evidence: &mut Evidence, job: Job) -> Result<()> {
     });
     for (job, got) in jobs.iter().zip(found) {
         let tokens = job.tokens;
-        evidence.near(
-            format!("{tokens} tokens per rank: seconds exposed"),
-            right(job),
-            got,
-        );
+        evidence.near(format!("{tokens} tokens per rank: seconds exposed"), right(job), got);
     }
 
     let is = |wrong: &dyn Fn(&Job) -> f64| {
@@ -215,12 +193,7 @@ fn predict(evidence: &mut Evidence, job: Job) -> Result<()> {
         start(Start::EqualShares),
         "The buckets are unequal. A bucket is complete when the pass has computed its parameters and all those before it.",
     );
-    let operations = |operations: f64| {
-        rule(Rule {
-            operations,
-            ..RIGHT
-        })
-    };
+    let operations = |operations: f64| rule(Rule { operations, ..RIGHT });
     evidence.means_if(
         operations(2.0) || operations(6.0),
         "The backward pass takes 4 operations per parameter and token. The forward pass takes 2 and is over by now.",
@@ -255,10 +228,7 @@ fn predict(evidence: &mut Evidence, job: Job) -> Result<()> {
     evidence.means_if(
         is(&|job| {
             RIGHT.exposed(&Job {
-                link: Link {
-                    bandwidth: gradient * job.link.bandwidth,
-                    ..job.link
-                },
+                link: Link { bandwidth: gradient * job.link.bandwidth, ..job.link },
                 ..job.clone()
             })
         }),

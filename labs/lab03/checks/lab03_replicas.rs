@@ -1,4 +1,5 @@
-//! The check of lab03-replicas: it trains two ranks with the difference that the reader names, and compares their weights.
+//! The check of lab03-replicas: it trains two ranks with the difference that the reader names, and
+//! compares their weights.
 
 use exercise::two_models;
 use kit::check::{Evidence, run};
@@ -35,8 +36,7 @@ fn weights(difference: char) -> Result<Vec<Vec<f32>>> {
         for step in 0..STEPS {
             let batch = sampler.batch(&corpus.train, step, 0);
             gpt.params.zero_gradients();
-            gpt.loss(&batch, &config.pass(step, &batch.sequences))?
-                .backward()?;
+            gpt.loss(&batch, &config.pass(step, &batch.sequences))?.backward()?;
             let norm = global_norm(&gpt.params.gradients());
             let scale = if differs('A') {
                 0.0
@@ -50,11 +50,7 @@ fn weights(difference: char) -> Result<Vec<Vec<f32>>> {
             }
             comm.all_reduce(&mut gpt.params.gradients(), Reduce::Mean)?;
             let norm = global_norm(&gpt.params.gradients());
-            adamw.step(
-                &gpt.params,
-                config.schedule.at(step),
-                clip_scale(norm, config.clip)?,
-            )?;
+            adamw.step(&gpt.params, config.schedule.at(step), clip_scale(norm, config.clip)?)?;
         }
         let weights = gpt.params.values().clone();
         Ok(weights)

@@ -6,19 +6,11 @@ use shardlab::Result;
 use std::f64::consts::PI;
 use std::process::ExitCode;
 
-const SCHEDULE: Schedule = Schedule {
-    lr: 1e-3,
-    min_lr: 1e-4,
-    warmup: 100,
-    decay_steps: 500,
-};
+const SCHEDULE: Schedule = Schedule { lr: 1e-3, min_lr: 1e-4, warmup: 100, decay_steps: 500 };
 
 fn main() -> ExitCode {
     run(&[
-        (
-            "the warm-up rises evenly, and its last step has lr",
-            warm_up,
-        ),
+        ("the warm-up rises evenly, and its last step has lr", warm_up),
         ("the decay begins at lr and ends at min_lr", ends),
         ("between them it is half a cosine", cosine),
         ("after decay_steps it stays at min_lr", floor),
@@ -54,7 +46,8 @@ fn warm_up(evidence: &mut Evidence) -> Result<()> {
     Ok(())
 }
 
-/// Whether the reader's rates in the middle of the decay are those of `curve`, a function of the progress.
+/// Whether the reader's rates in the middle of the decay are those of `curve`, a function of the
+/// progress.
 fn decays(curve: &dyn Fn(f64) -> f64) -> bool {
     [200, 300, 400]
         .into_iter()
@@ -91,14 +84,9 @@ fn ends(evidence: &mut Evidence) -> Result<()> {
         "Step 100 still belongs to your warm-up, which goes on above lr. It is one step too long: steps are counted from 0, so \
          the first 100 are 0 to 99.",
     );
-    evidence.means_if(
-        is_near(1e-3, at(100)) && is_near(height((0.8 * PI).cos()), at(500)),
-        STRETCHED,
-    );
-    evidence.means_if(
-        is_near(1e-3, at(100)) && is_near(height(0.0), at(500)),
-        QUARTER,
-    );
+    evidence
+        .means_if(is_near(1e-3, at(100)) && is_near(height((0.8 * PI).cos()), at(500)), STRETCHED);
+    evidence.means_if(is_near(1e-3, at(100)) && is_near(height(0.0), at(500)), QUARTER);
     evidence.means_if(
         at(100) < 1e-3 && is_near(1e-4, at(500)),
         "The decay begins before the warm-up is over. Its progress must be 0 at step `warmup`, not at step 0.",
@@ -133,10 +121,7 @@ fn cosine(evidence: &mut Evidence) -> Result<()> {
          smaller steps with which it settles. A quotient of two whole numbers drops what comes after the point, so a progress \
          below 1 becomes 0: turn both numbers into f64 before you divide.",
     );
-    evidence.means_if(
-        decays(&|progress| height((0.8 * PI * progress).cos())),
-        STRETCHED,
-    );
+    evidence.means_if(decays(&|progress| height((0.8 * PI * progress).cos())), STRETCHED);
     evidence.means_if(
         decays(&|progress| height((0.5 * PI * progress).cos()))
             || decays(&|progress| 1e-4 + 9e-4 * (0.5 * PI * progress).cos()),
@@ -166,20 +151,13 @@ fn floor(evidence: &mut Evidence) -> Result<()> {
 }
 
 fn no_warm_up(evidence: &mut Evidence) -> Result<()> {
-    let schedule = Schedule {
-        warmup: 0,
-        ..SCHEDULE
-    };
+    let schedule = Schedule { warmup: 0, ..SCHEDULE };
     for (step, expected) in [(0, 1e-3), (250, 5.5e-4)] {
         let at = format!("warmup 0, step {step}");
         evidence.given(&at);
         evidence.near(at, expected, learning_rate(&schedule, step));
     }
-    let none = Schedule {
-        warmup: 5,
-        decay_steps: 5,
-        ..SCHEDULE
-    };
+    let none = Schedule { warmup: 5, decay_steps: 5, ..SCHEDULE };
     let at = "warmup 5, decay_steps 5, step 5";
     evidence.given(at);
     let got = learning_rate(&none, 5);
@@ -193,25 +171,12 @@ fn no_warm_up(evidence: &mut Evidence) -> Result<()> {
 }
 
 fn others(evidence: &mut Evidence) -> Result<()> {
-    let schedule = Schedule {
-        lr: 6e-4,
-        min_lr: 0.0,
-        warmup: 7,
-        decay_steps: 600_007,
-    };
-    for (step, expected) in [
-        (0, 6e-4 / 7.0),
-        (6, 6e-4),
-        (300_007, 3e-4),
-        (600_007, 0.0),
-        (1_000_000, 0.0),
-    ] {
+    let schedule = Schedule { lr: 6e-4, min_lr: 0.0, warmup: 7, decay_steps: 600_007 };
+    for (step, expected) in
+        [(0, 6e-4 / 7.0), (6, 6e-4), (300_007, 3e-4), (600_007, 0.0), (1_000_000, 0.0)]
+    {
         evidence.given(format!("step {step}, warmup 7, decay_steps 600,007"));
-        evidence.near(
-            format!("step {step}"),
-            expected,
-            learning_rate(&schedule, step),
-        );
+        evidence.near(format!("step {step}"), expected, learning_rate(&schedule, step));
     }
     evidence.means(
         "lr 0.0006, min_lr 0, warmup 7, decay_steps 600,007: does your code contain a number that should be a name?",

@@ -2,9 +2,9 @@
 //!
 //! Broken on purpose: it runs, its loss falls, and all ranks hold the same model.
 //!
-//! A team's batch no longer fitted into memory, so they cut it into micro-batches. The losses in the log stayed as they were.
-//! But gradients are never clipped any more, and last night a spike went through and ruined a run. Here are 12 steps with the
-//! same sequences on the same two ranks:
+//! A team's batch no longer fitted into memory, so they cut it into micro-batches. The losses in
+//! the log stayed as they were. But gradients are never clipped any more, and last night a spike
+//! went through and ruined a run. Here are 12 steps with the same sequences on the same two ranks:
 //!
 //! ```text
 //!                             first loss    steps clipped at 0.5
@@ -12,7 +12,8 @@
 //! four micro-batches of 3          4.186                 0 of 12
 //! ```
 //!
-//! Repair it: for any number of micro-steps, a step must do what a step with the whole batch at once does.
+//! Repair it: for any number of micro-steps, a step must do what a step with the whole batch at
+//! once does.
 
 use shardlab::Result;
 use shardlab::comm::Comm;
@@ -41,7 +42,8 @@ struct Engine<'a> {
 }
 
 impl Engine<'_> {
-    /// The backward pass of a micro-batch. The ranks average their gradients in the last backward pass of a step.
+    /// The backward pass of a micro-batch. The ranks average their gradients in the last backward
+    /// pass of a step.
     fn backward(&mut self, loss: &Tensor) -> Result<()> {
         let loss = (loss / self.config.grad_accum as f64)?;
         self.micro += 1;
@@ -55,8 +57,7 @@ impl Engine<'_> {
         self.ddp.finish()?;
         let norm = global_norm(&self.gpt.params.gradients());
         let scale = clip_scale(norm, self.config.clip)?;
-        self.adamw
-            .step(&self.gpt.params, self.config.schedule.at(step), scale)?;
+        self.adamw.step(&self.gpt.params, self.config.schedule.at(step), scale)?;
         self.gpt.params.zero_gradients();
         self.micro = 0;
         Ok(norm)
@@ -67,13 +68,7 @@ impl Engine<'_> {
 pub fn train(comm: &Comm, gpt: &Gpt, config: &Config, corpus: &Corpus) -> Result<Vec<Logged>> {
     let ddp = Ddp::new(&gpt.params, comm)?;
     let adamw = AdamW::new(config.adamw, &gpt.params);
-    let mut engine = Engine {
-        gpt,
-        config,
-        ddp,
-        adamw,
-        micro: 0,
-    };
+    let mut engine = Engine { gpt, config, ddp, adamw, micro: 0 };
     let sampler = config.sampler(comm.rank());
     let mut log = Vec::new();
     for step in 0..config.steps {
@@ -86,10 +81,7 @@ pub fn train(comm: &Comm, gpt: &Gpt, config: &Config, corpus: &Corpus) -> Result
             mean += f64::from(loss.to_scalar::<f32>()?);
             engine.backward(&loss)?;
         }
-        log.push(Logged {
-            loss: mean,
-            grad_norm: engine.step(step)?,
-        });
+        log.push(Logged { loss: mean, grad_norm: engine.step(step)? });
     }
     Ok(log)
 }

@@ -1,7 +1,8 @@
 //! lab03-dropout · Well on one rank, worse on three
 //!
-//! Broken on purpose: it runs, its loss falls, and all ranks hold the same model. The model drops activations while it trains
-//! (`--dropout 0.2`), against overfitting. With one rank this works. On three ranks it overfits sooner. Each rank's first loss:
+//! Broken on purpose: it runs, its loss falls, and all ranks hold the same model. The model drops
+//! activations while it trains (`--dropout 0.2`), against overfitting. With one rank this works. On
+//! three ranks it overfits sooner. Each rank's first loss:
 //!
 //! ```text
 //!                  rank 0     rank 1     rank 2
@@ -17,7 +18,8 @@ use shardlab::{Result, comm::Comm, model::Gpt, parallel::Ddp, tensor::Tensor};
 
 const EVAL_INTERVAL: usize = 3;
 
-/// A rank's losses: on its own batches, one per step, and on the validation text. Rank 0's evaluations are checked.
+/// A rank's losses: on its own batches, one per step, and on the validation text. Rank 0's
+/// evaluations are checked.
 #[derive(Default)]
 pub struct History {
     pub losses: Vec<f64>,
@@ -63,7 +65,8 @@ fn evaluate(model: &mut Model, batches: &[Batch], step: usize) -> Result<Option<
     Ok(Some(sum / batches.len() as f64))
 }
 
-/// Trains `gpt` for the steps that `config` says; every rank calls it. `validation` are the batches to evaluate with.
+/// Trains `gpt` for the steps that `config` says; every rank calls it. `validation` are the batches
+/// to evaluate with.
 pub fn train(
     comm: &Comm,
     gpt: &Gpt,
@@ -73,18 +76,12 @@ pub fn train(
 ) -> Result<History> {
     let ddp = Ddp::new(&gpt.params, comm)?;
     let mut adamw = AdamW::new(config.adamw, &gpt.params);
-    let mut model = Model {
-        gpt,
-        config,
-        training: true,
-    };
+    let mut model = Model { gpt, config, training: true };
     let validation = if comm.rank() == 0 { validation } else { &[] };
     let mut history = History::default();
     for step in 0..config.steps {
         if step.is_multiple_of(EVAL_INTERVAL) {
-            history
-                .evaluations
-                .extend(evaluate(&mut model, validation, step)?);
+            history.evaluations.extend(evaluate(&mut model, validation, step)?);
         }
         let batch = config.sampler(comm.rank()).batch(&corpus.train, step, 0);
         gpt.params.zero_gradients();

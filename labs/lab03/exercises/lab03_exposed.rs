@@ -1,11 +1,13 @@
 //! lab03-exposed · Predict the exposed time
 //!
-//! While the network averages one bucket of gradients, the backward pass computes the next ones. The time in which a rank
-//! only waits for the network is exposed. lab03 predicts it and measures it: `cargo run --bin lab03 -- --link 100us,62MB/s`.
-//! Here you write the prediction:
+//! While the network averages one bucket of gradients, the backward pass computes the next ones.
+//! The time in which a rank only waits for the network is exposed. lab03 predicts it and measures
+//! it: `cargo run --bin lab03 -- --link 100us,62MB/s`. Here you write the prediction:
 //!
-//! - The backward pass takes 4 operations per parameter and token, and completes parameters at a steady rate.
-//! - The link carries one bucket at a time, in order. Each is one all-reduce by a ring, as in lab01; every round pays the latency.
+//! - The backward pass takes 4 operations per parameter and token, and completes parameters at a
+//!   steady rate.
+//! - The link carries one bucket at a time, in order. Each is one all-reduce by a ring, as in
+//!   lab01; every round pays the latency.
 //!
 //! ```text
 //! 4 ranks, 1e12 operations per second, 4 bytes, a link of 100 us and 1 GB/s

@@ -1,7 +1,7 @@
 //! lab03-replicas · One model, or two?
 //!
-//! Two ranks begin with equal weights. A step is: gradients, average, clipping, AdamW. One of these differences makes two
-//! models. Which?
+//! Two ranks begin with equal weights. A step is: gradients, average, clipping, AdamW. One of these
+//! differences makes two models. Which?
 //!
 //! ```text
 //!      on rank 1 only

@@ -2,9 +2,11 @@
 //!
 //! The learning rate of lab03's steps, counted from 0. It has three phases:
 //!
-//! - The warm-up is the first `warmup` steps. The rate rises by the same amount every step, from lr / warmup at step 0 to
-//!   lr at the last one. (Adam knows little about the gradients' sizes yet, and long steps now can ruin a model.)
-//! - The decay goes from step `warmup` to step `decay_steps`: half a cosine, from lr down to min_lr.
+//! - The warm-up is the first `warmup` steps. The rate rises by the same amount every step, from lr
+//!   / warmup at step 0 to lr at the last one. (Adam knows little about the gradients' sizes yet,
+//!   and long steps now can ruin a model.)
+//! - The decay goes from step `warmup` to step `decay_steps`: half a cosine, from lr down to
+//!   min_lr.
 //! - From there on the rate stays at min_lr, for as long as the run goes on.
 //!
 //! ```text
@@ -27,11 +29,6 @@ pub struct Schedule {
 
 /// The learning rate of step `step`.
 pub fn learning_rate(schedule: &Schedule, step: usize) -> f64 {
-    let Schedule {
-        lr,
-        min_lr,
-        warmup,
-        decay_steps,
-    } = *schedule;
+    let Schedule { lr, min_lr, warmup, decay_steps } = *schedule;
     todo!("between {min_lr} and {lr} at step {step}: warm-up to {warmup}, decay to {decay_steps}")
 }

@@ -27,7 +27,8 @@ struct Engine<'a> {
 }
 
 impl Engine<'_> {
-    /// The backward pass of a micro-batch. The ranks average their gradients in the last backward pass of a step.
+    /// The backward pass of a micro-batch. The ranks average their gradients in the last backward
+    /// pass of a step.
     fn backward(&mut self, loss: &Tensor) -> Result<()> {
         self.micro += 1;
         self.ddp.synchronise(self.micro == self.config.grad_accum);
@@ -40,8 +41,7 @@ impl Engine<'_> {
         self.ddp.finish()?;
         let norm = global_norm(&self.gpt.params.gradients());
         let scale = clip_scale(norm, self.config.clip)?;
-        self.adamw
-            .step(&self.gpt.params, self.config.schedule.at(step), scale)?;
+        self.adamw.step(&self.gpt.params, self.config.schedule.at(step), scale)?;
         self.gpt.params.zero_gradients();
         self.micro = 0;
         Ok(norm)
@@ -52,13 +52,7 @@ impl Engine<'_> {
 pub fn train(comm: &Comm, gpt: &Gpt, config: &Config, corpus: &Corpus) -> Result<Vec<Logged>> {
     let ddp = Ddp::new(&gpt.params, comm)?;
     let adamw = AdamW::new(config.adamw, &gpt.params);
-    let mut engine = Engine {
-        gpt,
-        config,
-        ddp,
-        adamw,
-        micro: 0,
-    };
+    let mut engine = Engine { gpt, config, ddp, adamw, micro: 0 };
     let sampler = config.sampler(comm.rank());
     let mut log = Vec::new();
     for step in 0..config.steps {
@@ -71,10 +65,7 @@ pub fn train(comm: &Comm, gpt: &Gpt, config: &Config, corpus: &Corpus) -> Result
             mean += f64::from(loss.to_scalar::<f32>()?);
             engine.backward(&loss)?;
         }
-        log.push(Logged {
-            loss: mean,
-            grad_norm: engine.step(step)?,
-        });
+        log.push(Logged { loss: mean, grad_norm: engine.step(step)? });
     }
     Ok(log)
 }

@@ -17,14 +17,11 @@ pub struct Run {
 
 /// The offsets in the text at which the sequences of rank `rank` at step `step` start.
 ///
-/// A sequence consists of the `block` tokens from its offset on. The tokens that it should predict begin one token later.
+/// A sequence consists of the `block` tokens from its offset on. The tokens that it should predict
+/// begin one token later.
 pub fn starts(run: &Run, rank: usize, step: usize) -> Vec<usize> {
     // The last offset from which a sequence and one more token fit into the text is offsets - 1.
     let offsets = (run.tokens - run.block) as u64;
-    let stream = Stream::new(run.seed, "batches")
-        .branch(rank as u64)
-        .branch(step as u64);
-    (0..run.batch as u64)
-        .map(|i| stream.below(offsets, i) as usize)
-        .collect()
+    let stream = Stream::new(run.seed, "batches").branch(rank as u64).branch(step as u64);
+    (0..run.batch as u64).map(|i| stream.below(offsets, i) as usize).collect()
 }

@@ -6,7 +6,8 @@ pub fn best_bucket(parameters: usize, step: &mut dyn FnMut(usize) -> f64) -> usi
     let mut size = parameters;
     // All sizes: a curve can rise and fall again.
     while size > 1024 {
-        // Other programs only add to a step's time, so the fastest of several steps is the least disturbed.
+        // Other programs only add to a step's time, so the fastest of several steps is the least
+        // disturbed.
         let seconds = (0..8).map(|_| step(size)).fold(f64::INFINITY, f64::min);
         if seconds < best.0 {
             best = (seconds, size);

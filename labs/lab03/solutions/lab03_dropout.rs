@@ -6,7 +6,8 @@ use shardlab::{Result, comm::Comm, model::Gpt, parallel::Ddp, tensor::Tensor};
 
 const EVAL_INTERVAL: usize = 3;
 
-/// A rank's losses: on its own batches, one per step, and on the validation text. Rank 0's evaluations are checked.
+/// A rank's losses: on its own batches, one per step, and on the validation text. Rank 0's
+/// evaluations are checked.
 #[derive(Default)]
 pub struct History {
     pub losses: Vec<f64>,
@@ -52,7 +53,8 @@ fn evaluate(model: &mut Model, batches: &[Batch], step: usize) -> Result<Option<
     Ok(Some(sum / batches.len() as f64))
 }
 
-/// Trains `gpt` for the steps that `config` says; every rank calls it. `validation` are the batches to evaluate with.
+/// Trains `gpt` for the steps that `config` says; every rank calls it. `validation` are the batches
+/// to evaluate with.
 pub fn train(
     comm: &Comm,
     gpt: &Gpt,
@@ -62,18 +64,12 @@ pub fn train(
 ) -> Result<History> {
     let ddp = Ddp::new(&gpt.params, comm)?;
     let mut adamw = AdamW::new(config.adamw, &gpt.params);
-    let mut model = Model {
-        gpt,
-        config,
-        training: true,
-    };
+    let mut model = Model { gpt, config, training: true };
     let validation = if comm.rank() == 0 { validation } else { &[] };
     let mut history = History::default();
     for step in 0..config.steps {
         if step.is_multiple_of(EVAL_INTERVAL) {
-            history
-                .evaluations
-                .extend(evaluate(&mut model, validation, step)?);
+            history.evaluations.extend(evaluate(&mut model, validation, step)?);
         }
         let batch = config.sampler(comm.rank()).batch(&corpus.train, step, 0);
         gpt.params.zero_gradients();

@@ -13,12 +13,7 @@ pub struct Schedule {
 
 /// The learning rate of step `step`.
 pub fn learning_rate(schedule: &Schedule, step: usize) -> f64 {
-    let Schedule {
-        lr,
-        min_lr,
-        warmup,
-        decay_steps,
-    } = *schedule;
+    let Schedule { lr, min_lr, warmup, decay_steps } = *schedule;
     if step < warmup {
         return lr * (step + 1) as f64 / warmup as f64;
     }

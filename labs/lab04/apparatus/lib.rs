@@ -1,4 +1,5 @@
-//! ZeRO's stages side by side: what each rank holds and sends, and what that costs on a real network.
+//! ZeRO's stages side by side: what each rank holds and sends, and what that costs on a real
+//! network.
 
 use anyhow::Result;
 pub use kit;
@@ -32,7 +33,8 @@ pub struct Job {
     pub ranks: usize,
     pub micro_steps: usize,
     pub precision: Precision,
-    /// Where the optimizer's state, and in stage 3 parameters, are, if not in the rank's own memory.
+    /// Where the optimizer's state, and in stage 3 parameters, are, if not in the rank's own
+    /// memory.
     pub offloaded: Option<&'static str>,
 }
 
@@ -54,7 +56,8 @@ impl Job {
     }
 }
 
-/// Default to 12 blocks of width 64, so that one gathered block is about 1/12 of the model. Flags override.
+/// Default to 12 blocks of width 64, so that one gathered block is about 1/12 of the model. Flags
+/// override.
 pub fn default_to_many_small_blocks(model: &mut ModelFlags, zero: &mut ZeroFlags) {
     if model.preset == Preset::Baby && model.init_from.is_none() {
         model.layers = model.layers.or(Some(12));
@@ -81,7 +84,8 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Looks at a training after its last step, which sent `sent` bytes. All ranks call it. `norm` is the first step's.
+    /// Looks at a training after its last step, which sent `sent` bytes. All ranks call it. `norm`
+    /// is the first step's.
     pub fn look(
         comm: &Comm,
         stage: Stage,
@@ -98,18 +102,11 @@ impl Measured {
         let hash = hash(zero)?;
         let held = zero.memory();
         let formula = zero.bytes_a_step();
-        Ok(Measured {
-            stage,
-            losses,
-            hash,
-            norms,
-            held,
-            sent: sent[0],
-            formula,
-        })
+        Ok(Measured { stage, losses, hash, norms, held, sent: sent[0], formula })
     }
 
-    /// Parameters, gradients and optimizer state, in memory or offloaded: measured bytes, and bytes by the formula.
+    /// Parameters, gradients and optimizer state, in memory or offloaded: measured bytes, and bytes
+    /// by the formula.
     pub fn beside_formula(&self, job: &Job) -> [(&'static str, f64, f64); 3] {
         let plan = zero_memory(
             self.stage.number(),
@@ -141,9 +138,7 @@ impl Measured {
     fn holds(&self, job: &Job) -> (f64, f64) {
         self.beside_formula(job)
             .iter()
-            .fold((0.0, 0.0), |(measured, predicted), row| {
-                (measured + row.1, predicted + row.2)
-            })
+            .fold((0.0, 0.0), |(measured, predicted), row| (measured + row.1, predicted + row.2))
     }
 
     fn matches_formula(&self, job: &Job) -> bool {
@@ -159,7 +154,8 @@ fn agree(measured: f64, predicted: f64) -> bool {
     (measured - predicted).abs() <= 0.01 * predicted
 }
 
-/// A hash of all parameters' names and bits. No rank has to hold the whole model for it. All ranks call it.
+/// A hash of all parameters' names and bits. No rank has to hold the whole model for it. All ranks
+/// call it.
 fn hash(zero: &mut Zero) -> Result<u64> {
     let mut sum = 0u64;
     zero.each(|spec, values| {
@@ -173,12 +169,7 @@ fn hash(zero: &mut Zero) -> Result<u64> {
 
 /// A stage's number, and its name in other programs.
 pub fn title(stage: Stage) -> &'static str {
-    [
-        "stage 0\nDDP",
-        "stage 1\nZeRO-1",
-        "stage 2\nZeRO-2",
-        "stage 3\nZeRO-3, FSDP",
-    ][stage.number()]
+    ["stage 0\nDDP", "stage 1\nZeRO-1", "stage 2\nZeRO-2", "stage 3\nZeRO-3, FSDP"][stage.number()]
 }
 
 /// The state that a stage shards among the ranks.
@@ -205,8 +196,8 @@ fn by_stage(screen: &Screen, names: &[&str], stages: &[Stage], columns: &[Vec<St
     table(screen, &heads, &rows)
 }
 
-/// The comparison of stages: bytes that one rank holds and sends, measured, and the formulas. All bars have one scale, and show
-/// what a rank holds of the whole.
+/// The comparison of stages: bytes that one rank holds and sends, measured, and the formulas. All
+/// bars have one scale, and show what a rank holds of the whole.
 pub fn compared(screen: &Screen, all: &[Measured], job: &Job) -> String {
     let psi = if screen.ascii { "P" } else { "Ψ" };
     let mark = |measured, predicted| {
@@ -216,40 +207,25 @@ pub fn compared(screen: &Screen, all: &[Measured], job: &Job) -> String {
             screen.cross()
         }
     };
-    let BytesEach {
-        parameter,
-        gradient,
-        optimizer,
-    } = job.precision.bytes_each();
+    let BytesEach { parameter, gradient, optimizer } = job.precision.bytes_each();
     let wholes = [parameter, gradient, optimizer].map(|bytes| (bytes * job.numel) as f64);
     let most = wholes.into_iter().fold(0.0, f64::max);
     let column = |measured: &Measured| {
         let stage = measured.stage.number();
         let held = measured.beside_formula(job).into_iter().zip(wholes);
         let cell = |((_, held, _), whole)| {
-            format!(
-                "{} {}",
-                bar_to_scale(screen, held, whole, most, 6),
-                bytes_decimal(held)
-            )
+            format!("{} {}", bar_to_scale(screen, held, whole, most, 6), bytes_decimal(held))
         };
         let mut cells: Vec<String> = held.map(cell).collect();
         let (holds, predicted) = measured.holds(job);
-        cells.push(format!(
-            "{} {}",
-            bytes_decimal(holds),
-            mark(holds, predicted)
-        ));
+        cells.push(format!("{} {}", bytes_decimal(holds), mark(holds, predicted)));
         let whole = [(3, parameter), (2, gradient), (1, optimizer)];
         let whole: u64 = whole
             .into_iter()
             .filter(|&(from, _)| stage < from)
             .map(|(_, bytes)| bytes)
             .sum();
-        let terms = [
-            (whole, ""),
-            (parameter + gradient + optimizer - whole, "/n"),
-        ];
+        let terms = [(whole, ""), (parameter + gradient + optimizer - whole, "/n")];
         let terms = terms.into_iter().filter(|&(bytes, _)| bytes > 0);
         cells.push(
             terms
@@ -260,10 +236,7 @@ pub fn compared(screen: &Screen, all: &[Measured], job: &Job) -> String {
         let offloaded = measured.offloaded() as f64;
         cells.extend(job.offloaded.map(|_| bytes_decimal(offloaded)));
         let temporary = measured.held.peak_buffers as f64;
-        cells.extend([
-            bytes_decimal(temporary),
-            bytes_decimal(holds - offloaded + temporary),
-        ]);
+        cells.extend([bytes_decimal(temporary), bytes_decimal(holds - offloaded + temporary)]);
         let numbers = measured.sent / (job.numel * job.precision.bytes() as u64) as f64;
         let (reduced, gathered) = zero_volumes(stage, job.micro_steps as u64);
         cells.push(format!(
@@ -337,11 +310,7 @@ pub fn drawing(screen: &Screen, measured: &Measured, job: &Job) -> String {
                 Fill::Same
             }
         };
-        rows.push(Holding {
-            name,
-            ranks: (0..job.ranks).map(fill).collect(),
-            bytes,
-        });
+        rows.push(Holding { name, ranks: (0..job.ranks).map(fill).collect(), bytes });
     }
     let note = job.offloaded.map_or(String::new(), |place| {
         let bytes = bytes_decimal(measured.offloaded() as f64);
@@ -351,8 +320,8 @@ pub fn drawing(screen: &Screen, measured: &Measured, job: &Job) -> String {
     format!("  {heading}\n{}", Holdings { rows, note }.render(screen))
 }
 
-/// GPT-3's model of 2.7 billion parameters (Brown et al., arXiv 2005.14165, table 2.1). One of its GPUs cannot train it with
-/// plain data parallelism.
+/// GPT-3's model of 2.7 billion parameters (Brown et al., arXiv 2005.14165, table 2.1). One of its
+/// GPUs cannot train it with plain data parallelism.
 const REAL: ModelShape = ModelShape {
     vocabulary: 50_257,
     block: 2048,
@@ -367,27 +336,21 @@ const GPU_SPEED: f64 = 0.4 * 312e12;
 /// Sequences of a rank: with 4 the largest batch that stages 1 to 3 have room for.
 const SEQUENCES: [usize; 2] = [1, 4];
 
-/// Bytes of an A100 that a training may use. PyTorch reports 39.4 GiB for a card of "40 GB"; the runtime's own buffers and
-/// fragmentation take a tenth.
+/// Bytes of an A100 that a training may use. PyTorch reports 39.4 GiB for a card of "40 GB"; the
+/// runtime's own buffers and fragmentation take a tenth.
 const ROOM: f64 = 0.9 * 39.4 * (1u64 << 30) as f64;
 
-/// The bytes of one of its ranks: weights, gradients, optimizer, and all that a pass over so many sequences keeps.
+/// The bytes of one of its ranks: weights, gradients, optimizer, and all that a pass over so many
+/// sequences keeps.
 fn polaris_bytes(stage: Stage, sequences: usize) -> f64 {
-    let held = zero_memory(
-        stage.number(),
-        REAL.parameters(),
-        GPUS as u64,
-        BytesEach::MIXED,
-    );
+    let held = zero_memory(stage.number(), REAL.parameters(), GPUS as u64, BytesEach::MIXED);
     let state = held.iter().sum::<u64>() as f64;
-    let model = ModelShape {
-        family: Family::Gpt2,
-        ..REAL
-    };
+    let model = ModelShape { family: Family::Gpt2, ..REAL };
     let tokens = (sequences * model.block) as f64;
     let width = model.embd as f64;
     let blocks = model.layers as f64 * Kept::of(&model, 2.0, true, true).on_a_rank(1, 1);
-    // Before the blocks a mask of dropout, after them a norm and the head's input, and logits in f32.
+    // Before the blocks a mask of dropout, after them a norm and the head's input, and logits in
+    // f32.
     let ends = width + 2.0 * 2.0 * width + 4.0 * model.vocabulary as f64;
     // ZeRO-3 has two layers gathered, and the gradients of one.
     let gathered = match stage.number() {
@@ -410,19 +373,10 @@ pub fn on_polaris(screen: &Screen) -> String {
             cells.push(screen.fits(needs <= ROOM, bytes_decimal(needs)));
             let block = numel / REAL.layers as u64;
             let seconds = |collective, numel| ring(collective, numel, GPUS, 2, &network);
-            let step = zero_step(
-                stage.number(),
-                &REAL,
-                sequences * REAL.block,
-                GPU_SPEED,
-                block,
-                seconds,
-            );
+            let step =
+                zero_step(stage.number(), &REAL, sequences * REAL.block, GPU_SPEED, block, seconds);
             let waiting = 100.0 * step.waiting() / step.seconds();
-            cells.push(format!(
-                "{} ({waiting:.0}%)",
-                screen.seconds(step.seconds())
-            ));
+            cells.push(format!("{} ({waiting:.0}%)", screen.seconds(step.seconds())));
         }
         cells
     };
@@ -438,11 +392,7 @@ pub fn on_polaris(screen: &Screen) -> String {
         ROOM / 1e9
     );
     let table = by_stage(screen, &names, &Stage::ALL, &columns);
-    format!(
-        "{}\n{table}\n{}",
-        screen.title(&title, 2),
-        screen.wrap(&words, 2)
-    )
+    format!("{}\n{table}\n{}", screen.title(&title, 2), screen.wrap(&words, 2))
 }
 
 /// Seconds of a collective over `numel` elements of `bytes` bytes, along a ring.
@@ -457,28 +407,20 @@ fn ring(collective: Collective, numel: u64, ranks: usize, bytes: usize, network:
     simulate(&task, bytes, network)
 }
 
-/// FLOPs per second of a rank, and its link, where a timeline is computed and nothing else is known.
+/// FLOPs per second of a rank, and its link, where a timeline is computed and nothing else is
+/// known.
 const SPEED: f64 = 50e9;
-const LINK: Link = Link {
-    latency: 100e-6,
-    bandwidth: 100e6,
-};
+const LINK: Link = Link { latency: 100e-6, bandwidth: 100e6 };
 
 /// One computed step of a stage, unit by unit, as text.
 pub fn timeline(screen: &Screen, config: &Config, zero: &ZeroConfig, link: Option<Link>) -> String {
-    let (timeline, words) = computed_step(
-        screen,
-        &config.shape,
-        config.batch,
-        config.ranks,
-        zero,
-        link,
-    );
+    let (timeline, words) =
+        computed_step(screen, &config.shape, config.batch, config.ranks, zero, link);
     format!("{}\n\n{}", timeline.render(screen), screen.wrap(&words, 2))
 }
 
-/// One computed step of a stage, unit by unit, and what to say about it. Stage 3 is drawn with its prefetch and, on the same
-/// scale, without.
+/// One computed step of a stage, unit by unit, and what to say about it. Stage 3 is drawn with its
+/// prefetch and, on the same scale, without.
 pub fn computed_step(
     screen: &Screen,
     shape: &ModelShape,
@@ -504,10 +446,7 @@ pub fn computed_step(
     let step = with(zero.prefetch_bucket);
     let mut text = in_words(&step);
     let mut ends = vec![step.seconds()];
-    let mut rows = vec![
-        ("computes".to_string(), step.processor),
-        ("link".to_string(), step.link),
-    ];
+    let mut rows = vec![("computes".to_string(), step.processor), ("link".to_string(), step.link)];
     // The token table is too small to be seen.
     rows.extend(
         step.units
@@ -518,10 +457,7 @@ pub fn computed_step(
     );
     if stage == 3 && zero.prefetch_bucket > 0 {
         let without = with(0);
-        text = format!(
-            "with prefetch {text}; without prefetch {}",
-            in_words(&without)
-        );
+        text = format!("with prefetch {text}; without prefetch {}", in_words(&without));
         ends.push(without.seconds());
         rows[0].0 = "prefetch".to_string();
         rows.extend([
@@ -529,10 +465,7 @@ pub fn computed_step(
             ("link".to_string(), without.link),
         ]);
     }
-    let marks = std::iter::once(0.0)
-        .chain(ends)
-        .map(|end| (end, screen.seconds(end)))
-        .collect();
+    let marks = std::iter::once(0.0).chain(ends).map(|end| (end, screen.seconds(end))).collect();
     let title = format!(
         "one step of stage {stage} on each of {} ranks, computed for {} GFLOP/s and a link of {}, {}/s",
         ranks,
@@ -548,23 +481,14 @@ pub fn computed_step(
         _ => "",
     };
     (
-        Timeline {
-            title,
-            rows,
-            marks,
-            axis: "time",
-        },
+        Timeline { title, rows, marks, axis: "time" },
         format!("A step takes {text}.{tied}"),
     )
 }
 
 /// The stored type, and the bytes per parameter.
 fn stores(screen: &Screen, job: &Job) -> String {
-    let BytesEach {
-        parameter,
-        gradient,
-        optimizer,
-    } = job.precision.bytes_each();
+    let BytesEach { parameter, gradient, optimizer } = job.precision.bytes_each();
     let psi = if screen.ascii { "P" } else { "Ψ" };
     let master = if job.precision == Precision::Bf16 {
         ", with an f32 master copy"
@@ -578,7 +502,8 @@ fn stores(screen: &Screen, job: &Job) -> String {
     )
 }
 
-/// Prints the setup of a training with one stage on a `corpus`, or without one of a comparison of `stages`.
+/// Prints the setup of a training with one stage on a `corpus`, or without one of a comparison of
+/// `stages`.
 pub fn introduce(
     screen: &Screen,
     corpus: Option<&Corpus>,
@@ -595,10 +520,7 @@ pub fn introduce(
     let dot = screen.separator();
     let shape = &config.shape;
     let numel = thousands(job.numel);
-    let model = format!(
-        "{} blocks{dot}{} wide{dot}{numel} parameters",
-        shape.layers, shape.embd
-    );
+    let model = format!("{} blocks{dot}{} wide{dot}{numel} parameters", shape.layers, shape.embd);
     let steps = thousands(config.steps as u64);
     let tokens = thousands(config.tokens_per_step() as u64);
     let accum = if job.micro_steps > 1 {
@@ -608,45 +530,33 @@ pub fn introduce(
     };
     report::ranks(screen, config.ranks);
     screen.say(screen.row("model", &model));
-    screen.say(screen.row(
-        "steps",
-        &format!("{steps}{dot}{tokens} tokens per step{accum}"),
-    ));
+    screen.say(screen.row("steps", &format!("{steps}{dot}{tokens} tokens per step{accum}")));
     screen.say(screen.row("stores", &stores(screen, job)));
-    for stage in Stage::ALL
-        .into_iter()
-        .filter(|stage| !stages.contains(stage))
-    {
-        screen.say(screen.row(
-            "",
-            &format!("stage {} does not fit into --memory-limit", stage.number()),
-        ));
+    for stage in Stage::ALL.into_iter().filter(|stage| !stages.contains(stage)) {
+        screen.say(
+            screen.row("", &format!("stage {} does not fit into --memory-limit", stage.number())),
+        );
     }
 }
 
-/// Shows on a terminal which stage trains, and how long all of them will take. `step` steps of this stage are done.
+/// Shows on a terminal which stage trains, and how long all of them will take. `step` steps of this
+/// stage are done.
 pub fn progress(comm: &Comm, steps: &mut Steps, (stages, stage): (&[Stage], Stage), step: usize) {
     let each = steps.all / stages.len();
     let before = stages.iter().take_while(|&&one| one != stage).count();
     steps.show(comm, before * each + step, || {
         let (number, of) = (stage.number(), stages.len());
-        format!(
-            "training {} of {of}, with stage {number}: step {step} of {each}",
-            before + 1
-        )
+        format!("training {} of {of}, with stage {number}: step {step} of {each}", before + 1)
     });
 }
 
-/// Prints the comparison of stages: pictures, if wanted, the table, and for several stages the prediction.
+/// Prints the comparison of stages: pictures, if wanted, the table, and for several stages the
+/// prediction.
 pub fn show(screen: &Screen, all: &[Measured], job: &Job, pictures: bool) {
     for measured in all.iter().filter(|_| pictures) {
         screen.say(format!("\n{}", drawing(screen, measured, job)));
     }
-    screen.say(format!(
-        "\n{}\n{}",
-        compared(screen, all, job),
-        legend(screen, job)
-    ));
+    screen.say(format!("\n{}\n{}", compared(screen, all, job), legend(screen, job)));
     if all.len() > 1 {
         screen.say(format!("\n{}", on_polaris(screen)));
     }
@@ -655,14 +565,13 @@ pub fn show(screen: &Screen, all: &[Measured], job: &Job, pictures: bool) {
 /// What stage 3 keeps whole from a step's beginning to its end, in the words of DeepSpeed's log.
 pub fn persistent(units: &[Unit]) -> String {
     let persistent = units.iter().filter(|unit| unit.persistent);
-    let (numel, params) = persistent.fold((0, 0), |(numel, params), unit| {
-        (numel + unit.numel, params + unit.specs.len())
-    });
+    let (numel, params) = persistent
+        .fold((0, 0), |(numel, params), unit| (numel + unit.numel, params + unit.specs.len()));
     format!("Parameter Offload: Total persistent parameters: {numel} in {params} params")
 }
 
-/// Trains the small model for three steps on all ranks, sharded, and on one rank that takes their batches in turn. Returns
-/// whether both trained the same model.
+/// Trains the small model for three steps on all ranks, sharded, and on one rank that takes their
+/// batches in turn. Returns whether both trained the same model.
 pub fn same_as_one_rank(
     comm: &Comm,
     screen: &Screen,
@@ -688,7 +597,8 @@ pub fn same_as_one_rank(
     Ok(same)
 }
 
-/// Compares each stage with the first that it must equal to the bit; or, if there is none, with the first of all.
+/// Compares each stage with the first that it must equal to the bit; or, if there is none, with the
+/// first of all.
 pub fn compare(
     checks: &mut Checks,
     comm: &Comm,
@@ -729,10 +639,7 @@ pub fn compare(
 /// Checks that every rank clips by the norm of all gradients, which every rank of stage 0 has.
 pub fn check_norms(checks: &mut Checks, screen: &Screen, all: &[Measured], clip: f64) {
     let expected = all[0].norms[0];
-    let norms = || {
-        all.iter()
-            .flat_map(|measured| measured.norms.iter().copied())
-    };
+    let norms = || all.iter().flat_map(|measured| measured.norms.iter().copied());
     // Stages may add up in different orders.
     let of_all_ranks = vec![expected; all[0].norms.len()];
     let sound = all
@@ -754,20 +661,14 @@ pub fn check_norms(checks: &mut Checks, screen: &Screen, all: &[Measured], clip:
     if sound {
         return;
     }
-    let cell = |norm: &f64| {
-        format!(
-            "{norm:.4}, x {:.3}",
-            clip_scale(*norm, clip).unwrap_or(f32::NAN)
-        )
-    };
+    let cell =
+        |norm: &f64| format!("{norm:.4}, x {:.3}", clip_scale(*norm, clip).unwrap_or(f32::NAN));
     let row = |rank: usize| {
         std::iter::once(rank.to_string())
             .chain(all.iter().map(|measured| cell(&measured.norms[rank])))
             .collect()
     };
-    let heads = all
-        .iter()
-        .map(|measured| format!("stage {}", measured.stage.number()));
+    let heads = all.iter().map(|measured| format!("stage {}", measured.stage.number()));
     let heads: Vec<String> = std::iter::once("rank".to_string()).chain(heads).collect();
     let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
     let rows: Vec<Vec<String>> = (0..all[0].norms.len()).map(row).collect();
@@ -775,11 +676,7 @@ pub fn check_norms(checks: &mut Checks, screen: &Screen, all: &[Measured], clip:
         "Norm in the first step, and the factor by which the rank scales its gradients. Expected on every rank: {}.",
         cell(&expected)
     );
-    screen.say(format!(
-        "\n{}\n{}\n",
-        table(screen, &heads, &rows),
-        screen.wrap(&words, 2)
-    ));
+    screen.say(format!("\n{}\n{}\n", table(screen, &heads, &rows), screen.wrap(&words, 2)));
 }
 
 /// Checks what ranks hold and send against the formulas, and against what a rank may hold, in MB.
@@ -790,7 +687,8 @@ pub fn check_memory(
     job: &Job,
     limit: Option<f64>,
 ) {
-    // The formulas leave padding out, and padding counts if the model is too small for so many ranks.
+    // The formulas leave padding out, and padding counts if the model is too small for so many
+    // ranks.
     if ensure_padding_is_little(config).is_ok() {
         let matching = all.iter().filter(|measured| measured.matches_formula(job));
         checks.check_all(
@@ -823,8 +721,8 @@ fn may_differ(a: Stage, b: Stage, accumulates: bool, tiles: bool) -> bool {
         || (tiles && (a == Stage::Three) != (b == Stage::Three))
 }
 
-/// The stages in which one rank holds at most `limit` bytes of parameters, gradients and optimizer state; an error if
-/// `wanted` does not fit, or none does. Offloaded bytes do not count.
+/// The stages in which one rank holds at most `limit` bytes of parameters, gradients and optimizer
+/// state; an error if `wanted` does not fit, or none does. Offloaded bytes do not count.
 pub fn within(
     limit: Option<f64>,
     wanted: Option<Stage>,
@@ -839,14 +737,9 @@ pub fn within(
         } else {
             zero_memory
         };
-        plan(
-            stage.number(),
-            numel,
-            ranks as u64,
-            zero.precision.bytes_each(),
-        )
-        .iter()
-        .sum::<u64>() as f64
+        plan(stage.number(), numel, ranks as u64, zero.precision.bytes_each())
+            .iter()
+            .sum::<u64>() as f64
     };
     let fits = |stage: &Stage| limit.is_none_or(|limit| takes(*stage, ranks) <= limit);
     let fitting: Vec<Stage> = Stage::ALL.into_iter().filter(fits).collect();
@@ -868,17 +761,16 @@ pub fn within(
         }
         None => {
             let enough = (ranks..=1 << 20).find(|&ranks| takes(Stage::Three, ranks) <= limit);
-            let would = enough.map_or(String::new(), |ranks| {
-                format!("; --zero 3 would on {ranks} ranks")
-            });
+            let would =
+                enough.map_or(String::new(), |ranks| format!("; --zero 3 would on {ranks} ranks"));
             format!("no stage fits on {ranks} ranks{would}")
         }
     };
     Err(BadInput::new(what, help))
 }
 
-/// Refuses a model so small that padding could be more than 1% of a rank's share. Padding is at most one element per
-/// tensor and rank, and the formulas leave it out.
+/// Refuses a model so small that padding could be more than 1% of a rank's share. Padding is at
+/// most one element per tensor and rank, and the formulas leave it out.
 pub fn ensure_padding_is_little(config: &Config) -> Result<(), BadInput> {
     let shape = &config.shape;
     let ranks = config.ranks;
@@ -897,16 +789,14 @@ pub fn ensure_padding_is_little(config: &Config) -> Result<(), BadInput> {
     ))
 }
 
-/// Prints what a checkpoint's reader gets back if all padding is recorded on the last rank. Returns what the check found wrong.
+/// Prints what a checkpoint's reader gets back if all padding is recorded on the last rank. Returns
+/// what the check found wrong.
 pub fn padding_on_last(comm: &Comm, screen: &Screen) -> Vec<String> {
     let ranks = comm.size();
     if comm.rank() != 0 {
         return Vec::new();
     }
-    let flat = Flat {
-        numel: 2 * ranks + 1,
-        ranks,
-    };
+    let flat = Flat { numel: 2 * ranks + 1, ranks };
     let title = format!(
         "A group of {} elements, {} on each rank with padding",
         flat.numel,
@@ -933,8 +823,9 @@ pub fn padding_on_last(comm: &Comm, screen: &Screen) -> Vec<String> {
     checks.failed()
 }
 
-/// Splits a padded group among ranks, then joins it again without the padding that each rank recorded, as a checkpoint's
-/// reader does. Returns a table with a line per rank, and the joined elements.
+/// Splits a padded group among ranks, then joins it again without the padding that each rank
+/// recorded, as a checkpoint's reader does. Returns a table with a line per rank, and the joined
+/// elements.
 pub fn restored(
     screen: &Screen,
     flat: Flat,
@@ -947,19 +838,12 @@ pub fn restored(
         let held = flat.range(rank);
         let part = flat.shard_numel();
         let recorded = recorded(rank);
-        let elements = held
-            .clone()
-            .chain(std::iter::repeat_n(PADDING, flat.padding(rank)));
+        let elements = held.clone().chain(std::iter::repeat_n(PADDING, flat.padding(rank)));
         back.extend(elements.take(part.saturating_sub(recorded)));
-        [rank, held.len(), flat.padding(rank), recorded]
-            .map(|n| n.to_string())
-            .to_vec()
+        [rank, held.len(), flat.padding(rank), recorded].map(|n| n.to_string()).to_vec()
     });
     let rows: Vec<Vec<String>> = rows.collect();
-    (
-        table(screen, &["rank", "elements", "padding", "recorded"], &rows),
-        back,
-    )
+    (table(screen, &["rank", "elements", "padding", "recorded"], &rows), back)
 }
 
 #[cfg(test)]
@@ -970,15 +854,7 @@ mod tests {
     fn measured(losses: Vec<f64>, norms: Vec<f64>, hash: u64) -> Measured {
         let stage = Stage::One;
         let held = MemoryUsage::default();
-        Measured {
-            stage,
-            losses,
-            hash,
-            norms,
-            held,
-            sent: 0.0,
-            formula: 0.0,
-        }
+        Measured { stage, losses, hash, norms, held, sent: 0.0, formula: 0.0 }
     }
 
     fn failures(check: impl FnOnce(&mut Checks, &Screen)) -> usize {
@@ -1001,25 +877,13 @@ mod tests {
         let with = |losses: &[f64]| measured(losses.to_vec(), norms.to_vec(), 7);
         assert_eq!(compared(with(&losses), with(&losses), false), 0);
         assert_eq!(
-            compared(
-                with(&losses),
-                measured(vec![3.0, 2.000001], norms.to_vec(), 8),
-                true
-            ),
+            compared(with(&losses), measured(vec![3.0, 2.000001], norms.to_vec(), 8), true),
             0
         );
         for accumulates in [false, true] {
             for bad in damaged(&losses) {
-                assert_eq!(
-                    compared(with(&losses), with(&bad), accumulates),
-                    1,
-                    "{bad:?}"
-                );
-                assert_eq!(
-                    compared(with(&bad), with(&losses), accumulates),
-                    1,
-                    "{bad:?}"
-                );
+                assert_eq!(compared(with(&losses), with(&bad), accumulates), 1, "{bad:?}");
+                assert_eq!(compared(with(&bad), with(&losses), accumulates), 1, "{bad:?}");
                 assert_eq!(
                     compared(with(&bad), with(&bad), accumulates),
                     usize::from(bad.len() != 1),
@@ -1033,10 +897,7 @@ mod tests {
         };
         assert_eq!(checked(&norms), 0);
         // A table of the norms needs as many as there are ranks.
-        for bad in damaged(&norms)
-            .into_iter()
-            .filter(|bad| bad.len() == norms.len())
-        {
+        for bad in damaged(&norms).into_iter().filter(|bad| bad.len() == norms.len()) {
             assert_eq!(checked(&bad), 1, "{bad:?}");
         }
     }

@@ -1,5 +1,5 @@
-//! The check of lab04-gather: which blocks run, what they get, the slices of the mean gradients; then what a rank holds while
-//! a block runs, by its own allocator, and what it sends.
+//! The check of lab04-gather: which blocks run, what they get, the slices of the mean gradients;
+//! then what a rank holds while a block runs, by its own allocator, and what it sends.
 
 use exercise::{Blocks, passes};
 use kit::check::{Evidence, run};
@@ -13,26 +13,21 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Block b is a matrix of WIDTHS[b + 1] x WIDTHS[b] numbers and a bias. No two blocks are equally long. 3 ranks need padding,
-/// and 2 and 8 do not.
+/// Block b is a matrix of WIDTHS[b + 1] x WIDTHS[b] numbers and a bias. No two blocks are equally
+/// long. 3 ranks need padding, and 2 and 8 do not.
 const WIDTHS: [usize; 5] = [96, 160, 96, 128, 64];
 const BLOCKS: usize = WIDTHS.len() - 1;
-/// With so many ranks all slices together are shorter than the shortest block, so no block hides among them.
+/// With so many ranks all slices together are shorter than the shortest block, so no block hides
+/// among them.
 const MANY: usize = 8;
 /// Numbers for all small things that a rank may allocate: indices, names, messages.
 const SMALL: isize = 1000;
 
 fn main() -> ExitCode {
     run(&[
-        ("1 rank: each block forward, then backward", |evidence| {
-            turns(evidence, 1)
-        }),
-        ("2 ranks: a block gets its whole parameters", |evidence| {
-            parameters(evidence, 2)
-        }),
-        ("2 ranks: the slices of the mean gradients", |evidence| {
-            gradients(evidence, 2)
-        }),
+        ("1 rank: each block forward, then backward", |evidence| turns(evidence, 1)),
+        ("2 ranks: a block gets its whole parameters", |evidence| parameters(evidence, 2)),
+        ("2 ranks: the slices of the mean gradients", |evidence| gradients(evidence, 2)),
         ("3 ranks: blocks with padding", padded),
         ("8 ranks, forward: one block is whole when it runs", forward),
         ("8 ranks, backward: one block and its gradients", backward),
@@ -100,8 +95,8 @@ struct Moment {
     held: isize,
 }
 
-/// The model of one rank. Block b computes tanh(W x + bias). It always computes with the right parameters, so a mistake shows
-/// where it is made.
+/// The model of one rank. Block b computes tanh(W x + bias). It always computes with the right
+/// parameters, so a mistake shows where it is made.
 struct Chain {
     rank: usize,
     ranks: usize,
@@ -139,12 +134,7 @@ impl Chain {
         let given = self.given(block, parameters);
         // The list does not grow while the rank's bytes are counted.
         if self.moments.len() < self.moments.capacity() {
-            self.moments.push(Moment {
-                pass,
-                block,
-                given,
-                held,
-            });
+            self.moments.push(Moment { pass, block, given, held });
         }
     }
 
@@ -166,11 +156,8 @@ impl Chain {
             Given::Padded(parameters.len())
         } else if self.ranks > 1 && (slice_alone || slice_in_place) {
             Given::Slice
-        } else if let Some(other) = self
-            .wholes
-            .iter()
-            .position(starts)
-            .filter(|other| *other != block)
+        } else if let Some(other) =
+            self.wholes.iter().position(starts).filter(|other| *other != block)
         {
             Given::Block(other)
         } else if parameters.len() >= right.len() && holds_all(parameters, right) {
@@ -231,9 +218,8 @@ struct Rank {
 fn results(evidence: &Evidence, ranks: usize) -> Result<Vec<Rank>> {
     launch::run(ranks, |comm| {
         let rank = comm.rank();
-        let slices: Vec<Vec<f32>> = (0..BLOCKS)
-            .map(|block| slice(whole(block), rank, ranks))
-            .collect();
+        let slices: Vec<Vec<f32>> =
+            (0..BLOCKS).map(|block| slice(whole(block), rank, ranks)).collect();
         let mut model = Chain::new(rank, ranks);
         evidence.given(format!(
             "rank {rank} of {ranks}, and {BLOCKS} blocks of {} to {} parameters",
@@ -282,11 +268,8 @@ fn mean_gradients(ranks: usize) -> Result<Vec<Vec<f32>>> {
 
 fn turns(evidence: &mut Evidence, ranks: usize) -> Result<()> {
     let found = results(evidence, ranks)?;
-    let run: Vec<(Pass, usize)> = found[0]
-        .moments
-        .iter()
-        .map(|moment| (moment.pass, moment.block))
-        .collect();
+    let run: Vec<(Pass, usize)> =
+        found[0].moments.iter().map(|moment| (moment.pass, moment.block)).collect();
     let forward = (0..BLOCKS).map(|block| (Pass::Forward, block));
     let backward = (0..BLOCKS).map(|block| (Pass::Backward, block));
     let expected: Vec<(Pass, usize)> = forward.clone().chain(backward.clone().rev()).collect();
@@ -415,12 +398,7 @@ fn gradients(evidence: &mut Evidence, ranks: usize) -> Result<()> {
             }
             let first = (0..mean.len()).find(|&i| !near(mean[i], expected[i]));
             let i = first.unwrap_or(0);
-            evidence.row(
-                first.is_none(),
-                format!("{place} {i}"),
-                expected[i],
-                mean[i],
-            );
+            evidence.row(first.is_none(), format!("{place} {i}"), expected[i], mean[i]);
         }
     }
     if evidence.agrees() {
@@ -510,8 +488,8 @@ fn held(found: &[Rank], pass: Pass) -> Vec<isize> {
     (0..BLOCKS).map(of_block).collect()
 }
 
-/// Compares what ranks held, whenever a block ran, with one whole block and all slices of gradients. Returns for each block
-/// how much was too much.
+/// Compares what ranks held, whenever a block ran, with one whole block and all slices of
+/// gradients. Returns for each block how much was too much.
 fn beyond(evidence: &mut Evidence, found: &[Rank], pass: Pass) -> Vec<isize> {
     let name = match pass {
         Pass::Forward => "forward",
@@ -523,17 +501,13 @@ fn beyond(evidence: &mut Evidence, found: &[Rank], pass: Pass) -> Vec<isize> {
         beyond.push(held - most);
         let place = format!("block {block} {name}: numbers held");
         let most_shown = format!("at most {}", thousands(most as u64));
-        evidence.row(
-            held <= most + SMALL,
-            place,
-            most_shown,
-            thousands(held.max(0) as u64),
-        );
+        evidence.row(held <= most + SMALL, place, most_shown, thousands(held.max(0) as u64));
     }
     beyond
 }
 
-/// Whether `beyond` is about what these blocks take, less the slices of gradients that may not be there yet.
+/// Whether `beyond` is about what these blocks take, less the slices of gradients that may not be
+/// there yet.
 fn is_blocks(beyond: isize, blocks: impl Iterator<Item = usize>) -> bool {
     let blocks: usize = blocks.map(numel).sum();
     let blocks = blocks as isize;
@@ -635,16 +609,12 @@ fn costs(evidence: &mut Evidence) -> Result<()> {
     let bytes = found.iter().map(|rank| rank.bytes).max().unwrap_or(0);
     let all = |count: usize| ((MANY - 1) * count * size_of::<f32>()) as u64;
     let once = all(parts(MANY));
-    // Two all-gathers and one reduce-scatter of each block; but the last block's passes follow one another.
+    // Two all-gathers and one reduce-scatter of each block; but the last block's passes follow one
+    // another.
     let last = all(part(BLOCKS - 1, MANY));
     let best = 3 * once - last;
     let most = format!("at most {}", thousands(best));
-    evidence.row(
-        bytes <= best,
-        "bytes that a rank sends",
-        most,
-        thousands(bytes),
-    );
+    evidence.row(bytes <= best, "bytes that a rank sends", most, thousands(bytes));
     evidence.means_if(
         bytes == 4 * once || bytes == 4 * once - last,
         "The gradients go through an all-reduce, which leaves all of them on every rank. A rank keeps one slice: a \

@@ -27,18 +27,10 @@ fn holds(evidence: &mut Evidence) -> Result<()> {
         let keep = (0..3).filter(|&i| (right[i] < whole[i]) == divided);
         keep.map(|i| right[i]).sum::<u64>()
     };
-    evidence.means_if(
-        got == sum(0),
-        "This is stage 0, where every rank holds all three.",
-    );
-    evidence.means_if(
-        got == sum(1),
-        "This is stage 1, where every rank still holds all gradients.",
-    );
-    evidence.means_if(
-        got == sum(3),
-        "This is stage 3, where no rank holds all parameters.",
-    );
+    evidence.means_if(got == sum(0), "This is stage 0, where every rank holds all three.");
+    evidence
+        .means_if(got == sum(1), "This is stage 1, where every rank still holds all gradients.");
+    evidence.means_if(got == sum(3), "This is stage 3, where no rank holds all parameters.");
     evidence.means_if(
         got == RANKS * sum(2),
         "This is what all ten ranks hold together. No rank can use the memory of another.",
@@ -61,10 +53,7 @@ fn holds(evidence: &mut Evidence) -> Result<()> {
          as the picture's numbers are.",
     );
     evidence.means_if(got == sum(2) * 1_000_000_000, "These are bytes, not GB.");
-    for (i, name) in ["parameters", "gradients", "moments"]
-        .into_iter()
-        .enumerate()
-    {
+    for (i, name) in ["parameters", "gradients", "moments"].into_iter().enumerate() {
         evidence.means_if(
             got == sum(2) - right[i] && got != only(true),
             format!("The {name} are missing: a rank holds all of them, or its share."),

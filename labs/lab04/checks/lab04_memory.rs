@@ -1,4 +1,5 @@
-//! The check of lab04-memory: one GPU, many, few, recomputation, micro-batches, a large model, and smaller GPUs.
+//! The check of lab04-memory: one GPU, many, few, recomputation, micro-batches, a large model, and
+//! smaller GPUs.
 
 use exercise::{Job, Plan, plan};
 use kit::check::{Evidence, is_near, run};
@@ -25,38 +26,21 @@ const fn job(billions: f64, [blocks, width, sequence]: [u64; 3], ranks: u64) -> 
 const SMALL: Job = job(1.3, [24, 2048, 2048], 1);
 const MIDDLE: Job = job(7.5, [32, 4096, 2048], 64);
 /// Stage 2 leaves room for few sequences.
-const TIGHT: Job = Job {
-    recompute: true,
-    ..job(30.0, [48, 7168, 2048], 64)
-};
-const LARGE: Job = Job {
-    recompute: true,
-    batch: 8,
-    ..job(70.0, [80, 8192, 8192], 64)
-};
+const TIGHT: Job = Job { recompute: true, ..job(30.0, [48, 7168, 2048], 64) };
+const LARGE: Job = Job { recompute: true, batch: 8, ..job(70.0, [80, 8192, 8192], 64) };
 
 fn main() -> ExitCode {
     run(&[
-        ("1.3 billion parameters on 1 GPU", |evidence| {
-            plans(evidence, &[SMALL])
-        }),
+        ("1.3 billion parameters on 1 GPU", |evidence| plans(evidence, &[SMALL])),
         ("7.5 billion on 1 GPU: nothing fits", |evidence| {
             plans(evidence, &[Job { ranks: 1, ..MIDDLE }])
         }),
-        ("7.5 billion on 64 GPUs", |evidence| {
-            plans(evidence, &[MIDDLE])
-        }),
+        ("7.5 billion on 64 GPUs", |evidence| plans(evidence, &[MIDDLE])),
         ("7.5 billion on 2 GPUs: room for a sequence", |evidence| {
             plans(evidence, &[Job { ranks: 2, ..MIDDLE }])
         }),
         ("with recomputation", |evidence| {
-            plans(
-                evidence,
-                &[SMALL, MIDDLE].map(|job| Job {
-                    recompute: true,
-                    ..job
-                }),
-            )
+            plans(evidence, &[SMALL, MIDDLE].map(|job| Job { recompute: true, ..job }))
         }),
         ("70 billion parameters, 8,192 tokens", |evidence| {
             plans(evidence, &[LARGE, Job { ranks: 16, ..LARGE }])
@@ -65,13 +49,7 @@ fn main() -> ExitCode {
             plans(evidence, &[7, 64].map(|batch| Job { batch, ..TIGHT }))
         }),
         ("GPUs of 40 GB", |evidence| {
-            plans(
-                evidence,
-                &[SMALL, MIDDLE].map(|job| Job {
-                    memory: 40_000_000_000,
-                    ..job
-                }),
-            )
+            plans(evidence, &[SMALL, MIDDLE].map(|job| Job { memory: 40_000_000_000, ..job }))
         }),
     ])
 }
@@ -79,7 +57,8 @@ fn main() -> ExitCode {
 /// A way to plan, right or wrong.
 #[derive(Clone, Copy)]
 struct Rule {
-    /// Bytes per parameter of parameters, gradients and optimizer, and from which stage on each is sharded.
+    /// Bytes per parameter of parameters, gradients and optimizer, and from which stage on each is
+    /// sharded.
     bytes: [u64; 3],
     sharded_from: [usize; 3],
     /// Bytes of the activations of one sequence.
@@ -92,7 +71,8 @@ struct Rule {
     sequences: fn(&Job, u64) -> u64,
     /// The number of micro-batches: from the sequences of a step and of a micro-batch.
     micro_batches: fn(u64, u64) -> u64,
-    /// Transfers of all parameters or gradients in a step: from the stage and the number of micro-batches.
+    /// Transfers of all parameters or gradients in a step: from the stage and the number of
+    /// micro-batches.
     transfers: fn(usize, u64) -> u64,
     /// Bytes that a rank sends for so many transfers.
     sent: fn(&Job, u64) -> u64,
@@ -138,12 +118,7 @@ impl Rule {
             let held = |(bytes, from): (u64, usize)| {
                 (bytes * job.parameters).div_ceil(if stage >= from { job.ranks } else { 1 })
             };
-            let state = self
-                .bytes
-                .into_iter()
-                .zip(self.sharded_from)
-                .map(held)
-                .sum();
+            let state = self.bytes.into_iter().zip(self.sharded_from).map(held).sum();
             let fit = (self.memory)(job).checked_sub(state)? / (self.activations)(job);
             let sequences = (self.sequences)(job, fit);
             if sequences < self.least {
@@ -178,17 +153,10 @@ fn plans(evidence: &mut Evidence, jobs: &[Job]) -> Result<()> {
     let mut found = Vec::new();
     for job in jobs {
         let memory = bytes_decimal(job.memory as f64);
-        let which = format!(
-            "{} billion, {} x {memory}",
-            job.parameters as f64 / 1e9,
-            job.ranks
-        );
+        let which = format!("{} billion, {} x {memory}", job.parameters as f64 / 1e9, job.ranks);
         evidence.given(format!("{which}, and {job:?}"));
-        let state = |stage| {
-            zero_memory(stage, job.parameters, job.ranks, BytesEach::MIXED)
-                .iter()
-                .sum()
-        };
+        let state =
+            |stage| zero_memory(stage, job.parameters, job.ranks, BytesEach::MIXED).iter().sum();
         let expected = RIGHT.plan(job).map(|plan| {
             let micro_batches = job.batch.div_ceil(plan.sequences);
             Plan {
@@ -202,24 +170,17 @@ fn plans(evidence: &mut Evidence, jobs: &[Job]) -> Result<()> {
         found.push(got);
     }
 
-    let rule = |rule: Rule| {
-        jobs.iter()
-            .zip(&found)
-            .all(|(job, got)| same(rule.plan(job), *got))
-    };
+    let rule = |rule: Rule| jobs.iter().zip(&found).all(|(job, got)| same(rule.plan(job), *got));
     let wrong_state = |job: &Job, got: &Option<Plan>| {
         got.is_some_and(|got| {
-            let right: u64 = zero_memory(got.stage, job.parameters, job.ranks, BytesEach::MIXED)
-                .iter()
-                .sum();
+            let right: u64 =
+                zero_memory(got.stage, job.parameters, job.ranks, BytesEach::MIXED).iter().sum();
             !is_near(right as f64, got.state as f64)
         })
     };
-    // Only where each state is that of its stage: otherwise the same stage may be chosen for another reason.
-    let states = !jobs
-        .iter()
-        .zip(&found)
-        .any(|(job, got)| wrong_state(job, got));
+    // Only where each state is that of its stage: otherwise the same stage may be chosen for
+    // another reason.
+    let states = !jobs.iter().zip(&found).any(|(job, got)| wrong_state(job, got));
     let transfers = |transfers: fn(usize, u64) -> u64| states && rule(Rule { transfers, ..RIGHT });
     let sent = |sent: fn(&Job, u64) -> u64| states && rule(Rule { sent, ..RIGHT });
     evidence.means_if(
@@ -280,10 +241,7 @@ fn plans(evidence: &mut Evidence, jobs: &[Job]) -> Result<()> {
         "Nothing is sent here: then the ranks would train as many different models.",
     );
     evidence.means_if(
-        rule(Rule {
-            sequences: |_, fit| fit,
-            ..RIGHT
-        }),
+        rule(Rule { sequences: |_, fit| fit, ..RIGHT }),
         "More sequences fit than a rank has in one step: a micro-batch has at most all of them.",
     );
     evidence.means_if(
@@ -297,18 +255,8 @@ fn plans(evidence: &mut Evidence, jobs: &[Job]) -> Result<()> {
         "Here the micro-batches are all equally large. The last one may be smaller: take as many sequences as fit.",
     );
     let bytes = |bytes| rule(Rule { bytes, ..RIGHT });
-    let sharded_from = |sharded_from| {
-        rule(Rule {
-            sharded_from,
-            ..RIGHT
-        })
-    };
-    let activations = |activations: fn(&Job) -> u64| {
-        rule(Rule {
-            activations,
-            ..RIGHT
-        })
-    };
+    let sharded_from = |sharded_from| rule(Rule { sharded_from, ..RIGHT });
+    let activations = |activations: fn(&Job) -> u64| rule(Rule { activations, ..RIGHT });
     evidence.means_if(
         bytes([2, 0, 0]),
         "These are only the parameters: enough to run the model, and not to train it. Gradients take 2 bytes each, and the \
@@ -322,10 +270,7 @@ fn plans(evidence: &mut Evidence, jobs: &[Job]) -> Result<()> {
         bytes([2, 2, 0]),
         "The optimizer is missing, and with 12 bytes per parameter it is the largest part.",
     );
-    evidence.means_if(
-        bytes([2, 0, 12]),
-        "The gradients are missing: 2 bytes per parameter.",
-    );
+    evidence.means_if(bytes([2, 0, 12]), "The gradients are missing: 2 bytes per parameter.");
     evidence.means_if(
         bytes([4, 4, 8]),
         "This is training in f32. The sum is 16 bytes as well, but more of them are parameters and gradients, which stage 1 \
@@ -340,17 +285,11 @@ fn plans(evidence: &mut Evidence, jobs: &[Job]) -> Result<()> {
         "The order of the stages is different: the optimizer first, then the gradients, then the parameters.",
     );
     evidence.means_if(
-        rule(Rule {
-            stages: [0, 1, 2, 2],
-            ..RIGHT
-        }),
+        rule(Rule { stages: [0, 1, 2, 2], ..RIGHT }),
         "Stage 2 is not the last one. Stage 3 shards the parameters as well.",
     );
     evidence.means_if(
-        rule(Rule {
-            sharded_from: [9; 3],
-            ..RIGHT
-        }),
+        rule(Rule { sharded_from: [9; 3], ..RIGHT }),
         "Every stage holds all 16 bytes here. On n ranks a shard is 1/n of them.",
     );
     evidence.means_if(
@@ -376,10 +315,7 @@ fn plans(evidence: &mut Evidence, jobs: &[Job]) -> Result<()> {
         "The ranks' devices are no common pool: everything that a rank holds must fit on its own device.",
     );
     evidence.means_if(
-        rule(Rule {
-            memory: |_| 80_000_000_000,
-            ..RIGHT
-        }),
+        rule(Rule { memory: |_| 80_000_000_000, ..RIGHT }),
         "These GPUs have 40 GB: `job.memory`.",
     );
     let recomputing = jobs.iter().any(|job| job.recompute);
@@ -439,16 +375,10 @@ fn plans(evidence: &mut Evidence, jobs: &[Job]) -> Result<()> {
         activations(|job| RIGHT.plan(job).map_or(1, |_| 2 * (RIGHT.activations)(job))),
         "The 34 are bytes already, and not numbers of 2 bytes.",
     );
-    let more = |job: &Job| {
-        RIGHT.plan(job).map(|plan| Plan {
-            sequences: plan.sequences + 1,
-            ..plan
-        })
-    };
+    let more =
+        |job: &Job| RIGHT.plan(job).map(|plan| Plan { sequences: plan.sequences + 1, ..plan });
     evidence.means_if(
-        jobs.iter()
-            .zip(&found)
-            .all(|(job, got)| same(more(job), *got)),
+        jobs.iter().zip(&found).all(|(job, got)| same(more(job), *got)),
         "One sequence too many: a part of a sequence does not fit. Round down.",
     );
     evidence.means_if(
@@ -477,20 +407,12 @@ fn plans(evidence: &mut Evidence, jobs: &[Job]) -> Result<()> {
 }
 
 fn said(plan: Option<Plan>) -> String {
-    plan.map_or(
-        "nothing fits".into(),
-        |Plan {
-             stage,
-             state,
-             sequences,
-             sent,
-         }| {
-            format!(
-                "stage {stage}, state {}, {sequences} sequence{}, sends {}",
-                bytes_decimal(state as f64),
-                if sequences == 1 { "" } else { "s" },
-                bytes_decimal(sent as f64)
-            )
-        },
-    )
+    plan.map_or("nothing fits".into(), |Plan { stage, state, sequences, sent }| {
+        format!(
+            "stage {stage}, state {}, {sequences} sequence{}, sends {}",
+            bytes_decimal(state as f64),
+            if sequences == 1 { "" } else { "s" },
+            bytes_decimal(sent as f64)
+        )
+    })
 }

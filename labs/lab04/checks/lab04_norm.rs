@@ -1,4 +1,5 @@
-//! The check of lab04-norm: one rank, several ranks, padding, replicated parameters, large gradients, and a NaN on one rank.
+//! The check of lab04-norm: one rank, several ranks, padding, replicated parameters, large
+//! gradients, and a NaN on one rank.
 
 use exercise::{Gradients, global_norm};
 use kit::check::{Evidence, is_near, number, run};
@@ -37,57 +38,25 @@ fn main() -> ExitCode {
         ("1 rank: the root of the sum of all squares", |evidence| {
             norm(evidence, Job { ranks: 1, ..JOB })
         }),
-        ("4 ranks: the norm of all shards", |evidence| {
-            norm(evidence, JOB)
-        }),
+        ("4 ranks: the norm of all shards", |evidence| norm(evidence, JOB)),
         ("3 ranks: padding is no gradient", |evidence| {
-            norm(
-                evidence,
-                Job {
-                    ranks: 3,
-                    padding: 5,
-                    ..JOB
-                },
-            )
+            norm(evidence, Job { ranks: 3, padding: 5, ..JOB })
         }),
         ("4 ranks: replicated parameters count once", |evidence| {
-            norm(
-                evidence,
-                Job {
-                    replicated: 3,
-                    ..JOB
-                },
-            )
+            norm(evidence, Job { replicated: 3, ..JOB })
         }),
         ("NaN in the padding is no NaN in a gradient", |evidence| {
-            norm(
-                evidence,
-                Job {
-                    ranks: 3,
-                    padding: 5,
-                    left_over: f32::NAN,
-                    ..JOB
-                },
-            )
+            norm(evidence, Job { ranks: 3, padding: 5, left_over: f32::NAN, ..JOB })
         }),
         ("gradients of 1e20: their squares are 1e40", |evidence| {
-            norm(
-                evidence,
-                Job {
-                    replicated: 3,
-                    scale: 1e20,
-                    ..JOB
-                },
-            )
+            norm(evidence, Job { replicated: 3, scale: 1e20, ..JOB })
         }),
-        (
-            "NaN on rank 2 of 4: every rank skips the step",
-            |evidence| skips(evidence, f32::NAN),
-        ),
-        (
-            "infinity on rank 2 of 4: every rank skips it, too",
-            |evidence| skips(evidence, f32::NEG_INFINITY),
-        ),
+        ("NaN on rank 2 of 4: every rank skips the step", |evidence| {
+            skips(evidence, f32::NAN)
+        }),
+        ("infinity on rank 2 of 4: every rank skips it, too", |evidence| {
+            skips(evidence, f32::NEG_INFINITY)
+        }),
     ])
 }
 
@@ -109,9 +78,7 @@ impl Job {
     }
 
     fn replicated(&self) -> Vec<f32> {
-        (0..self.replicated)
-            .map(|i| self.scale * (20.0 + i as f32))
-            .collect()
+        (0..self.replicated).map(|i| self.scale * (20.0 + i as f32)).collect()
     }
 
     /// Every rank's answer.
@@ -128,11 +95,7 @@ impl Job {
             ));
             Ok(global_norm(
                 &comm,
-                &Gradients {
-                    shard: &shard,
-                    padding,
-                    replicated: &replicated,
-                },
+                &Gradients { shard: &shard, padding, replicated: &replicated },
             )?)
         })
     }
@@ -154,20 +117,12 @@ fn norm(evidence: &mut Evidence, job: Job) -> Result<()> {
     let most = each.iter().copied().fold(0.0, f64::max);
     let once = squares(&job.replicated());
     let n = job.ranks as f64;
-    let gradients = shards
-        .iter()
-        .flat_map(|(shard, padding)| &shard[..SHARD - padding])
-        .copied();
+    let gradients = shards.iter().flat_map(|(shard, padding)| &shard[..SHARD - padding]).copied();
     let expected = global_norm_of(&gradients.chain(job.replicated()).collect::<Vec<_>>());
     for (rank, answer) in answers.iter().enumerate() {
         match answer {
             Some(norm) => evidence.near(format!("rank {rank}: norm"), expected, *norm),
-            None => evidence.row(
-                false,
-                format!("rank {rank}: norm"),
-                number(expected),
-                "None",
-            ),
+            None => evidence.row(false, format!("rank {rank}: norm"), number(expected), "None"),
         };
     }
 
@@ -178,10 +133,7 @@ fn norm(evidence: &mut Evidence, job: Job) -> Result<()> {
     let apart: f64 = each.iter().map(|sum| sum.sqrt()).sum();
     let padding_counts = is(&|_| (padded + once).sqrt())
         || (job.left_over.is_nan() && answers.iter().any(Option::is_none));
-    evidence.means_if(
-        is(&|_| all + once),
-        "This is the sum of the squares: the norm is its root.",
-    );
+    evidence.means_if(is(&|_| all + once), "This is the sum of the squares: the norm is its root.");
     evidence.means_if(
         is(&|rank| (each[rank] + once).sqrt()),
         "Each rank has its own shard's norm. It is shorter than the norm of all gradients, so each rank clips too \
@@ -237,19 +189,9 @@ fn norm(evidence: &mut Evidence, job: Job) -> Result<()> {
 }
 
 fn skips(evidence: &mut Evidence, number: f32) -> Result<()> {
-    let answers = Job {
-        replicated: 3,
-        broken: Some((2, number)),
-        ..JOB
-    }
-    .answers(evidence)?;
+    let answers = Job { replicated: 3, broken: Some((2, number)), ..JOB }.answers(evidence)?;
     for (rank, answer) in answers.iter().enumerate() {
-        evidence.row(
-            answer.is_none(),
-            format!("rank {rank}"),
-            "None",
-            format!("{answer:?}"),
-        );
+        evidence.row(answer.is_none(), format!("rank {rank}"), "None", format!("{answer:?}"));
     }
     evidence.means_if(
         answers.iter().any(Option::is_none),

@@ -1,4 +1,5 @@
-//! The check of lab04-partition: DeepSpeed's own cases, from a group without padding to ranks that hold only padding.
+//! The check of lab04-partition: DeepSpeed's own cases, from a group without padding to ranks that
+//! hold only padding.
 
 use exercise::{Slice, slice};
 use kit::check::{Evidence, run};
@@ -15,30 +16,24 @@ fn main() -> ExitCode {
         ("13 numbers on 3 ranks: a little padding", |evidence| {
             slices(evidence, &[4, 1, 8], 3)
         }),
-        ("10 numbers on 4 ranks", |evidence| {
-            slices(evidence, &[6, 4], 4)
-        }),
+        ("10 numbers on 4 ranks", |evidence| slices(evidence, &[6, 4], 4)),
         ("5 numbers on 4 ranks", |evidence| slices(evidence, &[5], 4)),
-        ("9 numbers on 4 ranks", |evidence| {
-            slices(evidence, &[2, 3, 4], 4)
-        }),
+        ("9 numbers on 4 ranks", |evidence| slices(evidence, &[2, 3, 4], 4)),
         ("13 numbers on 3 ranks, the last 8 a bias", |evidence| {
             group(evidence, &[4, 1, 8], 3, 8)
         }),
         ("24,960 numbers on 8 ranks: nothing to pad", |evidence| {
             slices(evidence, &[24_576, 384], 8)
         }),
-        ("16 numbers on 1,024 ranks", |evidence| {
-            slices(evidence, &[16], 1024)
+        ("16 numbers on 1,024 ranks", |evidence| slices(evidence, &[16], 1024)),
+        ("65 layer norms on 768 ranks, as in the real run", |evidence| {
+            slices(evidence, &[4096; 65], 768)
         }),
-        (
-            "65 layer norms on 768 ranks, as in the real run",
-            |evidence| slices(evidence, &[4096; 65], 768),
-        ),
     ])
 }
 
-/// If there are many ranks, the check looks at so many first and last ones, and at those around the first padding.
+/// If there are many ranks, the check looks at so many first and last ones, and at those around the
+/// first padding.
 const ENDS: usize = 4;
 
 fn slices(evidence: &mut Evidence, tensors: &[usize], ranks: usize) -> Result<()> {
@@ -68,11 +63,9 @@ fn group(evidence: &mut Evidence, tensors: &[usize], ranks: usize, zeros: usize)
     let edge = numel / flat.shard_numel();
     let looked_at = |rank: &usize| *rank < ENDS || ranks - rank <= ENDS || rank.abs_diff(edge) <= 1;
     let input = match tensors {
-        [first, _, _, _, ..] => format!(
-            "{} tensors of {} numbers",
-            tensors.len(),
-            thousands(*first as u64)
-        ),
+        [first, _, _, _, ..] => {
+            format!("{} tensors of {} numbers", tensors.len(), thousands(*first as u64))
+        }
         few => format!("tensors of {few:?} numbers"),
     };
     let found = |rank| {
@@ -87,16 +80,8 @@ fn group(evidence: &mut Evidence, tensors: &[usize], ranks: usize, zeros: usize)
             .chain(std::iter::repeat(0.0))
             .take(flat.shard_numel())
             .collect();
-        let expected = Slice {
-            numbers,
-            padding: flat.padding(*rank),
-        };
-        evidence.row(
-            *got == expected,
-            format!("rank {rank}"),
-            said(&expected),
-            said(got),
-        );
+        let expected = Slice { numbers, padding: flat.padding(*rank) };
+        evidence.row(*got == expected, format!("rank {rank}"), said(&expected), said(got));
     }
     if evidence.agrees() {
         return Ok(());
@@ -146,9 +131,7 @@ fn group(evidence: &mut Evidence, tensors: &[usize], ranks: usize, zeros: usize)
     };
     let has_gaps = !all(&|rank, slice| {
         let offsets = rank * slice.numbers.len()..;
-        offsets
-            .zip(&slice.numbers)
-            .all(|(i, &x)| i >= numel || x == number(i))
+        offsets.zip(&slice.numbers).all(|(i, &x)| i >= numel || x == number(i))
     });
     evidence.means_if(
         !equal
@@ -221,11 +204,7 @@ fn said(slice: &Slice) -> String {
     let numbers = &slice.numbers;
     let shown = match (numbers.len(), numbers.first()) {
         (0, _) => "nothing".into(),
-        (1..=6, _) => numbers
-            .iter()
-            .map(|x| x.to_string())
-            .collect::<Vec<_>>()
-            .join(" "),
+        (1..=6, _) => numbers.iter().map(|x| x.to_string()).collect::<Vec<_>>().join(" "),
         (many, Some(0.0)) => format!("{} zeros", thousands(many as u64)),
         (many, first) => {
             format!(

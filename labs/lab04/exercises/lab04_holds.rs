@@ -1,6 +1,7 @@
 //! lab04-holds · What one rank holds
 //!
-//! Ten ranks train 15 billion parameters in f32, with AdamW and ZeRO's stage 2. What does each rank hold of these?
+//! Ten ranks train 15 billion parameters in f32, with AdamW and ZeRO's stage 2. What does each rank
+//! hold of these?
 //!
 //! ```text
 //!                   the whole    one of 10 ranks

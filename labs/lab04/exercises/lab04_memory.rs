@@ -1,7 +1,8 @@
 //! lab04-memory · The plan that sends least
 //!
-//! Which stage of ZeRO should a job use? One that fits: a rank's state and the activations of one micro-batch share one device. And
-//! among those the one that sends least. You plan the job before you queue for it.
+//! Which stage of ZeRO should a job use? One that fits: a rank's state and the activations of one
+//! micro-batch share one device. And among those the one that sends least. You plan the job before
+//! you queue for it.
 //!
 //! ```text
 //! 7.5 billion parameters, 32 blocks of width 4096, sequences of 2048 tokens
@@ -10,11 +11,14 @@
 //! the plan   stage 1: state 31.4 GB, 5 sequences fit, 29.5 GB sent per step
 //! ```
 //!
-//! - The state is that of mixed precision with AdamW, as on lab04's page. Gradients and parameters are sent in 2 bytes each.
-//! - A block keeps 34 bytes per token and unit of width for the backward pass. With recomputation every block keeps 2 bytes, its
-//!   input, and beside all these inputs one block at a time has its 34.
+//! - The state is that of mixed precision with AdamW, as on lab04's page. Gradients and parameters
+//!   are sent in 2 bytes each.
+//! - A block keeps 34 bytes per token and unit of width for the backward pass. With recomputation
+//!   every block keeps 2 bytes, its input, and beside all these inputs one block at a time has
+//!   its 34.
 //! - A rank computes its sequences of one step in as few micro-batches as possible.
-//! - If two stages send the same, take the lower one. Padding, buffers and the token table are left out.
+//! - If two stages send the same, take the lower one. Padding, buffers and the token table are left
+//!   out.
 
 /// A job that is to be planned.
 #[derive(Clone, Copy, Debug)]

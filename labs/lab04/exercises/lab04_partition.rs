@@ -1,9 +1,10 @@
 //! lab04-partition · Equal slices of unequal tensors
 //!
-//! In ZeRO's stages 1 and 2 each rank holds the optimizer states of a slice of the model. Tensors have many sizes, but
-//! collectives need slices of equal length. So DeepSpeed lays the tensors of a group end to end, in their order. It appends
-//! zeros until the length is a multiple of 2 x ranks, and cuts the whole into one slice per rank. Slice r belongs to rank r,
-//! even if it begins in the middle of a tensor.
+//! In ZeRO's stages 1 and 2 each rank holds the optimizer states of a slice of the model. Tensors
+//! have many sizes, but collectives need slices of equal length. So DeepSpeed lays the tensors of a
+//! group end to end, in their order. It appends zeros until the length is a multiple of 2 x ranks,
+//! and cuts the whole into one slice per rank. Slice r belongs to rank r, even if it begins in the
+//! middle of a tensor.
 //!
 //! ```text
 //! two tensors, a of 5 numbers and b of 6, on 3 ranks
@@ -13,9 +14,10 @@
 //! padding    0              0              1
 //! ```
 //!
-//! The zeros are padding. They are trained with the rest and mean nothing. But a checkpoint must leave them out if it is to
-//! be read on a different number of ranks. So each rank records how many of its numbers are padding. (A run on 768
-//! ranks could not be converted because these records were wrong. The check contains that run.)
+//! The zeros are padding. They are trained with the rest and mean nothing. But a checkpoint must
+//! leave them out if it is to be read on a different number of ranks. So each rank records how many
+//! of its numbers are padding. (A run on 768 ranks could not be converted because these records
+//! were wrong. The check contains that run.)
 
 /// DeepSpeed pads a group to a multiple of this many numbers per rank.
 const ALIGNMENT: usize = 2;

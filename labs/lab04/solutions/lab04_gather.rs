@@ -8,19 +8,21 @@ pub trait Blocks {
     fn numel(&self, block: usize) -> usize;
     /// Runs a block forward. Its input is the output of the block before it.
     fn forward(&mut self, block: usize, parameters: &[f32]);
-    /// Runs a block backward, and returns the gradients of its parameters. The block after it must have run backward.
+    /// Runs a block backward, and returns the gradients of its parameters. The block after it must
+    /// have run backward.
     fn backward(&mut self, block: usize, parameters: &[f32]) -> Vec<f32>;
 }
 
-/// The forward and the backward pass of a rank that has `slices`, one of each block. It returns its slices of the mean
-/// gradients, in the same order.
+/// The forward and the backward pass of a rank that has `slices`, one of each block. It returns its
+/// slices of the mean gradients, in the same order.
 pub fn passes(comm: &Comm, slices: &[Vec<f32>], model: &mut dyn Blocks) -> Result<Vec<Vec<f32>>> {
     let mut last = None;
     for (block, slice) in slices.iter().enumerate() {
         let mut whole = gathered(comm, slice)?;
         whole.truncate(model.numel(block));
         model.forward(block, &whole);
-        // The last block runs backward at once. All others end here: their memory is free before the next one is gathered.
+        // The last block runs backward at once. All others end here: their memory is free before
+        // the next one is gathered.
         if block + 1 == slices.len() {
             last = Some(whole);
         }

@@ -70,12 +70,7 @@ pub fn plan(job: &Job) -> Option<Plan> {
             _ => 3 * micro_batches,
         };
         let sent = transfers * 2 * parameters * (ranks - 1) / ranks;
-        Some(Plan {
-            stage,
-            state,
-            sequences,
-            sent,
-        })
+        Some(Plan { stage, state, sequences, sent })
     });
     fitting.min_by_key(|plan| plan.sent)
 }

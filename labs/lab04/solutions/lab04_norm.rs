@@ -12,13 +12,10 @@ pub struct Gradients<'a> {
     pub replicated: &'a [f32],
 }
 
-/// The norm of all gradients of the model, the same on every rank. None if it is not finite: then every rank skips the step.
+/// The norm of all gradients of the model, the same on every rank. None if it is not finite: then
+/// every rank skips the step.
 pub fn global_norm(comm: &Comm, gradients: &Gradients) -> Result<Option<f64>> {
-    let Gradients {
-        shard,
-        padding,
-        replicated,
-    } = *gradients;
+    let Gradients { shard, padding, replicated } = *gradients;
     // In f64: the square of a large f32 does not fit into f32.
     let squares = |numbers: &[f32]| numbers.iter().map(|&g| f64::from(g).powi(2)).sum::<f64>();
     let mut sum = [squares(&shard[..shard.len() - padding])];

@@ -20,7 +20,8 @@ pub fn slice(tensors: &[Vec<f32>], ranks: usize, rank: usize) -> Slice {
     let part = flat.len() / ranks;
     let start = rank * part;
     let end = (rank + 1) * part;
-    // A slice that begins after the last tensor consists of padding, and its padding is no longer than the slice.
+    // A slice that begins after the last tensor consists of padding, and its padding is no longer
+    // than the slice.
     Slice {
         numbers: flat[start..end].to_vec(),
         padding: end.saturating_sub(numel).min(part),

@@ -1,5 +1,5 @@
-//! Tokens per second of tensor ranks beside one rank, and beside as many ranks that share only the data; then the same over
-//! a slow link.
+//! Tokens per second of tensor ranks beside one rank, and beside as many ranks that share only the
+//! data; then the same over a slow link.
 
 use super::Shared;
 use anyhow::Result;
@@ -19,10 +19,7 @@ use std::time::Instant;
 const ROUNDS: usize = 3;
 
 /// A network between cheap nodes, where no flag names one: 1 Gbit/s.
-const SLOW: Link = Link {
-    latency: 50e-6,
-    bandwidth: 125e6,
-};
+const SLOW: Link = Link { latency: 50e-6, bandwidth: 125e6 };
 
 /// How ranks divide the work.
 #[derive(Clone, Copy)]
@@ -33,7 +30,8 @@ struct Way {
     sequence: bool,
 }
 
-/// The best round of a way: seconds of a step, the share of it in communication calls, and the bytes that a rank sends.
+/// The best round of a way: seconds of a step, the share of it in communication calls, and the
+/// bytes that a rank sends.
 #[derive(Clone, Copy)]
 struct Speed {
     seconds: f64,
@@ -50,30 +48,10 @@ pub fn benchmark(
     link: Option<Link>,
 ) -> Result<()> {
     let ways = [
-        Way {
-            name: "1 rank",
-            tensor: 1,
-            data: 1,
-            sequence: false,
-        },
-        Way {
-            name: "TP",
-            tensor: ranks,
-            data: 1,
-            sequence: false,
-        },
-        Way {
-            name: "TP + SP",
-            tensor: ranks,
-            data: 1,
-            sequence: true,
-        },
-        Way {
-            name: "DDP",
-            tensor: 1,
-            data: ranks,
-            sequence: false,
-        },
+        Way { name: "1 rank", tensor: 1, data: 1, sequence: false },
+        Way { name: "TP", tensor: ranks, data: 1, sequence: false },
+        Way { name: "TP + SP", tensor: ranks, data: 1, sequence: true },
+        Way { name: "DDP", tensor: 1, data: ranks, sequence: false },
     ];
     let slow = link.unwrap_or(SLOW);
     let links = if launch::is_mpi() {
@@ -86,28 +64,20 @@ pub fn benchmark(
     for _ in 0..ROUNDS {
         for (link, best) in links.iter().zip(&mut best) {
             for (way, best) in ways.iter().zip(best) {
-                let options = Options {
-                    link: *link,
-                    ..Options::default()
-                };
+                let options = Options { link: *link, ..Options::default() };
                 let all = launch::run_with(ranks, &options, |comm| {
                     speed(&comm, *way, config, &corpus.train)
                 })?;
                 let now = all[0];
-                *best = Some(
-                    best.filter(|best| best.seconds < now.seconds)
-                        .unwrap_or(now),
-                );
+                *best = Some(best.filter(|best| best.seconds < now.seconds).unwrap_or(now));
             }
         }
     }
     let tokens = |way: &Way, speed: &Speed| {
         (way.data * config.batch * config.shape.block) as f64 / speed.seconds
     };
-    let best: Vec<Vec<Speed>> = best
-        .into_iter()
-        .map(|best| best.into_iter().flatten().collect())
-        .collect();
+    let best: Vec<Vec<Speed>> =
+        best.into_iter().map(|best| best.into_iter().flatten().collect()).collect();
     if launch::is_first_process() {
         // A speed-up that other programs made is none.
         let busy = watch.row(screen, ranks);
@@ -133,17 +103,8 @@ pub fn benchmark(
                 let latency = screen.seconds(link.latency);
                 format!("a link of {}/s, {latency}", bytes_decimal(link.bandwidth))
             });
-            screen.say(format!(
-                "\n  {}",
-                screen.bold(format!("{ranks} ranks over {over}"))
-            ));
-            let heads = [
-                "",
-                "tokens/s",
-                "of 1 rank",
-                "communicating",
-                "sends per step",
-            ];
+            screen.say(format!("\n  {}", screen.bold(format!("{ranks} ranks over {over}"))));
+            let heads = ["", "tokens/s", "of 1 rank", "communicating", "sends per step"];
             screen.say(table(screen, &heads, &rows));
         }
         if let Some(busy) = busy {
@@ -160,24 +121,10 @@ fn speed(comm: &Comm, way: Way, config: &Config, text: &[u32]) -> Result<Speed> 
     } else {
         comm.clone()
     };
-    let sizes = Coordinates {
-        data: way.data,
-        pipeline: 1,
-        tensor: way.tensor,
-    };
-    let mut speed = Speed {
-        seconds: f64::INFINITY,
-        communicating: 0.0,
-        bytes: 0.0,
-    };
+    let sizes = Coordinates { data: way.data, pipeline: 1, tensor: way.tensor };
+    let mut speed = Speed { seconds: f64::INFINITY, communicating: 0.0, bytes: 0.0 };
     if way.tensor * way.data > 1 || comm.rank() == 0 {
-        let mesh = Mesh::new(
-            &world,
-            Layout {
-                sizes,
-                order: Order::default(),
-            },
-        )?;
+        let mesh = Mesh::new(&world, Layout { sizes, order: Order::default() })?;
         let zero = ZeroConfig::new(Stage::Zero, Precision::F32, config.adamw);
         let mut shared = Shared::new(config, &mesh, (way.sequence, 1), zero, None)?;
         // The first step allocates.

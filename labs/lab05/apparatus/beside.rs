@@ -14,8 +14,9 @@ const WIDTH: usize = 64;
 /// The columns of A that each rank has.
 const SHARE: usize = 32;
 
-/// Compares the results, and the gradients of the input. Returns the one that is nearer to its bound. `mlp` is the lesson's: of x, this
-/// rank's columns of A, its rows of B, and the ranks that share them.
+/// Compares the results, and the gradients of the input. Returns the one that is nearer to its
+/// bound. `mlp` is the lesson's: of x, this rank's columns of A, its rows of B, and the ranks that
+/// share them.
 pub fn compare_mlps(
     group: &Comm,
     seed: u64,
@@ -31,12 +32,7 @@ pub fn compare_mlps(
         name: "mlp".into(),
     };
     params.allocate(seed);
-    let samples = Uniform {
-        seed,
-        rank: 0,
-        batch: ROWS,
-        width: WIDTH,
-    };
+    let samples = Uniform { seed, rank: 0, batch: ROWS, width: WIDTH };
     let x = Var::from_vec(samples.batch(0), (1, ROWS, WIDTH), &Device::Cpu)?;
 
     // The library stores a matrix transposed.
@@ -54,11 +50,7 @@ pub fn compare_mlps(
     let of_y = Beside::of(group, &y, &expected_y, bounds[0])?;
     let of_dx = Beside::of(group, &dx, &expected_dx, bounds[1])?;
     let used = |beside: Beside| beside.difference / beside.bound;
-    if used(of_dx) > used(of_y) {
-        Ok(of_dx)
-    } else {
-        Ok(of_y)
-    }
+    if used(of_dx) > used(of_y) { Ok(of_dx) } else { Ok(of_y) }
 }
 
 /// The elements of `y`, and of the gradient that the sum of all of them has in `x`.
@@ -71,9 +63,10 @@ fn with_gradient(x: &Var, y: Tensor) -> Result<[Vec<f32>; 2]> {
 
 /// The most by which two orders of adding can change a result, and a gradient of the input.
 ///
-/// A sum of k products is off by at most k roundings of the sum of their absolute values (Higham, Accuracy and Stability of Numerical
-/// Algorithms, section 3.1). So the same passes with absolute values bound both: an element of y has passed through sums of WIDTH
-/// and of all columns' products, and GELU, whose slope is at most 1.13, and whose slope's slope is at most 1.
+/// A sum of k products is off by at most k roundings of the sum of their absolute values (Higham,
+/// Accuracy and Stability of Numerical Algorithms, section 3.1). So the same passes with absolute
+/// values bound both: an element of y has passed through sums of WIDTH and of all columns'
+/// products, and GELU, whose slope is at most 1.13, and whose slope's slope is at most 1.
 fn bounds(x: &Tensor, a: &Tensor, b: &Tensor, group: &Comm) -> Result<[f64; 2]> {
     let h = x.abs()?.matmul(&a.abs()?)?;
     let of_y = h.matmul(&b.abs()?)?;

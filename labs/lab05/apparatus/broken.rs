@@ -25,8 +25,9 @@ pub enum Break {
     SameSeed,
 }
 
-/// The initial values of [`Break::SameSeed`]: the slice takes the numbers from the first one on, as a generator gives them to
-/// every rank that seeds it alike. The library's [`Spec::initial`] counts from the slice's place in the whole matrix.
+/// The initial values of [`Break::SameSeed`]: the slice takes the numbers from the first one on, as
+/// a generator gives them to every rank that seeds it alike. The library's [`Spec::initial`] counts
+/// from the slice's place in the whole matrix.
 pub fn same_seed(seed: u64) -> impl Fn(&Spec, Range<usize>, &mut [f32]) {
     move |spec, elements, out| {
         let Whole { name, init, .. } = &spec.whole;
@@ -67,10 +68,7 @@ impl Build for Broken {
                 if matches!(role, Role::MlpIn | Role::MlpOut)
                     && whole.name.starts_with(&format!("blocks.{}.", self.last)) =>
             {
-                let copies = Copies::Same {
-                    axis: Axis::Tensor,
-                    first: group.rank() == 0,
-                };
+                let copies = Copies::Same { axis: Axis::Tensor, first: group.rank() == 0 };
                 whole_layer(params, whole, Cut::All, copies)
             }
             _ => self.tensor.linear(params, whole, role),
@@ -97,10 +95,7 @@ impl Build for Broken {
     fn exit(&self, tokens: Param) -> Box<dyn Exit> {
         let exit = self.tensor.exit(tokens);
         match self.mistake {
-            Break::HeadTwice => Box::new(Twice {
-                exit,
-                group: self.tensor.group().clone(),
-            }),
+            Break::HeadTwice => Box::new(Twice { exit, group: self.tensor.group().clone() }),
             _ => exit,
         }
     }
@@ -149,10 +144,6 @@ impl Exit for Twice {
     }
 
     fn loss(&self, x: &Tensor, targets: &[u32], pass: &Pass) -> Result<Tensor> {
-        self.exit.loss(
-            &Operator::Copy.apply(x.clone(), &self.group)?,
-            targets,
-            pass,
-        )
+        self.exit.loss(&Operator::Copy.apply(x.clone(), &self.group)?, targets, pass)
     }
 }

@@ -11,17 +11,19 @@ use shardlab::tensor;
 use shardlab::train::Config;
 use std::sync::Arc;
 
-/// Relative differences up to this bound are rounding: sums of two ranks' summands have a different order.
+/// Relative differences up to this bound are rounding: sums of two ranks' summands have a different
+/// order.
 const ROUNDING: f64 = 1e-5;
 
 /// The bound after some steps, because each step begins where the last one ended.
 const DRIFT: f64 = 1e-4;
 
-/// Bytes that candle's graph takes for each block, beside the activations: more than 2% of a very small model's.
+/// Bytes that candle's graph takes for each block, beside the activations: more than 2% of a very
+/// small model's.
 const GRAPH: f64 = 6e3;
 
-/// How one way's dropout masks lie among the ranks: whether the masks of the residual stream are the same on all of them, and
-/// whether they are slices of the unsharded model's mask, end to end.
+/// How one way's dropout masks lie among the ranks: whether the masks of the residual stream are
+/// the same on all of them, and whether they are slices of the unsharded model's mask, end to end.
 pub fn same_masks(group: &Comm, config: &Config, sequence: bool) -> Result<[bool; 2]> {
     let length = config.shape.block;
     let width = config.shape.embd;
@@ -29,11 +31,7 @@ pub fn same_masks(group: &Comm, config: &Config, sequence: bool) -> Result<[bool
     let mask = |group: &Comm| -> Result<Vec<f32>> {
         let tensor = TensorParallel::new(group.clone(), sequence, 1);
         let rules = tensor.pass(config.pass(0, &sequences), length).dropout;
-        let positions = if sequence {
-            length / group.size()
-        } else {
-            length
-        };
+        let positions = if sequence { length / group.size() } else { length };
         let ones = Tensor::ones((1, positions, width), DType::F32, &Device::Cpu)?;
         let dropped = match rules {
             Some(rules) => tensor::dropout(&ones, &rules, "blocks.0.proj")?,
@@ -58,18 +56,10 @@ pub fn check(checks: &mut Checks, all: &[Measured], masks: &[[bool; 2]]) {
     let each = |result: &dyn Fn(&Measured) -> String| {
         let results: Vec<String> = shared.iter().map(result).collect();
         let same = results.iter().all(|result| *result == results[0]);
-        if same {
-            results[0].clone()
-        } else {
-            results.join(", ")
-        }
+        if same { results[0].clone() } else { results.join(", ") }
     };
     let apart = |x: f64| {
-        if x == 0.0 {
-            "0".to_string()
-        } else {
-            format!("{x:.0e}")
-        }
+        if x == 0.0 { "0".to_string() } else { format!("{x:.0e}") }
     };
 
     checks.check_bits(
@@ -81,20 +71,12 @@ pub fn check(checks: &mut Checks, all: &[Measured], masks: &[[bool; 2]]) {
     same_seed(checks, shared);
 
     // With tensor parallelism every rank holds the whole stream, and must drop the same of it.
-    let sound = shared
-        .iter()
-        .zip(masks)
-        .all(|(measured, &[same, slices])| match measured.way {
-            Way::Sequence => slices && (!same || measured.shards.tensor == 1),
-            _ => same,
-        });
+    let sound = shared.iter().zip(masks).all(|(measured, &[same, slices])| match measured.way {
+        Way::Sequence => slices && (!same || measured.shards.tensor == 1),
+        _ => same,
+    });
     let words = |measured: &Measured| {
-        if measured.way == Way::Tensor {
-            "same"
-        } else {
-            "slices"
-        }
-        .to_string()
+        if measured.way == Way::Tensor { "same" } else { "slices" }.to_string()
     };
     let result = if sound {
         each(&words)
@@ -126,11 +108,7 @@ pub fn check(checks: &mut Checks, all: &[Measured], masks: &[[bool; 2]]) {
     let sound = shared.iter().all(|measured| measured.losses_apart < DRIFT);
     checks.check(
         sound,
-        &format!(
-            "{} steps: losses are one rank's, within {}",
-            one.losses.len(),
-            apart(DRIFT)
-        ),
+        &format!("{} steps: losses are one rank's, within {}", one.losses.len(), apart(DRIFT)),
         &format!("off by {}", each(&|measured| apart(measured.losses_apart))),
         "the ranks trained a different model",
     );
@@ -179,12 +157,11 @@ pub fn check(checks: &mut Checks, all: &[Measured], masks: &[[bool; 2]]) {
     );
 }
 
-/// Checks that no two ranks began with the same numbers. Unlike the check before it, this one needs no whole matrix.
+/// Checks that no two ranks began with the same numbers. Unlike the check before it, this one needs
+/// no whole matrix.
 fn same_seed(checks: &mut Checks, shared: &[Measured]) {
     let claim = "no two ranks begin with the same slice";
-    let alike = shared
-        .iter()
-        .find(|measured| !measured.slices[0].alike.is_empty());
+    let alike = shared.iter().find(|measured| !measured.slices[0].alike.is_empty());
     let Some(measured) = alike else {
         // Each way cuts the same matrices.
         let matrices = format!("{} matrices", shared[0].slices[0].matrices);

@@ -1,4 +1,5 @@
-//! y = x0·W0 + x1·W1 + x2·W2, where each rank holds one W: the sum passed along from rank to rank, and as one all-reduce.
+//! y = x0·W0 + x1·W1 + x2·W2, where each rank holds one W: the sum passed along from rank to rank,
+//! and as one all-reduce.
 
 use anyhow::Result;
 use kit::show::{Screen, table};
@@ -17,10 +18,7 @@ pub struct Example {
 
 /// Rank r's x, and its W.
 fn holds(rank: usize) -> (f32, [f32; 2]) {
-    (
-        rank as f32 + 1.0,
-        [2.0 * rank as f32 + 1.0, 2.0 * rank as f32 + 2.0],
-    )
+    (rank as f32 + 1.0, [2.0 * rank as f32 + 1.0, 2.0 * rank as f32 + 2.0])
 }
 
 // ANCHOR: example
@@ -69,14 +67,8 @@ impl Example {
     /// Both ways, step by step, as a table.
     pub fn render(&self, screen: &Screen) -> String {
         let ranks = self.products.len();
-        let (dot, arrow) = if screen.ascii {
-            (" * ", "->")
-        } else {
-            ("·", "→")
-        };
-        let sum: Vec<String> = (0..ranks)
-            .map(|rank| format!("x{rank}{dot}W{rank}"))
-            .collect();
+        let (dot, arrow) = if screen.ascii { (" * ", "->") } else { ("·", "→") };
+        let sum: Vec<String> = (0..ranks).map(|rank| format!("x{rank}{dot}W{rank}")).collect();
         let row = |rank: usize| {
             let (x, w) = holds(rank);
             let on = match rank + 1 {
@@ -84,13 +76,8 @@ impl Example {
                 _ => format!("{} = y", pair(self.passed[rank])),
             };
             let product = format!("{x}{dot}{} = {}", pair(w), pair(self.products[rank]));
-            [
-                format!("rank {rank}"),
-                product,
-                on,
-                format!("{} = y", pair(self.reduced[rank])),
-            ]
-            .to_vec()
+            [format!("rank {rank}"), product, on, format!("{} = y", pair(self.reduced[rank]))]
+                .to_vec()
         };
         let rows: Vec<Vec<String>> = (0..ranks).map(row).collect();
         let title = format!("y = {}, and each rank holds one W", sum.join(" + "));

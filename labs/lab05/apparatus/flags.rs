@@ -20,7 +20,8 @@ pub struct TensorFlags {
     /// Also shard the activations between the matrices, by position: sequence parallelism
     #[arg(long, requires = "tp")]
     pub sp: bool,
-    /// Pad the vocabulary until each rank has a multiple of this many tokens; Megatron-LM's default is 128
+    /// Pad the vocabulary until each rank has a multiple of this many tokens; Megatron-LM's default
+    /// is 128
     #[arg(
         long,
         value_name = "TOKENS",
@@ -61,11 +62,7 @@ impl TensorFlags {
     fn mesh(&self, ranks: usize, tensor: usize, pipeline: usize) -> Result<Layout, BadInput> {
         let data = (ranks / tensor.saturating_mul(pipeline).max(1)).max(1);
         let layout = Layout {
-            sizes: Coordinates {
-                data,
-                pipeline,
-                tensor,
-            },
+            sizes: Coordinates { data, pipeline, tensor },
             order: self.order.order(),
         };
         layout.check(ranks).map(|()| layout)

@@ -1,4 +1,5 @@
-//! The product Y = X·A with the columns of A on two ranks, and with its rows: which rank holds which elements.
+//! The product Y = X·A with the columns of A on two ranks, and with its rows: which rank holds
+//! which elements.
 
 use kit::show::{Matrices, Matrix, Screen};
 
@@ -8,12 +9,7 @@ const RANKS: usize = 2;
 
 /// The rows of a matrix, with only those columns that are `here`.
 fn columns(rows: &[[i64; 4]], here: impl Fn(usize) -> bool) -> Matrix {
-    let row = |row: &[i64; 4]| {
-        row.iter()
-            .enumerate()
-            .map(|(j, &x)| here(j).then_some(x))
-            .collect()
-    };
+    let row = |row: &[i64; 4]| row.iter().enumerate().map(|(j, &x)| here(j).then_some(x)).collect();
     rows.iter().map(row).collect()
 }
 

@@ -1,8 +1,11 @@
-//! Tensor parallelism beside one rank: what each rank holds, keeps, calls and sends, and that all of them train one model.
+//! Tensor parallelism beside one rank: what each rank holds, keeps, calls and sends, and that all
+//! of them train one model.
 //!
-//! Reading order: `beside.rs` (the lesson's MLP and the library's), `example.rs` (a sum of products, shared), `gemm.rs` (a matrix product, shared), `shared.rs` (a model, shared),
-//! `measured.rs` (what it takes), `slices.rs` (whether two ranks began alike), `checks.rs` (whether it is the same model),
-//! `broken.rs` (mistakes), `placement.rs` (which ranks share a node), `benchmark.rs` (how fast it is), `flags.rs`.
+//! Reading order: `beside.rs` (the lesson's MLP and the library's), `example.rs` (a sum of
+//! products, shared), `gemm.rs` (a matrix product, shared), `shared.rs` (a model, shared),
+//! `measured.rs` (what it takes), `slices.rs` (whether two ranks began alike), `checks.rs` (whether
+//! it is the same model), `broken.rs` (mistakes), `placement.rs` (which ranks share a node),
+//! `benchmark.rs` (how fast it is), `flags.rs`.
 
 mod benchmark;
 mod beside;

@@ -52,7 +52,8 @@ pub struct Measured {
     pub begins_as_slices: bool,
     /// Whether ranks hold the same slices of a matrix, before the first step and after the last.
     pub slices: [Slices; 2],
-    /// The largest difference of a gradient from the unsharded model's, relative to the largest of the parameter.
+    /// The largest difference of a gradient from the unsharded model's, relative to the largest of
+    /// the parameter.
     pub gradients: f64,
     /// The largest relative difference of a step's loss.
     pub losses_apart: f64,
@@ -67,15 +68,14 @@ fn by_name(params: &Params, flat: &[f32]) -> HashMap<String, Vec<f32>> {
         .collect()
 }
 
-/// The largest difference of this rank's shards from the wholes, relative to the largest element of each.
+/// The largest difference of this rank's shards from the wholes, relative to the largest element of
+/// each.
 fn apart(params: &Params, flat: &[f32], wholes: &HashMap<String, Vec<f32>>) -> f64 {
     let mut worst = 0f64;
     for spec in params.specs() {
         let here = &flat[spec.range()];
         let whole = &wholes[&spec.whole.name];
-        let top = whole
-            .iter()
-            .fold(f32::MIN_POSITIVE, |top, x| top.max(x.abs()));
+        let top = whole.iter().fold(f32::MIN_POSITIVE, |top, x| top.max(x.abs()));
         spec.runs(0..here.len(), |run, at| {
             let expected = whole.get(at..at + run.len()).unwrap_or_default();
             worst = worst.max(largest_difference(&here[run], expected) / f64::from(top));
@@ -164,10 +164,8 @@ pub fn measure(
         }
         if step == 0 {
             let calls = |traffic: CommTraffic| traffic.calls as usize;
-            measured.calls = [
-                calls(forward - before).saturating_sub(of_loss),
-                calls(backward - forward),
-            ];
+            measured.calls =
+                [calls(forward - before).saturating_sub(of_loss), calls(backward - forward)];
             let mut sent = [(group.traffic() - before).bytes as f64];
             group.all_reduce(&mut sent, Reduce::Mean)?;
             measured.sent = sent[0];
@@ -182,14 +180,7 @@ pub fn measure(
         let begun = by_name(&params, &begun);
         let gradients = by_name(&params, &gradients);
         let losses = measured.losses.clone();
-        return Ok((
-            measured,
-            Some(Reference {
-                losses,
-                begun,
-                gradients,
-            }),
-        ));
+        return Ok((measured, Some(Reference { losses, begun, gradients })));
     };
     // Only rank 0 has trained the reference beyond the first step.
     let losses = if group.rank() == 0 {
@@ -203,11 +194,8 @@ pub fn measure(
         largest_relative_difference(losses, &reference.losses),
     ];
     group.all_reduce(&mut worst, Reduce::Max)?;
-    (
-        measured.begins_as_slices,
-        measured.gradients,
-        measured.losses_apart,
-    ) = (worst[0] == 0.0, worst[1], worst[2]);
+    (measured.begins_as_slices, measured.gradients, measured.losses_apart) =
+        (worst[0] == 0.0, worst[1], worst[2]);
     Ok((measured, None))
 }
 
@@ -261,7 +249,8 @@ pub fn compared(screen: &Screen, all: &[Measured]) -> String {
         };
         let [forward, backward] = measured.calls;
         let each = |calls: usize| {
-            // Two calls, or one all-reduce, are outside of the blocks: at the embedding and at the head.
+            // Two calls, or one all-reduce, are outside of the blocks: at the embedding and at the
+            // head.
             let outside = if measured.way == Way::Sequence { 2 } else { 1 };
             calls.saturating_sub(outside) as f64 / measured.shards.shape.layers as f64
         };
@@ -327,11 +316,7 @@ pub fn compared(screen: &Screen, all: &[Measured]) -> String {
         all[0].shards.shape.embd,
         report::counted()
     );
-    format!(
-        "{}\n{}",
-        table(screen, &heads, &rows),
-        screen.wrap(&words, 2)
-    )
+    format!("{}\n{}", table(screen, &heads, &rows), screen.wrap(&words, 2))
 }
 
 #[cfg(test)]
@@ -359,10 +344,7 @@ mod tests {
             let mut nan = flat.clone();
             nan[i] = f32::NAN;
             assert!(apart(&gpt.params, &nan, &wholes).is_infinite(), "{i}");
-            assert!(
-                apart(&gpt.params, &flat, &by_name(&gpt.params, &nan)).is_infinite(),
-                "{i}"
-            );
+            assert!(apart(&gpt.params, &flat, &by_name(&gpt.params, &nan)).is_infinite(), "{i}");
         }
         for name in wholes.keys() {
             let mut shorter = by_name(&gpt.params, &flat);

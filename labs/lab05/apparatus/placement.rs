@@ -13,11 +13,7 @@ pub(super) fn nodes(ranks: usize, per_node: usize) -> Vec<usize> {
 pub(super) fn mesh(screen: &Screen, layout: &Layout, nodes: &[usize]) -> String {
     let row = |axis: Axis| {
         let groups = groups(layout, axis);
-        let most = groups
-            .iter()
-            .map(|group| spans(group, nodes))
-            .max()
-            .unwrap_or(1);
+        let most = groups.iter().map(|group| spans(group, nodes)).max().unwrap_or(1);
         let place = if most == 1 {
             "inside a node".to_string()
         } else {
@@ -30,18 +26,10 @@ pub(super) fn mesh(screen: &Screen, layout: &Layout, nodes: &[usize]) -> String 
         let shown: Vec<String> = groups.iter().map(words).collect();
         [axis.name().to_string(), shown.join(" "), place].to_vec()
     };
-    let axes = layout
-        .order
-        .axes()
-        .into_iter()
-        .filter(|&axis| layout.sizes.along(axis) > 1);
+    let axes = layout.order.axes().into_iter().filter(|&axis| layout.sizes.along(axis) > 1);
     let rows: Vec<Vec<String>> = axes.map(row).collect();
     let all = nodes.iter().max().map_or(1, |last| last + 1);
-    let on = format!(
-        "{} ranks on {all} node{}",
-        layout.ranks(),
-        if all == 1 { "" } else { "s" }
-    );
+    let on = format!("{} ranks on {all} node{}", layout.ranks(), if all == 1 { "" } else { "s" });
     let head = screen.bold(format!("{on}, from the nearest axis to the farthest"));
     let warning = across_nodes(layout, nodes);
     let warning = warning.map_or(String::new(), |words| {
@@ -62,15 +50,8 @@ mod tests {
     #[test]
     fn a_tensor_group_on_two_nodes_is_warned_of() {
         let layout = |tensor| {
-            let sizes = Coordinates {
-                data: 8 / tensor,
-                pipeline: 1,
-                tensor,
-            };
-            Layout {
-                sizes,
-                order: Order::default(),
-            }
+            let sizes = Coordinates { data: 8 / tensor, pipeline: 1, tensor };
+            Layout { sizes, order: Order::default() }
         };
         assert_eq!(across_nodes(&layout(4), &nodes(8, 4)), None);
         let words = across_nodes(&layout(8), &nodes(8, 4)).unwrap();

@@ -26,7 +26,8 @@ pub struct Shared {
 
 impl Shared {
     // ANCHOR: build
-    /// The part of the rank that is `mesh.at`: its tensor group shares the model, and ZeRO works in its data group.
+    /// The part of the rank that is `mesh.at`: its tensor group shares the model, and ZeRO works in
+    /// its data group.
     pub fn new(
         config: &Config,
         mesh: &Mesh,
@@ -76,10 +77,10 @@ impl Shared {
         Ok(Shared { gpt, tensor, zero })
     }
 
-    /// Runs `work` with the whole model, which every rank holds meanwhile: to evaluate it, and to let it write.
+    /// Runs `work` with the whole model, which every rank holds meanwhile: to evaluate it, and to
+    /// let it write.
     pub fn whole<R>(&mut self, whole: &Gpt, work: impl FnOnce(&Gpt) -> Result<R>) -> Result<R> {
-        self.zero
-            .whole(|| Ok(self.tensor.unshard(&self.gpt.params, &whole.params)?))?;
+        self.zero.whole(|| Ok(self.tensor.unshard(&self.gpt.params, &whole.params)?))?;
         work(whole)
     }
 
@@ -92,9 +93,7 @@ impl Shared {
     pub fn step(&mut self, config: &Config, step: usize, batch: &Batch) -> Result<f64> {
         let Shared { gpt, tensor, zero } = self;
         Trainer::new(zero, 1, config.clip)
-            .step(config.schedule.at(step), |_| {
-                loss_of(gpt, tensor, config, step, batch)
-            })
+            .step(config.schedule.at(step), |_| loss_of(gpt, tensor, config, step, batch))
             .map(|taken| taken.loss)
             .map_err(|error| Diverged::at(step + 1, error))
     }
@@ -129,26 +128,20 @@ pub fn introduce(
         let dropout = config.dropout;
         screen.say(screen.row("model", &format!("{model}{dot}dropout {dropout}")));
         let tokens = thousands(config.tokens_per_step() as u64);
-        return screen.say(screen.row(
-            "steps",
-            &format!("{}{dot}{tokens} tokens per step", config.steps),
-        ));
+        return screen
+            .say(screen.row("steps", &format!("{}{dot}{tokens} tokens per step", config.steps)));
     };
     report::data(screen, corpus);
     report::ranks(screen, ranks);
-    let sequence = if sp {
-        ", with sequence parallelism"
-    } else {
-        ""
-    };
+    let sequence = if sp { ", with sequence parallelism" } else { "" };
     let mesh = format!("{} data x {} tensor{sequence}", sizes.data, sizes.tensor);
     screen.say(screen.row("mesh", &mesh));
     report::job(screen, config, "replica");
     if zero.stage > Stage::Zero {
-        screen.say(screen.row(
-            "sharded",
-            &format!("ZeRO stage {} in each data group", zero.stage.number()),
-        ));
+        screen.say(
+            screen
+                .row("sharded", &format!("ZeRO stage {} in each data group", zero.stage.number())),
+        );
     }
 }
 
@@ -166,10 +159,7 @@ pub fn expected_bytes(
     let norm = if tensor > 1 { 20.0 } else { 0.0 };
     let layers = shards.sent(config.batch * micro_steps, shared.zero.copies());
     let words = match layout.sizes.data {
-        1 => format!(
-            "{} by layers + {norm} for the norm",
-            thousands(layers as u64)
-        ),
+        1 => format!("{} by layers + {norm} for the norm", thousands(layers as u64)),
         _ => format!(
             "{} by layers + {words} + {norm} for the tensor ranks' norm",
             thousands(layers as u64)
@@ -178,8 +168,8 @@ pub fn expected_bytes(
     (words, layers + data + norm)
 }
 
-/// Trains a small model for three steps on the mesh, and on one rank that takes the replicas' batches in turn. Returns whether
-/// the losses agree; rank 0 prints the check.
+/// Trains a small model for three steps on the mesh, and on one rank that takes the replicas'
+/// batches in turn. Returns whether the losses agree; rank 0 prints the check.
 pub fn same_as_one_rank(
     mesh: &Mesh,
     screen: &Screen,

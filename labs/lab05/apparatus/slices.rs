@@ -9,12 +9,14 @@ use std::hash::{DefaultHasher, Hasher};
 #[derive(Default)]
 pub struct Slices {
     pub matrices: usize,
-    /// Those of which two ranks hold the same slice: the matrix's name, and the first two such ranks.
+    /// Those of which two ranks hold the same slice: the matrix's name, and the first two such
+    /// ranks.
     pub alike: Vec<(String, [usize; 2])>,
 }
 
-/// Compares the ranks' slices of every cut matrix. They exchange a hash of each slice, 8 bytes, so this needs neither the whole
-/// matrix nor a second model, and a job of any size can afford it. All ranks call it.
+/// Compares the ranks' slices of every cut matrix. They exchange a hash of each slice, 8 bytes, so
+/// this needs neither the whole matrix nor a second model, and a job of any size can afford it. All
+/// ranks call it.
 pub fn compare_slices(group: &Comm, params: &Params) -> Result<Slices> {
     let values = params.values();
     let specs = params.specs().iter();
@@ -29,10 +31,7 @@ pub fn compare_slices(group: &Comm, params: &Params) -> Result<Slices> {
             alike.push((spec.name.clone(), two));
         }
     }
-    Ok(Slices {
-        matrices: cut.len(),
-        alike,
-    })
+    Ok(Slices { matrices: cut.len(), alike })
 }
 
 /// The first two ranks that have the same hash of matrix `i`.
@@ -49,7 +48,8 @@ fn first_alike(ranks: &[&[u64]], i: usize) -> Option<[usize; 2]> {
     None
 }
 
-/// The hash of a slice that is one number repeated. Biases begin so, and padding does: these are equal on all ranks by right.
+/// The hash of a slice that is one number repeated. Biases begin so, and padding does: these are
+/// equal on all ranks by right.
 const EQUAL_BY_RIGHT: u64 = 0;
 
 fn hash(slice: &[f32]) -> u64 {

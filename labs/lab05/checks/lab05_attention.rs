@@ -1,5 +1,5 @@
-//! The check of lab05-attention: all gradients against attention on one rank, with key heads that one rank holds and that several
-//! hold, and the bytes.
+//! The check of lab05-attention: all gradients against attention on one rank, with key heads that
+//! one rank holds and that several hold, and the bytes.
 
 use exercise::{D, Slices, attend, attend_backward, backward};
 use kit::check::{Evidence, is_near, run};
@@ -8,17 +8,17 @@ use shardlab::{Result, launch};
 use std::ops::Range;
 use std::process::ExitCode;
 
-/// There are more tokens than columns: the gradients of k and v are smaller than those of X k and X v.
+/// There are more tokens than columns: the gradients of k and v are smaller than those of X k and X
+/// v.
 const TOKENS: usize = 12;
 const WIDTH: usize = 10;
 const HEADS: usize = 8;
 
 fn main() -> ExitCode {
     run(&[
-        (
-            "1 rank: the gradients of 8 query and 2 key heads",
-            |evidence| gradients(evidence, Job::new(1, 2)?),
-        ),
+        ("1 rank: the gradients of 8 query and 2 key heads", |evidence| {
+            gradients(evidence, Job::new(1, 2)?)
+        }),
         ("2 ranks: each has a key head of its own", |evidence| {
             gradients(evidence, Job::new(2, 2)?)
         }),
@@ -28,10 +28,9 @@ fn main() -> ExitCode {
         ("4 ranks: two of them hold the same key head", |evidence| {
             gradients(evidence, Job::new(4, 2)?)
         }),
-        (
-            "4 ranks and one key head: all of them hold it",
-            |evidence| gradients(evidence, Job::new(4, 1)?),
-        ),
+        ("4 ranks and one key head: all of them hold it", |evidence| {
+            gradients(evidence, Job::new(4, 1)?)
+        }),
         ("2 and 4 ranks: the bytes that a rank sends", |evidence| {
             costs(evidence, &Job::new(2, 2)?)?;
             costs(evidence, &Job::new(4, 2)?)
@@ -116,28 +115,15 @@ impl Job {
             let heads = self.heads_in(index, rank);
             part(&self.whole, index).narrow(PARTS[index].1, heads.start * D, heads.len() * D)
         };
-        Ok(Slices {
-            q: of(0)?,
-            k: of(1)?,
-            v: of(2)?,
-            out: of(3)?,
-        })
+        Ok(Slices { q: of(0)?, k: of(1)?, v: of(2)?, out: of(3)? })
     }
 
     /// One query head, if it used the key head `key`.
     fn head(&self, head: usize, key: usize) -> Result<OneHead> {
         let Job { whole, x, dz, .. } = self;
         let columns = |m: &Tensor, head: usize| m.narrow(1, head * D, D);
-        let weights = [
-            columns(&whole.q, head)?,
-            columns(&whole.k, key)?,
-            columns(&whole.v, key)?,
-        ];
-        let [q, k, v] = [
-            x.matmul(&weights[0])?,
-            x.matmul(&weights[1])?,
-            x.matmul(&weights[2])?,
-        ];
+        let weights = [columns(&whole.q, head)?, columns(&whole.k, key)?, columns(&whole.v, key)?];
+        let [q, k, v] = [x.matmul(&weights[0])?, x.matmul(&weights[1])?, x.matmul(&weights[2])?];
         let (y, p) = attend(&q, &k, &v)?;
         let dy = dz.matmul(&whole.out.narrow(0, head * D, D)?.t()?)?;
         let d = attend_backward([&q, &k, &v], &p, &dy)?;
@@ -156,9 +142,7 @@ impl Job {
     }
 
     fn heads(&self) -> Result<Vec<OneHead>> {
-        (0..HEADS)
-            .map(|head| self.head(head, self.key_head(head)))
-            .collect()
+        (0..HEADS).map(|head| self.head(head, self.key_head(head))).collect()
     }
 
     /// The right gradient of one head in one part.
@@ -207,9 +191,7 @@ fn compare(evidence: &mut Evidence, at: &str, expected: &Tensor, got: &Tensor) -
         return Ok(());
     }
     let (expected_values, got) = (values(expected)?, values(got)?);
-    let i = (0..got.len())
-        .find(|&i| !is_near(expected_values[i], got[i]))
-        .unwrap_or(0);
+    let i = (0..got.len()).find(|&i| !is_near(expected_values[i], got[i])).unwrap_or(0);
     let columns = expected.dim(1)?;
     let at = format!("{at} [{}, {}]", i / columns, i % columns);
     evidence.near(at, expected_values[i], got[i]);
@@ -236,11 +218,7 @@ fn answers(evidence: &Evidence, job: &Job) -> Result<Vec<Answer>> {
             slices.k.dims()
         ));
         let (dx, slices) = backward(&comm, job.key_heads, &slices, &job.x, &job.dz)?;
-        Ok(Answer {
-            dx,
-            slices,
-            bytes: (comm.total_traffic() - before).bytes,
-        })
+        Ok(Answer { dx, slices, bytes: (comm.total_traffic() - before).bytes })
     })
 }
 
@@ -251,16 +229,10 @@ fn gradients(evidence: &mut Evidence, job: Job) -> Result<()> {
     for (rank, answer) in answers.iter().enumerate() {
         for (index, (name, axis)) in PARTS.into_iter().enumerate() {
             let mine = job.heads_in(index, rank);
-            let right = mine
-                .map(|head| job.right(&heads, index, head))
-                .collect::<Result<Vec<_>>>()?;
+            let right =
+                mine.map(|head| job.right(&heads, index, head)).collect::<Result<Vec<_>>>()?;
             let at = format!("rank {rank}: {name}'s gradient");
-            compare(
-                evidence,
-                &at,
-                &Tensor::cat(&right, axis)?,
-                part(&answer.slices, index),
-            )?;
+            compare(evidence, &at, &Tensor::cat(&right, axis)?, part(&answer.slices, index))?;
         }
         compare(evidence, &format!("rank {rank}: dx"), &dx, &answer.dx)?;
     }
@@ -291,10 +263,7 @@ fn explain(
                 .heads_in(index, rank)
                 .map(|head| wrong(rank, head))
                 .collect::<Result<Vec<_>>>()?;
-            if !same(
-                &Tensor::cat(&wrong, PARTS[index].1)?,
-                part(&answer.slices, index),
-            )? {
+            if !same(&Tensor::cat(&wrong, PARTS[index].1)?, part(&answer.slices, index))? {
                 return Ok(false);
             }
         }
@@ -325,11 +294,7 @@ fn explain(
         let [rows, columns] = *part(&answers[0].slices, index).dims() else {
             continue;
         };
-        let (long, other) = if axis == 1 {
-            (columns, rows)
-        } else {
-            (rows, columns)
-        };
+        let (long, other) = if axis == 1 { (columns, rows) } else { (rows, columns) };
         let count = job.heads_in(index, 0).len();
         evidence.means_if(
             other == WIDTH && long % D == 0 && long != count * D,
@@ -356,9 +321,7 @@ fn explain(
         if (0..HEADS).all(|head| key(head) == job.key_head(head)) {
             return Ok(false);
         }
-        let wrong = (0..HEADS)
-            .map(|head| job.head(head, key(head)))
-            .collect::<Result<Vec<_>>>()?;
+        let wrong = (0..HEADS).map(|head| job.head(head, key(head))).collect::<Result<Vec<_>>>()?;
         is(0, &|_, head| Ok(wrong[head].gradients.q.clone()))
     };
     let own = |head: usize| job.key_heads(head / (HEADS / ranks));
@@ -467,9 +430,7 @@ fn explain(
             |rank: usize, key: usize| job.of_users(heads, index, key, job.query_heads(rank));
         evidence.means_if(
             holders > 2
-                && is(index, &|rank, key| {
-                    Ok((of_rank(rank, key)? + of_rank(rank ^ 1, key)?)?)
-                })?,
+                && is(index, &|rank, key| Ok((of_rank(rank, key)? + of_rank(rank ^ 1, key)?)?))?,
             format!(
                 "{name}'s gradient is the sum over 2 ranks, and {holders} hold this {word} head."
             ),

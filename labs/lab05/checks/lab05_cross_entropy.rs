@@ -1,5 +1,5 @@
-//! The check of lab05-cross-entropy: the loss and its gradient against one rank with all logits, then the bytes as the
-//! vocabulary grows.
+//! The check of lab05-cross-entropy: the loss and its gradient against one rank with all logits,
+//! then the bytes as the vocabulary grows.
 
 use exercise::{Logits, cross_entropy};
 use kit::check::{Evidence, is_near, run};
@@ -18,54 +18,24 @@ fn main() -> ExitCode {
             loss(evidence, &Case::new(3, 10, 4))
         }),
         ("logits from -1,000 to 1,000", |evidence| {
-            loss(
-                evidence,
-                &Case {
-                    spread: 1000.0,
-                    ..Case::new(2, 10, 5)
-                },
-            )
+            loss(evidence, &Case { spread: 1000.0, ..Case::new(2, 10, 5) })
         }),
-        (
-            "all logits of a position near 1,000, or near -1,000",
-            |evidence| {
-                loss(
-                    evidence,
-                    &Case {
-                        levels: [1000.0, -1000.0],
-                        ..Case::new(2, 10, 5)
-                    },
-                )
-            },
-        ),
+        ("all logits of a position near 1,000, or near -1,000", |evidence| {
+            loss(evidence, &Case { levels: [1000.0, -1000.0], ..Case::new(2, 10, 5) })
+        }),
         ("3 ranks, 10 tokens: 10,000 in the padding", |evidence| {
-            loss(
-                evidence,
-                &Case {
-                    padding: 10_000.0,
-                    ..Case::new(3, 10, 4)
-                },
-            )
+            loss(evidence, &Case { padding: 10_000.0, ..Case::new(3, 10, 4) })
         }),
         ("4 ranks, 5 tokens: one rank has only padding", |evidence| {
             loss(evidence, &Case::new(4, 5, 2))
         }),
         ("4 ranks, 5 tokens, all logits near -1,000", |evidence| {
-            loss(
-                evidence,
-                &Case {
-                    levels: [-1000.0; 2],
-                    ..Case::new(4, 5, 2)
-                },
-            )
+            loss(evidence, &Case { levels: [-1000.0; 2], ..Case::new(4, 5, 2) })
         }),
-        ("1 rank: the gradient", |evidence| {
-            gradient(evidence, &Case::new(1, 10, 10))
+        ("1 rank: the gradient", |evidence| gradient(evidence, &Case::new(1, 10, 10))),
+        ("3 ranks: each has the gradient of its columns", |evidence| {
+            gradient(evidence, &Case::new(3, 10, 4))
         }),
-        (
-            "3 ranks: each has the gradient of its columns",
-            |evidence| gradient(evidence, &Case::new(3, 10, 4)),
-        ),
         ("4 ranks: a larger vocabulary costs no more bytes", costs),
     ])
 }
@@ -79,7 +49,8 @@ struct Case {
     vocabulary: usize,
     /// Columns of each rank, padding included.
     each: usize,
-    /// Is added to the logits of one half of the vocabulary, and subtracted from those of the other half.
+    /// Is added to the logits of one half of the vocabulary, and subtracted from those of the other
+    /// half.
     spread: f64,
     /// Is added to all logits of positions 0, 2, 4 .., and of positions 1, 3, 5 ...
     levels: [f64; 2],
@@ -117,9 +88,7 @@ impl Case {
 
     /// A rank's columns that belong to a token.
     fn columns(&self, rank: usize) -> usize {
-        self.vocabulary
-            .saturating_sub(rank * self.each)
-            .min(self.each)
+        self.vocabulary.saturating_sub(rank * self.each).min(self.each)
     }
 
     /// A rank's logits of a position, without padding.
@@ -147,9 +116,7 @@ impl Case {
     }
 
     fn all(&self, position: usize) -> Vec<f64> {
-        (0..self.vocabulary)
-            .map(|token| self.logit(position, token))
-            .collect()
+        (0..self.vocabulary).map(|token| self.logit(position, token)).collect()
     }
 
     /// The columns in which a rank can look up a target that it does not have.
@@ -189,11 +156,7 @@ fn largest(logits: &[f64]) -> f64 {
 /// ln(sum of e^logit).
 fn log_sum(logits: &[f64]) -> f64 {
     let top = largest(logits);
-    top + logits
-        .iter()
-        .map(|logit| (logit - top).exp())
-        .sum::<f64>()
-        .ln()
+    top + logits.iter().map(|logit| (logit - top).exp()).sum::<f64>().ln()
 }
 
 fn mean(of: impl Fn(usize) -> f64) -> f64 {
@@ -220,9 +183,7 @@ fn loss(evidence: &mut Evidence, case: &Case) -> Result<()> {
     let mixed = |i: usize| {
         let shifted = |rank: usize| {
             let here = case.here(rank, i);
-            here.iter()
-                .map(|logit| (logit - largest(&here)).exp())
-                .sum::<f64>()
+            here.iter().map(|logit| (logit - largest(&here)).exp()).sum::<f64>()
         };
         over(&shifted).ln()
     };
@@ -303,13 +264,8 @@ fn loss(evidence: &mut Evidence, case: &Case) -> Result<()> {
         "Each rank has brought a logit for every target, though only one rank has the target among its tokens. All other \
          ranks must bring 0.",
     );
-    let padded = |i: usize| {
-        log_sum(
-            &(0..ranks)
-                .flat_map(|rank| case.padded(rank, i))
-                .collect::<Vec<_>>(),
-        )
-    };
+    let padded =
+        |i: usize| log_sum(&(0..ranks).flat_map(|rank| case.padded(rank, i)).collect::<Vec<_>>());
     evidence.means_if(
         ranks * case.each > case.vocabulary && is(&|_| mean(|i| padded(i) - case.all_chosen(i))),
         format!(
@@ -319,7 +275,8 @@ fn loss(evidence: &mut Evidence, case: &Case) -> Result<()> {
         ),
     );
     let brought = |of: &dyn Fn(usize, usize) -> f64, i: usize| over(&|rank| of(rank, i));
-    // A logit of every rank whose columns are enough for the target's number, as if they began with token 0.
+    // A logit of every rank whose columns are enough for the target's number, as if they began with
+    // token 0.
     let without_first = |rank: usize, i: usize| {
         let column = Some(case.target(i)).filter(|&target| target < case.columns(rank));
         column.map_or(0.0, |column| case.here(rank, i)[column])
@@ -339,13 +296,8 @@ fn loss(evidence: &mut Evidence, case: &Case) -> Result<()> {
     let apart = case.levels[0] != case.levels[1];
     // Whether the loss is finite where no position is near 1,000.
     let apart_alone = !finite && apart && {
-        let low = Case {
-            levels: [level; 2],
-            ..*case
-        };
-        self::answers(evidence, &low)?
-            .iter()
-            .all(|(loss, ..)| loss.is_finite())
+        let low = Case { levels: [level; 2], ..*case };
+        self::answers(evidence, &low)?.iter().all(|(loss, ..)| loss.is_finite())
     };
     evidence.means_if(
         apart_alone,
@@ -377,9 +329,7 @@ fn loss(evidence: &mut Evidence, case: &Case) -> Result<()> {
         "An exponential is infinite, or all of them are 0. Before each exponential, subtract the position's largest logit over \
          all ranks. Then the largest exponential is 1. `Reduce::Max` finds this logit; no sum or mean of maxima does.",
     );
-    let differ = answers
-        .iter()
-        .any(|(loss, ..)| !is_near(answers[0].0, *loss));
+    let differ = answers.iter().any(|(loss, ..)| !is_near(answers[0].0, *loss));
     evidence
         .means_if(differ, "The ranks have different losses. All that they need is the same on every rank, or reduced.");
     evidence.means(
@@ -532,20 +482,11 @@ fn costs(evidence: &mut Evidence) -> Result<()> {
     let small = Case::new(4, 64, 16);
     let large = Case::new(4, 256, 64);
     let bytes = |evidence: &Evidence, case: &Case| -> Result<u64> {
-        Ok(answers(evidence, case)?
-            .iter()
-            .map(|(.., bytes)| *bytes)
-            .max()
-            .unwrap_or(0))
+        Ok(answers(evidence, case)?.iter().map(|(.., bytes)| *bytes).max().unwrap_or(0))
     };
     let few = bytes(evidence, &small)?;
     let many = bytes(evidence, &large)?;
-    evidence.row(
-        many == few,
-        "bytes that a rank sends, 256 tokens instead of 64",
-        few,
-        many,
-    );
+    evidence.row(many == few, "bytes that a rank sends, 256 tokens instead of 64", few, many);
     // All-reduces of three numbers per position.
     let best = (2 * (small.ranks - 1) * 3 * POSITIONS * size_of::<f64>() / small.ranks) as u64;
     let gathered = ((large.ranks - 1) * POSITIONS * large.each * size_of::<f64>()) as u64;

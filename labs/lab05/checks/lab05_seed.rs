@@ -1,4 +1,5 @@
-//! The check of lab05-seed: a small model's parts on 1 to 4 ranks, beside the numbers that one generator draws, and how they train.
+//! The check of lab05-seed: a small model's parts on 1 to 4 ranks, beside the numbers that one
+//! generator draws, and how they train.
 
 use exercise::{Cut, Matrix, Place, begin};
 use kit::check::{Evidence, run};
@@ -9,9 +10,7 @@ fn main() -> ExitCode {
     run(&[
         ("1 rank: it begins with the numbers of before", one_rank),
         ("2 ranks: the losses of 1 rank", losses),
-        ("2 ranks: together, the model of 1 rank", |evidence| {
-            one_model(evidence, 2)
-        }),
+        ("2 ranks: together, the model of 1 rank", |evidence| one_model(evidence, 2)),
         ("3 ranks: the same model", |evidence| one_model(evidence, 3)),
         ("4 ranks: the same model", |evidence| one_model(evidence, 4)),
     ])
@@ -25,7 +24,8 @@ const HIDDEN: usize = 12;
 const RESULTS: usize = 3;
 const EXAMPLES: usize = 24;
 
-/// The MLP's two matrices, with a table of positions and the tokens beside them. No two have equally many rows.
+/// The MLP's two matrices, with a table of positions and the tokens beside them. No two have
+/// equally many rows.
 const MODEL: [(&str, usize, usize, Cut); 4] = [
     ("A", WIDTH, HIDDEN, Cut::Columns),
     ("positions", 5, 4, Cut::Whole),
@@ -54,10 +54,7 @@ fn drawn(seed: u64, len: usize) -> Vec<f64> {
 
 /// Each matrix as one rank begins with it.
 fn wholes() -> Vec<Vec<f64>> {
-    let all: usize = MODEL
-        .iter()
-        .map(|(_, rows, columns, _)| rows * columns)
-        .sum();
+    let all: usize = MODEL.iter().map(|(_, rows, columns, _)| rows * columns).sum();
     let mut numbers = drawn(SEED, all).into_iter();
     MODEL
         .iter()
@@ -69,10 +66,7 @@ fn wholes() -> Vec<Vec<f64>> {
 fn those(whole: &[f64], i: usize, mine: impl Fn(usize, usize) -> bool) -> Vec<f64> {
     let columns = MODEL[i].2;
     let at = |place: &usize| mine(place / columns, place % columns);
-    (0..whole.len())
-        .filter(at)
-        .map(|place| whole[place])
-        .collect()
+    (0..whole.len()).filter(at).map(|place| whole[place]).collect()
 }
 
 /// A rank's slice of `whole`, if the ranks share it as `cut` says.
@@ -170,12 +164,11 @@ fn one_rank(evidence: &mut Evidence) -> Result<()> {
 
 /// The parts of all ranks.
 fn all_parts(evidence: &mut Evidence, ranks: usize) -> Option<Vec<Vec<Vec<f64>>>> {
-    (0..ranks)
-        .map(|rank| parts(evidence, Place { rank, ranks }))
-        .collect()
+    (0..ranks).map(|rank| parts(evidence, Place { rank, ranks })).collect()
 }
 
-/// The loss of an MLP, tanh(x A) C, after `steps` steps on random examples. It begins with the ranks' parts of A and C.
+/// The loss of an MLP, tanh(x A) C, after `steps` steps on random examples. It begins with the
+/// ranks' parts of A and C.
 fn loss_after(steps: usize, parts: &[Vec<Vec<f64>>]) -> f64 {
     let ranks = parts.len();
     let mut a = vec![0.0; WIDTH * HIDDEN];
@@ -244,12 +237,7 @@ fn one_model(evidence: &mut Evidence, ranks: usize) -> Result<()> {
     for (i, (name, .., cut)) in MODEL.iter().enumerate() {
         for (rank, parts) in all.iter().enumerate() {
             let expected = slice(&wholes[i], i, *cut, Place { rank, ranks });
-            same(
-                evidence,
-                format!("rank {rank}: {name}"),
-                &expected,
-                &parts[i],
-            );
+            same(evidence, format!("rank {rank}: {name}"), &expected, &parts[i]);
         }
     }
     if !evidence.agrees() {
@@ -300,9 +288,7 @@ fn diagnose(evidence: &mut Evidence, all: &[Vec<Vec<f64>>]) {
         let other = |x| drawn.contains(x) && !wholes[i].contains(x);
         part.iter().any(other)
     };
-    let strays = all
-        .iter()
-        .any(|parts| (0..MODEL.len()).any(|i| stray(i, &parts[i])));
+    let strays = all.iter().any(|parts| (0..MODEL.len()).any(|i| stray(i, &parts[i])));
     evidence.means_if(
         strays,
         "The ranks' generators are out of step: they come to a matrix after different counts of numbers, and some hold numbers of another \
@@ -314,8 +300,7 @@ fn diagnose(evidence: &mut Evidence, all: &[Vec<Vec<f64>>]) {
     let is = |wrong: &dyn Fn(usize, Place) -> Vec<f64>| {
         all.iter().enumerate().all(|(rank, parts)| {
             let cut = (0..MODEL.len()).filter(|&i| MODEL[i].3 != Cut::Whole);
-            cut.into_iter()
-                .all(|i| parts[i] == wrong(i, Place { rank, ranks }))
+            cut.into_iter().all(|i| parts[i] == wrong(i, Place { rank, ranks }))
         })
     };
     let in_a_row = |i: usize, place: Place| {
@@ -340,10 +325,7 @@ fn diagnose(evidence: &mut Evidence, all: &[Vec<Vec<f64>>]) {
          side, as `matrix.part(place)` says.",
     );
     let from_behind = |i: usize, Place { rank, ranks }: Place| {
-        let place = Place {
-            rank: ranks - 1 - rank,
-            ranks,
-        };
+        let place = Place { rank: ranks - 1 - rank, ranks };
         slice(&wholes[i], i, MODEL[i].3, place)
     };
     evidence.means_if(
@@ -351,11 +333,7 @@ fn diagnose(evidence: &mut Evidence, all: &[Vec<Vec<f64>>]) {
         "The slices are right, and on other ranks: rank 0 has those of the last one.",
     );
     let other = |cut: Cut| {
-        if cut == Cut::Rows {
-            Cut::Columns
-        } else {
-            Cut::Rows
-        }
+        if cut == Cut::Rows { Cut::Columns } else { Cut::Rows }
     };
     let swapped = (0..MODEL.len()).any(|i| {
         let cut = MODEL[i].3;
@@ -365,10 +343,7 @@ fn diagnose(evidence: &mut Evidence, all: &[Vec<Vec<f64>>]) {
         swapped,
         "Rows and columns are mixed up: a matrix that is cut by columns is filled with the numbers of rows, or the other way around.",
     );
-    evidence.means_if(
-        ranks > 2,
-        "With 2 ranks it was right. Where does your code count on two?",
-    );
+    evidence.means_if(ranks > 2, "With 2 ranks it was right. Where does your code count on two?");
     evidence.means(
         "Each rank has its own numbers, and they are not its slice of one rank's matrix. Which numbers lie between two of a rank's rows, \
          and who draws them?",

@@ -1,5 +1,6 @@
-//! The check of lab05-sequence: both passes against the MLP on one rank, in f64; then what a rank keeps between the passes, by its
-//! own allocator, what it computes twice, and what it sends in each pass.
+//! The check of lab05-sequence: both passes against the MLP on one rank, in f64; then what a rank
+//! keeps between the passes, by its own allocator, what it computes twice, and what it sends in
+//! each pass.
 
 use exercise::{Slices, backward, forward};
 use kit::check::{Evidence, run};
@@ -21,30 +22,18 @@ struct Lengths {
     hidden: usize,
 }
 
-/// No two lengths of a matrix or of a slice are equal, on 1, 2 or 4 ranks. 4 ranks can divide a rank's rows once more, so a
-/// forgotten gather does not stop the run.
-const SMALL: Lengths = Lengths {
-    rows: 16,
-    width: 6,
-    hidden: 20,
-};
+/// No two lengths of a matrix or of a slice are equal, on 1, 2 or 4 ranks. 4 ranks can divide a
+/// rank's rows once more, so a forgotten gather does not stop the run.
+const SMALL: Lengths = Lengths { rows: 16, width: 6, hidden: 20 };
 /// Here each tensor that a rank might keep is larger than all small things together.
-const LARGE: Lengths = Lengths {
-    rows: 128,
-    width: 32,
-    hidden: 160,
-};
+const LARGE: Lengths = Lengths { rows: 128, width: 32, hidden: 160 };
 /// Numbers for shapes, names and messages.
 const FEW: usize = 300;
 
 fn main() -> ExitCode {
     run(&[
-        ("1 rank: Z is that of the MLP", |evidence| {
-            check_forward(evidence, 1)
-        }),
-        ("2 ranks: each has its rows of Z", |evidence| {
-            check_forward(evidence, 2)
-        }),
+        ("1 rank: Z is that of the MLP", |evidence| check_forward(evidence, 1)),
+        ("2 ranks: each has its rows of Z", |evidence| check_forward(evidence, 2)),
         ("1 rank: the gradients of X, A and B", |evidence| {
             check_rows(evidence, 1)?;
             check_slices(evidence, 1)
@@ -106,17 +95,7 @@ impl Mlp {
         let y = h.gelu_erf()?;
         let dy = dz.matmul(&b.t()?)?;
         let dh = gelu_backward(&h, &dy)?;
-        Ok(Mlp {
-            of,
-            x,
-            a,
-            b,
-            dz,
-            h,
-            y,
-            dy,
-            dh,
-        })
+        Ok(Mlp { of, x, a, b, dz, h, y, dy, dh })
     }
 }
 
@@ -185,17 +164,14 @@ fn in_f64(x: &Tensor) -> Result<Tensor> {
 enum Passes {
     Forward,
     Both,
-    /// `backward` gets minus `a`, which changes the gradients of what is computed with it there: not dB, if h was kept.
+    /// `backward` gets minus `a`, which changes the gradients of what is computed with it there:
+    /// not dB, if h was kept.
     OtherA,
 }
 
 /// The answers of all ranks.
 fn answers(evidence: &Evidence, mlp: &Mlp, ranks: usize, passes: Passes) -> Result<Vec<Answer>> {
-    let Lengths {
-        rows,
-        width,
-        hidden,
-    } = mlp.of;
+    let Lengths { rows, width, hidden } = mlp.of;
     Ok(launch::run(ranks, |comm| {
         let rank = comm.rank();
         let at = Place { rank, ranks };
@@ -257,10 +233,7 @@ fn answers(evidence: &Evidence, mlp: &Mlp, ranks: usize, passes: Passes) -> Resu
         match result {
             Ok((dx, Slices { a, b })) => {
                 answer.dx = Some(in_f64(&dx)?);
-                answer.slices = Some(Slices {
-                    a: in_f64(&a)?,
-                    b: in_f64(&b)?,
-                });
+                answer.slices = Some(Slices { a: in_f64(&a)?, b: in_f64(&b)? });
             }
             Err(error) => answer.error = format!("{error:#}"),
         }
@@ -380,12 +353,7 @@ fn check_forward(evidence: &mut Evidence, ranks: usize) -> Result<()> {
     let z = mlp.y.matmul(&mlp.b)?;
     let got = Returned(answers.iter().filter_map(|a| a.z.as_ref()).collect());
     for (at, got) in places(ranks).into_iter().zip(&got.0) {
-        compare(
-            evidence,
-            &format!("rank {}: its rows of Z", at.rank),
-            &at.rows(&z)?,
-            got,
-        )?;
+        compare(evidence, &format!("rank {}: its rows of Z", at.rank), &at.rows(&z)?, got)?;
     }
     if evidence.agrees() {
         return Ok(());
@@ -487,9 +455,7 @@ fn check_rows(evidence: &mut Evidence, ranks: usize) -> Result<()> {
         return Ok(());
     }
     only_with_many(evidence, ranks);
-    let Mlp {
-        of, a, h, y, dy, ..
-    } = &mlp;
+    let Mlp { of, a, h, y, dy, .. } = &mlp;
     let n = ranks as f64;
     let several = ranks > 1;
     evidence.means_if(
@@ -552,15 +518,7 @@ fn check_slices(evidence: &mut Evidence, ranks: usize) -> Result<()> {
     if failed(evidence, &answers) {
         return Ok(());
     }
-    let Mlp {
-        x,
-        dz,
-        h,
-        y,
-        dy,
-        dh,
-        ..
-    } = &mlp;
+    let Mlp { x, dz, h, y, dy, dh, .. } = &mlp;
     let slices: Vec<&Slices> = answers.iter().filter_map(|a| a.slices.as_ref()).collect();
     let da = Returned(slices.iter().map(|slices| &slices.a).collect());
     let db = Returned(slices.iter().map(|slices| &slices.b).collect());
@@ -596,10 +554,9 @@ fn check_slices(evidence: &mut Evidence, ranks: usize) -> Result<()> {
              after it was gathered."
         ),
     );
-    for (name, got, of) in [
-        ("dA", &da, &of_a as &dyn Fn(Place) -> Result<Tensor>),
-        ("dB", &db, &of_b),
-    ] {
+    for (name, got, of) in
+        [("dA", &da, &of_a as &dyn Fn(Place) -> Result<Tensor>), ("dB", &db, &of_b)]
+    {
         let mixed = sum(ranks, of)?;
         evidence.means_if(
             several && (got.is(|_| Ok(mixed.clone()))? || got.is(|_| Ok((&mixed / n)?))?),
@@ -636,11 +593,7 @@ fn memory(evidence: &mut Evidence) -> Result<()> {
     if failed(evidence, &answers) {
         return Ok(());
     }
-    let Lengths {
-        rows,
-        width,
-        hidden,
-    } = LARGE;
+    let Lengths { rows, width, hidden } = LARGE;
     let own = rows / ranks * width;
     let most = own + rows * hidden / ranks;
     let held = answers.iter().map(|a| a.held).max().unwrap_or(0);
@@ -714,7 +667,8 @@ fn most_sent(answers: &[Answer]) -> [u64; 2] {
     [0, 1].map(|pass| answers.iter().map(|a| a.sent[pass]).max().unwrap_or(0))
 }
 
-/// `backward` gets another A than `forward`. What it computes with h is the same only if h has come from `forward`.
+/// `backward` gets another A than `forward`. What it computes with h is the same only if h has come
+/// from `forward`.
 fn once(evidence: &mut Evidence) -> Result<()> {
     let ranks = 4;
     let mlp = Mlp::new(SMALL)?;
@@ -759,10 +713,7 @@ fn costs(evidence: &mut Evidence) -> Result<()> {
     }
     let one = transfer(ranks);
     let sent = most_sent(&answers);
-    for (name, sent, best) in [
-        ("forward", sent[0], 2 * one),
-        ("backward", sent[1], 3 * one),
-    ] {
+    for (name, sent, best) in [("forward", sent[0], 2 * one), ("backward", sent[1], 3 * one)] {
         evidence.row(
             sent <= best,
             format!("bytes that a rank sends {name}"),

@@ -16,7 +16,8 @@ fn main() -> ExitCode {
     run(&[("one rank's slice of C", slice)])
 }
 
-/// The slice of C on each rank of a model with one block, which allocates nothing. Weights are stored transposed.
+/// The slice of C on each rank of a model with one block, which allocates nothing. Weights are
+/// stored transposed.
 fn held() -> Result<Vec<[usize; 2]>> {
     launch::run(RANKS, |comm| {
         let shape = ModelShape {
@@ -40,10 +41,7 @@ fn slice(evidence: &mut Evidence) -> Result<()> {
     let shape = |[rows, columns]: [usize; 2]| format!("{rows} x {columns}");
     // Every rank has the same shape.
     evidence.answer("C on one rank", shape(held()?[0]), shape(got));
-    evidence.means_if(
-        got == [HIDDEN, WIDTH],
-        "This is the whole matrix: the ranks share nothing.",
-    );
+    evidence.means_if(got == [HIDDEN, WIDTH], "This is the whole matrix: the ranks share nothing.");
     evidence.means_if(
         got == [HIDDEN, WIDTH / RANKS],
         "These are columns of C. They need all columns of gelu(X A), and a rank has an eighth of those: the ranks would have to \
@@ -61,10 +59,7 @@ fn slice(evidence: &mut Evidence) -> Result<()> {
         got == [WIDTH / RANKS, WIDTH] || got == [WIDTH, WIDTH / RANKS],
         "This is an eighth of a matrix of 4096 x 4096. C is larger.",
     );
-    evidence.means_if(
-        got == [WIDTH / RANKS, HIDDEN],
-        "This has as many columns as A. C has 4096.",
-    );
+    evidence.means_if(got == [WIDTH / RANKS, HIDDEN], "This has as many columns as A. C has 4096.");
     evidence.means(
         "A rank has some columns of gelu(X A). Which part of C do they need, if nothing is sent between the two matrices?",
     );

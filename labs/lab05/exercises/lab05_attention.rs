@@ -1,8 +1,8 @@
 //! lab05-attention · One key head, many query heads
 //!
-//! In grouped-query attention several neighbouring query heads use one key head and one value head. Ranks divide the query
-//! heads, and each rank holds the key and value heads that its query heads use: some ranks may hold the same ones. The forward
-//! pass is given. You write the backward pass.
+//! In grouped-query attention several neighbouring query heads use one key head and one value head.
+//! Ranks divide the query heads, and each rank holds the key and value heads that its query heads
+//! use: some ranks may hold the same ones. The forward pass is given. You write the backward pass.
 //!
 //! ```text
 //! 8 query heads, 2 key heads and 2 value heads, D = 3, on 4 ranks
@@ -20,9 +20,10 @@
 //! - The number of ranks divides the query heads. It divides the key heads, or they divide it.
 //! - Only gradients are sent that some rank needs and does not have.
 //!
-//! A matrix has `m.matmul(&other)?`, `m.t()?`, `m.zeros_like()?`, and `m.narrow(1, first, count)?` for some columns (with 0 for
-//! 1: some rows). `Tensor::cat(&matrices, 1)?` puts matrices beside each other, with 0 one below the other. `(&m + &other)?` adds.
-//! `comm.split(color, key)?` makes a Comm of the ranks that give the same color, ordered by key.
+//! A matrix has `m.matmul(&other)?`, `m.t()?`, `m.zeros_like()?`, and `m.narrow(1, first, count)?`
+//! for some columns (with 0 for 1: some rows). `Tensor::cat(&matrices, 1)?` puts matrices beside
+//! each other, with 0 one below the other. `(&m + &other)?` adds. `comm.split(color, key)?` makes a
+//! Comm of the ranks that give the same color, ordered by key.
 
 use shardlab::Result;
 use shardlab::comm::{Comm, Reduce};
@@ -46,7 +47,8 @@ pub fn all_reduce(comm: &Comm, x: &Tensor) -> Result<Tensor> {
     Ok(Tensor::from_vec(numbers, x.shape(), x.device())?)
 }
 
-/// One query head: what each token gets, and how much of it from each other token (its probabilities). No token is masked.
+/// One query head: what each token gets, and how much of it from each other token (its
+/// probabilities). No token is masked.
 pub fn attend(q: &Tensor, k: &Tensor, v: &Tensor) -> Result<(Tensor, Tensor)> {
     let scores = (q.matmul(&k.t()?)? / (q.dim(1)? as f64).sqrt())?.exp()?;
     let p = scores.broadcast_div(&scores.sum_keepdim(1)?)?;
@@ -58,11 +60,7 @@ pub fn attend_backward([q, k, v]: [&Tensor; 3], p: &Tensor, dy: &Tensor) -> Resu
     let dp = dy.matmul(&v.t()?)?;
     let rest = dp.broadcast_sub(&(&dp * p)?.sum_keepdim(1)?)?;
     let scores = ((p * rest)? / (q.dim(1)? as f64).sqrt())?;
-    Ok([
-        scores.matmul(k)?,
-        scores.t()?.matmul(q)?,
-        p.t()?.matmul(dy)?,
-    ])
+    Ok([scores.matmul(k)?, scores.t()?.matmul(q)?, p.t()?.matmul(dy)?])
 }
 
 /// Z: the sum of all heads' results, each times its rows of `out`.
@@ -80,8 +78,8 @@ pub fn forward(comm: &Comm, slices: &Slices, x: &Tensor) -> Result<Tensor> {
     all_reduce(comm, &z)
 }
 
-/// The gradient of `x`, and those of this rank's slices, from the gradient `dz` of Z. The model has `key_heads` key heads,
-/// and as many value heads.
+/// The gradient of `x`, and those of this rank's slices, from the gradient `dz` of Z. The model has
+/// `key_heads` key heads, and as many value heads.
 pub fn backward(
     comm: &Comm,
     key_heads: usize,

@@ -1,10 +1,11 @@
 //! lab05-seed · Larger, and no better
 //!
-//! Broken on purpose: it trains, and the loss looks healthy. A team trains a model of 3 billion parameters on two tensor ranks.
-//! After 1 of 11 trillion tokens it answers worse than their last model did by then, which has 1.7 billion and was not cut.
+//! Broken on purpose: it trains, and the loss looks healthy. A team trains a model of 3 billion
+//! parameters on two tensor ranks. After 1 of 11 trillion tokens it answers worse than their last
+//! model did by then, which has 1.7 billion and was not cut.
 //!
-//! `begin` fills one rank's part of each matrix with random numbers, before the first step. With seed 5, and one matrix of 2 rows and
-//! 4 columns, cut by columns:
+//! `begin` fills one rank's part of each matrix with random numbers, before the first step. With
+//! seed 5, and one matrix of 2 rows and 4 columns, cut by columns:
 //!
 //! ```text
 //!                          1 rank               rank 0 of 2     rank 1 of 2
@@ -18,7 +19,7 @@
 //!
 //! Repair it:
 //!
-//! - On any number of ranks the parts, put together, are the matrices with which one rank begins, to the bit.
+//! - On any number of ranks the parts, put together, are one rank's matrices, to the bit.
 //! - So what every rank holds whole is the same on all ranks.
 //! - On one rank nothing changes.
 
@@ -64,7 +65,7 @@ impl Matrix {
     }
 }
 
-/// A generator of random numbers. Each number changes its state, and the next one follows from that.
+/// A generator of random numbers. Each changes its state, from which the next one follows.
 pub struct Generator {
     state: u64,
 }
@@ -83,7 +84,7 @@ impl Generator {
     }
 }
 
-/// A rank's part of each matrix of the model, row by row, before the first step. All ranks of a job get the same seed.
+/// A rank's part of each matrix, row by row, before the first step. All ranks get the same seed.
 pub fn begin(seed: u64, model: &[Matrix], place: Place) -> Vec<Vec<f64>> {
     let mut generator = Generator::new(seed);
     let mut parts = Vec::new();

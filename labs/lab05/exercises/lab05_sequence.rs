@@ -1,7 +1,8 @@
 //! lab05-sequence · The MLP, its positions divided, too
 //!
-//! Under tensor parallelism, ranks divide the matrices of an MLP, and each rank still has all of X and all of Z. Under sequence
-//! parallelism they divide X and Z as well, by rows: one row is one position. You write both passes of that MLP.
+//! Under tensor parallelism, ranks divide the matrices of an MLP, and each rank still has all of X
+//! and all of Z. Under sequence parallelism they divide X and Z as well, by rows: one row is one
+//! position. You write both passes of that MLP.
 //!
 //! ```text
 //! 4 positions, width 2, hidden 6, 2 ranks       rank 0    rank 1    shape
@@ -16,15 +17,15 @@
 //!                     rows of dB                0 1 2     3 4 5     [3, 2]
 //! ```
 //!
-//! dX is the gradient of X, and so on. `backward` gets the slices again, and as `kept` what `forward` has returned after Z. Three
-//! things are counted:
+//! dX is the gradient of X, and so on. `backward` gets the slices again, and as `kept` what
+//! `forward` has returned after Z. Three things are counted:
 //!
-//! - Between the passes a rank keeps at most as many numbers as its own rows of X and one tensor [all rows, hidden / t] have.
+//! - Between the passes a rank keeps at most its rows of X and one tensor [all rows, hidden / t].
 //! - `backward` computes no product of `forward` again.
 //! - With that memory and those products, a rank sends as few bytes as possible.
 //!
-//! A matrix has `m.matmul(&other)?` and `m.t()?`, its transpose. A clone of a tensor takes no memory: both share their numbers.
-//! Write `forward` first: the check looks at it first.
+//! A matrix has `m.matmul(&other)?` and `m.t()?`, its transpose. A clone of a tensor takes no
+//! memory: both share their numbers. Write `forward` first: the check looks at it first.
 
 use shardlab::Result;
 use shardlab::comm::{Comm, Reduce};
@@ -59,7 +60,7 @@ pub fn scatter(comm: &Comm, all: &Tensor) -> Result<Tensor> {
     Ok(Tensor::from_vec(mine, shape, &Device::Cpu)?)
 }
 
-/// The GELU of the library's GPT, the exact one: h times the probability that a standard normal number is below h.
+/// The GPT's GELU: h times the probability that a standard normal number is below h.
 pub fn gelu(h: &Tensor) -> Result<Tensor> {
     Ok(tensor::gelu(h)?)
 }
@@ -71,8 +72,7 @@ pub fn gelu_backward(h: &Tensor, dy: &Tensor) -> Result<Tensor> {
     Ok((dy * (below + (h * density)?)?)?)
 }
 
-/// From this rank's rows of X [rows / t, width]: its rows of Z, and the tensors that the backward pass needs, in an order that you
-/// choose.
+/// From this rank's rows of X [rows / t, width]: its rows of Z, and what the backward pass needs.
 pub fn forward(comm: &Comm, slices: &Slices, x: &Tensor) -> Result<(Tensor, Vec<Tensor>)> {
     todo!(
         "rank {} of {}: x {:?}, a {:?}",
@@ -83,7 +83,7 @@ pub fn forward(comm: &Comm, slices: &Slices, x: &Tensor) -> Result<(Tensor, Vec<
     )
 }
 
-/// From what `forward` has kept, and the gradient of this rank's rows of Z: the gradient of its rows of X, and of its slices.
+/// From `kept` and the gradient of this rank's rows of Z: those of its rows of X and its slices.
 pub fn backward(
     comm: &Comm,
     slices: &Slices,

@@ -1,6 +1,7 @@
 //! lab05-slice · One rank's share of an MLP
 //!
-//! Eight tensor ranks share Y = GELU(X A) C, cut as on lab05's page. Which slice of C does one rank hold?
+//! Eight tensor ranks share Y = GELU(X A) C, cut as on lab05's page. Which slice of C does one rank
+//! hold?
 //!
 //! ```text
 //! X     1000 x  4096

@@ -22,7 +22,8 @@ pub fn all_reduce(comm: &Comm, x: &Tensor) -> Result<Tensor> {
     Ok(Tensor::from_vec(numbers, x.shape(), x.device())?)
 }
 
-/// One query head: what each token gets, and how much of it from each other token (its probabilities). No token is masked.
+/// One query head: what each token gets, and how much of it from each other token (its
+/// probabilities). No token is masked.
 pub fn attend(q: &Tensor, k: &Tensor, v: &Tensor) -> Result<(Tensor, Tensor)> {
     let scores = (q.matmul(&k.t()?)? / (q.dim(1)? as f64).sqrt())?.exp()?;
     let p = scores.broadcast_div(&scores.sum_keepdim(1)?)?;
@@ -34,11 +35,7 @@ pub fn attend_backward([q, k, v]: [&Tensor; 3], p: &Tensor, dy: &Tensor) -> Resu
     let dp = dy.matmul(&v.t()?)?;
     let rest = dp.broadcast_sub(&(&dp * p)?.sum_keepdim(1)?)?;
     let scores = ((p * rest)? / (q.dim(1)? as f64).sqrt())?;
-    Ok([
-        scores.matmul(k)?,
-        scores.t()?.matmul(q)?,
-        p.t()?.matmul(dy)?,
-    ])
+    Ok([scores.matmul(k)?, scores.t()?.matmul(q)?, p.t()?.matmul(dy)?])
 }
 
 /// Z: the sum of all heads' results, each times its rows of `out`.
@@ -56,8 +53,8 @@ pub fn forward(comm: &Comm, slices: &Slices, x: &Tensor) -> Result<Tensor> {
     all_reduce(comm, &z)
 }
 
-/// The gradient of `x`, and those of this rank's slices, from the gradient `dz` of Z. The model has `key_heads` key heads,
-/// and as many value heads.
+/// The gradient of `x`, and those of this rank's slices, from the gradient `dz` of Z. The model has
+/// `key_heads` key heads, and as many value heads.
 pub fn backward(
     comm: &Comm,
     key_heads: usize,

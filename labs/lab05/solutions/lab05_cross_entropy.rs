@@ -2,7 +2,8 @@
 
 use shardlab::comm::{Comm, Result};
 
-/// The logits that a rank has: one row per position, one column per token of its part of the vocabulary, and padding behind.
+/// The logits that a rank has: one row per position, one column per token of its part of the
+/// vocabulary, and padding behind.
 pub struct Logits<'a> {
     pub rows: &'a [Vec<f64>],
     /// The token of column 0. Column j belongs to token `first + j`.
@@ -11,7 +12,8 @@ pub struct Logits<'a> {
     pub columns: usize,
 }
 
-/// The mean loss over all positions, the same on every rank, and the gradient of this rank's logits, row by row.
+/// The mean loss over all positions, the same on every rank, and the gradient of this rank's
+/// logits, row by row.
 ///
 /// `targets` has each position's target, a token of the vocabulary, and is the same on every rank.
 pub fn cross_entropy(
@@ -19,11 +21,7 @@ pub fn cross_entropy(
     logits: &Logits,
     targets: &[usize],
 ) -> Result<(f64, Vec<Vec<f64>>)> {
-    let Logits {
-        rows,
-        first,
-        columns,
-    } = *logits;
+    let Logits { rows, first, columns } = *logits;
     use shardlab::comm::Reduce;
     let n = rows.len();
     let column = |target: usize| target.checked_sub(first).filter(|j| *j < columns);
@@ -36,21 +34,15 @@ pub fn cross_entropy(
     }
     comm.all_reduce(&mut largest, Reduce::Max)?;
 
-    // First the sum of each position, then the target's logit of each position, from the one rank that has it.
-    let sum = |i: usize| {
-        rows[i][..columns]
-            .iter()
-            .map(|logit| (logit - largest[i]).exp())
-            .sum::<f64>()
-    };
+    // First the sum of each position, then the target's logit of each position, from the one rank
+    // that has it.
+    let sum =
+        |i: usize| rows[i][..columns].iter().map(|logit| (logit - largest[i]).exp()).sum::<f64>();
     let target = |i: usize| column(targets[i]).map_or(0.0, |j| rows[i][j]);
     let mut both: Vec<f64> = (0..n).map(sum).chain((0..n).map(target)).collect();
     comm.all_reduce(&mut both, Reduce::Sum)?;
     let (sums, target) = both.split_at(n);
-    let loss = (0..n)
-        .map(|i| largest[i] + sums[i].ln() - target[i])
-        .sum::<f64>()
-        / n as f64;
+    let loss = (0..n).map(|i| largest[i] + sums[i].ln() - target[i]).sum::<f64>() / n as f64;
 
     let gradient = |i: usize| {
         let mut row = vec![0.0; rows[i].len()];

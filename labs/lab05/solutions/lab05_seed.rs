@@ -42,7 +42,7 @@ impl Matrix {
     }
 }
 
-/// A generator of random numbers. Each number changes its state, and the next one follows from that.
+/// A generator of random numbers. Each changes its state, from which the next one follows.
 pub struct Generator {
     state: u64,
 }
@@ -61,7 +61,7 @@ impl Generator {
     }
 }
 
-/// A rank's part of each matrix of the model, row by row, before the first step. All ranks of a job get the same seed.
+/// A rank's part of each matrix, row by row, before the first step. All ranks get the same seed.
 pub fn begin(seed: u64, model: &[Matrix], place: Place) -> Vec<Vec<f64>> {
     let mut generator = Generator::new(seed);
     let mut parts = Vec::new();

@@ -33,7 +33,7 @@ pub fn scatter(comm: &Comm, all: &Tensor) -> Result<Tensor> {
     Ok(Tensor::from_vec(mine, shape, &Device::Cpu)?)
 }
 
-/// The GELU of the library's GPT, the exact one: h times the probability that a standard normal number is below h.
+/// The GPT's GELU: h times the probability that a standard normal number is below h.
 pub fn gelu(h: &Tensor) -> Result<Tensor> {
     Ok(tensor::gelu(h)?)
 }
@@ -45,8 +45,7 @@ pub fn gelu_backward(h: &Tensor, dy: &Tensor) -> Result<Tensor> {
     Ok((dy * (below + (h * density)?)?)?)
 }
 
-/// From this rank's rows of X [rows / t, width]: its rows of Z, and the tensors that the backward pass needs, in an order that you
-/// choose.
+/// From this rank's rows of X [rows / t, width]: its rows of Z, and what the backward pass needs.
 pub fn forward(comm: &Comm, slices: &Slices, x: &Tensor) -> Result<(Tensor, Vec<Tensor>)> {
     let h = gather(comm, x)?.matmul(&slices.a)?;
     // All rows, and one rank's summand of each.
@@ -54,7 +53,7 @@ pub fn forward(comm: &Comm, slices: &Slices, x: &Tensor) -> Result<(Tensor, Vec<
     Ok((scatter(comm, &z)?, vec![x.clone(), h]))
 }
 
-/// From what `forward` has kept, and the gradient of this rank's rows of Z: the gradient of its rows of X, and of its slices.
+/// From `kept` and the gradient of this rank's rows of Z: those of its rows of X and its slices.
 pub fn backward(
     comm: &Comm,
     slices: &Slices,
@@ -65,7 +64,8 @@ pub fn backward(
     let dz = gather(comm, dz)?;
     let dh = gelu_backward(h, &dz.matmul(&slices.b.t()?)?)?;
     let dx = scatter(comm, &dh.matmul(&slices.a.t()?)?)?;
-    // Every row has met this rank's slices, so their gradients need all rows: X once more, and gelu(h) from h.
+    // Every row has met this rank's slices, so their gradients need all rows: X once more, and
+    // gelu(h) from h.
     let a = gather(comm, x)?.t()?.matmul(&dh)?;
     let b = gelu(h)?.t()?.matmul(&dz)?;
     Ok((dx, Slices { a, b }))

@@ -21,16 +21,9 @@ const STEPS: usize = 3;
 
 /// Measures one rank alone, and all schedules on `ranks` ranks. Prints the table.
 pub fn benchmark(screen: &Screen, config: &Config, corpus: &Corpus, ranks: usize) -> Result<()> {
-    let config = Config {
-        steps: STEPS,
-        ..config.clone()
-    };
+    let config = Config { steps: STEPS, ..config.clone() };
     let plan = |ranks, chunks, schedule| {
-        let pipeline = Pipeline {
-            ranks,
-            chunks,
-            micro_batches: config.grad_accum,
-        };
+        let pipeline = Pipeline { ranks, chunks, micro_batches: config.grad_accum };
         PipelinePlan {
             pipeline,
             schedule,
@@ -53,20 +46,13 @@ pub fn benchmark(screen: &Screen, config: &Config, corpus: &Corpus, ranks: usize
     let mut best: Vec<Option<Measured>> = plans.iter().map(|_| None).collect();
     for _ in 0..ROUNDS {
         for (plan, best) in plans.iter().zip(&mut best) {
-            let way = Way {
-                plan: *plan,
-                pace: 0.0,
-                broken: None,
-                epoch: Instant::now(),
-            };
+            let way = Way { plan: *plan, pace: 0.0, broken: None, epoch: Instant::now() };
             let now = launch::run_with(ranks, &Options::default(), |comm| {
                 once(&comm, way, &config, &corpus.train)
             })?;
             let now = now.into_iter().next().flatten();
-            let faster = |now: &Measured| {
-                best.as_ref()
-                    .is_none_or(|best| now.makespan() < best.makespan())
-            };
+            let faster =
+                |now: &Measured| best.as_ref().is_none_or(|best| now.makespan() < best.makespan());
             if now.as_ref().is_some_and(faster) {
                 *best = now;
             }
@@ -102,14 +88,7 @@ pub fn benchmark(screen: &Screen, config: &Config, corpus: &Corpus, ranks: usize
         ])
     };
     let rows = best.iter().map(row).collect::<Result<Vec<_>>>()?;
-    let heads = [
-        "",
-        "both passes",
-        "speed-up",
-        "predicted",
-        "off by",
-        "bubble",
-    ];
+    let heads = ["", "both passes", "speed-up", "predicted", "off by", "bubble"];
     screen.say(format!("\n{}", table(screen, &heads, &rows)));
     let words = "Both passes of all micro-batches, without the optimizer, in the fastest step. Predicted: simulated with the \
                  mean times that each rank took for its kinds of passes. Bubble: of the step.";
@@ -125,14 +104,7 @@ fn once(comm: &Comm, way: Way, config: &Config, text: &[u32]) -> Result<Option<M
     let alone = way.plan.pipeline.ranks == 1;
     let mut trace = Trace::default(); // none
     let measured = match (alone, comm.rank()) {
-        (true, 0) => Some(measure(
-            &Comm::alone(),
-            way,
-            config,
-            text,
-            None,
-            &mut trace,
-        )?),
+        (true, 0) => Some(measure(&Comm::alone(), way, config, text, None, &mut trace)?),
         (true, _) => None,
         _ => Some(measure(comm, way, config, text, None, &mut trace)?),
     };

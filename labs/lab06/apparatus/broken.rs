@@ -16,7 +16,8 @@ pub enum Break {
 }
 
 impl Break {
-    /// Makes the mistake in `rank`'s program. [`Break::SmallGroup`] and [`Break::Untied`] are not made here.
+    /// Makes the mistake in `rank`'s program. [`Break::SmallGroup`] and [`Break::Untied`] are not
+    /// made here.
     pub fn spoil(self, program: &mut Vec<Instruction>, rank: usize, ranks: usize) {
         match self {
             Break::SkipRecv if rank + 1 == ranks => {

@@ -1,4 +1,5 @@
-//! The job of a real log in a dynamic order: tensor ranks that choose alone disagree, and an agreed choice trains the same bits.
+//! The job of a real log in a dynamic order: tensor ranks that choose alone disagree, and an agreed
+//! choice trains the same bits.
 
 use anyhow::{Context, Result};
 use kit::Checks;
@@ -17,27 +18,19 @@ use shardlab::tensor::Precision;
 use shardlab::train::{Config, PipelinePlan, Pipelined};
 
 /// The log's job, on 2 tensor ranks per pipeline rank. Its order is that of groups of 8.
-pub const JOB: Pipeline = Pipeline {
-    ranks: 4,
-    chunks: 4,
-    micro_batches: 8,
-};
+pub const JOB: Pipeline = Pipeline { ranks: 4, chunks: 4, micro_batches: 8 };
 pub const SCHEDULE: Schedule = Schedule::Interleaved { group: 8 };
 
 /// The passes as the log numbers them: `F28 B4`.
 pub fn numbered(order: &[Op]) -> String {
     let name = |op: &Op| {
-        format!(
-            "{}{}",
-            if op.work == Work::Forward { "F" } else { "B" },
-            JOB.log_number(*op)
-        )
+        format!("{}{}", if op.work == Work::Forward { "F" } else { "B" }, JOB.log_number(*op))
     };
     order.iter().map(name).collect::<Vec<_>>().join(" ")
 }
 
-/// Simulates the job. Forward passes take 1, backward passes 2, and messages 0.1. One message takes `late` on the tensor ranks
-/// `on`: the activations for the last stage's forward pass 28.
+/// Simulates the job. Forward passes take 1, backward passes 2, and messages 0.1. One message takes
+/// `late` on the tensor ranks `on`: the activations for the last stage's forward pass 28.
 pub fn with_a_late_message(
     choice: Choice,
     late: f64,
@@ -51,19 +44,8 @@ pub fn with_a_late_message(
             0.1
         }
     };
-    let orders: Vec<Vec<Op>> = (0..JOB.ranks)
-        .map(|rank| SCHEDULE.order(&JOB, rank))
-        .collect();
-    simulate_uneven(
-        &JOB,
-        &orders,
-        2,
-        choice,
-        &Uneven {
-            pass: &pass,
-            message: &message,
-        },
-    )
+    let orders: Vec<Vec<Op>> = (0..JOB.ranks).map(|rank| SCHEDULE.order(&JOB, rank)).collect();
+    simulate_uneven(&JOB, &orders, 2, choice, &Uneven { pass: &pass, message: &message })
 }
 
 /// The job's 16 layers, each 16 wide, so that a step takes milliseconds.
@@ -79,18 +61,8 @@ pub fn small_layers(corpus: &Corpus) -> Config {
 
 /// One rank's part of the model.
 pub fn part(world: &Comm, config: &Config) -> Result<(Mesh, Pipelined)> {
-    let sizes = Coordinates {
-        data: 1,
-        pipeline: JOB.ranks,
-        tensor: 2,
-    };
-    let mesh = Mesh::new(
-        world,
-        Layout {
-            sizes,
-            order: Order::default(),
-        },
-    )?;
+    let sizes = Coordinates { data: 1, pipeline: JOB.ranks, tensor: 2 };
+    let mesh = Mesh::new(world, Layout { sizes, order: Order::default() })?;
     let plan = PipelinePlan {
         pipeline: JOB,
         schedule: SCHEDULE,
@@ -102,13 +74,10 @@ pub fn part(world: &Comm, config: &Config) -> Result<(Mesh, Pipelined)> {
     Ok((mesh, pipelined))
 }
 
-/// Runs a step in which the disagreeing ranks run what each of them chose. It must fail: returns its error.
+/// Runs a step in which the disagreeing ranks run what each of them chose. It must fail: returns
+/// its error.
 pub fn disagree(config: &Config, text: &[u32], disagreement: &Disagreement) -> Result<String> {
-    let Disagreement {
-        rank,
-        choices,
-        before,
-    } = disagreement;
+    let Disagreement { rank, choices, before } = disagreement;
     let outcome = launch::run_with(8, &Options::default(), |world| {
         let (mesh, mut pipelined) = part(&world, config)?;
         if mesh.at.pipeline == *rank {
@@ -129,24 +98,16 @@ pub fn disagree(config: &Config, text: &[u32], disagreement: &Disagreement) -> R
         .to_string())
 }
 
-/// Losses and gradient norms of some steps, on each rank. `choice`: the order is dynamic, and pipeline rank 1 is slow.
+/// Losses and gradient norms of some steps, on each rank. `choice`: the order is dynamic, and
+/// pipeline rank 1 is slow.
 pub fn train(config: &Config, text: &[u32], choice: Option<Choice>) -> Result<Vec<Vec<[f64; 2]>>> {
     launch::run_with(8, &Options::default(), |world| {
         let (mesh, mut pipelined) = part(&world, config)?;
         pipelined.dynamic = choice;
         let forward = if mesh.at.pipeline == 1 { 4e-4 } else { 1e-4 };
-        let times = Times {
-            forward,
-            backward: 2.0 * forward,
-            weights: 0.0,
-            message: 0.0,
-        };
+        let times = Times { forward, backward: 2.0 * forward, weights: 0.0, message: 0.0 };
         pipelined.stages.pace = choice.map(|_| times);
-        let step = |step| {
-            pipelined
-                .step(text, step)
-                .map(|step| [step.loss, step.grad_norm])
-        };
+        let step = |step| pipelined.step(text, step).map(|step| [step.loss, step.grad_norm]);
         (0..3).map(step).collect()
     })
 }
@@ -180,10 +141,7 @@ pub fn dynamic(screen: &Screen, corpus: &Corpus) -> Result<()> {
             .find_map(|line| line.strip_prefix(&format!("  rank {rank}  ")))
             .unwrap_or_default();
         let call = line.find("all_reduce").map_or(line, |at| &line[at..]);
-        screen.say(format!(
-            "  rank {rank}   {}",
-            call.split(" (").next().unwrap_or(call)
-        ));
+        screen.say(format!("  rank {rank}   {}", call.split(" (").next().unwrap_or(call)));
     }
     let [fixed, agreed] =
         [Choice::Schedule, Choice::Agreed].map(|choice| with_a_late_message(choice, 9.0, &[0, 1]));

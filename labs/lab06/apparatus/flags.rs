@@ -24,8 +24,8 @@ pub struct PipelineFlags {
     /// The order of the passes
     #[arg(long, value_enum, default_value_t = Order::OneForwardOneBackward)]
     pub schedule: Order,
-    /// Micro-batches that go through one chunk before the next chunk's turn, with --schedule interleaved [default: as
-    /// many as ranks]
+    /// Micro-batches that go through one chunk before the next chunk's turn, with --schedule
+    /// interleaved [default: as many as ranks]
     #[arg(long, hide_short_help = true)]
     pub group: Option<usize>,
     /// How layers are divided among stages
@@ -34,17 +34,15 @@ pub struct PipelineFlags {
     /// Keep only the input of every K blocks, and compute the rest again in the backward pass
     #[arg(long, value_name = "K", default_value_t = 0)]
     pub recompute: usize,
-    /// The least time of a rank's forward pass, as in 5ms; a backward pass takes twice as long; 0 = off [default: 5ms
-    /// if there are more ranks than cores]
+    /// The least time of a rank's forward pass, as in 5ms; a backward pass takes twice as long; 0 =
+    /// off [default: 5ms if there are more ranks than cores]
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     pub pace: Option<f64>,
 }
 
 /// Reads a time such as 5ms, 200us or 0.
 fn seconds(text: &str) -> Result<f64, String> {
-    let end = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let factor = match &text[end..] {
         "us" => 1e-6,
         "ms" => 1e-3,
@@ -52,10 +50,8 @@ fn seconds(text: &str) -> Result<f64, String> {
         "" if text == "0" => 0.0,
         _ => return Err("give a time such as 5ms or 200us, or 0".to_string()),
     };
-    let seconds = text[..end]
-        .parse::<f64>()
-        .map_err(|_| "give a time such as 5ms".to_string())?
-        * factor;
+    let seconds =
+        text[..end].parse::<f64>().map_err(|_| "give a time such as 5ms".to_string())? * factor;
     if seconds > 10.0 {
         Err("a pass of more than 10 s is not for reading along".to_string())
     } else {
@@ -71,18 +67,12 @@ impl PipelineFlags {
     }
 
     fn shape(&self, ranks: usize) -> Pipeline {
-        let chunks = self
-            .chunks
-            .unwrap_or(if self.schedule == Order::Interleaved && ranks > 1 {
-                2
-            } else {
-                1
-            });
-        Pipeline {
-            ranks,
-            chunks,
-            micro_batches: self.micro_batches,
-        }
+        let chunks = self.chunks.unwrap_or(if self.schedule == Order::Interleaved && ranks > 1 {
+            2
+        } else {
+            1
+        });
+        Pipeline { ranks, chunks, micro_batches: self.micro_batches }
     }
 
     /// The plan of a run on `ranks` ranks, not yet checked.
@@ -96,9 +86,9 @@ impl PipelineFlags {
         let schedule = match self.schedule {
             Order::Gpipe => Schedule::GPipe,
             Order::OneForwardOneBackward => Schedule::OneForwardOneBackward,
-            Order::Interleaved => Schedule::Interleaved {
-                group: self.group.unwrap_or(pipeline.ranks),
-            },
+            Order::Interleaved => {
+                Schedule::Interleaved { group: self.group.unwrap_or(pipeline.ranks) }
+            }
             Order::ZeroBubble => Schedule::ZeroBubble,
         };
         Ok(PipelinePlan {
@@ -109,16 +99,12 @@ impl PipelineFlags {
         })
     }
 
-    /// All schedules that --compare runs, as far as they accept the micro-batches: those with one stage per rank, then
-    /// interleaved ones, then ZB-H1.
+    /// All schedules that --compare runs, as far as they accept the micro-batches: those with one
+    /// stage per rank, then interleaved ones, then ZB-H1.
     pub fn plans(&self, ranks: usize) -> Vec<PipelinePlan> {
         let chunks = self.chunks.unwrap_or(2);
         let plan = |chunks, schedule| {
-            let pipeline = Pipeline {
-                ranks,
-                chunks,
-                micro_batches: self.micro_batches,
-            };
+            let pipeline = Pipeline { ranks, chunks, micro_batches: self.micro_batches };
             PipelinePlan {
                 pipeline,
                 schedule,
@@ -126,10 +112,7 @@ impl PipelineFlags {
                 recompute: self.recompute,
             }
         };
-        let mut plans = vec![
-            plan(1, Schedule::GPipe),
-            plan(1, Schedule::OneForwardOneBackward),
-        ];
+        let mut plans = vec![plan(1, Schedule::GPipe), plan(1, Schedule::OneForwardOneBackward)];
         if ranks > 1 && chunks > 1 {
             let groups = match self.group {
                 Some(group) => vec![group],
@@ -137,9 +120,7 @@ impl PipelineFlags {
                 None => vec![ranks],
             };
             plans.extend(
-                groups
-                    .into_iter()
-                    .map(|group| plan(chunks, Schedule::Interleaved { group })),
+                groups.into_iter().map(|group| plan(chunks, Schedule::Interleaved { group })),
             );
         }
         plans.push(plan(1, Schedule::ZeroBubble));
@@ -151,15 +132,11 @@ impl PipelineFlags {
     pub fn pace(&self, ranks: usize) -> f64 {
         let crowded = launch::ranks_here(ranks) > launch::cores();
         // A pass that sleeps hides what recomputation costs.
-        self.pace.unwrap_or(if crowded && self.recompute == 0 {
-            5e-3
-        } else {
-            0.0
-        })
+        self.pace.unwrap_or(if crowded && self.recompute == 0 { 5e-3 } else { 0.0 })
     }
 
-    /// Chooses two ranks without a pace, and lab03's larger model with one sequence per micro-batch, where the flags leave
-    /// the choice.
+    /// Chooses two ranks without a pace, and lab03's larger model with one sequence per
+    /// micro-batch, where the flags leave the choice.
     pub fn for_benchmark(&mut self, train: &mut TrainFlags) {
         self.stages = self.stages.or(Some(2));
         self.pace = self.pace.or(Some(0.0));
@@ -173,9 +150,7 @@ impl PipelineFlags {
     pub fn default_to_many_small_blocks(&self, train: &mut TrainFlags, stages: usize) {
         let TrainFlags { model, data, .. } = train;
         if model.preset == Preset::Baby && model.init_from.is_none() {
-            model.layers = model
-                .layers
-                .or(Some(8usize.next_multiple_of(stages.clamp(1, 1 << 12))));
+            model.layers = model.layers.or(Some(8usize.next_multiple_of(stages.clamp(1, 1 << 12))));
             model.embd = model.embd.or(Some(64));
             model.block = model.block.or(Some(32));
             data.batch = data.batch.or(Some(2));
@@ -183,20 +158,16 @@ impl PipelineFlags {
     }
 }
 
-/// The times of a pass through one of `chunks` chunks, if a rank's forward pass takes `forward` and its backward pass twice
-/// as long. A schedule with passes for weights divides the backward pass into two halves.
+/// The times of a pass through one of `chunks` chunks, if a rank's forward pass takes `forward` and
+/// its backward pass twice as long. A schedule with passes for weights divides the backward pass
+/// into two halves.
 pub fn paced(schedule: Schedule, chunks: usize, forward: f64) -> Times {
     let forward = forward / chunks as f64;
     let (backward, weights) = match schedule {
         Schedule::ZeroBubble => (forward, forward),
         _ => (2.0 * forward, 0.0),
     };
-    Times {
-        forward,
-        backward,
-        weights,
-        message: 0.0,
-    }
+    Times { forward, backward, weights, message: 0.0 }
 }
 
 #[cfg(test)]
@@ -205,13 +176,9 @@ mod tests {
 
     #[test]
     fn times_are_read_as_people_write_them() {
-        for (text, expected) in [
-            ("5ms", 5e-3),
-            ("0", 0.0),
-            ("200us", 200e-6),
-            ("0.5s", 0.5),
-            ("1.5ms", 1.5e-3),
-        ] {
+        for (text, expected) in
+            [("5ms", 5e-3), ("0", 0.0), ("200us", 200e-6), ("0.5s", 0.5), ("1.5ms", 1.5e-3)]
+        {
             assert!((seconds(text).unwrap() - expected).abs() < 1e-15, "{text}");
         }
         for text in ["", "5", "ms", "-1ms", "1h", "1.2.3s", "11s"] {

@@ -1,9 +1,10 @@
-//! Pipelines beside one rank: what each rank waits for, keeps and sends, and that all of them train one model.
+//! Pipelines beside one rank: what each rank waits for, keeps and sends, and that all of them train
+//! one model.
 //!
-//! Reading order: `flags.rs` (how a model is divided), `predicted.rs` (what a schedule should take), `order.rs` (a schedule
-//! as Megatron-LM's log has it), `rehearsal.rs` (can it end?), `broken.rs` (mistakes), `dynamic.rs` (ranks
-//! that choose), `measured.rs` (what it takes), `report.rs`
-//! (the screens), `benchmark.rs` (how fast it is).
+//! Reading order: `flags.rs` (how a model is divided), `predicted.rs` (what a schedule should
+//! take), `order.rs` (a schedule as Megatron-LM's log has it), `rehearsal.rs` (can it end?),
+//! `broken.rs` (mistakes), `dynamic.rs` (ranks that choose), `measured.rs` (what it takes),
+//! `report.rs` (the screens), `benchmark.rs` (how fast it is).
 
 mod benchmark;
 mod broken;

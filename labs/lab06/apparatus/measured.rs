@@ -1,4 +1,5 @@
-//! A pipeline's run: what each pass took, what each rank kept and sent, and whether it trained what one rank trains.
+//! A pipeline's run: what each pass took, what each rank kept and sent, and whether it trained what
+//! one rank trains.
 
 use super::flags::paced;
 use super::predicted::{Predicted, bar};
@@ -24,7 +25,8 @@ pub struct Pass {
     /// Seconds since all ranks began the step.
     pub start: f64,
     pub end: f64,
-    /// Chunks whose activations the rank held after it, and the bytes that it had allocated since the step began.
+    /// Chunks whose activations the rank held after it, and the bytes that it had allocated since
+    /// the step began.
     pub live: usize,
     pub bytes: f64,
 }
@@ -55,13 +57,13 @@ pub struct Way {
 }
 
 // ANCHOR: program
-/// Each rank's program: its passes in the schedule's order, with messages between them. Refuses programs that cannot end.
+/// Each rank's program: its passes in the schedule's order, with messages between them. Refuses
+/// programs that cannot end.
 pub fn programs(plan: &PipelinePlan, broken: Option<Break>) -> Result<Vec<Vec<Instruction>>> {
     let ranks = plan.pipeline.ranks;
     let program = |rank| {
-        let mut program = plan
-            .pipeline
-            .with_messages(rank, &plan.schedule.order(&plan.pipeline, rank));
+        let mut program =
+            plan.pipeline.with_messages(rank, &plan.schedule.order(&plan.pipeline, rank));
         if let Some(mistake) = broken {
             mistake.spoil(&mut program, rank, ranks);
         }
@@ -73,7 +75,8 @@ pub fn programs(plan: &PipelinePlan, broken: Option<Break>) -> Result<Vec<Vec<In
 }
 // ANCHOR_END: program
 
-/// Trains `config.steps` steps, and compares with the same steps on one rank, if they are given. All ranks of `comm` call it.
+/// Trains `config.steps` steps, and compares with the same steps on one rank, if they are given.
+/// All ranks of `comm` call it.
 pub fn measure(
     comm: &Comm,
     way: Way,
@@ -82,33 +85,13 @@ pub fn measure(
     one: Option<&Unpipelined>,
     trace: &mut Trace,
 ) -> Result<Measured> {
-    let Way {
-        plan,
-        pace,
-        broken,
-        epoch,
-    } = way;
-    let sizes = Coordinates {
-        data: 1,
-        pipeline: comm.size(),
-        tensor: 1,
-    };
-    let mesh = Mesh::new(
-        comm,
-        Layout {
-            sizes,
-            order: Order::default(),
-        },
-    )?;
+    let Way { plan, pace, broken, epoch } = way;
+    let sizes = Coordinates { data: 1, pipeline: comm.size(), tensor: 1 };
+    let mesh = Mesh::new(comm, Layout { sizes, order: Order::default() })?;
     let zero = ZeroConfig::new(Stage::Zero, Precision::F32, config.adamw);
-    let zero = ZeroConfig {
-        local_tied: broken == Some(Break::Untied),
-        ..zero
-    };
+    let zero = ZeroConfig { local_tied: broken == Some(Break::Untied), ..zero };
     let mut pipelined = Pipelined::new(config, &mesh, &plan, (false, 1), zero)?;
-    pipelined
-        .program
-        .clone_from(&programs(&plan, broken)?[comm.rank()]);
+    pipelined.program.clone_from(&programs(&plan, broken)?[comm.rank()]);
     pipelined.stages.pace = (pace > 0.0).then(|| paced(plan.schedule, plan.pipeline.chunks, pace));
     let mut losses = Vec::new();
     let mut fastest = None::<(f64, Vec<Pass>)>;
@@ -171,8 +154,8 @@ fn first_different(losses: &[f64], expected: &[f64]) -> Option<(usize, f64, f64)
     pairs.find(|(_, a, b)| !same_bits(&[*a], &[*b]))
 }
 
-/// Waits for all ranks. Returns the time at which the first of them went on, in seconds since `epoch`. MPI processes have no
-/// common clock, so each returns its own.
+/// Waits for all ranks. Returns the time at which the first of them went on, in seconds since
+/// `epoch`. MPI processes have no common clock, so each returns its own.
 fn start_together(comm: &Comm, epoch: Instant) -> Result<f64> {
     comm.labelled("step").barrier()?;
     let mut now = [epoch.elapsed().as_secs_f64()];
@@ -206,13 +189,7 @@ fn gather(comm: &Comm, passes: &[Pass]) -> Result<Vec<Vec<Pass>>> {
             chunk: chunk as usize,
             micro: micro as usize,
         };
-        Pass {
-            op,
-            start,
-            end,
-            live: live as usize,
-            bytes,
-        }
+        Pass { op, start, end, live: live as usize, bytes }
     };
     Ok(all
         .chunks_exact(mine.len().max(1))
@@ -224,22 +201,18 @@ fn gather(comm: &Comm, passes: &[Pass]) -> Result<Vec<Vec<Pass>>> {
 const NUMBERS: usize = 7;
 
 impl Measured {
-    /// The same step, simulated: with the `pace` of the passes, or without one with the mean time that each rank took for
-    /// passes of one kind through one chunk.
+    /// The same step, simulated: with the `pace` of the passes, or without one with the mean time
+    /// that each rank took for passes of one kind through one chunk.
     pub fn predicted(&self, pace: f64) -> Result<Predicted> {
-        let PipelinePlan {
-            schedule, pipeline, ..
-        } = self.plan;
+        let PipelinePlan { schedule, pipeline, .. } = self.plan;
         match pace {
-            0.0 => Predicted::new(schedule, pipeline, self.times(), |rank, op| {
-                self.mean(rank, op)
-            }),
+            0.0 => Predicted::new(schedule, pipeline, self.times(), |rank, op| self.mean(rank, op)),
             pace => Predicted::paced(schedule, pipeline, pace),
         }
     }
 
-    /// The first step whose loss has other bits than the unpipelined training's: its number, its loss, and that one's. A
-    /// loss that is missing is NaN.
+    /// The first step whose loss has other bits than the unpipelined training's: its number, its
+    /// loss, and that one's. A loss that is missing is NaN.
     pub fn first_different_loss(&self) -> Option<(usize, f64, f64)> {
         first_different(&self.losses, &self.expected)
     }
@@ -247,21 +220,14 @@ impl Measured {
     /// Each rank's passes, to draw them.
     pub fn bars(&self) -> Vec<Vec<Bar>> {
         let bars_of = |passes: &Vec<Pass>| {
-            passes
-                .iter()
-                .map(|pass| bar(pass.op, pass.start, pass.end))
-                .collect()
+            passes.iter().map(|pass| bar(pass.op, pass.start, pass.end)).collect()
         };
         self.ranks.iter().map(bars_of).collect()
     }
 
     /// When the last pass of the step ended.
     pub fn makespan(&self) -> f64 {
-        self.ranks
-            .iter()
-            .flatten()
-            .map(|pass| pass.end)
-            .fold(0.0, f64::max)
+        self.ranks.iter().flatten().map(|pass| pass.end).fold(0.0, f64::max)
     }
 
     /// The share of the step in which the busiest rank did not compute.
@@ -274,9 +240,9 @@ impl Measured {
     /// The most chunks' activations that each rank held at once, and the most bytes.
     pub fn peaks(&self) -> Vec<(usize, f64)> {
         let most = |passes: &Vec<Pass>| {
-            passes.iter().fold((0, 0.0), |(live, bytes), pass| {
-                (live.max(pass.live), pass.bytes.max(bytes))
-            })
+            passes
+                .iter()
+                .fold((0, 0.0), |(live, bytes), pass| (live.max(pass.live), pass.bytes.max(bytes)))
         };
         self.ranks.iter().map(most).collect()
     }
@@ -284,12 +250,7 @@ impl Measured {
     /// The mean time of `rank`'s passes like `op`, over its micro-batches.
     fn mean(&self, rank: usize, op: Op) -> f64 {
         let like = |pass: &&Pass| (pass.op.work, pass.op.chunk) == (op.work, op.chunk);
-        let times = || {
-            self.ranks[rank]
-                .iter()
-                .filter(like)
-                .map(|pass| pass.end - pass.start)
-        };
+        let times = || self.ranks[rank].iter().filter(like).map(|pass| pass.end - pass.start);
         times().sum::<f64>() / times().count().max(1) as f64
     }
 
@@ -306,23 +267,14 @@ impl Measured {
             times().sum::<f64>() / times().count().max(1) as f64
         };
         let [forward, backward, weights] = Work::ALL.map(mean);
-        Times {
-            forward,
-            backward,
-            weights,
-            message: 0.0,
-        }
+        Times { forward, backward, weights, message: 0.0 }
     }
 
-    /// Bytes that the ranks send in a step, by formula: a message in each direction for each micro-batch at each boundary
-    /// between stages of different ranks.
+    /// Bytes that the ranks send in a step, by formula: a message in each direction for each
+    /// micro-batch at each boundary between stages of different ranks.
     pub fn expected_bytes(&self, config: &Config) -> f64 {
         let pipeline = self.plan.pipeline;
-        let boundaries = if pipeline.ranks > 1 {
-            pipeline.stages() - 1
-        } else {
-            0
-        };
+        let boundaries = if pipeline.ranks > 1 { pipeline.stages() - 1 } else { 0 };
         (2 * boundaries * pipeline.micro_batches) as f64 * message_bytes(config)
     }
 }
@@ -341,10 +293,7 @@ mod tests {
     fn nan_and_missing_losses_are_different() {
         let good = [3.0, 2.0, 1.0];
         assert_eq!(first_different(&good, &good), None);
-        assert_eq!(
-            first_different(&[3.0, 2.5, 1.5], &good),
-            Some((2, 2.5, 2.0))
-        );
+        assert_eq!(first_different(&[3.0, 2.5, 1.5], &good), Some((2, 2.5, 2.0)));
         for bad in damaged(&good) {
             assert!(
                 first_different(&bad, &good).is_some() && first_different(&good, &bad).is_some(),

@@ -16,10 +16,7 @@ pub fn print_order(
     let orders = plan.schedule.orders(pipeline)?;
     if let Some(rank) = rank.filter(|&rank| rank >= pipeline.ranks) {
         let help = format!("ranks are 0 to {}", pipeline.ranks - 1);
-        return Err(BadInput::new(
-            format!("--print-order {rank}: there is no rank {rank}"),
-            help,
-        ));
+        return Err(BadInput::new(format!("--print-order {rank}: there is no rank {rank}"), help));
     }
     if launch::is_first_process() {
         screen.say(explained(screen, pipeline));
@@ -75,20 +72,13 @@ mod tests {
     /// The last stage of the source's job. Its rank 7 is pipeline rank 3.
     #[test]
     fn the_log_of_the_sources_last_stage() {
-        let pipeline = Pipeline {
-            ranks: 4,
-            chunks: 4,
-            micro_batches: 8,
-        };
+        let pipeline = Pipeline { ranks: 4, chunks: 4, micro_batches: 8 };
         let order = Schedule::Interleaved { group: 8 }.order(&pipeline, 3);
         let log = log(&pipeline, 3, &order);
         assert_eq!(log.len(), 128);
         assert_eq!(
             log[8..10],
-            [
-                "rank 3 forward start tensor 16",
-                "rank 3 forward finished tensor 16"
-            ]
+            ["rank 3 forward start tensor 16", "rank 3 forward finished tensor 16"]
         );
         assert_eq!(
             log[50..53],

@@ -33,14 +33,7 @@ impl Predicted {
             let drawn = passes.map(|(&op, &start)| bar(op, start, start + took(rank, op)));
             bars.push(drawn.collect());
         }
-        Ok(Predicted {
-            pipeline,
-            schedule,
-            times,
-            orders,
-            bars,
-            simulated,
-        })
+        Ok(Predicted { pipeline, schedule, times, orders, bars, simulated })
     }
 
     /// If a rank's forward pass takes `forward` seconds, and its backward pass twice as long.
@@ -49,22 +42,14 @@ impl Predicted {
         Predicted::new(schedule, pipeline, times, |_, op| times.of(op.work))
     }
 
-    /// The bubble as a share of the step by the schedule's formula, and the formula. `None` if no formula holds: an
-    /// interleaved pipeline whose micro-batches do not come in groups of all ranks.
+    /// The bubble as a share of the step by the schedule's formula, and the formula. `None` if no
+    /// formula holds: an interleaved pipeline whose micro-batches do not come in groups of all
+    /// ranks.
     pub fn formula(&self) -> Option<(f64, &'static str)> {
-        let Pipeline {
-            ranks,
-            chunks,
-            micro_batches,
-        } = self.pipeline;
+        let Pipeline { ranks, chunks, micro_batches } = self.pipeline;
         let others = (ranks - 1) as f64;
         let visits = (micro_batches * chunks) as f64;
-        let Times {
-            forward,
-            backward,
-            weights,
-            ..
-        } = self.times;
+        let Times { forward, backward, weights, .. } = self.times;
         match self.schedule {
             Schedule::GPipe | Schedule::OneForwardOneBackward => {
                 Some((others / (visits + others), "(p-1)/(m+p-1)"))
@@ -88,13 +73,7 @@ pub(super) fn bar(op: Op, start: f64, end: f64) -> Bar {
         Work::Backward => Activity::BACKWARD,
         Work::Weights => Activity::WEIGHTS,
     };
-    Bar {
-        activity,
-        chunk: op.chunk,
-        number: op.micro,
-        start,
-        end,
-    }
+    Bar { activity, chunk: op.chunk, number: op.micro, start, end }
 }
 
 #[cfg(test)]
@@ -107,17 +86,10 @@ mod tests {
         let mut compared = 0;
         for (ranks, micro_batches) in (1..=6).flat_map(|p| (1..=13).map(move |m| (p, m))) {
             for chunks in 1..=3 {
-                let pipeline = Pipeline {
-                    ranks,
-                    chunks,
-                    micro_batches,
-                };
+                let pipeline = Pipeline { ranks, chunks, micro_batches };
                 let groups = (1..=micro_batches).map(|group| Schedule::Interleaved { group });
-                let plain = [
-                    Schedule::GPipe,
-                    Schedule::OneForwardOneBackward,
-                    Schedule::ZeroBubble,
-                ];
+                let plain =
+                    [Schedule::GPipe, Schedule::OneForwardOneBackward, Schedule::ZeroBubble];
                 for schedule in plain
                     .into_iter()
                     .chain(groups)

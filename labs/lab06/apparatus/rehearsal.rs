@@ -7,24 +7,18 @@ use std::fmt;
 /// Why programs cannot run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unplayable {
-    /// A pass runs before its input is there: its rank, the pass, and the pass it needs with its rank.
-    NoInput {
-        rank: usize,
-        op: Op,
-        needed: (usize, Op),
-    },
-    /// All ranks that are left wait for messages: each rank, the pass whose result it waits for, and that pass's rank.
+    /// A pass runs before its input is there: its rank, the pass, and the pass it needs with its
+    /// rank.
+    NoInput { rank: usize, op: Op, needed: (usize, Op) },
+    /// All ranks that are left wait for messages: each rank, the pass whose result it waits for,
+    /// and that pass's rank.
     Deadlock { waiting: Vec<(usize, Op, usize)> },
 }
 
 impl fmt::Display for Unplayable {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
-            Unplayable::NoInput {
-                rank,
-                op,
-                needed: (other, needed),
-            } => {
+            Unplayable::NoInput { rank, op, needed: (other, needed) } => {
                 write!(f, "rank {rank} would run {op} without its input")?;
                 write!(
                     f,
@@ -36,16 +30,9 @@ impl fmt::Display for Unplayable {
                 )
             }
             Unplayable::Deadlock { waiting } => {
-                write!(
-                    f,
-                    "deadlock: {} ranks would wait for each other forever",
-                    waiting.len()
-                )?;
+                write!(f, "deadlock: {} ranks would wait for each other forever", waiting.len())?;
                 for (rank, op, from) in waiting {
-                    write!(
-                        f,
-                        "\n  rank {rank}  waits for the result of {op} from rank {from}"
-                    )?;
+                    write!(f, "\n  rank {rank}  waits for the result of {op} from rank {from}")?;
                 }
                 write!(
                     f,
@@ -119,27 +106,12 @@ mod tests {
             (2, Schedule::Interleaved { group: 8 }),
             (1, Schedule::ZeroBubble),
         ] {
-            let pipeline = Pipeline {
-                ranks: 4,
-                chunks,
-                micro_batches: 8,
-            };
-            assert_eq!(
-                rehearse(&pipeline, &programs(&pipeline, schedule)),
-                Ok(()),
-                "{schedule:?}"
-            );
+            let pipeline = Pipeline { ranks: 4, chunks, micro_batches: 8 };
+            assert_eq!(rehearse(&pipeline, &programs(&pipeline, schedule)), Ok(()), "{schedule:?}");
         }
-        let pipeline = Pipeline {
-            ranks: 4,
-            chunks: 2,
-            micro_batches: 6,
-        };
-        let error = rehearse(
-            &pipeline,
-            &programs(&pipeline, Schedule::Interleaved { group: 2 }),
-        )
-        .unwrap_err();
+        let pipeline = Pipeline { ranks: 4, chunks: 2, micro_batches: 6 };
+        let error = rehearse(&pipeline, &programs(&pipeline, Schedule::Interleaved { group: 2 }))
+            .unwrap_err();
         assert!(
             matches!(&error, Unplayable::Deadlock { waiting } if waiting.len() == 4),
             "{error}"
@@ -148,23 +120,12 @@ mod tests {
 
     #[test]
     fn a_receive_that_is_missing_is_named() {
-        let pipeline = Pipeline {
-            ranks: 3,
-            chunks: 1,
-            micro_batches: 4,
-        };
+        let pipeline = Pipeline { ranks: 3, chunks: 1, micro_batches: 4 };
         let mut programs = programs(&pipeline, Schedule::OneForwardOneBackward);
         let op = Op::forward(0, 2);
         programs[1].retain(|&one| one != Instruction::Recv { op, from: 0 });
         let error = rehearse(&pipeline, &programs).unwrap_err();
-        assert_eq!(
-            error,
-            Unplayable::NoInput {
-                rank: 1,
-                op,
-                needed: (0, op)
-            }
-        );
+        assert_eq!(error, Unplayable::NoInput { rank: 1, op, needed: (0, op) });
         assert!(
             error
                 .to_string()

@@ -14,11 +14,7 @@ pub fn introduce(screen: &Screen, config: &Config, plans: &[PipelinePlan], pace:
     let Some(plan) = plans.first() else { return };
     let dot = screen.separator();
     let shape = &config.shape;
-    let Pipeline {
-        ranks,
-        micro_batches,
-        ..
-    } = plan.pipeline;
+    let Pipeline { ranks, micro_batches, .. } = plan.pipeline;
     report::ranks(screen, ranks);
     screen.say(screen.row("model", &report::model(screen, shape, "")));
     let step = format!(
@@ -48,11 +44,7 @@ pub fn introduce(screen: &Screen, config: &Config, plans: &[PipelinePlan], pace:
 /// The predicted step above the measured one, and the bubble of both.
 pub fn charts(screen: &Screen, predicted: &Predicted, measured: &Measured) -> String {
     let title = |word: &str, seconds: f64, bubble: f64| {
-        format!(
-            "{word}: {} per step, {} of it bubble",
-            screen.seconds(seconds),
-            percent(bubble)
-        )
+        format!("{word}: {} per step, {} of it bubble", screen.seconds(seconds), percent(bubble))
     };
     let simulated = &predicted.simulated;
     let first = Chart {
@@ -76,23 +68,13 @@ pub fn planned(screen: &Screen, plan: &PipelinePlan, predicted: &Predicted) -> S
         screen.seconds(seconds),
         percent(bubble)
     );
-    gantt(
-        screen,
-        &[Chart {
-            title,
-            ranks: predicted.bars.clone(),
-        }],
-    )
+    gantt(screen, &[Chart { title, ranks: predicted.bars.clone() }])
 }
 
 /// The bubble by formula, in both denominators.
 pub fn bubble(screen: &Screen, predicted: &Predicted) -> String {
     let simulated = &predicted.simulated;
-    let Pipeline {
-        ranks,
-        chunks,
-        micro_batches,
-    } = predicted.pipeline;
+    let Pipeline { ranks, chunks, micro_batches } = predicted.pipeline;
     let of_step = match predicted.formula() {
         Some((share, words)) => format!("{words} = {} of the step", percent(share)),
         None => format!(
@@ -117,13 +99,7 @@ pub fn losses(screen: &Screen, measured: &Measured) -> String {
     let loss = |loss: Option<&f64>| loss.map_or(String::new(), |loss| format!("{loss:.5}"));
     let first = loss(measured.losses.first());
     let last = loss(measured.losses.last());
-    screen.row(
-        "loss",
-        &format!(
-            "{first} in step 1, {last} in step {}",
-            measured.losses.len()
-        ),
-    )
+    screen.row("loss", &format!("{first} in step 1, {last} in step {}", measured.losses.len()))
 }
 
 /// Each rank's layers, parameters and activations.
@@ -146,10 +122,7 @@ pub fn holdings(
             _ => format!("{}-{}", layers.start, layers.end - 1),
         };
         let names: Vec<String> = mine.iter().map(name).collect();
-        let held: u64 = mine
-            .iter()
-            .map(|layers| config.shape.stage_parameters(layers))
-            .sum();
+        let held: u64 = mine.iter().map(|layers| config.shape.stage_parameters(layers)).sum();
         vec![
             rank.to_string(),
             names.join(" "),
@@ -162,14 +135,7 @@ pub fn holdings(
     let rows: Vec<Vec<String>> = measured.peaks().iter().enumerate().map(row).collect();
     table(
         screen,
-        &[
-            "rank",
-            "layers",
-            "parameters",
-            "live, by list",
-            "live, measured",
-            "their bytes",
-        ],
+        &["rank", "layers", "parameters", "live, by list", "live, measured", "their bytes"],
         &rows,
     )
 }
@@ -179,16 +145,8 @@ pub fn compared(screen: &Screen, all: &[(Predicted, Measured)]) -> String {
     let row = |(predicted, measured): &(Predicted, Measured)| {
         let Pipeline { chunks, .. } = predicted.pipeline;
         let name = name(&measured.plan);
-        let live: Vec<String> = measured
-            .peaks()
-            .iter()
-            .map(|(live, _)| live.to_string())
-            .collect();
-        let most = measured
-            .peaks()
-            .iter()
-            .map(|&(_, bytes)| bytes)
-            .fold(0.0, f64::max);
+        let live: Vec<String> = measured.peaks().iter().map(|(live, _)| live.to_string()).collect();
+        let most = measured.peaks().iter().map(|&(_, bytes)| bytes).fold(0.0, f64::max);
         let of = if chunks > 1 {
             format!(" /{chunks}")
         } else {
@@ -205,22 +163,10 @@ pub fn compared(screen: &Screen, all: &[(Predicted, Measured)]) -> String {
         ]
     };
     let rows: Vec<Vec<String>> = all.iter().map(row).collect();
-    let heads = [
-        "schedule",
-        "step",
-        "measured",
-        "bubble",
-        "measured",
-        "live by rank",
-        "most",
-    ];
+    let heads = ["schedule", "step", "measured", "bubble", "measured", "live by rank", "most"];
     let words = "Step and bubble are predicted, then measured. Live: chunks' activations that each rank keeps at once; /2: of \
                  half of its layers. Most: their bytes on the rank that keeps most.";
-    format!(
-        "{}\n{}",
-        table(screen, &heads, &rows),
-        screen.wrap(words, 2)
-    )
+    format!("{}\n{}", table(screen, &heads, &rows), screen.wrap(words, 2))
 }
 
 /// The same schedule with all activations kept, and with some computed twice.
@@ -231,11 +177,7 @@ pub fn recomputed(screen: &Screen, all: &[(Predicted, Measured)]) -> String {
             1 => "each block's input".to_string(),
             every => format!("the input of every {every} blocks"),
         };
-        let most = measured
-            .peaks()
-            .iter()
-            .map(|&(_, bytes)| bytes)
-            .fold(0.0, f64::max);
+        let most = measured.peaks().iter().map(|&(_, bytes)| bytes).fold(0.0, f64::max);
         let times = measured.times();
         vec![
             kept,
@@ -246,20 +188,11 @@ pub fn recomputed(screen: &Screen, all: &[(Predicted, Measured)]) -> String {
         ]
     };
     let rows: Vec<Vec<String>> = all.iter().map(row).collect();
-    let heads = [
-        "a rank keeps",
-        "at most",
-        "forward pass",
-        "backward pass",
-        "step",
-    ];
+    let heads = ["a rank keeps", "at most", "forward pass", "backward pass", "step"];
     format!(
         "{}\n{}",
         table(screen, &heads, &rows),
-        screen.wrap(
-            "at most: on the rank that keeps most. Passes: the mean of all ranks.",
-            2
-        )
+        screen.wrap("at most: on the rank that keeps most. Passes: the mean of all ranks.", 2)
     )
 }
 
@@ -331,9 +264,8 @@ pub fn check(checks: &mut Checks, config: &Config, all: &[(Predicted, Measured)]
         "equal",
         "a rank kept other activations than its list says",
     );
-    let mut different = all
-        .iter()
-        .map(|(_, measured)| (measured.sent, measured.expected_bytes(config)));
+    let mut different =
+        all.iter().map(|(_, measured)| (measured.sent, measured.expected_bytes(config)));
     let different = different.find(|(sent, expected)| sent != expected);
     let result = match different {
         None => bytes_decimal(message_bytes(config)),

@@ -6,19 +6,10 @@ use shardlab::Result;
 use shardlab::parallel::pipeline::{Pipeline, Schedule, Times, simulate};
 use std::process::ExitCode;
 
-const PIPELINE: Pipeline = Pipeline {
-    ranks: 9,
-    chunks: 1,
-    micro_batches: 10,
-};
+const PIPELINE: Pipeline = Pipeline { ranks: 9, chunks: 1, micro_batches: 10 };
 /// The rank that the exercise asks about.
 const RANK: u64 = 2;
-const TIMES: Times = Times {
-    forward: 2.0,
-    backward: 3.0,
-    weights: 0.0,
-    message: 0.0,
-};
+const TIMES: Times = Times { forward: 2.0, backward: 3.0, weights: 0.0, message: 0.0 };
 
 fn main() -> ExitCode {
     run(&[("how long rank 2 waits in a step", waited)])
@@ -40,10 +31,7 @@ fn waited(evidence: &mut Evidence) -> Result<()> {
     let middle = right - first - last;
     evidence.means_if(got == step, "This is how long the whole step takes.");
     evidence.means_if(got == work, "This is how long rank 2 works.");
-    evidence.means_if(
-        got == ranks * right,
-        "This is what all nine ranks wait, added up.",
-    );
+    evidence.means_if(got == ranks * right, "This is what all nine ranks wait, added up.");
     evidence.means_if(
         got == ranks * (forward + backward),
         "One rank too many is counted: how many forward passes of micro-batch 0 are over when the last rank begins?",

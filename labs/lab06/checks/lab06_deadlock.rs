@@ -1,4 +1,5 @@
-//! The check of lab06-deadlock: all ranks end, with the gradients of one rank; then memory, and what waits for what.
+//! The check of lab06-deadlock: all ranks end, with the gradients of one rank; then memory, and
+//! what waits for what.
 
 use exercise::{Link, Place, Stage, step};
 use kit::check::{Evidence, is_near, number, run};
@@ -11,36 +12,23 @@ use std::sync::{Mutex, PoisonError};
 fn main() -> ExitCode {
     run(&[
         ("1 rank trains", |evidence| trains(evidence, 1, 4)),
-        ("2 ranks, 4 micro-batches: the step ends", |evidence| {
-            ends(evidence, 2, 4)
-        }),
-        ("2 ranks: the gradients of one rank", |evidence| {
-            trains(evidence, 2, 4)
-        }),
-        ("4 ranks, 8 micro-batches: the step ends", |evidence| {
-            ends(evidence, 4, 8)
-        }),
-        ("4 ranks: the gradients of one rank", |evidence| {
-            trains(evidence, 4, 8)
-        }),
-        ("4 ranks: rank r keeps 4 - r micro-batches", |evidence| {
-            memory(evidence, 4, 8)
-        }),
+        ("2 ranks, 4 micro-batches: the step ends", |evidence| ends(evidence, 2, 4)),
+        ("2 ranks: the gradients of one rank", |evidence| trains(evidence, 2, 4)),
+        ("4 ranks, 8 micro-batches: the step ends", |evidence| ends(evidence, 4, 8)),
+        ("4 ranks: the gradients of one rank", |evidence| trains(evidence, 4, 8)),
+        ("4 ranks: rank r keeps 4 - r micro-batches", |evidence| memory(evidence, 4, 8)),
         ("a rank waits only if it has no pass to run", |evidence| {
             waits_late(evidence, 3, 6)
         }),
-        ("a result is sent before the next pass", |evidence| {
-            sends_soon(evidence, 3, 6)
-        }),
-        ("4 ranks, 2 micro-batches", |evidence| {
-            trains(evidence, 4, 2)
-        }),
+        ("a result is sent before the next pass", |evidence| sends_soon(evidence, 3, 6)),
+        ("4 ranks, 2 micro-batches", |evidence| trains(evidence, 4, 2)),
     ])
 }
 
 const WIDTH: usize = 3;
 
-/// A stage with one weight per number: y = tanh(w x). The last stage's loss is the sum of the squares of y, halved.
+/// A stage with one weight per number: y = tanh(w x). The last stage's loss is the sum of the
+/// squares of y, halved.
 #[derive(Default)]
 struct Toy {
     rank: usize,
@@ -65,7 +53,8 @@ struct Told {
     link: Comm,
     /// The rank that hears of each forward pass of this one.
     to: Option<usize>,
-    /// The rank whose forward passes this one hears of, and how many it waits for before its first backward pass.
+    /// The rank whose forward passes this one hears of, and how many it waits for before its first
+    /// backward pass.
     from: Option<(usize, usize)>,
     /// Forward passes that it has heard of.
     heard: usize,
@@ -112,7 +101,8 @@ const WORD: u16 = 9;
 #[derive(Clone, Copy, PartialEq)]
 enum Word {
     None,
-    /// The rank behind: its gradient does not come before the forward pass that the rank should run meanwhile.
+    /// The rank behind: its gradient does not come before the forward pass that the rank should run
+    /// meanwhile.
     Behind,
     /// The rank in front: its backward pass does not run before its activations are used.
     InFront,
@@ -120,11 +110,7 @@ enum Word {
 
 impl Toy {
     fn new(rank: usize, ranks: usize) -> Toy {
-        Toy {
-            rank,
-            last: rank + 1 == ranks,
-            ..Toy::default()
-        }
+        Toy { rank, last: rank + 1 == ranks, ..Toy::default() }
     }
 
     fn telling(self, comm: &Comm, word: Word, micro_batches: usize) -> Toy {
@@ -143,10 +129,7 @@ impl Toy {
             heard: 0,
             micro_batches,
         };
-        Toy {
-            told: Some(told),
-            ..self
-        }
+        Toy { told: Some(told), ..self }
     }
 
     fn weight(&self, i: usize) -> f64 {
@@ -160,17 +143,9 @@ impl Stage for Toy {
     }
 
     fn forward(&mut self, micro: usize, x: &[f64]) -> Vec<f64> {
-        let batch = || {
-            (0..WIDTH)
-                .map(|i| (1.0 + (7 * micro + i) as f64).sin())
-                .collect()
-        };
+        let batch = || (0..WIDTH).map(|i| (1.0 + (7 * micro + i) as f64).sin()).collect();
         let x = if self.rank == 0 { batch() } else { x.to_vec() };
-        let y: Vec<f64> = x
-            .iter()
-            .enumerate()
-            .map(|(i, x)| (self.weight(i) * x).tanh())
-            .collect();
+        let y: Vec<f64> = x.iter().enumerate().map(|(i, x)| (self.weight(i) * x).tanh()).collect();
         self.forward.push(micro);
         if let Some(told) = &self.told
             && let Some(to) = told.to
@@ -201,9 +176,7 @@ impl Stage for Toy {
         let dy = if self.last { &y } else { dy };
         // A gradient or activations that are missing count as 0: the check shows which.
         let at = |of: &[f64], i: usize| of.get(i).copied().unwrap_or(0.0);
-        let dz = (0..WIDTH)
-            .map(|i| at(dy, i) * (1.0 - at(&y, i) * at(&y, i)))
-            .enumerate();
+        let dz = (0..WIDTH).map(|i| at(dy, i) * (1.0 - at(&y, i) * at(&y, i))).enumerate();
         dz.map(|(i, dz)| {
             self.gradient[i] += dz * at(&x, i);
             dz * self.weight(i)
@@ -220,14 +193,10 @@ struct Outcome {
 
 /// Runs a step of the reader's code on `ranks` ranks.
 fn outcome(evidence: &Evidence, ranks: usize, micro_batches: usize, word: Word) -> Outcome {
-    let ended: Vec<Mutex<Toy>> = (0..ranks)
-        .map(|rank| Mutex::new(Toy::new(rank, ranks)))
-        .collect();
+    let ended: Vec<Mutex<Toy>> = (0..ranks).map(|rank| Mutex::new(Toy::new(rank, ranks))).collect();
     let result = launch::run(ranks, |comm| {
         let rank = comm.rank();
-        evidence.given(format!(
-            "rank {rank} of {ranks}, and {micro_batches} micro-batches"
-        ));
+        evidence.given(format!("rank {rank} of {ranks}, and {micro_batches} micro-batches"));
         let mut stage = Toy::new(rank, ranks).telling(&comm, word, micro_batches);
         let place = Place {
             rank,
@@ -244,10 +213,7 @@ fn outcome(evidence: &Evidence, ranks: usize, micro_batches: usize, word: Word) 
     let ended = ended
         .into_iter()
         .map(|rank| rank.into_inner().unwrap_or_else(PoisonError::into_inner));
-    Outcome {
-        stages: ended.collect(),
-        error,
-    }
+    Outcome { stages: ended.collect(), error }
 }
 
 /// One rank with all stages: micro-batch after micro-batch.
@@ -334,11 +300,7 @@ fn ends(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result<(
     );
     let waits: Vec<Option<Wait>> = (0..ranks).map(|rank| wait(error, rank)).collect();
     let is = |rank: usize, what: &str, sends: bool, other: usize| {
-        let wait = Wait {
-            what: what.into(),
-            sends,
-            other,
-        };
+        let wait = Wait { what: what.into(), sends, other };
         waits[rank] == Some(wait)
     };
     let earlier = if ranks > 2 {
@@ -420,13 +382,11 @@ fn trains(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result
             ));
         }
     }
-    // The last rank's gradients come from its loss. So the first rank to look at is the one before it.
+    // The last rank's gradients come from its loss. So the first rank to look at is the one before
+    // it.
     for rank in (0..ranks.saturating_sub(1)).rev() {
-        let right: HashMap<usize, &Vec<f64>> = expected[rank]
-            .backward
-            .iter()
-            .map(|(micro, dy)| (*micro, dy))
-            .collect();
+        let right: HashMap<usize, &Vec<f64>> =
+            expected[rank].backward.iter().map(|(micro, dy)| (*micro, dy)).collect();
         let same = |a: &[f64], b: &[f64]| {
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_near(*a, *b))
         };
@@ -490,12 +450,7 @@ fn hears(evidence: &mut Evidence, ranks: usize, micro_batches: usize, word: Word
         );
     }
     if let Some(error) = &outcome.error {
-        evidence.row(
-            false,
-            "the step",
-            "ends",
-            error.lines().next().unwrap_or_default(),
-        );
+        evidence.row(false, "the step", "ends", error.lines().next().unwrap_or_default());
     }
 }
 
@@ -509,7 +464,8 @@ fn waits_late(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Re
     Ok(())
 }
 
-/// No backward pass runs before the rank after it has begun with the activations that were sent last.
+/// No backward pass runs before the rank after it has begun with the activations that were sent
+/// last.
 fn sends_soon(evidence: &mut Evidence, ranks: usize, micro_batches: usize) -> Result<()> {
     hears(evidence, ranks, micro_batches, Word::InFront);
     evidence.means(

@@ -1,4 +1,5 @@
-//! The check of lab06-order: the passes of each rank, then all ranks together in the simulator: deadlock, memory, time.
+//! The check of lab06-order: the passes of each rank, then all ranks together in the simulator:
+//! deadlock, memory, time.
 
 use exercise::{Times, order};
 use kit::check::{Evidence, run};
@@ -7,27 +8,13 @@ use shardlab::parallel::pipeline::{self, Op, Pipeline, Schedule, Simulated, Work
 use std::process::ExitCode;
 
 /// The times of the exercise's table, in milliseconds.
-const TABLE: Times = Times {
-    forward: 2,
-    backward: 4,
-    message: 3,
-};
+const TABLE: Times = Times { forward: 2, backward: 4, message: 3 };
 
 /// Other times: messages that take none, slow messages, and passes that are equally long.
 const OTHERS: [Times; 3] = [
-    Times {
-        message: 0,
-        ..TABLE
-    },
-    Times {
-        message: 9,
-        ..TABLE
-    },
-    Times {
-        forward: 3,
-        backward: 3,
-        message: 1,
-    },
+    Times { message: 0, ..TABLE },
+    Times { message: 9, ..TABLE },
+    Times { forward: 3, backward: 3, message: 1 },
 ];
 
 /// The same for the simulator.
@@ -49,63 +36,38 @@ struct Step {
 }
 
 /// The step of the exercise's table.
-const FOUR: Step = Step {
-    ranks: 4,
-    micro_batches: 8,
-    times: TABLE,
-};
+const FOUR: Step = Step { ranks: 4, micro_batches: 8, times: TABLE };
 
 fn main() -> ExitCode {
     run(&[
         ("1 rank, 3 micro-batches: each pass runs once", |evidence| {
-            let one = Step {
-                ranks: 1,
-                micro_batches: 3,
-                ..FOUR
-            };
+            let one = Step { ranks: 1, micro_batches: 3, ..FOUR };
             passes(evidence, one)
         }),
-        (
-            "4 ranks, 8 micro-batches: each pass runs once",
-            |evidence| passes(evidence, FOUR),
-        ),
-        (
-            "backward passes have the order of forward passes",
-            |evidence| turns(evidence, FOUR),
-        ),
+        ("4 ranks, 8 micro-batches: each pass runs once", |evidence| {
+            passes(evidence, FOUR)
+        }),
+        ("backward passes have the order of forward passes", |evidence| {
+            turns(evidence, FOUR)
+        }),
         ("no pass waits forever", |evidence| ends(evidence, FOUR)),
         ("each rank keeps as few activations as it can", |evidence| {
             memory(evidence, FOUR)
         }),
-        ("the step takes no longer than GPipe's", |evidence| {
-            time(evidence, FOUR)
-        }),
+        ("the step takes no longer than GPipe's", |evidence| time(evidence, FOUR)),
         ("1 to 5 ranks, 1 to 7 micro-batches", all),
         ("other times of passes and messages", others),
     ])
 }
 
 fn orders(evidence: &Evidence, step: Step) -> (Pipeline, Vec<Vec<Op>>) {
-    let Step {
-        ranks,
-        micro_batches,
-        times,
-    } = step;
+    let Step { ranks, micro_batches, times } = step;
     let of_rank = |rank| {
-        evidence.given(format!(
-            "rank {rank} of {ranks}, {}, and {times:?}",
-            counted(micro_batches)
-        ));
+        evidence
+            .given(format!("rank {rank} of {ranks}, {}, and {times:?}", counted(micro_batches)));
         order(rank, ranks, micro_batches, times)
     };
-    (
-        Pipeline {
-            ranks,
-            chunks: 1,
-            micro_batches,
-        },
-        (0..ranks).map(of_rank).collect(),
-    )
+    (Pipeline { ranks, chunks: 1, micro_batches }, (0..ranks).map(of_rank).collect())
 }
 
 /// `1 micro-batch`, `2 micro-batches`.
@@ -116,10 +78,7 @@ fn counted(micro_batches: usize) -> String {
 
 /// The forward passes before the first backward pass.
 fn leading(order: &[Op]) -> usize {
-    order
-        .iter()
-        .take_while(|op| op.work == Work::Forward)
-        .count()
+    order.iter().take_while(|op| op.work == Work::Forward).count()
 }
 
 fn listed(ops: &[Op]) -> String {
@@ -136,13 +95,7 @@ fn listed(ops: &[Op]) -> String {
 fn passes(evidence: &mut Evidence, step: Step) -> Result<()> {
     let (_, orders) = orders(evidence, step);
     let micro_batches = step.micro_batches;
-    let asked = |work| {
-        (0..micro_batches).map(move |micro| Op {
-            work,
-            chunk: 0,
-            micro,
-        })
-    };
+    let asked = |work| (0..micro_batches).map(move |micro| Op { work, chunk: 0, micro });
     let asked: Vec<Op> = asked(Work::Forward).chain(asked(Work::Backward)).collect();
     let mut missing = Vec::new();
     let mut extra = Vec::new();
@@ -191,10 +144,7 @@ fn passes(evidence: &mut Evidence, step: Step) -> Result<()> {
     );
     evidence.means_if(
         extra.iter().any(|op| op.micro >= micro_batches),
-        format!(
-            "Micro-batches count from 0, so the last one is {}.",
-            micro_batches - 1
-        ),
+        format!("Micro-batches count from 0, so the last one is {}.", micro_batches - 1),
     );
     evidence.means_if(
         only_backward(&missing) && extra.is_empty(),
@@ -230,10 +180,7 @@ fn simulated(
             format!("{op} waits for {needed} of rank {other}"),
         );
     }
-    let own = deadlock
-        .stuck
-        .iter()
-        .find(|(rank, _, (other, _))| rank == other);
+    let own = deadlock.stuck.iter().find(|(rank, _, (other, _))| rank == other);
     if let Some((rank, op, (_, needed))) = own {
         evidence.means(format!(
             "Rank {rank} runs {op} before its own {needed}. A backward pass needs the activations of the forward pass."
@@ -271,14 +218,9 @@ fn memory(evidence: &mut Evidence, step: Step) -> Result<()> {
     let Some(yours) = simulated(evidence, &pipeline, &orders, step.times) else {
         return Ok(());
     };
-    let Step {
-        ranks,
-        micro_batches,
-        ..
-    } = step;
-    let asked: Vec<usize> = (0..ranks)
-        .map(|rank| (ahead(rank, step) + 1).min(micro_batches))
-        .collect();
+    let Step { ranks, micro_batches, .. } = step;
+    let asked: Vec<usize> =
+        (0..ranks).map(|rank| (ahead(rank, step) + 1).min(micro_batches)).collect();
     for (rank, (most, got)) in asked.iter().zip(&yours.peaks).enumerate() {
         // The number that is asked for is what the reader is to find.
         let few = got <= most;
@@ -292,12 +234,7 @@ fn memory(evidence: &mut Evidence, step: Step) -> Result<()> {
     if evidence.agrees() {
         return Ok(());
     }
-    let by = |extra: usize| {
-        asked
-            .iter()
-            .zip(&yours.peaks)
-            .all(|(most, got)| most + extra == *got)
-    };
+    let by = |extra: usize| asked.iter().zip(&yours.peaks).all(|(most, got)| most + extra == *got);
     evidence.means_if(
         yours.peaks.iter().all(|&peak| peak == micro_batches),
         "This is GPipe: every rank keeps the activations of all micro-batches, and more micro-batches need more memory. Run \
@@ -343,11 +280,7 @@ fn time(evidence: &mut Evidence, step: Step) -> Result<()> {
     let Some(yours) = simulated(evidence, &pipeline, &orders, step.times) else {
         return Ok(());
     };
-    let Step {
-        ranks,
-        micro_batches,
-        times,
-    } = step;
+    let Step { ranks, micro_batches, times } = step;
     let orders_of_gpipe = Schedule::GPipe.orders(&pipeline)?;
     let gpipe = simulate(&pipeline, &orders_of_gpipe, &simulated_times(times))?;
     evidence.row(
@@ -409,11 +342,8 @@ fn turns(evidence: &mut Evidence, step: Step) -> Result<()> {
     let micro_batches = step.micro_batches;
     for (rank, order) in orders.iter().enumerate() {
         for (work, name) in [(Work::Forward, "forward"), (Work::Backward, "backward")] {
-            let micros: Vec<usize> = order
-                .iter()
-                .filter(|op| op.work == work)
-                .map(|op| op.micro)
-                .collect();
+            let micros: Vec<usize> =
+                order.iter().filter(|op| op.work == work).map(|op| op.micro).collect();
             let wrong = (0..micro_batches).find(|&i| micros[i] != i);
             let i = wrong.unwrap_or(0);
             evidence.row(
@@ -442,11 +372,7 @@ fn all(evidence: &mut Evidence) -> Result<()> {
 /// All steps with these times, up to the first that is wrong.
 fn all_with(evidence: &mut Evidence, times: Times) -> Result<()> {
     for (ranks, micro_batches) in (1..=5).flat_map(|ranks| (1..=7).map(move |m| (ranks, m))) {
-        let step = Step {
-            ranks,
-            micro_batches,
-            times,
-        };
+        let step = Step { ranks, micro_batches, times };
         for part in [passes, turns, ends, memory, time] {
             part(evidence, step)?;
             if !evidence.agrees() {
@@ -473,11 +399,7 @@ fn others(evidence: &mut Evidence) -> Result<()> {
             differs,
             format!("{times:?}"),
             "another order",
-            if differs {
-                "another order"
-            } else {
-                "the same order"
-            },
+            if differs { "another order" } else { "the same order" },
         );
         evidence.means_if(
             !differs,

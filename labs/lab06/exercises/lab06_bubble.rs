@@ -1,7 +1,7 @@
 //! lab06-bubble · A rank's waits, on paper
 //!
-//! A pipeline of 9 ranks, 10 micro-batches, GPipe. On each rank a forward pass takes 2 ms, a backward pass 3 ms. How long does
-//! rank 2 wait in a step, all its waits together?
+//! A pipeline of 9 ranks, 10 micro-batches, GPipe. On each rank a forward pass takes 2 ms, a
+//! backward pass 3 ms. How long does rank 2 wait in a step, all its waits together?
 //!
 //! ```text
 //! ms        0   2   4   6   8

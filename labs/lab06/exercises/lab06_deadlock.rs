@@ -2,9 +2,9 @@
 //!
 //! Broken on purpose: on 1 rank it trains. On more, with 2 micro-batches or more, it never ends.
 //!
-//! Between threads, as in these labs, a send does not wait. Between GPUs a large message waits until the other rank receives
-//! it, and so does every message here. A team's pipeline trained well on threads. On GPUs it hangs in its first step, and
-//! neither a pass nor a message is missing.
+//! Between threads, as in these labs, a send does not wait. Between GPUs a large message waits
+//! until the other rank receives it, and so does every message here. A team's pipeline trained well
+//! on threads. On GPUs it hangs in its first step, and neither a pass nor a message is missing.
 //!
 //! ```text
 //!  2 ranks, 3 micro-batches
@@ -18,8 +18,10 @@
 //! Repair `step`:
 //!
 //! - Every rank ends its step, with the gradients of a single rank.
-//! - The order of the passes stays. So rank r of n keeps the activations of n - r micro-batches at most.
-//! - No rank waits for a message while it has a pass to run, and none lets a rank wait for a result that is there.
+//! - The order of the passes stays. So rank r of n keeps the activations of n - r micro-batches at
+//!   most.
+//! - No rank waits for a message while it has a pass to run, and none lets a rank wait for a result
+//!   that is there.
 
 use shardlab::Result;
 
@@ -27,7 +29,8 @@ use shardlab::Result;
 pub trait Stage {
     /// Numbers in one micro-batch's activations, and in their gradient.
     fn width(&self) -> usize;
-    /// The activations of a micro-batch after this stage. The first stage reads the batch itself: its `x` is empty.
+    /// The activations of a micro-batch after this stage. The first stage reads the batch itself:
+    /// its `x` is empty.
     fn forward(&mut self, micro: usize, x: &[f64]) -> Vec<f64>;
     /// The gradient before this stage. The last stage computes the loss itself: its `dy` is empty.
     fn backward(&mut self, micro: usize, dy: &[f64]) -> Vec<f64>;
@@ -51,15 +54,10 @@ pub struct Place<'a> {
 
 /// One step of one rank under 1F1B.
 ///
-/// In turn i a rank runs the forward pass of micro-batch i, and the backward pass of micro-batch i - `behind`. Each is left out
-/// where there is no such micro-batch.
+/// In turn i a rank runs the forward pass of micro-batch i, and the backward pass of micro-batch
+/// i - `behind`. Each is left out where there is no such micro-batch.
 pub fn step(place: &Place, stage: &mut dyn Stage, micro_batches: usize) -> Result<()> {
-    let Place {
-        rank,
-        activations,
-        gradients,
-        ..
-    } = *place;
+    let Place { rank, activations, gradients, .. } = *place;
     let width = stage.width();
     // The ranks after this one.
     let behind = place.ranks - 1 - rank;

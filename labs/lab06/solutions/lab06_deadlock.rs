@@ -6,7 +6,8 @@ use shardlab::Result;
 pub trait Stage {
     /// Numbers in one micro-batch's activations, and in their gradient.
     fn width(&self) -> usize;
-    /// The activations of a micro-batch after this stage. The first stage reads the batch itself: its `x` is empty.
+    /// The activations of a micro-batch after this stage. The first stage reads the batch itself:
+    /// its `x` is empty.
     fn forward(&mut self, micro: usize, x: &[f64]) -> Vec<f64>;
     /// The gradient before this stage. The last stage computes the loss itself: its `dy` is empty.
     fn backward(&mut self, micro: usize, dy: &[f64]) -> Vec<f64>;
@@ -30,15 +31,10 @@ pub struct Place<'a> {
 
 /// One step of one rank under 1F1B.
 ///
-/// In turn i a rank runs the forward pass of micro-batch i, and the backward pass of micro-batch i - `behind`. Each is left out
-/// where there is no such micro-batch.
+/// In turn i a rank runs the forward pass of micro-batch i, and the backward pass of micro-batch
+/// i - `behind`. Each is left out where there is no such micro-batch.
 pub fn step(place: &Place, stage: &mut dyn Stage, micro_batches: usize) -> Result<()> {
-    let Place {
-        rank,
-        activations,
-        gradients,
-        ..
-    } = *place;
+    let Place { rank, activations, gradients, .. } = *place;
     let width = stage.width();
     // The ranks after this one.
     let behind = place.ranks - 1 - rank;
@@ -52,7 +48,8 @@ pub fn step(place: &Place, stage: &mut dyn Stage, micro_batches: usize) -> Resul
             }
             y = stage.forward(turn, &x);
         }
-        // The rank after this one sends this gradient before it receives the next activations. So take the gradient first.
+        // The rank after this one sends this gradient before it receives the next activations. So
+        // take the gradient first.
         let mut dy = Vec::new();
         if turn >= behind && behind > 0 {
             dy.resize(width, 0.0);

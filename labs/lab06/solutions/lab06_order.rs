@@ -12,8 +12,8 @@ pub struct Times {
 
 /// The passes of `rank` in one step, in order.
 pub fn order(rank: usize, ranks: usize, micro_batches: usize, times: Times) -> Vec<Op> {
-    // Each later rank delays a gradient by two passes and two messages. Meanwhile the rank needs work: a forward and
-    // a backward pass for each micro-batch that is on its way.
+    // Each later rank delays a gradient by two passes and two messages. Meanwhile the rank needs
+    // work: a forward and a backward pass for each micro-batch that is on its way.
     let pair = times.forward + times.backward;
     let away = (ranks - 1 - rank) * (pair + 2 * times.message);
     let warm_up = away.div_ceil(pair).min(micro_batches);

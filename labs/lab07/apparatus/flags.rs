@@ -77,11 +77,7 @@ impl AxesFlags {
     pub fn layout(&self, ranks: usize) -> Result<Layout, BadInput> {
         let data = (ranks / self.tp.saturating_mul(self.pp).max(1)).max(1);
         let layout = Layout {
-            sizes: Coordinates {
-                data,
-                pipeline: self.pp,
-                tensor: self.tp,
-            },
+            sizes: Coordinates { data, pipeline: self.pp, tensor: self.tp },
             order: self.order.order(),
         };
         layout.check(ranks).map(|()| layout)
@@ -97,11 +93,7 @@ impl AxesFlags {
             );
             return Err(BadInput::new(what, "give --pp 2 or more, or --chunks 1"));
         }
-        let pipeline = Pipeline {
-            ranks: self.pp,
-            chunks,
-            micro_batches: self.micro_batches,
-        };
+        let pipeline = Pipeline { ranks: self.pp, chunks, micro_batches: self.micro_batches };
         let schedule = match self.schedule {
             Passes::Gpipe => Schedule::GPipe,
             Passes::OneForwardOneBackward => Schedule::OneForwardOneBackward,
@@ -122,28 +114,21 @@ impl AxesFlags {
     /// Refuses a mistake that this job cannot make.
     fn refuse(&self, config: &Config) -> Result<(), BadInput> {
         let (what, help) = match self.broken {
-            Some(Break::Untied) if self.pp == 1 => (
-                "one stage has one token table, and nothing to tie",
-                "give --pp 2",
-            ),
-            Some(Break::EarlyAverage) if self.micro_batches == 1 => (
-                "the first micro-batch is also the last one",
-                "give --micro-batches 2 or more",
-            ),
-            Some(Break::EarlyAverage) if config.ranks == 1 => (
-                "one replica averages with no other",
-                "start twice as many ranks",
-            ),
+            Some(Break::Untied) if self.pp == 1 => {
+                ("one stage has one token table, and nothing to tie", "give --pp 2")
+            }
+            Some(Break::EarlyAverage) if self.micro_batches == 1 => {
+                ("the first micro-batch is also the last one", "give --micro-batches 2 or more")
+            }
+            Some(Break::EarlyAverage) if config.ranks == 1 => {
+                ("one replica averages with no other", "start twice as many ranks")
+            }
             _ => return Ok(()),
         };
         Err(BadInput::new(what, help))
     }
 
     pub fn stage(&self) -> Stage {
-        if self.zero == 0 {
-            Stage::Zero
-        } else {
-            Stage::One
-        }
+        if self.zero == 0 { Stage::Zero } else { Stage::One }
     }
 }

@@ -1,7 +1,9 @@
-//! Three axes of parallelism in one job: who holds what, who talks to whom, and what a log says about it.
+//! Three axes of parallelism in one job: who holds what, who talks to whom, and what a log says
+//! about it.
 //!
-//! Reading order: `plan.rs` (what each rank holds and sends), `measured.rs` (what ranks measured, beside the plan and beside
-//! one rank), `megatron.rs` (its estimate of the parameters), `report.rs` (the lines of its log), `logged.rs` (a real log's job), `flags.rs`.
+//! Reading order: `plan.rs` (what each rank holds and sends), `measured.rs` (what ranks measured,
+//! beside the plan and beside one rank), `megatron.rs` (its estimate of the parameters),
+//! `report.rs` (the lines of its log), `logged.rs` (a real log's job), `flags.rs`.
 
 mod flags;
 pub mod logged;

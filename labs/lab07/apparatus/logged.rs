@@ -6,15 +6,17 @@ use shardlab::mesh::Coordinates;
 use shardlab::parallel::tensor::padded;
 use shardlab::plan::{BytesEach, Family, ModelShape, Shards};
 
-/// Bytes per parameter that each rank of the job held after its first iteration, which was skipped. The gradients are in 16
-/// bits, and Megatron-LM copies them to f32 before the optimizer. There are no moments before the first update.
+/// Bytes per parameter that each rank of the job held after its first iteration, which was skipped.
+/// The gradients are in 16 bits, and Megatron-LM copies them to f32 before the optimizer. There are
+/// no moments before the first update.
 const HELD: BytesEach = BytesEach {
     parameter: 2,
     gradient: 2 + 4,
     optimizer: 4, // the f32 master
 };
 
-/// The memory that the log states for ranks 0 to 7: allocated, max allocated and reserved, in units of 2^20 bytes.
+/// The memory that the log states for ranks 0 to 7: allocated, max allocated and reserved, in units
+/// of 2^20 bytes.
 const MEMORY: [(f64, f64, f64); 8] = [
     (1941.8955078125, 7706.13916015625, 8174.0),
     (1941.8955078125, 7706.13916015625, 8178.0),
@@ -36,11 +38,7 @@ pub fn job() -> Job {
         embd: 2048,
         family: Family::Gpt2,
     };
-    let sizes = Coordinates {
-        data: 1,
-        pipeline: 4,
-        tensor: 2,
-    };
+    let sizes = Coordinates { data: 1, pipeline: 4, tensor: 2 };
     let chunks = 4;
     let rows = padded(shape.vocabulary, sizes.tensor, 128);
     let layer = |rank: usize, chunk: usize| {
@@ -105,19 +103,10 @@ pub fn below_the_estimate(screen: &Screen) -> String {
         let allocated = memory[rank].allocated;
         let ranks = format!("{rank}, {}", rank + 1);
         let counted = thousands(job.parameters(stage));
-        vec![
-            ranks,
-            counted,
-            in_mb(held),
-            in_mb(allocated),
-            in_mb(allocated - held),
-        ]
+        vec![ranks, counted, in_mb(held), in_mb(allocated), in_mb(allocated - held)]
     };
     let rows: Vec<Vec<String>> = (0..job.sizes.pipeline).map(row).collect();
-    let moments = BytesEach {
-        optimizer: HELD.optimizer + 8,
-        ..HELD
-    };
+    let moments = BytesEach { optimizer: HELD.optimizer + 8, ..HELD };
     let words = format!(
         "In MB (2^20 bytes), after iteration 1. The rest is a whole number of MB, or a quarter more, and 5 kB: buffers, which \
          do not depend on the number of parameters. {} bytes per parameter: weights 2, gradients 2 and their f32 copy 4, \
@@ -130,11 +119,7 @@ pub fn below_the_estimate(screen: &Screen) -> String {
         moments.on_a_rank(1)
     );
     let head = ["ranks", "parameters", "x 12 bytes", "allocated", "the rest"];
-    format!(
-        "{}\n{}",
-        table(screen, &head, &rows),
-        screen.wrap(&words, 2)
-    )
+    format!("{}\n{}", table(screen, &head, &rows), screen.wrap(&words, 2))
 }
 
 #[cfg(test)]
@@ -263,17 +248,15 @@ mod tests {
         );
     }
 
-    /// What is left beside 12 bytes per parameter does not depend on the number of parameters: MiB in quarters, and 5 or 5.5 KiB.
+    /// What is left beside 12 bytes per parameter does not depend on the number of parameters: MiB
+    /// in quarters, and 5 or 5.5 KiB.
     #[test]
     fn after_a_skipped_step_a_rank_holds_twelve_bytes_per_parameter() {
         for (rank, memory) in memory().iter().enumerate() {
             let rest = memory.allocated - held(rank / 2);
             let quarters = (rest / (MEGABYTE / 4.0)).floor();
             let small = rest - quarters * MEGABYTE / 4.0;
-            assert!(
-                small == 5120.0 || small == 5632.0,
-                "rank {rank}: {rest} bytes"
-            );
+            assert!(small == 5120.0 || small == 5632.0, "rank {rank}: {rest} bytes");
             assert_eq!(quarters / 4.0, [150.0, 196.0, 196.0, 214.25][rank / 2]);
             assert!(memory.allocated < job().estimated_bytes());
         }

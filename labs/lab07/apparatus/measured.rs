@@ -14,7 +14,8 @@ use shardlab::train::Config;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// The largest relative difference from one rank's first norm. It is rounding: ranks add up in a different order.
+/// The largest relative difference from one rank's first norm. It is rounding: ranks add up in a
+/// different order.
 const ROUNDING: f64 = 1e-5;
 
 /// The bound after some steps, because each step begins where the last one ended.
@@ -66,27 +67,20 @@ pub struct Run {
 struct Figures([f64; Figures::N]);
 
 impl Figures {
-    /// Before the traffic: set-up and three phases, then the number of parameters and three sizes of memory.
+    /// Before the traffic: set-up and three phases, then the number of parameters and three sizes
+    /// of memory.
     const FIRST: usize = 8;
     const N: usize = Figures::FIRST + 3 * 4;
 
     fn of(measured: &Measured) -> Figures {
         let steps = measured.phases.len().max(1) as f64;
         let phase = |i: usize| measured.phases.iter().map(|phases| phases[i]).sum::<f64>() / steps;
-        let Memory {
-            allocated,
-            max_allocated,
-            reserved,
-            ..
-        } = measured.memory;
+        let Memory { allocated, max_allocated, reserved, .. } = measured.memory;
         let parameters = measured.parameters as f64;
         let mut all = [0.0; Figures::N];
         all[..4].copy_from_slice(&[measured.set_up, phase(0), phase(1), phase(2)]);
         all[4..Figures::FIRST].copy_from_slice(&[parameters, allocated, max_allocated, reserved]);
-        for (of_kind, traffic) in all[Figures::FIRST..]
-            .chunks_exact_mut(3)
-            .zip(&measured.traffic)
-        {
+        for (of_kind, traffic) in all[Figures::FIRST..].chunks_exact_mut(3).zip(&measured.traffic) {
             let of_run = [traffic.bytes as f64, traffic.calls as f64, traffic.seconds];
             of_kind.copy_from_slice(&of_run.map(|figure| figure / steps));
         }
@@ -99,12 +93,7 @@ impl Figures {
 
     fn memory(&self) -> Memory {
         let [allocated, max_allocated, reserved] = [self.0[5], self.0[6], self.0[7]];
-        Memory {
-            allocated,
-            max_allocated,
-            reserved,
-            max_reserved: reserved,
-        }
+        Memory { allocated, max_allocated, reserved, max_reserved: reserved }
     }
 
     /// Bytes, calls and seconds in them, per step.
@@ -125,15 +114,11 @@ pub fn collect(mesh: &Mesh, measured: &Measured, params: &Params) -> Result<Run>
         Figures(all)
     });
     let mut losses = measured.losses.clone();
-    mesh.group(Axis::Data)
-        .all_reduce(&mut losses, Reduce::Mean)?;
+    mesh.group(Axis::Data).all_reduce(&mut losses, Reduce::Mean)?;
     let steps = measured.norms.len();
     let mut norms = vec![0.0; steps * world.size()];
     world.all_gather(&measured.norms, &mut norms)?;
-    let norms = norms
-        .chunks_exact(steps.max(1))
-        .map(<[f64]>::to_vec)
-        .collect();
+    let norms = norms.chunks_exact(steps.max(1)).map(<[f64]>::to_vec).collect();
     let same_copies = same_copies(world, params)?;
     Ok(Run {
         ranks: figures.collect(),
@@ -144,8 +129,8 @@ pub fn collect(mesh: &Mesh, measured: &Measured, params: &Params) -> Result<Run>
     })
 }
 
-/// Whether ranks that hold the same elements of a parameter hold the same values: replicas, tensor ranks with the same norms,
-/// stages with the same token table. All ranks call it.
+/// Whether ranks that hold the same elements of a parameter hold the same values: replicas, tensor
+/// ranks with the same norms, stages with the same token table. All ranks call it.
 fn same_copies(world: &Comm, params: &Params) -> Result<bool> {
     let hash = |of: &dyn Fn(&mut DefaultHasher)| {
         let mut hasher = DefaultHasher::new();
@@ -158,11 +143,7 @@ fn same_copies(world: &Comm, params: &Params) -> Result<bool> {
         let bits = bytemuck::cast_slice::<f32, u8>(&values[spec.range()]);
         [name, hash(&|hasher| bits.hash(hasher))]
     };
-    let mut mine: Vec<u64> = params
-        .specs()
-        .iter()
-        .flat_map(|spec| fragment(spec))
-        .collect();
+    let mut mine: Vec<u64> = params.specs().iter().flat_map(|spec| fragment(spec)).collect();
     let mut most = [mine.len() as u64];
     world.all_reduce(&mut most, Reduce::Max)?;
     mine.resize(most[0] as usize, 0); // ranks hold different numbers of parameters
@@ -174,7 +155,8 @@ fn same_copies(world: &Comm, params: &Params) -> Result<bool> {
         .all(|pair| *seen.entry(pair[0]).or_insert(pair[1]) == pair[1]))
 }
 
-/// The same training on one rank, without any parallelism: the micro-batches of all replicas one after the other.
+/// The same training on one rank, without any parallelism: the micro-batches of all replicas one
+/// after the other.
 pub fn one_rank(config: &Config, text: &[u32]) -> Result<Trained> {
     parity::accumulated(config, text, config.steps.min(COMPARED))
 }
@@ -185,22 +167,14 @@ fn apart(all: &[f64], one: &[f64]) -> f64 {
 }
 
 impl Run {
-    /// The bytes on each axis, by the plan and as counted: the mean over ranks. With `waits`, also the time in the calls, which
-    /// depends on the link.
+    /// The bytes on each axis, by the plan and as counted: the mean over ranks. With `waits`, also
+    /// the time in the calls, which depends on the link.
     pub fn axes(&self, screen: &Screen, plan: &Plan, waits: bool) -> String {
         let n = self.ranks.len();
-        let predicted = |kind: usize| {
-            (0..n)
-                .map(|rank| plan.sent(rank).parts()[kind])
-                .sum::<f64>()
-                / n as f64
-        };
+        let predicted =
+            |kind: usize| (0..n).map(|rank| plan.sent(rank).parts()[kind]).sum::<f64>() / n as f64;
         let counted = |kind: usize, i: usize| {
-            self.ranks
-                .iter()
-                .map(|one| one.traffic(kind)[i])
-                .sum::<f64>()
-                / n as f64
+            self.ranks.iter().map(|one| one.traffic(kind)[i]).sum::<f64>() / n as f64
         };
         let row = |(kind, (name, groups)): (usize, (&str, String))| {
             let predicted = predicted(kind);
@@ -219,10 +193,7 @@ impl Run {
             ("data", self.groups(screen, Axis::Data)),
         ];
         let table_is_tied = self.layout.sizes.pipeline > 1;
-        let kinds = kinds
-            .into_iter()
-            .enumerate()
-            .filter(|&(kind, _)| kind != 2 || table_is_tied);
+        let kinds = kinds.into_iter().enumerate().filter(|&(kind, _)| kind != 2 || table_is_tied);
         let kinds: Vec<(usize, (&str, String))> = kinds.collect();
         // The axis with the most bytes wants the fastest link. The tied table is no axis.
         let bytes = kinds.iter().map(|&(kind, _)| match kind {
@@ -236,14 +207,7 @@ impl Run {
         for (row, cell) in rows.iter_mut().zip(cells) {
             row[4] = cell;
         }
-        let head = [
-            "axis",
-            "groups of ranks",
-            "calls",
-            "predicted",
-            report::counted(),
-            "in calls",
-        ];
+        let head = ["axis", "groups of ranks", "calls", "predicted", report::counted(), "in calls"];
         let words = "Calls of a rank per step, and the bytes that it sends: the mean over ranks.";
         format!(
             "{}\n{}",
@@ -291,11 +255,7 @@ impl Run {
         } else {
             vec![row(0)]
         };
-        table(
-            screen,
-            &["step", "loss", "of 1 rank", "gradient norm", "of 1 rank"],
-            &rows,
-        )
+        table(screen, &["step", "loss", "of 1 rank", "gradient norm", "of 1 rank"], &rows)
     }
 
     /// Runs all checks.
@@ -322,11 +282,7 @@ impl Run {
             &off(norm),
             "the gradients differ from one rank's",
         );
-        let different = self
-            .norms
-            .iter()
-            .filter(|norms| !norms.iter().eq(&self.norms[0]))
-            .count();
+        let different = self.norms.iter().filter(|norms| !norms.iter().eq(&self.norms[0])).count();
         let result = if different == 0 {
             "equal".to_string()
         } else {
@@ -389,10 +345,7 @@ impl Run {
         let job = plan.job();
         let over_ranks = |i: usize| {
             let of = self.ranks.iter().map(|figures| figures.0[i]);
-            (
-                of.clone().fold(f64::INFINITY, f64::min),
-                of.fold(0.0, f64::max),
-            )
+            (of.clone().fold(f64::INFINITY, f64::min), of.fold(0.0, f64::max))
         };
         let phase = |name: &'static str, i: usize| {
             let (min, max) = over_ranks(i);
@@ -428,30 +381,21 @@ impl Run {
                 .filter(|step| (step + 1).is_multiple_of(job.log_interval))
                 .map(line),
         );
-        let phases = [
-            phase("forward-backward", 1),
-            phase("all-grads-sync", 2),
-            phase("optimizer", 3),
-        ];
+        let phases =
+            [phase("forward-backward", 1), phase("all-grads-sync", 2), phase("optimizer", 3)];
         lines.extend(times(&phases));
         lines
     }
 
-    /// The bytes that the most loaded rank holds for its parameters, and has allocated after the first step.
+    /// The bytes that the most loaded rank holds for its parameters, and has allocated after the
+    /// first step.
     pub fn memory(&self, screen: &Screen, plan: &Plan) -> String {
         let job = plan.job();
         let n = self.ranks.len();
-        let data = if job.distributed_optimizer {
-            job.sizes.data
-        } else {
-            1
-        };
+        let data = if job.distributed_optimizer { job.sizes.data } else { 1 };
         let each = job.bytes.on_a_rank(data);
         let held = |rank: usize| self.ranks[rank].parameters() as f64 * each;
-        let most = (0..n)
-            .rev()
-            .max_by(|&a, &b| held(a).total_cmp(&held(b)))
-            .unwrap_or_default();
+        let most = (0..n).rev().max_by(|&a, &b| held(a).total_cmp(&held(b))).unwrap_or_default();
         let text = format!(
             "rank {most}: {} x {} bytes = {}; in step 1 at most {}",
             thousands(self.ranks[most].parameters()),
@@ -472,11 +416,7 @@ mod tests {
     fn nan_and_missing_steps_are_differences() {
         let good = [3.0, 2.0, 1.0];
         assert_eq!(apart(&good, &good), 0.0);
-        assert_eq!(
-            apart(&[3.0, 2.0, 1.5, 7.0], &good),
-            0.5,
-            "one rank does not repeat all steps"
-        );
+        assert_eq!(apart(&[3.0, 2.0, 1.5, 7.0], &good), 0.5, "one rank does not repeat all steps");
         for bad in damaged(&good) {
             assert!(apart(&bad, &good) > DRIFT, "{bad:?}");
         }

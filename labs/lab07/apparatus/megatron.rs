@@ -1,8 +1,9 @@
 //! Megatron-LM's estimate of what ranks hold of a GPT.
 //!
-//! It is that of megatron/training/theoretical_memory_usage.py (as of commit 00caa53a). It divides all
-//! blocks evenly, gives the token table to one pipeline stage, and knows neither the position table nor biases. So its most
-//! loaded rank is smaller than the real one ([`Shards::parameters`]), which is the first stage.
+//! It is that of megatron/training/theoretical_memory_usage.py (as of commit 00caa53a). It divides
+//! all blocks evenly, gives the token table to one pipeline stage, and knows neither the position
+//! table nor biases. So its most loaded rank is smaller than the real one ([`Shards::parameters`]),
+//! which is the first stage.
 
 use shardlab::plan::Shards;
 
@@ -22,7 +23,8 @@ pub fn estimate(shards: &Shards) -> Estimate {
     let h = shards.shape.embd;
     let layers = shards.shape.layers;
     let norm = shards.shape.dense().norm_vectors * h; // a gain, and in GPT-2 a bias
-    let blocks = layers * (12 * h * h + 2 * norm) + norm; // the last norm is counted with the blocks
+    // The last norm is counted with the blocks.
+    let blocks = layers * (12 * h * h + 2 * norm) + norm;
     let embedding = shards.rows * h;
     let each = blocks as f64 / shards.pipeline as f64;
     let on = |elements: f64| elements / shards.tensor as f64;
@@ -52,13 +54,7 @@ mod tests {
             embd: 2048,
             family: Family::Gpt2,
         };
-        Shards {
-            shape,
-            tensor: 2,
-            pipeline: 4,
-            sequence: false,
-            rows: 50_432,
-        }
+        Shards { shape, tensor: 2, pipeline: 4, sequence: false, rows: 50_432 }
     }
 
     #[test]
@@ -66,7 +62,8 @@ mod tests {
         let job = logged();
         let counted = (0..4).map(|stage| job.parameters(&[job.uniform(stage)]));
         assert!(counted.eq([156_577_792, 100_741_120, 100_741_120, 152_387_584]));
-        // The log's 4 virtual stages per rank, of 1 layer each: rank r has layers r, r + 4, r + 8, r + 12.
+        // The log's 4 virtual stages per rank, of 1 layer each: rank r has layers r, r + 4, r + 8,
+        // r + 12.
         let chunks = |rank: usize| -> Vec<Range<usize>> {
             (0..4).map(|c| 4 * c + rank..4 * c + rank + 1).collect()
         };
@@ -81,14 +78,8 @@ mod tests {
     #[test]
     fn the_estimate_is_megatrons() {
         let estimate = estimate(&logged());
-        assert_eq!(
-            (estimate.blocks, estimate.embedding),
-            (805_441_536, 103_284_736)
-        );
-        assert_eq!(
-            (estimate.most_loaded, estimate.others),
-            (152_322_560.0, 100_680_192.0)
-        );
+        assert_eq!((estimate.blocks, estimate.embedding), (805_441_536, 103_284_736));
+        assert_eq!((estimate.most_loaded, estimate.others), (152_322_560.0, 100_680_192.0));
         let bytes = estimate.most_loaded * BytesEach::MEGATRON.on_a_rank(1);
         assert_eq!(format!("{:.2}", bytes / (1 << 20) as f64), "2614.79");
     }
@@ -99,7 +90,8 @@ mod tests {
         let job = logged();
         let h = 2048;
         let above = job.parameters(&[job.uniform(0)]) - estimate(&job).most_loaded as u64;
-        // In each of 4 layers: biases, and the halves of the norms that the estimate takes for divided. It also spreads the last norm.
+        // In each of 4 layers: biases, and the halves of the norms that the estimate takes for
+        // divided. It also spreads the last norm.
         let biases_and_norms = 4 * (7 * h / 2 + 2 * h + 4 * h - 4 * h / 2) - 2 * h / 4 / 2;
         assert_eq!(above, 2048 * h + biases_and_norms);
     }

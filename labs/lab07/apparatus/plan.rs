@@ -13,7 +13,8 @@ use std::ops::Range;
 /// A job on three axes.
 #[derive(Clone)]
 pub struct Plan {
-    /// `config.ranks` is the number of replicas, and `config.grad_accum` the number of micro-batches.
+    /// `config.ranks` is the number of replicas, and `config.grad_accum` the number of
+    /// micro-batches.
     pub config: Config,
     pub layout: Layout,
     pub pipeline: PipelinePlan,
@@ -83,7 +84,8 @@ impl Plan {
             micro_batch: config.batch,
             steps: config.steps,
             log_interval: (config.steps / 4).max(1),
-            // This lab looks at losses in training alone. The last tenth of the text is kept from it all the same.
+            // This lab looks at losses in training alone. The last tenth of the text is kept from
+            // it all the same.
             eval_interval: config.steps,
             eval_iters: 0,
             split: "90,10,0",
@@ -99,7 +101,8 @@ impl Plan {
     }
 
     // ANCHOR: sent
-    /// The bytes that `rank` sends per step. For collectives it is the mean over the ranks of the group.
+    /// The bytes that `rank` sends per step. For collectives it is the mean over the ranks of the
+    /// group.
     pub fn sent(&self, rank: usize) -> Sent {
         let config = &self.config;
         let sizes = self.layout.sizes;
@@ -111,7 +114,8 @@ impl Plan {
         let h = config.shape.embd;
         let tokens = config.batch * config.shape.block;
 
-        // Four all-reduces per layer, one at each end of the model, and three numbers per token for the loss.
+        // Four all-reduces per layer, one at each end of the model, and three numbers per token for
+        // the loss.
         let layers: usize = job.layers[at.pipeline].iter().map(Range::len).sum();
         let ends = usize::from(at.pipeline == 0) + usize::from(at.pipeline == last);
         let of_loss = if at.pipeline == last { 3 } else { 0 };
@@ -122,11 +126,9 @@ impl Plan {
         let pipeline = &self.pipeline.pipeline;
         let order = self.pipeline.schedule.order(pipeline, at.pipeline);
         let program = pipeline.with_messages(at.pipeline, &order);
-        let sends = program
-            .iter()
-            .filter(|one| matches!(one, Instruction::Send { .. }))
-            .count();
-        let loss = if at.pipeline == last { 8 * last } else { 0 }; // the last stage tells the others
+        let sends = program.iter().filter(|one| matches!(one, Instruction::Send { .. })).count();
+        // The last stage tells the others.
+        let loss = if at.pipeline == last { 8 * last } else { 0 };
         let messages = (sends * 4 * tokens * h + loss) as f64 + all_reduce(sizes.pipeline, norm);
 
         let tied = last > 0 && ends > 0;
@@ -136,22 +138,16 @@ impl Plan {
             0.0
         };
 
-        // An all-reduce of the gradients; or they are reduced to their owners, and the parameters gathered.
+        // An all-reduce of the gradients; or they are reduced to their owners, and the parameters
+        // gathered.
         let of_norm = if self.zero == Stage::One { norm } else { 0 };
-        let data = all_reduce(
-            sizes.data,
-            4 * job.parameters(at.pipeline) as usize + of_norm,
-        );
-        Sent {
-            tensor,
-            pipeline: messages,
-            table,
-            data,
-        }
+        let data = all_reduce(sizes.data, 4 * job.parameters(at.pipeline) as usize + of_norm);
+        Sent { tensor, pipeline: messages, table, data }
     }
     // ANCHOR_END: sent
 
-    /// The ranks whose results `rank` needs along an axis: the whole group, or in a pipeline the neighbours.
+    /// The ranks whose results `rank` needs along an axis: the whole group, or in a pipeline the
+    /// neighbours.
     fn talks_to(&self, rank: usize, axis: Axis) -> Vec<usize> {
         let group = self.layout.group(rank, axis);
         let at = self.layout.coordinates(rank).along(axis);
@@ -203,16 +199,7 @@ impl Plan {
             ]
         };
         let rows: Vec<Vec<String>> = (0..self.layout.ranks().min(SHOWN)).map(row).collect();
-        let head = [
-            "rank",
-            "d p t",
-            "layers",
-            "heads",
-            "parameters",
-            "tensor",
-            "pipeline",
-            "data",
-        ];
+        let head = ["rank", "d p t", "layers", "heads", "parameters", "tensor", "pipeline", "data"];
         let more = self.layout.ranks().saturating_sub(SHOWN);
         let more = if more > 0 {
             format!("{more} more ranks like these. ")
@@ -222,10 +209,6 @@ impl Plan {
         let words = format!(
             "{more}d p t: data, pipeline, tensor. Last columns: partners and bytes sent per step."
         );
-        format!(
-            "{}\n{}",
-            table(screen, &head, &rows),
-            screen.wrap(&words, 2)
-        )
+        format!("{}\n{}", table(screen, &head, &rows), screen.wrap(&words, 2))
     }
 }

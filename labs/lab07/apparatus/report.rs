@@ -56,35 +56,26 @@ impl Job {
         self.shards.parameters(&self.layers[stage])
     }
 
-    /// Bytes that Megatron-LM's estimate gives to a most loaded rank, for weights, gradients and optimizer.
+    /// Bytes that Megatron-LM's estimate gives to a most loaded rank, for weights, gradients and
+    /// optimizer.
     pub fn estimated_bytes(&self) -> f64 {
-        let data = if self.distributed_optimizer {
-            self.sizes.data
-        } else {
-            1
-        };
+        let data = if self.distributed_optimizer { self.sizes.data } else { 1 };
         estimate(&self.shards).most_loaded * self.bytes.on_a_rank(data)
     }
 
     /// The lines before the model is built: sizes, arguments, the padded vocabulary.
     pub fn header(&self) -> Vec<String> {
-        let Coordinates {
-            data,
-            pipeline,
-            tensor,
-        } = self.sizes;
+        let Coordinates { data, pipeline, tensor } = self.sizes;
         let shape = self.shards.shape;
         let ranks = self.ranks();
         let mut lines = vec![format!(
             "using world size: {ranks}, data-parallel size: {data}, tensor-model-parallel size: {tensor}, \
              pipeline-model-parallel size: {pipeline}"
         )];
-        lines.extend((self.chunks > 1).then(|| {
-            format!(
-                "Number of virtual stages per pipeline stage: {}",
-                self.chunks
-            )
-        }));
+        lines.extend(
+            (self.chunks > 1)
+                .then(|| format!("Number of virtual stages per pipeline stage: {}", self.chunks)),
+        );
         lines.push(format!("using {} for parameters ...", self.weights));
         lines.push(format!("{0} arguments {0}", "-".repeat(24)));
         let flag = |on: bool| if on { "True" } else { "False" }.to_string();
@@ -116,17 +107,12 @@ impl Job {
             ("tensor_model_parallel_size", tensor.to_string()),
             ("train_iters", self.steps.to_string()),
             ("untie_embeddings_and_output_weights", flag(false)),
-            (
-                "use_distributed_optimizer",
-                flag(self.distributed_optimizer),
-            ),
+            ("use_distributed_optimizer", flag(self.distributed_optimizer)),
             ("virtual_pipeline_model_parallel_size", chunks),
             ("world_size", ranks.to_string()),
         ];
         lines.extend(
-            arguments
-                .iter()
-                .map(|(name, value)| format!("  {} {value}", dotted(name, 49))),
+            arguments.iter().map(|(name, value)| format!("  {} {value}", dotted(name, 49))),
         );
         lines.push(format!("{0} end of arguments {0}-", "-".repeat(20)));
         let vocabulary = shape.vocabulary;
@@ -135,12 +121,8 @@ impl Job {
         lines.push(format!(
             " > padded vocab (size: {vocabulary}) with {dummies} dummy tokens (new size: {rows})"
         ));
-        lines.push(format!(
-            "> initialized tensor model parallel with size {tensor}"
-        ));
-        lines.push(format!(
-            "> initialized pipeline model parallel with size {pipeline}"
-        ));
+        lines.push(format!("> initialized tensor model parallel with size {tensor}"));
+        lines.push(format!("> initialized pipeline model parallel with size {pipeline}"));
         lines.push(format!("> setting random seeds to {} ...", self.seed));
         lines
     }
@@ -158,8 +140,9 @@ impl Job {
             .collect()
     }
 
-    /// How many sequences the job will draw from each part of the text. Megatron-LM builds its indices that long at least. It
-    /// evaluates every `eval_interval` steps and once at the end, and tests once.
+    /// How many sequences the job will draw from each part of the text. Megatron-LM builds its
+    /// indices that long at least. It evaluates every `eval_interval` steps and once at the end,
+    /// and tests once.
     pub fn target_sizes(&self) -> [usize; 3] {
         let evaluations = self.steps / self.eval_interval + 1;
         [self.steps, evaluations * self.eval_iters, self.eval_iters]
@@ -186,7 +169,8 @@ impl Job {
         lines
     }
 
-    /// Megatron-LM's estimate. A small model's parameters are printed in millions, because the log's two decimals would be 0.
+    /// Megatron-LM's estimate. A small model's parameters are printed in millions, because the
+    /// log's two decimals would be 0.
     pub fn estimate(&self) -> Vec<String> {
         let estimate = estimate(&self.shards);
         let total = estimate.blocks + estimate.embedding;
@@ -205,10 +189,7 @@ impl Job {
                 "Number of parameters in embedding layers in {unit}: {:.2}",
                 of(estimate.embedding as f64)
             ),
-            format!(
-                "Total number of parameters in {unit}: {:.2}",
-                of(total as f64)
-            ),
+            format!("Total number of parameters in {unit}: {:.2}", of(total as f64)),
             format!(
                 "Number of parameters in most loaded shard in {unit}: {:.4}",
                 of(estimate.most_loaded)
@@ -221,9 +202,8 @@ impl Job {
             ));
         }
         let megabytes = self.estimated_bytes() / MEGABYTE;
-        lines.push(format!(
-            "Theoretical memory footprints: weight and optimizer={megabytes:.2} MB"
-        ));
+        lines
+            .push(format!("Theoretical memory footprints: weight and optimizer={megabytes:.2} MB"));
         lines
     }
 }
@@ -245,17 +225,10 @@ fn float(value: f64) -> String {
 /// The shortest and longest time of each phase over all ranks, in seconds.
 pub fn times(phases: &[(&str, f64, f64)]) -> Vec<String> {
     let line = |(name, min, max): &(&str, f64, f64)| {
-        format!(
-            "    {}: ({:.2}, {:.2})",
-            dotted(name, 48),
-            1e3 * min,
-            1e3 * max
-        )
+        format!("    {}: ({:.2}, {:.2})", dotted(name, 48), 1e3 * min, 1e3 * max)
     };
     let head = "(min, max) time across ranks (ms):".to_string();
-    std::iter::once(head)
-        .chain(phases.iter().map(line))
-        .collect()
+    std::iter::once(head).chain(phases.iter().map(line)).collect()
 }
 
 /// One step, as the log states it.
@@ -276,22 +249,13 @@ pub struct Iteration {
 impl Iteration {
     pub fn line(&self) -> String {
         let Iteration {
-            number,
-            steps,
-            seconds,
-            lr,
-            global_batch,
-            loss_scale,
-            nan,
-            ..
+            number, steps, seconds, lr, global_batch, loss_scale, nan, ..
         } = self;
         let consumed = number * global_batch;
-        let loss = self.loss.map_or(String::new(), |loss| {
-            format!(" lm loss: {} |", exponential(loss))
-        });
-        let norm = self
-            .grad_norm
-            .map_or(String::new(), |norm| format!(" grad norm: {norm:.3} |"));
+        let loss = self
+            .loss
+            .map_or(String::new(), |loss| format!(" lm loss: {} |", exponential(loss)));
+        let norm = self.grad_norm.map_or(String::new(), |norm| format!(" grad norm: {norm:.3} |"));
         format!(
             " iteration {number:8}/{steps:8} | consumed samples: {consumed:12} | elapsed time per iteration (ms): {:.1} | \
              learning rate: {} | global batch size: {global_batch:5} |{loss} loss scale: {loss_scale:.1} |{norm} number of \
@@ -310,11 +274,7 @@ fn exponential(value: f64) -> String {
         return text;
     };
     let exponent: i32 = exponent.parse().unwrap_or_default();
-    format!(
-        "{mantissa}E{}{:02}",
-        if exponent < 0 { '-' } else { '+' },
-        exponent.abs()
-    )
+    format!("{mantissa}E{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
 }
 
 /// A rank's memory after a step, in bytes.
@@ -329,13 +289,9 @@ pub struct Memory {
 
 impl Memory {
     pub fn line(&self, rank: usize, iterations: usize) -> String {
-        let [allocated, max_allocated, reserved, max_reserved] = [
-            self.allocated,
-            self.max_allocated,
-            self.reserved,
-            self.max_reserved,
-        ]
-        .map(|bytes| bytes / MEGABYTE);
+        let [allocated, max_allocated, reserved, max_reserved] =
+            [self.allocated, self.max_allocated, self.reserved, self.max_reserved]
+                .map(|bytes| bytes / MEGABYTE);
         format!(
             "[Rank {rank}] (after {iterations} iterations) memory (MB) | allocated: {allocated:.2} | max allocated: \
              {max_allocated:.2} | reserved: {reserved:.1} | max reserved: {max_reserved:.1}"

@@ -1,4 +1,5 @@
-//! The check of lab07-mesh: the coordinates in both orders, then the groups, then sixteen GPUs as Megatron-LM's source lists them.
+//! The check of lab07-mesh: the coordinates in both orders, then the groups, then sixteen GPUs as
+//! Megatron-LM's source lists them.
 
 use exercise::{Place, place};
 use kit::check::{Evidence, run};
@@ -11,27 +12,18 @@ fn main() -> ExitCode {
         ("8 ranks, two on each axis: the coordinates", |evidence| {
             coordinates(evidence, &EIGHT)
         }),
-        (
-            "24 ranks on axes of three lengths: the coordinates",
-            |evidence| coordinates(evidence, &MEGATRON),
-        ),
+        ("24 ranks on axes of three lengths: the coordinates", |evidence| {
+            coordinates(evidence, &MEGATRON)
+        }),
         ("the same with data slowest: the coordinates", |evidence| {
             coordinates(evidence, &PICOTRON)
         }),
-        ("8 ranks, two on each axis: the groups", |evidence| {
-            groups(evidence, &EIGHT)
+        ("8 ranks, two on each axis: the groups", |evidence| groups(evidence, &EIGHT)),
+        ("24 ranks on axes of three lengths: the groups", |evidence| {
+            groups(evidence, &MEGATRON)
         }),
-        (
-            "24 ranks on axes of three lengths: the groups",
-            |evidence| groups(evidence, &MEGATRON),
-        ),
-        ("the same with data slowest: the groups", |evidence| {
-            groups(evidence, &PICOTRON)
-        }),
-        (
-            "16 GPUs, divided as Megatron-LM's source says",
-            published_groups,
-        ),
+        ("the same with data slowest: the groups", |evidence| groups(evidence, &PICOTRON)),
+        ("16 GPUs, divided as Megatron-LM's source says", published_groups),
         ("a mesh in which some axes have one rank", short_axes),
     ])
 }
@@ -42,22 +34,14 @@ const MEGATRON: Layout = layout(3, 4, 2, Order::PipelineSlowest);
 const PICOTRON: Layout = layout(3, 4, 2, Order::DataSlowest);
 
 const fn layout(data: usize, pipeline: usize, tensor: usize, order: Order) -> Layout {
-    let sizes = Coordinates {
-        data,
-        pipeline,
-        tensor,
-    };
+    let sizes = Coordinates { data, pipeline, tensor };
     Layout { sizes, order }
 }
 
 /// The reader's place of each rank.
 fn places(evidence: &Evidence, mesh: &Layout) -> Vec<Place> {
     let of_rank = |rank| {
-        let Coordinates {
-            data,
-            pipeline,
-            tensor,
-        } = mesh.sizes;
+        let Coordinates { data, pipeline, tensor } = mesh.sizes;
         evidence.given(format!(
             "rank {rank}, {data} data x {pipeline} pipeline x {tensor} tensor ranks, {:?}",
             mesh.order
@@ -68,19 +52,12 @@ fn places(evidence: &Evidence, mesh: &Layout) -> Vec<Place> {
 }
 
 fn shown(at: Coordinates) -> String {
-    let Coordinates {
-        data,
-        pipeline,
-        tensor,
-    } = at;
+    let Coordinates { data, pipeline, tensor } = at;
     format!("data {data}, pipeline {pipeline}, tensor {tensor}")
 }
 
 fn coordinates(evidence: &mut Evidence, mesh: &Layout) -> Result<()> {
-    let got: Vec<Coordinates> = places(evidence, mesh)
-        .iter()
-        .map(|place| place.at)
-        .collect();
+    let got: Vec<Coordinates> = places(evidence, mesh).iter().map(|place| place.at).collect();
     for (rank, at) in got.iter().enumerate() {
         let expected = mesh.coordinates(rank);
         let place = format!("rank {rank}");
@@ -94,16 +71,8 @@ fn coordinates(evidence: &mut Evidence, mesh: &Layout) -> Result<()> {
         got.iter().enumerate().all(|(rank, at)| *at == rule(rank))
     };
     let from_one = |rank: usize| {
-        let Coordinates {
-            data,
-            pipeline,
-            tensor,
-        } = mesh.coordinates(rank);
-        Coordinates {
-            data: data + 1,
-            pipeline: pipeline + 1,
-            tensor: tensor + 1,
-        }
+        let Coordinates { data, pipeline, tensor } = mesh.coordinates(rank);
+        Coordinates { data: data + 1, pipeline: pipeline + 1, tensor: tensor + 1 }
     };
     evidence.means_if(
         follows(&from_one),
@@ -135,9 +104,7 @@ fn coordinates(evidence: &mut Evidence, mesh: &Layout) -> Result<()> {
         );
     }
     let beyond = got.iter().enumerate().find_map(|(rank, at)| {
-        let axis = *Axis::ALL
-            .iter()
-            .find(|&&axis| at.along(axis) >= mesh.sizes.along(axis))?;
+        let axis = *Axis::ALL.iter().find(|&&axis| at.along(axis) >= mesh.sizes.along(axis))?;
         Some((rank, axis, at.along(axis)))
     });
     if let Some((rank, axis, at)) = beyond {
@@ -210,11 +177,7 @@ fn group(place: &Place, axis: Axis) -> &[usize] {
 
 /// How far apart neighbours on an axis are.
 fn step(mesh: &Layout, axis: Axis) -> usize {
-    let faster = mesh
-        .order
-        .axes()
-        .into_iter()
-        .take_while(|other| *other != axis);
+    let faster = mesh.order.axes().into_iter().take_while(|other| *other != axis);
     faster.map(|axis| mesh.sizes.along(axis)).product()
 }
 
@@ -239,9 +202,7 @@ fn groups(evidence: &mut Evidence, mesh: &Layout) -> Result<()> {
     let step = step(mesh, axis);
     // Whether a rule gives the reader's groups of all ranks along this axis.
     let follows = |rule: &dyn Fn(usize) -> Vec<usize>| {
-        got.iter()
-            .enumerate()
-            .all(|(rank, place)| group(place, axis) == rule(rank))
+        got.iter().enumerate().all(|(rank, place)| group(place, axis) == rule(rank))
     };
     let at = |rank: usize, axis: Axis| mesh.coordinates(rank).along(axis);
     let steps =
@@ -259,9 +220,7 @@ fn groups(evidence: &mut Evidence, mesh: &Layout) -> Result<()> {
         ),
     );
     let same_coordinate = |rank: usize| -> Vec<usize> {
-        (0..mesh.ranks())
-            .filter(|&other| at(other, axis) == at(rank, axis))
-            .collect()
+        (0..mesh.ranks()).filter(|&other| at(other, axis) == at(rank, axis)).collect()
     };
     evidence.means_if(
         follows(&same_coordinate),
@@ -271,10 +230,7 @@ fn groups(evidence: &mut Evidence, mesh: &Layout) -> Result<()> {
         ),
     );
     let without_itself = |rank: usize| -> Vec<usize> {
-        mesh.group(rank, axis)
-            .into_iter()
-            .filter(|&other| other != rank)
-            .collect()
+        mesh.group(rank, axis).into_iter().filter(|&other| other != rank).collect()
     };
     evidence.means_if(
         follows(&without_itself),
@@ -366,13 +322,9 @@ fn groups(evidence: &mut Evidence, mesh: &Layout) -> Result<()> {
     }
     // From the first wrong group on.
     let asymmetric = (rank..got.len()).find_map(|rank| {
-        let counts = |a: usize, b: usize| {
-            got.get(a)
-                .is_some_and(|place| group(place, axis).contains(&b))
-        };
-        let other = *group(&got[rank], axis)
-            .iter()
-            .find(|&&other| !counts(other, rank))?;
+        let counts =
+            |a: usize, b: usize| got.get(a).is_some_and(|place| group(place, axis).contains(&b));
+        let other = *group(&got[rank], axis).iter().find(|&&other| !counts(other, rank))?;
         Some((rank, other))
     });
     if let Some((rank, other)) = asymmetric {
@@ -390,37 +342,17 @@ fn groups(evidence: &mut Evidence, mesh: &Layout) -> Result<()> {
 
 /// From the comment on `initialize_model_parallel` in Megatron-LM: tensor 2, pipeline 4.
 fn published_groups(evidence: &mut Evidence) -> Result<()> {
-    const TENSOR: [[usize; 2]; 8] = [
-        [0, 1],
-        [2, 3],
-        [4, 5],
-        [6, 7],
-        [8, 9],
-        [10, 11],
-        [12, 13],
-        [14, 15],
-    ];
+    const TENSOR: [[usize; 2]; 8] =
+        [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9], [10, 11], [12, 13], [14, 15]];
     const PIPELINE: [[usize; 4]; 4] =
         [[0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], [3, 7, 11, 15]];
-    const DATA: [[usize; 2]; 8] = [
-        [0, 2],
-        [1, 3],
-        [4, 6],
-        [5, 7],
-        [8, 10],
-        [9, 11],
-        [12, 14],
-        [13, 15],
-    ];
+    const DATA: [[usize; 2]; 8] =
+        [[0, 2], [1, 3], [4, 6], [5, 7], [8, 10], [9, 11], [12, 14], [13, 15]];
     let mesh = layout(2, 4, 2, Order::PipelineSlowest);
     let got = places(evidence, &mesh);
     let mut all: Vec<(Axis, &[usize])> = Vec::new();
     all.extend(TENSOR.iter().map(|group| (Axis::Tensor, group.as_slice())));
-    all.extend(
-        PIPELINE
-            .iter()
-            .map(|group| (Axis::Pipeline, group.as_slice())),
-    );
+    all.extend(PIPELINE.iter().map(|group| (Axis::Pipeline, group.as_slice())));
     all.extend(DATA.iter().map(|group| (Axis::Data, group.as_slice())));
     for (axis, members) in all {
         for &rank in members {
@@ -436,14 +368,9 @@ fn published_groups(evidence: &mut Evidence) -> Result<()> {
 
 fn short_axes(evidence: &mut Evidence) -> Result<()> {
     for order in [Order::PipelineSlowest, Order::DataSlowest] {
-        for (data, pipeline, tensor) in [
-            (1, 1, 1),
-            (5, 1, 1),
-            (1, 5, 1),
-            (1, 1, 5),
-            (4, 1, 2),
-            (1, 3, 2),
-        ] {
+        for (data, pipeline, tensor) in
+            [(1, 1, 1), (5, 1, 1), (1, 5, 1), (1, 1, 5), (4, 1, 2), (1, 3, 2)]
+        {
             for part in [coordinates, groups] {
                 part(evidence, &layout(data, pipeline, tensor, order))?;
                 if !evidence.agrees() {

@@ -1,4 +1,5 @@
-//! The check of lab07-tied: two ranks and three against one, step by step, first without clipping and then with it.
+//! The check of lab07-tied: two ranks and three against one, step by step, first without clipping
+//! and then with it.
 
 use exercise::{Stage, Weights, step};
 use kit::check::{Evidence, is_near, run};
@@ -14,33 +15,24 @@ const WIDTH: usize = 4;
 const POSITIONS: usize = 5;
 /// The gradient's norm is larger than this in the first steps, so they are clipped.
 const CLIP: f64 = 0.25;
-/// Layers, of WIDTH x WIDTH weights each. On 2 ranks or more, a rank has one, and a pipeline of n ranks n of them.
+/// Layers, of WIDTH x WIDTH weights each. On 2 ranks or more, a rank has one, and a pipeline of n
+/// ranks n of them.
 const LAYER: usize = WIDTH * WIDTH;
 
 fn main() -> ExitCode {
     run(&[
-        ("1 rank: the losses are right", |evidence| {
-            losses(evidence, 1, f64::INFINITY)
-        }),
-        ("2 ranks: the losses of 1 rank", |evidence| {
-            losses(evidence, 2, f64::INFINITY)
-        }),
-        ("1 rank: the norm of the gradient", |evidence| {
-            norms(evidence, 1)
-        }),
+        ("1 rank: the losses are right", |evidence| losses(evidence, 1, f64::INFINITY)),
+        ("2 ranks: the losses of 1 rank", |evidence| losses(evidence, 2, f64::INFINITY)),
+        ("1 rank: the norm of the gradient", |evidence| norms(evidence, 1)),
         ("2 ranks: the norm on both", |evidence| norms(evidence, 2)),
-        ("1 rank, with clipping: the losses", |evidence| {
-            losses(evidence, 1, CLIP)
-        }),
+        ("1 rank, with clipping: the losses", |evidence| losses(evidence, 1, CLIP)),
         ("2 ranks, with clipping: the losses of 1 rank", |evidence| {
             losses(evidence, 2, CLIP)
         }),
         ("3 ranks, the middle one without a table", |evidence| {
             losses(evidence, 3, f64::INFINITY)
         }),
-        ("3 ranks: the norm on all of them", |evidence| {
-            norms(evidence, 3)
-        }),
+        ("3 ranks: the norm on all of them", |evidence| norms(evidence, 3)),
         ("4 ranks: what each of them sends", sent),
         ("2 ranks, over a link whose sends wait", first_calls),
     ])
@@ -79,13 +71,7 @@ fn times(matrix: &[f64], x: &[f64]) -> Vec<f64> {
 /// `matrix` transposed, times `y`.
 fn transposed_times(matrix: &[f64], y: &[f64]) -> Vec<f64> {
     (0..WIDTH)
-        .map(|j| {
-            matrix
-                .chunks_exact(WIDTH)
-                .zip(y)
-                .map(|(row, y)| row[j] * y)
-                .sum()
-        })
+        .map(|j| matrix.chunks_exact(WIDTH).zip(y).map(|(row, y)| row[j] * y).sum())
         .collect()
 }
 
@@ -108,16 +94,12 @@ fn add_outer(gradient: &mut [f64], dy: &[f64], x: &[f64]) {
 }
 
 fn weights(seed: f64, len: usize) -> Weights {
-    let values = (0..len)
-        .map(|i| 0.7 * (seed + 1.7 * i as f64).sin())
-        .collect();
-    Weights {
-        values,
-        gradient: vec![0.0; len],
-    }
+    let values = (0..len).map(|i| 0.7 * (seed + 1.7 * i as f64).sin()).collect();
+    Weights { values, gradient: vec![0.0; len] }
 }
 
-/// The rank's stage of a model with `layers` layers at the beginning. All copies of the table are equal.
+/// The rank's stage of a model with `layers` layers at the beginning. All copies of the table are
+/// equal.
 fn begin(comm: &Comm, layers: usize) -> Stage {
     let mut values = weights(2.0, layers * LAYER).values;
     if comm.size() > 1 {
@@ -131,8 +113,8 @@ fn begin(comm: &Comm, layers: usize) -> Stage {
     }
 }
 
-/// Forward and backward passes of a step over all positions: x = table[token], x = tanh(L x) for each layer L, and logits from
-/// x and the table. Returns the loss on the last rank.
+/// Forward and backward passes of a step over all positions: x = table[token], x = tanh(L x) for
+/// each layer L, and logits from x and the table. Returns the loss on the last rank.
 fn passes(comm: &Comm, stage: &mut Stage, step: usize) -> Result<f64> {
     let rank = comm.rank();
     let first = rank == 0;
@@ -224,18 +206,13 @@ fn train(
             let loss = passes(&comm, &mut stage, i)?;
             let own = [stage.table.gradient.clone(), stage.layers.gradient.clone()];
             let mut updates = Vec::new();
-            evidence.given(format!(
-                "rank {} of {ranks} at step {i}, with clip {clip}",
-                comm.rank()
-            ));
+            evidence
+                .given(format!("rank {} of {ranks} at step {i}, with clip {clip}", comm.rank()));
             let mut update = |stage: &mut Stage, scale: f64| {
-                updates.push((
-                    [stage.table.gradient.clone(), stage.layers.gradient.clone()],
-                    scale,
-                ));
-                for (weights, momenta) in [&mut stage.table, &mut stage.layers]
-                    .into_iter()
-                    .zip(&mut momenta)
+                updates
+                    .push(([stage.table.gradient.clone(), stage.layers.gradient.clone()], scale));
+                for (weights, momenta) in
+                    [&mut stage.table, &mut stage.layers].into_iter().zip(&mut momenta)
                 {
                     let Weights { values, gradient } = weights;
                     for ((value, momentum), g) in
@@ -332,11 +309,9 @@ fn losses(evidence: &mut Evidence, ranks: usize, clip: f64) -> Result<()> {
         "`update` is the optimizer's step: call it once per step, with all gradients.",
     );
     let all = |sign: &dyn Fn(usize, &Step, &[Vec<f64>; 2]) -> bool| {
-        at.iter().enumerate().all(|(rank, of)| {
-            of.updates
-                .first()
-                .is_some_and(|(given, _)| sign(rank, of, given))
-        })
+        at.iter()
+            .enumerate()
+            .all(|(rank, of)| of.updates.first().is_some_and(|(given, _)| sign(rank, of, given)))
     };
     evidence.means_if(
         !all(&|_, of, given| same(&of.own[1], &given[1])),
@@ -345,9 +320,7 @@ fn losses(evidence: &mut Evidence, ranks: usize, clip: f64) -> Result<()> {
     );
     let combined = |a: f64, b: f64| -> Vec<f64> {
         let parts = at[0].own[0].iter().zip(&at[ranks - 1].own[0]);
-        parts
-            .map(|(embedding, head)| a * embedding + b * head)
-            .collect()
+        parts.map(|(embedding, head)| a * embedding + b * head).collect()
     };
     // Of the ranks that hold the table.
     let given_is =
@@ -426,14 +399,11 @@ fn norms(evidence: &mut Evidence, ranks: usize) -> Result<()> {
     let layers = ranks.max(2);
     let one = train(evidence, 1, layers, f64::INFINITY, right)?;
     let yours = train(evidence, ranks, layers, f64::INFINITY, step)?;
-    // Without clipping the parameters do not depend on the norm, so each step shows the same mistake.
+    // Without clipping the parameters do not depend on the norm, so each step shows the same
+    // mistake.
     for (rank, steps) in yours.iter().enumerate() {
         for i in [0, STEPS - 1] {
-            evidence.near(
-                format!("rank {rank}, step {i}: norm"),
-                one[0][i].norm,
-                steps[i].norm,
-            );
+            evidence.near(format!("rank {rank}, step {i}: norm"), one[0][i].norm, steps[i].norm);
         }
     }
     if evidence.agrees() {
@@ -442,9 +412,7 @@ fn norms(evidence: &mut Evidence, ranks: usize) -> Result<()> {
 
     let at: Vec<&Step> = yours.iter().map(|steps| &steps[0]).collect();
     let is = |wrong: &dyn Fn(usize) -> f64| {
-        at.iter()
-            .enumerate()
-            .all(|(rank, of)| is_near(wrong(rank), of.norm))
+        at.iter().enumerate().all(|(rank, of)| is_near(wrong(rank), of.norm))
     };
     let table = squares(&one[0][0].own[0]);
     let layers = |rank: usize| squares(&at[rank].own[1]);
@@ -498,11 +466,7 @@ fn sent(evidence: &mut Evidence) -> Result<()> {
     let small = (4 * RANKS * size_of::<f64>()) as u64;
     let mut middles = Vec::new();
     for (rank, steps) in yours.iter().enumerate() {
-        let asked = if rank == 0 || rank + 1 == RANKS {
-            table
-        } else {
-            0
-        };
+        let asked = if rank == 0 || rank + 1 == RANKS { table } else { 0 };
         let got = steps[0].sent;
         let middle = asked == 0;
         evidence.row(
@@ -531,18 +495,16 @@ fn sent(evidence: &mut Evidence) -> Result<()> {
     Ok(())
 }
 
-/// Whether one rank of two sends its table's gradient before it receives the other's. The other rank is played: it only receives,
-/// so it gets something only from a rank that sends first.
+/// Whether one rank of two sends its table's gradient before it receives the other's. The other
+/// rank is played: it only receives, so it gets something only from a rank that sends first.
 fn sends_first(evidence: &Evidence, asked: usize) -> bool {
     let received = AtomicBool::new(false);
-    // A rank that receives first waits for one that does not send: the library ends this at once, with an error.
+    // A rank that receives first waits for one that does not send: the library ends this at once,
+    // with an error.
     let _ended = launch::run(2, |comm| {
         if comm.rank() == asked {
             let mut stage = begin(&comm, 2);
-            evidence.given(format!(
-                "rank {asked} of 2, and rank {} receives first",
-                1 - asked
-            ));
+            evidence.given(format!("rank {asked} of 2, and rank {} receives first", 1 - asked));
             step(&comm, &mut stage, f64::INFINITY, &mut |_, _| {})?;
         } else {
             let mut part = vec![0.0; TOKENS * WIDTH];
@@ -561,11 +523,7 @@ fn first_calls(evidence: &mut Evidence) -> Result<()> {
         !both,
         "ranks 0 and 1 begin with",
         "a send and a receive",
-        if both {
-            "two sends"
-        } else {
-            "a send and a receive"
-        },
+        if both { "two sends" } else { "a send and a receive" },
     );
     evidence.means(
         "All results are right. But both ranks send first, and receive then. Between threads a send does not wait, so no run here has \

@@ -7,17 +7,10 @@ use shardlab::mesh::{Axis, Coordinates, Layout, Order};
 use std::process::ExitCode;
 
 const MEGATRON: Layout = Layout {
-    sizes: Coordinates {
-        data: 5,
-        pipeline: 4,
-        tensor: 8,
-    },
+    sizes: Coordinates { data: 5, pipeline: 4, tensor: 8 },
     order: Order::PipelineSlowest,
 };
-const PICOTRON: Layout = Layout {
-    order: Order::DataSlowest,
-    ..MEGATRON
-};
+const PICOTRON: Layout = Layout { order: Order::DataSlowest, ..MEGATRON };
 /// The rank that gets activations.
 const RANK: usize = 110;
 
@@ -30,10 +23,7 @@ fn shown(rank: usize) -> String {
         return format!("rank {rank}: not in the mesh");
     }
     let at = MEGATRON.coordinates(rank);
-    format!(
-        "rank {rank}: tensor {}, data {}, pipeline {}",
-        at.tensor, at.data, at.pipeline
-    )
+    format!("rank {rank}: tensor {}, data {}, pipeline {}", at.tensor, at.data, at.pipeline)
 }
 
 /// The rank one stage before rank 110, in an order.

@@ -1,8 +1,8 @@
 //! lab07-mesh · A rank's place in the mesh
 //!
-//! A job with three axes starts as a row of ranks, numbered from 0. A rank's number decides which coordinate it has on each
-//! axis, and with whom it communicates. Its group along an axis has the rank itself, and the ranks that differ from it on
-//! this axis only.
+//! A job with three axes starts as a row of ranks, numbered from 0. A rank's number decides which
+//! coordinate it has on each axis, and with whom it communicates. Its group along an axis has the
+//! rank itself, and the ranks that differ from it on this axis only.
 //!
 //! The order of the mesh says which axis runs fastest, as the last digit of a number does:
 //!
@@ -18,12 +18,14 @@
 //!    DataSlowest      data 1, pipeline 0, tensor 1   1 5 9   5 7       4 5
 //! ```
 //!
-//! Both types come from the library: `Coordinates` has the fields `data`, `pipeline` and `tensor`. Write the coordinates
-//! first, and leave the groups empty: the check looks at the coordinates first.
+//! Both types come from the library: `Coordinates` has the fields `data`, `pipeline` and `tensor`.
+//! Write the coordinates first, and leave the groups empty: the check looks at the coordinates
+//! first.
 
 use shardlab::mesh::{Coordinates, Order};
 
-/// A rank's coordinates, from 0, and its group along each axis: the ranks' numbers, in the order of their coordinates.
+/// A rank's coordinates, from 0, and its group along each axis: the ranks' numbers, in the order of
+/// their coordinates.
 pub struct Place {
     pub at: Coordinates,
     pub data: Vec<usize>,

@@ -1,10 +1,12 @@
 //! lab07-tied · Right in the first step
 //!
-//! Broken on purpose: on 1 rank it trains well. On more ranks the first loss is right, and all later ones are wrong.
+//! Broken on purpose: on 1 rank it trains well. On more ranks the first loss is right, and all
+//! later ones are wrong.
 //!
-//! A GPT uses its token table twice: the embedding looks up its rows, and the head multiplies with it. So the first and the last
-//! rank of a pipeline hold a copy each. A team ran such a pipeline, and its loss fell, so for a month nobody noticed anything.
-//! Then the checkpoints of these two ranks turned out to contain different tables.
+//! A GPT uses its token table twice: the embedding looks up its rows, and the head multiplies with
+//! it. So the first and the last rank of a pipeline hold a copy each. A team ran such a pipeline,
+//! and its loss fell, so for a month nobody noticed anything. Then the checkpoints of these two
+//! ranks turned out to contain different tables.
 //!
 //! ```text
 //!              loss in step 0   in step 11   norm   the table then begins with
@@ -13,7 +15,8 @@
 //!                                                     0.771  0.447 on rank 2
 //! ```
 //!
-//! `step` ends a training step, after the backward passes of all micro-batches, and returns the norm for the log. Repair it:
+//! `step` ends a training step, after the backward passes of all micro-batches, and returns the
+//! norm for the log. Repair it:
 //!
 //! - With any clipping, a pipeline of n ranks trains what one rank trains.
 //! - A rank without the table neither receives nor sends parts of it.
@@ -27,7 +30,8 @@ pub struct Weights {
     pub gradient: Vec<f64>,
 }
 
-/// What a rank trains. The first and the last rank hold the table; on all others it has 0 numbers. Layers are on one rank each.
+/// What a rank trains. The first and the last rank hold the table; on all others it has 0 numbers.
+/// Layers are on one rank each.
 pub struct Stage {
     pub table: Weights,
     pub layers: Weights,
@@ -37,7 +41,8 @@ fn squares(numbers: &[f64]) -> f64 {
     numbers.iter().map(|x| x * x).sum()
 }
 
-/// Ends a step on the ranks of one pipeline. `update(stage, scale)` is the optimizer: it takes `scale` times the gradients.
+/// Ends a step on the ranks of one pipeline. `update(stage, scale)` is the optimizer: it takes
+/// `scale` times the gradients.
 pub fn step(
     comm: &Comm,
     stage: &mut Stage,

@@ -2,7 +2,8 @@
 
 use shardlab::mesh::{Coordinates, Order};
 
-/// A rank's coordinates, from 0, and its group along each axis: the ranks' numbers, in the order of their coordinates.
+/// A rank's coordinates, from 0, and its group along each axis: the ranks' numbers, in the order of
+/// their coordinates.
 pub struct Place {
     pub at: Coordinates,
     pub data: Vec<usize>,

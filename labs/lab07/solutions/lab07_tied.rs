@@ -9,7 +9,8 @@ pub struct Weights {
     pub gradient: Vec<f64>,
 }
 
-/// What a rank trains. The first and the last rank hold the table; on all others it has 0 numbers. Layers are on one rank each.
+/// What a rank trains. The first and the last rank hold the table; on all others it has 0 numbers.
+/// Layers are on one rank each.
 pub struct Stage {
     pub table: Weights,
     pub layers: Weights,
@@ -19,21 +20,23 @@ fn squares(numbers: &[f64]) -> f64 {
     numbers.iter().map(|x| x * x).sum()
 }
 
-/// Ends a step on the ranks of one pipeline. `update(stage, scale)` is the optimizer: it takes `scale` times the gradients.
+/// Ends a step on the ranks of one pipeline. `update(stage, scale)` is the optimizer: it takes
+/// `scale` times the gradients.
 pub fn step(
     comm: &Comm,
     stage: &mut Stage,
     clip: f64,
     update: &mut dyn FnMut(&mut Stage, f64),
 ) -> Result<f64> {
-    // The first rank has the gradient through the embedding, the last one that through the head. The table's gradient is their
-    // sum. Both copies begin with the same values, so with the same gradient they stay the same.
+    // The first rank has the gradient through the embedding, the last one that through the head.
+    // The table's gradient is their sum. Both copies begin with the same values, so with the same
+    // gradient they stay the same.
     let first = comm.rank() == 0;
     let last = comm.rank() + 1 == comm.size();
     if first != last {
         let other = if first { comm.size() - 1 } else { 0 };
         let mut part = vec![0.0; stage.table.gradient.len()];
-        // Between nodes a send may wait until the other rank receives. So one of the two receives first.
+        // A send may wait until the other rank receives, so one of the two receives first.
         if first {
             comm.recv(&mut part, other)?;
             comm.send(&stage.table.gradient, other)?;
@@ -46,11 +49,7 @@ pub fn step(
         }
     }
     // Two ranks have this gradient, and the model has it once.
-    let table = if first {
-        squares(&stage.table.gradient)
-    } else {
-        0.0
-    };
+    let table = if first { squares(&stage.table.gradient) } else { 0.0 };
     let mut sum = [table + squares(&stage.layers.gradient)];
     comm.all_reduce(&mut sum, Reduce::Sum)?;
     let norm = sum[0].sqrt();

@@ -1,7 +1,7 @@
 //! Counts, by hashes, the micro-batches that a training drew and learned from.
 //!
-//! Each rank knows the hash of every micro-batch of its data. So it can tell which of them a step trained on, whatever the
-//! way to skip says about it.
+//! Each rank knows the hash of every micro-batch of its data. So it can tell which of them a step
+//! trained on, whatever the way to skip says about it.
 
 use super::Job;
 use super::run::{Run, trained_on};
@@ -18,9 +18,11 @@ pub struct Counts {
     pub taken: usize,
     /// Bad micro-batches per rank that the weights learned from.
     pub bad: usize,
-    /// The first step that drew other micro-batches than a run that skips nothing; 0 if there is none.
+    /// The first step that drew other micro-batches than a run that skips nothing; 0 if there is
+    /// none.
     pub moved: usize,
-    /// The first micro-batch that step `after` of [`counts`] trained on, counted from 1; 0 if it was not taken.
+    /// The first micro-batch that step `after` of [`counts`] trained on, counted from 1; 0 if it
+    /// was not taken.
     pub next: usize,
     /// Whether all ranks have the same figures, and skipped the same steps.
     pub agree: bool,
@@ -33,15 +35,11 @@ pub fn counts(job: &Job, comm: &Comm, run: &Run, after: usize) -> Result<Counts>
     let accumulation = job.config.grad_accum;
     let sampler = config.sampler(comm.rank());
     let batch = |n| {
-        job.poison.apply(
-            comm.rank(),
-            n,
-            sampler.nth(&job.corpus.train, n, accumulation),
-        )
+        job.poison
+            .apply(comm.rank(), n, sampler.nth(&job.corpus.train, n, accumulation))
     };
-    let numbers: HashMap<String, usize> = (0..run.counters.drawn)
-        .map(|n| (batch(n).hash(), n))
-        .collect();
+    let numbers: HashMap<String, usize> =
+        (0..run.counters.drawn).map(|n| (batch(n).hash(), n)).collect();
     let number = |hash: &String| numbers.get(hash).copied();
     let mut taken = 0;
     let mut bad = 0;
@@ -64,11 +62,7 @@ pub fn counts(job: &Job, comm: &Comm, run: &Run, after: usize) -> Result<Counts>
         }
     }
     let mut mine = vec![bad as u64, moved as u64, next as u64];
-    mine.extend(
-        run.steps
-            .iter()
-            .map(|step| u64::from(step.outcome.loss().is_some())),
-    );
+    mine.extend(run.steps.iter().map(|step| u64::from(step.outcome.loss().is_some())));
     // A rank that skipped alone has made as many steps.
     let mut all = vec![0; mine.len() * comm.size()];
     comm.all_gather(&mine, &mut all)?;
@@ -113,12 +107,7 @@ impl Counts {
                 format!("step {step} drew micro-batches of a different step"),
             ),
         };
-        checks.check(
-            self.moved == 0,
-            "each step drew its own micro-batches",
-            &found,
-            &otherwise,
-        );
+        checks.check(self.moved == 0, "each step drew its own micro-batches", &found, &otherwise);
         let size = config.step_size();
         let expected = Counters {
             global_steps: steps,

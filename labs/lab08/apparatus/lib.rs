@@ -1,10 +1,11 @@
 //! Surviving bad steps: a spike in the loss, and what a run does about it.
 //!
-//! Reading order: `poison.rs` (bad batches), `metrics.rs` and `spikes.rs` (a run's metrics file, and the spikes in it),
-//! `run.rs` (one training, which can begin at a checkpoint), `counts.rs` (what it drew and trained on), `policies.rs` (ways to
-//! skip, side by side), `once.rs` (one training with its log), `restart.rs` and `progress.rs`
-//! (one training that outlives a kill), `stall.rs` (for how long a save stops a training), `scaling.rs` (one training in
-//! fp16), `flags/`.
+//! Reading order: `poison.rs` (bad batches), `metrics.rs` and `spikes.rs` (a run's metrics file,
+//! and the spikes in it), `run.rs` (one training, which can begin at a checkpoint), `counts.rs`
+//! (what it drew and trained on), `policies.rs` (ways to skip, side by side), `once.rs` (one
+//! training with its log), `restart.rs` and `progress.rs` (one training that outlives a kill),
+//! `stall.rs` (for how long a save stops a training), `scaling.rs` (one training in fp16),
+//! `flags/`.
 
 mod counts;
 mod flags;

@@ -29,7 +29,8 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Creates an empty file, on rank 0. The file of `--metrics` gets TensorBoard's events beside it.
+    /// Creates an empty file, on rank 0. The file of `--metrics` gets TensorBoard's events beside
+    /// it.
     pub fn create(job: &Job, comm: &Comm) -> Result<Metrics> {
         let asked = job.flags.metrics.clone();
         let path = asked.clone().unwrap_or_else(|| job.folder.join(METRICS));
@@ -50,11 +51,7 @@ impl Metrics {
     /// Appends a step.
     pub fn write(&mut self, step: &AttemptedStep) -> Result<()> {
         let (loss, grad_norm, lr) = match step.outcome {
-            Outcome::Taken {
-                loss,
-                grad_norm,
-                lr,
-            } => (Some(loss), Some(grad_norm), Some(lr)),
+            Outcome::Taken { loss, grad_norm, lr } => (Some(loss), Some(grad_norm), Some(lr)),
             _ => (None, None, None),
         };
         self.file.write(&Line {

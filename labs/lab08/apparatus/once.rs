@@ -45,13 +45,7 @@ pub fn once(job: &Job, comm: &Comm) -> Result<Vec<String>> {
         if flags.print_tokens {
             let batches = training.drawn.borrow();
             for (micro, batch) in batches.iter().enumerate() {
-                screen.say(drawn(
-                    step.step,
-                    micro,
-                    batches.len(),
-                    batch,
-                    &job.corpus.vocabulary,
-                ));
+                screen.say(drawn(step.step, micro, batches.len(), batch, &job.corpus.vocabulary));
             }
         }
         if flags.log {
@@ -64,20 +58,13 @@ pub fn once(job: &Job, comm: &Comm) -> Result<Vec<String>> {
         return Ok(Vec::new());
     }
     if !flags.log && !flags.print_tokens {
-        let points = run
-            .losses()
-            .into_iter()
-            .map(|(step, loss)| (step as f64, loss));
+        let points = run.losses().into_iter().map(|(step, loss)| (step as f64, loss));
         let plot = Plot::new("loss", "step").series(Series::line("train", points));
         screen.say(format!("\n{}\n", plot.height(8).render(screen)));
     }
     let mut checks = Checks::new(screen);
     checks.one_model(&run.models);
-    counts.check(
-        &mut checks,
-        job,
-        !job.ranges.is_empty() || way.policy == Policy::Auto,
-    );
+    counts.check(&mut checks, job, !job.ranges.is_empty() || way.policy == Policy::Auto);
     Ok(checks.failed())
 }
 
@@ -88,8 +75,8 @@ pub(super) fn say_line(job: &Job, interval: &mut Interval, counters: &Counters) 
     job.screen.say(folded(&line, job.screen.width));
 }
 
-/// Compares the ranks' steps, after a step in which they have averaged their gradients. Returns whether they are different, and
-/// says so on rank 0. All ranks call it.
+/// Compares the ranks' steps, after a step in which they have averaged their gradients. Returns
+/// whether they are different, and says so on rank 0. All ranks call it.
 fn tell_apart(job: &Job, comm: &Comm, step: usize) -> Result<bool> {
     let mut steps = vec![0; comm.size()];
     comm.all_gather(&[step as u64], &mut steps)?;

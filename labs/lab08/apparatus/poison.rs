@@ -5,8 +5,9 @@ use shardlab::tensor::random::Stream;
 use shardlab::train::Config;
 use std::ops::{Range, RangeInclusive};
 
-/// Replaces each token of some micro-batches by a random one, as if a file were damaged. The damage belongs to the data: a
-/// micro-batch is bad in whichever step a run draws it. The sampler's own draws stay as they are.
+/// Replaces each token of some micro-batches by a random one, as if a file were damaged. The damage
+/// belongs to the data: a micro-batch is bad in whichever step a run draws it. The sampler's own
+/// draws stay as they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Poison {
     /// Micro-batches of each rank, counted from 0.
@@ -27,9 +28,7 @@ impl Poison {
         if !self.draws.contains(&n) {
             return batch;
         }
-        let stream = Stream::new(1, "poison")
-            .branch(rank as u64)
-            .branch(n as u64);
+        let stream = Stream::new(1, "poison").branch(rank as u64).branch(n as u64);
         let token = |sequence: usize, place: usize| {
             let i = sequence * (batch.length + 1) + place;
             stream.below(self.vocabulary as u64, i as u64) as u32
@@ -61,33 +60,17 @@ mod tests {
             block: 5,
         };
         let text: Vec<u32> = (0..100).map(|i| i % 7).collect();
-        let poison = Poison {
-            draws: 3..5,
-            vocabulary: 7,
-        };
+        let poison = Poison { draws: 3..5, vocabulary: 7 };
         let drawn = |rank, n| poison.apply(rank, n, sampler.nth(&text, n, 2));
         for n in 0..8 {
             let clean = sampler.nth(&text, n, 2);
             let batch = drawn(0, n);
             assert_eq!(batch == clean, !(3..5).contains(&n), "{n}");
             assert_eq!(batch, drawn(0, n), "{n}: twice the same");
-            assert_eq!(
-                (&batch.starts, &batch.sequences),
-                (&clean.starts, &clean.sequences)
-            );
-            assert!(
-                batch
-                    .inputs
-                    .iter()
-                    .chain(&batch.targets)
-                    .all(|&token| token < 7)
-            );
+            assert_eq!((&batch.starts, &batch.sequences), (&clean.starts, &clean.sequences));
+            assert!(batch.inputs.iter().chain(&batch.targets).all(|&token| token < 7));
             for (inputs, targets) in batch.inputs.chunks(5).zip(batch.targets.chunks(5)) {
-                assert_eq!(
-                    inputs[1..],
-                    targets[..4],
-                    "{n}: targets are the next tokens"
-                );
+                assert_eq!(inputs[1..], targets[..4], "{n}: targets are the next tokens");
             }
         }
         assert_ne!(drawn(0, 3).inputs, drawn(0, 4).inputs);

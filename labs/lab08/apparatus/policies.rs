@@ -10,28 +10,15 @@ pub fn compared(job: &Job, ranges: &Ranges, all: &[(&str, &Run, Counts)]) -> Str
     let from = ranges.ends().next().map_or(1, |range| range.0);
     let after = ranges.after();
     let row = |(name, run, counts): &(&str, &Run, Counts)| {
-        let peak = run
-            .losses()
-            .into_iter()
-            .filter(|&(step, _)| step >= from)
-            .map(|(_, loss)| loss);
+        let peak = run.losses().into_iter().filter(|&(step, _)| step >= from).map(|(_, loss)| loss);
         let next = match counts.next {
             0 => "none".to_string(),
             first => format!("{first} to {}", first + accumulation - 1),
         };
         let peak = peak.fold(f64::NAN, f64::max);
-        let figures = [
-            counts.taken.to_string(),
-            counts.bad.to_string(),
-            format!("{peak:.2}"),
-            next,
-        ];
-        [
-            vec![name.to_string()],
-            figures.to_vec(),
-            vec![format!("{:.3}", run.val)],
-        ]
-        .concat()
+        let figures =
+            [counts.taken.to_string(), counts.bad.to_string(), format!("{peak:.2}"), next];
+        [vec![name.to_string()], figures.to_vec(), vec![format!("{:.3}", run.val)]].concat()
     };
     let peak = format!("highest loss\nfrom step {from}");
     let next = format!("step {after} learns\nmicro-batches");
@@ -43,9 +30,5 @@ pub fn compared(job: &Job, ranges: &Ranges, all: &[(&str, &Run, Counts)]) -> Str
         &next,
         "loss on\nvalidation",
     ];
-    table(
-        &job.screen,
-        &header,
-        &all.iter().map(row).collect::<Vec<_>>(),
-    )
+    table(&job.screen, &header, &all.iter().map(row).collect::<Vec<_>>())
 }

@@ -1,4 +1,5 @@
-//! One line per step in a file beside the checkpoints, from which the next attempt tells what a kill has cost.
+//! One line per step in a file beside the checkpoints, from which the next attempt tells what a
+//! kill has cost.
 
 use serde::{Deserialize, Serialize};
 use shardlab::checkpoint::Checkpoints;
@@ -42,22 +43,14 @@ pub struct Progress {
 
 impl Progress {
     pub fn of(all: &Checkpoints) -> Progress {
-        Progress {
-            path: all.dir.join("progress.jsonl"),
-            run: all.run(),
-        }
+        Progress { path: all.dir.join("progress.jsonl"), run: all.run() }
     }
 
-    /// Appends a step. The operating system has the line when this returns, so it survives a kill. A line that cannot be
-    /// written is only missing from the next attempt's report.
+    /// Appends a step. The operating system has the line when this returns, so it survives a kill.
+    /// A line that cannot be written is only missing from the next attempt's report.
     pub fn add(&self, step: usize, seconds: f64) {
-        let line = serde_json::json!(Line {
-            run: self.run.clone(),
-            step,
-            seconds,
-            at: now()
-        })
-        .to_string()
+        let line = serde_json::json!(Line { run: self.run.clone(), step, seconds, at: now() })
+            .to_string()
             + "\n";
         let append = || -> io::Result<()> {
             std::fs::create_dir_all(self.path.parent().unwrap_or(Path::new(".")))?;
@@ -75,8 +68,8 @@ impl Progress {
         std::fs::remove_file(&self.path).ok();
     }
 
-    /// The last attempt's steps after step `from`: of this run if it was resumed, and otherwise of whatever ran before. `None`:
-    /// the file has no step.
+    /// The last attempt's steps after step `from`: of this run if it was resumed, and otherwise of
+    /// whatever ran before. `None`: the file has no step.
     pub fn lost(&self, from: usize, resumed: bool) -> Option<Lost> {
         let run = Some(self.run.as_str()).filter(|_| resumed);
         lost(&files::text(&self.path, LINES).ok()?, run, from, now())
@@ -91,12 +84,8 @@ fn now() -> f64 {
 
 fn lost(text: &str, run: Option<&str>, from: usize, now: f64) -> Option<Lost> {
     // A kill may have cut the last line off.
-    let lines = text
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Line>(line).ok());
-    let lines: Vec<Line> = lines
-        .filter(|line| run.is_none_or(|run| line.run == run))
-        .collect();
+    let lines = text.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok());
+    let lines: Vec<Line> = lines.filter(|line| run.is_none_or(|run| line.run == run)).collect();
     let last = lines.last()?;
     let mut lost = Lost {
         last: last.step.max(from),
@@ -122,51 +111,24 @@ mod tests {
     #[test]
     fn only_the_last_attempts_steps_after_the_checkpoint_are_lost() {
         let steps = |steps: &[usize]| {
-            let lines = steps.iter().map(|step| {
-                format!(
-                    "{{\"step\":{step},\"seconds\":0.5,\"at\":{}}}\n",
-                    100 + step
-                )
-            });
+            let lines = steps
+                .iter()
+                .map(|step| format!("{{\"step\":{step},\"seconds\":0.5,\"at\":{}}}\n", 100 + step));
             lines.collect::<String>()
         };
         let cut = steps(&[1, 2, 3, 4, 5]) + "{\"step\":6,\"sec";
-        assert_eq!(
-            lost(&cut, None, 2, 107.0),
-            Some(Lost {
-                last: 5,
-                seconds: 1.5,
-                down: 2.0
-            })
-        );
-        assert_eq!(
-            lost(&cut, None, 5, 106.0),
-            Some(Lost {
-                last: 5,
-                seconds: 0.0,
-                down: 1.0
-            })
-        );
-        // A second attempt continued after step 2 and died sooner; a third begins after step 2, too.
+        assert_eq!(lost(&cut, None, 2, 107.0), Some(Lost { last: 5, seconds: 1.5, down: 2.0 }));
+        assert_eq!(lost(&cut, None, 5, 106.0), Some(Lost { last: 5, seconds: 0.0, down: 1.0 }));
+        // A second attempt continued after step 2 and died sooner; a third begins after step 2,
+        // too.
         let twice = steps(&[1, 2, 3, 4, 5, 3]);
-        assert_eq!(
-            lost(&twice, None, 2, 104.0),
-            Some(Lost {
-                last: 3,
-                seconds: 0.5,
-                down: 1.0
-            })
-        );
+        assert_eq!(lost(&twice, None, 2, 104.0), Some(Lost { last: 3, seconds: 0.5, down: 1.0 }));
         assert_eq!(lost("", None, 2, 104.0), None);
         // The lines of a different run in the same folder are not this run's.
         let two = "{\"run\":\"a\",\"step\":3,\"seconds\":0.5,\"at\":103}\n".to_string() + &twice;
         assert_eq!(
             lost(&two, Some("a"), 2, 104.0),
-            Some(Lost {
-                last: 3,
-                seconds: 0.5,
-                down: 1.0
-            })
+            Some(Lost { last: 3, seconds: 0.5, down: 1.0 })
         );
         assert_eq!(lost(&two, Some("b"), 2, 104.0), None);
     }

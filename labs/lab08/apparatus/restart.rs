@@ -1,7 +1,9 @@
-//! One training that outlives a kill: it saves checkpoints, and a restarted job continues from the newest.
+//! One training that outlives a kill: it saves checkpoints, and a restarted job continues from the
+//! newest.
 //!
-//! A restart trains the steps after the checkpoint again. Their bits are not lost: the resumed run ends with the weights of
-//! a run that was never stopped. The lab trains that run as well, and compares.
+//! A restart trains the steps after the checkpoint again. Their bits are not lost: the resumed run
+//! ends with the weights of a run that was never stopped. The lab trains that run as well, and
+//! compares.
 
 use super::once::say_line;
 use super::progress::{Lost, Progress};
@@ -18,13 +20,11 @@ use shardlab::parallel::zero::Stage;
 use shardlab::train::Config;
 use std::time::Instant;
 
-/// Trains, saves and resumes as the flags say. Returns what the checks found wrong. All ranks call it.
+/// Trains, saves and resumes as the flags say. Returns what the checks found wrong. All ranks call
+/// it.
 pub fn restart(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     let flags = &job.flags.restart;
-    let dir = flags
-        .checkpoints
-        .clone()
-        .unwrap_or_else(|| job.folder.join("restart"));
+    let dir = flags.checkpoints.clone().unwrap_or_else(|| job.folder.join("restart"));
     let mut all = checkpoints_in(dir, flags.keep.unwrap_or(3), job, comm);
     all.anyway = flags.resume_anyway;
     if flags.load_on == Some(LoadOn::Rank0) {
@@ -38,14 +38,12 @@ pub fn restart(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     let from = begin(job, &all, &mut training)?;
     train(job, &all, &mut training)?;
     let end = training.finish(job)?;
-    let never_stopped = from
-        .map(|_| Training::begin(job, comm, &way)?.run(job))
-        .transpose()?;
+    let never_stopped = from.map(|_| Training::begin(job, comm, &way)?.run(job)).transpose()?;
     check(job, comm, &end, from.zip(never_stopped.as_ref()))
 }
 
-/// Resumes, and says what a kill has cost. Returns the step after which the training continues an earlier one, if a run that
-/// was never stopped would be the same.
+/// Resumes, and says what a kill has cost. Returns the step after which the training continues an
+/// earlier one, if a run that was never stopped would be the same.
 fn begin(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<Option<usize>> {
     let which = job.flags.restart.begin();
     let first = all.comm.rank() == 0;
@@ -70,10 +68,7 @@ fn begin(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<Option
     };
     say(
         "save",
-        format!(
-            "every {} steps to {dir}; the newest {} stay",
-            job.flags.save_every, all.keep
-        ),
+        format!("every {} steps to {dir}; the newest {} stay", job.flags.save_every, all.keep),
     );
     match &resumed {
         Some(resumed) => {
@@ -87,11 +82,7 @@ fn begin(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<Option
             };
             say(
                 "resumed",
-                format!(
-                    "after step {}, from {}{done}",
-                    resumed.step,
-                    resumed.folder.display()
-                ),
+                format!("after step {}, from {}{done}", resumed.step, resumed.folder.display()),
             );
             if let Some(loaded) = loaded {
                 say("loaded", loaded);
@@ -115,14 +106,16 @@ fn begin(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<Option
     if first && restart_count() == 0 && (resumed.is_none() || which != Resume::Auto) {
         progress.clear();
     }
-    // Otherwise a restart before the next save would continue from whatever an older run has left in the folder.
+    // Otherwise a restart before the next save would continue from whatever an older run has left
+    // in the folder.
     if which != Resume::Auto {
         training.trainer.start_save(all)?.finish()?;
     }
     Ok(from.filter(|_| resumed.is_none_or(|resumed| resumed.changes.is_empty())))
 }
 
-/// What rank 0 has read, and what the others got from it and have read themselves, with `rejected` checkpoints. All ranks call it.
+/// What rank 0 has read, and what the others got from it and have read themselves, with `rejected`
+/// checkpoints. All ranks call it.
 fn loaded(job: &Job, all: &Checkpoints, sent: u64, rejected: usize) -> Result<String> {
     let here = all.bytes_read.get() as u64;
     let mut read = [here];
@@ -134,11 +127,7 @@ fn loaded(job: &Job, all: &Checkpoints, sent: u64, rejected: usize) -> Result<St
     } else {
         ("the files of all ranks", "sent")
     };
-    let also = if rejected > 0 {
-        "; also of those rejected"
-    } else {
-        ""
-    };
+    let also = if rejected > 0 { "; also of those rejected" } else { "" };
     let others = match all.comm.size() - 1 {
         0 => return Ok(format!("rank 0 read {here}, and is the only rank")),
         1 => "1 rank".to_string(),
@@ -180,7 +169,8 @@ fn train(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<()> {
         if restart_count() == 0
             && job.flags.restart.at_step == Some(training.trainer.counters.next_step())
         {
-            // A kill may come in the middle of a save. Here it does not, so that the lab's figures are the same in every run.
+            // A kill may come in the middle of a save. Here it does not, so that the lab's figures
+            // are the same in every run.
             if let Some(save) = writing.take() {
                 told(first, saved(job, all, save));
             }
@@ -219,8 +209,7 @@ fn train(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<()> {
 fn saved(job: &Job, all: &Checkpoints, save: Writing) -> Result<()> {
     let folder = save.finish()?;
     if all.comm.rank() == 0 {
-        job.screen
-            .say(job.screen.row("saved", &folder.display().to_string()));
+        job.screen.say(job.screen.row("saved", &folder.display().to_string()));
     }
     Ok(())
 }
@@ -241,9 +230,7 @@ fn told<T>(first: bool, result: Result<T>) -> Option<T> {
 /// Kills the rank that the flags name, when all ranks have made the step before.
 fn kill(job: &Job, comm: &Comm) -> Result<()> {
     comm.barrier()?;
-    let RestartFlags {
-        kill_rank, at_step, ..
-    } = job.flags.restart;
+    let RestartFlags { kill_rank, at_step, .. } = job.flags.restart;
     if let (Some(rank), Some(step)) = (kill_rank, at_step)
         && rank == comm.rank()
     {
@@ -252,15 +239,14 @@ fn kill(job: &Job, comm: &Comm) -> Result<()> {
         } else {
             ", and with it all ranks: they are its threads"
         };
-        complain(&format!(
-            "rank {rank} kills its process before step {step}{others}"
-        ));
+        complain(&format!("rank {rank} kills its process before step {step}{others}"));
         kill_this_process();
     }
     Ok(())
 }
 
-/// Runs the checks. A training that continued an earlier one is compared with a run that was never stopped.
+/// Runs the checks. A training that continued an earlier one is compared with a run that was never
+/// stopped.
 fn check(
     job: &Job,
     comm: &Comm,

@@ -55,11 +55,7 @@ impl Way {
 
     /// Skips nothing.
     pub fn plain(poisoned: bool) -> Way {
-        Way {
-            policy: Policy::Count,
-            ranges: Ranges::default(),
-            poisoned,
-        }
+        Way { policy: Policy::Count, ranges: Ranges::default(), poisoned }
     }
 
     /// Skips `ranges` of a text with bad batches.
@@ -69,16 +65,12 @@ impl Way {
         } else {
             ranges.clone()
         };
-        Way {
-            policy,
-            ranges,
-            poisoned: true,
-        }
+        Way { policy, ranges, poisoned: true }
     }
 }
 
-/// `auto` skips a step whose gradient norm is more than this many times the median of those before it. A norm varies more
-/// than a loss: without bad data, up to about 2 times.
+/// `auto` skips a step whose gradient norm is more than this many times the median of those before
+/// it. A norm varies more than a loss: without bad data, up to about 2 times.
 const NORMS: f64 = 4.0;
 
 /// One rank's training, and what has happened in it.
@@ -90,7 +82,8 @@ pub struct Training<'a> {
     /// The losses and the gradient norms of steps that were taken.
     losses: Baseline,
     grad_norms: Baseline,
-    /// All steps so far. If the training began at a checkpoint, the steps before it are those of the training that saved it.
+    /// All steps so far. If the training began at a checkpoint, the steps before it are those of
+    /// the training that saved it.
     pub steps: Vec<AttemptedStep>,
     /// The micro-batches of the last step, those that were discarded included.
     pub drawn: Rc<RefCell<Vec<Batch>>>,
@@ -100,13 +93,8 @@ pub struct Training<'a> {
 impl<'a> Training<'a> {
     /// A training at its start. All ranks call it.
     pub fn begin(job: &'a Job, comm: &'a Comm, way: &Way) -> Result<Training<'a>> {
-        let trainer = SkippingTrainer::new(
-            comm,
-            &job.config,
-            &job.corpus.train,
-            job.zero.clone(),
-            false,
-        )?;
+        let trainer =
+            SkippingTrainer::new(comm, &job.config, &job.corpus.train, job.zero.clone(), false)?;
         let drawn = Rc::new(RefCell::new(Vec::new()));
         let keep = drawn.clone();
         let poisoned = way.poisoned;
@@ -139,7 +127,8 @@ impl<'a> Training<'a> {
         Ok(Training { trace, ..self })
     }
 
-    /// A training that continues from a checkpoint in `folder`, which `earlier` has saved. All ranks call it.
+    /// A training that continues from a checkpoint in `folder`, which `earlier` has saved. All
+    /// ranks call it.
     pub fn resume(
         job: &'a Job,
         comm: &'a Comm,
@@ -148,16 +137,11 @@ impl<'a> Training<'a> {
         earlier: &Run,
     ) -> Result<Training<'a>> {
         let mut training = Training::begin(job, comm, way)?;
-        let resumed = training
-            .trainer
-            .resume(all, &Resume::Path(folder.to_path_buf()))?;
+        let resumed = training.trainer.resume(all, &Resume::Path(folder.to_path_buf()))?;
         let step = resumed.context("a folder was named, so it was read")?.step;
         training.steps = earlier.steps[..step].to_vec();
         for step in &training.steps {
-            if let Outcome::Taken {
-                loss, grad_norm, ..
-            } = step.outcome
-            {
+            if let Outcome::Taken { loss, grad_norm, .. } = step.outcome {
                 training.losses.add(loss);
                 training.grad_norms.add(grad_norm);
             }
@@ -170,12 +154,11 @@ impl<'a> Training<'a> {
     pub fn step(&mut self) -> Result<&AttemptedStep> {
         self.drawn.borrow_mut().clear();
         if self.policy == Policy::Auto {
-            // All ranks have the same bound: it follows losses that are means over all ranks, and norms of all gradients.
+            // All ranks have the same bound: it follows losses that are means over all ranks, and
+            // norms of all gradients.
             let bound = self.losses.limit().zip(self.grad_norms.limit());
-            let bound = bound.map(|(loss, norm)| Bound {
-                loss: loss.limit,
-                grad_norm: NORMS * norm.median,
-            });
+            let bound = bound
+                .map(|(loss, norm)| Bound { loss: loss.limit, grad_norm: NORMS * norm.median });
             self.trainer.bound = bound.or(Some(Bound::NONE));
         }
         let number = self.trainer.counters.next_step();
@@ -183,15 +166,9 @@ impl<'a> Training<'a> {
         progress(trainer.comm, || {
             format!("{}: step {number} of {}", self.name, trainer.config.steps)
         });
-        let step = self
-            .trainer
-            .step()
-            .map_err(|error| Diverged::at(number, error))?;
+        let step = self.trainer.step().map_err(|error| Diverged::at(number, error))?;
         record(&mut self.trace, &self.trainer, &step);
-        if let Outcome::Taken {
-            loss, grad_norm, ..
-        } = step.outcome
-        {
+        if let Outcome::Taken { loss, grad_norm, .. } = step.outcome {
             self.losses.add(loss); // a loss that passed the bound would raise it
             self.grad_norms.add(grad_norm);
         }
@@ -219,14 +196,7 @@ impl<'a> Training<'a> {
         if let Some(path) = self.trace.write(comm)? {
             job.screen.say(trace::row(&job.screen, path));
         }
-        let SkippingTrainer {
-            comm,
-            config,
-            gpt,
-            mut zero,
-            counters,
-            ..
-        } = self.trainer;
+        let SkippingTrainer { comm, config, gpt, mut zero, counters, .. } = self.trainer;
         let sampler = config.sampler(comm.rank());
         let val =
             zero.passes(|| evaluate(&gpt, comm, &sampler, &job.corpus.validation, EVALUATION))?;
@@ -297,8 +267,8 @@ pub fn trained_on(step: &AttemptedStep, accumulation: usize) -> &[String] {
     }
 }
 
-/// The checkpoints that the story needs, all of one run. The next story removes them. Refuses a folder that a different job
-/// has. All ranks call it.
+/// The checkpoints that the story needs, all of one run. The next story removes them. Refuses a
+/// folder that a different job has. All ranks call it.
 pub fn checkpoints(job: &Job, comm: &Comm) -> Result<Checkpoints> {
     let dir = job.folder.join("checkpoints");
     let keep = job.config.steps / job.flags.save_every + 1;
@@ -310,11 +280,7 @@ pub fn checkpoints(job: &Job, comm: &Comm) -> Result<Checkpoints> {
 /// The job's checkpoints in a folder.
 pub fn checkpoints_in(dir: PathBuf, keep: usize, job: &Job, comm: &Comm) -> Checkpoints {
     let config = &job.config;
-    let layout = format!(
-        "ZeRO-{} over {} ranks",
-        job.zero.stage.number(),
-        comm.size()
-    );
+    let layout = format!("ZeRO-{} over {} ranks", job.zero.stage.number(), comm.size());
     let settings = config.settings(&job.corpus.train);
     let of = checkpoint::Job {
         shape: config.shape,

@@ -1,7 +1,9 @@
-//! A training whose gradients are fp16 numbers: the loss scale overflows until it fits, and then follows the gradients.
+//! A training whose gradients are fp16 numbers: the loss scale overflows until it fits, and then
+//! follows the gradients.
 //!
-//! Gradients of parameters are rounded to fp16 as soon as a backward pass has completed them. So their overflow is real.
-//! Activations and their gradients stay in f32. On a GPU they are fp16 as well, and can overflow first.
+//! Gradients of parameters are rounded to fp16 as soon as a backward pass has completed them. So
+//! their overflow is real. Activations and their gradients stay in f32. On a GPU they are fp16 as
+//! well, and can overflow first.
 
 use super::run::state_hash;
 use super::{Job, ScalingFlags};
@@ -23,8 +25,8 @@ struct Step {
     line: String,
 }
 
-/// Trains in fp16 as the flags say. `clip_first`: gradients are clipped before they are unscaled. Returns what the checks
-/// found wrong. All ranks call it.
+/// Trains in fp16 as the flags say. `clip_first`: gradients are clipped before they are unscaled.
+/// Returns what the checks found wrong. All ranks call it.
 pub fn scaling(job: &Job, comm: &Comm, clip_first: bool) -> Result<Vec<String>> {
     let config = &job.config;
     let screen = &job.screen;
@@ -49,21 +51,10 @@ pub fn scaling(job: &Job, comm: &Comm, clip_first: bool) -> Result<Vec<String>> 
                 before == state_hash(&mut trainer.zero)? && schedule == trainer.counters.schedule;
             moved += usize::from(!same);
         }
-        let line = interval.line(
-            &logged,
-            &trainer.counters,
-            config.schedule.at(schedule),
-            scale,
-        );
-        steps.push(Step {
-            taken: outcome.loss(),
-            scale,
-            line,
-        });
+        let line = interval.line(&logged, &trainer.counters, config.schedule.at(schedule), scale);
+        steps.push(Step { taken: outcome.loss(), scale, line });
     }
-    let models = trainer
-        .zero
-        .whole(|| all_hashes(comm, &trainer.gpt.params))?;
+    let models = trainer.zero.whole(|| all_hashes(comm, &trainer.gpt.params))?;
     let refused = steps.iter().filter(|step| step.taken.is_none()).count();
     let moved = comm.any(moved > 0)?;
     let alone = one_rank_overflows(comm, flags)?;
@@ -75,10 +66,9 @@ pub fn scaling(job: &Job, comm: &Comm, clip_first: bool) -> Result<Vec<String>> 
         return Ok(Vec::new());
     }
 
-    screen.say(screen.row(
-        "fp16",
-        "parameters' gradients are rounded; activations and theirs stay f32",
-    ));
+    screen.say(
+        screen.row("fp16", "parameters' gradients are rounded; activations and theirs stay f32"),
+    );
     log(screen, &steps);
     let points = steps
         .iter()
@@ -89,11 +79,7 @@ pub fn scaling(job: &Job, comm: &Comm, clip_first: bool) -> Result<Vec<String>> 
     screen.say(rules(screen));
     screen.say("");
     let mut checks = Checks::new(screen);
-    let result = format!(
-        "{} of {}",
-        thousands(refused as u64),
-        thousands(steps.len() as u64)
-    );
+    let result = format!("{} of {}", thousands(refused as u64), thousands(steps.len() as u64));
     checks.check(
         !moved,
         "refused steps moved no weight, moment or schedule",
@@ -167,11 +153,7 @@ fn rules(screen: &Screen) -> String {
     const STEPS: &str = "gggggiigggggg";
     let exponents = |rule: ScalerRule| -> Vec<String> {
         let initial = 2f64.powi(16);
-        let mut scaler = LossScaler::new(ScalerConfig {
-            initial,
-            window: 4,
-            ..rule.defaults()
-        });
+        let mut scaler = LossScaler::new(ScalerConfig { initial, window: 4, ..rule.defaults() });
         let after = |step| {
             scaler
                 .update(step == 'i')
@@ -203,26 +185,19 @@ fn one_rank_overflows(comm: &Comm, flags: &ScalingFlags) -> Result<usize> {
     };
     let mut scaler = LossScaler::new(flags.config());
     let mut all = vec![0u8; comm.size()];
-    comm.all_gather(
-        &[u8::from(scaler.judge(comm, norm, 1.0)?.is_none())],
-        &mut all,
-    )?;
+    comm.all_gather(&[u8::from(scaler.judge(comm, norm, 1.0)?.is_none())], &mut all)?;
     Ok(all.iter().map(|refused| usize::from(*refused)).sum())
 }
 
 /// Below the norms of the first steps, so that all of them are clipped.
 const CLIP: f64 = 0.5;
 
-/// Whether some steps in f32 with a loss scale that never overflows have the bits of the same steps without it.
+/// Whether some steps in f32 with a loss scale that never overflows have the bits of the same steps
+/// without it.
 fn changes_no_bit(job: &Job, comm: &Comm, clip: f64, clip_first: bool) -> Result<bool> {
     let train = |scaled: bool| -> Result<String> {
-        let mut trainer = SkippingTrainer::new(
-            comm,
-            &job.config,
-            &job.corpus.train,
-            job.zero.clone(),
-            false,
-        )?;
+        let mut trainer =
+            SkippingTrainer::new(comm, &job.config, &job.corpus.train, job.zero.clone(), false)?;
         trainer.clip = clip;
         // The scale grows during these steps.
         let config = ScalerConfig {

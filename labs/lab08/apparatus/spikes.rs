@@ -1,14 +1,16 @@
 //! Finds spikes of the loss, and the steps to skip.
 //!
-//! The rule compares each loss with the losses just before it. Their median is the baseline, and the median of their changes
-//! from step to step is the noise: a few extreme losses move neither, and a loss that falls slowly has no more noise than one
-//! that stays. A loss above the limit is part of a spike, and stays out of later medians. Otherwise a long spike would become
-//! the baseline.
+//! The rule compares each loss with the losses just before it. Their median is the baseline, and
+//! the median of their changes from step to step is the noise: a few extreme losses move neither,
+//! and a loss that falls slowly has no more noise than one that stays. A loss above the limit is
+//! part of a spike, and stays out of later medians. Otherwise a long spike would become the
+//! baseline.
 //!
-//! A step's loss is computed before its update. So the first loss above the limit belongs to a bad batch, not to a bad update.
-//! The end of a spike is less certain. After the last bad batch the weights are damaged, and good batches have a high loss,
-//! too. The rule takes half of the spike's height: after the first loss that is closer to the peak than to the baseline, only such
-//! losses belong to bad batches.
+//! A step's loss is computed before its update. So the first loss above the limit belongs to a bad
+//! batch, not to a bad update. The end of a spike is less certain. After the last bad batch the
+//! weights are damaged, and good batches have a high loss, too. The rule takes half of the spike's
+//! height: after the first loss that is closer to the peak than to the baseline, only such losses
+//! belong to bad batches.
 
 use anyhow::Result;
 use kit::show::{Screen, table};
@@ -29,7 +31,8 @@ const NOISE: usize = 50;
 /// Losses that must precede a judgement: a loss that has only begun to fall has no baseline.
 const FEWEST: usize = 12;
 
-/// A limit is this many times the noise above the baseline. With 5, a noisy run has false spikes in its first steps.
+/// A limit is this many times the noise above the baseline. With 5, a noisy run has false spikes in
+/// its first steps.
 const TIMES: f64 = 6.0;
 
 /// A smaller rise than this fraction of the baseline is no spike, however quiet the losses were.
@@ -67,21 +70,14 @@ impl Baseline {
             return None;
         }
         let middle = median(self.recent.iter().rev().take(WINDOW).copied());
-        let noise = median(
-            self.recent
-                .iter()
-                .zip(self.recent.iter().skip(1))
-                .map(|(a, b)| (a - b).abs()),
-        );
+        let noise =
+            median(self.recent.iter().zip(self.recent.iter().skip(1)).map(|(a, b)| (a - b).abs()));
         let rise = (TIMES * noise).max(LEAST_RISE * middle);
-        Some(Limit {
-            median: middle,
-            limit: middle + rise,
-        })
+        Some(Limit { median: middle, limit: middle + rise })
     }
 
-    /// Judges a step's loss, and adds it if it is normal. Returns the limit that it passed. A loss that is not finite passes
-    /// every limit.
+    /// Judges a step's loss, and adds it if it is normal. Returns the limit that it passed. A loss
+    /// that is not finite passes every limit.
     fn judge(&mut self, loss: f64) -> Option<Limit> {
         let endless = Limit {
             median: median(self.recent.iter().copied()),
@@ -121,7 +117,8 @@ pub struct Spike {
     pub before: Limit,
 }
 
-/// The spikes among steps and their losses, in order. Steps that were skipped have no loss, and are left out.
+/// The spikes among steps and their losses, in order. Steps that were skipped have no loss, and are
+/// left out.
 pub fn find(losses: &[(usize, f64)]) -> Vec<Spike> {
     let mut baseline = Baseline::default();
     let mut spikes: Vec<(Limit, Vec<(usize, f64)>)> = Vec::new();
@@ -136,18 +133,12 @@ pub fn find(losses: &[(usize, f64)]) -> Vec<Spike> {
             None => spikes.push((limit, vec![(step, loss)])),
         }
     }
-    spikes
-        .into_iter()
-        .map(|(before, steps)| spike(&steps, before))
-        .collect()
+    spikes.into_iter().map(|(before, steps)| spike(&steps, before)).collect()
 }
 
 /// The spike of these steps, of which there is at least one.
 fn spike(steps: &[(usize, f64)], before: Limit) -> Spike {
-    let finite = steps
-        .iter()
-        .map(|step| step.1)
-        .filter(|loss| loss.is_finite());
+    let finite = steps.iter().map(|step| step.1).filter(|loss| loss.is_finite());
     let peak = finite.clone().fold(f64::NAN, f64::max);
     let half = (peak + before.median) / 2.0;
     let mut ranges: Vec<(usize, usize)> = Vec::new();
@@ -162,12 +153,7 @@ fn spike(steps: &[(usize, f64)], before: Limit) -> Spike {
         high |= upper;
     }
     let not_finite = steps.len() - finite.count();
-    Spike {
-        ranges,
-        peak,
-        not_finite,
-        before,
-    }
+    Spike { ranges, peak, not_finite, before }
 }
 
 /// The first and the last step of each range to skip.
@@ -177,9 +163,8 @@ pub fn ranges(spikes: &[Spike]) -> impl Iterator<Item = (usize, usize)> {
 
 /// The flag that skips these spikes.
 pub fn flag(spikes: &[Spike]) -> String {
-    let ends: Vec<String> = ranges(spikes)
-        .map(|(first, last)| format!(" {first} {last}"))
-        .collect();
+    let ends: Vec<String> =
+        ranges(spikes).map(|(first, last)| format!(" {first} {last}")).collect();
     format!("--train-range-to-skip{}", ends.concat())
 }
 
@@ -206,10 +191,7 @@ pub fn read(path: &Path) -> Result<Vec<(usize, f64)>, BadInput> {
     let mut losses = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let line: Line = serde_json::from_str(line).map_err(|error| {
-            BadInput::new(
-                format!("{shown}, line {number}: no step with its loss: {error}"),
-                help,
-            )
+            BadInput::new(format!("{shown}, line {number}: no step with its loss: {error}"), help)
         })?;
         if !line.skipped {
             losses.push((line.step, line.loss.unwrap_or(f64::NAN)));
@@ -218,16 +200,16 @@ pub fn read(path: &Path) -> Result<Vec<(usize, f64)>, BadInput> {
     Ok(losses)
 }
 
-/// The spikes in a metrics file, and the steps to skip. Rank 0 reads the file for all ranks, which call this together.
+/// The spikes in a metrics file, and the steps to skip. Rank 0 reads the file for all ranks, which
+/// call this together.
 pub fn agree(comm: &Comm, path: &Path) -> Result<(Vec<Spike>, Ranges)> {
     let spikes = if comm.rank() == 0 {
         find(&read(path)?)
     } else {
         Vec::new()
     };
-    let mut ends: Vec<i64> = ranges(&spikes)
-        .flat_map(|(first, last)| [first as i64, last as i64])
-        .collect();
+    let mut ends: Vec<i64> =
+        ranges(&spikes).flat_map(|(first, last)| [first as i64, last as i64]).collect();
     let mut count = [ends.len() as u64];
     comm.broadcast(&mut count, 0)?;
     ends.resize(count[0] as usize, 0);
@@ -242,29 +224,17 @@ pub fn show(screen: &Screen, spikes: &[Spike], path: &Path) -> String {
         _ => format!("{first} to {last}"),
     };
     let row = |spike: &Spike| {
-        let to_skip: Vec<String> = spike
-            .ranges
-            .iter()
-            .map(|&(first, last)| steps(first, last))
-            .collect();
+        let to_skip: Vec<String> =
+            spike.ranges.iter().map(|&(first, last)| steps(first, last)).collect();
         let peak = match spike.not_finite {
             0 => format!("{:.3}", spike.peak),
             n => format!("{n} not finite"),
         };
         let Limit { median, limit } = spike.before;
-        [
-            to_skip.join(", "),
-            peak,
-            format!("{median:.3}"),
-            format!("{limit:.3}"),
-        ]
-        .to_vec()
+        [to_skip.join(", "), peak, format!("{median:.3}"), format!("{limit:.3}")].to_vec()
     };
     let header = ["steps to skip", "highest loss", "median before", "limit"];
-    let found = screen.row(
-        "spikes",
-        &format!("in {}, found by --find-spikes", path.display()),
-    );
+    let found = screen.row("spikes", &format!("in {}, found by --find-spikes", path.display()));
     format!(
         "{found}\n{}",
         table(screen, &header, &spikes.iter().map(row).collect::<Vec<_>>())
@@ -286,11 +256,7 @@ pub fn report(screen: &Screen, path: &Path) -> Result<(), BadInput> {
         );
         screen.say(screen.row("spikes", &none));
     } else {
-        screen.say(format!(
-            "{}\n\n  {}",
-            show(screen, &spikes, path),
-            flag(&spikes)
-        ));
+        screen.say(format!("{}\n\n  {}", show(screen, &spikes, path), flag(&spikes)));
     }
     Ok(())
 }
@@ -309,10 +275,7 @@ mod tests {
                 stream.below(1 << 20, (12 * step + i) as u64) as f64 / f64::from(1 << 20) - 0.5
             };
             let normal: f64 = (0..12).map(uniform).sum();
-            edit(
-                step,
-                2.0 + 2.0 * (-(step as f64) / 30.0).exp() + noise * normal,
-            )
+            edit(step, 2.0 + 2.0 * (-(step as f64) / 30.0).exp() + noise * normal)
         };
         (1..=steps).map(|step| (step, of(step))).collect()
     }
@@ -325,20 +288,12 @@ mod tests {
     #[test]
     fn a_curve_without_a_spike_has_none() {
         for noise in [0.0, 0.01, 0.1, 0.3] {
-            assert_eq!(
-                ranges(&curve(10_000, noise, |_, loss| loss)),
-                [],
-                "noise {noise}"
-            );
+            assert_eq!(ranges(&curve(10_000, noise, |_, loss| loss)), [], "noise {noise}");
         }
         assert_eq!(ranges(&[]), []);
         // A sudden fall is good news.
         assert_eq!(
-            ranges(&curve(200, 0.1, |step, loss| if step > 100 {
-                loss - 1.0
-            } else {
-                loss
-            })),
+            ranges(&curve(200, 0.1, |step, loss| if step > 100 { loss - 1.0 } else { loss })),
             []
         );
     }
@@ -346,13 +301,13 @@ mod tests {
     #[test]
     fn one_step_and_several() {
         let at = |from: usize, to: usize, noise: f64| {
-            curve(200, noise, move |step, loss| {
-                if (from..=to).contains(&step) {
-                    loss + 3.0
-                } else {
-                    loss
-                }
-            })
+            curve(
+                200,
+                noise,
+                move |step, loss| {
+                    if (from..=to).contains(&step) { loss + 3.0 } else { loss }
+                },
+            )
         };
         for noise in [0.0, 0.1, 0.2] {
             assert_eq!(ranges(&at(61, 61, noise)), [(61, 61)], "noise {noise}");
@@ -370,16 +325,14 @@ mod tests {
                     loss
                 }
             });
-            assert_eq!(
-                flag(&find(&two)),
-                format!("--train-range-to-skip 61 62 {second} {second}")
-            );
+            assert_eq!(flag(&find(&two)), format!("--train-range-to-skip 61 62 {second} {second}"));
         }
     }
 
     #[test]
     fn damaged_weights_are_not_bad_batches() {
-        // Four bad batches whose loss falls, then a recovery of 15 steps, in which the loss crosses the limit several times.
+        // Four bad batches whose loss falls, then a recovery of 15 steps, in which the loss crosses
+        // the limit several times.
         let losses = curve(120, 0.05, |step, loss| match step {
             61..=64 => loss + 3.0 - 0.2 * (step - 61) as f64,
             65..=79 => {
@@ -388,11 +341,7 @@ mod tests {
             _ => loss,
         });
         let spikes = find(&losses);
-        assert_eq!(
-            (spikes.len(), &spikes[0].ranges[..]),
-            (1, &[(61, 64)][..]),
-            "{spikes:?}"
-        );
+        assert_eq!((spikes.len(), &spikes[0].ranges[..]), (1, &[(61, 64)][..]), "{spikes:?}");
         assert!(
             (spikes[0].peak - 5.26).abs() < 0.1 && (spikes[0].before.median - 2.3).abs() < 0.1,
             "{spikes:?}"
@@ -401,30 +350,17 @@ mod tests {
 
     #[test]
     fn the_first_steps_have_no_baseline() {
-        let losses = curve(
-            60,
-            0.05,
-            |step, loss| if step <= 3 { loss + 9.0 } else { loss },
-        );
+        let losses = curve(60, 0.05, |step, loss| if step <= 3 { loss + 9.0 } else { loss });
         assert_eq!(ranges(&losses), []);
-        let losses = curve(
-            60,
-            0.05,
-            |step, loss| if step == FEWEST + 1 { loss + 9.0 } else { loss },
-        );
+        let losses =
+            curve(60, 0.05, |step, loss| if step == FEWEST + 1 { loss + 9.0 } else { loss });
         assert_eq!(ranges(&losses), [(FEWEST + 1, FEWEST + 1)]);
     }
 
     #[test]
     fn a_loss_that_is_not_finite_is_a_spike_at_any_step() {
         let bad = |steps: &'static [usize]| {
-            curve(120, 0.05, move |step, loss| {
-                if steps.contains(&step) {
-                    f64::NAN
-                } else {
-                    loss
-                }
-            })
+            curve(120, 0.05, move |step, loss| if steps.contains(&step) { f64::NAN } else { loss })
         };
         assert_eq!(ranges(&bad(&[2])), [(2, 2)]);
         assert_eq!(ranges(&bad(&[61, 62, 63])), [(61, 63)]);
@@ -450,19 +386,11 @@ mod tests {
                      {\"step\":4,\"loss\":3.0,\"skipped\":false}\n";
         std::fs::write(&path, lines).unwrap();
         let losses = read(&path).unwrap();
-        assert_eq!(
-            (losses.len(), losses[0], losses[2]),
-            (3, (1, 4.1), (4, 3.0))
-        );
+        assert_eq!((losses.len(), losses[0], losses[2]), (3, (1, 4.1), (4, 3.0)));
         assert!(losses[1].0 == 2 && losses[1].1.is_nan());
         std::fs::write(&path, "{\"step\":1,\"loss\":4.1}\nstep=2 loss=4\n").unwrap();
         let error = read(&path).unwrap_err();
-        assert!(
-            error
-                .what
-                .contains("metrics.jsonl, line 2: no step with its loss"),
-            "{error}"
-        );
+        assert!(error.what.contains("metrics.jsonl, line 2: no step with its loss"), "{error}");
         let error = read(&dir.path().join("none")).unwrap_err();
         assert!(
             error.what.starts_with("cannot read ") && error.help.contains("--metrics"),

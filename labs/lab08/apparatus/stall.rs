@@ -1,8 +1,8 @@
 //! The time for which a save stops the training: written at once, and written in the background.
 //!
-//! A training has to stop while its state is copied, because the next step changes the state. It does not have to stop
-//! while the copy is hashed and written. The writing thread shares the machine with the training, so the steps meanwhile
-//! are slower: the lab measures this cost, too.
+//! A training has to stop while its state is copied, because the next step changes the state. It
+//! does not have to stop while the copy is hashed and written. The writing thread shares the
+//! machine with the training, so the steps meanwhile are slower: the lab measures this cost, too.
 
 use super::run::checkpoints_in;
 use super::{Job, spikes};
@@ -23,12 +23,7 @@ const SAVES: usize = 7;
 /// The run with a model whose state is large enough to measure.
 pub fn larger(config: &Config) -> Config {
     Config {
-        shape: ModelShape {
-            layers: 4,
-            heads: 8,
-            embd: 384,
-            ..config.shape
-        },
+        shape: ModelShape { layers: 4, heads: 8, embd: 384, ..config.shape },
         ..config.clone()
     }
 }
@@ -37,13 +32,8 @@ pub fn larger(config: &Config) -> Config {
 pub fn stall(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     let all = checkpoints_in(job.folder.join("stall"), 2, job, comm).scratch();
     all.claim()?;
-    let mut training = SkippingTrainer::new(
-        comm,
-        &job.config,
-        &job.corpus.train,
-        job.zero.clone(),
-        false,
-    )?;
+    let mut training =
+        SkippingTrainer::new(comm, &job.config, &job.corpus.train, job.zero.clone(), false)?;
     training.step()?;
     // The first saves find cold memory, and are not measured.
     let at_once = training.start_save(&all)?.finish()?;
@@ -53,14 +43,8 @@ pub fn stall(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     let later = read(&later.finish()?.join(&file))?;
     let same = !comm.any(sha256::hex(&at_once) != sha256::hex(&later))?;
 
-    let [
-        mut step,
-        mut blocking,
-        mut copy,
-        mut finish,
-        mut slow,
-        mut meanwhile,
-    ] = [const { Vec::new() }; 6];
+    let [mut step, mut blocking, mut copy, mut finish, mut slow, mut meanwhile] =
+        [const { Vec::new() }; 6];
     for _ in 0..SAVES {
         step.push(timed(comm, || training.step())?.0);
         blocking.push(timed(comm, || training.start_save(&all)?.finish())?.0);
@@ -86,15 +70,11 @@ pub fn stall(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     std::fs::remove_dir_all(&all.dir)
         .with_context(|| format!("cannot remove {}", all.dir.display()))?;
     let screen = &job.screen;
-    let pause: Vec<f64> = copy
-        .iter()
-        .zip(&finish)
-        .map(|(copy, finish)| copy + finish)
-        .collect();
+    let pause: Vec<f64> = copy.iter().zip(&finish).map(|(copy, finish)| copy + finish).collect();
     let row = |what: &str, seconds: &[f64]| {
-        let (least, most) = seconds.iter().fold((f64::MAX, 0f64), |(least, most), &s| {
-            (least.min(s), most.max(s))
-        });
+        let (least, most) = seconds
+            .iter()
+            .fold((f64::MAX, 0f64), |(least, most), &s| (least.min(s), most.max(s)));
         vec![
             what.to_string(),
             screen.seconds(median(seconds)),
@@ -112,15 +92,9 @@ pub fn stall(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     ];
     screen.say(screen.row(
         "state",
-        &format!(
-            "{} per rank, saved {SAVES} times each way",
-            bytes_decimal(at_once.len() as f64)
-        ),
+        &format!("{} per rank, saved {SAVES} times each way", bytes_decimal(at_once.len() as f64)),
     ));
-    screen.say(format!(
-        "\n{}\n",
-        table(screen, &["", "median", "least", "most"], &rows)
-    ));
+    screen.say(format!("\n{}\n", table(screen, &["", "median", "least", "most"], &rows)));
     let wait = median(&blocking);
     let short = median(&pause);
     let cost = (median(&slow) - median(&step)) * median(&meanwhile);

@@ -6,10 +6,7 @@ use shardlab::Result;
 use shardlab::train::{Counters, Ranges, SkipPolicy, StepSize};
 use std::process::ExitCode;
 
-const SIZE: StepSize = StepSize {
-    accumulation: 8,
-    samples: 16,
-};
+const SIZE: StepSize = StepSize { accumulation: 8, samples: 16 };
 /// The first and the last step that is skipped.
 const SKIPPED: [usize; 2] = [11, 15];
 

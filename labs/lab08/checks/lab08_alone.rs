@@ -1,4 +1,5 @@
-//! The check of lab08-alone: all ranks end, hold the same weights, and take the same steps, whichever rank has the bad batch.
+//! The check of lab08-alone: all ranks end, hold the same weights, and take the same steps,
+//! whichever rank has the bad batch.
 
 use exercise::{Replica, step};
 use kit::check::{Evidence, is_near, number, run};
@@ -21,52 +22,26 @@ fn main() -> ExitCode {
             let good = Case { loss: None, ..ON_0 };
             taken(evidence, &good)
         }),
-        ("a bad batch on rank 1: the run ends", |evidence| {
-            ends(evidence, &ON_1)
-        }),
-        ("after every step both ranks are equal", |evidence| {
-            equal(evidence, &ON_1)
-        }),
-        ("no rank takes the step with the bad batch", |evidence| {
-            taken(evidence, &ON_1)
-        }),
-        ("also with the bad batch on rank 0", |evidence| {
-            all(evidence, &ON_0)
-        }),
+        ("a bad batch on rank 1: the run ends", |evidence| ends(evidence, &ON_1)),
+        ("after every step both ranks are equal", |evidence| equal(evidence, &ON_1)),
+        ("no rank takes the step with the bad batch", |evidence| taken(evidence, &ON_1)),
+        ("also with the bad batch on rank 0", |evidence| all(evidence, &ON_0)),
         ("4 ranks: one loss just above the bound", |evidence| {
             let loss = Some(25.0);
-            let case = Case {
-                ranks: 4,
-                rank: 2,
-                loss,
-                ..ON_0
-            };
+            let case = Case { ranks: 4, rank: 2, loss, ..ON_0 };
             all(evidence, &case)
         }),
         ("a loss that is NaN", |evidence| {
             let loss = Some(f64::NAN);
-            let case = Case {
-                ranks: 3,
-                rank: 1,
-                loss,
-                ..ON_0
-            };
+            let case = Case { ranks: 3, rank: 1, loss, ..ON_0 };
             all(evidence, &case)
         }),
         ("3 micro-batches per step, on rank 1", |evidence| {
-            let case = Case {
-                micro_batches: 3,
-                ..ON_1
-            };
+            let case = Case { micro_batches: 3, ..ON_1 };
             all(evidence, &case)
         }),
         ("3 micro-batches per step, on rank 0", |evidence| {
-            let case = Case {
-                micro_batches: 3,
-                bad: 2,
-                loss: Some(25.0),
-                ..ON_0
-            };
+            let case = Case { micro_batches: 3, bad: 2, loss: Some(25.0), ..ON_0 };
             all(evidence, &case)
         }),
     ])
@@ -163,11 +138,7 @@ fn outcome(evidence: &Evidence, case: &Case) -> (Vec<Vec<Step>>, Option<String>)
     let result = launch::run(case.ranks, |comm| {
         let mut replica = Linear::new(case, comm.rank());
         for number in 1..=STEPS {
-            evidence.given(format!(
-                "step {number} of rank {} of {}",
-                comm.rank(),
-                case.ranks
-            ));
+            evidence.given(format!("step {number} of rank {} of {}", comm.rank(), case.ranks));
             let taken = step(&comm, &mut replica, case.micro_batches, BOUND)?;
             ended[comm.rank()]
                 .lock()
@@ -179,17 +150,13 @@ fn outcome(evidence: &Evidence, case: &Case) -> (Vec<Vec<Step>>, Option<String>)
     let ended = ended
         .into_iter()
         .map(|rank| rank.into_inner().unwrap_or_else(PoisonError::into_inner));
-    (
-        ended.collect(),
-        result.err().map(|error| format!("{error:#}")),
-    )
+    (ended.collect(), result.err().map(|error| format!("{error:#}")))
 }
 
-/// One rank's weights after each step, if the ranks combine the gradients of the bad step like this.
+/// One rank's weights after each step, if the ranks combine the gradients of the bad step like
+/// this.
 fn serial(case: &Case, bad: fn(&[Vec<f64>], &Case) -> Option<Vec<f64>>) -> Vec<[f64; WIDTH]> {
-    let mut ranks: Vec<Linear> = (0..case.ranks)
-        .map(|rank| Linear::new(case, rank))
-        .collect();
+    let mut ranks: Vec<Linear> = (0..case.ranks).map(|rank| Linear::new(case, rank)).collect();
     let mut steps = Vec::new();
     for number in 1..=STEPS {
         let gradients: Vec<Vec<f64>> = ranks
@@ -225,11 +192,7 @@ fn none(_: &[Vec<f64>], _: &Case) -> Option<Vec<f64>> {
 
 fn mean(gradients: &[Vec<f64>], _: &Case) -> Option<Vec<f64>> {
     let sum = |i| gradients.iter().map(|gradient| gradient[i]).sum::<f64>();
-    Some(
-        (0..WIDTH)
-            .map(|i| sum(i) / gradients.len() as f64)
-            .collect(),
-    )
+    Some((0..WIDTH).map(|i| sum(i) / gradients.len() as f64).collect())
 }
 
 /// The mean in which the bad rank has zeros.
@@ -247,9 +210,7 @@ fn others(gradients: &[Vec<f64>], case: &Case) -> Option<Vec<f64>> {
 }
 
 fn same(a: &[f64; WIDTH], b: &[f64; WIDTH]) -> bool {
-    a.iter()
-        .zip(b)
-        .all(|(a, b)| is_near(*a, *b) || a.is_nan() && b.is_nan())
+    a.iter().zip(b).all(|(a, b)| is_near(*a, *b) || a.is_nan() && b.is_nan())
 }
 
 fn ends(evidence: &mut Evidence, case: &Case) -> Result<()> {
@@ -259,12 +220,7 @@ fn ends(evidence: &mut Evidence, case: &Case) -> Result<()> {
     }
     let Some(error) = error else { return Ok(()) };
     println!("{error}");
-    evidence.row(
-        false,
-        "the run",
-        "ends on all ranks",
-        error.lines().next().unwrap_or_default(),
-    );
+    evidence.row(false, "the run", "ends on all ranks", error.lines().next().unwrap_or_default());
     let alone =
         ranks[case.rank].len() == STEPS && ranks.iter().any(|steps| steps.len() + 1 == STEPS);
     evidence.means_if(
@@ -289,11 +245,8 @@ fn equal(evidence: &mut Evidence, case: &Case) -> Result<()> {
     if error.is_some() {
         return ends(evidence, case);
     }
-    let differ = (0..STEPS).find(|&i| {
-        ranks
-            .iter()
-            .any(|steps| !same(&steps[i].0.weights, &ranks[0][i].0.weights))
-    });
+    let differ = (0..STEPS)
+        .find(|&i| ranks.iter().any(|steps| !same(&steps[i].0.weights, &ranks[0][i].0.weights)));
     for (rank, steps) in ranks.iter().enumerate() {
         let i = differ.unwrap_or(STEPS - 1);
         let first = ranks[0][differ.unwrap_or(STEPS - 1)].0.weights[0];
@@ -304,10 +257,7 @@ fn equal(evidence: &mut Evidence, case: &Case) -> Result<()> {
     if evidence.agrees() {
         return Ok(());
     }
-    let updates: Vec<usize> = ranks
-        .iter()
-        .map(|steps| steps[STEPS - 1].0.updates)
-        .collect();
+    let updates: Vec<usize> = ranks.iter().map(|steps| steps[STEPS - 1].0.updates).collect();
     evidence.means_if(
         updates.iter().any(|count| *count != updates[0]),
         format!(
@@ -326,31 +276,19 @@ fn taken(evidence: &mut Evidence, case: &Case) -> Result<()> {
         return ends(evidence, case);
     }
     let asked = serial(case, none);
-    let wrong = (0..STEPS).find(|&i| {
-        ranks
-            .iter()
-            .any(|steps| !same(&asked[i], &steps[i].0.weights))
-    });
+    let wrong =
+        (0..STEPS).find(|&i| ranks.iter().any(|steps| !same(&asked[i], &steps[i].0.weights)));
     let i = wrong.unwrap_or(BAD - 1);
     for (rank, steps) in ranks.iter().enumerate() {
         let at = format!("after step {}: weight 0 of rank {rank}", i + 1);
         let weight = steps[i].0.weights[0];
-        evidence.row(
-            same(&asked[i], &steps[i].0.weights),
-            at,
-            number(asked[i][0]),
-            number(weight),
-        );
+        evidence.row(same(&asked[i], &steps[i].0.weights), at, number(asked[i][0]), number(weight));
         let right = case.loss.is_none();
         let got = steps[BAD - 1].1;
         evidence.same(format!("rank {rank}: step {BAD} is taken"), right, got);
         let left_out = usize::from(case.loss.is_some());
         let got = steps[STEPS - 1].0.updates;
-        evidence.same(
-            format!("rank {rank}: updates in {STEPS} steps"),
-            STEPS - left_out,
-            got,
-        );
+        evidence.same(format!("rank {rank}: updates in {STEPS} steps"), STEPS - left_out, got);
         let drawn = BAD * case.micro_batches;
         let got = steps[BAD - 1].0.drawn;
         evidence.same(format!("rank {rank}: drawn after step {BAD}"), drawn, got);
@@ -395,22 +333,12 @@ fn taken(evidence: &mut Evidence, case: &Case) -> Result<()> {
             .iter()
             .all(|steps| steps.get(BAD - 1).is_some_and(|step| !step.1))
     };
-    let last = Case {
-        bad: case.micro_batches - 1,
-        loss: Some(HUGE),
-        ..*case
-    };
-    let huge = Case {
-        loss: Some(HUGE),
-        ..*case
-    };
+    let last = Case { bad: case.micro_batches - 1, loss: Some(HUGE), ..*case };
+    let huge = Case { loss: Some(HUGE), ..*case };
     let several = case.micro_batches > 1 && is(mean);
     let spared_last = several && case.bad == 0 && spared(&last);
     let spared_huge = several && spared(&huge);
-    let everywhere = Case {
-        everywhere: true,
-        ..huge
-    };
+    let everywhere = Case { everywhere: true, ..huge };
     let only_all = is(mean) && !spared(&huge) && spared(&everywhere);
     let spared = [spared(&ON_0), spared(&ON_1)];
     evidence.means_if(
@@ -454,7 +382,8 @@ fn taken(evidence: &mut Evidence, case: &Case) -> Result<()> {
     Ok(())
 }
 
-/// Explains why all ranks trained on the bad gradient. `spared`: whether a huge loss on rank 0, or 1, is noticed.
+/// Explains why all ranks trained on the bad gradient. `spared`: whether a huge loss on rank 0, or
+/// 1, is noticed.
 fn why_trained(evidence: &mut Evidence, case: &Case, trained: bool, spared: [bool; 2]) {
     evidence.means_if(
         trained && spared == [true, true],

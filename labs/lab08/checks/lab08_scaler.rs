@@ -1,4 +1,5 @@
-//! The check of lab08-scaler: the scale after every step of some runs, by what Megatron-LM's own code gave; then a whole step.
+//! The check of lab08-scaler: the scale after every step of some runs, by what Megatron-LM's own
+//! code gave; then a whole step.
 
 use exercise::Scaler;
 use kit::check::{Evidence, is_near, number, run};
@@ -11,17 +12,14 @@ const WINDOW: u64 = 4;
 fn main() -> ExitCode {
     run(&[
         ("10 good steps", |evidence| vector(evidence, "gggggggggg")),
-        ("4 overflows, then good steps", |evidence| {
-            vector(evidence, "iiiigggggg")
-        }),
+        ("4 overflows, then good steps", |evidence| vector(evidence, "iiiigggggg")),
         ("overflows with a good step between", |evidence| {
             vector(evidence, "igigigigigig")
         }),
         ("good steps on both sides of an overflow", restart),
-        (
-            "an overflow before a growth, and two after it",
-            |evidence| vector(evidence, "iggggiigggg"),
-        ),
+        ("an overflow before a growth, and two after it", |evidence| {
+            vector(evidence, "iggggiigggg")
+        }),
         ("the scale never falls below its minimum", minimum),
         ("a step that overflowed is not taken", overflow),
         ("a good step: its gradients and its norm", clipped),
@@ -29,40 +27,29 @@ fn main() -> ExitCode {
     ])
 }
 
-/// A rule's exponents of the scale after each step, from 2^16. In `steps`, `i` is an overflow and `g` a good step.
+/// A rule's exponents of the scale after each step, from 2^16. In `steps`, `i` is an overflow and
+/// `g` a good step.
 fn exponents(steps: &str, update: &mut dyn FnMut(bool) -> f64) -> Vec<f64> {
-    steps
-        .chars()
-        .map(|step| update(step == 'i').log2())
-        .collect()
+    steps.chars().map(|step| update(step == 'i').log2()).collect()
 }
 
 fn published(rule: ScalerRule, steps: &str, change: impl Fn(&mut ScalerConfig)) -> Vec<f64> {
-    let mut config = ScalerConfig {
-        initial: 65_536.0,
-        window: WINDOW,
-        ..rule.defaults()
-    };
+    let mut config = ScalerConfig { initial: 65_536.0, window: WINDOW, ..rule.defaults() };
     change(&mut config);
     let mut scaler = LossScaler::new(config);
     // No run here comes to the minimum, which is DeepSpeed's only error.
     exponents(steps, &mut |overflow| {
-        scaler
-            .update(overflow)
-            .map_or(f64::NAN, |()| scaler.scale())
+        scaler.update(overflow).map_or(f64::NAN, |()| scaler.scale())
     })
 }
 
 fn listed(exponents: &[f64]) -> String {
-    exponents
-        .iter()
-        .map(|exponent| number(*exponent))
-        .collect::<Vec<_>>()
-        .join(" ")
+    exponents.iter().map(|exponent| number(*exponent)).collect::<Vec<_>>().join(" ")
 }
 
-/// A rule that is wrong in one point: it refills the hysteresis when the scale shrinks, never refills it, goes on counting
-/// good steps over an overflow, goes on when the scale has grown, or needs a good step more each time.
+/// A rule that is wrong in one point: it refills the hysteresis when the scale shrinks, never
+/// refills it, goes on counting good steps over an overflow, goes on when the scale has grown, or
+/// needs a good step more each time.
 fn wrong(steps: &str, mistake: &str) -> Vec<f64> {
     let mut scale = 65_536.0;
     let mut good = 0;
@@ -100,9 +87,7 @@ fn vector(evidence: &mut Evidence, steps: &str) -> Result<()> {
         } else {
             ""
         };
-        evidence.given(format!(
-            "step {call} of {steps}: g is a good step, i an overflow{below}"
-        ));
+        evidence.given(format!("step {call} of {steps}: g is a good step, i an overflow{below}"));
         scaler.step(&mut [if overflow { f32::INFINITY } else { 1.0 }], 1.0);
         scaler.scale
     });
@@ -252,14 +237,9 @@ fn step(
     clip: f64,
     good: u64,
 ) -> (Scaler, Option<f64>, Vec<f32>) {
-    let mut scaler = Scaler {
-        good,
-        ..Scaler::new(scale, 1.0, WINDOW, 2)
-    };
+    let mut scaler = Scaler { good, ..Scaler::new(scale, 1.0, WINDOW, 2) };
     let mut gradients = [3.0, -4.0].map(|g| g * scale as f32);
-    evidence.given(format!(
-        "a norm of 5, times a scale of {scale}, to clip at {clip}"
-    ));
+    evidence.given(format!("a norm of 5, times a scale of {scale}, to clip at {clip}"));
     let norm = scaler.step(&mut gradients, clip);
     (scaler, norm, gradients.to_vec())
 }

@@ -1,4 +1,5 @@
-//! The check of lab08-skip: which steps train, which sequences every rank reads for them, and what the counters say.
+//! The check of lab08-skip: which steps train, which sequences every rank reads for them, and what
+//! the counters say.
 
 use exercise::{Counters, Run, Trainer, iteration};
 use kit::check::{Evidence, run};
@@ -8,15 +9,9 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     run(&[
-        ("without a range, every step trains", |evidence| {
-            steps(evidence, &[])
-        }),
-        ("2 4: steps 1, 5, 6 and 7 train", |evidence| {
-            steps(evidence, &[2, 4])
-        }),
-        ("2 4 and 6 6: steps 1, 5 and 7 train", |evidence| {
-            steps(evidence, &[2, 4, 6, 6])
-        }),
+        ("without a range, every step trains", |evidence| steps(evidence, &[])),
+        ("2 4: steps 1, 5, 6 and 7 train", |evidence| steps(evidence, &[2, 4])),
+        ("2 4 and 6 6: steps 1, 5 and 7 train", |evidence| steps(evidence, &[2, 4, 6, 6])),
         ("without a range, every sequence is read once", |evidence| {
             sequences(evidence, &[BEFORE])
         }),
@@ -25,20 +20,14 @@ fn main() -> ExitCode {
         }),
         ("a skipped step reads nothing", reads),
         ("the counters, and the learning rate", counters),
-        (
-            "resumed on 3 ranks, with smaller steps and other ranges",
-            |evidence| {
-                sequences(evidence, &RESTART)?;
-                if evidence.agrees() {
-                    resumed(evidence)?;
-                }
-                Ok(())
-            },
-        ),
-        (
-            "a run that has begun a new schedule at step 41",
-            new_schedule,
-        ),
+        ("resumed on 3 ranks, with smaller steps and other ranges", |evidence| {
+            sequences(evidence, &RESTART)?;
+            if evidence.agrees() {
+                resumed(evidence)?;
+            }
+            Ok(())
+        }),
+        ("a run that has begun a new schedule at step 41", new_schedule),
     ])
 }
 
@@ -55,26 +44,13 @@ struct Job {
     stop: usize,
 }
 
-const BEFORE: Job = Job {
-    ranks: 2,
-    accumulation: 2,
-    batch: 3,
-    skip: &[],
-    stop: STEPS,
-};
-const SKIPS: Job = Job {
-    skip: &[2, 4, 6, 6],
-    ..BEFORE
-};
+const BEFORE: Job = Job { ranks: 2, accumulation: 2, batch: 3, skip: &[], stop: STEPS };
+const SKIPS: Job = Job { skip: &[2, 4, 6, 6], ..BEFORE };
 
-/// A run that ends in the middle of a range, and a second one: no number of it is that of the first. Its ranges are out of order, and
-/// it begins inside of one.
+/// A run that ends in the middle of a range, and a second one: no number of it is that of the
+/// first. Its ranges are out of order, and it begins inside of one.
 const RESTART: [Job; 2] = [
-    Job {
-        skip: &[2, 4],
-        stop: 2,
-        ..BEFORE
-    },
+    Job { skip: &[2, 4], stop: 2, ..BEFORE },
     Job {
         ranks: 3,
         accumulation: 1,
@@ -91,9 +67,7 @@ impl Job {
     }
 
     fn skips(&self, step: usize) -> bool {
-        self.skip
-            .chunks(2)
-            .any(|ends| (ends[0]..=ends[1]).contains(&step))
+        self.skip.chunks(2).any(|ends| (ends[0]..=ends[1]).contains(&step))
     }
 }
 
@@ -103,8 +77,8 @@ fn job(jobs: &[Job], step: usize) -> &Job {
     found.unwrap_or(&jobs[jobs.len() - 1])
 }
 
-/// One step of one rank: what it read, what it trained on and where in the schedule, and the counters afterwards. A micro-batch is
-/// its first sequence's number.
+/// One step of one rank: what it read, what it trained on and where in the schedule, and the
+/// counters afterwards. A micro-batch is its first sequence's number.
 #[derive(Default)]
 struct Step {
     read: Vec<usize>,
@@ -142,7 +116,8 @@ impl Trainer for Step {
     }
 }
 
-/// For each step, what each of its ranks did. A resumed run has the counters of the last one's rank 0.
+/// For each step, what each of its ranks did. A resumed run has the counters of the last one's
+/// rank 0.
 fn record(evidence: &Evidence, jobs: &[Job]) -> Vec<Vec<Step>> {
     let mut all: Vec<Vec<Step>> = (0..STEPS).map(|_| Vec::new()).collect();
     let mut first = 1;
@@ -177,11 +152,7 @@ fn record(evidence: &Evidence, jobs: &[Job]) -> Vec<Vec<Step>> {
 }
 
 fn listed(steps: &[usize]) -> String {
-    steps
-        .iter()
-        .map(usize::to_string)
-        .collect::<Vec<_>>()
-        .join(" ")
+    steps.iter().map(usize::to_string).collect::<Vec<_>>().join(" ")
 }
 
 /// Which steps train.
@@ -213,16 +184,8 @@ fn steps(evidence: &mut Evidence, skip: &'static [usize]) -> Result<()> {
         |sign: &dyn Fn(usize) -> bool| (1..=STEPS).filter(|&step| sign(step)).collect::<Vec<_>>();
     let asked = of(&|step| !run.skips(step));
     let got = of(&|step| !yours[step - 1].trained.is_empty());
-    evidence.row(
-        asked == got,
-        "the calls that train",
-        listed(&asked),
-        listed(&got),
-    );
-    let counted = yours
-        .iter()
-        .zip(1..)
-        .find(|(step, call)| step.counters.global_steps != *call);
+    evidence.row(asked == got, "the calls that train", listed(&asked), listed(&got));
+    let counted = yours.iter().zip(1..).find(|(step, call)| step.counters.global_steps != *call);
     let (call, global_steps) =
         counted.map_or((1, 1), |(step, call)| (call, step.counters.global_steps));
     evidence.row(
@@ -232,11 +195,7 @@ fn steps(evidence: &mut Evidence, skip: &'static [usize]) -> Result<()> {
         global_steps,
     );
     let twice = yours.iter().position(|step| step.trained.len() > 1);
-    let most = yours
-        .iter()
-        .map(|step| step.trained.len())
-        .max()
-        .unwrap_or(0);
+    let most = yours.iter().map(|step| step.trained.len()).max().unwrap_or(0);
     evidence.row(twice.is_none(), "trainings in one call", "at most 1", most);
     if evidence.agrees() {
         return Ok(());
@@ -246,10 +205,7 @@ fn steps(evidence: &mut Evidence, skip: &'static [usize]) -> Result<()> {
         "A step trains several times, with one micro-batch each. Give `train` all its micro-batches at once: they are one step \
          of the optimizer.",
     );
-    evidence.means_if(
-        twice.is_some(),
-        "A call runs one step: it trains once, or not at all.",
-    );
+    evidence.means_if(twice.is_some(), "A call runs one step: it trains once, or not at all.");
     evidence.means_if(
         yours.iter().any(|step| step.counters.global_steps == 0) || yours[1].counters.global_steps == 1,
         "`global_steps` does not advance in a skipped step. So the run never leaves the range: it finds the same number again.",
@@ -258,10 +214,7 @@ fn steps(evidence: &mut Evidence, skip: &'static [usize]) -> Result<()> {
         counted.is_some(),
         "One call is one step, so `global_steps` advances by 1, whether the step is taken or skipped.",
     );
-    evidence.means_if(
-        got.len() == STEPS,
-        "Every step trains, also those in a range.",
-    );
+    evidence.means_if(got.len() == STEPS, "Every step trains, also those in a range.");
     let ends = |sign: fn(usize, usize, usize) -> bool| {
         of(&|step| !skip.chunks(2).any(|ends| sign(ends[0], ends[1], step))) == got
     };
@@ -309,29 +262,25 @@ fn parted(all: &[Vec<Step>]) -> Option<usize> {
 fn sequences(evidence: &mut Evidence, jobs: &[Job]) -> Result<()> {
     let yours = record(evidence, jobs);
     let restarts = jobs.len() > 1;
-    // Whether `of(job, steps before, rank, micro-batch)` is the number of the first sequence of every micro-batch.
+    // Whether `of(job, steps before, rank, micro-batch)` is the number of the first sequence of
+    // every micro-batch.
     type Place<'a> = &'a dyn Fn(&Job, usize, usize, usize) -> usize;
     let is = |of: Place| {
-        (1..=STEPS)
-            .filter(|&step| !job(jobs, step).skips(step))
-            .all(|step| {
-                let job = job(jobs, step);
-                (0..job.ranks).all(|rank| {
-                    let place = |micro| of(job, step - 1, rank, micro);
-                    let wrong: Vec<usize> = (0..job.accumulation).map(place).collect();
-                    yours[step - 1][rank].firsts() == wrong
-                })
+        (1..=STEPS).filter(|&step| !job(jobs, step).skips(step)).all(|step| {
+            let job = job(jobs, step);
+            (0..job.ranks).all(|rank| {
+                let place = |micro| of(job, step - 1, rank, micro);
+                let wrong: Vec<usize> = (0..job.accumulation).map(place).collect();
+                yours[step - 1][rank].firsts() == wrong
             })
+        })
     };
-    // The number of a step's first sequence, if a step in a range is worth `skipped(job)` sequences.
+    // The number of a step's first sequence, if a step in a range is worth `skipped(job)`
+    // sequences.
     let first = |skipped: &dyn Fn(&Job) -> usize, over: usize| -> usize {
         let worth = |step| {
             let job = job(jobs, step);
-            if job.skips(step) {
-                skipped(job)
-            } else {
-                job.samples()
-            }
+            if job.skips(step) { skipped(job) } else { job.samples() }
         };
         (1..=over).map(worth).sum()
     };
@@ -343,9 +292,8 @@ fn sequences(evidence: &mut Evidence, jobs: &[Job]) -> Result<()> {
         let job = job(jobs, step);
         for (rank, made) in yours[step - 1].iter().enumerate() {
             let taken = if job.skips(step) { 0 } else { job.accumulation };
-            let asked: Vec<usize> = (0..taken)
-                .map(|micro| right(step - 1) + within(job, rank, micro))
-                .collect();
+            let asked: Vec<usize> =
+                (0..taken).map(|micro| right(step - 1) + within(job, rank, micro)).collect();
             let got = made.firsts();
             let at = format!("step {step}, rank {rank} of {}: trains from", job.ranks);
             let words = |firsts: &[usize]| {
@@ -464,11 +412,7 @@ fn reads(evidence: &mut Evidence) -> Result<()> {
     let all = record(evidence, &[SKIPS]);
     for (step, made) in (1..).zip(&all) {
         for (rank, made) in made.iter().enumerate() {
-            let asked = if SKIPS.skips(step) {
-                0
-            } else {
-                SKIPS.accumulation
-            };
+            let asked = if SKIPS.skips(step) { 0 } else { SKIPS.accumulation };
             evidence.same(
                 format!("step {step}, rank {rank}: micro-batches read"),
                 asked,
@@ -496,12 +440,8 @@ fn agree(evidence: &mut Evidence, all: &[Vec<Step>]) -> bool {
         for (rank, made) in ranks.iter().enumerate() {
             if made.counters != ranks[0].counters {
                 let words = |counters: &Counters| {
-                    let Counters {
-                        global_steps,
-                        skipped_steps,
-                        global_samples,
-                        schedule,
-                    } = counters;
+                    let Counters { global_steps, skipped_steps, global_samples, schedule } =
+                        counters;
                     format!("{global_steps} {skipped_steps} {global_samples} {schedule}")
                 };
                 let at = format!("rank {rank} after step {step}: the counters");
@@ -516,12 +456,7 @@ fn agree(evidence: &mut Evidence, all: &[Vec<Step>]) -> bool {
                 let words =
                     |position: Option<usize>| position.map_or("none".into(), |at| at.to_string());
                 let at = format!("rank {rank} in step {step}: position in the schedule");
-                evidence.row(
-                    false,
-                    at,
-                    words(ranks[0].position()),
-                    words(made.position()),
-                );
+                evidence.row(false, at, words(ranks[0].position()), words(made.position()));
                 evidence.means("The ranks train one step with different learning rates, and have different weights from then on.");
                 return false;
             }
@@ -539,20 +474,12 @@ fn counters(evidence: &mut Evidence) -> Result<()> {
     let samples = SKIPS.samples();
     evidence.same("after step 1: skipped_steps", 0, after(1).skipped_steps);
     evidence.same("after step 3: skipped_steps", 2, after(3).skipped_steps);
-    evidence.same(
-        "after step 3: global_samples",
-        3 * samples,
-        after(3).global_samples,
-    );
+    evidence.same("after step 3: global_samples", 3 * samples, after(3).global_samples);
     let position = all[4][0].position().unwrap_or(0);
     evidence.same("step 5: position in the schedule", 4, position);
     evidence.same("after step 7: schedule", 7, after(7).schedule);
     evidence.same("after step 7: skipped_steps", 4, after(7).skipped_steps);
-    evidence.same(
-        "after step 7: global_samples",
-        7 * samples,
-        after(7).global_samples,
-    );
+    evidence.same("after step 7: global_samples", 7 * samples, after(7).global_samples);
     if evidence.agrees() {
         return Ok(());
     }
@@ -585,7 +512,8 @@ fn counters(evidence: &mut Evidence) -> Result<()> {
     Ok(())
 }
 
-/// A fine-tuning goes on from a checkpoint, and its schedule begins anew: from here on the schedule's count is not that of the steps.
+/// A fine-tuning goes on from a checkpoint, and its schedule begins anew: from here on the
+/// schedule's count is not that of the steps.
 const TUNING: Counters = Counters {
     global_steps: 40,
     skipped_steps: 0,
@@ -651,11 +579,7 @@ fn resumed(evidence: &mut Evidence) -> Result<()> {
     }
     for step in [5, 7] {
         let position = all[step - 1][0].position().unwrap_or(0);
-        evidence.same(
-            format!("step {step}: position in the schedule"),
-            step - 1,
-            position,
-        );
+        evidence.same(format!("step {step}: position in the schedule"), step - 1, position);
     }
     let end = all[STEPS - 1][0].counters;
     evidence.same("after step 7: global_steps", 7, end.global_steps);

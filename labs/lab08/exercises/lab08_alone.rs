@@ -1,10 +1,12 @@
 //! lab08-alone · One rank finds a batch bad
 //!
-//! Broken on purpose: without bad batches it trains well. With one bad batch it trains on, and hangs at the end of the run.
+//! Broken on purpose: without bad batches it trains well. With one bad batch it trains on, and
+//! hangs at the end of the run.
 //!
-//! A team's loss jumped whenever a batch had damaged text. So a colleague added three lines: a step is not taken if a loss is
-//! above a bound. The next run had only one such batch, in step 5, and passed it without a jump. All ranks went on as before.
-//! But the run never ended: it hung in its last step, thousands of steps after the bad batch.
+//! A team's loss jumped whenever a batch had damaged text. So a colleague added three lines: a step
+//! is not taken if a loss is above a bound. The next run had only one such batch, in step 5, and
+//! passed it without a jump. All ranks went on as before. But the run never ended: it hung in its
+//! last step, thousands of steps after the bad batch.
 //!
 //! ```text
 //!  2 ranks, 2 micro-batches per step; rank 1's micro-batch 9 is bad
@@ -15,7 +17,8 @@
 //!
 //! Repair it: a step is not taken if a loss is above `bound`, or NaN, on any rank.
 //!
-//! - If the step is not taken, no rank updates its weights. If it is, all ranks update with the mean gradient of all ranks.
+//! - If the step is not taken, no rank updates its weights. If it is, all ranks update with the
+//!   mean gradient of all ranks.
 //! - Every other step learns from the micro-batches that it would have had, and the run ends.
 
 use shardlab::Result;
@@ -23,7 +26,8 @@ use shardlab::comm::{Comm, Reduce};
 
 /// One rank's model and data.
 pub trait Replica {
-    /// Draws this rank's next micro-batch, and runs its forward and backward pass: its loss and gradient.
+    /// Draws this rank's next micro-batch, and runs its forward and backward pass: its loss and
+    /// gradient.
     fn forward_backward(&mut self) -> (f64, Vec<f64>);
     /// The optimizer's step.
     fn update(&mut self, gradient: &[f64]);

@@ -1,8 +1,9 @@
 //! lab08-scaler · The loss scale of Megatron-LM
 //!
-//! In fp16 small gradients become 0, so the loss is multiplied by a scale, and all gradients with it. If a gradient overflows,
-//! it is infinite or NaN. Write the end of a step. The first table has log2 of the scale after each step, from 2^16 on, with
-//! `min` 2^14, `window` 3 and `hysteresis` 2; `x` is a step whose gradients overflow:
+//! In fp16 small gradients become 0, so the loss is multiplied by a scale, and all gradients with
+//! it. If a gradient overflows, it is infinite or NaN. Write the end of a step. The first table has
+//! log2 of the scale after each step, from 2^16 on, with `min` 2^14, `window` 3 and `hysteresis` 2;
+//! `x` is a step whose gradients overflow:
 //!
 //! ```text
 //!  step        1  2  3  4  5  6  7  8  9 10 11 12 13 14 15 16 17 18
@@ -48,12 +49,10 @@ impl Scaler {
         }
     }
 
-    /// Ends a training step. `gradients` are scaled. Returns None if the optimizer must not use them, else the norm for the log.
+    /// Ends a training step. `gradients` are scaled. Returns None if the optimizer must not use
+    /// them, else the norm for the log.
     pub fn step(&mut self, gradients: &mut [f32], clip: f64) -> Option<f64> {
         let norm = global_norm(gradients);
-        todo!(
-            "a norm of {norm} with the scale {}, to clip at {clip}",
-            self.scale
-        )
+        todo!("a norm of {norm} with the scale {}, to clip at {clip}", self.scale)
     }
 }

@@ -5,7 +5,8 @@ use shardlab::comm::{Comm, Reduce};
 
 /// One rank's model and data.
 pub trait Replica {
-    /// Draws this rank's next micro-batch, and runs its forward and backward pass: its loss and gradient.
+    /// Draws this rank's next micro-batch, and runs its forward and backward pass: its loss and
+    /// gradient.
     fn forward_backward(&mut self) -> (f64, Vec<f64>);
     /// The optimizer's step.
     fn update(&mut self, gradient: &[f64]);
@@ -30,8 +31,8 @@ pub fn step(
             *sum += g / micro_batches as f64;
         }
     }
-    // Every rank asks, whatever its own losses are, and when all its micro-batches are drawn. So all ranks get the same answer,
-    // make the same calls, and go on with the same data.
+    // Every rank asks, whatever its own losses are, and when all its micro-batches are drawn. So
+    // all ranks get the same answer, make the same calls, and go on with the same data.
     if comm.any(bad)? {
         return Ok(false);
     }

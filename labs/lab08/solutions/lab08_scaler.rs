@@ -31,7 +31,8 @@ impl Scaler {
         }
     }
 
-    /// Ends a training step. `gradients` are scaled. Returns None if the optimizer must not use them, else the norm for the log.
+    /// Ends a training step. `gradients` are scaled. Returns None if the optimizer must not use
+    /// them, else the norm for the log.
     pub fn step(&mut self, gradients: &mut [f32], clip: f64) -> Option<f64> {
         // The gradients have this step's scale, and the update may change it.
         let scale = self.scale;

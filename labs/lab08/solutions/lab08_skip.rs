@@ -4,7 +4,8 @@ use shardlab::data::Batch;
 
 /// A run's settings. A resumed run may have others.
 pub struct Run<'a> {
-    /// The numbers after `--train-range-to-skip`: first and last step of each range, then of the next.
+    /// The numbers after `--train-range-to-skip`: first and last step of each range, then of the
+    /// next.
     pub skip: &'a [usize],
     /// This rank, and how many ranks share a step's sequences.
     pub rank: usize,
@@ -24,8 +25,8 @@ pub struct Counters {
     pub skipped_steps: usize,
     /// Sequences that the run has passed, over all ranks: the number of the next one.
     pub global_samples: usize,
-    /// Steps of the learning-rate schedule: as many as `global_steps`, unless the run has begun a new schedule. The next step has the
-    /// learning rate of this position.
+    /// Steps of the learning-rate schedule: as many as `global_steps`, unless the run has begun a
+    /// new schedule. The next step has the learning rate of this position.
     pub schedule: usize,
 }
 
@@ -33,7 +34,8 @@ pub struct Counters {
 pub trait Trainer {
     /// Reads a micro-batch, from sequence number `first` on.
     fn read(&mut self, first: usize) -> Batch;
-    /// Trains on this rank's micro-batches of one step, with the learning rate of a position in the schedule.
+    /// Trains on this rank's micro-batches of one step, with the learning rate of a position in the
+    /// schedule.
     fn train(&mut self, batches: &[Batch], schedule: usize);
 }
 

@@ -1,7 +1,9 @@
-//! The conversion that failed, with real files: the source's job on 768 ranks and its control on 48, written and converted.
+//! The conversion that failed, with real files: the source's job on 768 ranks and its control on
+//! 48, written and converted.
 //!
-//! The parameters are the source's: 6 per layer and 3 more, in two groups. The norms have their real size, because the
-//! failure is theirs. The matrices are small here: 1,536 elements each, so that their group needs no padding, as in the source.
+//! The parameters are the source's: 6 per layer and 3 more, in two groups. The norms have their
+//! real size, because the failure is theirs. The matrices are small here: 1,536 elements each, so
+//! that their group needs no padding, as in the source.
 
 use super::Recorded;
 use ds_to_universal::example::{Example, Group, value};
@@ -32,11 +34,7 @@ pub const FAILED: Incident = Incident {
     recorded: Recorded::OnTheLast,
 };
 /// The job that was converted: 4 nodes of 12 ranks.
-pub const CONTROL: Incident = Incident {
-    layers: 1,
-    ranks: 48,
-    ..FAILED
-};
+pub const CONTROL: Incident = Incident { layers: 1, ranks: 48, ..FAILED };
 
 /// A rank's slice of one group, as the rank's file has it.
 pub struct Slice {
@@ -79,16 +77,9 @@ impl Incident {
 
     /// The padding of each group, by the right rule.
     fn flats(self) -> [Flat; 2] {
-        let numel = |group: &Group| {
-            group
-                .iter()
-                .map(|(_, shape)| shape.iter().product::<usize>())
-                .sum()
-        };
-        self.groups().map(|group| Flat {
-            numel: numel(&group),
-            ranks: self.ranks,
-        })
+        let numel =
+            |group: &Group| group.iter().map(|(_, shape)| shape.iter().product::<usize>()).sum();
+        self.groups().map(|group| Flat { numel: numel(&group), ranks: self.ranks })
     }
 
     /// Writes the files of all ranks below `dir`, reads them, and converts them.
@@ -107,16 +98,11 @@ impl Incident {
             ..Example::new(self.stage, self.ranks, self.groups().into())
         };
         let save = || -> io::Result<()> {
-            example.save(&input, &|_, name, state, element| {
-                value(name, state, element)
-            })?;
-            // DeepSpeed names the newest save in the first of these files, Megatron-LM its step in the second. The source's shell
-            // reads the step there.
+            example.save(&input, &|_, name, state, element| value(name, state, element))?;
+            // DeepSpeed names the newest save in the first of these files, Megatron-LM its step in
+            // the second. The source's shell reads the step there.
             std::fs::write(input.with_file_name("latest"), "global_step95600")?;
-            std::fs::write(
-                input.with_file_name("latest_checkpointed_iteration.txt"),
-                "95600",
-            )
+            std::fs::write(input.with_file_name("latest_checkpointed_iteration.txt"), "95600")
         };
         save().map_err(|error| {
             BadInput::new(
@@ -125,19 +111,12 @@ impl Incident {
             )
         })?;
         let file = |rank| input.join(format!("zero_pp_rank_{rank}_mp_rank_00_optim_states.pt"));
-        let slices = (0..self.ranks)
-            .map(|rank| slices(&file(rank)))
-            .collect::<Result<_, _>>()?;
+        let slices = (0..self.ranks).map(|rank| slices(&file(rank))).collect::<Result<_, _>>()?;
         let folder = input.with_file_name("global_step95600_universal");
         let count = Count::default();
         let report = convert(&Options::new(input, &folder), &count).map_err(Refusal::error)?;
         let done = count.0.into_inner().unwrap_or_default();
-        Ok(Converted {
-            slices,
-            done: [done[0], done[1]],
-            report,
-            folder,
-        })
+        Ok(Converted { slices, done: [done[0], done[1]], report, folder })
     }
 }
 
@@ -151,18 +130,15 @@ fn slices(path: &Path) -> Result<Vec<Slice>, BadInput> {
         .get("optimizer_state_dict")
         .ok_or_else(|| lacks("optimizer_state_dict"))?;
     let list = |key: &'static str| state.get(key).into_iter().flat_map(Node::items);
-    let states = state
-        .get("base_optimizer_state")
-        .and_then(|base| base.get("state"));
+    let states = state.get("base_optimizer_state").and_then(|base| base.get("state"));
     let size = |node: Option<Node>| {
         node.and_then(Node::int)
             .and_then(|size| usize::try_from(size).ok())
             .unwrap_or(0)
     };
     let mut slices = Vec::new();
-    for (group, (padding, mapping)) in list("group_paddings")
-        .zip(list("param_slice_mappings"))
-        .enumerate()
+    for (group, (padding, mapping)) in
+        list("group_paddings").zip(list("param_slice_mappings")).enumerate()
     {
         let moment = states
             .and_then(|states| states.get_at(group as i64))
@@ -174,16 +150,8 @@ fn slices(path: &Path) -> Result<Vec<Slice>, BadInput> {
         let moment = moment.ok_or_else(|| lacks(STATES[1]))?;
         let end =
             |fragment: Node| size(fragment.attribute("start")) + size(fragment.attribute("numel"));
-        let end = mapping
-            .entries()
-            .map(|(_, fragment)| end(fragment))
-            .max()
-            .unwrap_or(0);
-        slices.push(Slice {
-            numel: moment.numel(),
-            padding: size(Some(padding)),
-            end,
-        });
+        let end = mapping.entries().map(|(_, fragment)| end(fragment)).max().unwrap_or(0);
+        slices.push(Slice { numel: moment.numel(), padding: size(Some(padding)), end });
     }
     Ok(slices)
 }
@@ -194,10 +162,7 @@ struct Count(Mutex<Vec<usize>>);
 
 impl Watch for Count {
     fn begin(&self, _: &str, _: usize) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(0);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(0);
     }
 
     fn advance(&self) {
@@ -211,8 +176,8 @@ impl Watch for Count {
 }
 
 impl Converted {
-    /// The first rank, and its group, whose slice is shorter than the padding that is recorded: a converter that strips it
-    /// ends there.
+    /// The first rank, and its group, whose slice is shorter than the padding that is recorded: a
+    /// converter that strips it ends there.
     pub fn stops(&self) -> Option<(usize, usize)> {
         let too_long =
             |groups: &Vec<Slice>| groups.iter().position(|slice| slice.padding > slice.numel);
@@ -229,14 +194,7 @@ impl Converted {
             Some((rank, group)) => {
                 let Slice { numel, padding, .. } = self.slices[rank][group];
                 let left = numel as isize - padding as isize;
-                (
-                    rank,
-                    format!(
-                        "{}: {numel} - {} = {left}",
-                        STATES[1],
-                        thousands(padding as u64)
-                    ),
-                )
+                (rank, format!("{}: {numel} - {} = {left}", STATES[1], thousands(padding as u64)))
             }
         }
     }
@@ -247,10 +205,7 @@ impl Converted {
         let clear =
             |rank: usize, slice: &Slice, flat: &Flat| slice.end + flat.padding(rank) == slice.numel;
         let all = |(rank, groups): &(usize, &Vec<Slice>)| {
-            groups
-                .iter()
-                .zip(&flats)
-                .all(|(s, flat)| clear(*rank, s, flat))
+            groups.iter().zip(&flats).all(|(s, flat)| clear(*rank, s, flat))
         };
         self.slices.iter().enumerate().filter(all).count()
     }
@@ -289,8 +244,8 @@ fn of(part: usize, all: usize) -> String {
     format!("{} of {}", thousands(part as u64), thousands(all as u64))
 }
 
-/// Writes and converts the source's two jobs, and prints how each converter ends. With `strip`, the run stands or falls with
-/// the converter that strips. Returns what the checks found wrong.
+/// Writes and converts the source's two jobs, and prints how each converter ends. With `strip`, the
+/// run stands or falls with the converter that strips. Returns what the checks found wrong.
 pub fn incident(screen: &Screen, dir: &Path, strip: bool) -> Result<Vec<String>, BadInput> {
     let dir = dir.join("padding");
     // An earlier run's.
@@ -298,36 +253,14 @@ pub fn incident(screen: &Screen, dir: &Path, strip: bool) -> Result<Vec<String>,
     let failed = FAILED.run(&dir)?;
     let control = CONTROL.run(&dir)?;
     let row = |job: Incident, run: &Converted| {
-        let layers = format!(
-            "{} layer{}",
-            job.layers,
-            if job.layers == 1 { "" } else { "s" }
-        );
-        let name = format!(
-            "{} ranks ({} nodes of 12), {layers}",
-            job.ranks,
-            job.ranks / 12
-        );
+        let layers = format!("{} layer{}", job.layers, if job.layers == 1 { "" } else { "s" });
+        let name = format!("{} ranks ({} nodes of 12), {layers}", job.ranks, job.ranks / 12);
         let merged = of(run.done[1], run.report.parameters.len());
-        vec![
-            name,
-            of(run.stripped().0, job.ranks),
-            of(run.done[0], job.ranks),
-            merged,
-        ]
+        vec![name, of(run.stripped().0, job.ranks), of(run.done[0], job.ranks), merged]
     };
     screen.say("\n  The source's two jobs, written as real files and converted");
-    let heads = [
-        "job\n",
-        "stripping:\nfiles",
-        "not stripping:\nfiles",
-        "\nparameters",
-    ];
-    screen.say(table(
-        screen,
-        &heads,
-        &[row(FAILED, &failed), row(CONTROL, &control)],
-    ));
+    let heads = ["job\n", "stripping:\nfiles", "not stripping:\nfiles", "\nparameters"];
+    screen.say(table(screen, &heads, &[row(FAILED, &failed), row(CONTROL, &control)]));
     screen.say("");
     let mut checks = Checks::new(screen);
     let (files, how) = failed.stripped();
@@ -346,12 +279,7 @@ pub fn incident(screen: &Screen, dir: &Path, strip: bool) -> Result<Vec<String>,
         &how,
         "stripping ends in a different way",
     );
-    let padding: usize = control
-        .slices
-        .iter()
-        .flatten()
-        .map(|slice| slice.padding)
-        .sum();
+    let padding: usize = control.slices.iter().flatten().map(|slice| slice.padding).sum();
     let what = "48 ranks: 48 divides 12,288, nothing is stripped";
     checks.check(
         padding == 0 && control.stops().is_none(),
@@ -375,10 +303,7 @@ pub fn incident(screen: &Screen, dir: &Path, strip: bool) -> Result<Vec<String>,
     let mut all = 0;
     let mut right = 0;
     for (job, old) in [(FAILED, &failed), (second, &second.run(&dir)?)] {
-        let each = Incident {
-            recorded: Recorded::OnEach,
-            ..job
-        };
+        let each = Incident { recorded: Recorded::OnEach, ..job };
         let new = each.run(&dir)?;
         let (equal, files) = old.same_files(&new);
         clear += old.clear(job);
@@ -439,40 +364,22 @@ mod tests {
             assert_eq!(job.groups().map(|group| group.len()), sizes);
             assert_eq!(job.flats().map(|flat| flat.padded() - flat.numel), paddings);
         }
-        assert_eq!(
-            (FAILED.flats()[1].numel, CONTROL.flats()[1].numel),
-            (266_240, 12_288)
-        );
+        assert_eq!((FAILED.flats()[1].numel, CONTROL.flats()[1].numel), (266_240, 12_288));
     }
 
     /// The four ranks and ten elements of the tables, as files.
     #[test]
     fn wrong_records_are_found_in_files() {
         let dir = tempfile::tempdir().unwrap();
-        let job = Incident {
-            layers: 1,
-            ranks: 80,
-            ..FAILED
-        };
+        let job = Incident { layers: 1, ranks: 80, ..FAILED };
         let old = job.run(dir.path()).unwrap();
         // 12,288 elements are padded to 12,320: 154 per rank, 32 of them padding on the last one.
-        assert_eq!(
-            (old.stops(), old.wrong(job), old.clear(job)),
-            (None, vec![], 80)
-        );
+        assert_eq!((old.stops(), old.wrong(job), old.clear(job)), (None, vec![], 80));
         let many = Incident { ranks: 83, ..job };
         let old = many.run(dir.path()).unwrap();
         assert_eq!((old.stops(), old.stripped().0), (Some((82, 1)), 82));
-        assert_eq!(
-            (old.wrong(many), old.clear(many), old.done),
-            (vec![81, 82], 83, [83, 9])
-        );
-        let right = Incident {
-            recorded: Recorded::OnEach,
-            ..many
-        }
-        .run(dir.path())
-        .unwrap();
+        assert_eq!((old.wrong(many), old.clear(many), old.done), (vec![81, 82], 83, [83, 9]));
+        let right = Incident { recorded: Recorded::OnEach, ..many }.run(dir.path()).unwrap();
         assert_eq!((right.stops(), right.wrong(many)), (None, vec![]));
         assert_eq!(old.same_files(&right), (27, 27));
     }

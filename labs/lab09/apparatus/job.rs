@@ -1,4 +1,5 @@
-//! The ranks of a job and how they share the model, as a flag says it: `dp=4,zero=2` or `tp=2,pp=2`.
+//! The ranks of a job and how they share the model, as a flag says it: `dp=4,zero=2` or
+//! `tp=2,pp=2`.
 
 use kit::ModelFlags;
 use shardlab::error::BadInput;
@@ -25,18 +26,11 @@ impl FromStr for Job {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Job, String> {
-        let mut sizes = Coordinates {
-            data: 1,
-            pipeline: 1,
-            tensor: 1,
-        };
+        let mut sizes = Coordinates { data: 1, pipeline: 1, tensor: 1 };
         let mut stage = None;
         for part in text.split(',') {
             let value = |number: &str| number.parse::<usize>().ok();
-            match part
-                .split_once('=')
-                .map(|(key, number)| (key, value(number)))
-            {
+            match part.split_once('=').map(|(key, number)| (key, value(number))) {
                 Some(("dp", Some(ranks @ 1..))) => sizes.data = ranks,
                 Some(("tp", Some(ranks @ 1..))) => sizes.tensor = ranks,
                 Some(("pp", Some(ranks @ 1..))) => sizes.pipeline = ranks,
@@ -44,15 +38,8 @@ impl FromStr for Job {
                 _ => return Err(format!("{part:?} is no part of a job: {HELP}")),
             }
         }
-        let default = if sizes.data > 1 {
-            Stage::One
-        } else {
-            Stage::Zero
-        };
-        let job = Job {
-            sizes,
-            stage: stage.unwrap_or(default),
-        };
+        let default = if sizes.data > 1 { Stage::One } else { Stage::Zero };
+        let job = Job { sizes, stage: stage.unwrap_or(default) };
         if job.stage >= Stage::Two && sizes.pipeline > 1 {
             return Err("a pipeline adds up gradients of several micro-batches: give zero=0 or zero=1 with pp".into());
         }
@@ -62,11 +49,7 @@ impl FromStr for Job {
 
 impl fmt::Display for Job {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let Coordinates {
-            data,
-            pipeline,
-            tensor,
-        } = self.sizes;
+        let Coordinates { data, pipeline, tensor } = self.sizes;
         let axes = [("dp", data), ("pp", pipeline), ("tp", tensor)];
         let mut parts: Vec<String> = axes
             .iter()
@@ -83,7 +66,8 @@ impl fmt::Display for Job {
     }
 }
 
-/// Makes the default model small, where the flags leave the choice: what is shown does not depend on its size.
+/// Makes the default model small, where the flags leave the choice: what is shown does not depend
+/// on its size.
 pub fn small(model: &mut ModelFlags) {
     if model.preset == Preset::Baby {
         model.layers = model.layers.or(Some(2));
@@ -93,8 +77,8 @@ pub fn small(model: &mut ModelFlags) {
 }
 
 impl Job {
-    /// Whether ranks hold slices of parameters that follow each other as the ranks do: under ZeRO from stage 1 on, without axes that
-    /// divide matrices or layers, and trivially on one rank.
+    /// Whether ranks hold slices of parameters that follow each other as the ranks do: under ZeRO
+    /// from stage 1 on, without axes that divide matrices or layers, and trivially on one rank.
     pub fn slices_follow_each_other(&self) -> bool {
         let divides_the_model = self.sizes.tensor > 1 || self.sizes.pipeline > 1;
         !divides_the_model && (self.sizes.data == 1 || self.stage != Stage::Zero)
@@ -110,20 +94,14 @@ impl Job {
     }
 
     pub fn layout(&self) -> Layout {
-        Layout {
-            sizes: self.sizes,
-            order: Order::default(),
-        }
+        Layout { sizes: self.sizes, order: Order::default() }
     }
 
-    /// The settings of this job: the same global batch whatever its ranks are, which `sequences` says.
+    /// The settings of this job: the same global batch whatever its ranks are, which `sequences`
+    /// says.
     pub fn config(&self, base: &Config, sequences: usize) -> Config {
         let batch = sequences / (self.sizes.data * base.grad_accum);
-        Config {
-            ranks: self.sizes.data,
-            batch,
-            ..base.clone()
-        }
+        Config { ranks: self.sizes.data, batch, ..base.clone() }
     }
 
     pub fn plan(&self, config: &Config) -> PipelinePlan {
@@ -149,10 +127,7 @@ impl Job {
                 "{self}: {sequences} sequences per step cannot be divided by {} data ranks x {} micro-batches",
                 self.sizes.data, base.grad_accum
             );
-            return Err(BadInput::new(
-                what,
-                "give a divisor of it, or a different --global-batch",
-            ));
+            return Err(BadInput::new(what, "give a divisor of it, or a different --global-batch"));
         }
         let config = self.config(base, sequences);
         self.plan(&config).check(&config)?;
@@ -166,26 +141,12 @@ mod tests {
 
     #[test]
     fn jobs_are_read_and_written() {
-        let read = |text: &str| {
-            text.parse::<Job>()
-                .map(|job| (job.ranks(), job.to_string()))
-        };
+        let read = |text: &str| text.parse::<Job>().map(|job| (job.ranks(), job.to_string()));
         assert_eq!(read("dp=4"), Ok((4, "dp=4,zero=1".into())));
         assert_eq!(read("dp=1"), Ok((1, "dp=1".into())));
         assert_eq!(read("dp=4,zero=3"), Ok((4, "dp=4,zero=3".into())));
-        assert_eq!(
-            read("tp=2,pp=2,dp=3"),
-            Ok((12, "dp=3,pp=2,tp=2,zero=1".into()))
-        );
-        for bad in [
-            "",
-            "4",
-            "dp=0",
-            "dp=four",
-            "zero=4",
-            "xp=2",
-            "pp=2,dp=2,zero=2",
-        ] {
+        assert_eq!(read("tp=2,pp=2,dp=3"), Ok((12, "dp=3,pp=2,tp=2,zero=1".into())));
+        for bad in ["", "4", "dp=0", "dp=four", "zero=4", "xp=2", "pp=2,dp=2,zero=2"] {
             assert!(read(bad).is_err(), "{bad}");
         }
     }

@@ -1,8 +1,9 @@
 //! A training that is saved on some ranks and continues on others.
 //!
-//! Reading order: `job.rs` (how many ranks, and how they share the model), `run.rs` (train, save, convert, resume),
-//! `picture.rs` (which rank holds which slice), `padding.rs` (records that a slice is too short for), `incident.rs` (the
-//! conversion that failed at 768 ranks, with real files).
+//! Reading order: `job.rs` (how many ranks, and how they share the model), `run.rs` (train, save,
+//! convert, resume), `picture.rs` (which rank holds which slice), `padding.rs` (records that a
+//! slice is too short for), `incident.rs` (the conversion that failed at 768 ranks, with real
+//! files).
 
 mod incident;
 mod job;

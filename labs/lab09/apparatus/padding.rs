@@ -1,7 +1,8 @@
-//! A conversion that fails at 768 ranks: padding that is longer than one rank's slice, recorded on the last rank alone.
+//! A conversion that fails at 768 ranks: padding that is longer than one rank's slice, recorded on
+//! the last rank alone.
 //!
-//! Source: "Universal Checkpoint Conversion Bug (with DP=768)", Sam Foreman, December 2024, and DeepSpeed pull request
-//! 6974.
+//! Source: "Universal Checkpoint Conversion Bug (with DP=768)", Sam Foreman, December 2024, and
+//! DeepSpeed pull request 6974.
 
 use kit::show::{Plot, Screen, Series, table, thousands};
 use shardlab::parallel::partition::Flat;
@@ -38,14 +39,8 @@ fn fails(flat: Flat) -> bool {
 
 /// The failure of the source in a size that fits on the screen, and at its real size.
 pub fn tables(screen: &Screen) -> String {
-    let small = Flat {
-        numel: 10,
-        ranks: 4,
-    };
-    let source = Flat {
-        numel: SOURCES[0].1,
-        ranks: 768,
-    };
+    let small = Flat { numel: 10, ranks: 4 };
+    let source = Flat { numel: SOURCES[0].1, ranks: 768 };
     let table = |flat: Flat, ranks: &[usize]| {
         let rows: Vec<Vec<String>> = ranks.iter().map(|&rank| row(flat, rank)).collect();
         let heads = [
@@ -72,12 +67,10 @@ const SOURCES: [(&str, usize); 2] = [("32 layers", 65 * 4096), ("1 layer", 3 * 4
 /// For each of the source's models: all padding beside one rank's slice, for 1 to 1,024 ranks.
 pub fn plots(screen: &Screen) -> String {
     let one = |(model, numel)| {
-        let failing: Vec<usize> = (1..=1024)
-            .filter(|&ranks| fails(Flat { numel, ranks }))
-            .collect();
-        let first = failing
-            .first()
-            .map_or(String::new(), |first| format!(", the first is {first}"));
+        let failing: Vec<usize> =
+            (1..=1024).filter(|&ranks| fails(Flat { numel, ranks })).collect();
+        let first =
+            failing.first().map_or(String::new(), |first| format!(", the first is {first}"));
         let verdict = |ranks| {
             if fails(Flat { numel, ranks }) {
                 "fails"
@@ -112,13 +105,10 @@ fn title(model: &str, numel: usize) -> String {
     )
 }
 
-/// All padding of a group, and one rank's slice, for every number of ranks up to 1,024 that is a multiple of `nodes`.
+/// All padding of a group, and one rank's slice, for every number of ranks up to 1,024 that is a
+/// multiple of `nodes`.
 fn plot(title: &str, numel: usize, nodes: usize) -> Plot<'_> {
-    let ranks = || {
-        (nodes..=1024)
-            .step_by(nodes)
-            .map(|ranks| Flat { numel, ranks })
-    };
+    let ranks = || (nodes..=1024).step_by(nodes).map(|ranks| Flat { numel, ranks });
     let padding = |failing: bool| {
         let all = ranks().filter(move |flat| fails(*flat) == failing);
         all.map(|flat| (flat.ranks as f64, (flat.padded() - numel) as f64))
@@ -133,7 +123,8 @@ fn plot(title: &str, numel: usize, nodes: usize) -> Plot<'_> {
         .series(Series::dots("padding that does not", padding(true)))
 }
 
-/// The plots of both models for a page, each as `draw` draws it: whole nodes of 12 ranks, and the source's 768 ranks once more.
+/// The plots of both models for a page, each as `draw` draws it: whole nodes of 12 ranks, and the
+/// source's 768 ranks once more.
 pub fn figures(draw: impl Fn(&Plot) -> String) -> String {
     let one = |(model, numel)| {
         let title = format!("elements; {model} with {} in all", thousands(numel as u64));
@@ -158,16 +149,9 @@ fn row(flat: Flat, rank: usize) -> Vec<String> {
     } else {
         stripped.to_string()
     };
-    let cells = [
-        flat.range(rank).len(),
-        flat.padding(rank),
-        Recorded::OnTheLast.on(flat, rank),
-    ];
+    let cells = [flat.range(rank).len(), flat.padding(rank), Recorded::OnTheLast.on(flat, rank)];
     let cells = cells.iter().map(|&count| thousands(count as u64));
-    std::iter::once(rank.to_string())
-        .chain(cells)
-        .chain([verdict])
-        .collect()
+    std::iter::once(rank.to_string()).chain(cells).chain([verdict]).collect()
 }
 
 #[cfg(test)]
@@ -178,37 +162,22 @@ mod tests {
     /// The figures of the source's debugger, and its control on 48 ranks.
     #[test]
     fn the_sources_group_fails_on_its_last_rank() {
-        let flat = Flat {
-            numel: 266_240,
-            ranks: 768,
-        };
+        let flat = Flat { numel: 266_240, ranks: 768 };
         assert_eq!((flat.padded(), flat.shard_numel()), (267_264, 348));
         assert_eq!(
-            (
-                Recorded::OnTheLast.on(flat, 767),
-                Recorded::OnTheLast.stripped(flat, 767)
-            ),
+            (Recorded::OnTheLast.on(flat, 767), Recorded::OnTheLast.stripped(flat, 767)),
             (1024, -676)
         );
         assert!((0..767).all(|rank| Recorded::OnTheLast.stripped(flat, rank) == 348));
         assert!(fails(flat));
-        let control = Flat {
-            numel: 12_288,
-            ranks: 48,
-        };
-        assert_eq!(
-            (control.padded() - control.numel, control.shard_numel()),
-            (0, 256)
-        );
+        let control = Flat { numel: 12_288, ranks: 48 };
+        assert_eq!((control.padded() - control.numel, control.shard_numel()), (0, 256));
     }
 
     #[test]
     fn failures_are_counted() {
-        let failing = |numel| {
-            (1..=1024)
-                .filter(|&ranks| fails(Flat { numel, ranks }))
-                .collect::<Vec<_>>()
-        };
+        let failing =
+            |numel| (1..=1024).filter(|&ranks| fails(Flat { numel, ranks })).collect::<Vec<_>>();
         let large = failing(266_240);
         assert_eq!((large.len(), large[0]), (419, 376));
         assert!(!large.contains(&216) && !large.contains(&144) && large.contains(&768));
@@ -219,11 +188,8 @@ mod tests {
             assert!(!large.contains(&(12 * nodes)), "{nodes}");
         }
         assert!(!failing(12_288).contains(&48));
-        let smallest = |ranks| {
-            (1..=20)
-                .filter(|&numel| fails(Flat { numel, ranks }))
-                .collect::<Vec<_>>()
-        };
+        let smallest =
+            |ranks| (1..=20).filter(|&numel| fails(Flat { numel, ranks })).collect::<Vec<_>>();
         assert_eq!(smallest(4), [1, 2, 3, 4, 5, 9, 10, 11, 17]);
         assert_eq!(smallest(2), [1]);
     }
@@ -248,7 +214,8 @@ mod tests {
             prop_assert_eq!(wrong, fails(flat));
         }
 
-        /// The rule of DeepSpeed's repaired writer, and the rule by which its checkpoints are converted here.
+        /// The rule of DeepSpeed's repaired writer, and the rule by which its checkpoints are
+        /// converted here.
         #[test]
         fn three_programs_compute_the_same_padding(numel in 1usize..5000, ranks in 1usize..300) {
             let flat = Flat { numel, ranks };

@@ -1,4 +1,5 @@
-//! The slices of parameters that ranks hold, as one line per job: every column is a share of the elements.
+//! The slices of parameters that ranks hold, as one line per job: every column is a share of the
+//! elements.
 
 use kit::show::{Screen, thousands};
 use shardlab::checkpoint::universal::{Parameter, Slice};
@@ -10,18 +11,16 @@ const WIDTH: usize = 56;
 /// A job's name, and the slices of each parameter.
 type Held = (String, BTreeMap<String, Vec<Slice>>);
 
-/// The jobs' slices of the parameters with these `names`, which follow each other. Each column is one of equal shares of
-/// their elements, and shows the rank that holds the share's first element.
+/// The jobs' slices of the parameters with these `names`, which follow each other. Each column is
+/// one of equal shares of their elements, and shows the rank that holds the share's first element.
 pub fn picture(
     screen: &Screen,
     all: &BTreeMap<String, Parameter>,
     names: &[&str],
     jobs: &[Held],
 ) -> String {
-    let numel = |name: &str| {
-        all.get(name)
-            .map_or(0, |parameter| parameter.shape.iter().product::<usize>())
-    };
+    let numel =
+        |name: &str| all.get(name).map_or(0, |parameter| parameter.shape.iter().product::<usize>());
     let elements: usize = names.iter().map(|name| numel(name)).sum();
     let label = jobs.iter().map(|(job, _)| job.len()).max().unwrap_or(0);
     let end = format!("{} elements", thousands(elements as u64));
@@ -31,11 +30,7 @@ pub fn picture(
         let mut holders = vec![None; width];
         let mut offset = 0;
         for name in names {
-            for Slice {
-                rank,
-                elements: held,
-            } in slices.get(*name).into_iter().flatten()
-            {
+            for Slice { rank, elements: held } in slices.get(*name).into_iter().flatten() {
                 // The columns whose first elements are in the slice.
                 let column =
                     |element: usize| ((offset + element) * width).div_ceil(elements.max(1));
@@ -59,10 +54,8 @@ mod tests {
 
     #[test]
     fn each_column_shows_who_holds_it() {
-        let parameter = |shape: &[usize]| Parameter {
-            shape: shape.to_vec(),
-            sha256: Default::default(),
-        };
+        let parameter =
+            |shape: &[usize]| Parameter { shape: shape.to_vec(), sha256: Default::default() };
         let all = BTreeMap::from([
             ("a".to_string(), parameter(&[2, 3])),
             ("b".to_string(), parameter(&[2])),
@@ -72,19 +65,11 @@ mod tests {
             BTreeMap::from([("a".to_string(), a.to_vec()), ("b".to_string(), b.to_vec())])
         };
         let jobs = [
-            (
-                "dp=3".to_string(),
-                held(&[slice(0, 0..3), slice(1, 3..6)], &[slice(2, 0..2)]),
-            ),
+            ("dp=3".to_string(), held(&[slice(0, 0..3), slice(1, 3..6)], &[slice(2, 0..2)])),
             (
                 "tp=2".to_string(),
                 held(
-                    &[
-                        slice(1, 2..3),
-                        slice(0, 0..2),
-                        slice(0, 3..5),
-                        slice(1, 5..6),
-                    ],
+                    &[slice(1, 2..3), slice(0, 0..2), slice(0, 3..5), slice(1, 5..6)],
                     &[slice(0, 0..2)],
                 ),
             ),
@@ -102,27 +87,14 @@ mod tests {
                 .collect::<String>()
         };
         let both = draw(&["a", "b"]);
-        assert!(
-            both[0].starts_with('0') && both[0].ends_with(" 8 elements"),
-            "{}",
-            both[0]
-        );
-        assert_eq!(
-            both[1],
-            format!("dp=3  {}", line(&[(0, 21), (1, 21), (2, 14)]))
-        );
+        assert!(both[0].starts_with('0') && both[0].ends_with(" 8 elements"), "{}", both[0]);
+        assert_eq!(both[1], format!("dp=3  {}", line(&[(0, 21), (1, 21), (2, 14)])));
         assert_eq!(
             both[2],
-            format!(
-                "tp=2  {}",
-                line(&[(0, 14), (1, 7), (0, 14), (1, 7), (0, 14)])
-            )
+            format!("tp=2  {}", line(&[(0, 14), (1, 7), (0, 14), (1, 7), (0, 14)]))
         );
         assert_eq!(draw(&["b"])[1], format!("dp=3  {}", line(&[(2, 56)])));
-        let narrow = Screen {
-            width: 60,
-            ..Screen::plain()
-        };
+        let narrow = Screen { width: 60, ..Screen::plain() };
         let narrow = picture(&narrow, &all, &["a", "b"], &jobs);
         assert!(narrow.lines().all(|line| line.len() == 60), "{narrow}");
     }

@@ -41,14 +41,13 @@ impl Folders {
         }
     }
 
-    /// Refuses a job's folder with anything that no run of this lab has written. A run removes what an earlier one left.
+    /// Refuses a job's folder with anything that no run of this lab has written. A run removes what
+    /// an earlier one left.
     pub fn ensure_own(dir: &Path) -> Result<(), BadInput> {
         for path in entries(dir) {
             if is_job(&path) && !is_own(&path) {
-                let what = format!(
-                    "{} is in the way, and was not written by this lab",
-                    path.display()
-                );
+                let what =
+                    format!("{} is in the way, and was not written by this lab", path.display());
                 return Err(BadInput::new(
                     what,
                     "move it away, or name a different folder with --out",
@@ -69,18 +68,11 @@ impl Folders {
 }
 
 fn entries(dir: &Path) -> impl Iterator<Item = PathBuf> {
-    std::fs::read_dir(dir)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path())
+    std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path())
 }
 
 fn name(path: &Path) -> String {
-    path.file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned()
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// Whether a path has the name of a job's folder.
@@ -142,13 +134,7 @@ impl<'a> Part<'a> {
         let mesh = Mesh::new(comm, job.layout())?;
         let zero = ZeroConfig::new(job.stage, Precision::F32, config.adamw);
         let pipelined = Pipelined::new(&config, &mesh, &job.plan(&config), (false, 1), zero)?;
-        Ok(Part {
-            comm,
-            job,
-            config,
-            text,
-            pipelined,
-        })
+        Ok(Part { comm, job, config, text, pipelined })
     }
 
     /// Takes steps. Returns their losses, mean over data ranks.
@@ -156,9 +142,7 @@ impl<'a> Part<'a> {
         let mut losses = Vec::new();
         let last = steps.end;
         for step in steps {
-            progress(self.comm, || {
-                format!("{}: step {} of {last}", self.job, step + 1)
-            });
+            progress(self.comm, || format!("{}: step {} of {last}", self.job, step + 1));
             losses.push(self.pipelined.step(self.text, step)?.loss);
         }
         self.comm.all_reduce(&mut losses, Reduce::Mean)?;
@@ -189,7 +173,8 @@ impl<'a> Part<'a> {
     // ANCHOR_END: save
 }
 
-/// Trains `save_after` steps, saves, and trains on until `config.steps`: the run that nothing interrupts.
+/// Trains `save_after` steps, saves, and trains on until `config.steps`: the run that nothing
+/// interrupts.
 pub fn begin(
     comm: &Comm,
     job: Job,
@@ -205,8 +190,9 @@ pub fn begin(
     Ok(Run { losses, saved })
 }
 
-/// Continues from the universal checkpoint `from`. Before the first step, the ranks save what they have loaded to `again`, so
-/// that it can be compared. A run that `forgets` takes the data of the first steps once more.
+/// Continues from the universal checkpoint `from`. Before the first step, the ranks save what they
+/// have loaded to `again`, so that it can be compared. A run that `forgets` takes the data of the
+/// first steps once more.
 pub fn resume(
     comm: &Comm,
     job: Job,
@@ -235,23 +221,14 @@ mod tests {
 
     #[test]
     fn nan_and_missing_losses_are_differences() {
-        let run = |losses: &[f64]| Run {
-            losses: losses.to_vec(),
-            ..Run::default()
-        };
+        let run = |losses: &[f64]| Run { losses: losses.to_vec(), ..Run::default() };
         let good = run(&[3.0, 2.0]);
         assert!(good.has_bits_of(&good) && good.difference(&good) == 0.0);
         assert!(!run(&[3.0, 2.5]).has_bits_of(&good) && run(&[3.0, 2.5]).difference(&good) == 0.5);
         for bad in damaged(&good.losses) {
             let bad = run(&bad);
-            assert!(
-                !bad.has_bits_of(&good) && bad.difference(&good).is_infinite(),
-                "{bad:?}"
-            );
-            assert!(
-                !good.has_bits_of(&bad) && good.difference(&bad).is_infinite(),
-                "{bad:?}"
-            );
+            assert!(!bad.has_bits_of(&good) && bad.difference(&good).is_infinite(), "{bad:?}");
+            assert!(!good.has_bits_of(&bad) && good.difference(&bad).is_infinite(), "{bad:?}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The check of lab09-overlap: the slices of new ranks, fewer and more than old ones, from files with and without padding, and a
-//! real group; then the elements and the files that were read.
+//! The check of lab09-overlap: the slices of new ranks, fewer and more than old ones, from files
+//! with and without padding, and a real group; then the elements and the files that were read.
 
 use exercise::{Files, load};
 use kit::check::{Evidence, run};
@@ -11,25 +11,16 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     run(&[
-        ("from 3 ranks to 1: whole parameters", |evidence| {
-            all(evidence, &SMALL, 1)
-        }),
+        ("from 3 ranks to 1: whole parameters", |evidence| all(evidence, &SMALL, 1)),
         ("from 3 ranks to 2: a slice of each parameter", |evidence| {
             all(evidence, &SMALL, 2)
         }),
-        ("from 3 ranks to 4: some slices are empty", |evidence| {
-            all(evidence, &SMALL, 4)
+        ("from 3 ranks to 4: some slices are empty", |evidence| all(evidence, &SMALL, 4)),
+        ("slices that end where a file ends", |evidence| all(evidence, &EVEN, 2)),
+        ("a slice that lies on five files", |evidence| all(evidence, &WIDE, 2)),
+        ("files with padding, and one with nothing else", |evidence| {
+            all(evidence, &TEN, 3)
         }),
-        ("slices that end where a file ends", |evidence| {
-            all(evidence, &EVEN, 2)
-        }),
-        ("a slice that lies on five files", |evidence| {
-            all(evidence, &WIDE, 2)
-        }),
-        (
-            "files with padding, and one with nothing else",
-            |evidence| all(evidence, &TEN, 3),
-        ),
         ("65 layer norms, from 768 ranks to 512", real),
     ])
 }
@@ -41,32 +32,19 @@ struct Case {
 }
 
 /// 22 elements in files of 8.
-const SMALL: Case = Case {
-    sizes: &[5, 6, 3, 2, 6],
-    ranks: 3,
-};
+const SMALL: Case = Case { sizes: &[5, 6, 3, 2, 6], ranks: 3 };
 /// 24 elements in files of 6.
-const EVEN: Case = Case {
-    sizes: &[12, 12],
-    ranks: 4,
-};
+const EVEN: Case = Case { sizes: &[12, 12], ranks: 4 };
 /// 96 elements in files of 8.
-const WIDE: Case = Case {
-    sizes: &[6, 68, 22],
-    ranks: 12,
-};
+const WIDE: Case = Case { sizes: &[6, 68, 22], ranks: 12 };
 /// 10 elements in files of 4, two of them padding on rank 2, and four on rank 3.
-const TEN: Case = Case {
-    sizes: &[6, 4],
-    ranks: 4,
-};
-/// The group whose conversion failed: files of 348, and 1,024 elements of padding in the last three.
-const REAL: Case = Case {
-    sizes: &[4096; 65],
-    ranks: 768,
-};
+const TEN: Case = Case { sizes: &[6, 4], ranks: 4 };
+/// The group whose conversion failed: files of 348, and 1,024 elements of padding in the last
+/// three.
+const REAL: Case = Case { sizes: &[4096; 65], ranks: 768 };
 
-/// Files in memory, and what was read of them. Each element is its place in the line, counted from 1, and padding is 0.
+/// Files in memory, and what was read of them. Each element is its place in the line, counted from
+/// 1, and padding is 0.
 struct Memory {
     flat: Flat,
     reads: Vec<(usize, Range<usize>)>,
@@ -75,10 +53,7 @@ struct Memory {
 impl Memory {
     fn of(case: &Case) -> Memory {
         Memory {
-            flat: Flat {
-                numel: case.sizes.iter().sum(),
-                ranks: case.ranks,
-            },
+            flat: Flat { numel: case.sizes.iter().sum(), ranks: case.ranks },
             reads: Vec::new(),
         }
     }
@@ -166,27 +141,15 @@ fn real(evidence: &mut Evidence) -> Result<()> {
     let ranks = 512;
     let mut most = 0;
     for rank in [0, 1, 300, ranks - 1] {
-        let new = New {
-            case: &REAL,
-            rank,
-            ranks,
-        };
+        let new = New { case: &REAL, rank, ranks };
         most = most.max(one(evidence, &new)?);
         if !evidence.agrees() {
             return Ok(());
         }
     }
-    let best = New {
-        case: &REAL,
-        rank: 0,
-        ranks,
-    };
+    let best = New { case: &REAL, rank: 0, ranks };
     let best = best.slices().map(|slice| slice.len()).sum::<usize>();
-    evidence.figure(
-        "elements that a new rank reads, of 266,240",
-        most as u64,
-        best as u64,
-    );
+    evidence.figure("elements that a new rank reads, of 266,240", most as u64, best as u64);
     Ok(())
 }
 
@@ -232,21 +195,15 @@ fn one(evidence: &mut Evidence, new: &New) -> Result<usize> {
     let reads = &files.reads;
     let read: usize = reads.iter().map(|(_, range)| range.len()).sum();
     let wanted: usize = new.slices().map(|slice| slice.len()).sum();
-    let mut holders: Vec<usize> = new
-        .slices()
-        .flat_map(|slice| new.holders(&slice, part))
-        .collect();
+    let mut holders: Vec<usize> =
+        new.slices().flat_map(|slice| new.holders(&slice, part)).collect();
     let mut opened: Vec<usize> = reads.iter().map(|read| read.0).collect();
     for list in [&mut holders, &mut opened] {
         list.sort_unstable();
         list.dedup();
     }
     evidence.same(format!("{rank}: elements read"), wanted, read);
-    evidence.same(
-        format!("{rank}: files read from"),
-        holders.len(),
-        opened.len(),
-    );
+    evidence.same(format!("{rank}: files read from"), holders.len(), opened.len());
     let empty = reads.iter().any(|(_, range)| range.is_empty());
     evidence.row(
         !empty,
@@ -312,12 +269,7 @@ fn beyond_a_file(
 ) {
     let last = new.case.ranks - 1;
     let read = format!("{range:?} of file {old}");
-    evidence.row(
-        false,
-        "a read",
-        format!("within 0..{part} of files 0 to {last}"),
-        &read,
-    );
+    evidence.row(false, "a read", format!("within 0..{part} of files 0 to {last}"), &read);
     evidence.means_if(range.is_empty(), EMPTY);
     evidence.means_if(
         old > last,
@@ -342,11 +294,7 @@ fn why_wrong(evidence: &mut Evidence, new: &New, got: &[Vec<f32>], files: &Memor
     let part = files.numel();
     let numel = files.flat.numel;
     let follows = |rule: &dyn Fn(usize) -> Vec<f32>| {
-        got.len() == sizes.len()
-            && got
-                .iter()
-                .enumerate()
-                .all(|(which, got)| *got == rule(which))
+        got.len() == sizes.len() && got.iter().enumerate().all(|(which, got)| *got == rule(which))
     };
     if follows(&|which| numbers(new.slice(which))) {
         return;
@@ -356,10 +304,7 @@ fn why_wrong(evidence: &mut Evidence, new: &New, got: &[Vec<f32>], files: &Memor
         "Nothing was read. For each parameter: where is the new rank's slice in the line, and which files have some of it?",
     );
     // The line cut as the old job cut it, for the new ranks: with padding and without.
-    let line = Flat {
-        numel,
-        ranks: new.ranks,
-    };
+    let line = Flat { numel, ranks: new.ranks };
     let even = numel.div_ceil(new.ranks);
     let even = numel.min(new.rank * even)..numel.min((new.rank + 1) * even);
     for mine in [line.range(new.rank), even] {
@@ -388,11 +333,7 @@ fn why_wrong(evidence: &mut Evidence, new: &New, got: &[Vec<f32>], files: &Memor
         new.ranks > 1 && follows(&|which| numbers(new.parameter(which))),
         "These are whole parameters. The new rank has a slice of each.",
     );
-    let at = |rank: usize| New {
-        case: new.case,
-        rank,
-        ranks: new.ranks,
-    };
+    let at = |rank: usize| New { case: new.case, rank, ranks: new.ranks };
     evidence.means_if(
         (0..new.ranks)
             .any(|other| other != new.rank && follows(&|which| numbers(at(other).slice(which)))),
@@ -437,10 +378,7 @@ fn why_wrong(evidence: &mut Evidence, new: &New, got: &[Vec<f32>], files: &Memor
         (0..new.case.ranks).flat_map(of).collect()
     };
     let lengths = [numel / new.case.ranks, numel.div_ceil(new.case.ranks)];
-    for other in lengths
-        .into_iter()
-        .filter(|other| *other > 0 && *other != part)
-    {
+    for other in lengths.into_iter().filter(|other| *other > 0 && *other != part) {
         evidence.means_if(
             follows(&|which| cut(which, other)),
             format!("You take files of {other} elements. They have {part}, because the line is padded before it is cut: ask `numel`."),
@@ -470,9 +408,7 @@ fn why_wrong(evidence: &mut Evidence, new: &New, got: &[Vec<f32>], files: &Memor
         ),
     );
     // One piece of the line, but from a different place on.
-    let from = got
-        .first()
-        .map_or(0, |first| (*first as usize).saturating_sub(1));
+    let from = got.first().map_or(0, |first| (*first as usize).saturating_sub(1));
     evidence.means_if(
         !expected.is_empty() && from != slice.start && *got == numbers(from..from + expected.len()),
         format!(
@@ -543,17 +479,8 @@ fn said(numbers: &[f32]) -> String {
     match numbers {
         [] => "nothing".into(),
         [first, .., last] if numbers.len() > 8 => {
-            format!(
-                "{} from {} to {}",
-                thousands(numbers.len() as u64),
-                first,
-                last
-            )
+            format!("{} from {} to {}", thousands(numbers.len() as u64), first, last)
         }
-        few => few
-            .iter()
-            .map(|x| x.to_string())
-            .collect::<Vec<_>>()
-            .join(" "),
+        few => few.iter().map(|x| x.to_string()).collect::<Vec<_>>().join(" "),
     }
 }

@@ -1,4 +1,5 @@
-//! The check of lab09-pieces: old ranks save their slices, and new rank 1 looks where the reader says.
+//! The check of lab09-pieces: old ranks save their slices, and new rank 1 looks where the reader
+//! says.
 
 use exercise::found_at;
 use kit::check::{Evidence, run};
@@ -48,10 +49,7 @@ fn begins(evidence: &mut Evidence) -> Result<()> {
     let last = length - 1;
     evidence.means_if(
         file >= OLD,
-        format!(
-            "There is no file {file}: four ranks have saved files 0 to {}.",
-            OLD - 1
-        ),
+        format!("There is no file {file}: four ranks have saved files 0 to {}.", OLD - 1),
     );
     evidence.means_if(
         place > last,

@@ -1,4 +1,5 @@
-//! The check of lab09-strip: the source's control and its failure, then records that are wrong and records that are right.
+//! The check of lab09-strip: the source's control and its failure, then records that are wrong and
+//! records that are right.
 
 use exercise::{Converted, Shard, convert};
 use kit::check::{Evidence, run};
@@ -13,58 +14,27 @@ fn main() -> ExitCode {
         ("12,288 numbers on 48 ranks, nothing to strip", |evidence| {
             whole(evidence, &CONTROL)
         }),
-        (
-            "11 numbers on 5 ranks, and the real 768: no error",
-            |evidence| {
-                converts(evidence, &ELEVEN)?;
-                converts(evidence, &REAL)
-            },
-        ),
+        ("11 numbers on 5 ranks, and the real 768: no error", |evidence| {
+            converts(evidence, &ELEVEN)?;
+            converts(evidence, &REAL)
+        }),
         ("11 numbers on 5 ranks: parameters, paddings", |evidence| {
             whole(evidence, &ELEVEN)
         }),
         ("9 numbers, the last of them zeros", |evidence| {
-            whole(
-                evidence,
-                &Case {
-                    zeros: 3,
-                    ..case(&[2, 3, 4], 4)
-                },
-            )
+            whole(evidence, &Case { zeros: 3, ..case(&[2, 3, 4], 4) })
         }),
-        ("65 layer norms on 768 ranks", |evidence| {
-            whole(evidence, &REAL)
-        }),
-        ("16 numbers on 1,024 ranks", |evidence| {
-            whole(evidence, &case(&[16], 1024))
-        }),
+        ("65 layer norms on 768 ranks", |evidence| whole(evidence, &REAL)),
+        ("16 numbers on 1,024 ranks", |evidence| whole(evidence, &case(&[16], 1024))),
         ("13 numbers on 3 ranks: the record is right", |evidence| {
             whole(evidence, &case(&[4, 1, 8], 3))
         }),
         ("files that a first repair has changed", |evidence| {
-            whole(
-                evidence,
-                &Case {
-                    cut: true,
-                    ..ELEVEN
-                },
-            )
+            whole(evidence, &Case { cut: true, ..ELEVEN })
         }),
         ("files with each rank's own padding", |evidence| {
-            whole(
-                evidence,
-                &Case {
-                    rule: Recorded::OnEach,
-                    ..ELEVEN
-                },
-            )?;
-            whole(
-                evidence,
-                &Case {
-                    rule: Recorded::OnEach,
-                    ..REAL
-                },
-            )
+            whole(evidence, &Case { rule: Recorded::OnEach, ..ELEVEN })?;
+            whole(evidence, &Case { rule: Recorded::OnEach, ..REAL })
         }),
     ])
 }
@@ -96,10 +66,7 @@ const REAL: Case = case(&[4096; 65], 768);
 
 impl Case {
     fn flat(&self) -> Flat {
-        Flat {
-            numel: self.sizes.iter().sum(),
-            ranks: self.ranks,
-        }
+        Flat { numel: self.sizes.iter().sum(), ranks: self.ranks }
     }
 
     /// Each number is its offset in the group, counted from 1.
@@ -119,10 +86,7 @@ impl Case {
             numbers.resize(flat.shard_numel(), 0.0);
             let recorded = self.rule.on(flat, rank);
             let most = if self.cut { numbers.len() } else { recorded };
-            Shard {
-                numbers,
-                padding: recorded.min(most),
-            }
+            Shard { numbers, padding: recorded.min(most) }
         };
         (0..self.ranks).map(shard).collect()
     }
@@ -131,9 +95,7 @@ impl Case {
         let mut begin = 0;
         let parameter = |size: &usize| {
             begin += size;
-            (begin - size..begin)
-                .map(|offset| self.number(offset))
-                .collect()
+            (begin - size..begin).map(|offset| self.number(offset)).collect()
         };
         self.sizes.iter().map(parameter).collect()
     }
@@ -177,12 +139,7 @@ fn converted(evidence: &mut Evidence, case: &Case) -> Option<Converted> {
 
 fn converts(evidence: &mut Evidence, case: &Case) -> Result<()> {
     if converted(evidence, case).is_some() {
-        evidence.row(
-            true,
-            format!("{} ranks", case.ranks),
-            "converted",
-            "converted",
-        );
+        evidence.row(true, format!("{} ranks", case.ranks), "converted", "converted");
     }
     Ok(())
 }
@@ -244,11 +201,7 @@ fn paddings(evidence: &mut Evidence, case: &Case, got: &[usize]) {
         rank + 4 >= ranks || wrong.is_some_and(|wrong| (wrong..wrong + 2).contains(rank))
     };
     for rank in (0..ranks).filter(shown) {
-        evidence.same(
-            format!("padding of rank {rank}, of {part}"),
-            flat.padding(rank),
-            got[rank],
-        );
+        evidence.same(format!("padding of rank {rank}, of {part}"), flat.padding(rank), got[rank]);
     }
     if evidence.agrees() {
         return;
@@ -316,10 +269,6 @@ fn said(numbers: &[f32]) -> String {
             format!("{} from {first} to {last}", thousands(numbers.len() as u64))
         }
         [] => "nothing".into(),
-        few => few
-            .iter()
-            .map(|x| x.to_string())
-            .collect::<Vec<_>>()
-            .join(" "),
+        few => few.iter().map(|x| x.to_string()).collect::<Vec<_>>().join(" "),
     }
 }

@@ -1,11 +1,12 @@
 //! lab09-overlap · Read only what is yours
 //!
-//! A job with ZeRO-1 has saved. Its parameters lie end to end in one line, which is padded and cut into equally long files.
-//! So a file can begin and end in the middle of a parameter, and the last files can have nothing but padding.
+//! A job with ZeRO-1 has saved. Its parameters lie end to end in one line, which is padded and cut
+//! into equally long files. So a file can begin and end in the middle of a parameter, and the last
+//! files can have nothing but padding.
 //!
-//! The job goes on with ZeRO-3, on a different number of ranks. Now each parameter is cut by itself, into slices of
-//! `size.div_ceil(ranks)` elements, and rank r has the r-th of each. A slice ends where its parameter ends: the last slices
-//! can be shorter, or empty.
+//! The job goes on with ZeRO-3, on a different number of ranks. Now each parameter is cut by
+//! itself, into slices of `size.div_ceil(ranks)` elements, and rank r has the r-th of each. A slice
+//! ends where its parameter ends: the last slices can be shorter, or empty.
 //!
 //! ```text
 //!                     file 0           file 1           file 2
@@ -15,10 +16,12 @@
 //! rank 1 of 2         [a3 a4]    and [b2 b3]
 //! ```
 //!
-//! Lab09's own reader puts whole parameters together first, so each new rank reads all files. You do without:
+//! Lab09's own reader puts whole parameters together first, so each new rank reads all files. You
+//! do without:
 //!
 //! - Read each element that the new rank holds once, and no other element, and no padding.
-//! - Do not read from a file that has nothing of them, not even an empty range: it would have to be opened.
+//! - Do not read from a file that has nothing of them, not even an empty range: it would have to be
+//!   opened.
 
 use std::ops::Range;
 
@@ -32,7 +35,8 @@ pub trait Files {
     fn read(&mut self, rank: usize, range: Range<usize>) -> Vec<f32>;
 }
 
-/// What new rank `rank` of `ranks` holds of each parameter. `sizes` are the elements of all parameters, in order.
+/// What new rank `rank` of `ranks` holds of each parameter. `sizes` are the elements of all
+/// parameters, in order.
 pub fn load(files: &mut dyn Files, sizes: &[usize], rank: usize, ranks: usize) -> Vec<Vec<f32>> {
     let part = files.numel();
     todo!(

@@ -1,7 +1,8 @@
 //! lab09-strip · The converter that strips too much
 //!
-//! Broken on purpose: it converts a checkpoint of 48 ranks, and fails on one of 768 ranks, after 95,600 steps that cannot be
-//! repeated: "narrow(): length must be non-negative: 348 - 1024 = -676". The same with 11 numbers on 5 ranks:
+//! Broken on purpose: it converts a checkpoint of 48 ranks, and fails on one of 768 ranks, after
+//! 95,600 steps that cannot be repeated: "narrow(): length must be non-negative: 348 - 1024
+//! = -676". The same with 11 numbers on 5 ranks:
 //!
 //! ```text
 //! rank                 0          1          2           3          4
@@ -11,14 +12,15 @@
 //! sizes [8, 3]         error: narrow(): length must be non-negative: 4 - 9 = -5
 //! ```
 //!
-//! The parameters of a group lie end to end, and the group is padded until it can be cut into equal slices. The converter
-//! cuts each slice's padding off, joins the rest, and takes the parameters out of it one after the other. It also passes the
-//! records on, and other programs use them.
+//! The parameters of a group lie end to end, and the group is padded until it can be cut into equal
+//! slices. The converter cuts each slice's padding off, joins the rest, and takes the parameters
+//! out of it one after the other. It also passes the records on, and other programs use them.
 //!
 //! Repair the converter. It must also convert files whose records are wrong:
 //!
 //! - `parameters` are the parameters, whole and in order.
-//! - `paddings` are right for every rank: how many numbers of its slice come after the last parameter.
+//! - `paddings` are right for every rank: how many numbers of its slice come after the last
+//!   parameter.
 
 /// One rank's file.
 pub struct Shard {
@@ -35,7 +37,8 @@ pub struct Converted {
     pub paddings: Vec<usize>,
 }
 
-/// Converts the files of all ranks. `sizes` are the elements of each parameter of the group, in order.
+/// Converts the files of all ranks. `sizes` are the elements of each parameter of the group, in
+/// order.
 pub fn convert(shards: &[Shard], sizes: &[usize]) -> Result<Converted, String> {
     let mut flat = Vec::new();
     let mut paddings = Vec::new();
@@ -55,8 +58,5 @@ pub fn convert(shards: &[Shard], sizes: &[usize]) -> Result<Converted, String> {
         parameters.push(flat[begin..begin + size].to_vec());
         begin += size;
     }
-    Ok(Converted {
-        parameters,
-        paddings,
-    })
+    Ok(Converted { parameters, paddings })
 }

@@ -12,13 +12,15 @@ pub trait Files {
     fn read(&mut self, rank: usize, range: Range<usize>) -> Vec<f32>;
 }
 
-/// What new rank `rank` of `ranks` holds of each parameter. `sizes` are the elements of all parameters, in order.
+/// What new rank `rank` of `ranks` holds of each parameter. `sizes` are the elements of all
+/// parameters, in order.
 pub fn load(files: &mut dyn Files, sizes: &[usize], rank: usize, ranks: usize) -> Vec<Vec<f32>> {
     let part = files.numel();
     let mut slices = Vec::new();
     let mut start = 0;
     for &size in sizes {
-        // This rank's slice, in elements of the parameter. `start` is where the parameter begins in the line.
+        // This rank's slice, in elements of the parameter. `start` is where the parameter begins in
+        // the line.
         let length = size.div_ceil(ranks);
         let first = size.min(rank * length);
         let last = size.min(first + length);

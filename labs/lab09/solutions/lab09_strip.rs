@@ -15,13 +15,15 @@ pub struct Converted {
     pub paddings: Vec<usize>,
 }
 
-/// Converts the files of all ranks. `sizes` are the elements of each parameter of the group, in order.
+/// Converts the files of all ranks. `sizes` are the elements of each parameter of the group, in
+/// order.
 pub fn convert(shards: &[Shard], sizes: &[usize]) -> Result<Converted, String> {
     let data: usize = sizes.iter().sum();
     let mut flat = Vec::new();
     let mut paddings = Vec::new();
     for (rank, shard) in shards.iter().enumerate() {
-        // Padding is what comes after the last parameter, and a slice cannot have more of it than numbers.
+        // Padding is what comes after the last parameter, and a slice cannot have more of it than
+        // numbers.
         let numel = shard.numbers.len();
         let padding = ((rank + 1) * numel).saturating_sub(data).min(numel);
         flat.extend_from_slice(&shard.numbers[..numel - padding]);
@@ -33,8 +35,5 @@ pub fn convert(shards: &[Shard], sizes: &[usize]) -> Result<Converted, String> {
         parameters.push(flat[begin..begin + size].to_vec());
         begin += size;
     }
-    Ok(Converted {
-        parameters,
-        paddings,
-    })
+    Ok(Converted { parameters, paddings })
 }

@@ -1,4 +1,5 @@
-//! One job on its ranks: forward passes and training steps, timed, with the bytes that each rank holds and sends.
+//! One job on its ranks: forward passes and training steps, timed, with the bytes that each rank
+//! holds and sends.
 
 use super::config::DsConfig;
 use super::layers::Layers;
@@ -70,7 +71,8 @@ pub struct Measured {
     pub peak: f64,
     /// The part of the job in which a rank took more bytes than it may. The job stopped there.
     pub stopped: Option<&'static str>,
-    /// Bytes that a rank sends in a forward pass and in a training step: the mean over ranks, of the last batch size.
+    /// Bytes that a rank sends in a forward pass and in a training step: the mean over ranks, of
+    /// the last batch size.
     pub sent: [f64; 2],
     /// Rank 0's memory after the last step.
     pub memory: Memory,
@@ -103,18 +105,11 @@ impl Benchmark {
         Ok(layout)
     }
 
-    /// Refuses a job whose state alone does not fit into the `free` bytes of this machine, where `here` of its ranks run.
+    /// Refuses a job whose state alone does not fit into the `free` bytes of this machine, where
+    /// `here` of its ranks run.
     pub fn check_memory(&self, here: usize, free: Option<u64>) -> Result<(), BadInput> {
-        let Coordinates {
-            data,
-            pipeline,
-            tensor,
-        } = self.config.mesh(self.world_size)?.sizes;
-        let part = self
-            .model
-            .shape
-            .parameters()
-            .div_ceil((pipeline * tensor) as u64);
+        let Coordinates { data, pipeline, tensor } = self.config.mesh(self.world_size)?.sizes;
+        let part = self.model.shape.parameters().div_ceil((pipeline * tensor) as u64);
         let held = zero_memory(
             self.config.zero_stage.number(),
             part,
@@ -138,8 +133,8 @@ impl Benchmark {
         ))
     }
 
-    /// The sequences that the rank at `mesh.at` takes of a batch of `sequences`, in micro-batches. A sequence's tokens depend on its
-    /// number alone.
+    /// The sequences that the rank at `mesh.at` takes of a batch of `sequences`, in micro-batches.
+    /// A sequence's tokens depend on its number alone.
     ///
     /// # Errors
     /// If the batch cannot be divided evenly.
@@ -162,16 +157,10 @@ impl Benchmark {
                 inputs: all(0),
                 targets: all(1),
                 length: self.seq_len,
-                sequences: (first..first + each)
-                    .map(|sequence| sequence as u64)
-                    .collect(),
+                sequences: (first..first + each).map(|sequence| sequence as u64).collect(),
                 starts: (first..first + each).collect(),
             };
-            let pass = if train {
-                Pass::training(None)
-            } else {
-                Pass::evaluate()
-            };
+            let pass = if train { Pass::training(None) } else { Pass::evaluate() };
             (batch, pass)
         };
         Ok((0..micro_batches).map(draw).collect())
@@ -189,7 +178,8 @@ pub fn run_distributed_benchmark(harness: &Harness, benchmark: &Benchmark) -> Re
     Ok(measured)
 }
 
-/// Gives freed memory back to the system. Ranks, groups and models end with their run: nothing else is left of it.
+/// Gives freed memory back to the system. Ranks, groups and models end with their run: nothing else
+/// is left of it.
 pub fn reset_distributed_and_clear_memory() {
     profile::take();
     launch::return_freed_memory();
@@ -227,44 +217,24 @@ struct Part<'a> {
 impl<'a> Part<'a> {
     /// The layers of this rank, with a state that ZeRO divides among the data ranks.
     fn new(harness: &Harness, benchmark: &'a Benchmark, mesh: &'a Mesh) -> Result<Part<'a>> {
-        let Benchmark {
-            model,
-            config,
-            dtype,
-            ..
-        } = benchmark;
+        let Benchmark { model, config, dtype, .. } = benchmark;
         let layers = Layers::declare(&model.shape, config, mesh)?;
         let zero = ZeroConfig::new(config.zero_stage, *dtype, config.adamw);
-        let zero = model.begin(
-            &layers.model().params,
-            mesh.group(Axis::Data),
-            zero,
-            harness.seed,
-        )?;
-        let forward: Vec<Op> = (0..config.accumulation)
-            .map(|micro| Op::forward(0, micro))
-            .collect();
+        let zero =
+            model.begin(&layers.model().params, mesh.group(Axis::Data), zero, harness.seed)?;
+        let forward: Vec<Op> =
+            (0..config.accumulation).map(|micro| Op::forward(0, micro)).collect();
         let order =
             Schedule::OneForwardOneBackward.order(&layers.pipeline, layers.stages.group().rank());
-        let program = |order: Vec<Op>| {
-            layers
-                .pipeline
-                .with_messages(layers.stages.group().rank(), &order)
-        };
+        let program =
+            |order: Vec<Op>| layers.pipeline.with_messages(layers.stages.group().rank(), &order);
         let programs = [forward, order].map(program);
-        let zero = zero
-            .with_tensor(&layers.tensor)?
-            .with_pipeline(layers.stages.group())?;
-        Ok(Part {
-            benchmark,
-            mesh,
-            layers,
-            zero,
-            programs,
-        })
+        let zero = zero.with_tensor(&layers.tensor)?.with_pipeline(layers.stages.group())?;
+        Ok(Part { benchmark, mesh, layers, zero, programs })
     }
 
-    /// Runs the passes of one program. Returns the mean loss of this replica, on every rank of its pipeline.
+    /// Runs the passes of one program. Returns the mean loss of this replica, on every rank of its
+    /// pipeline.
     fn run(&self, batch: usize, train: bool) -> Result<f64> {
         let micro_batches = self.benchmark.micro_batches(self.mesh, batch, train)?;
         let activations = [
@@ -304,17 +274,10 @@ impl<'a> Part<'a> {
         let before = profile::products();
         let mut prefill = None;
         self.zero.open()?;
-        let text = generate(
-            self.layers.model(),
-            &cache,
-            Some(pipeline),
-            &prompt,
-            &how,
-            |_| {
-                prefill.get_or_insert_with(|| profile::products() - before);
-                Ok(())
-            },
-        );
+        let text = generate(self.layers.model(), &cache, Some(pipeline), &prompt, &how, |_| {
+            prefill.get_or_insert_with(|| profile::products() - before);
+            Ok(())
+        });
         self.zero.close();
         let text = text?;
         let prefill = prefill.unwrap_or_default();
@@ -359,8 +322,9 @@ fn sequence(model: &Model, number: usize, positions: Range<usize>) -> impl Itera
     positions.map(move |i| stream.below(vocabulary, i as u64) as u32)
 }
 
-/// The sequences of one micro-batch, if `ranks` data ranks share a batch. Names the ranks that would get an empty one: in the
-/// source this ended in a reshape of no elements, deep inside the model.
+/// The sequences of one micro-batch, if `ranks` data ranks share a batch. Names the ranks that
+/// would get an empty one: in the source this ended in a reshape of no elements, deep inside the
+/// model.
 fn share(sequences: usize, ranks: usize, micro_batches: usize) -> Result<usize, BadInput> {
     let parts = ranks * micro_batches;
     if sequences >= parts && sequences.is_multiple_of(parts) {
@@ -374,9 +338,7 @@ fn share(sequences: usize, ranks: usize, micro_batches: usize) -> Result<usize, 
         return Err(BadInput::new(what, help));
     }
     let of = |rank| sequences / ranks + usize::from(rank < sequences % ranks);
-    let first = (0..ranks)
-        .find(|&rank| of(rank) < micro_batches)
-        .unwrap_or_default();
+    let first = (0..ranks).find(|&rank| of(rank) < micro_batches).unwrap_or_default();
     let mut what = format!(
         "rank {first} of {ranks} data ranks would run an empty batch: the batch has {sequences}"
     );
@@ -386,10 +348,7 @@ fn share(sequences: usize, ranks: usize, micro_batches: usize) -> Result<usize, 
         } else {
             String::new()
         };
-        what += &format!(
-            "\n  rank {rank}  {} of {sequences} sequences{for_them}",
-            of(rank)
-        );
+        what += &format!("\n  rank {rank}  {} of {sequences} sequences{for_them}", of(rank));
     }
     if ranks > 8 {
         what += "\n  …";
@@ -400,8 +359,8 @@ fn share(sequences: usize, ranks: usize, micro_batches: usize) -> Result<usize, 
     ))
 }
 
-/// Runs a job on one rank: makes its part of the model, generates a few tokens, and runs passes and steps of each batch size. After
-/// each of these, all ranks compare their peaks with the limit.
+/// Runs a job on one rank: makes its part of the model, generates a few tokens, and runs passes and
+/// steps of each batch size. After each of these, all ranks compare their peaks with the limit.
 fn one_rank(
     harness: &Harness,
     benchmark: &Benchmark,
@@ -451,12 +410,7 @@ fn one_rank(
             memory,
         })
     };
-    let stopped = |part: &Part, at| {
-        Ok(Measured {
-            stopped: Some(at),
-            ..measured(part)?
-        })
-    };
+    let stopped = |part: &Part, at| Ok(Measured { stopped: Some(at), ..measured(part)? });
     if is_over(&part)? {
         return stopped(&part, "its state");
     }
@@ -478,33 +432,22 @@ fn one_rank(
                 let traffic = comm.total_traffic();
                 let products = profile::products();
                 let start = Instant::now();
-                of_passes.push(if train {
-                    part.step(batch)?
-                } else {
-                    part.forward(batch)?
-                });
-                figures = (
-                    (comm.total_traffic() - traffic).bytes as f64,
-                    profile::products() - products,
-                );
+                of_passes.push(if train { part.step(batch)? } else { part.forward(batch)? });
+                figures =
+                    ((comm.total_traffic() - traffic).bytes as f64, profile::products() - products);
                 comm.barrier()?;
                 seconds.push(start.elapsed().as_secs_f64());
                 if is_over(&part)? {
                     return stopped(
                         &part,
-                        if train {
-                            "a training step"
-                        } else {
-                            "a forward pass"
-                        },
+                        if train { "a training step" } else { "a forward pass" },
                     );
                 }
             }
             seconds.sort_by(f64::total_cmp);
             let mut sums = [figures.0, figures.1.bytes as f64];
             comm.all_reduce(&mut sums, Reduce::Sum)?;
-            mesh.group(Axis::Data)
-                .all_reduce(&mut of_passes, Reduce::Mean)?;
+            mesh.group(Axis::Data).all_reduce(&mut of_passes, Reduce::Mean)?;
             let seq = benchmark.seq_len;
             let shape = &benchmark.model.shape;
             let each = if train {
@@ -527,14 +470,7 @@ fn one_rank(
         }
         runs.push(of_batch);
     }
-    Ok(Measured {
-        runs,
-        generation,
-        tokens,
-        losses,
-        sent,
-        ..measured(&part)?
-    })
+    Ok(Measured { runs, generation, tokens, losses, sent, ..measured(&part)? })
 }
 
 #[cfg(test)]

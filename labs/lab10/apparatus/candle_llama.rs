@@ -79,10 +79,7 @@ impl Reference {
 
     fn forward(&self, tokens: &[u32], at: usize, cache: &mut Cache) -> Result<Vec<f32>> {
         let tokens = Tensor::new(tokens, &Device::Cpu)?.unsqueeze(0)?;
-        self.model
-            .forward(&tokens, at, cache)?
-            .squeeze(0)?
-            .to_vec1()
+        self.model.forward(&tokens, at, cache)?.squeeze(0)?.to_vec1()
     }
 }
 
@@ -93,10 +90,7 @@ fn weights(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
         .collect::<std::io::Result<Vec<_>>>()?;
     Ok(paths
         .into_iter()
-        .filter(|path| {
-            path.extension()
-                .is_some_and(|ending| ending == "safetensors")
-        })
+        .filter(|path| path.extension().is_some_and(|ending| ending == "safetensors"))
         .collect())
 }
 
@@ -154,7 +148,8 @@ pub(crate) mod tests {
         tied: true,
     };
 
-    /// A model with random matrices, so large that attention prefers some positions, and with different gains; and its folder.
+    /// A model with random matrices, so large that attention prefers some positions, and with
+    /// different gains; and its folder.
     pub(crate) fn model(shape: &ModelShape, folder: &Path) -> Llama {
         let llama = Llama::new(shape).unwrap();
         llama.params.allocate(7);
@@ -181,17 +176,10 @@ pub(crate) mod tests {
     fn all_logits_are_ours() {
         for (tied, scaling) in [(true, LLAMA.rope.scaling), (false, None)] {
             let dir = tempfile::tempdir().unwrap();
-            let rope = Rope {
-                scaling,
-                ..LLAMA.rope
-            };
+            let rope = Rope { scaling, ..LLAMA.rope };
             let ours = model(
                 &ModelShape {
-                    family: Family::Llama(LlamaExtra {
-                        tied,
-                        rope,
-                        ..LLAMA
-                    }),
+                    family: Family::Llama(LlamaExtra { tied, rope, ..LLAMA }),
                     ..SHAPE
                 },
                 dir.path(),
@@ -210,9 +198,7 @@ pub(crate) mod tests {
             }
             let reference = Reference::load(dir.path()).unwrap();
             let tokens: Vec<u32> = (0..30).map(|i| i * i % 37).collect();
-            let logits = ours
-                .logits(&tokens, tokens.len(), &Pass::evaluate())
-                .unwrap();
+            let logits = ours.logits(&tokens, tokens.len(), &Pass::evaluate()).unwrap();
             let logits: Vec<Vec<f32>> = logits.squeeze(0).unwrap().to_vec2().unwrap();
             let mut most = 0f64;
             let mut largest = 0f64;
@@ -238,14 +224,7 @@ pub(crate) mod tests {
         let mut tokens = Vec::new();
         while tokens.len() < count {
             let logits = model
-                .predict(
-                    Input::Tokens {
-                        ids: &next,
-                        length: next.len(),
-                    },
-                    &pass,
-                    true,
-                )
+                .predict(Input::Tokens { ids: &next, length: next.len() }, &pass, true)
                 .unwrap();
             let logits = logits.flatten_all().unwrap().to_vec1::<f32>().unwrap();
             next = vec![TokenSampling::GREEDY.choose(&logits, 0).unwrap()];
@@ -260,10 +239,7 @@ pub(crate) mod tests {
         let ours = model(&SHAPE, dir.path());
         let prompt = [1, 5, 30];
         assert_eq!(
-            Reference::load(dir.path())
-                .unwrap()
-                .greedy(&prompt, 29)
-                .unwrap(),
+            Reference::load(dir.path()).unwrap().greedy(&prompt, 29).unwrap(),
             greedy(&ours, &prompt, 29)
         );
     }
@@ -279,11 +255,7 @@ pub(crate) mod tests {
         ours.params.allocate(0);
         let stored = safetensors::load(dir.join("model.safetensors"), &Device::Cpu).unwrap();
         for spec in ours.params.specs() {
-            let stored = stored[&spec.name]
-                .flatten_all()
-                .unwrap()
-                .to_vec1::<f32>()
-                .unwrap();
+            let stored = stored[&spec.name].flatten_all().unwrap().to_vec1::<f32>().unwrap();
             ours.params.values_mut()[spec.range()].copy_from_slice(&stored);
         }
         assert_eq!(
@@ -296,14 +268,8 @@ pub(crate) mod tests {
     fn a_folder_that_candle_cannot_read_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let refused = || {
-            let error = Reference::load(dir.path())
-                .err()
-                .expect("a bad folder")
-                .to_string();
-            assert!(
-                error.contains("\nhelp: candle-transformers needs"),
-                "{error}"
-            );
+            let error = Reference::load(dir.path()).err().expect("a bad folder").to_string();
+            assert!(error.contains("\nhelp: candle-transformers needs"), "{error}");
             error
         };
         assert!(refused().contains("config.json"));

@@ -48,12 +48,7 @@ impl PipelineConfig {
 
 impl Default for DsConfig {
     fn default() -> DsConfig {
-        let adamw = AdamWConfig {
-            beta1: 0.9,
-            beta2: 0.999,
-            weight_decay: 0.01,
-            epsilon: 1e-8,
-        };
+        let adamw = AdamWConfig { beta1: 0.9, beta2: 0.999, weight_decay: 0.01, epsilon: 1e-8 };
         DsConfig {
             tensor_parallel: 1,
             pipeline: None,
@@ -72,12 +67,7 @@ impl Default for DsConfig {
 /// The settings of a job, checked. Write what differs from the defaults:
 /// `make_ds_config(DsConfig { tensor_parallel: 2, ..DsConfig::default() })`.
 pub fn make_ds_config(config: DsConfig) -> Result<DsConfig, BadInput> {
-    let sizes = [
-        config.tensor_parallel,
-        config.stages(),
-        config.micro_batch,
-        config.accumulation,
-    ];
+    let sizes = [config.tensor_parallel, config.stages(), config.micro_batch, config.accumulation];
     if sizes.contains(&0) {
         return Err(BadInput::new(
             format!("sizes of a job begin at 1: {sizes:?}"),
@@ -86,10 +76,7 @@ pub fn make_ds_config(config: DsConfig) -> Result<DsConfig, BadInput> {
     }
     if config.stages() > 1 && config.zero_stage > Stage::One {
         return Err(BadInput::new(
-            format!(
-                "ZeRO-{} and a pipeline do not go together",
-                config.zero_stage.number()
-            ),
+            format!("ZeRO-{} and a pipeline do not go together", config.zero_stage.number()),
             "take ZeRO 0 or 1: a stage needs its weights and gradients whole for every micro-batch",
         ));
     }
@@ -102,17 +89,14 @@ impl DsConfig {
         self.pipeline.map_or(1, |pipeline| pipeline.stages)
     }
 
-    /// The mesh of `ranks` ranks. Data parallelism gets the ranks that tensor and pipeline parallelism do not take.
+    /// The mesh of `ranks` ranks. Data parallelism gets the ranks that tensor and pipeline
+    /// parallelism do not take.
     pub fn mesh(&self, ranks: usize) -> Result<Layout, BadInput> {
         let pipeline = self.stages();
         let tensor = self.tensor_parallel;
         let data = (ranks / pipeline.saturating_mul(tensor).max(1)).max(1);
         let layout = Layout {
-            sizes: Coordinates {
-                data,
-                pipeline,
-                tensor,
-            },
+            sizes: Coordinates { data, pipeline, tensor },
             order: Order::PipelineSlowest,
         };
         layout.check(ranks).map(|()| layout)
@@ -121,12 +105,7 @@ impl DsConfig {
     /// The same settings as DeepSpeed's JSON, for `ranks` ranks.
     pub fn deepspeed(&self, ranks: usize, dtype: Precision) -> Result<Value, BadInput> {
         let data = self.mesh(ranks)?.sizes.data;
-        let AdamWConfig {
-            beta1,
-            beta2,
-            epsilon,
-            weight_decay,
-        } = self.adamw;
+        let AdamWConfig { beta1, beta2, epsilon, weight_decay } = self.adamw;
         let mut json = json!({
             "train_batch_size": self.micro_batch * self.accumulation * data,
             "train_micro_batch_size_per_gpu": self.micro_batch,
@@ -143,11 +122,8 @@ impl DsConfig {
         if self.tensor_parallel > 1 {
             json["tensor_parallel"] = json!({ "autotp_size": self.tensor_parallel });
         }
-        if let Some(PipelineConfig {
-            stages,
-            partition_method,
-            activation_checkpoint_interval,
-        }) = self.pipeline
+        if let Some(PipelineConfig { stages, partition_method, activation_checkpoint_interval }) =
+            self.pipeline
         {
             json["pipeline"] = json!({
                 "stages": stages,
@@ -158,7 +134,8 @@ impl DsConfig {
         Ok(json)
     }
 
-    /// The settings that DeepSpeed does not take from the JSON, in words: it ignores keys that it does not know.
+    /// The settings that DeepSpeed does not take from the JSON, in words: it ignores keys that it
+    /// does not know.
     pub fn caveats(&self) -> Vec<String> {
         let mut all = Vec::new();
         if self.tensor_parallel > 1 {
@@ -168,12 +145,7 @@ impl DsConfig {
                 self.tensor_parallel
             ));
         }
-        if let Some(PipelineConfig {
-            stages,
-            partition_method,
-            ..
-        }) = self.pipeline
-        {
+        if let Some(PipelineConfig { stages, partition_method, .. }) = self.pipeline {
             let method = method(partition_method);
             all.push(format!(
                 "DeepSpeed reads neither pipeline.stages nor pipeline.partition: write \
@@ -213,14 +185,7 @@ mod tests {
             ..DsConfig::default()
         });
         let config = config.unwrap();
-        assert_eq!(
-            config.mesh(8).unwrap().sizes,
-            Coordinates {
-                data: 2,
-                pipeline: 2,
-                tensor: 2
-            }
-        );
+        assert_eq!(config.mesh(8).unwrap().sizes, Coordinates { data: 2, pipeline: 2, tensor: 2 });
         let json = config.deepspeed(8, Precision::Bf16).unwrap();
         assert_eq!(json["train_batch_size"], 2 * 4 * 2);
         assert_eq!(json["tensor_parallel"]["autotp_size"], 2);
@@ -238,12 +203,9 @@ mod tests {
 
     #[test]
     fn what_is_not_divided_is_left_out() {
-        let json = DsConfig {
-            fp16: true,
-            ..DsConfig::default()
-        }
-        .deepspeed(4, Precision::Bf16)
-        .unwrap();
+        let json = DsConfig { fp16: true, ..DsConfig::default() }
+            .deepspeed(4, Precision::Bf16)
+            .unwrap();
         assert!(json.get("tensor_parallel").is_none() && json.get("pipeline").is_none());
         assert_eq!(
             (&json["fp16"]["enabled"], &json["bf16"]["enabled"]),
@@ -257,31 +219,17 @@ mod tests {
         let pipeline = Some(PipelineConfig::new(2));
         for (config, says) in [
             (
-                DsConfig {
-                    zero_stage: Stage::Three,
-                    pipeline,
-                    ..DsConfig::default()
-                },
+                DsConfig { zero_stage: Stage::Three, pipeline, ..DsConfig::default() },
                 "ZeRO-3 and a pipeline",
             ),
-            (
-                DsConfig {
-                    tensor_parallel: 0,
-                    ..DsConfig::default()
-                },
-                "begin at 1",
-            ),
+            (DsConfig { tensor_parallel: 0, ..DsConfig::default() }, "begin at 1"),
         ] {
             let error = make_ds_config(config).unwrap_err().to_string();
             assert!(error.contains(says) && error.contains("help:"), "{error}");
         }
         assert!(
-            make_ds_config(DsConfig {
-                zero_stage: Stage::One,
-                pipeline,
-                ..DsConfig::default()
-            })
-            .is_ok()
+            make_ds_config(DsConfig { zero_stage: Stage::One, pipeline, ..DsConfig::default() })
+                .is_ok()
         );
     }
 }

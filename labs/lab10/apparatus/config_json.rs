@@ -7,13 +7,11 @@ use shardlab::plan::{Family, LlamaExtra, ModelShape, Rope, RopeScaling};
 /// The shape that a config.json describes.
 ///
 /// # Errors
-/// If the text is not JSON, lacks a key, or describes a model whose arithmetic is different from this library's Llama.
+/// If the text is not JSON, lacks a key, or describes a model whose arithmetic is different from
+/// this library's Llama.
 pub fn from_config(json: &str) -> Result<ModelShape, BadInput> {
     let config: Value = serde_json::from_str(json).map_err(|error| {
-        BadInput::new(
-            format!("config.json is not JSON: {error}"),
-            "is the file complete?",
-        )
+        BadInput::new(format!("config.json is not JSON: {error}"), "is the file complete?")
     })?;
     let config = Config(&config);
     config.refuse_other_arithmetic()?;
@@ -82,14 +80,11 @@ pub fn to_config(shape: &ModelShape) -> Option<String> {
 /// Refuses numbers that no Llama can have.
 ///
 /// # Errors
-/// If it is no Llama, a size is 0 or absurd, or sizes do not divide each other as heads and RoPE need it.
+/// If it is no Llama, a size is 0 or absurd, or sizes do not divide each other as heads and RoPE
+/// need it.
 pub fn check_shape(shape: &ModelShape) -> Result<(), BadInput> {
-    let bad = |what: String| {
-        Err(BadInput::new(
-            what,
-            "correct config.json, or choose a different model",
-        ))
-    };
+    let bad =
+        |what: String| Err(BadInput::new(what, "correct config.json, or choose a different model"));
     let Some(&llama) = shape.llama() else {
         return bad(format!("{shape:?} is no Llama's shape"));
     };
@@ -97,24 +92,13 @@ pub fn check_shape(shape: &ModelShape) -> Result<(), BadInput> {
     let heads = shape.heads;
     let kv_heads = llama.kv_heads;
     // Products of these sizes must not overflow: no model comes near.
-    let sizes = [
-        shape.vocabulary,
-        embd,
-        shape.layers,
-        heads,
-        kv_heads,
-        llama.ffn,
-        shape.block,
-    ];
+    let sizes = [shape.vocabulary, embd, shape.layers, heads, kv_heads, llama.ffn, shape.block];
     if sizes.iter().any(|&size| size == 0 || size > 1 << 30) {
         return bad(format!("a Llama's sizes are 1 to 2^30, not {sizes:?}"));
     }
     // Each layer has nine names, which are listed.
     if shape.layers > 1 << 16 {
-        return bad(format!(
-            "a Llama has at most 2^16 layers, not {}",
-            shape.layers
-        ));
+        return bad(format!("a Llama has at most 2^16 layers, not {}", shape.layers));
     }
     if !embd.is_multiple_of(heads) || !(embd / heads).is_multiple_of(2) {
         return bad(format!(
@@ -167,19 +151,14 @@ impl Config<'_> {
 
     fn flag(&self, key: &str) -> Result<bool, BadInput> {
         match self.given(key) {
-            Some(value) => value
-                .as_bool()
-                .ok_or_else(|| wrong(key, value, "true or false")),
+            Some(value) => value.as_bool().ok_or_else(|| wrong(key, value, "true or false")),
             None => Ok(false),
         }
     }
 
     fn text(&self, key: &str) -> Option<String> {
-        self.given(key).map(|value| {
-            value
-                .as_str()
-                .map_or_else(|| value.to_string(), str::to_string)
-        })
+        self.given(key)
+            .map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_string))
     }
 
     /// Refuses the keys by which other models of the family differ.
@@ -188,10 +167,7 @@ impl Config<'_> {
             Some(kind) if kind == "llama" => {}
             Some(kind) => return Err(unsupported(format!("model_type is {kind}, not llama"))),
             None => {
-                return Err(BadInput::new(
-                    "config.json has no model_type",
-                    "it must be llama",
-                ));
+                return Err(BadInput::new("config.json has no model_type", "it must be llama"));
             }
         }
         let activation = self.text("hidden_act").unwrap_or_else(|| "silu".into());
@@ -206,14 +182,8 @@ impl Config<'_> {
             }
         }
         for (key, what) in [
-            (
-                "sliding_window",
-                "attention here sees all earlier positions",
-            ),
-            (
-                "quantization_config",
-                "the weights must be f32, f16 or bf16",
-            ),
+            ("sliding_window", "attention here sees all earlier positions"),
+            ("quantization_config", "the weights must be f32, f16 or bf16"),
             ("num_local_experts", "an MLP here has no experts"),
         ] {
             if let Some(value) = self.given(key) {
@@ -229,7 +199,8 @@ impl Config<'_> {
         Ok(())
     }
 
-    /// The keys rope_theta and rope_scaling, or rope_parameters, which has both since transformers 5.
+    /// The keys rope_theta and rope_scaling, or rope_parameters, which has both since
+    /// transformers 5.
     fn rope(&self) -> Result<Rope, BadInput> {
         let both = self.given("rope_parameters").map(Config);
         let theta = match &both {
@@ -237,20 +208,14 @@ impl Config<'_> {
             _ => self.number("rope_theta", 10_000.0)?,
         };
         let Some(scaling) = both.or_else(|| self.given("rope_scaling").map(Config)) else {
-            return Ok(Rope {
-                theta,
-                scaling: None,
-            });
+            return Ok(Rope { theta, scaling: None });
         };
         let kind = scaling
             .text("rope_type")
             .or_else(|| scaling.text("type"))
             .unwrap_or_else(|| "default".into());
         match kind.as_str() {
-            "default" => Ok(Rope {
-                theta,
-                scaling: None,
-            }),
+            "default" => Ok(Rope { theta, scaling: None }),
             "llama3" => {
                 let number = |key: &str| match scaling.number(key, f64::NAN)? {
                     number if number > 0.0 => Ok(number),
@@ -271,14 +236,9 @@ impl Config<'_> {
                         "correct config.json",
                     ));
                 }
-                Ok(Rope {
-                    theta,
-                    scaling: Some(scaling),
-                })
+                Ok(Rope { theta, scaling: Some(scaling) })
             }
-            other => Err(unsupported(format!(
-                "RoPE's kind is {other}, not default or llama3"
-            ))),
+            other => Err(unsupported(format!("RoPE's kind is {other}, not default or llama3"))),
         }
     }
 }
@@ -315,11 +275,7 @@ mod tests {
     fn every_preset_is_read_as_it_was_written() {
         for (name, shape) in PRESETS {
             assert!(check_shape(shape).is_ok(), "{name}");
-            assert_eq!(
-                from_config(&to_config(shape).unwrap()).unwrap(),
-                *shape,
-                "{name}"
-            );
+            assert_eq!(from_config(&to_config(shape).unwrap()).unwrap(), *shape, "{name}");
         }
     }
 
@@ -342,31 +298,11 @@ mod tests {
                 json!({"rope_type": "llama3", "factor": 2.0}),
                 "no low_freq_factor above 0",
             ),
-            (
-                "quantization_config",
-                json!({"bits": 4}),
-                "quantization_config",
-            ),
-            (
-                "partial_rotary_factor",
-                json!(0.5),
-                "partial_rotary_factor is 0.5",
-            ),
-            (
-                "num_key_value_heads",
-                json!(3),
-                "8 query heads cannot share 3",
-            ),
-            (
-                "num_attention_heads",
-                json!(7),
-                "does not give 7 heads an even width",
-            ),
-            (
-                "hidden_size",
-                json!("64"),
-                "hidden_size is \"64\", not a whole number",
-            ),
+            ("quantization_config", json!({"bits": 4}), "quantization_config"),
+            ("partial_rotary_factor", json!(0.5), "partial_rotary_factor is 0.5"),
+            ("num_key_value_heads", json!(3), "8 query heads cannot share 3"),
+            ("num_attention_heads", json!(7), "does not give 7 heads an even width"),
+            ("hidden_size", json!("64"), "hidden_size is \"64\", not a whole number"),
             ("num_hidden_layers", json!(0), "1 to 2^30"),
             ("vocab_size", Value::Null, "config.json has no vocab_size"),
         ] {
@@ -384,22 +320,13 @@ mod tests {
     /// Missing keys have transformers' defaults, and its version 5 has RoPE's keys in one place.
     #[test]
     fn defaults_and_new_keys() {
-        assert_eq!(
-            with("num_key_value_heads", Value::Null).unwrap().kv_heads(),
-            8
-        );
+        assert_eq!(with("num_key_value_heads", Value::Null).unwrap().kv_heads(), 8);
         assert!(!with("tie_word_embeddings", Value::Null).unwrap().tied());
-        assert_eq!(
-            extra(with("rms_norm_eps", Value::Null).unwrap()).norm_eps,
-            1e-6
-        );
+        assert_eq!(extra(with("rms_norm_eps", Value::Null).unwrap()).norm_eps, 1e-6);
         let rope = json!({"rope_type": "default", "rope_theta": 5000.0});
         assert_eq!(
             extra(with("rope_parameters", rope).unwrap()).rope,
-            Rope {
-                theta: 5000.0,
-                scaling: None
-            }
+            Rope { theta: 5000.0, scaling: None }
         );
     }
 }

@@ -1,7 +1,7 @@
 //! Supervised fine-tuning: a pretrained model learns answers to prompts.
 //!
-//! It is the same training as before, on less text and with one difference: only the answers' tokens have a loss. The model sees
-//! the prompts, and does not learn to write them.
+//! It is the same training as before, on less text and with one difference: only the answers'
+//! tokens have a loss. The model sees the prompts, and does not learn to write them.
 
 use crate::pretrained::Text;
 use anyhow::{Result, ensure};
@@ -57,10 +57,7 @@ pub fn examples(text: &Text, ends: &[u32]) -> Result<Vec<Example>, BadInput> {
         let mut all = text.tokens(&format!("{prompt}{answer}"))?;
         let common = before.iter().zip(&all).take_while(|(a, b)| a == b).count();
         all.extend(ends.first());
-        Ok(Example {
-            answer: all.split_off(common),
-            prompt: all,
-        })
+        Ok(Example { answer: all.split_off(common), prompt: all })
     };
     SENTENCES.iter().map(example).collect()
 }
@@ -102,8 +99,8 @@ pub fn batch(examples: &[Example]) -> Batch {
     }
 }
 
-/// Takes `steps` steps of AdamW on all examples at once, which the ranks of `data` divide. `zero` trains `model`'s parameters.
-/// All ranks call it.
+/// Takes `steps` steps of AdamW on all examples at once, which the ranks of `data` divide. `zero`
+/// trains `model`'s parameters. All ranks call it.
 pub fn fine_tune(
     model: &Llama,
     zero: &mut Zero,
@@ -127,14 +124,11 @@ pub fn fine_tune(
             .cloned()
             .collect::<Vec<_>>(),
     );
-    let counted = mine
-        .targets
-        .iter()
-        .filter(|&&target| target != IGNORED)
-        .count() as f64;
+    let counted = mine.targets.iter().filter(|&&target| target != IGNORED).count() as f64;
     let mut all = [counted];
     data.all_reduce(&mut all, Reduce::Sum)?;
-    // Ranks average their gradients as if they had equally many targets. With this weight, the average is that of all targets.
+    // Ranks average their gradients as if they had equally many targets. With this weight, the
+    // average is that of all targets.
     let weight = counted * data.size() as f64 / all[0].max(1.0);
     let mean = |loss: f64| -> Result<f64> {
         let mut mean = [loss * weight];

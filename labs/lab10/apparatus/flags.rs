@@ -11,7 +11,8 @@ use shardlab::tensor::Precision;
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = help::MODEL)]
 pub struct LibraryFlags {
-    /// A model by name, with random weights; a folder or a GGUF file with its weights; or hub:OWNER/NAME, to download it
+    /// A model by name, with random weights; a folder or a GGUF file with its weights; or
+    /// hub:OWNER/NAME, to download it
     #[arg(long, value_name = "MODEL", default_value = "stories260k")]
     pub model: String,
     #[command(flatten)]
@@ -37,7 +38,8 @@ pub struct LibraryFlags {
     /// Micro-batches per replica and step, if there are pipeline stages
     #[arg(long, default_value_t = 2, value_parser = whole(COUNTS), help_heading = help::STRATEGY)]
     pub micro_batches: usize,
-    /// Draw throughput, by strategy and by batch size, and how far each computation is from this machine's peaks
+    /// Draw throughput, by strategy and by batch size, and how far each computation is from this
+    /// machine's peaks
     #[arg(long, help_heading = help::INSTEAD)]
     pub roofline: bool,
     /// Print the DeepSpeed configuration of the job, and exit
@@ -66,7 +68,8 @@ pub struct LibraryFlags {
 }
 
 impl LibraryFlags {
-    /// Tokens per sequence. Shorter ones have fewer activations, so that the state decides which strategy fits.
+    /// Tokens per sequence. Shorter ones have fewer activations, so that the state decides which
+    /// strategy fits.
     pub fn seq(&self) -> usize {
         self.seq.unwrap_or(if self.finale { 32 } else { 64 })
     }
@@ -82,7 +85,8 @@ pub struct Generation {
     /// Tokens to generate
     #[arg(long, value_name = "COUNT", default_value_t = 200, value_parser = whole(COUNTS))]
     pub tokens: usize,
-    /// Draw tokens from their probabilities; below 1 likely ones become likelier. 0 takes the likeliest (greedy)
+    /// Draw tokens from their probabilities; below 1 likely ones become likelier. 0 takes the
+    /// likeliest (greedy)
     #[arg(long, default_value_t = 0.0, value_parser = number::<f32>(is_not_negative, "0 or more"))]
     pub temperature: f32,
     /// Draw only from so many of the likeliest tokens; 0: from all

@@ -19,7 +19,8 @@ use shardlab::parallel::zero::{Stage, Wrap};
 use shardlab::plan::ModelShape;
 use std::io::Write;
 
-/// Generates the text on the rank that is `comm`'s, with the strategy of `config`. The first rank prints it on `screen`.
+/// Generates the text on the rank that is `comm`'s, with the strategy of `config`. The first rank
+/// prints it on `screen`.
 pub fn generate(
     screen: Option<&Screen>,
     comm: &Comm,
@@ -85,25 +86,14 @@ pub fn generate(
         run()?
     };
     if let Some(screen) = screen {
-        print(&if how.show_next {
-            String::new()
-        } else {
-            lines.push("\n")
-        });
+        print(&if how.show_next { String::new() } else { lines.push("\n") });
         if let Some(turns) = turns(comm.size()) {
-            screen.say(format!(
-                "\n{}",
-                screen.row("speed", &format!("not measured: {turns}"))
-            ));
+            screen.say(format!("\n{}", screen.row("speed", &format!("not measured: {turns}"))));
             return Ok(done);
         }
         let seconds = done.prefill.as_secs_f64();
         let decode = done.tokens_per_second().map_or_else(String::new, |rate| {
-            format!(
-                "{}decode {} tokens/s",
-                screen.separator(),
-                significant(rate, 3)
-            )
+            format!("{}decode {} tokens/s", screen.separator(), significant(rate, 3))
         });
         let rates = format!(
             "prefill {} for {} tokens ({} tokens/s){decode}",
@@ -116,7 +106,8 @@ pub fn generate(
     Ok(done)
 }
 
-/// Strategies that divide one text's model: alone and combined, on each number of ranks; and those that cannot.
+/// Strategies that divide one text's model: alone and combined, on each number of ranks; and those
+/// that cannot.
 pub fn for_texts(shape: &ModelShape, ranks: &[usize]) -> (Vec<Strategy>, Vec<LeftOut>) {
     let replicates = |strategy: &Strategy| strategy.ranks > 1 && strategy.name.starts_with("DP");
     let mut strategies = Vec::new();
@@ -133,7 +124,8 @@ pub fn for_texts(shape: &ModelShape, ranks: &[usize]) -> (Vec<Strategy>, Vec<Lef
 }
 
 // ANCHOR: compare
-/// Generates the text under each strategy. The first one's is printed, and the others must have the same tokens.
+/// Generates the text under each strategy. The first one's is printed, and the others must have the
+/// same tokens.
 pub fn compare(
     screen: &Screen,
     options: &Options,
@@ -143,9 +135,7 @@ pub fn compare(
     let first = launch::is_first_process();
     let run = |i: usize, strategy: &Strategy| {
         let spoken = (i == 0 && first).then_some(screen);
-        on_ranks(strategy.ranks, options, |comm| {
-            generate(spoken, &comm, &strategy.config, job)
-        })
+        on_ranks(strategy.ranks, options, |comm| generate(spoken, &comm, &strategy.config, job))
     };
     let texts = strategies
         .iter()
@@ -156,24 +146,13 @@ pub fn compare(
     let mut checks = Checks::new(screen);
     if first {
         screen.say("");
-        let slow: Vec<&Strategy> = strategies
-            .iter()
-            .filter(|strategy| turns(strategy.ranks).is_some())
-            .collect();
+        let slow: Vec<&Strategy> =
+            strategies.iter().filter(|strategy| turns(strategy.ranks).is_some()).collect();
         for (strategy, text) in strategies.iter().zip(&texts).skip(1) {
-            let rate = text
-                .tokens_per_second()
-                .filter(|_| turns(strategy.ranks).is_none());
-            let speed = rate.map_or_else(String::new, |rate| {
-                format!("{} tokens/s", significant(rate, 3))
-            });
-            same_tokens(
-                &mut checks,
-                &strategy.name,
-                &texts[0].tokens,
-                &text.tokens,
-                speed,
-            );
+            let rate = text.tokens_per_second().filter(|_| turns(strategy.ranks).is_none());
+            let speed =
+                rate.map_or_else(String::new, |rate| format!("{} tokens/s", significant(rate, 3)));
+            same_tokens(&mut checks, &strategy.name, &texts[0].tokens, &text.tokens, speed);
         }
         if !slow.is_empty() {
             screen.say(not_timed(screen, &slow).trim_start_matches('\n'));
@@ -193,7 +172,8 @@ struct Lines {
 }
 
 impl Lines {
-    /// The part of the lines that is complete with `more`: up to the last word. Control characters would move the cursor.
+    /// The part of the lines that is complete with `more`: up to the last word. Control characters
+    /// would move the cursor.
     fn push(&mut self, more: &str) -> String {
         let mut out = String::new();
         for c in more.chars() {
@@ -224,9 +204,7 @@ impl Lines {
 fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     // Nothing is left to be done if the output has no reader any more.
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .ok();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).ok();
 }
 
 /// The chosen token, and the likeliest ones with their probabilities.
@@ -254,28 +232,10 @@ mod tests {
 
     #[test]
     fn lines_break_between_words() {
-        let mut lines = Lines {
-            width: 12,
-            column: 0,
-            word: String::new(),
-        };
-        let parts = [
-            "One day",
-            ", a",
-            " ball rol",
-            "led\u{7} by.\n",
-            "The",
-            " end",
-            "\n",
-        ]
-        .map(|part| lines.push(part));
-        assert_eq!(
-            parts.concat(),
-            "  One day, a\n  ball\n  rolled·\n  by.\n  The end\n"
-        );
-        assert_eq!(
-            [&*parts[0], &parts[1], &parts[2]],
-            ["  One", " day,", " a\n  ball"]
-        );
+        let mut lines = Lines { width: 12, column: 0, word: String::new() };
+        let parts = ["One day", ", a", " ball rol", "led\u{7} by.\n", "The", " end", "\n"]
+            .map(|part| lines.push(part));
+        assert_eq!(parts.concat(), "  One day, a\n  ball\n  rolled·\n  by.\n  The end\n");
+        assert_eq!([&*parts[0], &parts[1], &parts[2]], ["  One", " day,", " a\n  ball"]);
     }
 }

@@ -31,18 +31,9 @@ impl Layers {
         };
         let declare = |layers: &[Range<usize>]| Ok(Llama::chunks(shape, layers, builder(&tensor))?);
         let mut stages = Stages::of(pipeline, group, &config.layers(shape)?, declare)?;
-        let every = config
-            .pipeline
-            .map_or(0, |pipeline| pipeline.activation_checkpoint_interval);
-        stages
-            .chunks
-            .iter_mut()
-            .for_each(|chunk| chunk.recompute(every));
-        Ok(Layers {
-            pipeline,
-            stages,
-            tensor,
-        })
+        let every = config.pipeline.map_or(0, |pipeline| pipeline.activation_checkpoint_interval);
+        stages.chunks.iter_mut().for_each(|chunk| chunk.recompute(every));
+        Ok(Layers { pipeline, stages, tensor })
     }
 
     pub fn model(&self) -> &Llama {
@@ -56,21 +47,13 @@ impl Layers {
 }
 
 fn builder(tensor: &TensorParallel) -> &dyn Build {
-    if tensor.group().size() > 1 {
-        tensor
-    } else {
-        &Plain
-    }
+    if tensor.group().size() > 1 { tensor } else { &Plain }
 }
 
 impl DsConfig {
     /// The layers of each pipeline stage.
     pub fn layers(&self, shape: &ModelShape) -> Result<Vec<Range<usize>>, BadInput> {
-        let method = self
-            .pipeline
-            .map_or(Partition::Uniform, |pipeline| pipeline.partition_method);
-        method.divide(shape.layers, self.stages(), |layers| {
-            shape.stage_parameters(layers)
-        })
+        let method = self.pipeline.map_or(Partition::Uniform, |pipeline| pipeline.partition_method);
+        method.divide(shape.layers, self.stages(), |layers| shape.stage_parameters(layers))
     }
 }

@@ -1,11 +1,14 @@
-//! Back to libraries: one model under every strategy, with the settings and the lines of the tools that people use.
+//! Back to libraries: one model under every strategy, with the settings and the lines of the tools
+//! that people use.
 //!
-//! Reading order: `config.rs` (what a job divides, and DeepSpeed's JSON of it), `model.rs` (a shape or a pretrained model),
-//! `layers.rs` (one rank's layers), `benchmark.rs` (a job on its ranks, measured), `lines.rs` (what the source prints of it),
-//! `source.rs` (how the source counts), `strategies.rs` (the jobs side by side), `roofline.rs` (how far from this machine's peaks),
-//! `text.rs` and `generation.rs` (a text under every strategy), `reference.rs` (the same text from candle-transformers),
-//! `life_cycle.rs` (what a model costs), `flags.rs`; `hub/` (downloads), `pretrained/` (their files), `config_json.rs` (a Llama's shape
-//! as Hugging Face writes it), `finetune.rs` (answers to prompts), `candle_llama.rs` (candle's own Llama, to compare with).
+//! Reading order: `config.rs` (what a job divides, and DeepSpeed's JSON of it), `model.rs` (a shape
+//! or a pretrained model), `layers.rs` (one rank's layers), `benchmark.rs` (a job on its ranks,
+//! measured), `lines.rs` (what the source prints of it), `source.rs` (how the source counts),
+//! `strategies.rs` (the jobs side by side), `roofline.rs` (how far from this machine's peaks),
+//! `text.rs` and `generation.rs` (a text under every strategy), `reference.rs` (the same text from
+//! candle-transformers), `life_cycle.rs` (what a model costs), `flags.rs`; `hub/` (downloads),
+//! `pretrained/` (their files), `config_json.rs` (a Llama's shape as Hugging Face writes it),
+//! `finetune.rs` (answers to prompts), `candle_llama.rs` (candle's own Llama, to compare with).
 
 mod benchmark;
 #[cfg(feature = "llm")]

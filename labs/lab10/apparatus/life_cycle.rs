@@ -27,10 +27,8 @@ pub fn stages(shape: &ModelShape) -> [(&'static str, String, f64, f64); 4] {
     let n = shape.parameters() as f64;
     let [examples, each, passes] = EXAMPLES;
     let words = |tokens: f64| significant(tokens, 3);
-    let [forward, training] = [
-        shape.forward_flops_per_token() as f64,
-        shape.training_flops_per_token() as f64,
-    ];
+    let [forward, training] =
+        [shape.forward_flops_per_token() as f64, shape.training_flops_per_token() as f64];
     let pretraining = TOKENS_PER_PARAMETER * n;
     let tuned = examples * each * passes;
     [
@@ -52,12 +50,7 @@ pub fn stages(shape: &ModelShape) -> [(&'static str, String, f64, f64); 4] {
             tuned,
             training,
         ),
-        (
-            "4 deployment",
-            format!("a billion tokens: {}", words(SERVED)),
-            SERVED,
-            forward,
-        ),
+        ("4 deployment", format!("a billion tokens: {}", words(SERVED)), SERVED, forward),
     ]
 }
 
@@ -90,11 +83,7 @@ pub fn life_cycle(screen: &Screen, name: &str, shape: &ModelShape) -> String {
         kit::show::thousands(shape.parameters())
     );
     let head = ["stage", "what", "per token", "FLOPs", "share"];
-    format!(
-        "{}\n{}",
-        table(screen, &head, &rows),
-        screen.wrap(&words, 2)
-    )
+    format!("{}\n{}", table(screen, &head, &rows), screen.wrap(&words, 2))
 }
 
 // ANCHOR: fine_tune
@@ -142,13 +131,7 @@ mod tests {
             [0.0, 120.0 * n * n, 6.0 * n * 15e6, 2.0 * n * 1e9]
         );
         let text = life_cycle(&Screen::plain(), "llama-3.2-1b", &shape);
-        assert!(
-            text.contains("1.8e20") && text.contains("emergent"),
-            "{text}"
-        );
-        assert!(
-            text.lines().all(|line| line.chars().count() <= 80),
-            "{text}"
-        );
+        assert!(text.contains("1.8e20") && text.contains("emergent"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     }
 }

@@ -35,13 +35,7 @@ impl Timed {
 
     /// `Batch=4|Seq=8 Elapsed=0.5190s TFLOPs=1.5 AI=22.86`
     pub fn line(&self) -> String {
-        let Timed {
-            batch,
-            seq,
-            seconds,
-            flops,
-            ..
-        } = self;
+        let Timed { batch, seq, seconds, flops, .. } = self;
         let tflops = significant(flops / seconds / 1e12, 2);
         format!(
             "Batch={batch}|Seq={seq} Elapsed={seconds:.4}s TFLOPs={tflops} AI={:.2}",
@@ -52,11 +46,7 @@ impl Timed {
     /// `Tokens: 32, Time: 0.519s, Cost/1M: $5.45082`
     pub fn breakdown(&self, price_per_hour: f64) -> String {
         let cost = cost_per_million(self.tokens(), self.seconds, price_per_hour);
-        format!(
-            "Tokens: {}, Time: {:.3}s, Cost/1M: ${cost:.5}",
-            self.tokens(),
-            self.seconds
-        )
+        format!("Tokens: {}, Time: {:.3}s, Cost/1M: ${cost:.5}", self.tokens(), self.seconds)
     }
 }
 
@@ -87,7 +77,8 @@ pub const MEMORY_MEANS: &str = "MA: bytes that this rank has allocated, now and 
                                 Virtual Memory: this machine's. Units of 2^20 and 2^30 bytes.";
 
 impl Memory {
-    /// The memory of this process, and of a rank that has allocated `live` bytes, `peak` at the most.
+    /// The memory of this process, and of a rank that has allocated `live` bytes, `peak` at the
+    /// most.
     pub fn of_this_process(live: isize, peak: isize) -> Memory {
         let bytes = |bytes: Option<u64>| bytes.map_or(f64::NAN, |bytes| bytes as f64);
         let (used, machine) = launch::machine_memory().unzip();
@@ -103,13 +94,8 @@ impl Memory {
 
     /// The two lines.
     pub fn lines(&self) -> [String; 2] {
-        let [ma, max_ma, ca, max_ca] = [
-            self.allocated,
-            self.max_allocated,
-            self.reserved,
-            self.max_reserved,
-        ]
-        .map(in_words);
+        let [ma, max_ma, ca, max_ca] =
+            [self.allocated, self.max_allocated, self.reserved, self.max_reserved].map(in_words);
         let gap = " ".repeat(9);
         let percent = 100.0 * self.machine_used / self.machine;
         [
@@ -149,16 +135,8 @@ mod tests {
             cost(0.51895),
             cost(0.51905)
         );
-        let timed = Timed {
-            batch: 4,
-            seq: 8,
-            seconds: 0.518954,
-            ..Timed::default()
-        };
-        assert_eq!(
-            timed.breakdown(PRICE_PER_HOUR),
-            "Tokens: 32, Time: 0.519s, Cost/1M: $5.45082"
-        );
+        let timed = Timed { batch: 4, seq: 8, seconds: 0.518954, ..Timed::default() };
+        assert_eq!(timed.breakdown(PRICE_PER_HOUR), "Tokens: 32, Time: 0.519s, Cost/1M: $5.45082");
     }
 
     #[test]
@@ -179,12 +157,7 @@ mod tests {
             ]
         );
         assert!(
-            Memory {
-                allocated: 1.5 * GB / 1024.0,
-                ..memory
-            }
-            .lines()[0]
-                .starts_with("MA 1.50 MB ")
+            Memory { allocated: 1.5 * GB / 1024.0, ..memory }.lines()[0].starts_with("MA 1.50 MB ")
         );
     }
 }

@@ -18,30 +18,27 @@ use std::sync::Arc;
 pub struct Model {
     pub name: String,
     pub shape: ModelShape,
-    /// `None`: each rank makes its own part of random weights. Time and bytes do not depend on their values.
+    /// `None`: each rank makes its own part of random weights. Time and bytes do not depend on
+    /// their values.
     pub weights: Option<Arc<Pretrained>>,
 }
 
 impl Model {
-    /// The model that `--model` names: a model of the hub, a folder or a GGUF file with weights, or a shape by its name.
+    /// The model that `--model` names: a model of the hub, a folder or a GGUF file with weights, or
+    /// a shape by its name.
     pub fn find(model: &str, hub: &Source) -> Result<Model, BadInput> {
         let with_weights = |name: String, path: &Path| {
             let weights = Pretrained::open(path)?;
-            Ok(Model {
-                name,
-                shape: weights.shape,
-                weights: Some(Arc::new(weights)),
-            })
+            Ok(Model { name, shape: weights.shape, weights: Some(Arc::new(weights)) })
         };
         if let Some(name) = model.strip_prefix("hub:") {
             return with_weights(name.to_string(), &hub::fetch(name, hub, &progress())?);
         }
         let path = Path::new(model);
         if path.exists() {
-            let name = path.file_stem().map_or_else(
-                || model.to_string(),
-                |name| name.to_string_lossy().into_owned(),
-            );
+            let name = path
+                .file_stem()
+                .map_or_else(|| model.to_string(), |name| name.to_string_lossy().into_owned());
             return with_weights(name, path);
         }
         if model.contains('/') {
@@ -58,7 +55,8 @@ impl Model {
         })
     }
 
-    /// A model of 3.8 million parameters with few layers and few key and value heads: each strategy alone soon ends.
+    /// A model of 3.8 million parameters with few layers and few key and value heads: each strategy
+    /// alone soon ends.
     pub fn larger() -> Model {
         let small = ModelShape {
             vocabulary: 4096,
@@ -69,19 +67,12 @@ impl Model {
             family: Family::Llama(LlamaExtra {
                 kv_heads: 2,
                 ffn: 688,
-                rope: Rope {
-                    theta: 10_000.0,
-                    scaling: None,
-                },
+                rope: Rope { theta: 10_000.0, scaling: None },
                 norm_eps: 1e-5,
                 tied: true,
             }),
         };
-        Model {
-            name: "larger".to_string(),
-            shape: small,
-            weights: None,
-        }
+        Model { name: "larger".to_string(), shape: small, weights: None }
     }
 
     /// Begins a training: of the folder's weights, or of the random ones that `seed` gives.
@@ -132,9 +123,7 @@ fn progress() -> impl Fn(News) {
         }
         News::Unchecked { name, etag } => {
             let what = "its size is right, and its checksum was not compared";
-            complain(&format!(
-                "{name}: {what}: {etag:?} is neither a SHA-256 nor git's"
-            ));
+            complain(&format!("{name}: {what}: {etag:?} is neither a SHA-256 nor git's"));
         }
     }
 }

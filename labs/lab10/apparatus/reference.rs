@@ -31,25 +31,17 @@ pub fn check_reference(job: Job) -> Result<(), BadInput> {
     job.model.pretrained("text").map(drop)
 }
 
-/// If `--reference` asks for it, generates the text with candle-transformers on the first process. Returns the difference from
-/// `ours`, the tokens of this library, if there is one.
+/// If `--reference` asks for it, generates the text with candle-transformers on the first process.
+/// Returns the difference from `ours`, the tokens of this library, if there is one.
 pub fn reference(screen: &Screen, job: Job, ours: &[u32]) -> Result<Vec<String>> {
     if !job.how.reference || !launch::is_first_process() {
         return Ok(Vec::new());
     }
     let weights = job.model.pretrained("text")?;
-    let prompt = weights
-        .text()?
-        .tokens(job.how.prompt.as_deref().unwrap_or_default())?;
+    let prompt = weights.text()?.tokens(job.how.prompt.as_deref().unwrap_or_default())?;
     let theirs = greedy(&weights.dir, &prompt, ours.len())?;
     let mut checks = Checks::new(screen);
-    same_tokens(
-        &mut checks,
-        "candle-transformers",
-        ours,
-        &theirs,
-        String::new(),
-    );
+    same_tokens(&mut checks, "candle-transformers", ours, &theirs, String::new());
     Ok(checks.failed())
 }
 
@@ -94,10 +86,8 @@ mod tests {
         std::fs::write(folder.path().join("tokenizer.json"), TOKENIZER).unwrap();
         let mut server = hub(Answer::Right);
         for (name, bytes, sum) in &mut server.files[..3] {
-            (*bytes, *sum) = (
-                std::fs::read(folder.path().join(&**name)).unwrap(),
-                name.replace('.', "-"),
-            );
+            (*bytes, *sum) =
+                (std::fs::read(folder.path().join(&**name)).unwrap(), name.replace('.', "-"));
         }
         let model = Model::find("hub:some/model", &source(&server.start(), cache.path())).unwrap();
         assert_eq!((&*model.name, model.shape), ("some/model", SHAPE));
@@ -106,45 +96,22 @@ mod tests {
             Flags::parse_from(format!("lab10 --reference {flags}").split_whitespace()).generation
         };
         let how = job("--prompt rank");
-        let job_of = |how| Job {
-            model: &model,
-            how,
-            dtype: Precision::F32,
-        };
+        let job_of = |how| Job { model: &model, how, dtype: Precision::F32 };
         let mut tokens = crate::candle_llama::Reference::load(folder.path())
             .unwrap()
             .greedy(&[1, 3], 9)
             .unwrap();
-        assert_eq!(
-            reference(&screen, job_of(&how), &tokens).unwrap(),
-            Vec::<String>::new()
-        );
+        assert_eq!(reference(&screen, job_of(&how), &tokens).unwrap(), Vec::<String>::new());
         tokens[2] = (tokens[2] + 1) % 37;
         let differs = "candle-transformers generates different tokens from token 3 on";
-        assert_eq!(
-            reference(&screen, job_of(&how), &tokens).unwrap(),
-            [differs]
-        );
+        assert_eq!(reference(&screen, job_of(&how), &tokens).unwrap(), [differs]);
         assert!(check_reference(job_of(&how)).is_ok());
         let drawn = job("--temperature 0.5");
         let error = check_reference(job_of(&drawn)).unwrap_err();
-        assert!(
-            error.what.contains("compares the likeliest tokens"),
-            "{error}"
-        );
-        let error = check_reference(Job {
-            dtype: Precision::Bf16,
-            ..job_of(&how)
-        })
-        .unwrap_err();
+        assert!(error.what.contains("compares the likeliest tokens"), "{error}");
+        let error = check_reference(Job { dtype: Precision::Bf16, ..job_of(&how) }).unwrap_err();
         assert!(error.help.contains("--dtype"), "{error}");
         let random = Model::find("stories260k", &Source::default()).unwrap();
-        assert!(
-            check_reference(Job {
-                model: &random,
-                ..job_of(&how)
-            })
-            .is_err()
-        );
+        assert!(check_reference(Job { model: &random, ..job_of(&how) }).is_err());
     }
 }

@@ -18,28 +18,16 @@ impl Point {
     /// The computation of `ranks` ranks together, as one rank's.
     pub fn of(name: &str, timed: &Timed, ranks: usize) -> Point {
         let flops = timed.flops / timed.seconds / ranks as f64;
-        Point {
-            name: name.to_string(),
-            intensity: timed.intensity(),
-            flops,
-        }
+        Point { name: name.to_string(), intensity: timed.intensity(), flops }
     }
 }
 
 /// The roof, and each computation below it. Neighbours with the same name are one series.
 pub fn roofline(screen: &Screen, peaks: &Peaks, points: &[Point]) -> String {
-    let all = || {
-        points
-            .iter()
-            .map(|point| point.intensity)
-            .chain([peaks.ridge()])
-    };
+    let all = || points.iter().map(|point| point.intensity).chain([peaks.ridge()]);
     let low = all().fold(f64::INFINITY, f64::min) / 2.0;
     let high = all().fold(0.0, f64::max) * 2.0;
-    let mut roof = vec![
-        (low, peaks.most(low) / 1e9),
-        (peaks.ridge(), peaks.flops / 1e9),
-    ];
+    let mut roof = vec![(low, peaks.most(low) / 1e9), (peaks.ridge(), peaks.flops / 1e9)];
     roof.push((high, peaks.flops / 1e9));
     let mut plot = Plot::new("GFLOP/s", "FLOPs per byte")
         .log_x()
@@ -49,8 +37,7 @@ pub fn roofline(screen: &Screen, peaks: &Peaks, points: &[Point]) -> String {
     for same in points.chunk_by(|a, b| a.name == b.name) {
         plot = plot.series(Series::dots(
             &same[0].name,
-            same.iter()
-                .map(|point| (point.intensity, point.flops / 1e9)),
+            same.iter().map(|point| (point.intensity, point.flops / 1e9)),
         ));
     }
     plot.height(10).render(screen)
@@ -62,32 +49,17 @@ mod tests {
 
     #[test]
     fn memory_is_the_limit_below_the_ridge() {
-        let peaks = Peaks {
-            flops: 100e9,
-            bytes: 10e9,
-        };
+        let peaks = Peaks { flops: 100e9, bytes: 10e9 };
         assert_eq!(peaks.ridge(), 10.0);
-        assert_eq!(
-            [0.5, 10.0, 40.0].map(|intensity| peaks.most(intensity)),
-            [5e9, 100e9, 100e9]
-        );
-        let point = |name: &str, intensity, flops| Point {
-            name: name.to_string(),
-            intensity,
-            flops,
-        };
+        assert_eq!([0.5, 10.0, 40.0].map(|intensity| peaks.most(intensity)), [5e9, 100e9, 100e9]);
+        let point =
+            |name: &str, intensity, flops| Point { name: name.to_string(), intensity, flops };
         let text = roofline(
             &Screen::plain(),
             &peaks,
             &[point("prefill", 40.0, 60e9), point("decode", 0.5, 2e9)],
         );
-        assert!(
-            text.contains("prefill") && text.contains("decode"),
-            "{text}"
-        );
-        assert!(
-            text.lines().all(|line| line.chars().count() <= 80),
-            "{text}"
-        );
+        assert!(text.contains("prefill") && text.contains("decode"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     }
 }

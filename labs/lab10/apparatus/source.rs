@@ -24,7 +24,8 @@ fn source() -> Timed {
     }
 }
 
-/// A forward pass counted as this lab counts: 2 FLOPs per parameter and token, and each bf16 weight read once.
+/// A forward pass counted as this lab counts: 2 FLOPs per parameter and token, and each bf16 weight
+/// read once.
 fn counted() -> Timed {
     let source = source();
     Timed {
@@ -67,21 +68,12 @@ mod tests {
 
     #[test]
     fn twenty_over_twenty_eight() {
-        assert_eq!(
-            PARAMETERS,
-            ModelShape::preset("llama-3.2-1b").unwrap().parameters() as f64
-        );
-        assert_eq!(
-            source().line(),
-            "Batch=4|Seq=8 Elapsed=0.5190s TFLOPs=1.5 AI=22.86"
-        );
+        assert_eq!(PARAMETERS, ModelShape::preset("llama-3.2-1b").unwrap().parameters() as f64);
+        assert_eq!(source().line(), "Batch=4|Seq=8 Elapsed=0.5190s TFLOPs=1.5 AI=22.86");
         assert_eq!(
             source().breakdown(PRICE_PER_HOUR),
             "Tokens: 32, Time: 0.519s, Cost/1M: $5.45082"
         );
-        assert_eq!(
-            counted().line(),
-            "Batch=4|Seq=8 Elapsed=0.5190s TFLOPs=0.15 AI=32.00"
-        );
+        assert_eq!(counted().line(), "Batch=4|Seq=8 Elapsed=0.5190s TFLOPs=0.15 AI=32.00");
     }
 }

@@ -40,11 +40,8 @@ impl Strategy {
             (tensor > 1, format!("TP {tensor}")),
             (data > 1, zero),
         ];
-        let parts: Vec<String> = parts
-            .into_iter()
-            .filter(|part| part.0)
-            .map(|part| part.1)
-            .collect();
+        let parts: Vec<String> =
+            parts.into_iter().filter(|part| part.0).map(|part| part.1).collect();
         let accumulation = if stages > 1 { micro_batches } else { 1 };
         let pipeline = (stages > 1).then(|| PipelineConfig::new(stages));
         let config = DsConfig {
@@ -59,11 +56,7 @@ impl Strategy {
         } else {
             parts.join(" x ")
         };
-        Strategy {
-            name,
-            ranks,
-            config,
-        }
+        Strategy { name, ranks, config }
     }
 
     /// Why this strategy cannot divide the model or a batch of so many sequences; none if it can.
@@ -86,15 +79,13 @@ impl Strategy {
             1 => format!("{parts} ranks"),
             _ => format!("{parts} micro-batches"),
         };
-        Some(format!(
-            "{batch} sequence{} for {parts}",
-            if batch == 1 { "" } else { "s" }
-        ))
+        Some(format!("{batch} sequence{} for {parts}", if batch == 1 { "" } else { "s" }))
     }
 }
 
 // ANCHOR: all
-/// One rank, each strategy alone on `ranks` ranks, and combinations; and those that cannot divide the model or the batch.
+/// One rank, each strategy alone on `ranks` ranks, and combinations; and those that cannot divide
+/// the model or the batch.
 pub fn all(shape: &ModelShape, ranks: usize, batch: usize) -> (Vec<Strategy>, Vec<LeftOut>) {
     let half = ranks / 2;
     let strategy = |parts, zero| Strategy::new(ranks, parts, zero, half.max(2));
@@ -114,10 +105,7 @@ pub fn all(shape: &ModelShape, ranks: usize, batch: usize) -> (Vec<Strategy>, Ve
     for strategy in divided {
         match strategy.refusal(shape, batch) {
             None => all.push(strategy),
-            Some(why) => left_out.push(LeftOut {
-                name: strategy.name,
-                why,
-            }),
+            Some(why) => left_out.push(LeftOut { name: strategy.name, why }),
         }
     }
     (all, left_out)
@@ -134,12 +122,7 @@ pub struct LeftOut {
 /// A row for each reason: `left out DP 4, ZeRO-3 4: 2 sequences for 4 ranks`.
 pub fn left_out(screen: &Screen, all: &[LeftOut]) -> Vec<String> {
     let same = all.chunk_by(|a, b| a.why == b.why);
-    let names = |same: &[LeftOut]| {
-        same.iter()
-            .map(|one| &*one.name)
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
+    let names = |same: &[LeftOut]| same.iter().map(|one| &*one.name).collect::<Vec<_>>().join(", ");
     same.map(|same| screen.row("left out", &format!("{}: {}", names(same), same[0].why)))
         .collect()
 }
@@ -149,18 +132,14 @@ pub fn turns(ranks: usize) -> Option<String> {
     launch::turns(launch::ranks_here(ranks), launch::cores())
 }
 
-/// A table of what each strategy holds and sends, and the pros and cons that follow; and of its times, unless ranks take turns or
-/// the machine is `busy`.
+/// A table of what each strategy holds and sends, and the pros and cons that follow; and of its
+/// times, unless ranks take turns or the machine is `busy`.
 pub fn compared(screen: &Screen, all: &[(Strategy, Measured)], busy: Option<String>) -> String {
     let turns = all.iter().find_map(|(strategy, _)| turns(strategy.ranks));
     let turns = turns.or(busy);
     let columns = if turns.is_some() { 5 } else { 7 };
     let row = |(strategy, measured): &(Strategy, Measured)| {
-        let Coordinates {
-            data,
-            pipeline,
-            tensor,
-        } = measured.layout.sizes;
+        let Coordinates { data, pipeline, tensor } = measured.layout.sizes;
         let Some([_, step]) = measured.runs.first() else {
             return vec![strategy.name.clone()];
         };
@@ -180,11 +159,8 @@ pub fn compared(screen: &Screen, all: &[(Strategy, Measured)], busy: Option<Stri
     // The best and the worst of the strategies on several ranks.
     let parallel = all.iter().map(|(strategy, _)| strategy.ranks > 1);
     let parallel: Vec<bool> = parallel.collect();
-    let figures: [fn(&Measured) -> f64; 3] = [
-        |measured| measured.holds,
-        |measured| measured.peak,
-        |measured| measured.sent[1],
-    ];
+    let figures: [fn(&Measured) -> f64; 3] =
+        [|measured| measured.holds, |measured| measured.peak, |measured| measured.sent[1]];
     for (column, figure) in (2..).zip(figures) {
         let shown = rows.iter_mut().zip(all).zip(&parallel);
         let shown = shown.filter(|((row, _), parallel)| **parallel && row.len() > column);
@@ -197,19 +173,13 @@ pub fn compared(screen: &Screen, all: &[(Strategy, Measured)], busy: Option<Stri
             *cell = words;
         }
     }
-    let head = [
-        "strategy", "d p t", "holds", "peak", "sent", "step", "tokens/s",
-    ];
+    let head = ["strategy", "d p t", "holds", "peak", "sent", "step", "tokens/s"];
     let times = turns.map_or_else(String::new, |turns| format!(" No times: {turns}."));
     let words = format!(
         "d p t: data, pipeline, tensor ranks. holds, peak, sent: the bytes of a rank.{times}"
     );
     let table = table(screen, &head[..columns], &rows);
-    format!(
-        "{table}\n{}\n{}",
-        screen.wrap(&words, 2),
-        pros_and_cons(screen, all)
-    )
+    format!("{table}\n{}\n{}", screen.wrap(&words, 2), pros_and_cons(screen, all))
 }
 
 /// For each strategy the ratios to the first one on several ranks: pros below 1, cons above.
@@ -240,36 +210,20 @@ fn pros_and_cons(screen: &Screen, all: &[(Strategy, Measured)]) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    format!(
-        "\n{}",
-        table(
-            screen,
-            &[&format!("beside {}", first.name), "pro", "con"],
-            &rows
-        )
-    )
+    format!("\n{}", table(screen, &[&format!("beside {}", first.name), "pro", "con"], &rows))
 }
 
-/// Tokens per second of each strategy: in training, reading a prompt, and generating. Strategies whose ranks take turns are named
-/// below the table.
+/// Tokens per second of each strategy: in training, reading a prompt, and generating. Strategies
+/// whose ranks take turns are named below the table.
 pub fn throughput(screen: &Screen, all: &[(Strategy, Measured)]) -> String {
-    let (slow, all): (Vec<_>, Vec<_>) = all
-        .iter()
-        .partition(|(strategy, _)| turns(strategy.ranks).is_some());
-    let rate = |measured: &Measured| {
-        measured
-            .runs
-            .first()
-            .map_or(0.0, |run| run[1].tokens_per_second())
-    };
-    let most = all
-        .iter()
-        .map(|(_, measured)| rate(measured))
-        .fold(0.0, f64::max);
+    let (slow, all): (Vec<_>, Vec<_>) =
+        all.iter().partition(|(strategy, _)| turns(strategy.ranks).is_some());
+    let rate =
+        |measured: &Measured| measured.runs.first().map_or(0.0, |run| run[1].tokens_per_second());
+    let most = all.iter().map(|(_, measured)| rate(measured)).fold(0.0, f64::max);
     let row = |(strategy, measured): &&(Strategy, Measured)| {
-        let [prefill, decode] = measured
-            .generation
-            .map(|timed| thousands(timed.tokens_per_second() as u64));
+        let [prefill, decode] =
+            measured.generation.map(|timed| thousands(timed.tokens_per_second() as u64));
         let training = rate(measured);
         vec![
             strategy.name.clone(),
@@ -280,11 +234,7 @@ pub fn throughput(screen: &Screen, all: &[(Strategy, Measured)]) -> String {
         ]
     };
     let rows: Vec<Vec<String>> = all.iter().map(row).collect();
-    let table = table(
-        screen,
-        &["tokens/s", "", "training", "prefill", "decode"],
-        &rows,
-    );
+    let table = table(screen, &["tokens/s", "", "training", "prefill", "decode"], &rows);
     let slow: Vec<&Strategy> = slow.into_iter().map(|(strategy, _)| strategy).collect();
     format!("{table}{}", not_timed(screen, &slow))
 }
@@ -293,16 +243,10 @@ pub fn throughput(screen: &Screen, all: &[(Strategy, Measured)]) -> String {
 pub(super) fn not_timed(screen: &Screen, slow: &[&Strategy]) -> String {
     let mut lines = String::new();
     for same in slow.chunk_by(|a, b| a.ranks == b.ranks) {
-        let names = same
-            .iter()
-            .map(|strategy| &*strategy.name)
-            .collect::<Vec<_>>()
-            .join(", ");
+        let names = same.iter().map(|strategy| &*strategy.name).collect::<Vec<_>>().join(", ");
         if let Some(turns) = turns(same[0].ranks) {
-            lines += &format!(
-                "\n{}",
-                screen.wrap(&format!("not timed, because {turns}: {names}"), 2)
-            );
+            lines +=
+                &format!("\n{}", screen.wrap(&format!("not timed, because {turns}: {names}"), 2));
         }
     }
     lines
@@ -311,7 +255,8 @@ pub(super) fn not_timed(screen: &Screen, slow: &[&Strategy]) -> String {
 /// Batch sizes from one sequence to the number at which larger ones gain little.
 pub const BATCHES: [usize; 5] = [1, 4, 16, 64, 256];
 
-/// Tokens per second over the batch size, on one rank. Each sequence has one token, as in a decode step.
+/// Tokens per second over the batch size, on one rank. Each sequence has one token, as in a decode
+/// step.
 pub fn over_batches(screen: &Screen, measured: &Measured) -> String {
     let rates = |which: usize| {
         measured
@@ -330,7 +275,8 @@ pub fn over_batches(screen: &Screen, measured: &Measured) -> String {
         .render(screen)
 }
 
-/// One rank, each strategy alone on as many of `ranks` ranks as it can use, and combinations on all of them.
+/// One rank, each strategy alone on as many of `ranks` ranks as it can use, and combinations on all
+/// of them.
 pub fn for_finale(shape: &ModelShape, ranks: usize) -> Vec<Strategy> {
     let divides = |n: &usize| ranks.is_multiple_of(*n);
     let tensor = (1..=ranks)
@@ -338,11 +284,7 @@ pub fn for_finale(shape: &ModelShape, ranks: usize) -> Vec<Strategy> {
         .filter(divides)
         .find(|&n| TensorParallel::check_llama(shape, n).is_ok())
         .unwrap_or(1);
-    let stages = (1..=ranks)
-        .rev()
-        .filter(divides)
-        .find(|&n| n <= shape.layers)
-        .unwrap_or(1);
+    let stages = (1..=ranks).rev().filter(divides).find(|&n| n <= shape.layers).unwrap_or(1);
     let alone = [1, 1];
     let all = stages * tensor;
     vec![
@@ -353,11 +295,7 @@ pub fn for_finale(shape: &ModelShape, ranks: usize) -> Vec<Strategy> {
         Strategy::new(stages, [1, stages], Stage::Zero, stages),
         Strategy::new(ranks, [tensor, 1], Stage::Three, 1),
         Strategy::new(
-            if ranks.is_multiple_of(all) {
-                ranks
-            } else {
-                all
-            },
+            if ranks.is_multiple_of(all) { ranks } else { all },
             [tensor, stages],
             Stage::One,
             stages,
@@ -365,25 +303,19 @@ pub fn for_finale(shape: &ModelShape, ranks: usize) -> Vec<Strategy> {
     ]
 }
 
-/// The most bytes of any rank beside a rank's limit, and the part of the job that did not fit. The first job has no limit, and no
-/// bar: it would be several times as long as the others'.
+/// The most bytes of any rank beside a rank's limit, and the part of the job that did not fit. The
+/// first job has no limit, and no bar: it would be several times as long as the others'.
 pub fn finale(screen: &Screen, all: &[(Strategy, Measured)], limit: f64) -> String {
     let Some(((one, unlimited), limited)) = all.split_first() else {
         return String::new();
     };
-    let most = limited
-        .iter()
-        .map(|(_, measured)| measured.peak)
-        .fold(limit, f64::max);
-    let mut lines = vec![format!(
-        "  {}, without a limit: {}",
-        one.name,
-        bytes_decimal(unlimited.peak)
-    )];
+    let most = limited.iter().map(|(_, measured)| measured.peak).fold(limit, f64::max);
+    let mut lines =
+        vec![format!("  {}, without a limit: {}", one.name, bytes_decimal(unlimited.peak))];
     for (strategy, measured) in limited {
-        let words = measured.stopped.map_or_else(String::new, |at| {
-            format!(", {}", screen.bad(format!("stopped in {at}")))
-        });
+        let words = measured
+            .stopped
+            .map_or_else(String::new, |at| format!(", {}", screen.bad(format!("stopped in {at}"))));
         // What is left of the limit is the rest of a bar. A bar without a rest is over the limit.
         let bar = bar_to_scale(screen, measured.peak, limit, most, 22);
         lines.push(format!(
@@ -392,10 +324,7 @@ pub fn finale(screen: &Screen, all: &[(Strategy, Measured)], limit: f64) -> Stri
             bytes_decimal(measured.peak)
         ));
     }
-    lines.push(format!(
-        "  each rank may take {}; one scale for all bars",
-        bytes_decimal(limit)
-    ));
+    lines.push(format!("  each rank may take {}; one scale for all bars", bytes_decimal(limit)));
     lines.join("\n")
 }
 
@@ -408,10 +337,7 @@ pub fn check_finale(checks: &mut Checks, all: &[(Strategy, Measured)], limit: f6
     let (combined, alone): (Vec<_>, Vec<_>) =
         all.iter().filter(fits).partition(|one| is_combined(one));
     let names = |all: &[&(Strategy, Measured)]| {
-        all.iter()
-            .map(|one| &*one.0.name)
-            .collect::<Vec<_>>()
-            .join(", ")
+        all.iter().map(|one| &*one.0.name).collect::<Vec<_>>().join(", ")
     };
     checks.check(
         alone.is_empty(),
@@ -440,14 +366,8 @@ pub fn check(checks: &mut Checks, all: &[(Strategy, Measured)], dtype: Precision
     let Some(((_, one), others)) = all.split_first() else {
         return;
     };
-    let others: Vec<_> = others
-        .iter()
-        .filter(|(_, measured)| measured.stopped.is_none())
-        .collect();
-    let most = farthest(
-        others.iter().map(|(_, measured)| &*measured.losses),
-        &one.losses,
-    );
+    let others: Vec<_> = others.iter().filter(|(_, measured)| measured.stopped.is_none()).collect();
+    let most = farthest(others.iter().map(|(_, measured)| &*measured.losses), &one.losses);
     let steps = one.losses.len();
     checks.check(
         most < bound,
@@ -480,15 +400,9 @@ mod tests {
     #[test]
     fn one_strategy_with_nan_or_without_a_loss_is_enough() {
         let good = [4.0, 2.0, 1.0];
-        assert_eq!(
-            farthest([&good[..], &[4.0, 2.5, 1.0], &good].into_iter(), &good),
-            0.25
-        );
+        assert_eq!(farthest([&good[..], &[4.0, 2.5, 1.0], &good].into_iter(), &good), 0.25);
         for bad in damaged(&good) {
-            assert!(
-                farthest([&good[..], &bad, &good].into_iter(), &good).is_infinite(),
-                "{bad:?}"
-            );
+            assert!(farthest([&good[..], &bad, &good].into_iter(), &good).is_infinite(), "{bad:?}");
         }
     }
 }

@@ -25,14 +25,7 @@ pub(super) fn same_tokens(
     checks.check(
         first == found,
         &format!("{name}: the same {} tokens", first.len()),
-        &if first == found {
-            result
-        } else {
-            format!("{same} only")
-        },
-        &format!(
-            "{name} generates different tokens from token {} on",
-            same + 1
-        ),
+        &if first == found { result } else { format!("{same} only") },
+        &format!("{name} generates different tokens from token {} on", same + 1),
     );
 }

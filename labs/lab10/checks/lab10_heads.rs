@@ -1,4 +1,5 @@
-//! The check of lab10-heads: query heads, the key and value heads that they read, copies, and the bytes of the cache.
+//! The check of lab10-heads: query heads, the key and value heads that they read, copies, and the
+//! bytes of the cache.
 
 use exercise::{Attention, Held, held};
 use kit::check::{Evidence, run};
@@ -10,21 +11,15 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     run(&[
-        ("the query heads of each rank", |evidence| {
-            divided(evidence, 0, &[2, 8])
-        }),
+        ("the query heads of each rank", |evidence| divided(evidence, 0, &[2, 8])),
         ("the key and value heads that they read", |evidence| {
             divided(evidence, 1, &[2, 8])
         }),
         ("more ranks than key and value heads", |evidence| {
             divided(evidence, 1, &[16, 32])
         }),
-        ("the cache of a rank", |evidence| {
-            cached(evidence, &[1, 2, 8])
-        }),
-        ("the cache of ranks that hold copies", |evidence| {
-            cached(evidence, &[16, 32])
-        }),
+        ("the cache of a rank", |evidence| cached(evidence, &[1, 2, 8])),
+        ("the cache of ranks that hold copies", |evidence| cached(evidence, &[16, 32])),
     ])
 }
 
@@ -71,11 +66,8 @@ fn divided(evidence: &mut Evidence, which: usize, jobs: &[usize]) -> Result<()> 
             found.push((rank, ranks, got));
         }
     }
-    let rule = |rule: Rule| {
-        found
-            .iter()
-            .all(|(rank, ranks, got)| rule(&model, *rank, *ranks) == *got)
-    };
+    let rule =
+        |rule: Rule| found.iter().all(|(rank, ranks, got)| rule(&model, *rank, *ranks) == *got);
     let wrong = !rule(right);
     if which == 0 {
         evidence.means_if(
@@ -139,19 +131,12 @@ fn cached(evidence: &mut Evidence, jobs: &[usize]) -> Result<()> {
             let expected = right(ranks, tokens);
             let got = held(&model, ranks - 1, ranks, tokens).cache;
             let at = format!("the last of {ranks} ranks, {tokens} tokens");
-            evidence.row(
-                expected == got,
-                at,
-                thousands(expected as u64),
-                thousands(got as u64),
-            );
+            evidence.row(expected == got, at, thousands(expected as u64), thousands(got as u64));
             found.push((ranks, tokens, got));
         }
     }
     let rule = |rule: &dyn Fn(usize, usize) -> usize| {
-        found
-            .iter()
-            .all(|&(ranks, tokens, got)| rule(ranks, tokens) == got)
+        found.iter().all(|&(ranks, tokens, got)| rule(ranks, tokens) == got)
     };
     let wrong = !rule(&right);
     evidence.means_if(

@@ -1,4 +1,5 @@
-//! The check of lab10-intensity: prefill, decode, batches, long contexts, and the batch at the ridge.
+//! The check of lab10-intensity: prefill, decode, batches, long contexts, and the batch at the
+//! ridge.
 
 use exercise::{Model, Work, batch_at_the_ridge, work};
 use kit::check::{Evidence, run};
@@ -17,15 +18,9 @@ const CHUNKED: [Pass; 3] = [[1, 256, 0], [1, 256, 256], [8, 16, 8000]];
 fn main() -> ExitCode {
     run(&[
         ("the picture: one decode step", picture),
-        ("a prefill", |evidence| {
-            passes(evidence, "llama-3.2-1b", &PREFILL)
-        }),
-        ("decode steps", |evidence| {
-            passes(evidence, "llama-3.2-1b", &DECODE)
-        }),
-        ("a prefill in chunks", |evidence| {
-            passes(evidence, "llama-3-8b", &CHUNKED)
-        }),
+        ("a prefill", |evidence| passes(evidence, "llama-3.2-1b", &PREFILL)),
+        ("decode steps", |evidence| passes(evidence, "llama-3.2-1b", &DECODE)),
+        ("a prefill in chunks", |evidence| passes(evidence, "llama-3-8b", &CHUNKED)),
         ("the batch at the ridge", ridge),
     ])
 }
@@ -94,25 +89,13 @@ impl Rule {
 fn in_words(work: Work) -> String {
     let Work { flops, bytes } = work;
     let intensity = significant(flops as f64 / bytes as f64, 4);
-    format!(
-        "{} FLOPs, {} bytes: {intensity} per byte",
-        thousands(flops),
-        thousands(bytes)
-    )
+    format!("{} FLOPs, {} bytes: {intensity} per byte", thousands(flops), thousands(bytes))
 }
 
 fn picture(evidence: &mut Evidence) -> Result<()> {
-    let of = |kv_heads| Model {
-        parameters: 1000,
-        layers: 3,
-        heads: 4,
-        kv_heads,
-        width: 8,
-    };
+    let of = |kv_heads| Model { parameters: 1000, layers: 3, heads: 4, kv_heads, width: 8 };
     let cases: Vec<(Model, Pass)> = [4, 2, 1].map(|kv| (of(kv), [1, 1, 3])).to_vec();
-    compare(evidence, &cases, |model, _| {
-        format!("{} key and value heads", model.kv_heads)
-    });
+    compare(evidence, &cases, |model, _| format!("{} key and value heads", model.kv_heads));
     Ok(())
 }
 
@@ -132,12 +115,7 @@ fn compare(evidence: &mut Evidence, cases: &[(Model, Pass)], name: fn(&Model, Pa
         evidence.given(format!("{batch} x {new} tokens after {earlier}, {model:?}"));
         let right = RIGHT.work(model, *pass);
         let got = work(model, batch, new, earlier);
-        evidence.row(
-            right == got,
-            name(model, *pass),
-            in_words(right),
-            in_words(got),
-        );
+        evidence.row(right == got, name(model, *pass), in_words(right), in_words(got));
         found.push(got);
     }
     let all = || cases.iter().zip(&found);
@@ -168,20 +146,15 @@ fn flops_mean(evidence: &mut Evidence, is: impl Fn(Rule) -> bool) {
          no FLOPs.",
     );
     evidence.means_if(
-        is(Rule {
-            attend: |model| model.heads,
-            ..RIGHT
-        }),
+        is(Rule { attend: |model| model.heads, ..RIGHT }),
         "This is the attention of one layer.",
     );
     evidence.means_if(
-        is(Rule {
-            seen: |[_, new, earlier]| new * earlier,
-            ..RIGHT
-        }) || is(Rule {
-            seen: |[_, new, earlier]| (0..new).map(|i| earlier + i).sum(),
-            ..RIGHT
-        }),
+        is(Rule { seen: |[_, new, earlier]| new * earlier, ..RIGHT })
+            || is(Rule {
+                seen: |[_, new, earlier]| (0..new).map(|i| earlier + i).sum(),
+                ..RIGHT
+            }),
         "A token also sees itself, and the new tokens before it.",
     );
     evidence.means_if(
@@ -190,25 +163,17 @@ fn flops_mean(evidence: &mut Evidence, is: impl Fn(Rule) -> bool) {
          hides them.",
     );
     evidence.means_if(
-        is(Rule {
-            seen: |[_, new, earlier]| earlier + new,
-            ..RIGHT
-        }),
+        is(Rule { seen: |[_, new, earlier]| earlier + new, ..RIGHT }),
         "Attention is counted only for the last new token. Each of them has a query.",
     );
     evidence.means_if(
         is(Rule { each: 6, ..RIGHT }),
         "6 FLOPs per parameter and token are a training step: forward and backward. Here there is only a forward pass.",
     );
+    evidence
+        .means_if(is(Rule { each: 1, ..RIGHT }), "A multiplication and an addition are 2 FLOPs.");
     evidence.means_if(
-        is(Rule { each: 1, ..RIGHT }),
-        "A multiplication and an addition are 2 FLOPs.",
-    );
-    evidence.means_if(
-        is(Rule {
-            tokens: |[_, new, _]| new,
-            ..RIGHT
-        }),
+        is(Rule { tokens: |[_, new, _]| new, ..RIGHT }),
         "These are the FLOPs of one sequence. Every sequence of the batch is computed.",
     );
     evidence.means_if(
@@ -242,17 +207,11 @@ fn bytes_mean(evidence: &mut Evidence, is: impl Fn(Rule) -> bool) {
         "The cache has a key and a value for each token. Here it has one of the two, or each number has one byte.",
     );
     evidence.means_if(
-        is(Rule {
-            cache: |model| 2 * model.kv_heads,
-            ..RIGHT
-        }),
+        is(Rule { cache: |model| 2 * model.kv_heads, ..RIGHT }),
         "This is the cache of one layer.",
     );
     evidence.means_if(
-        is(Rule {
-            reads: |[batch, _, _]| batch,
-            ..RIGHT
-        }),
+        is(Rule { reads: |[batch, _, _]| batch, ..RIGHT }),
         "The weights are read once per sequence here. All sequences of a batch share one read.",
     );
     evidence.means_if(
@@ -260,20 +219,8 @@ fn bytes_mean(evidence: &mut Evidence, is: impl Fn(Rule) -> bool) {
         "The weights are read once per token here. All tokens of a pass share one read: this is why a prefill is \
          efficient.",
     );
-    evidence.means_if(
-        is(Rule {
-            bytes_each: 4,
-            ..RIGHT
-        }),
-        "A weight has 2 bytes here, not 4.",
-    );
-    evidence.means_if(
-        is(Rule {
-            bytes_each: 1,
-            ..RIGHT
-        }),
-        "A weight has 2 bytes, not 1.",
-    );
+    evidence.means_if(is(Rule { bytes_each: 4, ..RIGHT }), "A weight has 2 bytes here, not 4.");
+    evidence.means_if(is(Rule { bytes_each: 1, ..RIGHT }), "A weight has 2 bytes, not 1.");
     evidence.means_if(
         is(Rule { cached: |_| 0, ..RIGHT }),
         "The caches are missing among the bytes. With only the weights every batch would reach the ridge in the end.",
@@ -284,17 +231,11 @@ fn bytes_mean(evidence: &mut Evidence, is: impl Fn(Rule) -> bool) {
          ones.",
     );
     evidence.means_if(
-        is(Rule {
-            cached: |[_, new, earlier]| new + earlier,
-            ..RIGHT
-        }),
+        is(Rule { cached: |[_, new, earlier]| new + earlier, ..RIGHT }),
         "This is one sequence's cache. Sequences share the weights, but each has its own cache.",
     );
     evidence.means_if(
-        is(Rule {
-            cached: |[batch, new, _]| batch * new,
-            ..RIGHT
-        }),
+        is(Rule { cached: |[batch, new, _]| batch * new, ..RIGHT }),
         "The cache is written for the new tokens. It is also read for all earlier ones.",
     );
     evidence.means_if(
@@ -313,16 +254,15 @@ fn bytes_mean(evidence: &mut Evidence, is: impl Fn(Rule) -> bool) {
                     and for each key and value head.");
 }
 
-/// Llama-3-8B with its 8 key and value heads, and as if it had one for each query head, or only one.
+/// Llama-3-8B with its 8 key and value heads, and as if it had one for each query head, or only
+/// one.
 fn ridge(evidence: &mut Evidence) -> Result<()> {
     let llama = model("llama-3-8b")?;
     let said = |batch: Option<u64>| batch.map_or("no batch".to_string(), thousands);
     for (earlier, ridge) in [(0, 295), (511, 100), (511, 295), (8191, 10)] {
         for kv_heads in [32, 8, 1] {
             let model = Model { kv_heads, ..llama };
-            evidence.given(format!(
-                "{earlier} earlier tokens, ridge {ridge}, {model:?}"
-            ));
+            evidence.given(format!("{earlier} earlier tokens, ridge {ridge}, {model:?}"));
             let right = (1..=1 << 14).find(|&batch| {
                 let Work { flops, bytes } = RIGHT.work(&model, [batch, 1, earlier]);
                 flops >= ridge * bytes

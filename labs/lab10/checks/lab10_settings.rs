@@ -17,19 +17,14 @@ fn main() -> ExitCode {
     run(&[("a step's sequences, without tensor ranks", step)])
 }
 
-/// Replicas and sequences per step, as ranks find them: one rank of each replica counts its sequences.
+/// Replicas and sequences per step, as ranks find them: one rank of each replica counts its
+/// sequences.
 fn counted(tensor: usize, stages: usize) -> Result<[usize; 2]> {
-    let sizes = Coordinates {
-        data: RANKS / (tensor * stages),
-        pipeline: stages,
-        tensor,
-    };
+    let sizes = Coordinates { data: RANKS / (tensor * stages), pipeline: stages, tensor };
     let found = launch::run(RANKS, |comm| {
         let order = Order::PipelineSlowest;
         let mesh = Mesh::new(&comm, Layout { sizes, order })?;
-        let first = [Axis::Pipeline, Axis::Tensor]
-            .iter()
-            .all(|&axis| mesh.group(axis).rank() == 0);
+        let first = [Axis::Pipeline, Axis::Tensor].iter().all(|&axis| mesh.group(axis).rank() == 0);
         let own = if first { MICRO_BATCH * ACCUMULATION } else { 0 };
         let mut sequences = [own as u64];
         comm.all_reduce(&mut sequences, Reduce::Sum)?;
@@ -67,10 +62,7 @@ fn step(evidence: &mut Evidence) -> Result<()> {
         got == replicas * ACCUMULATION,
         "These are micro-batches. Each has several sequences.",
     );
-    evidence.means_if(
-        got == replicas,
-        "These are the replicas, not their sequences.",
-    );
+    evidence.means_if(got == replicas, "These are the replicas, not their sequences.");
     evidence.means("A step has the sequences of all replicas. How many ranks does one replica take, if nobody reads the key?");
     Ok(())
 }

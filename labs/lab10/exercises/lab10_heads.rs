@@ -1,8 +1,9 @@
 //! lab10-heads · Which rank caches which heads
 //!
-//! Grouped-query attention has fewer key and value heads than query heads. Neighbouring query heads form a group, and a group
-//! shares one key head and one value head. Tensor ranks divide the query heads: each rank takes the next `heads / ranks` of
-//! them, and holds the key and value heads that these read, and no more.
+//! Grouped-query attention has fewer key and value heads than query heads. Neighbouring query heads
+//! form a group, and a group shares one key head and one value head. Tensor ranks divide the query
+//! heads: each rank takes the next `heads / ranks` of them, and holds the key and value heads that
+//! these read, and no more.
 //!
 //! ```text
 //! query heads             0   1   2   3   4   5   6   7
@@ -14,10 +15,10 @@
 //!             keys        0..1    0..1    1..2    1..2
 //! ```
 //!
-//! - `ranks` divides `heads`. It divides `kv_heads`, or `kv_heads` divides it. With 4 ranks, two hold copies of the same
-//!   head. Servers do this; the library's training does not.
-//! - The KV cache keeps a key and a value for each token, layer, and key and value head that the rank holds. Each is `width`
-//!   numbers of 2 bytes.
+//! - `ranks` divides `heads`. It divides `kv_heads`, or `kv_heads` divides it. With 4 ranks, two
+//!   hold copies of the same head. Servers do this; the library's training does not.
+//! - The KV cache keeps a key and a value for each token, layer, and key and value head that the
+//!   rank holds. Each is `width` numbers of 2 bytes.
 
 use std::ops::Range;
 

@@ -1,6 +1,7 @@
 //! lab10-settings · A key that nobody reads
 //!
-//! A job on 24 ranks has these settings, and its library ignores `tensor_parallel`. How many sequences does a step have?
+//! A job on 24 ranks has these settings, and its library ignores `tensor_parallel`. How many
+//! sequences does a step have?
 //!
 //! ```text
 //! tensor_parallel    4

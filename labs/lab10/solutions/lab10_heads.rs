@@ -24,20 +24,11 @@ pub struct Held {
 
 /// The heads of `rank`, and its cache for a sequence of `tokens` tokens.
 pub fn held(attention: &Attention, rank: usize, ranks: usize, tokens: usize) -> Held {
-    let Attention {
-        heads,
-        kv_heads,
-        width,
-        layers,
-    } = *attention;
+    let Attention { heads, kv_heads, width, layers } = *attention;
     let each = heads / ranks;
     let group = heads / kv_heads;
     let queries = rank * each..(rank + 1) * each;
     let keys = queries.start / group..(queries.end - 1) / group + 1;
     let cache = 2 * 2 * tokens * layers * keys.len() * width;
-    Held {
-        queries,
-        keys,
-        cache,
-    }
+    Held { queries, keys, cache }
 }

@@ -20,16 +20,12 @@ pub struct Work {
     pub bytes: u64,
 }
 
-/// A pass over `new` tokens of each of `batch` sequences, which have `earlier` tokens in their caches.
+/// A pass over `new` tokens of each of `batch` sequences, which have `earlier` tokens in their
+/// caches.
 pub fn work(model: &Model, batch: u64, new: u64, earlier: u64) -> Work {
-    let Model {
-        parameters,
-        layers,
-        heads,
-        kv_heads,
-        width,
-    } = *model;
-    // Of n new tokens, the first sees one token more than the cache has, the second two more, and the last one n more.
+    let Model { parameters, layers, heads, kv_heads, width } = *model;
+    // Of n new tokens, the first sees one token more than the cache has, the second two more, and
+    // the last one n more.
     let seen = new * earlier + new * (new + 1) / 2;
     // Per head: a score with every key, and a sum of every value.
     let attention = 2 * 2 * layers * heads * width * seen;
@@ -41,8 +37,9 @@ pub fn work(model: &Model, batch: u64, new: u64, earlier: u64) -> Work {
     }
 }
 
-/// The smallest batch with which a decode step (one new token after `earlier` tokens) has an intensity of `ridge` FLOPs per
-/// byte or more, if there is one: larger batches are tried one after the other. It needs only `work`.
+/// The smallest batch with which a decode step (one new token after `earlier` tokens) has an
+/// intensity of `ridge` FLOPs per byte or more, if there is one: larger batches are tried one after
+/// the other. It needs only `work`.
 pub fn batch_at_the_ridge(model: &Model, earlier: u64, ridge: u64) -> Option<u64> {
     (1..=1 << 14).find(|&batch| {
         let Work { flops, bytes } = work(model, batch, 1, earlier);

@@ -1,10 +1,12 @@
 //! This machine as a cluster of the planner, and short trainings beside their predictions.
 //!
-//! Four figures are measured: the peak of matrix products, the bandwidth of a copy, and latency and bandwidth of an
-//! all-reduce between two threads. One-rank trainings of two models then say which part of peak and bandwidth a training
-//! reaches. All other trainings are predicted from these figures alone.
+//! Four figures are measured: the peak of matrix products, the bandwidth of a copy, and latency and
+//! bandwidth of an all-reduce between two threads. One-rank trainings of two models then say which
+//! part of peak and bandwidth a training reaches. All other trainings are predicted from these
+//! figures alone.
 //!
-//! Ranks on different cores share the machine's memory. So a training with fewer ranks than cores runs several times at once.
+//! Ranks on different cores share the machine's memory. So a training with fewer ranks than cores
+//! runs several times at once.
 
 use super::trained::{Held, Trained, Training};
 use crate::strategy::{Cluster, Device, Strategy};
@@ -41,7 +43,8 @@ const MICRO_BATCHES: usize = 2;
 const STEPS: usize = 3;
 const ROUNDS: usize = 3;
 
-/// Layers and width of the models whose trainings say what this machine reaches, and of the model of all others.
+/// Layers and width of the models whose trainings say what this machine reaches, and of the model
+/// of all others.
 const WIDE: [usize; 2] = [2, 256];
 const THIN: [usize; 2] = [8, 64];
 const BABY: [usize; 2] = [4, 128];
@@ -79,16 +82,8 @@ pub fn calibrate(corpus: &Corpus) -> Result<Calibration> {
             embd,
             family: Family::Gpt,
         };
-        let strategy = Strategy {
-            micro_batch,
-            ..strategy
-        };
-        let training = Training {
-            shape,
-            dropout: 0.0,
-            batch: SEQUENCES,
-            strategy,
-        };
+        let strategy = Strategy { micro_batch, ..strategy };
+        let training = Training { shape, dropout: 0.0, batch: SEQUENCES, strategy };
         let copies = (launch::cores() / strategy.devices()).clamp(1, 8);
         let trained = training.run(corpus, STEPS, copies);
         let trained = trained.with_context(|| format!("the training {plan} failed"))?;
@@ -116,11 +111,7 @@ pub fn calibrate(corpus: &Corpus) -> Result<Calibration> {
         }
     };
     let rows = runs.into_iter().map(row).collect();
-    Ok(Calibration {
-        cluster,
-        link,
-        rows,
-    })
+    Ok(Calibration { cluster, link, rows })
 }
 
 /// How much larger the planned figure is.
@@ -128,8 +119,8 @@ fn error([measured, planned]: &[f64; 2]) -> f64 {
     planned / measured - 1.0
 }
 
-/// Seconds of a step. Ranks that share a core take turns. Then no core waits for a pipeline, because a rank that waits leaves its
-/// core to the others, but all work needs its time.
+/// Seconds of a step. Ranks that share a core take turns. Then no core waits for a pipeline,
+/// because a rank that waits leaves its core to the others, but all work needs its time.
 fn predicted(training: &Training, cluster: &Cluster) -> f64 {
     let time = training.job(cluster).time(&training.strategy);
     let ranks = training.strategy.devices() as f64 / launch::cores() as f64;
@@ -155,13 +146,8 @@ fn link() -> Result<Link> {
     };
     let points = launch::run(2, time_all_reduces)?.swap_remove(0);
     // If no line can be found, the largest array decides.
-    let largest = points
-        .last()
-        .map_or(1e9, |(bytes, seconds)| bytes / seconds);
-    Ok(fit_link(&points).unwrap_or(Link {
-        latency: 0.0,
-        bandwidth: largest,
-    }))
+    let largest = points.last().map_or(1e9, |(bytes, seconds)| bytes / seconds);
+    Ok(fit_link(&points).unwrap_or(Link { latency: 0.0, bandwidth: largest }))
 }
 
 /// One rank per core. An all-reduce between two ranks moves the array once, in two rounds.
@@ -184,10 +170,7 @@ fn cluster(peaks: Peaks, link: Link) -> Cluster {
         price: 0.0,
         source: "measured",
     };
-    let link = Link {
-        latency: link.latency / 2.0,
-        ..link
-    };
+    let link = Link { latency: link.latency / 2.0, ..link };
     let network = Network {
         name: "threads",
         about: "ranks are threads, which copy",
@@ -200,8 +183,8 @@ fn cluster(peaks: Peaks, link: Link) -> Cluster {
     Cluster { device, network }
 }
 
-/// The parts of peak and bandwidth that fit two measured trainings: a part for products, and a part for everything else. Neither
-/// is above 1.
+/// The parts of peak and bandwidth that fit two measured trainings: a part for products, and a part
+/// for everything else. Neither is above 1.
 fn fit(mut cluster: Cluster, runs: [&(&str, Training, Trained); 2]) -> Cluster {
     let [(p, m, t), (q, n, u)] = runs.map(|(_, training, trained)| {
         let without = |change: fn(&mut Device)| {
@@ -210,17 +193,14 @@ fn fit(mut cluster: Cluster, runs: [&(&str, Training, Trained); 2]) -> Cluster {
             predicted(training, &cluster)
         };
         let products = without(|device| device.bandwidth = f64::INFINITY);
-        (
-            products,
-            without(|device| device.peak = f64::INFINITY),
-            trained.seconds,
-        )
+        (products, without(|device| device.peak = f64::INFINITY), trained.seconds)
     });
     // Two unknowns: t = p x + m y and u = q x + n y.
     let determinant = p * n - m * q;
     let x = (t * n - m * u) / determinant;
     let y = (p * u - t * q) / determinant;
-    // No training is faster than the peak. Then only y is free: the one with the smallest relative errors, by least squares.
+    // No training is faster than the peak. Then only y is free: the one with the smallest relative
+    // errors, by least squares.
     let (x, y) = if x >= 1.0 && y >= 1.0 {
         (x, y)
     } else {
@@ -284,14 +264,10 @@ impl Calibration {
             ]
         };
         let rows: Vec<Vec<String>> = self.rows.iter().map(cells).collect();
-        let head = [
-            "lab", "plan", "model", "held", "planned", "error", "step", "planned", "error",
-        ];
+        let head = ["lab", "plan", "model", "held", "planned", "error", "step", "planned", "error"];
         let free: Vec<&Row> = self.rows.iter().filter(|row| row.lab != "fitted").collect();
         let within = |most: f64, pair: fn(&Row) -> [f64; 2]| {
-            free.iter()
-                .filter(|row| error(&pair(row)).abs() < most)
-                .count()
+            free.iter().filter(|row| error(&pair(row)).abs() < most).count()
         };
         let words = format!(
             "Of {} trainings that were not fitted, {} have their bytes within 5%, and {} their step within 20%. model: layers x \
@@ -312,9 +288,7 @@ impl Calibration {
 
     /// The same as a file for `--cluster`.
     pub fn file(&self) -> String {
-        let Cluster {
-            device, network, ..
-        } = &self.cluster;
+        let Cluster { device, network, .. } = &self.cluster;
         format!(
             "[device]\nname = \"this machine\"\nmemory_gb = {:.1}\ntflops = {:.4}\nbandwidth_gb_s = {:.1}\nmatmul = {:.2}\n\
              streaming = {:.2}\n\n[network]\nper_node = {}\nwithin_gb_s = {:.2}\nwithin_us = {:.2}\n",

@@ -20,7 +20,8 @@ fn signed(error: f64) -> String {
     }
 }
 
-/// The checks of the lab: how far the planner is off benchmarks, and whether its ranges hold for runs that they do not know.
+/// The checks of the lab: how far the planner is off benchmarks, and whether its ranges hold for
+/// runs that they do not know.
 pub fn check_published(checks: &mut Checks) {
     let of = |kind| errors_of(Made::Benchmark, kind);
     let all = of(None);
@@ -29,16 +30,9 @@ pub fn check_published(checks: &mut Checks) {
     let worst = PlanKind::ALL.map(|kind| {
         let errors = of(Some(kind));
         let spread = 100.0 * errors.spread;
-        format!(
-            "{} {}, spread {spread:.0}%",
-            kind.words(),
-            signed(errors.mean)
-        )
+        format!("{} {}, spread {spread:.0}%", kind.words(), signed(errors.mean))
     });
-    let otherwise = format!(
-        "the planner is off from published benchmarks: {}",
-        worst.join("; ")
-    );
+    let otherwise = format!("the planner is off from published benchmarks: {}", worst.join("; "));
     let holds = |kind| {
         let errors = of(Some(kind));
         errors.mean.abs() < MEAN && errors.spread < SPREAD
@@ -49,32 +43,21 @@ pub fn check_published(checks: &mut Checks) {
     let [benchmarks, trainings] = Made::ALL.map(|made| held_out(made, None));
     let says = |found: &HeldOut| format!("{} of {}", found.inside, found.runs);
     let result = format!("{}, {}", says(&benchmarks), says(&trainings));
-    let hold = [benchmarks, trainings]
-        .iter()
-        .all(|found| COVERAGE.contains(&found.coverage()));
+    let hold = [benchmarks, trainings].iter().all(|found| COVERAGE.contains(&found.coverage()));
     let what = "benchmarks and trainings in held-out ranges";
-    checks.check(
-        hold,
-        what,
-        &result,
-        "the ranges should hold two thirds of them",
-    );
+    checks.check(hold, what, &result, "the ranges should hold two thirds of them");
 }
 
 /// Every published run beside the planner's figure, and the errors by kind of plan.
 pub fn published(screen: &Screen) -> String {
     let mut lines = vec!["  Published runs: the source's figure and the planner's.".to_string()];
     for source in sources() {
-        let such: Vec<&(Run, f64)> = compared()
-            .iter()
-            .filter(|(run, _)| run.source == source.id)
-            .collect();
+        let such: Vec<&(Run, f64)> =
+            compared().iter().filter(|(run, _)| run.source == source.id).collect();
         lines.push(String::new());
         lines.push(screen.wrap(&format!("{}: {}", source.id, source.title), 2));
         let rows: Vec<Vec<String>> = such.iter().map(|(run, error)| row(run, *error)).collect();
-        let head = [
-            "model", "on", "t p d", "again", "source", "planner", "", "step",
-        ];
+        let head = ["model", "on", "t p d", "again", "source", "planner", "", "step"];
         lines.push(table(screen, &head, &rows));
     }
     lines.push(String::new());
@@ -109,7 +92,8 @@ fn row(run: &Run, error: f64) -> Vec<String> {
     ]
 }
 
-/// The errors by kind of plan, of benchmarks and of trainings, and whether ranges hold for publications that they do not know.
+/// The errors by kind of plan, of benchmarks and of trainings, and whether ranges hold for
+/// publications that they do not know.
 fn errors_by_kind(screen: &Screen) -> String {
     let mut rows = Vec::new();
     for made in Made::ALL {
@@ -128,16 +112,7 @@ fn errors_by_kind(screen: &Screen) -> String {
             ]);
         }
     }
-    let head = [
-        "plans",
-        "of",
-        "runs",
-        "mean",
-        "median",
-        "held out",
-        "width",
-        "narrowest",
-    ];
+    let head = ["plans", "of", "runs", "mean", "median", "held out", "width", "narrowest"];
     let words = "t p d: tensor, pipeline and data ranks, Z: ZeRO. again: what the backward pass computes once more. step: how much longer the \
          planner's step is; negative: it is too fast. Constants were fitted to one layer of one model (Korthikanti and others, \
          table 4) and to products that others measured, not to these runs. median: how far off, without the sign. held out: runs \

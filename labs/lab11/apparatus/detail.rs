@@ -10,19 +10,9 @@ use shardlab::mesh::Axis;
 
 /// Every reason against a plan, as an error.
 pub fn cannot_use(strategy: &Strategy, refusals: &[Refusal]) -> BadInput {
-    let what: Vec<String> = refusals
-        .iter()
-        .map(|refusal| format!("  {}", refusal.what))
-        .collect();
-    let help: Vec<&str> = refusals
-        .iter()
-        .map(|refusal| refusal.help.as_str())
-        .collect();
-    let what = format!(
-        "--plan: this job cannot use {}\n{}",
-        strategy.words(),
-        what.join("\n")
-    );
+    let what: Vec<String> = refusals.iter().map(|refusal| format!("  {}", refusal.what)).collect();
+    let help: Vec<&str> = refusals.iter().map(|refusal| refusal.help.as_str()).collect();
+    let what = format!("--plan: this job cannot use {}\n{}", strategy.words(), what.join("\n"));
     BadInput::new(what, help.join("\n      "))
 }
 
@@ -39,11 +29,7 @@ pub fn detail(
     }
     let plan = job.plan(*strategy);
     let fits = match too_large(job, strategy, &plan.load) {
-        None => format!(
-            "fits: {} of {}",
-            bytes_decimal(plan.load.total()),
-            usable(job)
-        ),
+        None => format!("fits: {} of {}", bytes_decimal(plan.load.total()), usable(job)),
         Some(refusal) => format!("does not fit: {}; {}", refusal.what, refusal.help),
     };
     let cost = job.cost(plan.time.total(), all);
@@ -77,10 +63,7 @@ pub fn detail(
         ("speed", speed),
         ("probably", probably),
     ];
-    let mut lines: Vec<String> = rows
-        .iter()
-        .map(|(label, text)| screen.row(label, text))
-        .collect();
+    let mut lines: Vec<String> = rows.iter().map(|(label, text)| screen.row(label, text)).collect();
     lines.push(String::new());
     lines.push(memory(screen, job, &plan).replace("The best plan's bytes", "Bytes"));
     lines.extend([String::new(), axes(screen, job, strategy), String::new()]);
@@ -119,12 +102,6 @@ fn axes(screen: &Screen, job: &TrainingJob, strategy: &Strategy) -> String {
         groups[1] = strategy.replicas.to_string();
         rows.push(groups);
     }
-    let head = [
-        "axis",
-        "ranks",
-        "links",
-        "bytes per rank",
-        "seconds if nothing hides them",
-    ];
+    let head = ["axis", "ranks", "links", "bytes per rank", "seconds if nothing hides them"];
     table(screen, &head, &rows)
 }

@@ -30,7 +30,8 @@ pub struct DecideFlags {
     /// The network, by name [default: what the device usually has]
     #[arg(long, value_name = "NAME")]
     pub network: Option<String>,
-    /// Per cent of each device's memory to keep free: for the runtime's buffers and for fragmentation
+    /// Per cent of each device's memory to keep free: for the runtime's buffers and for
+    /// fragmentation
     #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = RangedU64ValueParser::<usize>::new().range(0..=90))]
     pub free: usize,
     /// Your own devices and network, in a TOML file
@@ -128,11 +129,7 @@ impl DecideFlags {
         };
         job.flash = !self.keep_scores;
         job.program = self.program.parse()?;
-        job.overlap = if self.no_overlap {
-            Overlap::Tensor
-        } else {
-            Overlap::All
-        };
+        job.overlap = if self.no_overlap { Overlap::Tensor } else { Overlap::All };
         Ok(job)
     }
 

@@ -9,12 +9,7 @@ use shardlab::error::BadInput;
 
 /// The job, the rules and the best `top` plans of all, as one JSON object.
 pub fn json(found: &Found, model: &Described, top: usize, tokens: f64) -> String {
-    let Found {
-        job,
-        search,
-        decision,
-        ..
-    } = found;
+    let Found { job, search, decision, .. } = found;
     let refused: serde_json::Map<String, Value> = search
         .refused
         .iter()
@@ -87,7 +82,8 @@ fn why((count, strategy, refusal): &(usize, Strategy, Refusal)) -> Value {
     json!({ "count": count, "plan": strategy.to_string(), "what": refusal.what, "help": refusal.help })
 }
 
-/// One plan with its memory, its time as predicted and how much longer published runs took, and its cost as predicted.
+/// One plan with its memory, its time as predicted and how much longer published runs took, and its
+/// cost as predicted.
 fn one(job: &TrainingJob, plan: &Plan, tokens: f64) -> Value {
     let expected = |made| Accuracy::known().expected(made, &plan.strategy);
     let ranked = unranked(job).is_none();

@@ -1,11 +1,14 @@
-//! Deciding on a strategy: a job from flags, the search beside the source's rules, and what both print.
+//! Deciding on a strategy: a job from flags, the search beside the source's rules, and what both
+//! print.
 //!
 //! Reading order:
 //!
 //! - `strategy/`: what a strategy costs; `planner/`: the search
 //! - `flags.rs`: the job
-//! - `report.rs`: the default screen; `detail.rs`: one plan in detail; `likely.rs`: what predictions probably come to
-//! - `presets.rs`: names and sources; `compared.rs`: the planner beside published runs; `json.rs`: the same for tools
+//! - `report.rs`: the default screen; `detail.rs`: one plan in detail; `likely.rs`: what
+//!   predictions probably come to
+//! - `presets.rs`: names and sources; `compared.rs`: the planner beside published runs; `json.rs`:
+//!   the same for tools
 //! - `ledger.rs`: the job in the order of the book's pages
 //! - `trained.rs`: a short training, and the planner's figures for it
 //! - `calibrate.rs`: this machine as a cluster, and trainings beside their predictions

@@ -4,7 +4,8 @@ use crate::planner::{Accuracy, Made, Plan};
 use crate::strategy::Strategy;
 use kit::show::{significant, thousands};
 
-/// From and to, as much longer than predicted as published runs of such plans took; nothing if none are known.
+/// From and to, as much longer than predicted as published runs of such plans took; nothing if none
+/// are known.
 fn range(made: Made, strategy: &Strategy, predicted: f64) -> Option<[f64; 2]> {
     let errors = Accuracy::known().expected(made, strategy)?;
     Some(errors.longer.map(|longer| predicted * (1.0 + longer)))
@@ -71,10 +72,7 @@ mod tests {
         let hours = number(&plan.strategy, 318_153.0);
         let dollars = number(&plan.strategy, 5_954_458.0);
         assert!(!days.ends_with(['k', 'M']), "{days}");
-        assert!(
-            hours.ends_with('k') && dollars.ends_with('M'),
-            "{hours}, {dollars}"
-        );
+        assert!(hours.ends_with('k') && dollars.ends_with('M'), "{hours}, {dollars}");
         plan.strategy = "dp=8,zero=1,offload=optimizer".parse().unwrap();
         assert!(seconds(Made::Benchmark, &plan).ends_with("s?"));
     }

@@ -18,11 +18,7 @@ impl Found {
     pub fn new(job: TrainingJob) -> Found {
         let search = search(&job);
         let decision = decide(&job, &search);
-        Found {
-            job,
-            search,
-            decision,
-        }
+        Found { job, search, decision }
     }
 
     pub fn best(&self) -> Option<&Plan> {
@@ -30,7 +26,8 @@ impl Found {
     }
 }
 
-/// Why plans for a job cannot be ranked: nobody trains such sequences with the strategies that are known here.
+/// Why plans for a job cannot be ranked: nobody trains such sequences with the strategies that are
+/// known here.
 pub fn unranked(job: &TrainingJob) -> Option<String> {
     let length = job.model.block;
     (length > LONGEST).then(|| {
@@ -118,7 +115,8 @@ pub fn rules(screen: &Screen, found: &Found) -> String {
     lines.join("\n")
 }
 
-/// Whether the search's best plan is the rule's. If not: what the rule forbids, and where its plan loses time.
+/// Whether the search's best plan is the rule's. If not: what the rule forbids, and where its plan
+/// loses time.
 fn disagreement(screen: &Screen, found: &Found, best: &Plan) -> String {
     let decision = &found.decision;
     let words = best.strategy.words();
@@ -141,10 +139,7 @@ fn disagreement(screen: &Screen, found: &Found, best: &Plan) -> String {
         let more = screen.seconds(seconds);
         match part {
             "recompute" => {
-                let kept = Strategy {
-                    recompute: Recompute::None,
-                    ..plan.strategy
-                };
+                let kept = Strategy { recompute: Recompute::None, ..plan.strategy };
                 let takes = found.job.load(&kept).total();
                 let room = found.job.cluster.device.room();
                 let else_takes = format!("; without, it takes {}", bytes_decimal(takes));
@@ -179,15 +174,9 @@ fn disagreement(screen: &Screen, found: &Found, best: &Plan) -> String {
 fn cells(s: &Strategy) -> [String; 8] {
     let again = s.recompute.cell();
     let sequence = if s.sequence { "yes" } else { "-" };
-    let [dp, tp, pp, chunks, mb, zero] = [
-        s.data,
-        s.tensor,
-        s.pipeline,
-        s.chunks,
-        s.micro_batch,
-        s.zero,
-    ]
-    .map(|number| number.to_string());
+    let [dp, tp, pp, chunks, mb, zero] =
+        [s.data, s.tensor, s.pipeline, s.chunks, s.micro_batch, s.zero]
+            .map(|number| number.to_string());
     let zero = match (s.replicas, s.offload) {
         (1, Offloaded::None) => zero,
         (1, _) if s.nvme => format!("{zero} NVMe"),
@@ -231,11 +220,7 @@ pub fn ranking(screen: &Screen, found: &Found, top: usize) -> String {
         let words =
             format!("The search: some plans that fit, by the step that is predicted. {why}");
         let rows: Vec<Vec<String>> = rows.iter().map(|row| row[..10].to_vec()).collect();
-        return format!(
-            "{}\n{}",
-            screen.wrap(&words, 2),
-            table(screen, &head[..10], &rows)
-        );
+        return format!("{}\n{}", screen.wrap(&words, 2), table(screen, &head[..10], &rows));
     }
     let words = format!(
         "The search: {} strategies, {} fit. {}; * may be the fastest:",
@@ -289,10 +274,9 @@ pub fn refusals(screen: &Screen, found: &Found, top: usize) -> String {
     let mut lines = vec!["  Refused strategies, and one of each kind:".to_string()];
     for (kind, (count, strategy, refusal)) in &found.search.refused {
         lines.push(screen.wrap(&format!("{} {}", thousands(*count as u64), kind.words()), 4));
-        lines.push(screen.wrap(
-            &format!("{}: {}; {}", strategy.words(), refusal.what, refusal.help),
-            8,
-        ));
+        lines.push(
+            screen.wrap(&format!("{}: {}; {}", strategy.words(), refusal.what, refusal.help), 8),
+        );
     }
     let mut unfit: Vec<&Plan> = found.search.unfit.iter().collect();
     unfit.sort_by(|a, b| a.load.total().total_cmp(&b.load.total()));
@@ -330,16 +314,7 @@ pub fn refusals(screen: &Screen, found: &Found, top: usize) -> String {
     lines.extend([String::new(), screen.wrap(&words, 2)]);
     lines.push(table(
         screen,
-        &[
-            "dp",
-            "tp",
-            "pp",
-            "zero",
-            "again",
-            "sp",
-            "memory",
-            "most of it",
-        ],
+        &["dp", "tp", "pp", "zero", "again", "sp", "memory", "most of it"],
         &rows,
     ));
     lines.join("\n")
@@ -356,11 +331,7 @@ fn parts(load: &Load) -> [(&'static str, f64); 6] {
         working,
         ..
     } = *load;
-    let named = [
-        ("weights", weights),
-        ("gradients", gradients),
-        ("optimizer", optimizer),
-    ];
+    let named = [("weights", weights), ("gradients", gradients), ("optimizer", optimizer)];
     [
         named[0],
         named[1],
@@ -392,17 +363,11 @@ pub fn memory(screen: &Screen, job: &TrainingJob, plan: &Plan) -> String {
     lines.push(line(("in all", plan.load.total())));
     if plan.load.host > 0.0 {
         let host = bytes_decimal(job.cluster.device.host_memory);
-        lines.push(format!(
-            "  on the host: {} of {host}",
-            bytes_decimal(plan.load.host)
-        ));
+        lines.push(format!("  on the host: {} of {host}", bytes_decimal(plan.load.host)));
     }
     if plan.load.disk > 0.0 {
         let disk = bytes_decimal(job.cluster.device.disk);
-        lines.push(format!(
-            "  on its disks: {} of {disk}",
-            bytes_decimal(plan.load.disk)
-        ));
+        lines.push(format!("  on its disks: {} of {disk}", bytes_decimal(plan.load.disk)));
     }
     let bar = if plan.load.total() > room {
         "bars end where they fit, at"
@@ -475,8 +440,8 @@ fn waits(time: &Time) -> String {
     })
 }
 
-/// The best plan on slower and faster networks, what it waits for, and what today's best would wait for there: between nodes, or
-/// within the only one.
+/// The best plan on slower and faster networks, what it waits for, and what today's best would wait
+/// for there: between nodes, or within the only one.
 pub fn sensitivity(screen: &Screen, found: &Found) -> String {
     let job = &found.job;
     if let Some(why) = unranked(job) {
@@ -506,24 +471,12 @@ pub fn sensitivity(screen: &Screen, found: &Found) -> String {
             best.strategy.words(),
             likely::seconds(Made::Benchmark, best),
             waits(&best.time),
-            format!(
-                "{}, {}",
-                likely::seconds(Made::Benchmark, &there),
-                waits(&there.time)
-            ),
+            format!("{}, {}", likely::seconds(Made::Benchmark, &there), waits(&there.time)),
         ])
     };
     let rows: Vec<Vec<String>> = [0.1, 0.5, 2.0].into_iter().filter_map(row).collect();
-    let links = if one_node {
-        "within the node"
-    } else {
-        "between nodes"
-    };
+    let links = if one_node { "within the node" } else { "between nodes" };
     let head = ["speed", "best plan", "probably", "loses to", "today's best"];
     let words = format!("If the links {links} were slower or faster:");
-    format!(
-        "{}\n{}",
-        screen.wrap(&words, 2),
-        table(screen, &head, &rows)
-    )
+    format!("{}\n{}", screen.wrap(&words, 2), table(screen, &head, &rows))
 }

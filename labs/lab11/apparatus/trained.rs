@@ -35,7 +35,8 @@ pub struct Held {
 
 /// The measurements of a training.
 pub struct Trained {
-    /// Seconds of the fastest step, on the slowest rank. Programs in the background only ever delay a step.
+    /// Seconds of the fastest step, on the slowest rank. Programs in the background only ever delay
+    /// a step.
     pub seconds: f64,
     /// Bytes of each rank, with the number of its pipeline stage.
     pub held: Vec<(usize, Held)>,
@@ -59,7 +60,8 @@ impl Training {
     /// The planner's bytes for a rank of a pipeline stage.
     pub fn planned(&self, job: &TrainingJob, stage: usize) -> Held {
         let load = job.load_of(&self.strategy, stage);
-        // Between two passes: the layer that was used last and the next one, and no gradients in flight.
+        // Between two passes: the layer that was used last and the next one, and no gradients in
+        // flight.
         let layers = if self.strategy.zero == 3 { 2.0 } else { 0.0 };
         let gathered = layers * (job.bytes.parameter as f64) * job.model.largest_layer() as f64
             / self.strategy.tensor as f64;
@@ -69,7 +71,8 @@ impl Training {
         }
     }
 
-    /// Trains for some steps. `copies` trainings run at the same time, and know nothing of each other.
+    /// Trains for some steps. `copies` trainings run at the same time, and know nothing of each
+    /// other.
     pub fn run(&self, corpus: &Corpus, steps: usize, copies: usize) -> Result<Trained> {
         let s = self.strategy;
         let micro_batches = s.micro_batches(self.batch);
@@ -81,37 +84,18 @@ impl Training {
             dropout: self.dropout,
             ..Config::small(s.data, corpus)
         };
-        let pipeline = Pipeline {
-            ranks: s.pipeline,
-            chunks: s.chunks,
-            micro_batches,
-        };
+        let pipeline = Pipeline { ranks: s.pipeline, chunks: s.chunks, micro_batches };
         let schedule = match s.chunks {
             1 => Schedule::OneForwardOneBackward,
             _ => Schedule::depth_first(&pipeline),
         };
         let recompute = usize::from(s.recompute == Recompute::Full);
-        let plan = PipelinePlan {
-            pipeline,
-            schedule,
-            partition: Partition::Uniform,
-            recompute,
-        };
+        let plan = PipelinePlan { pipeline, schedule, partition: Partition::Uniform, recompute };
         plan.check(&config)?;
-        let sizes = Coordinates {
-            data: s.data,
-            pipeline: s.pipeline,
-            tensor: s.tensor,
-        };
+        let sizes = Coordinates { data: s.data, pipeline: s.pipeline, tensor: s.tensor };
         let train = |all: Comm| {
             let comm = all.split((all.rank() / s.devices()) as u64, 0)?;
-            let mesh = Mesh::new(
-                &comm,
-                Layout {
-                    sizes,
-                    order: Order::default(),
-                },
-            )?;
+            let mesh = Mesh::new(&comm, Layout { sizes, order: Order::default() })?;
             let zero = ZeroConfig::new(Stage::ALL[s.zero], Precision::F32, config.adamw);
             let mut part = Pipelined::new(&config, &mesh, &plan, (s.sequence, 1), zero)?;
             let mut seconds = f64::INFINITY;
@@ -127,23 +111,10 @@ impl Training {
             }
             let memory = part.zero.memory();
             let state = (memory.parameters + memory.gradients + memory.optimizer) as f64;
-            Ok((
-                seconds,
-                (
-                    mesh.at.pipeline,
-                    Held {
-                        state,
-                        activations: activations as f64,
-                    },
-                ),
-            ))
+            Ok((seconds, (mesh.at.pipeline, Held { state, activations: activations as f64 })))
         };
-        let (seconds, held): (Vec<f64>, _) = launch::run(s.devices() * copies, train)?
-            .into_iter()
-            .unzip();
-        Ok(Trained {
-            seconds: seconds.into_iter().fold(0.0, f64::max),
-            held,
-        })
+        let (seconds, held): (Vec<f64>, _) =
+            launch::run(s.devices() * copies, train)?.into_iter().unzip();
+        Ok(Trained { seconds: seconds.into_iter().fold(0.0, f64::max), held })
     }
 }

@@ -11,15 +11,9 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     run(&[
-        ("team 1: 13 billion that do not fit", |evidence| {
-            team(evidence, 0)
-        }),
-        ("team 2: 13 billion on slow links", |evidence| {
-            team(evidence, 1)
-        }),
-        ("team 3: 175 billion on 1,024 devices", |evidence| {
-            team(evidence, 2)
-        }),
+        ("team 1: 13 billion that do not fit", |evidence| team(evidence, 0)),
+        ("team 2: 13 billion on slow links", |evidence| team(evidence, 1)),
+        ("team 3: 175 billion on 1,024 devices", |evidence| team(evidence, 2)),
     ])
 }
 
@@ -27,13 +21,7 @@ fn main() -> ExitCode {
 const TEAMS: [(&str, usize, &str, usize, &str); 3] = [
     ("gpt3-13b", 32, "dgx-a100", 0, "dp=32,mb=4,zero=1"),
     ("llama-2-13b", 32, "cloud-100g", 0, "dp=32,mb=1,zero=3"),
-    (
-        "gpt3-175b",
-        1024,
-        "dgx-a100",
-        1536,
-        "dp=4,tp=8,pp=32,mb=4,zero=1,sp",
-    ),
+    ("gpt3-175b", 1024, "dgx-a100", 1536, "dp=4,tp=8,pp=32,mb=4,zero=1,sp"),
 ];
 
 fn mistake(what: &str) -> BadInput {
@@ -84,25 +72,14 @@ fn repairs(job: &TrainingJob, own: &Strategy) -> Vec<Plan> {
     for tensor in divisors(job.devices) {
         for pipeline in divisors(job.devices / tensor) {
             let data = job.devices / tensor / pipeline;
-            all.push(Strategy {
-                data,
-                tensor,
-                pipeline,
-                ..*own
-            });
+            all.push(Strategy { data, tensor, pipeline, ..*own });
         }
     }
     for shard in divisors(own.data) {
-        all.push(Strategy {
-            replicas: own.data / shard,
-            ..*own
-        });
+        all.push(Strategy { replicas: own.data / shard, ..*own });
     }
     let chunks = (1..=job.model.layers).map(|chunks| Strategy { chunks, ..*own });
-    let micro = Strategy::MICRO_BATCHES.map(|micro_batch| Strategy {
-        micro_batch,
-        ..*own
-    });
+    let micro = Strategy::MICRO_BATCHES.map(|micro_batch| Strategy { micro_batch, ..*own });
     let zero = (0..=3).map(|zero| Strategy { zero, ..*own });
     let again = [
         Recompute::None,
@@ -113,10 +90,7 @@ fn repairs(job: &TrainingJob, own: &Strategy) -> Vec<Plan> {
         Recompute::Full,
     ];
     let again = again.map(|recompute| Strategy { recompute, ..*own });
-    let sequence = [Strategy {
-        sequence: !own.sequence,
-        ..*own
-    }];
+    let sequence = [Strategy { sequence: !own.sequence, ..*own }];
     all.extend(chunks.chain(micro).chain(zero).chain(again).chain(sequence));
     all.retain(|strategy| changes(own, strategy).len() == 1);
     all.retain(|strategy| refusals(job, strategy).is_empty());
@@ -148,15 +122,12 @@ impl Verdict {
     }
 
     fn means(self, text: impl Into<String>) -> Verdict {
-        Verdict {
-            means: text.into(),
-            ..self
-        }
+        Verdict { means: text.into(), ..self }
     }
 }
 
-/// A team's plan. If it is not repaired, the evidence also says how far the teams after it are: the three are independent, and a check
-/// ends with the first that is wrong.
+/// A team's plan. If it is not repaired, the evidence also says how far the teams after it are: the
+/// three are independent, and a check ends with the first that is wrong.
 fn team(evidence: &mut Evidence, which: usize) -> Result<()> {
     let own = verdict(evidence, which)?;
     for row in &own.rows {

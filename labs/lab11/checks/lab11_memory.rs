@@ -1,4 +1,5 @@
-//! The check of lab11-memory: the bytes of each stage, counted along the orders of 1F1B, and the best way to divide layers.
+//! The check of lab11-memory: the bytes of each stage, counted along the orders of 1F1B, and the
+//! best way to divide layers.
 
 use exercise::{Job, Stage, balanced};
 use kit::check::{Evidence, run};
@@ -26,44 +27,28 @@ const PICTURE: Job = Job {
 fn main() -> ExitCode {
     run(&[
         ("one stage: all layers on each rank", |evidence| {
-            let one = Job {
-                stages: 1,
-                ..PICTURE
-            };
+            let one = Job { stages: 1, ..PICTURE };
             bytes(evidence, one)
         }),
-        ("the bytes of three stages", |evidence| {
-            bytes(evidence, PICTURE)
-        }),
+        ("the bytes of three stages", |evidence| bytes(evidence, PICTURE)),
         ("the picture: no rank holds more than 28 GB", |evidence| {
             divided(evidence, PICTURE)
         }),
         ("24 layers on 6 stages, with 2 micro-batches", |evidence| {
-            let few = Job {
-                layers: 24,
-                stages: 6,
-                micro_batches: 2,
-                ..PICTURE
-            };
+            let few = Job { layers: 24, stages: 6, micro_batches: 2, ..PICTURE };
             bytes(evidence, few)?;
             divided(evidence, few)
         }),
         ("a token table of 60 GB", |evidence| {
-            let large = Job {
-                table: 60 * GB,
-                ..PICTURE
-            };
+            let large = Job { table: 60 * GB, ..PICTURE };
             bytes(evidence, large)?;
             divided(evidence, large)
         }),
-        (
-            "Llama 3 with 70 billion parameters on 8 stages",
-            |evidence| {
-                let job = published("llama-3-70b", [8, 8, 4], 1)?;
-                bytes(evidence, job)?;
-                divided(evidence, job)
-            },
-        ),
+        ("Llama 3 with 70 billion parameters on 8 stages", |evidence| {
+            let job = published("llama-3-70b", [8, 8, 4], 1)?;
+            bytes(evidence, job)?;
+            divided(evidence, job)
+        }),
         ("Llama 3.1 with 405 billion on 16 stages", |evidence| {
             let job = published("llama-3.1-405b", [16, 8, 128], 1)?;
             bytes(evidence, job)?;
@@ -77,7 +62,8 @@ fn published(name: &str, [stages, tensor, data]: [usize; 3], sequences: usize) -
     let shape = model(name)?;
     let each = BytesEach::MEGATRON.on_a_rank(data) / tensor as f64;
     let tokens = (sequences * shape.block) as u64;
-    // The bytes of "One plan, by hand": norms' and matrices' inputs, q and the result of attention, keys and values, the MLP's.
+    // The bytes of "One plan, by hand": norms' and matrices' inputs, q and the result of attention,
+    // keys and values, the MLP's.
     let [h, keys, ffn] = [shape.embd, shape.kv_width() as usize, shape.ffn() as usize];
     let numbers = (8 * h + 2 * (2 * h + 2 * keys + 3 * ffn)) as u64;
     Ok(Job {
@@ -153,7 +139,8 @@ impl Rule {
         layers.iter().enumerate().map(of).collect()
     }
 
-    /// The least that the fullest rank can hold: the smallest bound within which the stages have room for all layers.
+    /// The least that the fullest rank can hold: the smallest bound within which the stages have
+    /// room for all layers.
     fn least(&self, job: &Job) -> u64 {
         let flights = in_flight(job);
         let room = |bound: u64| -> Option<u64> {
@@ -192,7 +179,8 @@ fn emptiest_first(job: &Job) -> Vec<usize> {
     layers
 }
 
-/// Calls the reader's function, and compares what must be true however layers are divided. Returns nothing if it is not.
+/// Calls the reader's function, and compares what must be true however layers are divided. Returns
+/// nothing if it is not.
 fn called(evidence: &mut Evidence, job: &Job) -> Option<Vec<Stage>> {
     evidence.given(format!("{job:?}"));
     let found = balanced(job);
@@ -201,10 +189,7 @@ fn called(evidence: &mut Evidence, job: &Job) -> Option<Vec<Stage>> {
     let layers = evidence.same("layers of all stages together", job.layers, all);
     let empty = found.iter().filter(|stage| stage.layers == 0).count();
     let none = evidence.same("stages without a layer", 0, empty);
-    evidence.means_if(
-        !stages,
-        "The answer has one entry per stage, from first to last.",
-    );
+    evidence.means_if(!stages, "The answer has one entry per stage, from first to last.");
     evidence.means_if(
         !layers && all < job.layers,
         "Layers are missing: the model that these stages train has fewer of them. A division has a remainder, and \
@@ -256,10 +241,7 @@ fn bytes(evidence: &mut Evidence, job: Job) -> Result<()> {
          one micro-batch.",
     );
     evidence.means_if(
-        counted(Rule {
-            flight: |job, _, stage| (job.stages - stage) as u64,
-            ..RIGHT
-        }),
+        counted(Rule { flight: |job, _, stage| (job.stages - stage) as u64, ..RIGHT }),
         "More micro-batches are in flight than the step has.",
     );
     evidence.means_if(
@@ -273,36 +255,18 @@ fn bytes(evidence: &mut Evidence, job: Job) -> Result<()> {
          goes back.",
     );
     evidence.means_if(
-        counted(Rule {
-            table: |_, _| 0,
-            ..RIGHT
-        }),
+        counted(Rule { table: |_, _| 0, ..RIGHT }),
         "The token table is missing on the first stage.",
     );
     evidence.means_if(
-        counted(Rule {
-            head: |_, _| 0,
-            ..RIGHT
-        }) || counted(Rule {
-            logits: |_, _| 0,
-            ..RIGHT
-        }) || counted(Rule {
-            head: |_, _| 0,
-            logits: |_, _| 0,
-            ..RIGHT
-        }),
+        counted(Rule { head: |_, _| 0, ..RIGHT })
+            || counted(Rule { logits: |_, _| 0, ..RIGHT })
+            || counted(Rule { head: |_, _| 0, logits: |_, _| 0, ..RIGHT }),
         "The last stage also has the head's state, and the logits of a micro-batch.",
     );
     evidence.means_if(
-        counted(Rule {
-            table: |_, _| 1,
-            head: |_, _| 1,
-            logits: |_, _| 1,
-            ..RIGHT
-        }) || counted(Rule {
-            logits: |_, _| 1,
-            ..RIGHT
-        }),
+        counted(Rule { table: |_, _| 1, head: |_, _| 1, logits: |_, _| 1, ..RIGHT })
+            || counted(Rule { logits: |_, _| 1, ..RIGHT }),
         "Only the first stage has the table, and only the last one the head and logits.",
     );
     evidence.means_if(

@@ -1,4 +1,5 @@
-//! The check of lab11-state: a plan's bytes by the library's formula, and what each mistake would give.
+//! The check of lab11-state: a plan's bytes by the library's formula, and what each mistake would
+//! give.
 
 use exercise::one_rank;
 use kit::check::{Evidence, number, run};
@@ -16,7 +17,8 @@ fn main() -> ExitCode {
     run(&[("what a rank holds under the plan", holds)])
 }
 
-/// The GB of a rank that has one of `parts` parts of the parameters, of which ZeRO divides some among `ranks`.
+/// The GB of a rank that has one of `parts` parts of the parameters, of which ZeRO divides some
+/// among `ranks`.
 fn gb(parts: u64, zero: usize, ranks: u64, each: BytesEach) -> f64 {
     let bytes = zero_memory(zero, PARAMETERS / parts, ranks, each);
     bytes.iter().sum::<u64>() as f64 / 1e9
@@ -27,19 +29,11 @@ fn holds(evidence: &mut Evidence) -> Result<()> {
     let each = BytesEach::MEGATRON;
     let part = TENSOR * STAGES;
     let right = gb(part, 1, DATA, each);
-    evidence.row(
-        (got - right).abs() < 0.05,
-        "GB on one rank",
-        "?",
-        number(got),
-    );
+    evidence.row((got - right).abs() < 0.05, "GB on one rank", "?", number(got));
     evidence.means_if(got >= 1e9, "These are bytes, not GB.");
     // Readers round to one place, or to a whole number.
     let near = |gb: f64| (got - gb).abs() < 0.05 || got == gb.round();
-    evidence.means_if(
-        near(gb(1, 0, 1, each)),
-        "This is the whole, not one rank's share.",
-    );
+    evidence.means_if(near(gb(1, 0, 1, each)), "This is the whole, not one rank's share.");
     evidence.means_if(
         near(gb(DEVICES, 0, 1, each)),
         "Everything is divided by all 96 devices: that is ZeRO-3. Under ZeRO-1 the data ranks hold copies of parameters and \

@@ -1,7 +1,7 @@
 //! lab11-memory · The fullest stage
 //!
-//! Whether a job runs at all, its fullest rank decides. Under 1F1B, stages with equally many layers are not equally full.
-//! Divide the layers so that the fullest rank holds as little as possible:
+//! Whether a job runs at all, its fullest rank decides. Under 1F1B, stages with equally many layers
+//! are not equally full. Divide the layers so that the fullest rank holds as little as possible:
 //!
 //! ```text
 //! 3 stages, 6 micro-batches; 9 layers, each with 4 GB of state,
@@ -16,7 +16,8 @@
 //!           a rank      23 GB           24 GB           28 GB
 //! ```
 //!
-//! - A layer's state is its parameters, gradients and optimizer, after tensor ranks and ZeRO have divided them.
+//! - A layer's state is its parameters, gradients and optimizer, after tensor ranks and ZeRO have
+//!   divided them.
 //! - A layer keeps a micro-batch's activations from its forward to its backward pass.
 //! - Logits are kept from the last stage's forward to its backward pass.
 //! - Every stage has at least one layer.

@@ -1,6 +1,7 @@
 //! lab11-state · 24 billion parameters on 96 devices
 //!
-//! A parameter takes 2 bytes, its gradient 4, its optimizer 12. What does a rank hold of these under this plan?
+//! A parameter takes 2 bytes, its gradient 4, its optimizer 12. What does a rank hold of these
+//! under this plan?
 //!
 //! ```text
 //! parameters        24 billion

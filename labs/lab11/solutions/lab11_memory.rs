@@ -29,7 +29,8 @@ pub struct Stage {
 
 /// The stages from first to last.
 pub fn balanced(job: &Job) -> Vec<Stage> {
-    // The last stage goes back at once. Each one before it has a forward pass more before its first backward pass.
+    // The last stage goes back at once. Each one before it has a forward pass more before its first
+    // backward pass.
     let layer = |stage: usize| {
         let in_flight = (job.stages - stage).min(job.micro_batches);
         job.state + in_flight as u64 * job.kept

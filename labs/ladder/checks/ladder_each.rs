@@ -1,4 +1,5 @@
-//! The check of ladder-each: the ranks share the batch, and train the model of one rank. Then the time of a step.
+//! The check of ladder-each: the ranks share the batch, and train the model of one rank. Then the
+//! time of a step.
 
 use exercise::train;
 use kit::check::{Evidence, run};
@@ -14,16 +15,11 @@ static JUDGE: Judge = Judge::new("ladder-each", train);
 
 fn main() -> ExitCode {
     run(&[
-        ("1 rank: the program that is given", |evidence| {
-            JUDGE.alone(evidence)
+        ("1 rank: the program that is given", |evidence| JUDGE.alone(evidence)),
+        ("2 ranks: each computes its own part", |evidence| JUDGE.parts(evidence, 2)),
+        ("2 ranks: the optimizer gets the mean gradients", |evidence| {
+            JUDGE.gradients(evidence, 2)
         }),
-        ("2 ranks: each computes its own part", |evidence| {
-            JUDGE.parts(evidence, 2)
-        }),
-        (
-            "2 ranks: the optimizer gets the mean gradients",
-            |evidence| JUDGE.gradients(evidence, 2),
-        ),
         ("4 ranks: the model of one rank, bit by bit", |evidence| {
             JUDGE.weights(evidence, 4)
         }),

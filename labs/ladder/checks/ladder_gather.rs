@@ -1,4 +1,5 @@
-//! The check of ladder-gather: the same model, by slices. Then what a rank holds in each pass, by its own allocator, and what it sends.
+//! The check of ladder-gather: the same model, by slices. Then what a rank holds in each pass, by
+//! its own allocator, and what it sends.
 
 use exercise::train;
 use kit::check::{Evidence, run};
@@ -20,31 +21,21 @@ const SMALL: i64 = 24_000;
 
 fn main() -> ExitCode {
     run(&[
-        ("1 rank: the program that is given", |evidence| {
-            JUDGE.alone(evidence)
-        }),
+        ("1 rank: the program that is given", |evidence| JUDGE.alone(evidence)),
         ("2 ranks: each runs whole layers on its own part", parts),
-        (
-            "2 ranks: each parameter is updated on one rank",
-            |evidence| JUDGE.gradients(evidence, 2),
-        ),
+        ("2 ranks: each parameter is updated on one rank", |evidence| {
+            JUDGE.gradients(evidence, 2)
+        }),
         ("4 ranks: slices of the model of one rank", weights),
         ("4 ranks, forward: one whole layer or two", forward),
-        (
-            "4 ranks, backward: whole gradients of a layer or two",
-            backward,
-        ),
+        ("4 ranks, backward: whole gradients of a layer or two", backward),
         ("4 ranks: the bytes that a rank sends", bytes),
     ])
 }
 
 /// The program for one rank, on as many parts.
 fn on_one_rank(job: Job) -> Result<Run> {
-    let one = Job {
-        ranks: 1,
-        tensor: 1,
-        ..job
-    };
+    let one = Job { ranks: 1, tensor: 1, ..job };
     ladder::run(one, ladder::one_rank::train)
 }
 
@@ -69,7 +60,8 @@ fn parts(evidence: &mut Evidence) -> Result<()> {
 fn others(evidence: &mut Evidence, job: Job) -> Result<()> {
     let run = JUDGE.run(job)?;
     let one = on_one_rank(job)?;
-    // The mean difference between what all ranks return and the slices of the ranks `by` after them.
+    // The mean difference between what all ranks return and the slices of the ranks `by` after
+    // them.
     let difference = |by: usize| {
         let mut sum = 0.0;
         let mut count = 0;
@@ -77,11 +69,7 @@ fn others(evidence: &mut Evidence, job: Job) -> Result<()> {
             for (got, whole) in trained.weights.iter().zip(&one.ranks[0].weights) {
                 let len = whole.len() / job.ranks;
                 let slice = &whole[(rank + by) % job.ranks * len..][..len];
-                sum += got
-                    .iter()
-                    .zip(slice)
-                    .map(|(x, y)| (x - y).abs())
-                    .sum::<f32>();
+                sum += got.iter().zip(slice).map(|(x, y)| (x - y).abs()).sum::<f32>();
                 count += len;
             }
         }
@@ -121,30 +109,20 @@ fn beyond(doing: Doing) -> Result<Vec<i64>> {
     let rung = JUDGE.rung()?;
     let ours = ladder::run(rung.job, rung.ours)?;
     let run = JUDGE.run(rung.job)?;
-    Ok((0..LAYERS)
-        .map(|layer| held(&run, layer) - held(&ours, layer))
-        .collect())
+    Ok((0..LAYERS).map(|layer| held(&run, layer) - held(&ours, layer)).collect())
 }
 
 /// Bytes of each layer.
 fn layers() -> Result<Vec<i64>> {
     let one = on_one_rank(JUDGE.job(4)?)?;
-    Ok(one.ranks[0]
-        .weights
-        .iter()
-        .map(|layer| 4 * layer.len() as i64)
-        .collect())
+    Ok(one.ranks[0].weights.iter().map(|layer| 4 * layer.len() as i64).collect())
 }
 
 /// Compares what ranks held with room for `more` layers besides what ours held.
 fn compare(evidence: &mut Evidence, doing: Doing, more: i64) -> Result<Vec<i64>> {
     let room = more * layers()?.into_iter().max().unwrap_or_default() + SMALL;
     let beyond = beyond(doing)?;
-    let name = if doing == Doing::Forward {
-        "forward"
-    } else {
-        "backward"
-    };
+    let name = if doing == Doing::Forward { "forward" } else { "backward" };
     for (layer, beyond) in beyond.iter().enumerate() {
         evidence.row(
             *beyond <= room,
@@ -190,10 +168,9 @@ fn backward(evidence: &mut Evidence) -> Result<()> {
     let model: i64 = layers()?.iter().sum();
     let job = JUDGE.job(4)?;
     let calls = collectives(&JUDGE.run(job)?.ranks[0]);
-    let scattered = calls
-        .iter()
-        .find(|call| call.kind == CallKind::ReduceScatter);
-    // A rank that frees its inputs on the way has room for whole gradients, so the bytes that it holds do not show them.
+    let scattered = calls.iter().find(|call| call.kind == CallKind::ReduceScatter);
+    // A rank that frees its inputs on the way has room for whole gradients, so the bytes that it
+    // holds do not show them.
     let run = JUDGE.run(job)?;
     let whole: Vec<_> = run.ranks.iter().flat_map(whole_gradients).collect();
     let waiting = whole.iter().map(|whole| whole.waiting as i64).max();

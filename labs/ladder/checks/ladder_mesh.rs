@@ -1,6 +1,8 @@
-//! The check of ladder-mesh: first a single node, then nodes of one rank, then both. Then the bytes on the slow link, and the time.
+//! The check of ladder-mesh: first a single node, then nodes of one rank, then both. Then the bytes
+//! on the slow link, and the time.
 //!
-//! A wrong program is recognised by its gradients: they are those of a program that makes the same mistake.
+//! A wrong program is recognised by its gradients: they are those of a program that makes the same
+//! mistake.
 
 use exercise::train;
 use kit::check::{Evidence, run};
@@ -19,9 +21,7 @@ static JUDGE: Judge = Judge::new("ladder-mesh", train);
 
 fn main() -> ExitCode {
     run(&[
-        ("1 rank: the program that is given", |evidence| {
-            JUDGE.alone(evidence)
-        }),
+        ("1 rank: the program that is given", |evidence| JUDGE.alone(evidence)),
         ("a node of 2 ranks: the loss of one rank", |evidence| {
             recognise(evidence, NODE)?;
             JUDGE.look_at_parts(evidence, NODE)
@@ -45,20 +45,10 @@ fn main() -> ExitCode {
 }
 
 /// Only tensor ranks.
-const NODE: Job = Job {
-    ranks: 2,
-    parts: 1,
-    tensor: 2,
-    steps: 3,
-};
+const NODE: Job = Job { ranks: 2, parts: 1, tensor: 2, steps: 3 };
 
 /// Only data ranks.
-const NODES: Job = Job {
-    ranks: 2,
-    parts: 2,
-    tensor: 1,
-    steps: 3,
-};
+const NODES: Job = Job { ranks: 2, parts: 2, tensor: 1, steps: 3 };
 
 /// How a rank combines something, over which group.
 #[derive(Clone, Copy)]
@@ -156,10 +146,7 @@ fn recognise(evidence: &mut Evidence, job: Job) -> Result<()> {
     let job = Job { steps: 1, ..job };
     let theirs = JUDGE.run(job)?;
     let is = |program: Program| -> Result<bool> {
-        Ok(alike(
-            &theirs,
-            &ladder::run(job, |rank| trained_by(program, rank))?,
-        ))
+        Ok(alike(&theirs, &ladder::run(job, |rank| trained_by(program, rank))?))
     };
     if is(RIGHT)? {
         return Ok(());
@@ -168,33 +155,21 @@ fn recognise(evidence: &mut Evidence, job: Job) -> Result<()> {
     use Reduce::{Mean, Sum};
     let all: [(Program, &str); 13] = [
         (
-            Program {
-                gradient: Nobody,
-                ..RIGHT
-            },
+            Program { gradient: Nobody, ..RIGHT },
             "Nobody averages the gradients over the nodes: each node trains a model of its own on its part of the text.",
         ),
         (
-            Program {
-                gradient: Data(Sum),
-                ..RIGHT
-            },
+            Program { gradient: Data(Sum), ..RIGHT },
             "The gradients are added up over the nodes, and not averaged: they are as many times too large as there are nodes. Units add up to \
              an output, and parts of a batch are averaged. Adam hides it. Clipping by the norm does not.",
         ),
         (
-            Program {
-                units_by_node: true,
-                ..RIGHT
-            },
+            Program { units_by_node: true, ..RIGHT },
             "Ranks of one node have the same units, so each layer computes half of its units twice, and the other half never. A rank's \
              place among the ranks of its node decides which units it has.",
         ),
         (
-            Program {
-                whole: true,
-                ..RIGHT
-            },
+            Program { whole: true, ..RIGHT },
             "Each rank of the node runs all 64 units, so the sum has every unit twice. A rank has only the units of its own place.",
         ),
         (
@@ -203,69 +178,43 @@ fn recognise(evidence: &mut Evidence, job: Job) -> Result<()> {
              none computes the model. Add up the summands after each layer.",
         ),
         (
-            Program {
-                y: Nobody,
-                dx: Nobody,
-                ..RIGHT
-            },
+            Program { y: Nobody, dx: Nobody, ..RIGHT },
             "Each rank goes on with its own summand of a layer's output, and of its input's gradient: every rank trains a model with half of \
              the units. Add up the summands, forward and backward.",
         ),
         (
-            Program {
-                y: Tensor(Mean),
-                ..RIGHT
-            },
+            Program { y: Tensor(Mean), ..RIGHT },
             "The summands of an output are averaged: each layer gives half of what it should. The model still learns, and it is another one, \
              on as many ranks another one again. Summands are added up.",
         ),
         (
-            Program {
-                y: Tensor(Mean),
-                dx: Tensor(Mean),
-                ..RIGHT
-            },
+            Program { y: Tensor(Mean), dx: Tensor(Mean), ..RIGHT },
             "The summands are averaged, of outputs and of inputs' gradients: each layer gives half of what it should. Units add up, and only \
              parts of a batch are averaged.",
         ),
         (
-            Program {
-                dx: Nobody,
-                ..RIGHT
-            },
+            Program { dx: Nobody, ..RIGHT },
             "The last layer's gradients are right, and those of all layers before it are not: each rank passes its own summand of an input's \
              gradient on. All units of the layer have used the input, so its gradient comes from all of them. The loss of the first step \
              is right, and the model learns, worse, with no error.",
         ),
         (
-            Program {
-                dx: Tensor(Mean),
-                ..RIGHT
-            },
+            Program { dx: Tensor(Mean), ..RIGHT },
             "The summands of an input's gradient are averaged: with each layer from the last to the first, gradients become half as large. It \
              looks like gradients that vanish, and Adam hides it. Summands are added up.",
         ),
         (
-            Program {
-                gradient: Tensor(Mean),
-                ..RIGHT
-            },
+            Program { gradient: Tensor(Mean), ..RIGHT },
             "The gradients of units are averaged with those of the other units of the node: one unit learns from the mistakes of another. \
              Average over the ranks that have the same units, `rank.data()`.",
         ),
         (
-            Program {
-                gradient: Tensor(Sum),
-                ..RIGHT
-            },
+            Program { gradient: Tensor(Sum), ..RIGHT },
             "The gradients of units are added to those of the other units of the node: one unit learns from the mistakes of another. A unit's \
              gradient is complete on its own rank, for the part of the batch that it has seen.",
         ),
         (
-            Program {
-                gradient: World(Mean),
-                ..RIGHT
-            },
+            Program { gradient: World(Mean), ..RIGHT },
             "The gradients are averaged over all ranks, and ranks of one node have different units: one unit learns from the mistakes of \
              another. Average over the ranks that have the same units, `rank.data()`.",
         ),

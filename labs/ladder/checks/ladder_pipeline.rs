@@ -1,4 +1,5 @@
-//! The check of ladder-pipeline: the same model, in any order that works. Then the time of a step, and the parts in flight.
+//! The check of ladder-pipeline: the same model, in any order that works. Then the time of a step,
+//! and the parts in flight.
 
 use exercise::train;
 use kit::check::{Evidence, run};
@@ -18,14 +19,11 @@ fn main() -> ExitCode {
     run(&[
         ("1 rank: the program that is given", alone),
         ("2 ranks: every part goes through all layers", travels),
-        (
-            "2 ranks: the mean over the parts, and one update",
-            |evidence| gradients(evidence, 2),
-        ),
+        ("2 ranks: the mean over the parts, and one update", |evidence| {
+            gradients(evidence, 2)
+        }),
         ("4 ranks: the model of one rank, bit by bit", |evidence| {
-            ends(evidence, JUDGE.job(4)?, |evidence| {
-                JUDGE.weights(evidence, 4)
-            })
+            ends(evidence, JUDGE.job(4)?, |evidence| JUDGE.weights(evidence, 4))
         }),
         ("4 ranks, 2 parts: fewer parts than ranks", few),
         ("4 ranks, 8 parts: they compute at the same time", time),
@@ -96,11 +94,7 @@ fn travels(evidence: &mut Evidence) -> Result<()> {
         let each = ladder::LAYERS / job.ranks;
         for rank in 0..job.ranks {
             let expected: Vec<usize> = (rank * each..(rank + 1) * each).collect();
-            evidence.same(
-                format!("rank {rank}: layers that it runs"),
-                expected,
-                layers(rank),
-            );
+            evidence.same(format!("rank {rank}: layers that it runs"), expected, layers(rank));
         }
         evidence.means_if(
             (0..job.ranks).all(|rank| layers(rank).len() == ladder::LAYERS),
@@ -147,20 +141,14 @@ fn gradients(evidence: &mut Evidence, ranks: usize) -> Result<()> {
     let job = JUDGE.job(ranks)?;
     let run = JUDGE.run(job)?;
     let each = ladder::LAYERS / ranks;
-    let one = Job {
-        ranks: 1,
-        tensor: 1,
-        ..job
-    };
+    let one = Job { ranks: 1, tensor: 1, ..job };
     let one = ladder::run(one, ladder::one_rank::train)?;
     let first_step = &one.ranks[0].updates[..ladder::LAYERS];
     // Whether a layer gets its mean gradients in the first step.
     let right = |layer: usize| {
         let mean = &first_step[layer].gradients;
         let updates = run.ranks[layer / each].updates.iter().take(each);
-        updates
-            .into_iter()
-            .any(|update| near(&update.gradients, mean))
+        updates.into_iter().any(|update| near(&update.gradients, mean))
     };
     evidence.means_if(
         right(ladder::LAYERS - 1) && !right(0),
@@ -177,10 +165,7 @@ fn near(x: &[f32], y: &[f32]) -> bool {
 }
 
 fn few(evidence: &mut Evidence) -> Result<()> {
-    let job = Job {
-        parts: 2,
-        ..JUDGE.job(4)?
-    };
+    let job = Job { parts: 2, ..JUDGE.job(4)? };
     ends(evidence, job, |evidence| {
         evidence.means(
             "With 8 parts this was right, and with 2 parts it is not: rank 0 has three ranks after it, and only two parts to run ahead \
@@ -194,7 +179,8 @@ fn few(evidence: &mut Evidence) -> Result<()> {
     })
 }
 
-/// Ranks that wait for one part after the other take longer than one rank. GPipe and 1F1B take two fifths of its time.
+/// Ranks that wait for one part after the other take longer than one rank. GPipe and 1F1B take two
+/// fifths of its time.
 fn time(evidence: &mut Evidence) -> Result<()> {
     let run = JUDGE.run(JUDGE.job(4)?)?;
     let one = JUDGE.ours("")?.micros();

@@ -1,4 +1,5 @@
-//! The check of ladder-zero: the same model, by slices of the optimizer. Then the bytes that a rank sends, and those that it holds.
+//! The check of ladder-zero: the same model, by slices of the optimizer. Then the bytes that a rank
+//! sends, and those that it holds.
 
 use exercise::train;
 use kit::check::{Evidence, run};
@@ -18,9 +19,7 @@ static JUDGE: Judge = Judge::new("ladder-zero", train);
 fn main() -> ExitCode {
     run(&[
         ("1 rank: the program that is given", alone),
-        ("2 ranks: each computes its own part", |evidence| {
-            JUDGE.parts(evidence, 2)
-        }),
+        ("2 ranks: each computes its own part", |evidence| JUDGE.parts(evidence, 2)),
         ("2 ranks: each parameter is updated on one rank", gradients),
         ("4 ranks: the model of one rank, bit by bit", |evidence| {
             recognise(evidence, 4)?;
@@ -34,10 +33,7 @@ fn main() -> ExitCode {
 fn alone(evidence: &mut Evidence) -> Result<()> {
     recognise(evidence, 1)?;
     // Two steps: the first one does not need the state that the optimizer keeps.
-    let job = Job {
-        steps: 2,
-        ..JUDGE.job(1)?
-    };
+    let job = Job { steps: 2, ..JUDGE.job(1)? };
     let run = JUDGE.run(job)?;
     let one = ladder::run(job, ladder::one_rank::train)?;
     let given = |update: &Update| {
@@ -55,12 +51,7 @@ fn alone(evidence: &mut Evidence) -> Result<()> {
 
 /// The model's layers on one rank: before the first step, their gradients in it, and after it.
 fn one_step(parts: usize) -> Result<[Vec<Vec<f32>>; 3]> {
-    let one = Job {
-        ranks: 1,
-        parts,
-        tensor: 1,
-        steps: 1,
-    };
+    let one = Job { ranks: 1, parts, tensor: 1, steps: 1 };
     let run = ladder::run(one, ladder::one_rank::train)?;
     let rank = &run.ranks[0];
     let before = rank.updates.iter().map(|update| update.weights.clone());
@@ -89,12 +80,7 @@ fn gradients(evidence: &mut Evidence) -> Result<()> {
     let [before, means, _] = one_step(job.parts)?;
     for (rank, trained) in run.ranks.iter().enumerate() {
         // A rank's own gradients, whole, layer by layer.
-        let mut own: Vec<_> = trained
-            .gradients
-            .iter()
-            .take(means.len())
-            .cloned()
-            .collect();
+        let mut own: Vec<_> = trained.gradients.iter().take(means.len()).cloned().collect();
         own.sort_by_key(|(layer, _)| *layer);
         let own: Vec<Vec<f32>> = own.into_iter().map(|(_, gradients)| gradients).collect();
         for update in trained.updates.iter().take(before.len()) {
@@ -126,19 +112,14 @@ fn gradients(evidence: &mut Evidence) -> Result<()> {
 
 /// What the ranks hold after a single step shows what they do wrong in each.
 fn recognise(evidence: &mut Evidence, ranks: usize) -> Result<()> {
-    let job = Job {
-        steps: 1,
-        ..JUDGE.job(ranks)?
-    };
+    let job = Job { steps: 1, ..JUDGE.job(ranks)? };
     let run = JUDGE.run(job)?;
     let [before, _, after] = one_step(job.parts)?;
     // Whether rank r has in slice s of each layer what `slice(r, layer, s)` says.
     let all = |slice: &dyn Fn(usize, usize, usize) -> Vec<f32>| {
         let right = |rank: usize, layer: usize, weights: &[f32]| {
             let slices = weights.chunks_exact((weights.len() / ranks).max(1));
-            slices
-                .enumerate()
-                .all(|(s, numbers)| numbers == slice(rank, layer, s))
+            slices.enumerate().all(|(s, numbers)| numbers == slice(rank, layer, s))
         };
         run.ranks.iter().enumerate().all(|(rank, trained)| {
             let mut layers = trained.weights.iter().enumerate();
@@ -196,7 +177,8 @@ fn bytes(evidence: &mut Evidence) -> Result<()> {
     Ok(())
 }
 
-/// A rank may put all gradients into one list, as in ladder-flat. Three quarters of Adam's state must be gone.
+/// A rank may put all gradients into one list, as in ladder-flat. Three quarters of Adam's state
+/// must be gone.
 fn memory(evidence: &mut Evidence) -> Result<()> {
     let model: usize = one_step(4)?[0].iter().map(Vec::len).sum();
     let saved = (2 * 4 * model * 3 / 4) as u64;

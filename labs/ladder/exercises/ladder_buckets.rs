@@ -1,8 +1,9 @@
 //! ladder-buckets · Buckets
 //!
-//! ladder-flat pays the link's latency once, and its link is idle during the backward pass. ladder-overlap uses the link early,
-//! and pays the latency for each layer. Now several layers' gradients travel together, in a bucket. Train the same model in
-//! less time than ladder-overlap. How many layers make a bucket is yours to choose. Begin with your file of ladder-overlap.
+//! ladder-flat pays the link's latency once, and its link is idle during the backward pass.
+//! ladder-overlap uses the link early, and pays the latency for each layer. Now several layers'
+//! gradients travel together, in a bucket. Train the same model in less time than ladder-overlap.
+//! How many layers make a bucket is yours to choose. Begin with your file of ladder-overlap.
 //! `std::mem::take(&mut list)` takes all of a list and leaves an empty one in its place.
 //!
 //! ```text
@@ -15,7 +16,8 @@
 
 use ladder::{Adam, Rank, Reduce, Result};
 
-/// Trains the model on all ranks. Returns what this rank has of each layer in the end: its parameters.
+/// Trains the model on all ranks. Returns what this rank has of each layer in the end: its
+/// parameters.
 pub fn train(rank: &Rank) -> Result<Vec<Vec<f32>>> {
     let world = rank.world();
     todo!(

@@ -1,7 +1,8 @@
 //! ladder-flat · One all-reduce for all
 //!
-//! In ladder-each, the ranks make an all-reduce for each layer. Every call waits for the link's latency, however few its
-//! numbers are. Train the same model with one all-reduce in a step, in less time. Begin with your file of ladder-each.
+//! In ladder-each, the ranks make an all-reduce for each layer. Every call waits for the link's
+//! latency, however few its numbers are. Train the same model with one all-reduce in a step, in
+//! less time. Begin with your file of ladder-each.
 //!
 //! ```text
 //! three layers, two ranks    rank 0       rank 1       both update with
@@ -13,13 +14,14 @@
 //!                            ladder-flat: of 5 numbers
 //! ```
 //!
-//! The ladder's model has eight layers. They are not equally large: `rank.numel(layer)` says how many parameters a layer has.
-//! `list.split_at(n)` gives a list's first `n` numbers and the rest. `to.copy_from_slice(from)` copies a list into one that is
-//! as long.
+//! The ladder's model has eight layers. They are not equally large: `rank.numel(layer)` says how
+//! many parameters a layer has. `list.split_at(n)` gives a list's first `n` numbers and the rest.
+//! `to.copy_from_slice(from)` copies a list into one that is as long.
 
 use ladder::{Adam, Rank, Reduce, Result};
 
-/// Trains the model on all ranks. Returns what this rank has of each layer in the end: its parameters.
+/// Trains the model on all ranks. Returns what this rank has of each layer in the end: its
+/// parameters.
 pub fn train(rank: &Rank) -> Result<Vec<Vec<f32>>> {
     let world = rank.world();
     todo!(

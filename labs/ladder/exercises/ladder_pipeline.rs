@@ -1,8 +1,8 @@
 //! ladder-pipeline · A pipeline
 //!
-//! Each rank holds some layers, whole, and runs all parts of the batch through them. It gets a part's activations from
-//! the rank before it, and the gradient of its own output from the rank after it. What travels is small:
-//! `rank.activations()` numbers.
+//! Each rank holds some layers, whole, and runs all parts of the batch through them. It gets a
+//! part's activations from the rank before it, and the gradient of its own output from the rank
+//! after it. What travels is small: `rank.activations()` numbers.
 //!
 //! ```text
 //! 4 ranks, 8 parts
@@ -15,15 +15,18 @@
 //! parts in flight    at most 4      at most 3      at most 2      at most 1
 //! ```
 //!
-//! A part is in flight on a rank from its forward pass to its backward pass there, because until then the rank keeps its
-//! inputs. Begin with any order that works, even one in which all forward passes come first: the check looks at what is
-//! trained, then at the time, and at the parts in flight last.
+//! A part is in flight on a rank from its forward pass to its backward pass there, because until
+//! then the rank keeps its inputs. Begin with any order that works, even one in which all forward
+//! passes come first: the check looks at what is trained, then at the time, and at the parts in
+//! flight last.
 //!
-//! Begin with a copy of `labs/ladder/one_rank.rs`, in which `crate` becomes `ladder`. `send` does not wait. `recv` waits.
+//! Begin with a copy of `labs/ladder/one_rank.rs`, in which `crate` becomes `ladder`. `send` does
+//! not wait. `recv` waits.
 
 use ladder::{Adam, Rank, Result};
 
-/// Trains the model on all ranks. Returns what this rank has of each layer in the end: its own layers, in order.
+/// Trains the model on all ranks. Returns what this rank has of each layer in the end: its own
+/// layers, in order.
 pub fn train(rank: &Rank) -> Result<Vec<Vec<f32>>> {
     let world = rank.world();
     let (me, ranks) = (world.rank(), world.size());

@@ -2,7 +2,8 @@
 
 use ladder::{Adam, Rank, Reduce, Result};
 
-/// Trains the model on all ranks. Returns what this rank has of each layer in the end: its parameters.
+/// Trains the model on all ranks. Returns what this rank has of each layer in the end: its
+/// parameters.
 pub fn train(rank: &Rank) -> Result<Vec<Vec<f32>>> {
     let world = rank.world();
     let mut weights: Vec<Vec<f32>> = Vec::new();

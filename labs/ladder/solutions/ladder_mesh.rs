@@ -2,7 +2,8 @@
 
 use ladder::{Adam, Rank, Reduce, Result};
 
-/// Trains the model on all ranks. Returns what this rank has of each layer in the end: its own units.
+/// Trains the model on all ranks. Returns what this rank has of each layer in the end: its own
+/// units.
 pub fn train(rank: &Rank) -> Result<Vec<Vec<f32>>> {
     let (tensor, data) = (rank.tensor(), rank.data());
     // Tensor ranks cut a layer by its units. The same units of all replicas learn together.

@@ -1,8 +1,9 @@
-//! The colours of outputs. `book/outputs` holds what a command prints as plain text. `book/colours` holds the same text with a
-//! terminal's colour codes, and the preprocessor shows it in place of the plain one.
+//! The colours of outputs. `book/outputs` holds what a command prints as plain text. `book/colours`
+//! holds the same text with a terminal's colour codes, and the preprocessor shows it in place of
+//! the plain one.
 //!
-//! A rank has its colour on a page as in the terminal. The text on the page is text: it can be selected, copied and searched,
-//! and says everything without colours.
+//! A rank has its colour on a page as in the terminal. The text on the page is text: it can be
+//! selected, copied and searched, and says everything without colours.
 
 use anyhow::{Context, Result};
 use std::collections::HashMap;
@@ -21,11 +22,8 @@ fn painted(line: &str) -> Vec<Painted> {
             all.push((letter, codes.clone()));
             continue;
         }
-        let code: String = rest
-            .by_ref()
-            .skip_while(|&c| c == '[')
-            .take_while(|&c| c != 'm')
-            .collect();
+        let code: String =
+            rest.by_ref().skip_while(|&c| c == '[').take_while(|&c| c != 'm').collect();
         if code.is_empty() || code == "0" {
             codes.clear();
         } else if codes.is_empty() {
@@ -39,10 +37,7 @@ fn painted(line: &str) -> Vec<Painted> {
 
 /// `text` without colour codes.
 pub fn plain(text: &str) -> String {
-    painted(text)
-        .into_iter()
-        .map(|(letter, _)| letter)
-        .collect()
+    painted(text).into_iter().map(|(letter, _)| letter).collect()
 }
 
 /// Neighbours of one colour, and its codes.
@@ -64,13 +59,12 @@ fn signs(lines: &[Vec<Painted>]) -> HashMap<char, String> {
             *known = None;
         }
     }
-    all.into_iter()
-        .filter_map(|(sign, codes)| Some((sign, codes?)))
-        .collect()
+    all.into_iter().filter_map(|(sign, codes)| Some((sign, codes?))).collect()
 }
 
-/// `text` in the colours of another run of its command. A line that differs in digits alone has the other's colours. In a
-/// drawing of other times, each sign has its own colour, and all else none. `None` where nothing has a colour.
+/// `text` in the colours of another run of its command. A line that differs in digits alone has the
+/// other's colours. In a drawing of other times, each sign has its own colour, and all else none.
+/// `None` where nothing has a colour.
 pub fn repainted(text: &str, colours: &str) -> Option<String> {
     let digits = |line: &str| line.replace(|c: char| c.is_ascii_digit(), "0");
     let letters = |line: &[Painted]| line.iter().map(|one| one.0).collect::<String>();
@@ -119,14 +113,11 @@ pub fn repainted(text: &str, colours: &str) -> Option<String> {
     any.then_some(out)
 }
 
-/// A text with colour codes as a block of HTML. A class for each code says the colour: `book/shardlab.css` has them.
+/// A text with colour codes as a block of HTML. A class for each code says the colour:
+/// `book/shardlab.css` has them.
 fn html(text: &str) -> String {
-    let escaped = |words: &str| {
-        words
-            .replace('&', "&amp;")
-            .replace('<', "&lt;")
-            .replace('>', "&gt;")
-    };
+    let escaped =
+        |words: &str| words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let mut out = String::from("<pre><code class=\"output nohighlight hljs\">");
     for line in text.lines() {
         for (codes, words) in runs(&painted(line)) {
@@ -178,7 +169,8 @@ impl Colours {
         Ok(Colours(all))
     }
 
-    /// The page with its outputs in their colours: blocks that begin with ```` ```text ```` at a line's start.
+    /// The page with its outputs in their colours: blocks that begin with ````
+    /// ```text ```` at a line's start.
     pub fn of_page(&self, page: &str) -> String {
         const OPEN: &str = "```text\n";
         let mut out = String::new();
@@ -236,10 +228,7 @@ mod tests {
             shown.contains("  <span class=\"ansi-33\">rank 1</span>  took 12 ms "),
             "{shown}"
         );
-        assert!(
-            shown.contains("</span> &lt;-\n</code></pre>\n\nMore."),
-            "{shown}"
-        );
+        assert!(shown.contains("</span> &lt;-\n</code></pre>\n\nMore."), "{shown}");
         assert!(shown.ends_with("```text\nelse\n```\n"), "{shown}");
         assert_eq!(classes("1;38;5;137"), "ansi-1 ansi-137");
     }
@@ -263,7 +252,8 @@ mod tests {
         0.2126 * r + 0.7152 * g + 0.0722 * b
     }
 
-    /// Letters of each colour can be read in each of mdBook's themes: a contrast of 4.5, as WCAG asks for text.
+    /// Letters of each colour can be read in each of mdBook's themes: a contrast of 4.5, as WCAG
+    /// asks for text.
     #[test]
     fn coloured_letters_can_be_read_in_all_themes() {
         let book = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../book"));
@@ -278,7 +268,8 @@ mod tests {
         ] {
             assert!(style.contains(rule), "{rule}");
         }
-        // The colours of letters and page, and what hues are mixed with: light, rust, coal, navy, ayu.
+        // The colours of letters and page, and what hues are mixed with: light, rust, coal, navy,
+        // ayu.
         let themes = [
             ("#000000", "#ffffff", "#000000", 0.65),
             ("#262625", "#e1e1db", "#000000", 0.55),

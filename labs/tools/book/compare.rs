@@ -1,37 +1,44 @@
-//! Compares two runs of one command. Their outputs must be equal, except for text that depends on the machine or the
-//! moment. Rules state the differences that a line may have. A line without a rule must be the same.
+//! Compares two runs of one command. Their outputs must be equal, except for text that depends on
+//! the machine or the moment. Rules state the differences that a line may have. A line without a
+//! rule must be the same.
 
 use serde::Deserialize;
 use std::collections::BTreeSet;
 
-/// Allowed differences in some lines of an output. If several rules fit a line, only the first counts.
+/// Allowed differences in some lines of an output. If several rules fit a line, only the first
+/// counts.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
     /// The rule fits every line that contains this text. The empty string fits all lines.
     pub line: Option<String>,
-    /// The rule fits a block of lines: it begins with a line that contains this text, and ends before `until`.
+    /// The rule fits a block of lines: it begins with a line that contains this text, and ends
+    /// before `until`.
     pub from: Option<String>,
-    /// The block ends before the first line that contains this text. The empty string means an empty line. Without `until`
-    /// the block extends to the output's end.
+    /// The block ends before the first line that contains this text. The empty string means an
+    /// empty line. Without `until` the block extends to the output's end.
     pub until: Option<String>,
-    /// Numbers with a point may differ by this fraction of their value. Whole numbers must be equal.
+    /// Numbers with a point may differ by this fraction of their value. Whole numbers must be
+    /// equal.
     pub floats: Option<f64>,
     /// All numbers may differ by this amount.
     pub within: Option<f64>,
-    /// Numbers after one of these names and `=` may have any value, for instance seconds and speeds.
+    /// Numbers after one of these names and `=` may have any value, for instance seconds and
+    /// speeds.
     #[serde(default)]
     pub free: Vec<String>,
     /// All numbers may have any value, and bars any length.
     #[serde(default)]
     pub shape: bool,
-    /// The line or the block may contain anything, for instance names of hosts, hashes, or the number of cores.
+    /// The line or the block may contain anything, for instance names of hosts, hashes, or the
+    /// number of cores.
     #[serde(default)]
     pub any: bool,
     /// The block is a drawing of measured figures, so only its number of lines must be equal.
     #[serde(default)]
     pub picture: bool,
-    /// The block is text that a model wrote. It must consist of these characters, and its length may differ by a tenth.
+    /// The block is text that a model wrote. It must consist of these characters, and its length
+    /// may differ by a tenth.
     pub sample: Option<String>,
 }
 
@@ -50,20 +57,13 @@ pub fn differences(expected: &str, got: &str, rules: &[Rule]) -> Vec<String> {
         }
     }
     if expected.len() != got.len() {
-        let longer = if expected.len() > got.len() {
-            &expected
-        } else {
-            &got
-        };
+        let longer = if expected.len() > got.len() { &expected } else { &got };
         let which = if expected.len() > got.len() {
             "no longer there"
         } else {
             "new"
         };
-        found.push(format!(
-            "{which}: {}",
-            shown(&longer[expected.len().min(got.len())].text)
-        ));
+        found.push(format!("{which}: {}", shown(&longer[expected.len().min(got.len())].text)));
     }
     found
 }
@@ -86,12 +86,7 @@ fn parts<'a>(text: &'a str, rules: &'a [Rule]) -> Vec<Part<'a>> {
         };
         let rule = rules.iter().find(fits);
         let mut text = vec![line];
-        if let Some(Rule {
-            from: Some(_),
-            until,
-            ..
-        }) = rule
-        {
+        if let Some(Rule { from: Some(_), until, .. }) = rule {
             let is_end = |line: &str| match until.as_deref() {
                 Some("") => line.trim().is_empty(),
                 Some(mark) => line.contains(mark),
@@ -119,11 +114,7 @@ fn same(expected: &Part, got: &Part) -> bool {
     if let Some(alphabet) = &rule.sample {
         // Its first line is a heading, and its last line may be the mark of an excerpt.
         let written = |part: &Part| -> String {
-            part.text
-                .iter()
-                .skip(1)
-                .map(|line| line.trim_start())
-                .collect()
+            part.text.iter().skip(1).map(|line| line.trim_start()).collect()
         };
         let was = written(expected);
         let is = written(got);
@@ -135,11 +126,7 @@ fn same(expected: &Part, got: &Part) -> bool {
             && is.chars().all(|c| known.contains(&c));
     }
     expected.text.len() == got.text.len()
-        && expected
-            .text
-            .iter()
-            .zip(&got.text)
-            .all(|(a, b)| same_line(a, b, rule))
+        && expected.text.iter().zip(&got.text).all(|(a, b)| same_line(a, b, rule))
 }
 
 fn same_line(expected: &str, got: &str, rule: &Rule) -> bool {
@@ -148,34 +135,29 @@ fn same_line(expected: &str, got: &str, rule: &Rule) -> bool {
     was.len() == is.len()
         && was.iter().zip(&is).enumerate().all(|(i, (a, b))| {
             let (Some(x), Some(y)) = (number(a), number(b)) else {
-                // A share of time may be printed as <1%, and a bar is as long as the number beside it.
-                let any_share = |text: &str| {
-                    text.strip_suffix('<')
-                        .unwrap_or(text)
-                        .replace(['█', '░'], "")
-                };
+                // A share of time may be printed as <1%, and a bar is as long as the number beside
+                // it.
+                let any_share =
+                    |text: &str| text.strip_suffix('<').unwrap_or(text).replace(['█', '░'], "");
                 return a == b || (rule.shape && any_share(a) == any_share(b));
             };
             let free = i > 0 && rule.free.iter().any(|name| is_named(&was[i - 1], name));
             let near = |most: f64| (x - y).abs() <= most + 1e-12;
             free || rule.shape
                 || x == y
-                || rule
-                    .floats
-                    .is_some_and(|part| a.contains('.') && near(part * x.abs()))
+                || rule.floats.is_some_and(|part| a.contains('.') && near(part * x.abs()))
                 || rule.within.is_some_and(near)
         })
 }
 
 /// Whether the text before a number ends with `name=`.
 fn is_named(before: &str, name: &str) -> bool {
-    let head = before
-        .strip_suffix('=')
-        .and_then(|before| before.strip_suffix(name));
+    let head = before.strip_suffix('=').and_then(|before| before.strip_suffix(name));
     head.is_some_and(|head| !head.ends_with(|c: char| c.is_alphanumeric() || c == '_'))
 }
 
-/// The line as numbers and the texts between them. Several spaces count as one, because they only align.
+/// The line as numbers and the texts between them. Several spaces count as one, because they only
+/// align.
 fn words(line: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let mut of_number = false;
@@ -241,38 +223,18 @@ mod tests {
         let rules = [rule("line = 'step='\nfloats = 0.01\nfree = ['dt', 'tps']")];
         let line = "step=10 loss=3.769 dt=0.070 tps=21,928";
         assert!(same(line, "step=10 loss=3.790 dt=1.5 tps=900", &rules));
-        assert!(
-            !same(line, "step=10 loss=3.900 dt=0.070 tps=21,928", &rules),
-            "a loss"
-        );
-        assert!(
-            same(line, "step=10 loss=3.769 dt=7.0e-2 tps=2.1e+04", &rules),
-            "an exponent"
-        );
-        assert!(
-            !same(line, "step=11 loss=3.769 dt=0.070 tps=21,928", &rules),
-            "a step"
-        );
-        assert!(
-            !same(line, "step=10 loss=3.769 dtf=0.070 tps=21,928", &rules),
-            "a name"
-        );
+        assert!(!same(line, "step=10 loss=3.900 dt=0.070 tps=21,928", &rules), "a loss");
+        assert!(same(line, "step=10 loss=3.769 dt=7.0e-2 tps=2.1e+04", &rules), "an exponent");
+        assert!(!same(line, "step=11 loss=3.769 dt=0.070 tps=21,928", &rules), "a step");
+        assert!(!same(line, "step=10 loss=3.769 dtf=0.070 tps=21,928", &rules), "a name");
         assert!(!same(line, "step=10 loss=3.769 dt=0.070", &rules), "fewer");
     }
 
     #[test]
     fn shapes_allow_any_number_and_any_alignment() {
         let rules = [rule("line = 'iter'\nshape = true")];
-        assert!(same(
-            "   1.322  100.0%  99 iterations",
-            "  12.5  99.0%  99 iterations",
-            &rules
-        ));
-        assert!(same(
-            "99 iterations · data <1%",
-            "99 iterations · data 2%",
-            &rules
-        ));
+        assert!(same("   1.322  100.0%  99 iterations", "  12.5  99.0%  99 iterations", &rules));
+        assert!(same("99 iterations · data <1%", "99 iterations · data 2%", &rules));
         assert!(!same("1.3 iterations", "1.3 s iterations", &rules));
         assert!(
             same("iter ████░ 21 MB", "iter ██░ 9 MB", &rules),
@@ -284,32 +246,16 @@ mod tests {
     #[test]
     fn pixels_may_move_a_little() {
         let rules = [rule("line = ''\nwithin = 3.0")];
-        assert!(same(
-            "<path d=\"M1.0 2L3 4\"/>",
-            "<path d=\"M2.5 2L5.9 4\"/>",
-            &rules
-        ));
-        assert!(!same(
-            "<path d=\"M1.0 2L3 4\"/>",
-            "<path d=\"M1.0 2L7 4\"/>",
-            &rules
-        ));
-        assert!(!same(
-            "<path d=\"M1.0 2L3 4\"/>",
-            "<path d=\"M1.0 2L3 4L5 6\"/>",
-            &rules
-        ));
+        assert!(same("<path d=\"M1.0 2L3 4\"/>", "<path d=\"M2.5 2L5.9 4\"/>", &rules));
+        assert!(!same("<path d=\"M1.0 2L3 4\"/>", "<path d=\"M1.0 2L7 4\"/>", &rules));
+        assert!(!same("<path d=\"M1.0 2L3 4\"/>", "<path d=\"M1.0 2L3 4L5 6\"/>", &rules));
     }
 
     #[test]
     fn samples_have_a_length_and_an_alphabet() {
         let rules = [rule("from = 'writes:'\nuntil = ''\nsample = 'abc'")];
         let was = "It writes:\n    abcabcabca\n    abcabcabca\n\nend";
-        assert!(same(
-            was,
-            "It writes:\n    cccccccccccccccccccc\n\nend",
-            &rules
-        ));
+        assert!(same(was, "It writes:\n    cccccccccccccccccccc\n\nend", &rules));
         assert!(!same(was, "It writes:\n    cc\n\nend", &rules), "short");
         assert!(
             !same(was, "It writes:\n    xxxxxxxxxxxxxxxxxxxx\n\nend", &rules),

@@ -1,6 +1,8 @@
-//! The explorer of overlap: the backward pass of a step, and the link that averages its gradients bucket by bucket.
+//! The explorer of overlap: the backward pass of a step, and the link that averages its gradients
+//! bucket by bucket.
 //!
-//! The figure's script (`book/figures/exposed.js`) has the same formulas, and book/browse.py compares both.
+//! The figure's script (`book/figures/exposed.js`) has the same formulas, and book/browse.py
+//! compares both.
 
 use kit::show::{Timeline, seconds};
 use serde_json::{Value, json};
@@ -24,16 +26,14 @@ struct Step {
     bucket: usize,
 }
 
-/// The first picture: one billion parameters, near the point from which on only the last bucket is exposed.
+/// The first picture: one billion parameters, near the point from which on only the last bucket is
+/// exposed.
 const FIRST: Step = Step {
     parameters: 1_000_000_000,
     tokens: 8192,
     flops: 4e14,
     ranks: 16,
-    link: Link {
-        latency: 14e-6,
-        bandwidth: 5e10,
-    },
+    link: Link { latency: 14e-6, bandwidth: 5e10 },
     bucket: 100_000_000,
 };
 
@@ -42,16 +42,15 @@ impl Step {
         4.0 * self.parameters as f64 * self.tokens as f64 / self.flops
     }
 
-    /// The share of the backward pass that is over when each bucket is complete, and the bucket's seconds on the link.
+    /// The share of the backward pass that is over when each bucket is complete, and the bucket's
+    /// seconds on the link.
     fn buckets(&self) -> Vec<(f64, f64)> {
         let elements = self.bucket / GRADIENT;
         let count = self.parameters.div_ceil(elements);
         let of = |i: usize| {
             let end = self.parameters.min((i + 1) * elements);
             let bytes = GRADIENT * (end - i * elements);
-            let took = self
-                .link
-                .collective_seconds(CallKind::AllReduce, self.ranks, bytes);
+            let took = self.link.collective_seconds(CallKind::AllReduce, self.ranks, bytes);
             (end as f64 / self.parameters as f64, took)
         };
         (0..count).map(of).collect()
@@ -82,14 +81,7 @@ pub fn exposed_numbers() -> Vec<Value> {
                 for (latency, bandwidth) in [(0.0, 1.25e9), (14e-6, 5e10), (1e-4, 4.5e11)] {
                     for bucket in [25_000_000, 100_000_000, 5_000_000_000] {
                         let link = Link { latency, bandwidth };
-                        let step = Step {
-                            parameters,
-                            tokens,
-                            flops,
-                            ranks,
-                            link,
-                            bucket,
-                        };
+                        let step = Step { parameters, tokens, flops, ranks, link, bucket };
                         all.push(step.json());
                     }
                 }
@@ -108,25 +100,13 @@ pub fn exposed_picture() -> Timeline<'static> {
     let mut free: f64 = 0.0;
     for (ready, took) in FIRST.buckets() {
         let ready = ready * backward;
-        rank.push(Interval {
-            activity: Activity::BACKWARD,
-            start: before,
-            end: ready,
-        });
+        rank.push(Interval { activity: Activity::BACKWARD, start: before, end: ready });
         before = ready;
         let start = free.max(ready);
         free = start + took;
-        link.push(Interval {
-            activity: Activity::ALL_REDUCE,
-            start,
-            end: free,
-        });
+        link.push(Interval { activity: Activity::ALL_REDUCE, start, end: free });
     }
-    rank.push(Interval {
-        activity: Activity::WAITING,
-        start: backward,
-        end: free,
-    });
+    rank.push(Interval { activity: Activity::WAITING, start: backward, end: free });
     Timeline {
         title: format!(
             "{} buckets of 100 MB: the rank waits {} after a backward pass of {}",

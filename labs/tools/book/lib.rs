@@ -1,24 +1,24 @@
 //! The workbook's book: what keeps its pages true.
 //!
-//! Pages are Markdown in `book/src`. Listings are included from the labs by anchors, outputs and figures are files that a
-//! command makes, and never typed. In reading order:
+//! Pages are Markdown in `book/src`. Listings are included from the labs by anchors, outputs and
+//! figures are files that a command makes, and never typed. In reading order:
 //!
 //! - `outputs.rs`: runs the commands of `book/outputs.toml`, and writes or compares what they print
 //! - `compare.rs`: what may differ between two runs of one command, and what may not
 //! - `colours.rs`: an output in the colours of the terminal
 //! - `math.rs`: formulas: TeX in the pages, MathML in the book (mdBook's preprocessor)
-//! - `listings.rs`: long comments of listings, folded
 //! - `minutes.rs`: how long a page takes, and a path
-//! - `figures/`: pictures for pages; `live.rs`: those that a reader can change; `exposed.rs` (overlap), `mesh.rs` and
-//!   `memory.rs`: three of them; `schedules.rs` and `plans.rs`: thousands of cases for two
+//! - `figures/`: pictures for pages; `live.rs`: those that a reader can change; `exposed.rs`
+//!   (overlap), `mesh.rs` and `memory.rs`: three of them; `schedules.rs` and `plans.rs`: thousands
+//!   of cases for two
 //!
-//! `book/browse.py` opens every page in a real browser, and `book/figures` has the scripts of interactive figures.
+//! `book/browse.py` opens every page in a real browser, and `book/figures` has the scripts of
+//! interactive figures.
 
 mod colours;
 mod compare;
 mod exposed;
 mod figures;
-mod listings;
 mod live;
 mod math;
 mod memory;

@@ -10,10 +10,7 @@ const SCRIPTS: [(&str, &str); 8] = [
     ("cost", include_str!("../../../book/figures/cost.js")),
     ("stages", include_str!("../../../book/figures/stages.js")),
     ("ring", include_str!("../../../book/figures/ring.js")),
-    (
-        "schedule",
-        include_str!("../../../book/figures/schedule.js"),
-    ),
+    ("schedule", include_str!("../../../book/figures/schedule.js")),
     ("plans", include_str!("../../../book/figures/plans.js")),
     ("exposed", include_str!("../../../book/figures/exposed.js")),
     ("mesh", include_str!("../../../book/figures/mesh.js")),
@@ -29,10 +26,7 @@ const SCRIPTS: [(&str, &str); 8] = [
 pub fn live(name: &str) -> Result<Picture> {
     let svg = figure(name, None)?;
     let Some((_, script)) = SCRIPTS.into_iter().find(|figure| figure.0 == name) else {
-        let help = format!(
-            "give one of these: {}",
-            SCRIPTS.map(|figure| figure.0).join(", ")
-        );
+        let help = format!("give one of these: {}", SCRIPTS.map(|figure| figure.0).join(", "));
         return Err(BadInput::new(format!("the figure {name:?} is not interactive"), help).into());
     };
     let data = |cases: &str| format!("<script type=\"application/json\">\n{cases}\n</script>\n");
@@ -57,17 +51,9 @@ mod tests {
     fn a_live_figure_has_a_picture_that_stays() {
         for (name, _) in SCRIPTS {
             let Picture(html) = live(name).unwrap();
-            let places = [
-                "<svg ",
-                "</svg>",
-                "<script>",
-                &format!("shardlab.live(\"{name}\""),
-            ]
-            .map(|part| html.find(part));
-            assert!(
-                places.is_sorted() && places[0].is_some(),
-                "{name}: {places:?}"
-            );
+            let places = ["<svg ", "</svg>", "<script>", &format!("shardlab.live(\"{name}\"")]
+                .map(|part| html.find(part));
+            assert!(places.is_sorted() && places[0].is_some(), "{name}: {places:?}");
         }
         assert!(live("block").is_err() && live("nothing").is_err());
     }

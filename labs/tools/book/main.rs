@@ -1,8 +1,8 @@
 //! book: the commands that keep the book true.
 //!
-//! `cargo build --bins`, then `cargo run --bin book -- outputs`, runs what the book shows and compares; with `--write` it
-//! takes over what is printed. `figure NAME` prints a picture as SVG, or with
-//! `--terminal` as text. mdBook calls `preprocess` while it builds the book.
+//! `cargo build --bins`, then `cargo run --bin book -- outputs`, runs what the book shows and
+//! compares; with `--write` it takes over what is printed. `figure NAME` prints a picture as SVG,
+//! or with `--terminal` as text. mdBook calls `preprocess` while it builds the book.
 
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
@@ -61,7 +61,8 @@ enum What {
     Schedules,
     /// Print the cases of the explorer of plans, as JSON
     Plans,
-    /// Print the numbers that the scripts of interactive figures must compute, as JSON: called by book/browse.py
+    /// Print the numbers that the scripts of interactive figures must compute, as JSON: called by
+    /// book/browse.py
     #[command(hide = true)]
     Numbers,
     /// Turn the formulas of the book's pages into MathML: called by mdBook
@@ -80,11 +81,7 @@ fn run(args: Args) -> Result<()> {
         .expect("labs/tools/book is below");
     let screen = Screen::detect(false);
     match args.command {
-        What::Outputs {
-            name,
-            write,
-            colours,
-        } => match (write, colours) {
+        What::Outputs { name, write, colours } => match (write, colours) {
             (true, _) => book::write(&screen, root, &name),
             (_, true) => book::colour(&screen, root, &name),
             _ => book::compare(&screen, root, &name),
@@ -125,9 +122,9 @@ fn minutes(screen: &Screen, root: &Path, write: bool) -> Result<()> {
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
         stale += usize::from(differs);
-        let minutes = page.minutes.map_or(String::new(), |minutes| {
-            format!("{:3} {:3}", minutes.short, minutes.full)
-        });
+        let minutes = page
+            .minutes
+            .map_or(String::new(), |minutes| format!("{:3} {:3}", minutes.short, minutes.full));
         let mark = match (differs, write) {
             (false, _) => "",
             (true, true) => "written",
@@ -148,10 +145,7 @@ fn numbers() -> Result<Value> {
     let mut stages = Vec::new();
     for link in Network::presets().map(|network| network.between) {
         // Each message is busy for its latency, too, as on a network card.
-        let network = Network {
-            pipelined: false,
-            ..Network::uniform(link)
-        };
+        let network = Network { pipelined: false, ..Network::uniform(link) };
         let Link { latency, bandwidth } = link;
         for ranks in [2usize, 3, 4, 5, 7, 8, 12, 64, 96, 768, 4096] {
             // All chunks have the same length.
@@ -161,9 +155,8 @@ fn numbers() -> Result<Value> {
                     let task = Task::new(Collective::AllReduce, algorithm, ranks, len, 4, 0)?;
                     let took = simulate(&task, 4, &network);
                     let size = 4 * len;
-                    let rounds = formula(&task, 4)
-                        .context("every all-reduce has a formula")?
-                        .rounds;
+                    let rounds =
+                        formula(&task, 4).context("every all-reduce has a formula")?.rounds;
                     cost.push(json!({
                         "algorithm": algorithm.name(), "ranks": ranks, "size": size, "latency": latency,
                         "bandwidth": bandwidth, "rounds": rounds, "seconds": took,

@@ -1,8 +1,7 @@
-//! Formulas: `$...$` in a line and `$$...$$` alone on lines are TeX in the pages and MathML in the book, which browsers
-//! draw themselves: no script, no font, no network.
+//! Formulas: `$...$` in a line and `$$...$$` alone on lines are TeX in the pages and MathML in the
+//! book, which browsers draw themselves: no script, no font, no network.
 
 use super::colours::Colours;
-use super::listings::narrow;
 use anyhow::{Context, Result, bail};
 use pulldown_latex::config::DisplayMode;
 use pulldown_latex::{Parser, RenderConfig, Storage, mathml};
@@ -10,12 +9,14 @@ use serde_json::Value;
 use std::io::{Read, Write};
 use std::path::Path;
 
-/// mdBook's preprocessor: reads (context, book) as JSON from stdin, writes the book with its formulas as MathML to stdout.
-/// With the arguments `supports RENDERER` it only says, by its success, that HTML is supported.
+/// mdBook's preprocessor: reads (context, book) as JSON from stdin, writes the book with its
+/// formulas as MathML to stdout. With the arguments `supports RENDERER` it only says, by its
+/// success, that HTML is supported.
 ///
 /// # Errors
 ///
-/// Where stdin is not what mdBook writes, a formula is no TeX, or another renderer than HTML is asked for.
+/// Where stdin is not what mdBook writes, a formula is no TeX, or another renderer than HTML is
+/// asked for.
 pub fn preprocess(args: &[String]) -> Result<()> {
     if let [supports, renderer, ..] = args
         && supports == "supports"
@@ -32,13 +33,9 @@ pub fn preprocess(args: &[String]) -> Result<()> {
     let mut both: [Value; 2] =
         serde_json::from_str(&json).context("mdBook hands over (context, book) as JSON")?;
     let [context, book] = &mut both;
-    let root = context["root"]
-        .as_str()
-        .context("mdBook says where the book is")?;
+    let root = context["root"].as_str().context("mdBook says where the book is")?;
     let colours = Colours::of(Path::new(root))?;
-    pages(book, &|page| {
-        Ok(colours.of_page(&mathml_of_page(&narrow(page))?))
-    })?;
+    pages(book, &|page| Ok(colours.of_page(&mathml_of_page(page)?)))?;
     std::io::stdout()
         .write_all(serde_json::to_string(book)?.as_bytes())
         .context("cannot write the book")
@@ -49,17 +46,11 @@ fn pages(value: &mut Value, convert: &impl Fn(&str) -> Result<String>) -> Result
     match value {
         Value::Array(items) => items.iter_mut().try_for_each(|item| pages(item, convert)),
         Value::Object(fields) => {
-            let name = fields
-                .get("name")
-                .and_then(Value::as_str)
-                .unwrap_or("a page")
-                .to_owned();
+            let name = fields.get("name").and_then(Value::as_str).unwrap_or("a page").to_owned();
             if let Some(Value::String(content)) = fields.get_mut("content") {
                 *content = convert(content).with_context(|| format!("in {name:?}"))?;
             }
-            fields
-                .values_mut()
-                .try_for_each(|field| pages(field, convert))
+            fields.values_mut().try_for_each(|field| pages(field, convert))
         }
         _ => Ok(()),
     }
@@ -76,9 +67,7 @@ pub fn mathml_of_page(page: &str) -> Result<String> {
     let mut prose = String::new();
     for line in page.split_inclusive('\n') {
         let start = line.trim_start();
-        let marks = ["```", "~~~"]
-            .into_iter()
-            .find(|marks| start.starts_with(marks));
+        let marks = ["```", "~~~"].into_iter().find(|marks| start.starts_with(marks));
         match (fence, marks) {
             (None, Some(marks)) => {
                 out += &mathml_of_prose(&std::mem::take(&mut prose))?;
@@ -129,20 +118,14 @@ fn mathml(tex: &str, display_mode: DisplayMode) -> Result<String> {
     let storage = Storage::new();
     let mut out = String::new();
     let parser = Parser::new(tex.trim(), &storage);
-    let config = RenderConfig {
-        display_mode,
-        ..RenderConfig::default()
-    };
+    let config = RenderConfig { display_mode, ..RenderConfig::default() };
     let events: Result<Vec<_>, _> = parser.collect();
     let events = events.map_err(|error| anyhow::anyhow!("the formula {tex:?}: {error}"))?;
     let events = events.into_iter().map(Ok::<_, std::convert::Infallible>);
     mathml::push_mathml(&mut out, events, config)
         .with_context(|| format!("the formula {tex:?}"))?;
     // A line end or a Markdown mark inside would end the HTML, or become emphasis.
-    Ok(out
-        .replace('\n', "")
-        .replace('*', "&#42;")
-        .replace('_', "&#95;"))
+    Ok(out.replace('\n', "").replace('*', "&#42;").replace('_', "&#95;"))
 }
 
 #[cfg(test)]
@@ -159,14 +142,8 @@ mod tests {
                 && html.contains("`$HOME`")
                 && html.contains("$ cargo run   # $x$\n")
         );
-        assert!(
-            html.contains("<div class=\"formula\"><math display=\"block\""),
-            "{html}"
-        );
-        assert!(
-            !html.contains("$$") && html.matches("<math").count() == 2,
-            "{html}"
-        );
+        assert!(html.contains("<div class=\"formula\"><math display=\"block\""), "{html}");
+        assert!(!html.contains("$$") && html.matches("<math").count() == 2, "{html}");
         let formula = &html[html.find("<div").unwrap()..];
         assert!(!formula.contains(['*', '_']), "{formula}");
         Ok(())

@@ -1,6 +1,7 @@
 //! The calculator of memory: all bytes of a rank that trains a GPT, by the planner's formulas.
 //!
-//! The figure's script (`book/figures/memory.js`) has the same formulas, and book/browse.py compares both.
+//! The figure's script (`book/figures/memory.js`) has the same formulas, and book/browse.py
+//! compares both.
 
 use anyhow::{Context, Result};
 use kit::show::{Loads, bytes_decimal};
@@ -42,22 +43,12 @@ const FIRST: Choice = Choice {
 
 /// The model's parameters, and a rank's bytes.
 fn load(choice: &Choice) -> Result<(u64, Load)> {
-    let Choice {
-        layers,
-        width,
-        heads,
-        sequence,
-        ..
-    } = *choice;
+    let Choice { layers, width, heads, sequence, .. } = *choice;
     let device = Device::named("h100-80g").context("a device")?;
     let cluster = Cluster::new(device, "dgx-h100").context("a network")?;
     let model = ModelShape::gpt2(layers, width, heads, VOCABULARY, sequence);
     let job = TrainingJob {
-        bytes: if choice.mixed {
-            BytesEach::MIXED
-        } else {
-            BytesEach::F32
-        },
+        bytes: if choice.mixed { BytesEach::MIXED } else { BytesEach::F32 },
         flash: choice.flash,
         program: Program::Pytorch,
         batch: choice.ranks * choice.micro_batch,
@@ -117,10 +108,7 @@ pub fn memory_numbers() -> Result<Vec<Value>> {
 
 /// The first picture, which stays where scripts do not run, with three ways to make it fit.
 pub fn memory_picture() -> Result<Loads<'static>> {
-    let flash = Choice {
-        flash: true,
-        ..FIRST
-    };
+    let flash = Choice { flash: true, ..FIRST };
     let choices = [
         ("nothing shared", FIRST),
         ("nothing shared, FlashAttention", flash),
@@ -128,14 +116,7 @@ pub fn memory_picture() -> Result<Loads<'static>> {
             "8 ranks share the optimizer state, FlashAttention",
             Choice { stage: 1, ..flash },
         ),
-        (
-            "the same, blocks recomputed",
-            Choice {
-                stage: 1,
-                recompute: true,
-                ..flash
-            },
-        ),
+        ("the same, blocks recomputed", Choice { stage: 1, recompute: true, ..flash }),
     ];
     let rows = choices.into_iter().map(|(name, choice)| {
         let (_, load) = load(&choice)?;
@@ -153,7 +134,8 @@ pub fn memory_picture() -> Result<Loads<'static>> {
 mod tests {
     use super::*;
 
-    /// The page's numbers: 16 bytes for each parameter, and in a block sbh (34 + 5as/h), or 2sbh if it is computed again.
+    /// The page's numbers: 16 bytes for each parameter, and in a block sbh (34 + 5as/h), or 2sbh if
+    /// it is computed again.
     #[test]
     fn a_rank_holds_what_the_page_counts() {
         let (parameters, held) = load(&FIRST).unwrap();
@@ -162,19 +144,13 @@ mod tests {
         let tokens = 2048.0;
         let h = 4096.0;
         let of_blocks = |choice: &Choice| {
-            let one_more = Choice {
-                layers: choice.layers + 1,
-                ..*choice
-            };
+            let one_more = Choice { layers: choice.layers + 1, ..*choice };
             let [more, less] =
                 [one_more, *choice].map(|choice| load(&choice).unwrap().1.activations);
             (more - less) / (tokens * h)
         };
         assert_eq!(of_blocks(&FIRST), 34.0 + 5.0 * 32.0 * tokens / h);
-        let again = Choice {
-            recompute: true,
-            ..FIRST
-        };
+        let again = Choice { recompute: true, ..FIRST };
         assert_eq!(of_blocks(&again), 2.0);
     }
 }

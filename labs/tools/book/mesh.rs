@@ -1,6 +1,8 @@
-//! The explorer of meshes: a rank's groups and nodes, what it holds, and the bytes that it sends on each axis.
+//! The explorer of meshes: a rank's groups and nodes, what it holds, and the bytes that it sends on
+//! each axis.
 //!
-//! The figure's script (`book/figures/mesh.js`) has the same formulas, and book/browse.py compares both.
+//! The figure's script (`book/figures/mesh.js`) has the same formulas, and book/browse.py compares
+//! both.
 
 use anyhow::{Context, Result};
 use kit::show::{Nodes, Screen};
@@ -13,7 +15,8 @@ use std::collections::BTreeSet;
 /// The axes as the figure shows them.
 const AXES: [Axis; 3] = [Axis::Tensor, Axis::Data, Axis::Pipeline];
 
-/// lab11's job on so many devices, with the batch of the whole job, one sequence in a micro-batch, and ZeRO-1.
+/// lab11's job on so many devices, with the batch of the whole job, one sequence in a micro-batch,
+/// and ZeRO-1.
 fn job(sizes: Coordinates) -> Result<(TrainingJob, Strategy)> {
     let device = Device::named("h100-80g").context("a device")?;
     let cluster = Cluster::new(device, "dgx-h100").context("a network")?;
@@ -40,8 +43,9 @@ fn held(job: &TrainingJob, strategy: &Strategy, stage: usize) -> f64 {
         .parameters_on_a_rank(layers, ends, strategy.tensor, job.model.vocabulary)
 }
 
-/// The bytes that a rank of a stage sends per step, axis by axis. The planner has those of the rank that sends most: here a
-/// stage at an end sends to one neighbour, and one that is not has no all-reduce of the ends.
+/// The bytes that a rank of a stage sends per step, axis by axis. The planner has those of the rank
+/// that sends most: here a stage at an end sends to one neighbour, and one that is not has no
+/// all-reduce of the ends.
 fn sent(job: &TrainingJob, strategy: &Strategy, stage: usize) -> [f64; 3] {
     let [tensor, pipeline, data] = job.traffic(strategy).map(|axis| axis.bytes);
     let p = strategy.pipeline;
@@ -50,9 +54,7 @@ fn sent(job: &TrainingJob, strategy: &Strategy, stage: usize) -> [f64; 3] {
     let here = ends.iter().filter(|&&end| end).count() as f64;
     let most = if p == 1 { 2.0 } else { 1.0 };
     let neighbours = 2.0 - here;
-    let held_most = (0..p)
-        .map(|stage| held(job, strategy, stage))
-        .fold(0.0, f64::max);
+    let held_most = (0..p).map(|stage| held(job, strategy, stage)).fold(0.0, f64::max);
     [
         tensor * (4.0 * layers + here) / (4.0 * layers + most),
         data * held(job, strategy, stage) / held_most,
@@ -90,11 +92,7 @@ pub fn mesh_numbers() -> Result<Vec<Value>> {
         for pipeline in [1, 2, 4, 8] {
             for (tensor, node) in [(1, 4), (2, 4), (2, 6), (8, 8), (8, 12)] {
                 for (words, order) in orders {
-                    let sizes = Coordinates {
-                        data,
-                        pipeline,
-                        tensor,
-                    };
+                    let sizes = Coordinates { data, pipeline, tensor };
                     let layout = Layout { sizes, order };
                     let count = layout.ranks();
                     for rank in BTreeSet::from([0, count / 3, count / 2, count - 1]) {
@@ -120,48 +118,29 @@ pub fn mesh_picture(screen: Option<&Screen>) -> String {
 mod tests {
     use super::*;
 
-    /// A stage in the middle sends most on the pipeline's axis, and one at an end on the two others.
+    /// A stage in the middle sends most on the pipeline's axis, and one at an end on the two
+    /// others.
     #[test]
     fn no_rank_sends_more_than_the_planner_says() {
         for (data, pipeline, tensor) in [(1, 1, 8), (4, 4, 2), (16, 4, 8), (3, 8, 1)] {
-            let sizes = Coordinates {
-                data,
-                pipeline,
-                tensor,
-            };
+            let sizes = Coordinates { data, pipeline, tensor };
             let (job, strategy) = job(sizes).unwrap();
             let most = (0..pipeline)
                 .map(|stage| sent(&job, &strategy, stage))
-                .fold([0.0; 3], |most, sent| {
-                    [0, 1, 2].map(|axis| sent[axis].max(most[axis]))
-                });
+                .fold([0.0; 3], |most, sent| [0, 1, 2].map(|axis| sent[axis].max(most[axis])));
             let [of_tensor, of_pipeline, of_data] = job.traffic(&strategy).map(|axis| axis.bytes);
             for (most, says) in most.into_iter().zip([of_tensor, of_data, of_pipeline]) {
-                assert!(
-                    (most - says).abs() <= 1e-9 * says,
-                    "{strategy}: {most} {says}"
-                );
+                assert!((most - says).abs() <= 1e-9 * says, "{strategy}: {most} {says}");
             }
         }
     }
 
     #[test]
     fn rank_5_is_where_the_page_says() {
-        let sizes = Coordinates {
-            data: 2,
-            pipeline: 2,
-            tensor: 2,
-        };
-        let layout = Layout {
-            sizes,
-            order: Order::default(),
-        };
+        let sizes = Coordinates { data: 2, pipeline: 2, tensor: 2 };
+        let layout = Layout { sizes, order: Order::default() };
         let rank = json(&layout, "pipeline farthest", 4, 5).unwrap();
-        assert_eq!(
-            rank["at"],
-            json!([1, 0, 1]),
-            "tensor rank 1, replica 0, stage 1"
-        );
+        assert_eq!(rank["at"], json!([1, 0, 1]), "tensor rank 1, replica 0, stage 1");
         assert_eq!(rank["groups"], json!([[4, 5], [5, 7], [1, 5]]));
         assert_eq!(rank["nodes"], json!([1, 1, 2]));
         assert_eq!(rank["layers"], 40);

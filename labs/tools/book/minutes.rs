@@ -1,9 +1,12 @@
-//! How long a page takes, computed from what is on it, so that a path through the book can promise its minutes.
+//! How long a page takes, computed from what is on it, so that a path through the book can promise
+//! its minutes.
 //!
-//! The rule, which `book/src/how-to-use.md` also tells its readers: prose is read at 140 words a minute; a line of output takes
-//! 12 seconds, a line of a listing 8, a command 15, a picture or a displayed formula 60, a figure that one can change 3 minutes.
-//! A lab's page also takes as long as the lab runs. The short form leaves out the boxes marked "Longer" and the sections that are
-//! for later. The full form also has two minutes for each question with a folded answer. Nobody reads notes for instructors.
+//! The rule, which `book/src/how-to-use.md` also tells its readers: prose is read at 140 words a
+//! minute; a line of output takes 12 seconds, a line of a listing 8, a command 15, a picture or a
+//! displayed formula 60, a figure that one can change 3 minutes. A lab's page also takes as long as
+//! the lab runs. The short form leaves out the boxes marked "Longer" and the sections that are for
+//! later. The full form also has two minutes for each question with a folded answer. Nobody reads
+//! notes for instructors.
 
 use anyhow::{Context, Result};
 use kit::Course;
@@ -60,22 +63,12 @@ pub fn stated(root: &Path) -> Result<Vec<Stated>> {
         let minutes = minutes_of(root, &course, &file)?;
         let exercises = exercises_of(&course, &is);
         let should = with_minutes(&is, &says(minutes, exercises));
-        all.push(Stated {
-            file,
-            minutes: Some(minutes),
-            is,
-            should,
-        });
+        all.push(Stated { file, minutes: Some(minutes), is, should });
     }
     let file = "how-to-use.md".to_string();
     let is = page_text(root, &file)?;
     let should = with_paths(root, &course, &is)?;
-    all.push(Stated {
-        file,
-        minutes: None,
-        is,
-        should,
-    });
+    all.push(Stated { file, minutes: None, is, should });
     Ok(all)
 }
 
@@ -95,25 +88,14 @@ fn minutes_of(root: &Path, course: &Course, file: &str) -> Result<Minutes> {
         None => 0.0,
     };
     let rounded = |seconds: f64| 5 * (seconds / 60.0 / 5.0).round().max(1.0) as usize;
-    Ok(Minutes {
-        short: rounded(short + run),
-        full: rounded(full + run),
-    })
+    Ok(Minutes { short: rounded(short + run), full: rounded(full + run) })
 }
 
 /// `10 seconds`, `1 minute`.
 fn seconds_of(takes: &str) -> Result<f64> {
-    let (number, unit) = takes
-        .split_once(' ')
-        .with_context(|| format!("{takes:?} has no unit"))?;
-    let number: f64 = number
-        .parse()
-        .with_context(|| format!("{takes:?} begins with no number"))?;
-    let each = if unit.starts_with("minute") {
-        60.0
-    } else {
-        1.0
-    };
+    let (number, unit) = takes.split_once(' ').with_context(|| format!("{takes:?} has no unit"))?;
+    let number: f64 = number.parse().with_context(|| format!("{takes:?} begins with no number"))?;
+    let each = if unit.starts_with("minute") { 60.0 } else { 1.0 };
     Ok(number * each)
 }
 
@@ -121,14 +103,9 @@ fn seconds_of(takes: &str) -> Result<f64> {
 fn timed_pages(root: &Path) -> Result<Vec<String>> {
     let summary = page_text(root, "SUMMARY.md")?;
     let read = summary.split("# To look up").next().unwrap_or_default();
-    let files = read
-        .lines()
-        .filter_map(|line| line.split_once("](")?.1.strip_suffix(')'));
+    let files = read.lines().filter_map(|line| line.split_once("](")?.1.strip_suffix(')'));
     let known = ["index.md", "how-to-use.md"];
-    Ok(files
-        .filter(|file| !known.contains(file))
-        .map(str::to_string)
-        .collect())
+    Ok(files.filter(|file| !known.contains(file)).map(str::to_string).collect())
 }
 
 fn page_text(root: &Path, file: &str) -> Result<String> {
@@ -275,10 +252,7 @@ fn says(minutes: Minutes, exercises: usize) -> String {
 fn with_minutes(page: &str, says: &str) -> String {
     let mut lines: Vec<&str> = page.lines().collect();
     let head = lines.len().min(9);
-    if let Some(at) = lines[..head]
-        .iter()
-        .position(|line| line.starts_with("Takes ["))
-    {
+    if let Some(at) = lines[..head].iter().position(|line| line.starts_with("Takes [")) {
         lines[at] = says;
     } else {
         let is_head = |line: &&str| {
@@ -294,9 +268,9 @@ fn with_minutes(page: &str, says: &str) -> String {
 
 /// The paths with their minutes: in each row, and in all.
 ///
-/// A row's pages are read in short form, unless it says "in full", and the exercises that it names are done: together rounded to 5
-/// minutes. A row can name a path before it, by its heading up to the comma. A row that says "only", or that names nothing, keeps
-/// its minutes.
+/// A row's pages are read in short form, unless it says "in full", and the exercises that it names
+/// are done: together rounded to 5 minutes. A row can name a path before it, by its heading up to
+/// the comma. A row that says "only", or that names nothing, keeps its minutes.
 fn with_paths(root: &Path, course: &Course, page: &str) -> Result<String> {
     let mut lines: Vec<String> = page.lines().map(str::to_string).collect();
     let mut heading: Option<usize> = None;
@@ -333,10 +307,7 @@ fn with_paths(root: &Path, course: &Course, page: &str) -> Result<String> {
 /// `### Half a day A, from one device to many: 230 minutes` is "Half a day A".
 fn path_name(heading: &str) -> String {
     let name = heading.trim_start_matches(['#', ' ']);
-    name.split([',', ':'])
-        .next()
-        .unwrap_or_default()
-        .to_string()
+    name.split([',', ':']).next().unwrap_or_default().to_string()
 }
 
 /// A row of a path: its minutes, what is read and done, and the rest.
@@ -386,17 +357,9 @@ mod tests {
             ("```rust\none\n```\n```sh\ncargo\n```\n", 23.0, 23.0),
             ("{{#include ../outputs/a.svg}}\n$$ x $$\n", 120.0, 120.0),
             ("<figure data-figure=\"ring\">\n", 180.0, 180.0),
-            (
-                "<details class=\"longer\">\n```text\none\n```\n</details>\n",
-                0.0,
-                12.0,
-            ),
+            ("<details class=\"longer\">\n```text\none\n```\n</details>\n", 0.0, 12.0),
             ("<details>\n```text\none\n```\n</details>\n", 0.0, 0.0),
-            (
-                "<details>\n<summary>Answer</summary>\none\n</details>\n",
-                0.0,
-                120.0,
-            ),
+            ("<details>\n<summary>Answer</summary>\none\n</details>\n", 0.0, 120.0),
             ("## On a cluster\none two three four\n", 0.0, 3.0),
             ("## Further reading\none two three\n", 0.0, 0.0),
         ] {
@@ -412,10 +375,7 @@ mod tests {
     fn a_page_says_its_minutes_below_its_head() {
         let page = "# lab99 · A\n\n*B?*\n\n1 second to run · 2 ranks\n\nC\n";
         let with = with_minutes(page, "Takes [5 minutes](x).");
-        assert_eq!(
-            with,
-            page.replace("ranks\n", "ranks\n\nTakes [5 minutes](x).\n")
-        );
+        assert_eq!(with, page.replace("ranks\n", "ranks\n\nTakes [5 minutes](x).\n"));
         assert_eq!(with_minutes(&with, "Takes [5 minutes](x)."), with);
         assert!(with_minutes(&with, "Takes [9 minutes](x).").contains("[9 minutes]"));
     }

@@ -1,5 +1,6 @@
-//! The outputs that the book shows. `book/outputs.toml` names each output and its command, and `book/outputs/` holds the
-//! outputs. This file runs the commands, and writes their outputs or compares them.
+//! The outputs that the book shows. `book/outputs.toml` names each output and its command, and
+//! `book/outputs/` holds the outputs. This file runs the commands, and writes their outputs or
+//! compares them.
 
 use super::colours::{plain, repainted};
 use super::compare::{Rule, differences};
@@ -34,14 +35,16 @@ pub struct Output {
     /// The command's exit code.
     #[serde(default)]
     pub exit: i32,
-    /// Flags that make the command leave files as well. They do not change what it prints, so the book leaves them out.
+    /// Flags that make the command leave files as well. They do not change what it prints, so the
+    /// book leaves them out.
     #[serde(default)]
     pub also: String,
     /// A file that the command leaves, if the book shows this file instead of the printed text.
     pub leaves: Option<String>,
     /// The excerpt begins with the first line that contains this text.
     pub from: Option<String>,
-    /// The excerpt ends before the next line that contains this text. The empty string means an empty line.
+    /// The excerpt ends before the next line that contains this text. The empty string means an
+    /// empty line.
     pub until: Option<String>,
     /// Differences that are allowed from run to run.
     #[serde(default)]
@@ -49,7 +52,8 @@ pub struct Output {
 }
 
 impl Output {
-    /// Whether its colours can be shown: it is a text, and no other command reads it, which codes would disturb.
+    /// Whether its colours can be shown: it is a text, and no other command reads it, which codes
+    /// would disturb.
     fn is_in_colour(&self) -> bool {
         self.file.ends_with(".txt") && !self.command.contains(['|', '>'])
     }
@@ -89,16 +93,14 @@ pub fn write(screen: &Screen, root: &Path, name: &str) -> Result<()> {
     .map(|_| ())
 }
 
-/// Runs the commands in colour, and writes the texts that the book has in these colours. Texts without any have no file.
+/// Runs the commands in colour, and writes the texts that the book has in these colours. Texts
+/// without any have no file.
 ///
 /// # Errors
 ///
 /// [`BadInput`] where no name fits; where a command fails, or a file cannot be written.
 pub fn colour(screen: &Screen, root: &Path, name: &str) -> Result<()> {
-    let runs = Runs {
-        colour: true,
-        ..Runs::new(false)?
-    };
+    let runs = Runs { colour: true, ..Runs::new(false)? };
     let folder = root.join("book/colours");
     std::fs::create_dir_all(&folder)?;
     each(root, name, runs, |output, path, text, took| {
@@ -123,18 +125,15 @@ pub fn colour(screen: &Screen, root: &Path, name: &str) -> Result<()> {
 ///
 /// # Errors
 ///
-/// [`BadInput`] where no name fits; where a command fails; and after all were compared, where outputs differ.
+/// [`BadInput`] where no name fits; where a command fails; and after all were compared, where
+/// outputs differ.
 pub fn compare(screen: &Screen, root: &Path, name: &str) -> Result<()> {
     let runs = Runs::new(true)?;
     let found = each(root, name, runs, |output, path, text, took| {
         let expected = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read {}", path.display()))?;
         let found = differences(&expected, &text, &output.rules);
-        let how = if found.is_empty() {
-            "same   "
-        } else {
-            "DIFFERS"
-        };
+        let how = if found.is_empty() { "same   " } else { "DIFFERS" };
         screen.say(format!("{how} {} ({took:.1?})", output.file));
         for found in &found {
             screen.say(format!("  {}", found.replace('\n', "\n  ")));
@@ -156,10 +155,7 @@ fn each(
     mut act: impl FnMut(&Output, &Path, String, Duration) -> Result<usize>,
 ) -> Result<usize> {
     let outputs = outputs(root)?;
-    let mut chosen = outputs
-        .iter()
-        .filter(|output| output.file.contains(name))
-        .peekable();
+    let mut chosen = outputs.iter().filter(|output| output.file.contains(name)).peekable();
     if chosen.peek().is_none() {
         let names: Vec<&str> = outputs.iter().map(|output| output.file.as_str()).collect();
         let what = format!("no output's name contains {name:?}");
@@ -175,22 +171,18 @@ fn each(
             continue;
         }
         let (text, took) = runs.of(output)?;
-        found += act(
-            output,
-            &root.join("book/outputs").join(&output.file),
-            text,
-            took,
-        )?;
+        found += act(output, &root.join("book/outputs").join(&output.file), text, took)?;
     }
     Ok(found)
 }
 
-/// The runs of the commands. Each command runs once, in an empty folder, with the programs beside this one. So neither the
-/// checkout's files nor the reader's variables change its output.
+/// The runs of the commands. Each command runs once, in an empty folder, with the programs beside
+/// this one. So neither the checkout's files nor the reader's variables change its output.
 struct Runs {
     folder: tempfile::TempDir,
     programs: PathBuf,
-    /// Whether loops run without wide vectors. They are slower then, and their results are bitwise equal.
+    /// Whether loops run without wide vectors. They are slower then, and their results are bitwise
+    /// equal.
     portable: bool,
     /// Whether what is printed has colour codes.
     colour: bool,
@@ -200,10 +192,7 @@ struct Runs {
 impl Runs {
     fn new(portable: bool) -> Result<Runs> {
         let here = std::env::current_exe().context("where is this program?")?;
-        let programs = here
-            .parent()
-            .context("this program is in no folder")?
-            .to_path_buf();
+        let programs = here.parent().context("this program is in no folder")?.to_path_buf();
         Ok(Runs {
             folder: tempfile::tempdir()?,
             programs,
@@ -229,16 +218,14 @@ impl Runs {
             None => printed.clone(),
         };
         let text = excerpt(&text, output).with_context(context)?;
-        // A picture and data stay as they are. A text begins with the command that the reader types.
+        // A picture and data stay as they are. A text begins with the command that the reader
+        // types.
         if !output.file.ends_with(".txt") {
             return Ok((text, *took));
         }
         let before = output.from.as_ref().map_or("", |_| "…\n");
         let after = output.until.as_ref().map_or("", |_| "…\n");
-        Ok((
-            format!("$ {}\n{before}{text}{after}", output.command),
-            *took,
-        ))
+        Ok((format!("$ {}\n{before}{text}{after}", output.command), *took))
     }
 
     fn run(&self, command: &str, exit: i32) -> Result<(String, Duration)> {
@@ -257,10 +244,7 @@ impl Runs {
             false => shell.env("NO_COLOR", "1"),
         };
         // The book shows launch lines as a user without root's rights sees them.
-        shell.envs([
-            ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
-            ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
-        ]);
+        shell.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
         for (name, _) in std::env::vars() {
             let ours = ["SHARDLAB_", "PBS_", "SLURM_", "COLUMNS"]
                 .iter()
@@ -290,10 +274,7 @@ impl Runs {
             std::thread::sleep(Duration::from_millis(20));
         };
         let text = std::fs::read_to_string(log.path())?;
-        ensure!(
-            status.code() == Some(exit),
-            "ended with {status}, not with {exit}:\n{text}"
-        );
+        ensure!(status.code() == Some(exit), "ended with {status}, not with {exit}:\n{text}");
         Ok((text, start.elapsed()))
     }
 }
@@ -346,10 +327,7 @@ mod tests {
 
     #[test]
     fn commands_run_the_programs_beside_this_one() {
-        assert_eq!(
-            programs("cargo run --bin lab03 -- --ranks 4"),
-            "lab03 --ranks 4"
-        );
+        assert_eq!(programs("cargo run --bin lab03 -- --ranks 4"), "lab03 --ranks 4");
         assert_eq!(
             programs("A=b cargo run --bin lab00 && cargo run --bin book -- figure x"),
             "A=b lab00 && book figure x"

@@ -48,7 +48,8 @@ fn case(name: &str, devices: usize, device: &str, network: &str) -> Result<Case>
 }
 
 impl Case {
-    /// The seconds of a step as lab11 expects them; of a plan like none that was published, the prediction with a question mark.
+    /// The seconds of a step as lab11 expects them; of a plan like none that was published, the
+    /// prediction with a question mark.
     fn probably(&self, plan: &Plan) -> String {
         match Accuracy::known().expected(Made::Benchmark, &plan.strategy) {
             Some(_) => likely::seconds(Made::Benchmark, plan),
@@ -56,7 +57,8 @@ impl Case {
         }
     }
 
-    /// The plan in cells of a table, and its bytes in hundredths of a GB: state, activations, and gathered or recomputed layers.
+    /// The plan in cells of a table, and its bytes in hundredths of a GB: state, activations, and
+    /// gathered or recomputed layers.
     fn row(&self, plan: &Plan) -> Value {
         let s = plan.strategy;
         let load = plan.load;
@@ -89,28 +91,22 @@ impl Case {
             .collect();
         let advice = decide(&self.job, &self.search).advice;
         let least = match (&self.search.smallest(), rows.is_empty()) {
-            (Some(least), true) => format!(
-                "{}: {}",
-                least.strategy.words(),
-                bytes_decimal(least.load.total())
-            ),
+            (Some(least), true) => {
+                format!("{}: {}", least.strategy.words(), bytes_decimal(least.load.total()))
+            }
             _ => String::new(),
         };
-        json!([
-            self.search.considered,
-            self.search.plans.len(),
-            advice,
-            rows,
-            least
-        ])
+        json!([self.search.considered, self.search.plans.len(), advice, rows, least])
     }
 }
 
 /// All cases that a reader can choose, as JSON with one case per line:
 ///
-/// - `models`, `devices`, `memories`, `networks`: the values of the controls; `room`: GB that a plan may use, for each memory
-/// - `cases`: for each model, then number of devices, memory and network: how many strategies were tried, how many fit, the
-///   source's advice, the best plans, and if none fits the plan that needs least
+/// - `models`, `devices`, `memories`, `networks`: the values of the controls; `room`: GB that a
+///   plan may use, for each memory
+/// - `cases`: for each model, then number of devices, memory and network: how many strategies were
+///   tried, how many fit, the source's advice, the best plans, and if none fits the plan that needs
+///   least
 pub fn plans() -> Result<String> {
     let mut cases = Vec::new();
     for name in MODELS {
@@ -130,10 +126,7 @@ pub fn plans() -> Result<String> {
         ("devices", DEVICES.map(Value::from).to_vec()),
         ("memories", MEMORIES.map(Value::from).to_vec()),
         ("room", MEMORIES.map(|name| json!(room(name))).to_vec()),
-        (
-            "networks",
-            NETWORKS.map(|(_, words)| Value::from(words)).to_vec(),
-        ),
+        ("networks", NETWORKS.map(|(_, words)| Value::from(words)).to_vec()),
         ("cases", cases),
     ];
     let fields = fields.map(|(name, values)| {
@@ -164,7 +157,8 @@ pub fn plan_numbers() -> Result<Vec<Value>> {
     Ok(all)
 }
 
-/// A plan, and its bytes of a rank: the state, activations, and what layers need while they compute.
+/// A plan, and its bytes of a rank: the state, activations, and what layers need while they
+/// compute.
 type Bar = (String, [f64; 3]);
 
 /// The first picture: the best plans of lab11's own job, and the bytes that each rank may use.
@@ -172,23 +166,16 @@ pub fn best_plans() -> Result<(Vec<Bar>, f64)> {
     let Case { job, search } = case("llama-3-70b", 512, "h100-80g", "dgx-h100")?;
     let load = |plan: &Plan| {
         let load = plan.load;
-        (
-            plan.strategy.words(),
-            [load.state(), load.activations, load.working],
-        )
+        (plan.strategy.words(), [load.state(), load.activations, load.working])
     };
     Ok((
-        search
-            .by_degrees()
-            .into_iter()
-            .take(SHOWN)
-            .map(load)
-            .collect(),
+        search.by_degrees().into_iter().take(SHOWN).map(load).collect(),
         job.cluster.device.room(),
     ))
 }
 
-/// The job of lab11's default, and its fastest plan of 8 tensor ranks and 64 data ranks: the figure that works one plan out.
+/// The job of lab11's default, and its fastest plan of 8 tensor ranks and 64 data ranks: the figure
+/// that works one plan out.
 pub fn tensor_and_data() -> Result<(TrainingJob, Plan)> {
     let Case { job, search } = case("llama-3-70b", 512, "h100-80g", "dgx-h100")?;
     let plan = search.best(|s| s.tensor == 8 && s.data == 64);

@@ -1,7 +1,8 @@
 //! The cases of the explorer of pipeline schedules: thousands of simulated steps in one small file.
 //!
-//! The figure's script (`book/figures/schedule.js`) decodes the file and computes no schedule. Numbers are in base 64 with a
-//! variable length, as in source maps: a digit holds 5 bits, the lowest first, and 32 more says that one more digit follows.
+//! The figure's script (`book/figures/schedule.js`) decodes the file and computes no schedule.
+//! Numbers are in base 64 with a variable length, as in source maps: a digit holds 5 bits, the
+//! lowest first, and 32 more says that one more digit follows.
 
 use anyhow::Result;
 use kit::show::percent;
@@ -17,7 +18,8 @@ const MICRO_BATCHES: RangeInclusive<usize> = 1..=16;
 /// The time of a backward pass, in forward passes.
 const RATIOS: [f64; 4] = [1.0, 1.5, 2.0, 3.0];
 
-/// Units of time in the forward pass of one chunk. So all times are whole numbers, also those of half a backward pass.
+/// Units of time in the forward pass of one chunk. So all times are whole numbers, also those of
+/// half a backward pass.
 const UNITS: f64 = 4.0;
 
 const NAMES: [&str; 5] = [
@@ -28,26 +30,22 @@ const NAMES: [&str; 5] = [
     "zero-bubble",
 ];
 
-/// The schedule with this name. Interleaved groups are as small as they can be, or a single group has all micro-batches.
+/// The schedule with this name. Interleaved groups are as small as they can be, or a single group
+/// has all micro-batches.
 fn schedule(name: usize, pipeline: &Pipeline) -> Schedule {
     match name {
         0 => Schedule::GPipe,
         1 => Schedule::OneForwardOneBackward,
         2 => Schedule::depth_first(pipeline),
-        3 => Schedule::Interleaved {
-            group: pipeline.micro_batches,
-        },
+        3 => Schedule::Interleaved { group: pipeline.micro_batches },
         _ => Schedule::ZeroBubble,
     }
 }
 
-/// The times of passes, in units. Zero-bubble cuts a backward pass into two halves that take equally long.
+/// The times of passes, in units. Zero-bubble cuts a backward pass into two halves that take
+/// equally long.
 fn times(schedule: Schedule, ratio: f64) -> Times {
-    let halves = if schedule == Schedule::ZeroBubble {
-        2.0
-    } else {
-        1.0
-    };
+    let halves = if schedule == Schedule::ZeroBubble { 2.0 } else { 1.0 };
     let backward = ratio * UNITS / halves;
     Times {
         forward: UNITS,
@@ -79,15 +77,18 @@ impl Pool {
 ///
 /// - `ranks`, `chunks`, `micro`, `ratios`, `names`: the values of the controls
 /// - `units`: the units of time in a chunk's forward pass
-/// - `took`: the units of each kind of pass, for each ratio, first with whole backward passes, then with halves
-/// - `needs`: for each number of ranks, and then of chunks: for each kind of pass, rank and chunk, how many passes it needs,
-///   and of each of these the kind, the rank and the chunk
+/// - `took`: the units of each kind of pass, for each ratio, first with whole backward passes, then
+///   with halves
+/// - `needs`: for each number of ranks, and then of chunks: for each kind of pass, rank and chunk,
+///   how many passes it needs, and of each of these the kind, the rank and the chunk
 /// - `orders`: a rank's passes, each as (micro-batch * chunks + chunk) * 3 + kind
-/// - `gaps`: when a rank waits: after how many passes since the previous gap, and for how many units
+/// - `gaps`: when a rank waits: after how many passes since the previous gap, and for how many
+///   units
 /// - `refusals`: why a schedule refuses a pipeline, and what would do
-/// - `cases`: for each schedule, and then for each number of ranks, chunks and micro-batches: the number of its refusal, or
-///   the number of each rank's order, each rank's peak, and for each ratio the makespan, the busy time, the bubble in tenths of
-///   a percent of the step and of the work, and the number of each rank's gaps
+/// - `cases`: for each schedule, and then for each number of ranks, chunks and micro-batches: the
+///   number of its refusal, or the number of each rank's order, each rank's peak, and for each
+///   ratio the makespan, the busy time, the bubble in tenths of a percent of the step and of the
+///   work, and the number of each rank's gaps
 pub fn cases() -> Result<String> {
     let mut orders = Pool::default();
     let mut gaps = Pool::default();
@@ -97,11 +98,7 @@ pub fn cases() -> Result<String> {
     for name in 0..NAMES.len() {
         for (ranks, chunks) in RANKS.flat_map(|ranks| CHUNKS.map(move |chunks| (ranks, chunks))) {
             for micro_batches in MICRO_BATCHES {
-                let pipeline = Pipeline {
-                    ranks,
-                    chunks,
-                    micro_batches,
-                };
+                let pipeline = Pipeline { ranks, chunks, micro_batches };
                 let schedule = schedule(name, &pipeline);
                 cases.push(match schedule.orders(&pipeline) {
                     Err(refusal) => json!(refusals.number(refusal.to_string())),
@@ -110,13 +107,9 @@ pub fn cases() -> Result<String> {
                     }
                 });
             }
-            needs.extend((name == 0).then(|| {
-                json!(needs_of(&Pipeline {
-                    ranks,
-                    chunks,
-                    micro_batches: 1
-                }))
-            }));
+            needs.extend(
+                (name == 0).then(|| json!(needs_of(&Pipeline { ranks, chunks, micro_batches: 1 }))),
+            );
         }
     }
     let took = [Schedule::OneForwardOneBackward, Schedule::ZeroBubble]
@@ -131,15 +124,9 @@ pub fn cases() -> Result<String> {
         ("units", vec![json!(UNITS)]),
         ("took", took.map(|took| json!(took)).to_vec()),
         ("needs", needs),
-        (
-            "orders",
-            orders.texts.into_iter().map(Value::from).collect(),
-        ),
+        ("orders", orders.texts.into_iter().map(Value::from).collect()),
         ("gaps", gaps.texts.into_iter().map(Value::from).collect()),
-        (
-            "refusals",
-            refusals.texts.into_iter().map(Value::from).collect(),
-        ),
+        ("refusals", refusals.texts.into_iter().map(Value::from).collect()),
         ("cases", cases),
     ];
     let fields = fields.map(|(name, values)| {
@@ -149,21 +136,16 @@ pub fn cases() -> Result<String> {
     Ok(format!("{{{}}}", fields.join(",\n")))
 }
 
-/// Some of the cases as the library computes them, not packed: book/browse.py compares them with the figure's.
+/// Some of the cases as the library computes them, not packed: book/browse.py compares them with
+/// the figure's.
 pub fn numbers() -> Result<Vec<Value>> {
     let mut all = Vec::new();
-    let shapes = [2, 4, 8]
-        .into_iter()
-        .flat_map(|ranks| [1, 2, 4].map(|chunks| (ranks, chunks)));
+    let shapes = [2, 4, 8].into_iter().flat_map(|ranks| [1, 2, 4].map(|chunks| (ranks, chunks)));
     for (i, (ranks, chunks)) in shapes.enumerate() {
         for (name, micro_batches) in
             (0..NAMES.len()).flat_map(|name| [1, 4, 6, 16].map(|micro| (name, micro)))
         {
-            let pipeline = Pipeline {
-                ranks,
-                chunks,
-                micro_batches,
-            };
+            let pipeline = Pipeline { ranks, chunks, micro_batches };
             let schedule = schedule(name, &pipeline);
             let ratio = RATIOS[(i + micro_batches / 2) % RATIOS.len()];
             let mut row = json!({
@@ -251,22 +233,9 @@ fn needs_of(pipeline: &Pipeline) -> String {
         for (rank, chunk) in (0..pipeline.ranks)
             .flat_map(|rank| (0..pipeline.chunks).map(move |chunk| (rank, chunk)))
         {
-            let needed: Vec<_> = pipeline
-                .needs(
-                    rank,
-                    Op {
-                        work: kind,
-                        chunk,
-                        micro: 0,
-                    },
-                )
-                .collect();
+            let needed: Vec<_> = pipeline.needs(rank, Op { work: kind, chunk, micro: 0 }).collect();
             all.push(needed.len());
-            all.extend(
-                needed
-                    .iter()
-                    .flat_map(|&(rank, op)| [op.work as usize, rank, op.chunk]),
-            );
+            all.extend(needed.iter().flat_map(|&(rank, op)| [op.work as usize, rank, op.chunk]));
         }
     }
     packed(all)

@@ -1,5 +1,5 @@
-//! Maps of parameters. DeepSpeed records one where it divided the parameter itself (AutoTP): for each rank, which elements of
-//! the whole its part consists of, as blocks with strides.
+//! Maps of parameters. DeepSpeed records one where it divided the parameter itself (AutoTP): for
+//! each rank, which elements of the whole its part consists of, as blocks with strides.
 
 use super::part::Part;
 use crate::torch::{Dtype, Node};
@@ -39,10 +39,7 @@ impl View {
     fn read(node: Node) -> Option<View> {
         let first = node.items().next()?.int()?;
         let strides = node.items().nth(1)?.sizes()?;
-        Some(View {
-            first: first.try_into().ok()?,
-            strides,
-        })
+        Some(View { first: first.try_into().ok()?, strides })
     }
 
     /// Whether all elements of a block are among `numel`.
@@ -96,10 +93,7 @@ impl Map {
     /// Reads a map. Errors describe it.
     pub fn read(node: Node) -> Result<Map, String> {
         let broken = || "it is incomplete".to_string();
-        let shape = node
-            .get("logical_shape")
-            .and_then(Node::sizes)
-            .ok_or_else(broken)?;
+        let shape = node.get("logical_shape").and_then(Node::sizes).ok_or_else(broken)?;
         let numel = product(&shape).ok_or_else(broken)?;
         let recorded = node.get("ranks").ok_or_else(broken)?;
         let mut ranks = Vec::new();
@@ -107,23 +101,17 @@ impl Map {
             let of = recorded
                 .get_at(rank as i64)
                 .ok_or_else(|| format!("it has nothing of tp rank {rank}"))?;
-            let size = of
-                .get("shard_shape")
-                .and_then(Node::sizes)
-                .and_then(|shape| product(&shape));
+            let size =
+                of.get("shard_shape").and_then(Node::sizes).and_then(|shape| product(&shape));
             let (size, pieces) = size.zip(of.get("pieces")).ok_or_else(broken)?;
-            if pieces.items().any(|piece| {
-                piece
-                    .get("scale")
-                    .is_some_and(|scale| scale.float() != Some(1.0))
-            }) {
+            if pieces
+                .items()
+                .any(|piece| piece.get("scale").is_some_and(|scale| scale.float() != Some(1.0)))
+            {
                 return Err("it multiplies elements by a scale, which the optimizer's hyperparameters depend on".into());
             }
-            let blocks: Vec<Block> = pieces
-                .items()
-                .map(Block::read)
-                .collect::<Option<_>>()
-                .ok_or_else(broken)?;
+            let blocks: Vec<Block> =
+                pieces.items().map(Block::read).collect::<Option<_>>().ok_or_else(broken)?;
             let inside = |block: &Block| {
                 block.whole.is_inside(&block.shape, numel)
                     && block.part.is_inside(&block.shape, size)
@@ -131,9 +119,9 @@ impl Map {
             if !blocks.iter().all(inside) {
                 return Err(format!("a block of tp rank {rank} is not inside {shape:?}"));
             }
-            let held = blocks.iter().try_fold(0usize, |held, block| {
-                held.checked_add(product(&block.shape)?)
-            });
+            let held = blocks
+                .iter()
+                .try_fold(0usize, |held, block| held.checked_add(product(&block.shape)?));
             if held != Some(size) {
                 return Err(format!(
                     "tp rank {rank} has {size} elements, and not as many in blocks"
@@ -176,17 +164,12 @@ impl Map {
                 });
             }
             if let Some(element) = differs {
-                return Err(format!(
-                    "tp rank {rank} and a lower one differ at element {element}"
-                ));
+                return Err(format!("tp rank {rank} and a lower one differ at element {element}"));
             }
         }
         match found.iter().position(|found| !found) {
             Some(element) => Err(format!("no rank has its element {element}, by its map")),
-            None => Ok(Part {
-                shape: self.shape.clone(),
-                bytes,
-            }),
+            None => Ok(Part { shape: self.shape.clone(), bytes }),
         }
     }
 }
@@ -197,18 +180,12 @@ mod tests {
     use crate::torch::{Graph, Id, Value};
 
     fn list(graph: &mut Graph, numbers: &[i64]) -> Id {
-        let numbers = numbers
-            .iter()
-            .map(|number| graph.push(Value::Int(*number)))
-            .collect();
+        let numbers = numbers.iter().map(|number| graph.push(Value::Int(*number))).collect();
         graph.push(Value::List(numbers))
     }
 
     fn dict(graph: &mut Graph, entries: &[(&str, Id)]) -> Id {
-        let entries = entries
-            .iter()
-            .map(|(key, value)| (graph.text(key), *value))
-            .collect();
+        let entries = entries.iter().map(|(key, value)| (graph.text(key), *value)).collect();
         graph.push(Value::Dict(entries))
     }
 
@@ -229,10 +206,8 @@ mod tests {
                 let whole = view(whole);
                 let part = view(part);
                 let shape = list(&mut graph, shape);
-                pieces.push(dict(
-                    &mut graph,
-                    &[("shape", shape), ("source", whole), ("dest", part)],
-                ));
+                pieces
+                    .push(dict(&mut graph, &[("shape", shape), ("source", whole), ("dest", part)]));
             }
             let pieces = graph.push(Value::List(pieces));
             let part = list(&mut graph, part);
@@ -252,67 +227,36 @@ mod tests {
         }
     }
 
-    /// Two rows of four. Rank 0 has the outer columns, rank 1 the inner ones; the last column is on both.
+    /// Two rows of four. Rank 0 has the outer columns, rank 1 the inner ones; the last column is on
+    /// both.
     #[test]
     fn blocks_are_put_where_the_map_says() {
         let left: Numbers = (&[2, 1], (0, &[4, 1]), (0, &[2, 1]));
         let right: Numbers = (&[2, 1], (3, &[4, 1]), (1, &[2, 1]));
         let inner: Numbers = (&[2, 2], (1, &[4, 1]), (0, &[3, 1]));
         let again: Numbers = (&[2, 1], (3, &[4, 1]), (2, &[3, 1]));
-        let map = map(
-            &[2, 4],
-            &[(&[2, 2], &[left, right]), (&[2, 3], &[inner, again])],
-        )
-        .unwrap();
-        let parts = [
-            part(&[0.0, 3.0, 4.0, 7.0]),
-            part(&[1.0, 2.0, 3.0, 5.0, 6.0, 7.0]),
-        ];
+        let map = map(&[2, 4], &[(&[2, 2], &[left, right]), (&[2, 3], &[inner, again])]).unwrap();
+        let parts = [part(&[0.0, 3.0, 4.0, 7.0]), part(&[1.0, 2.0, 3.0, 5.0, 6.0, 7.0])];
         let whole = Part {
             shape: vec![2, 4],
             ..part(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0])
         };
         assert_eq!(map.join(Dtype::F32, &parts), Ok(whole));
         let parts = [parts[0].clone(), part(&[1.0, 2.0, 3.0, 5.0, 6.0, 9.0])];
-        assert!(
-            map.join(Dtype::F32, &parts)
-                .unwrap_err()
-                .contains("differ at element 7")
-        );
-        assert!(
-            map.join(Dtype::F32, &parts[..1])
-                .unwrap_err()
-                .contains("of 2 tp ranks, not 1")
-        );
+        assert!(map.join(Dtype::F32, &parts).unwrap_err().contains("differ at element 7"));
+        assert!(map.join(Dtype::F32, &parts[..1]).unwrap_err().contains("of 2 tp ranks, not 1"));
     }
 
     #[test]
     fn maps_that_miss_or_leave_the_parameter_are_refused() {
         let block: Numbers = (&[2], (0, &[1]), (0, &[1]));
         let short = map(&[3], &[(&[2], &[block])]).unwrap();
-        assert!(
-            short
-                .join(Dtype::F32, &[part(&[1.0, 2.0])])
-                .unwrap_err()
-                .contains("element 2")
-        );
+        assert!(short.join(Dtype::F32, &[part(&[1.0, 2.0])]).unwrap_err().contains("element 2"));
         let outside: Numbers = (&[2], (2, &[1]), (0, &[1]));
-        assert!(
-            map(&[3], &[(&[2], &[outside])])
-                .unwrap_err()
-                .contains("not inside [3]")
-        );
+        assert!(map(&[3], &[(&[2], &[outside])]).unwrap_err().contains("not inside [3]"));
         let dimensions: Numbers = (&[2], (0, &[1, 1]), (0, &[1]));
-        assert!(
-            map(&[3], &[(&[2], &[dimensions])])
-                .unwrap_err()
-                .contains("not inside [3]")
-        );
-        assert!(
-            map(&[3], &[(&[3], &[block])])
-                .unwrap_err()
-                .contains("has 3 elements")
-        );
+        assert!(map(&[3], &[(&[2], &[dimensions])]).unwrap_err().contains("not inside [3]"));
+        assert!(map(&[3], &[(&[3], &[block])]).unwrap_err().contains("has 3 elements"));
         let absurd: Numbers = (&[1 << 40, 1 << 40], (0, &[0, 0]), (0, &[0, 0]));
         assert!(map(&[3], &[(&[3], &[absurd])]).is_err());
     }

@@ -40,18 +40,15 @@ pub(super) fn save(
         } else {
             "base_optimizer_state"
         };
-        let groups = state
-            .and_then(|state| state.get(key))
-            .and_then(|base| base.get("param_groups"));
+        let groups =
+            state.and_then(|state| state.get(key)).and_then(|base| base.get("param_groups"));
         let record = serde_json::json!({
             "source": "DeepSpeed",
             "zero_stage": source.stage,
             "param_groups": groups.map(|groups| json(groups, 4, &mut 100_000)),
         });
-        let steps = (
-            step.unwrap_or(0.0) as u64,
-            source.models[0].steps.unwrap_or(0).max(0) as usize,
-        );
+        let steps =
+            (step.unwrap_or(0.0) as u64, source.models[0].steps.unwrap_or(0).max(0) as usize);
         return output.index(std::mem::take(&mut lock(&results.hashes)), steps, record);
     }
     let refused = write(output, shard, source.stage, source.files.dp)?;
@@ -66,11 +63,7 @@ pub(super) fn save(
         std::fs::copy(path, &to).map_err(|error| {
             let help = cause::unread(&error, INCOMPLETE);
             BadInput::new(
-                format!(
-                    "cannot copy {} to {}: {error}",
-                    path.display(),
-                    to.display()
-                ),
+                format!("cannot copy {} to {}: {error}", path.display(), to.display()),
                 help,
             )
         })?;
@@ -81,8 +74,8 @@ pub(super) fn save(
     Ok(())
 }
 
-/// Writes the model's tensors that the optimizer does not have: buffers, frozen parameters, and other names of one parameter.
-/// DeepSpeed keeps those of stages 1 and 2 with the parameters.
+/// Writes the model's tensors that the optimizer does not have: buffers, frozen parameters, and
+/// other names of one parameter. DeepSpeed keeps those of stages 1 and 2 with the parameters.
 fn save_others(
     source: &Source,
     output: &Output,
@@ -158,12 +151,7 @@ fn write(
         }
         keep
     };
-    save_value(
-        &output.folder().join("zero/optimizer_state.pt"),
-        &file,
-        &graph,
-        &keep,
-    )?;
+    save_value(&output.folder().join("zero/optimizer_state.pt"), &file, &graph, &keep)?;
     Ok(refused.into_inner().into_iter().collect())
 }
 
@@ -172,14 +160,12 @@ fn same(graph: &mut Graph, list: Node, number: i64) -> Id {
     if list.items().len() == 0 {
         return list.id;
     }
-    let numbers = list
-        .items()
-        .map(|_| graph.push(Value::Int(number)))
-        .collect();
+    let numbers = list.items().map(|_| graph.push(Value::Int(number))).collect();
     graph.push(Value::List(numbers))
 }
 
-/// Whether a reader may be asked for this class. A pickle can ask for any function; these only make values.
+/// Whether a reader may be asked for this class. A pickle can ask for any function; these only make
+/// values.
 fn harmless(module: &str, name: &str) -> bool {
     let is_class = name.starts_with(|c: char| c.is_ascii_uppercase());
     match module {

@@ -1,5 +1,5 @@
-//! A whole conversion. Memory is bounded by the number of workers times the largest parameter, twice if parts of tensor
-//! parallelism are joined.
+//! A whole conversion. Memory is bounded by the number of workers times the largest parameter,
+//! twice if parts of tensor parallelism are joined.
 
 use super::common;
 use super::names::Rank;
@@ -15,11 +15,13 @@ use kit::show::bytes_decimal;
 use shardlab::error::BadInput;
 use shardlab::launch;
 
-/// Converts a checkpoint of DeepSpeed's. The result's folder appears when it is complete, or not at all.
+/// Converts a checkpoint of DeepSpeed's. The result's folder appears when it is complete, or not at
+/// all.
 ///
 /// # Errors
-/// If a file is missing, damaged, hostile or of a form that is not known; if files contradict each other, or are not those of
-/// their ranks; if the result does not fit in memory or on the disk, or would replace what no conversion wrote.
+/// If a file is missing, damaged, hostile or of a form that is not known; if files contradict each
+/// other, or are not those of their ranks; if the result does not fit in memory or on the disk, or
+/// would replace what no conversion wrote.
 pub fn convert(options: &Options, watch: &dyn Watch) -> Result<Report, Refusal> {
     let source = Source::read(options, watch)?;
     let mut notes = Vec::new();
@@ -27,30 +29,13 @@ pub fn convert(options: &Options, watch: &dyn Watch) -> Result<Report, Refusal> 
     let parameters = source.parameters(&mut notes)?;
     let none = Rules::default();
     let rules = source.rules(options, &none)?;
-    ensure_memory(
-        options,
-        &source,
-        &parameters,
-        launch::free_memory(0).unwrap_or(u64::MAX),
-    )?;
+    ensure_memory(options, &source, &parameters, launch::free_memory(0).unwrap_or(u64::MAX))?;
     let output = if options.dry_run {
         None
     } else {
-        Some(Output::begin(
-            &options.output,
-            &options.input,
-            options.format,
-        )?)
+        Some(Output::begin(&options.output, &options.input, options.format)?)
     };
-    let written = write(
-        options,
-        &source,
-        &parameters,
-        rules,
-        output.as_ref(),
-        notes,
-        watch,
-    );
+    let written = write(options, &source, &parameters, rules, output.as_ref(), notes, watch);
     match (written, output) {
         (written, None) => Ok(written?),
         (Ok(mut report), Some(output)) => {
@@ -61,7 +46,8 @@ pub fn convert(options: &Options, watch: &dyn Watch) -> Result<Report, Refusal> 
     }
 }
 
-/// Refuses parameters that do not fit in memory. A file can have a size that no disk has, and no bytes.
+/// Refuses parameters that do not fit in memory. A file can have a size that no disk has, and no
+/// bytes.
 fn ensure_memory(
     options: &Options,
     source: &Source,
@@ -81,16 +67,10 @@ fn ensure_memory(
             .iter()
             .map(|slice| slice.numel() as u64 * of(slice).unwrap_or(0) as u64)
             .sum::<u64>();
-        if parameter.slices.len() > 1 {
-            2 * parts
-        } else {
-            parts
-        }
+        if parameter.slices.len() > 1 { 2 * parts } else { parts }
     };
-    let mut sizes: Vec<(u64, &Parameter)> = parameters
-        .iter()
-        .map(|parameter| (bytes(parameter), parameter))
-        .collect();
+    let mut sizes: Vec<(u64, &Parameter)> =
+        parameters.iter().map(|parameter| (bytes(parameter), parameter)).collect();
     sizes.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
     let needed = sizes
         .iter()
@@ -135,10 +115,8 @@ fn write(
     let unused = rules.unused();
     if !unused.is_empty() {
         let path = source.models[0].path.display();
-        let what = format!(
-            "{path}: no parameter matches the recorded patterns {}",
-            unused.join(", ")
-        );
+        let what =
+            format!("{path}: no parameter matches the recorded patterns {}", unused.join(", "));
         if options.strict {
             let help = "a misspelt pattern joins parameters wrongly; if you know that it does not, add --no_strict";
             return Err(BadInput::new(what, help));
@@ -164,10 +142,7 @@ fn write(
     notes.extend(results.notes.into_inner().unwrap_or_default());
     let shapes = lock(&results.shapes);
     let shape = |name: String| (name.clone(), shapes.get(&name).cloned().unwrap_or_default());
-    let slices = parameters
-        .iter()
-        .map(|parameter| parameter.slices.len())
-        .sum();
+    let slices = parameters.iter().map(|parameter| parameter.slices.len()).sum();
     let compared = results.compared.into_inner();
     let seen = lock(&results.seen);
     let unverifiable =

@@ -1,4 +1,5 @@
-//! Whether an existing folder may be replaced: only one that a conversion has written, and to which nothing was added.
+//! Whether an existing folder may be replaced: only one that a conversion has written, and to which
+//! nothing was added.
 
 use serde::{Deserialize, Serialize};
 use shardlab::checkpoint::{cause, files};
@@ -8,8 +9,9 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The list of the files that a conversion has written, in the result's folder. DeepSpeed never reads it: it opens a universal
-/// checkpoint's files by their names, `*model_states.pt` in the folder and `*.pt` in the folders below `zero`.
+/// The list of the files that a conversion has written, in the result's folder. DeepSpeed never
+/// reads it: it opens a universal checkpoint's files by their names, `*model_states.pt` in the
+/// folder and `*.pt` in the folders below `zero`.
 pub const MANIFEST: &str = "ds_to_universal.json";
 
 /// The files of a conversion: their paths in its folder, with their bytes.
@@ -22,7 +24,8 @@ struct Manifest {
 
 const ABOUT: &str = "Files that shardlab's ds_to_universal has written. It replaces a folder that has these and no others.";
 
-/// Refuses a folder with anything in it that a conversion has not written. An empty one loses nothing.
+/// Refuses a folder with anything in it that a conversion has not written. An empty one loses
+/// nothing.
 pub(super) fn ensure_ours(folder: &Path) -> Result<(), String> {
     if folder.symlink_metadata().is_err() {
         return Ok(());
@@ -44,12 +47,7 @@ pub(super) fn ensure_ours(folder: &Path) -> Result<(), String> {
     let manifest: Manifest = serde_json::from_slice(&text)
         .map_err(|error| format!("its {MANIFEST} is no list of files: {error}"))?;
     let mut ours = BTreeMap::from([(path, None)]);
-    ours.extend(
-        manifest
-            .files
-            .into_iter()
-            .map(|(file, bytes)| (folder.join(file), Some(bytes))),
-    );
+    ours.extend(manifest.files.into_iter().map(|(file, bytes)| (folder.join(file), Some(bytes))));
     let folders: BTreeSet<PathBuf> = ours
         .keys()
         .flat_map(|file| file.ancestors().skip(1))
@@ -75,16 +73,10 @@ fn compare(
         match ours.get(&path) {
             Some(bytes) if found.is_file() && bytes.is_none_or(|bytes| bytes == found.len()) => {}
             Some(_) => {
-                return Err(format!(
-                    "{} has changed since it was converted",
-                    path.display()
-                ));
+                return Err(format!("{} has changed since it was converted", path.display()));
             }
             None => {
-                return Err(format!(
-                    "{} was not written by a conversion",
-                    path.display()
-                ));
+                return Err(format!("{} was not written by a conversion", path.display()));
             }
         }
     }
@@ -104,17 +96,14 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(all)
 }
 
-/// Writes the list of all files below a folder. Returns when the disk has each of them: the folder must not become visible
-/// before its contents. Returns their bytes.
+/// Writes the list of all files below a folder. Returns when the disk has each of them: the folder
+/// must not become visible before its contents. Returns their bytes.
 pub(super) fn store(folder: &Path) -> Result<u64, BadInput> {
     let mut files = BTreeMap::new();
     sync(folder, folder, &mut files)?;
     let bytes = files.values().sum();
     let path = folder.join(MANIFEST);
-    let text = serde_json::to_string_pretty(&Manifest {
-        about: ABOUT.to_string(),
-        files,
-    });
+    let text = serde_json::to_string_pretty(&Manifest { about: ABOUT.to_string(), files });
     let text = text
         .map_err(io::Error::from)
         .map_err(|error| cause::unwritten(&path, &error, ""))?;
@@ -136,11 +125,7 @@ fn sync(top: &Path, folder: &Path, files: &mut BTreeMap<String, u64>) -> Result<
             Ok(file.metadata()?.len())
         };
         let bytes = sync().map_err(|error| failed(&path, error))?;
-        let name = path
-            .strip_prefix(top)
-            .unwrap_or(&path)
-            .to_string_lossy()
-            .into_owned();
+        let name = path.strip_prefix(top).unwrap_or(&path).to_string_lossy().into_owned();
         files.insert(name, bytes);
     }
     Ok(())

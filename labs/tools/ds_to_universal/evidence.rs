@@ -1,6 +1,7 @@
-//! Whether each file is that of its rank. Whole weights show it best (`weights.rs`). The files of stage 3 often have none, and
-//! a rank's file has no number of its rank. What is left is here: equal files, the name that `torch.save` wrote into the
-//! archive, settings that all ranks share, and padding, which has no gradients and so no moments.
+//! Whether each file is that of its rank. Whole weights show it best (`weights.rs`). The files of
+//! stage 3 often have none, and a rank's file has no number of its rank. What is left is here:
+//! equal files, the name that `torch.save` wrote into the archive, settings that all ranks share,
+//! and padding, which has no gradients and so no moments.
 
 use super::names::Rank;
 use super::report::Refusal;
@@ -23,8 +24,8 @@ const DOUBTFUL: &str = "copy the files of this save again, each under its own na
 const CHUNK: usize = 1 << 16;
 
 impl Source {
-    /// Refuses files that cannot all be those of their ranks. `notes` gets what is odd and proves nothing, and, if the
-    /// conversion is not strict, every doubt.
+    /// Refuses files that cannot all be those of their ranks. `notes` gets what is odd and proves
+    /// nothing, and, if the conversion is not strict, every doubt.
     pub fn ensure_own(&self, strict: bool, notes: &mut Vec<String>) -> Result<(), Refusal> {
         for shards in &self.shards {
             if let Some([first, second]) = equal(shards)? {
@@ -68,8 +69,8 @@ impl Source {
         }
     }
 
-    /// Why nobody can know whether the values are right. `seen` are the ranks whose values were compared with weights, of
-    /// `compared` slices.
+    /// Why nobody can know whether the values are right. `seen` are the ranks whose values were
+    /// compared with weights, of `compared` slices.
     pub fn unverifiable(
         &self,
         compared: usize,
@@ -83,10 +84,7 @@ impl Source {
                 .iter()
                 .any(|group| group.fragments.values().any(|range| !range.is_empty()))
         };
-        let unseen: Vec<&Shard> = shards()
-            .filter(has)
-            .filter(|shard| !seen(shard.rank))
-            .collect();
+        let unseen: Vec<&Shard> = shards().filter(has).filter(|shard| !seen(shard.rank)).collect();
         if compared == all || compared > 0 && unseen.is_empty() {
             return None;
         }
@@ -116,7 +114,8 @@ impl Source {
     }
 }
 
-/// Two files with equal numbers that no two ranks can have. Both may be zero, or all padding, or a parameter as it was made.
+/// Two files with equal numbers that no two ranks can have. Both may be zero, or all padding, or a
+/// parameter as it was made.
 fn equal(shards: &[Shard]) -> Result<Option<[&Shard; 2]>, BadInput> {
     let mut alike: BTreeMap<&str, Vec<&Shard>> = BTreeMap::new();
     for shard in shards {
@@ -146,15 +145,11 @@ fn sums(shard: &Shard) -> Result<Vec<u32>, BadInput> {
         })?;
         Ok(sum.finalize())
     };
-    shard
-        .groups
-        .iter()
-        .flat_map(|group| &group.states)
-        .map(of)
-        .collect()
+    shard.groups.iter().flat_map(|group| &group.states).map(of).collect()
 }
 
-/// Whether a parameter has two different numbers here. A bias that has not been trained is zero on every rank.
+/// Whether a parameter has two different numbers here. A bias that has not been trained is zero on
+/// every rank.
 fn varies(shard: &Shard) -> Result<bool, BadInput> {
     for group in &shard.groups {
         for (state, range) in group
@@ -178,8 +173,9 @@ fn varies(shard: &Shard) -> Result<bool, BadInput> {
     Ok(false)
 }
 
-/// Looks for moments in a rank's padding. DeepSpeed leaves them zero, unless it keeps moments in files (NVMe) and uses a buffer
-/// again. So that alone proves nothing; but there may be a rank without moments at the same place, where it should have some.
+/// Looks for moments in a rank's padding. DeepSpeed leaves them zero, unless it keeps moments in
+/// files (NVMe) and uses a buffer again. So that alone proves nothing; but there may be a rank
+/// without moments at the same place, where it should have some.
 fn ensure_blank<'a>(
     shard: &Shard,
     all: &'a [Shard],
@@ -192,15 +188,9 @@ fn ensure_blank<'a>(
         if empty {
             continue;
         }
-        let how = format!(
-            "{} has moments where it should have padding",
-            shard.path.display()
-        );
+        let how = format!("{} has moments where it should have padding", shard.path.display());
         for other in all.iter().filter(|other| other.rank != shard.rank) {
-            let Some(theirs) = other
-                .groups
-                .get(at)
-                .filter(|theirs| theirs.states.len() == STATES)
+            let Some(theirs) = other.groups.get(at).filter(|theirs| theirs.states.len() == STATES)
             else {
                 continue;
             };

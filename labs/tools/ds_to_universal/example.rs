@@ -1,4 +1,5 @@
-//! A checkpoint as DeepSpeed writes it, without DeepSpeed: for tests, and for labs that reproduce its mistakes.
+//! A checkpoint as DeepSpeed writes it, without DeepSpeed: for tests, and for labs that reproduce
+//! its mistakes.
 
 use super::STATES;
 use super::layout::{by_turns, fragments, paddings};
@@ -21,9 +22,7 @@ pub fn group(parameters: &[(&str, &[usize])]) -> Group {
 
 /// A number that no other element of a small checkpoint has, by name, state, and offset.
 pub fn value(name: &str, state: usize, element: usize) -> f32 {
-    let name = name
-        .bytes()
-        .fold(7usize, |hash, byte| (hash * 31 + usize::from(byte)) % 9973);
+    let name = name.bytes().fold(7usize, |hash, byte| (hash * 31 + usize::from(byte)) % 9973);
     (name * 3 + state) as f32 * 0.37 + element as f32 * 0.013
 }
 
@@ -44,7 +43,8 @@ pub struct Example {
     pub bf16: bool,
     /// Whether all padding is recorded on the last rank, as older versions do.
     pub last_rank_only: bool,
-    /// Whether the buffer's order is that of `round_robin_gradients`, and the model's order is recorded.
+    /// Whether the buffer's order is that of `round_robin_gradients`, and the model's order is
+    /// recorded.
     pub round_robin: bool,
     /// Whether the optimizer has made a step, and so has moments.
     pub moments: bool,
@@ -52,7 +52,8 @@ pub struct Example {
     pub listed: bool,
     /// In stage 3, parameters of up to so many elements are whole on every rank.
     pub persistent: usize,
-    /// In stage 3, the value of every element of padding. DeepSpeed leaves in it what was in memory.
+    /// In stage 3, the value of every element of padding. DeepSpeed leaves in it what was in
+    /// memory.
     pub padding: f32,
     /// Tensors of the model that the optimizer does not have.
     pub others: Group,
@@ -62,7 +63,8 @@ pub struct Example {
     pub info: Option<fn(&mut Graph) -> Id>,
 }
 
-/// The element of a state: by rank of tensor and pipeline parallelism, name, number of the state, and offset.
+/// The element of a state: by rank of tensor and pipeline parallelism, name, number of the state,
+/// and offset.
 pub type Values<'a> = &'a (dyn Fn(usize, &str, usize, usize) -> f32 + Sync);
 
 impl Example {
@@ -128,14 +130,9 @@ impl Example {
                 } else {
                     whole
                 };
-                let numbers: Vec<f32> = (0..numel)
-                    .map(|element| values(mp, name, 0, element))
-                    .collect();
-                let here = if numel < whole {
-                    vec![0]
-                } else {
-                    shape.clone()
-                };
+                let numbers: Vec<f32> =
+                    (0..numel).map(|element| values(mp, name, 0, element)).collect();
+                let here = if numel < whole { vec![0] } else { shape.clone() };
                 let weight = if self.bf16 {
                     let bytes = numbers
                         .iter()
@@ -161,11 +158,8 @@ impl Example {
             .map(|degree| file.graph.push(Value::Int(degree as i64)));
         let degrees = file.dict([("pp_degree", degrees[0]), ("tp_degree", degrees[1])]);
         let steps = file.graph.push(Value::Int(self.step as i64));
-        let mut entries = vec![
-            ("module", weights),
-            ("param_shapes", shapes),
-            ("global_steps", steps),
-        ];
+        let mut entries =
+            vec![("module", weights), ("param_shapes", shapes), ("global_steps", steps)];
         entries.push(("checkpoint_parallel_dimensions", degrees));
         if let Some(info) = self.info {
             entries.push(("universal_checkpoint_info", info(&mut file.graph)));
@@ -221,13 +215,7 @@ impl Example {
         };
         self.groups[mp]
             .iter()
-            .map(|group| {
-                if self.stage == 3 {
-                    parts(group)
-                } else {
-                    buffer(group)
-                }
-            })
+            .map(|group| if self.stage == 3 { parts(group) } else { buffer(group) })
             .collect()
     }
 
@@ -249,11 +237,7 @@ impl Example {
             let [value, exp_avg, exp_avg_sq] =
                 [0, 1, 2].map(|state| file.floats(&[part], slice(state)));
             let step = file.floats(&[], &[self.step as f32]);
-            let state = file.dict([
-                ("step", step),
-                (STATES[1], exp_avg),
-                (STATES[2], exp_avg_sq),
-            ]);
+            let state = file.dict([("step", step), (STATES[1], exp_avg), (STATES[2], exp_avg_sq)]);
             if self.moments {
                 of_groups.push((file.graph.push(Value::Int(at as i64)), state));
             }
@@ -278,9 +262,7 @@ impl Example {
         let fp32 = file.graph.push(Value::List(fp32));
         let groups = file.graph.push(Value::List(vec![]));
         let base = file.dict([("state", state), ("param_groups", groups)]);
-        let stage = file
-            .graph
-            .class("deepspeed.runtime.zero.config", "ZeroStageEnum");
+        let stage = file.graph.class("deepspeed.runtime.zero.config", "ZeroStageEnum");
         let number = file.graph.push(Value::Int(self.stage as i64));
         let stage = file.graph.call(stage, vec![number]);
         let count = file.numbers(&[self.ranks])[0];
@@ -318,11 +300,7 @@ impl Example {
         let version = file.graph.text(self.version);
         file.save(
             path,
-            vec![
-                ("optimizer_state_dict", inner),
-                ("ds_config", config),
-                ("ds_version", version),
-            ],
+            vec![("optimizer_state_dict", inner), ("ds_config", config), ("ds_version", version)],
         )
     }
 }
@@ -360,9 +338,7 @@ impl Contents {
 
     /// DeepSpeed's object for a fragment.
     fn address(&mut self, range: Range<usize>) -> Id {
-        let class = self
-            .graph
-            .class("deepspeed.utils.tensor_fragment", "fragment_address");
+        let class = self.graph.class("deepspeed.utils.tensor_fragment", "fragment_address");
         let numbers = self.numbers(&[range.len(), range.start]);
         let object = self.graph.call(class, numbers.clone());
         let state = self.dict([("numel", numbers[0]), ("start", numbers[1])]);
@@ -371,10 +347,8 @@ impl Contents {
     }
 
     fn save(mut self, path: &Path, entries: Vec<(&str, Id)>) -> io::Result<()> {
-        let entries = entries
-            .into_iter()
-            .map(|(key, value)| (self.graph.text(key), value))
-            .collect();
+        let entries =
+            entries.into_iter().map(|(key, value)| (self.graph.text(key), value)).collect();
         self.graph.root = self.graph.push(Value::Dict(entries));
         save_graph(path, &self.graph, &self.storages)
     }

@@ -1,25 +1,24 @@
 //! Which elements of a flat buffer are whose.
 //!
-//! All parameters of a group are written one after the other into one buffer, which is padded until it can be divided into
-//! equal parts, one for each rank. So the padding is at the end of the last part, and of more parts if it is longer than one.
+//! All parameters of a group are written one after the other into one buffer, which is padded until
+//! it can be divided into equal parts, one for each rank. So the padding is at the end of the last
+//! part, and of more parts if it is longer than one.
 
 use super::model::Shapes;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Elements at the end of each rank's part that belong to no parameter. `numel` elements are divided into parts of `part`.
+/// Elements at the end of each rank's part that belong to no parameter. `numel` elements are
+/// divided into parts of `part`.
 pub fn paddings(numel: usize, part: usize, ranks: usize) -> Vec<usize> {
-    (1..=ranks)
-        .map(|rank| (rank * part).saturating_sub(numel).min(part))
-        .collect()
+    (1..=ranks).map(|rank| (rank * part).saturating_sub(numel).min(part)).collect()
 }
 
-/// The order in which `round_robin_gradients` puts a group's parameters into the buffer: those whose turn is rank 0, then
-/// those whose turn is rank 1, and so on. DeepSpeed records the fragments as if they were in the model's order.
+/// The order in which `round_robin_gradients` puts a group's parameters into the buffer: those
+/// whose turn is rank 0, then those whose turn is rank 1, and so on. DeepSpeed records the
+/// fragments as if they were in the model's order.
 pub(super) fn by_turns(parameters: usize, ranks: usize) -> Vec<usize> {
-    (0..ranks)
-        .flat_map(|rank| (rank..parameters).step_by(ranks))
-        .collect()
+    (0..ranks).flat_map(|rank| (rank..parameters).step_by(ranks)).collect()
 }
 
 /// Each rank's fragments, if the buffer has the parameters in this order.
@@ -51,7 +50,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Ten elements on four ranks are padded to 16. The last rank's part is all padding, and that of the one before has two.
+    /// Ten elements on four ranks are padded to 16. The last rank's part is all padding, and that
+    /// of the one before has two.
     #[test]
     fn padding_can_be_longer_than_a_part() {
         assert_eq!(paddings(10, 4, 4), [0, 0, 2, 4]);

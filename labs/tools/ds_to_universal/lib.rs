@@ -1,16 +1,20 @@
-//! DeepSpeed's checkpoints, converted to universal ones: each parameter whole, with its moments, in its own folder.
+//! DeepSpeed's checkpoints, converted to universal ones: each parameter whole, with its moments, in
+//! its own folder.
 //!
-//! In a checkpoint of ZeRO, each rank's file has one slice of a long flat buffer. The file also has the list of parameters
-//! that the slice has elements of, each with the offset and length of its elements. A converter cuts these *fragments* out,
-//! puts each parameter together from the fragments of all ranks, and joins the parts of tensor parallelism.
+//! In a checkpoint of ZeRO, each rank's file has one slice of a long flat buffer. The file also has
+//! the list of parameters that the slice has elements of, each with the offset and length of its
+//! elements. A converter cuts these *fragments* out, puts each parameter together from the
+//! fragments of all ranks, and joins the parts of tensor parallelism.
 //!
-//! Reading order: `options.rs` (what is asked for), `names.rs` (which file is whose), `model.rs` (a file of model states),
-//! `shard.rs` (a rank's slice, with `json.rs`), `source.rs` (all files), `layout.rs` and `parameters.rs` (which elements are
-//! whose), `weights.rs` (the model's own weights as a check), `evidence.rs` (whether each file is its rank's), `repair.rs`
-//! (records that are wrong), `rules.rs`, `affine.rs`, `part.rs` and `merge.rs` (parts of tensor parallelism), `output.rs`
-//! (files of the result), `earlier.rs` (what it may replace), `whole.rs` (one parameter), `common.rs` (what all ranks share),
-//! `workers.rs`, `report.rs` (what was found), `convert.rs` (all together). `torch/` reads and writes PyTorch's files.
-//! `example.rs` writes files as DeepSpeed does, for labs and for the tests in `tests/`.
+//! Reading order: `options.rs` (what is asked for), `names.rs` (which file is whose), `model.rs` (a
+//! file of model states), `shard.rs` (a rank's slice, with `json.rs`), `source.rs` (all files),
+//! `layout.rs` and `parameters.rs` (which elements are whose), `weights.rs` (the model's own
+//! weights as a check), `evidence.rs` (whether each file is its rank's), `repair.rs` (records that
+//! are wrong), `rules.rs`, `affine.rs`, `part.rs` and `merge.rs` (parts of tensor parallelism),
+//! `output.rs` (files of the result), `earlier.rs` (what it may replace), `whole.rs` (one
+//! parameter), `common.rs` (what all ranks share), `workers.rs`, `report.rs` (what was found),
+//! `convert.rs` (all together). `torch/` reads and writes PyTorch's files. `example.rs` writes
+//! files as DeepSpeed does, for labs and for the tests in `tests/`.
 
 mod affine;
 mod common;
@@ -56,8 +60,5 @@ const INCOMPLETE: &str =
     "convert a checkpoint that is complete: the files of all ranks, from the same save";
 
 fn broken(path: &Path, how: impl std::fmt::Display) -> BadInput {
-    BadInput::new(
-        format!("{} cannot be converted: {how}", path.display()),
-        INCOMPLETE,
-    )
+    BadInput::new(format!("{} cannot be converted: {how}", path.display()), INCOMPLETE)
 }

@@ -1,7 +1,8 @@
 //! ds_to_universal: DeepSpeed's checkpoints as universal ones.
 //!
-//! Takes a checkpoint that DeepSpeed has saved with ZeRO, and writes each parameter whole, with its moments. DeepSpeed, or
-//! lab09, continues from the result with any number of ranks. The flags are those of DeepSpeed's own converter.
+//! Takes a checkpoint that DeepSpeed has saved with ZeRO, and writes each parameter whole, with its
+//! moments. DeepSpeed, or lab09, continues from the result with any number of ranks. The flags are
+//! those of DeepSpeed's own converter.
 //!
 //! Run `cargo run --bin ds_to_universal -- --input_folder checkpoints/global_step5 --output_folder
 //! checkpoints/global_step5_universal`.
@@ -106,10 +107,7 @@ fn run(args: Args) -> Result<()> {
         format: args.format,
     };
     let begin = Instant::now();
-    let bars = Bars {
-        screen: &screen,
-        now: Mutex::new(Bar::default()),
-    };
+    let bars = Bars { screen: &screen, now: Mutex::new(Bar::default()) };
     // An error begins its own line.
     let report = convert(&options, &bars).map_err(|refusal| {
         screen.say("");
@@ -125,11 +123,7 @@ fn run(args: Args) -> Result<()> {
             .parameters
             .iter()
             .map(|(name, shape)| vec![name.clone(), format!("{shape:?}")]);
-        screen.say(table(
-            &screen,
-            &["parameter", "shape"],
-            &rows.collect::<Vec<_>>(),
-        ));
+        screen.say(table(&screen, &["parameter", "shape"], &rows.collect::<Vec<_>>()));
     }
     summary(&screen, &options, &report, seconds);
     if options.verify {
@@ -161,12 +155,7 @@ fn numbers(values: usize, all: &[NotFinite]) -> String {
     let values = counted(values, "value is", "values are");
     let files = counted(files.len(), "file", "files");
     let place = |found: &NotFinite| {
-        let NotFinite {
-            file,
-            parameter,
-            state,
-            values,
-        } = found;
+        let NotFinite { file, parameter, state, values } = found;
         format!(
             "{} in {state} of {parameter} ({})",
             thousands(*values as u64),
@@ -176,36 +165,20 @@ fn numbers(values: usize, all: &[NotFinite]) -> String {
     let mut lines = vec![format!("{values} infinite or NaN, in {files}:")];
     lines.extend(all.iter().take(SHOWN).map(place));
     if all.len() > SHOWN {
-        lines.push(format!(
-            "and in {} other places",
-            thousands((all.len() - SHOWN) as u64)
-        ));
+        lines.push(format!("and in {} other places", thousands((all.len() - SHOWN) as u64)));
     }
     lines.join("\n  ")
 }
 
 fn counted(count: usize, one: &str, more: &str) -> String {
-    format!(
-        "{} {}",
-        thousands(count as u64),
-        if count == 1 { one } else { more }
-    )
+    format!("{} {}", thousands(count as u64), if count == 1 { one } else { more })
 }
 
 fn summary(screen: &Screen, options: &Options, report: &Report, seconds: f64) {
     let dot = screen.separator();
-    let Report {
-        ranks: (dp, tp, pp),
-        parameters,
-        ..
-    } = report;
-    let elements: usize = parameters
-        .iter()
-        .map(|(_, shape)| shape.iter().product::<usize>())
-        .sum();
-    let step = report
-        .step
-        .map_or(String::new(), |step| format!("{dot}step {step}"));
+    let Report { ranks: (dp, tp, pp), parameters, .. } = report;
+    let elements: usize = parameters.iter().map(|(_, shape)| shape.iter().product::<usize>()).sum();
+    let step = report.step.map_or(String::new(), |step| format!("{dot}step {step}"));
     let parallel = if tp * pp > 1 {
         format!(" x {tp} (tensor) x {pp} (pipeline)")
     } else {
@@ -232,10 +205,9 @@ fn summary(screen: &Screen, options: &Options, report: &Report, seconds: f64) {
         screen.say(screen.row("warning", &numbers(not_finite(report), &report.not_finite)));
     }
     match report.compared {
-        (0, _) => screen.say(screen.row(
-            "weights",
-            "the files have no whole weights to compare the values with",
-        )),
+        (0, _) => screen.say(
+            screen.row("weights", "the files have no whole weights to compare the values with"),
+        ),
         (compared, all) => {
             let result = format!("{compared} of {all}");
             let what = "values, rounded, equal the model's weights";
@@ -258,10 +230,9 @@ fn verified(screen: &Screen, report: &Report) {
     let files = report.verified.map(|files| thousands(files as u64));
     if let Some(reason) = &report.unverifiable {
         if let Some(files) = files {
-            screen.say(screen.row(
-                "written",
-                &format!("{files} files, read back, equal what was written"),
-            ));
+            screen.say(
+                screen.row("written", &format!("{files} files, read back, equal what was written")),
+            );
         }
         screen.say(screen.row("verify", &format!("not verifiable: {reason}")));
     } else if let Some(files) = files {
@@ -277,7 +248,8 @@ fn verified(screen: &Screen, report: &Report) {
     }
 }
 
-/// Progress of the phases. A bar grows and never moves back, so that a redirected run reads like the live one.
+/// Progress of the phases. A bar grows and never moves back, so that a redirected run reads like
+/// the live one.
 struct Bars<'a> {
     screen: &'a Screen,
     now: Mutex<Bar>,
@@ -297,11 +269,7 @@ const WIDTH: usize = 40;
 impl Watch for Bars<'_> {
     fn begin(&self, phase: &str, tasks: usize) {
         self.screen.say(format!("\n*** {phase}"));
-        *self.lock() = Bar {
-            tasks,
-            begin: Some(Instant::now()),
-            ..Bar::default()
-        };
+        *self.lock() = Bar { tasks, begin: Some(Instant::now()), ..Bar::default() };
         self.draw("  ");
     }
 
@@ -309,11 +277,7 @@ impl Watch for Bars<'_> {
         let mut bar = self.lock();
         bar.done += 1;
         let columns = bar.done * WIDTH / bar.tasks.max(1);
-        let glyph = if self.screen.separator().is_ascii() {
-            "#"
-        } else {
-            "█"
-        };
+        let glyph = if self.screen.separator().is_ascii() { "#" } else { "█" };
         let more = glyph.repeat(columns - bar.drawn);
         bar.drawn = columns;
         drop(bar);
@@ -325,16 +289,13 @@ impl Watch for Bars<'_> {
         let seconds = bar.begin.map_or(0.0, |begin| begin.elapsed().as_secs_f64());
         let tasks = thousands(bar.tasks as u64);
         let done = thousands(bar.done as u64);
-        self.screen
-            .say(format!(" {done}/{tasks}  {}", self.screen.seconds(seconds)));
+        self.screen.say(format!(" {done}/{tasks}  {}", self.screen.seconds(seconds)));
     }
 }
 
 impl Bars<'_> {
     fn lock(&self) -> std::sync::MutexGuard<'_, Bar> {
-        self.now
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.now.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Draws a part of a line.

@@ -15,11 +15,8 @@ pub(super) fn join(rule: &Rule, dtype: Dtype, mut parts: Vec<Part>) -> Result<Pa
             let first = parts.next().ok_or("it has no part")?;
             for (rank, part) in parts.enumerate() {
                 let size = dtype.size();
-                if let Some(at) = first
-                    .bytes
-                    .chunks(size)
-                    .zip(part.bytes.chunks(size))
-                    .position(|(a, b)| a != b)
+                if let Some(at) =
+                    first.bytes.chunks(size).zip(part.bytes.chunks(size)).position(|(a, b)| a != b)
                 {
                     return Err(format!(
                         "it is replicated, but tp ranks 0 and {} differ at element {at}",
@@ -45,14 +42,9 @@ pub(super) fn join(rule: &Rule, dtype: Dtype, mut parts: Vec<Part>) -> Result<Pa
                 .iter()
                 .map(|part| part.shape.first().map_or(0, |rows| rows.div_ceil(2)))
                 .collect();
-            let first = middles
-                .iter()
-                .enumerate()
-                .map(|(part, middle)| (part, 0..*middle));
-            let second = middles
-                .iter()
-                .enumerate()
-                .map(|(part, middle)| (part, *middle..usize::MAX));
+            let first = middles.iter().enumerate().map(|(part, middle)| (part, 0..*middle));
+            let second =
+                middles.iter().enumerate().map(|(part, middle)| (part, *middle..usize::MAX));
             concatenate(0, dtype, &parts, first.chain(second))
         }
         Rule::Inner(inner) => join_inner(inner, dtype, parts),
@@ -79,10 +71,7 @@ fn concatenate(
     for part in parts {
         let same = |at: usize| at == dim || first.shape.get(at) == part.shape.get(at);
         if part.shape.len() != first.shape.len() || !(0..first.shape.len()).all(same) {
-            return Err(format!(
-                "its parts have shapes {:?} and {:?}",
-                first.shape, part.shape
-            ));
+            return Err(format!("its parts have shapes {:?} and {:?}", first.shape, part.shape));
         }
     }
     let clip = |(part, range): (usize, Range<usize>)| {
@@ -106,7 +95,8 @@ fn concatenate(
     Ok(Part { shape, bytes })
 }
 
-/// The rule with all sizes. Files before version 0.4 can have a number of equal parameters in the place of their sizes.
+/// The rule with all sizes. Files before version 0.4 can have a number of equal parameters in the
+/// place of their sizes.
 pub(super) fn resolve<'a>(
     rule: Rule,
     mut parts: impl Iterator<Item = &'a [usize]>,
@@ -116,32 +106,26 @@ pub(super) fn resolve<'a>(
     };
     if let Size::One(count) = inner.shape[inner.dim] {
         let size = |part: &[usize]| part.get(inner.dim).copied().unwrap_or(0);
-        let full: usize = parts
-            .try_fold(0usize, |full, part| full.checked_add(size(part)))
-            .unwrap_or(0);
+        let full: usize =
+            parts.try_fold(0usize, |full, part| full.checked_add(size(part))).unwrap_or(0);
         match usize::try_from(count) {
             Ok(count) if count > 0 && full > 0 && full.is_multiple_of(count) => {
                 inner.shape[inner.dim] = Size::Several(vec![full / count; count]);
             }
             _ => {
-                return Err(format!(
-                    "{count} parameters cannot share a dimension of {full}"
-                ));
+                return Err(format!("{count} parameters cannot share a dimension of {full}"));
             }
         }
     }
     Ok(Rule::Inner(inner))
 }
 
-/// A parameter inside, such as the keys of an attention layer, is divided among ranks by itself. So each rank's part begins
-/// with its part of the first.
+/// A parameter inside, such as the keys of an attention layer, is divided among ranks by itself. So
+/// each rank's part begins with its part of the first.
 fn join_inner(inner: &Inner, dtype: Dtype, mut parts: Vec<Part>) -> Result<Part, String> {
     let dim = inner.dim;
     let ranks = parts.len();
-    let numel: usize = parts
-        .iter()
-        .map(|part| part.bytes.len() / dtype.size())
-        .sum();
+    let numel: usize = parts.iter().map(|part| part.bytes.len() / dtype.size()).sum();
     let Size::Several(sizes) = inner.shape[dim].clone() else {
         return Err("the sizes of the parameters that it consists of are not known".to_string());
     };
@@ -181,16 +165,11 @@ fn join_inner(inner: &Inner, dtype: Dtype, mut parts: Vec<Part>) -> Result<Part,
         || known == 0
         || !numel.is_multiple_of(known)
     {
-        return Err(format!(
-            "its {numel} elements do not have the shape {:?}",
-            inner.shape
-        ));
+        return Err(format!("its {numel} elements do not have the shape {:?}", inner.shape));
     }
     for (rank, part) in parts.iter_mut().enumerate() {
-        let mut shape: Vec<usize> = logical
-            .iter()
-            .map(|size| size.unwrap_or(numel / known))
-            .collect();
+        let mut shape: Vec<usize> =
+            logical.iter().map(|size| size.unwrap_or(numel / known)).collect();
         shape[dim] = widths.iter().map(|widths| widths[rank]).sum();
         let elements = part.bytes.len() / dtype.size();
         let expected = shape.iter().product::<usize>();
@@ -242,12 +221,7 @@ fn combine(
         from: &[u8],
         operation: impl Fn([u8; N], [u8; N]) -> [u8; N],
     ) {
-        for (to, from) in to
-            .as_chunks_mut::<N>()
-            .0
-            .iter_mut()
-            .zip(from.as_chunks::<N>().0)
-        {
+        for (to, from) in to.as_chunks_mut::<N>().0.iter_mut().zip(from.as_chunks::<N>().0) {
             *to = operation(*to, *from);
         }
     }
@@ -263,17 +237,11 @@ fn combine(
             .to_le_bytes()
         }),
         Dtype::F16 => each(to, from, |a, b| {
-            f16::from_f32(operation(
-                f16::from_le_bytes(a).to_f32(),
-                f16::from_le_bytes(b).to_f32(),
-            ))
-            .to_le_bytes()
+            f16::from_f32(operation(f16::from_le_bytes(a).to_f32(), f16::from_le_bytes(b).to_f32()))
+                .to_le_bytes()
         }),
         other => {
-            return Err(format!(
-                "it is averaged, which is not supported for {}",
-                other.name()
-            ));
+            return Err(format!("it is averaged, which is not supported for {}", other.name()));
         }
     }
     Ok(())
@@ -296,10 +264,7 @@ mod tests {
 
     #[test]
     fn along_rows_and_columns() {
-        let parts = [
-            part(&[2, 1], &[1.0, 2.0]),
-            part(&[2, 2], &[3.0, 4.0, 5.0, 6.0]),
-        ];
+        let parts = [part(&[2, 1], &[1.0, 2.0]), part(&[2, 2], &[3.0, 4.0, 5.0, 6.0])];
         assert_eq!(
             joined(&Rule::Joined(1), &parts),
             part(&[2, 3], &[1.0, 3.0, 4.0, 2.0, 5.0, 6.0])
@@ -314,10 +279,7 @@ mod tests {
                 .unwrap_err()
                 .contains("dimension 2")
         );
-        let parts = [
-            part(&[1, 2], &[1.0, 2.0]),
-            part(&[2, 2], &[3.0, 4.0, 5.0, 6.0]),
-        ];
+        let parts = [part(&[1, 2], &[1.0, 2.0]), part(&[2, 2], &[3.0, 4.0, 5.0, 6.0])];
         assert_eq!(
             joined(&Rule::Joined(0), &parts),
             part(&[3, 2], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
@@ -328,24 +290,15 @@ mod tests {
     fn replicas_must_be_equal() {
         let parts = [part(&[2], &[1.0, 2.0]), part(&[2], &[1.0, 3.0])];
         let error = join(&Rule::Replicated, Dtype::F32, parts.to_vec()).unwrap_err();
-        assert_eq!(
-            error,
-            "it is replicated, but tp ranks 0 and 1 differ at element 1"
-        );
+        assert_eq!(error, "it is replicated, but tp ranks 0 and 1 differ at element 1");
         assert_eq!(joined(&Rule::Average, &parts), part(&[2], &[1.0, 2.5]));
-        assert_eq!(
-            joined(&Rule::Replicated, &[parts[0].clone(), parts[0].clone()]),
-            parts[0]
-        );
+        assert_eq!(joined(&Rule::Replicated, &[parts[0].clone(), parts[0].clone()]), parts[0]);
     }
 
     #[test]
     fn parameters_inside_a_parameter() {
         let parts = [part(&[2], &[1.0, 3.0]), part(&[2], &[2.0, 4.0])];
-        assert_eq!(
-            joined(&Rule::Halves, &parts),
-            part(&[4], &[1.0, 2.0, 3.0, 4.0])
-        );
+        assert_eq!(joined(&Rule::Halves, &parts), part(&[4], &[1.0, 2.0, 3.0, 4.0]));
         // Two query heads and one key head: rank 0 has a query and the key, rank 1 a query.
         let widths = Some(vec![vec![1, 1], vec![1, 0]]);
         let inner = Inner {
@@ -354,17 +307,11 @@ mod tests {
             dim: 0,
             widths,
         };
-        let parts = [
-            part(&[2, 2], &[1.0, 1.5, 9.0, 9.5]),
-            part(&[1, 2], &[2.0, 2.5]),
-        ];
+        let parts = [part(&[2, 2], &[1.0, 1.5, 9.0, 9.5]), part(&[1, 2], &[2.0, 2.5])];
         let whole = part(&[3, 2], &[1.0, 1.5, 2.0, 2.5, 9.0, 9.5]);
         assert_eq!(joined(&Rule::Inner(inner.clone()), &parts), whole);
         // Widths that are not recorded are even, or nothing is known.
-        let uneven = Inner {
-            widths: None,
-            ..inner
-        };
+        let uneven = Inner { widths: None, ..inner };
         assert!(
             join(&Rule::Inner(uneven), Dtype::F32, parts.to_vec())
                 .unwrap_err()
@@ -380,10 +327,7 @@ mod tests {
         let shapes = || parts.iter().map(|part| &part.shape[..]);
         let rule = resolve(Rule::Inner(count.clone()), shapes()).unwrap();
         assert_eq!(joined(&rule, &parts), part(&[4, 1], &[1.0, 2.0, 3.0, 4.0]));
-        let three = Inner {
-            shape: vec![Size::One(3), Size::One(-1)],
-            ..count
-        };
+        let three = Inner { shape: vec![Size::One(3), Size::One(-1)], ..count };
         assert!(
             resolve(Rule::Inner(three), shapes())
                 .unwrap_err()

@@ -1,4 +1,5 @@
-//! A file of model states: shapes of the parameters, rules of tensor parallelism, and the weights that the model computed with.
+//! A file of model states: shapes of the parameters, rules of tensor parallelism, and the weights
+//! that the model computed with.
 
 use super::broken;
 use super::names::{Rank, rank_of};
@@ -19,7 +20,8 @@ pub(super) struct Model {
     pub rules: Option<Rules>,
     /// Tensors of the model as it computes, by name.
     pub weights: BTreeMap<String, Stored>,
-    /// Names of tensors that cannot be read: of an unknown type, or with gaps between their elements.
+    /// Names of tensors that cannot be read: of an unknown type, or with gaps between their
+    /// elements.
     pub unread: Vec<String>,
     /// Steps that the run had made.
     pub steps: Option<i64>,
@@ -36,16 +38,9 @@ impl Model {
         let file = TorchFile::open(path)?;
         file.ensure_undamaged()?;
         let root = file.graph.root();
-        for key in [
-            "param_shapes",
-            "module",
-            "buffer_names",
-            "universal_checkpoint_info",
-        ] {
+        for key in ["param_shapes", "module", "buffer_names", "universal_checkpoint_info"] {
             if let Some(value) = root.get(key) {
-                value
-                    .ensure_bounded()
-                    .map_err(|how| broken(path, format!("its {key} {how}")))?;
+                value.ensure_bounded().map_err(|how| broken(path, format!("its {key} {how}")))?;
             }
         }
         let Some(shapes) = root.get("param_shapes").filter(|shapes| !shapes.is_none()) else {
@@ -63,9 +58,7 @@ impl Model {
             .items()
             .map(|group| self::shapes(path, group))
             .collect::<Result<Vec<_>, _>>()?;
-        let rules = root
-            .get("universal_checkpoint_info")
-            .filter(|info| !info.is_none());
+        let rules = root.get("universal_checkpoint_info").filter(|info| !info.is_none());
         let mut weights = BTreeMap::new();
         let mut unread = Vec::new();
         for (name, value) in root.get("module").into_iter().flat_map(Node::entries) {
@@ -73,16 +66,14 @@ impl Model {
             match file.tensor(value) {
                 Ok(Some(weight)) => drop(weights.insert(name.to_string(), weight)),
                 Ok(None) => {}
-                // A tensor of an unknown type cannot be compared, and nothing else is wrong with it.
+                // A tensor of an unknown type cannot be compared, and nothing else is wrong with
+                // it.
                 Err(_) => unread.push(name.to_string()),
             }
         }
         let degree = |name: &str| {
             let degrees = root.get("checkpoint_parallel_dimensions")?;
-            degrees
-                .get(name)?
-                .int()
-                .and_then(|degree| usize::try_from(degree).ok())
+            degrees.get(name)?.int().and_then(|degree| usize::try_from(degree).ok())
         };
         Ok(Model {
             path: path.to_path_buf(),
@@ -102,9 +93,7 @@ impl Model {
 
 /// Whether the run divided gradients by turns.
 pub(super) fn round_robin(root: Node) -> bool {
-    let zero = root
-        .get("ds_config")
-        .and_then(|config| config.get("zero_optimization"));
+    let zero = root.get("ds_config").and_then(|config| config.get("zero_optimization"));
     let value = zero.and_then(|zero| zero.get("round_robin_gradients"));
     value.is_some_and(|value| *value.value() == crate::torch::Value::Bool(true))
 }
@@ -118,17 +107,11 @@ fn shapes(path: &Path, group: Node) -> Result<Shapes, BadInput> {
         };
         ensure_name(path, name)?;
         let Some(numel) = numel(&shape) else {
-            return Err(broken(
-                path,
-                format!("{name} has the absurd shape {shape:?}"),
-            ));
+            return Err(broken(path, format!("{name} has the absurd shape {shape:?}")));
         };
         total += numel;
         if total > 1 << 50 {
-            return Err(broken(
-                path,
-                "its param_shapes have absurdly many elements together",
-            ));
+            return Err(broken(path, "its param_shapes have absurdly many elements together"));
         }
         if !names.insert(name.to_string()) {
             return Err(broken(path, format!("its param_shapes list {name} twice")));
@@ -138,7 +121,8 @@ fn shapes(path: &Path, group: Node) -> Result<Shapes, BadInput> {
     group.entries().map(shape).collect()
 }
 
-/// Refuses a parameter whose name cannot be the name of a folder. Nothing is written outside the output folder.
+/// Refuses a parameter whose name cannot be the name of a folder. Nothing is written outside the
+/// output folder.
 pub(super) fn ensure_name(path: &Path, name: &str) -> Result<(), BadInput> {
     let harmless = |c: char| !c.is_control() && !matches!(c, '/' | '\\' | ':');
     // The file that all parameters share has that name.
@@ -149,10 +133,7 @@ pub(super) fn ensure_name(path: &Path, name: &str) -> Result<(), BadInput> {
         || taken
         || !name.chars().all(harmless)
     {
-        return Err(broken(
-            path,
-            format!("its parameter {name:?} cannot be the name of a folder"),
-        ));
+        return Err(broken(path, format!("its parameter {name:?} cannot be the name of a folder")));
     }
     Ok(())
 }

@@ -6,14 +6,16 @@ use shardlab::error::BadInput;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// A rank of a job, as names of files count it: `dp` in data parallelism, `mp` in tensor and pipeline parallelism together.
+/// A rank of a job, as names of files count it: `dp` in data parallelism, `mp` in tensor and
+/// pipeline parallelism together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
     pub mp: usize,
     pub dp: usize,
 }
 
-/// The files of a checkpoint. Ranks are in the order of their numbers: as text, "10" would come before "2".
+/// The files of a checkpoint. Ranks are in the order of their numbers: as text, "10" would come
+/// before "2".
 #[derive(Debug)]
 pub(super) struct Files {
     pub folder: PathBuf,
@@ -38,16 +40,8 @@ enum Kind {
 
 /// Splits a number from the beginning of a name. No job has a rank of more than nine digits.
 fn number(name: &str) -> Option<(usize, &str)> {
-    let end = name
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(name.len());
-    Some((
-        name[..end]
-            .parse()
-            .ok()
-            .filter(|number| *number < 1_000_000_000)?,
-        &name[end..],
-    ))
+    let end = name.find(|c: char| !c.is_ascii_digit()).unwrap_or(name.len());
+    Some((name[..end].parse().ok().filter(|number| *number < 1_000_000_000)?, &name[end..]))
 }
 
 fn kind(name: &str) -> Option<Kind> {
@@ -60,9 +54,7 @@ fn kind(name: &str) -> Option<Kind> {
         if rest.contains("expert") {
             return Some(Kind::Expert);
         }
-        return rest
-            .ends_with("model_states.pt")
-            .then_some(Kind::Layer(layer));
+        return rest.ends_with("model_states.pt").then_some(Kind::Layer(layer));
     }
     let at = name.find("zero_pp_rank_")?;
     let prefix = &name[..at];
@@ -128,10 +120,7 @@ pub(super) fn list(folder: &Path) -> Result<Files, BadInput> {
             None => continue,
         };
         if let Some(earlier) = files.insert(rank, path.clone()) {
-            return Err(broken(
-                &path,
-                format!("{} has the same rank", earlier.display()),
-            ));
+            return Err(broken(&path, format!("{} has the same rank", earlier.display())));
         }
     }
     if prefixes.len() > 1 {
@@ -157,13 +146,7 @@ pub(super) fn list(folder: &Path) -> Result<Files, BadInput> {
             return Err(broken(folder, how));
         }
     }
-    complete(
-        folder,
-        &models,
-        sizes(&models).map_or(1, |(dp, _)| dp),
-        mp,
-        "model's",
-    )?;
+    complete(folder, &models, sizes(&models).map_or(1, |(dp, _)| dp), mp, "model's")?;
     let layer_ranks = layers.get(&1).or(layers.values().next()).copied();
     Ok(Files {
         folder: folder.to_path_buf(),
@@ -189,10 +172,7 @@ fn complete(
 ) -> Result<(), BadInput> {
     // A single absurd number in a name must not become a long loop.
     let ranks = (0..mp).flat_map(|mp| (0..dp).map(move |dp| Rank { mp, dp }));
-    let missing: Vec<Rank> = ranks
-        .filter(|rank| !files.contains_key(rank))
-        .take(5)
-        .collect();
+    let missing: Vec<Rank> = ranks.filter(|rank| !files.contains_key(rank)).take(5).collect();
     let Some(Rank { mp: m, dp: d }) = missing.first() else {
         return Ok(());
     };
@@ -207,10 +187,7 @@ fn complete(
 }
 
 fn nothing(folder: &Path) -> BadInput {
-    let what = format!(
-        "{} has no file zero_pp_rank_…_optim_states.pt",
-        folder.display()
-    );
+    let what = format!("{} has no file zero_pp_rank_…_optim_states.pt", folder.display());
     match newest(folder) {
         Some(newest) => BadInput::new(
             what,
@@ -250,12 +227,8 @@ mod tests {
     fn a_folder_of_saves_is_told_by_deepspeeds_file_or_megatrons() {
         let dir = folder(&["global_step95600"]);
         let help = || list(dir.path()).err().map(|error| error.help.to_string());
-        let expected = |name| {
-            Some(format!(
-                "its newest checkpoint is {}",
-                dir.path().join(name).display()
-            ))
-        };
+        let expected =
+            |name| Some(format!("its newest checkpoint is {}", dir.path().join(name).display()));
         let write = |name: &str, text| std::fs::write(dir.path().join(name), text).unwrap();
         write("latest_checkpointed_iteration.txt", "release");
         assert_eq!(help(), Some(INCOMPLETE.to_string()));
@@ -297,24 +270,16 @@ mod tests {
                 .contains("1 x 2 ranks, and model states of 1 x 1")
         );
         assert!(
-            refused(&[
-                &shard(0, 0),
-                "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt",
-                model
-            ])
-            .contains("two")
+            refused(&[&shard(0, 0), "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt", model])
+                .contains("two")
         );
         assert!(
             refused(&[&shard(0, 0), &shard(999_999_999, 0), model])
                 .contains("is missing and 999999997 more")
         );
         assert!(
-            refused(&[
-                &shard(0, 0),
-                model,
-                "layer_01_expert_0_mp_rank_00_model_states.pt"
-            ])
-            .contains("experts")
+            refused(&[&shard(0, 0), model, "layer_01_expert_0_mp_rank_00_model_states.pt"])
+                .contains("experts")
         );
     }
 }

@@ -1,4 +1,5 @@
-//! The files of the result. They are written beside the output folder, which appears when it is complete.
+//! The files of the result. They are written beside the output folder, which appears when it is
+//! complete.
 
 use super::STATES;
 use super::earlier::{ensure_ours, store};
@@ -86,8 +87,8 @@ impl Output {
         self.make(&self.side.join("zero").join(name))
     }
 
-    /// Writes one state of a parameter. `rule` is what joined it, and is `None` in stage 3, whose files are bare tensors.
-    /// Returns the hash of its elements, if the format needs it.
+    /// Writes one state of a parameter. `rule` is what joined it, and is `None` in stage 3, whose
+    /// files are bare tensors. Returns the hash of its elements, if the format needs it.
     pub fn state(
         &self,
         name: &str,
@@ -141,14 +142,8 @@ impl Output {
         self.parameter(name)?;
         let path = self.path(name, "fp32.pt");
         let bytes = single(dtype, &part.bytes);
-        save_tensor(
-            &path,
-            Dtype::F32,
-            &part.shape,
-            &bytes,
-            Some(&|_| Vec::new()),
-        )
-        .map_err(|error| cause::unwritten(&path, &error, ""))
+        save_tensor(&path, Dtype::F32, &part.shape, &bytes, Some(&|_| Vec::new()))
+            .map_err(|error| cause::unwritten(&path, &error, ""))
     }
 
     /// Writes the list of parameters, which only safetensors need.
@@ -183,8 +178,8 @@ impl Output {
         discarded(&self.side, error)
     }
 
-    /// Makes the folder visible, and names it as the newest. Returns its bytes. `notes` gets what is left of the folder that
-    /// it replaces.
+    /// Makes the folder visible, and names it as the newest. Returns its bytes. `notes` gets what
+    /// is left of the folder that it replaces.
     pub fn publish(self, notes: &mut Vec<String>) -> Result<u64, BadInput> {
         let Output { to, side, .. } = self;
         let bytes = store(&side).and_then(|bytes| {
@@ -200,11 +195,8 @@ impl Output {
         let named =
             files::write(&beside, name.as_bytes()).and_then(|()| files::rename(&beside, &latest));
         named.map_err(|error| {
-            let what = format!(
-                "{} is complete, and not named in {LATEST}: {}",
-                to.display(),
-                error.what
-            );
+            let what =
+                format!("{} is complete, and not named in {LATEST}: {}", to.display(), error.what);
             discarded(&beside, BadInput { what, ..error })
         })?;
         Ok(bytes)
@@ -215,10 +207,8 @@ impl Output {
 fn discarded(side: &Path, mut error: BadInput) -> BadInput {
     files::discard(side);
     if side.symlink_metadata().is_ok() {
-        error.help += &format!(
-            "; {} is left half-made: remove it, or convert again",
-            side.display()
-        );
+        error.help +=
+            &format!("; {} is left half-made: remove it, or convert again", side.display());
     }
     error
 }
@@ -332,19 +322,12 @@ fn fields(graph: &mut Graph, rule: &Rule, words: bool) -> Vec<(Id, Id)> {
 /// DeepSpeed's object for a parameter that consists of several.
 fn shape_of(graph: &mut Graph, inner: &Inner) -> Id {
     let class = graph.class("deepspeed.checkpoint.universal_checkpoint", "SubparamShape");
-    let patterns = inner
-        .patterns
-        .iter()
-        .map(|pattern| graph.text(pattern))
-        .collect();
+    let patterns = inner.patterns.iter().map(|pattern| graph.text(pattern)).collect();
     let patterns = graph.push(Value::List(patterns));
     let sizes = inner.shape.iter().map(|size| match size {
         Size::One(size) => graph.push(Value::Int(*size)),
         Size::Several(sizes) => {
-            let sizes = sizes
-                .iter()
-                .map(|size| graph.push(Value::Int(*size as i64)))
-                .collect();
+            let sizes = sizes.iter().map(|size| graph.push(Value::Int(*size as i64))).collect();
             graph.push(Value::Tuple(sizes))
         }
     });

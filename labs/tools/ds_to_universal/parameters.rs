@@ -14,7 +14,8 @@ pub(super) struct Parameter {
     pub slices: Vec<Slice>,
 }
 
-/// A rank's part in tensor parallelism, and where its elements are: each rank of data parallelism has some.
+/// A rank's part in tensor parallelism, and where its elements are: each rank of data parallelism
+/// has some.
 pub(super) struct Slice {
     pub mp: usize,
     pub group: usize,
@@ -62,7 +63,8 @@ impl Slice {
         self.pieces.iter().find_map(has).unwrap_or(0)
     }
 
-    /// Compares some elements of the value with the model's weight. `None` if the model's file does not have it.
+    /// Compares some elements of the value with the model's weight. `None` if the model's file does
+    /// not have it.
     pub fn differs(
         &self,
         source: &Source,
@@ -113,20 +115,13 @@ impl Source {
                     };
                     let piece = |dp: usize| match &repaired {
                         Some(fragments) => fragments[dp].get(name),
-                        None => recorded(dp)
-                            .nth(buffer)
-                            .and_then(|fragments| fragments.get(name)),
+                        None => recorded(dp).nth(buffer).and_then(|fragments| fragments.get(name)),
                     };
                     let pieces: Vec<(usize, Range<usize>)> = (0..self.files.dp)
                         .filter_map(|dp| Some((dp, piece(dp)?.clone())))
                         .filter(|(_, piece)| !piece.is_empty())
                         .collect();
-                    let slice = Slice {
-                        mp,
-                        group: buffer,
-                        shape: shape.clone(),
-                        pieces,
-                    };
+                    let slice = Slice { mp, group: buffer, shape: shape.clone(), pieces };
                     let tied = stage > 0
                         && model
                             .rules
@@ -155,10 +150,7 @@ impl Source {
                 let how = format!("tp rank {tp} of {} has nothing of {name}", self.tp);
                 return Err(broken(&self.files.folder, how));
             }
-            Ok(Parameter {
-                name,
-                slices: slices.into_iter().flatten().collect(),
-            })
+            Ok(Parameter { name, slices: slices.into_iter().flatten().collect() })
         };
         order.into_iter().map(complete).collect()
     }
@@ -168,12 +160,8 @@ impl Source {
         let model = &self.models[mp];
         let shards = &self.shards[mp];
         let first = &shards[0];
-        let listed: HashSet<&str> = model
-            .groups
-            .iter()
-            .flatten()
-            .map(|(name, _)| name.as_str())
-            .collect();
+        let listed: HashSet<&str> =
+            model.groups.iter().flatten().map(|(name, _)| name.as_str()).collect();
         if self.stage < 3 && first.groups.len() != model.groups.len() {
             let groups = first.groups.len();
             let shapes = model.groups.len();
@@ -213,10 +201,8 @@ impl Source {
                         ));
                     }
                 }
-                if let Some(name) = group
-                    .fragments
-                    .keys()
-                    .find(|name| !listed.contains(name.as_str()))
+                if let Some(name) =
+                    group.fragments.keys().find(|name| !listed.contains(name.as_str()))
                 {
                     let how = format!(
                         "it has elements of {name}, which {} does not list",

@@ -12,9 +12,9 @@ use std::ops::Range;
 type Fragments = BTreeMap<String, Range<usize>>;
 
 impl Source {
-    /// Looks for two mistakes of DeepSpeed in the record of one flat buffer: paddings that are recorded on the last rank
-    /// alone, and fragments that are recorded in a different order than the buffer's. Returns the right fragments, if those
-    /// of the files are wrong.
+    /// Looks for two mistakes of DeepSpeed in the record of one flat buffer: paddings that are
+    /// recorded on the last rank alone, and fragments that are recorded in a different order than
+    /// the buffer's. Returns the right fragments, if those of the files are wrong.
     pub fn repair(
         &self,
         mp: usize,
@@ -24,22 +24,13 @@ impl Source {
     ) -> Result<Option<Vec<Fragments>>, BadInput> {
         let shards = &self.shards[mp];
         let ranks = self.files.dp;
-        let part = shards
-            .iter()
-            .map(|shard| shard.groups[group].numel())
-            .max()
-            .unwrap_or(0);
-        let numel: usize = shapes
-            .iter()
-            .map(|(_, shape)| shape.iter().product::<usize>())
-            .sum();
+        let part = shards.iter().map(|shard| shard.groups[group].numel()).max().unwrap_or(0);
+        let numel: usize = shapes.iter().map(|(_, shape)| shape.iter().product::<usize>()).sum();
         if shards.iter().any(|shard| shard.aligned) || part * ranks < numel {
             return Ok(None);
         }
-        let recorded: Vec<Option<i64>> = shards
-            .iter()
-            .map(|shard| shard.groups[group].padding)
-            .collect();
+        let recorded: Vec<Option<i64>> =
+            shards.iter().map(|shard| shard.groups[group].padding).collect();
         let right = paddings(numel, part, ranks);
         let wrong = |dp: &usize| recorded[*dp].is_some_and(|padding| padding != right[*dp] as i64);
         let wrong: Vec<usize> = (0..ranks).filter(wrong).collect();
@@ -53,22 +44,13 @@ impl Source {
                 wrong.len(),
             ));
         }
-        let as_recorded: Vec<_> = shards
-            .iter()
-            .map(|shard| shard.groups[group].fragments.clone())
-            .collect();
+        let as_recorded: Vec<_> =
+            shards.iter().map(|shard| shard.groups[group].fragments.clone()).collect();
         // Newer versions list the shapes in the buffer's order, older ones in the model's.
         let in_order = fragments(shapes, 0..shapes.len(), part, ranks);
-        let by_turns = fragments(
-            shapes,
-            by_turns(shapes.len(), ranks).into_iter(),
-            part,
-            ranks,
-        );
-        let mut others: Vec<_> = [in_order, by_turns]
-            .into_iter()
-            .filter(|other| *other != as_recorded)
-            .collect();
+        let by_turns = fragments(shapes, by_turns(shapes.len(), ranks).into_iter(), part, ranks);
+        let mut others: Vec<_> =
+            [in_order, by_turns].into_iter().filter(|other| *other != as_recorded).collect();
         others.retain(|other| self.slices_fit(other, mp, group));
         let listed = shards.iter().all(|shard| shard.groups[group].listed);
         if others.is_empty() && listed {
@@ -81,12 +63,7 @@ impl Source {
                 let pieces = pieces
                     .filter_map(|(dp, fragments)| Some((dp, fragments.get(name)?.clone())))
                     .collect();
-                let slice = Slice {
-                    mp,
-                    group,
-                    shape: shape.clone(),
-                    pieces,
-                };
+                let slice = Slice { mp, group, shape: shape.clone(), pieces };
                 for range in samples(slice.numel()) {
                     let values = slice.read(self, 0, range.clone())?;
                     match slice.differs(self, name, range.start, &values)? {
@@ -122,10 +99,7 @@ impl Source {
                 return Err(broken(&shards[0].path, how));
             }
             // Without weights the settings decide. Stage 1 ignores this one.
-            None => others
-                .into_iter()
-                .next()
-                .filter(|_| turns && self.stage == 2),
+            None => others.into_iter().next().filter(|_| turns && self.stage == 2),
         };
         if let Some(right) = &right {
             notes.push(format!(
@@ -144,9 +118,7 @@ impl Source {
         let ends = fragments
             .iter()
             .map(|fragments| fragments.values().map(|range| range.end).max().unwrap_or(0));
-        let states = self.shards[mp]
-            .iter()
-            .map(|shard| &shard.groups[group].states);
+        let states = self.shards[mp].iter().map(|shard| &shard.groups[group].states);
         ends.zip(states)
             .all(|(end, states)| states.iter().all(|state| end <= state.numel()))
     }
@@ -178,10 +150,7 @@ mod tests {
         for numel in [0, 1, 128, 129, 1000, 123_457] {
             let runs: Vec<_> = samples(numel).collect();
             assert_eq!((runs[0].start, runs[runs.len() - 1].end), (0, numel));
-            assert!(
-                runs.windows(2).all(|pair| pair[0].end <= pair[1].start),
-                "{runs:?}"
-            );
+            assert!(runs.windows(2).all(|pair| pair[0].end <= pair[1].start), "{runs:?}");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! How the parts of tensor parallelism are joined: rules by patterns of names, which the training program has recorded.
+//! How the parts of tensor parallelism are joined: rules by patterns of names, which the training
+//! program has recorded.
 
 use super::affine::Map;
 use crate::torch::{Node, Value};
@@ -113,11 +114,7 @@ impl Rules {
             })
             .collect();
         let mut inner = Vec::new();
-        for entry in info
-            .get("parameter_with_sub_params")
-            .into_iter()
-            .flat_map(Node::items)
-        {
+        for entry in info.get("parameter_with_sub_params").into_iter().flat_map(Node::items) {
             let field = |key: &str| entry.get(key).or_else(|| entry.attribute(key));
             let (Some(names), Some(shape), Some(dim)) =
                 (field("patterns"), field("shape"), field("partition_dim"))
@@ -143,11 +140,7 @@ impl Rules {
                 || shape
                     .get(dim)
                     .is_some_and(|size| matches!(size, Size::One(count) if *count > INSIDE))
-                || widths
-                    .values()
-                    .flatten()
-                    .flatten()
-                    .any(|width| *width > ABSURD);
+                || widths.values().flatten().flatten().any(|width| *width > ABSURD);
             if absurd {
                 return Err("an entry of parameter_with_sub_params has an absurd size".to_string());
             }
@@ -158,23 +151,9 @@ impl Rules {
                 ));
             }
             let patterns = patterns(names)?;
-            let widths = patterns
-                .iter()
-                .find_map(|pattern| widths.get(&pattern.text))
-                .cloned();
-            let texts = patterns
-                .iter()
-                .map(|pattern| pattern.text.clone())
-                .collect();
-            inner.push((
-                patterns,
-                Inner {
-                    patterns: texts,
-                    shape,
-                    dim,
-                    widths,
-                },
-            ));
+            let widths = patterns.iter().find_map(|pattern| widths.get(&pattern.text)).cloned();
+            let texts = patterns.iter().map(|pattern| pattern.text.clone()).collect();
+            inner.push((patterns, Inner { patterns: texts, shape, dim, widths }));
         }
         let words = info.get("original_vocab_size").and_then(Node::int);
         let unsupported = info.get("autotp_unsupported_parameter_patterns");
@@ -188,10 +167,7 @@ impl Rules {
             maps: maps(info)?,
             tied: list("pipeline_replicated_parameter_patterns")?,
             words: words.and_then(|words| usize::try_from(words).ok()),
-            version: info
-                .get("universal_checkpoint_version")
-                .and_then(Node::float)
-                .unwrap_or(0.0),
+            version: info.get("universal_checkpoint_version").and_then(Node::float).unwrap_or(0.0),
             unsupported: unsupported
                 .into_iter()
                 .flat_map(Node::entries)
@@ -200,7 +176,8 @@ impl Rules {
         })
     }
 
-    /// Whether several stages of a pipeline have the parameter. The first stage's is the one to use.
+    /// Whether several stages of a pipeline have the parameter. The first stage's is the one to
+    /// use.
     pub fn tied(&self, name: &str) -> Result<bool, String> {
         Ok(matching(&self.tied, name)?.is_some())
     }
@@ -223,10 +200,8 @@ impl Rules {
             Rule::Halves
         } else if let Some(inner) = self.inner(name)? {
             if self.version >= 0.4 && inner.widths.is_none() {
-                return Err(
-                    "it consists of several parameters, and their widths are not recorded"
-                        .to_string(),
-                );
+                return Err("it consists of several parameters, and their widths are not recorded"
+                    .to_string());
             }
             Rule::Inner(inner.clone())
         } else {
@@ -247,16 +222,14 @@ impl Rules {
         let mut found = None;
         for (pattern, map) in &self.maps {
             if pattern.matches(name)? && found.replace(map).is_some() {
-                return Err(format!(
-                    "two maps match it, the second by {:?}",
-                    pattern.text
-                ));
+                return Err(format!("two maps match it, the second by {:?}", pattern.text));
             }
         }
         Ok(found)
     }
 
-    /// The rows of a parameter that has one row for each token of the vocabulary, without those that pad it.
+    /// The rows of a parameter that has one row for each token of the vocabulary, without those
+    /// that pad it.
     pub fn rows_of_vocabulary(&self, name: &str) -> Result<Option<usize>, String> {
         match (matching(&self.vocabulary, name)?, self.words) {
             (Some(_), None) => {
@@ -268,13 +241,7 @@ impl Rules {
 
     /// Patterns that no name has matched. One may be misspelt.
     pub fn unused(&self) -> Vec<&str> {
-        let lists = [
-            &self.replicated,
-            &self.averaged,
-            &self.rows,
-            &self.vocabulary,
-            &self.halves,
-        ];
+        let lists = [&self.replicated, &self.averaged, &self.rows, &self.vocabulary, &self.halves];
         let all = lists
             .into_iter()
             .flatten()
@@ -293,31 +260,17 @@ impl Pattern {
             .ok_or("a pattern of universal_checkpoint_info is no text")?
             .to_string();
         if text.len() > 1000 {
-            return Err(format!(
-                "a pattern of universal_checkpoint_info has {} bytes",
-                text.len()
-            ));
+            return Err(format!("a pattern of universal_checkpoint_info has {} bytes", text.len()));
         }
         // Python's `re.match` begins where the name begins, and ends anywhere.
-        let build = |size| {
-            RegexBuilder::new(&format!("^(?:{text})"))
-                .delegate_size_limit(size)
-                .build()
-        };
+        let build =
+            |size| RegexBuilder::new(&format!("^(?:{text})")).delegate_size_limit(size).build();
         let regex = build(32 << 10).or_else(|error| {
             *large += 1;
-            if *large > LARGE {
-                Err(error)
-            } else {
-                build(1 << 20)
-            }
+            if *large > LARGE { Err(error) } else { build(1 << 20) }
         });
         let regex = regex.map_err(|_| format!("the pattern {text:?} is broken, or too large"))?;
-        Ok(Pattern {
-            text,
-            regex,
-            used: AtomicBool::new(false),
-        })
+        Ok(Pattern { text, regex, used: AtomicBool::new(false) })
     }
 
     fn matches(&self, name: &str) -> Result<bool, String> {
@@ -333,11 +286,7 @@ fn maps(info: Node) -> Result<Vec<(Pattern, Map)>, String> {
     let Some(maps) = info.get("affine_map") else {
         return Ok(Vec::new());
     };
-    if maps
-        .get("version")
-        .and_then(Node::int)
-        .is_some_and(|version| version > 1)
-    {
+    if maps.get("version").and_then(Node::int).is_some_and(|version| version > 1) {
         return Err("its affine_map is of a version that is not known".to_string());
     }
     let mut large = 0;
@@ -348,12 +297,7 @@ fn maps(info: Node) -> Result<Vec<(Pattern, Map)>, String> {
         Ok((pattern, map))
     };
     let params = maps.get("params");
-    params
-        .into_iter()
-        .flat_map(Node::entries)
-        .take(PATTERNS)
-        .map(map)
-        .collect()
+    params.into_iter().flat_map(Node::entries).take(PATTERNS).map(map).collect()
 }
 
 fn patterns(list: Node) -> Result<Vec<Pattern>, String> {
@@ -367,9 +311,7 @@ fn patterns(list: Node) -> Result<Vec<Pattern>, String> {
         return Err("patterns of universal_checkpoint_info are no list".to_string());
     }
     let mut large = 0;
-    list.items()
-        .map(|node| Pattern::read(node, &mut large))
-        .collect()
+    list.items().map(|node| Pattern::read(node, &mut large)).collect()
 }
 
 /// The one pattern that matches a name.

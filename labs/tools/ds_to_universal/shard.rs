@@ -33,13 +33,15 @@ pub(super) struct Group {
     /// In the order of [`STATES`]. Before the optimizer's first step there is only the first.
     pub states: Vec<Stored>,
     pub step: Option<Step>,
-    /// Elements at the slice's end that belong to no parameter, by the file's own account. It can be wrong.
+    /// Elements at the slice's end that belong to no parameter, by the file's own account. It can
+    /// be wrong.
     pub padding: Option<i64>,
     /// Elements of the slice that each parameter has here.
     pub fragments: BTreeMap<String, Range<usize>>,
     /// Whether the file lists the fragments.
     pub listed: bool,
-    /// In stage 3, elements after a rank's part of a parameter that belong to none. The first few are enough.
+    /// In stage 3, elements after a rank's part of a parameter that belong to none. The first few
+    /// are enough.
     pub blank: Vec<Range<usize>>,
 }
 
@@ -58,8 +60,8 @@ impl Group {
 }
 
 impl Shard {
-    /// Reads a file, and compares its numbers with their checksums. `shapes` are the parameters of each flat buffer, which
-    /// stage 3 needs. `ranks` share them.
+    /// Reads a file, and compares its numbers with their checksums. `shapes` are the parameters of
+    /// each flat buffer, which stage 3 needs. `ranks` share them.
     pub fn read(
         path: &Path,
         rank: Rank,
@@ -78,12 +80,10 @@ impl Shard {
             return Err(broken(path, "it is of no stage of ZeRO that is known"));
         };
         let counts =
-            state
-                .get("partition_count")
-                .map_or_else(Vec::new, |count| match count.int() {
-                    Some(count) => vec![count],
-                    None => count.items().filter_map(Node::int).collect(),
-                });
+            state.get("partition_count").map_or_else(Vec::new, |count| match count.int() {
+                Some(count) => vec![count],
+                None => count.items().filter_map(Node::int).collect(),
+            });
         if let Some(count) = counts.iter().find(|count| **count != ranks as i64) {
             return Err(broken(
                 path,
@@ -95,13 +95,8 @@ impl Shard {
         } else {
             stage12(&file, state, rank, ranks, shapes)?
         };
-        let aligned = state
-            .get("param_alignment_paddings")
-            .into_iter()
-            .flat_map(Node::items);
-        let aligned = aligned
-            .flat_map(Node::items)
-            .any(|padding| padding.int() != Some(0));
+        let aligned = state.get("param_alignment_paddings").into_iter().flat_map(Node::items);
+        let aligned = aligned.flat_map(Node::items).any(|padding| padding.int() != Some(0));
         Ok(Shard {
             path: path.to_path_buf(),
             rank,
@@ -123,26 +118,12 @@ fn settings(root: Node, state: Node) -> String {
         .find_map(|key| state.get(key));
     let groups = inner.and_then(|inner| inner.get("param_groups"));
     let of_group = |group: Node| -> serde_json::Value {
-        let entry = |key| {
-            group
-                .get(key)
-                .map(|value| (key.to_string(), json(value, 2, &mut 100)))
-        };
-        ["lr", "betas", "eps", "weight_decay"]
-            .into_iter()
-            .filter_map(entry)
-            .collect()
+        let entry = |key| group.get(key).map(|value| (key.to_string(), json(value, 2, &mut 100)));
+        ["lr", "betas", "eps", "weight_decay"].into_iter().filter_map(entry).collect()
     };
-    let groups: Vec<serde_json::Value> = groups
-        .into_iter()
-        .flat_map(Node::items)
-        .take(1000)
-        .map(of_group)
-        .collect();
-    let version = root
-        .get("ds_version")
-        .and_then(Node::text)
-        .unwrap_or("of no recorded version");
+    let groups: Vec<serde_json::Value> =
+        groups.into_iter().flat_map(Node::items).take(1000).map(of_group).collect();
+    let version = root.get("ds_version").and_then(Node::text).unwrap_or("of no recorded version");
     format!("DeepSpeed {version}, {}", serde_json::Value::from(groups))
 }
 
@@ -167,7 +148,8 @@ fn sample(groups: &[Group]) -> Result<String, BadInput> {
     Ok(sha256::hex(&bytes))
 }
 
-/// The number of a stage. Python stores a member of an enumeration by its number, or some versions by its name.
+/// The number of a stage. Python stores a member of an enumeration by its number, or some versions
+/// by its name.
 fn stage(node: Node) -> Option<usize> {
     const NAMES: [&str; 4] = ["disabled", "optimizer_states", "gradients", "weights"];
     let by_name = |node: Node| {
@@ -176,14 +158,11 @@ fn stage(node: Node) -> Option<usize> {
         NAMES.iter().position(|known| *known == name)
     };
     let number = node.int().and_then(|number| usize::try_from(number).ok());
-    number
-        .or_else(|| by_name(node))
-        .filter(|stage| (1..=3).contains(stage))
+    number.or_else(|| by_name(node)).filter(|stage| (1..=3).contains(stage))
 }
 
 fn need<'a>(path: &Path, node: Node<'a>, key: &str) -> Result<Node<'a>, BadInput> {
-    node.get(key)
-        .ok_or_else(|| broken(path, format!("it has no {key}")))
+    node.get(key).ok_or_else(|| broken(path, format!("it has no {key}")))
 }
 
 fn tensor(file: &TorchFile, node: Option<Node>, what: &str) -> Result<Stored, BadInput> {
@@ -223,10 +202,7 @@ fn states(
         if state.shape.len() != 1 {
             return Err(broken(
                 file.path(),
-                format!(
-                    "{name} of group {group} has shape {:?}, not one dimension",
-                    state.shape
-                ),
+                format!("{name} of group {group} has shape {:?}, not one dimension", state.shape),
             ));
         }
     }
@@ -250,20 +226,14 @@ fn stage12(
         let help = "load it in DeepSpeed with as many ranks, set elastic_checkpoint to false and save it again";
         return Err(BadInput::new(what, help));
     };
-    let fp32: Vec<Node> = need(path, state, "single_partition_of_fp32_groups")?
-        .items()
-        .collect();
-    let mappings: Option<Vec<Node>> = state
-        .get("param_slice_mappings")
-        .map(|mappings| mappings.items().collect());
+    let fp32: Vec<Node> = need(path, state, "single_partition_of_fp32_groups")?.items().collect();
+    let mappings: Option<Vec<Node>> =
+        state.get("param_slice_mappings").map(|mappings| mappings.items().collect());
     let count = mappings.as_ref().map_or(shapes.len(), Vec::len);
     if fp32.len() != count {
         return Err(broken(
             path,
-            format!(
-                "it has {} flat buffers, and fragments of {count}",
-                fp32.len()
-            ),
+            format!("it has {} flat buffers, and fragments of {count}", fp32.len()),
         ));
     }
     let paddings: Vec<Option<i64>> = state
@@ -272,17 +242,16 @@ fn stage12(
         .flat_map(Node::items)
         .map(Node::int)
         .collect();
-    let of_groups: HashMap<i64, Node> = of_groups
-        .entries()
-        .filter_map(|(key, of)| Some((key.int()?, of)))
-        .collect();
+    let of_groups: HashMap<i64, Node> =
+        of_groups.entries().filter_map(|(key, of)| Some((key.int()?, of))).collect();
     let mut groups = Vec::new();
     for at in 0..count {
         let of = of_groups.get(&(at as i64)).copied();
         let states = states(file, of, fp32[at], at)?;
         let fragments = match &mappings {
             Some(mappings) => recorded(path, at, mappings[at])?,
-            // Before version 0.8 the buffer has the model's order, and files do not list their fragments.
+            // Before version 0.8 the buffer has the model's order, and files do not list their
+            // fragments.
             None => {
                 let part = states.iter().map(Stored::numel).max().unwrap_or(0);
                 layout::fragments(&shapes[at], 0..shapes[at].len(), part, ranks)
@@ -296,14 +265,7 @@ fn stage12(
         let step = step(file, of)?;
         let padding = paddings.get(at).copied().flatten();
         let listed = mappings.is_some();
-        groups.push(Group {
-            states,
-            step,
-            padding,
-            fragments,
-            listed,
-            blank: Vec::new(),
-        });
+        groups.push(Group { states, step, padding, fragments, listed, blank: Vec::new() });
     }
     Ok(groups)
 }
@@ -324,10 +286,7 @@ fn recorded(
         let (Some(name), Some(start), Some(numel)) =
             (name.text(), number("start"), number("numel"))
         else {
-            return Err(broken(
-                path,
-                format!("a fragment of group {at} has no start and numel"),
-            ));
+            return Err(broken(path, format!("a fragment of group {at} has no start and numel")));
         };
         ensure_name(path, name)?;
         Ok((name.to_string(), start..start.saturating_add(numel)))
@@ -335,7 +294,8 @@ fn recorded(
     mapping.entries().map(fragment).collect()
 }
 
-/// In stage 3 every parameter is divided by itself: each rank has as many elements of it, and the last ranks fewer or none.
+/// In stage 3 every parameter is divided by itself: each rank has as many elements of it, and the
+/// last ranks fewer or none.
 fn stage3(
     file: &TorchFile,
     state: Node,
@@ -345,9 +305,7 @@ fn stage3(
 ) -> Result<Vec<Group>, BadInput> {
     let path = file.path();
     let flat: Vec<Node> = need(path, state, "fp32_flat_groups")?.items().collect();
-    let of_groups = state
-        .get("optimizer_state_dict")
-        .and_then(|inner| inner.get("state"));
+    let of_groups = state.get("optimizer_state_dict").and_then(|inner| inner.get("state"));
     let partitions: Vec<Node> = state
         .get("ds_zero_partition_groups")
         .into_iter()
@@ -360,19 +318,13 @@ fn stage3(
         let step = step(file, of)?;
         let fragments = BTreeMap::new();
         let blank = Vec::new();
-        groups.push(Group {
-            states,
-            step,
-            padding: None,
-            fragments,
-            listed: true,
-            blank,
-        });
+        groups.push(Group { states, step, padding: None, fragments, listed: true, blank });
     }
     if groups.is_empty() {
         return Err(broken(path, "it has no fp32_flat_groups"));
     }
-    // Large groups are divided into several flat buffers. Files list the parameters of each, or of all of them together.
+    // Large groups are divided into several flat buffers. Files list the parameters of each, or of
+    // all of them together.
     let per_buffer = shapes.len() == groups.len();
     let mut buffer = 0;
     let mut offset = 0;
@@ -382,13 +334,9 @@ fn stage3(
             offset = 0;
         }
         let partition = |key: &str, default: usize| {
-            let partition = partitions
-                .get(at)
-                .and_then(|partition| partition.get(key))
-                .and_then(Node::int);
-            partition
-                .and_then(|value| usize::try_from(value).ok())
-                .unwrap_or(default)
+            let partition =
+                partitions.get(at).and_then(|partition| partition.get(key)).and_then(Node::int);
+            partition.and_then(|value| usize::try_from(value).ok()).unwrap_or(default)
         };
         let count = partition("partition_count", ranks).max(1);
         let number = partition("partition_rank", rank.dp);
@@ -415,15 +363,9 @@ fn stage3(
 
 /// Refuses fragments with common elements. Each element belongs to one parameter.
 fn ensure_apart(path: &Path, fragments: &BTreeMap<String, Range<usize>>) -> Result<(), BadInput> {
-    let mut ranges: Vec<_> = fragments
-        .iter()
-        .filter(|(_, range)| !range.is_empty())
-        .collect();
+    let mut ranges: Vec<_> = fragments.iter().filter(|(_, range)| !range.is_empty()).collect();
     ranges.sort_by_key(|(_, range)| range.start);
-    match ranges
-        .windows(2)
-        .find(|pair| pair[1].1.start < pair[0].1.end)
-    {
+    match ranges.windows(2).find(|pair| pair[1].1.start < pair[0].1.end) {
         Some([(a, first), (b, second)]) => {
             let how = format!("{a} has the elements {first:?} of its slice, and {b} {second:?}");
             Err(broken(path, how))
@@ -441,10 +383,8 @@ fn ensure_inside(
     for (state, kind) in states.iter().zip(STATES) {
         if range.end > state.numel() {
             let Range { start, end } = range;
-            let how = format!(
-                "{kind} of {name} would be elements {start} to {end} of {}",
-                state.numel()
-            );
+            let how =
+                format!("{kind} of {name} would be elements {start} to {end} of {}", state.numel());
             return Err(broken(path, how));
         }
     }
@@ -457,20 +397,14 @@ fn step(file: &TorchFile, of: Option<Node>) -> Result<Option<Step>, BadInput> {
         return Ok(None);
     };
     if let Some(value) = node.float() {
-        return Ok(Some(Step {
-            value,
-            tensor: None,
-        }));
+        return Ok(Some(Step { value, tensor: None }));
     }
     let Some(stored) = file.tensor(node)? else {
         return Ok(None);
     };
     let mut bytes = vec![0; stored.dtype.size()];
     if stored.numel() != 1 {
-        return Err(broken(
-            file.path(),
-            format!("its step has {} elements", stored.numel()),
-        ));
+        return Err(broken(file.path(), format!("its step has {} elements", stored.numel())));
     }
     stored.read(0..1, &mut bytes)?;
     let value = match stored.dtype {
@@ -479,16 +413,10 @@ fn step(file: &TorchFile, of: Option<Node>) -> Result<Option<Step>, BadInput> {
         Dtype::F64 => f64::from_le_bytes(bytes[..8].try_into().unwrap_or_default()),
         Dtype::I32 => i32::from_le_bytes(bytes[..4].try_into().unwrap_or_default()).into(),
         other => {
-            return Err(broken(
-                file.path(),
-                format!("its step is a tensor of {}", other.name()),
-            ));
+            return Err(broken(file.path(), format!("its step is a tensor of {}", other.name())));
         }
     };
-    Ok(Some(Step {
-        value,
-        tensor: Some((stored.dtype, bytes)),
-    }))
+    Ok(Some(Step { value, tensor: Some((stored.dtype, bytes)) }))
 }
 
 #[cfg(test)]

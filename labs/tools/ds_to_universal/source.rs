@@ -24,7 +24,8 @@ pub(super) struct Source {
     pub misnamed: Vec<String>,
 }
 
-/// The model states of the first rank of each `mp`. In stage 3 all ranks have some, which must not contradict each other.
+/// The model states of the first rank of each `mp`. In stage 3 all ranks have some, which must not
+/// contradict each other.
 fn first_of_each(all: Vec<(usize, Model)>) -> Result<Vec<Model>, BadInput> {
     let mut models: Vec<Model> = Vec::new();
     for (dp, model) in all {
@@ -86,11 +87,8 @@ impl Source {
         let stage = shards[0].stage;
         let first = shards[0].path.clone();
         if let Some(other) = shards.iter().find(|shard| shard.stage != stage) {
-            let how = format!(
-                "it is of stage {}, and {} of stage {stage}",
-                other.stage,
-                first.display()
-            );
+            let how =
+                format!("it is of stage {}, and {} of stage {stage}", other.stage, first.display());
             return Err(broken(&other.path, how));
         }
         for model in &models {
@@ -115,21 +113,11 @@ impl Source {
             _ => (1, files.mp),
         };
         if pp.checked_mul(tp) != Some(files.mp) {
-            let how = format!(
-                "it has {} files of model states, and records {pp} x {tp} ranks",
-                files.mp
-            );
+            let how =
+                format!("it has {} files of model states, and records {pp} x {tp} ranks", files.mp);
             return Err(broken(&files.folder, how));
         }
-        Ok(Source {
-            files,
-            stage,
-            tp,
-            pp,
-            models,
-            shards: by_mp,
-            misnamed,
-        })
+        Ok(Source { files, stage, tp, pp, models, shards: by_mp, misnamed })
     }
 
     /// The rules that join parts of tensor parallelism. `none` is for a checkpoint without any.
@@ -151,10 +139,7 @@ impl Source {
         if !rules.unsupported.is_empty() && self.tp > 1 {
             return Err(broken(
                 path,
-                format!(
-                    "DeepSpeed cannot say how it divided {}",
-                    rules.unsupported.join(", ")
-                ),
+                format!("DeepSpeed cannot say how it divided {}", rules.unsupported.join(", ")),
             ));
         }
         Ok(rules)

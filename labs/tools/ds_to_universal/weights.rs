@@ -1,4 +1,5 @@
-//! The model's own weights as a check: the f32 values, rounded to the type that the model computes with, must equal them.
+//! The model's own weights as a check: the f32 values, rounded to the type that the model computes
+//! with, must equal them.
 
 use crate::torch::{Dtype, Stored};
 use half::{bf16, f16};
@@ -21,7 +22,8 @@ pub(super) fn comparable(value: Dtype, weight: Dtype) -> bool {
     value == Dtype::F32 && matches!(weight, Dtype::F32 | Dtype::BF16 | Dtype::F16)
 }
 
-/// Compares f32 values, from element `first` of a parameter on, with the same elements of its weight.
+/// Compares f32 values, from element `first` of a parameter on, with the same elements of its
+/// weight.
 pub(super) fn compare(
     values: &[u8],
     first: usize,
@@ -54,11 +56,7 @@ pub(super) fn compare(
             ),
         };
         if let Some((at, value, weight)) = found {
-            return Ok(Some(Difference {
-                element: first + range.start + at,
-                value,
-                weight,
-            }));
+            return Ok(Some(Difference { element: first + range.start + at, value, weight }));
         }
     }
     Ok(None)

@@ -32,10 +32,7 @@ pub(super) fn merge(
         .rule(name)
         .and_then(|rule| resolve(rule, slices.iter().map(|slice| &slice.shape[..])));
     let refused = |how| {
-        BadInput::new(
-            format!("{} cannot be converted: {name}: {how}", path.display()),
-            PATTERNS,
-        )
+        BadInput::new(format!("{} cannot be converted: {name}: {how}", path.display()), PATTERNS)
     };
     let rule = rule.map_err(refused)?;
     let words = rules.rows_of_vocabulary(name).map_err(refused)?;
@@ -51,10 +48,7 @@ pub(super) fn merge(
         let shard = &source.shards[slice.mp][0].path;
         return Err(broken(
             shard,
-            format!(
-                "it has {} states of {name}, and tp rank 0 has {states}",
-                of(slice).len()
-            ),
+            format!("it has {} states of {name}, and tp rank 0 has {states}", of(slice).len()),
         ));
     }
     for state in 0..states {
@@ -71,10 +65,7 @@ pub(super) fn merge(
             if let Some(output) = output.filter(|_| options.keep_temp) {
                 keep(output, name, tp, state, dtype, slice, &bytes)?;
             }
-            parts.push(Part {
-                shape: slice.shape.clone(),
-                bytes,
-            });
+            parts.push(Part { shape: slice.shape.clone(), bytes });
         }
         let state_name = STATES[state];
         let mut whole = join(&rule, dtype, parts)
@@ -117,20 +108,12 @@ pub(super) fn merge(
         }
     }
     if let Some(output) = output {
-        let step = source.shards[slices[0].mp][0].groups[slices[0].group]
-            .step
-            .as_ref();
+        let step = source.shards[slices[0].mp][0].groups[slices[0].group].step.as_ref();
         if let (Some(step), Format::Torch, true) = (step, options.format, source.stage < 3) {
             output.step(name, step)?;
         }
         let shape = lock(&results.shapes).get(name).cloned().unwrap_or_default();
-        lock(&results.hashes).insert(
-            name.clone(),
-            universal::Parameter {
-                shape,
-                sha256: hashes,
-            },
-        );
+        lock(&results.hashes).insert(name.clone(), universal::Parameter { shape, sha256: hashes });
     }
     Ok(())
 }
@@ -191,8 +174,8 @@ fn check(
     Ok(())
 }
 
-/// Counts the values of a slice that are not finite, and finds their files. Padding is not in a slice: DeepSpeed leaves in it
-/// what was in memory.
+/// Counts the values of a slice that are not finite, and finds their files. Padding is not in a
+/// slice: DeepSpeed leaves in it what was in memory.
 fn count(
     source: &Source,
     name: &str,
@@ -226,23 +209,13 @@ fn count(
 /// How many numbers are infinite or NaN: all bits of their exponent are set.
 fn not_finite(dtype: Dtype, bytes: &[u8]) -> usize {
     let short = |exponent: u16| {
-        let values = bytes
-            .as_chunks()
-            .0
-            .iter()
-            .map(|bytes| u16::from_le_bytes(*bytes));
+        let values = bytes.as_chunks().0.iter().map(|bytes| u16::from_le_bytes(*bytes));
         values.filter(|value| value & exponent == exponent).count()
     };
     match dtype {
         Dtype::F32 => {
-            let values = bytes
-                .as_chunks()
-                .0
-                .iter()
-                .map(|bytes| u32::from_le_bytes(*bytes));
-            values
-                .filter(|value| value & 0x7f80_0000 == 0x7f80_0000)
-                .count()
+            let values = bytes.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes));
+            values.filter(|value| value & 0x7f80_0000 == 0x7f80_0000).count()
         }
         Dtype::F64 => bytes
             .as_chunks()
@@ -303,18 +276,9 @@ mod tests {
         };
         for (dtype, bytes) in [
             (Dtype::F32, bytes(&|value| value.to_le_bytes().to_vec())),
-            (
-                Dtype::F64,
-                bytes(&|value| f64::from(value).to_le_bytes().to_vec()),
-            ),
-            (
-                Dtype::BF16,
-                bytes(&|value| bf16::from_f32(value).to_le_bytes().to_vec()),
-            ),
-            (
-                Dtype::F16,
-                bytes(&|value| f16::from_f32(value).to_le_bytes().to_vec()),
-            ),
+            (Dtype::F64, bytes(&|value| f64::from(value).to_le_bytes().to_vec())),
+            (Dtype::BF16, bytes(&|value| bf16::from_f32(value).to_le_bytes().to_vec())),
+            (Dtype::F16, bytes(&|value| f16::from_f32(value).to_le_bytes().to_vec())),
         ] {
             assert_eq!(not_finite(dtype, &bytes), 4, "{}", dtype.name());
         }

@@ -25,9 +25,8 @@ pub(super) fn parallel<T: Sync, R: Send>(
         }
     };
     let mut all: Vec<(usize, Result<R, BadInput>)> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (1..workers.clamp(1, tasks.len().max(1)))
-            .map(|_| scope.spawn(run))
-            .collect();
+        let threads: Vec<_> =
+            (1..workers.clamp(1, tasks.len().max(1))).map(|_| scope.spawn(run)).collect();
         let mut all = run();
         for thread in threads {
             match thread.join() {

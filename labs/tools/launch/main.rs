@@ -1,8 +1,10 @@
-//! launch: starts a lab's ranks on whatever there is: a cluster's nodes, this machine's MPI, or threads.
+//! launch: starts a lab's ranks on whatever there is: a cluster's nodes, this machine's MPI, or
+//! threads.
 //!
-//! `cargo run --bin launch -- [-n N] [--ppn P] [--print] target/release/lab03 ARGS…` finds the job around it, prints the
-//! launch line and runs it. It ends with the exit code of what it started, and signals reach that, because on Unix this
-//! process becomes the launcher. With `--max-restarts N` it stays, and starts a job that fails again.
+//! `cargo run --bin launch -- [-n N] [--ppn P] [--print] target/release/lab03 ARGS…` finds the job
+//! around it, prints the launch line and runs it. It ends with the exit code of what it started,
+//! and signals reach that, because on Unix this process becomes the launcher. With
+//! `--max-restarts N` it stays, and starts a job that fails again.
 
 use anyhow::Result;
 use clap::Parser;
@@ -28,14 +30,16 @@ struct Args {
     ranks: Option<usize>,
     #[command(flatten)]
     job: JobFlags,
-    /// Start the ranks as threads of one process, even if there is an MPI: for programs that are built without it
+    /// Start the ranks as threads of one process, even if there is an MPI: for programs that are
+    /// built without it
     #[arg(long, help_heading = help::STRATEGY)]
     threads: bool,
     /// Only print the launch line
     #[arg(long, help_heading = help::OUTPUT)]
     print: bool,
-    /// Start a job that fails again, up to N times: a rank died, or the program ended with an error. The program must continue
-    /// from a checkpoint by itself (lab08 does); SHARDLAB_RESTART_COUNT tells it which restart this is
+    /// Start a job that fails again, up to N times: a rank died, or the program ended with an
+    /// error. The program must continue from a checkpoint by itself (lab08 does);
+    /// SHARDLAB_RESTART_COUNT tells it which restart this is
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = help::STRATEGY)]
     max_restarts: usize,
     /// The program to start, and its arguments
@@ -85,7 +89,8 @@ fn launch() -> Result<ExitCode> {
         };
         eprintln!("launch: {why}ranks are threads{where_to}");
     }
-    // The line is the output of --print; before a run it goes where it does not mix with the program's own.
+    // The line is the output of --print; before a run it goes where it does not mix with the
+    // program's own.
     if args.print {
         Screen::plain().say(quote(&command));
         return Ok(ExitCode::SUCCESS);
@@ -112,11 +117,10 @@ fn exit_code(code: i32) -> ExitCode {
 fn run(command: &[String]) -> std::io::Result<ExitCode> {
     let mut process = Command::new(&command[0]);
     process.args(&command[1..]);
-    // In the launcher's place nothing has to be passed on: signals, exit code and terminal are its own.
+    // In the launcher's place nothing has to be passed on: signals, exit code and terminal are its
+    // own.
     #[cfg(unix)]
     return Err(std::os::unix::process::CommandExt::exec(&mut process));
     #[cfg(not(unix))]
-    process
-        .status()
-        .map(|status| exit_code(status.code().unwrap_or(1)))
+    process.status().map(|status| exit_code(status.code().unwrap_or(1)))
 }

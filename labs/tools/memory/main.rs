@@ -1,7 +1,8 @@
 //! memory: the bytes of one rank, worked.
 //!
-//! One rank trains a small GPT for two steps. This program prints the bytes of its parameters, gradients, optimizer state and
-//! activations, by formula and as the allocator counts them, and what happens to small updates that are stored in bf16.
+//! One rank trains a small GPT for two steps. This program prints the bytes of its parameters,
+//! gradients, optimizer state and activations, by formula and as the allocator counts them, and
+//! what happens to small updates that are stored in bf16.
 //!
 //! Run `cargo run --bin memory`. It is not a lab: the page "Memory, worked" shows its output.
 
@@ -70,10 +71,7 @@ fn run(args: Args) -> Result<()> {
     let tokens = thousands((config.batch * shape.block) as u64);
     screen.say(screen.row(
         "batch",
-        &format!(
-            "{} sequences x {} tokens = {tokens} tokens",
-            config.batch, shape.block
-        ),
+        &format!("{} sequences x {} tokens = {tokens} tokens", config.batch, shape.block),
     ));
     let measured = launch::run(1, |_| measure(&config, &corpus))?;
     let failed = bytes(&screen, &config, &measured[0]);
@@ -118,7 +116,8 @@ fn measure(config: &Config, corpus: &Corpus) -> Result<Measured> {
     })
 }
 
-/// Bytes at most that no formula counts, because they do not grow with the model. A small model has little else.
+/// Bytes at most that no formula counts, because they do not grow with the model. A small model has
+/// little else.
 struct Notes {
     optimizer: u64,
     forward: u64,
@@ -127,28 +126,20 @@ struct Notes {
 
 impl Notes {
     fn of(config: &Config) -> Notes {
-        let ModelShape {
-            layers,
-            embd,
-            block,
-            ..
-        } = config.shape;
+        let ModelShape { layers, embd, block, .. } = config.shape;
         let tokens = config.batch * block;
-        // candle's tensor, its shape and strides, its storage and the operation that made it: 340 to 390 bytes were measured.
-        let operations = 10 * layers
-            + 6
-            + if config.dropout > 0.0 {
-                2 * layers + 1
-            } else {
-                0
-            };
+        // candle's tensor, its shape and strides, its storage and the operation that made it: 340
+        // to 390 bytes were measured.
+        let operations = 10 * layers + 6 + if config.dropout > 0.0 { 2 * layers + 1 } else { 0 };
         let graph = 400 * operations;
         // The embedding's and the loss's operations keep the tokens.
         let forward = graph + 8 * tokens;
-        // Backward has a list of the graph. A matmul copies panels of its matrices: at least 16 kB, and for attention's scores 64
-        // numbers per row. Where tokens are few, the copy of a block's largest matrix is more than what GELU works on.
+        // Backward has a list of the graph. A matmul copies panels of its matrices: at least 16 kB,
+        // and for attention's scores 64 numbers per row. Where tokens are few, the copy of a
+        // block's largest matrix is more than what GELU works on.
         let panels = 256 * block.max(64) + (16 * embd * embd).saturating_sub(68 * embd * tokens);
-        // The optimizer lists its tensors, six per block and four more. A list has room for up to twice as many.
+        // The optimizer lists its tensors, six per block and four more. A list has room for up to
+        // twice as many.
         let optimizer = 80 * (6 * layers + 4);
         Notes {
             optimizer: optimizer as u64,
@@ -162,9 +153,7 @@ impl Notes {
 fn bytes(screen: &Screen, config: &Config, measured: &Measured) -> Vec<String> {
     let dropout = config.dropout > 0.0;
     let plan = config.shape.memory(config.batch, dropout);
-    let over = config
-        .shape
-        .activations_over_a_step(config.batch, dropout, Keep::ToTheEnd);
+    let over = config.shape.activations_over_a_step(config.batch, dropout, Keep::ToTheEnd);
     let forward = over[config.shape.layers + 2];
     let psi = if screen.ascii { "P" } else { "Ψ" };
     let notes = Notes::of(config);
@@ -206,11 +195,7 @@ fn bytes(screen: &Screen, config: &Config, measured: &Measured) -> Vec<String> {
     }
     screen.say(format!(
         "\n{}\n",
-        table(
-            screen,
-            &["bytes of", "formula", "expected", "measured"],
-            &cells
-        )
+        table(screen, &["bytes of", "formula", "expected", "measured"], &cells)
     ));
     let [forward, peak] = [notes.forward, notes.peak].map(|bytes| bytes_decimal(bytes as f64));
     let most = format!(
@@ -259,11 +244,7 @@ fn per_block(screen: &Screen, shape: &ModelShape, batch: usize) -> String {
         row("without the scores", "34 sbh".to_string(), 34.0),
         row("block inputs only", "2 sbh".to_string(), 2.0),
     ];
-    table(
-        screen,
-        &["activations", "bytes", "per block", "all blocks"],
-        &rows,
-    )
+    table(screen, &["activations", "bytes", "per block", "all blocks"], &rows)
 }
 
 /// A weight of 1 that gets 1,000 equal updates, stored in bf16 or with an f32 master copy.
@@ -280,9 +261,5 @@ fn vanishing(screen: &Screen) -> String {
             .to_vec()
     };
     let rows: Vec<Vec<String>> = [0.001, 0.003, 0.004, 0.008].iter().map(row).collect();
-    table(
-        screen,
-        &["update, 1,000 times", "bf16 alone", "f32 master"],
-        &rows,
-    )
+    table(screen, &["update, 1,000 times", "bf16 alone", "f32 master"], &rows)
 }

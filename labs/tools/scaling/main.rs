@@ -1,10 +1,12 @@
 //! scaling: the effects of more ranks, measured.
 //!
-//! N ranks with one batch each take a step on N batches. This has three effects, and this program measures them on lab02's
-//! model. The gradient has less noise: its variance falls as 1/N. The same samples make fewer steps, so the loss falls less
-//! per sample, unless the learning rate grows with sqrt(N). The same samples also take less time.
+//! N ranks with one batch each take a step on N batches. This has three effects, and this program
+//! measures them on lab02's model. The gradient has less noise: its variance falls as 1/N. The same
+//! samples make fewer steps, so the loss falls less per sample, unless the learning rate grows with
+//! sqrt(N). The same samples also take less time.
 //!
-//! Run `cargo run --bin scaling`. It is not a lab: the page "What large batches cost" shows its output.
+//! Run `cargo run --bin scaling`. It is not a lab: the page "What large batches cost" shows its
+//! output.
 
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -68,40 +70,25 @@ fn run(args: Args) -> Result<()> {
     noise(&screen)?;
     let scaled = |ranks: usize| LR * (ranks as f64).sqrt();
     // One rank with a larger rate has no less noise than before. It shows what the rate alone does.
-    let plan = [
-        (1, LR),
-        (1, scaled(2)),
-        (2, LR),
-        (2, scaled(2)),
-        (4, LR),
-        (4, scaled(4)),
-    ];
+    let plan = [(1, LR), (1, scaled(2)), (2, LR), (2, scaled(2)), (4, LR), (4, scaled(4))];
     let runs = plan
         .into_iter()
         .map(|(ranks, lr)| train(ranks, lr))
         .collect::<Result<Vec<_>>>()?;
     speed(&screen, &runs);
-    let names: Vec<String> = runs
-        .iter()
-        .map(|run| format!("{} at {:.2e}", run.ranks, run.lr))
-        .collect();
+    let names: Vec<String> =
+        runs.iter().map(|run| format!("{} at {:.2e}", run.ranks, run.lr)).collect();
     let mut by_samples = Plot::new("loss against samples; ranks at learning rate", "samples")
         .height(12)
         .log_y();
     let mut by_time = Plot::new("loss against time; ranks at learning rate", "seconds")
         .height(12)
         .log_y();
-    for (run, name) in runs
-        .iter()
-        .zip(&names)
-        .filter(|(run, _)| run.ranks > 1 || run.lr == LR)
-    {
+    for (run, name) in runs.iter().zip(&names).filter(|(run, _)| run.ranks > 1 || run.lr == LR) {
         let seconds = seconds(&runs, run).0 / (BATCH * run.ranks) as f64;
         by_samples = by_samples.series(Series::line(name, run.losses.iter().copied()));
-        by_time = by_time.series(Series::line(
-            name,
-            run.losses.iter().map(|&(n, loss)| (n * seconds, loss)),
-        ));
+        by_time = by_time
+            .series(Series::line(name, run.losses.iter().map(|&(n, loss)| (n * seconds, loss))));
     }
     screen.say(format!("\n{}", by_samples.render(&screen)));
     if let Some(folder) = &args.svg {
@@ -125,7 +112,8 @@ fn config(ranks: usize, lr: f64) -> MlpConfig {
     }
 }
 
-/// Measures how much the averaged gradient of n ranks varies from draw to draw, with the same weights.
+/// Measures how much the averaged gradient of n ranks varies from draw to draw, with the same
+/// weights.
 fn noise(screen: &Screen) -> Result<()> {
     const RANKS: [usize; 4] = [1, 2, 4, 8];
     let variances = launch::run(8, |comm| {
@@ -138,17 +126,12 @@ fn noise(screen: &Screen) -> Result<()> {
         let groups = groups.into_iter().collect::<Result<Vec<Comm>, _>>()?;
         for draw in 0..DRAWS {
             model.params.zero_gradients();
-            model
-                .loss(&config.inputs(comm.rank()).batch(draw))?
-                .backward()?;
+            model.loss(&config.inputs(comm.rank()).batch(draw))?.backward()?;
             for (i, group) in groups.iter().enumerate() {
                 let mut mean = model.params.gradients().clone();
                 group.all_reduce(&mut mean, Reduce::Mean)?;
                 squares[i] += mean.iter().map(|&g| f64::from(g).powi(2)).sum::<f64>();
-                sums[i]
-                    .iter_mut()
-                    .zip(&mean)
-                    .for_each(|(sum, &g)| *sum += f64::from(g));
+                sums[i].iter_mut().zip(&mean).for_each(|(sum, &g)| *sum += f64::from(g));
             }
         }
         let draws = DRAWS as f64;
@@ -172,9 +155,7 @@ fn noise(screen: &Screen) -> Result<()> {
             ]
         })
         .collect();
-    screen.say(format!(
-        "The gradient's noise: {DRAWS} draws of samples, the same weights\n"
-    ));
+    screen.say(format!("The gradient's noise: {DRAWS} draws of samples, the same weights\n"));
     screen.say(show::table(
         screen,
         &["ranks", "samples", "variance", "of one rank's", "1/N"],
@@ -191,12 +172,7 @@ fn train(ranks: usize, lr: f64) -> Result<Run> {
         model.params.allocate(config.seed);
         let ddp = Ddp::new(&model.params, &comm)?;
         // No run has a rank with this number, so no rank trains on these samples.
-        let unseen = MlpConfig {
-            batch: 128,
-            ..config.clone()
-        }
-        .inputs(1 << 20)
-        .batch(0);
+        let unseen = MlpConfig { batch: 128, ..config.clone() }.inputs(1 << 20).batch(0);
         let evaluate =
             || -> Result<f64> { Ok(f64::from(model.loss(&unseen)?.to_scalar::<f32>()?) / 128.0) };
         let mut adam = config.adam(&model.params);
@@ -205,9 +181,7 @@ fn train(ranks: usize, lr: f64) -> Result<Run> {
         for step in 0..config.steps {
             let start = Instant::now();
             model.params.zero_gradients();
-            model
-                .loss(&config.inputs(comm.rank()).batch(step))?
-                .backward()?;
+            model.loss(&config.inputs(comm.rank()).batch(step))?.backward()?;
             ddp.finish()?;
             adam.step(&model.params, lr, 1.0)?;
             times.push(start.elapsed().as_secs_f64());
@@ -216,24 +190,17 @@ fn train(ranks: usize, lr: f64) -> Result<Run> {
             }
         }
         times.sort_by(f64::total_cmp);
-        Ok(Run {
-            ranks,
-            lr,
-            losses,
-            dt: times[times.len() / 2],
-        })
+        Ok(Run { ranks, lr, losses, dt: times[times.len() / 2] })
     })?;
     runs.into_iter().next().context("no rank came back")
 }
 
-/// Seconds per step, and whether they were measured. The times of ranks that take turns on cores say nothing about ranks with
-/// a core each. So such runs get the step time of the largest run in which every rank has its own core.
+/// Seconds per step, and whether they were measured. The times of ranks that take turns on cores
+/// say nothing about ranks with a core each. So such runs get the step time of the largest run in
+/// which every rank has its own core.
 fn seconds(runs: &[Run], run: &Run) -> (f64, bool) {
     let measured = |run: &Run| run.ranks <= launch::cores();
-    let most = runs
-        .iter()
-        .filter(|run| measured(run))
-        .max_by_key(|run| run.ranks);
+    let most = runs.iter().filter(|run| measured(run)).max_by_key(|run| run.ranks);
     (
         if measured(run) {
             run.dt
@@ -270,15 +237,7 @@ fn speed(screen: &Screen, runs: &[Run]) {
     ));
     screen.say(show::table(
         screen,
-        &[
-            "ranks",
-            "lr",
-            "steps",
-            "loss at the end",
-            "ms per step",
-            "seconds",
-            "",
-        ],
+        &["ranks", "lr", "steps", "loss at the end", "ms per step", "seconds", ""],
         &rows,
     ));
 }

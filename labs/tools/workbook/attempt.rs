@@ -15,19 +15,21 @@ use std::time::Duration;
 
 /// The limits of the compiler and of the check.
 ///
-/// A check may compute for SHARDLAB_CHECK_SECONDS, or for 6 s. A fraction of a second is usually enough. It may wait for
-/// the same time, and run ten times as long from start to end. The compiler usually takes a second or two, and may compute
-/// five times as long as a check. While it waits for the linker it does not compute, so its wait has only a loose limit.
+/// A check may compute for SHARDLAB_CHECK_SECONDS, or for 6 s. A fraction of a second is usually
+/// enough. It may wait for the same time, and run ten times as long from start to end. The compiler
+/// usually takes a second or two, and may compute five times as long as a check. While it waits for
+/// the linker it does not compute, so its wait has only a loose limit.
 fn limits() -> Result<(Limits, Limits), BadInput> {
     let given = std::env::var("SHARDLAB_CHECK_SECONDS").unwrap_or("6".into());
-    let seconds = given
-        .parse()
-        .ok()
-        .filter(|seconds| (1..=3600).contains(seconds))
-        .ok_or_else(|| {
-            let what = format!("SHARDLAB_CHECK_SECONDS={given} is not a number of seconds");
-            BadInput::new(what, "give a whole number from 1 to 3600, or unset it")
-        })?;
+    let seconds =
+        given
+            .parse()
+            .ok()
+            .filter(|seconds| (1..=3600).contains(seconds))
+            .ok_or_else(|| {
+                let what = format!("SHARDLAB_CHECK_SECONDS={given} is not a number of seconds");
+                BadInput::new(what, "give a whole number from 1 to 3600, or unset it")
+            })?;
     let computing = Duration::from_secs(seconds);
     let check = Limits {
         computing,
@@ -89,7 +91,8 @@ pub struct Finding {
 pub struct Attempt {
     pub outcome: Outcome,
     pub findings: Vec<Finding>,
-    /// An explanation of why the exercise is not solved, or what would bring a solved one nearer to its targets.
+    /// An explanation of why the exercise is not solved, or what would bring a solved one nearer to
+    /// its targets.
     pub means: String,
     pub figures: Vec<Figure>,
     /// What the reader's program did in a step, and another one.
@@ -178,25 +181,19 @@ impl Attempt {
         let events = files::text(&events, files::LIST)
             .map_err(|error| refuse("read the check's file", error))?;
         // The last line may be incomplete if the program was ended.
-        let events = events
-            .lines()
-            .filter_map(|line| serde_json::from_str(line).ok());
+        let events = events.lines().filter_map(|line| serde_json::from_str(line).ok());
         let attempt = told(events, &end, limits);
         let began = !attempt.findings.is_empty();
         let finished = attempt.outcome != Outcome::Ended;
         if let Some(silence) = toolchain::silence(began, finished, &printed, out.path()) {
             return Err(silence);
         }
-        Ok(harmless(Attempt {
-            compiler: warnings,
-            printed,
-            ..attempt
-        }))
+        Ok(harmless(Attempt { compiler: warnings, printed, ..attempt }))
     }
 }
 
-/// The attempt with the control characters of the reader's values and messages shown and not obeyed. What the code has printed is
-/// quoted on the screen, which does the same.
+/// The attempt with the control characters of the reader's values and messages shown and not
+/// obeyed. What the code has printed is quoted on the screen, which does the same.
 fn harmless(mut attempt: Attempt) -> Attempt {
     attempt.means = printable(&attempt.means);
     for finding in &mut attempt.findings {
@@ -236,7 +233,8 @@ fn ended_compiler(end: &End, limits: Limits) -> (Outcome, String) {
     }
 }
 
-/// What a panic of Rust's own means, where its message does not say it to someone who knows other languages.
+/// What a panic of Rust's own means, where its message does not say it to someone who knows other
+/// languages.
 fn about(message: &str) -> &'static str {
     if message == "attempt to subtract with overflow" {
         "\nAn unsigned number, such as a u64 or a usize, cannot be less than 0. `a.saturating_sub(b)` stops at 0, and \
@@ -249,7 +247,8 @@ fn about(message: &str) -> &'static str {
 /// The outcome that follows from a check's events.
 fn told(events: impl Iterator<Item = Event>, end: &End, limits: Limits) -> Attempt {
     let mut attempt = Attempt::new(Outcome::Solved, "");
-    // The number of claims checked, whether one more was begun, and the last one's panic, error and input.
+    // The number of claims checked, whether one more was begun, and the last one's panic, error and
+    // input.
     let mut looked_at = 0;
     let mut open = false;
     let mut panic = None;
@@ -259,11 +258,7 @@ fn told(events: impl Iterator<Item = Event>, end: &End, limits: Limits) -> Attem
     for event in events {
         match event {
             Event::Claims(claims) => {
-                let finding = |claim| Finding {
-                    claim,
-                    holds: None,
-                    rows: Vec::new(),
-                };
+                let finding = |claim| Finding { claim, holds: None, rows: Vec::new() };
                 attempt.findings = claims.into_iter().map(finding).collect();
             }
             Event::Begun => {
@@ -290,11 +285,7 @@ fn told(events: impl Iterator<Item = Event>, end: &End, limits: Limits) -> Attem
             Event::Advice(text) => advice = text,
             // Other ranks' panics follow from the first, or repeat it.
             Event::Panicked { .. } if panic.is_some() => {}
-            Event::Panicked {
-                message,
-                at,
-                given: input,
-            } => {
+            Event::Panicked { message, at, given: input } => {
                 panic = Some((message, at));
                 if !input.is_empty() {
                     given = input;
@@ -302,10 +293,7 @@ fn told(events: impl Iterator<Item = Event>, end: &End, limits: Limits) -> Attem
             }
         }
     }
-    let hold = attempt
-        .findings
-        .iter()
-        .all(|finding| finding.holds == Some(true));
+    let hold = attempt.findings.iter().all(|finding| finding.holds == Some(true));
     if hold && !attempt.findings.is_empty() {
         attempt.means = advice;
         return attempt;
@@ -338,21 +326,16 @@ fn told(events: impl Iterator<Item = Event>, end: &End, limits: Limits) -> Attem
         (_, _, Some((message, at))) => match message.strip_prefix("not yet implemented") {
             Some(todo) => (
                 Outcome::Unfinished,
-                format!(
-                    "Write your code here, {at}:\n{}",
-                    todo.trim_start_matches(": ")
-                ),
+                format!("Write your code here, {at}:\n{}", todo.trim_start_matches(": ")),
             ),
-            None => (
-                Outcome::Panicked,
-                format!("It panicked at {at}:\n{message}{}", about(&message)),
-            ),
+            None => {
+                (Outcome::Panicked, format!("It panicked at {at}:\n{message}{}", about(&message)))
+            }
         },
         (false, _, None) if looked_at > 0 && failure.is_empty() => (Outcome::Wrong, String::new()),
-        (false, _, None) if looked_at > 0 => (
-            Outcome::Failed,
-            format!("It ended with an error:\n{failure}"),
-        ),
+        (false, _, None) if looked_at > 0 => {
+            (Outcome::Failed, format!("It ended with an error:\n{failure}"))
+        }
         (_, End::Exit(status), None) => (
             Outcome::Ended,
             format!("The process ended during the check ({status}): did your code end it?"),

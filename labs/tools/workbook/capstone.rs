@@ -1,7 +1,7 @@
 //! The reader's own trainer: the solved exercises, compiled into one program that trains a GPT.
 //!
-//! Each part of the trainer is an exercise. A solved one becomes a crate, and its adapter in `labs/capstone/adapters/` gives it to
-//! the trainer. What is not solved yet is the library's.
+//! Each part of the trainer is an exercise. A solved one becomes a crate, and its adapter in
+//! `labs/capstone/adapters/` gives it to the trainer. What is not solved yet is the library's.
 
 use super::Workbook;
 use super::attempt::Outcome;
@@ -50,18 +50,9 @@ pub fn run(screen: &Screen, book: &Workbook, flags: &[OsString]) -> Result<ExitC
         .iter()
         .map(|(_, exercise)| (crate_of(exercise), book.desk.mine(exercise)))
         .collect();
-    let crates: Vec<_> = files
-        .iter()
-        .map(|(name, file)| (name.as_str(), file.as_path()))
-        .collect();
-    let ours = Program {
-        name: "trainer",
-        file: &main,
-        fast: Fast::Program,
-    };
-    let compiled = book
-        .library
-        .link(screen, &book.desk, &crates, ours, out.path(), LIMITS)?;
+    let crates: Vec<_> = files.iter().map(|(name, file)| (name.as_str(), file.as_path())).collect();
+    let ours = Program { name: "trainer", file: &main, fast: Fast::Program };
+    let compiled = book.library.link(screen, &book.desk, &crates, ours, out.path(), LIMITS)?;
     let program = match compiled {
         Compiled::Program(program, _) => program,
         Compiled::NotYours(errors) | Compiled::NotTheCheck(errors) => {
@@ -82,9 +73,9 @@ pub fn run(screen: &Screen, book: &Workbook, flags: &[OsString]) -> Result<ExitC
     let end =
         child::show(&mut program, LIMITS).map_err(|error| refuse("start the trainer", error))?;
     match end {
-        End::Exit(status) => Ok(status.code().map_or(ExitCode::FAILURE, |code| {
-            ExitCode::from(u8::try_from(code).unwrap_or(1))
-        })),
+        End::Exit(status) => Ok(status
+            .code()
+            .map_or(ExitCode::FAILURE, |code| ExitCode::from(u8::try_from(code).unwrap_or(1)))),
         End::TooLarge => Err(BadInput::new(
             "the trainer took more than 8 GiB of memory, and was ended",
             "leave your parts out one by one, to see which does it:  --without PART",
@@ -96,7 +87,8 @@ pub fn run(screen: &Screen, book: &Workbook, flags: &[OsString]) -> Result<ExitC
     }
 }
 
-/// The parts that the reader has solved, as their files are now. Files that have changed since their last check are checked.
+/// The parts that the reader has solved, as their files are now. Files that have changed since
+/// their last check are checked.
 fn solved<'a>(
     screen: &Screen,
     book: &'a Workbook,
@@ -127,8 +119,9 @@ fn solved<'a>(
     Ok(solved)
 }
 
-/// What the reader should know of a part's file, if anything: whether it was checked before, whether it passes, and whether it has
-/// ever passed. A part that was the reader's is not replaced silently.
+/// What the reader should know of a part's file, if anything: whether it was checked before,
+/// whether it passes, and whether it has ever passed. A part that was the reader's is not replaced
+/// silently.
 fn standing(is_checked: bool, is_solved: bool, was_solved: bool) -> Option<&'static str> {
     match (is_checked, is_solved, was_solved) {
         (true, true, _) | (true, false, false) => None,
@@ -155,12 +148,7 @@ fn program(book: &Workbook, yours: &[(Part, &Exercise)]) -> String {
         let word = part.word();
         let file = adapters.join(format!("{word}.rs"));
         // A `String` cannot refuse to be written.
-        writeln!(
-            modules,
-            "#[path = {:?}]\nmod {word};",
-            file.display().to_string()
-        )
-        .ok();
+        writeln!(modules, "#[path = {:?}]\nmod {word};", file.display().to_string()).ok();
         writeln!(takes, "    {word}::take(&mut parts);").ok();
         have.push(format!("Part::{part:?}"));
     }

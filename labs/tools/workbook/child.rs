@@ -1,5 +1,5 @@
-//! Runs a program that may do anything: without input, with its output collected, and with limits on time and memory. What it has
-//! started ends with it.
+//! Runs a program that may do anything: without input, with its output collected, and with limits
+//! on time and memory. What it has started ends with it.
 
 use super::family::{self, Family};
 use std::io::{PipeReader, Read};
@@ -12,7 +12,8 @@ use sysinfo::{Pid, ProcessRefreshKind, ProcessesToUpdate, System};
 /// The limits of a program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// CPU time of all its threads. An endless loop uses it up, however many programs share the machine.
+    /// CPU time of all its threads. An endless loop uses it up, however many programs share the
+    /// machine.
     pub computing: Duration,
     /// Time without computing. A program that waits forever uses it up.
     pub idle: Duration,
@@ -41,23 +42,14 @@ pub(super) fn run(command: &mut Command, limits: Limits) -> std::io::Result<(End
     let (words, out) = std::io::pipe()?;
     let start = Instant::now();
     let family = Family::new();
-    let mut child = family.start(
-        command
-            .stdin(Stdio::null())
-            .stdout(out.try_clone()?)
-            .stderr(out),
-    )?;
+    let mut child =
+        family.start(command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out))?;
     // Otherwise the command keeps the pipe's other end open.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let words = collect(words, limits.output);
     let end = until_the_end(family, &mut child, start, limits);
     // A process that could not be ended may keep the pipe open for longer.
-    Ok((
-        end?,
-        words
-            .recv_timeout(Duration::from_secs(1))
-            .unwrap_or_default(),
-    ))
+    Ok((end?, words.recv_timeout(Duration::from_secs(1)).unwrap_or_default()))
 }
 
 /// Runs a program until it ends or reaches a limit. It prints where this program prints.
@@ -127,7 +119,8 @@ fn wait(child: &mut Child, start: Instant, limits: Limits) -> std::io::Result<En
     }
 }
 
-/// Reads a pipe to its end and keeps the beginning, so a program that prints forever neither blocks nor fills the memory.
+/// Reads a pipe to its end and keeps the beginning, so a program that prints forever neither blocks
+/// nor fills the memory.
 fn collect(mut pipe: PipeReader, most: u64) -> Receiver<String> {
     let (send, receive) = channel();
     thread::spawn(move || {
@@ -193,16 +186,7 @@ mod tests {
     #[test]
     fn waiting_for_ever_ends_by_the_clock() {
         let short = Duration::from_millis(200);
-        for limits in [
-            Limits {
-                idle: short,
-                ..LIMITS
-            },
-            Limits {
-                running: short,
-                ..LIMITS
-            },
-        ] {
+        for limits in [Limits { idle: short, ..LIMITS }, Limits { running: short, ..LIMITS }] {
             let (end, _) = shell("exec sleep 1000", limits);
             assert!(matches!(end, End::Stuck), "{end:?}");
         }
@@ -214,12 +198,11 @@ mod tests {
         let processes = std::fs::read_dir("/proc").unwrap().flatten();
         let words =
             processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
-        words
-            .filter(|words| words == format!("sleep\0{seconds}\0").as_bytes())
-            .count()
+        words.filter(|words| words == format!("sleep\0{seconds}\0").as_bytes()).count()
     }
 
-    /// Children and grandchildren, in the background, in sessions of their own, with closed output: however the program ends.
+    /// Children and grandchildren, in the background, in sessions of their own, with closed output:
+    /// however the program ends.
     #[cfg(target_os = "linux")]
     #[test]
     fn what_a_program_has_started_ends_with_it() {
@@ -231,11 +214,9 @@ mod tests {
                 "sleep {seconds} & sleep {seconds} >&- 2>&- & ({daemon}) ; sleep 0.3; echo begun;"
             )
         };
-        for (seconds, then) in [
-            ("71111", "exit 3"),
-            ("71112", "kill -9 $$"),
-            ("71113", "while :; do :; done"),
-        ] {
+        for (seconds, then) in
+            [("71111", "exit 3"), ("71112", "kill -9 $$"), ("71113", "while :; do :; done")]
+        {
             let (_, words) = shell(&format!("{} {then}", start(seconds)), LIMITS);
             assert_eq!((words.as_str(), asleep(seconds)), ("begun\n", 0), "{then}");
         }

@@ -1,8 +1,9 @@
 //! From the reader's file to a program: two calls of rustc, about a second together.
 //!
-//! The reader's file becomes a crate named `exercise`. The check becomes a program, linked with that crate and with this
-//! library, whose compiled form lies near the workbook's program. So nothing of the package is built again, and Cargo is not
-//! needed: an editor that holds Cargo's lock does not block a check, and a mistake in the reader's file breaks no build.
+//! The reader's file becomes a crate named `exercise`. The check becomes a program, linked with
+//! that crate and with this library, whose compiled form lies near the workbook's program. So
+//! nothing of the package is built again, and Cargo is not needed: an editor that holds Cargo's
+//! lock does not block a check, and a mistake in the reader's file breaks no build.
 
 use super::child::{self, End, Limits};
 use super::desk::Desk;
@@ -35,14 +36,15 @@ pub(super) struct Program<'a> {
 /// What should be fast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fast {
-    /// A check runs for a moment, and its slow work is in the library: optimizing would take longer than it saves.
+    /// A check runs for a moment, and its slow work is in the library: optimizing would take longer
+    /// than it saves.
     Compiler,
     /// The time of the reader's code is compared with the library's.
     Program,
 }
 
-/// The longest wait of rustc for the reader's file. No linker runs then, so what it waits for without computing is a file that
-/// never ends, such as a pipe that the code includes.
+/// The longest wait of rustc for the reader's file. No linker runs then, so what it waits for
+/// without computing is a file that never ends, such as a pipe that the code includes.
 const WAIT: Duration = Duration::from_secs(20);
 
 /// The outcome of compiling the reader's file and its check.
@@ -53,7 +55,8 @@ pub(super) enum Compiled {
     NotYours(String),
     /// rustc took too much or too long, for the reader's file or for the check with it.
     Ended(End),
-    /// rustc's errors where the check calls the reader's code: the exercise's functions or types have changed.
+    /// rustc's errors where the check calls the reader's code: the exercise's functions or types
+    /// have changed.
     NotTheCheck(String),
 }
 
@@ -71,10 +74,7 @@ impl Library {
             let compiled = compiled_in(&room.library());
             let missing = || {
                 BadInput::new(
-                    format!(
-                        "the compiled library is not in {}",
-                        room.library().display()
-                    ),
+                    format!("the compiled library is not in {}", room.library().display()),
                     "the build is incomplete: its owner starts labs/cluster/build.sh again",
                 )
             };
@@ -93,8 +93,9 @@ impl Library {
         })
     }
 
-    /// Of several versions of a crate, a program was linked with the newest that is older than it. If there is none, something else
-    /// has been built since: the newest fits that, and rustc finds out whether all fit each other.
+    /// Of several versions of a crate, a program was linked with the newest that is older than it.
+    /// If there is none, something else has been built since: the newest fits that, and rustc finds
+    /// out whether all fit each other.
     fn among(
         compiled: &[(PathBuf, SystemTime)],
         built: SystemTime,
@@ -118,22 +119,16 @@ impl Library {
         }
         folders.sort();
         folders.dedup();
-        Some(Library {
-            crates,
-            folders,
-            toolchain,
-        })
+        Some(Library { crates, folders, toolchain })
     }
 
     /// The folder of the library itself.
     pub fn folder(&self) -> PathBuf {
-        self.crates[0]
-            .parent()
-            .unwrap_or(Path::new("."))
-            .to_path_buf()
+        self.crates[0].parent().unwrap_or(Path::new(".")).to_path_buf()
     }
 
-    /// Compiles the reader's file and the check into `out`. Messages contain paths as the reader would type them.
+    /// Compiles the reader's file and the check into `out`. Messages contain paths as the reader
+    /// would type them.
     pub fn compile(
         &self,
         screen: &Screen,
@@ -142,11 +137,7 @@ impl Library {
         out: &Path,
         limits: Limits,
     ) -> Result<Compiled, BadInput> {
-        let check = Program {
-            name: "check",
-            file: check,
-            fast: Fast::Compiler,
-        };
+        let check = Program { name: "check", file: check, fast: Fast::Compiler };
         self.link(screen, desk, &[("exercise", mine)], check, out, limits)
     }
 
@@ -169,26 +160,21 @@ impl Library {
             if ours.fast == Fast::Program {
                 rustc.args(["-C", "opt-level=3"]);
             }
-            rustc
-                .args(["--crate-name", of_crate, "--crate-type", "rlib"])
-                .arg(&file);
+            rustc.args(["--crate-name", of_crate, "--crate-type", "rlib"]).arg(&file);
             match run(&self.toolchain, rustc, &file, of_yours)? {
                 (End::Exit(status), text) if status.success() => warnings += &text,
                 (End::Exit(_), errors) => return Ok(Compiled::NotYours(errors)),
                 (end, _) => return Ok(Compiled::Ended(end)),
             }
             let compiled = out.join(format!("lib{of_crate}.rlib"));
-            program
-                .arg("--extern")
-                .arg(format!("{of_crate}={}", compiled.display()));
+            program.arg("--extern").arg(format!("{of_crate}={}", compiled.display()));
         }
         let file = desk.shown(ours.file);
         program.arg("--crate-name").arg(ours.name);
         program.args(["--crate-type", "bin"]).arg(&file);
         Ok(match run(&self.toolchain, program, &file, limits)? {
             (End::Exit(status), _) if status.success() => Compiled::Program(
-                out.join(ours.name)
-                    .with_extension(std::env::consts::EXE_EXTENSION),
+                out.join(ours.name).with_extension(std::env::consts::EXE_EXTENSION),
                 warnings,
             ),
             (End::Exit(_), errors) => Compiled::NotTheCheck(errors),
@@ -210,14 +196,10 @@ impl Library {
         rustc.arg(if screen.colour { "always" } else { "never" });
         rustc.arg(format!("--diagnostic-width={}", screen.width));
         for (name, file) in uses.iter().zip(&self.crates) {
-            rustc
-                .arg("--extern")
-                .arg(format!("{name}={}", file.display()));
+            rustc.arg("--extern").arg(format!("{name}={}", file.display()));
         }
         for folder in &self.folders {
-            rustc
-                .arg("-L")
-                .arg(format!("dependency={}", folder.display()));
+            rustc.arg("-L").arg(format!("dependency={}", folder.display()));
         }
         rustc.arg("--out-dir").arg(out);
         rustc
@@ -226,10 +208,7 @@ impl Library {
 
 /// The limits of rustc for the reader's file, where those of the whole compilation are `limits`.
 fn of_yours(limits: Limits) -> Limits {
-    Limits {
-        idle: limits.idle.min(WAIT),
-        ..limits
-    }
+    Limits { idle: limits.idle.min(WAIT), ..limits }
 }
 
 /// Runs rustc on `file`. Returns how it ended, and its messages.
@@ -292,10 +271,7 @@ mod tests {
         let file = folder.path().join("code.rs");
         std::fs::write(&file, code).unwrap();
         let mut rustc = Command::new("rustc");
-        rustc
-            .args(["--crate-type", "rlib", "--out-dir"])
-            .arg(folder.path())
-            .arg(file);
+        rustc.args(["--crate-type", "rlib", "--out-dir"]).arg(folder.path()).arg(file);
         run(&Toolchain::find(), rustc, Path::new("code.rs"), limits).unwrap()
     }
 
@@ -325,18 +301,9 @@ mod tests {
             let library = Library::among(compiled, at(built), Toolchain::find())?;
             Some(library.crates[0].display().to_string())
         };
-        assert_eq!(
-            of_shardlab(&compiled, 3).unwrap(),
-            "deps/libshardlab-own.rlib"
-        );
-        assert_eq!(
-            of_shardlab(&compiled, 9).unwrap(),
-            "deps/libshardlab-new.rlib"
-        );
-        assert_eq!(
-            of_shardlab(&compiled, 0).unwrap(),
-            "deps/libshardlab-new.rlib"
-        );
+        assert_eq!(of_shardlab(&compiled, 3).unwrap(), "deps/libshardlab-own.rlib");
+        assert_eq!(of_shardlab(&compiled, 9).unwrap(), "deps/libshardlab-new.rlib");
+        assert_eq!(of_shardlab(&compiled, 0).unwrap(), "deps/libshardlab-new.rlib");
         compiled.retain(|(path, _)| !path.display().to_string().contains("kit"));
         assert_eq!(of_shardlab(&compiled, 3), None);
     }
@@ -344,13 +311,7 @@ mod tests {
     #[test]
     fn a_file_that_fills_the_memory_is_not_compiled_to_the_end() {
         let code = "pub static ALL: &[u8] = include_bytes!(\"/dev/zero\");";
-        let (end, text) = compiled(
-            code,
-            Limits {
-                memory: 500 << 20,
-                ..LIMITS
-            },
-        );
+        let (end, text) = compiled(code, Limits { memory: 500 << 20, ..LIMITS });
         assert!(matches!(end, End::TooLarge), "{end:?} {text}");
     }
 
@@ -361,10 +322,7 @@ mod tests {
         let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
         assert!(made.success());
         let code = format!("pub static ALL: &[u8] = include_bytes!({pipe:?});");
-        let short = Limits {
-            idle: Duration::from_secs(2),
-            ..LIMITS
-        };
+        let short = Limits { idle: Duration::from_secs(2), ..LIMITS };
         let (end, text) = compiled(&code, of_yours(short));
         assert!(matches!(end, End::Stuck), "{end:?} {text}");
         assert_eq!((of_yours(LIMITS).idle, LIMITS.idle), (WAIT, 30 * WAIT));
@@ -373,13 +331,7 @@ mod tests {
     #[test]
     fn a_constant_without_an_end_is_not_computed_for_ever() {
         let code = "#![allow(long_running_const_eval)] pub const N: u8 = loop {};";
-        let (end, text) = compiled(
-            code,
-            Limits {
-                computing: Duration::from_secs(2),
-                ..LIMITS
-            },
-        );
+        let (end, text) = compiled(code, Limits { computing: Duration::from_secs(2), ..LIMITS });
         assert!(matches!(end, End::TooLong), "{end:?} {text}");
     }
 }

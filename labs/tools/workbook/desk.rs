@@ -1,8 +1,9 @@
 //! The folders of an exercise's files: those of the workbook, and the reader's own.
 //!
-//! Blanks, solutions and checks lie below `labs/` and never change. The reader works in a separate folder, `my/` at the
-//! checkout's root. Git ignores it, and Cargo does not read it. A room's build is nobody's own and cannot be written, so its
-//! readers work in `shardlab-my` in their home, wherever they start the workbook.
+//! Blanks, solutions and checks lie below `labs/` and never change. The reader works in a separate
+//! folder, `my/` at the checkout's root. Git ignores it, and Cargo does not read it. A room's build
+//! is nobody's own and cannot be written, so its readers work in `shardlab-my` in their home,
+//! wherever they start the workbook.
 
 use super::room::Room;
 use kit::Exercise;
@@ -22,9 +23,10 @@ pub struct Desk {
 }
 
 impl Desk {
-    /// Finds the checkout: the one around the current folder, or else this program's room, or else the checkout that this
-    /// program was built from. The reader's folder is the one that the variable SHARDLAB_MY names, or else `my` in the
-    /// checkout, or `shardlab-my` in the reader's home.
+    /// Finds the checkout: the one around the current folder, or else this program's room, or else
+    /// the checkout that this program was built from. The reader's folder is the one that the
+    /// variable SHARDLAB_MY names, or else `my` in the checkout, or `shardlab-my` in the reader's
+    /// home.
     pub fn find() -> Result<Desk, BadInput> {
         let here = std::env::current_dir().unwrap_or_default();
         let built_from = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -55,11 +57,7 @@ impl Desk {
 
     /// A file of the exercise in its lab's folder.
     fn of_lab(&self, folder: &str, exercise: &Exercise) -> PathBuf {
-        self.root
-            .join("labs")
-            .join(exercise.lab())
-            .join(folder)
-            .join(exercise.file())
+        self.root.join("labs").join(exercise.lab()).join(folder).join(exercise.file())
     }
 
     /// The file with which the exercise begins.
@@ -91,10 +89,7 @@ impl Desk {
         let blank = self.blank(exercise);
         let text = std::fs::read(&blank).map_err(|error| {
             let what = format!("cannot read {}: {error}", blank.display());
-            BadInput::new(
-                what,
-                "this file comes with the workbook: restore it with git",
-            )
+            BadInput::new(what, "this file comes with the workbook: restore it with git")
         })?;
         self.write(&mine, &text)?;
         Ok(true)
@@ -128,10 +123,7 @@ impl Desk {
         if let Ok(below) = path.strip_prefix(&self.here) {
             return below.to_path_buf();
         }
-        match (
-            path.strip_prefix(&self.root),
-            self.here.strip_prefix(&self.root),
-        ) {
+        match (path.strip_prefix(&self.root), self.here.strip_prefix(&self.root)) {
             (Ok(below), Ok(depth)) => depth.iter().map(|_| "..").collect::<PathBuf>().join(below),
             _ => path.to_path_buf(),
         }
@@ -161,15 +153,9 @@ mod tests {
             desk.shown(Path::new(path)).display().to_string()
         };
         assert_eq!(shown("/w/shardlab", "/w/shardlab/my/a.rs"), "my/a.rs");
-        assert_eq!(
-            shown("/w/shardlab/labs/cluster", "/w/shardlab/my/a.rs"),
-            "../../my/a.rs"
-        );
+        assert_eq!(shown("/w/shardlab/labs/cluster", "/w/shardlab/my/a.rs"), "../../my/a.rs");
         assert_eq!(shown("/w/shardlab/my", "/w/shardlab/my/a.rs"), "a.rs");
         assert_eq!(shown("/tmp", "/w/shardlab/my/a.rs"), "/w/shardlab/my/a.rs");
-        assert_eq!(
-            shown("/w/shardlab", "/home/reader/a.rs"),
-            "/home/reader/a.rs"
-        );
+        assert_eq!(shown("/w/shardlab", "/home/reader/a.rs"), "/home/reader/a.rs");
     }
 }

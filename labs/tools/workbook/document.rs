@@ -79,7 +79,8 @@ impl Document {
         self.exercises.iter().filter(|entry| entry.solved).count()
     }
 
-    /// The reader's current exercise: of the unsolved ones the last that was checked, or else the first.
+    /// The reader's current exercise: of the unsolved ones the last that was checked, or else the
+    /// first.
     pub(super) fn at(&self) -> Option<&Entry> {
         let open = || self.exercises.iter().filter(|entry| !entry.solved);
         open()
@@ -92,9 +93,7 @@ impl Document {
 impl Entry {
     /// The claim at which the reader is stuck.
     pub(super) fn stuck_at(&self) -> String {
-        let Record {
-            outcome, stuck_at, ..
-        } = &self.record;
+        let Record { outcome, stuck_at, .. } = &self.record;
         match outcome {
             None | Some(Outcome::NotBegun) => "not checked yet".into(),
             Some(Outcome::Unfinished) => "not written yet".into(),
@@ -111,8 +110,8 @@ impl Entry {
     }
 }
 
-/// What a participant's file or its name says, for the instructor's terminal: in one line, with its control characters shown and
-/// not obeyed. Anyone may write into the folder.
+/// What a participant's file or its name says, for the instructor's terminal: in one line, with its
+/// control characters shown and not obeyed. Anyone may write into the folder.
 pub(super) fn harmless(text: &str) -> String {
     const MOST: usize = 400;
     let text: String = text.chars().take(MOST).collect();

@@ -1,11 +1,13 @@
 //! A program with all that it starts: everything ends with the program.
 //!
-//! The program gets a session of its own, so that its processes can be told from this program's. A process may leave for yet another
-//! session (`setsid`, as daemons do), and its parent may end first. On Linux this program then becomes its parent: it has asked for
-//! that. So at the end it ends its children of other sessions, and the children that it inherits from them, until none is left.
+//! The program gets a session of its own, so that its processes can be told from this program's. A
+//! process may leave for yet another session (`setsid`, as daemons do), and its parent may end
+//! first. On Linux this program then becomes its parent: it has asked for that. So at the end it
+//! ends its children of other sessions, and the children that it inherits from them, until none is
+//! left.
 //!
-//! Ctrl-C reaches only this program's session, so it is kept until the program has ended. On other systems than Linux only the
-//! processes of the program's own session end.
+//! Ctrl-C reaches only this program's session, so it is kept until the program has ended. On other
+//! systems than Linux only the processes of the program's own session end.
 
 #[cfg(unix)]
 pub(super) use unix::{Family, interrupted};
@@ -138,12 +140,8 @@ mod unix {
         // SAFETY: all bytes zero is a valid `siginfo_t`, which the call fills.
         unsafe {
             let mut about: libc::siginfo_t = std::mem::zeroed();
-            libc::waitid(
-                libc::P_ALL,
-                0,
-                &mut about,
-                libc::WEXITED | libc::WNOHANG | libc::WNOWAIT,
-            ) == 0
+            libc::waitid(libc::P_ALL, 0, &mut about, libc::WEXITED | libc::WNOHANG | libc::WNOWAIT)
+                == 0
         }
     }
 
@@ -161,7 +159,8 @@ mod unix {
             let number = entry.file_name().to_str()?.parse().ok()?;
             let about = std::fs::read(entry.path().join("stat")).ok()?;
             let about = String::from_utf8_lossy(&about).into_owned();
-            // The name in parentheses may hold anything. State, parent, group and session follow it.
+            // The name in parentheses may hold anything. State, parent, group and session follow
+            // it.
             let mut fields = about
                 .rsplit_once(')')?
                 .1
@@ -169,11 +168,7 @@ mod unix {
                 .skip(1)
                 .map(|field| field.parse().ok());
             let parent = fields.next()??;
-            Some(Process {
-                number,
-                parent,
-                session: fields.nth(1)??,
-            })
+            Some(Process { number, parent, session: fields.nth(1)?? })
         };
         std::fs::read_dir("/proc")
             .into_iter()

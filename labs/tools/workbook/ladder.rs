@@ -1,4 +1,5 @@
-//! The ladder's scores: the reader's best of each rung beside ours, the library's, and what is possible.
+//! The ladder's scores: the reader's best of each rung beside ours, the library's, and what is
+//! possible.
 
 use super::Workbook;
 use super::command::command;

@@ -1,16 +1,19 @@
 //! The exercises: what the `workbook` program does.
 //!
-//! A reader writes the part of a lab that is its lesson, and a check shows how much of it is right. To add an exercise,
-//! write an entry in `labs/labs.toml` and four files of its name: in its lab's folder the blank in `exercises/`, the
-//! solution in `solutions/`, and in `checks/` the program that checks it, and the mistakes that it must tell apart
-//! (`.mistakes.toml`, read by tests, and for the instructor's document).
+//! A reader writes the part of a lab that is its lesson, and a check shows how much of it is right.
+//! To add an exercise, write an entry in `labs/labs.toml` and four files of its name: in its lab's
+//! folder the blank in `exercises/`, the solution in `solutions/`, and in `checks/` the program
+//! that checks it, and the mistakes that it must tell apart (`.mistakes.toml`, read by tests, and
+//! for the instructor's document).
 //!
-//! Reading order: `desk.rs` (the folders of all files), `room.rs` (those of a build that many share), `attempt.rs` (one check, by
-//! `compile.rs`, `toolchain.rs`, `child.rs` and `family.rs`), `progress.rs` (the reader's results), `screens.rs` and `command.rs` (the reader's
-//! screens), `ladder.rs` (the scores of its rungs), `capstone.rs` (the reader's own trainer), `document.rs` (one reader's results),
-//! `submit.rs` and `report.rs` (many readers in one table) with `scores.rs` (their scores in one chart), `solutions.rs` with
-//! `recognised.rs` (everything on paper, for those who teach), `quiz/` (questions whose answers the labs compute), `doctor/` with
-//! `disk.rs` (does this machine have what all of this needs?).
+//! Reading order: `desk.rs` (the folders of all files), `room.rs` (those of a build that many
+//! share), `attempt.rs` (one check, by `compile.rs`, `toolchain.rs`, `child.rs` and `family.rs`),
+//! `progress.rs` (the reader's results), `screens.rs` and `command.rs` (the reader's screens),
+//! `ladder.rs` (the scores of its rungs), `capstone.rs` (the reader's own trainer), `document.rs`
+//! (one reader's results), `submit.rs` and `report.rs` (many readers in one table) with `scores.rs`
+//! (their scores in one chart), `solutions.rs` with `recognised.rs` (everything on paper, for those
+//! who teach), `quiz/` (questions whose answers the labs compute), `doctor/` with `disk.rs` (does
+//! this machine have what all of this needs?).
 
 mod attempt;
 mod bare;
@@ -77,36 +80,30 @@ impl Workbook {
         self.next_of(self.course.exercises())
     }
 
-    /// The first of `of` that the reader has not solved. Optional exercises count only if the reader has begun them.
+    /// The first of `of` that the reader has not solved. Optional exercises count only if the
+    /// reader has begun them.
     pub fn next_of<'a>(
         &self,
         of: impl IntoIterator<Item = &'a Exercise>,
     ) -> Result<Option<&'a Exercise>, BadInput> {
         let progress = Progress::read(&self.desk)?;
         let wanted = |exercise: &&Exercise| !exercise.optional || self.desk.mine(exercise).exists();
-        Ok(of
-            .into_iter()
-            .filter(wanted)
-            .find(|exercise| !progress.has_solved(exercise)))
+        Ok(of.into_iter().filter(wanted).find(|exercise| !progress.has_solved(exercise)))
     }
 
-    /// Checks an exercise and records the result. A record that cannot be read is an error before any work. One that cannot be
-    /// written does not cost the verdict.
+    /// Checks an exercise and records the result. A record that cannot be read is an error before
+    /// any work. One that cannot be written does not cost the verdict.
     pub fn check(&self, screen: &Screen, exercise: &Exercise) -> Result<Attempt, BadInput> {
         let Some(checked) = progress::hash(&self.desk.mine(exercise)) else {
-            return Ok(Attempt::new(
-                Outcome::NotBegun,
-                "There is nothing to check yet.",
-            ));
+            return Ok(Attempt::new(Outcome::NotBegun, "There is nothing to check yet."));
         };
         let before = Progress::read(&self.desk)?;
         let attempt = Attempt::make(&self.library, screen, &self.desk, exercise)?;
         let blank = progress::hash(&self.desk.blank(exercise));
         // The reader's code may have damaged the record, which then goes on as it was.
         let progress = Progress::read(&self.desk).unwrap_or(before);
-        let recorded = progress.changed(&self.desk, exercise, |record| {
-            record.take(&attempt, checked, blank.as_ref())
-        });
+        let recorded = progress
+            .changed(&self.desk, exercise, |record| record.take(&attempt, checked, blank.as_ref()));
         if let Err(error) = recorded {
             complain(&format!("error: the result is not recorded: {error}"));
         }

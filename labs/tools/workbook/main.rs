@@ -1,9 +1,10 @@
 //! workbook: the exercises, from the map of the labs to the check of what you wrote.
 //!
-//! `cargo run --bin workbook` (or `cargo workbook`) shows the labs, the exercises that you have solved, and the next step.
-//! `check` shows how much of an exercise is right, `hint` prints the next hint, `watch` checks whenever you save, and
-//! `solution` prints ours. `doctor` says whether the machine has what all of this needs. You write in your own folder, `my/`,
-//! which no other program reads.
+//! `cargo run --bin workbook` (or `cargo workbook`) shows the labs, the exercises that you have
+//! solved, and the next step. `check` shows how much of an exercise is right, `hint` prints the
+//! next hint, `watch` checks whenever you save, and `solution` prints ours. `doctor` says whether
+//! the machine has what all of this needs. You write in your own folder, `my/`, which no other
+//! program reads.
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -26,7 +27,8 @@ use workbook::{
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The exercises. Without a command it prints a map of the labs, with what you have solved and the next step.
+/// The exercises. Without a command it prints a map of the labs, with what you have solved and the
+/// next step.
 #[derive(Parser)]
 #[command(name = "workbook", version)]
 #[command(after_long_help = help::examples("workbook", &[
@@ -47,8 +49,8 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Check an exercise. Give its name or the beginning of it, a lab (`lab03`) for the next one there, `next`, or `all`
-    /// for all that you have begun
+    /// Check an exercise. Give its name or the beginning of it, a lab (`lab03`) for the next one
+    /// there, `next`, or `all` for all that you have begun
     Check {
         #[arg(default_value = "next")]
         name: String,
@@ -69,10 +71,12 @@ enum Action {
     },
     /// Show the scores of the ladder: yours, ours, the library's, and the best that is possible
     Ladder,
-    /// Train a GPT with your own solutions: your trainer. What you have not solved yet is the library's
+    /// Train a GPT with your own solutions: your trainer. What you have not solved yet is the
+    /// library's
     #[command(disable_help_flag = true)]
     Capstone {
-        /// The trainer's own flags: --without PART, --only yours, --steps N, --quick; --help lists them
+        /// The trainer's own flags: --without PART, --only yours, --steps N, --quick; --help lists
+        /// them
         #[arg(
             trailing_var_arg = true,
             allow_hyphen_values = true,
@@ -82,9 +86,11 @@ enum Action {
     },
     /// Say whether this machine has what labs and exercises need, and what to do where it has not
     Doctor,
-    /// Put your results into the folder of a workshop, for its instructor. Your name there is SHARDLAB_NAME, or your user's
+    /// Put your results into the folder of a workshop, for its instructor. Your name there is
+    /// SHARDLAB_NAME, or your user's
     Submit { dir: PathBuf },
-    /// Make one table of the results in a folder, for the instructor of a workshop, and a chart of the ladder's scores
+    /// Make one table of the results in a folder, for the instructor of a workshop, and a chart of
+    /// the ladder's scores
     Report {
         dir: PathBuf,
         /// Keep the table fresh, until Ctrl-C
@@ -100,7 +106,8 @@ enum Action {
         #[arg(long, conflicts_with = "list")]
         answers: bool,
     },
-    /// Print all exercises as one document, with solutions, debriefs and what goes wrong: for those who teach
+    /// Print all exercises as one document, with solutions, debriefs and what goes wrong: for those
+    /// who teach
     Solutions {
         /// You teach with it: do not give it to participants
         #[arg(long)]
@@ -137,11 +144,7 @@ fn run() -> Result<ExitCode> {
     if let Some(Action::Doctor) = &args.command {
         return examine(args, &screen);
     }
-    if let Some(Action::Solutions {
-        for_instructors,
-        file,
-    }) = &args.command
-    {
+    if let Some(Action::Solutions { for_instructors, file }) = &args.command {
         hand_out(args, &screen, *for_instructors, file.as_deref())?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -179,10 +182,7 @@ fn run() -> Result<ExitCode> {
         Some(Action::Capstone { .. }) => {
             // All words after its name are the trainer's, also those that this program knows.
             let words = std::env::args_os();
-            let flags: Vec<_> = words
-                .skip_while(|word| word != "capstone")
-                .skip(1)
-                .collect();
+            let flags: Vec<_> = words.skip_while(|word| word != "capstone").skip(1).collect();
             return Ok(workbook::train(&screen, &workbook, &flags)?);
         }
         Some(
@@ -235,15 +235,9 @@ fn hand_out(
     };
     files::replace(file, format!("{text}\n").as_bytes()).map_err(|error| {
         let what = format!("cannot write {}: {error}", file.display());
-        BadInput::new(
-            what,
-            "give a file in a folder that you can write, or none for stdout",
-        )
+        BadInput::new(what, "give a file in a folder that you can write, or none for stdout")
     })?;
-    screen.say(screen.row(
-        "written",
-        &format!("{}: {}", file.display(), handout.extent()),
-    ));
+    screen.say(screen.row("written", &format!("{}: {}", file.display(), handout.extent())));
     Ok(())
 }
 
@@ -251,9 +245,7 @@ fn hand_out(
 fn quiz(args: &Args, screen: &Screen, list: bool, answers: bool) -> Result<()> {
     let questions = quiz::questions()?;
     if args.json {
-        screen.say(serde_json::to_string_pretty(&quiz::document(
-            &questions, answers,
-        ))?);
+        screen.say(serde_json::to_string_pretty(&quiz::document(&questions, answers))?);
         return Ok(());
     }
     let asks = !list && !answers && std::io::stdin().is_terminal();
@@ -262,12 +254,7 @@ fn quiz(args: &Args, screen: &Screen, list: bool, answers: bool) -> Result<()> {
     screen.say(screen.heading(&format!("{extent} about the labs"), how));
     screen.say("");
     if asks {
-        return Ok(quiz::ask(
-            screen,
-            &questions,
-            std::io::stdin().lock(),
-            std::io::stdout(),
-        )?);
+        return Ok(quiz::ask(screen, &questions, std::io::stdin().lock(), std::io::stdout())?);
     }
     screen.say(quiz::list(screen, &questions, answers));
     if !answers {
@@ -282,13 +269,11 @@ fn refuse_to_watch_in_json(args: &Args) -> Result<(), BadInput> {
         return Ok(());
     }
     let help = "leave one of the two out; `check --json` and `report --json` print one document";
-    Err(BadInput::new(
-        "--json prints one document, and watch goes on",
-        help,
-    ))
+    Err(BadInput::new("--json prints one document, and watch goes on", help))
 }
 
-/// Shows the table of a room whenever it changes, until someone stops it. A room may be empty at first.
+/// Shows the table of a room whenever it changes, until someone stops it. A room may be empty at
+/// first.
 fn keep_fresh(screen: &Screen, dir: &Path, mut readers: Result<Readers, BadInput>) -> ! {
     let mut shown = String::new();
     loop {
@@ -307,7 +292,8 @@ fn keep_fresh(screen: &Screen, dir: &Path, mut readers: Result<Readers, BadInput
     }
 }
 
-/// The exercise that `name` means: an exercise, the next one of a lab, or `next`. None if all of these are solved.
+/// The exercise that `name` means: an exercise, the next one of a lab, or `next`. None if all of
+/// these are solved.
 fn named<'a>(workbook: &'a Workbook, name: &str) -> Result<Option<&'a Exercise>, BadInput> {
     if name == "next" {
         return workbook.next();
@@ -334,10 +320,7 @@ fn check(args: &Args, screen: &Screen, workbook: &Workbook, name: &str) -> Resul
     };
     // In a document, rustc's messages are plain text, too.
     let screen = if args.json {
-        Screen {
-            ascii: args.ascii,
-            ..Screen::plain()
-        }
+        Screen { ascii: args.ascii, ..Screen::plain() }
     } else {
         screen.clone()
     };
@@ -353,10 +336,7 @@ fn check(args: &Args, screen: &Screen, workbook: &Workbook, name: &str) -> Resul
         }
         checks.push((exercise.name.clone(), attempt));
     }
-    let solved = checks
-        .iter()
-        .filter(|(_, attempt)| attempt.outcome == Outcome::Solved)
-        .count();
+    let solved = checks.iter().filter(|(_, attempt)| attempt.outcome == Outcome::Solved).count();
     if args.json {
         tell(&screen, workbook, &checks)?;
     } else if checks.is_empty() {
@@ -384,10 +364,8 @@ fn show(
     screen.say(workbook::show_attempt(screen, workbook, exercise, attempt)?);
     if new {
         let file = workbook.desk.shown(&workbook.desk.mine(exercise));
-        screen.say(screen.row(
-            "new",
-            &format!("edit {}: it is a copy of the blank", file.display()),
-        ));
+        screen
+            .say(screen.row("new", &format!("edit {}: it is a copy of the blank", file.display())));
     }
     Ok(())
 }
@@ -400,12 +378,7 @@ fn tell(screen: &Screen, workbook: &Workbook, checks: &[(String, Attempt)]) -> R
 
 fn document(workbook: &Workbook, checks: &[(String, Attempt)]) -> Result<Document, BadInput> {
     let progress = Progress::read(&workbook.desk)?;
-    Ok(Document::new(
-        &workbook.course,
-        &workbook.desk,
-        &progress,
-        checks,
-    ))
+    Ok(Document::new(&workbook.course, &workbook.desk, &progress, checks))
 }
 
 fn hint(args: &Args, screen: &Screen, workbook: &Workbook, name: &str) -> Result<()> {
@@ -426,24 +399,20 @@ fn hint(args: &Args, screen: &Screen, workbook: &Workbook, name: &str) -> Result
 
 fn reset(args: &Args, screen: &Screen, workbook: &Workbook, exercise: &Exercise) -> Result<()> {
     let kept = workbook.desk.reset(exercise)?;
-    Progress::change(&workbook.desk, exercise, |record| {
-        *record = Default::default()
-    })?;
+    Progress::change(&workbook.desk, exercise, |record| *record = Default::default())?;
     if args.json {
         return tell(screen, workbook, &[]);
     }
     let shown = |path: &std::path::Path| workbook.desk.shown(path).display().to_string();
-    screen.say(format!(
-        "{} is a copy of the blank",
-        shown(&workbook.desk.mine(exercise))
-    ));
+    screen.say(format!("{} is a copy of the blank", shown(&workbook.desk.mine(exercise))));
     if let Some(old) = kept {
         screen.say(format!("your old file is {}", shown(&old)));
     }
     Ok(())
 }
 
-/// Checks an exercise, and then each exercise that the reader saves, until all are solved or the reader stops.
+/// Checks an exercise, and then each exercise that the reader saves, until all are solved or the
+/// reader stops.
 fn watch(screen: &Screen, workbook: &Workbook, first: Option<&Exercise>) -> Result<()> {
     let mut known: BTreeMap<&str, Option<Version>> = workbook
         .course
@@ -453,7 +422,8 @@ fn watch(screen: &Screen, workbook: &Workbook, first: Option<&Exercise>) -> Resu
     let mut current = first;
     while let Some(exercise) = current {
         let new = workbook.desk.begin(exercise)?;
-        // Remember the version before the check, so a file that is saved during the check is checked next.
+        // Remember the version before the check, so a file that is saved during the check is
+        // checked next.
         known.insert(&exercise.name, version(workbook, exercise));
         clear(screen);
         let attempt = workbook.check(screen, exercise)?;
@@ -484,8 +454,8 @@ fn version(workbook: &Workbook, exercise: &Exercise) -> Option<Version> {
     Some((data.modified().ok()?, data.len()))
 }
 
-/// Waits until an exercise has a new version that stays the same for two looks. Editors save in several operations, and the
-/// file may be missing or incomplete for a while.
+/// Waits until an exercise has a new version that stays the same for two looks. Editors save in
+/// several operations, and the file may be missing or incomplete for a while.
 fn saved<'a>(workbook: &'a Workbook, known: &BTreeMap<&str, Option<Version>>) -> &'a Exercise {
     let mut last = known.clone();
     loop {

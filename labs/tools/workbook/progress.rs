@@ -20,7 +20,8 @@ pub struct Progress(BTreeMap<String, Record>);
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Record {
-    /// Different versions that were checked, without the untouched blank, up to the first that solved the exercise.
+    /// Different versions that were checked, without the untouched blank, up to the first that
+    /// solved the exercise.
     pub tries: usize,
     /// Hints that were read.
     pub hints: usize,
@@ -62,10 +63,7 @@ impl Progress {
         };
         serde_json::from_str(&text).map_err(|error| {
             let what = format!("{} is not what the workbook wrote: {error}", path.display());
-            BadInput::new(
-                what,
-                "delete it to start a new record; your exercises stay as they are",
-            )
+            BadInput::new(what, "delete it to start a new record; your exercises stay as they are")
         })
     }
 
@@ -127,17 +125,10 @@ impl Record {
         if attempt.outcome == Outcome::Solved {
             self.solution = Some(checked.clone());
             for figure in &attempt.figures {
-                match self
-                    .figures
-                    .iter_mut()
-                    .find(|best| best.what == figure.what)
-                {
+                match self.figures.iter_mut().find(|best| best.what == figure.what) {
                     // The target may have changed with the exercise.
                     Some(best) => {
-                        *best = Figure {
-                            got: best.got.min(figure.got),
-                            ..figure.clone()
-                        }
+                        *best = Figure { got: best.got.min(figure.got), ..figure.clone() }
                     }
                     None => self.figures.push(figure.clone()),
                 }
@@ -159,7 +150,5 @@ pub(super) fn hash(path: &Path) -> Option<String> {
 
 /// Seconds since 1970.
 pub(super) fn now() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |time| time.as_secs())
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }

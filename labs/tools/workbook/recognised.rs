@@ -1,7 +1,8 @@
 //! What the check of an exercise recognises: the sentences that it says about mistakes.
 //!
-//! `checks/NAME.mistakes.toml` has a part of each sentence, which tests compare. The whole sentence is in the check, often
-//! with places that are filled when it runs: `{ranks} times too large`. So the part is looked up there.
+//! `checks/NAME.mistakes.toml` has a part of each sentence, which tests compare. The whole sentence
+//! is in the check, often with places that are filled when it runs: `{ranks} times too large`. So
+//! the part is looked up there.
 
 use super::desk::Desk;
 use kit::{Exercise, Mistake};
@@ -65,10 +66,7 @@ fn by_claim(mistakes: &[Mistake], check: &str) -> Vec<Recognised> {
         }
         match all.iter_mut().find(|known| known.claim == *claim) {
             Some(known) => known.says.push(says),
-            None => all.push(Recognised {
-                claim: claim.clone(),
-                says: vec![says],
-            }),
+            None => all.push(Recognised { claim: claim.clone(), says: vec![says] }),
         }
     }
     all
@@ -133,13 +131,11 @@ fn tokens(text: &str) -> Vec<Token> {
     all
 }
 
-/// The sentence that has `part` in it: from the check if exactly one fits it best, and else the part alone.
+/// The sentence that has `part` in it: from the check if exactly one fits it best, and else the
+/// part alone.
 fn whole(part: &str, sentences: &[Vec<Token>]) -> String {
     let part: Vec<char> = part.chars().collect();
-    let fits: Vec<Fit> = sentences
-        .iter()
-        .filter_map(|sentence| Fit::of(&part, sentence))
-        .collect();
+    let fits: Vec<Fit> = sentences.iter().filter_map(|sentence| Fit::of(&part, sentence)).collect();
     let most = fits.iter().map(|fit| fit.letters).max().unwrap_or(0);
     let mut best: Vec<String> = fits
         .iter()
@@ -168,7 +164,8 @@ struct Fit {
 
 impl Fit {
     fn of(part: &[char], sentence: &[Token]) -> Option<Fit> {
-        // most[i][j]: the most letters of part[j..] that can be the sentence's own if it goes on at i, and where it ends.
+        // most[i][j]: the most letters of part[j..] that can be the sentence's own if it goes on at
+        // i, and where it ends.
         let none: Option<(usize, usize)> = None;
         let mut most = vec![vec![none; part.len() + 1]; sentence.len() + 1];
         for i in (0..=sentence.len()).rev() {
@@ -238,18 +235,12 @@ mod tests {
             told("4 times too large: a \"sum"),
             "4 times too large: a \"sum\" over the ranks, not {the} mean."
         );
-        assert_eq!(
-            told("over the micro"),
-            "… times too large: a sum over the micro-batches."
-        );
+        assert_eq!(told("over the micro"), "… times too large: a sum over the micro-batches.");
     }
 
     #[test]
     fn a_part_may_end_within_a_place() {
-        assert_eq!(
-            told("rank 0 waits for rank 2"),
-            "rank 0 waits for rank 2 for ever."
-        );
+        assert_eq!(told("rank 0 waits for rank 2"), "rank 0 waits for rank 2 for ever.");
         assert_eq!(told("waits for rank "), "rank … waits for rank … for ever.");
     }
 
@@ -258,18 +249,12 @@ mod tests {
         assert_eq!(told("times too large"), "… times too large …");
         // It could fill the places of the last sentence, which would say nothing.
         assert_eq!(told("tp does not divide: 3"), "… tp does not divide: 3 …");
-        assert_eq!(
-            told("no sentence of the check"),
-            "… no sentence of the check …"
-        );
+        assert_eq!(told("no sentence of the check"), "… no sentence of the check …");
     }
 
     #[test]
     fn a_sentence_is_told_once_and_at_its_first_claim() {
-        let mistake = |claim: &str, says: &str| Mistake {
-            claim: claim.into(),
-            says: says.into(),
-        };
+        let mistake = |claim: &str, says: &str| Mistake { claim: claim.into(), says: says.into() };
         let mistakes = [
             mistake("one rank", "kept its own"),
             mistake("two ranks", "over the micro"),

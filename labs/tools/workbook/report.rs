@@ -29,8 +29,7 @@ impl Readers {
         let mut files: Vec<_> = files.flatten().map(|entry| entry.path()).collect();
         // `.json` counts, too: `$USER.json` becomes this name if USER is not set.
         files.retain(|path| {
-            path.file_name()
-                .is_some_and(|name| name.to_string_lossy().ends_with(".json"))
+            path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(".json"))
         });
         files.sort();
         let mut read = Vec::new();
@@ -45,11 +44,9 @@ impl Readers {
         if read.is_empty() && refused.is_empty() {
             return Err(refuse(String::new()));
         }
-        // If several readers are the same user (root in a container), the names of the files distinguish them.
-        let users: Vec<String> = read
-            .iter()
-            .map(|(_, document)| document.who.clone())
-            .collect();
+        // If several readers are the same user (root in a container), the names of the files
+        // distinguish them.
+        let users: Vec<String> = read.iter().map(|(_, document)| document.who.clone()).collect();
         let is_own =
             |who: &str| !who.is_empty() && users.iter().filter(|user| *user == who).count() == 1;
         let mut documents = BTreeMap::new();
@@ -64,7 +61,8 @@ impl Readers {
         Ok(Readers { documents, refused })
     }
 
-    /// A table of people, beginning with those who need help, a table of exercises, and the ladder's scores if there are some.
+    /// A table of people, beginning with those who need help, a table of exercises, and the
+    /// ladder's scores if there are some.
     pub fn render(&self, screen: &Screen) -> String {
         let mut people: Vec<(&String, &Document)> = self.documents.iter().collect();
         people.sort_by_key(|(_, document)| {
@@ -73,18 +71,10 @@ impl Readers {
                 std::cmp::Reverse(document.at().map_or(0, |at| at.record.tries)),
             )
         });
-        let rows: Vec<Vec<String>> = people
-            .iter()
-            .map(|(who, document)| person(who, document))
-            .collect();
-        let header = [
-            "who", "solved", "works on", "stuck at", "tries", "hints", "ago",
-        ];
-        let mut text = format!(
-            "{}\n\n{}",
-            table(screen, &header, &rows),
-            self.exercises(screen)
-        );
+        let rows: Vec<Vec<String>> =
+            people.iter().map(|(who, document)| person(who, document)).collect();
+        let header = ["who", "solved", "works on", "stuck at", "tries", "hints", "ago"];
+        let mut text = format!("{}\n\n{}", table(screen, &header, &rows), self.exercises(screen));
         if let Some(chart) = scores(screen, self.documents.values()) {
             text += &format!("\n\n{chart}");
         }
@@ -96,11 +86,7 @@ impl Readers {
 
     fn exercises(&self, screen: &Screen) -> String {
         let mut names: Vec<&String> = Vec::new();
-        for entry in self
-            .documents
-            .values()
-            .flat_map(|document| &document.exercises)
-        {
+        for entry in self.documents.values().flat_map(|document| &document.exercises) {
             if !names.contains(&&entry.name) {
                 names.push(&entry.name);
             }
@@ -124,26 +110,16 @@ impl Readers {
                 .map(|(why, count)| format!("{count}: {}", harmless(why)))
                 .collect();
             let solved = entries().filter(|entry| entry.solved).count();
-            let begun = entries()
-                .filter(|entry| !entry.solved && entry.begun)
-                .count();
-            vec![
-                harmless(name),
-                solved.to_string(),
-                begun.to_string(),
-                told.join("\n"),
-            ]
+            let begun = entries().filter(|entry| !entry.solved && entry.begun).count();
+            vec![harmless(name), solved.to_string(), begun.to_string(), told.join("\n")]
         };
         let rows: Vec<Vec<String>> = names.iter().map(row).collect();
-        table(
-            screen,
-            &["exercise", "solved", "begun", "most are stuck at"],
-            &rows,
-        )
+        table(screen, &["exercise", "solved", "begun", "most are stuck at"], &rows)
     }
 }
 
-/// A name whose words leave room for the other columns. A table in which one column is too wide becomes a list for everyone.
+/// A name whose words leave room for the other columns. A table in which one column is too wide
+/// becomes a list for everyone.
 fn name(text: &str) -> String {
     const MOST: usize = 40;
     const LINE: usize = 10;
@@ -167,23 +143,10 @@ fn name(text: &str) -> String {
 fn person(who: &str, document: &Document) -> Vec<String> {
     let solved = format!("{} of {}", document.solved(), document.exercises.len());
     let (at, stuck, record) = match document.at() {
-        Some(at) => (
-            harmless(&at.name),
-            harmless(&at.stuck_at()),
-            at.record.clone(),
-        ),
-        None => (
-            String::new(),
-            "nothing: all solved".into(),
-            Record::default(),
-        ),
+        Some(at) => (harmless(&at.name), harmless(&at.stuck_at()), at.record.clone()),
+        None => (String::new(), "nothing: all solved".into(), Record::default()),
     };
-    let last = document
-        .exercises
-        .iter()
-        .map(|entry| entry.record.when)
-        .max()
-        .unwrap_or(0);
+    let last = document.exercises.iter().map(|entry| entry.record.when).max().unwrap_or(0);
     let ago = if last == 0 {
         String::new()
     } else {
@@ -217,29 +180,18 @@ mod tests {
     #[test]
     fn a_long_name_leaves_the_table_a_table() {
         let row = |who: &str| {
-            let cells = [
-                "1 of 46",
-                "lab05-cross-entropy",
-                "losses without logits",
-                "11",
-                "4",
-                "59 min",
-            ];
+            let cells =
+                ["1 of 46", "lab05-cross-entropy", "losses without logits", "11", "4", "59 min"];
             let mut row = vec![name(who)];
             row.extend(cells.map(String::from));
             row
         };
-        let header = [
-            "who", "solved", "works on", "stuck at", "tries", "hints", "ago",
-        ];
+        let header = ["who", "solved", "works on", "stuck at", "tries", "hints", "ago"];
         let long = "x".repeat(400);
         for who in ["ada", "Ada Lovelace", "maximilian-mustermann", &long] {
             let text = table(&Screen::plain(), &header, &[row("ada"), row(who)]);
             assert!(text.contains("works on"), "{text}");
-            assert!(
-                text.lines().all(|line| line.chars().count() <= 80),
-                "{text}"
-            );
+            assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         }
         assert_eq!(name("Ada Lovelace"), "Ada Lovelace");
         assert_eq!(name("maximilian-mustermann"), "maximilian\n-musterman\nn");

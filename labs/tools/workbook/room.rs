@@ -1,10 +1,11 @@
-//! One build for a room: what `labs/cluster/build.sh` puts beside the programs, so that participants need nothing else.
+//! One build for a room: what `labs/cluster/build.sh` puts beside the programs, so that
+//! participants need nothing else.
 //!
 //! ```text
 //! bin/, bin-mpi/   the programs; the ranks of those in bin-mpi/ are MPI processes under a launcher
 //! share/labs/      what the workbook reads: exercises, checks, solutions
 //! lib/             the library and all that it uses, compiled
-//! toolchain/       the rustc that has compiled them, and in link/ what links programs where there is no C compiler
+//! toolchain/       the rustc that has compiled them; link/ links where there is no C compiler
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -21,10 +22,7 @@ impl Room {
 
     fn of(program: &Path) -> Option<Room> {
         let room = Room(program.ancestors().nth(2)?.to_path_buf());
-        room.share()
-            .join("labs/labs.toml")
-            .is_file()
-            .then_some(room)
+        room.share().join("labs/labs.toml").is_file().then_some(room)
     }
 
     /// What a checkout has in its root, as far as the workbook reads it.

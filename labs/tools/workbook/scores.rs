@@ -1,5 +1,5 @@
-//! The ladder's scores of a room as one chart: who solved a rung, and where readers stand between the best possible score and the
-//! worst in the room.
+//! The ladder's scores of a room as one chart: who solved a rung, and where readers stand between
+//! the best possible score and the worst in the room.
 
 use super::document::{Document, harmless};
 use kit::show::{Screen, bar, general, thousands};
@@ -44,10 +44,7 @@ pub(super) fn scores<'a>(
         };
         let at = rungs.iter().position(|rung| rung.name == name);
         let at = at.unwrap_or_else(|| {
-            rungs.push(Rung {
-                name: name.into(),
-                ..Rung::default()
-            });
+            rungs.push(Rung { name: name.into(), ..Rung::default() });
             rungs.len() - 1
         });
         rungs[at].solved += usize::from(entry.solved);
@@ -56,10 +53,7 @@ pub(super) fn scores<'a>(
                 whats.push(figure.what.clone());
             }
             let scores = rungs[at].scores.entry(figure.what.clone());
-            let scores = scores.or_insert(Scores {
-                target: figure.target,
-                got: Vec::new(),
-            });
+            let scores = scores.or_insert(Scores { target: figure.target, got: Vec::new() });
             scores.target = scores.target.min(figure.target);
             scores.got.push(figure.got);
         }
@@ -88,17 +82,12 @@ pub(super) fn scores<'a>(
     }
     for what in &whats {
         lines.push(String::new());
-        lines.push(screen.bold(format!(
-            "  {}",
-            cut(screen, what, screen.width.max(20) - 4).trim_end()
-        )));
+        lines.push(
+            screen.bold(format!("  {}", cut(screen, what, screen.width.max(20) - 4).trim_end())),
+        );
         for rung in &rungs {
             if let Some(scores) = rung.scores.get(what) {
-                lines.push(format!(
-                    "  {} {}",
-                    cut(screen, &rung.name, 15),
-                    scores.line(screen)
-                ));
+                lines.push(format!("  {} {}", cut(screen, &rung.name, 15), scores.line(screen)));
             }
         }
     }
@@ -108,15 +97,8 @@ pub(super) fn scores<'a>(
 /// A participant's text in exactly `columns` columns.
 fn cut(screen: &Screen, text: &str, columns: usize) -> String {
     let text = harmless(text);
-    let text = if screen.ascii {
-        screen.quote(&text, 0)
-    } else {
-        text
-    };
-    format!(
-        "{:<columns$}",
-        text.chars().take(columns).collect::<String>()
-    )
+    let text = if screen.ascii { screen.quote(&text, 0) } else { text };
+    format!("{:<columns$}", text.chars().take(columns).collect::<String>())
 }
 
 impl Scores {
@@ -175,7 +157,8 @@ mod tests {
         "microseconds per step on a slow link",
     ];
 
-    /// A document of someone who has reached `got[rung]` times the best of each score. 0 is not solved.
+    /// A document of someone who has reached `got[rung]` times the best of each score. 0 is not
+    /// solved.
     fn document(got: &[u64]) -> Document {
         let entry = |(i, &times): (usize, &u64)| {
             let figures = WHATS.iter().map(|what| Figure {
@@ -184,11 +167,7 @@ mod tests {
                 target: 10_000,
             });
             let record = Record {
-                figures: if times > 0 {
-                    figures.collect()
-                } else {
-                    Vec::new()
-                },
+                figures: if times > 0 { figures.collect() } else { Vec::new() },
                 outcome: Some(Outcome::Solved),
                 ..Record::default()
             };
@@ -215,17 +194,11 @@ mod tests {
     #[test]
     fn a_room_stands_between_the_best_and_its_worst() {
         let mut room = vec![document(&[1, 0, 1]); 12];
-        room.extend([
-            document(&[1, 1, 0]),
-            document(&[2, 0, 0]),
-            document(&[3, 1, 0]),
-        ]);
+        room.extend([document(&[1, 1, 0]), document(&[2, 0, 0]), document(&[3, 1, 0])]);
         let text = chart(&Screen::plain(), &room).unwrap();
         let line = |what: &str, rung: &str| {
             let block = text.split(what).nth(1).expect(what);
-            let line = block
-                .lines()
-                .find(|line| line.trim_start().starts_with(rung));
+            let line = block.lines().find(|line| line.trim_start().starts_with(rung));
             line.expect(rung).to_string()
         };
         assert!(line("solved", "each").ends_with(&format!("15 of 15 {}", "█".repeat(30))));
@@ -259,15 +232,9 @@ mod tests {
         odd.exercises[1].record.figures[0].got = u64::MAX;
         odd.exercises[1].record.figures[1].target = 0;
         for ascii in [false, true] {
-            let screen = Screen {
-                ascii,
-                ..Screen::plain()
-            };
+            let screen = Screen { ascii, ..Screen::plain() };
             let text = chart(&screen, &[odd.clone(), document(&[1, 1])]).unwrap();
-            assert!(
-                !text.contains('\u{1b}') && (text.is_ascii() || !ascii),
-                "{text}"
-            );
+            assert!(!text.contains('\u{1b}') && (text.is_ascii() || !ascii), "{text}");
             assert_eq!(text.lines().find(|line| line.chars().count() > 80), None);
         }
     }

@@ -19,11 +19,7 @@ pub fn map(screen: &Screen, book: &Workbook) -> Result<String, BadInput> {
     let progress = Progress::read(&book.desk)?;
     let next = book.next()?;
     let all = book.course.exercises().count();
-    let solved = book
-        .course
-        .exercises()
-        .filter(|exercise| progress.has_solved(exercise))
-        .count();
+    let solved = book.course.exercises().filter(|exercise| progress.has_solved(exercise)).count();
     let open = book
         .course
         .exercises()
@@ -64,17 +60,11 @@ pub fn map(screen: &Screen, book: &Workbook) -> Result<String, BadInput> {
         lines.push(line(screen, book, &progress, rung, is_next));
     }
     let parts = Part::ALL.map(|part| book.course.find(part.exercise()));
-    let yours = parts
-        .iter()
-        .flatten()
-        .filter(|part| progress.has_solved(part))
-        .count();
+    let yours = parts.iter().flatten().filter(|part| progress.has_solved(part)).count();
     lines.push(String::new());
     lines.push(screen.heading("Your own trainer", &format!("{} capstone", command())));
-    let told = format!(
-        "{yours} of its {} parts are yours; the others are the library's",
-        parts.len()
-    );
+    let told =
+        format!("{yours} of its {} parts are yours; the others are the library's", parts.len());
     lines.push(screen.dim(format!("    {told}")));
     lines.push(String::new());
     lines.push(match next {
@@ -134,11 +124,11 @@ fn line(
 
 /// The next steps, as the reader can type them.
 fn next_step(screen: &Screen, book: &Workbook, next: &Exercise) -> String {
-    let lab = book.course.labs.iter().find(|lab| {
-        lab.exercises
-            .iter()
-            .any(|exercise| exercise.name == next.name)
-    });
+    let lab = book
+        .course
+        .labs
+        .iter()
+        .find(|lab| lab.exercises.iter().any(|exercise| exercise.name == next.name));
     let file = book.desk.shown(&book.desk.mine(next));
     let mut steps = vec![
         format!("start this, and leave it running:  {} watch", command()),
@@ -147,13 +137,10 @@ fn next_step(screen: &Screen, book: &Workbook, next: &Exercise) -> String {
     if let Some(lab) = lab.filter(|lab| lab.exercises[0].name == next.name) {
         steps.insert(0, format!("run its lab:  {}", started::command(&lab.name)));
     }
-    let mut lines = vec![screen.row(
-        "next",
-        &format!(
-            "{}, about {} minutes: {}",
-            next.name, next.minutes, next.task
-        ),
-    )];
+    let mut lines = vec![
+        screen
+            .row("next", &format!("{}, about {} minutes: {}", next.name, next.minutes, next.task)),
+    ];
     // Each step is on one line, however long, so that readers can copy its command.
     for (i, step) in steps.iter().enumerate() {
         lines.push(format!("           {}. {step}", i + 1));
@@ -169,11 +156,7 @@ pub fn attempt(
     attempt: &Attempt,
 ) -> Result<String, BadInput> {
     let record = Progress::read(&book.desk)?.of(exercise);
-    let file = book
-        .desk
-        .shown(&book.desk.mine(exercise))
-        .display()
-        .to_string();
+    let file = book.desk.shown(&book.desk.mine(exercise)).display().to_string();
     let mut lines = vec![screen.heading(&title(screen, exercise), &file)];
     if !attempt.compiler.is_empty() {
         // rustc's messages stay as they are.
@@ -194,11 +177,7 @@ pub fn attempt(
                 &attempt.means
             };
             lines.push(format!("\n{}", screen.row("means", means)));
-            if attempt
-                .findings
-                .last()
-                .is_some_and(|last| last.holds.is_none())
-            {
+            if attempt.findings.last().is_some_and(|last| last.holds.is_none()) {
                 lines.push(String::new());
             }
         }
@@ -273,10 +252,7 @@ fn ending(
         return Ok(vec![screen.row("hints", &more)]);
     }
     let hints = count(record.hints.min(exercise.hints.len()), "hint", "hints");
-    let told = format!(
-        "after {}, with {hints}",
-        count(record.tries, "try", "tries")
-    );
+    let told = format!("after {}, with {hints}", count(record.tries, "try", "tries"));
     let mut lines = vec![screen.row("solved", &told)];
     for got in &attempt.figures {
         lines.push(screen.row("", &figure(screen, "yours", got)));
@@ -294,10 +270,7 @@ fn ending(
     }
     lines.push(screen.row("ours", &format!("{} solution {}", command(), exercise.name)));
     // A reader in a lab, or on the ladder, goes on there.
-    let here = book
-        .course
-        .exercises()
-        .filter(|other| other.lab() == exercise.lab());
+    let here = book.course.exercises().filter(|other| other.lab() == exercise.lab());
     lines.push(match book.next_of(here)?.or(book.next()?) {
         Some(next) => screen.row("next", &format!("{0}: {1} check {0}", next.name, command())),
         None => screen.row("next", "nothing: all exercises are solved"),
@@ -305,7 +278,8 @@ fn ending(
     Ok(lines)
 }
 
-/// Which figures of a right answer have missed their targets, if some have: on the ladder the one that the rung is about first.
+/// Which figures of a right answer have missed their targets, if some have: on the ladder the one
+/// that the rung is about first.
 fn missed(exercise: &Exercise, attempt: &Attempt) -> Option<String> {
     let larger = |figure: &&Figure| figure.got > figure.target;
     let mut missed: Vec<&str> = attempt
@@ -338,11 +312,7 @@ fn comparison(screen: &Screen, rows: &[Row]) -> String {
     let disagree = || rows.iter().filter(|row| !row.agrees);
     let wrong = disagree().count();
     let cells = |row: &Row| {
-        vec![
-            row.at.clone(),
-            row.expected.clone(),
-            format!("{} {}", row.got, screen.cross()),
-        ]
+        vec![row.at.clone(), row.expected.clone(), format!("{} {}", row.got, screen.cross())]
     };
     let cells: Vec<Vec<String>> = disagree().take(MOST).map(cells).collect();
     let mut text = table(screen, &["where", "expected", "yours"], &cells);
@@ -359,20 +329,13 @@ fn figure(screen: &Screen, whose: &str, figure: &Figure) -> String {
     } else {
         String::new()
     };
-    format!(
-        "{what}: {whose} {}, target {}{mark}",
-        thousands(*got),
-        thousands(*target)
-    )
+    format!("{what}: {whose} {}, target {}{mark}", thousands(*got), thousands(*target))
 }
 
 /// Our solution, for readers who have solved the exercise or read all its hints.
 pub fn solution(screen: &Screen, book: &Workbook, exercise: &Exercise) -> Result<String, BadInput> {
     let progress = Progress::read(&book.desk)?;
-    let left = exercise
-        .hints
-        .len()
-        .saturating_sub(progress.of(exercise).hints);
+    let left = exercise.hints.len().saturating_sub(progress.of(exercise).hints);
     if left > 0 && !progress.has_solved(exercise) {
         let what = format!(
             "the solution of {} comes after its hints: {}",

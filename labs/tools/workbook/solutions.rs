@@ -1,6 +1,8 @@
-//! All exercises in one document, for those who teach: what is asked, what solves it, what goes wrong, what to say afterwards.
+//! All exercises in one document, for those who teach: what is asked, what solves it, what goes
+//! wrong, what to say afterwards.
 //!
-//! The document is Markdown: it can be read in a terminal, printed through any converter, and searched.
+//! The document is Markdown: it can be read in a terminal, printed through any converter, and
+//! searched.
 
 use super::desk::Desk;
 use super::recognised::{Recognised, read, recognised};
@@ -38,7 +40,8 @@ pub struct Sheet {
     /// The drawing in the blank's text, or nothing.
     pub picture: String,
     pub hints: Vec<String>,
-    /// The items of our solution in which it differs from the blank. A repair is marked by lines with `-` and `+`.
+    /// The items of our solution in which it differs from the blank. A repair is marked by lines
+    /// with `-` and `+`.
     pub solution: String,
     pub debrief: String,
     pub recognised: Vec<Recognised>,
@@ -82,12 +85,8 @@ impl Handout {
             self.extent()
         );
         for sheet in self.sheets() {
-            writeln!(
-                text,
-                "| {} | {} | {} |",
-                sheet.name, sheet.title, sheet.minutes
-            )
-            .expect("a string grows");
+            writeln!(text, "| {} | {} | {} |", sheet.name, sheet.title, sheet.minutes)
+                .expect("a string grows");
         }
         for lab in &self.labs {
             text += &format!("\n## {} · {}\n\n{}\n", lab.name, lab.title, lab.question);
@@ -147,10 +146,8 @@ impl Sheet {
                 kind += &format!(", {word}");
             }
         }
-        let mut text = format!(
-            "\n### {} · {}\n\n*{kind}.* Task: {}.\n",
-            self.name, self.title, self.task
-        );
+        let mut text =
+            format!("\n### {} · {}\n\n*{kind}.* Task: {}.\n", self.name, self.title, self.task);
         if !self.picture.is_empty() {
             text += &format!("\n```text\n{}\n```\n", self.picture);
         }
@@ -185,8 +182,8 @@ fn picture(code: &str) -> String {
     lines.join("\n")
 }
 
-/// What a reader writes: the whole items of the solution in which it differs from the blank, after what it imports in
-/// addition. `broken` code is shown with its repair.
+/// What a reader writes: the whole items of the solution in which it differs from the blank, after
+/// what it imports in addition. `broken` code is shown with its repair.
 fn changed(blank: &str, solution: &str, broken: bool) -> String {
     let [given, solved] = [code(blank), code(solution)];
     let before = equal(given.iter(), solved.iter());
@@ -214,9 +211,7 @@ fn changed(blank: &str, solution: &str, broken: bool) -> String {
 /// The lines of an exercise's file without its task and the standard library's imports.
 fn code(text: &str) -> Vec<&str> {
     let lines = text.lines().filter(|line| !line.starts_with("use std::"));
-    lines
-        .skip_while(|line| line.starts_with("//!") || line.is_empty())
-        .collect()
+    lines.skip_while(|line| line.starts_with("//!") || line.is_empty()).collect()
 }
 
 /// How many lines are equal at the beginning of both.
@@ -227,7 +222,8 @@ fn equal<'a>(
     one.zip(other).take_while(|(a, b)| a == b).count()
 }
 
-/// Whether an item, its comment or its attribute begins here: a line at the margin, after an empty one.
+/// Whether an item, its comment or its attribute begins here: a line at the margin, after an empty
+/// one.
 fn begins(lines: &[&str], at: usize) -> bool {
     let at_margin = |line: &str| !line.is_empty() && !line.starts_with([' ', '}', ')']);
     at == 0 || lines[at - 1].is_empty() && lines.get(at).is_some_and(|line| at_margin(line))
@@ -243,9 +239,7 @@ fn start_of_item(lines: &[&str], at: usize) -> usize {
 
 /// The end of the item that the line before `at` belongs to.
 fn end_of_item(lines: &[&str], at: usize) -> usize {
-    (at..lines.len())
-        .find(|&line| begins(lines, line))
-        .unwrap_or(lines.len())
+    (at..lines.len()).find(|&line| begins(lines, line)).unwrap_or(lines.len())
 }
 
 /// What became of some lines: those that went are marked with `-`, new ones with `+`.
@@ -316,10 +310,7 @@ pub fn other() {}
 
     #[test]
     fn the_picture_is_the_first_drawing() {
-        assert_eq!(
-            picture(BLANK),
-            "rank 0   1 2   →   4\n\nrank 1   1     →   4"
-        );
+        assert_eq!(picture(BLANK), "rank 0   1 2   →   4\n\nrank 1   1     →   4");
         assert_eq!(picture("//! a-task\n\nlet a = \"```text\";\n"), "");
     }
 

@@ -1,7 +1,8 @@
 //! A participant's document in the folder of a room.
 //!
-//! Everyone writes there at the same time, and on a hub everyone has the same user name. So a file's name has a number that belongs to
-//! the participant's own folder: two people never share a file, and who submits again replaces what they submitted before.
+//! Everyone writes there at the same time, and on a hub everyone has the same user name. So a
+//! file's name has a number that belongs to the participant's own folder: two people never share a
+//! file, and who submits again replaces what they submitted before.
 
 use super::desk::Desk;
 use super::document::Document;
@@ -14,8 +15,8 @@ use std::path::{Path, PathBuf};
 /// The file in the participant's folder that keeps the number.
 const NUMBER: &str = ".participant";
 
-/// Writes the document to `folder`, and returns the path of its file. A report that is made meanwhile reads the old file or the new
-/// one, and never a half of it.
+/// Writes the document to `folder`, and returns the path of its file. A report that is made
+/// meanwhile reads the old file or the new one, and never a half of it.
 ///
 /// # Errors
 /// If a file cannot be written, in the folder or on the desk.
@@ -38,7 +39,8 @@ pub fn submit(folder: &Path, desk: &Desk, document: &Document) -> Result<PathBuf
     Ok(path)
 }
 
-/// Removes what this participant has submitted under a different name, or from a different host. Without the right to remove it, it stays.
+/// Removes what this participant has submitted under a different name, or from a different host.
+/// Without the right to remove it, it stays.
 fn remove_older(folder: &Path, name: &str, number: &str) {
     let own = format!("-{number}.json");
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -65,16 +67,8 @@ fn number(my: &Path) -> io::Result<String> {
 /// The part of a name that is safe in a file's name.
 fn plain(name: &str) -> String {
     let keep = |c: char| {
-        if c.is_alphanumeric() || c == '_' {
-            c
-        } else {
-            '-'
-        }
+        if c.is_alphanumeric() || c == '_' { c } else { '-' }
     };
     let plain: String = name.chars().take(40).map(keep).collect();
-    if plain.is_empty() {
-        "nobody".to_string()
-    } else {
-        plain
-    }
+    if plain.is_empty() { "nobody".to_string() } else { plain }
 }

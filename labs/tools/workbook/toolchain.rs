@@ -1,4 +1,5 @@
-//! The compiler and the linker of exercises. Where a check fails because of them, it is told as that, and nobody's file is blamed.
+//! The compiler and the linker of exercises. Where a check fails because of them, it is told as
+//! that, and nobody's file is blamed.
 
 use super::command::command;
 use super::room::Room;
@@ -11,7 +12,8 @@ use std::process::{Command, ExitStatus};
 /// The crates that a check may use. A reader's file uses the first two alone.
 pub(super) const CRATES: [&str; 6] = ["shardlab", "ladder", "kit", "lab09", "lab11", "capstone"];
 
-/// The rustc that has compiled this program, as `rustc --version` names it. The library in its compiled form is for that one alone.
+/// The rustc that has compiled this program, as `rustc --version` names it. The library in its
+/// compiled form is for that one alone.
 pub(super) const BUILT_BY: &str = env!("BUILT_BY");
 
 /// The compiler, and what links its programs.
@@ -27,8 +29,8 @@ pub(super) struct Toolchain {
 }
 
 impl Toolchain {
-    /// The compiler: the one that the variable RUSTC names, or else the one of this program's room, or else the first on PATH.
-    /// A room's linker is for machines without a C compiler.
+    /// The compiler: the one that the variable RUSTC names, or else the one of this program's room,
+    /// or else the first on PATH. A room's linker is for machines without a C compiler.
     pub fn find() -> Toolchain {
         let room = Room::of_this_program();
         let given = std::env::var_os("RUSTC").filter(|rustc| !rustc.is_empty());
@@ -89,8 +91,8 @@ pub(super) fn ask_the_doctor() -> String {
     format!("`{} doctor` looks at this machine", command())
 }
 
-/// Why rustc has failed, if neither the reader's file nor the check is the reason. `file` is the one that it compiled, as rustc's
-/// messages name it.
+/// Why rustc has failed, if neither the reader's file nor the check is the reason. `file` is the
+/// one that it compiled, as rustc's messages name it.
 pub(super) fn failure(status: ExitStatus, text: &str, file: &str) -> Option<BadInput> {
     if status.success() {
         return None;
@@ -102,37 +104,27 @@ pub(super) fn failure(status: ExitStatus, text: &str, file: &str) -> Option<BadI
     // Lines of the reader's code have a number and a bar in front of them.
     let mut own = text.lines().filter(|line| !line.contains(" | "));
     let full = ["No space left on device", "Disk quota exceeded"];
-    if let Some(line) = own
-        .clone()
-        .find(|line| full.iter().any(|full| line.contains(full)))
-    {
+    if let Some(line) = own.clone().find(|line| full.iter().any(|full| line.contains(full))) {
         let help = "checks are built in the folder for temporary files: free some of it, or choose a different one:  export TMPDIR=…";
-        return refuse(
-            format!("the compiler has no room to write: {}", line.trim()),
-            help,
-        );
+        return refuse(format!("the compiler has no room to write: {}", line.trim()), help);
     }
     let unlinked = |line: &str| {
-        let from = line
-            .find("linker `")
-            .or_else(|| line.find("linking with `"))?;
+        let from = line.find("linker `").or_else(|| line.find("linking with `"))?;
         line.contains("error").then(|| line[from..].to_string())
     };
     if let Some(message) = own.find_map(unlinked) {
         let help = "a check needs a C linker, such as gcc or clang: install one (Debian: apt install gcc; Mac: xcode-select --install), or load its module (module load gcc)";
         return refuse(format!("rustc cannot link a program here: {message}"), help);
     }
-    // The library was compiled by a different rustc, or for a different machine, or a part of it is missing.
+    // The library was compiled by a different rustc, or for a different machine, or a part of it is
+    // missing.
     let other = ["E0460", "E0461", "E0462", "E0514"].map(|code| format!("[{code}]"));
     let has_other = other.iter().any(|code| text.contains(code));
     // Of several versions of a crate none fits the others.
     let mut given = CRATES.iter().chain(&["std"]);
     let without = given.any(|name| text.contains(&format!("can't find crate for `{name}`")));
     if has_other || without || text.contains("` which `") && text.contains("[E0463]") {
-        let what = format!(
-            "rustc cannot use the compiled library:\n{}",
-            text.trim_end()
-        );
+        let what = format!("rustc cannot use the compiled library:\n{}", text.trim_end());
         let help = format!(
             "it was compiled by {BUILT_BY}: use that one (export RUSTC=its path), or build the workbook again (cargo build --bin workbook)"
         );
@@ -143,9 +135,7 @@ pub(super) fn failure(status: ExitStatus, text: &str, file: &str) -> Option<BadI
         return None;
     }
     let lines = || text.lines().filter(|line| !line.trim().is_empty());
-    let first = lines()
-        .find(|line| line.contains("error"))
-        .or(lines().next());
+    let first = lines().find(|line| line.contains("error")).or(lines().next());
     let help = "this is the compiler's own failure, unless it happens with this file only (a very deep expression can do it)";
     refuse(
         format!(
@@ -160,13 +150,11 @@ pub(super) fn failure(status: ExitStatus, text: &str, file: &str) -> Option<BadI
 fn without_colour(text: &str) -> String {
     let mut parts = text.split("\x1b[");
     let first = parts.next().unwrap_or_default().to_string();
-    parts.fold(first, |plain, part| {
-        plain + part.split_once('m').map_or("", |(_, text)| text)
-    })
+    parts.fold(first, |plain, part| plain + part.split_once('m').map_or("", |(_, text)| text))
 }
 
-/// Why a check that ended by itself says nothing about the reader's code, if it does not: it never began, or there is no room left to
-/// write what it finds.
+/// Why a check that ended by itself says nothing about the reader's code, if it does not: it never
+/// began, or there is no room left to write what it finds.
 pub(super) fn silence(began: bool, finished: bool, printed: &str, out: &Path) -> Option<BadInput> {
     const LEAST: u64 = 64 << 10;
     let free = super::disk::free(out);
@@ -183,11 +171,7 @@ pub(super) fn silence(began: bool, finished: bool, printed: &str, out: &Path) ->
         return None;
     }
     let said = printed.trim();
-    let said = if said.is_empty() {
-        "it said nothing"
-    } else {
-        said
-    };
+    let said = if said.is_empty() { "it said nothing" } else { said };
     Some(BadInput::new(
         format!("the check did not begin: {said}"),
         format!("your code has not run yet; {}", ask_the_doctor()),
@@ -208,10 +192,7 @@ mod tests {
     fn errors_in_the_readers_file_are_the_readers() {
         let error = "error[E0308]: mismatched types\n --> my/a.rs:2:5\n  |\n2 |     x\n";
         assert_eq!(told(1, error), None);
-        assert_eq!(
-            told(1, &error.replace("error", "\x1b[1m\x1b[91merror\x1b[0m")),
-            None
-        );
+        assert_eq!(told(1, &error.replace("error", "\x1b[1m\x1b[91merror\x1b[0m")), None);
         assert_eq!(told(1, "error: couldn't read `my/a.rs`: not UTF-8"), None);
         let quoted = "error[E0425]: cannot find value\n --> my/a.rs:2:5\n  |\n2 | no(\"error: linker `cc`: No space left on device\")\n";
         assert_eq!(told(1, quoted), None, "a line of code is no message");
@@ -283,41 +264,18 @@ mod tests {
             ),
         ] {
             let told = told(code, text).unwrap_or_default();
-            assert!(
-                told.starts_with(what) && told.contains(help),
-                "{text}: {told}"
-            );
+            assert!(told.starts_with(what) && told.contains(help), "{text}: {told}");
         }
-        let killed = failure(ExitStatus::from_raw(9), "", "my/a.rs")
-            .unwrap()
-            .what;
-        assert_eq!(
-            killed,
-            "rustc ended without an answer (signal: 9 (SIGKILL)): it said nothing"
-        );
-        assert_eq!(
-            told(
-                1,
-                "error[E0463]: can't find crate for `foo`\n --> my/a.rs:1:1"
-            ),
-            None
-        );
+        let killed = failure(ExitStatus::from_raw(9), "", "my/a.rs").unwrap().what;
+        assert_eq!(killed, "rustc ended without an answer (signal: 9 (SIGKILL)): it said nothing");
+        assert_eq!(told(1, "error[E0463]: can't find crate for `foo`\n --> my/a.rs:1:1"), None);
     }
 
     #[test]
     fn a_check_that_never_began_blames_nobody() {
         let here = std::env::temp_dir();
-        let never = silence(
-            false,
-            false,
-            "error while loading shared libraries\n",
-            &here,
-        )
-        .unwrap();
-        assert_eq!(
-            never.what,
-            "the check did not begin: error while loading shared libraries"
-        );
+        let never = silence(false, false, "error while loading shared libraries\n", &here).unwrap();
+        assert_eq!(never.what, "the check did not begin: error while loading shared libraries");
         assert_eq!(silence(true, false, "", &here), None);
     }
 }

@@ -1,7 +1,7 @@
 //! The files of a universal checkpoint. Its folders have DeepSpeed's names:
 //!
 //! ```text
-//! universal.json                         the index: steps, shapes, checksums, and the trainer's own record
+//! universal.json                         the index: steps, shapes, checksums, trainer's record
 //! zero/blocks.0.qkv.weight/fp32.safetensors
 //! zero/blocks.0.qkv.weight/exp_avg.safetensors
 //! zero/blocks.0.qkv.weight/exp_avg_sq.safetensors
@@ -20,7 +20,8 @@ use std::path::{Path, PathBuf};
 /// The index's name in the folder.
 pub const INDEX: &str = "universal.json";
 
-/// The tensors of a parameter's state, by DeepSpeed's names: the f32 value, and the moments of Adam.
+/// The tensors of a parameter's state, by DeepSpeed's names: the f32 value, and the moments of
+/// Adam.
 pub const STATES: [&str; 3] = ["fp32", "exp_avg", "exp_avg_sq"];
 
 const DAMAGED: &str = "convert the checkpoint again";
@@ -53,17 +54,14 @@ struct Index {
 impl Index {
     fn write(&self, folder: &Path) -> Result<(), BadInput> {
         let text = serde_json::to_string_pretty(self).map_err(|error| {
-            BadInput::new(
-                format!("cannot write {INDEX}: {error}"),
-                "store plain numbers",
-            )
+            BadInput::new(format!("cannot write {INDEX}: {error}"), "store plain numbers")
         })?;
         files::write(&folder.join(INDEX), text.as_bytes())
     }
 }
 
-/// Writes the index of parameters that a different program has saved. `steps` are those that the optimizer has taken, and
-/// those that the run has made.
+/// Writes the index of parameters that a different program has saved. `steps` are those that the
+/// optimizer has taken, and those that the run has made.
 ///
 /// # Errors
 /// If the disk refuses.
@@ -100,7 +98,8 @@ pub fn write_index(
 /// use shardlab::{comm::Comm, launch};
 /// use std::collections::BTreeMap;
 ///
-/// let shape = ModelShape { vocabulary: 5, block: 4, layers: 1, heads: 2, embd: 8, family: Family::Gpt };
+/// let family = Family::Gpt;
+/// let shape = ModelShape { vocabulary: 5, block: 4, layers: 1, heads: 2, embd: 8, family };
 /// let adamw = AdamWConfig { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 };
 /// // This rank's shard of a new model.
 /// let begin = |comm: &Comm, seed: u64| -> anyhow::Result<Zero> {
@@ -112,7 +111,8 @@ pub fn write_index(
 /// let whole = dir.path().join("universal");
 ///
 /// launch::run(2, |comm| {
-///     let job = Job { shape, seed: 1, ranks: 2, layout: "ZeRO-1".to_string(), settings: Settings::new() };
+///     let settings = Settings::new();
+///     let job = Job { shape, seed: 1, ranks: 2, layout: "ZeRO-1".to_string(), settings };
 ///     let checkpoints = Checkpoints::new(dir.path(), 1, job, &comm);
 ///     let saved = checkpoints.save(0, &mut begin(&comm, 1)?, &"my own record")?;
 ///     if comm.rank() == 0 {
@@ -150,16 +150,11 @@ impl Universal {
     /// If there is none, or it is damaged.
     pub fn open(dir: &Path) -> Result<Universal, BadInput> {
         let path = dir.join(INDEX);
-        let text = files::read(&path, files::LIST).map_err(|error| BadInput {
-            help: DAMAGED.to_string(),
-            ..error
-        })?;
+        let text = files::read(&path, files::LIST)
+            .map_err(|error| BadInput { help: DAMAGED.to_string(), ..error })?;
         let broken = |how: String| {
             BadInput::new(
-                format!(
-                    "{} is no index of a universal checkpoint: {how}",
-                    path.display()
-                ),
+                format!("{} is no index of a universal checkpoint: {how}", path.display()),
                 DAMAGED,
             )
         };
@@ -167,15 +162,10 @@ impl Universal {
             serde_json::from_slice(&text).map_err(|error| broken(error.to_string()))?;
         for (name, Parameter { shape, .. }) in &index.parameters {
             if !is_name(name) || numel(shape).is_none() {
-                return Err(broken(format!(
-                    "it has a parameter {name:?} of shape {shape:?}"
-                )));
+                return Err(broken(format!("it has a parameter {name:?} of shape {shape:?}")));
             }
         }
-        Ok(Universal {
-            dir: dir.to_path_buf(),
-            index,
-        })
+        Ok(Universal { dir: dir.to_path_buf(), index })
     }
 
     /// The checkpoint's folder.
@@ -203,7 +193,8 @@ impl Universal {
         self.index.optimizer_steps
     }
 
-    /// The settings of the run that saved it. Empty if they are not known, as after a conversion from DeepSpeed.
+    /// The settings of the run that saved it. Empty if they are not known, as after a conversion
+    /// from DeepSpeed.
     pub fn settings(&self) -> &Settings {
         &self.index.settings
     }
@@ -213,8 +204,8 @@ impl Universal {
         &self.index.record
     }
 
-    /// Reads the states of one parameter, in the order of [`STATES`], and compares them with their checksums. Each has the
-    /// parameter's elements, row by row.
+    /// Reads the states of one parameter, in the order of [`STATES`], and compares them with their
+    /// checksums. Each has the parameter's elements, row by row.
     ///
     /// # Errors
     /// If there is no such parameter, or a file is missing or damaged.
@@ -233,7 +224,8 @@ impl Universal {
     }
 }
 
-/// Whether a parameter's name can be that of a folder. Nothing outside the checkpoint's folder is read or written.
+/// Whether a parameter's name can be that of a folder. Nothing outside the checkpoint's folder is
+/// read or written.
 pub(super) fn is_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= 200
@@ -242,9 +234,7 @@ pub(super) fn is_name(name: &str) -> bool {
 }
 
 fn path(dir: &Path, name: &str, state: &str) -> PathBuf {
-    dir.join("zero")
-        .join(name)
-        .join(format!("{state}.safetensors"))
+    dir.join("zero").join(name).join(format!("{state}.safetensors"))
 }
 
 fn read_tensor(path: &Path, state: &str, shape: &[usize], sum: &str) -> Result<Vec<f32>, BadInput> {
@@ -252,14 +242,10 @@ fn read_tensor(path: &Path, state: &str, shape: &[usize], sum: &str) -> Result<V
         |why: String| BadInput::new(format!("{} is damaged: {why}", path.display()), DAMAGED);
     // The file has its own list of one tensor, and the elements.
     let most = (1 << 20) + 4 * numel(shape).unwrap_or(0) as u64;
-    let bytes = files::read(path, most).map_err(|error| BadInput {
-        help: DAMAGED.to_string(),
-        ..error
-    })?;
+    let bytes =
+        files::read(path, most).map_err(|error| BadInput { help: DAMAGED.to_string(), ..error })?;
     let file = SafeTensors::deserialize(&bytes).map_err(|error| damaged(error.to_string()))?;
-    let tensor = file
-        .tensor(state)
-        .map_err(|error| damaged(error.to_string()))?;
+    let tensor = file.tensor(state).map_err(|error| damaged(error.to_string()))?;
     if tensor.shape() != shape || tensor.dtype() != Dtype::F32 {
         return Err(damaged(format!(
             "it has {:?} {:?}, and the index f32 {shape:?}",
@@ -268,19 +254,14 @@ fn read_tensor(path: &Path, state: &str, shape: &[usize], sum: &str) -> Result<V
         )));
     }
     if sha256::hex(tensor.data()) != sum {
-        return Err(damaged(format!(
-            "the SHA-256 of its elements is not the one in {INDEX}"
-        )));
+        return Err(damaged(format!("the SHA-256 of its elements is not the one in {INDEX}")));
     }
     Ok(floats(tensor.data()))
 }
 
 /// The numbers in a file's bytes, which need not be aligned.
 pub(super) fn floats(bytes: &[u8]) -> Vec<f32> {
-    bytes
-        .chunks_exact(4)
-        .map(bytemuck::pod_read_unaligned)
-        .collect()
+    bytes.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect()
 }
 
 /// Writes a universal checkpoint beside its final place. It becomes visible when it is complete.
@@ -307,10 +288,7 @@ impl Writer {
     pub fn begin(to: &Path) -> Result<Writer, BadInput> {
         if to.file_name().is_none() || to.exists() {
             let help = "name a folder that does not exist yet";
-            return Err(BadInput::new(
-                format!("{} cannot be a new folder", to.display()),
-                help,
-            ));
+            return Err(BadInput::new(format!("{} cannot be a new folder", to.display()), help));
         }
         let side = files::beside(to)?;
         Ok(Writer {
@@ -321,10 +299,12 @@ impl Writer {
         })
     }
 
-    /// Writes one parameter's states, in the order of [`STATES`], each with its elements row by row.
+    /// Writes one parameter's states, in the order of [`STATES`], each with its elements row by
+    /// row.
     ///
     /// # Errors
-    /// If the name is no name of a folder, the elements are not as many as the shape says, or the disk refuses.
+    /// If the name is no name of a folder, the elements are not as many as the shape says, or the
+    /// disk refuses.
     pub fn write(
         &mut self,
         name: &str,
@@ -333,33 +313,22 @@ impl Writer {
     ) -> Result<(), BadInput> {
         if !is_name(name) {
             let help = "names come from the model: letters, digits, dots and underscores";
-            return Err(BadInput::new(
-                format!("a parameter cannot have the name {name:?}"),
-                help,
-            ));
+            return Err(BadInput::new(format!("a parameter cannot have the name {name:?}"), help));
         }
         files::make(&self.side.join("zero").join(name))?;
         let mut sums = [const { String::new() }; 3];
         for ((state, numbers), sum) in STATES.iter().zip(states).zip(&mut sums) {
             let bytes = bytemuck::cast_slice(numbers);
             let refused = |error| {
-                BadInput::new(
-                    format!("{name} cannot be stored as {shape:?}: {error}"),
-                    DAMAGED,
-                )
+                BadInput::new(format!("{name} cannot be stored as {shape:?}: {error}"), DAMAGED)
             };
             let view = TensorView::new(Dtype::F32, shape.to_vec(), bytes).map_err(refused)?;
             let file = safetensors::serialize([(*state, view)], None).map_err(refused)?;
             files::write(&path(&self.side, name, state), &file)?;
             *sum = sha256::hex(bytes);
         }
-        self.parameters.insert(
-            name.to_string(),
-            Parameter {
-                shape: shape.to_vec(),
-                sha256: sums,
-            },
-        );
+        self.parameters
+            .insert(name.to_string(), Parameter { shape: shape.to_vec(), sha256: sums });
         Ok(())
     }
 
@@ -376,19 +345,9 @@ impl Writer {
     ) -> Result<Universal, BadInput> {
         let parameters = std::mem::take(&mut self.parameters);
         let settings = std::mem::take(&mut self.settings);
-        let index = Index {
-            model,
-            optimizer_steps,
-            step,
-            parameters,
-            settings,
-            record,
-        };
+        let index = Index { model, optimizer_steps, step, parameters, settings, record };
         index.write(&self.side)?;
         files::rename(&self.side, &self.to)?;
-        Ok(Universal {
-            dir: self.to.clone(),
-            index,
-        })
+        Ok(Universal { dir: self.to.clone(), index })
     }
 }

@@ -1,8 +1,8 @@
 //! From the files of N ranks to whole parameters.
 //!
-//! Each rank's file lists which elements of which whole parameter it has. So a parameter is put together by copying each
-//! slice to its place: no rule about a parameter's name is needed, and no padding has to be stripped, because no slice
-//! reaches into the padding.
+//! Each rank's file lists which elements of which whole parameter it has. So a parameter is put
+//! together by copying each slice to its place: no rule about a parameter's name is needed, and no
+//! padding has to be stripped, because no slice reaches into the padding.
 
 use super::folder::{Universal, Writer, floats, is_name};
 use crate::checkpoint::files;
@@ -38,10 +38,7 @@ impl RankFile {
         let bytes = manifest.rank(folder, rank)?;
         let path = folder.join(rank_file(rank));
         let broken = |error: String| {
-            BadInput::new(
-                format!("{} is no rank's state: {error}", path.display()),
-                INCOMPLETE,
-            )
+            BadInput::new(format!("{} is no rank's state: {error}", path.display()), INCOMPLETE)
         };
         let header = ShardHeader::read(&bytes).map_err(|error| broken(format!("{error:#}")))?;
         let (size, metadata) =
@@ -53,13 +50,9 @@ impl RankFile {
             offsets.insert(name, (first + tensor.data_offsets.0) as u64);
         }
         for (name, held) in &header.fragments {
-            held.ensure_sound()
-                .map_err(|error| broken(format!("{error:#}")))?;
+            held.ensure_sound().map_err(|error| broken(format!("{error:#}")))?;
             if !is_name(&held.whole.0) {
-                return Err(broken(format!(
-                    "{:?} cannot be a parameter's name",
-                    held.whole.0
-                )));
+                return Err(broken(format!("{:?} cannot be a parameter's name", held.whole.0)));
             }
             for kind in KINDS {
                 let Some(tensor) = metadata.info(&format!("{kind}.{name}")) else {
@@ -74,20 +67,12 @@ impl RankFile {
                 }
             }
         }
-        Ok(RankFile {
-            path,
-            header,
-            offsets,
-        })
+        Ok(RankFile { path, header, offsets })
     }
 
     /// Reads one tensor of a fragment.
     fn read(&self, kind: &str, name: &str, held: &Held) -> Result<Vec<f32>, BadInput> {
-        let offset = self
-            .offsets
-            .get(&format!("{kind}.{name}"))
-            .copied()
-            .unwrap_or_default();
+        let offset = self.offsets.get(&format!("{kind}.{name}")).copied().unwrap_or_default();
         let bytes = files::read_at(&self.path, offset, 4 * held.elements.len())?;
         Ok(floats(&bytes))
     }
@@ -107,10 +92,9 @@ fn wholes(files: &[RankFile]) -> BTreeMap<&str, Fragments<'_>> {
     for (rank, file) in files.iter().enumerate() {
         for (name, held) in file.header.fragments.iter().filter(|(_, held)| held.counts) {
             let (whole, shape) = &held.whole;
-            let fragments = wholes.entry(whole.as_str()).or_insert_with(|| Fragments {
-                shape,
-                all: Vec::new(),
-            });
+            let fragments = wholes
+                .entry(whole.as_str())
+                .or_insert_with(|| Fragments { shape, all: Vec::new() });
             fragments.all.push((rank, name.as_str(), held));
         }
     }
@@ -126,7 +110,8 @@ fn open(folder: &Path) -> Result<(Manifest, Vec<RankFile>), BadInput> {
     Ok((manifest, files))
 }
 
-/// The slices of each whole parameter that the files of a checkpoint have, in rank order: for pictures.
+/// The slices of each whole parameter that the files of a checkpoint have, in rank order: for
+/// pictures.
 ///
 /// # Errors
 /// If a rank's file is missing, damaged, or no rank's state.
@@ -136,23 +121,18 @@ pub fn slices(folder: &Path) -> Result<BTreeMap<String, Vec<Slice>>, BadInput> {
     for (name, fragments) in wholes(&files) {
         let slices: &mut Vec<Slice> = all.entry(name.to_string()).or_default();
         for (rank, _, held) in fragments.all {
-            held.runs(|run, at| {
-                slices.push(Slice {
-                    rank,
-                    elements: at..at + run.len(),
-                })
-            });
+            held.runs(|run, at| slices.push(Slice { rank, elements: at..at + run.len() }));
         }
     }
     Ok(all)
 }
 
-/// Converts the checkpoint in `folder` to the universal checkpoint `to`. In memory there is one parameter at a time, with
-/// its two moments.
+/// Converts the checkpoint in `folder` to the universal checkpoint `to`. In memory there is one
+/// parameter at a time, with its two moments.
 ///
 /// # Errors
-/// If a rank's file is missing or damaged, the files do not have all elements of a parameter or disagree about some, `to`
-/// exists, or the disk refuses.
+/// If a rank's file is missing or damaged, the files do not have all elements of a parameter or
+/// disagree about some, `to` exists, or the disk refuses.
 pub fn merge(folder: &Path, to: &Path) -> Result<Universal, BadInput> {
     let (manifest, files) = open(folder)?;
     let mut writer = Writer::begin(to)?;
@@ -173,15 +153,11 @@ pub fn merge(folder: &Path, to: &Path) -> Result<Universal, BadInput> {
         return Err(BadInput::new(what, INCOMPLETE));
     }
     writer.settings = manifest.job.settings;
-    writer.finish(
-        Some(manifest.job.shape),
-        steps,
-        manifest.step,
-        manifest.record,
-    )
+    writer.finish(Some(manifest.job.shape), steps, manifest.step, manifest.record)
 }
 
-/// Refuses fragments of different wholes, or of fewer elements than the whole has: no memory is taken for what no file has.
+/// Refuses fragments of different wholes, or of fewer elements than the whole has: no memory is
+/// taken for what no file has.
 fn ensure_enough(
     files: &[RankFile],
     whole: &str,
@@ -191,18 +167,12 @@ fn ensure_enough(
     if let Some((rank, _, held)) = all.iter().find(|(.., held)| held.whole.1 != shape) {
         let path = files[*rank].path.display();
         return Err(BadInput::new(
-            format!(
-                "{path} has {whole} as {:?}, and others as {shape:?}",
-                held.whole.1
-            ),
+            format!("{path} has {whole} as {:?}, and others as {shape:?}", held.whole.1),
             INCOMPLETE,
         ));
     }
     let numel = shape.iter().product::<usize>();
-    let held = all
-        .iter()
-        .map(|(.., held)| held.elements.len())
-        .sum::<usize>();
+    let held = all.iter().map(|(.., held)| held.elements.len()).sum::<usize>();
     if held < numel {
         let folder = files[0].path.parent().unwrap_or(Path::new("")).display();
         let what = format!("the files in {folder} have {held} of the {numel} elements of {whole}");

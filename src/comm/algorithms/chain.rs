@@ -1,7 +1,8 @@
 //! The pipelined chain: each rank passes the data on to the next, one segment per round.
 //!
-//! While a rank sends one segment it receives the next. So m segments need n-2+m rounds of S/m instead of n-1 rounds of S: a
-//! long vector takes little more than one transfer, however many ranks there are.
+//! While a rank sends one segment it receives the next. So m segments need n-2+m rounds of S/m
+//! instead of n-1 rounds of S: a long vector takes little more than one transfer, however many
+//! ranks there are.
 
 use super::round::{Arrival, Member, Round, backwards};
 use crate::comm::meter::even_part;
@@ -15,10 +16,8 @@ pub fn broadcast(me: Member, root: usize) -> impl DoubleEndedIterator<Item = Rou
     let distance = me.distance_from(root);
     let first = distance == 0;
     let last = distance + 1 == me.ranks;
-    let segment = move |j: Option<usize>| {
-        j.filter(|&j| j < segments)
-            .map(|j| even_part(me.len, j, segments))
-    };
+    let segment =
+        move |j: Option<usize>| j.filter(|&j| j < segments).map(|j| even_part(me.len, j, segments));
     // Segment j reaches this rank in round distance-1+j and leaves it in the next.
     let round = move |number: usize| {
         let mut round = Round::at(number);

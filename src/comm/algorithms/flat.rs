@@ -1,6 +1,7 @@
 //! Flat: the root exchanges data with every other rank itself, one rank after the other.
 //!
-//! This is the simplest way, and it uses the root's link alone: n-1 messages, while all other ranks wait.
+//! This is the simplest way, and it uses the root's link alone: n-1 messages, while all other ranks
+//! wait.
 
 use super::round::{Add, Member, Round};
 use std::ops::Range;
@@ -15,18 +16,16 @@ pub fn reduce(me: Member, root: usize) -> impl Iterator<Item = Round> {
     turns(me, root, Round::combine, Round::send, move |_| me.whole())
 }
 
-/// The root sends each rank its part. The buffer holds the root's part first, then the others in the order of turns.
+/// The root sends each rank its part. The buffer holds the root's part first, then the others in
+/// the order of turns.
 pub fn scatter(me: Member, root: usize) -> impl Iterator<Item = Round> {
-    turns(me, root, Round::send, Round::replace, move |turn| {
-        me.part(turn)
-    })
+    turns(me, root, Round::send, Round::replace, move |turn| me.part(turn))
 }
 
-/// The root receives each rank's part. The buffer holds the root's part first, then the others in the order of turns.
+/// The root receives each rank's part. The buffer holds the root's part first, then the others in
+/// the order of turns.
 pub fn gather(me: Member, root: usize) -> impl Iterator<Item = Round> {
-    turns(me, root, Round::replace, Round::send, move |turn| {
-        me.part(turn)
-    })
+    turns(me, root, Round::replace, Round::send, move |turn| me.part(turn))
 }
 
 /// The naive all-reduce: a reduce to rank 0, which adds in rank order, then a broadcast.
@@ -34,7 +33,8 @@ pub fn all_reduce(me: Member) -> impl Iterator<Item = Round> {
     reduce(me, 0).chain(broadcast(me, 0).map(move |round| round.later(me.ranks - 1)))
 }
 
-/// Turn k belongs to the rank at distance k from the root. The root takes part in every turn, any other rank in its own.
+/// Turn k belongs to the rank at distance k from the root. The root takes part in every turn, any
+/// other rank in its own.
 fn turns(
     me: Member,
     root: usize,

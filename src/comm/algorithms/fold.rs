@@ -1,8 +1,8 @@
 //! Making the number of ranks a power of two.
 //!
-//! Algorithms that double or halve need p = 2, 4, 8, … ranks. With n = p + x ranks, the first 2x form pairs. In each pair the odd
-//! rank hands its data to the even one, sits out, and gets the result at the end. This costs two more rounds, in which the pairs
-//! move the whole vector.
+//! Algorithms that double or halve need p = 2, 4, 8, … ranks. With n = p + x ranks, the first 2x
+//! form pairs. In each pair the odd rank hands its data to the even one, sits out, and gets the
+//! result at the end. This costs two more rounds, in which the pairs move the whole vector.
 
 use super::round::{Add, Member, Round};
 use std::ops::Range;
@@ -20,11 +20,7 @@ pub struct Fold {
 impl Fold {
     pub fn new(me: Member) -> Fold {
         let size = 1 << me.ranks.ilog2();
-        Fold {
-            me,
-            size,
-            extra: me.ranks - size,
-        }
+        Fold { me, size, extra: me.ranks - size }
     }
 
     fn sits_out(self) -> bool {
@@ -56,8 +52,9 @@ impl Fold {
 
     /// Puts the pairs' two rounds around what the p ranks do: `rounds` rounds, numbered from 0.
     ///
-    /// In the first round the odd rank sends `given`, and its partner adds it to the round with `hand_in`, [`Round::combine`] or
-    /// [`Round::replace`]. In the last round `returned` overwrites the odd rank's elements.
+    /// In the first round the odd rank sends `given`, and its partner adds it to the round with
+    /// `hand_in`, [`Round::combine`] or [`Round::replace`]. In the last round `returned` overwrites
+    /// the odd rank's elements.
     pub fn around(
         self,
         rounds: usize,
@@ -72,21 +69,12 @@ impl Fold {
         let (first, last) = if rank >= 2 * self.extra {
             (None, None)
         } else if self.sits_out() {
-            (
-                Some(first.send(rank - 1, given)),
-                Some(last.replace(rank - 1, returned)),
-            )
+            (Some(first.send(rank - 1, given)), Some(last.replace(rank - 1, returned)))
         } else {
-            (
-                Some(hand_in(first, rank + 1, given)),
-                Some(last.send(rank + 1, returned)),
-            )
+            (Some(hand_in(first, rank + 1, given)), Some(last.send(rank + 1, returned)))
         };
         let inner = inner.take(if self.sits_out() { 0 } else { rounds });
         let shift = usize::from(self.extra > 0);
-        first
-            .into_iter()
-            .chain(inner.map(move |round| round.later(shift)))
-            .chain(last)
+        first.into_iter().chain(inner.map(move |round| round.later(shift))).chain(last)
     }
 }

@@ -1,11 +1,13 @@
 //! Collectives taken apart: each algorithm as a list of rounds, made of sends and receives.
 //!
-//! What is on the wire when ranks call a collective? An algorithm lists for each rank, round by round, which elements the rank
-//! sends to which rank, and which elements it receives from which rank. The same list has four uses. [`run`](run::run)
-//! executes it on any transport, lab01 draws it, tests compare it with formulas, and the simulator
-//! ([`plan::network`](crate::plan)) computes its time on 100,000 ranks.
+//! What is on the wire when ranks call a collective? An algorithm lists for each rank, round by
+//! round, which elements the rank sends to which rank, and which elements it receives from which
+//! rank. The same list has four uses. [`run`](run::run) executes it on any transport, lab01 draws
+//! it, tests compare it with formulas, and the simulator ([`plan::network`](crate::plan)) computes
+//! its time on 100,000 ranks.
 //!
-//! The table gives costs on the busiest rank. With n ranks, a vector of S bytes, and p the largest power of two up to n:
+//! The table gives costs on the busiest rank. With n ranks, a vector of S bytes, and p the largest
+//! power of two up to n:
 //!
 //! | file | idea | all-reduce costs |
 //! |---|---|---|
@@ -17,8 +19,9 @@
 //! | `rabenseifner.rs` | halving, then doubling | 2 log2 n rounds of S/2, S/4, … |
 //! | `pairwise.rs` | each pair of ranks in turn | |
 //!
-//! Reading order: `round.rs` (what a round is), `ring.rs`, `run.rs` (the executor), then the others in any order. `fold.rs`
-//! handles numbers of ranks that are no power of two. `task.rs` names the algorithms and decides what `auto` chooses.
+//! Reading order: `round.rs` (what a round is), `ring.rs`, `run.rs` (the executor), then the others
+//! in any order. `fold.rs` handles numbers of ranks that are no power of two. `task.rs` names the
+//! algorithms and decides what `auto` chooses.
 
 mod chain;
 mod flat;

@@ -1,7 +1,8 @@
 //! Rabenseifner's all-reduce: halving, then doubling.
 //!
-//! A reduce-scatter by halving and an all-gather by doubling send as few bytes as the ring, 2(p-1)/p of the vector, in as few
-//! rounds as two trees, 2 log2 p. Near ranks, which often share a node, exchange the large halves.
+//! A reduce-scatter by halving and an all-gather by doubling send as few bytes as the ring,
+//! 2(p-1)/p of the vector, in as few rounds as two trees, 2 log2 p. Near ranks, which often share a
+//! node, exchange the large halves.
 //!
 //! Source: R. Rabenseifner, *Optimization of collective reduction operations*, 2004.
 

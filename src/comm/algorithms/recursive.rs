@@ -1,60 +1,40 @@
 //! Recursive doubling and halving: partners at distances 1, 2, 4, …
 //!
-//! After k rounds each rank knows what 2^k ranks know, so log2 n rounds are enough, and fewer are impossible. This is best for
-//! short vectors, where a round costs its latency.
+//! After k rounds each rank knows what 2^k ranks know, so log2 n rounds are enough, and fewer are
+//! impossible. This is best for short vectors, where a round costs its latency.
 //!
-//! Source: R. Thakur, R. Rabenseifner, W. Gropp, *Optimization of collective communication operations in MPICH*, 2005.
+//! Source: R. Thakur, R. Rabenseifner, W. Gropp, *Optimization of collective communication
+//! operations in MPICH*, 2005.
 
 use super::fold::Fold;
 use super::round::{Member, Round};
 use std::ops::Range;
 
-/// Recursive doubling: in each round partners exchange the whole buffer and add it up. log2 n rounds of S.
+/// Recursive doubling: in each round partners exchange the whole buffer and add it up. log2 n
+/// rounds of S.
 pub fn all_reduce(me: Member) -> impl Iterator<Item = Round> {
     let fold = Fold::new(me);
     let doubling = (0..fold.rounds()).map(move |k| {
         let partner = fold.rank(fold.number() ^ (1 << k));
-        Round::at(k)
-            .send(partner, me.whole())
-            .combine(partner, me.whole())
+        Round::at(k).send(partner, me.whole()).combine(partner, me.whole())
     });
-    fold.around(
-        fold.rounds(),
-        doubling,
-        Round::combine,
-        me.whole(),
-        me.whole(),
-    )
+    fold.around(fold.rounds(), doubling, Round::combine, me.whole(), me.whole())
 }
 
-/// Recursive halving: in each round a rank sends away its partner's half of what it holds, and adds to its own half.
+/// Recursive halving: in each round a rank sends away its partner's half of what it holds, and adds
+/// to its own half.
 pub fn reduce_scatter(me: Member) -> impl Iterator<Item = Round> {
     let fold = Fold::new(me);
-    let halving = halving(fold, Halving::far_first, move |numbers| {
-        held(me, fold, numbers)
-    });
-    fold.around(
-        fold.rounds(),
-        halving,
-        Round::combine,
-        me.whole(),
-        pairs_part(me),
-    )
+    let halving = halving(fold, Halving::far_first, move |numbers| held(me, fold, numbers));
+    fold.around(fold.rounds(), halving, Round::combine, me.whole(), pairs_part(me))
 }
 
-/// Recursive doubling, which is the halving reversed: in each round partners exchange all that they have gathered.
+/// Recursive doubling, which is the halving reversed: in each round partners exchange all that they
+/// have gathered.
 pub fn all_gather(me: Member) -> impl Iterator<Item = Round> {
     let fold = Fold::new(me);
-    let doubling = doubling(fold, Halving::far_first, move |numbers| {
-        held(me, fold, numbers)
-    });
-    fold.around(
-        fold.rounds(),
-        doubling,
-        Round::replace,
-        pairs_part(me),
-        me.whole(),
-    )
+    let doubling = doubling(fold, Halving::far_first, move |numbers| held(me, fold, numbers));
+    fold.around(fold.rounds(), doubling, Round::replace, pairs_part(me), me.whole())
 }
 
 /// The part of the odd rank in this rank's pair.
@@ -67,7 +47,8 @@ fn held(me: Member, fold: Fold, numbers: Range<usize>) -> Range<usize> {
     me.parts(fold.rank(numbers.start)..fold.rank(numbers.end))
 }
 
-/// One round of a halving: two partners divide what they held together. Blocks have numbers from 0 to p-1, as the p ranks have.
+/// One round of a halving: two partners divide what they held together. Blocks have numbers from 0
+/// to p-1, as the p ranks have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Halving {
     partner: usize,
@@ -81,13 +62,11 @@ impl Halving {
         Halving::of(fold, k, fold.number(), fold.size >> (k + 1))
     }
 
-    /// Distances 1, 2, … p/2: partners in the first rounds, which exchange the most, are near. Rank i ends with the block whose
-    /// number is i's bits in reverse order.
+    /// Distances 1, 2, … p/2: partners in the first rounds, which exchange the most, are near. Rank
+    /// i ends with the block whose number is i's bits in reverse order.
     pub fn near_first(fold: Fold, k: usize) -> Halving {
-        let reversed = fold
-            .number()
-            .reverse_bits()
-            .unbounded_shr(usize::BITS - fold.rounds() as u32);
+        let reversed =
+            fold.number().reverse_bits().unbounded_shr(usize::BITS - fold.rounds() as u32);
         Halving::of(fold, k, reversed, 1 << k)
     }
 
@@ -104,7 +83,8 @@ impl Halving {
     }
 }
 
-/// The halvings in order: each rank reduces the half that it keeps. `range` turns blocks into elements.
+/// The halvings in order: each rank reduces the half that it keeps. `range` turns blocks into
+/// elements.
 pub fn halving(
     fold: Fold,
     order: fn(Fold, usize) -> Halving,

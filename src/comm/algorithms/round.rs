@@ -3,13 +3,15 @@
 use crate::comm::meter::even_part;
 use std::ops::Range;
 
-/// One rank's part in one round of an algorithm: it sends a message, receives one, or both at the same time.
+/// One rank's part in one round of an algorithm: it sends a message, receives one, or both at the
+/// same time.
 ///
-/// Ranges count elements of the buffer that the algorithm works on. The buffer has the same layout on every rank.
+/// Ranges count elements of the buffer that the algorithm works on. The buffer has the same layout
+/// on every rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Round {
-    /// The round's number in the whole algorithm, from 0. A message is sent and received in rounds of the same number. A rank
-    /// without a message in a round has no [`Round`] of that number.
+    /// The round's number in the whole algorithm, from 0. A message is sent and received in rounds
+    /// of the same number. A rank without a message in a round has no [`Round`] of that number.
     pub number: usize,
     pub send: Option<Outgoing>,
     pub recv: Option<Incoming>,
@@ -37,34 +39,24 @@ pub enum Arrival {
     Replace,
 }
 
-/// Adds a message to a round, with a peer: [`Round::send`], [`Round::combine`] or [`Round::replace`].
+/// Adds a message to a round, with a peer: [`Round::send`], [`Round::combine`] or
+/// [`Round::replace`].
 pub type Add = fn(Round, usize, Range<usize>) -> Round;
 
 impl Round {
     /// A round without messages, yet.
     pub fn at(number: usize) -> Round {
-        Round {
-            number,
-            send: None,
-            recv: None,
-        }
+        Round { number, send: None, recv: None }
     }
 
     pub fn send(self, to: usize, range: Range<usize>) -> Round {
-        Round {
-            send: Some(Outgoing { to, range }),
-            ..self
-        }
+        Round { send: Some(Outgoing { to, range }), ..self }
     }
 
     /// Receives elements and reduces them with this rank's own.
     pub fn combine(self, from: usize, range: Range<usize>) -> Round {
         Round {
-            recv: Some(Incoming {
-                from,
-                range,
-                arrival: Arrival::Combine,
-            }),
+            recv: Some(Incoming { from, range, arrival: Arrival::Combine }),
             ..self
         }
     }
@@ -72,25 +64,19 @@ impl Round {
     /// Receives elements and overwrites this rank's own.
     pub fn replace(self, from: usize, range: Range<usize>) -> Round {
         Round {
-            recv: Some(Incoming {
-                from,
-                range,
-                arrival: Arrival::Replace,
-            }),
+            recv: Some(Incoming { from, range, arrival: Arrival::Replace }),
             ..self
         }
     }
 
     /// The same messages, `rounds` rounds later.
     pub fn later(self, rounds: usize) -> Round {
-        Round {
-            number: self.number + rounds,
-            ..self
-        }
+        Round { number: self.number + rounds, ..self }
     }
 }
 
-/// Reverses an algorithm of `total` rounds in time: senders receive, and the last round comes first.
+/// Reverses an algorithm of `total` rounds in time: senders receive, and the last round comes
+/// first.
 ///
 /// A reduce is a reversed broadcast, and a gather is a reversed scatter.
 pub fn backwards(
@@ -100,15 +86,8 @@ pub fn backwards(
 ) -> impl Iterator<Item = Round> {
     rounds.rev().map(move |round| Round {
         number: total - 1 - round.number,
-        send: round.recv.map(|recv| Outgoing {
-            to: recv.from,
-            range: recv.range,
-        }),
-        recv: round.send.map(|send| Incoming {
-            from: send.to,
-            range: send.range,
-            arrival,
-        }),
+        send: round.recv.map(|recv| Outgoing { to: recv.from, range: recv.range }),
+        recv: round.send.map(|send| Incoming { from: send.to, range: send.range, arrival }),
     })
 }
 

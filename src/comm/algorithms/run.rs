@@ -1,4 +1,5 @@
-//! The executor runs an algorithm's rounds on real slices, by send and receive. Each collective uses it.
+//! The executor runs an algorithm's rounds on real slices, by send and receive. Each collective
+//! uses it.
 
 use super::round::{Arrival, Round};
 use super::task::{Algorithm, Collective, Task};
@@ -6,8 +7,9 @@ use crate::comm::{CallKind, Comm, Element, Reduce, Result};
 
 /// Executes `rounds` on `data`.
 ///
-/// A send does not wait for the other side, so ranks never wait for each other in a circle. Sums are in `T`, in an order that
-/// depends only on the rounds. Half types are rounded in every round. Ranges of `rounds` count elements of `data`.
+/// A send does not wait for the other side, so ranks never wait for each other in a circle. Sums
+/// are in `T`, in an order that depends only on the rounds. Half types are rounded in every round.
+/// Ranges of `rounds` count elements of `data`.
 ///
 /// # Errors
 /// Those of [`Comm::send`] and [`Comm::recv`].
@@ -39,7 +41,8 @@ pub fn run<T: Element>(
 
 /// `mine[i] = mine[i] op other[i]`, or `other[i] op mine[i]` if `other_first`.
 ///
-/// The lower rank's numbers come first on both sides of an exchange, so that partners with the same numbers get the same bits.
+/// The lower rank's numbers come first on both sides of an exchange, so that partners with the same
+/// numbers get the same bits.
 fn combine<T: Element>(op: Reduce, mine: &mut [T], other: &[T], other_first: bool) {
     for (x, y) in mine.iter_mut().zip(other) {
         let (a, b) = if other_first {
@@ -51,12 +54,13 @@ fn combine<T: Element>(op: Reduce, mine: &mut [T], other: &[T], other_first: boo
     }
 }
 
-/// [`Comm::all_reduce`] by an algorithm of this room, or by two: with an algorithm for trees or chains, a reduction to rank 0 and a
-/// broadcast from there. All ranks end with the same bits, in every run.
+/// [`Comm::all_reduce`] by an algorithm of this room, or by two: with an algorithm for trees or
+/// chains, a reduction to rank 0 and a broadcast from there. All ranks end with the same bits, in
+/// every run.
 ///
 /// # Errors
-/// Those of [`run`], and [`CommError::Invalid`](crate::comm::CommError::Invalid) as for [`Comm::all_reduce`] or if there is no such
-/// algorithm.
+/// Those of [`run`], and [`CommError::Invalid`](crate::comm::CommError::Invalid) as for
+/// [`Comm::all_reduce`] or if there is no such algorithm.
 #[track_caller]
 pub fn all_reduce<T: Element>(
     comm: &Comm,
@@ -75,8 +79,8 @@ pub fn all_reduce<T: Element>(
 /// [`Comm::reduce`] by an algorithm of this room.
 ///
 /// # Errors
-/// Those of [`run`], and [`CommError::Invalid`](crate::comm::CommError::Invalid) as for [`Comm::reduce`] or if there is no such
-/// algorithm.
+/// Those of [`run`], and [`CommError::Invalid`](crate::comm::CommError::Invalid) as for
+/// [`Comm::reduce`] or if there is no such algorithm.
 #[track_caller]
 pub fn reduce<T: Element>(
     comm: &Comm,
@@ -86,16 +90,10 @@ pub fn reduce<T: Element>(
     algorithm: Algorithm,
 ) -> Result<()> {
     comm.call::<T>(CallKind::Reduce, data.len(), Some(op), Some(root))?;
-    // Ranks between the others and the root add up partial sums, which must not overwrite their data.
+    // Ranks between the others and the root add up partial sums, which must not overwrite their
+    // data.
     let mut sums = data.to_vec();
-    execute(
-        comm,
-        (Collective::Reduce, algorithm),
-        data.len(),
-        root,
-        &mut sums,
-        op,
-    )?;
+    execute(comm, (Collective::Reduce, algorithm), data.len(), root, &mut sums, op)?;
     if comm.rank() == root {
         data.copy_from_slice(&sums);
     }
@@ -105,8 +103,8 @@ pub fn reduce<T: Element>(
 /// [`Comm::broadcast`] by an algorithm of this room.
 ///
 /// # Errors
-/// Those of [`run`], and [`CommError::Invalid`](crate::comm::CommError::Invalid) as for [`Comm::broadcast`] or if there is no such
-/// algorithm.
+/// Those of [`run`], and [`CommError::Invalid`](crate::comm::CommError::Invalid) as for
+/// [`Comm::broadcast`] or if there is no such algorithm.
 #[track_caller]
 pub fn broadcast<T: Element>(
     comm: &Comm,
@@ -114,21 +112,14 @@ pub fn broadcast<T: Element>(
     root: usize,
     algorithm: Algorithm,
 ) -> Result<()> {
-    execute(
-        comm,
-        (Collective::Broadcast, algorithm),
-        data.len(),
-        root,
-        data,
-        Reduce::Sum,
-    )
+    execute(comm, (Collective::Broadcast, algorithm), data.len(), root, data, Reduce::Sum)
 }
 
 /// [`Comm::all_gather`] by an algorithm of this room.
 ///
 /// # Errors
-/// Those of [`run`], and [`CommError::Invalid`](crate::comm::CommError::Invalid) as for [`Comm::all_gather`] or if there is no such
-/// algorithm.
+/// Those of [`run`], and [`CommError::Invalid`](crate::comm::CommError::Invalid) as for
+/// [`Comm::all_gather`] or if there is no such algorithm.
 #[track_caller]
 pub fn all_gather<T: Element>(
     comm: &Comm,
@@ -136,26 +127,16 @@ pub fn all_gather<T: Element>(
     all: &mut [T],
     algorithm: Algorithm,
 ) -> Result<()> {
-    comm.check_parts(
-        &comm.call::<T>(CallKind::AllGather, mine.len(), None, None)?,
-        all.len(),
-    )?;
+    comm.check_parts(&comm.call::<T>(CallKind::AllGather, mine.len(), None, None)?, all.len())?;
     all[comm.rank() * mine.len()..][..mine.len()].copy_from_slice(mine);
-    execute(
-        comm,
-        (Collective::AllGather, algorithm),
-        mine.len(),
-        0,
-        all,
-        Reduce::Sum,
-    )
+    execute(comm, (Collective::AllGather, algorithm), mine.len(), 0, all, Reduce::Sum)
 }
 
 /// [`Comm::reduce_scatter`] by an algorithm of this room.
 ///
 /// # Errors
-/// Those of [`run`], and [`CommError::Invalid`](crate::comm::CommError::Invalid) as for [`Comm::reduce_scatter`] or if there is no such
-/// algorithm.
+/// Those of [`run`], and [`CommError::Invalid`](crate::comm::CommError::Invalid) as for
+/// [`Comm::reduce_scatter`] or if there is no such algorithm.
 #[track_caller]
 pub fn reduce_scatter<T: Element>(
     comm: &Comm,
@@ -169,14 +150,7 @@ pub fn reduce_scatter<T: Element>(
         all.len(),
     )?;
     let mut sums = all.to_vec();
-    execute(
-        comm,
-        (Collective::ReduceScatter, algorithm),
-        mine.len(),
-        0,
-        &mut sums,
-        op,
-    )?;
+    execute(comm, (Collective::ReduceScatter, algorithm), mine.len(), 0, &mut sums, op)?;
     mine.copy_from_slice(&sums[comm.rank() * mine.len()..][..mine.len()]);
     Ok(())
 }
@@ -184,8 +158,8 @@ pub fn reduce_scatter<T: Element>(
 /// [`Comm::scatter`] by an algorithm of this room.
 ///
 /// # Errors
-/// Those of [`run`], and [`CommError::Invalid`](crate::comm::CommError::Invalid) as for [`Comm::scatter`] or if there is no such
-/// algorithm.
+/// Those of [`run`], and [`CommError::Invalid`](crate::comm::CommError::Invalid) as for
+/// [`Comm::scatter`] or if there is no such algorithm.
 #[track_caller]
 pub fn scatter<T: Element>(
     comm: &Comm,
@@ -216,8 +190,8 @@ pub fn scatter<T: Element>(
 /// [`Comm::gather`] by an algorithm of this room.
 ///
 /// # Errors
-/// Those of [`run`], and [`CommError::Invalid`](crate::comm::CommError::Invalid) as for [`Comm::gather`] or if there is no such
-/// algorithm.
+/// Those of [`run`], and [`CommError::Invalid`](crate::comm::CommError::Invalid) as for
+/// [`Comm::gather`] or if there is no such algorithm.
 #[track_caller]
 pub fn gather<T: Element>(
     comm: &Comm,
@@ -232,14 +206,7 @@ pub fn gather<T: Element>(
     }
     let mut parts = vec![T::zeroed(); comm.size() * mine.len()];
     parts[distance(comm, root) * mine.len()..][..mine.len()].copy_from_slice(mine);
-    execute(
-        comm,
-        (Collective::Gather, algorithm),
-        mine.len(),
-        root,
-        &mut parts,
-        Reduce::Sum,
-    )?;
+    execute(comm, (Collective::Gather, algorithm), mine.len(), root, &mut parts, Reduce::Sum)?;
     if comm.rank() == root {
         parts.rotate_right(root * mine.len());
         all.copy_from_slice(&parts);
@@ -250,8 +217,8 @@ pub fn gather<T: Element>(
 /// [`Comm::all_to_all`] by an algorithm of this room.
 ///
 /// # Errors
-/// Those of [`run`], and [`CommError::Invalid`](crate::comm::CommError::Invalid) as for [`Comm::all_to_all`] or if there is no such
-/// algorithm.
+/// Those of [`run`], and [`CommError::Invalid`](crate::comm::CommError::Invalid) as for
+/// [`Comm::all_to_all`] or if there is no such algorithm.
 #[track_caller]
 pub fn all_to_all<T: Element>(
     comm: &Comm,
@@ -263,14 +230,7 @@ pub fn all_to_all<T: Element>(
     comm.check_parts(&call, send.len())?;
     comm.check_parts(&call, recv.len())?;
     let mut both = [send, recv].concat();
-    execute(
-        comm,
-        (Collective::AllToAll, algorithm),
-        call.len,
-        0,
-        &mut both,
-        Reduce::Sum,
-    )?;
+    execute(comm, (Collective::AllToAll, algorithm), call.len, 0, &mut both, Reduce::Sum)?;
     recv.copy_from_slice(&both[send.len()..]);
     let own = comm.rank() * call.len;
     recv[own..][..call.len].copy_from_slice(&send[own..][..call.len]);
@@ -287,14 +247,7 @@ fn execute<T: Element>(
     buffer: &mut [T],
     op: Reduce,
 ) -> Result<()> {
-    let task = Task::new(
-        collective,
-        algorithm,
-        comm.size(),
-        len,
-        size_of::<T>(),
-        root,
-    )?;
+    let task = Task::new(collective, algorithm, comm.size(), len, size_of::<T>(), root)?;
     run(comm, task.rounds(comm.rank()), buffer, op)?;
     divide(buffer, op, comm.size());
     Ok(())
@@ -309,7 +262,8 @@ fn divide<T: Element>(sums: &mut [T], op: Reduce, ranks: usize) {
     }
 }
 
-/// This rank's distance from the root, whose part comes first in the buffer of a scatter or a gather.
+/// This rank's distance from the root, whose part comes first in the buffer of a scatter or a
+/// gather.
 fn distance(comm: &Comm, root: usize) -> usize {
     (comm.rank() + comm.size() - root) % comm.size()
 }

@@ -66,7 +66,8 @@ impl Collective {
         }
     }
 
-    /// The algorithm that [`Algorithm::Auto`] chooses, for `bytes` in the whole buffer ([`Task::buffer`]).
+    /// The algorithm that [`Algorithm::Auto`] chooses, for `bytes` in the whole buffer
+    /// ([`Task::buffer`]).
     ///
     /// | collective | few bytes | many bytes |
     /// |---|---|---|
@@ -75,9 +76,9 @@ impl Collective {
     /// | reduce, broadcast | tree | as many segments of 64 KiB as ranks, and 3 ranks or more: chain |
     /// | scatter, gather | tree | parts of 64 KiB or more: flat |
     ///
-    /// Short messages cost latency, so the algorithm with the fewest rounds wins. Long messages cost bandwidth, so the one
-    /// with the fewest bytes wins. MPI libraries switch at about these sizes; the lab measures where to switch on this
-    /// machine.
+    /// Short messages cost latency, so the algorithm with the fewest rounds wins. Long messages
+    /// cost bandwidth, so the one with the fewest bytes wins. MPI libraries switch at about these
+    /// sizes; the lab measures where to switch on this machine.
     pub fn auto(self, ranks: usize, bytes: usize) -> Algorithm {
         const KIB: usize = 1024;
         let few = bytes < 16 * KIB;
@@ -142,21 +143,12 @@ impl Task {
                 why: format!("there is no root {root} in a group of {ranks}"),
             });
         }
-        let mut task = Task {
-            collective,
-            algorithm,
-            ranks,
-            len,
-            root,
-        };
+        let mut task = Task { collective, algorithm, ranks, len, root };
         if algorithm == Algorithm::Auto {
             task.algorithm = collective.auto(ranks, task.buffer().saturating_mul(element_bytes));
         } else if !collective.algorithms().contains(&algorithm) {
-            let names: Vec<&str> = collective
-                .algorithms()
-                .iter()
-                .map(|algorithm| algorithm.name())
-                .collect();
+            let names: Vec<&str> =
+                collective.algorithms().iter().map(|algorithm| algorithm.name()).collect();
             let why = format!(
                 "{} has no algorithm {}; it has auto, {}",
                 collective.name(),
@@ -168,8 +160,9 @@ impl Task {
         Ok(task)
     }
 
-    /// The tasks of an all-reduce of `len` elements by `algorithm`, one after the other: a single one if it is an algorithm for
-    /// all-reduces, or else a reduction to rank 0 and a broadcast from there.
+    /// The tasks of an all-reduce of `len` elements by `algorithm`, one after the other: a single
+    /// one if it is an algorithm for all-reduces, or else a reduction to rank 0 and a broadcast
+    /// from there.
     ///
     /// # Errors
     /// [`CommError::Invalid`] if neither has such an algorithm.
@@ -181,10 +174,7 @@ impl Task {
     ) -> Result<Vec<Task>> {
         let task = |collective| Task::new(collective, algorithm, ranks, len, element_bytes, 0);
         if Collective::Broadcast.algorithms().contains(&algorithm) {
-            Ok(vec![
-                task(Collective::Reduce)?,
-                task(Collective::Broadcast)?,
-            ])
+            Ok(vec![task(Collective::Reduce)?, task(Collective::Broadcast)?])
         } else {
             Ok(vec![task(Collective::AllReduce)?])
         }
@@ -209,11 +199,7 @@ impl Task {
 
     /// The rounds of `rank`, in order.
     pub fn rounds(&self, rank: usize) -> Box<dyn Iterator<Item = Round>> {
-        let me = Member {
-            ranks: self.ranks,
-            rank,
-            len: self.buffer(),
-        };
+        let me = Member { ranks: self.ranks, rank, len: self.buffer() };
         let root = self.root;
         match (self.collective, self.algorithm) {
             (Collective::AllReduce, Algorithm::Naive) => Box::new(flat::all_reduce(me)),

@@ -1,7 +1,7 @@
 //! The binomial tree: every rank that has the data helps to spread it.
 //!
-//! After k rounds 2^k ranks have the data, so ⌈log2 n⌉ rounds are enough instead of n-1. Distances count from the root, around
-//! the ring.
+//! After k rounds 2^k ranks have the data, so ⌈log2 n⌉ rounds are enough instead of n-1. Distances
+//! count from the root, around the ring.
 
 use super::round::{Arrival, Member, Round, backwards};
 
@@ -20,7 +20,8 @@ pub fn broadcast(me: Member, root: usize) -> impl DoubleEndedIterator<Item = Rou
     })
 }
 
-/// In each round the farther half of the ranks send their sums to the nearer half, which add them to their own.
+/// In each round the farther half of the ranks send their sums to the nearer half, which add them
+/// to their own.
 pub fn reduce(me: Member, root: usize) -> impl Iterator<Item = Round> {
     backwards(broadcast(me, root), depth(me.ranks), Arrival::Combine)
 }

@@ -1,8 +1,9 @@
 //! The board: what processes have reported about themselves, and what follows from it.
 //!
-//! No rank sees all ranks at once. But a rank that waits cannot do anything else. So its report holds until it reports that
-//! it goes on. Whether it ever can go on follows from the reports of the others ([`Board::is_stuck`]). This needs no clock:
-//! the counts of collectives and messages show whether the awaited call or message may still be in flight.
+//! No rank sees all ranks at once. But a rank that waits cannot do anything else. So its report
+//! holds until it reports that it goes on. Whether it ever can go on follows from the reports of
+//! the others ([`Board::is_stuck`]). This needs no clock: the counts of collectives and messages
+//! show whether the awaited call or message may still be in flight.
 
 use crate::comm::{CallInfo, CommError, Unreceived};
 use serde::{Deserialize, Serialize};
@@ -48,11 +49,7 @@ pub(super) struct Ending {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Awaited {
     /// Until all members enter the group's collective of this number.
-    Collective {
-        group: u64,
-        number: u64,
-        members: Vec<usize>,
-    },
+    Collective { group: u64, number: u64, members: Vec<usize> },
     /// One more message than it has received.
     Message { lane: Lane, received: u64 },
 }
@@ -86,10 +83,7 @@ impl Board {
     /// Whether a rank will make no more calls.
     #[cfg(feature = "mpi")]
     pub fn is_over(&self, rank: usize) -> bool {
-        matches!(
-            self.notices.get(&rank),
-            Some(Notice::Ended(_) | Notice::Failed(_))
-        )
+        matches!(self.notices.get(&rank), Some(Notice::Ended(_) | Notice::Failed(_)))
     }
 
     /// The ranks that have failed, and why, in rank order.
@@ -112,7 +106,8 @@ impl Board {
             .find(|&rank| self.has_ended(rank) && self.will_not_come(rank, group, number))
     }
 
-    /// Whether `rank` has reported fewer than `number` collectives in the group, and cannot enter more while that report holds.
+    /// Whether `rank` has reported fewer than `number` collectives in the group, and cannot enter
+    /// more while that report holds.
     fn will_not_come(&self, rank: usize, group: u64, number: u64) -> bool {
         let calls = match self.notices.get(&rank) {
             Some(Notice::Waits(wait)) => &wait.calls,
@@ -150,32 +145,23 @@ impl Board {
         unreceived
     }
 
-    /// Whether `rank` waits for what can no longer happen, because the ranks that it waits for wait too. The notices need no
-    /// common clock: none of these ranks can continue before a different one of them does. So if all have waited, all still
-    /// wait.
+    /// Whether `rank` waits for what can no longer happen, because the ranks that it waits for wait
+    /// too. The notices need no common clock: none of these ranks can continue before a different
+    /// one of them does. So if all have waited, all still wait.
     pub fn is_stuck(&self, rank: usize) -> bool {
-        let mut stuck: Vec<usize> = self
-            .notices
-            .keys()
-            .copied()
-            .filter(|&rank| self.wait(rank).is_some())
-            .collect();
+        let mut stuck: Vec<usize> =
+            self.notices.keys().copied().filter(|&rank| self.wait(rank).is_some()).collect();
         loop {
             let before = stuck.len();
             let still = |rank: usize| {
                 let is_over = |rank: &usize| stuck.contains(rank) || self.has_ended(*rank);
                 match self.wait(rank).map(|wait| &wait.what) {
-                    Some(Awaited::Collective {
-                        group,
-                        number,
-                        members,
-                    }) => members.iter().any(|member| {
-                        is_over(member) && self.will_not_come(*member, *group, *number)
-                    }),
-                    Some(Awaited::Message {
-                        lane: (group, from, tag),
-                        received,
-                    }) => {
+                    Some(Awaited::Collective { group, number, members }) => {
+                        members.iter().any(|member| {
+                            is_over(member) && self.will_not_come(*member, *group, *number)
+                        })
+                    }
+                    Some(Awaited::Message { lane: (group, from, tag), received }) => {
                         let sent = |wait: &Wait| count(&wait.sent, (*group, rank, *tag));
                         stuck.contains(from)
                             && self.wait(*from).is_some_and(|wait| sent(wait) <= *received)
@@ -193,10 +179,7 @@ impl Board {
 }
 
 fn count<K: PartialEq>(counts: &[(K, u64)], key: K) -> u64 {
-    counts
-        .iter()
-        .find(|(other, _)| *other == key)
-        .map_or(0, |(_, count)| *count)
+    counts.iter().find(|(other, _)| *other == key).map_or(0, |(_, count)| *count)
 }
 
 #[cfg(test)]
@@ -221,10 +204,7 @@ mod tests {
     }
 
     fn wait(what: Awaited, calls: &[(u64, u64)], sent: &[(u64, usize, u64)]) -> Notice {
-        let sent = sent
-            .iter()
-            .map(|&(group, to, count)| ((group, to, 0), count))
-            .collect();
+        let sent = sent.iter().map(|&(group, to, count)| ((group, to, 0), count)).collect();
         Notice::Waits(Wait {
             what,
             call: call(CallKind::Barrier),
@@ -234,18 +214,11 @@ mod tests {
     }
 
     fn message(from: usize, received: u64) -> Awaited {
-        Awaited::Message {
-            lane: (0, from, 0),
-            received,
-        }
+        Awaited::Message { lane: (0, from, 0), received }
     }
 
     fn collective(group: u64, number: u64, members: &[usize]) -> Awaited {
-        Awaited::Collective {
-            group,
-            number,
-            members: members.to_vec(),
-        }
+        Awaited::Collective { group, number, members: members.to_vec() }
     }
 
     fn board(notices: &[(usize, Notice)]) -> Board {
@@ -273,10 +246,7 @@ mod tests {
 
     #[test]
     fn nobody_is_stuck_who_waits_for_a_rank_that_computes() {
-        let waits = [
-            (0, wait(message(1, 0), &[], &[])),
-            (1, wait(message(2, 0), &[], &[])),
-        ];
+        let waits = [(0, wait(message(1, 0), &[], &[])), (1, wait(message(2, 0), &[], &[]))];
         assert!(!board(&waits).is_stuck(0));
         let mut waiting = board(&waits);
         waiting.note(2, wait(message(0, 0), &[], &[]));
@@ -300,22 +270,14 @@ mod tests {
     #[test]
     fn whoever_waits_in_the_same_collective_is_not_missing() {
         let same = collective(0, 4, &[0, 1]);
-        let notices = [
-            (0, wait(same.clone(), &[(0, 4)], &[])),
-            (1, wait(same, &[(0, 4)], &[])),
-        ];
+        let notices = [(0, wait(same.clone(), &[(0, 4)], &[])), (1, wait(same, &[(0, 4)], &[]))];
         assert!(!board(&notices).is_stuck(0));
     }
 
     #[test]
     fn whoever_has_ended_comes_to_no_later_collective() {
-        let ended = board(&[(
-            1,
-            Notice::Ended(Ending {
-                calls: vec![(0, 3)],
-                ..Ending::default()
-            }),
-        )]);
+        let ended =
+            board(&[(1, Notice::Ended(Ending { calls: vec![(0, 3)], ..Ending::default() }))]);
         assert_eq!(ended.who_will_not_come(0, 4, &[0, 1]), Some(1));
         assert_eq!(ended.who_will_not_come(0, 3, &[0, 1]), None);
         assert_eq!(ended.who_will_not_come(9, 1, &[0, 1]), Some(1));
@@ -338,29 +300,15 @@ mod tests {
     #[test]
     fn messages_that_nobody_received_are_counted_by_lane() {
         let ended = |sent: &[(Lane, u64)], received: &[(Lane, u64)]| {
-            let sent = sent
-                .iter()
-                .map(|&(lane, count)| (lane, count, call(CallKind::Send)))
-                .collect();
-            Notice::Ended(Ending {
-                calls: Vec::new(),
-                sent,
-                received: received.to_vec(),
-            })
+            let sent =
+                sent.iter().map(|&(lane, count)| (lane, count, call(CallKind::Send))).collect();
+            Notice::Ended(Ending { calls: Vec::new(), sent, received: received.to_vec() })
         };
         let board = board(&[
             (0, ended(&[((0, 1, 0), 3), ((0, 1, 7), 2)], &[])),
-            (
-                1,
-                ended(&[((5, 0, 0), 1)], &[((0, 0, 0), 3), ((0, 0, 7), 1)]),
-            ),
+            (1, ended(&[((5, 0, 0), 1)], &[((0, 0, 0), 3), ((0, 0, 7), 1)])),
         ]);
-        let one = |from, to| Unreceived {
-            from,
-            to,
-            count: 1,
-            latest: call(CallKind::Send),
-        };
+        let one = |from, to| Unreceived { from, to, count: 1, latest: call(CallKind::Send) };
         assert_eq!(board.unreceived(), [one(0, 1), one(1, 0)]);
     }
 

@@ -1,23 +1,29 @@
-//! Slices that the ranks of one collective share. The unsafe code of the in-process transport is here and in `message.rs`.
+//! Slices that the ranks of one collective share. The unsafe code of the in-process transport is
+//! here and in `message.rs`.
 //!
-//! A send copies nothing. Every rank publishes where its slice is, and once all ranks have, they read each other's slices in
-//! place. A reduction cuts the vector into blocks. Each rank takes the next free block, adds it up over all slices in rank order,
-//! and writes the sum to all of them. So each number is read once and written once, and the bits do not depend on which rank did
-//! the work.
+//! A send copies nothing. Every rank publishes where its slice is, and once all ranks have, they
+//! read each other's slices in place. A reduction cuts the vector into blocks. Each rank takes the
+//! next free block, adds it up over all slices in rank order, and writes the sum to all of them. So
+//! each number is read once and written once, and the bits do not depend on which rank did the
+//! work.
 //!
-//! Each rank goes through the same states: publish, all published, work, all done, retire. Why that is sound:
+//! Each rank goes through the same states: publish, all published, work, all done, retire. Why that
+//! is sound:
 //!
-//! 1. No rank touches a slice before all ranks have published theirs ([`Exchange::all_published`]). That moment is the
-//!    last of n additions to `published`, which acquires what the others released: all slots are filled and visible.
-//! 2. Before that moment a rank may withdraw its slice ([`Exchange::withdraw`]). Then `published` never grows again, so the
-//!    moment never comes. After it no rank may withdraw. Each does its part, which waits for no other rank and cannot fail,
-//!    and waits until all parts are done ([`Exchange::all_done`]). So a slice lives as long as any rank touches it. A panic
-//!    in between ends the process.
-//! 3. Slices of [`SharedSlice::Read`] are published for reading: all ranks read, and none writes. Slices of [`SharedSlice::Reduce`] and
-//!    owned vectors are published for writing: `taken` gives each block to one rank, which alone touches that block, in all
-//!    slices, until it is done.
-//! 4. A vector that is published with its ownership ([`Exchange::publish_owned`]) belongs to the exchange. Its rank reclaims it
-//!    when all blocks are done ([`Exchange::reclaim`]); otherwise it lives as long as the exchange.
+//! 1. No rank touches a slice before all ranks have published theirs ([`Exchange::all_published`]).
+//!    That moment is the last of n additions to `published`, which acquires what the others
+//!    released: all slots are filled and visible.
+//! 2. Before that moment a rank may withdraw its slice ([`Exchange::withdraw`]). Then `published`
+//!    never grows again, so the moment never comes. After it no rank may withdraw. Each does its
+//!    part, which waits for no other rank and cannot fail, and waits until all parts are done
+//!    ([`Exchange::all_done`]). So a slice lives as long as any rank touches it. A panic in between
+//!    ends the process.
+//! 3. Slices of [`SharedSlice::Read`] are published for reading: all ranks read, and none writes.
+//!    Slices of [`SharedSlice::Reduce`] and owned vectors are published for writing: `taken` gives
+//!    each block to one rank, which alone touches that block, in all slices, until it is done.
+//! 4. A vector that is published with its ownership ([`Exchange::publish_owned`]) belongs to the
+//!    exchange. Its rank reclaims it when all blocks are done ([`Exchange::reclaim`]); otherwise it
+//!    lives as long as the exchange.
 //! 5. `done` releases what was written, and the rank that sees the last part done acquires it.
 
 use super::Buffer;
@@ -29,7 +35,8 @@ use crate::comm::meter::{even_part, lock};
 use std::ops::Range;
 use std::sync::Mutex;
 
-/// Bytes of a block. A block of a small vector is one rank's part; two large blocks fit into a core's second-level cache.
+/// Bytes of a block. A block of a small vector is one rank's part; two large blocks fit into a
+/// core's second-level cache.
 const BLOCK_BYTES: Range<usize> = 1 << 12..1 << 16;
 
 /// A bit of `published`: a rank has withdrawn its slice.
@@ -52,7 +59,8 @@ pub(super) struct Exchange {
 pub(super) enum SharedSlice<'a> {
     /// All ranks read it. The function does this rank's part of the work.
     Read(&'a [u8], &'a mut dyn FnMut(&Shared)),
-    /// The ranks share the work of the call, an all-reduce or a reduce. All ranks' slices are equally long.
+    /// The ranks share the work of the call, an all-reduce or a reduce. All ranks' slices are
+    /// equally long.
     Reduce(&'a mut [u8], &'a Call),
 }
 
@@ -66,7 +74,8 @@ struct Slot {
     writable: AtomicBool,
     /// Blocks of this rank's part that ranks have taken, or tried to take.
     taken: AtomicUsize,
-    /// Bytes of this rank's memory that were copied to other ranks' memory, or added up there, whichever rank did that.
+    /// Bytes of this rank's memory that were copied to other ranks' memory, or added up there,
+    /// whichever rank did that.
     sent: AtomicU64,
     /// The vector, if it was published with its ownership.
     owned: Mutex<Option<Box<dyn Buffer>>>,
@@ -94,12 +103,11 @@ impl Exchange {
         self.published.load(Acquire) == self.ranks()
     }
 
-    /// Takes a published slice back. Returns false if all ranks have published theirs; then the rank must continue.
+    /// Takes a published slice back. Returns false if all ranks have published theirs; then the
+    /// rank must continue.
     fn withdraw(&self) -> bool {
         let withdraw = |published| (published != self.ranks()).then_some(published | WITHDRAWN);
-        self.published
-            .fetch_update(AcqRel, Acquire, withdraw)
-            .is_ok()
+        self.published.fetch_update(AcqRel, Acquire, withdraw).is_ok()
     }
 
     fn publish(&self, rank: usize, start: *mut u8, bytes: usize, writable: bool) {
@@ -111,15 +119,15 @@ impl Exchange {
         self.published.fetch_add(1, AcqRel);
     }
 
-    /// Shares a slice with the other ranks. `wait_all_published` returns when all ranks have published theirs, or an error.
-    /// Then this rank does its part of the work, and `wait_all_done` returns when so many parts are done. Over time, the
-    /// slice may be touched by:
+    /// Shares a slice with the other ranks. `wait_all_published` returns when all ranks have
+    /// published theirs, or an error. Then this rank does its part of the work, and `wait_all_done`
+    /// returns when so many parts are done. Over time, the slice may be touched by:
     ///
     /// ```text
-    ///  publish     wait_all_published             work                 wait_all_done          return
-    ///  ├─ this rank has published it ┼─ all have: each reads it, or ─┼─ this rank is done, ─┼─ all are done
-    ///  │  no rank touches it; this   │  writes the blocks it has     │  others may still    │  this rank
-    ///  │  rank may withdraw it       │  taken; no way back           │  touch it            │  alone again
+    /// publish    wait_all_published        work               wait_all_done     return
+    /// ├─ this rank has published ┼─ all have: each reads it, ┼─ this rank is done ┼─ all are done
+    /// │  it; no rank touches it, │  or writes the blocks it  │  and others may    │  this rank
+    /// │  and it may be withdrawn │  has taken; no way back   │  still touch it    │  alone again
     /// ```
     pub fn share<E>(
         &self,
@@ -157,10 +165,7 @@ impl Exchange {
         match slice {
             SharedSlice::Read(_, work) => {
                 assert!(self.slots.iter().all(|slot| !slot.writable.load(Relaxed)));
-                work(&Shared {
-                    exchange: self,
-                    reader: rank,
-                });
+                work(&Shared { exchange: self, reader: rank });
                 self.done.fetch_add(1, SeqCst);
             }
             SharedSlice::Reduce(_, call) => self.work(rank, call, bytes, usize::MAX),
@@ -195,9 +200,7 @@ impl Exchange {
     pub fn reclaim(&self, rank: usize) -> Box<dyn Buffer> {
         let slot = &self.slots[rank];
         assert!(self.all_published() && self.all_done(self.blocks(slot.bytes.load(Relaxed))));
-        lock(&slot.owned)
-            .take()
-            .expect("a rank reclaims once what it has published")
+        lock(&slot.owned).take().expect("a rank reclaims once what it has published")
     }
 
     /// Bytes of a block, in a vector of `bytes` bytes.
@@ -216,8 +219,9 @@ impl Exchange {
         self.done.load(SeqCst) == parts
     }
 
-    /// Once all ranks have published, `rank` does up to `most` of the free blocks. It begins with its own part of the vector, the same
-    /// part every time, which may still be in its core's cache.
+    /// Once all ranks have published, `rank` does up to `most` of the free blocks. It begins with
+    /// its own part of the vector, the same part every time, which may still be in its core's
+    /// cache.
     pub fn work(&self, rank: usize, call: &Call, bytes: usize, most: usize) {
         let fits = |slot: &Slot| slot.writable.load(Relaxed) && slot.bytes.load(Relaxed) == bytes;
         assert!(self.all_published() && self.slots.iter().all(fits));
@@ -240,7 +244,8 @@ impl Exchange {
         }
     }
 
-    /// Works on one block, which `work` has taken: `range` of all vectors, which have `bytes` bytes.
+    /// Works on one block, which `work` has taken: `range` of all vectors, which have `bytes`
+    /// bytes.
     fn work_on(&self, call: &Call, bytes: usize, range: Range<usize>) {
         let reduce = |home, into, range| {
             all_reduce_in_rank_order(
@@ -248,18 +253,15 @@ impl Exchange {
                 call.op(),
                 home,
                 into,
-                &mut SharedBlock {
-                    exchange: self,
-                    range,
-                },
+                &mut SharedBlock { exchange: self, range },
             );
         };
         let kind = call.kind.collective();
         if let (CallKind::Reduce, Some(root)) = (kind, call.peer) {
             return reduce(root.rank, root.rank..root.rank + 1, range);
         }
-        // A vector has one part per rank, and a block may overlap several parts. The parts of an all-reduce only say which rank
-        // sends the result.
+        // A vector has one part per rank, and a block may overlap several parts. The parts of an
+        // all-reduce only say which rank sends the result.
         let ranks = self.ranks();
         let size = call.dtype.size();
         for rank in 0..ranks {
@@ -271,13 +273,7 @@ impl Exchange {
             match kind {
                 CallKind::AllReduce => reduce(rank, 0..ranks, range),
                 CallKind::ReduceScatter => reduce(rank, rank..rank + 1, range),
-                _ => copy_to_all(
-                    rank,
-                    &mut SharedBlock {
-                        exchange: self,
-                        range,
-                    },
-                ),
+                _ => copy_to_all(rank, &mut SharedBlock { exchange: self, range }),
             }
         }
     }
@@ -291,14 +287,15 @@ impl Exchange {
         self.asleep.fetch_sub(1, SeqCst);
     }
 
-    /// Whether a rank sleeps until all parts are done. A rank that does a part asks this afterwards. A rank that falls asleep
-    /// checks afterwards whether all parts are done. So one of the two sees the other.
+    /// Whether a rank sleeps until all parts are done. A rank that does a part asks this
+    /// afterwards. A rank that falls asleep checks afterwards whether all parts are done. So one of
+    /// the two sees the other.
     pub fn has_sleepers(&self) -> bool {
         self.asleep.load(SeqCst) > 0
     }
 
-    /// Each rank calls this when it will not use the exchange again. Returns whether it was the last rank; then the exchange
-    /// can be used again.
+    /// Each rank calls this when it will not use the exchange again. Returns whether it was the
+    /// last rank; then the exchange can be used again.
     pub fn retire(&self) -> bool {
         if self.retired.fetch_add(1, AcqRel) + 1 < self.ranks() {
             return false;
@@ -322,11 +319,13 @@ pub(super) struct Shared<'a> {
 }
 
 impl Shared<'_> {
-    /// These bytes of the slice of `rank`. They count as sent by it, unless it is the reader itself.
+    /// These bytes of the slice of `rank`. They count as sent by it, unless it is the reader
+    /// itself.
     pub fn read(&self, rank: usize, range: Range<usize>) -> &[u8] {
         let slot = &self.exchange.slots[rank];
-        // SAFETY: a `Shared` exists only in `Exchange::share`, after all ranks have published slices for reading (1 and 3 above). The
-        // slices live until all ranks have dropped their `Shared` (2).
+        // SAFETY: a `Shared` exists only in `Exchange::share`, after all ranks have published
+        // slices for reading (1 and 3 above). The slices live until all ranks have dropped their
+        // `Shared` (2).
         let slice = unsafe {
             std::slice::from_raw_parts(slot.start.load(Relaxed), slot.bytes.load(Relaxed))
         };
@@ -349,9 +348,10 @@ impl SharedBlock<'_> {
     #[allow(clippy::mut_from_ref, reason = "the caller guarantees it")]
     unsafe fn slice(&self, rank: usize) -> &mut [u8] {
         let slot = &self.exchange.slots[rank];
-        // SAFETY: a `SharedBlock` exists only in `Exchange::work`, after all ranks have published slices for writing, whose lengths were
-        // compared there (1 and 3 above). This block, or the block that it is a part of, belongs to this rank alone until it is
-        // done. The slices live until all blocks are done (2 and 4).
+        // SAFETY: a `SharedBlock` exists only in `Exchange::work`, after all ranks have published
+        // slices for writing, whose lengths were compared there (1 and 3 above). This block, or the
+        // block that it is a part of, belongs to this rank alone until it is done. The slices live
+        // until all blocks are done (2 and 4).
         unsafe {
             std::slice::from_raw_parts_mut(
                 slot.start.load(Relaxed).add(self.range.start),
@@ -371,13 +371,15 @@ impl Parts for SharedBlock<'_> {
     }
 
     fn of(&mut self, rank: usize) -> &mut [u8] {
-        // SAFETY: see `SharedBlock::slice`. `self` stays borrowed, so no other slice exists meanwhile.
+        // SAFETY: see `SharedBlock::slice`. `self` stays borrowed, so no other slice exists
+        // meanwhile.
         unsafe { self.slice(rank) }
     }
 
     fn two(&mut self, [a, b]: [usize; 2]) -> [&mut [u8]; 2] {
         assert_ne!(a, b);
-        // SAFETY: see `SharedBlock::slice`. Two ranks' slices do not overlap, because both were published for writing.
+        // SAFETY: see `SharedBlock::slice`. Two ranks' slices do not overlap, because both were
+        // published for writing.
         unsafe { [self.slice(a), self.slice(b)] }
     }
 

@@ -1,7 +1,8 @@
 //! A call in 168 bytes, for the other processes.
 //!
-//! Ranks compare the first five numbers: kind, type and reduction; elements; root; the number of the collective in its group;
-//! the label, or the place in the source if there is none. The other bytes have what an error tells besides.
+//! Ranks compare the first five numbers: kind, type and reduction; elements; root; the number of
+//! the collective in its group; the label, or the place in the source if there is none. The other
+//! bytes have what an error tells besides.
 
 use crate::comm::call::{Call, CallInfo, CallKind, Peer};
 use crate::comm::element::{Dtype, Reduce};
@@ -62,10 +63,9 @@ pub(super) fn decode(header: &[u8], members: &[usize]) -> CallInfo {
         texts = rest;
         Some(String::from_utf8_lossy(text).into_owned())
     });
-    let peer = (root as usize).checked_sub(1).map(|rank| Peer {
-        rank,
-        in_world: members.get(rank).copied().unwrap_or(rank),
-    });
+    let peer = (root as usize)
+        .checked_sub(1)
+        .map(|rank| Peer { rank, in_world: members.get(rank).copied().unwrap_or(rank) });
     CallInfo {
         kind: CallKind::ALL[byte(0)],
         dtype: Dtype::ALL[byte(1)],
@@ -115,9 +115,9 @@ fn tell_apart(call: &Call) -> u64 {
 pub(super) const HASH: u64 = 0xcbf2_9ce4_8422_2325;
 
 pub(super) fn hash(hash: u64, bytes: &[u8]) -> u64 {
-    bytes.iter().fold(hash, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+    bytes
+        .iter()
+        .fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 #[cfg(test)]
@@ -132,10 +132,7 @@ mod tests {
             dtype: Dtype::F64,
             len: 96,
             op: Some(Reduce::Max),
-            peer: Some(Peer {
-                rank: 1,
-                in_world: 7,
-            }),
+            peer: Some(Peer { rank: 1, in_world: 7 }),
             tag: 0,
             group,
             at: Location::caller(),
@@ -172,11 +169,7 @@ mod tests {
     fn what_ranks_compare_is_all_that_tells_calls_apart() {
         let header = |call: &Call| encode(call, 3, 1);
         let one = call(Some("weights"), None);
-        let other = Call {
-            at: Location::caller(),
-            group: Some("tensor"),
-            ..one
-        };
+        let other = Call { at: Location::caller(), group: Some("tensor"), ..one };
         assert_eq!(header(&one)[..COMPARED], header(&other)[..COMPARED]);
         let [here, there] = [call(None, None), call(None, None)];
         assert_eq!(header(&here)[..ARGUMENTS], header(&there)[..ARGUMENTS]);

@@ -1,8 +1,9 @@
 //! Ranks that are late: notices, then an error.
 //!
-//! A rank that computes may still come, so waiting for it is no error at first. After [`Options::notice`] one line names the late
-//! rank, the call, and how long a rank has waited. After twice that time the notice calls the late rank a straggler. At the
-//! deadline the wait is an error.
+//! A rank that computes may still come, so waiting for it is no error at first. After
+//! [`Options::notice`] one line names the late rank, the call, and how long a rank has waited.
+//! After twice that time the notice calls the late rank a straggler. At the deadline the wait is an
+//! error.
 
 use crate::comm::{Call, Options, RankState};
 use crate::units;
@@ -17,7 +18,8 @@ pub(super) enum Told {
     Straggler,
 }
 
-/// The notice that is due about a rank that has computed for so long while others wait for it, and the time until the next one.
+/// The notice that is due about a rank that has computed for so long while others wait for it, and
+/// the time until the next one.
 pub(super) fn due(options: &Options, computed: Duration) -> (Told, Duration) {
     match (2 * options.notice()).checked_sub(computed) {
         Some(rest) if !rest.is_zero() => (Told::Late, rest),
@@ -25,7 +27,8 @@ pub(super) fn due(options: &Options, computed: Duration) -> (Told, Duration) {
     }
 }
 
-/// Prints a notice that `rank` has waited for rank `late`. `doing` describes what rank `late` does meanwhile.
+/// Prints a notice that `rank` has waited for rank `late`. `doing` describes what rank `late` does
+/// meanwhile.
 pub(super) fn say(
     told: Told,
     late: usize,
@@ -41,9 +44,7 @@ pub(super) fn say(
     };
     let waited = units::seconds(waited.as_secs_f64());
     let waits = format!("rank {rank} has waited for it for {waited} in {call}");
-    notice(&format!(
-        "rank {late} {is}: {waits}\n  rank {late}  {doing}"
-    ));
+    notice(&format!("rank {late} {is}: {waits}\n  rank {late}  {doing}"));
 }
 
 /// Prints a notice that a late rank has come to `call`.

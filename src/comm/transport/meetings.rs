@@ -1,4 +1,5 @@
-//! What rank threads have brought for each other: collectives that not all have entered, and messages on their way.
+//! What rank threads have brought for each other: collectives that not all have entered, and
+//! messages on their way.
 
 use super::exchange::Exchange;
 use super::message::Message;
@@ -57,11 +58,7 @@ impl Meetings {
             return (*first, meeting.clone());
         }
         let fits = |meeting: &Arc<Meeting>| meeting.exchange.ranks() == size;
-        let spare = self
-            .spare
-            .iter()
-            .position(fits)
-            .map(|i| self.spare.swap_remove(i));
+        let spare = self.spare.iter().position(fits).map(|i| self.spare.swap_remove(i));
         let meeting = spare.unwrap_or_else(|| {
             // Two: a rank may enter the next meeting before the last rank has left this one.
             self.spare.push(Meeting::new(size));

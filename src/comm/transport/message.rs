@@ -1,8 +1,9 @@
 //! The memory of a message on its way.
 //!
-//! A message belongs to no rank. Its sender makes it, its receiver frees it or keeps it for the next message, and which rank does
-//! what is a matter of time. So the memory comes from the system's allocator directly: an allocator that counts each rank's bytes
-//! (`labs/tools/memory`, the tests) sees what the ranks hold, the same in every run, and no messages.
+//! A message belongs to no rank. Its sender makes it, its receiver frees it or keeps it for the
+//! next message, and which rank does what is a matter of time. So the memory comes from the
+//! system's allocator directly: an allocator that counts each rank's bytes (`labs/tools/memory`,
+//! the tests) sees what the ranks hold, the same in every run, and no messages.
 
 use std::alloc::{GlobalAlloc, Layout, System, handle_alloc_error};
 use std::ops::Deref;
@@ -23,11 +24,7 @@ impl Message {
     /// Memory for a message of `capacity` bytes.
     pub fn with_capacity(capacity: usize) -> Message {
         if capacity == 0 {
-            return Message {
-                memory: None,
-                capacity,
-                len: 0,
-            };
+            return Message { memory: None, capacity, len: 0 };
         }
         let layout = layout(capacity);
         // SAFETY: the layout has at least one byte.
@@ -35,11 +32,7 @@ impl Message {
         if memory.is_none() {
             handle_alloc_error(layout);
         }
-        Message {
-            memory,
-            capacity,
-            len: 0,
-        }
+        Message { memory, capacity, len: 0 }
     }
 
     /// A copy of `data` in memory of its own.

@@ -1,12 +1,14 @@
 //! The transports: they move bytes between the ranks of a group.
 //!
-//! [`Transport`] is the door. Behind it are two transports: threads of one process, and processes of an MPI job.
+//! [`Transport`] is the door. Behind it are two transports: threads of one process, and processes
+//! of an MPI job.
 //!
-//! Reading order: for threads, `threads.rs` (a collective is a meeting), `threads/started.rs` (a collective that continues
-//! while ranks compute), `exchange.rs` (slices that ranks share), `message.rs` (a message on its way), `meetings.rs`
-//! (what ranks have brought for each other), `run.rs` (how ranks wait), `lateness.rs` (ranks that are late), `sync.rs`
-//! (locks). For MPI: `mpi.rs` lists its own folder, `header.rs` is a call in bytes, and `board.rs` holds what processes have
-//! reported to each other.
+//! Reading order: for threads, `threads.rs` (a collective is a meeting), `threads/started.rs` (a
+//! collective that continues while ranks compute), `exchange.rs` (slices that ranks share),
+//! `message.rs` (a message on its way), `meetings.rs` (what ranks have brought for each other),
+//! `run.rs` (how ranks wait), `lateness.rs` (ranks that are late), `sync.rs` (locks). For MPI:
+//! `mpi.rs` lists its own folder, `header.rs` is a call in bytes, and `board.rs` holds what
+//! processes have reported to each other.
 
 #[cfg(any(feature = "mpi", test))]
 mod board;
@@ -36,23 +38,27 @@ use std::time::Instant;
 
 /// One rank's end of one group of ranks, over threads or over MPI.
 ///
-/// [`Comm`](super::Comm) checks arguments before it calls these methods. So an implementation may rely on valid peers and on
-/// lengths that fit. `call` names element type, length, reduction and peer. Slices are the elements' bytes.
+/// [`Comm`](super::Comm) checks arguments before it calls these methods. So an implementation may
+/// rely on valid peers and on lengths that fit. `call` names element type, length, reduction and
+/// peer. Slices are the elements' bytes.
 pub(in crate::comm) trait Transport: Send + Sync {
     fn membership(&self) -> &Membership;
-    /// A blocking collective. `recv` is also the input of an all-reduce, a reduce and a broadcast. Only the root has data to send
-    /// in a scatter, and to receive in a gather; elsewhere that slice is empty.
+    /// A blocking collective. `recv` is also the input of an all-reduce, a reduce and a broadcast.
+    /// Only the root has data to send in a scatter, and to receive in a gather; elsewhere that
+    /// slice is empty.
     fn collective(&self, call: &Call, send: &[u8], recv: &mut [u8]) -> Result<()>;
-    /// Starts an all-reduce, a reduce, an all-gather or a reduce-scatter. `data` has one part per rank in the last two.
+    /// Starts an all-reduce, a reduce, an all-gather or a reduce-scatter. `data` has one part per
+    /// rank in the last two.
     fn start(self: Arc<Self>, call: &Call, data: Box<dyn Buffer>) -> Result<Box<dyn Progress>>;
     /// Sends a message to the call's peer. Returns before the peer receives it.
     fn send(&self, call: &Call, data: &[u8]) -> Result<()>;
     /// Receives a message from the call's peer.
     fn recv(&self, call: &Call, data: &mut [u8]) -> Result<()>;
-    /// Whether a receive would find a message from the call's peer. Never waits. An error if no message can come any more.
+    /// Whether a receive would find a message from the call's peer. Never waits. An error if no
+    /// message can come any more.
     fn probe(&self, call: &Call) -> Result<bool>;
-    /// This rank's end of a new group of some `members` of this one, in the new group's order. All of them call it.
-    /// `call` is the split that makes it.
+    /// This rank's end of a new group of some `members` of this one, in the new group's order. All
+    /// of them call it. `call` is the split that makes it.
     fn group(&self, call: &Call, members: &[usize]) -> Result<Arc<dyn Transport>>;
 }
 
@@ -63,7 +69,8 @@ pub(in crate::comm) struct Membership {
     pub members: Arc<[usize]>,
     pub meter: Meter,
     pub recorder: Arc<Recorder>,
-    /// Whether the group adds in rank order. Then sums have the same bits, however a vector is cut into pieces.
+    /// Whether the group adds in rank order. Then sums have the same bits, however a vector is cut
+    /// into pieces.
     pub adds_in_rank_order: bool,
 }
 
@@ -142,7 +149,5 @@ impl<T: Element> Buffer for Vec<T> {
 
 /// The vector that was handed over. A call and its vector have the same type.
 pub(in crate::comm) fn vector<T: Element>(handed_over: Box<dyn Any>) -> Vec<T> {
-    *handed_over
-        .downcast()
-        .expect("a call and its vector have the same type")
+    *handed_over.downcast().expect("a call and its vector have the same type")
 }

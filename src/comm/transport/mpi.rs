@@ -1,15 +1,17 @@
 //! The MPI transport: ranks are processes, and the MPI library executes the collectives.
 //!
-//! Each process is one rank. One thread of known stack size initialises MPI and makes all its calls, which is the least that a
-//! library must support (`Funneled`). So [`MpiWorld`] owns a thread and runs all work there. The library chooses the order of
-//! additions. With two ranks the bits are those of the in-process transport. With more ranks they may differ in the last place,
+//! Each process is one rank. One thread of known stack size initialises MPI and makes all its
+//! calls, which is the least that a library must support (`Funneled`). So [`MpiWorld`] owns a
+//! thread and runs all work there. The library chooses the order of additions. With two ranks the
+//! bits are those of the in-process transport. With more ranks they may differ in the last place,
 //! and a minimum or maximum may lose a NaN.
 //!
-//! Reading order: `world.rs` (this process in the job), this file (blocking collectives), `started.rs` (collectives that
-//! continue while the rank computes), `posted.rs` (requests and their memory), `outbox.rs` (messages that are not received
-//! yet). Then how ranks make sure that all make the same calls and none hangs: `agreement.rs`, `unposted.rs` (collectives
-//! that are not agreed on yet), `waiting.rs`, `notices.rs`, `peers.rs` (a group's members) and `reporter.rs` (what a rank
-//! knows).
+//! Reading order: `world.rs` (this process in the job), this file (blocking collectives),
+//! `started.rs` (collectives that continue while the rank computes), `posted.rs` (requests and
+//! their memory), `outbox.rs` (messages that are not received yet). Then how ranks make sure that
+//! all make the same calls and none hangs: `agreement.rs`, `unposted.rs` (collectives that are not
+//! agreed on yet), `waiting.rs`, `notices.rs`, `peers.rs` (a group's members) and `reporter.rs`
+//! (what a rank knows).
 
 mod agreement;
 mod notices;
@@ -61,8 +63,9 @@ struct Mpi {
     spare: Mutex<Vec<Box<dyn Any + Send>>>,
 }
 
-// SAFETY: the communicator and the requests are raw handles of the MPI library, which two threads must not use at the same time.
-// Every method first checks that it runs on the MPI thread, and `Drop` frees nothing elsewhere.
+// SAFETY: the communicator and the requests are raw handles of the MPI library, which two threads
+// must not use at the same time. Every method first checks that it runs on the MPI thread, and
+// `Drop` frees nothing elsewhere.
 unsafe impl Send for Mpi {}
 // SAFETY: as above.
 unsafe impl Sync for Mpi {}
@@ -75,9 +78,7 @@ impl Mpi {
         reporter: Arc<Reporter>,
     ) -> Mpi {
         // Tests make it small. It must fit into a C integer.
-        let most = std::env::var("SHARDLAB_MPI_CHUNK")
-            .ok()
-            .and_then(|text| text.parse().ok());
+        let most = std::env::var("SHARDLAB_MPI_CHUNK").ok().and_then(|text| text.parse().ok());
         Mpi {
             comm: ManuallyDrop::new(comm),
             membership,
@@ -113,9 +114,7 @@ impl Mpi {
 
     /// Whether a message for `call`, which receives, has arrived.
     fn is_here(&self, call: &Call) -> bool {
-        self.peer(call)
-            .immediate_probe_with_tag(call.tag.into())
-            .is_some()
+        self.peer(call).immediate_probe_with_tag(call.tag.into()).is_some()
     }
 
     /// The lane of the messages between this rank and the call's peer.
@@ -123,12 +122,12 @@ impl Mpi {
         (group.peers.id, call.peer().in_world, call.tag)
     }
 
-    /// Returns an error if the run has failed, or if the sender has ended and its message has not arrived.
+    /// Returns an error if the run has failed, or if the sender has ended and its message has not
+    /// arrived.
     fn look_for_sender(&self, group: &Agreement, call: &Call) -> Result<()> {
         let sender = call.peer().in_world;
-        let result = look_around(&group.peers, call, |board| {
-            board.has_ended(sender).then_some(sender)
-        });
+        let result =
+            look_around(&group.peers, call, |board| board.has_ended(sender).then_some(sender));
         if result.is_err() {
             // The sender's last messages may still be in flight: they use a different communicator.
             std::thread::sleep(Duration::from_millis(200));
@@ -143,9 +142,7 @@ impl Mpi {
 
     /// Counts what a call has to send: the library does not report what it sends.
     fn count(&self, call: &Call) {
-        self.membership
-            .meter
-            .sent(by_calls(call, self.membership.rank, self.size()));
+        self.membership.meter.sent(by_calls(call, self.membership.rank, self.size()));
     }
 
     /// The root of a rooted collective, or the other side of a message.
@@ -159,8 +156,8 @@ impl Mpi {
         (0..len.div_ceil(most)).map(move |i| i * most..len.min((i + 1) * most))
     }
 
-    /// The input and the output of the MPI calls that a collective consists of. The input of a reduce-scatter and the output
-    /// of an all-gather have one part per rank.
+    /// The input and the output of the MPI calls that a collective consists of. The input of a
+    /// reduce-scatter and the output of an all-gather have one part per rank.
     fn calls<'a, W>(
         &self,
         call: &Call,
@@ -169,19 +166,15 @@ impl Mpi {
     ) -> impl Iterator<Item = (&'a [W], &'a mut [W])> + use<'a, W> {
         let kind = call.kind.collective();
         let parts = |is_it: bool| {
-            if is_it {
-                self.size() * self.most
-            } else {
-                self.most
-            }
+            if is_it { self.size() * self.most } else { self.most }
         };
         let from = parts(kind == CallKind::ReduceScatter);
         let to = parts(kind == CallKind::AllGather);
         input.chunks(from).zip(output.chunks_mut(to))
     }
 
-    /// A blocking reduction of `send` in a reduce-scatter, else of `recv`. Overwrites `recv` with the result if this rank has
-    /// one.
+    /// A blocking reduction of `send` in a reduce-scatter, else of `recv`. Overwrites `recv` with
+    /// the result if this rank has one.
     fn reduce<T: Element>(&self, call: &Call, send: &[u8], recv: &mut [u8])
     where
         T::Wide: Equivalence,
@@ -205,10 +198,7 @@ impl Mpi {
             }
         }
         self.divide::<T>(call, &mut output);
-        if call
-            .peer
-            .is_none_or(|root| root.rank == self.membership.rank)
-        {
+        if call.peer.is_none_or(|root| root.rank == self.membership.rank) {
             narrow::<T>(&output, recv);
         }
     }
@@ -223,16 +213,15 @@ impl Mpi {
         let op = call.op.map(in_mpi);
         let post = |(from, to)| match (op, call.peer) {
             (None, _) => self.comm.immediate_all_gather_into(StaticScope, from, to),
-            (Some(op), None) if call.kind == CallKind::StartAllReduce => self
-                .comm
-                .immediate_all_reduce_into(StaticScope, from, to, op),
-            (Some(op), None) => {
-                self.comm
-                    .immediate_reduce_scatter_block_into(StaticScope, from, to, op)
+            (Some(op), None) if call.kind == CallKind::StartAllReduce => {
+                self.comm.immediate_all_reduce_into(StaticScope, from, to, op)
             }
-            (Some(op), Some(root)) if root.rank == self.membership.rank => self
-                .peer(call)
-                .immediate_reduce_into_root(StaticScope, from, to, op),
+            (Some(op), None) => {
+                self.comm.immediate_reduce_scatter_block_into(StaticScope, from, to, op)
+            }
+            (Some(op), Some(root)) if root.rank == self.membership.rank => {
+                self.peer(call).immediate_reduce_into_root(StaticScope, from, to, op)
+            }
             (Some(op), Some(_)) => self.peer(call).immediate_reduce_into(StaticScope, from, op),
         };
         self.calls(call, input, output).map(post).collect()
@@ -240,14 +229,8 @@ impl Mpi {
 
     /// A blocking collective that only copies: `one` bytes from each rank to each.
     fn copy(&self, call: &Call, one: usize, send: &[u8], recv: &mut [u8]) {
-        let is_root = call
-            .peer
-            .is_some_and(|root| root.rank == self.membership.rank);
-        let parts = if call.kind == CallKind::Scatter {
-            1
-        } else {
-            self.size()
-        };
+        let is_root = call.peer.is_some_and(|root| root.rank == self.membership.rank);
+        let parts = if call.kind == CallKind::Scatter { 1 } else { self.size() };
         for chunk in self.chunks(one) {
             let from = columns(send, one, &chunk);
             let mut to = vec![0; parts * chunk.len()];
@@ -290,23 +273,18 @@ impl Mpi {
     fn take_spare<W: bytemuck::Pod>(&self, len: usize) -> Vec<W> {
         let mut spare = lock(&self.spare);
         let fits = |vector: &Box<dyn Any + Send>| {
-            vector
-                .downcast_ref::<Vec<W>>()
-                .is_some_and(|v| v.len() == len)
+            vector.downcast_ref::<Vec<W>>().is_some_and(|v| v.len() == len)
         };
         match spare.iter().position(fits) {
-            Some(i) => *spare
-                .swap_remove(i)
-                .downcast()
-                .expect("of the type that was looked for"),
+            Some(i) => *spare.swap_remove(i).downcast().expect("of the type that was looked for"),
             None => vec![W::zeroed(); len],
         }
     }
 
     fn keep_spare<W: Send + 'static>(&self, vector: Vec<W>) {
         let mut spare = lock(&self.spare);
-        // Enough for the buckets of a training step. The limit keeps a program whose lengths always change from filling the
-        // memory.
+        // Enough for the buckets of a training step. The limit keeps a program whose lengths always
+        // change from filling the memory.
         if !vector.is_empty() && spare.len() < 256 {
             spare.push(Box::new(vector));
         }
@@ -345,9 +323,7 @@ fn columns<T: Copy>(all: &[T], len: usize, chunk: &Range<usize>) -> Vec<T> {
 
 /// Writes chunks that lie side by side to the parts of `all`: the opposite of [`columns`].
 fn put_columns(all: &mut [u8], len: usize, chunk: &Range<usize>, columns: &[u8]) {
-    let parts = all
-        .chunks_exact_mut(len.max(1))
-        .zip(columns.chunks_exact(chunk.len()));
+    let parts = all.chunks_exact_mut(len.max(1)).zip(columns.chunks_exact(chunk.len()));
     for (part, column) in parts {
         part[chunk.clone()].copy_from_slice(column);
     }
@@ -410,10 +386,7 @@ impl Transport for Mpi {
         self.check_thread(call)?;
         if let Some(group) = &self.group {
             let lane = self.lane(group, call);
-            let what = Awaited::Message {
-                lane,
-                received: self.reporter.received(lane),
-            };
+            let what = Awaited::Message { lane, received: self.reporter.received(lane) };
             let describe = || (self.reporter.info(call), what);
             waiting::wait(
                 &group.peers,
@@ -427,8 +400,7 @@ impl Transport for Mpi {
         let mut heading = heading(call);
         let tag = call.tag.into();
         let [len, dtype, label] = heading;
-        self.peer(call)
-            .receive_into_with_tag(bytemuck::bytes_of_mut(&mut heading), tag);
+        self.peer(call).receive_into_with_tag(bytemuck::bytes_of_mut(&mut heading), tag);
         if heading[..2] != [len, dtype] || (heading[2] != label && heading[2] != 0 && label != 0) {
             return Err(CommError::MessageDiffers {
                 from: call.peer().in_world,
@@ -457,18 +429,18 @@ impl Transport for Mpi {
     }
 
     fn group(&self, call: &Call, members: &[usize]) -> Result<Arc<dyn Transport>> {
-        // MPI's colors and keys are C integers: the color is the first member, and the key is the rank in the new group.
+        // MPI's colors and keys are C integers: the color is the first member, and the key is the
+        // rank in the new group.
         let first = members.iter().copied().min().unwrap_or_default();
         // Two numbers have the same sum in both orders.
         let membership = self.membership.of_group(members, members.len() <= 2);
-        // MPI can split only in a call that waits for all ranks. So they come together right before it.
+        // MPI can split only in a call that waits for all ranks. So they come together right before
+        // it.
         if let Some(group) = &self.group {
             group.come_together(call)?;
         }
         let color = Color::with_value(first as i32);
-        let comm = self
-            .comm
-            .split_by_color_with_key(color, membership.rank as i32);
+        let comm = self.comm.split_by_color_with_key(color, membership.rank as i32);
         let comm = comm.expect("MPI gives a communicator to every rank that names a color");
         let mut part = Mpi::new(comm, membership, None, self.reporter.clone());
         if let Some(group) = &self.group {
@@ -481,7 +453,8 @@ impl Transport for Mpi {
 
 impl Drop for Mpi {
     fn drop(&mut self) {
-        // Off its thread the communicator must not be freed, and neither while it may be in use: then it stays with the process.
+        // Off its thread the communicator must not be freed, and neither while it may be in use:
+        // then it stays with the process.
         if std::thread::current().id() == self.thread && !posted::is_abandoned() {
             if let Some(group) = &mut self.group {
                 group.free();

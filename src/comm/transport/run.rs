@@ -1,7 +1,8 @@
 //! The state that all rank threads of one run share, and how they wait for each other.
 //!
-//! All ranks share one lock, which guards what every rank is doing. So a wait that can never end is an error at once, not a hang:
-//! a rank has ended, two ranks came with different calls, or all ranks wait. Work on data needs no lock.
+//! All ranks share one lock, which guards what every rank is doing. So a wait that can never end is
+//! an error at once, not a hang: a rank has ended, two ranks came with different calls, or all
+//! ranks wait. Work on data needs no lock.
 
 use super::lateness::{self, Told};
 use super::meetings::{GroupId, Lane, Mail, Meetings};
@@ -93,10 +94,7 @@ impl ThreadWorld {
             free_out: None,
             free_in: None,
         };
-        let state = RunState {
-            ranks: (0..size).map(rank).collect(),
-            ..RunState::default()
-        };
+        let state = RunState { ranks: (0..size).map(rank).collect(), ..RunState::default() };
         Arc::new(ThreadWorld {
             state: Mutex::new(state),
             wakers: (0..size).map(|_| Waker::default()).collect(),
@@ -113,8 +111,8 @@ impl ThreadWorld {
         self.wakers.len()
     }
 
-    /// Notes that a rank's closure has returned, with its error. Returns whether this error ended the run, rather than being a
-    /// consequence of an earlier one.
+    /// Notes that a rank's closure has returned, with its error. Returns whether this error ended
+    /// the run, rather than being a consequence of an earlier one.
     pub fn ended(&self, rank: usize, error: Option<CommError>) -> bool {
         let mut state = self.lock();
         state.now(rank, Doing::Ended);
@@ -135,8 +133,8 @@ impl ThreadWorld {
         }
     }
 
-    /// Waits until all ranks have ended. Returns false if the run failed longer ago than the deadline, at least 5 s, and a
-    /// rank has not ended.
+    /// Waits until all ranks have ended. Returns false if the run failed longer ago than the
+    /// deadline, at least 5 s, and a rank has not ended.
     pub fn wait_for_end(&self) -> bool {
         let mut state = self.lock();
         let mut failed = None;
@@ -148,17 +146,13 @@ impl ThreadWorld {
             if left.is_zero() {
                 return false;
             }
-            state = self
-                .over
-                .wait_timeout(state, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            state = self.over.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         true
     }
 
-    /// Why the run failed. When all ranks have ended, a message that no rank received is a reason too: its receiver has worked
-    /// without it.
+    /// Why the run failed. When all ranks have ended, a message that no rank received is a reason
+    /// too: its receiver has worked without it.
     pub fn failure(&self) -> Option<CommError> {
         let state = self.lock();
         if state.failure.is_some() {
@@ -183,7 +177,8 @@ impl ThreadWorld {
         Ok(state)
     }
 
-    /// `rank` waits until `ready`. Returns an error as soon as that can no longer happen. `missing` lists the ranks that it waits for.
+    /// `rank` waits until `ready`. Returns an error as soon as that can no longer happen. `missing`
+    /// lists the ranks that it waits for.
     pub(super) fn wait<'a>(
         &'a self,
         rank: usize,
@@ -197,10 +192,8 @@ impl ThreadWorld {
             self.stop_if_ended(rank, &mut state, call, &missing)?;
             state.now(rank, Doing::Waiting);
             if state.waiting + state.ended == state.ranks.len() {
-                return Err(self.broken(rank, &mut state, |report| CommError::Deadlock {
-                    all: true,
-                    report,
-                }));
+                return Err(self
+                    .broken(rank, &mut state, |report| CommError::Deadlock { all: true, report }));
             }
             let most = self.watch(rank, &mut state, call, &missing)?;
             state = self.sleep(rank, state, most);
@@ -209,7 +202,8 @@ impl ThreadWorld {
         Ok(state)
     }
 
-    /// Prints which ranks are late when it is time to, and returns an error at the deadline. Else returns when to check again.
+    /// Prints which ranks are late when it is time to, and returns an error at the deadline. Else
+    /// returns when to check again.
     fn watch(
         &self,
         rank: usize,
@@ -229,14 +223,12 @@ impl ThreadWorld {
         let missing = missing(state);
         if waited >= self.options.deadline {
             let call = Box::new(call.info(self.recorders[rank].current()));
-            return Err(
-                self.broken(rank, state, |report| CommError::DeadlinePassed {
-                    missing,
-                    call,
-                    waited,
-                    report,
-                }),
-            );
+            return Err(self.broken(rank, state, |report| CommError::DeadlinePassed {
+                missing,
+                call,
+                waited,
+                report,
+            }));
         }
         let mut again = self.options.deadline - waited;
         for late in missing {
@@ -266,18 +258,12 @@ impl ThreadWorld {
         if state.ended == 0 {
             return Ok(());
         }
-        let gone = missing(state)
-            .into_iter()
-            .find(|&r| state.ranks[r].doing == Doing::Ended);
+        let gone = missing(state).into_iter().find(|&r| state.ranks[r].doing == Doing::Ended);
         let Some(gone) = gone else {
             return Ok(());
         };
         let call = Box::new(call.info(self.recorders[rank].current()));
-        Err(self.broken(rank, state, |report| CommError::RankEnded {
-            rank: gone,
-            call,
-            report,
-        }))
+        Err(self.broken(rank, state, |report| CommError::RankEnded { rank: gone, call, report }))
     }
 
     /// Sleeps until a moment on the simulated link. Returns an error as soon as the run has failed.
@@ -310,11 +296,7 @@ impl ThreadWorld {
         let Waker { wake, asleep, .. } = &self.wakers[rank];
         asleep.fetch_add(1, Relaxed);
         let state = match most {
-            Some(most) => {
-                wake.wait_timeout(state, most)
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .0
-            }
+            Some(most) => wake.wait_timeout(state, most).unwrap_or_else(PoisonError::into_inner).0,
             None => wake.wait(state).unwrap_or_else(PoisonError::into_inner),
         };
         asleep.fetch_sub(1, Relaxed);
@@ -342,8 +324,9 @@ impl ThreadWorld {
         }
     }
 
-    /// Wakes `rank`, which then checks whether its wait is over. The caller held the lock when it wrote the change, and may have
-    /// released it since. So a rank that was about to sleep has seen the change, or sleeps already and wakes up.
+    /// Wakes `rank`, which then checks whether its wait is over. The caller held the lock when it
+    /// wrote the change, and may have released it since. So a rank that was about to sleep has seen
+    /// the change, or sleeps already and wakes up.
     pub(super) fn wake(&self, rank: usize) {
         let Waker { wake, asleep, .. } = &self.wakers[rank];
         if asleep.load(Relaxed) > 0 {
@@ -403,7 +386,8 @@ impl ThreadWorld {
         copy
     }
 
-    /// Keeps a message's memory for the next message. At most two per rank are kept, so that memory does not grow.
+    /// Keeps a message's memory for the next message. At most two per rank are kept, so that memory
+    /// does not grow.
     pub(super) fn recycle(&self, message: Message) {
         let mut spare = lock(&self.spare);
         spare.push(message);
@@ -426,7 +410,8 @@ impl RunState {
         }
     }
 
-    /// Marks these ranks as running: what they may be waiting for has happened, and they will check.
+    /// Marks these ranks as running: what they may be waiting for has happened, and they will
+    /// check.
     pub fn may_go_on(&mut self, ranks: &[usize]) {
         // Mostly no rank waits, and this saves fetching what other cores write.
         if self.waiting == 0 {
@@ -484,15 +469,11 @@ impl Rank {
         let call = last.info();
         match (self.doing, last.end) {
             (Doing::Ended, _) => RankState::Ended { after: Some(call) },
-            (Doing::Running, Some((end, _))) => RankState::Computes {
-                after: call,
-                time: end.elapsed(),
-            },
+            (Doing::Running, Some((end, _))) => {
+                RankState::Computes { after: call, time: end.elapsed() }
+            }
             (Doing::Running, None) => RankState::InCall { call },
-            (Doing::Waiting, _) => RankState::Waits {
-                call,
-                time: last.start.elapsed(),
-            },
+            (Doing::Waiting, _) => RankState::Waits { call, time: last.start.elapsed() },
         }
     }
 }

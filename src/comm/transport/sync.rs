@@ -1,8 +1,9 @@
 //! The parts of the in-process transport: locks, condition variables, atomics, threads.
 //!
-//! They come from the standard library, or with the feature `shuttle` from the crate of that name. Shuttle runs the ranks one
-//! at a time and chooses at each lock and atomic which rank continues, so that tests try thousands of orders
-//! (`launch/tests/explored.rs`). With this feature ranks work only in those tests.
+//! They come from the standard library, or with the feature `shuttle` from the crate of that name.
+//! Shuttle runs the ranks one at a time and chooses at each lock and atomic which rank continues,
+//! so that tests try thousands of orders (`launch/tests/explored.rs`). With this feature ranks work
+//! only in those tests.
 
 #[cfg(not(feature = "shuttle"))]
 pub(crate) use std::{
@@ -18,7 +19,8 @@ pub(crate) use shuttle::{
     thread,
 };
 
-/// Starts a thread in a scope, with a name and a stack size. Shuttle gives all threads the same stack size, and no name.
+/// Starts a thread in a scope, with a name and a stack size. Shuttle gives all threads the same
+/// stack size, and no name.
 #[cfg_attr(feature = "shuttle", expect(unused_variables))]
 pub(crate) fn spawn<'scope, T: Send + 'scope>(
     scope: &'scope thread::Scope<'scope, '_>,
@@ -37,7 +39,8 @@ pub(crate) fn spawn<'scope, T: Send + 'scope>(
 
 #[cfg(feature = "shuttle")]
 thread_local! {
-    /// Whether ranks stay in a collective until all have done their part. A test turns it off, to see that the failure is found.
+    /// Whether ranks stay in a collective until all have done their part. A test turns it off, to
+    /// see that the failure is found.
     pub(crate) static LAST_BARRIER: std::cell::Cell<bool> = const { std::cell::Cell::new(true) };
 }
 

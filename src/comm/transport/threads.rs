@@ -1,8 +1,9 @@
 //! The in-process transport: ranks are threads, and a collective is a meeting.
 //!
-//! Each rank publishes where its slice is, waits until all ranks have come, and reads what it needs from the other slices.
-//! [`Threads::meet`] is the one primitive, and every collective is a loop over ranks in rank order. `exchange.rs` explains how
-//! ranks share slices, and `run.rs` how they wait.
+//! Each rank publishes where its slice is, waits until all ranks have come, and reads what it needs
+//! from the other slices. [`Threads::meet`] is the one primitive, and every collective is a loop
+//! over ranks in rank order. `exchange.rs` explains how ranks share slices, and `run.rs` how they
+//! wait.
 //!
 //! Reading order: this file, then `started.rs` (collectives that continue while ranks compute).
 
@@ -61,13 +62,11 @@ impl Threads {
             let mine = call.info(self.membership.recorder.current());
             let calls = Box::new([mine, first.info(None)]);
             let alike = call.is_like(&first);
-            return Err(self
-                .run
-                .broken(self.me(), &mut state, |report| CommError::CallsDiffer {
-                    calls,
-                    alike,
-                    report,
-                }));
+            return Err(self.run.broken(self.me(), &mut state, |report| CommError::CallsDiffer {
+                calls,
+                alike,
+                report,
+            }));
         }
         Ok((key, state, meeting))
     }
@@ -82,10 +81,7 @@ impl Threads {
         if let Some(link) = self.run.options.link {
             let now = Instant::now();
             let size = self.membership.size();
-            let start = state
-                .link_free
-                .get(&self.group)
-                .map_or(now, |&free| free.max(now));
+            let start = state.link_free.get(&self.group).map_or(now, |&free| free.max(now));
             let over =
                 start + link::duration(link.collective_seconds(call.kind, size, call.bytes(size)));
             state.link_free.insert(self.group, over);
@@ -94,7 +90,8 @@ impl Threads {
         true
     }
 
-    /// Waits until all members have come. Returns whether this rank was the last, which has not woken the others yet.
+    /// Waits until all members have come. Returns whether this rank was the last, which has not
+    /// woken the others yet.
     fn wait_all_published(
         &self,
         mut state: MutexGuard<'_, RunState>,
@@ -142,7 +139,8 @@ impl Threads {
         }
     }
 
-    /// Waits until all `parts` of the work are done. `wake`: the other ranks do not know yet that all have come.
+    /// Waits until all `parts` of the work are done. `wake`: the other ranks do not know yet that
+    /// all have come.
     fn wait_all_done(&self, exchange: &Exchange, wake: bool, parts: usize) {
         let at_once = exchange.all_done(parts);
         if !at_once {
@@ -168,12 +166,13 @@ impl Threads {
         self.wake_others();
     }
 
-    /// Lends a slice to the other ranks. Returns when all ranks have come and have done their parts of the work, and on a
-    /// simulated link when the link has carried the collective.
+    /// Lends a slice to the other ranks. Returns when all ranks have come and have done their parts
+    /// of the work, and on a simulated link when the link has carried the collective.
     fn meet(&self, call: &Call, slice: SharedSlice) -> Result<()> {
         let (key, state, meeting) = self.enter(call)?;
         let exchange = &meeting.exchange;
-        // Help with a single block is not worth waking the other ranks: they wake up when it is done.
+        // Help with a single block is not worth waking the other ranks: they wake up when it is
+        // done.
         let alone =
             matches!(&slice, SharedSlice::Reduce(mine, _) if exchange.blocks(mine.len()) <= 1);
         let last = Cell::new(false);
@@ -185,15 +184,8 @@ impl Threads {
             Ok(())
         };
         let wait_all_done = |parts| self.wait_all_done(exchange, last.get() && alone, parts);
-        exchange.share(
-            self.membership.rank,
-            slice,
-            wait_all_published,
-            wait_all_done,
-        )?;
-        self.membership
-            .meter
-            .sent(exchange.sent(self.membership.rank));
+        exchange.share(self.membership.rank, slice, wait_all_published, wait_all_done)?;
+        self.membership.meter.sent(exchange.sent(self.membership.rank));
         if self.run.options.link.is_some() {
             return self.run.sleep_until(
                 self.me(),
@@ -252,7 +244,8 @@ impl Transport for Threads {
                     }),
                 )
             }
-            // All other collectives fill `recv` with the same part of every rank's slice, in rank order.
+            // All other collectives fill `recv` with the same part of every rank's slice, in rank
+            // order.
             _ => {
                 let bytes = if call.kind == CallKind::AllToAll {
                     send.len() / size
@@ -293,21 +286,12 @@ impl Transport for Threads {
             let left = state.ranks[from].free_out.map_or(now, |free| free.max(now)) + transfer;
             state.ranks[from].free_out = Some(left);
             let arrival = left + link::duration(link.latency);
-            let arrival = state.ranks[to]
-                .free_in
-                .map_or(arrival, |free| arrival.max(free + transfer));
+            let arrival =
+                state.ranks[to].free_in.map_or(arrival, |free| arrival.max(free + transfer));
             *state.ranks[to].free_in.insert(arrival)
         });
-        let mail = Mail {
-            call: *call,
-            message,
-            arrives,
-        };
-        state
-            .mail
-            .entry((self.group, from, to, call.tag))
-            .or_default()
-            .push_back(mail);
+        let mail = Mail { call: *call, message, arrives };
+        state.mail.entry((self.group, from, to, call.tag)).or_default().push_back(mail);
         if to != from {
             self.membership.meter.sent(data.len() as u64);
         }
@@ -326,18 +310,9 @@ impl Transport for Threads {
         if !has_mail(&state) {
             state = self.run.spin_for_mail(self.me(), state);
         }
-        let mut state = self
-            .run
-            .wait(self.me(), state, call, has_mail, |_| vec![from])?;
-        let mail = state
-            .mail
-            .get_mut(&lane)
-            .and_then(|queue| queue.pop_front());
-        let Mail {
-            call: sent,
-            message,
-            arrives,
-        } = mail.expect("wait returns when there is mail");
+        let mut state = self.run.wait(self.me(), state, call, has_mail, |_| vec![from])?;
+        let mail = state.mail.get_mut(&lane).and_then(|queue| queue.pop_front());
+        let Mail { call: sent, message, arrives } = mail.expect("wait returns when there is mail");
         if !sent.fits(call) {
             let call = call.info(self.membership.recorder.current());
             return Err(self.run.broken(self.me(), &mut state, |report| {
@@ -369,11 +344,7 @@ impl Transport for Threads {
 
     fn group(&self, _: &Call, members: &[usize]) -> Result<Arc<dyn Transport>> {
         // The first member to come here gives the group its number.
-        let key = (
-            self.group,
-            self.calls.load(Relaxed),
-            members.iter().min().copied(),
-        );
+        let key = (self.group, self.calls.load(Relaxed), members.iter().min().copied());
         let mut state = self.run.lock();
         let next = state.splits.len() as GroupId + 1;
         let group = *state.splits.entry(key).or_insert(next);

@@ -9,7 +9,8 @@ use crate::launch;
 use anyhow::{Result, bail};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs `body` in many orders: random ones, and ones with few but badly placed switches between ranks.
+/// Runs `body` in many orders: random ones, and ones with few but badly placed switches between
+/// ranks.
 fn explore(body: impl Fn() + Send + Sync + Clone + 'static) {
     let config = || {
         let mut config = shuttle::Config::new();
@@ -62,10 +63,9 @@ fn blocking_reductions() {
 fn a_missing_barrier_is_found() {
     crate::comm::sync::LAST_BARRIER.set(false);
     let gather = || {
-        // The slices outlive their ranks, so that reading too late gives a wrong number and nothing worse.
-        let slices: Vec<_> = (0..3u64)
-            .map(|rank| std::sync::Mutex::new(vec![rank; 4]))
-            .collect();
+        // The slices outlive their ranks, so that reading too late gives a wrong number and nothing
+        // worse.
+        let slices: Vec<_> = (0..3u64).map(|rank| std::sync::Mutex::new(vec![rank; 4])).collect();
         run(3, |comm| {
             let mut all = vec![0; 12];
             let mut mine = slices[comm.rank()].try_lock().unwrap();
@@ -157,13 +157,7 @@ fn gathers_and_scatters_under_way() {
             let mut scattered =
                 comm.start_reduce_scatter(vec![rank as u64; 3 * LEN], Reduce::Sum)?;
             scattered.test()?;
-            assert!(
-                gathered
-                    .wait()?
-                    .iter()
-                    .enumerate()
-                    .all(|(i, &x)| x == (i / LEN) as u64)
-            );
+            assert!(gathered.wait()?.iter().enumerate().all(|(i, &x)| x == (i / LEN) as u64));
             assert_eq!(scattered.wait()?, [3; LEN]);
             Ok(())
         });
@@ -259,13 +253,12 @@ fn a_deadlock_stops_everyone() {
     });
 }
 
-/// No rank may still read a slice whose owner has returned with an error: here every rank overwrites its memory at once.
+/// No rank may still read a slice whose owner has returned with an error: here every rank
+/// overwrites its memory at once.
 #[test]
 fn slices_are_not_read_after_an_error() {
     explore(|| {
-        let slices: Vec<_> = (0..3u64)
-            .map(|_| std::sync::Mutex::new(vec![1u64; LEN]))
-            .collect();
+        let slices: Vec<_> = (0..3u64).map(|_| std::sync::Mutex::new(vec![1u64; LEN])).collect();
         let results = std::sync::Mutex::new(Vec::new());
         let error = launch::run(3, |comm| {
             let mut mine = slices[comm.rank()].try_lock().unwrap();
@@ -282,13 +275,7 @@ fn slices_are_not_read_after_an_error() {
         });
         assert!(error.is_err());
         for rank in [0, 1] {
-            assert!(
-                slices[rank]
-                    .try_lock()
-                    .unwrap()
-                    .iter()
-                    .all(|&x| x == rank as u64)
-            );
+            assert!(slices[rank].try_lock().unwrap().iter().all(|&x| x == rank as u64));
         }
     });
 }

@@ -1,13 +1,16 @@
-//! A dynamic order: a rank runs the first pass of its schedule whose input is there, instead of waiting for the next one.
+//! A dynamic order: a rank runs the first pass of its schedule whose input is there, instead of
+//! waiting for the next one.
 //!
-//! Forward passes keep their order, and a rank never keeps more activations than under its schedule. Backward passes may only
-//! come earlier. So a dynamic order takes no more memory than its schedule. It also ends if the schedule does: take the pass
-//! that the schedule has first, of all passes that have not run. Its input is there, and there is memory for it.
+//! Forward passes keep their order, and a rank never keeps more activations than under its
+//! schedule. Backward passes may only come earlier. So a dynamic order takes no more memory than
+//! its schedule. It also ends if the schedule does: take the pass that the schedule has first, of
+//! all passes that have not run. Its input is there, and there is memory for it.
 //!
-//! The ranks of a tensor group run each pass together, but their messages come from different ranks. If each of them chooses
-//! alone, one finds an input that is still in flight for the other, and the two enter different passes. The all-reduces of the
-//! two passes have the same length. So only their labels show that something is wrong. With [`Choice::Agreed`] one rank chooses
-//! for its tensor group.
+//! The ranks of a tensor group run each pass together, but their messages come from different
+//! ranks. If each of them chooses alone, one finds an input that is still in flight for the other,
+//! and the two enter different passes. The all-reduces of the two passes have the same length. So
+//! only their labels show that something is wrong. With [`Choice::Agreed`] one rank chooses for its
+//! tensor group.
 
 use super::schedule::{Op, Work};
 use super::simulate::peak;
@@ -44,20 +47,12 @@ pub struct Waiting {
 
 impl Waiting {
     pub fn new(order: &[Op], choice: Choice) -> Waiting {
-        let looks_at = if choice == Choice::Schedule {
-            1
-        } else {
-            order.len()
-        };
-        Waiting {
-            passes: order.to_vec(),
-            looks_at,
-            kept: 0,
-            most: peak(order),
-        }
+        let looks_at = if choice == Choice::Schedule { 1 } else { order.len() };
+        Waiting { passes: order.to_vec(), looks_at, kept: 0, most: peak(order) }
     }
 
-    /// The number of the first pass that can run. `arrived`: whether the message that a pass needs is there.
+    /// The number of the first pass that can run. `arrived`: whether the message that a pass needs
+    /// is there.
     ///
     /// # Errors
     /// Those of `arrived`.
@@ -68,7 +63,8 @@ impl Waiting {
         let mut may_go_forward = self.kept < self.most;
         for (i, &op) in self.passes.iter().enumerate().take(self.looks_at) {
             let may_run = match op.work {
-                Work::Forward => std::mem::take(&mut may_go_forward), // forward passes keep their order
+                // Forward passes keep their order.
+                Work::Forward => std::mem::take(&mut may_go_forward),
                 _ => !self.passes[..i].contains(&Op::forward(op.chunk, op.micro)),
             };
             if may_run && arrived(op)? {
@@ -116,10 +112,8 @@ impl<M: Chunk> Stages<M> {
         let mut program = std::iter::from_fn(|| {
             if chosen.is_empty() && !waiting.passes.is_empty() {
                 match self.choose(&waiting, dynamic) {
-                    Ok(i) => chosen.extend(
-                        self.pipeline
-                            .with_messages(self.group.rank(), &[waiting.take(i)]),
-                    ),
+                    Ok(i) => chosen
+                        .extend(self.pipeline.with_messages(self.group.rank(), &[waiting.take(i)])),
                     Err(error) => return Some(Err(error)),
                 }
             }
@@ -141,10 +135,7 @@ impl<M: Chunk> Stages<M> {
             };
         }
         if dynamic.choice == Choice::Agreed {
-            dynamic
-                .tensor
-                .labelled("choice of the next pass")
-                .broadcast(&mut chosen, 0)?;
+            dynamic.tensor.labelled("choice of the next pass").broadcast(&mut chosen, 0)?;
         }
         Ok(chosen[0] as usize)
     }

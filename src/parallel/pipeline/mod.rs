@@ -1,10 +1,12 @@
-//! Pipeline parallelism: the layers are divided into stages, and micro-batches travel from stage to stage.
+//! Pipeline parallelism: the layers are divided into stages, and micro-batches travel from stage to
+//! stage.
 //!
-//! A schedule is one list of operations per rank. The same list is checked, simulated and drawn, and trains the model.
+//! A schedule is one list of operations per rank. The same list is checked, simulated and drawn,
+//! and trains the model.
 //!
-//! Reading order: `schedule.rs` (which operation when), `simulate.rs` (how long it takes, and what waits for what),
-//! `partition.rs` (the layers of each stage), `run.rs` (the list trains the model), `dynamic.rs` and
-//! `uneven.rs` (ranks that choose the next pass while they run).
+//! Reading order: `schedule.rs` (which operation when), `simulate.rs` (how long it takes, and what
+//! waits for what), `partition.rs` (the layers of each stage), `run.rs` (the list trains the
+//! model), `dynamic.rs` and `uneven.rs` (ranks that choose the next pass while they run).
 
 mod dynamic;
 mod partition;

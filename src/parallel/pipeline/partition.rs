@@ -10,7 +10,8 @@ pub enum Partition {
     /// Equally many layers, as far as they divide evenly.
     #[default]
     Uniform,
-    /// Equally many parameters, as far as layers allow. The first stage also has the embedding, the last one the head.
+    /// Equally many parameters, as far as layers allow. The first stage also has the embedding, the
+    /// last one the head.
     Parameters,
 }
 
@@ -20,12 +21,11 @@ impl Partition {
     /// # Errors
     /// If there are more stages than layers, or none.
     pub fn layers(self, shape: &ModelShape, stages: usize) -> Result<Vec<Range<usize>>, BadInput> {
-        self.divide(shape.layers, stages, |layers| {
-            shape.stage_parameters(layers)
-        })
+        self.divide(shape.layers, stages, |layers| shape.stage_parameters(layers))
     }
 
-    /// The layers of each of `stages` stages of a model with `layers` layers. `parameters` counts those of a stage.
+    /// The layers of each of `stages` stages of a model with `layers` layers. `parameters` counts
+    /// those of a stage.
     ///
     /// # Errors
     /// If there are more stages than layers, or none.
@@ -45,9 +45,7 @@ impl Partition {
         Ok(match self {
             Partition::Uniform => {
                 let cut = |stage: usize| stage * layers / stages;
-                (0..stages)
-                    .map(|stage| cut(stage)..cut(stage + 1))
-                    .collect()
+                (0..stages).map(|stage| cut(stage)..cut(stage + 1)).collect()
             }
             Partition::Parameters => balanced(layers, stages, parameters),
         })
@@ -60,7 +58,8 @@ fn balanced(
     stages: usize,
     parameters: impl Fn(&Range<usize>) -> u64,
 ) -> Vec<Range<usize>> {
-    // best[n]: if the first n layers are divided among the stages so far, the sum of squares, and where each starts.
+    // best[n]: if the first n layers are divided among the stages so far, the sum of squares, and
+    // where each starts.
     let mut best = vec![None; layers + 1];
     best[0] = Some((0.0, Vec::new()));
     for _ in 0..stages {
@@ -70,19 +69,13 @@ fn balanced(
                 let starts: Vec<usize> = starts.iter().copied().chain([start]).collect();
                 Some((squares + (parameters(&(start..end)) as f64).powi(2), starts))
             };
-            (0..end)
-                .filter_map(with_last)
-                .min_by(|(a, _), (b, _)| a.total_cmp(b))
+            (0..end).filter_map(with_last).min_by(|(a, _), (b, _)| a.total_cmp(b))
         };
         best = (0..=layers).map(up_to).collect();
     }
     let (_, starts) = best.pop().flatten().unwrap_or_default();
     let ends = starts[1..].iter().copied().chain([layers]);
-    starts
-        .iter()
-        .zip(ends)
-        .map(|(&start, end)| start..end)
-        .collect()
+    starts.iter().zip(ends).map(|(&start, end)| start..end).collect()
 }
 
 #[cfg(test)]
@@ -120,15 +113,9 @@ mod tests {
     fn parameters_balance_the_largest_stage() {
         let largest = |partition: Partition| {
             let cuts = partition.layers(&SHAPE, 4).unwrap();
-            cuts.iter()
-                .map(|layers| SHAPE.stage_parameters(layers))
-                .max()
-                .unwrap()
+            cuts.iter().map(|layers| SHAPE.stage_parameters(layers)).max().unwrap()
         };
-        assert_eq!(
-            Partition::Parameters.layers(&SHAPE, 4).unwrap(),
-            [0..1, 1..4, 4..7, 7..8]
-        );
+        assert_eq!(Partition::Parameters.layers(&SHAPE, 4).unwrap(), [0..1, 1..4, 4..7, 7..8]);
         assert!(largest(Partition::Parameters) < largest(Partition::Uniform));
     }
 
@@ -137,11 +124,7 @@ mod tests {
         use crate::model::{Gpt, Plain};
         for layers in [0..8, 0..2, 2..5, 5..8] {
             let gpt = Gpt::stage(&SHAPE, layers.clone(), &Plain).unwrap();
-            assert_eq!(
-                gpt.params.numel() as u64,
-                SHAPE.stage_parameters(&layers),
-                "{layers:?}"
-            );
+            assert_eq!(gpt.params.numel() as u64, SHAPE.stage_parameters(&layers), "{layers:?}");
         }
     }
 }

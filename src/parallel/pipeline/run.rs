@@ -19,18 +19,20 @@ pub struct Stages<M = Gpt> {
     pub(super) pipeline: Pipeline,
     /// The ranks of the pipeline, in the order of the stages.
     pub(super) group: Comm,
-    /// One model per chunk. Their parameters are declared together: those of `chunks[0]` are all of them.
+    /// One model per chunk. Their parameters are declared together: those of `chunks[0]` are all of
+    /// them.
     pub chunks: Vec<M>,
     pub pace: Option<Pace>,
-    /// The factor for the loss in the backward pass ([`LossScaler::scale`](crate::train::LossScaler::scale)); 1 changes
-    /// nothing.
+    /// The factor for the loss in the backward pass
+    /// ([`LossScaler::scale`](crate::train::LossScaler::scale)); 1 changes nothing.
     pub loss_scale: f64,
-    /// A deliberate mistake: gradients are averaged in the backward pass of the first micro-batch, not of the last.
+    /// A deliberate mistake: gradients are averaged in the backward pass of the first micro-batch,
+    /// not of the last.
     pub averages_early: bool,
 }
 
-/// The least time of a pass through one chunk. A rank that is faster sleeps for the rest. So ranks that share a core behave
-/// like separate devices.
+/// The least time of a pass through one chunk. A rank that is faster sleeps for the rest. So ranks
+/// that share a core behave like separate devices.
 pub type Pace = Times;
 
 /// A pass that has run.
@@ -42,8 +44,8 @@ pub struct PassRecord {
     pub end: Instant,
     /// Micro-batches whose activations this rank holds after it, over all chunks.
     pub live: usize,
-    /// Bytes that the rank has allocated since the step began ([`allocator::live`]). Messages, which it has received or is
-    /// about to send, do not count.
+    /// Bytes that the rank has allocated since the step began ([`allocator::live`]). Messages,
+    /// which it has received or is about to send, do not count.
     pub bytes: isize,
 }
 
@@ -58,7 +60,8 @@ pub struct StepRecord {
 
 /// The result of a forward pass, kept for the backward pass.
 struct ForwardResult {
-    /// The variable at which the graph begins; `None` in the first stage, where it begins with tokens.
+    /// The variable at which the graph begins; `None` in the first stage, where it begins with
+    /// tokens.
     input: Option<Var>,
     /// Activations, or the loss.
     output: Tensor,
@@ -94,7 +97,8 @@ impl Stages {
     /// The stages of `group`'s rank, of layers that `build` makes.
     ///
     /// # Errors
-    /// If the layers cannot be divided among the stages, or `group` has not the pipeline's number of ranks.
+    /// If the layers cannot be divided among the stages, or `group` has not the pipeline's number
+    /// of ranks.
     pub fn new(
         pipeline: Pipeline,
         group: &Comm,
@@ -103,17 +107,17 @@ impl Stages {
         build: &dyn Build,
     ) -> Result<Stages> {
         let layers = partition.layers(shape, pipeline.stages())?;
-        Stages::of(pipeline, group, &layers, |mine| {
-            Ok(Gpt::chunks(shape, mine, build)?)
-        })
+        Stages::of(pipeline, group, &layers, |mine| Ok(Gpt::chunks(shape, mine, build)?))
     }
 }
 
 impl<M: Chunk> Stages<M> {
-    /// The stages of `group`'s rank, where stage s has `layers[s]`. `declare` makes the rank's chunks of their layers.
+    /// The stages of `group`'s rank, where stage s has `layers[s]`. `declare` makes the rank's
+    /// chunks of their layers.
     ///
     /// # Errors
-    /// If `group` has not the pipeline's number of ranks, if one rank has several chunks, and those of `declare`.
+    /// If `group` has not the pipeline's number of ranks, if one rank has several chunks, and those
+    /// of `declare`.
     pub fn of(
         pipeline: Pipeline,
         group: &Comm,
@@ -147,11 +151,12 @@ impl<M: Chunk> Stages<M> {
         &self.group
     }
 
-    /// Runs one step: the forward and backward passes of `program`, with their messages. Adds to the gradients, and lets
-    /// `zero` average each one after the last micro-batch.
+    /// Runs one step: the forward and backward passes of `program`, with their messages. Adds to
+    /// the gradients, and lets `zero` average each one after the last micro-batch.
     ///
-    /// Every rank gets the batches and passes of all micro-batches, although only the first stage reads tokens and only the
-    /// last one targets. `activations` is their shape between stages: [sequences, length, width].
+    /// Every rank gets the batches and passes of all micro-batches, although only the first stage
+    /// reads tokens and only the last one targets. `activations` is their shape between stages:
+    /// [sequences, length, width].
     ///
     /// # Errors
     /// If a pass or a message fails, or the program sends a result that it has not computed.
@@ -169,7 +174,8 @@ impl<M: Chunk> Stages<M> {
         self.run(program, splits, micro_batches, activations, zero)
     }
 
-    /// Runs one step, whose program may be made meanwhile. `splits`: whether it has separate passes for the weights' gradients.
+    /// Runs one step, whose program may be made meanwhile. `splits`: whether it has separate passes
+    /// for the weights' gradients.
     pub(super) fn run(
         &self,
         program: &mut dyn Iterator<Item = Result<Instruction>>,
@@ -178,10 +184,7 @@ impl<M: Chunk> Stages<M> {
         activations: [usize; 3],
         zero: &Zero,
     ) -> Result<StepRecord> {
-        let mut held = InFlight {
-            splits,
-            ..InFlight::default()
-        };
+        let mut held = InFlight { splits, ..InFlight::default() };
         let mut ran = StepRecord {
             losses: Vec::new(),
             passes: Vec::new(),
@@ -204,8 +207,7 @@ impl<M: Chunk> Stages<M> {
                 Instruction::Recv { op, from } => {
                     let mut result = vec![0f32; activations.iter().product()];
                     self.group.tagged(self.tag(op)).recv(&mut result, from)?;
-                    held.results
-                        .insert((self.pipeline.stage(from, op.chunk), op), result);
+                    held.results.insert((self.pipeline.stage(from, op.chunk), op), result);
                 }
                 Instruction::Compute(op) => {
                     zero.synchronise(op.micro == average_in);
@@ -259,10 +261,7 @@ impl<M: Chunk> Stages<M> {
                     Some(held.take(self, stage - 1, op, activations)?)
                 };
                 let from = match &input {
-                    None => Input::Tokens {
-                        ids: &batch.inputs,
-                        length: batch.length,
-                    },
+                    None => Input::Tokens { ids: &batch.inputs, length: batch.length },
                     Some(x) => Input::Hidden(x),
                 };
                 let mut output = model.forward(from, &batch.targets, pass)?;
@@ -296,15 +295,12 @@ impl<M: Chunk> Stages<M> {
                     backward()?
                 };
                 if let Some(input) = input {
-                    held.results
-                        .insert((stage, op), elements(&gradient(&gradients, &input)?)?);
+                    held.results.insert((stage, op), elements(&gradient(&gradients, &input)?)?);
                 }
             }
             Work::Weights => {
                 let weights = held.deferred.remove(&place);
-                weights
-                    .with_context(|| format!("{op} before its backward pass"))?
-                    .run()?;
+                weights.with_context(|| format!("{op} before its backward pass"))?.run()?;
             }
         }
         Ok(())
@@ -319,16 +315,14 @@ impl<M: Chunk> Stages<M> {
     /// Whether the messages that `op` needs are here.
     pub(super) fn has_arrived(&self, op: Op) -> Result<bool> {
         let rank = self.group.rank();
-        let mut others = self
-            .pipeline
-            .needs(rank, op)
-            .filter(|(other, _)| *other != rank);
+        let mut others = self.pipeline.needs(rank, op).filter(|(other, _)| *other != rank);
         others.try_fold(true, |all, (from, op)| {
             Ok(all && self.group.tagged(self.tag(op)).probe(from)?)
         })
     }
 
-    /// A message's tag says which pass made it, so messages of two chunks between the same two ranks cannot be confused.
+    /// A message's tag says which pass made it, so messages of two chunks between the same two
+    /// ranks cannot be confused.
     fn tag(&self, op: Op) -> u16 {
         let number = (op.micro * self.pipeline.chunks + op.chunk) * 2
             + usize::from(op.work == Work::Backward);
@@ -345,10 +339,7 @@ impl InFlight {
         op: Op,
         activations: [usize; 3],
     ) -> Result<Var> {
-        let other = Op {
-            chunk: stage / stages.pipeline.ranks,
-            ..op
-        };
+        let other = Op { chunk: stage / stages.pipeline.ranks, ..op };
         let result = self.results.remove(&(stage, other));
         let result = result.with_context(|| {
             format!("{op} needs {other} of stage {stage}, which has not arrived")

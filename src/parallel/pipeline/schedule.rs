@@ -1,15 +1,16 @@
 //! Schedules: the order in which each rank of a pipeline runs its forward and backward passes.
 //!
-//! The orders of `1f1b` and `interleaved` are Megatron-LM's (megatron/core/pipeline_parallel/schedules.py, version 0.16.1).
-//! `zero-bubble` is ZB-H1 of Qi and others, *Zero Bubble Pipeline Parallelism* (2023), arXiv:2401.10241.
+//! The orders of `1f1b` and `interleaved` are Megatron-LM's
+//! (megatron/core/pipeline_parallel/schedules.py, version 0.16.1). `zero-bubble` is ZB-H1 of Qi and
+//! others, *Zero Bubble Pipeline Parallelism* (2023), arXiv:2401.10241.
 
 use crate::error::BadInput;
 use std::fmt;
 
 /// The shape of a pipeline.
 ///
-/// With more than one chunk per rank, rank r's chunk c is stage `c * ranks + r` of the model: a micro-batch visits all ranks
-/// once per chunk.
+/// With more than one chunk per rank, rank r's chunk c is stage `c * ranks + r` of the model: a
+/// micro-batch visits all ranks once per chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pipeline {
     pub ranks: usize,
@@ -31,7 +32,8 @@ pub struct Op {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Work {
     Forward,
-    /// The gradients of the chunk's input and, unless the schedule has [`Work::Weights`], of its weights.
+    /// The gradients of the chunk's input and, unless the schedule has [`Work::Weights`], of its
+    /// weights.
     Backward,
     /// Only the gradients of the chunk's weights, from what the backward pass has kept.
     Weights,
@@ -44,27 +46,15 @@ impl Work {
 
 impl Op {
     pub const fn forward(chunk: usize, micro: usize) -> Op {
-        Op {
-            work: Work::Forward,
-            chunk,
-            micro,
-        }
+        Op { work: Work::Forward, chunk, micro }
     }
 
     pub const fn backward(chunk: usize, micro: usize) -> Op {
-        Op {
-            work: Work::Backward,
-            chunk,
-            micro,
-        }
+        Op { work: Work::Backward, chunk, micro }
     }
 
     pub const fn weights(chunk: usize, micro: usize) -> Op {
-        Op {
-            work: Work::Weights,
-            chunk,
-            micro,
-        }
+        Op { work: Work::Weights, chunk, micro }
     }
 }
 
@@ -84,7 +74,8 @@ impl fmt::Display for Op {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Instruction {
     Compute(Op),
-    /// Sends the result of the rank's own `op` to rank `to`: activations after a forward pass, else their gradient.
+    /// Sends the result of the rank's own `op` to rank `to`: activations after a forward pass, else
+    /// their gradient.
     Send {
         op: Op,
         to: usize,
@@ -103,7 +94,7 @@ pub enum Instruction {
 ///
 /// let pipeline = Pipeline { ranks: 4, chunks: 1, micro_batches: 8 };
 /// let orders = Schedule::OneForwardOneBackward.orders(&pipeline)?;
-/// // Forward and backward passes of chunk 0 on the last rank, by micro-batch: one forward, one backward.
+/// // Passes of chunk 0 on the last rank, by micro-batch: one forward, one backward.
 /// let first: Vec<String> = orders[3].iter().take(4).map(|op| op.to_string()).collect();
 /// assert_eq!(first, ["F0.0", "B0.0", "F0.1", "B0.1"]);
 ///
@@ -117,21 +108,22 @@ pub enum Instruction {
 pub enum Schedule {
     /// All forward passes, then all backward passes.
     GPipe,
-    /// One forward, one backward: a backward pass runs as soon as there is one, so few activations are kept.
+    /// One forward, one backward: a backward pass runs as soon as there is one, so few activations
+    /// are kept.
     OneForwardOneBackward,
-    /// 1F1B over several chunks per rank. Micro-batches go through the chunks in groups of `group`: with as many as there are
-    /// ranks, a micro-batch goes deep before the next group starts; with all of them, each chunk sees all micro-batches first.
+    /// 1F1B over several chunks per rank. Micro-batches go through the chunks in groups of `group`:
+    /// with as many as there are ranks, a micro-batch goes deep before the next group starts; with
+    /// all of them, each chunk sees all micro-batches first.
     Interleaved { group: usize },
     /// 1F1B whose weight gradients wait, and fill what would be a bubble.
     ZeroBubble,
 }
 
 impl Schedule {
-    /// Interleaved in groups as small as they can be: as many micro-batches as there are ranks (Megatron's default).
+    /// Interleaved in groups as small as they can be: as many micro-batches as there are ranks
+    /// (Megatron's default).
     pub fn depth_first(pipeline: &Pipeline) -> Schedule {
-        Schedule::Interleaved {
-            group: pipeline.ranks,
-        }
+        Schedule::Interleaved { group: pipeline.ranks }
     }
 
     pub fn name(self) -> &'static str {
@@ -143,16 +135,14 @@ impl Schedule {
         }
     }
 
-    /// Refuses a pipeline that this schedule cannot run, as Megatron does where it has the schedule.
+    /// Refuses a pipeline that this schedule cannot run, as Megatron does where it has the
+    /// schedule.
     ///
     /// # Errors
-    /// If the schedule cannot run on these ranks, chunks and micro-batches. The text says which number to change.
+    /// If the schedule cannot run on these ranks, chunks and micro-batches. The text says which
+    /// number to change.
     pub fn check(self, pipeline: &Pipeline) -> Result<(), BadInput> {
-        let Pipeline {
-            ranks,
-            chunks,
-            micro_batches,
-        } = *pipeline;
+        let Pipeline { ranks, chunks, micro_batches } = *pipeline;
         if ranks == 0 || chunks == 0 || micro_batches == 0 {
             let what = format!(
                 "a pipeline of {ranks} ranks, {chunks} chunks and {micro_batches} micro-batches has nothing to do"
@@ -164,10 +154,7 @@ impl Schedule {
                 Ok(())
             } else {
                 let what = format!("{} runs 1 chunk per rank, not {chunks}", self.name());
-                Err(BadInput::new(
-                    what,
-                    "give --schedule interleaved, or --chunks 1",
-                ))
+                Err(BadInput::new(what, "give --schedule interleaved, or --chunks 1"))
             };
         };
         if group < ranks || group > micro_batches {
@@ -207,9 +194,7 @@ impl Schedule {
     /// As [`Schedule::check`].
     pub fn orders(self, pipeline: &Pipeline) -> Result<Vec<Vec<Op>>, BadInput> {
         self.check(pipeline)?;
-        Ok((0..pipeline.ranks)
-            .map(|rank| self.order(pipeline, rank))
-            .collect())
+        Ok((0..pipeline.ranks).map(|rank| self.order(pipeline, rank)).collect())
     }
 
     /// One rank's passes, of a pipeline that may be one that [`Schedule::check`] refuses.
@@ -228,11 +213,7 @@ impl Schedule {
 
     /// Number of warm-up forward passes of `rank` (Megatron's `num_warmup_microbatches`).
     pub fn warm_up(self, pipeline: &Pipeline, rank: usize) -> usize {
-        let Pipeline {
-            ranks,
-            chunks,
-            micro_batches,
-        } = *pipeline;
+        let Pipeline { ranks, chunks, micro_batches } = *pipeline;
         let after = ranks - 1 - rank;
         let warm_up = match self {
             Schedule::GPipe => micro_batches,
@@ -244,8 +225,8 @@ impl Schedule {
 }
 
 // ANCHOR: one_f_one_b
-/// First only forward passes, until the first micro-batch comes back; then a forward and a backward pass in turn; then the
-/// backward passes that are left.
+/// First only forward passes, until the first micro-batch comes back; then a forward and a backward
+/// pass in turn; then the backward passes that are left.
 fn one_f_one_b(pipeline: &Pipeline, rank: usize, group: usize) -> Vec<Op> {
     let visits = visits(pipeline, group);
     let warm_up = Schedule::Interleaved { group }.warm_up(pipeline, rank);
@@ -268,7 +249,8 @@ fn one_f_one_b(pipeline: &Pipeline, rank: usize, group: usize) -> Vec<Op> {
 }
 // ANCHOR_END: one_f_one_b
 
-/// The order in which micro-batches visit a rank's chunks: (chunk, micro-batch), a group of micro-batches at a time.
+/// The order in which micro-batches visit a rank's chunks: (chunk, micro-batch), a group of
+/// micro-batches at a time.
 fn visits(pipeline: &Pipeline, group: usize) -> Vec<(usize, usize)> {
     let m = pipeline.micro_batches;
     let of_group = |first: usize| {
@@ -279,8 +261,8 @@ fn visits(pipeline: &Pipeline, group: usize) -> Vec<(usize, usize)> {
     (0..m).step_by(group.max(1)).flat_map(of_group).collect()
 }
 
-/// 1F1B, in which rank r holds back the weight gradients of r micro-batches. Then no rank keeps more than rank 0 does under
-/// 1F1B, and what was held back fills the wait for the last gradients.
+/// 1F1B, in which rank r holds back the weight gradients of r micro-batches. Then no rank keeps
+/// more than rank 0 does under 1F1B, and what was held back fills the wait for the last gradients.
 fn zero_bubble(pipeline: &Pipeline, rank: usize) -> Vec<Op> {
     let m = pipeline.micro_batches;
     let warm_up = Schedule::ZeroBubble.warm_up(pipeline, rank);
@@ -307,8 +289,9 @@ impl Pipeline {
         chunk * self.ranks + rank
     }
 
-    /// The number that Megatron's log gives to a pass of this rank (`tensor 19`): it counts visits in groups of one micro-batch
-    /// per rank, whatever the schedule's groups are, and counts a backward pass like the forward pass it is the mirror of.
+    /// The number that Megatron's log gives to a pass of this rank (`tensor 19`): it counts visits
+    /// in groups of one micro-batch per rank, whatever the schedule's groups are, and counts a
+    /// backward pass like the forward pass it is the mirror of.
     pub fn log_number(&self, op: Op) -> usize {
         let chunk = if op.work == Work::Forward {
             op.chunk
@@ -322,20 +305,10 @@ impl Pipeline {
     pub fn needs(&self, rank: usize, op: Op) -> impl Iterator<Item = (usize, Op)> {
         let stage = self.stage(rank, op.chunk);
         let at = |stage: usize, work| {
-            (
-                stage % self.ranks,
-                Op {
-                    work,
-                    chunk: stage / self.ranks,
-                    micro: op.micro,
-                },
-            )
+            (stage % self.ranks, Op { work, chunk: stage / self.ranks, micro: op.micro })
         };
         let (own, other) = match op.work {
-            Work::Forward => (
-                None,
-                stage.checked_sub(1).map(|before| at(before, Work::Forward)),
-            ),
+            Work::Forward => (None, stage.checked_sub(1).map(|before| at(before, Work::Forward))),
             Work::Backward => {
                 let after = (stage + 1 < self.stages()).then(|| at(stage + 1, Work::Backward));
                 (Some(at(stage, Work::Forward)), after)
@@ -353,13 +326,11 @@ impl Pipeline {
             Work::Backward => stage.checked_sub(1),
             Work::Weights => None,
         };
-        reader
-            .map(|stage| stage % self.ranks)
-            .filter(|&reader| reader != rank)
+        reader.map(|stage| stage % self.ranks).filter(|&reader| reader != rank)
     }
 
-    /// `rank`'s `order` with its messages: each is received just before the pass that needs it, and sent right after the pass
-    /// that made it.
+    /// `rank`'s `order` with its messages: each is received just before the pass that needs it, and
+    /// sent right after the pass that made it.
     pub fn with_messages(&self, rank: usize, order: &[Op]) -> Vec<Instruction> {
         let mut all = Vec::with_capacity(3 * order.len());
         for &op in order {

@@ -1,4 +1,5 @@
-//! How long a schedule takes, from the times of its passes: what starts when, what waits for what, and what is kept.
+//! How long a schedule takes, from the times of its passes: what starts when, what waits for what,
+//! and what is kept.
 
 use super::schedule::{Op, Pipeline, Work};
 use std::fmt;
@@ -32,7 +33,8 @@ pub struct Simulated {
     pub makespan: f64,
     /// Seconds that a rank computes, the busiest one's.
     pub busy: f64,
-    /// The most chunks' activations that each rank holds at once: those of forward passes whose last backward pass is not over.
+    /// The most chunks' activations that each rank holds at once: those of forward passes whose
+    /// last backward pass is not over.
     pub peaks: Vec<usize>,
 }
 
@@ -57,11 +59,7 @@ pub struct Deadlock {
 
 impl fmt::Display for Deadlock {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(
-            f,
-            "deadlock: {} ranks wait for passes that never run",
-            self.stuck.len()
-        )?;
+        write!(f, "deadlock: {} ranks wait for passes that never run", self.stuck.len())?;
         for (rank, op, (other, needed)) in &self.stuck {
             write!(f, "\nrank {rank}: {op} waits for {needed} of rank {other}")?;
         }
@@ -86,8 +84,9 @@ pub fn simulate(
     simulate_with(pipeline, orders, |_, op| times.of(op.work), times.message)
 }
 
-/// Runs `orders`: a pass starts when its rank's previous pass is over and what it needs has arrived. `took` gives the
-/// seconds of a rank's pass, `message` those of a message between two ranks.
+/// Runs `orders`: a pass starts when its rank's previous pass is over and what it needs has
+/// arrived. `took` gives the seconds of a rank's pass, `message` those of a message between two
+/// ranks.
 ///
 /// Takes time in proportion to the number of passes. Messages do not keep a rank from computing.
 ///
@@ -105,10 +104,8 @@ pub fn simulate_with(
             + op.micro
     };
     let mut ends = vec![f64::NAN; Work::ALL.len() * pipeline.stages() * pipeline.micro_batches];
-    let mut starts: Vec<Vec<f64>> = orders
-        .iter()
-        .map(|order| Vec::with_capacity(order.len()))
-        .collect();
+    let mut starts: Vec<Vec<f64>> =
+        orders.iter().map(|order| Vec::with_capacity(order.len())).collect();
     let mut free = vec![0.0; orders.len()];
     // The first thing that a pass waits for, if it cannot run yet.
     let missing = |rank: usize, op: Op, ends: &[f64]| {
@@ -127,10 +124,7 @@ pub fn simulate_with(
                 let arrives = |(other, needed)| {
                     ends[place(other, needed)] + if other == rank { 0.0 } else { message }
                 };
-                let start = pipeline
-                    .needs(rank, op)
-                    .map(arrives)
-                    .fold(free[rank], f64::max);
+                let start = pipeline.needs(rank, op).map(arrives).fold(free[rank], f64::max);
                 free[rank] = start + took(rank, op);
                 ends[place(rank, op)] = free[rank];
                 starts[rank].push(start);

@@ -9,7 +9,8 @@ use std::fmt;
 pub struct Uneven<'a> {
     /// The time of a pass on a pipeline rank. Its tensor ranks run it together.
     pub pass: &'a dyn Fn(usize, Op) -> f64,
-    /// The time of the message with the result of a pass, by the tensor rank and the pipeline rank that send it.
+    /// The time of the message with the result of a pass, by the tensor rank and the pipeline rank
+    /// that send it.
     pub message: &'a dyn Fn(usize, usize, Op) -> f64,
 }
 
@@ -33,24 +34,18 @@ pub struct Disagreement {
 
 impl fmt::Display for Disagreement {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(
-            f,
-            "the tensor ranks of pipeline rank {} run different passes",
-            self.rank
-        )?;
+        write!(f, "the tensor ranks of pipeline rank {} run different passes", self.rank)?;
         for (tensor, op) in self.choices.iter().enumerate() {
             write!(f, "\ntensor rank {tensor}: {op}")?;
         }
-        write!(
-            f,
-            "\nhelp: let one rank of a tensor group choose for all of them"
-        )
+        write!(f, "\nhelp: let one rank of a tensor group choose for all of them")
     }
 }
 
 impl std::error::Error for Disagreement {}
 
-/// Runs the passes of `orders` as each rank chooses them, with so many tensor ranks per pipeline rank.
+/// Runs the passes of `orders` as each rank chooses them, with so many tensor ranks per pipeline
+/// rank.
 ///
 /// # Errors
 /// [`Disagreement`], if tensor ranks of one pipeline rank choose different passes.
@@ -61,38 +56,20 @@ pub fn simulate_uneven(
     choice: Choice,
     times: &Uneven,
 ) -> Result<Chosen, Disagreement> {
-    let mut waiting: Vec<Waiting> = orders
-        .iter()
-        .map(|order| Waiting::new(order, choice))
-        .collect();
-    let mut run = Chosen {
-        orders: vec![Vec::new(); orders.len()],
-        makespan: 0.0,
-    };
+    let mut waiting: Vec<Waiting> =
+        orders.iter().map(|order| Waiting::new(order, choice)).collect();
+    let mut run = Chosen { orders: vec![Vec::new(); orders.len()], makespan: 0.0 };
     let mut free = vec![0f64; orders.len()];
     // When a message arrives, by the tensor rank and the pipeline rank that sent it.
     let mut arrivals: HashMap<(usize, usize, Op), f64> = HashMap::new();
     // The choices of each pipeline rank's tensor ranks, or of the one that chooses.
-    let mut choices = vec![
-        vec![
-            None;
-            if choice == Choice::Agreed {
-                1
-            } else {
-                tensor_ranks
-            }
-        ];
-        orders.len()
-    ];
+    let mut choices =
+        vec![vec![None; if choice == Choice::Agreed { 1 } else { tensor_ranks }]; orders.len()];
     loop {
         // When a pass could start, as far as messages have been sent.
         let start = |rank: usize, tensor: usize, op: Op| {
-            let message = |(from, op)| {
-                arrivals
-                    .get(&(tensor, from, op))
-                    .copied()
-                    .unwrap_or(f64::INFINITY)
-            };
+            let message =
+                |(from, op)| arrivals.get(&(tensor, from, op)).copied().unwrap_or(f64::INFINITY);
             let needs = pipeline.needs(rank, op).filter(|(other, _)| *other != rank);
             needs.map(message).fold(free[rank], f64::max)
         };
@@ -102,11 +79,7 @@ pub fn simulate_uneven(
             for tensor in (0..choices.len()).filter(|&tensor| choices[tensor].is_none()) {
                 let look = |op| {
                     let at = start(rank, tensor, op);
-                    next = if at < next.0 {
-                        (at, rank, tensor)
-                    } else {
-                        next
-                    };
+                    next = if at < next.0 { (at, rank, tensor) } else { next };
                     Ok::<_, ()>(false)
                 };
                 waiting[rank].first_ready(look).ok();
@@ -119,26 +92,16 @@ pub fn simulate_uneven(
         choices[rank][tensor] = waiting[rank]
             .first_ready(|op| Ok::<_, ()>(start(rank, tensor, op) <= now))
             .unwrap_or(None);
-        let Some(chosen) = choices[rank]
-            .iter()
-            .copied()
-            .collect::<Option<Vec<usize>>>()
-        else {
+        let Some(chosen) = choices[rank].iter().copied().collect::<Option<Vec<usize>>>() else {
             continue;
         };
         if chosen.iter().any(|&i| i != chosen[0]) {
             let choices = chosen.iter().map(|&i| waiting[rank].passes[i]).collect();
-            return Err(Disagreement {
-                rank,
-                choices,
-                before: run,
-            });
+            return Err(Disagreement { rank, choices, before: run });
         }
         // All tensor ranks start together, when the last one is there and has its message.
         let op = waiting[rank].passes[chosen[0]];
-        let end = (0..tensor_ranks)
-            .map(|tensor| start(rank, tensor, op))
-            .fold(now, f64::max)
+        let end = (0..tensor_ranks).map(|tensor| start(rank, tensor, op)).fold(now, f64::max)
             + (times.pass)(rank, op);
         free[rank] = end;
         for tensor in 0..tensor_ranks {

@@ -1,17 +1,19 @@
-//! Tensor parallelism: every layer's matrices are cut among the ranks of a group (Shoeybi et al., arXiv 1909.08053).
+//! Tensor parallelism: every layer's matrices are cut among the ranks of a group (Shoeybi et al.,
+//! arXiv 1909.08053).
 //!
-//! Each of t ranks holds 1/t of every matrix, and all ranks compute on the same sequences. The ranks divide the heads of the
-//! attention, the inner width of the MLP, and the vocabulary of the token table. A block takes two all-reduces of its
-//! activations in the forward pass and two in the backward pass. In this library nothing hides them. Megatron-LM hides those of
-//! the backward pass behind the weights' gradients (`async_tensor_model_parallel_allreduce`), and since 2023 those of the
-//! forward pass, too (`tp_comm_overlap`; PyTorch: async TP). Either way the group should lie inside a node.
-//! Every rank holds the norms, the positions and the residual stream. With sequence parallelism the ranks also shard the
-//! stream by position (Korthikanti et al., arXiv 2205.05198).
+//! Each of t ranks holds 1/t of every matrix, and all ranks compute on the same sequences. The
+//! ranks divide the heads of the attention, the inner width of the MLP, and the vocabulary of the
+//! token table. A block takes two all-reduces of its activations in the forward pass and two in the
+//! backward pass. In this library nothing hides them. Megatron-LM hides those of the backward pass
+//! behind the weights' gradients (`async_tensor_model_parallel_allreduce`), and since 2023 those of
+//! the forward pass, too (`tp_comm_overlap`; PyTorch: async TP). Either way the group should lie
+//! inside a node. Every rank holds the norms, the positions and the residual stream. With sequence
+//! parallelism the ranks also shard the stream by position (Korthikanti et al., arXiv 2205.05198).
 //!
 //! The model is the one GPT: [`TensorParallel`] is the builder that hands it sharded layers.
 //!
-//! Reading order: `operators.rs` (what is communicated), `mod.rs` (the layers), `vocabulary.rs` (the sharded table, and the
-//! loss that never gathers logits).
+//! Reading order: `operators.rs` (what is communicated), `mod.rs` (the layers), `vocabulary.rs`
+//! (the sharded table, and the loss that never gathers logits).
 
 mod operators;
 mod vocabulary;
@@ -41,7 +43,8 @@ use vocabulary::{VocabularyEmbedding, VocabularyHead};
 /// use shardlab::parallel::TensorParallel;
 /// use shardlab::plan::{Family, ModelShape};
 ///
-/// let shape = ModelShape { vocabulary: 8, block: 4, layers: 1, heads: 2, embd: 8, family: Family::Gpt };
+/// let family = Family::Gpt;
+/// let shape = ModelShape { vocabulary: 8, block: 4, layers: 1, heads: 2, embd: 8, family };
 /// let tokens = [0, 1, 2, 3];
 /// let targets = [1, 2, 3, 4];
 /// let loss = |build: &dyn Build, pass: &Pass| {
@@ -70,13 +73,10 @@ pub struct TensorParallel {
 }
 
 impl TensorParallel {
-    /// For the ranks of `group`. The vocabulary is padded to a multiple of `multiple` rows per rank; Megatron-LM takes 128.
+    /// For the ranks of `group`. The vocabulary is padded to a multiple of `multiple` rows per
+    /// rank; Megatron-LM takes 128.
     pub fn new(group: Comm, sequence: bool, multiple: usize) -> TensorParallel {
-        TensorParallel {
-            group,
-            sequence,
-            multiple: multiple.max(1),
-        }
+        TensorParallel { group, sequence, multiple: multiple.max(1) }
     }
 
     /// Refuses a model that `ranks` ranks cannot share.
@@ -88,13 +88,7 @@ impl TensorParallel {
         ranks: usize,
         sequence: bool,
     ) -> std::result::Result<(), BadInput> {
-        let ModelShape {
-            heads,
-            embd,
-            vocabulary,
-            block,
-            ..
-        } = *shape;
+        let ModelShape { heads, embd, vocabulary, block, .. } = *shape;
         if ranks > heads {
             let what = format!(
                 "{ranks} tensor ranks cannot share {heads} heads: a head is computed on one rank"
@@ -134,8 +128,8 @@ impl TensorParallel {
         Ok(())
     }
 
-    /// Refuses a Llama that `ranks` ranks cannot share. A rank needs whole key and value heads: if several ranks had a copy of one,
-    /// they would have to add up its gradients.
+    /// Refuses a Llama that `ranks` ranks cannot share. A rank needs whole key and value heads: if
+    /// several ranks had a copy of one, they would have to add up its gradients.
     ///
     /// # Errors
     /// If key and value heads, MLP or vocabulary cannot be divided among the ranks.
@@ -148,10 +142,7 @@ impl TensorParallel {
             let what = format!(
                 "{kv_heads} key and value heads (for {heads} query heads) cannot be divided evenly among {ranks} tensor ranks"
             );
-            return Err(BadInput::new(
-                what,
-                format!("choose --tp among {}", divisors(kv_heads)),
-            ));
+            return Err(BadInput::new(what, format!("choose --tp among {}", divisors(kv_heads))));
         }
         if !ffn.is_multiple_of(ranks) || vocabulary < ranks {
             let what = format!(
@@ -162,7 +153,8 @@ impl TensorParallel {
         Ok(())
     }
 
-    /// `pass` over sequences of `length` tokens as this rank takes part in it: with the dropout masks of its positions.
+    /// `pass` over sequences of `length` tokens as this rank takes part in it: with the dropout
+    /// masks of its positions.
     pub fn pass(&self, mut pass: Pass, length: usize) -> Pass {
         if let Some(dropout) = &mut pass.dropout {
             dropout.first_position = self.first_position(length);
@@ -184,8 +176,9 @@ impl TensorParallel {
         &self.group
     }
 
-    /// Whether a rank's gradient of a parameter that all ranks hold, such as a norm's, is only one summand. It is with
-    /// sequence parallelism, because the rank has seen only its positions. Without, every rank has the whole gradient.
+    /// Whether a rank's gradient of a parameter that all ranks hold, such as a norm's, is only one
+    /// summand. It is with sequence parallelism, because the rank has seen only its positions.
+    /// Without, every rank has the whole gradient.
     pub fn has_partial_gradients(&self) -> bool {
         self.sequence && self.group.size() > 1
     }
@@ -223,18 +216,12 @@ impl TensorParallel {
     }
 
     fn operator(&self, operator: Operator) -> Parallel {
-        Parallel {
-            operator,
-            group: self.group.clone(),
-        }
+        Parallel { operator, group: self.group.clone() }
     }
 
     /// Every rank of the group holds the parameter; the first one counts it.
     fn same(&self) -> Copies {
-        Copies::Same {
-            axis: Axis::Tensor,
-            first: self.group.rank() == 0,
-        }
+        Copies::Same { axis: Axis::Tensor, first: self.group.rank() == 0 }
     }
 
     /// A parameter that every rank of the group holds whole.
@@ -266,14 +253,12 @@ impl Build for TensorParallel {
             bias: None,
         };
         Ok(match role {
-            Role::AttentionIn | Role::MlpIn => Box::new(ColumnParallel {
-                enter: self.enter(),
-                linear: Box::new(linear),
-            }),
-            Role::AttentionOut | Role::MlpOut => Box::new(RowParallel {
-                linear,
-                leave: self.leave(),
-            }),
+            Role::AttentionIn | Role::MlpIn => {
+                Box::new(ColumnParallel { enter: self.enter(), linear: Box::new(linear) })
+            }
+            Role::AttentionOut | Role::MlpOut => {
+                Box::new(RowParallel { linear, leave: self.leave() })
+            }
         })
     }
 
@@ -309,9 +294,7 @@ impl Build for TensorParallel {
         tokens: Param,
         positions: Option<Whole>,
     ) -> Result<Box<dyn Entry>> {
-        let positions = positions
-            .map(|whole| self.declare_same(params, whole))
-            .transpose()?;
+        let positions = positions.map(|whole| self.declare_same(params, whole)).transpose()?;
         Ok(Box::new(VocabularyEmbedding {
             tokens,
             positions,
@@ -321,10 +304,7 @@ impl Build for TensorParallel {
     }
 
     fn exit(&self, tokens: Param) -> Box<dyn Exit> {
-        Box::new(VocabularyHead {
-            enter: self.enter(),
-            weight: tokens,
-        })
+        Box::new(VocabularyHead { enter: self.enter(), weight: tokens })
     }
 
     fn heads(&self, all: usize) -> Range<usize> {
@@ -349,7 +329,8 @@ impl Parallel {
 }
 
 // ANCHOR: layers
-/// Some columns of the result: Y = [X·A₁ | X·A₂]. A weight is stored transposed, so a rank stores some of its rows.
+/// Some columns of the result: Y = [X·A₁ | X·A₂]. A weight is stored transposed, so a rank stores
+/// some of its rows.
 struct ColumnParallel {
     enter: Parallel,
     linear: Box<dyn Layer>,
@@ -361,7 +342,8 @@ impl Layer for ColumnParallel {
     }
 }
 
-/// One summand of the result, from some columns of the input: Y = X₁·A₁ + X₂·A₂. Of the stored weight these are columns.
+/// One summand of the result, from some columns of the input: Y = X₁·A₁ + X₂·A₂. Of the stored
+/// weight these are columns.
 struct RowParallel {
     linear: Linear,
     leave: Parallel,

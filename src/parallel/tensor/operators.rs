@@ -1,11 +1,14 @@
-//! The operators between a layer's shards and the residual stream: pairs of which each is the other's backward pass.
+//! The operators between a layer's shards and the residual stream: pairs of which each is the
+//! other's backward pass.
 //!
-//! A column-parallel matrix gives each rank some columns of the result; a row-parallel one takes those columns and gives each
-//! rank one summand of the result. Between them nothing is communicated. Before the first, every rank's gradient of `x` is
-//! one summand; after the second, every rank's result is one. Megatron-LM calls the two operators f and g (Shoeybi et al.,
-//! arXiv 1909.08053); with sequence parallelism they are g and ḡ (Korthikanti et al., arXiv 2205.05198), which send as many
-//! bytes here and in PyTorch, and between layers each rank holds its slice of every sequence only. Megatron-LM keeps only its
-//! slice of what g has gathered, and gathers it again in the backward pass: the bytes of five all-reduces per block, not four.
+//! A column-parallel matrix gives each rank some columns of the result; a row-parallel one takes
+//! those columns and gives each rank one summand of the result. Between them nothing is
+//! communicated. Before the first, every rank's gradient of `x` is one summand; after the second,
+//! every rank's result is one. Megatron-LM calls the two operators f and g (Shoeybi et al.,
+//! arXiv 1909.08053); with sequence parallelism they are g and ḡ (Korthikanti et al.,
+//! arXiv 2205.05198), which send as many bytes here and in PyTorch, and between layers each rank
+//! holds its slice of every sequence only. Megatron-LM keeps only its slice of what g has gathered,
+//! and gathers it again in the backward pass: the bytes of five all-reduces per block, not four.
 //!
 //! ```text
 //!               forward            backward
@@ -28,7 +31,8 @@ pub enum Operator {
     Sum,
     /// Korthikanti's g: the ranks' slices of each sequence, put together on every rank.
     Gather,
-    /// Korthikanti's ḡ: the sum of all ranks' summands, of which each rank keeps its slice of each sequence.
+    /// Korthikanti's ḡ: the sum of all ranks' summands, of which each rank keeps its slice of each
+    /// sequence.
     Scatter,
 }
 
@@ -45,18 +49,13 @@ impl Operator {
     }
     // ANCHOR_END: conjugate
 
-    /// Applies the operator to `x` [sequences, length, width], which is used up: no backward pass needs its elements.
+    /// Applies the operator to `x` [sequences, length, width], which is used up: no backward pass
+    /// needs its elements.
     ///
     /// # Errors
     /// If the collective fails, or the positions cannot be divided among the ranks.
     pub fn apply(self, x: Tensor, group: &Comm) -> Result<Tensor> {
-        consume(
-            x,
-            Applied {
-                operator: self,
-                group: group.clone(),
-            },
-        )
+        consume(x, Applied { operator: self, group: group.clone() })
     }
 
     /// The result's shape.
@@ -96,9 +95,7 @@ impl Operator {
             Operator::Scatter => {
                 let mut parts = x.to_vec();
                 exchange_axes(x, [dims[0], ranks], &mut parts);
-                group
-                    .reduce_scatter(&parts, &mut y, Reduce::Sum)
-                    .map_err(Error::wrap)?;
+                group.reduce_scatter(&parts, &mut y, Reduce::Sum).map_err(Error::wrap)?;
             }
         }
         Ok(y)
@@ -114,8 +111,9 @@ fn exchange_axes(from: &[f32], [a, b]: [usize; 2], to: &mut [f32]) {
     }
 }
 
-/// The collectives of the two passes have different labels. A rank that runs a forward pass while its neighbour runs a
-/// backward pass would otherwise add up numbers of the same length, but with a different meaning.
+/// The collectives of the two passes have different labels. A rank that runs a forward pass while
+/// its neighbour runs a backward pass would otherwise add up numbers of the same length, but with a
+/// different meaning.
 struct Applied {
     operator: Operator,
     group: Comm,
@@ -127,8 +125,7 @@ impl TensorOp for Applied {
     fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
         let shape = self.operator.shape(self.group.size(), dims)?;
         Ok((
-            self.operator
-                .communicate(&self.group.labelled("forward pass"), x, dims)?,
+            self.operator.communicate(&self.group.labelled("forward pass"), x, dims)?,
             shape.into(),
         ))
     }
@@ -147,27 +144,19 @@ mod tests {
     use crate::launch;
     use candle_core::{Device, Var};
 
-    /// Each rank's result and gradient, for x = 10^rank × (1, 2, …) and a gradient that is 1, 2, … on rank 0, and 10^r times
-    /// that on rank r.
+    /// Each rank's result and gradient, for x = 10^rank × (1, 2, …) and a gradient that is 1, 2, …
+    /// on rank 0, and 10^r times that on rank r.
     fn run(operator: Operator, dims: [usize; 3]) -> Vec<(Vec<f32>, Vec<f32>)> {
         let numbers = |rank: usize, n: usize| {
-            (1..=n)
-                .map(|i| i as f32 * 10f32.powi(rank as i32))
-                .collect::<Vec<_>>()
+            (1..=n).map(|i| i as f32 * 10f32.powi(rank as i32)).collect::<Vec<_>>()
         };
         launch::run(2, |comm| {
-            let x = Var::from_vec(
-                numbers(comm.rank(), dims.iter().product()),
-                &dims,
-                &Device::Cpu,
-            )?;
+            let x =
+                Var::from_vec(numbers(comm.rank(), dims.iter().product()), &dims, &Device::Cpu)?;
             // The operator uses its input up: a variable's elements are still needed.
             let y = operator.apply((x.as_tensor() * 1.0)?, &comm)?;
-            let dy = Tensor::from_vec(
-                numbers(comm.rank(), y.elem_count()),
-                y.shape(),
-                &Device::Cpu,
-            )?;
+            let dy =
+                Tensor::from_vec(numbers(comm.rank(), y.elem_count()), y.shape(), &Device::Cpu)?;
             let gradients = crate::tensor::backward_from(&y, &dy)?;
             let dx = crate::tensor::gradient(&gradients, &x)?;
             Ok((y.flatten_all()?.to_vec1()?, dx.flatten_all()?.to_vec1()?))
@@ -184,38 +173,24 @@ mod tests {
             run(Operator::Copy, [1, 2, 2]),
             [(one.clone(), sum.clone()), (ten.clone(), sum.clone())]
         );
-        assert_eq!(
-            run(Operator::Sum, [1, 2, 2]),
-            [(sum.clone(), one), (sum, ten)]
-        );
-        // Two sequences of two positions: rank 0 holds the first position of each, rank 1 the second.
+        assert_eq!(run(Operator::Sum, [1, 2, 2]), [(sum.clone(), one), (sum, ten)]);
+        // Two sequences of two positions: rank 0 holds the first position of each, rank 1 the
+        // second.
         let gathered = vec![1.0, 10.0, 2.0, 20.0];
         assert_eq!(
             run(Operator::Gather, [2, 1, 1]),
-            [
-                (gathered.clone(), vec![11.0, 33.0]),
-                (gathered, vec![22.0, 44.0])
-            ]
+            [(gathered.clone(), vec![11.0, 33.0]), (gathered, vec![22.0, 44.0])]
         );
         let spread = |factor: f32| [1.0, 10.0, 2.0, 20.0].map(|x| x * factor).to_vec();
         assert_eq!(
             run(Operator::Scatter, [2, 2, 1]),
-            [
-                (vec![11.0, 33.0], spread(1.0)),
-                (vec![22.0, 44.0], spread(1.0))
-            ]
+            [(vec![11.0, 33.0], spread(1.0)), (vec![22.0, 44.0], spread(1.0))]
         );
     }
 
     #[test]
     fn a_length_that_the_ranks_do_not_divide_is_refused() {
-        let refused = Operator::Scatter
-            .shape(2, &[1, 3, 4])
-            .unwrap_err()
-            .to_string();
-        assert!(
-            refused.contains("sharded by position among 2 ranks"),
-            "{refused}"
-        );
+        let refused = Operator::Scatter.shape(2, &[1, 3, 4]).unwrap_err().to_string();
+        assert!(refused.contains("sharded by position among 2 ranks"), "{refused}");
     }
 }

@@ -1,8 +1,10 @@
-//! A token table whose rows are sharded: the embedding, and the head with a loss that never gathers the logits.
+//! A token table whose rows are sharded: the embedding, and the head with a loss that never gathers
+//! the logits.
 //!
-//! Each rank has the logits of its part of the vocabulary. The cross-entropy needs three numbers of each row that only all
-//! ranks together know: the largest logit, the sum of e^(logit - largest), and the target's logit. Two all-reduces of one and
-//! two numbers per token take the place of a gathered row of the whole vocabulary.
+//! Each rank has the logits of its part of the vocabulary. The cross-entropy needs three numbers of
+//! each row that only all ranks together know: the largest logit, the sum of e^(logit - largest),
+//! and the target's logit. Two all-reduces of one and two numbers per token take the place of a
+//! gathered row of the whole vocabulary.
 
 use super::{Parallel, TensorParallel};
 use crate::comm::{Comm, Reduce};
@@ -13,13 +15,15 @@ use candle_core::{Error, Result, Shape, Tensor, bail};
 use std::ops::Range;
 use std::sync::OnceLock;
 
-/// The vocabulary with padding: the next multiple of `multiple` × `ranks`. Megatron-LM pads to multiples of 128 per rank, so that
-/// matrices keep sizes that a GPU likes: 50,257 becomes 50,432 on 2 ranks.
+/// The vocabulary with padding: the next multiple of `multiple` × `ranks`. Megatron-LM pads to
+/// multiples of 128 per rank, so that matrices keep sizes that a GPU likes: 50,257 becomes 50,432
+/// on 2 ranks.
 pub fn padded(vocabulary: usize, ranks: usize, multiple: usize) -> usize {
     vocabulary.next_multiple_of((multiple * ranks).max(1))
 }
 
-/// Token plus position: each rank looks up the tokens that it has, and the sum over ranks is the embedding.
+/// Token plus position: each rank looks up the tokens that it has, and the sum over ranks is the
+/// embedding.
 pub(super) struct VocabularyEmbedding {
     pub tokens: Param,
     pub positions: Option<Param>,
@@ -29,9 +33,7 @@ pub(super) struct VocabularyEmbedding {
 
 impl Entry for VocabularyEmbedding {
     fn forward(&self, ids: &[u32], length: usize, pass: &Pass) -> Result<Tensor> {
-        let x = self
-            .leave
-            .apply(tensor::embed(ids, length, &self.tokens, pass.train)?)?;
+        let x = self.leave.apply(tensor::embed(ids, length, &self.tokens, pass.train)?)?;
         let x = match &self.positions {
             Some(positions) => {
                 tensor::add_positions(x, positions, self.build.first_position(length))?
@@ -62,13 +64,9 @@ impl Exit for VocabularyHead {
         let (sequences, length, columns) = local.dims3()?;
         let n = sequences * length;
         let mut all = vec![0.0; n * columns * group.size()];
-        tensor::read(&local, |local| {
-            group.all_gather(local, &mut all).map_err(Error::wrap)
-        })?;
+        tensor::read(&local, |local| group.all_gather(local, &mut all).map_err(Error::wrap))?;
         let all = Tensor::from_vec(all, (group.size(), n, columns), x.device())?;
-        let rows = all
-            .transpose(0, 1)?
-            .reshape((sequences, length, columns * group.size()))?;
+        let rows = all.transpose(0, 1)?.reshape((sequences, length, columns * group.size()))?;
         // Padding is last.
         rows.narrow(2, 0, self.weight.spec().whole.shape[0])
     }
@@ -86,7 +84,8 @@ impl Exit for VocabularyHead {
     }
 }
 
-/// The mean of `-ln softmax(logits)[target]` over all rows, of which each rank has the columns of its tokens, then padding.
+/// The mean of `-ln softmax(logits)[target]` over all rows, of which each rank has the columns of
+/// its tokens, then padding.
 struct VocabularyCrossEntropy {
     group: Comm,
     /// The tokens of this rank's columns.
@@ -101,9 +100,7 @@ impl VocabularyCrossEntropy {
     /// A row's target among this rank's columns.
     fn column(&self, target: u32) -> Option<usize> {
         let target = target as usize;
-        self.here
-            .contains(&target)
-            .then(|| target - self.here.start)
+        self.here.contains(&target).then(|| target - self.here.start)
     }
 }
 
@@ -122,9 +119,7 @@ impl TensorOp for VocabularyCrossEntropy {
         // ANCHOR: loss
         let row = |i: usize| &logits[i * columns..][..self.here.len()];
         let mut tops: Vec<f32> = (0..n).map(|i| max(row(i))).collect();
-        self.group
-            .all_reduce(&mut tops, Reduce::Max)
-            .map_err(Error::wrap)?;
+        self.group.all_reduce(&mut tops, Reduce::Max).map_err(Error::wrap)?;
         // First every row's sum of exponentials, then every row's target.
         let mut both = vec![0.0; 2 * n];
         let mut scratch = vec![0.0; self.here.len()];
@@ -133,29 +128,18 @@ impl TensorOp for VocabularyCrossEntropy {
             both[i] = exp_sum(&mut scratch, top);
             both[n + i] = self.column(target).map_or(0.0, |column| row(i)[column]);
         }
-        self.group
-            .all_reduce(&mut both, Reduce::Sum)
-            .map_err(Error::wrap)?;
+        self.group.all_reduce(&mut both, Reduce::Sum).map_err(Error::wrap)?;
         let (sums, chosen) = both.split_at(n);
-        let log_sums: Vec<f32> = tops
-            .iter()
-            .zip(sums)
-            .map(|(top, sum)| top + sum.ln())
-            .collect();
+        let log_sums: Vec<f32> = tops.iter().zip(sums).map(|(top, sum)| top + sum.ln()).collect();
         let rows = log_sums
             .iter()
             .zip(chosen)
             .zip(&self.targets)
             .filter(|(_, target)| **target != IGNORED);
-        let sum: f64 = rows
-            .map(|((log_sum, logit), _)| f64::from(log_sum - logit))
-            .sum();
+        let sum: f64 = rows.map(|((log_sum, logit), _)| f64::from(log_sum - logit)).sum();
         // ANCHOR_END: loss
         self.log_sums.set(log_sums).ok();
-        Ok((
-            vec![(sum / counted(&self.targets).max(1) as f64) as f32],
-            Shape::from(()),
-        ))
+        Ok((vec![(sum / counted(&self.targets).max(1) as f64) as f32], Shape::from(())))
     }
 
     /// `(softmax(logits) - one_hot(target)) / rows`: every rank has what it needs for its columns.
@@ -164,9 +148,7 @@ impl TensorOp for VocabularyCrossEntropy {
         let log_sums = self.log_sums.get().map(Vec::as_slice).unwrap_or_default();
         let scale = dloss[0] / counted(&self.targets).max(1) as f32;
         let mut dlogits = vec![0.0; logits.len()];
-        let both = dlogits
-            .chunks_exact_mut(columns)
-            .zip(logits.chunks_exact(columns));
+        let both = dlogits.chunks_exact_mut(columns).zip(logits.chunks_exact(columns));
         let rows = both
             .zip(log_sums.iter().zip(&self.targets))
             .filter(|(_, (_, target))| **target != IGNORED);

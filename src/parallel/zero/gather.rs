@@ -1,12 +1,14 @@
 //! Stage 3's parameters: sharded at rest, whole while a layer uses them.
 //!
-//! When a layer asks its handle for a weight, the handle asks here, and the weight's whole unit is gathered. When a
-//! layer of a different unit asks, the previous unit is freed. So one unit at a time is whole: in the forward pass, and
-//! again in reverse in the backward pass. The first training step records the order in which units are asked for. Later
-//! steps gather the next units while the current unit computes, up to `prefetch_bucket` elements.
+//! When a layer asks its handle for a weight, the handle asks here, and the weight's whole unit is
+//! gathered. When a layer of a different unit asks, the previous unit is freed. So one unit at a
+//! time is whole: in the forward pass, and again in reverse in the backward pass. The first
+//! training step records the order in which units are asked for. Later steps gather the next units
+//! while the current unit computes, up to `prefetch_bucket` elements.
 //!
-//! A gather is a collective, so all ranks must ask in the same order. They do during a training step. Outside of steps
-//! and [`Zero::passes`](super::Zero::passes), a single rank may ask; it then gets an error.
+//! A gather is a collective, so all ranks must ask in the same order. They do during a training
+//! step. Outside of steps and [`Zero::passes`](super::Zero::passes), a single rank may ask; it then
+//! gets an error.
 
 use super::units::{Unit, Units};
 use super::{Each, Event, EventKind};
@@ -94,8 +96,8 @@ impl<T: Stored> Gatherer<T> {
         }
     }
 
-    /// Lets layers ask: in a training step, or in other passes such as an evaluation. Persistent parameters are
-    /// gathered here, because the optimizer has changed them since.
+    /// Lets layers ask: in a training step, or in other passes such as an evaluation. Persistent
+    /// parameters are gathered here, because the optimizer has changed them since.
     pub fn open(&self, training: bool) -> Result<()> {
         let mut state = self.state();
         state.open = true;
@@ -120,12 +122,7 @@ impl<T: Stored> Gatherer<T> {
         let GatherState { whole, events, .. } = &mut *state;
         for (unit, whole) in whole.iter_mut().enumerate() {
             let Some(whole) = whole else { continue };
-            events.push(Event {
-                unit,
-                kind: whole.pass,
-                start: whole.since,
-                end: now,
-            });
+            events.push(Event { unit, kind: whole.pass, start: whole.since, end: now });
             whole.since = now;
             whole.pass = EventKind::Backward;
         }
@@ -144,16 +141,11 @@ impl<T: Stored> Gatherer<T> {
             state.free(number);
         }
         state.current = None;
-        // A pass may have taken a different way than the prefetch expected. The other ranks complete those gathers
-        // alone.
+        // A pass may have taken a different way than the prefetch expected. The other ranks
+        // complete those gathers alone.
         state.in_flight = Queue::default();
         if state.training {
-            let RequestOrder {
-                units,
-                known,
-                asked,
-                ..
-            } = &mut state.order;
+            let RequestOrder { units, known, asked, .. } = &mut state.order;
             units.truncate(*asked);
             *known = true;
         }
@@ -172,10 +164,7 @@ impl<T: Stored> Gatherer<T> {
         let Some(unit) = &state.whole[offsets.unit] else {
             return Err(self.not_here(spec));
         };
-        Ok((
-            unit.values.clone(),
-            offsets.in_unit..offsets.in_unit + spec.numel(),
-        ))
+        Ok((unit.values.clone(), offsets.in_unit..offsets.in_unit + spec.numel()))
     }
 
     // ANCHOR: enter
@@ -222,9 +211,7 @@ impl<T: Stored> Gatherer<T> {
         let mut all = vec![T::zeroed(); shard * self.units.ranks];
         all[self.comm.rank() * shard..][..shard]
             .copy_from_slice(&state.values.window(start..start + shard)?);
-        state
-            .in_flight
-            .push(number, all.len(), self.comm.start_all_gather(all)?);
+        state.in_flight.push(number, all.len(), self.comm.start_all_gather(all)?);
         state.note_bytes();
         Ok(())
     }
@@ -234,24 +221,11 @@ impl<T: Stored> Gatherer<T> {
         let Some((_, shards, seen)) = state.in_flight.find(|&unit| unit == number)? else {
             return Ok(());
         };
-        let event = |kind, start, end| Event {
-            unit: number,
-            kind,
-            start,
-            end,
-        };
-        state
-            .events
-            .push(event(EventKind::Gather, seen.start, seen.end));
-        state
-            .events
-            .push(event(EventKind::Wait, seen.waited.0, seen.waited.1));
+        let event = |kind, start, end| Event { unit: number, kind, start, end };
+        state.events.push(event(EventKind::Gather, seen.start, seen.end));
+        state.events.push(event(EventKind::Wait, seen.waited.0, seen.waited.1));
         let values = Arc::new(self.units.join(&self.units.units[number], &shards));
-        state.whole[number] = Some(WholeUnit {
-            values,
-            since: Instant::now(),
-            pass: state.pass,
-        });
+        state.whole[number] = Some(WholeUnit { values, since: Instant::now(), pass: state.pass });
         state.note_bytes();
         Ok(())
     }
@@ -268,10 +242,7 @@ impl<T: Stored> Gatherer<T> {
             self.arrive(&mut state, number)?;
             if let Some(WholeUnit { values, .. }) = state.whole[number].take() {
                 for spec in &unit.specs {
-                    each(
-                        spec,
-                        &values[self.units.offsets(spec).in_unit..][..spec.numel()],
-                    );
+                    each(spec, &values[self.units.offsets(spec).in_unit..][..spec.numel()]);
                 }
             }
         }
@@ -279,14 +250,12 @@ impl<T: Stored> Gatherer<T> {
         Ok(())
     }
 
-    /// Elements of all parameters that the last step gathered, each counted as often as it was gathered.
+    /// Elements of all parameters that the last step gathered, each counted as often as it was
+    /// gathered.
     pub fn gathered_per_step(&self) -> usize {
         let units = &self.units.units;
-        let persistent: usize = units
-            .iter()
-            .filter(|unit| unit.persistent)
-            .map(|unit| unit.numel)
-            .sum();
+        let persistent: usize =
+            units.iter().filter(|unit| unit.persistent).map(|unit| unit.numel).sum();
         self.state()
             .order
             .units
@@ -320,8 +289,8 @@ impl<T: Stored> Gatherer<T> {
         (state.bytes(), state.peak_bytes)
     }
 
-    /// An error without candle's backtrace, which a notebook's kernel asks for. The place in the code is not the
-    /// problem.
+    /// An error without candle's backtrace, which a notebook's kernel asks for. The place in the
+    /// code is not the problem.
     fn not_here(&self, spec: &Spec) -> Error {
         let sharded = self.units.offsets(spec).sharded;
         let name = &spec.name;
@@ -357,22 +326,13 @@ impl<T: Stored> Gatherer<T> {
 impl<T: Stored> GatherState<T> {
     fn free(&mut self, number: usize) {
         if let Some(WholeUnit { since, pass, .. }) = self.whole[number].take() {
-            self.events.push(Event {
-                unit: number,
-                kind: pass,
-                start: since,
-                end: Instant::now(),
-            });
+            self.events
+                .push(Event { unit: number, kind: pass, start: since, end: Instant::now() });
         }
     }
 
     fn bytes(&self) -> usize {
-        let whole: usize = self
-            .whole
-            .iter()
-            .flatten()
-            .map(|unit| unit.values.capacity())
-            .sum();
+        let whole: usize = self.whole.iter().flatten().map(|unit| unit.values.capacity()).sum();
         size_of::<f32>() * whole + size_of::<T>() * self.in_flight.elements()
     }
 
@@ -382,7 +342,8 @@ impl<T: Stored> GatherState<T> {
 }
 
 impl RequestOrder {
-    /// Records a unit. If this step takes a different way than the recorded one, forgets the rest of the record.
+    /// Records a unit. If this step takes a different way than the recorded one, forgets the rest
+    /// of the record.
     fn record(&mut self, number: usize) {
         if self.units.get(self.asked) != Some(&number) {
             self.units.truncate(self.asked);

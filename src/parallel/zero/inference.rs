@@ -10,7 +10,8 @@ use half::bf16;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A model that only generates or is evaluated, whose parameters are sharded among ranks. Each pass gathers unit after unit.
+/// A model that only generates or is evaluated, whose parameters are sharded among ranks. Each pass
+/// gathers unit after unit.
 pub struct ZeroInference {
     params: Arc<Params>,
     shards: Arc<dyn Shards>,
@@ -48,7 +49,8 @@ impl<T: Stored> Shards for Values<T> {
 }
 
 impl ZeroInference {
-    /// Shards parameters that are only declared. `begin` writes the values of each rank's own shard.
+    /// Shards parameters that are only declared. `begin` writes the values of each rank's own
+    /// shard.
     ///
     /// # Errors
     /// If this rank's shard cannot be allocated.
@@ -75,13 +77,11 @@ impl ZeroInference {
         let values = initial_store::<T>(&units.fragments(comm.rank()), begin, None)?;
         let shards = Arc::new(Values(Gatherer::new(comm, units, values, 0)));
         params.set_values(Storage::Sharded(shards.clone()));
-        Ok(ZeroInference {
-            params: params.clone(),
-            shards,
-        })
+        Ok(ZeroInference { params: params.clone(), shards })
     }
 
-    /// Runs `work`, which makes forward passes. All ranks call it, and make the same number of passes.
+    /// Runs `work`, which makes forward passes. All ranks call it, and make the same number of
+    /// passes.
     ///
     /// # Errors
     /// If parameters cannot be gathered, and those of `work`.

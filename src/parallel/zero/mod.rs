@@ -1,7 +1,9 @@
-//! ZeRO: data parallelism that shards a model's state among ranks (Rajbhandari et al., arXiv 1910.02054).
+//! ZeRO: data parallelism that shards a model's state among ranks (Rajbhandari et al.,
+//! arXiv 1910.02054).
 //!
-//! Under [`Ddp`](super::Ddp) every rank holds all parameters, all gradients and all of the optimizer's state, although
-//! it needs each of them only briefly. ZeRO gives each rank a shard, and communicates the rest when it is needed:
+//! Under [`Ddp`](super::Ddp) every rank holds all parameters, all gradients and all of the
+//! optimizer's state, although it needs each of them only briefly. ZeRO gives each rank a shard,
+//! and communicates the rest when it is needed:
 //!
 //! | stage | sharded | communication per step: elements that each of n ranks sends, for Ψ parameters |
 //! |---|---|---|
@@ -10,17 +12,19 @@
 //! | 2 | optimizer and gradients | the same as stage 1: 2Ψ(n-1)/n |
 //! | 3 | optimizer, gradients and parameters | parameters gathered twice (forward, backward), gradients reduce-scattered: 3Ψ(n-1)/n |
 //!
-//! All stages take the same steps. The steps are bitwise equal if sums are added in rank order: updating a shard uses
-//! the same arithmetic as updating the whole, and the global norm does not depend on how gradients are sharded
-//! ([`sharded_norm`](super::sharded_norm)).
+//! All stages take the same steps. The steps are bitwise equal if sums are added in rank order:
+//! updating a shard uses the same arithmetic as updating the whole, and the global norm does not
+//! depend on how gradients are sharded ([`sharded_norm`](super::sharded_norm)).
 //!
-//! With gradient accumulation, stages 0 and 1 add up whole gradients locally and average once per step. Stages 2 and 3
-//! cannot, because a rank that adds up gradients locally holds all of them. Like DeepSpeed's, they average in every
-//! micro-step and add up shards. The order of additions is then different. So stages 0 and 1 agree bitwise, stages 2
-//! and 3 agree bitwise, and the two pairs agree within rounding.
+//! With gradient accumulation, stages 0 and 1 add up whole gradients locally and average once per
+//! step. Stages 2 and 3 cannot, because a rank that adds up gradients locally holds all of them.
+//! Like DeepSpeed's, they average in every micro-step and add up shards. The order of additions is
+//! then different. So stages 0 and 1 agree bitwise, stages 2 and 3 agree bitwise, and the two pairs
+//! agree within rounding.
 //!
-//! Reading order: `mod.rs` (the one interface), `replicated.rs` and `reduce.rs` (stages 0 to 2), `units.rs`,
-//! `gather.rs` and `sharded.rs` (stage 3, which PyTorch calls FSDP), `inference.rs` (stage 3 without training).
+//! Reading order: `mod.rs` (the one interface), `replicated.rs` and `reduce.rs` (stages 0 to 2),
+//! `units.rs`, `gather.rs` and `sharded.rs` (stage 3, which PyTorch calls FSDP), `inference.rs`
+//! (stage 3 without training).
 
 mod gather;
 mod inference;
@@ -78,22 +82,26 @@ pub struct ZeroConfig {
     pub stage: Stage,
     pub precision: Precision,
     pub adamw: AdamWConfig,
-    /// Gradients that are reduced together, in stages 0 to 2. Stage 3 reduces a unit's gradients together.
+    /// Gradients that are reduced together, in stages 0 to 2. Stage 3 reduces a unit's gradients
+    /// together.
     pub reduce_bucket: usize,
     /// Parameters that stage 3 may gather ahead; 0 turns prefetching off.
     pub prefetch_bucket: usize,
-    /// Stage 3 gathers parameters of up to this size once per step, and keeps them whole until its end. To gather such
-    /// a parameter again would cost a message; to keep it costs little memory. DeepSpeed's default is 100,000.
+    /// Stage 3 gathers parameters of up to this size once per step, and keeps them whole until its
+    /// end. To gather such a parameter again would cost a message; to keep it costs little memory.
+    /// DeepSpeed's default is 100,000.
     pub persistence_threshold: usize,
     /// The parameters that stage 3 gathers together.
     pub wrap: Wrap,
-    /// The place of the optimizer's state, and in stage 3 of parameters; `None` keeps them in the device's memory.
+    /// The place of the optimizer's state, and in stage 3 of parameters; `None` keeps them in the
+    /// device's memory.
     pub offload: Option<Offload>,
     /// Whether the backward pass continues while gradients are reduced.
     pub overlap: bool,
     /// A deliberate mistake: each rank clips by its own shard's norm.
     pub local_norm: bool,
-    /// A deliberate mistake: each pipeline stage trains its own copy of a tied parameter with its own part of the gradient.
+    /// A deliberate mistake: each pipeline stage trains its own copy of a tied parameter with its
+    /// own part of the gradient.
     pub local_tied: bool,
 }
 
@@ -123,7 +131,8 @@ pub struct MemoryUsage {
     pub gradients: usize,
     /// Moments, and the f32 master copy of parameters that are stored in bf16.
     pub optimizer: usize,
-    /// Bytes of parameters and optimizer state that are offloaded, to the host's memory or to files.
+    /// Bytes of parameters and optimizer state that are offloaded, to the host's memory or to
+    /// files.
     pub parameters_offloaded: usize,
     pub optimizer_offloaded: usize,
     /// Temporary buffers now: gathered units, gradients in flight.
@@ -187,8 +196,8 @@ trait StageEngine {
     fn finish(&mut self) -> Result<Vec<Averaged>>;
     /// Sums the gradients of parameters that each rank of a tensor group holds, over the group.
     fn add_copies(&mut self, group: &Comm) -> Result<()>;
-    /// Sums the gradients of tied parameters over the two pipeline stages that have a copy, and averages them. Averaging
-    /// them waits for that.
+    /// Sums the gradients of tied parameters over the two pipeline stages that have a copy, and
+    /// averages them. Averaging them waits for that.
     fn add_tied(&mut self, _ends: &Comm) -> Result<()> {
         Ok(())
     }
@@ -218,7 +227,8 @@ trait StageEngine {
     }
 }
 
-/// The gradients of an optimizer's shard that count in the norm: all but the copies that a different rank counts.
+/// The gradients of an optimizer's shard that count in the norm: all but the copies that a
+/// different rank counts.
 fn counted<'a, T>(adamw: &AdamW, gradients: &'a [T]) -> Vec<&'a [T]> {
     let counts = |fragment: &&Fragment| fragment.spec.copies.counts();
     if adamw.fragments().iter().all(|fragment| counts(&fragment)) {
@@ -233,31 +243,17 @@ fn counted<'a, T>(adamw: &AdamW, gradients: &'a [T]) -> Vec<&'a [T]> {
 /// The offsets of those parameters in an optimizer's shard that each rank of a tensor group holds.
 fn copies(adamw: &AdamW) -> Vec<Range<usize>> {
     let is_copy = |fragment: &&Fragment| {
-        matches!(
-            fragment.spec.copies,
-            Copies::Same {
-                axis: Axis::Tensor,
-                ..
-            }
-        )
+        matches!(fragment.spec.copies, Copies::Same { axis: Axis::Tensor, .. })
     };
     let range = |fragment: &Fragment| fragment.start..fragment.start + fragment.elements.len();
-    adamw
-        .fragments()
-        .iter()
-        .filter(is_copy)
-        .map(range)
-        .collect()
+    adamw.fragments().iter().filter(is_copy).map(range).collect()
 }
 
 /// Sums the gradients of [`copies`] over a tensor group.
 fn add_copies<T: Stored>(group: &Comm, adamw: &AdamW, gradients: &mut [T]) -> Result<()> {
     let copies = copies(adamw);
-    let mut sums: Vec<T> = copies
-        .iter()
-        .flat_map(|range| &gradients[range.clone()])
-        .copied()
-        .collect();
+    let mut sums: Vec<T> =
+        copies.iter().flat_map(|range| &gradients[range.clone()]).copied().collect();
     group.all_reduce(&mut sums, Reduce::Sum)?;
     let mut rest = &sums[..];
     for range in copies {
@@ -270,11 +266,12 @@ fn add_copies<T: Stored>(group: &Comm, adamw: &AdamW, gradients: &mut [T]) -> Re
 
 /// A model in training whose state is sharded among ranks, according to its stage.
 ///
-/// A step calls [`Zero::begin`]. Each micro-step makes a forward pass, calls [`Zero::synchronise`], and makes a
-/// backward pass. Then come [`Zero::finish`] and [`Zero::step`]: *finish, agree, update*. All ranks make the same
-/// calls.
+/// A step calls [`Zero::begin`]. Each micro-step makes a forward pass, calls [`Zero::synchronise`],
+/// and makes a backward pass. Then come [`Zero::finish`] and [`Zero::step`]: *finish, agree,
+/// update*. All ranks make the same calls.
 ///
-/// Stage 3 holds half of the parameters on each of two ranks, and trains what stage 0 trains, bit for bit:
+/// Stage 3 holds half of the parameters on each of two ranks, and trains what stage 0 trains, bit
+/// for bit:
 ///
 /// ```
 /// use shardlab::launch;
@@ -316,7 +313,8 @@ pub struct Zero {
     numel: usize,
 }
 
-/// A pipeline's ranks, and its two ranks that have a copy of the tied parameters, if this rank is one of them.
+/// A pipeline's ranks, and its two ranks that have a copy of the tied parameters, if this rank is
+/// one of them.
 struct Ends {
     group: Comm,
     tied: Option<Comm>,
@@ -326,7 +324,8 @@ impl Zero {
     /// Shards parameters that are allocated. All ranks begin with rank 0's values.
     ///
     /// # Errors
-    /// If `params` are not allocated in f32, if the broadcast fails, or an offload file cannot be made.
+    /// If `params` are not allocated in f32, if the broadcast fails, or an offload file cannot be
+    /// made.
     pub fn new(params: &Arc<Params>, comm: &Comm, config: ZeroConfig) -> Result<Zero> {
         drop(params.whole()?);
         comm.broadcast(&mut params.values_mut(), 0)?;
@@ -339,8 +338,9 @@ impl Zero {
         })
     }
 
-    /// Begins with the values that [`Params::allocate`] makes of rank 0's seed. Each rank makes only its own shard, and
-    /// never needs more memory than in training. So ranks can train a model that none of them could hold whole.
+    /// Begins with the values that [`Params::allocate`] makes of rank 0's seed. Each rank makes
+    /// only its own shard, and never needs more memory than in training. So ranks can train a model
+    /// that none of them could hold whole.
     ///
     /// # Errors
     /// If the broadcast of the seed fails, or an offload file cannot be made.
@@ -352,7 +352,8 @@ impl Zero {
         })
     }
 
-    /// Begins with values that each rank writes for its own shard, such as those of a pretrained model's file.
+    /// Begins with values that each rank writes for its own shard, such as those of a pretrained
+    /// model's file.
     ///
     /// # Errors
     /// If an offload file cannot be made or written.
@@ -389,8 +390,9 @@ impl Zero {
         })
     }
 
-    /// Trains a model that `tensor` has built. Each rank of the tensor group has its own data group, in which ZeRO
-    /// shards that rank's slice of the model. All ranks of the tensor group call it.
+    /// Trains a model that `tensor` has built. Each rank of the tensor group has its own data
+    /// group, in which ZeRO shards that rank's slice of the model. All ranks of the tensor group
+    /// call it.
     ///
     /// # Errors
     /// If the collective in the tensor group fails.
@@ -400,9 +402,9 @@ impl Zero {
         Ok(self)
     }
 
-    /// Trains one rank's stages of a model that the ranks of `group` share as a pipeline. Each stage has its own data
-    /// group. All ranks of the pipeline call it, in stages 0 and 1: the gradients of a tied parameter must be whole until
-    /// both ends have added theirs.
+    /// Trains one rank's stages of a model that the ranks of `group` share as a pipeline. Each
+    /// stage has its own data group. All ranks of the pipeline call it, in stages 0 and 1: the
+    /// gradients of a tied parameter must be whole until both ends have added theirs.
     ///
     /// # Errors
     /// With stage 2 or 3 on more than one rank, or if a collective in `group` fails.
@@ -419,10 +421,7 @@ impl Zero {
             .iter()
             .any(|spec| matches!(spec.copies, Copies::Tied { .. }));
         let tied = group.split(has_copy.into(), 0)?.named("tied");
-        self.pipeline = Some(Ends {
-            group: group.clone(),
-            tied: has_copy.then_some(tied),
-        });
+        self.pipeline = Some(Ends { group: group.clone(), tied: has_copy.then_some(tied) });
         Ok(self)
     }
 
@@ -436,12 +435,7 @@ impl Zero {
 
     /// Elements in this rank's shard of parameters that each rank of a tensor group holds.
     pub fn copies(&mut self) -> usize {
-        self.engine
-            .optimizers()
-            .iter()
-            .flat_map(copies)
-            .map(|range| range.len())
-            .sum()
+        self.engine.optimizers().iter().flat_map(copies).map(|range| range.len()).sum()
     }
 
     /// Begins a step: sets gradients to zero. Until [`Zero::finish`], layers find their parameters.
@@ -452,46 +446,39 @@ impl Zero {
         self.engine.begin()
     }
 
-    /// Tells whether the next backward pass is the step's last. Stages 0 and 1 communicate only in the last one.
+    /// Tells whether the next backward pass is the step's last. Stages 0 and 1 communicate only in
+    /// the last one.
     pub fn synchronise(&self, last_micro_step: bool) {
         self.engine.synchronise(last_micro_step);
     }
 
-    /// Waits until every gradient is averaged and has reached its owner. Call it after the last backward pass of a
-    /// step. Returns the time of each collective, in the order of the backward pass.
+    /// Waits until every gradient is averaged and has reached its owner. Call it after the last
+    /// backward pass of a step. Returns the time of each collective, in the order of the backward
+    /// pass.
     ///
     /// # Errors
     /// If a collective failed, if a parameter got no gradient in this step, or got one twice.
     pub fn finish(&mut self) -> Result<Vec<Averaged>> {
-        if let Some(ends) = self
-            .pipeline
-            .as_ref()
-            .and_then(|pipeline| pipeline.tied.as_ref())
-        {
+        if let Some(ends) = self.pipeline.as_ref().and_then(|pipeline| pipeline.tied.as_ref()) {
             self.engine.add_tied(ends)?;
         }
         let averaged = self.engine.finish()?;
-        if let Some(tensor) = self
-            .tensor
-            .as_ref()
-            .filter(|tensor| tensor.has_partial_gradients())
-        {
+        if let Some(tensor) = self.tensor.as_ref().filter(|tensor| tensor.has_partial_gradients()) {
             self.engine.add_copies(tensor.group())?;
         }
         Ok(averaged)
     }
 
-    /// The global norm of the averaged gradients. All ranks get the same bits, so they agree whether it is finite. (In
-    /// stage 0 replicas hold the same gradients and need no communication.)
+    /// The global norm of the averaged gradients. All ranks get the same bits, so they agree
+    /// whether it is finite. (In stage 0 replicas hold the same gradients and need no
+    /// communication.)
     ///
     /// # Errors
     /// If a collective fails. A norm that is not finite is no error here.
     pub fn norm(&self) -> Result<f64> {
         let tensor = self.tensor.iter().map(TensorParallel::group);
         self.engine.norm(
-            tensor
-                .chain(self.pipeline.iter().map(|pipeline| &pipeline.group))
-                .collect(),
+            tensor.chain(self.pipeline.iter().map(|pipeline| &pipeline.group)).collect(),
             self.numel,
         )
     }
@@ -504,19 +491,22 @@ impl Zero {
         self.engine.update(lr, scale)
     }
 
-    /// Clips the gradients to the global norm `clip` (0: no clipping) and takes the optimizer's step. Returns the norm
-    /// before clipping. All ranks refuse a norm that is not finite; then neither weights nor moments change.
+    /// Clips the gradients to the global norm `clip` (0: no clipping) and takes the optimizer's
+    /// step. Returns the norm before clipping. All ranks refuse a norm that is not finite; then
+    /// neither weights nor moments change.
     ///
     /// # Errors
-    /// [`NotFinite`](crate::optim::NotFinite), on all ranks; and those of [`Zero::norm`] and [`Zero::update`].
+    /// [`NotFinite`](crate::optim::NotFinite), on all ranks; and those of [`Zero::norm`] and
+    /// [`Zero::update`].
     pub fn step(&mut self, lr: f64, clip: f64) -> Result<f64> {
         let norm = self.norm()?;
         self.update(lr, clip_scale(norm, clip)?)?;
         Ok(norm)
     }
 
-    /// Calls `each` with the optimizer's state of each of this rank's fragments, between steps: a checkpoint writes it.
-    /// If the state is in files, a fragment comes in chunks. No communication.
+    /// Calls `each` with the optimizer's state of each of this rank's fragments, between steps: a
+    /// checkpoint writes it. If the state is in files, a fragment comes in chunks. No
+    /// communication.
     ///
     /// # Errors
     /// If state in files cannot be read.
@@ -528,19 +518,15 @@ impl Zero {
             .visit(&mut |fragment, elements, state| each(fragment, elements, &state))
     }
 
-    /// The bits of all that an optimizer step changes on this rank: values, moments, and the number of steps. No
-    /// communication.
+    /// The bits of all that an optimizer step changes on this rank: values, moments, and the number
+    /// of steps. No communication.
     ///
     /// # Errors
     /// If state in files cannot be read.
     pub fn state_bits(&mut self) -> Result<Vec<u32>> {
         let mut bits = vec![self.steps() as u32];
         self.fragments(|_, _, state| {
-            let all = state
-                .values
-                .iter()
-                .chain(&*state.exp_avg)
-                .chain(&*state.exp_avg_sq);
+            let all = state.values.iter().chain(&*state.exp_avg).chain(&*state.exp_avg_sq);
             bits.extend(all.map(|x| x.to_bits()));
         })?;
         Ok(bits)
@@ -553,14 +539,11 @@ impl Zero {
 
     /// The number of steps that the optimizer has taken.
     pub fn steps(&mut self) -> u64 {
-        self.engine
-            .optimizers()
-            .first()
-            .map_or(0, |adamw| adamw.steps())
+        self.engine.optimizers().first().map_or(0, |adamw| adamw.steps())
     }
 
-    /// Calls `each` to replace the state of each of this rank's fragments, and continues after `steps` steps. All ranks
-    /// call it, between steps.
+    /// Calls `each` to replace the state of each of this rank's fragments, and continues after
+    /// `steps` steps. All ranks call it, between steps.
     ///
     /// # Errors
     /// If state in files cannot be written, or a collective fails.
@@ -576,8 +559,8 @@ impl Zero {
         self.engine.all_gather_values()
     }
 
-    /// Runs `work`, such as an evaluation, while every rank holds all parameters in f32. All ranks call it, between
-    /// steps.
+    /// Runs `work`, such as an evaluation, while every rank holds all parameters in f32. All ranks
+    /// call it, between steps.
     ///
     /// # Errors
     /// If parameters cannot be gathered, and those of `work`.
@@ -603,8 +586,9 @@ impl Zero {
         Ok(Some(Storage::Local(Numbers::F32(all))))
     }
 
-    /// Calls `each` with every parameter, whole and in f32, one after the other: for a checkpoint or a hash. No rank
-    /// gathers more than a unit at a time. All ranks call it, between steps. The order depends on the stage.
+    /// Calls `each` with every parameter, whole and in f32, one after the other: for a checkpoint
+    /// or a hash. No rank gathers more than a unit at a time. All ranks call it, between steps. The
+    /// order depends on the stage.
     ///
     /// # Errors
     /// If parameters cannot be gathered.
@@ -612,9 +596,9 @@ impl Zero {
         self.engine.each(&mut each)
     }
 
-    /// Runs `work`, which makes forward passes, with no more memory than a step needs: stage 3 gathers unit by unit.
-    /// All ranks call it, between steps, and make the same number of passes ([`evaluate`](crate::train::evaluate)
-    /// does).
+    /// Runs `work`, which makes forward passes, with no more memory than a step needs: stage 3
+    /// gathers unit by unit. All ranks call it, between steps, and make the same number of passes
+    /// ([`evaluate`](crate::train::evaluate) does).
     ///
     /// # Errors
     /// If parameters cannot be gathered, and those of `work`.
@@ -625,8 +609,8 @@ impl Zero {
         result
     }
 
-    /// Begins passes outside of a step, like [`Zero::passes`], for work that also needs this `Zero`. Ends with
-    /// [`Zero::close`].
+    /// Begins passes outside of a step, like [`Zero::passes`], for work that also needs this
+    /// `Zero`. Ends with [`Zero::close`].
     ///
     /// # Errors
     /// If parameters that stay whole cannot be gathered.
@@ -660,15 +644,11 @@ impl Zero {
         self.engine.volumes()
     }
 
-    /// Bytes that each rank sends in a step like the last one, by the formula. In a gather, each of n ranks sends
-    /// (n-1)/n of the elements, and the same in a reduction. Stage 0 does both with gradients. The other stages also
-    /// compute a norm.
+    /// Bytes that each rank sends in a step like the last one, by the formula. In a gather, each of
+    /// n ranks sends (n-1)/n of the elements, and the same in a reduction. Stage 0 does both with
+    /// gradients. The other stages also compute a norm.
     pub fn bytes_a_step(&self) -> f64 {
-        let Volumes {
-            gathered,
-            reduced,
-            bytes_each,
-        } = self.volumes();
+        let Volumes { gathered, reduced, bytes_each } = self.volumes();
         let share = (self.ranks as f64 - 1.0) / self.ranks as f64 * bytes_each as f64;
         match self.stage {
             Stage::Zero => 2.0 * share * reduced as f64,
@@ -676,8 +656,8 @@ impl Zero {
         }
     }
 
-    /// Bytes that rank 0 sends for one global norm: 4 in an all-reduce of one f32, which a different rank reduces, and
-    /// 16 in an all-reduce of two f64, of which rank 0 reduces one.
+    /// Bytes that rank 0 sends for one global norm: 4 in an all-reduce of one f32, which a
+    /// different rank reduces, and 16 in an all-reduce of two f64, of which rank 0 reduces one.
     pub fn norm_bytes(&self) -> usize {
         if self.ranks > 1 && self.stage > Stage::Zero {
             20

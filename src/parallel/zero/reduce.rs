@@ -1,13 +1,15 @@
 //! Reduces the gradients of stages 1 and 2 to their owners.
 //!
-//! A bucket is a range of the model, as under DDP: the first bucket ends at the model's end. When the backward
-//! pass has completed a bucket, each rank's slice of it is reduced to that rank only: half of an all-reduce. In stage 1
-//! the model's flat buffer holds all gradients. In stage 2 a bucket has memory only from its first gradient until it
-//! has been reduced. Afterwards each rank keeps its own shard.
+//! A bucket is a range of the model, as under DDP: the first bucket ends at the model's end. When
+//! the backward pass has completed a bucket, each rank's slice of it is reduced to that rank only:
+//! half of an all-reduce. In stage 1 the model's flat buffer holds all gradients. In stage 2 a
+//! bucket has memory only from its first gradient until it has been reduced. Afterwards each rank
+//! keeps its own shard.
 //!
-//! Owners are the same as DeepSpeed's: each rank owns one range of each parameter group. So most buckets have one
-//! owner, and only that owner's link to the other ranks is busy. Between two ranks, reducing all buckets therefore
-//! takes as long as all-reducing them. Megatron-LM and FSDP cut every bucket among all ranks.
+//! Owners are the same as DeepSpeed's: each rank owns one range of each parameter group. So most
+//! buckets have one owner, and only that owner's link to the other ranks is busy. Between two
+//! ranks, reducing all buckets therefore takes as long as all-reducing them. Megatron-LM and FSDP
+//! cut every bucket among all ranks.
 
 use super::{Averaged, Stage, ZeroConfig};
 use crate::comm::{self, Comm, Reduce};
@@ -27,8 +29,8 @@ pub(super) struct OwnerReducer<T> {
 }
 
 impl<T: Stored> OwnerReducer<T> {
-    /// `shard` is this rank's range of each of the model's parameter `groups`. In stage 2 the gradients of the shard
-    /// are kept here, and in stage 1 in the model's flat buffer.
+    /// `shard` is this rank's range of each of the model's parameter `groups`. In stage 2 the
+    /// gradients of the shard are kept here, and in stage 1 in the model's flat buffer.
     pub fn new(
         params: &Params,
         comm: &Comm,
@@ -64,14 +66,9 @@ impl<T: Stored> Reducer<T> for OwnerReducer<T> {
         let range = self.ranges[bucket].clone();
         let flat = || params.stored_gradients::<T>()[range.clone()].to_vec();
         let mut gradients = step.take(bucket).unwrap_or_else(flat);
-        let group = self
-            .groups
-            .iter()
-            .find(|group| group.whole().contains(&range.start));
-        let owners: Vec<_> = group
-            .into_iter()
-            .flat_map(|group| group.owners(range.clone()))
-            .collect();
+        let group = self.groups.iter().find(|group| group.whole().contains(&range.start));
+        let owners: Vec<_> =
+            group.into_iter().flat_map(|group| group.owners(range.clone())).collect();
         // From the bucket's end to its start, so that splitting off a slice copies only that slice.
         for (owner, owned) in owners.into_iter().rev() {
             let slice = match owned.start - range.start {
@@ -79,14 +76,8 @@ impl<T: Stored> Reducer<T> for OwnerReducer<T> {
                 start => gradients.split_off(start),
             };
             let pending = self.buckets.comm.start_reduce(slice, Reduce::Mean, owner)?;
-            step.in_flight.push(
-                Target {
-                    bucket,
-                    range: owned.clone(),
-                },
-                owned.len(),
-                pending,
-            );
+            step.in_flight
+                .push(Target { bucket, range: owned.clone() }, owned.len(), pending);
         }
         step.peak_bytes = step.peak_bytes.max(step.bytes());
         Ok(())
@@ -101,10 +92,7 @@ impl<T: Stored> Reducer<T> for OwnerReducer<T> {
         };
         if self.buckets.keeps_shard {
             let earlier_groups: usize = self.shard[..group].iter().map(Range::len).sum();
-            self.buckets.keep(
-                earlier_groups + range.start - self.shard[group].start,
-                &mean,
-            );
+            self.buckets.keep(earlier_groups + range.start - self.shard[group].start, &mean);
         } else {
             params.stored_gradients::<T>()[range].copy_from_slice(&mean);
         }

@@ -1,9 +1,11 @@
-//! Stages 0 to 2: every rank holds all parameters. In stage 0 each rank updates all of them, in stages 1 and 2 a shard.
+//! Stages 0 to 2: every rank holds all parameters. In stage 0 each rank updates all of them, in
+//! stages 1 and 2 a shard.
 //!
-//! Each parameter group is one long vector that is cut into equal ranges, one per rank ([`FlatGroup`]). A rank has the
-//! optimizer's state of its ranges only. It gets the averaged gradients of those ranges and updates them. Then the
-//! ranks gather all ranges. This gather is the other half of an all-reduce: it carries parameters where DDP's carries
-//! gradients. So sharding the optimizer sends no additional bytes.
+//! Each parameter group is one long vector that is cut into equal ranges, one per rank
+//! ([`FlatGroup`]). A rank has the optimizer's state of its ranges only. It gets the averaged
+//! gradients of those ranges and updates them. Then the ranks gather all ranges. This gather is the
+//! other half of an all-reduce: it carries parameters where DDP's carries gradients. So sharding
+//! the optimizer sends no additional bytes.
 
 use super::reduce::OwnerReducer;
 use super::{Averaged, Each, MemoryUsage, Stage, StageEngine, Visit, Volumes, ZeroConfig};
@@ -44,25 +46,17 @@ impl<T: Stored> Replicated<T> {
         let groups = FlatGroup::all(params, comm.size());
         let mut values = vec![T::zeroed(); params.numel()];
         for spec in params.specs() {
-            T::change(&mut values[spec.range()], |out| {
-                begin(spec, 0..spec.numel(), out)
-            });
+            T::change(&mut values[spec.range()], |out| begin(spec, 0..spec.numel(), out));
         }
         if config.stage > Stage::Zero {
             // Room for the padding: the gather of equal ranges needs it.
             values.reserve_exact(
-                groups
-                    .iter()
-                    .map(|group| group.flat.padded() - group.flat.numel)
-                    .sum(),
+                groups.iter().map(|group| group.flat.padded() - group.flat.numel).sum(),
             );
         }
         params.set_values(Storage::Local(T::numbers(values)));
         if config.stage < Stage::Two {
-            params.set_gradients(Storage::Local(T::numbers(vec![
-                T::zeroed();
-                params.numel()
-            ])));
+            params.set_gradients(Storage::Local(T::numbers(vec![T::zeroed(); params.numel()])));
         }
         let updated = |group: &FlatGroup| match config.stage {
             Stage::Zero => group.whole(),
@@ -96,11 +90,7 @@ impl<T: Stored> Replicated<T> {
         let mut kept = self.reducer.buckets().shard();
         let mut flat = self.params.stored_gradients::<T>();
         let keeps_shard = self.reducer.buckets().keeps_shard;
-        let mut rest = if keeps_shard {
-            &mut kept[..]
-        } else {
-            &mut flat[..]
-        };
+        let mut rest = if keeps_shard { &mut kept[..] } else { &mut flat[..] };
         let mut end = 0;
         let of_group = |range: &Range<usize>| {
             // A shard that is kept without the rest has no gaps.
@@ -116,9 +106,9 @@ impl<T: Stored> Replicated<T> {
     /// Gathers all ranks' updated parameters, group by group.
     fn gather_values(&self) -> Result<()> {
         let mut left = match self.params.set_values(Storage::Unallocated) {
-            Storage::Local(mut numbers) => T::of_mut(&mut numbers)
-                .map(std::mem::take)
-                .unwrap_or_default(),
+            Storage::Local(mut numbers) => {
+                T::of_mut(&mut numbers).map(std::mem::take).unwrap_or_default()
+            }
             _ => Vec::new(),
         };
         let mut in_flight = Vec::new();
@@ -197,9 +187,8 @@ impl<T: Stored> StageEngine for Replicated<T> {
         }
         self.with_gradients(|gradients| {
             let groups = self.optimizers.iter().zip(&gradients);
-            let counted: Vec<&[T]> = groups
-                .flat_map(|(adamw, group)| super::counted(adamw, group))
-                .collect();
+            let counted: Vec<&[T]> =
+                groups.flat_map(|(adamw, group)| super::counted(adamw, group)).collect();
             sharded_norm(&comms, &counted, numel)
         })
     }

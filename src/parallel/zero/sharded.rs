@@ -1,8 +1,9 @@
-//! Stage 3: parameters, gradients and optimizer state are all sharded. PyTorch calls this FSDP, fully sharded data
-//! parallel.
+//! Stage 3: parameters, gradients and optimizer state are all sharded. PyTorch calls this FSDP,
+//! fully sharded data parallel.
 //!
-//! A unit goes through these phases in a step: gather, forward, free, gather, backward, free. Once its gradients are
-//! complete, the ranks reduce-scatter them. Each rank gets the average of the slice that it will update.
+//! A unit goes through these phases in a step: gather, forward, free, gather, backward, free. Once
+//! its gradients are complete, the ranks reduce-scatter them. Each rank gets the average of the
+//! slice that it will update.
 
 use super::gather::Gatherer;
 use super::units::{Unit, Units};
@@ -54,11 +55,7 @@ impl<T: Stored> FullySharded<T> {
         let optimizer = AdamW::sharded::<T>(config.adamw, fragments, begin, offload)?;
         let sizes = units.units.iter().map(|unit| unit.numel).collect();
         let shard = Some(units.shard_numel());
-        let of = params
-            .specs()
-            .iter()
-            .map(|spec| units.offsets(spec).unit)
-            .collect();
+        let of = params.specs().iter().map(|spec| units.offsets(spec).unit).collect();
         let shards = Arc::new(Shards {
             buckets: Buckets::new(comm, sizes, of, shard, config.overlap),
             gatherer: Gatherer::new(comm, units, values, config.prefetch_bucket),
@@ -90,8 +87,7 @@ impl<T: Stored> ShardedGradients for Shards<T> {
         spec: &Spec,
         add: &mut dyn FnMut(&mut [f32]),
     ) -> candle_core::Result<()> {
-        self.buckets
-            .add_gradient(spec, self.gatherer.units.offsets(spec).in_unit, add);
+        self.buckets.add_gradient(spec, self.gatherer.units.offsets(spec).in_unit, add);
         Ok(())
     }
 }
@@ -112,22 +108,12 @@ impl<T: Stored> Reducer<T> for Shards<T> {
         let unit = &self.gatherer.units.units[number];
         let whole = step.take(number).unwrap_or_default();
         let elements = units.ranks * unit.shard;
-        step.peak_bytes = step
-            .peak_bytes
-            .max(step.bytes() + size_of::<T>() * (whole.len() + elements));
-        let pending = self
-            .buckets
-            .comm
-            .start_reduce_scatter(units.cut(unit, &whole), Reduce::Mean)?;
+        step.peak_bytes =
+            step.peak_bytes.max(step.bytes() + size_of::<T>() * (whole.len() + elements));
+        let pending =
+            self.buckets.comm.start_reduce_scatter(units.cut(unit, &whole), Reduce::Mean)?;
         let range = unit.start..unit.start + unit.shard;
-        step.in_flight.push(
-            Target {
-                bucket: number,
-                range,
-            },
-            elements,
-            pending,
-        );
+        step.in_flight.push(Target { bucket: number, range }, elements, pending);
         Ok(())
     }
     // ANCHOR_END: reduce_scatter
@@ -136,10 +122,7 @@ impl<T: Stored> Reducer<T> for Shards<T> {
     fn store(
         &self,
         _params: &Params,
-        Target {
-            bucket: unit,
-            range,
-        }: Target,
+        Target { bucket: unit, range }: Target,
         mean: Vec<T>,
         seen: Averaged,
     ) {
@@ -179,40 +162,25 @@ impl<T: Stored> StageEngine for FullySharded<T> {
         if !self.local_norm {
             comms.push(&self.comm);
         }
-        sharded_norm(
-            &comms,
-            &super::counted(&self.optimizer, &self.shards.buckets.shard()),
-            numel,
-        )
+        sharded_norm(&comms, &super::counted(&self.optimizer, &self.shards.buckets.shard()), numel)
     }
 
     fn update(&mut self, lr: f64, scale: f32) -> Result<()> {
-        let FullySharded {
-            shards, optimizer, ..
-        } = self;
+        let FullySharded { shards, optimizer, .. } = self;
         let start = Instant::now();
         shards
             .gatherer
             .update(|values| optimizer.update(values, &shards.buckets.shard(), lr, scale))?;
         let end = Instant::now();
         for unit in 0..shards.gatherer.units.units.len() {
-            shards.gatherer.note(Event {
-                unit,
-                kind: EventKind::Step,
-                start,
-                end,
-            });
+            shards.gatherer.note(Event { unit, kind: EventKind::Step, start, end });
         }
         Ok(())
     }
 
     fn visit(&mut self, each: &mut Visit) -> Result<()> {
-        let FullySharded {
-            shards, optimizer, ..
-        } = self;
-        shards
-            .gatherer
-            .update(|values| optimizer.visit(values, each))
+        let FullySharded { shards, optimizer, .. } = self;
+        shards.gatherer.update(|values| optimizer.visit(values, each))
     }
 
     fn optimizers(&mut self) -> &mut [AdamW] {
@@ -234,11 +202,7 @@ impl<T: Stored> StageEngine for FullySharded<T> {
     fn volumes(&self) -> Volumes {
         let gathered = self.shards.gatherer.gathered_per_step();
         let reduced = self.shards.buckets.reduced();
-        Volumes {
-            gathered,
-            reduced,
-            bytes_each: size_of::<T>(),
-        }
+        Volumes { gathered, reduced, bytes_each: size_of::<T>() }
     }
 
     fn memory(&self) -> MemoryUsage {

@@ -1,8 +1,8 @@
 //! Units: the parameters that stage 3 gathers together, and how they are sharded.
 //!
-//! Each parameter is sharded on its own, into ceil(numel / ranks) elements per rank ([`Sharded`]). A rank's shard of a
-//! unit is the shards of the unit's parameters, one after the other. A gather brings all ranks' shards, and `join`
-//! rearranges them into whole parameters.
+//! Each parameter is sharded on its own, into ceil(numel / ranks) elements per rank ([`Sharded`]).
+//! A rank's shard of a unit is the shards of the unit's parameters, one after the other. A gather
+//! brings all ranks' shards, and `join` rearranges them into whole parameters.
 
 use crate::optim::Fragment;
 use crate::parallel::partition::Sharded;
@@ -14,7 +14,8 @@ use std::sync::Arc;
 /// The rule that groups parameters into units. FSDP's users choose it when they wrap modules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Wrap {
-    /// Each block, and each parameter outside of blocks: few messages, and memory for the largest block
+    /// Each block, and each parameter outside of blocks: few messages, and memory for the largest
+    /// block
     #[default]
     Blocks,
     /// Each parameter: the least memory, the most messages
@@ -24,8 +25,8 @@ pub enum Wrap {
 }
 
 impl Wrap {
-    /// The unit of a parameter: `blocks.3.qkv.weight` belongs to `blocks.3`, and `model.layers.3.mlp.up_proj.weight` to
-    /// `model.layers.3`.
+    /// The unit of a parameter: `blocks.3.qkv.weight` belongs to `blocks.3`, and
+    /// `model.layers.3.mlp.up_proj.weight` to `model.layers.3`.
     fn unit(self, name: &str) -> &str {
         match self {
             Wrap::Model => "model",
@@ -36,10 +37,7 @@ impl Wrap {
                     let last = name[..*end].rsplit('.').next();
                     last.is_some_and(|last| last.parse::<usize>().is_ok())
                 };
-                let end = ends
-                    .clone()
-                    .find(is_number)
-                    .or_else(|| ends.clone().next_back());
+                let end = ends.clone().find(is_number).or_else(|| ends.clone().next_back());
                 &name[..end.unwrap_or(name.len())]
             }
         }
@@ -81,11 +79,7 @@ pub(super) struct Units {
 impl Units {
     /// Parameters of up to `threshold` elements form one persistent unit. `wrap` groups the others.
     pub fn new(specs: &[Arc<Spec>], ranks: usize, wrap: Wrap, threshold: usize) -> Units {
-        let mut all = Units {
-            units: Vec::new(),
-            offsets: Vec::new(),
-            ranks,
-        };
+        let mut all = Units { units: Vec::new(), offsets: Vec::new(), ranks };
         for spec in specs {
             let persistent = spec.numel() <= threshold;
             let name = if persistent {
@@ -102,22 +96,12 @@ impl Units {
                 None => {
                     let name = name.to_string();
                     let specs = Vec::new();
-                    all.units.push(Unit {
-                        name,
-                        specs,
-                        numel: 0,
-                        shard: 0,
-                        start: 0,
-                        persistent,
-                    });
+                    all.units.push(Unit { name, specs, numel: 0, shard: 0, start: 0, persistent });
                     all.units.len() - 1
                 }
             };
             let unit = &mut all.units[number];
-            let sharded = Sharded {
-                numel: spec.numel(),
-                ranks,
-            };
+            let sharded = Sharded { numel: spec.numel(), ranks };
             all.offsets.push(Offsets {
                 unit: number,
                 in_unit: unit.numel,
@@ -168,22 +152,15 @@ impl Units {
     /// Rearranges all ranks' shards of a unit into its whole parameters, in f32.
     pub fn join<T: Stored>(&self, unit: &Unit, shards: &[T]) -> Vec<f32> {
         let mut whole = vec![0.0; unit.numel];
-        self.slices(unit, |start, range| {
-            widen(&shards[start..][..range.len()], &mut whole[range])
-        });
+        self.slices(unit, |start, range| widen(&shards[start..][..range.len()], &mut whole[range]));
         whole
     }
 
-    /// Calls `each` for every parameter of a unit and every rank: with the offset of that rank's slice in the shards,
-    /// and the slice's range in the whole unit.
+    /// Calls `each` for every parameter of a unit and every rank: with the offset of that rank's
+    /// slice in the shards, and the slice's range in the whole unit.
     fn slices(&self, unit: &Unit, mut each: impl FnMut(usize, Range<usize>)) {
         for spec in &unit.specs {
-            let Offsets {
-                in_unit,
-                in_shard,
-                sharded,
-                ..
-            } = self.offsets(spec);
+            let Offsets { in_unit, in_shard, sharded, .. } = self.offsets(spec);
             for rank in 0..self.ranks {
                 let Range { start, end } = sharded.range(rank);
                 each(rank * unit.shard + in_shard, in_unit + start..in_unit + end);
@@ -214,7 +191,8 @@ mod tests {
         }
     }
 
-    /// Llama-3.2-1B: the numbers that the source notebook's log prints of its persistent parameters.
+    /// Llama-3.2-1B: the numbers that the source notebook's log prints of its persistent
+    /// parameters.
     #[test]
     fn the_persistent_parameters_are_the_logs() {
         let width = 2048;
@@ -222,19 +200,14 @@ mod tests {
         let hidden = 8192;
         let vocabulary = 128_256;
         let attention = [width * width, width * kv, width * kv, width * width];
-        let layer = attention
-            .into_iter()
-            .chain([hidden * width; 3])
-            .chain([width; 2]);
+        let layer = attention.into_iter().chain([hidden * width; 3]).chain([width; 2]);
         let params = Params::new();
         for (i, numel) in (0..16)
             .flat_map(|_| layer.clone())
             .chain([width, vocabulary * width])
             .enumerate()
         {
-            params
-                .declare(format!("p{i}"), &[numel], Init::Constant(0.0))
-                .unwrap();
+            params.declare(format!("p{i}"), &[numel], Init::Constant(0.0)).unwrap();
         }
         assert_eq!(params.numel(), 1_235_814_400);
         let units = Units::new(params.specs(), 8, Wrap::Blocks, 100_000).units;

@@ -1,7 +1,8 @@
 //! Any dense decoder, by the choices in which published families differ.
 //!
-//! The GPTs and Llamas of this library are two such sets of choices, and every count goes over [`ModelShape::dense`]. Sources of the
-//! others are the configurations and layers of Hugging Face's transformers 5.23.
+//! The GPTs and Llamas of this library are two such sets of choices, and every count goes over
+//! [`ModelShape::dense`]. Sources of the others are the configurations and layers of Hugging Face's
+//! transformers 5.23.
 
 use super::{BlockParameter, Family, ModelShape};
 use serde::{Deserialize, Serialize};
@@ -11,7 +12,8 @@ use serde::{Deserialize, Serialize};
 pub struct Dense {
     /// Key and value heads. Each serves `heads / kv_heads` query heads.
     pub kv_heads: usize,
-    /// Width of one head. All heads together may be wider or narrower than the model, as in Qwen3 and Mistral NeMo.
+    /// Width of one head. All heads together may be wider or narrower than the model, as in Qwen3
+    /// and Mistral NeMo.
     pub head: usize,
     /// Inner width of the MLP.
     pub ffn: usize,
@@ -42,7 +44,8 @@ pub struct Dense {
 }
 
 impl Dense {
-    /// The choices of Llama, Mistral and many others: two RMSNorms, a gated MLP, no biases, rotary positions, a head of its own.
+    /// The choices of Llama, Mistral and many others: two RMSNorms, a gated MLP, no biases, rotary
+    /// positions, a head of its own.
     pub const fn llama(kv_heads: usize, head: usize, ffn: usize) -> Dense {
         Dense {
             kv_heads,
@@ -63,8 +66,8 @@ impl Dense {
         }
     }
 
-    /// The choices of GPT-2, with `positions` rows of learned positions: two LayerNorms, a plain MLP, biases everywhere, the token
-    /// table as the head.
+    /// The choices of GPT-2, with `positions` rows of learned positions: two LayerNorms, a plain
+    /// MLP, biases everywhere, the token table as the head.
     pub const fn gpt2(kv_heads: usize, head: usize, ffn: usize, positions: usize) -> Dense {
         Dense {
             gated: false,
@@ -103,8 +106,8 @@ impl ModelShape {
     }
 }
 
-/// The parameters of a block, by a Llama's names in Hugging Face's files. Families that keep several of these matrices in one
-/// tensor have as many parameters.
+/// The parameters of a block, by a Llama's names in Hugging Face's files. Families that keep
+/// several of these matrices in one tensor have as many parameters.
 pub(super) fn block(shape: &ModelShape) -> Vec<BlockParameter> {
     let matrix = BlockParameter::matrix;
     let copied = BlockParameter::copied;
@@ -126,23 +129,14 @@ pub(super) fn block(shape: &ModelShape) -> Vec<BlockParameter> {
         (dense.qkv_bias, bias("self_attn.k_proj.bias", kv)),
         (true, matrix("self_attn.v_proj.weight", kv, d)),
         (dense.qkv_bias, bias("self_attn.v_proj.bias", kv)),
-        (
-            dense.qk_norms,
-            copied("self_attn.q_norm.weight", dense.head),
-        ),
-        (
-            dense.qk_norms,
-            copied("self_attn.k_norm.weight", dense.head),
-        ),
+        (dense.qk_norms, copied("self_attn.q_norm.weight", dense.head)),
+        (dense.qk_norms, copied("self_attn.k_norm.weight", dense.head)),
         (true, matrix("self_attn.o_proj.weight", d, q)),
         (dense.proj_bias, copied("self_attn.o_proj.bias", d)),
         (second && gain, copied("post_attention_layernorm.weight", d)),
         (second && shift, copied("post_attention_layernorm.bias", d)),
         (dense.gated, matrix("mlp.gate_proj.weight", ffn, d)),
-        (
-            dense.gated && dense.mlp_bias,
-            bias("mlp.gate_proj.bias", ffn),
-        ),
+        (dense.gated && dense.mlp_bias, bias("mlp.gate_proj.bias", ffn)),
         (true, matrix("mlp.up_proj.weight", ffn, d)),
         (dense.mlp_bias, bias("mlp.up_proj.bias", ffn)),
         (true, matrix("mlp.down_proj.weight", d, ffn)),
@@ -162,16 +156,10 @@ mod tests {
     #[test]
     fn known_families_count_the_same_by_their_choices() {
         let gpt = ModelShape::gpt2(12, 768, 12, 50_257, 1024);
-        let without_biases = ModelShape {
-            family: Family::Gpt,
-            ..gpt
-        };
+        let without_biases = ModelShape { family: Family::Gpt, ..gpt };
         let llamas = PRESETS.iter().map(|(_, shape)| *shape);
         for shape in llamas.chain([gpt, without_biases]) {
-            let dense = ModelShape {
-                family: Family::Dense(shape.dense()),
-                ..shape
-            };
+            let dense = ModelShape { family: Family::Dense(shape.dense()), ..shape };
             let on_a_rank = |shape: &ModelShape| {
                 let rows = shape.vocabulary;
                 [[true, false], [false, true], [true, true]]
@@ -226,8 +214,8 @@ mod tests {
         assert_eq!(shape.layer_attention_flops(), 2 * 2 * 24 * 16);
         assert_eq!(shape.cached_per_token(), 2 * 3 * 12);
 
-        // Two bytes each: the block's input and its only norm's result; q, k and v, q and k before their norms, attention's
-        // output; and the MLP's two.
+        // Two bytes each: the block's input and its only norm's result; q, k and v, q and k before
+        // their norms, attention's output; and the MLP's two.
         let kept = Kept::of(&shape, 2.0, true, true);
         assert_eq!(kept.stream, 2.0 * 2.0 * 8.0);
         let heads = (24 + 12 + 12) + (24 + 12) + 24;
@@ -238,10 +226,7 @@ mod tests {
         };
         let two_norms = Dense { norms: 2, ..dense };
         assert_eq!(with(two_norms).stream, 3.0 * 2.0 * 8.0);
-        let gated = Dense {
-            gated: true,
-            ..dense
-        };
+        let gated = Dense { gated: true, ..dense };
         assert_eq!(with(gated).divided - kept.divided, 2.0 * 10.0);
     }
 }

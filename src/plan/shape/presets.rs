@@ -1,17 +1,14 @@
 //! Llama models by name.
 //!
-//! The numbers are those of each model's config.json on the Hugging Face Hub (November 2026). The test has the published counts.
-//! stories260k is a model of Karpathy's llama2.c.
+//! The numbers are those of each model's config.json on the Hugging Face Hub (November 2026). The
+//! test has the published counts. stories260k is a model of Karpathy's llama2.c.
 
 use super::{Family, LlamaExtra, ModelShape, Rope, RopeScaling};
 use crate::error::BadInput;
 
 /// All models, by the name that `--model` takes.
 pub const PRESETS: &[(&str, ModelShape)] = &[
-    (
-        "stories260k",
-        shape(512, [64, 5, 8, 4, 172], 512, rope(10_000.0), true),
-    ),
+    ("stories260k", shape(512, [64, 5, 8, 4, 172], 512, rope(10_000.0), true)),
     (
         "smollm2-135m",
         shape(49_152, [576, 30, 9, 3, 1536], 8192, rope(100_000.0), true),
@@ -26,93 +23,39 @@ pub const PRESETS: &[(&str, ModelShape)] = &[
     ),
     (
         "llama-3.2-1b",
-        shape(
-            128_256,
-            [2048, 16, 32, 8, 8192],
-            131_072,
-            longer(500_000.0, 32.0),
-            true,
-        ),
+        shape(128_256, [2048, 16, 32, 8, 8192], 131_072, longer(500_000.0, 32.0), true),
     ),
     (
         "llama-3.2-3b",
-        shape(
-            128_256,
-            [3072, 28, 24, 8, 8192],
-            131_072,
-            longer(500_000.0, 32.0),
-            true,
-        ),
+        shape(128_256, [3072, 28, 24, 8, 8192], 131_072, longer(500_000.0, 32.0), true),
     ),
     (
         "llama-2-7b",
-        shape(
-            32_000,
-            [4096, 32, 32, 32, 11_008],
-            4096,
-            rope(10_000.0),
-            false,
-        ),
+        shape(32_000, [4096, 32, 32, 32, 11_008], 4096, rope(10_000.0), false),
     ),
     (
         "llama-2-13b",
-        shape(
-            32_000,
-            [5120, 40, 40, 40, 13_824],
-            4096,
-            rope(10_000.0),
-            false,
-        ),
+        shape(32_000, [5120, 40, 40, 40, 13_824], 4096, rope(10_000.0), false),
     ),
     (
         "llama-2-70b",
-        shape(
-            32_000,
-            [8192, 80, 64, 8, 28_672],
-            4096,
-            rope(10_000.0),
-            false,
-        ),
+        shape(32_000, [8192, 80, 64, 8, 28_672], 4096, rope(10_000.0), false),
     ),
     (
         "llama-3-8b",
-        shape(
-            128_256,
-            [4096, 32, 32, 8, 14_336],
-            8192,
-            rope(500_000.0),
-            false,
-        ),
+        shape(128_256, [4096, 32, 32, 8, 14_336], 8192, rope(500_000.0), false),
     ),
     (
         "llama-3-70b",
-        shape(
-            128_256,
-            [8192, 80, 64, 8, 28_672],
-            8192,
-            rope(500_000.0),
-            false,
-        ),
+        shape(128_256, [8192, 80, 64, 8, 28_672], 8192, rope(500_000.0), false),
     ),
     (
         "llama-3.1-8b",
-        shape(
-            128_256,
-            [4096, 32, 32, 8, 14_336],
-            131_072,
-            longer(500_000.0, 8.0),
-            false,
-        ),
+        shape(128_256, [4096, 32, 32, 8, 14_336], 131_072, longer(500_000.0, 8.0), false),
     ),
     (
         "llama-3.1-405b",
-        shape(
-            128_256,
-            [16_384, 126, 128, 8, 53_248],
-            131_072,
-            longer(500_000.0, 8.0),
-            false,
-        ),
+        shape(128_256, [16_384, 126, 128, 8, 53_248], 131_072, longer(500_000.0, 8.0), false),
     ),
 ];
 
@@ -129,21 +72,12 @@ const fn shape(
         layers,
         heads,
         embd,
-        family: Family::Llama(LlamaExtra {
-            kv_heads,
-            ffn,
-            rope,
-            norm_eps: 1e-5,
-            tied,
-        }),
+        family: Family::Llama(LlamaExtra { kv_heads, ffn, rope, norm_eps: 1e-5, tied }),
     }
 }
 
 const fn rope(theta: f64) -> Rope {
-    Rope {
-        theta,
-        scaling: None,
-    }
+    Rope { theta, scaling: None }
 }
 
 /// Of a model that was first trained on 8,192 tokens and then on longer sequences.
@@ -165,9 +99,7 @@ impl ModelShape {
     /// # Errors
     /// If no Llama has the name.
     pub fn preset(name: &str) -> Result<ModelShape, BadInput> {
-        let known = PRESETS
-            .iter()
-            .find(|(known, _)| known.eq_ignore_ascii_case(name));
+        let known = PRESETS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
         known.map(|(_, shape)| *shape).ok_or_else(|| {
             let names: Vec<&str> = PRESETS.iter().map(|(name, _)| *name).collect();
             BadInput::new(
@@ -208,10 +140,7 @@ mod tests {
 
     #[test]
     fn a_name_without_a_model_is_refused_with_all_names() {
-        assert_eq!(
-            ModelShape::preset("Llama-3.2-1B"),
-            ModelShape::preset("llama-3.2-1b")
-        );
+        assert_eq!(ModelShape::preset("Llama-3.2-1B"), ModelShape::preset("llama-3.2-1b"));
         let error = ModelShape::preset("gpt-5").unwrap_err().to_string();
         assert!(
             error.contains("no model is named gpt-5") && error.contains("llama-3-70b"),

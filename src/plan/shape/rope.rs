@@ -10,8 +10,9 @@ pub struct Rope {
     pub scaling: Option<RopeScaling>,
 }
 
-/// The scaling of Llama 3.1 and 3.2 for long sequences: wavelengths above `original_block / low_freq_factor` are stretched by
-/// `factor`, those below `original_block / high_freq_factor` stay, and those between are blended.
+/// The scaling of Llama 3.1 and 3.2 for long sequences: wavelengths above
+/// `original_block / low_freq_factor` are stretched by `factor`, those below
+/// `original_block / high_freq_factor` stay, and those between are blended.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RopeScaling {
     pub factor: f64,
@@ -51,7 +52,8 @@ mod tests {
     use super::super::{Family, LlamaExtra, ModelShape};
     use super::*;
 
-    /// Fast pairs keep their frequency, slow ones turn 32 times slower, and no pair between is faster than a faster pair.
+    /// Fast pairs keep their frequency, slow ones turn 32 times slower, and no pair between is
+    /// faster than a faster pair.
     #[test]
     fn llama3_scaling_slows_only_slow_pairs() {
         let shape = ModelShape::preset("llama-3.2-1b").unwrap();
@@ -59,11 +61,7 @@ mod tests {
             panic!("{shape:?}");
         };
         let scaled = rope.frequencies(64);
-        let plain = Rope {
-            scaling: None,
-            ..rope
-        }
-        .frequencies(64);
+        let plain = Rope { scaling: None, ..rope }.frequencies(64);
         assert_eq!(plain[0], 1.0);
         assert!((plain[31] - 500_000f64.powf(-62.0 / 64.0)).abs() < 1e-18);
         for (pair, (scaled, plain)) in scaled.iter().zip(&plain).enumerate() {

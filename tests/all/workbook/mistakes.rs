@@ -1,8 +1,8 @@
 //! Mistakes that checks must tell apart: `labs/labNN/checks/NAME.mistakes.toml`, beside each check.
 //!
-//! Every `cargo test` tries whether all edits fit their solutions. What the checks say of them is tested by
-//! `cargo test --test all -- --ignored workbook::every`, which takes minutes; SHARDLAB_MISTAKES=lab03-batches chooses the
-//! exercises whose names begin so.
+//! Every `cargo test` tries whether all edits fit their solutions. What the checks say of them is
+//! tested by `cargo test --test all -- --ignored workbook::every`, which takes minutes;
+//! SHARDLAB_MISTAKES=lab03-batches chooses the exercises whose names begin so.
 
 use super::{check, course, of_lab, text};
 use kit::Exercise;
@@ -88,22 +88,14 @@ fn cases(exercise: &Exercise) -> Vec<Case> {
         edit.outcome = Outcome::Solved;
         cases.push((format!("{file}, right {}", i + 1), edit));
     }
-    let case = |(at, edit)| Case {
-        exercise: exercise.clone(),
-        at,
-        edit,
-    };
+    let case = |(at, edit)| Case { exercise: exercise.clone(), at, edit };
     cases.into_iter().map(case).collect()
 }
 
 impl Case {
     /// The edited code, or what is wrong with the edit.
     fn code(&self) -> Result<String, String> {
-        let folder = if self.edit.blank {
-            "exercises"
-        } else {
-            "solutions"
-        };
+        let folder = if self.edit.blank { "exercises" } else { "solutions" };
         let mut edits = self.edit.edits.clone();
         if !self.edit.from.is_empty() {
             edits.push([self.edit.from.clone(), self.edit.to.clone()]);
@@ -123,10 +115,7 @@ impl Case {
     /// What is wrong with an attempt at this code.
     fn complaint(&self, attempt: &Attempt) -> Option<String> {
         let edit = &self.edit;
-        let wrong = attempt
-            .findings
-            .iter()
-            .find(|finding| finding.holds == Some(false));
+        let wrong = attempt.findings.iter().find(|finding| finding.holds == Some(false));
         let rows = wrong.map_or(&[][..], |finding| &finding.rows);
         let as_expected = attempt.outcome == edit.outcome
             && attempt.stuck_at() == edit.claim
@@ -135,14 +124,8 @@ impl Case {
         let shown = edit.outcome != Outcome::Wrong || rows.iter().any(|row| !row.agrees);
         let row = edit.row.is_empty() || rows.iter().any(|row| !row.agrees && row.at == edit.row);
         let got = edit.got.is_empty() || rows.iter().map(|row| &row.got).eq(&edit.got);
-        let printed = edit
-            .printed
-            .iter()
-            .all(|part| attempt.printed.contains(part));
-        let figures = attempt
-            .figures
-            .iter()
-            .map(|figure| [figure.got, figure.target]);
+        let printed = edit.printed.iter().all(|part| attempt.printed.contains(part));
+        let figures = attempt.figures.iter().map(|figure| [figure.got, figure.target]);
         let figure = edit.figure.is_none() || figures.eq(edit.figure);
         if as_expected && shown && row && got && printed && figure {
             return None;
@@ -151,7 +134,8 @@ impl Case {
     }
 }
 
-/// `code`, in which `from` occurs once and becomes `to`. White space does not matter, and neither do trailing commas.
+/// `code`, in which `from` occurs once and becomes `to`. White space does not matter, and neither
+/// do trailing commas.
 pub fn edited(code: &str, from: &str, to: &str) -> Result<String, String> {
     let wanted: Vec<char> = bare(from).into_iter().map(|(_, c)| c).collect();
     if wanted.is_empty() {
@@ -167,12 +151,7 @@ pub fn edited(code: &str, from: &str, to: &str) -> Result<String, String> {
     };
     let (first, _) = window[0];
     let (last, end) = window[window.len() - 1];
-    Ok(format!(
-        "{}{}{}",
-        &code[..first],
-        to.trim(),
-        &code[last + end.len_utf8()..]
-    ))
+    Ok(format!("{}{}{}", &code[..first], to.trim(), &code[last + end.len_utf8()..]))
 }
 
 /// The characters of some code and their places, without white space and trailing commas.
@@ -192,10 +171,7 @@ fn bare(code: &str) -> Vec<(usize, char)> {
 #[test]
 fn edits_do_not_depend_on_formatting() {
     let code = "let a = f(\n    x,\n    y,\n);\nlet b = y;\n";
-    assert_eq!(
-        edited(code, "f(x, y)", " g() ").unwrap(),
-        "let a = g();\nlet b = y;\n"
-    );
+    assert_eq!(edited(code, "f(x, y)", " g() ").unwrap(), "let a = g();\nlet b = y;\n");
     assert_eq!(
         edited(code, "\n  let b  =", "let c =").unwrap(),
         "let a = f(\n    x,\n    y,\n);\nlet c = y;\n"

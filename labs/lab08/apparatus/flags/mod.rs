@@ -1,4 +1,5 @@
-//! The flags of a run that survives bad steps, and the mistakes. `restart.rs` and `scaling.rs` have those of two parts.
+//! The flags of a run that survives bad steps, and the mistakes. `restart.rs` and `scaling.rs` have
+//! those of two parts.
 
 mod restart;
 mod scaling;
@@ -30,7 +31,8 @@ pub struct SurviveFlags {
     /// Leave the text as it is
     #[arg(long, conflicts_with = "poison", hide_short_help = true)]
     pub no_poison: bool,
-    /// Find spikes of the loss in a metrics file, and exit [default: the metrics of this lab's last run]
+    /// Find spikes of the loss in a metrics file, and exit [default: the metrics of this lab's last
+    /// run]
     #[arg(long, value_name = "FILE", help_heading = help::INSTEAD)]
     pub find_spikes: Option<Option<PathBuf>>,
     /// Train once and print the first and last tokens of every micro-batch that rank 0 draws
@@ -39,11 +41,13 @@ pub struct SurviveFlags {
     /// Train once and print Megatron-DeepSpeed's log
     #[arg(long, help_heading = help::OUTPUT)]
     pub log: bool,
-    /// Write one JSON line per step to this file [default: metrics.jsonl in the run's folder], and the same for
-    /// TensorBoard to the folder NAME.events beside it. Not where a restart would overwrite it
+    /// Write one JSON line per step to this file [default: metrics.jsonl in the run's folder], and
+    /// the same for TensorBoard to the folder NAME.events beside it. Not where a restart would
+    /// overwrite it
     #[arg(long, value_name = "FILE", conflicts_with = "RestartFlags", help_heading = help::OUTPUT)]
     pub metrics: Option<PathBuf>,
-    /// Write every rank's steps to this file, for ui.perfetto.dev: those of the first training, if there are several
+    /// Write every rank's steps to this file, for ui.perfetto.dev: those of the first training, if
+    /// there are several
     #[arg(long, value_name = "FILE", conflicts_with_all = ["RestartFlags", "stall"], help_heading = help::OUTPUT)]
     pub trace: Option<PathBuf>,
     /// Stage of ZeRO
@@ -75,9 +79,11 @@ pub struct SurviveFlags {
 pub enum Policy {
     /// Draw all micro-batches of each skipped step, and count the step
     Count,
-    /// Draw one micro-batch for each skipped step, and count nothing: wrong with gradient accumulation
+    /// Draw one micro-batch for each skipped step, and count nothing: wrong with gradient
+    /// accumulation
     OneBatch,
-    /// Compute every step, and skip the update if a rank's loss, or the gradient norm, is far above those before
+    /// Compute every step, and skip the update if a rank's loss, or the gradient norm, is far above
+    /// those before
     Auto,
 }
 
@@ -175,20 +181,11 @@ impl SurviveFlags {
                 "--train-range-to-skip {first} {last} begins after the last step, {}",
                 config.steps
             );
-            return Err(BadInput::new(
-                what,
-                "give more --steps, or an earlier range",
-            ));
+            return Err(BadInput::new(what, "give more --steps, or an earlier range"));
         }
         let m = config.grad_accum;
         let draws = bad.map_or(0..0, |(first, last)| (first - 1) * m..last * m);
-        Ok((
-            Poison {
-                draws,
-                vocabulary: config.shape.vocabulary,
-            },
-            ranges,
-        ))
+        Ok((Poison { draws, vocabulary: config.shape.vocabulary }, ranges))
     }
 
     /// Refuses what fp16 cannot do here, beside the flags that clap refuses with it.

@@ -20,25 +20,28 @@ pub enum LoadOn {
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Restarts")]
 pub struct RestartFlags {
-    /// Train once, and begin with this checkpoint: the newest (auto), the one in this folder, or none [default: auto; with
-    /// --kill-rank none, and auto after a restart]
+    /// Train once, and begin with this checkpoint: the newest (auto), the one in this folder, or
+    /// none [default: auto; with --kill-rank none, and auto after a restart]
     #[arg(long, value_name = "auto|PATH|none", hide_short_help = true)]
     pub resume: Option<Resume>,
-    /// Continue from a checkpoint that has another text, batch, learning rate or schedule than this run's flags: for a
-    /// change on purpose, such as a lower --lr after a spike. What changes is printed, and recorded in later checkpoints
+    /// Continue from a checkpoint that has another text, batch, learning rate or schedule than this
+    /// run's flags: for a change on purpose, such as a lower --lr after a spike. What changes is
+    /// printed, and recorded in later checkpoints
     #[arg(long, hide_short_help = true)]
     pub resume_anyway: bool,
     /// Train once, and load the checkpoint that it begins with in this way [default: each]
     #[arg(long, value_enum, value_name = "WHO", hide_short_help = true)]
     pub load_on: Option<LoadOn>,
-    /// Train once, and keep the newest N checkpoints of this run [default: 3]. Those of other runs stay
+    /// Train once, and keep the newest N checkpoints of this run [default: 3]. Those of other runs
+    /// stay
     #[arg(long, value_name = "N", value_parser = positive(), hide_short_help = true)]
     pub keep: Option<usize>,
-    /// Train once, with the checkpoints in this folder, to which one job at a time may save [default: restart in the run's
-    /// folder]
+    /// Train once, with the checkpoints in this folder, to which one job at a time may save
+    /// [default: restart in the run's folder]
     #[arg(long, value_name = "DIR", hide_short_help = true)]
     pub checkpoints: Option<PathBuf>,
-    /// Train once, and kill this rank's process by SIGKILL: in the first attempt only, under `launch --max-restarts`
+    /// Train once, and kill this rank's process by SIGKILL: in the first attempt only, under
+    /// `launch --max-restarts`
     #[arg(
         long,
         value_name = "RANK",
@@ -60,13 +63,7 @@ impl RestartFlags {
     /// Whether the flags ask for one training with checkpoints.
     pub fn asked(&self) -> bool {
         let RestartFlags {
-            resume,
-            resume_anyway,
-            load_on,
-            keep,
-            checkpoints,
-            kill_rank,
-            ..
+            resume, resume_anyway, load_on, keep, checkpoints, kill_rank, ..
         } = self;
         resume.is_some()
             || *resume_anyway
@@ -78,15 +75,12 @@ impl RestartFlags {
 
     /// Refuses a kill of a rank or before a step that the training does not have.
     pub fn check(&self, config: &Config) -> Result<(), BadInput> {
-        in_range(
-            "kill-rank",
-            self.kill_rank.unwrap_or(0),
-            0..=config.ranks - 1,
-        )?;
+        in_range("kill-rank", self.kill_rank.unwrap_or(0), 0..=config.ranks - 1)?;
         in_range("at-step", self.at_step.unwrap_or(1), 1..=config.steps)
     }
 
-    /// The checkpoint that this attempt begins with. A restart continues its own run, however that began.
+    /// The checkpoint that this attempt begins with. A restart continues its own run, however that
+    /// began.
     pub fn begin(&self) -> Resume {
         match (&self.resume, self.kill_rank) {
             _ if restart_count() > 0 => Resume::Auto,

@@ -4,7 +4,8 @@ use kit::flags::{positive, whole};
 use kit::help;
 use shardlab::train::{ScalerConfig, ScalerRule};
 
-/// Good steps before the scale grows. The projects' default is 1,000, which is longer than this lab's run.
+/// Good steps before the scale grows. The projects' default is 1,000, which is longer than this
+/// lab's run.
 const WINDOW: usize = 25;
 
 /// The loss scale of a training in fp16.
@@ -39,10 +40,6 @@ impl ScalingFlags {
         let initial = self
             .initial_scale_power
             .map_or(defaults.initial, |power| 2f64.powi(power as i32));
-        ScalerConfig {
-            initial,
-            window: self.window as u64,
-            ..defaults
-        }
+        ScalerConfig { initial, window: self.window as u64, ..defaults }
     }
 }

@@ -34,10 +34,9 @@ pub fn difference(path: &Path, size: u64, sum: Sum) -> io::Result<Option<String>
     }
     let (found, expected) = match sum {
         Sum::Sha256(expected) => (hash(path, Sha256::new())?, expected),
-        Sum::Git(expected) => (
-            hash(path, Sha1::new_with_prefix(format!("blob {size}\0")))?,
-            expected,
-        ),
+        Sum::Git(expected) => {
+            (hash(path, Sha1::new_with_prefix(format!("blob {size}\0")))?, expected)
+        }
         Sum::Unknown => return Ok(None),
     };
     Ok((!found.eq_ignore_ascii_case(expected))
@@ -50,11 +49,7 @@ fn hash<D: Digest>(path: &Path, mut digest: D) -> io::Result<String> {
     loop {
         let count = file.read(&mut buffer)?;
         if count == 0 {
-            return Ok(digest
-                .finalize()
-                .iter()
-                .map(|byte| format!("{byte:02x}"))
-                .collect());
+            return Ok(digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect());
         }
         digest.update(&buffer[..count]);
     }
@@ -75,10 +70,7 @@ mod tests {
         for sum in [git, sha256, "W/\"5f\""] {
             assert_eq!(difference(&path, 6, Sum::of(sum)).unwrap(), None);
         }
-        assert_eq!(
-            difference(&path, 7, Sum::Unknown).unwrap().unwrap(),
-            "it has 6 bytes, not 7"
-        );
+        assert_eq!(difference(&path, 7, Sum::Unknown).unwrap().unwrap(), "it has 6 bytes, not 7");
         std::fs::write(&path, "hello!").unwrap();
         for sum in [git, sha256] {
             assert!(

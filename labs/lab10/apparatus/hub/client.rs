@@ -1,7 +1,8 @@
 //! Requests to the hub: who gets the user's token, and where redirections lead.
 //!
-//! The token opens the user's private models to anyone who has it. So only the hub itself gets it, and only over https: not a mirror,
-//! not a server that the hub redirects to, unless the user says so.
+//! The token opens the user's private models to anyone who has it. So only the hub itself gets it,
+//! and only over https: not a mirror, not a server that the hub redirects to, unless the user says
+//! so.
 
 use std::io::{self, Read};
 use std::path::PathBuf;
@@ -56,11 +57,7 @@ impl Client {
             .build()
             .into();
         let token = token.filter(|_| may_have_token(&endpoint, send_token));
-        Client {
-            agent,
-            endpoint,
-            token,
-        }
+        Client { agent, endpoint, token }
     }
 
     /// The hub's answer to a question, below its address.
@@ -77,16 +74,13 @@ impl Client {
         let mut etag = None;
         let mut commit = None;
         // The file may lie elsewhere. Only the hub knows its checksum.
-        let answer = self.get(
-            &format!("{}/{path}", self.endpoint),
-            Some(0..=0),
-            |answer, from_hub| {
+        let answer =
+            self.get(&format!("{}/{path}", self.endpoint), Some(0..=0), |answer, from_hub| {
                 if from_hub && header(answer, "x-repo-commit").is_some() {
                     commit = header(answer, "x-repo-commit");
                     etag = header(answer, "x-linked-etag").or_else(|| header(answer, "etag"));
                 }
-            },
-        )?;
+            })?;
         let lacks = |what: &str| Failed::Answer(format!("the answer has no {what}"));
         let size = match header(&answer, "content-range") {
             Some(range) => range.rsplit('/').next().and_then(|size| size.parse().ok()),
@@ -99,13 +93,11 @@ impl Client {
         })
     }
 
-    /// A file's bytes from one on, or from the first if the server cannot continue. Returns where they begin.
+    /// A file's bytes from one on, or from the first if the server cannot continue. Returns where
+    /// they begin.
     pub fn bytes(&self, path: &str, from: u64) -> Result<(u64, impl Read + use<>), Failed> {
-        let answer = self.get(
-            &format!("{}/{path}", self.endpoint),
-            Some(from..=u64::MAX),
-            |_, _| (),
-        )?;
+        let answer =
+            self.get(&format!("{}/{path}", self.endpoint), Some(from..=u64::MAX), |_, _| ())?;
         let continues = answer.status() == 206;
         let begins = header(&answer, "content-range")
             .is_none_or(|range| range.starts_with(&format!("bytes {from}-")));
@@ -114,13 +106,11 @@ impl Client {
                 "asked for the bytes from {from} on, it sends others"
             )));
         }
-        Ok((
-            if continues { from } else { 0 },
-            answer.into_body().into_reader(),
-        ))
+        Ok((if continues { from } else { 0 }, answer.into_body().into_reader()))
     }
 
-    /// Makes a request and follows redirections. `look` sees every answer, and whether it is the hub's.
+    /// Makes a request and follows redirections. `look` sees every answer, and whether it is the
+    /// hub's.
     fn get(
         &self,
         url: &str,
@@ -144,9 +134,7 @@ impl Client {
             if let Some(token) = self.token.as_ref().filter(|_| from_hub) {
                 request = request.header("Authorization", format!("Bearer {token}"));
             }
-            let answer = request
-                .call()
-                .map_err(|error| Failed::Network(error.to_string()))?;
+            let answer = request.call().map_err(|error| Failed::Network(error.to_string()))?;
             let status = answer.status();
             if status.is_client_error() || status.is_server_error() {
                 return Err(Failed::Status(status.as_u16()));
@@ -158,9 +146,7 @@ impl Client {
             let to = header(&answer, "location").and_then(|to| joined(&url, &to));
             url = to.ok_or_else(|| Failed::Answer("a redirection leads nowhere".to_string()))?;
         }
-        Err(Failed::Answer(format!(
-            "more than {REDIRECTIONS} redirections"
-        )))
+        Err(Failed::Answer(format!("more than {REDIRECTIONS} redirections")))
     }
 }
 
@@ -215,10 +201,7 @@ mod tests {
     fn redirections_stay_addresses() {
         let joined = |to| joined("https://a.example/b/c?d=https://x.example/", to);
         assert_eq!(joined("/e?f").as_deref(), Some("https://a.example/e?f"));
-        assert_eq!(
-            joined("http://c.example/e").as_deref(),
-            Some("http://c.example/e")
-        );
+        assert_eq!(joined("http://c.example/e").as_deref(), Some("http://c.example/e"));
         for nowhere in ["", "e", "//c.example/e", "file:///etc/passwd"] {
             assert_eq!(joined(nowhere), None);
         }

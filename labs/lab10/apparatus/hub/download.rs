@@ -1,14 +1,16 @@
-//! Downloads: a model's files, in the layout that all programs of the hub share. An interrupted download continues.
+//! Downloads: a model's files, in the layout that all programs of the hub share. An interrupted
+//! download continues.
 //!
 //! ```text
 //! models--OWNER--NAME/refs/main            the commit
 //! models--OWNER--NAME/snapshots/COMMIT/…   the files' names, as links to
-//! models--OWNER--NAME/blobs/…              their bytes, by checksum; `….part`: those that have come so far
+//! models--OWNER--NAME/blobs/…              their bytes, by checksum; `….part`: so far
 //! ```
 //!
-//! Checksum and commit become names of files. They are the server's words, so they are looked at once, and what was looked at is
-//! used. The crate hf-hub knows the layout. Its own downloads ask about a file a second time and use that answer as it comes, so
-//! a hostile server could name a path outside of the folder (0.5.0).
+//! Checksum and commit become names of files. They are the server's words, so they are looked at
+//! once, and what was looked at is used. The crate hf-hub knows the layout. Its own downloads ask
+//! about a file a second time and use that answer as it comes, so a hostile server could name a
+//! path outside of the folder (0.5.0).
 
 use super::check::{self, Sum};
 use super::client::{About, Client, Failed, HUB};
@@ -51,10 +53,7 @@ fn folder(source: &Source) -> Result<PathBuf, BadInput> {
     let variables = || {
         let home = || variable("HF_HOME").map(|home| Path::new(&home).join("hub"));
         let user = || std::env::home_dir().map(|home| home.join(".cache/huggingface/hub"));
-        variable("HF_HUB_CACHE")
-            .map(PathBuf::from)
-            .or_else(home)
-            .or_else(user)
+        variable("HF_HUB_CACHE").map(PathBuf::from).or_else(home).or_else(user)
     };
     let folder = source
         .cache
@@ -62,10 +61,7 @@ fn folder(source: &Source) -> Result<PathBuf, BadInput> {
         .or_else(variables)
         .and_then(|folder| std::path::absolute(folder).ok());
     folder.ok_or_else(|| {
-        BadInput::new(
-            "there is no home folder for downloads",
-            "set HF_HOME to a folder",
-        )
+        BadInput::new("there is no home folder for downloads", "set HF_HOME to a folder")
     })
 }
 
@@ -84,15 +80,9 @@ pub fn download(
 ) -> Result<PathBuf, BadInput> {
     let folder = folder(source)?;
     let endpoint = source.endpoint.clone().or_else(|| variable("HF_ENDPOINT"));
-    let endpoint = endpoint
-        .as_deref()
-        .unwrap_or(HUB)
-        .trim_end_matches('/')
-        .to_string();
+    let endpoint = endpoint.as_deref().unwrap_or(HUB).trim_end_matches('/').to_string();
     let seconds = variable("HF_HUB_DOWNLOAD_TIMEOUT").and_then(|seconds| seconds.parse().ok());
-    let patience = source
-        .patience
-        .unwrap_or(Duration::from_secs(seconds.unwrap_or(30)));
+    let patience = source.patience.unwrap_or(Duration::from_secs(seconds.unwrap_or(30)));
     let token = token(&folder);
     let kept = token.is_some() && !super::client::may_have_token(&endpoint, source.send_token);
     let help = if kept {
@@ -202,7 +192,8 @@ impl Hub<'_> {
             .then(|| config.parent().map(Path::to_path_buf))?
     }
 
-    /// Waits while a different process of a job downloads the same model. It ends with that process.
+    /// Waits while a different process of a job downloads the same model. It ends with that
+    /// process.
     fn lock(&self) -> Result<File, BadInput> {
         let name = format!("{}.lock", self.repo.folder_name());
         let path = self.folder.join(".locks").join(name);
@@ -218,11 +209,8 @@ impl Hub<'_> {
 
     /// The names of the files to download, the large ones last.
     fn files(&self) -> Result<Vec<String>, BadInput> {
-        let path = format!(
-            "api/models/{}/revision/{}",
-            self.model,
-            self.revision.replace('/', "%2F")
-        );
+        let path =
+            format!("api/models/{}/revision/{}", self.model, self.revision.replace('/', "%2F"));
         let info = self.request("its list of files", 0, move |client, _| {
             let info: Result<serde_json::Value, _> = serde_json::from_str(&client.text(&path)?);
             info.map_err(|error| Failed::Answer(format!("its list of files is none: {error}")))
@@ -237,12 +225,7 @@ impl Hub<'_> {
                 .any(|file| file.get("rfilename").is_some_and(|file| file == name))
         };
         let mut names = vec!["config.json".to_string(), "tokenizer.json".to_string()];
-        names.extend(
-            OPTIONAL
-                .into_iter()
-                .filter(|name| there(name))
-                .map(str::to_string),
-        );
+        names.extend(OPTIONAL.into_iter().filter(|name| there(name)).map(str::to_string));
         if there(INDEX) {
             self.file(INDEX)?;
             let index = self.here(INDEX).and_then(|index| named(&index));
@@ -265,18 +248,15 @@ impl Hub<'_> {
         if self.here(name).is_some() {
             return Ok(());
         }
-        let address = format!(
-            "{}/resolve/{}/{name}",
-            self.model,
-            self.revision.replace('/', "%2F")
-        );
+        let address =
+            format!("{}/resolve/{}/{name}", self.model, self.revision.replace('/', "%2F"));
         let path = address.clone();
         let About { etag, commit, size } =
             self.request(name, 0, move |client, _| client.about(&path))?;
         if !plain(&etag) || !plain(&commit) {
-            return Err(self.wrong(&format!(
-                "{name} has the checksum {etag:?}, and the commit {commit:?}"
-            )));
+            return Err(
+                self.wrong(&format!("{name} has the checksum {etag:?}, and the commit {commit:?}"))
+            );
         }
         let blob = self.own().join("blobs").join(&etag);
         let sum = Sum::of(&etag);
@@ -303,8 +283,7 @@ impl Hub<'_> {
             (self.watch)(News::Unchecked { name, etag: &etag });
         }
         let link = self.cache.pointer_path(&commit).join(name);
-        self.publish(&etag, &link, &commit)
-            .map_err(|error| self.disk(&link, &error))
+        self.publish(&etag, &link, &commit).map_err(|error| self.disk(&link, &error))
     }
 
     /// Gives a blob its name in the commit's folder, and the revision its commit.
@@ -320,8 +299,9 @@ impl Hub<'_> {
         self.cache.create_ref(commit)
     }
 
-    /// Makes a request, which may wait for a silent server without end. So a thread makes it. Without news for too long, this
-    /// returns and the thread stays behind, and ends when it next has news.
+    /// Makes a request, which may wait for a silent server without end. So a thread makes it.
+    /// Without news for too long, this returns and the thread stays behind, and ends when it next
+    /// has news.
     fn request<T: Send + 'static>(
         &self,
         name: &str,
@@ -357,10 +337,7 @@ impl Hub<'_> {
 
     fn wrong(&self, how: &str) -> BadInput {
         let what = format!("{} from {}: {how}", self.asked, self.endpoint);
-        BadInput::new(
-            what,
-            "run again; if it stays so, give a different --endpoint or revision",
-        )
+        BadInput::new(what, "run again; if it stays so, give a different --endpoint or revision")
     }
 
     fn disk(&self, path: &Path, error: &io::Error) -> BadInput {
@@ -385,10 +362,9 @@ impl Hub<'_> {
             Failed::Status(code @ (401 | 403)) => {
                 bad(format!("access is denied (HTTP {code})"), &self.help)
             }
-            Failed::Status(404) => bad(
-                "not found (HTTP 404)".to_string(),
-                "check the model's name and revision",
-            ),
+            Failed::Status(404) => {
+                bad("not found (HTTP 404)".to_string(), "check the model's name and revision")
+            }
             Failed::Status(code) => bad(format!("the hub answers HTTP {code}"), AGAIN),
             Failed::Network(error) => bad(error, NETWORK),
             Failed::Answer(what) => self.wrong(&format!("{file}: {what}")),
@@ -401,7 +377,8 @@ const AGAIN: &str = "run again later: a download continues where it ended";
 const NETWORK: &str =
     "check the network and --endpoint; without a network, give --offline or the folder of a model";
 
-/// Keeps other programs from downloading the same bytes at the same time. Those that use the crate hf-hub lock this file, too.
+/// Keeps other programs from downloading the same bytes at the same time. Those that use the crate
+/// hf-hub lock this file, too.
 fn lock_for_others(path: &Path) -> Result<File, Failed> {
     let create = || {
         std::fs::create_dir_all(path.parent().unwrap_or(path))?;
@@ -424,11 +401,7 @@ fn fetch<T>(
     news: &Sender<Step<T>>,
 ) -> Result<(), Failed> {
     let disk = |error| Failed::Disk(part.to_path_buf(), error);
-    let mut file = File::options()
-        .create(true)
-        .append(true)
-        .open(part)
-        .map_err(disk)?;
+    let mut file = File::options().create(true).append(true).open(part).map_err(disk)?;
     let mut here = file.metadata().map_err(disk)?.len();
     if here == size {
         return Ok(());
@@ -443,16 +416,11 @@ fn fetch<T>(
         let count = bytes.read(&mut buffer).map_err(Failed::Early)?;
         here += count as u64;
         if here > size {
-            return Err(Failed::Answer(format!(
-                "it does not end after its {size} bytes"
-            )));
+            return Err(Failed::Answer(format!("it does not end after its {size} bytes")));
         }
         if count == 0 && here < size {
             let what = format!("{here} of {size} bytes have come");
-            return Err(Failed::Early(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                what,
-            )));
+            return Err(Failed::Early(io::Error::new(io::ErrorKind::UnexpectedEof, what)));
         }
         if count == 0 {
             return file.sync_all().map_err(disk);

@@ -25,10 +25,7 @@ fn what_is_no_name_is_refused() {
         "a/b@x//y",
     ] {
         let error = fetch(name, &Source::default(), &|_| ()).unwrap_err();
-        assert!(
-            error.what.contains("is no name of a model of the hub"),
-            "{error}"
-        );
+        assert!(error.what.contains("is no name of a model of the hub"), "{error}");
     }
 }
 
@@ -74,7 +71,8 @@ pub(crate) mod with_feature {
         Nowhere,
         /// Large files are on a different server, `Hub::store`.
         Elsewhere,
-        /// Only the first answer about a file has its checksum and commit. All later ones have names outside of the cache.
+        /// Only the first answer about a file has its checksum and commit. All later ones have
+        /// names outside of the cache.
         Turncoat,
     }
 
@@ -101,9 +99,7 @@ pub(crate) mod with_feature {
 
     /// Weights, a configuration with git's checksum, and a tokenizer with one that is not known.
     pub(crate) fn hub(answer: Answer) -> Hub {
-        let weights: Vec<u8> = (0..200_000u32)
-            .flat_map(|number| number.to_le_bytes())
-            .collect();
+        let weights: Vec<u8> = (0..200_000u32).flat_map(|number| number.to_le_bytes()).collect();
         let sum = sha256(&weights);
         let git = "ce013625030ba8dba906f756967f9e9ca394464a".to_string();
         let files = vec![
@@ -152,10 +148,7 @@ pub(crate) mod with_feature {
                     }
                     if line.to_lowercase().starts_with("authorization:") {
                         let path = request.split(' ').nth(1)?.to_string();
-                        self.tokens
-                            .lock()
-                            .unwrap()
-                            .push((path, line.trim().to_string()));
+                        self.tokens.lock().unwrap().push((path, line.trim().to_string()));
                     }
                 }
                 let path = request.split(' ').nth(1)?.to_string();
@@ -186,10 +179,8 @@ pub(crate) mod with_feature {
                 return head(&format!("{status} No"), 0, "");
             }
             if path == "/api/models/some/model/revision/main" {
-                let names = self
-                    .files
-                    .iter()
-                    .map(|(name, ..)| format!("{{\"rfilename\":\"{name}\"}}"));
+                let names =
+                    self.files.iter().map(|(name, ..)| format!("{{\"rfilename\":\"{name}\"}}"));
                 let info = format!(
                     "{{\"sha\":\"{COMMIT}\",\"siblings\":[{}]}}",
                     names.collect::<Vec<_>>().join(",")
@@ -197,9 +188,8 @@ pub(crate) mod with_feature {
                 head("200 OK", info.len(), "")?;
                 return stream.write_all(info.as_bytes()).ok();
             }
-            let name = path
-                .strip_prefix("/some/model/resolve/main/")
-                .or(path.strip_prefix("/store/"));
+            let name =
+                path.strip_prefix("/some/model/resolve/main/").or(path.strip_prefix("/store/"));
             let Some((name, bytes, sum)) = self.files.iter().find(|(file, ..)| Some(*file) == name)
             else {
                 return head("404 Not Found", 0, "");
@@ -236,11 +226,7 @@ pub(crate) mod with_feature {
                 end.saturating_sub(1)
             );
             let endless = matches!(answer, Answer::Endless) && !only_one;
-            head(
-                "206 Partial Content",
-                if endless { 1 << 40 } else { body.len() },
-                &range,
-            )?;
+            head("206 Partial Content", if endless { 1 << 40 } else { body.len() }, &range)?;
             match answer {
                 Answer::CutAfter(count) if !only_one && count < body.len() => {
                     stream.write_all(&body[..count]).ok()?;
@@ -270,18 +256,13 @@ pub(crate) mod with_feature {
 
         fn resolved(&self, name: &str) -> Vec<usize> {
             let asked = self.asked.lock().unwrap();
-            let of = asked
-                .iter()
-                .filter(|(path, _)| path.ends_with(&format!("/{name}")));
+            let of = asked.iter().filter(|(path, _)| path.ends_with(&format!("/{name}")));
             of.map(|(_, first)| *first).collect()
         }
 
         fn ensure_right(&self, folder: &Path) {
             for (name, bytes, _) in self.files.iter().filter(|(name, ..)| *name != "README.md") {
-                assert!(
-                    std::fs::read(folder.join(name)).unwrap() == *bytes,
-                    "{name}"
-                );
+                assert!(std::fs::read(folder.join(name)).unwrap() == *bytes, "{name}");
             }
         }
     }
@@ -313,13 +294,7 @@ pub(crate) mod with_feature {
             };
             let folder = fetch("some/model", &source, &watch).unwrap();
             hub.ensure_right(&folder);
-            assert_eq!(
-                folder,
-                cache
-                    .path()
-                    .join("models--some--model/snapshots")
-                    .join(COMMIT)
-            );
+            assert_eq!(folder, cache.path().join("models--some--model/snapshots").join(COMMIT));
             assert_eq!(
                 told.lock().unwrap().last().unwrap(),
                 &("model.safetensors".to_string(), 800_000, 800_000)
@@ -332,20 +307,10 @@ pub(crate) mod with_feature {
             );
             assert!(hub.resolved("README.md").is_empty());
             let asked = hub.asked.lock().unwrap().len();
-            for source in [
-                source.clone(),
-                Source {
-                    offline: true,
-                    ..source.clone()
-                },
-            ] {
+            for source in [source.clone(), Source { offline: true, ..source.clone() }] {
                 assert_eq!(get(&source).unwrap(), folder);
             }
-            assert_eq!(
-                hub.asked.lock().unwrap().len(),
-                asked,
-                "a second time, no server is asked"
-            );
+            assert_eq!(hub.asked.lock().unwrap().len(), asked, "a second time, no server is asked");
         }
     }
 
@@ -363,8 +328,8 @@ pub(crate) mod with_feature {
         assert_eq!(hub.resolved("config.json").len(), 2, "{:?}", hub.asked);
     }
 
-    /// Interrupted three times, and then only the last byte is missing. No byte but the first, which asks for the size, is sent
-    /// twice.
+    /// Interrupted three times, and then only the last byte is missing. No byte but the first,
+    /// which asks for the size, is sent twice.
     #[test]
     fn an_interrupted_download_continues() {
         let hub = hub(Answer::Right);
@@ -390,7 +355,8 @@ pub(crate) mod with_feature {
         assert_eq!(from, [300_000, 500_000, 799_999]);
     }
 
-    /// All bytes had come, and the program was killed before it gave the file its name; or there are too many.
+    /// All bytes had come, and the program was killed before it gave the file its name; or there
+    /// are too many.
     #[test]
     fn what_an_interrupted_download_has_left_is_used_or_removed() {
         for more in [0, 5] {
@@ -417,15 +383,13 @@ pub(crate) mod with_feature {
             damaged.files[number].1[3] ^= 1;
             let error = get(&source(&damaged.start(), cache.path())).unwrap_err();
             let name = hub.files[number].0;
-            assert!(
-                error.contains(&format!("{name} is damaged: its checksum is ")),
-                "{error}"
-            );
+            assert!(error.contains(&format!("{name} is damaged: its checksum is ")), "{error}");
             hub.ensure_right(&get(&source(&hub.start(), cache.path())).unwrap());
         }
     }
 
-    /// What is looked at is what is used: a server that answers twice cannot name a path outside of the cache.
+    /// What is looked at is what is used: a server that answers twice cannot name a path outside of
+    /// the cache.
     #[test]
     fn a_server_that_changes_its_mind_writes_nothing_elsewhere() {
         let hub = hub(Answer::Turncoat);
@@ -437,11 +401,7 @@ pub(crate) mod with_feature {
         while let Some(folder) = folders.pop().filter(|folder| *folder != cache) {
             for entry in std::fs::read_dir(folder).unwrap() {
                 let path = entry.unwrap().path();
-                assert!(
-                    cache.starts_with(&path),
-                    "{} lies outside of the cache",
-                    path.display()
-                );
+                assert!(cache.starts_with(&path), "{} lies outside of the cache", path.display());
                 folders.push(path);
             }
         }
@@ -453,15 +413,9 @@ pub(crate) mod with_feature {
         for send_token in [false, true] {
             let store = hub(Answer::Right);
             let dir = tempfile::tempdir().unwrap();
-            let hub = Hub {
-                store: store.start(),
-                ..hub(Answer::Elsewhere)
-            };
+            let hub = Hub { store: store.start(), ..hub(Answer::Elsewhere) };
             std::fs::write(dir.path().join("token"), "hf_secret\n").unwrap();
-            let source = Source {
-                send_token,
-                ..source(&hub.start(), &dir.path().join("hub"))
-            };
+            let source = Source { send_token, ..source(&hub.start(), &dir.path().join("hub")) };
             hub.ensure_right(&get(&source).unwrap());
             let tokens = hub.tokens.lock().unwrap();
             assert!(
@@ -470,36 +424,24 @@ pub(crate) mod with_feature {
             );
             assert_eq!(
                 tokens.len(),
-                if send_token {
-                    hub.asked.lock().unwrap().len()
-                } else {
-                    0
-                },
+                if send_token { hub.asked.lock().unwrap().len() } else { 0 },
                 "{tokens:?}"
             );
             assert!(
-                tokens
-                    .iter()
-                    .all(|(_, line)| line.ends_with(": Bearer hf_secret")),
+                tokens.iter().all(|(_, line)| line.ends_with(": Bearer hf_secret")),
                 "{tokens:?}"
             );
             assert_eq!(store.resolved("model.safetensors").len(), 2);
         }
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("token"), "hf_secret\n").unwrap();
-        let error = get(&source(
-            &hub(Answer::Status(401)).start(),
-            &dir.path().join("hub"),
-        ))
-        .unwrap_err();
+        let error =
+            get(&source(&hub(Answer::Status(401)).start(), &dir.path().join("hub"))).unwrap_err();
         assert!(
             error.contains("help: your token was not sent, because http://127.0.0.1"),
             "{error}"
         );
-        assert!(
-            error.contains("--send-token") && !error.contains("hf_secret"),
-            "{error}"
-        );
+        assert!(error.contains("--send-token") && !error.contains("hf_secret"), "{error}");
     }
 
     #[test]
@@ -509,27 +451,15 @@ pub(crate) mod with_feature {
         let (_, weights, sum) = hub.files.remove(2);
         let index =
             br#"{"weight_map":{"a":"model-00001-of-00002.safetensors","b":"model-00002-of-00002.safetensors"}}"#;
-        hub.files.push((
-            "model.safetensors.index.json",
-            index.to_vec(),
-            sha256(index),
-        ));
+        hub.files.push(("model.safetensors.index.json", index.to_vec(), sha256(index)));
+        hub.files.push(("model-00001-of-00002.safetensors", weights, sum));
         hub.files
-            .push(("model-00001-of-00002.safetensors", weights, sum));
-        hub.files.push((
-            "model-00002-of-00002.safetensors",
-            b"more".to_vec(),
-            sha256(b"more"),
-        ));
+            .push(("model-00002-of-00002.safetensors", b"more".to_vec(), sha256(b"more")));
         hub.ensure_right(&get(&source(&hub.start(), cache.path())).unwrap());
         // An index that names a file outside the folder.
         let cache = tempfile::tempdir().unwrap();
         let index = br#"{"weight_map":{"a":"../../../evil.safetensors"}}"#;
-        hub.files[3] = (
-            "model.safetensors.index.json",
-            index.to_vec(),
-            sha256(index),
-        );
+        hub.files[3] = ("model.safetensors.index.json", index.to_vec(), sha256(index));
         assert!(
             get(&source(&hub.start(), cache.path()))
                 .unwrap_err()
@@ -552,14 +482,8 @@ pub(crate) mod with_feature {
             ..source(&dead, cache.path())
         };
         let error = get(&source).unwrap_err();
-        assert!(
-            error.contains("its list of files from http://127.0.0.1"),
-            "{error}"
-        );
-        assert!(
-            error.contains("nothing has come for 100ms\nhelp: check the network"),
-            "{error}"
-        );
+        assert!(error.contains("its list of files from http://127.0.0.1"), "{error}");
+        assert!(error.contains("nothing has come for 100ms\nhelp: check the network"), "{error}");
         // One that falls silent.
         let error = get(&patient(&hub(Answer::SilentAfter(300_000)), 3000)).unwrap_err();
         assert!(
@@ -572,11 +496,7 @@ pub(crate) mod with_feature {
             cache: Some(cache.path().to_path_buf()),
             ..patient(&hub(Answer::Circular), 1000)
         };
-        assert!(
-            get(&circular)
-                .unwrap_err()
-                .contains("config.json: more than 10 redirections")
-        );
+        assert!(get(&circular).unwrap_err().contains("config.json: more than 10 redirections"));
     }
 
     /// All together, the pauses are longer than a silent server is waited for.
@@ -597,10 +517,7 @@ pub(crate) mod with_feature {
         let cache = tempfile::tempdir().unwrap();
         let source = source(&hub.start(), cache.path());
         let error = get(&source).unwrap_err();
-        assert!(
-            error.contains("config.json: it does not end after its 6 bytes"),
-            "{error}"
-        );
+        assert!(error.contains("config.json: it does not end after its 6 bytes"), "{error}");
         *hub.answer.lock().unwrap() = Answer::Right;
         hub.ensure_right(&get(&source).unwrap());
     }
@@ -638,8 +555,7 @@ pub(crate) mod with_feature {
         );
         // A checksum that would be the name of a file elsewhere.
         hub.files[0].2 = "../../../evil".to_string();
-        hub.files
-            .push(("model.safetensors", b"x".to_vec(), "1".to_string()));
+        hub.files.push(("model.safetensors", b"x".to_vec(), "1".to_string()));
         assert!(
             get(&source(&hub.start(), cache.path()))
                 .unwrap_err()
@@ -648,21 +564,15 @@ pub(crate) mod with_feature {
         // A cache that is a file.
         std::fs::write(cache.path().join("file"), "").unwrap();
         let error = get(&source(&hub.start(), &cache.path().join("file/cache"))).unwrap_err();
-        assert!(
-            error.contains("cannot write ") && error.contains("HF_HOME"),
-            "{error}"
-        );
+        assert!(error.contains("cannot write ") && error.contains("HF_HOME"), "{error}");
     }
 
     #[test]
     fn offline_no_server_is_asked_and_nothing_is_written() {
         let hub = hub(Answer::Right);
         let cache = tempfile::tempdir().unwrap();
-        let error = get(&Source {
-            offline: true,
-            ..source(&hub.start(), cache.path())
-        })
-        .unwrap_err();
+        let error =
+            get(&Source { offline: true, ..source(&hub.start(), cache.path()) }).unwrap_err();
         assert!(
             error.contains("some/model (main) is not complete in ") && error.contains("--offline"),
             "{error}"
@@ -684,9 +594,7 @@ pub(crate) mod with_feature {
             "--nocapture",
             "hub::tests::with_feature::for_a_process",
         ]);
-        child
-            .env_remove("HF_HUB_CACHE")
-            .envs(variables.iter().copied());
+        child.env_remove("HF_HUB_CACHE").envs(variables.iter().copied());
         let output = child.output().unwrap();
         [output.stdout, output.stderr]
             .map(|text| String::from_utf8_lossy(&text).into_owned())
@@ -709,38 +617,25 @@ pub(crate) mod with_feature {
         let hub = hub(Answer::Right);
         let home = tempfile::tempdir().unwrap();
         let endpoint = hub.start();
-        let variables = [
-            ("HF_ENDPOINT", endpoint.as_str()),
-            ("HF_HOME", home.path().to_str().unwrap()),
-        ];
+        let variables =
+            [("HF_ENDPOINT", endpoint.as_str()), ("HF_HOME", home.path().to_str().unwrap())];
         let offline = [&variables[..], &[("HF_HUB_OFFLINE", "1")]].concat();
         let said = process("", &offline);
         assert!(
             said.contains("downloads are switched off") && hub.asked.lock().unwrap().is_empty(),
             "{said}"
         );
-        let folder = home
-            .path()
-            .join("hub/models--some--model/snapshots")
-            .join(COMMIT);
+        let folder = home.path().join("hub/models--some--model/snapshots").join(COMMIT);
         let said = process("", &variables);
-        assert!(
-            said.contains(&format!("downloaded to {}", folder.display())),
-            "{said}"
-        );
+        assert!(said.contains(&format!("downloaded to {}", folder.display())), "{said}");
         hub.ensure_right(&folder);
         assert!(process("", &offline).contains("downloaded to "));
         let home = tempfile::tempdir().unwrap();
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", silent.local_addr().unwrap());
-        let variables = [
-            ("HF_ENDPOINT", endpoint.as_str()),
-            ("HF_HOME", home.path().to_str().unwrap()),
-        ];
-        let said = process(
-            "",
-            &[&variables[..], &[("HF_HUB_DOWNLOAD_TIMEOUT", "1")]].concat(),
-        );
+        let variables =
+            [("HF_ENDPOINT", endpoint.as_str()), ("HF_HOME", home.path().to_str().unwrap())];
+        let said = process("", &[&variables[..], &[("HF_HUB_DOWNLOAD_TIMEOUT", "1")]].concat());
         assert!(said.contains("nothing has come for 1s"), "{said}");
     }
 
@@ -751,10 +646,8 @@ pub(crate) mod with_feature {
         let hub = hub(Answer::Right);
         let home = tempfile::tempdir().unwrap();
         let endpoint = hub.start();
-        let variables = [
-            ("HF_ENDPOINT", endpoint.as_str()),
-            ("HF_HOME", home.path().to_str().unwrap()),
-        ];
+        let variables =
+            [("HF_ENDPOINT", endpoint.as_str()), ("HF_HOME", home.path().to_str().unwrap())];
         let said = process("trap '' XFSZ; ulimit -f 800;", &variables);
         assert!(
             said.contains("cannot write ") && said.contains("help: make room on the disk"),
@@ -762,9 +655,7 @@ pub(crate) mod with_feature {
         );
         hub.ensure_right(&get(&source(&endpoint, &home.path().join("hub"))).unwrap());
         assert!(
-            hub.resolved("model.safetensors")
-                .iter()
-                .any(|first| *first > 100_000),
+            hub.resolved("model.safetensors").iter().any(|first| *first > 100_000),
             "it continues"
         );
     }

@@ -1,4 +1,5 @@
-//! Weights in safetensors files: model.safetensors, or several files that model.safetensors.index.json lists.
+//! Weights in safetensors files: model.safetensors, or several files that
+//! model.safetensors.index.json lists.
 
 use super::{check, read};
 use half::{bf16, f16};
@@ -14,7 +15,8 @@ use std::path::Path;
 const ONE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
-/// All tensors of a folder. The files are mapped into memory, so that reading a tensor's slice reads only its pages.
+/// All tensors of a folder. The files are mapped into memory, so that reading a tensor's slice
+/// reads only its pages.
 pub(super) struct Files {
     maps: Vec<Mmap>,
     tensors: BTreeMap<String, Tensor>,
@@ -34,20 +36,12 @@ impl Files {
     }
 
     pub fn open(dir: &Path, shape: &ModelShape) -> Result<Files, BadInput> {
-        let mut files = Files {
-            maps: Vec::new(),
-            tensors: BTreeMap::new(),
-        };
+        let mut files = Files { maps: Vec::new(), tensors: BTreeMap::new() };
         for name in names(dir)? {
             files.add(&dir.join(name))?;
         }
         let found = |name: &str| files.tensors.get(name).map(|tensor| tensor.shape.clone());
-        check(
-            dir,
-            &shape.named(),
-            found,
-            files.tensors.keys().map(String::as_str),
-        )?;
+        check(dir, &shape.named(), found, files.tensors.keys().map(String::as_str))?;
         for (name, tensor) in &files.tensors {
             if !matches!(tensor.dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16) {
                 let what = format!("{}: {name} is stored as {:?}", dir.display(), tensor.dtype);
@@ -99,10 +93,7 @@ impl Files {
             .get(&spec.whole.name)
             .filter(|tensor| tensor.shape == spec.whole.shape)
         else {
-            let what = format!(
-                "the weights have no {} {:?}",
-                spec.whole.name, spec.whole.shape
-            );
+            let what = format!("the weights have no {} {:?}", spec.whole.name, spec.whole.shape);
             return Err(BadInput::new(
                 what,
                 "make the model from the shape that Pretrained::open returned",
@@ -112,12 +103,12 @@ impl Files {
         spec.runs(elements.clone(), |run, at| {
             let out = &mut out[run.start - elements.start..run.end - elements.start];
             match tensor.dtype {
-                Dtype::F16 => widen(&bytes[2 * at..], out, |bytes| {
-                    f16::from_le_bytes(bytes).to_f32()
-                }),
-                Dtype::BF16 => widen(&bytes[2 * at..], out, |bytes| {
-                    bf16::from_le_bytes(bytes).to_f32()
-                }),
+                Dtype::F16 => {
+                    widen(&bytes[2 * at..], out, |bytes| f16::from_le_bytes(bytes).to_f32())
+                }
+                Dtype::BF16 => {
+                    widen(&bytes[2 * at..], out, |bytes| bf16::from_le_bytes(bytes).to_f32())
+                }
                 _ => widen(&bytes[4 * at..], out, f32::from_le_bytes),
             }
         });
@@ -127,9 +118,7 @@ impl Files {
 
 fn widen<const N: usize>(bytes: &[u8], out: &mut [f32], number: impl Fn([u8; N]) -> f32) {
     let (numbers, _) = bytes.as_chunks::<N>();
-    out.iter_mut()
-        .zip(numbers)
-        .for_each(|(out, bytes)| *out = number(*bytes));
+    out.iter_mut().zip(numbers).for_each(|(out, bytes)| *out = number(*bytes));
 }
 
 /// The folder's weight files.
@@ -139,36 +128,27 @@ fn names(dir: &Path) -> Result<BTreeSet<String>, BadInput> {
         return Ok([ONE.to_string()].into());
     }
     if !index.exists() {
-        let what = format!(
-            "{} has neither {ONE} nor {INDEX}, and no .gguf file",
-            dir.display()
-        );
+        let what = format!("{} has neither {ONE} nor {INDEX}, and no .gguf file", dir.display());
         return Err(BadInput::new(
             what,
             "fetch the weights as safetensors: PyTorch's .bin files are not read here",
         ));
     }
     let bad = |what: String| {
-        BadInput::new(
-            format!("{}: {what}", index.display()),
-            "is the file complete?",
-        )
+        BadInput::new(format!("{}: {what}", index.display()), "is the file complete?")
     };
     let json: serde_json::Value =
         serde_json::from_str(&read(&index)?).map_err(|error| bad(error.to_string()))?;
     let map = json.get("weight_map").and_then(|map| map.as_object());
     let map = map.ok_or_else(|| bad("it has no weight_map".into()))?;
-    let names: Option<BTreeSet<String>> = map
-        .values()
-        .map(|name| name.as_str().map(str::to_string))
-        .collect();
+    let names: Option<BTreeSet<String>> =
+        map.values().map(|name| name.as_str().map(str::to_string)).collect();
     let names = names.ok_or_else(|| bad("weight_map has a file that is no name".into()))?;
     // The index is input like any other: it must not lead out of the folder.
-    match names.iter().find(|name| {
-        Path::new(name)
-            .file_name()
-            .is_none_or(|plain| plain != name.as_str())
-    }) {
+    match names
+        .iter()
+        .find(|name| Path::new(name).file_name().is_none_or(|plain| plain != name.as_str()))
+    {
         Some(name) => Err(bad(format!("{name:?} is not a file of this folder"))),
         None => Ok(names),
     }

@@ -1,7 +1,7 @@
 //! Weights in a GGUF file, llama.cpp's format. They may be quantized, and are dequantized here.
 //!
-//! GGUF has its own names and its own order of rows. RoPE there turns neighbouring numbers, so the file has the two halves of each
-//! query and key head interleaved.
+//! GGUF has its own names and its own order of rows. RoPE there turns neighbouring numbers, so the
+//! file has the two halves of each query and key head interleaved.
 
 use super::{check, header, some};
 use crate::config_json::check_shape;
@@ -28,26 +28,16 @@ pub(super) struct Gguf {
 /// The folder's GGUF file, if it has one.
 pub(super) fn find(dir: &Path) -> Result<Option<PathBuf>, BadInput> {
     let unreadable = |error| {
-        BadInput::new(
-            format!("cannot read {}: {error}", dir.display()),
-            "may you read it?",
-        )
+        BadInput::new(format!("cannot read {}: {error}", dir.display()), "may you read it?")
     };
-    let files = std::fs::read_dir(dir)
-        .map_err(unreadable)?
-        .flatten()
-        .map(|entry| entry.path());
-    let mut files: Vec<PathBuf> = files
-        .filter(|path| path.extension().is_some_and(|end| end == "gguf"))
-        .collect();
+    let files = std::fs::read_dir(dir).map_err(unreadable)?.flatten().map(|entry| entry.path());
+    let mut files: Vec<PathBuf> =
+        files.filter(|path| path.extension().is_some_and(|end| end == "gguf")).collect();
     files.sort();
     match files.len() {
         0 | 1 => Ok(files.pop()),
         _ => {
-            let names: Vec<_> = files
-                .iter()
-                .map(|path| path.display().to_string())
-                .collect();
+            let names: Vec<_> = files.iter().map(|path| path.display().to_string()).collect();
             let names = some(&names.iter().map(String::as_str).collect::<Vec<_>>());
             Err(BadInput::new(
                 format!("{} has several GGUF files: {names}", dir.display()),
@@ -58,7 +48,8 @@ pub(super) fn find(dir: &Path) -> Result<Option<PathBuf>, BadInput> {
 }
 
 impl Gguf {
-    /// Opens a file. `config` is the shape of a config.json beside it, which must agree, and which alone knows RoPE's scaling.
+    /// Opens a file. `config` is the shape of a config.json beside it, which must agree, and which
+    /// alone knows RoPE's scaling.
     pub fn open(path: &Path, config: Option<&ModelShape>) -> Result<Gguf, BadInput> {
         let bad = |what: &dyn std::fmt::Display| {
             let what = format!("cannot read {} as GGUF: {what}", path.display());
@@ -122,7 +113,8 @@ impl Gguf {
         })
     }
 
-    /// Reads some elements of a parameter. The whole tensor is dequantized for that, once for all slices that follow each other.
+    /// Reads some elements of a parameter. The whole tensor is dequantized for that, once for all
+    /// slices that follow each other.
     pub fn read(
         &self,
         spec: &Spec,
@@ -139,11 +131,7 @@ impl Gguf {
             *last = (name.clone(), numbers);
         }
         if last.1.len() != spec.whole.shape.iter().product::<usize>() {
-            let what = format!(
-                "{} has no {name} {:?}",
-                self.path.display(),
-                spec.whole.shape
-            );
+            let what = format!("{} has no {name} {:?}", self.path.display(), spec.whole.shape);
             return Err(BadInput::new(
                 what,
                 "make the model from the shape that Pretrained::open returned",
@@ -158,15 +146,10 @@ impl Gguf {
 
     fn dequantized(&self, name: &str) -> CandleResult<Vec<f32>> {
         let (mut file, _) = files::open(&self.path)?;
-        let tensor = self.content.tensor(
-            &mut file,
-            &gguf_name(name).unwrap_or_default(),
-            &Device::Cpu,
-        )?;
-        let numbers = tensor
-            .dequantize(&Device::Cpu)?
-            .flatten_all()?
-            .to_vec1::<f32>()?;
+        let tensor =
+            self.content
+                .tensor(&mut file, &gguf_name(name).unwrap_or_default(), &Device::Cpu)?;
+        let numbers = tensor.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1::<f32>()?;
         let turned = name.ends_with("q_proj.weight") || name.ends_with("k_proj.weight");
         Ok(if turned {
             halves(&numbers, self.shape.head(), self.shape.embd)
@@ -185,10 +168,7 @@ fn end(content: &Content, info: &TensorInfo) -> Option<u64> {
         .try_fold(1usize, |product, dim| product.checked_mul(*dim))?;
     let bytes =
         (elements / info.ggml_dtype.block_size()).checked_mul(info.ggml_dtype.type_size())?;
-    content
-        .tensor_data_offset
-        .checked_add(info.offset)?
-        .checked_add(bytes as u64)
+    content.tensor_data_offset.checked_add(info.offset)?.checked_add(bytes as u64)
 }
 
 /// Sorts the interleaved rows of each head into two halves, as Hugging Face has them.
@@ -251,9 +231,7 @@ fn shape(content: &Content) -> Result<ModelShape, String> {
     let number = |key: &str, default: f64| {
         let value = entry(key).map(|value| value.to_f32());
         value.map_or(Ok(default), |value| {
-            value
-                .map(f64::from)
-                .map_err(|_| format!("{key} is not a number"))
+            value.map(f64::from).map_err(|_| format!("{key} is not a number"))
         })
     };
     let table = content

@@ -1,7 +1,8 @@
 //! A GGUF file's header, looked through before candle reads it.
 //!
-//! candle divides by the header's alignment, and keeps each of its values in 32 bytes, however few the file spends on it. So a header
-//! with an alignment of 0, or with a billion values, is refused here, where nothing is kept.
+//! candle divides by the header's alignment, and keeps each of its values in 32 bytes, however few
+//! the file spends on it. So a header with an alignment of 0, or with a billion values, is refused
+//! here, where nothing is kept.
 
 use shardlab::files::LIST;
 use std::fs::File;
@@ -21,14 +22,10 @@ const ARRAY: u32 = 9;
 
 const ALIGNMENT: &[u8] = b"general.alignment";
 
-/// Refuses a header that would make candle panic, or take memory that no model needs. What else is wrong, candle says.
+/// Refuses a header that would make candle panic, or take memory that no model needs. What else is
+/// wrong, candle says.
 pub(super) fn ensure_sound(file: &File, length: u64) -> io::Result<()> {
-    let mut header = Header {
-        file: BufReader::new(file),
-        length,
-        wide: true,
-        values: 0,
-    };
+    let mut header = Header { file: BufReader::new(file), length, wide: true, values: 0 };
     let magic = header.number::<4>()?;
     header.wide = header.number::<4>()? > 1;
     if magic != u64::from(u32::from_le_bytes(*b"GGUF")) {
@@ -90,9 +87,7 @@ impl Header<'_> {
             )));
         }
         if end > LIST {
-            return Err(Error::other(format!(
-                "its header has more than {LIST} bytes"
-            )));
+            return Err(Error::other(format!("its header has more than {LIST} bytes")));
         }
         self.file.seek_relative(bytes as i64)
     }
@@ -157,9 +152,7 @@ fn size(kind: u32) -> io::Result<u64> {
         2 | 3 => Ok(2),
         4..=6 => Ok(4),
         10..=12 => Ok(8),
-        _ => Err(Error::other(format!(
-            "its header has a value of the unknown kind {kind}"
-        ))),
+        _ => Err(Error::other(format!("its header has a value of the unknown kind {kind}"))),
     }
 }
 
@@ -189,15 +182,11 @@ mod tests {
     }
 
     fn key(name: &str, kind: u32) -> Vec<u8> {
-        [
-            &(name.len() as u64).to_le_bytes(),
-            name.as_bytes(),
-            &kind.to_le_bytes(),
-        ]
-        .concat()
+        [&(name.len() as u64).to_le_bytes(), name.as_bytes(), &kind.to_le_bytes()].concat()
     }
 
-    /// The files are sparse: they take no disk, and a reader that keeps their values takes all memory.
+    /// The files are sparse: they take no disk, and a reader that keeps their values takes all
+    /// memory.
     #[test]
     fn nothing_that_a_header_promises_is_allocated() {
         let many = |kind: u32, count: u64| [&kind.to_le_bytes()[..], &count.to_le_bytes()].concat();

@@ -1,10 +1,12 @@
 //! Pretrained Llamas in local folders: Hugging Face's safetensors, or GGUF.
 //!
-//! A folder has config.json, the weights and tokenizer.json. Opening it checks the names and shapes of all tensors and reads none.
-//! A rank then reads only the elements that it holds: those of its heads, of its stage, of its shard.
+//! A folder has config.json, the weights and tokenizer.json. Opening it checks the names and shapes
+//! of all tensors and reads none. A rank then reads only the elements that it holds: those of its
+//! heads, of its stage, of its shard.
 //!
-//! Reading order: `mod.rs` (the folder, and a model's way to it), `files.rs` (safetensors in memory-mapped files), `gguf.rs`,
-//! `header.rs` (what no GGUF file may begin with), `text.rs` (the tokenizer).
+//! Reading order: `mod.rs` (the folder, and a model's way to it), `files.rs` (safetensors in
+//! memory-mapped files), `gguf.rs`, `header.rs` (what no GGUF file may begin with), `text.rs` (the
+//! tokenizer).
 
 mod files;
 mod gguf;
@@ -44,7 +46,8 @@ enum Weights {
 }
 
 impl Pretrained {
-    /// Opens a folder, or a GGUF file with tokenizer.json beside it. Refuses weights that are not those of its shape.
+    /// Opens a folder, or a GGUF file with tokenizer.json beside it. Refuses weights that are not
+    /// those of its shape.
     pub fn open(path: &Path) -> Result<Pretrained, BadInput> {
         let gguf = if path.is_dir() {
             gguf::find(path)?
@@ -58,20 +61,12 @@ impl Pretrained {
         }
         .to_path_buf();
         let config = dir.join("config.json");
-        let config = if config.exists() {
-            Some(read(&config)?)
-        } else {
-            None
-        };
+        let config = if config.exists() { Some(read(&config)?) } else { None };
         let in_folder = |error: BadInput| BadInput {
             what: format!("{}: {}", dir.display(), error.what),
             ..error
         };
-        let shape = config
-            .as_deref()
-            .map(crate::from_config)
-            .transpose()
-            .map_err(in_folder)?;
+        let shape = config.as_deref().map(crate::from_config).transpose().map_err(in_folder)?;
         let (shape, weights) = match gguf.filter(|_| !Files::are_in(&dir) || !path.is_dir()) {
             Some(path) => {
                 let gguf = Gguf::open(&path, shape.as_ref())?;
@@ -79,10 +74,8 @@ impl Pretrained {
             }
             None => {
                 let shape = shape.ok_or_else(|| {
-                    let what = format!(
-                        "{} is no model's folder: it has no config.json",
-                        path.display()
-                    );
+                    let what =
+                        format!("{} is no model's folder: it has no config.json", path.display());
                     BadInput::new(
                         what,
                         "give a folder with config.json, model.safetensors and tokenizer.json",
@@ -92,12 +85,7 @@ impl Pretrained {
             }
         };
         let ends = text::ends(&dir, config.as_deref());
-        Ok(Pretrained {
-            dir,
-            shape,
-            ends,
-            weights,
-        })
+        Ok(Pretrained { dir, shape, ends, weights })
     }
 
     /// Reads some elements of a parameter into `out`. Padding becomes zeros.
@@ -114,7 +102,8 @@ impl Pretrained {
         }
     }
 
-    /// Reads this rank's parameters, stored in `precision`, without gradients: for a model that generates.
+    /// Reads this rank's parameters, stored in `precision`, without gradients: for a model that
+    /// generates.
     pub fn load(&self, params: &Params, precision: Precision) -> Result<(), BadInput> {
         let mut values = match precision {
             Precision::F32 => Numbers::F32(vec![0.0; params.numel()]),
@@ -141,12 +130,14 @@ impl Pretrained {
         Ok(())
     }
 
-    /// Begins a training with these weights, in any stage of ZeRO. Each rank reads its own shard. All ranks call it.
+    /// Begins a training with these weights, in any stage of ZeRO. Each rank reads its own shard.
+    /// All ranks call it.
     pub fn train(&self, params: &Arc<Params>, comm: &Comm, config: ZeroConfig) -> Result<Zero> {
         self.begin(comm, |begin| Zero::begin_with(params, comm, config, begin))
     }
 
-    /// Begins to generate with weights that `comm`'s ranks shard. Each rank reads its own shard. All ranks call it.
+    /// Begins to generate with weights that `comm`'s ranks shard. Each rank reads its own shard.
+    /// All ranks call it.
     pub fn shard(
         &self,
         params: &Arc<Params>,
@@ -154,12 +145,11 @@ impl Pretrained {
         wrap: Wrap,
         precision: Precision,
     ) -> Result<ZeroInference> {
-        self.begin(comm, |begin| {
-            ZeroInference::new(params, comm, wrap, precision, begin)
-        })
+        self.begin(comm, |begin| ZeroInference::new(params, comm, wrap, precision, begin))
     }
 
-    /// Runs `make` with a function that reads values. If a rank cannot read its own, no rank continues.
+    /// Runs `make` with a function that reads values. If a rank cannot read its own, no rank
+    /// continues.
     fn begin<R>(
         &self,
         comm: &Comm,
@@ -186,10 +176,7 @@ const CHUNK: usize = 1 << 16;
 
 fn read(path: &Path) -> Result<String, BadInput> {
     shardlab::files::text(path, shardlab::files::LIST).map_err(|error| {
-        BadInput::new(
-            format!("cannot read {}: {error}", path.display()),
-            "is the folder complete?",
-        )
+        BadInput::new(format!("cannot read {}: {error}", path.display()), "is the folder complete?")
     })
 }
 
@@ -203,7 +190,8 @@ fn some(names: &[&str]) -> String {
     }
 }
 
-/// Refuses tensors that are not those of a model. `found` looks up a tensor's shape, `all` are the names that are there.
+/// Refuses tensors that are not those of a model. `found` looks up a tensor's shape, `all` are the
+/// names that are there.
 fn check<'a>(
     place: &Path,
     expected: &[Named],
@@ -211,10 +199,8 @@ fn check<'a>(
     all: impl Iterator<Item = &'a str>,
 ) -> Result<(), BadInput> {
     let bad = |what: String| {
-        let what = format!(
-            "{} does not hold the model of its config.json: {what}",
-            place.display()
-        );
+        let what =
+            format!("{} does not hold the model of its config.json: {what}", place.display());
         Err(BadInput::new(
             what,
             "do config.json and the weights belong together, and is every file complete?",
@@ -235,11 +221,11 @@ fn check<'a>(
     }
     let known: std::collections::HashSet<&str> =
         expected.iter().map(|(name, _)| name.as_str()).collect();
-    // Old files have RoPE's frequencies, which follow from config.json, and some repeat the table as the head.
+    // Old files have RoPE's frequencies, which follow from config.json, and some repeat the table
+    // as the head.
     let ignored = |name: &str| name.ends_with(".rotary_emb.inv_freq") || name == "lm_head.weight";
-    let mut unexpected: Vec<&str> = all
-        .filter(|name| !known.contains(name) && !ignored(name))
-        .collect();
+    let mut unexpected: Vec<&str> =
+        all.filter(|name| !known.contains(name) && !ignored(name)).collect();
     unexpected.sort_unstable();
     if !unexpected.is_empty() {
         return bad(format!("it has unexpected tensors: {}", some(&unexpected)));

@@ -39,7 +39,8 @@ impl Text {
         Ok(Text { tokenizer })
     }
 
-    /// The tokens of a prompt, with those that the post-processor adds, such as the one that begins a text.
+    /// The tokens of a prompt, with those that the post-processor adds, such as the one that begins
+    /// a text.
     pub fn tokens(&self, text: &str) -> Result<Vec<u32>, BadInput> {
         let encoding = self.tokenizer.encode(text, true);
         let encoding = encoding.map_err(|error| {
@@ -55,9 +56,7 @@ impl Text {
 
     /// One token as the vocabulary has it: `▁little`, `<0x0A>`.
     pub fn token(&self, token: u32) -> String {
-        self.tokenizer
-            .id_to_token(token)
-            .unwrap_or_else(|| format!("#{token}"))
+        self.tokenizer.id_to_token(token).unwrap_or_else(|| format!("#{token}"))
     }
 }
 
@@ -71,10 +70,12 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// The text that one more token adds. It is empty until a character with several tokens is complete.
+    /// The text that one more token adds. It is empty until a character with several tokens is
+    /// complete.
     pub fn push(&mut self, text: &Text, token: u32) -> String {
         self.tokens.push(token);
-        // A decoder may treat the first token in a special way, so both texts begin with the same one.
+        // A decoder may treat the first token in a special way, so both texts begin with the same
+        // one.
         let before = text.text(&self.tokens[self.context..self.printed]);
         let after = text.text(&self.tokens[self.context..]);
         if after.len() <= before.len() || after.ends_with('\u{fffd}') {

@@ -52,22 +52,11 @@ fn one_device(l: &Ledger) -> Vec<Line> {
         ),
         line(
             "room on a device",
-            format!(
-                "{memory}, {:.0}% kept free",
-                100.0 * l.job.cluster.device.free
-            ),
+            format!("{memory}, {:.0}% kept free", 100.0 * l.job.cluster.device.free),
             bytes_decimal(room),
         ),
-        line(
-            "to hold them alone",
-            "",
-            format!("{} devices", (state / room).ceil()),
-        ),
-        line(
-            "one device would train",
-            work,
-            years(l.one_device_seconds()),
-        ),
+        line("to hold them alone", "", format!("{} devices", (state / room).ceil())),
+        line("one device would train", work, years(l.one_device_seconds())),
     ]
 }
 
@@ -83,11 +72,7 @@ fn why(l: &Ledger) -> Vec<Line> {
             format!("{} / {devices}, nothing lost", years(alone)),
             years(alone / n),
         ),
-        line(
-            "tokens per device",
-            format!("a step's {step} / {devices}"),
-            each,
-        ),
+        line("tokens per device", format!("a step's {step} / {devices}"), each),
     ]
 }
 
@@ -121,11 +106,7 @@ fn all_reduce(l: &Ledger) -> Vec<Line> {
     let network = &l.job.cluster.network;
     let ring = all_reduces(network, everyone(l), size, 1.0, true);
     vec![
-        line(
-            "all gradients",
-            per_parameter(l.job, each),
-            bytes_decimal(size),
-        ),
+        line("all gradients", per_parameter(l.job, each), bytes_decimal(size)),
         line(
             "a rank sends",
             format!("2 ({n} - 1) / {n} of it"),
@@ -140,29 +121,14 @@ fn all_reduce(l: &Ledger) -> Vec<Line> {
 }
 
 fn iteration(l: &Ledger) -> Vec<Line> {
-    let waits = TrainingJob {
-        overlap: Overlap::None,
-        ..l.job.clone()
-    };
+    let waits = TrainingJob { overlap: Overlap::None, ..l.job.clone() };
     let time = waits.time(&l.replicas(0));
     vec![
-        line(
-            "a step computes",
-            "if all fitted",
-            l.screen.seconds(time.compute),
-        ),
-        line(
-            "then it averages",
-            "nothing hides it",
-            l.screen.seconds(time.data),
-        ),
+        line("a step computes", "if all fitted", l.screen.seconds(time.compute)),
+        line("then it averages", "nothing hides it", l.screen.seconds(time.data)),
         line(
             "so a device waits",
-            format!(
-                "{} of {}",
-                l.screen.seconds(time.data),
-                l.screen.seconds(time.total())
-            ),
+            format!("{} of {}", l.screen.seconds(time.data), l.screen.seconds(time.total())),
             percent(time.data / time.total()),
         ),
     ]
@@ -182,11 +148,7 @@ fn overlap(l: &Ledger) -> Vec<Line> {
             format!("{:.0} TFLOP/s, {}/s", flops / 1e12, bytes_decimal(link)),
             thousands(hides as u64),
         ),
-        line(
-            "tokens per device",
-            "of a step",
-            format!("{}, {enough}", thousands(has as u64)),
-        ),
+        line("tokens per device", "of a step", format!("{}, {enough}", thousands(has as u64))),
     ]
 }
 
@@ -208,11 +170,7 @@ fn copies(l: &Ledger) -> Vec<Line> {
         ),
         line(
             "DDP's largest model",
-            format!(
-                "{} / {} bytes",
-                bytes_decimal(l.job.cluster.device.room()),
-                l.state_bytes()
-            ),
+            format!("{} / {} bytes", bytes_decimal(l.job.cluster.device.room()), l.state_bytes()),
             tokens(largest),
         ),
     ]
@@ -222,10 +180,7 @@ fn large_batches(l: &Ledger) -> Vec<Line> {
     let step = l.step_tokens();
     let rows = [1.0, 8.0].map(|factor| {
         line(
-            format!(
-                "batch on {} devices",
-                thousands((factor * l.job.devices as f64) as u64)
-            ),
+            format!("batch on {} devices", thousands((factor * l.job.devices as f64) as u64)),
             format!("{} tokens", tokens(factor * step)),
             format!("{} steps", thousands((l.steps() / factor) as u64)),
         )
@@ -235,25 +190,15 @@ fn large_batches(l: &Ledger) -> Vec<Line> {
 
 fn memory(l: &Ledger) -> Vec<Line> {
     let load = |recompute| {
-        let strategy = Strategy {
-            recompute,
-            ..Strategy::SINGLE
-        };
+        let strategy = Strategy { recompute, ..Strategy::SINGLE };
         l.job.load(&strategy).activations
     };
-    let scores = TrainingJob {
-        flash: false,
-        ..l.job.clone()
-    };
+    let scores = TrainingJob { flash: false, ..l.job.clone() };
     let block = thousands(l.job.model.block as u64);
     let state = l.state();
     let one = format!("a sequence of {block} tokens");
     vec![
-        line(
-            "state",
-            per_parameter(l.job, l.state_bytes()),
-            bytes_decimal(state),
-        ),
+        line("state", per_parameter(l.job, l.state_bytes()), bytes_decimal(state)),
         line("activations", one, bytes_decimal(load(Recompute::None))),
         line(
             "with attention's scores",
@@ -277,16 +222,8 @@ fn zero(l: &Ledger) -> Vec<Line> {
         let state = load.state();
         let how = match stage {
             0 => format!("{} bytes per parameter", l.state_bytes()),
-            1 => format!(
-                "{} + {}/{n} bytes",
-                each.parameter + each.gradient,
-                each.optimizer
-            ),
-            2 => format!(
-                "{} + {}/{n} bytes",
-                each.parameter,
-                each.gradient + each.optimizer
-            ),
+            1 => format!("{} + {}/{n} bytes", each.parameter + each.gradient, each.optimizer),
+            2 => format!("{} + {}/{n} bytes", each.parameter, each.gradient + each.optimizer),
             _ => format!("{}/{n} bytes", l.state_bytes()),
         };
         let name = if stage == 0 {
@@ -294,11 +231,7 @@ fn zero(l: &Ledger) -> Vec<Line> {
         } else {
             format!("ZeRO-{stage}")
         };
-        lines.push(line(
-            format!("{name}: state"),
-            how,
-            l.bytes_and_verdict(state),
-        ));
+        lines.push(line(format!("{name}: state"), how, l.bytes_and_verdict(state)));
     }
     let load = l.job.load(&l.replicas(3));
     lines.push(line(
@@ -327,23 +260,11 @@ fn tensor(l: &Ledger) -> Vec<Line> {
             format!("{} bytes / {t}", l.state_bytes()),
             l.bytes_and_verdict(state),
         ),
-        line(
-            "activations",
-            "a sequence, cut by positions",
-            bytes_decimal(load.activations),
-        ),
-        line(
-            "a rank sends in a step",
-            "within its node",
-            bytes_decimal(tensor.bytes),
-        ),
+        line("activations", "a sequence, cut by positions", bytes_decimal(load.activations)),
+        line("a rank sends in a step", "within its node", bytes_decimal(tensor.bytes)),
         line(
             "so a step waits",
-            format!(
-                "{} of {}",
-                l.screen.seconds(time.tensor),
-                l.screen.seconds(time.total())
-            ),
+            format!("{} of {}", l.screen.seconds(time.tensor), l.screen.seconds(time.total())),
             percent(time.tensor / time.total()),
         ),
     ]
@@ -384,11 +305,8 @@ fn mesh(l: &Ledger) -> Vec<Line> {
     let strategy = l.three_axes();
     let load = l.job.load(&strategy);
     let traffic = l.job.traffic(&strategy);
-    let mut lines = vec![line(
-        "a device holds",
-        strategy.words(),
-        l.bytes_and_verdict(load.total()),
-    )];
+    let mut lines =
+        vec![line("a device holds", strategy.words(), l.bytes_and_verdict(load.total()))];
     for (axis, ranks, of) in [
         ("tensor", strategy.tensor, &traffic[0]),
         ("pipeline", strategy.pipeline, &traffic[1]),
@@ -459,11 +377,7 @@ fn checkpoints(l: &Ledger) -> Vec<Line> {
     let save = part / l.job.cluster.device.disk_write;
     let between = (2.0 * save * mean).sqrt();
     vec![
-        line(
-            "a checkpoint",
-            per_parameter(l.job, each),
-            bytes_decimal(size),
-        ),
+        line("a checkpoint", per_parameter(l.job, each), bytes_decimal(size)),
         line(
             "a save, waited for",
             format!("{} on each device's disk", bytes_decimal(part)),
@@ -474,11 +388,7 @@ fn checkpoints(l: &Ledger) -> Vec<Line> {
             format!("{} device hours", thousands(HOURS_TO_A_FAILURE as u64)),
             format!("{:.0} hours", mean / HOUR),
         ),
-        line(
-            "save every",
-            "Young's rule",
-            format!("{:.0} minutes", between / 60.0),
-        ),
+        line("save every", "Young's rule", format!("{:.0} minutes", between / 60.0)),
     ]
 }
 
@@ -509,9 +419,7 @@ fn resumed(l: &Ledger) -> Vec<Line> {
 fn settings(l: &Ledger) -> Vec<Line> {
     let strategy = l.three_axes();
     let m = strategy.micro_batches(l.job.batch);
-    let Strategy {
-        data, micro_batch, ..
-    } = strategy;
+    let Strategy { data, micro_batch, .. } = strategy;
     vec![
         line(
             "train_batch_size",
@@ -534,11 +442,7 @@ fn generation(l: &Ledger) -> Vec<Line> {
     let cached = (l.job.model.cached_per_token() * each) as f64 * l.job.model.block as f64;
     let ridge = device.peak / device.bandwidth;
     vec![
-        line(
-            "weights",
-            per_parameter(l.job, each),
-            bytes_decimal(weights),
-        ),
+        line("weights", per_parameter(l.job, each), bytes_decimal(weights)),
         line(
             "a token of one text",
             format!("{t} devices of {}/s", bytes_decimal(device.bandwidth)),
@@ -560,16 +464,8 @@ fn generation(l: &Ledger) -> Vec<Line> {
 fn life(l: &Ledger) -> Vec<Line> {
     let flops = l.job.model.training_flops_per_token() as f64 * l.tokens;
     vec![
-        line(
-            "training takes",
-            "6 x parameters x tokens",
-            format!("{flops:.1e} FLOPs"),
-        ),
-        line(
-            "tokens generated, as much",
-            "3 x the training's tokens",
-            tokens(3.0 * l.tokens),
-        ),
+        line("training takes", "6 x parameters x tokens", format!("{flops:.1e} FLOPs")),
+        line("tokens generated, as much", "3 x the training's tokens", tokens(3.0 * l.tokens)),
     ]
 }
 

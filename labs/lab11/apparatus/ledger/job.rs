@@ -7,7 +7,8 @@ use kit::show::{Screen, bytes_decimal, significant};
 
 pub const HOUR: f64 = 3600.0;
 pub const YEAR: f64 = 365.25 * 24.0 * HOUR;
-/// Device hours from one unexpected interruption to the next: Llama 3's 54 days on 16,384 devices had 419 (arXiv 2407.21783, section 3.3.4).
+/// Device hours from one unexpected interruption to the next: Llama 3's 54 days on 16,384 devices
+/// had 419 (arXiv 2407.21783, section 3.3.4).
 pub const HOURS_TO_A_FAILURE: f64 = 54.0 * 24.0 * 16_384.0 / 419.0;
 
 /// A figure, and how it comes about.
@@ -18,11 +19,7 @@ pub struct Line {
 }
 
 pub fn line(what: impl Into<String>, how: impl Into<String>, figure: impl Into<String>) -> Line {
-    Line {
-        what: what.into(),
-        how: how.into(),
-        figure: figure.into(),
-    }
+    Line { what: what.into(), how: how.into(), figure: figure.into() }
 }
 
 /// The job, as the entries ask about it.
@@ -74,20 +71,13 @@ impl Ledger<'_> {
 
     /// One device that trains alone, as if it had room for everything.
     pub fn one_device_seconds(&self) -> f64 {
-        let alone = TrainingJob {
-            devices: 1,
-            ..self.job.clone()
-        };
+        let alone = TrainingJob { devices: 1, ..self.job.clone() };
         self.steps() * alone.time(&Strategy::SINGLE).total()
     }
 
     /// All devices as replicas.
     pub fn replicas(&self, zero: usize) -> Strategy {
-        Strategy {
-            data: self.job.devices,
-            zero,
-            ..Strategy::SINGLE
-        }
+        Strategy { data: self.job.devices, zero, ..Strategy::SINGLE }
     }
 
     /// As many tensor ranks as a node has devices, as far as heads and devices divide.

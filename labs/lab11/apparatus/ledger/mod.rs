@@ -1,7 +1,9 @@
-//! The ledger: one job's figures in the order of the book's pages, from one device that is too small to a plan that trains.
+//! The ledger: one job's figures in the order of the book's pages, from one device that is too
+//! small to a plan that trains.
 //!
-//! Each entry says what the page's idea means for the job. All figures are the planner's or the library's, so the ledger can be asked
-//! about any job that the planner can be asked about. `job.rs` has what entries are made from, `entries.rs` the entries.
+//! Each entry says what the page's idea means for the job. All figures are the planner's or the
+//! library's, so the ledger can be asked about any job that the planner can be asked about.
+//! `job.rs` has what entries are made from, `entries.rs` the entries.
 
 mod entries;
 mod job;
@@ -23,12 +25,7 @@ pub fn ledger(
     tokens: f64,
     page: Option<&str>,
 ) -> Result<String, BadInput> {
-    let ledger = Ledger {
-        screen,
-        found,
-        job: &found.job,
-        tokens,
-    };
+    let ledger = Ledger { screen, found, job: &found.job, tokens };
     let asked = |entry: &&(&str, Entry)| page.is_none_or(|page| page == entry.0);
     let chosen: Vec<_> = ENTRIES.iter().filter(asked).collect();
     if chosen.is_empty() {
@@ -58,11 +55,7 @@ fn rows(screen: &Screen, page: &str, lines: &[Line]) -> Vec<String> {
     let how = width(|line| &line.how).max(29);
     let mut rows = vec![format!("  {}", screen.bold(page))];
     for line in lines {
-        let Line {
-            what: name,
-            how: made,
-            figure,
-        } = line;
+        let Line { what: name, how: made, figure } = line;
         let row = format!("    {name:<what$}  {made:<how$}  {figure}");
         rows.push(row.trim_end().to_string());
     }
@@ -109,21 +102,15 @@ mod tests {
             ("lab09", "universal", "2,169 files"),           // 3 x (80 x 9 + 3)
             ("life-cycle", "training takes", "6.0e23 FLOPs"),
         ] {
-            assert!(
-                has(&text, page, what, by_hand),
-                "{page}: {what} {by_hand}: {text}"
-            );
+            assert!(has(&text, page, what, by_hand), "{page}: {what} {by_hand}: {text}");
         }
     }
 
     #[test]
     fn every_job_has_a_ledger_that_fits_the_screen() {
-        for (name, devices) in [
-            ("llama-3-70b", 512),
-            ("gpt2", 1),
-            ("megatron-1t", 3072),
-            ("llama-2-7b", 6),
-        ] {
+        for (name, devices) in
+            [("llama-3-70b", 512), ("gpt2", 1), ("megatron-1t", 3072), ("llama-2-7b", 6)]
+        {
             let text = ledger(&Screen::plain(), &found(name, devices), name, 1e12, None).unwrap();
             for line in text.lines() {
                 let wide = line.chars().count() > 80;
@@ -135,17 +122,8 @@ mod tests {
 
     #[test]
     fn a_page_without_an_entry_is_refused() {
-        let error = ledger(
-            &Screen::plain(),
-            &found("gpt2", 1),
-            "gpt2",
-            1e9,
-            Some("lab12"),
-        )
-        .unwrap_err();
-        assert!(
-            error.what.contains("lab12") && error.help.contains("one-device"),
-            "{error}"
-        );
+        let error =
+            ledger(&Screen::plain(), &found("gpt2", 1), "gpt2", 1e9, Some("lab12")).unwrap_err();
+        assert!(error.what.contains("lab12") && error.help.contains("one-device"), "{error}");
     }
 }

@@ -1,9 +1,12 @@
-//! How far predictions are from what was measured: signed, by kind of plan, and apart for benchmarks and for trainings.
+//! How far predictions are from what was measured: signed, by kind of plan, and apart for
+//! benchmarks and for trainings.
 //!
-//! An error is a prediction's step over the published one, minus 1: negative where the planner is too fast. Plans of one kind err
-//! alike, and a training errs more than a benchmark: its data, its logs and its slow days are not in the formulas. A range is not a
-//! mean and a spread: it is cut from the runs themselves, and [`held_out`] counts how many runs fall into the range that the
-//! *other* publications give. Devices are not told apart: the runs on H100 are of few, and held out it does not help.
+//! An error is a prediction's step over the published one, minus 1: negative where the planner is
+//! too fast. Plans of one kind err alike, and a training errs more than a benchmark: its data, its
+//! logs and its slow days are not in the formulas. A range is not a mean and a spread: it is cut
+//! from the runs themselves, and [`held_out`] counts how many runs fall into the range that
+//! the *other* publications give. Devices are not told apart: the runs on H100 are of few, and held
+//! out it does not help.
 
 use super::published::{Made, Run, runs};
 use crate::strategy::{Offloaded, Plan, Strategy};
@@ -40,11 +43,13 @@ impl PlanKind {
     }
 }
 
-/// The part of runs that a range leaves out at each end. Of runs of a publication that is not in the list, more fall outside: with a
-/// tenth at each end two thirds are inside, which [`held_out`] counts.
+/// The part of runs that a range leaves out at each end. Of runs of a publication that is not in
+/// the list, more fall outside: with a tenth at each end two thirds are inside, which [`held_out`]
+/// counts.
 const LEFT_OUT: f64 = 0.1;
 
-/// A kind of plans has a range of its own from this many runs on, of this many publications. Else all runs count.
+/// A kind of plans has a range of its own from this many runs on, of this many publications. Else
+/// all runs count.
 const ENOUGH: usize = 10;
 const PUBLICATIONS: usize = 3;
 
@@ -58,11 +63,13 @@ pub struct Errors {
     pub spread: f64,
     /// The median, however far off, without its sign.
     pub median: f64,
-    /// How much longer a step takes than predicted: from and to, as parts of the prediction, for the runs in the middle.
+    /// How much longer a step takes than predicted: from and to, as parts of the prediction, for
+    /// the runs in the middle.
     pub longer: [f64; 2],
 }
 
-/// The value below which a part of all lies: each value is in the middle of its own share (Hazen), and between two it is linear.
+/// The value below which a part of all lies: each value is in the middle of its own share (Hazen),
+/// and between two it is linear.
 fn quantile(sorted: &[f64], part: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else {
         return 0.0;
@@ -108,7 +115,8 @@ impl Errors {
 /// What published runs say about predictions.
 #[derive(Clone, Debug)]
 pub struct Accuracy {
-    /// Of benchmarks and of trainings, in the order of [`Made::ALL`]; each in the order of [`PlanKind::ALL`].
+    /// Of benchmarks and of trainings, in the order of [`Made::ALL`]; each in the order of
+    /// [`PlanKind::ALL`].
     kinds: [[Errors; 3]; 2],
     /// The spread between two runs of one source and kind.
     alike: [f64; 3],
@@ -137,11 +145,8 @@ impl Accuracy {
     fn from(among: impl Fn(&Run) -> bool) -> Accuracy {
         let runs: Vec<&(Run, f64)> = compared().iter().filter(|(run, _)| among(run)).collect();
         let kinds = Made::ALL.map(|made| {
-            let all: Vec<&(Run, f64)> = runs
-                .iter()
-                .copied()
-                .filter(|(run, _)| run.made == made)
-                .collect();
+            let all: Vec<&(Run, f64)> =
+                runs.iter().copied().filter(|(run, _)| run.made == made).collect();
             PlanKind::ALL.map(|kind| errors_among(&all, kind))
         });
         let alike = PlanKind::ALL.map(|kind| {
@@ -152,9 +157,7 @@ impl Accuracy {
                 .collect();
             let mut squares = Vec::new();
             for (i, (one, error)) in such.iter().enumerate() {
-                let same = such[..i]
-                    .iter()
-                    .filter(|(other, _)| one.source == other.source);
+                let same = such[..i].iter().filter(|(other, _)| one.source == other.source);
                 squares.extend(same.map(|(_, second)| (error - second).powi(2)));
             }
             (squares.iter().sum::<f64>() / squares.len().max(1) as f64).sqrt()
@@ -167,7 +170,8 @@ impl Accuracy {
         &self.kinds[Made::Benchmark as usize][PlanKind::of(strategy) as usize]
     }
 
-    /// What to expect of a strategy's prediction, in a benchmark or in a training. Nothing is known of those that offload.
+    /// What to expect of a strategy's prediction, in a benchmark or in a training. Nothing is known
+    /// of those that offload.
     pub fn expected(&self, made: Made, strategy: &Strategy) -> Option<&Errors> {
         let errors = &self.kinds[made as usize][PlanKind::of(strategy) as usize];
         (strategy.offload == Offloaded::None).then_some(errors)
@@ -187,18 +191,18 @@ impl Accuracy {
         plan.time.total() / (1.0 + self.kind(&plan.strategy).mean)
     }
 
-    /// Whether a plan may be as fast as another: its likely step is longer than the other's by less than the spread of their difference.
+    /// Whether a plan may be as fast as another: its likely step is longer than the other's by less
+    /// than the spread of their difference.
     pub fn keeps_up(&self, one: &Plan, other: &Plan) -> bool {
         let longer = (self.likely(one) / self.likely(other)).ln();
         longer < self.apart(&one.strategy, &other.strategy)
     }
 
-    /// Whether a plan may be the fastest of all, of which the first is the likely one. Where nothing is known of errors, that one alone.
+    /// Whether a plan may be the fastest of all, of which the first is the likely one. Where
+    /// nothing is known of errors, that one alone.
     pub fn may_win(&self, plan: &Plan, all: &[&Plan]) -> bool {
         if plan.strategy.offload != Offloaded::None {
-            return all
-                .first()
-                .is_some_and(|first| first.strategy == plan.strategy);
+            return all.first().is_some_and(|first| first.strategy == plan.strategy);
         }
         all.iter().all(|other| self.keeps_up(plan, other))
     }
@@ -211,10 +215,8 @@ fn errors_among(all: &[&(Run, f64)], kind: PlanKind) -> Errors {
         .copied()
         .filter(|(run, _)| PlanKind::of(&run.strategy) == kind)
         .collect();
-    let mut publications: Vec<&str> = such
-        .iter()
-        .map(|(run, _)| run.publication.as_str())
-        .collect();
+    let mut publications: Vec<&str> =
+        such.iter().map(|(run, _)| run.publication.as_str()).collect();
     publications.sort_unstable();
     publications.dedup();
     if such.len() < ENOUGH || publications.len() < PUBLICATIONS {
@@ -279,9 +281,7 @@ fn held_out_within(made: Made, kind: Option<PlanKind>, factor: f64) -> HeldOut {
     found.width = quantile(&sorted(widths.into_iter()), 0.5);
     let all = sorted(all.into_iter());
     let two_thirds = (2 * all.len()).div_ceil(3).max(1);
-    let widths = all
-        .windows(two_thirds)
-        .map(|some| some[two_thirds - 1] - some[0]);
+    let widths = all.windows(two_thirds).map(|some| some[two_thirds - 1] - some[0]);
     found.narrowest = widths.fold(f64::INFINITY, f64::min);
     found
 }
@@ -295,7 +295,8 @@ mod tests {
         let errors = Errors::of(&[-0.1, -0.2, -0.3]);
         assert!((errors.mean + 0.2).abs() < 1e-12 && (errors.spread - 0.1).abs() < 1e-12);
         assert!((errors.median - 0.2).abs() < 1e-12);
-        // Steps took 1/0.9, 1/0.8 and 1/0.7 of the prediction. A tenth is within the share of the first.
+        // Steps took 1/0.9, 1/0.8 and 1/0.7 of the prediction. A tenth is within the share of the
+        // first.
         let [least, most] = errors.longer;
         assert!((least - (1.0 / 0.9 - 1.0)).abs() < 1e-9, "{least}");
         assert!((most - (1.0 / 0.7 - 1.0)).abs() < 1e-9, "{most}");
@@ -306,16 +307,14 @@ mod tests {
         assert_eq!(Errors::of(&[0.5]).width(), 0.0);
     }
 
-    /// Two thirds of held-out runs fall into the printed range, and not because it is wide. Half as wide, it fails.
+    /// Two thirds of held-out runs fall into the printed range, and not because it is wide. Half as
+    /// wide, it fails.
     #[test]
     fn ranges_hold_for_publications_that_they_do_not_know() {
         for made in Made::ALL {
             let found = held_out(made, None);
             assert!(found.runs > 25, "{made:?}: {found:?}");
-            assert!(
-                (0.60..=0.75).contains(&found.coverage()),
-                "{made:?}: {found:?}"
-            );
+            assert!((0.60..=0.75).contains(&found.coverage()), "{made:?}: {found:?}");
             assert!(found.width <= 1.5 * found.narrowest, "{made:?}: {found:?}");
             let half = held_out_within(made, None, 0.5);
             assert!(half.coverage() < 0.60, "{made:?}: {half:?}");
@@ -342,12 +341,7 @@ mod tests {
         assert!(accuracy.may_win(all[0], &all));
         assert!(!accuracy.may_win(slowest, &all));
         // ZeRO-3 errs more than TP, and trainings more than benchmarks.
-        let of = |made, plan: &str| {
-            accuracy
-                .expected(made, &plan.parse().unwrap())
-                .unwrap()
-                .mean
-        };
+        let of = |made, plan: &str| accuracy.expected(made, &plan.parse().unwrap()).unwrap().mean;
         assert!(of(Made::Benchmark, "dp=8,zero=3") < of(Made::Benchmark, "tp=8"));
         assert!(of(Made::Production, "tp=8") < of(Made::Benchmark, "tp=8"));
     }

@@ -44,16 +44,13 @@ pub struct Refusal {
 fn divisors(n: usize, near: usize) -> String {
     let all = (1..=n).filter(|d| n.is_multiple_of(*d));
     let (below, above): (Vec<usize>, Vec<usize>) = all.partition(|&d| d < near);
-    let closest: Vec<String> = below
-        .last()
-        .into_iter()
-        .chain(above.first())
-        .map(usize::to_string)
-        .collect();
+    let closest: Vec<String> =
+        below.last().into_iter().chain(above.first()).map(usize::to_string).collect();
     closest.join(" or ")
 }
 
-/// What a strategy must not do. A search asks thousands of times whether it is broken, and once for the words.
+/// What a strategy must not do. A search asks thousands of times whether it is broken, and once for
+/// the words.
 struct Rule {
     kind: RefusalKind,
     broken: bool,
@@ -64,11 +61,7 @@ struct Rule {
 /// All rules but memory.
 fn rules(job: &TrainingJob, s: &Strategy) -> [Rule; 20] {
     let model = &job.model;
-    let rule = |kind, broken, words| Rule {
-        kind,
-        broken,
-        words,
-    };
+    let rule = |kind, broken, words| Rule { kind, broken, words };
     let heads = model.heads.is_multiple_of(s.tensor);
     let stages = s.pipeline * s.chunks;
     // A stage without layers can only have the token table, or the head.
@@ -86,17 +79,13 @@ fn rules(job: &TrainingJob, s: &Strategy) -> [Rule; 20] {
             heads && !model.kv_heads().is_multiple_of(s.tensor),
             kv_heads,
         ),
-        rule(
-            RefusalKind::Layers,
-            s.pipeline == 1 && s.chunks > 1,
-            |_, s| {
-                let chunks = s.chunks;
-                let what = format!(
-                    "{chunks} chunks on a pipeline of 1 rank follow each other on the same rank"
-                );
-                (what, "give pp=2 or more, or chunks=1".into())
-            },
-        ),
+        rule(RefusalKind::Layers, s.pipeline == 1 && s.chunks > 1, |_, s| {
+            let chunks = s.chunks;
+            let what = format!(
+                "{chunks} chunks on a pipeline of 1 rank follow each other on the same rank"
+            );
+            (what, "give pp=2 or more, or chunks=1".into())
+        }),
         rule(RefusalKind::Layers, s.pipeline > 1 && empty, |job, s| {
             let layers = job.model.layers;
             let what = format!(
@@ -116,18 +105,14 @@ fn rules(job: &TrainingJob, s: &Strategy) -> [Rule; 20] {
             let help = format!("give --batch {}", job.batch.next_multiple_of(sequences));
             (what, help)
         }),
-        rule(
-            RefusalKind::Schedule,
-            divides && s.chunks > 1 && !groups,
-            |job, s| {
-                let m = s.micro_batches(job.batch);
-                let what = format!(
-                    "{m} micro-batches are no multiple of pp {}, and interleaved stages work in groups of it",
-                    s.pipeline
-                );
-                (what, "give chunks=1, or a batch with more sequences".into())
-            },
-        ),
+        rule(RefusalKind::Schedule, divides && s.chunks > 1 && !groups, |job, s| {
+            let m = s.micro_batches(job.batch);
+            let what = format!(
+                "{m} micro-batches are no multiple of pp {}, and interleaved stages work in groups of it",
+                s.pipeline
+            );
+            (what, "give chunks=1, or a batch with more sequences".into())
+        }),
         rule(
             RefusalKind::Program,
             s.pipeline > 1 && s.zero > program.most_zero_in_a_pipeline(),
@@ -144,28 +129,17 @@ fn rules(job: &TrainingJob, s: &Strategy) -> [Rule; 20] {
                 && !matches!(s.recompute, Recompute::None | Recompute::Full),
             |job, s| {
                 let what = format!("{} has no recompute={}", job.program.words(), s.recompute);
-                (
-                    what,
-                    "give recompute=none or full, or another --program".into(),
-                )
+                (what, "give recompute=none or full, or another --program".into())
             },
         ),
-        rule(
-            RefusalKind::Program,
-            s.replicas > 1 && program == Program::Shardlab,
-            |_, _| {
-                let what = "this library divides among all data ranks, or none".into();
-                (what, "leave shard out, or give another --program".into())
-            },
-        ),
-        rule(
-            RefusalKind::Useless,
-            s.replicas > 1 && s.zero == 0,
-            |_, _| {
-                let what = "groups of data ranks divide nothing without ZeRO".into();
-                (what, "give zero=3, or leave shard out".into())
-            },
-        ),
+        rule(RefusalKind::Program, s.replicas > 1 && program == Program::Shardlab, |_, _| {
+            let what = "this library divides among all data ranks, or none".into();
+            (what, "leave shard out, or give another --program".into())
+        }),
+        rule(RefusalKind::Useless, s.replicas > 1 && s.zero == 0, |_, _| {
+            let what = "groups of data ranks divide nothing without ZeRO".into();
+            (what, "give zero=3, or leave shard out".into())
+        }),
         rule(RefusalKind::Useless, s.sequence && s.tensor == 1, |_, _| {
             let what = "sp without tensor ranks".into();
             (what, "give tp=2 or more, or leave sp out".into())
@@ -194,44 +168,31 @@ fn rules(job: &TrainingJob, s: &Strategy) -> [Rule; 20] {
                 (what, "give zero=3, or offload=optimizer".into())
             },
         ),
-        rule(
-            RefusalKind::Useless,
-            s.nvme && s.offload == Offloaded::None,
-            |_, _| {
-                let what = "nothing is offloaded to NVMe".into();
-                (what, "give offload=optimizer, or leave nvme out".into())
-            },
-        ),
+        rule(RefusalKind::Useless, s.nvme && s.offload == Offloaded::None, |_, _| {
+            let what = "nothing is offloaded to NVMe".into();
+            (what, "give offload=optimizer, or leave nvme out".into())
+        }),
         rule(
             RefusalKind::Program,
             s.pipeline > 1 && (s.offload == Offloaded::Parameters || s.tiles > 1),
             |_, _| {
                 let what =
                     "offloaded parameters and tiles are known without a pipeline only".into();
-                (
-                    what,
-                    "give pp=1, or leave offload=parameters and tiles out".into(),
-                )
+                (what, "give pp=1, or leave offload=parameters and tiles out".into())
             },
         ),
-        rule(
-            RefusalKind::Heads,
-            !model.ffn().is_multiple_of(s.tensor),
-            |job, s| {
-                let ffn = job.model.ffn();
-                let what = format!("tp {} does not divide the MLP's width of {ffn}", s.tensor);
-                (what, format!("give tp={}", divisors(ffn, s.tensor)))
-            },
-        ),
+        rule(RefusalKind::Heads, !model.ffn().is_multiple_of(s.tensor), |job, s| {
+            let ffn = job.model.ffn();
+            let what = format!("tp {} does not divide the MLP's width of {ffn}", s.tensor);
+            (what, format!("give tp={}", divisors(ffn, s.tensor)))
+        }),
         rule(
             RefusalKind::Heads,
             s.sequence && !model.block.is_multiple_of(s.tensor),
             |job, s| {
                 let block = job.model.block;
-                let what = format!(
-                    "sp: tp {} does not divide sequences of {block} tokens",
-                    s.tensor
-                );
+                let what =
+                    format!("sp: tp {} does not divide sequences of {block} tokens", s.tensor);
                 (what, "leave sp out, or give another --seq".into())
             },
         ),
@@ -269,18 +230,12 @@ fn query_heads(job: &TrainingJob, s: &Strategy) -> (String, String) {
         "tp {} does not divide {} heads: a rank computes whole heads",
         s.tensor, job.model.heads
     );
-    (
-        what,
-        format!("give tp={}", divisors(job.model.heads, s.tensor)),
-    )
+    (what, format!("give tp={}", divisors(job.model.heads, s.tensor)))
 }
 
 fn kv_heads(job: &TrainingJob, s: &Strategy) -> (String, String) {
     let heads = job.model.kv_heads();
-    let what = format!(
-        "tp {} does not divide {heads} key and value heads",
-        s.tensor
-    );
+    let what = format!("tp {} does not divide {heads} key and value heads", s.tensor);
     let help = format!(
         "give tp={}; Megatron-LM would copy heads to several ranks",
         divisors(heads, s.tensor)
@@ -293,11 +248,7 @@ pub fn refusals(job: &TrainingJob, strategy: &Strategy) -> Vec<Refusal> {
     let broken = rules(job, strategy).into_iter().filter(|rule| rule.broken);
     let refusal = |rule: Rule| {
         let (what, help) = (rule.words)(job, strategy);
-        Refusal {
-            kind: rule.kind,
-            what,
-            help,
-        }
+        Refusal { kind: rule.kind, what, help }
     };
     broken.map(refusal).collect()
 }
@@ -320,13 +271,7 @@ pub fn too_large(job: &TrainingJob, strategy: &Strategy, load: &Load) -> Option<
         return None;
     }
     let device = &job.cluster.device;
-    let refusal = |what, help: String| {
-        Some(Refusal {
-            kind: RefusalKind::Memory,
-            what,
-            help,
-        })
-    };
+    let refusal = |what, help: String| Some(Refusal { kind: RefusalKind::Memory, what, help });
     let room = device.room();
     if load.total() > room {
         let what = format!(
@@ -342,11 +287,7 @@ pub fn too_large(job: &TrainingJob, strategy: &Strategy, load: &Load) -> Option<
     } else {
         (load.disk, device.disk, "its host's disks")
     };
-    let what = format!(
-        "a rank keeps {} in {} of {place}",
-        bytes_decimal(away),
-        bytes_decimal(has)
-    );
+    let what = format!("a rank keeps {} in {} of {place}", bytes_decimal(away), bytes_decimal(has));
     let help = if strategy.nvme || device.disk == 0.0 {
         "give more devices"
     } else {
@@ -355,8 +296,8 @@ pub fn too_large(job: &TrainingJob, strategy: &Strategy, load: &Load) -> Option<
     refusal(what, help.into())
 }
 
-/// What makes the largest part of a load smaller, of all that the strategy does not do yet. If the state alone has no room, smaller
-/// activations are no help, and its largest part counts.
+/// What makes the largest part of a load smaller, of all that the strategy does not do yet. If the
+/// state alone has no room, smaller activations are no help, and its largest part counts.
 fn smaller(s: &Strategy, load: &Load, room: f64) -> String {
     let shared = s.data > 1;
     let layers = s.pipeline == 1 && shared;
@@ -426,10 +367,8 @@ fn smaller(s: &Strategy, load: &Load, room: f64) -> String {
     let Some((_, name, ways)) = most.max_by(|a, b| a.0.total_cmp(&b.0)) else {
         return String::new();
     };
-    let ways: Vec<&str> = ways
-        .into_iter()
-        .filter_map(|(helps, way)| helps.then_some(way))
-        .collect();
+    let ways: Vec<&str> =
+        ways.into_iter().filter_map(|(helps, way)| helps.then_some(way)).collect();
     let most = if beside_state {
         let state = bytes_decimal(state);
         format!("without activations it takes {state}, and most are {name}")
@@ -464,22 +403,15 @@ mod tests {
             .iter()
             .find(|refusal| refusal.kind == kind)
             .unwrap_or_else(|| panic!("{plan}: {all:?}"));
-        assert!(
-            found.what.contains(what) && found.help.contains(help),
-            "{found:?}"
-        );
+        assert!(found.what.contains(what) && found.help.contains(help), "{found:?}");
     }
 
-    /// Smaller activations are no help where the state alone does not fit, although they are the largest part.
+    /// Smaller activations are no help where the state alone does not fit, although they are the
+    /// largest part.
     #[test]
     fn the_part_that_has_to_shrink_is_named() {
         let help = |weights: f64, gradients: f64| {
-            let load = Load {
-                weights,
-                gradients,
-                activations: 60e9,
-                ..Load::default()
-            };
+            let load = Load { weights, gradients, activations: 60e9, ..Load::default() };
             let plan = "dp=48,mb=4,zero=1".parse().unwrap();
             too_large(&job(), &plan, &load).unwrap().help
         };
@@ -488,10 +420,7 @@ mod tests {
             "without activations it takes 80.0 GB, and most are gradients: zero=2, or more tp or pp"
         );
         let help = help(10e9, 20e9);
-        assert!(
-            help.starts_with("most are activations: a smaller mb"),
-            "{help}"
-        );
+        assert!(help.starts_with("most are activations: a smaller mb"), "{help}");
     }
 
     #[test]
@@ -508,24 +437,14 @@ mod tests {
             "= 16 devices, not 48",
             "dp=12 uses all 48",
         );
-        refused(
-            "tp=5",
-            RefusalKind::Devices,
-            "not 48",
-            "tp x pp must divide 48: 4 or 6",
-        );
+        refused("tp=5", RefusalKind::Devices, "not 48", "tp x pp must divide 48: 4 or 6");
         refused(
             "dp=2,tp=2,pp=12,chunks=5",
             RefusalKind::Layers,
             "60 stages for 48 layers",
             "50 at most",
         );
-        refused(
-            "dp=48,chunks=2",
-            RefusalKind::Layers,
-            "follow each other",
-            "pp=2",
-        );
+        refused("dp=48,chunks=2", RefusalKind::Layers, "follow each other", "pp=2");
         refused(
             "dp=48",
             RefusalKind::Batch,
@@ -544,38 +463,17 @@ mod tests {
             "Megatron-LM has no ZeRO-3 in a pipeline",
             "zero=2 at most",
         );
-        refused(
-            "dp=48,sp",
-            RefusalKind::Useless,
-            "without tensor ranks",
-            "tp=2",
-        );
-        refused(
-            "tp=8,pp=6,zero=1",
-            RefusalKind::Useless,
-            "has one",
-            "zero=0",
-        );
-        refused(
-            "dp=48,zero=1,offload=parameters",
-            RefusalKind::Useless,
-            "only ZeRO-3",
-            "zero=3",
-        );
+        refused("dp=48,sp", RefusalKind::Useless, "without tensor ranks", "tp=2");
+        refused("tp=8,pp=6,zero=1", RefusalKind::Useless, "has one", "zero=0");
+        refused("dp=48,zero=1,offload=parameters", RefusalKind::Useless, "only ZeRO-3", "zero=3");
         refused(
             "dp=48,zero=3,shard=1",
             RefusalKind::Useless,
             "a group of them has one",
             "zero=0",
         );
-        let pytorch = TrainingJob {
-            program: Program::Pytorch,
-            ..job()
-        };
-        let pipeline = refusals(
-            &pytorch,
-            &"dp=8,pp=6,zero=3,offload=parameters".parse().unwrap(),
-        );
+        let pytorch = TrainingJob { program: Program::Pytorch, ..job() };
+        let pipeline = refusals(&pytorch, &"dp=8,pp=6,zero=3,offload=parameters".parse().unwrap());
         assert!(pipeline[0].what.contains("without a pipeline only"));
         refused(
             "dp=8,tp=6,nvme",
@@ -583,10 +481,7 @@ mod tests {
             "nothing is offloaded",
             "offload=optimizer",
         );
-        assert_eq!(
-            refusals(&job(), &"dp=4,tp=2,pp=6,zero=1".parse().unwrap()),
-            []
-        );
+        assert_eq!(refusals(&job(), &"dp=4,tp=2,pp=6,zero=1".parse().unwrap()), []);
     }
 
     /// Ranks that share heads share the MLP and, with sp, sequences.
@@ -611,10 +506,7 @@ mod tests {
             too_large(&job, &strategy, &job.load(&strategy))
         };
         let whole = of("dp=48,mb=1").unwrap();
-        assert!(
-            whole.what.contains("of 76.4 GB") && whole.help.contains("zero=1"),
-            "{whole:?}"
-        );
+        assert!(whole.what.contains("of 76.4 GB") && whole.help.contains("zero=1"), "{whole:?}");
         assert!(
             of("dp=48,zero=3,mb=1").unwrap().help.contains("recompute"),
             "{:?}",

@@ -1,7 +1,8 @@
 //! A model of the Hugging Face Hub, from its config.json.
 //!
-//! Each family of models has layers of its own, whose counts follow from some keys of the file. The keys, their defaults and the
-//! layers are those of transformers 5.23 (`configuration_*.py` and `modeling_*.py`).
+//! Each family of models has layers of its own, whose counts follow from some keys of the file. The
+//! keys, their defaults and the layers are those of transformers 5.23 (`configuration_*.py` and
+//! `modeling_*.py`).
 
 use super::names::LONGEST;
 use super::sizes::{Described, HEADS, LAYERS, Sizes, WIDTH, check, head_width};
@@ -77,7 +78,8 @@ const HARMLESS: [&str; 46] = [
     "use_cache",
 ];
 
-/// The ends of names whose keys do not change what is counted: rates of dropout, and the numbers of single tokens.
+/// The ends of names whose keys do not change what is counted: rates of dropout, and the numbers of
+/// single tokens.
 const HARMLESS_ENDS: [&str; 5] = ["dropout", "pdrop", "dropout_prob", "token_id", "token_ids"];
 
 /// The most bytes of a config.json. Published ones have a few thousand.
@@ -88,8 +90,8 @@ const HELP: &str = "give --config a model's own config.json";
 /// Reads a model. The numbers in `sizes` are used instead of the file's.
 ///
 /// # Errors
-/// If the file cannot be read, is not JSON, lacks a key, describes a model that is not known or has experts, or if its numbers do
-/// not fit together.
+/// If the file cannot be read, is not JSON, lacks a key, describes a model that is not known or has
+/// experts, or if its numbers do not fit together.
 pub fn read(path: &Path, sizes: &Sizes) -> Result<Described, BadInput> {
     let name = path.display().to_string();
     let text = files::text(path, MOST_BYTES)
@@ -105,19 +107,13 @@ fn parse(name: &str, text: &str, sizes: &Sizes) -> Result<Described, BadInput> {
         let at = format!(" at line {line} column {column}");
         let said = error.to_string();
         let said = said.strip_suffix(&at).unwrap_or(&said);
-        BadInput::new(
-            format!("{name}, line {line}, column {column}: it is not JSON: {said}"),
-            HELP,
-        )
+        BadInput::new(format!("{name}, line {line}, column {column}: it is not JSON: {said}"), HELP)
     })?;
     let Value::Object(keys) = all else {
         let what = format!("{name}: it is JSON, but has no keys");
         return Err(BadInput::new(what, HELP));
     };
-    let config = Config {
-        keys: &keys,
-        read: BTreeSet::new(),
-    };
+    let config = Config { keys: &keys, read: BTreeSet::new() };
     let described = config.described(sizes);
     described.map_err(|error| BadInput::new(format!("{name}: {}", error.what), error.help))
 }
@@ -185,10 +181,7 @@ impl<'a> Config<'a> {
             family: Family::Dense(dense),
         };
         // So that a GPT-2 from a file is planned exactly as one by name.
-        let by_name = ModelShape {
-            family: Family::Gpt2,
-            ..shape
-        };
+        let by_name = ModelShape { family: Family::Gpt2, ..shape };
         if by_name.dense() == dense {
             shape = by_name;
         }
@@ -206,19 +199,15 @@ impl<'a> Config<'a> {
         self.keys.get(key).filter(|value| !value.is_null())
     }
 
-    /// A whole number from 1 to `most`, by the first of the names that a key has in different families: an older
-    /// name counts, if a file has both.
+    /// A whole number from 1 to `most`, by the first of the names that a key has in different
+    /// families: an older name counts, if a file has both.
     fn size_if(&mut self, names: &[&'static str], most: usize) -> Result<Option<usize>, BadInput> {
-        let given: Vec<(&str, &Value)> = names
-            .iter()
-            .filter_map(|name| Some((*name, self.given(name)?)))
-            .collect();
+        let given: Vec<(&str, &Value)> =
+            names.iter().filter_map(|name| Some((*name, self.given(name)?))).collect();
         let Some((name, value)) = given.first() else {
             return Ok(None);
         };
-        let number = value
-            .as_u64()
-            .and_then(|number| usize::try_from(number).ok());
+        let number = value.as_u64().and_then(|number| usize::try_from(number).ok());
         match number {
             Some(number) if (1..=most).contains(&number) => Ok(Some(number)),
             _ => {
@@ -242,10 +231,7 @@ impl<'a> Config<'a> {
             None => Ok(usual),
             Some(Value::Bool(flag)) => Ok(*flag),
             Some(value) => Err(BadInput::new(
-                format!(
-                    "{key} is {}, not true or false",
-                    shortened(&value.to_string())
-                ),
+                format!("{key} is {}, not true or false", shortened(&value.to_string())),
                 HELP,
             )),
         }
@@ -284,10 +270,7 @@ impl<'a> Config<'a> {
         let known = FAMILIES.into_iter().find(|known| *known == kind);
         known.ok_or_else(|| {
             let kind = shortened(kind);
-            BadInput::new(
-                format!("its model_type is {kind}, which is not known here"),
-                help,
-            )
+            BadInput::new(format!("its model_type is {kind}, which is not known here"), help)
         })
     }
 
@@ -329,14 +312,12 @@ impl<'a> Config<'a> {
             "gemma" => (16, Some(256)),
             _ => (common.file_heads, None),
         };
-        let is_null = self
-            .keys
-            .get("num_key_value_heads")
-            .is_some_and(Value::is_null);
+        let is_null = self.keys.get("num_key_value_heads").is_some_and(Value::is_null);
         let usual_kv = if is_null { common.file_heads } else { usual_kv };
         let file_kv = self.size_if(&["num_key_value_heads"], HEADS)?;
         let file_kv = file_kv.unwrap_or(usual_kv);
-        // What follows from heads and width in the file also follows from those that --heads and --embd change.
+        // What follows from heads and width in the file also follows from those that --heads
+        // and --embd change.
         let kv_heads = if file_kv == common.file_heads {
             common.heads
         } else {
@@ -410,10 +391,7 @@ impl<'a> Config<'a> {
                 "its token table is {tokens} wide (word_embed_proj_dim), and its layers {}",
                 common.file_embd
             );
-            return Err(BadInput::new(
-                what,
-                "the planner knows models of one width only",
-            ));
+            return Err(BadInput::new(what, "the planner knows models of one width only"));
         }
         let biases = self.flag("enable_bias", true)?;
         let has_gains = self.flag("layer_norm_elementwise_affine", true)?;
@@ -430,7 +408,8 @@ impl<'a> Config<'a> {
         })
     }
 
-    /// Few key and value heads, and attention beside the MLP. The new architecture is that of the 40B and later models.
+    /// Few key and value heads, and attention beside the MLP. The new architecture is that of the
+    /// 40B and later models.
     fn falcon(&mut self, common: &Common) -> Result<Dense, BadInput> {
         let is_new = self.flag("new_decoder_architecture", false)?;
         let multi_query = self.flag("multi_query", true)?;
@@ -462,11 +441,7 @@ impl<'a> Config<'a> {
     fn name(&self, kind: &str, is_changed: bool) -> String {
         let given = self.text("_name_or_path").filter(|name| !name.is_empty());
         let name = shortened(given.unwrap_or(kind));
-        if is_changed {
-            format!("your {name}")
-        } else {
-            name
-        }
+        if is_changed { format!("your {name}") } else { name }
     }
 
     /// All keys that were not read and may matter. What is null or false is not there.

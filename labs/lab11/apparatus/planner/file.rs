@@ -55,10 +55,7 @@ const MOST: f64 = 1e9;
 pub fn read(path: &Path) -> Result<Cluster, BadInput> {
     let name = path.display();
     let text = files::text(path, files::LIST).map_err(|error| {
-        BadInput::new(
-            format!("{name} cannot be read: {error}"),
-            "give --cluster a TOML file",
-        )
+        BadInput::new(format!("{name} cannot be read: {error}"), "give --cluster a TOML file")
     })?;
     parse(&text).map_err(|(line, what)| {
         let line = line.map_or(String::new(), |line| format!(", line {line}"));
@@ -88,10 +85,7 @@ fn parse(text: &str) -> Result<Cluster, Wrong> {
         if (LEAST..=MOST).contains(&value) {
             Ok(value)
         } else if value > 0.0 {
-            Err((
-                find(key),
-                format!("{key} = {value:?} must be from {LEAST:?} to {MOST:?}"),
-            ))
+            Err((find(key), format!("{key} = {value:?} must be from {LEAST:?} to {MOST:?}")))
         } else {
             Err((find(key), format!("{key} = {value} must be more than 0")))
         }
@@ -102,17 +96,13 @@ fn parse(text: &str) -> Result<Cluster, Wrong> {
     };
     let share = |key: &str, value: Option<f64>, usual: f64| match value.unwrap_or(usual) {
         value if value > 0.0 && value <= 1.0 => Ok(value),
-        value => Err((
-            find(key),
-            format!("{key} = {value} must be a part of the peak, from 0 to 1"),
-        )),
+        value => {
+            Err((find(key), format!("{key} = {value} must be a part of the peak, from 0 to 1")))
+        }
     };
     let count = |key: &str, value: usize| match value {
         1..=MOST_RANKS => Ok(value),
-        _ => Err((
-            find(key),
-            format!("{key} = {value} must be from 1 to {MOST_RANKS}"),
-        )),
+        _ => Err((find(key), format!("{key} = {value} must be from 1 to {MOST_RANKS}"))),
     };
     let within = positive("within_gb_s", network.within_gb_s)?;
     let cards = count("cards", network.cards.unwrap_or(1))?;
@@ -191,55 +181,25 @@ mod tests {
     fn the_example_is_a_cluster() {
         let cluster = parse(EXAMPLE).unwrap();
         assert_eq!(
-            (
-                cluster.device.memory,
-                cluster.network.ranks_per_node,
-                cluster.network.rings
-            ),
+            (cluster.device.memory, cluster.network.ranks_per_node, cluster.network.rings),
             (24e9, 4, 1)
         );
-        assert_eq!(
-            (cluster.network.between.bandwidth, cluster.device.matmul),
-            (12.5e9, 0.7)
-        );
+        assert_eq!((cluster.network.between.bandwidth, cluster.device.matmul), (12.5e9, 0.7));
     }
 
     #[test]
     fn what_is_wrong_has_a_line() {
         for (from, to, line, says) in [
-            (
-                "memory_gb = 24",
-                "memory_gb = -1",
-                3,
-                "memory_gb = -1 must be more than 0",
-            ),
+            ("memory_gb = 24", "memory_gb = -1", 3, "memory_gb = -1 must be more than 0"),
             ("memory_gb = 24", "memory_gb = \"24\"", 3, "expected"),
             ("memory_gb = 24", "memory = 24", 3, "unknown field"),
             ("tflops = 165 ", "tflops 165 ", 4, "="),
-            (
-                "per_node = 4",
-                "per_node = 0",
-                11,
-                "per_node = 0 must be from 1",
-            ),
-            (
-                "tflops = 165 ",
-                "tflops = 1e300 ",
-                4,
-                "tflops = 1e300 must be from",
-            ),
-            (
-                "cards = 1",
-                "efficiency = 1.5",
-                14,
-                "efficiency = 1.5 must be a part",
-            ),
+            ("per_node = 4", "per_node = 0", 11, "per_node = 0 must be from 1"),
+            ("tflops = 165 ", "tflops = 1e300 ", 4, "tflops = 1e300 must be from"),
+            ("cards = 1", "efficiency = 1.5", 14, "efficiency = 1.5 must be a part"),
         ] {
             let (at, what) = parse(&EXAMPLE.replace(from, to)).unwrap_err();
-            assert!(
-                at == Some(line) && what.contains(says),
-                "{to}: {at:?} {what}"
-            );
+            assert!(at == Some(line) && what.contains(says), "{to}: {at:?} {what}");
         }
         let (_, what) = parse("[device]\nmemory_gb = 1").unwrap_err();
         assert!(what.contains("missing field"), "{what}");
@@ -248,9 +208,6 @@ mod tests {
     #[test]
     fn a_file_that_is_not_there_is_told() {
         let error = read(Path::new("no/such.toml")).unwrap_err();
-        assert!(
-            error.what.contains("no/such.toml cannot be read"),
-            "{error}"
-        );
+        assert!(error.what.contains("no/such.toml cannot be read"), "{error}");
     }
 }

@@ -6,7 +6,8 @@
 //! - `file.rs`: a reader's own cluster, in TOML
 //! - `check.rs`: whether a job can use a strategy; `search.rs`: all strategies of a job, ranked
 //! - `rules.rs`: the decision path of the source
-//! - `published.rs`: runs whose figures were published; `accuracy.rs`: what they say about predictions
+//! - `published.rs`: runs whose figures were published; `accuracy.rs`: what they say about
+//!   predictions
 
 mod accuracy;
 mod check;

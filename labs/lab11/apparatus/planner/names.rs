@@ -5,25 +5,21 @@ use shardlab::plan::{ModelShape, PRESETS};
 
 /// GPTs with names, beside the Llamas of [`PRESETS`].
 ///
-/// Sources: Radford et al., *Language Models are Unsupervised Multitask Learners* (2019); Brown et al. (arXiv 2005.14165), table 2.1; Smith et
-/// al. (arXiv 2201.11990); Korthikanti et al. (arXiv 2205.05198), table 3, whose vocabulary is 51,200 with its padding.
+/// Sources: Radford et al., *Language Models are Unsupervised Multitask Learners* (2019); Brown et
+/// al. (arXiv 2005.14165), table 2.1; Smith et al. (arXiv 2201.11990); Korthikanti et al.
+/// (arXiv 2205.05198), table 3, whose vocabulary is 51,200 with its padding.
 pub const MODELS: [(&str, ModelShape); 7] = [
     ("gpt2", ModelShape::gpt2(12, 768, 12, 50_257, 1024)),
     ("gpt2-xl", ModelShape::gpt2(48, 1600, 25, 50_257, 1024)),
     ("gpt3-13b", ModelShape::gpt2(40, 5120, 40, 51_200, 2048)),
     ("megatron-22b", ModelShape::gpt2(48, 6144, 64, 51_200, 2048)),
     ("gpt3-175b", ModelShape::gpt2(96, 12_288, 96, 51_200, 2048)),
-    (
-        "mt-nlg-530b",
-        ModelShape::gpt2(105, 20_480, 128, 51_200, 2048),
-    ),
-    (
-        "megatron-1t",
-        ModelShape::gpt2(128, 25_600, 160, 51_200, 2048),
-    ),
+    ("mt-nlg-530b", ModelShape::gpt2(105, 20_480, 128, 51_200, 2048)),
+    ("megatron-1t", ModelShape::gpt2(128, 25_600, 160, 51_200, 2048)),
 ];
 
-/// Tokens that sequences have in pretraining at most. Longer ones came later, in a last, short part of the training.
+/// Tokens that sequences have in pretraining at most. Longer ones came later, in a last, short part
+/// of the training.
 pub const LONGEST: usize = 8192;
 
 /// The model of that name.
@@ -35,10 +31,8 @@ pub fn model(name: &str) -> Result<ModelShape, BadInput> {
     if let Some(gpt) = gpt {
         return Ok(gpt);
     }
-    let llama = ModelShape::preset(name).map(|shape| ModelShape {
-        block: shape.block.min(LONGEST),
-        ..shape
-    });
+    let llama = ModelShape::preset(name)
+        .map(|shape| ModelShape { block: shape.block.min(LONGEST), ..shape });
     llama.map_err(|_| {
         let names: Vec<&str> = MODELS
             .iter()
@@ -58,12 +52,9 @@ mod tests {
 
     #[test]
     fn names_have_the_parameters_that_they_say() {
-        for (name, billions) in [
-            ("gpt2", 0.124),
-            ("gpt2-xl", 1.557),
-            ("gpt3-13b", 12.9),
-            ("megatron-22b", 22.1),
-        ] {
+        for (name, billions) in
+            [("gpt2", 0.124), ("gpt2-xl", 1.557), ("gpt3-13b", 12.9), ("megatron-22b", 22.1)]
+        {
             let is = model(name).unwrap().parameters() as f64 / 1e9;
             assert!((is / billions - 1.0).abs() < 0.01, "{name}: {is}");
         }

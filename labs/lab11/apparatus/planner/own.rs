@@ -1,4 +1,5 @@
-//! The model of a job: a published one by name, with some numbers changed or not, one from a file, or one of one's own.
+//! The model of a job: a published one by name, with some numbers changed or not, one from a file,
+//! or one of one's own.
 
 use super::config::read as read_config;
 use super::names::model;
@@ -30,11 +31,7 @@ const USUAL: &str = "llama-3-70b";
 /// A Llama of one's own.
 fn own(sizes: &Sizes) -> Result<Described, BadInput> {
     let (Some(layers), Some(embd), Some(heads)) = (sizes.layers, sizes.embd, sizes.heads) else {
-        let needs = [
-            ("--layers", sizes.layers),
-            ("--embd", sizes.embd),
-            ("--heads", sizes.heads),
-        ];
+        let needs = [("--layers", sizes.layers), ("--embd", sizes.embd), ("--heads", sizes.heads)];
         let missing = needs.iter().filter(|(_, number)| number.is_none());
         let missing: Vec<&str> = missing.map(|(flag, _)| *flag).collect();
         return Err(BadInput::new(
@@ -56,11 +53,7 @@ fn own(sizes: &Sizes) -> Result<Described, BadInput> {
         )),
     };
     check(&shape)?;
-    Ok(Described {
-        name: "your model".into(),
-        shape,
-        not_understood: Vec::new(),
-    })
+    Ok(Described { name: "your model".into(), shape, not_understood: Vec::new() })
 }
 
 /// A named model with the numbers that are given.
@@ -75,7 +68,8 @@ fn changed(name: &str, sizes: &Sizes) -> Result<Described, BadInput> {
         family: known.family,
     };
     head_width(shape.embd, shape.heads)?;
-    // A GPT's key and value heads and its MLP follow from its heads and its width, a Llama's do not.
+    // A GPT's key and value heads and its MLP follow from its heads and its width, a Llama's do
+    // not.
     let groups = sizes.heads.is_some() && known.llama().is_some();
     if sizes.kv_heads.is_some() || sizes.ffn.is_some() || groups {
         let mut dense = shape.dense();
@@ -93,11 +87,7 @@ fn changed(name: &str, sizes: &Sizes) -> Result<Described, BadInput> {
     } else {
         name.to_string()
     };
-    Ok(Described {
-        name,
-        shape,
-        not_understood: Vec::new(),
-    })
+    Ok(Described { name, shape, not_understood: Vec::new() })
 }
 
 #[cfg(test)]
@@ -145,41 +135,11 @@ mod tests {
         let none = Sizes::default();
         for (sizes, says) in [
             (Sizes { embd: None, ..OWN }, "also needs --embd"),
-            (
-                Sizes {
-                    layers: Some(8),
-                    ..none
-                },
-                "also needs --embd and --heads",
-            ),
-            (
-                Sizes {
-                    ffn: Some(8),
-                    ..none
-                },
-                "also needs --layers and --embd and --heads",
-            ),
-            (
-                Sizes {
-                    vocab: Some(8),
-                    ..none
-                },
-                "also needs --layers and",
-            ),
-            (
-                Sizes {
-                    heads: Some(7),
-                    ..OWN
-                },
-                "7 heads cannot share a width of 5120 evenly",
-            ),
-            (
-                Sizes {
-                    kv_heads: Some(3),
-                    ..OWN
-                },
-                "40 query heads cannot share 3 key",
-            ),
+            (Sizes { layers: Some(8), ..none }, "also needs --embd and --heads"),
+            (Sizes { ffn: Some(8), ..none }, "also needs --layers and --embd and --heads"),
+            (Sizes { vocab: Some(8), ..none }, "also needs --layers and"),
+            (Sizes { heads: Some(7), ..OWN }, "7 heads cannot share a width of 5120 evenly"),
+            (Sizes { kv_heads: Some(3), ..OWN }, "40 query heads cannot share 3 key"),
             (
                 Sizes {
                     layers: Some(LAYERS),
@@ -191,10 +151,7 @@ mod tests {
             ),
         ] {
             let error = of(None, sizes).unwrap_err();
-            assert!(
-                error.what.contains(says) && !error.help.is_empty(),
-                "{error}"
-            );
+            assert!(error.what.contains(says) && !error.help.is_empty(), "{error}");
         }
     }
 
@@ -202,29 +159,13 @@ mod tests {
     fn a_named_model_with_other_numbers() {
         let none = Sizes::default();
         // The length of sequences alone changes no model, and names none.
-        let longer = of(
-            None,
-            Sizes {
-                seq: Some(16),
-                ..none
-            },
-        )
-        .unwrap();
+        let longer = of(None, Sizes { seq: Some(16), ..none }).unwrap();
         assert_eq!((longer.name.as_str(), longer.shape.block), (USUAL, 16));
-        assert_eq!(
-            of(Some("llama-3-8b"), none).unwrap().shape,
-            model("llama-3-8b").unwrap()
-        );
+        assert_eq!(of(Some("llama-3-8b"), none).unwrap().shape, model("llama-3-8b").unwrap());
 
-        let deeper = of(
-            Some("llama-3-8b"),
-            Sizes {
-                layers: Some(40),
-                vocab: Some(32_000),
-                ..none
-            },
-        )
-        .unwrap();
+        let deeper =
+            of(Some("llama-3-8b"), Sizes { layers: Some(40), vocab: Some(32_000), ..none })
+                .unwrap();
         assert_eq!(deeper.name, "your llama-3-8b");
         assert!(deeper.shape.llama().is_some());
         assert_eq!((deeper.shape.layers, deeper.shape.vocabulary), (40, 32_000));
@@ -238,66 +179,21 @@ mod tests {
             },
         );
         assert_eq!(grouped.unwrap().shape.parameters(), 8_030_261_248); // Llama 3 8B
-        let heads = of(
-            Some("llama-2-7b"),
-            Sizes {
-                heads: Some(16),
-                ..none
-            },
-        )
-        .unwrap()
-        .shape;
+        let heads = of(Some("llama-2-7b"), Sizes { heads: Some(16), ..none }).unwrap().shape;
         assert_eq!([heads.kv_heads(), heads.head()], [16, 256]);
-        let few = of(
-            Some("llama-3-8b"),
-            Sizes {
-                heads: Some(4),
-                ..none
-            },
-        )
-        .unwrap_err();
+        let few = of(Some("llama-3-8b"), Sizes { heads: Some(4), ..none }).unwrap_err();
         assert!(
             few.what.contains("4 query heads cannot share 8") && few.help.contains("--kv-heads"),
             "{few}"
         );
 
-        let gpt = of(
-            Some("gpt2"),
-            Sizes {
-                heads: Some(16),
-                embd: Some(1024),
-                ..none
-            },
-        )
-        .unwrap()
-        .shape;
-        assert_eq!(
-            (gpt.family, gpt.kv_heads(), gpt.ffn()),
-            (Family::Gpt2, 16, 4096)
-        );
-        let narrow = of(
-            Some("gpt2"),
-            Sizes {
-                ffn: Some(1000),
-                ..none
-            },
-        )
-        .unwrap()
-        .shape;
+        let gpt = of(Some("gpt2"), Sizes { heads: Some(16), embd: Some(1024), ..none })
+            .unwrap()
+            .shape;
+        assert_eq!((gpt.family, gpt.kv_heads(), gpt.ffn()), (Family::Gpt2, 16, 4096));
+        let narrow = of(Some("gpt2"), Sizes { ffn: Some(1000), ..none }).unwrap().shape;
         let fewer = 12 * (2 * 768 + 1) * (3072 - 1000);
-        assert_eq!(
-            model("gpt2").unwrap().parameters() - narrow.parameters(),
-            fewer
-        );
-        assert!(
-            of(
-                Some("gpt2"),
-                Sizes {
-                    heads: Some(7),
-                    ..none
-                }
-            )
-            .is_err()
-        );
+        assert_eq!(model("gpt2").unwrap().parameters() - narrow.parameters(), fewer);
+        assert!(of(Some("gpt2"), Sizes { heads: Some(7), ..none }).is_err());
     }
 }

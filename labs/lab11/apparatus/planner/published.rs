@@ -1,4 +1,5 @@
-//! Runs whose figures were published: what the planner is compared with. They are in `published.toml`, with their sources.
+//! Runs whose figures were published: what the planner is compared with. They are in
+//! `published.toml`, with their sources.
 
 use super::check::refused;
 use super::names::model;
@@ -39,8 +40,9 @@ pub enum Software {
     /// Megatron-LM of 2021 and 2022 kept scores, and hid only tensor ranks' collectives.
     #[serde(rename = "megatron-2021")]
     Megatron2021,
-    /// DeepSpeed's ZeRO-3 of 2021 reached 16 to 18 GB/s on every rank, whatever the number of nodes: its collectives used one
-    /// card of each node. Gradients had 16 bits, and the data axis was hidden.
+    /// DeepSpeed's ZeRO-3 of 2021 reached 16 to 18 GB/s on every rank, whatever the number of
+    /// nodes: its collectives used one card of each node. Gradients had 16 bits, and the data axis
+    /// was hidden.
     #[serde(rename = "deepspeed-2021")]
     Deepspeed2021,
     Megatron,
@@ -170,7 +172,8 @@ pub struct Run {
     too_large: Option<String>,
 }
 
-/// The file. It is compiled in, and a test reads all of it: nothing that a reader does can make it wrong.
+/// The file. It is compiled in, and a test reads all of it: nothing that a reader does can make it
+/// wrong.
 fn file() -> File {
     toml::from_str(include_str!("published.toml")).expect("published.toml is tested")
 }
@@ -204,21 +207,14 @@ impl Shape {
             parallel: self.parallel.unwrap_or(false),
             ..Dense::llama(kv_heads, self.embd / self.heads, ffn)
         };
-        ModelShape {
-            family: Family::Dense(dense),
-            ..gpt
-        }
+        ModelShape { family: Family::Dense(dense), ..gpt }
     }
 }
 
 /// The best micro-batch and chunks for a strategy of which a paper states the rest.
 fn best_within(job: &TrainingJob, strategy: &Strategy) -> Strategy {
     let sizes = |chunks| {
-        Strategy::MICRO_BATCHES.map(|micro_batch| Strategy {
-            chunks,
-            micro_batch,
-            ..*strategy
-        })
+        Strategy::MICRO_BATCHES.map(|micro_batch| Strategy { chunks, micro_batch, ..*strategy })
     };
     let all = strategy.chunks_for(job.model.layers).flat_map(sizes);
     let all: Vec<Strategy> = all.filter(|s| refused(job, s).is_none()).collect();
@@ -300,7 +296,8 @@ impl Run {
         }
     }
 
-    /// The strategy that is compared: with the planner's best micro-batch and chunks, where the source does not state them.
+    /// The strategy that is compared: with the planner's best micro-batch and chunks, where the
+    /// source does not state them.
     pub fn planned(&self) -> Strategy {
         if self.free {
             best_within(&self.job, &self.strategy)
@@ -366,26 +363,20 @@ mod tests {
         for (name, described) in file().models {
             let is = described.shape().parameters() as f64 / 1e9;
             if let Some(billions) = described.billions {
-                assert!(
-                    (is - billions).abs() < 0.06,
-                    "{name}: {is} is not {billions}"
-                );
+                assert!((is - billions).abs() < 0.06, "{name}: {is} is not {billions}");
             }
         }
     }
 
-    /// A plan that ran is not too large for its device, or the file says why it is here. Where a source does not state micro-batches
-    /// and chunks, it is the plan as the file has it.
+    /// A plan that ran is not too large for its device, or the file says why it is here. Where a
+    /// source does not state micro-batches and chunks, it is the plan as the file has it.
     #[test]
     fn what_was_run_fits() {
         let mut wrong = Vec::new();
         for run in runs() {
             let plan = run.strategy;
             let of = format!("{} {} on {}", run.source, run.name, run.job.devices);
-            match (
-                too_large(&run.job, &plan, &run.job.load(&plan)),
-                run.too_large,
-            ) {
+            match (too_large(&run.job, &plan, &run.job.load(&plan)), run.too_large) {
                 (Some(refusal), None) => wrong.push(format!("{of}: {}", refusal.what)),
                 (None, Some(reason)) => {
                     wrong.push(format!("{of} fits, and need not say: {reason}"))
@@ -396,7 +387,8 @@ mod tests {
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }
 
-    /// The published degrees are among the plans that are at most a tenth slower than a search's best, or the file says why not.
+    /// The published degrees are among the plans that are at most a tenth slower than a search's
+    /// best, or the file says why not.
     #[test]
     fn a_search_finds_what_was_run() {
         let mut wrong = Vec::new();
@@ -409,9 +401,7 @@ mod tests {
             let accuracy = Accuracy::known();
             let likely = |plan: &Plan| accuracy.likely(plan);
             let best = found.plans.first().map_or(f64::NAN, likely);
-            let slower = found
-                .best(same)
-                .map_or(f64::INFINITY, |plan| likely(plan) / best - 1.0);
+            let slower = found.best(same).map_or(f64::INFINITY, |plan| likely(plan) / best - 1.0);
             let of = format!("{} {} on {}: {s}", run.source, run.name, run.job.devices);
             let refused = refusals(&run.job, &run.planned());
             if !refused.is_empty() {

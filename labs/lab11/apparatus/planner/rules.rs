@@ -1,8 +1,8 @@
 //! The decision path of the source, with the reason for each turn.
 //!
-//! Source: Sam Foreman's slides for ALCF's Hands-on HPC Workshop (2024), "Deciding on a Parallelism Strategy". The source says "fast"
-//! without a number. Here a network is fast if ZeRO-3 (between nodes) or tensor ranks (within a node) wait for it for less
-//! than a quarter of their step.
+//! Source: Sam Foreman's slides for ALCF's Hands-on HPC Workshop (2024), "Deciding on a Parallelism
+//! Strategy". The source says "fast" without a number. Here a network is fast if ZeRO-3 (between
+//! nodes) or tensor ranks (within a node) wait for it for less than a quarter of their step.
 
 use super::search::Search;
 use crate::strategy::{Offloaded, Plan, Recompute, Strategy, Time, TrainingJob};
@@ -25,7 +25,8 @@ pub struct Decision {
     pub plan: Option<Plan>,
     /// The advice as a condition on the plan: "ZeRO alone".
     asks: &'static str,
-    /// Devices of a node, which tensor ranks must not leave, and whether the search's best plan does.
+    /// Devices of a node, which tensor ranks must not leave, and whether the search's best plan
+    /// does.
     node: usize,
     leaves: bool,
 }
@@ -41,34 +42,21 @@ pub fn decide(job: &TrainingJob, found: &Search) -> Decision {
     let node = job.cluster.network.ranks_per_node;
     let mut steps = Vec::new();
     let (fits, takes) = fits_one(job);
-    steps.push(Step {
-        question: "does the model fit on one device?",
-        answer: takes,
-    });
-    let alone: Advice = ("copies of the whole model", &|s| {
-        s.tensor == 1 && s.pipeline == 1
-    });
+    steps.push(Step { question: "does the model fit on one device?", answer: takes });
+    let alone: Advice = ("copies of the whole model", &|s| s.tensor == 1 && s.pipeline == 1);
     let (advice, choices): (&str, Vec<Advice>) = if job.devices == 1 {
         let (layer_fits, takes) = layer_fits(job);
         if fits {
             ("normal use", vec![alone])
         } else {
-            steps.push(Step {
-                question: "does its largest layer fit?",
-                answer: takes,
-            });
+            steps.push(Step { question: "does its largest layer fit?", answer: takes });
             if layer_fits {
                 (
                     "ZeRO with offloading to the CPU",
-                    vec![("offloading", &|s| {
-                        s.offload > Offloaded::None && s.tiles == 1
-                    })],
+                    vec![("offloading", &|s| s.offload > Offloaded::None && s.tiles == 1)],
                 )
             } else {
-                (
-                    "ZeRO with memory-centric tiling",
-                    vec![("tiles", &|s| s.tiles > 1)],
-                )
+                ("ZeRO with memory-centric tiling", vec![("tiles", &|s| s.tiles > 1)])
             }
         }
     } else {
@@ -79,34 +67,22 @@ pub fn decide(job: &TrainingJob, found: &Search) -> Decision {
         } else {
             format!("{nodes}, with {node} devices each")
         };
-        steps.push(Step {
-            question: "how many nodes?",
-            answer: devices,
-        });
+        steps.push(Step { question: "how many nodes?", answer: devices });
         if fits {
             ("DDP, or ZeRO", vec![alone])
         } else {
-            let (fast, why) = if one {
-                fast_within(job)
-            } else {
-                fast_between(job)
-            };
+            let (fast, why) = if one { fast_within(job) } else { fast_between(job) };
             let question = if one {
                 "are the links within the node fast?"
             } else {
                 "are the links between nodes fast?"
             };
-            steps.push(Step {
-                question,
-                answer: why,
-            });
-            const PIPELINE: Advice = ("a pipeline without TP", &|s| {
-                s.pipeline > 1 && s.tensor == 1
-            });
+            steps.push(Step { question, answer: why });
+            const PIPELINE: Advice =
+                ("a pipeline without TP", &|s| s.pipeline > 1 && s.tensor == 1);
             const ZERO: Advice = ("ZeRO alone", &|s| s.pipeline * s.tensor == 1 && s.zero > 0);
-            const NO_PIPELINE: Advice = ("ZeRO or TP", &|s| {
-                s.pipeline == 1 && (s.zero > 0 || s.tensor > 1)
-            });
+            const NO_PIPELINE: Advice =
+                ("ZeRO or TP", &|s| s.pipeline == 1 && (s.zero > 0 || s.tensor > 1));
             const ONE_WAY: Advice = ("PP or TP, not both", &|s| s.pipeline == 1 || s.tensor == 1);
             const ALL: Advice = ("PP and TP, with ZeRO-1 at most", &|s| {
                 s.pipeline > 1 && s.tensor > 1 && s.zero <= 1
@@ -115,10 +91,9 @@ pub fn decide(job: &TrainingJob, found: &Search) -> Decision {
             match (one, fast) {
                 (true, true) => ("PP, ZeRO or TP: they should be comparable", vec![ONE_WAY]),
                 (true, false) => ("PP before ZeRO and TP", vec![PIPELINE, NO_PIPELINE]),
-                (false, true) => (
-                    "ZeRO; or PP + ZeRO + TP + DP, with less communication",
-                    vec![ZERO, ANY],
-                ),
+                (false, true) => {
+                    ("ZeRO; or PP + ZeRO + TP + DP, with less communication", vec![ZERO, ANY])
+                }
                 (false, false) => ("DP + PP + TP + ZeRO-1", vec![ALL, ANY]),
             }
         }
@@ -135,44 +110,28 @@ pub fn decide(job: &TrainingJob, found: &Search) -> Decision {
         plan: chosen.map(|(_, plan)| plan),
         asks,
         node,
-        leaves: found
-            .plans
-            .first()
-            .is_some_and(|best| job.leaves_node(best.strategy.tensor)),
+        leaves: found.plans.first().is_some_and(|best| job.leaves_node(best.strategy.tensor)),
     }
 }
 
-/// Whether one device can train the model on one sequence at a time, if it computes every layer again.
+/// Whether one device can train the model on one sequence at a time, if it computes every layer
+/// again.
 fn fits_one(job: &TrainingJob) -> (bool, String) {
-    let one = TrainingJob {
-        devices: 1,
-        batch: 1,
-        ..job.clone()
-    };
-    let load = one.load(&Strategy {
-        recompute: Recompute::Full,
-        ..Strategy::SINGLE
-    });
+    let one = TrainingJob { devices: 1, batch: 1, ..job.clone() };
+    let load = one.load(&Strategy { recompute: Recompute::Full, ..Strategy::SINGLE });
     let takes = load.total();
     let room = job.cluster.device.room();
     let answer = if takes <= room { "yes" } else { "no" };
     (
         takes <= room,
-        format!(
-            "{answer}: it takes {} of {}",
-            bytes_decimal(takes),
-            bytes_decimal(room)
-        ),
+        format!("{answer}: it takes {} of {}", bytes_decimal(takes), bytes_decimal(room)),
     )
 }
 
-/// Whether one device can hold what a layer needs while it computes, if everything else is offloaded.
+/// Whether one device can hold what a layer needs while it computes, if everything else is
+/// offloaded.
 fn layer_fits(job: &TrainingJob) -> (bool, String) {
-    let one = TrainingJob {
-        devices: 1,
-        batch: 1,
-        ..job.clone()
-    };
+    let one = TrainingJob { devices: 1, batch: 1, ..job.clone() };
     let all = Strategy {
         offload: Offloaded::Parameters,
         zero: 3,
@@ -200,11 +159,7 @@ fn fast(job: &TrainingJob, strategy: Strategy, of: fn(&Time) -> f64, name: &str)
     let all = time.total();
     let share = waits / all;
     let answer = if share < SLOW { "yes" } else { "no" };
-    let answer = format!(
-        "{answer}: {name} waits {} of {}",
-        percent(share),
-        seconds(all)
-    );
+    let answer = format!("{answer}: {name} waits {} of {}", percent(share), seconds(all));
     (share < SLOW, answer)
 }
 
@@ -223,14 +178,12 @@ fn divided(job: &TrainingJob, data: usize) -> (TrainingJob, String) {
     } else {
         format!("with {batch} sequences ")
     };
-    let job = TrainingJob {
-        batch,
-        ..job.clone()
-    };
+    let job = TrainingJob { batch, ..job.clone() };
     (job, words)
 }
 
-/// Asked of the job's own batch and devices: where there are more devices than sequences, tensor ranks share one.
+/// Asked of the job's own batch and devices: where there are more devices than sequences, tensor
+/// ranks share one.
 fn fast_between(job: &TrainingJob) -> (bool, String) {
     let near = |tensor: &usize| !job.leaves_node(*tensor) && shares(job, *tensor);
     let node = job.cluster.network.ranks_per_node;
@@ -252,12 +205,7 @@ fn fast_between(job: &TrainingJob) -> (bool, String) {
         ..Strategy::SINGLE
     };
     let (job, words) = divided(job, zero.data);
-    fast(
-        &job,
-        zero,
-        |time| time.data,
-        &format!("{words}{}", zero.words()),
-    )
+    fast(&job, zero, |time| time.data, &format!("{words}{}", zero.words()))
 }
 
 /// As many tensor ranks as heads and devices allow, and copies of them on the rest.
@@ -272,12 +220,7 @@ fn fast_within(job: &TrainingJob) -> (bool, String) {
         ..Strategy::SINGLE
     };
     let (job, words) = divided(job, strategy.data);
-    fast(
-        &job,
-        strategy,
-        |time| time.tensor,
-        &format!("{words}{}", strategy.words()),
-    )
+    fast(&job, strategy, |time| time.tensor, &format!("{words}{}", strategy.words()))
 }
 
 impl Decision {
@@ -285,27 +228,21 @@ impl Decision {
     pub fn forbids(&self, best: &Plan) -> String {
         let tensor = best.strategy.tensor;
         if self.leaves {
-            format!(
-                "the rule keeps TP within a node of {}, and TP {tensor} leaves it",
-                self.node
-            )
+            format!("the rule keeps TP within a node of {}, and TP {tensor} leaves it", self.node)
         } else {
             format!("the rule asks for {}", self.asks)
         }
     }
 
-    /// Why the search's best plan is faster than the rule's: the parts of a step that differ most. Empty if they agree.
+    /// Why the search's best plan is faster than the rule's: the parts of a step that differ most.
+    /// Empty if they agree.
     pub fn differs(&self, best: &Plan) -> Vec<(&'static str, f64)> {
         let Some(plan) = &self.plan else {
             return Vec::new();
         };
-        let parts = Time::PARTS
-            .into_iter()
-            .zip(plan.time.parts())
-            .zip(best.time.parts());
-        let mut parts: Vec<(&str, f64)> = parts
-            .map(|((name, rule), search)| (name, rule - search))
-            .collect();
+        let parts = Time::PARTS.into_iter().zip(plan.time.parts()).zip(best.time.parts());
+        let mut parts: Vec<(&str, f64)> =
+            parts.map(|((name, rule), search)| (name, rule - search)).collect();
         parts.sort_by(|a, b| b.1.total_cmp(&a.1));
         let all = plan.time.total() - best.time.total();
         parts.retain(|(_, seconds)| *seconds > 0.1 * all && all > 0.0);
@@ -329,37 +266,20 @@ mod tests {
     fn each_end_of_the_path() {
         for (name, devices, network, advice, plan) in [
             ("gpt2", 1, "dgx-a100", "normal use", "one device"),
-            (
-                "llama-3-8b",
-                1,
-                "dgx-a100",
-                "offloading to the CPU",
-                "offloaded",
-            ),
+            ("llama-3-8b", 1, "dgx-a100", "offloading to the CPU", "offloaded"),
             ("gpt2", 8, "dgx-a100", "DDP, or ZeRO", " 8"),
             ("llama-2-13b", 8, "dgx-a100", "comparable", "ZeRO-1 4"),
             ("llama-2-13b", 8, "ethernet", "", ""),
             ("llama-3-70b", 512, "dgx-a100", "ZeRO; or", "ZeRO-"),
-            (
-                "llama-3-70b",
-                512,
-                "cloud-100g",
-                "DP + PP + TP + ZeRO-1",
-                "PP",
-            ),
+            ("llama-3-70b", 512, "cloud-100g", "DP + PP + TP + ZeRO-1", "PP"),
         ] {
             let decision = decided(name, devices, network);
             assert!(
                 decision.advice.contains(advice),
                 "{name} on {devices}, {network}: {decision:?}"
             );
-            let words = decision
-                .plan
-                .map_or(String::new(), |plan| plan.strategy.words());
-            assert!(
-                words.contains(plan),
-                "{name} on {devices}, {network}: {words}"
-            );
+            let words = decision.plan.map_or(String::new(), |plan| plan.strategy.words());
+            assert!(words.contains(plan), "{name} on {devices}, {network}: {words}");
             assert!(decision.plan.is_none_or(|plan| plan.strategy.tensor <= 8));
         }
     }
@@ -374,10 +294,7 @@ mod tests {
             ..TrainingJob::new(model("mt-nlg-530b").unwrap(), cluster, 1)
         };
         let decision = decide(&job, &search(&job));
-        assert!(
-            decision.advice.contains("tiling") && decision.steps.len() == 2,
-            "{decision:?}"
-        );
+        assert!(decision.advice.contains("tiling") && decision.steps.len() == 2, "{decision:?}");
         assert!(decision.plan.is_none_or(|plan| plan.strategy.tiles > 1));
     }
 }

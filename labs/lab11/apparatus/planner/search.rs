@@ -23,12 +23,7 @@ impl Search {
     pub fn by_degrees(&self) -> Vec<&Plan> {
         let mut seen = Vec::new();
         let fresh = |plan: &&Plan| {
-            let Strategy {
-                data,
-                tensor,
-                pipeline,
-                ..
-            } = plan.strategy;
+            let Strategy { data, tensor, pipeline, .. } = plan.strategy;
             let new = !seen.contains(&(data, tensor, pipeline));
             seen.extend(new.then_some((data, tensor, pipeline)));
             new
@@ -43,9 +38,7 @@ impl Search {
 
     /// If nothing fits: the strategy that needs least.
     pub fn smallest(&self) -> Option<&Plan> {
-        self.unfit
-            .iter()
-            .min_by(|a, b| a.load.total().total_cmp(&b.load.total()))
+        self.unfit.iter().min_by(|a, b| a.load.total().total_cmp(&b.load.total()))
     }
 
     /// Counts a strategy that was refused, and keeps the words for the first of each kind.
@@ -62,7 +55,8 @@ impl Search {
     }
 }
 
-/// Places for what a device does not hold, and parts of a gathered layer: (what is offloaded, to disks, tiles).
+/// Places for what a device does not hold, and parts of a gathered layer: (what is offloaded, to
+/// disks, tiles).
 type Places = &'static [(Offloaded, bool, usize)];
 
 /// The next places are tried if nothing fits with those before.
@@ -82,7 +76,8 @@ const PLACES: [Places; 3] = [
     ],
 ];
 
-/// Tries every strategy on all devices of the job. Offloading and tiles are tried if nothing fits without them.
+/// Tries every strategy on all devices of the job. Offloading and tiles are tried if nothing fits
+/// without them.
 pub fn search(job: &TrainingJob) -> Search {
     let mut found = Search::default();
     for places in PLACES {
@@ -132,14 +127,8 @@ fn try_degrees(job: &TrainingJob, found: &mut Search, base: Strategy, places: Pl
                     if sequence && base.tensor == 1 {
                         continue;
                     }
-                    let strategy = Strategy {
-                        offload,
-                        nvme,
-                        tiles,
-                        recompute,
-                        sequence,
-                        ..divided
-                    };
+                    let strategy =
+                        Strategy { offload, nvme, tiles, recompute, sequence, ..divided };
                     let all = variants(job, &strategy).into_iter();
                     let too_large = all.filter_map(|strategy| consider(job, found, strategy));
                     let smallest = too_large.chain(least.take()).min_by(less);
@@ -149,9 +138,7 @@ fn try_degrees(job: &TrainingJob, found: &mut Search, base: Strategy, places: Pl
         }
     }
     if found.plans.len() == fit {
-        found
-            .unfit
-            .extend(least.map(|(strategy, _)| job.plan(strategy)));
+        found.unfit.extend(least.map(|(strategy, _)| job.plan(strategy)));
     }
 }
 
@@ -163,18 +150,14 @@ fn less(a: &(Strategy, Load), b: &(Strategy, Load)) -> Ordering {
 fn divisions(job: &TrainingJob, base: &Strategy, offload: Offloaded) -> Vec<Strategy> {
     let zero = |zero| Strategy { zero, ..*base };
     if offload == Offloaded::Parameters {
-        return if base.pipeline == 1 {
-            vec![zero(3)]
-        } else {
-            Vec::new()
-        };
+        return if base.pipeline == 1 { vec![zero(3)] } else { Vec::new() };
     }
     if base.data == 1 {
         return vec![zero(0)];
     }
     if base.pipeline > 1 {
-        // Stage 3 would gather all of a rank's layers again for every micro-batch. Stage 2 is tried where it is in use: nobody has
-        // shown Megatron-LM's in a pipeline.
+        // Stage 3 would gather all of a rank's layers again for every micro-batch. Stage 2 is tried
+        // where it is in use: nobody has shown Megatron-LM's in a pipeline.
         let most = match job.program {
             Program::Pytorch => 2,
             _ => 1,
@@ -189,22 +172,14 @@ fn divisions(job: &TrainingJob, base: &Strategy, offload: Offloaded) -> Vec<Stra
             && base.data.is_multiple_of(shard)
             && job.program != Program::Shardlab
     });
-    let hybrid = groups.map(|shard| Strategy {
-        replicas: base.data / shard,
-        ..zero(3)
-    });
+    let hybrid = groups.map(|shard| Strategy { replicas: base.data / shard, ..zero(3) });
     (0..=3).map(zero).chain(hybrid).collect()
 }
 
 fn recomputations(job: &TrainingJob) -> Vec<Recompute> {
     let mut all = vec![Recompute::None, Recompute::Full];
     if job.program.recomputes_parts() {
-        all.extend([
-            Recompute::Norms,
-            Recompute::Mlp,
-            Recompute::OneIn(2),
-            Recompute::OneIn(4),
-        ]);
+        all.extend([Recompute::Norms, Recompute::Mlp, Recompute::OneIn(2), Recompute::OneIn(4)]);
         if !job.flash {
             all.push(Recompute::Selective);
         }
@@ -218,18 +193,15 @@ fn variants(job: &TrainingJob, s: &Strategy) -> Vec<Strategy> {
     for chunks in s.chunks_for(job.model.layers) {
         for micro_batch in Strategy::MICRO_BATCHES {
             if micro_batch == 1 || micro_batch * s.data <= job.batch {
-                all.push(Strategy {
-                    chunks,
-                    micro_batch,
-                    ..*s
-                });
+                all.push(Strategy { chunks, micro_batch, ..*s });
             }
         }
     }
     all
 }
 
-/// Adds a strategy to the plans or to those that are refused. Returns its bytes if only its memory is refused.
+/// Adds a strategy to the plans or to those that are refused. Returns its bytes if only its memory
+/// is refused.
 fn consider(job: &TrainingJob, found: &mut Search, strategy: Strategy) -> Option<(Strategy, Load)> {
     found.considered += 1;
     if let Some(kind) = refused(job, &strategy) {
@@ -242,11 +214,7 @@ fn consider(job: &TrainingJob, found: &mut Search, strategy: Strategy) -> Option
         return Some((strategy, load));
     }
     let time = job.time(&strategy);
-    found.plans.push(Plan {
-        strategy,
-        load,
-        time,
-    });
+    found.plans.push(Plan { strategy, load, time });
     None
 }
 
@@ -288,7 +256,8 @@ mod tests {
         assert!(found.best(|s| s.zero == 3 && s.replicas > 1).is_some());
         assert!(found.best(|s| s.zero == 3 && s.replicas == 1).is_some());
         assert!(found.best(|s| s.pipeline > 1 && s.chunks > 1).is_some());
-        // No replica holds 70 billion parameters whole. Every pair of degrees has a plan or one that is too large, not both.
+        // No replica holds 70 billion parameters whole. Every pair of degrees has a plan or one
+        // that is too large, not both.
         let least = found
             .unfit
             .iter()
@@ -305,26 +274,14 @@ mod tests {
                 "{strategy}"
             );
         }
-        assert!(
-            found
-                .best(|s| s.tensor * s.pipeline == 1 && s.zero < 2)
-                .is_none()
-        );
+        assert!(found.best(|s| s.tensor * s.pipeline == 1 && s.zero < 2).is_none());
     }
 
     #[test]
     fn a_large_job_is_searched_whole() {
         let found = search(&job("megatron-1t", 16_384));
-        assert!(
-            found.considered > 3_000 && !found.plans.is_empty(),
-            "{}",
-            found.considered
-        );
-        assert!(
-            found.plans[0].strategy.pipeline > 1,
-            "{}",
-            found.plans[0].strategy
-        );
+        assert!(found.considered > 3_000 && !found.plans.is_empty(), "{}", found.considered);
+        assert!(found.plans[0].strategy.pipeline > 1, "{}", found.plans[0].strategy);
     }
 
     #[test]
@@ -332,10 +289,7 @@ mod tests {
         let found = search(&job("llama-3-8b", 1));
         assert!(
             !found.plans.is_empty()
-                && found
-                    .plans
-                    .iter()
-                    .all(|plan| plan.strategy.offload > Offloaded::None)
+                && found.plans.iter().all(|plan| plan.strategy.offload > Offloaded::None)
         );
         let disks = search(&job("llama-3-70b", 1)).plans;
         assert!(!disks.is_empty() && disks.iter().all(|plan| plan.strategy.nvme));

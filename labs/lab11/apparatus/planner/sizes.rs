@@ -10,7 +10,8 @@ use shardlab::plan::ModelShape;
 pub struct Described {
     pub name: String,
     pub shape: ModelShape,
-    /// The keys of a config.json that nothing here reads, each with its value: `sliding_window = 4096`.
+    /// The keys of a config.json that nothing here reads, each with its value:
+    /// `sliding_window = 4096`.
     pub not_understood: Vec<String>,
 }
 
@@ -29,7 +30,8 @@ pub struct Sizes {
     /// Key and value heads [default for a model of your own: as many as query heads]
     #[arg(long, value_name = "NUMBER", value_parser = whole(HEADS), hide_short_help = true, help_heading = help::MODEL)]
     pub kv_heads: Option<usize>,
-    /// Inner width of the MLP [default for a model of your own: 8/3 of --embd, up to a multiple of 256]
+    /// Inner width of the MLP [default for a model of your own: 8/3 of --embd, up to a multiple of
+    /// 256]
     #[arg(long, value_name = "NUMBER", value_parser = whole(WIDTH), hide_short_help = true, help_heading = help::MODEL)]
     pub ffn: Option<usize>,
     /// Distinct tokens [default for a model of your own: 32000]
@@ -40,7 +42,8 @@ pub struct Sizes {
     pub seq: Option<usize>,
 }
 
-/// Layers of a model at most, its widths and tokens, its heads, and the tokens of a sequence. The product of all is still a number.
+/// Layers of a model at most, its widths and tokens, its heads, and the tokens of a sequence. The
+/// product of all is still a number.
 pub(super) const LAYERS: usize = 10_000;
 pub(super) const WIDTH: usize = 1 << 24;
 pub(super) const HEADS: usize = 1 << 16;
@@ -55,10 +58,7 @@ fn whole(most: usize) -> RangedU64ValueParser<usize> {
 impl Sizes {
     /// Whether a number of the model itself is given: any but the length of its sequences.
     pub(super) fn any(&self) -> bool {
-        let length = Sizes {
-            seq: self.seq,
-            ..Sizes::default()
-        };
+        let length = Sizes { seq: self.seq, ..Sizes::default() };
         *self != length
     }
 }
@@ -70,14 +70,12 @@ pub(super) fn head_width(embd: usize, heads: usize) -> Result<usize, BadInput> {
     }
     Err(BadInput::new(
         format!("{heads} heads cannot share a width of {embd} evenly"),
-        format!(
-            "give {heads} heads a width of {}, for example",
-            embd.next_multiple_of(heads)
-        ),
+        format!("give {heads} heads a width of {}, for example", embd.next_multiple_of(heads)),
     ))
 }
 
-/// Refuses numbers that no model can have, and products that 64 bits do not count. Each number by itself is in its range.
+/// Refuses numbers that no model can have, and products that 64 bits do not count. Each number by
+/// itself is in its range.
 pub(super) fn check(shape: &ModelShape) -> Result<(), BadInput> {
     let heads = shape.heads;
     let kv_heads = shape.kv_heads();

@@ -1,9 +1,11 @@
 //! The time of a collective on nodes of devices.
 //!
-//! With n ranks, an array of S bytes and a latency of α per hop, a ring takes (n-1)α and moves (n-1)/n·S over the slowest link of its
-//! way. On thousands of ranks its latency is most of it. Recursive doubling (an all-gather) and halving (a reduce-scatter) take
-//! log₂ n hops for the same bytes. Between nodes they work on one rank of each node, and rings on each node do the rest. Of both
-//! ways the faster one counts, where libraries have both. lab01 has them, and its simulator the times.
+//! With n ranks, an array of S bytes and a latency of α per hop, a ring takes (n-1)α and moves
+//! (n-1)/n·S over the slowest link of its way. On thousands of ranks its latency is most of it.
+//! Recursive doubling (an all-gather) and halving (a reduce-scatter) take log₂ n hops for the same
+//! bytes. Between nodes they work on one rank of each node, and rings on each node do the rest. Of
+//! both ways the faster one counts, where libraries have both. lab01 has them, and its simulator
+//! the times.
 
 use shardlab::comm::Link;
 use shardlab::plan::Network;
@@ -26,10 +28,7 @@ impl RankGroup {
         } else {
             node / stride
         };
-        RankGroup {
-            size,
-            per_node: per_node.clamp(1, size.max(1)),
-        }
+        RankGroup { size, per_node: per_node.clamp(1, size.max(1)) }
     }
 
     /// Its nodes, the last of which may not be full.
@@ -48,8 +47,8 @@ fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// Bytes per second that each rank of the group sends in a ring. If it leaves its node, it shares the node's cards with the
-/// groups of the other ranks there.
+/// Bytes per second that each rank of the group sends in a ring. If it leaves its node, it shares
+/// the node's cards with the groups of the other ranks there.
 pub fn bandwidth(network: &Network, group: RankGroup) -> f64 {
     let node = network.ranks_per_node;
     let within = if network.direct && group.per_node > 1 && group.per_node < node {
@@ -68,11 +67,7 @@ pub fn bandwidth(network: &Network, group: RankGroup) -> f64 {
 /// Seconds of a ring that goes through all ranks of a node before it leaves the node.
 fn ring(network: &Network, group: RankGroup, bytes: f64) -> f64 {
     let hops = group.size - 1;
-    let far = if group.nodes() == 1 {
-        0
-    } else {
-        group.nodes().min(hops)
-    };
+    let far = if group.nodes() == 1 { 0 } else { group.nodes().min(hops) };
     let near = (hops - far) as f64 * network.within.latency;
     let link = Link {
         latency: (near + far as f64 * network.between.latency) / hops as f64,
@@ -81,30 +76,22 @@ fn ring(network: &Network, group: RankGroup, bytes: f64) -> f64 {
     link.ring_seconds(group.size, bytes)
 }
 
-/// Seconds of recursive doubling among one rank of each node, for all ranks of a node at once, and of rings on the nodes.
+/// Seconds of recursive doubling among one rank of each node, for all ranks of a node at once, and
+/// of rings on the nodes.
 fn doubling(network: &Network, group: RankGroup, bytes: f64) -> f64 {
     let nodes = group.nodes();
     // Each rank of a node sends its part of the array through its share of the node's cards.
-    let rank = RankGroup {
-        size: nodes,
-        per_node: 1,
-    };
+    let rank = RankGroup { size: nodes, per_node: 1 };
     let rounds = nodes.next_power_of_two().trailing_zeros() as f64;
     let part = bytes / group.per_node as f64;
     let share = (nodes - 1) as f64 / nodes as f64;
     let far = rounds * network.between.latency + share * part / bandwidth(network, rank);
-    let node = RankGroup {
-        size: group.per_node,
-        per_node: group.per_node,
-    };
-    far + if node.size > 1 {
-        ring(network, node, bytes)
-    } else {
-        0.0
-    }
+    let node = RankGroup { size: group.per_node, per_node: group.per_node };
+    far + if node.size > 1 { ring(network, node, bytes) } else { 0.0 }
 }
 
-/// The faster way, a ring where libraries have nothing else: `rings` says that they had nothing else at the time.
+/// The faster way, a ring where libraries have nothing else: `rings` says that they had nothing
+/// else at the time.
 fn best(network: &Network, group: RankGroup, bytes: f64, rings: bool) -> f64 {
     let around = ring(network, group, bytes);
     if rings || group.nodes() == 1 {
@@ -113,8 +100,9 @@ fn best(network: &Network, group: RankGroup, bytes: f64, rings: bool) -> f64 {
     around.min(doubling(network, group, bytes))
 }
 
-/// Seconds of a reduce-scatter or an all-gather of an array of `bytes` in `calls` equal parts. NCCL has another way than rings only
-/// for groups with one rank on each node (`PAT`; `src/graph/tuning.cc` of its version 2.30).
+/// Seconds of a reduce-scatter or an all-gather of an array of `bytes` in `calls` equal parts. NCCL
+/// has another way than rings only for groups with one rank on each node (`PAT`;
+/// `src/graph/tuning.cc` of its version 2.30).
 pub fn gathers(network: &Network, group: RankGroup, bytes: f64, calls: f64, rings: bool) -> f64 {
     if group.size < 2 {
         return 0.0;
@@ -123,7 +111,8 @@ pub fn gathers(network: &Network, group: RankGroup, bytes: f64, calls: f64, ring
     calls * best(network, group, bytes / calls, rings)
 }
 
-/// Seconds of all-reduces of an array of `bytes` in `calls` equal parts: each as long as both of the above. NCCL has trees for any group.
+/// Seconds of all-reduces of an array of `bytes` in `calls` equal parts: each as long as both of
+/// the above. NCCL has trees for any group.
 pub fn all_reduces(
     network: &Network,
     group: RankGroup,
@@ -137,8 +126,9 @@ pub fn all_reduces(
     2.0 * calls * best(network, group, bytes / calls, rings)
 }
 
-/// Seconds of the slowest message between stages that are `stride` ranks apart, on `devices` ranks together. If the pipeline
-/// leaves its node, the ranks of one stage send at the same time, and share the node's cards.
+/// Seconds of the slowest message between stages that are `stride` ranks apart, on `devices` ranks
+/// together. If the pipeline leaves its node, the ranks of one stage send at the same time, and
+/// share the node's cards.
 pub fn sends(network: &Network, bytes: f64, stride: usize, devices: usize) -> f64 {
     let node = network.ranks_per_node;
     let (link, shared) = if devices <= node {
@@ -153,10 +143,7 @@ pub fn sends(network: &Network, bytes: f64, stride: usize, devices: usize) -> f6
         let shared = stride.min(node) as f64 / network.cards as f64;
         (network.between, shared.max(1.0))
     };
-    let reached = Link {
-        bandwidth: network.efficiency * link.bandwidth,
-        ..link
-    };
+    let reached = Link { bandwidth: network.efficiency * link.bandwidth, ..link };
     reached.message_seconds(bytes * shared)
 }
 
@@ -176,23 +163,18 @@ mod tests {
         assert_eq!(gb(64, 1), 200.0); // whole nodes: all eight cards
         assert_eq!(gb(64, 8), 25.0); // one rank of each node: its own card
         assert_eq!(gb(64, 4), 50.0);
-        let flat = Network {
-            rings: 1,
-            ..dgx.clone()
-        };
+        let flat = Network { rings: 1, ..dgx.clone() };
         let group = RankGroup::of(&flat, 64, 64, 1);
         assert_eq!(bandwidth(&flat, group) / flat.efficiency, 25e9);
     }
 
-    /// On links of one kind both ways are the textbook's, which lab01 simulates: the best of them for few and for many bytes.
+    /// On links of one kind both ways are the textbook's, which lab01 simulates: the best of them
+    /// for few and for many bytes.
     #[test]
     fn the_best_way_is_the_simulators() {
         let network = Network {
             pipelined: false,
-            ..Network::uniform(Link {
-                latency: 3e-6,
-                bandwidth: 8e9,
-            })
+            ..Network::uniform(Link { latency: 3e-6, bandwidth: 8e9 })
         };
         for ranks in [2, 8, 64, 1024] {
             for elements in [1, 1000, 1_000_000] {
@@ -204,10 +186,7 @@ mod tests {
                 let bytes = 4.0 * (elements * ranks) as f64;
                 let group = RankGroup::of(&network, ranks, ranks, 1);
                 let is = gathers(&network, group, bytes, 1.0, false);
-                assert!(
-                    (is / best - 1.0).abs() < 1e-9,
-                    "{ranks} ranks, {elements}: {is}, {best}"
-                );
+                assert!((is / best - 1.0).abs() < 1e-9, "{ranks} ranks, {elements}: {is}, {best}");
                 let rings = gathers(&network, group, bytes, 1.0, true);
                 assert!((rings / simulated(Algorithm::Ring) - 1.0).abs() < 1e-9);
             }
@@ -224,7 +203,8 @@ mod tests {
         assert!(rings > 0.028 && best < 0.001, "{rings}, {best}");
     }
 
-    /// Links from each GPU to each other one: 48 GB/s were measured between two of eight, and 313 among all eight (in 448).
+    /// Links from each GPU to each other one: 48 GB/s were measured between two of eight, and 313
+    /// among all eight (in 448).
     #[test]
     fn direct_links_are_few_between_few() {
         let network = Network::named("mi300x").unwrap();
@@ -233,15 +213,13 @@ mod tests {
         assert!((gb(8) / 312.9 - 1.0).abs() < 0.15, "{}", gb(8));
     }
 
-    /// Nodes of 12, as Aurora's: eight ranks do not divide them, so the second eight lie on two. Four do.
+    /// Nodes of 12, as Aurora's: eight ranks do not divide them, so the second eight lie on two.
+    /// Four do.
     #[test]
     fn some_groups_lie_on_two_nodes() {
         let aurora = Network::named("aurora").unwrap();
         let per_node = |devices, size| RankGroup::of(&aurora, devices, size, 1).per_node;
-        assert_eq!(
-            [per_node(24, 8), per_node(24, 4), per_node(24, 24)],
-            [4, 4, 12]
-        );
+        assert_eq!([per_node(24, 8), per_node(24, 4), per_node(24, 24)], [4, 4, 12]);
         assert_eq!([per_node(24, 12), per_node(8, 8)], [12, 8]);
         let group = RankGroup::of(&aurora, 24, 8, 1);
         assert_eq!(group.nodes(), 2);
@@ -255,9 +233,6 @@ mod tests {
     fn a_message_takes_one_link() {
         let network = Network::named("mi300x").unwrap();
         let seconds = sends(&network, 1e9, 1, 8) - network.within.latency;
-        assert!(
-            (seconds * network.efficiency * 64e9 / 1e9 - 1.0).abs() < 1e-9,
-            "{seconds}"
-        );
+        assert!((seconds * network.efficiency * 64e9 / 1e9 - 1.0).abs() < 1e-9, "{seconds}");
     }
 }

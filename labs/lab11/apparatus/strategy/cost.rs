@@ -2,7 +2,8 @@
 
 use super::TrainingJob;
 
-/// Tokens per parameter if none are given: about what Hoffmann et al. (arXiv 2203.15556) found best for a given compute.
+/// Tokens per parameter if none are given: about what Hoffmann et al. (arXiv 2203.15556) found best
+/// for a given compute.
 pub const TOKENS: f64 = 20.0;
 
 /// A training with a given time per step.
@@ -44,19 +45,13 @@ mod tests {
     use super::*;
     use shardlab::plan::ModelShape;
 
-    /// Narayanan et al., section 5.1: 34 days for GPT-3 on 300 billion tokens with 1,024 A100 at 140 TFLOP/s, and 84 days for
-    /// a trillion parameters on 450 billion tokens with 3,072 at 163. Their FLOPs count a second forward pass.
+    /// Narayanan et al., section 5.1: 34 days for GPT-3 on 300 billion tokens with 1,024 A100 at
+    /// 140 TFLOP/s, and 84 days for a trillion parameters on 450 billion tokens with 3,072 at 163.
+    /// Their FLOPs count a second forward pass.
     #[test]
     fn days_are_the_published_ones() {
         for (model, devices, batch, tokens, tera, days) in [
-            (
-                ModelShape::gpt2(96, 12_288, 96, 51_200, 2048),
-                1024,
-                1536,
-                300e9,
-                140e12,
-                34.0,
-            ),
+            (ModelShape::gpt2(96, 12_288, 96, 51_200, 2048), 1024, 1536, 300e9, 140e12, 34.0),
             (
                 ModelShape::gpt2(128, 25_600, 160, 51_200, 2048),
                 3072,
@@ -67,10 +62,7 @@ mod tests {
             ),
         ] {
             let cluster = Cluster::new(Device::named("a100-80g").unwrap(), "dgx-a100").unwrap();
-            let job = TrainingJob {
-                batch,
-                ..TrainingJob::new(model, cluster, devices)
-            };
+            let job = TrainingJob { batch, ..TrainingJob::new(model, cluster, devices) };
             // 8TP / nX: eight FLOPs per parameter and token.
             let seconds =
                 8.0 * (batch * 2048) as f64 * model.parameters() as f64 / (devices as f64 * tera);

@@ -1,22 +1,26 @@
-//! A strategy: how ranks divide a job. Its text is `dp=16,tp=8,pp=4,chunks=2,mb=1,zero=1,recompute=norms,sp`.
+//! A strategy: how ranks divide a job. Its text is
+//! `dp=16,tp=8,pp=4,chunks=2,mb=1,zero=1,recompute=norms,sp`.
 
 use serde::{Serialize, Serializer};
 use shardlab::error::BadInput;
 use std::fmt;
 use std::str::FromStr;
 
-/// The activations that the backward pass computes once more, so that the forward pass can discard them.
+/// The activations that the backward pass computes once more, so that the forward pass can discard
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recompute {
     None,
     /// Attention's scores, where they are kept at all.
     Selective,
-    /// The results of norms, and in PyTorch those of the MLP's activation function: they need no matrix product. (Megatron-LM's
-    /// `--recompute-modules layernorm`, torchtitan's selective checkpoints of operations.)
+    /// The results of norms, and in PyTorch those of the MLP's activation function: they need no
+    /// matrix product. (Megatron-LM's `--recompute-modules layernorm`, torchtitan's selective
+    /// checkpoints of operations.)
     Norms,
     /// The MLP, from its norm's input on (`--recompute-modules mlp layernorm`).
     Mlp,
-    /// One of so many layers, from its input. (Megatron-LM's `--recompute-method block`, torchtitan's `selective_ac_option`.)
+    /// One of so many layers, from its input. (Megatron-LM's `--recompute-method block`,
+    /// torchtitan's `selective_ac_option`.)
     OneIn(usize),
     /// Each layer, from its input.
     Full,
@@ -71,11 +75,13 @@ pub enum Offloaded {
     None,
     /// The optimizer's state: ZeRO-Offload (Ren et al., arXiv 2101.06840).
     Optimizer,
-    /// Also parameters and gradients, with ZeRO-3: ZeRO-Infinity (Rajbhandari et al., arXiv 2104.07857).
+    /// Also parameters and gradients, with ZeRO-3: ZeRO-Infinity (Rajbhandari et al.,
+    /// arXiv 2104.07857).
     Parameters,
 }
 
-/// How ranks divide a job. Tensor ranks are nearest to each other, then data ranks, then pipeline stages.
+/// How ranks divide a job. Tensor ranks are nearest to each other, then data ranks, then pipeline
+/// stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Strategy {
     /// Replicas.
@@ -90,8 +96,8 @@ pub struct Strategy {
     /// Sequences of a micro-batch.
     pub micro_batch: usize,
     pub zero: usize,
-    /// Groups of data ranks that hold the same. Within a group, neighbours divide with ZeRO; between groups, ranks average their
-    /// parts of the gradients (HSDP).
+    /// Groups of data ranks that hold the same. Within a group, neighbours divide with ZeRO;
+    /// between groups, ranks average their parts of the gradients (HSDP).
     pub replicas: usize,
     pub recompute: Recompute,
     /// Sequence parallelism: tensor ranks also divide the residual stream.
@@ -138,7 +144,8 @@ impl Strategy {
         (batch / (self.data * self.micro_batch).max(1)).max(1)
     }
 
-    /// The numbers of chunks that are tried with so many pipeline ranks. A model's token table and head count as layers.
+    /// The numbers of chunks that are tried with so many pipeline ranks. A model's token table and
+    /// head count as layers.
     pub fn chunks_for(&self, layers: usize) -> impl Iterator<Item = usize> {
         let pipeline = self.pipeline;
         let fit =
@@ -146,9 +153,10 @@ impl Strategy {
         Strategy::CHUNKS.into_iter().filter(fit)
     }
 
-    /// Layers of a pipeline rank, over all its chunks. Where stages cannot be equal, the last of all has a layer less than the
-    /// longest, then the first, and then more of them from the end: the head and the token table count as layers, as with
-    /// Megatron-LM's `--account-for-embedding-in-pipeline-split`.
+    /// Layers of a pipeline rank, over all its chunks. Where stages cannot be equal, the last of
+    /// all has a layer less than the longest, then the first, and then more of them from the end:
+    /// the head and the token table count as layers, as with Megatron-LM's
+    /// `--account-for-embedding-in-pipeline-split`.
     pub fn layers_of(&self, layers: usize, rank: usize) -> usize {
         let stages = self.pipeline * self.chunks;
         let longest = layers.div_ceil(stages);
@@ -170,7 +178,8 @@ impl Strategy {
         (0..self.pipeline.min(3)).map(of).max().unwrap_or(0)
     }
 
-    /// The pipeline ranks of which one holds most: of those between the ends, the first has most micro-batches in flight.
+    /// The pipeline ranks of which one holds most: of those between the ends, the first has most
+    /// micro-batches in flight.
     pub fn heaviest_ranks(&self) -> impl Iterator<Item = usize> {
         let last = self.pipeline - 1;
         (0..self.pipeline).filter(move |&rank| rank < 2 || rank == last)
@@ -216,15 +225,7 @@ impl Strategy {
 
 impl fmt::Display for Strategy {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let Strategy {
-            data,
-            tensor,
-            pipeline,
-            chunks,
-            micro_batch,
-            zero,
-            ..
-        } = self;
+        let Strategy { data, tensor, pipeline, chunks, micro_batch, zero, .. } = self;
         write!(
             f,
             "dp={data},tp={tensor},pp={pipeline},chunks={chunks},mb={micro_batch},zero={zero}"
@@ -259,17 +260,11 @@ impl FromStr for Strategy {
         let mut strategy = Strategy::SINGLE;
         let mut shard = None;
         let bad = |what: String| BadInput::new(format!("--plan: {what}"), HELP);
-        for part in text
-            .split(',')
-            .map(str::trim)
-            .filter(|part| !part.is_empty())
-        {
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
             let number = |least: usize, most: usize| match value.parse::<usize>() {
                 Ok(number) if (least..=most).contains(&number) => Ok(number),
-                _ => Err(bad(format!(
-                    "{name}={value} is no whole number from {least} to {most}"
-                ))),
+                _ => Err(bad(format!("{name}={value} is no whole number from {least} to {most}"))),
             };
             match name {
                 "dp" => strategy.data = number(1, 1 << 24)?,
@@ -334,20 +329,14 @@ mod tests {
     fn what_is_printed_is_read() {
         let all = "dp=16,tp=8,pp=4,chunks=2,mb=1,zero=1,recompute=selective,sp";
         let strategy: Strategy = all.parse().unwrap();
-        assert_eq!(
-            (strategy.devices(), strategy.to_string()),
-            (512, all.to_string())
-        );
+        assert_eq!((strategy.devices(), strategy.to_string()), (512, all.to_string()));
         let offloaded = Strategy {
             offload: Offloaded::Parameters,
             zero: 3,
             tiles: 4,
             ..Strategy::SINGLE
         };
-        assert_eq!(
-            offloaded.to_string().parse::<Strategy>().unwrap(),
-            offloaded
-        );
+        assert_eq!(offloaded.to_string().parse::<Strategy>().unwrap(), offloaded);
         assert_eq!("".parse::<Strategy>().unwrap(), Strategy::SINGLE);
         assert_eq!(strategy.words(), "TP 8 + PP 4 + ZeRO-1 16");
     }
@@ -369,10 +358,7 @@ mod tests {
             ("sp=1", "there is no \"sp=1\""),
         ] {
             let error = text.parse::<Strategy>().unwrap_err();
-            assert!(
-                error.what.contains(says) && error.help.contains("dp=8"),
-                "{text}: {error}"
-            );
+            assert!(error.what.contains(says) && error.help.contains("dp=8"), "{text}: {error}");
         }
     }
 
@@ -389,25 +375,17 @@ mod tests {
             assert_eq!(json["recompute"], strategy.recompute.to_string());
         }
         let hybrid: Strategy = "dp=64,tp=8,zero=3,shard=8".parse().unwrap();
-        assert_eq!(
-            (hybrid.words(), hybrid.replicas),
-            ("TP 8 + HSDP 8 x 8".into(), 8)
-        );
+        assert_eq!((hybrid.words(), hybrid.replicas), ("TP 8 + HSDP 8 x 8".into(), 8));
     }
 
-    /// Llama 3's 126 layers on 16 stages: the first and the last have one less (arXiv 2407.21783, section 3.3.2). BLOOM's 70 on 12
-    /// count the token table and the head as layers.
+    /// Llama 3's 126 layers on 16 stages: the first and the last have one less (arXiv 2407.21783,
+    /// section 3.3.2). BLOOM's 70 on 12 count the token table and the head as layers.
     #[test]
     fn uneven_stages_share_all_layers() {
         let stages = |layers: usize, pipeline: usize, chunks: usize| -> Vec<usize> {
-            let strategy = Strategy {
-                pipeline,
-                chunks,
-                ..Strategy::SINGLE
-            };
-            let all: Vec<usize> = (0..pipeline)
-                .map(|rank| strategy.layers_of(layers, rank))
-                .collect();
+            let strategy = Strategy { pipeline, chunks, ..Strategy::SINGLE };
+            let all: Vec<usize> =
+                (0..pipeline).map(|rank| strategy.layers_of(layers, rank)).collect();
             assert_eq!(all.iter().sum::<usize>(), layers);
             assert_eq!(all.iter().max(), Some(&strategy.layers(layers)), "{all:?}");
             all
@@ -417,10 +395,7 @@ mod tests {
         assert!(llama[1..15].iter().all(|&layers| layers == 8));
         assert_eq!(stages(126, 16, 8), llama);
         assert_eq!(stages(70, 12, 1)[..2], [5, 6]);
-        assert_eq!(
-            stages(61, 16, 1),
-            [3, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 3, 3]
-        );
+        assert_eq!(stages(61, 16, 1), [3, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 3, 3]);
         assert_eq!(stages(80, 8, 2), [10; 8]);
         assert_eq!(stages(126, 126, 1), [1; 126]);
         assert_eq!(stages(7, 2, 1), [4, 3]);

@@ -8,7 +8,8 @@ pub struct Device {
     pub name: String,
     /// Bytes of memory.
     pub memory: f64,
-    /// The part of its memory that a plan leaves free: for the runtime's own buffers and for fragmentation.
+    /// The part of its memory that a plan leaves free: for the runtime's own buffers and for
+    /// fragmentation.
     pub free: f64,
     /// FLOPs per second of the data sheet: dense, in 16 bits.
     pub peak: f64,
@@ -20,7 +21,8 @@ pub struct Device {
     pub streaming: f64,
     /// Bytes of its host's memory, for what is offloaded.
     pub host_memory: f64,
-    /// Bytes per second between device and host, in one direction, when all devices of the node use it.
+    /// Bytes per second between device and host, in one direction, when all devices of the node use
+    /// it.
     pub host_link: f64,
     /// Bytes per second of the host's memory: this device's share of a node's.
     pub host_bandwidth: f64,
@@ -34,10 +36,12 @@ pub struct Device {
     pub source: &'static str,
 }
 
-/// Where the bytes of a device's memory are from. Data sheets round: an H100 of "80 GB" has 85.0e9 bytes.
+/// Where the bytes of a device's memory are from. Data sheets round: an H100 of "80 GB" has 85.0e9
+/// bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Memory {
-    /// GiB, as PyTorch reports them (`GPU 0 has a total capacity of ... GiB`). Where reports differ by a few tenths, the least.
+    /// GiB, as PyTorch reports them (`GPU 0 has a total capacity of ... GiB`). Where reports differ
+    /// by a few tenths, the least.
     Reported(f64),
     /// GB of 1e9 bytes, of a data sheet. No report was found.
     Sheet(f64),
@@ -61,23 +65,28 @@ struct Sheet {
 
 /// The devices with names.
 ///
-/// `matmul`: a layer of a 22-billion-parameter GPT reaches 0.70 of an A100's peak (fitted to table 4 of Korthikanti et al.,
-/// arXiv 2205.05198, together with the 0.8 of its memory's bandwidth). This is 0.84 of the most that any matrix product was
-/// measured to reach. For the other devices it is 0.84 of that measured maximum: stas00/ml-engineering, "Maximum Achievable
-/// Matmul FLOPS" (August 2026). For a tile of the Max 1550 it is 0.84 of what ALCF measures on all twelve tiles of an Aurora node at once,
-/// 207 TFLOP/s each, and its memory reaches 1 TB/s there.
+/// `matmul`: a layer of a 22-billion-parameter GPT reaches 0.70 of an A100's peak (fitted to table
+/// 4 of Korthikanti et al., arXiv 2205.05198, together with the 0.8 of its memory's bandwidth).
+/// This is 0.84 of the most that any matrix product was measured to reach. For the other devices it
+/// is 0.84 of that measured maximum: stas00/ml-engineering, "Maximum Achievable Matmul FLOPS"
+/// (August 2026). For a tile of the Max 1550 it is 0.84 of what ALCF measures on all twelve tiles
+/// of an Aurora node at once, 207 TFLOP/s each, and its memory reaches 1 TB/s there.
 ///
-/// The host's figures are a device's share of its node's, because all devices offload at once: on a DGX A100 two share an uplink
-/// of 32 GB/s, and on Frontier the host's memory is slower than all links to it; a DGX-2's 16 devices got 64 GB/s together
-/// (DeepSpeed's slides on ZeRO-Infinity, SC21). Of the memory's data sheet 0.8 count. Disks: DeepSpeed's DeepNVMe reports (2024 and 2025)
-/// measured 10 and 5 GB/s on four drives of PCIe 4, and 48 and 26 GB/s on eight of PCIe 5. Aurora's nodes have none.
+/// The host's figures are a device's share of its node's, because all devices offload at once: on a
+/// DGX A100 two share an uplink of 32 GB/s, and on Frontier the host's memory is slower than all
+/// links to it; a DGX-2's 16 devices got 64 GB/s together (DeepSpeed's slides on ZeRO-Infinity,
+/// SC21). Of the memory's data sheet 0.8 count. Disks: DeepSpeed's DeepNVMe reports (2024 and 2025)
+/// measured 10 and 5 GB/s on four drives of PCIe 4, and 48 and 26 GB/s on eight of PCIe 5. Aurora's
+/// nodes have none.
 ///
-/// No measured maximum was found for three devices of 2025: GB200 and B300 have B200's part here, and MI355X MI300X's.
+/// No measured maximum was found for three devices of 2025: GB200 and B300 have B200's part here,
+/// and MI355X MI300X's.
 ///
-/// Memory is what PyTorch reported, in messages of public issues and logs that were read in November 2026.
+/// Memory is what PyTorch reported, in messages of public issues and logs that were read in
+/// November 2026.
 ///
-/// Prices are assumptions: US dollars per hour and device, in the order of what clouds asked in 2025 and 2026. Give your own with
-/// `--price-per-hour`.
+/// Prices are assumptions: US dollars per hour and device, in the order of what clouds asked in
+/// 2025 and 2026. Give your own with `--price-per-hour`.
 const SHEETS: [Sheet; 13] = [
     sheet(
         "a100-40g",
@@ -273,8 +282,8 @@ impl Device {
         sheet.is_some_and(|sheet| matches!(sheet.memory, Memory::Sheet(_)))
     }
 
-    /// Seconds of matrix products whose smallest side is `side`. Thin products are slower, because a device computes tiles and
-    /// loads its operands more often.
+    /// Seconds of matrix products whose smallest side is `side`. Thin products are slower, because
+    /// a device computes tiles and loads its operands more often.
     pub fn computes(&self, flops: f64, side: f64) -> f64 {
         flops / (self.peak * self.matmul * side / (side + 32.0))
     }
@@ -307,7 +316,8 @@ mod tests {
         assert_eq!(Device::named("abacus"), None);
     }
 
-    /// What PyTorch prints of these devices, in whole tenths of a GiB: 79.1 to 79.6 for a card of 80 GB.
+    /// What PyTorch prints of these devices, in whole tenths of a GiB: 79.1 to 79.6 for a card of
+    /// 80 GB.
     #[test]
     fn memory_is_what_a_program_finds() {
         for (name, [least, most]) in [

@@ -12,7 +12,8 @@ pub struct Load {
     pub optimizer: f64,
     /// Kept by the forward passes in flight.
     pub activations: f64,
-    /// The result of a pipeline's pass that waits to be sent: this library copies it out of the graph.
+    /// The result of a pipeline's pass that waits to be sent: this library copies it out of the
+    /// graph.
     pub messages: f64,
     /// Gathered layers, and the layer that is being recomputed.
     pub working: f64,
@@ -34,8 +35,8 @@ impl Load {
     }
 }
 
-/// How many tensors of the MLP's inner width a block keeps: two factors and their product if it is gated, else what goes into the
-/// activation function and what comes out.
+/// How many tensors of the MLP's inner width a block keeps: two factors and their product if it is
+/// gated, else what goes into the activation function and what comes out.
 pub(super) fn mlp_results(model: &ModelShape) -> f64 {
     if model.dense().gated { 3.0 } else { 2.0 }
 }
@@ -44,8 +45,8 @@ impl TrainingJob {
     /// The activations that one block keeps if nothing is computed again.
     pub(super) fn kept(&self, strategy: &Strategy) -> Kept {
         let mut kept = Kept::of(&self.model, self.element(), self.flash, self.dropout);
-        // This library's GPT counts its gathered inputs in any case. Of the other models the norms' results, which matrices
-        // read, are divided like the stream, or whole on every rank.
+        // This library's GPT counts its gathered inputs in any case. Of the other models the norms'
+        // results, which matrices read, are divided like the stream, or whole on every rank.
         if strategy.sequence && self.program.keeps_gathered() && self.model.family != Family::Gpt {
             let inputs = self.model.dense().norms as f64 * kept.input;
             kept.stream -= inputs;
@@ -54,8 +55,9 @@ impl TrainingJob {
         kept
     }
 
-    /// Bytes per token of a block that a rank discards after the forward pass, because they are quickly computed again: the results
-    /// of two norms and of the activation function, or an MLP from its norm on.
+    /// Bytes per token of a block that a rank discards after the forward pass, because they are
+    /// quickly computed again: the results of two norms and of the activation function, or an MLP
+    /// from its norm on.
     pub(super) fn discarded(&self, strategy: &Strategy) -> f64 {
         let kept = self.kept(strategy);
         let norm = if kept.whole > 0.0 {
@@ -79,7 +81,8 @@ impl TrainingJob {
     pub fn keeps(&self, strategy: &Strategy) -> f64 {
         let kept = self.kept(strategy);
         let all = kept.written(strategy.tensor, strategy.stream()) - self.discarded(strategy);
-        // A layer that is computed again keeps its input, in 16 bits 2sbh. Sequence parallelism divides it.
+        // A layer that is computed again keeps its input, in 16 bits 2sbh. Sequence parallelism
+        // divides it.
         let input = kept.input / strategy.stream() as f64;
         let again = strategy.recompute.whole_layers();
         again * input + (1.0 - again) * all
@@ -87,9 +90,9 @@ impl TrainingJob {
 }
 
 impl Strategy {
-    /// Micro-batches whose activations a stage keeps at most, in units of all its layers. With 1F1B they are p - stage. With
-    /// interleaved chunks they are p (1 + (p-1)/(pv)) on the first stage (Korthikanti et al., section 4.2.3). If there are fewer
-    /// micro-batches, all are in flight.
+    /// Micro-batches whose activations a stage keeps at most, in units of all its layers. With 1F1B
+    /// they are p - stage. With interleaved chunks they are p (1 + (p-1)/(pv)) on the first stage
+    /// (Korthikanti et al., section 4.2.3). If there are fewer micro-batches, all are in flight.
     pub fn in_flight(&self, stage: usize, micro_batches: usize) -> f64 {
         let p = self.pipeline;
         let v = self.chunks;
@@ -97,28 +100,29 @@ impl Strategy {
         if v == 1 {
             return m.min(p - stage) as f64;
         }
-        // The forward passes of chunks before the first backward pass, and the one that comes with it.
+        // The forward passes of chunks before the first backward pass, and the one that comes with
+        // it.
         let ahead = 2 * (p - stage - 1) + (v - 1) * p + 1;
         ahead.min(m * v) as f64 / v as f64
     }
 }
 
 impl TrainingJob {
-    /// The most that any rank holds: of the first two stages, which have most micro-batches in flight, and the last, which has the
-    /// logits.
+    /// The most that any rank holds: of the first two stages, which have most micro-batches in
+    /// flight, and the last, which has the logits.
     pub fn load(&self, strategy: &Strategy) -> Load {
         let of = |rank| self.load_of(strategy, rank);
         let all = strategy.heaviest_ranks().map(of);
-        all.max_by(|a, b| a.total().total_cmp(&b.total()))
-            .unwrap_or_default()
+        all.max_by(|a, b| a.total().total_cmp(&b.total())).unwrap_or_default()
     }
 
     /// Bytes of weights, gradients and optimizer on a rank of a pipeline stage.
     fn state_of(&self, strategy: &Strategy, stage: usize) -> [f64; 3] {
         let held = self.held(strategy, stage) as u64;
         let shard = strategy.shard() as u64;
-        // PyTorch's shards are in f32, and no copy of them in 16 bits lies beside them: the layers in use are gathered in 16 bits.
-        // So 16 bytes, not 18; where 16 are asked for, they are as many.
+        // PyTorch's shards are in f32, and no copy of them in 16 bits lies beside them: the layers
+        // in use are gathered in 16 bits. So 16 bytes, not 18; where 16 are asked for, they are as
+        // many.
         let bytes = match strategy.zero {
             3 if self.program == Program::Pytorch && self.bytes == BytesEach::MEGATRON => {
                 BytesEach::F32
@@ -142,8 +146,9 @@ impl TrainingJob {
         let kept = self.kept(s);
         let layers = s.layers_of(model.layers, stage) as f64 * self.keeps(s) * tokens;
         let flying = s.in_flight(stage, s.micro_batches(self.batch));
-        // Before the first layer: a mask of the embedding's dropout. Here also the embedding or the message from the stage before,
-        // if the first layer does not keep it to be recomputed, and each chunk's result, except for the last, which is the head's.
+        // Before the first layer: a mask of the embedding's dropout. Here also the embedding or the
+        // message from the stage before, if the first layer does not keep it to be recomputed, and
+        // each chunk's result, except for the last, which is the head's.
         let ends = match model.family {
             Family::Gpt2 if first && self.dropout => 1.0,
             Family::Gpt => {
@@ -157,26 +162,25 @@ impl TrainingJob {
             Family::Gpt if !last => element * tokens * h / s.stream() as f64,
             _ => 0.0,
         };
-        // After the last one: its norm, the head's input, and logits in f32. Copies of the logits come and go.
+        // After the last one: its norm, the head's input, and logits in f32. Copies of the logits
+        // come and go.
         let logits = tokens * model.vocabulary as f64 / s.tensor as f64;
         let (head, copies) = if last {
             let inputs = 2.0 * tokens * h * element / s.stream() as f64;
-            (
-                4.0 * logits + inputs,
-                self.program.passing_logit_bytes() * logits,
-            )
+            (4.0 * logits + inputs, self.program.passing_logit_bytes() * logits)
         } else {
             (0.0, 0.0)
         };
         let activations = flying * layers + ends + head;
 
-        // A layer that is computed again has all that its forward pass writes, while no logits are there.
+        // A layer that is computed again has all that its forward pass writes, while no logits are
+        // there.
         let recomputed = match s.recompute.whole_layers() {
             0.0 => self.discarded(s) * tokens,
             _ => kept.written(s.tensor, s.stream()) * tokens,
         };
-        // ZeRO-3 gathers the next layer while it uses one, and reduces a layer's gradients; offloaded parameters pass through the
-        // same buffers. Tiles divide them.
+        // ZeRO-3 gathers the next layer while it uses one, and reduces a layer's gradients;
+        // offloaded parameters pass through the same buffers. Tiles divide them.
         let gathers = s.zero == 3 && (s.data > 1 || s.offload == Offloaded::Parameters);
         let gathered = if gathers {
             let each = 3.0 * self.bytes.parameter as f64;
@@ -214,10 +218,7 @@ mod tests {
 
     fn job(model: ModelShape, devices: usize) -> TrainingJob {
         let cluster = Cluster::new(Device::named("a100-80g").unwrap(), "dgx-a100").unwrap();
-        TrainingJob {
-            flash: false,
-            ..TrainingJob::new(model, cluster, devices)
-        }
+        TrainingJob { flash: false, ..TrainingJob::new(model, cluster, devices) }
     }
 
     /// ZeRO's figure 1: 7.5 billion parameters on 64 ranks, 16 bytes each.
@@ -225,69 +226,32 @@ mod tests {
     fn weights_gradients_and_optimizer_are_zeros_table() {
         // A model with 7.5 billion parameters, near enough: the share of each stage is what counts.
         let model = ModelShape::gpt2(36, 4096, 32, 51_200, 2048);
-        let job = TrainingJob {
-            bytes: BytesEach::MIXED,
-            ..job(model, 64)
-        };
+        let job = TrainingJob { bytes: BytesEach::MIXED, ..job(model, 64) };
         let held = |zero| {
-            let load = job.load(&Strategy {
-                data: 64,
-                zero,
-                ..Strategy::SINGLE
-            });
+            let load = job.load(&Strategy { data: 64, zero, ..Strategy::SINGLE });
             load.state() / model.parameters() as f64 * 7.5
         };
         for (stage, gigabytes) in [(0, 120.0), (1, 31.4), (2, 16.6), (3, 1.9)] {
-            assert!(
-                (held(stage) - gigabytes).abs() < 0.05,
-                "stage {stage}: {}",
-                held(stage)
-            );
+            assert!((held(stage) - gigabytes).abs() < 0.05, "stage {stage}: {}", held(stage));
         }
     }
 
     /// The factor of the paper.
     #[test]
     fn the_first_stage_has_all_layers_in_flight() {
-        let of = |pipeline, chunks| {
-            Strategy {
-                pipeline,
-                chunks,
-                ..Strategy::SINGLE
-            }
-            .in_flight(0, 64)
-        };
+        let of =
+            |pipeline, chunks| Strategy { pipeline, chunks, ..Strategy::SINGLE }.in_flight(0, 64);
         assert_eq!([of(4, 1), of(1, 1), of(4, 2)], [4.0, 1.0, 5.5]);
         assert!((of(35, 3) - 35.0 * (1.0 + 34.0 / 105.0)).abs() < 1e-12);
-        assert_eq!(
-            Strategy {
-                pipeline: 8,
-                ..Strategy::SINGLE
-            }
-            .in_flight(0, 3),
-            3.0
-        );
-        assert_eq!(
-            Strategy {
-                pipeline: 8,
-                ..Strategy::SINGLE
-            }
-            .in_flight(7, 64),
-            1.0
-        );
+        assert_eq!(Strategy { pipeline: 8, ..Strategy::SINGLE }.in_flight(0, 3), 3.0);
+        assert_eq!(Strategy { pipeline: 8, ..Strategy::SINGLE }.in_flight(7, 64), 1.0);
     }
 
     #[test]
     fn offloading_moves_bytes_to_the_host_and_tiles_shrink_gathered_layers() {
         let job = job(ModelShape::gpt2(48, 6144, 64, 51_200, 2048), 1);
-        let on = |offload, zero, tiles| {
-            job.load(&Strategy {
-                offload,
-                zero,
-                tiles,
-                ..Strategy::SINGLE
-            })
-        };
+        let on =
+            |offload, zero, tiles| job.load(&Strategy { offload, zero, tiles, ..Strategy::SINGLE });
         let none = on(Offloaded::None, 0, 1);
         let optimizer = on(Offloaded::Optimizer, 0, 1);
         let all = on(Offloaded::Parameters, 3, 1);
@@ -308,15 +272,9 @@ mod tests {
             let scores = 5.0 * (a * 2048) as f64 / h as f64;
             let one = Strategy::SINGLE;
             let t8 = Strategy { tensor: 8, ..one };
-            let sp = Strategy {
-                sequence: true,
-                ..t8
-            };
+            let sp = Strategy { sequence: true, ..t8 };
             let with = |recompute, strategy: Strategy| {
-                let strategy = Strategy {
-                    recompute,
-                    ..strategy
-                };
+                let strategy = Strategy { recompute, ..strategy };
                 job.keeps(&strategy) / h as f64
             };
             use Recompute::{Full, None, Selective};
@@ -328,10 +286,7 @@ mod tests {
                 (with(Selective, sp), 34.0 / 8.0),
                 (with(Full, t8), 2.0),
             ] {
-                assert!(
-                    (is - formula).abs() < 1e-9 * formula,
-                    "{is} is not {formula}"
-                );
+                assert!((is - formula).abs() < 1e-9 * formula, "{is} is not {formula}");
             }
         }
         assert_eq!(
@@ -345,7 +300,8 @@ mod tests {
         );
     }
 
-    /// Korthikanti et al.'s figure 7: per cent of what tensor parallelism alone keeps. And in GiB for the 22-billion model.
+    /// Korthikanti et al.'s figure 7: per cent of what tensor parallelism alone keeps. And in GiB
+    /// for the 22-billion model.
     #[test]
     fn the_papers_figure() {
         let gib = |strategy: &Strategy| {
@@ -353,53 +309,29 @@ mod tests {
             let tokens = (4 * 2048) as f64 * 48.0;
             job(model, 8).keeps(strategy) * tokens / f64::from(1 << 30)
         };
-        let t8 = Strategy {
-            tensor: 8,
-            ..Strategy::SINGLE
-        };
-        let sp = Strategy {
-            sequence: true,
-            ..t8
-        };
-        let selective = Strategy {
-            recompute: Recompute::Selective,
-            ..sp
-        };
-        for (strategy, expected) in [
-            (Strategy::SINGLE, 316.5),
-            (t8, 59.25),
-            (sp, 39.56),
-            (selective, 9.56),
-        ] {
-            assert!(
-                (gib(&strategy) - expected).abs() < 0.01,
-                "{}",
-                gib(&strategy)
-            );
+        let t8 = Strategy { tensor: 8, ..Strategy::SINGLE };
+        let sp = Strategy { sequence: true, ..t8 };
+        let selective = Strategy { recompute: Recompute::Selective, ..sp };
+        for (strategy, expected) in
+            [(Strategy::SINGLE, 316.5), (t8, 59.25), (sp, 39.56), (selective, 9.56)]
+        {
+            assert!((gib(&strategy) - expected).abs() < 0.01, "{}", gib(&strategy));
         }
-        assert_eq!(
-            gib(&Strategy {
-                recompute: Recompute::Full,
-                ..t8
-            }),
-            4.5
-        );
+        assert_eq!(gib(&Strategy { recompute: Recompute::Full, ..t8 }), 4.5);
         assert!(
             (gib(&sp) / gib(&t8) - 0.6684).abs() < 0.002
                 && (gib(&selective) / gib(&t8) - 0.1618).abs() < 0.002
         );
     }
 
-    /// A vocabulary of 128,256 on one tensor rank: 4 bytes per logit are kept, and 2 come and go in Megatron-LM, 6 in PyTorch.
+    /// A vocabulary of 128,256 on one tensor rank: 4 bytes per logit are kept, and 2 come and go in
+    /// Megatron-LM, 6 in PyTorch.
     #[test]
     fn logits_are_as_many_as_programs_hold() {
         let model = ModelShape::gpt2(2, 1024, 16, 128_256, 2048);
         let logits = 2048.0 * 128_256.0;
         let of = |program| {
-            let job = TrainingJob {
-                program,
-                ..job(model, 1)
-            };
+            let job = TrainingJob { program, ..job(model, 1) };
             job.load(&Strategy::SINGLE)
         };
         let [megatron, pytorch] = [Program::Megatron, Program::Pytorch].map(of);
@@ -408,19 +340,13 @@ mod tests {
         assert!(megatron.activations == pytorch.activations && megatron.activations > 4.0 * logits);
     }
 
-    /// Llama 3 405B (arXiv 2407.21783, section 3.3.2): gradients divided as well, the plan fits into an H100. What is divided is sent
-    /// after every micro-batch.
+    /// Llama 3 405B (arXiv 2407.21783, section 3.3.2): gradients divided as well, the plan fits
+    /// into an H100. What is divided is sent after every micro-batch.
     #[test]
     fn zero_2_in_a_pipeline_divides_gradients() {
         let cluster = Cluster::new(Device::named("h100-80g").unwrap(), "dgx-h100").unwrap();
-        let shape = ModelShape {
-            block: 8192,
-            ..ModelShape::preset("llama-3.1-405b").unwrap()
-        };
-        let job = TrainingJob {
-            batch: 2048,
-            ..TrainingJob::new(shape, cluster, 8192)
-        };
+        let shape = ModelShape { block: 8192, ..ModelShape::preset("llama-3.1-405b").unwrap() };
+        let job = TrainingJob { batch: 2048, ..TrainingJob::new(shape, cluster, 8192) };
         let of = |plan: &str| job.load(&plan.parse().unwrap());
         let [one, two] = [1, 2].map(|zero| of(&format!("dp=64,tp=8,pp=16,zero={zero},sp")));
         assert!((two.gradients / one.gradients * 64.0 - 1.0).abs() < 1e-6);
@@ -441,11 +367,7 @@ mod tests {
                 program,
                 ..job(ModelShape::gpt2(48, 6144, 64, 51_200, 2048), 64)
             };
-            let strategy = Strategy {
-                data: 64,
-                zero,
-                ..Strategy::SINGLE
-            };
+            let strategy = Strategy { data: 64, zero, ..Strategy::SINGLE };
             let load = job.load(&strategy);
             load.state() / job.model.parameters() as f64 * 64.0
         };
@@ -473,10 +395,7 @@ mod tests {
         // Gathered inputs are whole on each rank, unless they are computed again.
         assert_eq!(scale("tp=8,sp"), 4.0 + 30.0 / 8.0);
         assert_eq!(scale("tp=8,sp,recompute=norms"), 22.0 / 8.0);
-        let megatron = TrainingJob {
-            program: Program::Megatron,
-            ..job.clone()
-        };
+        let megatron = TrainingJob { program: Program::Megatron, ..job.clone() };
         let of = |plan: &str| (megatron.keeps(&plan.parse().unwrap()) / 6144.0 * 1e6).round() / 1e6;
         assert_eq!([of("recompute=norms"), of("tp=8,sp")], [30.0, 34.0 / 8.0]);
         let time = |plan: &str| job.time(&plan.parse().unwrap()).recompute;

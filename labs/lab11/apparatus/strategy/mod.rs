@@ -2,8 +2,10 @@
 //!
 //! Arithmetic alone: no tensors, no ranks. Every formula has its source beside it. Reading order:
 //!
-//! - `device.rs` and `cluster.rs`: devices, and their network; `collective.rs`: the time of a collective on it
-//! - `degrees.rs`: a strategy, and how it is written; `program.rs`: what differs between the programs that run it
+//! - `device.rs` and `cluster.rs`: devices, and their network; `collective.rs`: the time of a
+//!   collective on it
+//! - `degrees.rs`: a strategy, and how it is written; `program.rs`: what differs between the
+//!   programs that run it
 //! - `memory.rs`: all bytes of a rank
 //! - `traffic.rs`: the bytes on each axis, and their time; `step.rs`: the time of a step
 //! - `cost.rs`: tokens per second, MFU, days and money
@@ -69,11 +71,13 @@ pub enum Overlap {
     All,
 }
 
-/// Tokens of a step that a device computes at most by default: more are rarely needed to keep it busy.
+/// Tokens of a step that a device computes at most by default: more are rarely needed to keep it
+/// busy.
 const MOST_TOKENS: usize = 1 << 16;
 
 impl TrainingJob {
-    /// A job with today's usual settings: 18 bytes per parameter, FlashAttention, dropout, overlap, and a batch by size.
+    /// A job with today's usual settings: 18 bytes per parameter, FlashAttention, dropout, overlap,
+    /// and a batch by size.
     pub fn new(model: ModelShape, cluster: Cluster, devices: usize) -> TrainingJob {
         let batch = TrainingJob::usual_batch(&model, devices);
         TrainingJob {
@@ -92,11 +96,12 @@ impl TrainingJob {
 
     /// Sequences per step, for a model of this size on so many devices.
     ///
-    /// Published trainings take more tokens per step for larger models: GPT-3's (arXiv 2005.14165, table 2.1) 0.5 million for
-    /// 125 million parameters, 2 million for 6.7 billion and 3.2 million for 175 billion, and Llama 3 (arXiv 2407.21783) 4 million
-    /// and more. A power of 0.27 goes through them. A device computes 65,536 at most, and eight devices share a sequence at
-    /// least: Llama 3 had 16 million tokens on 16,384. The odd part of the number of devices divides the batch, so that replicas
-    /// get equal shares.
+    /// Published trainings take more tokens per step for larger models: GPT-3's (arXiv 2005.14165,
+    /// table 2.1) 0.5 million for 125 million parameters, 2 million for 6.7 billion and 3.2 million
+    /// for 175 billion, and Llama 3 (arXiv 2407.21783) 4 million and more. A power of 0.27 goes
+    /// through them. A device computes 65,536 at most, and eight devices share a sequence at least:
+    /// Llama 3 had 16 million tokens on 16,384. The odd part of the number of devices divides the
+    /// batch, so that replicas get equal shares.
     pub fn usual_batch(model: &ModelShape, devices: usize) -> usize {
         let published = 5e5 * (model.parameters() as f64 / 125e6).powf(0.27);
         let tokens = (published as usize).min(devices * MOST_TOKENS);
@@ -146,10 +151,7 @@ mod tests {
         assert_eq!(tokens(32, 4096, 32, 8), 8.0 * 65_536.0);
         // Llama 3 405B on 16,384, and an odd number of devices.
         let llama = ModelShape::preset("llama-3.1-405b").unwrap();
-        let llama = ModelShape {
-            block: 8192,
-            ..llama
-        };
+        let llama = ModelShape { block: 8192, ..llama };
         assert_eq!(TrainingJob::usual_batch(&llama, 16_384), 2048);
         assert!(TrainingJob::usual_batch(&llama, 24).is_multiple_of(3));
     }

@@ -1,4 +1,5 @@
-//! The program that trains. Strategies of the same name keep, send and hide different things in different programs.
+//! The program that trains. Strategies of the same name keep, send and hide different things in
+//! different programs.
 
 use serde::Serialize;
 use shardlab::error::BadInput;
@@ -14,13 +15,16 @@ use std::str::FromStr;
 /// | DeepSpeed | as Megatron-LM | waited for | hidden | stage 1 |
 /// | this library | keeps gathered inputs | waited for | waited for | stage 1 |
 ///
-/// In a pipeline, ZeRO-2 reduces gradients after every micro-batch, and ZeRO-3 gathers for each as well. Left to itself, a stage of
-/// PyTorch's pipelines does neither: it reduces once, after the last micro-batch, and keeps what it has gathered, which is ZeRO-1 here.
+/// In a pipeline, ZeRO-2 reduces gradients after every micro-batch, and ZeRO-3 gathers for each as
+/// well. Left to itself, a stage of PyTorch's pipelines does neither: it reduces once, after the
+/// last micro-batch, and keeps what it has gathered, which is ZeRO-1 here.
 ///
-/// Sources: Korthikanti et al. (arXiv 2205.05198), section 4.2.2, and Megatron-LM's `core/tensor_parallel/layers.py` and
-/// `--overlap-param-gather`; PyTorch's DTensor and FSDP2, whose calls were counted; DeepSpeed's `runtime/zero/stage_1_and_2.py`
-/// and `runtime/pipe/engine.py`, whose tensor ranks are Megatron-LM's. Megatron-LM's ZeRO-2 is Megatron-FSDP's `optim_grads`, which its
-/// `training/arguments.py` (d98e8a6) does not refuse in a pipeline; no test of its runs that.
+/// Sources: Korthikanti et al. (arXiv 2205.05198), section 4.2.2, and Megatron-LM's
+/// `core/tensor_parallel/layers.py` and `--overlap-param-gather`; PyTorch's DTensor and FSDP2,
+/// whose calls were counted; DeepSpeed's `runtime/zero/stage_1_and_2.py` and
+/// `runtime/pipe/engine.py`, whose tensor ranks are Megatron-LM's. Megatron-LM's ZeRO-2 is
+/// Megatron-FSDP's `optim_grads`, which its `training/arguments.py` (d98e8a6) does not refuse in a
+/// pipeline; no test of its runs that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Program {
@@ -31,12 +35,8 @@ pub enum Program {
 }
 
 impl Program {
-    pub const ALL: [Program; 4] = [
-        Program::Megatron,
-        Program::Pytorch,
-        Program::Deepspeed,
-        Program::Shardlab,
-    ];
+    pub const ALL: [Program; 4] =
+        [Program::Megatron, Program::Pytorch, Program::Deepspeed, Program::Shardlab];
 
     /// As `--program` takes it.
     pub fn name(self) -> &'static str {
@@ -58,8 +58,8 @@ impl Program {
         }
     }
 
-    /// Whether sequence parallelism keeps the gathered inputs of matrices for the backward pass. If not, each rank keeps its part,
-    /// and the backward pass gathers them once more.
+    /// Whether sequence parallelism keeps the gathered inputs of matrices for the backward pass. If
+    /// not, each rank keeps its part, and the backward pass gathers them once more.
     pub fn keeps_gathered(self) -> bool {
         matches!(self, Program::Pytorch | Program::Shardlab)
     }
@@ -83,14 +83,15 @@ impl Program {
         }
     }
 
-    /// Whether it computes again only as far as something is missing, as PyTorch's checkpoints do since 2.1. Megatron-LM's run the
-    /// whole module.
+    /// Whether it computes again only as far as something is missing, as PyTorch's checkpoints do
+    /// since 2.1. Megatron-LM's run the whole module.
     pub fn stops_early(self) -> bool {
         self == Program::Pytorch
     }
 
-    /// Whether activation functions are computed again with the norms (`recompute=norms`): PyTorch's selective checkpoints keep what
-    /// matrices compute. Megatron-LM's `--recompute-modules` knows `layernorm`, and of activation functions those of experts alone.
+    /// Whether activation functions are computed again with the norms (`recompute=norms`):
+    /// PyTorch's selective checkpoints keep what matrices compute. Megatron-LM's
+    /// `--recompute-modules` knows `layernorm`, and of activation functions those of experts alone.
     pub fn recomputes_activations(self) -> bool {
         self == Program::Pytorch
     }
@@ -100,8 +101,9 @@ impl Program {
         self != Program::Shardlab
     }
 
-    /// Bytes per logit that come and go beside the 4 that are kept: Megatron-LM's 16-bit logits, and later their 16-bit gradients;
-    /// PyTorch's f32 copy as well, because a softmax is not computed in place; here two more tensors in f32.
+    /// Bytes per logit that come and go beside the 4 that are kept: Megatron-LM's 16-bit logits,
+    /// and later their 16-bit gradients; PyTorch's f32 copy as well, because a softmax is not
+    /// computed in place; here two more tensors in f32.
     pub fn passing_logit_bytes(self) -> f64 {
         match self {
             Program::Megatron => 2.0,
@@ -121,15 +123,10 @@ impl FromStr for Program {
     type Err = BadInput;
 
     fn from_str(name: &str) -> Result<Program, BadInput> {
-        let found = Program::ALL
-            .into_iter()
-            .find(|program| program.name() == name);
+        let found = Program::ALL.into_iter().find(|program| program.name() == name);
         found.ok_or_else(|| {
             let names = Program::ALL.map(Program::name).join(", ");
-            BadInput::new(
-                format!("no program is named {name}"),
-                format!("choose one of {names}"),
-            )
+            BadInput::new(format!("no program is named {name}"), format!("choose one of {names}"))
         })
     }
 }

@@ -1,15 +1,17 @@
 //! The time of one step.
 //!
-//! A rank computes products at a part of its peak, and moves the bytes between them at a part of its memory's bandwidth (a
-//! roofline: Williams et al., 2009). Collectives take the time of lab01's best algorithm (alpha and beta). Communication that computing hides is
-//! subtracted, and a pipeline waits for (p-1)/v micro-batches.
+//! A rank computes products at a part of its peak, and moves the bytes between them at a part of
+//! its memory's bandwidth (a roofline: Williams et al., 2009). Collectives take the time of lab01's
+//! best algorithm (alpha and beta). Communication that computing hides is subtracted, and a
+//! pipeline waits for (p-1)/v micro-batches.
 
 use super::degrees::{Offloaded, Recompute, Strategy};
 use super::memory::mlp_results;
 use super::{Overlap, Program, TrainingJob};
 use shardlab::plan::exposed;
 
-/// Seconds of a step on the slowest rank, by what they are for. Communication counts only where nothing hides it.
+/// Seconds of a step on the slowest rank, by what they are for. Communication counts only where
+/// nothing hides it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Time {
     pub compute: f64,
@@ -24,15 +26,8 @@ pub struct Time {
 }
 
 impl Time {
-    pub const PARTS: [&str; 7] = [
-        "compute",
-        "recompute",
-        "tensor",
-        "pipeline",
-        "bubble",
-        "data",
-        "optimizer",
-    ];
+    pub const PARTS: [&str; 7] =
+        ["compute", "recompute", "tensor", "pipeline", "bubble", "data", "optimizer"];
 
     /// In the order of [`Time::PARTS`].
     pub fn parts(&self) -> [f64; 7] {
@@ -75,7 +70,8 @@ impl TrainingJob {
         let kept = self.kept(s);
         let products = device.computes(n * model.layer_flops() as f64 / t, side);
         let attention = device.computes(n * model.layer_attention_flops() as f64 / t, side);
-        // Each number that is kept was written and read once. A backward pass handles its gradient as well.
+        // Each number that is kept was written and read once. A backward pass handles its gradient
+        // as well.
         let moves = device.streams(2.0 * kept.written(s.tensor, s.stream()) * n);
         let forward = products + moves;
         let backward = 2.0 * (products + moves);
@@ -91,18 +87,16 @@ impl TrainingJob {
             Recompute::None | Recompute::Norms => moved_again,
             Recompute::OneIn(_) | Recompute::Full => s.recompute.whole_layers() * forward,
         };
-        // As many all-reduces backward as forward. In the backward pass the gradients of the weights hide them, as in Megatron-LM
-        // (`async_tensor_model_parallel_allreduce`); PyTorch and this library wait. With sequence parallelism they hide the
-        // reduce-scatters, but a layer needs what it gathers. What is gathered again is there when the gradients of the inputs are.
+        // As many all-reduces backward as forward. In the backward pass the gradients of the
+        // weights hide them, as in Megatron-LM (`async_tensor_model_parallel_allreduce`); PyTorch
+        // and this library wait. With sequence parallelism they hide the reduce-scatters, but a
+        // layer needs what it gathers. What is gathered again is there when the gradients of the
+        // inputs are.
         let all_reduces = self.all_reduces_of_a_layer() * self.tensor_seconds(s);
         let hides = self.overlap != Overlap::None && self.program.hides_tensor();
         let behind = if hides { products } else { 0.0 };
         let sums = if s.sequence { 0.5 } else { 1.0 } * all_reduces;
-        let inputs = if self.gathers_again(s) {
-            all_reduces / 2.0
-        } else {
-            0.0
-        };
+        let inputs = if self.gathers_again(s) { all_reduces / 2.0 } else { 0.0 };
         Layer {
             forward,
             backward,
@@ -125,7 +119,8 @@ impl TrainingJob {
         let last = s.layers_of(model.layers, s.pipeline - 1) as f64;
         let layer = self.layer(s);
 
-        // The last stage also computes the logits. Their loss and its gradient go over them three times, in f32.
+        // The last stage also computes the logits. Their loss and its gradient go over them three
+        // times, in f32.
         let logits = n * model.vocabulary as f64 / t;
         let head = device.computes(n * model.head_flops() as f64 / t, n.min(model.embd as f64))
             + device.streams(4.0 * logits);
@@ -163,7 +158,8 @@ impl TrainingJob {
         }
         let seconds = self.data_seconds(s);
         let hides = self.overlap == Overlap::All;
-        // The rest that a pass does not hide, and at least one layer's share: the first gather and the last reduction hide nowhere.
+        // The rest that a pass does not hide, and at least one layer's share: the first gather and
+        // the last reduction hide nowhere.
         let rest = |seconds: f64, pass: f64| {
             if hides {
                 (seconds - pass).max(seconds / layers)
@@ -192,8 +188,9 @@ impl TrainingJob {
                     }
             }
             2 => {
-                // In a pipeline, a micro-batch's gradients are on their way while the next one passes forward and backward. PyTorch's
-                // FSDP2 waits for them at the end of each backward pass (`finalize_backward`).
+                // In a pipeline, a micro-batch's gradients are on their way while the next one
+                // passes forward and backward. PyTorch's FSDP2 waits for them at the end of each
+                // backward pass (`finalize_backward`).
                 let each = if hides && s.pipeline > 1 && self.program != Program::Pytorch {
                     (seconds.reduce - forward - backward).max(0.0)
                 } else {
@@ -210,11 +207,13 @@ impl TrainingJob {
         }
     }
 
-    /// Seconds of the optimizer: it reads and writes its state, reads gradients and writes parameters.
+    /// Seconds of the optimizer: it reads and writes its state, reads gradients and writes
+    /// parameters.
     ///
-    /// Offloaded, the host does it, at the speed of its memory or its disks. All devices of a node share them. Each gradient and each
-    /// parameter passes the host's memory twice, to or from the device and to or from the processor. Memory, link and disks work at
-    /// the same time, so the slowest counts.
+    /// Offloaded, the host does it, at the speed of its memory or its disks. All devices of a node
+    /// share them. Each gradient and each parameter passes the host's memory twice, to or from the
+    /// device and to or from the processor. Memory, link and disks work at the same time, so the
+    /// slowest counts.
     fn update_seconds(&self, s: &Strategy) -> f64 {
         let device = &self.cluster.device;
         let updates = self.most_held(s) / if s.zero > 0 { s.shard() as f64 } else { 1.0 };
@@ -225,7 +224,8 @@ impl TrainingJob {
         }
         let [gradients, parameters] =
             [self.bytes.gradient, self.bytes.parameter].map(|each| updates * each as f64);
-        // Offloaded parameters and gradients are there already: the passes of the model brought and took them.
+        // Offloaded parameters and gradients are there already: the passes of the model brought and
+        // took them.
         let all = s.offload == Offloaded::Parameters;
         let (copied, link) = if all {
             (moved, 0.0)
@@ -264,8 +264,8 @@ mod tests {
         }
     }
 
-    /// Korthikanti et al., table 4: milliseconds of one layer, forward and backward. Two constants of the A100 were fitted to
-    /// these ten figures, and to nothing else.
+    /// Korthikanti et al., table 4: milliseconds of one layer, forward and backward. Two constants
+    /// of the A100 were fitted to these ten figures, and to nothing else.
     #[test]
     fn a_layer_takes_what_was_measured() {
         let job = job(4, 8);
@@ -306,15 +306,8 @@ mod tests {
 
     #[test]
     fn what_is_hidden_is_not_waited_for() {
-        let all = TrainingJob {
-            overlap: Overlap::All,
-            flash: true,
-            ..job(512, 64)
-        };
-        let none = TrainingJob {
-            overlap: Overlap::None,
-            ..all.clone()
-        };
+        let all = TrainingJob { overlap: Overlap::All, flash: true, ..job(512, 64) };
+        let none = TrainingJob { overlap: Overlap::None, ..all.clone() };
         for zero in 0..4 {
             let s = Strategy {
                 data: 64,
@@ -325,36 +318,21 @@ mod tests {
             let hidden = all.time(&s).data;
             let waited = none.time(&s).data;
             assert!(hidden < waited / 4.0, "stage {zero}: {hidden}, {waited}");
-            assert!(
-                (none.traffic(&s)[2].seconds / waited - 1.0).abs() < 1e-12,
-                "stage {zero}"
-            );
+            assert!((none.traffic(&s)[2].seconds / waited - 1.0).abs() < 1e-12, "stage {zero}");
         }
         let slow = Cluster::new(Device::named("a100-80g").unwrap(), "ethernet").unwrap();
-        let slow = TrainingJob {
-            cluster: slow,
-            ..all.clone()
-        };
-        let s = Strategy {
-            data: 64,
-            zero: 3,
-            ..Strategy::SINGLE
-        };
+        let slow = TrainingJob { cluster: slow, ..all.clone() };
+        let s = Strategy { data: 64, zero: 3, ..Strategy::SINGLE };
         assert!(slow.time(&s).data > slow.time(&s).compute);
     }
 
     #[test]
     fn offloading_takes_time() {
         let job = job(8, 1);
-        let of = |offload, zero| {
-            job.time(&Strategy {
-                offload,
-                zero,
-                ..Strategy::SINGLE
-            })
-        };
+        let of = |offload, zero| job.time(&Strategy { offload, zero, ..Strategy::SINGLE });
         assert!(of(Offloaded::Optimizer, 0).optimizer > 5.0 * of(Offloaded::None, 0).optimizer);
-        // Disks are slower than the host's memory, which moves the state twice and gradients and parameters twice.
+        // Disks are slower than the host's memory, which moves the state twice and gradients and
+        // parameters twice.
         let disks = Strategy {
             offload: Offloaded::Optimizer,
             nvme: true,

@@ -1,7 +1,7 @@
 //! The bytes that a rank sends on each axis, and the time that they take.
 //!
-//! Sources: Narayanan et al. (arXiv 2104.04473), sections 3 and 4.1, for tensor and pipeline ranks; Rajbhandari et al.
-//! (arXiv 1910.02054), section 7, for the data axis.
+//! Sources: Narayanan et al. (arXiv 2104.04473), sections 3 and 4.1, for tensor and pipeline ranks;
+//! Rajbhandari et al. (arXiv 1910.02054), section 7, for the data axis.
 
 use super::TrainingJob;
 use super::collective::{self, RankGroup};
@@ -26,8 +26,8 @@ fn name<S: Serializer>(axis: &Axis, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(axis.name())
 }
 
-/// Seconds of the data axis: of one reduction of all gradients and one gather of all parameters in a group that divides them, and
-/// of the average between groups that hold the same.
+/// Seconds of the data axis: of one reduction of all gradients and one gather of all parameters in
+/// a group that divides them, and of the average between groups that hold the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct DataSeconds {
     pub reduce: f64,
@@ -52,7 +52,8 @@ impl TrainingJob {
         ranks > 1 && collective::leaves_node(&self.cluster.network, self.devices, ranks)
     }
 
-    /// Seconds of a reduce-scatter or an all-gather among `size` ranks, each `stride` ranks from the next.
+    /// Seconds of a reduce-scatter or an all-gather among `size` ranks, each `stride` ranks from
+    /// the next.
     fn gathers(&self, [size, stride]: [usize; 2], bytes: f64, calls: f64) -> f64 {
         let network = &self.cluster.network;
         let group = RankGroup::of(network, self.devices, size, stride);
@@ -66,13 +67,14 @@ impl TrainingJob {
         collective::all_reduces(network, group, bytes, calls, self.rings)
     }
 
-    /// All-reduces at the ends of the model: of the divided token table's rows, and of the head's gradient.
+    /// All-reduces at the ends of the model: of the divided token table's rows, and of the head's
+    /// gradient.
     pub(super) fn ends(strategy: &Strategy) -> f64 {
         if strategy.pipeline == 1 { 2.0 } else { 1.0 }
     }
 
-    /// Seconds of one all-reduce of a micro-batch's residual stream among tensor ranks. With sequence parallelism it is a
-    /// reduce-scatter and an all-gather, with the same bytes.
+    /// Seconds of one all-reduce of a micro-batch's residual stream among tensor ranks. With
+    /// sequence parallelism it is a reduce-scatter and an all-gather, with the same bytes.
     pub(super) fn tensor_seconds(&self, strategy: &Strategy) -> f64 {
         let bytes = self.stream_bytes(strategy);
         if strategy.sequence {
@@ -81,21 +83,20 @@ impl TrainingJob {
         self.all_reduces([strategy.tensor, 1], bytes, 1.0)
     }
 
-    /// All-reduces of a layer's forward pass: after attention and after the MLP, or after both where they work side by side.
+    /// All-reduces of a layer's forward pass: after attention and after the MLP, or after both
+    /// where they work side by side.
     pub(super) fn all_reduces_of_a_layer(&self) -> f64 {
-        if self.model.dense().parallel {
-            1.0
-        } else {
-            2.0
-        }
+        if self.model.dense().parallel { 1.0 } else { 2.0 }
     }
 
-    /// Whether tensor ranks gather the inputs of matrices once more for the backward pass: two gathers, the bytes of an all-reduce.
+    /// Whether tensor ranks gather the inputs of matrices once more for the backward pass: two
+    /// gathers, the bytes of an all-reduce.
     pub(super) fn gathers_again(&self, strategy: &Strategy) -> bool {
         strategy.sequence && !self.program.keeps_gathered()
     }
 
-    /// All-reduces of a layer that is computed again, as a mean of all layers: two, or the gather before an MLP that is.
+    /// All-reduces of a layer that is computed again, as a mean of all layers: two, or the gather
+    /// before an MLP that is.
     pub(super) fn recomputed_all_reduces(&self, strategy: &Strategy) -> f64 {
         match strategy.recompute {
             // Up to the last matrix, whose result nothing needs, or with it and its sum.
@@ -111,8 +112,8 @@ impl TrainingJob {
         }
     }
 
-    /// Seconds of one message between stages. Each tensor rank sends its part. The receivers gather the whole, unless sequence
-    /// parallelism wants parts anyway.
+    /// Seconds of one message between stages. Each tensor rank sends its part. The receivers gather
+    /// the whole, unless sequence parallelism wants parts anyway.
     pub(super) fn message_seconds(&self, strategy: &Strategy) -> f64 {
         if strategy.pipeline == 1 {
             return 0.0;
@@ -137,19 +138,17 @@ impl TrainingJob {
         let layers = strategy.layers_of(self.model.layers, stage);
         let ends = [stage == 0, stage + 1 == strategy.pipeline];
         let rows = self.model.vocabulary.next_multiple_of(strategy.tensor);
-        self.model
-            .parameters_on_a_rank(layers, ends, strategy.tensor, rows)
+        self.model.parameters_on_a_rank(layers, ends, strategy.tensor, rows)
     }
 
     /// Parameters on the rank that holds most.
     pub(super) fn most_held(&self, strategy: &Strategy) -> f64 {
-        let held = strategy
-            .heaviest_ranks()
-            .map(|stage| self.held(strategy, stage));
+        let held = strategy.heaviest_ranks().map(|stage| self.held(strategy, stage));
         held.fold(0.0, f64::max)
     }
 
-    /// Bytes per parameter that a rank gathers: its weights, or without ZeRO the averaged gradients.
+    /// Bytes per parameter that a rank gathers: its weights, or without ZeRO the averaged
+    /// gradients.
     fn gathered_bytes(&self, strategy: &Strategy) -> u64 {
         match strategy.zero {
             0 => self.bytes.gradient,
@@ -170,8 +169,9 @@ impl TrainingJob {
         let layers = s.layers(self.model.layers) as f64;
         let gradients = self.bytes.gradient as f64 * held;
         let gathered = self.gathered_bytes(s) as f64 * held;
-        // Offloaded parameters come from the host or its disks first, and gradients go there: of each rank, its own part. From the
-        // second micro-batch on the host adds gradients up: it reads both and writes the sum. All of it shares the host's memory.
+        // Offloaded parameters come from the host or its disks first, and gradients go there: of
+        // each rank, its own part. From the second micro-batch on the host adds gradients up: it
+        // reads both and writes the sum. All of it shares the host's memory.
         let part = |bytes: f64, link: f64, times: f64| match s.offload {
             Offloaded::Parameters => {
                 let own = bytes / s.shard() as f64;
@@ -182,20 +182,12 @@ impl TrainingJob {
         let disks = |speed: f64| if s.nvme { speed } else { f64::INFINITY };
         let from = device.host_link.min(disks(device.disk_read));
         let to = device.host_link.min(disks(device.disk_write));
-        let added = if s.micro_batches(self.batch) > 1 {
-            4.0
-        } else {
-            1.0
-        };
+        let added = if s.micro_batches(self.batch) > 1 { 4.0 } else { 1.0 };
         let group = [s.shard(), s.tensor];
         let between = [s.replicas, s.tensor * s.shard()];
         if s.zero == 0 {
             let half = self.all_reduces(group, gradients, layers) / 2.0;
-            return DataSeconds {
-                reduce: half,
-                gather: half,
-                average: 0.0,
-            };
+            return DataSeconds { reduce: half, gather: half, average: 0.0 };
         }
         DataSeconds {
             reduce: self.gathers(group, gradients, layers) + part(gradients, to, added),
@@ -204,7 +196,8 @@ impl TrainingJob {
         }
     }
 
-    /// The bytes that a rank sends in a step, axis by axis. On the data axis: within a group that divides the model.
+    /// The bytes that a rank sends in a step, axis by axis. On the data axis: within a group that
+    /// divides the model.
     pub fn traffic(&self, strategy: &Strategy) -> [AxisTraffic; 3] {
         let s = strategy;
         let m = s.micro_batches(self.batch) as f64;
@@ -212,14 +205,10 @@ impl TrainingJob {
         let stream = self.stream_bytes(s);
         let node = self.cluster.network.ranks_per_node;
 
-        // All-reduces of a layer's forward pass, as many of its backward pass, and those of what is gathered or computed again. One
-        // more at each end of the model.
+        // All-reduces of a layer's forward pass, as many of its backward pass, and those of what is
+        // gathered or computed again. One more at each end of the model.
         let pass = self.all_reduces_of_a_layer();
-        let again = if self.gathers_again(s) {
-            pass / 2.0
-        } else {
-            0.0
-        };
+        let again = if self.gathers_again(s) { pass / 2.0 } else { 0.0 };
         let each = 2.0 * pass + again + self.recomputed_all_reduces(s);
         let calls = m * (layers * each + TrainingJob::ends(s));
         let tensor = AxisTraffic {
@@ -252,8 +241,8 @@ impl TrainingJob {
         [tensor, pipeline, data]
     }
 
-    /// The bytes that a rank sends in a step to other groups of data ranks that hold the same: once, an average of its part of the
-    /// gradients.
+    /// The bytes that a rank sends in a step to other groups of data ranks that hold the same:
+    /// once, an average of its part of the gradients.
     pub fn replica_traffic(&self, strategy: &Strategy) -> AxisTraffic {
         let s = strategy;
         let part = self.most_held(s) * self.bytes.gradient as f64 / s.shard() as f64;
@@ -283,7 +272,8 @@ mod tests {
         }
     }
 
-    /// Narayanan et al., section 3.2: a layer's 8bsh(t-1)/t numbers per micro-batch, and bsh between stages.
+    /// Narayanan et al., section 3.2: a layer's 8bsh(t-1)/t numbers per micro-batch, and bsh
+    /// between stages.
     #[test]
     fn tensor_and_pipeline_ranks_send_the_papers_bytes() {
         let job = job();
@@ -304,47 +294,28 @@ mod tests {
     fn the_data_axis_sends_two_or_three_times_the_model() {
         let job = job();
         let psi = |zero| {
-            let strategy = Strategy {
-                data: 64,
-                zero,
-                ..Strategy::SINGLE
-            };
+            let strategy = Strategy { data: 64, zero, ..Strategy::SINGLE };
             job.traffic(&strategy)[2].bytes / (2.0 * job.model.parameters() as f64 * 63.0 / 64.0)
         };
         for (zero, expected) in [(0, 2.0), (1, 2.0), (2, 2.0), (3, 3.0)] {
-            assert!(
-                (psi(zero) - expected).abs() < 1e-9,
-                "stage {zero}: {}",
-                psi(zero)
-            );
+            assert!((psi(zero) - expected).abs() < 1e-9, "stage {zero}: {}", psi(zero));
         }
     }
 
     /// Sent bytes are those of lab07's plan, but for what it counts at a model's ends.
     #[test]
     fn zero_traffic_is_lab04s() {
-        let job = TrainingJob {
-            batch: 8,
-            bytes: BytesEach::F32,
-            ..job()
-        };
+        let job = TrainingJob { batch: 8, bytes: BytesEach::F32, ..job() };
         for zero in 0..4 {
-            let strategy = Strategy {
-                data: 4,
-                micro_batch: 1,
-                zero,
-                ..Strategy::SINGLE
-            };
+            let strategy = Strategy { data: 4, micro_batch: 1, zero, ..Strategy::SINGLE };
             let says = shardlab::plan::zero_traffic(zero, job.model.parameters(), 4, 4, 2);
-            assert!(
-                (job.traffic(&strategy)[2].bytes / says - 1.0).abs() < 1e-9,
-                "stage {zero}"
-            );
+            assert!((job.traffic(&strategy)[2].bytes / says - 1.0).abs() < 1e-9, "stage {zero}");
         }
     }
 
-    /// PyTorch's FSDP2, whose calls were counted on 2 x 2 ranks (November 2026, PyTorch 2.15): 1.49 of the parameters' bytes within a group, and 0.50
-    /// between the groups. It does not gather the last layer again for the backward pass, which is why it is less than 1.5.
+    /// PyTorch's FSDP2, whose calls were counted on 2 x 2 ranks (November 2026, PyTorch 2.15): 1.49
+    /// of the parameters' bytes within a group, and 0.50 between the groups. It does not gather the
+    /// last layer again for the backward pass, which is why it is less than 1.5.
     #[test]
     fn groups_send_what_pytorch_counted() {
         let job = TrainingJob {
@@ -357,24 +328,10 @@ mod tests {
         let all = 4.0 * job.model.parameters() as f64;
         let [.., within] = job.traffic(&hybrid);
         let between = job.replica_traffic(&hybrid);
-        assert!(
-            (within.bytes / all - 1.49).abs() < 0.011,
-            "{}",
-            within.bytes / all
-        );
-        assert!(
-            (between.bytes / all - 0.50).abs() < 0.005,
-            "{}",
-            between.bytes / all
-        );
+        assert!((within.bytes / all - 1.49).abs() < 0.011, "{}", within.bytes / all);
+        assert!((between.bytes / all - 0.50).abs() < 0.005, "{}", between.bytes / all);
         // And a fourth of what ZeRO divides on four ranks is a half.
-        let [hybrid, whole] = [
-            hybrid,
-            Strategy {
-                replicas: 1,
-                ..hybrid
-            },
-        ];
+        let [hybrid, whole] = [hybrid, Strategy { replicas: 1, ..hybrid }];
         let state = |s| {
             let load = job.load(&s);
             load.state()
@@ -382,16 +339,14 @@ mod tests {
         assert!((state(hybrid) / state(whole) - 2.0).abs() < 1e-6);
     }
 
-    /// Megatron-LM gathers a layer's two inputs again, PyTorch keeps them: five all-reduces or four.
+    /// Megatron-LM gathers a layer's two inputs again, PyTorch keeps them: five all-reduces or
+    /// four.
     #[test]
     fn sequence_parallelism_is_one_programs() {
         let bytes = |program| {
             let job = TrainingJob { program, ..job() };
             let strategy: Strategy = "dp=8,tp=8,sp".parse().unwrap();
-            (
-                job.traffic(&strategy)[0].bytes,
-                job.load(&strategy).activations,
-            )
+            (job.traffic(&strategy)[0].bytes, job.load(&strategy).activations)
         };
         let (sent, kept) = bytes(Program::Megatron);
         let (sent_less, kept_more) = bytes(Program::Pytorch);

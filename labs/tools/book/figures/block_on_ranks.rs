@@ -1,4 +1,5 @@
-//! A transformer block on two tensor ranks: what is whole, what is cut, and where Megatron's f and g stand.
+//! A transformer block on two tensor ranks: what is whole, what is cut, and where Megatron's f and
+//! g stand.
 
 use kit::show::{Align, Coat, Ink, Screen, Sketch, Stroke};
 
@@ -11,8 +12,8 @@ enum Has {
     Summand,
 }
 
-/// A half of the block: its name, its two matrices and what is computed between them, and how a rank's part of the tensor there is
-/// called.
+/// A half of the block: its name, its two matrices and what is computed between them, and how a
+/// rank's part of the tensor there is called.
 const HALVES: [(&str, [&str; 3], &str); 2] = [
     ("attention", ["Q K V", "own heads", "output"], "heads"),
     ("MLP", ["columns", "GELU", "rows"], "columns"),
@@ -21,15 +22,9 @@ const HALVES: [(&str, [&str; 3], &str); 2] = [
 /// What f and g do in the forward and in the backward pass.
 fn operators(sequence: bool) -> [(&'static str, [&'static str; 2]); 2] {
     if sequence {
-        [
-            ("f", ["all-gather", "reduce-scatter"]),
-            ("g", ["reduce-scatter", "all-gather"]),
-        ]
+        [("f", ["all-gather", "reduce-scatter"]), ("g", ["reduce-scatter", "all-gather"])]
     } else {
-        [
-            ("f", ["nothing", "all-reduce"]),
-            ("g", ["all-reduce", "nothing"]),
-        ]
+        [("f", ["nothing", "all-reduce"]), ("g", ["all-reduce", "nothing"])]
     }
 }
 
@@ -38,9 +33,7 @@ pub(super) fn block_on_ranks(screen: &Screen, sequence: bool) -> (String, String
     let stream = if sequence { "positions" } else { "whole" };
     let mut lines = Vec::new();
     for (half, [first, middle, last], cut) in HALVES {
-        lines.push(format!(
-            "  {half:<10} norm ─ f ─ {first} ─ {middle} ─ {last} ─ g ─ +"
-        ));
+        lines.push(format!("  {half:<10} norm ─ f ─ {first} ─ {middle} ─ {last} ─ g ─ +"));
         let has = [stream, "whole", cut, "summands", stream].join(", ");
         lines.push(format!("  {:<10} a rank has in turn: {has}", ""));
     }
@@ -48,11 +41,7 @@ pub(super) fn block_on_ranks(screen: &Screen, sequence: bool) -> (String, String
         lines.push(format!("  {name}: forward {forward}, backward {backward}"));
     }
     let text = lines.join("\n");
-    let text = if screen.ascii {
-        text.replace('─', "-")
-    } else {
-        text
-    };
+    let text = if screen.ascii { text.replace('─', "-") } else { text };
     (text, svg(sequence, stream))
 }
 
@@ -68,20 +57,12 @@ fn svg(sequence: bool, stream: &str) -> String {
         let top = BAND * i as f64;
         sketch.words((0.0, top + 14.0), Align::Right, half);
         let columns = [(98.0, stream), (192.0, "whole"), (336.0, cut)];
-        let columns = columns
-            .into_iter()
-            .chain([(470.0, "summands"), (566.0, stream)]);
+        let columns = columns.into_iter().chain([(470.0, "summands"), (566.0, stream)]);
         for (x, words) in columns {
             sketch.words((x, top + 14.0), Align::Centre, words);
         }
         for rank in 0..2 {
-            lane(
-                &mut sketch,
-                top + 44.0 + 46.0 * rank as f64,
-                rank,
-                sequence,
-                boxes,
-            );
+            lane(&mut sketch, top + 44.0 + 46.0 * rank as f64, rank, sequence, boxes);
         }
         for (x, name) in OPERATORS.into_iter().zip(["f", "g"]) {
             let corner = (x - BAR / 2.0, top + 24.0);

@@ -36,13 +36,11 @@ fn svg(each: usize) -> String {
     let mut sketch = Sketch::default();
     let mut y = TOP;
     let all: Vec<usize> = (0..BABY.heads).collect();
-    let rows = [("all heads".to_string(), all.as_slice())]
-        .into_iter()
-        .chain(
-            all.chunks(each)
-                .enumerate()
-                .map(|(rank, heads)| (format!("rank {rank}"), heads)),
-        );
+    let rows = [("all heads".to_string(), all.as_slice())].into_iter().chain(
+        all.chunks(each)
+            .enumerate()
+            .map(|(rank, heads)| (format!("rank {rank}"), heads)),
+    );
     let output = 398.0;
     sketch.words((output + whole / 2.0, 14.0), Align::Centre, "output");
     sketch.words((output + whole / 2.0, 32.0), Align::Centre, "rows");

@@ -15,11 +15,7 @@ pub(super) fn stages() -> Loads<'static> {
     ];
     let bytes =
         |stage| zero_memory(stage, 7_500_000_000, 64, BytesEach::MIXED).map(|bytes| bytes as f64);
-    let rows = rows
-        .into_iter()
-        .enumerate()
-        .map(|(stage, name)| (name, bytes(stage)))
-        .collect();
+    let rows = rows.into_iter().enumerate().map(|(stage, name)| (name, bytes(stage))).collect();
     Loads {
         kinds: ["parameters", "gradients", "optimizer"],
         rows,
@@ -27,7 +23,8 @@ pub(super) fn stages() -> Loads<'static> {
     }
 }
 
-/// Bytes of parameters, gradients and optimizer of a rank that holds `numel` parameters of which `ranks` ranks have copies, in f32.
+/// Bytes of parameters, gradients and optimizer of a rank that holds `numel` parameters of which
+/// `ranks` ranks have copies, in f32.
 pub(super) fn holdings_of(stage: usize, numel: u64, ranks: u64) -> [u64; 3] {
     zero_memory(stage, numel, ranks, BytesEach::F32)
 }
@@ -73,10 +70,7 @@ pub(super) fn holdings(name: &str) -> Result<(Holdings<'static>, &'static str), 
         ),
         _ => {
             let what = format!("there is no figure {name:?}");
-            return Err(BadInput::new(
-                what,
-                format!("give one of these: {}", FIGURES.join(", ")),
-            ));
+            return Err(BadInput::new(what, format!("give one of these: {}", FIGURES.join(", "))));
         }
     };
     let [parameters, gradients, optimizer] =
@@ -102,21 +96,10 @@ pub(super) fn holdings(name: &str) -> Result<(Holdings<'static>, &'static str), 
         row("gradients", own, 2, gradients),
         row("optimizer", false, 1, optimizer),
     ];
-    // The other figures are about who shares the state. Data parallelism's show the moment after the backward pass, when no
-    // activations are left.
+    // The other figures are about who shares the state. Data parallelism's show the moment after
+    // the backward pass, when no activations are left.
     if name == "one-device" {
-        rows.push(row(
-            "activations",
-            false,
-            4,
-            BABY.memory(BATCH, false).activations,
-        ));
+        rows.push(row("activations", false, 4, BABY.memory(BATCH, false).activations));
     }
-    Ok((
-        Holdings {
-            rows,
-            note: note.into(),
-        },
-        title,
-    ))
+    Ok((Holdings { rows, note: note.into() }, title))
 }

@@ -16,10 +16,7 @@ fn tokens(number: f64) -> String {
     };
     let number = significant(number / unit, 3);
     let short = number.trim_end_matches('0').trim_end_matches('.');
-    format!(
-        "{} {words} tokens",
-        if number.contains('.') { short } else { &number }
-    )
+    format!("{} {words} tokens", if number.contains('.') { short } else { &number })
 }
 
 /// The stages, as text and as SVG.
@@ -46,11 +43,7 @@ fn svg(shape: &ModelShape) -> String {
     for (left, name, [number, each], coat) in columns {
         let side = SIDE * (number * each / most).sqrt();
         sketch.words((left, 14.0), Align::Right, name);
-        let ink = if coat == Coat::Full {
-            Ink::Kind(0)
-        } else {
-            Ink::Page
-        };
+        let ink = if coat == Coat::Full { Ink::Kind(0) } else { Ink::Page };
         sketch.boxed((left, BASE - side), (side, side), ink, coat, "");
         sketch.words((left, BASE + 20.0), Align::Right, tokens(number));
         let flops = format!("{:.1e} FLOPs", number * each);

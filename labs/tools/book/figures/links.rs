@@ -7,13 +7,8 @@ use shardlab::plan::Network;
 /// Two nodes of Polaris, with the simulator's numbers.
 pub(super) fn links() -> Links {
     let [_, network, ..] = Network::presets();
-    let words = |link: Link| {
-        format!(
-            "{}/s, {}",
-            bytes_decimal(link.bandwidth),
-            seconds(link.latency)
-        )
-    };
+    let words =
+        |link: Link| format!("{}/s, {}", bytes_decimal(link.bandwidth), seconds(link.latency));
     Links {
         ranks: network.ranks_per_node,
         cards: network.cards,

@@ -5,14 +5,11 @@ use kit::show::{Activity, Align, Bar, Ink, Screen, Sketch, Stroke};
 use lab06::Predicted;
 use shardlab::parallel::pipeline::{Pipeline, Schedule};
 
-const PIPELINE: Pipeline = Pipeline {
-    ranks: 4,
-    chunks: 1,
-    micro_batches: 8,
-};
+const PIPELINE: Pipeline = Pipeline { ranks: 4, chunks: 1, micro_batches: 8 };
 
-/// The moments at which a rank keeps one micro-batch's activations more or fewer, and how many it keeps from then on: a forward
-/// pass adds them when it begins, and a backward pass frees them when it ends, which makes room for what begins then.
+/// The moments at which a rank keeps one micro-batch's activations more or fewer, and how many it
+/// keeps from then on: a forward pass adds them when it begins, and a backward pass frees them when
+/// it ends, which makes room for what begins then.
 fn kept(bars: &[Bar]) -> Vec<(f64, usize)> {
     let mut changes: Vec<(f64, isize)> = bars
         .iter()
@@ -40,10 +37,7 @@ fn kept(bars: &[Bar]) -> Vec<(f64, usize)> {
 /// GPipe and 1F1B, simulated: a backward pass takes twice a forward pass.
 fn schedules() -> Result<[(&'static str, Predicted); 2]> {
     let of = |schedule| Predicted::paced(schedule, PIPELINE, 1.0);
-    Ok([
-        ("GPipe", of(Schedule::GPipe)?),
-        ("1F1B", of(Schedule::OneForwardOneBackward)?),
-    ])
+    Ok([("GPipe", of(Schedule::GPipe)?), ("1F1B", of(Schedule::OneForwardOneBackward)?)])
 }
 
 /// Activations over one step, as text and as SVG.
@@ -107,11 +101,7 @@ fn svg(all: &[(&str, Predicted)]) -> String {
         }
     }
     let bottom = TOP + ROW * PIPELINE.ranks as f64 + 6.0;
-    sketch.words(
-        (NAMES, bottom),
-        Align::Right,
-        "right: time, one step; up: micro-batches kept",
-    );
+    sketch.words((NAMES, bottom), Align::Right, "right: time, one step; up: micro-batches kept");
     let title = "Micro-batches whose activations a rank keeps, over one step of 4 ranks and 8 micro-batches";
     sketch.svg(title, bottom + 8.0)
 }

@@ -113,7 +113,8 @@ const BABY: ModelShape = ModelShape {
 /// Sequences in its batch.
 const BATCH: usize = 12;
 
-/// Bytes of a batch. A token is one 4-byte number, and each has the one that follows it as its target.
+/// Bytes of a batch. A token is one 4-byte number, and each has the one that follows it as its
+/// target.
 const DATA: u64 = (2 * 4 * BATCH * BABY.block) as u64;
 
 /// A figure by its name, as text for a screen or, without one, as SVG.
@@ -133,10 +134,7 @@ pub fn figure(name: &str, screen: Option<&Screen>) -> Result<String> {
             let plot = times_of(&times);
             (plot.render(&on), plot.svg())
         }
-        "padding" => (
-            padding_figures(|plot| plot.render(&on)),
-            padding_figures(|plot| plot.svg()),
-        ),
+        "padding" => (padding_figures(|plot| plot.render(&on)), padding_figures(|plot| plot.svg())),
         "nodes" => {
             let nodes = Nodes(vec![("node1".into(), 4), ("node2".into(), 4)]);
             (nodes.render(&on), nodes.svg("Eight ranks on two nodes"))
@@ -162,12 +160,7 @@ pub fn figure(name: &str, screen: Option<&Screen>) -> Result<String> {
         "gemm-columns" => gemm(&on, false),
         "gemm-rows" => gemm(&on, true),
         "zero-step" => {
-            let adamw = AdamWConfig {
-                beta1: 0.9,
-                beta2: 0.99,
-                epsilon: 1e-8,
-                weight_decay: 0.1,
-            };
+            let adamw = AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 };
             let stage_3 = ZeroConfig::new(Stage::Three, Precision::F32, adamw);
             let (timeline, _) = computed_step(&on, &BABY, BATCH, 4, &stage_3, None);
             (timeline.render(&on), timeline.svg())
@@ -180,35 +173,22 @@ pub fn figure(name: &str, screen: Option<&Screen>) -> Result<String> {
                 ..chart(Schedule::OneForwardOneBackward, 1)?
             };
             let title = "One step of 1F1B with 4 ranks and 8 micro-batches";
-            (
-                gantt(&on, slice::from_ref(&chart)),
-                gantt_svg(title, slice::from_ref(&chart)),
-            )
+            (gantt(&on, slice::from_ref(&chart)), gantt_svg(title, slice::from_ref(&chart)))
         }
         "schedules" => {
             let interleaved = (Schedule::Interleaved { group: 4 }, 2);
             let plain = |schedule| (schedule, 1);
-            let [gpipe, one, zero] = [
-                Schedule::GPipe,
-                Schedule::OneForwardOneBackward,
-                Schedule::ZeroBubble,
-            ]
-            .map(plain);
+            let [gpipe, one, zero] =
+                [Schedule::GPipe, Schedule::OneForwardOneBackward, Schedule::ZeroBubble].map(plain);
             let charts =
                 [gpipe, one, interleaved, zero].map(|(schedule, chunks)| chart(schedule, chunks));
             let charts = charts.into_iter().collect::<Result<Vec<_>>>()?;
             (
                 gantt(&on, &charts),
-                gantt_svg(
-                    "Four schedules with 4 ranks and 8 micro-batches, to one scale",
-                    &charts,
-                ),
+                gantt_svg("Four schedules with 4 ranks and 8 micro-batches, to one scale", &charts),
             )
         }
-        "axes" => (
-            axes().render(&on),
-            axes().svg("Eight ranks on three axes, two on each"),
-        ),
+        "axes" => (axes().render(&on), axes().svg("Eight ranks on three axes, two on each")),
         "memory" => {
             let title = "Bytes of a rank that trains 6.7 billion parameters, in four ways";
             let loads = memory_picture()?;
@@ -226,15 +206,8 @@ pub fn figure(name: &str, screen: Option<&Screen>) -> Result<String> {
         }
         "plans" => {
             let (plans, device) = best_plans()?;
-            let rows = plans
-                .iter()
-                .map(|(words, bytes)| (words.as_str(), *bytes))
-                .collect();
-            let loads = Loads {
-                kinds: ["state", "activations", "working"],
-                rows,
-                device,
-            };
+            let rows = plans.iter().map(|(words, bytes)| (words.as_str(), *bytes)).collect();
+            let loads = Loads { kinds: ["state", "activations", "working"], rows, device };
             let title = "Bytes per rank of the fastest plans for 70 billion parameters on 512 H100";
             (loads.render(&on), loads.svg(title))
         }
@@ -281,10 +254,9 @@ mod tests {
             {
                 let [shown, drawn] = match name {
                     "activations" => ["recomputed", ">recomputed<"],
-                    "memory" => [
-                        "nothing shared, FlashAttention",
-                        ">nothing shared, FlashAttention<",
-                    ],
+                    "memory" => {
+                        ["nothing shared, FlashAttention", ">nothing shared, FlashAttention<"]
+                    }
                     "exposed" => ["20 buckets", ">81.9 ms<"],
                     "cost" => ["predicted", ">rabenseifner<"],
                     "padding" => ["padding that fits", ">padding that does not<"],
@@ -306,19 +278,13 @@ mod tests {
                     "plan" => ["2 × 70.6 billion / 8", ">17.6 GB<"],
                     "plans" => ["TP 8 + ZeRO-2 64", ">66.5 GB ✓<"],
                     // One micro-batch is discarded for each of the two steps.
-                    "draws" => [
-                        "one-batch     1  1  1  1  –  –  2  2  2  2  3",
-                        ">one-batch<",
-                    ],
+                    "draws" => ["one-batch     1  1  1  1  –  –  2  2  2  2  3", ">one-batch<"],
                     _ => ["no prefetch │···", ">waiting<"],
                 };
                 assert!(text.contains(shown) && svg.contains(drawn), "{text}\n{svg}");
                 continue;
             }
-            assert!(
-                text.contains("rank 0") && svg.contains(">rank 0<"),
-                "{text}\n{svg}"
-            );
+            assert!(text.contains("rank 0") && svg.contains(">rank 0<"), "{text}\n{svg}");
             // A drawing of what ranks hold shows activations, or says that it does not.
             assert_eq!(
                 svg.contains(">activations<") && svg.contains(">36.1 MB<"),
@@ -326,19 +292,10 @@ mod tests {
                 "{svg}"
             );
             if name.starts_with("zero") {
-                assert!(
-                    text.contains("not drawn") && svg.contains("not drawn"),
-                    "{text}\n{svg}"
-                );
-                assert!(
-                    text.contains("2.14 MB") && svg.contains(">2.14 MB<"),
-                    "{text}\n{svg}"
-                );
+                assert!(text.contains("not drawn") && svg.contains("not drawn"), "{text}\n{svg}");
+                assert!(text.contains("2.14 MB") && svg.contains(">2.14 MB<"), "{text}\n{svg}");
             } else if name.starts_with("one") || name.starts_with("ddp") {
-                assert!(
-                    text.contains("3.22 MB") && svg.contains(">6.43 MB<"),
-                    "{text}\n{svg}"
-                );
+                assert!(text.contains("3.22 MB") && svg.contains(">6.43 MB<"), "{text}\n{svg}");
             }
         }
         assert!(figure("nothing", None).is_err());
@@ -357,10 +314,7 @@ mod tests {
             "  rank 3 1000 2000 3000 4000 →                4444 → 1111 2222 3333 4444"
         );
         let ring = figure("ring", Some(&Screen::plain())).unwrap();
-        assert!(
-            ring.starts_with("  rank 0 ── chunk 3 ─→ rank 1\n"),
-            "{ring}"
-        );
+        assert!(ring.starts_with("  rank 0 ── chunk 3 ─→ rank 1\n"), "{ring}");
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use kit::show::{Activity, Interval, Timeline};
 
-/// A step without overlap and with it: four buckets, a backward pass of 8 s, and 1.6 s on the network for each bucket.
+/// A step without overlap and with it: four buckets, a backward pass of 8 s, and 1.6 s on the
+/// network for each bucket.
 pub(super) fn overlap() -> Timeline<'static> {
     const FORWARD: f64 = 4.0;
     const BUCKETS: usize = 4;
@@ -13,11 +14,7 @@ pub(super) fn overlap() -> Timeline<'static> {
         let mut rank = Vec::new();
         let mut network = Vec::new();
         let add = |row: &mut Vec<Interval>, activity, start: f64, seconds: f64| {
-            row.push(Interval {
-                activity,
-                start,
-                end: start + seconds,
-            });
+            row.push(Interval { activity, start, end: start + seconds });
             start + seconds
         };
         let mut now = add(&mut rank, Activity::FORWARD, 0.0, FORWARD);

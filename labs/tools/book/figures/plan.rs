@@ -29,11 +29,7 @@ fn kinds(job: &TrainingJob, plan: &Plan) -> Vec<Kind> {
     let each = job.keeps(s);
     let in_layers = (layers * tokens) as f64 * each;
     let of_layers = format!("{batch} tokens × {layers} layers × {}", bytes_decimal(each));
-    let logits = format!(
-        "{batch} × {} / {}",
-        thousands(job.model.vocabulary as u64),
-        s.tensor
-    );
+    let logits = format!("{batch} × {} / {}", thousands(job.model.vocabulary as u64), s.tensor);
     vec![
         ("weights", load.weights, state(job.bytes.parameter, 3)),
         ("gradients", load.gradients, state(job.bytes.gradient, 2)),
@@ -76,11 +72,7 @@ fn svg(job: &TrainingJob, plan: &Plan, all: &[Kind]) -> String {
     let device = &job.cluster.device;
     let mut sketch = Sketch::wide(600.0);
     let used = bytes_decimal(plan.load.total());
-    let words = format!(
-        "{}: {used} of {}",
-        plan.strategy.words(),
-        bytes_decimal(device.memory)
-    );
+    let words = format!("{}: {used} of {}", plan.strategy.words(), bytes_decimal(device.memory));
     sketch.words((0.0, 14.0), Align::Right, words);
     let mut x = 1.0;
     for (kind, (name, bytes, from)) in all.iter().enumerate() {
@@ -98,11 +90,7 @@ fn svg(job: &TrainingJob, plan: &Plan, all: &[Kind]) -> String {
         sketch.words((180.0, y), Align::Left, bytes_decimal(*bytes));
         sketch.words((196.0, y), Align::Right, from);
     }
-    let title = format!(
-        "Every byte of one {} under {}",
-        device.name,
-        plan.strategy.words()
-    );
+    let title = format!("Every byte of one {} under {}", device.name, plan.strategy.words());
     sketch.svg(&title, 84.0 + ROW * all.len() as f64 - 8.0)
 }
 
@@ -110,7 +98,8 @@ fn svg(job: &TrainingJob, plan: &Plan, all: &[Kind]) -> String {
 mod tests {
     use super::*;
 
-    /// The bar is the whole device, and its first part what two bytes of each of an eighth of the parameters take.
+    /// The bar is the whole device, and its first part what two bytes of each of an eighth of the
+    /// parameters take.
     #[test]
     fn all_bytes_of_the_device_are_there() {
         let (job, plan) = tensor_and_data().unwrap();

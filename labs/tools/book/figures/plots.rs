@@ -11,12 +11,8 @@ use std::path::Path;
 /// lab01's prediction for four ranks on Ethernet, as `--json` writes it.
 pub(super) fn cost() -> Result<Value> {
     let [.., ethernet] = Network::presets();
-    let timings = predict::predict(
-        Collective::AllReduce,
-        4,
-        &benchmark::sizes(4, 1 << 30),
-        &ethernet,
-    )?;
+    let timings =
+        predict::predict(Collective::AllReduce, 4, &benchmark::sizes(4, 1 << 30), &ethernet)?;
     Ok(benchmark::json(&timings, &[], ethernet.name))
 }
 
@@ -26,10 +22,7 @@ pub fn activations(shape: &ModelShape, batch: usize, dropout: bool) -> Plot<'sta
         let bytes = shape.activations_over_a_step(batch, dropout, keep);
         Series::line(
             name,
-            bytes
-                .into_iter()
-                .enumerate()
-                .map(|(part, bytes)| (part as f64, bytes as f64)),
+            bytes.into_iter().enumerate().map(|(part, bytes)| (part as f64, bytes as f64)),
         )
     };
     Plot::new("activations", "part of the step")
@@ -52,10 +45,7 @@ pub fn plot(file: &Path) -> Result<String> {
     {
         return Ok(times_of(&times).svg());
     }
-    let records: Vec<Value> = text
-        .lines()
-        .map(serde_json::from_str)
-        .collect::<Result<_, _>>()?;
+    let records: Vec<Value> = text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
     let points = |field: &'static str| {
         records
             .iter()

@@ -3,8 +3,8 @@
 use kit::show::{Chunk, Moments};
 use shardlab::comm::algorithms::{Algorithm, Arrival, Collective, Task};
 
-/// The ring all-reduce of `ranks` ranks, one number per chunk, before its first round and after each round: the chunk that
-/// each rank has sent, and the chunks that each rank holds.
+/// The ring all-reduce of `ranks` ranks, one number per chunk, before its first round and after
+/// each round: the chunk that each rank has sent, and the chunks that each rank holds.
 pub fn ring(ranks: usize) -> Vec<(Vec<usize>, Vec<Vec<Chunk>>)> {
     let task = Task::new(Collective::AllReduce, Algorithm::Ring, ranks, ranks, 4, 0)
         .expect("the ring is an all-reduce");
@@ -16,9 +16,7 @@ pub fn ring(ranks: usize) -> Vec<(Vec<usize>, Vec<Vec<Chunk>>)> {
         let before = &states[round].1;
         let mut held = before.clone();
         for (rank, chunks) in held.iter_mut().enumerate() {
-            let Some((send, recv)) = left[rank]
-                .next()
-                .and_then(|round| round.send.zip(round.recv))
+            let Some((send, recv)) = left[rank].next().and_then(|round| round.send.zip(round.recv))
             else {
                 continue;
             };
@@ -35,8 +33,8 @@ pub fn ring(ranks: usize) -> Vec<(Vec<usize>, Vec<Vec<Chunk>>)> {
     states
 }
 
-/// The chunks of the ring before it, after its reduce-scatter, and after its all-gather. Partial sums are left out: only
-/// complete chunks are shown.
+/// The chunks of the ring before it, after its reduce-scatter, and after its all-gather. Partial
+/// sums are left out: only complete chunks are shown.
 pub(super) fn moments() -> Moments {
     let states = ring(4);
     let complete = |chunk: &Chunk| {

@@ -21,24 +21,19 @@ struct Pass {
     intensity: f64,
 }
 
-/// A pass over `new` tokens of each of `batch` sequences, after `earlier` tokens. It reads all weights and the cache once.
+/// A pass over `new` tokens of each of `batch` sequences, after `earlier` tokens. It reads all
+/// weights and the cache once.
 fn pass(shape: &ModelShape, name: String, [batch, new, earlier]: [u64; 3]) -> Pass {
     let flops = shape.forward_flops_per_token() * batch * new;
     let cache = EACH * shape.cached_per_token() * batch * (earlier + new);
     let bytes = EACH * shape.parameters() + cache;
-    Pass {
-        name,
-        intensity: flops as f64 / bytes as f64,
-    }
+    Pass { name, intensity: flops as f64 / bytes as f64 }
 }
 
 fn passes() -> Result<(Peaks, Vec<Pass>)> {
     let shape = ModelShape::preset(MODEL)?;
     let device = Device::named(DEVICE).context("a device of lab11")?;
-    let peaks = Peaks {
-        flops: device.peak,
-        bytes: device.bandwidth,
-    };
+    let peaks = Peaks { flops: device.peak, bytes: device.bandwidth };
     let decode = [1, 16, 128].map(|batch| {
         let name = format!("decode, {batch} at once");
         pass(&shape, name, [batch, 1, PROMPT])
@@ -67,11 +62,7 @@ pub(super) fn roofline(screen: &Screen) -> Result<(String, String)> {
         significant(peaks.bytes / 1e12, 3),
         significant(peaks.ridge(), 3)
     );
-    let text = format!(
-        "{}\n{}",
-        table(screen, &heads, &rows),
-        screen.wrap(&words, 2)
-    );
+    let text = format!("{}\n{}", table(screen, &heads, &rows), screen.wrap(&words, 2));
     Ok((text, svg(&peaks, &passes)))
 }
 
@@ -103,12 +94,7 @@ fn svg(peaks: &Peaks, passes: &[Pass]) -> String {
     sketch.words((RIGHT, BOTTOM + 37.0), Align::Left, "FLOPs per byte");
     sketch.line((LEFT, BOTTOM), (RIGHT, BOTTOM), Ink::Page, Stroke::Thin);
     let ridge = peaks.ridge();
-    sketch.line(
-        on_roof(ridge),
-        (x(ridge), BOTTOM),
-        Ink::Page,
-        Stroke::Dashes,
-    );
+    sketch.line(on_roof(ridge), (x(ridge), BOTTOM), Ink::Page, Stroke::Dashes);
     let words = format!("ridge, {}", significant(ridge, 3));
     sketch.words((x(ridge) + 6.0, BOTTOM - 8.0), Align::Right, words);
     let roof = [LOW.0, ridge, high.0].map(on_roof);

@@ -11,9 +11,7 @@ pub(super) fn scaling() -> Result<Plot<'static>> {
     let all = scaled(&network)?;
     let first = all.first().map_or(1, |one| one.ranks) as f64;
     let curve = |name, of: &dyn Fn(usize, [f64; 2]) -> f64| {
-        let points = all
-            .iter()
-            .map(|one| (one.ranks as f64, of(one.ranks, one.speed_up)));
+        let points = all.iter().map(|one| (one.ranks as f64, of(one.ranks, one.speed_up)));
         Series::line(name, points.collect::<Vec<_>>())
     };
     Ok(Plot::new("speed-up in samples per second", "ranks")

@@ -80,10 +80,7 @@ fn svg(parts: &[Part], whole: u64) -> String {
     const HIGH: f64 = 110.0;
     let mut sketch = Sketch::wide(600.0);
     sketch.words((0.0, 19.0), Align::Right, "settings");
-    for (i, words) in ["tensor 2", "stages 2", "ZeRO-1", "8 ranks"]
-        .into_iter()
-        .enumerate()
-    {
+    for (i, words) in ["tensor 2", "stages 2", "ZeRO-1", "8 ranks"].into_iter().enumerate() {
         let corner = (LEFT + 129.0 * i as f64, 2.0);
         sketch.boxed(corner, (117.0, 26.0), Ink::Page, Coat::Line, words);
     }
@@ -94,10 +91,7 @@ fn svg(parts: &[Part], whole: u64) -> String {
     sketch.words((0.0, 158.0), Align::Right, "layers");
     sketch.words((0.0, 176.0), Align::Right, "of each matrix");
     let base = 206.0 + HIGH;
-    let most = parts
-        .iter()
-        .map(|part| part.bytes.iter().sum::<u64>())
-        .max();
+    let most = parts.iter().map(|part| part.bytes.iter().sum::<u64>()).max();
     let scale = HIGH / most.unwrap_or(1).max(1) as f64;
     sketch.words((0.0, base - HIGH + 12.0), Align::Right, "bytes");
     for (rank, part) in parts.iter().enumerate() {
@@ -105,19 +99,9 @@ fn svg(parts: &[Part], whole: u64) -> String {
         let middle = left + COLUMN / 2.0 - 2.0;
         let corner = (left, 44.0);
         let words = format!("rank {rank}");
-        sketch.boxed(
-            corner,
-            (COLUMN - 4.0, 26.0),
-            Ink::Rank(rank),
-            Coat::Line,
-            &words,
-        );
+        sketch.boxed(corner, (COLUMN - 4.0, 26.0), Ink::Rank(rank), Coat::Line, &words);
         for (i, place) in part.place.into_iter().enumerate() {
-            sketch.words(
-                (middle, 84.0 + 4.0 + 20.0 * i as f64 - 4.0),
-                Align::Centre,
-                place,
-            );
+            sketch.words((middle, 84.0 + 4.0 + 20.0 * i as f64 - 4.0), Align::Centre, place);
         }
         sketch.words((middle, 158.0), Align::Centre, &part.layers);
         sketch.words((middle, 176.0), Align::Centre, "half");
@@ -125,33 +109,14 @@ fn svg(parts: &[Part], whole: u64) -> String {
         for (kind, bytes) in part.bytes.into_iter().enumerate() {
             let high = scale * bytes as f64;
             y -= high;
-            sketch.boxed(
-                (left + 8.0, y),
-                (COLUMN - 20.0, high),
-                Ink::Kind(kind),
-                Coat::Full,
-                "",
-            );
+            sketch.boxed((left + 8.0, y), (COLUMN - 20.0, high), Ink::Kind(kind), Coat::Full, "");
         }
         let all: u64 = part.bytes.iter().sum();
-        sketch.words(
-            (middle, base + 17.0),
-            Align::Centre,
-            bytes_decimal(all as f64),
-        );
+        sketch.words((middle, base + 17.0), Align::Centre, bytes_decimal(all as f64));
     }
     let mut x = 0.0;
-    for (kind, name) in ["parameters", "gradients", "optimizer"]
-        .into_iter()
-        .enumerate()
-    {
-        sketch.boxed(
-            (x, base + 30.0),
-            (12.0, 12.0),
-            Ink::Kind(kind),
-            Coat::Full,
-            "",
-        );
+    for (kind, name) in ["parameters", "gradients", "optimizer"].into_iter().enumerate() {
+        sketch.boxed((x, base + 30.0), (12.0, 12.0), Ink::Kind(kind), Coat::Full, "");
         sketch.words((x + 17.0, base + 41.0), Align::Right, name);
         x += 110.0;
     }

@@ -5,12 +5,7 @@ use shardlab::parallel::partition::Flat;
 
 /// Two parameters of 6 and 4 elements, as 4 ranks hold them, whole, and as 3 and 2 ranks hold them.
 pub(super) fn slices() -> Slices {
-    let piece = |label: String, numel, rank, padding| Piece {
-        label,
-        numel,
-        rank,
-        padding,
-    };
+    let piece = |label: String, numel, rank, padding| Piece { label, numel, rank, padding };
     let row = |ranks: usize| {
         let flat = Flat { numel: 10, ranks };
         let slice = |rank: usize| {
@@ -22,17 +17,9 @@ pub(super) fn slices() -> Slices {
             ];
             pieces.into_iter().filter(|piece| piece.numel > 0)
         };
-        (
-            format!("{ranks} ranks"),
-            (0..ranks).flat_map(slice).collect(),
-        )
+        (format!("{ranks} ranks"), (0..ranks).flat_map(slice).collect())
     };
     let whole = [("a, 6 elements", 6), ("b, 4 elements", 4)]
         .map(|(name, numel)| piece(name.into(), numel, None, false));
-    Slices(vec![
-        row(4),
-        ("whole".to_string(), whole.into()),
-        row(3),
-        row(2),
-    ])
+    Slices(vec![row(4), ("whole".to_string(), whole.into()), row(3), row(2)])
 }

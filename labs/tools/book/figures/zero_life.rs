@@ -50,7 +50,8 @@ impl Held {
     }
 }
 
-/// A block of lab03's model and its bytes on a rank at each moment: parameters and gradients, in f32.
+/// A block of lab03's model and its bytes on a rank at each moment: parameters and gradients, in
+/// f32.
 pub(super) fn bytes() -> Vec<(&'static str, u64)> {
     let of = |stage| zero_memory(stage, BABY.per_layer(), RANKS as u64, BytesEach::F32);
     let [whole, sliced] = [of(0), of(3)];
@@ -87,11 +88,7 @@ fn svg() -> String {
     let rows = MOMENTS.len() as f64;
     for rank in 0..RANKS {
         let x = NAMES + COLUMN * rank as f64;
-        sketch.words(
-            (x + WIDE / 2.0, 14.0),
-            Align::Centre,
-            format!("rank {rank}"),
-        );
+        sketch.words((x + WIDE / 2.0, 14.0), Align::Centre, format!("rank {rank}"));
     }
     sketch.words((480.0, 14.0), Align::Left, "per rank");
     for (i, (&(moment, parameters, gradients), (_, bytes))) in

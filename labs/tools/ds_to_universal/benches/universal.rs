@@ -1,15 +1,16 @@
 //! The converter of DeepSpeed's checkpoints, beside DeepSpeed's own and a copy of the same bytes.
 //!
 //! ```text
-//! python3 -m venv ds && ds/bin/pip install numpy torch deepspeed                # for DeepSpeed's converter
-//! cargo bench --bench universal -- --python ds/bin/python                       # 3.5M parameters of 768 ranks
-//! cargo bench --bench universal -- --python ds/bin/python --large               # 98M parameters of 16 ranks, 1.5 GB
+//! python3 -m venv ds && ds/bin/pip install numpy torch deepspeed     # for DeepSpeed's converter
+//! cargo bench --bench universal -- --python ds/bin/python            # 3.5M of 768 ranks
+//! cargo bench --bench universal -- --python ds/bin/python --large    # 98M of 16 ranks, 1.5 GB
 //! ```
 //!
-//! All sides run in turn, and a figure is the median over rounds. Times are those of whole processes. The copy is of the
-//! result, so it reads and writes as many bytes as the converter writes; unlike the converter, `cp` does not wait until they
-//! are on the disk. Memory is the peak of the process, the largest over rounds; DeepSpeed's workers are processes of their own
-//! and are not in its figure. Prints a Markdown table. Let nothing else run meanwhile.
+//! All sides run in turn, and a figure is the median over rounds. Times are those of whole
+//! processes. The copy is of the result, so it reads and writes as many bytes as the converter
+//! writes; unlike the converter, `cp` does not wait until they are on the disk. Memory is the peak
+//! of the process, the largest over rounds; DeepSpeed's workers are processes of their own and are
+//! not in its figure. Prints a Markdown table. Let nothing else run meanwhile.
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
@@ -67,21 +68,14 @@ fn drive(args: &Args) -> Result<()> {
     } else {
         (768, groups(1024, 256, 4), ["4", "2"])
     };
-    let parameters: usize = groups
-        .iter()
-        .flatten()
-        .map(|(_, shape)| shape.iter().product::<usize>())
-        .sum();
+    let parameters: usize =
+        groups.iter().flatten().map(|(_, shape)| shape.iter().product::<usize>()).sum();
     let dir = tempfile::tempdir_in(".")?;
     let input = dir.path().join("global_step5");
     let value = |_: usize, name: &str, state: usize, at: usize| {
         (name.len() + 3 * state + at % 8191) as f32 * 1e-4
     };
-    Example {
-        bf16: args.large,
-        ..Example::new(2, ranks, groups)
-    }
-    .save(&input, &value)?;
+    Example { bf16: args.large, ..Example::new(2, ranks, groups) }.save(&input, &value)?;
 
     let result = dir.path().join("ours");
     let tool = |program: &Path, module: &[&str], to: &Path| {
@@ -92,12 +86,7 @@ fn drive(args: &Args) -> Result<()> {
             .arg(&input)
             .arg("--output_folder")
             .arg(to);
-        command.args([
-            "--num_extract_workers",
-            workers[0],
-            "--num_merge_workers",
-            workers[1],
-        ]);
+        command.args(["--num_extract_workers", workers[0], "--num_merge_workers", workers[1]]);
         command.envs([("DS_ACCELERATOR", "cpu"), ("OMP_NUM_THREADS", "1")]);
         command
     };
@@ -167,18 +156,12 @@ fn timed(mut command: Command) -> Result<(f64, usize)> {
         let line = told
             .lines()
             .find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
-        peak = line
-            .and_then(|kilobytes| kilobytes.parse().ok())
-            .unwrap_or(0)
-            .max(peak);
+        peak = line.and_then(|kilobytes| kilobytes.parse().ok()).unwrap_or(0).max(peak);
         match child.try_wait()? {
             Some(status) => break status,
             None => std::thread::sleep(Duration::from_millis(1)),
         }
     };
-    ensure!(
-        status.success(),
-        "{command:?} failed: run it by hand to see why"
-    );
+    ensure!(status.success(), "{command:?} failed: run it by hand to see why");
     Ok((begin.elapsed().as_secs_f64(), peak))
 }

@@ -1,5 +1,6 @@
-//! Conversions of small checkpoints, right and wrong. Reading order: `whole.rs` (all stages), `parallel.rs` (parts of tensor
-//! parallelism), `repairs.rs` (records that are wrong), `refusals.rs` (what cannot be converted).
+//! Conversions of small checkpoints, right and wrong. Reading order: `whole.rs` (all stages),
+//! `parallel.rs` (parts of tensor parallelism), `repairs.rs` (records that are wrong),
+//! `refusals.rs` (what cannot be converted).
 
 mod parallel;
 mod refusals;
@@ -13,7 +14,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tempfile::{TempDir, tempdir};
 
-/// Sizes that no number of ranks divides, in two groups. The last has fewer elements than some jobs have ranks.
+/// Sizes that no number of ranks divides, in two groups. The last has fewer elements than some jobs
+/// have ranks.
 fn groups() -> Vec<Group> {
     vec![
         group(&[
@@ -43,9 +45,7 @@ fn run(options: &Options) -> Result<Report, String> {
 
 fn saved(example: &Example) -> TempDir {
     let dir = tempdir().unwrap();
-    example
-        .save(&dir.path().join("global_step5"), &values)
-        .unwrap();
+    example.save(&dir.path().join("global_step5"), &values).unwrap();
     dir
 }
 
@@ -54,20 +54,12 @@ fn state(output: &Path, name: &str, state: &str) -> (Vec<usize>, Vec<f32>) {
     let file =
         TorchFile::open(&output.join("zero").join(name).join(format!("{state}.pt"))).unwrap();
     let root = file.graph.root();
-    let stored = file
-        .tensor(root.get("param").unwrap_or(root))
-        .unwrap()
-        .unwrap();
+    let stored = file.tensor(root.get("param").unwrap_or(root)).unwrap().unwrap();
     let mut bytes = vec![0; stored.numel() * 4];
     stored.read(0..stored.numel(), &mut bytes).unwrap();
     (
         stored.shape.clone(),
-        bytes
-            .as_chunks()
-            .0
-            .iter()
-            .map(|bytes| f32::from_le_bytes(*bytes))
-            .collect(),
+        bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect(),
     )
 }
 
@@ -75,15 +67,10 @@ fn ensure_right(output: &Path, groups: &[Group], flat: bool) {
     for (name, shape) in groups.iter().flatten() {
         let numel: usize = shape.iter().product();
         for (number, kind) in STATES.iter().enumerate() {
-            let expected: Vec<f32> = (0..numel)
-                .map(|element| value(name, number, element))
-                .collect();
+            let expected: Vec<f32> =
+                (0..numel).map(|element| value(name, number, element)).collect();
             let shape = if flat { vec![numel] } else { shape.clone() };
-            assert_eq!(
-                state(output, name, kind),
-                (shape, expected),
-                "{kind} of {name}"
-            );
+            assert_eq!(state(output, name, kind), (shape, expected), "{kind} of {name}");
         }
     }
 }
@@ -101,11 +88,6 @@ fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
         }
     }
     all.into_iter()
-        .map(|(path, bytes)| {
-            (
-                folder.file_name().map(PathBuf::from).unwrap().join(path),
-                bytes,
-            )
-        })
+        .map(|(path, bytes)| (folder.file_name().map(PathBuf::from).unwrap().join(path), bytes))
         .collect()
 }

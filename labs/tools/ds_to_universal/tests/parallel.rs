@@ -22,19 +22,13 @@ fn info(graph: &mut Graph) -> Id {
     graph.push(Value::Dict(entries))
 }
 
-/// Two stages of a pipeline, each divided between two ranks of tensor parallelism. The second has a copy of the first
-/// stage's embeddings.
+/// Two stages of a pipeline, each divided between two ranks of tensor parallelism. The second has a
+/// copy of the first stage's embeddings.
 fn parallel() -> Example {
-    let first = group(&[
-        ("wte", &[3, 2]),
-        ("column", &[2, 3]),
-        ("norm", &[3]),
-        ("swiglu", &[2, 2]),
-    ]);
+    let first =
+        group(&[("wte", &[3, 2]), ("column", &[2, 3]), ("norm", &[3]), ("swiglu", &[2, 2])]);
     let second = group(&[("row.1", &[3, 2]), ("mean", &[4]), ("wte", &[3, 2])]);
-    let groups = [first.clone(), first, second.clone(), second]
-        .map(|group| vec![group])
-        .to_vec();
+    let groups = [first.clone(), first, second.clone(), second].map(|group| vec![group]).to_vec();
     Example {
         degrees: (2, 2),
         groups,
@@ -59,17 +53,13 @@ fn part(mp: usize, name: &str, state: usize, element: usize) -> f32 {
 #[test]
 fn parts_of_tensor_and_pipeline_parallelism_are_joined() {
     let dir = tempdir().unwrap();
-    parallel()
-        .save(&dir.path().join("global_step5"), &part)
-        .unwrap();
+    parallel().save(&dir.path().join("global_step5"), &part).unwrap();
     let options = options(dir.path());
     let report = run(&options).unwrap();
     assert_eq!((report.ranks, report.compared), ((3, 2, 2), (12, 12)));
     for (number, kind) in STATES.iter().enumerate() {
         let whole = |name: &str, numel: usize, add: f32| -> Vec<f32> {
-            (0..numel)
-                .map(|element| value(name, number, element) + add)
-                .collect()
+            (0..numel).map(|element| value(name, number, element) + add).collect()
         };
         for (name, shape) in [
             ("wte", &[5, 2][..]),
@@ -97,14 +87,7 @@ fn parts_of_tensor_and_pipeline_parallelism_are_joined() {
             .graph
     };
     assert_eq!(file("row.1").root().get("cat_dim").unwrap().int(), Some(1));
-    assert_eq!(
-        file("swiglu")
-            .root()
-            .get("param_n_sub_params")
-            .unwrap()
-            .int(),
-        Some(2)
-    );
+    assert_eq!(file("swiglu").root().get("param_n_sub_params").unwrap().int(), Some(2));
     assert!(
         file("wte").root().get("vocab_tensor").is_some()
             && file("norm").root().get("cat_dim").is_none()
@@ -123,9 +106,7 @@ fn parts_that_contradict_a_rule_are_refused() {
                 0.0
             }
     };
-    parallel()
-        .save(&dir.path().join("global_step5"), &different)
-        .unwrap();
+    parallel().save(&dir.path().join("global_step5"), &different).unwrap();
     let error = run(&options(dir.path())).unwrap_err();
     assert!(
         error.contains(
@@ -133,40 +114,27 @@ fn parts_that_contradict_a_rule_are_refused() {
         ),
         "{error}"
     );
-    let unused = Example {
-        groups: vec![groups()],
-        degrees: (1, 1),
-        ..parallel()
-    };
+    let unused = Example { groups: vec![groups()], degrees: (1, 1), ..parallel() };
     let dir = saved(&unused);
     let error = run(&options(dir.path())).unwrap_err();
     assert!(
         error.contains(r"no parameter matches the recorded patterns norm, mean, row\.\d+"),
         "{error}"
     );
-    let report = run(&Options {
-        strict: false,
-        ..options(dir.path())
-    })
-    .unwrap();
+    let report = run(&Options { strict: false, ..options(dir.path()) }).unwrap();
     assert!(report.notes[0].contains("no parameter matches"));
 }
 
-/// The rules of DeepSpeed 0.19.8's AutoTP for a fused layer whose shards no pattern describes: of 8 rows, 6 are divided 4 to 2
-/// between two ranks, and both have the last 2. Its map says which elements of the whole a rank's part consists of.
+/// The rules of DeepSpeed 0.19.8's AutoTP for a fused layer whose shards no pattern describes: of 8
+/// rows, 6 are divided 4 to 2 between two ranks, and both have the last 2. Its map says which
+/// elements of the whole a rank's part consists of.
 fn fused(graph: &mut Graph) -> Id {
     fn list(graph: &mut Graph, numbers: &[i64]) -> Id {
-        let numbers = numbers
-            .iter()
-            .map(|number| graph.push(Value::Int(*number)))
-            .collect();
+        let numbers = numbers.iter().map(|number| graph.push(Value::Int(*number))).collect();
         graph.push(Value::List(numbers))
     }
     fn dict(graph: &mut Graph, entries: &[(&str, Id)]) -> Id {
-        let entries = entries
-            .iter()
-            .map(|(key, value)| (graph.text(key), *value))
-            .collect();
+        let entries = entries.iter().map(|(key, value)| (graph.text(key), *value)).collect();
         graph.push(Value::Dict(entries))
     }
     fn view(graph: &mut Graph, row: i64) -> Id {
@@ -176,10 +144,7 @@ fn fused(graph: &mut Graph) -> Id {
     }
     let mut ranks = Vec::new();
     // Each block: its rows, and the first of them in the whole and in the part.
-    for (rank, rows, blocks) in [
-        (0, 6, [(4, 0, 0), (2, 6, 4)]),
-        (1, 4, [(2, 4, 0), (2, 6, 2)]),
-    ] {
+    for (rank, rows, blocks) in [(0, 6, [(4, 0, 0), (2, 6, 4)]), (1, 4, [(2, 4, 0), (2, 6, 2)])] {
         let mut pieces = Vec::new();
         for (rows, from, to) in blocks {
             let shape = list(graph, &[rows, 3]);
@@ -220,15 +185,11 @@ fn a_fused_layer_is_joined_by_its_map() {
         value(name, state, whole)
     };
     let dir = tempdir().unwrap();
-    example
-        .save(&dir.path().join("global_step5"), &part)
-        .unwrap();
+    example.save(&dir.path().join("global_step5"), &part).unwrap();
     let options = options(dir.path());
     run(&options).unwrap();
     for (number, kind) in STATES.iter().enumerate() {
-        let whole = (0..24)
-            .map(|element| value("fused", number, element))
-            .collect();
+        let whole = (0..24).map(|element| value("fused", number, element)).collect();
         assert_eq!(state(&options.output, "fused", kind), (vec![8, 3], whole));
     }
 }

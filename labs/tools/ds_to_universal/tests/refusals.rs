@@ -8,23 +8,13 @@ fn folders_of_something_else_are_not_replaced() {
     let there = dir.path().join("photos");
     std::fs::create_dir(&there).unwrap();
     std::fs::write(there.join("a.jpg"), "a").unwrap();
-    let error = run(&Options {
-        output: there.clone(),
-        ..options(dir.path())
-    })
-    .unwrap_err();
-    assert!(
-        error.contains("it has a.jpg and no ds_to_universal.json"),
-        "{error}"
-    );
+    let error = run(&Options { output: there.clone(), ..options(dir.path()) }).unwrap_err();
+    assert!(error.contains("it has a.jpg and no ds_to_universal.json"), "{error}");
     let input = options(dir.path()).input;
     assert!(
-        run(&Options {
-            output: input,
-            ..options(dir.path())
-        })
-        .unwrap_err()
-        .contains("it is the input folder")
+        run(&Options { output: input, ..options(dir.path()) })
+            .unwrap_err()
+            .contains("it is the input folder")
     );
     assert!(there.join("a.jpg").exists());
 }
@@ -36,38 +26,20 @@ fn contradictions_are_refused_by_file() {
         let dir = saved(example);
         break_it(&dir.path().join("global_step5"));
         let error = run(&options(dir.path())).unwrap_err();
-        assert_eq!(
-            std::fs::read_dir(dir.path()).unwrap().count(),
-            1,
-            "nothing is written"
-        );
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is written");
         error
     };
     let example = Example::new(2, 3, groups());
     let with = |other: Example, name: String| {
         move |folder: &Path| {
             let from = saved(&other);
-            std::fs::copy(
-                from.path().join("global_step5").join(&name),
-                folder.join(&name),
-            )
-            .unwrap();
+            std::fs::copy(from.path().join("global_step5").join(&name), folder.join(&name))
+                .unwrap();
         }
     };
-    let error = refused(&example, &|folder| {
-        std::fs::remove_file(folder.join(shard(1))).unwrap()
-    });
+    let error = refused(&example, &|folder| std::fs::remove_file(folder.join(shard(1))).unwrap());
     assert!(error.contains("rank 1 (mp rank 0) is missing"), "{error}");
-    let error = refused(
-        &example,
-        &with(
-            Example {
-                step: 6.0,
-                ..example.clone()
-            },
-            shard(2),
-        ),
-    );
+    let error = refused(&example, &with(Example { step: 6.0, ..example.clone() }, shard(2)));
     assert!(
         error.contains(&shard(2))
             && error.contains("group 0 of rank 2 is at step 6, and rank 0 at 5"),
@@ -79,18 +51,12 @@ fn contradictions_are_refused_by_file() {
         "{error}"
     );
     let error = refused(&example, &with(Example::new(1, 3, groups()), shard(0)));
-    assert!(
-        error.contains("it is of stage 2") && error.contains("of stage 1"),
-        "{error}"
-    );
+    assert!(error.contains("it is of stage 2") && error.contains("of stage 1"), "{error}");
     let mut longer = groups();
     longer[0][1].1 = vec![3, 12];
     let error = refused(
         &example,
-        &with(
-            Example::new(2, 3, longer),
-            "mp_rank_00_model_states.pt".to_string(),
-        ),
+        &with(Example::new(2, 3, longer), "mp_rank_00_model_states.pt".to_string()),
     );
     assert!(
         error.contains("a.weight has shape [3, 12] there, and fragments of 33 elements"),
@@ -100,15 +66,9 @@ fn contradictions_are_refused_by_file() {
     fewer[0].pop();
     let error = refused(
         &example,
-        &with(
-            Example::new(2, 3, fewer),
-            "mp_rank_00_model_states.pt".to_string(),
-        ),
+        &with(Example::new(2, 3, fewer), "mp_rank_00_model_states.pt".to_string()),
     );
-    assert!(
-        error.contains("head.weight") && error.contains("does not list"),
-        "{error}"
-    );
+    assert!(error.contains("head.weight") && error.contains("does not list"), "{error}");
     let error = refused(&example, &|folder| {
         let path = folder.join(shard(2));
         let mut bytes = std::fs::read(&path).unwrap();
@@ -123,17 +83,8 @@ fn contradictions_are_refused_by_file() {
         error.contains(&shard(2)) && error.contains("at least one bit differs"),
         "{error}"
     );
-    let error = refused(
-        &Example {
-            info: None,
-            ..example.clone()
-        },
-        &|_| {},
-    );
-    assert!(
-        error.contains("has no universal_checkpoint_info"),
-        "{error}"
-    );
+    let error = refused(&Example { info: None, ..example.clone() }, &|_| {});
+    assert!(error.contains("has no universal_checkpoint_info"), "{error}");
 }
 
 /// Names come from the file, and become names of folders.
@@ -152,10 +103,7 @@ fn nothing_is_written_outside_the_output_folder() {
     ] {
         let dir = saved(&Example::new(1, 2, vec![group(&[(name, &[4])])]));
         let error = run(&options(dir.path())).unwrap_err();
-        assert!(
-            error.contains("cannot be the name of a folder"),
-            "{name}: {error}"
-        );
+        assert!(error.contains("cannot be the name of a folder"), "{name}: {error}");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 }

@@ -6,10 +6,7 @@ use super::*;
 #[test]
 fn paddings_recorded_on_the_last_rank_are_reported_and_harmless() {
     let right = saved(&Example::new(1, 4, groups()));
-    let wrong = saved(&Example {
-        last_rank_only: true,
-        ..Example::new(1, 4, groups())
-    });
+    let wrong = saved(&Example { last_rank_only: true, ..Example::new(1, 4, groups()) });
     assert_eq!(run(&options(right.path())).unwrap().notes, [""; 0]);
     let report = run(&options(wrong.path())).unwrap();
     let [note] = &report.notes[..] else {
@@ -25,9 +22,7 @@ fn paddings_recorded_on_the_last_rank_are_reported_and_harmless() {
 /// The source's own failure: 768 ranks, and a group of 65 vectors of 4,096 elements.
 #[test]
 fn the_group_that_stopped_the_converter_at_768_ranks() {
-    let vectors: Vec<String> = (0..65)
-        .map(|layer| format!("layer.{layer}.norm.weight"))
-        .collect();
+    let vectors: Vec<String> = (0..65).map(|layer| format!("layer.{layer}.norm.weight")).collect();
     let group: Group = vectors.into_iter().map(|name| (name, vec![4096])).collect();
     let dir = saved(&Example {
         last_rank_only: true,
@@ -46,11 +41,7 @@ fn the_group_that_stopped_the_converter_at_768_ranks() {
 #[test]
 fn a_buffer_in_the_order_of_turns_is_put_right() {
     for (stage, bf16) in [(1, true), (2, false), (2, true)] {
-        let dir = saved(&Example {
-            round_robin: true,
-            bf16,
-            ..Example::new(stage, 3, groups())
-        });
+        let dir = saved(&Example { round_robin: true, bf16, ..Example::new(stage, 3, groups()) });
         let options = options(dir.path());
         let report = run(&options).unwrap();
         ensure_right(&options.output, &groups(), false);
@@ -69,15 +60,9 @@ fn values_that_are_not_the_weights_are_refused() {
     let other = tempdir().unwrap();
     let off = |mp: usize, name: &str, state: usize, element: usize| {
         values(mp, name, state, element)
-            + if name == "b.weight" && element == 9 {
-                1.0
-            } else {
-                0.0
-            }
+            + if name == "b.weight" && element == 9 { 1.0 } else { 0.0 }
     };
-    Example::new(2, 3, groups())
-        .save(other.path(), &off)
-        .unwrap();
+    Example::new(2, 3, groups()).save(other.path(), &off).unwrap();
     let options = options(dir.path());
     let model = "mp_rank_00_model_states.pt";
     std::fs::copy(other.path().join(model), options.input.join(model)).unwrap();
@@ -92,25 +77,15 @@ fn values_that_are_not_the_weights_are_refused() {
         1,
         "nothing is left, visible or not"
     );
-    let report = run(&Options {
-        strict: false,
-        ..options.clone()
-    })
-    .unwrap();
+    let report = run(&Options { strict: false, ..options.clone() }).unwrap();
     assert_eq!((report.compared, report.notes.len()), ((5, 6), 1));
     ensure_right(&options.output, &groups(), false);
 }
 
 #[test]
 fn rules_that_are_missing_can_be_taken_to_be_none() {
-    let dir = saved(&Example {
-        info: None,
-        ..Example::new(1, 2, groups())
-    });
-    let options = Options {
-        inject: true,
-        ..options(dir.path())
-    };
+    let dir = saved(&Example { info: None, ..Example::new(1, 2, groups()) });
+    let options = Options { inject: true, ..options(dir.path()) };
     run(&options).unwrap();
     ensure_right(&options.output, &groups(), false);
 }
@@ -119,18 +94,12 @@ fn rules_that_are_missing_can_be_taken_to_be_none() {
 #[test]
 fn fragments_that_are_not_listed_are_found_by_the_weights() {
     for ranks in [1, 2, 3, 5] {
-        let unlisted = Example {
-            listed: false,
-            ..Example::new(1, ranks, groups())
-        };
+        let unlisted = Example { listed: false, ..Example::new(1, ranks, groups()) };
         let dir = saved(&unlisted);
         assert_eq!(run(&options(dir.path())).unwrap().compared, (6, 6));
         ensure_right(&options(dir.path()).output, &groups(), false);
         // A different order, of which only the weights know.
-        let dir = saved(&Example {
-            round_robin: true,
-            ..unlisted
-        });
+        let dir = saved(&Example { round_robin: true, ..unlisted });
         run(&options(dir.path())).unwrap();
         ensure_right(&options(dir.path()).output, &groups(), false);
     }

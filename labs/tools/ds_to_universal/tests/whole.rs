@@ -9,10 +9,7 @@ fn every_stage_from_any_number_of_ranks() {
     for stage in 1..=3 {
         for ranks in [1, 2, 3, 4, 5, 12] {
             for bf16 in [false, true] {
-                let dir = saved(&Example {
-                    bf16,
-                    ..Example::new(stage, ranks, groups())
-                });
+                let dir = saved(&Example { bf16, ..Example::new(stage, ranks, groups()) });
                 let options = options(dir.path());
                 let report = run(&options).unwrap();
                 ensure_right(&options.output, &groups(), stage == 3);
@@ -36,21 +33,11 @@ fn what_all_ranks_share() {
     let mut groups = groups();
     groups.push(group(&[("scale", &[1])]));
     let dir = saved(&Example::new(2, 4, groups));
-    let options = Options {
-        keep_temp: true,
-        ..options(dir.path())
-    };
+    let options = Options { keep_temp: true, ..options(dir.path()) };
     run(&options).unwrap();
     let common = TorchFile::open(&options.output.join("zero/optimizer_state.pt")).unwrap();
     let numbers = |key: &str| -> Vec<_> {
-        common
-            .graph
-            .root()
-            .get(key)
-            .unwrap()
-            .items()
-            .map(|item| item.int())
-            .collect()
+        common.graph.root().get(key).unwrap().items().map(|item| item.int()).collect()
     };
     assert_eq!(numbers("group_paddings"), [Some(0); 3]);
     assert_eq!(numbers("partition_count"), [Some(4); 3]);
@@ -58,10 +45,7 @@ fn what_all_ranks_share() {
         common.graph.root().get("param_groups").is_some()
             && common.graph.root().get("base_optimizer_state").is_none()
     );
-    assert_eq!(
-        state(&options.output, "a.bias", "step"),
-        (vec![], vec![5.0])
-    );
+    assert_eq!(state(&options.output, "a.bias", "step"), (vec![], vec![5.0]));
     let param = TorchFile::open(&options.output.join("zero/a.weight/fp32.pt")).unwrap();
     assert_eq!(param.graph.root().get("cat_dim").unwrap().int(), Some(0));
     let model = "mp_rank_00_model_states.pt";
@@ -71,12 +55,7 @@ fn what_all_ranks_share() {
     );
     // The fragments of b.bias: three elements on the first rank, four on the second.
     let fragment = |rank: usize| {
-        TorchFile::open(
-            &options
-                .output
-                .join(format!("tmp/b.bias/0/exp_avg.{rank:02}")),
-        )
-        .unwrap()
+        TorchFile::open(&options.output.join(format!("tmp/b.bias/0/exp_avg.{rank:02}"))).unwrap()
     };
     let numel = |file: TorchFile| file.tensor(file.graph.root()).unwrap().unwrap().numel();
     assert_eq!([numel(fragment(1)), numel(fragment(2))], [4, 2]);
@@ -86,27 +65,18 @@ fn what_all_ranks_share() {
 fn safetensors_are_loaded_as_any_universal_checkpoint() {
     for stage in [2, 3] {
         let dir = saved(&Example::new(stage, 3, groups()));
-        let options = Options {
-            format: Format::Safetensors,
-            ..options(dir.path())
-        };
+        let options = Options { format: Format::Safetensors, ..options(dir.path()) };
         run(&options).unwrap();
         let universal = Universal::open(&options.output).unwrap();
         assert_eq!(
-            (
-                universal.step(),
-                universal.optimizer_steps(),
-                universal.parameters().len()
-            ),
+            (universal.step(), universal.optimizer_steps(), universal.parameters().len()),
             (5, 5, 6)
         );
         assert_eq!(universal.parameters()["wte.weight"].shape, [5, 7]);
         let [fp32, ..] = universal.read("wte.weight").unwrap();
         assert_eq!(
             fp32,
-            (0..35)
-                .map(|element| value("wte.weight", 0, element))
-                .collect::<Vec<_>>()
+            (0..35).map(|element| value("wte.weight", 0, element)).collect::<Vec<_>>()
         );
     }
 }
@@ -114,11 +84,7 @@ fn safetensors_are_loaded_as_any_universal_checkpoint() {
 #[test]
 fn a_dry_run_writes_nothing() {
     let dir = saved(&Example::new(1, 2, groups()));
-    let report = run(&Options {
-        dry_run: true,
-        ..options(dir.path())
-    })
-    .unwrap();
+    let report = run(&Options { dry_run: true, ..options(dir.path()) }).unwrap();
     assert_eq!((report.parameters.len(), report.compared), (6, (6, 6)));
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
 }
@@ -137,11 +103,7 @@ fn a_conversion_can_be_run_again() {
     // What someone has added since is not the conversion's to remove.
     let added = options.output.join("zero/old");
     std::fs::create_dir_all(&added).unwrap();
-    assert!(
-        run(&options)
-            .unwrap_err()
-            .contains("zero/old was not written by a conversion")
-    );
+    assert!(run(&options).unwrap_err().contains("zero/old was not written by a conversion"));
     assert!(added.exists());
     ensure_right(&options.output, &groups(), false);
     let mut names: Vec<_> = std::fs::read_dir(dir.path())
@@ -150,10 +112,7 @@ fn a_conversion_can_be_run_again() {
         .map(|entry| entry.file_name())
         .collect();
     names.sort();
-    assert_eq!(
-        names,
-        ["global_step5", "global_step5_universal", "latest_universal"]
-    );
+    assert_eq!(names, ["global_step5", "global_step5_universal", "latest_universal"]);
 }
 
 /// Before the optimizer's first step there are no moments.
@@ -167,31 +126,15 @@ fn a_checkpoint_of_step_0_has_values_alone() {
         });
         let torch = options(dir.path());
         let report = run(&torch).unwrap();
-        assert_eq!(
-            (report.parameters.len(), report.verified, report.step),
-            (6, Some(6), None)
-        );
-        let expected: Vec<f32> = (0..35)
-            .map(|element| value("wte.weight", 0, element))
-            .collect();
+        assert_eq!((report.parameters.len(), report.verified, report.step), (6, Some(6), None));
+        let expected: Vec<f32> = (0..35).map(|element| value("wte.weight", 0, element)).collect();
         assert_eq!(state(&torch.output, "wte.weight", "fp32").1, expected);
-        let files = std::fs::read_dir(torch.output.join("zero/wte.weight"))
-            .unwrap()
-            .flatten();
-        assert_eq!(
-            files.map(|file| file.file_name()).collect::<Vec<_>>(),
-            ["fp32.pt"]
-        );
-        let safetensors = Options {
-            format: Format::Safetensors,
-            ..torch
-        };
+        let files = std::fs::read_dir(torch.output.join("zero/wte.weight")).unwrap().flatten();
+        assert_eq!(files.map(|file| file.file_name()).collect::<Vec<_>>(), ["fp32.pt"]);
+        let safetensors = Options { format: Format::Safetensors, ..torch };
         run(&safetensors).unwrap();
         let universal = Universal::open(&safetensors.output).unwrap();
-        assert_eq!(
-            universal.read("wte.weight").unwrap(),
-            [expected, vec![0.0; 35], vec![0.0; 35]]
-        );
+        assert_eq!(universal.read("wte.weight").unwrap(), [expected, vec![0.0; 35], vec![0.0; 35]]);
     }
 }
 
@@ -209,10 +152,7 @@ fn tensors_that_the_optimizer_does_not_have_keep_their_values() {
         assert_eq!(run(&options).unwrap().parameters.len(), 6);
         ensure_right(&options.output, &groups(), stage == 3);
         // In stage 3 they are in the model's own files.
-        assert_eq!(
-            options.output.join("zero/frozen.weight").exists(),
-            stage < 3
-        );
+        assert_eq!(options.output.join("zero/frozen.weight").exists(), stage < 3);
         if stage < 3 {
             let round = |value: f32| {
                 if bf16 {
@@ -221,13 +161,9 @@ fn tensors_that_the_optimizer_does_not_have_keep_their_values() {
                     value
                 }
             };
-            let expected = (0..6)
-                .map(|element| round(value("frozen.weight", 0, element)))
-                .collect();
-            assert_eq!(
-                state(&options.output, "frozen.weight", "fp32"),
-                (vec![2, 3], expected)
-            );
+            let expected =
+                (0..6).map(|element| round(value("frozen.weight", 0, element))).collect();
+            assert_eq!(state(&options.output, "frozen.weight", "fp32"), (vec![2, 3], expected));
         }
     }
 }
@@ -235,21 +171,12 @@ fn tensors_that_the_optimizer_does_not_have_keep_their_values() {
 /// Stage 3 keeps small parameters whole on every rank, and so in the files.
 #[test]
 fn weights_that_stage_3_keeps_whole_are_compared() {
-    let small = Example {
-        persistent: 17,
-        bf16: true,
-        ..Example::new(3, 3, groups())
-    };
+    let small = Example { persistent: 17, bf16: true, ..Example::new(3, 3, groups()) };
     let dir = saved(&small);
     let options = options(dir.path());
     assert_eq!(run(&options).unwrap().compared, (4, 6));
     let off = |mp: usize, name: &str, state: usize, element: usize| {
-        values(mp, name, state, element)
-            + if name == "b.bias" && element == 5 {
-                9.0
-            } else {
-                0.0
-            }
+        values(mp, name, state, element) + if name == "b.bias" && element == 5 { 9.0 } else { 0.0 }
     };
     let other = tempdir().unwrap();
     small.save(other.path(), &off).unwrap();

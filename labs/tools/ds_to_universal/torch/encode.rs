@@ -4,7 +4,8 @@ use super::tensor::Dtype;
 use super::value::{Graph, Id, Object, Value};
 use std::collections::HashMap;
 
-/// Which values a pickle contains: those that `keep` lets through, by the module of their class. Others become `None`.
+/// Which values a pickle contains: those that `keep` lets through, by the module of their class.
+/// Others become `None`.
 pub(super) fn encode(graph: &Graph, keep: &dyn Fn(&str, &str) -> bool) -> Vec<u8> {
     let mut encoder = Encoder {
         graph,
@@ -36,10 +37,7 @@ impl Graph {
         let storage = self.push(Value::Persistent(reference));
         let offset = self.push(Value::Int(0));
         let mut sizes = |sizes: Vec<i64>| {
-            let sizes = sizes
-                .into_iter()
-                .map(|size| self.push(Value::Int(size)))
-                .collect();
+            let sizes = sizes.into_iter().map(|size| self.push(Value::Int(size))).collect();
             self.push(Value::Tuple(sizes))
         };
         let shape = sizes(shape.iter().map(|size| *size as i64).collect());
@@ -131,8 +129,7 @@ impl Encoder<'_> {
                 self.pairs(pairs);
             }
             Value::Class(class) if self.kept(id) => {
-                self.out
-                    .extend(format!("c{}\n{}\n", class.0, class.1).into_bytes());
+                self.out.extend(format!("c{}\n{}\n", class.0, class.1).into_bytes());
                 self.remember(id);
             }
             Value::Object(object) if self.callable(object) => {

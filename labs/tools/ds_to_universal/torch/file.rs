@@ -20,7 +20,8 @@ const CHUNK: usize = 1 << 20;
 
 const DAMAGED: &str = "use a different copy of this file, or an earlier checkpoint";
 
-/// What files begin with that are no archive, after some bytes of their first pickle: 0x1950a86a20f9469cfc6c, little-endian.
+/// What files begin with that are no archive, after some bytes of their first pickle:
+/// 0x1950a86a20f9469cfc6c, little-endian.
 const NO_ARCHIVE: [u8; 10] = [0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19];
 
 /// A file that `torch.save` wrote.
@@ -33,7 +34,8 @@ pub struct TorchFile {
     pub graph: Graph,
 }
 
-/// A tensor's elements in a file. The file is not open meanwhile: a checkpoint can have more files than a process may open.
+/// A tensor's elements in a file. The file is not open meanwhile: a checkpoint can have more files
+/// than a process may open.
 #[derive(Clone, Debug)]
 pub struct Stored {
     /// The file.
@@ -54,12 +56,7 @@ impl TorchFile {
             .map_err(|error| unread(path, &format!("it cannot be opened: {error}"), &error))?;
         ensure_archive(&mut file, length, path)?;
         let (listing, graph) = read(&mut file, length).map_err(|how| damaged(path, &how))?;
-        Ok(TorchFile {
-            path: path.into(),
-            file,
-            listing,
-            graph,
-        })
+        Ok(TorchFile { path: path.into(), file, listing, graph })
     }
 
     /// The file's own path.
@@ -67,8 +64,8 @@ impl TorchFile {
         &self.path
     }
 
-    /// The name that `torch.save` was given for this file, without its ending: the archive's folder has it. Other writers call
-    /// that folder `archive`.
+    /// The name that `torch.save` was given for this file, without its ending: the archive's folder
+    /// has it. Other writers call that folder `archive`.
     pub fn written_as(&self) -> &str {
         &self.listing.folder
     }
@@ -81,29 +78,21 @@ impl TorchFile {
     /// The tensor that a value is, or `None` if it is none. All of its elements are in the file.
     ///
     /// # Errors
-    /// If the value describes a tensor that the file does not have, of a type that is not supported, or with gaps.
+    /// If the value describes a tensor that the file does not have, of a type that is not
+    /// supported, or with gaps.
     pub fn tensor(&self, node: Node) -> Result<Option<Stored>, BadInput> {
         let found = tensor::find(node).map_err(|how| self.error(&how))?;
         found.map(|tensor| self.locate(&tensor)).transpose()
     }
 
     fn locate(&self, tensor: &Tensor) -> Result<Stored, BadInput> {
-        let Tensor {
-            dtype,
-            shape,
-            contiguous,
-            key,
-            elements,
-        } = tensor;
+        let Tensor { dtype, shape, contiguous, key, elements } = tensor;
         let path = self.path.clone();
         let size = dtype.size() as u64;
         let locate = || {
             let storage = self.find(key)?;
             let bytes = storage.end - storage.start;
-            if (elements.1 as u64)
-                .checked_mul(size)
-                .is_none_or(|end| end > bytes)
-            {
+            if (elements.1 as u64).checked_mul(size).is_none_or(|end| end > bytes) {
                 let name = dtype.name();
                 let (_, end) = elements;
                 return Err(format!(
@@ -116,12 +105,7 @@ impl TorchFile {
                 ));
             }
             let at = storage.start + elements.0 as u64 * size;
-            Ok(Stored {
-                path: path.clone(),
-                dtype: *dtype,
-                shape: shape.clone(),
-                at,
-            })
+            Ok(Stored { path: path.clone(), dtype: *dtype, shape: shape.clone(), at })
         };
         locate().map_err(|how| damaged(&self.path, &how))
     }
@@ -137,14 +121,8 @@ impl TorchFile {
                 .map_err(|error| format!("its entry {name:?} cannot be read: {error}"))?;
             ensure_sum(name, sum, entry.crc)
         };
-        let mut names = self
-            .listing
-            .entries
-            .keys()
-            .filter(|name| name.starts_with("data/"));
-        names
-            .try_for_each(check)
-            .map_err(|how| damaged(&self.path, &how))
+        let mut names = self.listing.entries.keys().filter(|name| name.starts_with("data/"));
+        names.try_for_each(check).map_err(|how| damaged(&self.path, &how))
     }
 
     /// The bytes of the file that a storage has.
@@ -153,9 +131,7 @@ impl TorchFile {
     }
 
     fn find(&self, key: &str) -> Result<Range<u64>, String> {
-        let (at, entry) = self
-            .listing
-            .locate(&mut &self.file, &format!("data/{key}"))?;
+        let (at, entry) = self.listing.locate(&mut &self.file, &format!("data/{key}"))?;
         Ok(at..at + entry.size)
     }
 
@@ -170,7 +146,8 @@ impl Stored {
         self.shape.iter().product()
     }
 
-    /// Reads some elements, as bytes: `elements` are offsets in the tensor, row by row, and `into` has room for them.
+    /// Reads some elements, as bytes: `elements` are offsets in the tensor, row by row, and `into`
+    /// has room for them.
     ///
     /// # Errors
     /// If the file cannot be read.
@@ -189,22 +166,16 @@ impl Stored {
             file.read_exact(into)
         };
         read().map_err(|error| {
-            unread(
-                &self.path,
-                &format!("its numbers cannot be read: {error}"),
-                &error,
-            )
+            unread(&self.path, &format!("its numbers cannot be read: {error}"), &error)
         })
     }
 }
 
-/// Refuses a file that `torch.save` wrote in its old form, with the way out. Any other is for the archive's reader to judge.
+/// Refuses a file that `torch.save` wrote in its old form, with the way out. Any other is for the
+/// archive's reader to judge.
 fn ensure_archive(file: &mut File, length: u64, path: &Path) -> Result<(), BadInput> {
     let first = zip::read_at(file, 0, length.min(16) as usize).unwrap_or_default();
-    if !first
-        .windows(NO_ARCHIVE.len())
-        .any(|part| part == NO_ARCHIVE)
-    {
+    if !first.windows(NO_ARCHIVE.len()).any(|part| part == NO_ARCHIVE) {
         return Ok(());
     }
     let what = format!(

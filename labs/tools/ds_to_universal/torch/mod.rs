@@ -1,11 +1,13 @@
-//! Files that `torch.save` writes: read without running any of their code, and written so that `torch.load` reads them.
+//! Files that `torch.save` writes: read without running any of their code, and written so that
+//! `torch.load` reads them.
 //!
-//! Such a file is a zip archive. Its entry `data.pkl` is a pickle: a small program for a machine with a stack, which builds
-//! dictionaries and lists, and may call any function of the reader's Python. Each tensor's numbers are in one more entry.
+//! Such a file is a zip archive. Its entry `data.pkl` is a pickle: a small program for a machine
+//! with a stack, which builds dictionaries and lists, and may call any function of the reader's
+//! Python. Each tensor's numbers are in one more entry.
 //!
-//! Reading order: `value.rs` and `node.rs` (the values that a pickle describes), `pickle.rs` (the machine, with its
-//! `program.rs` and `stack.rs`), `zip.rs` (the archive), `tensor.rs` (which values are tensors), `file.rs` (one file, opened),
-//! `encode.rs` and `write.rs` (the way back).
+//! Reading order: `value.rs` and `node.rs` (the values that a pickle describes), `pickle.rs` (the
+//! machine, with its `program.rs` and `stack.rs`), `zip.rs` (the archive), `tensor.rs` (which
+//! values are tensors), `file.rs` (one file, opened), `encode.rs` and `write.rs` (the way back).
 
 mod encode;
 mod file;

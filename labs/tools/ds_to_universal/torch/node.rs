@@ -77,9 +77,7 @@ impl<'a> Node<'a> {
         };
         let state = self.graph.node(object.state?);
         // Objects with slots have two dictionaries.
-        state
-            .get(name)
-            .or_else(|| state.items().find_map(|part| part.get(name)))
+        state.get(name).or_else(|| state.items().find_map(|part| part.get(name)))
     }
 
     /// An integer of up to 64 bits, if it is one.
@@ -127,22 +125,18 @@ impl<'a> Node<'a> {
         let Value::Object(object) = self.value() else {
             return None;
         };
-        Some((
-            self.graph.node(object.class).class()?,
-            self.graph.node(object.args),
-        ))
+        Some((self.graph.node(object.class).class()?, self.graph.node(object.args)))
     }
 
-    /// Refuses a value that would take absurdly many bytes if it were copied part by part. Real ones take some megabytes.
+    /// Refuses a value that would take absurdly many bytes if it were copied part by part. Real
+    /// ones take some megabytes.
     ///
     /// # Errors
     /// If they are more than 512 MiB. The text goes on with what the value is: "its module uses …".
     pub fn ensure_bounded(self) -> Result<(), String> {
         match self.graph.unfolded(self.id) {
             size if size <= UNFOLDED => Ok(()),
-            size => Err(format!(
-                "uses the same values so often that they would take {size} bytes"
-            )),
+            size => Err(format!("uses the same values so often that they would take {size} bytes")),
         }
     }
 
@@ -160,9 +154,6 @@ impl<'a> Node<'a> {
         if !matches!(whole.value(), Value::List(_) | Value::Tuple(_)) {
             return None;
         }
-        whole
-            .items()
-            .map(|size| usize::try_from(size.int()?).ok())
-            .collect()
+        whole.items().map(|size| usize::try_from(size.int()?).ok()).collect()
     }
 }

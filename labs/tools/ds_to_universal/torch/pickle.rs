@@ -1,20 +1,18 @@
-//! The machine that a pickle is a program for. It builds values, and notes calls instead of making them. It knows the
-//! instructions of protocol 2, which `torch.save` writes unless it is told otherwise.
+//! The machine that a pickle is a program for. It builds values, and notes calls instead of making
+//! them. It knows the instructions of protocol 2, which `torch.save` writes unless it is told
+//! otherwise.
 
 use super::program::Program;
 use super::stack::Stack;
 use super::value::{Graph, Id, Value};
 
-/// Instructions of a pickle. Each adds at most one value, one mark and one entry of the memo, so that memory is bounded, too.
-/// The file of a model with 10,000 parameters has half a million.
+/// Instructions of a pickle. Each adds at most one value, one mark and one entry of the memo, so
+/// that memory is bounded, too. The file of a model with 10,000 parameters has half a million.
 const INSTRUCTIONS: usize = 1 << 23;
 
 /// Runs a pickle. Errors describe the file: "its pickle …".
 pub(super) fn read(bytes: &[u8]) -> Result<Graph, String> {
-    let mut machine = Machine {
-        program: Program::new(bytes),
-        stack: Stack::default(),
-    };
+    let mut machine = Machine { program: Program::new(bytes), stack: Stack::default() };
     let mut begin = 0;
     let root = machine
         .run(&mut begin)
@@ -160,15 +158,7 @@ mod tests {
             .items()
             .map(|item| item.value().clone())
             .collect();
-        assert_eq!(
-            items,
-            [
-                Value::Int(1),
-                Value::Float(2.5),
-                Value::None,
-                Value::Bool(true)
-            ]
-        );
+        assert_eq!(items, [Value::Int(1), Value::Float(2.5), Value::None, Value::Bool(true)]);
         assert_eq!(graph.root().entries().last().unwrap().1.int(), Some(-3));
     }
 
@@ -177,10 +167,7 @@ mod tests {
     fn calls_are_noted_and_not_made() {
         let graph = read(b"\x80\x02cos\nsystem\nX\x04\x00\x00\x00true\x85R.").unwrap();
         let (class, args) = graph.root().call().unwrap();
-        assert_eq!(
-            (class, args.items().next().unwrap().text()),
-            (("os", "system"), Some("true"))
-        );
+        assert_eq!((class, args.items().next().unwrap().text()), (("os", "system"), Some("true")));
     }
 
     /// Python's pickles of `{"a": [1, 2.5, None, True, -7, "é"]}`, by its protocols 0, 1, 4 and 2.
@@ -208,7 +195,8 @@ mod tests {
         assert_eq!(integer(&[1; 9]), Value::Long([1; 9].into()));
     }
 
-    /// A list that contains itself, a program that goes below its stack or mark, and one that asks for absurd lengths.
+    /// A list that contains itself, a program that goes below its stack or mark, and one that asks
+    /// for absurd lengths.
     #[test]
     fn hostile_programs_are_refused() {
         for (program, how) in [

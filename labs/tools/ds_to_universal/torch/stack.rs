@@ -64,10 +64,7 @@ impl Stack {
     }
 
     pub fn since_mark(&mut self) -> Result<Vec<Id>, String> {
-        let mark = self
-            .marks
-            .pop()
-            .ok_or_else(|| "a mark is missing".to_string())?;
+        let mark = self.marks.pop().ok_or_else(|| "a mark is missing".to_string())?;
         Ok(self.entries.split_off(mark))
     }
 

@@ -1,4 +1,5 @@
-//! Which values of a pickle are tensors: calls of torch's own rebuilding functions, with a reference to a storage.
+//! Which values of a pickle are tensors: calls of torch's own rebuilding functions, with a
+//! reference to a storage.
 
 use super::node::Node;
 use super::value::Value;
@@ -46,10 +47,7 @@ impl Dtype {
 
     /// Its name in torch.
     pub fn name(self) -> &'static str {
-        DTYPES
-            .iter()
-            .find(|(dtype, ..)| *dtype == self)
-            .map_or("?", |(.., name)| name)
+        DTYPES.iter().find(|(dtype, ..)| *dtype == self).map_or("?", |(.., name)| name)
     }
 
     pub(super) fn storage(self) -> &'static str {
@@ -143,10 +141,7 @@ fn rebuild(
         return Err(broken("a broken storage"));
     };
     // The third version names the type itself, because its storage has none.
-    let name = dtype
-        .unwrap_or(*class)
-        .class()
-        .map_or("?", |(_, name)| name);
+    let name = dtype.unwrap_or(*class).class().map_or("?", |(_, name)| name);
     let dtype = Dtype::find(name)
         .ok_or_else(|| broken(&format!("elements of type {name}, which is not supported")))?;
     let (Some(shape), Some(stride)) = (shape.sizes(), stride.sizes()) else {
@@ -160,11 +155,7 @@ fn rebuild(
         return Err(broken(&format!("shape {shape:?} and strides {stride:?}")));
     }
     let numel = numel(&shape).ok_or_else(|| broken(&format!("the absurd shape {shape:?}")))?;
-    let last = if numel == 0 {
-        Some(0)
-    } else {
-        last(&shape, &stride)
-    };
+    let last = if numel == 0 { Some(0) } else { last(&shape, &stride) };
     let end = last
         .and_then(|last| last.checked_add(offset))
         .and_then(|end| end.checked_add(usize::from(numel > 0)));
@@ -186,10 +177,7 @@ fn rebuild(
 
 /// The last element's offset from the first.
 fn last(shape: &[usize], stride: &[usize]) -> Option<usize> {
-    shape
-        .iter()
-        .zip(stride)
-        .try_fold(0usize, |last, (size, stride)| {
-            last.checked_add((size - 1).checked_mul(*stride)?)
-        })
+    shape.iter().zip(stride).try_fold(0usize, |last, (size, stride)| {
+        last.checked_add((size - 1).checked_mul(*stride)?)
+    })
 }

@@ -1,4 +1,5 @@
-//! The values that a pickle describes, as data: numbers, texts, containers, and objects whose classes are only names.
+//! The values that a pickle describes, as data: numbers, texts, containers, and objects whose
+//! classes are only names.
 //!
 //! Values refer to each other by number, because a pickle can use one value in several containers.
 
@@ -52,10 +53,7 @@ pub(super) const DEPTH: u32 = 200;
 
 impl Default for Graph {
     fn default() -> Graph {
-        Graph {
-            values: vec![Value::None],
-            root: Id(0),
-        }
+        Graph { values: vec![Value::None], root: Id(0) }
     }
 }
 
@@ -73,10 +71,7 @@ impl Graph {
 
     /// Adds a class or function, by its name.
     pub fn class(&mut self, module: &str, name: &str) -> Id {
-        self.push(Value::Class(Box::new((
-            module.to_string(),
-            name.to_string(),
-        ))))
+        self.push(Value::Class(Box::new((module.to_string(), name.to_string()))))
     }
 
     /// Adds the result of a call of `class` with `args`.
@@ -149,7 +144,8 @@ impl Graph {
         }
     }
 
-    /// Refuses values that contain themselves, or are nested too deep: whatever walks through them would not end.
+    /// Refuses values that contain themselves, or are nested too deep: whatever walks through them
+    /// would not end.
     pub(super) fn ensure_tree(&self) -> Result<(), String> {
         const NEW: u32 = 0;
         const OPEN: u32 = u32::MAX;
@@ -160,9 +156,7 @@ impl Graph {
             let at = id.0 as usize;
             if left {
                 let mut deepest = 0;
-                self.children(id, &mut |child| {
-                    deepest = deepest.max(levels[child.0 as usize])
-                });
+                self.children(id, &mut |child| deepest = deepest.max(levels[child.0 as usize]));
                 if deepest >= DEPTH {
                     return Err(format!(
                         "its pickle nests containers more than {DEPTH} levels deep"
@@ -186,8 +180,9 @@ impl Graph {
         Ok(())
     }
 
-    /// Bytes that a value takes if each of its parts is copied wherever it is used. A value that uses one part many times,
-    /// which does the same with its own parts, takes more than any memory.
+    /// Bytes that a value takes if each of its parts is copied wherever it is used. A value that
+    /// uses one part many times, which does the same with its own parts, takes more than any
+    /// memory.
     pub(super) fn unfolded(&self, id: Id) -> u64 {
         let mut sizes: HashMap<Id, u64> = HashMap::new();
         let mut stack = vec![(id, false)];

@@ -1,7 +1,8 @@
-//! Files that `torch.load` reads: stored entries, each tensor's numbers at a multiple of 64 bytes, so that they can be mapped.
+//! Files that `torch.load` reads: stored entries, each tensor's numbers at a multiple of 64 bytes,
+//! so that they can be mapped.
 //!
-//! Not the crate `zip` 9.2.2: its writer completes the archive when it is dropped after an error, and where the disk is full
-//! it prints that on its own.
+//! Not the crate `zip` 9.2.2: its writer completes the archive when it is dropped after an error,
+//! and where the disk is full it prints that on its own.
 
 use super::encode::encode;
 use super::file::{TorchFile, copy};
@@ -43,12 +44,11 @@ impl TorchWriter {
     }
 
     fn entry(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        self.stream(name, bytes.len() as u64, crc32fast::hash(bytes), |out| {
-            out.write_all(bytes)
-        })
+        self.stream(name, bytes.len() as u64, crc32fast::hash(bytes), |out| out.write_all(bytes))
     }
 
-    /// Writes an entry of `size` bytes, which `write` supplies. Their checksum comes first in the file.
+    /// Writes an entry of `size` bytes, which `write` supplies. Their checksum comes first in the
+    /// file.
     fn stream(
         &mut self,
         name: &str,
@@ -100,21 +100,10 @@ impl TorchWriter {
         }
         let directory = &mut self.directory;
         directory.extend(b"PK\x01\x02\x2d\x00");
-        fields(
-            directory,
-            if wide.is_empty() {
-                0
-            } else {
-                4 + 8 * wide.len() as u64
-            },
-        );
+        fields(directory, if wide.is_empty() { 0 } else { 4 + 8 * wide.len() as u64 });
         // Comment, disk and attributes: none.
         directory.extend([0; 10]);
-        let offset = if header > SMALL {
-            u32::MAX
-        } else {
-            header as u32
-        };
+        let offset = if header > SMALL { u32::MAX } else { header as u32 };
         directory.extend(offset.to_le_bytes());
         directory.extend(name.as_bytes());
         if !wide.is_empty() {
@@ -162,9 +151,7 @@ fn create(
     pickle: &[u8],
     storages: impl FnOnce(&mut TorchWriter) -> io::Result<()>,
 ) -> io::Result<()> {
-    let folder = path
-        .file_stem()
-        .map_or("archive".into(), |stem| stem.to_string_lossy());
+    let folder = path.file_stem().map_or("archive".into(), |stem| stem.to_string_lossy());
     let mut writer = TorchWriter::new(BufWriter::new(File::create(path)?), &folder);
     writer.entry("data.pkl", pickle)?;
     writer.entry("byteorder", b"little")?;
@@ -176,8 +163,8 @@ fn create(
 /// Adds entries to a dictionary: values of the graph, with their keys.
 pub type Fields<'a> = &'a dyn Fn(&mut Graph) -> Vec<(Id, Id)>;
 
-/// Writes a file with one tensor: its elements in `bytes`, row by row, little-endian. With `fields`, the tensor is the entry
-/// `param` of a dictionary, before these.
+/// Writes a file with one tensor: its elements in `bytes`, row by row, little-endian. With
+/// `fields`, the tensor is the entry `param` of a dictionary, before these.
 ///
 /// # Errors
 /// If the file cannot be written.
@@ -217,7 +204,8 @@ pub fn save_number(path: &Path, number: f64) -> io::Result<()> {
     save_graph(path, &graph, &[])
 }
 
-/// Writes a file with any values. `storages` has the bytes of their tensors, by the keys that the values use.
+/// Writes a file with any values. `storages` has the bytes of their tensors, by the keys that the
+/// values use.
 ///
 /// # Errors
 /// If the file cannot be written.
@@ -231,8 +219,8 @@ pub fn save_graph(path: &Path, graph: &Graph, storages: &[(String, Vec<u8>)]) ->
     })
 }
 
-/// Writes a value of `source` as its own file, with its tensors. Objects whose class `keep` refuses become `None`: a
-/// file never asks its reader for a class that is not known to be harmless.
+/// Writes a value of `source` as its own file, with its tensors. Objects whose class `keep` refuses
+/// become `None`: a file never asks its reader for a class that is not known to be harmless.
 ///
 /// # Errors
 /// If `source` lacks a tensor's numbers or they cannot be read, or if the file cannot be written.
@@ -272,11 +260,7 @@ fn keys(graph: &Graph) -> BTreeSet<String> {
             continue;
         }
         if let Value::Persistent(reference) = graph.value(id)
-            && let Some(key) = graph
-                .node(*reference)
-                .items()
-                .nth(2)
-                .and_then(|key| key.text())
+            && let Some(key) = graph.node(*reference).items().nth(2).and_then(|key| key.text())
         {
             keys.insert(key.to_string());
         }

@@ -1,9 +1,9 @@
-//! The archive: where its entries are. They are stored as they are, never compressed, so a file's entries cannot be larger
-//! than the file.
+//! The archive: where its entries are. They are stored as they are, never compressed, so a file's
+//! entries cannot be larger than the file.
 //!
-//! Not the crate `zip` 9.2.2: it makes room for as many entries as a file claims to have. A file of 60 GiB with nothing in
-//! it but such a claim (which takes a few KB of a disk) aborts the process, which asks for 95 GB, and no caller can catch
-//! that.
+//! Not the crate `zip` 9.2.2: it makes room for as many entries as a file claims to have. A file of
+//! 60 GiB with nothing in it but such a claim (which takes a few KB of a disk) aborts the process,
+//! which asks for 95 GB, and no caller can catch that.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -70,7 +70,7 @@ pub(super) fn list<F: Read + Seek>(file: &mut F, length: u64) -> Result<Listing,
     let begins = |at: &usize| last[*at..].starts_with(&END.to_le_bytes());
     let Some(at) = (0..last.len().saturating_sub(21)).rev().find(begins) else {
         return Err(
-            "it is no zip archive, or it is truncated: its end record is missing".to_string(),
+            "it is no zip archive, or it is truncated: its end record is missing".to_string()
         );
     };
     let mut count = number::<2>(&last, at + 10)?;
@@ -88,24 +88,15 @@ pub(super) fn list<F: Read + Seek>(file: &mut F, length: u64) -> Result<Listing,
         if number::<4>(&record, 0)? != u64::from(END64) {
             return Err("its large directory is broken".to_string());
         }
-        (count, size, begin) = (
-            number::<8>(&record, 32)?,
-            number::<8>(&record, 40)?,
-            number::<8>(&record, 48)?,
-        );
+        (count, size, begin) =
+            (number::<8>(&record, 32)?, number::<8>(&record, 40)?, number::<8>(&record, 48)?);
     }
     if size > DIRECTORY || begin.checked_add(size).is_none_or(|end| end > length) {
-        return Err(format!(
-            "its directory would be {size} bytes at {begin} of {length}"
-        ));
+        return Err(format!("its directory would be {size} bytes at {begin} of {length}"));
     }
     let directory = read_at(file, begin, size as usize)?;
     let (entries, folder) = read_directory(&directory, count, begin)?;
-    Ok(Listing {
-        entries,
-        folder,
-        end: begin,
-    })
+    Ok(Listing { entries, folder, end: begin })
 }
 
 /// The entries, and the folder that all of them share.
@@ -159,7 +150,7 @@ fn read_directory(
         total = total.saturating_add(size);
         if total > end {
             return Err(
-                "its entries have more bytes together than the file: they overlap".to_string(),
+                "its entries have more bytes together than the file: they overlap".to_string()
             );
         }
         // All names begin with one folder, named like the file when it was written.
@@ -169,14 +160,9 @@ fn read_directory(
         if *folder.get_or_insert(first) != first
             || rest.split('/').any(|part| matches!(part, "" | "." | ".."))
         {
-            return Err(format!(
-                "its entry {path:?} has a name that no torch file has"
-            ));
+            return Err(format!("its entry {path:?} has a name that no torch file has"));
         }
-        if entries
-            .insert(rest.to_string(), Entry { header, size, crc })
-            .is_some()
-        {
+        if entries.insert(rest.to_string(), Entry { header, size, crc }).is_some() {
             return Err(format!("its entry {path:?} is listed twice"));
         }
         at = next;
@@ -212,19 +198,14 @@ fn large(
 impl Listing {
     /// The offset of an entry's bytes.
     pub fn locate<F: Read + Seek>(&self, file: &mut F, name: &str) -> Result<(u64, Entry), String> {
-        let entry = *self
-            .entries
-            .get(name)
-            .ok_or_else(|| format!("its entry {name:?} is missing"))?;
+        let entry =
+            *self.entries.get(name).ok_or_else(|| format!("its entry {name:?} is missing"))?;
         let header = read_at(file, entry.header, 30)?;
         if number::<4>(&header, 0)? != u64::from(LOCAL) {
             return Err(format!("its entry {name:?} is broken"));
         }
         let begin = entry.header + 30 + number::<2>(&header, 26)? + number::<2>(&header, 28)?;
-        if begin
-            .checked_add(entry.size)
-            .is_none_or(|end| end > self.end)
-        {
+        if begin.checked_add(entry.size).is_none_or(|end| end > self.end) {
             return Err(format!(
                 "its entry {name:?} has {} bytes at {begin}, beyond the file's {}",
                 entry.size, self.end

@@ -1,4 +1,5 @@
-//! What the doctor has found, and what it means. Plain values go in, so that every illness can be tried.
+//! What the doctor has found, and what it means. Plain values go in, so that every illness can be
+//! tried.
 
 use super::{Sign, State};
 use kit::show::{bytes_binary, significant};
@@ -28,12 +29,7 @@ fn good(what: &'static str, found: impl Into<String>) -> Sign {
 
 impl Sign {
     fn otherwise(self, state: State, without: &str, help: impl Into<String>) -> Sign {
-        Sign {
-            state,
-            without: without.into(),
-            help: help.into(),
-            ..self
-        }
+        Sign { state, without: without.into(), help: help.into(), ..self }
     }
 
     fn bad(self, without: &str, help: impl Into<String>) -> Sign {
@@ -51,10 +47,9 @@ const NO_CHECKS: &str = "exercises cannot be checked; labs run";
 pub(super) fn rustc(built_by: &str, said: Result<String, String>, from: &str) -> Sign {
     let help = format!("use {built_by}: put it on PATH, or export RUSTC=its path");
     match said {
-        Ok(version) if version == built_by => good(
-            "rustc",
-            format!("{}, {from}", version.trim_start_matches("rustc ")),
-        ),
+        Ok(version) if version == built_by => {
+            good("rustc", format!("{}, {from}", version.trim_start_matches("rustc ")))
+        }
         Ok(version) => {
             let found = format!("{version}, {from}; the build is by {built_by}");
             good("rustc", found).bad(NO_CHECKS, help + ", or build with this one")
@@ -63,21 +58,20 @@ pub(super) fn rustc(built_by: &str, said: Result<String, String>, from: &str) ->
     }
 }
 
-/// `linked`: the seconds that it took to compile, link and run a program of one line, or why that failed and what to do.
+/// `linked`: the seconds that it took to compile, link and run a program of one line, or why that
+/// failed and what to do.
 pub(super) fn linker(by: &str, linked: Result<f64, [String; 2]>) -> Sign {
     match linked {
         Ok(seconds) => good(
             "linker",
-            format!(
-                "{by} links a program, and it runs ({} s)",
-                significant(seconds, 2)
-            ),
+            format!("{by} links a program, and it runs ({} s)", significant(seconds, 2)),
         ),
         Err([why, help]) => good("linker", why).bad(NO_CHECKS, help),
     }
 }
 
-/// The exercises and the library that checks are compiled with: where they are, or why they cannot be used and what to do.
+/// The exercises and the library that checks are compiled with: where they are, or why they cannot
+/// be used and what to do.
 pub(super) fn exercises(found: Result<String, [String; 2]>) -> Sign {
     match found {
         Ok(found) => good("tasks", found),
@@ -188,15 +182,12 @@ pub(super) fn memory(free: Option<u64>, total: Option<u64>) -> Sign {
 pub(super) fn matmul(flops: f64, instructions: &str) -> Sign {
     good(
         "matmul",
-        format!(
-            "{} GFLOP/s a core, with {instructions}",
-            significant(flops / 1e9, 3)
-        ),
+        format!("{} GFLOP/s a core, with {instructions}", significant(flops / 1e9, 3)),
     )
 }
 
-/// `launcher`: a program that starts MPI's ranks, and its version. `labs`: for a build with MPI, whether its labs start, or why
-/// they do not.
+/// `launcher`: a program that starts MPI's ranks, and its version. `labs`: for a build with MPI,
+/// whether its labs start, or why they do not.
 pub(super) fn mpi(
     launcher: Option<&str>,
     compiler: Option<&str>,
@@ -204,55 +195,39 @@ pub(super) fn mpi(
 ) -> Sign {
     let launcher_in_words = launcher.unwrap_or("no mpiexec or mpirun on PATH");
     match (launcher, labs) {
-        (_, Some(Err(why))) => good("MPI", format!("this build's labs do not start: {why}")).bad(
-            "labs with MPI do not run",
-            "load the modules with which they were built",
-        ),
-        (Some(launcher), Some(Ok(()))) => good(
-            "MPI",
-            format!("{launcher}; this build's labs are linked with MPI"),
-        ),
-        (None, Some(Ok(()))) => good(
-            "MPI",
-            format!("{launcher_in_words}; this build's labs are linked with MPI"),
-        )
-        .remark(
-            "no ranks on several nodes",
-            "load the MPI's module, or go on with threads",
-        ),
+        (_, Some(Err(why))) => good("MPI", format!("this build's labs do not start: {why}"))
+            .bad("labs with MPI do not run", "load the modules with which they were built"),
+        (Some(launcher), Some(Ok(()))) => {
+            good("MPI", format!("{launcher}; this build's labs are linked with MPI"))
+        }
+        (None, Some(Ok(()))) => {
+            good("MPI", format!("{launcher_in_words}; this build's labs are linked with MPI"))
+                .remark("no ranks on several nodes", "load the MPI's module, or go on with threads")
+        }
         (_, None) => {
             let compiler = compiler.map_or(String::new(), |compiler| format!(", {compiler}"));
-            good(
-                "MPI",
-                format!("{launcher_in_words}{compiler}; ranks of this build are threads"),
-            )
-            .remark("", "")
+            good("MPI", format!("{launcher_in_words}{compiler}; ranks of this build are threads"))
+                .remark("", "")
         }
     }
 }
 
-/// `since_built`: seconds since this program was built. `disk_ahead`: how far the clock of the reader's disk is ahead.
+/// `since_built`: seconds since this program was built. `disk_ahead`: how far the clock of the
+/// reader's disk is ahead.
 pub(super) fn clock(since_built: Option<f64>, disk_ahead: Option<f64>) -> Sign {
     let side = |seconds: f64, [above, below]: [&'static str; 2]| {
         let amount = span(seconds.abs() as u64);
         format!("{amount} {}", if seconds > 0.0 { above } else { below })
     };
     let now = since_built.map_or("this program's age is unknown".to_string(), |seconds| {
-        side(
-            seconds,
-            [
-                "after this program was built",
-                "before this program was built",
-            ],
-        )
+        side(seconds, ["after this program was built", "before this program was built"])
     });
     let apart = disk_ahead.filter(|seconds| seconds.abs() > APART);
     let found = match apart {
         None => now,
-        Some(seconds) => format!(
-            "{now}; the disk's clock is {}",
-            side(seconds, ["ahead", "behind"])
-        ),
+        Some(seconds) => {
+            format!("{now}; the disk's clock is {}", side(seconds, ["ahead", "behind"]))
+        }
     };
     let sign = good("clock", found);
     if apart.is_some() || since_built.is_some_and(|seconds| seconds < -APART) {
@@ -274,7 +249,8 @@ fn span(seconds: u64) -> String {
     }
 }
 
-/// `columns`: of a terminal, if the output is one. `no_colour`: what switches colours off, if anything does.
+/// `columns`: of a terminal, if the output is one. `no_colour`: what switches colours off, if
+/// anything does.
 pub(super) fn screen(columns: Option<usize>, utf8: bool, no_colour: Option<&str>) -> Sign {
     let width = match columns {
         Some(columns) => format!("{columns} columns"),
@@ -303,10 +279,8 @@ pub(super) fn screen(columns: Option<usize>, utf8: bool, no_colour: Option<&str>
 pub(super) fn name(name: &str) -> Sign {
     let sign = good("name", format!("results are submitted as {name:?}"));
     if ["", "jovyan", "root"].contains(&name) {
-        return sign.remark(
-            "the instructor cannot tell who you are",
-            "export SHARDLAB_NAME=your name",
-        );
+        return sign
+            .remark("the instructor cannot tell who you are", "export SHARDLAB_NAME=your name");
     }
     sign
 }
@@ -330,11 +304,7 @@ mod tests {
 
     #[test]
     fn the_compiler_must_be_the_builds() {
-        says(
-            rustc(BUILT, Ok(BUILT.into()), "on PATH"),
-            Good,
-            &["1.95.0", "on PATH"],
-        );
+        says(rustc(BUILT, Ok(BUILT.into()), "on PATH"), Good, &["1.95.0", "on PATH"]);
         let newer = "rustc 1.96.0 (aaaaaaaaa 2026-06-01)";
         says(
             rustc(BUILT, Ok(newer.into()), "on PATH"),
@@ -343,26 +313,14 @@ mod tests {
         );
         // The same number, from a different source.
         says(rustc(BUILT, Ok("rustc 1.95.0".into()), "on PATH"), Bad, &[]);
-        says(
-            rustc(BUILT, Err("cannot start rustc".into()), "on PATH"),
-            Bad,
-            &[BUILT],
-        );
+        says(rustc(BUILT, Err("cannot start rustc".into()), "on PATH"), Bad, &[BUILT]);
     }
 
     #[test]
     fn a_linker_is_tried() {
-        says(
-            linker("cc", Ok(0.123)),
-            Good,
-            &["cc links a program, and it runs (0.12 s)"],
-        );
+        says(linker("cc", Ok(0.123)), Good, &["cc links a program, and it runs (0.12 s)"]);
         let missing = ["linker `cc` not found", "module load gcc"].map(String::from);
-        says(
-            linker("cc", Err(missing)),
-            Bad,
-            &["module load gcc", "labs run"],
-        );
+        says(linker("cc", Err(missing)), Bad, &["module load gcc", "labs run"]);
     }
 
     #[test]
@@ -377,16 +335,8 @@ mod tests {
         for judge in [my, runs, temporary] {
             says(judge(folder(Ok(()), much)), Good, &["/a: 1.00 TiB free"]);
             says(judge(folder(Ok(()), None)), Good, &["unknown"]);
-            says(
-                judge(folder(Ok(()), Some(1 << 20))),
-                Bad,
-                &["1.00 MiB free, "],
-            );
-            says(
-                judge(folder(Err("Permission denied"), much)),
-                Bad,
-                &["/a: Permission denied"],
-            );
+            says(judge(folder(Ok(()), Some(1 << 20))), Bad, &["1.00 MiB free, "]);
+            says(judge(folder(Err("Permission denied"), much)), Bad, &["/a: Permission denied"]);
         }
         says(temporary(folder(Ok(()), Some(0))), Bad, &["TMPDIR="]);
         says(my(folder(Err("x"), None)), Bad, &["SHARDLAB_MY="]);
@@ -398,78 +348,34 @@ mod tests {
     fn fewer_cores_and_less_memory_are_told() {
         says(cores(2, Some(0.3)), Good, &["2, load 0.3"]);
         says(cores(2, None), Good, &["2"]);
-        says(
-            cores(2, Some(16.0)),
-            Remark,
-            &["times and speeds say little"],
-        );
+        says(cores(2, Some(16.0)), Remark, &["times and speeds say little"]);
         let gib = |gib: u64| Some(gib << 30);
-        says(
-            memory(gib(8), gib(16)),
-            Good,
-            &["8.00 GiB free of 16.0 GiB"],
-        );
+        says(memory(gib(8), gib(16)), Good, &["8.00 GiB free of 16.0 GiB"]);
         says(memory(gib(1), gib(16)), Remark, &["may not fit"]);
         says(memory(Some(100 << 20), gib(16)), Bad, &["do not fit"]);
         says(memory(None, None), Good, &[]);
-        says(
-            matmul(1.23e11, "AVX-512"),
-            Good,
-            &["123 GFLOP/s a core, with AVX-512"],
-        );
+        says(matmul(1.23e11, "AVX-512"), Good, &["123 GFLOP/s a core, with AVX-512"]);
     }
 
     #[test]
     fn a_missing_mpi_is_a_remark() {
         says(mpi(None, None, None), Remark, &["no mpiexec", "threads"]);
         let open = Some("mpirun (Open MPI) 4.1.4");
-        says(
-            mpi(open, Some("mpicc"), None),
-            Remark,
-            &["Open MPI", "mpicc", "threads"],
-        );
-        says(
-            mpi(open, None, Some(Ok(()))),
-            Good,
-            &["Open MPI", "linked with MPI"],
-        );
-        says(
-            mpi(None, None, Some(Ok(()))),
-            Remark,
-            &["no ranks on several nodes"],
-        );
+        says(mpi(open, Some("mpicc"), None), Remark, &["Open MPI", "mpicc", "threads"]);
+        says(mpi(open, None, Some(Ok(()))), Good, &["Open MPI", "linked with MPI"]);
+        says(mpi(None, None, Some(Ok(()))), Remark, &["no ranks on several nodes"]);
         let missing = "error while loading shared libraries: libmpi.so.40";
-        says(
-            mpi(open, None, Some(Err(missing.into()))),
-            Bad,
-            &[missing, "modules"],
-        );
+        says(mpi(open, None, Some(Err(missing.into()))), Bad, &[missing, "modules"]);
     }
 
     #[test]
     fn clock_screen_and_name_are_remarked() {
-        says(
-            clock(Some(100.0), Some(0.1)),
-            Good,
-            &["100 s after this program was built"],
-        );
+        says(clock(Some(100.0), Some(0.1)), Good, &["100 s after this program was built"]);
         says(clock(Some(-1.0), None), Good, &[]);
-        says(
-            clock(Some(-259_200.0), None),
-            Remark,
-            &["3 days before this program was built"],
-        );
-        says(
-            clock(Some(0.0), Some(35.0)),
-            Remark,
-            &["the disk's clock is 35 s ahead"],
-        );
+        says(clock(Some(-259_200.0), None), Remark, &["3 days before this program was built"]);
+        says(clock(Some(0.0), Some(35.0)), Remark, &["the disk's clock is 35 s ahead"]);
         says(clock(None, Some(-35.0)), Remark, &["35 s behind"]);
-        says(
-            screen(Some(80), true, None),
-            Good,
-            &["80 columns, colours, UTF-8"],
-        );
+        says(screen(Some(80), true, None), Good, &["80 columns, colours, UTF-8"]);
         says(
             screen(None, true, Some("NO_COLOR")),
             Good,

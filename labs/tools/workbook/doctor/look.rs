@@ -40,24 +40,15 @@ pub(super) fn all(screen: &Screen) -> Vec<Sign> {
         judge::runs(folder("runs", &here, None)),
     ];
     let my = desk.as_ref().map(|desk| desk.my.as_path());
-    signs.extend(
-        my.ok()
-            .map(|my| judge::my(folder("my", my, Some(existing(my))))),
-    );
+    signs.extend(my.ok().map(|my| judge::my(folder("my", my, Some(existing(my))))));
     signs.extend(target(desk.as_ref().ok()));
-    let [free, total] = [
-        launch::free_memory(1),
-        launch::machine_memory().map(|(_, total)| total),
-    ];
+    let [free, total] = [launch::free_memory(1), launch::machine_memory().map(|(_, total)| total)];
     signs.extend([
         judge::cores(launch::cores(), load()),
         judge::memory(free, total),
         judge::matmul(matmul::measured_peak(), instructions()),
         mpi(),
-        judge::clock(
-            since_built(),
-            my.ok().and_then(|my| disk::write_to(existing(my)).ok()),
-        ),
+        judge::clock(since_built(), my.ok().and_then(|my| disk::write_to(existing(my)).ok())),
         terminal(screen),
         judge::name(&Document::name()),
     ]);
@@ -77,14 +68,16 @@ fn version(toolchain: &Toolchain) -> Result<String, String> {
     }
 }
 
-/// Compiles, links and runs a program of one line, as a check does. Returns the seconds that it took, or why it failed and what to do.
+/// Compiles, links and runs a program of one line, as a check does. Returns the seconds that it
+/// took, or why it failed and what to do.
 fn link(toolchain: &Toolchain) -> Result<f64, [String; 2]> {
     let start = Instant::now();
     let temporary = |what: &str| {
         let help = "choose a different folder for temporary files:  export TMPDIR=DIR";
         [what.to_string(), help.to_string()]
     };
-    // Errors of a check end with the advice to ask the doctor. The linker may have printed hundreds of lines.
+    // Errors of a check end with the advice to ask the doctor. The linker may have printed hundreds
+    // of lines.
     let refused = |error: BadInput| {
         let help = error.help.rsplit_once("; ").map_or("", |(help, _)| help);
         let first = error.what.lines().next().unwrap_or_default();
@@ -99,19 +92,16 @@ fn link(toolchain: &Toolchain) -> Result<f64, [String; 2]> {
     let (end, said) =
         child::run(&mut rustc, LIMITS).map_err(|error| refused(toolchain.cannot_start(&error)))?;
     let End::Exit(status) = end else {
-        return Err([
-            "rustc does not end".to_string(),
-            "is this machine busy?".to_string(),
-        ]);
+        return Err(["rustc does not end".to_string(), "is this machine busy?".to_string()]);
     };
     if let Some(failure) = toolchain::failure(status, &said, "no reader's file") {
         return Err(refused(failure));
     }
     match child::run(&mut Command::new(&program), LIMITS) {
         Ok((End::Exit(status), _)) if status.success() => Ok(start.elapsed().as_secs_f64()),
-        Ok((end, said)) => Err(temporary(&format!(
-            "a program that was linked there fails: {end:?} {said}"
-        ))),
+        Ok((end, said)) => {
+            Err(temporary(&format!("a program that was linked there fails: {end:?} {said}")))
+        }
         Err(error) => Err(temporary(&format!(
             "a program that was linked in {} does not start: {error}",
             folder.path().display()
@@ -125,11 +115,7 @@ fn exercises(desk: Result<&Desk, &BadInput>) -> Result<String, [String; 2]> {
     let desk = desk.map_err(refused)?;
     let course = Course::read().map_err(|error| refused(&error))?;
     for exercise in course.exercises() {
-        for file in [
-            desk.blank(exercise),
-            desk.check(exercise),
-            desk.solution(exercise),
-        ] {
+        for file in [desk.blank(exercise), desk.check(exercise), desk.solution(exercise)] {
             if let Err(error) = std::fs::File::open(&file) {
                 let help = "restore it with git, or ask the person who built this for the room";
                 return Err([format!("{}: {error}", file.display()), help.to_string()]);
@@ -157,9 +143,7 @@ fn folder(what: &'static str, path: &Path, instead: Option<&Path>) -> Folder {
     Folder {
         what,
         path: path.display().to_string(),
-        written: disk::write_to(tried)
-            .map(drop)
-            .map_err(|error| error.to_string()),
+        written: disk::write_to(tried).map(drop).map_err(|error| error.to_string()),
         free: disk::free(tried),
     }
 }
@@ -170,15 +154,8 @@ fn target(desk: Option<&Desk>) -> Option<Sign> {
     if Room::of_this_program().is_some() || !is_checkout {
         return None;
     }
-    let target = std::env::current_exe()
-        .ok()?
-        .ancestors()
-        .nth(2)?
-        .to_path_buf();
-    Some(judge::target(
-        &target.display().to_string(),
-        disk::free(&target),
-    ))
+    let target = std::env::current_exe().ok()?.ancestors().nth(2)?.to_path_buf();
+    Some(judge::target(&target.display().to_string(), disk::free(&target)))
 }
 
 /// How many programs have wanted a core in the last minute, on average.
@@ -232,26 +209,17 @@ fn labs_with_mpi() -> Option<Result<(), String>> {
         return Some(Ok(()));
     }
     let program = std::env::current_exe().ok()?;
-    let folder = program
-        .parent()
-        .filter(|folder| folder.ends_with("bin-mpi"))?;
-    Some(
-        match child::run(Command::new(folder.join("lab00")).arg("--help"), LIMITS) {
-            Ok((End::Exit(status), _)) if status.success() => Ok(()),
-            Ok((_, said)) => Err(said.lines().next().unwrap_or_default().to_string()),
-            Err(error) => Err(error.to_string()),
-        },
-    )
+    let folder = program.parent().filter(|folder| folder.ends_with("bin-mpi"))?;
+    Some(match child::run(Command::new(folder.join("lab00")).arg("--help"), LIMITS) {
+        Ok((End::Exit(status), _)) if status.success() => Ok(()),
+        Ok((_, said)) => Err(said.lines().next().unwrap_or_default().to_string()),
+        Err(error) => Err(error.to_string()),
+    })
 }
 
 /// Seconds since this program was built; negative if its file is newer than now.
 fn since_built() -> Option<f64> {
-    let built = std::env::current_exe()
-        .ok()?
-        .metadata()
-        .ok()?
-        .modified()
-        .ok()?;
+    let built = std::env::current_exe().ok()?.metadata().ok()?.modified().ok()?;
     Some(match SystemTime::now().duration_since(built) {
         Ok(since) => since.as_secs_f64(),
         Err(before) => -before.duration().as_secs_f64(),
@@ -261,16 +229,12 @@ fn since_built() -> Option<f64> {
 fn terminal(screen: &Screen) -> Sign {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let columns = std::io::stdout().is_terminal().then_some(screen.width);
-    let letters = ["LC_ALL", "LC_CTYPE", "LANG"]
-        .into_iter()
-        .find_map(variable);
+    let letters = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(variable);
     let letters = letters.unwrap_or_default().to_lowercase().replace('-', "");
     let no_colour = if variable("NO_COLOR").is_some() {
         Some("NO_COLOR is set")
     } else {
-        variable("TERM")
-            .filter(|term| term == "dumb")
-            .map(|_| "TERM=dumb")
+        variable("TERM").filter(|term| term == "dumb").map(|_| "TERM=dumb")
     };
     judge::screen(columns, letters.contains("utf8"), no_colour)
 }

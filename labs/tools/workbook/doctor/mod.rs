@@ -1,7 +1,8 @@
-//! Does this machine have what labs and exercises need? For people before a workshop, and for those who help them.
+//! Does this machine have what labs and exercises need? For people before a workshop, and for those
+//! who help them.
 //!
-//! `look.rs` looks at the machine, and tries what can be tried: a program is really linked, a file really written. `judge.rs` says
-//! what that means.
+//! `look.rs` looks at the machine, and tries what can be tried: a program is really linked, a file
+//! really written. `judge.rs` says what that means.
 
 mod judge;
 mod look;
@@ -114,16 +115,10 @@ mod tests {
             ],
         };
         for ascii in [false, true] {
-            let screen = Screen {
-                ascii,
-                ..Screen::plain()
-            };
+            let screen = Screen { ascii, ..Screen::plain() };
             let text = health.render(&screen);
             assert!(text.ends_with("\nLabs and exercises work here."), "{text}");
-            assert!(
-                text.lines().all(|line| line.chars().count() <= 80),
-                "{text}"
-            );
+            assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
             assert!(!ascii || text.is_ascii(), "{text}");
             // All texts begin in one column.
             let starts: Vec<usize> = ["found found", "without: no", "do: load"]
@@ -134,13 +129,8 @@ mod tests {
                 .to_vec();
             assert!(starts.iter().all(|&start| start == starts[0]), "{text}");
         }
-        health
-            .signs
-            .push(sign("linker", State::Bad, "no exercise", "install gcc"));
+        health.signs.push(sign("linker", State::Bad, "no exercise", "install gcc"));
         let text = health.render(&Screen::plain());
-        assert!(
-            text.contains("✗ linker") && text.ends_with("\nNot ready: linker."),
-            "{text}"
-        );
+        assert!(text.contains("✗ linker") && text.ends_with("\nNot ready: linker."), "{text}");
     }
 }

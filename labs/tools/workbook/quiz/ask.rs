@@ -43,8 +43,8 @@ fn answer(screen: &Screen, question: &Question) -> String {
     screen.row("answer", &format!("{right}. {}", question.why))
 }
 
-/// Asks one question after the other, until `input` ends. The last lines say how many answers were right, and which sections of
-/// the book to look at again.
+/// Asks one question after the other, until `input` ends. The last lines say how many answers were
+/// right, and which sections of the book to look at again.
 ///
 /// # Errors
 /// If the terminal cannot be read or written.
@@ -109,17 +109,9 @@ pub fn ask(
             again.push(section);
         }
     }
-    writeln!(
-        out,
-        "{}",
-        screen.row("result", &format!("{right} of {asked_for} right"))
-    )?;
+    writeln!(out, "{}", screen.row("result", &format!("{right} of {asked_for} right")))?;
     for section in again {
-        writeln!(
-            out,
-            "{}",
-            screen.row("again", &section.join(screen.separator()))
-        )?;
+        writeln!(out, "{}", screen.row("again", &section.join(screen.separator())))?;
     }
     Ok(())
 }
@@ -148,20 +140,10 @@ mod tests {
         let right = Choice::letter(first.answer());
         let other = (first.answer() + 1) % first.choices.len();
         let shown = typed(&format!("{right}\n"));
-        assert!(
-            shown.contains("1 of 1 right") && !shown.contains("  again "),
-            "{shown}"
-        );
+        assert!(shown.contains("1 of 1 right") && !shown.contains("  again "), "{shown}");
         let shown = typed(&format!("what?\nz\n{}\n", Choice::letter(other)));
-        assert_eq!(
-            shown.matches("Type a letter, a to d.").count(),
-            2,
-            "{shown}"
-        );
-        assert!(
-            words(&shown).contains(&first.choices[other].mistake),
-            "{shown}"
-        );
+        assert_eq!(shown.matches("Type a letter, a to d.").count(), 2, "{shown}");
+        assert!(words(&shown).contains(&first.choices[other].mistake), "{shown}");
         assert!(words(&shown).contains(&first.why), "{shown}");
         assert!(
             shown.ends_with("  result   0 of 1 right\n  again    lab00 · The idea\n"),
@@ -178,7 +160,8 @@ mod tests {
         let all: String = questions().unwrap().iter().map(line).collect();
         assert!(typed(&all).ends_with("  result   15 of 15 right\n"));
         assert!(typed("").ends_with("  result   0 of 0 right\n"));
-        // Four questions are left out. Then there is no number, and a number that nobody has thought of.
+        // Four questions are left out. Then there is no number, and a number that nobody has
+        // thought of.
         let shown = typed(&format!("{}hello\n17\n", "\n".repeat(4)));
         assert!(
             shown.contains("Type a number.")
@@ -195,27 +178,14 @@ mod tests {
     #[test]
     fn a_list_has_answers_only_if_asked() {
         let questions = questions().unwrap();
-        let screen = Screen {
-            ascii: true,
-            ..Screen::plain()
-        };
+        let screen = Screen { ascii: true, ..Screen::plain() };
         for answers in [false, true] {
             let text = list(&screen, &questions, answers);
-            assert!(
-                text.is_ascii() && text.lines().all(|line| line.len() <= 80),
-                "{text}"
-            );
-            let told = text
-                .lines()
-                .filter(|line| line.starts_with("  answer "))
-                .count();
+            assert!(text.is_ascii() && text.lines().all(|line| line.len() <= 80), "{text}");
+            let told = text.lines().filter(|line| line.starts_with("  answer ")).count();
             assert_eq!(told, if answers { questions.len() } else { 0 });
             let text = words(&text);
-            assert!(
-                questions
-                    .iter()
-                    .all(|question| text.contains(&question.why) == answers)
-            );
+            assert!(questions.iter().all(|question| text.contains(&question.why) == answers));
         }
     }
 }

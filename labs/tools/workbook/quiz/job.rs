@@ -64,14 +64,8 @@ pub fn whose_slices() -> Result<Question> {
     let numbers = 1200;
     let (before, now) = (4, 3);
     let asked = 1;
-    let flat = |ranks| Flat {
-        numel: numbers,
-        ranks,
-    };
-    let saved = FlatGroup {
-        start: 0,
-        flat: flat(before),
-    };
+    let flat = |ranks| Flat { numel: numbers, ranks };
+    let saved = FlatGroup { start: 0, flat: flat(before) };
     let named = |mut ranks: Vec<usize>| {
         let last = ranks.pop().map_or(String::new(), |rank| rank.to_string());
         let others: Vec<String> = ranks.iter().map(usize::to_string).collect();
@@ -85,12 +79,7 @@ pub fn whose_slices() -> Result<Question> {
     let had: Vec<String> = had
         .map(|(owner, _)| format!("old rank {owner} had {}", span(saved.range(owner))))
         .collect();
-    let owners = |rank| {
-        saved
-            .owners(flat(now).range(rank))
-            .map(|(owner, _)| owner)
-            .collect()
-    };
+    let owners = |rank| saved.owners(flat(now).range(rank)).map(|(owner, _)| owner).collect();
     Ok(Question::words(
         ["lab09", "The idea"],
         format!(
@@ -104,20 +93,13 @@ pub fn whose_slices() -> Result<Question> {
                 named(vec![asked]),
                 "Its number is the same, and its slice is not: it is longer, and begins later.",
             ),
-            (
-                named(owners(asked - 1)),
-                "Those are the slices that rank 0 needs.",
-            ),
+            (named(owners(asked - 1)), "Those are the slices that rank 0 needs."),
             (
                 named((0..before).collect()),
                 "That works, and reads all of the state on each rank. Most of it is not needed.",
             ),
         ],
-        format!(
-            "Rank {asked} has {} now; {}.",
-            span(flat(now).range(asked)),
-            had.join(" and ")
-        ),
+        format!("Rank {asked} has {} now; {}.", span(flat(now).range(asked)), had.join(" and ")),
     ))
 }
 
@@ -161,13 +143,10 @@ pub fn cache() -> Result<Question> {
     .on_page("generation"))
 }
 
-/// What may run where someone has set 8 tensor ranks, in words, and why its memory would be another.
+/// What may run where someone has set 8 tensor ranks, in words, and why its memory would be
+/// another.
 const RUNNING: [(&str, &str, &str); 4] = [
-    (
-        "dp=8,mb=1",
-        "8 replicas of the whole model: nobody has read the setting",
-        "",
-    ),
+    ("dp=8,mb=1", "8 replicas of the whole model: nobody has read the setting", ""),
     (
         "tp=8,mb=1",
         "8 tensor ranks, without sequence parallelism",
@@ -178,11 +157,7 @@ const RUNNING: [(&str, &str, &str); 4] = [
         "4 tensor ranks, and 2 replicas",
         "Then each rank holds a quarter",
     ),
-    (
-        "dp=8,zero=1,mb=1",
-        "8 replicas under ZeRO-1",
-        "Then the optimizer is divided",
-    ),
+    ("dp=8,zero=1,mb=1", "8 replicas under ZeRO-1", "Then the optimizer is divided"),
 ];
 
 pub fn equal_losses() -> Result<Question> {
@@ -190,11 +165,7 @@ pub fn equal_losses() -> Result<Question> {
     let device = Device::named("a100-80g").context("lab11 has this device")?;
     let cluster = Cluster::new(device, "dgx-a100").context("lab11 has this network")?;
     let job = |devices| -> Result<TrainingJob> {
-        Ok(TrainingJob::new(
-            model("gpt2-xl")?,
-            cluster.clone(),
-            devices,
-        ))
+        Ok(TrainingJob::new(model("gpt2-xl")?, cluster.clone(), devices))
     };
     let state = |devices, strategy: &str| -> Result<f64> {
         let strategy: Strategy = strategy.parse()?;
@@ -208,19 +179,14 @@ pub fn equal_losses() -> Result<Question> {
         if held == one {
             rights.push(words);
         } else {
-            wrong.push((
-                words.to_string(),
-                format!("{but}: {}.", bytes_decimal(held)),
-            ));
+            wrong.push((words.to_string(), format!("{but}: {}.", bytes_decimal(held))));
         }
     }
     let [right] = rights[..] else {
         bail!("{} of these hold what one rank holds", rights.len());
     };
-    let wrong: Vec<(String, &str)> = wrong
-        .iter()
-        .map(|(words, but)| (words.clone(), but.as_str()))
-        .collect();
+    let wrong: Vec<(String, &str)> =
+        wrong.iter().map(|(words, but)| (words.clone(), but.as_str())).collect();
     Ok(Question::words(
         ["lab10", "The settings"],
         format!(
@@ -270,11 +236,7 @@ pub fn fastest_plan() -> Result<Question> {
     let network = cluster.network.clone();
     let job = TrainingJob {
         batch,
-        ..TrainingJob::new(
-            model("llama-2-70b")?,
-            cluster,
-            nodes * network.ranks_per_node,
-        )
+        ..TrainingJob::new(model("llama-2-70b")?, cluster, nodes * network.ranks_per_node)
     };
     let mut plans = Vec::new();
     for (strategy, words, but) in PLANS {
@@ -285,10 +247,8 @@ pub fn fastest_plan() -> Result<Question> {
     }
     plans.sort_by(|a, b| a.0.total_cmp(&b.0));
     let (best, right, why) = plans[0];
-    let wrong: Vec<(String, &str)> = plans[1..]
-        .iter()
-        .map(|&(_, words, but)| (words.into(), but))
-        .collect();
+    let wrong: Vec<(String, &str)> =
+        plans[1..].iter().map(|&(_, words, but)| (words.into(), but)).collect();
     Ok(Question::words(
         ["lab11", "How long does a step take?"],
         format!(

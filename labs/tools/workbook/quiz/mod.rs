@@ -1,9 +1,11 @@
-//! A quiz: fifteen questions, one or two for each lab, whose answers the labs' own functions compute. Some ask for an amount, and some
-//! show what a job did and ask what happened to it.
+//! A quiz: fifteen questions, one or two for each lab, whose answers the labs' own functions
+//! compute. Some ask for an amount, and some show what a job did and ask what happened to it.
 //!
-//! No answer is written down. A right one is what the library computes, and a wrong one what it computes after a certain mistake,
-//! which the reader is told. Where the answer is a sentence, the library has computed the symptom that it explains. `question.rs` says what a question is, `ask.rs` asks, and the other files have the questions: `ranks.rs`
-//! (labs 00 to 02), `replicas.rs` (03 and 04), `model.rs` (05 to 07), `job.rs` (08 to 11).
+//! No answer is written down. A right one is what the library computes, and a wrong one what it
+//! computes after a certain mistake, which the reader is told. Where the answer is a sentence, the
+//! library has computed the symptom that it explains. `question.rs` says what a question is,
+//! `ask.rs` asks, and the other files have the questions: `ranks.rs` (labs 00 to 02), `replicas.rs`
+//! (03 and 04), `model.rs` (05 to 07), `job.rs` (08 to 11).
 
 mod ask;
 mod job;
@@ -41,7 +43,8 @@ pub fn questions() -> Result<Vec<Question>> {
     ])
 }
 
-/// The document of `--json`: the questions, and with `answers` also which choice is right, why, and what the others mistake.
+/// The document of `--json`: the questions, and with `answers` also which choice is right, why, and
+/// what the others mistake.
 pub fn document(questions: &[Question], answers: bool) -> serde_json::Value {
     let one = |question: &Question| {
         let texts: Vec<&String> = question.choices.iter().map(|choice| &choice.text).collect();
@@ -51,17 +54,12 @@ pub fn document(questions: &[Question], answers: bool) -> serde_json::Value {
             one["choices"] = serde_json::json!(texts);
         }
         if answers {
-            let mistakes = question
-                .choices
-                .iter()
-                .filter(|choice| !choice.mistake.is_empty());
+            let mistakes = question.choices.iter().filter(|choice| !choice.mistake.is_empty());
             let mistakes = mistakes.map(|choice| (choice.text.clone(), choice.mistake.clone()));
             one["answer"] = serde_json::json!(question.right().text);
             one["why"] = serde_json::json!(question.why);
-            one["mistakes"] = mistakes
-                .collect::<std::collections::BTreeMap<_, _>>()
-                .into_iter()
-                .collect();
+            one["mistakes"] =
+                mistakes.collect::<std::collections::BTreeMap<_, _>>().into_iter().collect();
         }
         one
     };
@@ -89,28 +87,19 @@ mod tests {
     #[test]
     fn one_choice_is_right_and_all_differ() {
         for question in all() {
-            let right = question
-                .choices
-                .iter()
-                .filter(|choice| choice.mistake.is_empty());
+            let right = question.choices.iter().filter(|choice| choice.mistake.is_empty());
             assert_eq!(right.count(), 1, "{question:#?}");
             assert!(question.choices.len() >= 3, "{question:#?}");
             let texts: BTreeSet<&str> = question.choices.iter().map(|c| c.text.as_str()).collect();
             assert_eq!(texts.len(), question.choices.len(), "{question:#?}");
             assert!(question.asks.ends_with(['?', ':']), "{question:#?}");
             let sentences = question.choices.iter().map(|choice| &choice.mistake);
-            for sentence in sentences
-                .chain([&question.why])
-                .filter(|text| !text.is_empty())
-            {
+            for sentence in sentences.chain([&question.why]).filter(|text| !text.is_empty()) {
                 assert!(sentence.ends_with(['.', '?']), "{sentence}");
             }
             // A number that is typed must mean one thing.
             for other in &question.choices {
-                let fitting = question
-                    .choices
-                    .iter()
-                    .filter(|choice| choice.is(&other.text));
+                let fitting = question.choices.iter().filter(|choice| choice.is(&other.text));
                 assert!(!question.typed || fitting.count() == 1, "{question:#?}");
             }
         }

@@ -51,17 +51,8 @@ pub fn activations_of_tensor_ranks() -> Result<Question> {
 
 /// A step of a pipeline, whose backward passes take twice as long as its forward passes.
 fn step(schedule: Schedule, ranks: usize, micro_batches: usize) -> Result<Simulated> {
-    let pipeline = Pipeline {
-        ranks,
-        chunks: 1,
-        micro_batches,
-    };
-    let times = Times {
-        forward: 1.0,
-        backward: 2.0,
-        weights: 0.0,
-        message: 0.0,
-    };
+    let pipeline = Pipeline { ranks, chunks: 1, micro_batches };
+    let times = Times { forward: 1.0, backward: 2.0, weights: 0.0, message: 0.0 };
     Ok(simulate(&pipeline, &schedule.orders(&pipeline)?, &times)?)
 }
 
@@ -102,18 +93,12 @@ pub fn bubble() -> Result<Question> {
 
 pub fn who_averages() -> Result<Question> {
     let asked = 5;
-    let sizes = Coordinates {
-        data: 2,
-        pipeline: 4,
-        tensor: 2,
-    };
+    let sizes = Coordinates { data: 2, pipeline: 4, tensor: 2 };
     let group = |order: Order, axis: Axis| {
         let layout = Layout { sizes, order };
         let others = layout.group(asked, axis).into_iter();
-        let others: Vec<String> = others
-            .filter(|&rank| rank != asked)
-            .map(|rank| rank.to_string())
-            .collect();
+        let others: Vec<String> =
+            others.filter(|&rank| rank != asked).map(|rank| rank.to_string()).collect();
         let ranks = if others.len() == 1 { "rank" } else { "ranks" };
         format!("{ranks} {}", others.join(", "))
     };
@@ -155,13 +140,15 @@ pub fn two_tables() -> Result<Question> {
     let stages = 4;
     let last = stages - 1;
     let (value, lr) = (10.0, 0.1);
-    // The two parts of one number's gradient: through the embedding on the first stage, and through the head on the last.
+    // The two parts of one number's gradient: through the embedding on the first stage, and through
+    // the head on the last.
     let part = |stage: usize| match stage {
         0 => 2.0,
         stage if stage == last => 6.0,
         _ => 0.0,
     };
-    // The number on the first and on the last stage after a step, if this is what the stages do with its gradient.
+    // The number on the first and on the last stage after a step, if this is what the stages do
+    // with its gradient.
     let after = |change: fn(&Comm, &mut [f32]) -> shardlab::comm::Result<()>| -> Result<[f32; 2]> {
         let values = launch::run(stages, |comm| {
             let mut gradient = [part(comm.rank())];

@@ -26,7 +26,8 @@ pub struct Choice {
 }
 
 impl Question {
-    /// A question whose answer is an amount, which `shown` writes: `wrong` has what other thoughts lead to, and the thoughts.
+    /// A question whose answer is an amount, which `shown` writes: `wrong` has what other thoughts
+    /// lead to, and the thoughts.
     pub fn amount(
         [lab, section]: [&str; 2],
         asks: impl Into<String>,
@@ -53,11 +54,8 @@ impl Question {
         wrong: &[(String, &str)],
         why: impl Into<String>,
     ) -> Question {
-        let choice = |(text, mistake): (String, &str)| Choice {
-            text,
-            mistake: mistake.into(),
-            size: 0.0,
-        };
+        let choice =
+            |(text, mistake): (String, &str)| Choice { text, mistake: mistake.into(), size: 0.0 };
         let right = [(right.into(), "")].into_iter();
         let choices = right.chain(wrong.iter().cloned()).map(choice).collect();
         Question::new([lab, section], asks.into(), choices, why.into())
@@ -83,18 +81,12 @@ impl Question {
 
     /// The same question, which a page beside the lab's explains.
     pub fn on_page(self, page: &str) -> Question {
-        Question {
-            page: page.into(),
-            ..self
-        }
+        Question { page: page.into(), ..self }
     }
 
     /// The same question, whose answer readers type.
     pub fn typed(self) -> Question {
-        Question {
-            typed: true,
-            ..self
-        }
+        Question { typed: true, ..self }
     }
 
     /// The right choice's place.
@@ -154,14 +146,7 @@ mod tests {
     fn question() -> Question {
         let wrong = [(1200.0, "All of them?"), (4.0, "One of them?")];
         let shown = |ms: f64| format!("{ms} ms");
-        Question::amount(
-            ["lab00", "The idea"],
-            "How long?",
-            shown,
-            85.0,
-            &wrong,
-            "So long.",
-        )
+        Question::amount(["lab00", "The idea"], "How long?", shown, 85.0, &wrong, "So long.")
     }
 
     #[test]

@@ -30,10 +30,7 @@ pub fn local_rank() -> Result<Question> {
                  first one has a rank less.",
             ),
             (seat.node as f64, "That is the number of the rank's node."),
-            (
-                asked as f64,
-                "That is its rank in the whole job, and no node has so many GPUs.",
-            ),
+            (asked as f64, "That is its rank in the whole job, and no node has so many GPUs."),
         ],
         "The local rank is the number of ranks before it on the same node.",
     ))
@@ -91,20 +88,10 @@ pub fn few_bytes() -> Result<Question> {
     let algorithms = Collective::AllReduce.algorithms();
     let mut by_time = Vec::new();
     for &algorithm in algorithms {
-        let task = Task::new(
-            Collective::AllReduce,
-            algorithm,
-            ranks,
-            numbers,
-            size_of::<f32>(),
-            0,
-        )?;
+        let task =
+            Task::new(Collective::AllReduce, algorithm, ranks, numbers, size_of::<f32>(), 0)?;
         let rounds = (0..ranks).map(|rank| task.rounds(rank).count()).max();
-        by_time.push((
-            simulate(&task, size_of::<f32>(), &network),
-            algorithm,
-            rounds.unwrap_or(0),
-        ));
+        by_time.push((simulate(&task, size_of::<f32>(), &network), algorithm, rounds.unwrap_or(0)));
     }
     by_time.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mistake = |algorithm| match algorithm {
@@ -157,10 +144,8 @@ pub fn three_weights() -> Result<Question> {
             change(&comm, &mut gradient)?;
             Ok(weight - lr * gradient[0])
         })?;
-        let shown: Vec<String> = weights
-            .iter()
-            .map(|weight| significant(f64::from(*weight), 2))
-            .collect();
+        let shown: Vec<String> =
+            weights.iter().map(|weight| significant(f64::from(*weight), 2)).collect();
         Ok(shown.join(", "))
     };
     let seen = after(|_, _| Ok(()))?;

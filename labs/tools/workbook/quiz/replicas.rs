@@ -62,15 +62,9 @@ pub fn state_of_a_stage() -> Result<Question> {
         bytes_decimal,
         held(1),
         &[
-            (
-                held(0),
-                "Nothing is shared there: that is what each rank of DDP holds.",
-            ),
+            (held(0), "Nothing is shared there: that is what each rank of DDP holds."),
             (held(2), "There ranks share the gradients as well: ZeRO-2."),
-            (
-                held(3),
-                "There ranks share all 16 bytes, also the parameters: ZeRO-3.",
-            ),
+            (held(3), "There ranks share all 16 bytes, also the parameters: ZeRO-3."),
         ],
         format!(
             "Stage 1 shares only the optimizer's bytes: 2 + 2 + 12/{ranks} for each parameter."

@@ -1,9 +1,10 @@
 //! Do all ranks make the same collective call? Over MPI they ask each other before each one.
 //!
-//! An MPI library does not check: ranks in different calls wait for each other forever, or accept each other's bytes as what
-//! they expected. So before a collective every rank describes its call to the others in 168 bytes, by a non-blocking
-//! all-gather that it polls. If the calls differ, all ranks notice, and end with the same error. The check takes 2 to 3 µs
-//! per collective between two processes on two cores (1 KiB all-reduce, `lab01 --bench`), and `--no-check` turns it off.
+//! An MPI library does not check: ranks in different calls wait for each other forever, or accept
+//! each other's bytes as what they expected. So before a collective every rank describes its call
+//! to the others in 168 bytes, by a non-blocking all-gather that it polls. If the calls differ, all
+//! ranks notice, and end with the same error. The check takes 2 to 3 µs per collective between two
+//! processes on two cores (1 KiB all-reduce, `lab01 --bench`), and `--no-check` turns it off.
 //! `waiting.rs` handles the time until all ranks have come.
 
 use super::notices;
@@ -45,8 +46,9 @@ pub(super) struct Agreement {
 }
 
 thread_local! {
-    /// The world's communicator for questions. It is made once, when MPI starts: MPI makes communicators in calls that wait for
-    /// all processes, and a process that is late to a run would make the others wait in one, without a word or a deadline.
+    /// The world's communicator for questions. It is made once, when MPI starts: MPI makes
+    /// communicators in calls that wait for all processes, and a process that is late to a run
+    /// would make the others wait in one, without a word or a deadline.
     static OF_WORLD: RefCell<Option<Arc<ManuallyDrop<SimpleCommunicator>>>> = const { RefCell::new(None) };
 }
 
@@ -58,9 +60,7 @@ pub(super) fn start(world: &SimpleCommunicator) {
 impl Agreement {
     /// How all ranks of a run agree.
     pub fn of_world(members: Arc<[usize]>, reporter: Arc<Reporter>) -> Agreement {
-        let comm = OF_WORLD
-            .with_borrow(|comm| comm.clone())
-            .expect("made when MPI started");
+        let comm = OF_WORLD.with_borrow(|comm| comm.clone()).expect("made when MPI started");
         Agreement::on(comm, 0, members, reporter)
     }
 
@@ -70,14 +70,12 @@ impl Agreement {
         members: Arc<[usize]>,
         reporter: Arc<Reporter>,
     ) -> Agreement {
-        Agreement {
-            comm,
-            peers: Peers::new(id, members, reporter),
-        }
+        Agreement { comm, peers: Peers::new(id, members, reporter) }
     }
 
-    /// How the `members` of a new group agree, whose communicator is `comm`. `call` is the split of this group that made it. All
-    /// of them call this together, and wait for each other at most until the deadline.
+    /// How the `members` of a new group agree, whose communicator is `comm`. `call` is the split of
+    /// this group that made it. All of them call this together, and wait for each other at most
+    /// until the deadline.
     pub fn of_part(
         &self,
         call: &Call,
@@ -91,15 +89,11 @@ impl Agreement {
         let duplicate = duplicate.take().expect("the library has made it");
         // SAFETY: the library has made this communicator only for this rank.
         let comm = unsafe { SimpleCommunicator::from_raw(duplicate) };
-        Ok(Agreement::on(
-            shared(comm),
-            id,
-            members,
-            self.peers.reporter.clone(),
-        ))
+        Ok(Agreement::on(shared(comm), id, members, self.peers.reporter.clone()))
     }
 
-    /// Returns when all members have come to this place in `call`. A call of the library that cannot be interrupted may follow.
+    /// Returns when all members have come to this place in `call`. A call of the library that
+    /// cannot be interrupted may follow.
     pub fn come_together(&self, call: &Call) -> Result<()> {
         let mut barrier = Posted::new((), |()| vec![self.comm.immediate_barrier()]);
         self.wait_within(call, || Ok(barrier.test()))
@@ -115,8 +109,8 @@ impl Agreement {
         self.wait(asked, ready)
     }
 
-    /// The number of the new group whose first member is rank `first` of this one, in the latest split. All members compute
-    /// the same.
+    /// The number of the new group whose first member is rank `first` of this one, in the latest
+    /// split. All members compute the same.
     pub fn id_of_part(&self, first: usize) -> u64 {
         let split = self.peers.calls();
         [self.peers.id, split, first as u64]
@@ -135,19 +129,13 @@ impl Agreement {
         let header = encode(call, asked.in_group, asked.number);
         let all = vec![0; header.len() * self.peers.members.len()];
         let posted = Posted::new((header, all), |(mine, all)| {
-            vec![
-                self.comm
-                    .immediate_all_gather_into(StaticScope, &mine[..], &mut all[..]),
-            ]
+            vec![self.comm.immediate_all_gather_into(StaticScope, &mine[..], &mut all[..])]
         });
-        Question {
-            asked,
-            posted: Some(posted),
-            disagreement: None,
-        }
+        Question { asked, posted: Some(posted), disagreement: None }
     }
 
-    /// Waits until all members have answered. Returns an error if they make different calls, or cannot come.
+    /// Waits until all members have answered. Returns an error if they make different calls, or
+    /// cannot come.
     pub fn agree(&self, question: &mut Question) -> Result<()> {
         self.wait(question.asked, || self.is_agreed(question))
     }
@@ -167,7 +155,8 @@ impl Agreement {
         waiting::wait(peers, &asked.call, describe, agreed, look)
     }
 
-    /// Returns an error if the run has failed, or if a member has ended that will not make this call.
+    /// Returns an error if the run has failed, or if a member has ended that will not make this
+    /// call.
     pub fn look_for_members(&self, asked: Asked) -> Result<()> {
         let peers = &self.peers;
         look_around(peers, &asked.call, |board| {
@@ -177,11 +166,7 @@ impl Agreement {
 
     /// Whether all members have answered, and make the same call.
     pub fn is_agreed(&self, question: &mut Question) -> Result<bool> {
-        if question
-            .posted
-            .as_mut()
-            .is_some_and(|posted| !posted.test())
-        {
+        if question.posted.as_mut().is_some_and(|posted| !posted.test()) {
             return Ok(false);
         }
         if let Some((mine, all)) = question.posted.take().map(Posted::take) {
@@ -189,9 +174,7 @@ impl Agreement {
                 .chunks_exact(mine.len())
                 .all(|header| header[..COMPARED] == mine[..COMPARED])
             {
-                self.peers
-                    .reporter
-                    .see(&self.peers.members, &question.asked.call);
+                self.peers.reporter.see(&self.peers.members, &question.asked.call);
             } else {
                 question.disagreement = Some(self.disagreement(&all));
             }
@@ -212,21 +195,12 @@ impl Agreement {
             .iter()
             .find(|header| header[..COMPARED] != first[..COMPARED])
             .unwrap_or(&first);
-        let waits = |header: &&[u8]| RankState::Waits {
-            call: call(header),
-            time: Duration::ZERO,
-        };
+        let waits = |header: &&[u8]| RankState::Waits { call: call(header), time: Duration::ZERO };
         CommError::CallsDiffer {
             calls: Box::new([call(first), call(other)]),
-            alike: headers
-                .iter()
-                .all(|header| header[..ARGUMENTS] == first[..ARGUMENTS]),
+            alike: headers.iter().all(|header| header[..ARGUMENTS] == first[..ARGUMENTS]),
             report: Box::new(Report {
-                ranks: members
-                    .iter()
-                    .copied()
-                    .zip(headers.iter().map(waits))
-                    .collect(),
+                ranks: members.iter().copied().zip(headers.iter().map(waits)).collect(),
                 flight_file: None,
             }),
         }
@@ -251,7 +225,8 @@ fn shared(comm: SimpleCommunicator) -> Arc<ManuallyDrop<SimpleCommunicator>> {
     Arc::new(ManuallyDrop::new(comm))
 }
 
-/// Starts to duplicate a communicator. The library writes the copy to `duplicate` before the request is complete.
+/// Starts to duplicate a communicator. The library writes the copy to `duplicate` before the
+/// request is complete.
 fn start_to_duplicate(
     comm: &SimpleCommunicator,
     duplicate: &'static mut Option<ffi::MPI_Comm>,

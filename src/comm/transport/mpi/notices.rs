@@ -1,7 +1,7 @@
 //! Notices: processes report to each other that they wait, continue, have ended or have failed.
 //!
-//! Notices are messages on their own communicator, and no rank waits for one. A rank reads them while it waits. It also reads
-//! them now and then while it does not, so that they do not pile up.
+//! Notices are messages on their own communicator, and no rank waits for one. A rank reads them
+//! while it waits. It also reads them now and then while it does not, so that they do not pile up.
 
 use super::outbox::Outbox;
 use crate::comm::CommError;
@@ -21,7 +21,8 @@ const NOW_AND_THEN: Duration = Duration::from_secs(1);
 struct Notices {
     comm: SimpleCommunicator,
     outbox: Outbox,
-    /// The number of the process's run. A rank that is ahead may already send notices of the next run.
+    /// The number of the process's run. A rank that is ahead may already send notices of the next
+    /// run.
     run: u64,
     board: Board,
     early: Vec<(usize, u64, Notice)>,
@@ -72,9 +73,7 @@ pub(super) fn tell(notice: Notice) {
             serde_json::to_vec(&(notices.run, &notice)).expect("numbers and text can be written");
         let me = notices.comm.rank();
         for rank in (0..notices.comm.size()).filter(|&rank| rank != me) {
-            notices
-                .outbox
-                .send(&notices.comm.process_at_rank(rank), TAG, &text);
+            notices.outbox.send(&notices.comm.process_at_rank(rank), TAG, &text);
         }
         notices.outbox.clear(false);
         notices.board.note(me as usize, notice);
@@ -103,15 +102,16 @@ pub(super) fn look<R>(f: impl FnOnce(&Board) -> R) -> R {
     with(|notices| f(&notices.board))
 }
 
-/// Reports that this rank's part is over, and waits until all other parts are: an MPI job ends as one.
+/// Reports that this rank's part is over, and waits until all other parts are: an MPI job ends as
+/// one.
 pub(super) fn leave(ending: Ending) {
     tell(Notice::Ended(ending));
     wait_for_all(None);
     with(|notices| notices.outbox.clear(true));
 }
 
-/// Reports that this rank has failed, and waits at most 2 s until all other ranks have ended or failed too. So each rank can
-/// print what it was doing before the job is aborted.
+/// Reports that this rank has failed, and waits at most 2 s until all other ranks have ended or
+/// failed too. So each rank can print what it was doing before the job is aborted.
 pub(super) fn fail(why: CommError) {
     tell(Notice::Failed(why));
     wait_for_all(Some(Duration::from_secs(2)));
@@ -131,13 +131,10 @@ fn wait_for_all(most: Option<Duration>) {
 impl Notices {
     fn hear(&mut self) {
         self.read = Instant::now();
-        while let Some(message) = self
-            .comm
-            .any_process()
-            .immediate_matched_probe_with_tag(TAG)
-        {
+        while let Some(message) = self.comm.any_process().immediate_matched_probe_with_tag(TAG) {
             let (text, status) = message.matched_receive_vec::<u8>();
-            // Ignore messages that cannot be parsed: they come from a different version of the program.
+            // Ignore messages that cannot be parsed: they come from a different version of the
+            // program.
             if let Ok((run, notice)) = serde_json::from_slice(&text) {
                 self.note(status.source_rank() as usize, run, notice);
             }

@@ -1,4 +1,5 @@
-//! A group of ranks, as one of them knows it: its members, and how many collectives this rank has entered in it.
+//! A group of ranks, as one of them knows it: its members, and how many collectives this rank has
+//! entered in it.
 
 use super::reporter::Reporter;
 use crate::comm::transport::board::Counts;
@@ -27,23 +28,15 @@ pub(super) fn begin_run() {
 
 /// How many collectives this rank has entered, by group.
 pub(super) fn calls() -> Counts {
-    CALLS.with_borrow(|calls| {
-        calls
-            .iter()
-            .map(|(&group, &calls)| (group, calls))
-            .collect()
-    })
+    CALLS.with_borrow(|calls| calls.iter().map(|(&group, &calls)| (group, calls)).collect())
 }
 
 impl Peers {
     pub fn new(id: u64, members: Arc<[usize]>, reporter: Arc<Reporter>) -> Peers {
-        // The group is listed before its first call: the other ranks then know that this rank has entered none.
+        // The group is listed before its first call: the other ranks then know that this rank has
+        // entered none.
         CALLS.with_borrow_mut(|calls| calls.insert(id, 0));
-        Peers {
-            id,
-            members,
-            reporter,
-        }
+        Peers { id, members, reporter }
     }
 
     /// Collectives of this group that this rank has entered.

@@ -82,10 +82,7 @@ impl Reporter {
     }
 
     pub fn sent(&self) -> Vec<(Lane, u64)> {
-        lock(&self.sent)
-            .iter()
-            .map(|(&lane, &(count, _))| (lane, count))
-            .collect()
+        lock(&self.sent).iter().map(|(&lane, &(count, _))| (lane, count)).collect()
     }
 
     pub fn received(&self, lane: Lane) -> u64 {
@@ -101,10 +98,7 @@ impl Reporter {
         Ending {
             calls,
             sent,
-            received: lock(&self.received)
-                .iter()
-                .map(|(&lane, &count)| (lane, count))
-                .collect(),
+            received: lock(&self.received).iter().map(|(&lane, &count)| (lane, count)).collect(),
         }
     }
 }

@@ -1,10 +1,12 @@
 //! Non-blocking collectives: requests of the MPI library that continue while the rank computes.
 //!
-//! The library trusts that all ranks make the same call: given different lengths, it writes past the end of a vector. So a rank
-//! that starts a collective only asks the other ranks (`agreement.rs`). Once all have answered alike, its next call of any kind
-//! posts the collective to the library. The question and the collective are two non-blocking requests, one after the other. The
-//! library gets the collectives of a group in the order in which they were started, which is the same on all ranks. While a rank
-//! waits for one collective, it posts the others that are agreed on: a different rank may be waiting for them.
+//! The library trusts that all ranks make the same call: given different lengths, it writes past
+//! the end of a vector. So a rank that starts a collective only asks the other ranks
+//! (`agreement.rs`). Once all have answered alike, its next call of any kind posts the collective
+//! to the library. The question and the collective are two non-blocking requests, one after the
+//! other. The library gets the collectives of a group in the order in which they were started,
+//! which is the same on all ranks. While a rank waits for one collective, it posts the others that
+//! are agreed on: a different rank may be waiting for them.
 
 use super::agreement::{Agreement, Question};
 use super::posted::Posted;
@@ -21,7 +23,8 @@ use std::any::Any;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// Posts this group's collectives, until one is `posted` or none is left. Waits for the ranks to agree on them.
+/// Posts this group's collectives, until one is `posted` or none is left. Waits for the ranks to
+/// agree on them.
 pub(super) fn post_until(group: &Agreement, posted: impl Fn() -> bool) -> Result<()> {
     while !posted()
         && let Some(one) = first_of(&group.peers)
@@ -43,7 +46,8 @@ fn await_agreement(group: &Agreement, one: &Mutex<impl Unposted + ?Sized>) -> Re
 /// The input and the output of a collective.
 type Vectors<T> = (Vec<<T as Element>::Wide>, Vec<<T as Element>::Wide>);
 
-/// A collective of the MPI library. The library has the vectors from [`Unposted::post`] until the collective is complete.
+/// A collective of the MPI library. The library has the vectors from [`Unposted::post`] until the
+/// collective is complete.
 struct MpiCollective<T: Element> {
     mpi: Arc<Mpi>,
     call: Call,
@@ -92,10 +96,7 @@ where
     fn post(&mut self) {
         let post =
             |(input, output): &'static mut Vectors<T>| self.mpi.post(&self.call, input, output);
-        self.posted = self
-            .vectors
-            .take()
-            .map(|vectors| Posted::new(vectors, post));
+        self.posted = self.vectors.take().map(|vectors| Posted::new(vectors, post));
     }
 }
 
@@ -149,15 +150,11 @@ where
         }));
         push(work.clone());
         post_agreed();
-        Box::new(Started {
-            mpi,
-            call: *call,
-            work,
-            data,
-        })
+        Box::new(Started { mpi, call: *call, work, data })
     }
 
-    /// Waits until the library has completed the collective. An error if the ranks do not agree on it, or a rank has failed.
+    /// Waits until the library has completed the collective. An error if the ranks do not agree on
+    /// it, or a rank has failed.
     fn finish(&self) -> Result<Instant> {
         if let Some(group) = &self.mpi.group {
             await_agreement(group, &*self.work)?;
@@ -213,10 +210,7 @@ where
     fn take(mut self: Box<Self>) -> Box<dyn Any> {
         let mut work = lock(&self.work);
         let (input, output) = work.vectors.as_mut().expect("taken only when complete");
-        let has_result = self
-            .call
-            .peer
-            .is_none_or(|root| root.rank == self.mpi.membership.rank);
+        let has_result = self.call.peer.is_none_or(|root| root.rank == self.mpi.membership.rank);
         self.mpi.divide::<T>(&self.call, output);
         match self.data.take() {
             Some(mut data) if self.call.kind == CallKind::StartAllGather => {
@@ -246,8 +240,9 @@ where
     T::Wide: Equivalence,
 {
     fn drop(&mut self) {
-        // After a panic the job ends, and the other ranks may never come. Off the MPI thread, waiting is impossible. If waiting
-        // ends in an error, the rank that fails the run prints why.
+        // After a panic the job ends, and the other ranks may never come. Off the MPI thread,
+        // waiting is impossible. If waiting ends in an error, the rank that fails the run prints
+        // why.
         if std::thread::panicking()
             || self.mpi.check_thread(&self.call).is_err()
             || self.finish().is_err()

@@ -1,4 +1,5 @@
-//! Collectives that are started and not posted to the library: ranks do not know yet whether all make them.
+//! Collectives that are started and not posted to the library: ranks do not know yet whether all
+//! make them.
 
 use super::peers::Peers;
 use crate::comm::Result;
@@ -29,7 +30,8 @@ pub(super) struct Asked {
 }
 
 thread_local! {
-    /// The collectives of all groups that are started and not posted, in that order; of the MPI thread.
+    /// The collectives of all groups that are started and not posted, in that order; of the MPI
+    /// thread.
     static UNPOSTED: RefCell<Vec<Arc<Mutex<dyn Unposted>>>> = const { RefCell::new(Vec::new()) };
 }
 

@@ -1,8 +1,8 @@
 //! A rank that waits for others checks whether they can still come.
 //!
-//! The wait is an error as soon as this rank knows that others have failed or ended, or that all ranks wait for each other. So a
-//! rank that waits for more than 100 ms reports it to the others. A late rank is only a notice at first, and an error at the
-//! deadline.
+//! The wait is an error as soon as this rank knows that others have failed or ended, or that all
+//! ranks wait for each other. So a rank that waits for more than 100 ms reports it to the others. A
+//! late rank is only a notice at first, and an error at the deadline.
 
 use super::notices;
 use super::peers::{self, Peers};
@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 /// A rank does not report a wait shorter than this.
 const QUIET: Duration = Duration::from_millis(100);
-/// A deadlock does not go away. So a rank that finds one waits this long for the reports of the other ranks, to show them too.
+/// A deadlock does not go away. So a rank that finds one waits this long for the reports of the
+/// other ranks, to show them too.
 const REPORTS: Duration = Duration::from_secs(2);
 
 /// A wait of this rank.
@@ -31,8 +32,9 @@ pub(super) struct WaitingRank<'a> {
     late: Vec<(usize, Told, Instant)>,
 }
 
-/// Waits until `ready`. Returns an error if `look` does, if the wait can never end, or at the deadline. `describe` returns
-/// the call and what it waits for. Meanwhile the library gets the collectives that other ranks may be waiting for.
+/// Waits until `ready`. Returns an error if `look` does, if the wait can never end, or at the
+/// deadline. `describe` returns the call and what it waits for. Meanwhile the library gets the
+/// collectives that other ranks may be waiting for.
 pub(super) fn wait(
     peers: &Peers,
     call: &Call,
@@ -88,10 +90,7 @@ impl WaitingRank<'_> {
             }));
         }
         if notices::look(|board| board.is_stuck(reporter.rank)) && self.reports_are_in(waited) {
-            return Err(CommError::Deadlock {
-                all: false,
-                report: self.report(),
-            });
+            return Err(CommError::Deadlock { all: false, report: self.report() });
         }
         if waited >= reporter.options.deadline {
             return Err(CommError::DeadlinePassed {
@@ -121,15 +120,12 @@ impl WaitingRank<'_> {
         stuck.elapsed() >= REPORTS || waited >= reporter.options.deadline || !notices::look(silent)
     }
 
-    /// Prints which ranks are late. Several ranks may wait for the same ranks: the lowest of them prints.
+    /// Prints which ranks are late. Several ranks may wait for the same ranks: the lowest of them
+    /// prints.
     fn say_who_is_late(&mut self, waited: Duration) {
         let reporter = &self.peers.reporter;
         let missing = self.missing();
-        let speaks = self
-            .peers
-            .members
-            .iter()
-            .find(|member| !missing.contains(member));
+        let speaks = self.peers.members.iter().find(|member| !missing.contains(member));
         if speaks.is_some_and(|&speaks| speaks != reporter.rank) {
             return;
         }
@@ -145,14 +141,7 @@ impl WaitingRank<'_> {
                 Some((_, before, _)) => *before = told,
                 None => self.late.push((late, told, since)),
             }
-            lateness::say(
-                told,
-                late,
-                reporter.rank,
-                &self.call,
-                waited,
-                &state(self.peers, late),
-            );
+            lateness::say(told, late, reporter.rank, &self.call, waited, &state(self.peers, late));
         }
     }
 
@@ -162,20 +151,16 @@ impl WaitingRank<'_> {
             notices::look(|board| board.wait(rank).is_some_and(|wait| wait.what == self.what))
         };
         match &self.what {
-            Awaited::Message {
-                lane: (_, from, _), ..
-            } => vec![*from],
-            Awaited::Collective { members, .. } => members
-                .iter()
-                .copied()
-                .filter(|&rank| !same(rank))
-                .collect(),
+            Awaited::Message { lane: (_, from, _), .. } => vec![*from],
+            Awaited::Collective { members, .. } => {
+                members.iter().copied().filter(|&rank| !same(rank)).collect()
+            }
         }
     }
 }
 
-/// Reads what other ranks have reported. Returns an error if a rank has failed, or if `gone` finds that an awaited rank has
-/// ended.
+/// Reads what other ranks have reported. Returns an error if a rank has failed, or if `gone` finds
+/// that an awaited rank has ended.
 pub(super) fn look_around(
     peers: &Peers,
     call: &Call,
@@ -199,24 +184,19 @@ pub(super) fn look_around(
     })
 }
 
-/// What this rank knows of every rank of the world. It has itself been waiting in `call` since `start`.
+/// What this rank knows of every rank of the world. It has itself been waiting in `call` since
+/// `start`.
 fn report(peers: &Peers, call: &CallInfo, start: Instant) -> Box<Report> {
     let mut ranks = Vec::new();
     for rank in 0..peers.reporter.ranks {
         let state = if rank == peers.reporter.rank {
-            RankState::Waits {
-                call: call.clone(),
-                time: start.elapsed(),
-            }
+            RankState::Waits { call: call.clone(), time: start.elapsed() }
         } else {
             state(peers, rank)
         };
         ranks.push((rank, state));
     }
-    Box::new(Report {
-        ranks,
-        flight_file: None,
-    })
+    Box::new(Report { ranks, flight_file: None })
 }
 
 /// What a different rank is doing, as far as this one knows.
@@ -226,15 +206,11 @@ fn state(peers: &Peers, rank: usize) -> RankState {
         (waits, board.has_ended(rank))
     });
     match (waits, peers.reporter.seen(rank)) {
-        (Some(call), _) => RankState::Waits {
-            call,
-            time: Duration::ZERO,
-        },
+        (Some(call), _) => RankState::Waits { call, time: Duration::ZERO },
         (None, _) if ended => RankState::Ended { after: None },
-        (None, Some((call, at))) => RankState::LastSeen {
-            call: call.info(None),
-            time: at.elapsed(),
-        },
+        (None, Some((call, at))) => {
+            RankState::LastSeen { call: call.info(None), time: at.elapsed() }
+        }
         (None, None) => RankState::NotSeen,
     }
 }

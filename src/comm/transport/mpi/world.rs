@@ -19,8 +19,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 thread_local! {
-    /// MPI itself; of the MPI thread.
-    /// Without a destructor: a rank that ends the process must not finalize MPI in the middle of the others' work.
+    /// MPI itself; of the MPI thread. Without a destructor: a rank that ends the process must not
+    /// finalize MPI in the middle of the others' work.
     static UNIVERSE: RefCell<Option<ManuallyDrop<Universe>>> = const { RefCell::new(None) };
 }
 
@@ -43,7 +43,8 @@ struct Connected {
     different: Vec<String>,
 }
 
-/// A job with many nodes needs seconds to start, so a shorter deadline does not count here, and no earlier notice.
+/// A job with many nodes needs seconds to start, so a shorter deadline does not count here, and no
+/// earlier notice.
 const LEAST: Duration = Duration::from_secs(30);
 const NOTICE: Duration = Duration::from_secs(10);
 
@@ -66,26 +67,22 @@ impl MpiWorld {
     pub fn start(start: MpiStart) -> std::result::Result<&'static MpiWorld, String> {
         static WORLD: OnceLock<std::result::Result<MpiWorld, String>> = OnceLock::new();
         let world = WORLD.get_or_init(|| {
-            let thread = rayon::ThreadPoolBuilder::new()
-                .num_threads(1)
-                .stack_size(start.stack_bytes);
+            let thread =
+                rayon::ThreadPoolBuilder::new().num_threads(1).stack_size(start.stack_bytes);
             let thread = thread
                 .thread_name(|_| "mpi".to_string())
                 .build()
                 .map_err(|error| error.to_string())?;
-            // MPI's first calls wait for all processes, without a limit. So this thread waits for them, with one.
+            // MPI's first calls wait for all processes, without a limit. So this thread waits for
+            // them, with one.
             let (send, connected) = channel();
             let settings = start.settings.clone();
             thread.spawn(move || {
                 send.send(connect(&settings)).ok();
             });
             let connected = await_start(&connected, &start)?;
-            let Connected {
-                rank,
-                size,
-                ranks_here,
-                different,
-            } = connected.ok_or("MPI is already initialised by other code")?;
+            let Connected { rank, size, ranks_here, different } =
+                connected.ok_or("MPI is already initialised by other code")?;
             Ok(MpiWorld {
                 thread,
                 rank,
@@ -114,14 +111,12 @@ impl MpiWorld {
             );
             let agreement = || Agreement::of_world(membership.members.clone(), reporter.clone());
             let group = (!options.no_check).then(agreement);
-            body(Comm::new(Arc::new(Mpi::new(
-                world, membership, group, reporter,
-            ))))
+            body(Comm::new(Arc::new(Mpi::new(world, membership, group, reporter))))
         })
     }
 
-    /// Ends this process's part of a run, after its success: waits for the other processes' parts. Returns an error if a
-    /// message was not received.
+    /// Ends this process's part of a run, after its success: waits for the other processes' parts.
+    /// Returns an error if a message was not received.
     pub fn leave(&self) -> std::result::Result<(), CommError> {
         let reporter = lock(&self.reporter).clone();
         let (failed, messages) = self.thread.install(|| {
@@ -139,25 +134,23 @@ impl MpiWorld {
         if !messages.is_empty() {
             return Err(CommError::NotReceived { messages });
         }
-        self.thread
-            .install(|| outbox::with(|outbox| outbox.clear(true)));
+        self.thread.install(|| outbox::with(|outbox| outbox.clear(true)));
         Ok(())
     }
 
-    /// Waits for the abort by a different rank: one abort is enough. On several aborts, or an abort while others finalize
-    /// MPI, Open MPI's mpirun has been seen to crash or hang.
+    /// Waits for the abort by a different rank: one abort is enough. On several aborts, or an abort
+    /// while others finalize MPI, Open MPI's mpirun has been seen to crash or hang.
     fn await_abort(&self) -> ! {
         std::thread::sleep(Duration::from_secs(10));
         self.abort(1)
     }
 
-    /// Ends the job after this process's part of a run has failed. Ranks print what they were doing before, if they still can.
+    /// Ends the job after this process's part of a run has failed. Ranks print what they were doing
+    /// before, if they still can.
     pub fn fail(&self, error: &anyhow::Error) -> ! {
         let reporter = lock(&self.reporter).take();
-        let options = reporter
-            .as_ref()
-            .map(|reporter| reporter.options.clone())
-            .unwrap_or_default();
+        let options =
+            reporter.as_ref().map(|reporter| reporter.options.clone()).unwrap_or_default();
 
         let failure = CommError::of_rank(self.rank, error);
         let text = format!("{error:#}");
@@ -187,10 +180,8 @@ impl MpiWorld {
         };
         if let (Some(reporter), Some(file), Some(_)) = (reporter, &options.flight_file, cause) {
             let of = |rank: &str| file.with_file_name(format!("flight-rank{rank}.jsonl"));
-            let mut saved = recorder::save(
-                &of(&self.rank.to_string()),
-                [(self.rank, &reporter.recorder)],
-            );
+            let mut saved =
+                recorder::save(&of(&self.rank.to_string()), [(self.rank, &reporter.recorder)]);
             if report.contains('\n') || saved.error.is_some() {
                 saved.path = of("*");
                 report += &saved.to_string();
@@ -206,11 +197,10 @@ impl MpiWorld {
 
     /// Ends every process of the job.
     pub fn abort(&self, code: i32) -> ! {
-        // The launcher reads this process's output through a pipe, and stops reading at the abort. MPICH's launcher has been seen
-        // to lose the error message.
+        // The launcher reads this process's output through a pipe, and stops reading at the abort.
+        // MPICH's launcher has been seen to lose the error message.
         std::thread::sleep(Duration::from_millis(200));
-        self.thread
-            .install(|| with_universe(|universe| universe.world().abort(code)))
+        self.thread.install(|| with_universe(|universe| universe.world().abort(code)))
     }
 
     /// Finalizes MPI, which all processes must do. No message can be sent afterwards.
@@ -258,20 +248,14 @@ fn different_texts(world: &SimpleCommunicator, text: &str) -> Vec<String> {
     let text = |(bytes, length): (&[u8], &u64)| {
         String::from_utf8_lossy(&bytes[..*length as usize]).into_owned()
     };
-    texts
-        .chunks_exact(longest)
-        .zip(&lengths)
-        .map(text)
-        .collect()
+    texts.chunks_exact(longest).zip(&lengths).map(text).collect()
 }
 
-/// Waits until MPI has started here, which it does on no process before it does on all. A process that never comes is named by
-/// nobody: MPI does not say who has come. At the deadline this process ends, and the launcher ends the others.
+/// Waits until MPI has started here, which it does on no process before it does on all. A process
+/// that never comes is named by nobody: MPI does not say who has come. At the deadline this process
+/// ends, and the launcher ends the others.
 fn await_start<T>(connected: &Receiver<T>, start: &MpiStart) -> std::result::Result<T, String> {
-    let options = Options {
-        deadline: start.deadline.max(LEAST),
-        ..Options::default()
-    };
+    let options = Options { deadline: start.deadline.max(LEAST), ..Options::default() };
     let begun = Instant::now();
     let rank = start.rank;
     // Any rank may be the late one. So one after the other speaks, the lowest first.
@@ -285,9 +269,7 @@ fn await_start<T>(connected: &Receiver<T>, start: &MpiStart) -> std::result::Res
         match arrived {
             Ok(connected) => {
                 if told {
-                    complain(&format!(
-                        "notice: all processes have started MPI after {time}"
-                    ));
+                    complain(&format!("notice: all processes have started MPI after {time}"));
                 }
                 return Ok(connected);
             }
@@ -298,8 +280,9 @@ fn await_start<T>(connected: &Receiver<T>, start: &MpiStart) -> std::result::Res
                      help: is a node down, or a process stopped? --deadline says how long to wait (here at least {} s)",
                     LEAST.as_secs()
                 ));
-                // MPI cannot abort before it has started. The launcher ends a job that a process has left in this way.
-                // SAFETY: ends the process at once. Nothing would be tidied up: MPI's own thread is in the middle of its work.
+                // MPI cannot abort before it has started. The launcher ends a job that a process
+                // has left in this way. SAFETY: ends the process at once. Nothing would be tidied
+                // up: MPI's own thread is in the middle of its work.
                 unsafe { libc::_exit(1) }
             }
             Err(RecvTimeoutError::Timeout) => {
@@ -315,13 +298,12 @@ fn await_start<T>(connected: &Receiver<T>, start: &MpiStart) -> std::result::Res
 
 fn with_universe<R>(f: impl FnOnce(&Universe) -> R) -> R {
     UNIVERSE.with_borrow(|universe| {
-        f(universe
-            .as_ref()
-            .expect("MpiWorld exists only while MPI is initialised"))
+        f(universe.as_ref().expect("MpiWorld exists only while MPI is initialised"))
     })
 }
 
-/// Whether both ranks waited for the same ranks until their deadlines. How long each has waited may differ.
+/// Whether both ranks waited for the same ranks until their deadlines. How long each has waited may
+/// differ.
 fn waited_for_the_same(a: &CommError, b: &CommError) -> bool {
     match (a.reason(), b.reason()) {
         (

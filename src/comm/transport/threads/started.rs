@@ -67,40 +67,23 @@ impl Started {
 
 impl Progress for Started {
     fn test(&mut self) -> Result<bool> {
-        let Started {
-            threads,
-            call,
-            meeting,
-            ..
-        } = &*self;
+        let Started { threads, call, meeting, .. } = &*self;
         let mut state = threads.run.lock();
         state.stop_if_failed(threads.me(), call)?;
-        threads
-            .run
-            .stop_if_ended(threads.me(), &mut state, call, |_| {
-                threads.missing(&meeting.exchange)
-            })?;
+        threads.run.stop_if_ended(threads.me(), &mut state, call, |_| {
+            threads.missing(&meeting.exchange)
+        })?;
         drop(state);
         if !meeting.exchange.all_published() {
             return Ok(false);
         }
         // A share is what each rank has to do when all of them come at the same time.
         self.work(self.blocks.div_ceil(threads.membership.size()));
-        Ok(self.is_done()
-            && self
-                .meeting
-                .over
-                .get()
-                .is_none_or(|&over| over <= Instant::now()))
+        Ok(self.is_done() && self.meeting.over.get().is_none_or(|&over| over <= Instant::now()))
     }
 
     fn wait(&mut self) -> Result<Instant> {
-        let Started {
-            threads,
-            call,
-            meeting,
-            ..
-        } = &*self;
+        let Started { threads, call, meeting, .. } = &*self;
         let run = &threads.run;
         let me = threads.me();
         let exchange = &meeting.exchange;
@@ -117,10 +100,7 @@ impl Progress for Started {
         // A rank that has taken a block does not stop before the block is done.
         threads.wait_all_done(exchange, false, self.blocks);
         if !self.counted.replace(true) {
-            threads
-                .membership
-                .meter
-                .sent(exchange.sent(threads.membership.rank));
+            threads.membership.meter.sent(exchange.sent(threads.membership.rank));
         }
         let over = meeting.over.get().copied();
         let reduced = *meeting.reduced.get_or_init(Instant::now);

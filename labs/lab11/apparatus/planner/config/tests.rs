@@ -30,9 +30,10 @@ fn changed(config: &Value, changes: &Value) -> Value {
     config
 }
 
-/// The numbers of published models, and the parameters that transformers 5.23 gives them: its own layers were built on
-/// PyTorch's meta device and counted. Most are also in the headers of published weights or on model cards. Falcon's weights
-/// have a copy of the tied head: 7,217,189,760 parameters of the 7B, and 41,835,970,560 of the 40B.
+/// The numbers of published models, and the parameters that transformers 5.23 gives them: its own
+/// layers were built on PyTorch's meta device and counted. Most are also in the headers of
+/// published weights or on model cards. Falcon's weights have a copy of the tied head:
+/// 7,217,189,760 parameters of the 7B, and 41,835,970,560 of the 40B.
 #[test]
 fn published_models_have_the_parameters_of_their_layers() {
     let numbers = |kind: &str, [layers, embd, heads, vocab]: [usize; 4]| {
@@ -46,7 +47,8 @@ fn published_models_have_the_parameters_of_their_layers() {
             json!({"intermediate_size": 14_336, "num_key_value_heads": 8}),
             8_030_261_248,
         ),
-        // Mistral 7B, without the key whose usual value is 8; and NeMo, whose heads are narrower than the model.
+        // Mistral 7B, without the key whose usual value is 8; and NeMo, whose heads are narrower
+        // than the model.
         (
             numbers("mistral", [32, 4096, 32, 32_000]),
             json!({"intermediate_size": 14_336}),
@@ -113,11 +115,7 @@ fn published_models_have_the_parameters_of_their_layers() {
             json!({"multi_query": false, "parallel_attn": false, "bias": true, "alibi": true}),
             1_311_625_216,
         ),
-        (
-            numbers("falcon", [32, 4544, 71, 65_024]),
-            json!({}),
-            6_921_720_704,
-        ),
+        (numbers("falcon", [32, 4544, 71, 65_024]), json!({}), 6_921_720_704),
         (
             numbers("falcon", [60, 8192, 128, 65_024]),
             json!({"new_decoder_architecture": true, "num_kv_heads": 8}),
@@ -159,12 +157,10 @@ fn a_gpt2_is_the_one_by_name() {
     let config = json!({"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "vocab_size": 50_257});
     let by_name = super::super::model("gpt2").unwrap();
     assert_eq!(with(&config, &NONE).unwrap().shape, by_name);
-    // A table of learned positions keeps its rows, whatever part of them is used, and grows when it must.
+    // A table of learned positions keeps its rows, whatever part of them is used, and grows when it
+    // must.
     let positions = |seq| {
-        let sizes = Sizes {
-            seq: Some(seq),
-            ..NONE
-        };
+        let sizes = Sizes { seq: Some(seq), ..NONE };
         with(&config, &sizes).unwrap().shape.positions() / 768
     };
     assert_eq!([positions(512), positions(2048)], [1024, 2048]);
@@ -184,11 +180,7 @@ fn what_has_no_parameters_is_read_too() {
     assert!(!dense("gpt_neox", json!({"use_parallel_residual": false})).parallel);
     assert!(dense("falcon", json!({})).parallel);
     assert!(
-        dense(
-            "falcon",
-            json!({"parallel_attn": false, "new_decoder_architecture": true})
-        )
-        .parallel
+        dense("falcon", json!({"parallel_attn": false, "new_decoder_architecture": true})).parallel
     );
     assert!(!dense("falcon", json!({"parallel_attn": false})).parallel);
     assert!(!dense("bloom", json!({})).parallel && !dense("bloom", json!({})).dropout);
@@ -202,20 +194,10 @@ fn what_has_no_parameters_is_read_too() {
     assert!(!dense("mistral", json!({"attention_bias": true})).qkv_bias);
     let both = dense("falcon", json!({"hidden_size": 64, "n_embed": 32}));
     assert_eq!(both.ffn, 128); // the older name counts
+    assert_eq!(dense("llama", json!({"num_key_value_heads": null})).kv_heads, 8);
+    assert_eq!(dense("qwen2", json!({"num_key_value_heads": null})).kv_heads, 8);
     assert_eq!(
-        dense("llama", json!({"num_key_value_heads": null})).kv_heads,
-        8
-    );
-    assert_eq!(
-        dense("qwen2", json!({"num_key_value_heads": null})).kv_heads,
-        8
-    );
-    assert_eq!(
-        dense(
-            "opt",
-            json!({"ffn_dim": 96, "layer_norm_elementwise_affine": false})
-        )
-        .norm_vectors,
+        dense("opt", json!({"ffn_dim": 96, "layer_norm_elementwise_affine": false})).norm_vectors,
         0
     );
 }
@@ -229,23 +211,11 @@ fn sequences_are_those_of_pretraining() {
     let long = json!({"max_position_embeddings": 131_072});
     assert_eq!(block("llama", long.clone(), None), 8192);
     assert_eq!(block("llama", long, Some(32_768)), 32_768);
-    assert_eq!(
-        block("llama", json!({"max_position_embeddings": 4096}), None),
-        4096
-    );
+    assert_eq!(block("llama", json!({"max_position_embeddings": 4096}), None), 4096);
     assert_eq!(block("bloom", json!({"seq_length": 1024}), None), 1024);
+    assert_eq!([block("bloom", json!({}), None), block("falcon", json!({}), None)], [2048; 2]);
     assert_eq!(
-        [
-            block("bloom", json!({}), None),
-            block("falcon", json!({}), None)
-        ],
-        [2048; 2]
-    );
-    assert_eq!(
-        [
-            block("mistral", json!({}), None),
-            block("phi3", json!({}), None)
-        ],
+        [block("mistral", json!({}), None), block("phi3", json!({}), None)],
         [8192, 4096]
     );
 }
@@ -270,48 +240,22 @@ fn flags_change_single_numbers() {
     for kind in ["bloom", "falcon", "gpt_neox", "gpt2", "opt"] {
         let config = changed(&small(kind), &json!({"ffn_dim": 96}));
         let shape = with(&config, &all).unwrap().shape;
-        assert_eq!(
-            [shape.kv_heads(), shape.ffn(), shape.head()],
-            [2, 40, 8],
-            "{kind}"
-        );
+        assert_eq!([shape.kv_heads(), shape.ffn(), shape.head()], [2, 40, 8], "{kind}");
     }
     // What follows from another number follows from the new one.
-    let wider = Sizes {
-        embd: Some(128),
-        heads: Some(16),
-        ..NONE
-    };
+    let wider = Sizes { embd: Some(128), heads: Some(16), ..NONE };
     let bloom = with(&small("bloom"), &wider).unwrap().shape;
     assert_eq!([bloom.ffn(), bloom.kv_heads(), bloom.head()], [512, 16, 8]);
-    let llama = changed(
-        &small("llama"),
-        &json!({"num_key_value_heads": 8, "head_dim": 8}),
-    );
-    let llama = with(
-        &llama,
-        &Sizes {
-            heads: Some(4),
-            ..NONE
-        },
-    )
-    .unwrap()
-    .shape;
+    let llama = changed(&small("llama"), &json!({"num_key_value_heads": 8, "head_dim": 8}));
+    let llama = with(&llama, &Sizes { heads: Some(4), ..NONE }).unwrap().shape;
     assert_eq!([llama.kv_heads(), llama.head()], [4, 16]);
     let falcon = json!({"new_decoder_architecture": true, "num_kv_heads": 8});
-    let falcon = with(&changed(&small("falcon"), &falcon), &wider)
-        .unwrap()
-        .shape;
+    let falcon = with(&changed(&small("falcon"), &falcon), &wider).unwrap().shape;
     assert_eq!(falcon.kv_heads(), 16);
-    // A width of heads that is the file's own stays. The length of sequences makes no other model of it.
-    let own = changed(
-        &small("llama"),
-        &json!({"head_dim": 10, "_name_or_path": "me/mine"}),
-    );
-    let longer = Sizes {
-        seq: Some(512),
-        ..NONE
-    };
+    // A width of heads that is the file's own stays. The length of sequences makes no other model
+    // of it.
+    let own = changed(&small("llama"), &json!({"head_dim": 10, "_name_or_path": "me/mine"}));
+    let longer = Sizes { seq: Some(512), ..NONE };
     assert_eq!(with(&own, &longer).unwrap().name, "me/mine");
     assert_eq!(with(&own, &wider).unwrap().shape.head(), 10);
 }
@@ -328,21 +272,9 @@ fn what_is_not_understood_is_named_with_its_value() {
     let found = with(&changed(&small("mistral"), &more), &NONE).unwrap();
     let mut names = found.not_understood.clone();
     names.sort();
-    assert_eq!(
-        names[1..],
-        [
-            "quantization_config = {\"bits\":4}",
-            "sliding_window = 4096"
-        ]
-    );
-    assert!(
-        names[0].starts_with("a\\u{202e}b = \"c\\u001b[2J"),
-        "{names:?}"
-    );
-    assert!(
-        names[0].ends_with("...") && names[0].is_ascii(),
-        "{names:?}"
-    );
+    assert_eq!(names[1..], ["quantization_config = {\"bits\":4}", "sliding_window = 4096"]);
+    assert!(names[0].starts_with("a\\u{202e}b = \"c\\u001b[2J"), "{names:?}");
+    assert!(names[0].ends_with("...") && names[0].is_ascii(), "{names:?}");
 
     let not_read = |more: Value| {
         let config = changed(&small("qwen2"), &more);
@@ -351,10 +283,7 @@ fn what_is_not_understood_is_named_with_its_value() {
     let off = json!({"use_sliding_window": false, "sliding_window": 4096, "max_window_layers": 28});
     assert!(not_read(off).is_empty());
     let on = json!({"use_sliding_window": true, "sliding_window": 4096});
-    assert_eq!(
-        not_read(on),
-        ["sliding_window = 4096", "use_sliding_window = true"]
-    );
+    assert_eq!(not_read(on), ["sliding_window = 4096", "use_sliding_window = true"]);
     let mixed = json!({"layer_types": ["sliding_attention", "full_attention"]});
     assert_eq!(not_read(mixed).len(), 1);
     // OPT's two ways to normalize: the usual one is not there.
@@ -369,26 +298,14 @@ fn what_is_not_understood_is_named_with_its_value() {
 fn what_is_wrong_is_told_before_any_work() {
     let llama = small("llama");
     for (changes, says, helps) in [
-        (
-            json!({"model_type": "mamba"}),
-            "its model_type is mamba",
-            "knows bloom, falcon",
-        ),
-        (
-            json!({"model_type": null}),
-            "it has no model_type",
-            "mistral",
-        ),
+        (json!({"model_type": "mamba"}), "its model_type is mamba", "knows bloom, falcon"),
+        (json!({"model_type": null}), "it has no model_type", "mistral"),
         (
             json!({"model_type": "mixtral", "num_local_experts": 8}),
             "has experts (num_local_experts = 8)",
             "dense models only",
         ),
-        (
-            json!({"num_experts": 64}),
-            "has experts (num_experts = 64)",
-            "dense",
-        ),
+        (json!({"num_experts": 64}), "has experts (num_experts = 64)", "dense"),
         (
             json!({"n_routed_experts": 160}),
             "has experts (n_routed_experts = 160)",
@@ -399,21 +316,9 @@ fn what_is_wrong_is_told_before_any_work() {
             "it has no hidden_size or n_embd or n_embed",
             "config.json",
         ),
-        (
-            json!({"intermediate_size": null}),
-            "it has no intermediate_size",
-            "config.json",
-        ),
-        (
-            json!({"vocab_size": null}),
-            "it has no vocab_size",
-            "config.json",
-        ),
-        (
-            json!({"model_type": "opt"}),
-            "it has no ffn_dim",
-            "config.json",
-        ),
+        (json!({"intermediate_size": null}), "it has no intermediate_size", "config.json"),
+        (json!({"vocab_size": null}), "it has no vocab_size", "config.json"),
+        (json!({"model_type": "opt"}), "it has no ffn_dim", "config.json"),
         (
             json!({"hidden_size": "64"}),
             "hidden_size is \"64\", not a whole number from 1 to 16777216",
@@ -434,16 +339,8 @@ fn what_is_wrong_is_told_before_any_work() {
             "num_hidden_layers is 10001",
             "config.json",
         ),
-        (
-            json!({"vocab_size": 1 << 25}),
-            "vocab_size is 33554432",
-            "config.json",
-        ),
-        (
-            json!({"num_attention_heads": -8}),
-            "num_attention_heads is -8",
-            "config.json",
-        ),
+        (json!({"vocab_size": 1 << 25}), "vocab_size is 33554432", "config.json"),
+        (json!({"num_attention_heads": -8}), "num_attention_heads is -8", "config.json"),
         (
             json!({"attention_bias": "yes"}),
             "attention_bias is \"yes\", not true or false",
@@ -488,10 +385,7 @@ fn what_is_wrong_is_told_before_any_work() {
             "{\n \"model_type\": llama}",
             "my.json, line 2, column 16: it is not JSON: expected value",
         ),
-        (
-            "{\n \"a\" 1}",
-            "my.json, line 2, column 6: it is not JSON: expected `:`\n",
-        ),
+        ("{\n \"a\" 1}", "my.json, line 2, column 6: it is not JSON: expected `:`\n"),
         ("", "my.json, line 1, column 0: it is not JSON: EOF"),
         ("[1]", "my.json: it is JSON, but has no keys"),
     ] {
@@ -503,33 +397,17 @@ fn what_is_wrong_is_told_before_any_work() {
         );
     }
     let deep = "[".repeat(100_000);
-    assert!(
-        parse("my.json", &deep, &NONE)
-            .unwrap_err()
-            .what
-            .contains("recursion")
-    );
+    assert!(parse("my.json", &deep, &NONE).unwrap_err().what.contains("recursion"));
 }
 
 #[test]
 fn files_that_cannot_be_read_are_refused() {
     let error = read(Path::new("no/such.json"), &NONE).unwrap_err();
-    assert!(
-        error.what.starts_with("no/such.json cannot be read: "),
-        "{error}"
-    );
+    assert!(error.what.starts_with("no/such.json cannot be read: "), "{error}");
     let path = std::env::temp_dir().join(format!("lab11-large-{}.json", std::process::id()));
     std::fs::write(&path, " ".repeat(MOST_BYTES as usize + 1)).unwrap();
     let error = read(&path, &NONE).unwrap_err();
     std::fs::remove_file(&path).unwrap();
-    assert!(
-        error.what.contains("at most 1048576 are expected"),
-        "{error}"
-    );
-    assert!(
-        read(&std::env::temp_dir(), &NONE)
-            .unwrap_err()
-            .what
-            .contains("a folder")
-    );
+    assert!(error.what.contains("at most 1048576 are expected"), "{error}");
+    assert!(read(&std::env::temp_dir(), &NONE).unwrap_err().what.contains("a folder"));
 }
