@@ -25,13 +25,13 @@ fn variants() -> Vec<(&'static str, ZeroConfig)> {
     let of = |stage, precision| ZeroConfig::new(stage, precision, ADAMW);
     let three = of(Stage::Three, Precision::F32);
     vec![
-        ("0 (DDP)", of(Stage::Zero, Precision::F32)),
+        ("0 (DDP)", of(Stage::Ddp, Precision::F32)),
         ("1", of(Stage::One, Precision::F32)),
         ("2", of(Stage::Two, Precision::F32)),
         ("3", three.clone()),
         ("3, no prefetch", ZeroConfig { prefetch_bucket: 0, ..three.clone() }),
         ("3, large prefetch", ZeroConfig { prefetch_bucket: 1 << 26, ..three }),
-        ("0, bf16", of(Stage::Zero, Precision::Bf16)),
+        ("0, bf16", of(Stage::Ddp, Precision::Bf16)),
         ("3, bf16", of(Stage::Three, Precision::Bf16)),
     ]
 }

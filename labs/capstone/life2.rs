@@ -136,7 +136,7 @@ impl<'a> Meshed<'a> {
         let order = meter.part(Part::Order, || {
             (parts.order)(pipeline.rank(), pipeline.size(), shape.micro_batches)
         });
-        let mut config = ZeroConfig::new(ZeroStage::Zero, Precision::F32, plan.adamw);
+        let mut config = ZeroConfig::new(ZeroStage::Ddp, Precision::F32, plan.adamw);
         // Both ends' gradients of the token table are added up below, by a part.
         config.local_tied = true;
         let zero = Zero::init(stages.chunks[0].params(), &data, config, plan.seed)?;

@@ -25,7 +25,7 @@ impl<'a> Footprint<'a> {
     pub fn new(config: &'a Config) -> Footprint<'a> {
         Footprint {
             config,
-            stage: Stage::Zero,
+            stage: Stage::Ddp,
             precision: Precision::F32,
             in_files: false,
         }

@@ -90,7 +90,7 @@ impl<'a> Replica<'a> {
 
     /// A GPT on one rank that holds everything, in any precision.
     pub fn alone(config: &'a Config, text: &'a [u32], precision: Precision) -> Result<Replica<'a>> {
-        let zero = ZeroConfig::new(Stage::Zero, precision, config.adamw);
+        let zero = ZeroConfig::new(Stage::Ddp, precision, config.adamw);
         Replica::zero(config, text, &Comm::alone(), zero)
     }
 

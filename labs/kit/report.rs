@@ -256,7 +256,7 @@ pub fn bytes_of_zero(zero: &Zero, stage: Stage) -> (String, f64) {
     let gathered = thousands(gathered as u64);
     let reduced = thousands(reduced as u64);
     let words = match stage {
-        Stage::Zero => format!("2(n-1)/n x {bytes_each} x {reduced}"),
+        Stage::Ddp => format!("2(n-1)/n x {bytes_each} x {reduced}"),
         _ => format!(
             "(n-1)/n x {bytes_each} x ({gathered} gathered + {reduced} reduced) + {} for the norm",
             zero.norm_bytes()

@@ -317,7 +317,7 @@ fn refuse_breaking_nothing(args: &Args, config: &Config, stages: &[Stage]) -> Re
         Some(LocalNorm) if config.clip == 0.0 => {
             ("--break local-norm clips, and --clip is 0", "leave --clip out")
         }
-        Some(LocalNorm) if stages[0] != Stage::Zero => {
+        Some(LocalNorm) if stages[0] != Stage::Ddp => {
             ("--break local-norm shows beside stage 0", "leave --memory-limit out")
         }
         _ => return Ok(()),

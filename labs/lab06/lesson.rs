@@ -206,7 +206,7 @@ fn compare_with_the_library(lab: &Lab, comm: &Comm) -> Result<Beside> {
     let layout = Layout { sizes, order: Order::default() };
     let mesh = Mesh::new(comm, layout)?;
     // One replica: nothing for ZeRO to divide. And no tensor ranks.
-    let zero = ZeroConfig::new(Stage::Zero, Precision::F32, config.adamw);
+    let zero = ZeroConfig::new(Stage::Ddp, Precision::F32, config.adamw);
     let mut pipelined = Pipelined::new(config, &mesh, &plan, (false, 1), zero)?;
     pipelined.forward_backward(text, 0)?;
     let stage = &pipelined.stages.chunks[0];

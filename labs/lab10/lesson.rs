@@ -191,7 +191,7 @@ fn run(args: Args) -> Result<()> {
     let is_fixed = args.ranks.is_some() || launch::is_mpi();
     let lab = Lab { flags, model, ranks, is_fixed, harness, screen, lesson };
     let own = lab.own_strategy()?;
-    let data_parallel = Strategy::new(ranks, [1, 1], Stage::Zero, 1);
+    let data_parallel = Strategy::new(ranks, [1, 1], Stage::Ddp, 1);
     if lab.flags.emit_deepspeed {
         return lab.emit_deepspeed(&own.unwrap_or(data_parallel));
     }
@@ -214,7 +214,7 @@ fn run(args: Args) -> Result<()> {
 /// strategy of the user's `own`, only under that one.
 fn compare_strategies(lab: &Lab, own: Option<&Strategy>, dry_run: bool) -> Result<()> {
     let ranks = lab.ranks;
-    let one_rank = Strategy::new(1, [1, 1], Stage::Zero, 1);
+    let one_rank = Strategy::new(1, [1, 1], Stage::Ddp, 1);
     let (mut strategies, mut left_out) = match own {
         Some(strategy) => (vec![one_rank.clone(), strategy.clone()], Vec::new()),
         None if lab.flags.finale => (lab10::for_finale(&lab.model.shape, lab.ranks), Vec::new()),

@@ -59,7 +59,7 @@ fn begin(gpt: &Gpt) -> anyhow::Result<Zero> {
     Zero::init(
         &gpt.params,
         &Comm::alone(),
-        ZeroConfig::new(Stage::Zero, Precision::F32, adamw),
+        ZeroConfig::new(Stage::Ddp, Precision::F32, adamw),
         5,
     )
 }

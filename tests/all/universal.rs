@@ -109,10 +109,10 @@ fn from_each_mesh(is_tried: impl Fn(usize, usize) -> bool) {
         };
         let expected = train((from, Stage::One), None, "first", &to);
         let targets = [
-            (mesh(1, 1, 1), Stage::Zero),
+            (mesh(1, 1, 1), Stage::Ddp),
             (mesh(1, 1, 2), Stage::One),
             (mesh(1, 1, 4), Stage::One),
-            (mesh(1, 4, 1), Stage::Zero),
+            (mesh(1, 4, 1), Stage::Ddp),
             (mesh(3, 1, 1), Stage::Three),
             (mesh(2, 1, 2), Stage::Two),
             (mesh(1, 2, 2), Stage::One),

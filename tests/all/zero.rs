@@ -137,7 +137,7 @@ fn bf16_is_mixed_precision_by_the_book() {
     use shardlab::model::LinearStack;
     const LR: f64 = 1e-2;
     let x = |step: usize| [0.5 + step as f32, -1.0, 0.25, 2.0];
-    for stage in [Stage::Zero, Stage::Three] {
+    for stage in [Stage::Ddp, Stage::Three] {
         let made = || {
             let stack = LinearStack::new(&[4, 3, 4]).unwrap();
             stack.params.allocate(3);
@@ -386,7 +386,7 @@ fn what_a_step_sends_is_the_formulas() {
                 let micro = micro_steps as f64;
                 // Gradients, and parameters: those of stage 1 and 2 once a step.
                 let volumes = match stage {
-                    Stage::Zero | Stage::One => 2.0,
+                    Stage::Ddp | Stage::One => 2.0,
                     Stage::Two => micro + 1.0,
                     Stage::Three => 3.0 * micro,
                 };
@@ -400,7 +400,7 @@ fn what_a_step_sends_is_the_formulas() {
                 let mean = bytes.iter().map(|(sent, ..)| *sent as f64).sum::<f64>() / n;
                 // A maximum of 4 bytes and two sums of 8, all-reduced; and what padding adds: less
                 // than 1 element in 100.
-                let norm = if stage == Stage::Zero {
+                let norm = if stage == Stage::Ddp {
                     0.0
                 } else {
                     2.0 * (n - 1.0) / n * 20.0
@@ -482,14 +482,14 @@ fn divided_models_evaluate_and_write() {
                         Ok((loss, generate(gpt, &[1, 2], 20, 0.8, Stream::new(1, "test"))?))
                     };
                     let by_units = zero.passes(both)?;
-                    assert!(stage == Stage::Zero || zero.memory().buffers == 0);
+                    assert!(stage == Stage::Ddp || zero.memory().buffers == 0);
                     assert_eq!(zero.whole(both)?, by_units);
                     Ok(by_units)
                 })
             })
             .unwrap()
         };
-        let ddp = run(Stage::Zero);
+        let ddp = run(Stage::Ddp);
         assert!(ddp.iter().all(|rank| rank == &ddp[0]));
         assert_eq!(run(Stage::Two), ddp);
         assert_eq!(run(Stage::Three), ddp);

@@ -113,7 +113,7 @@ pub fn rank_0_reads_for_all(comm: &Comm, dir: &Path) -> anyhow::Result<()> {
         // each rank's file otherwise.
         let size = |name: &str| std::fs::metadata(folder.join(name)).unwrap().len();
         let files: Vec<u64> = (0..comm.size()).map(|rank| size(&rank_file(rank))).collect();
-        let (read, least) = if stage == Stage::Zero {
+        let (read, least) = if stage == Stage::Ddp {
             (files[0], others * files[0])
         } else {
             (files.iter().sum(), files[1..].iter().sum())
@@ -257,7 +257,7 @@ pub fn resumed_pipelines_are_uninterrupted(
         partition: Partition::Uniform,
         recompute: 0,
     };
-    for stage in [Stage::Zero, Stage::One] {
+    for stage in [Stage::Ddp, Stage::One] {
         let zero = ZeroConfig::new(stage, Precision::F32, config.adamw);
         let begin = || Pipelined::new(&config, &mesh, &plan, (false, 1), zero.clone());
         let layout = format!("{stage:?}, {sizes:?}, {plan:?}");

@@ -369,7 +369,7 @@ pub fn fine_tuning_learns(world: &Comm) -> anyhow::Result<()> {
             Zero::init(&llama.params, data, ZeroConfig::new(stage, Precision::F32, ADAMW), SEED)?;
         finetune::fine_tune(&llama, &mut zero, data, &examples, 30, 1e-2)
     };
-    let alone = tuned(&world.split(world.rank() as u64, 0)?, Stage::Zero)?;
+    let alone = tuned(&world.split(world.rank() as u64, 0)?, Stage::Ddp)?;
     assert!(alone.after < alone.before / 4.0, "{alone:?}");
     for stage in Stage::ALL {
         let shared = tuned(world, stage)?;

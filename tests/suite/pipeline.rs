@@ -36,7 +36,7 @@ pub fn pipelines_train_what_one_rank_trains(world: &Comm) -> anyhow::Result<()> 
     for (schedule, chunks, partition, recompute) in plans {
         let pipeline = Pipeline { ranks, chunks, micro_batches: config.grad_accum };
         let plan = PipelinePlan { pipeline, schedule, partition, recompute };
-        for stage in [Stage::Zero, Stage::One] {
+        for stage in [Stage::Ddp, Stage::One] {
             trains_like(&one, &config, &corpus.train, &mesh, &plan, stage)?;
         }
     }
@@ -95,7 +95,7 @@ pub fn meshes_train_what_one_rank_trains(world: &Comm, sizes: Coordinates) -> an
     let one = train_large_batch(&config, text, STEPS)?;
     for (chunks, schedule, sequence, stage) in [
         (1, Schedule::OneForwardOneBackward, false, Stage::One),
-        (1, Schedule::ZeroBubble, true, Stage::Zero),
+        (1, Schedule::ZeroBubble, true, Stage::Ddp),
         (
             if sizes.pipeline > 1 { 2 } else { 1 },
             Schedule::Interleaved { group: 4 },

@@ -101,7 +101,7 @@ pub fn continue_from(
 /// one number: of the weights, or of a moment. Returns the checkpoint.
 pub fn save_drifted(comm: &Comm, kind: usize, dir: &Path) -> anyhow::Result<PathBuf> {
     let (config, corpus) = config(comm.size());
-    let mut training = begin(comm, &config, &corpus, Stage::Zero)?;
+    let mut training = begin(comm, &config, &corpus, Stage::Ddp)?;
     training.until(2)?;
     let steps = training.zero.steps();
     training.zero.restore(steps, |fragment, _, state| {

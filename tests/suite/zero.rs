@@ -203,7 +203,7 @@ pub fn stages_take_the_same_steps(comm: &Comm, same_order: bool) -> anyhow::Resu
     for precision in [Precision::F32, Precision::Bf16] {
         let of = |stage| ZeroConfig::new(stage, precision, config.adamw);
         let rounding = Rounding::new(precision, &config);
-        let zero = run(of(Stage::Zero))?;
+        let zero = run(of(Stage::Ddp))?;
         if precision == Precision::F32 {
             assert!(!same_order || same_bits(&zero.values, &ddp.values), "stage 0 is DDP");
         }
@@ -305,7 +305,7 @@ pub fn rounding_explains_no_mistake(comm: &Comm) -> anyhow::Result<()> {
         config(comm.size(), |config| (config.grad_accum, config.clip) = (3, 0.5));
     for precision in [Precision::F32, Precision::Bf16] {
         let rounding = Rounding::new(precision, &config);
-        let zero = ZeroConfig::new(Stage::Zero, precision, config.adamw);
+        let zero = ZeroConfig::new(Stage::Ddp, precision, config.adamw);
         let good = train(comm, &config, &corpus.train, zero.clone(), STEPS)?;
         assert_eq!(good.unlike(&good, &rounding), None);
         // The values after a part of the way: 1 is the whole.
@@ -406,7 +406,7 @@ pub fn ranks_may_hold_nothing(comm: &Comm, same_order: bool) -> anyhow::Result<(
         Ok(stack.params.whole()?.clone())
     };
     for precision in [Precision::F32, Precision::Bf16] {
-        let zero = run(Stage::Zero, precision)?;
+        let zero = run(Stage::Ddp, precision)?;
         for stage in Stage::ALL {
             let values = run(stage, precision)?;
             let apart = largest_difference(&values, &zero);
@@ -528,7 +528,7 @@ pub fn state_goes_from_stage_to_stage(comm: &Comm, same_order: bool) -> anyhow::
             let zero = Zero::init(&gpt.params, comm, zero, seed)?;
             Ok((gpt, zero))
         };
-        let (gpt, mut undisturbed) = made(Stage::Zero, 1)?;
+        let (gpt, mut undisturbed) = made(Stage::Ddp, 1)?;
         go_on(comm, &gpt, &mut undisturbed, 0..2, 1.0)?;
         let middle = all_of(comm, &mut undisturbed)?;
         go_on(comm, &gpt, &mut undisturbed, 2..4, 1.0)?;

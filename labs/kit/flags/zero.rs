@@ -74,7 +74,7 @@ impl ZeroFlags {
         let named = |fsdp| match fsdp {
             Fsdp::FullShard => Stage::Three,
             Fsdp::ShardGradOp => Stage::Two,
-            Fsdp::NoShard => Stage::Zero,
+            Fsdp::NoShard => Stage::Ddp,
         };
         self.zero.or(self.fsdp.map(named))
     }
@@ -183,7 +183,7 @@ mod tests {
         for (name, stage) in [
             ("full-shard", Stage::Three),
             ("shard-grad-op", Stage::Two),
-            ("no-shard", Stage::Zero),
+            ("no-shard", Stage::Ddp),
         ] {
             assert_eq!(config(&format!("--fsdp {name}")).stage, stage);
         }

@@ -125,7 +125,7 @@ fn speed(comm: &Comm, way: Way, config: &Config, text: &[u32]) -> Result<Speed> 
     let mut speed = Speed { seconds: f64::INFINITY, communicating: 0.0, bytes: 0.0 };
     if way.tensor * way.data > 1 || comm.rank() == 0 {
         let mesh = Mesh::new(&world, Layout { sizes, order: Order::default() })?;
-        let zero = ZeroConfig::new(Stage::Zero, Precision::F32, config.adamw);
+        let zero = ZeroConfig::new(Stage::Ddp, Precision::F32, config.adamw);
         let mut shared = Shared::new(config, &mesh, (way.sequence, 1), zero, None)?;
         // The first step allocates.
         for step in 0..=config.steps {

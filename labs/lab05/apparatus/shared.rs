@@ -137,7 +137,7 @@ pub fn introduce(
     let mesh = format!("{} data x {} tensor{sequence}", sizes.data, sizes.tensor);
     screen.say(screen.row("mesh", &mesh));
     report::job(screen, config, "replica");
-    if zero.stage > Stage::Zero {
+    if zero.stage > Stage::Ddp {
         screen.say(
             screen
                 .row("sharded", &format!("ZeRO stage {} in each data group", zero.stage.number())),

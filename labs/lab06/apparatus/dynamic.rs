@@ -69,7 +69,7 @@ pub fn part(world: &Comm, config: &Config) -> Result<(Mesh, Pipelined)> {
         partition: Partition::Uniform,
         recompute: 0,
     };
-    let zero = ZeroConfig::new(Stage::Zero, Precision::F32, config.adamw);
+    let zero = ZeroConfig::new(Stage::Ddp, Precision::F32, config.adamw);
     let pipelined = Pipelined::new(config, &mesh, &plan, (false, 1), zero)?;
     Ok((mesh, pipelined))
 }

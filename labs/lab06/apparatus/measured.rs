@@ -88,7 +88,7 @@ pub fn measure(
     let Way { plan, pace, broken, epoch } = way;
     let sizes = Coordinates { data: 1, pipeline: comm.size(), tensor: 1 };
     let mesh = Mesh::new(comm, Layout { sizes, order: Order::default() })?;
-    let zero = ZeroConfig::new(Stage::Zero, Precision::F32, config.adamw);
+    let zero = ZeroConfig::new(Stage::Ddp, Precision::F32, config.adamw);
     let zero = ZeroConfig { local_tied: broken == Some(Break::Untied), ..zero };
     let mut pipelined = Pipelined::new(config, &mesh, &plan, (false, 1), zero)?;
     pipelined.program.clone_from(&programs(&plan, broken)?[comm.rank()]);

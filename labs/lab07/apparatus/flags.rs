@@ -129,6 +129,6 @@ impl AxesFlags {
     }
 
     pub fn stage(&self) -> Stage {
-        if self.zero == 0 { Stage::Zero } else { Stage::One }
+        if self.zero == 0 { Stage::Ddp } else { Stage::One }
     }
 }

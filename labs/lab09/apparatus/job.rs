@@ -38,7 +38,7 @@ impl FromStr for Job {
                 _ => return Err(format!("{part:?} is no part of a job: {HELP}")),
             }
         }
-        let default = if sizes.data > 1 { Stage::One } else { Stage::Zero };
+        let default = if sizes.data > 1 { Stage::One } else { Stage::Ddp };
         let job = Job { sizes, stage: stage.unwrap_or(default) };
         if job.stage >= Stage::Two && sizes.pipeline > 1 {
             return Err("a pipeline adds up gradients of several micro-batches: give zero=0 or zero=1 with pp".into());
@@ -59,7 +59,7 @@ impl fmt::Display for Job {
         if parts.is_empty() {
             parts.push("dp=1".to_string());
         }
-        if self.stage != Stage::Zero {
+        if self.stage != Stage::Ddp {
             parts.push(format!("zero={}", self.stage.number()));
         }
         write!(f, "{}", parts.join(","))
@@ -81,7 +81,7 @@ impl Job {
     /// from stage 1 on, without axes that divide matrices or layers, and trivially on one rank.
     pub fn slices_follow_each_other(&self) -> bool {
         let divides_the_model = self.sizes.tensor > 1 || self.sizes.pipeline > 1;
-        !divides_the_model && (self.sizes.data == 1 || self.stage != Stage::Zero)
+        !divides_the_model && (self.sizes.data == 1 || self.stage != Stage::Ddp)
     }
 
     /// Whether each parameter is also sharded on its own: under ZeRO-3, and trivially on one rank.

@@ -501,13 +501,13 @@ mod tests {
         let f32 = Precision::F32;
         let bf16 = Precision::Bf16;
         for (strategy, dtype, gigabytes) in [
-            (strategy([1, 1], Stage::Zero), f32, 79.1),
+            (strategy([1, 1], Stage::Ddp), f32, 79.1),
             (strategy([1, 1], Stage::One), f32, 49.4),
             (strategy([1, 1], Stage::One), bf16, 34.6),
             (strategy([1, 1], Stage::Two), f32, 34.6),
             (strategy([1, 1], Stage::Three), bf16, 19.8),
-            (strategy([4, 1], Stage::Zero), f32, 19.8),
-            (strategy([2, 1], Stage::Zero), f32, 39.5),
+            (strategy([4, 1], Stage::Ddp), f32, 19.8),
+            (strategy([2, 1], Stage::Ddp), f32, 39.5),
         ] {
             let free = |more: f64| ((gigabytes + more) * 1e9) as u64;
             let error = refused(&strategy, dtype, free(-0.1)).expect(&strategy.name);

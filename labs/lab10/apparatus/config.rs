@@ -52,7 +52,7 @@ impl Default for DsConfig {
         DsConfig {
             tensor_parallel: 1,
             pipeline: None,
-            zero_stage: Stage::Zero,
+            zero_stage: Stage::Ddp,
             fp16: false,
             micro_batch: 2,
             accumulation: 1,

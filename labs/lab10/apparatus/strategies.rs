@@ -32,7 +32,7 @@ impl Strategy {
     ) -> Strategy {
         let data = ranks / (tensor * stages).max(1);
         let zero = match zero_stage {
-            Stage::Zero => format!("DP {data}"),
+            Stage::Ddp => format!("DP {data}"),
             stage => format!("ZeRO-{} {data}", stage.number()),
         };
         let parts = [
@@ -91,16 +91,16 @@ pub fn all(shape: &ModelShape, ranks: usize, batch: usize) -> (Vec<Strategy>, Ve
     let strategy = |parts, zero| Strategy::new(ranks, parts, zero, half.max(2));
     let mut divided = Vec::new();
     if ranks > 1 {
-        divided.push(strategy([1, 1], Stage::Zero));
+        divided.push(strategy([1, 1], Stage::Ddp));
         divided.push(strategy([1, 1], Stage::Three));
-        divided.push(strategy([ranks, 1], Stage::Zero));
-        divided.push(strategy([1, ranks], Stage::Zero));
+        divided.push(strategy([ranks, 1], Stage::Ddp));
+        divided.push(strategy([1, ranks], Stage::Ddp));
     }
     if ranks > 2 && ranks.is_multiple_of(2) {
-        divided.push(strategy([2, half], Stage::Zero));
+        divided.push(strategy([2, half], Stage::Ddp));
         divided.push(strategy([half, 1], Stage::Three));
     }
-    let mut all = vec![Strategy::new(1, [1, 1], Stage::Zero, 1)];
+    let mut all = vec![Strategy::new(1, [1, 1], Stage::Ddp, 1)];
     let mut left_out = Vec::new();
     for strategy in divided {
         match strategy.refusal(shape, batch) {
@@ -288,11 +288,11 @@ pub fn for_finale(shape: &ModelShape, ranks: usize) -> Vec<Strategy> {
     let alone = [1, 1];
     let all = stages * tensor;
     vec![
-        Strategy::new(1, alone, Stage::Zero, 1),
-        Strategy::new(ranks, alone, Stage::Zero, 1),
+        Strategy::new(1, alone, Stage::Ddp, 1),
+        Strategy::new(ranks, alone, Stage::Ddp, 1),
         Strategy::new(ranks, alone, Stage::Three, 1),
-        Strategy::new(tensor, [tensor, 1], Stage::Zero, 1),
-        Strategy::new(stages, [1, stages], Stage::Zero, stages),
+        Strategy::new(tensor, [tensor, 1], Stage::Ddp, 1),
+        Strategy::new(stages, [1, stages], Stage::Ddp, stages),
         Strategy::new(ranks, [tensor, 1], Stage::Three, 1),
         Strategy::new(
             if ranks.is_multiple_of(all) { ranks } else { all },

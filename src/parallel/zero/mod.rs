@@ -53,10 +53,10 @@ use std::time::Instant;
 /// The state that ranks shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Stage {
-    /// Nothing: DDP.
+    /// Nothing: plain data parallelism.
     #[default]
     #[value(name = "0")]
-    Zero,
+    Ddp,
     /// The optimizer's state.
     #[value(name = "1")]
     One,
@@ -69,7 +69,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    pub const ALL: [Stage; 4] = [Stage::Zero, Stage::One, Stage::Two, Stage::Three];
+    pub const ALL: [Stage; 4] = [Stage::Ddp, Stage::One, Stage::Two, Stage::Three];
 
     pub fn number(self) -> usize {
         self as usize
@@ -295,7 +295,7 @@ fn add_copies<T: Stored>(group: &Comm, adamw: &AdamW, gradients: &mut [T]) -> Re
 ///         Ok((bytes, model.params.values().clone()))
 ///     })
 /// };
-/// let zero = train(Stage::Zero)?;
+/// let zero = train(Stage::Ddp)?;
 /// let three = train(Stage::Three)?;
 /// assert_eq!(2 * three[0].0, zero[0].0);
 /// assert_eq!(three[0].1, zero[0].1);
@@ -651,7 +651,7 @@ impl Zero {
         let Volumes { gathered, reduced, bytes_each } = self.volumes();
         let share = (self.ranks as f64 - 1.0) / self.ranks as f64 * bytes_each as f64;
         match self.stage {
-            Stage::Zero => 2.0 * share * reduced as f64,
+            Stage::Ddp => 2.0 * share * reduced as f64,
             _ => share * (gathered + reduced) as f64 + self.norm_bytes() as f64,
         }
     }
@@ -659,7 +659,7 @@ impl Zero {
     /// Bytes that rank 0 sends for one global norm: 4 in an all-reduce of one f32, which a
     /// different rank reduces, and 16 in an all-reduce of two f64, of which rank 0 reduces one.
     pub fn norm_bytes(&self) -> usize {
-        if self.ranks > 1 && self.stage > Stage::Zero {
+        if self.ranks > 1 && self.stage > Stage::Ddp {
             20
         } else {
             0

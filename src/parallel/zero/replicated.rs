@@ -48,7 +48,7 @@ impl<T: Stored> Replicated<T> {
         for spec in params.specs() {
             T::change(&mut values[spec.range()], |out| begin(spec, 0..spec.numel(), out));
         }
-        if config.stage > Stage::Zero {
+        if config.stage > Stage::Ddp {
             // Room for the padding: the gather of equal ranges needs it.
             values.reserve_exact(
                 groups.iter().map(|group| group.flat.padded() - group.flat.numel).sum(),
@@ -59,12 +59,12 @@ impl<T: Stored> Replicated<T> {
             params.set_gradients(Storage::Local(T::numbers(vec![T::zeroed(); params.numel()])));
         }
         let updated = |group: &FlatGroup| match config.stage {
-            Stage::Zero => group.whole(),
+            Stage::Ddp => group.whole(),
             _ => group.range(comm.rank()),
         };
         let shard: Vec<Range<usize>> = groups.iter().map(updated).collect();
         let reducer: Arc<dyn Reducer<T>> = match config.stage {
-            Stage::Zero => AllReducer::new(params, comm, config.reduce_bucket, config.overlap),
+            Stage::Ddp => AllReducer::new(params, comm, config.reduce_bucket, config.overlap),
             _ => OwnerReducer::new(params, comm, &groups, &shard, config),
         };
         let optimizer = |range: &Range<usize>| {
@@ -179,7 +179,7 @@ impl<T: Stored> StageEngine for Replicated<T> {
     }
 
     fn norm<'a>(&'a self, mut comms: Vec<&'a Comm>, numel: usize) -> Result<f64> {
-        if self.stage > Stage::Zero {
+        if self.stage > Stage::Ddp {
             comms.push(&self.comm);
         }
         if self.local_norm {
@@ -216,7 +216,7 @@ impl<T: Stored> StageEngine for Replicated<T> {
     }
 
     fn all_gather_values(&mut self) -> Result<()> {
-        if self.stage > Stage::Zero {
+        if self.stage > Stage::Ddp {
             self.gather_values()
         } else {
             Ok(())
@@ -239,7 +239,7 @@ impl<T: Stored> StageEngine for Replicated<T> {
     }
 
     fn volumes(&self) -> Volumes {
-        let gathered = if self.stage > Stage::Zero {
+        let gathered = if self.stage > Stage::Ddp {
             self.params.numel()
         } else {
             0
