@@ -258,6 +258,7 @@ fn suite(comm: Comm) -> Result<()> {
     suite::parity::linear_layers(&comm, ranks <= 2)?;
     suite::parity::only_the_last_micro_step_synchronises(&comm)?;
     suite::parity::overlap_changes_no_gradient(&comm, ranks <= 2)?;
+    suite::training::a_training_takes_the_plain_step(&comm)?;
     suite::zero::stages_take_the_same_steps(&comm, ranks <= 2)?;
     suite::zero::micro_steps_add_up(&comm, ranks <= 2)?;
     suite::zero::ranks_may_hold_nothing(&comm, ranks <= 2)?;

@@ -72,7 +72,7 @@ impl Ddp {
     /// pass waits. The sums then have another order than the transport's. Only the first call
     /// counts.
     pub fn all_reduce_by(&self, algorithm: Algorithm) {
-        self.reducer.algorithm.get_or_init(|| algorithm);
+        self.reducer.by(algorithm);
     }
 
     /// The elements of each bucket, in the order in which a backward pass completes them.
@@ -119,6 +119,11 @@ impl<T: Stored> AllReducer<T> {
             algorithm: OnceLock::new(),
             spare: Mutex::default(),
         })
+    }
+
+    /// Averages in an algorithm's rounds from now on. Only the first call counts.
+    pub fn by(&self, algorithm: Algorithm) {
+        self.algorithm.get_or_init(|| algorithm);
     }
 
     fn spare(&self) -> MutexGuard<'_, Vec<Vec<T>>> {

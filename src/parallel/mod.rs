@@ -4,21 +4,26 @@
 //! together), `queue.rs` (collectives in flight), `partition.rs` (the slices that each rank holds),
 //! `norm.rs` (the norm of sharded gradients), `zero/` (sharded state), `tensor/` (tensor and
 //! sequence parallelism), `pipeline/`, `unshard.rs` (the whole model again), `generate.rs` (text
-//! from a model that ranks share).
+//! from a model that ranks share), `strategy.rs` (which of all these a job uses).
 
 mod buckets;
 mod ddp;
 pub mod generate;
+mod mistake;
 mod norm;
 pub mod partition;
 pub mod pipeline;
 mod queue;
+pub mod strategy;
 pub mod tensor;
 mod unshard;
 pub mod zero;
 
 pub use ddp::Ddp;
+#[doc(hidden)]
+pub use mistake::Mistake;
 pub use norm::sharded_norm;
+pub use strategy::Strategy;
 pub use tensor::TensorParallel;
 pub use unshard::unshard;
 pub use zero::{Zero, ZeroConfig};

@@ -18,6 +18,7 @@ mod schedule;
 mod skip;
 mod skipping;
 mod trainer;
+mod training;
 
 pub use crate::optim::{AdamW, AdamWConfig, clip_scale, global_norm};
 pub use config::Config;
@@ -35,3 +36,4 @@ pub use schedule::LrSchedule;
 pub use skip::{Bound, Plan, Ranges, SkipPolicy, caught};
 pub use skipping::{AttemptedStep, Outcome, Record, SkippingTrainer};
 pub use trainer::{DataParallel, Engine, TrainedStep, Trainer};
+pub use training::{Observer, Setup, StepTimes, TakenStep, Training};

@@ -58,6 +58,7 @@ mod tensor;
 mod torch_files;
 mod traces;
 mod trainer;
+mod training;
 mod universal;
 mod width;
 mod workbook;

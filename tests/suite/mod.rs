@@ -16,6 +16,7 @@ pub mod parity;
 pub mod pipeline;
 pub mod program;
 pub mod tensor;
+pub mod training;
 pub mod universal;
 pub mod zero;
 

@@ -16,6 +16,16 @@ pub enum Partition {
 }
 
 impl Partition {
+    pub const ALL: [Partition; 2] = [Partition::Uniform, Partition::Parameters];
+
+    /// The name of the rule, as a strategy's text has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Partition::Uniform => "uniform",
+            Partition::Parameters => "parameters",
+        }
+    }
+
     /// The layers of each of `stages` stages of a GPT.
     ///
     /// # Errors

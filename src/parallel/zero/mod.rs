@@ -37,7 +37,8 @@ pub use crate::optim::{Offload, OffloadFolder};
 pub use inference::ZeroInference;
 pub use units::{Unit, Wrap};
 
-use super::{Averaged, TensorParallel};
+use super::{Averaged, Mistake, TensorParallel};
+use crate::comm::algorithms::Algorithm;
 use crate::comm::{Comm, Reduce};
 use crate::mesh::Axis;
 use crate::optim::{AdamW, AdamWConfig, Fragment, InitialValues, State, clip_scale};
@@ -98,10 +99,14 @@ pub struct ZeroConfig {
     pub offload: Option<Offload>,
     /// Whether the backward pass continues while gradients are reduced.
     pub overlap: bool,
-    /// A deliberate mistake: each rank clips by its own shard's norm.
+    /// The rounds by which stage 0 averages, while the backward pass waits; `None` leaves them to
+    /// the transport.
+    pub algorithm: Option<Algorithm>,
+    #[doc(hidden)]
+    pub mistake: Option<Mistake>,
+    #[doc(hidden)]
     pub local_norm: bool,
-    /// A deliberate mistake: each pipeline stage trains its own copy of a tied parameter with its
-    /// own part of the gradient.
+    #[doc(hidden)]
     pub local_tied: bool,
 }
 
@@ -118,6 +123,8 @@ impl ZeroConfig {
             wrap: Wrap::Blocks,
             offload: None,
             overlap: true,
+            algorithm: None,
+            mistake: None,
             local_norm: false,
             local_tied: false,
         }

@@ -14,7 +14,7 @@ use crate::optim::{AdamW, Fragment, InitialValues};
 use crate::parallel::buckets::{Reducer, listen};
 use crate::parallel::ddp::AllReducer;
 use crate::parallel::partition::FlatGroup;
-use crate::parallel::sharded_norm;
+use crate::parallel::{Mistake, sharded_norm};
 use crate::tensor::stored::widen;
 use crate::tensor::{Copies, Listener, Params, Storage, Stored};
 use anyhow::Result;
@@ -25,6 +25,7 @@ pub(super) struct Replicated<T: Stored> {
     params: Arc<Params>,
     comm: Comm,
     stage: Stage,
+    mistake: Option<Mistake>,
     local_norm: bool,
     local_tied: bool,
     groups: Vec<FlatGroup>,
@@ -64,7 +65,13 @@ impl<T: Stored> Replicated<T> {
         };
         let shard: Vec<Range<usize>> = groups.iter().map(updated).collect();
         let reducer: Arc<dyn Reducer<T>> = match config.stage {
-            Stage::Ddp => AllReducer::new(params, comm, config.reduce_bucket, config.overlap),
+            Stage::Ddp => {
+                let reducer = AllReducer::new(params, comm, config.reduce_bucket, config.overlap);
+                if let Some(algorithm) = config.algorithm {
+                    reducer.by(algorithm);
+                }
+                reducer
+            }
             _ => OwnerReducer::new(params, comm, &groups, &shard, config),
         };
         let optimizer = |range: &Range<usize>| {
@@ -75,6 +82,7 @@ impl<T: Stored> Replicated<T> {
             params: params.clone(),
             comm: comm.clone(),
             stage: config.stage,
+            mistake: config.mistake,
             local_norm: config.local_norm,
             local_tied: config.local_tied,
             groups,
@@ -168,7 +176,7 @@ impl<T: Stored> StageEngine for Replicated<T> {
             .iter()
             .filter(|spec| matches!(spec.copies, Copies::Tied { .. }))
         {
-            if !self.local_tied {
+            if self.mistake != Some(Mistake::UntiedTable) && !self.local_tied {
                 let mut sum = self.params.stored_gradients::<T>()[spec.range()].to_vec();
                 ends.all_reduce(&mut sum, Reduce::Sum)?;
                 self.params.stored_gradients::<T>()[spec.range()].copy_from_slice(&sum);
@@ -182,7 +190,7 @@ impl<T: Stored> StageEngine for Replicated<T> {
         if self.stage > Stage::Ddp {
             comms.push(&self.comm);
         }
-        if self.local_norm {
+        if self.mistake == Some(Mistake::LocalNorm) || self.local_norm {
             comms.clear();
         }
         self.with_gradients(|gradients| {

@@ -13,7 +13,7 @@ use super::{
 use crate::comm::{self, Comm, Reduce};
 use crate::optim::{AdamW, InitialValues, initial_store};
 use crate::parallel::buckets::{Buckets, Reducer, Step, Target, listen};
-use crate::parallel::sharded_norm;
+use crate::parallel::{Mistake, sharded_norm};
 use crate::tensor::{Listener, Params, ShardedGradients, ShardedValues, Spec, Storage, Stored};
 use anyhow::Result;
 use std::ops::Range;
@@ -63,7 +63,7 @@ impl<T: Stored> FullySharded<T> {
         params.set_values(Storage::Sharded(shards.clone()));
         params.set_gradients(Storage::Sharded(shards.clone()));
         let listener = listen(params, shards.clone());
-        let local_norm = config.local_norm;
+        let local_norm = config.local_norm || config.mistake == Some(Mistake::LocalNorm);
         Ok(FullySharded {
             params: params.clone(),
             comm: comm.clone(),

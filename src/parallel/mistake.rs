@@ -1,0 +1,20 @@
+//! Deliberate mistakes, which labs make to show what notices them.
+
+/// A piece of a strategy that is left out on purpose. Only a hidden field of
+/// [`ZeroConfig`](super::ZeroConfig)
+/// field takes one, so no setting of a training can be mistaken for one of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mistake {
+    /// Each rank begins with weights of its own.
+    OwnWeights,
+    /// Each rank keeps its own gradients.
+    OwnGradients,
+    /// Each data rank draws the first one's sequences.
+    SameBatches,
+    /// Each rank clips by its own shard's norm.
+    LocalNorm,
+    /// Each pipeline stage trains its own copy of the tied table with its own part of the gradient.
+    UntiedTable,
+    /// Gradients are averaged in the backward pass of the first micro-batch, not of the last.
+    EarlyAverage,
+}

@@ -1,0 +1,671 @@
+//! A strategy: how ranks divide one training job.
+
+use super::TensorParallel;
+use super::pipeline::{Partition, Pipeline, Schedule};
+use super::zero::Stage;
+use crate::error::BadInput;
+use crate::mesh::{Coordinates, Layout, Order};
+use crate::plan::{Family, ModelShape};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+use std::str::FromStr;
+
+/// How ranks divide one training job, and what each of them keeps.
+///
+/// Its text names what differs from one rank that keeps everything:
+///
+/// ```
+/// use shardlab::parallel::Strategy;
+/// use shardlab::plan::{Family, ModelShape};
+///
+/// let strategy: Strategy = "dp=4,tp=2,pp=2,zero=1,sp".parse()?;
+/// assert_eq!(strategy.ranks(), 16);
+/// assert_eq!(strategy, Strategy { sequence: true, ..strategy });
+/// assert_eq!(strategy.to_string(), "dp=4,tp=2,pp=2,zero=1,sp");
+///
+/// let (vocabulary, block, layers, heads, embd) = (50257, 1024, 12, 12, 768);
+/// let family = Family::Gpt;
+/// let gpt2 = ModelShape { vocabulary, block, layers, heads, embd, family };
+/// assert!(strategy.check(&gpt2).is_ok());
+/// let wide: Strategy = "tp=5".parse()?; // 12 heads
+/// assert!(wide.check(&gpt2).is_err());
+/// assert_eq!(wide.nearest(&gpt2, 64).to_string(), "tp=4");
+/// # anyhow::Ok(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Strategy {
+    /// `dp`: replicas of the model, each with sequences of its own.
+    pub data: usize,
+    /// `tp`: ranks that share every layer.
+    pub tensor: usize,
+    /// `pp`: ranks that hold different layers.
+    pub pipeline: usize,
+    /// `chunks`: ranges of layers (virtual stages) per pipeline rank.
+    pub chunks: usize,
+    /// `m`: micro-batches per replica and step; `None` leaves it to the job.
+    pub micro_batches: Option<usize>,
+    /// `mb`: sequences of a micro-batch; `None` leaves it to the job.
+    pub micro_batch: Option<usize>,
+    /// `schedule`: the order of a pipeline's passes; `None` is 1F1B, and with several chunks
+    /// interleaved 1F1B.
+    pub schedule: Option<Schedule>,
+    /// `partition`: how layers are divided among stages.
+    pub partition: Partition,
+    /// `zero`: the state that data ranks shard.
+    pub zero: Stage,
+    /// Groups of data ranks that hold the same (HSDP): within a group, neighbours shard with ZeRO;
+    /// between groups, ranks average their parts of the gradients. In the text, `shard` is the size
+    /// of a group.
+    pub replicas: usize,
+    /// `recompute`: what the backward pass computes once more.
+    pub recompute: Recompute,
+    /// `sp`: tensor ranks also divide the residual stream, by position.
+    pub sequence: bool,
+    /// `offload`: what lies in the host's memory.
+    pub offload: Offloaded,
+    /// `nvme`: what is offloaded lies on disks.
+    pub nvme: bool,
+    /// `tiles`: parts in which ZeRO-3 gathers a matrix of an MLP (memory-centric tiling).
+    pub tiles: usize,
+    /// `order`: which axis runs slowest through the numbers of ranks.
+    pub order: Order,
+    /// `pad`: each tensor rank holds a multiple of this many rows of the token table.
+    pub vocabulary_multiple: usize,
+}
+
+/// The activations that the backward pass computes once more, so that the forward pass can discard
+/// them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Recompute {
+    /// Nothing: all activations are kept.
+    #[default]
+    None,
+    /// Attention's scores, where they are kept at all.
+    Selective,
+    /// The results of norms, and in PyTorch those of the MLP's activation function: they need no
+    /// matrix product. (Megatron-LM's `--recompute-modules layernorm`, torchtitan's selective
+    /// checkpoints of operations.)
+    Norms,
+    /// The MLP, from its norm's input on (`--recompute-modules mlp layernorm`).
+    Mlp,
+    /// One of so many layers, from its input. (Megatron-LM's `--recompute-method block`,
+    /// torchtitan's `selective_ac_option`.)
+    OneIn(usize),
+    /// Each layer, from its input.
+    Full,
+    /// So many layers together, from the input of their first one. (Megatron-LM's
+    /// `--recompute-method uniform --recompute-num-layers`.)
+    Blocks(usize),
+}
+
+/// The state that is kept in the host's memory, or on its disks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Offloaded {
+    /// Nothing.
+    #[default]
+    None,
+    /// The optimizer's state: ZeRO-Offload (Ren et al., arXiv 2101.06840).
+    Optimizer,
+    /// Also parameters and gradients, with ZeRO-3: ZeRO-Infinity (Rajbhandari et al.,
+    /// arXiv 2104.07857).
+    Parameters,
+}
+
+impl Default for Strategy {
+    fn default() -> Strategy {
+        Strategy::SINGLE
+    }
+}
+
+impl Strategy {
+    /// One rank that keeps everything.
+    pub const SINGLE: Strategy = Strategy {
+        data: 1,
+        tensor: 1,
+        pipeline: 1,
+        chunks: 1,
+        micro_batches: None,
+        micro_batch: None,
+        schedule: None,
+        partition: Partition::Uniform,
+        zero: Stage::Ddp,
+        replicas: 1,
+        recompute: Recompute::None,
+        sequence: false,
+        offload: Offloaded::None,
+        nvme: false,
+        tiles: 1,
+        order: Order::PipelineSlowest,
+        vocabulary_multiple: 1,
+    };
+
+    /// Replicas on `ranks` ranks that shard the state of `zero`'s stage.
+    pub fn data(ranks: usize, zero: Stage) -> Strategy {
+        Strategy { data: ranks, zero, ..Strategy::SINGLE }
+    }
+
+    /// The ranks of the job.
+    pub fn ranks(&self) -> usize {
+        self.data * self.tensor * self.pipeline
+    }
+
+    /// The numbers of ranks along the mesh's axes, and their order.
+    pub fn layout(&self) -> Layout {
+        let Strategy { data, pipeline, tensor, order, .. } = *self;
+        Layout { sizes: Coordinates { data, pipeline, tensor }, order }
+    }
+
+    /// The data ranks that shard a state together.
+    pub fn shard(&self) -> usize {
+        self.data / self.replicas
+    }
+
+    /// The pipeline of a job with `micro_batches` micro-batches, unless the strategy names another
+    /// number.
+    pub fn pipeline(&self, micro_batches: usize) -> Pipeline {
+        Pipeline {
+            ranks: self.pipeline,
+            chunks: self.chunks,
+            micro_batches: self.micro_batches.unwrap_or(micro_batches),
+        }
+    }
+
+    /// The order of a pipeline's passes.
+    pub fn schedule(&self) -> Schedule {
+        self.schedule.unwrap_or_else(|| self.usual_schedule())
+    }
+
+    fn usual_schedule(&self) -> Schedule {
+        if self.chunks > 1 {
+            Schedule::Interleaved { group: self.pipeline }
+        } else {
+            Schedule::OneForwardOneBackward
+        }
+    }
+
+    /// Refuses what cannot divide this model, before anything runs.
+    ///
+    /// # Errors
+    /// If heads, vocabulary, block, MLP or layers cannot be divided, or the schedule cannot run the
+    /// pipeline. The help says which number to change.
+    pub fn check(&self, shape: &ModelShape) -> Result<(), BadInput> {
+        let Strategy { data, tensor, pipeline, chunks, replicas, .. } = *self;
+        if replicas == 0 || !data.is_multiple_of(replicas) {
+            let what = format!("{replicas} groups cannot share {data} data ranks");
+            return Err(BadInput::new(what, "shard must divide dp"));
+        }
+        match shape.family {
+            Family::Llama(_) => TensorParallel::check_llama(shape, tensor)?,
+            _ => TensorParallel::check(shape, tensor, self.sequence)?,
+        }
+        if pipeline == 1 && chunks > 1 {
+            let what = format!(
+                "{chunks} chunks on a pipeline of 1 rank would follow each other on the same rank"
+            );
+            return Err(BadInput::new(what, "give pp=2 or more, or chunks=1"));
+        }
+        // Any number of micro-batches that the job may choose fits a schedule without groups.
+        let enough = match self.schedule() {
+            Schedule::Interleaved { group } => group.max(pipeline),
+            _ => 1,
+        };
+        self.schedule().check(&self.pipeline(enough))?;
+        self.partition.layers(shape, pipeline * chunks).map(drop)
+    }
+
+    /// Refuses what the library's trainer does not run; a plan may say it.
+    ///
+    /// # Errors
+    /// If it shards gradients in a pipeline, shards in groups, recomputes parts of layers, offloads
+    /// to disks, or tiles without ZeRO-3.
+    pub fn ensure_trainable(&self) -> Result<(), BadInput> {
+        let (what, help) = match self {
+            _ if self.zero >= Stage::Two && self.pipeline > 1 => (
+                "a pipeline adds up the gradients of several micro-batches, and ZeRO's stages 2 and 3 shard them in each".to_string(),
+                "give zero=0 or zero=1 with pp".to_string(),
+            ),
+            _ if self.replicas > 1 => (
+                format!("shard={}: the trainer shards over all data ranks", self.shard()),
+                "leave shard out; the planner reckons with it".to_string(),
+            ),
+            _ if !matches!(self.recompute, Recompute::None | Recompute::Full | Recompute::Blocks(_)) => (
+                format!("recompute={}: the trainer recomputes whole layers", self.recompute),
+                "give recompute=full, or recompute=2 for two layers together".to_string(),
+            ),
+            _ if self.nvme => (
+                "nvme: the trainer offloads to the host's memory, or to a folder that one names".to_string(),
+                "leave nvme out".to_string(),
+            ),
+            _ if self.tiles > 1 && self.zero != Stage::Three => (
+                format!("tiles={}: only ZeRO-3 gathers parameters, whole or in tiles", self.tiles),
+                "give zero=3, or leave tiles out".to_string(),
+            ),
+            _ if (self.offload == Offloaded::Parameters) != (self.zero == Stage::Three)
+                && self.offload != Offloaded::None => (
+                format!("offload={} with zero={}", self.offload, self.zero.number()),
+                "stage 3 offloads parameters, stages 0 to 2 the optimizer's state".to_string(),
+            ),
+            _ => return Ok(()),
+        };
+        Err(BadInput::new(what, help))
+    }
+
+    /// The strategy most like this one that can divide `shape` and needs at most `ranks` ranks.
+    pub fn nearest(&self, shape: &ModelShape, ranks: usize) -> Strategy {
+        let mut near = *self;
+        let fits = |near: &Strategy| near.check(shape).is_ok();
+        let cut = |tensor: usize| Strategy {
+            tensor,
+            sequence: self.sequence && tensor > 1,
+            ..Strategy::SINGLE
+        };
+        while near.tensor > 1 && (near.tensor > ranks || !fits(&cut(near.tensor))) {
+            near.tensor -= 1;
+        }
+        near.sequence &= near.tensor > 1;
+        near.pipeline = near.pipeline.min((ranks / near.tensor).max(1)).min(shape.layers).max(1);
+        near.chunks = near.chunks.min(shape.layers / near.pipeline).max(1);
+        if near.pipeline == 1 {
+            near.chunks = 1;
+        }
+        if near.schedule.is_some() && near.schedule().check(&near.pipeline(near.pipeline)).is_err()
+        {
+            near.schedule = None;
+        }
+        near.data = near.data.min((ranks / (near.tensor * near.pipeline)).max(1));
+        while !near.data.is_multiple_of(near.replicas.max(1)) {
+            near.replicas -= 1;
+        }
+        near
+    }
+
+    /// The strategy in the field's words: `DDP`, `ZeRO-3`, `TP 8 + PP 4 + ZeRO-1`.
+    pub fn words(&self) -> String {
+        let mut parts = Vec::new();
+        if self.tensor > 1 {
+            parts.push(format!("TP {}", self.tensor));
+        }
+        if self.pipeline > 1 {
+            parts.push(format!("PP {}", self.pipeline));
+        }
+        if self.data > 1 {
+            let Strategy { data, replicas, .. } = *self;
+            let shard = self.shard();
+            parts.push(match self.zero.number() {
+                0 => format!("DP {data}"),
+                zero if replicas == 1 => format!("ZeRO-{zero} {data}"),
+                3 => format!("HSDP {shard} x {replicas}"),
+                zero => format!("ZeRO-{zero} {shard} x {replicas}"),
+            });
+        }
+        let place = if self.nvme { " on NVMe" } else { "" };
+        match self.offload {
+            Offloaded::None => {}
+            Offloaded::Optimizer => parts.push(format!("offloaded optimizer{place}")),
+            Offloaded::Parameters => parts.push(format!("offloaded parameters{place}")),
+        }
+        if parts.is_empty() {
+            "one device".into()
+        } else {
+            parts.join(" + ")
+        }
+    }
+}
+
+impl Recompute {
+    /// The part of the layers that is computed again from its input.
+    pub fn whole_layers(self) -> f64 {
+        match self {
+            Recompute::Full | Recompute::Blocks(_) => 1.0,
+            Recompute::OneIn(layers) => 1.0 / layers as f64,
+            _ => 0.0,
+        }
+    }
+
+    /// The layers that are computed again together; 0: nothing is.
+    pub fn blocks(self) -> usize {
+        match self {
+            Recompute::Full => 1,
+            Recompute::Blocks(blocks) => blocks,
+            _ => 0,
+        }
+    }
+}
+
+impl fmt::Display for Recompute {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Recompute::None => f.write_str("none"),
+            Recompute::Selective => f.write_str("selective"),
+            Recompute::Norms => f.write_str("norms"),
+            Recompute::Mlp => f.write_str("mlp"),
+            Recompute::OneIn(layers) => write!(f, "1/{layers}"),
+            Recompute::Full => f.write_str("full"),
+            Recompute::Blocks(blocks) => write!(f, "{blocks}"),
+        }
+    }
+}
+
+impl fmt::Display for Offloaded {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(match self {
+            Offloaded::None => "none",
+            Offloaded::Optimizer => "optimizer",
+            Offloaded::Parameters => "parameters",
+        })
+    }
+}
+
+/// What differs from [`Strategy::SINGLE`], or `dp=1`.
+impl fmt::Display for Strategy {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let mut parts = Vec::new();
+        let mut number = |key: &str, value: usize, usual: usize| {
+            if value != usual {
+                parts.push(format!("{key}={value}"));
+            }
+        };
+        number("dp", self.data, 1);
+        number("tp", self.tensor, 1);
+        number("pp", self.pipeline, 1);
+        number("chunks", self.chunks, 1);
+        number("m", self.micro_batches.unwrap_or(0), 0);
+        number("mb", self.micro_batch.unwrap_or(0), 0);
+        number("zero", self.zero.number(), 0);
+        if self.replicas > 1 {
+            number("shard", self.shard(), 0);
+        }
+        if self.schedule() != self.usual_schedule() {
+            parts.push(format!("schedule={}", self.schedule().name()));
+            if let Schedule::Interleaved { group } = self.schedule()
+                && group != self.pipeline
+            {
+                parts.push(format!("group={group}"));
+            }
+        }
+        if self.partition != Partition::Uniform {
+            parts.push(format!("partition={}", self.partition.name()));
+        }
+        if self.recompute != Recompute::None {
+            parts.push(format!("recompute={}", self.recompute));
+        }
+        if self.sequence {
+            parts.push("sp".to_string());
+        }
+        if self.offload != Offloaded::None {
+            parts.push(format!("offload={}", self.offload));
+        }
+        if self.nvme {
+            parts.push("nvme".to_string());
+        }
+        if self.tiles > 1 {
+            parts.push(format!("tiles={}", self.tiles));
+        }
+        if self.order == Order::DataSlowest {
+            parts.push("order=tp-pp-dp".to_string());
+        }
+        if self.vocabulary_multiple > 1 {
+            parts.push(format!("pad={}", self.vocabulary_multiple));
+        }
+        if parts.is_empty() {
+            parts.push("dp=1".to_string());
+        }
+        f.write_str(&parts.join(","))
+    }
+}
+
+const HELP: &str = "write it like dp=4,tp=2,pp=2,zero=1,sp; what is left out is 1, none or off. \
+                    Also: chunks, m, mb, schedule, group, partition, shard, recompute, offload, \
+                    nvme, tiles, order, pad";
+
+fn bad(what: String) -> BadInput {
+    BadInput::new(what, HELP)
+}
+
+/// The choice that `value` names.
+fn choice<T: Copy>(key: &str, value: &str, choices: &[(&str, T)]) -> Result<T, BadInput> {
+    if let Some((_, found)) = choices.iter().find(|(name, _)| *name == value) {
+        return Ok(*found);
+    }
+    let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+    Err(bad(format!("{key}={value} is none of {}", names.join(", "))))
+}
+
+impl FromStr for Strategy {
+    type Err = BadInput;
+
+    fn from_str(text: &str) -> Result<Strategy, BadInput> {
+        let mut strategy = Strategy::SINGLE;
+        let mut shard = None;
+        let mut group = None;
+        let mut seen = Vec::new();
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let (key, value) = part.split_once('=').unwrap_or((part, ""));
+            if seen.contains(&key) {
+                return Err(bad(format!("{key} is there twice")));
+            }
+            seen.push(key);
+            let number = |least: usize, most: usize| match value.parse::<usize>() {
+                Ok(number) if (least..=most).contains(&number) => Ok(number),
+                _ => Err(bad(format!("{key}={value} is no whole number from {least} to {most}"))),
+            };
+            match key {
+                "dp" => strategy.data = number(1, 1 << 24)?,
+                "tp" => strategy.tensor = number(1, 1 << 16)?,
+                "pp" => strategy.pipeline = number(1, 1 << 16)?,
+                "chunks" => strategy.chunks = number(1, 1 << 10)?,
+                "m" => strategy.micro_batches = Some(number(1, 1 << 20)?),
+                "mb" => strategy.micro_batch = Some(number(1, 1 << 20)?),
+                "zero" => strategy.zero = Stage::ALL[number(0, 3)?],
+                "shard" => shard = Some(number(1, 1 << 24)?),
+                "group" => group = Some(number(1, 1 << 20)?),
+                "tiles" => strategy.tiles = number(1, 1 << 10)?,
+                "pad" => strategy.vocabulary_multiple = number(1, 1 << 16)?,
+                "sp" if value.is_empty() => strategy.sequence = true,
+                "nvme" if value.is_empty() => strategy.nvme = true,
+                "schedule" => {
+                    let names = [
+                        ("gpipe", Schedule::GPipe),
+                        ("1f1b", Schedule::OneForwardOneBackward),
+                        ("interleaved", Schedule::Interleaved { group: 0 }),
+                        ("zero-bubble", Schedule::ZeroBubble),
+                    ];
+                    strategy.schedule = Some(choice(key, value, &names)?);
+                }
+                "partition" => {
+                    let names = Partition::ALL.map(|partition| (partition.name(), partition));
+                    strategy.partition = choice(key, value, &names)?;
+                }
+                "recompute" => strategy.recompute = recompute(value)?,
+                "offload" => {
+                    let names = [
+                        ("none", Offloaded::None),
+                        ("optimizer", Offloaded::Optimizer),
+                        ("parameters", Offloaded::Parameters),
+                    ];
+                    strategy.offload = choice(key, value, &names)?;
+                }
+                "order" => {
+                    let names =
+                        [("tp-dp-pp", Order::PipelineSlowest), ("tp-pp-dp", Order::DataSlowest)];
+                    strategy.order = choice(key, value, &names)?;
+                }
+                _ => return Err(bad(format!("there is no {part:?} in a strategy"))),
+            }
+        }
+        if let Some(shard) = shard {
+            if !strategy.data.is_multiple_of(shard) {
+                let data = strategy.data;
+                return Err(bad(format!("shard={shard} does not divide dp={data}")));
+            }
+            strategy.replicas = strategy.data / shard;
+        }
+        match (strategy.schedule, group) {
+            (Some(Schedule::Interleaved { .. }), group) => {
+                let group = group.unwrap_or(strategy.pipeline);
+                strategy.schedule = Some(Schedule::Interleaved { group });
+            }
+            (None, Some(group)) if strategy.chunks > 1 => {
+                strategy.schedule = Some(Schedule::Interleaved { group });
+            }
+            (_, Some(group)) => {
+                return Err(bad(format!("group={group} is for interleaved schedules")));
+            }
+            (_, None) => {}
+        }
+        // Two texts of one strategy are one value.
+        if strategy.schedule == Some(strategy.usual_schedule()) {
+            strategy.schedule = None;
+        }
+        Ok(strategy)
+    }
+}
+
+fn recompute(value: &str) -> Result<Recompute, BadInput> {
+    let names = [
+        ("none", Recompute::None),
+        ("selective", Recompute::Selective),
+        ("norms", Recompute::Norms),
+        ("mlp", Recompute::Mlp),
+        ("full", Recompute::Full),
+        ("1", Recompute::Full),
+    ];
+    if let Some((_, found)) = names.iter().find(|(name, _)| *name == value) {
+        return Ok(*found);
+    }
+    if let Some(Ok(layers @ 2..=1000)) = value.strip_prefix("1/").map(str::parse) {
+        return Ok(Recompute::OneIn(layers));
+    }
+    if let Ok(blocks @ 2..=1000) = value.parse() {
+        return Ok(Recompute::Blocks(blocks));
+    }
+    Err(bad(format!(
+        "recompute={value} is neither none, selective, norms, mlp, full, nor a part of the layers \
+         such as 1/2, nor a number of layers"
+    )))
+}
+
+impl Serialize for Strategy {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Strategy {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Strategy, D::Error> {
+        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Strategy {
+        text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for text in [
+            "dp=1",
+            "dp=4,tp=2,pp=2,zero=1,sp",
+            "dp=16,tp=8,pp=4,chunks=2,mb=1,zero=1,recompute=norms,sp",
+            "dp=64,tp=8,mb=1,zero=3,shard=8,recompute=1/4,sp",
+            "zero=3,recompute=mlp,offload=parameters,nvme,tiles=4",
+            "pp=4,m=8,schedule=zero-bubble,partition=parameters,recompute=2,order=tp-pp-dp,pad=128",
+            "pp=2,chunks=2,m=8,schedule=interleaved,group=4",
+            "pp=2,chunks=2,schedule=1f1b",
+        ] {
+            let strategy = read(text);
+            let written = strategy.to_string();
+            assert_eq!(read(&written), strategy, "{text}");
+            assert_eq!(
+                written.replace(",schedule=interleaved", ""),
+                text.replace(",schedule=interleaved", "")
+            );
+            let json = serde_json::to_string(&strategy).unwrap();
+            assert_eq!(serde_json::from_str::<Strategy>(&json).unwrap(), strategy);
+        }
+        assert_eq!(read(""), Strategy::SINGLE);
+        // What the planner and lab09 have written in full.
+        assert_eq!(read("dp=2,tp=1,pp=1,chunks=1,mb=1,zero=0,recompute=none"), read("dp=2,mb=1"));
+        assert_eq!(read("dp=3,pp=2,tp=2,zero=1").to_string(), "dp=3,tp=2,pp=2,zero=1");
+        assert_eq!(read("pp=2,chunks=2,schedule=interleaved"), read("pp=2,chunks=2"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (text, says) in [
+            ("dp=0", "dp=0 is no whole number"),
+            ("tp=two", "tp=two is no whole number"),
+            ("zero=4", "zero=4 is no whole number from 0 to 3"),
+            ("recompute=some", "neither none, selective, norms"),
+            ("recompute=1/1", "neither none, selective, norms"),
+            ("recompute=0", "neither none, selective, norms"),
+            ("shard=0", "shard=0 is no whole number"),
+            ("dp=8,shard=3", "shard=3 does not divide dp=8"),
+            ("dp=2,dp=4", "dp is there twice"),
+            ("nvme=1", "there is no \"nvme=1\""),
+            ("offload=disk", "offload=disk is none of none, optimizer, parameters"),
+            ("schedule=best", "schedule=best is none of gpipe, 1f1b"),
+            ("group=4", "group=4 is for interleaved"),
+            ("cp=2", "there is no \"cp=2\""),
+            ("sp=1", "there is no \"sp=1\""),
+        ] {
+            let error = text.parse::<Strategy>().unwrap_err();
+            assert!(error.what.contains(says) && error.help.contains("dp=4"), "{text}: {error}");
+        }
+    }
+
+    /// As GPT-2.
+    #[test]
+    fn what_cannot_divide_a_model_is_refused_and_the_nearest_can() {
+        let shape = ModelShape {
+            vocabulary: 50257,
+            block: 1024,
+            layers: 12,
+            heads: 12,
+            embd: 768,
+            family: Family::Gpt,
+        };
+        for (text, says, near) in [
+            ("tp=5", "12 heads cannot be divided", "tp=4"),
+            ("tp=16,dp=2", "16 tensor ranks cannot share 12 heads", "dp=2,tp=12"),
+            ("pp=16", "16 stages cannot share 12 layers", "pp=12"),
+            ("pp=4,chunks=4", "16 stages cannot share 12 layers", "pp=4,chunks=3"),
+            ("chunks=2", "on a pipeline of 1 rank", "dp=1"),
+            ("pp=2,chunks=2,schedule=gpipe", "gpipe runs 1 chunk per rank", "pp=2,chunks=2"),
+            ("tp=7,sp", "cannot be divided", "tp=4,sp"),
+        ] {
+            let strategy = read(text);
+            let error = strategy.check(&shape).unwrap_err();
+            assert!(error.what.contains(says), "{text}: {error}");
+            let nearest = strategy.nearest(&shape, 64);
+            assert_eq!(nearest.to_string(), near, "{text}");
+            nearest.check(&shape).unwrap();
+        }
+        let large = read("dp=16,tp=8,pp=4,zero=1");
+        let near = large.nearest(&shape, 8);
+        assert_eq!((near.to_string(), near.ranks()), ("tp=6,zero=1".into(), 6));
+        assert_eq!(read("dp=16,tp=2,zero=1").nearest(&shape, 8).to_string(), "dp=4,tp=2,zero=1");
+    }
+
+    #[test]
+    fn what_the_trainer_does_not_run_is_refused() {
+        for (text, says) in [
+            ("dp=2,pp=2,zero=2", "zero=0 or zero=1"),
+            ("dp=8,zero=3,shard=4", "leave shard out"),
+            ("recompute=norms", "recompute=full"),
+            ("zero=3,offload=parameters,nvme", "leave nvme out"),
+            ("tiles=2", "give zero=3"),
+            ("zero=1,offload=parameters", "stage 3 offloads parameters"),
+        ] {
+            let error = read(text).ensure_trainable().unwrap_err();
+            assert!(error.help.contains(says), "{text}: {error}");
+        }
+        for text in ["dp=2,pp=2,zero=1,recompute=full", "zero=3,tiles=2,offload=parameters"] {
+            read(text).ensure_trainable().unwrap();
+        }
+    }
+}

@@ -1,0 +1,509 @@
+//! One training: a model that ranks divide by a [`Strategy`], and its steps.
+//!
+//! This is the one place that puts mesh, layers, stages, ZeRO and optimizer together and runs the
+//! micro-batches. One rank, plain data parallelism and a mesh of three axes are the same code: a
+//! model that no pipeline divides is a pipeline of one stage, whose schedule is one forward and one
+//! backward pass in turn.
+
+use super::{Config, Diverged};
+use crate::checkpoint;
+use crate::comm::Comm;
+use crate::data::Batch;
+use crate::mesh::{Axis, Mesh};
+use crate::model::{Build, Gpt, Pass, Plain, Tiled};
+use crate::parallel::pipeline::{Choice, Dynamic, Instruction, Op, Stages, StepRecord};
+use crate::parallel::strategy::{Offloaded, Strategy};
+use crate::parallel::zero::Offload;
+use crate::parallel::{Averaged, Mistake, TensorParallel, Zero, ZeroConfig};
+use crate::tensor::{Listener, Spec};
+use anyhow::{Result, ensure};
+use std::ops::Range;
+use std::path::Path;
+use std::time::Instant;
+
+/// One rank's part of a model, and of its training.
+///
+/// Four ranks train one GPT: two replicas, each cut in two by tensor parallelism. The optimizer's
+/// state is divided between the replicas:
+///
+/// ```
+/// use shardlab::data::Corpus;
+/// use shardlab::launch;
+/// use shardlab::parallel::Strategy;
+/// use shardlab::train::{Config, Training};
+///
+/// let corpus = Corpus::embedded()?;
+/// let strategy: Strategy = "dp=2,tp=2,zero=1".parse()?;
+/// let config = Config::small(strategy.data, &corpus);
+/// let losses = launch::run(strategy.ranks(), |comm| {
+///     let mut training = Training::new(&config, &strategy, &comm)?;
+///     let mut losses = Vec::new();
+///     for step in 0..config.steps {
+///         losses.push(training.step(&corpus.train, step)?.loss);
+///     }
+///     Ok(losses)
+/// })?;
+/// assert!(losses[0].last() < losses[0].first());
+/// assert_eq!(losses[0], losses[1]); // tensor ranks share a replica and its batches
+/// # anyhow::Ok(())
+/// ```
+pub struct Training {
+    pub config: Config,
+    pub strategy: Strategy,
+    pub mesh: Mesh,
+    /// The tensor group and its layers.
+    pub tensor: TensorParallel,
+    /// This rank's layers.
+    pub stages: Stages,
+    pub zero: Zero,
+    /// This rank's passes and messages, in order.
+    pub program: Vec<Instruction>,
+    /// Runs the passes of `program` in a dynamic order. Only for one replica, because data ranks
+    /// average gradients in the order of their passes, and only for a program without separate
+    /// passes for the weights' gradients.
+    pub dynamic: Option<Choice>,
+    /// The data rank whose batches this rank draws: its own.
+    draws_as: usize,
+    /// The whole model, where the strategy cuts it, from the first time that it is put together.
+    whole: Option<Gpt>,
+    _half: Option<Listener>,
+}
+
+/// What a lab watches in a step, or changes on purpose. Its methods do nothing by themselves.
+pub trait Observer {
+    /// Gets each micro-batch as it was drawn, and returns the one to train on.
+    fn drawn(&mut self, micro_batch: usize, batch: Batch) -> Batch {
+        let _ = micro_batch;
+        batch
+    }
+
+    /// Looks at gradients that are averaged, before they are used.
+    ///
+    /// # Errors
+    /// Ends the step.
+    fn averaged(&mut self, training: &mut Training) -> Result<()> {
+        let _ = training;
+        Ok(())
+    }
+}
+
+/// Watches nothing.
+impl Observer for () {}
+
+/// A step that was taken.
+pub struct TakenStep {
+    /// The mean over the micro-batches of this rank's replica, in nats per token, on every rank.
+    pub loss: f64,
+    /// The norm of all gradients on all ranks, before clipping.
+    pub grad_norm: f64,
+    /// The learning rate.
+    pub lr: f64,
+    /// Passes and messages, with their times.
+    pub ran: StepRecord,
+    /// The time of each collective on gradients, in the order of the backward pass.
+    pub averaged: Vec<Averaged>,
+    pub times: StepTimes,
+}
+
+/// The moments of a step on this rank.
+#[derive(Clone, Copy, Debug)]
+pub struct StepTimes {
+    pub begun: Instant,
+    /// All micro-batches are drawn.
+    pub drawn: Instant,
+    /// All forward and backward passes are done.
+    pub passed: Instant,
+    /// All gradients are averaged.
+    pub averaged: Instant,
+    /// The parameters are updated.
+    pub updated: Instant,
+}
+
+/// The layers that a training makes in place of its strategy's.
+type Layers<'a> = dyn FnOnce(&TensorParallel) -> Box<dyn Build> + 'a;
+
+/// The values with which a training begins, as
+/// [`Zero::begin_with`](crate::parallel::Zero::begin_with) takes them.
+type Values<'a> = dyn Fn(&Spec, Range<usize>, &mut [f32]) + 'a;
+
+/// A training that has not begun: what differs from the usual one.
+///
+/// ```
+/// use shardlab::data::Corpus;
+/// use shardlab::parallel::zero::{Stage, ZeroConfig};
+/// use shardlab::parallel::Strategy;
+/// use shardlab::tensor::Precision;
+/// use shardlab::train::{Config, Setup};
+///
+/// let corpus = Corpus::embedded()?;
+/// let config = Config::small(1, &corpus);
+/// let alone = shardlab::comm::Comm::alone();
+/// let zero = ZeroConfig::new(Stage::Ddp, Precision::Bf16, config.adamw);
+/// let mut training = Setup::new(&config, &Strategy::default()).zero(zero).begin(&alone)?;
+/// assert!(training.step(&corpus.train, 0)?.loss > 0.0);
+/// # anyhow::Ok(())
+/// ```
+pub struct Setup<'a> {
+    config: &'a Config,
+    strategy: Strategy,
+    zero: ZeroConfig,
+    init_from: Option<&'a Path>,
+    values: Option<Box<Values<'a>>>,
+    layers: Option<Box<Layers<'a>>>,
+    half: bool,
+}
+
+impl<'a> Setup<'a> {
+    /// A training that begins with random weights.
+    pub fn new(config: &'a Config, strategy: &Strategy) -> Setup<'a> {
+        let precision = crate::tensor::Precision::F32;
+        Setup {
+            config,
+            strategy: *strategy,
+            zero: ZeroConfig::new(strategy.zero, precision, config.adamw),
+            init_from: None,
+            values: None,
+            layers: None,
+            half: false,
+        }
+    }
+
+    /// ZeRO's settings: the type of what is stored, buckets, where state is offloaded to. The stage
+    /// is the strategy's.
+    pub fn zero(mut self, zero: ZeroConfig) -> Setup<'a> {
+        self.zero = ZeroConfig { stage: self.strategy.zero, ..zero };
+        self
+    }
+
+    /// Begins with the weights of an earlier run's folder, if there is one. No axis may cut the
+    /// model.
+    pub fn init_from(mut self, folder: Option<&'a Path>) -> Setup<'a> {
+        self.init_from = folder;
+        self
+    }
+
+    /// Begins with values that each rank writes for its own slices.
+    pub fn values(mut self, values: impl Fn(&Spec, Range<usize>, &mut [f32]) + 'a) -> Setup<'a> {
+        self.values = Some(Box::new(values));
+        self
+    }
+
+    /// Makes the layers in another way than the strategy: `layers` gets the tensor group.
+    pub fn layers(
+        mut self,
+        layers: impl FnOnce(&TensorParallel) -> Box<dyn Build> + 'a,
+    ) -> Setup<'a> {
+        self.layers = Some(Box::new(layers));
+        self
+    }
+
+    /// Rounds each gradient to fp16 before ranks average it, as
+    /// [`emulate_half`](super::emulate_half) does.
+    pub fn emulate_half(mut self) -> Setup<'a> {
+        self.half = true;
+        self
+    }
+
+    // ANCHOR: begin
+    /// Begins the training on one of `comm`'s ranks. All of them call it.
+    ///
+    /// # Errors
+    /// If the strategy cannot divide this model or these ranks, or the trainer does not run it; if
+    /// weights cannot be read, or a collective fails.
+    pub fn begin(self, comm: &Comm) -> Result<Training> {
+        let Setup { config, strategy, zero, init_from, values, layers, half } = self;
+        strategy.check(&config.shape)?;
+        strategy.ensure_trainable()?;
+        ensure!(
+            config.ranks == strategy.data,
+            "the settings are for {} data ranks, and the strategy has {}",
+            config.ranks,
+            strategy.data
+        );
+        let mistake = zero.mistake;
+        // A rank has one place on each axis, and a group of ranks along each.
+        let mesh = Mesh::new(comm, strategy.layout())?;
+        let pipeline = mesh.group(Axis::Pipeline);
+        let data = match mistake {
+            Some(Mistake::OwnGradients) => Comm::alone(),
+            _ => mesh.group(Axis::Data).clone(),
+        };
+
+        // Tensor ranks cut every matrix; pipeline ranks divide the layers that are made of them.
+        let tensor = tensor_parallel(&mesh, &strategy);
+        let build = match layers {
+            Some(layers) => layers(&tensor),
+            None if tensor.group().size() > 1 => Box::new(tensor.clone()),
+            None if strategy.tiles > 1 => Box::new(Tiled(strategy.tiles)),
+            None => Box::new(Plain),
+        };
+        let micro_batches = strategy.pipeline(config.grad_accum);
+        let mut stages =
+            Stages::new(micro_batches, pipeline, &config.shape, strategy.partition, &*build)?;
+        for chunk in &mut stages.chunks {
+            chunk.recompute(strategy.recompute.blocks());
+        }
+        stages.averages_early = mistake == Some(Mistake::EarlyAverage);
+
+        // Data ranks hold the same slices of the same layers, and shard their state.
+        let params = stages.chunks[0].params.clone();
+        let half = half.then(|| super::emulate_half(&params)); // before ranks average
+        let zero = ZeroConfig { offload: offload(&strategy, zero.offload), ..zero };
+        let zero = match (values, init_from) {
+            (Some(values), _) => Zero::begin_with(&params, &data, zero, &*values)?,
+            (None, Some(folder)) => {
+                params.allocate(config.seed);
+                if comm.rank() == 0 {
+                    checkpoint::load(folder, &params)?;
+                }
+                Zero::new(&params, &data, zero)?
+            }
+            (None, None) if mistake == Some(Mistake::OwnWeights) => {
+                let seed = config.seed_of(data.rank());
+                Zero::begin_with(&params, &data, zero, &|spec, elements, out| {
+                    spec.initial(seed, elements, out);
+                })?
+            }
+            (None, None) => Zero::init(&params, &data, zero, config.seed)?,
+        };
+        // Where the axes meet: one norm of all gradients, and the tied table of both ends.
+        let zero = zero.with_tensor(&tensor)?.with_pipeline(pipeline)?;
+
+        let order = strategy.schedule().order(&micro_batches, pipeline.rank());
+        let draws_as = match mistake {
+            Some(Mistake::SameBatches) => 0,
+            _ => mesh.at.data,
+        };
+        Ok(Training {
+            config: config.clone(),
+            strategy,
+            program: micro_batches.with_messages(pipeline.rank(), &order),
+            dynamic: None,
+            draws_as,
+            mesh,
+            tensor,
+            stages,
+            zero,
+            whole: None,
+            _half: half,
+        })
+    }
+    // ANCHOR_END: begin
+}
+
+fn tensor_parallel(mesh: &Mesh, strategy: &Strategy) -> TensorParallel {
+    let group = mesh.group(Axis::Tensor).clone();
+    let sequence = strategy.sequence && group.size() > 1;
+    TensorParallel::new(group, sequence, strategy.vocabulary_multiple)
+}
+
+/// Where state is offloaded to: the settings' place, or the host's memory if the strategy offloads.
+fn offload(strategy: &Strategy, place: Option<Offload>) -> Option<Offload> {
+    if place.is_none() && strategy.offload != Offloaded::None {
+        return Some(Offload::Host);
+    }
+    place
+}
+
+impl Training {
+    /// The training of `config` under a strategy, with random weights.
+    ///
+    /// # Errors
+    /// Those of [`Setup::begin`].
+    pub fn new(config: &Config, strategy: &Strategy, comm: &Comm) -> Result<Training> {
+        Setup::new(config, strategy).begin(comm)
+    }
+
+    // ANCHOR: step
+    /// Takes one step on `text`, counted from 0. All ranks call it.
+    ///
+    /// # Errors
+    /// [`Diverged`] on all ranks, if the norm is not finite: then nothing changes. If a pass, a
+    /// message or a collective fails.
+    pub fn step(&mut self, text: &[u32], step: usize) -> Result<TakenStep> {
+        self.step_with(text, step, &mut ())
+    }
+
+    /// Takes one step, which `observer` watches.
+    ///
+    /// # Errors
+    /// Those of [`Training::step`], and the observer's.
+    pub fn step_with(
+        &mut self,
+        text: &[u32],
+        step: usize,
+        observer: &mut dyn Observer,
+    ) -> Result<TakenStep> {
+        let begun = Instant::now();
+        let micro_batches = self.draw(text, step, observer);
+        let drawn = Instant::now();
+        let ran = self.passes(&micro_batches)?;
+        let passed = Instant::now();
+        let averages = self.average()?;
+        let averaged = Instant::now();
+        observer.averaged(self)?;
+        let lr = self.config.schedule.at(step);
+        let grad_norm = self.update(step)?;
+        let times = StepTimes { begun, drawn, passed, averaged, updated: Instant::now() };
+        let loss = self.loss(&ran)?;
+        Ok(TakenStep { loss, grad_norm, lr, ran, averaged: averages, times })
+    }
+    // ANCHOR_END: step
+
+    /// The batches of `step`'s micro-batches, and the passes over them.
+    pub fn draw(
+        &self,
+        text: &[u32],
+        step: usize,
+        observer: &mut dyn Observer,
+    ) -> Vec<(Batch, Pass)> {
+        let sampler = self.config.sampler(self.draws_as);
+        let mut drawn = Vec::new();
+        for micro in 0..self.micro_batches() {
+            let batch = observer.drawn(micro, sampler.batch(text, step, micro));
+            drawn.push(self.with_pass(step, batch));
+        }
+        drawn
+    }
+
+    /// A batch with this rank's pass over it in `step`: its dropout.
+    pub fn with_pass(&self, step: usize, batch: Batch) -> (Batch, Pass) {
+        let pass = self.config.pass(step, &batch.sequences);
+        let pass = self.tensor.pass(pass, batch.length);
+        (batch, pass)
+    }
+
+    /// Micro-batches per replica and step.
+    pub fn micro_batches(&self) -> usize {
+        self.strategy.micro_batches.unwrap_or(self.config.grad_accum)
+    }
+
+    /// Makes the forward and backward passes over all micro-batches. Gradients add up, beginning
+    /// with zero; the last pass begins to average them.
+    ///
+    /// # Errors
+    /// If a pass or a message fails.
+    pub fn passes(&mut self, micro_batches: &[(Batch, Pass)]) -> Result<StepRecord> {
+        self.zero.begin()?;
+        let activations = self.activations(micro_batches);
+        let Some(choice) = self.dynamic else {
+            return self.stages.step(&self.program, micro_batches, activations, &self.zero);
+        };
+        let pass = |one: &Instruction| match one {
+            Instruction::Compute(op) => Some(*op),
+            _ => None,
+        };
+        let order: Vec<Op> = self.program.iter().filter_map(pass).collect();
+        let dynamic = Dynamic { order: &order, choice, tensor: self.tensor.group() };
+        self.stages.step_dynamic(&dynamic, micro_batches, activations, &self.zero)
+    }
+
+    /// The shape of what one stage sends to the next: [sequences, length, width].
+    fn activations(&self, micro_batches: &[(Batch, Pass)]) -> [usize; 3] {
+        let Some((batch, _)) = micro_batches.first() else {
+            return [0; 3];
+        };
+        let ranks = self.tensor.group().size();
+        let sequence = self.strategy.sequence && ranks > 1;
+        let length = batch.length / if sequence { ranks } else { 1 };
+        [batch.sequences.len(), length, self.config.shape.embd]
+    }
+
+    /// Waits until all gradients are averaged. Returns the time of each collective.
+    ///
+    /// # Errors
+    /// If a collective failed, or a parameter got no gradient.
+    pub fn average(&mut self) -> Result<Vec<Averaged>> {
+        self.zero.finish()
+    }
+
+    /// Clips the averaged gradients and updates the parameters with the learning rate of `step`.
+    /// Returns the norm of all gradients on all ranks, before clipping.
+    ///
+    /// # Errors
+    /// [`Diverged`] on all ranks, if the norm is not finite: then nothing changes. If a collective
+    /// fails.
+    pub fn update(&mut self, step: usize) -> Result<f64> {
+        self.zero
+            .step(self.config.schedule.at(step), self.config.clip)
+            .map_err(|error| Diverged::at(step + 1, error))
+    }
+
+    /// The mean loss over the micro-batches of this rank's replica, on every rank of its pipeline.
+    /// All of them call it.
+    ///
+    /// # Errors
+    /// If the broadcast fails.
+    pub fn loss(&self, ran: &StepRecord) -> Result<f64> {
+        let count = ran.losses.len().max(1) as f64;
+        let mut loss = [ran.losses.iter().sum::<f64>() / count];
+        let ranks = self.stages.group();
+        if ranks.size() > 1 {
+            ranks.broadcast(&mut loss, ranks.size() - 1)?; // the last stage has computed it
+        }
+        Ok(loss[0])
+    }
+
+    /// Whether this rank's layers are the whole model.
+    fn has_whole_model(&self) -> bool {
+        self.strategy.tensor == 1 && self.strategy.pipeline == 1
+    }
+
+    /// Runs `work`, such as an evaluation, with the whole model, which every rank holds in f32
+    /// meanwhile. All ranks call it, between steps.
+    ///
+    /// # Errors
+    /// If parameters cannot be gathered, and those of `work`.
+    pub fn whole<R>(&mut self, work: impl FnOnce(&Gpt) -> Result<R>) -> Result<R> {
+        if self.has_whole_model() {
+            let Training { zero, stages, .. } = self;
+            return zero.whole(|| work(&stages.chunks[0]));
+        }
+        let whole = match self.whole.take() {
+            Some(whole) => whole,
+            None => {
+                let whole = Gpt::new(&self.config.shape)?;
+                whole.params.allocate(self.config.seed);
+                whole
+            }
+        };
+        let groups = [self.tensor.group(), self.stages.group()];
+        let params = &self.stages.chunks[0].params;
+        self.zero
+            .whole(|| Ok(crate::parallel::unshard(&groups, params, &whole.params)?))?;
+        work(self.whole.insert(whole))
+    }
+
+    /// This run, as its checkpoints record it: a run that continues from one must be the same.
+    pub fn job(&self, text: &[u32]) -> checkpoint::Job {
+        checkpoint::Job {
+            shape: self.config.shape,
+            seed: self.config.seed,
+            ranks: self.strategy.ranks(),
+            layout: self.strategy.to_string(),
+            settings: self.config.settings(text),
+        }
+    }
+
+    /// Ends the training. Every rank then holds all parameters of its own layers, in f32.
+    ///
+    /// # Errors
+    /// If parameters cannot be gathered.
+    pub fn leave(self) -> Result<Stages> {
+        self.zero.leave()?;
+        Ok(self.stages)
+    }
+}
+
+impl Config {
+    /// These settings under a strategy: with its replicas, and its micro-batches where it names
+    /// them.
+    pub fn under(&self, strategy: &Strategy) -> Config {
+        Config {
+            ranks: strategy.data,
+            batch: strategy.micro_batch.unwrap_or(self.batch),
+            grad_accum: strategy.micro_batches.unwrap_or(self.grad_accum),
+            ..self.clone()
+        }
+    }
+}
