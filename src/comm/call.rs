@@ -182,7 +182,7 @@ impl fmt::Display for Call {
     }
 }
 
-/// `all_reduce (sum, 804,096 f32, labs/lab03/lesson.rs:141)`,
+/// `all_reduce (sum, 804,096 f32, labs/lab03/lesson.rs:38)`,
 /// `broadcast "weights" in group tensor (root 4, 96 f32, …)`. Ranks have their numbers in the
 /// world. `{:#}` adds the number, if it is known: `…, its call 7`.
 impl fmt::Display for CallInfo {

@@ -34,7 +34,14 @@ fn every_lab_is_a_package_with_its_lesson() {
         let bins = cargo["bin"].as_array().unwrap();
         assert_eq!(bins.len(), 1, "{}", lab.name);
         assert_eq!(bins[0]["name"].as_str(), Some(&*lab.name));
-        assert_eq!(format!("labs/{}/{}", lab.name, bins[0]["path"].as_str().unwrap()), lab.file);
+        assert_eq!(lab.file, format!("labs/{}/lesson.rs", lab.name));
+        let program = bins[0]["path"].as_str().unwrap();
+        if program != "lesson.rs" {
+            assert_eq!(program, "main.rs", "{}", lab.name);
+            assert_eq!(cargo["lib"]["path"].as_str(), Some("lib.rs"), "{}", lab.name);
+            let library = text(&format!("labs/{}/lib.rs", lab.name));
+            assert!(library.contains("\npub mod lesson;\n"), "{}: its lesson", lab.name);
+        }
     }
 }
 

@@ -1,0 +1,13 @@
+//! lab03 · One model, many ranks: data-parallel training of a character-level GPT.
+//!
+//! Reading order: `lesson.rs` (one step, and the library's beside it), `run.rs` (what a rank does
+//! in this lab, and the checks), `flags.rs`, and `apparatus/` (the training, watched, and its
+//! comparison with one rank).
+
+mod apparatus;
+pub mod flags;
+pub mod lesson;
+mod run;
+
+pub use flags::Args;
+pub use run::run;

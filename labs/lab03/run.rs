@@ -1,0 +1,194 @@
+//! What lab03 runs, in which order, and its checks.
+
+use crate::apparatus::{serial, training};
+use crate::flags::Args;
+use crate::lesson::compare_steps;
+use anyhow::Result;
+use kit::flags::ensure_ranks_can_differ;
+use kit::settings::{Around, Settings};
+use kit::show::Screen;
+use kit::{
+    Beside, Checks, End, Evaluator, Footprint, Journal, Lesson, Rates, Symptoms, report, speedup,
+};
+use shardlab::comm::Comm;
+use shardlab::data::Corpus;
+use shardlab::model::Gpt;
+use shardlab::tensor::matmul;
+use shardlab::train::{self, Config, Diverged, EvalConfig, Preset};
+use shardlab::{checkpoint, launch};
+use std::path::PathBuf;
+
+/// All ranks read this, and none changes it.
+struct Lab {
+    args: Args,
+    config: Config,
+    eval: EvalConfig,
+    corpus: Corpus,
+    screen: Screen,
+    lesson: Lesson,
+    /// One thread's matmul peak, FLOP/s.
+    peak: f64,
+}
+
+impl Lab {
+    /// The folder for weights, unless the run leaves none behind: one that is broken on purpose
+    /// must not replace good ones.
+    fn save_to(&self) -> Option<PathBuf> {
+        let saves = self.args.broken.is_none() && !self.args.eval_only;
+        saves.then(|| self.args.run.folder("lab03"))
+    }
+}
+
+/// Starts the ranks, and runs the lab on each.
+///
+/// # Errors
+/// If the flags do not fit together, a rank fails, or a check does.
+pub fn run(args: Args) -> Result<()> {
+    let corpus = Corpus::find(args.train.data.data.as_deref())?;
+    let config = args.train.resolve(launch::ranks(args.ranks, 2)?, args.steps, &corpus)?;
+    let eval = args.eval.resolve(config.steps, &args.train.defaults(), &corpus)?;
+    ensure_ranks_can_differ(args.broken.is_some(), config.ranks)?;
+    let screen = Screen::detect(args.run.ascii);
+    let lesson = Lesson::of("lab03")?;
+    let lab = Lab {
+        args,
+        config,
+        eval,
+        corpus,
+        screen,
+        lesson,
+        peak: matmul::measured_peak(),
+    };
+    let footprint = Footprint::new(&lab.config);
+    let free = launch::free_memory(launch::ranks_here(lab.config.ranks));
+    if lab.args.run.dry_run {
+        if launch::is_first_process() {
+            introduce(&lab);
+            report::dry_run(&lab.screen, &lab.config, &footprint, free, lab.peak);
+        }
+        return Ok(());
+    }
+    footprint.ensure_fits(free)?;
+    if let Some(folder) = lab.save_to() {
+        checkpoint::ensure_writable(&folder)?;
+    }
+    let options = lab.args.run.comm.options(&lab.args.run.folder("lab03"));
+    kit::run(lab.config.ranks, &options, |comm| {
+        one_rank(&lab, &comm).map_err(|error| lab.config.explain(error))
+    })
+}
+
+/// One rank's part, from the first check to the last. Returns what the checks found wrong.
+fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
+    let config = &lab.config;
+    let screen = &lab.screen;
+    // No other job may save to this folder meanwhile.
+    let _claim = match lab.save_to() {
+        Some(folder) => Some(checkpoint::Claim::take(comm, &folder)?),
+        None => None,
+    };
+    let mut journal =
+        Journal::new(comm, screen, Rates::of(config, lab.peak), lab.eval.due, Some(&lab.args.log))?;
+    if comm.rank() == 0 {
+        introduce(lab);
+    }
+    let evaluator = Evaluator {
+        config,
+        eval: &lab.eval,
+        corpus: &lab.corpus,
+        screen,
+        comm,
+        save_to: lab.save_to(),
+    };
+    let gpt = Gpt::new(&config.shape)?;
+    // Each rank starts with its own random seed; the broadcast makes them one model.
+    gpt.params.allocate(config.seed_of(comm.rank()));
+    if let Some(dir) = lab.args.train.model.init_from.as_deref().filter(|_| comm.rank() == 0) {
+        checkpoint::load(dir, &gpt.params)?;
+    }
+    if lab.args.eval_only {
+        comm.broadcast(&mut gpt.params.values_mut(), 0)?;
+        evaluator.run(&gpt, 0, &mut journal)?;
+        return Ok(Vec::new());
+    }
+    let text = &lab.corpus.train[..];
+    let beside = compare_steps(comm, config, text, lab.args.all_reduce)?;
+    let same_as_one_rank = serial::compare(comm, screen, &lab.args, config, text)?;
+    let symptoms = training::train(&lab.args, &gpt, &evaluator, &mut journal);
+    let symptoms = symptoms.map_err(|error| Diverged::at(journal.records.len() + 1, error))?;
+    journal.show(
+        lab.args.no_overlap || lab.args.all_reduce.is_some() || lab.args.run.comm.link.is_some(),
+    )?;
+    let hashes = train::all_hashes(comm, &gpt.params)?;
+    let drawn = symptoms.drawn_by_all(comm)?;
+    if lab.args.broken.is_none() {
+        speedup::show(comm, screen, &gpt, config, text, &journal.records, &journal.watch)?;
+    }
+    Ok(check(
+        lab,
+        comm,
+        &journal,
+        &symptoms,
+        beside,
+        &End { hashes, drawn, same_as_one_rank },
+    ))
+}
+
+/// The checks, for the reader and for the exit code.
+fn check(
+    lab: &Lab,
+    comm: &Comm,
+    journal: &Journal,
+    symptoms: &Symptoms,
+    beside: Beside,
+    end: &End,
+) -> Vec<String> {
+    if comm.rank() != 0 {
+        return Vec::new();
+    }
+    lab.screen.say("");
+    symptoms.show(&lab.screen, "sequences", lab.config.batch * lab.config.ranks);
+    let mut checks = Checks::new(&lab.screen);
+    checks.beside("losses and norms", beside);
+    checks.training(&lab.config, journal, end);
+    let failed = checks.failed();
+    if failed.is_empty() {
+        let more = "More: --all, --dry-run, --link 100us,62MB/s, --break no-average";
+        lab.screen.say(lab.lesson.ending(&lab.screen, more));
+    }
+    failed
+}
+
+fn introduce(lab: &Lab) {
+    let small = lab.args.train.model.preset == Preset::Baby && lab.config.steps <= 1000;
+    let time = (!small).then_some("--dry-run says how long");
+    lab.screen.say(lab.lesson.heading(&lab.screen, time));
+    report::data(&lab.screen, &lab.corpus);
+    if lab.args.log.all {
+        report::alphabet(&lab.screen, &lab.corpus);
+        report::splits(&lab.screen, &lab.corpus);
+    }
+    report::run(&lab.screen, &lab.config);
+    if let Some(algorithm) = lab.args.all_reduce {
+        let words = format!(
+            "{}, in the rounds that lab01 draws; the backward pass waits",
+            algorithm.name()
+        );
+        lab.screen.say(lab.screen.row("all-reduce", &words));
+    }
+    // A dry run prints them anyway.
+    if lab.args.log.all && !lab.args.run.dry_run {
+        report::settings(&lab.screen, &lab.config);
+    }
+    if lab.args.log.all {
+        let around = Around {
+            eval: &lab.eval,
+            eval_only: lab.args.eval_only,
+            log_interval: lab.args.log.interval(lab.config.steps),
+            init_from: lab.args.train.model.init_from.as_deref(),
+            dataset: &lab.corpus.name,
+            out: &lab.args.run.folder("lab03"),
+        };
+        lab.screen.say(Settings::of(&lab.config, &around).show(&lab.screen));
+    }
+}

@@ -1,0 +1,124 @@
+//! The comparison of stages, as it is on the screen.
+
+use super::holdings::drawing;
+use super::job::Job;
+use super::measured::{Measured, agree};
+use super::polaris::on_polaris;
+use super::stages::by_stage;
+use kit::report;
+use kit::show::{Screen, bar_to_scale, bytes_decimal, significant};
+use shardlab::parallel::zero::Stage;
+use shardlab::plan::{BytesEach, zero_volumes};
+
+/// The comparison of stages: bytes that one rank holds and sends, measured, and the formulas. All
+/// bars have one scale, and show what a rank holds of the whole.
+pub fn compared(screen: &Screen, all: &[Measured], job: &Job) -> String {
+    let psi = if screen.ascii { "P" } else { "Ψ" };
+    let mark = |measured, predicted| {
+        if agree(measured, predicted) {
+            screen.tick()
+        } else {
+            screen.cross()
+        }
+    };
+    let BytesEach { parameter, gradient, optimizer } = job.precision.bytes_each();
+    let wholes = [parameter, gradient, optimizer].map(|bytes| (bytes * job.numel) as f64);
+    let most = wholes.into_iter().fold(0.0, f64::max);
+    let column = |measured: &Measured| {
+        let stage = measured.stage.number();
+        let held = measured.beside_formula(job).into_iter().zip(wholes);
+        let cell = |((_, held, _), whole)| {
+            format!("{} {}", bar_to_scale(screen, held, whole, most, 6), bytes_decimal(held))
+        };
+        let mut cells: Vec<String> = held.map(cell).collect();
+        let (holds, predicted) = measured.holds(job);
+        cells.push(format!("{} {}", bytes_decimal(holds), mark(holds, predicted)));
+        let whole = [(3, parameter), (2, gradient), (1, optimizer)];
+        let whole: u64 = whole
+            .into_iter()
+            .filter(|&(from, _)| stage < from)
+            .map(|(_, bytes)| bytes)
+            .sum();
+        let terms = [(whole, ""), (parameter + gradient + optimizer - whole, "/n")];
+        let terms = terms.into_iter().filter(|&(bytes, _)| bytes > 0);
+        cells.push(
+            terms
+                .map(|(bytes, per)| format!("{bytes} {psi}{per}"))
+                .collect::<Vec<_>>()
+                .join(" + "),
+        );
+        let offloaded = measured.offloaded() as f64;
+        cells.extend(job.offloaded.map(|_| bytes_decimal(offloaded)));
+        let temporary = measured.held.peak_buffers as f64;
+        cells.extend([bytes_decimal(temporary), bytes_decimal(holds - offloaded + temporary)]);
+        let numbers = measured.sent / (job.numel * job.precision.bytes() as u64) as f64;
+        let (reduced, gathered) = zero_volumes(stage, job.micro_steps as u64);
+        cells.push(format!(
+            "{} {}",
+            bytes_decimal(measured.sent),
+            mark(measured.sent, measured.formula)
+        ));
+        cells.push(format!("{} {psi}", significant(numbers, 3)));
+        cells.push(format!("{}(n-1)/n {psi}", reduced + gathered));
+        cells
+    };
+    let place = job.offloaded.map(|place| format!("  {place}"));
+    let mut names = vec!["parameters", "gradients", "optimizer", "holds", "  formula"];
+    names.extend(place.as_deref());
+    names.extend(["peak temp", "in all", "sends", "  in numbers", "  formula"]);
+    let stages: Vec<Stage> = all.iter().map(|measured| measured.stage).collect();
+    let mut columns: Vec<Vec<String>> = all.iter().map(column).collect();
+    // What a stage saves, and what it costs.
+    let in_all = |measured: &Measured| {
+        let temporary = measured.held.peak_buffers as f64;
+        measured.holds(job).0 - measured.offloaded() as f64 + temporary
+    };
+    let saves: Vec<f64> = all.iter().map(in_all).collect();
+    let costs: Vec<f64> = all.iter().map(|measured| measured.sent).collect();
+    let takeaway = [("in all", saves), ("sends", costs)];
+    let bold = takeaway.each_ref().map(|(name, _)| screen.bold(name));
+    for ((name, values), bold) in takeaway.iter().zip(&bold) {
+        let Some(row) = names.iter().position(|one| one == name) else {
+            continue;
+        };
+        let mut cells: Vec<String> = columns.iter().map(|column| column[row].clone()).collect();
+        screen.least_is_best(values, &mut cells);
+        for (column, cell) in columns.iter_mut().zip(cells) {
+            column[row] = cell;
+        }
+        names[row] = bold.as_str();
+    }
+    by_stage(screen, &names, &stages, &columns)
+}
+
+/// The words below [`compared`].
+pub fn legend(screen: &Screen, job: &Job) -> String {
+    let psi = if screen.ascii { "P" } else { "Ψ" };
+    let sends = match job.micro_steps {
+        1 => "; stage 3 gathers twice and reduces once.".to_string(),
+        m => format!(
+            ". A step has M = {m} micro-steps. Stages 0 and 1 reduce the gradients once per step. Stages 2 and 3 reduce \
+             them in every micro-step: (M+1)(n-1)/n {psi} in stage 2. Stage 3 also gathers the parameters twice in every \
+             micro-step: 3M(n-1)/n {psi}."
+        ),
+    };
+    screen.wrap(
+        &format!(
+            "{psi}: parameters; n: ranks; peak temp: gathered parameters, gradients in flight. sends: per step, {}{sends}",
+            report::counted()
+        ),
+        2,
+    )
+}
+
+/// Prints the comparison of stages: pictures, if wanted, the table, and for several stages the
+/// prediction.
+pub fn show(screen: &Screen, all: &[Measured], job: &Job, pictures: bool) {
+    for measured in all.iter().filter(|_| pictures) {
+        screen.say(format!("\n{}", drawing(screen, measured, job)));
+    }
+    screen.say(format!("\n{}\n{}", compared(screen, all, job), legend(screen, job)));
+    if all.len() > 1 {
+        screen.say(format!("\n{}", on_polaris(screen)));
+    }
+}

@@ -1,0 +1,29 @@
+//! What a run's ranks share.
+
+use super::job::Job;
+use crate::flags::Args;
+use kit::Lesson;
+use kit::show::Screen;
+use shardlab::data::Corpus;
+use shardlab::parallel::ZeroConfig;
+use shardlab::parallel::zero::Stage;
+use shardlab::train::{Config, EvalConfig};
+
+/// The run's settings, which all ranks share.
+pub struct Lab {
+    pub args: Args,
+    pub config: Config,
+    pub job: Job,
+    /// The settings of the first stage; the others differ only in their number.
+    pub zero: ZeroConfig,
+    pub tiles: usize,
+    /// Only with one stage, which is trained in full.
+    pub eval: Option<EvalConfig>,
+    pub corpus: Corpus,
+    /// The stages to train.
+    pub stages: Vec<Stage>,
+    pub screen: Screen,
+    /// One thread's matmul peak, FLOP/s; 0 if no figure needs it.
+    pub peak: f64,
+    pub lesson: Lesson,
+}

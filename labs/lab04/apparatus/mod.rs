@@ -1,0 +1,39 @@
+//! ZeRO's stages side by side: what each rank holds and sends, and what that costs on a real
+//! network.
+//!
+//! Reading order:
+//!
+//! - a run: `job.rs`, `lab.rs` (what its ranks share), `limit.rs` (the stages that a rank has room
+//!   for), `stages.rs` (their names, and a table with a column for each),
+//!   `introduce.rs` (the setup)
+//! - one stage: `training.rs`, `serial.rs` (beside one rank that does all the work), `measured.rs`
+//!   (what it held and sent), `holdings.rs` (drawn)
+//! - computed steps: `ring.rs` (a collective), `timeline.rs` (drawn), `polaris.rs` (on a real
+//!   network)
+//! - all stages: `comparison.rs`, `checks.rs`
+//! - `padding.rs` (padding, recorded on the wrong rank)
+
+pub mod checks;
+mod comparison;
+mod holdings;
+mod introduce;
+mod job;
+mod lab;
+pub mod limit;
+mod measured;
+mod padding;
+mod polaris;
+mod ring;
+pub mod serial;
+mod stages;
+mod timeline;
+pub mod training;
+
+pub use comparison::{compared, show};
+pub use introduce::introduce;
+pub use job::Job;
+pub use lab::Lab;
+pub use measured::Measured;
+pub use padding::{padding_on_last, restored};
+pub use stages::title;
+pub use timeline::{computed_step, timeline};

@@ -1,0 +1,14 @@
+//! lab04 · Who holds what: ZeRO's stages, side by side.
+//!
+//! Reading order: `lesson.rs` (the first stage by hand, and the library's beside it), `run.rs`
+//! (what a rank does in this lab, and the checks), `flags.rs`, and `apparatus/` (trains, measures,
+//! computes and draws the stages).
+
+mod apparatus;
+pub mod flags;
+pub mod lesson;
+mod run;
+
+pub use apparatus::{Job, Measured, compared, computed_step, restored, timeline, title};
+pub use flags::Args;
+pub use run::run;
