@@ -1,7 +1,8 @@
 //! The job of a real log: Megatron-LM on 8 GPUs, June 2025. The book lists it among its sources.
 
 use super::report::{Job, MEGABYTE, Memory};
-use kit::show::{Screen, table, thousands};
+use kit::show::{Screen, folded, table, thousands};
+use shardlab::launch;
 use shardlab::mesh::Coordinates;
 use shardlab::parallel::tensor::padded;
 use shardlab::plan::{BytesEach, Family, ModelShape, Shards};
@@ -122,10 +123,26 @@ pub fn below_the_estimate(screen: &Screen) -> String {
     format!("{}\n{}", table(screen, &head, &rows), screen.wrap(&words, 2))
 }
 
+/// Rebuilds the log of a real job, and shows why its memory lies below its estimate.
+pub fn show(screen: &Screen) {
+    if launch::is_first_process() {
+        let job = job();
+        let memory = memory();
+        let memory = memory.iter().enumerate().map(|(rank, memory)| memory.line(rank, 1));
+        let header = job.header().into_iter();
+        let counts = header.chain(job.counts());
+        let begin = counts.chain(job.begin());
+        for line in begin.chain(job.estimate()).chain(memory) {
+            screen.say(folded(&line, screen.width));
+        }
+        screen.say(format!("\n{}", below_the_estimate(screen)));
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::report::{Iteration, times};
     use super::*;
-    use crate::report::{Iteration, times};
 
     fn has(lines: &[String], expected: &[&str]) {
         for expected in expected {

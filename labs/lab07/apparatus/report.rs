@@ -1,6 +1,6 @@
 //! The lines of a Megatron-LM log, for any job.
 
-use crate::megatron::estimate;
+use super::megatron::estimate;
 use shardlab::mesh::Coordinates;
 use shardlab::plan::{BytesEach, Family, Shards};
 use std::ops::Range;

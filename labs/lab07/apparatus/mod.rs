@@ -1,19 +1,15 @@
-//! Three axes of parallelism in one job: who holds what, who talks to whom, and what a log says
-//! about it.
+//! What surrounds the lesson: who holds what, who talks to whom, and what a log says about it.
 //!
 //! Reading order: `plan.rs` (what each rank holds and sends), `measured.rs` (what ranks measured,
 //! beside the plan and beside one rank), `megatron.rs` (its estimate of the parameters),
-//! `report.rs` (the lines of its log), `logged.rs` (a real log's job), `flags.rs`.
+//! `report.rs` (the lines of its log), `logged.rs` (a real log's job).
 
-mod flags;
 pub mod logged;
 mod measured;
 mod megatron;
 mod plan;
 mod report;
 
-pub use flags::{AxesFlags, Break, Report};
-pub use kit;
 pub use measured::{Measured, Run, collect, one_rank, traffic};
 pub use plan::{Plan, Sent};
 pub use report::{Iteration, Job, Memory};

@@ -1,15 +1,45 @@
-//! The flags of three axes, and the mistakes.
+//! The flags: of the lab, of three axes, and the mistakes.
 
+use clap::Parser;
 use kit::Order as Passes;
-use kit::Slowest;
-use kit::flags::whole;
+use kit::flags::{one_micro_step, positive, whole, without};
 use kit::help;
+use kit::{RunFlags, Slowest, TrainFlags};
 use shardlab::error::BadInput;
 use shardlab::mesh::{Coordinates, Layout};
 use shardlab::parallel::TensorParallel;
 use shardlab::parallel::pipeline::{Partition, Pipeline, Schedule};
 use shardlab::parallel::zero::Stage;
 use shardlab::train::{Config, PipelinePlan};
+use std::path::PathBuf;
+
+/// Data, pipeline and tensor parallelism in one job, with ZeRO-1.
+#[derive(Parser)]
+#[command(name = "lab07", version)]
+#[command(mut_arg("init_from", |flag| without::<PathBuf>(flag, "this lab keeps no weights: leave it out")))]
+#[command(mut_arg("grad_accum", |flag| flag.hide(true).value_parser(one_micro_step)))]
+#[command(after_long_help = help::examples("lab07", &[
+    ("--tp 1 --pp 4", "eight ranks on two axes: data and pipeline"),
+    ("--report", "this run as Megatron-LM's log has it"),
+    ("--steps 5 --trace steps.json", "a timeline of every rank"),
+]))]
+pub struct Args {
+    /// Ranks: threads of this process [default: 8], or the launcher's processes
+    #[arg(long, help_heading = help::RANKS)]
+    pub ranks: Option<usize>,
+    /// Training steps
+    #[arg(long, default_value_t = 20, value_parser = positive(), help_heading = help::TRAINING)]
+    pub steps: usize,
+    #[command(flatten)]
+    pub axes: AxesFlags,
+    #[command(flatten)]
+    pub train: TrainFlags,
+    #[command(flatten)]
+    pub run: RunFlags,
+    /// Write every rank's steps to this file, for ui.perfetto.dev
+    #[arg(long, value_name = "FILE", help_heading = help::OUTPUT)]
+    pub trace: Option<PathBuf>,
+}
 
 /// The axes of a job, and how micro-batches go through its stages.
 #[derive(Clone, Debug, clap::Args)]
