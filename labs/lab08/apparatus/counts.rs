@@ -4,7 +4,7 @@
 //! trained on, whatever the way to skip says about it.
 
 use super::Job;
-use super::run::{Run, trained_on};
+use super::training::{Run, trained_on};
 use anyhow::Result;
 use kit::Checks;
 use shardlab::comm::Comm;

@@ -1,7 +1,8 @@
 //! One training, with its log, its tokens and its checks.
 
-use super::run::{Training, Way};
-use super::{Break, Job, Metrics, Policy, counts};
+use super::training::{Run, Training, Way};
+use super::{Job, Metrics, counts};
+use crate::flags::{Break, Policy};
 use anyhow::Result;
 use kit::show::{Plot, Series, folded};
 use kit::{Checks, Interval, LoggedRun, drawn};
@@ -65,6 +66,22 @@ pub fn once(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     let mut checks = Checks::new(screen);
     checks.one_model(&run.models);
     counts.check(&mut checks, job, !job.ranges.is_empty() || way.policy == Policy::Auto);
+    Ok(checks.failed())
+}
+
+/// Shows a run without a spike, which needs no second one. Returns what the checks found wrong.
+pub fn report_no_spike(job: &Job, comm: &Comm, run: &Run) -> Result<Vec<String>> {
+    let counts = counts(job, comm, run, 0)?;
+    if comm.rank() > 0 {
+        return Ok(Vec::new());
+    }
+    let points = run.losses().into_iter().map(|(step, loss)| (step as f64, loss));
+    let plot = Plot::new("loss", "step").series(Series::line("train", points));
+    job.screen.say(format!("{}\n", plot.height(8).render(&job.screen)));
+    let mut checks = Checks::new(&job.screen);
+    let bad = !job.poison.steps(&job.config).is_empty();
+    checks.check(!bad, "no spike was found", "", "the bad batches made no spike");
+    counts.check(&mut checks, job, false);
     Ok(checks.failed())
 }
 

@@ -1,7 +1,7 @@
 //! Ways to skip, side by side.
 
 use super::{Counts, Job, Run};
-use kit::show::table;
+use kit::show::{Plot, Screen, Series, table};
 use shardlab::train::Ranges;
 
 /// A table of trainings that skip `ranges`: for each a name, its run, and what it drew.
@@ -31,4 +31,17 @@ pub fn compared(job: &Job, ranges: &Ranges, all: &[(&str, &Run, Counts)]) -> Str
         "loss on\nvalidation",
     ];
     table(&job.screen, &header, &all.iter().map(row).collect::<Vec<_>>())
+}
+
+/// Both curves in one plot. The second begins where the run was resumed.
+pub fn overlaid(screen: &Screen, damaged: &Run, skipped: &Run, from: usize) -> String {
+    let points = |run: &Run, from: usize| {
+        let losses = run.losses().into_iter().filter(move |&(step, _)| step > from);
+        losses.map(|(step, loss)| (step as f64, loss))
+    };
+    let plot =
+        Plot::new("loss", "step").series(Series::line("with bad batches", points(damaged, 0)));
+    plot.series(Series::dots("resumed, skipping them", points(skipped, from)))
+        .height(7)
+        .render(screen)
 }

@@ -5,10 +5,11 @@
 //! ends with the weights of a run that was never stopped. The lab trains that run as well, and
 //! compares.
 
+use super::Job;
 use super::once::say_line;
 use super::progress::{Lost, Progress};
-use super::run::{Run, Training, Way, checkpoints_in};
-use super::{Job, LoadOn, RestartFlags};
+use super::training::{Run, Training, Way, checkpoints_in};
+use crate::flags::{LoadOn, RestartFlags};
 use anyhow::Result;
 use kit::restarts::{kill_this_process, restart_count};
 use kit::show::{Screen, bytes_decimal, complain, thousands};

@@ -5,8 +5,9 @@
 //! their overflow is real. Activations and their gradients stay in f32. On a GPU they are fp16 as
 //! well, and can overflow first.
 
-use super::run::state_hash;
-use super::{Job, ScalingFlags};
+use super::Job;
+use super::training::state_hash;
+use crate::flags::ScalingFlags;
 use anyhow::Result;
 use kit::show::{Plot, Screen, Series, folded, table, thousands};
 use kit::{Checks, Interval, LoggedRun};

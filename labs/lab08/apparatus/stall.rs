@@ -4,7 +4,7 @@
 //! does not have to stop while the copy is hashed and written. The writing thread shares the
 //! machine with the training, so the steps meanwhile are slower: the lab measures this cost, too.
 
-use super::run::checkpoints_in;
+use super::training::checkpoints_in;
 use super::{Job, spikes};
 use anyhow::{Context, Result};
 use kit::Checks;

@@ -1,37 +1,34 @@
-//! Surviving bad steps: a spike in the loss, and what a run does about it.
+//! What surrounds the lesson: a spike in the loss, and what a run does about it.
 //!
 //! Reading order: `poison.rs` (bad batches), `metrics.rs` and `spikes.rs` (a run's metrics file,
-//! and the spikes in it), `run.rs` (one training, which can begin at a checkpoint), `counts.rs`
-//! (what it drew and trained on), `policies.rs` (ways to skip, side by side), `once.rs` (one
-//! training with its log), `restart.rs` and `progress.rs` (one training that outlives a kill),
-//! `stall.rs` (for how long a save stops a training), `scaling.rs` (one training in fp16),
-//! `flags/`.
+//! and the spikes in it), `training.rs` (one training, which can begin at a checkpoint),
+//! `counts.rs` (what it drew and trained on), `policies.rs` (ways to skip, side by side), `once.rs`
+//! (one training with its log), `restart.rs` and `progress.rs` (one training that outlives a kill),
+//! `stall.rs` (for how long a save stops a training), `scaling.rs` (one training in fp16).
 
 mod counts;
-mod flags;
 mod metrics;
 mod once;
 mod poison;
 mod policies;
 mod progress;
 mod restart;
-mod run;
 mod scaling;
 pub mod spikes;
 mod stall;
+mod training;
 
 pub use counts::{Counts, counts};
-pub use flags::{Break, LoadOn, Mode, Policy, RestartFlags, ScalingFlags, SurviveFlags};
-pub use kit;
 pub use metrics::{METRICS, Metrics};
-pub use once::once;
+pub use once::{once, report_no_spike};
 pub use poison::Poison;
-pub use policies::compared;
+pub use policies::{compared, overlaid};
 pub use restart::restart;
-pub use run::{Run, Training, Way, checkpoints};
 pub use scaling::scaling;
 pub use stall::{larger, stall};
+pub use training::{Run, Training, Way, checkpoints};
 
+use crate::flags::SurviveFlags;
 use kit::show::Screen;
 use shardlab::data::Corpus;
 use shardlab::parallel::ZeroConfig;

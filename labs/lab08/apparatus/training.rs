@@ -1,7 +1,8 @@
 //! One training of the lab: in one way to skip, from its start or from a checkpoint.
 
+use super::Job;
 use super::spikes::Baseline;
-use super::{Job, Policy};
+use crate::flags::Policy;
 use anyhow::{Context, Result};
 use kit::trace::{self, Trace};
 use kit::{Lap, Part, progress};

@@ -1,5 +1,5 @@
-//! The flags of a run that survives bad steps, and the mistakes. `restart.rs` and `scaling.rs` have
-//! those of two parts.
+//! The flags: of the lab, of a run that survives bad steps, and the mistakes. `flags/` has those of
+//! two parts.
 
 mod restart;
 mod scaling;
@@ -7,13 +7,43 @@ mod scaling;
 pub use restart::{LoadOn, RestartFlags};
 pub use scaling::ScalingFlags;
 
-use super::Poison;
-use kit::flags::positive;
+use clap::Parser;
+use kit::flags::{positive, without};
 use kit::help;
+use kit::{RunFlags, TrainFlags};
 use shardlab::error::BadInput;
 use shardlab::parallel::zero::Stage;
 use shardlab::train::{Config, Ranges, SkipPolicy};
+use std::ops::Range;
 use std::path::PathBuf;
+
+/// A run that survives bad steps.
+#[derive(Parser)]
+#[command(name = "lab08", version)]
+#[command(mut_arg("layers", |flag| flag.default_value("2")), mut_arg("heads", |flag| flag.default_value("2")))]
+#[command(mut_arg("embd", |flag| flag.default_value("64")), mut_arg("block", |flag| flag.default_value("32")))]
+#[command(mut_arg("batch", |flag| flag.default_value("2")), mut_arg("grad_accum", |flag| flag.default_value("4")))]
+#[command(mut_arg("lr", |flag| flag.default_value("0.004")), mut_arg("warmup", |flag| flag.default_value("10")))]
+#[command(mut_arg("init_from", |flag| without::<PathBuf>(flag, "this lab's runs begin together: leave it out")))]
+#[command(after_long_help = help::examples("lab08", &[
+    ("--train-range-to-skip 10 20 25 30 --log", "skip two ranges, and print every step"),
+    ("--policy count --steps 80 --trace steps.json", "one training that skips steps, and a timeline"),
+    ("--fp16 --steps 60", "gradients in fp16, with a loss scale"),
+]))]
+pub struct Args {
+    /// Ranks: threads of this process [default: 2], or the launcher's processes
+    #[arg(long, help_heading = help::RANKS)]
+    pub ranks: Option<usize>,
+    /// Training steps
+    #[arg(long, default_value_t = 120, value_parser = positive(), help_heading = help::TRAINING)]
+    pub steps: usize,
+    #[command(flatten)]
+    pub survive: SurviveFlags,
+    #[command(flatten)]
+    pub train: TrainFlags,
+    #[command(flatten)]
+    pub run: RunFlags,
+}
 
 /// The steps that are bad, and what the run does about them.
 #[derive(Clone, Debug, clap::Args)]
@@ -142,8 +172,8 @@ impl SurviveFlags {
         }
     }
 
-    /// The bad batches and the steps to skip, checked.
-    pub fn resolve(&self, config: &Config) -> Result<(Poison, Ranges), BadInput> {
+    /// The bad micro-batches of each rank, counted from 0, and the steps to skip, checked.
+    pub fn resolve(&self, config: &Config) -> Result<(Range<usize>, Ranges), BadInput> {
         if self.policy == Some(Policy::Auto) && !self.train_range_to_skip.is_empty() {
             let what =
                 "--policy auto finds the steps to skip, and --train-range-to-skip names them";
@@ -185,7 +215,7 @@ impl SurviveFlags {
         }
         let m = config.grad_accum;
         let draws = bad.map_or(0..0, |(first, last)| (first - 1) * m..last * m);
-        Ok((Poison { draws, vocabulary: config.shape.vocabulary }, ranges))
+        Ok((draws, ranges))
     }
 
     /// Refuses what fp16 cannot do here, beside the flags that clap refuses with it.

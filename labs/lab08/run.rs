@@ -1,0 +1,206 @@
+//! What runs in the lab, and in which order.
+
+use crate::apparatus::{self, Counts, Job, Metrics, Poison, Run, Training, Way, spikes};
+use crate::flags::{Args, Break, Mode, Policy};
+use crate::lesson::compare_with_the_library;
+use anyhow::Result;
+use kit::show::{Screen, thousands};
+use kit::{Beside, Checks, Footprint, Lesson, report};
+use shardlab::comm::Comm;
+use shardlab::data::Corpus;
+use shardlab::launch;
+use shardlab::parallel::ZeroConfig;
+use shardlab::tensor::Precision;
+use shardlab::train::Ranges;
+
+struct Lab {
+    job: Job,
+    lesson: Lesson,
+}
+
+/// Runs the lab as its flags say.
+pub fn run(args: Args) -> Result<()> {
+    let screen = Screen::detect(args.run.ascii);
+    let lesson = Lesson::of("lab08")?;
+    let flags = args.survive;
+    let folder = args.run.folder("lab08");
+    if let Some(file) = &flags.find_spikes {
+        let file = file.clone().unwrap_or_else(|| folder.join(apparatus::METRICS));
+        return Ok(spikes::report(&screen, &file)?);
+    }
+    let corpus = Corpus::find(args.train.data.data.as_deref())?;
+    let ranks = launch::ranks(args.ranks, 2)?;
+    let config = args.train.resolve(ranks, Some(args.steps), &corpus)?;
+    let config = if flags.stall {
+        apparatus::larger(&config)
+    } else {
+        config
+    };
+    let (draws, ranges) = flags.resolve(&config)?;
+    let poison = Poison { draws, vocabulary: config.shape.vocabulary };
+    let free = launch::free_memory(launch::ranks_here(ranks));
+    Footprint::new(&config).ensure_fits(free)?;
+    let zero = ZeroConfig::new(flags.zero, Precision::F32, config.adamw);
+    let options = args.run.comm.options(&folder);
+    let lab = Lab {
+        job: Job { flags, config, zero, poison, ranges, corpus, screen, folder },
+        lesson,
+    };
+    // A restarted job has been introduced.
+    if launch::is_first_process() && kit::restarts::restart_count() == 0 {
+        introduce(&lab);
+    }
+    if args.run.dry_run {
+        return Ok(());
+    }
+    kit::run(ranks, &options, |comm| {
+        let result = match lab.job.flags.mode() {
+            Mode::Story => story(&lab.job, &comm),
+            Mode::Once => apparatus::once(&lab.job, &comm),
+            Mode::Restart => apparatus::restart(&lab.job, &comm),
+            Mode::Stall => apparatus::stall(&lab.job, &comm),
+            Mode::Scaling => {
+                apparatus::scaling(&lab.job, &comm, lab.job.flags.broken == Some(Break::ClipFirst))
+            }
+        };
+        result.map_err(|error| lab.job.config.explain(error))
+    })?;
+    let more = "More: --find-spikes FILE, --policy one-batch, --log, --fp16, --break one-rank";
+    if launch::is_first_process() {
+        lab.job.screen.say(lab.lesson.ending(&lab.job.screen, more));
+    }
+    Ok(())
+}
+
+// ANCHOR: story
+/// One rank's part. Returns what the checks found wrong.
+fn story(job: &Job, comm: &Comm) -> Result<Vec<String>> {
+    // A run with bad batches. It saves checkpoints, and writes its losses to the metrics file.
+    let checkpoints = apparatus::checkpoints(job, comm)?;
+    let mut metrics = Metrics::create(job, comm)?;
+    let mut saved = Vec::new();
+    // With the bad batches.
+    let mut training = Training::begin(job, comm, &Way::plain(true))?.traced(job)?;
+    while training.steps.len() < job.config.steps {
+        let step = training.step()?;
+        metrics.write(step)?;
+        if step.step.is_multiple_of(job.flags.save_every) {
+            saved.push((step.step, training.save(&checkpoints)?));
+        }
+    }
+    let damaged = training.finish(job)?;
+
+    // The spikes in the file, and the steps to skip. Rank 0 reads the file for all ranks.
+    let (spikes, ranges) = spikes::agree(comm, &metrics.path)?;
+    let Some((first, _)) = ranges.ends().next() else {
+        return apparatus::report_no_spike(job, comm, &damaged);
+    };
+
+    // The same run without these steps, from the last checkpoint before them.
+    let before = saved.iter().rev().find(|(step, _)| *step < first);
+    let again = |way: &Way| match before {
+        Some((_, folder)) => {
+            Training::resume(job, comm, way, (&checkpoints, folder), &damaged)?.run(job)
+        }
+        None => Training::begin(job, comm, way)?.run(job), // there is none: from the start
+    };
+    let skipped = again(&Way::skip(Policy::Count, &ranges))?;
+    // ANCHOR_END: story
+
+    let from = before.map_or(0, |(step, _)| *step);
+    let shown = |screen: &Screen| {
+        let spikes_found = spikes::show(screen, &spikes, &metrics.path);
+        let resumed = format!("from step {from} with {}", spikes::flag(&spikes));
+        format!("\n{spikes_found}\n{}", screen.row("resume", &resumed))
+    };
+    compare_ways(job, comm, [&damaged, &skipped], (&ranges, from), again, shown)
+}
+
+/// Two more ways to skip, a run without bad batches, and a run that skips and was never stopped,
+/// beside the story's two runs.
+fn compare_ways(
+    job: &Job,
+    comm: &Comm,
+    [damaged, skipped]: [&Run; 2],
+    (ranges, from): (&Ranges, usize),
+    again: impl Fn(&Way) -> Result<Run>,
+    shown: impl FnOnce(&Screen) -> String,
+) -> Result<Vec<String>> {
+    let one_batch = again(&Way::skip(Policy::OneBatch, ranges))?;
+    let auto = again(&Way::skip(Policy::Auto, ranges))?;
+    // Up to its checkpoint, the damaged run had no bad batch either.
+    let clean = again(&Way::plain(false))?;
+    let unstopped = Training::begin(job, comm, &Way::skip(Policy::Count, ranges))?.run(job)?;
+    let beside = compare_with_the_library(comm, job)?;
+
+    let names = ["skips nothing", "count", "one-batch", "auto", "clean text"];
+    let mut runs = Vec::new();
+    for (name, run) in names.into_iter().zip([damaged, skipped, &one_batch, &auto, &clean]) {
+        runs.push((name, run, apparatus::counts(job, comm, run, ranges.after())?));
+    }
+    let bitwise =
+        !comm.any(skipped.state != unstopped.state || skipped.steps != unstopped.steps)?;
+    if comm.rank() > 0 {
+        return Ok(Vec::new());
+    }
+    let screen = &job.screen;
+    screen.say(apparatus::overlaid(screen, damaged, skipped, from));
+    screen.say(shown(screen));
+    screen.say(format!("\n{}\n", apparatus::compared(job, ranges, &runs)));
+    Ok(check(job, ranges, &runs, bitwise, beside))
+}
+
+/// Runs the checks, for the reader and for the exit code.
+fn check(
+    job: &Job,
+    ranges: &Ranges,
+    runs: &[(&str, &Run, Counts)],
+    bitwise: bool,
+    beside: Beside,
+) -> Vec<String> {
+    let mut checks = Checks::new(&job.screen);
+    checks.beside("losses around a skip", beside);
+    let bad = job.poison.steps(&job.config);
+    let found = ranges
+        .ends()
+        .map(|(first, last)| format!("{first} to {last}"))
+        .collect::<Vec<_>>()
+        .join(", ");
+    let whole = bad.clone().all(|step| ranges.contains(step));
+    checks.check(
+        whole,
+        "the range has every bad step",
+        &found,
+        &format!("bad are {bad:?}, found were {found}"),
+    );
+    let (_, skipped, counts) = &runs[1];
+    counts.check(&mut checks, job, true);
+    checks.check_bits(
+        bitwise,
+        "resumed at a checkpoint = trained without a stop",
+        "a resumed run is not the run that was never stopped",
+    );
+    checks.one_model(&skipped.models);
+    checks.failed()
+}
+
+fn introduce(lab: &Lab) {
+    let Job { screen, config, poison, .. } = &lab.job;
+    let dot = screen.separator();
+    let shape = &config.shape;
+    screen.say(lab.lesson.heading(screen, None));
+    report::ranks(screen, config.ranks);
+    let parameters = thousands(shape.parameters());
+    let model =
+        format!("{} layers{dot}{} wide{dot}{parameters} parameters", shape.layers, shape.embd);
+    screen.say(screen.row("model", &model));
+    let bad = match poison.steps(config) {
+        bad if bad.is_empty() => "no text is random".to_string(),
+        bad => format!("steps {} to {} have random text", bad.start(), bad.end()),
+    };
+    screen.say(screen.row(
+        "steps",
+        &format!("{} x {} micro-batches; {bad}", config.steps, config.grad_accum),
+    ));
+    screen.say("");
+}
