@@ -1,8 +1,8 @@
 //! Deliberate mistakes, which labs make to show what notices them.
 
-/// A piece of a strategy that is left out on purpose. Only a hidden field of
-/// [`ZeroConfig`](super::ZeroConfig)
-/// field takes one, so no setting of a training can be mistaken for one of these.
+/// A piece of a strategy that is left out on purpose. Only
+/// [`ZeroConfig`](super::ZeroConfig) takes one, in a hidden field: no setting of a training can be
+/// mistaken for one of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mistake {
     /// Each rank begins with weights of its own.
