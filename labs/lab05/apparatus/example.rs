@@ -54,8 +54,8 @@ pub fn products(comm: &Comm) -> Result<Example> {
 }
 // ANCHOR_END: example
 
-/// Runs it on `ranks` ranks.
-pub fn show(screen: &Screen, ranks: usize) -> Result<()> {
+/// Runs it on `ranks` ranks, and prints it.
+pub fn show_sum(screen: &Screen, ranks: usize) -> Result<()> {
     let example = launch::run(ranks, |comm| products(&comm))?;
     if launch::is_first_process() {
         screen.say(example[0].render(screen));

@@ -74,7 +74,7 @@ pub fn gemm(screen: &Screen, by_rows: bool) -> (String, String) {
 }
 
 /// Both, and what an MLP makes of them.
-pub(super) fn both(screen: &Screen) -> String {
+pub fn draw_gemm(screen: &Screen) -> String {
     let words = "An MLP takes both: its first matrix by columns, GELU on the columns that are there, its second matrix by \
                  rows. No rank needs the gathered Y in between, and one all-reduce is left.";
     let [by_columns, by_rows] = [false, true].map(|by_rows| gemm(screen, by_rows).0);

@@ -5,12 +5,14 @@ use kit::show::{Screen, table};
 use shardlab::mesh::{Axis, Layout};
 
 /// The node of each rank, if `per_node` ranks are on each.
-pub(super) fn nodes(ranks: usize, per_node: usize) -> Vec<usize> {
+fn nodes(ranks: usize, per_node: usize) -> Vec<usize> {
     (0..ranks).map(|rank| rank / per_node.max(1)).collect()
 }
 
-/// The mesh as DeepSpeed prints it, and the groups along each axis.
-pub(super) fn mesh(screen: &Screen, layout: &Layout, nodes: &[usize]) -> String {
+/// The mesh as DeepSpeed prints it, and the groups along each axis, if `per_node` ranks are on each
+/// node.
+pub fn draw_mesh(screen: &Screen, layout: &Layout, per_node: usize) -> String {
+    let nodes = &nodes(layout.ranks(), per_node);
     let row = |axis: Axis| {
         let groups = groups(layout, axis);
         let most = groups.iter().map(|group| spans(group, nodes)).max().unwrap_or(1);

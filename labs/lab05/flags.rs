@@ -1,14 +1,53 @@
 //! The flags of tensor parallelism.
 
-use super::{example, gemm, placement};
-use anyhow::Result;
-use clap::ValueEnum;
-use kit::Slowest;
+use super::Break;
+use clap::{Parser, ValueEnum};
+use kit::flags::{positive, without};
 use kit::help;
-use kit::show::Screen;
+use kit::{EvalFlags, LogFlags, RunFlags, Slowest, TrainFlags, ZeroFlags};
 use shardlab::error::BadInput;
-use shardlab::launch;
 use shardlab::mesh::{Coordinates, Layout};
+
+/// Tensor and sequence parallelism: ranks that share every layer. With --tp, the model is trained
+/// in full.
+#[derive(Parser)]
+#[command(name = "lab05", version)]
+// The comparison trains a few steps, and writes nothing.
+#[command(mut_group("EvalFlags", |flags| flags.requires("full")), mut_group("LogFlags", |flags| flags.requires("full")))]
+#[command(mut_group("ZeroFlags", |flags| flags.requires("full")), mut_arg("dry_run", |flag| flag.requires("full")))]
+#[command(mut_arg("tiles", |flag| without::<usize>(flag, "tensor ranks cut every matrix anyway: leave it out")))]
+#[command(mut_arg("init_from", |flag| flag.requires("full")))]
+#[command(after_long_help = help::examples("lab05", &[
+    ("--tp 2 --ranks 4 --zero 1", "tensor, data and ZeRO together, in full"),
+    ("--show mesh --ranks 16", "which ranks are neighbours"),
+    ("--break no-g", "a missing all-reduce, and the check that notices"),
+]))]
+pub struct Args {
+    /// Ranks: threads of this process [default: 2, or --tp], or the launcher's processes
+    #[arg(long, help_heading = help::RANKS)]
+    pub ranks: Option<usize>,
+    /// Training steps [default: 50, with --tp the preset's]
+    #[arg(long, value_parser = positive(), help_heading = help::TRAINING)]
+    pub steps: Option<usize>,
+    #[command(flatten)]
+    pub tensor: TensorFlags,
+    #[command(flatten)]
+    pub zero: ZeroFlags,
+    #[command(flatten)]
+    pub train: TrainFlags,
+    #[command(flatten)]
+    pub eval: EvalFlags,
+    #[command(flatten)]
+    pub log: LogFlags,
+    #[command(flatten)]
+    pub run: RunFlags,
+    /// Make a mistake, and see which check notices
+    #[arg(long = "break", value_enum, conflicts_with = "full", help_heading = help::BREAK)]
+    pub broken: Option<Break>,
+    /// Measure tokens per second beside one rank and beside DDP, here and over a slow link
+    #[arg(long, conflicts_with_all = ["broken", "full", "steps"], help_heading = help::INSTEAD)]
+    pub bench: bool,
+}
 
 /// How ranks share a model, and the mesh that they form.
 #[derive(Clone, Debug, clap::Args)]
@@ -59,32 +98,13 @@ impl TensorFlags {
         self.mesh(ranks, self.tp.unwrap_or(ranks), 1)
     }
 
-    fn mesh(&self, ranks: usize, tensor: usize, pipeline: usize) -> Result<Layout, BadInput> {
+    /// A mesh of `ranks` ranks: of replicas that `tensor` ranks share in each of `pipeline` stages.
+    pub fn mesh(&self, ranks: usize, tensor: usize, pipeline: usize) -> Result<Layout, BadInput> {
         let data = (ranks / tensor.saturating_mul(pipeline).max(1)).max(1);
         let layout = Layout {
             sizes: Coordinates { data, pipeline, tensor },
             order: self.order.order(),
         };
         layout.check(ranks).map(|()| layout)
-    }
-
-    /// Prints what --show asks for. Only the sum runs ranks.
-    pub fn draw(&self, screen: &Screen, show: Show, ranks: Option<usize>) -> Result<()> {
-        if show == Show::Sum {
-            return example::show(screen, launch::ranks(ranks, 3)?);
-        }
-        let ranks = ranks.unwrap_or(8);
-        let layout = self.mesh(ranks, self.tp.unwrap_or(2), self.pp.unwrap_or(2))?;
-        if launch::is_first_process() {
-            screen.say(match show {
-                Show::Mesh => placement::mesh(
-                    screen,
-                    &layout,
-                    &placement::nodes(ranks, self.per_node.unwrap_or(4)),
-                ),
-                _ => gemm::both(screen),
-            });
-        }
-        Ok(())
     }
 }

@@ -1,0 +1,29 @@
+//! Tensor parallelism beside one rank: what each rank holds, keeps, calls and sends, and that all
+//! of them train one model.
+//!
+//! Reading order: `example.rs` (a sum of products, shared), `gemm.rs` (a matrix product, shared),
+//! `shared.rs` (a model, shared), `train.rs` (its training), `measured.rs` (what it takes),
+//! `slices.rs` (whether two ranks began alike), `checks.rs` (whether it is the same model),
+//! `broken.rs` (mistakes), `placement.rs` (which ranks share a node), `benchmark.rs` (how fast it
+//! is).
+
+mod benchmark;
+mod broken;
+mod checks;
+mod example;
+mod gemm;
+mod measured;
+mod placement;
+mod shared;
+mod slices;
+mod train;
+
+pub use benchmark::benchmark;
+pub use broken::{Break, Broken};
+pub use checks::{check, same_masks};
+pub use example::{Example, products, show_sum};
+pub use gemm::{draw_gemm, gemm};
+pub use measured::{Measured, Way, compared, measure};
+pub use placement::draw_mesh;
+pub use shared::{Shared, expected_bytes, introduce, same_as_one_rank};
+pub use train::train;

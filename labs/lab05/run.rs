@@ -1,0 +1,238 @@
+//! What lab05 runs, in which order.
+
+use super::apparatus::{self, Shared, Way};
+use super::flags::{Args, Show, TensorFlags};
+use super::lesson;
+use anyhow::Result;
+use kit::flags::ensure_ranks_can_differ;
+use kit::show::Screen;
+use kit::{Checks, End, Evaluator, Footprint, Journal, Lesson, Rates, report};
+use shardlab::comm::Comm;
+use shardlab::data::Corpus;
+use shardlab::mesh::{self, Axis, Mesh};
+use shardlab::model::Gpt;
+use shardlab::parallel::tensor::padded;
+use shardlab::parallel::{TensorParallel, ZeroConfig};
+use shardlab::plan::Shards;
+use shardlab::tensor::matmul;
+use shardlab::train::{self, Config, Diverged, EvalConfig, Preset};
+use shardlab::{checkpoint, launch};
+
+/// The run's settings, which all ranks share.
+struct Lab {
+    args: Args,
+    layout: mesh::Layout,
+    config: Config,
+    zero: ZeroConfig,
+    /// Only with --tp, where the model is trained in full.
+    eval: Option<EvalConfig>,
+    corpus: Corpus,
+    screen: Screen,
+    /// One thread's matmul peak, FLOP/s; 0 if no figure needs it.
+    peak: f64,
+    lesson: Lesson,
+}
+
+/// Draws, compares, trains or measures, as the flags say.
+pub fn run(mut args: Args) -> Result<()> {
+    let screen = Screen::detect(args.run.ascii);
+    let lesson = Lesson::of("lab05")?;
+    if let Some(show) = args.tensor.show {
+        return draw(&screen, show, &args.tensor, args.ranks);
+    }
+    let corpus = Corpus::find(args.train.data.data.as_deref())?;
+    let full = args.tensor.tp.is_some();
+    let ranks = launch::ranks(args.ranks, args.tensor.tp.unwrap_or(2).max(1))?;
+    let layout = args.tensor.layout(ranks)?;
+    if args.bench && args.train.model.preset == Preset::Baby {
+        args.train.model.preset = Preset::Char;
+    }
+    if !full && !args.bench && args.train.model.dropout == 0.0 {
+        args.train.model.dropout = 0.1; // the comparison covers the masks
+    }
+    let few = if args.bench { 2 } else { 50 };
+    let config =
+        args.train
+            .resolve(layout.sizes.data, args.steps.or((!full).then_some(few)), &corpus)?;
+    TensorParallel::check(&config.shape, layout.sizes.tensor, args.tensor.sp || !full)?;
+    ensure_ranks_can_differ(args.broken.is_some(), ranks)?;
+    let eval = args.eval.resolve(config.steps, &args.train.defaults(), &corpus)?;
+    let zero = args.zero.resolve(config.adamw)?;
+    let peak = if full { matmul::measured_peak() } else { 0.0 };
+    let lab = Lab {
+        args,
+        layout,
+        config,
+        zero,
+        eval: full.then_some(eval),
+        corpus,
+        screen,
+        peak,
+        lesson,
+    };
+    let footprint = Footprint::sharded(&lab.config, &lab.zero);
+    let free = launch::free_memory(launch::ranks_here(ranks));
+    if lab.args.run.dry_run {
+        if launch::is_first_process() {
+            introduce(&lab);
+            report::dry_run(&lab.screen, &lab.config, &footprint, free, lab.peak);
+        }
+        return Ok(());
+    }
+    footprint.ensure_fits(free)?;
+    let folder = lab.args.run.folder("lab05");
+    if lab.eval.is_some() {
+        checkpoint::ensure_writable(&folder)?;
+    }
+    if launch::is_first_process() {
+        introduce(&lab);
+    }
+    if lab.args.bench {
+        return apparatus::benchmark(
+            &lab.screen,
+            &lab.config,
+            &lab.corpus,
+            ranks,
+            lab.args.run.comm.link,
+        );
+    }
+    let options = lab.args.run.comm.options(&folder);
+    kit::run(ranks, &options, |comm| {
+        one_rank(&lab, &comm).map_err(|error| lab.config.explain(error))
+    })
+}
+
+/// One rank's part. Returns what the checks found wrong.
+fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
+    kit::neighbours::warn(comm, &lab.layout)?;
+    let mesh = Mesh::new(comm, lab.layout)?;
+    match &lab.eval {
+        Some(eval) => train_in_full(lab, &mesh, eval),
+        None => compare(lab, mesh.group(Axis::Tensor)),
+    }
+}
+
+/// Compares the lesson's MLP with the library's. Then trains a few steps on one rank, and shared by
+/// all ranks, and compares.
+fn compare(lab: &Lab, group: &Comm) -> Result<Vec<String>> {
+    let config = &lab.config;
+    let multiple = lab.args.tensor.make_vocab_size_divisible_by;
+    let measure = |way, broken, reference: Option<&_>| {
+        apparatus::measure(group, (way, multiple, broken), config, &lab.corpus.train, reference)
+    };
+    let beside = lesson::compare_mlps(group, config.seed)?;
+    let (one, reference) = measure(Way::OneRank, None, None)?;
+    let mut all = vec![one];
+    let mut masks = Vec::new();
+    // A mistake is shown in plain tensor parallelism alone.
+    let ways = if lab.args.broken.is_some() {
+        &[Way::Tensor][..]
+    } else {
+        &[Way::Tensor, Way::Sequence]
+    };
+    for &way in ways {
+        all.push(measure(way, lab.args.broken, reference.as_ref())?.0);
+        masks.push(apparatus::same_masks(group, config, way == Way::Sequence)?);
+    }
+    if group.rank() != 0 {
+        return Ok(Vec::new());
+    }
+    lab.screen.say(format!("\n{}\n", apparatus::compared(&lab.screen, &all)));
+    let mut checks = Checks::new(&lab.screen);
+    checks.beside("MLP and its input's gradient", beside);
+    apparatus::check(&mut checks, &all, &masks);
+    let failed = checks.failed();
+    if failed.is_empty() {
+        let more = "More: --show sum, --show gemm, --show mesh, --break no-g, --bench, --tp 2";
+        lab.screen.say(lab.lesson.ending(&lab.screen, more));
+    }
+    Ok(failed)
+}
+
+/// Trains the model that each tensor group shares, with ZeRO in each data group.
+fn train_in_full(lab: &Lab, mesh: &Mesh, eval: &EvalConfig) -> Result<Vec<String>> {
+    let config = &lab.config;
+    let corpus = &lab.corpus;
+    let screen = &lab.screen;
+    let world = mesh.world();
+    let folder = lab.args.run.folder("lab05");
+    let _claim = checkpoint::Claim::take(world, &folder)?;
+    let same_as_one_rank =
+        apparatus::same_as_one_rank(mesh, screen, config, &corpus.train, lab.sharing(), &lab.zero)?;
+    let rates = Rates { ranks: world.size(), ..Rates::of(config, lab.peak) };
+    let mut journal = Journal::new(world, screen, rates, eval.due, Some(&lab.args.log))?;
+    let save_to = Some(folder);
+    let evaluator = Evaluator { config, eval, corpus, screen, comm: world, save_to };
+    let whole = Gpt::new(&config.shape)?; // for evaluation, on every rank
+    whole.params.allocate(config.seed);
+    let init_from = lab.args.train.model.init_from.as_deref();
+    let mut shared = Shared::new(config, mesh, lab.sharing(), lab.zero.clone(), init_from)?;
+    let trained = apparatus::train(&mut shared, mesh, &whole, &evaluator, &mut journal);
+    let symptoms = trained.map_err(|error| Diverged::at(journal.records.len() + 1, error))?;
+    journal.expect(lab.expected_bytes(&mut shared));
+    journal.show(!lab.zero.overlap || lab.args.run.comm.link.is_some())?;
+    let seconds = mesh.group(Axis::Tensor).traffic().seconds;
+    let hashes = shared.whole(&whole, |whole| train::all_hashes(world, &whole.params))?;
+    let drawn = symptoms.drawn_by_all(mesh.group(Axis::Data))?;
+    if world.rank() != 0 {
+        return Ok(Vec::new());
+    }
+    let text = format!("{} in the tensor group's collectives", screen.seconds(seconds));
+    screen.say(format!("\n{}\n", screen.row("tensor", &text)));
+    let mut checks = Checks::new(screen);
+    checks.training(config, &journal, &End { hashes, drawn, same_as_one_rank });
+    Ok(checks.failed())
+}
+
+impl Lab {
+    /// Whether with sequence parallelism, and what the table's rows on each rank are a multiple of.
+    fn sharing(&self) -> (bool, usize) {
+        (self.args.tensor.sp, self.args.tensor.make_vocab_size_divisible_by)
+    }
+
+    fn expected_bytes(&self, shared: &mut Shared) -> (String, f64) {
+        let ranks = self.layout.sizes.tensor;
+        let (sequence, multiple) = self.sharing();
+        let rows = padded(self.config.shape.vocabulary, ranks, multiple);
+        let shards = Shards {
+            shape: self.config.shape,
+            tensor: ranks,
+            pipeline: 1,
+            sequence,
+            rows,
+        };
+        apparatus::expected_bytes(&self.config, &self.layout, shared, &self.zero, &shards)
+    }
+}
+
+fn introduce(lab: &Lab) {
+    let time = match (&lab.eval, lab.args.bench) {
+        (Some(_), _) => Some("--dry-run predicts how long"),
+        (None, bench) => bench.then_some("about 1 minute"),
+    };
+    lab.screen.say(lab.lesson.heading(&lab.screen, time));
+    let corpus = lab.eval.as_ref().map(|_| &lab.corpus);
+    apparatus::introduce(
+        &lab.screen,
+        corpus,
+        &lab.config,
+        &lab.layout,
+        (lab.args.tensor.sp, &lab.zero),
+    );
+}
+
+/// Prints what --show asks for. Only the sum runs ranks.
+fn draw(screen: &Screen, show: Show, flags: &TensorFlags, ranks: Option<usize>) -> Result<()> {
+    if show == Show::Sum {
+        return apparatus::show_sum(screen, launch::ranks(ranks, 3)?);
+    }
+    let ranks = ranks.unwrap_or(8);
+    let layout = flags.mesh(ranks, flags.tp.unwrap_or(2), flags.pp.unwrap_or(2))?;
+    if launch::is_first_process() {
+        screen.say(match show {
+            Show::Mesh => apparatus::draw_mesh(screen, &layout, flags.per_node.unwrap_or(4)),
+            _ => apparatus::draw_gemm(screen),
+        });
+    }
+    Ok(())
+}
