@@ -1,8 +1,7 @@
 //! A pipeline's run: what each pass took, what each rank kept and sent, and whether it trained what
 //! one rank trains.
 
-use super::flags::paced;
-use super::predicted::{Predicted, bar};
+use super::predicted::{Predicted, bar, paced};
 use super::{Break, rehearse};
 use anyhow::Result;
 use kit::show::Bar;

@@ -1,6 +1,5 @@
 //! A schedule's time and memory, predicted.
 
-use super::flags::paced;
 use anyhow::Result;
 use kit::show::{Activity, Bar};
 use shardlab::parallel::pipeline::{Op, Pipeline, Schedule, Simulated, Times, Work, simulate_with};
@@ -65,6 +64,18 @@ impl Predicted {
             _ => None,
         }
     }
+}
+
+/// The times of a pass through one of `chunks` chunks, if a rank's forward pass takes `forward` and
+/// its backward pass twice as long. A schedule with passes for weights divides the backward pass
+/// into two halves.
+pub(super) fn paced(schedule: Schedule, chunks: usize, forward: f64) -> Times {
+    let forward = forward / chunks as f64;
+    let (backward, weights) = match schedule {
+        Schedule::ZeroBubble => (forward, forward),
+        _ => (2.0 * forward, 0.0),
+    };
+    Times { forward, backward, weights, message: 0.0 }
 }
 
 pub(super) fn bar(op: Op, start: f64, end: f64) -> Bar {

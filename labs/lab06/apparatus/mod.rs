@@ -1,15 +1,14 @@
 //! Pipelines beside one rank: what each rank waits for, keeps and sends, and that all of them train
 //! one model.
 //!
-//! Reading order: `flags.rs` (how a model is divided), `predicted.rs` (what a schedule should
-//! take), `order.rs` (a schedule as Megatron-LM's log has it), `rehearsal.rs` (can it end?),
-//! `broken.rs` (mistakes), `dynamic.rs` (ranks that choose), `measured.rs` (what it takes),
-//! `report.rs` (the screens), `benchmark.rs` (how fast it is).
+//! Reading order: `predicted.rs` (what a schedule should take), `order.rs` (a schedule as
+//! Megatron-LM's log has it), `rehearsal.rs` (can it end?), `broken.rs` (mistakes), `dynamic.rs`
+//! (ranks that choose), `measured.rs` (what it takes), `report.rs` (the screens), `benchmark.rs`
+//! (how fast it is).
 
 mod benchmark;
 mod broken;
 pub mod dynamic;
-mod flags;
 mod measured;
 mod order;
 mod predicted;
@@ -18,8 +17,6 @@ mod report;
 
 pub use benchmark::benchmark;
 pub use broken::Break;
-pub use flags::{PipelineFlags, paced};
-pub use kit;
 pub use measured::{Measured, Way, measure, message_bytes, programs};
 pub use order::{log, print_order};
 pub use predicted::Predicted;

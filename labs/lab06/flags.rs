@@ -1,12 +1,56 @@
 //! The flags of a pipeline, and what they choose.
 
-use kit::flags::whole;
+use super::Break;
+use clap::Parser;
+use kit::flags::{one_micro_step, positive, whole, without};
 use kit::help;
-use kit::{Order, TrainFlags};
+use kit::{Order, RunFlags, TrainFlags};
 use shardlab::error::BadInput;
 use shardlab::launch;
-use shardlab::parallel::pipeline::{Partition, Pipeline, Schedule, Times};
+use shardlab::parallel::pipeline::{Partition, Pipeline, Schedule};
 use shardlab::train::{PipelinePlan, Preset};
+use std::path::PathBuf;
+
+/// A pipeline: ranks that hold different layers, and micro-batches that travel through them.
+#[derive(Parser)]
+#[command(name = "lab06", version)]
+#[command(mut_arg("grad_accum", |flag| flag.hide(true).value_parser(one_micro_step)))]
+#[command(mut_arg("global_batch", |flag| without::<usize>(flag, "give --micro-batches, and --batch for the size of each")))]
+#[command(mut_arg("init_from", |flag| without::<PathBuf>(flag, "this lab trains a few steps: leave it out")))]
+#[command(after_long_help = help::examples("lab06", &[
+    ("--compare", "all schedules, side by side"),
+    ("--schedule interleaved --trace step.json", "another schedule, and a timeline of every rank"),
+    ("--recompute 1", "less memory for more time"),
+]))]
+pub struct Args {
+    /// Training steps of each schedule
+    #[arg(long, default_value_t = 3, value_parser = positive(), help_heading = help::TRAINING)]
+    pub steps: usize,
+    #[command(flatten)]
+    pub pipeline: PipelineFlags,
+    /// Run all schedules, and put them side by side
+    #[arg(long, help_heading = help::INSTEAD)]
+    pub compare: bool,
+    /// Print every rank's order, or one rank's, as Megatron-LM's log has it
+    #[arg(long, value_name = "RANK", help_heading = help::INSTEAD)]
+    pub print_order: Option<Option<usize>>,
+    /// Let ranks choose the next pass: each by itself, until two disagree, and together
+    #[arg(long, help_heading = help::INSTEAD)]
+    pub dynamic: bool,
+    /// Make a mistake, and see what notices
+    #[arg(long = "break", value_enum, conflicts_with = "compare", help_heading = help::BREAK)]
+    pub broken: Option<Break>,
+    #[command(flatten)]
+    pub train: TrainFlags,
+    #[command(flatten)]
+    pub run: RunFlags,
+    /// Write every rank's steps to this file, for ui.perfetto.dev
+    #[arg(long, value_name = "FILE", conflicts_with = "bench", help_heading = help::OUTPUT)]
+    pub trace: Option<PathBuf>,
+    /// Measure a pipeline's speed beside one rank's
+    #[arg(long, conflicts_with_all = ["broken", "compare"], help_heading = help::INSTEAD)]
+    pub bench: bool,
+}
 
 /// How a model is divided into stages, and in which order micro-batches go through them.
 #[derive(Clone, Debug, clap::Args)]
@@ -156,18 +200,6 @@ impl PipelineFlags {
             data.batch = data.batch.or(Some(2));
         }
     }
-}
-
-/// The times of a pass through one of `chunks` chunks, if a rank's forward pass takes `forward` and
-/// its backward pass twice as long. A schedule with passes for weights divides the backward pass
-/// into two halves.
-pub fn paced(schedule: Schedule, chunks: usize, forward: f64) -> Times {
-    let forward = forward / chunks as f64;
-    let (backward, weights) = match schedule {
-        Schedule::ZeroBubble => (forward, forward),
-        _ => (2.0 * forward, 0.0),
-    };
-    Times { forward, backward, weights, message: 0.0 }
 }
 
 #[cfg(test)]
