@@ -8,8 +8,8 @@
 //! Ranks on different cores share the machine's memory. So a training with fewer ranks than cores
 //! runs several times at once.
 
+use super::strategy::{Cluster, Device, Strategy};
 use super::trained::{Held, Trained, Training};
-use crate::strategy::{Cluster, Device, Strategy};
 use anyhow::{Context, Result};
 use kit::Peaks;
 use kit::show::{Screen, bytes_decimal, significant, table};

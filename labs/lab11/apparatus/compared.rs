@@ -1,7 +1,7 @@
 //! The planner beside published runs.
 
-use crate::planner::published::{Run, sources};
-use crate::planner::{HeldOut, Made, PlanKind, compared, errors_of, held_out};
+use super::planner::published::{Run, sources};
+use super::planner::{HeldOut, Made, PlanKind, compared, errors_of, held_out};
 use kit::Checks;
 use kit::show::{Screen, table};
 

@@ -1,9 +1,9 @@
 //! One plan in detail: what is wrong with it, or what it costs.
 
 use super::likely;
+use super::planner::{Accuracy, Made, Refusal, refusals, too_large};
 use super::report::{ending, memory, time, unranked, usable};
-use crate::planner::{Accuracy, Made, Refusal, refusals, too_large};
-use crate::strategy::{AxisTraffic, Strategy, TrainingJob};
+use super::strategy::{AxisTraffic, Strategy, TrainingJob};
 use kit::show::{Screen, bytes_decimal, percent, table, thousands};
 use shardlab::error::BadInput;
 use shardlab::mesh::Axis;

@@ -1,9 +1,9 @@
 //! The search's answer for tools.
 
 use super::detail::cannot_use;
+use super::planner::{Accuracy, Described, Made, Plan, Refusal, refusals, too_large};
 use super::report::{Found, unranked};
-use crate::planner::{Accuracy, Described, Made, Plan, Refusal, refusals, too_large};
-use crate::strategy::{Strategy, TrainingJob};
+use super::strategy::{Strategy, TrainingJob};
 use serde_json::{Value, json};
 use shardlab::error::BadInput;
 

@@ -1,7 +1,7 @@
 //! What a prediction probably comes to, in words.
 
-use crate::planner::{Accuracy, Made, Plan};
-use crate::strategy::Strategy;
+use super::planner::{Accuracy, Made, Plan};
+use super::strategy::Strategy;
 use kit::show::{significant, thousands};
 
 /// From and to, as much longer than predicted as published runs of such plans took; nothing if none
@@ -54,8 +54,8 @@ pub fn number(strategy: &Strategy, predicted: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::planner::model;
-    use crate::strategy::{Cluster, Device, TrainingJob};
+    use crate::apparatus::planner::model;
+    use crate::apparatus::strategy::{Cluster, Device, TrainingJob};
 
     #[test]
     fn ranges_have_the_unit_of_their_value() {

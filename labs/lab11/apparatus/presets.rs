@@ -1,8 +1,8 @@
 //! The models, devices and networks that have names, with the sources of their figures.
 
-use super::flags::tokens;
-use crate::planner::{MODELS, model};
-use crate::strategy::Device;
+use super::planner::{MODELS, model};
+use super::report::tokens;
+use super::strategy::Device;
 use anyhow::Result;
 use kit::show::{Screen, bytes_decimal, significant, table};
 use shardlab::plan::{Network, PRESETS};

@@ -1,10 +1,9 @@
 //! The default screen: the job, the rules, the ranking, the memory and the time of the best.
 
-use super::flags::tokens;
 use super::likely;
-use crate::planner::RefusalKind;
-use crate::planner::{Accuracy, Decision, LONGEST, Made, Plan, Search, decide, search};
-use crate::strategy::{Cluster, Load, Offloaded, Recompute, Strategy, Time, TrainingJob};
+use super::planner::RefusalKind;
+use super::planner::{Accuracy, Decision, Described, LONGEST, Made, Plan, Search, decide, search};
+use super::strategy::{Cluster, Load, Offloaded, Recompute, Strategy, Time, TrainingJob};
 use kit::show::{Screen, bar_to_scale, bytes_decimal, percent, ranked, shares, table, thousands};
 
 /// A searched job.
@@ -79,6 +78,22 @@ pub fn job(screen: &Screen, job: &TrainingJob, name: &str) -> String {
     ]
     .join("\n")
 }
+
+/// The keys of a model's file that nothing read, in one row.
+pub fn not_read(screen: &Screen, model: &Described) -> Option<String> {
+    let all = &model.not_understood;
+    if all.is_empty() {
+        return None;
+    }
+    let mut shown: Vec<String> = all.iter().take(SHOWN).cloned().collect();
+    if all.len() > SHOWN {
+        shown.push(format!("and {} more: --json has all", all.len() - SHOWN));
+    }
+    Some(screen.row("not read", &shown.join(screen.separator())))
+}
+
+/// Keys of a file that the screen shows.
+const SHOWN: usize = 8;
 
 /// The decision path, with its reasons, and where it ends.
 pub fn rules(screen: &Screen, found: &Found) -> String {
@@ -479,4 +494,14 @@ pub fn sensitivity(screen: &Screen, found: &Found) -> String {
     let head = ["speed", "best plan", "probably", "loses to", "today's best"];
     let words = format!("If the links {links} were slower or faster:");
     format!("{}\n{}", screen.wrap(&words, 2), table(screen, &head, &rows))
+}
+
+/// `15.0 trillion`.
+pub fn tokens(number: f64) -> String {
+    let (unit, one) = match number {
+        n if n >= 1e12 => ("trillion", 1e12),
+        n if n >= 1e9 => ("billion", 1e9),
+        _ => ("million", 1e6),
+    };
+    format!("{:.1} {unit}", number / one)
 }

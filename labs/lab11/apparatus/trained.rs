@@ -1,6 +1,6 @@
 //! Short trainings of this library's GPT, and the planner's figures for them.
 
-use crate::strategy::{Cluster, Overlap, Program, Recompute, Strategy, TrainingJob};
+use super::strategy::{Cluster, Overlap, Program, Recompute, Strategy, TrainingJob};
 use anyhow::Result;
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;

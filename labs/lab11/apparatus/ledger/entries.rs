@@ -1,12 +1,12 @@
 //! The entries: what a page's idea means for the job.
 
-use super::job::{HOUR, HOURS_TO_A_FAILURE, Ledger, Line, line, per_parameter, years};
-use crate::flags::tokens;
-use crate::likely;
-use crate::planner::Made;
-use crate::strategy::{
+use super::super::likely;
+use super::super::planner::Made;
+use super::super::report::tokens;
+use super::super::strategy::{
     Offloaded, Overlap, RankGroup, Recompute, Strategy, TrainingJob, all_reduces, bandwidth,
 };
+use super::job::{HOUR, HOURS_TO_A_FAILURE, Ledger, Line, line, per_parameter, years};
 use kit::show::{bytes_decimal, percent, significant, thousands};
 use shardlab::plan::tokens_that_hide;
 

@@ -1,8 +1,7 @@
 //! What the entries are made from.
 
-use crate::flags::tokens;
-use crate::report::Found;
-use crate::strategy::{Strategy, TrainingJob};
+use super::super::report::{Found, tokens};
+use super::super::strategy::{Strategy, TrainingJob};
 use kit::show::{Screen, bytes_decimal, significant};
 
 pub const HOUR: f64 = 3600.0;

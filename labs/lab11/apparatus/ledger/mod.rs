@@ -8,7 +8,7 @@
 mod entries;
 mod job;
 
-use crate::report::Found;
+use super::report::Found;
 use entries::{ENTRIES, Entry};
 use job::{Ledger, Line};
 use kit::show::{Screen, thousands};
@@ -65,8 +65,8 @@ fn rows(screen: &Screen, page: &str, lines: &[Line]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::planner::model;
-    use crate::strategy::{Cluster, Device, TrainingJob};
+    use crate::apparatus::planner::model;
+    use crate::apparatus::strategy::{Cluster, Device, TrainingJob};
 
     fn found(name: &str, devices: usize) -> Found {
         let device = Device::named("h100-80g").unwrap();

@@ -8,8 +8,8 @@
 //! the *other* publications give. Devices are not told apart: the runs on H100 are of few, and held
 //! out it does not help.
 
+use super::super::strategy::{Offloaded, Plan, Strategy};
 use super::published::{Made, Run, runs};
-use crate::strategy::{Offloaded, Plan, Strategy};
 use std::sync::OnceLock;
 
 /// Kinds of plans that err alike.
@@ -327,8 +327,8 @@ mod tests {
 
     #[test]
     fn like_plans_are_told_apart_sooner() {
-        use crate::planner::{model, search};
-        use crate::strategy::{Cluster, Device, TrainingJob};
+        use crate::apparatus::planner::{model, search};
+        use crate::apparatus::strategy::{Cluster, Device, TrainingJob};
         let cluster = Cluster::new(Device::named("h100-80g").unwrap(), "dgx-h100").unwrap();
         let job = TrainingJob::new(model("llama-3-70b").unwrap(), cluster, 512);
         let found = search(&job);

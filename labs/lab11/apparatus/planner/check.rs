@@ -1,6 +1,6 @@
 //! Whether a job can use a strategy. If not: every reason, and what to do.
 
-use crate::strategy::{Load, Offloaded, Program, Recompute, Strategy, TrainingJob};
+use super::super::strategy::{Load, Offloaded, Program, Recompute, Strategy, TrainingJob};
 use shardlab::units::bytes_decimal;
 
 /// The subject of a refusal. A search counts its refusals by it.
@@ -384,7 +384,7 @@ fn smaller(s: &Strategy, load: &Load, room: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::strategy::{Cluster, Device};
+    use crate::apparatus::strategy::{Cluster, Device};
     use shardlab::plan::{Dense, Family, ModelShape};
 
     fn job() -> TrainingJob {

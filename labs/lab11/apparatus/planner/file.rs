@@ -1,6 +1,6 @@
 //! A reader's own cluster, in a TOML file such as [`EXAMPLE`].
 
-use crate::strategy::{Cluster, Device};
+use super::super::strategy::{Cluster, Device};
 use serde::Deserialize;
 use shardlab::comm::Link;
 use shardlab::error::BadInput;

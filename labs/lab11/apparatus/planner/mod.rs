@@ -20,7 +20,7 @@ mod rules;
 mod search;
 mod sizes;
 
-pub use crate::strategy::Plan;
+pub use super::strategy::Plan;
 pub use accuracy::{Accuracy, Errors, HeldOut, PlanKind, compared, errors_of, held_out};
 pub use check::{Refusal, RefusalKind, fits, refusals, too_large};
 pub use file::{EXAMPLE, read as read_cluster};

@@ -1,9 +1,9 @@
 //! Runs whose figures were published: what the planner is compared with. They are in
 //! `published.toml`, with their sources.
 
+use super::super::strategy::{Cluster, Device, Overlap, Program, Strategy, TrainingJob};
 use super::check::refused;
 use super::names::model;
-use crate::strategy::{Cluster, Device, Overlap, Program, Strategy, TrainingJob};
 use serde::Deserialize;
 use shardlab::plan::{BytesEach, Dense, Family, ModelShape};
 use std::collections::BTreeMap;
@@ -346,7 +346,7 @@ mod tests {
     use super::super::check::{refusals, too_large};
     use super::super::search::search;
     use super::*;
-    use crate::strategy::Plan;
+    use crate::apparatus::strategy::Plan;
 
     /// `with` names a source of the file that is of no other publication itself.
     #[test]

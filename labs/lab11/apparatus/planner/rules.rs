@@ -4,8 +4,8 @@
 //! Strategy". The source says "fast" without a number. Here a network is fast if ZeRO-3 (between
 //! nodes) or tensor ranks (within a node) wait for it for less than a quarter of their step.
 
+use super::super::strategy::{Offloaded, Plan, Recompute, Strategy, Time, TrainingJob};
 use super::search::Search;
-use crate::strategy::{Offloaded, Plan, Recompute, Strategy, Time, TrainingJob};
 use shardlab::units::{bytes_decimal, percent, seconds};
 
 /// A question of the path, and its answer with the reason.
@@ -253,8 +253,8 @@ impl Decision {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::planner::{model, search};
-    use crate::strategy::{Cluster, Device};
+    use crate::apparatus::planner::{model, search};
+    use crate::apparatus::strategy::{Cluster, Device};
 
     fn decided(name: &str, devices: usize, network: &str) -> Decision {
         let cluster = Cluster::new(Device::named("a100-80g").unwrap(), network).unwrap();

@@ -1,8 +1,8 @@
 //! All strategies that the planner knows for a job, ranked by tokens per second.
 
+use super::super::strategy::{Load, Offloaded, Plan, Program, Recompute, Strategy, TrainingJob};
 use super::accuracy::Accuracy;
 use super::check::{Refusal, RefusalKind, fits, refusals, refused, too_large};
-use crate::strategy::{Load, Offloaded, Plan, Program, Recompute, Strategy, TrainingJob};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
@@ -225,8 +225,8 @@ fn divisors(n: usize) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::planner::model;
-    use crate::strategy::{Cluster, Device};
+    use crate::apparatus::planner::model;
+    use crate::apparatus::strategy::{Cluster, Device};
 
     fn job(name: &str, devices: usize) -> TrainingJob {
         let cluster = Cluster::new(Device::named("h100-80g").unwrap(), "dgx-h100").unwrap();

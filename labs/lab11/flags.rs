@@ -1,13 +1,30 @@
-//! The job that a reader asks about.
+//! lab11's flags: the job that a reader asks about, and what to print of it.
 
 use crate::planner::{Described, Sizes, described, read_cluster};
 use crate::strategy::{Cluster, Device, Overlap, Program, Strategy, TOKENS, TrainingJob};
+use clap::Parser;
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser};
 use kit::help;
-use kit::show::Screen;
 use shardlab::error::BadInput;
 use shardlab::plan::{BytesEach, Network};
 use std::path::PathBuf;
+
+/// The strategies for a job, ranked.
+#[derive(Parser)]
+#[command(name = "lab11", version)]
+#[command(after_long_help = help::examples("lab11", &[
+    ("--model gpt3-175b --devices 1024 --device a100-80g", "another job"),
+    ("--layers 40 --embd 5120 --heads 40 --kv-heads 8", "a model of your own"),
+    ("--plan dp=8,tp=8,pp=8", "one plan in detail"),
+    ("--published", "the planner beside runs that papers report"),
+]))]
+pub struct Args {
+    #[command(flatten)]
+    pub decide: DecideFlags,
+    /// Use only ASCII characters on the screen
+    #[arg(long, help_heading = help::OUTPUT)]
+    pub ascii: bool,
+}
 
 /// The model, the devices, and what is asked about them.
 #[derive(Clone, Debug, clap::Args)]
@@ -168,30 +185,4 @@ impl DecideFlags {
             None => Ok(TOKENS * job.model.parameters() as f64),
         }
     }
-}
-
-/// The keys of a model's file that nothing read, in one row.
-pub fn not_read(screen: &Screen, model: &Described) -> Option<String> {
-    let all = &model.not_understood;
-    if all.is_empty() {
-        return None;
-    }
-    let mut shown: Vec<String> = all.iter().take(SHOWN).cloned().collect();
-    if all.len() > SHOWN {
-        shown.push(format!("and {} more: --json has all", all.len() - SHOWN));
-    }
-    Some(screen.row("not read", &shown.join(screen.separator())))
-}
-
-/// Keys of a file that the screen shows.
-const SHOWN: usize = 8;
-
-/// `15.0 trillion`.
-pub fn tokens(number: f64) -> String {
-    let (unit, one) = match number {
-        n if n >= 1e12 => ("trillion", 1e12),
-        n if n >= 1e9 => ("billion", 1e9),
-        _ => ("million", 1e6),
-    };
-    format!("{:.1} {unit}", number / one)
 }

@@ -1,22 +1,19 @@
-//! Deciding on a strategy: a job from flags, the search beside the source's rules, and what both
-//! print.
+//! What a strategy costs, the search beside the source's rules, and what both print.
 //!
 //! Reading order:
 //!
 //! - `strategy/`: what a strategy costs; `planner/`: the search
-//! - `flags.rs`: the job
 //! - `report.rs`: the default screen; `detail.rs`: one plan in detail; `likely.rs`: what
 //!   predictions probably come to
 //! - `presets.rs`: names and sources; `compared.rs`: the planner beside published runs; `json.rs`:
 //!   the same for tools
-//! - `ledger.rs`: the job in the order of the book's pages
+//! - `ledger/`: the job in the order of the book's pages
 //! - `trained.rs`: a short training, and the planner's figures for it
 //! - `calibrate.rs`: this machine as a cluster, and trainings beside their predictions
 
 mod calibrate;
 mod compared;
 mod detail;
-mod flags;
 mod json;
 mod ledger;
 pub mod likely;
@@ -26,15 +23,14 @@ mod report;
 pub mod strategy;
 mod trained;
 
-pub use calibrate::{Calibration, calibrate};
+pub use calibrate::calibrate;
 pub use compared::{check_published, published};
 pub use detail::{cannot_use, detail};
-pub use flags::{DecideFlags, not_read, tokens};
 pub use json::{json, plan_json};
-pub use kit;
 pub use ledger::ledger;
 pub use presets::presets;
 pub use report::{
-    Found, ending, job, memory, ranking, refusals, refused, rules, sensitivity, time, unranked,
+    Found, ending, job, memory, not_read, ranking, refusals, refused, rules, sensitivity, time,
+    unranked,
 };
 pub use trained::{Held, Trained, Training};

@@ -1,0 +1,20 @@
+//! lab11 · Deciding on a strategy: every combination of degrees that divides a model evenly, on
+//! any cluster.
+//!
+//! All labs before this one measured one strategy each. This lab computes: it knows what each
+//! strategy holds, sends and waits for. The source of this workbook decides by rules. The lab walks
+//! them, too, and says where both agree.
+//!
+//! Reading order: `lesson.rs` (a planner in its plainest form), `run.rs` (what the lab prints, and
+//! its checks), `flags.rs` (the job), and `apparatus/` (what a strategy costs, the search, and what
+//! both print).
+
+mod apparatus;
+pub mod flags;
+pub mod lesson;
+mod run;
+
+pub use apparatus::{Held, Trained, Training, likely, planner, strategy};
+pub use flags::Args;
+pub use kit;
+pub use run::run;
