@@ -476,7 +476,7 @@ fn one_rank(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Strategy;
+    use crate::apparatus::Strategy;
     use shardlab::parallel::zero::Stage;
 
     /// Llama-3.2-1B has 1.236 billion parameters: 19.8 GB of state.

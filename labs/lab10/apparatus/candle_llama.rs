@@ -27,8 +27,8 @@ impl Reference {
         let config =
             files::text(&path, files::LIST).map_err(|error| broken(&path, error.to_string()))?;
         // candle-transformers does not know some newer keys, such as rope_parameters.
-        let shape = crate::from_config(&config).map_err(|error| broken(&path, error.what))?;
-        let config = crate::to_config(&shape)
+        let shape = super::from_config(&config).map_err(|error| broken(&path, error.what))?;
+        let config = super::to_config(&shape)
             .ok_or_else(|| broken(&path, "it describes no Llama".to_string()))?;
         let config: LlamaConfig =
             serde_json::from_str(&config).map_err(|error| broken(&path, error.to_string()))?;
@@ -168,7 +168,8 @@ pub(crate) mod tests {
             tensors.insert(spec.name.clone(), tensor);
         }
         candle_core::safetensors::save(&tensors, folder.join("model.safetensors")).unwrap();
-        std::fs::write(folder.join("config.json"), crate::to_config(shape).unwrap()).unwrap();
+        std::fs::write(folder.join("config.json"), crate::apparatus::to_config(shape).unwrap())
+            .unwrap();
         llama
     }
 
@@ -276,7 +277,7 @@ pub(crate) mod tests {
         model(&SHAPE, dir.path());
         std::fs::write(
             dir.path().join("config.json"),
-            crate::to_config(&ModelShape { layers: 5, ..SHAPE }).unwrap(),
+            crate::apparatus::to_config(&ModelShape { layers: 5, ..SHAPE }).unwrap(),
         )
         .unwrap();
         assert!(refused().contains("no file has model.layers.4.self_attn.q_proj.weight"));

@@ -3,7 +3,7 @@
 //! It is the same training as before, on less text and with one difference: only the answers'
 //! tokens have a loss. The model sees the prompts, and does not learn to write them.
 
-use crate::pretrained::Text;
+use super::pretrained::Text;
 use anyhow::{Result, ensure};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Batch;

@@ -3,10 +3,10 @@
 use super::benchmark::on_ranks;
 use super::config::DsConfig;
 use super::layers::Layers;
+use super::pretrained::{Stream, Text};
 use super::reference::reference;
 use super::strategies::{LeftOut, Strategy, all, not_timed, turns};
 use super::text::{Job, same_tokens};
-use crate::pretrained::{Stream, Text};
 use anyhow::Result;
 use kit::Checks;
 use kit::show::{Screen, bar, percent, significant};

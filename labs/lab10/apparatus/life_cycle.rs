@@ -1,13 +1,16 @@
 //! The life of a large model in four stages, and what each costs in FLOPs.
 
 use super::config::DsConfig;
+use super::finetune::{self, FineTuned};
 use super::layers::Layers;
 use super::model::Model;
-use crate::finetune::{self, FineTuned};
+use super::strategies::Strategy;
 use anyhow::Result;
+use kit::Checks;
 use kit::show::{Screen, significant, table};
-use shardlab::comm::Comm;
+use shardlab::comm::{Comm, Options};
 use shardlab::error::BadInput;
+use shardlab::launch;
 use shardlab::mesh::{Axis, Mesh};
 use shardlab::parallel::ZeroConfig;
 use shardlab::plan::ModelShape;
@@ -21,6 +24,9 @@ const EXAMPLES: [f64; 3] = [10_000.0, 500.0, 3.0];
 
 /// Tokens of prompts and answers that a deployed model computes.
 const SERVED: f64 = 1e9;
+
+/// Steps of the fine-tuning.
+const FINE_TUNING: usize = 40;
 
 /// A stage, the tokens that the model computes in it, and FLOPs per token.
 pub fn stages(shape: &ModelShape) -> [(&'static str, String, f64, f64); 4] {
@@ -84,6 +90,43 @@ pub fn life_cycle(screen: &Screen, name: &str, shape: &ModelShape) -> String {
     );
     let head = ["stage", "what", "per token", "FLOPs", "share"];
     format!("{}\n{}", table(screen, &head, &rows), screen.wrap(&words, 2))
+}
+
+/// Shows what the stages of a model's life cost, and fine-tunes the model if it has weights.
+///
+/// # Errors
+/// If the strategy does not divide the model, or the loss did not fall.
+pub fn show_life_cycle(
+    screen: &Screen,
+    options: &Options,
+    model: &Model,
+    strategy: &Strategy,
+    dtype: Precision,
+) -> Result<()> {
+    let first = launch::is_first_process();
+    if first {
+        screen.say(life_cycle(screen, &model.name, &model.shape));
+    }
+    if model.weights.is_none() {
+        if first {
+            screen.say("  With --model FOLDER, the lab also fine-tunes a model.");
+        }
+        return Ok(());
+    }
+    let tuned = launch::run_with(strategy.ranks, options, |comm| {
+        fine_tune(&comm, model, &strategy.config, dtype, FINE_TUNING)
+    })?;
+    let mut checks = Checks::new(screen);
+    if first {
+        let [before, after] = [tuned[0].before, tuned[0].after];
+        checks.check(
+            after < before,
+            &format!("{FINE_TUNING} steps on 6 answers: the loss fell"),
+            &format!("{before:.3} to {after:.3}"),
+            "the loss did not fall",
+        );
+    }
+    kit::ensure_passed(&checks.failed())
 }
 
 // ANCHOR: fine_tune

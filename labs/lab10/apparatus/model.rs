@@ -1,7 +1,7 @@
 //! The model of a job: a shape by its name, with random weights, or a pretrained model's folder.
 
-use crate::hub::{self, News, Source};
-use crate::pretrained::Pretrained;
+use super::hub::{self, News, Source};
+use super::pretrained::Pretrained;
 use anyhow::Result;
 use kit::show::{bytes_decimal, complain};
 use shardlab::comm::Comm;

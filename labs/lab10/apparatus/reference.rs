@@ -47,7 +47,7 @@ pub fn reference(screen: &Screen, job: Job, ours: &[u32]) -> Result<Vec<String>>
 
 #[cfg(feature = "llm")]
 fn greedy(folder: &Path, prompt: &[u32], count: usize) -> Result<Vec<u32>> {
-    Ok(crate::candle_llama::Reference::load(folder)?.greedy(prompt, count)?)
+    Ok(super::candle_llama::Reference::load(folder)?.greedy(prompt, count)?)
 }
 
 #[cfg(not(feature = "llm"))]
@@ -59,9 +59,9 @@ fn greedy(_: &Path, _: &[u32], _: usize) -> Result<Vec<u32>> {
 mod tests {
     use super::super::{Generation, Model};
     use super::*;
-    use crate::candle_llama::tests::{SHAPE, model};
-    use crate::hub::Source;
-    use crate::hub::tests::with_feature::{Answer, hub, source};
+    use crate::apparatus::candle_llama::tests::{SHAPE, model};
+    use crate::apparatus::hub::Source;
+    use crate::apparatus::hub::tests::with_feature::{Answer, hub, source};
     use clap::Parser;
 
     #[derive(Parser)]
@@ -97,7 +97,7 @@ mod tests {
         };
         let how = job("--prompt rank");
         let job_of = |how| Job { model: &model, how, dtype: Precision::F32 };
-        let mut tokens = crate::candle_llama::Reference::load(folder.path())
+        let mut tokens = crate::apparatus::candle_llama::Reference::load(folder.path())
             .unwrap()
             .greedy(&[1, 3], 9)
             .unwrap();

@@ -1,5 +1,6 @@
 //! The roofline: how fast a computation can be on this machine, for its FLOPs per byte.
 
+use super::benchmark::Measured;
 use super::lines::Timed;
 use kit::Peaks;
 use kit::show::{Plot, Screen, Series, significant};
@@ -20,6 +21,14 @@ impl Point {
         let flops = timed.flops / timed.seconds / ranks as f64;
         Point { name: name.to_string(), intensity: timed.intensity(), flops }
     }
+}
+
+/// The computations of one rank's job, and of passes over `batches` of one token per sequence.
+pub fn points(job: &Measured, batches: &Measured) -> Vec<Point> {
+    let [[_, step], [prefill, decode]] = [job.runs[0], job.generation];
+    let passes = batches.runs.iter().map(|[forward, _]| ("1 token per sequence", *forward));
+    let all = passes.chain([("decode", decode), ("prefill", prefill), ("training", step)]);
+    all.map(|(name, timed)| Point::of(name, &timed, 1)).collect()
 }
 
 /// The roof, and each computation below it. Neighbours with the same name are one series.

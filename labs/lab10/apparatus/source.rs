@@ -63,7 +63,7 @@ pub fn note(screen: &Screen, price_per_hour: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::PRICE_PER_HOUR;
+    use crate::apparatus::PRICE_PER_HOUR;
     use shardlab::plan::ModelShape;
 
     #[test]

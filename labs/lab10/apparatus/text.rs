@@ -1,9 +1,69 @@
-//! A text to generate, and its comparison with the same text from elsewhere.
+//! A text to generate, its flags, and its comparison with the same text from elsewhere.
 
-use super::flags::Generation;
 use super::model::Model;
 use kit::Checks;
+use kit::flags::{COUNTS, is_not_negative, number, whole};
+use shardlab::model::TokenSampling;
 use shardlab::tensor::Precision;
+
+/// The flags of a text: its beginning, its length, the choice of tokens.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "A text")]
+pub struct Generation {
+    /// Continue this text: the model's folder needs its tokenizer
+    #[arg(long, value_name = "TEXT")]
+    pub prompt: Option<String>,
+    /// Tokens to generate
+    #[arg(long, value_name = "COUNT", default_value_t = 200, value_parser = whole(COUNTS))]
+    pub tokens: usize,
+    /// Draw tokens from their probabilities; below 1 likely ones become likelier. 0 takes the
+    /// likeliest (greedy)
+    #[arg(long, default_value_t = 0.0, value_parser = number::<f32>(is_not_negative, "0 or more"))]
+    pub temperature: f32,
+    /// Draw only from so many of the likeliest tokens; 0: from all
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t = 0,
+        hide_short_help = true
+    )]
+    pub top_k: usize,
+    /// Draw only from the likeliest tokens whose probabilities add up to this
+    #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = number::<f32>(is_share, "a share above 0 and at most 1"), hide_short_help = true)]
+    pub top_p: f32,
+    /// The seed of the draws
+    #[arg(long, default_value_t = 1337, hide_short_help = true)]
+    pub draw_seed: u64,
+    /// Print the five likeliest tokens at each step
+    #[arg(long, hide_short_help = true)]
+    pub show_next: bool,
+    /// Generate the text under every strategy, and compare them
+    #[arg(long)]
+    pub compare: bool,
+    /// Also generate it with candle-transformers' Llama, in one piece, and compare
+    #[arg(long, hide_short_help = true)]
+    pub reference: bool,
+}
+
+impl Generation {
+    /// Whether the user asked for a text.
+    pub fn asked(&self) -> bool {
+        self.prompt.is_some() || self.show_next || self.compare || self.reference
+    }
+
+    pub(super) fn sampling(&self) -> TokenSampling {
+        TokenSampling {
+            temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            seed: self.draw_seed,
+        }
+    }
+}
+
+fn is_share(x: f64) -> bool {
+    x > 0.0 && x <= 1.0
+}
 
 /// A text to generate.
 #[derive(Clone, Copy)]

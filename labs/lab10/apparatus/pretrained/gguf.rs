@@ -3,8 +3,8 @@
 //! GGUF has its own names and its own order of rows. RoPE there turns neighbouring numbers, so the
 //! file has the two halves of each query and key head interleaved.
 
+use super::super::config_json::check_shape;
 use super::{check, header, some};
-use crate::config_json::check_shape;
 use candle_core::quantized::gguf_file::{Content, TensorInfo, Value};
 use candle_core::{Device, Result as CandleResult};
 use shardlab::error::BadInput;

@@ -66,7 +66,7 @@ impl Pretrained {
             what: format!("{}: {}", dir.display(), error.what),
             ..error
         };
-        let shape = config.as_deref().map(crate::from_config).transpose().map_err(in_folder)?;
+        let shape = config.as_deref().map(super::from_config).transpose().map_err(in_folder)?;
         let (shape, weights) = match gguf.filter(|_| !Files::are_in(&dir) || !path.is_dir()) {
             Some(path) => {
                 let gguf = Gguf::open(&path, shape.as_ref())?;

@@ -4,11 +4,12 @@
 //! Reading order: `config.rs` (what a job divides, and DeepSpeed's JSON of it), `model.rs` (a shape
 //! or a pretrained model), `layers.rs` (one rank's layers), `benchmark.rs` (a job on its ranks,
 //! measured), `lines.rs` (what the source prints of it), `source.rs` (how the source counts),
-//! `strategies.rs` (the jobs side by side), `roofline.rs` (how far from this machine's peaks),
-//! `text.rs` and `generation.rs` (a text under every strategy), `reference.rs` (the same text from
-//! candle-transformers), `life_cycle.rs` (what a model costs), `flags.rs`; `hub/` (downloads),
-//! `pretrained/` (their files), `config_json.rs` (a Llama's shape as Hugging Face writes it),
-//! `finetune.rs` (answers to prompts), `candle_llama.rs` (candle's own Llama, to compare with).
+//! `strategies.rs` (the jobs side by side), `printed.rs` (one job on the screen), `roofline.rs`
+//! (how far from this machine's peaks), `text.rs` and `generation.rs` (a text under every
+//! strategy), `reference.rs` (the same text from candle-transformers), `life_cycle.rs` (what a
+//! model costs); `hub/` (downloads), `pretrained/` (their files), `config_json.rs` (a Llama's shape
+//! as Hugging Face writes it), `finetune.rs` (answers to prompts), `candle_llama.rs` (candle's own
+//! Llama, to compare with).
 
 mod benchmark;
 #[cfg(feature = "llm")]
@@ -16,7 +17,6 @@ pub mod candle_llama;
 mod config;
 mod config_json;
 pub mod finetune;
-mod flags;
 mod generation;
 pub mod hub;
 mod layers;
@@ -24,6 +24,7 @@ mod life_cycle;
 mod lines;
 mod model;
 pub mod pretrained;
+mod printed;
 mod reference;
 mod roofline;
 pub mod source;
@@ -36,17 +37,15 @@ pub use benchmark::{
 };
 pub use config::{DsConfig, PipelineConfig, make_ds_config};
 pub use config_json::{from_config, to_config};
-pub use flags::{Break, Generation, LibraryFlags};
 pub use generation::{compare, for_texts, generate};
-pub use kit::{self, Peaks};
-pub use layers::Layers;
-pub use life_cycle::{fine_tune, life_cycle, stages};
+pub use life_cycle::{life_cycle, show_life_cycle, stages};
 pub use lines::{MEMORY_MEANS, Memory, PRICE_PER_HOUR, Timed, cost_per_million};
 pub use model::Model;
+pub use printed::{as_the_source_prints, print_deepspeed};
 pub use reference::{check_reference, reference};
-pub use roofline::{Point, roofline};
+pub use roofline::{Point, points, roofline};
 pub use strategies::{
     BATCHES, LeftOut, Strategy, all, check, check_finale, compared, finale, for_finale, left_out,
-    over_batches, throughput, turns,
+    over_batches, throughput,
 };
-pub use text::Job;
+pub use text::{Generation, Job};

@@ -1,11 +1,31 @@
-//! The flags of lab10.
+//! lab10's flags: the model, the strategy, and what runs instead of the comparison.
 
-use super::PRICE_PER_HOUR;
-use crate::hub::Source;
-use kit::flags::{COUNTS, is_not_negative, number, whole};
-use kit::help;
-use shardlab::model::TokenSampling;
+use crate::apparatus::hub::Source;
+use crate::apparatus::{Generation, PRICE_PER_HOUR, Strategy, make_ds_config};
+use clap::Parser;
+use kit::flags::{COUNTS, whole};
+use kit::{RunFlags, help};
+use shardlab::error::BadInput;
+use shardlab::parallel::zero::Stage;
 use shardlab::tensor::Precision;
+
+/// One model under every strategy, with a library's settings.
+#[derive(Parser)]
+#[command(name = "lab10", version)]
+#[command(after_long_help = help::examples("lab10", &[
+    ("--tp 2 --pp 2", "your own strategy for four ranks"),
+    ("--emit-deepspeed --tp 2 --zero 1", "DeepSpeed's settings for it"),
+    ("--finale", "a model that only some strategies fit"),
+]))]
+pub struct Args {
+    /// Ranks: threads of this process [default: 4], or the launcher's processes
+    #[arg(long, help_heading = help::RANKS)]
+    pub ranks: Option<usize>,
+    #[command(flatten)]
+    pub library: LibraryFlags,
+    #[command(flatten)]
+    pub run: RunFlags,
+}
 
 /// The flags that say what runs, and what is printed of it.
 #[derive(Clone, Debug, clap::Args)]
@@ -73,65 +93,24 @@ impl LibraryFlags {
     pub fn seq(&self) -> usize {
         self.seq.unwrap_or(if self.finale { 32 } else { 64 })
     }
-}
 
-/// The flags of a text: its beginning, its length, the choice of tokens.
-#[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "A text")]
-pub struct Generation {
-    /// Continue this text: the model's folder needs its tokenizer
-    #[arg(long, value_name = "TEXT")]
-    pub prompt: Option<String>,
-    /// Tokens to generate
-    #[arg(long, value_name = "COUNT", default_value_t = 200, value_parser = whole(COUNTS))]
-    pub tokens: usize,
-    /// Draw tokens from their probabilities; below 1 likely ones become likelier. 0 takes the
-    /// likeliest (greedy)
-    #[arg(long, default_value_t = 0.0, value_parser = number::<f32>(is_not_negative, "0 or more"))]
-    pub temperature: f32,
-    /// Draw only from so many of the likeliest tokens; 0: from all
-    #[arg(
-        long,
-        value_name = "COUNT",
-        default_value_t = 0,
-        hide_short_help = true
-    )]
-    pub top_k: usize,
-    /// Draw only from the likeliest tokens whose probabilities add up to this
-    #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = number::<f32>(is_share, "a share above 0 and at most 1"), hide_short_help = true)]
-    pub top_p: f32,
-    /// The seed of the draws
-    #[arg(long, default_value_t = 1337, hide_short_help = true)]
-    pub draw_seed: u64,
-    /// Print the five likeliest tokens at each step
-    #[arg(long, hide_short_help = true)]
-    pub show_next: bool,
-    /// Generate the text under every strategy, and compare them
-    #[arg(long)]
-    pub compare: bool,
-    /// Also generate it with candle-transformers' Llama, in one piece, and compare
-    #[arg(long, hide_short_help = true)]
-    pub reference: bool,
-}
-
-impl Generation {
-    /// Whether the user asked for a text.
-    pub fn asked(&self) -> bool {
-        self.prompt.is_some() || self.show_next || self.compare || self.reference
-    }
-
-    pub(super) fn sampling(&self) -> TokenSampling {
-        TokenSampling {
-            temperature: self.temperature,
-            top_k: self.top_k,
-            top_p: self.top_p,
-            seed: self.draw_seed,
+    /// The strategy of --tp, --pp and --zero on so many ranks, if one of them is given.
+    ///
+    /// # Errors
+    /// If these do not go together, or do not divide the ranks.
+    pub fn own_strategy(&self, ranks: usize) -> Result<Option<Strategy>, BadInput> {
+        let LibraryFlags { tp, pp, zero, .. } = *self;
+        if tp.is_none() && pp.is_none() && zero.is_none() && self.broken.is_none() {
+            return Ok(None);
         }
+        let zero = if self.broken.is_some() { 3 } else { zero.unwrap_or(0) };
+        let stage = Stage::ALL[usize::from(zero)];
+        let parts = [tp.unwrap_or(1), pp.unwrap_or(1)];
+        let mut strategy = Strategy::new(ranks, parts, stage, self.micro_batches);
+        strategy.config = make_ds_config(strategy.config)?;
+        strategy.config.mesh(ranks)?;
+        Ok(Some(strategy))
     }
-}
-
-fn is_share(x: f64) -> bool {
-    x > 0.0 && x <= 1.0
 }
 
 /// The mistakes.

@@ -1,0 +1,27 @@
+//! lab10 · Back to libraries: one model under every strategy, with the settings and the lines of
+//! the tools that people use.
+//!
+//! Libraries such as DeepSpeed hide the strategies of the last labs behind a configuration. This
+//! lab takes the same settings, runs one Llama under each strategy, and measures what a rank holds
+//! and sends, and how long a step takes.
+//!
+//! Reading order: `lesson.rs` (from settings to a rank's share of the model), `run.rs` (which
+//! strategies run, and the checks), `flags.rs`, and `apparatus/` (the jobs that are measured, a
+//! text under every strategy, and a model's files).
+
+mod apparatus;
+pub mod flags;
+pub mod lesson;
+mod run;
+
+#[cfg(feature = "llm")]
+pub use apparatus::candle_llama;
+pub use apparatus::{
+    Benchmark, DsConfig, Harness, Measured, Memory, Model, PRICE_PER_HOUR, PipelineConfig, Point,
+    Strategy, Timed, all, cost_per_million, finetune, hub, life_cycle, make_ds_config, pretrained,
+    reset_distributed_and_clear_memory, roofline, run_distributed_benchmark, source, stages,
+    to_config,
+};
+pub use flags::Args;
+pub use kit::{self, Peaks};
+pub use run::run;

@@ -1,0 +1,321 @@
+//! What lab10 runs, in which order, and its checks.
+
+use crate::apparatus::{
+    self, BATCHES, Benchmark, Harness, Job, LeftOut, Measured, Model, Strategy,
+    as_the_source_prints, on_ranks, print_deepspeed, run_distributed_benchmark, show_life_cycle,
+};
+use crate::flags::{Args, Break, LibraryFlags};
+use crate::lesson::compare_losses;
+use anyhow::Result;
+use kit::busy::Watch;
+use kit::show::{self, Screen, bytes_decimal, thousands};
+use kit::{Beside, Checks, Lesson, Peaks, report};
+use shardlab::allocator::process_live;
+use shardlab::launch;
+use shardlab::parallel::zero::Stage;
+
+/// Bytes that the comparison's own figures may take.
+const LEFT: isize = 100_000;
+
+struct Lab {
+    flags: LibraryFlags,
+    model: Model,
+    ranks: usize,
+    /// Whether the user or a launcher chose the number of ranks.
+    is_fixed: bool,
+    harness: Harness,
+    screen: Screen,
+    lesson: Lesson,
+}
+
+/// Trains under each strategy and compares them, or does what the flags ask for instead.
+///
+/// # Errors
+/// If the flags do not fit together, no strategy can run, or a check fails.
+pub fn run(args: Args) -> Result<()> {
+    let screen = Screen::detect(args.run.ascii);
+    let lesson = Lesson::of("lab10")?;
+    let flags = args.library;
+    if flags.source {
+        if launch::is_first_process() {
+            screen.say(apparatus::source::note(&screen, flags.price_per_hour));
+        }
+        return Ok(());
+    }
+    let options = args.run.comm.options(&args.run.folder("lab10"));
+    let reads_ungathered = flags.broken == Some(Break::Ungathered);
+    let repeats = if flags.finale { 2 } else { 5 };
+    let harness = Harness { options, repeats, seed: 1337, limit: None, reads_ungathered };
+    let model = if flags.finale {
+        Model::larger()
+    } else {
+        Model::find(&flags.model, &flags.hub)?
+    };
+    let replicas = if flags.zero == Some(3) { 2 } else { 1 };
+    let few = flags.tp.unwrap_or(1) * flags.pp.unwrap_or(1) * replicas;
+    let default = if flags.generation.asked() || flags.life_cycle {
+        few
+    } else if flags.finale {
+        8
+    } else {
+        4
+    };
+    let ranks = launch::ranks(args.ranks, default)?;
+    let is_fixed = args.ranks.is_some() || launch::is_mpi();
+    let lab = Lab { flags, model, ranks, is_fixed, harness, screen, lesson };
+    let own = lab.flags.own_strategy(lab.ranks)?;
+    let data_parallel = Strategy::new(ranks, [1, 1], Stage::Ddp, 1);
+    if lab.flags.emit_deepspeed {
+        let strategy = own.unwrap_or(data_parallel);
+        return print_deepspeed(&lab.screen, &strategy, lab.flags.batch, lab.flags.dtype);
+    }
+    if lab.flags.generation.asked() || lab.flags.life_cycle {
+        let strategy = own.unwrap_or(data_parallel);
+        let text = lab.text();
+        apparatus::check_reference(text)?;
+        return if lab.flags.generation.compare {
+            lab.compare_texts(text)
+        } else if lab.flags.life_cycle {
+            let options = &lab.harness.options;
+            show_life_cycle(&lab.screen, options, &lab.model, &strategy, lab.flags.dtype)
+        } else {
+            lab.generate_text(&strategy, text)
+        };
+    }
+    compare_strategies(&lab, own.as_ref(), args.run.dry_run)
+}
+
+/// Trains under each strategy, measures, and checks that all train one rank's model. With a
+/// strategy of the user's `own`, only under that one.
+fn compare_strategies(lab: &Lab, own: Option<&Strategy>, dry_run: bool) -> Result<()> {
+    let ranks = lab.ranks;
+    let one_rank = Strategy::new(1, [1, 1], Stage::Ddp, 1);
+    let (mut strategies, mut left_out) = match own {
+        Some(strategy) => (vec![one_rank.clone(), strategy.clone()], Vec::new()),
+        None if lab.flags.finale => {
+            (apparatus::for_finale(&lab.model.shape, lab.ranks), Vec::new())
+        }
+        None => apparatus::all(&lab.model.shape, lab.ranks, lab.flags.batch),
+    };
+    if launch::is_mpi() {
+        let (all_ranks, some): (Vec<_>, Vec<_>) = strategies
+            .into_iter()
+            .partition(|strategy| [1, ranks].contains(&strategy.ranks));
+        let why = format!("all {ranks} processes of a launcher take part in each job");
+        left_out.extend(
+            some.into_iter()
+                .map(|strategy| LeftOut { name: strategy.name, why: why.clone() }),
+        );
+        strategies = all_ranks;
+    }
+    let here = launch::ranks_here(ranks);
+    let free = launch::free_memory(launch::ranks_here(ranks));
+    for strategy in &strategies {
+        let benchmark = lab.benchmark(strategy);
+        benchmark.check()?;
+        benchmark.check_memory(here, free)?;
+    }
+    let first = launch::is_first_process();
+    if first {
+        introduce(lab, &left_out);
+    }
+    if dry_run {
+        return Ok(());
+    }
+    if first {
+        show::progress(|| "this machine's peaks".into());
+    }
+    let peaks = first.then(Peaks::measure);
+    if let Some(peaks) = &peaks {
+        lab.screen.say(lab.screen.row("peaks", &peaks.in_words()));
+    }
+    let mut all = Vec::new();
+    let mut live = Vec::new();
+    let watch = Watch::start();
+    let jobs = strategies.len();
+    for (i, strategy) in strategies.into_iter().enumerate() {
+        if first {
+            show::progress(|| format!("strategy {} of {jobs}: {}", i + 1, strategy.name));
+        }
+        // The first job is what the others must compute: it runs without a limit.
+        let limit = lab.limit().filter(|_| !all.is_empty());
+        let harness = Harness { limit, ..lab.harness.clone() };
+        let measured = run_distributed_benchmark(&harness, &lab.benchmark(&strategy))?;
+        if first && own.is_some() {
+            let price = lab.flags.price_per_hour;
+            as_the_source_prints(&lab.screen, &strategy, &measured, price);
+        }
+        all.push((strategy, measured));
+        live.push(process_live()); // all ranks have ended
+    }
+    let mut batches = None;
+    if lab.flags.roofline {
+        let benchmark = Benchmark {
+            seq_len: 1,
+            batch_sizes: BATCHES.to_vec(),
+            ..lab.benchmark(&one_rank)
+        };
+        batches = Some(run_distributed_benchmark(&lab.harness, &benchmark)?);
+    }
+    if first {
+        show::progress(|| "the lesson's version under each strategy".into());
+    }
+    let beside = match lab.limit() {
+        Some(_) => None, // most jobs have stopped before their first step
+        None => Some(compare_with_the_lesson(lab, &all)?),
+    };
+    let Some(peaks) = peaks else {
+        return Ok(());
+    };
+    if own.is_some() {
+        lab.screen.say(lab.screen.wrap(apparatus::MEMORY_MEANS, 2));
+    }
+    let most = all.iter().map(|(strategy, _)| strategy.ranks).max();
+    compare(lab, &all, watch.remark(launch::ranks_here(most.unwrap_or(1))));
+    if let Some(batches) = &batches {
+        draw(lab, &all, batches, &peaks);
+    }
+    // The job on one rank sends nothing. MPI's buffers come with the first whole job on all ranks,
+    // and stay.
+    let sends = |one: &(Strategy, Measured)| one.0.ranks > 1 && one.1.stopped.is_none();
+    let before = all.iter().position(sends).filter(|_| launch::is_mpi()).unwrap_or(0);
+    let left = live[live.len() - 1] - live[before];
+    let failed = check(lab, &all, beside, left);
+    kit::ensure_passed(&failed)
+}
+
+/// The lesson's losses beside the measured ones, under the strategy where they differ most.
+fn compare_with_the_lesson(lab: &Lab, all: &[(Strategy, Measured)]) -> Result<Beside> {
+    let mut worst = Beside { difference: 0.0, bound: 0.0 };
+    for (strategy, measured) in all {
+        let job = lab.benchmark(strategy);
+        let beside = on_ranks(strategy.ranks, &lab.harness.options, |comm| {
+            compare_losses(&comm, &job, lab.harness.seed, &measured.losses)
+        })?;
+        if beside.difference > worst.difference {
+            worst = beside;
+        }
+    }
+    Ok(worst)
+}
+
+impl Lab {
+    // ANCHOR: benchmark
+    /// The job of one strategy, as a user of a library writes it.
+    fn benchmark(&self, strategy: &Strategy) -> Benchmark {
+        Benchmark {
+            model: self.model.clone(),
+            seq_len: self.flags.seq(),
+            batch_sizes: vec![self.flags.batch],
+            dtype: self.flags.dtype,
+            sharding: strategy.ranks > 1,
+            world_size: strategy.ranks,
+            config: strategy.config.clone(),
+        }
+    }
+    // ANCHOR_END: benchmark
+
+    /// The bytes that each rank may take, with --finale.
+    fn limit(&self) -> Option<f64> {
+        self.flags.finale.then_some(self.flags.memory_limit * 1e6)
+    }
+
+    /// The text that the flags ask for.
+    fn text(&self) -> Job<'_> {
+        Job {
+            model: &self.model,
+            how: &self.flags.generation,
+            dtype: self.flags.dtype,
+        }
+    }
+
+    /// Generates a text on ranks that share the model.
+    fn generate_text(&self, strategy: &Strategy, text: Job) -> Result<()> {
+        let screen = &self.screen;
+        let config = &strategy.config;
+        let texts = launch::run_with(self.ranks, &self.harness.options, |comm| {
+            apparatus::generate(Some(screen), &comm, config, text)
+        })?;
+        kit::ensure_passed(&apparatus::reference(screen, text, &texts[0].tokens)?)
+    }
+
+    /// Generates a text under every strategy, and compares them.
+    fn compare_texts(&self, text: Job) -> Result<()> {
+        let screen = &self.screen;
+        let ranks = if self.is_fixed { vec![self.ranks] } else { vec![2, 4] };
+        let (strategies, left_out) = apparatus::for_texts(&self.model.shape, &ranks);
+        if launch::is_first_process() {
+            for row in apparatus::left_out(screen, &left_out) {
+                screen.say(row);
+            }
+        }
+        let failed = apparatus::compare(screen, &self.harness.options, &strategies, text)?;
+        kit::ensure_passed(&failed)
+    }
+}
+
+/// Prints the model, the batch, and the strategies that cannot run it.
+fn introduce(lab: &Lab, left_out: &[LeftOut]) {
+    let screen = &lab.screen;
+    let shape = &lab.model.shape;
+    let dot = lab.screen.separator();
+    screen.say(lab.lesson.heading(screen, None));
+    report::ranks(screen, lab.ranks);
+    let sizes =
+        format!("{} layers{dot}{} heads{dot}{} wide", shape.layers, shape.heads, shape.embd);
+    let parameters = format!("{} parameters", thousands(shape.parameters()));
+    screen.say(screen.row("model", &format!("{}{dot}{sizes}{dot}{parameters}", lab.model.name)));
+    screen.say(screen.row("weights", lab.model.weights_in_words()));
+    let batch = lab.flags.batch;
+    let seq = lab.flags.seq();
+    screen.say(
+        screen.row("batch", &format!("{batch} sequences x {seq} tokens, shared by the data ranks")),
+    );
+    for row in apparatus::left_out(screen, left_out) {
+        screen.say(row);
+    }
+}
+
+/// Prints what each strategy holds, sends and takes, or which ones fit.
+fn compare(lab: &Lab, all: &[(Strategy, Measured)], busy: Option<String>) {
+    let text = match lab.limit() {
+        Some(limit) => apparatus::finale(&lab.screen, all, limit),
+        None => apparatus::compared(&lab.screen, all, busy),
+    };
+    lab.screen.say(format!("\n{text}"));
+}
+
+/// Draws the throughput of strategies and of batch sizes, and the roofline of one rank.
+fn draw(lab: &Lab, all: &[(Strategy, Measured)], batches: &Measured, peaks: &Peaks) {
+    let screen = &lab.screen;
+    screen.say(format!("\n{}", apparatus::throughput(screen, all)));
+    screen.say(format!("\n{}", apparatus::over_batches(screen, batches)));
+    let points = apparatus::points(&all[0].1, batches);
+    screen.say(format!("\n{}", apparatus::roofline(screen, peaks, &points)));
+}
+
+/// Runs the checks. Returns what they found wrong.
+fn check(
+    lab: &Lab,
+    all: &[(Strategy, Measured)],
+    beside: Option<Beside>,
+    left: isize,
+) -> Vec<String> {
+    lab.screen.say("");
+    let mut checks = Checks::new(&lab.screen);
+    if let Some(beside) = beside {
+        checks.beside("losses under each strategy", beside);
+    }
+    apparatus::check(&mut checks, all, lab.flags.dtype);
+    if let Some(limit) = lab.limit() {
+        apparatus::check_finale(&mut checks, all, limit);
+    }
+    let result = format!("{} left", bytes_decimal(left as f64));
+    checks.check(left < LEFT, "memory is back to the start", &result, "a benchmark kept memory");
+    let failed = checks.failed();
+    if failed.is_empty() {
+        let more = "More: --tp 2 --pp 2, --emit-deepspeed, --roofline, --finale, --source";
+        lab.screen.say(lab.lesson.ending(&lab.screen, more));
+    }
+    failed
+}
