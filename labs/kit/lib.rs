@@ -62,8 +62,8 @@ pub use checks::{Checks, End, short_hash};
 pub use course::{Course, Exercise, Lab, Ladder, Mistake};
 pub use evaluator::Evaluator;
 pub use flags::{
-    CommFlags, DataFlags, EvalFlags, Fsdp, LogFlags, ModelFlags, OptimFlags, RunFlags, TrainFlags,
-    ZeroFlags,
+    CommFlags, DataFlags, EvalFlags, Fsdp, LogFlags, ModelFlags, OptimFlags, RunFlags,
+    StrategyFlag, TrainFlags, ZeroFlags,
 };
 pub use footprint::{Footprint, does_not_fit};
 pub use iterations::{Interval, LoggedRun, drawn};

@@ -2,7 +2,8 @@
 //! refuses all other flags.
 //!
 //! Reading order: `model.rs`, `data.rs` and `optim.rs` define a step; [`TrainFlags`] makes a
-//! [`Config`] of the three. `zero.rs` chooses the state that ranks shard. `eval.rs`, `log.rs` and
+//! [`Config`] of the three. `zero.rs` chooses the state that ranks shard, `strategy.rs` all
+//! of how ranks divide the job. `eval.rs`, `log.rs` and
 //! `run.rs` choose a run's screens and files.
 
 mod comm;
@@ -12,6 +13,7 @@ mod log;
 mod model;
 mod optim;
 mod run;
+mod strategy;
 mod zero;
 
 pub use comm::CommFlags;
@@ -21,6 +23,7 @@ pub use log::LogFlags;
 pub use model::ModelFlags;
 pub use optim::OptimFlags;
 pub use run::RunFlags;
+pub use strategy::{StrategyFlag, ensure_divides};
 pub use zero::{Fsdp, ZeroFlags};
 
 use crate::help;

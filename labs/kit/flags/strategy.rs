@@ -1,0 +1,135 @@
+//! `--strategy TEXT`: how ranks divide the job, in the one text that all labs read.
+
+use crate::help;
+use shardlab::error::BadInput;
+use shardlab::launch;
+use shardlab::parallel::Strategy;
+use shardlab::plan::ModelShape;
+
+/// How ranks divide the job, in place of a lab's own flags for it.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = help::STRATEGY)]
+pub struct StrategyFlag {
+    /// How ranks divide the job, as lab11 prints it: dp=4,tp=2,pp=2,zero=1,sp
+    #[arg(long, value_name = "TEXT", value_parser = read)]
+    pub strategy: Option<Strategy>,
+}
+
+fn read(text: &str) -> Result<Strategy, String> {
+    text.parse()
+        .map_err(|error: BadInput| format!("{}: {}", error.what, error.help))
+}
+
+/// The lab whose subject a part of a strategy's text is. Nothing runs what none has.
+const SUBJECTS: [(&str, &str); 17] = [
+    ("dp", "lab03"),
+    ("m", "lab03"),
+    ("mb", "lab03"),
+    ("zero", "lab04"),
+    ("offload", "lab04"),
+    ("tiles", "lab04"),
+    ("tp", "lab05"),
+    ("sp", "lab05"),
+    ("pad", "lab05"),
+    ("pp", "lab06"),
+    ("chunks", "lab06"),
+    ("schedule", "lab06"),
+    ("group", "lab06"),
+    ("partition", "lab06"),
+    ("recompute", "lab06"),
+    ("order", "lab07"),
+    ("shard", ""),
+];
+
+impl StrategyFlag {
+    /// The strategy, if one is given. `lab` runs the parts called `runs`, such as `dp` and `zero`.
+    ///
+    /// # Errors
+    /// If it has a part that the lab does not run: the help names the lab that does.
+    pub fn of_lab(&self, lab: &str, runs: &[&str]) -> Result<Option<Strategy>, BadInput> {
+        let Some(strategy) = self.strategy else {
+            return Ok(None);
+        };
+        for part in strategy.to_string().split(',') {
+            let key = part.split('=').next().unwrap_or(part);
+            if part == "dp=1" || runs.contains(&key) {
+                continue;
+            }
+            let subject = SUBJECTS.iter().find(|(name, _)| *name == key);
+            let help = match subject.map(|(_, lab)| *lab) {
+                Some(other) if !other.is_empty() && lab != "lab07" => format!(
+                    "{other} has it: leave {key} out here, or run all axes: \
+                     cargo run --bin lab07 -- --strategy {strategy}"
+                ),
+                _ => format!("a plan of lab11 may have it: leave {key} out"),
+            };
+            return Err(BadInput::new(format!("--strategy: {lab} does not run {part}"), help));
+        }
+        Ok(Some(strategy))
+    }
+}
+
+/// The processes of a launcher that has started this one.
+fn launched_processes() -> Option<usize> {
+    launch::launched(|name| std::env::var(name).ok())?.size
+}
+
+/// Refuses a strategy that cannot divide this model, or needs more ranks than there can be.
+///
+/// # Errors
+/// The help has the nearest strategy that can.
+pub fn ensure_divides(strategy: &Strategy, shape: &ModelShape) -> Result<(), BadInput> {
+    let most = launched_processes().unwrap_or(launch::MAX_RANKS);
+    let ranks = strategy.ranks();
+    let what = match (strategy.check(shape), strategy.ensure_trainable()) {
+        (Err(error), _) => error.what,
+        (Ok(()), Err(error)) => return Err(error),
+        (Ok(()), Ok(())) if ranks > most => {
+            format!("{ranks} ranks are needed, and there can be {most}")
+        }
+        (Ok(()), Ok(())) => return Ok(()),
+    };
+    let near = strategy.nearest(shape, most);
+    Err(BadInput::new(
+        format!("--strategy {strategy}: {what}"),
+        format!("the nearest that this model can be divided by is --strategy {near}"),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shardlab::data::Corpus;
+    use shardlab::train::Config;
+
+    fn flag(text: &str) -> StrategyFlag {
+        StrategyFlag { strategy: Some(text.parse().unwrap()) }
+    }
+
+    #[test]
+    fn a_lab_refuses_what_another_one_runs() {
+        let runs = ["dp", "zero"];
+        let found = flag("dp=4,zero=1").of_lab("lab04", &runs).unwrap();
+        assert_eq!(found.unwrap().to_string(), "dp=4,zero=1");
+        assert_eq!(flag("dp=1").of_lab("lab06", &["pp"]).unwrap(), Some(Strategy::SINGLE));
+        for (text, what, help) in [
+            ("dp=2,tp=2", "lab04 does not run tp=2", "lab05 has it"),
+            ("dp=2,tp=2", "lab04 does not run tp=2", "lab07 -- --strategy dp=2,tp=2"),
+            ("dp=4,zero=3,shard=2", "does not run shard=2", "a plan of lab11"),
+        ] {
+            let error = flag(text).of_lab("lab04", &runs).unwrap_err();
+            assert!(error.what.contains(what) && error.help.contains(help), "{text}: {error}");
+        }
+        assert!(StrategyFlag::default().of_lab("lab04", &runs).unwrap().is_none());
+    }
+
+    #[test]
+    fn what_cannot_divide_the_model_is_refused_with_the_nearest() {
+        let shape = Config::small(1, &Corpus::embedded().unwrap()).shape; // 2 layers, 2 heads
+        for (text, near) in [("tp=3,pp=2", "tp=2,pp=2"), ("dp=2000", "dp=1024"), ("pp=5", "pp=2")] {
+            let error = ensure_divides(&text.parse().unwrap(), &shape).unwrap_err();
+            assert!(error.help.ends_with(&format!("--strategy {near}")), "{text}: {error}");
+        }
+        ensure_divides(&"dp=2,tp=2,pp=2,zero=1".parse().unwrap(), &shape).unwrap();
+    }
+}
