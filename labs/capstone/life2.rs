@@ -120,7 +120,7 @@ impl<'a> Meshed<'a> {
 
         // Tensor ranks share the matrices, and the positions between them. Pipeline ranks divide
         // the layers.
-        let shared = TensorParallel::new(tensor.clone(), true, 1);
+        let shared = TensorParallel::new(tensor.clone()).sequence_parallel();
         let shape = Pipeline {
             ranks: SIZES_2.pipeline,
             chunks: 1,

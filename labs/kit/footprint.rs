@@ -5,7 +5,7 @@ use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::parallel::ZeroConfig;
 use shardlab::parallel::zero::{Offload, Stage};
-use shardlab::plan::{Memory, zero_memory, zero_memory_offloaded};
+use shardlab::plan::{DropoutMasks, Memory, zero_memory, zero_memory_offloaded};
 use shardlab::tensor::Precision;
 use shardlab::train::Config;
 
@@ -46,7 +46,7 @@ impl<'a> Footprint<'a> {
     /// to evaluate.
     pub fn of_a_rank(&self, batch: usize) -> (Memory, u64) {
         let Footprint { config, stage, precision, in_files } = *self;
-        let plan = config.shape.memory(batch, config.dropout > 0.0);
+        let plan = config.shape.memory(batch, DropoutMasks::of(config.dropout));
         let numel = config.shape.parameters();
         let state = if in_files { zero_memory_offloaded } else { zero_memory };
         let each = precision.bytes_each();

@@ -96,7 +96,7 @@ const SHARE: usize = 32;
 pub fn compare_mlps(group: &Comm, seed: u64) -> Result<Beside> {
     let inner = SHARE * group.size();
     let params = Params::new();
-    let tensor = TensorParallel::new(group.clone(), false, 1);
+    let tensor = TensorParallel::new(group.clone());
     let matrix = |name: &str, shape: [usize; 2]| Whole::new(name, &shape, Init::Normal(0.2));
     let library = Mlp {
         fc: tensor.linear(&params, matrix("fc", [inner, WIDTH]), Role::MlpIn)?,

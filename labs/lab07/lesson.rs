@@ -35,7 +35,7 @@ impl Part {
         let data = world.split(color(at.pipeline, at.tensor), at.data as i64)?;
 
         // Tensor ranks cut every matrix: this makes such layers. They do not shard the sequence.
-        let layers = TensorParallel::new(tensor, false, plan.multiple);
+        let layers = TensorParallel::new(tensor).pad_vocabulary_to(plan.multiple);
         // Pipeline ranks divide the layers that are made of these matrices.
         let shape = &plan.config.shape;
         let PipelinePlan { pipeline: stages, partition, .. } = plan.pipeline;

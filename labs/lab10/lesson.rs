@@ -39,7 +39,7 @@ impl Part {
 
         // This rank's layers: those of its stage, and of each matrix its part.
         // No sequence parallelism, no padding.
-        let tensor = TensorParallel::new(cut.clone(), false, 1);
+        let tensor = TensorParallel::new(cut.clone());
         let pipeline = Pipeline {
             ranks: stages.size(),
             chunks: 1,

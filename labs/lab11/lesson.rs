@@ -10,6 +10,7 @@ use crate::strategy::{Strategy, TrainingJob};
 use anyhow::Result;
 use kit::Beside;
 use shardlab::comm::{Comm, Link};
+use shardlab::plan::Portion;
 
 // ANCHOR: heart
 /// A plan: ranks along three axes. With ZeRO-1, data ranks divide the optimizer's state.
@@ -93,9 +94,8 @@ pub fn plans(job: &TrainingJob) -> Vec<(f64, Degrees)> {
 /// of all stages.
 pub fn compare_bytes(job: &TrainingJob) -> Result<Beside> {
     let model = &job.model;
-    // First and last stage.
-    let held =
-        |tensor| model.parameters_on_a_rank(model.layers, [true; 2], tensor, model.vocabulary);
+    let whole = model.portion(&(0..model.layers)); // first and last stage in one
+    let held = |tensor| model.parameters_on_a_rank(&Portion { tensor, ..whole });
     let on_one = held(1);
     let mut lesson = Vec::new();
     let mut library = Vec::new();

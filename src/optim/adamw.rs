@@ -1,7 +1,7 @@
 //! AdamW on fragments of parameters.
 
 use super::fragment::{Fragment, InitialValues, initial_store};
-use super::store::{Offload, StateStore, Windowed, added};
+use super::store::{Offload, StateStore, StoredBytes, Windowed};
 use crate::tensor::math::vectorized;
 use crate::tensor::stored::narrow;
 use crate::tensor::{Params, Precision, Stored};
@@ -171,10 +171,10 @@ impl AdamW {
         self.steps = steps;
     }
 
-    /// Bytes of the state, in the device's memory and elsewhere.
-    pub fn bytes(&self) -> [usize; 2] {
+    /// Bytes of the state.
+    pub fn bytes(&self) -> StoredBytes {
         let all = [Some(&self.m), Some(&self.v), self.master.as_ref()];
-        added(all.into_iter().flatten().map(StateStore::bytes))
+        all.into_iter().flatten().map(StateStore::bytes).sum()
     }
 }
 

@@ -12,5 +12,4 @@ pub use adamw::{AdamW, AdamWConfig, State};
 pub use fragment::{Fragment, InitialValues, initial_store};
 pub use norm::{NotFinite, clip_scale, global_norm, stored_norm};
 pub(crate) use norm::{largest, sums};
-pub(crate) use store::added;
-pub use store::{Offload, OffloadFolder, StateStore, Windowed};
+pub use store::{Offload, OffloadFolder, StateStore, StoredBytes, Windowed};

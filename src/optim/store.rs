@@ -15,6 +15,7 @@ use anyhow::{Context, Result};
 use memmap2::{MmapMut, MmapOptions};
 use std::fs::File;
 use std::io::{self, Read};
+use std::iter::Sum;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
 use std::path::PathBuf;
@@ -55,9 +56,22 @@ impl OffloadFolder {
     }
 }
 
-/// Adds up bytes in the device's memory, and bytes elsewhere.
-pub fn added(all: impl Iterator<Item = [usize; 2]>) -> [usize; 2] {
-    all.fold([0, 0], |sum, bytes| [sum[0] + bytes[0], sum[1] + bytes[1]])
+/// Bytes of a rank's state, by the place where they are stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoredBytes {
+    /// In the device's memory.
+    pub memory: usize,
+    /// In the host's memory, or in files.
+    pub offloaded: usize,
+}
+
+impl Sum for StoredBytes {
+    fn sum<I: Iterator<Item = StoredBytes>>(all: I) -> StoredBytes {
+        all.fold(StoredBytes::default(), |sum, bytes| StoredBytes {
+            memory: sum.memory + bytes.memory,
+            offloaded: sum.offloaded + bytes.offloaded,
+        })
+    }
 }
 
 /// Numbers that are read and changed window by window.
@@ -115,12 +129,18 @@ impl<T: Stored> StateStore<T> {
         (0..numel.div_ceil(size)).map(move |i| i * size..numel.min((i + 1) * size))
     }
 
-    /// Bytes in the device's memory, and elsewhere.
-    pub fn bytes(&self) -> [usize; 2] {
+    /// Bytes of the numbers.
+    pub fn bytes(&self) -> StoredBytes {
         match self {
-            StateStore::Memory(numbers) => [size_of::<T>() * numbers.capacity(), 0],
-            StateStore::Host(numbers) => [0, size_of::<T>() * numbers.capacity()],
-            StateStore::File { numel, .. } => [0, size_of::<T>() * numel],
+            StateStore::Memory(numbers) => {
+                StoredBytes { memory: size_of::<T>() * numbers.capacity(), offloaded: 0 }
+            }
+            StateStore::Host(numbers) => {
+                StoredBytes { memory: 0, offloaded: size_of::<T>() * numbers.capacity() }
+            }
+            StateStore::File { numel, .. } => {
+                StoredBytes { memory: 0, offloaded: size_of::<T>() * numel }
+            }
         }
     }
 }

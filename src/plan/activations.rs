@@ -2,6 +2,24 @@
 
 use super::{ModelShape, Shards};
 
+/// The masks of dropout, which the backward pass needs where a training applies it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DropoutMasks {
+    None,
+    Kept,
+}
+
+impl DropoutMasks {
+    /// Those of dropout with this rate: none at 0.
+    pub fn of(rate: f64) -> DropoutMasks {
+        if rate > 0.0 {
+            DropoutMasks::Kept
+        } else {
+            DropoutMasks::None
+        }
+    }
+}
+
 /// Bytes that one rank holds while it trains in f32.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Memory {
@@ -22,7 +40,7 @@ impl Memory {
 
 impl ModelShape {
     /// The memory of one rank that trains on `batch` sequences at a time with AdamW.
-    pub fn memory(&self, batch: usize, dropout: bool) -> Memory {
+    pub fn memory(&self, batch: usize, dropout: DropoutMasks) -> Memory {
         let n = 4 * self.parameters();
         Memory {
             parameters: n,
@@ -47,7 +65,7 @@ impl ModelShape {
     /// it what the backward pass works on. That is most at one of three places: at the logits, of
     /// which there are three tensors then, at GELU, or at attention, where one sequence's scores
     /// are computed again.
-    fn activations(&self, batch: usize, dropout: bool) -> u64 {
+    fn activations(&self, batch: usize, dropout: DropoutMasks) -> u64 {
         let block = self.block as f64;
         let tokens = batch as f64 * block;
         let d = self.embd as f64;
@@ -62,7 +80,12 @@ impl ModelShape {
     /// block and the head, then while each block is at work in the backward pass, and after it.
     /// They are counted over the operations in `tensor` and `model`: the tensors that each leaves
     /// in the graph.
-    pub fn activations_over_a_step(&self, batch: usize, dropout: bool, keep: Keep) -> Vec<u64> {
+    pub fn activations_over_a_step(
+        &self,
+        batch: usize,
+        dropout: DropoutMasks,
+        keep: Keep,
+    ) -> Vec<u64> {
         let block = self.block as f64;
         let tokens = batch as f64 * block;
         let d = self.embd as f64;
@@ -135,9 +158,9 @@ mod tests {
             (shape(1, 4, 64, 512), 1, 2_786_540.0),
             (shape(2, 4, 32, 256), 2, 1_116_156.0),
         ] {
-            let forward =
-                shape.activations_over_a_step(batch, false, Keep::ToTheEnd)[shape.layers + 2];
-            let work = (shape.memory(batch, false).activations - forward) as f64;
+            let forward = shape.activations_over_a_step(batch, DropoutMasks::None, Keep::ToTheEnd)
+                [shape.layers + 2];
+            let work = (shape.memory(batch, DropoutMasks::None).activations - forward) as f64;
             assert!(
                 (work / measured - 1.0).abs() < 0.02,
                 "{shape:?}: {work} planned, {measured} measured"
@@ -148,22 +171,22 @@ mod tests {
     #[test]
     fn absurd_shapes_do_not_overflow() {
         let most = shape(1 << 16, 1, 1 << 16, 1 << 16);
-        assert_eq!(most.memory(1 << 20, true).total(), u64::MAX);
+        assert_eq!(most.memory(1 << 20, DropoutMasks::Kept).total(), u64::MAX);
         assert!(most.flops_per_token() > most.parameters());
     }
 
     #[test]
     fn memory_is_sixteen_bytes_a_parameter_and_grows_with_the_batch() {
-        let memory = shape(4, 4, 128, 64).memory(12, false);
+        let memory = shape(4, 4, 128, 64).memory(12, DropoutMasks::None);
         assert_eq!(memory.total() - memory.activations, 16 * 804_096);
-        let twice = shape(4, 4, 128, 64).memory(24, false);
+        let twice = shape(4, 4, 128, 64).memory(24, DropoutMasks::None);
         assert!(twice.activations > memory.activations * 19 / 10);
     }
 
     #[test]
     fn recomputation_keeps_less_and_freeing_early_ends_low() {
         let shape = shape(4, 4, 128, 64);
-        let over = |keep| shape.activations_over_a_step(12, false, keep);
+        let over = |keep| shape.activations_over_a_step(12, DropoutMasks::None, keep);
         let end = over(Keep::ToTheEnd);
         let used = over(Keep::UntilUsed);
         let inputs = over(Keep::BlockInputs);

@@ -24,18 +24,19 @@ mod shards;
 mod simulate;
 mod zero;
 
-pub use activations::{Keep, Memory};
+pub use activations::{DropoutMasks, Keep, Memory};
 pub use activity::{Activity, Interval};
 pub use bandwidth::{algbw, array_bytes, busbw, fit};
 pub use kept::Kept;
 pub use network::{MOST_RANKS, Network};
 pub use overlap::{exposed, tokens_that_hide};
 pub use shape::{
-    BlockParameter, Dense, Family, LlamaExtra, ModelShape, Named, PRESETS, Rope, RopeScaling,
+    BlockParameter, Dense, Family, LlamaExtra, ModelShape, Named, PRESETS, Portion, Rope,
+    RopeScaling,
 };
 pub use shards::Shards;
 pub use simulate::simulate;
 pub use zero::{
-    BytesEach, ComputedStep, zero_memory, zero_memory_offloaded, zero_step, zero_traffic,
-    zero_volumes,
+    BytesEach, ComputedStep, ZeroVolumes, zero_memory, zero_memory_offloaded, zero_step,
+    zero_traffic, zero_volumes,
 };

@@ -69,6 +69,21 @@ pub struct LlamaExtra {
     pub tied: bool,
 }
 
+/// What one rank holds of a model that pipeline stages and tensor ranks share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Portion {
+    /// Blocks of the rank's stage.
+    pub layers: usize,
+    /// Whether it is the first stage, which has the token table.
+    pub first: bool,
+    /// Whether it is the last stage, which has the head.
+    pub last: bool,
+    /// Tensor ranks that share the stage.
+    pub tensor: usize,
+    /// Rows of the token table with its padding, all tensor ranks together.
+    pub rows: usize,
+}
+
 impl Family {
     fn is_gpt(&self) -> bool {
         *self == Family::Gpt
@@ -330,21 +345,27 @@ impl ModelShape {
         self.per_layer().max(self.table())
     }
 
+    /// The portion of a pipeline's stage with `layers`, which no tensor ranks share.
+    pub fn portion(&self, layers: &Range<usize>) -> Portion {
+        Portion {
+            layers: layers.len(),
+            first: layers.start == 0,
+            last: layers.end == self.layers,
+            tensor: 1,
+            rows: self.vocabulary,
+        }
+    }
+
     // ANCHOR: exact
-    /// Parameters on each of `tensor` ranks that share a pipeline's stage of `layers` blocks,
-    /// exactly if they divide it evenly.
+    /// Parameters of a rank that holds `portion` of the model, exactly if tensor ranks divide it
+    /// evenly.
     ///
     /// Tensor ranks divide matrices, the token table's `rows` (with its padding), and the biases of
     /// column-parallel matrices. All have a copy of everything else: positions, norms, the biases
     /// of row-parallel matrices. The `first` stage has the token table. The `last` one has the
     /// head, which is a copy of a tied table, unless the table is here.
-    pub fn parameters_on_a_rank(
-        &self,
-        layers: usize,
-        [first, last]: [bool; 2],
-        tensor: usize,
-        rows: usize,
-    ) -> f64 {
+    pub fn parameters_on_a_rank(&self, portion: &Portion) -> f64 {
+        let Portion { layers, first, last, tensor, rows } = *portion;
         let t = tensor as f64;
         let mut block = 0.0;
         for parameter in self.block_parameters() {
@@ -368,8 +389,7 @@ impl ModelShape {
 
     /// Parameters of a pipeline's stage with `layers`, which no tensor ranks share.
     pub fn stage_parameters(&self, layers: &Range<usize>) -> u64 {
-        let ends = [layers.start == 0, layers.end == self.layers];
-        self.parameters_on_a_rank(layers.len(), ends, 1, self.vocabulary) as u64
+        self.parameters_on_a_rank(&self.portion(layers)) as u64
     }
 
     /// Tensors and parameters that weight decay shrinks: all matrices, and the two tables.
@@ -545,7 +565,8 @@ mod tests {
             let copied = if shape.tied() { shape.table() } else { 0 };
             assert_eq!(stages, all + copied);
 
-            let rank = shape.parameters_on_a_rank(layers, [true, true], 4, shape.vocabulary);
+            let rank =
+                shape.parameters_on_a_rank(&Portion { tensor: 4, ..shape.portion(&(0..layers)) });
             let vectors = shape.block_parameters().into_iter().filter(|p| !p.divided);
             let copies: u64 = vectors.map(|vector| vector.numel()).sum();
             let copies = layers as u64 * copies

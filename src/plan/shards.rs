@@ -6,7 +6,7 @@
 //! sbh 34/t with sequence parallelism as well. Here it is sbh(24 + 48/t) and sbh(8 + 64/t), and
 //! less than a percent more for norms and heads: see [`Kept`].
 
-use super::{Kept, ModelShape};
+use super::{DropoutMasks, Kept, ModelShape, Portion};
 use std::ops::Range;
 
 /// A model, and how ranks share it.
@@ -24,10 +24,14 @@ pub struct Shards {
 impl Shards {
     /// Parameters of a rank that holds these layers.
     pub fn parameters(&self, layers: &[Range<usize>]) -> u64 {
-        let held = layers.iter().map(Range::len).sum();
-        let first = layers.iter().any(|layers| layers.start == 0);
-        let last = layers.iter().any(|layers| layers.end == self.shape.layers);
-        self.shape.parameters_on_a_rank(held, [first, last], self.tensor, self.rows) as u64
+        let portion = Portion {
+            layers: layers.iter().map(Range::len).sum(),
+            first: layers.iter().any(|layers| layers.start == 0),
+            last: layers.iter().any(|layers| layers.end == self.shape.layers),
+            tensor: self.tensor,
+            rows: self.rows,
+        };
+        self.shape.parameters_on_a_rank(&portion) as u64
     }
 
     /// The layers of a pipeline stage, if every stage has equally many and no rank has several
@@ -43,24 +47,28 @@ impl Shards {
     }
 
     /// Numbers that the forward pass leaves in each block, for each token.
-    pub fn kept_by_a_block(&self, dropout: bool) -> f64 {
-        let kept = Kept::of(&self.shape, 1.0, true, dropout);
+    pub fn kept_by_a_block(&self, dropout: DropoutMasks) -> f64 {
+        let kept = Kept::of(&self.shape, 1.0, true, dropout == DropoutMasks::Kept);
         kept.on_a_rank(self.tensor, self.stream())
     }
 
     /// Numbers that it leaves before the blocks (the embedding, and its mask) and after them (the
     /// last norm and its statistics, logits and the loss), for each token.
-    pub fn kept_by_the_ends(&self, dropout: bool) -> [f64; 2] {
+    pub fn kept_by_the_ends(&self, dropout: DropoutMasks) -> [f64; 2] {
         let width = self.shape.embd as f64;
         let stream = self.stream() as f64;
-        let embedding = if dropout { 2.0 } else { 1.0 } * width / stream;
+        let vectors = match dropout {
+            DropoutMasks::None => 1.0,
+            DropoutMasks::Kept => 2.0,
+        };
+        let embedding = vectors * width / stream;
         let head = width + 2.0 / stream + self.rows as f64 / self.tensor as f64 + 1.0;
         [embedding, head]
     }
 
     /// Bytes of activations after the forward pass of all layers over `batch` sequences, on each
     /// tensor rank.
-    pub fn activations(&self, batch: usize, dropout: bool) -> f64 {
+    pub fn activations(&self, batch: usize, dropout: DropoutMasks) -> f64 {
         let [embedding, head] = self.kept_by_the_ends(dropout);
         let blocks = self.shape.layers as f64 * self.kept_by_a_block(dropout);
         4.0 * batch as f64 * self.shape.block as f64 * (embedding + blocks + head)
@@ -115,7 +123,7 @@ mod tests {
             shape.parameters(),
             "one table, however many chunks"
         );
-        for dropout in [false, true] {
+        for dropout in [DropoutMasks::None, DropoutMasks::Kept] {
             let forward =
                 shape.activations_over_a_step(12, dropout, Keep::ToTheEnd)[shape.layers + 2];
             assert_eq!(one.activations(12, dropout), forward as f64);
@@ -143,7 +151,8 @@ mod tests {
         ] {
             let shards = Shards { shape, tensor: ranks, pipeline: 1, sequence, rows: 50_432 };
             assert!(
-                (shards.kept_by_a_block(false) / shape.embd as f64 - numbers).abs() < 1e-4,
+                (shards.kept_by_a_block(DropoutMasks::None) / shape.embd as f64 - numbers).abs()
+                    < 1e-4,
                 "{shards:?}"
             );
         }

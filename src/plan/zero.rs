@@ -52,23 +52,37 @@ pub fn zero_memory_offloaded(stage: usize, numel: u64, ranks: u64, each: BytesEa
     [if stage == 3 { 0 } else { parameters }, gradients, 0]
 }
 
+/// How often one step reduces all gradients and gathers all parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZeroVolumes {
+    pub reduced: u64,
+    pub gathered: u64,
+}
+
+impl ZeroVolumes {
+    /// Both together.
+    pub fn total(&self) -> u64 {
+        self.reduced + self.gathered
+    }
+}
+
 /// How often one step reduces all gradients and gathers all parameters. Stage 0 gathers the
 /// averaged gradients instead: an all-reduce is a reduction and a gather. Stages 2 and 3 have no
 /// room for whole gradients, so they reduce in every micro-step, and stage 3 gathers for each
 /// forward and each backward pass.
-pub fn zero_volumes(stage: usize, micro_steps: u64) -> (u64, u64) {
+pub fn zero_volumes(stage: usize, micro_steps: u64) -> ZeroVolumes {
     match stage {
-        0 | 1 => (1, 1),
-        2 => (micro_steps, 1),
-        _ => (micro_steps, 2 * micro_steps),
+        0 | 1 => ZeroVolumes { reduced: 1, gathered: 1 },
+        2 => ZeroVolumes { reduced: micro_steps, gathered: 1 },
+        _ => ZeroVolumes { reduced: micro_steps, gathered: 2 * micro_steps },
     }
 }
 
 /// Bytes that each of `ranks` ranks sends per step, on average: (n-1)/n of the [`zero_volumes`] of
 /// a model of `numel` numbers of `bytes` bytes.
 pub fn zero_traffic(stage: usize, numel: u64, ranks: u64, bytes: u64, micro_steps: u64) -> f64 {
-    let (reduced, gathered) = zero_volumes(stage, micro_steps);
-    ((reduced + gathered) * numel * bytes) as f64 * (ranks - 1) as f64 / ranks as f64
+    let volumes = zero_volumes(stage, micro_steps).total();
+    (volumes * numel * bytes) as f64 * (ranks - 1) as f64 / ranks as f64
 }
 
 /// One step of one rank, computed.
@@ -320,9 +334,8 @@ mod tests {
             let sum = |row: &[Interval]| {
                 row.iter().map(|interval| interval.end - interval.start).sum::<f64>()
             };
-            let (reduced, gathered) = zero_volumes(stage, 1);
             let is = sum(&step.link);
-            let says = ((reduced + gathered) * shape.parameters()) as f64;
+            let says = (zero_volumes(stage, 1).total() * shape.parameters()) as f64;
             assert!((is / says - 1.0).abs() < 1e-6, "stage {stage}: {is}, {says}");
             // Gains and positions, which flops_per_token counts as matrices, are a hundredth.
             let is = sum(&step.processor) - step.waiting();

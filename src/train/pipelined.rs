@@ -79,7 +79,10 @@ impl Pipelined {
     ) -> Result<Pipelined> {
         let ranks = mesh.group(Axis::Pipeline);
         let tensor_ranks = mesh.group(Axis::Tensor);
-        let tensor = TensorParallel::new(tensor_ranks.clone(), sequence, multiple);
+        let mut tensor = TensorParallel::new(tensor_ranks.clone()).pad_vocabulary_to(multiple);
+        if sequence {
+            tensor = tensor.sequence_parallel();
+        }
         let build: &dyn Build = if tensor_ranks.size() > 1 { &tensor } else { &Plain };
         let mut stages = Stages::new(plan.pipeline, ranks, &config.shape, plan.partition, build)?;
         for chunk in &mut stages.chunks {

@@ -293,8 +293,13 @@ impl<'a> Setup<'a> {
 
 fn tensor_parallel(mesh: &Mesh, strategy: &Strategy) -> TensorParallel {
     let group = mesh.group(Axis::Tensor).clone();
-    let sequence = strategy.sequence && group.size() > 1;
-    TensorParallel::new(group, sequence, strategy.vocabulary_multiple)
+    let ranks = group.size();
+    let tensor = TensorParallel::new(group).pad_vocabulary_to(strategy.vocabulary_multiple);
+    if strategy.sequence && ranks > 1 {
+        tensor.sequence_parallel()
+    } else {
+        tensor
+    }
 }
 
 /// Where state is offloaded to: the settings' place, or the host's memory if the strategy offloads.

@@ -9,6 +9,7 @@ use shardlab::data::Corpus;
 use shardlab::launch;
 use shardlab::model::Gpt;
 use shardlab::parallel::Ddp;
+use shardlab::plan::DropoutMasks;
 use shardlab::train::{self, Config, EvalConfig};
 
 fn ddp(config: &Config, corpus: &Corpus, steps: usize) -> Vec<Trained> {
@@ -323,7 +324,7 @@ fn a_refused_batch_is_answered_with_the_largest_that_fits() {
     assert!(refusal.help.contains("--batch 400 "), "{}", refusal.help);
     assert!(footprint.ensure_fits(Some(footprint.total(1000))).is_ok());
     // All ranks of this machine count.
-    assert!(footprint.total(400) >= 3 * config.shape.memory(400, false).total());
+    assert!(footprint.total(400) >= 3 * config.shape.memory(400, DropoutMasks::None).total());
     assert!(
         footprint
             .ensure_fits(Some(1))

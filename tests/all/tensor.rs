@@ -73,7 +73,10 @@ struct Rank {
 
 impl Rank {
     fn new(case: Case, group: &Comm) -> anyhow::Result<Rank> {
-        let parallel = TensorParallel::new(group.clone(), case.sequence, case.multiple);
+        let mut parallel = TensorParallel::new(group.clone()).pad_vocabulary_to(case.multiple);
+        if case.sequence {
+            parallel = parallel.sequence_parallel();
+        }
         let gpt = Gpt::build(&SHAPE, &parallel)?;
         let zero = begin(&gpt)?.with_tensor(&parallel)?;
         Ok(Rank { gpt, parallel, zero })

@@ -5,7 +5,7 @@ use shardlab::allocator::{live, peak_of};
 use shardlab::data::{Corpus, Sampler, Sampling};
 use shardlab::launch;
 use shardlab::model::{Gpt, Pass};
-use shardlab::plan::{Family, Keep, ModelShape};
+use shardlab::plan::{DropoutMasks, Family, Keep, ModelShape};
 use shardlab::tensor::Dropout;
 
 #[test]
@@ -29,7 +29,7 @@ fn the_plan_foresees_what_a_step_takes() {
             embd,
             family: Family::Gpt,
         };
-        let plan = shape.memory(batch, p > 0.0);
+        let plan = shape.memory(batch, DropoutMasks::of(f64::from(p)));
         let gpt = Gpt::new(&shape).unwrap();
         // The layout is built when it is first asked for.
         gpt.params.layout();
@@ -137,7 +137,7 @@ fn recomputed_blocks_take_the_memory_of_their_inputs() {
         let (pairs, _) = train(2);
         assert!(gradients == expected, "the second forward pass has other bits");
         let planned = shape
-            .activations_over_a_step(batch, true, Keep::BlockInputs)
+            .activations_over_a_step(batch, DropoutMasks::Kept, Keep::BlockInputs)
             .into_iter()
             .max()
             .unwrap() as f64;

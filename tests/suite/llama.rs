@@ -159,7 +159,10 @@ fn train(
 ) -> anyhow::Result<Vec<f64>> {
     let ranks = mesh.group(Axis::Pipeline);
     let data = mesh.group(Axis::Data);
-    let tensor = TensorParallel::new(mesh.group(Axis::Tensor).clone(), sequence, 1);
+    let mut tensor = TensorParallel::new(mesh.group(Axis::Tensor).clone());
+    if sequence {
+        tensor = tensor.sequence_parallel();
+    }
     let pipeline = Pipeline { ranks: ranks.size(), chunks: 1, micro_batches: micros };
     let layers = Partition::Parameters
         .divide(shape.layers, pipeline.stages(), |layers| shape.stage_parameters(layers))?;
@@ -249,7 +252,7 @@ pub fn generated(
 ) -> anyhow::Result<Vec<u32>> {
     let model = Pretrained::open(dir)?;
     let mesh = mesh(world, sharing.pipeline, sharing.tensor)?;
-    let tensor = TensorParallel::new(mesh.group(Axis::Tensor).clone(), false, 1);
+    let tensor = TensorParallel::new(mesh.group(Axis::Tensor).clone());
     TensorParallel::check_llama(&model.shape, sharing.tensor)?;
     let build: &dyn Build = if sharing.tensor > 1 { &tensor } else { &Plain };
     let layers = Partition::Uniform
@@ -268,7 +271,7 @@ pub fn generated(
     let text = if sharing.zero {
         let zero = model.shard(&llama.params, mesh.group(Axis::Data), Wrap::Blocks, precision)?;
         let text = zero.passes(run)?;
-        let (shards, _) = zero.bytes();
+        let shards = zero.bytes().shards;
         assert!(
             shards < 4 * llama.params.numel() / mesh.group(Axis::Data).size() + 4096,
             "{shards} bytes"

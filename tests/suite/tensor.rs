@@ -75,7 +75,10 @@ fn train(
     steps: usize,
     expected: &HashMap<&str, &[f32]>,
 ) -> anyhow::Result<Trained> {
-    let parallel = TensorParallel::new(mesh.group(Axis::Tensor).clone(), sequence, 1);
+    let mut parallel = TensorParallel::new(mesh.group(Axis::Tensor).clone());
+    if sequence {
+        parallel = parallel.sequence_parallel();
+    }
     let gpt = Gpt::build(&config.shape, &parallel)?;
     let data = mesh.group(Axis::Data);
     let mut zero = Zero::init(&gpt.params, data, zero, config.seed)?.with_tensor(&parallel)?;

@@ -52,14 +52,14 @@ pub fn compared(screen: &Screen, all: &[Measured], job: &Job) -> String {
         let temporary = measured.held.peak_buffers as f64;
         cells.extend([bytes_decimal(temporary), bytes_decimal(holds - offloaded + temporary)]);
         let numbers = measured.sent / (job.numel * job.precision.bytes() as u64) as f64;
-        let (reduced, gathered) = zero_volumes(stage, job.micro_steps as u64);
+        let volumes = zero_volumes(stage, job.micro_steps as u64);
         cells.push(format!(
             "{} {}",
             bytes_decimal(measured.sent),
             mark(measured.sent, measured.formula)
         ));
         cells.push(format!("{} {psi}", significant(numbers, 3)));
-        cells.push(format!("{}(n-1)/n {psi}", reduced + gathered));
+        cells.push(format!("{}(n-1)/n {psi}", volumes.total()));
         cells
     };
     let place = job.offloaded.map(|place| format!("  {place}"));

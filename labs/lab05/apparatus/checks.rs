@@ -29,7 +29,10 @@ pub fn same_masks(group: &Comm, config: &Config, sequence: bool) -> Result<[bool
     let width = config.shape.embd;
     let sequences: Arc<[u64]> = [0u64].as_slice().into();
     let mask = |group: &Comm| -> Result<Vec<f32>> {
-        let tensor = TensorParallel::new(group.clone(), sequence, 1);
+        let mut tensor = TensorParallel::new(group.clone());
+        if sequence {
+            tensor = tensor.sequence_parallel();
+        }
         let rules = tensor.pass(config.pass(0, &sequences), length).dropout;
         let positions = if sequence { length / group.size() } else { length };
         let ones = Tensor::ones((1, positions, width), DType::F32, &Device::Cpu)?;

@@ -10,7 +10,7 @@ use shardlab::allocator;
 use shardlab::comm::{Comm, CommTraffic, Reduce};
 use shardlab::difference::{largest_difference, largest_relative_difference};
 use shardlab::parallel::tensor::padded;
-use shardlab::plan::Shards;
+use shardlab::plan::{DropoutMasks, Shards};
 use shardlab::tensor::Params;
 use shardlab::train::{Config, Diverged, Trainer};
 use std::collections::HashMap;
@@ -202,7 +202,12 @@ pub fn measure(
 impl Measured {
     /// The expected bytes of activations.
     pub fn expected_activations(&self) -> f64 {
-        self.shards.activations(self.batch, self.dropout)
+        let dropout = if self.dropout {
+            DropoutMasks::Kept
+        } else {
+            DropoutMasks::None
+        };
+        self.shards.activations(self.batch, dropout)
     }
 
     /// The expected bytes per step.

@@ -35,7 +35,11 @@ impl Shared {
         zero: ZeroConfig,
         init_from: Option<&Path>,
     ) -> Result<Shared> {
-        let tensor = TensorParallel::new(mesh.group(Axis::Tensor).clone(), sequence, multiple);
+        let tensor_ranks = mesh.group(Axis::Tensor).clone();
+        let mut tensor = TensorParallel::new(tensor_ranks).pad_vocabulary_to(multiple);
+        if sequence {
+            tensor = tensor.sequence_parallel();
+        }
         let gpt = Gpt::build(&config.shape, &tensor)?; // the one GPT, of sharded layers
         let zero = initial(&gpt, mesh.group(Axis::Data), zero, config.seed, init_from)?
             .with_tensor(&tensor)?;
@@ -51,7 +55,10 @@ impl Shared {
         multiple: usize,
         broken: Option<Break>,
     ) -> Result<Shared> {
-        let tensor = TensorParallel::new(group.clone(), sequence, multiple);
+        let mut tensor = TensorParallel::new(group.clone()).pad_vocabulary_to(multiple);
+        if sequence {
+            tensor = tensor.sequence_parallel();
+        }
         let gpt = match broken {
             Some(mistake) => Gpt::build(
                 &config.shape,

@@ -28,7 +28,7 @@ fn held() -> Result<Vec<[usize; 2]>> {
             embd: WIDTH,
             family: Family::Gpt,
         };
-        let gpt = Gpt::build(&shape, &TensorParallel::new(comm, false, 1))?;
+        let gpt = Gpt::build(&shape, &TensorParallel::new(comm))?;
         let specs = gpt.params.specs();
         let c = specs.iter().find(|spec| spec.name == "blocks.0.out.weight");
         let shape = &c.expect("the MLP's second matrix").shape;

@@ -23,7 +23,7 @@ impl Layers {
     /// Declares the layers of the rank that is `mesh.at`.
     pub fn declare(shape: &ModelShape, config: &DsConfig, mesh: &Mesh) -> Result<Layers> {
         let group = mesh.group(Axis::Pipeline);
-        let tensor = TensorParallel::new(mesh.group(Axis::Tensor).clone(), false, 1);
+        let tensor = TensorParallel::new(mesh.group(Axis::Tensor).clone());
         let pipeline = Pipeline {
             ranks: group.size(),
             chunks: 1,

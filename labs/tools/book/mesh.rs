@@ -10,6 +10,7 @@ use lab11::planner::model;
 use lab11::strategy::{Cluster, Device, Strategy, TrainingJob};
 use serde_json::{Value, json};
 use shardlab::mesh::{Axis, Coordinates, Layout, Order};
+use shardlab::plan::Portion;
 use std::collections::BTreeSet;
 
 /// The axes as the figure shows them.
@@ -37,10 +38,13 @@ fn job(sizes: Coordinates) -> Result<(TrainingJob, Strategy)> {
 
 /// Parameters on a rank of a stage.
 fn held(job: &TrainingJob, strategy: &Strategy, stage: usize) -> f64 {
-    let layers = strategy.layers_of(job.model.layers, stage);
-    let ends = [stage == 0, stage + 1 == strategy.pipeline];
-    job.model
-        .parameters_on_a_rank(layers, ends, strategy.tensor, job.model.vocabulary)
+    job.model.parameters_on_a_rank(&Portion {
+        layers: strategy.layers_of(job.model.layers, stage),
+        first: stage == 0,
+        last: stage + 1 == strategy.pipeline,
+        tensor: strategy.tensor,
+        rows: job.model.vocabulary,
+    })
 }
 
 /// The bytes that a rank of a stage sends per step, axis by axis. The planner has those of the rank

@@ -17,7 +17,7 @@ use shardlab::allocator::{Counting, live, peak_of};
 use shardlab::data::Corpus;
 use shardlab::launch;
 use shardlab::model::Gpt;
-use shardlab::plan::{Keep, ModelShape};
+use shardlab::plan::{DropoutMasks, Keep, ModelShape};
 use shardlab::train::{AdamW, Config};
 use std::process::ExitCode;
 
@@ -77,7 +77,7 @@ fn run(args: Args) -> Result<()> {
     let failed = bytes(&screen, &config, &measured[0]);
     screen.say(format!(
         "\n{}",
-        activations(&shape, config.batch, config.dropout > 0.0).render(&screen)
+        activations(&shape, config.batch, DropoutMasks::of(config.dropout)).render(&screen)
     ));
     screen.say(format!("\n{}\n", per_block(&screen, &shape, config.batch)));
     screen.say(vanishing(&screen));
@@ -151,7 +151,7 @@ impl Notes {
 
 /// Prints bytes by formula beside measured bytes. Returns what the check found wrong.
 fn bytes(screen: &Screen, config: &Config, measured: &Measured) -> Vec<String> {
-    let dropout = config.dropout > 0.0;
+    let dropout = DropoutMasks::of(config.dropout);
     let plan = config.shape.memory(config.batch, dropout);
     let over = config.shape.activations_over_a_step(config.batch, dropout, Keep::ToTheEnd);
     let forward = over[config.shape.layers + 2];
@@ -223,7 +223,7 @@ fn per_block(screen: &Screen, shape: &ModelShape, batch: usize) -> String {
     let tokens = (batch * shape.block) as f64;
     let width = shape.embd as f64;
     let attention = 5.0 * (shape.heads * shape.block) as f64 / width;
-    let over = shape.activations_over_a_step(batch, false, Keep::ToTheEnd);
+    let over = shape.activations_over_a_step(batch, DropoutMasks::None, Keep::ToTheEnd);
     let row = |what: &str, words: String, each: f64| {
         let each = tokens * width * each;
         vec![

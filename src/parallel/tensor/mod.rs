@@ -56,7 +56,7 @@ use vocabulary::{VocabularyEmbedding, VocabularyHead};
 /// };
 /// let whole = loss(&Plain, &Pass::evaluate())?;
 /// let ranks = launch::run(2, |comm| {
-///     let tensor = TensorParallel::new(comm, false, 1);
+///     let tensor = TensorParallel::new(comm);
 ///     loss(&tensor, &tensor.pass(Pass::evaluate(), 4))
 /// })?;
 /// assert!(ranks[0].0 < whole.0);
@@ -73,10 +73,22 @@ pub struct TensorParallel {
 }
 
 impl TensorParallel {
-    /// For the ranks of `group`. The vocabulary is padded to a multiple of `multiple` rows per
-    /// rank; Megatron-LM takes 128.
-    pub fn new(group: Comm, sequence: bool, multiple: usize) -> TensorParallel {
-        TensorParallel { group, sequence, multiple: multiple.max(1) }
+    /// For the ranks of `group`: the residual stream is whole on each of them, and the vocabulary
+    /// has as much padding as its division needs.
+    pub fn new(group: Comm) -> TensorParallel {
+        TensorParallel { group, sequence: false, multiple: 1 }
+    }
+
+    /// Shards the residual stream by position: sequence parallelism. Between the matrices, a rank
+    /// computes and keeps only its positions, and bytes on the wire are the same.
+    pub fn sequence_parallel(self) -> TensorParallel {
+        TensorParallel { sequence: true, ..self }
+    }
+
+    /// Pads the vocabulary to a multiple of `multiple` rows per rank; Megatron-LM takes 128, so
+    /// that matrices keep sizes that a GPU likes. 0 and 1 add no more than the division needs.
+    pub fn pad_vocabulary_to(self, multiple: usize) -> TensorParallel {
+        TensorParallel { multiple: multiple.max(1), ..self }
     }
 
     /// Refuses a model that `ranks` ranks cannot share.

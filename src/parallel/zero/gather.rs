@@ -13,7 +13,7 @@
 use super::units::{Unit, Units};
 use super::{Each, Event, EventKind};
 use crate::comm::Comm;
-use crate::optim::{StateStore, Windowed};
+use crate::optim::{StateStore, StoredBytes, Windowed};
 use crate::parallel::queue::Queue;
 use crate::tensor::{Spec, Stored};
 use anyhow::{Result, ensure};
@@ -278,8 +278,8 @@ impl<T: Stored> Gatherer<T> {
         std::mem::take(&mut self.state().events)
     }
 
-    /// Bytes of this rank's shards, in the device's memory and elsewhere.
-    pub fn shard_bytes(&self) -> [usize; 2] {
+    /// Bytes of this rank's shards.
+    pub fn shard_bytes(&self) -> StoredBytes {
         self.state().values.bytes()
     }
 

@@ -17,12 +17,20 @@ pub struct ZeroInference {
     shards: Arc<dyn Shards>,
 }
 
+/// Bytes of parameters that a rank holds while it only makes forward passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InferenceBytes {
+    /// Of this rank's shards.
+    pub shards: usize,
+    /// Of the gathered units, at their peak.
+    pub peak_gathered: usize,
+}
+
 /// This rank's shards, of any type.
 trait Shards: ShardedValues {
     fn open(&self) -> Result<()>;
     fn close(&self);
-    /// Bytes of the shards; of gathered units now, and at their peak.
-    fn bytes(&self) -> (usize, usize, usize);
+    fn bytes(&self) -> InferenceBytes;
 }
 
 struct Values<T>(Gatherer<T>);
@@ -42,9 +50,9 @@ impl<T: Stored> Shards for Values<T> {
         self.0.close();
     }
 
-    fn bytes(&self) -> (usize, usize, usize) {
-        let (now, peak) = self.0.bytes();
-        (self.0.shard_bytes()[0], now, peak)
+    fn bytes(&self) -> InferenceBytes {
+        let (_, peak_gathered) = self.0.bytes();
+        InferenceBytes { shards: self.0.shard_bytes().memory, peak_gathered }
     }
 }
 
@@ -92,10 +100,9 @@ impl ZeroInference {
         result
     }
 
-    /// Bytes of this rank's shards, and of the gathered units at their peak.
-    pub fn bytes(&self) -> (usize, usize) {
-        let (shards, _, peak) = self.shards.bytes();
-        (shards, peak)
+    /// Bytes of the parameters.
+    pub fn bytes(&self) -> InferenceBytes {
+        self.shards.bytes()
     }
 }
 

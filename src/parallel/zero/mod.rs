@@ -34,7 +34,7 @@ mod sharded;
 mod units;
 
 pub use crate::optim::{Offload, OffloadFolder};
-pub use inference::ZeroInference;
+pub use inference::{InferenceBytes, ZeroInference};
 pub use units::{Unit, Wrap};
 
 use super::{Averaged, Mistake, TensorParallel};

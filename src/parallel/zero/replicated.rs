@@ -10,7 +10,7 @@
 use super::reduce::OwnerReducer;
 use super::{Averaged, Each, MemoryUsage, Stage, StageEngine, Visit, Volumes, ZeroConfig};
 use crate::comm::{Comm, Reduce};
-use crate::optim::{AdamW, Fragment, InitialValues};
+use crate::optim::{AdamW, Fragment, InitialValues, StoredBytes};
 use crate::parallel::buckets::{Reducer, listen};
 use crate::parallel::ddp::AllReducer;
 use crate::parallel::partition::FlatGroup;
@@ -264,14 +264,13 @@ impl<T: Stored> StageEngine for Replicated<T> {
         let kept = self.reducer.buckets().shard();
         let flat = self.params.stored_gradients::<T>();
         let buffers = step.bytes() + self.reducer.spare_bytes();
-        let [optimizer, optimizer_offloaded] =
-            crate::optim::added(self.optimizers.iter().map(AdamW::bytes));
+        let optimizer: StoredBytes = self.optimizers.iter().map(AdamW::bytes).sum();
         MemoryUsage {
             parameters: size_of::<T>() * self.params.stored_values::<T>().capacity(),
             gradients: size_of::<T>() * (flat.capacity() + kept.capacity()),
-            optimizer,
+            optimizer: optimizer.memory,
             parameters_offloaded: 0,
-            optimizer_offloaded,
+            optimizer_offloaded: optimizer.offloaded,
             buffers,
             peak_buffers: step.peak_bytes.max(buffers),
         }

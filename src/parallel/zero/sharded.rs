@@ -208,15 +208,15 @@ impl<T: Stored> StageEngine for FullySharded<T> {
     fn memory(&self) -> MemoryUsage {
         let step = self.shards.buckets.step();
         let (gathered, peak_gathered) = self.shards.gatherer.bytes();
-        let [parameters, parameters_offloaded] = self.shards.gatherer.shard_bytes();
-        let [optimizer, optimizer_offloaded] = self.optimizer.bytes();
+        let parameters = self.shards.gatherer.shard_bytes();
+        let optimizer = self.optimizer.bytes();
         let whole = size_of::<f32>() * self.params.values().capacity();
         MemoryUsage {
-            parameters,
+            parameters: parameters.memory,
             gradients: size_of::<T>() * self.shards.buckets.shard().capacity(),
-            optimizer,
-            parameters_offloaded,
-            optimizer_offloaded,
+            optimizer: optimizer.memory,
+            parameters_offloaded: parameters.offloaded,
+            optimizer_offloaded: optimizer.offloaded,
             buffers: gathered + step.bytes() + whole,
             // An upper bound: the two peaks need not coincide.
             peak_buffers: peak_gathered + step.peak_bytes,

@@ -148,7 +148,7 @@ pub(super) fn block(shape: &ModelShape) -> Vec<BlockParameter> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::PRESETS;
+    use super::super::{PRESETS, Portion};
     use super::*;
     use crate::plan::Kept;
 
@@ -161,9 +161,11 @@ mod tests {
         for shape in llamas.chain([gpt, without_biases]) {
             let dense = ModelShape { family: Family::Dense(shape.dense()), ..shape };
             let on_a_rank = |shape: &ModelShape| {
-                let rows = shape.vocabulary;
-                [[true, false], [false, true], [true, true]]
-                    .map(|ends| shape.parameters_on_a_rank(shape.layers / 2, ends, 4, rows))
+                let half = shape.layers / 2;
+                [0..half, half..shape.layers, 0..shape.layers].map(|layers| {
+                    let portion = Portion { tensor: 4, ..shape.portion(&layers) };
+                    shape.parameters_on_a_rank(&portion)
+                })
             };
             assert_eq!(dense.parameters(), shape.parameters(), "{shape:?}");
             assert_eq!(on_a_rank(&dense), on_a_rank(&shape), "{shape:?}");

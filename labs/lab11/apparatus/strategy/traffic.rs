@@ -8,7 +8,7 @@ use super::collective::{self, RankGroup};
 use super::degrees::{Offloaded, Recompute, Strategy};
 use serde::{Serialize, Serializer};
 use shardlab::mesh::Axis;
-use shardlab::plan::zero_volumes;
+use shardlab::plan::{Portion, ZeroVolumes, zero_volumes};
 
 /// The bytes that one rank sends in a step along one axis.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -135,10 +135,13 @@ impl TrainingJob {
 
     /// Parameters on a rank of a stage. Its token table is padded, so that tensor ranks divide it.
     pub(super) fn held(&self, strategy: &Strategy, stage: usize) -> f64 {
-        let layers = strategy.layers_of(self.model.layers, stage);
-        let ends = [stage == 0, stage + 1 == strategy.pipeline];
-        let rows = self.model.vocabulary.next_multiple_of(strategy.tensor);
-        self.model.parameters_on_a_rank(layers, ends, strategy.tensor, rows)
+        self.model.parameters_on_a_rank(&Portion {
+            layers: strategy.layers_of(self.model.layers, stage),
+            first: stage == 0,
+            last: stage + 1 == strategy.pipeline,
+            tensor: strategy.tensor,
+            rows: self.model.vocabulary.next_multiple_of(strategy.tensor),
+        })
     }
 
     /// Parameters on the rank that holds most.
@@ -157,7 +160,7 @@ impl TrainingJob {
     }
 
     /// How often a step reduces all gradients and gathers all parameters.
-    fn volumes(&self, strategy: &Strategy) -> (u64, u64) {
+    fn volumes(&self, strategy: &Strategy) -> ZeroVolumes {
         zero_volumes(strategy.zero, strategy.micro_batches(self.batch) as u64)
     }
 
@@ -229,7 +232,7 @@ impl TrainingJob {
             seconds: messages * self.message_seconds(s),
             between_nodes: s.pipeline > 1 && s.devices() > node,
         };
-        let (reduced, gathered) = self.volumes(s);
+        let ZeroVolumes { reduced, gathered } = self.volumes(s);
         let seconds = self.data_seconds(s);
         let bytes = reduced * self.bytes.gradient + gathered * self.gathered_bytes(s);
         let data = AxisTraffic {

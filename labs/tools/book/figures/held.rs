@@ -3,7 +3,7 @@
 use super::{BABY, BATCH, DATA, FIGURES};
 use kit::show::{Fill, Holding, Holdings, Loads};
 use shardlab::error::BadInput;
-use shardlab::plan::{BytesEach, zero_memory};
+use shardlab::plan::{BytesEach, DropoutMasks, zero_memory};
 
 /// The paper's example: 7.5 billion parameters on 64 ranks, with devices of 80 GB.
 pub(super) fn stages() -> Loads<'static> {
@@ -99,7 +99,7 @@ pub(super) fn holdings(name: &str) -> Result<(Holdings<'static>, &'static str), 
     // The other figures are about who shares the state. Data parallelism's show the moment after
     // the backward pass, when no activations are left.
     if name == "one-device" {
-        rows.push(row("activations", false, 4, BABY.memory(BATCH, false).activations));
+        rows.push(row("activations", false, 4, BABY.memory(BATCH, DropoutMasks::None).activations));
     }
     Ok((Holdings { rows, note: note.into() }, title))
 }

@@ -51,7 +51,7 @@ use settings::settings;
 use shardlab::optim::AdamWConfig;
 use shardlab::parallel::pipeline::Schedule;
 use shardlab::parallel::zero::{Stage, ZeroConfig};
-use shardlab::plan::{Family, ModelShape};
+use shardlab::plan::{DropoutMasks, Family, ModelShape};
 use shardlab::tensor::Precision;
 use slices::slices;
 use std::slice;
@@ -126,7 +126,7 @@ pub fn figure(name: &str, screen: Option<&Screen>) -> Result<String> {
     let on = screen.cloned().unwrap_or_else(Screen::plain);
     let (text, svg) = match name {
         "activations" => {
-            let plot = activations(&BABY, BATCH, false);
+            let plot = activations(&BABY, BATCH, DropoutMasks::None);
             (plot.render(&on), plot.svg())
         }
         "cost" => {

@@ -5,7 +5,7 @@ use kit::show::{Plot, Series, bytes_binary, bytes_decimal, seconds};
 use lab01::{benchmark, predict};
 use serde_json::Value;
 use shardlab::comm::algorithms::Collective;
-use shardlab::plan::{Keep, ModelShape, Network};
+use shardlab::plan::{DropoutMasks, Keep, ModelShape, Network};
 use std::path::Path;
 
 /// lab01's prediction for four ranks on Ethernet, as `--json` writes it.
@@ -17,7 +17,7 @@ pub(super) fn cost() -> Result<Value> {
 }
 
 /// Activations over one step of a model, as the plot of a page or a screen.
-pub fn activations(shape: &ModelShape, batch: usize, dropout: bool) -> Plot<'static> {
+pub fn activations(shape: &ModelShape, batch: usize, dropout: DropoutMasks) -> Plot<'static> {
     let series = |name, keep| {
         let bytes = shape.activations_over_a_step(batch, dropout, keep);
         Series::line(

@@ -5,7 +5,7 @@ use anyhow::Result;
 use kit::show::{Align, Coat, Ink, Screen, Sketch, bytes_decimal, table};
 use lab10::{DsConfig, PipelineConfig, make_ds_config};
 use shardlab::parallel::zero::Stage;
-use shardlab::plan::ModelShape;
+use shardlab::plan::{ModelShape, Portion};
 
 const RANKS: usize = 8;
 const MODEL: &str = "stories260k";
@@ -33,13 +33,8 @@ fn parts() -> Result<(Vec<Part>, u64)> {
     let part = |rank| {
         let at = layout.coordinates(rank);
         let of_stage = &layers[at.pipeline];
-        let ends = [of_stage.start == 0, of_stage.end == shape.layers];
-        let held = shape.parameters_on_a_rank(
-            of_stage.len(),
-            ends,
-            config.tensor_parallel,
-            shape.vocabulary,
-        );
+        let portion = Portion { tensor: config.tensor_parallel, ..shape.portion(of_stage) };
+        let held = shape.parameters_on_a_rank(&portion);
         let stage = config.zero_stage.number();
         Part {
             place: [at.data, at.pipeline, at.tensor],
