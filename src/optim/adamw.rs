@@ -18,6 +18,13 @@ pub struct AdamWConfig {
     pub weight_decay: f64,
 }
 
+/// What nanoGPT trains its small model of characters with.
+impl Default for AdamWConfig {
+    fn default() -> AdamWConfig {
+        AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 }
+    }
+}
+
 /// AdamW (Loshchilov and Hutter, arXiv 1711.05101): Adam's step, and weight decay that is
 /// independent of the gradient.
 ///
@@ -85,10 +92,12 @@ impl AdamW {
     /// [`clip_scale`](super::clip_scale).
     ///
     /// # Errors
-    /// If this rank does not hold all values and gradients in f32.
+    /// If this rank does not hold all values and gradients in f32, or the caller holds a guard of
+    /// them.
+    #[track_caller]
     pub fn step(&mut self, params: &Params, lr: f64, scale: f32) -> Result<()> {
-        drop(params.whole()?);
-        self.update(&mut params.values_mut()[..], &params.gradients(), lr, scale)
+        let gradients = params.whole_gradients()?;
+        self.update(&mut params.whole_mut()?[..], &gradients, lr, scale)
     }
 
     /// Takes one step of the shard. `values` and `gradients` are the shard's.
@@ -262,5 +271,25 @@ mod tests {
         for (got, expected) in params.values().iter().zip(p) {
             assert!((f64::from(*got) - expected).abs() < 1e-6, "{got} but {expected}");
         }
+    }
+
+    /// A learner forgets `drop(gradients)`: the step says so instead of waiting for ever.
+    #[test]
+    fn a_step_names_the_guard_that_is_still_held() {
+        let params = Params::new();
+        params.declare("w", &[2, 2], Init::Normal(0.02)).unwrap();
+        params.allocate(1);
+        let mut adamw = AdamW::new(AdamWConfig::default(), &params);
+        let gradients = params.gradients();
+        let here = format!("adamw.rs:{}:", line!() - 1);
+        let error = adamw.step(&params, 0.1, 1.0).unwrap_err().to_string();
+        assert!(error.contains(&here) && error.contains("drop(gradients)"), "{error}");
+        drop(gradients);
+        let values = params.values();
+        let error = adamw.step(&params, 0.1, 1.0).unwrap_err().to_string();
+        assert!(error.contains("drop(values)"), "{error}");
+        drop(values);
+        adamw.step(&params, 0.1, 1.0).unwrap();
+        assert_eq!(adamw.steps(), 1);
     }
 }

@@ -334,8 +334,7 @@ impl Zero {
     /// If `params` are not allocated in f32, if the broadcast fails, or an offload file cannot be
     /// made.
     pub fn new(params: &Arc<Params>, comm: &Comm, config: ZeroConfig) -> Result<Zero> {
-        drop(params.whole()?);
-        comm.broadcast(&mut params.values_mut(), 0)?;
+        comm.broadcast(&mut params.whole_mut()?, 0)?;
         params.set_gradients(Storage::Unallocated);
         let Storage::Local(Numbers::F32(values)) = params.set_values(Storage::Unallocated) else {
             unreachable!("they are whole")
@@ -584,7 +583,7 @@ impl Zero {
     /// Gathers all values in f32, in the flat layout. `None` if this rank already holds them so.
     fn gather(&mut self) -> Result<Option<Storage<dyn ShardedValues>>> {
         let numel = self.params.numel();
-        if self.params.values().len() == numel {
+        if self.params.whole().is_ok() {
             return Ok(None);
         }
         let mut all = vec![0.0; numel];

@@ -96,9 +96,14 @@ impl<T: Stored> Replicated<T> {
     /// Calls `work` with the averaged gradients of this rank's shard, group by group.
     fn with_gradients<R>(&self, work: impl FnOnce(Vec<&mut [T]>) -> R) -> R {
         let mut kept = self.reducer.buckets().shard();
-        let mut flat = self.params.stored_gradients::<T>();
         let keeps_shard = self.reducer.buckets().keeps_shard;
-        let mut rest = if keeps_shard { &mut kept[..] } else { &mut flat[..] };
+        let mut flat;
+        let mut rest = if keeps_shard {
+            &mut kept[..]
+        } else {
+            flat = self.params.stored_gradients::<T>();
+            &mut flat[..]
+        };
         let mut end = 0;
         let of_group = |range: &Range<usize>| {
             // A shard that is kept without the rest has no gaps.
@@ -262,12 +267,11 @@ impl<T: Stored> StageEngine for Replicated<T> {
     fn memory(&self) -> MemoryUsage {
         let step = self.reducer.buckets().step();
         let kept = self.reducer.buckets().shard();
-        let flat = self.params.stored_gradients::<T>();
         let buffers = step.bytes() + self.reducer.spare_bytes();
         let optimizer: StoredBytes = self.optimizers.iter().map(AdamW::bytes).sum();
         MemoryUsage {
-            parameters: size_of::<T>() * self.params.stored_values::<T>().capacity(),
-            gradients: size_of::<T>() * (flat.capacity() + kept.capacity()),
+            parameters: self.params.value_bytes(),
+            gradients: self.params.gradient_bytes() + size_of::<T>() * kept.capacity(),
             optimizer: optimizer.memory,
             parameters_offloaded: 0,
             optimizer_offloaded: optimizer.offloaded,

@@ -210,7 +210,7 @@ impl<T: Stored> StageEngine for FullySharded<T> {
         let (gathered, peak_gathered) = self.shards.gatherer.bytes();
         let parameters = self.shards.gatherer.shard_bytes();
         let optimizer = self.optimizer.bytes();
-        let whole = size_of::<f32>() * self.params.values().capacity();
+        let whole = self.params.value_bytes();
         MemoryUsage {
             parameters: parameters.memory,
             gradients: size_of::<T>() * self.shards.buckets.shard().capacity(),

@@ -1,0 +1,148 @@
+//! A lock for what only one rank uses. It never waits: a rank that waited for its own guard would
+//! wait for ever. Where a guard is in the way, an error names the line that took it.
+//!
+//! A `RefCell` does the same, but other threads may not see one, and candle's graph, which holds
+//! parameters, may go to other threads.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::panic::Location;
+use std::sync::{
+    Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
+};
+
+/// A line of the source.
+type Line = &'static Location<'static>;
+
+/// A value that a rank reads in several places at a time, or changes in one.
+pub struct Exclusive<T> {
+    /// What an error calls the value.
+    name: &'static str,
+    value: RwLock<T>,
+    /// The lines that took the guards that exist now.
+    lines: Mutex<Vec<Line>>,
+}
+
+/// A guard is in the way.
+#[derive(Debug)]
+pub struct StillHeld {
+    name: &'static str,
+    /// The line that took the guard, unless another thread has dropped it since.
+    line: Option<Line>,
+}
+
+impl<T> Exclusive<T> {
+    pub fn new(name: &'static str, value: T) -> Exclusive<T> {
+        Exclusive { name, value: RwLock::new(value), lines: Mutex::default() }
+    }
+
+    /// To read the value.
+    #[track_caller]
+    pub fn read(&self) -> Result<Reading<'_, T>, StillHeld> {
+        match self.value.try_read() {
+            Ok(guard) => Ok(self.hold(guard, Location::caller())),
+            // A panic while it was changed: what it is now is what the panic's message is about.
+            Err(TryLockError::Poisoned(guard)) => {
+                Ok(self.hold(guard.into_inner(), Location::caller()))
+            }
+            Err(TryLockError::WouldBlock) => Err(self.still_held()),
+        }
+    }
+
+    /// To change the value.
+    #[track_caller]
+    pub fn write(&self) -> Result<Writing<'_, T>, StillHeld> {
+        match self.value.try_write() {
+            Ok(guard) => Ok(self.hold(guard, Location::caller())),
+            Err(TryLockError::Poisoned(guard)) => {
+                Ok(self.hold(guard.into_inner(), Location::caller()))
+            }
+            Err(TryLockError::WouldBlock) => Err(self.still_held()),
+        }
+    }
+
+    fn hold<G>(&self, guard: G, line: Line) -> Held<'_, G> {
+        self.lines().push(line);
+        Held { guard, line, lines: &self.lines }
+    }
+
+    fn still_held(&self) -> StillHeld {
+        StillHeld { name: self.name, line: self.lines().last().copied() }
+    }
+
+    fn lines(&self) -> MutexGuard<'_, Vec<Line>> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Display for StillHeld {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let name = self.name;
+        match self.line {
+            Some(line) => write!(f, "the {name} are still borrowed by a guard from {line}")?,
+            None => write!(f, "the {name} are borrowed by a guard of another thread")?,
+        }
+        write!(
+            f,
+            "\nhelp: drop that guard first: drop({name}), or keep it in a block of its own"
+        )
+    }
+}
+
+impl std::error::Error for StillHeld {}
+
+/// A guard to read.
+pub type Reading<'a, T> = Held<'a, RwLockReadGuard<'a, T>>;
+/// A guard to change.
+pub type Writing<'a, T> = Held<'a, RwLockWriteGuard<'a, T>>;
+
+/// A guard, and the line that took it.
+pub struct Held<'a, G> {
+    guard: G,
+    line: Line,
+    lines: &'a Mutex<Vec<Line>>,
+}
+
+impl<G> Drop for Held<'_, G> {
+    fn drop(&mut self) {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = lines.iter().rposition(|line| std::ptr::eq(*line, self.line)) {
+            lines.swap_remove(at);
+        }
+    }
+}
+
+impl<G: Deref> Deref for Held<'_, G> {
+    type Target = G::Target;
+    fn deref(&self) -> &G::Target {
+        &self.guard
+    }
+}
+
+impl<G: DerefMut> DerefMut for Held<'_, G> {
+    fn deref_mut(&mut self) -> &mut G::Target {
+        &mut self.guard
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_the_line_of_the_guard_that_is_left() {
+        let numbers = Exclusive::new("numbers", 1);
+        let first = numbers.read().unwrap();
+        let line = line!() - 1;
+        let second = numbers.read().unwrap();
+        drop(second);
+        let error = numbers.write().map(drop).unwrap_err().to_string();
+        assert!(error.contains(&format!("exclusive.rs:{line}:")), "{error}");
+        assert!(error.contains("drop(numbers)"), "{error}");
+        drop(first);
+        *numbers.write().unwrap() += 1;
+        let changed = numbers.write().unwrap();
+        assert!(numbers.read().is_err());
+        assert_eq!(*changed, 2);
+    }
+}

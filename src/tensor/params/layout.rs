@@ -1,0 +1,112 @@
+//! A parameter's description, and where all of them lie in the flat buffers.
+
+use crate::tensor::{Copies, Cut, Whole};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+/// A parameter's description.
+#[derive(Debug)]
+pub struct Spec {
+    /// Unique within the model, such as `blocks.0.qkv.weight`.
+    pub name: String,
+    /// The shape on this rank: the whole's shape, unless the parameter is cut.
+    pub shape: Vec<usize>,
+    pub whole: Whole,
+    pub cut: Cut,
+    pub copies: Copies,
+    /// Position in the order of declaration.
+    pub index: usize,
+    /// Offset of the first element in the flat buffers; 0 until the layout is built.
+    pub(super) start: usize,
+}
+
+impl Spec {
+    /// The number of elements.
+    pub fn numel(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// The parameter's offsets in the flat buffers.
+    pub fn range(&self) -> Range<usize> {
+        self.start..self.start + self.numel()
+    }
+
+    /// Whether weight decay applies: to matrices, not to gains and biases.
+    pub fn decays(&self) -> bool {
+        self.whole.shape.len() == 2
+    }
+
+    /// Splits `elements` of the parameter into runs that are contiguous in its whole. Calls `each`
+    /// with every run: its elements, and the offset of its first one in the whole.
+    pub fn runs(&self, elements: Range<usize>, each: impl FnMut(Range<usize>, usize)) {
+        self.cut.runs(&self.whole, elements, each);
+    }
+
+    /// Writes the initial values of `elements` under `seed`. A value does not depend on how the
+    /// whole is cut.
+    pub fn initial(&self, seed: u64, elements: Range<usize>, out: &mut [f32]) {
+        let from = elements.start;
+        let Whole { name, init, .. } = &self.whole;
+        if self.cut != Cut::All {
+            // Padding begins as zeros.
+            out.fill(0.0);
+        }
+        self.runs(elements, |here, at| {
+            init.fill(seed, name, at, &mut out[here.start - from..here.end - from])
+        });
+    }
+}
+
+/// Parameters that the optimizer treats alike, as PyTorch's parameter groups: a range of the flat
+/// buffers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    pub range: Range<usize>,
+    /// Whether weight decay applies.
+    pub decays: bool,
+}
+
+/// All parameters of a model and their offsets.
+pub struct FlatLayout {
+    /// In the order of declaration.
+    pub specs: Vec<Arc<Spec>>,
+    /// The parameters to which weight decay applies, followed by all others.
+    pub groups: Vec<Group>,
+    /// Elements of all parameters together.
+    pub numel: usize,
+    pub(super) progress: Vec<Progress>,
+}
+
+/// The progress of a parameter's gradient in a backward pass.
+pub(super) struct Progress {
+    /// The number of layers that use the parameter. Its gradient is complete after as many
+    /// contributions.
+    pub(super) uses: usize,
+    pub(super) contributions: AtomicUsize,
+}
+
+impl FlatLayout {
+    /// Gives every parameter its offset.
+    pub(super) fn new(declared: Vec<(Spec, Progress)>) -> FlatLayout {
+        let (mut specs, progress): (Vec<Spec>, Vec<Progress>) = declared.into_iter().unzip();
+        let mut groups = Vec::new();
+        let mut numel = 0;
+        for decays in [true, false] {
+            let first = numel;
+            for spec in specs.iter_mut().filter(|spec| spec.decays() == decays) {
+                spec.start = numel;
+                numel += spec.numel();
+            }
+            if specs.iter().any(|spec| spec.decays() == decays) {
+                groups.push(Group { range: first..numel, decays });
+            }
+        }
+        FlatLayout {
+            specs: specs.into_iter().map(Arc::new).collect(),
+            groups,
+            numel,
+            progress,
+        }
+    }
+}

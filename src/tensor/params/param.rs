@@ -1,0 +1,180 @@
+//! A layer's way to its weight: forward it asks for the value, backward it adds a gradient.
+
+use super::exclusive::{Reading, StillHeld};
+use super::layout::Progress;
+use super::{Params, ShardedValues, Spec, Storage};
+use crate::tensor::stored::widen;
+use crate::tensor::{Numbers, Stored, few_rows, profile};
+use candle_core::{Error, Result, bail};
+use std::ops::{Deref, Range};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError};
+
+/// A layer's handle on one parameter.
+pub struct Param {
+    pub(super) index: usize,
+    pub(super) home: Arc<Params>,
+}
+
+impl Param {
+    pub fn spec(&self) -> &Spec {
+        &self.home.layout().specs[self.index]
+    }
+
+    /// A handle for one more layer that uses the same parameter (tied weights). The gradient is
+    /// complete when every such layer has contributed.
+    ///
+    /// # Errors
+    /// If the layout was built already.
+    pub fn tie(&self) -> Result<Param> {
+        match self.home.declared().get_mut(self.index) {
+            Some((_, progress)) => progress.uses += 1,
+            None => bail!(
+                "parameter {} is tied after the model's layout was built: tie it first",
+                self.spec().name
+            ),
+        }
+        Ok(self.handle())
+    }
+
+    /// A second handle for the same use: the operation that the layer puts into the graph takes it.
+    pub(crate) fn handle(&self) -> Param {
+        Param { index: self.index, home: self.home.clone() }
+    }
+
+    /// The weight, for as long as the guard lives.
+    ///
+    /// # Errors
+    /// If it was not allocated, if a guard is held to change the values, or the ranks that hold
+    /// its parts cannot be reached.
+    #[track_caller]
+    pub fn value(&self) -> Result<Value<'_>> {
+        let spec = self.spec();
+        let home = here(self.home.values.read())?;
+        let gather = match &*home {
+            Storage::Local(Numbers::F32(_)) => {
+                return Ok(Value { range: spec.range(), all: All::Flat(home) });
+            }
+            Storage::Local(Numbers::Bf16(all)) => {
+                let mut wide = vec![0.0; spec.numel()];
+                widen(&all[spec.range()], &mut wide);
+                return Ok(Value { range: 0..wide.len(), all: All::Widened(wide) });
+            }
+            Storage::Sharded(gather) => gather.clone(),
+            Storage::Unallocated => {
+                bail!("parameter {} has no values yet: call Params::allocate first", spec.name)
+            }
+        };
+        drop(home);
+        let (all, range) = profile::excluded(|| gather.value(spec))?;
+        Ok(Value { all: All::Gathered(all), range })
+    }
+
+    /// Calls `read` with the weight in the type in which this rank stores it: nothing is copied,
+    /// unless ranks gather the weight.
+    #[track_caller]
+    pub(in crate::tensor) fn stored<R>(
+        &self,
+        read: impl FnOnce(few_rows::Numbers) -> R,
+    ) -> Result<R> {
+        if let Storage::Local(Numbers::Bf16(all)) = &*here(self.home.values.read())? {
+            return Ok(read(few_rows::Numbers::Bf16(&all[self.spec().range()])));
+        }
+        Ok(read(few_rows::Numbers::F32(&self.value()?)))
+    }
+
+    /// Some elements of the weight, for as long as the guard lives.
+    #[track_caller]
+    pub(in crate::tensor) fn elements(&self, elements: Range<usize>) -> Result<Value<'_>> {
+        let home = here(self.home.values.read())?;
+        if let Storage::Local(Numbers::Bf16(all)) = &*home {
+            let mut wide = vec![0.0; elements.len()];
+            widen(&all[self.spec().range()][elements], &mut wide);
+            return Ok(Value { range: 0..wide.len(), all: All::Widened(wide) });
+        }
+        drop(home);
+        let Value { all, range } = self.value()?;
+        Ok(Value {
+            all,
+            range: range.start + elements.start..range.start + elements.end,
+        })
+    }
+
+    /// Calls `add` to add this use's contribution to the gradient. The last contribution calls the
+    /// hooks.
+    ///
+    /// # Errors
+    /// If gradients were not allocated, if a guard of them is held, or a hook fails: a rank has
+    /// ended with which it communicates.
+    pub fn add_gradient(&self, add: impl FnOnce(&mut [f32])) -> Result<()> {
+        let spec = self.spec();
+        let Progress { uses, contributions } = &self.home.layout().progress[self.index];
+        self.add_where_it_is(spec, add)?;
+        if contributions.fetch_add(1, Relaxed) + 1 == *uses {
+            contributions.store(0, Relaxed);
+            for hook in &*self.home.hooks.read().unwrap_or_else(PoisonError::into_inner) {
+                profile::excluded(|| hook(&self.home, spec))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add_where_it_is(&self, spec: &Spec, add: impl FnOnce(&mut [f32])) -> Result<()> {
+        let mut home = here(self.home.gradients.write())?;
+        let collect = match &mut *home {
+            Storage::Local(Numbers::F32(all)) => {
+                add(&mut all[spec.range()]);
+                return Ok(());
+            }
+            Storage::Local(Numbers::Bf16(all)) => {
+                Stored::change(&mut all[spec.range()], add);
+                return Ok(());
+            }
+            Storage::Sharded(collect) => collect.clone(),
+            Storage::Unallocated => {
+                bail!("parameter {} has no gradient yet: call Params::allocate first", spec.name)
+            }
+        };
+        drop(home);
+        // A trait object cannot take a closure that may be called only once. The option makes one
+        // that it can take.
+        let mut add = Some(add);
+        collect.add_gradient(spec, &mut |sum| {
+            if let Some(add) = add.take() {
+                add(sum);
+            }
+        })
+    }
+}
+
+fn here<G>(guard: std::result::Result<G, StillHeld>) -> Result<G> {
+    guard.map_err(|error| Error::Msg(error.to_string()))
+}
+
+/// A weight in use: the parameter's elements, row-major.
+pub struct Value<'a> {
+    all: All<'a>,
+    range: Range<usize>,
+}
+
+/// The memory that a weight in use is part of.
+enum All<'a> {
+    Flat(Reading<'a, Storage<dyn ShardedValues>>),
+    Widened(Vec<f32>),
+    Gathered(Arc<Vec<f32>>),
+}
+
+impl Deref for Value<'_> {
+    type Target = [f32];
+    fn deref(&self) -> &[f32] {
+        let all: &[f32] = match &self.all {
+            All::Flat(home) => match &**home {
+                Storage::Local(Numbers::F32(all)) => all,
+                _ => &[],
+            },
+            All::Widened(all) => all,
+            All::Gathered(all) => all,
+        };
+        &all[self.range.clone()]
+    }
+}
