@@ -16,19 +16,6 @@ pub struct Beside {
     pub bound: f64,
 }
 
-/// The most by which two orders of adding one number of each rank can differ, 0 where `comm` adds
-/// in rank order. The absolute values of these numbers add up to `absolute`.
-///
-/// Each of n-1 additions rounds by at most 2^-24 of the sum so far, in both orders (Higham,
-/// Accuracy and Stability of Numerical Algorithms, section 4.2).
-pub fn of_any_order(comm: &Comm, absolute: f64) -> f64 {
-    if comm.adds_in_rank_order() {
-        return 0.0;
-    }
-    let unit = f64::from(f32::EPSILON) / 2.0;
-    2.0 * (comm.size() as f64 - 1.0) * unit * absolute
-}
-
 impl Beside {
     /// Compares `lesson` with `library` on every rank of `comm`.
     ///
@@ -47,6 +34,19 @@ impl Beside {
         }
         comm.all_reduce(&mut largest, Reduce::Max)?;
         Ok(Beside { difference: largest[0], bound })
+    }
+
+    /// The most by which two orders of adding one number of each rank can differ, 0 where `comm`
+    /// adds in rank order. The absolute values of these numbers add up to `absolute`.
+    ///
+    /// Each of n-1 additions rounds by at most 2^-24 of the sum so far, in both orders (Higham,
+    /// Accuracy and Stability of Numerical Algorithms, section 4.2).
+    pub fn of_any_order(comm: &Comm, absolute: f64) -> f64 {
+        if comm.adds_in_rank_order() {
+            return 0.0;
+        }
+        let unit = f64::from(f32::EPSILON) / 2.0;
+        2.0 * (comm.size() as f64 - 1.0) * unit * absolute
     }
 
     /// Compares the losses of two trainings: their bits if both add gradients `in_one_order`, and

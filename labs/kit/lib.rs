@@ -21,7 +21,7 @@
 //!   (what starts it again, or ends it)
 
 mod arguments;
-pub mod beside;
+mod beside;
 pub mod busy;
 pub mod check;
 pub mod checks;

@@ -19,7 +19,7 @@ use clap::Parser;
 use kit::busy::Watch;
 use kit::help;
 use kit::show::{Screen, bytes_decimal, thousands};
-use kit::{Beside, Checks, CommFlags, Lesson, beside, report};
+use kit::{Beside, Checks, CommFlags, Lesson, report};
 use lab01::counts::{self, Count, ELEMENTS};
 use lab01::feeding::{self, FeedFlags};
 use lab01::{Feed, Store, Study, StudyFlags, Way, benchmark, breaking, picture, predict};
@@ -109,7 +109,7 @@ fn compare(comm: &Comm) -> Result<Beside> {
     let lesson = all_reduce(&mine, comm)?;
     let mut library = mine;
     comm.all_reduce(&mut library, Reduce::Sum)?;
-    let bound = beside::of_any_order(comm, comm.size() as f64); // no number is above 1
+    let bound = Beside::of_any_order(comm, comm.size() as f64); // no number is above 1
     Ok(Beside::of(comm, &lesson, &library, bound)?)
 }
 // ANCHOR_END: heart
