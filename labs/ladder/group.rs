@@ -1,7 +1,7 @@
 //! What a rank sends: the calls of shardlab's `Comm`, noted with the time that they would take.
 
 use crate::clock::Event;
-use crate::rank::Log;
+use crate::log::Log;
 use shardlab::comm::{self, CallKind, Comm, Reduce, Result};
 use std::cell::RefCell;
 

@@ -6,11 +6,11 @@
 //! [`run()`] runs a program on real ranks, and measures what each rank holds, sends and computes.
 //!
 //! Reading order: `one_rank.rs` (the program that is given), `rank.rs` and `group.rs` (its
-//! interface), `model.rs`, `text.rs` and `adam.rs` (what is trained, on what, by what), `run.rs`
-//! (programs on ranks), `held.rs` (the bytes that a rank holds), `clock.rs` (the time of a step on
-//! slower devices and a slower link), `rungs.rs` (the eight rungs), `library.rs` (the versions that
-//! one would use), `best.rs` (what no version can beat), `judge.rs` (what the checks of all rungs
-//! share), `picture.rs`.
+//! interface), `model.rs`, `text.rs` and `adam.rs` (what is trained, on what, by what), `job.rs`
+//! and `run.rs` (programs on ranks), `log.rs` (what they do, noted), `held.rs` (the bytes that a
+//! rank holds), `clock.rs` (the time of a step on slower devices and a slower link), `rungs.rs`
+//! (the eight rungs), `library.rs` (the versions that one would use), `best.rs` (what no version
+//! can beat), `judge/` (what the checks of all rungs share), `picture.rs`.
 
 // A program goes through its layers by their numbers, as the ranks' calls do.
 #![allow(clippy::needless_range_loop)]
@@ -23,8 +23,10 @@ mod best;
 mod clock;
 mod group;
 mod held;
+mod job;
 pub mod judge;
 pub mod library;
+mod log;
 mod model;
 pub mod one_rank;
 mod passes;
@@ -38,10 +40,12 @@ pub use adam::Adam;
 pub use best::{Best, Bound, best};
 pub use clock::{CLOCK, Clock, Doing, Span, Timeline};
 pub use group::{Group, Pending};
+pub use job::Job;
+pub use log::Update;
 pub use model::{LAYERS, UNITS, WIDTH, numel, unit};
 pub use passes::{Pass, most_in_flight, passes};
-pub use rank::{Rank, Update};
-pub use run::{Job, Run, Score, Trained, run};
+pub use rank::Rank;
+pub use run::{Run, Score, Trained, run};
 pub use rungs::{RUNGS, Returns, Rung};
 
 /// What the programs of a rung return.

@@ -3,9 +3,9 @@
 
 use crate::clock::{Doing, Event};
 use crate::group::Group;
-use crate::held::Held;
+use crate::job::Job;
+use crate::log::{Log, Update};
 use crate::model;
-use crate::run::Job;
 use crate::text::{ROWS, Text};
 use crate::{Adam, LAYERS};
 use shardlab::comm::{Comm, Result};
@@ -21,39 +21,6 @@ pub struct Rank<'t> {
     pub(crate) log: RefCell<Log>,
 }
 
-/// What a rank has done.
-pub(crate) struct Log {
-    pub events: Vec<Event>,
-    pub held: Held,
-    /// The mean loss of each step and part that this rank has computed.
-    pub losses: Vec<(usize, usize, f64)>,
-    /// The layers that ran backward, each with the gradients of its parameters.
-    pub gradients: Vec<(usize, Vec<f32>)>,
-    pub updates: Vec<Update>,
-    pub calls: usize,
-}
-
-/// What the optimizer got for some parameters.
-#[derive(Clone, Debug)]
-pub struct Update {
-    /// Before the step.
-    pub weights: Vec<f32>,
-    pub gradients: Vec<f32>,
-}
-
-impl Log {
-    /// Notes something. What is noted is not the program's own memory.
-    pub fn note(&mut self, something: impl FnOnce(&mut Log)) {
-        let left_at = self.held.leave();
-        something(self);
-        self.held.back(left_at);
-    }
-
-    pub fn tell(&mut self, event: Event) {
-        self.note(|log| log.events.push(event));
-    }
-}
-
 impl<'t> Rank<'t> {
     pub(crate) fn new(job: Job, text: &'t Text, world: Comm) -> Result<Rank<'t>> {
         let rank = world.rank();
@@ -66,14 +33,7 @@ impl<'t> Rank<'t> {
             world,
             tensor: tensor.named("tensor"),
             data: data.named("data"),
-            log: RefCell::new(Log {
-                events: Vec::new(),
-                held: Held::new(),
-                losses: Vec::new(),
-                gradients: Vec::new(),
-                updates: Vec::new(),
-                calls: 0,
-            }),
+            log: RefCell::new(Log::new()),
         })
     }
 

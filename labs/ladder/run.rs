@@ -1,21 +1,12 @@
 //! A program on real ranks, and what it cost.
 
 use crate::clock::{CLOCK, Event, Timeline, replay};
-use crate::rank::{Rank, Update};
+use crate::job::Job;
+use crate::log::Update;
+use crate::rank::Rank;
 use crate::text::Text;
 use anyhow::Result;
 use shardlab::{comm, launch};
-
-/// How a run's ranks share the work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Job {
-    pub ranks: usize,
-    /// Parts of each step's batch.
-    pub parts: usize,
-    /// Neighbouring ranks that share a node.
-    pub tensor: usize,
-    pub steps: usize,
-}
 
 /// One rank after a run.
 #[derive(Clone, Debug)]

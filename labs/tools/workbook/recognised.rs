@@ -9,7 +9,7 @@ use kit::{Exercise, Mistake};
 use serde::Serialize;
 use shardlab::error::BadInput;
 use shardlab::files;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A claim, and what the check says where it does not hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -34,15 +34,30 @@ pub(super) fn recognised(desk: &Desk, exercise: &Exercise) -> Result<Vec<Recogni
         BadInput::new(what, RESTORE)
     })?;
     let mut sentences = read(&check)?;
-    // What the checks of all rungs share is in one file.
-    let shared = desk.root.join("labs").join(exercise.lab()).join("judge.rs");
-    if shared.is_file() {
-        sentences += &read(&shared)?;
+    // What the checks of all rungs share is in a folder of its own.
+    let shared = desk.root.join("labs").join(exercise.lab()).join("judge");
+    if shared.is_dir() {
+        for file in files_of(&shared)? {
+            sentences += &read(&file)?;
+        }
     }
     Ok(by_claim(&mistakes, &sentences))
 }
 
 const RESTORE: &str = "this file comes with the workbook: restore it with git";
+
+/// The files of a folder that comes with the workbook, in the order of their names.
+fn files_of(folder: &Path) -> Result<Vec<PathBuf>, BadInput> {
+    let unreadable = |error: std::io::Error| {
+        BadInput::new(format!("cannot read {}: {error}", folder.display()), RESTORE)
+    };
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(unreadable)? {
+        files.push(entry.map_err(unreadable)?.path());
+    }
+    files.sort();
+    Ok(files)
+}
 
 /// A file that comes with the workbook.
 pub(super) fn read(path: &Path) -> Result<String, BadInput> {
