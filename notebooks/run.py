@@ -27,8 +27,12 @@ def signatures(words):
     item, field = r"(?:const (?=fn))?(fn|struct|enum|type|const) (\w+)[^{;]*", r"(\w+):.*"
     declared = re.compile(rf"^( *)pub (?:{item}|{field})", re.MULTILINE)
     found = []
-    library = [HERE.parent / "src", HERE.parent / "labs" / "kit", *(HERE.parent / "labs").glob("lab*/apparatus")]
-    for source in sorted(path for folder in library for path in folder.rglob("*.rs")):
+    labs = HERE.parent / "labs"
+    library = [HERE.parent / "src", labs / "kit", *labs.glob("lab*/apparatus")]
+    sources = [path for folder in library for path in folder.rglob("*.rs")]
+    for name in ["lib", "lesson", "flags", "run"]:
+        sources.extend(labs.glob(f"lab*/{name}.rs"))
+    for source in sorted(sources):
         items = [match for match in declared.finditer(source.read_text()) if (match.group(3) or match.group(4)) in words]
         has_type = any(match.group(2) in ("struct", "enum") for match in items)
         in_room = source.parent.name in words

@@ -1,21 +1,43 @@
 //! lab01's flags: they choose the collective and the view of it.
 
-use super::breaking::Break;
-use super::call::Way;
-use super::{benchmark, predict};
-use clap::ValueEnum;
+use crate::apparatus::breaking::Break;
+use crate::apparatus::{Feed, Store, Way, benchmark, predict};
 use clap::builder::PossibleValuesParser;
+use clap::{Parser, ValueEnum};
 use kit::flags::ensure_ranks_can_differ;
-use kit::help;
 use kit::show::{bytes_binary, seconds, thousands};
+use kit::{CommFlags, help};
 use shardlab::comm::Link;
 use shardlab::comm::algorithms::{Algorithm, Collective};
 use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::plan::Network;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-/// The flags.
+/// Collectives, taken apart: what each does, what it costs, and what if a rank is missing?
+#[derive(Parser)]
+#[command(name = "lab01", version)]
+#[command(after_long_help = help::examples("lab01", &[
+    ("--collective reduce-scatter --rounds", "each round of another collective"),
+    ("--simulate 768 --network polaris", "predicted times on 768 ranks"),
+    ("--break missing-rank", "a rank that never comes: who is missing, and where"),
+]))]
+pub struct Args {
+    #[command(flatten)]
+    pub study: StudyFlags,
+    #[command(flatten)]
+    pub feed: FeedFlags,
+    #[command(flatten)]
+    pub comm: CommFlags,
+    /// Folder for the run's files [default: runs/lab01]
+    #[arg(long, value_name = "DIR", help_heading = help::OUTPUT)]
+    pub out: Option<PathBuf>,
+    /// Draw with ASCII characters only
+    #[arg(long, help_heading = help::OUTPUT)]
+    pub ascii: bool,
+}
+
+/// The flags that choose a collective.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = help::STRATEGY)]
 pub struct StudyFlags {
@@ -66,6 +88,8 @@ pub struct Study {
     /// The largest array to measure, in bytes.
     pub most: usize,
     pub network: Network,
+    /// The simulated link between ranks.
+    pub link: Option<Link>,
 }
 
 impl StudyFlags {
@@ -104,6 +128,7 @@ impl StudyFlags {
             timed: timed && ranks > 1,
             most,
             network,
+            link,
         };
         if let Some(link) = link.filter(|_| study.timed) {
             study.ensure_short(link)?;
@@ -180,3 +205,50 @@ impl Study {
         ))
     }
 }
+
+/// The flags of `--feed`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Reading data")]
+pub struct FeedFlags {
+    /// Read batches from files: `each-file`, `shared-file`, or `readers K` for K ranks that read
+    /// and scatter
+    #[arg(long, num_args = 1..=2, value_names = ["HOW", "K"])]
+    feed: Option<Vec<String>>,
+    /// The simulated file server of --feed, or none for this machine's own disk
+    #[arg(long, default_value = "2ms,200MB/s", value_name = "LATENCY,BANDWIDTH")]
+    disk: String,
+}
+
+impl FeedFlags {
+    pub fn is_asked_for(&self) -> bool {
+        self.feed.is_some()
+    }
+
+    /// The feed and the files that the flags ask for, on `ranks` ranks, with files in `folder`;
+    /// none without `--feed`.
+    pub fn resolve(&self, ranks: usize, folder: &Path) -> Result<Option<(Feed, Store)>, BadInput> {
+        let Some(words) = &self.feed else {
+            return Ok(None);
+        };
+        let help = "give a latency and a bandwidth, as in 2ms,200MB/s, or none";
+        let disk = (self.disk != "none").then(|| self.disk.parse::<Link>()).transpose();
+        let disk =
+            disk.map_err(|error| BadInput::new(format!("--disk {}: {error}", self.disk), help))?;
+        let store = Store { folder: folder.join("feed"), batch: 1 << 16, steps: 24, disk };
+        let feed = Feed::parse(words, ranks)?;
+        // All batches are read twice: when wanted, and ahead.
+        let takes = 2.0 * store.steps as f64 * store.disk_seconds(feed, ranks);
+        if takes > LONGEST {
+            let what =
+                format!("--feed would read for {} from --disk {}", seconds(takes), self.disk);
+            return Err(BadInput::new(
+                what,
+                "give a faster one, such as 2ms,200MB/s, or none for this machine's own",
+            ));
+        }
+        Ok(Some((feed, store)))
+    }
+}
+
+/// Seconds that a simulated file server may take in all.
+const LONGEST: f64 = 120.0;

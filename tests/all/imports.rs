@@ -75,10 +75,19 @@ pub fn first_name(text: &str) -> &str {
     text.split(|c| !is_of_a_name(c)).next().unwrap()
 }
 
-/// The names at the beginning of a path or of each path in a list: `a` and `b` of `{a::c,b}`.
-pub fn heads(rest: &str) -> Vec<&str> {
+/// The paths at the beginning of `rest`, written out: `a::c` and `b::D` of `{a::c,b::{self,D}}`,
+/// and `b`.
+pub fn paths(rest: &str) -> Vec<String> {
     let Some(list) = rest.strip_prefix('{') else {
-        return vec![first_name(rest)];
+        let name = first_name(rest);
+        let Some(deeper) = rest[name.len()..].strip_prefix("::") else {
+            return vec![name.to_string()];
+        };
+        let deeper = paths(deeper).into_iter().map(|path| match path.as_str() {
+            "" | "self" => name.to_string(),
+            path => format!("{name}::{path}"),
+        });
+        return deeper.collect();
     };
     let mut found = Vec::new();
     let mut depth = 0;
@@ -88,7 +97,7 @@ pub fn heads(rest: &str) -> Vec<&str> {
             '{' => depth += 1,
             '}' if depth > 0 => depth -= 1,
             ',' | '}' if depth == 0 => {
-                found.push(first_name(&list[start..i]));
+                found.extend(paths(&list[start..i]));
                 start = i + 1;
                 if c == '}' {
                     break;
@@ -100,17 +109,23 @@ pub fn heads(rest: &str) -> Vec<&str> {
     found
 }
 
-/// The names that `code` takes from the module with the path `root`, such as `crate::comm::` or
-/// `super::`: `a` and `b` of `root::{a::c, b}`.
-pub fn taken<'a>(code: &'a str, root: &str) -> Vec<&'a str> {
+/// The paths that `code` takes from the module with the path `root`, such as `crate::comm::` or
+/// `super::`: `a::c` and `b` of `root::{a::c, b}`.
+pub fn taken_paths(code: &str, root: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (at, _) in code.match_indices(root) {
         let before = &code[..at];
         let rest = &code[at + root.len()..];
         let begins = !before.ends_with(is_of_a_name) && !before.ends_with("::");
         if begins && !rest.starts_with("super::") {
-            found.extend(heads(rest));
+            found.extend(paths(rest));
         }
     }
     found
+}
+
+/// The first names of these paths.
+pub fn taken(code: &str, root: &str) -> Vec<String> {
+    let paths = taken_paths(code, root);
+    paths.iter().map(|path| first_name(path).to_string()).collect()
 }

@@ -86,7 +86,8 @@ fn a_laptop_is_a_job_of_one_node() {
     }
     assert_eq!(field(&text, "[DIST INFO]", "DEPTH"), "2 (--depth)");
     assert!(text.contains("\nUsing [4 / 8] available \"cpu\" devices !!\n"), "{text}");
-    assert_eq!(text.matches('✓').count(), 4, "{text}");
+    assert_eq!(text.matches('✓').count(), 5, "{text}");
+    assert!(text.contains("the lesson's ring = the library's"), "{text}");
 }
 
 #[test]
@@ -290,8 +291,8 @@ fn the_break_is_exposed_by_the_checks() {
         let flags = format!("--break duplicate-rank --ranks {ranks}");
         let text =
             fails(dir.path(), &flags, &[], 1, &format!("two ranks are rank {}; ", ranks - 2));
-        // Only the size is still right.
-        assert_eq!((text.matches('✗').count(), text.matches('✓').count()), (3, 1), "{text}");
+        // The ring brings what the library brings, and the size is still right.
+        assert_eq!((text.matches('✗').count(), text.matches('✓').count()), (3, 2), "{text}");
         assert!(text.contains("each exactly once") && text.contains(found), "{text}");
         let what = format!(
             "add up to {ranks}*{}/2 = {} (by all-reduce)",

@@ -1,7 +1,7 @@
 //! The library's rooms: the table in `src/lib.rs` has them in order, and each knows only rooms
-//! above it.
+//! above it. The packages' floors, and what a lesson may know.
 
-use crate::imports::{code, rust_files, taken, text, without_tests};
+use crate::imports::{code, paths, rust_files, taken, taken_paths, text, without_tests};
 use crate::suite::program::ROOT;
 use std::path::{Path, PathBuf};
 
@@ -33,11 +33,7 @@ fn upward(file: &Path, source: &str, rooms: &[String]) -> Vec<String> {
     let code = code(source);
     let mut used = taken(&code, "crate::");
     used.extend(taken(&code, &"super::".repeat(module.len())));
-    rooms[own + 1..]
-        .iter()
-        .filter(|room| used.contains(&room.as_str()))
-        .cloned()
-        .collect()
+    rooms[own + 1..].iter().filter(|room| used.contains(room)).cloned().collect()
 }
 
 #[test]
@@ -172,6 +168,106 @@ fn a_package_depends_only_on_floors_below_its_own() {
         dependencies("[dependencies]\nlab05.workspace = true\nserde = \"1\"\n"),
         ["lab05"]
     );
+}
+
+/// What a lesson's file has that is not the lesson.
+fn beside_the_lesson(source: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let own = without_tests(source);
+    let introduction = own.lines().filter(|line| line.starts_with("//!")).count();
+    if introduction > 8 {
+        wrong.push(format!("{introduction} lines of //!, of at most 8"));
+    }
+    let heart = own.lines().position(|line| line.trim() == "// ANCHOR: heart");
+    if heart.is_none_or(|before| before >= 30) {
+        let begins =
+            heart.map_or("nowhere".to_string(), |before| format!("in line {}", before + 1));
+        wrong.push(format!("its heart begins {begins}, and it should by line 30"));
+    }
+    let lines = own.lines().count();
+    if lines > 180 {
+        wrong.push(format!("{lines} lines, of at most 180"));
+    }
+    let code = code(&own);
+    for (at, _) in code.match_indices("use ") {
+        if code[..at].ends_with(|c: char| !c.is_whitespace() && c != ';' && c != '}') {
+            continue;
+        }
+        for path in paths(&code[at + "use ".len()..]) {
+            let package = path.split("::").next().unwrap();
+            let known = ["std", "anyhow", "candle_core", "candle_nn", "shardlab", "super", "crate"];
+            if !known.contains(&package) && path != "kit::Beside" {
+                wrong.push(format!("it uses {path}"));
+            }
+        }
+    }
+    for package in ["kit", "clap"] {
+        for path in taken_paths(&code, &format!("{package}::")) {
+            if (package, path.split("::").next().unwrap()) != ("kit", "Beside") {
+                wrong.push(format!("it uses {package}::{path}"));
+            }
+        }
+    }
+    // Of its own lab only types of data: no function, and no module in which functions are.
+    for root in ["super::", "crate::"] {
+        for path in taken_paths(&code, root) {
+            if !path.split("::").any(|name| name.starts_with(char::is_uppercase)) {
+                wrong.push(format!("it uses {root}{path}, which is no type"));
+            }
+        }
+    }
+    wrong.sort();
+    wrong.dedup();
+    wrong
+}
+
+#[test]
+fn a_lesson_is_the_lesson() {
+    let mut wrong = Vec::new();
+    let mut lessons = 0;
+    for package in FLOORS.concat().into_iter().filter(|name| name.starts_with("lab")) {
+        let lab = Path::new(ROOT).join("labs").join(package);
+        // The other labs' lessons are their programs still.
+        if !lab.join("lib.rs").exists() {
+            continue;
+        }
+        lessons += 1;
+        for what in beside_the_lesson(&text(&lab.join("lesson.rs"))) {
+            wrong.push(format!("labs/{package}/lesson.rs: {what}"));
+        }
+    }
+    assert!(lessons >= 3, "only {lessons} lessons were read");
+    assert!(
+        wrong.is_empty(),
+        "{}\nflags, screens and what runs in which order are in the lab's other files",
+        wrong.join("\n")
+    );
+}
+
+#[test]
+fn what_is_not_the_lesson_is_found_in_every_form() {
+    let with = |before: &str, inside: &str| {
+        beside_the_lesson(&format!("{before}// ANCHOR: heart\n{inside}// ANCHOR_END: heart\n"))
+    };
+    let uses = "use super::{Config, apparatus::Job};\nuse anyhow::Result;\nuse kit::Beside;\n";
+    let body = "fn f(config: &Config) {\n    super::Config::new();\n    kit::Beside::of();\n}\n";
+    let tests = "#[cfg(test)]\nmod tests {\n    use clap::Parser;\n}\n";
+    assert_eq!(with(uses, &format!("{body}{tests}")), Vec::<String>::new());
+    assert_eq!(with("use clap::Parser;\n", ""), ["it uses clap::Parser"]);
+    assert_eq!(with("use kit::{Beside, Clock};\n", ""), ["it uses kit::Clock"]);
+    assert_eq!(with("pub use serde::Serialize;\n", ""), ["it uses serde::Serialize"]);
+    assert_eq!(
+        with("", "fn f() { kit::show::Screen::new() }\n"),
+        ["it uses kit::show::Screen::new"]
+    );
+    let function = ["it uses super::apparatus::measure, which is no type"];
+    assert_eq!(with("use super::{Config, apparatus::measure};\n", ""), function);
+    assert_eq!(with("", "fn f() { super::apparatus::measure() }\n"), function);
+    assert_eq!(with(&"//! a\n".repeat(9), "").len(), 1);
+    assert_eq!(with(&"// a\n".repeat(29), ""), Vec::<String>::new());
+    assert_eq!(with(&"// a\n".repeat(30), "").len(), 1);
+    assert_eq!(beside_the_lesson("fn f() {}\n").len(), 1, "no heart");
+    assert_eq!(with("", &"fn f() {}\n".repeat(179)).len(), 1);
 }
 
 /// A heading's anchor, as GitHub and mdBook make it.

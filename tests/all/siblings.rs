@@ -4,18 +4,26 @@
 //! A folder's files are the modules of one parent (`mod.rs`, `lib.rs`, or the file that has the
 //! folder's name). A folder inside counts as one of them. The parent is left out: it may name its
 //! children, and they may use what it has. Tests inside a file are left out, too.
+//!
+//! A lab's `apparatus` is no room of its own but the shelf for the rest of the lab, so its files
+//! are siblings of `lesson.rs`, `flags.rs` and `run.rs`.
 
-use crate::imports::{
-    code, entries, first_name, heads, is_rust, rust_files, taken, text, without_tests,
-};
+use crate::imports::{code, entries, is_rust, paths, rust_files, taken_paths, text, without_tests};
 use crate::suite::program::ROOT;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// The files of each module in a folder.
+/// The files of each module in a folder. A module of the lab's `apparatus` is `apparatus::name`.
 type Modules = BTreeMap<String, Vec<PathBuf>>;
 /// Which of its siblings a module uses.
 type Arrows = BTreeMap<String, BTreeSet<String>>;
+
+const SHELF: &str = "apparatus";
+
+/// Whether the folder is a lab with its lesson among its modules.
+fn is_lab(folder: &Path) -> bool {
+    folder.join("lib.rs").exists() && folder.join("lesson.rs").exists()
+}
 
 /// The modules in a folder, without their parent.
 fn modules(folder: &Path) -> Modules {
@@ -23,7 +31,11 @@ fn modules(folder: &Path) -> Modules {
     for path in entries(folder) {
         let name = path.file_stem().unwrap().to_str().unwrap().to_string();
         let is_parent = ["mod", "lib", "main"].contains(&name.as_str());
-        if path.is_dir() {
+        if path.is_dir() && is_lab(folder) && name == SHELF {
+            for (name, files) in self::modules(&path) {
+                modules.insert(format!("{SHELF}::{name}"), files);
+            }
+        } else if path.is_dir() && !is_of_a_reader(&path) {
             modules.entry(name).or_default().extend(rust_files(&path));
         } else if is_rust(&path) && !is_parent {
             modules.entry(name).or_default().push(path);
@@ -32,31 +44,56 @@ fn modules(folder: &Path) -> Modules {
     modules
 }
 
-/// Names that the folder's parent re-exports, with the child that each comes from.
-fn exported(folder: &Path, modules: &Modules) -> BTreeMap<String, String> {
+/// Exercises of a lab, their solutions and their checks: programs of their own.
+fn is_of_a_reader(folder: &Path) -> bool {
+    let name = folder.file_name().unwrap();
+    let is_of_a_lab = folder.parent().is_some_and(|lab| lab.join("exercises").is_dir());
+    is_of_a_lab && ["exercises", "solutions", "checks"].iter().any(|of| name == *of)
+}
+
+/// Names that the folder's parent re-exports, each with its path below the folder.
+fn exported(folder: &Path) -> BTreeMap<String, String> {
     let files = [folder.join("mod.rs"), folder.join("lib.rs"), folder.with_extension("rs")];
     let mut exported = BTreeMap::new();
     for parent in files.iter().filter(|file| file.exists()) {
         let code = code(&without_tests(&text(parent)));
         for (at, _) in code.match_indices("pub use ") {
-            let path = code[at + "pub use ".len()..].trim_start_matches("self::");
-            let child = first_name(path);
-            if let Some(names) = path[child.len()..].strip_prefix("::")
-                && modules.contains_key(child)
-            {
-                for name in heads(names) {
-                    exported.insert(name.to_string(), child.to_string());
+            for path in paths(code[at + "pub use ".len()..].trim_start_matches("self::")) {
+                if let Some((_, name)) = path.rsplit_once("::") {
+                    exported.insert(name.to_string(), path.clone());
                 }
             }
+        }
+    }
+    if is_lab(folder) {
+        for (name, path) in self::exported(&folder.join(SHELF)) {
+            exported.insert(format!("{SHELF}::{name}"), format!("{SHELF}::{path}"));
         }
     }
     exported
 }
 
+/// The module that `path`, as it is written below the folder, leads to.
+fn module_of(path: &str, modules: &Modules, exported: &BTreeMap<String, String>) -> Option<String> {
+    let mut path = path.to_string();
+    // A name may be exported twice: by the shelf, and by the lab.
+    for _ in 0..3 {
+        let leads_to = |name: &&String| {
+            path.strip_prefix(name.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+        };
+        if let Some(module) = modules.keys().find(leads_to) {
+            return Some(module.clone());
+        }
+        path = exported[exported.keys().find(leads_to)?].clone();
+    }
+    None
+}
+
 /// Which modules of a folder use which. `root` is the folder of the crate.
 fn arrows(folder: &Path, root: &Path) -> Arrows {
     let modules = modules(folder);
-    let exported = exported(folder, &modules);
+    let exported = exported(folder);
     let mut absolute = "crate::".to_string();
     for part in folder.strip_prefix(root).unwrap() {
         absolute += &format!("{}::", part.to_str().unwrap());
@@ -67,17 +104,17 @@ fn arrows(folder: &Path, root: &Path) -> Arrows {
         for file in files.iter().filter(|file| !is_test(file)) {
             let inside = file.strip_prefix(folder).unwrap().iter().count();
             let is_parent = file.file_name().is_some_and(|name| name == "mod.rs");
-            let relative = "super::".repeat(inside - usize::from(is_parent));
+            let up = inside - usize::from(is_parent);
             let code = code(&without_tests(&text(file)));
-            let mut names = taken(&code, &relative);
-            names.extend(taken(&code, &absolute));
-            for name in names {
-                let of = if modules.contains_key(name) {
-                    Some(name)
-                } else {
-                    exported.get(name).map(String::as_str)
-                };
-                used.extend(of.filter(|&of| of != module).map(str::to_string));
+            let mut paths = taken_paths(&code, &"super::".repeat(up));
+            paths.extend(taken_paths(&code, &absolute));
+            if module.starts_with(SHELF) {
+                let on_the_shelf = taken_paths(&code, &"super::".repeat(up - 1));
+                paths.extend(on_the_shelf.iter().map(|path| format!("{SHELF}::{path}")));
+            }
+            for path in paths {
+                let of = module_of(&path, &modules, &exported);
+                used.extend(of.filter(|of| of != module));
             }
         }
     }
@@ -110,22 +147,37 @@ fn in_circles(arrows: &Arrows) -> Vec<String> {
     arrows.keys().filter(comes_back).cloned().collect()
 }
 
+/// A folder and those inside it, each with siblings of its own.
 fn folders_below(folder: &Path) -> Vec<PathBuf> {
     let mut found = vec![folder.to_path_buf()];
     for path in entries(folder).into_iter().filter(|path| path.is_dir()) {
-        found.extend(folders_below(&path));
+        let is_shelf = is_lab(folder) && path.ends_with(SHELF);
+        if is_shelf {
+            // Its files are the lab's, and only what lies deeper has siblings of its own.
+            found.extend(folders_below(&path).into_iter().filter(|inner| *inner != path));
+        } else if !is_of_a_reader(&path) {
+            found.extend(folders_below(&path));
+        }
     }
     found
 }
 
-/// The folders of the crates that are read here: the library, kit, the labs and the tools.
+/// The folders of the crates that are read here: the library, kit, the labs, the ladder, the
+/// capstone and the tools.
 fn crates() -> Vec<PathBuf> {
     // Its own path goes through the tests' folder.
     let root = Path::new(ROOT).canonicalize().unwrap();
-    let mut crates = vec![root.join("src"), root.join("labs/kit")];
-    crates.extend(entries(&root.join("labs")).into_iter().map(|lab| lab.join("apparatus")));
-    crates.extend(entries(&root.join("labs/tools")));
-    crates.retain(|folder| folder.is_dir());
+    let mut crates = vec![root.join("src")];
+    for folder in ["labs", "labs/tools"] {
+        crates.extend(entries(&root.join(folder)));
+    }
+    for folder in &mut crates {
+        // A lab whose lesson is its program: its library is the apparatus.
+        if !folder.join("lib.rs").exists() && folder.join("apparatus/lib.rs").exists() {
+            folder.push("apparatus");
+        }
+    }
+    crates.retain(|folder| folder.join("lib.rs").exists() || folder.join("main.rs").exists());
     crates
 }
 
@@ -145,7 +197,7 @@ fn siblings_form_no_circle() {
             }
         }
     }
-    assert!(drawn > 300, "only {drawn} arrows were found");
+    assert!(drawn > 800, "only {drawn} arrows were found");
     assert!(
         wrong.is_empty(),
         "{}\nmove what both need into the lower file, or into one of its own",

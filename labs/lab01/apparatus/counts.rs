@@ -1,7 +1,7 @@
 //! Each algorithm run once: is its result the collective's, and what did it send?
 
 use super::call::Way;
-use crate::formula::{Formula, formula};
+use super::formula::{Formula, formula};
 use kit::show::{Screen, bytes_decimal, table, thousands};
 use shardlab::comm::{Comm, Reduce, Result};
 

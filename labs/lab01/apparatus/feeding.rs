@@ -1,59 +1,10 @@
 //! How long ranks wait for their batches, read in several ways.
 
-use crate::feed::{Fed, Feed, Store};
+use super::feed::{Fed, Feed, Store};
 use anyhow::Result;
-use kit::show::{Screen, bytes_decimal, seconds, thousands};
-use shardlab::comm::{Comm, Link, Reduce};
-use shardlab::error::BadInput;
-use std::path::Path;
+use kit::show::{Screen, bytes_decimal, thousands};
+use shardlab::comm::{Comm, Reduce};
 use std::time::Duration;
-
-/// The flags of `--feed`.
-#[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "Reading data")]
-pub struct FeedFlags {
-    /// Read batches from files: `each-file`, `shared-file`, or `readers K` for K ranks that read
-    /// and scatter
-    #[arg(long, num_args = 1..=2, value_names = ["HOW", "K"])]
-    feed: Option<Vec<String>>,
-    /// The simulated file server of --feed, or none for this machine's own disk
-    #[arg(long, default_value = "2ms,200MB/s", value_name = "LATENCY,BANDWIDTH")]
-    disk: String,
-}
-
-impl FeedFlags {
-    pub fn is_asked_for(&self) -> bool {
-        self.feed.is_some()
-    }
-
-    /// The feed and the files that the flags ask for, on `ranks` ranks, with files in `folder`;
-    /// none without `--feed`.
-    pub fn resolve(&self, ranks: usize, folder: &Path) -> Result<Option<(Feed, Store)>, BadInput> {
-        let Some(words) = &self.feed else {
-            return Ok(None);
-        };
-        let help = "give a latency and a bandwidth, as in 2ms,200MB/s, or none";
-        let disk = (self.disk != "none").then(|| self.disk.parse::<Link>()).transpose();
-        let disk =
-            disk.map_err(|error| BadInput::new(format!("--disk {}: {error}", self.disk), help))?;
-        let store = Store { folder: folder.join("feed"), batch: 1 << 16, steps: 24, disk };
-        let feed = Feed::parse(words, ranks)?;
-        // All batches are read twice: when wanted, and ahead.
-        let takes = 2.0 * store.steps as f64 * store.disk_seconds(feed, ranks);
-        if takes > LONGEST {
-            let what =
-                format!("--feed would read for {} from --disk {}", seconds(takes), self.disk);
-            return Err(BadInput::new(
-                what,
-                "give a faster one, such as 2ms,200MB/s, or none for this machine's own",
-            ));
-        }
-        Ok(Some((feed, store)))
-    }
-}
-
-/// Seconds that a simulated file server may take in all.
-const LONGEST: f64 = 120.0;
 
 /// For each step, the seconds that the slowest rank waits for its batch: read when it is wanted,
 /// and read ahead.

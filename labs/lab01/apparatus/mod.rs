@@ -2,7 +2,6 @@
 //! that is not here.
 //!
 //! Reading order:
-//! - `flags.rs`: the flags, checked
 //! - `call.rs`: any collective by any algorithm, in one form
 //! - `picture.rs`: before and after, and round by round
 //! - `formula.rs`: what an algorithm costs, in symbols; `counts.rs`: messages and bytes, measured
@@ -11,6 +10,7 @@
 //! - `predict.rs`: times on a network that is not here
 //! - `feed.rs`: batches in files, and the ranks that read them; `feeding.rs`: how long ranks wait
 //!   for them
+//! - `sections.rs`: what each of these prints on the lab's screen
 //! - `breaking.rs`: ranks that do not do the same
 
 pub mod benchmark;
@@ -19,13 +19,11 @@ mod call;
 pub mod counts;
 mod feed;
 pub mod feeding;
-mod flags;
 mod formula;
 pub mod picture;
 pub mod predict;
+pub mod sections;
 
 pub use call::Way;
 pub use feed::{Fed, Feed, Store};
-pub use flags::{Study, StudyFlags};
 pub use formula::{Formula, formula};
-pub use kit;

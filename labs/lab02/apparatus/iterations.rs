@@ -1,14 +1,14 @@
 //! The journal of the smallest job: log lines during the run; plots and a profile at its end, on
 //! the screen and in files.
 
-use super::mlp::{MlpConfig, MlpFlags};
+use super::mlp::MlpConfig;
 use super::profile::{Profile, Stamps};
 use anyhow::{Context, Result, ensure};
 use kit::busy::Watch;
 use kit::metrics::Record;
 use kit::records::Records;
 use kit::show::{Plot, Screen, Series, general, thousands};
-use kit::{Clock, report, trace};
+use kit::{Clock, LogFlags, report, trace};
 use serde::Serialize;
 use shardlab::comm::Comm;
 use shardlab::error::BadInput;
@@ -79,10 +79,10 @@ impl<'a> Iterations<'a> {
     pub fn new(
         comm: &Comm,
         config: &'a MlpConfig,
-        flags: &MlpFlags,
+        log: &LogFlags,
         screen: &'a Screen,
     ) -> Result<Iterations<'a>> {
-        let records = Records::open(comm, screen, Some(&flags.log))?;
+        let records = Records::open(comm, screen, Some(log))?;
         if comm.rank() == 0 {
             std::fs::create_dir_all(&config.out).map_err(|error| {
                 let what =
@@ -94,7 +94,7 @@ impl<'a> Iterations<'a> {
             config,
             screen,
             comm: comm.clone(),
-            all: flags.log.all,
+            all: log.all,
             sent: 0,
             records,
             stamps: Vec::new(),

@@ -1,13 +1,11 @@
 //! The smallest job: a stack of linear layers learns to reconstruct random numbers. This file has
-//! its flags, its settings, and the replica for the check before training.
+//! its settings, and the replica for the check before training.
 //!
 //! The job is the source's `test_dist`: the same shape, optimizer, batch and loss.
 
 use anyhow::Result;
-use kit::flags::{COUNTS, is_positive, number, whole};
-use kit::help;
+use kit::does_not_fit;
 use kit::parity::{Parallel, Replica};
-use kit::{LogFlags, RunFlags, does_not_fit};
 use shardlab::comm::Comm;
 use shardlab::data::Uniform;
 use shardlab::error::BadInput;
@@ -26,35 +24,6 @@ const WIDTHS: [usize; 6] = [128, 1024, 512, 256, 128, 128];
 const ADAM: AdamWConfig =
     AdamWConfig { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.0 };
 
-/// The smallest job's flags. Flags that [`TrainFlags`](kit::TrainFlags) has too have the same
-/// names.
-#[derive(Clone, Debug, clap::Args)]
-pub struct MlpFlags {
-    /// Ranks that train together: threads of this process [default: 2], or the launcher's processes
-    #[arg(long, help_heading = help::RANKS)]
-    pub ranks: Option<usize>,
-    /// Iterations
-    // The loss cannot fall within one iteration.
-    #[arg(long, default_value_t = 100, value_parser = whole(2..=*COUNTS.end()), help_heading = help::TRAINING)]
-    pub steps: usize,
-    /// Iterations at the start that train but are neither logged nor timed
-    #[arg(long, default_value_t = 1, hide_short_help = true, help_heading = help::TRAINING)]
-    pub warmup_iters: usize,
-    /// Samples per rank and iteration
-    #[arg(long, default_value_t = 64, value_parser = whole(COUNTS), help_heading = help::TRAINING)]
-    pub batch: usize,
-    /// Learning rate of Adam
-    #[arg(long, default_value_t = 1e-3, value_parser = number::<f64>(is_positive, "a finite number above 0"), help_heading = help::TRAINING)]
-    pub lr: f64,
-    /// Random seed of weights and data
-    #[arg(long, default_value_t = 1337, help_heading = help::TRAINING)]
-    pub seed: u64,
-    #[command(flatten)]
-    pub log: LogFlags,
-    #[command(flatten)]
-    pub run: RunFlags,
-}
-
 /// The settings of a run of the smallest job.
 #[derive(Clone, Debug)]
 pub struct MlpConfig {
@@ -67,34 +36,6 @@ pub struct MlpConfig {
     pub lr: f64,
     pub seed: u64,
     pub out: PathBuf,
-}
-
-impl MlpFlags {
-    /// Checks the flags before allocating memory. `ranks` is the result of [`launch::ranks`]. `lab`
-    /// is the name of the default folder.
-    pub fn resolve(&self, ranks: usize, lab: &str) -> Result<MlpConfig, BadInput> {
-        let MlpFlags { steps, warmup_iters, batch, lr, seed, .. } = *self;
-        if warmup_iters >= steps {
-            let what = format!(
-                "--warmup-iters {warmup_iters} leaves none of {steps} iterations to measure"
-            );
-            return Err(BadInput::new(
-                what,
-                format!("give at most {}, or more --steps", steps - 1),
-            ));
-        }
-        let out = self.run.folder(lab);
-        Ok(MlpConfig {
-            ranks,
-            steps,
-            warmup_iters,
-            log_interval: self.log.interval(steps),
-            batch,
-            lr,
-            seed,
-            out,
-        })
-    }
 }
 
 impl MlpConfig {
@@ -188,6 +129,7 @@ impl MlpConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flags::MlpFlags;
 
     fn config(edit: impl Fn(&mut MlpFlags)) -> Result<MlpConfig, BadInput> {
         #[derive(clap::Parser)]

@@ -1,0 +1,127 @@
+//! `--info` and `--jobenv`: the job as a cluster's user sees it.
+
+use anyhow::Result;
+use kit::job::{Job, Scheduler};
+use kit::job_env::{self, Session};
+use kit::line::{Launcher, quote};
+use kit::show::Screen;
+use shardlab::comm::Comm;
+use shardlab::launch;
+use shardlab::launch::place::{Place, Seat};
+use std::path::Path;
+
+/// A title in brackets, then `NAME=value` lines, as the source's launcher (ezpz) prints them.
+fn block(screen: &Screen, title: &str, lines: &[(&str, String)]) {
+    let bullet = if screen.ascii { "*" } else { "•" };
+    screen.say(screen.bold(title));
+    for (name, value) in lines {
+        screen.say(screen.wrap(&format!("{bullet} {name}{value}"), 2));
+    }
+    screen.say("");
+}
+
+/// Saves the scheduler's variables, and says so.
+pub fn save_environment(job: &Job, path: &Path) -> Result<String> {
+    let saved = job_env::save(path, job, std::env::vars_os())?;
+    let path = path.display();
+    Ok(format!(
+        "{path}: {saved} variables of the scheduler. Another shell on its nodes reads them by source {path}"
+    ))
+}
+
+/// The job in ezpz's blocks, which a cluster's user looks at first.
+pub fn show(
+    screen: &Screen,
+    comm: &Comm,
+    job: &Job,
+    places: &[Place],
+    (seat, saved): (Seat, Option<String>),
+) -> Result<()> {
+    let launcher = Launcher::here(job);
+    let lab = std::env::args().next().unwrap_or_else(|| "lab00".into());
+    let line = launcher.line(job, job.room())?;
+    let launch = if launcher == Launcher::Threads {
+        quote(&line.command(&[lab]))
+    } else {
+        line.to_string()
+    };
+    let host_file = job
+        .host_file
+        .as_ref()
+        .map_or("none".into(), |(path, _)| path.display().to_string());
+    let names: Vec<String> = job.hosts.iter().map(|host| format!("'{}'", host.name)).collect();
+    let hosts: Vec<(String, String)> = job
+        .hosts
+        .iter()
+        .enumerate()
+        .map(|(i, host)| (format!("[host:{i}] - "), host.name.clone()))
+        .collect();
+    let Session { user, time } = Session::here();
+    let mut session = vec![
+        ("USER=", user),
+        ("MACHINE=", job.machine.clone()),
+        ("HOST=", places[0].host.clone()),
+        ("TSTAMP=", time),
+    ];
+    session.extend(saved.map(|saved| ("jobenv_file: ", saved)));
+    block(screen, "[JOB]", &session);
+    block(
+        screen,
+        "[HOSTS]",
+        &hosts
+            .iter()
+            .map(|(name, host)| (name.as_str(), host.clone()))
+            .collect::<Vec<_>>(),
+    );
+    screen.say(screen.wrap(
+        "These are the names that a cluster with GPUs uses. Here a rank computes on CPUs: read GPU as \"room for a rank\".",
+        0,
+    ));
+    screen.say("");
+    block(
+        screen,
+        "[DIST INFO]",
+        &[
+            ("NGPUS=", job.room().to_string()),
+            ("NHOSTS=", job.hosts.len().to_string()),
+            ("NGPU_PER_HOST=", format!("{} ({})", job.per_node, job.per_node_from)),
+            ("HOSTFILE=", host_file.clone()),
+            ("DIST_LAUNCH=", launch.clone()),
+            ("DEPTH=", format!("{} ({})", job.depth, job.depth_from)),
+        ],
+    );
+    let bullet = if screen.ascii { "*" } else { "•" };
+    screen.say(screen.bold("[LAUNCH]:"));
+    screen.say(format!(
+        "  {bullet} To launch as many ranks as there is room for, use: launch\n"
+    ));
+    // One line, however long: it is there to be copied.
+    screen.say(format!("launch = {launch}\n"));
+    let fields = [
+        ("DEVICE=", "cpu".into()),
+        ("DEVICE_ID=", "cpu:0".into()),
+        ("DISTRIBUTED_BACKEND=", if launch::is_mpi() { "mpi" } else { "threads" }.into()),
+        ("GPUS_PER_NODE=", job.per_node.to_string()),
+        ("HOSTS=", format!("[{}]", names.join(", "))),
+        ("HOSTFILE=", host_file),
+        ("HOSTNAME=", places[0].host.clone()),
+        ("LOCAL_RANK=", seat.local_rank.to_string()),
+        ("MACHINE=", job.machine.clone()),
+        ("NUM_NODES=", job.hosts.len().to_string()),
+        ("NGPUS=", job.room().to_string()),
+        ("NGPUS_AVAILABLE=", job.room().to_string()),
+        ("NODE_ID=", seat.node.to_string()),
+        ("RANK=", comm.rank().to_string()),
+        ("SCHEDULER=", job.scheduler.map_or("none", Scheduler::name).into()),
+        ("WORLD_SIZE_TOTAL=", job.room().to_string()),
+        ("WORLD_SIZE_IN_USE=", comm.size().to_string()),
+        ("LAUNCH_CMD=", launch),
+    ];
+    block(screen, "[dist_info]:", &fields);
+    if comm.size() < job.room() {
+        let text =
+            format!("Using [{} / {}] available \"cpu\" devices !!\n", comm.size(), job.room());
+        screen.say(screen.wrap(&text, 0));
+    }
+    Ok(())
+}

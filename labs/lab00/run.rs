@@ -1,0 +1,177 @@
+//! What lab00 runs, in which order, and its checks.
+
+use crate::apparatus::{info, ring};
+use crate::flags::{Args, Break};
+use crate::lesson::{around_the_ring, compare_with_all_gather};
+use anyhow::Result;
+use kit::flags::ensure_ranks_can_differ;
+use kit::job::Job;
+use kit::show::{Screen, table};
+use kit::{Beside, Checks, Lesson, report};
+use shardlab::comm::{Comm, Reduce};
+use shardlab::launch;
+use shardlab::launch::place::{Place, Seat, seats};
+use std::path::Path;
+
+/// Starts the ranks, and runs the lab on each.
+///
+/// # Errors
+/// If the flags do not fit together, a rank fails, or a check does.
+pub fn run(args: Args) -> Result<()> {
+    let ranks = launch::ranks(args.ranks, 4)?;
+    ensure_ranks_can_differ(args.broken.is_some(), ranks)?;
+    let screen = Screen::detect(args.ascii);
+    let options = args.comm.options(Path::new("runs/lab00"));
+    // Starts the ranks: threads of this process, or one in each process of a launcher. Each of them
+    // runs `one_rank`.
+    kit::run(ranks, &options, |comm| one_rank(&args, &screen, &comm))
+}
+
+// ANCHOR: one_rank
+/// One rank's work. Returns the checks that failed.
+fn one_rank(args: &Args, screen: &Screen, comm: &Comm) -> Result<Vec<String>> {
+    // The number that this rank claims to have.
+    let mut number = comm.rank() as u64;
+    if args.broken == Some(Break::DuplicateRank) && comm.rank() == comm.size() - 1 {
+        number -= 1;
+    }
+    // Every rank tells every other rank its number and its host. A seat is a node, and the rank's
+    // number on that node.
+    let mut numbers = vec![0; comm.size()];
+    comm.all_gather(&[number], &mut numbers)?;
+    let places = Place::gather(comm)?;
+    let hosts: Vec<String> = places.iter().map(|place| place.host.clone()).collect();
+    let seats = seats(&hosts);
+
+    let seen = around_the_ring(comm, number)?;
+    let beside = compare_with_all_gather(comm, number)?;
+
+    if comm.rank() == 0 {
+        introduce(args, screen, comm, &places, &seats, &numbers)?;
+    }
+    if !args.info {
+        ring::show(screen, comm, &seen)?;
+    }
+    check(screen, comm, beside, &numbers, seen)
+}
+// ANCHOR_END: one_rank
+
+/// The job, and a line for each rank: its number, its local rank, its node, host, process and
+/// thread.
+fn introduce(
+    args: &Args,
+    screen: &Screen,
+    comm: &Comm,
+    places: &[Place],
+    seats: &[Seat],
+    numbers: &[u64],
+) -> Result<()> {
+    // Only rank 0 looks: a host file may be on the job's first node alone.
+    let job = Job::here(&args.job)?;
+    let saved = match &args.jobenv {
+        Some(path) => Some(info::save_environment(&job, path)?),
+        None => None,
+    };
+    screen.say(Lesson::of("lab00")?.heading(screen, None));
+    if args.info {
+        info::show(screen, comm, &job, places, (seats[0], saved))?;
+    } else {
+        report::ranks(screen, comm.size());
+        let nodes = if job.hosts.len() == 1 {
+            "1 node".into()
+        } else {
+            format!("{} nodes", job.hosts.len())
+        };
+        let room = format!("{nodes} with room for {} ranks: {}", job.room(), job.per_node_from);
+        screen.say(screen.row("job", &room));
+        if let Some(saved) = saved {
+            screen.say(screen.row("jobenv", &saved));
+        }
+        screen.say("");
+    }
+    let mut rows = Vec::new();
+    for ((&number, seat), place) in numbers.iter().zip(seats).zip(places) {
+        rows.push(vec![
+            screen.rank(number as usize, format!("rank {number}")),
+            seat.local_rank.to_string(),
+            seat.node.to_string(),
+            place.host.clone(),
+            place.process.to_string(),
+            format!("'{}'", place.thread),
+        ]);
+    }
+    screen.say(table(
+        screen,
+        &["number", "local rank", "node", "host", "process", "thread"],
+        &rows,
+    ));
+    Ok(())
+}
+
+/// The checks, for the reader and for the exit code. `numbers` are every rank's, `seen` what this
+/// rank saw in the ring.
+fn check(
+    screen: &Screen,
+    comm: &Comm,
+    beside: Beside,
+    numbers: &[u64],
+    mut seen: Vec<u64>,
+) -> Result<Vec<String>> {
+    let size = comm.size() as u64;
+    seen.sort_unstable();
+    let complete = seen.iter().copied().eq(0..size);
+    // One all-reduce adds up three things: the numbers, the sizes that the ranks know, and the
+    // rings that came out right.
+    let mut sums = [numbers[comm.rank()], size, u64::from(complete)];
+    comm.all_reduce(&mut sums, Reduce::Sum)?;
+    let [sum_of_numbers, sum_of_sizes, complete_rings] = sums;
+    if comm.rank() != 0 {
+        return Ok(Vec::new());
+    }
+    screen.say("");
+    let mut checks = Checks::new(screen);
+    checks.beside("ring", beside);
+    let mut sorted = numbers.to_vec();
+    sorted.sort_unstable();
+    let twice = sorted.windows(2).find(|pair| pair[0] == pair[1]);
+    let otherwise = twice
+        .map_or("a number is missing".into(), |pair| format!("two ranks are rank {}", pair[0]));
+    let what =
+        format!("the ranks are {}, each exactly once", listed(&(0..size).collect::<Vec<_>>()));
+    let found = if twice.is_some() {
+        format!("found {}", listed(numbers))
+    } else {
+        String::new()
+    };
+    checks.check(sorted.into_iter().eq(0..size), &what, &found, &otherwise);
+    let result = format!("{complete_rings} of {size} ranks");
+    checks.check(
+        complete_rings == size,
+        "the ring brought each number once",
+        &result,
+        "the ring brought a number twice, or not at all",
+    );
+    let what = format!("the world sizes that ranks know add up to {size}*{size}");
+    checks.check(sum_of_sizes == size * size, &what, "", "the ranks disagree on the world size");
+    let expected = size * (size - 1) / 2;
+    let what = format!("the numbers add up to {size}*{}/2 = {expected} (by all-reduce)", size - 1);
+    let otherwise = format!("the ranks' numbers add up to {sum_of_numbers}, not to {expected}");
+    checks.check(
+        sum_of_numbers == expected,
+        &what,
+        &format!("found {sum_of_numbers}"),
+        &otherwise,
+    );
+    let failed = checks.failed();
+    if failed.is_empty() {
+        let more = "More: --info, --ranks 7, --break duplicate-rank";
+        screen.say(Lesson::of("lab00")?.ending(screen, more));
+    }
+    Ok(failed)
+}
+
+/// The first eight numbers.
+fn listed(numbers: &[u64]) -> String {
+    let first: Vec<String> = numbers.iter().take(8).map(u64::to_string).collect();
+    format!("{}{}", first.join(" "), if numbers.len() > 8 { " .." } else { "" })
+}

@@ -1,0 +1,16 @@
+//! lab01 · Collectives, taken apart: what each does, what it costs, and what if a rank is missing?
+//!
+//! Reading order: `lesson.rs` (the plainest all-reduce), `run.rs` (what the lab shows in which
+//! order, and its checks), `flags.rs`, and `apparatus/` (what draws, counts, measures, predicts and
+//! breaks).
+
+mod apparatus;
+pub mod flags;
+pub mod lesson;
+mod run;
+
+pub use apparatus::{Fed, Feed, Formula, Store, Way, formula};
+pub use apparatus::{benchmark, breaking, counts, feeding, picture, predict};
+pub use flags::{Args, Study, StudyFlags};
+pub use kit;
+pub use run::run;

@@ -1,0 +1,91 @@
+//! The training that lab02 watches, and the same steps on one rank.
+
+use super::{Iterations, MlpConfig};
+use anyhow::{Result, anyhow};
+use kit::Part::{Backward, Data, Forward, Optimizer};
+use kit::parity::{self, Trained};
+use kit::show::Screen;
+use kit::{Break, Broken, Clock, Symptoms};
+use shardlab::comm::Comm;
+use shardlab::data::Uniform;
+use shardlab::model::LinearStack;
+use shardlab::parallel::{Averaged, Ddp};
+use shardlab::tensor::Precision;
+use shardlab::train::{AdamW, Diverged};
+
+/// Trains with the library's `Ddp`, and watches it: what is said about the run is said here, and
+/// the step is [`Replica::step`].
+pub fn train(
+    config: &MlpConfig,
+    broken: Option<Break>,
+    comm: &Comm,
+    model: &LinearStack,
+    journal: &mut Iterations,
+) -> Result<Symptoms> {
+    // Rank 0's weights to every rank; gradients will be averaged.
+    let ddp = Ddp::new(&model.params, comm)?;
+    let Broken { ddp, data_rank } =
+        kit::apply_break(broken, comm, ddp, &model.params, config.seed_of(comm.rank()))?;
+    ddp.overlap(false); // so that the timeline shows each wait where it happens
+    // Each rank draws its own samples, unless --break says otherwise.
+    let inputs = config.inputs(data_rank);
+    let mut replica = Replica { config, model, inputs, ddp, adam: config.adam(&model.params) };
+    let mut symptoms = Symptoms::of(broken);
+
+    for iter in 0..config.steps {
+        // Training would go on without this barrier: it is there so that all ranks' clocks start at
+        // the same moment.
+        comm.barrier()?;
+        let mut clock = Clock::start();
+        let before = comm.traffic();
+        let (loss, averaged) = replica.step(iter, &mut clock)?;
+        journal.note(iter, loss, &clock, (comm.traffic() - before).bytes, &averaged)?;
+        symptoms.draw(inputs.fingerprints(&inputs.batch(iter)));
+        symptoms.look(comm, &model.params, iter + 1)?;
+    }
+    Ok(symptoms)
+}
+
+/// One rank's replica: a whole model, and its own samples.
+struct Replica<'a> {
+    config: &'a MlpConfig,
+    model: &'a LinearStack,
+    inputs: Uniform,
+    ddp: Ddp,
+    adam: AdamW,
+}
+
+impl Replica<'_> {
+    // ANCHOR: step
+    /// One iteration with the library's `Ddp`, as every rank takes it. Returns this rank's loss,
+    /// and when each bucket of gradients was averaged.
+    fn step(&mut self, iter: usize, clock: &mut Clock) -> Result<(f64, Vec<Averaged>)> {
+        let Replica { config, model, inputs, ddp, adam } = self;
+        let x = clock.time(Data, || inputs.batch(iter)); // this rank's own samples
+        let loss = clock.time(Forward, || model.loss(&x))?;
+        model.params.zero_gradients();
+        // A bucket of gradients is averaged as soon as it is complete.
+        clock.time(Backward, || loss.backward())?;
+        // Now every rank has the same gradients.
+        let averaged = clock.time(Backward, || ddp.finish())?;
+        // So it takes the same step.
+        clock.time(Optimizer, || adam.step(&model.params, config.lr, 1.0))?;
+        Ok((f64::from(loss.to_scalar::<f32>()?), averaged))
+    }
+    // ANCHOR_END: step
+}
+
+/// Trains three iterations on all ranks, and again on one rank that processes all their batches.
+pub fn compare_with_one_rank(config: &MlpConfig, screen: &Screen, comm: &Comm) -> Result<bool> {
+    const STEPS: usize = 3;
+    let ours = parity::parallel(comm, config.replica(comm)?, STEPS).map_err(|error| {
+        if error.is::<Diverged>() {
+            return anyhow!("{error}\nhelp: lower --lr");
+        }
+        error
+    })?;
+    let serial = || parity::serial(config.replica(&Comm::alone())?, comm.size(), STEPS);
+    let bound = Precision::F32.loss_bound();
+    let Trained { losses, values, .. } = &ours;
+    parity::compare(comm, comm, screen, bound, losses, Some(values), serial)
+}
