@@ -11,8 +11,8 @@
 //!   `evaluator.rs`, `trace.rs`, `report.rs`, `progress.rs`, `speedup.rs`, `iterations.rs`,
 //!   `settings.rs` (what defines the run, as JSON), `resources.rs` (what it has used)
 //! - `footprint.rs`: the memory that a run needs
-//! - do all ranks train what one rank would? `checks.rs`, `beside.rs` (the lesson's version and the
-//!   library's), `parity.rs`, `symptoms.rs`
+//! - do all ranks train what one rank would? `lab_checks.rs`, `beside.rs` (the lesson's version and
+//!   the library's), `parity.rs`, `symptoms.rs`
 //! - `peaks.rs` (this machine's), `busy.rs` (whether other programs work on it), `neighbours.rs`
 //!   (which ranks share a node)
 //! - `check.rs`: the claims of an exercise's check
@@ -24,7 +24,6 @@ mod arguments;
 mod beside;
 pub mod busy;
 pub mod check;
-pub mod checks;
 mod course;
 mod evaluator;
 mod events;
@@ -36,6 +35,7 @@ pub mod iterations;
 pub mod job;
 pub mod job_env;
 pub mod journal;
+mod lab_checks;
 mod lesson;
 pub mod line;
 pub mod metrics;
@@ -58,7 +58,6 @@ pub mod trace;
 
 pub use arguments::{arguments, main};
 pub use beside::Beside;
-pub use checks::{Checks, End, short_hash};
 pub use course::{Course, Exercise, Lab, Ladder, Mistake};
 pub use evaluator::Evaluator;
 pub use flags::{
@@ -68,6 +67,7 @@ pub use flags::{
 pub use footprint::{Footprint, does_not_fit};
 pub use iterations::{Interval, LoggedRun, drawn};
 pub use journal::{Evaluation, Journal};
+pub use lab_checks::{Checks, End, short_hash};
 pub use lesson::{Lesson, ensure_passed, run};
 pub use metrics::{
     Clock, LEGEND, Lap, MetricsFile, Part, Rates, StepOutcome, StepRecord, StepTimes,

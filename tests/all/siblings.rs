@@ -229,3 +229,29 @@ fn a_circle_is_found_in_every_form() {
     write("c/deep.rs", "use super::super::Beta;\n");
     assert_eq!(circle(), ["b", "c"], "a re-exported name, from a folder");
 }
+
+#[test]
+fn the_files_of_a_labs_apparatus_are_siblings_of_its_flags() {
+    let lab = tempfile::tempdir().unwrap();
+    std::fs::create_dir(lab.path().join("apparatus")).unwrap();
+    let write = |file: &str, source: &str| {
+        std::fs::write(lab.path().join(file), source).unwrap();
+    };
+    let circle = || in_circles(&arrows(lab.path(), lab.path()));
+    write(
+        "lib.rs",
+        "mod apparatus;\npub use apparatus::{Way, way};\npub use flags::Args;\n",
+    );
+    write("lesson.rs", "use super::Way;\n");
+    write("flags.rs", "use crate::apparatus::Way;\n");
+    write("run.rs", "use crate::{apparatus::{draw, Way}, flags::Args};\n");
+    write("apparatus/mod.rs", "pub mod draw;\nmod way;\npub use way::Way;\n");
+    write("apparatus/way.rs", "use std::fmt;\n");
+    write("apparatus/draw.rs", "use crate::flags::Args;\nuse super::way::Way;\n");
+    assert!(circle().is_empty(), "{:?}", circle());
+    write("apparatus/way.rs", "use crate::Args;\n");
+    assert_eq!(circle(), ["apparatus::way", "flags"], "names that are exported twice");
+    write("apparatus/way.rs", "use super::draw;\n");
+    write("apparatus/draw.rs", "use super::way::Way;\n");
+    assert_eq!(circle(), ["apparatus::draw", "apparatus::way"], "on the shelf");
+}

@@ -8,6 +8,7 @@
 //! - `colour.rs`: what each colour means, on screens and on pages
 //! - `complaint.rs`: errors and notices
 //! - `progress.rs`: the one line that moves, on a terminal that waits
+//! - `terminal.rs`: whether someone looks at it, and how wide it is
 //! - `table.rs`: a small table that stays within the width
 //! - `bars.rs`: the share of each part in a whole, and amounts on one scale
 //! - `plot.rs`: curves, made of `axis.rs` (where a value belongs), `canvas.rs` (which cell that
@@ -62,6 +63,7 @@ mod sketch;
 mod slices;
 mod svg;
 mod table;
+mod terminal;
 mod text;
 mod timeline;
 pub mod trace;

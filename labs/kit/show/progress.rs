@@ -4,7 +4,8 @@
 //! erases it first, and so do an error, a panic and Ctrl-C. There is none in a file, a pipe, a
 //! notebook, or CI.
 
-use std::io::{self, IsTerminal, Write};
+use super::terminal::{DEFAULT_WIDTH, asked_width, is_looked_at, width_of_stdout};
+use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -119,15 +120,8 @@ fn is_wanted() -> bool {
     static WANTED: OnceLock<bool> = OnceLock::new();
     *WANTED.get_or_init(|| {
         let variable = |name| std::env::var(name).unwrap_or_default();
-        let terminal = io::stdout().is_terminal() && !is_open_mpi();
-        decide(terminal, &variable("TERM"), &variable("CI"))
+        decide(is_looked_at(&io::stdout()), &variable("TERM"), &variable("CI"))
     })
-}
-
-/// Whether Open MPI runs this process. It gives each rank a terminal, even if mpirun itself writes
-/// to a file or a pipe.
-pub(super) fn is_open_mpi() -> bool {
-    std::env::var_os("OMPI_COMM_WORLD_SIZE").is_some_and(|size| !size.is_empty())
 }
 
 fn decide(terminal: bool, term: &str, ci: &str) -> bool {
@@ -136,9 +130,7 @@ fn decide(terminal: bool, term: &str, ci: &str) -> bool {
 
 /// The terminal's columns. `COLUMNS` cannot make it wider than it is.
 fn width() -> usize {
-    let measured = terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0.into());
-    let given = std::env::var("COLUMNS").ok().and_then(|n| n.parse().ok());
-    measured.or(given).unwrap_or(80)
+    width_of_stdout().or(asked_width()).unwrap_or(DEFAULT_WIDTH)
 }
 
 /// A panic and a signal that ends the process erase the line, too.
@@ -170,6 +162,7 @@ extern "C" fn on_signal() {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::IsTerminal;
 
     /// What a terminal shows in the end: `\r` and `ESC [ K` erase a line.
     fn shown(written: &[u8]) -> Vec<String> {

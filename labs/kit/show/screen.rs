@@ -1,13 +1,11 @@
 //! The screen: its width, its colours, and the line forms that all labs share.
 
 use super::colour::{self, Hue};
-use super::progress::{self, is_open_mpi};
+use super::progress;
+use super::terminal::{DEFAULT_WIDTH, asked_width, is_looked_at, width_of_stderr, width_of_stdout};
 use super::text::{LongWords, columns, fold, pad_left, pad_right};
 use std::fmt::Display;
-use std::io::{self, IsTerminal, Write};
-
-/// The width of a terminal that does not tell its own.
-const DEFAULT_WIDTH: usize = 80;
+use std::io::{self, Write};
 
 /// Whether colours are asked for where there is no terminal: the convention of
 /// <https://bixense.com/clicolors>.
@@ -32,27 +30,22 @@ pub struct Screen {
 impl Screen {
     /// Looks at stdout and the environment (`NO_COLOR`, `CLICOLOR_FORCE`, `TERM`, `COLUMNS`).
     pub fn detect(ascii: bool) -> Screen {
-        let measured =
-            || terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0.into());
-        Screen::look(io::stdout().is_terminal(), measured, ascii)
+        let width = asked_width().or_else(width_of_stdout);
+        Screen::look(is_looked_at(&io::stdout()), width, ascii)
     }
 
     /// Looks at stderr instead; none where that is no terminal.
     pub(super) fn of_stderr() -> Option<Screen> {
-        let measured =
-            || terminal_size::terminal_size_of(io::stderr()).map(|(width, _)| width.0.into());
-        (io::stderr().is_terminal() && !is_open_mpi()).then(|| Screen::look(true, measured, false))
+        if !is_looked_at(&io::stderr()) {
+            return None;
+        }
+        Some(Screen::look(true, asked_width().or_else(width_of_stderr), false))
     }
 
-    fn look(terminal: bool, measured: impl FnOnce() -> Option<usize>, ascii: bool) -> Screen {
+    fn look(terminal: bool, width: Option<usize>, ascii: bool) -> Screen {
         let variable = |name| std::env::var(name).unwrap_or_default();
-        let screen = Screen::decide(
-            terminal && !is_open_mpi(),
-            &variable("NO_COLOR"),
-            &variable("TERM"),
-            variable("COLUMNS").parse().ok().or_else(measured),
-            ascii,
-        );
+        let screen =
+            Screen::decide(terminal, &variable("NO_COLOR"), &variable("TERM"), width, ascii);
         Screen {
             colour: screen.colour || is_forced(&variable("NO_COLOR"), &variable("CLICOLOR_FORCE")),
             ..screen
