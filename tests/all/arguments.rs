@@ -16,7 +16,7 @@ fn programs() -> Vec<PathBuf> {
         .filter(|folder| folder.join("Cargo.toml").is_file());
     let names = packages
         .map(|folder| folder.file_name().unwrap().to_os_string())
-        .filter(|name| name != "kit" && name != "ladder"); // they have no program
+        .filter(|name| name != "kit" && name != "ladder" && name != "deepspeed"); // no programs
     names
         .map(|name| built.join(name).with_extension(std::env::consts::EXE_EXTENSION))
         .collect()

@@ -1,7 +1,7 @@
 //! The tool `ds_to_universal`: its flags, its screen and its errors.
 
 use crate::suite::program::program;
-use ds_to_universal::example::{Example, Group, value};
+use deepspeed::example::{Example, Group, value};
 use std::path::Path;
 use std::process::{Command, Output};
 

@@ -7,7 +7,7 @@
 
 use crate::suite::needed;
 use crate::suite::program::{ROOT, program};
-use ds_to_universal::torch::TorchFile;
+use deepspeed::torch::TorchFile;
 use shardlab::data::Corpus;
 use shardlab::sha256;
 use std::path::{Path, PathBuf};

@@ -7,9 +7,9 @@ use super::suite::universal as suite;
 #[cfg(target_os = "linux")]
 use super::suite::{llama, program::soon};
 use crate::suite::program::program;
-use ds_to_universal::example::{Example, Group, group};
-use ds_to_universal::torch::{Graph, Id, TorchFile, Value, save_graph};
-use ds_to_universal::{Format, MANIFEST, Options, Refusal, Report, convert};
+use deepspeed::example::{Example, Group, group};
+use deepspeed::torch::{Graph, Id, TorchFile, Value, save_graph};
+use deepspeed::{Format, MANIFEST, Options, Refusal, Report, convert};
 use shardlab::checkpoint::universal::{Universal, merge, slices};
 use shardlab::error::BadInput;
 use shardlab::launch;

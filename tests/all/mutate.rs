@@ -1,7 +1,7 @@
 //! Damages files in ways that their readers must survive: bytes, archives with right checksums,
 //! instructions of pickles, their values, JSON, and folders. A seed always does the same damage.
 
-use ds_to_universal::torch::{Graph, Id, TorchFile, Value, save_graph};
+use deepspeed::torch::{Graph, Id, TorchFile, Value, save_graph};
 use std::collections::{BTreeMap, HashMap};
 
 /// Random numbers (SplitMix64).

@@ -171,12 +171,6 @@ fn crates() -> Vec<PathBuf> {
     for folder in ["labs", "labs/tools"] {
         crates.extend(entries(&root.join(folder)));
     }
-    for folder in &mut crates {
-        // A lab whose lesson is its program: its library is the apparatus.
-        if !folder.join("lib.rs").exists() && folder.join("apparatus/lib.rs").exists() {
-            folder.push("apparatus");
-        }
-    }
     crates.retain(|folder| folder.join("lib.rs").exists() || folder.join("main.rs").exists());
     crates
 }

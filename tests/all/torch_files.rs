@@ -1,7 +1,7 @@
 //! Files that `torch.save` writes: read, written, damaged.
 
 use candle_core::pickle;
-use ds_to_universal::torch::{Dtype, Graph, TorchFile, Value, save_tensor, save_value};
+use deepspeed::torch::{Dtype, Graph, TorchFile, Value, save_tensor, save_value};
 use std::path::{Path, PathBuf};
 
 /// A dictionary with a tensor of 2 x 3 numbers.

@@ -6,9 +6,9 @@
 //! that their group needs no padding, as in the source.
 
 use super::Recorded;
-use ds_to_universal::example::{Example, Group, value};
-use ds_to_universal::torch::{Node, TorchFile};
-use ds_to_universal::{Options, Refusal, Report, STATES, Watch, convert};
+use deepspeed::example::{Example, Group, value};
+use deepspeed::torch::{Node, TorchFile};
+use deepspeed::{Options, Refusal, Report, STATES, Watch, convert};
 use kit::Checks;
 use kit::show::{Screen, table, thousands};
 use shardlab::error::BadInput;

@@ -220,7 +220,7 @@ mod tests {
         fn three_programs_compute_the_same_padding(numel in 1usize..5000, ranks in 1usize..300) {
             let flat = Flat { numel, ranks };
             let part = flat.shard_numel();
-            let converter = ds_to_universal::paddings(numel, part, ranks);
+            let converter = deepspeed::paddings(numel, part, ranks);
             for (rank, padding) in converter.into_iter().enumerate() {
                 let left = rank * part;
                 let writer = if numel <= left { part } else { (left + part).saturating_sub(numel) };

@@ -9,7 +9,7 @@
 
 use anyhow::{Error, Result, ensure};
 use clap::Parser;
-use ds_to_universal::{Format, NotFinite, Options, Refusal, Report, Watch, convert};
+use deepspeed::{Format, NotFinite, Options, Refusal, Report, Watch, convert};
 use kit::help;
 use kit::show::{Screen, bytes_decimal, table, thousands};
 use std::collections::BTreeSet;

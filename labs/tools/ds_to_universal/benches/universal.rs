@@ -14,7 +14,7 @@
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
-use ds_to_universal::example::{Example, Group};
+use deepspeed::example::{Example, Group};
 use shardlab::launch;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};

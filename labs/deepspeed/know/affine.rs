@@ -21,7 +21,7 @@ struct View {
 
 /// The ranks that have the elements of one parameter.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Map {
+pub(crate) struct Map {
     shape: Vec<usize>,
     /// The size of each rank's part, and its blocks.
     ranks: Vec<(usize, Vec<Block>)>,

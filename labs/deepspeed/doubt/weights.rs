@@ -1,6 +1,7 @@
 //! The model's own weights as a check: the f32 values, rounded to the type that the model computes
 //! with, must equal them.
 
+use crate::read::{Slice, Source};
 use crate::torch::{Dtype, Stored};
 use half::{bf16, f16};
 use shardlab::error::BadInput;
@@ -11,24 +12,40 @@ const CHUNK: usize = 1 << 16;
 
 /// The first element that differs.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Difference {
+pub(crate) struct Difference {
     pub element: usize,
     pub value: f32,
     pub weight: f32,
 }
 
+impl Slice {
+    /// Compares some elements of the value with the model's weight. `None` if the model's file does
+    /// not have it.
+    pub fn differs(
+        &self,
+        source: &Source,
+        name: &str,
+        first: usize,
+        values: &[u8],
+    ) -> Result<Option<Option<Difference>>, BadInput> {
+        let dtype = source.shards[self.mp][0].groups[self.group].states[0].dtype;
+        match source.models[self.mp].weights.get(name) {
+            Some(weight) if weight.shape == self.shape && comparable(dtype, weight.dtype) => {
+                compare(values, first, weight).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
 /// Whether values of this type can be compared with a weight of that type.
-pub(super) fn comparable(value: Dtype, weight: Dtype) -> bool {
+fn comparable(value: Dtype, weight: Dtype) -> bool {
     value == Dtype::F32 && matches!(weight, Dtype::F32 | Dtype::BF16 | Dtype::F16)
 }
 
 /// Compares f32 values, from element `first` of a parameter on, with the same elements of its
 /// weight.
-pub(super) fn compare(
-    values: &[u8],
-    first: usize,
-    weight: &Stored,
-) -> Result<Option<Difference>, BadInput> {
+fn compare(values: &[u8], first: usize, weight: &Stored) -> Result<Option<Difference>, BadInput> {
     let count = values.len() / 4;
     let mut buffer = vec![0; CHUNK.min(count) * weight.dtype.size()];
     for begin in (0..count).step_by(CHUNK) {

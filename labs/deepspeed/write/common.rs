@@ -1,14 +1,12 @@
 //! The optimizer's state that all ranks share: hyperparameters, the loss scaler, versions.
 
-use super::json::json;
-use super::model::ensure_name;
-use super::options::{Format, Options};
 use super::output::Output;
-use super::part::Part;
-use super::report::{Results, lock};
-use super::source::Source;
-use super::{INCOMPLETE, broken};
+use crate::know::Part;
+use crate::options::Format;
+use crate::read::{Source, ensure_name, json};
+use crate::report::{Results, lock};
 use crate::torch::{Graph, Id, Node, TorchFile, Value, save_value};
+use crate::{INCOMPLETE, broken};
 use shardlab::checkpoint::cause;
 use shardlab::error::BadInput;
 use std::cell::RefCell;
@@ -23,8 +21,7 @@ const SLICES: [&str; 3] = [
 ];
 
 /// Writes what does not belong to one parameter.
-pub(super) fn save(
-    options: &Options,
+pub(crate) fn save(
     source: &Source,
     output: &Output,
     step: Option<f64>,
@@ -32,7 +29,7 @@ pub(super) fn save(
     notes: &mut Vec<String>,
 ) -> Result<(), BadInput> {
     let shard = &source.shards[0][0].path;
-    if options.format == Format::Safetensors {
+    if source.options.format == Format::Safetensors {
         let file = TorchFile::open(shard)?;
         let state = file.graph.root().get("optimizer_state_dict");
         let key = if source.stage == 3 {

@@ -2,7 +2,7 @@
 //! its mistakes.
 
 use super::STATES;
-use super::layout::{by_turns, fragments, paddings};
+use super::know::{by_turns, fragments, paddings};
 use crate::torch::{Dtype, Graph, Id, Value, save_graph};
 use half::bf16;
 use std::io;

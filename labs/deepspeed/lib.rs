@@ -6,48 +6,30 @@
 //! elements. A converter cuts these *fragments* out, puts each parameter together from the
 //! fragments of all ranks, and joins the parts of tensor parallelism.
 //!
-//! Reading order: `options.rs` (what is asked for), `names.rs` (which file is whose), `model.rs` (a
-//! file of model states), `shard.rs` (a rank's slice, with `json.rs`), `source.rs` (all files),
-//! `layout.rs` and `parameters.rs` (which elements are whose), `weights.rs` (the model's own
-//! weights as a check), `evidence.rs` (whether each file is its rank's), `repair.rs` (records that
-//! are wrong), `rules.rs`, `affine.rs`, `part.rs` and `merge.rs` (parts of tensor parallelism),
-//! `output.rs` (files of the result), `earlier.rs` (what it may replace), `whole.rs` (one
-//! parameter), `common.rs` (what all ranks share), `workers.rs`, `report.rs` (what was found),
-//! `convert.rs` (all together). `torch/` reads and writes PyTorch's files. `example.rs` writes
-//! files as DeepSpeed does, for labs and for the tests in `tests/`.
+//! Reading order, in which nothing uses what comes after it: `options.rs` (what is asked for),
+//! `report.rs` (what is found), `workers.rs`, [`torch`] (PyTorch's files), `know/` (what DeepSpeed's
+//! records mean), `read/` (the files of a checkpoint), `doubt/` (whether they say the truth),
+//! `write/` (the files of the result), `convert.rs` (all together). `example.rs` writes files as
+//! DeepSpeed does, for labs and for the tests in `tests/`.
 
-mod affine;
-mod common;
 mod convert;
-mod earlier;
-mod evidence;
+mod doubt;
 pub mod example;
-mod json;
-mod layout;
-mod merge;
-mod model;
-mod names;
+mod know;
 mod options;
-mod output;
-mod parameters;
-mod part;
-mod repair;
+mod read;
 mod report;
-mod rules;
-mod shard;
-mod source;
 #[cfg(test)]
 mod tests;
 pub mod torch;
-mod weights;
-mod whole;
 mod workers;
+mod write;
 
 pub use convert::convert;
-pub use earlier::MANIFEST;
-pub use layout::paddings;
+pub use know::paddings;
 pub use options::{Format, Options, Watch};
 pub use report::{NotFinite, Refusal, Report};
+pub use write::MANIFEST;
 
 use shardlab::error::BadInput;
 use std::path::Path;

@@ -4,9 +4,11 @@
 //! it can be divided into equal parts, one for each rank. So the padding is at the end of the last
 //! part, and of more parts if it is longer than one.
 
-use super::model::Shapes;
 use std::collections::BTreeMap;
 use std::ops::Range;
+
+/// Parameters of a group of the optimizer, in order, with their shapes.
+pub(crate) type Shapes = Vec<(String, Vec<usize>)>;
 
 /// Elements at the end of each rank's part that belong to no parameter. `numel` elements are
 /// divided into parts of `part`.
@@ -17,12 +19,12 @@ pub fn paddings(numel: usize, part: usize, ranks: usize) -> Vec<usize> {
 /// The order in which `round_robin_gradients` puts a group's parameters into the buffer: those
 /// whose turn is rank 0, then those whose turn is rank 1, and so on. DeepSpeed records the
 /// fragments as if they were in the model's order.
-pub(super) fn by_turns(parameters: usize, ranks: usize) -> Vec<usize> {
+pub(crate) fn by_turns(parameters: usize, ranks: usize) -> Vec<usize> {
     (0..ranks).flat_map(|rank| (rank..parameters).step_by(ranks)).collect()
 }
 
 /// Each rank's fragments, if the buffer has the parameters in this order.
-pub(super) fn fragments(
+pub(crate) fn fragments(
     shapes: &Shapes,
     order: impl Iterator<Item = usize>,
     part: usize,

@@ -1,17 +1,19 @@
 //! All files of a checkpoint, read and compared with each other.
 
-use super::broken;
 use super::model::Model;
 use super::names::{self, Files, Rank};
-use super::options::{Options, Watch};
-use super::rules::Rules;
 use super::shard::Shard;
-use super::workers::parallel;
+use crate::broken;
+use crate::know::Rules;
+use crate::options::{Options, Watch};
+use crate::workers::parallel;
 use shardlab::error::BadInput;
 use std::path::{Path, PathBuf};
 
 /// All files of a checkpoint, read except for their tensors.
-pub(super) struct Source {
+pub(crate) struct Source {
+    /// What the conversion was asked for.
+    pub options: Options,
     pub files: Files,
     pub stage: usize,
     pub tp: usize,
@@ -22,6 +24,8 @@ pub(super) struct Source {
     pub shards: Vec<Vec<Shard>>,
     /// Files that name a different rank inside than their name says.
     pub misnamed: Vec<String>,
+    /// The rules of a checkpoint without any.
+    no_rules: Rules,
 }
 
 /// The model states of the first rank of each `mp`. In stage 3 all ranks have some, which must not
@@ -117,16 +121,26 @@ impl Source {
                 format!("it has {} files of model states, and records {pp} x {tp} ranks", files.mp);
             return Err(broken(&files.folder, how));
         }
-        Ok(Source { files, stage, tp, pp, models, shards: by_mp, misnamed })
+        Ok(Source {
+            options: options.clone(),
+            files,
+            stage,
+            tp,
+            pp,
+            models,
+            shards: by_mp,
+            misnamed,
+            no_rules: Rules::default(),
+        })
     }
 
-    /// The rules that join parts of tensor parallelism. `none` is for a checkpoint without any.
-    pub fn rules<'a>(&'a self, options: &Options, none: &'a Rules) -> Result<&'a Rules, BadInput> {
+    /// The rules that join parts of tensor parallelism.
+    pub fn rules(&self) -> Result<&Rules, BadInput> {
         let path = &self.models[0].path;
         // Only the first file's rules count; they are the same in all.
         let rules = match &self.models[0].rules {
             Some(rules) => rules,
-            None if options.inject || self.stage == 3 && self.tp == 1 => none,
+            None if self.options.inject || self.stage == 3 && self.tp == 1 => &self.no_rules,
             None => {
                 let what = format!(
                     "{} has no universal_checkpoint_info, which says how parts are joined",

@@ -4,7 +4,7 @@ use crate::torch::{Node, Value};
 
 /// Hyperparameters as JSON: what plain values there are. `left` values are written; a list can be
 /// used many times.
-pub(super) fn json(node: Node, depth: usize, left: &mut usize) -> serde_json::Value {
+pub(crate) fn json(node: Node, depth: usize, left: &mut usize) -> serde_json::Value {
     use serde_json::Value as Json;
     *left = left.saturating_sub(1);
     match node.value() {

@@ -1,6 +1,6 @@
 //! Which file belongs to which rank, by its name.
 
-use super::{INCOMPLETE, broken};
+use crate::{INCOMPLETE, broken};
 use shardlab::checkpoint::{cause, files};
 use shardlab::error::BadInput;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// A rank of a job, as names of files count it: `dp` in data parallelism, `mp` in tensor and
 /// pipeline parallelism together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Rank {
+pub(crate) struct Rank {
     pub mp: usize,
     pub dp: usize,
 }
@@ -17,7 +17,7 @@ pub(super) struct Rank {
 /// The files of a checkpoint. Ranks are in the order of their numbers: as text, "10" would come
 /// before "2".
 #[derive(Debug)]
-pub(super) struct Files {
+pub(crate) struct Files {
     pub folder: PathBuf,
     /// Model states. In stage 3 each rank has its own; otherwise `dp` is 0.
     pub models: BTreeMap<Rank, PathBuf>,
@@ -70,7 +70,7 @@ fn kind(name: &str) -> Option<Kind> {
 }
 
 /// The rank whose file has this name, without its ending.
-pub(super) fn rank_of(stem: &str) -> Option<Rank> {
+pub(crate) fn rank_of(stem: &str) -> Option<Rank> {
     match kind(&format!("{stem}.pt"))? {
         Kind::Model(rank) | Kind::Shard(rank, _) => Some(rank),
         Kind::Layer(_) | Kind::Expert => None,
@@ -78,7 +78,7 @@ pub(super) fn rank_of(stem: &str) -> Option<Rank> {
 }
 
 /// Lists the files of the checkpoint in `folder`. Every rank's file must be there.
-pub(super) fn list(folder: &Path) -> Result<Files, BadInput> {
+pub(crate) fn list(folder: &Path) -> Result<Files, BadInput> {
     let entries = std::fs::read_dir(folder).map_err(|error| {
         let help = "give --input_folder the folder of one save, such as checkpoints/global_step100";
         BadInput::new(

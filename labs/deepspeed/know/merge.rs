@@ -7,7 +7,7 @@ use half::{bf16, f16};
 use std::ops::Range;
 
 /// Joins the parts of one state. Errors say what contradicts the rule.
-pub(super) fn join(rule: &Rule, dtype: Dtype, mut parts: Vec<Part>) -> Result<Part, String> {
+pub(crate) fn join(rule: &Rule, dtype: Dtype, mut parts: Vec<Part>) -> Result<Part, String> {
     let whole = |range: usize| (0..range).map(|part| (part, 0..usize::MAX));
     match rule {
         Rule::Replicated => {
@@ -97,7 +97,7 @@ fn concatenate(
 
 /// The rule with all sizes. Files before version 0.4 can have a number of equal parameters in the
 /// place of their sizes.
-pub(super) fn resolve<'a>(
+pub(crate) fn resolve<'a>(
     rule: Rule,
     mut parts: impl Iterator<Item = &'a [usize]>,
 ) -> Result<Rule, String> {

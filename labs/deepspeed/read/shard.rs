@@ -1,10 +1,11 @@
 //! A rank's slice of the optimizer's state: flat buffers, and the fragments of parameters in them.
 
 use super::json::json;
-use super::model::{Shapes, ensure_name, round_robin};
+use super::model::{ensure_name, round_robin};
 use super::names::{Rank, rank_of};
-use super::{STATES, broken, layout};
+use crate::know::{self, Shapes};
 use crate::torch::{Dtype, Node, Stored, TorchFile};
+use crate::{STATES, broken};
 use shardlab::error::BadInput;
 use shardlab::sha256;
 use std::collections::{BTreeMap, HashMap};
@@ -12,7 +13,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// One rank's file.
-pub(super) struct Shard {
+pub(crate) struct Shard {
     pub path: PathBuf,
     pub rank: Rank,
     pub stage: usize,
@@ -29,7 +30,7 @@ pub(super) struct Shard {
 }
 
 /// The slice of one flat buffer.
-pub(super) struct Group {
+pub(crate) struct Group {
     /// In the order of [`STATES`]. Before the optimizer's first step there is only the first.
     pub states: Vec<Stored>,
     pub step: Option<Step>,
@@ -47,7 +48,7 @@ pub(super) struct Group {
 
 /// Steps that the optimizer has taken, as the file has them: a tensor of one element, or a number.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Step {
+pub(crate) struct Step {
     pub value: f64,
     pub tensor: Option<(Dtype, Vec<u8>)>,
 }
@@ -254,8 +255,7 @@ fn stage12(
             // fragments.
             None => {
                 let part = states.iter().map(Stored::numel).max().unwrap_or(0);
-                layout::fragments(&shapes[at], 0..shapes[at].len(), part, ranks)
-                    .swap_remove(rank.dp)
+                know::fragments(&shapes[at], 0..shapes[at].len(), part, ranks).swap_remove(rank.dp)
             }
         };
         for (name, range) in &fragments {

@@ -26,7 +26,7 @@ struct Pattern {
 
 /// A dimension of a parameter that consists of several.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Size {
+pub(crate) enum Size {
     /// A size; -1 is whatever is left.
     One(i64),
     /// The sizes of the parameters inside.
@@ -35,7 +35,7 @@ pub(super) enum Size {
 
 /// A parameter that consists of several: the shape of all, and the dimension that ranks divide.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Inner {
+pub(crate) struct Inner {
     pub patterns: Vec<String>,
     pub shape: Vec<Size>,
     pub dim: usize,
@@ -45,7 +45,7 @@ pub(super) struct Inner {
 
 /// The way to join the parts of one parameter.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Rule {
+pub(crate) enum Rule {
     /// All ranks have the same.
     Replicated,
     Average,
@@ -58,7 +58,7 @@ pub(super) enum Rule {
     Map(Map),
 }
 
-pub(super) struct Rules {
+pub(crate) struct Rules {
     replicated: Vec<Pattern>,
     averaged: Vec<Pattern>,
     rows: Vec<Pattern>,

@@ -1,15 +1,12 @@
 //! One parameter, from its slices to its files.
 
-use super::merge::{join, resolve};
-use super::options::{Format, Options};
 use super::output::Output;
-use super::parameters::{Parameter, Slice};
-use super::part::Part;
-use super::report::{NotFinite, Results, lock};
-use super::rules::Rules;
-use super::source::Source;
-use super::{STATES, broken};
+use crate::know::{Part, Rules, join, resolve};
+use crate::options::Format;
+use crate::read::{Parameter, Slice, Source};
+use crate::report::{NotFinite, Results, lock};
 use crate::torch::{Dtype, save_tensor};
+use crate::{STATES, broken};
 use shardlab::checkpoint::{cause, universal};
 use shardlab::error::BadInput;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,8 +15,7 @@ const PATTERNS: &str =
     "save again with patterns in universal_checkpoint_info that say how this parameter is divided";
 
 /// One parameter, state by state.
-pub(super) fn merge(
-    options: &Options,
+pub(crate) fn merge(
     source: &Source,
     parameter: &Parameter,
     rules: &Rules,
@@ -60,9 +56,9 @@ pub(super) fn merge(
             count(source, name, slice, state, dtype, &bytes, results);
             if state == 0 {
                 results.fragments.fetch_add(slice.pieces.len(), Relaxed);
-                check(options, source, parameter, tp, &bytes, results)?;
+                check(source, parameter, tp, &bytes, results)?;
             }
-            if let Some(output) = output.filter(|_| options.keep_temp) {
+            if let Some(output) = output.filter(|_| source.options.keep_temp) {
                 keep(output, name, tp, state, dtype, slice, &bytes)?;
             }
             parts.push(Part { shape: slice.shape.clone(), bytes });
@@ -73,7 +69,7 @@ pub(super) fn merge(
         if let Some(rows) = words {
             trim(&mut whole, rows);
         }
-        if bare && options.format == Format::Torch {
+        if bare && source.options.format == Format::Torch {
             whole.shape = vec![whole.shape.iter().product()];
         }
         if state == 0 {
@@ -95,7 +91,7 @@ pub(super) fn merge(
         }
     }
     if states < STATES.len()
-        && let (Some(output), Format::Safetensors) = (output, options.format)
+        && let (Some(output), Format::Safetensors) = (output, source.options.format)
     {
         // Before the first step of Adam its moments are zero.
         let shape = lock(&results.shapes).get(name).cloned().unwrap_or_default();
@@ -109,7 +105,7 @@ pub(super) fn merge(
     }
     if let Some(output) = output {
         let step = source.shards[slices[0].mp][0].groups[slices[0].group].step.as_ref();
-        if let (Some(step), Format::Torch, true) = (step, options.format, source.stage < 3) {
+        if let (Some(step), Format::Torch, true) = (step, source.options.format, source.stage < 3) {
             output.step(name, step)?;
         }
         let shape = lock(&results.shapes).get(name).cloned().unwrap_or_default();
@@ -128,7 +124,6 @@ fn trim(part: &mut Part, rows: usize) {
 
 /// Compares one rank's values with the weights that the model computed with.
 fn check(
-    options: &Options,
     source: &Source,
     parameter: &Parameter,
     tp: usize,
@@ -163,7 +158,7 @@ fn check(
                 model.file_name().unwrap_or_default().display(),
                 difference.weight,
             );
-            if options.strict {
+            if source.options.strict {
                 let help = "the files are not from the same save, or their elements are in an order that is not known";
                 return Err(BadInput::new(what, help));
             }

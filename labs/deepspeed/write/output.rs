@@ -1,13 +1,12 @@
 //! The files of the result. They are written beside the output folder, which appears when it is
 //! complete.
 
-use super::STATES;
 use super::earlier::{ensure_ours, store};
-use super::options::Format;
-use super::part::Part;
-use super::report::lock;
-use super::rules::{Inner, Rule, Size};
-use super::shard::Step;
+use crate::STATES;
+use crate::know::{Inner, Part, Rule, Size};
+use crate::options::Format;
+use crate::read::Step;
+use crate::report::lock;
 use crate::torch::{Dtype, Fields, Graph, Id, TorchFile, Value, save_number, save_tensor};
 use half::{bf16, f16};
 use safetensors::SafeTensorError;
@@ -21,7 +20,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-pub(super) struct Output {
+pub(crate) struct Output {
     to: PathBuf,
     side: PathBuf,
     format: Format,

@@ -1,19 +1,16 @@
 //! A file of model states: shapes of the parameters, rules of tensor parallelism, and the weights
 //! that the model computed with.
 
-use super::broken;
 use super::names::{Rank, rank_of};
-use super::rules::Rules;
+use crate::broken;
+use crate::know::{Rules, Shapes};
 use crate::torch::{Node, Stored, TorchFile};
 use shardlab::checkpoint::numel;
 use shardlab::error::BadInput;
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
-/// Parameters of a group of the optimizer, in order, with their shapes.
-pub(super) type Shapes = Vec<(String, Vec<usize>)>;
-
-pub(super) struct Model {
+pub(crate) struct Model {
     pub path: PathBuf,
     pub groups: Vec<Shapes>,
     /// Rules for putting parameters together, if the file has any.
@@ -92,7 +89,7 @@ impl Model {
 }
 
 /// Whether the run divided gradients by turns.
-pub(super) fn round_robin(root: Node) -> bool {
+pub(crate) fn round_robin(root: Node) -> bool {
     let zero = root.get("ds_config").and_then(|config| config.get("zero_optimization"));
     let value = zero.and_then(|zero| zero.get("round_robin_gradients"));
     value.is_some_and(|value| *value.value() == crate::torch::Value::Bool(true))
@@ -123,7 +120,7 @@ fn shapes(path: &Path, group: Node) -> Result<Shapes, BadInput> {
 
 /// Refuses a parameter whose name cannot be the name of a folder. Nothing is written outside the
 /// output folder.
-pub(super) fn ensure_name(path: &Path, name: &str) -> Result<(), BadInput> {
+pub(crate) fn ensure_name(path: &Path, name: &str) -> Result<(), BadInput> {
     let harmless = |c: char| !c.is_control() && !matches!(c, '/' | '\\' | ':');
     // The file that all parameters share has that name.
     let taken = name == "optimizer_state.pt";

@@ -1,16 +1,12 @@
 //! A whole conversion. Memory is bounded by the number of workers times the largest parameter,
 //! twice if parts of tensor parallelism are joined.
 
-use super::common;
-use super::names::Rank;
+use super::know::Rules;
 use super::options::{Options, Watch};
-use super::output::Output;
-use super::parameters::{Parameter, Slice};
+use super::read::{Parameter, Rank, Slice, Source};
 use super::report::{Refusal, Report, Results, lock};
-use super::rules::Rules;
-use super::source::Source;
-use super::whole::merge;
 use super::workers::parallel;
+use super::write::{self, Output};
 use kit::show::bytes_decimal;
 use shardlab::error::BadInput;
 use shardlab::launch;
@@ -23,19 +19,20 @@ use shardlab::launch;
 /// other, or are not those of their ranks; if the result does not fit in memory or on the disk, or
 /// would replace what no conversion wrote.
 pub fn convert(options: &Options, watch: &dyn Watch) -> Result<Report, Refusal> {
-    let source = Source::read(options, watch)?;
+    let mut source = Source::read(options, watch)?;
     let mut notes = Vec::new();
-    source.ensure_own(options.strict, &mut notes)?;
+    source.ensure_own(&mut notes)?;
+    source.ensure_alike()?;
+    source.repair(&mut notes)?;
     let parameters = source.parameters(&mut notes)?;
-    let none = Rules::default();
-    let rules = source.rules(options, &none)?;
-    ensure_memory(options, &source, &parameters, launch::free_memory(0).unwrap_or(u64::MAX))?;
+    let rules = source.rules()?;
+    ensure_memory(&source, &parameters, launch::free_memory(0).unwrap_or(u64::MAX))?;
     let output = if options.dry_run {
         None
     } else {
         Some(Output::begin(&options.output, &options.input, options.format)?)
     };
-    let written = write(options, &source, &parameters, rules, output.as_ref(), notes, watch);
+    let written = finish(&source, &parameters, rules, output.as_ref(), notes, watch);
     match (written, output) {
         (written, None) => Ok(written?),
         (Ok(mut report), Some(output)) => {
@@ -48,12 +45,7 @@ pub fn convert(options: &Options, watch: &dyn Watch) -> Result<Report, Refusal> 
 
 /// Refuses parameters that do not fit in memory. A file can have a size that no disk has, and no
 /// bytes.
-fn ensure_memory(
-    options: &Options,
-    source: &Source,
-    parameters: &[Parameter],
-    free: u64,
-) -> Result<(), BadInput> {
+fn ensure_memory(source: &Source, parameters: &[Parameter], free: u64) -> Result<(), BadInput> {
     let bytes = |parameter: &Parameter| -> u64 {
         let of = |slice: &Slice| {
             source.shards[slice.mp][0].groups[slice.group]
@@ -74,7 +66,7 @@ fn ensure_memory(
     sizes.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
     let needed = sizes
         .iter()
-        .take(options.merge_workers)
+        .take(source.options.merge_workers)
         .fold(0u64, |sum, (bytes, _)| sum.saturating_add(*bytes));
     let Some((largest, Parameter { name, slices })) = sizes.first().filter(|_| needed > free)
     else {
@@ -85,7 +77,7 @@ fn ensure_memory(
     let free = bytes_decimal(free as f64);
     let what = format!(
         "{} workers need {needed} of memory, and {free} are free{}: the largest parameter in {path}, {name}, takes {}",
-        options.merge_workers.min(sizes.len()),
+        source.options.merge_workers.min(sizes.len()),
         launch::memory_limit_in_words(),
         bytes_decimal(*largest as f64),
     );
@@ -95,8 +87,8 @@ fn ensure_memory(
     ))
 }
 
-fn write(
-    options: &Options,
+/// Puts all parameters together, and writes them.
+fn finish(
     source: &Source,
     parameters: &[Parameter],
     rules: &Rules,
@@ -106,8 +98,8 @@ fn write(
 ) -> Result<Report, BadInput> {
     let results = Results::default();
     watch.begin("2. Merging slices", parameters.len());
-    parallel(options.merge_workers, parameters, |parameter| {
-        merge(options, source, parameter, rules, output, &results)?;
+    parallel(source.options.merge_workers, parameters, |parameter| {
+        write::merge(source, parameter, rules, output, &results)?;
         watch.advance();
         Ok(())
     })?;
@@ -117,7 +109,7 @@ fn write(
         let path = source.models[0].path.display();
         let what =
             format!("{path}: no parameter matches the recorded patterns {}", unused.join(", "));
-        if options.strict {
+        if source.options.strict {
             let help = "a misspelt pattern joins parameters wrongly; if you know that it does not, add --no_strict";
             return Err(BadInput::new(what, help));
         }
@@ -132,8 +124,8 @@ fn write(
         .map(|step| step.value);
     let mut verified = None;
     if let Some(output) = output {
-        common::save(options, source, output, step, &results, &mut notes)?;
-        if options.verify {
+        write::save(source, output, step, &results, &mut notes)?;
+        if source.options.verify {
             verified = Some(output.verify()?);
         }
     }

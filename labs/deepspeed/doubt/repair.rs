@@ -1,10 +1,8 @@
 //! Two mistakes of DeepSpeed in the record of a flat buffer, found and put right.
 
-use super::broken;
-use super::layout::{by_turns, fragments, paddings};
-use super::model::Shapes;
-use super::parameters::Slice;
-use super::source::Source;
+use crate::broken;
+use crate::know::{Shapes, by_turns, fragments, paddings};
+use crate::read::{Slice, Source};
 use shardlab::error::BadInput;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,16 +10,35 @@ use std::ops::Range;
 type Fragments = BTreeMap<String, Range<usize>>;
 
 impl Source {
-    /// Looks for two mistakes of DeepSpeed in the record of one flat buffer: paddings that are
+    /// Looks for two mistakes of DeepSpeed in the record of each flat buffer: paddings that are
     /// recorded on the last rank alone, and fragments that are recorded in a different order than
-    /// the buffer's. Returns the right fragments, if those of the files are wrong.
-    pub fn repair(
+    /// the buffer's. Puts fragments right. `notes` gets what was wrong. In stage 3 files record
+    /// neither.
+    pub fn repair(&mut self, notes: &mut Vec<String>) -> Result<(), BadInput> {
+        if self.stage == 3 {
+            return Ok(());
+        }
+        for mp in 0..self.files.mp {
+            for group in 0..self.models[mp].groups.len() {
+                let Some(right) = self.right_fragments(mp, group, notes)? else {
+                    continue;
+                };
+                for (shard, fragments) in self.shards[mp].iter_mut().zip(right) {
+                    shard.groups[group].fragments = fragments;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The fragments of one flat buffer, if those of the files are wrong.
+    fn right_fragments(
         &self,
         mp: usize,
         group: usize,
-        shapes: &Shapes,
         notes: &mut Vec<String>,
     ) -> Result<Option<Vec<Fragments>>, BadInput> {
+        let shapes: &Shapes = &self.models[mp].groups[group];
         let shards = &self.shards[mp];
         let ranks = self.files.dp;
         let part = shards.iter().map(|shard| shard.groups[group].numel()).max().unwrap_or(0);

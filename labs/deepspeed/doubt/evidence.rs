@@ -3,10 +3,8 @@
 //! equal files, the name that `torch.save` wrote into the archive, settings that all ranks share,
 //! and padding, which has no gradients and so no moments.
 
-use super::names::Rank;
-use super::report::Refusal;
-use super::shard::{Group, Shard};
-use super::source::Source;
+use crate::read::{Group, Rank, Shard, Source};
+use crate::report::Refusal;
 use crate::torch::Stored;
 use shardlab::error::BadInput;
 use std::collections::BTreeMap;
@@ -26,7 +24,7 @@ const CHUNK: usize = 1 << 16;
 impl Source {
     /// Refuses files that cannot all be those of their ranks. `notes` gets what is odd and proves
     /// nothing, and, if the conversion is not strict, every doubt.
-    pub fn ensure_own(&self, strict: bool, notes: &mut Vec<String>) -> Result<(), Refusal> {
+    pub fn ensure_own(&self, notes: &mut Vec<String>) -> Result<(), Refusal> {
         for shards in &self.shards {
             if let Some([first, second]) = equal(shards)? {
                 let what = format!(
@@ -61,7 +59,9 @@ impl Source {
             }
         }
         match doubts.first() {
-            Some(doubt) if strict => Err(Refusal::Contradiction(BadInput::new(doubt, DOUBTFUL))),
+            Some(doubt) if self.options.strict => {
+                Err(Refusal::Contradiction(BadInput::new(doubt, DOUBTFUL)))
+            }
             _ => {
                 notes.append(&mut doubts);
                 Ok(())
@@ -215,7 +215,7 @@ fn ensure_blank<'a>(
 }
 
 /// A value, and the moments of Adam.
-const STATES: usize = super::STATES.len();
+const STATES: usize = crate::STATES.len();
 
 /// Whether both moments of these elements are zero, of either sign.
 fn zero(group: &Group, range: &Range<usize>) -> Result<bool, BadInput> {

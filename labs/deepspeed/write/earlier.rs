@@ -26,7 +26,7 @@ const ABOUT: &str = "Files that shardlab's ds_to_universal has written. It repla
 
 /// Refuses a folder with anything in it that a conversion has not written. An empty one loses
 /// nothing.
-pub(super) fn ensure_ours(folder: &Path) -> Result<(), String> {
+pub(crate) fn ensure_ours(folder: &Path) -> Result<(), String> {
     if folder.symlink_metadata().is_err() {
         return Ok(());
     }
@@ -98,7 +98,7 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>, String> {
 
 /// Writes the list of all files below a folder. Returns when the disk has each of them: the folder
 /// must not become visible before its contents. Returns their bytes.
-pub(super) fn store(folder: &Path) -> Result<u64, BadInput> {
+pub(crate) fn store(folder: &Path) -> Result<u64, BadInput> {
     let mut files = BTreeMap::new();
     sync(folder, folder, &mut files)?;
     let bytes = files.values().sum();
