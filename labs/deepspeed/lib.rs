@@ -7,10 +7,10 @@
 //! fragments of all ranks, and joins the parts of tensor parallelism.
 //!
 //! Reading order, in which nothing uses what comes after it: `options.rs` (what is asked for),
-//! `report.rs` (what is found), `workers.rs`, [`torch`] (PyTorch's files), `know/` (what DeepSpeed's
-//! records mean), `read/` (the files of a checkpoint), `doubt/` (whether they say the truth),
-//! `write/` (the files of the result), `convert.rs` (all together). `example.rs` writes files as
-//! DeepSpeed does, for labs and for the tests in `tests/`.
+//! `report.rs` (what is found), `workers.rs`, [`torch`] (PyTorch's files), `know/` (what
+//! DeepSpeed's records mean), `read/` (the files of a checkpoint), `doubt/` (whether they say the
+//! truth), `write/` (the files of the result), `convert.rs` (all together). `example.rs` writes
+//! files as DeepSpeed does, for labs and for the tests in `tests/`.
 
 mod convert;
 mod doubt;

@@ -1,7 +1,7 @@
 //! The files of the result.
 //!
-//! Reading order: `output.rs` (a folder that appears when it is complete), `earlier.rs` (what it may
-//! replace), `whole.rs` (one parameter), `common.rs` (what all ranks share).
+//! Reading order: `output.rs` (a folder that appears when it is complete), `earlier.rs` (what it
+//! may replace), `whole.rs` (one parameter), `common.rs` (what all ranks share).
 
 mod common;
 mod earlier;

@@ -1,13 +1,12 @@
 //! The ranks of a job and how they share the model, as a flag says it: `dp=4,zero=2` or
 //! `tp=2,pp=2`.
 
-use kit::ModelFlags;
 use shardlab::error::BadInput;
 use shardlab::mesh::{Coordinates, Layout, Order};
 use shardlab::parallel::TensorParallel;
 use shardlab::parallel::pipeline::{Partition, Pipeline, Schedule};
 use shardlab::parallel::zero::Stage;
-use shardlab::train::{Config, PipelinePlan, Preset};
+use shardlab::train::{Config, PipelinePlan};
 use std::fmt;
 use std::str::FromStr;
 
@@ -63,16 +62,6 @@ impl fmt::Display for Job {
             parts.push(format!("zero={}", self.stage.number()));
         }
         write!(f, "{}", parts.join(","))
-    }
-}
-
-/// Makes the default model small, where the flags leave the choice: what is shown does not depend
-/// on its size.
-pub fn small(model: &mut ModelFlags) {
-    if model.preset == Preset::Baby {
-        model.layers = model.layers.or(Some(2));
-        model.embd = model.embd.or(Some(64));
-        model.block = model.block.or(Some(32));
     }
 }
 

@@ -2,7 +2,7 @@
 //! elements.
 
 use kit::show::{Screen, thousands};
-use shardlab::checkpoint::universal::{Parameter, Slice};
+use shardlab::checkpoint::universal::{Parameter, Slice, Universal};
 use std::collections::BTreeMap;
 
 /// Columns of the drawing, or fewer where the screen has no room for them.
@@ -10,6 +10,20 @@ const WIDTH: usize = 56;
 
 /// A job's name, and the slices of each parameter.
 type Held = (String, BTreeMap<String, Vec<Slice>>);
+
+/// The jobs' slices of the whole model, and of each of these parameters.
+pub fn pictures(screen: &Screen, saved: &Universal, jobs: &[Held], slices: &[String]) -> String {
+    let parameters = saved.parameters();
+    let all: Vec<&str> = parameters.keys().map(String::as_str).collect();
+    let title = "The rank that holds each slice, of all parameters end to end";
+    let mut parts =
+        vec![format!("\n{}", screen.wrap(title, 2)), picture(screen, parameters, &all, jobs)];
+    for name in slices {
+        parts.push(format!("\n  of {name} {:?}", parameters[name].shape));
+        parts.push(picture(screen, parameters, &[name.as_str()], jobs));
+    }
+    parts.join("\n")
+}
 
 /// The jobs' slices of the parameters with these `names`, which follow each other. Each column is
 /// one of equal shares of their elements, and shows the rank that holds the share's first element.

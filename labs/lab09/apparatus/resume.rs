@@ -14,15 +14,6 @@ use shardlab::tensor::Precision;
 use shardlab::train::{Config, Pipelined};
 use std::path::{Path, PathBuf};
 
-/// Ways to break it, for `--break`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Break {
-    /// The resumed jobs take the data of the first steps once more
-    FirstData,
-    /// The converter strips the padding that 768 ranks have recorded
-    Strip,
-}
-
 /// The folders of a run.
 #[derive(Clone, Debug)]
 pub struct Folders {
@@ -118,6 +109,15 @@ impl Run {
     pub fn has_bits_of(&self, other: &Run) -> bool {
         same_bits(&self.losses, &other.losses)
     }
+}
+
+/// A job that continued.
+#[derive(Clone, Debug)]
+pub struct Resumed {
+    pub job: Job,
+    pub run: Run,
+    /// Whether it has loaded the parameters and moments that were saved, bit by bit.
+    pub same: bool,
 }
 
 /// One rank of a job: its part of the model, and how to save it.

@@ -1,0 +1,254 @@
+//! What runs in which order, and the checks.
+
+use crate::apparatus::{self, Folders, Job, Resumed, Run};
+use crate::flags::{self, Args, Break};
+use crate::lesson;
+use anyhow::Result;
+use kit::show::{Screen, significant, thousands};
+use kit::{Beside, Checks, Lesson, progress};
+use shardlab::checkpoint::universal::{Universal, slices};
+use shardlab::checkpoint::{Claim, rank_file};
+use shardlab::comm::Comm;
+use shardlab::data::{Corpus, Sampling};
+use shardlab::error::BadInput;
+use shardlab::launch;
+use shardlab::train::Config;
+
+/// The run's settings, which all ranks share.
+struct Lab {
+    args: Args,
+    /// Sequences per step, over all ranks.
+    sequences: usize,
+    config: Config,
+    corpus: Corpus,
+    screen: Screen,
+    lesson: Lesson,
+}
+
+/// Trains, saves and resumes, or rebuilds the conversion that failed.
+///
+/// # Errors
+/// If flags contradict each other, a rank fails, or a check finds something wrong.
+pub fn run(mut args: Args) -> Result<()> {
+    let screen = Screen::detect(args.run.ascii);
+    let lesson = Lesson::of("lab09")?;
+    if args.padding || args.plot || args.broken == Some(Break::Strip) {
+        return incident(&args, &screen, &lesson);
+    }
+    flags::ensure_saves(&args)?;
+    // 60 sequences per step: each number of ranks up to 6 divides them.
+    let sequences = args.train.data.global_batch.take().unwrap_or(60);
+    args.train.data.batch = Some(1);
+    flags::small(&mut args.train.model);
+    let corpus = Corpus::find(args.train.data.data.as_deref())?;
+    let config = args.train.resolve(1, Some(args.steps), &corpus)?;
+    let config = Config { sampling: Sampling::Global, ..config };
+    let jobs = || std::iter::once(&args.from).chain(&args.to);
+    jobs().try_for_each(|job| job.check(&config, sequences))?;
+    let ranks = jobs().map(Job::ranks).max().unwrap_or(1);
+    flags::ensure_known(&args.slices, &config)?;
+    let started = launch::ranks(None, ranks)?;
+    if started < ranks {
+        let what =
+            format!("these jobs take up to {ranks} ranks, and the launcher started {started}");
+        return Err(BadInput::new(what, "start more, or choose --from and --to").into());
+    }
+    let lab = Lab { args, sequences, config, corpus, screen, lesson };
+    if launch::is_first_process() {
+        introduce(&lab);
+    }
+    if lab.args.run.dry_run {
+        return Ok(());
+    }
+    let folder = lab.args.run.folder("lab09");
+    Folders::ensure_own(&folder.join("checkpoints"))?;
+    let options = lab.args.run.comm.options(&folder);
+    launch::one_compute_thread_a_rank();
+    kit::run(started, &options, |comm| {
+        one_rank(&lab, &comm).map_err(|error| lab.config.explain(error))
+    })
+}
+
+/// The failure of the source, in one process. No rank trains.
+fn incident(args: &Args, screen: &Screen, lesson: &Lesson) -> Result<()> {
+    if !launch::is_first_process() {
+        return Ok(());
+    }
+    screen.say(lesson.heading(screen, None));
+    if args.plot {
+        screen.say(apparatus::plots(screen));
+        return Ok(());
+    }
+    screen.say(apparatus::tables(screen));
+    let failed =
+        apparatus::incident(screen, &args.run.folder("lab09"), args.broken == Some(Break::Strip))?;
+    kit::ensure_passed(&failed)
+}
+
+/// One rank's part in all jobs, one after the other. Returns what the checks found wrong.
+fn one_rank(lab: &Lab, world: &Comm) -> Result<Vec<String>> {
+    let args = &lab.args;
+    let text = &lab.corpus.train[..];
+    let dir = lab.args.run.folder("lab09").join("checkpoints");
+    let _claim = Claim::take(world, &dir)?;
+    if world.rank() == 0 {
+        Folders::remove(&dir)?; // an earlier run's
+    }
+    world.barrier()?;
+    let folders = |i: usize| Folders::of(&dir, &format!("job-{i}"));
+    let config = |job: &Job| job.config(&lab.config, lab.sequences);
+    let universal = folders(0).universal;
+    // Trains, saves after some steps, and trains on: what all others are compared with.
+    let first = part_of(world, &args.from, |comm| {
+        apparatus::begin(comm, args.from, config(&args.from), text, args.save_after, &folders(0))
+    })?;
+    // Each job loads the universal checkpoint, saves at once what it has loaded, and trains on.
+    let mut runs = Vec::new();
+    for (i, job) in args.to.iter().enumerate() {
+        let again = folders(i + 1);
+        runs.push(part_of(world, job, |comm| {
+            apparatus::resume(
+                comm,
+                *job,
+                config(job),
+                text,
+                (&universal, &again),
+                args.broken == Some(Break::FirstData),
+            )
+        })?);
+    }
+    if world.rank() != 0 {
+        return Ok(Vec::new());
+    }
+    let saved = Universal::open(&universal)?;
+    let mut resumed = Vec::new();
+    for (i, (job, run)) in args.to.iter().zip(runs).enumerate() {
+        // Equal parameters: their shapes, and the SHA-256 of values and moments.
+        let loaded = Universal::open(&folders(i + 1).universal)?;
+        let same = loaded.parameters() == saved.parameters();
+        resumed.push(Resumed { job: *job, run, same });
+    }
+    let mut jobs = vec![(format!("{} saves", args.from), slices(&first.saved)?)];
+    // The job that saves needs no second line when it resumes.
+    for Resumed { job, run, .. } in resumed.iter().filter(|resumed| resumed.job != args.from) {
+        jobs.push((job.to_string(), slices(&run.saved)?));
+    }
+    lab.screen.say(apparatus::pictures(&lab.screen, &saved, &jobs, &args.slices));
+    let steps = args.save_after + 1..=args.steps;
+    lab.screen
+        .say(apparatus::losses(&lab.screen, steps, &args.from, &first, &resumed));
+    // Slices of tensor ranks do not follow each other, pipeline ranks have other parameters, and
+    // without ZeRO nobody has slices.
+    let beside = if args.from.slices_follow_each_other() {
+        progress(world, || "the lesson's parameters and slices".into());
+        let old = files(&first, args.from.ranks())?;
+        let mut new = Vec::new();
+        for Resumed { job, run, .. } in &resumed {
+            if job.shards_each_parameter() {
+                new.push(files(run, job.ranks())?);
+            }
+        }
+        Some(lesson::compare(&saved, &old, &new)?)
+    } else {
+        None
+    };
+    Ok(check(lab, &saved, &first, &resumed, beside))
+}
+
+/// Runs a job on the first ranks of the world. All ranks wait until it has ended.
+fn part_of(world: &Comm, job: &Job, work: impl FnOnce(&Comm) -> Result<Run>) -> Result<Run> {
+    let takes_part = world.rank() < job.ranks();
+    let comm = world.split(takes_part.into(), 0)?;
+    let run = if takes_part { work(&comm) } else { Ok(Run::default()) };
+    world.barrier()?;
+    run
+}
+
+/// What a job's ranks have saved.
+fn files(run: &Run, ranks: usize) -> std::io::Result<Vec<Vec<u8>>> {
+    let read = |rank| std::fs::read(run.saved.join(rank_file(rank)));
+    (0..ranks).map(read).collect()
+}
+
+/// The checks, for the reader and for the exit code.
+fn check(
+    lab: &Lab,
+    saved: &Universal,
+    first: &Run,
+    resumed: &[Resumed],
+    beside: Option<Beside>,
+) -> Vec<String> {
+    let mut checks = Checks::new(&lab.screen);
+    if let Some(beside) = beside {
+        checks.beside("parameters and slices", beside);
+    }
+    let numel = lab.config.shape.parameters();
+    let jobs = lab.args.to.len();
+    let whole: usize = saved
+        .parameters()
+        .values()
+        .map(|parameter| parameter.shape.iter().product::<usize>())
+        .sum();
+    let merged = format!("{} = {}", thousands(whole as u64), thousands(numel));
+    checks.check(
+        whole as u64 == numel,
+        "all ranks' slices make one model",
+        &merged,
+        "elements are missing",
+    );
+    let held = resumed.iter().filter(|resumed| resumed.same).count();
+    let count = format!("{held} of {jobs} jobs");
+    checks.check(
+        held == jobs,
+        "parameters and moments after loading: bitwise",
+        &count,
+        "a job has loaded other numbers",
+    );
+    let differences = resumed.iter().map(|resumed| resumed.run.difference(first));
+    let largest = differences.fold(0.0, f64::max);
+    let bound = 1e-4;
+    let found = format!("{} < {}", significant(largest, 2), significant(bound, 2));
+    checks.check(
+        largest < bound,
+        "losses as if nothing had happened",
+        &found,
+        "the losses differ",
+    );
+    for Resumed { job, run, .. } in resumed.iter().filter(|resumed| resumed.job == lab.args.from) {
+        let what = format!("{job}, saved and resumed: the same bits");
+        checks.check(run.has_bits_of(first), &what, "", "the same ranks continue with other bits");
+    }
+    let failed = checks.failed();
+    if failed.is_empty() {
+        let more = "More: --slices blocks.0.fc.weight, --padding, --to dp=5, --break first-data";
+        lab.screen.say(lab.lesson.ending(&lab.screen, more));
+    }
+    failed
+}
+
+fn introduce(lab: &Lab) {
+    let Lab { args, screen, config, .. } = lab;
+    screen.say(lab.lesson.heading(screen, None));
+    let shape = &config.shape;
+    let dot = screen.separator();
+    let model = format!(
+        "{} layers{dot}{} wide{dot}{} parameters",
+        shape.layers,
+        shape.embd,
+        thousands(shape.parameters())
+    );
+    screen.say(screen.row("model", &model));
+    let batch = format!("{} sequences per step, the same for any number of ranks", lab.sequences);
+    screen.say(screen.row("batch", &batch));
+    let ranks = |job: &Job| {
+        format!("{job} ({} rank{})", job.ranks(), if job.ranks() == 1 { "" } else { "s" })
+    };
+    let saves = format!(
+        "{} trains {} steps, and saves after step {}",
+        ranks(&args.from),
+        args.steps,
+        args.save_after
+    );
+    screen.say(screen.row("saves", &saves));
+    screen.say(screen.row("resume", &args.to.iter().map(ranks).collect::<Vec<_>>().join(dot)));
+}
