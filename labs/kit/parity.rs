@@ -133,11 +133,10 @@ impl<'a> Replica<'a> {
 
     /// The gradients in f32, in the flat layout.
     fn gradients(&self) -> Vec<f32> {
-        let stored = self.params.stored_gradients::<bf16>();
-        if stored.is_empty() {
-            drop(stored);
-            return self.params.gradients().clone();
+        if let Ok(gradients) = self.params.whole_gradients() {
+            return gradients.clone();
         }
+        let stored = self.params.stored_gradients::<bf16>();
         let mut gradients = vec![0.0; stored.len()];
         widen(&stored, &mut gradients);
         gradients
@@ -145,12 +144,10 @@ impl<'a> Replica<'a> {
 
     /// Replaces the gradients. Rounds them if they are stored in bf16.
     fn set_gradients(&self, gradients: &[f32]) {
-        let mut stored = self.params.stored_gradients::<bf16>();
-        if stored.is_empty() {
-            drop(stored);
-            self.params.gradients().copy_from_slice(gradients);
+        if let Ok(mut stored) = self.params.whole_gradients() {
+            stored.copy_from_slice(gradients);
         } else {
-            narrow(gradients, &mut stored);
+            narrow(gradients, &mut self.params.stored_gradients::<bf16>());
         }
     }
 

@@ -1,24 +1,6 @@
 //! The memory of a rank that trains this library's GPT without other ranks.
 
-use super::{ModelShape, Shards};
-
-/// The masks of dropout, which the backward pass needs where a training applies it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DropoutMasks {
-    None,
-    Kept,
-}
-
-impl DropoutMasks {
-    /// Those of dropout with this rate: none at 0.
-    pub fn of(rate: f64) -> DropoutMasks {
-        if rate > 0.0 {
-            DropoutMasks::Kept
-        } else {
-            DropoutMasks::None
-        }
-    }
-}
+use super::{DropoutMasks, ModelShape, Shards};
 
 /// Bytes that one rank holds while it trains in f32.
 #[derive(Clone, Copy, Debug, PartialEq)]

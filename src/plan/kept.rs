@@ -7,6 +7,24 @@
 
 use super::{Family, ModelShape};
 
+/// The masks of dropout, which the backward pass needs where a training applies it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DropoutMasks {
+    None,
+    Kept,
+}
+
+impl DropoutMasks {
+    /// Those of dropout with this rate: none at 0.
+    pub fn of(rate: f64) -> DropoutMasks {
+        if rate > 0.0 {
+            DropoutMasks::Kept
+        } else {
+            DropoutMasks::None
+        }
+    }
+}
+
 /// The activations that one block keeps: bytes for each token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kept {

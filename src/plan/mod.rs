@@ -24,10 +24,10 @@ mod shards;
 mod simulate;
 mod zero;
 
-pub use activations::{DropoutMasks, Keep, Memory};
+pub use activations::{Keep, Memory};
 pub use activity::{Activity, Interval};
 pub use bandwidth::{algbw, array_bytes, busbw, fit};
-pub use kept::Kept;
+pub use kept::{DropoutMasks, Kept};
 pub use network::{MOST_RANKS, Network};
 pub use overlap::{exposed, tokens_that_hide};
 pub use shape::{

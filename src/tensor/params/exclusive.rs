@@ -38,7 +38,7 @@ impl<T> Exclusive<T> {
 
     /// To read the value.
     #[track_caller]
-    pub fn read(&self) -> Result<Reading<'_, T>, StillHeld> {
+    pub fn read(&self) -> Result<ReadGuard<'_, T>, StillHeld> {
         match self.value.try_read() {
             Ok(guard) => Ok(self.hold(guard, Location::caller())),
             // A panic while it was changed: what it is now is what the panic's message is about.
@@ -51,7 +51,7 @@ impl<T> Exclusive<T> {
 
     /// To change the value.
     #[track_caller]
-    pub fn write(&self) -> Result<Writing<'_, T>, StillHeld> {
+    pub fn write(&self) -> Result<WriteGuard<'_, T>, StillHeld> {
         match self.value.try_write() {
             Ok(guard) => Ok(self.hold(guard, Location::caller())),
             Err(TryLockError::Poisoned(guard)) => {
@@ -92,9 +92,9 @@ impl fmt::Display for StillHeld {
 impl std::error::Error for StillHeld {}
 
 /// A guard to read.
-pub type Reading<'a, T> = Held<'a, RwLockReadGuard<'a, T>>;
+pub type ReadGuard<'a, T> = Held<'a, RwLockReadGuard<'a, T>>;
 /// A guard to change.
-pub type Writing<'a, T> = Held<'a, RwLockWriteGuard<'a, T>>;
+pub type WriteGuard<'a, T> = Held<'a, RwLockWriteGuard<'a, T>>;
 
 /// A guard, and the line that took it.
 pub struct Held<'a, G> {

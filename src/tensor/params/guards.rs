@@ -2,7 +2,7 @@
 //!
 //! Each of the guards can be used as a `Vec` of all numbers in the flat layout.
 
-use super::exclusive::{Reading, StillHeld, Writing};
+use super::exclusive::{ReadGuard, StillHeld, WriteGuard};
 use super::{ShardedGradients, ShardedValues, Storage};
 use crate::tensor::Stored;
 use std::any::type_name;
@@ -37,25 +37,25 @@ pub enum NotHere {
 
 /// All values of a model, to be read.
 pub struct Values<'a, T = f32> {
-    home: Reading<'a, Storage<dyn ShardedValues>>,
+    home: ReadGuard<'a, Storage<dyn ShardedValues>>,
     of: PhantomData<T>,
 }
 
 /// All values of a model, to be changed.
 pub struct ValuesMut<'a, T = f32> {
-    home: Writing<'a, Storage<dyn ShardedValues>>,
+    home: WriteGuard<'a, Storage<dyn ShardedValues>>,
     of: PhantomData<T>,
 }
 
 /// All gradients of a model, to be read or changed.
 pub struct Gradients<'a, T = f32> {
-    home: Writing<'a, Storage<dyn ShardedGradients>>,
+    home: WriteGuard<'a, Storage<dyn ShardedGradients>>,
     of: PhantomData<T>,
 }
 
 impl<'a, T: Stored> Values<'a, T> {
     pub(super) fn new(
-        home: Reading<'a, Storage<dyn ShardedValues>>,
+        home: ReadGuard<'a, Storage<dyn ShardedValues>>,
     ) -> Result<Values<'a, T>, NotHere> {
         numbers::<T, _>(&home, "values")?;
         Ok(Values { home, of: PhantomData })
@@ -64,7 +64,7 @@ impl<'a, T: Stored> Values<'a, T> {
 
 impl<'a, T: Stored> ValuesMut<'a, T> {
     pub(super) fn new(
-        home: Writing<'a, Storage<dyn ShardedValues>>,
+        home: WriteGuard<'a, Storage<dyn ShardedValues>>,
     ) -> Result<ValuesMut<'a, T>, NotHere> {
         numbers::<T, _>(&home, "values")?;
         Ok(ValuesMut { home, of: PhantomData })
@@ -73,7 +73,7 @@ impl<'a, T: Stored> ValuesMut<'a, T> {
 
 impl<'a, T: Stored> Gradients<'a, T> {
     pub(super) fn new(
-        home: Writing<'a, Storage<dyn ShardedGradients>>,
+        home: WriteGuard<'a, Storage<dyn ShardedGradients>>,
     ) -> Result<Gradients<'a, T>, NotHere> {
         numbers::<T, _>(&home, "gradients")?;
         Ok(Gradients { home, of: PhantomData })

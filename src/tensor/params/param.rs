@@ -1,6 +1,6 @@
 //! A layer's way to its weight: forward it asks for the value, backward it adds a gradient.
 
-use super::exclusive::{Reading, StillHeld};
+use super::exclusive::{ReadGuard, StillHeld};
 use super::layout::Progress;
 use super::{Params, ShardedValues, Spec, Storage};
 use crate::tensor::stored::widen;
@@ -159,7 +159,7 @@ pub struct Value<'a> {
 
 /// The memory that a weight in use is part of.
 enum All<'a> {
-    Flat(Reading<'a, Storage<dyn ShardedValues>>),
+    Flat(ReadGuard<'a, Storage<dyn ShardedValues>>),
     Widened(Vec<f32>),
     Gathered(Arc<Vec<f32>>),
 }
