@@ -20,7 +20,7 @@ use shardlab::data::Batch;
 use shardlab::model::{Chunk, Gpt, Pass, Plain, generate};
 use shardlab::parallel::pipeline::{Instruction, Partition, Pipeline, Stages};
 use shardlab::parallel::zero::Stage as ZeroStage;
-use shardlab::parallel::{TensorParallel, Zero, ZeroConfig, unshard};
+use shardlab::parallel::{Mistake, TensorParallel, Zero, ZeroConfig, unshard};
 use shardlab::tensor::random::Stream;
 use shardlab::tensor::{Copies, Params, Precision, Spec};
 use std::collections::HashMap;
@@ -138,7 +138,7 @@ impl<'a> Meshed<'a> {
         });
         let mut config = ZeroConfig::new(ZeroStage::Ddp, Precision::F32, plan.adamw);
         // Both ends' gradients of the token table are added up below, by a part.
-        config.local_tied = true;
+        config.mistake = Some(Mistake::UntiedTable);
         let zero = Zero::init(stages.chunks[0].params(), &data, config, plan.seed)?;
         Ok(Meshed {
             plan,

@@ -5,7 +5,8 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use serde_json::Value;
 use shardlab::error::BadInput;
-use shardlab::train::Config;
+use shardlab::parallel::pipeline::Work;
+use shardlab::train::{Config, TakenStep};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -283,7 +284,36 @@ impl StepTimes {
     }
 }
 
+impl StepOutcome {
+    /// The outcome of step number `step`, counted from 1.
+    pub fn of(taken: &TakenStep, step: usize) -> StepOutcome {
+        let TakenStep { loss, grad_norm, lr, .. } = *taken;
+        StepOutcome { step, loss, grad_norm, lr }
+    }
+}
+
 impl Clock {
+    /// The parts of a step that the library has taken.
+    pub fn of(taken: &TakenStep) -> Clock {
+        let times = &taken.times;
+        let mut clock = Clock {
+            start: times.begun,
+            laps: Vec::new(),
+            parts: StepTimes::default(),
+        };
+        clock.lap_until(Part::Data, times.drawn);
+        for pass in &taken.ran.passes {
+            let part = match pass.op.work {
+                Work::Forward => Part::Forward,
+                Work::Backward | Work::Weights => Part::Backward,
+            };
+            clock.lap_until(part, pass.end);
+        }
+        clock.lap_until(Part::Backward, times.averaged);
+        clock.lap_until(Part::Optimizer, times.updated);
+        clock
+    }
+
     pub fn start() -> Clock {
         Clock {
             start: Instant::now(),
@@ -306,11 +336,12 @@ impl Clock {
 
     /// Adds the time since the last lap to `part`.
     pub fn lap(&mut self, part: Part) {
-        let lap = Lap {
-            part,
-            start: self.laps.last().map_or(self.start, |last| last.end),
-            end: Instant::now(),
-        };
+        self.lap_until(part, Instant::now());
+    }
+
+    fn lap_until(&mut self, part: Part, end: Instant) {
+        let start = self.laps.last().map_or(self.start, |last| last.end);
+        let lap = Lap { part, start, end };
         let sum = match part {
             Part::Data => &mut self.parts.data,
             Part::Forward => &mut self.parts.forward,

@@ -4,174 +4,15 @@
 use crate::show::{Screen, significant};
 use anyhow::Result;
 use half::bf16;
-use shardlab::comm::algorithms::Algorithm;
 use shardlab::comm::{Comm, Reduce};
+use shardlab::data::Batch;
 use shardlab::difference::{largest_difference, same_bits};
-use shardlab::model::Gpt;
-use shardlab::parallel::zero::{Stage, Zero, ZeroConfig};
-use shardlab::tensor::stored::{Precision, narrow, widen};
-use shardlab::tensor::{Params, Tensor};
-use shardlab::train::{Config, DataParallel, Diverged, Engine, TrainedStep, Trainer};
-use std::sync::Arc;
-
-/// A model in training. It can play any rank's role in a step.
-pub struct Replica<'a> {
-    params: Arc<Params>,
-    parallel: Parallel,
-    clip: f64,
-    lr: Box<dyn Fn(usize) -> f64 + 'a>,
-    loss: Box<dyn Fn(usize, usize) -> Result<Tensor> + 'a>,
-}
-
-/// What averages the gradients and updates the parameters: the library's engines that are compared
-/// with one rank.
-pub enum Parallel {
-    Ddp(DataParallel),
-    Zero(Box<Zero>),
-}
-
-impl Parallel {
-    fn engine(&mut self) -> &mut dyn Engine {
-        match self {
-            Parallel::Ddp(ddp) => ddp,
-            Parallel::Zero(zero) => &mut **zero,
-        }
-    }
-}
-
-impl<'a> Replica<'a> {
-    /// `lr` is a function of the step, and `loss` of a rank and the step; steps count from 0.
-    /// `clip` is the largest global norm of gradients, or 0.
-    pub fn new(
-        params: &Arc<Params>,
-        parallel: Parallel,
-        clip: f64,
-        lr: impl Fn(usize) -> f64 + 'a,
-        loss: impl Fn(usize, usize) -> Result<Tensor> + 'a,
-    ) -> Replica<'a> {
-        Replica {
-            params: params.clone(),
-            parallel,
-            clip,
-            lr: Box::new(lr),
-            loss: Box::new(loss),
-        }
-    }
-
-    /// A GPT on one of `comm`'s ranks, trained with DDP. Each rank has initial weights of its own,
-    /// which rank 0's replace.
-    pub fn ddp(config: &'a Config, text: &'a [u32], comm: &Comm) -> Result<Replica<'a>> {
-        let gpt = Gpt::new(&config.shape)?;
-        gpt.params.allocate(config.seed_of(comm.rank()));
-        let parallel = Parallel::Ddp(DataParallel::new(&gpt.params, comm, config.adamw)?);
-        Ok(Replica::of_gpt(config, text, gpt, parallel))
-    }
-
-    /// Averages gradients by an algorithm's rounds, if one is given. ZeRO has no all-reduce to
-    /// replace.
-    pub fn all_reduce_by(self, algorithm: Option<Algorithm>) -> Replica<'a> {
-        if let (Parallel::Ddp(ddp), Some(algorithm)) = (&self.parallel, algorithm) {
-            ddp.ddp().all_reduce_by(algorithm);
-        }
-        self
-    }
-
-    /// The same with ZeRO.
-    pub fn zero(
-        config: &'a Config,
-        text: &'a [u32],
-        comm: &Comm,
-        zero: ZeroConfig,
-    ) -> Result<Replica<'a>> {
-        let gpt = Gpt::new(&config.shape)?;
-        let zero = Zero::init(&gpt.params, comm, zero, config.seed_of(comm.rank()))?;
-        Ok(Replica::of_gpt(config, text, gpt, Parallel::Zero(Box::new(zero))))
-    }
-
-    /// A GPT on one rank that holds everything, in any precision.
-    pub fn alone(config: &'a Config, text: &'a [u32], precision: Precision) -> Result<Replica<'a>> {
-        let zero = ZeroConfig::new(Stage::Ddp, precision, config.adamw);
-        Replica::zero(config, text, &Comm::alone(), zero)
-    }
-
-    fn of_gpt(config: &'a Config, text: &'a [u32], gpt: Gpt, parallel: Parallel) -> Replica<'a> {
-        let params = gpt.params.clone();
-        let lr = |step| config.schedule.at(step);
-        let loss = move |rank, step| loss(&gpt, config, text, rank, step, 0);
-        Replica::new(&params, parallel, config.clip, lr, loss)
-    }
-
-    pub fn params(&self) -> &Arc<Params> {
-        &self.params
-    }
-
-    /// Takes a step as rank `rank`.
-    fn step(&mut self, rank: usize, step: usize) -> Result<TrainedStep> {
-        let lr = (self.lr)(step);
-        let loss = &self.loss;
-        Trainer::new(self.parallel.engine(), 1, self.clip)
-            .step(lr, |_| loss(rank, step))
-            .map_err(|error| Diverged::at(step + 1, error))
-    }
-
-    /// The first half of a step as rank `rank`. The gradients are then those of its batch. Returns
-    /// its loss.
-    fn passes(&mut self, rank: usize, step: usize) -> Result<f64> {
-        let loss = &self.loss;
-        let loss =
-            Trainer::new(self.parallel.engine(), 1, self.clip).passes(|_| loss(rank, step))?;
-        self.parallel.engine().finish()?;
-        Ok(loss)
-    }
-
-    /// The second half of a step, with the current gradients. Returns their norm.
-    fn update(&mut self, step: usize) -> Result<f64> {
-        let lr = (self.lr)(step);
-        let norm = self.parallel.engine().step(lr, self.clip);
-        norm.map_err(|error| Diverged::at(step + 1, error))
-    }
-
-    /// The gradients in f32, in the flat layout.
-    fn gradients(&self) -> Vec<f32> {
-        if let Ok(gradients) = self.params.whole_gradients() {
-            return gradients.clone();
-        }
-        let stored = self.params.stored_gradients::<bf16>();
-        let mut gradients = vec![0.0; stored.len()];
-        widen(&stored, &mut gradients);
-        gradients
-    }
-
-    /// Replaces the gradients. Rounds them if they are stored in bf16.
-    fn set_gradients(&self, gradients: &[f32]) {
-        if let Ok(mut stored) = self.params.whole_gradients() {
-            stored.copy_from_slice(gradients);
-        } else {
-            narrow(gradients, &mut self.params.stored_gradients::<bf16>());
-        }
-    }
-
-    /// Ends the training. Returns all parameters.
-    fn values(self) -> Result<Vec<f32>> {
-        if let Parallel::Zero(zero) = self.parallel {
-            zero.leave()?;
-        }
-        Ok(self.params.whole()?.clone())
-    }
-}
-
-/// The loss of a GPT on a micro-batch of rank `rank`'s `step` (from 0).
-pub fn loss(
-    gpt: &Gpt,
-    config: &Config,
-    text: &[u32],
-    rank: usize,
-    step: usize,
-    micro: usize,
-) -> Result<Tensor> {
-    let batch = config.sampler(rank).batch(text, step, micro);
-    Ok(gpt.loss(&batch, &config.pass(step, &batch.sequences))?)
-}
+use shardlab::model::Pass;
+use shardlab::parallel::Strategy;
+use shardlab::tensor::Params;
+use shardlab::tensor::stored::{narrow, widen};
+use shardlab::train::{Config, Training};
+use std::ops::Range;
 
 /// The result of a short training: the loss and the gradients' norm of every step, and all
 /// parameters.
@@ -182,70 +23,116 @@ pub struct Trained {
     pub values: Vec<f32>,
 }
 
-/// Trains in parallel. All ranks of `comm` call it. The losses are this rank's own.
-pub fn parallel(comm: &Comm, mut replica: Replica, steps: usize) -> Result<Trained> {
+/// Trains in parallel, as a strategy divides the job. All ranks call it. The losses are those of
+/// this rank's replica.
+pub fn parallel(mut training: Training, text: &[u32], steps: usize) -> Result<Trained> {
     let mut losses = Vec::new();
     let mut norms = Vec::new();
     for step in 0..steps {
-        let taken = replica.step(comm.rank(), step)?;
+        let taken = training.step(text, step)?;
         losses.push(taken.loss);
         norms.push(taken.grad_norm);
     }
-    Ok(Trained { losses, norms, values: replica.values()? })
+    Ok(Trained { losses, norms, values: values(training)? })
 }
 
 // ANCHOR: serial
-/// Trains serially: one rank processes the batches of `ranks` ranks one after the other. It adds up
-/// their complete gradients in rank order, and divides. N ranks compute the same sums in the same
-/// order, so the bits are the same.
-pub fn serial(mut replica: Replica, ranks: usize, steps: usize) -> Result<Trained> {
+/// Trains serially: one rank, whose training is `alone`, processes the batches of the job's ranks one
+/// after the other. It adds up their complete gradients in rank order, and divides. N ranks compute
+/// the same sums in the same order, so the bits are the same.
+pub fn serial(mut alone: Training, job: &Config, text: &[u32], steps: usize) -> Result<Trained> {
     let mut losses = Vec::new();
     let mut norms = Vec::new();
     for step in 0..steps {
-        let mut loss = replica.passes(0, step)?;
-        let mut sum = replica.gradients();
-        for rank in 1..ranks {
-            loss += replica.passes(rank, step)?;
-            for (sum, gradient) in sum.iter_mut().zip(replica.gradients()) {
-                *sum += gradient;
+        let mut loss = 0.0;
+        let mut sum: Vec<f32> = Vec::new();
+        for rank in 0..job.ranks {
+            let ran = alone.passes(&drawn(&alone, job, rank..rank + 1, text, step))?;
+            alone.average()?; // one rank's mean is its own gradients
+            loss += alone.loss(&ran)?;
+            let own = gradients(&alone.stages.chunks[0].params);
+            if rank == 0 {
+                sum = own;
+            } else {
+                sum.iter_mut().zip(own).for_each(|(sum, gradient)| *sum += gradient);
             }
         }
-        for sum in &mut sum {
-            *sum /= ranks as f32;
-        }
-        replica.set_gradients(&sum);
-        losses.push(loss / ranks as f64);
-        norms.push(replica.update(step)?);
+        sum.iter_mut().for_each(|sum| *sum /= job.ranks as f32);
+        set_gradients(&alone.stages.chunks[0].params, &sum);
+        losses.push(loss / job.ranks as f64);
+        norms.push(alone.update(step)?);
     }
-    Ok(Trained { losses, norms, values: replica.values()? })
+    Ok(Trained { losses, norms, values: values(alone)? })
 }
 // ANCHOR_END: serial
 
 // ANCHOR: accumulated
 /// Trains serially, with one sum of gradients per step: one rank takes the micro-batches of all
-/// replicas one after the other. The same mathematics as on `config.ranks` replicas, with sums in a
+/// replicas one after the other. The same mathematics as on `job.ranks` replicas, with sums in a
 /// different order.
-pub fn accumulated(config: &Config, text: &[u32], steps: usize) -> Result<Trained> {
-    let gpt = Gpt::new(&config.shape)?;
-    gpt.params.allocate(config.seed);
-    let mut alone = DataParallel::new(&gpt.params, &Comm::alone(), config.adamw)?;
-    let mut trainer = Trainer::new(&mut alone, config.ranks * config.grad_accum, config.clip);
+pub fn accumulated(job: &Config, text: &[u32], steps: usize) -> Result<Trained> {
+    let one = Config {
+        ranks: 1,
+        grad_accum: job.ranks * job.grad_accum,
+        ..job.clone()
+    };
+    let mut alone = Training::new(&one, &Strategy::SINGLE, &Comm::alone())?;
     let mut losses = Vec::new();
     let mut norms = Vec::new();
     for step in 0..steps {
-        let taken = trainer.step(config.schedule.at(step), |i| {
-            let replica = i / config.grad_accum;
-            let micro = i % config.grad_accum;
-            loss(&gpt, config, text, replica, step, micro)
-        });
-        let taken = taken.map_err(|error| Diverged::at(step + 1, error))?;
-        losses.push(taken.loss);
-        norms.push(taken.grad_norm);
+        let ran = alone.passes(&drawn(&alone, job, 0..job.ranks, text, step))?;
+        alone.average()?;
+        losses.push(alone.loss(&ran)?);
+        norms.push(alone.update(step)?);
     }
-    let values = gpt.params.values().clone();
-    Ok(Trained { losses, norms, values })
+    Ok(Trained { losses, norms, values: values(alone)? })
 }
 // ANCHOR_END: accumulated
+
+/// The micro-batches that some of a job's replicas draw for `step`, with `alone`'s passes.
+fn drawn(
+    alone: &Training,
+    job: &Config,
+    replicas: Range<usize>,
+    text: &[u32],
+    step: usize,
+) -> Vec<(Batch, Pass)> {
+    let mut all = Vec::new();
+    for replica in replicas {
+        for micro in 0..job.grad_accum {
+            let batch = job.sampler(replica).batch(text, step, micro);
+            all.push(alone.with_pass(step, batch));
+        }
+    }
+    all
+}
+
+/// The gradients in f32, in the flat layout.
+fn gradients(params: &Params) -> Vec<f32> {
+    if let Ok(gradients) = params.whole_gradients() {
+        return gradients.clone();
+    }
+    let stored = params.stored_gradients::<bf16>();
+    let mut gradients = vec![0.0; stored.len()];
+    widen(&stored, &mut gradients);
+    gradients
+}
+
+/// Replaces the gradients. Rounds them if they are stored in bf16.
+fn set_gradients(params: &Params, gradients: &[f32]) {
+    if let Ok(mut stored) = params.whole_gradients() {
+        stored.copy_from_slice(gradients);
+    } else {
+        narrow(gradients, &mut params.stored_gradients::<bf16>());
+    }
+}
+
+/// Ends a training. Returns all parameters of this rank's layers.
+fn values(training: Training) -> Result<Vec<f32>> {
+    let stages = training.leave()?;
+    let values = stages.chunks[0].params.whole()?.clone();
+    Ok(values)
+}
 
 /// Compares a parallel training with a serial one, which rank 0 of `world` runs here. Rank 0 prints
 /// the check; every rank returns whether it holds. `data` are the ranks that drew different
@@ -254,7 +141,7 @@ pub fn accumulated(config: &Config, text: &[u32], steps: usize) -> Result<Traine
 /// With `values`, parameters must be bitwise equal if sums are added in rank order: in one process,
 /// and with two ranks on any transport. An MPI library adds three or more numbers in its own order.
 /// Then, and without `values`, the losses must agree within `bound`, such as
-/// [`Precision::loss_bound`].
+/// [`Precision::loss_bound`](shardlab::tensor::Precision::loss_bound).
 pub fn compare(
     world: &Comm,
     data: &Comm,

@@ -1,14 +1,14 @@
 //! Speed-up and efficiency: compares the speed of all ranks with one rank's (weak scaling: each
 //! rank has its own batch).
 
+use super::StepRecord;
 use super::busy::Watch;
-use super::{StepRecord, parity};
 use crate::show::{Screen, thousands};
 use anyhow::Result;
 use shardlab::comm::Comm;
 use shardlab::launch;
-use shardlab::model::Gpt;
-use shardlab::train::{Config, DataParallel, Trainer};
+use shardlab::parallel::Strategy;
+use shardlab::train::{Config, Training};
 use std::time::{Duration, Instant};
 
 /// The time limit for the steps of one rank alone. It takes at least [`FEWEST`] steps.
@@ -18,13 +18,11 @@ const MOST: usize = 30;
 
 /// Prints the speed of this run, which `watch` has watched, beside the speed of rank 0 alone. Where
 /// ranks took turns, or other programs worked on their cores, there is no comparison: it would show
-/// those. For the latter, rank 0 trains `gpt` further with the same batch per rank and without
-/// averaging, while the other ranks wait. All ranks call it at the very end, because the model
-/// changes.
+/// those. For the latter, rank 0 trains a model like it with the same batch per rank and without
+/// averaging, while the other ranks wait. All ranks call it.
 pub fn show(
     comm: &Comm,
     screen: &Screen,
-    gpt: &Gpt,
     config: &Config,
     text: &[u32],
     run: &[StepRecord],
@@ -41,7 +39,7 @@ pub fn show(
             not_compared(config.ranks, together, &busy)
         } else {
             let watch = Watch::start();
-            let alone = tokens / config.ranks as f64 / seconds_alone(gpt, config, text)?;
+            let alone = tokens / config.ranks as f64 / seconds_alone(config, text)?;
             match watch.remark(1) {
                 Some(busy) => not_compared(config.ranks, together, &busy),
                 None => in_words(config.ranks, together, alone),
@@ -74,17 +72,14 @@ fn in_words(ranks: usize, together: f64, alone: f64) -> String {
 }
 
 /// Measures the seconds of a step on this rank alone.
-fn seconds_alone(gpt: &Gpt, config: &Config, text: &[u32]) -> Result<f64> {
-    let mut alone = DataParallel::new(&gpt.params, &Comm::alone(), config.adamw)?;
-    let mut trainer = Trainer::new(&mut alone, config.grad_accum, config.clip);
+fn seconds_alone(config: &Config, text: &[u32]) -> Result<f64> {
+    let one = Config { ranks: 1, ..config.clone() };
+    let mut alone = Training::new(&one, &Strategy::SINGLE, &Comm::alone())?;
     let mut seconds = Vec::new();
     let begun = Instant::now();
     while seconds.len() < FEWEST || (begun.elapsed() < PATIENCE && seconds.len() < MOST) {
         let start = Instant::now();
-        let step = seconds.len();
-        trainer.step(config.schedule.min_lr, |micro| {
-            parity::loss(gpt, config, text, 0, step, micro)
-        })?;
+        alone.step(text, seconds.len())?;
         seconds.push(start.elapsed().as_secs_f64());
     }
     Ok(undisturbed(seconds))

@@ -3,9 +3,10 @@
 use crate::show::{Plot, Screen, Series};
 use anyhow::Result;
 use shardlab::comm::Comm;
-use shardlab::parallel::Ddp;
+use shardlab::data::Batch;
+use shardlab::parallel::{Ddp, Mistake};
 use shardlab::tensor::Params;
-use shardlab::train::distance;
+use shardlab::train::{Observer, distance};
 use std::sync::Arc;
 
 /// A piece of data parallelism that `--break` leaves out.
@@ -17,6 +18,17 @@ pub enum Break {
     NoAverage,
     /// Every rank trains on rank 0's data
     SameBatches,
+}
+
+impl Break {
+    /// The piece of a training that is left out.
+    pub fn mistake(self) -> Mistake {
+        match self {
+            Break::NoBroadcast => Mistake::OwnWeights,
+            Break::NoAverage => Mistake::OwnGradients,
+            Break::SameBatches => Mistake::SameBatches,
+        }
+    }
 }
 
 /// Data parallelism without the piece that a mistake leaves out.
@@ -46,6 +58,14 @@ pub fn apply_break(
         Some(Break::NoBroadcast) | None => {}
     }
     Ok(left)
+}
+
+/// Symptoms show in the batches that a training draws.
+impl Observer for Symptoms {
+    fn drawn(&mut self, _micro_batch: usize, batch: Batch) -> Batch {
+        self.draw(batch.numbers());
+        batch
+    }
 }
 
 /// One rank's observations of the ranks' data and models.

@@ -2,13 +2,16 @@
 
 use clap::Parser;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use kit::flags::positive;
+use kit::flags::{StrategyFlag, positive};
 use kit::{Break, EvalFlags, LogFlags, RunFlags, TrainFlags, help};
 use shardlab::comm::algorithms::{Algorithm, Collective};
+use shardlab::error::BadInput;
+use shardlab::parallel::Strategy;
 
 /// One model, many ranks: data-parallel training of a character-level GPT.
 #[derive(Parser)]
 #[command(name = "lab03", version)]
+#[command(mut_arg("strategy", |flag| flag.conflicts_with("ranks")))]
 #[command(after_long_help = help::examples("lab03", &[
     ("--ranks 4 --steps 100", "four ranks, a hundred steps"),
     ("--preset char --steps 200", "a larger model"),
@@ -24,6 +27,8 @@ pub struct Args {
     pub steps: Option<usize>,
     #[command(flatten)]
     pub train: TrainFlags,
+    #[command(flatten)]
+    pub strategy: StrategyFlag,
     /// Stop the backward pass while the ranks average a bucket of gradients
     #[arg(long, help_heading = help::STRATEGY)]
     pub no_overlap: bool,
@@ -42,6 +47,16 @@ pub struct Args {
     /// Make a mistake on purpose, and see which check notices
     #[arg(long = "break", value_enum, help_heading = help::BREAK)]
     pub broken: Option<Break>,
+}
+
+impl Args {
+    /// How ranks divide the job: as `--strategy` says, or as replicas.
+    ///
+    /// # Errors
+    /// If the strategy has an axis of another lab.
+    pub fn strategy(&self) -> Result<Strategy, BadInput> {
+        self.strategy.or_replicas("lab03", &["dp", "m", "mb"], self.ranks, 2)
+    }
 }
 
 /// The algorithms that average: an all-reduce's own, and those that reduce to rank 0 and broadcast

@@ -13,7 +13,9 @@ use shardlab::comm::algorithms::Algorithm;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Batch;
 use shardlab::model::Gpt;
-use shardlab::train::{AdamW, Config, DataParallel, Diverged, Trainer, clip_scale, global_norm};
+use shardlab::parallel::zero::Stage;
+use shardlab::parallel::{Strategy, ZeroConfig};
+use shardlab::train::{AdamW, Config, Diverged, Setup, clip_scale, global_norm};
 
 // ANCHOR: heart
 /// One step of data parallelism. Every rank has the whole model, begun with the same weights, and
@@ -61,13 +63,8 @@ pub fn compare_steps(
         ..config.parity_check()
     };
     let sampler = config.sampler(comm.rank());
-    let model = || -> Result<Gpt> {
-        let gpt = Gpt::new(&config.shape)?;
-        // One seed on every rank: equal weights without a broadcast.
-        gpt.params.allocate(config.seed);
-        Ok(gpt)
-    };
-    let gpt = model()?;
+    let gpt = Gpt::new(&config.shape)?;
+    gpt.params.allocate(config.seed); // one seed on every rank: equal weights without a broadcast
     let mut adamw = AdamW::new(config.adamw, &gpt.params);
     let mut lesson = Vec::new();
     for step in 0..STEPS {
@@ -79,19 +76,12 @@ pub fn compare_steps(
         lesson.extend([f64::from(loss), norm]);
     }
 
-    let gpt = model()?;
-    let mut parallel = DataParallel::new(&gpt.params, comm, config.adamw)?;
-    if let Some(algorithm) = all_reduce {
-        parallel.ddp().all_reduce_by(algorithm);
-    }
-    let mut trainer = Trainer::new(&mut parallel, config.grad_accum, config.clip);
+    let data_parallel = Strategy::data(comm.size(), Stage::Ddp);
+    let averaging = ZeroConfig { algorithm: all_reduce, ..ZeroConfig::ddp(config.adamw) };
+    let mut training = Setup::new(&config, &data_parallel).zero(averaging).begin(comm)?;
     let mut library = Vec::new();
     for step in 0..STEPS {
-        let taken = trainer.step(config.schedule.at(step), |micro| {
-            let batch = sampler.batch(text, step, micro);
-            Ok(gpt.loss(&batch, &config.pass(step, &batch.sequences))?)
-        });
-        let taken = taken.map_err(|error| Diverged::at(step + 1, error))?;
+        let taken = training.step(text, step)?;
         library.extend([taken.loss, taken.grad_norm]);
     }
     let in_one_order = comm.adds_in_rank_order() && all_reduce.is_none();

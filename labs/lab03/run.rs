@@ -8,13 +8,14 @@ use kit::flags::ensure_ranks_can_differ;
 use kit::settings::{Around, Settings};
 use kit::show::Screen;
 use kit::{
-    Beside, Checks, End, Evaluator, Footprint, Journal, Lesson, Rates, Symptoms, report, speedup,
+    Beside, Break, Checks, End, Evaluator, Footprint, Journal, Lesson, Rates, Symptoms, report,
+    speedup,
 };
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
-use shardlab::model::Gpt;
+use shardlab::parallel::{Strategy, ZeroConfig};
 use shardlab::tensor::matmul;
-use shardlab::train::{self, Config, Diverged, EvalConfig, Preset};
+use shardlab::train::{self, Config, EvalConfig, Preset, Setup};
 use shardlab::{checkpoint, launch};
 use std::path::PathBuf;
 
@@ -22,6 +23,7 @@ use std::path::PathBuf;
 struct Lab {
     args: Args,
     config: Config,
+    strategy: Strategy,
     eval: EvalConfig,
     corpus: Corpus,
     screen: Screen,
@@ -45,13 +47,15 @@ impl Lab {
 /// If the flags do not fit together, a rank fails, or a check does.
 pub fn run(args: Args) -> Result<()> {
     let corpus = Corpus::find(args.train.data.data.as_deref())?;
-    let config = args.train.resolve(launch::ranks(args.ranks, 2)?, args.steps, &corpus)?;
+    let strategy = args.strategy()?;
+    let config = args.train.resolve_for(&strategy, args.steps, &corpus)?;
     let eval = args.eval.resolve(config.steps, &args.train.defaults(), &corpus)?;
     ensure_ranks_can_differ(args.broken.is_some(), config.ranks)?;
     let screen = Screen::detect(args.run.ascii);
     let lesson = Lesson::of("lab03")?;
     let lab = Lab {
         args,
+        strategy,
         config,
         eval,
         corpus,
@@ -100,29 +104,28 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         comm,
         save_to: lab.save_to(),
     };
-    let gpt = Gpt::new(&config.shape)?;
-    // Each rank starts with its own random seed; the broadcast makes them one model.
-    gpt.params.allocate(config.seed_of(comm.rank()));
-    if let Some(dir) = lab.args.train.model.init_from.as_deref().filter(|_| comm.rank() == 0) {
-        checkpoint::load(dir, &gpt.params)?;
-    }
+    let mut zero = ZeroConfig::ddp(config.adamw);
+    zero.overlap = !lab.args.no_overlap;
+    zero.algorithm = lab.args.all_reduce;
+    zero.mistake = lab.args.broken.map(Break::mistake);
+    let init_from = lab.args.train.model.init_from.as_deref();
+    let setup = Setup::new(config, &lab.strategy).zero(zero).init_from(init_from);
     if lab.args.eval_only {
-        comm.broadcast(&mut gpt.params.values_mut(), 0)?;
-        evaluator.run(&gpt, 0, &mut journal)?;
+        setup.begin(comm)?.whole(|gpt| evaluator.run(gpt, 0, &mut journal))?;
         return Ok(Vec::new());
     }
     let text = &lab.corpus.train[..];
     let beside = compare_steps(comm, config, text, lab.args.all_reduce)?;
     let same_as_one_rank = serial::compare(comm, screen, &lab.args, config, text)?;
-    let symptoms = training::train(&lab.args, &gpt, &evaluator, &mut journal);
-    let symptoms = symptoms.map_err(|error| Diverged::at(journal.records.len() + 1, error))?;
+    let mut training = setup.begin(comm)?;
+    let symptoms = training::train(&lab.args, &mut training, &evaluator, &mut journal)?;
     journal.show(
         lab.args.no_overlap || lab.args.all_reduce.is_some() || lab.args.run.comm.link.is_some(),
     )?;
-    let hashes = train::all_hashes(comm, &gpt.params)?;
+    let hashes = training.whole(|gpt| train::all_hashes(comm, &gpt.params))?;
     let drawn = symptoms.drawn_by_all(comm)?;
     if lab.args.broken.is_none() {
-        speedup::show(comm, screen, &gpt, config, text, &journal.records, &journal.watch)?;
+        speedup::show(comm, screen, config, text, &journal.records, &journal.watch)?;
     }
     Ok(check(
         lab,

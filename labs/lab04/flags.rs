@@ -1,7 +1,7 @@
 //! lab04's flags.
 
 use clap::{Parser, ValueEnum};
-use kit::flags::{is_positive, number, positive};
+use kit::flags::{StrategyFlag, is_positive, number, positive};
 use kit::{EvalFlags, LogFlags, ModelFlags, RunFlags, TrainFlags, ZeroFlags, help};
 use shardlab::error::BadInput;
 use shardlab::parallel::zero::Stage;
@@ -14,6 +14,8 @@ use shardlab::train::{Config, Preset};
 // Stages side by side train a few steps to be compared, and write nothing.
 #[command(mut_group("EvalFlags", |flags| flags.requires("stage")), mut_group("LogFlags", |flags| flags.requires("stage")))]
 #[command(mut_arg("dry_run", |flag| flag.requires("stage")))]
+// One strategy has one stage.
+#[command(mut_arg("strategy", |flag| flag.group("stage").conflicts_with("ranks")))]
 #[command(after_long_help = help::examples("lab04", &[
     ("--show holdings", "what each rank holds, drawn for every stage"),
     ("--zero 3 --steps 50 --trace step.json", "train with one stage, with a timeline"),
@@ -28,6 +30,8 @@ pub struct Args {
     pub steps: Option<usize>,
     #[command(flatten)]
     pub zero: ZeroFlags,
+    #[command(flatten)]
+    pub strategy: StrategyFlag,
     /// Draw what each rank holds, or one computed step as a timeline
     #[arg(long, value_enum, help_heading = help::INSTEAD)]
     pub show: Option<Show>,
@@ -46,6 +50,9 @@ pub struct Args {
     #[arg(long = "break", value_enum, conflicts_with = "stage", help_heading = help::BREAK)]
     pub broken: Option<Break>,
 }
+
+/// The parts of a strategy that this lab runs.
+pub const AXES: [&str; 6] = ["dp", "zero", "offload", "tiles", "m", "mb"];
 
 /// What is drawn.
 #[derive(Clone, Copy, PartialEq, ValueEnum)]

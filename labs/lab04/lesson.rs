@@ -11,9 +11,9 @@ use anyhow::Result;
 use kit::Beside;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::model::Gpt;
-use shardlab::parallel::zero::{Stage, Zero, ZeroConfig};
-use shardlab::tensor::Precision;
-use shardlab::train::{AdamWConfig as Adam, Config, Diverged, Trainer};
+use shardlab::parallel::Strategy;
+use shardlab::parallel::zero::Stage;
+use shardlab::train::{AdamWConfig as Adam, Config, Training};
 use std::ops::Range;
 
 // ANCHOR: heart
@@ -112,18 +112,10 @@ pub fn compare_trainings(comm: &Comm, config: &Config, text: &[u32]) -> Result<B
     gpt.params.allocate(config.seed);
     let lesson = train_plainly(comm, &gpt, &config, text)?;
 
-    let gpt = Gpt::new(&config.shape)?;
-    let zero = ZeroConfig::new(Stage::One, Precision::F32, config.adamw);
-    let mut zero = Zero::init(&gpt.params, comm, zero, config.seed)?;
-    let sampler = config.sampler(comm.rank());
-    let mut trainer = Trainer::new(&mut zero, config.grad_accum, config.clip);
+    let mut training = Training::new(&config, &Strategy::data(comm.size(), Stage::One), comm)?;
     let mut library = Vec::new();
     for step in 0..config.steps {
-        let taken = trainer.step(config.schedule.at(step), |micro| {
-            let batch = sampler.batch(text, step, micro);
-            Ok(gpt.loss(&batch, &config.pass(step, &batch.sequences))?)
-        });
-        library.push(taken.map_err(|error| Diverged::at(step + 1, error))?.loss);
+        library.push(training.step(text, step)?.loss);
     }
     let in_one_order = comm.adds_in_rank_order();
     Ok(Beside::of_losses(comm, &lesson, &library, in_one_order)?)

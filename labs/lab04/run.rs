@@ -1,19 +1,20 @@
 //! What lab04 runs, in which order, and its checks.
 
 use crate::apparatus::{self, Job, Lab, Measured, checks, limit, serial, training};
-use crate::flags::{Args, Break, Show, default_to_many_small_blocks, refuse_breaking_nothing};
+use crate::flags::{
+    AXES, Args, Break, Show, default_to_many_small_blocks, refuse_breaking_nothing,
+};
 use crate::lesson::compare_trainings;
 use anyhow::Result;
 use kit::show::Screen;
 use kit::{
-    Beside, Checks, End, Evaluator, Footprint, Journal, Lesson, Rates, Steps, parity, progress,
-    report,
+    Beside, Checks, End, Evaluator, Footprint, Journal, Lesson, Rates, Steps, progress, report,
 };
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
 use shardlab::parallel::zero::Stage;
 use shardlab::tensor::matmul;
-use shardlab::train::{self, Diverged, Due};
+use shardlab::train::{self, Due};
 use shardlab::{checkpoint, launch};
 
 /// Starts the ranks, and runs the lab on each.
@@ -22,6 +23,10 @@ use shardlab::{checkpoint, launch};
 /// If the flags do not fit together, a rank fails, or a check does.
 pub fn run(mut args: Args) -> Result<()> {
     let corpus = Corpus::find(args.train.data.data.as_deref())?;
+    let strategy = args.strategy.or_replicas("lab04", &AXES, args.ranks, 4)?;
+    if args.strategy.strategy.is_some() {
+        args.zero.take(&strategy)?;
+    }
     let alone = args.zero.stage();
     if alone.is_none() && args.show != Some(Show::Timeline) {
         default_to_many_small_blocks(&mut args.train.model, &mut args.zero);
@@ -31,7 +36,7 @@ pub fn run(mut args: Args) -> Result<()> {
     } else {
         args.steps.or(Some(6))
     };
-    let config = args.train.resolve(launch::ranks(args.ranks, 4)?, steps, &corpus)?;
+    let config = args.train.resolve_for(&strategy, steps, &corpus)?;
     let eval = args.eval.resolve(config.steps, &args.train.defaults(), &corpus)?;
     let mut zero = args.zero.resolve(config.adamw)?;
     let screen = Screen::detect(args.run.ascii);
@@ -133,19 +138,20 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         let mut journal = Journal::new(comm, screen, Rates::of(config, lab.peak), due, log)?;
         let trained =
             training::train(lab, comm, stage, evaluator.as_ref(), (&mut journal, &mut steps));
-        let (gpt, mut zero, symptoms) =
-            trained.map_err(|error| Diverged::at(journal.records.len() + 1, error))?;
+        let (mut training, symptoms) = trained?;
         if stage == Stage::Three && lab.args.broken == Some(Break::UsedAfterRelease) {
             // Stage 3 has freed the parameters: this pass must be refused.
-            parity::loss(&gpt, config, text, comm.rank(), 0, 0)?.backward()?;
+            let (batch, pass) = &training.draw(text, 0, &mut ())[0];
+            training.stages.chunks[0].loss(batch, pass)?;
         }
         let losses = journal.records.iter().map(|r| r.loss).collect();
         let norm = journal.records[0].grad_norm;
-        let measured = Measured::look(comm, stage, &mut zero, losses, norm, journal.sent())?;
+        let measured =
+            Measured::look(comm, stage, &mut training.zero, losses, norm, journal.sent())?;
         if evaluator.is_some() {
-            journal.expect(report::bytes_of_zero(&zero, stage));
+            journal.expect(report::bytes_of_zero(&training.zero, stage));
             journal.show(!lab.zero.overlap || lab.args.run.comm.link.is_some())?;
-            let hashes = zero.whole(|| train::all_hashes(comm, &gpt.params))?;
+            let hashes = training.whole(|gpt| train::all_hashes(comm, &gpt.params))?;
             end = Some((
                 journal,
                 End {

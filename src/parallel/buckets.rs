@@ -284,6 +284,11 @@ impl<T: Stored> Buckets<T> {
         add(&mut self.shard()[offset..offset + mean.len()], mean);
     }
 
+    /// Elements of each bucket, in the order in which a backward pass completes them.
+    pub fn sizes(&self) -> Vec<usize> {
+        self.step().buckets.iter().map(|bucket| bucket.numel).collect()
+    }
+
     /// Elements of all buckets that the last step started, each counted as often as it was started.
     pub fn reduced(&self) -> usize {
         self.step().buckets.iter().map(|bucket| bucket.started * bucket.numel).sum()

@@ -220,6 +220,10 @@ impl<'a> Setup<'a> {
             config.ranks,
             strategy.data
         );
+        ensure!(
+            init_from.is_none() || strategy.tensor * strategy.pipeline == 1,
+            "weights of an earlier run are whole, and {strategy} cuts the model"
+        );
         let mistake = zero.mistake;
         // A rank has one place on each axis, and a group of ranks along each.
         let mesh = Mesh::new(comm, strategy.layout())?;

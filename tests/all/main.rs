@@ -42,6 +42,7 @@ mod llama;
 mod loops;
 #[cfg(unix)]
 mod mutate;
+mod one_trainer;
 mod operations;
 mod pipeline;
 mod plain;

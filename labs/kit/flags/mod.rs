@@ -29,6 +29,7 @@ pub use zero::{Fsdp, ZeroFlags};
 use crate::help;
 use shardlab::data::Corpus;
 use shardlab::error::BadInput;
+use shardlab::parallel::Strategy;
 use shardlab::train::{Config, Defaults};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -49,6 +50,21 @@ pub struct TrainFlags {
 }
 
 impl TrainFlags {
+    /// The settings of a job that ranks divide as `strategy` says: as [`TrainFlags::resolve`], with
+    /// the micro-batches that the strategy names. Refuses what cannot divide this model.
+    pub fn resolve_for(
+        &self,
+        strategy: &Strategy,
+        steps: Option<usize>,
+        corpus: &Corpus,
+    ) -> Result<Config, BadInput> {
+        let mut flags = self.clone();
+        flags.data.take(strategy)?;
+        let config = flags.resolve(strategy.data, steps, corpus)?;
+        ensure_divides(strategy, &config.shape)?;
+        Ok(config)
+    }
+
     /// Checks the flags against each other and the text, before allocating memory. `ranks` is the
     /// result of [`launch::ranks`](shardlab::launch::ranks). `steps` overrides the preset's.
     pub fn resolve(

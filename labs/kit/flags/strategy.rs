@@ -4,6 +4,7 @@ use crate::help;
 use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::parallel::Strategy;
+use shardlab::parallel::zero::Stage;
 use shardlab::plan::ModelShape;
 
 /// How ranks divide the job, in place of a lab's own flags for it.
@@ -66,6 +67,27 @@ impl StrategyFlag {
             return Err(BadInput::new(format!("--strategy: {lab} does not run {part}"), help));
         }
         Ok(Some(strategy))
+    }
+}
+
+impl StrategyFlag {
+    /// The strategy of a lab whose ranks are replicas: the given one, or as many replicas as
+    /// `ranks` says, or `usual`.
+    ///
+    /// # Errors
+    /// Those of [`StrategyFlag::of_lab`]; if a launcher has started another number of processes.
+    pub fn or_replicas(
+        &self,
+        lab: &str,
+        runs: &[&str],
+        ranks: Option<usize>,
+        usual: usize,
+    ) -> Result<Strategy, BadInput> {
+        let Some(strategy) = self.of_lab(lab, runs)? else {
+            return Ok(Strategy::data(launch::ranks(ranks, usual)?, Stage::Ddp));
+        };
+        launch::ranks(Some(strategy.ranks()), usual)?;
+        Ok(strategy)
     }
 }
 

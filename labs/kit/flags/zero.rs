@@ -1,11 +1,13 @@
 //! The flags of ZeRO, as DeepSpeed names its settings.
 
+use super::data::ensure_alone;
 use super::positive;
 use crate::help;
 use shardlab::error::BadInput;
 use shardlab::optim::AdamWConfig;
-use shardlab::parallel::ZeroConfig;
+use shardlab::parallel::strategy::Offloaded;
 use shardlab::parallel::zero::{Offload, OffloadFolder, Stage, Wrap};
+use shardlab::parallel::{Strategy, ZeroConfig};
 use shardlab::tensor::Precision;
 use std::path::PathBuf;
 
@@ -69,6 +71,20 @@ pub enum Fsdp {
 }
 
 impl ZeroFlags {
+    /// Takes what a strategy says of ZeRO. Refuses flags that say the same.
+    pub fn take(&mut self, strategy: &Strategy) -> Result<(), BadInput> {
+        self.zero = Some(strategy.zero);
+        if strategy.offload != Offloaded::None {
+            ensure_alone("offload", self.offload.as_ref().map(|_| "--offload"))?;
+            self.offload = Some(PathBuf::from("cpu"));
+        }
+        if strategy.tiles > 1 {
+            ensure_alone("tiles", self.tiles.map(|_| "--tiles"))?;
+            self.tiles = Some(strategy.tiles);
+        }
+        Ok(())
+    }
+
     /// The stage, if a flag names one.
     pub fn stage(&self) -> Option<Stage> {
         let named = |fsdp| match fsdp {

@@ -1,19 +1,16 @@
 //! The smallest job: a stack of linear layers learns to reconstruct random numbers. This file has
-//! its settings, and the replica for the check before training.
+//! its settings.
 //!
 //! The job is the source's `test_dist`: the same shape, optimizer, batch and loss.
 
 use anyhow::Result;
 use kit::does_not_fit;
-use kit::parity::{Parallel, Replica};
-use shardlab::comm::Comm;
 use shardlab::data::Uniform;
 use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::model::LinearStack;
 use shardlab::optim::{AdamW, AdamWConfig};
 use shardlab::tensor::Params;
-use shardlab::train::DataParallel;
 use std::path::PathBuf;
 
 /// Numbers per sample, and the outputs of each layer. The last layer's outputs are the
@@ -77,16 +74,6 @@ impl MlpConfig {
             eps: ADAM.epsilon,
             weight_decay: ADAM.weight_decay,
         }
-    }
-
-    /// A rank's model, data and optimizer, for [`parity`](kit::parity).
-    pub fn replica(&self, comm: &Comm) -> Result<Replica<'_>> {
-        let model = self.model()?;
-        model.params.allocate(self.seed_of(comm.rank()));
-        let params = model.params.clone();
-        let ddp = DataParallel::new(&params, comm, ADAM)?;
-        let loss = move |rank, step| Ok(model.loss(&self.inputs(rank).batch(step))?);
-        Ok(Replica::new(&params, Parallel::Ddp(ddp), 0.0, |_| self.lr, loss))
     }
 
     /// Samples that one iteration learns from, over all ranks.

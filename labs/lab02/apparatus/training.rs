@@ -11,7 +11,8 @@ use shardlab::data::Uniform;
 use shardlab::model::LinearStack;
 use shardlab::parallel::{Averaged, Ddp};
 use shardlab::tensor::Precision;
-use shardlab::train::{AdamW, Diverged};
+use shardlab::train::{AdamW, Diverged, clip_scale, global_norm};
+use std::ops::Range;
 
 /// Trains with the library's `Ddp`, and watches it: what is said about the run is said here, and
 /// the step is [`Replica::step`].
@@ -77,15 +78,47 @@ impl Replica<'_> {
 
 /// Trains three iterations on all ranks, and again on one rank that processes all their batches.
 pub fn compare_with_one_rank(config: &MlpConfig, screen: &Screen, comm: &Comm) -> Result<bool> {
-    const STEPS: usize = 3;
-    let ours = parity::parallel(comm, config.replica(comm)?, STEPS).map_err(|error| {
-        if error.is::<Diverged>() {
-            return anyhow!("{error}\nhelp: lower --lr");
-        }
-        error
-    })?;
-    let serial = || parity::serial(config.replica(&Comm::alone())?, comm.size(), STEPS);
+    let rank = comm.rank();
+    let ours = iterate(config, comm, rank..rank + 1)?;
+    let serial = || iterate(config, &Comm::alone(), 0..comm.size());
     let bound = Precision::F32.loss_bound();
     let Trained { losses, values, .. } = &ours;
     parity::compare(comm, comm, screen, bound, losses, Some(values), serial)
+}
+
+/// Three iterations on the ranks of `comm`. Each of them processes the batches of `ranks`, one
+/// after the other, and adds up their complete gradients.
+fn iterate(config: &MlpConfig, comm: &Comm, ranks: Range<usize>) -> Result<Trained> {
+    let model = config.model()?;
+    model.params.allocate(config.seed_of(comm.rank()));
+    let ddp = Ddp::new(&model.params, comm)?;
+    let mut adam = config.adam(&model.params);
+    let mut trained = Trained { losses: Vec::new(), norms: Vec::new(), values: Vec::new() };
+    for iter in 0..3 {
+        let count = ranks.len();
+        let mut loss = 0.0;
+        let mut sum = Vec::new();
+        for rank in ranks.clone() {
+            model.params.zero_gradients();
+            let own = model.loss(&config.inputs(rank).batch(iter))?;
+            own.backward()?;
+            ddp.finish()?;
+            loss += f64::from(own.to_scalar::<f32>()?);
+            let gradients = model.params.gradients();
+            sum.resize(gradients.len(), 0.0);
+            sum.iter_mut().zip(gradients.iter()).for_each(|(sum, g)| *sum += g);
+        }
+        let mut gradients = model.params.gradients();
+        gradients.iter_mut().zip(sum).for_each(|(g, sum)| *g = sum / count as f32);
+        let norm = global_norm(&gradients);
+        drop(gradients); // unlocked, for the optimizer
+        clip_scale(norm, 0.0).map_err(|error| {
+            anyhow!("{}\nhelp: lower --lr", Diverged::at(iter + 1, error.into()))
+        })?;
+        adam.step(&model.params, config.lr, 1.0)?;
+        trained.losses.push(loss / count as f64);
+        trained.norms.push(norm);
+    }
+    trained.values = model.params.values().clone();
+    Ok(trained)
 }

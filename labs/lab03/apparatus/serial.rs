@@ -2,12 +2,14 @@
 
 use crate::flags::Args;
 use anyhow::Result;
-use kit::parity::{self, Replica, Trained};
+use kit::parity::{self, Trained};
 use kit::report;
 use kit::show::Screen;
 use shardlab::comm::Comm;
+use shardlab::parallel::zero::Stage;
+use shardlab::parallel::{Strategy, ZeroConfig};
 use shardlab::tensor::Precision;
-use shardlab::train::Config;
+use shardlab::train::{Config, Setup, Training};
 
 /// Trains the small model for three steps on all ranks, and again on one rank that processes all
 /// their batches.
@@ -20,10 +22,16 @@ pub fn compare(
 ) -> Result<bool> {
     const STEPS: usize = 3;
     let config = config.parity_check();
-    let replica = |comm: &Comm| Replica::ddp(&config, text, comm);
     let by = args.all_reduce;
-    let ours = parity::parallel(comm, replica(comm)?.all_reduce_by(by), STEPS)?;
-    let serial = || parity::serial(replica(&Comm::alone())?, comm.size(), STEPS);
+    let zero = ZeroConfig { algorithm: by, ..ZeroConfig::ddp(config.adamw) };
+    let strategy = Strategy::data(config.ranks, Stage::Ddp);
+    let training = Setup::new(&config, &strategy).zero(zero).begin(comm)?;
+    let ours = parity::parallel(training, text, STEPS)?;
+    let serial = || {
+        let one = Config { ranks: 1, ..config.clone() };
+        let alone = Training::new(&one, &Strategy::SINGLE, &Comm::alone())?;
+        parity::serial(alone, &config, text, STEPS)
+    };
     let bound = Precision::F32.loss_bound();
     let Trained { losses, values, .. } = &ours;
     // The rounds of an algorithm add in an order of their own.

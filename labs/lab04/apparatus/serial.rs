@@ -1,12 +1,13 @@
 //! The ranks' training beside that of one rank, which does the work of all.
 
 use anyhow::Result;
-use kit::parity::{self, Replica, Trained};
+use kit::parity::{self, Trained};
 use kit::report;
 use kit::show::Screen;
 use shardlab::comm::Comm;
-use shardlab::parallel::ZeroConfig;
-use shardlab::train::Config;
+use shardlab::parallel::zero::Stage;
+use shardlab::parallel::{Strategy, ZeroConfig};
+use shardlab::train::{Config, Setup};
 
 /// Trains the small model for three steps on all ranks, sharded, and on one rank that takes their
 /// batches in turn. Returns whether both trained the same model.
@@ -20,11 +21,14 @@ pub fn compare(
     const STEPS: usize = 3;
     let config = config.parity_check();
     let precision = zero.precision;
-    let replica = Replica::zero(&config, text, comm, zero.clone())?;
-    let ours = parity::parallel(comm, replica, STEPS)?;
+    let strategy = Strategy::data(config.ranks, zero.stage);
+    let training = Setup::new(&config, &strategy).zero(zero.clone()).begin(comm)?;
+    let ours = parity::parallel(training, text, STEPS)?;
     let serial = || {
-        let one = Replica::alone(&config, text, precision)?;
-        parity::serial(one, comm.size(), STEPS)
+        let one = Config { ranks: 1, ..config.clone() };
+        let zero = ZeroConfig::new(Stage::Ddp, precision, config.adamw);
+        let alone = Setup::new(&one, &Strategy::SINGLE).zero(zero).begin(&Comm::alone())?;
+        parity::serial(alone, &config, text, STEPS)
     };
     let bound = precision.loss_bound();
     let Trained { losses, values, .. } = &ours;

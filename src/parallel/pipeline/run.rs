@@ -28,7 +28,7 @@ pub struct Stages<M = Gpt> {
     pub loss_scale: f64,
     /// A deliberate mistake: gradients are averaged in the backward pass of the first micro-batch,
     /// not of the last.
-    pub averages_early: bool,
+    pub(crate) averages_early: bool,
 }
 
 /// The least time of a pass through one chunk. A rank that is faster sleeps for the rest. So ranks

@@ -104,13 +104,14 @@ pub struct ZeroConfig {
     pub algorithm: Option<Algorithm>,
     #[doc(hidden)]
     pub mistake: Option<Mistake>,
-    #[doc(hidden)]
-    pub local_norm: bool,
-    #[doc(hidden)]
-    pub local_tied: bool,
 }
 
 impl ZeroConfig {
+    /// Plain data parallelism in f32, for models of a few megabytes.
+    pub fn ddp(adamw: AdamWConfig) -> ZeroConfig {
+        ZeroConfig::new(Stage::Ddp, Precision::F32, adamw)
+    }
+
     /// Settings for models of a few megabytes.
     pub fn new(stage: Stage, precision: Precision, adamw: AdamWConfig) -> ZeroConfig {
         ZeroConfig {
@@ -125,8 +126,6 @@ impl ZeroConfig {
             overlap: true,
             algorithm: None,
             mistake: None,
-            local_norm: false,
-            local_tied: false,
         }
     }
 }
@@ -231,6 +230,9 @@ trait StageEngine {
     }
     fn units(&self) -> &[Unit] {
         &[]
+    }
+    fn buckets(&self) -> Vec<usize> {
+        Vec::new()
     }
 }
 
@@ -675,6 +677,12 @@ impl Zero {
     /// The events since the previous call. Only stage 3 has events.
     pub fn events(&mut self) -> Vec<Event> {
         self.engine.events()
+    }
+
+    /// Elements of each bucket of gradients, in the order in which a backward pass completes them.
+    /// Stage 3 has units in their place.
+    pub fn buckets(&self) -> Vec<usize> {
+        self.engine.buckets()
     }
 
     /// The units, by number. Only stage 3 has units.

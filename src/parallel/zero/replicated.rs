@@ -26,8 +26,6 @@ pub(super) struct Replicated<T: Stored> {
     comm: Comm,
     stage: Stage,
     mistake: Option<Mistake>,
-    local_norm: bool,
-    local_tied: bool,
     groups: Vec<FlatGroup>,
     /// This rank's range of each group, as offsets in the flat buffers.
     shard: Vec<Range<usize>>,
@@ -83,8 +81,6 @@ impl<T: Stored> Replicated<T> {
             comm: comm.clone(),
             stage: config.stage,
             mistake: config.mistake,
-            local_norm: config.local_norm,
-            local_tied: config.local_tied,
             groups,
             optimizers: shard.iter().map(optimizer).collect::<Result<_>>()?,
             shard,
@@ -181,7 +177,7 @@ impl<T: Stored> StageEngine for Replicated<T> {
             .iter()
             .filter(|spec| matches!(spec.copies, Copies::Tied { .. }))
         {
-            if self.mistake != Some(Mistake::UntiedTable) && !self.local_tied {
+            if self.mistake != Some(Mistake::UntiedTable) {
                 let mut sum = self.params.stored_gradients::<T>()[spec.range()].to_vec();
                 ends.all_reduce(&mut sum, Reduce::Sum)?;
                 self.params.stored_gradients::<T>()[spec.range()].copy_from_slice(&sum);
@@ -195,7 +191,7 @@ impl<T: Stored> StageEngine for Replicated<T> {
         if self.stage > Stage::Ddp {
             comms.push(&self.comm);
         }
-        if self.mistake == Some(Mistake::LocalNorm) || self.local_norm {
+        if self.mistake == Some(Mistake::LocalNorm) {
             comms.clear();
         }
         self.with_gradients(|gradients| {
@@ -249,6 +245,10 @@ impl<T: Stored> StageEngine for Replicated<T> {
             each(spec, &wide);
         }
         Ok(())
+    }
+
+    fn buckets(&self) -> Vec<usize> {
+        self.reducer.buckets().sizes()
     }
 
     fn volumes(&self) -> Volumes {

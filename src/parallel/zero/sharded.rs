@@ -63,7 +63,7 @@ impl<T: Stored> FullySharded<T> {
         params.set_values(Storage::Sharded(shards.clone()));
         params.set_gradients(Storage::Sharded(shards.clone()));
         let listener = listen(params, shards.clone());
-        let local_norm = config.local_norm || config.mistake == Some(Mistake::LocalNorm);
+        let local_norm = config.mistake == Some(Mistake::LocalNorm);
         Ok(FullySharded {
             params: params.clone(),
             comm: comm.clone(),

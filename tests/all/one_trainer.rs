@@ -1,0 +1,112 @@
+//! One place trains: `Training`. Elsewhere no file puts a step together, because the next axis would
+//! then have to be added there too. The hearts of the labs, the ladder and the capstone are about
+//! how a step is put together, and benches and tests look at its parts: they are not read.
+
+use crate::imports::{code, entries, rust_files, text, without_tests};
+use crate::suite::program::ROOT;
+use std::path::{Path, PathBuf};
+
+/// Calls of which a step consists. Each stands for itself or at the end of a path, as in
+/// `self.zero.begin()`.
+const CALLS: [&str; 7] = [
+    "zero.begin(",
+    "zero.finish(",
+    "zero.step(",
+    "zero.update(",
+    "ddp.finish(",
+    ".backward()?",
+    ".backward())",
+];
+
+/// Where a step may be put together: its subject is just that.
+const SUBJECTS: [&str; 9] = [
+    "/lesson.rs",
+    "/exercises/",
+    "/solutions/",
+    "/checks/",
+    "labs/lab02/",
+    "labs/ladder/",
+    "labs/capstone/",
+    "notebooks/lab02.ipynb",
+    "labs/lab00/",
+];
+
+/// Other files with a pass of their own, and why.
+const EXEMPT: [(&str, &str); 4] = [
+    (
+        "labs/tools/memory/main.rs",
+        "looks at the heap between the two passes of one micro-batch",
+    ),
+    (
+        "labs/tools/scaling/main.rs",
+        "trains lab02's MLP, and draws gradients without a step",
+    ),
+    (
+        "notebooks/lab03.ipynb",
+        "a reader adds the calls of data parallelism to a step by hand",
+    ),
+    ("notebooks/lab04.ipynb", "a reader sees where ZeRO's calls stand in a step"),
+];
+
+/// Programs and notebooks. Paths begin at the project's root.
+fn files() -> Vec<String> {
+    let root = Path::new(ROOT);
+    let mut files = rust_files(&root.join("labs"));
+    let notebooks = entries(&root.join("notebooks"));
+    files.extend(
+        notebooks
+            .into_iter()
+            .filter(|path| path.extension().is_some_and(|e| e == "ipynb")),
+    );
+    let path = |file: &PathBuf| file.strip_prefix(root).unwrap().display().to_string();
+    files.iter().map(path).collect()
+}
+
+/// The cells of code of a notebook, or a file's code without its tests.
+fn code_of(path: &str) -> String {
+    let source = text(&Path::new(ROOT).join(path));
+    if !path.ends_with(".ipynb") {
+        return code(&without_tests(&source)).replace(" .", ".");
+    }
+    let notebook: serde_json::Value = serde_json::from_str(&source).unwrap();
+    let cells = notebook["cells"].as_array().unwrap().iter();
+    let lines = cells
+        .filter(|cell| cell["cell_type"] == "code")
+        .flat_map(|cell| cell["source"].as_array().unwrap())
+        .filter_map(|line| line.as_str());
+    code(&lines.collect::<String>()).replace(" .", ".")
+}
+
+/// The calls of a step in `code`.
+fn calls(code: &str) -> Vec<&'static str> {
+    CALLS.into_iter().filter(|call| code.contains(call)).collect()
+}
+
+#[test]
+fn only_the_library_puts_a_step_together() {
+    let mut found = Vec::new();
+    let mut exempt = EXEMPT.to_vec();
+    for path in files() {
+        if SUBJECTS.iter().any(|subject| path.contains(subject)) {
+            continue;
+        }
+        let calls = calls(&code_of(&path));
+        if calls.is_empty() {
+            continue;
+        }
+        match exempt.iter().position(|(file, _)| *file == path) {
+            Some(at) => drop(exempt.remove(at)),
+            None => found.push(format!("{path}: {}", calls.join(" "))),
+        }
+    }
+    assert!(found.is_empty(), "these train without `Training`:\n{}", found.join("\n"));
+    assert!(exempt.is_empty(), "these need no exemption any more: {exempt:?}");
+}
+
+#[test]
+fn a_step_is_recognised() {
+    let by_hand = "self.zero.begin()?; loss.backward()?; let n = self.zero.step(lr, clip)?;";
+    assert_eq!(calls(by_hand), ["zero.begin(", "zero.step(", ".backward()?"]);
+    assert_eq!(calls("clock.time(Backward, || loss.backward())?"), [".backward())"]);
+    assert!(calls("let taken = training.step(text, step)?; simulation.backward();").is_empty());
+}
