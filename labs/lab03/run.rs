@@ -49,6 +49,7 @@ pub fn run(args: Args) -> Result<()> {
     let corpus = Corpus::find(args.train.data.data.as_deref())?;
     let strategy = args.strategy()?;
     let config = args.train.resolve_for(&strategy, args.steps, &corpus)?;
+    args.strategy.ensure_divides(&config.shape)?;
     let eval = args.eval.resolve(config.steps, &args.train.defaults(), &corpus)?;
     ensure_ranks_can_differ(args.broken.is_some(), config.ranks)?;
     let screen = Screen::detect(args.run.ascii);

@@ -37,6 +37,7 @@ pub fn run(mut args: Args) -> Result<()> {
         args.steps.or(Some(6))
     };
     let config = args.train.resolve_for(&strategy, steps, &corpus)?;
+    args.strategy.ensure_divides(&config.shape)?;
     let eval = args.eval.resolve(config.steps, &args.train.defaults(), &corpus)?;
     let mut zero = args.zero.resolve(config.adamw)?;
     let screen = Screen::detect(args.run.ascii);

@@ -2,11 +2,12 @@
 
 use super::Break;
 use clap::{Parser, ValueEnum};
-use kit::flags::{positive, without};
+use kit::flags::{StrategyFlag, positive, without};
 use kit::help;
 use kit::{EvalFlags, LogFlags, RunFlags, Slowest, TrainFlags, ZeroFlags};
 use shardlab::error::BadInput;
 use shardlab::mesh::{Coordinates, Layout};
+use shardlab::parallel::Strategy;
 
 /// Tensor and sequence parallelism: ranks that share every layer. With --tp, the model is trained
 /// in full.
@@ -16,6 +17,7 @@ use shardlab::mesh::{Coordinates, Layout};
 #[command(mut_group("EvalFlags", |flags| flags.requires("full")), mut_group("LogFlags", |flags| flags.requires("full")))]
 #[command(mut_group("ZeroFlags", |flags| flags.requires("full")), mut_arg("dry_run", |flag| flag.requires("full")))]
 #[command(mut_arg("tiles", |flag| without::<usize>(flag, "tensor ranks cut every matrix anyway: leave it out")))]
+#[command(mut_arg("strategy", |flag| flag.group("full").conflicts_with("ranks")))]
 #[command(mut_arg("init_from", |flag| flag.requires("full")))]
 #[command(after_long_help = help::examples("lab05", &[
     ("--tp 2 --ranks 4 --zero 1", "tensor, data and ZeRO together, in full"),
@@ -34,6 +36,8 @@ pub struct Args {
     #[command(flatten)]
     pub zero: ZeroFlags,
     #[command(flatten)]
+    pub strategy: StrategyFlag,
+    #[command(flatten)]
     pub train: TrainFlags,
     #[command(flatten)]
     pub eval: EvalFlags,
@@ -48,6 +52,9 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["broken", "full", "steps"], help_heading = help::INSTEAD)]
     pub bench: bool,
 }
+
+/// The parts of a strategy that this lab runs.
+pub const AXES: [&str; 9] = ["dp", "tp", "sp", "pad", "order", "zero", "offload", "m", "mb"];
 
 /// How ranks share a model, and the mesh that they form.
 #[derive(Clone, Debug, clap::Args)]
@@ -93,9 +100,17 @@ pub enum Show {
 }
 
 impl TensorFlags {
-    /// The mesh of a run on `ranks` ranks: without --tp, all of them share one model.
-    pub fn layout(&self, ranks: usize) -> Result<Layout, BadInput> {
-        self.mesh(ranks, self.tp.unwrap_or(ranks), 1)
+    /// How `ranks` ranks divide the job: without --tp, all of them share one model.
+    pub fn strategy(&self, ranks: usize) -> Result<Strategy, BadInput> {
+        let layout = self.mesh(ranks, self.tp.unwrap_or(ranks), 1)?;
+        Ok(Strategy {
+            data: layout.sizes.data,
+            tensor: layout.sizes.tensor,
+            sequence: self.sp,
+            order: layout.order,
+            vocabulary_multiple: self.make_vocab_size_divisible_by,
+            ..Strategy::SINGLE
+        })
     }
 
     /// A mesh of `ranks` ranks: of replicas that `tensor` ranks share in each of `pipeline` stages.

@@ -1,7 +1,7 @@
 //! What lab05 runs, in which order.
 
-use super::apparatus::{self, Shared, Way};
-use super::flags::{Args, Show, TensorFlags};
+use super::apparatus::{self, Way};
+use super::flags::{AXES, Args, Show, TensorFlags};
 use super::lesson;
 use anyhow::Result;
 use kit::flags::ensure_ranks_can_differ;
@@ -9,19 +9,16 @@ use kit::show::Screen;
 use kit::{Checks, End, Evaluator, Footprint, Journal, Lesson, Rates, report};
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
-use shardlab::mesh::{self, Axis, Mesh};
-use shardlab::model::Gpt;
-use shardlab::parallel::tensor::padded;
-use shardlab::parallel::{TensorParallel, ZeroConfig};
-use shardlab::plan::Shards;
+use shardlab::mesh::Axis;
+use shardlab::parallel::{Strategy, TensorParallel, ZeroConfig};
 use shardlab::tensor::matmul;
-use shardlab::train::{self, Config, Diverged, EvalConfig, Preset};
+use shardlab::train::{self, Config, EvalConfig, Preset, Setup};
 use shardlab::{checkpoint, launch};
 
 /// The run's settings, which all ranks share.
 struct Lab {
     args: Args,
-    layout: mesh::Layout,
+    strategy: Strategy,
     config: Config,
     zero: ZeroConfig,
     /// Only with --tp, where the model is trained in full.
@@ -41,9 +38,17 @@ pub fn run(mut args: Args) -> Result<()> {
         return draw(&screen, show, &args.tensor, args.ranks);
     }
     let corpus = Corpus::find(args.train.data.data.as_deref())?;
-    let full = args.tensor.tp.is_some();
-    let ranks = launch::ranks(args.ranks, args.tensor.tp.unwrap_or(2).max(1))?;
-    let layout = args.tensor.layout(ranks)?;
+    let given = args.strategy.of_lab("lab05", &AXES)?;
+    let full = args.tensor.tp.is_some() || given.is_some();
+    let asked = given.map(|given| given.ranks()).or(args.ranks);
+    let ranks = launch::ranks(asked, args.tensor.tp.unwrap_or(2).max(1))?;
+    let mut strategy = match given {
+        Some(given) => given,
+        None => args.tensor.strategy(ranks)?,
+    };
+    if given.is_some() {
+        args.zero.take(&strategy)?;
+    }
     if args.bench && args.train.model.preset == Preset::Baby {
         args.train.model.preset = Preset::Char;
     }
@@ -51,17 +56,18 @@ pub fn run(mut args: Args) -> Result<()> {
         args.train.model.dropout = 0.1; // the comparison covers the masks
     }
     let few = if args.bench { 2 } else { 50 };
-    let config =
-        args.train
-            .resolve(layout.sizes.data, args.steps.or((!full).then_some(few)), &corpus)?;
-    TensorParallel::check(&config.shape, layout.sizes.tensor, args.tensor.sp || !full)?;
+    let steps = args.steps.or((!full).then_some(few));
+    let config = args.train.resolve_for(&strategy, steps, &corpus)?;
+    args.strategy.ensure_divides(&config.shape)?;
+    TensorParallel::check(&config.shape, strategy.tensor, strategy.sequence || !full)?;
     ensure_ranks_can_differ(args.broken.is_some(), ranks)?;
     let eval = args.eval.resolve(config.steps, &args.train.defaults(), &corpus)?;
     let zero = args.zero.resolve(config.adamw)?;
+    strategy.zero = zero.stage;
     let peak = if full { matmul::measured_peak() } else { 0.0 };
     let lab = Lab {
         args,
-        layout,
+        strategy,
         config,
         zero,
         eval: full.then_some(eval),
@@ -104,11 +110,10 @@ pub fn run(mut args: Args) -> Result<()> {
 
 /// One rank's part. Returns what the checks found wrong.
 fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
-    kit::neighbours::warn(comm, &lab.layout)?;
-    let mesh = Mesh::new(comm, lab.layout)?;
+    kit::neighbours::warn(comm, &lab.strategy.layout())?;
     match &lab.eval {
-        Some(eval) => train_in_full(lab, &mesh, eval),
-        None => compare(lab, mesh.group(Axis::Tensor)),
+        Some(eval) => train_in_full(lab, comm, eval),
+        None => compare(lab, comm),
     }
 }
 
@@ -116,7 +121,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
 /// all ranks, and compares.
 fn compare(lab: &Lab, group: &Comm) -> Result<Vec<String>> {
     let config = &lab.config;
-    let multiple = lab.args.tensor.make_vocab_size_divisible_by;
+    let multiple = lab.strategy.vocabulary_multiple;
     let measure = |way, broken, reference: Option<&_>| {
         apparatus::measure(group, (way, multiple, broken), config, &lab.corpus.train, reference)
     };
@@ -150,30 +155,29 @@ fn compare(lab: &Lab, group: &Comm) -> Result<Vec<String>> {
 }
 
 /// Trains the model that each tensor group shares, with ZeRO in each data group.
-fn train_in_full(lab: &Lab, mesh: &Mesh, eval: &EvalConfig) -> Result<Vec<String>> {
+fn train_in_full(lab: &Lab, world: &Comm, eval: &EvalConfig) -> Result<Vec<String>> {
     let config = &lab.config;
     let corpus = &lab.corpus;
     let screen = &lab.screen;
-    let world = mesh.world();
     let folder = lab.args.run.folder("lab05");
     let _claim = checkpoint::Claim::take(world, &folder)?;
+    let Lab { strategy, zero, .. } = lab;
     let same_as_one_rank =
-        apparatus::same_as_one_rank(mesh, screen, config, &corpus.train, lab.sharing(), &lab.zero)?;
+        apparatus::same_as_one_rank(world, screen, config, &corpus.train, strategy, zero)?;
     let rates = Rates { ranks: world.size(), ..Rates::of(config, lab.peak) };
     let mut journal = Journal::new(world, screen, rates, eval.due, Some(&lab.args.log))?;
     let save_to = Some(folder);
     let evaluator = Evaluator { config, eval, corpus, screen, comm: world, save_to };
-    let whole = Gpt::new(&config.shape)?; // for evaluation, on every rank
-    whole.params.allocate(config.seed);
-    let init_from = lab.args.train.model.init_from.as_deref();
-    let mut shared = Shared::new(config, mesh, lab.sharing(), lab.zero.clone(), init_from)?;
-    let trained = apparatus::train(&mut shared, mesh, &whole, &evaluator, &mut journal);
-    let symptoms = trained.map_err(|error| Diverged::at(journal.records.len() + 1, error))?;
-    journal.expect(lab.expected_bytes(&mut shared));
-    journal.show(!lab.zero.overlap || lab.args.run.comm.link.is_some())?;
-    let seconds = mesh.group(Axis::Tensor).traffic().seconds;
-    let hashes = shared.whole(&whole, |whole| train::all_hashes(world, &whole.params))?;
-    let drawn = symptoms.drawn_by_all(mesh.group(Axis::Data))?;
+    let mut training = Setup::new(config, strategy)
+        .zero(zero.clone())
+        .init_from(lab.args.train.model.init_from.as_deref())
+        .begin(world)?;
+    let symptoms = apparatus::train(&mut training, &evaluator, &mut journal)?;
+    journal.expect(apparatus::expected_bytes(&mut training));
+    journal.show(!zero.overlap || lab.args.run.comm.link.is_some())?;
+    let seconds = training.tensor.group().traffic().seconds;
+    let hashes = training.whole(|whole| train::all_hashes(world, &whole.params))?;
+    let drawn = symptoms.drawn_by_all(training.mesh.group(Axis::Data))?;
     if world.rank() != 0 {
         return Ok(Vec::new());
     }
@@ -184,27 +188,6 @@ fn train_in_full(lab: &Lab, mesh: &Mesh, eval: &EvalConfig) -> Result<Vec<String
     Ok(checks.failed())
 }
 
-impl Lab {
-    /// Whether with sequence parallelism, and what the table's rows on each rank are a multiple of.
-    fn sharing(&self) -> (bool, usize) {
-        (self.args.tensor.sp, self.args.tensor.make_vocab_size_divisible_by)
-    }
-
-    fn expected_bytes(&self, shared: &mut Shared) -> (String, f64) {
-        let ranks = self.layout.sizes.tensor;
-        let (sequence, multiple) = self.sharing();
-        let rows = padded(self.config.shape.vocabulary, ranks, multiple);
-        let shards = Shards {
-            shape: self.config.shape,
-            tensor: ranks,
-            pipeline: 1,
-            sequence,
-            rows,
-        };
-        apparatus::expected_bytes(&self.config, &self.layout, shared, &self.zero, &shards)
-    }
-}
-
 fn introduce(lab: &Lab) {
     let time = match (&lab.eval, lab.args.bench) {
         (Some(_), _) => Some("--dry-run predicts how long"),
@@ -212,13 +195,7 @@ fn introduce(lab: &Lab) {
     };
     lab.screen.say(lab.lesson.heading(&lab.screen, time));
     let corpus = lab.eval.as_ref().map(|_| &lab.corpus);
-    apparatus::introduce(
-        &lab.screen,
-        corpus,
-        &lab.config,
-        &lab.layout,
-        (lab.args.tensor.sp, &lab.zero),
-    );
+    apparatus::introduce(&lab.screen, corpus, &lab.config, &lab.strategy);
 }
 
 /// Prints what --show asks for. Only the sum runs ranks.

@@ -175,8 +175,7 @@ impl<'a> Setup<'a> {
         self
     }
 
-    /// Begins with the weights of an earlier run's folder, if there is one. No axis may cut the
-    /// model.
+    /// Begins with the weights of an earlier run's folder, if there is one.
     pub fn init_from(mut self, folder: Option<&'a Path>) -> Setup<'a> {
         self.init_from = folder;
         self
@@ -204,7 +203,6 @@ impl<'a> Setup<'a> {
         self
     }
 
-    // ANCHOR: begin
     /// Begins the training on one of `comm`'s ranks. All of them call it.
     ///
     /// # Errors
@@ -219,10 +217,6 @@ impl<'a> Setup<'a> {
             "the settings are for {} data ranks, and the strategy has {}",
             config.ranks,
             strategy.data
-        );
-        ensure!(
-            init_from.is_none() || strategy.tensor * strategy.pipeline == 1,
-            "weights of an earlier run are whole, and {strategy} cuts the model"
         );
         let mistake = zero.mistake;
         // A rank has one place on each axis, and a group of ranks along each.
@@ -257,7 +251,7 @@ impl<'a> Setup<'a> {
             (Some(values), _) => Zero::begin_with(&params, &data, zero, &*values)?,
             (None, Some(folder)) => {
                 params.allocate(config.seed);
-                if comm.rank() == 0 {
+                if data.rank() == 0 {
                     checkpoint::load(folder, &params)?;
                 }
                 Zero::new(&params, &data, zero)?
@@ -292,7 +286,6 @@ impl<'a> Setup<'a> {
             _half: half,
         })
     }
-    // ANCHOR_END: begin
 }
 
 fn tensor_parallel(mesh: &Mesh, strategy: &Strategy) -> TensorParallel {
@@ -323,7 +316,6 @@ impl Training {
         Setup::new(config, strategy).begin(comm)
     }
 
-    // ANCHOR: step
     /// Takes one step on `text`, counted from 0. All ranks call it.
     ///
     /// # Errors
@@ -333,6 +325,7 @@ impl Training {
         self.step_with(text, step, &mut ())
     }
 
+    // ANCHOR: step
     /// Takes one step, which `observer` watches.
     ///
     /// # Errors
@@ -344,14 +337,16 @@ impl Training {
         observer: &mut dyn Observer,
     ) -> Result<TakenStep> {
         let begun = Instant::now();
-        let micro_batches = self.draw(text, step, observer);
+        let micro_batches = self.draw(text, step, observer); // this replica's own sequences
         let drawn = Instant::now();
+        // The last backward pass begins to average each bucket of gradients that is complete.
         let ran = self.passes(&micro_batches)?;
         let passed = Instant::now();
-        let averages = self.average()?;
+        let averages = self.average()?; // waits: now each rank has the mean of what it updates
         let averaged = Instant::now();
         observer.averaged(self)?;
         let lr = self.config.schedule.at(step);
+        // One norm of all gradients, so all ranks clip alike. Then each updates what it holds.
         let grad_norm = self.update(step)?;
         let times = StepTimes { begun, drawn, passed, averaged, updated: Instant::now() };
         let loss = self.loss(&ran)?;

@@ -51,7 +51,7 @@ pub struct TrainFlags {
 
 impl TrainFlags {
     /// The settings of a job that ranks divide as `strategy` says: as [`TrainFlags::resolve`], with
-    /// the micro-batches that the strategy names. Refuses what cannot divide this model.
+    /// the micro-batches that the strategy names.
     pub fn resolve_for(
         &self,
         strategy: &Strategy,
@@ -60,9 +60,7 @@ impl TrainFlags {
     ) -> Result<Config, BadInput> {
         let mut flags = self.clone();
         flags.data.take(strategy)?;
-        let config = flags.resolve(strategy.data, steps, corpus)?;
-        ensure_divides(strategy, &config.shape)?;
-        Ok(config)
+        flags.resolve(strategy.data, steps, corpus)
     }
 
     /// Checks the flags against each other and the text, before allocating memory. `ranks` is the

@@ -91,6 +91,17 @@ impl StrategyFlag {
     }
 }
 
+impl StrategyFlag {
+    /// Refuses a given strategy that cannot divide this model, or needs more ranks than there can
+    /// be.
+    ///
+    /// # Errors
+    /// The help has the nearest strategy that can.
+    pub fn ensure_divides(&self, shape: &ModelShape) -> Result<(), BadInput> {
+        self.strategy.map_or(Ok(()), |strategy| ensure_divides(&strategy, shape))
+    }
+}
+
 /// The processes of a launcher that has started this one.
 fn launched_processes() -> Option<usize> {
     launch::launched(|name| std::env::var(name).ok())?.size

@@ -1,18 +1,15 @@
 //! Tokens per second of tensor ranks beside one rank, and beside as many ranks that share only the
 //! data; then the same over a slow link.
 
-use super::Shared;
 use anyhow::Result;
 use kit::busy::Watch;
 use kit::show::{Screen, bytes_decimal, percent, table, thousands};
 use shardlab::comm::{Comm, Link, Options};
 use shardlab::data::Corpus;
 use shardlab::launch;
-use shardlab::mesh::{Coordinates, Layout, Mesh, Order};
-use shardlab::parallel::ZeroConfig;
+use shardlab::parallel::Strategy;
 use shardlab::parallel::zero::Stage;
-use shardlab::tensor::Precision;
-use shardlab::train::Config;
+use shardlab::train::{Config, Training};
 use std::time::Instant;
 
 /// Rounds in which every way takes some steps, so that a busy machine slows all of them.
@@ -25,9 +22,7 @@ const SLOW: Link = Link { latency: 50e-6, bandwidth: 125e6 };
 #[derive(Clone, Copy)]
 struct Way {
     name: &'static str,
-    tensor: usize,
-    data: usize,
-    sequence: bool,
+    strategy: Strategy,
 }
 
 /// The best round of a way: seconds of a step, the share of it in communication calls, and the
@@ -47,11 +42,15 @@ pub fn benchmark(
     ranks: usize,
     link: Option<Link>,
 ) -> Result<()> {
+    let tensor = Strategy { tensor: ranks, ..Strategy::SINGLE };
     let ways = [
-        Way { name: "1 rank", tensor: 1, data: 1, sequence: false },
-        Way { name: "TP", tensor: ranks, data: 1, sequence: false },
-        Way { name: "TP + SP", tensor: ranks, data: 1, sequence: true },
-        Way { name: "DDP", tensor: 1, data: ranks, sequence: false },
+        Way { name: "1 rank", strategy: Strategy::SINGLE },
+        Way { name: "TP", strategy: tensor },
+        Way {
+            name: "TP + SP",
+            strategy: Strategy { sequence: true, ..tensor },
+        },
+        Way { name: "DDP", strategy: Strategy::data(ranks, Stage::Ddp) },
     ];
     let slow = link.unwrap_or(SLOW);
     let links = if launch::is_mpi() {
@@ -74,7 +73,7 @@ pub fn benchmark(
         }
     }
     let tokens = |way: &Way, speed: &Speed| {
-        (way.data * config.batch * config.shape.block) as f64 / speed.seconds
+        (way.strategy.data * config.batch * config.shape.block) as f64 / speed.seconds
     };
     let best: Vec<Vec<Speed>> =
         best.into_iter().map(|best| best.into_iter().flatten().collect()).collect();
@@ -116,24 +115,19 @@ pub fn benchmark(
 
 /// Some steps of one way. With one rank, the others wait.
 fn speed(comm: &Comm, way: Way, config: &Config, text: &[u32]) -> Result<Speed> {
-    let world = if way.tensor * way.data == 1 {
-        Comm::alone()
-    } else {
-        comm.clone()
-    };
-    let sizes = Coordinates { data: way.data, pipeline: 1, tensor: way.tensor };
+    let strategy = way.strategy;
+    let alone = strategy.ranks() == 1;
+    let world = if alone { Comm::alone() } else { comm.clone() };
     let mut speed = Speed { seconds: f64::INFINITY, communicating: 0.0, bytes: 0.0 };
-    if way.tensor * way.data > 1 || comm.rank() == 0 {
-        let mesh = Mesh::new(&world, Layout { sizes, order: Order::default() })?;
-        let zero = ZeroConfig::new(Stage::Ddp, Precision::F32, config.adamw);
-        let mut shared = Shared::new(config, &mesh, (way.sequence, 1), zero, None)?;
+    if !alone || comm.rank() == 0 {
+        let config = config.under(&strategy);
+        let mut training = Training::new(&config, &strategy, &world)?;
         // The first step allocates.
         for step in 0..=config.steps {
-            let batch = config.sampler(0).batch(text, step, mesh.at.data);
             world.labelled("step").barrier()?;
             let start = Instant::now();
             let before = world.total_traffic();
-            shared.step(config, step, &batch)?;
+            training.step(text, step)?;
             let seconds = start.elapsed().as_secs_f64();
             let sent = world.total_traffic() - before;
             if step > 0 && seconds < speed.seconds {

@@ -1,18 +1,17 @@
 //! One rank and its tensor ranks, measured side by side.
 
-use super::shared::loss_of;
+use super::broken::{Break, Broken, same_seed};
 use super::slices::{Slices, compare_slices};
-use super::{Break, Shared};
 use anyhow::Result;
 use kit::show::{Screen, bar_to_scale, bytes_decimal, table};
 use kit::{progress, report};
-use shardlab::allocator;
-use shardlab::comm::{Comm, CommTraffic, Reduce};
+use shardlab::comm::{Comm, Reduce};
 use shardlab::difference::{largest_difference, largest_relative_difference};
+use shardlab::parallel::Strategy;
 use shardlab::parallel::tensor::padded;
 use shardlab::plan::{DropoutMasks, Shards};
 use shardlab::tensor::Params;
-use shardlab::train::{Config, Diverged, Trainer};
+use shardlab::train::{Config, Setup, Training};
 use std::collections::HashMap;
 
 /// How the model is shared.
@@ -84,6 +83,25 @@ fn apart(params: &Params, flat: &[f32], wholes: &HashMap<String, Vec<f32>>) -> f
     worst
 }
 
+/// A training of `group`'s ranks; with a mistake, if there is one.
+fn begin(
+    config: &Config,
+    strategy: &Strategy,
+    group: &Comm,
+    broken: Option<Break>,
+) -> Result<Training> {
+    let mut setup = Setup::new(config, strategy);
+    if let Some(mistake) = broken {
+        let last = config.shape.layers - 1;
+        setup =
+            setup.layers(move |tensor| Box::new(Broken { tensor: tensor.clone(), mistake, last }));
+    }
+    if broken == Some(Break::SameSeed) {
+        setup = setup.values(same_seed(config.seed));
+    }
+    setup.begin(group)
+}
+
 /// Trains in one way, on all ranks of `group`, or on each alone. Without a
 /// `reference`, nothing is compared, and one is returned.
 pub fn measure(
@@ -106,8 +124,15 @@ pub fn measure(
         group.clone()
     };
     let ranks = group.size();
-    let mut shared = Shared::alone(config, &group, way == Way::Sequence, multiple, broken)?;
-    let params = shared.gpt.params.clone();
+    let strategy = Strategy {
+        tensor: ranks,
+        sequence: way == Way::Sequence,
+        vocabulary_multiple: multiple,
+        ..Strategy::SINGLE
+    };
+    let mut training = begin(config, &strategy, &group, broken)?;
+    let group = training.tensor.group().clone();
+    let params = training.stages.chunks[0].params.clone();
     let rows = if ranks == 1 {
         config.shape.vocabulary
     } else {
@@ -143,37 +168,30 @@ pub fn measure(
     let name = heading(way, ranks);
     for step in 0..steps {
         progress(&world, || format!("{name}: step {} of {steps}", step + 1));
-        let batch = config.sampler(0).batch(text, step, 0);
-        let Shared { gpt, tensor, zero } = &mut shared;
-        let mut before = CommTraffic::default();
-        let mut forward = CommTraffic::default();
-        let mut kept = 0;
-        let loss = Trainer::new(zero, 1, config.clip).passes(|_| {
-            before = group.traffic();
-            let allocated = allocator::live();
-            let loss = loss_of(gpt, tensor, config, step, &batch)?;
-            forward = group.traffic();
-            kept = allocator::live() - allocated;
-            Ok(loss)
-        })?;
-        let backward = group.traffic();
-        zero.finish()?;
+        let micro_batches = training.draw(text, step, &mut ());
+        let before = group.traffic();
+        let ran = training.passes(&micro_batches)?;
+        let passed = group.traffic();
+        training.average()?;
         if step <= 1 {
-            // The first step also leaves buffers that are not the step's.
-            measured.activations = kept.max(0) as u64;
+            // After the forward pass. The first step also leaves buffers that are not the step's.
+            measured.activations = ran.passes[0].bytes.max(0) as u64;
         }
         if step == 0 {
-            let calls = |traffic: CommTraffic| traffic.calls as usize;
-            measured.calls =
-                [calls(forward - before).saturating_sub(of_loss), calls(backward - forward)];
             let mut sent = [(group.traffic() - before).bytes as f64];
             group.all_reduce(&mut sent, Reduce::Mean)?;
             measured.sent = sent[0];
             gradients = params.gradients().clone();
+            // The forward pass once more, to count its calls.
+            let alone = group.traffic();
+            let (batch, pass) = &micro_batches[0];
+            training.stages.chunks[0].loss(batch, pass)?;
+            let forward = (group.traffic() - alone).calls as usize;
+            let both = (passed - before).calls as usize;
+            measured.calls = [forward.saturating_sub(of_loss), both.saturating_sub(forward)];
         }
-        measured.losses.push(loss);
-        let taken = zero.step(config.schedule.at(step), config.clip);
-        taken.map_err(|error| Diverged::at(step + 1, error))?;
+        measured.losses.push(training.loss(&ran)?);
+        training.update(step)?;
     }
     measured.slices[1] = compare_slices(&group, &params)?;
     let Some(reference) = reference else {

@@ -2,7 +2,7 @@
 //! of them train one model.
 //!
 //! Reading order: `example.rs` (a sum of products, shared), `gemm.rs` (a matrix product, shared),
-//! `shared.rs` (a model, shared), `train.rs` (its training), `measured.rs` (what it takes),
+//! `shared.rs` (a training, shared), `train.rs` (its steps), `measured.rs` (what it takes),
 //! `slices.rs` (whether two ranks began alike), `checks.rs` (whether it is the same model),
 //! `broken.rs` (mistakes), `placement.rs` (which ranks share a node), `benchmark.rs` (how fast it
 //! is).
@@ -25,5 +25,5 @@ pub use example::{Example, products, show_sum};
 pub use gemm::{draw_gemm, gemm};
 pub use measured::{Measured, Way, compared, measure};
 pub use placement::draw_mesh;
-pub use shared::{Shared, expected_bytes, introduce, same_as_one_rank};
+pub use shared::{expected_bytes, introduce, same_as_one_rank};
 pub use train::train;
