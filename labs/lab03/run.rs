@@ -45,10 +45,11 @@ impl Lab {
 ///
 /// # Errors
 /// If the flags do not fit together, a rank fails, or a check does.
-pub fn run(args: Args) -> Result<()> {
+pub fn run(mut args: Args) -> Result<()> {
     let corpus = Corpus::find(args.train.data.data.as_deref())?;
     let strategy = args.strategy()?;
-    let config = args.train.resolve_for(&strategy, args.steps, &corpus)?;
+    args.train.take(&strategy)?;
+    let config = args.train.resolve(strategy.data, args.steps, &corpus)?;
     args.strategy.ensure_divides(&config.shape)?;
     let eval = args.eval.resolve(config.steps, &args.train.defaults(), &corpus)?;
     ensure_ranks_can_differ(args.broken.is_some(), config.ranks)?;

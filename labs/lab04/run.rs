@@ -36,7 +36,8 @@ pub fn run(mut args: Args) -> Result<()> {
     } else {
         args.steps.or(Some(6))
     };
-    let config = args.train.resolve_for(&strategy, steps, &corpus)?;
+    args.train.take(&strategy)?;
+    let config = args.train.resolve(strategy.data, steps, &corpus)?;
     args.strategy.ensure_divides(&config.shape)?;
     let eval = args.eval.resolve(config.steps, &args.train.defaults(), &corpus)?;
     let mut zero = args.zero.resolve(config.adamw)?;

@@ -57,7 +57,8 @@ pub fn run(mut args: Args) -> Result<()> {
     }
     let few = if args.bench { 2 } else { 50 };
     let steps = args.steps.or((!full).then_some(few));
-    let config = args.train.resolve_for(&strategy, steps, &corpus)?;
+    args.train.take(&strategy)?;
+    let config = args.train.resolve(strategy.data, steps, &corpus)?;
     args.strategy.ensure_divides(&config.shape)?;
     TensorParallel::check(&config.shape, strategy.tensor, strategy.sequence || !full)?;
     ensure_ranks_can_differ(args.broken.is_some(), ranks)?;

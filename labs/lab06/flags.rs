@@ -1,20 +1,23 @@
 //! The flags of a pipeline, and what they choose.
 
-use super::Break;
+use super::{Break, pipeline_of};
 use clap::Parser;
-use kit::flags::{one_micro_step, positive, whole, without};
+use kit::flags::{StrategyFlag, one_micro_step, positive, whole, without};
 use kit::help;
 use kit::{Order, RunFlags, TrainFlags};
 use shardlab::error::BadInput;
 use shardlab::launch;
-use shardlab::parallel::pipeline::{Partition, Pipeline, Schedule};
-use shardlab::train::{PipelinePlan, Preset};
+use shardlab::parallel::Strategy;
+use shardlab::parallel::pipeline::{Partition, Schedule};
+use shardlab::parallel::strategy::Recompute;
+use shardlab::train::Preset;
 use std::path::PathBuf;
 
 /// A pipeline: ranks that hold different layers, and micro-batches that travel through them.
 #[derive(Parser)]
 #[command(name = "lab06", version)]
 #[command(mut_arg("grad_accum", |flag| flag.hide(true).value_parser(one_micro_step)))]
+#[command(mut_arg("strategy", |flag| flag.conflicts_with_all(INSTEAD)))]
 #[command(mut_arg("global_batch", |flag| without::<usize>(flag, "give --micro-batches, and --batch for the size of each")))]
 #[command(mut_arg("init_from", |flag| without::<PathBuf>(flag, "this lab trains a few steps: leave it out")))]
 #[command(after_long_help = help::examples("lab06", &[
@@ -28,6 +31,8 @@ pub struct Args {
     pub steps: usize,
     #[command(flatten)]
     pub pipeline: PipelineFlags,
+    #[command(flatten)]
+    pub strategy: StrategyFlag,
     /// Run all schedules, and put them side by side
     #[arg(long, help_heading = help::INSTEAD)]
     pub compare: bool,
@@ -51,6 +56,24 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["broken", "compare"], help_heading = help::INSTEAD)]
     pub bench: bool,
 }
+
+/// The parts of a strategy that this lab runs.
+pub const AXES: [&str; 8] =
+    ["pp", "chunks", "m", "mb", "schedule", "group", "partition", "recompute"];
+
+/// The flags that say what a strategy says, or run several.
+const INSTEAD: [&str; 10] = [
+    "stages",
+    "chunks",
+    "micro_batches",
+    "schedule",
+    "group",
+    "partition",
+    "recompute",
+    "compare",
+    "dynamic",
+    "bench",
+];
 
 /// How a model is divided into stages, and in which order micro-batches go through them.
 #[derive(Clone, Debug, clap::Args)]
@@ -104,23 +127,17 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 impl PipelineFlags {
-    /// Ranks, chunks and micro-batches. Under a launcher, its processes are the ranks.
-    pub fn pipeline(&self) -> Result<Pipeline, BadInput> {
+    /// The strategy of a run, not yet checked: the given one, or what the flags say. Under a
+    /// launcher, its processes are the ranks.
+    pub fn strategy(&self, given: Option<Strategy>) -> Result<Strategy, BadInput> {
+        if let Some(given) = given {
+            launch::ranks(Some(given.ranks()), 4)?;
+            let micro_batches = given.micro_batches.or(Some(self.micro_batches));
+            return Ok(Strategy { micro_batches, ..given });
+        }
         let ranks = launch::ranks(self.stages, 4)?;
-        Ok(self.shape(ranks))
-    }
-
-    fn shape(&self, ranks: usize) -> Pipeline {
-        let chunks = self.chunks.unwrap_or(if self.schedule == Order::Interleaved && ranks > 1 {
-            2
-        } else {
-            1
-        });
-        Pipeline { ranks, chunks, micro_batches: self.micro_batches }
-    }
-
-    /// The plan of a run on `ranks` ranks, not yet checked.
-    pub fn plan(&self, pipeline: Pipeline) -> Result<PipelinePlan, BadInput> {
+        let interleaved = self.schedule == Order::Interleaved && ranks > 1;
+        let chunks = self.chunks.unwrap_or(if interleaved { 2 } else { 1 });
         if self.group.is_some() && self.schedule != Order::Interleaved {
             return Err(BadInput::new(
                 "--group is for --schedule interleaved",
@@ -130,53 +147,54 @@ impl PipelineFlags {
         let schedule = match self.schedule {
             Order::Gpipe => Schedule::GPipe,
             Order::OneForwardOneBackward => Schedule::OneForwardOneBackward,
-            Order::Interleaved => {
-                Schedule::Interleaved { group: self.group.unwrap_or(pipeline.ranks) }
-            }
+            Order::Interleaved => Schedule::Interleaved { group: self.group.unwrap_or(ranks) },
             Order::ZeroBubble => Schedule::ZeroBubble,
         };
-        Ok(PipelinePlan {
+        Ok(self.with(ranks, chunks, schedule))
+    }
+
+    fn with(&self, pipeline: usize, chunks: usize, schedule: Schedule) -> Strategy {
+        Strategy {
             pipeline,
-            schedule,
+            chunks,
+            micro_batches: Some(self.micro_batches),
+            schedule: Some(schedule),
             partition: self.partition,
-            recompute: self.recompute,
-        })
+            recompute: match self.recompute {
+                0 => Recompute::None,
+                1 => Recompute::Full,
+                blocks => Recompute::Blocks(blocks),
+            },
+            ..Strategy::SINGLE
+        }
     }
 
     /// All schedules that --compare runs, as far as they accept the micro-batches: those with one
     /// stage per rank, then interleaved ones, then ZB-H1.
-    pub fn plans(&self, ranks: usize) -> Vec<PipelinePlan> {
+    pub fn all(&self, ranks: usize) -> Vec<Strategy> {
         let chunks = self.chunks.unwrap_or(2);
-        let plan = |chunks, schedule| {
-            let pipeline = Pipeline { ranks, chunks, micro_batches: self.micro_batches };
-            PipelinePlan {
-                pipeline,
-                schedule,
-                partition: self.partition,
-                recompute: self.recompute,
-            }
-        };
-        let mut plans = vec![plan(1, Schedule::GPipe), plan(1, Schedule::OneForwardOneBackward)];
+        let with = |chunks, schedule| self.with(ranks, chunks, schedule);
+        let mut all = vec![with(1, Schedule::GPipe), with(1, Schedule::OneForwardOneBackward)];
         if ranks > 1 && chunks > 1 {
             let groups = match self.group {
                 Some(group) => vec![group],
                 None if self.micro_batches > ranks => vec![ranks, self.micro_batches],
                 None => vec![ranks],
             };
-            plans.extend(
-                groups.into_iter().map(|group| plan(chunks, Schedule::Interleaved { group })),
-            );
+            let interleaved = |group| with(chunks, Schedule::Interleaved { group });
+            all.extend(groups.into_iter().map(interleaved));
         }
-        plans.push(plan(1, Schedule::ZeroBubble));
-        plans.retain(|plan| plan.schedule.check(&plan.pipeline).is_ok());
-        plans
+        all.push(with(1, Schedule::ZeroBubble));
+        all.retain(|one| one.schedule().check(&pipeline_of(one)).is_ok());
+        all
     }
 
     /// The least time of a rank's forward pass over one micro-batch; 0 is none.
-    pub fn pace(&self, ranks: usize) -> f64 {
-        let crowded = launch::ranks_here(ranks) > launch::cores();
+    pub fn pace(&self, strategy: &Strategy) -> f64 {
+        let crowded = launch::ranks_here(strategy.ranks()) > launch::cores();
         // A pass that sleeps hides what recomputation costs.
-        self.pace.unwrap_or(if crowded && self.recompute == 0 { 5e-3 } else { 0.0 })
+        let sleeps = crowded && strategy.recompute == Recompute::None;
+        self.pace.unwrap_or(if sleeps { 5e-3 } else { 0.0 })
     }
 
     /// Chooses two ranks without a pace, and lab03's larger model with one sequence per

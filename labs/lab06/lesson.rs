@@ -11,12 +11,10 @@ use candle_core::{Device, Tensor, Var};
 use kit::Beside;
 use shardlab::comm::Comm;
 use shardlab::data::Batch;
-use shardlab::mesh::{Coordinates, Layout, Mesh, Order};
 use shardlab::model::{Gpt, Input, Pass};
-use shardlab::parallel::pipeline::{Partition, Pipeline, Schedule};
-use shardlab::parallel::zero::{Stage, ZeroConfig};
-use shardlab::tensor::Precision;
-use shardlab::train::{Config, PipelinePlan, Pipelined};
+use shardlab::parallel::Strategy;
+use shardlab::parallel::pipeline::{Partition, Schedule};
+use shardlab::train::{Config, Training};
 use std::collections::HashMap;
 
 /// An entry of a list: the forward or the backward pass of the micro-batch with this number.
@@ -110,30 +108,19 @@ pub fn compare_gradients(
     text: &[u32],
     partition: Partition,
 ) -> Result<Beside> {
-    let pipeline = Pipeline {
-        ranks: comm.size(),
-        chunks: 1,
-        micro_batches: config.grad_accum,
+    let strategy = Strategy {
+        pipeline: comm.size(),
+        schedule: Some(Schedule::GPipe),
+        partition,
+        ..Strategy::SINGLE
     };
-    let plan = PipelinePlan { pipeline, schedule: Schedule::GPipe, partition, recompute: 0 };
-    let sizes = Coordinates { data: 1, pipeline: comm.size(), tensor: 1 };
-    let layout = Layout { sizes, order: Order::default() };
-    let mesh = Mesh::new(comm, layout)?;
-    // One replica: nothing for ZeRO to divide. And no tensor ranks.
-    let zero = ZeroConfig::new(Stage::Ddp, Precision::F32, config.adamw);
-    let mut pipelined = Pipelined::new(config, &mesh, &plan, (false, 1), zero)?;
-    pipelined.forward_backward(text, 0)?;
-    let stage = &pipelined.stages.chunks[0];
+    let mut training = Training::new(config, &strategy, comm)?;
+    let micro_batches = training.draw(text, 0, &mut ());
+    training.passes(&micro_batches)?;
+    let stage = &training.stages.chunks[0];
     let library = stage.params.gradients().to_vec();
 
     stage.params.zero_gradients();
-    let sampler = config.sampler(0);
-    let draw = |micro| {
-        let batch = sampler.batch(text, 0, micro);
-        let pass = config.pass(0, &batch.sequences);
-        (batch, pass)
-    };
-    let micro_batches: Vec<_> = (0..config.grad_accum).map(draw).collect();
     let shape = [config.batch, config.shape.block, config.shape.embd];
     let order = gpipe(config.grad_accum);
     run_in_order(&order, stage, &micro_batches, shape, comm)?;

@@ -1,7 +1,7 @@
 //! What lab06 runs, in which order.
 
-use super::apparatus::{self, Break, Measured, Predicted, Way};
-use super::flags::Args;
+use super::apparatus::{self, Break, Measured, Predicted, Way, pipeline_of};
+use super::flags::{AXES, Args};
 use super::lesson;
 use anyhow::Result;
 use kit::busy::Watch;
@@ -12,14 +12,16 @@ use shardlab::comm::Comm;
 use shardlab::data::Corpus;
 use shardlab::error::BadInput;
 use shardlab::launch;
+use shardlab::parallel::Strategy;
 use shardlab::parallel::pipeline::Schedule;
-use shardlab::train::{Config, PipelinePlan, Unpipelined, unpipelined};
+use shardlab::parallel::strategy::Recompute;
+use shardlab::train::{Config, Unpipelined, unpipelined};
 use std::time::Instant;
 
 /// The run's settings, which all ranks share.
 struct Lab {
     args: Args,
-    plans: Vec<PipelinePlan>,
+    strategies: Vec<Strategy>,
     /// The least seconds of a forward pass, so that ranks on shared cores behave like devices; 0 is
     /// none.
     pace: f64,
@@ -38,50 +40,52 @@ pub fn run(mut args: Args) -> Result<()> {
     if args.bench {
         args.pipeline.for_benchmark(&mut args.train);
     }
-    let shape = args.pipeline.pipeline()?;
-    let mut plan = args.pipeline.plan(shape)?;
+    let given = args.strategy.of_lab("lab06", &AXES)?;
+    let mut strategy = args.pipeline.strategy(given)?;
     if let Some(rank) = args.print_order {
-        return Ok(apparatus::print_order(&screen, &plan, rank)?);
+        return Ok(apparatus::print_order(&screen, &strategy, rank)?);
     }
     if args.dynamic {
         let corpus = Corpus::find(args.train.data.data.as_deref())?;
         return apparatus::dynamic::dynamic(&screen, &corpus);
     }
-    if shape.ranks < 2 {
+    let ranks = strategy.pipeline;
+    if ranks < 2 {
         let what = "one rank waits for no other: a pipeline has at least 2";
         return Err(BadInput::new(what, "give --stages 2 or more").into());
     }
     if args.broken == Some(Break::SmallGroup) {
-        plan.pipeline.chunks = shape.chunks.max(2);
-        plan.schedule = Schedule::Interleaved { group: shape.ranks / 2 };
+        strategy.chunks = strategy.chunks.max(2);
+        strategy.schedule = Some(Schedule::Interleaved { group: ranks / 2 });
     } else if !args.compare {
-        plan.schedule.check(&plan.pipeline)?;
+        strategy.schedule().check(&pipeline_of(&strategy))?;
     }
-    let plans = match (args.compare, args.pipeline.recompute) {
-        (true, _) => args.pipeline.plans(shape.ranks),
-        (_, 0) => vec![plan],
-        _ => vec![PipelinePlan { recompute: 0, ..plan }, plan],
+    let strategies = match (args.compare, strategy.recompute) {
+        (true, _) => args.pipeline.all(ranks),
+        (_, Recompute::None) => vec![strategy],
+        _ => vec![Strategy { recompute: Recompute::None, ..strategy }, strategy],
     };
-    let most = plans.iter().map(|plan| plan.pipeline.stages()).max().unwrap_or(1);
+    let most = strategies.iter().map(|one| one.pipeline * one.chunks).max().unwrap_or(1);
+    args.train.take(&strategy)?;
     args.pipeline.default_to_many_small_blocks(&mut args.train, most);
     let corpus = Corpus::find(args.train.data.data.as_deref())?;
-    let mut config = args.train.resolve(1, Some(args.steps), &corpus)?;
-    config.grad_accum = shape.micro_batches;
-    let ranks = shape.ranks;
+    let config = args.train.resolve(1, Some(args.steps), &corpus)?;
+    args.strategy.ensure_divides(&config.shape)?;
     let lab = Lab {
-        pace: args.pipeline.pace(ranks),
+        pace: args.pipeline.pace(&strategy),
         epoch: Instant::now(),
         args,
-        plans,
+        strategies,
         config,
         corpus,
         screen,
         lesson,
     };
-    for plan in &lab.plans {
-        plan.partition.layers(&lab.config.shape, plan.pipeline.stages())?;
+    for strategy in &lab.strategies {
+        let stages = strategy.pipeline * strategy.chunks;
+        strategy.partition.layers(&lab.config.shape, stages)?;
         // Refuses what would never end, before anything runs.
-        apparatus::programs(plan, lab.args.broken)?;
+        apparatus::programs(strategy, lab.args.broken)?;
     }
     if launch::is_first_process() {
         introduce(&lab);
@@ -107,13 +111,13 @@ fn one_rank(lab: &Lab, one: &Unpipelined, comm: &Comm) -> Result<Vec<String>> {
     let config = &lab.config;
     let screen = &lab.screen;
     let text = &lab.corpus.train;
-    let beside = lesson::compare_gradients(comm, config, text, lab.plans[0].partition)?;
+    let beside = lesson::compare_gradients(comm, config, text, lab.strategies[0].partition)?;
     let mut trace = Trace::new(comm, lab.args.trace.as_deref())?;
     let mut all: Vec<(Predicted, Measured)> = Vec::new();
     let watch = Watch::start();
-    for &plan in &lab.plans {
+    for &strategy in &lab.strategies {
         let way = Way {
-            plan,
+            strategy,
             pace: lab.pace,
             broken: lab.args.broken,
             epoch: lab.epoch,
@@ -165,10 +169,10 @@ fn one_rank(lab: &Lab, one: &Unpipelined, comm: &Comm) -> Result<Vec<String>> {
 /// Draws the predicted steps. Without a pace, a forward pass is given 5 ms.
 fn plan_only(lab: &Lab) -> Result<()> {
     let pace = if lab.pace > 0.0 { lab.pace } else { 5e-3 };
-    for plan in lab.plans.iter().filter(|_| launch::is_first_process()) {
-        let predicted = Predicted::paced(plan.schedule, plan.pipeline, pace)?;
-        lab.screen
-            .say(format!("\n{}", apparatus::planned(&lab.screen, plan, &predicted)));
+    for strategy in lab.strategies.iter().filter(|_| launch::is_first_process()) {
+        let predicted = Predicted::of(strategy, pace)?;
+        let planned = apparatus::planned(&lab.screen, strategy, &predicted);
+        lab.screen.say(format!("\n{planned}"));
     }
     Ok(())
 }
@@ -176,5 +180,5 @@ fn plan_only(lab: &Lab) -> Result<()> {
 fn introduce(lab: &Lab) {
     let time = lab.args.bench.then_some("about 1 minute");
     lab.screen.say(lab.lesson.heading(&lab.screen, time));
-    apparatus::introduce(&lab.screen, &lab.config, &lab.plans, lab.pace);
+    apparatus::introduce(&lab.screen, &lab.config, &lab.strategies, lab.pace);
 }

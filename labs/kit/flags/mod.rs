@@ -50,17 +50,12 @@ pub struct TrainFlags {
 }
 
 impl TrainFlags {
-    /// The settings of a job that ranks divide as `strategy` says: as [`TrainFlags::resolve`], with
-    /// the micro-batches that the strategy names.
-    pub fn resolve_for(
-        &self,
-        strategy: &Strategy,
-        steps: Option<usize>,
-        corpus: &Corpus,
-    ) -> Result<Config, BadInput> {
-        let mut flags = self.clone();
-        flags.data.take(strategy)?;
-        flags.resolve(strategy.data, steps, corpus)
+    /// Takes the micro-batches that a strategy names.
+    ///
+    /// # Errors
+    /// If a flag says something else.
+    pub fn take(&mut self, strategy: &Strategy) -> Result<(), BadInput> {
+        self.data.take(strategy)
     }
 
     /// Checks the flags against each other and the text, before allocating memory. `ranks` is the

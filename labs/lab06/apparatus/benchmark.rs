@@ -9,8 +9,9 @@ use kit::trace::Trace;
 use shardlab::comm::{Comm, Options};
 use shardlab::data::Corpus;
 use shardlab::launch;
-use shardlab::parallel::pipeline::{Partition, Pipeline, Schedule};
-use shardlab::train::{Config, PipelinePlan};
+use shardlab::parallel::Strategy;
+use shardlab::parallel::pipeline::Schedule;
+use shardlab::train::Config;
 use std::time::Instant;
 
 /// Rounds in which every way takes some steps, so that a busy machine slows all of them.
@@ -22,31 +23,30 @@ const STEPS: usize = 3;
 /// Measures one rank alone, and all schedules on `ranks` ranks. Prints the table.
 pub fn benchmark(screen: &Screen, config: &Config, corpus: &Corpus, ranks: usize) -> Result<()> {
     let config = Config { steps: STEPS, ..config.clone() };
-    let plan = |ranks, chunks, schedule| {
-        let pipeline = Pipeline { ranks, chunks, micro_batches: config.grad_accum };
-        PipelinePlan {
-            pipeline,
-            schedule,
-            partition: Partition::Uniform,
-            recompute: 0,
-        }
+    let strategy = |pipeline, chunks, schedule| Strategy {
+        pipeline,
+        chunks,
+        schedule: Some(schedule),
+        micro_batches: Some(config.grad_accum),
+        ..Strategy::SINGLE
     };
-    let mut plans = vec![
-        plan(1, 1, Schedule::OneForwardOneBackward),
-        plan(ranks, 1, Schedule::GPipe),
-        plan(ranks, 1, Schedule::OneForwardOneBackward),
-        plan(ranks, 1, Schedule::ZeroBubble),
+    let mut strategies = vec![
+        strategy(1, 1, Schedule::OneForwardOneBackward),
+        strategy(ranks, 1, Schedule::GPipe),
+        strategy(ranks, 1, Schedule::OneForwardOneBackward),
+        strategy(ranks, 1, Schedule::ZeroBubble),
     ];
     // Chunks of different sizes would wait for the largest.
     let even = (2..=config.shape.layers / ranks)
         .find(|chunks| config.shape.layers.is_multiple_of(ranks * chunks));
-    plans.extend(even.map(|chunks| plan(ranks, chunks, Schedule::Interleaved { group: ranks })));
-    plans.retain(|plan| plan.check(&config).is_ok());
+    let interleaved = Schedule::Interleaved { group: ranks };
+    strategies.extend(even.map(|chunks| strategy(ranks, chunks, interleaved)));
+    strategies.retain(|strategy| strategy.check(&config.shape).is_ok());
     let watch = Watch::start();
-    let mut best: Vec<Option<Measured>> = plans.iter().map(|_| None).collect();
+    let mut best: Vec<Option<Measured>> = strategies.iter().map(|_| None).collect();
     for _ in 0..ROUNDS {
-        for (plan, best) in plans.iter().zip(&mut best) {
-            let way = Way { plan: *plan, pace: 0.0, broken: None, epoch: Instant::now() };
+        for (&strategy, best) in strategies.iter().zip(&mut best) {
+            let way = Way { strategy, pace: 0.0, broken: None, epoch: Instant::now() };
             let now = launch::run_with(ranks, &Options::default(), |comm| {
                 once(&comm, way, &config, &corpus.train)
             })?;
@@ -68,13 +68,13 @@ pub fn benchmark(screen: &Screen, config: &Config, corpus: &Corpus, ranks: usize
     let row = |measured: &Measured| -> Result<Vec<String>> {
         let took = measured.makespan();
         let predicted = measured.predicted(0.0)?.simulated;
-        let alone = measured.plan.pipeline.ranks == 1;
+        let alone = measured.strategy.pipeline == 1;
         let share = |words: String| if alone { String::new() } else { words };
         Ok(vec![
             if alone {
                 "1 rank".to_string()
             } else {
-                name(&measured.plan)
+                name(&measured.strategy)
             },
             screen.seconds(took),
             if busy.is_none() {
@@ -101,7 +101,7 @@ pub fn benchmark(screen: &Screen, config: &Config, corpus: &Corpus, ranks: usize
 
 /// Some steps of one way. If it is for one rank, the others wait.
 fn once(comm: &Comm, way: Way, config: &Config, text: &[u32]) -> Result<Option<Measured>> {
-    let alone = way.plan.pipeline.ranks == 1;
+    let alone = way.strategy.pipeline == 1;
     let mut trace = Trace::default(); // none
     let measured = match (alone, comm.rank()) {
         (true, 0) => Some(measure(&Comm::alone(), way, config, text, None, &mut trace)?),

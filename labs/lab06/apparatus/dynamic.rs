@@ -4,18 +4,14 @@
 use anyhow::{Context, Result};
 use kit::Checks;
 use kit::show::Screen;
-use shardlab::comm::{Comm, Options};
+use shardlab::comm::Options;
 use shardlab::data::Corpus;
 use shardlab::launch;
-use shardlab::mesh::{Coordinates, Layout, Mesh, Order};
-use shardlab::parallel::ZeroConfig;
+use shardlab::parallel::Strategy;
 use shardlab::parallel::pipeline::{
-    Choice, Chosen, Disagreement, Op, Partition, Pipeline, Schedule, Times, Uneven, Work,
-    simulate_uneven,
+    Choice, Chosen, Disagreement, Op, Pipeline, Schedule, Times, Uneven, Work, simulate_uneven,
 };
-use shardlab::parallel::zero::Stage;
-use shardlab::tensor::Precision;
-use shardlab::train::{Config, PipelinePlan, Pipelined};
+use shardlab::train::{Config, Training};
 
 /// The log's job, on 2 tensor ranks per pipeline rank. Its order is that of groups of 8.
 pub const JOB: Pipeline = Pipeline { ranks: 4, chunks: 4, micro_batches: 8 };
@@ -59,19 +55,16 @@ pub fn small_layers(corpus: &Corpus) -> Config {
     config
 }
 
-/// One rank's part of the model.
-pub fn part(world: &Comm, config: &Config) -> Result<(Mesh, Pipelined)> {
-    let sizes = Coordinates { data: 1, pipeline: JOB.ranks, tensor: 2 };
-    let mesh = Mesh::new(world, Layout { sizes, order: Order::default() })?;
-    let plan = PipelinePlan {
-        pipeline: JOB,
-        schedule: SCHEDULE,
-        partition: Partition::Uniform,
-        recompute: 0,
-    };
-    let zero = ZeroConfig::new(Stage::Ddp, Precision::F32, config.adamw);
-    let pipelined = Pipelined::new(config, &mesh, &plan, (false, 1), zero)?;
-    Ok((mesh, pipelined))
+/// How its ranks divide it.
+pub fn strategy() -> Strategy {
+    Strategy {
+        tensor: 2,
+        pipeline: JOB.ranks,
+        chunks: JOB.chunks,
+        micro_batches: Some(JOB.micro_batches),
+        schedule: Some(SCHEDULE),
+        ..Strategy::SINGLE
+    }
 }
 
 /// Runs a step in which the disagreeing ranks run what each of them chose. It must fail: returns
@@ -79,18 +72,19 @@ pub fn part(world: &Comm, config: &Config) -> Result<(Mesh, Pipelined)> {
 pub fn disagree(config: &Config, text: &[u32], disagreement: &Disagreement) -> Result<String> {
     let Disagreement { rank, choices, before } = disagreement;
     let outcome = launch::run_with(8, &Options::default(), |world| {
-        let (mesh, mut pipelined) = part(&world, config)?;
-        if mesh.at.pipeline == *rank {
+        let mut training = Training::new(config, &strategy(), &world)?;
+        let at = training.mesh.at;
+        if at.pipeline == *rank {
             let mut order = before.orders[*rank].clone();
-            order.push(choices[mesh.at.tensor]);
+            order.push(choices[at.tensor]);
             let rest: Vec<Op> = SCHEDULE
                 .order(&JOB, *rank)
                 .into_iter()
                 .filter(|op| !order.contains(op))
                 .collect();
-            pipelined.program = JOB.with_messages(*rank, &[order, rest].concat());
+            training.program = JOB.with_messages(*rank, &[order, rest].concat());
         }
-        pipelined.step(text, 0)
+        training.step(text, 0)
     });
     Ok(outcome
         .err()
@@ -102,12 +96,12 @@ pub fn disagree(config: &Config, text: &[u32], disagreement: &Disagreement) -> R
 /// pipeline rank 1 is slow.
 pub fn train(config: &Config, text: &[u32], choice: Option<Choice>) -> Result<Vec<Vec<[f64; 2]>>> {
     launch::run_with(8, &Options::default(), |world| {
-        let (mesh, mut pipelined) = part(&world, config)?;
-        pipelined.dynamic = choice;
-        let forward = if mesh.at.pipeline == 1 { 4e-4 } else { 1e-4 };
+        let mut training = Training::new(config, &strategy(), &world)?;
+        training.dynamic = choice;
+        let forward = if training.mesh.at.pipeline == 1 { 4e-4 } else { 1e-4 };
         let times = Times { forward, backward: 2.0 * forward, weights: 0.0, message: 0.0 };
-        pipelined.stages.pace = choice.map(|_| times);
-        let step = |step| pipelined.step(text, step).map(|step| [step.loss, step.grad_norm]);
+        training.stages.pace = choice.map(|_| times);
+        let step = |step| training.step(text, step).map(|step| [step.loss, step.grad_norm]);
         (0..3).map(step).collect()
     })
 }

@@ -1,7 +1,7 @@
 //! A pipeline's run: what each pass took, what each rank kept and sent, and whether it trained what
 //! one rank trains.
 
-use super::predicted::{Predicted, bar, paced};
+use super::predicted::{Predicted, bar, paced, pipeline_of};
 use super::{Break, rehearse};
 use anyhow::Result;
 use kit::show::Bar;
@@ -9,12 +9,9 @@ use kit::trace::Trace;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::difference::same_bits;
 use shardlab::launch;
-use shardlab::mesh::{Coordinates, Layout, Mesh, Order};
-use shardlab::parallel::ZeroConfig;
 use shardlab::parallel::pipeline::{Instruction, Op, PassRecord, Times, Work};
-use shardlab::parallel::zero::Stage;
-use shardlab::tensor::Precision;
-use shardlab::train::{Config, PipelinePlan, Pipelined, Unpipelined};
+use shardlab::parallel::{Mistake, Strategy, ZeroConfig};
+use shardlab::train::{Config, Setup, Unpipelined};
 use std::time::Instant;
 
 /// One pass of one rank.
@@ -32,7 +29,7 @@ pub struct Pass {
 
 /// A short training with one schedule, as all of its ranks saw it.
 pub struct Measured {
-    pub plan: PipelinePlan,
+    pub strategy: Strategy,
     /// Each rank's passes in the fastest step.
     pub ranks: Vec<Vec<Pass>>,
     pub losses: Vec<f64>,
@@ -47,7 +44,7 @@ pub struct Measured {
 /// How one run of the pipeline differs from the next.
 #[derive(Clone, Copy)]
 pub struct Way {
-    pub plan: PipelinePlan,
+    pub strategy: Strategy,
     /// The least seconds of a rank's forward pass; 0 is none.
     pub pace: f64,
     pub broken: Option<Break>,
@@ -58,18 +55,18 @@ pub struct Way {
 // ANCHOR: program
 /// Each rank's program: its passes in the schedule's order, with messages between them. Refuses
 /// programs that cannot end.
-pub fn programs(plan: &PipelinePlan, broken: Option<Break>) -> Result<Vec<Vec<Instruction>>> {
-    let ranks = plan.pipeline.ranks;
+pub fn programs(strategy: &Strategy, broken: Option<Break>) -> Result<Vec<Vec<Instruction>>> {
+    let pipeline = pipeline_of(strategy);
     let program = |rank| {
-        let mut program =
-            plan.pipeline.with_messages(rank, &plan.schedule.order(&plan.pipeline, rank));
+        let order = strategy.schedule().order(&pipeline, rank);
+        let mut program = pipeline.with_messages(rank, &order);
         if let Some(mistake) = broken {
-            mistake.spoil(&mut program, rank, ranks);
+            mistake.spoil(&mut program, rank, pipeline.ranks);
         }
         program
     };
-    let programs: Vec<_> = (0..ranks).map(program).collect();
-    rehearse(&plan.pipeline, &programs)?;
+    let programs: Vec<_> = (0..pipeline.ranks).map(program).collect();
+    rehearse(&pipeline, &programs)?;
     Ok(programs)
 }
 // ANCHOR_END: program
@@ -84,27 +81,27 @@ pub fn measure(
     one: Option<&Unpipelined>,
     trace: &mut Trace,
 ) -> Result<Measured> {
-    let Way { plan, pace, broken, epoch } = way;
-    let sizes = Coordinates { data: 1, pipeline: comm.size(), tensor: 1 };
-    let mesh = Mesh::new(comm, Layout { sizes, order: Order::default() })?;
-    let zero = ZeroConfig::new(Stage::Ddp, Precision::F32, config.adamw);
-    let zero = ZeroConfig { local_tied: broken == Some(Break::Untied), ..zero };
-    let mut pipelined = Pipelined::new(config, &mesh, &plan, (false, 1), zero)?;
-    pipelined.program.clone_from(&programs(&plan, broken)?[comm.rank()]);
-    pipelined.stages.pace = (pace > 0.0).then(|| paced(plan.schedule, plan.pipeline.chunks, pace));
+    let Way { strategy, pace, broken, epoch } = way;
+    let mut zero = ZeroConfig::ddp(config.adamw);
+    zero.mistake = (broken == Some(Break::Untied)).then_some(Mistake::UntiedTable);
+    let mut training = Setup::new(config, &strategy).zero(zero).begin(comm)?;
+    training.program.clone_from(&programs(&strategy, broken)?[comm.rank()]);
+    let times = paced(strategy.schedule(), strategy.chunks, pace);
+    training.stages.pace = (pace > 0.0).then_some(times);
     let mut losses = Vec::new();
     let mut fastest = None::<(f64, Vec<Pass>)>;
     let mut sent = 0.0;
     for step in 0..config.steps {
-        let before = pipelined.stages.group().traffic().bytes;
+        let before = training.stages.group().traffic().bytes;
+        let micro_batches = training.draw(text, step, &mut ());
         let origin = start_together(comm, epoch)?;
-        let ran = pipelined.forward_backward(text, step)?;
-        let bytes = (pipelined.stages.group().traffic().bytes - before) as f64;
-        let averaged = pipelined.zero.finish()?;
+        let ran = training.passes(&micro_batches)?;
+        let bytes = (training.stages.group().traffic().bytes - before) as f64;
+        let averaged = training.average()?;
         let finished = Instant::now();
-        pipelined.update(step)?;
+        training.update(step)?;
         trace.pipelined(step + 1, &ran, &averaged, (finished, Instant::now()));
-        losses.push(pipelined.loss(&ran)?);
+        losses.push(training.loss(&ran)?);
         let seconds =
             |moment: Instant| moment.saturating_duration_since(epoch).as_secs_f64() - origin;
         let pass = |done: &PassRecord| Pass {
@@ -123,7 +120,7 @@ pub fn measure(
             sent = bytes;
         }
     }
-    let params = &pipelined.stages.chunks[0].params;
+    let params = &training.stages.chunks[0].params;
     let as_one_rank = |one: &Unpipelined| {
         let expected = |name: &str| one.value(name).unwrap_or_default();
         params
@@ -137,7 +134,7 @@ pub fn measure(
     let mut sent = [sent];
     comm.all_reduce(&mut sent, Reduce::Sum)?;
     Ok(Measured {
-        plan,
+        strategy,
         ranks: gather(comm, &fastest.map(|(_, passes)| passes).unwrap_or_default())?,
         expected: one.map_or_else(Vec::new, |one| one.losses.clone()),
         losses,
@@ -203,7 +200,8 @@ impl Measured {
     /// The same step, simulated: with the `pace` of the passes, or without one with the mean time
     /// that each rank took for passes of one kind through one chunk.
     pub fn predicted(&self, pace: f64) -> Result<Predicted> {
-        let PipelinePlan { schedule, pipeline, .. } = self.plan;
+        let schedule = self.strategy.schedule();
+        let pipeline = pipeline_of(&self.strategy);
         match pace {
             0.0 => Predicted::new(schedule, pipeline, self.times(), |rank, op| self.mean(rank, op)),
             pace => Predicted::paced(schedule, pipeline, pace),
@@ -272,7 +270,7 @@ impl Measured {
     /// Bytes that the ranks send in a step, by formula: a message in each direction for each
     /// micro-batch at each boundary between stages of different ranks.
     pub fn expected_bytes(&self, config: &Config) -> f64 {
-        let pipeline = self.plan.pipeline;
+        let pipeline = pipeline_of(&self.strategy);
         let boundaries = if pipeline.ranks > 1 { pipeline.stages() - 1 } else { 0 };
         (2 * boundaries * pipeline.micro_batches) as f64 * message_bytes(config)
     }

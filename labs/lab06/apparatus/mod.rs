@@ -19,7 +19,7 @@ pub use benchmark::benchmark;
 pub use broken::Break;
 pub use measured::{Measured, Way, measure, message_bytes, programs};
 pub use order::{log, print_order};
-pub use predicted::Predicted;
+pub use predicted::{Predicted, pipeline_of};
 pub use rehearsal::{Unplayable, rehearse};
 pub use report::{
     bubble, charts, check, compared, holdings, introduce, losses, planned, recomputed,

@@ -1,19 +1,20 @@
 //! A rank's order as Megatron-LM's log has it.
 
+use super::predicted::pipeline_of;
 use kit::show::Screen;
 use shardlab::error::BadInput;
 use shardlab::launch;
+use shardlab::parallel::Strategy;
 use shardlab::parallel::pipeline::{Op, Pipeline, Work};
-use shardlab::train::PipelinePlan;
 
 /// Prints the order of every rank, or of one.
 pub fn print_order(
     screen: &Screen,
-    plan: &PipelinePlan,
+    strategy: &Strategy,
     rank: Option<usize>,
 ) -> Result<(), BadInput> {
-    let pipeline = &plan.pipeline;
-    let orders = plan.schedule.orders(pipeline)?;
+    let pipeline = &pipeline_of(strategy);
+    let orders = strategy.schedule().orders(pipeline)?;
     if let Some(rank) = rank.filter(|&rank| rank >= pipeline.ranks) {
         let help = format!("ranks are 0 to {}", pipeline.ranks - 1);
         return Err(BadInput::new(format!("--print-order {rank}: there is no rank {rank}"), help));

@@ -2,7 +2,13 @@
 
 use anyhow::Result;
 use kit::show::{Activity, Bar};
+use shardlab::parallel::Strategy;
 use shardlab::parallel::pipeline::{Op, Pipeline, Schedule, Simulated, Times, Work, simulate_with};
+
+/// The pipeline of a strategy of this lab, all of which name their micro-batches.
+pub fn pipeline_of(strategy: &Strategy) -> Pipeline {
+    strategy.pipeline(1)
+}
 
 /// A schedule on its pipeline, simulated.
 pub struct Predicted {
@@ -35,7 +41,13 @@ impl Predicted {
         Ok(Predicted { pipeline, schedule, times, orders, bars, simulated })
     }
 
-    /// If a rank's forward pass takes `forward` seconds, and its backward pass twice as long.
+    /// A strategy's step, if a rank's forward pass takes `forward` seconds, and its backward pass
+    /// twice as long.
+    pub fn of(strategy: &Strategy, forward: f64) -> Result<Predicted> {
+        Predicted::paced(strategy.schedule(), pipeline_of(strategy), forward)
+    }
+
+    /// The same for a schedule on its pipeline.
     pub fn paced(schedule: Schedule, pipeline: Pipeline, forward: f64) -> Result<Predicted> {
         let times = paced(schedule, pipeline.chunks, forward);
         Predicted::new(schedule, pipeline, times, |_, op| times.of(op.work))

@@ -1,30 +1,31 @@
 //! The screens of a pipeline: its setup, its charts, and the checks.
 
 use super::measured::{Measured, message_bytes};
-use super::predicted::Predicted;
+use super::predicted::{Predicted, pipeline_of};
 use kit::show::{Chart, Screen, bytes_decimal, gantt, percent, table, thousands};
 use kit::{Checks, report};
 use shardlab::launch;
+use shardlab::parallel::Strategy;
 use shardlab::parallel::pipeline::{Pipeline, Schedule};
-use shardlab::train::{Config, PipelinePlan};
+use shardlab::train::Config;
 use std::ops::Range;
 
 /// Prints ranks, model, schedules and pace.
-pub fn introduce(screen: &Screen, config: &Config, plans: &[PipelinePlan], pace: f64) {
-    let Some(plan) = plans.first() else { return };
+pub fn introduce(screen: &Screen, config: &Config, strategies: &[Strategy], pace: f64) {
+    let Some(strategy) = strategies.first() else { return };
     let dot = screen.separator();
     let shape = &config.shape;
-    let Pipeline { ranks, micro_batches, .. } = plan.pipeline;
+    let Pipeline { ranks, micro_batches, .. } = pipeline_of(strategy);
     report::ranks(screen, ranks);
     screen.say(screen.row("model", &report::model(screen, shape, "")));
     let step = format!(
         "{micro_batches} micro-batches of {} sequences x {} tokens{dot}{}",
         config.batch,
         shape.block,
-        if plans.len() > 1 {
-            format!("{} runs", plans.len())
+        if strategies.len() > 1 {
+            format!("{} runs", strategies.len())
         } else {
-            name(plan)
+            name(strategy)
         }
     );
     screen.say(screen.row("step", &step));
@@ -59,12 +60,12 @@ pub fn charts(screen: &Screen, predicted: &Predicted, measured: &Measured) -> St
 }
 
 /// The predicted step alone.
-pub fn planned(screen: &Screen, plan: &PipelinePlan, predicted: &Predicted) -> String {
+pub fn planned(screen: &Screen, strategy: &Strategy, predicted: &Predicted) -> String {
     let seconds = predicted.simulated.makespan;
     let bubble = predicted.simulated.bubble();
     let title = format!(
         "{}: {} per step, {} of it bubble",
-        name(plan),
+        name(strategy),
         screen.seconds(seconds),
         percent(bubble)
     );
@@ -109,13 +110,14 @@ pub fn holdings(
     predicted: &Predicted,
     measured: &Measured,
 ) -> String {
-    let plan = &measured.plan;
-    let Ok(layers) = plan.partition.layers(&config.shape, plan.pipeline.stages()) else {
+    let strategy = &measured.strategy;
+    let pipeline = pipeline_of(strategy);
+    let Ok(layers) = strategy.partition.layers(&config.shape, pipeline.stages()) else {
         return String::new();
     };
     let row = |(rank, &(live, bytes)): (usize, &(usize, f64))| {
-        let mine: Vec<_> = (0..plan.pipeline.chunks)
-            .map(|chunk| layers[plan.pipeline.stage(rank, chunk)].clone())
+        let mine: Vec<_> = (0..pipeline.chunks)
+            .map(|chunk| layers[pipeline.stage(rank, chunk)].clone())
             .collect();
         let name = |layers: &Range<usize>| match layers.len() {
             1 => layers.start.to_string(),
@@ -144,7 +146,7 @@ pub fn holdings(
 pub fn compared(screen: &Screen, all: &[(Predicted, Measured)]) -> String {
     let row = |(predicted, measured): &(Predicted, Measured)| {
         let Pipeline { chunks, .. } = predicted.pipeline;
-        let name = name(&measured.plan);
+        let name = name(&measured.strategy);
         let live: Vec<String> = measured.peaks().iter().map(|(live, _)| live.to_string()).collect();
         let most = measured.peaks().iter().map(|&(_, bytes)| bytes).fold(0.0, f64::max);
         let of = if chunks > 1 {
@@ -172,7 +174,7 @@ pub fn compared(screen: &Screen, all: &[(Predicted, Measured)]) -> String {
 /// The same schedule with all activations kept, and with some computed twice.
 pub fn recomputed(screen: &Screen, all: &[(Predicted, Measured)]) -> String {
     let row = |(_, measured): &(Predicted, Measured)| {
-        let kept = match measured.plan.recompute {
+        let kept = match measured.strategy.recompute.blocks() {
             0 => "all activations".to_string(),
             1 => "each block's input".to_string(),
             every => format!("the input of every {every} blocks"),
@@ -197,8 +199,8 @@ pub fn recomputed(screen: &Screen, all: &[(Predicted, Measured)]) -> String {
 }
 
 /// A schedule's name with its chunks and groups.
-pub fn name(plan: &PipelinePlan) -> String {
-    match plan.schedule {
+pub fn name(strategy: &Strategy) -> String {
+    match strategy.schedule() {
         Schedule::Interleaved { group } => format!("interleaved by {group}"),
         schedule => schedule.name().to_string(),
     }
@@ -229,7 +231,7 @@ pub fn check(checks: &mut Checks, config: &Config, all: &[(Predicted, Measured)]
         let bad: Vec<String> = all
             .iter()
             .filter(|one| !sound(one))
-            .map(|(_, measured)| name(&measured.plan))
+            .map(|(_, measured)| name(&measured.strategy))
             .collect();
         bad.join(", ")
     };
