@@ -166,6 +166,7 @@ impl fmt::Display for Layout {
 }
 
 /// One rank's coordinates in a mesh, and its three groups.
+#[derive(Clone)]
 pub struct Mesh {
     pub layout: Layout,
     pub at: Coordinates,

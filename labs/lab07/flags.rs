@@ -2,15 +2,14 @@
 
 use clap::Parser;
 use kit::Order as Passes;
-use kit::flags::{one_micro_step, positive, whole, without};
+use kit::flags::{StrategyFlag, one_micro_step, positive, whole, without};
 use kit::help;
 use kit::{RunFlags, Slowest, TrainFlags};
 use shardlab::error::BadInput;
-use shardlab::mesh::{Coordinates, Layout};
-use shardlab::parallel::TensorParallel;
-use shardlab::parallel::pipeline::{Partition, Pipeline, Schedule};
+use shardlab::parallel::pipeline::{Pipeline, Schedule};
 use shardlab::parallel::zero::Stage;
-use shardlab::train::{Config, PipelinePlan};
+use shardlab::parallel::{Mistake, Strategy};
+use shardlab::train::Config;
 use std::path::PathBuf;
 
 /// Data, pipeline and tensor parallelism in one job, with ZeRO-1.
@@ -18,8 +17,10 @@ use std::path::PathBuf;
 #[command(name = "lab07", version)]
 #[command(mut_arg("init_from", |flag| without::<PathBuf>(flag, "this lab keeps no weights: leave it out")))]
 #[command(mut_arg("grad_accum", |flag| flag.hide(true).value_parser(one_micro_step)))]
+#[command(mut_arg("strategy", |flag| flag.conflicts_with_all(INSTEAD)))]
 #[command(after_long_help = help::examples("lab07", &[
     ("--tp 1 --pp 4", "eight ranks on two axes: data and pipeline"),
+    ("--strategy dp=2,tp=2,pp=2,zero=1,sp", "any strategy, as lab11 prints it"),
     ("--report", "this run as Megatron-LM's log has it"),
     ("--steps 5 --trace steps.json", "a timeline of every rank"),
 ]))]
@@ -33,6 +34,8 @@ pub struct Args {
     #[command(flatten)]
     pub axes: AxesFlags,
     #[command(flatten)]
+    pub strategy: StrategyFlag,
+    #[command(flatten)]
     pub train: TrainFlags,
     #[command(flatten)]
     pub run: RunFlags,
@@ -40,6 +43,39 @@ pub struct Args {
     #[arg(long, value_name = "FILE", help_heading = help::OUTPUT)]
     pub trace: Option<PathBuf>,
 }
+
+/// The parts of a strategy that this lab runs: all that a trainer runs.
+pub const AXES: [&str; 16] = [
+    "dp",
+    "tp",
+    "pp",
+    "chunks",
+    "m",
+    "mb",
+    "zero",
+    "schedule",
+    "group",
+    "partition",
+    "recompute",
+    "sp",
+    "order",
+    "pad",
+    "tiles",
+    "offload",
+];
+
+/// The flags that say what a strategy says.
+const INSTEAD: [&str; 9] = [
+    "ranks",
+    "tp",
+    "pp",
+    "chunks",
+    "micro_batches",
+    "schedule",
+    "zero",
+    "order",
+    "make_vocab_size_divisible_by",
+];
 
 /// The axes of a job, and how micro-batches go through its stages.
 #[derive(Clone, Debug, clap::Args)]
@@ -103,51 +139,39 @@ pub enum Break {
 }
 
 impl AxesFlags {
-    /// The mesh of a run on `ranks` ranks.
-    pub fn layout(&self, ranks: usize) -> Result<Layout, BadInput> {
+    /// How `ranks` ranks divide the job, as far as they can.
+    pub fn strategy(&self, ranks: usize) -> Result<Strategy, BadInput> {
         let data = (ranks / self.tp.saturating_mul(self.pp).max(1)).max(1);
-        let layout = Layout {
-            sizes: Coordinates { data, pipeline: self.pp, tensor: self.tp },
-            order: self.order.order(),
-        };
-        layout.check(ranks).map(|()| layout)
-    }
-
-    /// The schedule and the stages, checked.
-    pub fn plan(&self, config: &Config) -> Result<PipelinePlan, BadInput> {
         let interleaved = self.schedule == Passes::Interleaved && self.pp > 1;
         let chunks = self.chunks.unwrap_or(if interleaved { 2 } else { 1 });
-        if self.pp == 1 && chunks > 1 {
-            let what = format!(
-                "{chunks} chunks on a pipeline of 1 rank would follow each other on the same rank"
-            );
-            return Err(BadInput::new(what, "give --pp 2 or more, or --chunks 1"));
-        }
         let pipeline = Pipeline { ranks: self.pp, chunks, micro_batches: self.micro_batches };
-        let schedule = match self.schedule {
-            Passes::Gpipe => Schedule::GPipe,
-            Passes::OneForwardOneBackward => Schedule::OneForwardOneBackward,
-            Passes::Interleaved => Schedule::depth_first(&pipeline),
-            Passes::ZeroBubble => Schedule::ZeroBubble,
+        let strategy = Strategy {
+            data,
+            tensor: self.tp,
+            pipeline: self.pp,
+            chunks,
+            schedule: Some(match self.schedule {
+                Passes::Gpipe => Schedule::GPipe,
+                Passes::OneForwardOneBackward => Schedule::OneForwardOneBackward,
+                Passes::Interleaved => Schedule::depth_first(&pipeline),
+                Passes::ZeroBubble => Schedule::ZeroBubble,
+            }),
+            micro_batches: Some(self.micro_batches),
+            zero: if self.zero == 0 { Stage::Ddp } else { Stage::One },
+            order: self.order.order(),
+            vocabulary_multiple: self.make_vocab_size_divisible_by,
+            ..Strategy::SINGLE
         };
-        let plan = PipelinePlan {
-            pipeline,
-            schedule,
-            partition: Partition::Uniform,
-            recompute: 0,
-        };
-        plan.check(config)?;
-        TensorParallel::check(&config.shape, self.tp, false)?;
-        self.refuse(config).map(|()| plan)
+        strategy.layout().check(ranks).map(|()| strategy)
     }
 
     /// Refuses a mistake that this job cannot make.
-    fn refuse(&self, config: &Config) -> Result<(), BadInput> {
+    pub fn refuse(&self, config: &Config, strategy: &Strategy) -> Result<(), BadInput> {
         let (what, help) = match self.broken {
-            Some(Break::Untied) if self.pp == 1 => {
+            Some(Break::Untied) if strategy.pipeline == 1 => {
                 ("one stage has one token table, and nothing to tie", "give --pp 2")
             }
-            Some(Break::EarlyAverage) if self.micro_batches == 1 => {
+            Some(Break::EarlyAverage) if config.grad_accum == 1 => {
                 ("the first micro-batch is also the last one", "give --micro-batches 2 or more")
             }
             Some(Break::EarlyAverage) if config.ranks == 1 => {
@@ -157,8 +181,15 @@ impl AxesFlags {
         };
         Err(BadInput::new(what, help))
     }
+}
 
-    pub fn stage(&self) -> Stage {
-        if self.zero == 0 { Stage::Ddp } else { Stage::One }
+impl Break {
+    /// The piece of the training that is left out.
+    pub fn mistake(self) -> Mistake {
+        match self {
+            Break::LocalNorm => Mistake::LocalNorm,
+            Break::Untied => Mistake::UntiedTable,
+            Break::EarlyAverage => Mistake::EarlyAverage,
+        }
     }
 }

@@ -7,13 +7,12 @@
 //! `cargo run --bin lab07`: eight ranks, two on each axis, train one small GPT. The first check
 //! trains with this part, beside the library's trainer.
 
-use crate::Plan;
 use anyhow::Result;
 use kit::Beside;
 use shardlab::comm::Comm;
 use shardlab::parallel::pipeline::Stages;
-use shardlab::parallel::{TensorParallel, Zero, ZeroConfig};
-use shardlab::train::PipelinePlan;
+use shardlab::parallel::{Strategy, TensorParallel, Zero, ZeroConfig};
+use shardlab::train::Config;
 
 // ANCHOR: heart
 /// One rank's part of a model that is divided along three axes.
@@ -24,25 +23,24 @@ struct Part {
 }
 
 impl Part {
-    fn new(world: &Comm, plan: &Plan, zero: ZeroConfig) -> Result<Part> {
+    fn new(world: &Comm, job: &Config, strategy: &Strategy, zero: ZeroConfig) -> Result<Part> {
         // A rank has a place on each axis. Ranks whose places differ on one axis alone are a group:
         // `split` joins ranks that name the same number, and here the places on the other two axes
         // make that number.
-        let at = plan.layout.coordinates(world.rank());
+        let at = strategy.layout().coordinates(world.rank());
         let color = |a: usize, b: usize| (a * world.size() + b) as u64;
         let tensor = world.split(color(at.pipeline, at.data), at.tensor as i64)?;
         let pipeline = world.split(color(at.data, at.tensor), at.pipeline as i64)?;
         let data = world.split(color(at.pipeline, at.tensor), at.data as i64)?;
 
         // Tensor ranks cut every matrix: this makes such layers. They do not shard the sequence.
-        let layers = TensorParallel::new(tensor).pad_vocabulary_to(plan.multiple);
+        let layers = TensorParallel::new(tensor).pad_vocabulary_to(strategy.vocabulary_multiple);
         // Pipeline ranks divide the layers that are made of these matrices.
-        let shape = &plan.config.shape;
-        let PipelinePlan { pipeline: stages, partition, .. } = plan.pipeline;
-        let stage = Stages::new(stages, &pipeline, shape, partition, &layers)?;
+        let stages = strategy.pipeline(job.grad_accum);
+        let stage = Stages::new(stages, &pipeline, &job.shape, strategy.partition, &layers)?;
         // Data ranks hold the same slices of the same layers: they average gradients, and with
         // ZeRO-1 divide the optimizer's state.
-        let zero = Zero::init(&stage.chunks[0].params, &data, zero, plan.config.seed)?;
+        let zero = Zero::init(&stage.chunks[0].params, &data, zero, job.seed)?;
         // Where the axes meet: one norm of all gradients, and the token table of the first and the
         // last stage.
         let zero = zero.with_tensor(&layers)?.with_pipeline(&pipeline)?;
@@ -54,19 +52,20 @@ impl Part {
 /// Trains the first steps with the part above: this rank's share of the mesh. Returns the losses.
 fn train_plainly(
     world: &Comm,
-    plan: &Plan,
+    config: &Config,
+    strategy: &Strategy,
     zero: ZeroConfig,
     text: &[u32],
     steps: usize,
 ) -> Result<Vec<f64>> {
-    let config = &plan.config;
-    let Part { layers, stage, mut zero } = Part::new(world, plan, zero)?;
+    let Part { layers, stage, mut zero } = Part::new(world, config, strategy, zero)?;
     let pipeline = stage.group();
-    let order = plan.pipeline.schedule.order(&plan.pipeline.pipeline, pipeline.rank());
-    let program = plan.pipeline.pipeline.with_messages(pipeline.rank(), &order);
+    let stages = strategy.pipeline(config.grad_accum);
+    let order = strategy.schedule().order(&stages, pipeline.rank());
+    let program = stages.with_messages(pipeline.rank(), &order);
     let shape = [config.batch, config.shape.block, config.shape.embd];
     // One replica, one batch.
-    let sampler = config.sampler(plan.layout.coordinates(world.rank()).data);
+    let sampler = config.sampler(strategy.layout().coordinates(world.rank()).data);
     let mut losses = Vec::new();
     for step in 0..steps {
         let draw = |micro| {
@@ -90,12 +89,13 @@ fn train_plainly(
 /// computed.
 pub fn compare_first_losses(
     world: &Comm,
-    plan: &Plan,
+    config: &Config,
+    strategy: &Strategy,
     zero: ZeroConfig,
     text: &[u32],
     library: &[f64],
 ) -> Result<Beside> {
-    let lesson = train_plainly(world, plan, zero, text, library.len())?;
+    let lesson = train_plainly(world, config, strategy, zero, text, library.len())?;
     // Both add in one order, so the bits are the same.
     Ok(Beside::of(world, &lesson, library, 0.0)?)
 }

@@ -1,7 +1,7 @@
 //! What runs in the lab, and in which order.
 
 use crate::apparatus::{self, Measured, Memory, Plan, logged};
-use crate::flags::{Args, Break, Report};
+use crate::flags::{AXES, Args, Break, Report};
 use crate::lesson::compare_first_losses;
 use anyhow::Result;
 use kit::show::{Screen, folded};
@@ -11,10 +11,9 @@ use shardlab::allocator;
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
 use shardlab::launch;
-use shardlab::mesh::Mesh;
-use shardlab::parallel::ZeroConfig;
+use shardlab::parallel::{Strategy, ZeroConfig};
 use shardlab::tensor::{Precision, matmul};
-use shardlab::train::{Diverged, Pipelined, clip_scale};
+use shardlab::train::Setup;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -42,25 +41,31 @@ pub fn run(mut args: Args) -> Result<()> {
         return Ok(());
     }
     let corpus = Corpus::find(args.train.data.data.as_deref())?;
-    let layout = args.axes.layout(launch::ranks(args.ranks, 8)?)?;
-    args.train.data.grad_accum = args.axes.micro_batches;
+    let strategy = match args.strategy.of_lab("lab07", &AXES)? {
+        Some(given) => {
+            launch::ranks(Some(given.ranks()), 8)?;
+            let micro_batches = given.micro_batches.or(Some(args.axes.micro_batches));
+            Strategy { micro_batches, ..given }
+        }
+        None => args.axes.strategy(launch::ranks(args.ranks, 8)?)?,
+    };
+    args.train.take(&strategy)?;
     if args.train.data.global_batch.is_none() {
         args.train.data.batch = args.train.data.batch.or(Some(2));
     }
-    let config = args.train.resolve(layout.sizes.data, Some(args.steps), &corpus)?;
-    let pipeline = args.axes.plan(&config)?;
-    let stage = args.axes.stage();
-    let free = launch::free_memory(launch::ranks_here(layout.ranks()));
-    let mut zero = ZeroConfig::new(stage, Precision::F32, config.adamw);
-    zero.local_norm = args.axes.broken == Some(Break::LocalNorm);
-    zero.local_tied = args.axes.broken == Some(Break::Untied);
+    let config = args.train.resolve(strategy.data, Some(args.steps), &corpus)?;
+    args.strategy.ensure_divides(&config.shape)?;
+    strategy.check(&config.shape)?;
+    args.axes.refuse(&config, &strategy)?;
+    let free = launch::free_memory(launch::ranks_here(strategy.ranks()));
+    let mut zero = ZeroConfig::new(strategy.zero, Precision::F32, config.adamw);
+    zero.mistake = args.axes.broken.map(Break::mistake);
     if args.axes.broken == Some(Break::EarlyAverage) {
         // So what the mistake does depends on neither the clock nor buckets.
         zero.overlap = false;
         zero.reduce_bucket = 1;
     }
-    let multiple = args.axes.make_vocab_size_divisible_by;
-    let plan = Plan { config, layout, pipeline, zero: stage, multiple };
+    let plan = Plan { config, strategy };
     let lab = Lab {
         plan,
         zero,
@@ -81,7 +86,7 @@ pub fn run(mut args: Args) -> Result<()> {
         return Ok(());
     }
     let options = args.run.comm.options(&args.run.folder("lab07"));
-    kit::run(layout.ranks(), &options, |comm| {
+    kit::run(strategy.ranks(), &options, |comm| {
         one_rank(&lab, &comm).map_err(|error| lab.plan.config.explain(error))
     })
 }
@@ -93,19 +98,13 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     matmul::allocate_room();
     let before = allocator::live();
     let start = Instant::now();
-    kit::neighbours::warn(comm, &plan.layout)?;
-    let mesh = Mesh::new(comm, plan.layout)?;
-    let mut pipelined = Pipelined::new(
-        &plan.config,
-        &mesh,
-        &plan.pipeline,
-        (false, plan.multiple),
-        lab.zero.clone(),
-    )?;
-    pipelined.stages.averages_early = lab.broken == Some(Break::EarlyAverage);
+    kit::neighbours::warn(comm, &plan.layout())?;
+    let mut training =
+        Setup::new(&plan.config, &plan.strategy).zero(lab.zero.clone()).begin(comm)?;
+    let mesh = training.mesh.clone();
     let mut measured = Measured {
         set_up: start.elapsed().as_secs_f64(),
-        parameters: pipelined.zero.params().numel(),
+        parameters: training.zero.params().numel(),
         ..Measured::default()
     };
     let mut trace = Trace::new(comm, lab.trace.as_deref())?;
@@ -115,8 +114,10 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         let ranks = comm.size();
         progress(comm, || format!("{ranks} ranks: step {} of {}", step + 1, plan.config.steps));
         let start = Instant::now();
-        one_step(lab, &mut pipelined, step, &mut measured, &mut trace)
-            .map_err(|error| Diverged::at(step + 1, error))?;
+        let taken = training.step(&lab.corpus.train, step)?;
+        measured.add(&taken);
+        let optimizer = (taken.times.averaged, taken.times.updated);
+        trace.pipelined(step + 1, &taken.ran, &taken.averaged, optimizer);
         seconds.push(start.elapsed().as_secs_f64());
         if step == 0 {
             let allocated = (allocator::live() - before) as f64;
@@ -129,13 +130,17 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     measured.traffic = std::array::from_fn(|i| after[i] - sent[i]);
     let few = measured.losses.len().min(3);
     let mut beside = None;
-    if lab.broken.is_none() {
+    // The lesson's part shards no sequence, and tiles no matrix.
+    if lab.broken.is_none() && !plan.strategy.sequence && plan.strategy.tiles == 1 {
         progress(comm, || format!("the lesson's version: {few} steps"));
         let library = &measured.losses[..few];
         let text = &lab.corpus.train;
-        beside = Some(compare_first_losses(comm, plan, lab.zero.clone(), text, library)?);
+        let zero = lab.zero.clone();
+        let Plan { config, strategy } = plan;
+        beside = Some(compare_first_losses(comm, config, strategy, zero, text, library)?);
     }
-    let run = apparatus::collect(&mesh, &measured, pipelined.zero.params())?;
+    let params = training.stages.chunks[0].params.clone();
+    let run = training.zero.whole(|| apparatus::collect(&mesh, &measured, &params))?;
     let traced = trace.write(comm)?;
     if comm.rank() != 0 {
         return Ok(Vec::new());
@@ -168,40 +173,6 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     Ok(failed)
 }
 
-// ANCHOR: train
-/// One step, and who communicates in it.
-fn one_step(
-    lab: &Lab,
-    pipelined: &mut Pipelined,
-    step: usize,
-    measured: &mut Measured,
-    trace: &mut Trace,
-) -> Result<()> {
-    let config = &lab.plan.config;
-    let start = Instant::now();
-    // Tensor ranks, inside every layer. Pipeline ranks, between stages. Data ranks, in the last
-    // backward pass.
-    let ran = pipelined.forward_backward(&lab.corpus.train, step)?;
-    let passed = start.elapsed();
-    // First and last stage add up their gradients of the token table. Then data ranks average the
-    // table, too.
-    let reduced = pipelined.zero.finish()?;
-    let averaged = start.elapsed();
-    let norm = pipelined.zero.norm()?; // of all gradients, on all three axes
-    pipelined
-        .zero
-        // Data ranks gather the parameters.
-        .update(config.schedule.at(step), clip_scale(norm, config.clip)?)?;
-    let updated = start.elapsed();
-    let phases = [passed, averaged - passed, updated - averaged];
-    measured.phases.push(phases.map(|time| time.as_secs_f64()));
-    measured.losses.push(pipelined.loss(&ran)?); // only the last stage has computed it
-    measured.norms.push(norm);
-    trace.pipelined(step + 1, &ran, &reduced, (start + averaged, start + updated));
-    Ok(())
-}
-// ANCHOR_END: train
-
 fn introduce(lab: &Lab) {
     let Lab { plan, screen, .. } = lab;
     screen.say(lab.lesson.heading(screen, None));
@@ -211,11 +182,12 @@ fn introduce(lab: &Lab) {
         }
         return;
     }
-    let sizes = plan.layout.sizes;
+    let strategy = &plan.strategy;
+    let sizes = plan.layout().sizes;
     let dot = screen.separator();
-    report::ranks(screen, plan.layout.ranks());
+    report::ranks(screen, strategy.ranks());
     let zero = if plan.job().distributed_optimizer {
-        format!("{dot}ZeRO-1 over data")
+        format!("{dot}ZeRO-{} over data", strategy.zero.number())
     } else {
         String::new()
     };
@@ -223,11 +195,11 @@ fn introduce(lab: &Lab) {
         "{} data x {} pipeline x {} tensor{zero}",
         sizes.data, sizes.pipeline, sizes.tensor
     );
-    let chunks = match plan.pipeline.pipeline.chunks {
+    let chunks = match strategy.chunks {
         1 => String::new(),
         chunks => format!(", {chunks} chunks per rank"),
     };
-    let schedule = format!("{dot}{}{chunks}", plan.pipeline.schedule.name());
+    let schedule = format!("{dot}{}{chunks}", strategy.schedule().name());
     screen.say(screen.row("mesh", &format!("{mesh}{schedule}")));
     let shape = &plan.config.shape;
     let block = format!("block {}{dot}", shape.block);

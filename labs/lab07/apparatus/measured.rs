@@ -9,8 +9,9 @@ use kit::{Checks, report};
 use shardlab::comm::{Comm, CommTraffic, Reduce};
 use shardlab::difference::largest_relative_difference;
 use shardlab::mesh::{Axis, Layout, Mesh};
+use shardlab::plan::zero_memory;
 use shardlab::tensor::Params;
-use shardlab::train::Config;
+use shardlab::train::{Config, StepTimes, TakenStep};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -39,6 +40,17 @@ pub struct Measured {
     pub memory: Memory,
     /// The traffic of all steps together.
     pub traffic: [CommTraffic; 4],
+}
+
+impl Measured {
+    /// Adds a step.
+    pub fn add(&mut self, taken: &TakenStep) {
+        let StepTimes { begun, passed, averaged, updated, .. } = taken.times;
+        let phases = [passed - begun, averaged - passed, updated - averaged];
+        self.phases.push(phases.map(|time| time.as_secs_f64()));
+        self.losses.push(taken.loss);
+        self.norms.push(taken.grad_norm);
+    }
 }
 
 /// This rank's traffic so far, by what it was for: in the order of [`Sent`](super::Sent).
@@ -317,14 +329,20 @@ impl Run {
             &result,
             "a rank holds more or less than it should",
         );
+        // ZeRO gives the data ranks unequal parts of the norms and positions, whose gradients tensor
+        // ranks add up with sequence parallelism: there the mean over the data ranks counts.
+        let counted = |rank: usize, kind: usize| {
+            let one = |rank: usize| self.ranks[rank].traffic(kind)[0];
+            if kind > 0 || !plan.strategy.sequence {
+                return one(rank);
+            }
+            let data = self.layout.group(rank, Axis::Data);
+            data.iter().map(|&rank| one(rank)).sum::<f64>() / data.len() as f64
+        };
         let mut most: f64 = 0.0;
-        for (rank, figures) in self.ranks.iter().enumerate() {
-            for (predicted, counted) in plan
-                .sent(rank)
-                .parts()
-                .into_iter()
-                .zip((0..4).map(|kind| figures.traffic(kind)[0]))
-            {
+        for rank in 0..self.ranks.len() {
+            for (kind, predicted) in plan.sent(rank).parts().into_iter().enumerate() {
+                let counted = counted(rank, kind);
                 // A group's ranks share few bytes, such as a norm's, unevenly.
                 let off = ((counted - predicted).abs() - 64.0).max(0.0);
                 most = most.max(off / predicted.max(1.0));
@@ -392,10 +410,14 @@ impl Run {
     pub fn memory(&self, screen: &Screen, plan: &Plan) -> String {
         let job = plan.job();
         let n = self.ranks.len();
-        let data = if job.distributed_optimizer { job.sizes.data } else { 1 };
-        let each = job.bytes.on_a_rank(data);
-        let held = |rank: usize| self.ranks[rank].parameters() as f64 * each;
+        let stage = plan.strategy.zero.number();
+        let state = |rank: usize| {
+            let parameters = self.ranks[rank].parameters();
+            zero_memory(stage, parameters, job.sizes.data as u64, job.bytes)
+        };
+        let held = |rank: usize| state(rank).iter().sum::<u64>() as f64;
         let most = (0..n).rev().max_by(|&a, &b| held(a).total_cmp(&held(b))).unwrap_or_default();
+        let each = held(most) / self.ranks[most].parameters() as f64;
         let text = format!(
             "rank {most}: {} x {} bytes = {}; in step 1 at most {}",
             thousands(self.ranks[most].parameters()),

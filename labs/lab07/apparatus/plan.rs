@@ -3,11 +3,13 @@
 use super::report::Job;
 use kit::show::{Screen, bytes_decimal, table, thousands};
 use shardlab::mesh::{Axis, Layout};
-use shardlab::parallel::pipeline::Instruction;
+use shardlab::parallel::Strategy;
+use shardlab::parallel::pipeline::{Instruction, Pipeline};
+use shardlab::parallel::strategy::Recompute;
 use shardlab::parallel::tensor::padded;
 use shardlab::parallel::zero::Stage;
 use shardlab::plan::{BytesEach, Shards};
-use shardlab::train::{Config, PipelinePlan};
+use shardlab::train::Config;
 use std::ops::Range;
 
 /// A job on three axes.
@@ -16,12 +18,7 @@ pub struct Plan {
     /// `config.ranks` is the number of replicas, and `config.grad_accum` the number of
     /// micro-batches.
     pub config: Config,
-    pub layout: Layout,
-    pub pipeline: PipelinePlan,
-    /// 1: the data ranks divide the optimizer's state.
-    pub zero: Stage,
-    /// The vocabulary is padded to a multiple of this many tokens on each tensor rank.
-    pub multiple: usize,
+    pub strategy: Strategy,
 }
 
 /// Bytes that a rank sends per step, by what it sends them for.
@@ -44,11 +41,20 @@ impl Sent {
 }
 
 impl Plan {
+    /// The numbers of ranks along the axes, and their order.
+    pub fn layout(&self) -> Layout {
+        self.strategy.layout()
+    }
+
+    pub fn pipeline(&self) -> Pipeline {
+        self.strategy.pipeline(self.config.grad_accum)
+    }
+
     /// The layers of each pipeline rank, chunk by chunk.
     fn layers(&self) -> Vec<Vec<Range<usize>>> {
-        let pipeline = &self.pipeline.pipeline;
+        let pipeline = self.pipeline();
         let all = self
-            .pipeline
+            .strategy
             .partition
             .layers(&self.config.shape, pipeline.stages())
             .unwrap_or_default();
@@ -63,14 +69,15 @@ impl Plan {
     /// The job as a log states it.
     pub fn job(&self) -> Job {
         let config = &self.config;
-        let sizes = self.layout.sizes;
-        let rows = padded(config.shape.vocabulary, sizes.tensor, self.multiple);
+        let Strategy { zero, sequence, vocabulary_multiple: multiple, .. } = self.strategy;
+        let sizes = self.layout().sizes;
+        let rows = padded(config.shape.vocabulary, sizes.tensor, multiple);
         Job {
             shards: Shards {
                 shape: config.shape,
                 tensor: sizes.tensor,
                 pipeline: sizes.pipeline,
-                sequence: false,
+                sequence,
                 rows: if sizes.tensor == 1 {
                     config.shape.vocabulary
                 } else {
@@ -78,7 +85,7 @@ impl Plan {
                 },
             },
             sizes,
-            chunks: self.pipeline.pipeline.chunks,
+            chunks: self.strategy.chunks,
             layers: self.layers(),
             micro_batches: config.grad_accum,
             micro_batch: config.batch,
@@ -92,8 +99,8 @@ impl Plan {
             load: None,
             weights: "f32",
             bytes: BytesEach::F32,
-            distributed_optimizer: self.zero == Stage::One && sizes.data > 1,
-            multiple: self.multiple,
+            distributed_optimizer: zero > Stage::Ddp && sizes.data > 1,
+            multiple,
             lr: config.schedule.lr,
             clip: config.clip,
             seed: config.seed,
@@ -105,9 +112,10 @@ impl Plan {
     /// group.
     pub fn sent(&self, rank: usize) -> Sent {
         let config = &self.config;
-        let sizes = self.layout.sizes;
+        let strategy = &self.strategy;
+        let sizes = self.layout().sizes;
         let job = self.job();
-        let at = self.layout.coordinates(rank);
+        let at = self.layout().coordinates(rank);
         let last = sizes.pipeline - 1;
         let all_reduce = |n: usize, bytes: usize| 2.0 * (n as f64 - 1.0) / n as f64 * bytes as f64;
         let norm = 4 + 16; // the largest gradient, and two sums
@@ -115,21 +123,38 @@ impl Plan {
         let tokens = config.batch * config.shape.block;
 
         // Four all-reduces per layer, one at each end of the model, and three numbers per token for
-        // the loss.
+        // the loss. What the backward pass computes once more, it also adds up once more.
         let layers: usize = job.layers[at.pipeline].iter().map(Range::len).sum();
         let ends = usize::from(at.pipeline == 0) + usize::from(at.pipeline == last);
         let of_loss = if at.pipeline == last { 3 } else { 0 };
-        let numbers = tokens * config.grad_accum * ((4 * layers + ends) * h + of_loss);
-        let tensor = all_reduce(sizes.tensor, 4 * numbers + norm);
+        let each = if strategy.recompute == Recompute::None { 4 } else { 6 };
+        let numbers = tokens * config.grad_accum * ((each * layers + ends) * h + of_loss);
+        // With sequence parallelism, a gather and a scatter in place of each all-reduce, and the
+        // gradients of norms and positions, to which each rank adds its part of the sequence: of
+        // all, or with ZeRO of its share.
+        let norms = 2 * layers + usize::from(at.pipeline == last);
+        let first = usize::from(at.pipeline == 0);
+        let copies = norms * h + first * config.shape.positions() as usize;
+        let copies = match (strategy.sequence, strategy.zero) {
+            (false, _) => 0,
+            (true, Stage::Ddp) => copies,
+            (true, _) => copies / sizes.data,
+        };
+        let tensor = all_reduce(sizes.tensor, 4 * (numbers + copies) + norm);
 
         // Every send of this rank's list of instructions has the activations of one micro-batch.
-        let pipeline = &self.pipeline.pipeline;
-        let order = self.pipeline.schedule.order(pipeline, at.pipeline);
+        let pipeline = self.pipeline();
+        let order = strategy.schedule().order(&pipeline, at.pipeline);
         let program = pipeline.with_messages(at.pipeline, &order);
         let sends = program.iter().filter(|one| matches!(one, Instruction::Send { .. })).count();
         // The last stage tells the others.
         let loss = if at.pipeline == last { 8 * last } else { 0 };
-        let messages = (sends * 4 * tokens * h + loss) as f64 + all_reduce(sizes.pipeline, norm);
+        let held = if strategy.sequence {
+            tokens / sizes.tensor
+        } else {
+            tokens
+        };
+        let messages = (sends * 4 * held * h + loss) as f64 + all_reduce(sizes.pipeline, norm);
 
         let tied = last > 0 && ends > 0;
         let table = if tied {
@@ -139,9 +164,24 @@ impl Plan {
         };
 
         // An all-reduce of the gradients; or they are reduced to their owners, and the parameters
-        // gathered.
-        let of_norm = if self.zero == Stage::One { norm } else { 0 };
-        let data = all_reduce(sizes.data, 4 * job.parameters(at.pipeline) as usize + of_norm);
+        // gathered. ZeRO-2 reduces in every micro-step, and ZeRO-3 also gathers twice in each.
+        let of_norm = if strategy.zero > Stage::Ddp { norm } else { 0 };
+        let m = config.grad_accum as f64;
+        let times = match strategy.zero {
+            Stage::Ddp | Stage::One => 1.0,
+            Stage::Two => (m + 1.0) / 2.0,
+            Stage::Three => 3.0 * m / 2.0,
+        };
+        let state = all_reduce(sizes.data, 4 * job.parameters(at.pipeline) as usize);
+        // ZeRO-3 frees a block before its backward pass, if it was computed once more together with
+        // blocks after it. Then it is gathered once more.
+        let again = match (strategy.zero, strategy.recompute.blocks()) {
+            (Stage::Three, together @ 1..) => layers - layers.div_ceil(together),
+            _ => 0,
+        };
+        let block = all_reduce(sizes.data, 4 * 12 * h * h / sizes.tensor);
+        let again = again as f64 * m * block / 2.0;
+        let data = times * state + again + all_reduce(sizes.data, of_norm);
         Sent { tensor, pipeline: messages, table, data }
     }
     // ANCHOR_END: sent
@@ -149,11 +189,11 @@ impl Plan {
     /// The ranks whose results `rank` needs along an axis: the whole group, or in a pipeline the
     /// neighbours.
     fn talks_to(&self, rank: usize, axis: Axis) -> Vec<usize> {
-        let group = self.layout.group(rank, axis);
-        let at = self.layout.coordinates(rank).along(axis);
+        let group = self.layout().group(rank, axis);
+        let at = self.layout().coordinates(rank).along(axis);
         let size = group.len();
         let neighbours = [(at + size - 1) % size, (at + 1) % size];
-        let ring = self.pipeline.pipeline.chunks > 1;
+        let ring = self.strategy.chunks > 1;
         let talks = |other: usize| match axis {
             Axis::Pipeline => {
                 other != at && neighbours.contains(&other) && (ring || other.abs_diff(at) == 1)
@@ -168,14 +208,14 @@ impl Plan {
     pub fn map(&self, screen: &Screen) -> String {
         const SHOWN: usize = 16;
         let job = self.job();
-        let sizes = self.layout.sizes;
+        let sizes = self.layout().sizes;
         let heads = self.config.shape.heads / sizes.tensor;
         let range = |range: Range<usize>| match range.len() {
             1 => range.start.to_string(),
             _ => format!("{}-{}", range.start, range.end - 1),
         };
         let row = |rank: usize| {
-            let at = self.layout.coordinates(rank);
+            let at = self.layout().coordinates(rank);
             let sent = self.sent(rank);
             let layers: Vec<String> = job.layers[at.pipeline].iter().cloned().map(range).collect();
             let to = |axis, bytes: f64| {
@@ -198,9 +238,9 @@ impl Plan {
                 to(Axis::Data, sent.data),
             ]
         };
-        let rows: Vec<Vec<String>> = (0..self.layout.ranks().min(SHOWN)).map(row).collect();
+        let rows: Vec<Vec<String>> = (0..self.strategy.ranks().min(SHOWN)).map(row).collect();
         let head = ["rank", "d p t", "layers", "heads", "parameters", "tensor", "pipeline", "data"];
-        let more = self.layout.ranks().saturating_sub(SHOWN);
+        let more = self.strategy.ranks().saturating_sub(SHOWN);
         let more = if more > 0 {
             format!("{more} more ranks like these. ")
         } else {
