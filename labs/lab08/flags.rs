@@ -8,7 +8,7 @@ pub use restart::{LoadOn, RestartFlags};
 pub use scaling::ScalingFlags;
 
 use clap::Parser;
-use kit::flags::{positive, without};
+use kit::flags::{StrategyFlag, positive, without};
 use kit::help;
 use kit::{RunFlags, TrainFlags};
 use shardlab::error::BadInput;
@@ -24,6 +24,7 @@ use std::path::PathBuf;
 #[command(mut_arg("embd", |flag| flag.default_value("64")), mut_arg("block", |flag| flag.default_value("32")))]
 #[command(mut_arg("batch", |flag| flag.default_value("2")), mut_arg("grad_accum", |flag| flag.default_value("4")))]
 #[command(mut_arg("lr", |flag| flag.default_value("0.004")), mut_arg("warmup", |flag| flag.default_value("10")))]
+#[command(mut_arg("strategy", |flag| flag.conflicts_with_all(["ranks", "zero"])))]
 #[command(mut_arg("init_from", |flag| without::<PathBuf>(flag, "this lab's runs begin together: leave it out")))]
 #[command(after_long_help = help::examples("lab08", &[
     ("--train-range-to-skip 10 20 25 30 --log", "skip two ranges, and print every step"),
@@ -39,6 +40,8 @@ pub struct Args {
     pub steps: usize,
     #[command(flatten)]
     pub survive: SurviveFlags,
+    #[command(flatten)]
+    pub strategy: StrategyFlag,
     #[command(flatten)]
     pub train: TrainFlags,
     #[command(flatten)]

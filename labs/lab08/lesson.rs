@@ -11,9 +11,8 @@ use crate::Job;
 use anyhow::Result;
 use kit::Beside;
 use shardlab::comm::{Comm, Reduce};
-use shardlab::model::Gpt;
 use shardlab::parallel::Zero;
-use shardlab::train::{Ranges, SkippingTrainer, Trainer};
+use shardlab::train::{Ranges, SkippingTrainer, Training};
 use std::ops::RangeInclusive;
 
 // ANCHOR: heart
@@ -21,15 +20,13 @@ use std::ops::RangeInclusive;
 fn train_plainly(
     job: &Job,
     comm: &Comm,
-    gpt: &Gpt,
-    zero: &mut Zero,
+    training: &mut Training,
     ranges: &Ranges,
     steps: RangeInclusive<usize>,
 ) -> Result<Vec<f64>> {
     let config = &job.config;
     let text = &job.corpus.train;
     let sampler = config.sampler(comm.rank());
-    let mut trainer = Trainer::new(zero, config.grad_accum, config.clip);
     // Micro-batches that earlier steps have used up.
     let mut drawn = (steps.start() - 1) * config.grad_accum;
     let mut losses = Vec::new();
@@ -43,11 +40,15 @@ fn train_plainly(
             continue;
         }
         // The learning rate's schedule and dropout count steps from 0.
-        let trained = trainer.step(config.schedule.at(step - 1), |micro| {
-            let batch = sampler.nth(text, first + micro, config.grad_accum);
-            Ok(gpt.loss(&batch, &config.pass(step - 1, &batch.sequences))?)
-        })?;
-        let mut loss = [trained.loss];
+        let mut micro_batches = Vec::new();
+        for number in first..drawn {
+            let batch = sampler.nth(text, number, config.grad_accum);
+            micro_batches.push(training.with_pass(step - 1, batch));
+        }
+        let ran = training.passes(&micro_batches)?;
+        training.average()?;
+        training.update(step - 1)?;
+        let mut loss = [training.loss(&ran)?];
         comm.all_reduce(&mut loss, Reduce::Mean)?;
         losses.push(loss[0]);
     }
@@ -58,17 +59,16 @@ fn train_plainly(
 // ANCHOR: survive
 /// A run of four steps whose second one is bad. Returns the losses of the others.
 fn survive_plainly(job: &Job, comm: &Comm, bad: &Ranges) -> Result<Vec<f64>> {
-    let gpt = Gpt::new(&job.config.shape)?;
-    let mut zero = Zero::init(&gpt.params, comm, job.zero.clone(), job.config.seed)?;
+    let mut training = job.begin(comm)?;
     let nothing = Ranges::default();
     // A run saves its state after step 1, and goes on. Suppose that the loss jumps in step 2: then
     // the update of step 2 damages the weights, and step 3 trains damaged weights.
-    let mut losses = train_plainly(job, comm, &gpt, &mut zero, &nothing, 1..=1)?;
-    let saved = save(&mut zero)?;
-    train_plainly(job, comm, &gpt, &mut zero, &nothing, 2..=3)?;
+    let mut losses = train_plainly(job, comm, &mut training, &nothing, 1..=1)?;
+    let saved = save(&mut training.zero)?;
+    train_plainly(job, comm, &mut training, &nothing, 2..=3)?;
     // So it goes back to the saved state, and trains again without the bad step.
-    resume(&mut zero, &saved)?;
-    losses.extend(train_plainly(job, comm, &gpt, &mut zero, bad, 2..=4)?);
+    resume(&mut training.zero, &saved)?;
+    losses.extend(train_plainly(job, comm, &mut training, bad, 2..=4)?);
     Ok(losses)
 }
 // ANCHOR_END: survive
@@ -108,7 +108,7 @@ pub fn compare_with_the_library(comm: &Comm, job: &Job) -> Result<Beside> {
     let lesson = survive_plainly(job, comm, &bad)?;
 
     let text = &job.corpus.train;
-    let mut trainer = SkippingTrainer::new(comm, &job.config, text, job.zero.clone(), false)?;
+    let mut trainer = SkippingTrainer::new(job.begin(comm)?, text);
     trainer.ranges = bad;
     let mut library = Vec::new();
     for _ in 1..=4 {

@@ -9,8 +9,7 @@ use kit::{Beside, Checks, Footprint, Lesson, report};
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
 use shardlab::launch;
-use shardlab::parallel::ZeroConfig;
-use shardlab::tensor::Precision;
+use shardlab::parallel::Strategy;
 use shardlab::train::Ranges;
 
 struct Lab {
@@ -29,8 +28,13 @@ pub fn run(args: Args) -> Result<()> {
         return Ok(spikes::report(&screen, &file)?);
     }
     let corpus = Corpus::find(args.train.data.data.as_deref())?;
-    let ranks = launch::ranks(args.ranks, 2)?;
+    let strategy = match args.strategy.strategy {
+        None => Strategy::data(launch::ranks(args.ranks, 2)?, flags.zero),
+        Some(_) => args.strategy.or_replicas("lab08", &["dp", "zero"], None, 2)?,
+    };
+    let ranks = strategy.data;
     let config = args.train.resolve(ranks, Some(args.steps), &corpus)?;
+    args.strategy.ensure_divides(&config.shape)?;
     let config = if flags.stall {
         apparatus::larger(&config)
     } else {
@@ -40,10 +44,18 @@ pub fn run(args: Args) -> Result<()> {
     let poison = Poison { draws, vocabulary: config.shape.vocabulary };
     let free = launch::free_memory(launch::ranks_here(ranks));
     Footprint::new(&config).ensure_fits(free)?;
-    let zero = ZeroConfig::new(flags.zero, Precision::F32, config.adamw);
     let options = args.run.comm.options(&folder);
     let lab = Lab {
-        job: Job { flags, config, zero, poison, ranges, corpus, screen, folder },
+        job: Job {
+            flags,
+            config,
+            strategy,
+            poison,
+            ranges,
+            corpus,
+            screen,
+            folder,
+        },
         lesson,
     };
     // A restarted job has been introduced.

@@ -7,13 +7,10 @@
 
 use super::counters::Counters;
 use super::skip::{Bound, Ranges, SkipPolicy};
-use super::{Config, LossScaler, Trainer, clip_scale, emulate_half};
+use super::{LossScaler, StepTimes, TakenStep, Training, clip_scale};
 use crate::checkpoint::{Checkpoints, Resume, Resumed, Writing};
-use crate::comm::{Comm, Reduce};
+use crate::comm::Reduce;
 use crate::data::{Batch, Sampler};
-use crate::model::Gpt;
-use crate::parallel::{Averaged, Zero, ZeroConfig};
-use crate::tensor::Listener;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
@@ -23,10 +20,7 @@ pub type Draw<'a> = Box<dyn FnMut(usize) -> Batch + 'a>;
 
 /// One rank's training, whose steps can be skipped, refused, saved and resumed.
 pub struct SkippingTrainer<'a> {
-    pub comm: &'a Comm,
-    pub config: &'a Config,
-    pub gpt: Gpt,
-    pub zero: Zero,
+    pub training: Training,
     pub counters: Counters,
     /// Steps to skip, by number.
     pub ranges: Ranges,
@@ -34,13 +28,10 @@ pub struct SkippingTrainer<'a> {
     /// Skips steps whose loss or norm passes it.
     pub bound: Option<Bound>,
     pub scaler: Option<LossScaler>,
-    /// The largest global norm of the gradients: longer ones are clipped.
-    pub clip: f64,
-    /// Of the last step that was computed: when each micro-batch was drawn, its forward pass began
-    /// and ended; when the last backward pass was done and averaged; and its collectives.
-    pub times: (Vec<Instant>, Vec<Averaged>),
+    /// The last step that was computed, taken or not: its passes and times, and the loss of this
+    /// rank's replica. [`AttemptedStep`] has what the ranks decided.
+    pub computed: Option<TakenStep>,
     draw: Draw<'a>,
-    _half: Option<Listener>,
 }
 
 /// The state that a checkpoint stores beside weights and moments.
@@ -92,39 +83,21 @@ impl Outcome {
 }
 
 impl<'a> SkippingTrainer<'a> {
-    /// A training at its start. Micro-batches come from `text`, by the rank's sampler. `half`:
-    /// gradients are rounded to fp16.
-    ///
-    /// # Errors
-    /// If the model's shape is impossible, or [`Zero::init`] fails.
-    pub fn new(
-        comm: &'a Comm,
-        config: &'a Config,
-        text: &'a [u32],
-        zero: ZeroConfig,
-        half: bool,
-    ) -> Result<SkippingTrainer<'a>> {
-        let gpt = Gpt::new(&config.shape)?;
-        // Before the strategy's own hooks: they average what has been rounded.
-        let half = half.then(|| emulate_half(&gpt.params));
-        let zero = Zero::init(&gpt.params, comm, zero, config.seed)?;
-        let sampler: Sampler = config.sampler(comm.rank());
-        let accumulation: usize = config.grad_accum;
-        Ok(SkippingTrainer {
-            comm,
-            config,
-            gpt,
-            zero,
+    /// A training at its start. Micro-batches come from `text`, by the sampler of the rank's
+    /// replica.
+    pub fn new(training: Training, text: &'a [u32]) -> SkippingTrainer<'a> {
+        let accumulation: usize = training.micro_batches();
+        let sampler: Sampler = training.config.sampler(training.mesh.at.data);
+        SkippingTrainer {
+            training,
             counters: Counters::default(),
             ranges: Ranges::default(),
             policy: SkipPolicy::Count,
             bound: None,
             scaler: None,
-            clip: config.clip,
-            times: Default::default(),
+            computed: None,
             draw: Box::new(move |n| sampler.nth(text, n, accumulation)),
-            _half: half,
-        })
+        }
     }
 
     /// Changes each micro-batch that is drawn; `change` gets its number, counted from 0.
@@ -143,7 +116,7 @@ impl<'a> SkippingTrainer<'a> {
     /// [`NotFinite`](crate::optim::NotFinite) without a scaler and a bound,
     /// [`AtMinimum`](super::AtMinimum) with a scaler; if a pass or a collective fails.
     pub fn step(&mut self) -> Result<AttemptedStep> {
-        let size = self.config.step_size();
+        let size = self.training.config.step_size();
         let step = self.counters.next_step();
         let plan = self.policy.plan(&self.ranges, step, size.accumulation);
         let mut drawn = Vec::new();
@@ -154,8 +127,10 @@ impl<'a> SkippingTrainer<'a> {
             self.counters.skipped(size);
             return Ok(AttemptedStep { step, drawn, outcome: Outcome::InRange });
         }
-        let loss = self.forward_backward(step, &mut drawn)?;
-        let outcome = self.decide(loss)?;
+        let mut computed = self.forward_backward(step, &mut drawn)?;
+        let outcome = self.decide(computed.loss)?;
+        computed.times.updated = Instant::now();
+        self.computed = Some(computed);
         match outcome {
             Outcome::Taken { .. } => self.counters.taken(size),
             Outcome::Overflow { .. } => self.counters.refused(size),
@@ -165,51 +140,53 @@ impl<'a> SkippingTrainer<'a> {
     }
     // ANCHOR_END: step
 
-    /// Adds up the gradients of the step's micro-batches, and averages them. Returns this rank's
-    /// loss.
-    fn forward_backward(&mut self, step: usize, drawn: &mut Vec<String>) -> Result<f64> {
-        let SkippingTrainer { config, gpt, zero, counters, draw, scaler, times, .. } = self;
-        times.0.clear();
-        let mut trainer = Trainer::new(zero, config.grad_accum, config.clip);
-        if let Some(scaler) = scaler {
-            trainer.weight = scaler.scale();
+    /// Adds up the gradients of the step's micro-batches, and averages them.
+    fn forward_backward(&mut self, step: usize, hashes: &mut Vec<String>) -> Result<TakenStep> {
+        let SkippingTrainer { training, counters, draw, scaler, .. } = self;
+        let begun = Instant::now();
+        let mut micro_batches = Vec::new();
+        for _ in 0..training.micro_batches() {
+            let batch = next_batch(draw, counters, hashes);
+            micro_batches.push(training.with_pass(step - 1, batch));
         }
-        let loss = trainer.passes(|_| {
-            times.0.push(Instant::now());
-            let batch = next_batch(draw, counters, drawn);
-            times.0.push(Instant::now());
-            let loss = gpt.loss(&batch, &config.pass(step - 1, &batch.sequences))?;
-            times.0.push(Instant::now());
-            Ok(loss)
-        })?;
-        times.1 = zero.finish()?;
-        times.0.push(Instant::now());
-        Ok(loss)
+        let drawn = Instant::now();
+        training.stages.loss_scale = scaler.as_ref().map_or(1.0, LossScaler::scale);
+        let ran = training.passes(&micro_batches)?;
+        let passed = Instant::now();
+        let averages = training.average()?;
+        let averaged = Instant::now();
+        let times = StepTimes { begun, drawn, passed, averaged, updated: averaged };
+        let loss = training.loss(&ran)?;
+        let undecided = f64::NAN;
+        let (grad_norm, lr) = (undecided, undecided);
+        Ok(TakenStep { loss, grad_norm, lr, ran, averaged: averages, times })
     }
 
-    /// Updates the weights, unless the ranks agree that they must not. `own` is this rank's loss.
+    /// Updates the weights, unless the ranks agree that they must not. `own` is the loss of this
+    /// rank's replica.
     fn decide(&mut self, own: f64) -> Result<Outcome> {
-        let comm = self.comm;
-        let clip = self.clip;
-        let norm = self.zero.norm()?;
+        let training = &mut self.training;
+        let comm = training.mesh.world().clone();
+        let clip = training.config.clip;
+        let norm = training.zero.norm()?;
         let mut loss = [own];
         comm.all_reduce(&mut loss, Reduce::Mean)?;
         let loss = loss[0];
         let (grad_norm, factor) = match &mut self.scaler {
             None => (norm, None),
-            Some(scaler) => match scaler.judge(comm, norm, clip)? {
+            Some(scaler) => match scaler.judge(&comm, norm, clip)? {
                 None => return Ok(Outcome::Overflow { loss }),
                 Some(unscaled) => (unscaled.grad_norm, Some(unscaled.factor)),
             },
         };
         if let Some(bound) = self.bound
-            && bound.passed(comm, own, grad_norm)?
+            && bound.passed(&comm, own, grad_norm)?
         {
             return Ok(Outcome::PastBound { loss, grad_norm });
         }
         let factor = factor.map_or_else(|| clip_scale(norm, clip), Ok)?;
-        let lr = self.config.schedule.at(self.counters.schedule);
-        self.zero.update(lr, factor)?;
+        let lr = training.config.schedule.at(self.counters.schedule);
+        training.zero.update(lr, factor)?;
         Ok(Outcome::Taken { loss, grad_norm, lr })
     }
 
@@ -219,7 +196,7 @@ impl<'a> SkippingTrainer<'a> {
     /// If a file cannot be made or written.
     pub fn start_save<'c>(&mut self, all: &'c Checkpoints) -> Result<Writing<'c>> {
         let record = Record { counters: self.counters, scaler: self.scaler.clone() };
-        all.start(self.counters.global_steps, &mut self.zero, &record)
+        all.start(self.counters.global_steps, &mut self.training.zero, &record)
     }
 
     /// Puts a saved state into a training that has just begun; see [`Checkpoints::resume`]. All
@@ -228,7 +205,7 @@ impl<'a> SkippingTrainer<'a> {
     /// # Errors
     /// If the checkpoint is damaged or of a different job, or cannot be read.
     pub fn resume(&mut self, all: &Checkpoints, which: &Resume) -> Result<Option<Resumed<Record>>> {
-        let resumed = all.resume::<Record>(which, &mut self.zero)?;
+        let resumed = all.resume::<Record>(which, &mut self.training.zero)?;
         if let Some(Resumed { record, .. }) = &resumed {
             self.counters = record.counters;
             self.scaler = record.scaler.clone();

@@ -480,13 +480,7 @@ impl Training {
 
     /// This run, as its checkpoints record it: a run that continues from one must be the same.
     pub fn job(&self, text: &[u32]) -> checkpoint::Job {
-        checkpoint::Job {
-            shape: self.config.shape,
-            seed: self.config.seed,
-            ranks: self.strategy.ranks(),
-            layout: self.strategy.to_string(),
-            settings: self.config.settings(text),
-        }
+        self.config.job(&self.strategy, text)
     }
 
     /// Ends the training. Every rank then holds all parameters of its own layers, in f32.
@@ -508,6 +502,17 @@ impl Config {
             batch: strategy.micro_batch.unwrap_or(self.batch),
             grad_accum: strategy.micro_batches.unwrap_or(self.grad_accum),
             ..self.clone()
+        }
+    }
+
+    /// A run of these settings under a strategy on `text`, as its checkpoints record it.
+    pub fn job(&self, strategy: &Strategy, text: &[u32]) -> checkpoint::Job {
+        checkpoint::Job {
+            shape: self.shape,
+            seed: self.seed,
+            ranks: strategy.ranks(),
+            layout: strategy.to_string(),
+            settings: self.settings(text),
         }
     }
 }

@@ -29,9 +29,11 @@ pub use stall::{larger, stall};
 pub use training::{Run, Training, Way, checkpoints};
 
 use crate::flags::SurviveFlags;
+use anyhow::Result;
 use kit::show::Screen;
+use shardlab::comm::Comm;
 use shardlab::data::Corpus;
-use shardlab::parallel::ZeroConfig;
+use shardlab::parallel::Strategy;
 use shardlab::train::{Config, Ranges};
 use std::path::PathBuf;
 
@@ -39,7 +41,7 @@ use std::path::PathBuf;
 pub struct Job {
     pub flags: SurviveFlags,
     pub config: Config,
-    pub zero: ZeroConfig,
+    pub strategy: Strategy,
     pub poison: Poison,
     /// Steps to skip.
     pub ranges: Ranges,
@@ -47,4 +49,11 @@ pub struct Job {
     pub screen: Screen,
     /// For the run's files.
     pub folder: PathBuf,
+}
+
+impl Job {
+    /// A training at its start. All ranks call it.
+    pub fn begin(&self, comm: &Comm) -> Result<shardlab::train::Training> {
+        shardlab::train::Training::new(&self.config, &self.strategy, comm)
+    }
 }

@@ -123,7 +123,7 @@ fn loaded(job: &Job, all: &Checkpoints, sent: u64, rejected: usize) -> Result<St
     all.comm.all_reduce(&mut read, Reduce::Sum)?;
     let [here, elsewhere, sent] =
         [here, read[0] - here, sent].map(|bytes| bytes_decimal(bytes as f64));
-    let (of, how) = if job.zero.stage == Stage::Ddp {
+    let (of, how) = if job.strategy.zero == Stage::Ddp {
         ("one file for all ranks", "broadcast it:")
     } else {
         ("the files of all ranks", "sent")

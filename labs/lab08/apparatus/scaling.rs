@@ -13,7 +13,7 @@ use kit::show::{Plot, Screen, Series, folded, table, thousands};
 use kit::{Checks, Interval, LoggedRun};
 use shardlab::comm::Comm;
 use shardlab::train::{
-    Diverged, LossScaler, Outcome, ScalerConfig, ScalerRule, SkippingTrainer, all_hashes,
+    Diverged, LossScaler, Outcome, ScalerConfig, ScalerRule, Setup, SkippingTrainer, all_hashes,
 };
 use std::time::Instant;
 
@@ -32,8 +32,8 @@ pub fn scaling(job: &Job, comm: &Comm, clip_first: bool) -> Result<Vec<String>> 
     let config = &job.config;
     let screen = &job.screen;
     let flags = &job.flags.scaling;
-    let mut trainer =
-        SkippingTrainer::new(comm, config, &job.corpus.train, job.zero.clone(), true)?;
+    let half = Setup::new(config, &job.strategy).emulate_half().begin(comm)?;
+    let mut trainer = SkippingTrainer::new(half, &job.corpus.train);
     trainer.scaler = Some(LossScaler::new(flags.config()));
     let logged = LoggedRun::of(config);
     let mut steps = Vec::new();
@@ -41,21 +41,21 @@ pub fn scaling(job: &Job, comm: &Comm, clip_first: bool) -> Result<Vec<String>> 
     let mut moved = 0;
     for number in 1..=config.steps {
         let scale = scale(&trainer);
-        let before = state_hash(&mut trainer.zero)?;
+        let before = state_hash(&mut trainer.training.zero)?;
         let schedule = trainer.counters.schedule;
         let start = Instant::now();
         let outcome =
             step(&mut trainer, clip_first).map_err(|error| Diverged::at(number, error))?;
         interval.add(&outcome, start.elapsed().as_secs_f64());
         if outcome.loss().is_none() {
-            let same =
-                before == state_hash(&mut trainer.zero)? && schedule == trainer.counters.schedule;
+            let same = before == state_hash(&mut trainer.training.zero)?
+                && schedule == trainer.counters.schedule;
             moved += usize::from(!same);
         }
         let line = interval.line(&logged, &trainer.counters, config.schedule.at(schedule), scale);
         steps.push(Step { taken: outcome.loss(), scale, line });
     }
-    let models = trainer.zero.whole(|| all_hashes(comm, &trainer.gpt.params))?;
+    let models = trainer.training.whole(|gpt| all_hashes(comm, &gpt.params))?;
     let refused = steps.iter().filter(|step| step.taken.is_none()).count();
     let moved = comm.any(moved > 0)?;
     let alone = one_rank_overflows(comm, flags)?;
@@ -113,12 +113,12 @@ fn scale(trainer: &SkippingTrainer) -> f64 {
 
 /// The next step. A bound for the scaled norm is the scale times lower for the norm without it.
 fn step(trainer: &mut SkippingTrainer, clip_first: bool) -> Result<Outcome> {
-    let clip = trainer.clip;
+    let clip = trainer.training.config.clip;
     if clip_first {
-        trainer.clip /= scale(trainer);
+        trainer.training.config.clip /= scale(trainer);
     }
     let step = trainer.step();
-    trainer.clip = clip;
+    trainer.training.config.clip = clip;
     Ok(step?.outcome)
 }
 
@@ -197,9 +197,8 @@ const CLIP: f64 = 0.5;
 /// without it.
 fn changes_no_bit(job: &Job, comm: &Comm, clip: f64, clip_first: bool) -> Result<bool> {
     let train = |scaled: bool| -> Result<String> {
-        let mut trainer =
-            SkippingTrainer::new(comm, &job.config, &job.corpus.train, job.zero.clone(), false)?;
-        trainer.clip = clip;
+        let mut trainer = SkippingTrainer::new(job.begin(comm)?, &job.corpus.train);
+        trainer.training.config.clip = clip;
         // The scale grows during these steps.
         let config = ScalerConfig {
             initial: 2f64.powi(16),
@@ -210,7 +209,7 @@ fn changes_no_bit(job: &Job, comm: &Comm, clip: f64, clip_first: bool) -> Result
         for _ in 0..5 {
             step(&mut trainer, clip_first)?;
         }
-        state_hash(&mut trainer.zero)
+        state_hash(&mut trainer.training.zero)
     };
     Ok(!comm.any(train(true)? != train(false)?)?)
 }

@@ -32,8 +32,7 @@ pub fn larger(config: &Config) -> Config {
 pub fn stall(job: &Job, comm: &Comm) -> Result<Vec<String>> {
     let all = checkpoints_in(job.folder.join("stall"), 2, job, comm).scratch();
     all.claim()?;
-    let mut training =
-        SkippingTrainer::new(comm, &job.config, &job.corpus.train, job.zero.clone(), false)?;
+    let mut training = SkippingTrainer::new(job.begin(comm)?, &job.corpus.train);
     training.step()?;
     // The first saves find cold memory, and are not measured.
     let at_once = training.start_save(&all)?.finish()?;

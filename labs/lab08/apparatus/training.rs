@@ -5,8 +5,8 @@ use super::spikes::Baseline;
 use crate::flags::Policy;
 use anyhow::{Context, Result};
 use kit::trace::{self, Trace};
-use kit::{Lap, Part, progress};
-use shardlab::checkpoint::{self, Checkpoints, Resume};
+use kit::{Clock, progress};
+use shardlab::checkpoint::{Checkpoints, Resume};
 use shardlab::comm::Comm;
 use shardlab::data::Batch;
 use shardlab::parallel::Zero;
@@ -18,7 +18,6 @@ use shardlab::train::{
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::Instant;
 
 /// Batches of the validation split, for the loss at a training's end.
 const EVALUATION: usize = 40;
@@ -93,15 +92,15 @@ pub struct Training<'a> {
 
 impl<'a> Training<'a> {
     /// A training at its start. All ranks call it.
-    pub fn begin(job: &'a Job, comm: &'a Comm, way: &Way) -> Result<Training<'a>> {
-        let trainer =
-            SkippingTrainer::new(comm, &job.config, &job.corpus.train, job.zero.clone(), false)?;
+    pub fn begin(job: &'a Job, comm: &Comm, way: &Way) -> Result<Training<'a>> {
+        let trainer = SkippingTrainer::new(job.begin(comm)?, &job.corpus.train);
         let drawn = Rc::new(RefCell::new(Vec::new()));
         let keep = drawn.clone();
         let poisoned = way.poisoned;
+        let rank = comm.rank();
         let mut trainer = trainer.with_draws(move |n, batch| {
             let batch = if poisoned {
-                job.poison.apply(comm.rank(), n, batch)
+                job.poison.apply(rank, n, batch)
             } else {
                 batch
             };
@@ -124,7 +123,7 @@ impl<'a> Training<'a> {
 
     /// Records the steps for `--trace`, if it is given. All ranks call it.
     pub fn traced(self, job: &Job) -> Result<Training<'a>> {
-        let trace = Trace::new(self.trainer.comm, job.flags.trace.as_deref())?;
+        let trace = Trace::new(self.trainer.training.mesh.world(), job.flags.trace.as_deref())?;
         Ok(Training { trace, ..self })
     }
 
@@ -163,9 +162,9 @@ impl<'a> Training<'a> {
             self.trainer.bound = bound.or(Some(Bound::NONE));
         }
         let number = self.trainer.counters.next_step();
-        let trainer = &self.trainer;
-        progress(trainer.comm, || {
-            format!("{}: step {number} of {}", self.name, trainer.config.steps)
+        let training = &self.trainer.training;
+        progress(training.mesh.world(), || {
+            format!("{}: step {number} of {}", self.name, training.config.steps)
         });
         let step = self.trainer.step().map_err(|error| Diverged::at(number, error))?;
         record(&mut self.trace, &self.trainer, &step);
@@ -193,21 +192,22 @@ impl<'a> Training<'a> {
 
     /// Evaluates the model. All ranks call it.
     pub fn finish(self, job: &Job) -> Result<Run> {
-        let comm = self.trainer.comm;
+        let SkippingTrainer { mut training, counters, .. } = self.trainer;
+        let comm = &training.mesh.world().clone();
         if let Some(path) = self.trace.write(comm)? {
             job.screen.say(trace::row(&job.screen, path));
         }
-        let SkippingTrainer { comm, config, gpt, mut zero, counters, .. } = self.trainer;
-        let sampler = config.sampler(comm.rank());
-        let val =
-            zero.passes(|| evaluate(&gpt, comm, &sampler, &job.corpus.validation, EVALUATION))?;
-        let models = zero.whole(|| all_hashes(comm, &gpt.params))?;
+        let sampler = training.config.sampler(comm.rank());
+        let gpt = &training.stages.chunks[0];
+        let text = &job.corpus.validation;
+        let val = training.zero.passes(|| evaluate(gpt, comm, &sampler, text, EVALUATION))?;
+        let models = training.whole(|gpt| all_hashes(comm, &gpt.params))?;
         Ok(Run {
             steps: self.steps,
             counters,
             val,
             models,
-            state: state_hash(&mut zero)?,
+            state: state_hash(&mut training.zero)?,
         })
     }
 }
@@ -217,19 +217,9 @@ fn record(trace: &mut Trace, trainer: &SkippingTrainer, step: &AttemptedStep) {
     if step.outcome == Outcome::InRange {
         return;
     }
-    let (moments, averaged) = &trainer.times;
-    let parts = [Part::Data, Part::Forward, Part::Backward];
-    let ends = moments.iter().skip(1);
-    let mut laps: Vec<Lap> = (moments.iter().zip(ends))
-        .zip(parts.into_iter().cycle())
-        .map(|((&start, &end), part)| Lap { part, start, end })
-        .collect();
-    laps.extend(moments.last().map(|&start| Lap {
-        part: Part::Optimizer,
-        start,
-        end: Instant::now(),
-    }));
-    trace.step(step.step, &laps, averaged);
+    if let Some(computed) = &trainer.computed {
+        trace.step(step.step, &Clock::of(computed).laps, &computed.averaged);
+    }
 }
 
 /// The hash of all that an optimizer step changes on this rank: weights and moments.
@@ -280,15 +270,6 @@ pub fn checkpoints(job: &Job, comm: &Comm) -> Result<Checkpoints> {
 
 /// The job's checkpoints in a folder.
 pub fn checkpoints_in(dir: PathBuf, keep: usize, job: &Job, comm: &Comm) -> Checkpoints {
-    let config = &job.config;
-    let layout = format!("ZeRO-{} over {} ranks", job.zero.stage.number(), comm.size());
-    let settings = config.settings(&job.corpus.train);
-    let of = checkpoint::Job {
-        shape: config.shape,
-        seed: config.seed,
-        ranks: comm.size(),
-        layout,
-        settings,
-    };
+    let of = job.config.job(&job.strategy, &job.corpus.train);
     Checkpoints::new(dir, keep, of, comm)
 }
