@@ -1,12 +1,12 @@
 //! What a reader may choose, and what is refused before anything runs.
 
-use crate::apparatus::Job;
 use anyhow::Result;
 use clap::Parser;
-use kit::flags::{positive, without};
+use kit::flags::{positive, read_strategy, without};
 use kit::{ModelFlags, RunFlags, TrainFlags, help};
 use shardlab::error::BadInput;
 use shardlab::model::Gpt;
+use shardlab::parallel::Strategy;
 use shardlab::train::{Config, Preset};
 use std::path::PathBuf;
 
@@ -16,17 +16,17 @@ use std::path::PathBuf;
 #[command(mut_arg("init_from", |flag| without::<PathBuf>(flag, "this lab trains a few steps: leave it out")))]
 #[command(mut_arg("batch", |flag| flag.hide(true)), mut_arg("sampler", |flag| flag.hide(true)))]
 #[command(after_long_help = help::examples("lab09", &[
-    ("--from dp=4,zero=3 --to dp=5 tp=2", "another job saves, and two resume"),
+    ("--from dp=4,zero=3 --to dp=5,zero=1 tp=2", "another job saves, and two resume"),
     ("--padding", "a conversion that failed on 768 ranks"),
     ("--break first-data", "a mistake, and the check that notices"),
 ]))]
 pub struct Args {
-    /// The job that saves: ranks along each axis, and ZeRO's stage
-    #[arg(long, value_name = "JOB", default_value = "dp=4", help_heading = help::STRATEGY)]
-    pub from: Job,
-    /// The jobs that resume
-    #[arg(long, value_name = "JOB", num_args = 1.., default_values = ["dp=4", "dp=2", "dp=3,zero=3", "dp=1", "tp=2", "pp=2"], help_heading = help::STRATEGY)]
-    pub to: Vec<Job>,
+    /// How the ranks that save divide the job
+    #[arg(long, value_name = "STRATEGY", default_value = "dp=4,zero=1", value_parser = read_strategy, help_heading = help::STRATEGY)]
+    pub from: Strategy,
+    /// How ranks divide the jobs that resume
+    #[arg(long, value_name = "STRATEGY", num_args = 1.., default_values = ["dp=4,zero=1", "dp=2,zero=1", "dp=3,zero=3", "dp=1", "tp=2", "pp=2"], value_parser = read_strategy, help_heading = help::STRATEGY)]
+    pub to: Vec<Strategy>,
     /// Training steps in all
     #[arg(long, default_value_t = 20, value_parser = positive(), help_heading = help::TRAINING)]
     pub steps: usize,

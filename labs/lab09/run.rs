@@ -1,9 +1,10 @@
 //! What runs in which order, and the checks.
 
-use crate::apparatus::{self, Folders, Job, Resumed, Run};
+use crate::apparatus::{self, Folders, Resumed, Run, job};
 use crate::flags::{self, Args, Break};
 use crate::lesson;
 use anyhow::Result;
+use kit::flags::ensure_runs;
 use kit::show::{Screen, significant, thousands};
 use kit::{Beside, Checks, Lesson, progress};
 use shardlab::checkpoint::universal::{Universal, slices};
@@ -12,6 +13,7 @@ use shardlab::comm::Comm;
 use shardlab::data::{Corpus, Sampling};
 use shardlab::error::BadInput;
 use shardlab::launch;
+use shardlab::parallel::Strategy;
 use shardlab::train::Config;
 
 /// The run's settings, which all ranks share.
@@ -44,8 +46,11 @@ pub fn run(mut args: Args) -> Result<()> {
     let config = args.train.resolve(1, Some(args.steps), &corpus)?;
     let config = Config { sampling: Sampling::Global, ..config };
     let jobs = || std::iter::once(&args.from).chain(&args.to);
-    jobs().try_for_each(|job| job.check(&config, sequences))?;
-    let ranks = jobs().map(Job::ranks).max().unwrap_or(1);
+    for strategy in jobs() {
+        ensure_runs("--from and --to", strategy, "lab09", &["dp", "tp", "pp", "zero"])?;
+        job::check(strategy, &config, sequences)?;
+    }
+    let ranks = jobs().map(Strategy::ranks).max().unwrap_or(1);
     flags::ensure_known(&args.slices, &config)?;
     let started = launch::ranks(None, ranks)?;
     if started < ranks {
@@ -96,11 +101,11 @@ fn one_rank(lab: &Lab, world: &Comm) -> Result<Vec<String>> {
     }
     world.barrier()?;
     let folders = |i: usize| Folders::of(&dir, &format!("job-{i}"));
-    let config = |job: &Job| job.config(&lab.config, lab.sequences);
+    let config = |strategy: &Strategy| job::config(strategy, &lab.config, lab.sequences);
     let universal = folders(0).universal;
     // Trains, saves after some steps, and trains on: what all others are compared with.
     let first = part_of(world, &args.from, |comm| {
-        apparatus::begin(comm, args.from, config(&args.from), text, args.save_after, &folders(0))
+        apparatus::begin(comm, &args.from, &config(&args.from), text, args.save_after, &folders(0))
     })?;
     // Each job loads the universal checkpoint, saves at once what it has loaded, and trains on.
     let mut runs = Vec::new();
@@ -109,8 +114,8 @@ fn one_rank(lab: &Lab, world: &Comm) -> Result<Vec<String>> {
         runs.push(part_of(world, job, |comm| {
             apparatus::resume(
                 comm,
-                *job,
-                config(job),
+                job,
+                &config(job),
                 text,
                 (&universal, &again),
                 args.broken == Some(Break::FirstData),
@@ -139,12 +144,12 @@ fn one_rank(lab: &Lab, world: &Comm) -> Result<Vec<String>> {
         .say(apparatus::losses(&lab.screen, steps, &args.from, &first, &resumed));
     // Slices of tensor ranks do not follow each other, pipeline ranks have other parameters, and
     // without ZeRO nobody has slices.
-    let beside = if args.from.slices_follow_each_other() {
+    let beside = if job::slices_follow_each_other(&args.from) {
         progress(world, || "the lesson's parameters and slices".into());
         let old = files(&first, args.from.ranks())?;
         let mut new = Vec::new();
         for Resumed { job, run, .. } in &resumed {
-            if job.shards_each_parameter() {
+            if job::shards_each_parameter(job) {
                 new.push(files(run, job.ranks())?);
             }
         }
@@ -156,7 +161,7 @@ fn one_rank(lab: &Lab, world: &Comm) -> Result<Vec<String>> {
 }
 
 /// Runs a job on the first ranks of the world. All ranks wait until it has ended.
-fn part_of(world: &Comm, job: &Job, work: impl FnOnce(&Comm) -> Result<Run>) -> Result<Run> {
+fn part_of(world: &Comm, job: &Strategy, work: impl FnOnce(&Comm) -> Result<Run>) -> Result<Run> {
     let takes_part = world.rank() < job.ranks();
     let comm = world.split(takes_part.into(), 0)?;
     let run = if takes_part { work(&comm) } else { Ok(Run::default()) };
@@ -240,7 +245,7 @@ fn introduce(lab: &Lab) {
     screen.say(screen.row("model", &model));
     let batch = format!("{} sequences per step, the same for any number of ranks", lab.sequences);
     screen.say(screen.row("batch", &batch));
-    let ranks = |job: &Job| {
+    let ranks = |job: &Strategy| {
         format!("{job} ({} rank{})", job.ranks(), if job.ranks() == 1 { "" } else { "s" })
     };
     let saves = format!(

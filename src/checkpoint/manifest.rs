@@ -7,9 +7,10 @@
 
 use super::files::{DAMAGED, LIST, read, size, write};
 use crate::error::{BadInput, printable};
+use crate::parallel::Strategy;
 use crate::plan::ModelShape;
 use crate::{launch, sha256};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -31,8 +32,10 @@ pub struct Job {
     /// checkpoint must store.
     pub seed: u64,
     pub ranks: usize,
-    /// How the ranks share the model, in words: the stage of ZeRO, the mesh.
-    pub layout: String,
+    /// How the ranks divide the job. Checkpoints of earlier versions say it in other words, which
+    /// are no difference: their files say what they hold.
+    #[serde(default, alias = "layout", deserialize_with = "as_text")]
+    pub strategy: Option<Strategy>,
     /// Empty in checkpoints of earlier versions. What is not recorded is no difference.
     #[serde(default)]
     pub settings: Settings,
@@ -57,6 +60,12 @@ impl Job {
         }
         changes
     }
+}
+
+/// A strategy in its text, or none in other words.
+fn as_text<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Strategy>, D::Error> {
+    let text = Option::<String>::deserialize(from)?;
+    Ok(text.and_then(|text| text.parse().ok()))
 }
 
 /// A value as it follows its flag.
@@ -169,7 +178,7 @@ impl Manifest {
 
     /// Refuses a checkpoint of a different run.
     pub fn ensure_of(&self, job: &Job, folder: &Path) -> Result<(), BadInput> {
-        let Job { shape, seed, ranks, layout, .. } = &self.job;
+        let Job { shape, seed, ranks, strategy, .. } = &self.job;
         let refuse = |what: &str, theirs: String, ours: String, help: &str| {
             let path = folder.join(MANIFEST);
             Err(BadInput::new(
@@ -195,8 +204,10 @@ impl Manifest {
                 format!("start {ranks} ranks: each reads the file that its predecessor wrote");
             return refuse("a different world size", count(*ranks), count(job.ranks), &help);
         }
-        if *layout != job.layout {
-            return refuse("a different layout", layout.clone(), job.layout.clone(), help);
+        if let (Some(theirs), Some(ours)) = (strategy, &job.strategy)
+            && theirs != ours
+        {
+            return refuse("a different strategy", theirs.to_string(), ours.to_string(), help);
         }
         if *seed != job.seed {
             let help = format!("give --seed {seed}: the seed decides which batches come next");

@@ -511,7 +511,7 @@ impl Config {
             shape: self.shape,
             seed: self.seed,
             ranks: strategy.ranks(),
-            layout: strategy.to_string(),
+            strategy: Some(*strategy),
             settings: self.settings(text),
         }
     }

@@ -23,7 +23,7 @@ pub use log::LogFlags;
 pub use model::ModelFlags;
 pub use optim::OptimFlags;
 pub use run::RunFlags;
-pub use strategy::{StrategyFlag, ensure_divides};
+pub use strategy::{StrategyFlag, ensure_divides, ensure_runs, read_strategy};
 pub use zero::{Fsdp, ZeroFlags};
 
 use crate::help;

@@ -12,11 +12,12 @@ use shardlab::plan::ModelShape;
 #[command(next_help_heading = help::STRATEGY)]
 pub struct StrategyFlag {
     /// How ranks divide the job, as lab11 prints it: dp=4,tp=2,pp=2,zero=1,sp
-    #[arg(long, value_name = "TEXT", value_parser = read)]
+    #[arg(long, value_name = "TEXT", value_parser = read_strategy)]
     pub strategy: Option<Strategy>,
 }
 
-fn read(text: &str) -> Result<Strategy, String> {
+/// Reads a strategy, for a flag.
+pub fn read_strategy(text: &str) -> Result<Strategy, String> {
     text.parse()
         .map_err(|error: BadInput| format!("{}: {}", error.what, error.help))
 }
@@ -51,23 +52,37 @@ impl StrategyFlag {
         let Some(strategy) = self.strategy else {
             return Ok(None);
         };
-        for part in strategy.to_string().split(',') {
-            let key = part.split('=').next().unwrap_or(part);
-            if part == "dp=1" || runs.contains(&key) {
-                continue;
-            }
-            let subject = SUBJECTS.iter().find(|(name, _)| *name == key);
-            let help = match subject.map(|(_, lab)| *lab) {
-                Some(other) if !other.is_empty() && lab != "lab07" => format!(
-                    "{other} has it: leave {key} out here, or run all axes: \
-                     cargo run --bin lab07 -- --strategy {strategy}"
-                ),
-                _ => format!("a plan of lab11 may have it: leave {key} out"),
-            };
-            return Err(BadInput::new(format!("--strategy: {lab} does not run {part}"), help));
-        }
+        ensure_runs("--strategy", &strategy, lab, runs)?;
         Ok(Some(strategy))
     }
+}
+
+/// Refuses a strategy that `flag` gives, if it has a part that `lab` does not run.
+///
+/// # Errors
+/// The help names the lab that does.
+pub fn ensure_runs(
+    flag: &str,
+    strategy: &Strategy,
+    lab: &str,
+    runs: &[&str],
+) -> Result<(), BadInput> {
+    for part in strategy.to_string().split(',') {
+        let key = part.split('=').next().unwrap_or(part);
+        if part == "dp=1" || runs.contains(&key) {
+            continue;
+        }
+        let subject = SUBJECTS.iter().find(|(name, _)| *name == key);
+        let help = match subject.map(|(_, lab)| *lab) {
+            Some(other) if !other.is_empty() && lab != "lab07" => format!(
+                "{other} has it: leave {key} out here, or run all axes: \
+                 cargo run --bin lab07 -- --strategy {strategy}"
+            ),
+            _ => format!("a plan of lab11 may have it: leave {key} out"),
+        };
+        return Err(BadInput::new(format!("{flag}: {lab} does not run {part}"), help));
+    }
+    Ok(())
 }
 
 impl StrategyFlag {

@@ -1,14 +1,15 @@
 //! The losses after the save, of all jobs.
 
-use super::{Job, Resumed, Run};
+use super::{Resumed, Run};
 use kit::show::{Screen, significant, table};
+use shardlab::parallel::Strategy;
 use std::ops::RangeInclusive;
 
 /// The losses of these `steps`, beside those of the run that nothing interrupted, of job `from`.
 pub fn losses(
     screen: &Screen,
     steps: RangeInclusive<usize>,
-    from: &Job,
+    from: &Strategy,
     first: &Run,
     resumed: &[Resumed],
 ) -> String {

@@ -6,14 +6,13 @@
 //! conversion that failed at 768 ranks, with real files).
 
 mod incident;
-mod job;
+pub mod job;
 mod losses;
 mod padding;
 mod picture;
 mod resume;
 
 pub use incident::{CONTROL, FAILED, Incident, incident};
-pub use job::Job;
 pub use kit;
 pub use losses::losses;
 pub use padding::{Recorded, figures as padding_figures, plots, tables};

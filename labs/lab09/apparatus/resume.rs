@@ -1,17 +1,15 @@
 //! Train, save, convert, resume: one run of a job.
 
-use super::Job;
 use anyhow::{Context, Result};
 use kit::progress;
+use shardlab::checkpoint::Checkpoints;
 use shardlab::checkpoint::universal::{self, INDEX, Universal};
-use shardlab::checkpoint::{Checkpoints, Job as Saved};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::difference::{largest_difference, same_bits};
 use shardlab::error::BadInput;
-use shardlab::mesh::Mesh;
-use shardlab::parallel::ZeroConfig;
-use shardlab::tensor::Precision;
-use shardlab::train::{Config, Pipelined};
+use shardlab::parallel::Strategy;
+use shardlab::train::{Config, Training};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// The folders of a run.
@@ -114,79 +112,57 @@ impl Run {
 /// A job that continued.
 #[derive(Clone, Debug)]
 pub struct Resumed {
-    pub job: Job,
+    pub job: Strategy,
     pub run: Run,
     /// Whether it has loaded the parameters and moments that were saved, bit by bit.
     pub same: bool,
 }
 
-/// One rank of a job: its part of the model, and how to save it.
-struct Part<'a> {
-    comm: &'a Comm,
-    job: Job,
-    config: Config,
-    text: &'a [u32],
-    pipelined: Pipelined,
+/// Takes steps. Returns their losses, mean over data ranks.
+fn train(training: &mut Training, text: &[u32], steps: Range<usize>) -> Result<Vec<f64>> {
+    let mut losses = Vec::new();
+    let last = steps.end;
+    for step in steps {
+        let Training { strategy, mesh, .. } = &training;
+        progress(mesh.world(), || format!("{strategy}: step {} of {last}", step + 1));
+        losses.push(training.step(text, step)?.loss);
+    }
+    training.mesh.world().all_reduce(&mut losses, Reduce::Mean)?;
+    Ok(losses)
 }
 
-impl<'a> Part<'a> {
-    fn new(comm: &'a Comm, job: Job, config: Config, text: &'a [u32]) -> Result<Part<'a>> {
-        let mesh = Mesh::new(comm, job.layout())?;
-        let zero = ZeroConfig::new(job.stage, Precision::F32, config.adamw);
-        let pipelined = Pipelined::new(&config, &mesh, &job.plan(&config), (false, 1), zero)?;
-        Ok(Part { comm, job, config, text, pipelined })
-    }
-
-    /// Takes steps. Returns their losses, mean over data ranks.
-    fn train(&mut self, steps: std::ops::Range<usize>) -> Result<Vec<f64>> {
-        let mut losses = Vec::new();
-        let last = steps.end;
-        for step in steps {
-            progress(self.comm, || format!("{}: step {} of {last}", self.job, step + 1));
-            losses.push(self.pipelined.step(self.text, step)?.loss);
-        }
-        self.comm.all_reduce(&mut losses, Reduce::Mean)?;
-        Ok(losses)
-    }
-
-    // ANCHOR: save
-    /// Every rank writes the slices that it holds. Then one process puts the parameters together.
-    fn save(&mut self, step: usize, folders: &Folders) -> Result<PathBuf> {
-        let saved = Saved {
-            shape: self.config.shape,
-            seed: self.config.seed,
-            ranks: self.comm.size(),
-            layout: self.job.to_string(),
-            settings: self.config.settings(self.text),
-        };
-        let all = Checkpoints::new(&folders.save, 1, saved, self.comm).scratch();
-        let saved = all.save(step, &mut self.pipelined.zero, &step)?;
-        let merged = if self.comm.rank() == 0 {
-            universal::merge(&saved, &folders.universal).map(drop)
-        } else {
-            Ok(())
-        };
-        self.comm.barrier()?;
-        merged?;
-        Ok(saved)
-    }
-    // ANCHOR_END: save
+// ANCHOR: save
+/// Every rank writes the slices that it holds. Then one process puts the parameters together.
+fn save(training: &mut Training, text: &[u32], step: usize, to: &Folders) -> Result<PathBuf> {
+    let job = training.job(text);
+    let comm = training.mesh.world();
+    let all = Checkpoints::new(&to.save, 1, job, comm).scratch();
+    let saved = all.save(step, &mut training.zero, &step)?;
+    let merged = if comm.rank() == 0 {
+        universal::merge(&saved, &to.universal).map(drop)
+    } else {
+        Ok(())
+    };
+    comm.barrier()?;
+    merged?;
+    Ok(saved)
 }
+// ANCHOR_END: save
 
 /// Trains `save_after` steps, saves, and trains on until `config.steps`: the run that nothing
 /// interrupts.
 pub fn begin(
     comm: &Comm,
-    job: Job,
-    config: Config,
+    strategy: &Strategy,
+    config: &Config,
     text: &[u32],
     save_after: usize,
     folders: &Folders,
 ) -> Result<Run> {
-    let mut part = Part::new(comm, job, config, text)?;
-    part.train(0..save_after)?;
-    let saved = part.save(save_after, folders)?;
-    let losses = part.train(save_after..part.config.steps)?;
+    let mut training = Training::new(config, strategy, comm)?;
+    train(&mut training, text, 0..save_after)?;
+    let saved = save(&mut training, text, save_after, folders)?;
+    let losses = train(&mut training, text, save_after..config.steps)?;
     Ok(Run { losses, saved })
 }
 
@@ -195,22 +171,22 @@ pub fn begin(
 /// first steps once more.
 pub fn resume(
     comm: &Comm,
-    job: Job,
-    config: Config,
+    strategy: &Strategy,
+    config: &Config,
     text: &[u32],
     (from, again): (&Path, &Folders),
     forgets: bool,
 ) -> Result<Run> {
-    let mut part = Part::new(comm, job, config, text)?;
+    let mut training = Training::new(config, strategy, comm)?;
     let universal = Universal::open(from)?;
-    let step: usize = universal.restore(comm, &mut part.pipelined.zero)?;
-    let saved = part.save(step, again)?;
+    let step: usize = universal.restore(comm, &mut training.zero)?;
+    let saved = save(&mut training, text, step, again)?;
     let steps = if forgets {
-        0..part.config.steps - step
+        0..config.steps - step
     } else {
-        step..part.config.steps
+        step..config.steps
     };
-    let losses = part.train(steps)?;
+    let losses = train(&mut training, text, steps)?;
     Ok(Run { losses, saved })
 }
 

@@ -92,6 +92,7 @@ pub fn write_index(
 /// use shardlab::checkpoint::{Checkpoints, Job, Settings};
 /// use shardlab::model::Gpt;
 /// use shardlab::optim::AdamWConfig;
+/// use shardlab::parallel::Strategy;
 /// use shardlab::parallel::zero::{Stage, Zero, ZeroConfig};
 /// use shardlab::plan::{Family, ModelShape};
 /// use shardlab::tensor::Precision;
@@ -112,7 +113,8 @@ pub fn write_index(
 ///
 /// launch::run(2, |comm| {
 ///     let settings = Settings::new();
-///     let job = Job { shape, seed: 1, ranks: 2, layout: "ZeRO-1".to_string(), settings };
+///     let strategy = Some(Strategy::data(2, Stage::One));
+///     let job = Job { shape, seed: 1, ranks: 2, strategy, settings };
 ///     let checkpoints = Checkpoints::new(dir.path(), 1, job, &comm);
 ///     let saved = checkpoints.save(0, &mut begin(&comm, 1)?, &"my own record")?;
 ///     if comm.rank() == 0 {
