@@ -160,11 +160,7 @@ impl PipelineFlags {
             micro_batches: Some(self.micro_batches),
             schedule: Some(schedule),
             partition: self.partition,
-            recompute: match self.recompute {
-                0 => Recompute::None,
-                1 => Recompute::Full,
-                blocks => Recompute::Blocks(blocks),
-            },
+            recompute: Recompute::every(self.recompute),
             ..Strategy::SINGLE
         }
     }

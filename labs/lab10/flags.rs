@@ -1,17 +1,19 @@
 //! lab10's flags: the model, the strategy, and what runs instead of the comparison.
 
 use crate::apparatus::hub::Source;
-use crate::apparatus::{Generation, PRICE_PER_HOUR, Strategy, make_ds_config};
+use crate::apparatus::{Candidate, Generation, PRICE_PER_HOUR, make_ds_config};
 use clap::Parser;
-use kit::flags::{COUNTS, whole};
+use kit::flags::{COUNTS, StrategyFlag, whole};
 use kit::{RunFlags, help};
 use shardlab::error::BadInput;
+use shardlab::parallel::Strategy;
 use shardlab::parallel::zero::Stage;
 use shardlab::tensor::Precision;
 
 /// One model under every strategy, with a library's settings.
 #[derive(Parser)]
 #[command(name = "lab10", version)]
+#[command(mut_arg("strategy", |flag| flag.conflicts_with_all(["ranks", "tp", "pp", "zero", "micro_batches", "finale", "broken"])))]
 #[command(after_long_help = help::examples("lab10", &[
     ("--tp 2 --pp 2", "your own strategy for four ranks"),
     ("--emit-deepspeed --tp 2 --zero 1", "DeepSpeed's settings for it"),
@@ -24,8 +26,13 @@ pub struct Args {
     #[command(flatten)]
     pub library: LibraryFlags,
     #[command(flatten)]
+    pub strategy: StrategyFlag,
+    #[command(flatten)]
     pub run: RunFlags,
 }
+
+/// The parts of a strategy that this lab runs.
+pub const AXES: [&str; 5] = ["dp", "tp", "pp", "zero", "m"];
 
 /// The flags that say what runs, and what is printed of it.
 #[derive(Clone, Debug, clap::Args)]
@@ -94,11 +101,23 @@ impl LibraryFlags {
         self.seq.unwrap_or(if self.finale { 32 } else { 64 })
     }
 
-    /// The strategy of --tp, --pp and --zero on so many ranks, if one of them is given.
+    /// The strategy that is given, or that of --tp, --pp and --zero on so many ranks, if one of
+    /// them is.
     ///
     /// # Errors
     /// If these do not go together, or do not divide the ranks.
-    pub fn own_strategy(&self, ranks: usize) -> Result<Option<Strategy>, BadInput> {
+    pub fn own_strategy(
+        &self,
+        given: Option<Strategy>,
+        ranks: usize,
+    ) -> Result<Option<Candidate>, BadInput> {
+        if let Some(given) = given {
+            let parts = [given.tensor, given.pipeline];
+            let m = given.micro_batches.unwrap_or(self.micro_batches);
+            let mut candidate = Candidate::new(given.ranks(), parts, given.zero, m);
+            candidate.config = make_ds_config(candidate.config)?;
+            return Ok(Some(candidate));
+        }
         let LibraryFlags { tp, pp, zero, .. } = *self;
         if tp.is_none() && pp.is_none() && zero.is_none() && self.broken.is_none() {
             return Ok(None);
@@ -106,7 +125,7 @@ impl LibraryFlags {
         let zero = if self.broken.is_some() { 3 } else { zero.unwrap_or(0) };
         let stage = Stage::ALL[usize::from(zero)];
         let parts = [tp.unwrap_or(1), pp.unwrap_or(1)];
-        let mut strategy = Strategy::new(ranks, parts, stage, self.micro_batches);
+        let mut strategy = Candidate::new(ranks, parts, stage, self.micro_batches);
         strategy.config = make_ds_config(strategy.config)?;
         strategy.config.mesh(ranks)?;
         Ok(Some(strategy))

@@ -1,10 +1,10 @@
 //! What lab10 runs, in which order, and its checks.
 
 use crate::apparatus::{
-    self, BATCHES, Benchmark, Harness, Job, LeftOut, Measured, Model, Strategy,
+    self, BATCHES, Benchmark, Candidate, Harness, Job, LeftOut, Measured, Model,
     as_the_source_prints, on_ranks, print_deepspeed, run_distributed_benchmark, show_life_cycle,
 };
-use crate::flags::{Args, Break, LibraryFlags};
+use crate::flags::{AXES, Args, Break, LibraryFlags};
 use crate::lesson::compare_losses;
 use anyhow::Result;
 use kit::busy::Watch;
@@ -60,11 +60,14 @@ pub fn run(args: Args) -> Result<()> {
     } else {
         4
     };
-    let ranks = launch::ranks(args.ranks, default)?;
-    let is_fixed = args.ranks.is_some() || launch::is_mpi();
+    let given = args.strategy.of_lab("lab10", &AXES)?;
+    args.strategy.ensure_divides(&model.shape)?;
+    let asked = given.map(|given| given.ranks()).or(args.ranks);
+    let ranks = launch::ranks(asked, default)?;
+    let is_fixed = asked.is_some() || launch::is_mpi();
     let lab = Lab { flags, model, ranks, is_fixed, harness, screen, lesson };
-    let own = lab.flags.own_strategy(lab.ranks)?;
-    let data_parallel = Strategy::new(ranks, [1, 1], Stage::Ddp, 1);
+    let own = lab.flags.own_strategy(given, lab.ranks)?;
+    let data_parallel = Candidate::new(ranks, [1, 1], Stage::Ddp, 1);
     if lab.flags.emit_deepspeed {
         let strategy = own.unwrap_or(data_parallel);
         return print_deepspeed(&lab.screen, &strategy, lab.flags.batch, lab.flags.dtype);
@@ -87,9 +90,9 @@ pub fn run(args: Args) -> Result<()> {
 
 /// Trains under each strategy, measures, and checks that all train one rank's model. With a
 /// strategy of the user's `own`, only under that one.
-fn compare_strategies(lab: &Lab, own: Option<&Strategy>, dry_run: bool) -> Result<()> {
+fn compare_strategies(lab: &Lab, own: Option<&Candidate>, dry_run: bool) -> Result<()> {
     let ranks = lab.ranks;
-    let one_rank = Strategy::new(1, [1, 1], Stage::Ddp, 1);
+    let one_rank = Candidate::new(1, [1, 1], Stage::Ddp, 1);
     let (mut strategies, mut left_out) = match own {
         Some(strategy) => (vec![one_rank.clone(), strategy.clone()], Vec::new()),
         None if lab.flags.finale => {
@@ -177,7 +180,7 @@ fn compare_strategies(lab: &Lab, own: Option<&Strategy>, dry_run: bool) -> Resul
     }
     // The job on one rank sends nothing. MPI's buffers come with the first whole job on all ranks,
     // and stay.
-    let sends = |one: &(Strategy, Measured)| one.0.ranks > 1 && one.1.stopped.is_none();
+    let sends = |one: &(Candidate, Measured)| one.0.ranks > 1 && one.1.stopped.is_none();
     let before = all.iter().position(sends).filter(|_| launch::is_mpi()).unwrap_or(0);
     let left = live[live.len() - 1] - live[before];
     let failed = check(lab, &all, beside, left);
@@ -185,7 +188,7 @@ fn compare_strategies(lab: &Lab, own: Option<&Strategy>, dry_run: bool) -> Resul
 }
 
 /// The lesson's losses beside the measured ones, under the strategy where they differ most.
-fn compare_with_the_lesson(lab: &Lab, all: &[(Strategy, Measured)]) -> Result<Beside> {
+fn compare_with_the_lesson(lab: &Lab, all: &[(Candidate, Measured)]) -> Result<Beside> {
     let mut worst = Beside { difference: 0.0, bound: 0.0 };
     for (strategy, measured) in all {
         let job = lab.benchmark(strategy);
@@ -202,7 +205,7 @@ fn compare_with_the_lesson(lab: &Lab, all: &[(Strategy, Measured)]) -> Result<Be
 impl Lab {
     // ANCHOR: benchmark
     /// The job of one strategy, as a user of a library writes it.
-    fn benchmark(&self, strategy: &Strategy) -> Benchmark {
+    fn benchmark(&self, strategy: &Candidate) -> Benchmark {
         Benchmark {
             model: self.model.clone(),
             seq_len: self.flags.seq(),
@@ -230,7 +233,7 @@ impl Lab {
     }
 
     /// Generates a text on ranks that share the model.
-    fn generate_text(&self, strategy: &Strategy, text: Job) -> Result<()> {
+    fn generate_text(&self, strategy: &Candidate, text: Job) -> Result<()> {
         let screen = &self.screen;
         let config = &strategy.config;
         let texts = launch::run_with(self.ranks, &self.harness.options, |comm| {
@@ -277,7 +280,7 @@ fn introduce(lab: &Lab, left_out: &[LeftOut]) {
 }
 
 /// Prints what each strategy holds, sends and takes, or which ones fit.
-fn compare(lab: &Lab, all: &[(Strategy, Measured)], busy: Option<String>) {
+fn compare(lab: &Lab, all: &[(Candidate, Measured)], busy: Option<String>) {
     let text = match lab.limit() {
         Some(limit) => apparatus::finale(&lab.screen, all, limit),
         None => apparatus::compared(&lab.screen, all, busy),
@@ -286,7 +289,7 @@ fn compare(lab: &Lab, all: &[(Strategy, Measured)], busy: Option<String>) {
 }
 
 /// Draws the throughput of strategies and of batch sizes, and the roofline of one rank.
-fn draw(lab: &Lab, all: &[(Strategy, Measured)], batches: &Measured, peaks: &Peaks) {
+fn draw(lab: &Lab, all: &[(Candidate, Measured)], batches: &Measured, peaks: &Peaks) {
     let screen = &lab.screen;
     screen.say(format!("\n{}", apparatus::throughput(screen, all)));
     screen.say(format!("\n{}", apparatus::over_batches(screen, batches)));
@@ -297,7 +300,7 @@ fn draw(lab: &Lab, all: &[(Strategy, Measured)], batches: &Measured, peaks: &Pea
 /// Runs the checks. Returns what they found wrong.
 fn check(
     lab: &Lab,
-    all: &[(Strategy, Measured)],
+    all: &[(Candidate, Measured)],
     beside: Option<Beside>,
     left: isize,
 ) -> Vec<String> {

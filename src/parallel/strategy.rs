@@ -322,6 +322,15 @@ impl Recompute {
         }
     }
 
+    /// Groups of so many layers are computed again together; 0: nothing is.
+    pub fn every(layers: usize) -> Recompute {
+        match layers {
+            0 => Recompute::None,
+            1 => Recompute::Full,
+            several => Recompute::Blocks(several),
+        }
+    }
+
     /// The layers that are computed again together; 0: nothing is.
     pub fn blocks(self) -> usize {
         match self {

@@ -13,6 +13,11 @@ pub struct LrSchedule {
 }
 
 impl LrSchedule {
+    /// The same learning rate in every step.
+    pub fn constant(lr: f64) -> LrSchedule {
+        LrSchedule { lr, min_lr: lr, warmup: 0, decay_steps: 1 }
+    }
+
     /// The rate of step `step`, counted from 0.
     pub fn at(&self, step: usize) -> f64 {
         if step < self.warmup {

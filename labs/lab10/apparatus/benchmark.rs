@@ -2,7 +2,7 @@
 //! holds and sends.
 
 use super::config::DsConfig;
-use super::layers::Layers;
+use super::layers::builder;
 use super::lines::{Memory, Timed};
 use super::model::Model;
 use anyhow::Result;
@@ -13,15 +13,16 @@ use shardlab::data::Batch;
 use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::mesh::{Axis, Coordinates, Layout, Mesh};
-use shardlab::model::{Llama, Pass, TokenSampling};
+use shardlab::model::{Pass, TokenSampling};
 use shardlab::parallel::generate::{Continuation, generate};
-use shardlab::parallel::pipeline::{Instruction, Op, Schedule, Stages};
-use shardlab::parallel::{TensorParallel, Zero, ZeroConfig};
+use shardlab::parallel::pipeline::{Instruction, Op};
+use shardlab::parallel::{TensorParallel, ZeroConfig};
 use shardlab::plan::zero_memory;
 use shardlab::tensor::Precision;
 use shardlab::tensor::matmul;
 use shardlab::tensor::profile::{self, Products};
 use shardlab::tensor::random::Stream;
+use shardlab::train::{Setup, Training};
 use std::ops::Range;
 use std::time::Instant;
 
@@ -207,56 +208,55 @@ const GENERATED: usize = 16;
 /// One rank's part of a job.
 struct Part<'a> {
     benchmark: &'a Benchmark,
-    mesh: &'a Mesh,
-    layers: Layers,
-    zero: Zero,
-    /// Forward passes alone, and forward and backward passes.
-    programs: [Vec<Instruction>; 2],
+    training: Training,
+    /// Forward passes alone.
+    forward: Vec<Instruction>,
 }
 
 impl<'a> Part<'a> {
     /// The layers of this rank, with a state that ZeRO divides among the data ranks.
-    fn new(harness: &Harness, benchmark: &'a Benchmark, mesh: &'a Mesh) -> Result<Part<'a>> {
+    fn new(harness: &Harness, benchmark: &'a Benchmark, comm: &Comm) -> Result<Part<'a>> {
         let Benchmark { model, config, dtype, .. } = benchmark;
-        let layers = Layers::declare(&model.shape, config, mesh)?;
+        let strategy = config.strategy(comm.size())?;
+        let mut settings = config.training(model.shape, &strategy, 1);
+        settings.seed = harness.seed;
         let zero = ZeroConfig::new(config.zero_stage, *dtype, config.adamw);
-        let zero =
-            model.begin(&layers.model().params, mesh.group(Axis::Data), zero, harness.seed)?;
-        let forward: Vec<Op> =
-            (0..config.accumulation).map(|micro| Op::forward(0, micro)).collect();
-        let order =
-            Schedule::OneForwardOneBackward.order(&layers.pipeline, layers.stages.group().rank());
-        let program =
-            |order: Vec<Op>| layers.pipeline.with_messages(layers.stages.group().rank(), &order);
-        let programs = [forward, order].map(program);
-        let zero = zero.with_tensor(&layers.tensor)?.with_pipeline(layers.stages.group())?;
-        Ok(Part { benchmark, mesh, layers, zero, programs })
+        let training = model.train(Setup::new(&settings, &strategy).zero(zero), comm)?;
+        let pipeline = strategy.pipeline(config.accumulation);
+        let order: Vec<Op> = (0..config.accumulation).map(|micro| Op::forward(0, micro)).collect();
+        let forward = pipeline.with_messages(training.stages.group().rank(), &order);
+        Ok(Part { benchmark, training, forward })
     }
 
-    /// Runs the passes of one program. Returns the mean loss of this replica, on every rank of its
-    /// pipeline.
-    fn run(&self, batch: usize, train: bool) -> Result<f64> {
-        let micro_batches = self.benchmark.micro_batches(self.mesh, batch, train)?;
-        let activations = [
-            micro_batches[0].0.sequences.len(),
-            self.benchmark.seq_len,
-            self.benchmark.model.shape.embd,
-        ];
-        let program = &self.programs[usize::from(train)];
-        let stages: &Stages<Llama> = &self.layers.stages;
-        let ran = stages.step(program, &micro_batches, activations, &self.zero)?;
-        let mut loss = [ran.losses.iter().sum::<f64>() / micro_batches.len() as f64];
-        let ranks = stages.group();
-        ranks.broadcast(&mut loss, ranks.size() - 1)?;
-        Ok(loss[0])
+    /// The passes of one program over a batch, on the mean loss of this replica, on every rank of
+    /// its pipeline.
+    fn run(&mut self, batch: usize, train: bool) -> Result<f64> {
+        let Part { benchmark, training, forward } = self;
+        let micro_batches = benchmark.micro_batches(&training.mesh, batch, train)?;
+        let ran = if train {
+            training.passes(&micro_batches)?
+        } else {
+            let sequences = micro_batches[0].0.sequences.len();
+            let shape = [sequences, benchmark.seq_len, benchmark.model.shape.embd];
+            training.stages.step(forward, &micro_batches, shape, &training.zero)?
+        };
+        training.loss(&ran)
     }
 
     /// A forward pass of the whole batch.
     fn forward(&mut self, batch: usize) -> Result<f64> {
-        self.zero.open()?;
+        self.training.zero.open()?;
         let loss = self.run(batch, false);
-        self.zero.close();
+        self.training.zero.close();
         loss
+    }
+
+    /// A training step.
+    fn step(&mut self, batch: usize) -> Result<f64> {
+        let loss = self.run(batch, true)?;
+        self.training.average()?;
+        self.training.update(0)?; // the learning rate is the same in every step
+        Ok(loss)
     }
 
     /// Reads a prompt of one sequence, and generates tokens. Every replica does the same.
@@ -269,24 +269,26 @@ impl<'a> Part<'a> {
             likeliest: 0,
             ends: Vec::new(),
         };
-        let cache = self.layers.cache(seq_len + GENERATED);
-        let pipeline = self.mesh.group(Axis::Pipeline);
+        let Training { mesh, stages, tensor, zero, .. } = &mut self.training;
+        let model_here = &stages.chunks[0];
+        let cache = model_here.cache(1, seq_len + GENERATED, builder(tensor));
+        let pipeline = mesh.group(Axis::Pipeline);
         let before = profile::products();
         let mut prefill = None;
-        self.zero.open()?;
-        let text = generate(self.layers.model(), &cache, Some(pipeline), &prompt, &how, |_| {
+        zero.open()?;
+        let text = generate(model_here, &cache, Some(pipeline), &prompt, &how, |_| {
             prefill.get_or_insert_with(|| profile::products() - before);
             Ok(())
         });
-        self.zero.close();
+        zero.close();
         let text = text?;
         let prefill = prefill.unwrap_or_default();
         let later = GENERATED - 1;
         let decode = profile::products() - before - prefill;
         let mut bytes = [prefill.bytes as f64, decode.bytes as f64 / later as f64];
-        self.mesh.world().all_reduce(&mut bytes, Reduce::Sum)?;
+        mesh.world().all_reduce(&mut bytes, Reduce::Sum)?;
         let flops = |tokens: usize| (model.shape.forward_flops_per_token() * tokens as u64) as f64;
-        let replicas = self.mesh.layout.sizes.data as f64;
+        let replicas = mesh.layout.sizes.data as f64;
         let timed = |seq, seconds: f64, bytes: f64| Timed {
             batch: 1,
             seq,
@@ -302,16 +304,6 @@ impl<'a> Part<'a> {
                 timed(1, decode, bytes[1]),
             ],
         ))
-    }
-
-    /// A training step.
-    fn step(&mut self, batch: usize) -> Result<f64> {
-        let config = &self.benchmark.config;
-        self.zero.begin()?;
-        let loss = self.run(batch, true)?;
-        self.zero.finish()?;
-        self.zero.step(config.lr, config.clip)?;
-        Ok(loss)
     }
 }
 
@@ -370,13 +362,13 @@ fn one_rank(
     matmul::allocate_room();
     allocator::reset_peak();
     let start = allocator::live();
-    let mesh = Mesh::new(comm, layout)?;
-    let mut part = Part::new(harness, benchmark, &mesh)?;
+    let mut part = Part::new(harness, benchmark, comm)?;
+    let data = part.training.mesh.group(Axis::Data).clone();
     if harness.reads_ungathered {
         part.run(benchmark.batch_sizes[0], false)?;
     }
     let most = |part: &Part| -> Result<[f64; 2]> {
-        let held = part.zero.memory();
+        let held = part.training.zero.memory();
         let mut most = [
             (held.parameters + held.gradients + held.optimizer) as f64,
             (allocator::peak() - start) as f64,
@@ -447,7 +439,7 @@ fn one_rank(
             seconds.sort_by(f64::total_cmp);
             let mut sums = [figures.0, figures.1.bytes as f64];
             comm.all_reduce(&mut sums, Reduce::Sum)?;
-            mesh.group(Axis::Data).all_reduce(&mut of_passes, Reduce::Mean)?;
+            data.all_reduce(&mut of_passes, Reduce::Mean)?;
             let seq = benchmark.seq_len;
             let shape = &benchmark.model.shape;
             let each = if train {
@@ -476,13 +468,13 @@ fn one_rank(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apparatus::Strategy;
+    use crate::apparatus::Candidate;
     use shardlab::parallel::zero::Stage;
 
     /// Llama-3.2-1B has 1.236 billion parameters: 19.8 GB of state.
     #[test]
     fn a_state_that_does_not_fit_is_refused_before_it_takes_memory() {
-        let refused = |strategy: &Strategy, dtype, free: u64| {
+        let refused = |strategy: &Candidate, dtype, free: u64| {
             let benchmark = Benchmark {
                 model: Model::find("llama-3.2-1b", &Default::default()).unwrap(),
                 seq_len: 64,
@@ -497,7 +489,7 @@ mod tests {
                 .err()
                 .map(|error| error.to_string())
         };
-        let strategy = |parts, stage| Strategy::new(4, parts, stage, 2);
+        let strategy = |parts, stage| Candidate::new(4, parts, stage, 2);
         let f32 = Precision::F32;
         let bf16 = Precision::Bf16;
         for (strategy, dtype, gigabytes) in [

@@ -1,12 +1,18 @@
 //! The settings of a library, as its users write them: what to divide, and into how many parts.
 
 use serde_json::{Value, json};
+use shardlab::data::Sampling;
 use shardlab::error::BadInput;
-use shardlab::mesh::{Coordinates, Layout, Order};
+use shardlab::mesh::Layout;
 use shardlab::optim::AdamWConfig;
+use shardlab::parallel::Strategy;
 use shardlab::parallel::pipeline::Partition;
+use shardlab::parallel::strategy::Recompute;
 use shardlab::parallel::zero::Stage;
+use shardlab::plan::ModelShape;
 use shardlab::tensor::Precision;
+use shardlab::train::{Config, LrSchedule};
+use std::ops::Range;
 
 /// The settings of one job, with DeepSpeed's defaults: one tensor rank, one stage, ZeRO off.
 #[derive(Clone, Debug)]
@@ -89,17 +95,51 @@ impl DsConfig {
         self.pipeline.map_or(1, |pipeline| pipeline.stages)
     }
 
-    /// The mesh of `ranks` ranks. Data parallelism gets the ranks that tensor and pipeline
-    /// parallelism do not take.
-    pub fn mesh(&self, ranks: usize) -> Result<Layout, BadInput> {
+    /// How these settings divide a job among `ranks` ranks. Data parallelism gets the ranks that
+    /// tensor and pipeline parallelism do not take.
+    pub fn strategy(&self, ranks: usize) -> Result<Strategy, BadInput> {
         let pipeline = self.stages();
         let tensor = self.tensor_parallel;
-        let data = (ranks / pipeline.saturating_mul(tensor).max(1)).max(1);
-        let layout = Layout {
-            sizes: Coordinates { data, pipeline, tensor },
-            order: Order::PipelineSlowest,
+        let divided = self.pipeline.unwrap_or(PipelineConfig::new(1));
+        let strategy = Strategy {
+            data: (ranks / pipeline.saturating_mul(tensor).max(1)).max(1),
+            tensor,
+            pipeline,
+            micro_batches: Some(self.accumulation),
+            partition: divided.partition_method,
+            zero: self.zero_stage,
+            recompute: Recompute::every(divided.activation_checkpoint_interval),
+            ..Strategy::SINGLE
         };
-        layout.check(ranks).map(|()| layout)
+        strategy.layout().check(ranks).map(|()| strategy)
+    }
+
+    /// The mesh of `ranks` ranks.
+    pub fn mesh(&self, ranks: usize) -> Result<Layout, BadInput> {
+        self.strategy(ranks).map(|strategy| strategy.layout())
+    }
+
+    /// The layers of each pipeline stage.
+    pub fn layers(&self, shape: &ModelShape) -> Result<Vec<Range<usize>>, BadInput> {
+        let method = self.pipeline.map_or(Partition::Uniform, |pipeline| pipeline.partition_method);
+        method.layers(shape, self.stages())
+    }
+
+    /// The settings of a training of a model, `batch` sequences per micro-batch.
+    pub fn training(&self, shape: ModelShape, strategy: &Strategy, batch: usize) -> Config {
+        Config {
+            ranks: strategy.data,
+            shape,
+            batch,
+            grad_accum: self.accumulation,
+            sampling: Sampling::Partition,
+            steps: 0,
+            schedule: LrSchedule::constant(self.lr),
+            adamw: self.adamw,
+            clip: self.clip,
+            dropout: 0.0,
+            seed: 0,
+        }
     }
 
     /// The same settings as DeepSpeed's JSON, for `ranks` ranks.
@@ -172,6 +212,7 @@ fn method(partition: Partition) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use shardlab::mesh::Coordinates;
 
     #[test]
     fn what_is_left_is_for_data_parallelism() {

@@ -5,13 +5,13 @@
 
 use super::pretrained::Text;
 use anyhow::{Result, ensure};
-use shardlab::comm::{Comm, Reduce};
+use shardlab::comm::Reduce;
 use shardlab::data::Batch;
 use shardlab::error::BadInput;
-use shardlab::model::{Llama, Pass};
-use shardlab::parallel::Zero;
+use shardlab::mesh::Axis;
+use shardlab::model::Pass;
 use shardlab::tensor::IGNORED;
-use shardlab::train::Trainer;
+use shardlab::train::Training;
 use std::sync::Arc;
 
 /// Sentences that were written for this: prompts and answers in the words of small stories.
@@ -99,16 +99,10 @@ pub fn batch(examples: &[Example]) -> Batch {
     }
 }
 
-/// Takes `steps` steps of AdamW on all examples at once, which the ranks of `data` divide. `zero`
-/// trains `model`'s parameters. All ranks call it.
-pub fn fine_tune(
-    model: &Llama,
-    zero: &mut Zero,
-    data: &Comm,
-    examples: &[Example],
-    steps: usize,
-    lr: f64,
-) -> Result<FineTuned> {
+/// Takes `steps` steps of AdamW on all examples at once, which the data ranks divide. All ranks of
+/// the training call it.
+pub fn fine_tune(training: &mut Training, examples: &[Example], steps: usize) -> Result<FineTuned> {
+    let data = training.mesh.group(Axis::Data).clone();
     ensure!(
         examples.len() >= data.size(),
         "{} examples cannot be divided among {} data ranks: a rank would have an empty batch\n\
@@ -135,15 +129,18 @@ pub fn fine_tune(
         data.all_reduce(&mut mean, Reduce::Mean)?;
         Ok(mean[0])
     };
+    training.stages.loss_scale = weight;
+    let mine = (mine, Pass::training(None));
     let mut losses = Vec::new();
     for _ in 0..steps {
-        let mut trainer = Trainer::new(zero, 1, 1.0);
-        trainer.weight = weight;
-        let taken = trainer.step(lr, |_| Ok(model.loss(&mine, &Pass::training(None))?))?;
-        losses.push(mean(taken.loss)?);
+        let ran = training.passes(std::slice::from_ref(&mine))?;
+        training.average()?;
+        training.update(0)?; // the learning rate is the same in every step
+        losses.push(mean(training.loss(&ran)?)?);
     }
-    let last = zero.passes(|| Ok(model.loss(&mine, &Pass::evaluate())?.to_scalar::<f32>()?))?;
-    let after = mean(f64::from(last))?;
+    let Training { zero, stages, .. } = training;
+    let loss = || Ok(stages.chunks[0].loss(&mine.0, &Pass::evaluate())?.to_scalar::<f32>()?);
+    let after = mean(f64::from(zero.passes(loss)?))?;
     Ok(FineTuned {
         before: losses.first().copied().unwrap_or(after),
         after,

@@ -5,7 +5,7 @@ use super::config::DsConfig;
 use super::layers::Layers;
 use super::pretrained::{Stream, Text};
 use super::reference::reference;
-use super::strategies::{LeftOut, Strategy, all, not_timed, turns};
+use super::strategies::{Candidate, LeftOut, all, not_timed, turns};
 use super::text::{Job, same_tokens};
 use anyhow::Result;
 use kit::Checks;
@@ -108,8 +108,8 @@ pub fn generate(
 
 /// Strategies that divide one text's model: alone and combined, on each number of ranks; and those
 /// that cannot.
-pub fn for_texts(shape: &ModelShape, ranks: &[usize]) -> (Vec<Strategy>, Vec<LeftOut>) {
-    let replicates = |strategy: &Strategy| strategy.ranks > 1 && strategy.name.starts_with("DP");
+pub fn for_texts(shape: &ModelShape, ranks: &[usize]) -> (Vec<Candidate>, Vec<LeftOut>) {
+    let replicates = |strategy: &Candidate| strategy.ranks > 1 && strategy.name.starts_with("DP");
     let mut strategies = Vec::new();
     let mut left_out = Vec::new();
     for &ranks in ranks {
@@ -129,11 +129,11 @@ pub fn for_texts(shape: &ModelShape, ranks: &[usize]) -> (Vec<Strategy>, Vec<Lef
 pub fn compare(
     screen: &Screen,
     options: &Options,
-    strategies: &[Strategy],
+    strategies: &[Candidate],
     job: Job,
 ) -> Result<Vec<String>> {
     let first = launch::is_first_process();
-    let run = |i: usize, strategy: &Strategy| {
+    let run = |i: usize, strategy: &Candidate| {
         let spoken = (i == 0 && first).then_some(screen);
         on_ranks(strategy.ranks, options, |comm| generate(spoken, &comm, &strategy.config, job))
     };
@@ -146,7 +146,7 @@ pub fn compare(
     let mut checks = Checks::new(screen);
     if first {
         screen.say("");
-        let slow: Vec<&Strategy> =
+        let slow: Vec<&Candidate> =
             strategies.iter().filter(|strategy| turns(strategy.ranks).is_some()).collect();
         for (strategy, text) in strategies.iter().zip(&texts).skip(1) {
             let rate = text.tokens_per_second().filter(|_| turns(strategy.ranks).is_none());

@@ -1,12 +1,11 @@
-//! One rank's layers of a Llama, as a library's settings divide it.
+//! One rank's layers of a Llama that generates, as a library's settings divide it.
 
 use super::config::DsConfig;
 use anyhow::Result;
-use shardlab::error::BadInput;
 use shardlab::mesh::{Axis, Mesh};
 use shardlab::model::{Build, Llama, Plain};
 use shardlab::parallel::TensorParallel;
-use shardlab::parallel::pipeline::{Partition, Pipeline, Stages};
+use shardlab::parallel::pipeline::{Pipeline, Stages};
 use shardlab::plan::ModelShape;
 use shardlab::tensor::KvCache;
 use std::ops::Range;
@@ -14,7 +13,6 @@ use std::sync::Arc;
 
 /// One rank's layers: those of its stage, cut among the tensor ranks.
 pub struct Layers {
-    pub pipeline: Pipeline,
     pub stages: Stages<Llama>,
     pub tensor: TensorParallel,
 }
@@ -30,10 +28,8 @@ impl Layers {
             micro_batches: config.accumulation,
         };
         let declare = |layers: &[Range<usize>]| Ok(Llama::chunks(shape, layers, builder(&tensor))?);
-        let mut stages = Stages::of(pipeline, group, &config.layers(shape)?, declare)?;
-        let every = config.pipeline.map_or(0, |pipeline| pipeline.activation_checkpoint_interval);
-        stages.chunks.iter_mut().for_each(|chunk| chunk.recompute(every));
-        Ok(Layers { pipeline, stages, tensor })
+        let stages = Stages::of(pipeline, group, &config.layers(shape)?, declare)?;
+        Ok(Layers { stages, tensor })
     }
 
     pub fn model(&self) -> &Llama {
@@ -46,14 +42,6 @@ impl Layers {
     }
 }
 
-fn builder(tensor: &TensorParallel) -> &dyn Build {
+pub(super) fn builder(tensor: &TensorParallel) -> &dyn Build {
     if tensor.group().size() > 1 { tensor } else { &Plain }
-}
-
-impl DsConfig {
-    /// The layers of each pipeline stage.
-    pub fn layers(&self, shape: &ModelShape) -> Result<Vec<Range<usize>>, BadInput> {
-        let method = self.pipeline.map_or(Partition::Uniform, |pipeline| pipeline.partition_method);
-        method.divide(shape.layers, self.stages(), |layers| shape.stage_parameters(layers))
-    }
 }

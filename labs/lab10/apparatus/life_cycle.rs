@@ -2,19 +2,18 @@
 
 use super::config::DsConfig;
 use super::finetune::{self, FineTuned};
-use super::layers::Layers;
 use super::model::Model;
-use super::strategies::Strategy;
+use super::strategies::Candidate;
 use anyhow::Result;
 use kit::Checks;
 use kit::show::{Screen, significant, table};
 use shardlab::comm::{Comm, Options};
 use shardlab::error::BadInput;
 use shardlab::launch;
-use shardlab::mesh::{Axis, Mesh};
-use shardlab::parallel::ZeroConfig;
+use shardlab::parallel::{Strategy, ZeroConfig};
 use shardlab::plan::ModelShape;
 use shardlab::tensor::Precision;
+use shardlab::train::Setup;
 
 /// Training tokens per parameter of a compute-optimal model (Hoffmann et al., arXiv 2203.15556).
 const TOKENS_PER_PARAMETER: f64 = 20.0;
@@ -100,7 +99,7 @@ pub fn show_life_cycle(
     screen: &Screen,
     options: &Options,
     model: &Model,
-    strategy: &Strategy,
+    strategy: &Candidate,
     dtype: Precision,
 ) -> Result<()> {
     let first = launch::is_first_process();
@@ -147,15 +146,13 @@ pub fn fine_tune(
         .into());
     }
     let text = weights.text()?;
-    let mesh = Mesh::new(comm, config.mesh(comm.size())?)?;
     let examples = finetune::examples(&text, &weights.ends)?;
-    let layers = Layers::declare(&model.shape, config, &mesh)?;
-    let data = mesh.group(Axis::Data);
+    let strategy = Strategy { micro_batches: Some(1), ..config.strategy(comm.size())? };
+    let settings = DsConfig { accumulation: 1, clip: 1.0, ..config.clone() };
+    let settings = settings.training(model.shape, &strategy, 1);
     let zero = ZeroConfig::new(config.zero_stage, dtype, config.adamw);
-    let mut zero = model
-        .begin(&layers.model().params, data, zero, 0)?
-        .with_tensor(&layers.tensor)?;
-    finetune::fine_tune(layers.model(), &mut zero, data, &examples, steps, config.lr)
+    let mut training = model.train(Setup::new(&settings, &strategy).zero(zero), comm)?;
+    finetune::fine_tune(&mut training, &examples, steps)
 }
 // ANCHOR_END: fine_tune
 

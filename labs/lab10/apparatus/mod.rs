@@ -45,7 +45,7 @@ pub use printed::{as_the_source_prints, print_deepspeed};
 pub use reference::{check_reference, reference};
 pub use roofline::{Point, points, roofline};
 pub use strategies::{
-    BATCHES, LeftOut, Strategy, all, check, check_finale, compared, finale, for_finale, left_out,
+    BATCHES, Candidate, LeftOut, all, check, check_finale, compared, finale, for_finale, left_out,
     over_batches, throughput,
 };
 pub use text::{Generation, Job};

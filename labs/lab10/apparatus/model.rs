@@ -9,6 +9,7 @@ use shardlab::error::BadInput;
 use shardlab::parallel::{Zero, ZeroConfig};
 use shardlab::plan::{Family, LlamaExtra, ModelShape, Rope};
 use shardlab::tensor::Params;
+use shardlab::train::{Setup, Training};
 use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
@@ -86,6 +87,14 @@ impl Model {
         match &self.weights {
             Some(weights) => weights.train(params, data, config),
             None => Zero::init(params, data, config, seed),
+        }
+    }
+
+    /// The same of a whole training on `comm`'s ranks.
+    pub fn train(&self, setup: Setup, comm: &Comm) -> Result<Training> {
+        match &self.weights {
+            Some(weights) => weights.train_whole(setup, comm),
+            None => setup.begin(comm),
         }
     }
 

@@ -1,7 +1,7 @@
 //! One job on the screen: as the source prints it, and as DeepSpeed's JSON.
 
 use super::benchmark::Measured;
-use super::strategies::{Strategy, turns};
+use super::strategies::{Candidate, turns};
 use anyhow::Result;
 use kit::show::{Screen, complain};
 use shardlab::launch;
@@ -10,7 +10,7 @@ use shardlab::tensor::Precision;
 /// The source's lines for one job. Where ranks take turns, those with times are left out.
 pub fn as_the_source_prints(
     screen: &Screen,
-    strategy: &Strategy,
+    strategy: &Candidate,
     measured: &Measured,
     price_per_hour: f64,
 ) {
@@ -46,7 +46,7 @@ pub fn as_the_source_prints(
 /// If the strategy does not divide its ranks.
 pub fn print_deepspeed(
     screen: &Screen,
-    strategy: &Strategy,
+    strategy: &Candidate,
     batch: usize,
     dtype: Precision,
 ) -> Result<()> {

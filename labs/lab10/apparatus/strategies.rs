@@ -16,20 +16,20 @@ use shardlab::tensor::Precision;
 
 /// A way to divide one job among ranks.
 #[derive(Clone)]
-pub struct Strategy {
+pub struct Candidate {
     pub name: String,
     pub ranks: usize,
     pub config: DsConfig,
 }
 
-impl Strategy {
+impl Candidate {
     /// `tensor` x `stages` ranks hold one replica, and ZeRO divides the state among the replicas.
     pub fn new(
         ranks: usize,
         [tensor, stages]: [usize; 2],
         zero_stage: Stage,
         micro_batches: usize,
-    ) -> Strategy {
+    ) -> Candidate {
         let data = ranks / (tensor * stages).max(1);
         let zero = match zero_stage {
             Stage::Ddp => format!("DP {data}"),
@@ -56,7 +56,7 @@ impl Strategy {
         } else {
             parts.join(" x ")
         };
-        Strategy { name, ranks, config }
+        Candidate { name, ranks, config }
     }
 
     /// Why this strategy cannot divide the model or a batch of so many sequences; none if it can.
@@ -86,9 +86,9 @@ impl Strategy {
 // ANCHOR: all
 /// One rank, each strategy alone on `ranks` ranks, and combinations; and those that cannot divide
 /// the model or the batch.
-pub fn all(shape: &ModelShape, ranks: usize, batch: usize) -> (Vec<Strategy>, Vec<LeftOut>) {
+pub fn all(shape: &ModelShape, ranks: usize, batch: usize) -> (Vec<Candidate>, Vec<LeftOut>) {
     let half = ranks / 2;
-    let strategy = |parts, zero| Strategy::new(ranks, parts, zero, half.max(2));
+    let strategy = |parts, zero| Candidate::new(ranks, parts, zero, half.max(2));
     let mut divided = Vec::new();
     if ranks > 1 {
         divided.push(strategy([1, 1], Stage::Ddp));
@@ -100,7 +100,7 @@ pub fn all(shape: &ModelShape, ranks: usize, batch: usize) -> (Vec<Strategy>, Ve
         divided.push(strategy([2, half], Stage::Ddp));
         divided.push(strategy([half, 1], Stage::Three));
     }
-    let mut all = vec![Strategy::new(1, [1, 1], Stage::Ddp, 1)];
+    let mut all = vec![Candidate::new(1, [1, 1], Stage::Ddp, 1)];
     let mut left_out = Vec::new();
     for strategy in divided {
         match strategy.refusal(shape, batch) {
@@ -134,11 +134,11 @@ pub fn turns(ranks: usize) -> Option<String> {
 
 /// A table of what each strategy holds and sends, and the pros and cons that follow; and of its
 /// times, unless ranks take turns or the machine is `busy`.
-pub fn compared(screen: &Screen, all: &[(Strategy, Measured)], busy: Option<String>) -> String {
+pub fn compared(screen: &Screen, all: &[(Candidate, Measured)], busy: Option<String>) -> String {
     let turns = all.iter().find_map(|(strategy, _)| turns(strategy.ranks));
     let turns = turns.or(busy);
     let columns = if turns.is_some() { 5 } else { 7 };
-    let row = |(strategy, measured): &(Strategy, Measured)| {
+    let row = |(strategy, measured): &(Candidate, Measured)| {
         let Coordinates { data, pipeline, tensor } = measured.layout.sizes;
         let Some([_, step]) = measured.runs.first() else {
             return vec![strategy.name.clone()];
@@ -183,12 +183,12 @@ pub fn compared(screen: &Screen, all: &[(Strategy, Measured)], busy: Option<Stri
 }
 
 /// For each strategy the ratios to the first one on several ranks: pros below 1, cons above.
-fn pros_and_cons(screen: &Screen, all: &[(Strategy, Measured)]) -> String {
+fn pros_and_cons(screen: &Screen, all: &[(Candidate, Measured)]) -> String {
     let mut parallel = all.iter().filter(|(strategy, _)| strategy.ranks > 1);
     let Some((first, reference)) = parallel.next() else {
         return String::new();
     };
-    let row = |(strategy, measured): &(Strategy, Measured)| {
+    let row = |(strategy, measured): &(Candidate, Measured)| {
         let times = |of: fn(&Measured) -> f64| of(measured) / of(reference);
         let ratios = [
             ("holds", times(|measured| measured.holds)),
@@ -215,13 +215,13 @@ fn pros_and_cons(screen: &Screen, all: &[(Strategy, Measured)]) -> String {
 
 /// Tokens per second of each strategy: in training, reading a prompt, and generating. Strategies
 /// whose ranks take turns are named below the table.
-pub fn throughput(screen: &Screen, all: &[(Strategy, Measured)]) -> String {
+pub fn throughput(screen: &Screen, all: &[(Candidate, Measured)]) -> String {
     let (slow, all): (Vec<_>, Vec<_>) =
         all.iter().partition(|(strategy, _)| turns(strategy.ranks).is_some());
     let rate =
         |measured: &Measured| measured.runs.first().map_or(0.0, |run| run[1].tokens_per_second());
     let most = all.iter().map(|(_, measured)| rate(measured)).fold(0.0, f64::max);
-    let row = |(strategy, measured): &&(Strategy, Measured)| {
+    let row = |(strategy, measured): &&(Candidate, Measured)| {
         let [prefill, decode] =
             measured.generation.map(|timed| thousands(timed.tokens_per_second() as u64));
         let training = rate(measured);
@@ -235,12 +235,12 @@ pub fn throughput(screen: &Screen, all: &[(Strategy, Measured)]) -> String {
     };
     let rows: Vec<Vec<String>> = all.iter().map(row).collect();
     let table = table(screen, &["tokens/s", "", "training", "prefill", "decode"], &rows);
-    let slow: Vec<&Strategy> = slow.into_iter().map(|(strategy, _)| strategy).collect();
+    let slow: Vec<&Candidate> = slow.into_iter().map(|(strategy, _)| strategy).collect();
     format!("{table}{}", not_timed(screen, &slow))
 }
 
 /// Lines that name the strategies whose ranks take turns; empty if there are none.
-pub(super) fn not_timed(screen: &Screen, slow: &[&Strategy]) -> String {
+pub(super) fn not_timed(screen: &Screen, slow: &[&Candidate]) -> String {
     let mut lines = String::new();
     for same in slow.chunk_by(|a, b| a.ranks == b.ranks) {
         let names = same.iter().map(|strategy| &*strategy.name).collect::<Vec<_>>().join(", ");
@@ -277,7 +277,7 @@ pub fn over_batches(screen: &Screen, measured: &Measured) -> String {
 
 /// One rank, each strategy alone on as many of `ranks` ranks as it can use, and combinations on all
 /// of them.
-pub fn for_finale(shape: &ModelShape, ranks: usize) -> Vec<Strategy> {
+pub fn for_finale(shape: &ModelShape, ranks: usize) -> Vec<Candidate> {
     let divides = |n: &usize| ranks.is_multiple_of(*n);
     let tensor = (1..=ranks)
         .rev()
@@ -288,13 +288,13 @@ pub fn for_finale(shape: &ModelShape, ranks: usize) -> Vec<Strategy> {
     let alone = [1, 1];
     let all = stages * tensor;
     vec![
-        Strategy::new(1, alone, Stage::Ddp, 1),
-        Strategy::new(ranks, alone, Stage::Ddp, 1),
-        Strategy::new(ranks, alone, Stage::Three, 1),
-        Strategy::new(tensor, [tensor, 1], Stage::Ddp, 1),
-        Strategy::new(stages, [1, stages], Stage::Ddp, stages),
-        Strategy::new(ranks, [tensor, 1], Stage::Three, 1),
-        Strategy::new(
+        Candidate::new(1, alone, Stage::Ddp, 1),
+        Candidate::new(ranks, alone, Stage::Ddp, 1),
+        Candidate::new(ranks, alone, Stage::Three, 1),
+        Candidate::new(tensor, [tensor, 1], Stage::Ddp, 1),
+        Candidate::new(stages, [1, stages], Stage::Ddp, stages),
+        Candidate::new(ranks, [tensor, 1], Stage::Three, 1),
+        Candidate::new(
             if ranks.is_multiple_of(all) { ranks } else { all },
             [tensor, stages],
             Stage::One,
@@ -305,7 +305,7 @@ pub fn for_finale(shape: &ModelShape, ranks: usize) -> Vec<Strategy> {
 
 /// The most bytes of any rank beside a rank's limit, and the part of the job that did not fit. The
 /// first job has no limit, and no bar: it would be several times as long as the others'.
-pub fn finale(screen: &Screen, all: &[(Strategy, Measured)], limit: f64) -> String {
+pub fn finale(screen: &Screen, all: &[(Candidate, Measured)], limit: f64) -> String {
     let Some(((one, unlimited), limited)) = all.split_first() else {
         return String::new();
     };
@@ -329,14 +329,14 @@ pub fn finale(screen: &Screen, all: &[(Strategy, Measured)], limit: f64) -> Stri
 }
 
 /// Checks that the model runs within `limit` only if strategies are combined.
-pub fn check_finale(checks: &mut Checks, all: &[(Strategy, Measured)], limit: f64) {
-    let fits = |(_, measured): &&(Strategy, Measured)| {
+pub fn check_finale(checks: &mut Checks, all: &[(Candidate, Measured)], limit: f64) {
+    let fits = |(_, measured): &&(Candidate, Measured)| {
         measured.stopped.is_none() && measured.peak <= limit
     };
-    let is_combined = |(strategy, _): &(Strategy, Measured)| strategy.name.contains(" x ");
+    let is_combined = |(strategy, _): &(Candidate, Measured)| strategy.name.contains(" x ");
     let (combined, alone): (Vec<_>, Vec<_>) =
         all.iter().filter(fits).partition(|one| is_combined(one));
-    let names = |all: &[&(Strategy, Measured)]| {
+    let names = |all: &[&(Candidate, Measured)]| {
         all.iter().map(|one| &*one.0.name).collect::<Vec<_>>().join(", ")
     };
     checks.check(
@@ -361,7 +361,7 @@ fn farthest<'a>(others: impl Iterator<Item = &'a [f64]>, one: &[f64]) -> f64 {
 }
 
 /// The checks of all strategies.
-pub fn check(checks: &mut Checks, all: &[(Strategy, Measured)], dtype: Precision) {
+pub fn check(checks: &mut Checks, all: &[(Candidate, Measured)], dtype: Precision) {
     let bound = 10.0 * dtype.loss_bound();
     let Some(((_, one), others)) = all.split_first() else {
         return;

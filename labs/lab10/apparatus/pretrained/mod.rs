@@ -26,6 +26,7 @@ use shardlab::parallel::zero::{Wrap, Zero, ZeroConfig, ZeroInference};
 use shardlab::plan::{ModelShape, Named};
 use shardlab::tensor::stored::narrow;
 use shardlab::tensor::{Numbers, Params, Precision, Spec, Storage};
+use shardlab::train::{Setup, Training};
 use std::cell::RefCell;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -134,6 +135,11 @@ impl Pretrained {
     /// All ranks call it.
     pub fn train(&self, params: &Arc<Params>, comm: &Comm, config: ZeroConfig) -> Result<Zero> {
         self.begin(comm, |begin| Zero::begin_with(params, comm, config, begin))
+    }
+
+    /// The same of a whole training on `comm`'s ranks.
+    pub fn train_whole(&self, setup: Setup, comm: &Comm) -> Result<Training> {
+        self.begin(comm, |begin| setup.values(begin).begin(comm))
     }
 
     /// Begins to generate with weights that `comm`'s ranks shard. Each rank reads its own shard.
