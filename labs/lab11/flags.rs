@@ -4,10 +4,27 @@ use crate::planner::{Described, Sizes, described, read_cluster};
 use crate::strategy::{Cluster, Device, Overlap, Program, Strategy, TOKENS, TrainingJob};
 use clap::Parser;
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser};
+use kit::flags::ensure_runs;
 use kit::help;
 use shardlab::error::BadInput;
 use shardlab::plan::{BytesEach, Network};
 use std::path::PathBuf;
+
+/// The parts of a strategy that a plan reckons with.
+const PLANNED: [&str; 12] = [
+    "dp",
+    "tp",
+    "pp",
+    "chunks",
+    "mb",
+    "zero",
+    "shard",
+    "recompute",
+    "sp",
+    "offload",
+    "nvme",
+    "tiles",
+];
 
 /// The strategies for a job, ranked.
 #[derive(Parser)]
@@ -171,7 +188,13 @@ impl DecideFlags {
 
     /// The strategy that `--plan` names.
     pub fn strategy(&self) -> Result<Option<Strategy>, BadInput> {
-        self.plan.as_deref().map(str::parse).transpose()
+        let Some(plan) = &self.plan else {
+            return Ok(None);
+        };
+        let read = |error: BadInput| BadInput::new(format!("--plan: {}", error.what), error.help);
+        let strategy: Strategy = plan.parse().map_err(read)?;
+        ensure_runs("--plan", &strategy, "lab11", &PLANNED)?;
+        Ok(Some(strategy))
     }
 
     /// The tokens of the whole training.

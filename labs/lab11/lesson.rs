@@ -6,7 +6,7 @@
 //! all. `cargo run --bin lab11` decides for a Llama of 70 billion parameters on 512 H100: its row
 //! `simplest` shows the choice of this file, and what the whole planner says of it.
 
-use crate::strategy::{Strategy, TrainingJob};
+use crate::strategy::{Stage, Strategy, TrainingJob};
 use anyhow::Result;
 use kit::Beside;
 use shardlab::comm::{Comm, Link};
@@ -105,7 +105,7 @@ pub fn compare_bytes(job: &TrainingJob) -> Result<Beside> {
     for tensor in (1..=job.devices).filter(|n| job.devices.is_multiple_of(*n)) {
         if job.model.heads.is_multiple_of(tensor) {
             let data = job.devices / tensor;
-            let strategy = Strategy { data, tensor, zero: 1, ..Strategy::SINGLE };
+            let strategy = Strategy { data, tensor, zero: Stage::One, ..Strategy::SINGLE };
             let load = job.load_of(&strategy, 0);
             let planned = load.state();
             let plan = Degrees { data, tensor, pipeline: 1 };

@@ -1,7 +1,7 @@
 //! What lab11 runs, in which order, and its checks.
 
 use crate::apparatus::planner::{Described, EXAMPLE, Made, fits, refusals};
-use crate::apparatus::strategy::{Strategy, TrainingJob};
+use crate::apparatus::strategy::{Stage, Strategy, TrainingJob};
 use crate::apparatus::{self, Found, cannot_use};
 use crate::flags::Args;
 use crate::lesson::{compare_bytes, plans};
@@ -98,7 +98,7 @@ fn simplest(screen: &Screen, job: &TrainingJob) -> String {
         data: plan.data,
         tensor: plan.tensor,
         pipeline: plan.pipeline,
-        zero: 1,
+        zero: Stage::One,
         ..Strategy::SINGLE
     };
     let planned = job.plan(strategy);

@@ -360,7 +360,7 @@ fn json_for_tools() {
     let best = &json["plans"][0];
     let strategy: Strategy = best["plan"].as_str().unwrap().parse().unwrap();
     assert_eq!(
-        (strategy.devices(), best["strategy"]["dp"].as_u64()),
+        (strategy.ranks(), best["strategy"]["dp"].as_u64()),
         (64, Some(strategy.data as u64))
     );
     assert!(best["step"].as_f64() <= json["rules"]["plan"]["step"].as_f64());
@@ -505,7 +505,7 @@ fn ranks_send_what_the_labs_measured() {
         tensor: 2,
         pipeline: 2,
         micro_batch: 2,
-        zero: 1,
+        zero: Stage::One,
         ..Strategy::SINGLE
     };
     let [tensor, _, data] = job.traffic(&strategy);
@@ -540,7 +540,7 @@ fn the_plan_that_the_chapter_computes_by_hand_is_the_planners() {
     let [layers, h, s, rows] = [layers, h, s, rows].map(|n| n as f64);
     let [k, f] = [shape.kv_width() as f64, shape.ffn() as f64];
     let (d, t, m) = (64.0, 8.0, 4.0);
-    assert_eq!(strategy.micro_batches(job.batch), 4);
+    assert_eq!(strategy.micro_batches_of(job.batch), 4);
     assert_eq!((layers, h, s, rows, k, f), (80.0, 8192.0, 8192.0, 128_256.0, 1024.0, 28_672.0));
     let gb = |bytes: f64| format!("| {} |", bytes_decimal(bytes));
     let cell = |time: f64| format!("| {} |", seconds(time));
@@ -692,7 +692,7 @@ fn the_chapters_figures_are_the_planners() {
     let best = |job: &TrainingJob| search(job).plans[0];
     let today = best(&job);
     assert_eq!(today.strategy.words(), "TP 4 + ZeRO-2 128");
-    assert_eq!(today.strategy.micro_batches(job.batch), 4);
+    assert_eq!(today.strategy.micro_batches_of(job.batch), 4);
     let half = at(&job, 0.5);
     assert_eq!(best(&half).strategy.pipeline, 4);
     let [.., data] = job.traffic(&today.strategy);

@@ -82,9 +82,9 @@ pub fn calibrate(corpus: &Corpus) -> Result<Calibration> {
             embd,
             family: Family::Gpt,
         };
-        let strategy = Strategy { micro_batch, ..strategy };
+        let strategy = Strategy { micro_batch: Some(micro_batch), ..strategy };
         let training = Training { shape, dropout: 0.0, batch: SEQUENCES, strategy };
-        let copies = (launch::cores() / strategy.devices()).clamp(1, 8);
+        let copies = (launch::cores() / strategy.ranks()).clamp(1, 8);
         let trained = training.run(corpus, STEPS, copies);
         let trained = trained.with_context(|| format!("the training {plan} failed"))?;
         match runs.get_mut(i) {
@@ -123,7 +123,7 @@ fn error([measured, planned]: &[f64; 2]) -> f64 {
 /// because a rank that waits leaves its core to the others, but all work needs its time.
 fn predicted(training: &Training, cluster: &Cluster) -> f64 {
     let time = training.job(cluster).time(&training.strategy);
-    let ranks = training.strategy.devices() as f64 / launch::cores() as f64;
+    let ranks = training.strategy.ranks() as f64 / launch::cores() as f64;
     time.total().max((time.total() - time.bubble) * ranks)
 }
 

@@ -2,6 +2,7 @@
 
 use super::planner::published::{Run, sources};
 use super::planner::{HeldOut, Made, PlanKind, compared, errors_of, held_out};
+use super::strategy::cell;
 use kit::Checks;
 use kit::show::{Screen, table};
 
@@ -76,7 +77,7 @@ fn row(run: &Run, error: f64) -> Vec<String> {
         1 => s.data.to_string(),
         replicas => format!("{}x{replicas}", s.shard()),
     };
-    let zero = match s.zero {
+    let zero = match s.zero.number() {
         0 => String::new(),
         zero => format!(" Z{zero}"),
     };
@@ -84,7 +85,7 @@ fn row(run: &Run, error: f64) -> Vec<String> {
         run.name.clone(),
         run.job.devices.to_string(),
         format!("{} {} {data}{zero}", s.tensor, s.pipeline),
-        s.recompute.cell(),
+        cell(s.recompute),
         number(figure),
         number(planned),
         run.unit().words().to_string(),

@@ -3,7 +3,7 @@
 use super::likely;
 use super::planner::{Accuracy, Made, Refusal, refusals, too_large};
 use super::report::{ending, memory, time, unranked, usable};
-use super::strategy::{AxisTraffic, Strategy, TrainingJob};
+use super::strategy::{AxisTraffic, Degrees, Strategy, TrainingJob};
 use kit::show::{Screen, bytes_decimal, percent, table, thousands};
 use shardlab::error::BadInput;
 use shardlab::mesh::Axis;
@@ -33,7 +33,7 @@ pub fn detail(
         Some(refusal) => format!("does not fit: {}; {}", refusal.what, refusal.help),
     };
     let cost = job.cost(plan.time.total(), all);
-    let m = strategy.micro_batches(job.batch);
+    let m = strategy.micro_batches_of(job.batch);
     let words = format!("{}, {m} micro-batches per replica", strategy.words());
     let speed = format!(
         "{} a step predicted, {} tokens/s, MFU {}",

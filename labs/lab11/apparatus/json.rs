@@ -3,7 +3,7 @@
 use super::detail::cannot_use;
 use super::planner::{Accuracy, Described, Made, Plan, Refusal, refusals, too_large};
 use super::report::{Found, unranked};
-use super::strategy::{Strategy, TrainingJob};
+use super::strategy::{Degrees, Strategy, TrainingJob};
 use serde_json::{Value, json};
 use shardlab::error::BadInput;
 
@@ -77,6 +77,25 @@ fn joined(job: &TrainingJob, model: &Described, tokens: f64, found: Value) -> St
     format!("{all:#}")
 }
 
+/// All degrees of a strategy, those that divide nothing included.
+fn degrees(strategy: &Strategy) -> Value {
+    let Strategy { data, tensor, pipeline, chunks, replicas, nvme, tiles, .. } = strategy;
+    json!({
+        "dp": data,
+        "tp": tensor,
+        "pp": pipeline,
+        "chunks": chunks,
+        "micro_batch": strategy.sequences(),
+        "zero": strategy.zero.number(),
+        "replicas": replicas,
+        "recompute": strategy.recompute.to_string(),
+        "sequence": strategy.sequence,
+        "offload": strategy.offload.to_string(),
+        "nvme": nvme,
+        "tiles": tiles,
+    })
+}
+
 /// How many strategies were refused for a reason, and one of them with an explanation.
 fn why((count, strategy, refusal): &(usize, Strategy, Refusal)) -> Value {
     json!({ "count": count, "plan": strategy.to_string(), "what": refusal.what, "help": refusal.help })
@@ -89,7 +108,7 @@ fn one(job: &TrainingJob, plan: &Plan, tokens: f64) -> Value {
     let ranked = unranked(job).is_none();
     json!({
         "plan": plan.strategy.to_string(),
-        "strategy": plan.strategy,
+        "strategy": degrees(&plan.strategy),
         "memory": plan.load,
         "memory_total": plan.load.total(),
         "seconds": plan.time,

@@ -3,7 +3,9 @@
 use super::likely;
 use super::planner::RefusalKind;
 use super::planner::{Accuracy, Decision, Described, LONGEST, Made, Plan, Search, decide, search};
-use super::strategy::{Cluster, Load, Offloaded, Recompute, Strategy, Time, TrainingJob};
+use super::strategy::{
+    Cluster, Degrees, Load, Offloaded, Recompute, Strategy, Time, TrainingJob, cell,
+};
 use kit::show::{Screen, bar_to_scale, bytes_decimal, percent, ranked, shares, table, thousands};
 
 /// A searched job.
@@ -187,10 +189,10 @@ fn disagreement(screen: &Screen, found: &Found, best: &Plan) -> String {
 
 /// The columns that say what a strategy is: dp, tp, pp, chunks, mb, zero, again, sp.
 fn cells(s: &Strategy) -> [String; 8] {
-    let again = s.recompute.cell();
+    let again = cell(s.recompute);
     let sequence = if s.sequence { "yes" } else { "-" };
     let [dp, tp, pp, chunks, mb, zero] =
-        [s.data, s.tensor, s.pipeline, s.chunks, s.micro_batch, s.zero]
+        [s.data, s.tensor, s.pipeline, s.chunks, s.sequences(), s.zero.number()]
             .map(|number| number.to_string());
     let zero = match (s.replicas, s.offload) {
         (1, Offloaded::None) => zero,
@@ -309,7 +311,7 @@ pub fn refusals(screen: &Screen, found: &Found, top: usize) -> String {
             dp,
             tp,
             pp,
-            plan.strategy.zero.to_string(),
+            plan.strategy.zero.number().to_string(),
             again,
             sp,
             bytes_decimal(plan.load.total()),

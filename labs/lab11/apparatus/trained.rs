@@ -1,17 +1,13 @@
 //! Short trainings of this library's GPT, and the planner's figures for them.
 
-use super::strategy::{Cluster, Overlap, Program, Recompute, Strategy, TrainingJob};
+use super::strategy::{Cluster, Degrees, Overlap, Program, Strategy, TrainingJob};
 use anyhow::Result;
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
 use shardlab::launch;
-use shardlab::mesh::{Coordinates, Layout, Mesh, Order};
-use shardlab::parallel::ZeroConfig;
-use shardlab::parallel::pipeline::{Partition, Pipeline, Schedule};
 use shardlab::parallel::zero::Stage;
 use shardlab::plan::{BytesEach, ModelShape};
-use shardlab::tensor::Precision;
-use shardlab::train::{Config, PipelinePlan, Pipelined};
+use shardlab::train::{self, Config};
 use std::time::Instant;
 
 /// A training of this library's GPT.
@@ -45,7 +41,7 @@ pub struct Trained {
 impl Training {
     /// The planner's job on a cluster.
     pub fn job(&self, cluster: &Cluster) -> TrainingJob {
-        let job = TrainingJob::new(self.shape, cluster.clone(), self.strategy.devices());
+        let job = TrainingJob::new(self.shape, cluster.clone(), self.strategy.ranks());
         TrainingJob {
             batch: self.batch,
             bytes: BytesEach::F32,
@@ -62,7 +58,7 @@ impl Training {
         let load = job.load_of(&self.strategy, stage);
         // Between two passes: the layer that was used last and the next one, and no gradients in
         // flight.
-        let layers = if self.strategy.zero == 3 { 2.0 } else { 0.0 };
+        let layers = if self.strategy.zero == Stage::Three { 2.0 } else { 0.0 };
         let gathered = layers * (job.bytes.parameter as f64) * job.model.largest_layer() as f64
             / self.strategy.tensor as f64;
         Held {
@@ -74,47 +70,36 @@ impl Training {
     /// Trains for some steps. `copies` trainings run at the same time, and know nothing of each
     /// other.
     pub fn run(&self, corpus: &Corpus, steps: usize, copies: usize) -> Result<Trained> {
-        let s = self.strategy;
-        let micro_batches = s.micro_batches(self.batch);
+        let micro_batches = Some(self.strategy.micro_batches_of(self.batch));
+        let strategy = Strategy { micro_batches, ..self.strategy };
         let config = Config {
             shape: self.shape,
-            batch: s.micro_batch,
-            grad_accum: micro_batches,
             steps,
             dropout: self.dropout,
-            ..Config::small(s.data, corpus)
+            ..Config::small(strategy.data, corpus)
         };
-        let pipeline = Pipeline { ranks: s.pipeline, chunks: s.chunks, micro_batches };
-        let schedule = match s.chunks {
-            1 => Schedule::OneForwardOneBackward,
-            _ => Schedule::depth_first(&pipeline),
-        };
-        let recompute = usize::from(s.recompute == Recompute::Full);
-        let plan = PipelinePlan { pipeline, schedule, partition: Partition::Uniform, recompute };
-        plan.check(&config)?;
-        let sizes = Coordinates { data: s.data, pipeline: s.pipeline, tensor: s.tensor };
+        let config = config.under(&strategy);
         let train = |all: Comm| {
-            let comm = all.split((all.rank() / s.devices()) as u64, 0)?;
-            let mesh = Mesh::new(&comm, Layout { sizes, order: Order::default() })?;
-            let zero = ZeroConfig::new(Stage::ALL[s.zero], Precision::F32, config.adamw);
-            let mut part = Pipelined::new(&config, &mesh, &plan, (s.sequence, 1), zero)?;
+            let comm = all.split((all.rank() / strategy.ranks()) as u64, 0)?;
+            let mut training = train::Training::new(&config, &strategy, &comm)?;
             let mut seconds = f64::INFINITY;
             let mut activations = 0;
             for step in 0..steps {
                 comm.barrier()?;
                 let start = Instant::now();
-                let ran = part.step(&corpus.train, step)?.ran;
+                let ran = training.step(&corpus.train, step)?.ran;
                 comm.barrier()?;
                 seconds = seconds.min(start.elapsed().as_secs_f64());
                 // The last step counts: the first one also leaves buffers that are not a step's.
                 activations = ran.passes.iter().map(|pass| pass.bytes).max().unwrap_or(0);
             }
-            let memory = part.zero.memory();
+            let memory = training.zero.memory();
             let state = (memory.parameters + memory.gradients + memory.optimizer) as f64;
-            Ok((seconds, (mesh.at.pipeline, Held { state, activations: activations as f64 })))
+            let held = Held { state, activations: activations as f64 };
+            Ok((seconds, (training.mesh.at.pipeline, held)))
         };
         let (seconds, held): (Vec<f64>, _) =
-            launch::run(s.devices() * copies, train)?.into_iter().unzip();
+            launch::run(strategy.ranks() * copies, train)?.into_iter().unzip();
         Ok(Trained { seconds: seconds.into_iter().fold(0.0, f64::max), held })
     }
 }

@@ -4,7 +4,10 @@ use exercise::plans;
 use kit::check::{Evidence, Row, run};
 use kit::show::{bytes_decimal, seconds};
 use lab11::planner::{fits, model, refusals, too_large};
-use lab11::strategy::{Cluster, Device, Offloaded, Plan, Recompute, Strategy, Time, TrainingJob};
+use lab11::strategy::{
+    Cluster, Degrees, Device, MICRO_BATCHES, Offloaded, Plan, Recompute, Stage, Strategy, Time,
+    TrainingJob,
+};
 use shardlab::Result;
 use shardlab::error::BadInput;
 use std::process::ExitCode;
@@ -52,7 +55,7 @@ fn changes(from: &Strategy, to: &Strategy) -> Vec<&'static str> {
     changed.pop();
     let settings = [
         (from.chunks != to.chunks, "chunks"),
-        (from.micro_batch != to.micro_batch, "mb"),
+        (from.sequences() != to.sequences(), "mb"),
         (from.zero != to.zero, "zero"),
         (from.replicas != to.replicas, "shard"),
         (from.recompute != to.recompute, "recompute"),
@@ -79,8 +82,8 @@ fn repairs(job: &TrainingJob, own: &Strategy) -> Vec<Plan> {
         all.push(Strategy { replicas: own.data / shard, ..*own });
     }
     let chunks = (1..=job.model.layers).map(|chunks| Strategy { chunks, ..*own });
-    let micro = Strategy::MICRO_BATCHES.map(|micro_batch| Strategy { micro_batch, ..*own });
-    let zero = (0..=3).map(|zero| Strategy { zero, ..*own });
+    let micro = MICRO_BATCHES.map(|sequences| Strategy { micro_batch: Some(sequences), ..*own });
+    let zero = Stage::ALL.map(|zero| Strategy { zero, ..*own });
     let again = [
         Recompute::None,
         Recompute::Norms,
@@ -253,7 +256,7 @@ fn on_the_device(strategy: &Strategy) -> &'static str {
 
 /// How a change has moved the bubble's share.
 fn bubble(job: &TrainingJob, own: &Strategy, yours: &Strategy) -> String {
-    let parts = |s: &Strategy| [s.pipeline, s.micro_batches(job.batch) * s.chunks];
+    let parts = |s: &Strategy| [s.pipeline, s.micro_batches_of(job.batch) * s.chunks];
     let [before, after] = [parts(own), parts(yours)];
     // Shares are compared as products, without a division.
     let [less, same] = [
@@ -301,7 +304,7 @@ fn why(job: &TrainingJob, own: &Strategy, yours: &Plan, best: &Plan) -> String {
         "tensor" => {
             "Tensor ranks wait for each other in every layer. Which change sends less than this one?"
         }
-        "data" if s.zero == 3 => {
+        "data" if s.zero == Stage::Three => {
             "Ranks still wait for parameters: ZeRO-3 gathers them for every micro-batch, over the one card of each node. Which links are \
              faster, and how many ranks do they connect?"
         }

@@ -5,7 +5,7 @@
 
 use anyhow::{Context, Result};
 use kit::show::{Loads, bytes_decimal};
-use lab11::strategy::{Cluster, Device, Load, Program, Recompute, Strategy, TrainingJob};
+use lab11::strategy::{Cluster, Device, Load, Program, Recompute, Stage, Strategy, TrainingJob};
 use serde_json::{Value, json};
 use shardlab::plan::{BytesEach, ModelShape};
 
@@ -56,8 +56,8 @@ fn load(choice: &Choice) -> Result<(u64, Load)> {
     };
     let strategy = Strategy {
         data: choice.ranks,
-        micro_batch: choice.micro_batch,
-        zero: choice.stage,
+        micro_batch: Some(choice.micro_batch),
+        zero: Stage::ALL[choice.stage],
         recompute: if choice.recompute {
             Recompute::Full
         } else {

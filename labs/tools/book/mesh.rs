@@ -7,7 +7,7 @@
 use anyhow::{Context, Result};
 use kit::show::{Nodes, Screen};
 use lab11::planner::model;
-use lab11::strategy::{Cluster, Device, Strategy, TrainingJob};
+use lab11::strategy::{Cluster, Degrees, Device, Stage, Strategy, TrainingJob};
 use serde_json::{Value, json};
 use shardlab::mesh::{Axis, Coordinates, Layout, Order};
 use shardlab::plan::Portion;
@@ -26,12 +26,12 @@ fn job(sizes: Coordinates) -> Result<(TrainingJob, Strategy)> {
         data: sizes.data,
         tensor: sizes.tensor,
         pipeline: sizes.pipeline,
-        zero: 1,
+        zero: Stage::One,
         ..Strategy::SINGLE
     };
     let job = TrainingJob {
         batch: TrainingJob::usual_batch(&shape, 512),
-        ..TrainingJob::new(shape, cluster, strategy.devices())
+        ..TrainingJob::new(shape, cluster, strategy.ranks())
     };
     Ok((job, strategy))
 }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use kit::show::{bytes_decimal, percent, seconds, thousands};
 use lab11::likely;
 use lab11::planner::{Accuracy, Made, Plan, Search, decide, model, search};
-use lab11::strategy::{Cluster, Device, Recompute, TrainingJob};
+use lab11::strategy::{Cluster, Device, Recompute, TrainingJob, cell};
 use serde_json::{Value, json};
 
 const MODELS: [&str; 7] = [
@@ -64,7 +64,7 @@ impl Case {
         let load = plan.load;
         let again = match s.recompute {
             Recompute::None => String::new(),
-            recompute => recompute.cell(),
+            recompute => cell(recompute),
         };
         let cost = self.job.cost(plan.time.total(), 1.0);
         let state = load.state();

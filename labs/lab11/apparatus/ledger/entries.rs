@@ -4,7 +4,8 @@ use super::super::likely;
 use super::super::planner::Made;
 use super::super::report::tokens;
 use super::super::strategy::{
-    Offloaded, Overlap, RankGroup, Recompute, Strategy, TrainingJob, all_reduces, bandwidth,
+    Degrees, Offloaded, Overlap, RankGroup, Recompute, Strategy, TrainingJob, all_reduces,
+    bandwidth, in_flight,
 };
 use super::job::{HOUR, HOURS_TO_A_FAILURE, Ledger, Line, line, per_parameter, years};
 use kit::show::{bytes_decimal, percent, significant, thousands};
@@ -273,7 +274,7 @@ fn tensor(l: &Ledger) -> Vec<Line> {
 fn pipeline(l: &Ledger) -> Vec<Line> {
     let strategy = l.three_axes();
     let p = strategy.pipeline;
-    let m = strategy.micro_batches(l.job.batch);
+    let m = strategy.micro_batches_of(l.job.batch);
     if p == 1 {
         return vec![line("no pipeline", "too few devices or layers", "")];
     }
@@ -295,7 +296,7 @@ fn pipeline(l: &Ledger) -> Vec<Line> {
     }
     lines.push(line(
         "first stage keeps",
-        format!("{} sequences in flight", strategy.in_flight(0, m)),
+        format!("{} sequences in flight", in_flight(&strategy, 0, m)),
         bytes_decimal(load.activations),
     ));
     lines
@@ -418,8 +419,9 @@ fn resumed(l: &Ledger) -> Vec<Line> {
 
 fn settings(l: &Ledger) -> Vec<Line> {
     let strategy = l.three_axes();
-    let m = strategy.micro_batches(l.job.batch);
-    let Strategy { data, micro_batch, .. } = strategy;
+    let m = strategy.micro_batches_of(l.job.batch);
+    let data = strategy.data;
+    let micro_batch = strategy.sequences();
     vec![
         line(
             "train_batch_size",

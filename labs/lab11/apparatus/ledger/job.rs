@@ -1,7 +1,7 @@
 //! What the entries are made from.
 
 use super::super::report::{Found, tokens};
-use super::super::strategy::{Strategy, TrainingJob};
+use super::super::strategy::{Stage, Strategy, TrainingJob};
 use kit::show::{Screen, bytes_decimal, significant};
 
 pub const HOUR: f64 = 3600.0;
@@ -76,7 +76,7 @@ impl Ledger<'_> {
 
     /// All devices as replicas.
     pub fn replicas(&self, zero: usize) -> Strategy {
-        Strategy { data: self.job.devices, zero, ..Strategy::SINGLE }
+        Strategy::data(self.job.devices, Stage::ALL[zero])
     }
 
     /// As many tensor ranks as a node has devices, as far as heads and devices divide.
@@ -103,7 +103,7 @@ impl Ledger<'_> {
             data: self.job.devices / (tensor * pipeline),
             tensor,
             pipeline,
-            zero: 1,
+            zero: Stage::One,
             sequence: tensor > 1,
             ..Strategy::SINGLE
         }

@@ -28,7 +28,7 @@ impl PlanKind {
 
     pub fn of(strategy: &Strategy) -> PlanKind {
         match strategy {
-            s if s.zero == 3 && s.pipeline == 1 => PlanKind::Gathered,
+            s if s.zero.number() == 3 && s.pipeline == 1 => PlanKind::Gathered,
             s if s.tensor * s.pipeline == 1 => PlanKind::Copies,
             _ => PlanKind::Divided,
         }

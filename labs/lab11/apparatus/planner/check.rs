@@ -1,6 +1,6 @@
 //! Whether a job can use a strategy. If not: every reason, and what to do.
 
-use super::super::strategy::{Load, Offloaded, Program, Recompute, Strategy, TrainingJob};
+use super::super::strategy::{Degrees, Load, Offloaded, Program, Recompute, Strategy, TrainingJob};
 use shardlab::units::bytes_decimal;
 
 /// The subject of a refusal. A search counts its refusals by it.
@@ -67,12 +67,12 @@ fn rules(job: &TrainingJob, s: &Strategy) -> [Rule; 20] {
     // A stage without layers can only have the token table, or the head.
     let longest = model.layers.div_ceil(stages);
     let empty = longest == 1 && stages > model.layers + 2;
-    let sequences = s.data * s.micro_batch;
+    let sequences = s.data * s.sequences();
     let divides = job.batch.is_multiple_of(sequences);
-    let groups = s.micro_batches(job.batch).is_multiple_of(s.pipeline);
+    let groups = s.micro_batches_of(job.batch).is_multiple_of(s.pipeline);
     let program = job.program;
     [
-        rule(RefusalKind::Devices, s.devices() != job.devices, devices),
+        rule(RefusalKind::Devices, s.ranks() != job.devices, devices),
         rule(RefusalKind::Heads, !heads, query_heads),
         rule(
             RefusalKind::Heads,
@@ -97,16 +97,18 @@ fn rules(job: &TrainingJob, s: &Strategy) -> [Rule; 20] {
             (what, format!("give pp x chunks = {} at most", layers + 2))
         }),
         rule(RefusalKind::Batch, !divides, |job, s| {
-            let sequences = s.data * s.micro_batch;
+            let sequences = s.data * s.sequences();
             let what = format!(
                 "dp {} x mb {} = {sequences} sequences do not divide a batch of {}",
-                s.data, s.micro_batch, job.batch
+                s.data,
+                s.sequences(),
+                job.batch
             );
             let help = format!("give --batch {}", job.batch.next_multiple_of(sequences));
             (what, help)
         }),
         rule(RefusalKind::Schedule, divides && s.chunks > 1 && !groups, |job, s| {
-            let m = s.micro_batches(job.batch);
+            let m = s.micro_batches_of(job.batch);
             let what = format!(
                 "{m} micro-batches are no multiple of pp {}, and interleaved stages work in groups of it",
                 s.pipeline
@@ -115,10 +117,11 @@ fn rules(job: &TrainingJob, s: &Strategy) -> [Rule; 20] {
         }),
         rule(
             RefusalKind::Program,
-            s.pipeline > 1 && s.zero > program.most_zero_in_a_pipeline(),
+            s.pipeline > 1 && s.zero.number() > program.most_zero_in_a_pipeline(),
             |job, s| {
                 let program = job.program;
-                let what = format!("{} has no ZeRO-{} in a pipeline", program.words(), s.zero);
+                let what =
+                    format!("{} has no ZeRO-{} in a pipeline", program.words(), s.zero.number());
                 let help = format!("give zero={} at most", program.most_zero_in_a_pipeline());
                 (what, help)
             },
@@ -136,7 +139,7 @@ fn rules(job: &TrainingJob, s: &Strategy) -> [Rule; 20] {
             let what = "this library divides among all data ranks, or none".into();
             (what, "leave shard out, or give another --program".into())
         }),
-        rule(RefusalKind::Useless, s.replicas > 1 && s.zero == 0, |_, _| {
+        rule(RefusalKind::Useless, s.replicas > 1 && s.zero.number() == 0, |_, _| {
             let what = "groups of data ranks divide nothing without ZeRO".into();
             (what, "give zero=3, or leave shard out".into())
         }),
@@ -146,7 +149,7 @@ fn rules(job: &TrainingJob, s: &Strategy) -> [Rule; 20] {
         }),
         rule(
             RefusalKind::Useless,
-            s.zero > 0 && s.shard() == 1 && s.offload == Offloaded::None,
+            s.zero.number() > 0 && s.shard() == 1 && s.offload == Offloaded::None,
             |_, _| {
                 let what = "ZeRO divides among data ranks, and a group of them has one".into();
                 (what, "give zero=0, or dp=2 or more".into())
@@ -162,7 +165,7 @@ fn rules(job: &TrainingJob, s: &Strategy) -> [Rule; 20] {
         ),
         rule(
             RefusalKind::Useless,
-            s.offload == Offloaded::Parameters && s.zero < 3,
+            s.offload == Offloaded::Parameters && s.zero.number() < 3,
             |_, _| {
                 let what = "only ZeRO-3 can use a layer's parameters and let them go".into();
                 (what, "give zero=3, or offload=optimizer".into())
@@ -196,7 +199,7 @@ fn rules(job: &TrainingJob, s: &Strategy) -> [Rule; 20] {
                 (what, "leave sp out, or give another --seq".into())
             },
         ),
-        rule(RefusalKind::Useless, s.tiles > 1 && s.zero < 3, |_, _| {
+        rule(RefusalKind::Useless, s.tiles > 1 && s.zero.number() < 3, |_, _| {
             let what = "tiles divide the layers that ZeRO-3 gathers".into();
             (what, "give zero=3, or leave tiles out".into())
         }),
@@ -209,7 +212,7 @@ fn devices(job: &TrainingJob, s: &Strategy) -> (String, String) {
         s.data,
         s.tensor,
         s.pipeline,
-        s.devices(),
+        s.ranks(),
         job.devices
     );
     let rest = job.devices / (s.tensor * s.pipeline).max(1);
@@ -302,8 +305,8 @@ fn smaller(s: &Strategy, load: &Load, room: f64) -> String {
     let shared = s.data > 1;
     let layers = s.pipeline == 1 && shared;
     let again = !matches!(s.recompute, Recompute::Full);
-    let alone = s.devices() == 1 && s.offload < Offloaded::Parameters;
-    let to_host = match s.zero {
+    let alone = s.ranks() == 1 && s.offload < Offloaded::Parameters;
+    let to_host = match s.zero.number() {
         3 => "offload=parameters",
         _ => "zero=3 with offload=parameters",
     };
@@ -312,8 +315,8 @@ fn smaller(s: &Strategy, load: &Load, room: f64) -> String {
             load.weights,
             "weights",
             [
-                (layers && s.zero < 3, "zero=3"),
-                (s.zero == 3 && s.replicas > 1, "larger groups"),
+                (layers && s.zero.number() < 3, "zero=3"),
+                (s.zero.number() == 3 && s.replicas > 1, "larger groups"),
                 (shared, "more tp or pp"),
                 (alone, to_host),
             ],
@@ -322,8 +325,8 @@ fn smaller(s: &Strategy, load: &Load, room: f64) -> String {
             load.gradients,
             "gradients",
             [
-                (layers && s.zero < 2, "zero=2"),
-                (s.zero >= 2 && s.replicas > 1, "larger groups"),
+                (layers && s.zero.number() < 2, "zero=2"),
+                (s.zero.number() >= 2 && s.replicas > 1, "larger groups"),
                 (shared, "more tp or pp"),
                 (alone, to_host),
             ],
@@ -332,8 +335,8 @@ fn smaller(s: &Strategy, load: &Load, room: f64) -> String {
             load.optimizer,
             "the optimizer",
             [
-                (shared && s.zero == 0, "zero=1"),
-                (s.zero > 0 && s.replicas > 1, "larger groups"),
+                (shared && s.zero.number() == 0, "zero=1"),
+                (s.zero.number() > 0 && s.replicas > 1, "larger groups"),
                 (s.offload == Offloaded::None, "offload=optimizer"),
                 (false, ""),
             ],
@@ -342,7 +345,7 @@ fn smaller(s: &Strategy, load: &Load, room: f64) -> String {
             load.activations,
             "activations",
             [
-                (s.micro_batch > 1, "a smaller mb"),
+                (s.sequences() > 1, "a smaller mb"),
                 (s.tensor > 1 && !s.sequence, "sp"),
                 (again, "recompute=full"),
                 (shared, "more tp"),
@@ -352,8 +355,8 @@ fn smaller(s: &Strategy, load: &Load, room: f64) -> String {
             load.working,
             "gathered and recomputed layers, or copies of logits",
             [
-                (s.micro_batch > 1, "a smaller mb"),
-                (s.zero == 3, "more tiles"),
+                (s.sequences() > 1, "a smaller mb"),
+                (s.zero.number() == 3, "more tiles"),
                 (shared, "more tp"),
                 (false, ""),
             ],
@@ -544,12 +547,12 @@ mod tests {
                             let (_, ways) = help.split_once(": ").unwrap();
                             asked += 1;
                             for (on, way) in [
-                                (s.zero >= 3, "zero=3"),
-                                (s.zero >= 2, "zero=2"),
-                                (s.zero >= 1, "zero=1"),
+                                (s.zero.number() >= 3, "zero=3"),
+                                (s.zero.number() >= 2, "zero=2"),
+                                (s.zero.number() >= 1, "zero=1"),
                                 (s.sequence || s.tensor == 1, "sp"),
                                 (s.recompute == Recompute::Full, "recompute"),
-                                (s.micro_batch == 1, "mb"),
+                                (s.sequences() == 1, "mb"),
                                 (s.offload >= Offloaded::Optimizer, "offload=optimizer"),
                                 (s.data == 1, "more tp"),
                             ] {

@@ -1,7 +1,9 @@
 //! Runs whose figures were published: what the planner is compared with. They are in
 //! `published.toml`, with their sources.
 
-use super::super::strategy::{Cluster, Device, Overlap, Program, Strategy, TrainingJob};
+use super::super::strategy::{
+    Cluster, Degrees, Device, MICRO_BATCHES, Overlap, Program, Strategy, TrainingJob,
+};
 use super::check::refused;
 use super::names::model;
 use serde::Deserialize;
@@ -214,7 +216,11 @@ impl Shape {
 /// The best micro-batch and chunks for a strategy of which a paper states the rest.
 fn best_within(job: &TrainingJob, strategy: &Strategy) -> Strategy {
     let sizes = |chunks| {
-        Strategy::MICRO_BATCHES.map(|micro_batch| Strategy { chunks, micro_batch, ..*strategy })
+        MICRO_BATCHES.map(|sequences| Strategy {
+            chunks,
+            micro_batch: Some(sequences),
+            ..*strategy
+        })
     };
     let all = strategy.chunks_for(job.model.layers).flat_map(sizes);
     let all: Vec<Strategy> = all.filter(|s| refused(job, s).is_none()).collect();
@@ -222,7 +228,7 @@ fn best_within(job: &TrainingJob, strategy: &Strategy) -> Strategy {
     let fits = |s: &&Strategy| job.load(s).total() < job.cluster.device.memory;
     let fastest =
         |a: &&Strategy, b: &&Strategy| job.time(a).total().total_cmp(&job.time(b).total());
-    let single = all.iter().filter(|s| s.micro_batch == 1);
+    let single = all.iter().filter(|s| s.sequences() == 1);
     all.iter()
         .filter(fits)
         .min_by(fastest)
@@ -251,7 +257,7 @@ impl Run {
         }
         let mut job = TrainingJob {
             batch: row.batch,
-            ..TrainingJob::new(shape, cluster, strategy.devices())
+            ..TrainingJob::new(shape, cluster, strategy.ranks())
         };
         match source.software {
             Software::Megatron2021 => {

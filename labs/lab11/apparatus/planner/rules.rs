@@ -4,7 +4,7 @@
 //! Strategy". The source says "fast" without a number. Here a network is fast if ZeRO-3 (between
 //! nodes) or tensor ranks (within a node) wait for it for less than a quarter of their step.
 
-use super::super::strategy::{Offloaded, Plan, Recompute, Strategy, Time, TrainingJob};
+use super::super::strategy::{Offloaded, Plan, Recompute, Stage, Strategy, Time, TrainingJob};
 use super::search::Search;
 use shardlab::units::{bytes_decimal, percent, seconds};
 
@@ -80,12 +80,13 @@ pub fn decide(job: &TrainingJob, found: &Search) -> Decision {
             steps.push(Step { question, answer: why });
             const PIPELINE: Advice =
                 ("a pipeline without TP", &|s| s.pipeline > 1 && s.tensor == 1);
-            const ZERO: Advice = ("ZeRO alone", &|s| s.pipeline * s.tensor == 1 && s.zero > 0);
+            const ZERO: Advice =
+                ("ZeRO alone", &|s| s.pipeline * s.tensor == 1 && s.zero.number() > 0);
             const NO_PIPELINE: Advice =
-                ("ZeRO or TP", &|s| s.pipeline == 1 && (s.zero > 0 || s.tensor > 1));
+                ("ZeRO or TP", &|s| s.pipeline == 1 && (s.zero.number() > 0 || s.tensor > 1));
             const ONE_WAY: Advice = ("PP or TP, not both", &|s| s.pipeline == 1 || s.tensor == 1);
             const ALL: Advice = ("PP and TP, with ZeRO-1 at most", &|s| {
-                s.pipeline > 1 && s.tensor > 1 && s.zero <= 1
+                s.pipeline > 1 && s.tensor > 1 && s.zero.number() <= 1
             });
             const ANY: Advice = ("any strategy", &|_| true);
             match (one, fast) {
@@ -134,7 +135,7 @@ fn layer_fits(job: &TrainingJob) -> (bool, String) {
     let one = TrainingJob { devices: 1, batch: 1, ..job.clone() };
     let all = Strategy {
         offload: Offloaded::Parameters,
-        zero: 3,
+        zero: Stage::Three,
         recompute: Recompute::Full,
         ..Strategy::SINGLE
     };
@@ -199,7 +200,7 @@ fn fast_between(job: &TrainingJob) -> (bool, String) {
     let zero = Strategy {
         data: job.devices / tensor,
         tensor,
-        zero: 3,
+        zero: Stage::Three,
         sequence: tensor > 1,
         recompute: Recompute::Full,
         ..Strategy::SINGLE

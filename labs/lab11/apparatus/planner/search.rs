@@ -1,6 +1,8 @@
 //! All strategies that the planner knows for a job, ranked by tokens per second.
 
-use super::super::strategy::{Load, Offloaded, Plan, Program, Recompute, Strategy, TrainingJob};
+use super::super::strategy::{
+    Degrees, Load, MICRO_BATCHES, Offloaded, Plan, Program, Recompute, Stage, Strategy, TrainingJob,
+};
 use super::accuracy::Accuracy;
 use super::check::{Refusal, RefusalKind, fits, refusals, refused, too_large};
 use std::cmp::Ordering;
@@ -148,7 +150,7 @@ fn less(a: &(Strategy, Load), b: &(Strategy, Load)) -> Ordering {
 
 /// The stages of ZeRO, and groups of data ranks that divide with stage 3: one node, or a few.
 fn divisions(job: &TrainingJob, base: &Strategy, offload: Offloaded) -> Vec<Strategy> {
-    let zero = |zero| Strategy { zero, ..*base };
+    let zero = |stage: usize| Strategy { zero: Stage::ALL[stage], ..*base };
     if offload == Offloaded::Parameters {
         return if base.pipeline == 1 { vec![zero(3)] } else { Vec::new() };
     }
@@ -191,9 +193,9 @@ fn recomputations(job: &TrainingJob) -> Vec<Recompute> {
 fn variants(job: &TrainingJob, s: &Strategy) -> Vec<Strategy> {
     let mut all = Vec::new();
     for chunks in s.chunks_for(job.model.layers) {
-        for micro_batch in Strategy::MICRO_BATCHES {
-            if micro_batch == 1 || micro_batch * s.data <= job.batch {
-                all.push(Strategy { chunks, micro_batch, ..*s });
+        for sequences in MICRO_BATCHES {
+            if sequences == 1 || sequences * s.data <= job.batch {
+                all.push(Strategy { chunks, micro_batch: Some(sequences), ..*s });
             }
         }
     }
@@ -253,8 +255,8 @@ mod tests {
                 && found.refused.contains_key(&RefusalKind::Heads)
         );
         // Groups of data ranks, ZeRO alone, and pipelines with chunks are all tried.
-        assert!(found.best(|s| s.zero == 3 && s.replicas > 1).is_some());
-        assert!(found.best(|s| s.zero == 3 && s.replicas == 1).is_some());
+        assert!(found.best(|s| s.zero.number() == 3 && s.replicas > 1).is_some());
+        assert!(found.best(|s| s.zero.number() == 3 && s.replicas == 1).is_some());
         assert!(found.best(|s| s.pipeline > 1 && s.chunks > 1).is_some());
         // No replica holds 70 billion parameters whole. Every pair of degrees has a plan or one
         // that is too large, not both.
@@ -274,7 +276,7 @@ mod tests {
                 "{strategy}"
             );
         }
-        assert!(found.best(|s| s.tensor * s.pipeline == 1 && s.zero < 2).is_none());
+        assert!(found.best(|s| s.tensor * s.pipeline == 1 && s.zero.number() < 2).is_none());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! All bytes that a rank holds.
 
-use super::degrees::{Offloaded, Recompute, Strategy};
+use super::{Degrees, Offloaded, Recompute, Strategy};
 use super::{Program, TrainingJob};
 use shardlab::plan::{BytesEach, Family, Kept, ModelShape, zero_memory};
 
@@ -73,7 +73,7 @@ impl TrainingJob {
             Recompute::Norms => norms * norm,
             // A norm that attention shares stays.
             Recompute::Mlp => (norms - 1.0) * norm + mlp_results(&self.model) * wide,
-            Recompute::None | Recompute::OneIn(_) | Recompute::Full => 0.0,
+            Recompute::None | Recompute::OneIn(_) | Recompute::Full | Recompute::Blocks(_) => 0.0,
         }
     }
 
@@ -89,22 +89,19 @@ impl TrainingJob {
     }
 }
 
-impl Strategy {
-    /// Micro-batches whose activations a stage keeps at most, in units of all its layers. With 1F1B
-    /// they are p - stage. With interleaved chunks they are p (1 + (p-1)/(pv)) on the first stage
-    /// (Korthikanti et al., section 4.2.3). If there are fewer micro-batches, all are in flight.
-    pub fn in_flight(&self, stage: usize, micro_batches: usize) -> f64 {
-        let p = self.pipeline;
-        let v = self.chunks;
-        let m = micro_batches;
-        if v == 1 {
-            return m.min(p - stage) as f64;
-        }
-        // The forward passes of chunks before the first backward pass, and the one that comes with
-        // it.
-        let ahead = 2 * (p - stage - 1) + (v - 1) * p + 1;
-        ahead.min(m * v) as f64 / v as f64
+/// Micro-batches whose activations a stage keeps at most, in units of all its layers. With 1F1B they
+/// are p - stage. With interleaved chunks they are p (1 + (p-1)/(pv)) on the first stage (Korthikanti
+/// et al., section 4.2.3). If there are fewer micro-batches, all are in flight.
+pub fn in_flight(strategy: &Strategy, stage: usize, micro_batches: usize) -> f64 {
+    let p = strategy.pipeline;
+    let v = strategy.chunks;
+    let m = micro_batches;
+    if v == 1 {
+        return m.min(p - stage) as f64;
     }
+    // The forward passes of chunks before the first backward pass, and the one that comes with it.
+    let ahead = 2 * (p - stage - 1) + (v - 1) * p + 1;
+    ahead.min(m * v) as f64 / v as f64
 }
 
 impl TrainingJob {
@@ -123,13 +120,13 @@ impl TrainingJob {
         // PyTorch's shards are in f32, and no copy of them in 16 bits lies beside them: the layers
         // in use are gathered in 16 bits. So 16 bytes, not 18; where 16 are asked for, they are as
         // many.
-        let bytes = match strategy.zero {
+        let bytes = match strategy.zero.number() {
             3 if self.program == Program::Pytorch && self.bytes == BytesEach::MEGATRON => {
                 BytesEach::F32
             }
             _ => self.bytes,
         };
-        zero_memory(strategy.zero, held, shard, bytes).map(|n| n as f64)
+        zero_memory(strategy.zero.number(), held, shard, bytes).map(|n| n as f64)
     }
 
     /// The bytes of a rank of a pipeline stage.
@@ -140,12 +137,12 @@ impl TrainingJob {
         let last = stage + 1 == s.pipeline;
         let [weights, gradients, optimizer] = self.state_of(s, stage);
 
-        let tokens = (s.micro_batch * model.block) as f64;
+        let tokens = (s.sequences() * model.block) as f64;
         let h = model.embd as f64;
         let element = self.element();
         let kept = self.kept(s);
         let layers = s.layers_of(model.layers, stage) as f64 * self.keeps(s) * tokens;
-        let flying = s.in_flight(stage, s.micro_batches(self.batch));
+        let flying = in_flight(s, stage, s.micro_batches_of(self.batch));
         // Before the first layer: a mask of the embedding's dropout. Here also the embedding or the
         // message from the stage before, if the first layer does not keep it to be recomputed, and
         // each chunk's result, except for the last, which is the head's.
@@ -181,7 +178,7 @@ impl TrainingJob {
         };
         // ZeRO-3 gathers the next layer while it uses one, and reduces a layer's gradients;
         // offloaded parameters pass through the same buffers. Tiles divide them.
-        let gathers = s.zero == 3 && (s.data > 1 || s.offload == Offloaded::Parameters);
+        let gathers = s.zero.number() == 3 && (s.data > 1 || s.offload == Offloaded::Parameters);
         let gathered = if gathers {
             let each = 3.0 * self.bytes.parameter as f64;
             each * model.largest_layer() as f64 / (s.tensor * s.tiles) as f64
@@ -214,6 +211,7 @@ impl TrainingJob {
 mod tests {
     use super::super::{Cluster, Device, Program};
     use super::*;
+    use shardlab::parallel::zero::Stage;
     use shardlab::plan::{BytesEach, ModelShape};
 
     fn job(model: ModelShape, devices: usize) -> TrainingJob {
@@ -228,7 +226,7 @@ mod tests {
         let model = ModelShape::gpt2(36, 4096, 32, 51_200, 2048);
         let job = TrainingJob { bytes: BytesEach::MIXED, ..job(model, 64) };
         let held = |zero| {
-            let load = job.load(&Strategy { data: 64, zero, ..Strategy::SINGLE });
+            let load = job.load(&Strategy::data(64, Stage::ALL[zero]));
             load.state() / model.parameters() as f64 * 7.5
         };
         for (stage, gigabytes) in [(0, 120.0), (1, 31.4), (2, 16.6), (3, 1.9)] {
@@ -240,18 +238,20 @@ mod tests {
     #[test]
     fn the_first_stage_has_all_layers_in_flight() {
         let of =
-            |pipeline, chunks| Strategy { pipeline, chunks, ..Strategy::SINGLE }.in_flight(0, 64);
+            |pipeline, chunks| in_flight(&Strategy { pipeline, chunks, ..Strategy::SINGLE }, 0, 64);
         assert_eq!([of(4, 1), of(1, 1), of(4, 2)], [4.0, 1.0, 5.5]);
         assert!((of(35, 3) - 35.0 * (1.0 + 34.0 / 105.0)).abs() < 1e-12);
-        assert_eq!(Strategy { pipeline: 8, ..Strategy::SINGLE }.in_flight(0, 3), 3.0);
-        assert_eq!(Strategy { pipeline: 8, ..Strategy::SINGLE }.in_flight(7, 64), 1.0);
+        let eight = Strategy { pipeline: 8, ..Strategy::SINGLE };
+        assert_eq!(in_flight(&eight, 0, 3), 3.0);
+        assert_eq!(in_flight(&eight, 7, 64), 1.0);
     }
 
     #[test]
     fn offloading_moves_bytes_to_the_host_and_tiles_shrink_gathered_layers() {
         let job = job(ModelShape::gpt2(48, 6144, 64, 51_200, 2048), 1);
-        let on =
-            |offload, zero, tiles| job.load(&Strategy { offload, zero, tiles, ..Strategy::SINGLE });
+        let on = |offload, zero, tiles| {
+            job.load(&Strategy { offload, zero: Stage::ALL[zero], tiles, ..Strategy::SINGLE })
+        };
         let none = on(Offloaded::None, 0, 1);
         let optimizer = on(Offloaded::Optimizer, 0, 1);
         let all = on(Offloaded::Parameters, 3, 1);
@@ -367,7 +367,7 @@ mod tests {
                 program,
                 ..job(ModelShape::gpt2(48, 6144, 64, 51_200, 2048), 64)
             };
-            let strategy = Strategy { data: 64, zero, ..Strategy::SINGLE };
+            let strategy = Strategy::data(64, Stage::ALL[zero]);
             let load = job.load(&strategy);
             load.state() / job.model.parameters() as f64 * 64.0
         };

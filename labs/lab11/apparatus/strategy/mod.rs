@@ -23,10 +23,13 @@ mod traffic;
 pub use cluster::Cluster;
 pub use collective::{RankGroup, all_reduces, bandwidth};
 pub use cost::{Cost, TOKENS};
-pub use degrees::{Offloaded, Recompute, Strategy};
+pub use degrees::{Degrees, MICRO_BATCHES, cell};
 pub use device::Device;
-pub use memory::Load;
+pub use memory::{Load, in_flight};
 pub use program::Program;
+pub use shardlab::parallel::Strategy;
+pub use shardlab::parallel::strategy::{Offloaded, Recompute};
+pub use shardlab::parallel::zero::Stage;
 pub use step::Time;
 pub use traffic::AxisTraffic;
 

@@ -5,8 +5,8 @@
 //! best algorithm (alpha and beta). Communication that computing hides is subtracted, and a
 //! pipeline waits for (p-1)/v micro-batches.
 
-use super::degrees::{Offloaded, Recompute, Strategy};
 use super::memory::mlp_results;
+use super::{Degrees, Offloaded, Recompute, Strategy};
 use super::{Overlap, Program, TrainingJob};
 use shardlab::plan::exposed;
 
@@ -63,7 +63,7 @@ impl TrainingJob {
     fn layer(&self, s: &Strategy) -> Layer {
         let model = &self.model;
         let device = &self.cluster.device;
-        let n = (s.micro_batch * model.block) as f64;
+        let n = (s.sequences() * model.block) as f64;
         let t = s.tensor as f64;
         let h = model.embd as f64;
         let side = n.min(h / t);
@@ -85,7 +85,9 @@ impl TrainingJob {
                 device.computes(n * products / t, side) + moved_again
             }
             Recompute::None | Recompute::Norms => moved_again,
-            Recompute::OneIn(_) | Recompute::Full => s.recompute.whole_layers() * forward,
+            Recompute::OneIn(_) | Recompute::Full | Recompute::Blocks(_) => {
+                s.recompute.whole_layers() * forward
+            }
         };
         // As many all-reduces backward as forward. In the backward pass the gradients of the
         // weights hide them, as in Megatron-LM (`async_tensor_model_parallel_allreduce`); PyTorch
@@ -111,9 +113,9 @@ impl TrainingJob {
     pub fn time(&self, s: &Strategy) -> Time {
         let model = &self.model;
         let device = &self.cluster.device;
-        let m = s.micro_batches(self.batch) as f64;
+        let m = s.micro_batches_of(self.batch) as f64;
         let p = s.pipeline as f64;
-        let n = (s.micro_batch * model.block) as f64;
+        let n = (s.sequences() * model.block) as f64;
         let t = s.tensor as f64;
         let longest = s.layers(model.layers) as f64;
         let last = s.layers_of(model.layers, s.pipeline - 1) as f64;
@@ -176,7 +178,7 @@ impl TrainingJob {
             seconds.gather
         };
         let reduce = seconds.reduce + seconds.average;
-        match s.zero {
+        match s.zero.number() {
             0 if hides => exposed(backward, buckets(seconds.reduce + seconds.gather)),
             0 => seconds.reduce + seconds.gather,
             1 => {
@@ -216,7 +218,7 @@ impl TrainingJob {
     /// slowest counts.
     fn update_seconds(&self, s: &Strategy) -> f64 {
         let device = &self.cluster.device;
-        let updates = self.most_held(s) / if s.zero > 0 { s.shard() as f64 } else { 1.0 };
+        let updates = self.most_held(s) / if s.zero.number() > 0 { s.shard() as f64 } else { 1.0 };
         let state = updates * self.bytes.optimizer as f64;
         let moved = updates * (self.bytes.gradient + self.bytes.parameter) as f64;
         if s.offload == Offloaded::None {
@@ -251,6 +253,7 @@ impl TrainingJob {
 mod tests {
     use super::super::{Cluster, Device};
     use super::*;
+    use shardlab::parallel::zero::Stage;
     use shardlab::plan::ModelShape;
 
     fn job(batch: usize, devices: usize) -> TrainingJob {
@@ -311,7 +314,7 @@ mod tests {
         for zero in 0..4 {
             let s = Strategy {
                 data: 64,
-                zero,
+                zero: Stage::ALL[zero],
                 recompute: Recompute::Full,
                 ..Strategy::SINGLE
             };
@@ -322,14 +325,16 @@ mod tests {
         }
         let slow = Cluster::new(Device::named("a100-80g").unwrap(), "ethernet").unwrap();
         let slow = TrainingJob { cluster: slow, ..all.clone() };
-        let s = Strategy { data: 64, zero: 3, ..Strategy::SINGLE };
+        let s = Strategy { data: 64, zero: Stage::Three, ..Strategy::SINGLE };
         assert!(slow.time(&s).data > slow.time(&s).compute);
     }
 
     #[test]
     fn offloading_takes_time() {
         let job = job(8, 1);
-        let of = |offload, zero| job.time(&Strategy { offload, zero, ..Strategy::SINGLE });
+        let of = |offload, zero| {
+            job.time(&Strategy { offload, zero: Stage::ALL[zero], ..Strategy::SINGLE })
+        };
         assert!(of(Offloaded::Optimizer, 0).optimizer > 5.0 * of(Offloaded::None, 0).optimizer);
         // Disks are slower than the host's memory, which moves the state twice and gradients and
         // parameters twice.

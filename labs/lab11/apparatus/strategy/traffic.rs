@@ -5,7 +5,7 @@
 
 use super::TrainingJob;
 use super::collective::{self, RankGroup};
-use super::degrees::{Offloaded, Recompute, Strategy};
+use super::{Degrees, Offloaded, Recompute, Strategy};
 use serde::{Serialize, Serializer};
 use shardlab::mesh::Axis;
 use shardlab::plan::{Portion, ZeroVolumes, zero_volumes};
@@ -43,7 +43,7 @@ fn share(n: usize) -> f64 {
 impl TrainingJob {
     /// Bytes of a micro-batch's residual stream.
     fn stream_bytes(&self, strategy: &Strategy) -> f64 {
-        let tokens = (strategy.micro_batch * self.model.block) as f64;
+        let tokens = (strategy.sequences() * self.model.block) as f64;
         tokens * self.model.embd as f64 * self.element()
     }
 
@@ -123,7 +123,7 @@ impl TrainingJob {
             &self.cluster.network,
             bytes / strategy.tensor as f64,
             strategy.tensor * strategy.data,
-            strategy.devices(),
+            strategy.ranks(),
         );
         let gathers = if strategy.sequence {
             0.0
@@ -153,7 +153,7 @@ impl TrainingJob {
     /// Bytes per parameter that a rank gathers: its weights, or without ZeRO the averaged
     /// gradients.
     fn gathered_bytes(&self, strategy: &Strategy) -> u64 {
-        match strategy.zero {
+        match strategy.zero.number() {
             0 => self.bytes.gradient,
             _ => self.bytes.parameter,
         }
@@ -161,7 +161,7 @@ impl TrainingJob {
 
     /// How often a step reduces all gradients and gathers all parameters.
     fn volumes(&self, strategy: &Strategy) -> ZeroVolumes {
-        zero_volumes(strategy.zero, strategy.micro_batches(self.batch) as u64)
+        zero_volumes(strategy.zero.number(), strategy.micro_batches_of(self.batch) as u64)
     }
 
     /// Seconds of the data axis, a call for each layer.
@@ -185,10 +185,10 @@ impl TrainingJob {
         let disks = |speed: f64| if s.nvme { speed } else { f64::INFINITY };
         let from = device.host_link.min(disks(device.disk_read));
         let to = device.host_link.min(disks(device.disk_write));
-        let added = if s.micro_batches(self.batch) > 1 { 4.0 } else { 1.0 };
+        let added = if s.micro_batches_of(self.batch) > 1 { 4.0 } else { 1.0 };
         let group = [s.shard(), s.tensor];
         let between = [s.replicas, s.tensor * s.shard()];
-        if s.zero == 0 {
+        if s.zero.number() == 0 {
             let half = self.all_reduces(group, gradients, layers) / 2.0;
             return DataSeconds { reduce: half, gather: half, average: 0.0 };
         }
@@ -203,7 +203,7 @@ impl TrainingJob {
     /// divides the model.
     pub fn traffic(&self, strategy: &Strategy) -> [AxisTraffic; 3] {
         let s = strategy;
-        let m = s.micro_batches(self.batch) as f64;
+        let m = s.micro_batches_of(self.batch) as f64;
         let layers = s.layers(self.model.layers) as f64;
         let stream = self.stream_bytes(s);
         let node = self.cluster.network.ranks_per_node;
@@ -230,7 +230,7 @@ impl TrainingJob {
             axis: Axis::Pipeline,
             bytes: messages * stream / s.tensor as f64,
             seconds: messages * self.message_seconds(s),
-            between_nodes: s.pipeline > 1 && s.devices() > node,
+            between_nodes: s.pipeline > 1 && s.ranks() > node,
         };
         let ZeroVolumes { reduced, gathered } = self.volumes(s);
         let seconds = self.data_seconds(s);
@@ -263,6 +263,7 @@ impl TrainingJob {
 mod tests {
     use super::super::{Cluster, Device, Program};
     use super::*;
+    use shardlab::parallel::zero::Stage;
     use shardlab::plan::{BytesEach, ModelShape};
 
     fn job() -> TrainingJob {
@@ -297,7 +298,7 @@ mod tests {
     fn the_data_axis_sends_two_or_three_times_the_model() {
         let job = job();
         let psi = |zero| {
-            let strategy = Strategy { data: 64, zero, ..Strategy::SINGLE };
+            let strategy = Strategy::data(64, Stage::ALL[zero]);
             job.traffic(&strategy)[2].bytes / (2.0 * job.model.parameters() as f64 * 63.0 / 64.0)
         };
         for (zero, expected) in [(0, 2.0), (1, 2.0), (2, 2.0), (3, 3.0)] {
@@ -310,7 +311,7 @@ mod tests {
     fn zero_traffic_is_lab04s() {
         let job = TrainingJob { batch: 8, bytes: BytesEach::F32, ..job() };
         for zero in 0..4 {
-            let strategy = Strategy { data: 4, micro_batch: 1, zero, ..Strategy::SINGLE };
+            let strategy = Strategy::data(4, Stage::ALL[zero]);
             let says = shardlab::plan::zero_traffic(zero, job.model.parameters(), 4, 4, 2);
             assert!((job.traffic(&strategy)[2].bytes / says - 1.0).abs() < 1e-9, "stage {zero}");
         }

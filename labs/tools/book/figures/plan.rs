@@ -4,7 +4,7 @@ use crate::plans::tensor_and_data;
 use anyhow::Result;
 use kit::show::{Align, Coat, Ink, Screen, Sketch, bytes_decimal, significant, table, thousands};
 use lab11::planner::Plan;
-use lab11::strategy::TrainingJob;
+use lab11::strategy::{Degrees, TrainingJob};
 
 /// A kind of bytes: its name, how many, and where they come from.
 type Kind = (&'static str, f64, String);
@@ -13,7 +13,7 @@ fn kinds(job: &TrainingJob, plan: &Plan) -> Vec<Kind> {
     let s = &plan.strategy;
     let billions = significant(job.model.parameters() as f64 / 1e9, 3);
     let state = |bytes: u64, from: usize| {
-        let of = if s.zero >= from {
+        let of = if s.zero.number() >= from {
             format!("/ {} / {}", s.tensor, s.data)
         } else {
             format!("/ {}", s.tensor)
@@ -24,8 +24,8 @@ fn kinds(job: &TrainingJob, plan: &Plan) -> Vec<Kind> {
     let layers = job.model.layers;
     let free = job.cluster.device.room() - load.total();
     let reserve = job.cluster.device.memory - job.cluster.device.room();
-    let tokens = s.micro_batch * job.model.block;
-    let batch = format!("{} × {}", s.micro_batch, thousands(job.model.block as u64));
+    let tokens = s.sequences() * job.model.block;
+    let batch = format!("{} × {}", s.sequences(), thousands(job.model.block as u64));
     let each = job.keeps(s);
     let in_layers = (layers * tokens) as f64 * each;
     let of_layers = format!("{batch} tokens × {layers} layers × {}", bytes_decimal(each));
