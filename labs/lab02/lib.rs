@@ -13,6 +13,7 @@ pub mod flags;
 pub mod lesson;
 mod run;
 
+pub use apparatus::training::iterate;
 pub use apparatus::{IterRecord, Iterations, MlpConfig, Profile, Stamps};
 pub use flags::{Args, MlpFlags};
 pub use kit;

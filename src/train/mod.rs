@@ -1,32 +1,28 @@
 //! Training: the definition of a step, and its outcome.
 //!
-//! Reading order: `trainer.rs` (a step), `schedule.rs`, `config.rs`, `preset.rs`, `initial.rs`,
-//! `evaluate.rs` and `diverged.rs` (its settings and its outcome); `scaler.rs`, `skip.rs`,
-//! `counters.rs` and `skipping.rs` (steps that are not taken); `pipelined.rs` (a step of a
-//! pipeline), `replicas.rs` (do all ranks still hold one model?).
+//! Reading order: `training.rs` (a training, and its step), `schedule.rs`, `config.rs`,
+//! `preset.rs`, `evaluate.rs` and `diverged.rs` (its settings and its outcome); `scaler.rs`,
+//! `skip.rs`, `counters.rs` and `skipping.rs` (steps that are not taken); `unpipelined.rs` (what a
+//! pipeline is compared with), `replicas.rs` (do all ranks still hold one model?).
 
 mod config;
 mod counters;
 mod diverged;
 mod evaluate;
-mod initial;
-mod pipelined;
 mod preset;
 mod replicas;
 mod scaler;
 mod schedule;
 mod skip;
 mod skipping;
-mod trainer;
 mod training;
+mod unpipelined;
 
 pub use crate::optim::{AdamW, AdamWConfig, clip_scale, global_norm};
 pub use config::Config;
 pub use counters::{Counters, StepSize};
 pub use diverged::Diverged;
 pub use evaluate::{Due, EvalConfig, evaluate};
-pub use initial::initial;
-pub use pipelined::{PipelinePlan, Pipelined, PipelinedStep, Unpipelined, unpipelined};
 pub use preset::{Defaults, Preset};
 pub use replicas::{all_hashes, distance};
 pub use scaler::{
@@ -35,5 +31,5 @@ pub use scaler::{
 pub use schedule::LrSchedule;
 pub use skip::{Bound, Plan, Ranges, SkipPolicy, caught};
 pub use skipping::{AttemptedStep, Outcome, Record, SkippingTrainer};
-pub use trainer::{DataParallel, Engine, TrainedStep, Trainer};
 pub use training::{Observer, Setup, StepTimes, TakenStep, Training};
+pub use unpipelined::{Unpipelined, unpipelined};

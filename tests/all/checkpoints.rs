@@ -10,8 +10,8 @@ use shardlab::data::{Corpus, Sampling};
 use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::mesh::Coordinates;
-use shardlab::parallel::ZeroConfig;
 use shardlab::parallel::zero::Stage;
+use shardlab::parallel::{Strategy, ZeroConfig};
 use shardlab::tensor::Precision;
 use shardlab::train::{AdamWConfig, Config, LrSchedule};
 use std::collections::BTreeSet;
@@ -58,7 +58,7 @@ fn resumed_pipelines_are_uninterrupted() {
     }
 }
 
-const LAYOUT: &str = "ZeRO stage 1";
+const STRATEGY: Strategy = Strategy { zero: Stage::One, ..Strategy::SINGLE };
 
 fn begin<'a>(
     comm: &'a Comm,
@@ -81,7 +81,7 @@ fn after_saves(
     let (config, corpus) = config(2, |_| ());
     launch::run(2, |comm| {
         let (mut training, initial) = begin(&comm, &config, &corpus)?;
-        let all = suite::checkpoints(&comm, &config, dir, LAYOUT);
+        let all = suite::checkpoints(&comm, &config, dir, STRATEGY);
         let mut states = vec![initial];
         for _ in 0..steps {
             training.step()?;
@@ -182,7 +182,7 @@ fn checkpoints_of_other_runs_stay() {
     let (config, corpus) = config(2, |_| ());
     launch::run(2, |comm| {
         let (mut training, _) = begin(&comm, &config, &corpus)?;
-        let mut all = suite::checkpoints(&comm, &config, dir.path(), LAYOUT);
+        let mut all = suite::checkpoints(&comm, &config, dir.path(), STRATEGY);
         all.keep = 1;
         for _ in 0..2 {
             training.step()?;
@@ -198,7 +198,7 @@ fn checkpoints_of_other_runs_stay() {
     // The first run continues from its own, and removes only its own.
     launch::run(2, |comm| {
         let (mut training, _) = begin(&comm, &config, &corpus)?;
-        let mut all = suite::checkpoints(&comm, &config, dir.path(), LAYOUT);
+        let mut all = suite::checkpoints(&comm, &config, dir.path(), STRATEGY);
         all.keep = 1;
         suite::resume(&all, &Resume::Path(dir.path().join("save-0002-step-2")), &mut training)?;
         training.step()?;
@@ -348,7 +348,7 @@ fn other_settings_are_told_and_need_a_flag() {
     let (config, corpus) = config(2, |config| config.schedule.lr = 0.1);
     launch::run(2, |comm| {
         for (anyway, step) in [(true, 1), (false, 2)] {
-            let mut all = suite::checkpoints(&comm, &config, dir.path(), LAYOUT);
+            let mut all = suite::checkpoints(&comm, &config, dir.path(), STRATEGY);
             all.anyway = anyway;
             let (mut training, _) = begin(&comm, &config, &corpus)?;
             let resumed = training.resume(&all, &Resume::Auto)?.expect("a checkpoint");
@@ -457,7 +457,7 @@ fn damage_is_found_and_the_next_good_checkpoint_is_taken() {
         let dir = tempfile::tempdir().unwrap();
         after_saves(2, dir.path(), |all, states| {
             let (config, _) = config(2, |_| ());
-            let readers = suite::readers(&all.comm, &config, dir.path(), LAYOUT);
+            let readers = suite::readers(&all.comm, &config, dir.path(), STRATEGY);
             let all = if rank0_reads { &readers } else { all };
             let newest = all.dir.join("save-0002-step-2");
             if all.comm.rank() == 0 {
@@ -515,11 +515,9 @@ fn checkpoints_of_different_runs_are_refused() {
             "{error}"
         );
         assert!(error.what.contains("and this run 2 layers, 2 heads, width 64, "), "{error}");
-        let error = with(|other| other.job.layout = "ZeRO stage 3".to_string())?;
+        let error = with(|other| other.job.strategy = Some("zero=3".parse().unwrap()))?;
         assert!(
-            error
-                .what
-                .ends_with("a different layout: it has ZeRO stage 1, and this run ZeRO stage 3"),
+            error.what.ends_with("a different strategy: it has zero=1, and this run zero=3"),
             "{error}"
         );
         let error = with(|other| other.job.seed = 2)?;
@@ -534,7 +532,7 @@ fn checkpoints_of_different_runs_are_refused() {
     for ranks in [1, 3] {
         let (config, _) = config(ranks, |_| ());
         launch::run(ranks, |comm| {
-            let all = suite::checkpoints(&comm, &config, dir.path(), LAYOUT);
+            let all = suite::checkpoints(&comm, &config, dir.path(), STRATEGY);
             let error =
                 try_resume(&all, &Resume::Path(dir.path().join("save-0001-step-1")))?.unwrap_err();
             assert!(
@@ -603,10 +601,10 @@ fn a_disk_that_is_full() {
     launch::run(2, |comm| {
         let mut training = begin(&comm, &config, &corpus)?.0;
         training.step()?;
-        suite::save(&suite::checkpoints(&comm, &config, &dir, LAYOUT), &mut training)?;
+        suite::save(&suite::checkpoints(&comm, &config, &dir, STRATEGY), &mut training)?;
         // The larger model's file is beyond the limit for the size of a file.
         let mut other = begin(&comm, &large, &corpus)?.0;
-        let large = suite::checkpoints(&comm, &large, &dir, LAYOUT);
+        let large = suite::checkpoints(&comm, &large, &dir, STRATEGY);
         let error = suite::save(&large, &mut other).unwrap_err().to_string();
         assert!(
             error.starts_with("cannot write ") && error.contains("rank-000.safetensors: "),
@@ -616,7 +614,7 @@ fn a_disk_that_is_full() {
         assert_eq!(names(&dir), ["latest", "save-0001-step-1"]);
         drop(large);
         comm.barrier()?;
-        let all = suite::checkpoints(&comm, &config, &dir, LAYOUT);
+        let all = suite::checkpoints(&comm, &config, &dir, STRATEGY);
         training.step()?;
         suite::save(&all, &mut training)?;
         let (step, rejected, state) = try_resume(&all, &Resume::Auto)??;
@@ -682,7 +680,7 @@ fn kill_trainings(most: usize) {
         reported = saved.fold(reported, usize::max);
         // Everything that was reported is there, and nothing is damaged.
         let states = launch::run(2, |comm| {
-            try_resume(&suite::checkpoints(&comm, &config, dir.path(), LAYOUT), &Resume::Auto)
+            try_resume(&suite::checkpoints(&comm, &config, dir.path(), STRATEGY), &Resume::Auto)
         });
         let states = states.unwrap().into_iter().map(|resumed| {
             let (step, rejected, state) =
@@ -699,7 +697,7 @@ fn kill_trainings(most: usize) {
         for name in names(dir.path()).into_iter().filter(|name| name.starts_with("save-")) {
             let which = Resume::Path(dir.path().join(name));
             let whole = |comm: Comm| {
-                Ok(try_resume(&suite::checkpoints(&comm, &config, dir.path(), LAYOUT), &which)?
+                Ok(try_resume(&suite::checkpoints(&comm, &config, dir.path(), STRATEGY), &which)?
                     .map(drop)?)
             };
             launch::run(2, whole).unwrap();
@@ -736,7 +734,7 @@ fn a_training_that_is_killed() {
     let (config, corpus) = config(2, |_| ());
     launch::run(2, |comm| {
         let (mut training, _) = begin(&comm, &config, &corpus)?;
-        let all = suite::checkpoints(&comm, &config, &dir, LAYOUT);
+        let all = suite::checkpoints(&comm, &config, &dir, STRATEGY);
         suite::resume(&all, &Resume::Auto, &mut training)?;
         while training.counters.global_steps < KILLED_STEPS {
             training.step()?;

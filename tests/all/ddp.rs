@@ -3,19 +3,20 @@
 
 use crate::suite;
 use crate::suite::parity::config;
-use kit::parity::{self, Replica, Trained};
+use kit::parity::{self, Trained};
 use kit::{EvalFlags, Footprint, TrainFlags};
 use shardlab::data::Corpus;
 use shardlab::launch;
 use shardlab::model::Gpt;
-use shardlab::parallel::Ddp;
+use shardlab::parallel::zero::Stage;
+use shardlab::parallel::{Ddp, Strategy};
 use shardlab::plan::DropoutMasks;
-use shardlab::train::{self, Config, EvalConfig};
+use shardlab::train::{self, Config, EvalConfig, Training};
 
 fn ddp(config: &Config, corpus: &Corpus, steps: usize) -> Vec<Trained> {
     launch::run(config.ranks, |comm| {
-        let replica = Replica::ddp(config, &corpus.train, &comm)?;
-        parity::parallel(&comm, replica, steps)
+        let strategy = Strategy::data(config.ranks, Stage::Ddp);
+        parity::parallel(Training::new(config, &strategy, &comm)?, &corpus.train, steps)
     })
     .unwrap()
 }

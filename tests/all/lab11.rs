@@ -3,7 +3,9 @@
 
 use crate::suite::program::{ROOT, fits, has, is_narrow, program, stderr, succeeded};
 use lab11::planner::{HeldOut, Made, PlanKind, compared, errors_of, held_out, model, search};
-use lab11::strategy::{Cluster, Device, Overlap, Program, Strategy, TrainingJob};
+use lab11::strategy::{
+    Cluster, Degrees, Device, Overlap, Program, Stage, Strategy, TrainingJob, in_flight,
+};
 use shardlab::parallel::pipeline::{Pipeline, Schedule, Times, simulate};
 use shardlab::plan::{BytesEach, Family, ModelShape};
 use shardlab::units::{bytes_decimal, seconds};
@@ -226,14 +228,14 @@ fn labs_04_and_11_have_one_rule_for_the_gather() {
     cluster.network.rings = 1;
     cluster.network.efficiency = 1.0;
     let gpt = ModelShape::gpt2(32, 2560, 32, 50_257, 2048);
-    let step = |program, zero| {
+    let step = |program, zero: usize| {
         let job = TrainingJob {
             batch: 256,
             bytes: BytesEach::MIXED,
             program,
             ..TrainingJob::new(gpt, cluster.clone(), 64)
         };
-        let strategy = Strategy { data: 64, micro_batch: 4, zero, ..Strategy::SINGLE };
+        let strategy = Strategy { micro_batch: Some(4), ..Strategy::data(64, Stage::ALL[zero]) };
         job.time(&strategy).data
     };
     let text = std::fs::read_to_string(format!("{ROOT}/book/outputs/lab04-elsewhere.txt")).unwrap();
@@ -411,7 +413,7 @@ fn in_flight_is_what_the_schedules_give() {
         let simulated = simulate(&pipeline, &orders, &times).unwrap();
         let strategy = Strategy { pipeline: ranks, chunks, ..Strategy::SINGLE };
         let planned: Vec<f64> = (0..ranks)
-            .map(|stage| strategy.in_flight(stage, micro_batches) * chunks as f64)
+            .map(|stage| in_flight(&strategy, stage, micro_batches) * chunks as f64)
             .collect();
         let peaks: Vec<f64> = simulated.peaks.iter().map(|&peak| peak as f64).collect();
         assert_eq!(planned, peaks, "{pipeline:?}");
@@ -480,8 +482,8 @@ fn ranks_send_what_the_labs_measured() {
     };
     let job = here(thin, false, 48, 4);
     for zero in 0..4 {
-        let [.., data] =
-            job.traffic(&Strategy { data: 4, micro_batch: 12, zero, ..Strategy::SINGLE });
+        let strategy = Strategy { micro_batch: Some(12), ..Strategy::data(4, Stage::ALL[zero]) };
+        let [.., data] = job.traffic(&strategy);
         close(data.bytes, printed("lab04-compared.txt", "sends", zero), "lab04");
     }
     // lab05: the baby model with dropout on 2 tensor ranks, and with sequence parallelism.
@@ -494,7 +496,12 @@ fn ranks_send_what_the_labs_measured() {
         family: Family::Gpt,
     };
     for (n, sequence) in [(1, false), (2, true)] {
-        let strategy = Strategy { tensor: 2, sequence, micro_batch: 12, ..Strategy::SINGLE };
+        let strategy = Strategy {
+            tensor: 2,
+            sequence,
+            micro_batch: Some(12),
+            ..Strategy::SINGLE
+        };
         let [tensor, ..] = here(baby, true, 12, 2).traffic(&strategy);
         close(tensor.bytes, printed("lab05-compared.txt", "sends", n), "lab05");
     }
@@ -504,7 +511,7 @@ fn ranks_send_what_the_labs_measured() {
         data: 2,
         tensor: 2,
         pipeline: 2,
-        micro_batch: 2,
+        micro_batch: Some(2),
         zero: Stage::One,
         ..Strategy::SINGLE
     };
@@ -726,7 +733,7 @@ fn the_chapters_figures_are_the_planners() {
     figure(&page, best(&half).strategy.words());
     let there = half.time(&today.strategy);
     assert!((0.28..0.38).contains(&(there.data / there.total())));
-    figure(&page, format!("{} micro-batches", today.strategy.micro_batches(few.batch)));
+    figure(&page, format!("{} micro-batches", today.strategy.micro_batches_of(few.batch)));
     let nodes = asked("mt-nlg-530b", 2240, "h100-80g");
     for text in ["dp=4,tp=16,pp=35,zero=1,sp", "dp=8,tp=8,pp=35,zero=1,sp"] {
         figure(&page, seconds(nodes.traffic(&plan(text))[0].seconds));

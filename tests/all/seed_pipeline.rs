@@ -2,7 +2,7 @@
 //! and a dynamic order. Its last lines are those of two tensor ranks that run different passes.
 
 use lab06::dynamic::{
-    JOB, SCHEDULE, disagree, numbered, part, small_layers, train, with_a_late_message,
+    JOB, SCHEDULE, disagree, numbered, small_layers, strategy, train, with_a_late_message,
 };
 use shardlab::comm::Reduce;
 use shardlab::data::Corpus;
@@ -12,7 +12,7 @@ use shardlab::mesh::Axis;
 use shardlab::parallel::pipeline::{
     Choice, Disagreement, Op, Pipeline, Schedule, Times, Uneven, Work, simulate, simulate_uneven,
 };
-use shardlab::train::unpipelined;
+use shardlab::train::{Training, unpipelined};
 
 /// The log's second iteration on rank 6, up to the log's end.
 const LOG: &str = "F0 F1 F2 F3 F16 F17 F18 F19 F4 F5 F6 F7 F20 F21 F22 F23 F8 F9 F10 F11 F24 F25 F26 F27 F12 B0 F13 B1 F14 B2 \
@@ -148,9 +148,10 @@ fn an_agreed_choice_trains_the_same_bits() {
         assert!(largest_difference(&found, expected) < 1e-4, "{found:?} {expected:?}");
     }
     launch::run(8, |world| {
-        let (mesh, mut pipelined) = part(&world, &config)?;
-        pipelined.dynamic = Some(Choice::Agreed);
-        let ran = pipelined.step(text, 0)?.ran.passes;
+        let mut training = Training::new(&config, &strategy(), &world)?;
+        training.dynamic = Some(Choice::Agreed);
+        let ran = training.step(text, 0)?.ran.passes;
+        let mesh = &training.mesh;
         let number =
             |op: Op| (JOB.log_number(op) * 2 + usize::from(op.work == Work::Forward)) as u64;
         let mine: Vec<u64> = ran.iter().map(|done| number(done.op)).collect();

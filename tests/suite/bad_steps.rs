@@ -2,13 +2,13 @@
 
 use super::parity::config;
 use shardlab::comm::{Comm, Reduce};
-use shardlab::mesh::{Coordinates, Layout, Mesh, Order};
-use shardlab::parallel::pipeline::{Partition, Pipeline, Schedule};
+use shardlab::mesh::Coordinates;
+use shardlab::parallel::Strategy;
 use shardlab::parallel::zero::{Stage, ZeroConfig};
 use shardlab::tensor::Precision;
 use shardlab::train::{
-    Bound, Config, Counters, LossScaler, PipelinePlan, Pipelined, Ranges, ScalerConfig, ScalerRule,
-    SkippingTrainer, Unscaled,
+    Bound, Config, Counters, LossScaler, Ranges, ScalerConfig, ScalerRule, Setup, SkippingTrainer,
+    Unscaled,
 };
 use std::ops::{Deref, DerefMut};
 
@@ -48,7 +48,12 @@ impl<'a> Training<'a> {
         zero: ZeroConfig,
         half: bool,
     ) -> anyhow::Result<Self> {
-        Ok(SkippingTrainer::new(comm, config, text, zero, half)?.into())
+        let strategy = Strategy::data(config.ranks, zero.stage);
+        let mut setup = Setup::new(config, &strategy).zero(zero);
+        if half {
+            setup = setup.emulate_half();
+        }
+        Ok(SkippingTrainer::new(setup.begin(comm)?, text).into())
     }
 
     pub fn until(&mut self, step: usize) -> anyhow::Result<()> {
@@ -66,7 +71,7 @@ impl<'a> Training<'a> {
 
     /// The bits of all state that an optimizer step changes on this rank.
     pub fn state(&mut self) -> anyhow::Result<Vec<u32>> {
-        self.zero.state_bits()
+        self.guarded.training.zero.state_bits()
     }
 }
 
@@ -205,28 +210,21 @@ pub fn a_loss_scale_changes_no_bit_of_a_pipeline(
     world: &Comm,
     sizes: Coordinates,
 ) -> anyhow::Result<()> {
-    let mesh = Mesh::new(world, Layout { sizes, order: Order::default() })?;
     let (config, corpus) = config(sizes.data, |config| {
         (config.clip, config.grad_accum, config.batch, config.shape.heads) = (0.5, 4, 1, 4);
     });
-    let pipeline = Pipeline {
-        ranks: sizes.pipeline,
-        chunks: 1,
-        micro_batches: config.grad_accum,
-    };
-    let schedule = Schedule::OneForwardOneBackward;
-    let partition = Partition::Uniform;
-    let plan = PipelinePlan { pipeline, schedule, partition, recompute: 0 };
+    let strategy = super::strategy(sizes, Stage::One);
     let train = |initial: f64| -> anyhow::Result<_> {
-        let mut pipelined = Pipelined::new(&config, &mesh, &plan, (false, 1), f32(Stage::One))?;
+        let mut training = Setup::new(&config, &strategy).zero(f32(Stage::One)).begin(world)?;
         let mut scaler =
             LossScaler::new(ScalerConfig { initial, window: 2, ..ScalerRule::Megatron.defaults() });
         let mut norms = Vec::new();
         for step in 0..4 {
-            pipelined.stages.loss_scale = scaler.scale();
-            pipelined.forward_backward(&corpus.train, step)?;
-            pipelined.zero.finish()?;
-            let norm = pipelined.zero.norm()?;
+            training.stages.loss_scale = scaler.scale();
+            let micro_batches = training.draw(&corpus.train, step, &mut ());
+            training.passes(&micro_batches)?;
+            training.average()?;
+            let norm = training.zero.norm()?;
             // One rank alone finds that step 2 overflows: no rank takes it.
             let overflows = step == 2 && world.rank() + 1 == world.size();
             let judged =
@@ -234,10 +232,10 @@ pub fn a_loss_scale_changes_no_bit_of_a_pipeline(
             assert_eq!(judged.is_none(), step == 2);
             if let Some(Unscaled { grad_norm, factor }) = judged {
                 norms.push(grad_norm.to_bits());
-                pipelined.zero.update(config.schedule.at(step), factor)?;
+                training.zero.update(config.schedule.at(step), factor)?;
             }
         }
-        Ok((norms, pipelined.zero.state_bits()?))
+        Ok((norms, training.zero.state_bits()?))
     };
     assert!(train(2f64.powi(16))? == train(1.0)?, "{sizes:?}");
     Ok(())

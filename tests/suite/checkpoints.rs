@@ -4,23 +4,26 @@ use super::bad_steps::Training;
 use super::parity::config;
 use shardlab::checkpoint::{Checkpoints, Job, MANIFEST, Resume, rank_file};
 use shardlab::comm::Comm;
-use shardlab::mesh::{Axis, Coordinates, Layout, Mesh, Order};
-use shardlab::parallel::ZeroConfig;
-use shardlab::parallel::pipeline::{Partition, Pipeline, Schedule};
+use shardlab::mesh::{Axis, Coordinates};
+use shardlab::parallel::pipeline::Schedule;
 use shardlab::parallel::zero::{Offload, OffloadFolder, Stage};
+use shardlab::parallel::{Strategy, ZeroConfig};
 use shardlab::tensor::Precision;
-use shardlab::train::{
-    Config, Counters, LossScaler, PipelinePlan, Pipelined, Ranges, ScalerConfig, ScalerRule,
-};
+use shardlab::train::{self, Config, Counters, LossScaler, Ranges, ScalerConfig, ScalerRule};
 use std::path::Path;
 
-pub fn checkpoints(comm: &Comm, config: &Config, dir: &Path, layout: &str) -> Checkpoints {
+/// A strategy that is told from others by its stage.
+pub fn of(zero: Stage) -> Strategy {
+    Strategy { zero, ..Strategy::SINGLE }
+}
+
+pub fn checkpoints(comm: &Comm, config: &Config, dir: &Path, strategy: Strategy) -> Checkpoints {
     let settings = config.settings(&super::parity::config(comm.size(), |_| ()).1.train);
     let job = Job {
         shape: config.shape,
         seed: config.seed,
         ranks: comm.size(),
-        layout: layout.to_string(),
+        strategy: Some(strategy),
         settings,
     };
     Checkpoints::new(dir, 3, job, comm)
@@ -60,13 +63,13 @@ pub fn resume(
 
 /// The checkpoints in `dir`, which rank 0 reads for all: other ranks look for them in a folder that
 /// does not exist.
-pub fn readers(comm: &Comm, config: &Config, dir: &Path, layout: &str) -> Checkpoints {
+pub fn readers(comm: &Comm, config: &Config, dir: &Path, strategy: Strategy) -> Checkpoints {
     let own = if comm.rank() == 0 {
         dir.to_path_buf()
     } else {
         dir.join("nowhere")
     };
-    let mut all = checkpoints(comm, config, &own, layout);
+    let mut all = checkpoints(comm, config, &own, strategy);
     all.rank0_reads = true;
     all
 }
@@ -88,7 +91,7 @@ pub fn rank_0_reads_for_all(comm: &Comm, dir: &Path) -> anyhow::Result<()> {
             Training::new(comm, &config, &corpus.train, zero, false)
         };
         let dir = dir.join(&what);
-        let all = checkpoints(comm, &config, &dir, &what);
+        let all = checkpoints(comm, &config, &dir, of(stage));
         let mut saved = begin()?;
         saved.until(2)?;
         let folder = save(&all, &mut saved)?;
@@ -96,7 +99,7 @@ pub fn rank_0_reads_for_all(comm: &Comm, dir: &Path) -> anyhow::Result<()> {
         resume(&all, &Resume::Auto, &mut each)?.expect("a checkpoint");
 
         let group = comm.split(0, comm.rank() as i64)?;
-        let readers = readers(&group, &config, &dir, &what);
+        let readers = readers(&group, &config, &dir, of(stage));
         let mut received = begin()?;
         let before = group.traffic().bytes;
         let rejected = resume(&readers, &Resume::Auto, &mut received)?;
@@ -146,9 +149,9 @@ pub fn one_job_at_a_time_saves_to_a_folder(comm: &Comm, dir: &Path) -> anyhow::R
     let (config, corpus) = config(comm.size(), |_| ());
     let zero = ZeroConfig::new(Stage::One, Precision::F32, config.adamw);
     let mut training = Training::new(comm, &config, &corpus.train, zero, false)?;
-    let first = checkpoints(comm, &config, dir, "one");
+    let first = checkpoints(comm, &config, dir, Strategy::SINGLE);
     save(&first, &mut training)?;
-    let second = checkpoints(comm, &config, dir, "one");
+    let second = checkpoints(comm, &config, dir, Strategy::SINGLE);
     let error = second.claim().expect_err("the folder is taken").to_string();
     let owner = std::fs::read_to_string(dir.join("writer.lock"))?;
     let owner: serde_json::Value = serde_json::from_str(&owner)?;
@@ -194,7 +197,7 @@ pub fn resumed_training_is_uninterrupted_training(comm: &Comm, dir: &Path) -> an
                 training.scaler = Some(overflowing_once());
                 Ok(training)
             };
-            let all = checkpoints(comm, &config, &dir.join(&what), &what);
+            let all = checkpoints(comm, &config, &dir.join(&what), of(stage));
             let mut uninterrupted = begin()?;
             uninterrupted.until(6)?;
 
@@ -207,7 +210,7 @@ pub fn resumed_training_is_uninterrupted_training(comm: &Comm, dir: &Path) -> an
             // The training goes on while the copy is written.
             let writing = first.start_save(&all)?;
             let Counters { global_steps, schedule, .. } = first.counters;
-            assert_eq!((global_steps, schedule, first.zero.steps()), (3, 2, 1));
+            assert_eq!((global_steps, schedule, first.training.zero.steps()), (3, 2, 1));
             first.step()?;
             let folder = writing.finish()?;
             drop(first);
@@ -235,37 +238,20 @@ pub fn resumed_pipelines_are_uninterrupted(
     sizes: Coordinates,
     dir: &Path,
 ) -> anyhow::Result<()> {
-    let mesh = Mesh::new(world, Layout { sizes, order: Order::default() })?;
     let (config, corpus) = config(sizes.data, |config| {
         (config.dropout, config.clip, config.grad_accum, config.batch) = (0.1, 0.5, 4, 1);
         (config.shape.layers, config.shape.heads) = (2 * sizes.pipeline, 4);
     });
     let chunks = if sizes.pipeline > 1 { 2 } else { 1 };
-    let pipeline = Pipeline {
-        ranks: sizes.pipeline,
-        chunks,
-        micro_batches: config.grad_accum,
-    };
-    let schedule = if chunks > 1 {
-        Schedule::Interleaved { group: 4 }
-    } else {
-        Schedule::OneForwardOneBackward
-    };
-    let plan = PipelinePlan {
-        pipeline,
-        schedule,
-        partition: Partition::Uniform,
-        recompute: 0,
-    };
+    let schedule = (chunks > 1).then_some(Schedule::Interleaved { group: 4 });
     for stage in [Stage::Ddp, Stage::One] {
-        let zero = ZeroConfig::new(stage, Precision::F32, config.adamw);
-        let begin = || Pipelined::new(&config, &mesh, &plan, (false, 1), zero.clone());
-        let layout = format!("{stage:?}, {sizes:?}, {plan:?}");
-        let all = checkpoints(world, &config, &dir.join(format!("{stage:?}")), &layout);
-        let train = |pipelined: &mut Pipelined,
+        let strategy = Strategy { chunks, schedule, ..super::strategy(sizes, stage) };
+        let begin = || train::Training::new(&config, &strategy, world);
+        let all = checkpoints(world, &config, &dir.join(format!("{stage:?}")), strategy);
+        let train = |training: &mut train::Training,
                      steps: std::ops::Range<usize>|
          -> anyhow::Result<Vec<u64>> {
-            let step = |step| Ok(pipelined.step(&corpus.train, step)?.loss.to_bits());
+            let step = |step| Ok(training.step(&corpus.train, step)?.loss.to_bits());
             steps.map(step).collect()
         };
         let mut uninterrupted = begin()?;
@@ -276,11 +262,11 @@ pub fn resumed_pipelines_are_uninterrupted(
         drop(first);
         let mut second = begin()?;
         let resumed = all.resume::<usize>(&Resume::Auto, &mut second.zero)?.expect("a checkpoint");
-        assert_eq!(train(&mut second, resumed.record..4)?, losses[2..], "{layout}");
+        assert_eq!(train(&mut second, resumed.record..4)?, losses[2..], "{strategy}");
         assert!(
             second.zero.state_bits()? == uninterrupted.zero.state_bits()?,
-            "{layout}: rank {}",
-            mesh.group(Axis::Data).rank()
+            "{strategy}: rank {}",
+            second.mesh.group(Axis::Data).rank()
         );
     }
     Ok(())

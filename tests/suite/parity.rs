@@ -1,13 +1,14 @@
 //! Training on N ranks compared with training on one.
 
-use kit::parity::{self, Replica, Trained};
-use lab02::MlpConfig;
+use kit::parity::{self, Trained};
+use lab02::{MlpConfig, iterate};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::{Batch, Corpus, Sampling};
 use shardlab::difference::{largest_difference, largest_relative_difference, same_bits};
 use shardlab::model::Gpt;
-use shardlab::parallel::Ddp;
-use shardlab::train::{Config, DataParallel, Trainer};
+use shardlab::parallel::zero::Stage;
+use shardlab::parallel::{Ddp, Strategy};
+use shardlab::train::{AdamW, Config, Training, clip_scale, global_norm};
 
 /// A small model on the embedded text. `edit` changes the run's settings.
 pub fn config(ranks: usize, edit: impl Fn(&mut Config)) -> (Config, Corpus) {
@@ -35,11 +36,17 @@ pub fn ranks_train_what_one_rank_trains(comm: &Comm, same_order: bool) -> anyhow
     for sampler in [Sampling::Partition, Sampling::Seeds] {
         let (config, corpus) =
             config(comm.size(), |config| (config.dropout, config.sampling) = (0.1, sampler));
-        let replica = |comm: &Comm| Replica::ddp(&config, &corpus.train, comm);
-        let parallel = parity::parallel(comm, replica(comm)?, STEPS)?;
+        let text = &corpus.train;
+        let parallel = train_by_hand(comm, &config, text, STEPS)?;
+        let strategy = Strategy::data(comm.size(), Stage::Ddp);
+        let library = parity::parallel(Training::new(&config, &strategy, comm)?, text, STEPS)?;
+        assert!(same_bits(&library.values, &parallel.values), "{sampler:?}: by hand");
+        assert!(same_bits(&library.losses, &parallel.losses), "{sampler:?}: by hand");
         let mut losses = parallel.losses.clone();
         comm.all_reduce(&mut losses, Reduce::Mean)?;
-        let in_turns = parity::serial(replica(&Comm::alone())?, comm.size(), STEPS)?;
+        let one = Config { ranks: 1, ..config.clone() };
+        let alone = Training::new(&one, &Strategy::SINGLE, &Comm::alone())?;
+        let in_turns = parity::serial(alone, &config, text, STEPS)?;
         let large_batch = train_large_batch(&config, &corpus.train, STEPS)?;
         if same_order {
             assert!(same_bits(&parallel.values, &in_turns.values), "{sampler:?}");
@@ -58,13 +65,39 @@ pub fn ranks_train_what_one_rank_trains(comm: &Comm, same_order: bool) -> anyhow
     Ok(())
 }
 
+/// Data parallelism written out with [`Ddp`]: ranks begin with weights of their own, which rank 0's
+/// replace, and average what each has learned from one micro-batch.
+pub fn train_by_hand(
+    comm: &Comm,
+    config: &Config,
+    text: &[u32],
+    steps: usize,
+) -> anyhow::Result<Trained> {
+    let gpt = Gpt::new(&config.shape)?;
+    gpt.params.allocate(config.seed_of(comm.rank()));
+    let ddp = Ddp::new(&gpt.params, comm)?;
+    let mut adamw = AdamW::new(config.adamw, &gpt.params);
+    let mut trained = Trained { losses: Vec::new(), norms: Vec::new(), values: Vec::new() };
+    for step in 0..steps {
+        let batch = config.sampler(comm.rank()).batch(text, step, 0);
+        gpt.params.zero_gradients();
+        let loss = gpt.loss(&batch, &config.pass(step, &batch.sequences))?;
+        loss.backward()?;
+        ddp.finish()?;
+        let norm = global_norm(&gpt.params.gradients());
+        adamw.step(&gpt.params, config.schedule.at(step), clip_scale(norm, config.clip)?)?;
+        trained.losses.push(f64::from(loss.to_scalar::<f32>()?));
+        trained.norms.push(norm);
+    }
+    trained.values = gpt.params.values().clone();
+    Ok(trained)
+}
+
 /// Trains one rank on all ranks' and micro-steps' sequences as one large batch: the same
 /// mathematics, with sums in a different order.
 pub fn train_large_batch(config: &Config, text: &[u32], steps: usize) -> anyhow::Result<Trained> {
-    let gpt = Gpt::new(&config.shape)?;
-    gpt.params.allocate(config.seed);
-    let mut alone = DataParallel::new(&gpt.params, &Comm::alone(), config.adamw)?;
-    let mut trainer = Trainer::new(&mut alone, 1, config.clip);
+    let one = Config { ranks: 1, grad_accum: 1, ..config.clone() };
+    let mut training = Training::new(&one, &Strategy::SINGLE, &Comm::alone())?;
     let mut losses = Vec::new();
     let mut norms = Vec::new();
     for step in 0..steps {
@@ -72,14 +105,12 @@ pub fn train_large_batch(config: &Config, text: &[u32], steps: usize) -> anyhow:
             (0..config.grad_accum).map(move |micro| config.sampler(rank).batch(text, step, micro))
         };
         let all: Vec<Batch> = (0..config.ranks).flat_map(of_rank).collect();
-        let batch = Batch::concat(&all);
-        let taken = trainer.step(config.schedule.at(step), |_| {
-            Ok(gpt.loss(&batch, &config.pass(step, &batch.sequences))?)
-        })?;
-        losses.push(taken.loss);
-        norms.push(taken.grad_norm);
+        let ran = training.passes(&[training.with_pass(step, Batch::concat(&all))])?;
+        training.average()?;
+        losses.push(training.loss(&ran)?);
+        norms.push(training.update(step)?);
     }
-    let values = gpt.params.values().clone();
+    let values = training.stages.chunks[0].params.values().clone();
     Ok(Trained { losses, norms, values })
 }
 
@@ -179,8 +210,8 @@ pub fn mlp(ranks: usize) -> MlpConfig {
 /// whether this transport adds in rank order.
 pub fn linear_layers(comm: &Comm, same_order: bool) -> anyhow::Result<()> {
     let config = mlp(comm.size());
-    let ours = parity::parallel(comm, config.replica(comm)?, 4)?;
-    let serial = parity::serial(config.replica(&Comm::alone())?, comm.size(), 4)?;
+    let ours = iterate(&config, comm, comm.rank()..comm.rank() + 1, 4)?;
+    let serial = iterate(&config, &Comm::alone(), 0..comm.size(), 4)?;
     assert!(
         !same_order || same_bits(&ours.values, &serial.values),
         "off by {:e}",

@@ -3,13 +3,12 @@
 use super::parity::{config, loss_rounding, train_large_batch};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::difference::{largest_difference, same_bits};
-use shardlab::mesh::{Axis, Coordinates, Layout, Mesh, Order};
-use shardlab::model::Gpt;
-use shardlab::parallel::ZeroConfig;
-use shardlab::parallel::pipeline::{Partition, Pipeline, Schedule, Times, simulate};
+use shardlab::mesh::{Axis, Coordinates};
+use shardlab::parallel::Strategy;
+use shardlab::parallel::pipeline::{Partition, Schedule, Times, simulate};
+use shardlab::parallel::strategy::Recompute;
 use shardlab::parallel::zero::Stage;
-use shardlab::tensor::Precision;
-use shardlab::train::{Config, PipelinePlan, Pipelined, Unpipelined, unpipelined};
+use shardlab::train::{Config, Training, Unpipelined, unpipelined};
 
 const STEPS: usize = 3;
 
@@ -17,8 +16,6 @@ const STEPS: usize = 3;
 /// rank, step by step.
 pub fn pipelines_train_what_one_rank_trains(world: &Comm) -> anyhow::Result<()> {
     let ranks = world.size();
-    let sizes = Coordinates { data: 1, pipeline: ranks, tensor: 1 };
-    let mesh = Mesh::new(world, Layout { sizes, order: Order::default() })?;
     let (config, corpus) = config(1, |config| {
         (config.dropout, config.clip, config.grad_accum, config.batch) = (0.1, 0.5, 2 * ranks, 1);
         config.shape.layers = 2 * ranks + 1;
@@ -34,10 +31,17 @@ pub fn pipelines_train_what_one_rank_trains(world: &Comm) -> anyhow::Result<()> 
         (Schedule::Interleaved { group: 2 * ranks }, 2, Partition::Parameters, 3),
     ];
     for (schedule, chunks, partition, recompute) in plans {
-        let pipeline = Pipeline { ranks, chunks, micro_batches: config.grad_accum };
-        let plan = PipelinePlan { pipeline, schedule, partition, recompute };
-        for stage in [Stage::Ddp, Stage::One] {
-            trains_like(&one, &config, &corpus.train, &mesh, &plan, stage)?;
+        for zero in [Stage::Ddp, Stage::One] {
+            let strategy = Strategy {
+                pipeline: ranks,
+                chunks,
+                schedule: Some(schedule),
+                partition,
+                recompute: Recompute::every(recompute),
+                zero,
+                ..Strategy::SINGLE
+            };
+            trains_like(&one, &config, &corpus.train, world, &strategy)?;
         }
     }
     Ok(())
@@ -47,19 +51,18 @@ fn trains_like(
     one: &Unpipelined,
     config: &Config,
     text: &[u32],
-    mesh: &Mesh,
-    plan: &PipelinePlan,
-    stage: Stage,
+    world: &Comm,
+    strategy: &Strategy,
 ) -> anyhow::Result<()> {
-    let zero = ZeroConfig::new(stage, Precision::F32, config.adamw);
-    let mut pipelined = Pipelined::new(config, mesh, plan, (false, 1), zero)?;
-    let rank = mesh.group(Axis::Pipeline).rank();
-    let orders = plan.schedule.orders(&plan.pipeline)?;
+    let mut training = Training::new(config, strategy, world)?;
+    let rank = training.mesh.group(Axis::Pipeline).rank();
+    let pipeline = strategy.pipeline(config.grad_accum);
+    let orders = strategy.schedule().orders(&pipeline)?;
     let times = Times { forward: 1.0, backward: 2.0, weights: 1.0, message: 0.0 };
-    let peaks = simulate(&plan.pipeline, &orders, &times)?.peaks;
+    let peaks = simulate(&pipeline, &orders, &times)?.peaks;
     for step in 0..STEPS {
-        let stepped = pipelined.step(text, step)?;
-        let what = format!("{plan:?}, {stage:?}, step {step}, rank {rank}");
+        let stepped = training.step(text, step)?;
+        let what = format!("{strategy}, step {step}, rank {rank}");
         let found = [stepped.loss, stepped.grad_norm];
         let expected = [one.losses[step], one.grad_norms[step]];
         assert!(
@@ -71,12 +74,12 @@ fn trains_like(
         let most = stepped.ran.passes.iter().map(|done| done.live).max();
         assert_eq!(most, Some(peaks[rank]), "{what}");
     }
-    let params = &pipelined.stages.chunks[0].params;
+    let params = &training.stages.chunks[0].params;
     for spec in params.specs() {
         let expected = one.value(&spec.name).unwrap_or_default();
         assert!(
             same_bits(&params.values()[spec.range()], &expected),
-            "{plan:?}, {stage:?}: {}",
+            "{strategy}: {}",
             spec.name
         );
     }
@@ -86,7 +89,6 @@ fn trains_like(
 /// Trains on a mesh of data x pipeline x tensor ranks, with ZeRO-1 and sequence parallelism, and
 /// compares with one rank that takes each step's data as one batch.
 pub fn meshes_train_what_one_rank_trains(world: &Comm, sizes: Coordinates) -> anyhow::Result<()> {
-    let mesh = Mesh::new(world, Layout { sizes, order: Order::default() })?;
     let (config, corpus) = config(sizes.data, |config| {
         (config.dropout, config.clip, config.grad_accum, config.batch) = (0.1, 0.5, 4, 1);
         (config.shape.layers, config.shape.heads) = (2 * sizes.pipeline, 4);
@@ -103,24 +105,14 @@ pub fn meshes_train_what_one_rank_trains(world: &Comm, sizes: Coordinates) -> an
             Stage::One,
         ),
     ] {
-        let pipeline = Pipeline {
-            ranks: sizes.pipeline,
-            chunks,
-            micro_batches: config.grad_accum,
-        };
-        let plan = PipelinePlan {
-            pipeline,
-            schedule,
-            partition: Partition::Uniform,
-            recompute: 0,
-        };
-        let what = format!("{sizes:?}, {plan:?}, sequence parallelism {sequence}, {stage:?}");
-        let zero = ZeroConfig::new(stage, Precision::F32, config.adamw);
-        let mut pipelined = Pipelined::new(&config, &mesh, &plan, (sequence, 1), zero)?;
+        let schedule = Some(schedule);
+        let strategy = Strategy { chunks, schedule, sequence, ..super::strategy(sizes, stage) };
+        let what = strategy.to_string();
+        let mut training = Training::new(&config, &strategy, world)?;
         for step in 0..STEPS {
-            let stepped = pipelined.step(text, step)?;
+            let stepped = training.step(text, step)?;
             let mut loss = [stepped.loss];
-            mesh.group(Axis::Data).all_reduce(&mut loss, Reduce::Mean)?;
+            training.mesh.group(Axis::Data).all_reduce(&mut loss, Reduce::Mean)?;
             let apart = largest_difference(&loss, &one.losses[step..step + 1]);
             assert!(
                 apart < loss_rounding(config.tokens_per_step()),
@@ -131,10 +123,7 @@ pub fn meshes_train_what_one_rank_trains(world: &Comm, sizes: Coordinates) -> an
             world.all_reduce(&mut most, Reduce::Max)?;
             assert_eq!(most[0], stepped.grad_norm, "{what}: ranks clip by different norms");
         }
-        let whole = Gpt::new(&config.shape)?;
-        whole.params.allocate(0);
-        pipelined.unshard(&whole.params)?;
-        let values = whole.params.values();
+        let values = training.whole(|gpt| Ok(gpt.params.whole()?.clone()))?;
         let apart = largest_difference(&values, &one.values);
         // A step that is missing, or goes elsewhere, is farther away than half of the smallest
         // step.

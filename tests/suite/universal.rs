@@ -5,12 +5,12 @@ use super::checkpoints::{checkpoints, overflowing_once, save};
 use shardlab::checkpoint::universal::{self, Universal};
 use shardlab::comm::Comm;
 use shardlab::data::{Corpus, Sampling};
-use shardlab::mesh::{Axis, Coordinates, Layout, Mesh, Order};
-use shardlab::parallel::ZeroConfig;
-use shardlab::parallel::pipeline::{Partition, Pipeline, Schedule};
+use shardlab::mesh::{Axis, Coordinates};
 use shardlab::parallel::zero::Stage;
+use shardlab::parallel::{Strategy, ZeroConfig};
 use shardlab::tensor::Precision;
-use shardlab::train::{Config, PipelinePlan, Pipelined, Record};
+use shardlab::train::{self, Config, Record};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// All numbers of ranks up to 6 divide it.
@@ -66,7 +66,7 @@ fn save_and_convert(
     to: &Path,
     save: impl FnOnce(&shardlab::checkpoint::Checkpoints) -> anyhow::Result<std::path::PathBuf>,
 ) -> anyhow::Result<()> {
-    let folder = save(&checkpoints(comm, config, dir, "any"))?;
+    let folder = save(&checkpoints(comm, config, dir, Strategy::SINGLE))?;
     if comm.rank() == 0 {
         universal::merge(&folder, to)?;
     }
@@ -85,7 +85,7 @@ pub fn continue_from(
     let (config, corpus) = config(comm.size());
     let mut training = begin(comm, &config, &corpus, stage)?;
     let universal = Universal::open(from)?;
-    let record: Record = universal.restore(comm, &mut training.zero)?;
+    let record: Record = universal.restore(comm, &mut training.training.zero)?;
     (training.counters, training.scaler) = (record.counters, record.scaler);
     assert_eq!(training.counters.global_steps, universal.step());
     let again = dir.join("again");
@@ -103,15 +103,16 @@ pub fn save_drifted(comm: &Comm, kind: usize, dir: &Path) -> anyhow::Result<Path
     let (config, corpus) = config(comm.size());
     let mut training = begin(comm, &config, &corpus, Stage::Ddp)?;
     training.until(2)?;
-    let steps = training.zero.steps();
-    training.zero.restore(steps, |fragment, _, state| {
+    let zero = &mut training.training.zero;
+    let steps = zero.steps();
+    zero.restore(steps, |fragment, _, state| {
         if comm.rank() == 1 && fragment.spec.name == "wpe.weight" {
             let kinds = [state.values, state.exp_avg, state.exp_avg_sq];
             let number = &mut kinds[kind][5];
             *number = f32::from_bits(number.to_bits() ^ 1);
         }
     })?;
-    save(&checkpoints(comm, &config, dir, "any"), &mut training)
+    save(&checkpoints(comm, &config, dir, Strategy::SINGLE), &mut training)
 }
 
 /// The same on meshes of data x pipeline x tensor ranks. Without `from` it begins, and trains two
@@ -123,40 +124,27 @@ pub fn on_a_mesh(
     dir: &Path,
     to: &Path,
 ) -> anyhow::Result<Vec<f64>> {
-    let mesh = Mesh::new(world, Layout { sizes, order: Order::default() })?;
     let (config, corpus) = super::parity::config(sizes.data, |config| {
         (config.clip, config.grad_accum, config.batch) = (0.5, 2, 6 / sizes.data);
         (config.sampling, config.shape.layers, config.shape.heads) = (Sampling::Global, 4, 4);
     });
-    let pipeline = Pipeline {
-        ranks: sizes.pipeline,
-        chunks: 1,
-        micro_batches: config.grad_accum,
+    let mut part = train::Training::new(&config, &super::strategy(sizes, stage), world)?;
+    let train = |part: &mut train::Training, steps: Range<usize>| -> anyhow::Result<Vec<f64>> {
+        steps.map(|step| Ok(part.step(&corpus.train, step)?.loss)).collect()
     };
-    let schedule = Schedule::OneForwardOneBackward;
-    let partition = Partition::Uniform;
-    let plan = PipelinePlan { pipeline, schedule, partition, recompute: 0 };
-    let zero = ZeroConfig::new(stage, Precision::F32, config.adamw);
-    let mut pipelined = Pipelined::new(&config, &mesh, &plan, (false, 1), zero)?;
-    let train =
-        |pipelined: &mut Pipelined, steps: std::ops::Range<usize>| -> anyhow::Result<Vec<f64>> {
-            steps.map(|step| Ok(pipelined.step(&corpus.train, step)?.loss)).collect()
-        };
     match from {
-        None => train(&mut pipelined, 0..2).map(drop)?,
-        Some(from) => {
-            Universal::open(from)?.restore::<usize>(world, &mut pipelined.zero).map(drop)?
-        }
+        None => train(&mut part, 0..2).map(drop)?,
+        Some(from) => Universal::open(from)?.restore::<usize>(world, &mut part.zero).map(drop)?,
     }
-    save_and_convert(world, &config, dir, to, |all| all.save(2, &mut pipelined.zero, &2usize))?;
+    save_and_convert(world, &config, dir, to, |all| all.save(2, &mut part.zero, &2usize))?;
     if let Some(from) = from {
         let [old, new] = [from, to].map(Universal::open);
         assert_eq!(
             old?.parameters(),
             new?.parameters(),
             "{sizes:?}, data {}",
-            mesh.group(Axis::Data).size()
+            part.mesh.group(Axis::Data).size()
         );
     }
-    train(&mut pipelined, 2..4)
+    train(&mut part, 2..4)
 }

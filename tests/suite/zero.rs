@@ -1,14 +1,13 @@
 //! All stages of ZeRO take the steps that DDP takes.
 
-use super::parity::{config, loss_rounding};
-use kit::parity::{self, Replica};
+use super::parity::{config, loss_rounding, train_by_hand};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::difference::{largest_difference, largest_relative_difference, same_bits};
 use shardlab::model::{Gpt, LinearStack};
 use shardlab::optim::{Fragment, NotFinite};
 use shardlab::parallel::zero::{Offload, OffloadFolder, Stage, Wrap, Zero, ZeroConfig};
 use shardlab::tensor::Precision;
-use shardlab::train::{AdamWConfig, Config, Trainer};
+use shardlab::train::{AdamWConfig, Config};
 use std::collections::BTreeMap;
 
 pub const ADAMW: AdamWConfig =
@@ -42,15 +41,20 @@ pub fn train(
     let mut losses = Vec::new();
     let mut norms = Vec::new();
     for step in 0..steps {
-        let mut trainer = Trainer::new(&mut zero, config.grad_accum, config.clip);
-        let taken = trainer.step(config.schedule.at(step), |micro| {
+        let micro_steps = config.grad_accum;
+        let mut mean = [0.0];
+        zero.begin()?;
+        for micro in 0..micro_steps {
             let batch = sampler.batch(text, step, micro);
-            Ok(gpt.loss(&batch, &config.pass(step, &batch.sequences))?)
-        })?;
-        let mut mean = [taken.loss];
+            let loss = gpt.loss(&batch, &config.pass(step, &batch.sequences))?;
+            mean[0] += f64::from(loss.to_scalar::<f32>()?) / micro_steps as f64;
+            zero.synchronise(micro + 1 == micro_steps);
+            (loss / micro_steps as f64)?.backward()?;
+        }
+        zero.finish()?;
+        norms.push(zero.step(config.schedule.at(step), config.clip)?);
         comm.all_reduce(&mut mean, Reduce::Mean)?;
         losses.push(mean[0]);
-        norms.push(taken.grad_norm);
     }
     let numel = gpt.params.numel();
     let held = zero.memory();
@@ -198,7 +202,7 @@ pub fn stages_take_the_same_steps(comm: &Comm, same_order: bool) -> anyhow::Resu
     let (config, corpus) = config(comm.size(), |config| (config.dropout, config.clip) = (0.1, 0.5));
     let text = &corpus.train;
     let run = |zero: ZeroConfig| train(comm, &config, text, zero, STEPS);
-    let ddp = parity::parallel(comm, Replica::ddp(&config, text, comm)?, STEPS)?;
+    let ddp = train_by_hand(comm, &config, text, STEPS)?;
     let mut of_f32 = None;
     for precision in [Precision::F32, Precision::Bf16] {
         let of = |stage| ZeroConfig::new(stage, precision, config.adamw);
@@ -611,7 +615,7 @@ pub fn two_groups_train_side_by_side(comm: &Comm, same_order: bool) -> anyhow::R
             train(comm, &config, text, ZeroConfig::new(stage, Precision::F32, ADAMW), 3)
         };
         let together = zero(&group)?;
-        let ddp = parity::parallel(&group, Replica::ddp(&config, text, &group)?, 3)?;
+        let ddp = train_by_hand(&group, &config, text, 3)?;
         // The ranks train again, one group after the other.
         for turn in 0..2 {
             if turn == color {

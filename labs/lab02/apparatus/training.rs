@@ -78,23 +78,29 @@ impl Replica<'_> {
 
 /// Trains three iterations on all ranks, and again on one rank that processes all their batches.
 pub fn compare_with_one_rank(config: &MlpConfig, screen: &Screen, comm: &Comm) -> Result<bool> {
+    const STEPS: usize = 3;
     let rank = comm.rank();
-    let ours = iterate(config, comm, rank..rank + 1)?;
-    let serial = || iterate(config, &Comm::alone(), 0..comm.size());
+    let ours = iterate(config, comm, rank..rank + 1, STEPS)?;
+    let serial = || iterate(config, &Comm::alone(), 0..comm.size(), STEPS);
     let bound = Precision::F32.loss_bound();
     let Trained { losses, values, .. } = &ours;
     parity::compare(comm, comm, screen, bound, losses, Some(values), serial)
 }
 
-/// Three iterations on the ranks of `comm`. Each of them processes the batches of `ranks`, one
-/// after the other, and adds up their complete gradients.
-fn iterate(config: &MlpConfig, comm: &Comm, ranks: Range<usize>) -> Result<Trained> {
+/// Some iterations on the ranks of `comm`. Each of them processes the batches of `ranks`, one after
+/// the other, and adds up their complete gradients.
+pub fn iterate(
+    config: &MlpConfig,
+    comm: &Comm,
+    ranks: Range<usize>,
+    steps: usize,
+) -> Result<Trained> {
     let model = config.model()?;
     model.params.allocate(config.seed_of(comm.rank()));
     let ddp = Ddp::new(&model.params, comm)?;
     let mut adam = config.adam(&model.params);
     let mut trained = Trained { losses: Vec::new(), norms: Vec::new(), values: Vec::new() };
-    for iter in 0..3 {
+    for iter in 0..steps {
         let count = ranks.len();
         let mut loss = 0.0;
         let mut sum = Vec::new();
