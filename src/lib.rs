@@ -25,6 +25,7 @@
 //! | [`units`] | one number as people write it |
 //! | [`notice`] | errors and notices, on stderr |
 //! | [`simd`] | loops in the machine's own vector instructions |
+//! | [`named`] | enums whose values have names |
 //! | [`error`] | input that a lab refuses, and exit codes |
 //! | [`difference`] | how far apart two vectors are: no NaN and no missing element is overlooked |
 //! | [`files`] | opens files that someone else wrote; replaces a file by a whole one |
@@ -51,6 +52,7 @@ pub mod files;
 pub mod launch;
 pub mod mesh;
 pub mod model;
+pub mod named;
 pub mod notice;
 pub mod optim;
 pub mod parallel;

@@ -9,8 +9,9 @@
 //! communicates in each layer, so its ranks are always nearest. Libraries differ in the next axis:
 //! see [`Order`].
 
-use crate::comm::{Comm, named};
+use crate::comm::Comm;
 use crate::error::BadInput;
+use crate::named::named;
 use anyhow::Result;
 use std::fmt;
 

@@ -52,7 +52,7 @@ texts() {
     local new=$root/share.new file
     rm -rf "$new"
     for file in labs/labs.toml labs/cluster/*.{pbs,sbatch} labs/{lab*,ladder}/{exercises,checks,solutions}/*.rs \
-        labs/ladder/{one_rank,rank,group,adam,judge}.rs labs/capstone/adapters/*.rs; do
+        labs/ladder/{one_rank,rank,group,log,job,adam}.rs labs/capstone/adapters/*.rs; do
         mkdir -p "$new/${file%/*}"
         sed -E 's:cargo run --bin ([a-z0-9_]+)( --( |`|$))?:$SHARDLAB_BIN/\1\3:g' "$file" >"$new/$file"
     done

@@ -1,5 +1,6 @@
 //! The command line, and the errors about it.
 
+use crate::flags::with_flags;
 use crate::{help, show, started};
 use anyhow::Result;
 use clap::error::ErrorKind;
@@ -18,8 +19,8 @@ pub fn main<Args: clap::Parser>(run: impl FnOnce(Args) -> Result<()>) -> ExitCod
 /// Parses the command line as `Args` describes it. [`main`] prints its errors like any other error.
 /// `--help` and `--version` print to stdout and end the process.
 pub fn arguments<Args: clap::Parser>() -> Result<Args, BadInput> {
-    // Errors name commands, too.
-    notice::print_with(|text| show::complain_folded(&started::commands(text)));
+    // Errors name commands and settings, too.
+    notice::print_with(|text| show::complain_folded(&with_flags(&started::commands(text))));
     let mut command = match help::asked(std::env::args_os()) {
         Some(form) => help::arranged(Args::command(), form),
         None => Args::command(),

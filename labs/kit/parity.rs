@@ -37,9 +37,9 @@ pub fn parallel(mut training: Training, text: &[u32], steps: usize) -> Result<Tr
 }
 
 // ANCHOR: serial
-/// Trains serially: one rank, whose training is `alone`, processes the batches of the job's ranks one
-/// after the other. It adds up their complete gradients in rank order, and divides. N ranks compute
-/// the same sums in the same order, so the bits are the same.
+/// Trains serially: one rank, whose training is `alone`, processes the batches of the job's ranks
+/// one after the other. It adds up their complete gradients in rank order, and divides. N ranks
+/// compute the same sums in the same order, so the bits are the same.
 pub fn serial(mut alone: Training, job: &Config, text: &[u32], steps: usize) -> Result<Trained> {
     let mut losses = Vec::new();
     let mut norms = Vec::new();

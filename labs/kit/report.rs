@@ -1,6 +1,7 @@
 //! The rows that a training lab prints about its run, before and after it.
 
 use super::{Footprint, LEGEND, Resources, StepTimes};
+use crate::flags::with_flags;
 use crate::show::{self, Screen, thousands};
 use shardlab::comm::algorithms::{Algorithm, Task};
 use shardlab::comm::{self, Comm};
@@ -148,7 +149,7 @@ pub fn dry_run(
     if let Some(free) = free {
         let fits = match footprint.ensure_fits(Some(free)) {
             Ok(()) => "this run fits".to_string(),
-            Err(refusal) => format!("this run does not fit: {}", refusal.help),
+            Err(refusal) => format!("this run does not fit: {}", with_flags(&refusal.help)),
         };
         screen.say(screen.row("free", &format!("{}; {fits}", show::bytes_decimal(free as f64))));
     }

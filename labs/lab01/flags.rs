@@ -2,15 +2,16 @@
 
 use crate::apparatus::breaking::Break;
 use crate::apparatus::{Feed, Store, Way, benchmark, predict};
+use clap::Parser;
 use clap::builder::PossibleValuesParser;
-use clap::{Parser, ValueEnum};
-use kit::flags::ensure_ranks_can_differ;
+use kit::flags::{ensure_ranks_can_differ, one_of};
 use kit::show::{bytes_binary, seconds, thousands};
 use kit::{CommFlags, help};
 use shardlab::comm::Link;
 use shardlab::comm::algorithms::{Algorithm, Collective};
 use shardlab::error::BadInput;
 use shardlab::launch;
+use shardlab::named;
 use shardlab::plan::Network;
 use std::path::{Path, PathBuf};
 
@@ -49,7 +50,7 @@ pub struct StudyFlags {
     #[arg(long, default_value = "all-reduce", value_parser = PossibleValuesParser::new(Collective::ALL.map(Collective::name).into_iter().chain(["all"])))]
     pub collective: String,
     /// Only this algorithm of the collective
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = one_of::<Algorithm>())]
     pub algorithm: Option<Algorithm>,
     /// Show every round of an algorithm
     #[arg(long, alias = "step-by-step")]
@@ -102,8 +103,7 @@ impl StudyFlags {
         let timed = self.bench || (link.is_some() && !other);
         let ranks = launch::ranks(self.ranks, if timed { launch::cores().clamp(2, 4) } else { 4 })?;
         ensure_ranks_can_differ(self.broken.is_some(), ranks)?;
-        let collective =
-            Collective::from_str(&self.collective, false).unwrap_or(Collective::AllReduce);
+        let collective = named::find(&self.collective).unwrap_or(Collective::AllReduce);
         let auto = Way { collective, algorithm: Some(Algorithm::Auto) };
         let known =
             Way::algorithms(collective).chain(Some(auto).filter(|_| self.algorithm.is_some()));

@@ -2,7 +2,7 @@
 
 use super::{Break, pipeline_of};
 use clap::Parser;
-use kit::flags::{StrategyFlag, one_micro_step, positive, whole, without};
+use kit::flags::{StrategyFlag, one_micro_step, one_of, positive, whole, without};
 use kit::help;
 use kit::{Order, RunFlags, TrainFlags};
 use shardlab::error::BadInput;
@@ -96,7 +96,7 @@ pub struct PipelineFlags {
     #[arg(long, hide_short_help = true)]
     pub group: Option<usize>,
     /// How layers are divided among stages
-    #[arg(long, value_enum, default_value_t, hide_short_help = true)]
+    #[arg(long, value_parser = one_of::<Partition>(), default_value = Partition::Uniform.name(), hide_short_help = true)]
     pub partition: Partition,
     /// Keep only the input of every K blocks, and compute the rest again in the backward pass
     #[arg(long, value_name = "K", default_value_t = 0)]

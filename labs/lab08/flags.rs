@@ -8,7 +8,7 @@ pub use restart::{LoadOn, RestartFlags};
 pub use scaling::ScalingFlags;
 
 use clap::Parser;
-use kit::flags::{StrategyFlag, positive, without};
+use kit::flags::{StrategyFlag, one_of, positive, without};
 use kit::help;
 use kit::{RunFlags, TrainFlags};
 use shardlab::error::BadInput;
@@ -24,7 +24,7 @@ use std::path::PathBuf;
 #[command(mut_arg("embd", |flag| flag.default_value("64")), mut_arg("block", |flag| flag.default_value("32")))]
 #[command(mut_arg("batch", |flag| flag.default_value("2")), mut_arg("grad_accum", |flag| flag.default_value("4")))]
 #[command(mut_arg("lr", |flag| flag.default_value("0.004")), mut_arg("warmup", |flag| flag.default_value("10")))]
-#[command(mut_arg("strategy", |flag| flag.conflicts_with_all(["ranks", "zero"])))]
+#[command(mut_arg("strategy", |flag| flag.hide_short_help(true).conflicts_with_all(["ranks", "zero"])))]
 #[command(mut_arg("init_from", |flag| without::<PathBuf>(flag, "this lab's runs begin together: leave it out")))]
 #[command(after_long_help = help::examples("lab08", &[
     ("--train-range-to-skip 10 20 25 30 --log", "skip two ranges, and print every step"),
@@ -86,7 +86,7 @@ pub struct SurviveFlags {
     /// Stage of ZeRO
     #[arg(
         long,
-        value_enum,
+        value_parser = one_of::<Stage>(),
         value_name = "STAGE",
         default_value = "1",
         hide_short_help = true

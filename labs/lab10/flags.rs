@@ -3,7 +3,7 @@
 use crate::apparatus::hub::Source;
 use crate::apparatus::{Candidate, Generation, PRICE_PER_HOUR, make_ds_config};
 use clap::Parser;
-use kit::flags::{COUNTS, StrategyFlag, whole};
+use kit::flags::{COUNTS, StrategyFlag, one_of, whole};
 use kit::{RunFlags, help};
 use shardlab::error::BadInput;
 use shardlab::parallel::Strategy;
@@ -51,7 +51,7 @@ pub struct LibraryFlags {
     #[arg(long, value_name = "SEQUENCES", default_value_t = 8, value_parser = whole(COUNTS), help_heading = help::MODEL)]
     pub batch: usize,
     /// The type of stored weights and gradients
-    #[arg(long, value_enum, default_value_t, help_heading = help::STRATEGY)]
+    #[arg(long, value_parser = one_of::<Precision>(), default_value = Precision::default().name(), help_heading = help::STRATEGY)]
     pub dtype: Precision,
     /// Tensor ranks, for --emit-deepspeed or your own strategy
     #[arg(long, value_name = "RANKS", help_heading = help::STRATEGY)]

@@ -20,7 +20,7 @@ const KEPT: &str = "earlier checkpoints are as they were";
 
 /// Help for a checkpoint that cannot be read.
 pub(super) const DAMAGED: &str =
-    "give --resume auto, which takes the newest checkpoint that is whole";
+    "give `resume` auto, which takes the newest checkpoint that is whole";
 
 /// The size of a regular file, in bytes.
 ///

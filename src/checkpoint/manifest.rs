@@ -54,7 +54,10 @@ impl Job {
                         short(ours),
                         short(theirs)
                     ),
-                    _ => format!("--{name} {} instead of {}", plain(ours), plain(theirs)),
+                    _ => {
+                        let setting = name.replace('-', "_");
+                        format!("`{setting}` {} instead of {}", plain(ours), plain(theirs))
+                    }
                 });
             }
         }
@@ -68,7 +71,7 @@ fn as_text<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Strategy>, D::Er
     Ok(text.and_then(|text| text.parse().ok()))
 }
 
-/// A value as it follows its flag.
+/// A value as it follows its name.
 fn plain(value: &serde_json::Value) -> String {
     printable(&value.as_str().map_or_else(|| value.to_string(), String::from))
 }
@@ -195,7 +198,7 @@ impl Manifest {
                 "{layers} layers, {heads} heads, width {embd}, block {block}, {vocabulary} tokens"
             )
         };
-        let help = "give the flags of the run that saved it, or a different folder";
+        let help = "give the settings of the run that saved it, or a different folder";
         if *shape != job.shape {
             return refuse("a different model", model(shape), model(&job.shape), help);
         }
@@ -210,7 +213,7 @@ impl Manifest {
             return refuse("a different strategy", theirs.to_string(), ours.to_string(), help);
         }
         if *seed != job.seed {
-            let help = format!("give --seed {seed}: the seed decides which batches come next");
+            let help = format!("give `seed` {seed}: the seed decides which batches come next");
             return refuse(
                 "a different run",
                 format!("seed {seed}"),
@@ -237,12 +240,12 @@ impl Manifest {
 
     fn other_settings(&self, job: &Job) -> String {
         const END: &str = "lr-decay-steps";
-        let same = "give the flags of the run that saved it";
+        let same = "give the settings of the run that saved it";
         let on_purpose = format!("to change them on purpose: {ANYWAY}");
         let end = self.job.settings.get(END).filter(|end| end.is_u64());
         match end.filter(|end| job.settings.get(END).is_some_and(|ours| ours != *end)) {
             Some(end) => format!(
-                "{same} (--{END} {end}: without it the cosine ends with --steps); {on_purpose}"
+                "{same} (`lr_decay_steps` {end}: without it the cosine ends with `steps`); {on_purpose}"
             ),
             None => format!("{same}; {on_purpose}"),
         }
@@ -280,8 +283,8 @@ impl Manifest {
     }
 }
 
-/// The flag of a run that continues with other settings.
-pub(super) const ANYWAY: &str = "--resume-anyway";
+/// The setting of a run that continues with other settings.
+pub(super) const ANYWAY: &str = "`resume_anyway`";
 
 fn count(ranks: usize) -> String {
     format!("{ranks} rank{}", if ranks == 1 { "" } else { "s" })

@@ -223,11 +223,11 @@ impl Checkpoints {
             rejected.iter().map(|error| format!("\n  {}", error.what)).collect();
         let what =
             format!("no checkpoint in {} can be used:{}", self.dir.display(), reasons.concat());
-        let again = "--resume none starts again from step 1";
+        let again = "`resume` none starts again from step 1";
         let help = if newest.help.contains(ANYWAY) {
             format!("{}; {again}", newest.help)
         } else {
-            "give --resume none to start again from step 1, or name a different folder".to_string()
+            "give `resume` none to start again from step 1, or name a different folder".to_string()
         };
         Err(BadInput::new(what, help).into())
     }
@@ -255,7 +255,7 @@ impl Checkpoints {
                 continue;
             }
             let next = next.display();
-            let help = format!("{}\n      a good checkpoint: --resume {next}", error.help);
+            let help = format!("{}\n      a good checkpoint: `resume` {next}", error.help);
             return Ok(BadInput { help, ..error });
         }
         Ok(error)

@@ -69,7 +69,7 @@ pub fn ensure_writable(dir: &Path) -> Result<(), BadInput> {
         .and_then(|()| tempfile::tempfile_in(dir).map(drop))
         .map_err(|error| {
             let what = format!("cannot write to the folder {}: {error}", dir.display());
-            BadInput::new(what, "give --out a folder that you may write to")
+            BadInput::new(what, "give `out` a folder that you may write to")
         })
 }
 
@@ -130,13 +130,13 @@ fn read(dir: &Path) -> Result<Mmap, BadInput> {
     let path = dir.join(FILE);
     files::map(&path).map_err(|error| {
         let what = format!("cannot read weights from {}: {error}", path.display());
-        BadInput::new(what, "give --init-from the folder that an earlier run wrote (its --out)")
+        BadInput::new(what, "give `init_from` the folder that an earlier run wrote (its `out`)")
     })
 }
 
 fn broken(dir: &Path, why: &str) -> BadInput {
     let what = format!("{} does not hold this lab's weights: {why}", dir.join(FILE).display());
-    BadInput::new(what, "give --init-from the folder that an earlier run of the same lab wrote")
+    BadInput::new(what, "give `init_from` the folder that an earlier run of the same lab wrote")
 }
 
 #[cfg(test)]

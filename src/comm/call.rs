@@ -1,7 +1,8 @@
 //! The description of one communication call. Ranks compare it with each other, and errors print
 //! it.
 
-use super::{Dtype, Reduce, named};
+use super::{Dtype, Reduce};
+use crate::named::named;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::panic::Location;

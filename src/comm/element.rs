@@ -1,6 +1,6 @@
 //! The numbers that ranks exchange: eight types, five reductions.
 
-use super::named;
+use crate::named::named;
 use crate::simd::vectorized;
 use bytemuck::{Pod, Zeroable};
 use half::{bf16, f16};

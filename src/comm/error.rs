@@ -201,7 +201,7 @@ const DIFFERENT_PLACES: &str = "calls that differ in nothing else are compared b
 const FITTING: &str = "send and receive slices of the same length and type; two streams of messages between the same \
      ranks need a tag each: comm.tagged(…)";
 const DEADLOCK: &str = "look for a receive without a matching send, or collectives that ranks enter in different orders";
-const TOO_LATE: &str = "is it still computing? then give it more time: --deadline SECONDS; \
+const TOO_LATE: &str = "is it still computing? then give it more time: `deadline` SECONDS; \
      does it hang? then look at where it was last seen";
 const UNRECEIVED: &str =
     "every send needs a receive on the other rank, with the same tag, in the same group";

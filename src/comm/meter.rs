@@ -193,7 +193,7 @@ mod tests {
                 CallKind::Send => (None, Some((rank + 1) % size)),
                 _ => (None, None),
             };
-            let call = comm.call::<f32>(kind, len, op, peer)?;
+            let call = comm.describe::<f32>(kind, len, op, peer)?;
             let before = comm.traffic().bytes;
             match kind {
                 CallKind::Barrier => comm.barrier()?,

@@ -17,7 +17,6 @@ mod element;
 mod error;
 mod link;
 mod meter;
-mod named;
 mod options;
 mod pending;
 mod recorder;
@@ -30,7 +29,6 @@ pub(crate) use error::Panicked;
 pub use error::{CommError, RankState, Report, Result, Unreceived};
 pub use link::Link;
 pub use meter::CommTraffic;
-pub(crate) use named::named;
 pub use options::Options;
 pub use pending::{Flight, Pending};
 pub use recorder::FlightFile;
@@ -170,7 +168,7 @@ impl Comm {
     /// Those of every collective (see [`Comm`]).
     #[track_caller]
     pub fn split(&self, color: u64, key: i64) -> Result<Comm> {
-        let call = self.call::<u8>(CallKind::Split, 0, None, None)?;
+        let call = self.describe::<u8>(CallKind::Split, 0, None, None)?;
         let mut choices = vec![[0u64; 2]; self.size()];
         let transport = self.counted(&call, || {
             let mine = [color, key as u64];
@@ -193,7 +191,7 @@ impl Comm {
     /// Those of every collective (see [`Comm`]).
     #[track_caller]
     pub fn barrier(&self) -> Result<()> {
-        self.collective::<u8>(&self.call::<u8>(CallKind::Barrier, 0, None, None)?, &[], &mut [])
+        self.collective::<u8>(&self.describe::<u8>(CallKind::Barrier, 0, None, None)?, &[], &mut [])
     }
 
     /// Sends `data` to rank `to` without waiting for it. Messages with the same tag arrive in the
@@ -205,7 +203,7 @@ impl Comm {
     /// [`CommError::Stopped`] if the run has failed.
     #[track_caller]
     pub fn send<T: Element>(&self, data: &[T], to: usize) -> Result<()> {
-        let call = self.call::<T>(CallKind::Send, data.len(), None, Some(to))?;
+        let call = self.describe::<T>(CallKind::Send, data.len(), None, Some(to))?;
         self.counted(&call, || self.transport.send(&call, bytemuck::cast_slice(data)))
     }
 
@@ -217,7 +215,7 @@ impl Comm {
     /// has a different length, type or label, and those of every wait (see [`Comm`]).
     #[track_caller]
     pub fn recv<T: Element>(&self, data: &mut [T], from: usize) -> Result<()> {
-        let call = self.call::<T>(CallKind::Recv, data.len(), None, Some(from))?;
+        let call = self.describe::<T>(CallKind::Recv, data.len(), None, Some(from))?;
         self.counted(&call, || self.transport.recv(&call, bytemuck::cast_slice_mut(data)))
     }
 
@@ -230,7 +228,8 @@ impl Comm {
     /// and no message can come. [`CommError::Stopped`] if the run has failed.
     #[track_caller]
     pub fn probe(&self, from: usize) -> Result<bool> {
-        self.transport.probe(&self.call::<u8>(CallKind::Probe, 0, None, Some(from))?)
+        self.transport
+            .probe(&self.describe::<u8>(CallKind::Probe, 0, None, Some(from))?)
     }
 
     /// Combines all ranks' `data` element by element. Every rank ends with the result.
@@ -240,7 +239,7 @@ impl Comm {
     #[track_caller]
     pub fn all_reduce<T: Element>(&self, data: &mut [T], op: Reduce) -> Result<()> {
         self.collective(
-            &self.call::<T>(CallKind::AllReduce, data.len(), Some(op), None)?,
+            &self.describe::<T>(CallKind::AllReduce, data.len(), Some(op), None)?,
             &[],
             data,
         )
@@ -270,7 +269,7 @@ impl Comm {
     /// the difference.
     #[track_caller]
     pub fn start_all_reduce<T: Element>(&self, data: Vec<T>, op: Reduce) -> Result<Pending<T>> {
-        self.start(self.call::<T>(CallKind::StartAllReduce, data.len(), Some(op), None)?, data)
+        self.start(self.describe::<T>(CallKind::StartAllReduce, data.len(), Some(op), None)?, data)
     }
 
     /// Starts a reduction that continues while this rank computes. `root` gets its vector back with
@@ -286,7 +285,10 @@ impl Comm {
         op: Reduce,
         root: usize,
     ) -> Result<Pending<T>> {
-        self.start(self.call::<T>(CallKind::StartReduce, data.len(), Some(op), Some(root))?, data)
+        self.start(
+            self.describe::<T>(CallKind::StartReduce, data.len(), Some(op), Some(root))?,
+            data,
+        )
     }
 
     /// Starts an all-gather that continues while this rank computes. `all` has `size()` equal
@@ -297,7 +299,8 @@ impl Comm {
     /// equal parts.
     #[track_caller]
     pub fn start_all_gather<T: Element>(&self, all: Vec<T>) -> Result<Pending<T>> {
-        let call = self.call::<T>(CallKind::StartAllGather, all.len() / self.size(), None, None)?;
+        let call =
+            self.describe::<T>(CallKind::StartAllGather, all.len() / self.size(), None, None)?;
         self.check_parts(&call, all.len())?;
         self.start(call, all)
     }
@@ -310,8 +313,12 @@ impl Comm {
     /// equal parts.
     #[track_caller]
     pub fn start_reduce_scatter<T: Element>(&self, all: Vec<T>, op: Reduce) -> Result<Pending<T>> {
-        let call =
-            self.call::<T>(CallKind::StartReduceScatter, all.len() / self.size(), Some(op), None)?;
+        let call = self.describe::<T>(
+            CallKind::StartReduceScatter,
+            all.len() / self.size(),
+            Some(op),
+            None,
+        )?;
         self.check_parts(&call, all.len())?;
         self.start(call, all)
     }
@@ -324,7 +331,7 @@ impl Comm {
     #[track_caller]
     pub fn reduce<T: Element>(&self, data: &mut [T], op: Reduce, root: usize) -> Result<()> {
         self.collective(
-            &self.call::<T>(CallKind::Reduce, data.len(), Some(op), Some(root))?,
+            &self.describe::<T>(CallKind::Reduce, data.len(), Some(op), Some(root))?,
             &[],
             data,
         )
@@ -338,7 +345,7 @@ impl Comm {
     #[track_caller]
     pub fn broadcast<T: Element>(&self, data: &mut [T], root: usize) -> Result<()> {
         self.collective(
-            &self.call::<T>(CallKind::Broadcast, data.len(), None, Some(root))?,
+            &self.describe::<T>(CallKind::Broadcast, data.len(), None, Some(root))?,
             &[],
             data,
         )
@@ -351,7 +358,7 @@ impl Comm {
     /// different length.
     #[track_caller]
     pub fn all_gather<T: Element>(&self, mine: &[T], all: &mut [T]) -> Result<()> {
-        let call = self.call::<T>(CallKind::AllGather, mine.len(), None, None)?;
+        let call = self.describe::<T>(CallKind::AllGather, mine.len(), None, None)?;
         self.check_parts(&call, all.len())?;
         self.collective(&call, mine, all)
     }
@@ -364,7 +371,7 @@ impl Comm {
     /// long as `mine`.
     #[track_caller]
     pub fn reduce_scatter<T: Element>(&self, all: &[T], mine: &mut [T], op: Reduce) -> Result<()> {
-        let call = self.call::<T>(CallKind::ReduceScatter, mine.len(), Some(op), None)?;
+        let call = self.describe::<T>(CallKind::ReduceScatter, mine.len(), Some(op), None)?;
         self.check_parts(&call, all.len())?;
         self.collective(&call, all, mine)
     }
@@ -377,7 +384,7 @@ impl Comm {
     /// `size()` times as long as `mine`.
     #[track_caller]
     pub fn scatter<T: Element>(&self, all: &[T], mine: &mut [T], root: usize) -> Result<()> {
-        let call = self.call::<T>(CallKind::Scatter, mine.len(), None, Some(root))?;
+        let call = self.describe::<T>(CallKind::Scatter, mine.len(), None, Some(root))?;
         let all = if self.rank() == root {
             self.check_parts(&call, all.len()).map(|()| all)?
         } else {
@@ -393,7 +400,7 @@ impl Comm {
     /// `size()` times as long as `mine`.
     #[track_caller]
     pub fn gather<T: Element>(&self, mine: &[T], all: &mut [T], root: usize) -> Result<()> {
-        let call = self.call::<T>(CallKind::Gather, mine.len(), None, Some(root))?;
+        let call = self.describe::<T>(CallKind::Gather, mine.len(), None, Some(root))?;
         let all = if self.rank() == root {
             self.check_parts(&call, all.len()).map(|()| all)?
         } else {
@@ -409,7 +416,7 @@ impl Comm {
     /// `size()` equal parts.
     #[track_caller]
     pub fn all_to_all<T: Element>(&self, send: &[T], recv: &mut [T]) -> Result<()> {
-        let call = self.call::<T>(CallKind::AllToAll, send.len() / self.size(), None, None)?;
+        let call = self.describe::<T>(CallKind::AllToAll, send.len() / self.size(), None, None)?;
         self.check_parts(&call, send.len())?;
         self.check_parts(&call, recv.len())?;
         self.collective(&call, send, recv)
@@ -417,7 +424,7 @@ impl Comm {
 
     /// Describes a call, or refuses it.
     #[track_caller]
-    fn call<T: Element>(
+    fn describe<T: Element>(
         &self,
         kind: CallKind,
         len: usize,

@@ -4,21 +4,23 @@
 //! A batch is a function of (seed, rank, step, micro-step). So a checkpoint need not store the
 //! sampler's state, and one rank can draw the batches of N ranks.
 
+use crate::named::named;
 use crate::sha256;
 use crate::tensor::random::Stream;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The ways to give ranks different data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Sampling {
-    /// The text is cut into one slice per rank; each rank draws from its own slice.
-    Partition,
-    /// Every rank draws from the whole text, with its own seed.
-    Seeds,
-    /// All ranks number the sequences of one global batch, and each draws its own numbers. So the
-    /// global batch stays the same when a job continues on a different number of ranks.
-    Global,
+named! {
+    /// The ways to give ranks different data.
+    pub enum Sampling {
+        /// The text is cut into one slice per rank; each rank draws from its own slice.
+        Partition = "partition",
+        /// Every rank draws from the whole text, with its own seed.
+        Seeds = "seeds",
+        /// All ranks number the sequences of one global batch, and each draws its own numbers. So
+        /// the global batch stays the same when a job continues on a different number of ranks.
+        Global = "global",
+    }
 }
 
 /// Sequences of tokens and, for each position, the token that comes next.

@@ -128,7 +128,7 @@ impl Corpus {
             return Err(BadInput::new(
                 what,
                 format!(
-                    "fetch it again:  {FETCH_COMMAND}\n      or name your own text with --data PATH"
+                    "fetch it again:  {FETCH_COMMAND}\n      or name your own text with `corpus` PATH"
                 ),
             ));
         }
@@ -141,7 +141,7 @@ impl Corpus {
     /// # Errors
     /// If the text is shorter, or all its characters are the same.
     pub fn new(name: &str, text: &str) -> Result<Corpus, BadInput> {
-        let help = "name a text file with --data PATH, or leave --data out to train on the text that comes with the lab";
+        let help = "name a text file with `corpus` PATH, or leave `corpus` out to train on the text that comes with the lab";
         let vocabulary = Vocabulary::of(text);
         let tokens = vocabulary
             .encode(text)
@@ -186,7 +186,7 @@ fn beginning(text: &str) -> String {
 }
 
 fn read_text(path: &Path) -> Result<String, BadInput> {
-    let help = "give --data the path of a text file in UTF-8";
+    let help = "give `corpus` the path of a text file in UTF-8";
     files::text(path, MOST)
         .map_err(|error| BadInput::new(format!("cannot read {}: {error}", path.display()), help))
 }

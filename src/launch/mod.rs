@@ -140,7 +140,7 @@ pub fn run_with<T: Send>(
                 world.size
             );
             if let Some(link) = options.link {
-                let help = "leave --link out: it is for ranks that are threads of one process";
+                let help = "leave `link` out: it is for ranks that are threads of one process";
                 return Err(BadInput::new(
                     format!("ranks are MPI processes, and no link of {link} is between them"),
                     help,

@@ -97,16 +97,16 @@ pub fn ranks(given: Option<usize>, default: usize) -> Result<usize, BadInput> {
                 return Ok(ranks);
             }
             let help = format!("ranks are threads of this process here: give 1 to {MAX_RANKS}");
-            Err(BadInput::new(format!("--ranks {ranks} is out of range"), help))
+            Err(BadInput::new(format!("`ranks` {ranks} is out of range"), help))
         }
         #[cfg(feature = "mpi")]
         World::Mpi(world) => match given {
             Some(given) if given != world.size => Err(BadInput::new(
                 format!(
-                    "--ranks {given} contradicts the launcher, which started {} processes",
+                    "`ranks` {given} contradicts the launcher, which started {} processes",
                     world.size
                 ),
-                "leave --ranks out: under a launcher each process is a rank",
+                "leave `ranks` out: under a launcher each process is a rank",
             )),
             _ => Ok(world.size),
         },

@@ -36,6 +36,15 @@ pub enum Input<'a> {
     Hidden(&'a Tensor),
 }
 
+/// The positions whose logits are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Positions {
+    All,
+    /// Each sequence's last one: a generation needs no others, and the head is a large part of its
+    /// work.
+    Last,
+}
+
 /// A range of a model's layers, as a pipeline's stage runs it.
 pub trait Chunk {
     /// The parameters of these layers, and of the rank's other chunks.
@@ -191,18 +200,17 @@ impl Decoder {
     }
 
     /// Runs the forward pass. Returns the last layer's activations. At the model's end, it returns
-    /// the logits, with `last` only those of each sequence's last position: a generation needs no
-    /// others, and the head is a large part of its work.
+    /// the logits at these positions.
     ///
     /// # Errors
     /// As [`Decoder::forward`].
-    pub fn predict(&self, input: Input, pass: &Pass, last: bool) -> Result<Tensor> {
+    pub fn predict(&self, input: Input, pass: &Pass, positions: Positions) -> Result<Tensor> {
         let x = self.hidden(input, pass)?;
         let Some((norm, exit)) = &self.exit else {
             return Ok(x);
         };
         let length = x.dim(1)?;
-        let x = if last && length > 1 {
+        let x = if positions == Positions::Last && length > 1 {
             x.narrow(1, length - 1, 1)?.contiguous()?
         } else {
             x
@@ -230,7 +238,7 @@ impl Decoder {
     /// As [`Decoder::forward`], and if the last layer is not here.
     pub fn logits(&self, ids: &[u32], length: usize, pass: &Pass) -> Result<Tensor> {
         self.exit()?;
-        self.predict(Input::Tokens { ids, length }, pass, false)
+        self.predict(Input::Tokens { ids, length }, pass, Positions::All)
     }
 
     fn hidden(&self, input: Input, pass: &Pass) -> Result<Tensor> {

@@ -51,7 +51,7 @@ impl Pass {
     pub fn linear(&self, x: &Tensor, weight: &Param) -> Result<Tensor> {
         match self.cache {
             None => tensor::linear(x, weight),
-            Some(_) => tensor::linears(x, &[weight], true),
+            Some(_) => tensor::linears_of_few_rows(x, &[weight]),
         }
     }
 }
@@ -130,7 +130,11 @@ pub struct Linears {
 
 impl Layer for Linears {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
-        tensor::linears(x, &self.weights.iter().collect::<Vec<_>>(), pass.cache.is_some())
+        let weights: Vec<&Param> = self.weights.iter().collect();
+        match pass.cache {
+            Some(_) => tensor::linears_of_few_rows(x, &weights),
+            None => tensor::linears(x, &weights),
+        }
     }
 }
 
@@ -170,7 +174,8 @@ pub struct Embedding {
 
 impl Entry for Embedding {
     fn forward(&self, ids: &[u32], length: usize, pass: &Pass) -> Result<Tensor> {
-        let x = tensor::embed(ids, length, &self.tokens, pass.train)?;
+        let x = tensor::embed(ids, length, &self.tokens)?;
+        let x = if pass.train { x } else { x.detach() };
         let x = match &self.positions {
             Some(positions) => tensor::add_positions(x, positions, 0)?,
             None => x,

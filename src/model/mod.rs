@@ -16,7 +16,7 @@ mod mlp;
 mod sample;
 
 pub use build::{Build, Plain, Role, Tiled};
-pub use decoder::{Chunk, Decoder, Input};
+pub use decoder::{Chunk, Decoder, Input, Positions};
 pub use generate::generate;
 pub use layers::{
     Attention, Block, Embedding, Entry, Exit, Head, Layer, LayerNorm, Linear, Linears, Mlp, Pass,

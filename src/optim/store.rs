@@ -50,7 +50,7 @@ impl OffloadFolder {
     /// If the folder does not exist, or cannot be written.
     pub fn file(&self) -> Result<File, BadInput> {
         tempfile::tempfile_in(&self.dir).map_err(|error| {
-            let what = format!("cannot make a file in --offload {}: {error}", self.dir.display());
+            let what = format!("cannot make a file in `offload` {}: {error}", self.dir.display());
             BadInput::new(what, "name a folder that can be written, if possible on a separate disk")
         })
     }
@@ -112,7 +112,7 @@ impl<T: Stored> StateStore<T> {
         allocate(&mut file, bytes).map_err(|error| {
             let dir = folder.dir.display();
             let what =
-                format!("no room for {bytes} bytes of a rank's shard in --offload {dir}: {error}");
+                format!("no room for {bytes} bytes of a rank's shard in `offload` {dir}: {error}");
             BadInput::new(what, "name a folder on a disk with more room, or remove files there")
         })?;
         Ok(StateStore::File { file, numel, window: folder.window.max(1) })
@@ -184,7 +184,7 @@ impl<T: Stored> Windowed<T> for StateStore<T> {
         // window. This process has one window of the file at a time, which borrows the store.
         let map = unsafe { options.map_mut(&*file) };
         Ok(Window::Mapped(
-            map.context("cannot map a file of --offload into memory")?,
+            map.context("cannot map a file of `offload` into memory")?,
             PhantomData,
         ))
     }
@@ -244,7 +244,7 @@ mod tests {
         let refused = StateStore::<f32>::zeros(1 << 61, Some(&offload)).map(drop);
         let error = refused.unwrap_err().downcast::<BadInput>().unwrap();
         let expected = format!(
-            "no room for {} bytes of a rank's shard in --offload {}: ",
+            "no room for {} bytes of a rank's shard in `offload` {}: ",
             1u64 << 63,
             dir.path().display()
         );

@@ -29,18 +29,18 @@ pub(super) trait Reducer<T: Stored>: Send + Sync {
     fn buckets(&self) -> &Buckets<T>;
 
     /// Starts to average a bucket whose gradients are complete.
-    fn start(&self, params: &Params, step: &mut Step<T>, bucket: usize) -> comm::Result<()>;
+    fn start(&self, params: &Params, step: &mut Averaging<T>, bucket: usize) -> comm::Result<()>;
 
     /// Stores averaged gradients, if this rank keeps them.
     fn store(&self, params: &Params, target: Target, mean: Vec<T>, seen: Averaged);
 
     /// Looks after the collectives in flight while the backward pass continues.
-    fn advance(&self, params: &Params, step: &mut Step<T>) -> comm::Result<()> {
+    fn advance(&self, params: &Params, step: &mut Averaging<T>) -> comm::Result<()> {
         self.arrive(params, step, !self.buckets().overlap.load(Relaxed))
     }
 
     /// Stores the results that have arrived. With `wait`, waits for all collectives in flight.
-    fn arrive(&self, params: &Params, step: &mut Step<T>, wait: bool) -> comm::Result<()> {
+    fn arrive(&self, params: &Params, step: &mut Averaging<T>, wait: bool) -> comm::Result<()> {
         while let Some((target, mean, seen)) = if wait {
             step.in_flight.next()?
         } else {
@@ -58,12 +58,12 @@ pub(super) trait Reducer<T: Stored>: Send + Sync {
         if matches!(spec.copies, Copies::Tied { .. }) {
             Ok(())
         } else {
-            self.average(params, spec)
+            self.note_complete(params, spec)
         }
     }
 
     /// Notes that a parameter's gradient is complete, and starts its bucket if it was the last one.
-    fn average(&self, params: &Params, spec: &Spec) -> comm::Result<()> {
+    fn note_complete(&self, params: &Params, spec: &Spec) -> comm::Result<()> {
         let buckets = self.buckets();
         if !buckets.keeps_shard && !buckets.last.load(Relaxed) {
             return Ok(());
@@ -130,7 +130,7 @@ pub(super) struct Buckets<T> {
     /// This rank's shard of the averaged gradients, summed over micro-steps. Empty if the model's
     /// flat buffer has it.
     shard: Mutex<Vec<T>>,
-    step: Mutex<Step<T>>,
+    step: Mutex<Averaging<T>>,
 }
 
 /// A bucket, and its progress since the step began.
@@ -147,8 +147,8 @@ struct Bucket<T> {
     filling: Option<Vec<T>>,
 }
 
-/// The progress of a step.
-pub(super) struct Step<T> {
+/// How far a step has averaged its gradients.
+pub(super) struct Averaging<T> {
     buckets: Vec<Bucket<T>>,
     pub in_flight: Queue<Target, T>,
     /// The collectives whose results have arrived, in the order in which they were started.
@@ -159,15 +159,14 @@ pub(super) struct Step<T> {
 }
 
 impl<T> Bucket<T> {
-    /// Begins the bucket's next round of gradients, and returns its `number`.
-    fn start(&mut self, number: usize) -> usize {
+    /// Begins the bucket's next round of gradients.
+    fn start(&mut self) {
         self.complete.clear();
         self.started += 1;
-        number
     }
 }
 
-impl<T: Stored> Step<T> {
+impl<T: Stored> Averaging<T> {
     fn begin(&mut self) {
         for bucket in &mut self.buckets {
             bucket.complete.clear();
@@ -192,7 +191,11 @@ impl<T: Stored> Step<T> {
             .iter_mut()
             .enumerate()
             .filter(|(_, bucket)| !bucket.complete.is_empty());
-        left.map(|(number, bucket)| bucket.start(number)).collect()
+        let start = |(number, bucket): (usize, &mut Bucket<T>)| {
+            bucket.start();
+            number
+        };
+        left.map(start).collect()
     }
 
     /// Whether all buckets have been started equally often.
@@ -236,7 +239,7 @@ impl<T: Stored> Buckets<T> {
         let buckets = sizes.into_iter().enumerate().map(bucket).collect();
         let in_flight = Queue::default();
         let averaged = Vec::new();
-        let step = Step { buckets, in_flight, averaged, finished: false, peak_bytes: 0 };
+        let step = Averaging { buckets, in_flight, averaged, finished: false, peak_bytes: 0 };
         Buckets {
             comm: comm.clone(),
             of,
@@ -248,7 +251,7 @@ impl<T: Stored> Buckets<T> {
         }
     }
 
-    pub fn step(&self) -> MutexGuard<'_, Step<T>> {
+    pub fn step(&self) -> MutexGuard<'_, Averaging<T>> {
         self.step.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -295,7 +298,7 @@ impl<T: Stored> Buckets<T> {
     }
 
     /// Notes that a parameter's gradient is complete. Returns its bucket if it can start now.
-    fn complete(&self, step: &mut Step<T>, spec: &Spec) -> Option<usize> {
+    fn complete(&self, step: &mut Averaging<T>, spec: &Spec) -> Option<usize> {
         if step.finished {
             step.begin();
         }
@@ -304,12 +307,16 @@ impl<T: Stored> Buckets<T> {
         if !bucket.complete.contains(&spec.index) {
             bucket.complete.push(spec.index);
         }
-        (bucket.complete.len() == bucket.members).then(|| bucket.start(number))
+        if bucket.complete.len() < bucket.members {
+            return None;
+        }
+        bucket.start();
+        Some(number)
     }
 
     /// Refuses a step in which a parameter got no gradient, or in which gradients were averaged
     /// twice.
-    fn ensure_complete(&self, step: &Step<T>) -> Result<()> {
+    fn ensure_complete(&self, step: &Averaging<T>) -> Result<()> {
         let more_than = |times| step.buckets.iter().filter(|bucket| bucket.started > times).count();
         let done = more_than(0);
         let twice = more_than(1);

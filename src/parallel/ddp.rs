@@ -8,7 +8,7 @@
 //! pass did not hide.
 
 use super::Averaged;
-use super::buckets::{BUCKET, Buckets, Reducer, Step, Target, flat_ranges, listen};
+use super::buckets::{Averaging, BUCKET, Buckets, Reducer, Target, flat_ranges, listen};
 use crate::comm::algorithms::{self, Algorithm};
 use crate::comm::{self, Comm, Reduce};
 use crate::tensor::{Listener, Params, Stored};
@@ -138,7 +138,7 @@ impl<T: Stored> Reducer<T> for AllReducer<T> {
 
     // ANCHOR: bucket
     /// Averages a bucket whose gradients are complete on this rank.
-    fn start(&self, params: &Params, step: &mut Step<T>, bucket: usize) -> comm::Result<()> {
+    fn start(&self, params: &Params, step: &mut Averaging<T>, bucket: usize) -> comm::Result<()> {
         let comm = &self.buckets.comm;
         let range = self.ranges[bucket].clone();
         let gradients = &mut params.stored_gradients::<T>()[range.clone()];
@@ -165,7 +165,7 @@ impl<T: Stored> Reducer<T> for AllReducer<T> {
     // ANCHOR_END: bucket
 
     /// An all-reduce makes progress only when it is tested. Results wait for [`Ddp::finish`].
-    fn advance(&self, _params: &Params, step: &mut Step<T>) -> comm::Result<()> {
+    fn advance(&self, _params: &Params, step: &mut Averaging<T>) -> comm::Result<()> {
         step.in_flight.advance()
     }
 

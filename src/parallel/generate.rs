@@ -9,7 +9,7 @@
 //! choice.
 
 use crate::comm::Comm;
-use crate::model::{Decoder, Input, Likely, Pass, TokenSampling, likeliest};
+use crate::model::{Decoder, Input, Likely, Pass, Positions, TokenSampling, likeliest};
 use crate::tensor::{Device, KvCache, Tensor, read};
 use anyhow::{Result, ensure};
 use std::sync::Arc;
@@ -90,7 +90,7 @@ pub fn generate(
     let start = Instant::now();
     let mut next = prompt.to_vec();
     while text.tokens.len() < how.count {
-        let logits = forward_through(model, pipeline, &next, next.len(), &pass, true)?;
+        let logits = forward_through(model, pipeline, &next, next.len(), &pass, Positions::Last)?;
         let generated = choose(logits, pipeline, how, text.tokens.len() as u64)?;
         text.tokens.push(generated.token);
         if text.tokens.len() == 1 {
@@ -107,8 +107,8 @@ pub fn generate(
 }
 
 /// Runs one forward pass through all stages of a pipeline, over sequences of `length` tokens: the
-/// logits on the last stage's rank, and `None` on all others. With `last`, only those of each
-/// sequence's last position. Without a pipeline, this rank has all layers.
+/// logits on the last stage's rank, and `None` on all others. They are those of
+/// these positions. Without a pipeline, this rank has all layers.
 ///
 /// # Errors
 /// If a pass or a message between stages fails.
@@ -118,19 +118,19 @@ pub fn forward_through(
     ids: &[u32],
     length: usize,
     pass: &Pass,
-    last: bool,
+    positions: Positions,
 ) -> Result<Option<Tensor>> {
     let Some(stages) = pipeline.filter(|stages| stages.size() > 1) else {
-        return Ok(Some(model.predict(Input::Tokens { ids, length }, pass, last)?));
+        return Ok(Some(model.predict(Input::Tokens { ids, length }, pass, positions)?));
     };
     let stages = stages.labelled("forward pass");
     let y = if stages.rank() == 0 {
-        model.predict(Input::Tokens { ids, length }, pass, last)?
+        model.predict(Input::Tokens { ids, length }, pass, positions)?
     } else {
         let shape = (ids.len() / length.max(1), length, model.shape.embd);
         let mut x = vec![0f32; ids.len() * model.shape.embd];
         stages.recv(&mut x, stages.rank() - 1)?;
-        model.predict(Input::Hidden(&Tensor::from_vec(x, shape, &Device::Cpu)?), pass, last)?
+        model.predict(Input::Hidden(&Tensor::from_vec(x, shape, &Device::Cpu)?), pass, positions)?
     };
     if stages.rank() + 1 == stages.size() {
         return Ok(Some(y));

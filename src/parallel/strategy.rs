@@ -202,7 +202,7 @@ impl Strategy {
             let what = format!(
                 "{chunks} chunks on a pipeline of 1 rank would follow each other on the same rank"
             );
-            return Err(BadInput::new(what, "give pp=2 or more, or chunks=1"));
+            return Err(BadInput::new(what, "give `pipeline` 2 or more, or `chunks` 1"));
         }
         // Any number of micro-batches that the job may choose fits a schedule without groups.
         let enough = match self.schedule() {

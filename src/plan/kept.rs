@@ -25,6 +25,15 @@ impl DropoutMasks {
     }
 }
 
+/// Attention's scores and what softmax makes of them, which are as large as the square of the
+/// sequence's length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttentionScores {
+    /// FlashAttention computes them once more in the backward pass.
+    None,
+    Kept,
+}
+
 /// The activations that one block keeps: bytes for each token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kept {
@@ -41,16 +50,21 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// A block of `shape`, whose numbers have `element` bytes. With `flash`, attention keeps no
-    /// scores. A Llama has no dropout; of other dense decoders those have it that say so.
-    pub fn of(shape: &ModelShape, element: f64, flash: bool, dropout: bool) -> Kept {
+    /// A block of `shape`, whose numbers have `element` bytes. A Llama has no dropout; of other
+    /// dense decoders those have it that say so.
+    pub fn of(
+        shape: &ModelShape,
+        element: f64,
+        scores: AttentionScores,
+        dropout: DropoutMasks,
+    ) -> Kept {
         let h = shape.embd as f64;
         let ffn = shape.ffn() as f64;
         let kv = shape.kv_width() as f64;
         // Two masks as wide as the stream, and one of the scores. A published model's masks take a
         // byte for each number.
-        let masks = if dropout { 2.0 } else { 0.0 };
-        let scores = if flash {
+        let masks = if dropout == DropoutMasks::Kept { 2.0 } else { 0.0 };
+        let scores = if scores == AttentionScores::None {
             0.0
         } else {
             // Two copies of the scores: with the mask 5as/h in 16 bits.

@@ -27,7 +27,7 @@ mod zero;
 pub use activations::{Keep, Memory};
 pub use activity::{Activity, Interval};
 pub use bandwidth::{algbw, array_bytes, busbw, fit};
-pub use kept::{DropoutMasks, Kept};
+pub use kept::{AttentionScores, DropoutMasks, Kept};
 pub use network::{MOST_RANKS, Network};
 pub use overlap::{exposed, tokens_that_hide};
 pub use shape::{

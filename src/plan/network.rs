@@ -59,90 +59,162 @@ const NVLINK: f64 = 3.4;
 const PCIE: f64 = 5.7;
 const NETWORK: f64 = 14.0;
 
-/// The networks that have names: ranks per node, cards, latency in µs and bandwidth in GB/s within
-/// a node and between nodes, from GPU to GPU and in one direction.
-#[rustfmt::skip]
+/// The networks that have names: ranks and cards of a node, latency in µs and bandwidth in GB/s
+/// within a node and between nodes, from GPU to GPU and in one direction.
 const NAMED: [Network; 15] = [
-    named("dgx-a100", 8, 8, [NVLINK, 300.0], [NETWORK, 25.0],
-    "8 GPUs, NVLink 300 GB/s, 8 cards of 25 GB/s",
-    "NVIDIA DGX A100 system architecture, 2020: NVLink 3; HDR InfiniBand, 200 Gbit/s per card"),
-    named("dgx-h100", 8, 8, [NVLINK, 450.0], [NETWORK, 50.0],
-    "8 GPUs, NVLink 450 GB/s, 8 cards of 50 GB/s",
-    "NVIDIA DGX H100 data sheet, 2023: NVLink 4; NDR InfiniBand, 400 Gbit/s per card"),
-    named("dgx-b200", 8, 8, [NVLINK, 900.0], [NETWORK, 50.0],
-    "8 GPUs, NVLink 900 GB/s, 8 cards of 50 GB/s",
-    "NVIDIA DGX B200 data sheet, 2024: NVLink 5; 400 Gbit/s per card"),
+    named("dgx-a100")
+        .about("8 GPUs, NVLink 300 GB/s, 8 cards of 25 GB/s")
+        .source("NVIDIA DGX A100 system architecture, 2020: NVLink 3; 200 Gbit/s per card")
+        .nodes(8, 8)
+        .within(NVLINK, 300.0)
+        .between(NETWORK, 25.0),
+    named("dgx-h100")
+        .about("8 GPUs, NVLink 450 GB/s, 8 cards of 50 GB/s")
+        .source("NVIDIA DGX H100 data sheet, 2023: NVLink 4; NDR InfiniBand, 400 Gbit/s per card")
+        .nodes(8, 8)
+        .within(NVLINK, 450.0)
+        .between(NETWORK, 50.0),
+    named("dgx-b200")
+        .about("8 GPUs, NVLink 900 GB/s, 8 cards of 50 GB/s")
+        .source("NVIDIA DGX B200 data sheet, 2024: NVLink 5; 400 Gbit/s per card")
+        .nodes(8, 8)
+        .within(NVLINK, 900.0)
+        .between(NETWORK, 50.0),
     // Each tray of 4 GPUs has 4 cards, and 18 trays are one NVLink domain.
-    named("nvl72", 72, 72, [NVLINK, 900.0], [NETWORK, 50.0],
-    "72 GPUs of one NVLink domain, 900 GB/s, 72 cards of 50 GB/s",
-    "NVIDIA DGX GB200 data sheet, 2024: NVLink 5; ConnectX-7, 400 Gbit/s per card"),
-    named("dgx-b300", 8, 8, [NVLINK, 900.0], [NETWORK, 100.0],
-    "8 GPUs, NVLink 900 GB/s, 8 cards of 100 GB/s",
-    "NVIDIA DGX B300 data sheet, 2025: NVLink 5; ConnectX-8, 800 Gbit/s per card"),
-    named("p4d", 8, 4, [NVLINK, 300.0], [NETWORK, 12.5],
-    "8 GPUs, NVLink 300 GB/s, 4 cards of 12.5 GB/s",
-    "Amazon's EC2 P4 page, 2020: p4d.24xlarge, A100, EFA, 4 x 100 Gbit/s"),
-    named("frontier", 8, 4, [NVLINK, 50.0], [NETWORK, 25.0],
-    "8 dies, Infinity Fabric 50 GB/s, 4 cards of 25 GB/s",
-    "OLCF's Frontier guide, 2025: 50 GB/s and more between dies; Slingshot 11"),
+    named("nvl72")
+        .about("72 GPUs of one NVLink domain, 900 GB/s, 72 cards of 50 GB/s")
+        .source("NVIDIA DGX GB200 data sheet, 2024: NVLink 5; ConnectX-7, 400 Gbit/s per card")
+        .nodes(72, 72)
+        .within(NVLINK, 900.0)
+        .between(NETWORK, 50.0),
+    named("dgx-b300")
+        .about("8 GPUs, NVLink 900 GB/s, 8 cards of 100 GB/s")
+        .source("NVIDIA DGX B300 data sheet, 2025: NVLink 5; ConnectX-8, 800 Gbit/s per card")
+        .nodes(8, 8)
+        .within(NVLINK, 900.0)
+        .between(NETWORK, 100.0),
+    named("p4d")
+        .about("8 GPUs, NVLink 300 GB/s, 4 cards of 12.5 GB/s")
+        .source("Amazon's EC2 P4 page, 2020: p4d.24xlarge, A100, EFA, 4 x 100 Gbit/s")
+        .nodes(8, 4)
+        .within(NVLINK, 300.0)
+        .between(NETWORK, 12.5),
+    named("frontier")
+        .about("8 dies, Infinity Fabric 50 GB/s, 4 cards of 25 GB/s")
+        .source("OLCF's Frontier guide, 2025: 50 GB/s and more between dies; Slingshot 11")
+        .nodes(8, 4)
+        .within(NVLINK, 50.0)
+        .between(NETWORK, 25.0),
     // A link of 64 GB/s to each of the 7 others: 313 GB/s were measured in an all-reduce of all 8,
     // and 48 of two.
-    Network { direct: true, ..named("mi300x", 8, 8, [NVLINK, 448.0], [NETWORK, 50.0],
-    "8 GPUs, Infinity Fabric 448 GB/s, 8 cards of 50 GB/s",
-    "AMD's figures and measurements in stas00/ml-engineering, 2026; 400 Gbit/s per card") },
-    Network { direct: true, ..named("mi355x", 8, 8, [NVLINK, 537.6], [NETWORK, 50.0],
-    "8 GPUs, Infinity Fabric 537.6 GB/s, 8 cards of 50 GB/s",
-    "AMD MI355X data sheet, 2025: 76.8 GB/s to each of 7 others; 400 Gbit/s per card") },
-    named("dgx-2", 16, 8, [NVLINK, 150.0], [NETWORK, 12.5],
-    "16 GPUs, NVLink 150 GB/s, 8 cards of 12.5 GB/s",
-    "NVIDIA's description of DGX-2H in MLPerf Training 0.7, 2020: NVSwitch; EDR InfiniBand"),
-    named("cloud-100g", 8, 1, [NVLINK, 300.0], [NETWORK, 12.5],
-    "8 GPUs, NVLink 300 GB/s, 1 card of 12.5 GB/s",
-    "a common virtual machine: 8 GPUs behind NVSwitch, and 100 Gbit/s for all of them"),
-    Network { most_ranks: 8, ..named("nvlink", 8, 1, [NVLINK, 300.0], [NVLINK, 300.0],
-    "one node, 8 GPUs, NVLink 300 GB/s",
-    "NVIDIA A100 architecture, 2020: 8 A100 behind NVSwitch") },
-    named("polaris", 4, 2, [NVLINK, 100.0], [NETWORK, 25.0],
-    "4 GPUs per node, NVLink 100 GB/s, 2 cards of 25 GB/s",
-    "ALCF's Polaris guide: 4 NVLinks between any two A100; Slingshot 11"),
+    named("mi300x")
+        .about("8 GPUs, Infinity Fabric 448 GB/s, 8 cards of 50 GB/s")
+        .source("AMD, and measured in stas00/ml-engineering, 2026; 400 Gbit/s per card")
+        .nodes(8, 8)
+        .within(NVLINK, 448.0)
+        .between(NETWORK, 50.0)
+        .direct(),
+    named("mi355x")
+        .about("8 GPUs, Infinity Fabric 537.6 GB/s, 8 cards of 50 GB/s")
+        .source("AMD MI355X data sheet, 2025: 76.8 GB/s to each of 7 others; 400 Gbit/s per card")
+        .nodes(8, 8)
+        .within(NVLINK, 537.6)
+        .between(NETWORK, 50.0)
+        .direct(),
+    named("dgx-2")
+        .about("16 GPUs, NVLink 150 GB/s, 8 cards of 12.5 GB/s")
+        .source("DGX-2H in MLPerf Training 0.7, 2020: NVSwitch; EDR InfiniBand")
+        .nodes(16, 8)
+        .within(NVLINK, 150.0)
+        .between(NETWORK, 12.5),
+    named("cloud-100g")
+        .about("8 GPUs, NVLink 300 GB/s, 1 card of 12.5 GB/s")
+        .source("a common virtual machine: 8 GPUs behind NVSwitch, one card for all")
+        .nodes(8, 1)
+        .within(NVLINK, 300.0)
+        .between(NETWORK, 12.5),
+    named("nvlink")
+        .about("one node, 8 GPUs, NVLink 300 GB/s")
+        .source("NVIDIA A100 architecture, 2020: 8 A100 behind NVSwitch")
+        .nodes(8, 1)
+        .within(NVLINK, 300.0)
+        .between(NVLINK, 300.0)
+        .at_most(8),
+    named("polaris")
+        .about("4 GPUs per node, NVLink 100 GB/s, 2 cards of 25 GB/s")
+        .source("ALCF's Polaris guide: 4 NVLinks between any two A100; Slingshot 11")
+        .nodes(4, 2)
+        .within(NVLINK, 100.0)
+        .between(NETWORK, 25.0),
     // A rank is a tile. Between the two tiles of one GPU 185 GB/s were measured, which a rank
     // rarely has to itself.
-    named("aurora", 12, 8, [PCIE, 15.0], [NETWORK, 25.0],
-    "12 tiles per node, Xe Link 15 GB/s, 8 cards of 25 GB/s",
-    "ALCF's Aurora guide: measured from tile to tile; Slingshot 11"),
+    named("aurora")
+        .about("12 tiles per node, Xe Link 15 GB/s, 8 cards of 25 GB/s")
+        .source("ALCF's Aurora guide: measured from tile to tile; Slingshot 11")
+        .nodes(12, 8)
+        .within(PCIE, 15.0)
+        .between(NETWORK, 25.0),
     // To NCCL's latency come 10 µs of TCP, its best on such a card.
-    named("ethernet", 1, 1, [24.0, 1.25], [24.0, 1.25],
-    "one rank per node, 10 Gbit/s Ethernet",
-    "10 Gbit/s; latency of TCP: S. Larsen et al., 2007"),
+    named("ethernet")
+        .about("one rank per node, 10 Gbit/s Ethernet")
+        .source("10 Gbit/s; latency of TCP: S. Larsen et al., 2007")
+        .nodes(1, 1)
+        .within(24.0, 1.25)
+        .between(24.0, 1.25),
 ];
 
-const fn named(
-    name: &'static str,
-    ranks_per_node: usize,
-    cards: usize,
-    within: [f64; 2],
-    between: [f64; 2],
-    about: &'static str,
-    source: &'static str,
-) -> Network {
+/// A network without figures yet.
+const fn named(name: &'static str) -> Network {
+    let link = Link { latency: 0.0, bandwidth: 0.0 };
     Network {
         name,
-        about,
-        source,
-        ranks_per_node,
+        about: "",
+        source: "",
+        ranks_per_node: 1,
         most_ranks: MOST_RANKS,
-        cards,
-        rings: cards,
-        within: link(within),
-        between: link(between),
+        cards: 1,
+        rings: 1,
+        within: link,
+        between: link,
         direct: false,
         pipelined: false,
         efficiency: EFFICIENCY,
     }
 }
 
-const fn link([micro_seconds, gigabytes]: [f64; 2]) -> Link {
+const fn link(micro_seconds: f64, gigabytes: f64) -> Link {
     Link { latency: micro_seconds * MICRO, bandwidth: gigabytes * GB }
+}
+
+/// How [`NAMED`] writes a network.
+impl Network {
+    const fn about(self, about: &'static str) -> Network {
+        Network { about, ..self }
+    }
+
+    const fn source(self, source: &'static str) -> Network {
+        Network { source, ..self }
+    }
+
+    const fn nodes(self, ranks_per_node: usize, cards: usize) -> Network {
+        Network { ranks_per_node, cards, rings: cards, ..self }
+    }
+
+    const fn within(self, micro_seconds: f64, gigabytes: f64) -> Network {
+        Network { within: link(micro_seconds, gigabytes), ..self }
+    }
+
+    const fn between(self, micro_seconds: f64, gigabytes: f64) -> Network {
+        Network { between: link(micro_seconds, gigabytes), ..self }
+    }
+
+    const fn direct(self) -> Network {
+        Network { direct: true, ..self }
+    }
+
+    const fn at_most(self, most_ranks: usize) -> Network {
+        Network { most_ranks, ..self }
+    }
 }
 
 impl Network {
@@ -183,7 +255,7 @@ impl Network {
 
     /// Seconds that a message of `bytes` keeps its sender and its receiver busy, and seconds until
     /// it arrives after that; `leaving` ranks of the node send off it at the same time.
-    pub fn message(&self, same_node: bool, bytes: f64, leaving: usize) -> (f64, f64) {
+    pub(super) fn message(&self, same_node: bool, bytes: f64, leaving: usize) -> (f64, f64) {
         let link = if same_node { self.within } else { self.between };
         let sharing = if same_node {
             1.0

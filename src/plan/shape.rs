@@ -8,14 +8,18 @@
 //! have no parameters (RoPE, Su et al., arXiv 2104.09864). Other published models combine the same
 //! choices differently: [`Dense`] has them one by one.
 //!
-//! Reading order: `dense.rs` (any dense decoder, by its choices), `rope.rs` (the frequencies of
-//! rotary positions), `presets.rs` (Llamas by name).
+//! Reading order: `names.rs` (that list), `flops.rs`, `dense.rs` (any dense decoder, by its
+//! choices), `rope.rs` (the frequencies of rotary positions), `presets.rs` (Llamas by name).
 
 mod dense;
+mod flops;
+mod names;
+mod parameter;
 mod presets;
 mod rope;
 
 pub use dense::Dense;
+pub use parameter::{BlockParameter, Named};
 pub use presets::PRESETS;
 pub use rope::{Rope, RopeScaling};
 
@@ -90,45 +94,6 @@ impl Family {
     }
 }
 
-/// A parameter's name, and its shape: rows and columns, or the length of a vector.
-pub type Named = (String, Vec<usize>);
-
-/// One of a block's parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BlockParameter {
-    /// Inside of the block: `qkv.weight`.
-    pub name: &'static str,
-    pub rows: usize,
-    /// `None`: a vector, such as a norm's gain.
-    pub columns: Option<usize>,
-    /// Whether tensor ranks divide it. Each has a copy of all others.
-    pub divided: bool,
-}
-
-impl BlockParameter {
-    const fn matrix(name: &'static str, rows: usize, columns: usize) -> BlockParameter {
-        BlockParameter { name, rows, columns: Some(columns), divided: true }
-    }
-
-    /// A gain, or the bias of a norm or of a row-parallel matrix.
-    const fn copied(name: &'static str, length: usize) -> BlockParameter {
-        BlockParameter { name, rows: length, columns: None, divided: false }
-    }
-
-    /// The bias of a column-parallel matrix, of whose rows each tensor rank has some.
-    const fn bias(name: &'static str, length: usize) -> BlockParameter {
-        BlockParameter { divided: true, ..BlockParameter::copied(name, length) }
-    }
-
-    pub fn dims(&self) -> Vec<usize> {
-        [self.rows].into_iter().chain(self.columns).collect()
-    }
-
-    pub fn numel(&self) -> u64 {
-        self.rows as u64 * self.columns.unwrap_or(1) as u64
-    }
-}
-
 impl ModelShape {
     /// A GPT-2 or GPT-3. Its MLP is four times as wide as the model.
     pub const fn gpt2(
@@ -177,120 +142,6 @@ impl ModelShape {
     /// Width of all keys of a position, and of all its values.
     pub fn kv_width(&self) -> usize {
         self.kv_heads() * self.head()
-    }
-
-    /// The parameters of every block, in the order of the model. A Llama's have their names in
-    /// Hugging Face's files.
-    pub fn block_parameters(&self) -> Vec<BlockParameter> {
-        let matrix = BlockParameter::matrix;
-        let copied = BlockParameter::copied;
-        let bias = BlockParameter::bias;
-        let d = self.embd;
-        let ffn = 4 * d;
-        match self.family {
-            Family::Gpt => vec![
-                copied("ln1.weight", d),
-                copied("ln2.weight", d),
-                matrix("qkv.weight", 3 * d, d),
-                matrix("proj.weight", d, d),
-                matrix("fc.weight", ffn, d),
-                matrix("out.weight", d, ffn),
-            ],
-            Family::Gpt2 => vec![
-                copied("ln1.weight", d),
-                copied("ln1.bias", d),
-                copied("ln2.weight", d),
-                copied("ln2.bias", d),
-                matrix("qkv.weight", 3 * d, d),
-                bias("qkv.bias", 3 * d),
-                matrix("proj.weight", d, d),
-                copied("proj.bias", d),
-                matrix("fc.weight", ffn, d),
-                bias("fc.bias", ffn),
-                matrix("out.weight", d, ffn),
-                copied("out.bias", d),
-            ],
-            Family::Llama(_) | Family::Dense(_) => dense::block(self),
-        }
-    }
-
-    /// The prefix of a block's parameters.
-    pub fn block_name(&self, layer: usize) -> String {
-        match self.family {
-            Family::Gpt | Family::Gpt2 => format!("blocks.{layer}"),
-            Family::Llama(_) | Family::Dense(_) => format!("model.layers.{layer}"),
-        }
-    }
-
-    /// A parameter of block `layer`, by its name inside of the block.
-    ///
-    /// # Panics
-    ///
-    /// If the family's blocks have no parameter of this name.
-    pub fn block_named(&self, layer: usize, part: &str) -> Named {
-        let all = self.block_parameters();
-        let found = all.iter().find(|parameter| parameter.name == part);
-        let dims = found.map(BlockParameter::dims);
-        let name = format!("{}.{part}", self.block_name(layer));
-        (name, dims.expect("a model names its own parameters"))
-    }
-
-    /// The token table.
-    pub fn table_named(&self) -> Named {
-        let name = match self.family {
-            Family::Gpt | Family::Gpt2 => "wte.weight",
-            Family::Llama(_) | Family::Dense(_) => "model.embed_tokens.weight",
-        };
-        (name.to_string(), vec![self.vocabulary, self.embd])
-    }
-
-    /// The table of learned positions, if the model has one.
-    pub fn positions_named(&self) -> Option<Named> {
-        let rows = self.dense().positions;
-        (rows > 0).then(|| ("wpe.weight".to_string(), vec![rows, self.embd]))
-    }
-
-    /// The norm between the token table and the first block, if the model has one.
-    fn embedding_norm_named(&self) -> Vec<Named> {
-        let dense = self.dense();
-        let vectors = if dense.embedding_norm { dense.norm_vectors } else { 0 };
-        let names = ["model.embed_norm.weight", "model.embed_norm.bias"];
-        let named = |name: &str| (name.to_string(), vec![self.embd]);
-        names.into_iter().take(vectors).map(named).collect()
-    }
-
-    /// The last norm's gain, and in GPT-2 its bias.
-    pub fn last_norm_named(&self) -> Vec<Named> {
-        let names: &[&str] = match self.family {
-            Family::Gpt => &["lnf.weight"],
-            Family::Gpt2 => &["lnf.weight", "lnf.bias"],
-            Family::Llama(_) => &["model.norm.weight"],
-            Family::Dense(dense) => &["model.norm.weight", "model.norm.bias"][..dense.norm_vectors],
-        };
-        let named = |name: &&str| (name.to_string(), vec![self.embd]);
-        names.iter().map(named).collect()
-    }
-
-    /// The head's own matrix, unless it is the token table.
-    pub fn head_named(&self) -> Option<Named> {
-        let dims = vec![self.vocabulary, self.embd];
-        (!self.tied()).then(|| ("lm_head.weight".to_string(), dims))
-    }
-
-    /// All parameters, in the order of the model.
-    pub fn named(&self) -> Vec<Named> {
-        let mut all = vec![self.table_named()];
-        all.extend(self.positions_named());
-        all.extend(self.embedding_norm_named());
-        let block = self.block_parameters();
-        for layer in 0..self.layers {
-            let prefix = self.block_name(layer);
-            let named = |part: &BlockParameter| (format!("{prefix}.{}", part.name), part.dims());
-            all.extend(block.iter().map(named));
-        }
-        all.extend(self.last_norm_named());
-        all.extend(self.head_named());
-        all
     }
 
     /// Parameters of the token table; an untied head has as many once more.
@@ -415,102 +266,11 @@ impl ModelShape {
     pub fn num_params(&self) -> u64 {
         self.parameters() - self.positions()
     }
-
-    /// FLOPs of the forward pass for one token that multiplies with `parameters` and sees `seen`
-    /// positions: 2 for each parameter, a multiplication and an addition, and 4 · layers · width ·
-    /// seen for attention's scores and weighted sum, where all heads together are as wide as the
-    /// model in most families. Grouped-query attention changes the cache's size, not these. The
-    /// backward pass takes twice as many.
-    ///
-    /// No discount for causality. All rules below are this one. They differ in the parameters and
-    /// positions that they count.
-    fn forward_flops(&self, parameters: u64, seen: usize) -> u64 {
-        2 * parameters + 4 * self.layers as u64 * self.q_width() as u64 * seen as u64
-    }
-
-    /// FLOPs of training on one token as nanoGPT counts them: of all parameters outside the
-    /// position table, and of attention (Chowdhery et al., arXiv 2204.02311, appendix B).
-    pub fn flops_per_token(&self) -> u64 {
-        3 * self.forward_flops(self.num_params(), self.block)
-    }
-
-    /// FLOPs of training on one token as Megatron-LM counts them: of only the matrices and the head
-    /// (Narayanan et al., arXiv 2104.04473, equation 3; Korthikanti et al., arXiv 2205.05198,
-    /// equation 7), and of attention.
-    pub fn matmul_flops_per_token(&self) -> u64 {
-        let matrices = self.layers as u64 * self.block_matrices();
-        3 * self.forward_flops(matrices + self.table(), self.block)
-    }
-
-    /// FLOPs of the forward pass for one token without attention's: of every parameter (Kaplan et
-    /// al., arXiv 2001.08361).
-    pub fn forward_flops_per_token(&self) -> u64 {
-        self.forward_flops(self.parameters(), 0)
-    }
-
-    /// FLOPs of the forward and the backward pass for one token without attention's: 6 for every
-    /// parameter.
-    pub fn training_flops_per_token(&self) -> u64 {
-        3 * self.forward_flops_per_token()
-    }
-
-    /// FLOPs of one token's scores and weighted sum over `seen` positions, forward.
-    pub fn attention_flops(&self, seen: usize) -> u64 {
-        self.forward_flops(0, seen)
-    }
-
-    /// FLOPs of one layer's forward pass for one token, with attention's to all positions.
-    pub fn layer_flops(&self) -> u64 {
-        let one = ModelShape { layers: 1, ..*self };
-        one.forward_flops(self.block_matrices(), self.block)
-    }
-
-    /// Attention's part of [`ModelShape::layer_flops`].
-    pub fn layer_attention_flops(&self) -> u64 {
-        let one = ModelShape { layers: 1, ..*self };
-        one.attention_flops(self.block)
-    }
-
-    /// FLOPs of the head's forward pass for one token.
-    pub fn head_flops(&self) -> u64 {
-        2 * self.table()
-    }
-
-    /// Numbers that a KV cache holds per token: a key and a value for each key and value head of
-    /// each layer.
-    pub fn cached_per_token(&self) -> u64 {
-        2 * self.layers as u64 * self.kv_width() as u64
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_names_have_all_parameters() {
-        for (name, shape) in PRESETS {
-            let all: u64 = shape
-                .named()
-                .iter()
-                .map(|(_, dims)| dims.iter().map(|&n| n as u64).product::<u64>())
-                .sum();
-            assert_eq!(all, shape.parameters(), "{name}");
-        }
-        let names = ModelShape::preset("stories260k").unwrap().named();
-        assert_eq!(names.len(), 1 + 5 * 9 + 1);
-        assert!(names.contains(&("model.layers.4.mlp.down_proj.weight".into(), vec![64, 172])));
-    }
-
-    #[test]
-    fn flops_follow_from_parameters() {
-        let shape = ModelShape::preset("llama-3.2-1b").unwrap();
-        assert_eq!(shape.forward_flops_per_token(), 2 * 1_235_814_400);
-        assert_eq!(shape.training_flops_per_token(), 6 * 1_235_814_400);
-        // Two products of 32 heads of 64 with 8,192 positions, 2 FLOPs each, in 16 layers.
-        assert_eq!(shape.attention_flops(8192), 16 * 2 * 2 * 32 * 64 * 8192);
-        assert_eq!(shape.cached_per_token(), 16 * 2 * 8 * 64);
-    }
 
     /// This library's GPT, with the seed's (wordplay) and nanoGPT's figures.
     #[test]
@@ -536,18 +296,6 @@ mod tests {
         // nanoGPT counts gains with the matrices. They are 2 h of each layer's 12 h².
         let apart = char.matmul_flops_per_token() as f64 / char.flops_per_token() as f64 - 1.0;
         assert!(apart != 0.0 && apart.abs() < 1e-3, "{apart}");
-    }
-
-    /// Korthikanti et al.'s equation 7: 72 BLsh² (1 + s/6h + V/12hL).
-    #[test]
-    fn matmul_flops_are_those_of_the_formula() {
-        let gpt3 = ModelShape::gpt2(96, 12_288, 96, 51_200, 2048);
-        let l = 96.0;
-        let h = 12_288.0;
-        let s = 2048.0;
-        let v = 51_200.0;
-        let formula = 72.0 * l * h * h * (1.0 + s / (6.0 * h) + v / (12.0 * h * l));
-        assert!((gpt3.matmul_flops_per_token() as f64 / formula - 1.0).abs() < 1e-12);
     }
 
     /// Stages hold the model together, and a copy of a tied table. So do tensor ranks, with copies

@@ -6,7 +6,7 @@
 //! sbh 34/t with sequence parallelism as well. Here it is sbh(24 + 48/t) and sbh(8 + 64/t), and
 //! less than a percent more for norms and heads: see [`Kept`].
 
-use super::{DropoutMasks, Kept, ModelShape, Portion};
+use super::{AttentionScores, DropoutMasks, Kept, ModelShape, Portion};
 use std::ops::Range;
 
 /// A model, and how ranks share it.
@@ -48,7 +48,7 @@ impl Shards {
 
     /// Numbers that the forward pass leaves in each block, for each token.
     pub fn kept_by_a_block(&self, dropout: DropoutMasks) -> f64 {
-        let kept = Kept::of(&self.shape, 1.0, true, dropout == DropoutMasks::Kept);
+        let kept = Kept::of(&self.shape, 1.0, AttentionScores::None, dropout);
         kept.on_a_rank(self.tensor, self.stream())
     }
 

@@ -10,21 +10,17 @@ use std::ops::Range;
 /// [sequences, length, width]. A rank with a shard of the table writes zeros for the tokens whose
 /// rows it does not hold. The sum over ranks is the embedding.
 ///
-/// With `train`, candle records the graph from here on. Without it, candle keeps nothing.
+/// candle records the graph from here on. A pass that does not train detaches what it gets.
 ///
 /// # Errors
 /// If an id is not in the vocabulary, or the table is not here.
-pub fn embed(ids: &[u32], length: usize, tokens: &Param, train: bool) -> Result<Tensor> {
+pub fn embed(ids: &[u32], length: usize, tokens: &Param) -> Result<Tensor> {
     let op = Embed { ids: ids.to_vec(), length, tokens: tokens.handle() };
     // candle records operations, and visits them in the backward pass, only above a variable. The
     // weights are handles and not variables. So the graph starts at this variable, which takes no
     // part in the arithmetic.
     let anchor = Var::zeros((), DType::F32, &Device::Cpu)?;
-    if train {
-        apply(&anchor, op)
-    } else {
-        apply(&anchor.detach(), op)
-    }
+    apply(&anchor, op)
 }
 
 struct Embed {

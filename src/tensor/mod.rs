@@ -64,7 +64,7 @@ pub use recompute::recompute;
 pub use rms_norm::rms_norm;
 pub use rope::{Rotations, rope};
 pub use squared_error::squared_error;
-pub use stacked::linears;
+pub use stacked::{linears, linears_of_few_rows};
 pub use stored::{Numbers, Precision, Stored};
 pub use swiglu::swiglu;
 pub use whole::{Copies, Cut, Whole};

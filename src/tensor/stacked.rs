@@ -10,20 +10,20 @@ use candle_core::{Result, Shape, Tensor, bail};
 /// `[x · W₁ᵀ | x · W₂ᵀ | …]` for `x` [.., in] and weights [out, in]: [.., sum of outs]. Each
 /// parameter keeps its own gradient.
 ///
-/// A pass that generates sets `generates`: few rows are then multiplied in a way that reads each
-/// weight once and copies none. Its sums have a different order, so passes that are compared with
-/// training do without it.
-///
 /// # Errors
 /// If the last dimension of `x` is not in, or a weight is not here.
-pub fn linears(x: &Tensor, weights: &[&Param], generates: bool) -> Result<Tensor> {
-    apply(
-        x,
-        Stacked {
-            weights: weights.iter().map(|weight| weight.handle()).collect(),
-            generates,
-        },
-    )
+pub fn linears(x: &Tensor, weights: &[&Param]) -> Result<Tensor> {
+    apply(x, Stacked::of(weights, false))
+}
+
+/// The same for a pass that generates: few rows are multiplied in a way that reads each weight once
+/// and copies none. The sums have a different order, so passes that are compared with training use
+/// [`linears`].
+///
+/// # Errors
+/// As [`linears`].
+pub fn linears_of_few_rows(x: &Tensor, weights: &[&Param]) -> Result<Tensor> {
+    apply(x, Stacked::of(weights, true))
 }
 
 struct Stacked {
@@ -32,6 +32,11 @@ struct Stacked {
 }
 
 impl Stacked {
+    fn of(weights: &[&Param], generates: bool) -> Stacked {
+        let weights = weights.iter().map(|weight| weight.handle()).collect();
+        Stacked { weights, generates }
+    }
+
     /// The sum of the outputs, and the number of inputs.
     fn sizes(&self) -> (usize, usize) {
         let shapes = self.weights.iter().map(|weight| &weight.spec().shape);

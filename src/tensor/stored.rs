@@ -3,28 +3,22 @@
 
 use super::math::vectorized;
 use crate::comm::Element;
+use crate::named::named;
 use crate::plan::BytesEach;
 use half::bf16;
 
-/// A storage type of values and gradients, by the names of the flag `--dtype`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Precision {
-    /// 4 bytes per number.
-    #[default]
-    F32,
-    /// 2 bytes: f32's exponent and 8 of its 24 significant bits. The optimizer then keeps an f32
-    /// master copy of the weights: most steps are too small to change a bf16 number.
-    Bf16,
+named! {
+    /// A storage type of values and gradients.
+    pub enum Precision by default F32 {
+        /// 4 bytes per number.
+        F32 = "f32",
+        /// 2 bytes: f32's exponent and 8 of its 24 significant bits. The optimizer then keeps an
+        /// f32 master copy of the weights: most steps are too small to change a bf16 number.
+        Bf16 = "bf16",
+    }
 }
 
 impl Precision {
-    pub fn name(self) -> &'static str {
-        match self {
-            Precision::F32 => "f32",
-            Precision::Bf16 => "bf16",
-        }
-    }
-
     /// The largest difference of two losses whose gradients were added in different orders.
     pub fn loss_bound(self) -> f64 {
         match self {

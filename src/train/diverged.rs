@@ -42,12 +42,12 @@ impl Config {
         if !error.is::<Diverged>() {
             return error;
         }
-        let mut help = format!("lower --lr (it is {})", self.schedule.lr);
+        let mut help = format!("lower `lr` (it is {})", self.schedule.lr);
         if self.schedule.warmup < self.steps {
-            help += &format!(", or lengthen --warmup (it is {})", self.schedule.warmup);
+            help += &format!(", or lengthen `warmup` (it is {})", self.schedule.warmup);
         }
         if self.clip == 0.0 || self.clip > 1.0 {
-            help += ", or set --clip 1";
+            help += ", or set `clip` 1";
         }
         anyhow::anyhow!("{error}\nhelp: {help}")
     }
@@ -69,10 +69,10 @@ mod tests {
                 .to_string()
         };
         let start =
-            "at step 3, the loss is NaN: training has diverged\nhelp: lower --lr (it is 0.001)";
+            "at step 3, the loss is NaN: training has diverged\nhelp: lower `lr` (it is 0.001)";
         assert_eq!(said(1.0, 100), start);
-        assert_eq!(said(0.5, 4), format!("{start}, or lengthen --warmup (it is 4)"));
-        assert_eq!(said(0.0, 100), format!("{start}, or set --clip 1"));
+        assert_eq!(said(0.5, 4), format!("{start}, or lengthen `warmup` (it is 4)"));
+        assert_eq!(said(0.0, 100), format!("{start}, or set `clip` 1"));
         assert_eq!(small.explain(Diverged::at(3, anyhow::anyhow!("no"))).to_string(), "no");
         let refused = small.explain(Diverged::at(3, NotFinite(f64::NAN).into())).to_string();
         let start = "at step 3, the gradients' norm is NaN, so nothing was updated: training has diverged\nhelp: lower";

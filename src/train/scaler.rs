@@ -17,28 +17,29 @@
 //! steps.
 
 use crate::comm::Comm;
+use crate::named::named;
 use crate::optim::clip_scale;
 use crate::tensor::{Listener, Params};
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result};
 use half::f16;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// The published rules. Sources: `megatron/core/optimizer/grad_scaler.py`, and
-/// `deepspeed/runtime/fp16/loss_scaler.py` with its history, read in November 2026.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-pub enum ScalerRule {
-    /// Grows after `window` good steps. An overflow at the minimum is skipped like any other.
-    Megatron,
-    /// DeepSpeed up to 0.17.0: grows like Megatron-LM's, but an overflow at the minimum ends the
-    /// run.
-    #[value(name = "deepspeed-0.17.0")]
-    DeepSpeed0170,
-    /// DeepSpeed from 0.17.1 on (commit e440506be, June 2025): it counts only the good steps before
-    /// this one. So the first growth after an overflow, or after the start, comes one step later.
-    /// An overflow at the minimum ends the run.
-    #[value(name = "deepspeed-0.17.1")]
-    DeepSpeed0171,
+named! {
+    /// The published rules. Sources: `megatron/core/optimizer/grad_scaler.py`, and
+    /// `deepspeed/runtime/fp16/loss_scaler.py` with its history, read in November 2026.
+    #[derive(Serialize, Deserialize)]
+    pub enum ScalerRule {
+        /// Grows after `window` good steps. An overflow at the minimum is skipped like any other.
+        Megatron = "megatron",
+        /// DeepSpeed up to 0.17.0: grows like Megatron-LM's, but an overflow at the minimum ends
+        /// the run.
+        DeepSpeed0170 = "deepspeed-0.17.0",
+        /// DeepSpeed from 0.17.1 on (commit e440506be, June 2025): it counts only the good steps
+        /// before this one. So the first growth after an overflow, or after the start, comes one
+        /// step later. An overflow at the minimum ends the run.
+        DeepSpeed0171 = "deepspeed-0.17.1",
+    }
 }
 
 /// The settings of a scaler.
@@ -104,7 +105,7 @@ pub struct Unscaled {
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[error(
     "gradients overflow fp16 although the loss scale is {0}, its minimum\n\
-     help: lower --lr, or store gradients in bf16, whose range is that of f32"
+     help: lower `lr`, or store gradients in bf16, whose range is that of f32"
 )]
 pub struct AtMinimum(pub f64);
 
@@ -199,12 +200,10 @@ pub fn emulate_half(params: &Arc<Params>) -> Listener {
 }
 
 fn round(params: &Params, range: std::ops::Range<usize>) -> Result<()> {
-    let mut gradients = params.gradients();
-    ensure!(
-        gradients.len() == params.numel(),
+    let mut gradients = params.whole_gradients().context(
         "fp16 is emulated in a buffer of all gradients in f32, which this rank does not have\n\
-         help: use stage 0 or 1 of ZeRO, with gradients in f32"
-    );
+         help: use stage 0 or 1 of ZeRO, with gradients in f32",
+    )?;
     round_to_half(&mut gradients[range]);
     Ok(())
 }

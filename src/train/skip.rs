@@ -9,6 +9,7 @@
 
 use crate::comm::Comm;
 use crate::error::BadInput;
+use crate::named::named;
 use anyhow::Result;
 use std::ops::RangeInclusive;
 
@@ -24,7 +25,7 @@ impl Ranges {
     /// If a range has no end, ends before it begins, begins before step 1, or overlaps with
     /// another.
     pub fn parse(ends: &[i64]) -> Result<Ranges, BadInput> {
-        const FLAG: &str = "--train-range-to-skip";
+        const FLAG: &str = "`train_range_to_skip`";
         let refuse =
             |what: String, help: String| Err(BadInput::new(format!("{FLAG} {what}"), help));
         let mut ranges = Vec::new();
@@ -97,15 +98,15 @@ impl Ranges {
     }
 }
 
-/// The published ways to skip ranges: two forks of Megatron-DeepSpeed have one each.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum SkipPolicy {
-    /// Draw all micro-batches of each skipped step, and count the step
-    #[default]
-    Count,
-    /// Draw one micro-batch for each skipped step, and count nothing: wrong with gradient
-    /// accumulation
-    OneBatch,
+named! {
+    /// The published ways to skip ranges: two forks of Megatron-DeepSpeed have one each.
+    pub enum SkipPolicy by default Count {
+        /// Draw all micro-batches of each skipped step, and count the step
+        Count = "count",
+        /// Draw one micro-batch for each skipped step, and count nothing: wrong with gradient
+        /// accumulation
+        OneBatch = "one-batch",
+    }
 }
 
 /// A run's next actions.
@@ -194,28 +195,28 @@ mod tests {
             (
                 &[20, 10],
                 "20 10: this range ends before it begins",
-                "--train-range-to-skip 10 20",
+                "`train_range_to_skip` 10 20",
             ),
             (
                 &[10, 20, 15, 30],
                 "10 20 15 30: these ranges overlap",
-                "--train-range-to-skip 10 30",
+                "`train_range_to_skip` 10 30",
             ),
             (
                 &[10, 20, 12, 14],
                 "10 20 12 14: these ranges overlap",
-                "--train-range-to-skip 10 20",
+                "`train_range_to_skip` 10 20",
             ),
             (
                 &[20, 30, 10, 20],
                 "10 20 20 30: these ranges overlap",
-                "--train-range-to-skip 10 30",
+                "`train_range_to_skip` 10 30",
             ),
             (&[-3, 4], "-3 4: there is no step -3", "count steps from 1"),
             (&[0, 4], "0 4: there is no step 0", "count steps from 1"),
         ] {
             let error = Ranges::parse(ends).unwrap_err();
-            assert_eq!(error.what, format!("--train-range-to-skip {what}"));
+            assert_eq!(error.what, format!("`train_range_to_skip` {what}"));
             assert!(error.help.ends_with(help), "{}", error.help);
         }
     }

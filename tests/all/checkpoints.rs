@@ -269,7 +269,7 @@ fn no_setting_is_left_out_of_the_comparison() {
             let error = try_resume(&other, &Resume::Auto)?.unwrap_err();
             let told = match name.as_str() {
                 "data" => "the text with SHA-256 changed.. instead of ".to_string(),
-                name => format!("--{name} changed instead of "),
+                name => format!("`{}` changed instead of ", name.replace('-', "_")),
             };
             let expected = format!(" has other settings than this run: {told}");
             assert!(error.what.contains(&expected), "{error}");
@@ -297,23 +297,23 @@ fn other_settings_are_told_and_need_a_flag() {
         let edits: [(Edit, &str, &str); 4] = [
             (
                 &|config| config.schedule.lr = 0.1,
-                "--lr 0.1 instead of 0.001",
-                "the flags of the run that saved it; to",
+                "`lr` 0.1 instead of 0.001",
+                "the settings of the run that saved it; to",
             ),
             (
                 &|config| config.schedule.warmup = 7,
-                "--warmup 7 instead of 5",
-                "the flags of the run that saved it; to",
+                "`warmup` 7 instead of 5",
+                "the settings of the run that saved it; to",
             ),
             (
                 &|config| config.clip = 0.5,
-                "--clip 0.5 instead of 1.0",
-                "the flags of the run that saved it; to",
+                "`clip` 0.5 instead of 1.0",
+                "the settings of the run that saved it; to",
             ),
             (
                 &|config| config.schedule.decay_steps = 500,
-                "--lr-decay-steps 500 instead of 300",
-                "(--lr-decay-steps 300: without it the cosine ends with --steps)",
+                "`lr_decay_steps` 500 instead of 300",
+                "(`lr_decay_steps` 300: without it the cosine ends with `steps`)",
             ),
         ];
         for (edit, expected, help) in edits {
@@ -321,13 +321,13 @@ fn other_settings_are_told_and_need_a_flag() {
                 try_resume(&other(edit, false)?, &Resume::Path(newest.clone()))?.unwrap_err();
             let what = format!("/manifest.json has other settings than this run: {expected}");
             assert!(error.what.ends_with(&what), "{error}");
-            assert!(error.help.contains(help) && error.help.contains("--resume-anyway"), "{error}");
+            assert!(error.help.contains(help) && error.help.contains("`resume_anyway`"), "{error}");
             let error = try_resume(&other(edit, false)?, &Resume::Auto)?.unwrap_err();
             assert!(
                 error.what.starts_with("no checkpoint in ") && error.what.ends_with(&what),
                 "{error}"
             );
-            assert!(error.help.contains("--resume-anyway; --resume none starts again"), "{error}");
+            assert!(error.help.contains("`resume_anyway`; `resume` none starts again"), "{error}");
             let (step, rejected, state) = try_resume(&other(edit, true)?, &Resume::Auto)??;
             assert!((step, rejected.len()) == (1, 0) && state == states[1]);
         }
@@ -335,7 +335,7 @@ fn other_settings_are_told_and_need_a_flag() {
         let error =
             try_resume(&other(&|config| config.batch = 5, false)?, &Resume::Auto)?.unwrap_err();
         assert!(
-            error.what.ends_with(": --batch 5 instead of 3, --global-batch 10 instead of 6"),
+            error.what.ends_with(": `batch` 5 instead of 3, `global_batch` 10 instead of 6"),
             "{error}"
         );
         let mut text = other(&|_| (), false)?;
@@ -353,7 +353,7 @@ fn other_settings_are_told_and_need_a_flag() {
             let (mut training, _) = begin(&comm, &config, &corpus)?;
             let resumed = training.resume(&all, &Resume::Auto)?.expect("a checkpoint");
             assert_eq!(resumed.step, step);
-            assert_eq!(resumed.changes, ["from step 2 on --lr 0.1 instead of 0.001"]);
+            assert_eq!(resumed.changes, ["from step 2 on `lr` 0.1 instead of 0.001"]);
             all.keep = 1;
             training.step()?;
             suite::save(&all, &mut training)?;
@@ -469,7 +469,7 @@ fn damage_is_found_and_the_next_good_checkpoint_is_taken() {
                 error.what.contains(expected) && error.what.contains("save-0002-step-2"),
                 "{what}: {error}"
             );
-            assert!(error.help.contains("a good checkpoint: --resume "), "{what}: {error}");
+            assert!(error.help.contains("a good checkpoint: `resume` "), "{what}: {error}");
             assert!(error.help.ends_with("save-0001-step-1"), "{what}: {error}");
             let (step, rejected, state) = try_resume(all, &Resume::Auto)??;
             assert!(step == 1 && state == states[1], "{what}: resumed after step {step}");
@@ -486,7 +486,7 @@ fn damage_is_found_and_the_next_good_checkpoint_is_taken() {
                     && error.what.matches(expected).count() == 2,
                 "{error}"
             );
-            assert!(error.help.starts_with("give --resume none"), "{error}");
+            assert!(error.help.starts_with("give `resume` none"), "{error}");
             Ok(())
         });
     }
@@ -525,7 +525,7 @@ fn checkpoints_of_different_runs_are_refused() {
             error.what.ends_with("a different run: it has seed 1337, and this run seed 2"),
             "{error}"
         );
-        assert!(error.help.starts_with("give --seed 1337"), "{error}");
+        assert!(error.help.starts_with("give `seed` 1337"), "{error}");
         Ok(())
     });
     // A different world size, in each direction.

@@ -359,23 +359,23 @@ fn flags_that_would_do_nothing_are_refused_before_work() {
         ("--no-such-flag", "unexpected argument"),
         (
             "--dry-run",
-            "the following required arguments were not provided: <--zero <STAGE>|--fsdp <STRATEGY>>",
+            "the following required arguments were not provided: <--zero <STAGE>|--fsdp <STRATEGY>|--strategy <TEXT>>",
         ),
         (
             "--trace o.json",
-            "the following required arguments were not provided: <--zero <STAGE>|--fsdp <STRATEGY>>",
+            "the following required arguments were not provided: <--zero <STAGE>|--fsdp <STRATEGY>|--strategy <TEXT>>",
         ),
         (
             "--metrics m",
-            "the following required arguments were not provided: <--zero <STAGE>|--fsdp <STRATEGY>>",
+            "the following required arguments were not provided: <--zero <STAGE>|--fsdp <STRATEGY>|--strategy <TEXT>>",
         ),
         (
             "--eval-interval 7",
-            "the following required arguments were not provided: <--zero <STAGE>|--fsdp <STRATEGY>>",
+            "the following required arguments were not provided: <--zero <STAGE>|--fsdp <STRATEGY>|--strategy <TEXT>>",
         ),
         (
             "--prompt x",
-            "the following required arguments were not provided: <--zero <STAGE>|--fsdp <STRATEGY>>",
+            "the following required arguments were not provided: <--zero <STAGE>|--fsdp <STRATEGY>|--strategy <TEXT>>",
         ),
         ("--zero 4", "invalid value '4'"),
         ("--dtype f16", "invalid value 'f16'"),

@@ -36,7 +36,7 @@ fn any_ranks_resume() {
         "{SMALL} --from tp=2,pp=2 --to dp=5 dp=2,tp=2 --ascii --slices wpe.weight"
     )));
     assert!(text.is_ascii());
-    has(&text, &["pp=2,tp=2 saves", "2 of 2 jobs", "of wpe.weight [8, 16]"]);
+    has(&text, &["tp=2,pp=2 saves", "2 of 2 jobs", "of wpe.weight [8, 16]"]);
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn bad_jobs_are_refused_before_anything_runs() {
         ("--to pp=3", "3 stages cannot share 2 layers"),
         ("--to tp=3", "4 heads cannot be divided evenly among 3 tensor ranks"),
         ("--from pp=2,dp=2,zero=3", "give zero=0 or zero=1 with pp"),
-        ("--to nope", "\"nope\" is no part of a job"),
+        ("--to nope", "there is no \"nope\" in a strategy"),
         ("--slices nothing", "the model has no nothing help: choose of"),
         ("--save-after 20", "nothing would be saved or resumed"),
     ] {

@@ -89,7 +89,7 @@ fn one_plan_is_costed_and_a_bad_one_explained() {
         &text,
         &[
             "plan     TP 8 + PP 4 + ZeRO-1 16, 32 micro-batches",
-            "dp=16,tp=8,pp=4,chunks=1,mb=1",
+            "dp=16,tp=8,pp=4,zero=1,sp",
             "within a node",
             "between nodes",
             "bytes per rank",

@@ -61,7 +61,7 @@ fn heads_that_ranks_cannot_share_are_refused() {
             .contains("3 key and value heads (for 9 query heads) cannot be divided evenly among 2"),
         "{error}"
     );
-    assert!(error.contains("choose --tp among 1, 3"), "{error}");
+    assert!(error.contains("choose `tensor` among 1, 3"), "{error}");
     assert!(TensorParallel::check_llama(&SHAPE, 2).is_ok());
 }
 

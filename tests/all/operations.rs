@@ -211,11 +211,16 @@ fn linears() {
         numbers(26, &[2, 20], 1.0),
     ];
     let plain = |a: &[&Tensor]| plain::linears(a[0], &a[1..]);
-    hold("linears", &|x, w| tensor::linears(x, &[&w[0], &w[1]], false), &plain, &args);
+    hold("linears", &|x, w| tensor::linears(x, &[&w[0], &w[1]]), &plain, &args);
     // In a pass that generates, few rows have their own product.
     for rows in [1, 4, 5] {
         let args = [numbers(24, &[1, rows, 20], 1.0), args[1].clone(), args[2].clone()];
-        hold("linears", &|x, w| tensor::linears(x, &[&w[0], &w[1]], true), &plain, &args);
+        hold(
+            "linears",
+            &|x, w| tensor::linears_of_few_rows(x, &[&w[0], &w[1]]),
+            &plain,
+            &args,
+        );
     }
 }
 
@@ -300,7 +305,7 @@ fn embed() {
     let plain_ids = Tensor::new(&ids, CPU).unwrap().reshape((2, 3)).unwrap();
     // The first argument of `hold` is an input, which an embedding does not have.
     let args = [numbers(8, &[1], 1.0), numbers(9, &[5, 6], 1.0)];
-    let fused = |_: &Tensor, w: &[Param]| tensor::embed(&ids, 3, &w[0], true);
+    let fused = |_: &Tensor, w: &[Param]| tensor::embed(&ids, 3, &w[0]);
     let plain = |a: &[&Tensor]| plain::embed(&plain_ids, a[1])?.broadcast_add(&(a[0] - a[0])?);
     hold("embed", &fused, &plain, &args);
 }

@@ -226,14 +226,14 @@ fn groups_that_would_wait_for_each_other_are_refused_and_the_deadlock_is_named()
         "groups of 2 micro-batches, with 4 ranks and 6 micro-batches\nhelp: a group has"
     ));
     assert!(
-        refused(4, 3, 4).contains("at least as many micro-batches as ranks: --micro-batches 4")
+        refused(4, 3, 4).contains("at least as many micro-batches as ranks: `micro_batches` 4")
     );
     let rest = refused(4, 10, 4);
     assert!(
         rest.starts_with("10 micro-batches in groups of 4 leave a group of 2, for 4 ranks\n"),
         "{rest}"
     );
-    assert!(rest.ends_with("--micro-batches 8, or 12"), "{rest}");
+    assert!(rest.ends_with("`micro_batches` 8, or 12"), "{rest}");
     for shape in [(0, 1, 1), (1, 0, 1), (1, 1, 0)] {
         let nothing = Schedule::OneForwardOneBackward
             .check(&pipeline(shape.0, shape.1, shape.2))

@@ -240,7 +240,7 @@ fn a_default_screen_has_45_lines() {
         ("lab02", ""),
         (
             "lab03",
-            "--layers 1 --heads 2 --embd 16 --batch 2 --steps 40 --eval-interval 20 --eval-iters 1",
+            "--layers 2 --heads 2 --embd 64 --batch 2 --steps 40 --eval-interval 20 --eval-iters 1",
         ),
         ("lab04", "--steps 2"),
         ("lab05", "--steps 2"),

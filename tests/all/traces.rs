@@ -170,7 +170,7 @@ fn the_traces_of_labs_07_and_08_name_what_a_step_has() {
     let tracks = trace("lab08", run);
     for rank in [0, 1] {
         let compute = names(&tracks, rank, "compute");
-        for name in ["data 0", "forward 3", "backward 2", "optimizer"] {
+        for name in ["data", "forward 3", "backward 2", "optimizer"] {
             assert_eq!(compute[name], 10, "{name}: steps that were skipped have no pass");
         }
     }

@@ -307,7 +307,7 @@ fn a_folder_for_the_optimizer_that_is_not_there_is_bad_input() {
     let error =
         launch::run(1, |comm| train(&comm, &config, &corpus.train, zero.clone(), 1)).unwrap_err();
     assert!(
-        format!("{error:#}").contains("cannot make a file in --offload no/such/folder: "),
+        format!("{error:#}").contains("cannot make a file in `offload` no/such/folder: "),
         "{error:#}"
     );
 }

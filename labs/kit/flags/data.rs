@@ -1,6 +1,6 @@
 //! Flags for the training text, and for the size of a step.
 
-use super::{COUNTS, SIZES, whole};
+use super::{COUNTS, SIZES, one_of, whole};
 use crate::help;
 use shardlab::data::{Corpus, Sampling};
 use shardlab::error::BadInput;
@@ -17,7 +17,7 @@ pub struct DataFlags {
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
     /// How ranks get different data
-    #[arg(long, value_enum, default_value_t = Sampling::Partition, hide_short_help = true)]
+    #[arg(long, value_parser = one_of::<Sampling>(), default_value = Sampling::Partition.name(), hide_short_help = true)]
     pub sampler: Sampling,
     /// Sequences per rank and micro-step
     #[arg(long, value_parser = whole(COUNTS))]

@@ -3,14 +3,15 @@
 //!
 //! Reading order: `model.rs`, `data.rs` and `optim.rs` define a step; [`TrainFlags`] makes a
 //! [`Config`] of the three. `zero.rs` chooses the state that ranks shard, `strategy.rs` all
-//! of how ranks divide the job. `eval.rs`, `log.rs` and
-//! `run.rs` choose a run's screens and files.
+//! of how ranks divide the job. `eval.rs`, `log.rs` and `run.rs` choose a run's screens and files.
+//! `names.rs` says by which flag one sets what an error of the library names.
 
 mod comm;
 mod data;
 mod eval;
 mod log;
 mod model;
+mod names;
 mod optim;
 mod run;
 mod strategy;
@@ -21,14 +22,17 @@ pub use data::DataFlags;
 pub use eval::EvalFlags;
 pub use log::LogFlags;
 pub use model::ModelFlags;
+pub use names::with_flags;
 pub use optim::OptimFlags;
 pub use run::RunFlags;
 pub use strategy::{StrategyFlag, ensure_divides, ensure_runs, read_strategy};
 pub use zero::{Fsdp, ZeroFlags};
 
 use crate::help;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use shardlab::data::Corpus;
 use shardlab::error::BadInput;
+use shardlab::named::{self, NamedValue};
 use shardlab::parallel::Strategy;
 use shardlab::train::{Config, Defaults};
 use std::ops::RangeInclusive;
@@ -114,6 +118,21 @@ pub fn whole(
 /// Reads a whole number, 1 or more.
 pub fn positive() -> impl Fn(&str) -> Result<usize, String> + Clone + Send + Sync + 'static {
     whole(1..=usize::MAX)
+}
+
+/// Reads a value by its name. `--help` lists all of them.
+pub fn one_of<T: NamedValue>() -> impl TypedValueParser<Value = T> {
+    let possible = T::all().iter().map(|value| {
+        let about = value.about().trim_end_matches('.');
+        let possible = PossibleValue::new(value.name());
+        if about.is_empty() {
+            possible
+        } else {
+            possible.help(about)
+        }
+    });
+    PossibleValuesParser::new(possible)
+        .try_map(|name| named::find(&name).ok_or("is none of the possible values"))
 }
 
 /// Reads a number that is `sound`. `rule` describes such numbers.

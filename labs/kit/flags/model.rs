@@ -1,6 +1,6 @@
 //! Flags for the model's shape, and for its initial weights.
 
-use super::{SIZES, in_range, is_below_one, number};
+use super::{SIZES, in_range, is_below_one, number, one_of};
 use crate::help;
 use shardlab::checkpoint;
 use shardlab::data::Corpus;
@@ -14,7 +14,7 @@ use std::path::PathBuf;
 #[command(next_help_heading = help::MODEL)]
 pub struct ModelFlags {
     /// Model shape and settings that belong together
-    #[arg(long, value_enum, default_value_t = Preset::Baby)]
+    #[arg(long, value_parser = one_of::<Preset>(), default_value = Preset::Baby.name())]
     pub preset: Preset,
     /// Transformer blocks
     #[arg(long)]

@@ -1,7 +1,7 @@
 //! The flags of ZeRO, as DeepSpeed names its settings.
 
 use super::data::ensure_alone;
-use super::positive;
+use super::{one_of, positive};
 use crate::help;
 use shardlab::error::BadInput;
 use shardlab::optim::AdamWConfig;
@@ -17,7 +17,7 @@ use std::path::PathBuf;
 pub struct ZeroFlags {
     /// The stage. Ranks shard: 0 nothing, 1 the optimizer state, 2 also gradients, 3 also
     /// parameters
-    #[arg(long, value_enum, value_name = "STAGE", group = "stage")]
+    #[arg(long, value_parser = one_of::<Stage>(), value_name = "STAGE", group = "stage")]
     pub zero: Option<Stage>,
     /// The stage by PyTorch's names for FSDP
     #[arg(
@@ -29,7 +29,7 @@ pub struct ZeroFlags {
     )]
     pub fsdp: Option<Fsdp>,
     /// The type in which parameters and gradients are stored; arithmetic is f32
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_parser = one_of::<Precision>(), default_value = Precision::default().name())]
     pub dtype: Precision,
     /// Elements of gradients that are reduced together, in stages 0 to 2 [default: 65536]
     #[arg(long, value_name = "ELEMENTS", value_parser = positive(), hide_short_help = true)]
@@ -43,7 +43,7 @@ pub struct ZeroFlags {
     #[arg(long, value_name = "ELEMENTS", hide_short_help = true)]
     pub persistence_threshold: Option<usize>,
     /// The parameters that are gathered together, in stage 3 [default: blocks]
-    #[arg(long, value_enum, hide_short_help = true)]
+    #[arg(long, value_parser = one_of::<Wrap>(), hide_short_help = true)]
     pub wrap: Option<Wrap>,
     /// Cut each matrix of the MLPs into this many tiles, each gathered alone, in stage 3 [default:
     /// 1]

@@ -4,7 +4,10 @@ use super::ring::ring;
 use super::stages::by_stage;
 use kit::show::{Screen, bytes_decimal};
 use shardlab::parallel::zero::Stage;
-use shardlab::plan::{BytesEach, Family, Kept, ModelShape, Network, zero_memory, zero_step};
+use shardlab::plan::{
+    AttentionScores, BytesEach, DropoutMasks, Family, Kept, ModelShape, Network, zero_memory,
+    zero_step,
+};
 
 /// GPT-3's model of 2.7 billion parameters (Brown et al., arXiv 2005.14165, table 2.1). One of its
 /// GPUs cannot train it with plain data parallelism.
@@ -34,7 +37,8 @@ fn polaris_bytes(stage: Stage, sequences: usize) -> f64 {
     let model = ModelShape { family: Family::Gpt2, ..REAL };
     let tokens = (sequences * model.block) as f64;
     let width = model.embd as f64;
-    let blocks = model.layers as f64 * Kept::of(&model, 2.0, true, true).on_a_rank(1, 1);
+    let blocks = model.layers as f64
+        * Kept::of(&model, 2.0, AttentionScores::None, DropoutMasks::Kept).on_a_rank(1, 1);
     // Before the blocks a mask of dropout, after them a norm and the head's input, and logits in
     // f32.
     let ends = width + 2.0 * 2.0 * width + 4.0 * model.vocabulary as f64;

@@ -1,5 +1,5 @@
-//! A training whose tensor ranks share the model: its setup, the bytes that it should send, and that
-//! it is one rank's.
+//! A training whose tensor ranks share the model: its setup, the bytes that it should send, and
+//! that it is one rank's.
 
 use anyhow::Result;
 use kit::parity;

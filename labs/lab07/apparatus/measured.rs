@@ -329,8 +329,8 @@ impl Run {
             &result,
             "a rank holds more or less than it should",
         );
-        // ZeRO gives the data ranks unequal parts of the norms and positions, whose gradients tensor
-        // ranks add up with sequence parallelism: there the mean over the data ranks counts.
+        // ZeRO gives the data ranks unequal parts of the norms and positions, whose gradients
+        // tensor ranks add up with sequence parallelism: there the mean over the data ranks counts.
         let counted = |rank: usize, kind: usize| {
             let one = |rank: usize| self.ranks[rank].traffic(kind)[0];
             if kind > 0 || !plan.strategy.sequence {

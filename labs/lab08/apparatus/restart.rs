@@ -11,6 +11,7 @@ use super::progress::{Lost, Progress};
 use super::training::{Run, Training, Way, checkpoints_in};
 use crate::flags::{LoadOn, RestartFlags};
 use anyhow::Result;
+use kit::flags::with_flags;
 use kit::restarts::{kill_this_process, restart_count};
 use kit::show::{Screen, bytes_decimal, complain, thousands};
 use kit::{Checks, Interval, short_hash};
@@ -74,7 +75,7 @@ fn begin(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<Option
     match &resumed {
         Some(resumed) => {
             for error in &resumed.rejected {
-                say("rejected", error.what.clone());
+                say("rejected", with_flags(&error.what));
             }
             let done = if resumed.step < job.config.steps {
                 ""
@@ -89,7 +90,7 @@ fn begin(job: &Job, all: &Checkpoints, training: &mut Training) -> Result<Option
                 say("loaded", loaded);
             }
             for change in &resumed.changes {
-                say("changed", change.clone());
+                say("changed", with_flags(change));
             }
         }
         None if which == Resume::Auto => {

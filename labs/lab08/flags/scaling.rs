@@ -1,6 +1,6 @@
 //! The flags of a training in fp16.
 
-use kit::flags::{positive, whole};
+use kit::flags::{one_of, positive, whole};
 use kit::help;
 use shardlab::train::{ScalerConfig, ScalerRule};
 
@@ -18,7 +18,7 @@ pub struct ScalingFlags {
     /// The rule that updates the loss scale
     #[arg(
         long,
-        value_enum,
+        value_parser = one_of::<ScalerRule>(),
         value_name = "RULE",
         default_value = "megatron",
         requires = "fp16",

@@ -225,7 +225,7 @@ pub(crate) mod tests {
         let mut tokens = Vec::new();
         while tokens.len() < count {
             let logits = model
-                .predict(Input::Tokens { ids: &next, length: next.len() }, &pass, true)
+                .predict(Input::Tokens { ids: &next, length: next.len() }, &pass, Positions::Last)
                 .unwrap();
             let logits = logits.flatten_all().unwrap().to_vec1::<f32>().unwrap();
             next = vec![TokenSampling::GREEDY.choose(&logits, 0).unwrap()];

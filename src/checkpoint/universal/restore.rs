@@ -68,7 +68,7 @@ impl Universal {
                     whole.name,
                     whole.shape
                 );
-                return Err(BadInput::new(what, "give the flags of the run that saved it"));
+                return Err(BadInput::new(what, "give the settings of the run that saved it"));
             }
         }
         Ok(())

@@ -68,7 +68,7 @@ pub fn all_reduce<T: Element>(
     op: Reduce,
     algorithm: Algorithm,
 ) -> Result<()> {
-    comm.call::<T>(CallKind::AllReduce, data.len(), Some(op), None)?;
+    comm.describe::<T>(CallKind::AllReduce, data.len(), Some(op), None)?;
     for task in Task::of_all_reduce(algorithm, comm.size(), data.len(), size_of::<T>())? {
         run(comm, task.rounds(comm.rank()), data, op)?;
     }
@@ -89,7 +89,7 @@ pub fn reduce<T: Element>(
     root: usize,
     algorithm: Algorithm,
 ) -> Result<()> {
-    comm.call::<T>(CallKind::Reduce, data.len(), Some(op), Some(root))?;
+    comm.describe::<T>(CallKind::Reduce, data.len(), Some(op), Some(root))?;
     // Ranks between the others and the root add up partial sums, which must not overwrite their
     // data.
     let mut sums = data.to_vec();
@@ -127,7 +127,7 @@ pub fn all_gather<T: Element>(
     all: &mut [T],
     algorithm: Algorithm,
 ) -> Result<()> {
-    comm.check_parts(&comm.call::<T>(CallKind::AllGather, mine.len(), None, None)?, all.len())?;
+    comm.check_parts(&comm.describe::<T>(CallKind::AllGather, mine.len(), None, None)?, all.len())?;
     all[comm.rank() * mine.len()..][..mine.len()].copy_from_slice(mine);
     execute(comm, (Collective::AllGather, algorithm), mine.len(), 0, all, Reduce::Sum)
 }
@@ -146,7 +146,7 @@ pub fn reduce_scatter<T: Element>(
     algorithm: Algorithm,
 ) -> Result<()> {
     comm.check_parts(
-        &comm.call::<T>(CallKind::ReduceScatter, mine.len(), Some(op), None)?,
+        &comm.describe::<T>(CallKind::ReduceScatter, mine.len(), Some(op), None)?,
         all.len(),
     )?;
     let mut sums = all.to_vec();
@@ -168,7 +168,7 @@ pub fn scatter<T: Element>(
     root: usize,
     algorithm: Algorithm,
 ) -> Result<()> {
-    let call = comm.call::<T>(CallKind::Scatter, mine.len(), None, Some(root))?;
+    let call = comm.describe::<T>(CallKind::Scatter, mine.len(), None, Some(root))?;
     let mut parts = vec![T::zeroed(); comm.size() * mine.len()];
     if comm.rank() == root {
         comm.check_parts(&call, all.len())?;
@@ -200,7 +200,7 @@ pub fn gather<T: Element>(
     root: usize,
     algorithm: Algorithm,
 ) -> Result<()> {
-    let call = comm.call::<T>(CallKind::Gather, mine.len(), None, Some(root))?;
+    let call = comm.describe::<T>(CallKind::Gather, mine.len(), None, Some(root))?;
     if comm.rank() == root {
         comm.check_parts(&call, all.len())?;
     }
@@ -226,7 +226,7 @@ pub fn all_to_all<T: Element>(
     recv: &mut [T],
     algorithm: Algorithm,
 ) -> Result<()> {
-    let call = comm.call::<T>(CallKind::AllToAll, send.len() / comm.size(), None, None)?;
+    let call = comm.describe::<T>(CallKind::AllToAll, send.len() / comm.size(), None, None)?;
     comm.check_parts(&call, send.len())?;
     comm.check_parts(&call, recv.len())?;
     let mut both = [send, recv].concat();

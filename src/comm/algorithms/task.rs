@@ -2,11 +2,12 @@
 
 use super::round::{Member, Round};
 use super::{chain, flat, pairwise, rabenseifner, recursive, ring, tree};
-use crate::comm::{CommError, Result, named};
+use crate::comm::{CommError, Result};
+use crate::named::named;
 
 named! {
     /// The collectives that algorithms here build from sends and receives.
-    #[derive(Hash, clap::ValueEnum)]
+    #[derive(Hash)]
     pub enum Collective {
         AllReduce = "all-reduce",
         Reduce = "reduce",
@@ -21,7 +22,7 @@ named! {
 
 named! {
     /// The ways to execute a collective.
-    #[derive(Hash, clap::ValueEnum)]
+    #[derive(Hash)]
     pub enum Algorithm {
         /// Chosen by the bytes and the number of ranks
         Auto = "auto",

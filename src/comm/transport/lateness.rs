@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// The last notice about a rank that is late.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) enum Told {
+pub(super) enum Notice {
     #[default]
     Nothing,
     Late,
@@ -20,27 +20,27 @@ pub(super) enum Told {
 
 /// The notice that is due about a rank that has computed for so long while others wait for it, and
 /// the time until the next one.
-pub(super) fn due(options: &Options, computed: Duration) -> (Told, Duration) {
+pub(super) fn due(options: &Options, computed: Duration) -> (Notice, Duration) {
     match (2 * options.notice()).checked_sub(computed) {
-        Some(rest) if !rest.is_zero() => (Told::Late, rest),
-        _ => (Told::Straggler, options.deadline),
+        Some(rest) if !rest.is_zero() => (Notice::Late, rest),
+        _ => (Notice::Straggler, options.deadline),
     }
 }
 
 /// Prints a notice that `rank` has waited for rank `late`. `doing` describes what rank `late` does
 /// meanwhile.
 pub(super) fn say(
-    told: Told,
+    due: Notice,
     late: usize,
     rank: usize,
     call: &Call,
     waited: Duration,
     doing: &RankState,
 ) {
-    let is = match told {
-        Told::Nothing => return,
-        Told::Late => "is late",
-        Told::Straggler => "is a straggler",
+    let is = match due {
+        Notice::Nothing => return,
+        Notice::Late => "is late",
+        Notice::Straggler => "is a straggler",
     };
     let waited = units::seconds(waited.as_secs_f64());
     let waits = format!("rank {rank} has waited for it for {waited} in {call}");

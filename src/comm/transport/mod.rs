@@ -6,7 +6,7 @@
 //! Reading order: for threads, `threads.rs` (a collective is a meeting), `threads/started.rs` (a
 //! collective that continues while ranks compute), `exchange.rs` (slices that ranks share),
 //! `message.rs` (a message on its way), `meetings.rs` (what ranks have brought for each other),
-//! `run.rs` (how ranks wait), `lateness.rs` (ranks that are late), `sync.rs` (locks). For MPI:
+//! `world.rs` (how ranks wait), `lateness.rs` (ranks that are late), `sync.rs` (locks). For MPI:
 //! `mpi.rs` lists its own folder, `header.rs` is a call in bytes, and `board.rs` holds what
 //! processes have reported to each other.
 
@@ -20,13 +20,13 @@ mod meetings;
 mod message;
 #[cfg(feature = "mpi")]
 mod mpi;
-mod run;
 pub(crate) mod sync;
 mod threads;
+mod world;
 
 #[cfg(feature = "mpi")]
 pub(crate) use mpi::{MpiStart, MpiWorld};
-pub(crate) use run::ThreadWorld;
+pub(crate) use world::ThreadWorld;
 
 use super::meter::Meter;
 use super::recorder::Recorder;

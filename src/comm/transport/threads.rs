@@ -1,8 +1,8 @@
 //! The in-process transport: ranks are threads, and a collective is a meeting.
 //!
 //! Each rank publishes where its slice is, waits until all ranks have come, and reads what it needs
-//! from the other slices. [`Threads::meet`] is the one primitive, and every collective is a loop
-//! over ranks in rank order. `exchange.rs` explains how ranks share slices, and `run.rs` how they
+//! from the other slices. [`Threads::join`] is the one primitive, and every collective is a loop
+//! over ranks in rank order. `exchange.rs` explains how ranks share slices, and `world.rs` how they
 //! wait.
 //!
 //! Reading order: this file, then `started.rs` (collectives that continue while ranks compute).
@@ -11,9 +11,9 @@ mod started;
 
 use super::exchange::{Exchange, Shared, SharedSlice};
 use super::meetings::{GroupId, Key, Lane, Mail, Meeting};
-use super::run::{RunState, ThreadWorld};
 use super::sync::MutexGuard;
 use super::sync::atomic::{AtomicU64, Ordering::*};
+use super::world::{ThreadWorld, WorldState};
 use super::{Buffer, Membership, Progress, Transport};
 use crate::comm::call::{Call, CallKind};
 use crate::comm::element::reduce_in_rank_order;
@@ -30,7 +30,7 @@ impl ThreadWorld {
         let membership =
             Membership::of_world(rank, self.size(), self.recorders[rank].clone(), true);
         Comm::new(Arc::new(Threads {
-            run: self.clone(),
+            world: self.clone(),
             group: 0,
             membership,
             calls: AtomicU64::new(0),
@@ -40,7 +40,7 @@ impl ThreadWorld {
 
 /// One rank's end of one group.
 struct Threads {
-    run: Arc<ThreadWorld>,
+    world: Arc<ThreadWorld>,
     group: GroupId,
     membership: Membership,
     /// Collectives so far in this group.
@@ -54,31 +54,29 @@ impl Threads {
     }
 
     /// Enters the next meeting of the group.
-    fn enter(&self, call: &Call) -> Result<(Key, MutexGuard<'_, RunState>, Arc<Meeting>)> {
+    fn enter(&self, call: &Call) -> Result<(Key, MutexGuard<'_, WorldState>, Arc<Meeting>)> {
         let key = (self.group, self.calls.fetch_add(1, Relaxed));
-        let mut state = self.run.enter(self.me(), call)?;
+        let mut state = self.world.enter(self.me(), call)?;
         let (first, meeting) = state.meetings.open(key, call, self.membership.size());
         if !first.matches(call) {
             let mine = call.info(self.membership.recorder.current());
             let calls = Box::new([mine, first.info(None)]);
             let alike = call.is_like(&first);
-            return Err(self.run.broken(self.me(), &mut state, |report| CommError::CallsDiffer {
-                calls,
-                alike,
-                report,
+            return Err(self.world.broken(self.me(), &mut state, |report| {
+                CommError::CallsDiffer { calls, alike, report }
             }));
         }
         Ok((key, state, meeting))
     }
 
     /// Ends every rank's wait if this rank is the last to come. Returns whether it is.
-    fn complete(&self, state: &mut RunState, call: &Call, key: Key, meeting: &Meeting) -> bool {
+    fn complete(&self, state: &mut WorldState, call: &Call, key: Key, meeting: &Meeting) -> bool {
         if !meeting.exchange.all_published() {
             return false;
         }
         state.meetings.close(key);
-        state.may_go_on(&self.membership.members);
-        if let Some(link) = self.run.options.link {
+        state.mark_running(&self.membership.members);
+        if let Some(link) = self.world.options.link {
             let now = Instant::now();
             let size = self.membership.size();
             let start = state.link_free.get(&self.group).map_or(now, |&free| free.max(now));
@@ -94,7 +92,7 @@ impl Threads {
     /// woken the others yet.
     fn wait_all_published(
         &self,
-        mut state: MutexGuard<'_, RunState>,
+        mut state: MutexGuard<'_, WorldState>,
         call: &Call,
         key: Key,
         meeting: &Meeting,
@@ -103,12 +101,12 @@ impl Threads {
             return Ok(true);
         }
         drop(state);
-        self.run.spin(|| meeting.exchange.all_published());
+        self.world.spin(|| meeting.exchange.all_published());
         if !meeting.exchange.all_published() {
-            let missing = |_: &RunState| self.missing(&meeting.exchange);
-            drop(self.run.wait(
+            let missing = |_: &WorldState| self.missing(&meeting.exchange);
+            drop(self.world.wait(
                 self.me(),
-                self.run.lock(),
+                self.world.lock(),
                 call,
                 |_| meeting.exchange.all_published(),
                 missing,
@@ -134,7 +132,7 @@ impl Threads {
     fn wake_others(&self) {
         for &member in self.membership.members.iter() {
             if member != self.me() {
-                self.run.wake(member);
+                self.world.wake(member);
             }
         }
     }
@@ -144,13 +142,13 @@ impl Threads {
     fn wait_all_done(&self, exchange: &Exchange, wake: bool, parts: usize) {
         let at_once = exchange.all_done(parts);
         if !at_once {
-            self.run.spin(|| exchange.all_done(parts));
+            self.world.spin(|| exchange.all_done(parts));
         }
         if !exchange.all_done(parts) {
-            let mut state = self.run.lock();
+            let mut state = self.world.lock();
             exchange.begin_sleep();
             while !exchange.all_done(parts) {
-                state = self.run.sleep(self.me(), state, None);
+                state = self.world.sleep(self.me(), state, None);
             }
             exchange.end_sleep();
         }
@@ -162,13 +160,13 @@ impl Threads {
 
     /// Wakes the other ranks, also one that holds the lock and is about to fall asleep.
     fn wake_sleepers(&self) {
-        drop(self.run.lock());
+        drop(self.world.lock());
         self.wake_others();
     }
 
     /// Lends a slice to the other ranks. Returns when all ranks have come and have done their parts
     /// of the work, and on a simulated link when the link has carried the collective.
-    fn meet(&self, call: &Call, slice: SharedSlice) -> Result<()> {
+    fn join(&self, call: &Call, slice: SharedSlice) -> Result<()> {
         let (key, state, meeting) = self.enter(call)?;
         let exchange = &meeting.exchange;
         // Help with a single block is not worth waking the other ranks: they wake up when it is
@@ -186,16 +184,16 @@ impl Threads {
         let wait_all_done = |parts| self.wait_all_done(exchange, last.get() && alone, parts);
         exchange.share(self.membership.rank, slice, wait_all_published, wait_all_done)?;
         self.membership.meter.sent(exchange.sent(self.membership.rank));
-        if self.run.options.link.is_some() {
-            return self.run.sleep_until(
+        if self.world.options.link.is_some() {
+            return self.world.sleep_until(
                 self.me(),
-                self.run.lock(),
+                self.world.lock(),
                 call,
                 meeting.over.get().copied(),
             );
         }
         if exchange.retire() {
-            self.run.lock().meetings.keep(meeting);
+            self.world.lock().meetings.keep(meeting);
         }
         Ok(())
     }
@@ -212,14 +210,14 @@ impl Transport for Threads {
         let root = call.peer.map_or(0, |peer| peer.rank);
         let part = |part: usize, bytes: usize| part * bytes..(part + 1) * bytes;
         match call.kind {
-            CallKind::Barrier => self.meet(call, SharedSlice::Read(&[], &mut |_| ())),
+            CallKind::Barrier => self.join(call, SharedSlice::Read(&[], &mut |_| ())),
             CallKind::AllReduce | CallKind::Reduce => {
-                self.meet(call, SharedSlice::Reduce(recv, call))
+                self.join(call, SharedSlice::Reduce(recv, call))
             }
             CallKind::Broadcast if rank == root => {
-                self.meet(call, SharedSlice::Read(recv, &mut |_| ()))
+                self.join(call, SharedSlice::Read(recv, &mut |_| ()))
             }
-            CallKind::Broadcast => self.meet(
+            CallKind::Broadcast => self.join(
                 call,
                 SharedSlice::Read(&[], &mut |all| {
                     recv.copy_from_slice(all.read(root, 0..recv.len()))
@@ -233,11 +231,11 @@ impl Transport for Threads {
                     };
                     reduce_in_rank_order(call.dtype, call.op(), size, &of, recv);
                 };
-                self.meet(call, SharedSlice::Read(send, &mut reduce))
+                self.join(call, SharedSlice::Read(send, &mut reduce))
             }
             CallKind::Scatter => {
                 let part = part(rank, recv.len());
-                self.meet(
+                self.join(
                     call,
                     SharedSlice::Read(send, &mut |all| {
                         recv.copy_from_slice(all.read(root, part.clone()))
@@ -262,7 +260,7 @@ impl Transport for Threads {
                         to.copy_from_slice(all.read(rank, part.clone()));
                     }
                 };
-                self.meet(call, SharedSlice::Read(send, &mut copy))
+                self.join(call, SharedSlice::Read(send, &mut copy))
             }
         }
     }
@@ -278,9 +276,9 @@ impl Transport for Threads {
     fn send(&self, call: &Call, data: &[u8]) -> Result<()> {
         let from = self.me();
         let to = call.peer().in_world;
-        let message = self.run.copy(data);
-        let mut state = self.run.enter(from, call)?;
-        let arrives = self.run.options.link.map(|link| {
+        let message = self.world.copy(data);
+        let mut state = self.world.enter(from, call)?;
+        let arrives = self.world.options.link.map(|link| {
             let now = Instant::now();
             let transfer = link::duration(link.transfer_seconds(data.len()));
             let left = state.ranks[from].free_out.map_or(now, |free| free.max(now)) + transfer;
@@ -296,26 +294,26 @@ impl Transport for Threads {
             self.membership.meter.sent(data.len() as u64);
         }
         // The receiver may be waiting for this message, and is then no longer stuck.
-        state.may_go_on(&[to]);
+        state.mark_running(&[to]);
         drop(state);
-        self.run.wake_for_mail(to);
+        self.world.wake_for_mail(to);
         Ok(())
     }
 
     fn recv(&self, call: &Call, data: &mut [u8]) -> Result<()> {
         let from = call.peer().in_world;
         let lane = self.lane(call);
-        let has_mail = |state: &RunState| state.first_mail(&lane).is_some();
-        let mut state = self.run.enter(self.me(), call)?;
+        let has_mail = |state: &WorldState| state.first_mail(&lane).is_some();
+        let mut state = self.world.enter(self.me(), call)?;
         if !has_mail(&state) {
-            state = self.run.spin_for_mail(self.me(), state);
+            state = self.world.spin_for_mail(self.me(), state);
         }
-        let mut state = self.run.wait(self.me(), state, call, has_mail, |_| vec![from])?;
+        let mut state = self.world.wait(self.me(), state, call, has_mail, |_| vec![from])?;
         let mail = state.mail.get_mut(&lane).and_then(|queue| queue.pop_front());
         let Mail { call: sent, message, arrives } = mail.expect("wait returns when there is mail");
         if !sent.fits(call) {
             let call = call.info(self.membership.recorder.current());
-            return Err(self.run.broken(self.me(), &mut state, |report| {
+            return Err(self.world.broken(self.me(), &mut state, |report| {
                 CommError::MessageDiffers {
                     from,
                     len: sent.len,
@@ -325,19 +323,19 @@ impl Transport for Threads {
                 }
             }));
         }
-        self.run.sleep_until(self.me(), state, call, arrives)?;
+        self.world.sleep_until(self.me(), state, call, arrives)?;
         data.copy_from_slice(&message);
-        self.run.recycle(message);
+        self.world.recycle(message);
         Ok(())
     }
 
     fn probe(&self, call: &Call) -> Result<bool> {
-        let mut state = self.run.lock();
+        let mut state = self.world.lock();
         state.stop_if_failed(self.me(), call)?;
         if let Some(mail) = state.first_mail(&self.lane(call)) {
             return Ok(mail.arrives.is_none_or(|arrives| arrives <= Instant::now()));
         }
-        self.run
+        self.world
             .stop_if_ended(self.me(), &mut state, call, |_| vec![call.peer().in_world])?;
         Ok(false)
     }
@@ -345,13 +343,13 @@ impl Transport for Threads {
     fn group(&self, _: &Call, members: &[usize]) -> Result<Arc<dyn Transport>> {
         // The first member to come here gives the group its number.
         let key = (self.group, self.calls.load(Relaxed), members.iter().min().copied());
-        let mut state = self.run.lock();
+        let mut state = self.world.lock();
         let next = state.splits.len() as GroupId + 1;
         let group = *state.splits.entry(key).or_insert(next);
         drop(state);
         let membership = self.membership.of_group(members, true);
         Ok(Arc::new(Threads {
-            run: self.run.clone(),
+            world: self.world.clone(),
             group,
             membership,
             calls: AtomicU64::new(0),

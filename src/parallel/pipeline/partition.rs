@@ -1,31 +1,22 @@
 //! The layers of each stage.
 
 use crate::error::BadInput;
+use crate::named::named;
 use crate::plan::ModelShape;
 use std::ops::Range;
 
-/// A rule that divides a model's layers among stages. Every stage has neighbouring layers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Partition {
-    /// Equally many layers, as far as they divide evenly.
-    #[default]
-    Uniform,
-    /// Equally many parameters, as far as layers allow. The first stage also has the embedding, the
-    /// last one the head.
-    Parameters,
+named! {
+    /// A rule that divides a model's layers among stages. Every stage has neighbouring layers.
+    pub enum Partition by default Uniform {
+        /// Equally many layers, as far as they divide evenly.
+        Uniform = "uniform",
+        /// Equally many parameters, as far as layers allow. The first stage also has the embedding,
+        /// the last one the head.
+        Parameters = "parameters",
+    }
 }
 
 impl Partition {
-    pub const ALL: [Partition; 2] = [Partition::Uniform, Partition::Parameters];
-
-    /// The name of the rule, as a strategy's text has it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Partition::Uniform => "uniform",
-            Partition::Parameters => "parameters",
-        }
-    }
-
     /// The layers of each of `stages` stages of a GPT.
     ///
     /// # Errors
@@ -49,7 +40,7 @@ impl Partition {
             let what = format!(
                 "{stages} stages cannot share {layers} layers: a stage without a layer has no parameters"
             );
-            let help = format!("choose at most {layers} stages (ranks x chunks), or more --layers");
+            let help = format!("choose at most {layers} stages (ranks x chunks), or more `layers`");
             return Err(BadInput::new(what, help));
         }
         Ok(match self {

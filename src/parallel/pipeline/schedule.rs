@@ -154,7 +154,7 @@ impl Schedule {
                 Ok(())
             } else {
                 let what = format!("{} runs 1 chunk per rank, not {chunks}", self.name());
-                Err(BadInput::new(what, "give --schedule interleaved, or --chunks 1"))
+                Err(BadInput::new(what, "give `schedule` interleaved, or `chunks` 1"))
             };
         };
         if group < ranks || group > micro_batches {
@@ -163,7 +163,7 @@ impl Schedule {
             );
             let help = if micro_batches < ranks {
                 format!(
-                    "interleaving needs at least as many micro-batches as ranks: --micro-batches {ranks}"
+                    "interleaving needs at least as many micro-batches as ranks: `micro_batches` {ranks}"
                 )
             } else {
                 format!(
@@ -179,7 +179,7 @@ impl Schedule {
             );
             let help = format!(
                 "the last group needs a micro-batch per rank, or ranks wait for each other: \
-                 --micro-batches {}, or {}",
+                 `micro_batches` {}, or {}",
                 micro_batches - rest,
                 micro_batches - rest + ranks
             );

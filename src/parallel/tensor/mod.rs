@@ -107,14 +107,14 @@ impl TensorParallel {
             );
             return Err(BadInput::new(
                 what,
-                format!("choose --tp at most {heads}, or more --heads"),
+                format!("choose `tensor` at most {heads}, or more `heads`"),
             ));
         }
         if !heads.is_multiple_of(ranks) {
             let what = format!("{heads} heads cannot be divided evenly among {ranks} tensor ranks");
             return Err(BadInput::new(
                 what,
-                format!("choose --tp among {}, or other --heads", divisors(heads)),
+                format!("choose `tensor` among {}, or other `heads`", divisors(heads)),
             ));
         }
         if vocabulary < ranks {
@@ -123,7 +123,7 @@ impl TensorParallel {
             );
             return Err(BadInput::new(
                 what,
-                "a rank would hold padding only: choose a smaller --tp",
+                "a rank would hold padding only: choose a smaller `tensor`",
             ));
         }
         // Heads divide the width, so ranks do.
@@ -134,7 +134,7 @@ impl TensorParallel {
             );
             return Err(BadInput::new(
                 what,
-                format!("choose a --block that {ranks} divides, or train without --sp"),
+                format!("choose a `block` that {ranks} divides, or train without `sequence`"),
             ));
         }
         Ok(())
@@ -154,13 +154,16 @@ impl TensorParallel {
             let what = format!(
                 "{kv_heads} key and value heads (for {heads} query heads) cannot be divided evenly among {ranks} tensor ranks"
             );
-            return Err(BadInput::new(what, format!("choose --tp among {}", divisors(kv_heads))));
+            return Err(BadInput::new(
+                what,
+                format!("choose `tensor` among {}", divisors(kv_heads)),
+            ));
         }
         if !ffn.is_multiple_of(ranks) || vocabulary < ranks {
             let what = format!(
                 "an MLP of width {ffn} and {vocabulary} tokens cannot be divided among {ranks} tensor ranks"
             );
-            return Err(BadInput::new(what, "choose a smaller --tp"));
+            return Err(BadInput::new(what, "choose a smaller `tensor`"));
         }
         Ok(())
     }

@@ -10,8 +10,9 @@
 //! step. Outside of steps and [`Zero::passes`](super::Zero::passes), a single rank may ask; it then
 //! gets an error.
 
+use super::engine::Each;
 use super::units::{Unit, Units};
-use super::{Each, Event, EventKind};
+use super::{Event, EventKind};
 use crate::comm::Comm;
 use crate::optim::{StateStore, StoredBytes, Windowed};
 use crate::parallel::queue::Queue;

@@ -22,10 +22,14 @@
 //! then different. So stages 0 and 1 agree bitwise, stages 2 and 3 agree bitwise, and the two pairs
 //! agree within rounding.
 //!
-//! Reading order: `mod.rs` (the one interface), `replicated.rs` and `reduce.rs` (stages 0 to 2),
-//! `units.rs`, `gather.rs` and `sharded.rs` (stage 3, which PyTorch calls FSDP), `inference.rs`
-//! (stage 3 without training).
+//! Reading order: `config.rs` (the choices), `mod.rs` (the one interface), `engine.rs` (what
+//! differs between stages), `replicated.rs` and `reduce.rs` (stages 0 to 2), `units.rs`,
+//! `gather.rs` and `sharded.rs` (stage 3, which PyTorch calls FSDP), `inference.rs` (stage 3
+//! without training), `account.rs` (what it says of itself).
 
+mod account;
+mod config;
+mod engine;
 mod gather;
 mod inference;
 mod reduce;
@@ -34,244 +38,22 @@ mod sharded;
 mod units;
 
 pub use crate::optim::{Offload, OffloadFolder};
+pub use account::{Event, EventKind, MemoryUsage, Volumes};
+pub use config::{Stage, ZeroConfig};
 pub use inference::{InferenceBytes, ZeroInference};
 pub use units::{Unit, Wrap};
 
-use super::{Averaged, Mistake, TensorParallel};
-use crate::comm::algorithms::Algorithm;
+use super::{Averaged, TensorParallel};
 use crate::comm::{Comm, Reduce};
-use crate::mesh::Axis;
-use crate::optim::{AdamW, AdamWConfig, Fragment, InitialValues, State, clip_scale};
-use crate::tensor::{Copies, Numbers, Params, Precision, ShardedValues, Spec, Storage, Stored};
+use crate::optim::{Fragment, InitialValues, State, clip_scale};
+use crate::tensor::{Copies, Numbers, Params, Precision, ShardedValues, Spec, Storage};
 use anyhow::{Result, ensure};
+use engine::{StageEngine, copies};
 use half::bf16;
 use replicated::Replicated;
 use sharded::FullySharded;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
-
-/// The state that ranks shard.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
-pub enum Stage {
-    /// Nothing: plain data parallelism.
-    #[default]
-    #[value(name = "0")]
-    Ddp,
-    /// The optimizer's state.
-    #[value(name = "1")]
-    One,
-    /// The optimizer's state and the gradients.
-    #[value(name = "2")]
-    Two,
-    /// The optimizer's state, the gradients and the parameters.
-    #[value(name = "3")]
-    Three,
-}
-
-impl Stage {
-    pub const ALL: [Stage; 4] = [Stage::Ddp, Stage::One, Stage::Two, Stage::Three];
-
-    pub fn number(self) -> usize {
-        self as usize
-    }
-}
-
-/// The settings, as DeepSpeed names them; sizes are in elements.
-#[derive(Clone, Debug)]
-pub struct ZeroConfig {
-    pub stage: Stage,
-    pub precision: Precision,
-    pub adamw: AdamWConfig,
-    /// Gradients that are reduced together, in stages 0 to 2. Stage 3 reduces a unit's gradients
-    /// together.
-    pub reduce_bucket: usize,
-    /// Parameters that stage 3 may gather ahead; 0 turns prefetching off.
-    pub prefetch_bucket: usize,
-    /// Stage 3 gathers parameters of up to this size once per step, and keeps them whole until its
-    /// end. To gather such a parameter again would cost a message; to keep it costs little memory.
-    /// DeepSpeed's default is 100,000.
-    pub persistence_threshold: usize,
-    /// The parameters that stage 3 gathers together.
-    pub wrap: Wrap,
-    /// The place of the optimizer's state, and in stage 3 of parameters; `None` keeps them in the
-    /// device's memory.
-    pub offload: Option<Offload>,
-    /// Whether the backward pass continues while gradients are reduced.
-    pub overlap: bool,
-    /// The rounds by which stage 0 averages, while the backward pass waits; `None` leaves them to
-    /// the transport.
-    pub algorithm: Option<Algorithm>,
-    #[doc(hidden)]
-    pub mistake: Option<Mistake>,
-}
-
-impl ZeroConfig {
-    /// Plain data parallelism in f32, for models of a few megabytes.
-    pub fn ddp(adamw: AdamWConfig) -> ZeroConfig {
-        ZeroConfig::new(Stage::Ddp, Precision::F32, adamw)
-    }
-
-    /// Settings for models of a few megabytes.
-    pub fn new(stage: Stage, precision: Precision, adamw: AdamWConfig) -> ZeroConfig {
-        ZeroConfig {
-            stage,
-            precision,
-            adamw,
-            reduce_bucket: super::buckets::BUCKET,
-            prefetch_bucket: 1 << 18,
-            persistence_threshold: 1000,
-            wrap: Wrap::Blocks,
-            offload: None,
-            overlap: true,
-            algorithm: None,
-            mistake: None,
-        }
-    }
-}
-
-/// Bytes that a rank holds: the sizes of its buffers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MemoryUsage {
-    pub parameters: usize,
-    pub gradients: usize,
-    /// Moments, and the f32 master copy of parameters that are stored in bf16.
-    pub optimizer: usize,
-    /// Bytes of parameters and optimizer state that are offloaded, to the host's memory or to
-    /// files.
-    pub parameters_offloaded: usize,
-    pub optimizer_offloaded: usize,
-    /// Temporary buffers now: gathered units, gradients in flight.
-    pub buffers: usize,
-    /// The peak of a step's temporary buffers.
-    pub peak_buffers: usize,
-}
-
-impl MemoryUsage {
-    pub fn total(&self) -> usize {
-        self.parameters + self.gradients + self.optimizer + self.buffers
-    }
-}
-
-/// A phase of a unit of stage 3.
-#[derive(Clone, Copy, Debug)]
-pub struct Event {
-    pub unit: usize,
-    pub kind: EventKind,
-    pub start: Instant,
-    pub end: Instant,
-}
-
-/// The kinds of a unit's phases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EventKind {
-    /// The unit's parameters are in flight.
-    Gather,
-    /// This rank can only wait for the unit's parameters.
-    Wait,
-    /// The unit's parameters are whole on this rank, for the forward pass.
-    Forward,
-    /// The unit's parameters are whole on this rank, for the backward pass.
-    Backward,
-    /// The unit's gradients are in flight.
-    ReduceScatter,
-    /// The optimizer updates the shards of all units.
-    Step,
-}
-
-/// Elements that a step communicates, over all ranks.
-#[derive(Clone, Copy, Debug)]
-pub struct Volumes {
-    /// Elements of whole parameters that ranks gathered.
-    pub gathered: usize,
-    /// Elements of whole gradients that ranks reduced.
-    pub reduced: usize,
-    pub bytes_each: usize,
-}
-
-/// A function of each whole parameter.
-type Each<'a> = dyn FnMut(&Spec, &[f32]) + 'a;
-
-/// A function of the state of each fragment.
-type Visit<'a> = dyn FnMut(&Fragment, Range<usize>, State) + 'a;
-
-/// The mechanism of a stage. [`Zero`] documents each method.
-trait StageEngine {
-    fn begin(&mut self) -> Result<()>;
-    fn synchronise(&self, last_micro_step: bool);
-    fn finish(&mut self) -> Result<Vec<Averaged>>;
-    /// Sums the gradients of parameters that each rank of a tensor group holds, over the group.
-    fn add_copies(&mut self, group: &Comm) -> Result<()>;
-    /// Sums the gradients of tied parameters over the two pipeline stages that have a copy, and
-    /// averages them. Averaging them waits for that.
-    fn add_tied(&mut self, _ends: &Comm) -> Result<()> {
-        Ok(())
-    }
-    /// The norm of `numel` gradients, which are also sharded over the ranks of `comms`.
-    fn norm<'a>(&'a self, comms: Vec<&'a Comm>, numel: usize) -> Result<f64>;
-    fn update(&mut self, lr: f64, scale: f32) -> Result<()>;
-    fn visit(&mut self, each: &mut Visit) -> Result<()>;
-    /// Sends the values that each rank has changed in its shard to all ranks that hold them.
-    fn all_gather_values(&mut self) -> Result<()> {
-        Ok(())
-    }
-    fn optimizers(&mut self) -> &mut [AdamW];
-    /// Lets layers find their parameters outside of a step, until [`close`](StageEngine::close).
-    fn open(&mut self) -> Result<()> {
-        Ok(())
-    }
-    fn close(&mut self) {}
-    /// Calls `each` with every parameter, whole and in f32.
-    fn each(&mut self, each: &mut Each) -> Result<()>;
-    fn memory(&self) -> MemoryUsage;
-    fn volumes(&self) -> Volumes;
-    fn events(&mut self) -> Vec<Event> {
-        Vec::new()
-    }
-    fn units(&self) -> &[Unit] {
-        &[]
-    }
-    fn buckets(&self) -> Vec<usize> {
-        Vec::new()
-    }
-}
-
-/// The gradients of an optimizer's shard that count in the norm: all but the copies that a
-/// different rank counts.
-fn counted<'a, T>(adamw: &AdamW, gradients: &'a [T]) -> Vec<&'a [T]> {
-    let counts = |fragment: &&Fragment| fragment.spec.copies.counts();
-    if adamw.fragments().iter().all(|fragment| counts(&fragment)) {
-        return vec![gradients];
-    }
-    let counted = adamw.fragments().iter().filter(counts);
-    counted
-        .map(|fragment| &gradients[fragment.start..fragment.start + fragment.elements.len()])
-        .collect()
-}
-
-/// The offsets of those parameters in an optimizer's shard that each rank of a tensor group holds.
-fn copies(adamw: &AdamW) -> Vec<Range<usize>> {
-    let is_copy = |fragment: &&Fragment| {
-        matches!(fragment.spec.copies, Copies::Same { axis: Axis::Tensor, .. })
-    };
-    let range = |fragment: &Fragment| fragment.start..fragment.start + fragment.elements.len();
-    adamw.fragments().iter().filter(is_copy).map(range).collect()
-}
-
-/// Sums the gradients of [`copies`] over a tensor group.
-fn add_copies<T: Stored>(group: &Comm, adamw: &AdamW, gradients: &mut [T]) -> Result<()> {
-    let copies = copies(adamw);
-    let mut sums: Vec<T> =
-        copies.iter().flat_map(|range| &gradients[range.clone()]).copied().collect();
-    group.all_reduce(&mut sums, Reduce::Sum)?;
-    let mut rest = &sums[..];
-    for range in copies {
-        let (sum, after) = rest.split_at(range.len());
-        gradients[range].copy_from_slice(sum);
-        rest = after;
-    }
-    Ok(())
-}
 
 /// A model in training whose state is sharded among ranks, according to its stage.
 ///
@@ -694,25 +476,5 @@ impl Zero {
 impl Drop for Zero {
     fn drop(&mut self) {
         self.params.forget_shards();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The peak belongs to another moment, and what is offloaded to another memory.
-    #[test]
-    fn memory_adds_up_without_what_is_elsewhere() {
-        let memory = MemoryUsage {
-            parameters: 1,
-            gradients: 10,
-            optimizer: 100,
-            parameters_offloaded: 5,
-            optimizer_offloaded: 5,
-            buffers: 1000,
-            peak_buffers: 5,
-        };
-        assert_eq!(memory.total(), 1111);
     }
 }

@@ -13,7 +13,7 @@
 
 use super::{Averaged, Stage, ZeroConfig};
 use crate::comm::{self, Comm, Reduce};
-use crate::parallel::buckets::{Buckets, Reducer, Step, Target, flat_ranges};
+use crate::parallel::buckets::{Averaging, Buckets, Reducer, Target, flat_ranges};
 use crate::parallel::partition::FlatGroup;
 use crate::tensor::{Params, ShardedGradients, Spec, Storage, Stored};
 use std::ops::Range;
@@ -62,7 +62,7 @@ impl<T: Stored> Reducer<T> for OwnerReducer<T> {
 
     // ANCHOR: reduce
     /// Sends each owner its slice of the gradients of one bucket.
-    fn start(&self, params: &Params, step: &mut Step<T>, bucket: usize) -> comm::Result<()> {
+    fn start(&self, params: &Params, step: &mut Averaging<T>, bucket: usize) -> comm::Result<()> {
         let range = self.ranges[bucket].clone();
         let flat = || params.stored_gradients::<T>()[range.clone()].to_vec();
         let mut gradients = step.take(bucket).unwrap_or_else(flat);

@@ -7,8 +7,9 @@
 //! other half of an all-reduce: it carries parameters where DDP's carries gradients. So sharding
 //! the optimizer sends no additional bytes.
 
+use super::engine::{Each, StageEngine, Visit, add_copies, counted};
 use super::reduce::OwnerReducer;
-use super::{Averaged, Each, MemoryUsage, Stage, StageEngine, Visit, Volumes, ZeroConfig};
+use super::{Averaged, MemoryUsage, Stage, Volumes, ZeroConfig};
 use crate::comm::{Comm, Reduce};
 use crate::optim::{AdamW, Fragment, InitialValues, StoredBytes};
 use crate::parallel::buckets::{Reducer, listen};
@@ -164,7 +165,7 @@ impl<T: Stored> StageEngine for Replicated<T> {
     fn add_copies(&mut self, tensor: &Comm) -> Result<()> {
         self.with_gradients(|gradients| {
             for (adamw, group) in self.optimizers.iter().zip(gradients) {
-                super::add_copies(tensor, adamw, group)?;
+                add_copies(tensor, adamw, group)?;
             }
             Ok(())
         })
@@ -182,7 +183,7 @@ impl<T: Stored> StageEngine for Replicated<T> {
                 ends.all_reduce(&mut sum, Reduce::Sum)?;
                 self.params.stored_gradients::<T>()[spec.range()].copy_from_slice(&sum);
             }
-            self.reducer.average(&self.params, spec)?;
+            self.reducer.note_complete(&self.params, spec)?;
         }
         Ok(())
     }
@@ -197,7 +198,7 @@ impl<T: Stored> StageEngine for Replicated<T> {
         self.with_gradients(|gradients| {
             let groups = self.optimizers.iter().zip(&gradients);
             let counted: Vec<&[T]> =
-                groups.flat_map(|(adamw, group)| super::counted(adamw, group)).collect();
+                groups.flat_map(|(adamw, group)| counted(adamw, group)).collect();
             sharded_norm(&comms, &counted, numel)
         })
     }

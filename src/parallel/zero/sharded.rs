@@ -5,14 +5,13 @@
 //! its gradients are complete, the ranks reduce-scatter them. Each rank gets the average of the
 //! slice that it will update.
 
+use super::engine::{Each, StageEngine, Visit, add_copies, counted};
 use super::gather::Gatherer;
 use super::units::{Unit, Units};
-use super::{
-    Averaged, Each, Event, EventKind, MemoryUsage, StageEngine, Visit, Volumes, ZeroConfig,
-};
+use super::{Averaged, Event, EventKind, MemoryUsage, Volumes, ZeroConfig};
 use crate::comm::{self, Comm, Reduce};
 use crate::optim::{AdamW, InitialValues, initial_store};
-use crate::parallel::buckets::{Buckets, Reducer, Step, Target, listen};
+use crate::parallel::buckets::{Averaging, Buckets, Reducer, Target, listen};
 use crate::parallel::{Mistake, sharded_norm};
 use crate::tensor::{Listener, Params, ShardedGradients, ShardedValues, Spec, Storage, Stored};
 use anyhow::Result;
@@ -99,7 +98,7 @@ impl<T: Stored> Reducer<T> for Shards<T> {
 
     // ANCHOR: reduce_scatter
     /// All gradients of a unit are complete: each rank gets the average of its slice only.
-    fn start(&self, _params: &Params, step: &mut Step<T>, number: usize) -> comm::Result<()> {
+    fn start(&self, _params: &Params, step: &mut Averaging<T>, number: usize) -> comm::Result<()> {
         if step.is_even() {
             // The backward pass has completed all units.
             self.gatherer.start_forward();
@@ -155,14 +154,14 @@ impl<T: Stored> StageEngine for FullySharded<T> {
     }
 
     fn add_copies(&mut self, tensor: &Comm) -> Result<()> {
-        super::add_copies(tensor, &self.optimizer, &mut self.shards.buckets.shard())
+        add_copies(tensor, &self.optimizer, &mut self.shards.buckets.shard())
     }
 
     fn norm<'a>(&'a self, mut comms: Vec<&'a Comm>, numel: usize) -> Result<f64> {
         if !self.local_norm {
             comms.push(&self.comm);
         }
-        sharded_norm(&comms, &super::counted(&self.optimizer, &self.shards.buckets.shard()), numel)
+        sharded_norm(&comms, &counted(&self.optimizer, &self.shards.buckets.shard()), numel)
     }
 
     fn update(&mut self, lr: f64, scale: f32) -> Result<()> {

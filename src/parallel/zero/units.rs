@@ -4,6 +4,7 @@
 //! A rank's shard of a unit is the shards of the unit's parameters, one after the other. A gather
 //! brings all ranks' shards, and `join` rearranges them into whole parameters.
 
+use crate::named::named;
 use crate::optim::Fragment;
 use crate::parallel::partition::Sharded;
 use crate::tensor::stored::widen;
@@ -11,17 +12,17 @@ use crate::tensor::{Spec, Stored};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The rule that groups parameters into units. FSDP's users choose it when they wrap modules.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Wrap {
-    /// Each block, and each parameter outside of blocks: few messages, and memory for the largest
-    /// block
-    #[default]
-    Blocks,
-    /// Each parameter: the least memory, the most messages
-    Parameters,
-    /// All parameters: the fewest messages, and the whole model in memory during each pass
-    Model,
+named! {
+    /// The rule that groups parameters into units. FSDP's users choose it when they wrap modules.
+    pub enum Wrap by default Blocks {
+        /// Each block, and each parameter outside of blocks: few messages, and memory for the
+        /// largest block
+        Blocks = "blocks",
+        /// Each parameter: the least memory, the most messages
+        Parameters = "parameters",
+        /// All parameters: the fewest messages, and the whole model in memory during each pass
+        Model = "model",
+    }
 }
 
 impl Wrap {

@@ -150,7 +150,7 @@ pub(super) fn block(shape: &ModelShape) -> Vec<BlockParameter> {
 mod tests {
     use super::super::{PRESETS, Portion};
     use super::*;
-    use crate::plan::Kept;
+    use crate::plan::{AttentionScores, DropoutMasks, Kept};
 
     /// The families that are known by name, described choice by choice, count the same.
     #[test]
@@ -174,8 +174,12 @@ mod tests {
             assert_eq!(dense.flops_per_token(), shape.flops_per_token());
             // This library's GPT keeps what candle's graph keeps.
             if shape.family != Family::Gpt {
-                for (flash, dropout) in [(true, true), (true, false), (false, true)] {
-                    let kept = |shape| Kept::of(shape, 2.0, flash, dropout);
+                for (scores, masks) in [
+                    (AttentionScores::None, DropoutMasks::Kept),
+                    (AttentionScores::None, DropoutMasks::None),
+                    (AttentionScores::Kept, DropoutMasks::Kept),
+                ] {
+                    let kept = |shape| Kept::of(shape, 2.0, scores, masks);
                     assert_eq!(kept(&dense), kept(&shape), "{shape:?}");
                 }
             }
@@ -218,13 +222,18 @@ mod tests {
 
         // Two bytes each: the block's input and its only norm's result; q, k and v, q and k before
         // their norms, attention's output; and the MLP's two.
-        let kept = Kept::of(&shape, 2.0, true, true);
+        let kept = Kept::of(&shape, 2.0, AttentionScores::None, DropoutMasks::Kept);
         assert_eq!(kept.stream, 2.0 * 2.0 * 8.0);
         let heads = (24 + 12 + 12) + (24 + 12) + 24;
         assert_eq!(kept.divided, 2.0 * f64::from(heads + 2 * 10));
         let with = |changed: Dense| {
             let family = Family::Dense(changed);
-            Kept::of(&ModelShape { family, ..shape }, 2.0, true, true)
+            Kept::of(
+                &ModelShape { family, ..shape },
+                2.0,
+                AttentionScores::None,
+                DropoutMasks::Kept,
+            )
         };
         let two_norms = Dense { norms: 2, ..dense };
         assert_eq!(with(two_norms).stream, 3.0 * 2.0 * 8.0);

@@ -33,7 +33,9 @@ pub struct StillHeld {
 
 impl<T> Exclusive<T> {
     pub fn new(name: &'static str, value: T) -> Exclusive<T> {
-        Exclusive { name, value: RwLock::new(value), lines: Mutex::default() }
+        // With its room now: what a step allocates is then the model's.
+        let lines = Mutex::new(Vec::with_capacity(4));
+        Exclusive { name, value: RwLock::new(value), lines }
     }
 
     /// To read the value.

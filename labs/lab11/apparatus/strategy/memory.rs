@@ -2,7 +2,9 @@
 
 use super::{Degrees, Offloaded, Recompute, Strategy};
 use super::{Program, TrainingJob};
-use shardlab::plan::{BytesEach, Family, Kept, ModelShape, zero_memory};
+use shardlab::plan::{
+    AttentionScores, BytesEach, DropoutMasks, Family, Kept, ModelShape, zero_memory,
+};
 
 /// The bytes of a rank, by what they are for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
@@ -44,7 +46,17 @@ pub(super) fn mlp_results(model: &ModelShape) -> f64 {
 impl TrainingJob {
     /// The activations that one block keeps if nothing is computed again.
     pub(super) fn kept(&self, strategy: &Strategy) -> Kept {
-        let mut kept = Kept::of(&self.model, self.element(), self.flash, self.dropout);
+        let scores = if self.flash {
+            AttentionScores::None
+        } else {
+            AttentionScores::Kept
+        };
+        let masks = if self.dropout {
+            DropoutMasks::Kept
+        } else {
+            DropoutMasks::None
+        };
+        let mut kept = Kept::of(&self.model, self.element(), scores, masks);
         // This library's GPT counts its gathered inputs in any case. Of the other models the norms'
         // results, which matrices read, are divided like the stream, or whole on every rank.
         if strategy.sequence && self.program.keeps_gathered() && self.model.family != Family::Gpt {
@@ -89,9 +101,9 @@ impl TrainingJob {
     }
 }
 
-/// Micro-batches whose activations a stage keeps at most, in units of all its layers. With 1F1B they
-/// are p - stage. With interleaved chunks they are p (1 + (p-1)/(pv)) on the first stage (Korthikanti
-/// et al., section 4.2.3). If there are fewer micro-batches, all are in flight.
+/// Micro-batches whose activations a stage keeps at most, in units of all its layers. With 1F1B
+/// they are p - stage. With interleaved chunks they are p (1 + (p-1)/(pv)) on the first stage
+/// (Korthikanti et al., section 4.2.3). If there are fewer micro-batches, all are in flight.
 pub fn in_flight(strategy: &Strategy, stage: usize, micro_batches: usize) -> f64 {
     let p = strategy.pipeline;
     let v = strategy.chunks;
@@ -290,11 +302,24 @@ mod tests {
             }
         }
         assert_eq!(
-            Kept::of(&ModelShape::gpt2(1, 12_288, 96, 1, 2048), 2.0, false, true).scores / 12_288.0,
+            Kept::of(
+                &ModelShape::gpt2(1, 12_288, 96, 1, 2048),
+                2.0,
+                AttentionScores::Kept,
+                DropoutMasks::Kept
+            )
+            .scores
+                / 12_288.0,
             80.0
         );
         assert_eq!(
-            Kept::of(&ModelShape::gpt2(1, 20_480, 128, 1, 2048), 2.0, false, true).scores
+            Kept::of(
+                &ModelShape::gpt2(1, 20_480, 128, 1, 2048),
+                2.0,
+                AttentionScores::Kept,
+                DropoutMasks::Kept
+            )
+            .scores
                 / 20_480.0,
             64.0
         );

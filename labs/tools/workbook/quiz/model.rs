@@ -8,13 +8,13 @@ use shardlab::comm::{Comm, Reduce};
 use shardlab::launch;
 use shardlab::mesh::{Axis, Coordinates, Layout, Order};
 use shardlab::parallel::pipeline::{Pipeline, Schedule, Simulated, Times, simulate};
-use shardlab::plan::Kept;
+use shardlab::plan::{AttentionScores, DropoutMasks, Kept};
 
 pub fn activations_of_tensor_ranks() -> Result<Question> {
     let tensor = 8;
     let shape = model("gpt3-175b")?;
     let width = shape.embd as f64;
-    let kept = Kept::of(&shape, 2.0, true, true);
+    let kept = Kept::of(&shape, 2.0, AttentionScores::None, DropoutMasks::Kept);
     let one = kept.on_a_rank(1, 1);
     Ok(Question::amount(
         ["lab05", "Sequence parallelism"],

@@ -277,7 +277,7 @@ fn await_start<T>(connected: &Receiver<T>, start: &MpiStart) -> std::result::Res
             Err(RecvTimeoutError::Timeout) if waited >= options.deadline => {
                 complain(&format!(
                     "error: rank {rank} has waited for {time} in MPI_Init: not all processes of the job have come\n\
-                     help: is a node down, or a process stopped? --deadline says how long to wait (here at least {} s)",
+                     help: is a node down, or a process stopped? `deadline` says how long to wait (here at least {} s)",
                     LEAST.as_secs()
                 ));
                 // MPI cannot abort before it has started. The launcher ends a job that a process

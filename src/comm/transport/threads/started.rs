@@ -68,9 +68,9 @@ impl Started {
 impl Progress for Started {
     fn test(&mut self) -> Result<bool> {
         let Started { threads, call, meeting, .. } = &*self;
-        let mut state = threads.run.lock();
+        let mut state = threads.world.lock();
         state.stop_if_failed(threads.me(), call)?;
-        threads.run.stop_if_ended(threads.me(), &mut state, call, |_| {
+        threads.world.stop_if_ended(threads.me(), &mut state, call, |_| {
             threads.missing(&meeting.exchange)
         })?;
         drop(state);
@@ -84,12 +84,12 @@ impl Progress for Started {
 
     fn wait(&mut self) -> Result<Instant> {
         let Started { threads, call, meeting, .. } = &*self;
-        let run = &threads.run;
+        let world = &threads.world;
         let me = threads.me();
         let exchange = &meeting.exchange;
-        let state = run.lock();
+        let state = world.lock();
         state.stop_if_failed(me, call)?;
-        drop(run.wait(
+        drop(world.wait(
             me,
             state,
             call,
@@ -104,7 +104,7 @@ impl Progress for Started {
         }
         let over = meeting.over.get().copied();
         let reduced = *meeting.reduced.get_or_init(Instant::now);
-        run.sleep_until(me, run.lock(), call, over)?;
+        world.sleep_until(me, world.lock(), call, over)?;
         Ok(over.map_or(reduced, |over| over.max(reduced)))
     }
 

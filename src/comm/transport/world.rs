@@ -4,7 +4,7 @@
 //! an error at once, not a hang: a rank has ended, two ranks came with different calls, or all
 //! ranks wait. Work on data needs no lock.
 
-use super::lateness::{self, Told};
+use super::lateness::{self, Notice};
 use super::meetings::{GroupId, Lane, Mail, Meetings};
 use super::message::Message;
 use super::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
@@ -26,7 +26,7 @@ const SPINS: usize = 32;
 
 /// The state that all rank threads of one run share.
 pub(crate) struct ThreadWorld {
-    state: Mutex<RunState>,
+    state: Mutex<WorldState>,
     /// One per rank.
     wakers: Box<[Waker]>,
     /// Wakes the thread that waits for the end of all ranks.
@@ -52,7 +52,7 @@ struct Waker {
 }
 
 #[derive(Default)]
-pub(super) struct RunState {
+pub(super) struct WorldState {
     pub ranks: Vec<Rank>,
     /// How many ranks wait, and how many have ended.
     waiting: usize,
@@ -73,7 +73,7 @@ pub(super) struct RunState {
 pub(super) struct Rank {
     doing: Doing,
     /// The last notice that the rank is late.
-    told: Told,
+    notice: Notice,
     /// When the rank's simulated link is free again, to send and to receive.
     pub free_out: Option<Instant>,
     pub free_in: Option<Instant>,
@@ -90,11 +90,14 @@ impl ThreadWorld {
     pub fn new(size: usize, options: &Options) -> Arc<ThreadWorld> {
         let rank = |_| Rank {
             doing: Doing::Running,
-            told: Told::Nothing,
+            notice: Notice::Nothing,
             free_out: None,
             free_in: None,
         };
-        let state = RunState { ranks: (0..size).map(rank).collect(), ..RunState::default() };
+        let state = WorldState {
+            ranks: (0..size).map(rank).collect(),
+            ..WorldState::default()
+        };
         Arc::new(ThreadWorld {
             state: Mutex::new(state),
             wakers: (0..size).map(|_| Waker::default()).collect(),
@@ -115,7 +118,7 @@ impl ThreadWorld {
     /// the run, rather than being a consequence of an earlier one.
     pub fn ended(&self, rank: usize, error: Option<CommError>) -> bool {
         let mut state = self.lock();
-        state.now(rank, Doing::Ended);
+        state.set(rank, Doing::Ended);
         let first = error.is_some() && state.failure.is_none();
         if first {
             state.failure = error;
@@ -163,15 +166,15 @@ impl ThreadWorld {
     }
 
     /// Locks the state. After a panic of the rank that had the lock, the run is failing anyway.
-    pub(super) fn lock(&self) -> MutexGuard<'_, RunState> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, WorldState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// `rank` enters a call, unless the run has failed.
-    pub(super) fn enter(&self, rank: usize, call: &Call) -> Result<MutexGuard<'_, RunState>> {
+    pub(super) fn enter(&self, rank: usize, call: &Call) -> Result<MutexGuard<'_, WorldState>> {
         let mut state = self.lock();
         state.stop_if_failed(rank, call)?;
-        if std::mem::take(&mut state.ranks[rank].told) != Told::Nothing {
+        if std::mem::take(&mut state.ranks[rank].notice) != Notice::Nothing {
             lateness::say_it_came(rank, call, self.recorders[rank].computed());
         }
         Ok(state)
@@ -182,15 +185,15 @@ impl ThreadWorld {
     pub(super) fn wait<'a>(
         &'a self,
         rank: usize,
-        mut state: MutexGuard<'a, RunState>,
+        mut state: MutexGuard<'a, WorldState>,
         call: &Call,
-        ready: impl Fn(&RunState) -> bool,
-        missing: impl Fn(&RunState) -> Vec<usize>,
-    ) -> Result<MutexGuard<'a, RunState>> {
+        ready: impl Fn(&WorldState) -> bool,
+        missing: impl Fn(&WorldState) -> Vec<usize>,
+    ) -> Result<MutexGuard<'a, WorldState>> {
         while !ready(&state) {
             state.stop_if_failed(rank, call)?;
             self.stop_if_ended(rank, &mut state, call, &missing)?;
-            state.now(rank, Doing::Waiting);
+            state.set(rank, Doing::Waiting);
             if state.waiting + state.ended == state.ranks.len() {
                 return Err(self
                     .broken(rank, &mut state, |report| CommError::Deadlock { all: true, report }));
@@ -198,7 +201,7 @@ impl ThreadWorld {
             let most = self.watch(rank, &mut state, call, &missing)?;
             state = self.sleep(rank, state, most);
         }
-        state.now(rank, Doing::Running);
+        state.set(rank, Doing::Running);
         Ok(state)
     }
 
@@ -207,9 +210,9 @@ impl ThreadWorld {
     fn watch(
         &self,
         rank: usize,
-        state: &mut RunState,
+        state: &mut WorldState,
         call: &Call,
-        missing: impl Fn(&RunState) -> Vec<usize>,
+        missing: impl Fn(&WorldState) -> Vec<usize>,
     ) -> Result<Option<Duration>> {
         if !has_clock() {
             return Ok(None);
@@ -232,16 +235,16 @@ impl ThreadWorld {
         }
         let mut again = self.options.deadline - waited;
         for late in missing {
-            let before = state.ranks[late].told;
+            let before = state.ranks[late].notice;
             if state.ranks[late].doing != Doing::Running {
                 continue;
             }
-            let (told, rest) = lateness::due(&self.options, self.recorders[late].computed());
+            let (notice, rest) = lateness::due(&self.options, self.recorders[late].computed());
             again = again.min(rest);
-            if told != before {
+            if notice != before {
                 let doing = state.ranks[late].describe(self.recorders[late].last());
-                lateness::say(told, late, rank, call, waited, &doing);
-                state.ranks[late].told = told;
+                lateness::say(notice, late, rank, call, waited, &doing);
+                state.ranks[late].notice = notice;
             }
         }
         Ok(Some(again))
@@ -251,9 +254,9 @@ impl ThreadWorld {
     pub(super) fn stop_if_ended(
         &self,
         rank: usize,
-        state: &mut RunState,
+        state: &mut WorldState,
         call: &Call,
-        missing: impl Fn(&RunState) -> Vec<usize>,
+        missing: impl Fn(&WorldState) -> Vec<usize>,
     ) -> Result<()> {
         if state.ended == 0 {
             return Ok(());
@@ -270,7 +273,7 @@ impl ThreadWorld {
     pub(super) fn sleep_until<'a>(
         &'a self,
         rank: usize,
-        mut state: MutexGuard<'a, RunState>,
+        mut state: MutexGuard<'a, WorldState>,
         call: &Call,
         until: Option<Instant>,
     ) -> Result<()> {
@@ -290,9 +293,9 @@ impl ThreadWorld {
     pub(super) fn sleep<'a>(
         &'a self,
         rank: usize,
-        state: MutexGuard<'a, RunState>,
+        state: MutexGuard<'a, WorldState>,
         most: Option<Duration>,
-    ) -> MutexGuard<'a, RunState> {
+    ) -> MutexGuard<'a, WorldState> {
         let Waker { wake, asleep, .. } = &self.wakers[rank];
         asleep.fetch_add(1, Relaxed);
         let state = match most {
@@ -344,8 +347,8 @@ impl ThreadWorld {
     pub(super) fn spin_for_mail<'a>(
         &'a self,
         rank: usize,
-        state: MutexGuard<'a, RunState>,
-    ) -> MutexGuard<'a, RunState> {
+        state: MutexGuard<'a, WorldState>,
+    ) -> MutexGuard<'a, WorldState> {
         if !self.may_spin {
             return state;
         }
@@ -360,10 +363,10 @@ impl ThreadWorld {
     pub(super) fn broken(
         &self,
         rank: usize,
-        state: &mut RunState,
+        state: &mut WorldState,
         error: impl FnOnce(Box<Report>) -> CommError,
     ) -> CommError {
-        state.now(rank, Doing::Waiting);
+        state.set(rank, Doing::Waiting);
         let describe =
             |(number, rank): (usize, &Rank)| (number, rank.describe(self.recorders[number].last()));
         let ranks = state.ranks.iter().enumerate().map(describe).collect();
@@ -397,8 +400,8 @@ impl ThreadWorld {
     }
 }
 
-impl RunState {
-    fn now(&mut self, rank: usize, doing: Doing) {
+impl WorldState {
+    fn set(&mut self, rank: usize, doing: Doing) {
         let before = std::mem::replace(&mut self.ranks[rank].doing, doing);
         for (doing, change) in [(before, -1), (doing, 1)] {
             let count = match doing {
@@ -412,14 +415,14 @@ impl RunState {
 
     /// Marks these ranks as running: what they may be waiting for has happened, and they will
     /// check.
-    pub fn may_go_on(&mut self, ranks: &[usize]) {
+    pub fn mark_running(&mut self, ranks: &[usize]) {
         // Mostly no rank waits, and this saves fetching what other cores write.
         if self.waiting == 0 {
             return;
         }
         for &rank in ranks {
             if self.ranks[rank].doing == Doing::Waiting {
-                self.now(rank, Doing::Running);
+                self.set(rank, Doing::Running);
             }
         }
     }

@@ -1,0 +1,83 @@
+//! What one chooses: the stage, sizes of buckets, where state lies.
+
+use super::Wrap;
+use crate::comm::algorithms::Algorithm;
+use crate::named::named;
+use crate::optim::{AdamWConfig, Offload};
+use crate::parallel::Mistake;
+use crate::parallel::buckets::BUCKET;
+use crate::tensor::Precision;
+
+named! {
+    /// The state that ranks shard.
+    #[derive(PartialOrd, Ord)]
+    pub enum Stage by default Ddp {
+        /// Nothing: plain data parallelism.
+        Ddp = "0",
+        /// The optimizer's state.
+        One = "1",
+        /// The optimizer's state and the gradients.
+        Two = "2",
+        /// The optimizer's state, the gradients and the parameters.
+        Three = "3",
+    }
+}
+
+impl Stage {
+    pub fn number(self) -> usize {
+        self as usize
+    }
+}
+
+/// The settings, as DeepSpeed names them; sizes are in elements.
+#[derive(Clone, Debug)]
+pub struct ZeroConfig {
+    pub stage: Stage,
+    pub precision: Precision,
+    pub adamw: AdamWConfig,
+    /// Gradients that are reduced together, in stages 0 to 2. Stage 3 reduces a unit's gradients
+    /// together.
+    pub reduce_bucket: usize,
+    /// Parameters that stage 3 may gather ahead; 0 turns prefetching off.
+    pub prefetch_bucket: usize,
+    /// Stage 3 gathers parameters of up to this size once per step, and keeps them whole until its
+    /// end. To gather such a parameter again would cost a message; to keep it costs little memory.
+    /// DeepSpeed's default is 100,000.
+    pub persistence_threshold: usize,
+    /// The parameters that stage 3 gathers together.
+    pub wrap: Wrap,
+    /// The place of the optimizer's state, and in stage 3 of parameters; `None` keeps them in the
+    /// device's memory.
+    pub offload: Option<Offload>,
+    /// Whether the backward pass continues while gradients are reduced.
+    pub overlap: bool,
+    /// The rounds by which stage 0 averages, while the backward pass waits; `None` leaves them to
+    /// the transport.
+    pub algorithm: Option<Algorithm>,
+    #[doc(hidden)]
+    pub mistake: Option<Mistake>,
+}
+
+impl ZeroConfig {
+    /// Plain data parallelism in f32, for models of a few megabytes.
+    pub fn ddp(adamw: AdamWConfig) -> ZeroConfig {
+        ZeroConfig::new(Stage::Ddp, Precision::F32, adamw)
+    }
+
+    /// Settings for models of a few megabytes.
+    pub fn new(stage: Stage, precision: Precision, adamw: AdamWConfig) -> ZeroConfig {
+        ZeroConfig {
+            stage,
+            precision,
+            adamw,
+            reduce_bucket: BUCKET,
+            prefetch_bucket: 1 << 18,
+            persistence_threshold: 1000,
+            wrap: Wrap::Blocks,
+            offload: None,
+            overlap: true,
+            algorithm: None,
+            mistake: None,
+        }
+    }
+}

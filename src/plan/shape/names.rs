@@ -1,0 +1,140 @@
+//! A model's parameters by name: those of a block, and all of them in the order of the model.
+
+use super::{BlockParameter, Family, ModelShape, Named, dense};
+
+impl ModelShape {
+    /// The parameters of every block, in the order of the model. A Llama's have their names in
+    /// Hugging Face's files.
+    pub fn block_parameters(&self) -> Vec<BlockParameter> {
+        let matrix = BlockParameter::matrix;
+        let copied = BlockParameter::copied;
+        let bias = BlockParameter::bias;
+        let d = self.embd;
+        let ffn = 4 * d;
+        match self.family {
+            Family::Gpt => vec![
+                copied("ln1.weight", d),
+                copied("ln2.weight", d),
+                matrix("qkv.weight", 3 * d, d),
+                matrix("proj.weight", d, d),
+                matrix("fc.weight", ffn, d),
+                matrix("out.weight", d, ffn),
+            ],
+            Family::Gpt2 => vec![
+                copied("ln1.weight", d),
+                copied("ln1.bias", d),
+                copied("ln2.weight", d),
+                copied("ln2.bias", d),
+                matrix("qkv.weight", 3 * d, d),
+                bias("qkv.bias", 3 * d),
+                matrix("proj.weight", d, d),
+                copied("proj.bias", d),
+                matrix("fc.weight", ffn, d),
+                bias("fc.bias", ffn),
+                matrix("out.weight", d, ffn),
+                copied("out.bias", d),
+            ],
+            Family::Llama(_) | Family::Dense(_) => dense::block(self),
+        }
+    }
+
+    /// The prefix of a block's parameters.
+    pub fn block_name(&self, layer: usize) -> String {
+        match self.family {
+            Family::Gpt | Family::Gpt2 => format!("blocks.{layer}"),
+            Family::Llama(_) | Family::Dense(_) => format!("model.layers.{layer}"),
+        }
+    }
+
+    /// A parameter of block `layer`, by its name inside of the block.
+    ///
+    /// # Panics
+    ///
+    /// If the family's blocks have no parameter of this name.
+    pub fn block_named(&self, layer: usize, part: &str) -> Named {
+        let all = self.block_parameters();
+        let found = all.iter().find(|parameter| parameter.name == part);
+        let dims = found.map(BlockParameter::dims);
+        let name = format!("{}.{part}", self.block_name(layer));
+        (name, dims.expect("a model names its own parameters"))
+    }
+
+    /// The token table.
+    pub fn table_named(&self) -> Named {
+        let name = match self.family {
+            Family::Gpt | Family::Gpt2 => "wte.weight",
+            Family::Llama(_) | Family::Dense(_) => "model.embed_tokens.weight",
+        };
+        (name.to_string(), vec![self.vocabulary, self.embd])
+    }
+
+    /// The table of learned positions, if the model has one.
+    pub fn positions_named(&self) -> Option<Named> {
+        let rows = self.dense().positions;
+        (rows > 0).then(|| ("wpe.weight".to_string(), vec![rows, self.embd]))
+    }
+
+    /// The norm between the token table and the first block, if the model has one.
+    fn embedding_norm_named(&self) -> Vec<Named> {
+        let dense = self.dense();
+        let vectors = if dense.embedding_norm { dense.norm_vectors } else { 0 };
+        let names = ["model.embed_norm.weight", "model.embed_norm.bias"];
+        let named = |name: &str| (name.to_string(), vec![self.embd]);
+        names.into_iter().take(vectors).map(named).collect()
+    }
+
+    /// The last norm's gain, and in GPT-2 its bias.
+    pub fn last_norm_named(&self) -> Vec<Named> {
+        let names: &[&str] = match self.family {
+            Family::Gpt => &["lnf.weight"],
+            Family::Gpt2 => &["lnf.weight", "lnf.bias"],
+            Family::Llama(_) => &["model.norm.weight"],
+            Family::Dense(dense) => &["model.norm.weight", "model.norm.bias"][..dense.norm_vectors],
+        };
+        let named = |name: &&str| (name.to_string(), vec![self.embd]);
+        names.iter().map(named).collect()
+    }
+
+    /// The head's own matrix, unless it is the token table.
+    pub fn head_named(&self) -> Option<Named> {
+        let dims = vec![self.vocabulary, self.embd];
+        (!self.tied()).then(|| ("lm_head.weight".to_string(), dims))
+    }
+
+    /// All parameters, in the order of the model.
+    pub fn named(&self) -> Vec<Named> {
+        let mut all = vec![self.table_named()];
+        all.extend(self.positions_named());
+        all.extend(self.embedding_norm_named());
+        let block = self.block_parameters();
+        for layer in 0..self.layers {
+            let prefix = self.block_name(layer);
+            let named = |part: &BlockParameter| (format!("{prefix}.{}", part.name), part.dims());
+            all.extend(block.iter().map(named));
+        }
+        all.extend(self.last_norm_named());
+        all.extend(self.head_named());
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::shape::PRESETS;
+
+    #[test]
+    fn the_names_have_all_parameters() {
+        for (name, shape) in PRESETS {
+            let all: u64 = shape
+                .named()
+                .iter()
+                .map(|(_, dims)| dims.iter().map(|&n| n as u64).product::<u64>())
+                .sum();
+            assert_eq!(all, shape.parameters(), "{name}");
+        }
+        let names = ModelShape::preset("stories260k").unwrap().named();
+        assert_eq!(names.len(), 1 + 5 * 9 + 1);
+        assert!(names.contains(&("model.layers.4.mlp.down_proj.weight".into(), vec![64, 172])));
+    }
+}
