@@ -36,7 +36,6 @@ pub fn parallel(mut training: Training, text: &[u32], steps: usize) -> Result<Tr
     Ok(Trained { losses, norms, values: values(training)? })
 }
 
-// ANCHOR: serial
 /// Trains serially: one rank, whose training is `alone`, processes the batches of the job's ranks
 /// one after the other. It adds up their complete gradients in rank order, and divides. N ranks
 /// compute the same sums in the same order, so the bits are the same.
@@ -64,7 +63,6 @@ pub fn serial(mut alone: Training, job: &Config, text: &[u32], steps: usize) -> 
     }
     Ok(Trained { losses, norms, values: values(alone)? })
 }
-// ANCHOR_END: serial
 
 // ANCHOR: accumulated
 /// Trains serially, with one sum of gradients per step: one rank takes the micro-batches of all

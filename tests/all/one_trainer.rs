@@ -32,7 +32,7 @@ const SUBJECTS: [&str; 9] = [
 ];
 
 /// Other files with a pass of their own, and why.
-const EXEMPT: [(&str, &str); 4] = [
+const EXEMPT: [(&str, &str); 3] = [
     (
         "labs/tools/memory/main.rs",
         "looks at the heap between the two passes of one micro-batch",
@@ -45,7 +45,6 @@ const EXEMPT: [(&str, &str); 4] = [
         "notebooks/lab03.ipynb",
         "a reader adds the calls of data parallelism to a step by hand",
     ),
-    ("notebooks/lab04.ipynb", "a reader sees where ZeRO's calls stand in a step"),
 ];
 
 /// Programs and notebooks. Paths begin at the project's root.

@@ -21,7 +21,6 @@ impl Universal {
         let record = agree(comm, self.check(zero).and_then(|()| self.own_record()))??;
         let mut failed = None;
         let mut read = (String::new(), [const { Vec::new() }; 3]);
-        // ANCHOR: restore
         zero.restore(self.optimizer_steps(), |fragment, elements, state| {
             let spec = &fragment.spec;
             // State in files comes in chunks: a parameter is read once for all chunks that follow
@@ -45,7 +44,6 @@ impl Universal {
                 });
             }
         })?;
-        // ANCHOR_END: restore
         let read = match failed {
             Some(error) => Err(error),
             None => Ok(()),

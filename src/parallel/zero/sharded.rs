@@ -96,7 +96,6 @@ impl<T: Stored> Reducer<T> for Shards<T> {
         &self.buckets
     }
 
-    // ANCHOR: reduce_scatter
     /// All gradients of a unit are complete: each rank gets the average of its slice only.
     fn start(&self, _params: &Params, step: &mut Averaging<T>, number: usize) -> comm::Result<()> {
         if step.is_even() {
@@ -115,7 +114,6 @@ impl<T: Stored> Reducer<T> for Shards<T> {
         step.in_flight.push(Target { bucket: number, range }, elements, pending);
         Ok(())
     }
-    // ANCHOR_END: reduce_scatter
 
     /// Adds this rank's slice of a unit's gradients to those of earlier micro-steps.
     fn store(
