@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// Calls of which a step consists. Each stands for itself or at the end of a path, as in
 /// `self.zero.begin()`.
-const CALLS: [&str; 7] = [
+const CALLS: [&str; 8] = [
     "zero.begin(",
     "zero.finish(",
     "zero.step(",
@@ -16,6 +16,7 @@ const CALLS: [&str; 7] = [
     "ddp.finish(",
     ".backward()?",
     ".backward())",
+    ".backward().",
 ];
 
 /// Where a step may be put together: its subject is just that.
