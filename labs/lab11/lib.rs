@@ -14,7 +14,10 @@ pub mod flags;
 pub mod lesson;
 mod run;
 
-pub use apparatus::{Held, Trained, Training, likely, planner, strategy};
+pub use apparatus::{
+    Found, Held, Trained, Training, job, likely, memory, planner, published, ranking, rules,
+    sensitivity, strategy, time,
+};
 pub use flags::Args;
 pub use kit;
 pub use run::run;
