@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// The last notice about a rank that is late.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) enum Notice {
+pub(super) enum Lateness {
     #[default]
     Nothing,
     Late,
@@ -20,17 +20,17 @@ pub(super) enum Notice {
 
 /// The notice that is due about a rank that has computed for so long while others wait for it, and
 /// the time until the next one.
-pub(super) fn due(options: &Options, computed: Duration) -> (Notice, Duration) {
+pub(super) fn due(options: &Options, computed: Duration) -> (Lateness, Duration) {
     match (2 * options.notice()).checked_sub(computed) {
-        Some(rest) if !rest.is_zero() => (Notice::Late, rest),
-        _ => (Notice::Straggler, options.deadline),
+        Some(rest) if !rest.is_zero() => (Lateness::Late, rest),
+        _ => (Lateness::Straggler, options.deadline),
     }
 }
 
 /// Prints a notice that `rank` has waited for rank `late`. `doing` describes what rank `late` does
 /// meanwhile.
 pub(super) fn say(
-    due: Notice,
+    due: Lateness,
     late: usize,
     rank: usize,
     call: &Call,
@@ -38,9 +38,9 @@ pub(super) fn say(
     doing: &RankState,
 ) {
     let is = match due {
-        Notice::Nothing => return,
-        Notice::Late => "is late",
-        Notice::Straggler => "is a straggler",
+        Lateness::Nothing => return,
+        Lateness::Late => "is late",
+        Lateness::Straggler => "is a straggler",
     };
     let waited = units::seconds(waited.as_secs_f64());
     let waits = format!("rank {rank} has waited for it for {waited} in {call}");

@@ -4,7 +4,7 @@
 //! an error at once, not a hang: a rank has ended, two ranks came with different calls, or all
 //! ranks wait. Work on data needs no lock.
 
-use super::lateness::{self, Notice};
+use super::lateness::{self, Lateness};
 use super::meetings::{GroupId, Lane, Mail, Meetings};
 use super::message::Message;
 use super::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
@@ -73,7 +73,7 @@ pub(super) struct WorldState {
 pub(super) struct Rank {
     doing: Doing,
     /// The last notice that the rank is late.
-    notice: Notice,
+    notice: Lateness,
     /// When the rank's simulated link is free again, to send and to receive.
     pub free_out: Option<Instant>,
     pub free_in: Option<Instant>,
@@ -90,7 +90,7 @@ impl ThreadWorld {
     pub fn new(size: usize, options: &Options) -> Arc<ThreadWorld> {
         let rank = |_| Rank {
             doing: Doing::Running,
-            notice: Notice::Nothing,
+            notice: Lateness::Nothing,
             free_out: None,
             free_in: None,
         };
@@ -174,7 +174,7 @@ impl ThreadWorld {
     pub(super) fn enter(&self, rank: usize, call: &Call) -> Result<MutexGuard<'_, WorldState>> {
         let mut state = self.lock();
         state.stop_if_failed(rank, call)?;
-        if std::mem::take(&mut state.ranks[rank].notice) != Notice::Nothing {
+        if std::mem::take(&mut state.ranks[rank].notice) != Lateness::Nothing {
             lateness::say_it_came(rank, call, self.recorders[rank].computed());
         }
         Ok(state)

@@ -8,7 +8,7 @@ use super::notices;
 use super::peers::{self, Peers};
 use super::unposted::post_agreed;
 use crate::comm::transport::board::{Awaited, Board, Notice, Wait};
-use crate::comm::transport::lateness::{self, Told};
+use crate::comm::transport::lateness::{self, Lateness};
 use crate::comm::{Call, CallInfo, CommError, RankState, Report, Result};
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ pub(super) struct WaitingRank<'a> {
     told_others: bool,
     stuck: Option<Instant>,
     /// Ranks with a notice that they are late, and since when each has been computing.
-    late: Vec<(usize, Told, Instant)>,
+    late: Vec<(usize, Lateness, Instant)>,
 }
 
 /// Waits until `ready`. Returns an error if `look` does, if the wait can never end, or at the
@@ -135,13 +135,20 @@ impl WaitingRank<'_> {
         {
             // This rank knows no better time than that of the last call they shared.
             let since = reporter.seen(late).map_or(self.start, |(_, at)| at);
-            let (told, _) = lateness::due(&reporter.options, since.elapsed());
+            let (due, _) = lateness::due(&reporter.options, since.elapsed());
             match self.late.iter_mut().find(|(rank, ..)| *rank == late) {
-                Some((_, before, _)) if *before == told => continue,
-                Some((_, before, _)) => *before = told,
-                None => self.late.push((late, told, since)),
+                Some((_, before, _)) if *before == due => continue,
+                Some((_, before, _)) => *before = due,
+                None => self.late.push((late, due, since)),
             }
-            lateness::say(told, late, reporter.rank, &self.call, waited, &state(self.peers, late));
+            lateness::say(
+                lateness,
+                late,
+                reporter.rank,
+                &self.call,
+                waited,
+                &state(self.peers, late),
+            );
         }
     }
 
