@@ -141,14 +141,7 @@ impl WaitingRank<'_> {
                 Some((_, before, _)) => *before = due,
                 None => self.late.push((late, due, since)),
             }
-            lateness::say(
-                lateness,
-                late,
-                reporter.rank,
-                &self.call,
-                waited,
-                &state(self.peers, late),
-            );
+            lateness::say(due, late, reporter.rank, &self.call, waited, &state(self.peers, late));
         }
     }
 
