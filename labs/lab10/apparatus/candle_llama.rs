@@ -119,7 +119,7 @@ pub(crate) mod tests {
     use super::*;
     use shardlab::difference::largest_difference;
     use shardlab::model::Input;
-    use shardlab::model::{Llama, Pass, Plain, TokenSampling};
+    use shardlab::model::{Llama, Pass, Plain, Positions, TokenSampling};
     use shardlab::plan::ModelShape;
     use shardlab::plan::{Family, LlamaExtra, Rope, RopeScaling};
 
