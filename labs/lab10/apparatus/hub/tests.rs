@@ -592,7 +592,7 @@ pub(crate) mod with_feature {
             "--ignored",
             "--exact",
             "--nocapture",
-            "hub::tests::with_feature::for_a_process",
+            "apparatus::hub::tests::with_feature::for_a_process",
         ]);
         child.env_remove("HF_HUB_CACHE").envs(variables.iter().copied());
         let output = child.output().unwrap();
