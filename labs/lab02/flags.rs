@@ -52,7 +52,7 @@ pub struct MlpFlags {
 }
 
 impl MlpFlags {
-    /// Checks the flags before allocating memory. `ranks` is the result of [`launch::ranks`]. `lab`
+    /// Checks the flags before allocating memory. `ranks` is the result of `launch::ranks`. `lab`
     /// is the name of the default folder.
     pub fn resolve(&self, ranks: usize, lab: &str) -> Result<MlpConfig, BadInput> {
         let MlpFlags { steps, warmup_iters, batch, lr, seed, .. } = *self;

@@ -3,7 +3,7 @@
 //! How do the three axes share one job?
 //!
 //! Tensor ranks share every layer, pipeline ranks hold different layers, data ranks hold the same
-//! layers and take different sequences. [`Part`] below is one rank's share of all three. Run
+//! layers and take different sequences. `Part` below is one rank's share of all three. Run
 //! `cargo run --bin lab07`: eight ranks, two on each axis, train one small GPT. The first check
 //! trains with this part, beside the library's trainer.
 

@@ -186,7 +186,7 @@ const fn link(micro_seconds: f64, gigabytes: f64) -> Link {
     Link { latency: micro_seconds * MICRO, bandwidth: gigabytes * GB }
 }
 
-/// How [`NAMED`] writes a network.
+// How `NAMED` writes a network.
 impl Network {
     const fn about(self, about: &'static str) -> Network {
         Network { about, ..self }

@@ -21,7 +21,7 @@ pub struct Counts {
     /// The first step that drew other micro-batches than a run that skips nothing; 0 if there is
     /// none.
     pub moved: usize,
-    /// The first micro-batch that step `after` of [`counts`] trained on, counted from 1; 0 if it
+    /// The first micro-batch that step `after` of `counts` trained on, counted from 1; 0 if it
     /// was not taken.
     pub next: usize,
     /// Whether all ranks have the same figures, and skipped the same steps.

@@ -15,7 +15,7 @@ pub(super) type Each<'a> = dyn FnMut(&Spec, &[f32]) + 'a;
 /// A function of the state of each fragment.
 pub(super) type Visit<'a> = dyn FnMut(&Fragment, Range<usize>, State) + 'a;
 
-/// The mechanism of a stage. [`Zero`] documents each method.
+/// The mechanism of a stage. [`Zero`](super::Zero) documents each method.
 pub(super) trait StageEngine {
     fn begin(&mut self) -> Result<()>;
     fn synchronise(&self, last_micro_step: bool);
