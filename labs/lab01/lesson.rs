@@ -1,6 +1,6 @@
 //! lab01 · Collectives, taken apart
 //!
-//! What does a collective do, and what does it cost?
+//! What does a collective do, what does it cost, and what if a rank is missing?
 //!
 //! A collective is a call that all ranks make together. The all-reduce adds up their numbers and
 //! gives every rank the sums; here everything goes through rank 0. `cargo run --bin lab01` draws
