@@ -240,14 +240,18 @@ pub fn used(screen: &Screen, comm: &Comm) -> comm::Result<()> {
 }
 
 /// Prints each part's share of all steps' seconds. `communication` is part of the backward pass.
+/// Reading data is named where it takes 1% or more: the row must fit a line of 80 columns.
 pub fn time_shares(screen: &Screen, times: &StepTimes, communication: f64) {
-    let parts = [
+    let mut parts = vec![
         ("forward", times.forward),
         ("backward", (times.backward - communication).max(0.0)),
         ("all-reduce", communication),
         ("optimizer", times.optimizer),
-        ("data", times.data),
     ];
+    let others: f64 = parts.iter().map(|(_, seconds)| seconds).sum();
+    if times.data >= 0.01 * others {
+        parts.push(("data", times.data));
+    }
     screen.say(screen.row("time", &show::shares(screen, &parts)));
 }
 

@@ -67,7 +67,7 @@ fn in_words(ranks: usize, together: f64, alone: f64) -> String {
         ""
     };
     format!(
-        "{ranks} ranks: {together} tokens/s = {speedup:.2} x 1 rank's {alone} (efficiency {efficiency:.0}%{busy})"
+        "{ranks} ranks: {together} tokens/s = {speedup:.2} x {alone} on one (efficiency {efficiency:.0}%{busy})"
     )
 }
 
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn efficiency_is_the_speed_up_per_rank() {
         let words = in_words(2, 52_800.0, 27_100.0);
-        assert_eq!(words, "2 ranks: 52,800 tokens/s = 1.95 x 1 rank's 27,100 (efficiency 97%)");
+        assert_eq!(words, "2 ranks: 52,800 tokens/s = 1.95 x 27,100 on one (efficiency 97%)");
         assert_eq!(undisturbed(vec![9.0, 1.0, 3.0, 2.0]), 2.0);
     }
 }

@@ -32,6 +32,13 @@ impl Pass {
         Pass { cache: Some(cache.clone()), ..Pass::default() }
     }
 
+    /// Looks up `ids`, sequences of `length`, in a table `[vocabulary, width]`. Where no backward
+    /// pass follows, candle records nothing from here on.
+    pub(crate) fn embed(&self, ids: &[u32], length: usize, table: &Param) -> Result<Tensor> {
+        let x = tensor::embed(ids, length, table)?;
+        Ok(if self.train { x } else { x.detach() })
+    }
+
     /// Applies dropout to `x`. The name of the layer decides which elements it drops.
     ///
     /// # Errors
@@ -174,8 +181,7 @@ pub struct Embedding {
 
 impl Entry for Embedding {
     fn forward(&self, ids: &[u32], length: usize, pass: &Pass) -> Result<Tensor> {
-        let x = tensor::embed(ids, length, &self.tokens)?;
-        let x = if pass.train { x } else { x.detach() };
+        let x = pass.embed(ids, length, &self.tokens)?;
         let x = match &self.positions {
             Some(positions) => tensor::add_positions(x, positions, 0)?,
             None => x,

@@ -54,6 +54,7 @@ mod schedules;
 #[cfg(unix)]
 mod screens;
 mod seed_pipeline;
+mod settings;
 mod siblings;
 mod tensor;
 mod torch_files;

@@ -20,7 +20,7 @@ const CALLS: [&str; 8] = [
 ];
 
 /// Where a step may be put together: its subject is just that.
-const SUBJECTS: [&str; 9] = [
+const SUBJECTS: [&str; 8] = [
     "/lesson.rs",
     "/exercises/",
     "/solutions/",
@@ -29,7 +29,6 @@ const SUBJECTS: [&str; 9] = [
     "labs/ladder/",
     "labs/capstone/",
     "notebooks/lab02.ipynb",
-    "labs/lab00/",
 ];
 
 /// Other files with a pass of their own, and why.

@@ -99,40 +99,6 @@ fn types(source: &str) -> Vec<&str> {
     found
 }
 
-/// What a line of the library says about command lines: clap, or a flag in a text. Commands of
-/// other programs have flags of their own.
-fn of_a_command_line(line: &str) -> bool {
-    let other = ["cargo ", "srun ", "mpirun ", "curl "]
-        .iter()
-        .any(|program| line.contains(program));
-    let flag = |text: &str| {
-        text.split("--")
-            .skip(1)
-            .any(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase()))
-    };
-    let quoted = line.split('"').skip(1).step_by(2).any(flag);
-    line.contains("clap::") || (quoted && !other)
-}
-
-/// Someone in a notebook has no flags. Errors name settings in backticks, and the kit's
-/// `flags/names.rs` knows their flags.
-#[test]
-fn the_library_knows_no_flag() {
-    let mut found = Vec::new();
-    for file in files() {
-        let source = without_tests(&text(&Path::new(SRC).join(&file)));
-        for line in source.lines().filter(|line| !line.trim_start().starts_with("//")) {
-            if of_a_command_line(line) {
-                found.push(format!("src/{}: {}", file.display(), line.trim()));
-            }
-        }
-    }
-    assert!(found.is_empty(), "{}", found.join("\n"));
-    assert!(of_a_command_line(r#"let help = "give --heads 4";"#));
-    assert!(of_a_command_line("#[derive(clap::ValueEnum)]"));
-    assert!(!of_a_command_line(r#"let help = "run cargo build --features mpi";"#));
-}
-
 #[test]
 fn no_two_rooms_have_types_of_one_name() {
     let mut rooms_of = std::collections::BTreeMap::<String, Vec<String>>::new();

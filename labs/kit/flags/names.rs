@@ -1,43 +1,46 @@
 //! The flags that set what the library's errors name. The library has no flags: it writes a
 //! setting as `` `heads` ``, as a notebook knows it, and a lab's screen says `--heads`.
 
-/// Settings, and the flags of those whose name is another one.
-const SETTINGS: [(&str, &str); 34] = [
-    ("batch", ""),
-    ("beta1", ""),
-    ("beta2", ""),
-    ("block", ""),
-    ("chunks", ""),
-    ("clip", ""),
-    ("corpus", "--data"),
-    ("deadline", ""),
-    ("dropout", ""),
-    ("global_batch", ""),
-    ("grad_accum", ""),
-    ("heads", ""),
-    ("init_from", ""),
-    ("layers", ""),
-    ("link", ""),
-    ("lr", ""),
-    ("lr_decay_steps", ""),
-    ("micro_batches", ""),
-    ("min_lr", ""),
-    ("offload", ""),
-    ("out", ""),
-    ("pipeline", "--pp"),
-    ("ranks", ""),
-    ("resume", ""),
-    ("resume_anyway", ""),
-    ("sampler", ""),
-    ("schedule", ""),
-    ("seed", ""),
-    ("sequence", "--sp"),
-    ("steps", ""),
-    ("tensor", "--tp"),
-    ("train_range_to_skip", ""),
-    ("warmup", ""),
-    ("weight_decay", ""),
+/// Settings whose flag has the same name, with `-` for `_`.
+const SETTINGS: [&str; 21] = [
+    "block",
+    "chunks",
+    "clip",
+    "deadline",
+    "heads",
+    "init_from",
+    "layers",
+    "link",
+    "lr",
+    "lr_decay_steps",
+    "micro_batches",
+    "offload",
+    "out",
+    "ranks",
+    "resume",
+    "resume_anyway",
+    "schedule",
+    "seed",
+    "steps",
+    "train_range_to_skip",
+    "warmup",
 ];
+
+/// Settings whose flag has another name.
+const RENAMED: [(&str, &str); 4] = [
+    ("corpus", "--data"),
+    ("pipeline", "--pp"),
+    ("sequence", "--sp"),
+    ("tensor", "--tp"),
+];
+
+/// The flag that sets `setting`. Other words have none.
+fn flag_of(setting: &str) -> Option<String> {
+    if let Some((_, flag)) = RENAMED.iter().find(|(name, _)| *name == setting) {
+        return Some(flag.to_string());
+    }
+    SETTINGS.contains(&setting).then(|| format!("--{}", setting.replace('_', "-")))
+}
 
 /// A text of the library with flags in place of the settings in backticks.
 pub fn with_flags(text: &str) -> String {
@@ -45,24 +48,15 @@ pub fn with_flags(text: &str) -> String {
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('`') {
         written += before;
-        let setting = after.split_once('`').and_then(|(name, after)| {
-            let (_, flag) = SETTINGS.iter().find(|(setting, _)| *setting == name)?;
-            Some((name, *flag, after))
-        });
-        rest = match setting {
-            Some((name, "", after)) => {
-                written += &format!("--{}", name.replace('_', "-"));
-                after
-            }
-            Some((_, flag, after)) => {
-                written += flag;
-                after
-            }
-            None => {
-                written.push('`');
-                after
-            }
-        };
+        let word = after.split_once('`');
+        let flag = word.and_then(|(word, after)| Some((flag_of(word)?, after)));
+        if let Some((flag, after)) = flag {
+            written += &flag;
+            rest = after;
+        } else {
+            written.push('`');
+            rest = after;
+        }
     }
     written + rest
 }

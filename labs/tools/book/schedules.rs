@@ -5,6 +5,7 @@
 //! lowest first, and 32 more says that one more digit follows.
 
 use anyhow::Result;
+use kit::flags::with_flags;
 use kit::show::percent;
 use serde_json::{Value, json};
 use shardlab::parallel::pipeline::{Op, Pipeline, Schedule, Simulated, Times, Work, simulate};
@@ -101,7 +102,7 @@ pub fn cases() -> Result<String> {
                 let pipeline = Pipeline { ranks, chunks, micro_batches };
                 let schedule = schedule(name, &pipeline);
                 cases.push(match schedule.orders(&pipeline) {
-                    Err(refusal) => json!(refusals.number(refusal.to_string())),
+                    Err(refusal) => json!(refusals.number(words(&refusal))),
                     Ok(passes) => {
                         json!(case(&pipeline, schedule, &passes, &mut orders, &mut gaps)?)
                     }
@@ -136,6 +137,11 @@ pub fn cases() -> Result<String> {
     Ok(format!("{{{}}}", fields.join(",\n")))
 }
 
+/// A refusal as lab06 prints it: the page's reader has flags.
+fn words(refusal: &impl ToString) -> String {
+    with_flags(&refusal.to_string())
+}
+
 /// Some of the cases as the library computes them, not packed: book/browse.py compares them with
 /// the figure's.
 pub fn numbers() -> Result<Vec<Value>> {
@@ -152,7 +158,7 @@ pub fn numbers() -> Result<Vec<Value>> {
                 "schedule": NAMES[name], "ranks": ranks, "chunks": chunks, "micro": micro_batches, "ratio": ratio,
             });
             let found = match schedule.orders(&pipeline) {
-                Err(refusal) => json!({ "refusal": refusal.to_string() }),
+                Err(refusal) => json!({ "refusal": words(&refusal) }),
                 Ok(orders) => {
                     let simulated = simulate(&pipeline, &orders, &times(schedule, ratio))?;
                     let needs = |(rank, op): (usize, &Op)| {

@@ -33,10 +33,7 @@ pub(super) struct VocabularyEmbedding {
 
 impl Entry for VocabularyEmbedding {
     fn forward(&self, ids: &[u32], length: usize, pass: &Pass) -> Result<Tensor> {
-        let x = {
-            let x = tensor::embed(ids, length, &self.tokens)?;
-            self.leave.apply(if pass.train { x } else { x.detach() })?
-        };
+        let x = self.leave.apply(pass.embed(ids, length, &self.tokens)?)?;
         let x = match &self.positions {
             Some(positions) => {
                 tensor::add_positions(x, positions, self.build.first_position(length))?
