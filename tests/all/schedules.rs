@@ -82,7 +82,11 @@ fn every_case_of_the_explorer_is_what_the_library_computes() {
         let orders = match (schedule.orders(&pipeline), case.as_u64()) {
             (Ok(orders), None) => orders,
             (Err(refusal), Some(number)) => {
-                assert_eq!(text("refusals", number as usize), refusal.to_string(), "{what}");
+                assert_eq!(
+                    text("refusals", number as usize),
+                    kit::flags::with_flags(&refusal.to_string()),
+                    "{what}"
+                );
                 refused += 1;
                 continue;
             }
