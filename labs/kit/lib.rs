@@ -8,7 +8,7 @@
 //! - `course.rs` and `lesson.rs`: what `labs/labs.toml` says of a lab
 //! - `show/`: draws plain values
 //! - the screens and files of a run: `journal.rs`, `records.rs`, `metrics.rs`, `events.rs`,
-//!   `evaluator.rs`, `trace.rs`, `report.rs`, `progress.rs`, `speedup.rs`, `iterations.rs`,
+//!   `evaluator.rs`, `trace.rs`, `report.rs`, `progress.rs`, `speedup.rs`,
 //!   `settings.rs` (what defines the run, as JSON), `resources.rs` (what it has used)
 //! - `footprint.rs`: the memory that a run needs
 //! - do all ranks train what one rank would? `lab_checks.rs`, `beside.rs` (the lesson's version and
@@ -16,9 +16,7 @@
 //! - `peaks.rs` (this machine's), `busy.rs` (whether other programs work on it), `neighbours.rs`
 //!   (which ranks share a node)
 //! - `check.rs`: the claims of an exercise's check
-//! - for a cluster: `hosts.rs` (its nodes), `job.rs` (the job around this process), `job_env.rs`
-//!   (its variables, for other shells), `line.rs` (what starts it), `restarts.rs` and `signals.rs`
-//!   (what starts it again, or ends it)
+//! - for a cluster: `restarts.rs` and `signals.rs` (what starts a job again, or ends it)
 
 mod arguments;
 mod beside;
@@ -30,14 +28,9 @@ mod events;
 pub mod flags;
 mod footprint;
 pub mod help;
-pub mod hosts;
-pub mod iterations;
-pub mod job;
-pub mod job_env;
 pub mod journal;
 mod lab_checks;
 mod lesson;
-pub mod line;
 pub mod metrics;
 pub mod neighbours;
 mod order;
@@ -65,7 +58,6 @@ pub use flags::{
     StrategyFlag, TrainFlags, ZeroFlags,
 };
 pub use footprint::{Footprint, does_not_fit};
-pub use iterations::{Interval, LoggedRun, drawn};
 pub use journal::{Evaluation, Journal};
 pub use lab_checks::{Checks, End, short_hash};
 pub use lesson::{Lesson, ensure_passed, run};

@@ -1,7 +1,7 @@
 //! lab00's flags.
 
+use crate::job::JobFlags;
 use clap::{Parser, ValueEnum};
-use kit::job::JobFlags;
 use kit::{CommFlags, help};
 use std::path::PathBuf;
 

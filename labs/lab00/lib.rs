@@ -1,10 +1,11 @@
 //! lab00 · Ranks: who am I, where am I, and how was this job started?
 //!
 //! Reading order: `lesson.rs` (the ring), `run.rs` (what a rank does in this lab, and the checks),
-//! `flags.rs`, and `apparatus/` (what it draws).
+//! `flags.rs`, `job/` (the job as a cluster describes it), and `apparatus/` (what it draws).
 
 mod apparatus;
 pub mod flags;
+pub mod job;
 pub mod lesson;
 mod run;
 

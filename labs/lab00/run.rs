@@ -2,10 +2,10 @@
 
 use crate::apparatus::{info, ring};
 use crate::flags::{Args, Break};
+use crate::job::Job;
 use crate::lesson::{around_the_ring, compare_with_all_gather};
 use anyhow::Result;
 use kit::flags::ensure_ranks_can_differ;
-use kit::job::Job;
 use kit::show::{Screen, table};
 use kit::{Beside, Checks, Lesson, report};
 use shardlab::comm::{Comm, Reduce};

@@ -141,8 +141,12 @@ pub(super) fn elements<'a>(storage: &'a CpuStorage, layout: &Layout) -> Result<&
 pub fn read<R>(tensor: &Tensor, read: impl FnOnce(&[f32]) -> Result<R>) -> Result<R> {
     let tensor = tensor.contiguous()?;
     let (storage, layout) = tensor.storage_and_layout();
-    match &*storage {
-        Storage::Cpu(storage) => read(elements(storage, layout)?),
+    read(elements(on_cpu(&storage)?, layout)?)
+}
+
+fn on_cpu(storage: &Storage) -> Result<&CpuStorage> {
+    match storage {
+        Storage::Cpu(storage) => Ok(storage),
         _ => bail!("this operation runs on the CPU"),
     }
 }

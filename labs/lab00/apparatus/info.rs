@@ -1,9 +1,9 @@
 //! `--info` and `--jobenv`: the job as a cluster's user sees it.
 
+use crate::job::line::{Launcher, quote};
+use crate::job::session::{self, Session};
+use crate::job::{Job, Scheduler};
 use anyhow::Result;
-use kit::job::{Job, Scheduler};
-use kit::job_env::{self, Session};
-use kit::line::{Launcher, quote};
 use kit::show::Screen;
 use shardlab::comm::Comm;
 use shardlab::launch;
@@ -22,7 +22,7 @@ fn block(screen: &Screen, title: &str, lines: &[(&str, String)]) {
 
 /// Saves the scheduler's variables, and says so.
 pub fn save_environment(job: &Job, path: &Path) -> Result<String> {
-    let saved = job_env::save(path, job, std::env::vars_os())?;
+    let saved = session::save(path, job, std::env::vars_os())?;
     let path = path.display();
     Ok(format!(
         "{path}: {saved} variables of the scheduler. Another shell on its nodes reads them by source {path}"

@@ -2,11 +2,13 @@
 //!
 //! Reading order: `poison.rs` (bad batches), `metrics.rs` and `spikes.rs` (a run's metrics file,
 //! and the spikes in it), `training.rs` (one training, which can begin at a checkpoint),
-//! `counts.rs` (what it drew and trained on), `policies.rs` (ways to skip, side by side), `once.rs`
-//! (one training with its log), `restart.rs` and `progress.rs` (one training that outlives a kill),
+//! `counts.rs` (what it drew and trained on), `policies.rs` (ways to skip, side by side),
+//! `iterations.rs` (the log's lines, as Megatron writes them), `once.rs` (one training with its
+//! log), `restart.rs` and `progress.rs` (one training that outlives a kill),
 //! `stall.rs` (for how long a save stops a training), `scaling.rs` (one training in fp16).
 
 mod counts;
+mod iterations;
 mod metrics;
 mod once;
 mod poison;

@@ -1,11 +1,12 @@
 //! One training, with its log, its tokens and its checks.
 
+use super::iterations::{Interval, LoggedRun, drawn};
 use super::training::{Run, Training, Way};
 use super::{Job, Metrics, counts};
 use crate::flags::{Break, Policy};
 use anyhow::Result;
+use kit::Checks;
 use kit::show::{Plot, Series, folded};
-use kit::{Checks, Interval, LoggedRun, drawn};
 use shardlab::comm::Comm;
 use shardlab::train::{Counters, Outcome, Ranges, caught};
 use std::time::Instant;

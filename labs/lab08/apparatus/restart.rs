@@ -6,6 +6,7 @@
 //! compares.
 
 use super::Job;
+use super::iterations::Interval;
 use super::once::say_line;
 use super::progress::{Lost, Progress};
 use super::training::{Run, Training, Way, checkpoints_in};
@@ -14,7 +15,7 @@ use anyhow::Result;
 use kit::flags::with_flags;
 use kit::restarts::{kill_this_process, restart_count};
 use kit::show::{Screen, bytes_decimal, complain, thousands};
-use kit::{Checks, Interval, short_hash};
+use kit::{Checks, short_hash};
 use shardlab::checkpoint::{Checkpoints, Resume, Writing};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::launch::is_mpi;

@@ -6,11 +6,12 @@
 //! well, and can overflow first.
 
 use super::Job;
+use super::iterations::{Interval, LoggedRun};
 use super::training::state_hash;
 use crate::flags::ScalingFlags;
 use anyhow::Result;
+use kit::Checks;
 use kit::show::{Plot, Screen, Series, folded, table, thousands};
-use kit::{Checks, Interval, LoggedRun};
 use shardlab::comm::Comm;
 use shardlab::train::{
     Diverged, LossScaler, Outcome, ScalerConfig, ScalerRule, Setup, SkippingTrainer, all_hashes,

@@ -10,10 +10,10 @@ use anyhow::Result;
 use clap::Parser;
 use kit::arguments;
 use kit::help;
-use kit::job::{Job, JobFlags};
-use kit::line::{Launcher, quote};
 use kit::restarts::{self, RESTART_COUNT};
 use kit::show::Screen;
+use lab00::job::line::{Launcher, quote};
+use lab00::job::{Job, JobFlags};
 use shardlab::error::BadInput;
 use std::process::{Command, ExitCode};
 

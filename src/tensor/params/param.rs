@@ -107,6 +107,17 @@ impl Param {
     /// If gradients were not allocated, if a guard of them is held, or a hook fails: a rank has
     /// ended with which it communicates.
     pub fn add_gradient(&self, add: impl FnOnce(&mut [f32])) -> Result<()> {
+        // A trait object cannot take a closure that may be called only once. The option makes one
+        // that it can take.
+        let mut add = Some(add);
+        self.add_contribution(&mut |sum| {
+            if let Some(add) = add.take() {
+                add(sum);
+            }
+        })
+    }
+
+    fn add_contribution(&self, add: &mut dyn FnMut(&mut [f32])) -> Result<()> {
         let spec = self.spec();
         let Progress { uses, contributions } = &self.home.layout().progress[self.index];
         self.add_where_it_is(spec, add)?;
@@ -119,7 +130,7 @@ impl Param {
         Ok(())
     }
 
-    fn add_where_it_is(&self, spec: &Spec, add: impl FnOnce(&mut [f32])) -> Result<()> {
+    fn add_where_it_is(&self, spec: &Spec, add: &mut dyn FnMut(&mut [f32])) -> Result<()> {
         let mut home = here(self.home.gradients.write())?;
         let collect = match &mut *home {
             Storage::Local(Numbers::F32(all)) => {
@@ -136,14 +147,7 @@ impl Param {
             }
         };
         drop(home);
-        // A trait object cannot take a closure that may be called only once. The option makes one
-        // that it can take.
-        let mut add = Some(add);
-        collect.add_gradient(spec, &mut |sum| {
-            if let Some(add) = add.take() {
-                add(sum);
-            }
-        })
+        collect.add_gradient(spec, add)
     }
 }
 

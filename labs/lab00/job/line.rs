@@ -1,7 +1,7 @@
 //! The launch line: one job in the flags of each launcher.
 
+use super::discover::{Job, Scheduler};
 use super::hosts::Form;
-use super::job::{Job, Scheduler};
 use shardlab::error::BadInput;
 use std::fmt;
 use std::process::{Command, Stdio};

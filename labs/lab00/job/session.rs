@@ -4,7 +4,7 @@
 //! someone looks at a run or starts the next one, knows nothing of it until it has read these
 //! variables. ezpz, the sources' launcher, saves them so.
 
-use super::job::{Job, Scheduler};
+use super::discover::{Job, Scheduler};
 use super::line::{Launcher, quote};
 use shardlab::error::{BadInput, printable};
 use std::ffi::OsString;

@@ -5,7 +5,7 @@
 //! a million tokens per second. These lines average only over iterations that trained, and leave
 //! out fields that nothing trained for. A *gpu* is a rank here.
 
-use crate::show;
+use kit::show;
 use shardlab::data::{Batch, Vocabulary};
 use shardlab::train::{Config, Counters, Outcome};
 

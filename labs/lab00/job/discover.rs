@@ -6,9 +6,9 @@
 //! inside an allocation has a job around it, and still runs threads as long as no launcher starts
 //! processes.
 
-use super::flags::whole;
 use super::hosts::{Form, Host, HostFile, MOST, host_file, slurm_counts, slurm_hosts};
-use crate::help;
+use kit::flags::whole;
+use kit::help;
 use shardlab::error::{BadInput, printable};
 use shardlab::{files, launch};
 use std::io;

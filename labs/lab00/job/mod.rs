@@ -1,0 +1,13 @@
+//! The job that a process belongs to, as a cluster's software describes it. The tool `launch` reads
+//! it as lab00 does.
+//!
+//! Reading order: `hosts.rs` (lists of hosts), `discover.rs` (nodes, ranks per node, cores),
+//! `line.rs` (the same job in the flags of four launchers), `session.rs` (the `job.env` of a
+//! workshop).
+
+mod discover;
+pub mod hosts;
+pub mod line;
+pub mod session;
+
+pub use discover::{Cpus, Environment, Job, JobFlags, Scheduler};
