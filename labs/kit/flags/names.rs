@@ -2,11 +2,17 @@
 //! setting as `` `heads` ``, as a notebook knows it, and a lab's screen says `--heads`.
 
 /// Settings whose flag has the same name, with `-` for `_`.
-const SETTINGS: [&str; 21] = [
+const SETTINGS: [&str; 30] = [
+    "batch",
+    "beta1",
+    "beta2",
     "block",
     "chunks",
     "clip",
     "deadline",
+    "dropout",
+    "global_batch",
+    "grad_accum",
     "heads",
     "init_from",
     "layers",
@@ -14,16 +20,19 @@ const SETTINGS: [&str; 21] = [
     "lr",
     "lr_decay_steps",
     "micro_batches",
+    "min_lr",
     "offload",
     "out",
     "ranks",
     "resume",
     "resume_anyway",
+    "sampler",
     "schedule",
     "seed",
     "steps",
     "train_range_to_skip",
     "warmup",
+    "weight_decay",
 ];
 
 /// Settings whose flag has another name.
@@ -50,13 +59,13 @@ pub fn with_flags(text: &str) -> String {
         written += before;
         let word = after.split_once('`');
         let flag = word.and_then(|(word, after)| Some((flag_of(word)?, after)));
-        if let Some((flag, after)) = flag {
+        rest = if let Some((flag, after)) = flag {
             written += &flag;
-            rest = after;
+            after
         } else {
             written.push('`');
-            rest = after;
-        }
+            after
+        };
     }
     written + rest
 }
