@@ -20,7 +20,7 @@ impl BadInput {
 const LONGEST: usize = 4000;
 
 /// A text that may quote a file, for a terminal: without control characters, which could clear it,
-/// without marks that turn the direction of what follows, and not too long.
+/// and not too long.
 pub fn printable(text: &str) -> String {
     let mut printable = String::new();
     for (at, c) in text.chars().enumerate() {
@@ -30,16 +30,11 @@ pub fn printable(text: &str) -> String {
                 break;
             }
             '\n' => printable.push(c),
-            c if c.is_control() || turns(c) => printable.extend(c.escape_default()),
+            c if c.is_control() => printable.extend(c.escape_default()),
             c => printable.push(c),
         }
     }
     printable
-}
-
-/// Whether a character changes the direction of text, which could show a name as a different one.
-fn turns(c: char) -> bool {
-    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 impl fmt::Display for BadInput {
@@ -58,8 +53,8 @@ mod tests {
     fn what_an_error_quotes_does_nothing_to_the_terminal() {
         let error = BadInput::new("its name is \u{1b}[2J\r\nHere", "rename it");
         assert_eq!(error.what, "its name is \\u{1b}[2J\\r\nHere");
-        let bytes = "bob\u{1b}]0;OWNED\u{7}\u{1b}[2J\r\u{9b}\u{202e}é";
-        assert_eq!(printable(bytes), "bob\\u{1b}]0;OWNED\\u{7}\\u{1b}[2J\\r\\u{9b}\\u{202e}é");
+        let bytes = "bob\u{1b}]0;OWNED\u{7}\u{1b}[2J\r\u{9b}é";
+        assert_eq!(printable(bytes), "bob\\u{1b}]0;OWNED\\u{7}\\u{1b}[2J\\r\\u{9b}é");
         assert_eq!(BadInput::new("x".repeat(1 << 20), "").what.chars().count(), 4001);
     }
 }

@@ -6,9 +6,8 @@ use crate::error::BadInput;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-/// The numbers of Linux, macOS and the BSDs for too many open files, in the whole machine and in
-/// this process. Rust has no `ErrorKind` for them.
-const MACHINE_FILES: i32 = 23;
+/// The number of Linux, macOS and the BSDs for too many open files in this process. Rust has no
+/// `ErrorKind` for it.
 const PROCESS_FILES: i32 = 24;
 
 /// An error about a file or folder that could not be written. `and` says what is true besides, such
@@ -35,20 +34,10 @@ pub fn unread<'a>(error: &io::Error, otherwise: &'a str) -> &'a str {
 
 /// What to do about the cause of an error, if the operating system names one.
 fn cause(error: &io::Error) -> Option<&'static str> {
-    if cfg!(unix) {
-        match error.raw_os_error() {
-            Some(PROCESS_FILES) => {
-                return Some(
-                    "this process may open no more files: allow it more with `ulimit -n`, or use fewer workers",
-                );
-            }
-            Some(MACHINE_FILES) => {
-                return Some(
-                    "the machine has too many open files: end other programs, or ask who administers it",
-                );
-            }
-            _ => {}
-        }
+    if cfg!(unix) && error.raw_os_error() == Some(PROCESS_FILES) {
+        return Some(
+            "this process may open no more files: allow it more with `ulimit -n`, or use fewer workers",
+        );
     }
     let help = match error.kind() {
         ErrorKind::StorageFull => "make room on the disk, or name a folder on a different one",
@@ -70,12 +59,6 @@ fn cause(error: &io::Error) -> Option<&'static str> {
         ErrorKind::NotADirectory | ErrorKind::IsADirectory | ErrorKind::AlreadyExists => {
             "something of a different kind is in its place: move that away, or name a different folder"
         }
-        ErrorKind::InvalidFilename => {
-            "the disk does not allow this name: name a folder with a shorter path"
-        }
-        ErrorKind::OutOfMemory => {
-            "the machine has no memory left: end other programs, or use fewer workers"
-        }
         _ => return None,
     };
     Some(help)
@@ -93,7 +76,6 @@ mod tests {
         };
         for (number, about) in [
             (24, "ulimit -n"),
-            (23, "the machine"),
             (28, "make room"),
             (27, "ulimit -f"),
             (13, "right"),

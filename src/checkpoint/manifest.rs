@@ -10,7 +10,7 @@ use crate::error::{BadInput, printable};
 use crate::parallel::Strategy;
 use crate::plan::ModelShape;
 use crate::{launch, sha256};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -32,12 +32,9 @@ pub struct Job {
     /// checkpoint must store.
     pub seed: u64,
     pub ranks: usize,
-    /// How the ranks divide the job. Checkpoints of earlier versions say it in other words, which
-    /// are no difference: their files say what they hold.
-    #[serde(default, alias = "layout", deserialize_with = "as_text")]
+    /// How the ranks divide the job.
     pub strategy: Option<Strategy>,
-    /// Empty in checkpoints of earlier versions. What is not recorded is no difference.
-    #[serde(default)]
+    /// What is not recorded is no difference.
     pub settings: Settings,
 }
 
@@ -65,12 +62,6 @@ impl Job {
     }
 }
 
-/// A strategy in its text, or none in other words.
-fn as_text<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Strategy>, D::Error> {
-    let text = Option::<String>::deserialize(from)?;
-    Ok(text.and_then(|text| text.parse().ok()))
-}
-
 /// A value as it follows its name.
 fn plain(value: &serde_json::Value) -> String {
     printable(&value.as_str().map_or_else(|| value.to_string(), String::from))
@@ -85,11 +76,9 @@ fn as_read(value: &serde_json::Value) -> serde_json::Value {
 /// checkpoint, if it has the same settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
-    /// Decides which checkpoints of a folder a run may remove. Empty in checkpoints of earlier
-    /// versions.
+    /// Decides which checkpoints of a folder a run may remove.
     pub id: String,
     /// Settings that this run and those that it continues have changed on the way, in words.
-    #[serde(default)]
     pub changes: Vec<String>,
 }
 
@@ -116,7 +105,6 @@ pub(super) struct FileEntry {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Manifest {
     pub job: Job,
-    #[serde(default)]
     pub run: Run,
     /// Steps that the run has made.
     pub step: usize,
@@ -176,7 +164,7 @@ impl Manifest {
         }
         let text = read(&folder.join(MANIFEST), LIST).ok()?;
         let found: OnlyRun = serde_json::from_slice(&text).ok()?;
-        Some(found.run.id).filter(|id| !id.is_empty())
+        Some(found.run.id)
     }
 
     /// Refuses a checkpoint of a different run.

@@ -3,8 +3,7 @@
 //! Reading order: `weights.rs` (whole weights, for a different program to read); `native.rs` (a
 //! training's checkpoints), `shard.rs` (one rank's part), `saves.rs` (the folder of all of them),
 //! `manifest.rs` (what belongs together, and whether it is undamaged), `files.rs` (writing that
-//! survives a kill), `cause.rs` (why it failed), `lock.rs` and `tidy.rs` (one job at a time),
-//! `agree.rs` (one rank's error on all ranks); `shape.rs` (shapes that files claim); `universal/`
+//! survives a kill), `cause.rs` (why it failed), `lock.rs` (one job at a time), `agree.rs` (one rank's error on all ranks); `shape.rs` (shapes that files claim); `universal/`
 //! (from N ranks to M).
 
 pub mod agree;
@@ -16,7 +15,6 @@ mod native;
 mod saves;
 mod shape;
 mod shard;
-mod tidy;
 pub mod universal;
 mod weights;
 

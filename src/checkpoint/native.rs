@@ -152,12 +152,8 @@ impl Checkpoints {
         self.claim()?;
         let first = self.comm.rank() == 0;
         let comm = &self.comm;
-        let held = match self.claim.get() {
-            Some(claim) => claim.ensure_held(),
-            None => Ok(()),
-        };
         let side = if first {
-            held.and_then(|()| saves::begin(&self.dir))
+            saves::begin(&self.dir)
         } else {
             Ok(Default::default())
         };
@@ -288,7 +284,7 @@ impl Checkpoints {
         let new = self.job.changes(&saved.settings);
         // Other settings make a new run, so that the old one's checkpoints stay. Nor does a name go
         // on that many runs share.
-        let same = new.is_empty() && !["", SCRATCH].contains(&run.id.as_str());
+        let same = new.is_empty() && run.id != SCRATCH;
         let mut changes: Vec<String> = run.changes.iter().map(|change| printable(change)).collect();
         changes.extend(
             new.into_iter()

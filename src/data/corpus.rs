@@ -244,7 +244,7 @@ mod tests {
         assert!(file("empty", b"").ends_with("is empty"));
         assert!(file("short", b"short").contains("is too short to train on: 5 characters"));
         assert!(file("binary", b"abc\xff\xfe").contains("is not UTF-8 text (byte 3)"));
-        assert!(Corpus::read(dir.path()).err().unwrap().what.contains("a folder"));
+        assert!(Corpus::read(dir.path()).err().unwrap().what.contains("no regular file"));
         assert!(
             Corpus::read(&dir.path().join("none"))
                 .err()

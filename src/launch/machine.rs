@@ -98,23 +98,6 @@ fn of_this_process(bytes: impl Fn(&sysinfo::Process) -> u64) -> Option<u64> {
     system.process(process).map(bytes)
 }
 
-/// When a process of this machine started, in seconds since 1970. None if there is no such process.
-pub fn process_start(process: u32) -> Option<u64> {
-    let process = sysinfo::Pid::from_u32(process);
-    let mut system = sysinfo::System::new().ok()?;
-    let nothing = sysinfo::ProcessRefreshKind::nothing();
-    system.refresh_processes_specifics(
-        sysinfo::ProcessesToUpdate::Some(&[process]),
-        false,
-        nothing,
-    );
-    let found = system.process(process)?;
-    // A process that has ended keeps its number until its parent has asked for its exit code.
-    let ended =
-        matches!(found.status(), sysinfo::ProcessStatus::Zombie | sysinfo::ProcessStatus::Dead);
-    (!ended).then(|| found.start_time())
-}
-
 /// Why the times of `here` ranks on this machine say nothing about as many devices, if they say
 /// nothing: there are fewer `cores`.
 pub fn turns(here: usize, cores: usize) -> Option<String> {

@@ -34,8 +34,8 @@ mod world;
 
 pub use launcher::{Launched, launched};
 pub use machine::{
-    cores, host_name, machine_memory, memory_limit_in_words, peak_resident_memory, process_start,
-    resident_memory, turns,
+    cores, host_name, machine_memory, memory_limit_in_words, peak_resident_memory, resident_memory,
+    turns,
 };
 pub use memory::{keep_freed_memory, return_freed_memory};
 pub use place::{Place, Seat, seats};

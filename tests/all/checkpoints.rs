@@ -371,45 +371,6 @@ fn other_settings_are_told_and_need_a_flag() {
     .unwrap();
 }
 
-/// A checkpoint of an earlier version records no settings and no run. It is read, and stays.
-#[test]
-fn what_is_not_recorded_is_no_difference() {
-    let dir = tempfile::tempdir().unwrap();
-    after_saves(1, dir.path(), |all, states| {
-        let folder = all.dir.join("save-0001-step-1");
-        if all.comm.rank() == 0 {
-            let path = folder.join(MANIFEST);
-            let mut manifest: serde_json::Value = serde_json::from_slice(&std::fs::read(&path)?)?;
-            manifest.as_object_mut().expect("a list").remove("run");
-            manifest["job"].as_object_mut().expect("a list").remove("settings");
-            let text = manifest.to_string();
-            std::fs::write(&path, &text)?;
-            let sum = shardlab::sha256::hex(text.as_bytes());
-            std::fs::write(folder.join("manifest.json.sha256"), format!("{sum}  {MANIFEST}\n"))?;
-        }
-        all.comm.barrier()?;
-        let (step, rejected, state) = try_resume(all, &Resume::Auto)??;
-        assert!((step, rejected.len()) == (1, 0) && state == states[1]);
-        let (config, corpus) = config(2, |_| ());
-        let (mut training, _) = begin(&all.comm, &config, &corpus)?;
-        for _ in 0..4 {
-            training.step()?;
-            suite::save(all, &mut training)?;
-        }
-        let expected = [
-            "latest",
-            "save-0001-step-1",
-            "save-0003-step-2",
-            "save-0004-step-3",
-            "save-0005-step-4",
-        ];
-        if all.comm.rank() == 0 {
-            assert_eq!(names(&all.dir), expected);
-        }
-        Ok(all.comm.barrier()?)
-    });
-}
-
 /// Ways to damage the newest checkpoint: each is found, named, and `auto` takes the one before,
 /// with either way to read.
 #[test]

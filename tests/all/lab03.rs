@@ -399,7 +399,7 @@ fn bad_input_is_refused_before_work_starts() {
         (path("missing"), "cannot read"),
         (path("empty"), "is empty"),
         (path("binary"), "is not UTF-8 text"),
-        (dir.path().display().to_string(), "it is no regular file but a folder"),
+        (dir.path().display().to_string(), "it is no regular file"),
     ];
     for (data, what) in texts {
         let output = Command::new(program("lab03")).args(["--data", &data]).output().unwrap();

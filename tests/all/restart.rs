@@ -1,7 +1,7 @@
 //! lab08's training that outlives a kill, as its users start it: alone, and under
 //! `launch --max-restarts`.
 
-use crate::suite::program::{failed, interruptible, is_narrow, program, stderr, stdout, succeeded};
+use crate::suite::program::{failed, is_narrow, program, stderr, stdout, succeeded};
 use shardlab::checkpoint::Claim;
 use shardlab::comm::Comm;
 use std::path::{Path, PathBuf};
@@ -176,12 +176,10 @@ fn a_killed_training_continues_when_it_is_started_again() {
     let dir = tempfile::tempdir().unwrap();
     let killed = lab08(dir.path(), "--kill-rank 0 --at-step 7");
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&killed.status), Some(9));
-    // A kill leaves the lock behind, and it stops nobody.
-    let lock = dir.path().join("runs/lab08/restart/writer.lock");
-    assert!(lock.exists());
+    // A kill leaves the lock's file behind, and it stops nobody.
+    assert!(dir.path().join("runs/lab08/restart/writer.lock").exists());
     let text = succeeded(&lab08(dir.path(), "--resume auto"));
     has(&text, &["resumed after step 4, ", "lost steps 5 to 6: 8 samples ", SAME]);
-    assert!(!lock.exists());
 }
 
 /// The same run, with either way to read the checkpoint: the resumed run has the model that it has
@@ -329,7 +327,7 @@ fn a_second_job_in_the_folder_is_refused() {
         failed(&refused, 2, &format!("{folder} {says}"));
         has(
             &stderr(&refused),
-            &["UTC help: wait until it has ended, or give this job a folder of its own"],
+            &["help: wait until it has ended, or give this job a folder of its own"],
         );
         assert_eq!(stderr(&refused).matches("error: ").count(), 1);
         assert_eq!(names(dir.path().join(folder)), ["writer.lock"]);
@@ -340,33 +338,6 @@ fn a_second_job_in_the_folder_is_refused() {
         !dir.path().join("runs/lab08/metrics.jsonl").exists(),
         "a job that was refused has written"
     );
-}
-
-/// Ctrl-C, or the end of a job's time.
-#[test]
-fn a_signal_that_ends_the_job_removes_the_lock() {
-    let dir = tempfile::tempdir().unwrap();
-    for signal in ["-INT", "-TERM"] {
-        let mut command = Command::new(program("lab08"));
-        command
-            .current_dir(dir.path())
-            .args(TINY.split_whitespace())
-            .args(["--resume", "none", "--steps", "1000000"]);
-        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
-        let mut process = interruptible(&mut command).spawn().unwrap();
-        let save = dir.path().join("runs/lab08/restart/latest");
-        while !save.exists() {
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
-        let lock = dir.path().join("runs/lab08/restart/writer.lock");
-        assert!(lock.exists());
-        Command::new("kill").args([signal, &process.id().to_string()]).status().unwrap();
-        let status = process.wait().unwrap();
-        let number = if signal == "-INT" { 2 } else { 15 };
-        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(number));
-        assert!(!lock.exists());
-        std::fs::remove_file(save).unwrap();
-    }
 }
 
 /// Only the bytes are checked: times are the machine's.
