@@ -17,8 +17,8 @@ pub mod lesson;
 mod run;
 
 pub use apparatus::{
-    Break, Measured, Predicted, Unplayable, Way, dynamic, log, measure, message_bytes, pipeline_of,
-    planned, programs, rehearse,
+    Break, Measured, Predicted, Unpipelined, Unplayable, Way, choice, dynamic, log, measure,
+    message_bytes, pipeline_of, planned, programs, rehearse, uneven, unpipelined,
 };
 pub use flags::Args;
 pub use kit;

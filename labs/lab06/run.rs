@@ -1,6 +1,8 @@
 //! What lab06 runs, in which order.
 
-use super::apparatus::{self, Break, Measured, Predicted, Way, pipeline_of};
+use super::apparatus::{
+    self, Break, Measured, Predicted, Unpipelined, Way, pipeline_of, unpipelined,
+};
 use super::flags::{AXES, Args};
 use super::lesson;
 use anyhow::Result;
@@ -15,7 +17,7 @@ use shardlab::launch;
 use shardlab::parallel::Strategy;
 use shardlab::parallel::pipeline::Schedule;
 use shardlab::parallel::strategy::Recompute;
-use shardlab::train::{Config, Unpipelined, unpipelined};
+use shardlab::train::Config;
 use std::time::Instant;
 
 /// The run's settings, which all ranks share.

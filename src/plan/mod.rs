@@ -37,6 +37,5 @@ pub use shape::{
 pub use shards::Shards;
 pub use simulate::simulate;
 pub use zero::{
-    BytesEach, ComputedStep, ZeroVolumes, zero_memory, zero_memory_offloaded, zero_step,
-    zero_traffic, zero_volumes,
+    BytesEach, ZeroVolumes, zero_memory, zero_memory_offloaded, zero_traffic, zero_volumes,
 };

@@ -2,8 +2,8 @@
 //!
 //! Reading order: `training.rs` (a training, and its step), `schedule.rs`, `config.rs`,
 //! `preset.rs`, `evaluate.rs` and `diverged.rs` (its settings and its outcome); `scaler.rs`,
-//! `skip.rs`, `counters.rs` and `skipping.rs` (steps that are not taken); `unpipelined.rs` (what a
-//! pipeline is compared with), `replicas.rs` (do all ranks still hold one model?).
+//! `skip.rs`, `counters.rs` and `skipping.rs` (steps that are not taken); `replicas.rs` (do all ranks
+//! still hold one model?).
 
 mod config;
 mod counters;
@@ -16,7 +16,6 @@ mod schedule;
 mod skip;
 mod skipping;
 mod training;
-mod unpipelined;
 
 pub use crate::optim::{AdamW, AdamWConfig, clip_scale, global_norm};
 pub use config::Config;
@@ -32,4 +31,3 @@ pub use schedule::LrSchedule;
 pub use skip::{Bound, Plan, Ranges, SkipPolicy, caught};
 pub use skipping::{AttemptedStep, Outcome, Record, SkippingTrainer};
 pub use training::{Observer, Setup, StepTimes, TakenStep, Training};
-pub use unpipelined::{Unpipelined, unpipelined};

@@ -11,7 +11,7 @@ use crate::comm::Comm;
 use crate::data::Batch;
 use crate::mesh::{Axis, Mesh};
 use crate::model::{Build, Gpt, Pass, Plain, Tiled};
-use crate::parallel::pipeline::{Choice, Dynamic, Instruction, Op, Stages, StepRecord};
+use crate::parallel::pipeline::{Instruction, Stages, StepRecord};
 use crate::parallel::strategy::{Offloaded, Strategy};
 use crate::parallel::zero::Offload;
 use crate::parallel::{Averaged, Mistake, TensorParallel, Zero, ZeroConfig};
@@ -58,10 +58,6 @@ pub struct Training {
     pub zero: Zero,
     /// This rank's passes and messages, in order.
     pub program: Vec<Instruction>,
-    /// Runs the passes of `program` in a dynamic order. Only for one replica, because data ranks
-    /// average gradients in the order of their passes, and only for a program without separate
-    /// passes for the weights' gradients.
-    pub dynamic: Option<Choice>,
     /// The data rank whose batches this rank draws: its own.
     draws_as: usize,
     /// The whole model, where the strategy cuts it, from the first time that it is put together.
@@ -276,7 +272,6 @@ impl<'a> Setup<'a> {
             config: config.clone(),
             strategy,
             program: micro_batches.with_messages(pipeline.rank(), &order),
-            dynamic: None,
             draws_as,
             mesh,
             tensor,
@@ -390,20 +385,11 @@ impl Training {
     pub fn passes(&mut self, micro_batches: &[(Batch, Pass)]) -> Result<StepRecord> {
         self.zero.begin()?;
         let activations = self.activations(micro_batches);
-        let Some(choice) = self.dynamic else {
-            return self.stages.step(&self.program, micro_batches, activations, &self.zero);
-        };
-        let pass = |one: &Instruction| match one {
-            Instruction::Compute(op) => Some(*op),
-            _ => None,
-        };
-        let order: Vec<Op> = self.program.iter().filter_map(pass).collect();
-        let dynamic = Dynamic { order: &order, choice, tensor: self.tensor.group() };
-        self.stages.step_dynamic(&dynamic, micro_batches, activations, &self.zero)
+        self.stages.step(&self.program, micro_batches, activations, &self.zero)
     }
 
     /// The shape of what one stage sends to the next: [sequences, length, width].
-    fn activations(&self, micro_batches: &[(Batch, Pass)]) -> [usize; 3] {
+    pub fn activations(&self, micro_batches: &[(Batch, Pass)]) -> [usize; 3] {
         let Some((batch, _)) = micro_batches.first() else {
             return [0; 3];
         };

@@ -1,18 +1,19 @@
 //! The pipeline of a real log: 8 ranks (tensor 2, pipeline 4), 4 chunks per rank, 8 micro-batches,
 //! and a dynamic order. Its last lines are those of two tensor ranks that run different passes.
 
+use lab06::choice::{Choice, step_dynamic};
 use lab06::dynamic::{
     JOB, SCHEDULE, disagree, numbered, small_layers, strategy, train, with_a_late_message,
 };
+use lab06::uneven::{Disagreement, Uneven, simulate_uneven};
+use lab06::unpipelined;
 use shardlab::comm::Reduce;
 use shardlab::data::Corpus;
 use shardlab::difference::largest_difference;
 use shardlab::launch;
 use shardlab::mesh::Axis;
-use shardlab::parallel::pipeline::{
-    Choice, Disagreement, Op, Pipeline, Schedule, Times, Uneven, Work, simulate, simulate_uneven,
-};
-use shardlab::train::{Training, unpipelined};
+use shardlab::parallel::pipeline::{Op, Pipeline, Schedule, Times, Work, simulate};
+use shardlab::train::Training;
 
 /// The log's second iteration on rank 6, up to the log's end.
 const LOG: &str = "F0 F1 F2 F3 F16 F17 F18 F19 F4 F5 F6 F7 F20 F21 F22 F23 F8 F9 F10 F11 F24 F25 F26 F27 F12 B0 F13 B1 F14 B2 \
@@ -149,8 +150,7 @@ fn an_agreed_choice_trains_the_same_bits() {
     }
     launch::run(8, |world| {
         let mut training = Training::new(&config, &strategy(), &world)?;
-        training.dynamic = Some(Choice::Agreed);
-        let ran = training.step(text, 0)?.ran.passes;
+        let ran = step_dynamic(&mut training, text, 0, Choice::Agreed)?.0.passes;
         let mesh = &training.mesh;
         let number =
             |op: Op| (JOB.log_number(op) * 2 + usize::from(op.work == Work::Forward)) as u64;

@@ -1,6 +1,7 @@
 //! Pipelines train the model that one rank trains, whatever the schedule.
 
 use super::parity::{config, loss_rounding, train_large_batch};
+use lab06::{Unpipelined, unpipelined};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::difference::{largest_difference, same_bits};
 use shardlab::mesh::{Axis, Coordinates};
@@ -8,7 +9,7 @@ use shardlab::parallel::Strategy;
 use shardlab::parallel::pipeline::{Partition, Schedule, Times, simulate};
 use shardlab::parallel::strategy::Recompute;
 use shardlab::parallel::zero::Stage;
-use shardlab::train::{Config, Training, Unpipelined, unpipelined};
+use shardlab::train::{Config, Training};
 
 const STEPS: usize = 3;
 

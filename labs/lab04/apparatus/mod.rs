@@ -8,13 +8,14 @@
 //!   `introduce.rs` (the setup)
 //! - one stage: `training.rs`, `serial.rs` (beside one rank that does all the work), `measured.rs`
 //!   (what it held and sent), `holdings.rs` (drawn)
-//! - computed steps: `ring.rs` (a collective), `timeline.rs` (drawn), `polaris.rs` (on a real
-//!   network)
+//! - computed steps: `ring.rs` (a collective), `computed.rs` (a step), `timeline.rs` (drawn),
+//!   `polaris.rs` (on a real network)
 //! - all stages: `comparison.rs`, `checks.rs`
 //! - `padding.rs` (padding, recorded on the wrong rank)
 
 pub mod checks;
 mod comparison;
+mod computed;
 mod holdings;
 mod introduce;
 mod job;

@@ -1,12 +1,12 @@
 //! The stages on a real network, predicted.
 
+use super::computed::zero_step;
 use super::ring::ring;
 use super::stages::by_stage;
 use kit::show::{Screen, bytes_decimal};
 use shardlab::parallel::zero::Stage;
 use shardlab::plan::{
     AttentionScores, BytesEach, DropoutMasks, Family, Kept, ModelShape, Network, zero_memory,
-    zero_step,
 };
 
 /// GPT-3's model of 2.7 billion parameters (Brown et al., arXiv 2005.14165, table 2.1). One of its

@@ -1,10 +1,11 @@
 //! One computed step of a stage, unit by unit.
 
+use super::computed::{ComputedStep, zero_step};
 use super::ring::ring;
 use kit::show::{Screen, Timeline, bytes_decimal};
 use shardlab::comm::Link;
 use shardlab::parallel::ZeroConfig;
-use shardlab::plan::{ComputedStep, ModelShape, Network, zero_step};
+use shardlab::plan::{ModelShape, Network};
 use shardlab::train::Config;
 
 /// FLOPs per second of a rank, and its link, where a timeline is computed and nothing else is

@@ -1,6 +1,8 @@
 //! The job of a real log in a dynamic order: tensor ranks that choose alone disagree, and an agreed
 //! choice trains the same bits.
 
+use super::choice::{Choice, step_dynamic};
+use super::uneven::{Chosen, Disagreement, Uneven, simulate_uneven};
 use anyhow::{Context, Result};
 use kit::Checks;
 use kit::show::Screen;
@@ -8,9 +10,7 @@ use shardlab::comm::Options;
 use shardlab::data::Corpus;
 use shardlab::launch;
 use shardlab::parallel::Strategy;
-use shardlab::parallel::pipeline::{
-    Choice, Chosen, Disagreement, Op, Pipeline, Schedule, Times, Uneven, Work, simulate_uneven,
-};
+use shardlab::parallel::pipeline::{Op, Pipeline, Schedule, Times, Work};
 use shardlab::train::{Config, Training};
 
 /// The log's job, on 2 tensor ranks per pipeline rank. Its order is that of groups of 8.
@@ -97,11 +97,13 @@ pub fn disagree(config: &Config, text: &[u32], disagreement: &Disagreement) -> R
 pub fn train(config: &Config, text: &[u32], choice: Option<Choice>) -> Result<Vec<Vec<[f64; 2]>>> {
     launch::run_with(8, &Options::default(), |world| {
         let mut training = Training::new(config, &strategy(), &world)?;
-        training.dynamic = choice;
         let forward = if training.mesh.at.pipeline == 1 { 4e-4 } else { 1e-4 };
         let times = Times { forward, backward: 2.0 * forward, weights: 0.0, message: 0.0 };
         training.stages.pace = choice.map(|_| times);
-        let step = |step| training.step(text, step).map(|step| [step.loss, step.grad_norm]);
+        let step = |step| match choice {
+            Some(choice) => Ok(step_dynamic(&mut training, text, step, choice)?.1),
+            None => training.step(text, step).map(|step| [step.loss, step.grad_norm]),
+        };
         (0..3).map(step).collect()
     })
 }

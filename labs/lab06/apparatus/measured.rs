@@ -2,7 +2,7 @@
 //! one rank trains.
 
 use super::predicted::{Predicted, bar, paced, pipeline_of};
-use super::{Break, rehearse};
+use super::{Break, Unpipelined, rehearse};
 use anyhow::Result;
 use kit::show::Bar;
 use kit::trace::Trace;
@@ -11,7 +11,7 @@ use shardlab::difference::same_bits;
 use shardlab::launch;
 use shardlab::parallel::pipeline::{Instruction, Op, PassRecord, Times, Work};
 use shardlab::parallel::{Mistake, Strategy, ZeroConfig};
-use shardlab::train::{Config, Setup, Unpipelined};
+use shardlab::train::{Config, Setup};
 use std::time::Instant;
 
 /// One pass of one rank.

@@ -6,18 +6,14 @@
 //!
 //! Reading order: `schedule.rs` (which operation when), `simulate.rs` (how long it takes, and what
 //! waits for what), `partition.rs` (the layers of each stage), `run.rs` (the list trains the
-//! model), `dynamic.rs` and `uneven.rs` (ranks that choose the next pass while they run).
+//! model).
 
-mod dynamic;
 mod partition;
 mod run;
 pub mod schedule;
 pub mod simulate;
-mod uneven;
 
-pub use dynamic::{Choice, Dynamic, Waiting};
 pub use partition::Partition;
 pub use run::{Pace, PassRecord, Stages, StepRecord};
 pub use schedule::{Instruction, Op, Pipeline, Schedule, Work};
-pub use simulate::{Deadlock, Simulated, Times, simulate, simulate_with};
-pub use uneven::{Chosen, Disagreement, Uneven, simulate_uneven};
+pub use simulate::{Deadlock, Simulated, Times, peak, simulate, simulate_with};

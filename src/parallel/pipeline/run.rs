@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 /// One rank's stages of a model, a GPT or any other that is made in [`Chunk`]s.
 pub struct Stages<M = Gpt> {
-    pub(super) pipeline: Pipeline,
+    pub pipeline: Pipeline,
     /// The ranks of the pipeline, in the order of the stages.
     pub(super) group: Comm,
     /// One model per chunk. Their parameters are declared together: those of `chunks[0]` are all of
@@ -176,7 +176,10 @@ impl<M: Chunk> Stages<M> {
 
     /// Runs one step, whose program may be made meanwhile. `splits`: whether it has separate passes
     /// for the weights' gradients.
-    pub(super) fn run(
+    ///
+    /// # Errors
+    /// As [`Stages::step`], and those of `program`.
+    pub fn run(
         &self,
         program: &mut dyn Iterator<Item = Result<Instruction>>,
         splits: bool,
@@ -313,7 +316,10 @@ impl<M: Chunk> Stages<M> {
     }
 
     /// Whether the messages that `op` needs are here.
-    pub(super) fn has_arrived(&self, op: Op) -> Result<bool> {
+    ///
+    /// # Errors
+    /// If the sender has ended.
+    pub fn has_arrived(&self, op: Op) -> Result<bool> {
         let rank = self.group.rank();
         let mut others = self.pipeline.needs(rank, op).filter(|(other, _)| *other != rank);
         others.try_fold(true, |all, (from, op)| {

@@ -151,7 +151,7 @@ pub fn simulate_with(
 }
 
 /// The most forward passes in an order whose activations are still needed.
-pub(super) fn peak(order: &[Op]) -> usize {
+pub fn peak(order: &[Op]) -> usize {
     let last = if order.iter().any(|op| op.work == Work::Weights) {
         Work::Weights
     } else {

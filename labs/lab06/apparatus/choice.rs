@@ -12,14 +12,10 @@
 //! only their labels show that something is wrong. With [`Choice::Agreed`] one rank chooses for its
 //! tensor group.
 
-use super::schedule::{Op, Work};
-use super::simulate::peak;
-use super::{Stages, StepRecord};
-use crate::comm::Comm;
-use crate::data::Batch;
-use crate::model::{Chunk, Pass};
-use crate::parallel::Zero;
 use anyhow::Result;
+use shardlab::comm::Comm;
+use shardlab::parallel::pipeline::{Instruction, Op, Stages, StepRecord, Work, peak};
+use shardlab::train::Training;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -86,57 +82,61 @@ impl Waiting {
     }
 }
 
-/// One rank's dynamic order.
-pub struct Dynamic<'a> {
-    /// The passes in the order of the schedule.
-    pub order: &'a [Op],
-    pub choice: Choice,
-    /// The ranks that run each pass together.
-    pub tensor: &'a Comm,
+/// Runs a step in a dynamic order. Returns its passes, and its loss and gradient norm. Only for one
+/// replica: data ranks would average buckets in different orders.
+///
+/// # Errors
+/// As [`Training::step`]; besides, if ranks that must choose together cannot communicate.
+pub fn step_dynamic(
+    training: &mut Training,
+    text: &[u32],
+    step: usize,
+    choice: Choice,
+) -> Result<(StepRecord, [f64; 2])> {
+    let micro_batches = training.draw(text, step, &mut ());
+    training.zero.begin()?;
+    let Training { stages, program, tensor, zero, .. } = &*training;
+    let pass = |one: &Instruction| match one {
+        Instruction::Compute(op) => Some(*op),
+        _ => None,
+    };
+    let order: Vec<Op> = program.iter().filter_map(pass).collect();
+    let mut waiting = Waiting::new(&order, choice);
+    let mut chosen = VecDeque::new();
+    let mut program = std::iter::from_fn(|| {
+        if chosen.is_empty() && !waiting.passes.is_empty() {
+            match choose(stages, &waiting, choice, tensor.group()) {
+                Ok(i) => {
+                    let op = waiting.take(i);
+                    chosen.extend(stages.pipeline.with_messages(stages.group().rank(), &[op]));
+                }
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        chosen.pop_front().map(Ok)
+    });
+    let activations = training.activations(&micro_batches);
+    let ran = stages.run(&mut program, false, &micro_batches, activations, zero)?;
+    training.average()?;
+    let grad_norm = training.update(step)?;
+    let loss = training.loss(&ran)?;
+    Ok((ran, [loss, grad_norm]))
 }
 
-impl<M: Chunk> Stages<M> {
-    /// Like [`Stages::step`], in a dynamic order.
-    ///
-    /// # Errors
-    /// As [`Stages::step`]; besides, if ranks that must choose together cannot communicate.
-    pub fn step_dynamic(
-        &self,
-        dynamic: &Dynamic,
-        micro_batches: &[(Batch, Pass)],
-        activations: [usize; 3],
-        zero: &Zero,
-    ) -> Result<StepRecord> {
-        let mut waiting = Waiting::new(dynamic.order, dynamic.choice);
-        let mut chosen = VecDeque::new();
-        let mut program = std::iter::from_fn(|| {
-            if chosen.is_empty() && !waiting.passes.is_empty() {
-                match self.choose(&waiting, dynamic) {
-                    Ok(i) => chosen
-                        .extend(self.pipeline.with_messages(self.group.rank(), &[waiting.take(i)])),
-                    Err(error) => return Some(Err(error)),
-                }
+/// The number of the pass that runs next. Waits for a message if no pass can run.
+fn choose(stages: &Stages, waiting: &Waiting, choice: Choice, tensor: &Comm) -> Result<usize> {
+    let mut chosen = [0u64];
+    if choice != Choice::Agreed || tensor.rank() == 0 {
+        let ready = || waiting.first_ready(|op| stages.has_arrived(op));
+        chosen[0] = loop {
+            match ready()? {
+                Some(i) => break i as u64,
+                None => std::thread::sleep(Duration::from_micros(20)),
             }
-            chosen.pop_front().map(Ok)
-        });
-        self.run(&mut program, false, micro_batches, activations, zero)
+        };
     }
-
-    /// The number of the pass that runs next. Waits for a message if no pass can run.
-    fn choose(&self, waiting: &Waiting, dynamic: &Dynamic) -> Result<usize> {
-        let mut chosen = [0u64];
-        if dynamic.choice != Choice::Agreed || dynamic.tensor.rank() == 0 {
-            let ready = || waiting.first_ready(|op| self.has_arrived(op));
-            chosen[0] = loop {
-                match ready()? {
-                    Some(i) => break i as u64,
-                    None => std::thread::sleep(Duration::from_micros(20)),
-                }
-            };
-        }
-        if dynamic.choice == Choice::Agreed {
-            dynamic.tensor.labelled("choice of the next pass").broadcast(&mut chosen, 0)?;
-        }
-        Ok(chosen[0] as usize)
+    if choice == Choice::Agreed {
+        tensor.labelled("choice of the next pass").broadcast(&mut chosen, 0)?;
     }
+    Ok(chosen[0] as usize)
 }

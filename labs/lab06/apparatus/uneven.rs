@@ -1,7 +1,7 @@
 //! The orders that ranks choose if passes and messages take uneven times.
 
-use super::dynamic::{Choice, Waiting};
-use super::schedule::{Op, Pipeline};
+use super::choice::{Choice, Waiting};
+use shardlab::parallel::pipeline::{Op, Pipeline};
 use std::collections::HashMap;
 use std::fmt;
 

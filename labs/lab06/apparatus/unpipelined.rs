@@ -1,9 +1,9 @@
 //! What a pipeline is compared with: the same micro-batches on one rank, one after the other.
 
-use super::{AdamW, Config, Diverged, clip_scale};
-use crate::model::{Gpt, Input, Plain};
-use crate::optim::stored_norm;
 use anyhow::Result;
+use shardlab::model::{Gpt, Input, Plain};
+use shardlab::optim::stored_norm;
+use shardlab::train::{AdamW, Config, Diverged, clip_scale};
 use std::ops::Range;
 
 /// A short training on one rank.
