@@ -10,7 +10,7 @@ pub mod lesson;
 mod run;
 
 pub use apparatus::{Fed, Feed, Formula, Store, Way, formula};
-pub use apparatus::{benchmark, breaking, counts, feeding, picture, predict};
+pub use apparatus::{benchmark, breaking, by_algorithm, counts, feeding, picture, predict};
 pub use flags::{Args, Study, StudyFlags};
 pub use kit;
 pub use run::run;

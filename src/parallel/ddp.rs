@@ -15,7 +15,7 @@ use crate::tensor::{Listener, Params, Stored};
 use anyhow::Result;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// Keeps the replicas of a model equal on all ranks of a group.
@@ -54,7 +54,7 @@ impl Ddp {
     /// If the broadcast fails: a rank has ended, or made a different call.
     pub fn new(params: &Arc<Params>, comm: &Comm) -> Result<Ddp> {
         comm.broadcast(&mut params.values_mut(), 0)?;
-        let reducer = AllReducer::new(params, comm, BUCKET, true);
+        let reducer = AllReducer::new(params, comm, BUCKET, true, None);
         Ok(Ddp {
             params: params.clone(),
             _listener: listen(params, reducer.clone()),
@@ -66,13 +66,6 @@ impl Ddp {
     /// Otherwise it stops until the bucket has arrived. The result is the same.
     pub fn overlap(&self, overlap: bool) {
         self.reducer.buckets.overlap.store(overlap, Relaxed);
-    }
-
-    /// Averages by sends and receives from now on, in an algorithm's rounds, while the backward
-    /// pass waits. The sums then have another order than the transport's. Only the first call
-    /// counts.
-    pub fn all_reduce_by(&self, algorithm: Algorithm) {
-        self.reducer.by(algorithm);
     }
 
     /// The elements of each bucket, in the order in which a backward pass completes them.
@@ -102,28 +95,26 @@ pub(super) struct AllReducer<T> {
     ranges: Vec<Range<usize>>,
     buckets: Buckets<T>,
     /// `None`: the transport's own all-reduce.
-    algorithm: OnceLock<Algorithm>,
+    algorithm: Option<Algorithm>,
     /// Vectors for buckets in flight, kept from step to step.
     spare: Mutex<Vec<Vec<T>>>,
 }
 
 impl<T: Stored> AllReducer<T> {
     /// Buckets have at least `elements` elements, except the last one of a parameter group.
-    pub fn new(params: &Params, comm: &Comm, elements: usize, overlap: bool) -> Arc<AllReducer<T>> {
+    /// With an `algorithm`, they are averaged by sends and receives in its rounds, while the
+    /// backward pass waits: the sums have another order than the transport's.
+    pub fn new(
+        params: &Params,
+        comm: &Comm,
+        elements: usize,
+        overlap: bool,
+        algorithm: Option<Algorithm>,
+    ) -> Arc<AllReducer<T>> {
         let (ranges, of) = flat_ranges(params, elements);
         let buckets =
             Buckets::new(comm, ranges.iter().map(Range::len).collect(), of, None, overlap);
-        Arc::new(AllReducer {
-            ranges,
-            buckets,
-            algorithm: OnceLock::new(),
-            spare: Mutex::default(),
-        })
-    }
-
-    /// Averages in an algorithm's rounds from now on. Only the first call counts.
-    pub fn by(&self, algorithm: Algorithm) {
-        self.algorithm.get_or_init(|| algorithm);
+        Arc::new(AllReducer { ranges, buckets, algorithm, spare: Mutex::default() })
     }
 
     fn spare(&self) -> MutexGuard<'_, Vec<Vec<T>>> {
@@ -142,7 +133,7 @@ impl<T: Stored> Reducer<T> for AllReducer<T> {
         let comm = &self.buckets.comm;
         let range = self.ranges[bucket].clone();
         let gradients = &mut params.stored_gradients::<T>()[range.clone()];
-        let algorithm = self.algorithm.get();
+        let algorithm = self.algorithm;
         if self.buckets.overlap.load(Relaxed) && algorithm.is_none() && comm.size() > 1 {
             let mut copy = self.spare().pop().unwrap_or_default();
             copy.clear();
@@ -152,7 +143,7 @@ impl<T: Stored> Reducer<T> for AllReducer<T> {
         } else {
             let start = Instant::now();
             match algorithm {
-                Some(&algorithm) => {
+                Some(algorithm) => {
                     algorithms::all_reduce(comm, gradients, Reduce::Mean, algorithm)?
                 }
                 None => comm.all_reduce(gradients, Reduce::Mean)?,

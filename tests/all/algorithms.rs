@@ -1,6 +1,7 @@
 //! Collectives made of sends and receives: values, bits, and what they cost.
 
 use crate::suite::algorithms::{all_types, as_defined, costs, exercise, pairs, same_bits};
+use lab01::by_algorithm;
 use proptest::prelude::*;
 use shardlab::comm::algorithms::{self, Algorithm, Collective, Round, Task};
 use shardlab::comm::{CommError, Reduce};
@@ -208,7 +209,7 @@ fn senseless_tasks_are_refused() {
     });
     assert!(format!("{:#}", result.unwrap_err()).contains("integers have no mean"));
     let result = launch::run(2, |comm| {
-        Ok(algorithms::all_gather(&comm, &[1i32], &mut [0; 3], Algorithm::Ring)?)
+        Ok(by_algorithm::all_gather(&comm, &[1i32], &mut [0; 3], Algorithm::Ring)?)
     });
     assert!(
         format!("{:#}", result.unwrap_err())

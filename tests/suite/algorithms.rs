@@ -1,6 +1,7 @@
 //! Every algorithm against the definition of its collective, in values and in messages.
 
 use half::{bf16, f16};
+use lab01::by_algorithm;
 use lab01::formula;
 use shardlab::comm::algorithms::{self, Algorithm, Collective, Task};
 use shardlab::comm::{Comm, CommTraffic, Element, Reduce};
@@ -68,34 +69,34 @@ pub fn as_defined<T: Number>(
         }
         Collective::Reduce => {
             let mut x = mine();
-            algorithms::reduce(comm, &mut x, op, root, algorithm)?;
+            by_algorithm::reduce(comm, &mut x, op, root, algorithm)?;
             let expected = if rank == root { by_definition(0..len) } else { mine() };
             (x, expected)
         }
         Collective::Broadcast => {
             let mut x = mine();
-            algorithms::broadcast(comm, &mut x, root, algorithm)?;
+            by_algorithm::broadcast(comm, &mut x, root, algorithm)?;
             (x, bring(op, root, 0..len))
         }
         Collective::AllGather => {
             let mut x = zeros(n * len);
-            algorithms::all_gather(comm, &mine(), &mut x, algorithm)?;
+            by_algorithm::all_gather(comm, &mine(), &mut x, algorithm)?;
             (x, everyone(0..len).collect())
         }
         Collective::ReduceScatter => {
             let mut x = zeros(len);
-            algorithms::reduce_scatter(comm, &long(), &mut x, op, algorithm)?;
+            by_algorithm::reduce_scatter(comm, &long(), &mut x, op, algorithm)?;
             (x, by_definition(my_part))
         }
         Collective::Scatter => {
             let mut x = zeros(len);
             let parts = if rank == root { long() } else { Vec::new() };
-            algorithms::scatter(comm, &parts, &mut x, root, algorithm)?;
+            by_algorithm::scatter(comm, &parts, &mut x, root, algorithm)?;
             (x, bring(op, root, my_part))
         }
         Collective::Gather => {
             let mut x = on_root(n * len);
-            algorithms::gather(comm, &mine(), &mut x, root, algorithm)?;
+            by_algorithm::gather(comm, &mine(), &mut x, root, algorithm)?;
             let expected = if rank == root {
                 everyone(0..len).collect()
             } else {
@@ -105,7 +106,7 @@ pub fn as_defined<T: Number>(
         }
         Collective::AllToAll => {
             let mut x = zeros(n * len);
-            algorithms::all_to_all(comm, &long(), &mut x, algorithm)?;
+            by_algorithm::all_to_all(comm, &long(), &mut x, algorithm)?;
             (x, everyone(my_part).collect())
         }
     };

@@ -1,5 +1,6 @@
 //! Any collective by any algorithm, in one form: a rank gives one array and gets one.
 
+use super::by_algorithm;
 use shardlab::comm::algorithms::{self, Algorithm, Collective, Task};
 use shardlab::comm::{Comm, Element, Reduce, Result};
 
@@ -110,15 +111,15 @@ impl Way {
         };
         match self.collective {
             Collective::AllReduce => algorithms::all_reduce(comm, get, sum, algorithm),
-            Collective::Reduce => algorithms::reduce(comm, get, sum, 0, algorithm),
-            Collective::Broadcast => algorithms::broadcast(comm, get, 0, algorithm),
-            Collective::AllGather => algorithms::all_gather(comm, give, get, algorithm),
+            Collective::Reduce => by_algorithm::reduce(comm, get, sum, 0, algorithm),
+            Collective::Broadcast => by_algorithm::broadcast(comm, get, 0, algorithm),
+            Collective::AllGather => by_algorithm::all_gather(comm, give, get, algorithm),
             Collective::ReduceScatter => {
-                algorithms::reduce_scatter(comm, give, get, sum, algorithm)
+                by_algorithm::reduce_scatter(comm, give, get, sum, algorithm)
             }
-            Collective::Scatter => algorithms::scatter(comm, give, get, 0, algorithm),
-            Collective::Gather => algorithms::gather(comm, give, get, 0, algorithm),
-            Collective::AllToAll => algorithms::all_to_all(comm, give, get, algorithm),
+            Collective::Scatter => by_algorithm::scatter(comm, give, get, 0, algorithm),
+            Collective::Gather => by_algorithm::gather(comm, give, get, 0, algorithm),
+            Collective::AllToAll => by_algorithm::all_to_all(comm, give, get, algorithm),
         }
     }
 }

@@ -2,7 +2,7 @@
 //! that is not here.
 //!
 //! Reading order:
-//! - `call.rs`: any collective by any algorithm, in one form
+//! - `by_algorithm.rs`: any collective by any algorithm; `call.rs`: all of them in one form
 //! - `picture.rs`: before and after, and round by round
 //! - `formula.rs`: what an algorithm costs, in symbols; `counts.rs`: messages and bytes, measured
 //!   beside it
@@ -15,6 +15,7 @@
 
 pub mod benchmark;
 pub mod breaking;
+pub mod by_algorithm;
 mod call;
 pub mod counts;
 mod feed;

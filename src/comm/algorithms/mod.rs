@@ -37,7 +37,5 @@ mod tree;
 
 pub use chain::SEGMENT;
 pub use round::{Arrival, Incoming, Outgoing, Round};
-pub use run::{
-    all_gather, all_reduce, all_to_all, broadcast, gather, reduce, reduce_scatter, run, scatter,
-};
+pub use run::{all_reduce, divide, run};
 pub use task::{Algorithm, Collective, Task};

@@ -65,11 +65,8 @@ impl<T: Stored> Replicated<T> {
         let shard: Vec<Range<usize>> = groups.iter().map(updated).collect();
         let reducer: Arc<dyn Reducer<T>> = match config.stage {
             Stage::Ddp => {
-                let reducer = AllReducer::new(params, comm, config.reduce_bucket, config.overlap);
-                if let Some(algorithm) = config.algorithm {
-                    reducer.by(algorithm);
-                }
-                reducer
+                let ZeroConfig { reduce_bucket, overlap, algorithm, .. } = *config;
+                AllReducer::new(params, comm, reduce_bucket, overlap, algorithm)
             }
             _ => OwnerReducer::new(params, comm, &groups, &shard, config),
         };
