@@ -13,6 +13,7 @@ and chromium-driver (Debian's names), and cargo for the library's numbers.
 
 import argparse
 import base64
+import itertools
 import json
 import pathlib
 import re
@@ -317,8 +318,12 @@ def library(command):
 
 
 def numbers():
-    """The library's numbers behind the interactive figures."""
-    return json.loads(library("numbers"))
+    """The library's numbers behind the interactive figures. Those of plans are the cases themselves, in the order of the controls."""
+    expected, plans = json.loads(library("numbers")), json.loads(library("plans"))
+    choices = itertools.product(*(plans[name] for name in ("models", "devices", "memories", "networks")))
+    expected["plans"] = [dict(zip(("model", "devices", "memory", "network", "found"), (*choice, found)))
+                         for choice, found in zip(choices, plans["cases"], strict=True)]
+    return expected
 
 
 def picture(browser, path):

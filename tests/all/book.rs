@@ -1,12 +1,10 @@
 //! The book's pages and the notebooks, as far as nothing needs to run: order, listings, outputs,
 //! words and links.
 
-use super::labs::short_run;
-use crate::suite::program::ROOT;
+use crate::suite::program::{ROOT, lab, stdout};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// A chapter about a lab has these sections, in this order.
 const SECTIONS: [&str; 6] = [
@@ -165,16 +163,16 @@ fn chapters_say_what_labs_toml_says_and_have_all_their_sections() {
 
 #[test]
 fn pages_and_paths_say_the_minutes_that_the_rule_counts() {
-    let stale: Vec<String> = book::stated(root())
-        .unwrap()
-        .into_iter()
-        .filter(|page| page.is != page.should)
-        .map(|page| page.file)
-        .collect();
-    assert!(stale.is_empty(), "cargo run --bin book -- minutes --write: {stale:?}");
+    let stated = book::stated(root()).unwrap();
+    for page in &stated {
+        let page_name = page.path.display();
+        assert!(page.is == page.should, "{page_name}: cargo run --bin book -- minutes");
+    }
+    assert!(stated.len() > 25, "only {} pages say how long they take", stated.len());
+    let course = kit::Course::read().unwrap();
     // What a path promises can be kept.
     for (_, page) in pages().iter().filter(|page| page.0.starts_with("lab")) {
-        let minutes = book::minutes(root(), page).unwrap();
+        let minutes = book::minutes(root(), &course, page).unwrap();
         assert!(
             minutes.short <= 45 && minutes.full <= 95,
             "{page}: {minutes:?}: fold more, or move a lesson to a page of its own"
@@ -715,16 +713,12 @@ fn links_lead_to_pages_and_headings() {
     }
 }
 
-/// What a program says of its flags.
-fn help(lab: &str) -> String {
-    let output = Command::new(short_run(lab).0).arg("--help").output().unwrap();
-    String::from_utf8(output.stdout).unwrap()
-}
-
 #[test]
 fn commands_on_pages_have_flags_that_exist() {
-    let helps: BTreeMap<String, String> =
-        labs().into_iter().map(|lab| (lab.name.clone(), help(&lab.name))).collect();
+    let helps: BTreeMap<String, String> = labs()
+        .into_iter()
+        .map(|of| (of.name.clone(), stdout(&lab(&of.name, "--help"))))
+        .collect();
     let pages = pages().into_iter().map(|page| format!("book/src/{}", page.1));
     let mut unknown = Vec::new();
     for page in pages.chain(["README.md".into(), "notebooks/README.md".into()]) {

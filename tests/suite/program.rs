@@ -1,6 +1,6 @@
 //! The project's programs; and one that has run: its exit code and its output.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
 
@@ -37,6 +37,36 @@ fn build() -> PathBuf {
     }
     assert!(cargo.status().unwrap().success(), "the programs cannot be built");
     folder.to_path_buf()
+}
+
+/// A lab with these flags in a folder, away from any corpus that a reader may have fetched.
+pub fn lab_in(folder: &Path, name: &str, flags: &str) -> Output {
+    let mut command = Command::new(program(name));
+    command
+        .current_dir(folder)
+        .env("NO_COLOR", "")
+        .env("RUST_BACKTRACE", "0")
+        .env_remove("SHARDLAB_CORPUS");
+    command.args(flags.split_whitespace()).output().expect("the lab starts")
+}
+
+/// A lab with these flags, in a folder of its own.
+pub fn lab(name: &str, flags: &str) -> Output {
+    lab_in(tempfile::tempdir().unwrap().path(), name, flags)
+}
+
+/// Runs a lab with each of these flags: its own checks must hold, which its exit code says.
+#[track_caller]
+pub fn passes(name: &str, all: &[&str]) {
+    for flags in all {
+        let output = lab(name, flags);
+        assert!(
+            output.status.success(),
+            "{name} {flags}\n{}{}",
+            stdout(&output),
+            stderr(&output)
+        );
+    }
 }
 
 pub fn stdout(output: &Output) -> String {

@@ -31,14 +31,15 @@ mod schedules;
 // A notebook names two crates of ours: the library, and one that has the rest.
 pub use {kit, lab01, lab04};
 
+pub use colours::plain;
 pub use compare::{Rule, differences};
 pub use exposed::exposed_numbers;
-pub use figures::{FIGURES, activations, figure, plot, ring};
+pub use figures::{activations, figure, plot, ring};
 pub use live::live;
 pub use math::{mathml_of_page, preprocess};
 pub use memory::memory_numbers;
 pub use mesh::mesh_numbers;
 pub use minutes::{Minutes, Stated, minutes, stated};
-pub use outputs::{Output, colour, compare, outputs, write};
-pub use plans::{plan_numbers, plans};
+pub use outputs::{Output, compare, outputs, write};
+pub use plans::plans;
 pub use schedules::{cases, numbers};

@@ -24,7 +24,7 @@ const SCRIPTS: [(&str, &str); 8] = [
 ///
 /// [`BadInput`] where no interactive figure has this name.
 pub fn live(name: &str) -> Result<Picture> {
-    let svg = figure(name, None)?;
+    let svg = figure(name)?;
     let Some((_, script)) = SCRIPTS.into_iter().find(|figure| figure.0 == name) else {
         let help = format!("give one of these: {}", SCRIPTS.map(|figure| figure.0).join(", "));
         return Err(BadInput::new(format!("the figure {name:?} is not interactive"), help).into());

@@ -1,10 +1,10 @@
 //! book: the commands that keep the book true.
 //!
 //! `cargo build --bins`, then `cargo run --bin book -- outputs`, runs what the book shows and
-//! compares; with `--write` it takes over what is printed. `figure NAME` prints a picture as SVG,
-//! or with `--terminal` as text. mdBook calls `preprocess` while it builds the book.
+//! compares; with `--write` it takes over what is printed. `figure NAME` prints a picture as SVG.
+//! mdBook calls `preprocess` while it builds the book.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use kit::help;
 use kit::show::{Screen, bytes_binary, bytes_decimal, seconds};
@@ -21,7 +21,7 @@ use std::process::ExitCode;
 #[command(name = "book", version)]
 #[command(after_long_help = help::examples("book", &[
     ("outputs lab03", "run what lab03's pages show, and compare"),
-    ("figure zero-1 --terminal", "a figure of the book, as text"),
+    ("figure zero-1", "a figure of the book, as SVG"),
 ]))]
 struct Args {
     #[command(subcommand)]
@@ -38,23 +38,11 @@ enum What {
         /// Write what is printed to book/outputs instead
         #[arg(long)]
         write: bool,
-        /// Leave the texts as they are, and write their colours to book/colours
-        #[arg(long, conflicts_with = "write")]
-        colours: bool,
     },
-    /// Compute how long each page and path takes, and compare with what they say
-    Minutes {
-        /// Write the minutes into the pages instead
-        #[arg(long)]
-        write: bool,
-    },
+    /// Compute how long each page and path takes, and write it into the pages
+    Minutes,
     /// Print a figure as SVG
-    Figure {
-        name: String,
-        /// Print it as text, for the terminal
-        #[arg(long)]
-        terminal: bool,
-    },
+    Figure { name: String },
     /// Print a run's --metrics, or lab01's --json, as SVG
     Plot { file: PathBuf },
     /// Print the cases of the explorer of pipeline schedules, as JSON
@@ -80,62 +68,27 @@ fn run(args: Args) -> Result<()> {
         .nth(3)
         .expect("labs/tools/book is below");
     let screen = Screen::detect(false);
-    match args.command {
-        What::Outputs { name, write, colours } => match (write, colours) {
-            (true, _) => book::write(&screen, root, &name),
-            (_, true) => book::colour(&screen, root, &name),
-            _ => book::compare(&screen, root, &name),
-        },
-        What::Minutes { write } => minutes(&screen, root, write),
-        What::Figure { name, terminal } => {
-            screen.say(book::figure(&name, terminal.then_some(&screen))?);
-            Ok(())
-        }
-        What::Plot { file } => {
-            screen.say(book::plot(&file)?);
-            Ok(())
-        }
-        What::Schedules => {
-            screen.say(book::cases()?);
-            Ok(())
-        }
-        What::Plans => {
-            screen.say(book::plans()?);
-            Ok(())
-        }
-        What::Numbers => {
-            screen.say(numbers()?.to_string());
-            Ok(())
-        }
-        What::Preprocess { args } => book::preprocess(&args),
-    }
+    screen.say(match args.command {
+        What::Outputs { name, write: true } => return book::write(&screen, root, &name),
+        What::Outputs { name, write: false } => return book::compare(&screen, root, &name),
+        What::Minutes => return minutes(&screen, root),
+        What::Preprocess { args } => return book::preprocess(&args),
+        What::Figure { name } => book::figure(&name)?,
+        What::Plot { file } => book::plot(&file)?,
+        What::Schedules => book::cases()?,
+        What::Plans => book::plans()?,
+        What::Numbers => numbers()?.to_string(),
+    });
+    Ok(())
 }
 
-/// Compares the minutes that pages and paths say with those computed, or writes these.
-fn minutes(screen: &Screen, root: &Path, write: bool) -> Result<()> {
-    let mut stale = 0;
-    for page in book::stated(root)? {
-        let differs = page.is != page.should;
-        if differs && write {
-            let path = root.join("book/src").join(&page.file);
-            std::fs::write(&path, &page.should)
-                .with_context(|| format!("cannot write {}", path.display()))?;
-        }
-        stale += usize::from(differs);
-        let minutes = page
-            .minutes
-            .map_or(String::new(), |minutes| format!("{:3} {:3}", minutes.short, minutes.full));
-        let mark = match (differs, write) {
-            (false, _) => "",
-            (true, true) => "written",
-            (true, false) => "differs",
-        };
-        screen.say(format!("{:20} {minutes:7} {mark}", page.file));
+/// Writes into the pages how long they take.
+fn minutes(screen: &Screen, root: &Path) -> Result<()> {
+    for page in book::stated(root)?.iter().filter(|page| page.is != page.should) {
+        let path = page.path.display();
+        std::fs::write(&page.path, &page.should).with_context(|| format!("cannot write {path}"))?;
+        screen.say(format!("wrote {path}"));
     }
-    ensure!(
-        write || stale == 0,
-        "{stale} pages say other minutes than those computed\nhelp: cargo run --bin book -- minutes --write"
-    );
     Ok(())
 }
 
@@ -181,7 +134,7 @@ fn numbers() -> Result<Value> {
     }
     let rings: Vec<_> = (2..=8).map(book::ring).collect();
     Ok(
-        json!({ "cost": cost, "stages": stages, "ring": rings, "schedule": book::numbers()?, "plans": book::plan_numbers()?,
+        json!({ "cost": cost, "stages": stages, "ring": rings, "schedule": book::numbers()?, 
             "exposed": book::exposed_numbers(), "mesh": book::mesh_numbers()?, "memory": book::memory_numbers()? }),
     )
 }

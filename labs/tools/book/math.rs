@@ -1,17 +1,16 @@
 //! Formulas: `$...$` in a line and `$$...$$` alone on lines are TeX in the pages and MathML in the
 //! book, which browsers draw themselves: no script, no font, no network.
 
-use super::colours::Colours;
+use super::colours::coloured;
 use anyhow::{Context, Result, bail};
 use pulldown_latex::config::DisplayMode;
 use pulldown_latex::{Parser, RenderConfig, Storage, mathml};
 use serde_json::Value;
 use std::io::{Read, Write};
-use std::path::Path;
 
 /// mdBook's preprocessor: reads (context, book) as JSON from stdin, writes the book with its
-/// formulas as MathML to stdout. With the arguments `supports RENDERER` it only says, by its
-/// success, that HTML is supported.
+/// formulas as MathML, and its outputs in their colours, to stdout. With the arguments
+/// `supports RENDERER` it only says, by its success, that HTML is supported.
 ///
 /// # Errors
 ///
@@ -32,10 +31,8 @@ pub fn preprocess(args: &[String]) -> Result<()> {
         .context("cannot read what mdBook hands over")?;
     let mut both: [Value; 2] =
         serde_json::from_str(&json).context("mdBook hands over (context, book) as JSON")?;
-    let [context, book] = &mut both;
-    let root = context["root"].as_str().context("mdBook says where the book is")?;
-    let colours = Colours::of(Path::new(root))?;
-    pages(book, &|page| Ok(colours.of_page(&mathml_of_page(page)?)))?;
+    let [_, book] = &mut both;
+    pages(book, &|page| Ok(coloured(&mathml_of_page(page)?)))?;
     std::io::stdout()
         .write_all(serde_json::to_string(book)?.as_bytes())
         .context("cannot write the book")

@@ -5,7 +5,6 @@
 //! both.
 
 use anyhow::{Context, Result};
-use kit::show::{Nodes, Screen};
 use lab11::planner::model;
 use lab11::strategy::{Cluster, Degrees, Device, Stage, Strategy, TrainingJob};
 use serde_json::{Value, json};
@@ -107,15 +106,6 @@ pub fn mesh_numbers() -> Result<Vec<Value>> {
         }
     }
     Ok(all)
-}
-
-/// The first picture, which stays where scripts do not run: lab07's eight ranks, on two nodes.
-pub fn mesh_picture(screen: Option<&Screen>) -> String {
-    let nodes = Nodes(vec![("node 0".into(), 4), ("node 1".into(), 4)]);
-    match screen {
-        Some(screen) => nodes.render(screen),
-        None => nodes.svg("Eight ranks of a mesh, on two nodes"),
-    }
 }
 
 #[cfg(test)]

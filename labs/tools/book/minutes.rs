@@ -10,7 +10,7 @@
 
 use anyhow::{Context, Result};
 use kit::Course;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const WORDS_A_MINUTE: f64 = 140.0;
 const OUTPUT_LINE: f64 = 12.0;
@@ -25,8 +25,14 @@ const QUESTION: f64 = 120.0;
 const FOR_LATER: [&str; 2] = ["Exercises", "On a cluster"];
 const NOT_READ: [&str; 1] = ["Further reading"];
 
+/// The page of the paths.
+const PATHS: &str = "how-to-use.md";
+
 /// Where pages link to the rule.
 const RULE: &str = "how-to-use.md#how-minutes-are-counted";
+
+/// What the line of a page begins with that says its minutes.
+const SAYS: &str = "Takes [";
 
 /// Minutes of a page: multiples of five, so that nobody takes them for more exact than they are.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,18 +41,9 @@ pub struct Minutes {
     pub full: usize,
 }
 
-/// Seconds of a page's parts.
-#[derive(Default)]
-struct Seconds {
-    short: f64,
-    full: f64,
-}
-
-/// A page that says its minutes, with its text as it is and as it should be.
+/// A page that says minutes, with its text as it is and as it should be.
 pub struct Stated {
-    pub file: String,
-    /// None for the page with the paths.
-    pub minutes: Option<Minutes>,
+    pub path: PathBuf,
     pub is: String,
     pub should: String,
 }
@@ -58,17 +55,19 @@ pub struct Stated {
 pub fn stated(root: &Path) -> Result<Vec<Stated>> {
     let course = Course::read()?;
     let mut all = Vec::new();
-    for file in timed_pages(root)? {
+    for entry in std::fs::read_dir(root.join("book/src"))? {
+        let file = entry?.file_name().to_string_lossy().into_owned();
         let is = page_text(root, &file)?;
-        let minutes = minutes_of(root, &course, &file)?;
-        let exercises = exercises_of(&course, &is);
-        let should = with_minutes(&is, &says(minutes, exercises));
-        all.push(Stated { file, minutes: Some(minutes), is, should });
+        let should = if file == PATHS {
+            with_paths(root, &course, &is)?
+        } else if is.lines().any(|line| line.starts_with(SAYS)) {
+            let minutes = minutes(root, &course, &file)?;
+            with_minutes(&is, &says(minutes, exercises_of(&course, &is)))
+        } else {
+            continue;
+        };
+        all.push(Stated { path: root.join("book/src").join(file), is, should });
     }
-    let file = "how-to-use.md".to_string();
-    let is = page_text(root, &file)?;
-    let should = with_paths(root, &course, &is)?;
-    all.push(Stated { file, minutes: None, is, should });
     Ok(all)
 }
 
@@ -76,12 +75,8 @@ pub fn stated(root: &Path) -> Result<Vec<Stated>> {
 ///
 /// # Errors
 /// If the page, or a file that it includes, cannot be read.
-pub fn minutes(root: &Path, file: &str) -> Result<Minutes> {
-    minutes_of(root, &Course::read()?, file)
-}
-
-fn minutes_of(root: &Path, course: &Course, file: &str) -> Result<Minutes> {
-    let Seconds { short, full } = reading(root, &page_text(root, file)?)?;
+pub fn minutes(root: &Path, course: &Course, file: &str) -> Result<Minutes> {
+    let [short, full] = reading(root, &page_text(root, file)?)?;
     let name = file.strip_suffix(".md").unwrap_or(file);
     let run = match course.labs.iter().find(|lab| lab.name == name) {
         Some(lab) => seconds_of(&lab.takes)?,
@@ -99,23 +94,15 @@ fn seconds_of(takes: &str) -> Result<f64> {
     Ok(number * each)
 }
 
-/// The pages before, among and after the labs, but for those that say how to read the others.
-fn timed_pages(root: &Path) -> Result<Vec<String>> {
-    let summary = page_text(root, "SUMMARY.md")?;
-    let read = summary.split("# To look up").next().unwrap_or_default();
-    let files = read.lines().filter_map(|line| line.split_once("](")?.1.strip_suffix(')'));
-    let known = ["index.md", "how-to-use.md"];
-    Ok(files.filter(|file| !known.contains(file)).map(str::to_string).collect())
-}
-
 fn page_text(root: &Path, file: &str) -> Result<String> {
     let path = root.join("book/src").join(file);
     std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// The seconds of everything on a page.
-fn reading(root: &Path, page: &str) -> Result<Seconds> {
-    let mut seconds = Seconds::default();
+/// The seconds of everything on a page, in short form and in full.
+fn reading(root: &Path, page: &str) -> Result<[f64; 2]> {
+    let mut short = 0.0;
+    let mut full = 0.0;
     let mut boxes: Vec<bool> = Vec::new(); // those that are open; whether they are "longer"
     let mut fence: Option<&str> = None;
     let mut section = "";
@@ -164,12 +151,12 @@ fn reading(root: &Path, page: &str) -> Result<Seconds> {
             }
             None => words(line) as f64 * 60.0 / WORDS_A_MINUTE,
         };
-        seconds.full += takes;
+        full += takes;
         if boxes.is_empty() && !FOR_LATER.contains(&section) {
-            seconds.short += takes;
+            short += takes;
         }
     }
-    Ok(seconds)
+    Ok([short, full])
 }
 
 fn seconds_of_a_line(language: &str) -> f64 {
@@ -248,66 +235,49 @@ fn says(minutes: Minutes, exercises: usize) -> String {
     line + "."
 }
 
-/// The page with this line: in its place, or below the title, the question and what a run takes.
+/// The page with this line in place of its own.
 fn with_minutes(page: &str, says: &str) -> String {
-    let mut lines: Vec<&str> = page.lines().collect();
-    let head = lines.len().min(9);
-    if let Some(at) = lines[..head].iter().position(|line| line.starts_with("Takes [")) {
-        lines[at] = says;
-    } else {
-        let is_head = |line: &&str| {
-            let question = line.starts_with('*') && !line.starts_with("**");
-            line.starts_with("# ") || question || line.contains(" to run · ")
-        };
-        let last = lines[..head].iter().rposition(is_head);
-        let at = last.map_or(0, |last| last + 1);
-        lines.splice(at..at, ["", says]);
-    }
-    lines.join("\n") + "\n"
+    let line = |line: &str| if line.starts_with(SAYS) { says } else { line }.to_owned() + "\n";
+    page.lines().map(line).collect()
 }
 
 /// The paths with their minutes: in each row, and in all.
 ///
-/// A row's pages are read in short form, unless it says "in full", and the exercises that it names
-/// are done: together rounded to 5 minutes. A row can name a path before it, by its heading up to
-/// the comma. A row that says "only", or that names nothing, keeps its minutes.
+/// A row's pages are read in short form, and the exercises that it names are done: together rounded
+/// to 5 minutes. A row can name a path before it, by its heading up to the comma. A row that says
+/// "only", or that names nothing, keeps its minutes.
 fn with_paths(root: &Path, course: &Course, page: &str) -> Result<String> {
-    let mut lines: Vec<String> = page.lines().map(str::to_string).collect();
-    let mut heading: Option<usize> = None;
-    let mut sum = 0;
-    let mut before: Vec<(String, usize)> = Vec::new();
-    for at in 0..lines.len() {
-        if lines[at].starts_with('#') {
-            if let Some(heading) = heading {
-                before.push((path_name(lines[heading].as_str()), sum));
-            }
-            heading = lines[at].starts_with("### ").then_some(at);
-            sum = 0;
+    let mut sections = page.split("\n### ");
+    let mut out = sections.next().unwrap_or_default().to_owned();
+    let mut before: Vec<(&str, usize)> = Vec::new();
+    for section in sections {
+        let (heading, rest) = section.split_once('\n').unwrap_or((section, ""));
+        let mut sum = 0;
+        let mut lines = Vec::new();
+        for line in rest.split('\n') {
+            let Some((minutes, what, rest)) = row(line) else {
+                lines.push(line.to_owned());
+                continue;
+            };
+            let named = before.iter().find(|path| what.contains(path.0));
+            let minutes = match (named, minutes_of_row(root, course, what)?) {
+                (Some(path), _) => path.1,
+                (None, Some(computed)) if !what.contains(" only") => (computed + 2) / 5 * 5,
+                _ => minutes,
+            };
+            sum += minutes;
+            lines.push(format!("| {minutes} | {what} | {rest}"));
         }
-        let Some((minutes, what, rest)) = row(&lines[at]) else {
-            continue;
-        };
-        let named = before.iter().find(|path| what.contains(&path.0));
-        let minutes = match (named, minutes_of_row(root, course, what)?) {
-            (Some(path), _) => path.1,
-            (None, Some(computed)) if !what.contains(" only") => (computed + 2) / 5 * 5,
-            _ => minutes,
-        };
-        sum += minutes;
-        lines[at] = format!("| {minutes} | {what} | {rest}");
-        if let Some(heading) = heading
-            && let Some((name, _)) = lines[heading].rsplit_once(": ")
-        {
-            lines[heading] = format!("{name}: {sum} minutes");
+        out += "\n### ";
+        match heading.rsplit_once(": ") {
+            Some((name, _)) => out += &format!("{name}: {sum} minutes"),
+            None => out += heading,
         }
+        out += "\n";
+        out += &lines.join("\n");
+        before.push((heading.split([',', ':']).next().unwrap_or_default(), sum));
     }
-    Ok(lines.join("\n") + "\n")
-}
-
-/// `### Half a day A, from one device to many: 230 minutes` is "Half a day A".
-fn path_name(heading: &str) -> String {
-    let name = heading.trim_start_matches(['#', ' ']);
-    name.split([',', ':']).next().unwrap_or_default().to_string()
+    Ok(out)
 }
 
 /// A row of a path: its minutes, what is read and done, and the rest.
@@ -321,13 +291,7 @@ fn minutes_of_row(root: &Path, course: &Course, what: &str) -> Result<Option<usi
     let mut all = None;
     for link in what.split("](").skip(1) {
         let file = link.split([')', '#']).next().unwrap_or_default();
-        let minutes = minutes_of(root, course, file)?;
-        let takes = if what.contains("in full") {
-            minutes.full
-        } else {
-            minutes.short
-        };
-        all = Some(all.unwrap_or(0) + takes);
+        all = Some(all.unwrap_or(0) + minutes(root, course, file)?.short);
     }
     let code = what.split('`').skip(1).step_by(2);
     for name in code.filter(|name| name.starts_with("lab") && name.contains('-')) {
@@ -342,11 +306,6 @@ fn minutes_of_row(root: &Path, course: &Course, what: &str) -> Result<Option<usi
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn seconds(page: &str) -> [f64; 2] {
-        let read = reading(Path::new("/nowhere"), page).unwrap();
-        [read.short, read.full]
-    }
 
     #[test]
     fn each_part_of_a_page_takes_its_time() {
@@ -363,20 +322,11 @@ mod tests {
             ("## On a cluster\none two three four\n", 0.0, 3.0),
             ("## Further reading\none two three\n", 0.0, 0.0),
         ] {
-            let found = seconds(page);
+            let found = reading(Path::new("/nowhere"), page).unwrap();
             assert!(
                 (found[0] - short).abs() < 1e-9 && (found[1] - full).abs() < 1e-9,
                 "{page}: {found:?}"
             );
         }
-    }
-
-    #[test]
-    fn a_page_says_its_minutes_below_its_head() {
-        let page = "# lab99 · A\n\n*B?*\n\n1 second to run · 2 ranks\n\nC\n";
-        let with = with_minutes(page, "Takes [5 minutes](x).");
-        assert_eq!(with, page.replace("ranks\n", "ranks\n\nTakes [5 minutes](x).\n"));
-        assert_eq!(with_minutes(&with, "Takes [5 minutes](x)."), with);
-        assert!(with_minutes(&with, "Takes [9 minutes](x).").contains("[9 minutes]"));
     }
 }

@@ -1,10 +1,10 @@
 //! The outputs that the book shows. `book/outputs.toml` names each output and its command, and
-//! `book/outputs/` holds the outputs. This file runs the commands, and writes their outputs or
-//! compares them.
+//! `book/outputs/` holds the outputs, texts with a terminal's colour codes. This file runs the
+//! commands, and writes their outputs or compares them.
 
-use super::colours::{plain, repainted};
+use super::colours::plain;
 use super::compare::{Rule, differences};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use kit::show::Screen;
 use serde::Deserialize;
 use shardlab::error::BadInput;
@@ -13,11 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A command of the book should take no longer than this, on a machine that does nothing else.
-const SHORT: Duration = Duration::from_secs(10);
-
-/// Only a command that hangs takes this long.
-const HANG: Duration = Duration::from_secs(120);
+/// Seconds that only a command takes that hangs.
+const HANG: &str = "120";
 
 #[derive(Deserialize)]
 struct File {
@@ -52,8 +49,8 @@ pub struct Output {
 }
 
 impl Output {
-    /// Whether its colours can be shown: it is a text, and no other command reads it, which codes
-    /// would disturb.
+    /// Whether it has colours: it is a text, and no other command reads it, which codes would
+    /// disturb.
     fn is_in_colour(&self) -> bool {
         self.file.ends_with(".txt") && !self.command.contains(['|', '>'])
     }
@@ -79,49 +76,15 @@ pub fn outputs(root: &Path) -> Result<Vec<Output>> {
 ///
 /// [`BadInput`] where no name fits; where a command fails, or its output cannot be written.
 pub fn write(screen: &Screen, root: &Path, name: &str) -> Result<()> {
-    let runs = Runs::new(false)?;
-    each(root, name, runs, |_, path, text, took| {
-        let long = if took > SHORT {
-            format!("; on a quiet machine it should take at most {SHORT:?}")
-        } else {
-            String::new()
-        };
+    each(root, name, Runs::new(false)?, |_, path, text, took| {
         std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
-        screen.say(format!("wrote {} ({took:.1?}{long})", path.display()));
+        screen.say(format!("wrote {} ({took:.1?})", path.display()));
         Ok(0)
-    })
-    .map(|_| ())
+    })?;
+    Ok(())
 }
 
-/// Runs the commands in colour, and writes the texts that the book has in these colours. Texts
-/// without any have no file.
-///
-/// # Errors
-///
-/// [`BadInput`] where no name fits; where a command fails, or a file cannot be written.
-pub fn colour(screen: &Screen, root: &Path, name: &str) -> Result<()> {
-    let runs = Runs { colour: true, ..Runs::new(false)? };
-    let folder = root.join("book/colours");
-    std::fs::create_dir_all(&folder)?;
-    each(root, name, runs, |output, path, text, took| {
-        let shown = std::fs::read_to_string(path)
-            .with_context(|| format!("cannot read {}", path.display()))?;
-        let to = folder.join(Path::new(&output.file).with_extension("ansi"));
-        match repainted(&shown, &text) {
-            Some(text) => {
-                std::fs::write(&to, text)
-                    .with_context(|| format!("cannot write {}", to.display()))?;
-                screen.say(format!("wrote {} ({took:.1?})", to.display()));
-            }
-            None if to.exists() => std::fs::remove_file(&to)?,
-            None => {}
-        }
-        Ok(0)
-    })
-    .map(|_| ())
-}
-
-/// Runs the commands again, without wide vectors, and compares their outputs.
+/// Runs the commands again, without wide vectors, and compares what their outputs say.
 ///
 /// # Errors
 ///
@@ -132,7 +95,7 @@ pub fn compare(screen: &Screen, root: &Path, name: &str) -> Result<()> {
     let found = each(root, name, runs, |output, path, text, took| {
         let expected = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read {}", path.display()))?;
-        let found = differences(&expected, &text, &output.rules);
+        let found = differences(&plain(&expected), &plain(&text), &output.rules);
         let how = if found.is_empty() { "same   " } else { "DIFFERS" };
         screen.say(format!("{how} {} ({took:.1?})", output.file));
         for found in &found {
@@ -157,19 +120,11 @@ fn each(
     let outputs = outputs(root)?;
     let mut chosen = outputs.iter().filter(|output| output.file.contains(name)).peekable();
     if chosen.peek().is_none() {
-        let names: Vec<&str> = outputs.iter().map(|output| output.file.as_str()).collect();
         let what = format!("no output's name contains {name:?}");
-        return Err(BadInput::new(
-            what,
-            format!("give a part of one of these: {}", names.join(", ")),
-        )
-        .into());
+        return Err(BadInput::new(what, "give a part of a name in book/outputs.toml").into());
     }
     let mut found = 0;
     for output in chosen {
-        if runs.colour && !output.is_in_colour() {
-            continue;
-        }
         let (text, took) = runs.of(output)?;
         found += act(output, &root.join("book/outputs").join(&output.file), text, took)?;
     }
@@ -184,8 +139,6 @@ struct Runs {
     /// Whether loops run without wide vectors. They are slower then, and their results are bitwise
     /// equal.
     portable: bool,
-    /// Whether what is printed has colour codes.
-    colour: bool,
     done: HashMap<String, (String, Duration)>,
 }
 
@@ -197,7 +150,6 @@ impl Runs {
             folder: tempfile::tempdir()?,
             programs,
             portable,
-            colour: false,
             done: HashMap::new(),
         })
     }
@@ -207,7 +159,7 @@ impl Runs {
         let run = format!("{} {}", output.command, output.also);
         let context = || format!("`{}`, for {}", run.trim_end(), output.file);
         if !self.done.contains_key(&run) {
-            let ran = self.run(&run, output.exit).with_context(context)?;
+            let ran = self.run(&run, output).with_context(context)?;
             self.done.insert(run.clone(), ran);
         }
         let (printed, took) = &self.done[&run];
@@ -228,18 +180,18 @@ impl Runs {
         Ok((format!("$ {}\n{before}{text}{after}", output.command), *took))
     }
 
-    fn run(&self, command: &str, exit: i32) -> Result<(String, Duration)> {
+    fn run(&self, command: &str, output: &Output) -> Result<(String, Duration)> {
         let command = programs(command);
         let path = std::env::var("PATH").unwrap_or_default();
-        let mut shell = Command::new("sh");
+        let mut shell = Command::new("timeout");
         shell
-            .args(["-c", &format!("{{ {command}\n}} 2>&1")])
+            .args([HANG, "sh", "-c", &format!("{{ {command}\n}} 2>&1")])
             .current_dir(self.folder.path());
         shell
             .env("PATH", format!("{}:{path}", self.programs.display()))
             // Whether other programs run beside this one is nothing that a page should say.
             .env("SHARDLAB_OTHERS", "0");
-        match self.colour {
+        match output.is_in_colour() {
             true => shell.env_remove("NO_COLOR").env("CLICOLOR_FORCE", "1"),
             false => shell.env("NO_COLOR", "1"),
         };
@@ -257,24 +209,14 @@ impl Runs {
             shell.env("SHARDLAB_SIMD", "portable");
         }
         let start = Instant::now();
-        let log = tempfile::NamedTempFile::new()?;
-        let mut child = shell
-            .stdin(Stdio::null())
-            .stdout(log.reopen()?)
-            .spawn()
-            .context("cannot start sh")?;
-        let status = loop {
-            if let Some(status) = child.try_wait()? {
-                break status;
-            }
-            if start.elapsed() > HANG {
-                child.kill().ok();
-                bail!("still running after {HANG:?}");
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        };
-        let text = std::fs::read_to_string(log.path())?;
-        ensure!(status.code() == Some(exit), "ended with {status}, not with {exit}:\n{text}");
+        let ran = shell.stdin(Stdio::null()).output().context("cannot start timeout")?;
+        let text = String::from_utf8(ran.stdout)?;
+        ensure!(
+            ran.status.code() == Some(output.exit),
+            "ended with {}, not with {}:\n{text}",
+            ran.status,
+            output.exit
+        );
         Ok((text, start.elapsed()))
     }
 }

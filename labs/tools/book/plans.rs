@@ -136,27 +136,6 @@ pub fn plans() -> Result<String> {
     Ok(format!("{{{}}}", fields.join(",\n")))
 }
 
-/// Some of the cases as the library computes them: book/browse.py compares them with the figure's.
-pub fn plan_numbers() -> Result<Vec<Value>> {
-    let mut all = Vec::new();
-    for (name, devices, memory, network) in [
-        (1, 1, 1, 0),
-        (3, 4, 3, 1),
-        (3, 4, 2, 0),
-        (4, 5, 1, 2),
-        (6, 6, 0, 0),
-        (5, 0, 0, 2),
-    ] {
-        let name = MODELS[name];
-        let devices = DEVICES[devices];
-        let memory = MEMORIES[memory];
-        let network = NETWORKS[network];
-        let found = case(name, devices, memory, network.0)?.json();
-        all.push(json!({ "model": name, "devices": devices, "memory": memory, "network": network.1, "found": found }));
-    }
-    Ok(all)
-}
-
 /// A plan, and its bytes of a rank: the state, activations, and what layers need while they
 /// compute.
 type Bar = (String, [f64; 3]);

@@ -1,7 +1,7 @@
 //! A transformer block on two tensor ranks: what is whole, what is cut, and where Megatron's f and
 //! g stand.
 
-use kit::show::{Align, Coat, Ink, Screen, Sketch, Stroke};
+use kit::show::{Align, Coat, Ink, Sketch, Stroke};
 
 /// What a rank has of a tensor of activations.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,30 +28,15 @@ fn operators(sequence: bool) -> [(&'static str, [&'static str; 2]); 2] {
     }
 }
 
-/// The block under tensor parallelism, or with sequence parallelism as well, as text and as SVG.
-pub(super) fn block_on_ranks(screen: &Screen, sequence: bool) -> (String, String) {
-    let stream = if sequence { "positions" } else { "whole" };
-    let mut lines = Vec::new();
-    for (half, [first, middle, last], cut) in HALVES {
-        lines.push(format!("  {half:<10} norm ─ f ─ {first} ─ {middle} ─ {last} ─ g ─ +"));
-        let has = [stream, "whole", cut, "summands", stream].join(", ");
-        lines.push(format!("  {:<10} a rank has in turn: {has}", ""));
-    }
-    for (name, [forward, backward]) in operators(sequence) {
-        lines.push(format!("  {name}: forward {forward}, backward {backward}"));
-    }
-    let text = lines.join("\n");
-    let text = if screen.ascii { text.replace('─', "-") } else { text };
-    (text, svg(sequence, stream))
-}
-
 /// The middles of f and g, and their width.
 const OPERATORS: [f64; 2] = [158.0, 518.0];
 const BAR: f64 = 24.0;
 
-fn svg(sequence: bool, stream: &str) -> String {
+/// The block under tensor parallelism, or with sequence parallelism as well.
+pub(super) fn block_on_ranks(sequence: bool) -> String {
     const WIDTH: f64 = 600.0;
     const BAND: f64 = 128.0;
+    let stream = if sequence { "positions" } else { "whole" };
     let mut sketch = Sketch::wide(WIDTH);
     for (i, (half, boxes, cut)) in HALVES.into_iter().enumerate() {
         let top = BAND * i as f64;

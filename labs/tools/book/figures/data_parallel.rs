@@ -1,23 +1,11 @@
 //! Data parallelism: copies of one model, batches of their own, and one average.
 
-use kit::show::{Align, Coat, Ink, Screen, Sketch, Stroke};
+use kit::show::{Align, Coat, Ink, Sketch, Stroke};
 
 const RANKS: usize = 3;
 
-/// The picture, as text and as SVG.
-pub(super) fn data_parallel(screen: &Screen) -> (String, String) {
-    let mut lines = Vec::new();
-    for rank in 0..RANKS {
-        let name = screen.rank(rank, format!("rank {rank}"));
-        lines.push(format!(
-            "  {name}  batch {rank} - the model - gradients {rank} - average - the same step"
-        ));
-    }
-    lines.push("  One all-reduce averages the gradients. So all copies stay the same.".to_string());
-    (lines.join("\n"), svg())
-}
-
-fn svg() -> String {
+/// The picture.
+pub(super) fn data_parallel() -> String {
     const COLUMN: f64 = 160.0;
     const WIDE: f64 = 136.0;
     const HIGH: f64 = 28.0;

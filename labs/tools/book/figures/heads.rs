@@ -1,37 +1,17 @@
 //! Attention on two tensor ranks: the columns and rows of its matrices that belong to each head.
 
 use super::BABY;
-use kit::show::{Align, Coat, Ink, Screen, Sketch};
+use kit::show::{Align, Coat, Ink, Sketch};
 
 const RANKS: usize = 2;
 
-/// Attention by heads, as text and as SVG.
-pub(super) fn heads(screen: &Screen) -> (String, String) {
-    let each = BABY.heads / RANKS;
-    let wide = BABY.head();
-    let mut lines = vec![format!(
-        "  {} heads, each {wide} columns of Q, of K and of V, and {wide} rows of the output",
-        BABY.heads
-    )];
-    for rank in 0..RANKS {
-        let first = rank * each;
-        let last = first + each - 1;
-        let words = format!(
-            "heads {first}-{last}: columns {}-{} of Q, K and V, and these rows of the output",
-            first * wide,
-            (last + 1) * wide - 1
-        );
-        let name = screen.rank(rank, format!("rank {rank}"));
-        lines.push(format!("  {name}  {words}"));
-    }
-    (lines.join("\n"), svg(each))
-}
-
-fn svg(each: usize) -> String {
+/// Attention by heads.
+pub(super) fn heads() -> String {
     const LEFT: f64 = 62.0;
     const HEAD: f64 = 20.0;
     const GAP: f64 = 8.0;
     const TOP: f64 = 42.0;
+    let each = BABY.heads / RANKS;
     let whole = HEAD * BABY.heads as f64;
     let mut sketch = Sketch::default();
     let mut y = TOP;

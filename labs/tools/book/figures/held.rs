@@ -1,6 +1,6 @@
 //! Who holds what, in f32.
 
-use super::{BABY, BATCH, DATA, FIGURES};
+use super::{BABY, BATCH, DATA};
 use kit::show::{Fill, Holding, Holdings, Loads};
 use shardlab::error::BadInput;
 use shardlab::plan::{BytesEach, DropoutMasks, zero_memory};
@@ -70,7 +70,7 @@ pub(super) fn holdings(name: &str) -> Result<(Holdings<'static>, &'static str), 
         ),
         _ => {
             let what = format!("there is no figure {name:?}");
-            return Err(BadInput::new(what, format!("give one of these: {}", FIGURES.join(", "))));
+            return Err(BadInput::new(what, "book/outputs.toml names all figures"));
         }
     };
     let [parameters, gradients, optimizer] =

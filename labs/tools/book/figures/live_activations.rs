@@ -1,7 +1,7 @@
 //! Activations over time: how many micro-batches' each rank of a pipeline keeps.
 
 use anyhow::Result;
-use kit::show::{Activity, Align, Bar, Ink, Screen, Sketch, Stroke};
+use kit::show::{Activity, Align, Bar, Ink, Sketch, Stroke};
 use lab06::Predicted;
 use shardlab::parallel::pipeline::{Pipeline, Schedule};
 
@@ -40,37 +40,8 @@ fn schedules() -> Result<[(&'static str, Predicted); 2]> {
     Ok([("GPipe", of(Schedule::GPipe)?), ("1F1B", of(Schedule::OneForwardOneBackward)?)])
 }
 
-/// Activations over one step, as text and as SVG.
-pub(super) fn live_activations(screen: &Screen) -> Result<(String, String)> {
-    let all = schedules()?;
-    let mut lines = Vec::new();
-    for (name, step) in &all {
-        lines.push(format!("  {}", screen.bold(name)));
-        for (rank, bars) in step.bars.iter().enumerate() {
-            let kept = kept(bars);
-            let at = |column: usize| {
-                let moment = (column as f64 + 0.5) / 2.0;
-                let now = kept.iter().take_while(|(from, _)| *from <= moment).last();
-                now.map_or(0, |now| now.1)
-            };
-            let columns = (2.0 * step.simulated.makespan) as usize;
-            let signs: Vec<char> = " ▁▂▃▄▅▆▇█".chars().collect();
-            let sign = |kept: usize| match screen.ascii {
-                true => char::from_digit(kept as u32, 10).unwrap_or('#'),
-                false => signs[kept.min(8)],
-            };
-            let curve: String = (0..columns).map(|column| sign(at(column))).collect();
-            let peak = step.simulated.peaks[rank];
-            lines.push(format!(
-                "  rank {rank}  peak {peak}  {}",
-                screen.rank(rank, curve.trim_end())
-            ));
-        }
-    }
-    Ok((lines.join("\n"), svg(&all)))
-}
-
-fn svg(all: &[(&str, Predicted)]) -> String {
+/// Activations over one step.
+pub(super) fn live_activations() -> Result<String> {
     const NAMES: f64 = 50.0;
     const GAP: f64 = 14.0;
     const ROW: f64 = 64.0;
@@ -78,7 +49,7 @@ fn svg(all: &[(&str, Predicted)]) -> String {
     const TOP: f64 = 22.0;
     let wide = (480.0 - NAMES - GAP) / 2.0;
     let mut sketch = Sketch::default();
-    for (panel, (name, step)) in all.iter().enumerate() {
+    for (panel, (name, step)) in schedules()?.iter().enumerate() {
         let left = NAMES + (wide + GAP) * panel as f64;
         sketch.words((left + wide / 2.0, 13.0), Align::Centre, name);
         let x = |moment: f64| left + wide * moment / step.simulated.makespan;
@@ -103,7 +74,7 @@ fn svg(all: &[(&str, Predicted)]) -> String {
     let bottom = TOP + ROW * PIPELINE.ranks as f64 + 6.0;
     sketch.words((NAMES, bottom), Align::Right, "right: time, one step; up: micro-batches kept");
     let title = "Micro-batches whose activations a rank keeps, over one step of 4 ranks and 8 micro-batches";
-    sketch.svg(title, bottom + 8.0)
+    Ok(sketch.svg(title, bottom + 8.0))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use crate::plans::tensor_and_data;
 use anyhow::Result;
-use kit::show::{Align, Coat, Ink, Screen, Sketch, bytes_decimal, significant, table, thousands};
+use kit::show::{Align, Coat, Ink, Sketch, bytes_decimal, significant, thousands};
 use lab11::planner::Plan;
 use lab11::strategy::{Degrees, TrainingJob};
 
@@ -49,32 +49,18 @@ fn kinds(job: &TrainingJob, plan: &Plan) -> Vec<Kind> {
     .collect()
 }
 
-/// The plan, as text and as SVG.
-pub(super) fn plan(screen: &Screen) -> Result<(String, String)> {
-    let (job, plan) = tensor_and_data()?;
-    let all = kinds(&job, &plan);
-    let rows: Vec<Vec<String>> = all
-        .iter()
-        .map(|(name, bytes, from)| vec![(*name).to_string(), bytes_decimal(*bytes), from.clone()])
-        .collect();
-    let text = format!(
-        "  {} on {}\n{}",
-        plan.strategy.words(),
-        job.cluster.device.name,
-        table(screen, &["", "bytes", "from"], &rows)
-    );
-    Ok((text, svg(&job, &plan, &all)))
-}
-
-fn svg(job: &TrainingJob, plan: &Plan, all: &[Kind]) -> String {
+/// The plan.
+pub(super) fn plan() -> Result<String> {
     const WIDE: f64 = 598.0;
     const ROW: f64 = 22.0;
+    let (job, plan) = tensor_and_data()?;
     let device = &job.cluster.device;
     let mut sketch = Sketch::wide(600.0);
     let used = bytes_decimal(plan.load.total());
     let words = format!("{}: {used} of {}", plan.strategy.words(), bytes_decimal(device.memory));
     sketch.words((0.0, 14.0), Align::Right, words);
     let mut x = 1.0;
+    let all = kinds(&job, &plan);
     for (kind, (name, bytes, from)) in all.iter().enumerate() {
         let wide = WIDE * bytes / device.memory;
         let (ink, coat) = match *name {
@@ -91,7 +77,7 @@ fn svg(job: &TrainingJob, plan: &Plan, all: &[Kind]) -> String {
         sketch.words((196.0, y), Align::Right, from);
     }
     let title = format!("Every byte of one {} under {}", device.name, plan.strategy.words());
-    sketch.svg(&title, 84.0 + ROW * all.len() as f64 - 8.0)
+    Ok(sketch.svg(&title, 84.0 + ROW * all.len() as f64 - 8.0))
 }
 
 #[cfg(test)]

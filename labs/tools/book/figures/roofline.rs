@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use kit::Peaks;
-use kit::show::{Align, Ink, Screen, Sketch, Stroke, significant, table};
+use kit::show::{Align, Ink, Sketch, Stroke, significant};
 use lab11::strategy::Device;
 use shardlab::plan::ModelShape;
 
@@ -42,40 +42,18 @@ fn passes() -> Result<(Peaks, Vec<Pass>)> {
     Ok((peaks, decode.into_iter().chain([prefill]).collect()))
 }
 
-/// The roof and the passes below it, as text and as SVG.
-pub(super) fn roofline(screen: &Screen) -> Result<(String, String)> {
-    let (peaks, passes) = passes()?;
-    let row = |pass: &Pass| {
-        let most = peaks.most(pass.intensity);
-        vec![
-            pass.name.clone(),
-            significant(pass.intensity, 2),
-            tera(most),
-            format!("{}%", significant(100.0 * most / peaks.flops, 2)),
-        ]
-    };
-    let rows: Vec<Vec<String>> = passes.iter().map(row).collect();
-    let heads = ["pass", "FLOPs per byte", "at most", "of the peak"];
-    let words = format!(
-        "{MODEL} on {DEVICE}: {} and {} TB/s, so the ridge is at {} FLOPs per byte.",
-        tera(peaks.flops),
-        significant(peaks.bytes / 1e12, 3),
-        significant(peaks.ridge(), 3)
-    );
-    let text = format!("{}\n{}", table(screen, &heads, &rows), screen.wrap(&words, 2));
-    Ok((text, svg(&peaks, &passes)))
-}
-
 fn tera(flops: f64) -> String {
     format!("{} TFLOP/s", significant(flops / 1e12, 3))
 }
 
-fn svg(peaks: &Peaks, passes: &[Pass]) -> String {
+/// The roof and the passes below it.
+pub(super) fn roofline() -> Result<String> {
     const LEFT: f64 = 34.0;
     const RIGHT: f64 = 470.0;
     const TOP: f64 = 40.0;
     const BOTTOM: f64 = 250.0;
     const LOW: (f64, f64) = (0.5, 1e12);
+    let (peaks, passes) = passes()?;
     let high = (4000.0, 2.0 * peaks.flops);
     let part = |value: f64, low: f64, high: f64| (value / low).ln() / (high / low).ln();
     let x = |intensity: f64| LEFT + (RIGHT - LEFT) * part(intensity, LOW.0, high.0);
@@ -104,7 +82,7 @@ fn svg(peaks: &Peaks, passes: &[Pass]) -> String {
     sketch.words((along.0 - 12.0, along.1 - 14.0), Align::Left, words);
     let words = format!("arithmetic: {}", tera(peaks.flops));
     sketch.words((RIGHT, y(peaks.flops) - 10.0), Align::Left, words);
-    for pass in passes {
+    for pass in &passes {
         let (left, top) = on_roof(pass.intensity);
         let decodes = pass.name != "prefill";
         sketch.dot((left, top), Ink::Kind(usize::from(!decodes)));
@@ -117,7 +95,7 @@ fn svg(peaks: &Peaks, passes: &[Pass]) -> String {
         sketch.words(place, align, &pass.name);
     }
     let title = "Decode is on the roof's slope, where memory is the limit; prefill is right of the ridge, where arithmetic is";
-    sketch.svg(title, BOTTOM + 44.0)
+    Ok(sketch.svg(title, BOTTOM + 44.0))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::holdings_of;
 use anyhow::Result;
-use kit::show::{Align, Coat, Ink, Screen, Sketch, bytes_decimal, table};
+use kit::show::{Align, Coat, Ink, Sketch, bytes_decimal};
 use lab10::{DsConfig, PipelineConfig, make_ds_config};
 use shardlab::parallel::zero::Stage;
 use shardlab::plan::{ModelShape, Portion};
@@ -46,33 +46,14 @@ fn parts() -> Result<(Vec<Part>, u64)> {
     Ok(((0..RANKS).map(part).collect(), whole))
 }
 
-const SETTINGS: &str = "tensor 2   stages 2   ZeRO-1   8 ranks";
 const ROWS: [&str; 3] = ["replica", "stage", "tensor rank"];
 
-/// The way from settings to bytes, as text and as SVG.
-pub(super) fn settings(screen: &Screen) -> Result<(String, String)> {
-    let (parts, whole) = parts()?;
-    let row = |(rank, part): (usize, &Part)| {
-        let mut row = vec![format!("rank {rank}")];
-        row.extend(part.place.map(|place| place.to_string()));
-        row.push(format!("half of {}", part.layers));
-        row.push(bytes_decimal(part.bytes.iter().sum::<u64>() as f64));
-        row
-    };
-    let rows: Vec<Vec<String>> = parts.iter().enumerate().map(row).collect();
-    let heads = ["", "replica", "stage", "tensor rank", "layers", "holds"];
-    let text = format!(
-        "  {SETTINGS}\n{}\n  one rank alone: {}",
-        table(screen, &heads, &rows),
-        bytes_decimal(whole as f64)
-    );
-    Ok((text, svg(&parts, whole)))
-}
-
-fn svg(parts: &[Part], whole: u64) -> String {
+/// The way from settings to bytes.
+pub(super) fn settings() -> Result<String> {
     const LEFT: f64 = 84.0;
     const COLUMN: f64 = 64.0;
     const HIGH: f64 = 110.0;
+    let (parts, whole) = parts()?;
     let mut sketch = Sketch::wide(600.0);
     sketch.words((0.0, 19.0), Align::Right, "settings");
     for (i, words) in ["tensor 2", "stages 2", "ZeRO-1", "8 ranks"].into_iter().enumerate() {
@@ -118,5 +99,5 @@ fn svg(parts: &[Part], whole: u64) -> String {
     let words = format!("one rank alone: {}", bytes_decimal(whole as f64));
     sketch.words((600.0, base + 41.0), Align::Left, words);
     let title = "Settings divide ranks into replicas, stages and tensor ranks, these divide the layers, and ZeRO the optimizer";
-    sketch.svg(title, base + 48.0)
+    Ok(sketch.svg(title, base + 48.0))
 }

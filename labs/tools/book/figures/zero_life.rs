@@ -1,7 +1,7 @@
 //! The life of one block in ZeRO's stage 3: what each rank holds of it, moment by moment.
 
 use super::BABY;
-use kit::show::{Align, Coat, Ink, Screen, Sketch, bytes_decimal, table};
+use kit::show::{Align, Coat, Ink, Sketch, bytes_decimal};
 use shardlab::plan::{BytesEach, zero_memory};
 
 const RANKS: usize = 3;
@@ -39,51 +39,18 @@ impl Held {
             Held::Alike | Held::Own => whole,
         }
     }
-
-    fn words(self) -> &'static str {
-        match self {
-            Held::Nothing => "-",
-            Held::Slice => "a slice",
-            Held::Alike => "all",
-            Held::Own => "all, its own",
-        }
-    }
 }
 
-/// A block of lab03's model and its bytes on a rank at each moment: parameters and gradients, in
+/// The life of a block of lab03's model, with its bytes on a rank: parameters and gradients, in
 /// f32.
-pub(super) fn bytes() -> Vec<(&'static str, u64)> {
-    let of = |stage| zero_memory(stage, BABY.per_layer(), RANKS as u64, BytesEach::F32);
-    let [whole, sliced] = [of(0), of(3)];
-    let at = |(moment, parameters, gradients): (_, Held, Held)| {
-        let all = parameters.bytes(whole[0], sliced[0]) + gradients.bytes(whole[1], sliced[1]);
-        (moment, all)
-    };
-    MOMENTS.map(at).to_vec()
-}
-
-/// The block's life, as text and as SVG.
-pub(super) fn zero_life(screen: &Screen) -> (String, String) {
-    let rows: Vec<Vec<String>> = MOMENTS
-        .iter()
-        .zip(bytes())
-        .map(|(&(moment, parameters, gradients), (_, bytes))| {
-            let words = [moment, parameters.words(), gradients.words()].map(String::from);
-            let mut row = words.to_vec();
-            row.push(bytes_decimal(bytes as f64));
-            row
-        })
-        .collect();
-    let heads = ["moment", "parameters", "gradients", "per rank"];
-    (table(screen, &heads, &rows), svg())
-}
-
-fn svg() -> String {
+pub(super) fn zero_life() -> String {
     const NAMES: f64 = 122.0;
     const COLUMN: f64 = 98.0;
     const WIDE: f64 = 84.0;
     const ROW: f64 = 36.0;
     const TOP: f64 = 26.0;
+    let of = |stage| zero_memory(stage, BABY.per_layer(), RANKS as u64, BytesEach::F32);
+    let [whole, sliced] = [of(0), of(3)];
     let mut sketch = Sketch::default();
     let rows = MOMENTS.len() as f64;
     for rank in 0..RANKS {
@@ -91,9 +58,8 @@ fn svg() -> String {
         sketch.words((x + WIDE / 2.0, 14.0), Align::Centre, format!("rank {rank}"));
     }
     sketch.words((480.0, 14.0), Align::Left, "per rank");
-    for (i, (&(moment, parameters, gradients), (_, bytes))) in
-        MOMENTS.iter().zip(bytes()).enumerate()
-    {
+    for (i, (moment, parameters, gradients)) in MOMENTS.into_iter().enumerate() {
+        let bytes = parameters.bytes(whole[0], sliced[0]) + gradients.bytes(whole[1], sliced[1]);
         let y = TOP + ROW * i as f64;
         sketch.words((0.0, y + 19.0), Align::Right, moment);
         sketch.words((480.0, y + 19.0), Align::Left, bytes_decimal(bytes as f64));
