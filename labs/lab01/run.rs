@@ -5,7 +5,7 @@ use crate::apparatus::{Feed, Store, Way, benchmark, breaking, sections};
 use crate::flags::{Args, Study};
 use crate::lesson::compare_all_reduces;
 use anyhow::Result;
-use kit::show::Screen;
+use kit::show::{Screen, bytes_decimal};
 use kit::{Beside, Checks, Lesson, report};
 use shardlab::comm::algorithms::{Algorithm, Collective};
 use shardlab::comm::{Comm, Options};
@@ -111,7 +111,10 @@ fn introduce(lab: &Lab) {
     screen.say(lab.lesson.heading(screen, None));
     report::ranks(screen, lab.study.ranks);
     if let Some(link) = lab.study.link {
-        screen.say(screen.row("link", &format!("simulated, one for each rank: {link}")));
+        let speed = bytes_decimal(link.bandwidth);
+        let latency = screen.seconds(link.latency);
+        let words = format!("simulated, one for each rank: {speed}/s, {latency}");
+        screen.say(screen.row("link", &words));
     }
     if lab.study.ranks == 1 {
         screen.say(screen.row("", "one rank has no other rank to talk to; give --ranks 2 or more"));

@@ -1,30 +1,20 @@
-//! lab03 as its users start it: flags, files, exit codes, what is on the screen.
+//! lab03 as its users start it: files, parity with a serial program, breaks, exit codes.
 
-use crate::suite::program::{self, ROOT, failed, is_narrow, program, stderr, stdout, succeeded};
+use crate::suite::program::{ROOT, failed, lab_in, passes, program, stderr, stdout, succeeded};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
 /// Flags of a run that takes a second.
 const TINY: &str = "--layers 1 --heads 2 --embd 16 --block 16 --batch 2 --eval-interval 4 --eval-iters 2 --log-interval 2 --warmup 2";
 
-fn lab03(dir: &Path, flags: &str) -> Output {
-    let mut command = Command::new(program("lab03"));
-    // Away from any corpus that a reader may have fetched.
-    command.current_dir(dir).env_remove("SHARDLAB_CORPUS").env("NO_COLOR", "");
-    if !flags.contains("--data") {
-        command.args(["--data", &format!("{ROOT}/data/play.txt")]);
-    }
-    command.args(flags.split_whitespace()).output().expect("lab03 starts")
-}
-
 #[track_caller]
 fn succeeds(dir: &Path, flags: &str) -> String {
-    succeeded(&lab03(dir, flags))
+    succeeded(&lab_in(dir, "lab03", flags))
 }
 
 #[track_caller]
 fn fails(dir: &Path, flags: &str, code: i32, what: &str) -> String {
-    failed(&lab03(dir, flags), code, what)
+    failed(&lab_in(dir, "lab03", flags), code, what)
 }
 
 #[cfg(target_os = "linux")]
@@ -49,35 +39,13 @@ fn a_limit_of_memory_is_an_error_and_no_abort() {
 }
 
 #[test]
-fn a_run_shows_trains_checks_and_writes_its_files() {
+fn a_run_writes_its_figures_and_its_weights() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("m.jsonl"), "from an earlier run").unwrap();
     std::fs::create_dir(dir.path().join("m.events")).unwrap();
     let events = dir.path().join("m.events/events.out.tfevents.1700000000.shardlab.5");
     std::fs::write(events, "from an earlier run").unwrap();
-    let text = succeeds(dir.path(), &format!("{TINY} --steps 6 --metrics m.jsonl --out o --all"));
-    for expected in [
-        "66,094 chars",
-        "65 distinct",
-        "train 59,484",
-        "val 6,610",
-        "2 sequences x 2 ranks x 16 tokens = 64 tokens per step",
-        "bitwise equal ✓",
-        "step=0 train_loss=",
-        "    What is an LLM?",
-        "step=4 loss=",
-        "\n    sps_per_gpu=",
-        " tps_per_gpu=",
-        "step=6 train_loss=",
-        "tokens per second, all ranks",
-        "all ranks hold the same model",
-        "the validation loss fell",
-    ] {
-        assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
-    }
-    assert!(!text.contains('\x1b'));
-    is_narrow(&text);
-
+    succeeds(dir.path(), &format!("{TINY} --steps 6 --metrics m.jsonl --out o --all"));
     let metrics = std::fs::read_to_string(dir.path().join("m.jsonl")).unwrap();
     let lines: Vec<serde_json::Value> =
         metrics.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -125,53 +93,26 @@ fn losses_in_events(folder: &Path) -> Vec<f32> {
         .collect()
 }
 
-/// As many log lines and evaluations as in the default run, in a run that takes a second.
-#[test]
-fn the_default_screen_is_short_and_its_last_sample_is_the_longest() {
-    let dir = tempfile::tempdir().unwrap();
-    let run = format!("{TINY} --steps 8");
-    let text = succeeds(dir.path(), &run);
-    let lines: Vec<&str> = text.lines().collect();
-    assert!(lines.len() <= 48, "{} lines\n{text}", lines.len());
-    for absent in ["  averaging ", "  splits ", "_per_gpu="] {
-        assert!(!text.contains(absent), "{absent:?} is in\n{text}");
-    }
-    let last = lines.iter().position(|line| line.starts_with("step=8 train_loss=")).unwrap();
-    let sample: Vec<&str> = lines[last + 1..]
-        .iter()
-        .copied()
-        .take_while(|line| !line.starts_with("  loss "))
-        .collect();
-    let written: usize = sample.iter().map(|line| line.trim().chars().count()).sum();
-    assert!((70..=135).contains(&written), "{written} characters\n{text}");
-    assert!(
-        sample[0].starts_with("    What is an LLM?") && !sample.concat().contains(" / "),
-        "{text}"
-    );
-    for flag in ["--no-overlap", "--link 100us,1GB/s", "--all"] {
-        let text = succeeds(dir.path(), &format!("{run} {flag}"));
-        assert!(text.contains("  averaging "), "{flag}\n{text}");
-        assert_eq!(text.contains("predicted exposed: "), flag.starts_with("--link"), "{text}");
-    }
-}
-
 /// The bytes that are counted are those of the rounds that lab01 draws, and the checks compare the
 /// model with one rank's.
 #[test]
 fn every_all_reduce_of_lab01_trains() {
-    let dir = tempfile::tempdir().unwrap();
-    let all = "naive ring recursive-doubling rabenseifner flat tree chain";
-    for algorithm in all.split(' ') {
-        let flags = format!("{TINY} --steps 8 --ranks 3 --all-reduce {algorithm}");
-        let text = succeeds(dir.path(), &flags);
-        let row = format!("  all-reduce {algorithm}, in the rounds that lab01 draws");
-        let sent = text.lines().find(|line| line.contains(" sent "));
-        let sent = sent.unwrap_or_else(|| panic!("{text}"));
-        assert!(text.contains(&row), "{algorithm}\n{text}");
-        assert!(text.contains(&format!("{algorithm} of ")), "{sent}\n{text}");
-        assert!(text.contains("  averaging "), "{text}");
+    for algorithm in "naive ring recursive-doubling rabenseifner flat tree chain".split(' ') {
+        passes("lab03", &[&format!("{TINY} --steps 8 --ranks 3 --all-reduce {algorithm}")]);
     }
-    fails(dir.path(), "--all-reduce pairs", 2, "invalid value 'pairs' for '--all-reduce");
+}
+
+#[test]
+fn other_jobs_pass_the_checks() {
+    let ranks = shardlab::launch::cores() + 1;
+    for flags in [
+        "--grad-accum 3 --dropout 0.2 --sampler seeds",
+        "--no-overlap --all",
+        "--link 100us,1GB/s",
+        &format!("--log-all-ranks --ranks {ranks}"),
+    ] {
+        passes("lab03", &[&format!("{TINY} --steps 8 {flags}")]);
+    }
 }
 
 /// Only times differ from run to run.
@@ -347,12 +288,6 @@ fn saved_weights_are_the_ones_that_were_evaluated() {
         2,
         "the weights in first have a different vocabulary than other.txt",
     );
-    fails(
-        dir.path(),
-        "--init-from nowhere",
-        2,
-        "cannot read weights from nowhere/model.safetensors",
-    );
     std::fs::write(dir.path().join("first/model.safetensors"), "x").unwrap();
     fails(
         dir.path(),
@@ -365,133 +300,16 @@ fn saved_weights_are_the_ones_that_were_evaluated() {
 #[test]
 fn each_break_is_exposed_by_its_check() {
     let dir = tempfile::tempdir().unwrap();
-    for (name, error, plot) in [
-        ("no-broadcast", "the ranks hold different models", "distance of the replicas"),
-        ("no-average", "the ranks hold different models", "distance of the replicas"),
-        (
-            "same-batches",
-            "ranks trained on the same sequences",
-            "different sequences in a step",
-        ),
+    for (name, error) in [
+        ("no-broadcast", "the ranks hold different models"),
+        ("no-average", "the ranks hold different models"),
+        ("same-batches", "ranks trained on the same sequences"),
     ] {
         let text = fails(dir.path(), &format!("{TINY} --steps 4 --break {name}"), 1, error);
-        assert!(text.contains(plot), "{text}");
         // Without an average nothing was sent, and the row of the bytes says so.
         let crosses = if name == "no-average" { 2 } else { 1 };
         assert_eq!(text.matches('✗').count(), crosses, "{text}");
-        assert_eq!(text.contains("expected 0 shared, found 8 ✗"), name == "same-batches", "{text}");
     }
-    fails(
-        dir.path(),
-        "--ranks 1 --break no-average",
-        2,
-        "--break needs ranks that can differ",
-    );
-}
-
-#[test]
-fn bad_input_is_refused_before_work_starts() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = |name: &str| dir.path().join(name).display().to_string();
-    std::fs::write(path("empty"), "").unwrap();
-    std::fs::write(path("binary"), b"\xff\xfe").unwrap();
-    let texts = [
-        (path("missing"), "cannot read"),
-        (path("empty"), "is empty"),
-        (path("binary"), "is not UTF-8 text"),
-        (dir.path().display().to_string(), "it is no regular file"),
-    ];
-    for (data, what) in texts {
-        let output = Command::new(program("lab03")).args(["--data", &data]).output().unwrap();
-        assert_eq!(output.status.code(), Some(2), "{data}");
-        assert!(
-            stderr(&output).contains(what) && stderr(&output).contains("\nhelp: "),
-            "{}",
-            stderr(&output)
-        );
-    }
-    for (flags, what) in [
-        ("--ranks 0", "--ranks 0 is out of range"),
-        ("--ranks 100000", "--ranks 100000 is out of range"),
-        ("--batch 0", "invalid value '0' for '--batch <"),
-        ("--steps 0", "invalid value '0' for '--steps <"),
-        ("--block 0", "--block 0 is out of range"),
-        ("--block 6610", "--block 6610 does not fit into"),
-        ("--ranks 600 --block 100", "each of 600 ranks gets 99 tokens of the text"),
-        ("--eval-interval 0", "invalid value '0' for '--eval-interval <"),
-        ("--eval-iters 0", "invalid value '0' for '--eval-iters <"),
-        ("--log-interval 0", "invalid value '0' for '--log-interval <"),
-        ("--grad-accum 0", "invalid value '0' for '--grad-accum <"),
-        ("--heads 3", "--embd 128 cannot be divided among --heads 3"),
-        ("--lr 0", "invalid value '0' for '--lr <"),
-        ("--lr nan", "invalid value 'nan' for '--lr <"),
-        ("--lr inf", "invalid value 'inf' for '--lr <"),
-        ("--min-lr 1", "--min-lr 1 is above the learning rate, 0.0"),
-        ("--beta1 1", "invalid value '1' for '--beta1 <"),
-        ("--beta2 -0.1", "unexpected argument"),
-        ("--beta2=-0.1", "invalid value '-0.1' for '--beta2 <"),
-        ("--dropout 1", "invalid value '1' for '--dropout <"),
-        ("--clip=-1", "invalid value '-1' for '--clip <"),
-        ("--weight-decay nan", "invalid value 'nan' for '--weight-decay <"),
-        ("--prompt=", "a value is required for '--prompt <PROMPT>' but none was supplied"),
-        ("--lr-decay-steps 0", "invalid value '0' for '--lr-decay-steps <"),
-        (
-            "--layers 16777216 --embd 16777216 --heads 1",
-            "--layers 16777216 is out of range",
-        ),
-        (
-            "--eval-only --metrics m",
-            "the argument '--eval-only' cannot be used with '--metrics <FILE>'",
-        ),
-        (
-            "--eval-only --break no-average",
-            "the argument '--eval-only' cannot be used with '--break <BROKEN>'",
-        ),
-        // What divides a model is lab04's.
-        ("--zero 1", "unexpected argument '--zero'"),
-        ("--dtype bf16", "unexpected argument '--dtype'"),
-        ("--prompt Käse", "--prompt has the character 'ä'"),
-        ("--preset huge", "invalid value 'huge'"),
-        ("--metrics no/such/folder", "cannot write --metrics no/such/folder"),
-        ("--preset wordplay --batch 100000", "2 ranks with --batch 100000 take"),
-    ] {
-        // Should one not be refused, the dry run keeps it from training.
-        let dry = if flags.contains("--metrics no") || flags.contains("--batch 1000") {
-            ""
-        } else {
-            "--dry-run"
-        };
-        fails(dir.path(), &format!("{flags} {dry}"), 2, what);
-    }
-    std::fs::write(path("file"), "not a folder").unwrap();
-    fails(dir.path(), "--out file", 2, "cannot write to the folder file");
-    assert_eq!(std::fs::read_to_string(path("file")).unwrap(), "not a folder");
-}
-
-#[test]
-fn a_dry_run_is_arithmetic() {
-    let dir = tempfile::tempdir().unwrap();
-    let text =
-        succeeds(dir.path(), "--dry-run --preset wordplay --ranks 4 --batch 64 --block 1024");
-    for expected in [
-        "num_params=85,003,776",
-        "85,790,208 parameters",
-        "decayed: 50 tensors,",
-        "85,771,008 parameters",
-        "not: 25 tensors, 19,200",
-        "262,144 tokens per step",
-        "activations",
-    ] {
-        assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
-    }
-    assert!(!dir.path().join("runs").exists());
-    let all = succeeds(dir.path(), "--dry-run --all");
-    for row in ["  counted ", "  settings "] {
-        assert_eq!(all.matches(row).count(), 1, "{row:?} once:\n{all}");
-    }
-    // The line that the source's prepare.py prints.
-    let alphabet = r"\n !$&',-.3:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-    assert!(all.contains(&format!("\n  alphabet {alphabet}\n")), "{all}");
 }
 
 /// The settings that the source's log prints, but for what is different here: the framework and the
@@ -504,10 +322,10 @@ fn the_settings_are_the_sources_and_say_what_runs() {
         "--dry-run --all --preset wordplay --ranks 4 --eval-interval 100 --out out-shakespeare-char",
     );
     let (_, json) = text.split_once("\n{\n").expect("the settings are JSON");
-    let (json, after) = json.split_once("\n}\n").unwrap();
+    let (json, _) = json.split_once("\n}\n").unwrap();
     let mut settings: serde_json::Value = serde_json::from_str(&format!("{{{json}}}")).unwrap();
     let dataset = settings["data"]["dataset"].take();
-    assert!(dataset.as_str().unwrap().ends_with("play.txt"), "{dataset}");
+    assert_eq!(dataset, "The Tragedy of Rank Zero");
     let expected = serde_json::json!({
         "train": {
             "framework": "candle", "backend": "DDP", "device": "cpu", "seed": 1337, "ngpus": 4,
@@ -526,7 +344,6 @@ fn the_settings_are_the_sources_and_say_what_runs() {
         }
     });
     assert_eq!(settings, expected);
-    assert!(after.starts_with("  dtype    float32 is what runs here."), "{after}");
     // What a flag changes is printed as it will run.
     let other = succeeds(
         dir.path(),
@@ -543,94 +360,11 @@ fn the_settings_are_the_sources_and_say_what_runs() {
     }
 }
 
-#[test]
-fn ascii_means_ascii() {
-    let dir = tempfile::tempdir().unwrap();
-    let text = succeeds(dir.path(), &format!("{TINY} --steps 4 --ascii"));
-    assert!(text.is_ascii(), "{text}");
-}
-
-#[test]
-fn all_ranks_can_log_and_more_ranks_than_cores_take_turns() {
-    let dir = tempfile::tempdir().unwrap();
-    let ranks = shardlab::launch::cores() + 1;
-    let text = succeeds(dir.path(), &format!("{TINY} --steps 4 --log-all-ranks --ranks {ranks}"));
-    assert!(
-        text.contains(&format!("{ranks} threads of this process, which take turns on")),
-        "{text}"
-    );
-    for rank in 0..ranks {
-        assert_eq!(text.matches(&format!("[{rank}] step=")).count(), 3, "{text}");
-    }
-}
-
-#[test]
-fn gradient_accumulation_and_dropout_run() {
-    let dir = tempfile::tempdir().unwrap();
-    let text = succeeds(
-        dir.path(),
-        &format!("{TINY} --steps 4 --grad-accum 3 --dropout 0.2 --sampler seeds"),
-    );
-    assert!(
-        text.contains("2 sequences x 2 ranks x 3 micro-steps x 16 tokens = 192 tokens"),
-        "{text}"
-    );
-}
-
-#[test]
-fn divergence_is_an_error() {
-    let dir = tempfile::tempdir().unwrap();
-    let flags = format!("{TINY} --steps 60 --lr 1e30 --min-lr 1e30 --clip 0");
-    let output = lab03(dir.path(), &flags);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(
-        stderr(&output).contains("training has diverged\nhelp: lower --lr"),
-        "{}",
-        stderr(&output)
-    );
-}
-
-#[cfg(unix)]
-#[test]
-fn a_closed_pipe_ends_quietly() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut command = Command::new(program("lab03"));
-    program::ends_quietly_on_a_closed_pipe(command.current_dir(dir.path()).args(TINY.split(' ')));
-}
-
-/// Started by a launcher but built without MPI, it never trains N copies that know nothing of each
-/// other.
+/// One process alone, or an allocation that launches nothing, means threads. What a launcher starts
+/// without the feature is among the refusals.
 #[cfg(not(feature = "mpi"))]
 #[test]
-fn a_launcher_without_the_feature_is_an_error() {
-    for (variables, says) in [
-        (
-            &[("OMPI_COMM_WORLD_SIZE", "4"), ("OMPI_COMM_WORLD_RANK", "0")][..],
-            "started 4 processes (OMPI_COMM_WORLD_SIZE is set)",
-        ),
-        (&[("PMI_SIZE", "2"), ("PMI_RANK", "0")], "started 2 processes (PMI_SIZE is set)"),
-        (&[("PMIX_RANK", "0")], "started several processes (PMIX_RANK is set)"),
-        (&[("PALS_RANKID", "0")], "started several processes (PALS_RANKID is set)"),
-        (
-            &[("SLURM_STEP_NUM_TASKS", "8"), ("SLURM_PROCID", "0")],
-            "started 8 processes (SLURM_STEP_NUM_TASKS is set)",
-        ),
-    ] {
-        let mut command = Command::new(program("lab03"));
-        let output = command.arg("--dry-run").envs(variables.iter().copied()).output().unwrap();
-        assert_eq!(output.status.code(), Some(2), "{variables:?}");
-        assert!(
-            stderr(&output).starts_with(&format!("error: a launcher {says}")),
-            "{}",
-            stderr(&output)
-        );
-        assert!(
-            stderr(&output).contains("cargo build --release --features mpi"),
-            "{}",
-            stderr(&output)
-        );
-    }
-    // One process alone, or an allocation that launches nothing: threads.
+fn one_process_alone_runs_threads() {
     for variables in [
         &[("OMPI_COMM_WORLD_SIZE", "1")][..],
         &[("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "8")],
@@ -665,8 +399,7 @@ fn a_trace_shows_what_is_hidden() {
     let dir = tempfile::tempdir().unwrap();
     let run = "--layers 4 --heads 2 --embd 128 --block 16 --batch 2 --eval-iters 1 --steps 3 --link 3ms,1GB/s --trace t.json";
     for (flags, hides) in [("", true), ("--no-overlap", false)] {
-        let text = succeeds(dir.path(), &format!("{run} {flags}"));
-        assert!(text.contains("trace    t.json: open it at ui.perfetto.dev"), "{text}");
+        succeeds(dir.path(), &format!("{run} {flags}"));
         let trace = std::fs::read_to_string(dir.path().join("t.json")).unwrap();
         let trace: serde_json::Value = serde_json::from_str(&trace).unwrap();
         for rank in [0, 1] {
@@ -692,10 +425,4 @@ fn a_trace_shows_what_is_hidden() {
             assert!(link[link.len() - 1].1 - link[0].0 >= 6_000.0 * link.len() as f64, "{link:?}");
         }
     }
-    fails(
-        dir.path(),
-        &format!("{TINY} --steps 1 --trace no/t.json"),
-        2,
-        "cannot write --trace no/t.json: ",
-    );
 }

@@ -1,29 +1,15 @@
-//! `lab08 --fp16` as its users start it: the loss scale, the rules, the mistake, and what is
-//! refused.
+//! `lab08 --fp16` as its users start it: the loss scale, the rules, the mistake.
 
-use crate::suite::program::{failed, fits, has, program, stdout, succeeded};
-use std::process::{Command, Output};
-
-fn lab08(flags: &str) -> Output {
-    let folder = tempfile::tempdir().unwrap();
-    let mut command = Command::new(program("lab08"));
-    command
-        .current_dir(folder.path())
-        .env("NO_COLOR", "")
-        .env_remove("SHARDLAB_CORPUS")
-        .env("RUST_BACKTRACE", "0");
-    command.args(flags.split_whitespace()).output().expect("lab08 starts")
-}
+use crate::suite::program::{failed, has, lab, passes, stdout, succeeded};
+use std::process::Output;
 
 fn small(flags: &str) -> Output {
-    lab08(&format!("--fp16 --layers 1 --embd 16 --block 16 --lr 0.01 {flags}"))
+    lab("lab08", &format!("--fp16 --layers 1 --embd 16 --block 16 --lr 0.01 {flags}"))
 }
 
 #[test]
 fn the_first_iterations_overflow_and_are_skipped() {
     let text = succeeded(&small("--steps 40"));
-    fits(&text, 49);
-    assert_eq!(text.matches(" ✓\n").count(), 5, "{text}");
     // The source's log begins with these figures, and without a loss.
     has(
         &text,
@@ -56,18 +42,6 @@ fn the_first_iterations_overflow_and_are_skipped() {
     assert_eq!(cells("from 0.17.1 on").join(" "), "16 16 16 16 17 17 16 16 16 16 16 17 17");
 }
 
-#[test]
-fn the_first_scale_is_the_rules_or_the_flags() {
-    let text = succeeded(&small("--steps 6 --scaler deepspeed-0.17.1"));
-    has(&text, &["loss_scale=65536.0", "loss     4."]);
-    // No step overflows, and the scale grows.
-    let text = succeeded(&small("--steps 6 --initial-scale-power 8 --window 2"));
-    has(&text, &["loss_scale=256.0", "in 6 steps; 0 more skipped later", "0 of 6 ✓"]);
-    // Too short a run for this scale: nothing was trained, and every check still holds.
-    let text = succeeded(&small("--steps 3"));
-    has(&text, &["no step was taken", "3 of 3 ✓"]);
-}
-
 /// The mistake trains on, and its loss falls. Only the comparison with f32 shows it.
 #[test]
 fn clipping_before_unscaling_is_found() {
@@ -79,29 +53,14 @@ fn clipping_before_unscaling_is_found() {
     failed(&output, 1, "gradients are clipped before they are unscaled");
 }
 
+/// No step overflows, and the scale grows; or the run is too short for its scale, and nothing is
+/// trained.
 #[test]
-fn flags_that_do_not_go_together_are_refused() {
-    for (flags, what) in [
-        (
-            "--break clip-first",
-            "the following required arguments were not provided: --fp16",
-        ),
-        ("--fp16 --break one-rank", "--break one-rank does not go with --fp16"),
-        (
-            "--fp16 --policy auto",
-            "the argument '--fp16' cannot be used with '--policy <POLICY>'",
-        ),
-        (
-            "--fp16 --zero 2",
-            "fp16 is emulated where a rank has all gradients, and ZeRO-2 has a shard",
-        ),
-        ("--fp16 --window 0", "invalid value '0' for '--window <STEPS>'"),
-        (
-            "--fp16 --initial-scale-power 128",
-            "invalid value '128' for '--initial-scale-power <N>'",
-        ),
-        ("--window 5", "the following required arguments were not provided: --fp16"),
-    ] {
-        failed(&lab08(flags), 2, what);
+fn other_scales_pass_the_checks() {
+    for flags in ["--steps 6 --initial-scale-power 8 --window 2", "--steps 3"] {
+        let small = "--fp16 --layers 1 --embd 16 --block 16";
+        passes("lab08", &[&format!("{small} {flags}")]);
     }
+    let text = succeeded(&small("--steps 6 --scaler deepspeed-0.17.1"));
+    has(&text, &["loss_scale=65536.0"]);
 }

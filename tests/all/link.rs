@@ -1,12 +1,9 @@
 //! A simulated link: it takes at least what the formula says, hides behind computing, and changes
 //! no result. There are lower bounds only: a busy machine is slower.
 
-use crate::labs::{labs, short_run};
 use crate::suite;
-use crate::suite::program::{failed, succeeded};
 use shardlab::comm::{CallKind, Comm, Link, Options, Reduce};
 use shardlab::launch;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 const LINK: Link = Link { latency: 2e-3, bandwidth: 10e6 };
@@ -183,27 +180,4 @@ fn a_failing_rank_wakes_those_who_sleep_on_a_link() {
     assert!(format!("{:#}", error.unwrap_err()).starts_with("rank 0 failed: the disk is full"));
     // Only a hang reaches this bound.
     assert!(start.elapsed() < Duration::from_secs(100));
-}
-
-#[test]
-fn every_lab_takes_a_link() {
-    // lab11 computes, and sends nothing.
-    for lab in labs().into_iter().filter(|lab| lab.ranks > 1) {
-        let (program, flags) = short_run(&lab.name);
-        let folder = tempfile::tempdir().unwrap();
-        let run = |link: &str| {
-            let mut command = Command::new(program);
-            command
-                .args(flags.split_whitespace())
-                .args(["--link", link])
-                .current_dir(folder.path());
-            command.env_remove("SHARDLAB_CORPUS").output().unwrap()
-        };
-        succeeded(&run("10us,1GB/s"));
-        failed(
-            &run("1ms"),
-            2,
-            "invalid value '1ms' for '--link <LATENCY,BANDWIDTH>': two values are needed",
-        );
-    }
 }

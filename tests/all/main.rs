@@ -47,6 +47,7 @@ mod operations;
 mod pipeline;
 mod plain;
 mod recorded_orders;
+mod refusals;
 #[cfg(unix)]
 mod restart;
 mod rooms;

@@ -1,7 +1,8 @@
 //! Whole screens as a terminal shows them: narrow ones, in colour and without, and beside other
 //! programs.
 
-use crate::suite::program::{ROOT, program, succeeded};
+use crate::suite::program::{lab, program, stderr, succeeded};
+use book::plain;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -86,14 +87,6 @@ fn on_a_terminal(columns: usize, folder: &Path, name: &str, flags: &str, colour:
     left(&text)
 }
 
-/// `text` without colours.
-fn plain(text: &str) -> String {
-    let mut parts = text.split("\x1b[");
-    let first = parts.next().unwrap_or_default().to_string();
-    let rest = parts.map(|part| part.split_once('m').map_or("", |(_, rest)| rest));
-    first + &rest.collect::<String>()
-}
-
 /// The numbers of a text in their order, with their commas and decimals.
 fn numbers(text: &str) -> Vec<&str> {
     let is_inside = |c: char| c.is_ascii_digit() || c == '.' || c == ',';
@@ -109,8 +102,8 @@ fn at_60_columns_no_line_sticks_out() {
         ("lab00", ""),
         ("lab01", ""),
         ("lab06", "--steps 1"),
-        ("lab07", "--steps 1"),
-        ("lab10", ""),
+        ("lab07", "--layers 2 --heads 4 --embd 32 --block 16 --batch 1 --steps 1"),
+        ("lab10", "--seq 16 --batch 4"),
         ("lab11", ""),
     ] {
         let text = on_a_terminal(60, folder.path(), name, flags, true);
@@ -157,7 +150,6 @@ fn a_speed_up_that_others_made_is_not_printed() {
         let mut command = Command::new(program("lab03"));
         command
             .current_dir(folder.path())
-            .args(["--data", &format!("{ROOT}/data/play.txt")])
             .args(tiny.split_whitespace())
             .env("SHARDLAB_OTHERS", others)
             .env_remove("SHARDLAB_CORPUS");
@@ -229,41 +221,22 @@ fn ctrl_c_and_an_error_erase_the_line_that_moves() {
     assert!(left(&text).contains("\nerror: "), "{text:?}");
 }
 
-/// The question, what answers it, and the checks: together on a terminal of 45 lines. What is more
-/// is printed by flags.
 #[test]
-fn a_default_screen_has_45_lines() {
-    // Smaller than by default, with as many lines.
-    for (name, flags) in [
-        ("lab00", ""),
-        ("lab01", ""),
-        ("lab02", ""),
-        (
-            "lab03",
-            "--layers 2 --heads 2 --embd 64 --batch 2 --steps 40 --eval-interval 20 --eval-iters 1",
-        ),
-        ("lab04", "--steps 2"),
-        ("lab05", "--steps 2"),
-        ("lab06", ""),
-        ("lab07", "--steps 2"),
-        (
-            "lab08",
-            "--layers 1 --embd 16 --block 16 --batch 1 --steps 30 --poison 16 17 --save-every 8 --lr 0.01",
-        ),
-        ("lab09", "--heads 4 --embd 16 --block 8 --steps 4 --save-after 2"),
-        ("lab10", ""),
-        ("lab11", ""),
-    ] {
-        let folder = tempfile::tempdir().unwrap();
-        let output = Command::new(program(name))
-            .current_dir(folder.path())
-            .args(flags.split_whitespace())
-            .env("SHARDLAB_OTHERS", "0")
-            .env_remove("SHARDLAB_CORPUS")
-            .output()
-            .unwrap();
-        let text = succeeded(&output);
-        let lines = text.lines().count();
-        assert!((20..=45).contains(&lines), "{name}: {lines} lines\n{text}");
+fn a_refusal_stays_within_the_width() {
+    let flags = "--collective all-to-none";
+    let wide = stderr(&lab("lab01", flags));
+    assert!(wide.lines().any(|line| line.len() > 80), "a pipe's lines stay whole\n{wide}");
+    for columns in [60, 80] {
+        let (mut running, mut terminal) = start(columns, Path::new("/"), "lab01", flags, |_| ());
+        let text = read(&mut terminal, None);
+        assert_eq!(running.wait().unwrap().code(), Some(2));
+        assert!(
+            text.lines().all(|line| line.len() <= columns) && !text.contains('\x1b'),
+            "{columns}\n{text}"
+        );
+        // Folded lines go on below their text, and nothing is lost.
+        assert!(text.lines().filter(|line| line.starts_with("      ")).count() >= 2, "{text}");
+        let words = |text: &str| text.split_whitespace().map(String::from).collect::<Vec<_>>();
+        assert_eq!(words(&text), words(&wide));
     }
 }

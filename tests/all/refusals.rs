@@ -1,0 +1,84 @@
+//! What programs refuse: `tests/refusals` shows commands and what they print, as a terminal does.
+//!
+//! Every command ends with exit code 2. `[..]` stands for anything within a line, such as the
+//! memory of this machine. `REFUSALS=overwrite cargo test --test all -- refusals::` writes the
+//! files anew.
+
+use crate::suite::program::{ROOT, program, stderr, stdout};
+use std::path::Path;
+use std::process::Command;
+
+/// Runs `NAME=value lab03 --flag` in a folder, where nothing else of this machine is found.
+fn refused(folder: &Path, command: &str) -> String {
+    let words: Vec<&str> = command.split(' ').collect();
+    let first = words.iter().position(|word| !word.contains('=')).expect("a program");
+    let variables = words[..first].iter().filter_map(|word| word.split_once('='));
+    let output = Command::new(program(words[first]))
+        .args(&words[first + 1..])
+        .current_dir(folder)
+        .env_clear()
+        .env("PATH", folder)
+        .envs(variables)
+        .output()
+        .unwrap();
+    let said = stdout(&output) + &stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "$ {command}\n{said}");
+    format!("$ {command}\n{said}")
+}
+
+/// Whether a case is what was expected.
+fn fits(expected: &str, case: &str) -> bool {
+    let same = |(expected, line): (&str, &str)| match expected.split_once("[..]") {
+        Some((before, after)) => line.starts_with(before) && line.ends_with(after),
+        None => expected == line,
+    };
+    expected.lines().count() == case.lines().count() && expected.lines().zip(case.lines()).all(same)
+}
+
+/// Runs all cases of a file.
+fn check(folder: &Path, file: &Path) {
+    let expected = std::fs::read_to_string(file).unwrap();
+    let overwrites = std::env::var("REFUSALS").is_ok_and(|what| what == "overwrite");
+    let mut cases = Vec::new();
+    for expected in expected.split("\n\n").map(str::trim_end) {
+        let command = expected.lines().next().and_then(|line| line.strip_prefix("$ "));
+        let case = refused(folder, command.expect("a case begins with its command"));
+        let case = case.trim_end();
+        let same = fits(expected, case);
+        assert!(same || overwrites, "{}\n{expected}\nnow:\n{case}", file.display());
+        cases.push(if same { expected.to_owned() } else { case.to_owned() });
+    }
+    if overwrites {
+        std::fs::write(file, cases.join("\n\n") + "\n").unwrap();
+    }
+}
+
+#[test]
+fn programs_refuse_what_the_files_show() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("empty"), "").unwrap();
+    std::fs::write(path("binary"), b"\xff\xfe").unwrap();
+    std::fs::write(path("file"), "not a folder").unwrap();
+    std::fs::create_dir(path("folder")).unwrap();
+    std::thread::scope(|scope| {
+        for entry in std::fs::read_dir(Path::new(ROOT).join("tests/refusals")).unwrap() {
+            let file = entry.unwrap().path();
+            // A build with MPI runs what a launcher starts.
+            if !(cfg!(feature = "mpi") && file.ends_with("launchers.txt")) {
+                let folder = folder.path();
+                scope.spawn(move || check(folder, &file));
+            }
+        }
+    });
+    assert_eq!(std::fs::read_to_string(path("file")).unwrap(), "not a folder");
+}
+
+#[test]
+fn another_text_does_not_fit() {
+    let expected = "$ lab\nerror: takes 7 TB, and [..] are free\nhelp: less\n";
+    let case = |line: &str| format!("$ lab\n{line}\nhelp: less\n");
+    assert!(fits(expected, &case("error: takes 7 TB, and 2 GB are free")));
+    assert!(!fits(expected, &case("error: takes 8 TB, and 2 GB are free")));
+    assert!(!fits(expected, &format!("{expected}more\n")));
+}
