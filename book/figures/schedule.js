@@ -1,5 +1,5 @@
-// The explorer of pipeline schedules. Every case is data that the library wrote (labs/tools/book/schedules.rs says how). This
-// script decodes and draws it, and computes no schedule.
+// The explorer of pipeline schedules. Every rank's order is data that the library wrote (labs/tools/book/schedules.rs says how).
+// This script decodes the orders, plays them through and draws them. It knows no schedule.
 {
     const { area, frame, passes, svg, table, text } = shardlab;
     const source = document.querySelector('figure[data-figure="schedule"] > script[type="application/json"]');
@@ -30,44 +30,58 @@
         return list(3, () => list(ranks, () => list(chunks, () => list(next(), () => list(3, next)))));
     }
 
+    // Starts each pass when those that it needs are over, and the one before it on its rank. A forward pass of a chunk takes 1.
+    function play(rows, ratio) {
+        const halved = rows[0].some(pass => pass.kind === 2);
+        const left = rows.map(row => [...row]);
+        let ran = true;
+        while (ran) {
+            ran = false;
+            for (const row of left) {
+                while (row[0]?.needs.every(need => need.end)) {
+                    const pass = row.shift();
+                    const before = rows[pass.rank][pass.at - 1]?.end ?? 0;
+                    pass.start = Math.max(before, ...pass.needs.map(need => need.end));
+                    pass.end = pass.start + (pass.kind === 0 ? 1 : halved ? ratio / 2 : ratio);
+                    ran = true;
+                }
+            }
+        }
+    }
+
+    // As the library rounds: a half to the even tenth.
+    function percent(share) {
+        const [tenths, down] = [1000 * share, Math.floor(1000 * share)];
+        const rounded = tenths - down === 0.5 ? down + down % 2 : Math.round(tenths);
+        return `${(rounded / 10).toFixed(1)}%`;
+    }
+
     // One case: each rank's passes, with their times and what each one waits for; or why the schedule refuses it.
     shardlab.schedule = ({ schedule, ranks, chunks, micro, ratio }) => {
         const place = [["names", schedule], ["ranks", ranks], ["chunks", chunks], ["micro", micro]];
         const index = place.reduce((at, [name, value]) => at * data[name].length + data[name].indexOf(value), 0);
         const found = data.cases[index];
         if (typeof found === "number") return { refusal: data.refusals[found] };
-        const numbers = unpacked(found);
-        const take = count => numbers.splice(0, count);
-        const [orders, peaks] = [take(ranks), take(ranks)];
-        take(data.ratios.indexOf(ratio) * (4 + ranks));
-        const [makespan, busy, ...tenths] = take(4);
-        const [ofStep, ofWork] = tenths.map(tenths => `${(tenths / 10).toFixed(1)}%`);
-        const gaps = take(ranks);
-        const rows = orders.map((number, rank) => {
-            const order = unpacked(data.orders[number]);
-            const waits = unpacked(data.gaps[gaps[rank]]);
-            const took = data.took[order.some(n => n % 3 === 2) ? 1 : 0][data.ratios.indexOf(ratio)];
-            let free = 0;
-            return order.map((n, at) => {
-                const [kind, chunk, micro] = [n % 3, Math.floor(n / 3) % chunks, Math.floor(n / 3 / chunks)];
-                if (waits[0] === 0) free += waits.splice(0, 2)[1];
-                waits[0]--;
-                const start = free;
-                free += took[kind];
-                return { rank, at, kind, chunk, micro, start, end: free };
-            });
-        });
+        const rows = unpacked(found).map((number, rank) => unpacked(data.orders[number]).map((n, at) =>
+            ({ rank, at, kind: n % 3, chunk: Math.floor(n / 3) % chunks, micro: Math.floor(n / 3 / chunks) })));
         const named = new Map(rows.flat().map(pass => [`${[pass.kind, pass.rank, pass.chunk, pass.micro]}`, pass]));
         const shape = data.ranks.indexOf(ranks) * data.chunks.length + data.chunks.indexOf(chunks);
         const needed = needs(data.needs[shape], ranks, chunks);
         for (const pass of named.values()) {
             const others = needed[pass.kind][pass.rank][pass.chunk];
             pass.needs = others.map(other => named.get(`${[...other, pass.micro]}`));
+        }
+        play(rows, ratio);
+        const busy = Math.max(...rows.map(row => row.reduce((sum, pass) => sum + pass.end - pass.start, 0)));
+        const makespan = Math.max(...rows.map(row => row.at(-1).end));
+        for (const pass of rows.flat().filter(pass => pass.kind === 0)) {
             // Activations are kept until the last pass that uses them is over.
             const [backward, weights] = [1, 2].map(kind => named.get(`${[kind, pass.rank, pass.chunk, pass.micro]}`));
-            if (pass.kind === 0) pass.kept = (weights ?? backward).end;
+            pass.kept = (weights ?? backward).end;
         }
         const moments = [...new Set(rows.flat().flatMap(pass => [pass.start, pass.end]))].sort((a, b) => a - b);
+        const peaks = rows.map(row => Math.max(...row.map(pass => shardlab.kept(row, pass.start))));
+        const [ofStep, ofWork] = [makespan, busy].map(whole => percent((makespan - busy) / whole));
         return { rows, peaks, makespan, busy, ofStep, ofWork, moments };
     };
     let last = {};
@@ -81,7 +95,7 @@
     shardlab.kept = (row, time) => row.filter(pass => pass.start <= time && pass.kept > time).length;
 
     // Times in forward passes of a whole rank, that is of all its chunks.
-    const inPasses = (units, { chunks }) => Number((units / (data.units[0] * chunks)).toFixed(2)).toLocaleString("en");
+    const inPasses = (units, { chunks }) => Number((units / chunks).toFixed(2)).toLocaleString("en");
     const name = ({ kind, chunk, micro }, { chunks }) => `${kinds[kind][0]}${chunks > 1 ? `${chunk}.` : ""}${micro}`;
 
     // The passes that a pass waits for: those that it needs, and the one before it on its rank.

@@ -112,19 +112,6 @@ fn a_strategy_of_your_own() {
 }
 
 #[test]
-fn the_sources_figures_are_rebuilt() {
-    let text = succeeded(&lab10("--source"));
-    is_narrow(&text);
-    has(
-        &text,
-        &[
-            "Batch=4|Seq=8 Elapsed=0.5190s TFLOPs=1.5 AI=22.86\n",
-            "Tokens: 32, Time: 0.519s, Cost/1M: $5.45082\n",
-        ],
-    );
-}
-
-#[test]
 fn deepspeeds_settings_are_json_and_what_they_do_not_say_is_beside_them() {
     let output = lab10("--tp 2 --pp 2 --emit-deepspeed --dtype bf16");
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON alone");
@@ -308,12 +295,4 @@ fn one_text_under_every_strategy() {
     let text = lab10("--life-cycle --tp 2");
     has(&text, &["40 steps on 6 answers: the loss fell"]);
     is_narrow(&text);
-}
-
-/// The table of a model's life needs no weights.
-#[test]
-fn the_life_of_a_model_is_mostly_pretraining() {
-    let text = succeeded(&lab10("--life-cycle --model llama-3.2-1b"));
-    is_narrow(&text);
-    has(&text, &["2 pre-training", "1.8e20", "emergent abilities"]);
 }

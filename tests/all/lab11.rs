@@ -239,6 +239,7 @@ fn labs_04_and_11_have_one_rule_for_the_gather() {
         job.time(&strategy).data
     };
     let text = std::fs::read_to_string(format!("{ROOT}/book/outputs/lab04-elsewhere.txt")).unwrap();
+    let text = book::plain(&text);
     let row = text.lines().find(|line| line.contains("step, 8k")).unwrap();
     let words: Vec<&str> = row.split_whitespace().collect();
     let printed: Vec<f64> = words
@@ -441,7 +442,7 @@ fn here(shape: ModelShape, dropout: bool, batch: usize, devices: usize) -> Train
 /// `label`.
 fn printed(file: &str, label: &str, n: usize) -> f64 {
     let path = format!("{ROOT}/book/outputs/{file}");
-    let text = std::fs::read_to_string(&path).unwrap();
+    let text = book::plain(&std::fs::read_to_string(&path).unwrap());
     let line = text
         .lines()
         .find(|line| line.trim_start().starts_with(label))

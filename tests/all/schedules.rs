@@ -1,9 +1,9 @@
-//! The data of the explorer of schedules, decoded here as its script decodes it: every case against
-//! the library.
+//! The data of the explorer of schedules, decoded here as its script decodes it: every order
+//! against the library's. The times that the script makes of them are compared in the browser
+//! (`book/browse.py`).
 
-use kit::show::percent;
 use serde_json::Value;
-use shardlab::parallel::pipeline::{Op, Pipeline, Schedule, Times, Work, simulate};
+use shardlab::parallel::pipeline::{Op, Pipeline, Schedule, Work};
 use std::sync::LazyLock;
 
 static DATA: LazyLock<Value> =
@@ -92,51 +92,14 @@ fn every_case_of_the_explorer_is_what_the_library_computes() {
             }
             (found, case) => panic!("{what}: {found:?} against {case:?}"),
         };
-        let mut case = unpacked(case.as_str().unwrap()).into_iter();
-        let mut take = |count: usize| case.by_ref().take(count).collect::<Vec<_>>();
-        let packed: Vec<Vec<Op>> = take(pipeline.ranks)
+        let packed: Vec<Vec<Op>> = unpacked(case.as_str().unwrap())
             .into_iter()
             .map(|number| order(number, pipeline.chunks))
             .collect();
         assert_eq!(packed, orders, "{what}");
-        let peaks = take(pipeline.ranks);
-        for (i, ratio) in list("ratios").iter().map(|ratio| ratio.as_f64().unwrap()).enumerate() {
-            let halves = schedule == Schedule::ZeroBubble;
-            let backward = if halves { 2.0 * ratio } else { 4.0 * ratio };
-            let times = Times {
-                forward: 4.0,
-                backward,
-                weights: if halves { backward } else { 0.0 },
-                message: 0.0,
-            };
-            let simulated = simulate(&pipeline, &orders, &times).unwrap();
-            let [makespan, busy, of_step, of_work] = take(4)[..] else {
-                panic!("{what}")
-            };
-            assert_eq!(
-                [makespan as f64, busy as f64],
-                [simulated.makespan, simulated.busy],
-                "{what}"
-            );
-            let tenths =
-                [of_step, of_work].map(|tenths| format!("{}.{}%", tenths / 10, tenths % 10));
-            assert_eq!(
-                tenths,
-                [percent(simulated.bubble()), percent(simulated.bubble_to_work())],
-                "{what}"
-            );
-            assert_eq!(peaks, simulated.peaks, "{what}");
-            let took = &list("took")[usize::from(halves)][i];
-            for ((order, gaps), starts) in
-                packed.iter().zip(take(pipeline.ranks)).zip(&simulated.starts)
-            {
-                assert_eq!(&self::starts(order, text("gaps", gaps), took), starts, "{what}");
-            }
-            accepted += 1;
-        }
-        assert_eq!(case.next(), None, "{what}");
+        accepted += 1;
     }
-    assert!(accepted >= 3000 && refused >= 1000, "{accepted} simulated, {refused} refused");
+    assert!(accepted >= 700 && refused >= 1000, "{accepted} orders, {refused} refused");
 }
 
 fn order(number: usize, chunks: usize) -> Vec<Op> {
@@ -145,30 +108,6 @@ fn order(number: usize, chunks: usize) -> Vec<Op> {
         Op { work, chunk: number / 3 % chunks, micro: number / 3 / chunks }
     };
     unpacked(text("orders", number)).into_iter().map(op).collect()
-}
-
-/// When each pass starts: after the previous one, and after a gap if there is one.
-fn starts(order: &[Op], gaps: &str, took: &Value) -> Vec<f64> {
-    let gaps = unpacked(gaps);
-    let mut gaps = gaps.chunks(2).peekable();
-    let mut since = 0;
-    let mut free = 0.0;
-    let start = |op: &Op| {
-        if let Some(gap) = gaps.next_if(|gap| gap[0] == since) {
-            free += gap[1] as f64;
-            since = 0;
-        }
-        since += 1;
-        let start = free;
-        free += took[[Work::Forward, Work::Backward, Work::Weights]
-            .iter()
-            .position(|&work| work == op.work)
-            .unwrap()]
-        .as_f64()
-        .unwrap();
-        start
-    };
-    order.iter().map(start).collect()
 }
 
 #[test]

@@ -1,14 +1,16 @@
-//! The cases of the explorer of pipeline schedules: thousands of simulated steps in one small file.
+//! The cases of the explorer of pipeline schedules: the orders of thousands of steps in one small
+//! file.
 //!
-//! The figure's script (`book/figures/schedule.js`) decodes the file and computes no schedule.
-//! Numbers are in base 64 with a variable length, as in source maps: a digit holds 5 bits, the
-//! lowest first, and 32 more says that one more digit follows.
+//! The figure's script (`book/figures/schedule.js`) decodes the file and plays the orders through:
+//! it knows no schedule. book/browse.py compares its times with the library's. Numbers are in
+//! base 64 with a variable length, as in source maps: a digit holds 5 bits, the lowest first, and
+//! 32 more says that one more digit follows.
 
 use anyhow::Result;
 use kit::flags::with_flags;
 use kit::show::percent;
 use serde_json::{Value, json};
-use shardlab::parallel::pipeline::{Op, Pipeline, Schedule, Simulated, Times, Work, simulate};
+use shardlab::parallel::pipeline::{Op, Pipeline, Schedule, Times, Work, simulate};
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
@@ -18,10 +20,6 @@ const MICRO_BATCHES: RangeInclusive<usize> = 1..=16;
 
 /// The time of a backward pass, in forward passes.
 const RATIOS: [f64; 4] = [1.0, 1.5, 2.0, 3.0];
-
-/// Units of time in the forward pass of one chunk. So all times are whole numbers, also those of
-/// half a backward pass.
-const UNITS: f64 = 4.0;
 
 const NAMES: [&str; 5] = [
     "gpipe",
@@ -43,17 +41,13 @@ fn schedule(name: usize, pipeline: &Pipeline) -> Schedule {
     }
 }
 
-/// The times of passes, in units. Zero-bubble cuts a backward pass into two halves that take
-/// equally long.
+/// The times of passes, in forward passes of a chunk. Zero-bubble cuts a backward pass into two
+/// halves that take equally long.
 fn times(schedule: Schedule, ratio: f64) -> Times {
-    let halves = if schedule == Schedule::ZeroBubble { 2.0 } else { 1.0 };
-    let backward = ratio * UNITS / halves;
-    Times {
-        forward: UNITS,
-        backward,
-        weights: if halves > 1.0 { backward } else { 0.0 },
-        message: 0.0,
-    }
+    let halved = schedule == Schedule::ZeroBubble;
+    let backward = if halved { ratio / 2.0 } else { ratio };
+    let weights = if halved { backward } else { 0.0 };
+    Times { forward: 1.0, backward, weights, message: 0.0 }
 }
 
 /// Different texts, each once, and the number of each.
@@ -77,22 +71,14 @@ impl Pool {
 /// All cases that a reader can choose, as JSON with one case per line:
 ///
 /// - `ranks`, `chunks`, `micro`, `ratios`, `names`: the values of the controls
-/// - `units`: the units of time in a chunk's forward pass
-/// - `took`: the units of each kind of pass, for each ratio, first with whole backward passes, then
-///   with halves
 /// - `needs`: for each number of ranks, and then of chunks: for each kind of pass, rank and chunk,
 ///   how many passes it needs, and of each of these the kind, the rank and the chunk
 /// - `orders`: a rank's passes, each as (micro-batch * chunks + chunk) * 3 + kind
-/// - `gaps`: when a rank waits: after how many passes since the previous gap, and for how many
-///   units
 /// - `refusals`: why a schedule refuses a pipeline, and what would do
 /// - `cases`: for each schedule, and then for each number of ranks, chunks and micro-batches: the
-///   number of its refusal, or the number of each rank's order, each rank's peak, and for each
-///   ratio the makespan, the busy time, the bubble in tenths of a percent of the step and of the
-///   work, and the number of each rank's gaps
+///   number of its refusal, or the number of each rank's order
 pub fn cases() -> Result<String> {
     let mut orders = Pool::default();
-    let mut gaps = Pool::default();
     let mut refusals = Pool::default();
     let mut cases = Vec::new();
     let mut needs = Vec::new();
@@ -104,7 +90,8 @@ pub fn cases() -> Result<String> {
                 cases.push(match schedule.orders(&pipeline) {
                     Err(refusal) => json!(refusals.number(words(&refusal))),
                     Ok(passes) => {
-                        json!(case(&pipeline, schedule, &passes, &mut orders, &mut gaps)?)
+                        let number = |order: &Vec<Op>| orders.number(packed_order(order, chunks));
+                        json!(packed(passes.iter().map(number)))
                     }
                 });
             }
@@ -113,8 +100,6 @@ pub fn cases() -> Result<String> {
             );
         }
     }
-    let took = [Schedule::OneForwardOneBackward, Schedule::ZeroBubble]
-        .map(|schedule| RATIOS.map(|ratio| Work::ALL.map(|kind| times(schedule, ratio).of(kind))));
     let values = |range: RangeInclusive<usize>| range.map(Value::from).collect();
     let fields = [
         ("ranks", values(RANKS)),
@@ -122,11 +107,8 @@ pub fn cases() -> Result<String> {
         ("micro", values(MICRO_BATCHES)),
         ("ratios", RATIOS.map(Value::from).to_vec()),
         ("names", NAMES.map(Value::from).to_vec()),
-        ("units", vec![json!(UNITS)]),
-        ("took", took.map(|took| json!(took)).to_vec()),
         ("needs", needs),
         ("orders", orders.texts.into_iter().map(Value::from).collect()),
-        ("gaps", gaps.texts.into_iter().map(Value::from).collect()),
         ("refusals", refusals.texts.into_iter().map(Value::from).collect()),
         ("cases", cases),
     ];
@@ -186,50 +168,10 @@ pub fn numbers() -> Result<Vec<Value>> {
     Ok(all)
 }
 
-/// Packs one case.
-fn case(
-    pipeline: &Pipeline,
-    schedule: Schedule,
-    passes: &[Vec<Op>],
-    orders: &mut Pool,
-    gaps: &mut Pool,
-) -> Result<String> {
-    let pass =
-        |op: &Op| (op.micro * pipeline.chunks + op.chunk) * Work::ALL.len() + op.work as usize;
-    let mut all: Vec<usize> = passes
-        .iter()
-        .map(|order| orders.number(packed(order.iter().map(pass))))
-        .collect();
-    for (i, ratio) in RATIOS.into_iter().enumerate() {
-        let times = times(schedule, ratio);
-        let simulated = simulate(pipeline, passes, &times)?;
-        if i == 0 {
-            all.extend(&simulated.peaks);
-        }
-        let tenths = |share: f64| (1000.0 * share).round_ties_even() as usize;
-        let Simulated { makespan, busy, .. } = simulated;
-        all.extend([
-            makespan as usize,
-            busy as usize,
-            tenths(simulated.bubble()),
-            tenths(simulated.bubble_to_work()),
-        ]);
-        for (order, starts) in passes.iter().zip(&simulated.starts) {
-            let mut waits = Vec::new();
-            let mut free = 0.0;
-            let mut since = 0;
-            for (op, start) in order.iter().zip(starts) {
-                if *start > free {
-                    waits.extend([since, (start - free) as usize]);
-                    since = 0;
-                }
-                since += 1;
-                free = start + times.of(op.work);
-            }
-            all.push(gaps.number(packed(waits)));
-        }
-    }
-    Ok(packed(all))
+/// One rank's passes.
+fn packed_order(order: &[Op], chunks: usize) -> String {
+    let pass = |op: &Op| (op.micro * chunks + op.chunk) * Work::ALL.len() + op.work as usize;
+    packed(order.iter().map(pass))
 }
 
 /// The passes that each pass of a micro-batch needs.
