@@ -15,17 +15,6 @@ fn any_ranks_resume() {
 }
 
 #[test]
-fn the_failure_of_the_source_is_rebuilt() {
-    let dir = tempfile::tempdir().unwrap();
-    succeeded(&lab_in(dir.path(), "lab09", "--padding --out ."));
-    // The source's shell reads the step in Megatron-LM's file, and makes the folder's name of it.
-    let saves = dir.path().join("padding/ws768_stage1_last");
-    let step = std::fs::read_to_string(saves.join("latest_checkpointed_iteration.txt")).unwrap();
-    assert_eq!(step, "95600");
-    assert!(saves.join(format!("global_step{step}")).is_dir());
-}
-
-#[test]
 fn what_is_broken_is_noticed() {
     // What is loaded is right, so only the losses show that the data are not.
     let output = lab("lab09", &format!("{SMALL} --break first-data"));
