@@ -9,7 +9,7 @@ use crate::plan::{Plan, RANKS_1, RANKS_2};
 use crate::run::{Run, Setting};
 use crate::step::Step;
 use crate::{draws, files};
-use kit::busy::Watch;
+use kit::OtherWork;
 use serde::{Deserialize, Serialize};
 use shardlab::data::Corpus;
 use std::path::Path;
@@ -137,7 +137,7 @@ impl Story {
         say: &dyn Fn(String),
     ) -> Story {
         let start = Instant::now();
-        let watch = Watch::start();
+        let watch = OtherWork::watch();
         let run = setting.run(versions, &out.join("yours"), each);
         let all_library = versions.iter().all(|&whose| whose == Whose::Library);
         let beside = (!all_library && setting.plan.is_compared()).then(|| {

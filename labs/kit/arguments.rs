@@ -1,7 +1,8 @@
 //! The command line, and the errors about it.
 
+use crate::commands::commands;
 use crate::flags::with_flags;
-use crate::{help, show, started};
+use crate::{help, show};
 use anyhow::Result;
 use clap::error::ErrorKind;
 use clap::{ArgAction, ArgMatches};
@@ -20,7 +21,7 @@ pub fn main<Args: clap::Parser>(run: impl FnOnce(Args) -> Result<()>) -> ExitCod
 /// `--help` and `--version` print to stdout and end the process.
 pub fn arguments<Args: clap::Parser>() -> Result<Args, BadInput> {
     // Errors name commands and settings, too.
-    notice::print_with(|text| show::complain_folded(&with_flags(&started::commands(text))));
+    notice::print_with(|text| show::complain_folded(&with_flags(&commands(text))));
     let mut command = match help::asked(std::env::args_os()) {
         Some(form) => help::arranged(Args::command(), form),
         None => Args::command(),

@@ -1,6 +1,6 @@
 //! The labs and their exercises, in order, as `labs/labs.toml` lists them.
 
-use crate::started::commands;
+use crate::commands::commands;
 use serde::Deserialize;
 use shardlab::error::BadInput;
 

@@ -3,7 +3,7 @@
 //!
 //! Flags stand in groups under these headings. Rare ones are marked with `hide_short_help`.
 
-use crate::started;
+use crate::commands::commands;
 use clap::{Arg, Command};
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -32,7 +32,7 @@ pub fn examples(program: &str, all: &[(&str, &str)]) -> String {
         format!("\n{command}\n      {what}")
     };
     let all: String = all.iter().map(example).collect();
-    started::commands(&format!("Examples:{all}"))
+    commands(&format!("Examples:{all}"))
 }
 
 /// A command on as many lines as it needs, which a shell reads as one.

@@ -1,20 +1,20 @@
 //! The journal of one rank's training: log lines and metrics during the run, and plots at its end.
 
-use super::busy::Watch;
+use super::clock::{Clock, StepTimes};
 use super::flags::LogFlags;
-use super::metrics::{Clock, Rates, StepOutcome, StepRecord, StepTimes};
+use super::other_work::OtherWork;
 use super::progress::Steps;
-use super::records::Records;
+use super::records::{Rates, Records, StepRecord};
 use super::report;
 use super::trace;
-use crate::show::{Plot, Screen, Series, significant};
+use crate::show::{Plot, Screen, Series, shares, significant};
 use anyhow::Result;
 use shardlab::comm::{CallKind, Comm, CommTraffic, Link};
 use shardlab::launch;
 use shardlab::parallel::Averaged;
 use shardlab::parallel::zero::Event;
 use shardlab::plan;
-use shardlab::train::{Diverged, Due};
+use shardlab::train::{Diverged, Due, TakenStep};
 use std::path::Path;
 use std::time::Instant;
 
@@ -49,7 +49,7 @@ pub struct Journal<'a> {
     /// What a terminal shows between the lines of the log.
     steps: Steps,
     /// What other programs have used since the journal was opened.
-    pub watch: Watch,
+    pub other_work: OtherWork,
 }
 
 impl<'a> Journal<'a> {
@@ -77,33 +77,27 @@ impl<'a> Journal<'a> {
             formula: None,
             buckets: Vec::new(),
             steps: Steps::new(due.last),
-            watch: Watch::start(),
+            other_work: OtherWork::watch(),
         })
     }
 
-    /// Records a step: its times, its traffic, and its all-reduces. The recorded loss is the mean
-    /// over all ranks. If it is not finite, every rank gets an error.
-    pub fn step(
-        &mut self,
-        outcome: StepOutcome,
-        clock: &Clock,
-        traffic: CommTraffic,
-        averaged: &[Averaged],
-    ) -> Result<()> {
-        let StepOutcome { step, loss, .. } = outcome;
-        let mean = self.records.mean_loss(loss)?;
+    /// Records step number `step`, counted from 1, and the `traffic` that it took. The recorded loss
+    /// is the mean over all ranks. If it is not finite, every rank gets an error.
+    pub fn step(&mut self, step: usize, taken: &TakenStep, traffic: CommTraffic) -> Result<()> {
+        let mean = self.records.mean_loss(taken.loss)?;
         if !mean.is_finite() {
             return Err(Diverged { step, what: format!("the loss is {mean}") }.into());
         }
+        let clock = Clock::of(taken);
         self.times.add(&clock.parts);
-        self.communication.add(averaged);
-        self.records.trace(step, clock, averaged);
+        self.communication.add(&taken.averaged);
+        self.records.trace(step, &clock, &taken.averaged);
         self.traffic = traffic;
         let is_logged = self
             .log
             .is_some_and(|log| step.is_multiple_of(log.interval(self.due.last)) || step == 1);
-        let record = self.rates.record(outcome, mean, &clock.parts);
-        self.records.add(record, loss, is_logged);
+        let record = self.rates.record(step, mean, &clock.parts, (taken.grad_norm, taken.lr));
+        self.records.add(record, taken.loss, is_logged);
         if self.log.is_some() {
             self.steps.training(&self.comm, step);
         }
@@ -162,9 +156,9 @@ impl<'a> Journal<'a> {
                 .series(Series::line("tps", self.records.iter().map(|r| point(r.step, r.tps))));
             self.screen.say(format!("{}\n", speed.height(6).render(self.screen)));
         }
-        report::time_shares(self.screen, &self.times, self.communication.exposed);
+        self.screen.say(self.time_shares());
         let ranks = launch::ranks_here(self.comm.size());
-        if let Some(busy) = self.watch.row(self.screen, ranks) {
+        if let Some(busy) = self.other_work.row(self.screen, ranks) {
             self.screen.say(busy);
         }
         if (averaging || all) && self.comm.size() > 1 && !self.records.is_empty() {
@@ -184,6 +178,25 @@ impl<'a> Journal<'a> {
         if let Some(path) = trace {
             self.screen.say(trace::row(self.screen, path));
         }
+    }
+
+    /// Each part's share of all steps' seconds. Reading data is named where it takes 1% or more: the
+    /// row must fit a line of 80 columns.
+    fn time_shares(&self) -> String {
+        let times = &self.times;
+        // All-reduces are a part of the backward pass.
+        let all_reduce = self.communication.exposed;
+        let mut parts = vec![
+            ("forward", times.forward),
+            ("backward", (times.backward - all_reduce).max(0.0)),
+            ("all-reduce", all_reduce),
+            ("optimizer", times.optimizer),
+        ];
+        let others: f64 = parts.iter().map(|(_, seconds)| seconds).sum();
+        if times.data >= 0.01 * others {
+            parts.push(("data", times.data));
+        }
+        self.screen.row("time", &shares(self.screen, &parts))
     }
 
     /// Bytes that this rank sent in the last step.

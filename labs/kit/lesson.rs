@@ -1,8 +1,8 @@
 //! A lab's run, and its first and last lines on the screen, from `labs/labs.toml`.
 
 use super::course::{Course, Lab};
+use crate::commands::command;
 use crate::show::Screen;
-use crate::started::command;
 use anyhow::{Result, ensure};
 use shardlab::comm::{Comm, Options};
 use shardlab::error::BadInput;

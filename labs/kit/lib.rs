@@ -4,68 +4,66 @@
 //!
 //! - `arguments.rs` (the command line), `help.rs` (what `-h` and `--help` say of it) and `flags/`
 //!   (flags that several labs have)
-//! - `started.rs`: commands as they work where this program was started
+//! - `commands.rs`: commands as they work where this program was started
 //! - `course.rs` and `lesson.rs`: what `labs/labs.toml` says of a lab
 //! - `show/`: draws plain values
-//! - the screens and files of a run: `journal.rs`, `records.rs`, `metrics.rs`, `events.rs`,
-//!   `evaluator.rs`, `trace.rs`, `report.rs`, `progress.rs`, `speedup.rs`,
-//!   `settings.rs` (what defines the run, as JSON), `resources.rs` (what it has used)
+//! - a step of a run: `clock.rs` (how long its parts take), `metrics.rs` and `trace.rs` (the files
+//!   of `--metrics` and `--trace`), `records.rs` (its line in the log and in these files)
+//! - the whole run: `journal.rs` (its steps and plots), `evaluator.rs`, `report.rs` (the rows about
+//!   it), `progress.rs`, `resources.rs` (what it has used)
 //! - `footprint.rs`: the memory that a run needs
 //! - do all ranks train what one rank would? `lab_checks.rs`, `beside.rs` (the lesson's version and
 //!   the library's), `parity.rs`, `symptoms.rs`
-//! - `peaks.rs` (this machine's), `busy.rs` (whether other programs work on it), `neighbours.rs`
-//!   (which ranks share a node)
+//! - `peaks.rs` (this machine's), `other_work.rs` (whether other programs work on it),
+//!   `neighbours.rs` (which ranks share a node)
+//! - `restarts.rs`: how often a job was started again
 //! - `check.rs`: the claims of an exercise's check
-//! - for a cluster: `restarts.rs` and `signals.rs` (what starts a job again, or ends it)
 
 mod arguments;
 mod beside;
-pub mod busy;
 pub mod check;
+mod clock;
+pub mod commands;
 mod course;
 mod evaluator;
-mod events;
 pub mod flags;
 mod footprint;
 pub mod help;
-pub mod journal;
+mod journal;
 mod lab_checks;
 mod lesson;
-pub mod metrics;
+mod metrics;
 pub mod neighbours;
-mod order;
+mod other_work;
 pub mod parity;
 mod peaks;
 mod progress;
 pub mod records;
 pub mod report;
 mod resources;
-pub mod restarts;
-pub mod settings;
+mod restarts;
 pub mod show;
-mod signals;
-pub mod speedup;
-pub mod started;
-pub mod symptoms;
+mod symptoms;
 pub mod trace;
 
 pub use arguments::{arguments, main};
 pub use beside::Beside;
+pub use clock::{Clock, Lap, Part, StepTimes};
 pub use course::{Course, Exercise, Lab, Ladder, Mistake};
 pub use evaluator::Evaluator;
 pub use flags::{
-    CommFlags, DataFlags, EvalFlags, Fsdp, LogFlags, ModelFlags, OptimFlags, RunFlags,
+    CommFlags, DataFlags, EvalFlags, LogFlags, ModelFlags, OptimFlags, Order, RunFlags, Slowest,
     StrategyFlag, TrainFlags, ZeroFlags,
 };
 pub use footprint::{Footprint, does_not_fit};
 pub use journal::{Evaluation, Journal};
 pub use lab_checks::{Checks, End, short_hash};
 pub use lesson::{Lesson, ensure_passed, run};
-pub use metrics::{
-    Clock, LEGEND, Lap, MetricsFile, Part, Rates, StepOutcome, StepRecord, StepTimes,
-};
-pub use order::{Order, Slowest};
+pub use metrics::MetricsFile;
+pub use other_work::OtherWork;
 pub use peaks::Peaks;
 pub use progress::{Steps, progress};
+pub use records::{Rates, StepRecord};
 pub use resources::Resources;
-pub use symptoms::{Break, Broken, Symptoms, apply_break};
+pub use restarts::{RESTART_COUNT, restart_count};
+pub use symptoms::{Break, Symptoms};

@@ -1,15 +1,142 @@
 //! The records of a run's steps: its log lines, and the files of `--metrics` and `--trace`.
 
+use super::clock::{Clock, StepTimes};
 use super::flags::LogFlags;
-use super::metrics::{Clock, MetricsFile, Record};
+use super::metrics::MetricsFile;
 use super::trace::Trace;
-use crate::show::{Screen, folded};
+use crate::show::{Screen, folded, thousands};
 use anyhow::Result;
+use serde::Serialize;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::parallel::Averaged;
 use shardlab::parallel::zero::Event;
+use shardlab::train::Config;
 use std::ops::Deref;
 use std::path::Path;
+
+/// One step, in the style of one lab: its fields are the file's, and its line is the log's.
+pub trait Record: Clone + Serialize {
+    /// The log's line, with this `loss`.
+    fn line(&self, loss: f64) -> String;
+
+    /// The rates of one rank, for `--all`.
+    fn per_gpu(&self) -> Option<String> {
+        None
+    }
+
+    /// The loss: the mean over all ranks.
+    fn loss(&self) -> f64;
+}
+
+/// One training step, as `--metrics` writes it. Times are seconds. `dt` is the whole step, from its
+/// batch to the optimizer, without an evaluation.
+#[derive(Clone, Debug, Serialize)]
+pub struct StepRecord {
+    /// The step, counted from 1.
+    pub step: usize,
+    /// Mean over ranks and micro-steps, before the step's update.
+    pub loss: f64,
+    pub dt: f64,
+    /// Forward pass.
+    pub dtf: f64,
+    /// Backward pass, averaging of gradients included.
+    pub dtb: f64,
+    /// Sequences per second, of all ranks. (The source's log counts batches.)
+    pub sps: f64,
+    /// The same of one rank, under the name that the source's log has for it: here a rank counts as
+    /// a GPU.
+    pub sps_per_gpu: f64,
+    /// Tokens per second, of all ranks.
+    pub tps: f64,
+    /// The same of one rank.
+    pub tps_per_gpu: f64,
+    /// Model FLOPs per second, in percent of the measured matmul peak.
+    pub mfu: f64,
+    /// The evaluation after this step, if there was one.
+    pub train_loss: Option<f64>,
+    pub val_loss: Option<f64>,
+    /// The gradient's global norm before clipping.
+    pub grad_norm: f64,
+    pub lr: f64,
+}
+
+impl Record for StepRecord {
+    /// The log line. It fits 80 columns in all runs that take minutes.
+    fn line(&self, loss: f64) -> String {
+        let StepRecord { step, dt, dtf, dtb, sps, tps, mfu, .. } = self;
+        let tps = thousands(*tps as u64);
+        format!(
+            "step={step} loss={loss:.3} dt={dt:.3} dtf={dtf:.3} dtb={dtb:.3} sps={sps:.0} tps={tps} mfu={mfu:.1}"
+        )
+    }
+
+    fn per_gpu(&self) -> Option<String> {
+        let tps = thousands(self.tps_per_gpu.round() as u64);
+        Some(format!("sps_per_gpu={:.0} tps_per_gpu={tps}", self.sps_per_gpu))
+    }
+
+    fn loss(&self) -> f64 {
+        self.loss
+    }
+}
+
+/// The factors that turn a step's seconds into rates.
+#[derive(Clone, Copy, Debug)]
+pub struct Rates {
+    pub ranks: usize,
+    /// Tokens that a step learns from, over all ranks.
+    pub tokens: usize,
+    /// Tokens per sequence.
+    pub block: usize,
+    pub flops_per_token: u64,
+    /// The matmul peak of one thread, in FLOP/s.
+    pub peak: f64,
+}
+
+impl Rates {
+    /// The rates of a run. `peak` is the matmul peak of one thread, in FLOP/s.
+    pub fn of(config: &Config, peak: f64) -> Rates {
+        let tokens = config.tokens_per_step();
+        let block = config.shape.block;
+        Rates {
+            ranks: config.ranks,
+            tokens,
+            block,
+            flops_per_token: config.shape.flops_per_token(),
+            peak,
+        }
+    }
+
+    /// The record of step number `step`, counted from 1. `loss` is the mean over ranks.
+    pub(super) fn record(
+        &self,
+        step: usize,
+        loss: f64,
+        times: &StepTimes,
+        (grad_norm, lr): (f64, f64),
+    ) -> StepRecord {
+        let dt = times.total();
+        let ranks = self.ranks as f64;
+        let block = self.block as f64;
+        let tps = self.tokens as f64 / dt;
+        StepRecord {
+            step,
+            loss,
+            dt,
+            dtf: times.forward,
+            dtb: times.backward,
+            sps: tps / block,
+            sps_per_gpu: tps / block / ranks,
+            tps,
+            tps_per_gpu: tps / ranks,
+            mfu: 100.0 * self.flops_per_token as f64 * tps / (ranks * self.peak),
+            train_loss: None,
+            val_loss: None,
+            grad_norm,
+            lr,
+        }
+    }
+}
 
 /// One rank's records, one for each step. Only rank 0 prints and writes files, unless
 /// `--log-all-ranks` is given.
@@ -107,5 +234,33 @@ impl<R> Deref for Records<'_, R> {
 
     fn deref(&self) -> &[R] {
         &self.all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The line of step 10 in the source's log: four GPUs, each with a batch of 64 sequences of
+    /// 1,024 tokens. Its `sps` counts batches, of which each rank has one per step.
+    #[test]
+    fn rates_are_those_of_the_sources_log() {
+        let rates = Rates {
+            ranks: 4,
+            tokens: 4 * 64 * 1024,
+            block: 1024,
+            flops_per_token: 6 * 85_003_776,
+            peak: 312e12,
+        };
+        let times = StepTimes { forward: 0.282_833, ..StepTimes::default() };
+        let record = rates.record(10, 3.154_31, &times, (1.5, 1e-3));
+        let near = |ours: f64, source: f64| {
+            assert!((ours / source - 1.0).abs() < 2e-6, "{ours} and {source}");
+        };
+        near(record.tps, 926_851.609_409);
+        near(record.tps_per_gpu, 231_712.902_352);
+        near(record.sps / 64.0, 14.142_633);
+        near(record.sps_per_gpu / 64.0, 3.535_658);
+        assert_eq!(record.per_gpu().unwrap(), "sps_per_gpu=226 tps_per_gpu=231,713");
     }
 }

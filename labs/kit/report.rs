@@ -1,9 +1,8 @@
 //! The rows that a training lab prints about its run, before and after it.
 
-use super::{Footprint, LEGEND, Resources, StepTimes};
+use super::{Footprint, Resources};
 use crate::flags::with_flags;
 use crate::show::{self, Screen, thousands};
-use shardlab::comm::algorithms::{Algorithm, Task};
 use shardlab::comm::{self, Comm};
 use shardlab::data::Corpus;
 use shardlab::launch;
@@ -24,17 +23,6 @@ pub fn data(screen: &Screen, corpus: &Corpus) {
         "text",
         &format!("{}{dot}{chars}\u{a0}chars{dot}{distinct}\u{a0}distinct", corpus.name),
     ));
-}
-
-/// Prints the text's characters, whose numbers are the tokens.
-pub fn alphabet(screen: &Screen, corpus: &Corpus) {
-    let shown = |c: char| match c {
-        ' ' => "\u{a0}".to_string(), // a line does not end here
-        c if c.is_control() => c.escape_default().to_string(),
-        c => c.to_string(),
-    };
-    let characters: String = corpus.vocabulary.characters().chars().map(shown).collect();
-    screen.say(screen.row("alphabet", &characters));
 }
 
 /// Prints the length of the text's splits.
@@ -170,6 +158,22 @@ pub fn dry_run(
     screen.say(screen.row("time", &text));
 }
 
+/// The meaning of the names in a log line and in `--metrics`, in the order of the source.
+const LEGEND: [(&str, &str); 12] = [
+    ("step", "Training step"),
+    ("loss", "Mean training loss of all ranks, nats per token"),
+    ("dt", "Seconds per step, from its batch to the optimizer"),
+    ("dtf", "Seconds of the forward pass"),
+    ("dtb", "Seconds of the backward pass, averaging of gradients included"),
+    ("sps", "Sequences per second, all ranks (the source's log counts batches)"),
+    ("sps_per_gpu", "Sequences per second of one rank: a rank counts as a GPU"),
+    ("tps", "Tokens per second, all ranks: sps x block"),
+    ("tps_per_gpu", "Tokens per second of one rank"),
+    ("mfu", "Model FLOPs in percent of the measured matmul peak"),
+    ("train_loss", "Loss on fixed batches of the training split"),
+    ("val_loss", "Loss on fixed batches of the validation split"),
+];
+
 /// Prints the meaning of the names in log lines and metrics.
 pub fn legend(screen: &Screen) {
     let rows: Vec<Vec<&str>> = LEGEND.iter().map(|(name, text)| vec![*name, *text]).collect();
@@ -184,27 +188,6 @@ pub fn all_reduced(numel: usize, ranks: usize) -> (String, f64) {
         format!("2(n-1)/n x 4 x {}", count(numel)),
         2.0 * ((n - 1.0) / n * 4.0) * numel as f64,
     )
-}
-
-/// The bytes that `rank` sends when `ranks` ranks average buckets of these `elements` by an
-/// algorithm: counted over its rounds, which lab01 draws.
-pub fn all_reduced_by(
-    algorithm: Algorithm,
-    elements: &[usize],
-    [rank, ranks]: [usize; 2],
-) -> comm::Result<(String, f64)> {
-    let mut sent = 0;
-    let mut rounds = 0;
-    for &len in elements {
-        for task in Task::of_all_reduce(algorithm, ranks, len, size_of::<f32>())? {
-            for round in task.rounds(rank) {
-                rounds += 1;
-                sent += round.send.map_or(0, |send| send.range.len() * size_of::<f32>());
-            }
-        }
-    }
-    let words = format!("{} of {} rounds in {} buckets", algorithm.name(), rounds, elements.len());
-    Ok((words, sent as f64))
 }
 
 /// How sent bytes are counted: where they move, or from the calls, where an MPI library moves them
@@ -237,22 +220,6 @@ pub fn used(screen: &Screen, comm: &Comm) -> comm::Result<()> {
         screen.say(screen.row("used", &text));
     }
     Ok(())
-}
-
-/// Prints each part's share of all steps' seconds. `communication` is part of the backward pass.
-/// Reading data is named where it takes 1% or more: the row must fit a line of 80 columns.
-pub fn time_shares(screen: &Screen, times: &StepTimes, communication: f64) {
-    let mut parts = vec![
-        ("forward", times.forward),
-        ("backward", (times.backward - communication).max(0.0)),
-        ("all-reduce", communication),
-        ("optimizer", times.optimizer),
-    ];
-    let others: f64 = parts.iter().map(|(_, seconds)| seconds).sum();
-    if times.data >= 0.01 * others {
-        parts.push(("data", times.data));
-    }
-    screen.say(screen.row("time", &show::shares(screen, &parts)));
 }
 
 /// The bytes that each rank sends in a step of ZeRO, as a formula and as a number.

@@ -4,10 +4,9 @@ use crate::show::{Plot, Screen, Series};
 use anyhow::Result;
 use shardlab::comm::Comm;
 use shardlab::data::Batch;
-use shardlab::parallel::{Ddp, Mistake};
+use shardlab::parallel::Mistake;
 use shardlab::tensor::Params;
 use shardlab::train::{Observer, distance};
-use std::sync::Arc;
 
 /// A piece of data parallelism that `--break` leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -29,35 +28,6 @@ impl Break {
             Break::SameBatches => Mistake::SameBatches,
         }
     }
-}
-
-/// Data parallelism without the piece that a mistake leaves out.
-pub struct Broken {
-    pub ddp: Ddp,
-    /// The rank whose data this rank draws: its own, unless that is the mistake.
-    pub data_rank: usize,
-}
-
-/// Undoes the piece of [`Ddp::new`]'s work that `broken` names.
-pub fn apply_break(
-    broken: Option<Break>,
-    comm: &Comm,
-    ddp: Ddp,
-    params: &Arc<Params>,
-    own_seed: u64,
-) -> Result<Broken> {
-    let mut left = Broken { ddp, data_rank: comm.rank() };
-    match broken {
-        Some(Break::NoBroadcast) if comm.rank() > 0 => params.allocate(own_seed),
-        // In a group of one rank, the rank's own gradients are the average.
-        Some(Break::NoAverage) => {
-            drop(left.ddp);
-            left.ddp = Ddp::new(params, &Comm::alone())?;
-        }
-        Some(Break::SameBatches) => left.data_rank = 0,
-        Some(Break::NoBroadcast) | None => {}
-    }
-    Ok(left)
 }
 
 /// Symptoms show in the batches that a training draws.

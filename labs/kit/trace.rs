@@ -1,6 +1,7 @@
 //! `--trace FILE`: writes the time spans of all ranks' steps to one file for a trace viewer.
 
-use super::metrics::{Lap, Part, create};
+use super::clock::{Lap, Part};
+use super::metrics::create;
 use crate::show::Screen;
 use crate::show::trace::{self, Span, Track};
 use anyhow::{Context, Result};

@@ -1,15 +1,13 @@
 //! What lab03 runs, in which order, and its checks.
 
-use crate::apparatus::{serial, training};
+use crate::apparatus::{serial, settings, speedup, training};
 use crate::flags::Args;
 use crate::lesson::compare_steps;
 use anyhow::Result;
 use kit::flags::ensure_ranks_can_differ;
-use kit::settings::{Around, Settings};
 use kit::show::Screen;
 use kit::{
     Beside, Break, Checks, End, Evaluator, Footprint, Journal, Lesson, Rates, Symptoms, report,
-    speedup,
 };
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
@@ -127,7 +125,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
     let hashes = training.whole(|gpt| train::all_hashes(comm, &gpt.params))?;
     let drawn = symptoms.drawn_by_all(comm)?;
     if lab.args.broken.is_none() {
-        speedup::show(comm, screen, config, text, &journal.records, &journal.watch)?;
+        speedup::show(comm, screen, config, text, &journal)?;
     }
     Ok(check(
         lab,
@@ -170,7 +168,7 @@ fn introduce(lab: &Lab) {
     lab.screen.say(lab.lesson.heading(&lab.screen, time));
     report::data(&lab.screen, &lab.corpus);
     if lab.args.log.all {
-        report::alphabet(&lab.screen, &lab.corpus);
+        alphabet(&lab.screen, &lab.corpus);
         report::splits(&lab.screen, &lab.corpus);
     }
     report::run(&lab.screen, &lab.config);
@@ -186,14 +184,18 @@ fn introduce(lab: &Lab) {
         report::settings(&lab.screen, &lab.config);
     }
     if lab.args.log.all {
-        let around = Around {
-            eval: &lab.eval,
-            eval_only: lab.args.eval_only,
-            log_interval: lab.args.log.interval(lab.config.steps),
-            init_from: lab.args.train.model.init_from.as_deref(),
-            dataset: &lab.corpus.name,
-            out: &lab.args.run.folder("lab03"),
-        };
-        lab.screen.say(Settings::of(&lab.config, &around).show(&lab.screen));
+        let Lab { args, config, eval, corpus, screen, .. } = lab;
+        screen.say(settings::settings(screen, args, config, eval, corpus));
     }
+}
+
+/// Prints the text's characters, whose numbers are the tokens.
+fn alphabet(screen: &Screen, corpus: &Corpus) {
+    let shown = |c: char| match c {
+        ' ' => "\u{a0}".to_string(), // a line does not end here
+        c if c.is_control() => c.escape_default().to_string(),
+        c => c.to_string(),
+    };
+    let characters: String = corpus.vocabulary.characters().chars().map(shown).collect();
+    screen.say(screen.row("alphabet", &characters));
 }

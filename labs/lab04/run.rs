@@ -27,7 +27,7 @@ pub fn run(mut args: Args) -> Result<()> {
     if args.strategy.strategy.is_some() {
         args.zero.take(&strategy)?;
     }
-    let alone = args.zero.stage();
+    let alone = args.zero.zero;
     if alone.is_none() && args.show != Some(Show::Timeline) {
         default_to_many_small_blocks(&mut args.train.model, &mut args.zero);
     }

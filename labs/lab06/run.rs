@@ -6,7 +6,7 @@ use super::apparatus::{
 use super::flags::{AXES, Args};
 use super::lesson;
 use anyhow::Result;
-use kit::busy::Watch;
+use kit::OtherWork;
 use kit::show::Screen;
 use kit::trace::{self, Trace};
 use kit::{Checks, Lesson};
@@ -116,7 +116,7 @@ fn one_rank(lab: &Lab, one: &Unpipelined, comm: &Comm) -> Result<Vec<String>> {
     let beside = lesson::compare_gradients(comm, config, text, lab.strategies[0].partition)?;
     let mut trace = Trace::new(comm, lab.args.trace.as_deref())?;
     let mut all: Vec<(Predicted, Measured)> = Vec::new();
-    let watch = Watch::start();
+    let watch = OtherWork::watch();
     for &strategy in &lab.strategies {
         let way = Way {
             strategy,

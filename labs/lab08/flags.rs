@@ -74,9 +74,8 @@ pub struct SurviveFlags {
     /// Train once and print Megatron-DeepSpeed's log
     #[arg(long, help_heading = help::OUTPUT)]
     pub log: bool,
-    /// Write one JSON line per step to this file [default: metrics.jsonl in the run's folder], and
-    /// the same for TensorBoard to the folder NAME.events beside it. Not where a restart would
-    /// overwrite it
+    /// Write one JSON line per step to this file [default: metrics.jsonl in the run's folder]. Not
+    /// where a restart would overwrite it
     #[arg(long, value_name = "FILE", conflicts_with = "RestartFlags", help_heading = help::OUTPUT)]
     pub metrics: Option<PathBuf>,
     /// Write every rank's steps to this file, for ui.perfetto.dev: those of the first training, if

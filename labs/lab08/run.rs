@@ -59,7 +59,7 @@ pub fn run(args: Args) -> Result<()> {
         lesson,
     };
     // A restarted job has been introduced.
-    if launch::is_first_process() && kit::restarts::restart_count() == 0 {
+    if launch::is_first_process() && kit::restart_count() == 0 {
         introduce(&lab);
     }
     if args.run.dry_run {

@@ -37,7 +37,7 @@ fn every_job_passes_the_checks() {
         "--offload . --memory-limit 0.03 --steps 2",
         "--offload cpu --memory-limit 0.03 --steps 2",
         "--offload . --steps 3",
-        "--fsdp full-shard --steps 6 --wrap parameters --tiles 2",
+        "--zero 3 --steps 6 --wrap parameters --tiles 2",
     ] {
         passes("lab04", &[&format!("{SMALL} {flags}")]);
     }

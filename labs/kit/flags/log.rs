@@ -18,8 +18,7 @@ pub struct LogFlags {
     /// Every rank prints its log lines, not only rank 0
     #[arg(long, hide_short_help = true)]
     pub log_all_ranks: bool,
-    /// Write one JSON line per step to this file, and the same for TensorBoard to the folder
-    /// NAME.events beside it
+    /// Write one JSON line per step to this file
     #[arg(long, value_name = "FILE")]
     pub metrics: Option<PathBuf>,
     /// Write every rank's steps to this file, for ui.perfetto.dev

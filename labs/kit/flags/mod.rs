@@ -2,9 +2,10 @@
 //! refuses all other flags.
 //!
 //! Reading order: `model.rs`, `data.rs` and `optim.rs` define a step; [`TrainFlags`] makes a
-//! [`Config`] of the three. `zero.rs` chooses the state that ranks shard, `strategy.rs` all
-//! of how ranks divide the job. `eval.rs`, `log.rs` and `run.rs` choose a run's screens and files.
-//! `names.rs` says by which flag one sets what an error of the library names.
+//! [`Config`] of the three. `zero.rs` chooses the state that ranks shard, `strategy.rs` all of how
+//! ranks divide the job, `orders.rs` the orders of ranks and of a pipeline's passes. `eval.rs`,
+//! `log.rs` and `run.rs` choose a run's screens and files. `names.rs` says by which flag one sets
+//! what an error of the library names.
 
 mod comm;
 mod data;
@@ -13,6 +14,7 @@ mod log;
 mod model;
 mod names;
 mod optim;
+mod orders;
 mod run;
 mod strategy;
 mod zero;
@@ -24,9 +26,10 @@ pub use log::LogFlags;
 pub use model::ModelFlags;
 pub use names::with_flags;
 pub use optim::OptimFlags;
+pub use orders::{Order, Slowest};
 pub use run::RunFlags;
 pub use strategy::{StrategyFlag, ensure_divides, ensure_runs, read_strategy};
-pub use zero::{Fsdp, ZeroFlags};
+pub use zero::ZeroFlags;
 
 use crate::help;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};

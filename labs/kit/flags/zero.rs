@@ -19,15 +19,6 @@ pub struct ZeroFlags {
     /// parameters
     #[arg(long, value_parser = one_of::<Stage>(), value_name = "STAGE", group = "stage")]
     pub zero: Option<Stage>,
-    /// The stage by PyTorch's names for FSDP
-    #[arg(
-        long,
-        value_enum,
-        value_name = "STRATEGY",
-        group = "stage",
-        hide_short_help = true
-    )]
-    pub fsdp: Option<Fsdp>,
     /// The type in which parameters and gradients are stored; arithmetic is f32
     #[arg(long, value_parser = one_of::<Precision>(), default_value = Precision::default().name())]
     pub dtype: Precision,
@@ -58,18 +49,6 @@ pub struct ZeroFlags {
     pub no_overlap: bool,
 }
 
-/// PyTorch's sharding strategies. Its `SHARD_GRAD_OP` also shards parameters between steps. It
-/// gathers each unit once per step, which takes as many bytes as stage 2's gather of all of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Fsdp {
-    /// Parameters, gradients and optimizer state: stage 3
-    FullShard,
-    /// Gradients and optimizer state: stage 2
-    ShardGradOp,
-    /// Nothing: stage 0
-    NoShard,
-}
-
 impl ZeroFlags {
     /// Takes what a strategy says of ZeRO. Refuses flags that say the same.
     pub fn take(&mut self, strategy: &Strategy) -> Result<(), BadInput> {
@@ -85,19 +64,9 @@ impl ZeroFlags {
         Ok(())
     }
 
-    /// The stage, if a flag names one.
-    pub fn stage(&self) -> Option<Stage> {
-        let named = |fsdp| match fsdp {
-            Fsdp::FullShard => Stage::Three,
-            Fsdp::ShardGradOp => Stage::Two,
-            Fsdp::NoShard => Stage::Ddp,
-        };
-        self.zero.or(self.fsdp.map(named))
-    }
-
     /// Checks the flags. Without a stage, the stage is 0 and the flags of all stages count.
     pub fn resolve(&self, adamw: AdamWConfig) -> Result<ZeroConfig, BadInput> {
-        let default = ZeroConfig::new(self.stage().unwrap_or_default(), self.dtype, adamw);
+        let default = ZeroConfig::new(self.zero.unwrap_or_default(), self.dtype, adamw);
         let of_stage_3 = [
             ("prefetch-bucket", self.prefetch_bucket.is_some()),
             ("persistence-threshold", self.persistence_threshold.is_some()),
@@ -106,7 +75,7 @@ impl ZeroFlags {
         ];
         let given = of_stage_3.into_iter().find(|(_, given)| *given);
         if let (Some((flag, _)), Some(stage)) =
-            (given, self.stage().filter(|&stage| stage != Stage::Three))
+            (given, self.zero.filter(|&stage| stage != Stage::Three))
         {
             let what = format!(
                 "--{flag} is for gathered parameters, and stage {} gathers none",
@@ -114,7 +83,7 @@ impl ZeroFlags {
             );
             return Err(BadInput::new(what, format!("give --zero 3, or leave --{flag} out")));
         }
-        if self.stage() == Some(Stage::Three) && self.reduce_bucket.is_some() {
+        if self.zero == Some(Stage::Three) && self.reduce_bucket.is_some() {
             let what = "--reduce-bucket is not for stage 3, which reduces the gradients of a unit together";
             return Err(BadInput::new(what, "give --wrap to change what a unit is"));
         }
@@ -196,12 +165,5 @@ mod tests {
             (one.precision, one.offload.is_none(), one.adamw),
             (Precision::F32, true, adamw)
         );
-        for (name, stage) in [
-            ("full-shard", Stage::Three),
-            ("shard-grad-op", Stage::Two),
-            ("no-shard", Stage::Ddp),
-        ] {
-            assert_eq!(config(&format!("--fsdp {name}")).stage, stage);
-        }
     }
 }

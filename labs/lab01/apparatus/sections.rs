@@ -4,7 +4,7 @@ use super::counts::{self, Count, ELEMENTS};
 use super::{Feed, Store, Way, benchmark, feeding, picture, predict};
 use crate::flags::Study;
 use anyhow::{Context, Result};
-use kit::busy::Watch;
+use kit::OtherWork;
 use kit::show::{Screen, bytes_decimal, thousands};
 use shardlab::comm::algorithms::{Algorithm, Collective};
 use shardlab::comm::{Comm, Reduce};
@@ -146,7 +146,7 @@ pub fn times(study: &Study, screen: &Screen, comm: &Comm, counts: &[Count]) -> R
     let collective = study.collective;
     let name = study.collective.name();
     let sizes = benchmark::sizes(4, study.most);
-    let watch = Watch::start();
+    let watch = OtherWork::watch();
     let mut timings = vec![benchmark::time(comm, Way { collective, algorithm: None }, &sizes)?];
     for &way in &study.ways {
         timings.push(benchmark::time(comm, way, &sizes)?);

@@ -4,9 +4,8 @@
 use super::mlp::MlpConfig;
 use super::profile::{Profile, Stamps};
 use anyhow::{Context, Result, ensure};
-use kit::busy::Watch;
-use kit::metrics::Record;
-use kit::records::Records;
+use kit::OtherWork;
+use kit::records::{Record, Records};
 use kit::show::{Plot, Screen, Series, general, thousands};
 use kit::{Clock, LogFlags, report, trace};
 use serde::Serialize;
@@ -71,7 +70,7 @@ pub struct Iterations<'a> {
     pub records: Records<'a, IterRecord>,
     /// Stamps of the iterations after the warm-up.
     stamps: Vec<Stamps>,
-    watch: Watch,
+    watch: OtherWork,
 }
 
 impl<'a> Iterations<'a> {
@@ -98,7 +97,7 @@ impl<'a> Iterations<'a> {
             sent: 0,
             records,
             stamps: Vec::new(),
-            watch: Watch::start(),
+            watch: OtherWork::watch(),
         })
     }
 
@@ -186,8 +185,12 @@ impl<'a> Iterations<'a> {
             curve("sps", "samples per second, all ranks", |r| r.sps),
         ];
         for (name, plot) in plots {
-            // The loss is not clipped: its first values show where it came from.
-            let plot = if name == "loss" { plot } else { plot.clip_outliers() };
+            // One iteration may take a hundred times as long as the others.
+            let plot = if ["dt", "dtf", "dtb", "sps"].contains(&name) {
+                plot.log_y()
+            } else {
+                plot
+            };
             if self.all {
                 self.screen.say(format!("\n{}", plot.render(self.screen)));
             }

@@ -5,7 +5,7 @@ use anyhow::{Result, anyhow};
 use kit::Part::{Backward, Data, Forward, Optimizer};
 use kit::parity::{self, Trained};
 use kit::show::Screen;
-use kit::{Break, Broken, Clock, Symptoms};
+use kit::{Break, Clock, Symptoms};
 use shardlab::comm::Comm;
 use shardlab::data::Uniform;
 use shardlab::model::LinearStack;
@@ -23,12 +23,25 @@ pub fn train(
     model: &LinearStack,
     journal: &mut Iterations,
 ) -> Result<Symptoms> {
-    // Rank 0's weights to every rank; gradients will be averaged.
-    let ddp = Ddp::new(&model.params, comm)?;
-    let Broken { ddp, data_rank } =
-        kit::apply_break(broken, comm, ddp, &model.params, config.seed_of(comm.rank()))?;
+    let ddp = match broken {
+        // In a group of one rank, the rank's own gradients are the average.
+        Some(Break::NoAverage) => {
+            drop(Ddp::new(&model.params, comm)?); // every rank gets rank 0's weights
+            Ddp::new(&model.params, &Comm::alone())?
+        }
+        // Rank 0's weights to every rank; gradients will be averaged.
+        _ => Ddp::new(&model.params, comm)?,
+    };
+    if broken == Some(Break::NoBroadcast) && comm.rank() > 0 {
+        model.params.allocate(config.seed_of(comm.rank()));
+    }
     ddp.overlap(false); // so that the timeline shows each wait where it happens
     // Each rank draws its own samples, unless --break says otherwise.
+    let data_rank = if broken == Some(Break::SameBatches) {
+        0
+    } else {
+        comm.rank()
+    };
     let inputs = config.inputs(data_rank);
     let mut replica = Replica { config, model, inputs, ddp, adam: config.adam(&model.params) };
     let mut symptoms = Symptoms::of(broken);

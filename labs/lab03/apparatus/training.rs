@@ -2,7 +2,9 @@
 
 use crate::flags::Args;
 use anyhow::Result;
-use kit::{Clock, Evaluator, Journal, StepOutcome, Symptoms, report};
+use kit::{Evaluator, Journal, Symptoms, report};
+use shardlab::comm;
+use shardlab::comm::algorithms::{Algorithm, Task};
 use shardlab::parallel::zero::Zero;
 use shardlab::train::Training;
 
@@ -24,8 +26,7 @@ pub fn train(
         let taken = training.step_with(&corpus.train, step, &mut symptoms)?;
         let sent = comm.total_traffic() - before;
         let step = step + 1;
-        let outcome = StepOutcome::of(&taken, step);
-        journal.step(outcome, &Clock::of(&taken), sent, &taken.averaged)?;
+        journal.step(step, &taken, sent)?;
         if evaluator.eval.due.after(step) {
             training.whole(|gpt| evaluator.run(gpt, step, journal))?;
         }
@@ -40,10 +41,31 @@ fn expect(args: &Args, zero: &Zero, evaluator: &Evaluator, journal: &mut Journal
     let buckets = zero.buckets();
     if let Some(algorithm) = args.all_reduce {
         let place = [comm.rank(), comm.size()];
-        journal.expect(report::all_reduced_by(algorithm, &buckets, place)?);
+        journal.expect(all_reduced_by(algorithm, &buckets, place)?);
     } else {
         journal.expect_on_link(args.run.comm.link, &buckets);
         journal.expect(report::all_reduced(zero.params().numel(), comm.size()));
     }
     Ok(())
+}
+
+/// The bytes that `rank` sends when `ranks` ranks average buckets of these `elements` by an
+/// algorithm: counted over its rounds, which lab01 draws.
+fn all_reduced_by(
+    algorithm: Algorithm,
+    elements: &[usize],
+    [rank, ranks]: [usize; 2],
+) -> comm::Result<(String, f64)> {
+    let mut sent = 0;
+    let mut rounds = 0;
+    for &len in elements {
+        for task in Task::of_all_reduce(algorithm, ranks, len, size_of::<f32>())? {
+            for round in task.rounds(rank) {
+                rounds += 1;
+                sent += round.send.map_or(0, |send| send.range.len() * size_of::<f32>());
+            }
+        }
+    }
+    let words = format!("{} of {} rounds in {} buckets", algorithm.name(), rounds, elements.len());
+    Ok((words, sent as f64))
 }

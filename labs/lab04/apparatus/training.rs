@@ -3,7 +3,7 @@
 use super::lab::Lab;
 use crate::flags::Break;
 use anyhow::Result;
-use kit::{Clock, Evaluator, Journal, StepOutcome, Steps, Symptoms};
+use kit::{Evaluator, Journal, Steps, Symptoms};
 use shardlab::comm::Comm;
 use shardlab::parallel::zero::{Stage, Unit};
 use shardlab::parallel::{Mistake, Strategy, ZeroConfig};
@@ -39,8 +39,7 @@ pub fn train(
         let taken = training.step_with(&lab.corpus.train, step, &mut symptoms)?;
         let sent = comm.total_traffic() - before;
         let step = step + 1;
-        let outcome = StepOutcome::of(&taken, step);
-        journal.step(outcome, &Clock::of(&taken), sent, &taken.averaged)?;
+        journal.step(step, &taken, sent)?;
         journal.gathered(step, &training.zero.events());
         if evaluator.is_none() {
             progress(comm, steps, (&lab.stages, stage), step);

@@ -2,7 +2,7 @@
 //! data; then the same over a slow link.
 
 use anyhow::Result;
-use kit::busy::Watch;
+use kit::OtherWork;
 use kit::show::{Screen, bytes_decimal, percent, table, thousands};
 use shardlab::comm::{Comm, Link, Options};
 use shardlab::data::Corpus;
@@ -58,7 +58,7 @@ pub fn benchmark(
     } else {
         vec![None, Some(slow)]
     };
-    let watch = Watch::start();
+    let watch = OtherWork::watch();
     let mut best = vec![vec![None::<Speed>; ways.len()]; links.len()];
     for _ in 0..ROUNDS {
         for (link, best) in links.iter().zip(&mut best) {

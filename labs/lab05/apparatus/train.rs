@@ -1,7 +1,7 @@
 //! The training of a model that each tensor group shares, with ZeRO in each data group.
 
 use anyhow::Result;
-use kit::{Clock, Evaluator, Journal, StepOutcome, Symptoms};
+use kit::{Evaluator, Journal, Symptoms};
 use shardlab::train::Training;
 
 /// Trains, and evaluates before the first step and when it is due. Returns what the rank drew.
@@ -18,8 +18,7 @@ pub fn train(
         let taken = training.step_with(&corpus.train, step, &mut symptoms)?;
         let sent = comm.total_traffic() - before;
         let step = step + 1;
-        let outcome = StepOutcome::of(&taken, step);
-        journal.step(outcome, &Clock::of(&taken), sent, &taken.averaged)?;
+        journal.step(step, &taken, sent)?;
         if evaluator.eval.due.after(step) {
             training.whole(|whole| evaluator.run(whole, step, journal))?;
         }

@@ -3,7 +3,7 @@
 use super::measured::{Measured, Way, measure};
 use super::report::name;
 use anyhow::Result;
-use kit::busy::Watch;
+use kit::OtherWork;
 use kit::show::{Screen, percent, table};
 use kit::trace::Trace;
 use shardlab::comm::{Comm, Options};
@@ -42,7 +42,7 @@ pub fn benchmark(screen: &Screen, config: &Config, corpus: &Corpus, ranks: usize
     let interleaved = Schedule::Interleaved { group: ranks };
     strategies.extend(even.map(|chunks| strategy(ranks, chunks, interleaved)));
     strategies.retain(|strategy| strategy.check(&config.shape).is_ok());
-    let watch = Watch::start();
+    let watch = OtherWork::watch();
     let mut best: Vec<Option<Measured>> = strategies.iter().map(|_| None).collect();
     for _ in 0..ROUNDS {
         for (&strategy, best) in strategies.iter().zip(&mut best) {

@@ -29,22 +29,18 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Creates an empty file, on rank 0. The file of `--metrics` gets TensorBoard's events beside
-    /// it.
+    /// Creates an empty file, on rank 0.
     pub fn create(job: &Job, comm: &Comm) -> Result<Metrics> {
         let asked = job.flags.metrics.clone();
-        let path = asked.clone().unwrap_or_else(|| job.folder.join(METRICS));
-        let file = if comm.rank() > 0 {
-            MetricsFile::create(None)?
-        } else if asked.is_some() {
-            MetricsFile::create(Some(&path))?
-        } else {
+        let is_first = comm.rank() == 0;
+        if is_first && asked.is_none() {
             std::fs::create_dir_all(&job.folder).map_err(|error| {
                 let what = format!("cannot make the folder {}: {error}", job.folder.display());
                 BadInput::new(what, "give --out a folder that can be written")
             })?;
-            MetricsFile::without_events(&path)?
-        };
+        }
+        let path = asked.unwrap_or_else(|| job.folder.join(METRICS));
+        let file = MetricsFile::create(Some(&*path).filter(|_| is_first))?;
         Ok(Metrics { path, file })
     }
 

@@ -13,9 +13,8 @@ use super::training::{Run, Training, Way, checkpoints_in};
 use crate::flags::{LoadOn, RestartFlags};
 use anyhow::Result;
 use kit::flags::with_flags;
-use kit::restarts::{kill_this_process, restart_count};
 use kit::show::{Screen, bytes_decimal, complain, thousands};
-use kit::{Checks, short_hash};
+use kit::{Checks, restart_count, short_hash};
 use shardlab::checkpoint::{Checkpoints, Resume, Writing};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::launch::is_mpi;
@@ -246,6 +245,17 @@ fn kill(job: &Job, comm: &Comm) -> Result<()> {
         kill_this_process();
     }
     Ok(())
+}
+
+/// Kills this process as nothing can prevent: no destructor runs, no file is flushed, no other rank
+/// is told.
+fn kill_this_process() -> ! {
+    #[cfg(unix)]
+    // SAFETY: this call ends the process.
+    unsafe {
+        libc::raise(libc::SIGKILL);
+    }
+    std::process::abort()
 }
 
 /// Runs the checks. A training that continued an earlier one is compared with a run that was never

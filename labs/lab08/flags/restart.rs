@@ -1,7 +1,7 @@
 //! The flags of a training that outlives a kill.
 
 use kit::flags::{in_range, positive};
-use kit::restarts::restart_count;
+use kit::restart_count;
 use shardlab::checkpoint::Resume;
 use shardlab::error::BadInput;
 use shardlab::train::Config;

@@ -4,14 +4,15 @@
 //! `cargo run --bin launch -- [-n N] [--ppn P] [--print] target/release/lab03 ARGS…` finds the job
 //! around it, prints the launch line and runs it. It ends with the exit code of what it started,
 //! and signals reach that, because on Unix this process becomes the launcher. With
-//! `--max-restarts N` it stays, and starts a job that fails again.
+//! `--max-restarts N` it stays, and starts a job that fails again (`restarts.rs`, `signals.rs`).
+
+mod restarts;
+mod signals;
 
 use anyhow::Result;
 use clap::Parser;
-use kit::arguments;
-use kit::help;
-use kit::restarts::{self, RESTART_COUNT};
 use kit::show::Screen;
+use kit::{RESTART_COUNT, arguments, help};
 use lab00::job::line::{Launcher, quote};
 use lab00::job::{Job, JobFlags};
 use shardlab::error::BadInput;

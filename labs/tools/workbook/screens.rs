@@ -8,8 +8,8 @@ use super::progress::{Progress, Record, Standing};
 use capstone::Part;
 use kit::Exercise;
 use kit::check::{Figure, Row};
+use kit::commands;
 use kit::show::{Screen, table, thousands};
-use kit::started;
 use ladder::{Rung, Score, picture};
 use shardlab::error::BadInput;
 use shardlab::files;
@@ -135,7 +135,7 @@ fn next_step(screen: &Screen, book: &Workbook, next: &Exercise) -> String {
         format!("edit {}: saving it checks it", file.display()),
     ];
     if let Some(lab) = lab.filter(|lab| lab.exercises[0].name == next.name) {
-        steps.insert(0, format!("run its lab:  {}", started::command(&lab.name)));
+        steps.insert(0, format!("run its lab:  {}", commands::command(&lab.name)));
     }
     let mut lines = vec![
         screen

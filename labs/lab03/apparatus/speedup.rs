@@ -1,10 +1,9 @@
 //! Speed-up and efficiency: compares the speed of all ranks with one rank's (weak scaling: each
 //! rank has its own batch).
 
-use super::StepRecord;
-use super::busy::Watch;
-use crate::show::{Screen, thousands};
 use anyhow::Result;
+use kit::show::{Screen, thousands};
+use kit::{Journal, OtherWork};
 use shardlab::comm::Comm;
 use shardlab::launch;
 use shardlab::parallel::Strategy;
@@ -16,29 +15,29 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const FEWEST: usize = 4;
 const MOST: usize = 30;
 
-/// Prints the speed of this run, which `watch` has watched, beside the speed of rank 0 alone. Where
-/// ranks took turns, or other programs worked on their cores, there is no comparison: it would show
-/// those. For the latter, rank 0 trains a model like it with the same batch per rank and without
-/// averaging, while the other ranks wait. All ranks call it.
+/// Prints the speed of the run in `journal` beside the speed of rank 0 alone. Where ranks took
+/// turns, or other programs worked on their cores, there is no comparison: it would show those. For
+/// the latter, rank 0 trains a model like it with the same batch per rank and without averaging,
+/// while the other ranks wait. All ranks call it.
 pub fn show(
     comm: &Comm,
     screen: &Screen,
     config: &Config,
     text: &[u32],
-    run: &[StepRecord],
-    watch: &Watch,
+    journal: &Journal,
 ) -> Result<()> {
     let ranks = launch::ranks_here(config.ranks);
     let cores = launch::cores();
-    if comm.rank() == 0 && comm.size() > 1 && !run.is_empty() {
+    if comm.rank() == 0 && comm.size() > 1 && !journal.records.is_empty() {
         let tokens = config.tokens_per_step() as f64;
-        let together = tokens / undisturbed(run.iter().map(|record| record.dt).collect());
+        let seconds = journal.records.iter().map(|record| record.dt).collect();
+        let together = tokens / undisturbed(seconds);
         let words = if let Some(turns) = launch::turns(ranks, cores) {
             format!("not compared with one rank: {turns}")
-        } else if let Some(busy) = watch.remark(ranks) {
+        } else if let Some(busy) = journal.other_work.remark(ranks) {
             not_compared(config.ranks, together, &busy)
         } else {
-            let watch = Watch::start();
+            let watch = OtherWork::watch();
             let alone = tokens / config.ranks as f64 / seconds_alone(config, text)?;
             match watch.remark(1) {
                 Some(busy) => not_compared(config.ranks, together, &busy),
