@@ -23,17 +23,7 @@ pub fn shares(screen: &Screen, parts: &[(&str, f64)]) -> String {
 /// An amount within its whole: `share` of `width` columns are `█`, the rest of the whole is `░`. A
 /// share that is not 0 has a column at least.
 pub fn bar(screen: &Screen, share: f64, width: usize) -> String {
-    let (amount, rest) = glyphs(screen);
-    let columns = (size(share).min(1.0) * width as f64).round() as usize;
-    let columns = if size(share) > 0.0 {
-        columns.max(1).min(width)
-    } else {
-        0
-    };
-    [vec![amount; columns], vec![rest; width - columns]]
-        .concat()
-        .into_iter()
-        .collect()
+    bar_to_scale(screen, share, 1.0, 1.0, width)
 }
 
 /// An amount on the scale of its picture, in which `most` is `width` columns long: the amount is
@@ -63,7 +53,7 @@ pub(super) fn columns_to_scale(amount: f64, most: f64, width: usize) -> usize {
 
 /// The amount that is held, and the rest of the whole: the same two glyphs in every picture of
 /// amounts.
-pub(super) fn glyphs(screen: &Screen) -> (char, char) {
+pub fn glyphs(screen: &Screen) -> (char, char) {
     if screen.ascii { ('#', '-') } else { ('█', '░') }
 }
 

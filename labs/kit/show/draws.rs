@@ -1,7 +1,6 @@
 //! The micro-batches that a training draws: which step learns from each, and which are discarded.
 
 use super::scene::{Look, Scene};
-use super::screen::Screen;
 use super::svg::curve_colour;
 use super::text::{columns, widest};
 use std::ops::RangeInclusive;
@@ -17,19 +16,9 @@ pub struct Draws {
 }
 
 impl Draws {
-    /// The rows as text. A step's number is below each micro-batch that it learned from, a dash
-    /// below a discarded one.
-    pub fn render(&self, screen: &Screen) -> String {
-        self.scene(screen).text()
-    }
-
     /// The rows as an inline SVG: a box for each micro-batch with the number of its step, an
     /// outline for a discarded one, and a band behind the bad ones.
     pub fn svg(&self, title: &str) -> String {
-        self.scene(&Screen::plain()).svg(title)
-    }
-
-    fn scene(&self, screen: &Screen) -> Scene {
         const HEAD: &str = "micro-batch";
         const WIDTH: usize = 3;
         let names = 2 + widest(self.rows.iter().map(|row| &row.0)).max(columns(HEAD)) + 1;
@@ -51,18 +40,16 @@ impl Draws {
             for (n, step) in (1..).zip(steps) {
                 match step {
                     Some(step) => {
-                        let number = step.to_string();
                         let look = Look::Tinted(curve_colour(*step));
-                        scene.boxed(place(row, n), &number, look, &number);
+                        scene.boxed(place(row, n), "", look, &step.to_string());
                     }
                     None => {
-                        let dash = screen.either("–", "-");
-                        scene.boxed(place(row, n), dash, Look::Dashed("currentColor"), "");
+                        scene.boxed(place(row, n), "", Look::Dashed("currentColor"), "");
                     }
                 }
             }
         }
-        scene
+        scene.svg(title)
     }
 }
 
@@ -76,18 +63,6 @@ mod tests {
             ("one".to_string(), vec![Some(1), Some(1), None, Some(2), Some(2)]),
         ];
         Draws { rows, bad: 3..=4 }
-    }
-
-    #[test]
-    fn a_dash_is_below_what_is_discarded() {
-        let expected = "
-  micro-batch   1  2  3  4  5
-  bad                 !  !
-  nothing       1  1  2  2
-  one           1  1  –  2  2
-";
-        assert_eq!(draws().render(&Screen::plain()), expected.trim_matches('\n'));
-        assert!(draws().render(&Screen::plain_ascii()).is_ascii());
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use super::colour::{Hue, of_activity};
 use super::screen::Screen;
 use super::text::{LongWords, columns, fold, pad_left};
-use super::timeline::{legend_item, sign};
+use super::timeline::{legend, legend_item, sign};
 use shardlab::plan::Activity;
 
 const INDENT: &str = "  ";
@@ -34,7 +34,7 @@ pub struct Chart {
 
 impl Chart {
     /// When the last pass ends.
-    pub(super) fn end(&self) -> f64 {
+    pub fn end(&self) -> f64 {
         let ends = self.ranks.iter().flatten().map(|bar| bar.end);
         ends.filter(|end| end.is_finite()).fold(0.0, f64::max)
     }
@@ -52,7 +52,16 @@ pub fn gantt(screen: &Screen, charts: &[Chart]) -> String {
     let margin = INDENT.len() + gutter + 2;
     let room = screen.width.saturating_sub(margin).max(20);
     let bar = screen.dim(screen.either("│", "|"));
-    let mut lines = legend(screen, charts);
+    let bars = || charts.iter().flat_map(|chart| chart.ranks.iter().flatten());
+    let passes = [Activity::FORWARD, Activity::BACKWARD, Activity::WEIGHTS];
+    let occurring = passes
+        .into_iter()
+        .filter(|activity| bars().any(|bar| bar.activity == *activity));
+    let items = occurring
+        .chain([Activity::WAITING])
+        .map(|activity| legend_item(activity, screen));
+    let digits = "(digits:\u{a0}the\u{a0}micro-batch)".to_string();
+    let mut lines = legend(items.chain([digits]), screen);
     for chart in charts {
         let title = fold(&chart.title, screen.width - INDENT.len(), LongWords::Cut);
         lines.extend(title.iter().map(|line| format!("{INDENT}{}", screen.bold(line))));
@@ -68,25 +77,6 @@ pub fn gantt(screen: &Screen, charts: &[Chart]) -> String {
     lines.push(format!("{}{axis}", " ".repeat(margin - 1)));
     lines.push(format!("{}0{last}", " ".repeat(margin)));
     lines.join("\n")
-}
-
-/// The activities that occur, each with its glyph.
-fn legend(screen: &Screen, charts: &[Chart]) -> Vec<String> {
-    let bars = || charts.iter().flat_map(|chart| chart.ranks.iter().flatten());
-    let passes = [Activity::FORWARD, Activity::BACKWARD, Activity::WEIGHTS];
-    let occurring = passes
-        .into_iter()
-        .filter(|activity| bars().any(|bar| bar.activity == *activity));
-    let items = occurring
-        .chain([Activity::WAITING])
-        .map(|activity| legend_item(activity, screen));
-    let digits = "(digits:\u{a0}the\u{a0}micro-batch)".to_string();
-    let legend = items.chain([digits]).collect::<Vec<_>>().join("   ");
-    let lines = fold(&legend, screen.width - INDENT.len(), LongWords::Cut);
-    lines
-        .iter()
-        .map(|line| format!("{INDENT}{}", line.replace('\u{a0}', " ")))
-        .collect()
 }
 
 /// A column of a row: its character, what the rank does, and whether the character is a digit.

@@ -1,26 +1,12 @@
 //! Nodes as boxes, with the ranks on each.
 
-use super::screen::Screen;
 use super::svg::{Anchor, Page, WIDTH, framed, rank_colour};
-use super::text::{pad_right, widest};
 
 /// Nodes by name, each with its number of ranks; ranks are numbered from the first node on.
 #[derive(Clone, Debug)]
 pub struct Nodes(pub Vec<(String, usize)>);
 
 impl Nodes {
-    /// One line per node.
-    pub fn render(&self, screen: &Screen) -> String {
-        let names = widest(self.0.iter().map(|node| &node.0));
-        let mut lines = Vec::new();
-        for ((node, ranks), first) in self.0.iter().zip(self.first_ranks()) {
-            let ranks: Vec<String> = (first..first + ranks).map(|rank| screen.name(rank)).collect();
-            let ranks = screen.wrap(&ranks.join(screen.separator()), names + 4);
-            lines.push(format!("  {}  {}", pad_right(node, names), ranks.trim_start()));
-        }
-        lines.join("\n")
-    }
-
     /// One box per node, as an inline SVG.
     pub fn svg(&self, title: &str) -> String {
         const ROW: f64 = 64.0;
@@ -60,8 +46,6 @@ mod tests {
     #[test]
     fn ranks_go_on_from_node_to_node() {
         let nodes = Nodes(vec![("a".into(), 2), ("node2".into(), 3)]);
-        let expected = "  a      rank 0 · rank 1\n  node2  rank 2 · rank 3 · rank 4";
-        assert_eq!(nodes.render(&Screen::plain()), expected);
         let svg = nodes.svg("five ranks");
         assert_eq!(svg.matches("<rect").count(), 2 + 5);
         assert!(svg.contains(">rank 4<") && svg.matches(">local 0<").count() == 2);

@@ -1,8 +1,7 @@
 //! A drawing that says once what is where, and becomes text for a terminal or an SVG for a page.
 //!
 //! Its grid has a row for each line of the terminal, and a column for each letter. On a page rows
-//! are higher, and columns as wide as the page makes them; boxes, fills and dashes take the place
-//! of signs there.
+//! are higher, and columns as wide as the page makes them, and boxes have fills and dashes.
 
 use super::svg::{Anchor, Page, WIDTH, dashed, filled, outlined, tinted};
 use super::text::{columns, pad_right};
@@ -14,10 +13,10 @@ const INDENT: usize = 2;
 const NAME: f64 = 7.6;
 
 /// Where a thing is: its row, its first column, and how many columns it has.
-pub(super) type Place = (usize, usize, usize);
+pub type Place = (usize, usize, usize);
 
 /// How a box looks on a page.
-pub(super) enum Look {
+pub enum Look {
     /// Filled lightly with a colour.
     Tinted(&'static str),
     /// Empty, with a line in a colour around it.
@@ -29,7 +28,7 @@ pub(super) enum Look {
 }
 
 /// Things on a grid.
-pub(super) struct Scene {
+pub struct Scene {
     /// The first columns, which have names.
     names: usize,
     /// Units of a page for a row.
@@ -47,7 +46,6 @@ struct Thing {
 
 /// What a page shows.
 enum What {
-    Nothing,
     /// The words, from their first column on.
     Words,
     /// The words in the middle of their columns.
@@ -61,34 +59,29 @@ enum What {
 impl Scene {
     /// An empty drawing. Its first `names` columns have names, and its rows are `height` units high
     /// on a page.
-    pub(super) fn new(names: usize, height: f64) -> Scene {
+    pub fn new(names: usize, height: f64) -> Scene {
         let things = Vec::new();
         Scene { names, height, things }
     }
 
     /// Words that begin at a column.
-    pub(super) fn words(&mut self, row: usize, column: usize, words: &str) {
+    pub fn words(&mut self, row: usize, column: usize, words: &str) {
         self.add((row, column, 0), words, What::Words);
     }
 
     /// Words at the end of their columns; on a page in the middle.
-    pub(super) fn number(&mut self, place: Place, words: &str) {
+    pub fn number(&mut self, place: Place, words: &str) {
         self.add(place, words, What::Number);
     }
 
     /// Words at the end of their columns, and for a page a box with words of its own.
-    pub(super) fn boxed(&mut self, place: Place, words: &str, look: Look, on_a_page: &str) {
+    pub fn boxed(&mut self, place: Place, words: &str, look: Look, on_a_page: &str) {
         self.add(place, words, What::Box(look, on_a_page.to_owned()));
-    }
-
-    /// A sign for the terminal alone.
-    pub(super) fn sign(&mut self, row: usize, column: usize, sign: &str) {
-        self.add((row, column, 0), sign, What::Nothing);
     }
 
     /// A coloured band behind these columns, for a page alone. Bands come before what they are
     /// behind.
-    pub(super) fn band(&mut self, column: usize, width: usize, colour: &'static str) {
+    pub fn band(&mut self, column: usize, width: usize, colour: &'static str) {
         self.add((0, column, width), "", What::Band(colour));
     }
 
@@ -104,7 +97,7 @@ impl Scene {
 
     /// The drawing as text, several lines without a line end at the last one. Things of a row come
     /// from left to right.
-    pub(super) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let mut lines = vec![String::new(); self.rows()];
         for Thing { place, words, .. } in &self.things {
             let (row, column, width) = *place;
@@ -119,7 +112,7 @@ impl Scene {
     }
 
     /// The drawing as an inline SVG.
-    pub(super) fn svg(&self, title: &str) -> String {
+    pub fn svg(&self, title: &str) -> String {
         let ends = self.things.iter().map(|thing| {
             let (_, column, width) = thing.place;
             column + width
@@ -141,7 +134,6 @@ impl Scene {
             let to = x(column + width);
             let middle = ((from + to) / 2.0, base);
             match &thing.what {
-                What::Nothing => {}
                 What::Words => page.text((from, base), Anchor::Start, &thing.words),
                 What::Number => page.text(middle, Anchor::Middle, thing.words.trim()),
                 What::Band(colour) => {
@@ -185,21 +177,20 @@ impl Look {
 mod tests {
     use super::*;
 
-    /// A name, a number and a box, then a sign and a box without words in the terminal.
+    /// A name, a number and a box, then a box without words in the terminal.
     fn scene() -> Scene {
         let mut scene = Scene::new(6, 20.0);
         scene.band(6, 4, "#123456");
         scene.words(0, 2, "one");
         scene.number((0, 6, 4), "7");
         scene.boxed((0, 10, 4), "12", Look::Tinted("#654321"), "twelve");
-        scene.sign(1, 6, "|");
         scene.boxed((1, 10, 4), "", Look::Stripes(vec![None, Some("#654321")]), "");
         scene
     }
 
     #[test]
     fn text_has_each_thing_at_its_columns() {
-        assert_eq!(scene().text(), "  one    7  12\n      |");
+        assert_eq!(scene().text(), "  one    7  12\n");
     }
 
     /// Names have the room of their letters, and all other columns share the rest of the page.
@@ -222,6 +213,5 @@ mod tests {
             svg.contains("height=\"40.0\" fill=\"#123456\""),
             "a band behind both rows: {svg}"
         );
-        assert!(!svg.contains('|'), "a sign is for the terminal");
     }
 }

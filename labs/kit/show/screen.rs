@@ -126,12 +126,12 @@ impl Screen {
     }
 
     /// The name of rank `rank`, in its colour.
-    pub(super) fn name(&self, rank: usize) -> String {
+    pub fn name(&self, rank: usize) -> String {
         self.rank(rank, format!("rank {rank}"))
     }
 
     /// A sign, or the one in its place where pictures must do with ASCII characters.
-    pub(super) fn either<T>(&self, sign: T, ascii: T) -> T {
+    pub fn either<T>(&self, sign: T, ascii: T) -> T {
         if self.ascii { ascii } else { sign }
     }
 

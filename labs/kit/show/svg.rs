@@ -6,20 +6,21 @@
 
 use super::colour;
 use super::text::columns;
+use shardlab::plan::Activity;
 use std::fmt::{Display, Write};
 
 /// Units of a picture's width; a letter is about 7 wide and 13 high.
-pub(super) const WIDTH: f64 = 480.0;
+pub const WIDTH: f64 = 480.0;
 
 /// Room for a letter, which is 13 high; most are narrower.
-pub(super) const LETTER: f64 = 8.5;
+pub const LETTER: f64 = 8.5;
 
 /// A place of a picture, in units from its upper left corner.
-pub(super) type Point = (f64, f64);
+pub type Point = (f64, f64);
 
 /// What of a line of text is at its place.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Anchor {
+pub enum Anchor {
     Start,
     Middle,
     End,
@@ -27,11 +28,11 @@ pub(super) enum Anchor {
 
 /// A picture while it is drawn. `style` is what SVG's attributes say: `fill="none"`.
 #[derive(Default)]
-pub(super) struct Page(String);
+pub struct Page(String);
 
 impl Page {
     /// A line of text on the base line at `y`; no words are no text.
-    pub(super) fn text(&mut self, (x, y): Point, anchor: Anchor, words: impl Display) {
+    pub fn text(&mut self, (x, y): Point, anchor: Anchor, words: impl Display) {
         let words = words.to_string();
         if words.is_empty() {
             return;
@@ -48,18 +49,18 @@ impl Page {
     }
 
     /// A box: its upper left corner and its size.
-    pub(super) fn rect(&mut self, (x, y): Point, (width, height): Point, style: impl Display) {
+    pub fn rect(&mut self, (x, y): Point, (width, height): Point, style: impl Display) {
         self.add(format!(
             "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" {style}/>"
         ));
     }
 
-    pub(super) fn circle(&mut self, (x, y): Point, radius: f64, style: impl Display) {
+    pub fn circle(&mut self, (x, y): Point, radius: f64, style: impl Display) {
         self.add(format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\" {style}/>"));
     }
 
     /// A straight line of the page's colour.
-    pub(super) fn line(&mut self, from: Point, to: Point, style: impl Display) {
+    pub fn line(&mut self, from: Point, to: Point, style: impl Display) {
         self.add(format!(
             "<line x1=\"{:.1}\" y1=\"{:.1}\" x2=\"{:.1}\" y2=\"{:.1}\" stroke=\"currentColor\" {style}/>",
             from.0, from.1, to.0, to.1
@@ -67,26 +68,26 @@ impl Page {
     }
 
     /// A line from point to point.
-    pub(super) fn polyline(&mut self, points: impl Iterator<Item = Point>, style: impl Display) {
+    pub fn polyline(&mut self, points: impl Iterator<Item = Point>, style: impl Display) {
         // Spaces between all numbers: 1,234 could be one.
         let points: Vec<String> = points.map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
         self.add(format!("<polyline points=\"{}\" fill=\"none\" {style}/>", points.join(" ")));
     }
 
     /// Any element.
-    pub(super) fn add(&mut self, element: impl Display) {
+    pub fn add(&mut self, element: impl Display) {
         let _ = writeln!(self.0, "{element}"); // a String takes everything
     }
 
     /// The picture of this height, with `title` for those who do not see it. Its letters are as
     /// large as a page's usually are, where there is room: 13 of 480 units, on 44 times 13 pixels.
-    pub(super) fn finish(self, title: &str, height: f64) -> String {
+    pub fn finish(self, title: &str, height: f64) -> String {
         self.finish_wide(title, (WIDTH, height), 13.0)
     }
 
     /// The same for a picture of another size. A wider one keeps its letters' size, and where it
     /// has no room it is never so small that its smallest letters have less than 10 pixels.
-    pub(super) fn finish_wide(self, title: &str, (width, height): Point, smallest: f64) -> String {
+    pub fn finish_wide(self, title: &str, (width, height): Point, smallest: f64) -> String {
         let mut style = format!("max-width:{}em", 44.0 * width / WIDTH);
         if width > WIDTH {
             let _ = write!(style, ";min-width:{:.1}em", width * 10.0 / (13.0 * smallest));
@@ -102,13 +103,13 @@ impl Page {
 }
 
 /// The room that a text needs.
-pub(super) fn width(words: &str) -> f64 {
+pub fn width(words: &str) -> f64 {
     LETTER * columns(words) as f64
 }
 
 /// The places of things of these widths, which stand beside each other with a gap between them, in
 /// as many rows as they need: each one's x and its row.
-pub(super) fn in_rows(widths: impl IntoIterator<Item = f64>, gap: f64) -> Vec<(f64, usize)> {
+pub fn in_rows(widths: impl IntoIterator<Item = f64>, gap: f64) -> Vec<(f64, usize)> {
     let mut x = 0.0;
     let mut row = 0;
     let mut places = Vec::new();
@@ -136,13 +137,18 @@ impl Picture {
 }
 
 /// The colour of rank `rank`.
-pub(super) fn rank_colour(rank: usize) -> &'static str {
+pub fn rank_colour(rank: usize) -> &'static str {
     colour::of_rank(rank).page
 }
 
 /// The colour of a curve, an algorithm or a kind of bytes, which is no rank's.
-pub(super) fn curve_colour(look: usize) -> &'static str {
+pub fn curve_colour(look: usize) -> &'static str {
     colour::of_curve(look).page
+}
+
+/// The colour of what a rank does; the page's own for waiting.
+pub fn activity_colour(activity: Activity) -> &'static str {
+    colour::of_activity(activity).map_or("currentColor", |hue| hue.page)
 }
 
 /// `text` as SVG may hold it.
@@ -154,27 +160,27 @@ fn escape(text: &str) -> String {
 }
 
 /// A fill.
-pub(super) fn filled(colour: &str) -> String {
+pub fn filled(colour: &str) -> String {
     format!("fill=\"{colour}\"")
 }
 
 /// A light fill with a line around it: letters can be read on it.
-pub(super) fn tinted(colour: &str) -> String {
+pub fn tinted(colour: &str) -> String {
     format!("fill=\"{colour}\" fill-opacity=\"0.35\" stroke=\"{colour}\"")
 }
 
 /// A line around nothing.
-pub(super) fn outlined(colour: &str) -> String {
+pub fn outlined(colour: &str) -> String {
     format!("fill=\"none\" stroke=\"{colour}\"")
 }
 
 /// Dashes around nothing.
-pub(super) fn dashed(colour: &str) -> String {
+pub fn dashed(colour: &str) -> String {
     outlined(colour) + " stroke-dasharray=\"2 2\""
 }
 
 /// A line of this width around nothing, with rounded corners.
-pub(super) fn framed(colour: &str, line: f64) -> String {
+pub fn framed(colour: &str, line: f64) -> String {
     format!("{} stroke-width=\"{line}\" rx=\"5\"", outlined(colour))
 }
 

@@ -10,7 +10,7 @@ pub(super) enum LongWords {
 }
 
 /// The columns `text` takes on screen: its characters without the colour codes (`ESC [ … m`).
-pub(super) fn columns(text: &str) -> usize {
+pub fn columns(text: &str) -> usize {
     visible(text).filter(|&(_, seen)| seen).count()
 }
 
@@ -20,18 +20,18 @@ pub(super) fn plain(text: &str) -> String {
 }
 
 /// The columns of the widest of `texts`.
-pub(super) fn widest(texts: impl IntoIterator<Item = impl AsRef<str>>) -> usize {
+pub fn widest(texts: impl IntoIterator<Item = impl AsRef<str>>) -> usize {
     let widths = texts.into_iter().map(|text| columns(text.as_ref()));
     widths.max().unwrap_or(0)
 }
 
 /// `text` followed by spaces up to `room` columns (`format!` would count the colour codes).
-pub(super) fn pad_right(text: &str, room: usize) -> String {
+pub fn pad_right(text: &str, room: usize) -> String {
     text.to_owned() + &" ".repeat(room.saturating_sub(columns(text)))
 }
 
 /// `text` with spaces before it up to `room` columns.
-pub(super) fn pad_left(text: &str, room: usize) -> String {
+pub fn pad_left(text: &str, room: usize) -> String {
     " ".repeat(room.saturating_sub(columns(text))) + text
 }
 
@@ -128,6 +128,23 @@ pub fn folded(line: &str, width: usize) -> String {
     lines.push(current);
     let lines: Vec<&str> = lines.iter().map(|line| line.trim_end()).collect();
     lines.join("\n")
+}
+
+/// A line with each label in the middle over its column, as far as the width allows. One that would
+/// touch the label before it is left out.
+pub(super) fn place_labels<'a>(
+    labels: impl Iterator<Item = (usize, &'a str)>,
+    width: usize,
+) -> String {
+    let mut line = String::new();
+    for (middle, label) in labels {
+        let length = columns(label);
+        let start = middle.saturating_sub(length / 2).min(width.saturating_sub(length));
+        if line.is_empty() || start > columns(&line) {
+            line = pad_right(&line, start) + label;
+        }
+    }
+    line
 }
 
 #[cfg(test)]

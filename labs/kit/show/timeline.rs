@@ -1,10 +1,9 @@
 //! A timeline (a Gantt chart): one row per rank, time from left to right.
 
 use super::colour::of_activity;
-use super::frame::place_labels;
 use super::screen::Screen;
 use super::svg::{Anchor, Page, WIDTH, dashed, in_rows, tinted};
-use super::text::{LongWords, columns, fold, pad_left, widest};
+use super::text::{LongWords, columns, fold, pad_left, place_labels, widest};
 use shardlab::plan::{Activity, Interval};
 use std::ops::Range;
 
@@ -22,6 +21,14 @@ pub(super) fn sign(activity: Activity, screen: &Screen) -> char {
 pub(super) fn legend_item(activity: Activity, screen: &Screen) -> String {
     let glyph = painted(activity, screen, &sign(activity, screen).to_string());
     format!("{glyph}\u{a0}{}", activity.name.replace(' ', "\u{a0}"))
+}
+
+/// The lines of a legend. A line may end between two items, not between a glyph and its name.
+pub(super) fn legend(items: impl Iterator<Item = String>, screen: &Screen) -> Vec<String> {
+    let legend = items.collect::<Vec<_>>().join("   ");
+    let lines = fold(&legend, screen.width - INDENT.len(), LongWords::Cut);
+    let line = |line: &String| format!("{INDENT}{}", line.replace('\u{a0}', " "));
+    lines.iter().map(line).collect()
 }
 
 /// `text` in the hue of an activity. Waiting has none.
@@ -61,7 +68,9 @@ impl Timeline<'_> {
         let title = fold(&self.title, screen.width - INDENT.len(), LongWords::Cut);
         let title = title.iter().map(|line| screen.bold(line));
         let mut lines: Vec<String> = title.map(|line| format!("{INDENT}{line}")).collect();
-        lines.extend(self.legend(screen));
+        // Only activities that occur, each with its glyph.
+        let items = self.occurring().map(|activity| legend_item(activity, screen));
+        lines.extend(legend(items, screen));
         if end <= 0.0 {
             lines.push(format!("{INDENT}nothing to show: no time passed"));
             return lines.join("\n");
@@ -133,18 +142,6 @@ impl Timeline<'_> {
             bottom = y;
         }
         page.finish(&self.title, bottom + ROW)
-    }
-
-    /// Only activities that occur, each with its glyph.
-    fn legend(&self, screen: &Screen) -> Vec<String> {
-        // A line may end between two activities, not between a glyph and its name.
-        let items = self.occurring().map(|activity| legend_item(activity, screen));
-        let legend = items.collect::<Vec<_>>().join("   ");
-        let lines = fold(&legend, screen.width - INDENT.len(), LongWords::Cut);
-        lines
-            .iter()
-            .map(|line| format!("{INDENT}{}", line.replace('\u{a0}', " ")))
-            .collect()
     }
 
     /// The axis with its marks, and what is written below them.

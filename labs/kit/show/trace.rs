@@ -4,8 +4,7 @@
 //! Each rank is a process with a thread for each of its tracks, and a span is a complete event
 //! ("ph": "X") with microseconds since the trace began (Google, *Trace Event Format*).
 
-use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::borrow::Cow;
 
 /// A row of the viewer; spans of one track do not overlap.
@@ -40,18 +39,6 @@ pub struct Span {
     pub end: f64,
 }
 
-#[derive(Serialize)]
-struct Event<'a> {
-    name: &'a str,
-    cat: &'static str,
-    ph: &'static str,
-    ts: f64,
-    dur: f64,
-    pid: usize,
-    tid: usize,
-    args: Value,
-}
-
 /// One rank's spans as events: JSON values with commas between them. [`document`] makes a file of
 /// all ranks'.
 pub fn events(rank: usize, spans: &[Span]) -> String {
@@ -72,18 +59,11 @@ pub fn events(rank: usize, spans: &[Span]) -> String {
         // overlap.
         let start = tenths(span.start);
         let end = tenths(span.end).max(start);
-        let event = Event {
-            name: &span.name,
-            cat: TRACKS[tid].1,
-            ph: "X",
-            ts: start as f64 / 10.0,
-            dur: (end - start) as f64 / 10.0,
-            pid: rank,
-            tid,
-            args: json!({ "step": span.step }),
-        };
-        // Numbers and short names: nothing that JSON could not hold.
-        events.push(serde_json::to_string(&event).unwrap_or_default());
+        let event = json!({
+            "name": span.name, "cat": TRACKS[tid].1, "ph": "X", "ts": start as f64 / 10.0,
+            "dur": (end - start) as f64 / 10.0, "pid": rank, "tid": tid, "args": { "step": span.step },
+        });
+        events.push(event.to_string());
     }
     events.join(",\n")
 }
@@ -104,6 +84,7 @@ fn tenths(seconds: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value;
 
     #[test]
     fn a_trace_is_json_with_a_thread_for_each_track() {

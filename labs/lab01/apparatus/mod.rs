@@ -2,8 +2,8 @@
 //! that is not here.
 //!
 //! Reading order:
-//! - `by_algorithm.rs`: any collective by any algorithm; `call.rs`: all of them in one form
-//! - `picture.rs`: before and after, and round by round
+//! - `call.rs`: any collective by any algorithm, in one form
+//! - `grid.rs`: the numbers of each rank; `picture.rs`: before and after, and round by round
 //! - `formula.rs`: what an algorithm costs, in symbols; `counts.rs`: messages and bytes, measured
 //!   beside it
 //! - `benchmark.rs`: times, measured here
@@ -21,6 +21,7 @@ pub mod counts;
 mod feed;
 pub mod feeding;
 mod formula;
+mod grid;
 pub mod picture;
 pub mod predict;
 pub mod sections;

@@ -5,7 +5,8 @@
 //! of a sum show whose numbers it contains.
 
 use super::call::Way;
-use kit::show::{Cell, Screen, before_and_after};
+use super::grid::{Cell, before_and_after};
+use kit::show::Screen;
 use shardlab::comm::algorithms::{self, Algorithm, Collective, Round, Task};
 use shardlab::comm::{Comm, CommError, Reduce, Result};
 

@@ -1,7 +1,7 @@
 //! A stack of linear layers, its training, its journal, and a profile of all its ranks.
 //!
 //! Reading order: `mlp.rs` (the run's settings), `training.rs` (its steps, timed), `iterations.rs`
-//! and `profile.rs` (its screens), `legend.rs`, `dry_run.rs`.
+//! and `profile.rs` with `tree.rs` (its screens), `legend.rs`, `dry_run.rs`.
 
 mod dry_run;
 mod iterations;
@@ -9,6 +9,7 @@ mod legend;
 mod mlp;
 mod profile;
 pub mod training;
+mod tree;
 
 pub use dry_run::dry_run;
 pub use iterations::{IterRecord, Iterations};

@@ -8,8 +8,9 @@
 //! it left the barrier. If ranks outnumber cores, a rank may also wait for a core after the
 //! reduction. The profile counts this as waiting too, and draws it before the reduction.
 
+use super::tree::{Branch, tree};
 use anyhow::Result;
-use kit::show::{Activity, Branch, Interval, Screen, Timeline, seconds};
+use kit::show::{Activity, Interval, Screen, Timeline, seconds};
 use kit::{Clock, StepTimes};
 use shardlab::comm::Comm;
 use shardlab::parallel::Averaged;
@@ -225,7 +226,7 @@ impl Profile {
             format!("mean of {} ranks", self.ranks.len())
         };
         let title = screen.bold(format!("  where the time went: {ranks}"));
-        let tree = format!("{title}\n{}", kit::show::tree(screen, &self.tree()));
+        let tree = format!("{title}\n{}", tree(screen, &self.tree()));
         (tree, self.timeline(2, 16).render(screen))
     }
 }

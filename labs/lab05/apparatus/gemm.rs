@@ -1,7 +1,8 @@
 //! The product Y = X·A with the columns of A on two ranks, and with its rows: which rank holds
 //! which elements.
 
-use kit::show::{Matrices, Matrix, Screen};
+use super::matrices::{Matrices, Matrix};
+use kit::show::Screen;
 
 const X: [[i64; 4]; 2] = [[1, 2, 0, 1], [3, 0, 1, 2]];
 const A: [[i64; 4]; 4] = [[1, 0, 2, 1], [0, 1, 1, 0], [2, 1, 0, 3], [1, 2, 1, 0]];

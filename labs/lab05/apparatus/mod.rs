@@ -1,17 +1,18 @@
 //! Tensor parallelism beside one rank: what each rank holds, keeps, calls and sends, and that all
 //! of them train one model.
 //!
-//! Reading order: `example.rs` (a sum of products, shared), `gemm.rs` (a matrix product, shared),
-//! `shared.rs` (a training, shared), `train.rs` (its steps), `measured.rs` (what it takes),
-//! `slices.rs` (whether two ranks began alike), `checks.rs` (whether it is the same model),
-//! `broken.rs` (mistakes), `placement.rs` (which ranks share a node), `benchmark.rs` (how fast it
-//! is).
+//! Reading order: `example.rs` (a sum of products, shared), `gemm.rs` (a matrix product, shared)
+//! with `matrices.rs` (its drawing), `shared.rs` (a training, shared), `train.rs` (its steps),
+//! `measured.rs` (what it takes), `slices.rs` (whether two ranks began alike), `checks.rs` (whether
+//! it is the same model), `broken.rs` (mistakes), `placement.rs` (which ranks share a node),
+//! `benchmark.rs` (how fast it is).
 
 mod benchmark;
 mod broken;
 mod checks;
 mod example;
 mod gemm;
+mod matrices;
 mod measured;
 mod placement;
 mod shared;

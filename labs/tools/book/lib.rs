@@ -8,6 +8,7 @@
 //! - `colours.rs`: an output in the colours of the terminal
 //! - `math.rs`: formulas: TeX in the pages, MathML in the book (mdBook's preprocessor)
 //! - `minutes.rs`: how long a page takes, and a path
+//! - `draw/`: what pages draw and no screen does
 //! - `figures/`: pictures for pages; `live.rs`: those that a reader can change; `exposed.rs`
 //!   (overlap), `mesh.rs` and `memory.rs`: three of them; `schedules.rs` and `plans.rs`: thousands
 //!   of cases for two
@@ -17,6 +18,7 @@
 
 mod colours;
 mod compare;
+mod draw;
 mod exposed;
 mod figures;
 mod live;

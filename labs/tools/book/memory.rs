@@ -3,8 +3,9 @@
 //! The figure's script (`book/figures/memory.js`) has the same formulas, and book/browse.py
 //! compares both.
 
+use crate::draw::Loads;
 use anyhow::{Context, Result};
-use kit::show::{Loads, bytes_decimal};
+use kit::show::bytes_decimal;
 use lab11::strategy::{Cluster, Device, Load, Program, Recompute, Stage, Strategy, TrainingJob};
 use serde_json::{Value, json};
 use shardlab::plan::{BytesEach, ModelShape};

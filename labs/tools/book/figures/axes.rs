@@ -1,6 +1,6 @@
 //! lab07's mesh.
 
-use kit::show::Replicas;
+use crate::draw::Replicas;
 use shardlab::mesh::{Coordinates, Layout, Order};
 
 /// lab07's mesh.

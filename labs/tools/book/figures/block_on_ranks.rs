@@ -1,7 +1,7 @@
 //! A transformer block on two tensor ranks: what is whole, what is cut, and where Megatron's f and
 //! g stand.
 
-use kit::show::{Align, Coat, Ink, Sketch, Stroke};
+use crate::draw::{Align, Coat, Ink, Sketch, Stroke};
 
 /// What a rank has of a tensor of activations.
 #[derive(Clone, Copy, PartialEq, Eq)]

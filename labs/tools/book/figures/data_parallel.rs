@@ -1,6 +1,6 @@
 //! Data parallelism: copies of one model, batches of their own, and one average.
 
-use kit::show::{Align, Coat, Ink, Sketch, Stroke};
+use crate::draw::{Align, Coat, Ink, Sketch, Stroke};
 
 const RANKS: usize = 3;
 

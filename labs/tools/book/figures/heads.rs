@@ -1,7 +1,7 @@
 //! Attention on two tensor ranks: the columns and rows of its matrices that belong to each head.
 
 use super::BABY;
-use kit::show::{Align, Coat, Ink, Sketch};
+use crate::draw::{Align, Coat, Ink, Sketch};
 
 const RANKS: usize = 2;
 

@@ -1,7 +1,8 @@
 //! Who holds what, in f32.
 
 use super::{BABY, BATCH, DATA};
-use kit::show::{Fill, Holding, Holdings, Loads};
+use crate::draw::Loads;
+use kit::show::{Fill, Holding, Holdings};
 use shardlab::error::BadInput;
 use shardlab::plan::{BytesEach, DropoutMasks, zero_memory};
 

@@ -1,7 +1,8 @@
 //! A model's life: the FLOPs of each stage as areas, to one scale.
 
+use crate::draw::{Align, Coat, Ink, Sketch};
 use anyhow::Result;
-use kit::show::{Align, Coat, Ink, Sketch, significant};
+use kit::show::significant;
 use lab10::stages;
 use shardlab::plan::ModelShape;
 

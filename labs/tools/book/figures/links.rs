@@ -1,6 +1,7 @@
 //! Two nodes and the links between them.
 
-use kit::show::{Links, bytes_decimal, seconds};
+use crate::draw::Links;
+use kit::show::{bytes_decimal, seconds};
 use shardlab::comm::Link;
 use shardlab::plan::Network;
 

@@ -1,7 +1,8 @@
 //! Activations over time: how many micro-batches' each rank of a pipeline keeps.
 
+use crate::draw::{Align, Ink, Sketch, Stroke};
 use anyhow::Result;
-use kit::show::{Activity, Align, Bar, Ink, Sketch, Stroke};
+use kit::show::{Activity, Bar};
 use lab06::Predicted;
 use shardlab::parallel::pipeline::{Pipeline, Schedule};
 

@@ -23,6 +23,7 @@ mod zero_life;
 use super::exposed::exposed_picture;
 use super::memory::memory_picture;
 use super::plans::best_plans;
+use crate::draw::{Loads, Ring, block, gantt};
 use anyhow::Result;
 use axes::axes;
 use block_on_ranks::block_on_ranks;
@@ -30,7 +31,7 @@ use data_parallel::data_parallel;
 use draws::draws;
 use heads::heads;
 use held::{holdings, holdings_of, stages};
-use kit::show::{Chart, Loads, Nodes, Ring, Screen, block_svg, gantt_svg};
+use kit::show::{Chart, Nodes, Screen};
 use lab04::computed_step;
 use lab05::gemm;
 use lab09::padding_figures;
@@ -97,7 +98,7 @@ pub fn figure(name: &str) -> Result<String> {
         "stages" => stages().svg(
             "Bytes per rank of 7.5 billion parameters on 64 ranks in ZeRO's stages, in mixed precision",
         ),
-        "block" => block_svg(),
+        "block" => block(),
         "gemm-columns" => gemm(&screen, false).1,
         "gemm-rows" => gemm(&screen, true).1,
         "zero-step" => {
@@ -110,7 +111,7 @@ pub fn figure(name: &str) -> Result<String> {
         "schedule" => {
             let chart = chart(Schedule::OneForwardOneBackward, 1)?;
             let chart = Chart { title: String::new(), ..chart };
-            gantt_svg("One step of 1F1B with 4 ranks and 8 micro-batches", &[chart])
+            gantt("One step of 1F1B with 4 ranks and 8 micro-batches", &[chart])
         }
         "schedules" => {
             let charts = [
@@ -119,7 +120,7 @@ pub fn figure(name: &str) -> Result<String> {
                 chart(Schedule::Interleaved { group: 4 }, 2)?,
                 chart(Schedule::ZeroBubble, 1)?,
             ];
-            gantt_svg("Four schedules with 4 ranks and 8 micro-batches, to one scale", &charts)
+            gantt("Four schedules with 4 ranks and 8 micro-batches, to one scale", &charts)
         }
         "axes" => axes().svg("Eight ranks on three axes, two on each"),
         "memory" => memory_picture()?

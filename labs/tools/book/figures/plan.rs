@@ -1,8 +1,9 @@
 //! One plan of lab11, worked: every byte of one device.
 
+use crate::draw::{Align, Coat, Ink, Sketch};
 use crate::plans::tensor_and_data;
 use anyhow::Result;
-use kit::show::{Align, Coat, Ink, Sketch, bytes_decimal, significant, thousands};
+use kit::show::{bytes_decimal, significant, thousands};
 use lab11::planner::Plan;
 use lab11::strategy::{Degrees, TrainingJob};
 

@@ -1,6 +1,6 @@
 //! The ring all-reduce, round by round.
 
-use kit::show::{Chunk, Moments};
+use crate::draw::{Chunk, Moments};
 use shardlab::comm::algorithms::{Algorithm, Arrival, Collective, Task};
 
 /// The ring all-reduce of `ranks` ranks, one number per chunk, before its first round and after

@@ -1,8 +1,9 @@
 //! Prefill and decode under a device's roof.
 
+use crate::draw::{Align, Ink, Sketch, Stroke};
 use anyhow::{Context, Result};
 use kit::Peaks;
-use kit::show::{Align, Ink, Sketch, Stroke, significant};
+use kit::show::significant;
 use lab11::strategy::Device;
 use shardlab::plan::ModelShape;
 

@@ -1,8 +1,9 @@
 //! From a library's settings to the bytes of a rank: mesh, layers, ZeRO.
 
 use super::holdings_of;
+use crate::draw::{Align, Coat, Ink, Sketch};
 use anyhow::Result;
-use kit::show::{Align, Coat, Ink, Sketch, bytes_decimal};
+use kit::show::bytes_decimal;
 use lab10::{DsConfig, PipelineConfig, make_ds_config};
 use shardlab::parallel::zero::Stage;
 use shardlab::plan::{ModelShape, Portion};

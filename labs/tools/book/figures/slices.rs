@@ -1,6 +1,6 @@
 //! One buffer, cut for several numbers of ranks.
 
-use kit::show::{Piece, Slices};
+use crate::draw::{Piece, Slices};
 use shardlab::parallel::partition::Flat;
 
 /// Two parameters of 6 and 4 elements, as 4 ranks hold them, whole, and as 3 and 2 ranks hold them.

@@ -1,7 +1,8 @@
 //! The life of one block in ZeRO's stage 3: what each rank holds of it, moment by moment.
 
 use super::BABY;
-use kit::show::{Align, Coat, Ink, Sketch, bytes_decimal};
+use crate::draw::{Align, Coat, Ink, Sketch};
+use kit::show::bytes_decimal;
 use shardlab::plan::{BytesEach, zero_memory};
 
 const RANKS: usize = 3;

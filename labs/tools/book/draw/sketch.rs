@@ -1,15 +1,12 @@
-//! Drawings of the book's that no lab shows: boxes, words, lines and arrows, where a figure says.
+//! Boxes, words, lines and arrows, where a figure says.
 //!
 //! Letters are as large as in all other pictures. A picture that needs more than the usual width is
 //! wider on a page, and scrolls in its place on a phone.
 
-use super::colour::{of_activity, of_curve, of_rank};
-use super::svg::{Anchor, Page, WIDTH, dashed, filled, outlined, tinted};
-use shardlab::plan::Activity;
+use kit::show::svg::{
+    Anchor, Page, Point, WIDTH, curve_colour, dashed, filled, outlined, rank_colour, tinted,
+};
 use std::fmt::Display;
-
-/// A place or a size, in units: a letter is about 7 wide and 13 high.
-type Point = (f64, f64);
 
 /// What a colour means.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,8 +19,6 @@ pub enum Ink {
     Rank(usize),
     /// A kind of bytes, or a curve: no rank's.
     Kind(usize),
-    /// What a rank does.
-    Does(Activity),
 }
 
 impl Ink {
@@ -31,9 +26,8 @@ impl Ink {
         match self {
             Ink::Page => "currentColor",
             Ink::Same => "#8a8f98",
-            Ink::Rank(rank) => of_rank(rank).page,
-            Ink::Kind(kind) => of_curve(kind).page,
-            Ink::Does(activity) => of_activity(activity).map_or("currentColor", |hue| hue.page),
+            Ink::Rank(rank) => rank_colour(rank),
+            Ink::Kind(kind) => curve_colour(kind),
         }
     }
 }
@@ -182,7 +176,7 @@ mod tests {
         sketch.line((40.0, 10.0), (60.0, 10.0), Ink::Page, Stroke::Arrow);
         sketch.area(&[(0.0, 30.0), (9.0, 25.0)], 40.0, Ink::Kind(0));
         let svg = sketch.svg("a box", 40.0);
-        assert!(svg.contains(">two<") && svg.contains(of_rank(1).page));
+        assert!(svg.contains(">two<") && svg.contains(rank_colour(1)));
         // The arrow is a line and a head.
         assert_eq!(svg.matches("<polyline").count(), 2, "{svg}");
         assert!(svg.contains("points=\"0.0 40.0 0.0 30.0 9.0 25.0 9.0 40.0\""));

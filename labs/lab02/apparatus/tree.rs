@@ -1,8 +1,6 @@
 //! A whole, its parts, and their parts: seconds and shares, nested as a profiler shows calls.
 
-use super::screen::Screen;
-use super::text::{LongWords, fold};
-use shardlab::units::percent;
+use kit::show::{Screen, percent};
 
 /// Something that took time, and its parts.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,7 +42,7 @@ fn add(
     let share = percent(branch.seconds / whole);
     let start = format!("{:>9.3} {share:>7}  ", branch.seconds);
     let room = screen.width.saturating_sub(start.chars().count() + here.chars().count());
-    let name = fold(&branch.name, room.max(8), LongWords::Cut).swap_remove(0);
+    let name: String = branch.name.chars().take(room.max(8)).collect();
     lines.push(format!("{start}{}{name}", screen.dim(here)));
     let (fork, last, line) = if screen.ascii {
         ("|- ", "`- ", "|  ")
@@ -98,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_step_in_ascii() {
-        let text = tree(&Screen::plain_ascii(), &step());
+        let text = tree(&Screen { ascii: true, ..Screen::plain() }, &step());
         assert!(text.is_ascii());
         assert!(text.ends_with("|     `- reducing\n    0.250   12.5%  `- optimizer"), "{text}");
     }

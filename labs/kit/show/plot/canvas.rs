@@ -5,7 +5,7 @@
 //! So it chooses colours itself (textplots' depend on global state) and ranges, too (the automatic
 //! ones of textplots break on a single NaN, and lose `y = 0` in some shapes).
 
-use super::screen::Screen;
+use super::super::screen::Screen;
 use textplots::{Chart, Plot as _, Shape};
 
 /// Dots in a Braille cell.

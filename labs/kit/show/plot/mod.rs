@@ -1,21 +1,27 @@
-//! Curves in the terminal: title and legend, labelled axes, and the picture between them.
+//! Curves: title and legend, labelled axes, and the picture between them.
+//!
+//! In the terminal they are made of `axis.rs` (where a value belongs), `canvas.rs` (which cell that
+//! is) and `frame.rs` (title, legend and the values at the sides), and on pages of `axis.rs` and
+//! `page.rs`.
 //!
 //! Two series can always be distinguished without colour: the first line is plain, every other one
 //! carries its own marks.
 
-use super::axis::{Axis, Tick, is_drawable};
-use super::canvas::{Canvas, Place};
-use super::frame::{Frame, Item};
+mod axis;
+mod canvas;
+mod frame;
+mod page;
+
 use super::screen::Screen;
-use shardlab::units::significant;
+use axis::{Axis, Tick, is_drawable};
+use canvas::{Canvas, Place};
+use frame::{Frame, Item};
 
 /// Narrower screens are drawn for as if they had this width: there is no room for less.
 const NARROWEST: usize = 40;
 
 /// Columns between two marks on a line.
 const MARK_DISTANCE: usize = 10;
-
-const NO_LIMITS: (f64, f64) = (f64::NEG_INFINITY, f64::INFINITY);
 
 /// How the points of a series are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,8 +98,6 @@ pub struct Plot<'a> {
     pub log_y: bool,
     /// How values at the axes are written, if not as plain numbers.
     pub labels: Labels,
-    /// Whether a few points far above or below all others are left out; the title then says so.
-    pub clip_outliers: bool,
     /// Whether a page writes round values at the x axis, and not the first, the last and one
     /// between them.
     pub round_x: bool,
@@ -110,7 +114,6 @@ impl<'a> Plot<'a> {
             log_x: false,
             log_y: false,
             labels: Labels::default(),
-            clip_outliers: false,
             round_x: false,
         }
     }
@@ -151,28 +154,20 @@ impl<'a> Plot<'a> {
         self
     }
 
-    /// Leaves out outliers, which would flatten the rest: points more than five times as far above
-    /// the lowest point as 95% of all points are, and points as far below the highest one.
-    pub fn clip_outliers(mut self) -> Plot<'a> {
-        self.clip_outliers = true;
-        self
-    }
-
     /// The plot as text, several lines without a line end at the last one, never wider than the
     /// screen (or 40 columns).
     pub fn render(&self, screen: &Screen) -> String {
         let width = screen.width.max(NARROWEST);
         let screen = &Screen { width, ..screen.clone() };
-        let limits = self.limits();
-        let caption = self.caption(screen, limits);
-        let Some((x_axis, y_axis)) = self.axes(limits) else {
+        let caption = self.caption(screen);
+        let Some((x_axis, y_axis)) = self.axes() else {
             return screen.wrap(&format!("{caption}: nothing to plot, not a single point"), 2);
         };
 
         let frame = Frame::new(screen, labelled(screen, y_axis.round_ticks(), self.labels.y));
         let mut canvas = Canvas::new(frame.room(), self.height.clamp(4, 50), screen.ascii);
         self.draw(&mut canvas, |x, y| {
-            self.is_shown(x, y, limits).then(|| (x_axis.place(x), y_axis.place(y)))
+            self.is_drawable(x, y).then(|| (x_axis.place(x), y_axis.place(y)))
         });
 
         let mut lines = frame.head(&caption, &self.legend());
@@ -204,38 +199,18 @@ impl<'a> Plot<'a> {
         }
     }
 
-    /// The title and what is not in the picture: `loss · 1 point above, up to 80.0`.
-    pub(super) fn caption(&self, screen: &Screen, limits: (f64, f64)) -> String {
-        let finite = |x, y| is_drawable(x, false) && is_drawable(y, false);
-        let mut above = 0;
-        let mut below = 0;
-        let mut not_finite = 0;
-        let mut not_positive = 0;
-        let (mut lowest, mut highest) = limits;
-        for (x, y) in self.points() {
-            if !finite(x, y) {
-                not_finite += 1;
-            } else if !self.is_drawable(x, y) {
-                not_positive += 1;
-            } else if y > limits.1 {
-                above += 1;
-                highest = highest.max(y);
-            } else if y < limits.0 {
-                below += 1;
-                lowest = lowest.min(y);
-            }
-        }
+    /// The title and what is not in the picture: `loss · 1 point not finite`.
+    fn caption(&self, screen: &Screen) -> String {
+        let is_finite = |&(x, y): &(f64, f64)| is_drawable(x, false) && is_drawable(y, false);
+        let not_finite = self.points().filter(|point| !is_finite(point)).count();
+        let not_drawn = self.points().filter(|&(x, y)| !self.is_drawable(x, y)).count();
         let mut caption = self.title.to_owned();
-        let mut note = |count: usize, what: &str| {
+        for (count, what) in [(not_finite, "not finite"), (not_drawn - not_finite, "not above 0")] {
             if count > 0 {
                 let points = if count == 1 { "point" } else { "points" };
                 caption += &format!("{}{count} {points} {what}", screen.separator());
             }
-        };
-        note(above, &format!("above, up to {}", significant(highest, 3)));
-        note(below, &format!("below, down to {}", significant(lowest, 3)));
-        note(not_finite, "not finite");
-        note(not_positive, "not above 0");
+        }
         caption
     }
 
@@ -253,47 +228,15 @@ impl<'a> Plot<'a> {
     }
 
     /// The place of series `i` among colours, patterns and marks.
-    pub(super) fn look(&self, i: usize) -> usize {
+    fn look(&self, i: usize) -> usize {
         self.series[i].look.unwrap_or(i)
     }
 
-    /// The y below and above which points are left out.
-    pub(super) fn limits(&self) -> (f64, f64) {
-        let drawable = self.points().filter(|&(x, y)| self.is_drawable(x, y));
-        let mut ys: Vec<f64> = drawable.map(|point| point.1).collect();
-        ys.sort_by(f64::total_cmp);
-        let (Some(&first), Some(&last)) = (ys.first(), ys.last()) else {
-            return NO_LIMITS;
-        };
-        if !self.clip_outliers {
-            return NO_LIMITS;
-        }
-        // With fewer than 20 points these are the highest one and the lowest, and nothing is left
-        // out.
-        let high = ys[(ys.len() * 95).div_ceil(100) - 1];
-        let low = ys[ys.len() - (ys.len() * 95).div_ceil(100)];
-        let above = if high > first {
-            first + 5.0 * (high - first)
-        } else {
-            f64::INFINITY
-        };
-        let below = if last > low {
-            last - 5.0 * (last - low)
-        } else {
-            f64::NEG_INFINITY
-        };
-        (below, above)
-    }
-
-    /// The axes that just hold all points that are shown; none if there are no such points.
-    pub(super) fn axes(&self, limits: (f64, f64)) -> Option<(Axis, Axis)> {
-        let shown = || self.points().filter(|&(x, y)| self.is_shown(x, y, limits));
-        let x_axis = Axis::covering(shown().map(|point| point.0), self.log_x);
-        x_axis.zip(Axis::covering(shown().map(|point| point.1), self.log_y))
-    }
-
-    pub(super) fn is_shown(&self, x: f64, y: f64, limits: (f64, f64)) -> bool {
-        self.is_drawable(x, y) && (limits.0..=limits.1).contains(&y)
+    /// The axes that just hold all points that are drawn; none if there are no such points.
+    fn axes(&self) -> Option<(Axis, Axis)> {
+        let drawn = || self.points().filter(|&(x, y)| self.is_drawable(x, y));
+        let x_axis = Axis::covering(drawn().map(|point| point.0), self.log_x);
+        x_axis.zip(Axis::covering(drawn().map(|point| point.1), self.log_y))
     }
 
     fn points(&self) -> impl Iterator<Item = (f64, f64)> {
@@ -304,7 +247,7 @@ impl<'a> Plot<'a> {
         is_drawable(x, self.log_x) && is_drawable(y, self.log_y)
     }
 
-    pub(super) fn in_style(&self, style: Style) -> impl Iterator<Item = (usize, &Series<'a>)> {
+    fn in_style(&self, style: Style) -> impl Iterator<Item = (usize, &Series<'a>)> {
         self.series.iter().enumerate().filter(move |(_, series)| series.style == style)
     }
 
@@ -317,11 +260,7 @@ impl<'a> Plot<'a> {
 }
 
 /// Ticks with different labels.
-pub(super) fn labelled(
-    screen: &Screen,
-    ticks: Vec<Tick>,
-    label: Option<fn(f64) -> String>,
-) -> Vec<Tick> {
+fn labelled(screen: &Screen, ticks: Vec<Tick>, label: Option<fn(f64) -> String>) -> Vec<Tick> {
     let Some(label) = label else { return ticks };
     let text = |value| {
         if screen.ascii {
@@ -352,9 +291,9 @@ fn sparse(canvas: &Canvas, places: &[Place]) -> Vec<Place> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use super::super::canvas::mark;
+mod tests {
     use super::super::text::columns;
+    use super::canvas::mark;
     use super::*;
 
     fn ascii(width: usize) -> Screen {
@@ -362,7 +301,7 @@ pub(super) mod tests {
     }
 
     /// An endless, repeatable supply of numbers from 0 to 1.
-    pub(in super::super) struct Numbers(pub u64);
+    pub(super) struct Numbers(pub u64);
 
     impl Numbers {
         fn next(&mut self) -> f64 {
@@ -481,28 +420,14 @@ pub(super) mod tests {
 
     #[test]
     fn what_is_not_shown_is_said() {
-        let points = (0..40).map(|i| (f64::from(i), if i == 7 { 80.0 } else { f64::from(i % 4) }));
-        let plot = Plot::new("loss", "step").series(Series::line("train", points)).clip_outliers();
-        assert!(
-            plot.render(&Screen::plain())
-                .starts_with("  loss · 1 point above, up to 80.0   ")
-        );
         let points =
-            (0..40).map(|i| (f64::from(i), if i == 7 { 1.0 } else { 80.0 + f64::from(i % 4) }));
-        let low = Plot::new("sps", "step")
-            .series(Series::line("all ranks", points))
-            .clip_outliers();
-        assert!(
-            low.render(&Screen::plain())
-                .starts_with("  sps · 1 point below, down to 1.00   ")
-        );
-        let all = Plot { clip_outliers: false, ..plot.clone() };
-        assert!(all.render(&Screen::plain()).starts_with("  loss      "));
-        assert!(
-            plot.log_y()
-                .render(&ascii(80))
-                .starts_with("  loss | 1 point above, up to 80.0 | 10 points not above 0   ")
-        );
+            (0..40).map(|i| (f64::from(i), if i == 7 { f64::NAN } else { f64::from(i % 4) }));
+        let plot = Plot::new("loss", "step").series(Series::line("train", points));
+        let text = plot.render(&Screen::plain());
+        assert!(text.starts_with("  loss · 1 point not finite   "), "{text}");
+        let text = plot.log_y().render(&ascii(80));
+        let caption = "  loss | 1 point not finite | 10 points not above 0   ";
+        assert!(text.starts_with(caption), "{text}");
     }
 
     #[test]
@@ -584,7 +509,7 @@ pub(super) mod tests {
     }
 
     /// Any plot: with few points and none, odd values, long words.
-    pub(in super::super) fn any_plot(random: &mut Numbers) -> Plot<'static> {
+    pub(super) fn any_plot(random: &mut Numbers) -> Plot<'static> {
         let title = random.pick(&[
             "",
             "loss",
@@ -595,7 +520,6 @@ pub(super) mod tests {
         plot.height = random.up_to(20);
         plot.log_x = random.next() < 0.3;
         plot.log_y = random.next() < 0.3;
-        plot.clip_outliers = random.next() < 0.3;
         for _ in 0..random.up_to(9) {
             let count = random.pick(&[0, 1, 2, 5, 60]);
             let equal = (random.next() < 0.2).then(|| random.value());

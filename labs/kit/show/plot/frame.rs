@@ -1,9 +1,9 @@
 //! The frame around a plot: title and legend above, values at the sides.
 
+use super::super::screen::Screen;
+use super::super::text::{LongWords, columns, fold, pad_left, place_labels};
 use super::axis::Tick;
 use super::canvas::{Canvas, mark};
-use super::screen::Screen;
-use super::text::{LongWords, columns, fold, pad_left, pad_right};
 
 const INDENT: &str = "  ";
 const LEGEND_GAP: &str = "   ";
@@ -102,23 +102,6 @@ impl<'a> Frame<'a> {
         };
         format!("{} {name}", self.screen.curve(look, sample))
     }
-}
-
-/// A line with each label in the middle over its column, as far as the width allows. One that would
-/// touch the label before it is left out.
-pub(super) fn place_labels<'a>(
-    labels: impl Iterator<Item = (usize, &'a str)>,
-    width: usize,
-) -> String {
-    let mut line = String::new();
-    for (middle, label) in labels {
-        let length = columns(label);
-        let start = middle.saturating_sub(length / 2).min(width.saturating_sub(length));
-        if line.is_empty() || start > columns(&line) {
-            line = pad_right(&line, start) + label;
-        }
-    }
-    line
 }
 
 #[cfg(test)]

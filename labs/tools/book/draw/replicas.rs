@@ -1,9 +1,7 @@
 //! A mesh of ranks: a row for each replica, a column for each stage, and in every cell the ranks
 //! that share its layers.
 
-use super::screen::Screen;
-use super::svg::{Anchor, Page, WIDTH, framed, rank_colour};
-use super::text::{columns, pad_right, widest};
+use kit::show::svg::{Anchor, Page, WIDTH, framed, rank_colour};
 
 /// A mesh before it is drawn.
 #[derive(Clone, Debug)]
@@ -15,46 +13,6 @@ pub struct Replicas {
 }
 
 impl Replicas {
-    /// The mesh as text.
-    pub fn render(&self, screen: &Screen) -> String {
-        let share = screen.either("══", "==");
-        let next = screen.either("→", "->");
-        let same = screen.either("┆", ":");
-        let cell = |ranks: &Vec<usize>| {
-            let names: Vec<String> = ranks.iter().map(|&rank| screen.name(rank)).collect();
-            names.join(&format!(" {share} "))
-        };
-        let cells = self.ranks.iter().flatten().map(cell);
-        let wide = widest(cells.chain(self.layers.iter().cloned()));
-        let row = |label: &str, cells: Vec<String>, between: &str| {
-            let cells: Vec<String> = cells.iter().map(|cell| pad_right(cell, wide)).collect();
-            let line = format!("  {}{}", pad_right(label, 11), cells.join(between));
-            line.trim_end().to_string()
-        };
-        let gap = " ".repeat(2 + columns(next) + 2);
-        let mut lines = vec![row("", self.layers.clone(), &gap)];
-        for (replica, stages) in self.ranks.iter().enumerate() {
-            if replica > 0 {
-                let below =
-                    |ranks: &Vec<usize>| vec![format!("  {same}"); ranks.len()].join("       ");
-                lines.push(row("", stages.iter().map(below).collect(), &gap));
-            }
-            let label = format!("replica {replica}");
-            lines.push(row(&label, stages.iter().map(cell).collect(), &format!("  {next}  ")));
-        }
-        if let Some([first, second, ..]) = self.ranks.first().map(Vec::as_slice) {
-            let mut pairs = Vec::new();
-            for (&from, &to) in first.iter().zip(second) {
-                pairs.push(format!("{} {next} {}", screen.name(from), screen.name(to)));
-            }
-            lines.push(format!("  The arrow means {}.", pairs.join(", ")));
-        }
-        lines.push(format!(
-            "  {share} tensor: in every layer   {next} pipeline: between stages   {same} data: once per step"
-        ));
-        lines.join("\n")
-    }
-
     /// The mesh as an inline SVG: thick lines inside a cell, an arrow from each rank to the one in
     /// its place of the next stage, dotted lines between replicas.
     pub fn svg(&self, title: &str) -> String {
@@ -131,14 +89,6 @@ mod tests {
         let ranks = vec![vec![vec![0, 1], vec![4, 5]], vec![vec![2, 3], vec![6, 7]]];
         let layers = vec!["layers 0-1".to_string(), "layers 2-3".to_string()];
         let mesh = Replicas { ranks, layers };
-        let expected = "
-             layers 0-1            layers 2-3
-  replica 0  rank 0 == rank 1  ->  rank 4 == rank 5
-               :         :           :         :
-  replica 1  rank 2 == rank 3  ->  rank 6 == rank 7
-  The arrow means rank 0 -> rank 4, rank 1 -> rank 5.
-  == tensor: in every layer   -> pipeline: between stages   : data: once per step";
-        assert_eq!(mesh.render(&Screen::plain_ascii()), expected.trim_start_matches('\n'));
         let svg = mesh.svg("eight ranks");
         // Four thick lines and four dotted ones.
         assert_eq!((svg.matches("<rect").count(), svg.matches("<line").count()), (8, 4 + 4));

@@ -1,8 +1,7 @@
 //! Gantt charts of pipelines for pages.
 
-use super::colour::of_activity;
-use super::gantt::{Bar, Chart};
-use super::svg::{Anchor, Page, filled, in_rows};
+use kit::show::svg::{Anchor, Page, activity_colour, filled, in_rows};
+use kit::show::{Bar, Chart};
 use shardlab::plan::Activity;
 use std::ops::Range;
 use std::slice;
@@ -19,7 +18,7 @@ const HEIGHT: f64 = 18.0;
 /// Draws charts under each other, all to one scale, as an inline SVG. Where all bars have room,
 /// each has its letter and its micro-batch in it; else all have the micro-batch alone. A chunk has
 /// its shade. Hatched is the time in which a rank waits: the bubble.
-pub fn gantt_svg(title: &str, charts: &[Chart]) -> String {
+pub fn gantt(title: &str, charts: &[Chart]) -> String {
     let end = charts.iter().map(Chart::end).fold(0.0, f64::max).max(1e-9);
     let x = |moment: f64| GUTTER + (WIDTH - GUTTER - 1.0) * moment / end;
     let shown = shown(charts, (WIDTH - GUTTER - 1.0) / end);
@@ -84,8 +83,7 @@ fn wait(page: &mut Page, place: Range<f64>, y: f64) {
 fn pass(page: &mut Page, activity: Activity, place: Range<f64>, y: f64, shade: f64) {
     let wide = place.end - place.start;
     let wide = wide - (0.1 * wide).min(0.8);
-    let colour = of_activity(activity).map_or("currentColor", |hue| hue.page);
-    let style = format!("{} fill-opacity=\"{shade:.2}\"", filled(colour));
+    let style = format!("{} fill-opacity=\"{shade:.2}\"", filled(activity_colour(activity)));
     page.rect((place.start, y), (wide, HEIGHT), style);
 }
 
@@ -191,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_page_has_a_bar_for_each_pass_and_hatches_for_each_wait() {
-        let svg = gantt_svg("two ranks", &[chart("", 1.0, 1)]);
+        let svg = gantt("two ranks", &[chart("", 1.0, 1)]);
         // Three passes; a wait on rank 0, and one before and one after rank 1's pass; three in the
         // legend.
         assert_eq!(
@@ -210,7 +208,7 @@ mod tests {
 
     #[test]
     fn charts_share_one_scale_and_chunks_have_their_shades() {
-        let svg = gantt_svg("two steps", &[chart("fast", 1.0, 2), chart("slow", 2.0, 2)]);
+        let svg = gantt("two steps", &[chart("fast", 1.0, 2), chart("slow", 2.0, 2)]);
         // A forward pass takes an eighth of the picture, and twice as much where all is slower.
         let widths = [1.0, 2.0]
             .map(|units| format!("width=\"{:.1}\"", (WIDTH - GUTTER - 1.0) * units / 8.0 - 0.8));

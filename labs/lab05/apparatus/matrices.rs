@@ -1,11 +1,8 @@
 //! Matrices of which each rank holds some elements: the drawing of a matrix product that ranks
 //! share, in the terminal and as SVG.
 
-use super::bars::glyphs;
-use super::scene::{Look, Scene};
-use super::screen::Screen;
-use super::svg::rank_colour;
-use super::text::{columns, pad_right, widest};
+use kit::show::svg::rank_colour;
+use kit::show::{Look, Scene, Screen, columns, glyphs, pad_right, widest};
 
 /// A matrix, row by row. An element that is not on the rank is None.
 pub type Matrix = Vec<Vec<Option<i64>>>;

@@ -1,12 +1,8 @@
 //! Bars beside one device: whether the bytes of each choice fit, with a part of the bar for each
 //! kind of data. All have one scale.
 
-use super::bars::{bar_to_scale, glyphs};
-use super::colour::CURVES;
-use super::screen::Screen;
-use super::svg::{Anchor, Page, WIDTH, filled, framed};
-use super::text::{pad_right, widest};
-use shardlab::units::bytes_decimal;
+use kit::show::bytes_decimal;
+use kit::show::svg::{Anchor, Page, WIDTH, curve_colour, filled, framed};
 
 /// The drawing before it is rendered.
 #[derive(Clone, Debug)]
@@ -24,36 +20,6 @@ impl Loads<'_> {
         self.rows.iter().map(|row| row.1.iter().sum()).fold(0.0, f64::max)
     }
 
-    /// One line per choice. A bar that does not fit is longer than the device.
-    pub fn render(&self, screen: &Screen) -> String {
-        let most = self.most().max(self.device);
-        let names = widest(self.rows.iter().map(|row| row.0));
-        let mut lines = Vec::new();
-        for (choice, bytes) in &self.rows {
-            let all: f64 = bytes.iter().sum();
-            let fits = if all <= self.device {
-                String::new()
-            } else {
-                format!(", {}", screen.bad("does not fit"))
-            };
-            let choice = pad_right(choice, names);
-
-            let bar = bar_to_scale(screen, all, self.device, most, 24);
-            let held = bytes_decimal(all);
-            lines.push(format!("  {choice}  {bar}  {held}{fits}"));
-        }
-        let device = bytes_decimal(self.device);
-        let words = if most > self.device {
-            let (full, rest) = glyphs(screen);
-            format!(
-                "{full} and {rest} together are one device, {device}; a longer bar does not fit"
-            )
-        } else {
-            format!("a whole bar is one device: {device}")
-        };
-        format!("{}\n  {words}", lines.join("\n"))
-    }
-
     /// The drawing as an inline SVG. A bar that is longer than its frame does not fit into a
     /// device.
     pub fn svg(&self, title: &str) -> String {
@@ -63,7 +29,7 @@ impl Loads<'_> {
         // into it.
         let device = (self.device / self.most()).min(0.6);
         let x = |bytes: f64| 1.0 + (WIDTH - 2.0) * device * bytes / self.device;
-        let colours = CURVES.map(|hue| hue.page);
+        let colours = [0, 1, 2].map(curve_colour);
         let mut page = Page::default();
         for ((kind, colour), at) in self.kinds.iter().zip(&colours).zip([0.0, 100.0, 186.0]) {
             page.rect((at, 2.0), (12.0, 12.0), filled(colour));
@@ -103,15 +69,6 @@ mod tests {
             rows: vec![("whole", [15e9, 15e9, 90e9]), ("sharded", [15e9, 2e9, 3e9])],
             device: 80e9,
         };
-        let ascii = Screen::plain_ascii();
-        let expected = "  whole    ########################  120 GB, does not fit
-  sharded  ####------------          20.0 GB
-  # and - together are one device, 80.0 GB; a longer bar does not fit";
-        assert_eq!(loads.render(&ascii), expected);
-        let fits = Loads { rows: vec![("sharded", [15e9, 2e9, 3e9])], ..loads.clone() };
-        let expected =
-            "  sharded  ######------------------  20.0 GB\n  a whole bar is one device: 80.0 GB";
-        assert_eq!(fits.render(&ascii), expected);
         let svg = loads.svg("two choices");
         // Three colours' names, and for each choice three parts, a frame, and the frame's end at 80
         // GB.

@@ -1,10 +1,8 @@
 //! The chunks of an algorithm: who holds whose numbers at some moments, and who passes what to whom
 //! in one round.
 
-use super::scene::{Look, Scene};
-use super::screen::Screen;
-use super::svg::{Anchor, Page, Point, WIDTH, framed, rank_colour};
-use super::text::columns;
+use kit::show::svg::{Anchor, Page, Point, WIDTH, framed, rank_colour};
+use kit::show::{Look, Scene};
 use std::f64::consts::TAU;
 
 /// One chunk of one rank: whether it contains the numbers of each rank.
@@ -15,21 +13,11 @@ pub type Chunk = Vec<bool>;
 pub struct Moments(pub Vec<(String, Vec<Vec<Chunk>>)>);
 
 impl Moments {
-    /// The moments side by side. A rank's digit in a chunk is a rank's contribution, ones for
-    /// rank 0.
-    pub fn render(&self, screen: &Screen) -> String {
-        self.scene(screen).text()
-    }
-
     /// The moments side by side, as an inline SVG: a chunk has a stripe for each rank whose numbers
     /// it contains.
     pub fn svg(&self, title: &str) -> String {
-        self.scene(&Screen::plain()).svg(title)
-    }
-
-    fn scene(&self, screen: &Screen) -> Scene {
         const NAMES: usize = 8;
-        let arrow = screen.either(" →", " ->");
+        const GAP: usize = 2;
         let mut scene = Scene::new(NAMES, 32.0);
         let mut column = NAMES;
         for (moment, (name, ranks)) in self.0.iter().enumerate() {
@@ -39,35 +27,19 @@ impl Moments {
             for (rank, chunks) in ranks.iter().enumerate() {
                 let row = rank + 1;
                 if moment == 0 {
-                    scene.words(row, 2, &screen.rank(rank, format!("rank {rank}")));
-                } else {
-                    scene.sign(row, column - columns(arrow), arrow);
+                    scene.words(row, 2, &format!("rank {rank}"));
                 }
                 for (i, chunk) in chunks.iter().enumerate() {
                     let place = (row, column + cell * i, cell);
                     let stripe = |(rank, &there): (usize, &bool)| there.then(|| rank_colour(rank));
                     let stripes = chunk.iter().enumerate().map(stripe).collect();
-                    let words = digits(screen, chunk, i + 1);
-                    scene.boxed(place, &words, Look::Stripes(stripes), "");
+                    scene.boxed(place, "", Look::Stripes(stripes), "");
                 }
             }
-            column += width + columns(arrow);
+            column += width + GAP;
         }
-        scene
+        scene.svg(title)
     }
-}
-
-/// A chunk as a number: `digit` for each rank whose numbers it contains, rank 0 on the right.
-fn digits(screen: &Screen, chunk: &Chunk, digit: usize) -> String {
-    let mut digits = String::new();
-    for (rank, &there) in chunk.iter().enumerate().rev() {
-        if there {
-            digits += &screen.rank(rank, digit);
-        } else if !digits.is_empty() {
-            digits.push('0');
-        }
-    }
-    digits
 }
 
 /// One round of a ring: the chunk that each rank sends to the next one.
@@ -75,19 +47,6 @@ fn digits(screen: &Screen, chunk: &Chunk, digit: usize) -> String {
 pub struct Ring(pub Vec<usize>);
 
 impl Ring {
-    /// One line per message.
-    pub fn render(&self, screen: &Screen) -> String {
-        let rule = screen.either("──", "--");
-        let arrow = screen.either("─→", "-->");
-        let mut lines = Vec::new();
-        for (rank, chunk) in self.0.iter().enumerate() {
-            let from = screen.name(rank);
-            let to = screen.name((rank + 1) % self.0.len());
-            lines.push(format!("  {from} {rule} chunk {chunk} {arrow} {to}"));
-        }
-        lines.join("\n")
-    }
-
     /// The ranks in a circle, as an inline SVG. Arrows have the colour of the rank that sends.
     pub fn svg(&self, title: &str) -> String {
         const X: f64 = WIDTH / 2.0;
@@ -149,9 +108,6 @@ mod tests {
                 vec![vec![vec![true, true], vec![false, false]], vec![vec![true, true]; 2]],
             ),
         ]);
-        let ascii = Screen::plain_ascii();
-        let expected = "        before    after\n  rank 0  1  2 -> 11\n  rank 1 10 20 -> 11 22";
-        assert_eq!(moments.render(&ascii), expected);
         // A stripe for each contribution, and a frame for each chunk.
         assert_eq!(moments.svg("two ranks").matches("<rect").count(), 4 + 6 + 8);
     }
@@ -159,11 +115,6 @@ mod tests {
     #[test]
     fn a_ring_passes_on() {
         let ring = Ring(vec![2, 0, 1]);
-        let ascii = Screen::plain_ascii();
-        assert_eq!(
-            ring.render(&ascii),
-            "  rank 0 -- chunk 2 --> rank 1\n  rank 1 -- chunk 0 --> rank 2\n  rank 2 -- chunk 1 --> rank 0"
-        );
         assert_eq!(ring.svg("three ranks").matches(">chunk ").count(), 3);
     }
 }

@@ -1,7 +1,6 @@
 //! The data of each rank: one row per rank, one cell per part.
 
-use super::screen::Screen;
-use super::text::{columns, pad_left};
+use kit::show::{Screen, columns, pad_left};
 
 const INDENT: &str = "  ";
 
@@ -93,7 +92,7 @@ mod tests {
             "  rank 0 │[ 1]  2 [ 3   4]  →  rank 0 │  1   2   3   4\n\
              \x20 rank 1 │ 10  20  30  40      rank 1 │[11] 20 [33  44]"
         );
-        let ascii = Screen::plain_ascii();
+        let ascii = Screen { ascii: true, ..Screen::plain() };
         let text = before_and_after(&ascii, &before, &after);
         assert!(
             text.is_ascii() && text.starts_with("  rank 0 |[ 1]  2 [ 3   4]  ->  rank 0 |"),

@@ -1,11 +1,11 @@
 //! Curves for pages: the plot that the terminal shows, with its series, its axes and its labels, as
 //! SVG.
 
+use super::super::screen::Screen;
+use super::super::svg::{Anchor, LETTER, Page, Point, WIDTH, curve_colour, in_rows, width};
+use super::super::text::{LongWords, columns, fold};
 use super::axis::{Axis, Tick};
-use super::plot::{Plot, Style, labelled};
-use super::screen::Screen;
-use super::svg::{Anchor, LETTER, Page, Point, WIDTH, curve_colour, in_rows, width};
-use super::text::{LongWords, columns, fold};
+use super::{Plot, Style, labelled};
 
 /// How lines differ without colour: a pattern for each of the six colours.
 const DASHES: [&str; 6] = ["none", "7 3", "2 3", "8 3 2 3", "14 4", "8 3 2 3 2 3"];
@@ -20,10 +20,9 @@ const LABEL: usize = 14;
 impl Plot<'_> {
     /// The plot as an inline SVG.
     pub fn svg(&self) -> String {
-        let limits = self.limits();
-        let caption = self.caption(&Screen::plain(), limits);
+        let caption = self.caption(&Screen::plain());
         let mut page = Page::default();
-        let Some((x, y)) = self.axes(limits) else {
+        let Some((x, y)) = self.axes() else {
             let end = heading(&mut page, &format!("{caption}: nothing to plot"));
             return page.finish(&caption, end + 8.0);
         };
@@ -40,7 +39,7 @@ impl Plot<'_> {
         let name = clipped(self.x_label, (WIDTH / 2.0 / LETTER) as usize);
         page.text(middle, Anchor::Middle, name);
 
-        let is_shown = |&(x, y): &Point| self.is_shown(x, y, limits);
+        let is_shown = |&(x, y): &Point| self.is_drawable(x, y);
         // Lines first and dots over them, so that dots are never hidden.
         for (i, series) in self.in_style(Style::Line) {
             for run in series.points.split(|point| !is_shown(point)) {
@@ -208,8 +207,8 @@ fn mark(page: &mut Page, i: usize, (x, y): Point) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plot::Series;
-    use super::super::plot::tests::{Numbers, any_plot};
+    use super::super::Series;
+    use super::super::tests::{Numbers, any_plot};
     use super::*;
 
     /// The value of an attribute in each element that has it, a number in the page's units.
@@ -422,14 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_said_and_not_drawn() {
-        let points = (0..40).map(|i| (f64::from(i), if i == 7 { 80.0 } else { f64::from(i % 4) }));
-        let plot = Plot::new("loss", "step").series(Series::line("train", points)).clip_outliers();
-        let svg = plot.svg();
-        assert!(svg.contains("loss · 1 point above, up to 80.0"), "{svg}");
-        let lengths: Vec<usize> = strokes(&svg).iter().map(Vec::len).collect();
-        assert_eq!(lengths, [2, 7, 32]);
-        assert!(texts(&svg).iter().any(|text| text.0 == "3"), "an axis for what is shown\n{svg}");
+    fn nothing_to_plot_is_said() {
         assert!(Plot::new("loss", "step").svg().contains(">loss: nothing to plot<"));
     }
 

@@ -1,35 +1,10 @@
 //! The figure of a transformer block: what writes into the stream of activations, and how many
 //! parameters it has.
 
-use super::screen::Screen;
-use super::svg::{Anchor, Page, curve_colour, outlined, tinted};
-
-/// A block on a screen.
-pub fn block(screen: &Screen) -> String {
-    let lines = [
-        "      ┌─ norm ─ attention, 4d² ─┐     ┌─ norm ─ MLP, 8d² ─┐",
-        "  ────┴─────────────────────────⊕─────┴───────────────────⊕───→",
-        "  the stream: d numbers for each position, to which both branches add",
-    ];
-    let plain = |c: char| match c {
-        '─' => '-',
-        '²' => '2',
-        '⊕' | '┌' | '┐' | '┴' => '+',
-        '→' => '>',
-        c => c,
-    };
-    let ascii = |line: &str| {
-        if screen.ascii {
-            line.chars().map(plain).collect()
-        } else {
-            line.to_string()
-        }
-    };
-    lines.map(ascii).join("\n")
-}
+use kit::show::svg::{Anchor, Page, curve_colour, outlined, tinted};
 
 /// A block as an inline SVG.
-pub fn block_svg() -> String {
+pub fn block() -> String {
     const TOP: f64 = 30.0;
     const STREAM: f64 = 84.0;
     const LINE: &str = "stroke-width=\"1.5\"";
@@ -70,7 +45,7 @@ mod tests {
     /// No line goes through a box, where its label would be struck through.
     #[test]
     fn lines_end_at_the_boxes() {
-        let svg = block_svg();
+        let svg = block();
         let number = |tag: &str, name: &str| -> f64 {
             let rest = tag.split_once(&format!(" {name}=\"")).unwrap().1;
             rest.split('"').next().unwrap().parse().unwrap()

@@ -1,7 +1,6 @@
 //! Nodes, their ranks and network cards, and the links between them.
 
-use super::screen::Screen;
-use super::svg::{Anchor, Page, framed, rank_colour};
+use kit::show::svg::{Anchor, Page, framed, rank_colour};
 
 /// Two nodes of a cluster, alike.
 #[derive(Clone, Debug)]
@@ -20,25 +19,6 @@ impl Links {
     /// The ranks and the cards of node `node`.
     fn ranks(&self, node: usize) -> impl Iterator<Item = usize> {
         node * self.ranks..(node + 1) * self.ranks
-    }
-
-    /// Both nodes one below the other, with the slow links between them.
-    pub fn render(&self, screen: &Screen) -> String {
-        let line = screen.either("│", "|");
-        let double = screen.either("═", "=");
-        let join = format!(" {double}{double} ");
-        let node = |node: usize| {
-            let ranks: Vec<String> = self.ranks(node).map(|rank| screen.name(rank)).collect();
-            format!("  node {node}  {}", ranks.join(&join))
-        };
-        let cards: Vec<String> = (0..self.cards).map(|card| format!("card {card}")).collect();
-        let cards = format!("          {}", cards.join("   "));
-        let links = vec![line; self.cards].join("        ");
-        let words = format!(
-            "  {double}{double} within a node: {}\n  {line}  between nodes: {}",
-            self.within, self.between
-        );
-        format!("{}\n{cards}\n            {links}\n{cards}\n{}\n\n{words}", node(0), node(1))
     }
 
     /// The nodes side by side, as an inline SVG, with the network below: thick lines are fast, thin
@@ -106,16 +86,6 @@ mod tests {
             within: "100 GB/s".into(),
             between: "25 GB/s".into(),
         };
-        let expected = "
-  node 0  rank 0 == rank 1
-          card 0   card 1
-            |        |
-          card 0   card 1
-  node 1  rank 2 == rank 3
-
-  == within a node: 100 GB/s
-  |  between nodes: 25 GB/s";
-        assert_eq!(links.render(&Screen::plain_ascii()), expected.trim_start_matches('\n'));
         let svg = links.svg("two nodes");
         assert_eq!(
             (svg.matches("<rect").count(), svg.matches(">card 1<").count()),

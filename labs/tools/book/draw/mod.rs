@@ -1,0 +1,28 @@
+//! What the book draws and no lab's screen does. Plain values go in, SVG comes out.
+//!
+//! - `sketch.rs`: boxes, words and arrows, where a figure says
+//! - `block.rs`: a transformer block
+//! - `gantt.rs`: a pipeline's passes, which lab06 shows in the terminal
+//! - `loads.rs`: whether the bytes of each choice fit into a device
+//! - `links.rs`: the ranks on two nodes, and the links between them
+//! - `replicas.rs`: a mesh of ranks: replicas, their stages, and the ranks of each stage
+//! - `chunks.rs`: an algorithm's chunks, who holds them and who sends them
+//! - `slices.rs`: one buffer, cut in several ways, and the rank that holds each piece
+
+mod block;
+mod chunks;
+mod gantt;
+mod links;
+mod loads;
+mod replicas;
+mod sketch;
+mod slices;
+
+pub use block::block;
+pub use chunks::{Chunk, Moments, Ring};
+pub use gantt::gantt;
+pub use links::Links;
+pub use loads::Loads;
+pub use replicas::Replicas;
+pub use sketch::{Align, Coat, Ink, Sketch, Stroke};
+pub use slices::{Piece, Slices};
