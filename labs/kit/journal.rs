@@ -81,8 +81,8 @@ impl<'a> Journal<'a> {
         })
     }
 
-    /// Records step number `step`, counted from 1, and the `traffic` that it took. The recorded loss
-    /// is the mean over all ranks. If it is not finite, every rank gets an error.
+    /// Records step number `step`, counted from 1, and the `traffic` that it took. The recorded
+    /// loss is the mean over all ranks. If it is not finite, every rank gets an error.
     pub fn step(&mut self, step: usize, taken: &TakenStep, traffic: CommTraffic) -> Result<()> {
         let mean = self.records.mean_loss(taken.loss)?;
         if !mean.is_finite() {
@@ -180,8 +180,8 @@ impl<'a> Journal<'a> {
         }
     }
 
-    /// Each part's share of all steps' seconds. Reading data is named where it takes 1% or more: the
-    /// row must fit a line of 80 columns.
+    /// Each part's share of all steps' seconds. Reading data is named where it takes 1% or more:
+    /// the row must fit a line of 80 columns.
     fn time_shares(&self) -> String {
         let times = &self.times;
         // All-reduces are a part of the backward pass.
