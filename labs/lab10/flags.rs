@@ -1,7 +1,6 @@
 //! lab10's flags: the model, the strategy, and what runs instead of the comparison.
 
-use crate::apparatus::hub::Source;
-use crate::apparatus::{Candidate, Generation, PRICE_PER_HOUR, make_ds_config};
+use crate::apparatus::{Candidate, Generation, make_ds_config};
 use clap::Parser;
 use kit::flags::{COUNTS, StrategyFlag, one_of, whole};
 use kit::{RunFlags, help};
@@ -39,11 +38,9 @@ pub const AXES: [&str; 5] = ["dp", "tp", "pp", "zero", "m"];
 #[command(next_help_heading = help::MODEL)]
 pub struct LibraryFlags {
     /// A model by name, with random weights; a folder or a GGUF file with its weights; or
-    /// hub:OWNER/NAME, to download it
+    /// hub:OWNER/NAME, to download it to HF_HOME/hub
     #[arg(long, value_name = "MODEL", default_value = "stories260k")]
     pub model: String,
-    #[command(flatten)]
-    pub hub: Source,
     /// Tokens per sequence [default: 64, with --finale 32]
     #[arg(long, value_name = "TOKENS", value_parser = whole(COUNTS), help_heading = help::MODEL)]
     pub seq: Option<usize>,
@@ -73,19 +70,16 @@ pub struct LibraryFlags {
     #[arg(long, help_heading = help::INSTEAD)]
     pub emit_deepspeed: bool,
     /// Run a larger model on 8 ranks with little memory each: which strategies fit?
-    #[arg(long, help_heading = help::INSTEAD)]
+    #[arg(long, conflicts_with_all = ["tp", "pp", "zero", "roofline", "broken"], help_heading = help::INSTEAD)]
     pub finale: bool,
     /// The MB that each rank may take
     #[arg(long, value_name = "MB", default_value_t = 22.0, requires = "finale", hide_short_help = true, help_heading = help::INSTEAD)]
     pub memory_limit: f64,
-    /// Print what the four stages of a model's life cost, and fine-tune the model if it has weights
+    /// Print what the four stages of a model's life cost, and exit
     #[arg(long, help_heading = help::INSTEAD)]
     pub life_cycle: bool,
     #[command(flatten)]
     pub generation: Generation,
-    /// Dollars per hour of the machine
-    #[arg(long, value_name = "DOLLARS", default_value_t = PRICE_PER_HOUR, hide_short_help = true, help_heading = help::INSTEAD)]
-    pub price_per_hour: f64,
     /// Rebuild the source's two figures, and exit
     #[arg(long, help_heading = help::INSTEAD)]
     pub source: bool,

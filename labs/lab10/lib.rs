@@ -14,13 +14,9 @@ pub mod flags;
 pub mod lesson;
 mod run;
 
-#[cfg(feature = "llm")]
-pub use apparatus::candle_llama;
 pub use apparatus::{
-    Benchmark, Candidate, DsConfig, Harness, Measured, Memory, Model, PRICE_PER_HOUR,
-    PipelineConfig, Point, Timed, all, cost_per_million, finetune, hub, life_cycle, make_ds_config,
-    pretrained, reset_distributed_and_clear_memory, roofline, run_distributed_benchmark, source,
-    stages, to_config,
+    Benchmark, DsConfig, Harness, Measured, Model, PipelineConfig, Point, all, life_cycle,
+    make_ds_config, pretrained, roofline, run_distributed_benchmark, source, stages, to_config,
 };
 pub use flags::Args;
 pub use kit::{self, Peaks};

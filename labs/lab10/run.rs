@@ -2,20 +2,16 @@
 
 use crate::apparatus::{
     self, BATCHES, Benchmark, Candidate, Harness, Job, LeftOut, Measured, Model,
-    as_the_source_prints, on_ranks, print_deepspeed, run_distributed_benchmark, show_life_cycle,
+    as_the_source_prints, on_ranks, print_deepspeed, run_distributed_benchmark,
 };
 use crate::flags::{AXES, Args, Break, LibraryFlags};
 use crate::lesson::compare_losses;
 use anyhow::Result;
-use kit::OtherWork;
-use kit::show::{self, Screen, bytes_decimal, thousands};
+use kit::busy::Watch;
+use kit::show::{self, Screen, thousands};
 use kit::{Beside, Checks, Lesson, Peaks, report};
-use shardlab::allocator::process_live;
 use shardlab::launch;
 use shardlab::parallel::zero::Stage;
-
-/// Bytes that the comparison's own figures may take.
-const LEFT: isize = 100_000;
 
 struct Lab {
     flags: LibraryFlags,
@@ -38,7 +34,7 @@ pub fn run(args: Args) -> Result<()> {
     let flags = args.library;
     if flags.source {
         if launch::is_first_process() {
-            screen.say(apparatus::source::note(&screen, flags.price_per_hour));
+            screen.say(apparatus::source::note(&screen));
         }
         return Ok(());
     }
@@ -49,12 +45,17 @@ pub fn run(args: Args) -> Result<()> {
     let model = if flags.finale {
         Model::larger()
     } else {
-        Model::find(&flags.model, &flags.hub)?
+        Model::find(&flags.model)?
     };
-    let replicas = if flags.zero == Some(3) { 2 } else { 1 };
-    let few = flags.tp.unwrap_or(1) * flags.pp.unwrap_or(1) * replicas;
-    let default = if flags.generation.asked() || flags.life_cycle {
-        few
+    if flags.life_cycle {
+        if launch::is_first_process() {
+            screen.say(apparatus::life_cycle(&screen, &model.name, &model.shape));
+        }
+        return Ok(());
+    }
+    let default = if flags.generation.asked() {
+        let replicas = if flags.zero == Some(3) { 2 } else { 1 };
+        flags.tp.unwrap_or(1) * flags.pp.unwrap_or(1) * replicas
     } else if flags.finale {
         8
     } else {
@@ -72,15 +73,12 @@ pub fn run(args: Args) -> Result<()> {
         let strategy = own.unwrap_or(data_parallel);
         return print_deepspeed(&lab.screen, &strategy, lab.flags.batch, lab.flags.dtype);
     }
-    if lab.flags.generation.asked() || lab.flags.life_cycle {
+    if lab.flags.generation.asked() {
         let strategy = own.unwrap_or(data_parallel);
         let text = lab.text();
         apparatus::check_reference(text)?;
         return if lab.flags.generation.compare {
             lab.compare_texts(text)
-        } else if lab.flags.life_cycle {
-            let options = &lab.harness.options;
-            show_life_cycle(&lab.screen, options, &lab.model, &strategy, lab.flags.dtype)
         } else {
             lab.generate_text(&strategy, text)
         };
@@ -105,10 +103,7 @@ fn compare_strategies(lab: &Lab, own: Option<&Candidate>, dry_run: bool) -> Resu
             .into_iter()
             .partition(|strategy| [1, ranks].contains(&strategy.ranks));
         let why = format!("all {ranks} processes of a launcher take part in each job");
-        left_out.extend(
-            some.into_iter()
-                .map(|strategy| LeftOut { name: strategy.name, why: why.clone() }),
-        );
+        left_out.extend(some.into_iter().map(|strategy| LeftOut::new(strategy, &why)));
         strategies = all_ranks;
     }
     let here = launch::ranks_here(ranks);
@@ -133,8 +128,7 @@ fn compare_strategies(lab: &Lab, own: Option<&Candidate>, dry_run: bool) -> Resu
         lab.screen.say(lab.screen.row("peaks", &peaks.in_words()));
     }
     let mut all = Vec::new();
-    let mut live = Vec::new();
-    let watch = OtherWork::watch();
+    let watch = Watch::start();
     let jobs = strategies.len();
     for (i, strategy) in strategies.into_iter().enumerate() {
         if first {
@@ -145,11 +139,9 @@ fn compare_strategies(lab: &Lab, own: Option<&Candidate>, dry_run: bool) -> Resu
         let harness = Harness { limit, ..lab.harness.clone() };
         let measured = run_distributed_benchmark(&harness, &lab.benchmark(&strategy))?;
         if first && own.is_some() {
-            let price = lab.flags.price_per_hour;
-            as_the_source_prints(&lab.screen, &strategy, &measured, price);
+            as_the_source_prints(&lab.screen, &strategy, &measured);
         }
         all.push((strategy, measured));
-        live.push(process_live()); // all ranks have ended
     }
     let mut batches = None;
     if lab.flags.roofline {
@@ -178,13 +170,7 @@ fn compare_strategies(lab: &Lab, own: Option<&Candidate>, dry_run: bool) -> Resu
     if let Some(batches) = &batches {
         draw(lab, &all, batches, &peaks);
     }
-    // The job on one rank sends nothing. MPI's buffers come with the first whole job on all ranks,
-    // and stay.
-    let sends = |one: &(Candidate, Measured)| one.0.ranks > 1 && one.1.stopped.is_none();
-    let before = all.iter().position(sends).filter(|_| launch::is_mpi()).unwrap_or(0);
-    let left = live[live.len() - 1] - live[before];
-    let failed = check(lab, &all, beside, left);
-    kit::ensure_passed(&failed)
+    kit::ensure_passed(&check(lab, &all, beside))
 }
 
 /// The lesson's losses beside the measured ones, under the strategy where they differ most.
@@ -211,7 +197,6 @@ impl Lab {
             seq_len: self.flags.seq(),
             batch_sizes: vec![self.flags.batch],
             dtype: self.flags.dtype,
-            sharding: strategy.ranks > 1,
             world_size: strategy.ranks,
             config: strategy.config.clone(),
         }
@@ -298,12 +283,7 @@ fn draw(lab: &Lab, all: &[(Candidate, Measured)], batches: &Measured, peaks: &Pe
 }
 
 /// Runs the checks. Returns what they found wrong.
-fn check(
-    lab: &Lab,
-    all: &[(Candidate, Measured)],
-    beside: Option<Beside>,
-    left: isize,
-) -> Vec<String> {
+fn check(lab: &Lab, all: &[(Candidate, Measured)], beside: Option<Beside>) -> Vec<String> {
     lab.screen.say("");
     let mut checks = Checks::new(&lab.screen);
     if let Some(beside) = beside {
@@ -313,8 +293,6 @@ fn check(
     if let Some(limit) = lab.limit() {
         apparatus::check_finale(&mut checks, all, limit);
     }
-    let result = format!("{} left", bytes_decimal(left as f64));
-    checks.check(left < LEFT, "memory is back to the start", &result, "a benchmark kept memory");
     let failed = checks.failed();
     if failed.is_empty() {
         let more = "More: --tp 2 --pp 2, --emit-deepspeed, --roofline, --finale, --source";

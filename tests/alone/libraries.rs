@@ -1,7 +1,6 @@
 //! lab10's benchmarks, one after the other in one process: all memory is free again.
 
 use crate::alone;
-use lab10::hub::Source;
 use lab10::{Benchmark, Harness, Model, all, run_distributed_benchmark};
 use shardlab::allocator;
 use shardlab::comm::Options;
@@ -19,7 +18,7 @@ fn benchmarks_leave_no_memory_behind() {
         limit: None,
         reads_ungathered: false,
     };
-    let model = Model::find("stories260k", &Source::default()).unwrap();
+    let model = Model::find("stories260k").unwrap();
     let run = || {
         for strategy in all(&model.shape, 4, 4).0 {
             let benchmark = Benchmark {
@@ -27,7 +26,6 @@ fn benchmarks_leave_no_memory_behind() {
                 seq_len: 16,
                 batch_sizes: vec![4],
                 dtype: Precision::F32,
-                sharding: strategy.ranks > 1,
                 world_size: strategy.ranks,
                 config: strategy.config,
             };

@@ -1,8 +1,6 @@
 //! A Llama that ranks share, against the Llama in one piece: training, generation, fine-tuning.
 
 use super::parity::loss_rounding;
-use lab10::DsConfig;
-use lab10::finetune::{self, Example, FineTuned};
 use lab10::pretrained::Pretrained;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Batch;
@@ -10,14 +8,14 @@ use shardlab::difference::largest_difference;
 use shardlab::mesh::{Axis, Coordinates, Layout, Mesh, Order};
 use shardlab::model::{Build, Llama, Pass, Plain, TokenSampling};
 use shardlab::optim::AdamWConfig;
+use shardlab::parallel::TensorParallel;
 use shardlab::parallel::generate::{Continuation, generate};
 use shardlab::parallel::pipeline::{Partition, Pipeline, Schedule, Stages};
 use shardlab::parallel::zero::{Stage, Wrap, Zero, ZeroConfig};
-use shardlab::parallel::{Strategy, TensorParallel};
 use shardlab::plan::{Family, LlamaExtra, ModelShape, Rope, RopeScaling};
 use shardlab::tensor::random::Stream;
 use shardlab::tensor::{IGNORED, Params, Precision};
-use shardlab::train::{AdamW, Config, Setup, Training, clip_scale, global_norm};
+use shardlab::train::{AdamW, clip_scale, global_norm};
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -356,51 +354,6 @@ pub fn the_story_is_told(world: &Comm) -> anyhow::Result<()> {
         assert!(story.starts_with(begins), "{sharing:?}: {story}");
         assert_eq!(*first.get_or_insert_with(|| tokens.clone()), tokens, "{sharing:?}");
     }
-    Ok(())
-}
-
-/// The settings of a fine-tuning.
-fn tuning(shape: ModelShape, ranks: usize, zero: Stage, lr: f64) -> (Config, Strategy) {
-    let strategy = Strategy { micro_batches: Some(1), ..Strategy::data(ranks, zero) };
-    let settings = DsConfig { lr, adamw: ADAMW, ..DsConfig::default() };
-    let mut config = settings.training(shape, &strategy, 1);
-    config.seed = SEED;
-    (config, strategy)
-}
-
-/// A short fine-tuning teaches answers, on any number of data ranks the same.
-pub fn fine_tuning_learns(world: &Comm) -> anyhow::Result<()> {
-    let examples: Vec<Example> = (0..5)
-        .map(|i| Example {
-            prompt: vec![1, 10 + i, 20, 21],
-            answer: [&vec![11 + i; 1 + i as usize][..], &[2]].concat(),
-        })
-        .collect();
-    let tuned = |data: &Comm, stage: Stage| -> anyhow::Result<FineTuned> {
-        let (config, strategy) = tuning(SHAPE, data.size(), stage, 1e-2);
-        let mut training = Training::new(&config, &strategy, data)?;
-        finetune::fine_tune(&mut training, &examples, 30)
-    };
-    let alone = tuned(&world.split(world.rank() as u64, 0)?, Stage::Ddp)?;
-    assert!(alone.after < alone.before / 4.0, "{alone:?}");
-    for stage in Stage::ALL {
-        let shared = tuned(world, stage)?;
-        let apart = largest_difference(&shared.losses[..5], &alone.losses[..5]);
-        assert!(apart < 1e-4, "{stage:?}: {shared:?} against {alone:?}");
-        assert!(shared.after < shared.before / 4.0, "{shared:?}");
-    }
-    Ok(())
-}
-
-/// The real model learns the library's own answers.
-pub fn the_story_teller_learns_answers(world: &Comm) -> anyhow::Result<()> {
-    let model = Pretrained::open(&stories())?;
-    let examples = finetune::examples(&model.text()?, &model.ends)?;
-    let (config, strategy) = tuning(model.shape, world.size(), Stage::Two, 1e-3);
-    let mut training = model.train_whole(Setup::new(&config, &strategy), world)?;
-    let tuned = finetune::fine_tune(&mut training, &examples, 20)?;
-    println!("fine-tuning: {:.3} before, {:.3} after", tuned.before, tuned.after);
-    assert!(tuned.before > 2.0 && tuned.after < tuned.before / 2.0, "{tuned:?}");
     Ok(())
 }
 

@@ -1,8 +1,7 @@
 //! One job on its ranks: forward passes and training steps, timed, with the bytes that each rank
 //! holds and sends.
 
-use super::config::DsConfig;
-use super::layers::builder;
+use super::config::{DsConfig, share};
 use super::lines::{Memory, Timed};
 use super::model::Model;
 use anyhow::Result;
@@ -13,14 +12,14 @@ use shardlab::data::Batch;
 use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::mesh::{Axis, Coordinates, Layout, Mesh};
-use shardlab::model::{Pass, TokenSampling};
+use shardlab::model::{Build, Pass, Plain, TokenSampling};
 use shardlab::parallel::generate::{Continuation, generate};
 use shardlab::parallel::pipeline::{Instruction, Op};
 use shardlab::parallel::{TensorParallel, ZeroConfig};
 use shardlab::plan::zero_memory;
 use shardlab::tensor::Precision;
 use shardlab::tensor::matmul;
-use shardlab::tensor::profile::{self, Products};
+use shardlab::tensor::profile;
 use shardlab::tensor::random::Stream;
 use shardlab::train::{Setup, Training};
 use std::ops::Range;
@@ -48,8 +47,6 @@ pub struct Benchmark {
     /// Sequences per step, over all ranks.
     pub batch_sizes: Vec<usize>,
     pub dtype: Precision,
-    /// `false`: one rank holds everything.
-    pub sharding: bool,
     pub world_size: usize,
     pub config: DsConfig,
 }
@@ -72,9 +69,8 @@ pub struct Measured {
     pub peak: f64,
     /// The part of the job in which a rank took more bytes than it may. The job stopped there.
     pub stopped: Option<&'static str>,
-    /// Bytes that a rank sends in a forward pass and in a training step: the mean over ranks, of
-    /// the last batch size.
-    pub sent: [f64; 2],
+    /// Bytes that a rank sends in a training step: the mean over ranks, of the last batch size.
+    pub sent: f64,
     /// Rank 0's memory after the last step.
     pub memory: Memory,
 }
@@ -82,28 +78,18 @@ pub struct Measured {
 impl Benchmark {
     /// The mesh of this job. Refuses what no run could do.
     pub fn check(&self) -> Result<Layout, BadInput> {
-        let layout = self.config.mesh(self.world_size)?;
-        if !self.sharding && self.world_size > 1 {
+        let shape = &self.model.shape;
+        if self.seq_len + GENERATED > shape.block {
             let what = format!(
-                "without sharding one rank holds everything, and {} were asked for",
-                self.world_size
-            );
-            return Err(BadInput::new(what, "give sharding: true, or world_size: 1"));
-        }
-        let room = self.model.shape.block;
-        if self.seq_len + GENERATED > room {
-            let what = format!(
-                "{} tokens per sequence and {GENERATED} generated ones, and the model takes {room}",
-                self.seq_len
+                "{} tokens per sequence and {GENERATED} generated ones, and the model takes {}",
+                self.seq_len, shape.block
             );
             return Err(BadInput::new(what, "give a smaller --seq"));
         }
-        TensorParallel::check_llama(&self.model.shape, layout.sizes.tensor)?;
-        self.config.layers(&self.model.shape)?;
-        let fits =
-            |&batch: &usize| share(batch, layout.sizes.data, self.config.accumulation).map(drop);
-        self.batch_sizes.iter().try_for_each(fits)?;
-        Ok(layout)
+        for &batch in &self.batch_sizes {
+            self.config.check(shape, self.world_size, batch)?;
+        }
+        self.config.mesh(self.world_size)
     }
 
     /// Refuses a job whose state alone does not fit into the `free` bytes of this machine, where
@@ -200,6 +186,11 @@ pub fn on_ranks<R: Send>(
         return job(Comm::alone()); // each process of the job runs it by itself
     }
     Ok(launch::run_with(ranks, options, job)?.swap_remove(0))
+}
+
+/// How a rank declares its layers: whole, or its part of each matrix.
+pub fn builder(tensor: &TensorParallel) -> &dyn Build {
+    if tensor.group().size() > 1 { tensor } else { &Plain }
 }
 
 /// Tokens that each benchmark generates.
@@ -314,43 +305,6 @@ fn sequence(model: &Model, number: usize, positions: Range<usize>) -> impl Itera
     positions.map(move |i| stream.below(vocabulary, i as u64) as u32)
 }
 
-/// The sequences of one micro-batch, if `ranks` data ranks share a batch. Names the ranks that
-/// would get an empty one: in the source this ended in a reshape of no elements, deep inside the
-/// model.
-fn share(sequences: usize, ranks: usize, micro_batches: usize) -> Result<usize, BadInput> {
-    let parts = ranks * micro_batches;
-    if sequences >= parts && sequences.is_multiple_of(parts) {
-        return Ok(sequences / parts);
-    }
-    if sequences >= parts {
-        let what =
-            format!("a batch of {sequences} cannot be divided evenly into {parts} micro-batches");
-        let help =
-            format!("{ranks} data ranks have {micro_batches} each: give a multiple of {parts}");
-        return Err(BadInput::new(what, help));
-    }
-    let of = |rank| sequences / ranks + usize::from(rank < sequences % ranks);
-    let first = (0..ranks).find(|&rank| of(rank) < micro_batches).unwrap_or_default();
-    let mut what = format!(
-        "rank {first} of {ranks} data ranks would run an empty batch: the batch has {sequences}"
-    );
-    for rank in 0..ranks.min(8) {
-        let for_them = if micro_batches > 1 {
-            format!(" for {micro_batches} micro-batches")
-        } else {
-            String::new()
-        };
-        what += &format!("\n  rank {rank}  {} of {sequences} sequences{for_them}", of(rank));
-    }
-    if ranks > 8 {
-        what += "\n  …";
-    }
-    Err(BadInput::new(
-        what,
-        format!("give a batch of {parts} or more, or fewer data ranks"),
-    ))
-}
-
 /// Runs a job on one rank: makes its part of the model, generates a few tokens, and runs passes and
 /// steps of each batch size. After each of these, all ranks compare their peaks with the limit.
 fn one_rank(
@@ -363,83 +317,67 @@ fn one_rank(
     allocator::reset_peak();
     let start = allocator::live();
     let mut part = Part::new(harness, benchmark, comm)?;
-    let data = part.training.mesh.group(Axis::Data).clone();
     if harness.reads_ungathered {
         part.run(benchmark.batch_sizes[0], false)?;
     }
-    let most = |part: &Part| -> Result<[f64; 2]> {
+    let mut found = Measured {
+        layout,
+        runs: Vec::new(),
+        generation: [Timed::default(); 2],
+        tokens: Vec::new(),
+        losses: Vec::new(),
+        holds: 0.0,
+        peak: 0.0,
+        stopped: None,
+        sent: 0.0,
+        memory: Memory::default(),
+    };
+    // Notes the most that a rank holds and has taken so far, and whether that is too much.
+    let is_over = |part: &Part, found: &mut Measured, at| -> Result<bool> {
         let held = part.training.zero.memory();
         let mut most = [
             (held.parameters + held.gradients + held.optimizer) as f64,
             (allocator::peak() - start) as f64,
         ];
+        found.memory =
+            Memory::of_this_process(allocator::live() - start, allocator::peak() - start);
         comm.all_reduce(&mut most, Reduce::Max)?;
-        Ok(most)
+        [found.holds, found.peak] = most;
+        found.stopped = harness.limit.filter(|&limit| found.peak > limit).map(|_| at);
+        Ok(found.stopped.is_some())
     };
-    let is_over = |part: &Part| match harness.limit {
-        Some(limit) => most(part).map(|[_, peak]| peak > limit),
-        None => Ok(false),
-    };
-    let measured = |part: &Part| -> Result<Measured> {
-        let [holds, peak] = most(part)?;
-        let memory = Memory::of_this_process(allocator::live() - start, allocator::peak() - start);
-        let runs = Vec::new();
-        let losses = Vec::new();
-        let tokens = Vec::new();
-        let generation = [Timed::default(); 2];
-        let sent = [0.0; 2];
-        let stopped = None;
-        Ok(Measured {
-            layout,
-            runs,
-            generation,
-            tokens,
-            losses,
-            holds,
-            peak,
-            stopped,
-            sent,
-            memory,
-        })
-    };
-    let stopped = |part: &Part, at| Ok(Measured { stopped: Some(at), ..measured(part)? });
-    if is_over(&part)? {
-        return stopped(&part, "its state");
+    if is_over(&part, &mut found, "its state")? {
+        return Ok(found);
     }
-    let (tokens, generation) = part.generate()?;
-    if is_over(&part)? {
-        return stopped(&part, "a generation");
+    (found.tokens, found.generation) = part.generate()?;
+    if is_over(&part, &mut found, "a generation")? {
+        return Ok(found);
     }
-    let mut runs = Vec::new();
-    let mut losses = Vec::new();
-    let mut sent = [0.0; 2];
     for &batch in &benchmark.batch_sizes {
         let mut of_batch = [Timed::default(); 2];
-        for (train, timed) in [false, true].into_iter().zip(&mut of_batch) {
+        for (train, at) in [(false, "a forward pass"), (true, "a training step")] {
             let mut seconds = Vec::new();
-            let mut of_passes = Vec::new();
-            let mut figures = (0.0, Products::default());
+            let mut losses = Vec::new();
+            let mut sums = [0.0; 2];
             for _ in 0..harness.repeats {
                 comm.barrier()?;
                 let traffic = comm.total_traffic();
                 let products = profile::products();
                 let start = Instant::now();
-                of_passes.push(if train { part.step(batch)? } else { part.forward(batch)? });
-                figures =
-                    ((comm.total_traffic() - traffic).bytes as f64, profile::products() - products);
+                losses.push(if train { part.step(batch)? } else { part.forward(batch)? });
+                let sent = (comm.total_traffic() - traffic).bytes;
+                let moved = (profile::products() - products).bytes;
                 comm.barrier()?;
                 seconds.push(start.elapsed().as_secs_f64());
-                if is_over(&part)? {
-                    return stopped(
-                        &part,
-                        if train { "a training step" } else { "a forward pass" },
-                    );
+                sums = [sent as f64, moved as f64];
+                if is_over(&part, &mut found, at)? {
+                    return Ok(found);
                 }
             }
-            seconds.sort_by(f64::total_cmp);
-            let mut sums = [figures.0, figures.1.bytes as f64];
             comm.all_reduce(&mut sums, Reduce::Sum)?;
-            data.all_reduce(&mut of_passes, Reduce::Mean)?;
+            let [sent, bytes] = sums;
+            seconds.sort_by(f64::total_cmp);
+            let seconds = seconds[seconds.len() / 2];
             let seq = benchmark.seq_len;
             let shape = &benchmark.model.shape;
             let each = if train {
@@ -448,21 +386,16 @@ fn one_rank(
                 shape.forward_flops_per_token()
             };
             let flops = each as f64 * (batch * seq) as f64;
-            *timed = Timed {
-                batch,
-                seq,
-                seconds: seconds[seconds.len() / 2],
-                flops,
-                bytes: sums[1],
-            };
-            sent[usize::from(train)] = sums[0] / comm.size() as f64;
+            of_batch[usize::from(train)] = Timed { batch, seq, seconds, flops, bytes };
             if train {
-                losses.extend(of_passes);
+                part.training.mesh.group(Axis::Data).all_reduce(&mut losses, Reduce::Mean)?;
+                found.losses.extend(losses);
+                found.sent = sent / comm.size() as f64;
             }
         }
-        runs.push(of_batch);
+        found.runs.push(of_batch);
     }
-    Ok(Measured { runs, generation, tokens, losses, sent, ..measured(&part)? })
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -476,11 +409,10 @@ mod tests {
     fn a_state_that_does_not_fit_is_refused_before_it_takes_memory() {
         let refused = |strategy: &Candidate, dtype, free: u64| {
             let benchmark = Benchmark {
-                model: Model::find("llama-3.2-1b", &Default::default()).unwrap(),
+                model: Model::find("llama-3.2-1b").unwrap(),
                 seq_len: 64,
                 batch_sizes: vec![8],
                 dtype,
-                sharding: true,
                 world_size: strategy.ranks,
                 config: strategy.config.clone(),
             };

@@ -1,12 +1,12 @@
 //! candle's own Llama, on one rank: an independent program whose tokens ours must equal.
 
-use candle_core::{DType, Device, Result, Tensor, safetensors};
+use super::pretrained::{Pretrained, weight_files};
+use super::to_config;
+use anyhow::Result;
+use candle_core::{DType, Device, Tensor, safetensors};
 use candle_nn::VarBuilder;
 use candle_transformers::models::llama::{Cache, Config, Llama, LlamaConfig};
-use shardlab::error::BadInput;
-use shardlab::files;
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
 
 /// A pretrained model, as candle-transformers computes it in f32.
 pub struct Reference {
@@ -15,38 +15,17 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// Reads `config.json` and the files of safetensors in a folder.
-    pub fn load(folder: &Path) -> std::result::Result<Reference, BadInput> {
-        let broken = |path: &Path, how: String| {
-            BadInput::new(
-                format!("{}: {how}", path.display()),
-                "candle-transformers needs config.json and safetensors of a Llama",
-            )
-        };
-        let path = folder.join("config.json");
-        let config =
-            files::text(&path, files::LIST).map_err(|error| broken(&path, error.to_string()))?;
+    /// Reads the folder's files of safetensors, with candle's own reader.
+    pub fn load(weights: &Pretrained) -> Result<Reference> {
         // candle-transformers does not know some newer keys, such as rope_parameters.
-        let shape = super::from_config(&config).map_err(|error| broken(&path, error.what))?;
-        let config = super::to_config(&shape)
-            .ok_or_else(|| broken(&path, "it describes no Llama".to_string()))?;
-        let config: LlamaConfig =
-            serde_json::from_str(&config).map_err(|error| broken(&path, error.to_string()))?;
-        let config = config.into_config(false);
+        let config = to_config(&weights.shape).unwrap_or_default();
+        let config = serde_json::from_str::<LlamaConfig>(&config)?.into_config(false);
         let mut tensors = HashMap::new();
-        for path in weights(folder).map_err(|error| broken(folder, error.to_string()))? {
-            let map = files::map(&path).map_err(|error| broken(&path, error.to_string()))?;
-            let loaded = safetensors::load_buffer(&map, &Device::Cpu);
-            tensors.extend(loaded.map_err(|error| broken(&path, error.to_string()))?);
-        }
-        // candle-transformers panics where a block has no such tensor.
-        if let Some(name) = names(&config).find(|name| !tensors.contains_key(name)) {
-            return Err(broken(folder, format!("no file has {name}")));
+        for name in weight_files(&weights.dir)? {
+            tensors.extend(safetensors::load(weights.dir.join(name), &Device::Cpu)?);
         }
         let vars = VarBuilder::from_tensors(tensors, DType::F32, &Device::Cpu);
-        let model =
-            Llama::load(vars, &config).map_err(|error| broken(folder, error.to_string()))?;
-        Ok(Reference { model, config })
+        Ok(Reference { model: Llama::load(vars, &config)?, config })
     }
 
     /// The likeliest next tokens, one after the other, as many as asked for.
@@ -58,72 +37,38 @@ impl Reference {
         while tokens.len() < count {
             let logits = self.forward(&next, at, &mut cache)?;
             at += next.len();
-            let likeliest = (0..logits.len())
-                .rev()
-                .max_by(|a, b| logits[*a].total_cmp(&logits[*b]))
-                .unwrap_or(0) as u32;
-            tokens.push(likeliest);
-            next = vec![likeliest];
+            next = vec![logits.argmax(0)?.to_scalar()?];
+            tokens.extend(&next);
         }
         Ok(tokens)
     }
 
-    /// The logits of the token after `tokens`.
-    pub fn logits(&self, tokens: &[u32]) -> Result<Vec<f32>> {
-        self.forward(tokens, 0, &mut self.cache()?)
-    }
-
     fn cache(&self) -> Result<Cache> {
-        Cache::new(true, DType::F32, &self.config, &Device::Cpu)
+        Ok(Cache::new(true, DType::F32, &self.config, &Device::Cpu)?)
     }
 
-    fn forward(&self, tokens: &[u32], at: usize, cache: &mut Cache) -> Result<Vec<f32>> {
+    /// The logits of the token after `tokens`, before which the cache has `at`.
+    fn forward(&self, tokens: &[u32], at: usize, cache: &mut Cache) -> Result<Tensor> {
         let tokens = Tensor::new(tokens, &Device::Cpu)?.unsqueeze(0)?;
-        self.model.forward(&tokens, at, cache)?.squeeze(0)?.to_vec1()
+        Ok(self.model.forward(&tokens, at, cache)?.squeeze(0)?)
     }
-}
-
-/// The files of safetensors in a folder.
-fn weights(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let paths = std::fs::read_dir(folder)?
-        .map(|entry| Ok(entry?.path()))
-        .collect::<std::io::Result<Vec<_>>>()?;
-    Ok(paths
-        .into_iter()
-        .filter(|path| path.extension().is_some_and(|ending| ending == "safetensors"))
-        .collect())
-}
-
-/// The tensors that the model needs.
-fn names(config: &Config) -> impl Iterator<Item = String> {
-    const OF_BLOCK: [&str; 9] = [
-        "self_attn.q_proj",
-        "self_attn.k_proj",
-        "self_attn.v_proj",
-        "self_attn.o_proj",
-        "mlp.gate_proj",
-        "mlp.up_proj",
-        "mlp.down_proj",
-        "input_layernorm",
-        "post_attention_layernorm",
-    ];
-    let blocks = (0..config.num_hidden_layers)
-        .flat_map(|block| OF_BLOCK.map(|part| format!("model.layers.{block}.{part}.weight")));
-    let ends = ["model.embed_tokens.weight", "model.norm.weight"].map(str::to_string);
-    let head = (!config.tie_word_embeddings).then(|| "lm_head.weight".to_string());
-    ends.into_iter().chain(head).chain(blocks)
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
+    use crate::apparatus::{Generation, Job, Model, check_reference, reference};
+    use clap::Parser;
+    use kit::show::Screen;
     use shardlab::difference::largest_difference;
     use shardlab::model::Input;
     use shardlab::model::{Llama, Pass, Plain, Positions, TokenSampling};
     use shardlab::plan::ModelShape;
     use shardlab::plan::{Family, LlamaExtra, Rope, RopeScaling};
+    use shardlab::tensor::Precision;
+    use std::path::Path;
 
-    pub(crate) const SHAPE: ModelShape = ModelShape {
+    const SHAPE: ModelShape = ModelShape {
         vocabulary: 37,
         block: 32,
         layers: 4,
@@ -150,7 +95,7 @@ pub(crate) mod tests {
 
     /// A model with random matrices, so large that attention prefers some positions, and with
     /// different gains; and its folder.
-    pub(crate) fn model(shape: &ModelShape, folder: &Path) -> Llama {
+    fn model(shape: &ModelShape, folder: &Path) -> Llama {
         let llama = Llama::new(shape).unwrap();
         llama.params.allocate(7);
         let mut tensors = HashMap::new();
@@ -168,8 +113,7 @@ pub(crate) mod tests {
             tensors.insert(spec.name.clone(), tensor);
         }
         candle_core::safetensors::save(&tensors, folder.join("model.safetensors")).unwrap();
-        std::fs::write(folder.join("config.json"), crate::apparatus::to_config(shape).unwrap())
-            .unwrap();
+        std::fs::write(folder.join("config.json"), to_config(shape).unwrap()).unwrap();
         llama
     }
 
@@ -197,14 +141,16 @@ pub(crate) mod tests {
                 assert!(newer.contains("rope_parameters"), "{newer}");
                 std::fs::write(config, newer).unwrap();
             }
-            let reference = Reference::load(dir.path()).unwrap();
+            let reference = Reference::load(&Pretrained::open(dir.path()).unwrap()).unwrap();
             let tokens: Vec<u32> = (0..30).map(|i| i * i % 37).collect();
             let logits = ours.logits(&tokens, tokens.len(), &Pass::evaluate()).unwrap();
             let logits: Vec<Vec<f32>> = logits.squeeze(0).unwrap().to_vec2().unwrap();
             let mut most = 0f64;
             let mut largest = 0f64;
             for (at, found) in logits.iter().enumerate() {
-                let expected = reference.logits(&tokens[..=at]).unwrap();
+                let mut cache = reference.cache().unwrap();
+                let expected = reference.forward(&tokens[..=at], 0, &mut cache).unwrap();
+                let expected = expected.to_vec1::<f32>().unwrap();
                 most = most.max(largest_difference(found, &expected));
                 largest = largest.max(largest_difference(&expected, &vec![0.0; expected.len()]));
             }
@@ -239,10 +185,8 @@ pub(crate) mod tests {
         let dir = tempfile::tempdir().unwrap();
         let ours = model(&SHAPE, dir.path());
         let prompt = [1, 5, 30];
-        assert_eq!(
-            Reference::load(dir.path()).unwrap().greedy(&prompt, 29).unwrap(),
-            greedy(&ours, &prompt, 29)
-        );
+        let reference = Reference::load(&Pretrained::open(dir.path()).unwrap()).unwrap();
+        assert_eq!(reference.greedy(&prompt, 29).unwrap(), greedy(&ours, &prompt, 29));
     }
 
     /// A real model. Token 1 begins a text.
@@ -252,36 +196,52 @@ pub(crate) mod tests {
         let extras = std::env::var_os("SHARDLAB_EXTRAS").filter(|value| !value.is_empty());
         let extras = extras.expect("SHARDLAB_EXTRAS is not set, and this test needs it");
         let dir = Path::new(&extras).join("models/stories260K");
-        let ours = Llama::new(&ModelShape::preset("stories260k").unwrap()).unwrap();
-        ours.params.allocate(0);
-        let stored = safetensors::load(dir.join("model.safetensors"), &Device::Cpu).unwrap();
-        for spec in ours.params.specs() {
-            let stored = stored[&spec.name].flatten_all().unwrap().to_vec1::<f32>().unwrap();
-            ours.params.values_mut()[spec.range()].copy_from_slice(&stored);
-        }
-        assert_eq!(
-            Reference::load(&dir).unwrap().greedy(&[1], 200).unwrap(),
-            greedy(&ours, &[1], 200)
-        );
+        let weights = Pretrained::open(&dir).unwrap();
+        let ours = Llama::new(&weights.shape).unwrap();
+        weights.load(&ours.params, Precision::F32).unwrap();
+        let reference = Reference::load(&weights).unwrap();
+        assert_eq!(reference.greedy(&[1], 200).unwrap(), greedy(&ours, &[1], 200));
     }
 
+    #[derive(Parser)]
+    struct Flags {
+        #[command(flatten)]
+        generation: Generation,
+    }
+
+    /// Token 1 begins a text, and the model has 37.
+    const TOKENIZER: &str = r#"{"version": "1.0", "added_tokens": [{"id": 1, "content": "<s>", "single_word": false,
+        "lstrip": false, "rstrip": false, "normalized": false, "special": true}], "pre_tokenizer": {"type": "Whitespace"},
+        "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}},
+        {"Sequence": {"id": "A", "type_id": 0}}], "pair": [{"Sequence": {"id": "A", "type_id": 0}},
+        {"Sequence": {"id": "B", "type_id": 0}}], "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}}},
+        "model": {"type": "WordLevel", "vocab": {"<unk>": 0, "<s>": 1, "rank": 3}, "unk_token": "<unk>"}}"#;
+
     #[test]
-    fn a_folder_that_candle_cannot_read_is_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        let refused = || {
-            let error = Reference::load(dir.path()).err().expect("a bad folder").to_string();
-            assert!(error.contains("\nhelp: candle-transformers needs"), "{error}");
-            error
+    fn a_text_that_differs_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        model(&SHAPE, folder.path());
+        std::fs::write(folder.path().join("tokenizer.json"), TOKENIZER).unwrap();
+        let model = Model::find(folder.path().to_str().unwrap()).unwrap();
+        let screen = Screen::plain();
+        let job = |flags: &str| {
+            Flags::parse_from(format!("lab10 --reference {flags}").split_whitespace()).generation
         };
-        assert!(refused().contains("config.json"));
-        model(&SHAPE, dir.path());
-        std::fs::write(
-            dir.path().join("config.json"),
-            crate::apparatus::to_config(&ModelShape { layers: 5, ..SHAPE }).unwrap(),
-        )
-        .unwrap();
-        assert!(refused().contains("no file has model.layers.4.self_attn.q_proj.weight"));
-        std::fs::write(dir.path().join("model.safetensors"), "cut short").unwrap();
-        assert!(refused().contains("model.safetensors: "));
+        let how = job("--prompt rank");
+        let job_of = |how| Job { model: &model, how, dtype: Precision::F32 };
+        let weights = model.pretrained("text").unwrap();
+        let mut tokens = Reference::load(weights).unwrap().greedy(&[1, 3], 9).unwrap();
+        assert_eq!(reference(&screen, job_of(&how), &tokens).unwrap(), Vec::<String>::new());
+        tokens[2] = (tokens[2] + 1) % 37;
+        let differs = "candle-transformers generates different tokens from token 3 on";
+        assert_eq!(reference(&screen, job_of(&how), &tokens).unwrap(), [differs]);
+        assert!(check_reference(job_of(&how)).is_ok());
+        let drawn = job("--temperature 0.5");
+        let error = check_reference(job_of(&drawn)).unwrap_err();
+        assert!(error.what.contains("compares the likeliest tokens"), "{error}");
+        let error = check_reference(Job { dtype: Precision::Bf16, ..job_of(&how) }).unwrap_err();
+        assert!(error.help.contains("--dtype"), "{error}");
+        let random = Model::find("stories260k").unwrap();
+        assert!(check_reference(Job { model: &random, ..job_of(&how) }).is_err());
     }
 }

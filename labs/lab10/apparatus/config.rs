@@ -5,10 +5,10 @@ use shardlab::data::Sampling;
 use shardlab::error::BadInput;
 use shardlab::mesh::Layout;
 use shardlab::optim::AdamWConfig;
-use shardlab::parallel::Strategy;
 use shardlab::parallel::pipeline::Partition;
 use shardlab::parallel::strategy::Recompute;
 use shardlab::parallel::zero::Stage;
+use shardlab::parallel::{Strategy, TensorParallel};
 use shardlab::plan::ModelShape;
 use shardlab::tensor::Precision;
 use shardlab::train::{Config, LrSchedule};
@@ -21,8 +21,6 @@ pub struct DsConfig {
     pub tensor_parallel: usize,
     pub pipeline: Option<PipelineConfig>,
     pub zero_stage: Stage,
-    /// Whether DeepSpeed should compute in fp16. Ranks here compute in f32, whatever it says.
-    pub fp16: bool,
     /// Sequences of a micro-batch on one rank.
     pub micro_batch: usize,
     /// Micro-batches per step: gradient accumulation, and a pipeline's micro-batches.
@@ -59,7 +57,6 @@ impl Default for DsConfig {
             tensor_parallel: 1,
             pipeline: None,
             zero_stage: Stage::Ddp,
-            fp16: false,
             micro_batch: 2,
             accumulation: 1,
             adamw,
@@ -119,6 +116,19 @@ impl DsConfig {
         self.strategy(ranks).map(|strategy| strategy.layout())
     }
 
+    /// Refuses a model, or a batch of so many sequences, that `ranks` ranks cannot divide.
+    pub fn check(
+        &self,
+        shape: &ModelShape,
+        ranks: usize,
+        sequences: usize,
+    ) -> Result<(), BadInput> {
+        let sizes = self.mesh(ranks)?.sizes;
+        TensorParallel::check_llama(shape, sizes.tensor)?;
+        self.layers(shape)?;
+        share(sequences, sizes.data, self.accumulation).map(drop)
+    }
+
     /// The layers of each pipeline stage.
     pub fn layers(&self, shape: &ModelShape) -> Result<Vec<Range<usize>>, BadInput> {
         let method = self.pipeline.map_or(Partition::Uniform, |pipeline| pipeline.partition_method);
@@ -156,8 +166,8 @@ impl DsConfig {
                 "params": { "lr": self.lr, "betas": [beta1, beta2], "eps": epsilon, "weight_decay": weight_decay },
             },
             "zero_optimization": { "stage": self.zero_stage.number() },
-            "fp16": { "enabled": self.fp16 },
-            "bf16": { "enabled": dtype == Precision::Bf16 && !self.fp16 },
+            "fp16": { "enabled": false },
+            "bf16": { "enabled": dtype == Precision::Bf16 },
         });
         if self.tensor_parallel > 1 {
             json["tensor_parallel"] = json!({ "autotp_size": self.tensor_parallel });
@@ -202,6 +212,43 @@ impl DsConfig {
     }
 }
 
+/// The sequences of one micro-batch, if `ranks` data ranks share a batch. Names the ranks that
+/// would get an empty one: in the source this ended in a reshape of no elements, deep inside the
+/// model.
+pub fn share(sequences: usize, ranks: usize, micro_batches: usize) -> Result<usize, BadInput> {
+    let parts = ranks * micro_batches;
+    if sequences >= parts && sequences.is_multiple_of(parts) {
+        return Ok(sequences / parts);
+    }
+    if sequences >= parts {
+        let what =
+            format!("a batch of {sequences} cannot be divided evenly into {parts} micro-batches");
+        let help =
+            format!("{ranks} data ranks have {micro_batches} each: give a multiple of {parts}");
+        return Err(BadInput::new(what, help));
+    }
+    let of = |rank| sequences / ranks + usize::from(rank < sequences % ranks);
+    let first = (0..ranks).find(|&rank| of(rank) < micro_batches).unwrap_or_default();
+    let mut what = format!(
+        "rank {first} of {ranks} data ranks would run an empty batch: the batch has {sequences}"
+    );
+    for rank in 0..ranks.min(8) {
+        let for_them = if micro_batches > 1 {
+            format!(" for {micro_batches} micro-batches")
+        } else {
+            String::new()
+        };
+        what += &format!("\n  rank {rank}  {} of {sequences} sequences{for_them}", of(rank));
+    }
+    if ranks > 8 {
+        what += "\n  …";
+    }
+    Err(BadInput::new(
+        what,
+        format!("give a batch of {parts} or more, or fewer data ranks"),
+    ))
+}
+
 fn method(partition: Partition) -> &'static str {
     match partition {
         Partition::Uniform => "uniform",
@@ -244,13 +291,11 @@ mod tests {
 
     #[test]
     fn what_is_not_divided_is_left_out() {
-        let json = DsConfig { fp16: true, ..DsConfig::default() }
-            .deepspeed(4, Precision::Bf16)
-            .unwrap();
+        let json = DsConfig::default().deepspeed(4, Precision::F32).unwrap();
         assert!(json.get("tensor_parallel").is_none() && json.get("pipeline").is_none());
         assert_eq!(
             (&json["fp16"]["enabled"], &json["bf16"]["enabled"]),
-            (&json!(true), &json!(false))
+            (&json!(false), &json!(false))
         );
         assert!(DsConfig::default().caveats().is_empty());
     }

@@ -1,8 +1,7 @@
 //! A text from ranks that share a model, printed token by token.
 
-use super::benchmark::on_ranks;
+use super::benchmark::{builder, on_ranks};
 use super::config::DsConfig;
-use super::layers::Layers;
 use super::pretrained::{Stream, Text};
 use super::reference::reference;
 use super::strategies::{Candidate, LeftOut, all, not_timed, turns};
@@ -13,7 +12,8 @@ use kit::show::{Screen, bar, percent, significant};
 use shardlab::comm::{Comm, Options};
 use shardlab::launch;
 use shardlab::mesh::{Axis, Mesh};
-use shardlab::model::Likely;
+use shardlab::model::{Likely, Llama};
+use shardlab::parallel::TensorParallel;
 use shardlab::parallel::generate::{self, Continuation, Generated};
 use shardlab::parallel::zero::{Stage, Wrap};
 use shardlab::plan::ModelShape;
@@ -31,7 +31,9 @@ pub fn generate(
     let weights = model.pretrained("text")?;
     let text = weights.text()?;
     let mesh = Mesh::new(comm, config.mesh(comm.size())?)?;
-    let layers = Layers::declare(&model.shape, config, &mesh)?;
+    let tensor = TensorParallel::new(mesh.group(Axis::Tensor).clone());
+    let layers = config.layers(&model.shape)?[mesh.at.pipeline].clone();
+    let llama = Llama::stage(&model.shape, layers, builder(&tensor))?;
     let prompt = text.tokens(how.prompt.as_deref().unwrap_or_default())?;
     let likeliest = if how.show_next { 5 } else { 0 };
     let continuation = Continuation {
@@ -40,7 +42,8 @@ pub fn generate(
         likeliest,
         ends: weights.ends.clone(),
     };
-    let cache = layers.cache(model.shape.block.min(prompt.len() + how.tokens));
+    let capacity = model.shape.block.min(prompt.len() + how.tokens);
+    let cache = llama.cache(1, capacity, builder(&tensor));
     let mut stream = Stream::default();
     let screen = screen.filter(|_| comm.rank() == 0);
     let mut lines = Lines {
@@ -60,7 +63,7 @@ pub fn generate(
     }
     let mut run = || {
         generate::generate(
-            layers.model(),
+            &llama,
             &cache,
             Some(mesh.group(Axis::Pipeline)),
             &prompt,
@@ -78,11 +81,9 @@ pub fn generate(
     };
     let data = mesh.group(Axis::Data);
     let done = if config.zero_stage == Stage::Three {
-        weights
-            .shard(&layers.model().params, data, Wrap::Blocks, dtype)?
-            .passes(&mut run)?
+        weights.shard(&llama.params, data, Wrap::Blocks, dtype)?.passes(&mut run)?
     } else {
-        weights.load(&layers.model().params, dtype)?;
+        weights.load(&llama.params, dtype)?;
         run()?
     };
     if let Some(screen) = screen {

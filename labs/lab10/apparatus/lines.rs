@@ -44,8 +44,8 @@ impl Timed {
     }
 
     /// `Tokens: 32, Time: 0.519s, Cost/1M: $5.45082`
-    pub fn breakdown(&self, price_per_hour: f64) -> String {
-        let cost = cost_per_million(self.tokens(), self.seconds, price_per_hour);
+    pub fn breakdown(&self) -> String {
+        let cost = cost_per_million(self.tokens(), self.seconds, PRICE_PER_HOUR);
         format!("Tokens: {}, Time: {:.3}s, Cost/1M: ${cost:.5}", self.tokens(), self.seconds)
     }
 }
@@ -136,7 +136,7 @@ mod tests {
             cost(0.51905)
         );
         let timed = Timed { batch: 4, seq: 8, seconds: 0.518954, ..Timed::default() };
-        assert_eq!(timed.breakdown(PRICE_PER_HOUR), "Tokens: 32, Time: 0.519s, Cost/1M: $5.45082");
+        assert_eq!(timed.breakdown(), "Tokens: 32, Time: 0.519s, Cost/1M: $5.45082");
     }
 
     #[test]

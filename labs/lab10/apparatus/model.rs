@@ -1,16 +1,15 @@
 //! The model of a job: a shape by its name, with random weights, or a pretrained model's folder.
 
-use super::hub::{self, News, Source};
+#[cfg(feature = "llm")]
+use super::hub::fetch;
 use super::pretrained::Pretrained;
 use anyhow::Result;
-use kit::show::{bytes_decimal, complain};
 use shardlab::comm::Comm;
 use shardlab::error::BadInput;
 use shardlab::parallel::{Zero, ZeroConfig};
 use shardlab::plan::{Family, LlamaExtra, ModelShape, Rope};
 use shardlab::tensor::Params;
 use shardlab::train::{Setup, Training};
-use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -27,13 +26,13 @@ pub struct Model {
 impl Model {
     /// The model that `--model` names: a model of the hub, a folder or a GGUF file with weights, or
     /// a shape by its name.
-    pub fn find(model: &str, hub: &Source) -> Result<Model, BadInput> {
+    pub fn find(model: &str) -> Result<Model, BadInput> {
         let with_weights = |name: String, path: &Path| {
             let weights = Pretrained::open(path)?;
             Ok(Model { name, shape: weights.shape, weights: Some(Arc::new(weights)) })
         };
         if let Some(name) = model.strip_prefix("hub:") {
-            return with_weights(name.to_string(), &hub::fetch(name, hub, &progress())?);
+            return with_weights(name.to_string(), &fetch(name)?);
         }
         let path = Path::new(model);
         if path.exists() {
@@ -116,23 +115,9 @@ impl Model {
     }
 }
 
-/// Prints how far a download is: the end of each file, and each tenth of a large one.
-fn progress() -> impl Fn(News) {
-    let last = Cell::new(0);
-    move |news| match news {
-        News::Bytes { name, here, size } => {
-            let tenth = here * 10 / size.max(1);
-            if last.replace(tenth) != tenth && (tenth == 10 || tenth > 0 && size > 10_000_000) {
-                complain(&format!(
-                    "{name}: {} of {}",
-                    bytes_decimal(here as f64),
-                    bytes_decimal(size as f64)
-                ));
-            }
-        }
-        News::Unchecked { name, etag } => {
-            let what = "its size is right, and its checksum was not compared";
-            complain(&format!("{name}: {what}: {etag:?} is neither a SHA-256 nor git's"));
-        }
-    }
+#[cfg(not(feature = "llm"))]
+fn fetch(name: &str) -> Result<std::path::PathBuf, BadInput> {
+    let what = format!("this build downloads no models, so {name} cannot be had from the hub");
+    let help = "cargo run --features llm --bin lab10 builds the download in; or give a folder: --model FOLDER";
+    Err(BadInput::new(what, help))
 }

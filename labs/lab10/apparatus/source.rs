@@ -36,13 +36,13 @@ fn counted() -> Timed {
 }
 
 /// The source's figures, rebuilt, beside those of a forward pass.
-pub fn note(screen: &Screen, price_per_hour: f64) -> String {
+pub fn note(screen: &Screen) -> String {
     let source = source();
     let counted = counted();
     let lines = [
         format!("  {}", source.line()),
         "  --- Breakdown ---".to_string(),
-        format!("  {}", source.breakdown(price_per_hour)),
+        format!("  {}", source.breakdown()),
         String::new(),
         screen.wrap(
             "The source's figures, rebuilt with N = 1,235,814,400 parameters: 20 N FLOPs per token and 28 N bytes. TFLOPs = \
@@ -63,17 +63,13 @@ pub fn note(screen: &Screen, price_per_hour: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apparatus::PRICE_PER_HOUR;
     use shardlab::plan::ModelShape;
 
     #[test]
     fn twenty_over_twenty_eight() {
         assert_eq!(PARAMETERS, ModelShape::preset("llama-3.2-1b").unwrap().parameters() as f64);
         assert_eq!(source().line(), "Batch=4|Seq=8 Elapsed=0.5190s TFLOPs=1.5 AI=22.86");
-        assert_eq!(
-            source().breakdown(PRICE_PER_HOUR),
-            "Tokens: 32, Time: 0.519s, Cost/1M: $5.45082"
-        );
+        assert_eq!(source().breakdown(), "Tokens: 32, Time: 0.519s, Cost/1M: $5.45082");
         assert_eq!(counted().line(), "Batch=4|Seq=8 Elapsed=0.5190s TFLOPs=0.15 AI=32.00");
     }
 }

@@ -58,29 +58,6 @@ impl Candidate {
         };
         Candidate { name, ranks, config }
     }
-
-    /// Why this strategy cannot divide the model or a batch of so many sequences; none if it can.
-    fn refusal(&self, shape: &ModelShape, batch: usize) -> Option<String> {
-        let sizes = match self.config.mesh(self.ranks) {
-            Ok(mesh) => mesh.sizes,
-            Err(error) => return Some(error.what),
-        };
-        if let Err(error) = TensorParallel::check_llama(shape, sizes.tensor) {
-            return Some(error.what);
-        }
-        if let Err(error) = self.config.layers(shape) {
-            return Some(error.what);
-        }
-        let parts = sizes.data * self.config.accumulation;
-        if batch.is_multiple_of(parts) {
-            return None;
-        }
-        let parts = match self.config.accumulation {
-            1 => format!("{parts} ranks"),
-            _ => format!("{parts} micro-batches"),
-        };
-        Some(format!("{batch} sequence{} for {parts}", if batch == 1 { "" } else { "s" }))
-    }
 }
 
 // ANCHOR: all
@@ -103,9 +80,9 @@ pub fn all(shape: &ModelShape, ranks: usize, batch: usize) -> (Vec<Candidate>, V
     let mut all = vec![Candidate::new(1, [1, 1], Stage::Ddp, 1)];
     let mut left_out = Vec::new();
     for strategy in divided {
-        match strategy.refusal(shape, batch) {
-            None => all.push(strategy),
-            Some(why) => left_out.push(LeftOut { name: strategy.name, why }),
+        match strategy.config.check(shape, ranks, batch) {
+            Ok(()) => all.push(strategy),
+            Err(error) => left_out.push(LeftOut::new(strategy, &error.what)),
         }
     }
     (all, left_out)
@@ -119,7 +96,15 @@ pub struct LeftOut {
     pub why: String,
 }
 
-/// A row for each reason: `left out DP 4, ZeRO-3 4: 2 sequences for 4 ranks`.
+impl LeftOut {
+    /// For the first line of a reason.
+    pub fn new(strategy: Candidate, why: &str) -> LeftOut {
+        let why = why.lines().next().unwrap_or_default().to_string();
+        LeftOut { name: strategy.name, why }
+    }
+}
+
+/// A row for each reason: `left out TP 8: 4 key and value heads …`.
 pub fn left_out(screen: &Screen, all: &[LeftOut]) -> Vec<String> {
     let same = all.chunk_by(|a, b| a.why == b.why);
     let names = |same: &[LeftOut]| same.iter().map(|one| &*one.name).collect::<Vec<_>>().join(", ");
@@ -132,6 +117,14 @@ pub fn turns(ranks: usize) -> Option<String> {
     launch::turns(launch::ranks_here(ranks), launch::cores())
 }
 
+/// What strategies are compared by: bytes of a rank, of which fewer are better.
+type Figure = (&'static str, fn(&Measured) -> f64);
+const FIGURES: [Figure; 3] = [
+    ("holds", |measured| measured.holds),
+    ("peaks at", |measured| measured.peak),
+    ("sends", |measured| measured.sent),
+];
+
 /// A table of what each strategy holds and sends, and the pros and cons that follow; and of its
 /// times, unless ranks take turns or the machine is `busy`.
 pub fn compared(screen: &Screen, all: &[(Candidate, Measured)], busy: Option<String>) -> String {
@@ -140,37 +133,22 @@ pub fn compared(screen: &Screen, all: &[(Candidate, Measured)], busy: Option<Str
     let columns = if turns.is_some() { 5 } else { 7 };
     let row = |(strategy, measured): &(Candidate, Measured)| {
         let Coordinates { data, pipeline, tensor } = measured.layout.sizes;
-        let Some([_, step]) = measured.runs.first() else {
-            return vec![strategy.name.clone()];
-        };
-        let mut cells = vec![
-            strategy.name.clone(),
-            format!("{data} {pipeline} {tensor}"),
-            bytes_decimal(measured.holds),
-            bytes_decimal(measured.peak),
-            bytes_decimal(measured.sent[1]),
-            screen.seconds(step.seconds),
-            thousands(step.tokens_per_second() as u64),
-        ];
+        let [_, step] = measured.runs[0];
+        let mut cells = vec![strategy.name.clone(), format!("{data} {pipeline} {tensor}")];
+        cells.extend(FIGURES.map(|(_, figure)| bytes_decimal(figure(measured))));
+        cells.push(screen.seconds(step.seconds));
+        cells.push(thousands(step.tokens_per_second() as u64));
         cells.truncate(columns);
         cells
     };
     let mut rows: Vec<Vec<String>> = all.iter().map(row).collect();
     // The best and the worst of the strategies on several ranks.
-    let parallel = all.iter().map(|(strategy, _)| strategy.ranks > 1);
-    let parallel: Vec<bool> = parallel.collect();
-    let figures: [fn(&Measured) -> f64; 3] =
-        [|measured| measured.holds, |measured| measured.peak, |measured| measured.sent[1]];
-    for (column, figure) in (2..).zip(figures) {
-        let shown = rows.iter_mut().zip(all).zip(&parallel);
-        let shown = shown.filter(|((row, _), parallel)| **parallel && row.len() > column);
-        let (values, cells): (Vec<f64>, Vec<&mut String>) = shown
-            .map(|((row, (_, measured)), _)| (figure(measured), &mut row[column]))
-            .unzip();
-        let mut words: Vec<String> = cells.iter().map(|cell| (**cell).clone()).collect();
-        screen.least_is_best(&values, &mut words);
-        for (cell, words) in cells.into_iter().zip(words) {
-            *cell = words;
+    for (column, (_, figure)) in (2..).zip(FIGURES) {
+        let values: Vec<f64> = all[1..].iter().map(|(_, measured)| figure(measured)).collect();
+        let mut cells: Vec<String> = rows[1..].iter().map(|row| row[column].clone()).collect();
+        screen.least_is_best(&values, &mut cells);
+        for (row, cell) in rows[1..].iter_mut().zip(cells) {
+            row[column] = cell;
         }
     }
     let head = ["strategy", "d p t", "holds", "peak", "sent", "step", "tokens/s"];
@@ -184,17 +162,11 @@ pub fn compared(screen: &Screen, all: &[(Candidate, Measured)], busy: Option<Str
 
 /// For each strategy the ratios to the first one on several ranks: pros below 1, cons above.
 fn pros_and_cons(screen: &Screen, all: &[(Candidate, Measured)]) -> String {
-    let mut parallel = all.iter().filter(|(strategy, _)| strategy.ranks > 1);
-    let Some((first, reference)) = parallel.next() else {
+    let [_, (first, reference), others @ ..] = all else {
         return String::new();
     };
     let row = |(strategy, measured): &(Candidate, Measured)| {
-        let times = |of: fn(&Measured) -> f64| of(measured) / of(reference);
-        let ratios = [
-            ("holds", times(|measured| measured.holds)),
-            ("peaks at", times(|measured| measured.peak)),
-            ("sends", times(|measured| measured.sent[1])),
-        ];
+        let ratios = FIGURES.map(|(name, figure)| (name, figure(measured) / figure(reference)));
         let words = |is: fn(f64) -> bool| {
             let words = ratios.iter().filter(|(_, ratio)| is(*ratio));
             words
@@ -206,7 +178,7 @@ fn pros_and_cons(screen: &Screen, all: &[(Candidate, Measured)]) -> String {
         let con = words(|ratio| ratio > 1.05);
         vec![strategy.name.clone(), screen.good(pro), screen.bad(con)]
     };
-    let rows: Vec<Vec<String>> = parallel.map(row).collect();
+    let rows: Vec<Vec<String>> = others.iter().map(row).collect();
     if rows.is_empty() {
         return String::new();
     }
@@ -218,20 +190,16 @@ fn pros_and_cons(screen: &Screen, all: &[(Candidate, Measured)]) -> String {
 pub fn throughput(screen: &Screen, all: &[(Candidate, Measured)]) -> String {
     let (slow, all): (Vec<_>, Vec<_>) =
         all.iter().partition(|(strategy, _)| turns(strategy.ranks).is_some());
-    let rate =
-        |measured: &Measured| measured.runs.first().map_or(0.0, |run| run[1].tokens_per_second());
-    let most = all.iter().map(|(_, measured)| rate(measured)).fold(0.0, f64::max);
+    let rates = |measured: &Measured| {
+        let [prefill, decode] = measured.generation;
+        [measured.runs[0][1], prefill, decode].map(|timed| timed.tokens_per_second())
+    };
+    let most = all.iter().map(|(_, measured)| rates(measured)[0]).fold(0.0, f64::max);
     let row = |(strategy, measured): &&(Candidate, Measured)| {
-        let [prefill, decode] =
-            measured.generation.map(|timed| thousands(timed.tokens_per_second() as u64));
-        let training = rate(measured);
-        vec![
-            strategy.name.clone(),
-            bar(screen, training / most, 20),
-            thousands(training as u64),
-            prefill,
-            decode,
-        ]
+        let rates = rates(measured);
+        let mut cells = vec![strategy.name.clone(), bar(screen, rates[0] / most, 20)];
+        cells.extend(rates.map(|rate| thousands(rate as u64)));
+        cells
     };
     let rows: Vec<Vec<String>> = all.iter().map(row).collect();
     let table = table(screen, &["tokens/s", "", "training", "prefill", "decode"], &rows);

@@ -20,17 +20,6 @@ pub struct Generation {
     /// likeliest (greedy)
     #[arg(long, default_value_t = 0.0, value_parser = number::<f32>(is_not_negative, "0 or more"))]
     pub temperature: f32,
-    /// Draw only from so many of the likeliest tokens; 0: from all
-    #[arg(
-        long,
-        value_name = "COUNT",
-        default_value_t = 0,
-        hide_short_help = true
-    )]
-    pub top_k: usize,
-    /// Draw only from the likeliest tokens whose probabilities add up to this
-    #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = number::<f32>(is_share, "a share above 0 and at most 1"), hide_short_help = true)]
-    pub top_p: f32,
     /// The seed of the draws
     #[arg(long, default_value_t = 1337, hide_short_help = true)]
     pub draw_seed: u64,
@@ -54,15 +43,10 @@ impl Generation {
     pub(super) fn sampling(&self) -> TokenSampling {
         TokenSampling {
             temperature: self.temperature,
-            top_k: self.top_k,
-            top_p: self.top_p,
             seed: self.draw_seed,
+            ..TokenSampling::GREEDY
         }
     }
-}
-
-fn is_share(x: f64) -> bool {
-    x > 0.0 && x <= 1.0
 }
 
 /// A text to generate.

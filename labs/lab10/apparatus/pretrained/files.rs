@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
 
-const ONE: &str = "model.safetensors";
-const INDEX: &str = "model.safetensors.index.json";
+pub const ONE: &str = "model.safetensors";
+pub const INDEX: &str = "model.safetensors.index.json";
 
 /// All tensors of a folder. The files are mapped into memory, so that reading a tensor's slice
 /// reads only its pages.
@@ -37,7 +37,7 @@ impl Files {
 
     pub fn open(dir: &Path, shape: &ModelShape) -> Result<Files, BadInput> {
         let mut files = Files { maps: Vec::new(), tensors: BTreeMap::new() };
-        for name in names(dir)? {
+        for name in weight_files(dir)? {
             files.add(&dir.join(name))?;
         }
         let found = |name: &str| files.tensors.get(name).map(|tensor| tensor.shape.clone());
@@ -121,14 +121,14 @@ fn widen<const N: usize>(bytes: &[u8], out: &mut [f32], number: impl Fn([u8; N])
     out.iter_mut().zip(numbers).for_each(|(out, bytes)| *out = number(*bytes));
 }
 
-/// The folder's weight files.
-fn names(dir: &Path) -> Result<BTreeSet<String>, BadInput> {
+/// The names of the folder's weight files.
+pub fn weight_files(dir: &Path) -> Result<BTreeSet<String>, BadInput> {
     let index = dir.join(INDEX);
     if dir.join(ONE).exists() {
         return Ok([ONE.to_string()].into());
     }
     if !index.exists() {
-        let what = format!("{} has neither {ONE} nor {INDEX}, and no .gguf file", dir.display());
+        let what = format!("{} has neither {ONE} nor {INDEX}", dir.display());
         return Err(BadInput::new(
             what,
             "fetch the weights as safetensors: PyTorch's .bin files are not read here",

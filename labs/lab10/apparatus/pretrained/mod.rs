@@ -5,14 +5,14 @@
 //! heads, of its stage, of its shard.
 //!
 //! Reading order: `mod.rs` (the folder, and a model's way to it), `files.rs` (safetensors in
-//! memory-mapped files), `gguf.rs`, `header.rs` (what no GGUF file may begin with), `text.rs` (the
-//! tokenizer).
+//! memory-mapped files), `gguf.rs`, `text.rs` (the tokenizer).
 
 mod files;
 mod gguf;
-mod header;
 mod text;
 
+#[cfg(feature = "llm")]
+pub use files::{INDEX, ONE, weight_files};
 pub use text::{Stream, Text};
 
 use anyhow::Result;
