@@ -74,14 +74,7 @@ pub fn run(args: Args) -> Result<()> {
         return print_deepspeed(&lab.screen, &strategy, lab.flags.batch, lab.flags.dtype);
     }
     if lab.flags.generation.asked() {
-        let strategy = own.unwrap_or(data_parallel);
-        let text = lab.text();
-        apparatus::check_reference(text)?;
-        return if lab.flags.generation.compare {
-            lab.compare_texts(text)
-        } else {
-            lab.generate_text(&strategy, text)
-        };
+        return lab.generate(own.unwrap_or(data_parallel));
     }
     compare_strategies(&lab, own.as_ref(), args.run.dry_run)
 }
@@ -208,34 +201,22 @@ impl Lab {
         self.flags.finale.then_some(self.flags.memory_limit * 1e6)
     }
 
-    /// The text that the flags ask for.
-    fn text(&self) -> Job<'_> {
-        Job {
-            model: &self.model,
-            how: &self.flags.generation,
-            dtype: self.flags.dtype,
-        }
-    }
-
-    /// Generates a text on ranks that share the model.
-    fn generate_text(&self, strategy: &Candidate, text: Job) -> Result<()> {
+    /// Generates the text that the flags ask for, under the user's strategy or under every one.
+    fn generate(&self, own: Candidate) -> Result<()> {
         let screen = &self.screen;
-        let config = &strategy.config;
-        let texts = launch::run_with(self.ranks, &self.harness.options, |comm| {
-            apparatus::generate(Some(screen), &comm, config, text)
-        })?;
-        kit::ensure_passed(&apparatus::reference(screen, text, &texts[0].tokens)?)
-    }
-
-    /// Generates a text under every strategy, and compares them.
-    fn compare_texts(&self, text: Job) -> Result<()> {
-        let screen = &self.screen;
-        let ranks = if self.is_fixed { vec![self.ranks] } else { vec![2, 4] };
-        let (strategies, left_out) = apparatus::for_texts(&self.model.shape, &ranks);
-        if launch::is_first_process() {
-            for row in apparatus::left_out(screen, &left_out) {
-                screen.say(row);
+        let how = &self.flags.generation;
+        let text = Job { model: &self.model, how, dtype: self.flags.dtype };
+        apparatus::check_reference(text)?;
+        let mut strategies = vec![own];
+        if how.compare {
+            let ranks = if self.is_fixed { vec![self.ranks] } else { vec![2, 4] };
+            let (all, left_out) = apparatus::for_texts(&self.model.shape, &ranks);
+            if launch::is_first_process() {
+                for row in apparatus::left_out(screen, &left_out) {
+                    screen.say(row);
+                }
             }
+            strategies = all;
         }
         let failed = apparatus::compare(screen, &self.harness.options, &strategies, text)?;
         kit::ensure_passed(&failed)

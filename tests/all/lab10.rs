@@ -171,7 +171,7 @@ fn a_job_that_cannot_run_is_named() {
             "--reference needs candle-transformers",
             "cargo run --features llm --bin lab10",
         ),
-        ("--compare", 2, "text needs a trained model", "--model FOLDER"),
+        ("--compare", 2, "a text needs a trained model", "--model FOLDER"),
         (
             "--memory-limit 40",
             2,
@@ -184,7 +184,7 @@ fn a_job_that_cannot_run_is_named() {
             "the argument '--finale' cannot be used with '--tp <RANKS>'",
             "--help",
         ),
-        ("--prompt Once", 2, "text needs a trained model", "--model FOLDER"),
+        ("--prompt Once", 2, "a text needs a trained model", "--model FOLDER"),
     ] {
         if cfg!(feature = "llm") && (flags.contains("hub:") || flags == "--reference") {
             continue;

@@ -209,7 +209,7 @@ impl<'a> Part<'a> {
     fn new(harness: &Harness, benchmark: &'a Benchmark, comm: &Comm) -> Result<Part<'a>> {
         let Benchmark { model, config, dtype, .. } = benchmark;
         let strategy = config.strategy(comm.size())?;
-        let mut settings = config.training(model.shape, &strategy, 1);
+        let mut settings = config.training(model.shape, &strategy);
         settings.seed = harness.seed;
         let zero = ZeroConfig::new(config.zero_stage, *dtype, config.adamw);
         let training = model.train(Setup::new(&settings, &strategy).zero(zero), comm)?;

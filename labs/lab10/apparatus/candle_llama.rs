@@ -57,7 +57,8 @@ impl Reference {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apparatus::{Generation, Job, Model, check_reference, reference};
+    use crate::apparatus::reference::{check_reference, reference};
+    use crate::apparatus::{Generation, Job, Model};
     use clap::Parser;
     use kit::show::Screen;
     use shardlab::difference::largest_difference;
@@ -229,7 +230,7 @@ mod tests {
         };
         let how = job("--prompt rank");
         let job_of = |how| Job { model: &model, how, dtype: Precision::F32 };
-        let weights = model.pretrained("text").unwrap();
+        let weights = model.pretrained().unwrap();
         let mut tokens = Reference::load(weights).unwrap().greedy(&[1, 3], 9).unwrap();
         assert_eq!(reference(&screen, job_of(&how), &tokens).unwrap(), Vec::<String>::new());
         tokens[2] = (tokens[2] + 1) % 37;

@@ -135,12 +135,12 @@ impl DsConfig {
         method.layers(shape, self.stages())
     }
 
-    /// The settings of a training of a model, `batch` sequences per micro-batch.
-    pub fn training(&self, shape: ModelShape, strategy: &Strategy, batch: usize) -> Config {
+    /// The settings of a training of a model.
+    pub fn training(&self, shape: ModelShape, strategy: &Strategy) -> Config {
         Config {
             ranks: strategy.data,
             shape,
-            batch,
+            batch: 1,
             grad_accum: self.accumulation,
             sampling: Sampling::Partition,
             steps: 0,
@@ -177,7 +177,7 @@ impl DsConfig {
         {
             json["pipeline"] = json!({
                 "stages": stages,
-                "partition": method(partition_method),
+                "partition": partition_method.name(),
                 "activation_checkpoint_interval": activation_checkpoint_interval,
             });
         }
@@ -196,7 +196,7 @@ impl DsConfig {
             ));
         }
         if let Some(PipelineConfig { stages, partition_method, .. }) = self.pipeline {
-            let method = method(partition_method);
+            let method = partition_method.name();
             all.push(format!(
                 "DeepSpeed reads neither pipeline.stages nor pipeline.partition: write \
                  PipelineModule(layers, num_stages={stages}, partition_method=\"{method}\")"
@@ -247,13 +247,6 @@ pub fn share(sequences: usize, ranks: usize, micro_batches: usize) -> Result<usi
         what,
         format!("give a batch of {parts} or more, or fewer data ranks"),
     ))
-}
-
-fn method(partition: Partition) -> &'static str {
-    match partition {
-        Partition::Uniform => "uniform",
-        Partition::Parameters => "parameters",
-    }
 }
 
 #[cfg(test)]

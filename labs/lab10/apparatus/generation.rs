@@ -21,14 +21,14 @@ use std::io::Write;
 
 /// Generates the text on the rank that is `comm`'s, with the strategy of `config`. The first rank
 /// prints it on `screen`.
-pub fn generate(
+fn generate(
     screen: Option<&Screen>,
     comm: &Comm,
     config: &DsConfig,
     job: Job,
 ) -> Result<generate::Text> {
     let Job { model, how, dtype } = job;
-    let weights = model.pretrained("text")?;
+    let weights = model.pretrained()?;
     let text = weights.text()?;
     let mesh = Mesh::new(comm, config.mesh(comm.size())?)?;
     let tensor = TensorParallel::new(mesh.group(Axis::Tensor).clone());
@@ -145,7 +145,7 @@ pub fn compare(
         .collect::<Result<Vec<_>>>()?;
     // ANCHOR_END: compare
     let mut checks = Checks::new(screen);
-    if first {
+    if first && strategies.len() > 1 {
         screen.say("");
         let slow: Vec<&Candidate> =
             strategies.iter().filter(|strategy| turns(strategy.ranks).is_some()).collect();

@@ -32,12 +32,12 @@ mod text;
 pub use benchmark::{Benchmark, Harness, Measured, on_ranks, run_distributed_benchmark};
 pub use config::{DsConfig, PipelineConfig, make_ds_config};
 pub use config_json::{from_config, to_config};
-pub use generation::{compare, for_texts, generate};
+pub use generation::{compare, for_texts};
 pub use life_cycle::{life_cycle, stages};
 pub use lines::MEMORY_MEANS;
 pub use model::Model;
 pub use printed::{as_the_source_prints, print_deepspeed};
-pub use reference::{check_reference, reference};
+pub use reference::check_reference;
 pub use roofline::{Point, points, roofline};
 pub use strategies::{
     BATCHES, Candidate, LeftOut, all, check, check_finale, compared, finale, for_finale, left_out,

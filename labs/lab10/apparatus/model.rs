@@ -97,10 +97,10 @@ impl Model {
         }
     }
 
-    /// Its pretrained weights, for what needs words.
-    pub fn pretrained(&self, for_what: &str) -> Result<&Arc<Pretrained>, BadInput> {
+    /// Its pretrained weights, for a text.
+    pub fn pretrained(&self) -> Result<&Arc<Pretrained>, BadInput> {
         self.weights.as_ref().ok_or_else(|| {
-            let what = format!("{for_what} needs a trained model, and {} has random weights here", self.name);
+            let what = format!("a text needs a trained model, and {} has random weights here", self.name);
             BadInput::new(what, "give a folder with config.json, model.safetensors and tokenizer.json: --model FOLDER")
         })
     }

@@ -28,7 +28,7 @@ pub fn check_reference(job: Job) -> Result<(), BadInput> {
             help,
         ));
     }
-    job.model.pretrained("text").map(drop)
+    job.model.pretrained().map(drop)
 }
 
 /// If `--reference` asks for it, generates the text with candle-transformers on the first process.
@@ -37,7 +37,7 @@ pub fn reference(screen: &Screen, job: Job, ours: &[u32]) -> Result<Vec<String>>
     if !job.how.reference || !launch::is_first_process() {
         return Ok(Vec::new());
     }
-    let weights = job.model.pretrained("text")?;
+    let weights = job.model.pretrained()?;
     let prompt = weights.text()?.tokens(job.how.prompt.as_deref().unwrap_or_default())?;
     let theirs = greedy(weights, &prompt, ours.len())?;
     let mut checks = Checks::new(screen);

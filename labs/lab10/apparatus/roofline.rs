@@ -11,14 +11,13 @@ pub struct Point {
     pub name: String,
     /// FLOPs per byte.
     pub intensity: f64,
-    /// FLOP/s of one rank.
+    /// FLOP/s.
     pub flops: f64,
 }
 
 impl Point {
-    /// The computation of `ranks` ranks together, as one rank's.
-    pub fn of(name: &str, timed: &Timed, ranks: usize) -> Point {
-        let flops = timed.flops / timed.seconds / ranks as f64;
+    pub fn of(name: &str, timed: &Timed) -> Point {
+        let flops = timed.flops / timed.seconds;
         Point { name: name.to_string(), intensity: timed.intensity(), flops }
     }
 }
@@ -28,7 +27,7 @@ pub fn points(job: &Measured, batches: &Measured) -> Vec<Point> {
     let [[_, step], [prefill, decode]] = [job.runs[0], job.generation];
     let passes = batches.runs.iter().map(|[forward, _]| ("1 token per sequence", *forward));
     let all = passes.chain([("decode", decode), ("prefill", prefill), ("training", step)]);
-    all.map(|(name, timed)| Point::of(name, &timed, 1)).collect()
+    all.map(|(name, timed)| Point::of(name, &timed)).collect()
 }
 
 /// The roof, and each computation below it. Neighbours with the same name are one series.

@@ -5,7 +5,7 @@
 
 use super::super::config_json::check_shape;
 use super::{check, some};
-use candle_core::quantized::gguf_file::{Content, TensorInfo, Value};
+use candle_core::quantized::gguf_file::{Content, Value};
 use candle_core::{Device, Result as CandleResult};
 use shardlab::error::BadInput;
 use shardlab::files;
@@ -70,17 +70,11 @@ impl Gguf {
             BadInput::new(what, "is the file complete, and a Llama's?")
         };
         let file = files::map(path).map_err(|error| bad(&error))?;
-        let length = file.len() as u64;
         let header = &file[..file.len().min(HEADER)];
         if has_odd_alignment(header) {
             return Err(bad(&"its general.alignment is no u32 above 0"));
         }
         let content = Content::read(&mut Cursor::new(header)).map_err(|error| bad(&error))?;
-        for (name, info) in &content.tensor_infos {
-            if end(&content, info).is_none_or(|end| end > length) {
-                return Err(bad(&format!("{name} ends after the file's {length} bytes")));
-            }
-        }
         let shape = match config {
             Some(config) => *config,
             None if content.tensor_infos.contains_key("rope_freqs.weight") => {
@@ -160,18 +154,6 @@ impl Gguf {
             numbers
         })
     }
-}
-
-/// The end of a tensor's numbers in the file. `None`: no file is so long.
-fn end(content: &Content, info: &TensorInfo) -> Option<u64> {
-    let elements = info
-        .shape
-        .dims()
-        .iter()
-        .try_fold(1usize, |product, dim| product.checked_mul(*dim))?;
-    let bytes =
-        (elements / info.ggml_dtype.block_size()).checked_mul(info.ggml_dtype.type_size())?;
-    content.tensor_data_offset.checked_add(info.offset)?.checked_add(bytes as u64)
 }
 
 /// Sorts the interleaved rows of each head into two halves, as Hugging Face has them.
