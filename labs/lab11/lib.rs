@@ -15,8 +15,7 @@ pub mod lesson;
 mod run;
 
 pub use apparatus::{
-    Found, Held, Trained, Training, job, likely, memory, planner, published, ranking, rules,
-    sensitivity, strategy, time,
+    Found, job, likely, memory, planner, published, ranking, rules, strategy, time,
 };
 pub use flags::Args;
 pub use kit;

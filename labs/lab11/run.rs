@@ -1,14 +1,14 @@
 //! What lab11 runs, in which order, and its checks.
 
-use crate::apparatus::planner::{Described, EXAMPLE, Made, fits, refusals};
+use crate::apparatus::planner::{EXAMPLE, Made, Refusal, fits, refusal};
 use crate::apparatus::strategy::{Stage, Strategy, TrainingJob};
-use crate::apparatus::{self, Found, cannot_use};
+use crate::apparatus::{self, Found};
 use crate::flags::Args;
 use crate::lesson::{compare_bytes, plans};
 use anyhow::{Result, ensure};
 use kit::show::Screen;
 use kit::{Checks, Lesson};
-use shardlab::data::Corpus;
+use shardlab::error::BadInput;
 use shardlab::launch;
 
 /// Prints what the flags ask for: the plans of a job, or one of the other screens.
@@ -28,64 +28,50 @@ pub fn run(args: Args) -> Result<()> {
         return Ok(());
     }
     if flags.presets {
-        screen.say(apparatus::presets(&screen)?);
+        screen.say(apparatus::presets(&screen));
         return Ok(());
     }
-    if flags.calibrate {
-        screen.say(lesson.heading(&screen, Some("about 20 seconds")));
-        let found = apparatus::calibrate(&Corpus::find(None)?)?;
-        screen.say(format!("{}\n\n  As a file for --cluster:\n", found.show(&screen)));
-        screen.say(found.file());
-        screen.say(lesson.ending(&screen, ""));
-        return Ok(());
-    }
-    let model = flags.model()?;
-    let job = flags.job(&model)?;
+    let (name, shape) = flags.model.described()?;
+    let job = flags.job(shape)?;
     let tokens = flags.tokens(&job)?;
+    let asked = apparatus::job(&screen, &job, &name);
     if let Some(strategy) = flags.strategy()? {
+        let cannot = |refusal: Refusal| {
+            let what =
+                format!("--plan: this job cannot use {}: {}", strategy.words(), refusal.what);
+            BadInput::new(what, refusal.help)
+        };
+        let text = apparatus::detail(&screen, &job, &strategy, tokens).map_err(cannot)?;
         if flags.json {
-            screen.say(apparatus::plan_json(&job, &model, &strategy, tokens)?);
+            screen.say(apparatus::json(&name, &job, &[job.plan(strategy)], tokens));
             return Ok(());
         }
         screen.say(lesson.heading(&screen, None));
-        screen.say(format!("{}\n", asked(&screen, &job, &model)));
-        return one_plan(&screen, &job, &strategy, tokens);
+        screen.say(format!("{asked}\n\n{text}"));
+        return Ok(());
     }
     let found = Found::new(job);
+    let plans = &found.search.plans;
     if flags.json {
-        screen.say(apparatus::json(&found, &model, flags.top, tokens));
+        let top = &plans[..flags.top.min(plans.len())];
+        screen.say(apparatus::json(&name, &found.job, top, tokens));
         return Ok(());
     }
     if let Some(page) = flags.ledger {
-        let page = page.as_deref();
-        screen.say(apparatus::ledger(&screen, &found, &model.name, tokens, page)?);
+        screen.say(apparatus::ledger(&screen, &found, &name, tokens, page.as_deref())?);
         return Ok(());
     }
     screen.say(lesson.heading(&screen, None));
     if flags.published {
         screen.say(format!("{}\n", apparatus::published(&screen)));
-    } else if flags.refused {
-        screen.say(format!("{}\n", asked(&screen, &found.job, &model)));
-        screen.say(format!("{}\n", apparatus::refusals(&screen, &found, 3 * flags.top)));
-    } else if flags.links {
-        screen.say(format!("{}\n", asked(&screen, &found.job, &model)));
-        screen.say(format!("{}\n", apparatus::sensitivity(&screen, &found)));
     } else {
-        decided(&screen, &found, &model, flags.top, tokens);
+        screen.say(asked);
+        decided(&screen, &found, flags.top, tokens);
     }
     check(&screen, &found)?;
-    let more = "More: --plan dp=64,tp=8 --links --refused --published --presets --json";
+    let more = "More: --plan dp=64,tp=8 --published --presets --json";
     screen.say(lesson.ending(&screen, more));
     Ok(())
-}
-
-/// The job, and what was not read of its model's file.
-fn asked(screen: &Screen, job: &TrainingJob, model: &Described) -> String {
-    let rows = apparatus::job(screen, job, &model.name);
-    match apparatus::not_read(screen, model) {
-        Some(row) => format!("{rows}\n{row}"),
-        None => rows,
-    }
 }
 
 /// What the lesson's functions choose, and what the planner says of it.
@@ -107,12 +93,9 @@ fn simplest(screen: &Screen, job: &TrainingJob) -> String {
     } else {
         format!(", {}", screen.bad("too large"))
     };
-    let planner = match apparatus::unranked(job) {
-        None => format!("probably {}", apparatus::likely::seconds(Made::Benchmark, &planned)),
-        Some(_) => screen.seconds(planned.time.total()),
-    };
+    let planner = apparatus::likely::seconds(Made::Benchmark, &planned);
     let words = format!(
-        "dp={} tp={} pp={}, {} a step; planner: {planner}{large}",
+        "dp={} tp={} pp={}, {} a step; planner: probably {planner}{large}",
         plan.data,
         plan.tensor,
         plan.pipeline,
@@ -121,44 +104,23 @@ fn simplest(screen: &Screen, job: &TrainingJob) -> String {
     screen.row("simplest", &words)
 }
 
-/// The source's rules, the search, and the best plan.
-fn decided(screen: &Screen, found: &Found, model: &Described, top: usize, tokens: f64) {
-    screen.say(asked(screen, &found.job, model));
-    screen.say(format!("{}\n", simplest(screen, &found.job)));
+/// The source's rules, the search, and the best plan; or what the plan that needs least lacks.
+fn decided(screen: &Screen, found: &Found, top: usize, tokens: f64) {
+    let job = &found.job;
+    screen.say(format!("{}\n", simplest(screen, job)));
     screen.say(format!("{}\n", apparatus::rules(screen, found)));
-    let Some(best) = found.best() else {
-        return nothing_fits(screen, found);
-    };
-    screen.say(format!("{}\n", apparatus::ranking(screen, found, top)));
-    screen.say(format!("{}\n", apparatus::memory(screen, &found.job, best)));
-    screen.say(apparatus::time(screen, &found.job, best));
-    if apparatus::unranked(&found.job).is_none() {
-        screen.say(apparatus::ending(screen, &found.job, best, tokens));
-    }
-    screen.say("");
-}
-
-/// The plan that needs least, and what it lacks.
-fn nothing_fits(screen: &Screen, found: &Found) {
-    screen.say(apparatus::refused(screen, found));
-    if let Some(least) = found.search.smallest() {
+    if let Some(best) = found.search.plans.first() {
+        screen.say(format!("{}\n", apparatus::ranking(screen, found, top)));
+        screen.say(format!("{}\n", apparatus::memory(screen, job, best)));
+        screen.say(apparatus::time(screen, best));
+        screen.say(format!("{}\n", apparatus::ending(screen, job, best, tokens)));
+    } else if let Some(least) = &found.search.least {
         let plan = least.strategy.to_string().replace(',', ", ");
         let words = format!("no strategy fits. The one that needs least is {plan}:");
         screen.say(screen.row("least", &words));
-        screen.say(format!(
-            "{}\n",
-            apparatus::memory(screen, &found.job, least).replace("The best plan's", "Its")
-        ));
+        let memory = apparatus::memory(screen, job, least).replace("The best plan's", "Its");
+        screen.say(format!("{memory}\n"));
     }
-}
-
-/// One plan: its cost, or every reason against it.
-fn one_plan(screen: &Screen, job: &TrainingJob, strategy: &Strategy, tokens: f64) -> Result<()> {
-    match apparatus::detail(screen, job, strategy, tokens) {
-        Ok(text) => screen.say(text),
-        Err(refusals) => return Err(cannot_use(strategy, &refusals).into()),
-    }
-    Ok(())
 }
 
 /// The lesson's bytes beside the planner's, the planner against published runs, and every plan
@@ -168,7 +130,7 @@ fn check(screen: &Screen, found: &Found) -> Result<()> {
     checks.beside("bytes", compare_bytes(&found.job)?);
     apparatus::check_published(&mut checks);
     let wrong = found.search.plans.iter().find(|plan| {
-        !refusals(&found.job, &plan.strategy).is_empty() || !fits(&found.job, &plan.load)
+        refusal(&found.job, &plan.strategy).is_some() || !fits(&found.job, &plan.load)
     });
     let result = format!("{} plans", found.search.plans.len());
     let otherwise =

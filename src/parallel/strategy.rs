@@ -63,8 +63,6 @@ pub struct Strategy {
     pub sequence: bool,
     /// `offload`: what lies in the host's memory.
     pub offload: Offloaded,
-    /// `nvme`: what is offloaded lies on disks.
-    pub nvme: bool,
     /// `tiles`: parts in which ZeRO-3 gathers a matrix of an MLP (memory-centric tiling).
     pub tiles: usize,
     /// `order`: which axis runs slowest through the numbers of ranks.
@@ -98,7 +96,7 @@ pub enum Recompute {
     Blocks(usize),
 }
 
-/// The state that is kept in the host's memory, or on its disks.
+/// The state that is kept in the host's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Offloaded {
     /// Nothing.
@@ -133,7 +131,6 @@ impl Strategy {
         recompute: Recompute::None,
         sequence: false,
         offload: Offloaded::None,
-        nvme: false,
         tiles: 1,
         order: Order::PipelineSlowest,
         vocabulary_multiple: 1,
@@ -232,10 +229,6 @@ impl Strategy {
                 format!("recompute={}: the trainer recomputes whole layers", self.recompute),
                 "give recompute=full, or recompute=2 for two layers together".to_string(),
             ),
-            _ if self.nvme => (
-                "nvme: the trainer offloads to the host's memory, or to a folder that one names".to_string(),
-                "leave nvme out".to_string(),
-            ),
             _ if self.tiles > 1 && self.zero != Stage::Three => (
                 format!("tiles={}: only ZeRO-3 gathers parameters, whole or in tiles", self.tiles),
                 "give zero=3, or leave tiles out".to_string(),
@@ -298,11 +291,10 @@ impl Strategy {
                 zero => format!("ZeRO-{zero} {shard} x {replicas}"),
             });
         }
-        let place = if self.nvme { " on NVMe" } else { "" };
         match self.offload {
             Offloaded::None => {}
-            Offloaded::Optimizer => parts.push(format!("offloaded optimizer{place}")),
-            Offloaded::Parameters => parts.push(format!("offloaded parameters{place}")),
+            Offloaded::Optimizer => parts.push("offloaded optimizer".to_string()),
+            Offloaded::Parameters => parts.push("offloaded parameters".to_string()),
         }
         if parts.is_empty() {
             "one device".into()
@@ -404,9 +396,6 @@ impl fmt::Display for Strategy {
         if self.offload != Offloaded::None {
             parts.push(format!("offload={}", self.offload));
         }
-        if self.nvme {
-            parts.push("nvme".to_string());
-        }
         if self.tiles > 1 {
             parts.push(format!("tiles={}", self.tiles));
         }
@@ -425,7 +414,7 @@ impl fmt::Display for Strategy {
 
 const HELP: &str = "write it like dp=4,tp=2,pp=2,zero=1,sp; what is left out is 1, none or off. \
                     Also: chunks, m, mb, schedule, group, partition, shard, recompute, offload, \
-                    nvme, tiles, order, pad";
+                    tiles, order, pad";
 
 fn bad(what: String) -> BadInput {
     BadInput::new(what, HELP)
@@ -471,7 +460,6 @@ impl FromStr for Strategy {
                 "tiles" => strategy.tiles = number(1, 1 << 10)?,
                 "pad" => strategy.vocabulary_multiple = number(1, 1 << 16)?,
                 "sp" if value.is_empty() => strategy.sequence = true,
-                "nvme" if value.is_empty() => strategy.nvme = true,
                 "schedule" => {
                     let names = [
                         ("gpipe", Schedule::GPipe),
@@ -581,7 +569,7 @@ mod tests {
             "dp=4,tp=2,pp=2,zero=1,sp",
             "dp=16,tp=8,pp=4,chunks=2,mb=1,zero=1,recompute=norms,sp",
             "dp=64,tp=8,mb=1,zero=3,shard=8,recompute=1/4,sp",
-            "zero=3,recompute=mlp,offload=parameters,nvme,tiles=4",
+            "zero=3,recompute=mlp,offload=parameters,tiles=4",
             "pp=4,m=8,schedule=zero-bubble,partition=parameters,recompute=2,order=tp-pp-dp,pad=128",
             "pp=2,chunks=2,m=8,schedule=interleaved,group=4",
             "pp=2,chunks=2,schedule=1f1b",
@@ -615,7 +603,6 @@ mod tests {
             ("shard=0", "shard=0 is no whole number"),
             ("dp=8,shard=3", "shard=3 does not divide dp=8"),
             ("dp=2,dp=4", "dp is there twice"),
-            ("nvme=1", "there is no \"nvme=1\""),
             ("offload=disk", "offload=disk is none of none, optimizer, parameters"),
             ("schedule=best", "schedule=best is none of gpipe, 1f1b"),
             ("group=4", "group=4 is for interleaved"),
@@ -666,7 +653,6 @@ mod tests {
             ("dp=2,pp=2,zero=2", "zero=0 or zero=1"),
             ("dp=8,zero=3,shard=4", "leave shard out"),
             ("recompute=norms", "recompute=full"),
-            ("zero=3,offload=parameters,nvme", "leave nvme out"),
             ("tiles=2", "give zero=3"),
             ("zero=1,offload=parameters", "stage 3 offloads parameters"),
         ] {

@@ -23,131 +23,57 @@ fn lab11(flags: &str) -> Output {
 }
 
 #[test]
-fn the_default_screen_decides() {
-    let text = succeeded(&lab11(""));
-    fits(&text, 45);
-    has(
-        &text,
-        &[
-            "does the model fit on one device? no",
-            "how many nodes? 64",
-            "The search's best, TP 4 + ZeRO-2 128, may be no faster",
-            "14,217 strategies, 2,202 fit",
-            "may be the fastest",
-            "MFU",
-            "a whole bar is 76.4 GB (84.9 GB, --free 10)",
-            "7.66 s predicted, 7.5..8.9 s probably",
-            "trainings take 7.8..11 s a step",
-            "90 published benchmarks",
-            "benchmarks and trainings in held-out ranges",
-        ],
-    );
-    let text = succeeded(&lab11("--links"));
-    is_narrow(&text);
-    has(&text, &["links between nodes", "loses to"]);
-    let text =
-        succeeded(&lab11("--ascii --model gpt3-175b --devices 1024 --device a100-80g --published"));
+fn screens_are_short_and_narrow() {
+    fits(&succeeded(&lab11("")), 45);
+    let text = succeeded(&lab11("--ascii --published"));
     assert!(text.is_ascii());
-    is_narrow(&text);
-    has(&text, &["Korthikanti et al.", "llama-3.1-405b", "mt-nlg-530b", "wordplay"]);
-}
-
-#[test]
-fn ten_thousand_devices_and_one() {
+    for text in [text, succeeded(&lab11("--presets"))] {
+        is_narrow(&text);
+    }
+    let none = succeeded(&lab11("--model llama-3.1-405b --devices 1"));
     has(
-        &succeeded(&lab11("--model megatron-1t --devices 16384")),
-        &["16,384 x h100-80g", "The search:"],
+        &none,
+        &["does its largest layer fit? yes", "no strategy fits", "on the host: 7.31 TB"],
     );
-    let one = succeeded(&lab11("--model llama-3-8b --devices 1"));
+    let named = succeeded(&lab11("--device mi300x --devices 64 --network frontier"));
+    has(&words_of(&named), &["the network of frontier, not its own"]);
+    let far = lab11("--model mt-nlg-530b --devices 2240 --device a100-80g --batch 1920");
     has(
-        &one,
-        &["does its largest layer fit? yes", "offloading to the CPU", "on the host"],
-    );
-    has(
-        &succeeded(&lab11("--model llama-3-70b --devices 1")),
-        &["3 NVMe", "on its disks: 1.27 TB of 3.84 TB"],
-    );
-    has(
-        &succeeded(&lab11("--model llama-3.1-405b --devices 1")),
-        &["no strategy fits", "on its disks: 7.31 TB of 3.84 TB"],
-    );
-    has(
-        &succeeded(&lab11("--model gpt2 --devices 1")),
-        &["normal use", "The search finds nothing faster"],
-    );
-    has(
-        &succeeded(&lab11("--model gpt2 --devices 7 --device laptop")),
-        &["DDP, or ZeRO"],
+        &words_of(&succeeded(&far)),
+        &["16!", "keep tensor ranks within a node, of 8 devices"],
     );
 }
 
 #[test]
 fn one_plan_is_costed_and_a_bad_one_explained() {
-    let text = succeeded(&lab11("--plan dp=16,tp=8,pp=4,zero=1,sp"));
-    is_narrow(&text);
+    let hybrid = succeeded(&lab11("--plan dp=64,tp=8,zero=3,shard=8,recompute=norms,sp"));
+    is_narrow(&hybrid);
     has(
-        &text,
-        &[
-            "plan     TP 8 + PP 4 + ZeRO-1 16, 32 micro-batches",
-            "dp=16,tp=8,pp=4,zero=1,sp",
-            "within a node",
-            "between nodes",
-            "bytes per rank",
-        ],
+        &words_of(&hybrid),
+        &["TP 8 + HSDP 8 x 8", "tensor 8 within a node", "replicas 8 between nodes"],
     );
-    has(&succeeded(&lab11("--plan dp=512")), &["does not fit", "zero=1"]);
+    has(&succeeded(&lab11("--plan dp=512")), &["does not fit", "most are the optimizer"]);
+    // The largest numbers that flags take.
+    let large = "--layers 10000 --embd 1048576 --heads 256 --kv-heads 1 --ffn 1 --vocab 1 --seq 8192 \
+                 --batch 16777216 --devices 1 --plan mb=16777216";
+    has(&succeeded(&lab11(large)), &["does not fit"]);
     for (flags, what) in [
-        ("--plan dp=8,tp=3,pp=2", "tp 3 does not divide 64 heads"),
         ("--plan dp=8,tp=3,pp=2", "= 48 devices, not 512"),
         ("--plan dp=8,tp=3,pp=2", "help: tp x pp must divide 512"),
         ("--plan dp=16,tp=8,pp=4,zero=3", "give zero=2 at most"),
-        ("--free 91", "91 is not in 0..=90"),
         ("--plan dp=many", "dp=many is no whole number"),
+        ("--plan dp=512,zero=3,tiles=4", "does not run tiles=4"),
+        ("--json --plan dp=8,tp=3,pp=2", "= 48 devices, not 512"),
+        ("--free 91", "91 is not in 0..=90"),
+        ("--seq 8193", "8193 is not in 1..=8192"),
         ("--model gpt-5", "choose one of gpt2"),
         ("--device abacus", "or describe yours with --cluster FILE"),
         ("--network token-ring", "choose one of dgx-a100"),
         ("--cluster no.toml", "no.toml cannot be read"),
         ("--tokens 0", "--tokens 0 is no number of tokens"),
-        ("--price-per-hour -1", "is no price"),
     ] {
         refused(flags, what);
     }
-}
-
-#[test]
-fn refusals_are_explained_and_presets_have_sources() {
-    let text = succeeded(&lab11("--refused --top 1"));
-    is_narrow(&text);
-    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    has(
-        &words,
-        &[
-            "where tp does not divide heads, MLP or sequence TP 16 + DP 32: tp 16 does not divide 8 key and value heads; give tp=8",
-            "that do not fit DP 512: a rank takes 1.46 TB of 76.4 GB",
-            "Degrees at which nothing fits into 76.4 GB, each with the plan that needs least:",
-            "gradients 70.6 GB",
-        ],
-    );
-    let text = succeeded(&lab11("--presets"));
-    is_narrow(&text);
-    has(
-        &text,
-        &[
-            "llama-3-70b (70.6",
-            "NVIDIA A100 data sheet, 2021",
-            "OLCF's Frontier guide",
-            "Prices are assumptions",
-        ],
-    );
-    let far = lab11("--model mt-nlg-530b --devices 2240 --device a100-80g --batch 1920");
-    let words = words_of(&succeeded(&far));
-    has(
-        &words,
-        &[
-            "16!",
-            "! breaks a rule of the source: keep tensor ranks within a node, of 8 devices",
-        ],
-    );
 }
 
 /// The flags are refused with these words, and exit code 2.
@@ -160,63 +86,6 @@ fn refused(flags: &str, what: &str) {
 
 fn words_of(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// What people ran, asked as they would.
-#[test]
-fn published_plans_are_found_on_the_screen() {
-    let llama = succeeded(&lab11("--model llama-3.1-405b --devices 16384 --batch 2048"));
-    has(
-        &llama,
-        &["best of these: TP 8 + PP", "The search finds nothing faster", "128   8   16"],
-    );
-    let long = "--model llama-3.1-405b --devices 16384 --seq 131072 --batch 128";
-    let long = succeeded(&lab11(long));
-    is_narrow(&long);
-    let words = words_of(&long);
-    has(&words, &["(context parallelism), which is not known here"]);
-    for ranked in ["* ", "days,", "probably", "finds nothing faster"] {
-        assert!(!words.contains(ranked), "{ranked}: {long}");
-    }
-    let named = succeeded(&lab11("--device mi300x --devices 64 --network frontier"));
-    has(&words_of(&named), &["the network of frontier, not its own"]);
-    let own = words_of(&succeeded(&lab11("--device max-tile --devices 24 --model gpt2-xl")));
-    assert!(own.contains("Xe Link") && !own.contains("not its own"), "{own}");
-    let hybrid = succeeded(&lab11("--plan dp=64,tp=8,zero=3,shard=8,recompute=norms,sp"));
-    has(
-        &words_of(&hybrid),
-        &[
-            "TP 8 + HSDP 8 x 8",
-            "replicas 8 between nodes",
-            "40 benchmarks",
-            "each predicted without its publication",
-        ],
-    );
-    let fsdp = "--program pytorch --plan dp=16,tp=8,pp=4,zero=3,sp,recompute=1/2";
-    has(&succeeded(&lab11(fsdp)), &["TP 8 + PP 4 + ZeRO-3 16"]);
-    let meta =
-        "--model llama-3.1-405b --devices 8192 --batch 2048 --plan dp=64,tp=8,pp=16,zero=2,sp";
-    has(&succeeded(&lab11(meta)), &["fits: 71.1 GB of 76.4 GB"]);
-    has(
-        &succeeded(&lab11(&format!("{meta} --free 20"))),
-        &["does not fit: a rank takes 71.1 GB of 67.9 GB"],
-    );
-}
-
-/// Nodes of twelve, as Aurora's: eight tensor ranks do not divide them. And the largest numbers
-/// that flags take.
-#[test]
-fn odd_nodes_and_large_numbers() {
-    let straddling =
-        "--device max-tile --devices 24 --batch 24 --model llama-3-8b --plan dp=3,tp=8,sp";
-    has(&words_of(&succeeded(&lab11(straddling))), &["tensor 8 between nodes"]);
-    let near = straddling.replace("dp=3,tp=8", "dp=6,tp=4");
-    has(&words_of(&succeeded(&lab11(&near))), &["tensor 4 within a node"]);
-    let large = "--layers 1 --embd 16777216 --heads 65536 --kv-heads 1 --ffn 1 --vocab 1 --seq 4194304 \
-                 --batch 1048576 --devices 1 --plan mb=1048576";
-    has(&succeeded(&lab11(large)), &["does not fit"]);
-    let one = succeeded(&lab11("--devices 1 --model gpt2"));
-    assert!(!one.contains("If the links"), "{one}");
 }
 
 /// lab04's prediction for a GPT on Polaris, where nothing hides the gather of ZeRO-1 and 2, is the
@@ -264,7 +133,7 @@ fn a_cluster_from_a_file() {
     let flags = format!("--model llama-3.2-1b --devices 8 --cluster {}", file.display());
     has(
         &succeeded(&lab11(&flags)),
-        &["8 x my GPU", "how many nodes? 2, with 4 devices each"],
+        &["8 x your device", "how many nodes? 2, with 4 devices each"],
     );
     std::fs::write(&file, "[device]\nmemory_gb = 24\ntflops = none\n").unwrap();
     let output = lab11(&flags);
@@ -275,81 +144,59 @@ fn a_cluster_from_a_file() {
     );
 }
 
-/// A file of the hub, and numbers alone. What the file says beside them is named, and changes
-/// nothing.
+/// The answer of `--json`.
+fn json(flags: &str) -> serde_json::Value {
+    serde_json::from_str(&succeeded(&lab11(&format!("{flags} --json --top 3")))).unwrap()
+}
+
+/// A file of the hub, and numbers alone.
 #[test]
 fn a_model_of_ones_own() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("config.json");
     let text = r#"{
-        "_name_or_path": "me/mistral-wide", "model_type": "mistral", "architectures": ["MistralForCausalLM"],
+        "model_type": "mistral", "architectures": ["MistralForCausalLM"],
         "num_hidden_layers": 40, "hidden_size": 5120, "num_attention_heads": 32, "num_key_value_heads": 8,
         "head_dim": 128, "intermediate_size": 14336, "vocab_size": 131072, "max_position_embeddings": 131072,
         "sliding_window": 4096, "torch_dtype": "bfloat16"
     }"#;
     std::fs::write(&file, text).unwrap();
     let flags = format!("--devices 16 --config {}", file.display());
-    let screen = succeeded(&lab11(&format!("{flags} --ascii")));
-    assert!(screen.is_ascii());
-    is_narrow(&screen);
-    let model = "model    me/mistral-wide | 12.2 billion | 40 layers | 5,120 wide | 32 heads, 8 kv";
-    has(&screen, &["not read sliding_window = 4096", "x 8,192 ="]);
-    has(
-        &screen.split_whitespace().collect::<Vec<_>>().join(" "),
-        &[&model.split_whitespace().collect::<Vec<_>>().join(" ")],
-    );
-    has(
-        &succeeded(&lab11(&format!("{flags} --plan dp=2,tp=8,zero=1"))),
-        &["sliding_window = 4096"],
-    );
-    has(&succeeded(&lab11(&format!("{flags} --refused"))), &["sliding_window = 4096"]);
-
-    let json = |flags: &str| -> serde_json::Value {
-        serde_json::from_str(&succeeded(&lab11(&format!("{flags} --json --top 1")))).unwrap()
-    };
     let whole = json(&flags);
-    assert_eq!(whole["parameters"], 12_247_782_400.0);
-    assert_eq!(whole["not_understood"], serde_json::json!(["sliding_window = 4096"]));
-    let fewer = json(&format!("{flags} --layers 20 --seq 4096"));
-    assert_eq!(fewer["model"], "your me/mistral-wide");
-    assert_eq!(fewer["length"], 4096);
-    // Llama 2 13B and 70B by their numbers, and a sequence's length by its older name.
-    let own = json("--layers 40 --embd 5120 --heads 40 --devices 16 --length 2048");
+    assert_eq!(
+        (&whole["parameters"], &whole["length"]),
+        (&12_247_782_400.0.into(), &8192.into())
+    );
+    assert_eq!(json(&format!("{flags} --seq 4096"))["length"], 4096);
+    // Llama 2 13B and a 70B by their numbers.
+    let own = json("--layers 40 --embd 5120 --heads 40 --devices 16 --seq 2048");
     assert_eq!((&own["model"], &own["length"]), (&"your model".into(), &2048.into()));
     assert_eq!(own["parameters"], 13_015_864_320.0);
-    assert_eq!(own["not_understood"], serde_json::json!([]));
     let own = json("--layers 80 --embd 8192 --heads 64 --kv-heads 8 --ffn 28672 --devices 64");
     assert_eq!(own["parameters"], 68_976_648_192.0);
-
     // Tensor ranks make an odd vocabulary even, which the screen's check knows.
     let odd = "--layers 12 --embd 768 --heads 12 --vocab 50257 --devices 4";
     has(&succeeded(&lab11(odd)), &["your model"]);
 
-    let experts = dir.path().join("experts.json");
-    std::fs::write(&experts, text.replace("sliding_window", "num_local_experts")).unwrap();
+    let other = dir.path().join("other.json");
+    std::fs::write(&other, text.replace("\"mistral\"", "\"mixtral\"")).unwrap();
     let broken = dir.path().join("broken.json");
     std::fs::write(&broken, "{\n  \"model_type\" \"llama\"\n}").unwrap();
     for (flags, what) in [
         (
-            format!("--config {}", experts.display()),
-            "has experts (num_local_experts = 4096)",
+            format!("--config {}", other.display()),
+            "model_type is mixtral, which is not known here",
         ),
-        (
-            format!("--config {}", broken.display()),
-            "broken.json, line 2, column 16: it is not JSON",
-        ),
+        (format!("--config {}", broken.display()), "is not JSON: expected `:` at line 2"),
         ("--config no.json".into(), "no.json cannot be read"),
         (format!("{flags} --model gpt2"), "cannot be used with"),
+        (format!("{flags} --layers 12 --embd 64 --heads 4"), "cannot be used with"),
+        ("--layers 40 --heads 40".into(), "--embd <NUMBER>"),
         (
-            format!("{flags} --heads 12"),
-            "12 query heads cannot share 8 key and value heads evenly",
+            "--layers 4 --embd 64 --heads 7".into(),
+            "7 heads cannot share a width of 64 evenly",
         ),
-        (
-            "--layers 40 --heads 40".into(),
-            "a model of your own also needs --embd help: give all of",
-        ),
-        ("--model gpt2 --heads 7".into(), "7 heads cannot share a width of 768 evenly"),
-        ("--layers 0".into(), "0 is not in 1..=10000"),
+        ("--layers 0 --embd 64 --heads 4".into(), "the model has 0 layers"),
     ] {
         refused(&flags, what);
     }
@@ -357,44 +204,15 @@ fn a_model_of_ones_own() {
 
 #[test]
 fn json_for_tools() {
-    let text = succeeded(&lab11("--json --top 3 --devices 64 --model llama-3-8b"));
-    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(json["plans"].as_array().unwrap().len(), 3);
-    let best = &json["plans"][0];
+    let found = json("--devices 64 --model llama-3-8b");
+    assert_eq!(found["plans"].as_array().unwrap().len(), 3);
+    let best = &found["plans"][0];
     let strategy: Strategy = best["plan"].as_str().unwrap().parse().unwrap();
-    assert_eq!(
-        (strategy.ranks(), best["strategy"]["dp"].as_u64()),
-        (64, Some(strategy.data as u64))
-    );
-    assert!(best["step"].as_f64() <= json["rules"]["plan"]["step"].as_f64());
+    assert_eq!(strategy.ranks(), 64);
     assert!(best["trainings"]["longer"][1].as_f64() > best["benchmarks"]["longer"][1].as_f64());
-    let one = succeeded(&lab11("--json --plan dp=64,tp=8,mb=2,zero=2,sp"));
-    let one: serde_json::Value = serde_json::from_str(&one).unwrap();
+    let one = json("--plan dp=64,tp=8,mb=2,zero=2,sp");
     assert_eq!(one["plans"].as_array().unwrap().len(), 1);
     assert!((one["plans"][0]["step"].as_f64().unwrap() / 7.89 - 1.0).abs() < 1e-3);
-    assert!(one["too_large"].is_null() && one["unranked"].is_null());
-    let large = succeeded(&lab11("--json --plan dp=512"));
-    let large: serde_json::Value = serde_json::from_str(&large).unwrap();
-    assert!(large["too_large"]["what"].is_string(), "{large}");
-    refused("--json --plan dp=8,tp=3,pp=2", "tp 3 does not divide 64 heads");
-    let long = succeeded(&lab11(
-        "--json --top 1 --model llama-3.1-405b --devices 16384 --seq 131072 --batch 128",
-    ));
-    let long: serde_json::Value = serde_json::from_str(&long).unwrap();
-    assert!(long["unranked"].is_string() && long["plans"][0]["cost"].is_null());
-    let large = &json["refused"]["that do not fit"];
-    assert!(
-        large["count"].as_u64() > Some(0)
-            && large["what"].as_str().unwrap().contains(" of 76.4 GB"),
-        "{large}"
-    );
-    assert!(
-        json["unfit"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .all(|plan| plan["memory"]["weights"].is_number())
-    );
 }
 
 /// The planner's formula for activations in flight is what the schedules of lab06 give.
@@ -529,8 +347,9 @@ fn figure(page: &str, says: String) {
 
 /// The job of lab11's default screen, and others on the networks that devices usually have.
 fn asked(name: &str, devices: usize, device: &str) -> TrainingJob {
-    let network = Cluster::usual_network(device).unwrap();
-    let cluster = Cluster::new(Device::named(device).unwrap(), network).unwrap();
+    let device = Device::named(device).unwrap();
+    let network = device.network;
+    let cluster = Cluster::new(device, network).unwrap();
     TrainingJob::new(model(name).unwrap(), cluster, devices)
 }
 
@@ -690,25 +509,9 @@ fn the_chapters_figures_are_the_planners() {
         figure(&page, format!("| {times} | {} |", bytes_decimal(state)));
     }
 
-    // Other networks.
     let job = asked("llama-3-70b", 512, "h100-80g");
-    let at = |job: &TrainingJob, factor: f64| {
-        let mut job = job.clone();
-        job.cluster.network.between.bandwidth *= factor;
-        job
-    };
-    let best = |job: &TrainingJob| search(job).plans[0];
-    let today = best(&job);
+    let today = search(&job).plans[0];
     assert_eq!(today.strategy.words(), "TP 4 + ZeRO-2 128");
-    assert_eq!(today.strategy.micro_batches_of(job.batch), 4);
-    let half = at(&job, 0.5);
-    assert_eq!(best(&half).strategy.pipeline, 4);
-    let [.., data] = job.traffic(&today.strategy);
-    figure(&page, format!("they would take {}", seconds(data.seconds)));
-    figure(&page, format!("{} per rank in all", bytes_decimal(data.bytes)));
-    let there = half.time(&today.strategy);
-    let waits = 100.0 * there.data / there.total();
-    figure(&page, format!("{waits:.0}% of its step is waiting"));
     // ZeRO-3 beside it, and how much longer benchmarks took.
     let gathered = search(&job);
     let gathered = gathered.best(|s| s.tensor * s.pipeline == 1).unwrap();
@@ -722,19 +525,6 @@ fn the_chapters_figures_are_the_planners() {
             "took up to {gathered:.0}% longer than predicted, those of tensor ranks or stages up to {divided:.0}%"
         ),
     );
-    let few = asked("llama-3-70b", 64, "a100-80g");
-    let today = best(&few);
-    assert_eq!(today.strategy.words(), "TP 4 + ZeRO-3 16");
-    assert!(today.time.data < 0.01 * today.time.total());
-    let [.., data] = few.traffic(&today.strategy);
-    figure(&page, bytes_decimal(data.bytes));
-    figure(&page, seconds(data.seconds));
-    figure(&page, seconds(today.time.total()));
-    let half = at(&few, 0.5);
-    figure(&page, best(&half).strategy.words());
-    let there = half.time(&today.strategy);
-    assert!((0.28..0.38).contains(&(there.data / there.total())));
-    figure(&page, format!("{} micro-batches", today.strategy.micro_batches_of(few.batch)));
     let nodes = asked("mt-nlg-530b", 2240, "h100-80g");
     for text in ["dp=4,tp=16,pp=35,zero=1,sp", "dp=8,tp=8,pp=35,zero=1,sp"] {
         figure(&page, seconds(nodes.traffic(&plan(text))[0].seconds));
@@ -775,7 +565,6 @@ fn the_chapters_figures_are_the_planners() {
         format!("{one:.0}% and {other:.0}%")
     };
     figure(&page, format!("The ranges are {}", both(|found| found.width)));
-    figure(&page, format!("with all runs known, {}", both(|found| found.narrowest)));
     let worst = |source: &str| {
         let such = compared().iter().filter(|(run, _)| run.source == source);
         let errors: Vec<f64> = such.map(|(_, error)| -error).collect();

@@ -109,15 +109,14 @@ fn errors_by_kind(screen: &Screen) -> String {
                 format!("{:.0}%", 100.0 * errors.median),
                 format!("{} of {}", out.inside, out.runs),
                 format!("{:.0}%", 100.0 * out.width),
-                format!("{:.0}%", 100.0 * out.narrowest),
             ]);
         }
     }
-    let head = ["plans", "of", "runs", "mean", "median", "held out", "width", "narrowest"];
+    let head = ["plans", "of", "runs", "mean", "median", "held out", "width"];
     let words = "t p d: tensor, pipeline and data ranks, Z: ZeRO. again: what the backward pass computes once more. step: how much longer the \
          planner's step is; negative: it is too fast. Constants were fitted to one layer of one model (Korthikanti and others, \
          table 4) and to products that others measured, not to these runs. median: how far off, without the sign. held out: runs \
-         inside the range that the other publications give, of those of such plans from 10 runs and 3 publications on, and else of all; its \
-         median width, as a part of the prediction; narrowest: of a range that knew these runs and held two thirds of them.";
+         inside the range that the other publications give, of those of such plans from 10 runs and 3 publications on, and else of all; \
+         width: the range's in the median, as a part of the prediction.";
     format!("{}\n{}", table(screen, &head, &rows), screen.wrap(words, 2))
 }

@@ -1,34 +1,24 @@
 //! One plan in detail: what is wrong with it, or what it costs.
 
 use super::likely;
-use super::planner::{Accuracy, Made, Refusal, refusals, too_large};
-use super::report::{ending, memory, time, unranked, usable};
+use super::planner::{Accuracy, Made, Refusal, refusal, too_large};
+use super::report::{ending, memory, time, usable};
 use super::strategy::{AxisTraffic, Degrees, Strategy, TrainingJob};
 use kit::show::{Screen, bytes_decimal, percent, table, thousands};
-use shardlab::error::BadInput;
 use shardlab::mesh::Axis;
 
-/// Every reason against a plan, as an error.
-pub fn cannot_use(strategy: &Strategy, refusals: &[Refusal]) -> BadInput {
-    let what: Vec<String> = refusals.iter().map(|refusal| format!("  {}", refusal.what)).collect();
-    let help: Vec<&str> = refusals.iter().map(|refusal| refusal.help.as_str()).collect();
-    let what = format!("--plan: this job cannot use {}\n{}", strategy.words(), what.join("\n"));
-    BadInput::new(what, help.join("\n      "))
-}
-
-/// The cost of a plan, on a screen; or every reason against it.
+/// The cost of a plan, on a screen; or why the job cannot use it.
 pub fn detail(
     screen: &Screen,
     job: &TrainingJob,
     strategy: &Strategy,
     all: f64,
-) -> Result<String, Vec<Refusal>> {
-    let refusals = refusals(job, strategy);
-    if !refusals.is_empty() {
-        return Err(refusals);
+) -> Result<String, Refusal> {
+    if let Some(refusal) = refusal(job, strategy) {
+        return Err(refusal);
     }
     let plan = job.plan(*strategy);
-    let fits = match too_large(job, strategy, &plan.load) {
+    let fits = match too_large(job, &plan.load) {
         None => format!("fits: {} of {}", bytes_decimal(plan.load.total()), usable(job)),
         Some(refusal) => format!("does not fit: {}; {}", refusal.what, refusal.help),
     };
@@ -52,22 +42,20 @@ pub fn detail(
         }
         _ => "not known: no published run offloads".to_string(),
     };
-    let probably = match unranked(job) {
-        None => probably,
-        Some(_) => "not known for such sequences".to_string(),
-    };
-    let rows = [
-        ("plan", words),
-        ("--plan", strategy.to_string()),
-        ("memory", fits),
-        ("speed", speed),
-        ("probably", probably),
+    let lines = [
+        screen.row("plan", &words),
+        screen.row("--plan", &strategy.to_string()),
+        screen.row("memory", &fits),
+        screen.row("speed", &speed),
+        screen.row("probably", &probably),
+        String::new(),
+        memory(screen, job, &plan).replace("The best plan's bytes", "Bytes"),
+        String::new(),
+        axes(screen, job, strategy),
+        String::new(),
+        time(screen, &plan),
+        ending(screen, job, &plan, all),
     ];
-    let mut lines: Vec<String> = rows.iter().map(|(label, text)| screen.row(label, text)).collect();
-    lines.push(String::new());
-    lines.push(memory(screen, job, &plan).replace("The best plan's bytes", "Bytes"));
-    lines.extend([String::new(), axes(screen, job, strategy), String::new()]);
-    lines.extend([time(screen, job, &plan), ending(screen, job, &plan, all)]);
     Ok(lines.join("\n"))
 }
 

@@ -3,9 +3,9 @@
 use exercise::plans;
 use kit::check::{Evidence, Row, run};
 use kit::show::{bytes_decimal, seconds};
-use lab11::planner::{fits, model, refusals, too_large};
+use lab11::planner::{fits, model, refusal, too_large};
 use lab11::strategy::{
-    Cluster, Degrees, Device, MICRO_BATCHES, Offloaded, Plan, Recompute, Stage, Strategy, Time,
+    Cluster, Degrees, Device, MICRO_BATCHES, Offloaded, Plan, Recompute, Stage, Strategy,
     TrainingJob,
 };
 use shardlab::Result;
@@ -61,8 +61,6 @@ fn changes(from: &Strategy, to: &Strategy) -> Vec<&'static str> {
         (from.recompute != to.recompute, "recompute"),
         (from.sequence != to.sequence, "sp"),
         (from.offload != to.offload, "offload"),
-        (from.nvme != to.nvme, "nvme"),
-        (from.tiles != to.tiles, "tiles"),
     ];
     changed.extend(settings.iter().filter(|s| s.0).map(|s| s.1));
     changed
@@ -96,7 +94,7 @@ fn repairs(job: &TrainingJob, own: &Strategy) -> Vec<Plan> {
     let sequence = [Strategy { sequence: !own.sequence, ..*own }];
     all.extend(chunks.chain(micro).chain(zero).chain(again).chain(sequence));
     all.retain(|strategy| changes(own, strategy).len() == 1);
-    all.retain(|strategy| refusals(job, strategy).is_empty());
+    all.retain(|strategy| refusal(job, strategy).is_none());
     let mut plans: Vec<Plan> = all.into_iter().map(|strategy| job.plan(strategy)).collect();
     plans.retain(|plan| fits(job, &plan.load));
     plans.sort_by(|a, b| a.time.total().total_cmp(&b.time.total()));
@@ -170,15 +168,15 @@ fn verdict(evidence: &Evidence, which: usize) -> Result<Verdict> {
             return Ok(verdict.means(format!("{}: {}", error.what, error.help)));
         }
     };
-    let refused = refusals(&job, &strategy);
+    let refused = refusal(&job, &strategy);
     let divides = |yes: bool| if yes { "possible" } else { "refused" };
     verdict.row(
-        refused.is_empty(),
+        refused.is_none(),
         "heads, layers, batch and devices",
         divides(true),
-        divides(refused.is_empty()),
+        divides(refused.is_none()),
     );
-    if let Some(refusal) = refused.first() {
+    if let Some(refusal) = refused {
         return Ok(verdict.means(format!("{}: {}.", refusal.what, refusal.help)));
     }
     let changed = changes(&own, &strategy);
@@ -209,7 +207,7 @@ fn verdict(evidence: &Evidence, which: usize) -> Result<Verdict> {
         format!("at most {}", bytes_decimal(room)),
         bytes_decimal(yours.load.total()),
     );
-    if let Some(refusal) = too_large(&job, &strategy, &yours.load) {
+    if let Some(refusal) = too_large(&job, &yours.load) {
         let state = yours.load.state();
         if state > room {
             return Ok(verdict.means(format!(
@@ -286,12 +284,8 @@ fn bubble(job: &TrainingJob, own: &Strategy, yours: &Strategy) -> String {
 /// The part of the step that costs most, beside the best change's, and a question about it.
 fn why(job: &TrainingJob, own: &Strategy, yours: &Plan, best: &Plan) -> String {
     let parts = yours.time.parts().into_iter().zip(best.time.parts());
-    let more = parts.map(|(yours, best)| yours - best);
-    let (part, more) = Time::PARTS
-        .into_iter()
-        .zip(more)
-        .max_by(|a, b| a.1.total_cmp(&b.1))
-        .unwrap_or(("compute", 0.0));
+    let more = parts.map(|((part, yours), (_, best))| (part, yours - best));
+    let (part, more) = more.max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or(("compute", 0.0));
     let s = yours.strategy;
     let node = job.cluster.network.ranks_per_node;
     let advice = match part {

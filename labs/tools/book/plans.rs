@@ -90,9 +90,12 @@ impl Case {
             .map(|plan| self.row(plan))
             .collect();
         let advice = decide(&self.job, &self.search).advice;
-        let least = match (&self.search.smallest(), rows.is_empty()) {
+        let least = match (&self.search.least, rows.is_empty()) {
             (Some(least), true) => {
-                format!("{}: {}", least.strategy.words(), bytes_decimal(least.load.total()))
+                let takes = bytes_decimal(least.load.total());
+                let host = bytes_decimal(least.load.host);
+                let of = bytes_decimal(self.job.cluster.device.host_memory);
+                format!("{}: {takes}, with {host} of its host's {of}", least.strategy.words())
             }
             _ => String::new(),
         };

@@ -3,10 +3,10 @@
 //! GGUF has its own names and its own order of rows. RoPE there turns neighbouring numbers, so the
 //! file has the two halves of each query and key head interleaved.
 
-use super::super::config_json::check_shape;
-use super::{check, some};
-use candle_core::quantized::gguf_file::{Content, Value};
+use super::{check, header, some};
+use candle_core::quantized::gguf_file::{Content, TensorInfo, Value};
 use candle_core::{Device, Result as CandleResult};
+use kit::config_json;
 use shardlab::error::BadInput;
 use shardlab::files;
 use shardlab::plan::{Family, LlamaExtra, ModelShape, Named, Rope};
@@ -82,9 +82,8 @@ impl Gguf {
                     &"it scales RoPE's frequencies, and config.json, which says how, is not beside it",
                 ));
             }
-            None => shape(&content).map_err(|what| bad(&what))?,
-        };
-        check_shape(&shape)?;
+            None => config_json::check(&shape)?,
+        }
         let found = |name: &str| {
             let info = content.tensor_infos.get(&gguf_name(name)?)?;
             Some(info.shape.dims().to_vec())

@@ -19,6 +19,7 @@ use anyhow::Result;
 use files::Files;
 use gguf::Gguf;
 use half::bf16;
+use kit::config_json;
 use shardlab::checkpoint::agree::agree;
 use shardlab::comm::Comm;
 use shardlab::error::BadInput;
@@ -67,7 +68,7 @@ impl Pretrained {
             what: format!("{}: {}", dir.display(), error.what),
             ..error
         };
-        let shape = config.as_deref().map(super::from_config).transpose().map_err(in_folder)?;
+        let shape = config.as_deref().map(config_json::llama).transpose().map_err(in_folder)?;
         let (shape, weights) = match gguf.filter(|_| !Files::are_in(&dir) || !path.is_dir()) {
             Some(path) => {
                 let gguf = Gguf::open(&path, shape.as_ref())?;

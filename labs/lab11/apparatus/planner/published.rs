@@ -4,8 +4,8 @@
 use super::super::strategy::{
     Cluster, Degrees, Device, MICRO_BATCHES, Overlap, Program, Strategy, TrainingJob,
 };
-use super::check::refused;
-use super::names::model;
+use super::check::refusal;
+use super::model::model;
 use serde::Deserialize;
 use shardlab::plan::{BytesEach, Dense, Family, ModelShape};
 use std::collections::BTreeMap;
@@ -223,7 +223,7 @@ fn best_within(job: &TrainingJob, strategy: &Strategy) -> Strategy {
         })
     };
     let all = strategy.chunks_for(job.model.layers).flat_map(sizes);
-    let all: Vec<Strategy> = all.filter(|s| refused(job, s).is_none()).collect();
+    let all: Vec<Strategy> = all.filter(|s| refusal(job, s).is_none()).collect();
     // A run that was made did fit, even if its memory is not understood here.
     let fits = |s: &&Strategy| job.load(s).total() < job.cluster.device.memory;
     let fastest =
@@ -349,7 +349,7 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use super::super::accuracy::Accuracy;
-    use super::super::check::{refusals, too_large};
+    use super::super::check::too_large;
     use super::super::search::search;
     use super::*;
     use crate::apparatus::strategy::Plan;
@@ -382,7 +382,7 @@ mod tests {
         for run in runs() {
             let plan = run.strategy;
             let of = format!("{} {} on {}", run.source, run.name, run.job.devices);
-            match (too_large(&run.job, &plan, &run.job.load(&plan)), run.too_large) {
+            match (too_large(&run.job, &run.job.load(&plan)), run.too_large) {
                 (Some(refusal), None) => wrong.push(format!("{of}: {}", refusal.what)),
                 (None, Some(reason)) => {
                     wrong.push(format!("{of} fits, and need not say: {reason}"))
@@ -409,8 +409,7 @@ mod tests {
             let best = found.plans.first().map_or(f64::NAN, likely);
             let slower = found.best(same).map_or(f64::INFINITY, |plan| likely(plan) / best - 1.0);
             let of = format!("{} {} on {}: {s}", run.source, run.name, run.job.devices);
-            let refused = refusals(&run.job, &run.planned());
-            if !refused.is_empty() {
+            if let Some(refused) = refusal(&run.job, &run.planned()) {
                 wrong.push(format!("{of} is refused: {refused:?}"));
             }
             match &run.missed {

@@ -20,99 +20,95 @@ pub struct Step {
 pub struct Decision {
     pub steps: Vec<Step>,
     /// The words of the source's rule.
-    pub advice: String,
+    pub advice: &'static str,
     /// The fastest plan that follows the advice, if one fits.
     pub plan: Option<Plan>,
-    /// The advice as a condition on the plan: "ZeRO alone".
-    asks: &'static str,
-    /// Devices of a node, which tensor ranks must not leave, and whether the search's best plan
-    /// does.
-    node: usize,
-    leaves: bool,
 }
 
 /// The part of a step from which on ranks wait too long.
 const SLOW: f64 = 0.25;
 
-/// Which strategies an advice means, and the same in words.
-type Advice<'a> = (&'static str, &'a dyn Fn(&Strategy) -> bool);
+/// An advice in the source's words, and the strategies that it means, the best kind first.
+type Advice = (&'static str, &'static [fn(&Strategy) -> bool]);
+
+const USUAL: Advice = ("normal use", &[whole]);
+const OFFLOAD: Advice = ("ZeRO with offloading to the CPU", &[|s| s.offload > Offloaded::None]);
+/// The planner knows no such strategy.
+const TILES: Advice = ("ZeRO with memory-centric tiling", &[]);
+const COPIES: Advice = ("DDP, or ZeRO", &[whole]);
+const NEAR: Advice = (
+    "PP, ZeRO or TP: they should be comparable",
+    &[|s| s.pipeline == 1 || s.tensor == 1],
+);
+const NEAR_SLOW: Advice = (
+    "PP before ZeRO and TP",
+    &[
+        |s| s.pipeline > 1 && s.tensor == 1,
+        |s| s.pipeline == 1 && (s.zero.number() > 0 || s.tensor > 1),
+    ],
+);
+const FAR: Advice = (
+    "ZeRO; or PP + ZeRO + TP + DP, with less communication",
+    &[|s| whole(s) && s.zero.number() > 0, |_| true],
+);
+const FAR_SLOW: Advice = (
+    "DP + PP + TP + ZeRO-1",
+    &[|s| s.pipeline > 1 && s.tensor > 1 && s.zero.number() <= 1, |_| true],
+);
+
+fn whole(s: &Strategy) -> bool {
+    s.tensor * s.pipeline == 1
+}
 
 /// Walks the path for a job whose strategies have been searched.
 pub fn decide(job: &TrainingJob, found: &Search) -> Decision {
-    let node = job.cluster.network.ranks_per_node;
     let mut steps = Vec::new();
-    let (fits, takes) = fits_one(job);
-    steps.push(Step { question: "does the model fit on one device?", answer: takes });
-    let alone: Advice = ("copies of the whole model", &|s| s.tensor == 1 && s.pipeline == 1);
-    let (advice, choices): (&str, Vec<Advice>) = if job.devices == 1 {
-        let (layer_fits, takes) = layer_fits(job);
+    let mut ask = |question, (yes, answer): (bool, String)| {
+        steps.push(Step { question, answer });
+        yes
+    };
+    let fits = ask("does the model fit on one device?", fits_one(job));
+    let (advice, kinds) = if job.devices == 1 {
         if fits {
-            ("normal use", vec![alone])
+            USUAL
+        } else if ask("does its largest layer fit?", layer_fits(job)) {
+            OFFLOAD
         } else {
-            steps.push(Step { question: "does its largest layer fit?", answer: takes });
-            if layer_fits {
-                (
-                    "ZeRO with offloading to the CPU",
-                    vec![("offloading", &|s| s.offload > Offloaded::None && s.tiles == 1)],
-                )
-            } else {
-                ("ZeRO with memory-centric tiling", vec![("tiles", &|s| s.tiles > 1)])
-            }
+            TILES
         }
     } else {
-        let nodes = job.devices.div_ceil(node);
-        let one = nodes == 1;
-        let devices = if one {
-            format!("one, with {} devices", job.devices)
-        } else {
-            format!("{nodes}, with {node} devices each")
-        };
-        steps.push(Step { question: "how many nodes?", answer: devices });
+        let one = ask("how many nodes?", nodes(job));
         if fits {
-            ("DDP, or ZeRO", vec![alone])
+            COPIES
+        } else if one {
+            let fast = ask("are the links within the node fast?", fast_within(job));
+            if fast { NEAR } else { NEAR_SLOW }
         } else {
-            let (fast, why) = if one { fast_within(job) } else { fast_between(job) };
-            let question = if one {
-                "are the links within the node fast?"
-            } else {
-                "are the links between nodes fast?"
-            };
-            steps.push(Step { question, answer: why });
-            const PIPELINE: Advice =
-                ("a pipeline without TP", &|s| s.pipeline > 1 && s.tensor == 1);
-            const ZERO: Advice =
-                ("ZeRO alone", &|s| s.pipeline * s.tensor == 1 && s.zero.number() > 0);
-            const NO_PIPELINE: Advice =
-                ("ZeRO or TP", &|s| s.pipeline == 1 && (s.zero.number() > 0 || s.tensor > 1));
-            const ONE_WAY: Advice = ("PP or TP, not both", &|s| s.pipeline == 1 || s.tensor == 1);
-            const ALL: Advice = ("PP and TP, with ZeRO-1 at most", &|s| {
-                s.pipeline > 1 && s.tensor > 1 && s.zero.number() <= 1
-            });
-            const ANY: Advice = ("any strategy", &|_| true);
-            match (one, fast) {
-                (true, true) => ("PP, ZeRO or TP: they should be comparable", vec![ONE_WAY]),
-                (true, false) => ("PP before ZeRO and TP", vec![PIPELINE, NO_PIPELINE]),
-                (false, true) => {
-                    ("ZeRO; or PP + ZeRO + TP + DP, with less communication", vec![ZERO, ANY])
-                }
-                (false, false) => ("DP + PP + TP + ZeRO-1", vec![ALL, ANY]),
-            }
+            let fast = ask("are the links between nodes fast?", fast_between(job));
+            if fast { FAR } else { FAR_SLOW }
         }
     };
     // "TP is almost always used within a single node."
     let near = |s: &Strategy| !job.leaves_node(s.tensor);
-    let chosen = choices
-        .iter()
-        .find_map(|(asks, such)| Some((*asks, *found.best(|s| near(s) && such(s))?)));
-    let asks = chosen.map_or(choices[0].0, |(asks, _)| asks);
-    Decision {
-        steps,
-        advice: advice.to_string(),
-        plan: chosen.map(|(_, plan)| plan),
-        asks,
-        node,
-        leaves: found.plans.first().is_some_and(|best| job.leaves_node(best.strategy.tensor)),
-    }
+    let plan = kinds.iter().find_map(|such| found.best(|s| near(s) && such(s)));
+    Decision { steps, advice, plan: plan.copied() }
+}
+
+/// Whether one node has all devices.
+fn nodes(job: &TrainingJob) -> (bool, String) {
+    let node = job.cluster.network.ranks_per_node;
+    let answer = match job.devices.div_ceil(node) {
+        1 => format!("one, with {} devices", job.devices),
+        nodes => format!("{nodes}, with {node} devices each"),
+    };
+    (job.devices <= node, answer)
+}
+
+/// Whether so many bytes are at most the room for them, in words.
+fn enough(takes: f64, room: f64, words: &str) -> (bool, String) {
+    let answer = if takes <= room { "yes" } else { "no" };
+    let takes_of_room = format!("{} of {}", bytes_decimal(takes), bytes_decimal(room));
+    (takes <= room, format!("{answer}: {words} {takes_of_room}"))
 }
 
 /// Whether one device can train the model on one sequence at a time, if it computes every layer
@@ -120,13 +116,7 @@ pub fn decide(job: &TrainingJob, found: &Search) -> Decision {
 fn fits_one(job: &TrainingJob) -> (bool, String) {
     let one = TrainingJob { devices: 1, batch: 1, ..job.clone() };
     let load = one.load(&Strategy { recompute: Recompute::Full, ..Strategy::SINGLE });
-    let takes = load.total();
-    let room = job.cluster.device.room();
-    let answer = if takes <= room { "yes" } else { "no" };
-    (
-        takes <= room,
-        format!("{answer}: it takes {} of {}", bytes_decimal(takes), bytes_decimal(room)),
-    )
+    enough(load.total(), job.cluster.device.room(), "it takes")
 }
 
 /// Whether one device can hold what a layer needs while it computes, if everything else is
@@ -140,17 +130,8 @@ fn layer_fits(job: &TrainingJob) -> (bool, String) {
         ..Strategy::SINGLE
     };
     let load = one.load(&all);
-    let takes = load.working;
     let room = job.cluster.device.room() - load.activations;
-    let answer = if takes <= room { "yes" } else { "no" };
-    (
-        takes <= room,
-        format!(
-            "{answer}: while it computes it takes {} of {}",
-            bytes_decimal(takes),
-            bytes_decimal(room)
-        ),
-    )
+    enough(load.working, room, "while it computes it takes")
 }
 
 /// A fast network: the ranks of `strategy` wait for less than [`SLOW`] of a step.
@@ -224,33 +205,6 @@ fn fast_within(job: &TrainingJob) -> (bool, String) {
     fast(&job, strategy, |time| time.tensor, &format!("{words}{}", strategy.words()))
 }
 
-impl Decision {
-    /// The part of the advice that the search's best plan does not follow.
-    pub fn forbids(&self, best: &Plan) -> String {
-        let tensor = best.strategy.tensor;
-        if self.leaves {
-            format!("the rule keeps TP within a node of {}, and TP {tensor} leaves it", self.node)
-        } else {
-            format!("the rule asks for {}", self.asks)
-        }
-    }
-
-    /// Why the search's best plan is faster than the rule's: the parts of a step that differ most.
-    /// Empty if they agree.
-    pub fn differs(&self, best: &Plan) -> Vec<(&'static str, f64)> {
-        let Some(plan) = &self.plan else {
-            return Vec::new();
-        };
-        let parts = Time::PARTS.into_iter().zip(plan.time.parts()).zip(best.time.parts());
-        let mut parts: Vec<(&str, f64)> =
-            parts.map(|((name, rule), search)| (name, rule - search)).collect();
-        parts.sort_by(|a, b| b.1.total_cmp(&a.1));
-        let all = plan.time.total() - best.time.total();
-        parts.retain(|(_, seconds)| *seconds > 0.1 * all && all > 0.0);
-        parts
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -285,7 +239,7 @@ mod tests {
         }
     }
 
-    /// A device on which one block does not fit.
+    /// A device on which one block does not fit: no plan here divides it.
     #[test]
     fn a_layer_that_does_not_fit_is_tiled() {
         let mut cluster = Cluster::new(Device::named("a100-80g").unwrap(), "dgx-a100").unwrap();
@@ -296,6 +250,6 @@ mod tests {
         };
         let decision = decide(&job, &search(&job));
         assert!(decision.advice.contains("tiling") && decision.steps.len() == 2, "{decision:?}");
-        assert!(decision.plan.is_none_or(|plan| plan.strategy.tiles > 1));
+        assert!(decision.plan.is_none());
     }
 }

@@ -1,22 +1,18 @@
 //! All strategies that the planner knows for a job, ranked by tokens per second.
 
 use super::super::strategy::{
-    Degrees, Load, MICRO_BATCHES, Offloaded, Plan, Program, Recompute, Stage, Strategy, TrainingJob,
+    Degrees, MICRO_BATCHES, Offloaded, Plan, Program, Recompute, Stage, Strategy, TrainingJob,
 };
 use super::accuracy::Accuracy;
-use super::check::{Refusal, RefusalKind, fits, refusals, refused, too_large};
-use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use super::check::{fits, refusal, undivided};
 
 /// The result of a search.
 #[derive(Debug, Default)]
 pub struct Search {
     /// Every strategy that fits, the one that is probably fastest first.
     pub plans: Vec<Plan>,
-    /// How many strategies were refused for each reason, and one of them.
-    pub refused: BTreeMap<RefusalKind, (usize, Strategy, Refusal)>,
-    /// The strategy that needs least, for each (dp, tp, pp) with which none fits.
-    pub unfit: Vec<Plan>,
+    /// Of those that do not fit, the one that needs least.
+    pub least: Option<Plan>,
     pub considered: usize,
 }
 
@@ -37,121 +33,48 @@ impl Search {
     pub fn best(&self, such: impl Fn(&Strategy) -> bool) -> Option<&Plan> {
         self.plans.iter().find(|plan| such(&plan.strategy))
     }
-
-    /// If nothing fits: the strategy that needs least.
-    pub fn smallest(&self) -> Option<&Plan> {
-        self.unfit.iter().min_by(|a, b| a.load.total().total_cmp(&b.load.total()))
-    }
-
-    /// Counts a strategy that was refused, and keeps the words for the first of each kind.
-    fn refuse(&mut self, job: &TrainingJob, strategy: Strategy, kind: RefusalKind) {
-        if let Some((count, ..)) = self.refused.get_mut(&kind) {
-            *count += 1;
-            return;
-        }
-        let first = refusals(job, &strategy).into_iter().next();
-        let refusal = first.or_else(|| too_large(job, &strategy, &job.load(&strategy)));
-        if let Some(refusal) = refusal {
-            self.refused.insert(kind, (1, strategy, refusal));
-        }
-    }
 }
 
-/// Places for what a device does not hold, and parts of a gathered layer: (what is offloaded, to
-/// disks, tiles).
-type Places = &'static [(Offloaded, bool, usize)];
-
-/// The next places are tried if nothing fits with those before.
-const PLACES: [Places; 3] = [
-    &[(Offloaded::None, false, 1)],
-    &[
-        (Offloaded::Optimizer, false, 1),
-        (Offloaded::Parameters, false, 1),
-        (Offloaded::Parameters, false, 4),
-        (Offloaded::Parameters, false, 16),
-    ],
-    &[
-        (Offloaded::Optimizer, true, 1),
-        (Offloaded::Parameters, true, 1),
-        (Offloaded::Parameters, true, 4),
-        (Offloaded::Parameters, true, 16),
-    ],
-];
-
-/// Tries every strategy on all devices of the job. Offloading and tiles are tried if nothing fits
-/// without them.
+/// Tries every strategy on all devices of the job; with offloading if nothing fits without.
 pub fn search(job: &TrainingJob) -> Search {
     let mut found = Search::default();
-    for places in PLACES {
-        found.unfit.clear();
-        for tensor in divisors(job.devices) {
-            for pipeline in divisors(job.devices / tensor) {
-                let degrees = Strategy {
-                    data: job.devices / tensor / pipeline,
-                    tensor,
-                    pipeline,
-                    ..Strategy::SINGLE
-                };
-                try_degrees(job, &mut found, degrees, places);
-            }
-        }
-        if !found.plans.is_empty() {
-            break;
-        }
+    try_all(job, &mut found, &[Offloaded::None]);
+    if found.plans.is_empty() {
+        found.least = None;
+        try_all(job, &mut found, &[Offloaded::Optimizer, Offloaded::Parameters]);
     }
     // If two are equally fast, the one that takes less memory is first.
     let accuracy = Accuracy::known();
-    let order = |a: &Plan, b: &Plan| {
-        accuracy
-            .likely(a)
-            .total_cmp(&accuracy.likely(b))
-            .then(a.load.total().total_cmp(&b.load.total()))
-    };
-    found.plans.sort_by(order);
+    found.plans.sort_by(|a, b| {
+        let by_time = accuracy.likely(a).total_cmp(&accuracy.likely(b));
+        by_time.then(a.load.total().total_cmp(&b.load.total()))
+    });
     found
 }
 
-/// All strategies with the degrees of `base`.
-fn try_degrees(job: &TrainingJob, found: &mut Search, base: Strategy, places: Places) {
-    // Heads and layers refuse all strategies of these degrees at once.
-    if let Some(kind) = refused(job, &base)
-        && kind < RefusalKind::Batch
-    {
-        found.considered += 1;
-        return found.refuse(job, base, kind);
-    }
-    let fit = found.plans.len();
-    let mut least: Option<(Strategy, Load)> = None;
-    for &(offload, nvme, tiles) in places {
-        for divided in divisions(job, &base, offload) {
-            for recompute in recomputations(job) {
-                for sequence in [false, true] {
-                    if sequence && base.tensor == 1 {
-                        continue;
-                    }
-                    let strategy =
-                        Strategy { offload, nvme, tiles, recompute, sequence, ..divided };
-                    let all = variants(job, &strategy).into_iter();
-                    let too_large = all.filter_map(|strategy| consider(job, found, strategy));
-                    let smallest = too_large.chain(least.take()).min_by(less);
-                    least = smallest;
+fn try_all(job: &TrainingJob, found: &mut Search, offloads: &[Offloaded]) {
+    for tensor in divisors(job.devices) {
+        for pipeline in divisors(job.devices / tensor) {
+            let data = job.devices / tensor / pipeline;
+            let degrees = Strategy { data, tensor, pipeline, ..Strategy::SINGLE };
+            // All strategies of these degrees are refused at once.
+            if undivided(job, &degrees).is_some() {
+                found.considered += 1;
+                continue;
+            }
+            for &offload in offloads {
+                for strategy in divisions(job, &Strategy { offload, ..degrees }) {
+                    try_settings(job, found, strategy);
                 }
             }
         }
     }
-    if found.plans.len() == fit {
-        found.unfit.extend(least.map(|(strategy, _)| job.plan(strategy)));
-    }
-}
-
-fn less(a: &(Strategy, Load), b: &(Strategy, Load)) -> Ordering {
-    a.1.total().total_cmp(&b.1.total())
 }
 
 /// The stages of ZeRO, and groups of data ranks that divide with stage 3: one node, or a few.
-fn divisions(job: &TrainingJob, base: &Strategy, offload: Offloaded) -> Vec<Strategy> {
+fn divisions(job: &TrainingJob, base: &Strategy) -> Vec<Strategy> {
     let zero = |stage: usize| Strategy { zero: Stage::ALL[stage], ..*base };
-    if offload == Offloaded::Parameters {
+    if base.offload == Offloaded::Parameters {
         return if base.pipeline == 1 { vec![zero(3)] } else { Vec::new() };
     }
     if base.data == 1 {
@@ -189,39 +112,45 @@ fn recomputations(job: &TrainingJob) -> Vec<Recompute> {
     all
 }
 
-/// A strategy with each micro-batch and each number of chunks.
-fn variants(job: &TrainingJob, s: &Strategy) -> Vec<Strategy> {
-    let mut all = Vec::new();
-    for chunks in s.chunks_for(job.model.layers) {
-        for sequences in MICRO_BATCHES {
-            if sequences == 1 || sequences * s.data <= job.batch {
-                all.push(Strategy { chunks, micro_batch: Some(sequences), ..*s });
+/// A strategy with everything that can be recomputed, with and without sequence parallelism, with
+/// each number of chunks and each micro-batch.
+fn try_settings(job: &TrainingJob, found: &mut Search, base: Strategy) {
+    for recompute in recomputations(job) {
+        for sequence in [false, true] {
+            if sequence && base.tensor == 1 {
+                continue;
+            }
+            for chunks in base.chunks_for(job.model.layers) {
+                for sequences in MICRO_BATCHES {
+                    let micro_batch = Some(sequences);
+                    if sequences == 1 || sequences * base.data <= job.batch {
+                        let strategy =
+                            Strategy { recompute, sequence, chunks, micro_batch, ..base };
+                        consider(job, found, strategy);
+                    }
+                }
             }
         }
     }
-    all
 }
 
-/// Adds a strategy to the plans or to those that are refused. Returns its bytes if only its memory
-/// is refused.
-fn consider(job: &TrainingJob, found: &mut Search, strategy: Strategy) -> Option<(Strategy, Load)> {
+/// Adds a strategy to the plans, if it works and fits.
+fn consider(job: &TrainingJob, found: &mut Search, strategy: Strategy) {
     found.considered += 1;
-    if let Some(kind) = refused(job, &strategy) {
-        found.refuse(job, strategy, kind);
-        return None;
+    if refusal(job, &strategy).is_some() {
+        return;
     }
     let load = job.load(&strategy);
-    if !fits(job, &load) {
-        found.refuse(job, strategy, RefusalKind::Memory);
-        return Some((strategy, load));
+    if fits(job, &load) {
+        let time = job.time(&strategy);
+        found.plans.push(Plan { strategy, load, time });
+    } else if found.least.is_none_or(|least| load.total() < least.load.total()) {
+        found.least = Some(job.plan(strategy));
     }
-    let time = job.time(&strategy);
-    found.plans.push(Plan { strategy, load, time });
-    None
 }
 
-fn divisors(n: usize) -> Vec<usize> {
-    (1..=n).filter(|d| n.is_multiple_of(*d)).collect()
+fn divisors(n: usize) -> impl Iterator<Item = usize> {
+    (1..=n).filter(move |d| n.is_multiple_of(*d))
 }
 
 #[cfg(test)]
@@ -242,40 +171,14 @@ mod tests {
         let accuracy = Accuracy::known();
         assert!(found.plans.is_sorted_by_key(|plan| accuracy.likely(plan)));
         for plan in &found.plans {
-            assert_eq!(refusals(&job, &plan.strategy), [], "{}", plan.strategy);
-            assert!(
-                too_large(&job, &plan.strategy, &plan.load).is_none()
-                    && plan.strategy.offload == Offloaded::None
-            );
+            assert_eq!(refusal(&job, &plan.strategy), None, "{}", plan.strategy);
+            assert!(fits(&job, &plan.load) && plan.strategy.offload == Offloaded::None);
         }
-        let refused: usize = found.refused.values().map(|(count, ..)| count).sum();
-        assert_eq!(found.plans.len() + refused, found.considered);
-        assert!(
-            found.refused.contains_key(&RefusalKind::Memory)
-                && found.refused.contains_key(&RefusalKind::Heads)
-        );
         // Groups of data ranks, ZeRO alone, and pipelines with chunks are all tried.
         assert!(found.best(|s| s.zero.number() == 3 && s.replicas > 1).is_some());
         assert!(found.best(|s| s.zero.number() == 3 && s.replicas == 1).is_some());
         assert!(found.best(|s| s.pipeline > 1 && s.chunks > 1).is_some());
-        // No replica holds 70 billion parameters whole. Every pair of degrees has a plan or one
-        // that is too large, not both.
-        let least = found
-            .unfit
-            .iter()
-            .find(|plan| plan.strategy.pipeline == 2)
-            .map(|plan| plan.strategy.data);
-        assert_eq!(least, Some(256), "{:?}", found.unfit);
-        for Plan { strategy, load, .. } in &found.unfit {
-            let same = |s: &Strategy| {
-                (s.data, s.tensor, s.pipeline)
-                    == (strategy.data, strategy.tensor, strategy.pipeline)
-            };
-            assert!(
-                too_large(&job, strategy, load).is_some() && found.best(same).is_none(),
-                "{strategy}"
-            );
-        }
+        // No replica holds 70 billion parameters whole.
         assert!(found.best(|s| s.tensor * s.pipeline == 1 && s.zero.number() < 2).is_none());
     }
 
@@ -293,9 +196,7 @@ mod tests {
             !found.plans.is_empty()
                 && found.plans.iter().all(|plan| plan.strategy.offload > Offloaded::None)
         );
-        let disks = search(&job("llama-3-70b", 1)).plans;
-        assert!(!disks.is_empty() && disks.iter().all(|plan| plan.strategy.nvme));
-        assert!(search(&job("llama-3.1-405b", 1)).plans.is_empty());
-        assert!(search(&job("llama-3.1-405b", 1)).smallest().is_some());
+        let none = search(&job("llama-3.1-405b", 1));
+        assert!(none.plans.is_empty() && none.least.is_some());
     }
 }

@@ -4,8 +4,8 @@
 //! (n-1)/n·S over the slowest link of its way. On thousands of ranks its latency is most of it.
 //! Recursive doubling (an all-gather) and halving (a reduce-scatter) take log₂ n hops for the same
 //! bytes. Between nodes they work on one rank of each node, and rings on each node do the rest. Of
-//! both ways the faster one counts, where libraries have both. lab01 has them, and its simulator
-//! the times.
+//! both ways the faster one counts, where libraries have both. [`Link`] has both formulas; here is
+//! which link a group has on a cluster.
 
 use shardlab::comm::Link;
 use shardlab::plan::Network;
@@ -79,51 +79,29 @@ fn ring(network: &Network, group: RankGroup, bytes: f64) -> f64 {
 /// Seconds of recursive doubling among one rank of each node, for all ranks of a node at once, and
 /// of rings on the nodes.
 fn doubling(network: &Network, group: RankGroup, bytes: f64) -> f64 {
-    let nodes = group.nodes();
+    let one_each = RankGroup { size: group.nodes(), per_node: 1 };
+    let link = Link { bandwidth: bandwidth(network, one_each), ..network.between };
     // Each rank of a node sends its part of the array through its share of the node's cards.
-    let rank = RankGroup { size: nodes, per_node: 1 };
-    let rounds = nodes.next_power_of_two().trailing_zeros() as f64;
-    let part = bytes / group.per_node as f64;
-    let share = (nodes - 1) as f64 / nodes as f64;
-    let far = rounds * network.between.latency + share * part / bandwidth(network, rank);
+    let far = link.doubling_seconds(group.nodes(), bytes / group.per_node as f64);
     let node = RankGroup { size: group.per_node, per_node: group.per_node };
     far + if node.size > 1 { ring(network, node, bytes) } else { 0.0 }
 }
 
-/// The faster way, a ring where libraries have nothing else: `rings` says that they had nothing
-/// else at the time.
-fn best(network: &Network, group: RankGroup, bytes: f64, rings: bool) -> f64 {
-    let around = ring(network, group, bytes);
-    if rings || group.nodes() == 1 {
-        return around;
-    }
-    around.min(doubling(network, group, bytes))
-}
-
-/// Seconds of a reduce-scatter or an all-gather of an array of `bytes` in `calls` equal parts. NCCL
-/// has another way than rings only for groups with one rank on each node (`PAT`;
-/// `src/graph/tuning.cc` of its version 2.30).
-pub fn gathers(network: &Network, group: RankGroup, bytes: f64, calls: f64, rings: bool) -> f64 {
+/// Seconds of a reduce-scatter or an all-gather of an array of `bytes` in `calls` equal parts. An
+/// all-reduce is as long as both, and `trees` says that it may take other ways than a ring.
+///
+/// NCCL has trees for all-reduces of any group. For the others it has another way than rings only
+/// if a group has one rank on each node (`PAT`; `src/graph/tuning.cc` of its version 2.30).
+pub fn gathers(network: &Network, group: RankGroup, bytes: f64, calls: f64, trees: bool) -> f64 {
     if group.size < 2 {
         return 0.0;
     }
-    let rings = rings || group.per_node > 1;
-    calls * best(network, group, bytes / calls, rings)
-}
-
-/// Seconds of all-reduces of an array of `bytes` in `calls` equal parts: each as long as both of
-/// the above. NCCL has trees for any group.
-pub fn all_reduces(
-    network: &Network,
-    group: RankGroup,
-    bytes: f64,
-    calls: f64,
-    rings: bool,
-) -> f64 {
-    if group.size < 2 {
-        return 0.0;
+    let part = bytes / calls;
+    let mut each = ring(network, group, part);
+    if trees && group.nodes() > 1 {
+        each = each.min(doubling(network, group, part));
     }
-    2.0 * calls * best(network, group, bytes / calls, rings)
+    calls * each
 }
 
 /// Seconds of the slowest message between stages that are `stride` ranks apart, on `devices` ranks
@@ -185,9 +163,9 @@ mod tests {
                 let best = simulated(Algorithm::Ring).min(simulated(Algorithm::RecursiveDoubling));
                 let bytes = 4.0 * (elements * ranks) as f64;
                 let group = RankGroup::of(&network, ranks, ranks, 1);
-                let is = gathers(&network, group, bytes, 1.0, false);
+                let is = gathers(&network, group, bytes, 1.0, true);
                 assert!((is / best - 1.0).abs() < 1e-9, "{ranks} ranks, {elements}: {is}, {best}");
-                let rings = gathers(&network, group, bytes, 1.0, true);
+                let rings = gathers(&network, group, bytes, 1.0, false);
                 assert!((rings / simulated(Algorithm::Ring) - 1.0).abs() < 1e-9);
             }
         }
@@ -198,8 +176,8 @@ mod tests {
     fn many_ranks_do_not_wait_for_a_ring() {
         let dgx = Network::named("dgx-h100").unwrap();
         let group = RankGroup::of(&dgx, 16_384, 2048, 8);
-        let rings = gathers(&dgx, group, 1e6, 1.0, true);
-        let best = gathers(&dgx, group, 1e6, 1.0, false);
+        let rings = gathers(&dgx, group, 1e6, 1.0, false);
+        let best = gathers(&dgx, group, 1e6, 1.0, true);
         assert!(rings > 0.028 && best < 0.001, "{rings}, {best}");
     }
 

@@ -1,4 +1,4 @@
-//! The cost of a whole training, from the time of a step: tokens per second, MFU, days and money.
+//! The cost of a whole training, from the time of a step: tokens per second, MFU and days.
 
 use super::TrainingJob;
 
@@ -10,14 +10,10 @@ pub const TOKENS: f64 = 20.0;
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct Cost {
     pub tokens_per_second: f64,
-    /// Model FLOPs per second and device.
-    pub flops: f64,
     /// Model FLOPs utilisation: their share of the data sheet's peak.
     pub mfu: f64,
     pub days: f64,
     pub device_hours: f64,
-    /// US dollars.
-    pub dollars: f64,
 }
 
 impl TrainingJob {
@@ -27,14 +23,11 @@ impl TrainingJob {
         let tokens_per_second = (self.batch * self.model.block) as f64 / seconds;
         let flops = self.model.matmul_flops_per_token() as f64 * tokens_per_second / devices;
         let hours = tokens / tokens_per_second / 3600.0;
-        let device_hours = hours * devices;
         Cost {
             tokens_per_second,
-            flops,
             mfu: flops / self.cluster.device.peak,
             days: hours / 24.0,
-            device_hours,
-            dollars: device_hours * self.cluster.device.price,
+            device_hours: hours * devices,
         }
     }
 }
@@ -72,17 +65,5 @@ mod tests {
                 job.cost(seconds, tokens).days
             );
         }
-    }
-
-    #[test]
-    fn money_is_device_hours_times_a_price() {
-        let cluster = Cluster::new(Device::named("h100-80g").unwrap(), "dgx-h100").unwrap();
-        let job = TrainingJob {
-            batch: 8,
-            ..TrainingJob::new(ModelShape::gpt2(12, 768, 12, 50_257, 1024), cluster, 16)
-        };
-        let cost = job.cost(0.5, 8.0 * 1024.0 * 7200.0);
-        assert!((cost.device_hours - 16.0).abs() < 1e-9 && (cost.dollars - 48.0).abs() < 1e-9);
-        assert_eq!(cost.tokens_per_second, 16_384.0);
     }
 }

@@ -2,15 +2,13 @@
 //!
 //! Arithmetic alone: no tensors, no ranks. Every formula has its source beside it. Reading order:
 //!
-//! - `device.rs` and `cluster.rs`: devices, and their network; `collective.rs`: the time of a
-//!   collective on it
+//! - `device.rs`: devices on their network; `collective.rs`: the time of a collective there
 //! - `degrees.rs`: a strategy, and how it is written; `program.rs`: what differs between the
 //!   programs that run it
 //! - `memory.rs`: all bytes of a rank
 //! - `traffic.rs`: the bytes on each axis, and their time; `step.rs`: the time of a step
-//! - `cost.rs`: tokens per second, MFU, days and money
+//! - `cost.rs`: tokens per second, MFU and days
 
-mod cluster;
 mod collective;
 mod cost;
 mod degrees;
@@ -20,11 +18,10 @@ mod program;
 mod step;
 mod traffic;
 
-pub use cluster::Cluster;
-pub use collective::{RankGroup, all_reduces, bandwidth};
+pub use collective::{RankGroup, bandwidth, gathers};
 pub use cost::{Cost, TOKENS};
 pub use degrees::{Degrees, MICRO_BATCHES, cell};
-pub use device::Device;
+pub use device::{Cluster, Device};
 pub use memory::{Load, in_flight};
 pub use program::Program;
 pub use shardlab::parallel::Strategy;

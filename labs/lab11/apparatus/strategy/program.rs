@@ -2,9 +2,6 @@
 //! different programs.
 
 use serde::Serialize;
-use shardlab::error::BadInput;
-use std::fmt;
-use std::str::FromStr;
 
 /// A program that trains, by what it does.
 ///
@@ -25,7 +22,7 @@ use std::str::FromStr;
 /// `runtime/pipe/engine.py`, whose tensor ranks are Megatron-LM's. Megatron-LM's ZeRO-2 is
 /// Megatron-FSDP's `optim_grads`, which its `training/arguments.py` (d98e8a6) does not refuse in a
 /// pipeline; no test of its runs that.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Program {
     Megatron,
@@ -35,19 +32,6 @@ pub enum Program {
 }
 
 impl Program {
-    pub const ALL: [Program; 4] =
-        [Program::Megatron, Program::Pytorch, Program::Deepspeed, Program::Shardlab];
-
-    /// As `--program` takes it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Program::Megatron => "megatron",
-            Program::Pytorch => "pytorch",
-            Program::Deepspeed => "deepspeed",
-            Program::Shardlab => "shardlab",
-        }
-    }
-
     /// In a sentence.
     pub fn words(self) -> &'static str {
         match self {
@@ -110,23 +94,5 @@ impl Program {
             Program::Pytorch | Program::Deepspeed => 6.0,
             Program::Shardlab => 8.0,
         }
-    }
-}
-
-impl fmt::Display for Program {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Program {
-    type Err = BadInput;
-
-    fn from_str(name: &str) -> Result<Program, BadInput> {
-        let found = Program::ALL.into_iter().find(|program| program.name() == name);
-        found.ok_or_else(|| {
-            let names = Program::ALL.map(Program::name).join(", ");
-            BadInput::new(format!("no program is named {name}"), format!("choose one of {names}"))
-        })
     }
 }

@@ -1,7 +1,7 @@
 //! The time of one step.
 //!
 //! A rank computes products at a part of its peak, and moves the bytes between them at a part of
-//! its memory's bandwidth (a roofline: Williams et al., 2009). Collectives take the time of lab01's
+//! its memory's bandwidth (a roofline: Williams et al., 2009). Collectives take the time of their
 //! best algorithm (alpha and beta). Communication that computing hides is subtracted, and a
 //! pipeline waits for (p-1)/v micro-batches.
 
@@ -26,24 +26,21 @@ pub struct Time {
 }
 
 impl Time {
-    pub const PARTS: [&str; 7] =
-        ["compute", "recompute", "tensor", "pipeline", "bubble", "data", "optimizer"];
-
-    /// In the order of [`Time::PARTS`].
-    pub fn parts(&self) -> [f64; 7] {
+    /// The seconds by name.
+    pub fn parts(&self) -> [(&'static str, f64); 7] {
         [
-            self.compute,
-            self.recompute,
-            self.tensor,
-            self.pipeline,
-            self.bubble,
-            self.data,
-            self.optimizer,
+            ("compute", self.compute),
+            ("recompute", self.recompute),
+            ("tensor", self.tensor),
+            ("pipeline", self.pipeline),
+            ("bubble", self.bubble),
+            ("data", self.data),
+            ("optimizer", self.optimizer),
         ]
     }
 
     pub fn total(&self) -> f64 {
-        self.parts().iter().sum()
+        self.parts().iter().map(|part| part.1).sum()
     }
 }
 
@@ -212,40 +209,24 @@ impl TrainingJob {
     /// Seconds of the optimizer: it reads and writes its state, reads gradients and writes
     /// parameters.
     ///
-    /// Offloaded, the host does it, at the speed of its memory or its disks. All devices of a node
-    /// share them. Each gradient and each parameter passes the host's memory twice, to or from the
-    /// device and to or from the processor. Memory, link and disks work at the same time, so the
-    /// slowest counts.
+    /// Offloaded, the host does it, at the speed of its memory. All devices of a node share it. Each
+    /// gradient and each parameter passes the host's memory twice, to or from the device and to or
+    /// from the processor. Memory and link work at the same time, so the slower one counts.
     fn update_seconds(&self, s: &Strategy) -> f64 {
         let device = &self.cluster.device;
         let updates = self.most_held(s) / if s.zero.number() > 0 { s.shard() as f64 } else { 1.0 };
         let state = updates * self.bytes.optimizer as f64;
         let moved = updates * (self.bytes.gradient + self.bytes.parameter) as f64;
-        if s.offload == Offloaded::None {
-            return device.streams(2.0 * state + moved);
+        match s.offload {
+            Offloaded::None => device.streams(2.0 * state + moved),
+            Offloaded::Optimizer => {
+                let memory = (2.0 * state + 2.0 * moved) / device.host_bandwidth;
+                memory.max(moved / device.host_link)
+            }
+            // Parameters and gradients are there already: the passes of the model brought and took
+            // them.
+            Offloaded::Parameters => (2.0 * state + moved) / device.host_bandwidth,
         }
-        let [gradients, parameters] =
-            [self.bytes.gradient, self.bytes.parameter].map(|each| updates * each as f64);
-        // Offloaded parameters and gradients are there already: the passes of the model brought and
-        // took them.
-        let all = s.offload == Offloaded::Parameters;
-        let (copied, link) = if all {
-            (moved, 0.0)
-        } else {
-            (2.0 * moved, moved / device.host_link)
-        };
-        let memory = (2.0 * state + copied) / device.host_bandwidth;
-        let (read, written) = if all {
-            (state + gradients, state + parameters)
-        } else {
-            (state, state)
-        };
-        let disk = if s.nvme {
-            read / device.disk_read + written / device.disk_write
-        } else {
-            0.0
-        };
-        memory.max(link).max(disk)
     }
 }
 
@@ -336,16 +317,9 @@ mod tests {
             job.time(&Strategy { offload, zero: Stage::ALL[zero], ..Strategy::SINGLE })
         };
         assert!(of(Offloaded::Optimizer, 0).optimizer > 5.0 * of(Offloaded::None, 0).optimizer);
-        // Disks are slower than the host's memory, which moves the state twice and gradients and
-        // parameters twice.
-        let disks = Strategy {
-            offload: Offloaded::Optimizer,
-            nvme: true,
-            ..Strategy::SINGLE
-        };
+        // The host's memory moves the state twice, and gradients and parameters twice.
         let host = of(Offloaded::Optimizer, 0).optimizer;
-        assert!(job.time(&disks).optimizer > 10.0 * host);
-        let bytes = job.most_held(&disks) * (2.0 * 12.0 + 2.0 * 6.0);
+        let bytes = job.most_held(&Strategy::SINGLE) * (2.0 * 12.0 + 2.0 * 6.0);
         assert!((host / (bytes / job.cluster.device.host_bandwidth) - 1.0).abs() < 1e-9);
         assert!(of(Offloaded::Parameters, 3).data > 0.0 && of(Offloaded::Optimizer, 0).data == 0.0);
     }

@@ -57,14 +57,15 @@ impl TrainingJob {
     fn gathers(&self, [size, stride]: [usize; 2], bytes: f64, calls: f64) -> f64 {
         let network = &self.cluster.network;
         let group = RankGroup::of(network, self.devices, size, stride);
-        collective::gathers(network, group, bytes, calls, self.rings)
+        let trees = !self.rings && group.per_node == 1;
+        collective::gathers(network, group, bytes, calls, trees)
     }
 
     /// The same of all-reduces.
     fn all_reduces(&self, [size, stride]: [usize; 2], bytes: f64, calls: f64) -> f64 {
         let network = &self.cluster.network;
         let group = RankGroup::of(network, self.devices, size, stride);
-        collective::all_reduces(network, group, bytes, calls, self.rings)
+        2.0 * collective::gathers(network, group, bytes, calls, !self.rings)
     }
 
     /// All-reduces at the ends of the model: of the divided token table's rows, and of the head's
@@ -172,19 +173,16 @@ impl TrainingJob {
         let layers = s.layers(self.model.layers) as f64;
         let gradients = self.bytes.gradient as f64 * held;
         let gathered = self.gathered_bytes(s) as f64 * held;
-        // Offloaded parameters come from the host or its disks first, and gradients go there: of
-        // each rank, its own part. From the second micro-batch on the host adds gradients up: it
-        // reads both and writes the sum. All of it shares the host's memory.
-        let part = |bytes: f64, link: f64, times: f64| match s.offload {
+        // Offloaded parameters come from the host first, and gradients go there: of each rank, its
+        // own part. From the second micro-batch on the host adds gradients up: it reads both and
+        // writes the sum. All of it shares the host's memory.
+        let part = |bytes: f64, times: f64| match s.offload {
             Offloaded::Parameters => {
                 let own = bytes / s.shard() as f64;
-                (own / link).max(times * own / device.host_bandwidth)
+                (own / device.host_link).max(times * own / device.host_bandwidth)
             }
             _ => 0.0,
         };
-        let disks = |speed: f64| if s.nvme { speed } else { f64::INFINITY };
-        let from = device.host_link.min(disks(device.disk_read));
-        let to = device.host_link.min(disks(device.disk_write));
         let added = if s.micro_batches_of(self.batch) > 1 { 4.0 } else { 1.0 };
         let group = [s.shard(), s.tensor];
         let between = [s.replicas, s.tensor * s.shard()];
@@ -193,8 +191,8 @@ impl TrainingJob {
             return DataSeconds { reduce: half, gather: half, average: 0.0 };
         }
         DataSeconds {
-            reduce: self.gathers(group, gradients, layers) + part(gradients, to, added),
-            gather: self.gathers(group, gathered, layers) + part(gathered, from, 1.0),
+            reduce: self.gathers(group, gradients, layers) + part(gradients, added),
+            gather: self.gathers(group, gathered, layers) + part(gathered, 1.0),
             average: self.all_reduces(between, gradients / s.shard() as f64, layers),
         }
     }

@@ -1,0 +1,204 @@
+//! The model of a job: a published one by name, one of a config.json, or one of one's own.
+
+use clap::builder::RangedU64ValueParser;
+use kit::{config_json, help};
+use shardlab::error::BadInput;
+use shardlab::files;
+use shardlab::plan::{Dense, Family, ModelShape, PRESETS};
+use std::path::{Path, PathBuf};
+
+/// GPTs with names, beside the Llamas of [`PRESETS`].
+///
+/// Sources: Radford et al., *Language Models are Unsupervised Multitask Learners* (2019); Brown et
+/// al. (arXiv 2005.14165), table 2.1; Smith et al. (arXiv 2201.11990); Korthikanti et al.
+/// (arXiv 2205.05198), table 3, whose vocabulary is 51,200 with its padding.
+pub const MODELS: [(&str, ModelShape); 7] = [
+    ("gpt2", ModelShape::gpt2(12, 768, 12, 50_257, 1024)),
+    ("gpt2-xl", ModelShape::gpt2(48, 1600, 25, 50_257, 1024)),
+    ("gpt3-13b", ModelShape::gpt2(40, 5120, 40, 51_200, 2048)),
+    ("megatron-22b", ModelShape::gpt2(48, 6144, 64, 51_200, 2048)),
+    ("gpt3-175b", ModelShape::gpt2(96, 12_288, 96, 51_200, 2048)),
+    ("mt-nlg-530b", ModelShape::gpt2(105, 20_480, 128, 51_200, 2048)),
+    ("megatron-1t", ModelShape::gpt2(128, 25_600, 160, 51_200, 2048)),
+];
+
+/// Tokens that sequences have at most, as in pretraining. For longer ones people divide attention
+/// as well (context parallelism), which the planner does not know.
+const LONGEST: usize = 8192;
+
+/// All models that have names.
+pub fn models() -> impl Iterator<Item = (&'static str, ModelShape)> {
+    let llamas = PRESETS.iter().copied();
+    MODELS.into_iter().chain(llamas)
+}
+
+/// The model of that name.
+pub fn model(name: &str) -> Result<ModelShape, BadInput> {
+    let found = models().find(|(known, _)| known.eq_ignore_ascii_case(name));
+    let (_, shape) = found.ok_or_else(|| {
+        let names: Vec<&str> = models().map(|(name, _)| name).collect();
+        BadInput::new(
+            format!("no model is named {name}"),
+            format!("choose one of {}", names.join(", ")),
+        )
+    })?;
+    Ok(ModelShape { block: shape.block.min(LONGEST), ..shape })
+}
+
+/// Which model.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = help::MODEL)]
+pub struct ModelOfJob {
+    /// A model by name, such as gpt3-175b or llama-3-8b [default: llama-3-70b]
+    #[arg(long, value_name = "NAME")]
+    pub model: Option<String>,
+    /// A model of the Hugging Face Hub, by its file config.json
+    #[arg(long, value_name = "FILE", conflicts_with = "model")]
+    pub config: Option<PathBuf>,
+    /// Layers of a model of your own, with --embd and --heads
+    #[arg(long, value_name = "NUMBER", requires_all = ["embd", "heads"], conflicts_with_all = ["model", "config"])]
+    pub layers: Option<usize>,
+    /// Width of your own model
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        requires = "layers",
+        hide_short_help = true
+    )]
+    pub embd: Option<usize>,
+    /// Query heads of your own model
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        requires = "layers",
+        hide_short_help = true
+    )]
+    pub heads: Option<usize>,
+    /// Its key and value heads [default: as many as query heads]
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        requires = "layers",
+        hide_short_help = true
+    )]
+    pub kv_heads: Option<usize>,
+    /// Inner width of its MLP [default: 8/3 of --embd, up to a multiple of 256]
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        requires = "layers",
+        hide_short_help = true
+    )]
+    pub ffn: Option<usize>,
+    /// Its distinct tokens
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        requires = "layers",
+        default_value_t = 32_000,
+        hide_short_help = true
+    )]
+    pub vocab: usize,
+    /// Tokens of a sequence; for longer ones people divide attention as well, which the planner
+    /// does not know [default: the model's, at most 8,192; for a model of your own 4,096]
+    #[arg(long, value_name = "TOKENS", value_parser = RangedU64ValueParser::<usize>::new().range(1..=LONGEST as u64))]
+    pub seq: Option<usize>,
+}
+
+impl ModelOfJob {
+    /// The model, and what to call it.
+    ///
+    /// # Errors
+    /// If there is no such model or file, or its numbers do not fit together.
+    pub fn described(&self) -> Result<(String, ModelShape), BadInput> {
+        let (name, mut shape) = match (&self.config, self.layers) {
+            (Some(path), _) => (path.display().to_string(), of_file(path)?),
+            (None, Some(layers)) => ("your model".to_string(), self.own(layers)?),
+            (None, None) => {
+                let name = self.model.as_deref().unwrap_or("llama-3-70b");
+                (name.to_string(), model(name)?)
+            }
+        };
+        shape.block = self.seq.unwrap_or(shape.block.min(LONGEST));
+        Ok((name, shape))
+    }
+
+    /// A Llama of one's own.
+    fn own(&self, layers: usize) -> Result<ModelShape, BadInput> {
+        let embd = self.embd.unwrap_or_default();
+        let heads = self.heads.unwrap_or_default();
+        let usual_ffn = (8 * embd / 3).next_multiple_of(256);
+        let shape = ModelShape {
+            vocabulary: self.vocab,
+            block: 4096,
+            layers,
+            heads,
+            embd,
+            family: Family::Dense(Dense::llama(
+                self.kv_heads.unwrap_or(heads),
+                config_json::head_width(embd, heads)?,
+                self.ffn.unwrap_or(usual_ffn),
+            )),
+        };
+        config_json::check(&shape)?;
+        Ok(shape)
+    }
+}
+
+/// The model of a config.json.
+fn of_file(path: &Path) -> Result<ModelShape, BadInput> {
+    let name = path.display();
+    let text = files::text(path, files::LIST).map_err(|error| {
+        let what = format!("{name} cannot be read: {error}");
+        BadInput::new(what, "give --config a model's own config.json")
+    })?;
+    let read = config_json::planned(&text);
+    read.map_err(|error| BadInput::new(format!("{name}: {}", error.what), error.help))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_have_the_parameters_that_they_say() {
+        for (name, billions) in
+            [("gpt2", 0.124), ("gpt2-xl", 1.557), ("gpt3-13b", 12.9), ("megatron-22b", 22.1)]
+        {
+            let is = model(name).unwrap().parameters() as f64 / 1e9;
+            assert!((is / billions - 1.0).abs() < 0.01, "{name}: {is}");
+        }
+        let billions = |name| (model(name).unwrap().parameters() as f64 / 1e9).round();
+        assert_eq!(
+            ["gpt3-175b", "mt-nlg-530b", "megatron-1t", "llama-3-70b"].map(billions),
+            [175.0, 530.0, 1008.0, 71.0]
+        );
+        assert_eq!(model("llama-3.1-405b").unwrap().block, 8192);
+        let error = model("gpt-5").unwrap_err();
+        assert!(
+            error.help.contains("gpt3-175b") && error.help.contains("llama-3-70b"),
+            "{error}"
+        );
+    }
+
+    /// Three numbers are a Llama 2 13B: the others follow as its own do.
+    #[test]
+    fn three_numbers_are_a_model() {
+        let own = ModelOfJob {
+            layers: Some(40),
+            embd: Some(5120),
+            heads: Some(40),
+            vocab: 32_000,
+            ..ModelOfJob::default()
+        };
+        let (name, shape) = own.described().unwrap();
+        let llama = model("llama-2-13b").unwrap();
+        assert_eq!((name.as_str(), shape.dense()), ("your model", llama.dense()));
+        assert_eq!(shape.parameters(), llama.parameters());
+        assert_eq!((shape.block, shape.vocabulary), (4096, 32_000));
+        let odd = ModelOfJob { heads: Some(7), ..own.clone() }.described().unwrap_err();
+        assert!(odd.what.contains("7 heads cannot share a width of 5120 evenly"), "{odd}");
+        let odd = ModelOfJob { kv_heads: Some(3), ..own }.described().unwrap_err();
+        assert!(odd.what.contains("40 query heads cannot share 3 key"), "{odd}");
+    }
+}
