@@ -146,22 +146,20 @@ pub fn to_config(shape: &ModelShape) -> Option<String> {
 /// If a number is 0 or absurd, or numbers do not fit together.
 pub fn check(shape: &ModelShape) -> Result<(), BadInput> {
     let bad = |what: String| Err(BadInput::new(what, "correct it, or choose a different model"));
+    let within = |what: &str, number: usize, most: usize| match number {
+        number if (1..=most).contains(&number) => Ok(()),
+        number => bad(format!("the model has {number} {what}, not 1 to {most}")),
+    };
     let heads = shape.heads;
+    within("layers", shape.layers, 10_000)?;
+    within("query heads", heads, 4096)?;
+    within("numbers in its width", shape.embd, 1 << 20)?;
+    within("tokens in its vocabulary", shape.vocabulary, 1 << 24)?;
+    within("positions", shape.block, 1 << 24)?;
     let dense = shape.dense();
-    for (what, number, most) in [
-        ("layers", shape.layers, 10_000),
-        ("query heads", heads, 4096),
-        ("key and value heads", dense.kv_heads, 4096),
-        ("numbers in a head", dense.head, 4096),
-        ("numbers in its width", shape.embd, 1 << 20),
-        ("numbers in its MLP's width", dense.ffn, 1 << 20),
-        ("tokens in its vocabulary", shape.vocabulary, 1 << 24),
-        ("positions", shape.block, 1 << 24),
-    ] {
-        if !(1..=most).contains(&number) {
-            return bad(format!("the model has {number} {what}, not 1 to {most}"));
-        }
-    }
+    within("key and value heads", dense.kv_heads, 4096)?;
+    within("numbers in a head", dense.head, 4096)?;
+    within("numbers in its MLP's width", dense.ffn, 1 << 20)?;
     if !heads.is_multiple_of(dense.kv_heads) {
         let kv_heads = dense.kv_heads;
         return bad(format!(
@@ -380,6 +378,12 @@ mod tests {
                 "rope_scaling",
                 json!({"rope_type": "llama3", "factor": 2.0}),
                 "missing field `low_freq_factor`",
+            ),
+            (
+                "rope_scaling",
+                json!({"rope_type": "llama3", "factor": 2.0, "low_freq_factor": 4.0,
+                       "high_freq_factor": 1.0, "original_max_position_embeddings": 64}),
+                "RoPE's scaling is out of range",
             ),
             ("num_key_value_heads", json!(3), "8 query heads cannot share 3"),
             ("hidden_size", json!(60), "8 heads cannot share a width of 60"),

@@ -169,12 +169,12 @@ pub fn too_large(job: &TrainingJob, load: &Load) -> Option<Refusal> {
     let largest = largest.map_or("", |part| part.0);
     if state > room {
         let help = format!(
-            "without activations it takes {}, and most are {largest}",
+            "without activations it takes {}; the largest part: {largest}",
             bytes_decimal(state)
         );
         return because(what, help);
     }
-    because(what, format!("most are {largest}"))
+    because(what, format!("the largest part: {largest}"))
 }
 
 #[cfg(test)]
@@ -202,9 +202,9 @@ mod tests {
         };
         assert_eq!(
             help(30e9, 50e9),
-            "without activations it takes 80.0 GB, and most are gradients"
+            "without activations it takes 80.0 GB; the largest part: gradients"
         );
-        assert_eq!(help(10e9, 20e9), "most are activations");
+        assert_eq!(help(10e9, 20e9), "the largest part: activations");
         let job = job();
         let of = |plan: &str| too_large(&job, &job.load(&plan.parse().unwrap()));
         assert!(of("dp=48,mb=1").unwrap().what.contains("of 76.4 GB"));
