@@ -5,7 +5,8 @@ use super::STATES;
 use super::know::{by_turns, fragments, paddings};
 use crate::torch::{Dtype, Graph, Id, Value, save_graph};
 use half::bf16;
-use std::io;
+use shardlab::checkpoint::files;
+use shardlab::error::BadInput;
 use std::ops::Range;
 use std::path::Path;
 
@@ -48,13 +49,6 @@ pub struct Example {
     pub round_robin: bool,
     /// Whether the optimizer has made a step, and so has moments.
     pub moments: bool,
-    /// Whether the files list their fragments, as they do since version 0.8.
-    pub listed: bool,
-    /// In stage 3, parameters of up to so many elements are whole on every rank.
-    pub persistent: usize,
-    /// In stage 3, the value of every element of padding. DeepSpeed leaves in it what was in
-    /// memory.
-    pub padding: f32,
     /// Tensors of the model that the optimizer does not have.
     pub others: Group,
     /// The version of DeepSpeed that each rank records.
@@ -80,9 +74,6 @@ impl Example {
             last_rank_only: false,
             round_robin: false,
             moments: true,
-            listed: true,
-            persistent: 0,
-            padding: 0.0,
             others: Vec::new(),
             version: "0.19.8",
             info: Some(|graph| {
@@ -97,8 +88,8 @@ impl Example {
     ///
     /// # Errors
     /// If a file cannot be written.
-    pub fn save(&self, folder: &Path, values: Values) -> io::Result<()> {
-        std::fs::create_dir_all(folder)?;
+    pub fn save(&self, folder: &Path, values: Values) -> Result<(), BadInput> {
+        files::make(folder)?;
         for mp in 0..self.groups.len() {
             let models = if self.stage == 3 { self.ranks } else { 1 };
             for dp in 0..models {
@@ -117,22 +108,18 @@ impl Example {
         Ok(())
     }
 
-    fn save_model(&self, path: &Path, mp: usize, values: Values) -> io::Result<()> {
+    fn save_model(&self, path: &Path, mp: usize, values: Values) -> Result<(), BadInput> {
         let mut file = Contents::default();
         let mut weights = Vec::new();
         let mut shapes = Vec::new();
         for group in self.groups[mp].iter().chain([&self.others]) {
             let mut of_group = Vec::new();
             for (name, shape) in group {
-                let whole = shape.iter().product();
-                let numel = if self.stage == 3 && whole > self.persistent {
-                    0
-                } else {
-                    whole
-                };
+                // In stage 3 no rank has a whole weight.
+                let here = if self.stage == 3 { vec![0] } else { shape.clone() };
+                let numel = here.iter().product();
                 let numbers: Vec<f32> =
                     (0..numel).map(|element| values(mp, name, 0, element)).collect();
-                let here = if numel < whole { vec![0] } else { shape.clone() };
                 let weight = if self.bf16 {
                     let bytes = numbers
                         .iter()
@@ -198,15 +185,10 @@ impl Example {
                     for (name, shape) in group {
                         let numel: usize = shape.iter().product();
                         let part = numel.div_ceil(self.ranks);
-                        let padding = if state == 0 { self.padding } else { 0.0 };
-                        let element = |at| {
-                            if at < numel {
-                                values(mp, name, state, at)
-                            } else {
-                                padding
-                            }
-                        };
-                        buffer.extend((dp * part..(dp + 1) * part).map(element));
+                        let own = numel.min(dp * part)..numel.min((dp + 1) * part);
+                        let padding = part - own.len();
+                        buffer.extend(own.map(|at| values(mp, name, state, at)));
+                        buffer.extend(vec![0.0; padding]);
                     }
                 }
                 buffer
@@ -225,7 +207,7 @@ impl Example {
         mp: usize,
         dp: usize,
         buffers: &[(usize, [Vec<f32>; 3])],
-    ) -> io::Result<()> {
+    ) -> Result<(), BadInput> {
         let mut file = Contents::default();
         let mut of_groups = Vec::new();
         let mut fp32 = Vec::new();
@@ -284,14 +266,7 @@ impl Example {
                 ("group_paddings", pads),
                 ("base_optimizer_state", base),
                 ("single_partition_of_fp32_groups", fp32),
-                (
-                    if self.listed {
-                        "param_slice_mappings"
-                    } else {
-                        "ds_version"
-                    },
-                    mappings,
-                ),
+                ("param_slice_mappings", mappings),
             ])
         };
         let turns = file.graph.push(Value::Bool(self.round_robin));
@@ -346,7 +321,7 @@ impl Contents {
         object
     }
 
-    fn save(mut self, path: &Path, entries: Vec<(&str, Id)>) -> io::Result<()> {
+    fn save(mut self, path: &Path, entries: Vec<(&str, Id)>) -> Result<(), BadInput> {
         let entries =
             entries.into_iter().map(|(key, value)| (self.graph.text(key), value)).collect();
         self.graph.root = self.graph.push(Value::Dict(entries));

@@ -27,9 +27,8 @@ mod write;
 
 pub use convert::convert;
 pub use know::paddings;
-pub use options::{Format, Options, Watch};
-pub use report::{NotFinite, Refusal, Report};
-pub use write::MANIFEST;
+pub use options::{Options, Watch};
+pub use report::Report;
 
 use shardlab::error::BadInput;
 use std::path::Path;

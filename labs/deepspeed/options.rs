@@ -2,15 +2,6 @@
 
 use std::path::PathBuf;
 
-/// The form of the files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Format {
-    /// DeepSpeed loads these
-    Torch,
-    /// This workbook and most other programs load these
-    Safetensors,
-}
-
 /// What to convert, and how.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -22,17 +13,12 @@ pub struct Options {
     pub extract_workers: usize,
     /// Parameters that are put together at the same time, each in memory.
     pub merge_workers: usize,
-    /// Whether each rank's fragments are written, too.
-    pub keep_temp: bool,
     /// Whether a doubtful result is an error.
     pub strict: bool,
-    /// Whether missing rules of tensor parallelism are taken to be none.
-    pub inject: bool,
     /// Whether everything is read and checked, and nothing written.
     pub dry_run: bool,
     /// Whether the result is read back and compared with what was written.
     pub verify: bool,
-    pub format: Format,
 }
 
 impl Options {
@@ -43,12 +29,9 @@ impl Options {
             output: output.into(),
             extract_workers: 4,
             merge_workers: 2,
-            keep_temp: false,
             strict: true,
-            inject: false,
             dry_run: false,
             verify: false,
-            format: Format::Torch,
         }
     }
 }

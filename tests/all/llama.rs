@@ -201,6 +201,13 @@ fn interleaved(rows: &[f32], head: usize, width: usize) -> Vec<f32> {
         .collect()
 }
 
+/// The weights of a folder as a GGUF file in it.
+pub fn small_gguf(dir: &Path) -> std::path::PathBuf {
+    let file = dir.join("small.gguf");
+    write_gguf(&file, &tensors(dir), &SHAPE, GgmlDType::F32);
+    file
+}
+
 fn write_gguf(path: &Path, tensors: &[Named], shape: &ModelShape, dtype: GgmlDType) {
     write_gguf_with(path, tensors, shape, dtype, &[]);
 }

@@ -40,8 +40,6 @@ mod launch;
 mod link;
 mod llama;
 mod loops;
-#[cfg(unix)]
-mod mutate;
 mod one_trainer;
 mod operations;
 mod pipeline;

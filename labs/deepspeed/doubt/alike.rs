@@ -1,7 +1,7 @@
 //! Whether all ranks have as many flat buffers, of the same types.
 
-use crate::read::{Group, Rank, Source};
-use crate::{STATES, broken};
+use crate::broken;
+use crate::read::{Group, Source};
 use shardlab::error::BadInput;
 use std::collections::HashSet;
 
@@ -20,68 +20,46 @@ impl Source {
         let listed: HashSet<&str> =
             model.groups.iter().flatten().map(|(name, _)| name.as_str()).collect();
         if self.stage < 3 && first.groups.len() != model.groups.len() {
-            let groups = first.groups.len();
-            let shapes = model.groups.len();
             let how = format!(
-                "it has {groups} groups, and {} lists the parameters of {shapes}",
-                model.path.display()
+                "it has {} groups, and {} lists the parameters of {}",
+                first.groups.len(),
+                model.path.display(),
+                model.groups.len()
             );
             return Err(broken(&first.path, how));
         }
+        let there: Vec<String> = first.groups.iter().map(described).collect();
         for shard in shards {
-            if shard.groups.len() != first.groups.len() {
-                let here = shard.groups.len();
-                let there = first.groups.len();
-                return Err(broken(
-                    &shard.path,
-                    format!("it has {here} groups, and rank {}'s {there}", first.rank.dp),
-                ));
+            let here: Vec<String> = shard.groups.iter().map(described).collect();
+            let groups = 0..here.len().max(there.len());
+            if let Some(at) = groups.into_iter().find(|at| here.get(*at) != there.get(*at)) {
+                let none = "missing".to_string();
+                let how = format!(
+                    "group {at} of rank {} is {}, and that of rank {} {}",
+                    shard.rank.dp,
+                    here.get(at).unwrap_or(&none),
+                    first.rank.dp,
+                    there.get(at).unwrap_or(&none)
+                );
+                return Err(broken(&shard.path, how));
             }
-            for (at, (group, of_first)) in shard.groups.iter().zip(&first.groups).enumerate() {
-                if group.states.len() != of_first.states.len() {
-                    let here = group.states.len();
-                    let there = of_first.states.len();
-                    let how = format!(
-                        "it has {here} states of group {at}, and rank {}'s {there}",
-                        first.rank.dp
-                    );
-                    return Err(broken(&shard.path, how));
-                }
-                for (state, (a, b)) in group.states.iter().zip(&of_first.states).enumerate() {
-                    if a.dtype != b.dtype {
-                        let state = STATES[state];
-                        let a = a.dtype.name();
-                        let b = b.dtype.name();
-                        return Err(broken(
-                            &shard.path,
-                            format!("{state} of group {at} is {a}, and rank 0's {b}"),
-                        ));
-                    }
-                }
-                if let Some(name) =
-                    group.fragments.keys().find(|name| !listed.contains(name.as_str()))
-                {
-                    let how = format!(
-                        "it has elements of {name}, which {} does not list",
-                        model.path.display()
-                    );
-                    return Err(broken(&shard.path, how));
-                }
-                if group.step.as_ref().map(|step| step.value)
-                    != of_first.step.as_ref().map(|step| step.value)
-                {
-                    let step =
-                        |group: &Group| group.step.as_ref().map_or(f64::NAN, |step| step.value);
-                    let Rank { dp, .. } = shard.rank;
-                    let how = format!(
-                        "group {at} of rank {dp} is at step {}, and rank 0 at {}",
-                        step(group),
-                        step(of_first)
-                    );
-                    return Err(broken(&shard.path, how));
-                }
+            let mut names = shard.groups.iter().flat_map(|group| group.fragments.keys());
+            if let Some(name) = names.find(|name| !listed.contains(name.as_str())) {
+                let model = model.path.display();
+                let how = format!("it has elements of {name}, which {model} does not list");
+                return Err(broken(&shard.path, how));
             }
         }
         Ok(())
     }
+}
+
+/// What all ranks have in common in a group: the types of its states, and its step.
+fn described(group: &Group) -> String {
+    let types: Vec<&str> = group.states.iter().map(|state| state.dtype.name()).collect();
+    let step = group
+        .step
+        .as_ref()
+        .map_or("no step".into(), |step| format!("step {}", step.value));
+    format!("{} at {step}", types.join(", "))
 }

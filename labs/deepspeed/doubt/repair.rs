@@ -1,6 +1,5 @@
 //! Two mistakes of DeepSpeed in the record of a flat buffer, found and put right.
 
-use crate::broken;
 use crate::know::{Shapes, by_turns, fragments, paddings};
 use crate::read::{Slice, Source};
 use shardlab::error::BadInput;
@@ -8,6 +7,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 type Fragments = BTreeMap<String, Range<usize>>;
+
+/// Elements that are compared at either end of a parameter.
+const ENDS: usize = 64;
 
 impl Source {
     /// Looks for two mistakes of DeepSpeed in the record of each flat buffer: paddings that are
@@ -46,19 +48,16 @@ impl Source {
         if shards.iter().any(|shard| shard.aligned) || part * ranks < numel {
             return Ok(None);
         }
-        let recorded: Vec<Option<i64>> =
-            shards.iter().map(|shard| shard.groups[group].padding).collect();
         let right = paddings(numel, part, ranks);
-        let wrong = |dp: &usize| recorded[*dp].is_some_and(|padding| padding != right[*dp] as i64);
-        let wrong: Vec<usize> = (0..ranks).filter(wrong).collect();
-        if let Some(dp) = wrong.last() {
+        let recorded = |dp: usize| shards[dp].groups[group].padding.unwrap_or(right[dp] as i64);
+        let wrong = (0..ranks).rev().find(|dp| recorded(*dp) != right[*dp] as i64);
+        if let Some(dp) = wrong {
             notes.push(format!(
-                "group {group}: rank {dp} records a padding of {}, and its slice has {} elements, {} of them padding \
-                 ({} of {ranks} ranks record a wrong one). No file is cut by its padding, so nothing is lost.",
-                recorded[*dp].unwrap_or(0),
+                "group {group}: rank {dp} records a padding of {}, and its slice has {} elements, {} of them padding. \
+                 No file is cut by its padding, so nothing is lost.",
+                recorded(dp),
                 part,
-                right[*dp],
-                wrong.len(),
+                right[dp],
             ));
         }
         let as_recorded: Vec<_> =
@@ -69,8 +68,7 @@ impl Source {
         let mut others: Vec<_> =
             [in_order, by_turns].into_iter().filter(|other| *other != as_recorded).collect();
         others.retain(|other| self.slices_fit(other, mp, group));
-        let listed = shards.iter().all(|shard| shard.groups[group].listed);
-        if others.is_empty() && listed {
+        if others.is_empty() {
             return Ok(None);
         }
         let fits = |fragments: &[Fragments]| -> Result<Option<bool>, BadInput> {
@@ -81,7 +79,9 @@ impl Source {
                     .filter_map(|(dp, fragments)| Some((dp, fragments.get(name)?.clone())))
                     .collect();
                 let slice = Slice { mp, group, shape: shape.clone(), pieces };
-                for range in samples(slice.numel()) {
+                // A wrong order shows at the ends of some parameter.
+                let numel = slice.numel();
+                for range in [0..numel.min(ENDS), numel.saturating_sub(ENDS)..numel] {
                     let values = slice.read(self, 0, range.clone())?;
                     match slice.differs(self, name, range.start, &values)? {
                         Some(None) => compared = true,
@@ -93,38 +93,26 @@ impl Source {
             Ok(compared.then_some(true))
         };
         let turns = shards.iter().any(|shard| shard.round_robin) || self.models[mp].round_robin;
-        let moved = |fragments: &[Fragments]| {
-            let differs = |(name, _): &&(String, Vec<usize>)| {
-                (0..ranks).any(|dp| fragments[dp].get(name) != as_recorded[dp].get(name))
-            };
-            shapes.iter().filter(differs).count()
-        };
         let right = match fits(&as_recorded)? {
             Some(true) => None,
             Some(false) => {
                 let mut right = None;
                 for other in others {
-                    if right.is_none() && fits(&other)? == Some(true) {
+                    if fits(&other)? == Some(true) {
                         right = Some(other);
+                        break;
                     }
                 }
                 right
             }
-            None if !listed => {
-                let how = "it has no param_slice_mappings, which DeepSpeed writes since 0.8, and the files have no weights \
-                           that would show where its parameters begin";
-                return Err(broken(&shards[0].path, how));
-            }
             // Without weights the settings decide. Stage 1 ignores this one.
             None => others.into_iter().next().filter(|_| turns && self.stage == 2),
         };
-        if let Some(right) = &right {
+        if right.is_some() {
             notes.push(format!(
                 "group {group}: the buffer has its parameters in the order of round_robin_gradients, and the files record \
-                 a different one. {} of {} parameters were found by the right order. DeepSpeed 0.19.8 loads the result \
-                 into the wrong order, too, unless round_robin_gradients is off.",
-                moved(right),
-                shapes.len(),
+                 a different one. They were found by the right order. DeepSpeed 0.19.8 loads the result into the wrong \
+                 order, too, unless round_robin_gradients is off.",
             ));
         }
         Ok(right)
@@ -138,36 +126,5 @@ impl Source {
         let states = self.shards[mp].iter().map(|shard| &shard.groups[group].states);
         ends.zip(states)
             .all(|(end, states)| states.iter().all(|state| end <= state.numel()))
-    }
-}
-
-/// Some runs of elements of a parameter, among them the first and the last.
-fn samples(numel: usize) -> impl Iterator<Item = Range<usize>> {
-    const RUNS: usize = 8;
-    const LENGTH: usize = 16;
-    let runs = if numel <= RUNS * LENGTH { 1 } else { RUNS };
-    let length = if runs == 1 { numel } else { LENGTH };
-    (0..runs).map(move |run| {
-        let begin = (numel - length) / runs.max(2).saturating_sub(1) * run;
-        let begin = if run + 1 == runs && runs > 1 {
-            numel - length
-        } else {
-            begin
-        };
-        begin..begin + length
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::samples;
-
-    #[test]
-    fn samples_begin_at_the_first_element_and_end_at_the_last() {
-        for numel in [0, 1, 128, 129, 1000, 123_457] {
-            let runs: Vec<_> = samples(numel).collect();
-            assert_eq!((runs[0].start, runs[runs.len() - 1].end), (0, numel));
-            assert!(runs.windows(2).all(|pair| pair[0].end <= pair[1].start), "{runs:?}");
-        }
     }
 }

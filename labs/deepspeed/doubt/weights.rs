@@ -5,7 +5,6 @@ use crate::read::{Slice, Source};
 use crate::torch::{Dtype, Stored};
 use half::{bf16, f16};
 use shardlab::error::BadInput;
-use std::ops::Range;
 
 /// Elements that are compared at a time.
 const CHUNK: usize = 1 << 16;
@@ -46,50 +45,30 @@ fn comparable(value: Dtype, weight: Dtype) -> bool {
 /// Compares f32 values, from element `first` of a parameter on, with the same elements of its
 /// weight.
 fn compare(values: &[u8], first: usize, weight: &Stored) -> Result<Option<Difference>, BadInput> {
-    let count = values.len() / 4;
-    let mut buffer = vec![0; CHUNK.min(count) * weight.dtype.size()];
-    for begin in (0..count).step_by(CHUNK) {
-        let range: Range<usize> = begin..(begin + CHUNK).min(count);
-        let bytes = &mut buffer[..range.len() * weight.dtype.size()];
-        weight.read(first + range.start..first + range.end, bytes)?;
-        let values = values[range.start * 4..range.end * 4]
-            .as_chunks::<4>()
-            .0
-            .iter()
-            .map(|value| f32::from_le_bytes(*value));
-        let found = match weight.dtype {
-            Dtype::F32 => first_difference(values, bytes, |value| value, f32::from_le_bytes),
-            Dtype::BF16 => first_difference(
-                values,
-                bytes,
-                |value| bf16::from_f32(value).to_f32(),
-                |b| bf16::from_le_bytes(b).to_f32(),
-            ),
-            _ => first_difference(
-                values,
-                bytes,
-                |value| f16::from_f32(value).to_f32(),
-                |b| f16::from_le_bytes(b).to_f32(),
-            ),
-        };
-        if let Some((at, value, weight)) = found {
-            return Ok(Some(Difference { element: first + range.start + at, value, weight }));
+    let round = |value: f32| match weight.dtype {
+        Dtype::BF16 => bf16::from_f32(value).to_f32(),
+        Dtype::F16 => f16::from_f32(value).to_f32(),
+        _ => value,
+    };
+    let mut begin = first;
+    for values in values.chunks(4 * CHUNK) {
+        let count = values.len() / 4;
+        let mut bytes = vec![0; count * weight.dtype.size()];
+        weight.read(begin..begin + count, &mut bytes)?;
+        let weights = weight.dtype.to_f32(&bytes);
+        let pairs = numbers(values).zip(numbers(&weights)).enumerate();
+        for (at, (value, weight)) in pairs {
+            let rounded = round(value);
+            // Results that are no numbers have many bit patterns.
+            if rounded.to_bits() != weight.to_bits() && !(rounded.is_nan() && weight.is_nan()) {
+                return Ok(Some(Difference { element: begin + at, value, weight }));
+            }
         }
+        begin += count;
     }
     Ok(None)
 }
 
-fn first_difference<const N: usize>(
-    values: impl Iterator<Item = f32>,
-    weights: &[u8],
-    round: impl Fn(f32) -> f32,
-    read: impl Fn([u8; N]) -> f32,
-) -> Option<(usize, f32, f32)> {
-    let pairs = values.zip(weights.as_chunks::<N>().0).enumerate();
-    let mut pairs = pairs.map(|(at, (value, weight))| (at, value, read(*weight)));
-    // Results that are no numbers have many bit patterns.
-    pairs.find(|(_, value, weight)| {
-        let value = round(*value);
-        value.to_bits() != weight.to_bits() && !(value.is_nan() && weight.is_nan())
-    })
+fn numbers(bytes: &[u8]) -> impl Iterator<Item = f32> {
+    bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes))
 }

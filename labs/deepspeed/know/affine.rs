@@ -2,7 +2,8 @@
 //! each rank, which elements of the whole its part consists of, as blocks with strides.
 
 use super::part::Part;
-use crate::torch::{Dtype, Node};
+use crate::torch::{Dtype, Node, last};
+use shardlab::checkpoint::numel;
 
 /// A block of elements, in the whole and in a rank's part.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,14 +28,6 @@ pub(crate) struct Map {
     ranks: Vec<(usize, Vec<Block>)>,
 }
 
-/// The product of sizes. No real one is larger than the limit.
-fn product(sizes: &[usize]) -> Option<usize> {
-    sizes
-        .iter()
-        .try_fold(1usize, |numel, size| numel.checked_mul(*size))
-        .filter(|numel| *numel < 1 << 50)
-}
-
 impl View {
     fn read(node: Node) -> Option<View> {
         let first = node.items().next()?.int()?;
@@ -47,13 +40,8 @@ impl View {
         if shape.contains(&0) {
             return true;
         }
-        let mut steps = shape.iter().zip(&self.strides);
-        let last = steps
-            .try_fold(self.first, |last, (size, stride)| {
-                last.checked_add((size - 1).checked_mul(*stride)?)
-            })
-            .filter(|_| shape.len() == self.strides.len());
-        last.is_some_and(|last| last < numel)
+        let last = last(shape, &self.strides).and_then(|last| last.checked_add(self.first));
+        shape.len() == self.strides.len() && last.is_some_and(|last| last < numel)
     }
 }
 
@@ -67,25 +55,15 @@ impl Block {
         })
     }
 
-    /// Calls `each` with the offsets of every element, in the whole and in the part.
-    fn each(&self, each: &mut dyn FnMut(usize, usize)) {
-        fn walk(
-            sizes: &[usize],
-            block: &Block,
-            at: (usize, usize),
-            each: &mut dyn FnMut(usize, usize),
-        ) {
-            let Some((size, rest)) = sizes.split_first() else {
-                return each(at.0, at.1);
-            };
-            let dim = block.shape.len() - sizes.len();
-            let strides = (block.whole.strides[dim], block.part.strides[dim]);
-            for i in 0..*size {
-                let at = (at.0 + i * strides.0, at.1 + i * strides.1);
-                walk(rest, block, at, each);
-            }
+    /// The offsets of element `index`, in the whole and in the part.
+    fn element(&self, mut index: usize) -> (usize, usize) {
+        let (mut whole, mut part) = (self.whole.first, self.part.first);
+        for (dim, size) in self.shape.iter().enumerate().rev() {
+            whole += index % size * self.whole.strides[dim];
+            part += index % size * self.part.strides[dim];
+            index /= size;
         }
-        walk(&self.shape, self, (self.whole.first, self.part.first), each);
+        (whole, part)
     }
 }
 
@@ -94,26 +72,23 @@ impl Map {
     pub fn read(node: Node) -> Result<Map, String> {
         let broken = || "it is incomplete".to_string();
         let shape = node.get("logical_shape").and_then(Node::sizes).ok_or_else(broken)?;
-        let numel = product(&shape).ok_or_else(broken)?;
+        let whole = numel(&shape).ok_or_else(broken)?;
         let recorded = node.get("ranks").ok_or_else(broken)?;
         let mut ranks = Vec::new();
         for rank in 0..recorded.entries().len() {
             let of = recorded
                 .get_at(rank as i64)
                 .ok_or_else(|| format!("it has nothing of tp rank {rank}"))?;
-            let size =
-                of.get("shard_shape").and_then(Node::sizes).and_then(|shape| product(&shape));
+            let size = of.get("shard_shape").and_then(Node::sizes).and_then(|shape| numel(&shape));
             let (size, pieces) = size.zip(of.get("pieces")).ok_or_else(broken)?;
-            if pieces
-                .items()
-                .any(|piece| piece.get("scale").is_some_and(|scale| scale.float() != Some(1.0)))
-            {
+            let scaled = |piece: Node| piece.get("scale").is_some_and(|by| by.float() != Some(1.0));
+            if pieces.items().any(scaled) {
                 return Err("it multiplies elements by a scale, which the optimizer's hyperparameters depend on".into());
             }
             let blocks: Vec<Block> =
                 pieces.items().map(Block::read).collect::<Option<_>>().ok_or_else(broken)?;
             let inside = |block: &Block| {
-                block.whole.is_inside(&block.shape, numel)
+                block.whole.is_inside(&block.shape, whole)
                     && block.part.is_inside(&block.shape, size)
             };
             if !blocks.iter().all(inside) {
@@ -121,7 +96,7 @@ impl Map {
             }
             let held = blocks
                 .iter()
-                .try_fold(0usize, |held, block| held.checked_add(product(&block.shape)?));
+                .try_fold(0usize, |held, block| held.checked_add(numel(&block.shape)?));
             if held != Some(size) {
                 return Err(format!(
                     "tp rank {rank} has {size} elements, and not as many in blocks"
@@ -143,6 +118,10 @@ impl Map {
                 parts.len()
             ));
         }
+        let held = parts.iter().map(|part| part.bytes.len() / size).sum::<usize>();
+        if held < numel {
+            return Err(format!("its map has {numel} elements, and all ranks together {held}"));
+        }
         let mut bytes = vec![0; numel * size];
         let mut found = vec![false; numel];
         for (rank, (part, (expected, blocks))) in parts.iter().zip(&self.ranks).enumerate() {
@@ -154,14 +133,15 @@ impl Map {
             }
             let mut differs = None;
             for block in blocks {
-                block.each(&mut |whole, at| {
+                for index in 0..block.shape.iter().product() {
+                    let (whole, at) = block.element(index);
                     let from = &part.bytes[at * size..][..size];
                     let to = &mut bytes[whole * size..][..size];
                     if std::mem::replace(&mut found[whole], true) && from != to {
                         differs = Some(whole);
                     }
                     to.copy_from_slice(from);
-                });
+                }
             }
             if let Some(element) = differs {
                 return Err(format!("tp rank {rank} and a lower one differ at element {element}"));
@@ -251,7 +231,16 @@ mod tests {
     fn maps_that_miss_or_leave_the_parameter_are_refused() {
         let block: Numbers = (&[2], (0, &[1]), (0, &[1]));
         let short = map(&[3], &[(&[2], &[block])]).unwrap();
-        assert!(short.join(Dtype::F32, &[part(&[1.0, 2.0])]).unwrap_err().contains("element 2"));
+        let error = short.join(Dtype::F32, &[part(&[1.0, 2.0])]).unwrap_err();
+        assert!(error.contains("3 elements, and all ranks together 2"), "{error}");
+        let twice = map(&[3], &[(&[2], &[block]), (&[2], &[block])]).unwrap();
+        let parts = [part(&[1.0, 2.0]), part(&[1.0, 2.0])];
+        assert!(
+            twice
+                .join(Dtype::F32, &parts)
+                .unwrap_err()
+                .contains("no rank has its element 2")
+        );
         let outside: Numbers = (&[2], (2, &[1]), (0, &[1]));
         assert!(map(&[3], &[(&[2], &[outside])]).unwrap_err().contains("not inside [3]"));
         let dimensions: Numbers = (&[2], (0, &[1, 1]), (0, &[1]));

@@ -3,7 +3,6 @@
 use super::part::Part;
 use super::rules::{Inner, Rule, Size};
 use crate::torch::Dtype;
-use half::{bf16, f16};
 use std::ops::Range;
 
 /// Joins the parts of one state. Errors say what contradicts the rule.
@@ -191,11 +190,15 @@ fn join_inner(inner: &Inner, dtype: Dtype, mut parts: Vec<Part>) -> Result<Part,
     concatenate(dim, dtype, &parts, pieces.into_iter())
 }
 
-/// The mean of all parts, in the type that they have.
+/// The mean of all parts.
 fn average(dtype: Dtype, parts: Vec<Part>) -> Result<Part, String> {
+    if dtype != Dtype::F32 {
+        return Err(format!("it is averaged, which is not supported for {}", dtype.name()));
+    }
     let count = parts.len() as f32;
     let mut parts = parts.into_iter();
     let mut sum = parts.next().ok_or("it has no part")?;
+    let number = |bytes: &[u8; 4]| f32::from_le_bytes(*bytes);
     for part in parts {
         if part.shape != sum.shape {
             return Err(format!(
@@ -203,48 +206,12 @@ fn average(dtype: Dtype, parts: Vec<Part>) -> Result<Part, String> {
                 sum.shape, part.shape
             ));
         }
-        combine(dtype, &mut sum.bytes, &part.bytes, |a, b| a + b)?;
+        let pairs = sum.bytes.as_chunks_mut().0.iter_mut().zip(part.bytes.as_chunks().0);
+        pairs.for_each(|(sum, add)| *sum = (number(sum) + number(add)).to_le_bytes());
     }
-    let same = sum.bytes.clone();
-    combine(dtype, &mut sum.bytes, &same, |sum, _| sum / count)?;
+    let sums = sum.bytes.as_chunks_mut().0.iter_mut();
+    sums.for_each(|sum| *sum = (number(sum) / count).to_le_bytes());
     Ok(sum)
-}
-
-fn combine(
-    dtype: Dtype,
-    to: &mut [u8],
-    from: &[u8],
-    operation: impl Fn(f32, f32) -> f32,
-) -> Result<(), String> {
-    fn each<const N: usize>(
-        to: &mut [u8],
-        from: &[u8],
-        operation: impl Fn([u8; N], [u8; N]) -> [u8; N],
-    ) {
-        for (to, from) in to.as_chunks_mut::<N>().0.iter_mut().zip(from.as_chunks::<N>().0) {
-            *to = operation(*to, *from);
-        }
-    }
-    match dtype {
-        Dtype::F32 => each(to, from, |a, b| {
-            operation(f32::from_le_bytes(a), f32::from_le_bytes(b)).to_le_bytes()
-        }),
-        Dtype::BF16 => each(to, from, |a, b| {
-            bf16::from_f32(operation(
-                bf16::from_le_bytes(a).to_f32(),
-                bf16::from_le_bytes(b).to_f32(),
-            ))
-            .to_le_bytes()
-        }),
-        Dtype::F16 => each(to, from, |a, b| {
-            f16::from_f32(operation(f16::from_le_bytes(a).to_f32(), f16::from_le_bytes(b).to_f32()))
-                .to_le_bytes()
-        }),
-        other => {
-            return Err(format!("it is averaged, which is not supported for {}", other.name()));
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

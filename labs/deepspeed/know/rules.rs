@@ -10,9 +10,6 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 /// No dimension has more elements.
 const ABSURD: usize = 1 << 40;
 
-/// Parameters inside one parameter.
-const INSIDE: i64 = 1 << 12;
-
 /// Patterns of one list, and those of them that are large when they are compiled.
 const PATTERNS: usize = 1 << 14;
 const LARGE: usize = 100;
@@ -58,6 +55,8 @@ pub(crate) enum Rule {
     Map(Map),
 }
 
+/// Without rules all parts are joined along the first dimension.
+#[derive(Default)]
 pub(crate) struct Rules {
     replicated: Vec<Pattern>,
     averaged: Vec<Pattern>,
@@ -74,26 +73,6 @@ pub(crate) struct Rules {
     /// Files before version 0.4 do not record uneven widths.
     version: f64,
     pub unsupported: Vec<String>,
-}
-
-/// Without rules all parts are joined along the first dimension.
-impl Default for Rules {
-    fn default() -> Rules {
-        let none = Vec::new;
-        Rules {
-            replicated: none(),
-            averaged: none(),
-            rows: none(),
-            vocabulary: none(),
-            halves: none(),
-            inner: Vec::new(),
-            maps: Vec::new(),
-            tied: none(),
-            words: None,
-            version: 0.4,
-            unsupported: Vec::new(),
-        }
-    }
 }
 
 impl Rules {
@@ -135,13 +114,8 @@ impl Rules {
                 Size::One(size) => *size > ABSURD as i64,
                 Size::Several(sizes) => sizes.iter().any(|size| *size > ABSURD),
             };
-            let absurd = shape.len() > 32
-                || shape.iter().any(absurd)
-                || shape
-                    .get(dim)
-                    .is_some_and(|size| matches!(size, Size::One(count) if *count > INSIDE))
-                || widths.values().flatten().flatten().any(|width| *width > ABSURD);
-            if absurd {
+            let mut widths_of_all = widths.values().flatten().flatten();
+            if shape.iter().any(absurd) || widths_of_all.any(|width| *width > ABSURD) {
                 return Err("an entry of parameter_with_sub_params has an absurd size".to_string());
             }
             if dim >= shape.len() {

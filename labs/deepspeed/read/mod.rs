@@ -1,19 +1,16 @@
 //! The files of a checkpoint, read except for their numbers.
 //!
 //! Reading order: `names.rs` (which file is whose), `model.rs` (a file of model states), `shard.rs`
-//! (a rank's slice, with `json.rs`), `source.rs` (all files together), `parameters.rs` (which files
-//! have the elements of which parameter).
+//! (a rank's slice), `source.rs` (all files together), `parameters.rs` (which files have the
+//! elements of which parameter).
 
-mod json;
 mod model;
 mod names;
 mod parameters;
 mod shard;
 mod source;
 
-pub(crate) use json::json;
 pub(crate) use model::ensure_name;
-pub(crate) use names::Rank;
 pub(crate) use parameters::{Parameter, Slice};
 pub(crate) use shard::{Group, Shard, Step};
 pub(crate) use source::Source;

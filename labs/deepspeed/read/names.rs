@@ -31,7 +31,7 @@ pub(crate) struct Files {
 
 enum Kind {
     Model(Rank),
-    Shard(Rank, String),
+    Shard(Rank),
     /// One layer of a pipeline.
     Layer(usize),
     /// Some experts of a layer.
@@ -57,13 +57,13 @@ fn kind(name: &str) -> Option<Kind> {
         return rest.ends_with("model_states.pt").then_some(Kind::Layer(layer));
     }
     let at = name.find("zero_pp_rank_")?;
-    let prefix = &name[..at];
-    let rest = name[at..].strip_prefix("zero_pp_rank_")?;
+    let (prefix, rest) = name.split_at(at);
+    let rest = rest.strip_prefix("zero_pp_rank_")?;
     let (dp, rest) = number(rest)?;
     let (mp, rest) = number(rest.strip_prefix("_mp_rank_")?)?;
     let rank = Rank { mp, dp };
     match (prefix, rest) {
-        ("" | "bf16_" | "fp16_", "_optim_states.pt") => Some(Kind::Shard(rank, prefix.to_string())),
+        ("" | "bf16_" | "fp16_", "_optim_states.pt") => Some(Kind::Shard(rank)),
         ("" | "bf16_" | "fp16_", "_model_states.pt") => Some(Kind::Model(rank)),
         _ => None,
     }
@@ -72,7 +72,7 @@ fn kind(name: &str) -> Option<Kind> {
 /// The rank whose file has this name, without its ending.
 pub(crate) fn rank_of(stem: &str) -> Option<Rank> {
     match kind(&format!("{stem}.pt"))? {
-        Kind::Model(rank) | Kind::Shard(rank, _) => Some(rank),
+        Kind::Model(rank) | Kind::Shard(rank) => Some(rank),
         Kind::Layer(_) | Kind::Expert => None,
     }
 }
@@ -89,7 +89,6 @@ pub(crate) fn list(folder: &Path) -> Result<Files, BadInput> {
     let mut zero3 = BTreeMap::new();
     let mut plain = BTreeMap::new();
     let mut shards = BTreeMap::new();
-    let mut prefixes = BTreeMap::new();
     let mut layers = BTreeMap::<usize, usize>::new();
     let mut names: Vec<String> = entries
         .flatten()
@@ -101,10 +100,7 @@ pub(crate) fn list(folder: &Path) -> Result<Files, BadInput> {
         let (rank, files) = match kind(&name) {
             Some(Kind::Model(rank)) if name.starts_with("mp_") => (rank, &mut plain),
             Some(Kind::Model(rank)) => (rank, &mut zero3),
-            Some(Kind::Shard(rank, prefix)) => {
-                prefixes.insert(prefix, name.clone());
-                (rank, &mut shards)
-            }
+            Some(Kind::Shard(rank)) => (rank, &mut shards),
             Some(Kind::Layer(layer)) => {
                 *layers.entry(layer).or_default() += 1;
                 continue;
@@ -123,30 +119,20 @@ pub(crate) fn list(folder: &Path) -> Result<Files, BadInput> {
             return Err(broken(&path, format!("{} has the same rank", earlier.display())));
         }
     }
-    if prefixes.len() > 1 {
-        let names: Vec<&str> = prefixes.values().map(String::as_str).collect();
-        return Err(broken(
-            folder,
-            format!("it has files of two optimizers, {}", names.join(" and ")),
-        ));
-    }
     let Some((dp, mp)) = sizes(&shards) else {
         return Err(nothing(folder));
     };
     complete(folder, &shards, dp, mp, "optimizer's")?;
-    let models = if plain.is_empty() { zero3 } else { plain };
-    match sizes(&models) {
-        Some((1, models)) if models == mp => {}
-        Some(found) if found == (dp, mp) => {}
-        found => {
-            let (ranks, states) = found.unwrap_or((0, 0));
-            let how = format!(
-                "it has optimizer states of {dp} x {mp} ranks, and model states of {ranks} x {states}"
-            );
-            return Err(broken(folder, how));
-        }
+    // Only in stage 3 each rank has model states.
+    let (models, of_each) = if plain.is_empty() { (zero3, dp) } else { (plain, 1) };
+    let (ranks, states) = sizes(&models).unwrap_or((0, 0));
+    if (ranks, states) != (of_each, mp) {
+        let how = format!(
+            "it has optimizer states of {dp} x {mp} ranks, and model states of {ranks} x {states}"
+        );
+        return Err(broken(folder, how));
     }
-    complete(folder, &models, sizes(&models).map_or(1, |(dp, _)| dp), mp, "model's")?;
+    complete(folder, &models, of_each, mp, "model's")?;
     let layer_ranks = layers.get(&1).or(layers.values().next()).copied();
     Ok(Files {
         folder: folder.to_path_buf(),
@@ -197,18 +183,11 @@ fn nothing(folder: &Path) -> BadInput {
     }
 }
 
-/// The newest save in a folder of saves: DeepSpeed writes its name, Megatron-LM its step.
+/// The newest save in a folder of saves, whose name DeepSpeed writes there.
 fn newest(folder: &Path) -> Option<String> {
-    let read = |name: &str| {
-        let text = String::from_utf8(files::read(&folder.join(name), 200).ok()?).ok()?;
-        let text = text.trim().to_string();
-        (!text.contains(char::is_control)).then_some(text)
-    };
-    let of_step = || {
-        let step: u64 = read("latest_checkpointed_iteration.txt")?.parse().ok()?;
-        Some(format!("global_step{step}"))
-    };
-    read("latest").or_else(of_step)
+    let text = String::from_utf8(files::read(&folder.join("latest"), 200).ok()?).ok()?;
+    let text = text.trim();
+    (!text.contains(char::is_control)).then(|| text.to_string())
 }
 
 #[cfg(test)]
@@ -224,18 +203,13 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_saves_is_told_by_deepspeeds_file_or_megatrons() {
-        let dir = folder(&["global_step95600"]);
-        let help = || list(dir.path()).err().map(|error| error.help.to_string());
-        let expected =
-            |name| Some(format!("its newest checkpoint is {}", dir.path().join(name).display()));
-        let write = |name: &str, text| std::fs::write(dir.path().join(name), text).unwrap();
-        write("latest_checkpointed_iteration.txt", "release");
-        assert_eq!(help(), Some(INCOMPLETE.to_string()));
-        write("latest_checkpointed_iteration.txt", "95600\n");
-        assert_eq!(help(), expected("global_step95600"));
-        write("latest", "global_step7");
-        assert_eq!(help(), expected("global_step7"));
+    fn a_folder_of_saves_is_told_by_deepspeeds_file() {
+        let dir = folder(&["global_step7"]);
+        let help = || list(dir.path()).unwrap_err().help.to_string();
+        assert_eq!(help(), INCOMPLETE);
+        std::fs::write(dir.path().join("latest"), "global_step7").unwrap();
+        let newest = dir.path().join("global_step7");
+        assert_eq!(help(), format!("its newest checkpoint is {}", newest.display()));
     }
 
     #[test]
@@ -270,8 +244,8 @@ mod tests {
                 .contains("1 x 2 ranks, and model states of 1 x 1")
         );
         assert!(
-            refused(&[&shard(0, 0), "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt", model])
-                .contains("two")
+            refused(&[&shard(0, 0), "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt", model])
+                .contains("has the same rank")
         );
         assert!(
             refused(&[&shard(0, 0), &shard(999_999_999, 0), model])

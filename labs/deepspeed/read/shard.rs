@@ -1,13 +1,11 @@
 //! A rank's slice of the optimizer's state: flat buffers, and the fragments of parameters in them.
 
-use super::json::json;
 use super::model::{ensure_name, round_robin};
 use super::names::{Rank, rank_of};
-use crate::know::{self, Shapes};
+use crate::know::Shapes;
 use crate::torch::{Dtype, Node, Stored, TorchFile};
 use crate::{STATES, broken};
 use shardlab::error::BadInput;
-use shardlab::sha256;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -25,8 +23,8 @@ pub(crate) struct Shard {
     pub named: Option<Rank>,
     /// The version of DeepSpeed, and settings of the optimizer that all ranks share.
     pub settings: String,
-    /// A hash of some of the numbers. Files with equal numbers have the same.
-    pub sample: String,
+    /// The checksums of all numbers.
+    pub sums: Vec<u32>,
 }
 
 /// The slice of one flat buffer.
@@ -39,11 +37,6 @@ pub(crate) struct Group {
     pub padding: Option<i64>,
     /// Elements of the slice that each parameter has here.
     pub fragments: BTreeMap<String, Range<usize>>,
-    /// Whether the file lists the fragments.
-    pub listed: bool,
-    /// In stage 3, elements after a rank's part of a parameter that belong to none. The first few
-    /// are enough.
-    pub blank: Vec<Range<usize>>,
 }
 
 /// Steps that the optimizer has taken, as the file has them: a tensor of one element, or a number.
@@ -73,9 +66,6 @@ impl Shard {
         file.ensure_undamaged()?;
         let root = file.graph.root();
         let state = need(path, root, "optimizer_state_dict")?;
-        state
-            .ensure_bounded()
-            .map_err(|how| broken(path, format!("its optimizer_state_dict {how}")))?;
         // The optimizer of bf16 records no stage: it is of stage 1.
         let Some(stage) = state.get("zero_stage").map_or(Some(1), stage) else {
             return Err(broken(path, "it is of no stage of ZeRO that is known"));
@@ -94,7 +84,7 @@ impl Shard {
         let groups = if stage == 3 {
             stage3(&file, state, rank, ranks, shapes)?
         } else {
-            stage12(&file, state, rank, ranks, shapes)?
+            stage12(&file, state)?
         };
         let aligned = state.get("param_alignment_paddings").into_iter().flat_map(Node::items);
         let aligned = aligned.flat_map(Node::items).any(|padding| padding.int() != Some(0));
@@ -106,7 +96,7 @@ impl Shard {
             aligned,
             named: rank_of(file.written_as()),
             settings: settings(root, state),
-            sample: sample(&groups)?,
+            sums: file.sums(),
             groups,
         })
     }
@@ -118,35 +108,18 @@ fn settings(root: Node, state: Node) -> String {
         .into_iter()
         .find_map(|key| state.get(key));
     let groups = inner.and_then(|inner| inner.get("param_groups"));
-    let of_group = |group: Node| -> serde_json::Value {
-        let entry = |key| group.get(key).map(|value| (key.to_string(), json(value, 2, &mut 100)));
-        ["lr", "betas", "eps", "weight_decay"].into_iter().filter_map(entry).collect()
-    };
-    let groups: Vec<serde_json::Value> =
-        groups.into_iter().flat_map(Node::items).take(1000).map(of_group).collect();
     let version = root.get("ds_version").and_then(Node::text).unwrap_or("of no recorded version");
-    format!("DeepSpeed {version}, {}", serde_json::Value::from(groups))
-}
-
-/// Stretches of padding that are remembered for each flat buffer.
-const BLANK: usize = 16;
-
-/// Elements of each state that are hashed.
-const SAMPLE: usize = 1024;
-
-/// A hash of the elements in the middle of every state.
-fn sample(groups: &[Group]) -> Result<String, BadInput> {
-    let mut bytes = Vec::new();
-    for state in groups.iter().flat_map(|group| &group.states) {
-        let numel = state.numel();
-        let begin = numel.saturating_sub(SAMPLE) / 2;
-        let range = begin..(begin + SAMPLE).min(numel);
-        let at = bytes.len();
-        bytes.extend(numel.to_le_bytes());
-        bytes.resize(at + 8 + range.len() * state.dtype.size(), 0);
-        state.read(range, &mut bytes[at + 8..])?;
+    let mut settings = format!("DeepSpeed {version}");
+    for group in groups.into_iter().flat_map(Node::items).take(1000) {
+        for key in ["lr", "betas", "eps", "weight_decay"] {
+            let value = group.get(key);
+            // The betas are a list of two.
+            let numbers = value.into_iter().flat_map(|value| value.items().chain([value]));
+            let numbers: Vec<f64> = numbers.filter_map(Node::float).take(2).collect();
+            settings += &format!(", {key} {numbers:?}");
+        }
     }
-    Ok(sha256::hex(&bytes))
+    settings
 }
 
 /// The number of a stage. Python stores a member of an enumeration by its number, or some versions
@@ -210,13 +183,7 @@ fn states(
     Ok(states)
 }
 
-fn stage12(
-    file: &TorchFile,
-    state: Node,
-    rank: Rank,
-    ranks: usize,
-    shapes: &[Shapes],
-) -> Result<Vec<Group>, BadInput> {
+fn stage12(file: &TorchFile, state: Node) -> Result<Vec<Group>, BadInput> {
     let path = file.path();
     let base = need(path, state, "base_optimizer_state")?;
     let Some(of_groups) = base.get("state") else {
@@ -228,14 +195,16 @@ fn stage12(
         return Err(BadInput::new(what, help));
     };
     let fp32: Vec<Node> = need(path, state, "single_partition_of_fp32_groups")?.items().collect();
-    let mappings: Option<Vec<Node>> =
-        state.get("param_slice_mappings").map(|mappings| mappings.items().collect());
-    let count = mappings.as_ref().map_or(shapes.len(), Vec::len);
-    if fp32.len() != count {
-        return Err(broken(
-            path,
-            format!("it has {} flat buffers, and fragments of {count}", fp32.len()),
-        ));
+    let Some(mappings) = state.get("param_slice_mappings") else {
+        let what = format!("{} has no param_slice_mappings", path.display());
+        let help = "DeepSpeed writes them since 0.8: load the checkpoint with a newer one and save it again";
+        return Err(BadInput::new(what, help));
+    };
+    let mappings: Vec<Node> = mappings.items().collect();
+    if fp32.len() != mappings.len() {
+        let how =
+            format!("it has {} flat buffers, and fragments of {}", fp32.len(), mappings.len());
+        return Err(broken(path, how));
     }
     let paddings: Vec<Option<i64>> = state
         .get("group_paddings")
@@ -246,26 +215,21 @@ fn stage12(
     let of_groups: HashMap<i64, Node> =
         of_groups.entries().filter_map(|(key, of)| Some((key.int()?, of))).collect();
     let mut groups = Vec::new();
-    for at in 0..count {
+    for (at, mapping) in mappings.into_iter().enumerate() {
         let of = of_groups.get(&(at as i64)).copied();
         let states = states(file, of, fp32[at], at)?;
-        let fragments = match &mappings {
-            Some(mappings) => recorded(path, at, mappings[at])?,
-            // Before version 0.8 the buffer has the model's order, and files do not list their
-            // fragments.
-            None => {
-                let part = states.iter().map(Stored::numel).max().unwrap_or(0);
-                know::fragments(&shapes[at], 0..shapes[at].len(), part, ranks).swap_remove(rank.dp)
-            }
-        };
+        let fragments = recorded(path, at, mapping)?;
         for (name, range) in &fragments {
             ensure_inside(path, name, range, &states)?;
         }
         ensure_apart(path, &fragments)?;
         let step = step(file, of)?;
-        let padding = paddings.get(at).copied().flatten();
-        let listed = mappings.is_some();
-        groups.push(Group { states, step, padding, fragments, listed, blank: Vec::new() });
+        groups.push(Group {
+            states,
+            step,
+            padding: paddings.get(at).copied().flatten(),
+            fragments,
+        });
     }
     Ok(groups)
 }
@@ -306,19 +270,21 @@ fn stage3(
     let path = file.path();
     let flat: Vec<Node> = need(path, state, "fp32_flat_groups")?.items().collect();
     let of_groups = state.get("optimizer_state_dict").and_then(|inner| inner.get("state"));
-    let partitions: Vec<Node> = state
-        .get("ds_zero_partition_groups")
-        .into_iter()
-        .flat_map(Node::items)
-        .collect();
+    let partitions = state.get("ds_zero_partition_groups");
+    for partition in partitions.into_iter().flat_map(Node::items) {
+        for (key, expected) in [("partition_count", ranks), ("partition_rank", rank.dp)] {
+            let found = partition.get(key).and_then(Node::int).unwrap_or(expected as i64);
+            if found != expected as i64 {
+                return Err(broken(path, format!("its {key} is {found}, and not {expected}")));
+            }
+        }
+    }
     let mut groups = Vec::new();
     for (at, fp32) in flat.iter().enumerate() {
         let of = of_groups.and_then(|groups| groups.get_at(at as i64));
         let states = states(file, of, *fp32, at)?;
         let step = step(file, of)?;
-        let fragments = BTreeMap::new();
-        let blank = Vec::new();
-        groups.push(Group { states, step, padding: None, fragments, listed: true, blank });
+        groups.push(Group { states, step, padding: None, fragments: BTreeMap::new() });
     }
     if groups.is_empty() {
         return Err(broken(path, "it has no fp32_flat_groups"));
@@ -333,28 +299,17 @@ fn stage3(
             buffer = at;
             offset = 0;
         }
-        let partition = |key: &str, default: usize| {
-            let partition =
-                partitions.get(at).and_then(|partition| partition.get(key)).and_then(Node::int);
-            partition.and_then(|value| usize::try_from(value).ok()).unwrap_or(default)
-        };
-        let count = partition("partition_count", ranks).max(1);
-        let number = partition("partition_rank", rank.dp);
         for (name, shape) in group {
             let numel: usize = shape.iter().product();
-            let part = numel.div_ceil(count);
+            let part = numel.div_ceil(ranks);
             if !per_buffer && offset >= groups[buffer].numel() && buffer + 1 < groups.len() {
                 buffer += 1;
                 offset = 0;
             }
-            let kept = part.min(numel.saturating_sub(number.saturating_mul(part)));
+            let kept = part.min(numel.saturating_sub(rank.dp * part));
             let range = offset..offset + kept;
             ensure_inside(path, name, &range, &groups[buffer].states)?;
             groups[buffer].fragments.insert(name.clone(), range);
-            let few = groups[buffer].blank.len() < BLANK;
-            if few && kept < part && offset + part <= groups[buffer].numel() {
-                groups[buffer].blank.push(offset + kept..offset + part);
-            }
             offset += part;
         }
     }
@@ -407,15 +362,8 @@ fn step(file: &TorchFile, of: Option<Node>) -> Result<Option<Step>, BadInput> {
         return Err(broken(file.path(), format!("its step has {} elements", stored.numel())));
     }
     stored.read(0..1, &mut bytes)?;
-    let value = match stored.dtype {
-        Dtype::F32 => f32::from_le_bytes(bytes[..4].try_into().unwrap_or_default()).into(),
-        Dtype::I64 => i64::from_le_bytes(bytes[..8].try_into().unwrap_or_default()) as f64,
-        Dtype::F64 => f64::from_le_bytes(bytes[..8].try_into().unwrap_or_default()),
-        Dtype::I32 => i32::from_le_bytes(bytes[..4].try_into().unwrap_or_default()).into(),
-        other => {
-            return Err(broken(file.path(), format!("its step is a tensor of {}", other.name())));
-        }
-    };
+    let value = stored.dtype.to_f32(&bytes);
+    let value = f32::from_le_bytes(value[..].try_into().unwrap_or_default()).into();
     Ok(Some(Step { value, tensor: Some((stored.dtype, bytes)) }))
 }
 

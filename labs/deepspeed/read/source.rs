@@ -140,13 +140,14 @@ impl Source {
         // Only the first file's rules count; they are the same in all.
         let rules = match &self.models[0].rules {
             Some(rules) => rules,
-            None if self.options.inject || self.stage == 3 && self.tp == 1 => &self.no_rules,
+            None if self.tp == 1 => &self.no_rules,
             None => {
                 let what = format!(
-                    "{} has no universal_checkpoint_info, which says how parts are joined",
-                    path.display()
+                    "{} has no universal_checkpoint_info, which says how the parts of {} tp ranks are joined",
+                    path.display(),
+                    self.tp
                 );
-                let help = "if the model has no tensor parallelism, add --inject_missing_state";
+                let help = "save it again with a program that records universal_checkpoint_info";
                 return Err(BadInput::new(what, help));
             }
         };

@@ -8,7 +8,7 @@ mod repairs;
 mod whole;
 
 use super::example::{Example, Group, group, value};
-use super::{Format, Options, Report, STATES, convert};
+use super::{Options, Report, STATES, convert};
 use crate::torch::{Graph, Id, TorchFile, Value};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ fn options(dir: &Path) -> Options {
 }
 
 fn run(options: &Options) -> Result<Report, String> {
-    convert(options, &()).map_err(|refusal| refusal.error().what)
+    convert(options, &()).map_err(|error| error.what)
 }
 
 fn saved(example: &Example) -> TempDir {

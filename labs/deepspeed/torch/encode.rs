@@ -1,23 +1,22 @@
 //! Values as a pickle of protocol 2, for Python to read.
 
+use super::node::Node;
 use super::tensor::Dtype;
-use super::value::{Graph, Id, Object, Value};
-use std::collections::HashMap;
+use super::value::{Graph, Id, Value};
+use std::collections::{BTreeSet, HashMap};
 
-/// Which values a pickle contains: those that `keep` lets through, by the module of their class.
-/// Others become `None`.
-pub(super) fn encode(graph: &Graph, keep: &dyn Fn(&str, &str) -> bool) -> Vec<u8> {
+/// A pickle, and the storages that it refers to. A value that is used twice is written once, and
+/// remembered.
+pub(super) fn encode(graph: &Graph) -> (Vec<u8>, BTreeSet<String>) {
     let mut encoder = Encoder {
         graph,
-        keep,
-        uses: HashMap::new(),
         memo: HashMap::new(),
         out: b"\x80\x02".to_vec(),
+        storages: BTreeSet::new(),
     };
-    encoder.count(graph.root);
     encoder.value(graph.root);
     encoder.out.push(b'.');
-    encoder.out
+    (encoder.out, encoder.storages)
 }
 
 impl Graph {
@@ -52,41 +51,15 @@ impl Graph {
 
 struct Encoder<'a> {
     graph: &'a Graph,
-    keep: &'a dyn Fn(&str, &str) -> bool,
-    uses: HashMap<Id, usize>,
     memo: HashMap<Id, u32>,
     out: Vec<u8>,
+    storages: BTreeSet<String>,
 }
 
 impl Encoder<'_> {
-    /// Counts how often each value is used. One that is used twice is written once, and remembered.
-    fn count(&mut self, id: Id) {
-        let uses = self.uses.entry(id).or_insert(0);
-        *uses += 1;
-        if *uses == 1 {
-            let graph = self.graph;
-            graph.children(id, &mut |child| self.count(child));
-        }
-    }
-
-    fn kept(&self, class: Id) -> bool {
-        self.graph
-            .node(class)
-            .class()
-            .is_some_and(|(module, name)| (self.keep)(module, name))
-    }
-
-    /// Whether a call may be asked for: the function, and every class that it is given.
-    fn callable(&self, object: &Object) -> bool {
-        let mut args = self.graph.node(object.args).items();
-        self.kept(object.class) && args.all(|arg| arg.class().is_none() || self.kept(arg.id))
-    }
-
     fn value(&mut self, id: Id) {
-        if let Some(number) = self.memo.get(&id) {
-            self.out.push(b'j');
-            self.out.extend(number.to_le_bytes());
-            return;
+        if let Some(number) = self.memo.get(&id).copied() {
+            return self.sized(b'j', &number.to_le_bytes());
         }
         let graph = self.graph;
         match graph.value(id) {
@@ -128,11 +101,11 @@ impl Encoder<'_> {
                 self.remember(id);
                 self.pairs(pairs);
             }
-            Value::Class(class) if self.kept(id) => {
+            Value::Class(class) => {
                 self.out.extend(format!("c{}\n{}\n", class.0, class.1).into_bytes());
                 self.remember(id);
             }
-            Value::Object(object) if self.callable(object) => {
+            Value::Object(object) => {
                 self.value(object.class);
                 self.value(object.args);
                 self.out.push(if object.new { 0x81 } else { b'R' });
@@ -144,8 +117,9 @@ impl Encoder<'_> {
                     self.out.push(b'b');
                 }
             }
-            Value::Class(_) | Value::Object(_) => self.out.push(b'N'),
             Value::Persistent(reference) => {
+                let key = graph.node(*reference).items().nth(2).and_then(Node::text);
+                self.storages.extend(key.map(String::from));
                 self.value(*reference);
                 self.out.push(b'Q');
                 self.remember(id);
@@ -185,11 +159,8 @@ impl Encoder<'_> {
     }
 
     fn remember(&mut self, id: Id) {
-        if self.uses[&id] > 1 {
-            let number = self.memo.len() as u32;
-            self.memo.insert(id, number);
-            self.out.push(b'r');
-            self.out.extend(number.to_le_bytes());
-        }
+        let number = self.memo.len() as u32;
+        self.memo.insert(id, number);
+        self.sized(b'r', &number.to_le_bytes());
     }
 }

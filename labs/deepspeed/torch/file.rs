@@ -6,6 +6,7 @@ use super::value::Graph;
 use super::{pickle, zip};
 use shardlab::checkpoint::{cause, files};
 use shardlab::error::BadInput;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
@@ -81,33 +82,36 @@ impl TorchFile {
     /// If the value describes a tensor that the file does not have, of a type that is not
     /// supported, or with gaps.
     pub fn tensor(&self, node: Node) -> Result<Option<Stored>, BadInput> {
-        let found = tensor::find(node).map_err(|how| self.error(&how))?;
-        found.map(|tensor| self.locate(&tensor)).transpose()
+        let found = tensor::find(node)
+            .and_then(|found| found.map(|tensor| self.locate(tensor)).transpose());
+        found.map_err(|how| self.error(&how))
     }
 
-    fn locate(&self, tensor: &Tensor) -> Result<Stored, BadInput> {
-        let Tensor { dtype, shape, contiguous, key, elements } = tensor;
-        let path = self.path.clone();
+    fn locate(&self, tensor: Tensor) -> Result<Stored, String> {
+        let Tensor { dtype, shape, contiguous, key, elements: (begin, end) } = tensor;
+        let storage = self.find(&key)?;
+        let bytes = storage.end - storage.start;
         let size = dtype.size() as u64;
-        let locate = || {
-            let storage = self.find(key)?;
-            let bytes = storage.end - storage.start;
-            if (elements.1 as u64).checked_mul(size).is_none_or(|end| end > bytes) {
-                let name = dtype.name();
-                let (_, end) = elements;
-                return Err(format!(
-                    "a tensor ends at {name} {end} of storage {key:?}, which has {bytes} bytes"
-                ));
-            }
-            if !contiguous {
-                return Err(format!(
-                    "a tensor of shape {shape:?} is not contiguous in storage {key:?}"
-                ));
-            }
-            let at = storage.start + elements.0 as u64 * size;
-            Ok(Stored { path: path.clone(), dtype: *dtype, shape: shape.clone(), at })
-        };
-        locate().map_err(|how| damaged(&self.path, &how))
+        if (end as u64).checked_mul(size).is_none_or(|end| end > bytes) {
+            let name = dtype.name();
+            return Err(format!(
+                "a tensor ends at {name} {end} of storage {key:?}, which has {bytes} bytes"
+            ));
+        }
+        if !contiguous {
+            return Err(format!(
+                "a tensor of shape {shape:?} is not contiguous in storage {key:?}"
+            ));
+        }
+        let at = storage.start + begin as u64 * size;
+        Ok(Stored { path: self.path.clone(), dtype, shape, at })
+    }
+
+    /// The checksums of all storages. Files with the same numbers have the same.
+    pub(crate) fn sums(&self) -> Vec<u32> {
+        let storages = self.listing.entries.iter().filter(|(name, _)| name.starts_with("data/"));
+        let storages: BTreeMap<_, _> = storages.collect();
+        storages.values().map(|entry| entry.crc).collect()
     }
 
     /// Compares every storage with its checksum. Files that were written without checksums pass.
@@ -122,12 +126,12 @@ impl TorchFile {
             ensure_sum(name, sum, entry.crc)
         };
         let mut names = self.listing.entries.keys().filter(|name| name.starts_with("data/"));
-        names.try_for_each(check).map_err(|how| damaged(&self.path, &how))
+        names.try_for_each(check).map_err(|how| self.error(&how))
     }
 
     /// The bytes of the file that a storage has.
     pub(super) fn storage(&self, key: &str) -> Result<Range<u64>, BadInput> {
-        self.find(key).map_err(|how| damaged(&self.path, &how))
+        self.find(key).map_err(|how| self.error(&how))
     }
 
     fn find(&self, key: &str) -> Result<Range<u64>, String> {
@@ -237,6 +241,6 @@ fn unread(path: &Path, how: &str, error: &std::io::Error) -> BadInput {
     }
 }
 
-pub(super) fn damaged(path: &Path, how: &str) -> BadInput {
+fn damaged(path: &Path, how: &str) -> BadInput {
     BadInput::new(format!("{} cannot be used: {how}", path.display()), DAMAGED)
 }

@@ -22,6 +22,7 @@ mod zip;
 
 pub use file::{Stored, TorchFile};
 pub use node::Node;
-pub use tensor::{Dtype, Tensor};
+pub use tensor::Dtype;
+pub(crate) use tensor::last;
 pub use value::{Graph, Id, Value};
 pub use write::{Fields, save_graph, save_number, save_tensor, save_value};

@@ -2,9 +2,6 @@
 
 use super::value::{Graph, Id, Value};
 
-/// Bytes of a value whose parts are copied wherever they are used.
-const UNFOLDED: u64 = 512 << 20;
-
 /// A value, with the graph that it belongs to.
 #[derive(Clone, Copy)]
 pub struct Node<'a> {
@@ -126,18 +123,6 @@ impl<'a> Node<'a> {
             return None;
         };
         Some((self.graph.node(object.class).class()?, self.graph.node(object.args)))
-    }
-
-    /// Refuses a value that would take absurdly many bytes if it were copied part by part. Real
-    /// ones take some megabytes.
-    ///
-    /// # Errors
-    /// If they are more than 512 MiB. The text goes on with what the value is: "its module uses …".
-    pub fn ensure_bounded(self) -> Result<(), String> {
-        match self.graph.unfolded(self.id) {
-            size if size <= UNFOLDED => Ok(()),
-            size => Err(format!("uses the same values so often that they would take {size} bytes")),
-        }
     }
 
     /// Whether it is Python's `None`.

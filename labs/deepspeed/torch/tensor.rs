@@ -3,7 +3,9 @@
 
 use super::node::Node;
 use super::value::Value;
+use half::{bf16, f16};
 use shardlab::checkpoint::numel;
+use std::borrow::Cow;
 
 /// The type of a tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +52,25 @@ impl Dtype {
         DTYPES.iter().find(|(dtype, ..)| *dtype == self).map_or("?", |(.., name)| name)
     }
 
+    /// Elements of this type as f32.
+    pub fn to_f32(self, bytes: &[u8]) -> Cow<'_, [u8]> {
+        fn each<const N: usize>(bytes: &[u8], to: impl Fn([u8; N]) -> f32) -> Cow<'static, [u8]> {
+            let numbers = bytes.as_chunks::<N>().0.iter();
+            numbers.flat_map(|bytes| to(*bytes).to_le_bytes()).collect()
+        }
+        match self {
+            Dtype::F32 => Cow::Borrowed(bytes),
+            Dtype::F64 => each(bytes, |bytes| f64::from_le_bytes(bytes) as f32),
+            Dtype::BF16 => each(bytes, |bytes| bf16::from_le_bytes(bytes).to_f32()),
+            Dtype::F16 => each(bytes, |bytes| f16::from_le_bytes(bytes).to_f32()),
+            Dtype::I64 => each(bytes, |bytes| i64::from_le_bytes(bytes) as f32),
+            Dtype::I32 => each(bytes, |bytes| i32::from_le_bytes(bytes) as f32),
+            Dtype::I16 => each(bytes, |bytes| i16::from_le_bytes(bytes).into()),
+            Dtype::I8 => each(bytes, |bytes| i8::from_le_bytes(bytes).into()),
+            Dtype::U8 | Dtype::Bool => each(bytes, |[byte]: [u8; 1]| byte.into()),
+        }
+    }
+
     pub(super) fn storage(self) -> &'static str {
         DTYPES
             .iter()
@@ -66,27 +87,19 @@ impl Dtype {
 }
 
 /// A tensor, as a pickle describes it: elements of a storage.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tensor {
+pub(super) struct Tensor {
     pub dtype: Dtype,
     pub shape: Vec<usize>,
     /// Whether the elements follow each other in the storage, in the shape's order.
     pub contiguous: bool,
     /// The name of the storage.
-    pub(super) key: String,
+    pub key: String,
     /// The first element's offset in the storage, and one past the last's.
-    pub(super) elements: (usize, usize),
-}
-
-impl Tensor {
-    /// How many elements it has.
-    pub fn numel(&self) -> usize {
-        self.shape.iter().product()
-    }
+    pub elements: (usize, usize),
 }
 
 /// The tensor that a value is, or `None` if it is none.
-pub fn find(node: Node) -> Result<Option<Tensor>, String> {
+pub(super) fn find(node: Node) -> Result<Option<Tensor>, String> {
     let Some(((module, name), args)) = node.call() else {
         return Ok(None);
     };
@@ -176,8 +189,30 @@ fn rebuild(
 }
 
 /// The last element's offset from the first.
-fn last(shape: &[usize], stride: &[usize]) -> Option<usize> {
+pub(crate) fn last(shape: &[usize], stride: &[usize]) -> Option<usize> {
     shape.iter().zip(stride).try_fold(0usize, |last, (size, stride)| {
         last.checked_add((size - 1).checked_mul(*stride)?)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_type_becomes_f32() {
+        let same = |dtype: Dtype, bytes: &[u8], number: f32| {
+            assert_eq!(dtype.to_f32(bytes)[..], number.to_le_bytes())
+        };
+        same(Dtype::F64, &(-2.5f64).to_le_bytes(), -2.5);
+        same(Dtype::F32, &(-2.5f32).to_le_bytes(), -2.5);
+        same(Dtype::F16, &f16::from_f32(-2.5).to_le_bytes(), -2.5);
+        same(Dtype::BF16, &bf16::from_f32(-2.5).to_le_bytes(), -2.5);
+        same(Dtype::I64, &(-300i64).to_le_bytes(), -300.0);
+        same(Dtype::I32, &(-300i32).to_le_bytes(), -300.0);
+        same(Dtype::I16, &(-300i16).to_le_bytes(), -300.0);
+        same(Dtype::I8, &(-3i8).to_le_bytes(), -3.0);
+        same(Dtype::U8, &[253], 253.0);
+        same(Dtype::Bool, &[1], 1.0);
+    }
 }

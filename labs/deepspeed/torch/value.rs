@@ -3,8 +3,6 @@
 //!
 //! Values refer to each other by number, because a pickle can use one value in several containers.
 
-use std::collections::HashMap;
-
 /// The number of a value in its graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(pub(super) u32);
@@ -49,7 +47,10 @@ pub struct Graph {
 }
 
 /// Containers inside containers. Real checkpoints have about ten levels.
-pub(super) const DEPTH: u32 = 200;
+const DEPTH: u32 = 200;
+
+/// Bytes of a file's values, each copied wherever it is used. Real ones take some megabytes.
+const UNFOLDED: u64 = 512 << 20;
 
 impl Default for Graph {
     fn default() -> Graph {
@@ -94,16 +95,6 @@ impl Graph {
         }
     }
 
-    /// How many values there are, whether the root uses them or not.
-    pub fn len(&self) -> usize {
-        self.values.len()
-    }
-
-    /// A graph always has its root.
-    pub fn is_empty(&self) -> bool {
-        false
-    }
-
     /// A value by its number, which is one of this graph's.
     pub fn value(&self, id: Id) -> &Value {
         &self.values[id.0 as usize]
@@ -144,33 +135,45 @@ impl Graph {
         }
     }
 
-    /// Refuses values that contain themselves, or are nested too deep: whatever walks through them
-    /// would not end.
+    /// Refuses values that contain themselves, are nested too deep, or would take absurdly many
+    /// bytes if each was copied wherever it is used: whatever walks through them would not end.
     pub(super) fn ensure_tree(&self) -> Result<(), String> {
-        const NEW: u32 = 0;
-        const OPEN: u32 = u32::MAX;
-        // The levels below each value, once they are known.
-        let mut levels = vec![NEW; self.len()];
+        let mut known = vec![Known::Nothing; self.values.len()];
         let mut stack = vec![(self.root, false)];
         while let Some((id, left)) = stack.pop() {
             let at = id.0 as usize;
             if left {
                 let mut deepest = 0;
-                self.children(id, &mut |child| deepest = deepest.max(levels[child.0 as usize]));
+                let mut size = match self.value(id) {
+                    Value::Text(text) => 32 + text.len() as u64,
+                    Value::Long(bytes) => 32 + bytes.len() as u64,
+                    _ => 32,
+                };
+                self.children(id, &mut |child| {
+                    if let Known::Tree { levels, bytes } = known[child.0 as usize] {
+                        deepest = deepest.max(levels);
+                        size = size.saturating_add(bytes);
+                    }
+                });
                 if deepest >= DEPTH {
                     return Err(format!(
                         "its pickle nests containers more than {DEPTH} levels deep"
                     ));
                 }
-                levels[at] = deepest + 1;
-            } else if levels[at] == NEW {
-                levels[at] = OPEN;
+                if size > UNFOLDED {
+                    return Err(format!(
+                        "its pickle uses the same values so often that they would take {size} bytes"
+                    ));
+                }
+                known[at] = Known::Tree { levels: deepest + 1, bytes: size };
+            } else if known[at] == Known::Nothing {
+                known[at] = Known::Open;
                 stack.push((id, true));
                 let mut cyclic = false;
-                self.children(id, &mut |child| match levels[child.0 as usize] {
-                    NEW => stack.push((child, false)),
-                    OPEN => cyclic = true,
-                    _ => {}
+                self.children(id, &mut |child| match known[child.0 as usize] {
+                    Known::Nothing => stack.push((child, false)),
+                    Known::Open => cyclic = true,
+                    Known::Tree { .. } => {}
                 });
                 if cyclic {
                     return Err("a container in its pickle contains itself".to_string());
@@ -179,33 +182,19 @@ impl Graph {
         }
         Ok(())
     }
+}
 
-    /// Bytes that a value takes if each of its parts is copied wherever it is used. A value that
-    /// uses one part many times, which does the same with its own parts, takes more than any
-    /// memory.
-    pub(super) fn unfolded(&self, id: Id) -> u64 {
-        let mut sizes: HashMap<Id, u64> = HashMap::new();
-        let mut stack = vec![(id, false)];
-        while let Some((id, left)) = stack.pop() {
-            if sizes.contains_key(&id) {
-                continue;
-            }
-            if left {
-                let mut size = 32
-                    + match self.value(id) {
-                        Value::Text(text) => text.len() as u64,
-                        Value::Long(bytes) => bytes.len() as u64,
-                        _ => 0,
-                    };
-                self.children(id, &mut |child| size = size.saturating_add(sizes[&child]));
-                sizes.insert(id, size);
-            } else {
-                stack.push((id, true));
-                self.children(id, &mut |child| stack.push((child, false)));
-            }
-        }
-        sizes[&id]
-    }
+/// What a walk through a graph knows of a value.
+#[derive(Clone, Copy, PartialEq)]
+enum Known {
+    Nothing,
+    /// The walk is inside it.
+    Open,
+    /// Levels of containers, and bytes if each value is copied wherever it is used.
+    Tree {
+        levels: u32,
+        bytes: u64,
+    },
 }
 
 #[cfg(test)]
@@ -233,5 +222,16 @@ mod tests {
         assert!(graph.ensure_tree().unwrap_err().contains("levels deep"));
         graph.root = Id(graph.root.0 - 1);
         assert_eq!(graph.ensure_tree(), Ok(()));
+    }
+
+    /// Fifteen levels of ten: some hundred bytes of a file, and more than any memory if each use of
+    /// a value is a copy.
+    #[test]
+    fn values_that_repeat_without_end_are_refused() {
+        let mut graph = Graph::default();
+        for _ in 0..15 {
+            graph.root = graph.push(Value::List(vec![graph.root; 10]));
+        }
+        assert!(graph.ensure_tree().unwrap_err().contains("uses the same values so often"));
     }
 }

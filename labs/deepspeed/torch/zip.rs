@@ -1,9 +1,10 @@
 //! The archive: where its entries are. They are stored as they are, never compressed, so a file's
 //! entries cannot be larger than the file.
 //!
-//! Not the crate `zip` 9.2.2: it makes room for as many entries as a file claims to have. A file of
-//! 60 GiB with nothing in it but such a claim (which takes a few KB of a disk) aborts the process,
-//! which asks for 95 GB, and no caller can catch that.
+//! Not the crate `zip` 9.2.2, with which `write.rs` writes: its `ZipArchive` makes room for as many
+//! entries as a file claims to have before it has read one, and the process aborts if the claim is
+//! false. It may use any of several end records, so no look at the file beforehand bounds that.
+//! `ZipIterable`, which makes no room, is no stable part of that crate.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -27,6 +28,7 @@ pub(super) struct Entry {
 }
 
 /// The entries of an archive by name, without the folder that all of them share.
+#[derive(Default)]
 pub(super) struct Listing {
     pub entries: HashMap<String, Entry>,
     /// The folder that all entries share.
@@ -95,79 +97,12 @@ pub(super) fn list<F: Read + Seek>(file: &mut F, length: u64) -> Result<Listing,
         return Err(format!("its directory would be {size} bytes at {begin} of {length}"));
     }
     let directory = read_at(file, begin, size as usize)?;
-    let (entries, folder) = read_directory(&directory, count, begin)?;
-    Ok(Listing { entries, folder, end: begin })
-}
-
-/// The entries, and the folder that all of them share.
-fn read_directory(
-    directory: &[u8],
-    count: u64,
-    end: u64,
-) -> Result<(HashMap<String, Entry>, String), String> {
-    let mut entries = HashMap::new();
-    let mut folder = None;
+    let mut listing = Listing { end: begin, ..Listing::default() };
     let mut at = 0;
-    let mut total = 0u64;
     for _ in 0..count {
-        if number::<4>(directory, at)? != u64::from(CENTRAL) {
-            return Err("its directory is broken".to_string());
-        }
-        let field = |offset: usize| number::<2>(directory, at + offset).map(|value| value as usize);
-        let name = field(28)?;
-        let extra = field(30)?;
-        let comment = field(32)?;
-        let next = at + 46 + name + extra + comment;
-        if next > directory.len() {
-            return Err("its directory ends too early".to_string());
-        }
-        let path = std::str::from_utf8(&directory[at + 46..][..name])
-            .map_err(|_| "an entry's name is not UTF-8")?;
-        let method = field(10)?;
-        let flags = field(8)?;
-        let crc = number::<4>(directory, at + 16)? as u32;
-        let sizes = (
-            number::<4>(directory, at + 20)?,
-            number::<4>(directory, at + 24)?,
-            number::<4>(directory, at + 42)?,
-        );
-        let (packed, size, header) = large(sizes, &directory[at + 46 + name..][..extra])?;
-        if method != 0 || packed != size || flags & 1 != 0 {
-            return Err(format!(
-                "its entry {path:?} is compressed or encrypted, which torch.save never does"
-            ));
-        }
-        if header
-            .checked_add(30)
-            .and_then(|data| data.checked_add(size))
-            .is_none_or(|data| data > end)
-        {
-            return Err(format!(
-                "its entry {path:?} has {size} bytes at {header}, beyond the file's {end}"
-            ));
-        }
-        // Entries that share their bytes are read once for each: a small file would take hours.
-        total = total.saturating_add(size);
-        if total > end {
-            return Err(
-                "its entries have more bytes together than the file: they overlap".to_string()
-            );
-        }
-        // All names begin with one folder, named like the file when it was written.
-        let Some((first, rest)) = path.split_once('/') else {
-            return Err(format!("its entry {path:?} is in no folder"));
-        };
-        if *folder.get_or_insert(first) != first
-            || rest.split('/').any(|part| matches!(part, "" | "." | ".."))
-        {
-            return Err(format!("its entry {path:?} has a name that no torch file has"));
-        }
-        if entries.insert(rest.to_string(), Entry { header, size, crc }).is_some() {
-            return Err(format!("its entry {path:?} is listed twice"));
-        }
-        at = next;
+        at = listing.add(&directory, at)?;
     }
-    Ok((entries, folder.unwrap_or_default().to_string()))
+    Ok(listing)
 }
 
 /// Sizes and offset of an entry. Those that need more than 32 bits are in an extra field.
@@ -196,6 +131,39 @@ fn large(
 }
 
 impl Listing {
+    /// Adds the entry that the directory has at `at`. Returns where the next one begins.
+    fn add(&mut self, directory: &[u8], at: usize) -> Result<usize, String> {
+        if number::<4>(directory, at)? != u64::from(CENTRAL) {
+            return Err("its directory is broken".to_string());
+        }
+        let length = |offset: usize| number::<2>(directory, at + offset).map(|size| size as usize);
+        let name = at + 46..at + 46 + length(28)?;
+        let extra = name.end..name.end + length(30)?;
+        let next = extra.end + length(32)?;
+        let fields = directory.get(extra.clone()).ok_or("its directory ends too early")?;
+        let path =
+            std::str::from_utf8(&directory[name]).map_err(|_| "an entry's name is not UTF-8")?;
+        let sizes = (
+            number::<4>(directory, at + 20)?,
+            number::<4>(directory, at + 24)?,
+            number::<4>(directory, at + 42)?,
+        );
+        let (packed, size, header) = large(sizes, fields)?;
+        if length(10)? != 0 || packed != size || length(8)? & 1 != 0 {
+            return Err(format!(
+                "its entry {path:?} is compressed or encrypted, which torch.save never does"
+            ));
+        }
+        // All names begin with one folder, named like the file when it was written.
+        let Some((folder, rest)) = path.split_once('/') else {
+            return Err(format!("its entry {path:?} is in no folder"));
+        };
+        self.folder = folder.to_string();
+        let crc = number::<4>(directory, at + 16)? as u32;
+        self.entries.insert(rest.to_string(), Entry { header, size, crc });
+        Ok(next)
+    }
+
     /// The offset of an entry's bytes.
     pub fn locate<F: Read + Seek>(&self, file: &mut F, name: &str) -> Result<(u64, Entry), String> {
         let entry =

@@ -2,14 +2,11 @@
 
 use super::output::Output;
 use crate::know::Part;
-use crate::options::Format;
-use crate::read::{Source, ensure_name, json};
-use crate::report::{Results, lock};
+use crate::read::{Source, ensure_name};
 use crate::torch::{Graph, Id, Node, TorchFile, Value, save_value};
 use crate::{INCOMPLETE, broken};
 use shardlab::checkpoint::cause;
 use shardlab::error::BadInput;
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -24,37 +21,11 @@ const SLICES: [&str; 3] = [
 pub(crate) fn save(
     source: &Source,
     output: &Output,
-    step: Option<f64>,
-    results: &Results,
+    names: &[String],
     notes: &mut Vec<String>,
 ) -> Result<(), BadInput> {
     let shard = &source.shards[0][0].path;
-    if source.options.format == Format::Safetensors {
-        let file = TorchFile::open(shard)?;
-        let state = file.graph.root().get("optimizer_state_dict");
-        let key = if source.stage == 3 {
-            "optimizer_state_dict"
-        } else {
-            "base_optimizer_state"
-        };
-        let groups =
-            state.and_then(|state| state.get(key)).and_then(|base| base.get("param_groups"));
-        let record = serde_json::json!({
-            "source": "DeepSpeed",
-            "zero_stage": source.stage,
-            "param_groups": groups.map(|groups| json(groups, 4, &mut 100_000)),
-        });
-        let steps =
-            (step.unwrap_or(0.0) as u64, source.models[0].steps.unwrap_or(0).max(0) as usize);
-        return output.index(std::mem::take(&mut lock(&results.hashes)), steps, record);
-    }
-    let refused = write(output, shard, source.stage, source.files.dp)?;
-    if !refused.is_empty() {
-        notes.push(format!(
-            "optimizer_state.pt has None for objects of {}: they could run code",
-            refused.join(", ")
-        ));
-    }
+    write(output, shard, source.stage, source.files.dp)?;
     for path in source.files.models.values() {
         let to = output.folder().join(path.file_name().unwrap_or_default());
         std::fs::copy(path, &to).map_err(|error| {
@@ -66,7 +37,7 @@ pub(crate) fn save(
         })?;
     }
     if source.stage < 3 {
-        save_others(source, output, results, notes)?;
+        save_others(source, output, names, notes)?;
     }
     Ok(())
 }
@@ -76,13 +47,13 @@ pub(crate) fn save(
 fn save_others(
     source: &Source,
     output: &Output,
-    results: &Results,
+    names: &[String],
     notes: &mut Vec<String>,
 ) -> Result<(), BadInput> {
-    let mut written: BTreeSet<&str> = BTreeSet::new();
+    let mut written: BTreeSet<&str> = names.iter().map(String::as_str).collect();
     for model in &source.models {
         for (name, weight) in &model.weights {
-            if lock(&results.shapes).contains_key(name) || !written.insert(name) {
+            if !written.insert(name) {
                 continue;
             }
             ensure_name(&model.path, name)?;
@@ -103,13 +74,8 @@ fn save_others(
     Ok(())
 }
 
-/// Writes `zero/optimizer_state.pt` from one rank's file. Returns the classes that were left out.
-fn write(
-    output: &Output,
-    shard: &Path,
-    stage: usize,
-    ranks: usize,
-) -> Result<Vec<String>, BadInput> {
+/// Writes `zero/optimizer_state.pt` from one rank's file.
+fn write(output: &Output, shard: &Path, stage: usize, ranks: usize) -> Result<(), BadInput> {
     let file = TorchFile::open(shard)?;
     let mut graph = file.graph.clone();
     let root = file.graph.root();
@@ -140,16 +106,7 @@ fn write(
         pairs.push((key, groups.id));
     }
     graph.root = graph.push(Value::Dict(pairs));
-    let refused = RefCell::new(BTreeSet::new());
-    let keep = |module: &str, name: &str| {
-        let keep = harmless(module, name);
-        if !keep {
-            refused.borrow_mut().insert(format!("{module}.{name}"));
-        }
-        keep
-    };
-    save_value(&output.folder().join("zero/optimizer_state.pt"), &file, &graph, &keep)?;
-    Ok(refused.into_inner().into_iter().collect())
+    save_value(&output.folder().join("zero/optimizer_state.pt"), &file, &graph)
 }
 
 /// A list of as many numbers.
@@ -159,43 +116,4 @@ fn same(graph: &mut Graph, list: Node, number: i64) -> Id {
     }
     let numbers = list.items().map(|_| graph.push(Value::Int(number))).collect();
     graph.push(Value::List(numbers))
-}
-
-/// Whether a reader may be asked for this class. A pickle can ask for any function; these only make
-/// values.
-fn harmless(module: &str, name: &str) -> bool {
-    let is_class = name.starts_with(|c: char| c.is_ascii_uppercase());
-    match module {
-        "torch" => {
-            is_class
-                || name == "device"
-                || name.starts_with(['f', 'b', 'i', 'u']) && name.ends_with(char::is_numeric)
-        }
-        "torch._utils" => name.starts_with("_rebuild_"),
-        "torch._tensor" => name == "_rebuild_from_type_v2",
-        "collections" => matches!(name, "OrderedDict" | "defaultdict" | "deque" | "Counter"),
-        "builtins" | "__builtin__" => {
-            matches!(
-                name,
-                "dict"
-                    | "list"
-                    | "set"
-                    | "frozenset"
-                    | "tuple"
-                    | "int"
-                    | "float"
-                    | "bool"
-                    | "str"
-                    | "bytes"
-                    | "object"
-            )
-        }
-        "_codecs" => name == "encode",
-        "argparse" => name == "Namespace",
-        "numpy.core.multiarray" | "numpy._core.multiarray" => {
-            matches!(name, "_reconstruct" | "scalar")
-        }
-        "numpy" => matches!(name, "dtype" | "ndarray"),
-        _ => is_class && module.starts_with("deepspeed."),
-    }
 }

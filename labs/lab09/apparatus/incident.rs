@@ -8,12 +8,12 @@
 use super::Recorded;
 use deepspeed::example::{Example, Group, value};
 use deepspeed::torch::{Node, TorchFile};
-use deepspeed::{Options, Refusal, Report, STATES, Watch, convert};
+use deepspeed::{Options, Report, STATES, Watch, convert};
 use kit::Checks;
 use kit::show::{Screen, table, thousands};
+use shardlab::checkpoint::files;
 use shardlab::error::BadInput;
 use shardlab::parallel::partition::Flat;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -97,24 +97,16 @@ impl Incident {
             step: 95_600.0,
             ..Example::new(self.stage, self.ranks, self.groups().into())
         };
-        let save = || -> io::Result<()> {
-            example.save(&input, &|_, name, state, element| value(name, state, element))?;
-            // DeepSpeed names the newest save in the first of these files, Megatron-LM its step in
-            // the second. The source's shell reads the step there.
-            std::fs::write(input.with_file_name("latest"), "global_step95600")?;
-            std::fs::write(input.with_file_name("latest_checkpointed_iteration.txt"), "95600")
-        };
-        save().map_err(|error| {
-            BadInput::new(
-                format!("cannot write {}: {error}", input.display()),
-                "make room, or name a folder with --out",
-            )
-        })?;
+        example.save(&input, &|_, name, state, element| value(name, state, element))?;
+        // DeepSpeed names the newest save in the first of these files, Megatron-LM its step in the
+        // second. The source's shell reads the step there.
+        files::write(&input.with_file_name("latest"), b"global_step95600")?;
+        files::write(&input.with_file_name("latest_checkpointed_iteration.txt"), b"95600")?;
         let file = |rank| input.join(format!("zero_pp_rank_{rank}_mp_rank_00_optim_states.pt"));
         let slices = (0..self.ranks).map(|rank| slices(&file(rank))).collect::<Result<_, _>>()?;
         let folder = input.with_file_name("global_step95600_universal");
         let count = Count::default();
-        let report = convert(&Options::new(input, &folder), &count).map_err(Refusal::error)?;
+        let report = convert(&Options::new(input, &folder), &count)?;
         let done = count.0.into_inner().unwrap_or_default();
         Ok(Converted { slices, done: [done[0], done[1]], report, folder })
     }
@@ -226,11 +218,8 @@ impl Converted {
     fn same_files(&self, other: &Converted) -> (usize, usize) {
         let name =
             |name: &String, state: &str| Path::new("zero").join(name).join(format!("{state}.pt"));
-        let names = self
-            .report
-            .parameters
-            .iter()
-            .flat_map(|(of, _)| STATES.map(|state| name(of, state)));
+        let names =
+            self.report.parameters.iter().flat_map(|of| STATES.map(|state| name(of, state)));
         let same = |name: &PathBuf| {
             let read = |folder: &Path| std::fs::read(folder.join(name)).ok();
             read(&self.folder).is_some_and(|bytes| read(&other.folder) == Some(bytes))

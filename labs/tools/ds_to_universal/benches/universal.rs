@@ -77,8 +77,8 @@ fn drive(args: &Args) -> Result<()> {
     };
     Example { bf16: args.large, ..Example::new(2, ranks, groups) }.save(&input, &value)?;
 
-    let result = dir.path().join("ours");
-    let tool = |program: &Path, module: &[&str], to: &Path| {
+    let ours = dir.path().join("ours");
+    let convert = |program: &Path, module: &[&str], to: &Path| {
         let mut command = Command::new(program);
         command
             .args(module)
@@ -90,59 +90,44 @@ fn drive(args: &Args) -> Result<()> {
         command.envs([("DS_ACCELERATOR", "cpu"), ("OMP_NUM_THREADS", "1")]);
         command
     };
-    let side = |name| (name, vec![], 0);
-    let mut sides: Vec<(&str, Vec<f64>, usize)> =
-        vec![side("ds_to_universal"), side("cp"), side("DeepSpeed")];
-    sides.truncate(if args.python.is_some() { 3 } else { 2 });
+    let copy = dir.path().join("copy");
+    let mut cp = Command::new("cp");
+    cp.arg("-r").arg(&ours).arg(&copy);
+    let program = Path::new(env!("CARGO_BIN_EXE_ds_to_universal"));
+    let mut sides =
+        vec![("ds_to_universal", &ours, convert(program, &[], &ours)), ("cp", &copy, cp)];
+    let theirs = dir.path().join("theirs");
+    if let Some(python) = &args.python {
+        let module = ["-m", "deepspeed.checkpoint.ds_to_universal"];
+        sides.push(("DeepSpeed", &theirs, convert(python, &module, &theirs)));
+    }
+    let mut seconds = vec![Vec::new(); sides.len()];
+    let mut memory = vec![0; sides.len()];
     for _ in 0..args.rounds {
-        for (side, seconds, memory) in &mut sides {
-            let to = dir.path().join(match *side {
-                "ds_to_universal" => "ours",
-                "cp" => "copy",
-                _ => "theirs",
-            });
+        for (at, (_, to, command)) in sides.iter_mut().enumerate() {
             // The copy is of the result before.
             if to.exists() {
-                std::fs::remove_dir_all(&to)?;
+                std::fs::remove_dir_all(to)?;
             }
-            let command = match (*side, &args.python) {
-                ("cp", _) => {
-                    let mut command = Command::new("cp");
-                    command.arg("-r").arg(&result).arg(&to);
-                    command
-                }
-                ("DeepSpeed", Some(python)) => {
-                    tool(python, &["-m", "deepspeed.checkpoint.ds_to_universal"], &to)
-                }
-                _ => tool(Path::new(env!("CARGO_BIN_EXE_ds_to_universal")), &[], &to),
-            };
             let (time, peak) = timed(command)?;
-            seconds.push(time);
-            *memory = peak.max(*memory);
+            seconds[at].push(time);
+            memory[at] = peak.max(memory[at]);
         }
     }
     println!(
         "{parameters} parameters, {ranks} ranks\n\n| | seconds | of cp's | peak MB |\n|---|---:|---:|---:|"
     );
-    let median = |seconds: &[f64]| {
-        let mut sorted = seconds.to_vec();
-        sorted.sort_by(f64::total_cmp);
-        sorted[sorted.len() / 2]
-    };
-    let copy = median(&sides[1].1);
-    for (side, seconds, memory) in &sides {
-        println!(
-            "| {side} | {:.3} | {:.2} | {} |",
-            median(seconds),
-            median(seconds) / copy,
-            memory / 1_000
-        );
+    seconds.iter_mut().for_each(|seconds| seconds.sort_by(f64::total_cmp));
+    let median = |at: usize| seconds[at][args.rounds / 2];
+    for (at, (side, ..)) in sides.iter().enumerate() {
+        let ratio = median(at) / median(1);
+        println!("| {side} | {:.3} | {ratio:.2} | {} |", median(at), memory[at] / 1_000);
     }
     Ok(())
 }
 
 /// Seconds that `command` takes, and its peak memory in kB, as Linux tells it of a living process.
-fn timed(mut command: Command) -> Result<(f64, usize)> {
+fn timed(command: &mut Command) -> Result<(f64, usize)> {
     let begin = Instant::now();
     let mut child = command
         .stdout(Stdio::null())
