@@ -102,11 +102,8 @@ fn finish(
     }
     watch.begin("3. Saving common optimizer states", 1);
     let names: Vec<String> = parameters.iter().map(|parameter| parameter.name.clone()).collect();
-    let step = source.shards[0][0]
-        .groups
-        .iter()
-        .find_map(|group| group.step.as_ref())
-        .map(|step| step.value);
+    let groups = &source.shards[0][0].groups;
+    let step = groups.iter().find_map(|group| Some(group.step.as_ref()?.value));
     let mut verified = None;
     if let Some(output) = output {
         write::save(source, output, &names, &mut notes)?;

@@ -76,11 +76,7 @@ impl Example {
             moments: true,
             others: Vec::new(),
             version: "0.19.8",
-            info: Some(|graph| {
-                let key = graph.text("universal_checkpoint_version");
-                let version = graph.push(Value::Float(0.2));
-                graph.push(Value::Dict(vec![(key, version)]))
-            }),
+            info: None,
         }
     }
 

@@ -246,7 +246,7 @@ fn only_regular_files_are_read() {
     let mut lab03 = Command::new(program("lab03"));
     lab03.args(["--data", "text", "--steps", "1"]).current_dir(dir.path());
     let output = within_a_minute(move || lab03.output().unwrap());
-    says(&output, &["text", "no regular file but a pipe", "\nhelp: "]);
+    says(&output, &["text", "no regular file", "\nhelp: "]);
 }
 
 /// The tool, started by a line of the shell.

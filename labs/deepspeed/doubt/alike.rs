@@ -33,13 +33,12 @@ impl Source {
             let here: Vec<String> = shard.groups.iter().map(described).collect();
             let groups = 0..here.len().max(there.len());
             if let Some(at) = groups.into_iter().find(|at| here.get(*at) != there.get(*at)) {
-                let none = "missing".to_string();
                 let how = format!(
                     "group {at} of rank {} is {}, and that of rank {} {}",
                     shard.rank.dp,
-                    here.get(at).unwrap_or(&none),
+                    here.get(at).map_or("missing", String::as_str),
                     first.rank.dp,
-                    there.get(at).unwrap_or(&none)
+                    there.get(at).map_or("missing", String::as_str)
                 );
                 return Err(broken(&shard.path, how));
             }

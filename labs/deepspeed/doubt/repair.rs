@@ -1,7 +1,7 @@
 //! Two mistakes of DeepSpeed in the record of a flat buffer, found and put right.
 
 use crate::know::{Shapes, by_turns, fragments, paddings};
-use crate::read::{Slice, Source};
+use crate::read::{Shard, Slice, Source};
 use shardlab::error::BadInput;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -65,9 +65,13 @@ impl Source {
         // Newer versions list the shapes in the buffer's order, older ones in the model's.
         let in_order = fragments(shapes, 0..shapes.len(), part, ranks);
         let by_turns = fragments(shapes, by_turns(shapes.len(), ranks).into_iter(), part, ranks);
-        let mut others: Vec<_> =
-            [in_order, by_turns].into_iter().filter(|other| *other != as_recorded).collect();
-        others.retain(|other| self.slices_fit(other, mp, group));
+        // The files must have all elements of an order.
+        let is_there = |(shard, fragments): (&Shard, &Fragments)| {
+            let end = fragments.values().map(|range| range.end).max().unwrap_or(0);
+            shard.groups[group].states.iter().all(|state| end <= state.numel())
+        };
+        let mut others = vec![in_order, by_turns];
+        others.retain(|other| *other != as_recorded && shards.iter().zip(other).all(is_there));
         if others.is_empty() {
             return Ok(None);
         }
@@ -116,15 +120,5 @@ impl Source {
             ));
         }
         Ok(right)
-    }
-
-    /// Whether the files have all elements of these fragments.
-    fn slices_fit(&self, fragments: &[Fragments], mp: usize, group: usize) -> bool {
-        let ends = fragments
-            .iter()
-            .map(|fragments| fragments.values().map(|range| range.end).max().unwrap_or(0));
-        let states = self.shards[mp].iter().map(|shard| &shard.groups[group].states);
-        ends.zip(states)
-            .all(|(end, states)| states.iter().all(|state| end <= state.numel()))
     }
 }

@@ -30,9 +30,9 @@ pub(crate) struct Map {
 
 impl View {
     fn read(node: Node) -> Option<View> {
-        let first = node.items().next()?.int()?;
+        let first = node.items().next()?.count()?;
         let strides = node.items().nth(1)?.sizes()?;
-        Some(View { first: first.try_into().ok()?, strides })
+        Some(View { first, strides })
     }
 
     /// Whether all elements of a block are among `numel`.

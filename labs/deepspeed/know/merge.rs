@@ -5,7 +5,7 @@ use super::rules::{Inner, Rule, Size};
 use crate::torch::Dtype;
 use std::ops::Range;
 
-/// Joins the parts of one state. Errors say what contradicts the rule.
+/// Joins the parts of one state, of which there is at least one. Errors say what contradicts the rule.
 pub(crate) fn join(rule: &Rule, dtype: Dtype, mut parts: Vec<Part>) -> Result<Part, String> {
     let whole = |range: usize| (0..range).map(|part| (part, 0..usize::MAX));
     match rule {
@@ -58,9 +58,7 @@ fn concatenate(
     parts: &[Part],
     pieces: impl Iterator<Item = (usize, Range<usize>)>,
 ) -> Result<Part, String> {
-    let Some(first) = parts.first() else {
-        return Err("it has no part".to_string());
-    };
+    let first = &parts[0];
     if dim >= first.shape.len() {
         return Err(format!(
             "it is joined along dimension {dim}, but its shape is {:?}",

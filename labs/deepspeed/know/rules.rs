@@ -94,42 +94,19 @@ impl Rules {
             .collect();
         let mut inner = Vec::new();
         for entry in info.get("parameter_with_sub_params").into_iter().flat_map(Node::items) {
+            let broken = || "an entry of parameter_with_sub_params is broken".to_string();
             let field = |key: &str| entry.get(key).or_else(|| entry.attribute(key));
-            let (Some(names), Some(shape), Some(dim)) =
-                (field("patterns"), field("shape"), field("partition_dim"))
-            else {
-                return Err("an entry of parameter_with_sub_params is incomplete".to_string());
-            };
-            let sizes = shape.items().map(|size| match size.int() {
-                Some(size) => Some(Size::One(size)),
-                None => size.sizes().map(Size::Several),
-            });
-            let shape: Option<Vec<Size>> = sizes.collect();
-            let (Some(shape), Some(dim)) =
-                (shape, dim.int().and_then(|dim| usize::try_from(dim).ok()))
-            else {
-                return Err("an entry of parameter_with_sub_params has a broken shape".to_string());
-            };
-            let absurd = |size: &Size| match size {
-                Size::One(size) => *size > ABSURD as i64,
-                Size::Several(sizes) => sizes.iter().any(|size| *size > ABSURD),
-            };
-            let mut widths_of_all = widths.values().flatten().flatten();
-            if shape.iter().any(absurd) || widths_of_all.any(|width| *width > ABSURD) {
-                return Err("an entry of parameter_with_sub_params has an absurd size".to_string());
-            }
-            if dim >= shape.len() {
-                return Err(format!(
-                    "an entry of parameter_with_sub_params divides dimension {dim} of {}",
-                    shape.len()
-                ));
-            }
-            let patterns = patterns(names)?;
+            let shape = field("shape").and_then(sizes).ok_or_else(broken)?;
+            let dim = field("partition_dim").and_then(Node::count);
+            let dim = dim.filter(|dim| *dim < shape.len()).ok_or_else(broken)?;
+            let patterns = patterns(field("patterns").ok_or_else(broken)?)?;
             let widths = patterns.iter().find_map(|pattern| widths.get(&pattern.text)).cloned();
+            if widths.iter().flatten().flatten().any(|width| *width > ABSURD) {
+                return Err(broken());
+            }
             let texts = patterns.iter().map(|pattern| pattern.text.clone()).collect();
             inner.push((patterns, Inner { patterns: texts, shape, dim, widths }));
         }
-        let words = info.get("original_vocab_size").and_then(Node::int);
         let unsupported = info.get("autotp_unsupported_parameter_patterns");
         Ok(Rules {
             replicated: list("tp_replicated_parameter_patterns")?,
@@ -140,7 +117,7 @@ impl Rules {
             inner,
             maps: maps(info)?,
             tied: list("pipeline_replicated_parameter_patterns")?,
-            words: words.and_then(|words| usize::try_from(words).ok()),
+            words: info.get("original_vocab_size").and_then(Node::count),
             version: info.get("universal_checkpoint_version").and_then(Node::float).unwrap_or(0.0),
             unsupported: unsupported
                 .into_iter()
@@ -253,6 +230,18 @@ impl Pattern {
             .is_match(name)
             .map_err(|_| format!("the pattern {:?} takes too long", self.text))
     }
+}
+
+/// The sizes of a parameter that consists of several, unless one is absurd.
+fn sizes(shape: Node) -> Option<Vec<Size>> {
+    let sizes = shape.items().map(|size| match size.int() {
+        Some(size) => Some(Size::One(size)).filter(|_| size <= ABSURD as i64),
+        None => {
+            let sizes = size.sizes()?;
+            sizes.iter().all(|size| *size <= ABSURD).then_some(Size::Several(sizes))
+        }
+    });
+    sizes.collect()
 }
 
 /// DeepSpeed's maps, by pattern.

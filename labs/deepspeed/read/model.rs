@@ -65,7 +65,7 @@ impl Model {
         }
         let degree = |name: &str| {
             let degrees = root.get("checkpoint_parallel_dimensions")?;
-            degrees.get(name)?.int().and_then(|degree| usize::try_from(degree).ok())
+            degrees.get(name)?.count()
         };
         Ok(Model {
             path: path.to_path_buf(),

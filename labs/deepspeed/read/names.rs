@@ -106,12 +106,10 @@ pub(crate) fn list(folder: &Path) -> Result<Files, BadInput> {
                 continue;
             }
             Some(Kind::Expert) => {
+                let what = format!("{} is a file of experts", path.display());
                 let help =
                     "experts are divided among ranks in their own way, which is not supported";
-                return Err(BadInput::new(
-                    format!("{} is a file of experts", path.display()),
-                    help,
-                ));
+                return Err(BadInput::new(what, help));
             }
             None => continue,
         };

@@ -131,8 +131,7 @@ fn stage(node: Node) -> Option<usize> {
         let name = args.items().nth(1)?.text()?;
         NAMES.iter().position(|known| *known == name)
     };
-    let number = node.int().and_then(|number| usize::try_from(number).ok());
-    number.or_else(|| by_name(node)).filter(|stage| (1..=3).contains(stage))
+    node.count().or_else(|| by_name(node)).filter(|stage| (1..=3).contains(stage))
 }
 
 fn need<'a>(path: &Path, node: Node<'a>, key: &str) -> Result<Node<'a>, BadInput> {
@@ -206,12 +205,7 @@ fn stage12(file: &TorchFile, state: Node) -> Result<Vec<Group>, BadInput> {
             format!("it has {} flat buffers, and fragments of {}", fp32.len(), mappings.len());
         return Err(broken(path, how));
     }
-    let paddings: Vec<Option<i64>> = state
-        .get("group_paddings")
-        .into_iter()
-        .flat_map(Node::items)
-        .map(Node::int)
-        .collect();
+    let paddings = state.get("group_paddings");
     let of_groups: HashMap<i64, Node> =
         of_groups.entries().filter_map(|(key, of)| Some((key.int()?, of))).collect();
     let mut groups = Vec::new();
@@ -227,7 +221,7 @@ fn stage12(file: &TorchFile, state: Node) -> Result<Vec<Group>, BadInput> {
         groups.push(Group {
             states,
             step,
-            padding: paddings.get(at).copied().flatten(),
+            padding: paddings.and_then(|list| list.items().nth(at)?.int()),
             fragments,
         });
     }
@@ -241,12 +235,7 @@ fn recorded(
     mapping: Node,
 ) -> Result<BTreeMap<String, Range<usize>>, BadInput> {
     let fragment = |(name, address): (Node, Node)| {
-        let number = |key| {
-            address
-                .attribute(key)
-                .and_then(Node::int)
-                .and_then(|number| usize::try_from(number).ok())
-        };
+        let number = |key| address.attribute(key).and_then(Node::count);
         let (Some(name), Some(start), Some(numel)) =
             (name.text(), number("start"), number("numel"))
         else {

@@ -33,17 +33,18 @@ pub(crate) struct Source {
 fn first_of_each(all: Vec<(usize, Model)>) -> Result<Vec<Model>, BadInput> {
     let mut models: Vec<Model> = Vec::new();
     for (dp, model) in all {
-        match models.last() {
-            Some(first) if dp > 0 => {
-                if model.groups != first.groups || model.steps != first.steps {
-                    let how = format!(
-                        "it lists different parameters, or is of a different step, than {}",
-                        first.path.display()
-                    );
-                    return Err(broken(&model.path, how));
-                }
-            }
-            _ => models.push(model),
+        let first = models.last().filter(|_| dp > 0);
+        let lists_others = first.is_some_and(|first| model.groups != first.groups);
+        let first = models.first().unwrap_or(&model);
+        if lists_others || model.steps != first.steps {
+            let how = format!(
+                "it lists different parameters, or is of a different step, than {}",
+                first.path.display()
+            );
+            return Err(broken(&model.path, how));
+        }
+        if dp == 0 {
+            models.push(model);
         }
     }
     Ok(models)
@@ -83,28 +84,13 @@ impl Source {
             shard
         })?;
         watch.end();
-        misnamed.extend(
-            shards
-                .iter()
-                .filter_map(|shard| self::misnamed(&shard.path, shard.rank, shard.named)),
-        );
+        let named = |shard: &Shard| self::misnamed(&shard.path, shard.rank, shard.named);
+        misnamed.extend(shards.iter().filter_map(named));
         let stage = shards[0].stage;
-        let first = shards[0].path.clone();
         if let Some(other) = shards.iter().find(|shard| shard.stage != stage) {
-            let how =
-                format!("it is of stage {}, and {} of stage {stage}", other.stage, first.display());
+            let first = shards[0].path.display();
+            let how = format!("it is of stage {}, and {first} of stage {stage}", other.stage);
             return Err(broken(&other.path, how));
-        }
-        for model in &models {
-            if model.steps != models[0].steps {
-                let how = format!(
-                    "it is of step {}, and {} of {}",
-                    model.steps.unwrap_or(-1),
-                    models[0].path.display(),
-                    models[0].steps.unwrap_or(-1)
-                );
-                return Err(broken(&model.path, how));
-            }
         }
         let mut by_mp: Vec<Vec<Shard>> = (0..files.mp).map(|_| Vec::new()).collect();
         for shard in shards {

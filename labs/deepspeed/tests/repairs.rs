@@ -82,11 +82,10 @@ fn values_that_are_not_the_weights_are_refused() {
 /// Without tensor parallelism there is nothing to join.
 #[test]
 fn rules_that_are_missing_are_not_needed_without_tensor_parallelism() {
-    let dir = saved(&Example { info: None, ..Example::new(1, 2, groups()) });
+    let dir = saved(&Example::new(1, 2, groups()));
     run(&options(dir.path())).unwrap();
     ensure_right(&options(dir.path()).output, &groups(), false);
     let two = Example {
-        info: None,
         degrees: (1, 2),
         groups: vec![groups(), groups()],
         ..Example::new(1, 2, vec![])

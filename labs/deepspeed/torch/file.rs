@@ -53,10 +53,10 @@ impl TorchFile {
     /// # Errors
     /// If the file cannot be read, is none that `torch.save` writes today, or is damaged.
     pub fn open(path: &Path) -> Result<TorchFile, BadInput> {
-        let (mut file, length) = files::open(path)
+        let (file, length) = files::open(path)
             .map_err(|error| unread(path, &format!("it cannot be opened: {error}"), &error))?;
-        ensure_archive(&mut file, length, path)?;
-        let (listing, graph) = read(&mut file, length).map_err(|how| damaged(path, &how))?;
+        ensure_archive(&file, length, path)?;
+        let (listing, graph) = read(&file, length).map_err(|how| damaged(path, &how))?;
         Ok(TorchFile { path: path.into(), file, listing, graph })
     }
 
@@ -120,7 +120,7 @@ impl TorchFile {
     /// If one differs, or cannot be read.
     pub fn ensure_undamaged(&self) -> Result<(), BadInput> {
         let check = |name: &String| -> Result<(), String> {
-            let (at, entry) = self.listing.locate(&mut &self.file, name)?;
+            let (at, entry) = self.listing.locate(&self.file, name)?;
             let sum = copy(&self.file, at..at + entry.size, &mut io::sink())
                 .map_err(|error| format!("its entry {name:?} cannot be read: {error}"))?;
             ensure_sum(name, sum, entry.crc)
@@ -135,7 +135,7 @@ impl TorchFile {
     }
 
     fn find(&self, key: &str) -> Result<Range<u64>, String> {
-        let (at, entry) = self.listing.locate(&mut &self.file, &format!("data/{key}"))?;
+        let (at, entry) = self.listing.locate(&self.file, &format!("data/{key}"))?;
         Ok(at..at + entry.size)
     }
 
@@ -177,7 +177,7 @@ impl Stored {
 
 /// Refuses a file that `torch.save` wrote in its old form, with the way out. Any other is for the
 /// archive's reader to judge.
-fn ensure_archive(file: &mut File, length: u64, path: &Path) -> Result<(), BadInput> {
+fn ensure_archive(file: &File, length: u64, path: &Path) -> Result<(), BadInput> {
     let first = zip::read_at(file, 0, length.min(16) as usize).unwrap_or_default();
     if !first.windows(NO_ARCHIVE.len()).any(|part| part == NO_ARCHIVE) {
         return Ok(());
@@ -191,7 +191,7 @@ fn ensure_archive(file: &mut File, length: u64, path: &Path) -> Result<(), BadIn
 }
 
 /// The entries of an archive, and the values of its pickle.
-fn read(file: &mut File, length: u64) -> Result<(zip::Listing, Graph), String> {
+fn read(file: &File, length: u64) -> Result<(zip::Listing, Graph), String> {
     let listing = zip::list(file, length)?;
     let (at, entry) = listing.locate(file, "data.pkl")?;
     if entry.size > PICKLE {

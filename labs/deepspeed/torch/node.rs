@@ -90,6 +90,11 @@ impl<'a> Node<'a> {
         }
     }
 
+    /// An integer that is not negative, if it is one.
+    pub fn count(self) -> Option<usize> {
+        usize::try_from(self.int()?).ok()
+    }
+
     /// A number, if it is one.
     pub fn float(self) -> Option<f64> {
         match self.value() {
@@ -139,6 +144,6 @@ impl<'a> Node<'a> {
         if !matches!(whole.value(), Value::List(_) | Value::Tuple(_)) {
             return None;
         }
-        whole.items().map(|size| usize::try_from(size.int()?).ok()).collect()
+        whole.items().map(Node::count).collect()
     }
 }

@@ -82,14 +82,7 @@ impl Stack {
         if !matches!(self.graph.value(args), Value::Tuple(_)) {
             return Err("a call's arguments are no tuple".to_string());
         }
-        self.push(Value::Object(Box::new(Object {
-            class,
-            args,
-            new,
-            items: vec![],
-            pairs: vec![],
-            state: None,
-        })));
+        self.push(Value::Object(Box::new(Object::new(class, args, new))));
         Ok(())
     }
 

@@ -160,10 +160,7 @@ fn rebuild(
     let (Some(shape), Some(stride)) = (shape.sizes(), stride.sizes()) else {
         return Err(broken("a broken shape"));
     };
-    let offset = offset
-        .int()
-        .and_then(|offset| usize::try_from(offset).ok())
-        .ok_or_else(|| broken("a broken offset"))?;
+    let offset = offset.count().ok_or_else(|| broken("a broken offset"))?;
     if shape.len() != stride.len() {
         return Err(broken(&format!("shape {shape:?} and strides {stride:?}")));
     }

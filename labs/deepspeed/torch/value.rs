@@ -39,6 +39,12 @@ pub struct Object {
     pub state: Option<Id>,
 }
 
+impl Object {
+    pub(super) fn new(class: Id, args: Id, new: bool) -> Object {
+        Object { class, args, new, items: vec![], pairs: vec![], state: None }
+    }
+}
+
 /// Values, and the one that the file is about.
 #[derive(Clone, Debug)]
 pub struct Graph {
@@ -78,14 +84,7 @@ impl Graph {
     /// Adds the result of a call of `class` with `args`.
     pub fn call(&mut self, class: Id, args: Vec<Id>) -> Id {
         let args = self.push(Value::Tuple(args));
-        self.push(Value::Object(Box::new(Object {
-            class,
-            args,
-            new: false,
-            items: vec![],
-            pairs: vec![],
-            state: None,
-        })))
+        self.push(Value::Object(Box::new(Object::new(class, args, false))))
     }
 
     /// Gives an object its attributes.

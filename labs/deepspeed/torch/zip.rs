@@ -7,16 +7,17 @@
 //! `ZipIterable`, which makes no room, is no stable part of that crate.
 
 use std::collections::HashMap;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 
 /// The directory of an archive, in bytes. Each entry takes about a hundred.
 const DIRECTORY: u64 = 64 << 20;
 
-const LOCAL: u32 = 0x0403_4b50;
-const CENTRAL: u32 = 0x0201_4b50;
-const END: u32 = 0x0605_4b50;
-const END64: u32 = 0x0606_4b50;
-const LOCATOR64: u32 = 0x0706_4b50;
+const LOCAL: u64 = 0x0403_4b50;
+const CENTRAL: u64 = 0x0201_4b50;
+const END: u64 = 0x0605_4b50;
+const END64: u64 = 0x0606_4b50;
+const LOCATOR64: u64 = 0x0706_4b50;
 
 /// An entry of the archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,28 +49,19 @@ pub(super) fn number<const N: usize>(bytes: &[u8], at: usize) -> Result<u64, Str
 }
 
 /// Reads `size` bytes from `at`. The caller has bounded `size`.
-pub(super) fn read_at<F: Read + Seek>(
-    file: &mut F,
-    at: u64,
-    size: usize,
-) -> Result<Vec<u8>, String> {
+pub(super) fn read_at(mut file: &File, at: u64, size: usize) -> Result<Vec<u8>, String> {
     let mut bytes = vec![0; size];
-    let mut read = || -> io::Result<()> {
-        file.seek(SeekFrom::Start(at))?;
-        file.read_exact(&mut bytes)
-    };
-    match read() {
-        Ok(()) => Ok(bytes),
-        Err(error) => Err(format!("{size} bytes at {at} cannot be read: {error}")),
-    }
+    let read = file.seek(SeekFrom::Start(at)).and_then(|_| file.read_exact(&mut bytes));
+    read.map_err(|error| format!("{size} bytes at {at} cannot be read: {error}"))?;
+    Ok(bytes)
 }
 
 /// Lists the archive's entries.
-pub(super) fn list<F: Read + Seek>(file: &mut F, length: u64) -> Result<Listing, String> {
+pub(super) fn list(file: &File, length: u64) -> Result<Listing, String> {
     // The end record is the last thing in the file, except for a comment of at most 64 KiB.
     let tail = length.min(22 + 0xffff);
     let last = read_at(file, length - tail, tail as usize)?;
-    let begins = |at: &usize| last[*at..].starts_with(&END.to_le_bytes());
+    let begins = |at: &usize| number::<4>(&last, *at) == Ok(END);
     let Some(at) = (0..last.len().saturating_sub(21)).rev().find(begins) else {
         return Err(
             "it is no zip archive, or it is truncated: its end record is missing".to_string()
@@ -80,14 +72,14 @@ pub(super) fn list<F: Read + Seek>(file: &mut F, length: u64) -> Result<Listing,
     let mut begin = number::<4>(&last, at + 16)?;
     if (count == 0xffff || size == 0xffff_ffff || begin == 0xffff_ffff)
         && let Some(locator) = at.checked_sub(20)
-        && number::<4>(&last, locator)? == u64::from(LOCATOR64)
+        && number::<4>(&last, locator)? == LOCATOR64
     {
         let record = number::<8>(&last, locator + 8)?;
         if record.checked_add(56).is_none_or(|end| end > length) {
             return Err("its large directory is not in the file".to_string());
         }
         let record = read_at(file, record, 56)?;
-        if number::<4>(&record, 0)? != u64::from(END64) {
+        if number::<4>(&record, 0)? != END64 {
             return Err("its large directory is broken".to_string());
         }
         (count, size, begin) =
@@ -133,7 +125,7 @@ fn large(
 impl Listing {
     /// Adds the entry that the directory has at `at`. Returns where the next one begins.
     fn add(&mut self, directory: &[u8], at: usize) -> Result<usize, String> {
-        if number::<4>(directory, at)? != u64::from(CENTRAL) {
+        if number::<4>(directory, at)? != CENTRAL {
             return Err("its directory is broken".to_string());
         }
         let length = |offset: usize| number::<2>(directory, at + offset).map(|size| size as usize);
@@ -165,11 +157,11 @@ impl Listing {
     }
 
     /// The offset of an entry's bytes.
-    pub fn locate<F: Read + Seek>(&self, file: &mut F, name: &str) -> Result<(u64, Entry), String> {
+    pub fn locate(&self, file: &File, name: &str) -> Result<(u64, Entry), String> {
         let entry =
             *self.entries.get(name).ok_or_else(|| format!("its entry {name:?} is missing"))?;
         let header = read_at(file, entry.header, 30)?;
-        if number::<4>(&header, 0)? != u64::from(LOCAL) {
+        if number::<4>(&header, 0)? != LOCAL {
             return Err(format!("its entry {name:?} is broken"));
         }
         let begin = entry.header + 30 + number::<2>(&header, 26)? + number::<2>(&header, 28)?;

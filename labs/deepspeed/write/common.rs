@@ -24,16 +24,12 @@ pub(crate) fn save(
     names: &[String],
     notes: &mut Vec<String>,
 ) -> Result<(), BadInput> {
-    let shard = &source.shards[0][0].path;
-    write(output, shard, source.stage, source.files.dp)?;
+    write(output, &source.shards[0][0].path, source.stage)?;
     for path in source.files.models.values() {
         let to = output.folder().join(path.file_name().unwrap_or_default());
         std::fs::copy(path, &to).map_err(|error| {
-            let help = cause::unread(&error, INCOMPLETE);
-            BadInput::new(
-                format!("cannot copy {} to {}: {error}", path.display(), to.display()),
-                help,
-            )
+            let what = format!("cannot copy {} to {}: {error}", path.display(), to.display());
+            BadInput::new(what, cause::unread(&error, INCOMPLETE))
         })?;
     }
     if source.stage < 3 {
@@ -75,7 +71,7 @@ fn save_others(
 }
 
 /// Writes `zero/optimizer_state.pt` from one rank's file.
-fn write(output: &Output, shard: &Path, stage: usize, ranks: usize) -> Result<(), BadInput> {
+fn write(output: &Output, shard: &Path, stage: usize) -> Result<(), BadInput> {
     let file = TorchFile::open(shard)?;
     let mut graph = file.graph.clone();
     let root = file.graph.root();
@@ -95,8 +91,7 @@ fn write(output: &Output, shard: &Path, stage: usize, ranks: usize) -> Result<()
         }
         let value = match name {
             // Parameters are whole now.
-            "group_paddings" if stage != 3 => same(&mut graph, value, 0),
-            "partition_count" if stage != 3 => same(&mut graph, value, ranks as i64),
+            "group_paddings" if stage != 3 => zeros(&mut graph, value),
             _ => value.id,
         };
         pairs.push((key.id, value));
@@ -109,11 +104,8 @@ fn write(output: &Output, shard: &Path, stage: usize, ranks: usize) -> Result<()
     save_value(&output.folder().join("zero/optimizer_state.pt"), &file, &graph)
 }
 
-/// A list of as many numbers.
-fn same(graph: &mut Graph, list: Node, number: i64) -> Id {
-    if list.items().len() == 0 {
-        return list.id;
-    }
-    let numbers = list.items().map(|_| graph.push(Value::Int(number))).collect();
-    graph.push(Value::List(numbers))
+/// A list of as many zeros.
+fn zeros(graph: &mut Graph, list: Node) -> Id {
+    let zeros = list.items().map(|_| graph.push(Value::Int(0))).collect();
+    graph.push(Value::List(zeros))
 }

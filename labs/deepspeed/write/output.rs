@@ -147,33 +147,19 @@ fn sync(folder: &Path) -> Result<u64, BadInput> {
 
 /// The entries beside the tensor: how DeepSpeed divides it among ranks again.
 fn fields(graph: &mut Graph, rule: &Rule, words: bool) -> Vec<(Id, Id)> {
-    let mut pairs = Vec::new();
-    let mut add = |graph: &mut Graph, key: &str, value: Id| {
-        let key = graph.text(key);
-        pairs.push((key, value));
+    let mut entries = match rule {
+        Rule::Replicated | Rule::Average | Rule::Map(_) => vec![],
+        Rule::Joined(dim) => vec![("cat_dim", graph.push(Value::Int(*dim as i64)))],
+        Rule::Halves => vec![
+            ("cat_dim", graph.push(Value::Int(0))),
+            ("param_n_sub_params", graph.push(Value::Int(2))),
+        ],
+        Rule::Inner(inner) => vec![("sub_param_shape", shape_of(graph, inner))],
     };
-    match rule {
-        Rule::Replicated | Rule::Average | Rule::Map(_) => {}
-        Rule::Joined(dim) => {
-            let dim = graph.push(Value::Int(*dim as i64));
-            add(graph, "cat_dim", dim);
-        }
-        Rule::Halves => {
-            let dim = graph.push(Value::Int(0));
-            let count = graph.push(Value::Int(2));
-            add(graph, "cat_dim", dim);
-            add(graph, "param_n_sub_params", count);
-        }
-        Rule::Inner(inner) => {
-            let shape = shape_of(graph, inner);
-            add(graph, "sub_param_shape", shape);
-        }
-    }
     if words {
-        let yes = graph.push(Value::Bool(true));
-        add(graph, "vocab_tensor", yes);
+        entries.push(("vocab_tensor", graph.push(Value::Bool(true))));
     }
-    pairs
+    entries.into_iter().map(|(key, value)| (graph.text(key), value)).collect()
 }
 
 /// DeepSpeed's object for a parameter that consists of several.

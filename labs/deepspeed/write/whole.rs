@@ -102,30 +102,29 @@ fn check(
 ) -> Result<(), BadInput> {
     let name = &parameter.name;
     let slice = &parameter.slices[tp];
-    match slice.differs(source, name, 0, values)? {
-        None => {}
-        Some(None) => {
-            results.compared.fetch_add(1, Relaxed);
-        }
-        Some(Some(difference)) => {
-            let model = &source.models[slice.mp].path;
-            let owner = slice.owner(difference.element);
-            let shard = source.shards[slice.mp][owner].path.display();
-            let what = format!(
-                "{shard} has {} as element {} of {name} (dp rank {owner}, tp rank {tp}), and the model's weight in {} is {}",
-                difference.value,
-                difference.element,
-                model.file_name().unwrap_or_default().display(),
-                difference.weight,
-            );
-            if source.options.strict {
-                let help = "the files are not from the same save, or their elements are in an order that is not known";
-                return Err(BadInput::new(what, help));
-            }
-            results.differ.fetch_add(1, Relaxed);
-            lock(&results.notes).push(what);
-        }
+    let Some(difference) = slice.differs(source, name, 0, values)? else {
+        return Ok(());
+    };
+    let Some(difference) = difference else {
+        results.compared.fetch_add(1, Relaxed);
+        return Ok(());
+    };
+    let model = &source.models[slice.mp].path;
+    let owner = slice.owner(difference.element);
+    let what = format!(
+        "{} has {} as element {} of {name} (dp rank {owner}, tp rank {tp}), and the model's weight in {} is {}",
+        source.shards[slice.mp][owner].path.display(),
+        difference.value,
+        difference.element,
+        model.file_name().unwrap_or_default().display(),
+        difference.weight,
+    );
+    if source.options.strict {
+        let help = "the files are not from the same save, or their elements are in an order that is not known";
+        return Err(BadInput::new(what, help));
     }
+    results.differ.fetch_add(1, Relaxed);
+    lock(&results.notes).push(what);
     Ok(())
 }
 

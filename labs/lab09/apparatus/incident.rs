@@ -104,7 +104,8 @@ impl Incident {
         files::write(&input.with_file_name("latest_checkpointed_iteration.txt"), b"95600")?;
         let file = |rank| input.join(format!("zero_pp_rank_{rank}_mp_rank_00_optim_states.pt"));
         let slices = (0..self.ranks).map(|rank| slices(&file(rank))).collect::<Result<_, _>>()?;
-        let folder = input.with_file_name("global_step95600_universal");
+        // The source's own command line can still write its folder, global_step95600_universal.
+        let folder = input.with_file_name("converted");
         let count = Count::default();
         let report = convert(&Options::new(input, &folder), &count)?;
         let done = count.0.into_inner().unwrap_or_default();
