@@ -84,7 +84,7 @@ fn values_are_copied() {
     assert_eq!(param, again);
 }
 
-/// Every truncated file is an error that names it, and a flipped bit of every byte is one or changes
+/// Every truncated file is an error that names it, and a flipped bit of any byte is one or changes
 /// nothing.
 #[test]
 fn damaged_files_are_refused_by_name() {

@@ -5,7 +5,8 @@ use super::rules::{Inner, Rule, Size};
 use crate::torch::Dtype;
 use std::ops::Range;
 
-/// Joins the parts of one state, of which there is at least one. Errors say what contradicts the rule.
+/// Joins the parts of one state, of which there is at least one. Errors say what contradicts the
+/// rule.
 pub(crate) fn join(rule: &Rule, dtype: Dtype, mut parts: Vec<Part>) -> Result<Part, String> {
     let whole = |range: usize| (0..range).map(|part| (part, 0..usize::MAX));
     match rule {

@@ -127,7 +127,7 @@ impl Output {
     }
 }
 
-/// Returns when the disk has all files below a folder, which must not become visible before. Returns
+/// Waits until the disk has all files below a folder, which must not become visible before. Returns
 /// their bytes.
 fn sync(folder: &Path) -> Result<u64, BadInput> {
     let failed = |error: io::Error| cause::unwritten(folder, &error, "");
