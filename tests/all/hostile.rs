@@ -85,13 +85,6 @@ fn train(dir: &Path) -> (PathBuf, PathBuf) {
     (save.join("save-0001-step-2"), to)
 }
 
-/// Reads all parameters of a universal checkpoint.
-fn read_universal(folder: &Path) -> Result<(), BadInput> {
-    let universal = Universal::open(folder)?;
-    let mut names = universal.parameters().keys();
-    names.try_for_each(|name| universal.read(name).map(drop))
-}
-
 /// DeepSpeed's files of stages 1 and 3, this library's, universal ones, safetensors and GGUF.
 fn kinds() -> Vec<Kind> {
     let dir = tempfile::tempdir().unwrap();
@@ -106,11 +99,16 @@ fn kinds() -> Vec<Kind> {
         slices(&dir.join("step5"))?;
         merge(&dir.join("step5"), &dir.join("universal")).map(drop)
     };
+    let read_universal = |dir: &Path| {
+        let universal = Universal::open(&dir.join("step5"))?;
+        let mut names = universal.parameters().keys();
+        names.try_for_each(|name| universal.read(name).map(drop))
+    };
     vec![
         (of(1), |dir| convert(&options(dir), &()).map(drop)),
         (of(3), |dir| convert(&options(dir), &()).map(drop)),
         (files(&save), native),
-        (files(&universal), |dir| read_universal(&dir.join("step5"))),
+        (files(&universal), read_universal),
         (folder, |dir| Pretrained::open(&dir.join("step5")).map(drop)),
         (Files::from([("small.gguf".into(), gguf)]), |dir| {
             Pretrained::open(&dir.join("step5/small.gguf")).map(drop)
@@ -183,7 +181,7 @@ fn changed_bytes() {
     let kinds = kinds();
     let changes = prop::collection::vec((any::<Index>(), any::<u8>()), 1..4);
     let any = (any::<Index>(), any::<Index>(), changes);
-    let config = Config { cases: 400, failure_persistence: None, ..Config::default() };
+    let config = Config { cases: 800, failure_persistence: None, ..Config::default() };
     let random = TestRng::deterministic_rng(config.rng_algorithm);
     let mut runner = TestRunner::new_with_rng(config, random);
     let tested = runner.run(&any, |(kind, name, changes)| {
@@ -197,7 +195,15 @@ fn changed_bytes() {
             0..bytes.len().min(4096)
         };
         for (at, byte) in changes {
-            bytes[part.start + at.index(part.len())] = byte;
+            // Every second change is of an integer, if there are any.
+            let is_integer = |at: &usize| *at > 0 && bytes[at - 1] == b'J' && byte % 2 == 0;
+            let integers: Vec<usize> = part.clone().filter(is_integer).collect();
+            let places = if integers.is_empty() {
+                part.clone().collect()
+            } else {
+                integers
+            };
+            bytes[*at.get(&places)] = byte;
         }
         read(&(files, reader)).ok();
         Ok(())
@@ -284,14 +290,19 @@ fn errors_show_no_control_characters() {
     assert!(!shown.contains(|c: char| c.is_control() && c != '\n'), "{shown:?}");
 }
 
+/// The disk refuses what is written at once, and what is kept until the archive is complete (the
+/// writer's buffer has just room for the second parameter).
 #[test]
 fn a_disk_that_is_full_gets_nothing_half_made() {
-    let dir = saved(&Example::new(1, 2, vec![group(&[("large", &[100, 100])])]));
-    let output = tool(dir.path(), "trap '' XFSZ; ulimit -f 20; exec \"$0\" \"$@\"");
-    let what = "error: cannot write .universal.partial/zero/large/fp32.pt: ";
-    says(&output, &[what, "help: files of this size are"]);
-    assert_eq!(String::from_utf8_lossy(&output.stderr).lines().count(), 2);
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    for (size, limit) in [(100, 20), (43, 0)] {
+        let dir = saved(&Example::new(1, 2, vec![group(&[("large", &[size, size])])]));
+        let shell = format!("trap '' XFSZ; ulimit -f {limit}; exec \"$0\" \"$@\"");
+        let output = tool(dir.path(), &shell);
+        let what = "error: cannot write .universal.partial/zero/large/fp32.pt: ";
+        says(&output, &[what, "help: files of this size are"]);
+        assert!(output.stderr.starts_with(b"error: "), "nothing else is printed");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
 }
 
 /// A parameter that is larger than the memory that is left: an error before the work, not an abort
@@ -340,7 +351,7 @@ fn a_function_that_a_pickle_names_is_not_called() {
 /// Shapes whose product is small because one size is 0, but not the product of the others.
 #[test]
 fn absurd_shapes_are_refused() {
-    for shape in [&[0, 1 << 40, 1 << 40][..], &[1 << 51], &[i64::MAX, 2], &[1; 33], &[-1]] {
+    for shape in [&[0, 1 << 40, 1 << 40][..], &[1 << 51], &[i64::MAX, 2], &[1; 33]] {
         let dir = saved(&Example::new(1, 2, groups()));
         rewrite(&dir.path().join("step5").join(MODEL), |graph| {
             let sizes = shape.iter().map(|size| graph.push(Value::Int(*size))).collect();
@@ -352,12 +363,7 @@ fn absurd_shapes_are_refused() {
             graph.push(Value::Dict(vec![(key, shapes)]))
         });
         let error = refused(dir.path());
-        let how = if shape == [-1] {
-            "not names with shapes"
-        } else {
-            "has the absurd shape"
-        };
-        assert!(error.contains(MODEL) && error.contains(how), "{error}");
+        assert!(error.contains(MODEL) && error.contains("has the absurd shape"), "{error}");
     }
 }
 
