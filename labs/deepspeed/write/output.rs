@@ -33,7 +33,7 @@ impl Output {
         };
         if to.file_name().is_none() || !free {
             let what = format!("{} cannot be the output folder: it exists", to.display());
-            let help = "give --output_folder a new folder, or remove this one";
+            let help = "give --output_folder a folder that does not exist yet";
             return Err(BadInput::new(what, help));
         }
         let output = Output {
