@@ -52,9 +52,7 @@ impl Score {
         "microseconds per step on a slow link",
     ];
 
-    /// The places of these in the list.
-    pub const PEAK: usize = 0;
-    pub const SENT: usize = 1;
+    /// The place of the time in the list.
     pub const TIME: usize = 2;
 
     /// Peak bytes, bytes sent, microseconds.

@@ -1,7 +1,7 @@
 //! The eight rungs: what each of them trains on, our solution of it, and the version that one would
 //! use.
 
-use crate::{Job, Rank, Result, Run, Score, library, one_rank, run};
+use crate::{Job, Rank, Result, Run, library, one_rank, run};
 
 #[path = "solutions/ladder_buckets.rs"]
 mod buckets;
@@ -47,8 +47,6 @@ pub struct Rung {
     /// What it does better than the rung before, and what it pays, in a few words.
     pub gains: &'static str,
     pub job: Job,
-    /// The score that it is about, by its place in [`Score::FIGURES`].
-    pub about: usize,
     pub returns: Returns,
     pub ours: Program,
     /// The version that one would use, which is for the least time.
@@ -67,7 +65,6 @@ pub const RUNGS: [Rung; 8] = [
         name: "ladder-each",
         gains: "four ranks, a quarter of the time",
         job: job(4, 1),
-        about: Score::TIME,
         returns: Returns::Whole,
         ours: each::train,
         library: library::ddp,
@@ -77,7 +74,6 @@ pub const RUNGS: [Rung; 8] = [
         name: "ladder-flat",
         gains: "less time: one latency; more memory: a copy",
         job: job(4, 1),
-        about: Score::TIME,
         returns: Returns::Whole,
         ours: flat::train,
         library: library::ddp,
@@ -87,7 +83,6 @@ pub const RUNGS: [Rung; 8] = [
         name: "ladder-overlap",
         gains: "less time: the link works beside the backward pass",
         job: job(4, 1),
-        about: Score::TIME,
         returns: Returns::Whole,
         ours: overlap::train,
         library: library::ddp,
@@ -97,7 +92,6 @@ pub const RUNGS: [Rung; 8] = [
         name: "ladder-buckets",
         gains: "less time: fewer latencies; more memory: the buckets",
         job: job(4, 1),
-        about: Score::TIME,
         returns: Returns::Whole,
         ours: buckets::train,
         library: library::ddp,
@@ -107,7 +101,6 @@ pub const RUNGS: [Rung; 8] = [
         name: "ladder-zero",
         gains: "less memory: a slice of the optimizer; more time",
         job: job(4, 1),
-        about: Score::PEAK,
         returns: Returns::Whole,
         ours: zero::train,
         library: library::zero,
@@ -117,7 +110,6 @@ pub const RUNGS: [Rung; 8] = [
         name: "ladder-gather",
         gains: "less memory: a slice of everything; more bytes and time",
         job: job(4, 1),
-        about: Score::PEAK,
         returns: Returns::Slices,
         ours: gather::train,
         library: library::gather,
@@ -127,7 +119,6 @@ pub const RUNGS: [Rung; 8] = [
         name: "ladder-pipeline",
         gains: "fewer bytes: only activations; a bubble",
         job: job(8, 1),
-        about: Score::SENT,
         returns: Returns::Layers,
         ours: pipeline::train,
         library: library::pipeline,
@@ -137,7 +128,6 @@ pub const RUNGS: [Rung; 8] = [
         name: "ladder-mesh",
         gains: "least time: no bubble, a fast link inside; more memory",
         job: job(2, 2),
-        about: Score::TIME,
         returns: Returns::Units,
         ours: mesh::train,
         library: library::mesh,

@@ -8,47 +8,28 @@ use kit::Exercise;
 use kit::check::{EVENTS, Event, Figure, Row, Track};
 use kit::show::Screen;
 use serde::{Deserialize, Serialize};
-use shardlab::error::{BadInput, printable};
+use shardlab::error::BadInput;
 use shardlab::files;
 use std::process::Command;
 use std::time::Duration;
 
 /// The limits of the compiler and of the check.
 ///
-/// A check may compute for SHARDLAB_CHECK_SECONDS, or for 6 s. A fraction of a second is usually
-/// enough. It may wait for the same time, and run ten times as long from start to end. The compiler
-/// usually takes a second or two, and may compute five times as long as a check. While it waits for
-/// the linker it does not compute, so its wait has only a loose limit.
-fn limits() -> Result<(Limits, Limits), BadInput> {
+/// A check may compute for SHARDLAB_CHECK_SECONDS, or for 6 s, and wait for the same time. A
+/// fraction of a second is usually enough. The compiler usually takes a second or two, and may
+/// compute five times as long as a check. While it waits for the linker it does not compute, so its
+/// wait has only a loose limit.
+fn limits() -> Result<[Limits; 2], BadInput> {
     let given = std::env::var("SHARDLAB_CHECK_SECONDS").unwrap_or("6".into());
-    let seconds =
-        given
-            .parse()
-            .ok()
-            .filter(|seconds| (1..=3600).contains(seconds))
-            .ok_or_else(|| {
-                let what = format!("SHARDLAB_CHECK_SECONDS={given} is not a number of seconds");
-                BadInput::new(what, "give a whole number from 1 to 3600, or unset it")
-            })?;
+    let seconds = given.parse().ok().filter(|seconds| (1..=3600).contains(seconds));
+    let seconds = seconds.ok_or_else(|| {
+        let what = format!("SHARDLAB_CHECK_SECONDS={given} is not a number of seconds");
+        BadInput::new(what, "give a whole number from 1 to 3600, or unset it")
+    })?;
     let computing = Duration::from_secs(seconds);
-    let check = Limits {
-        computing,
-        idle: computing,
-        running: 10 * computing,
-        memory: 2 << 30,
-        output: 8 << 10,
-    };
-    let loose = 60 * computing;
-    Ok((
-        Limits {
-            computing: 5 * computing,
-            idle: loose,
-            running: loose,
-            output: 1 << 20,
-            ..check
-        },
-        check,
-    ))
+    let check = Limits { computing, idle: computing, memory: 2 << 30 };
+    let compiler = Limits { computing: 5 * computing, idle: 60 * computing, ..check };
+    Ok([compiler, check])
 }
 
 /// The result of a check.
@@ -137,7 +118,7 @@ impl Attempt {
             let help = "checks are built in the folder for temporary files; choose a different one:  export TMPDIR=…";
             BadInput::new(format!("cannot {what}: {error}"), help)
         };
-        let (compiler, limits) = limits()?;
+        let [compiler, limits] = limits()?;
         let out =
             tempfile::tempdir().map_err(|error| refuse("make a folder for the check", error))?;
         let mine = desk.mine(exercise);
@@ -158,9 +139,10 @@ impl Attempt {
                     ..Attempt::new(Outcome::DoesNotCompile, means)
                 });
             }
-            Compiled::Ended(end) => {
-                let (outcome, means) = ended_compiler(&end, compiler);
-                return Ok(Attempt::new(outcome, &means));
+            Compiled::Ended => {
+                let means = "The compiler took too long, or too much memory: does your file include a file, or build a \
+                             constant, without an end?";
+                return Ok(Attempt::new(Outcome::Endless, means));
             }
             Compiled::NotTheCheck(errors) => {
                 let means = "Your file compiles, but the check that calls it does not. Keep the exercise's names, arguments \
@@ -183,53 +165,10 @@ impl Attempt {
         // The last line may be incomplete if the program was ended.
         let events = events.lines().filter_map(|line| serde_json::from_str(line).ok());
         let attempt = told(events, &end, limits);
-        let began = !attempt.findings.is_empty();
-        let finished = attempt.outcome != Outcome::Ended;
-        if let Some(silence) = toolchain::silence(began, finished, &printed, out.path()) {
-            return Err(silence);
+        if attempt.findings.is_empty() {
+            return Err(toolchain::not_begun(&printed));
         }
-        Ok(harmless(Attempt { compiler: warnings, printed, ..attempt }))
-    }
-}
-
-/// The attempt with the control characters of the reader's values and messages shown and not
-/// obeyed. What the code has printed is quoted on the screen, which does the same.
-fn harmless(mut attempt: Attempt) -> Attempt {
-    attempt.means = printable(&attempt.means);
-    for finding in &mut attempt.findings {
-        finding.claim = printable(&finding.claim);
-        for row in &mut finding.rows {
-            for cell in [&mut row.at, &mut row.expected, &mut row.got] {
-                *cell = printable(cell);
-            }
-        }
-    }
-    for figure in &mut attempt.figures {
-        figure.what = printable(&figure.what);
-    }
-    for track in &mut attempt.tracks {
-        track.name = printable(&track.name);
-    }
-    attempt
-}
-
-/// The outcome if the compiler had to be ended.
-fn ended_compiler(end: &End, limits: Limits) -> (Outcome, String) {
-    let seconds = limits.computing.as_secs();
-    let memory = kit::show::bytes_binary(limits.memory as f64);
-    match end {
-        End::TooLarge => {
-            let what = format!("The compiler took more than {memory} of memory");
-            (Outcome::TooLarge, format!("{what}: does your file include a file, or build a constant, without an end?"))
-        }
-        End::TooLong => {
-            let what = format!("The compiler was still computing after {seconds} s. One or two are usually enough");
-            (Outcome::Endless, format!("{what}: does a constant loop without an end?"))
-        }
-        _ => (
-            Outcome::Endless,
-            "The compiler waits and does not go on. Does it wait for a file that your code includes?".into(),
-        ),
+        Ok(Attempt { compiler: warnings, printed, ..attempt })
     }
 }
 

@@ -7,7 +7,7 @@ use super::Workbook;
 use super::attempt::Outcome;
 use super::child::{self, End, Limits};
 use super::command::command;
-use super::compile::{Compiled, Fast, Program};
+use super::compile::{Compiled, Program};
 use super::progress::{self, Progress};
 use capstone::Part;
 use kit::Exercise;
@@ -24,9 +24,7 @@ const LIMITS: Limits = Limits {
     computing: Duration::from_secs(30 * 60),
     // Its lives are processes of their own, and it only waits for them.
     idle: Duration::from_secs(60 * 60),
-    running: Duration::from_secs(60 * 60),
     memory: 8 << 30,
-    output: 1 << 20,
 };
 
 /// Builds the reader's trainer and runs it with `flags`. Its exit code is the trainer's.
@@ -51,7 +49,7 @@ pub fn run(screen: &Screen, book: &Workbook, flags: &[OsString]) -> Result<ExitC
         .map(|(_, exercise)| (crate_of(exercise), book.desk.mine(exercise)))
         .collect();
     let crates: Vec<_> = files.iter().map(|(name, file)| (name.as_str(), file.as_path())).collect();
-    let ours = Program { name: "trainer", file: &main, fast: Fast::Program };
+    let ours = Program { name: "trainer", file: &main, optimized: true };
     let compiled = book.library.link(screen, &book.desk, &crates, ours, out.path(), LIMITS)?;
     let program = match compiled {
         Compiled::Program(program, _) => program,
@@ -60,7 +58,7 @@ pub fn run(screen: &Screen, book: &Workbook, flags: &[OsString]) -> Result<ExitC
             let help = format!("check them all again:  {} check all", command());
             return Err(BadInput::new(what, help));
         }
-        Compiled::Ended(_) => {
+        Compiled::Ended => {
             return Err(BadInput::new(
                 "the compiler did not come to an end",
                 "does a file of yours include a file, or build a constant, without an end?",
@@ -76,12 +74,8 @@ pub fn run(screen: &Screen, book: &Workbook, flags: &[OsString]) -> Result<ExitC
         End::Exit(status) => Ok(status
             .code()
             .map_or(ExitCode::FAILURE, |code| ExitCode::from(u8::try_from(code).unwrap_or(1)))),
-        End::TooLarge => Err(BadInput::new(
-            "the trainer took more than 8 GiB of memory, and was ended",
-            "leave your parts out one by one, to see which does it:  --without PART",
-        )),
-        End::TooLong | End::Stuck => Err(BadInput::new(
-            "the trainer did not come to an end",
+        _ => Err(BadInput::new(
+            "the trainer took more than 8 GiB of memory, or did not come to an end",
             "leave your parts out one by one, to see which does it:  --without PART",
         )),
     }
@@ -102,35 +96,20 @@ fn solved<'a>(
             continue;
         };
         let record = progress.of(exercise);
-        let is_checked = record.checked.as_ref() == Some(&now);
-        let is_solved = if is_checked {
+        let is_solved = if record.checked.as_ref() == Some(&now) {
             record.solution.as_ref() == Some(&now)
         } else {
             book.check(screen, exercise)?.outcome == Outcome::Solved
         };
-        let word = standing(is_checked, is_solved, record.solution.is_some());
-        if let Some(word) = word.filter(|_| !quiet) {
-            screen.say(screen.row("checked", &format!("{}: {word}", exercise.name)));
-        }
         if is_solved {
             solved.push((part, exercise));
+        } else if record.solution.is_some() && !quiet {
+            // A part that was the reader's is not replaced silently.
+            let told = "your file has changed and no longer passes, so the library's part runs";
+            screen.say(screen.row("checked", &format!("{}: {told}", exercise.name)));
         }
     }
     Ok(solved)
-}
-
-/// What the reader should know of a part's file, if anything: whether it was checked before,
-/// whether it passes, and whether it has ever passed. A part that was the reader's is not replaced
-/// silently.
-fn standing(is_checked: bool, is_solved: bool, was_solved: bool) -> Option<&'static str> {
-    match (is_checked, is_solved, was_solved) {
-        (true, true, _) | (true, false, false) => None,
-        (false, true, _) => Some("solved"),
-        (_, false, true) => {
-            Some("your file has changed and no longer passes, so the library's part runs")
-        }
-        (false, false, false) => Some("not solved yet, so the library's part runs"),
-    }
 }
 
 /// The name of the crate that an exercise becomes: `lab01_ring`.
@@ -157,20 +136,4 @@ fn program(book: &Workbook, yours: &[(Part, &Exercise)]) -> String {
          let have: &[Part] = &[{}];\n    capstone::main(parts, have)\n}}\n",
         have.join(", ")
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_part_that_was_the_readers_is_not_replaced_silently() {
-        let changed = "your file has changed and no longer passes, so the library's part runs";
-        for is_checked in [false, true] {
-            assert_eq!(standing(is_checked, false, true), Some(changed));
-        }
-        assert_eq!(standing(true, true, true), None);
-        assert_eq!(standing(true, false, false), None);
-        assert_eq!(standing(false, true, false), Some("solved"));
-    }
 }

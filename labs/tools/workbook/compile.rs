@@ -13,16 +13,16 @@ use kit::show::Screen;
 use shardlab::error::BadInput;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 /// The library in its compiled form.
 #[derive(Clone, Debug)]
 pub(super) struct Library {
     /// The compiled forms of `CRATES`.
     crates: Vec<PathBuf>,
-    /// All folders with compiled crates.
-    folders: Vec<PathBuf>,
-    pub toolchain: Toolchain,
+    /// The folder with all compiled crates.
+    folder: PathBuf,
+    toolchain: Toolchain,
 }
 
 /// A program that uses the reader's files.
@@ -30,22 +30,10 @@ pub(super) struct Library {
 pub(super) struct Program<'a> {
     pub name: &'a str,
     pub file: &'a Path,
-    pub fast: Fast,
+    /// Whether the reader's files are optimized. A check runs for a moment, and its slow work is in
+    /// the library: optimizing would take longer than it saves.
+    pub optimized: bool,
 }
-
-/// What should be fast.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fast {
-    /// A check runs for a moment, and its slow work is in the library: optimizing would take longer
-    /// than it saves.
-    Compiler,
-    /// The time of the reader's code is compared with the library's.
-    Program,
-}
-
-/// The longest wait of rustc for the reader's file. No linker runs then, so what it waits for
-/// without computing is a file that never ends, such as a pipe that the code includes.
-const WAIT: Duration = Duration::from_secs(20);
 
 /// The outcome of compiling the reader's file and its check.
 pub(super) enum Compiled {
@@ -54,7 +42,7 @@ pub(super) enum Compiled {
     /// rustc's errors in the reader's file.
     NotYours(String),
     /// rustc took too much or too long, for the reader's file or for the check with it.
-    Ended(End),
+    Ended,
     /// rustc's errors where the check calls the reader's code: the exercise's functions or types
     /// have changed.
     NotTheCheck(String),
@@ -68,63 +56,25 @@ impl Library {
             let help = "exercises run on threads: build the workbook without --features mpi, in a separate target folder";
             return Err(BadInput::new("this workbook was built with MPI", help));
         }
-        let program = std::env::current_exe().unwrap_or_default();
-        let toolchain = Toolchain::find();
-        if let Some(room) = Room::of_this_program() {
-            let compiled = compiled_in(&room.library());
-            let missing = || {
-                BadInput::new(
-                    format!("the compiled library is not in {}", room.library().display()),
-                    "the build is incomplete: its owner starts labs/cluster/build.sh again",
-                )
-            };
-            return Library::among(&compiled, SystemTime::now(), toolchain).ok_or_else(missing);
-        }
-        let built = program
-            .metadata()
-            .and_then(|data| data.modified())
-            .unwrap_or_else(|_| SystemTime::now());
-        let compiled = compiled_in(program.parent().unwrap_or(Path::new(".")));
-        Library::among(&compiled, built, toolchain).ok_or_else(|| {
-            BadInput::new(
-                format!("the compiled library is not near {}", program.display()),
-                "start the workbook where Cargo has built it, in its target folder",
-            )
-        })
-    }
-
-    /// Of several versions of a crate, a program was linked with the newest that is older than it.
-    /// If there is none, something else has been built since: the newest fits that, and rustc finds
-    /// out whether all fit each other.
-    fn among(
-        compiled: &[(PathBuf, SystemTime)],
-        built: SystemTime,
-        toolchain: Toolchain,
-    ) -> Option<Library> {
-        let mut crates = Vec::new();
-        for name in CRATES {
-            let begins = format!("lib{name}-");
-            let is_named = |path: &Path| {
-                let file = path.file_name().unwrap_or_default().to_string_lossy();
-                file.starts_with(&begins)
-            };
-            let mut versions = compiled.iter().rev().filter(|(path, _)| is_named(path));
-            let newest = versions.clone().next()?;
-            let (path, _) = versions.find(|(_, time)| *time <= built).unwrap_or(newest);
-            crates.push(path.clone());
-        }
-        let mut folders: Vec<PathBuf> = Vec::new();
-        for (path, _) in compiled {
-            folders.extend(path.parent().map(Into::into));
-        }
-        folders.sort();
-        folders.dedup();
-        Some(Library { crates, folders, toolchain })
-    }
-
-    /// The folder of the library itself.
-    pub fn folder(&self) -> PathBuf {
-        self.crates[0].parent().unwrap_or(Path::new(".")).to_path_buf()
+        let now = SystemTime::now();
+        let (folder, built, help) = match Room::of_this_program() {
+            Some(room) => (
+                room.library(),
+                now,
+                "the build is incomplete: its owner starts labs/cluster/build.sh again",
+            ),
+            None => {
+                let program = std::env::current_exe().unwrap_or_default();
+                let built = program.metadata().and_then(|data| data.modified()).unwrap_or(now);
+                let help = "start the workbook where Cargo has built it, in its target folder";
+                (program.with_file_name("deps"), built, help)
+            }
+        };
+        let crates = chosen(&compiled_in(&folder), built).ok_or_else(|| {
+            let what = format!("the compiled library is not in {}", folder.display());
+            BadInput::new(what, help)
+        })?;
+        Ok(Library { crates, folder, toolchain: Toolchain::find() })
     }
 
     /// Compiles the reader's file and the check into `out`. Messages contain paths as the reader
@@ -137,7 +87,7 @@ impl Library {
         out: &Path,
         limits: Limits,
     ) -> Result<Compiled, BadInput> {
-        let check = Program { name: "check", file: check, fast: Fast::Compiler };
+        let check = Program { name: "check", file: check, optimized: false };
         self.link(screen, desk, &[("exercise", mine)], check, out, limits)
     }
 
@@ -151,20 +101,19 @@ impl Library {
         out: &Path,
         limits: Limits,
     ) -> Result<Compiled, BadInput> {
-        let of_yours = of_yours(limits);
         let mut program = self.rustc(screen, out, &CRATES);
         let mut warnings = String::new();
         for (of_crate, file) in yours {
             let file = desk.shown(file);
             let mut rustc = self.rustc(screen, out, &CRATES[..2]);
-            if ours.fast == Fast::Program {
+            if ours.optimized {
                 rustc.args(["-C", "opt-level=3"]);
             }
             rustc.args(["--crate-name", of_crate, "--crate-type", "rlib"]).arg(&file);
-            match run(&self.toolchain, rustc, &file, of_yours)? {
+            match run(&self.toolchain, rustc, &file, limits)? {
                 (End::Exit(status), text) if status.success() => warnings += &text,
                 (End::Exit(_), errors) => return Ok(Compiled::NotYours(errors)),
-                (end, _) => return Ok(Compiled::Ended(end)),
+                _ => return Ok(Compiled::Ended),
             }
             let compiled = out.join(format!("lib{of_crate}.rlib"));
             program.arg("--extern").arg(format!("{of_crate}={}", compiled.display()));
@@ -178,7 +127,7 @@ impl Library {
                 warnings,
             ),
             (End::Exit(_), errors) => Compiled::NotTheCheck(errors),
-            (end, _) => Compiled::Ended(end),
+            _ => Compiled::Ended,
         })
     }
 
@@ -198,21 +147,14 @@ impl Library {
         for (name, file) in uses.iter().zip(&self.crates) {
             rustc.arg("--extern").arg(format!("{name}={}", file.display()));
         }
-        for folder in &self.folders {
-            rustc.arg("-L").arg(format!("dependency={}", folder.display()));
-        }
+        rustc.arg("-L").arg(format!("dependency={}", self.folder.display()));
         rustc.arg("--out-dir").arg(out);
         rustc
     }
 }
 
-/// The limits of rustc for the reader's file, where those of the whole compilation are `limits`.
-fn of_yours(limits: Limits) -> Limits {
-    Limits { idle: limits.idle.min(WAIT), ..limits }
-}
-
 /// Runs rustc on `file`. Returns how it ended, and its messages.
-fn run(
+pub(super) fn run(
     toolchain: &Toolchain,
     mut rustc: Command,
     file: &Path,
@@ -229,63 +171,43 @@ fn run(
     Ok((end, text))
 }
 
-/// Compiled crates below a folder, the oldest first.
+/// Compiled crates in a folder, the oldest first. Empty if it cannot be read.
 fn compiled_in(folder: &Path) -> Vec<(PathBuf, SystemTime)> {
     let mut compiled = Vec::new();
-    // None of Cargo's layouts puts a compiled crate deeper than deps/ or build/PACKAGE/HASH/out/.
-    compiled_crates(folder, 5, &mut compiled);
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.extension().is_some_and(|ending| ending == "rlib") {
+            let written = entry.metadata().and_then(|data| data.modified());
+            compiled.push((path, written.unwrap_or(SystemTime::UNIX_EPOCH)));
+        }
+    }
     compiled.sort_by_key(|(_, time)| *time);
     compiled
 }
 
-/// Compiled crates below a folder, with the times at which they were written.
-fn compiled_crates(folder: &Path, depth: usize, found: &mut Vec<(PathBuf, SystemTime)>) {
-    // Unreadable folders are skipped.
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let (path, Ok(data)) = (entry.path(), entry.metadata()) else {
-            continue;
+/// The compiled forms of `CRATES`. Of several versions of a crate, a program was linked with the
+/// newest that is older than it. If there is none, something else has been built since: the newest
+/// fits that, and rustc finds out whether all fit each other.
+fn chosen(compiled: &[(PathBuf, SystemTime)], built: SystemTime) -> Option<Vec<PathBuf>> {
+    let mut crates = Vec::new();
+    for name in CRATES {
+        let begins = format!("lib{name}-");
+        let is_named = |path: &Path| {
+            let file = path.file_name().unwrap_or_default().to_string_lossy();
+            file.starts_with(&begins)
         };
-        if data.is_dir() && depth > 1 && entry.file_name() != "incremental" {
-            compiled_crates(&path, depth - 1, found);
-        } else if path.extension().is_some_and(|ending| ending == "rlib") {
-            found.push((path, data.modified().unwrap_or(SystemTime::UNIX_EPOCH)));
-        }
+        let mut versions = compiled.iter().rev().filter(|(path, _)| is_named(path));
+        let newest = versions.clone().next()?;
+        let (path, _) = versions.find(|(_, time)| *time <= built).unwrap_or(newest);
+        crates.push(path.clone());
     }
+    Some(crates)
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests {
     use super::*;
-
-    const LIMITS: Limits = Limits {
-        computing: Duration::from_secs(60),
-        idle: Duration::from_secs(600),
-        running: Duration::from_secs(600),
-        memory: 4 << 30,
-        output: 1 << 20,
-    };
-
-    /// How rustc ends that compiles `code` as a library.
-    fn compiled(code: &str, limits: Limits) -> (End, String) {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("code.rs");
-        std::fs::write(&file, code).unwrap();
-        let mut rustc = Command::new("rustc");
-        rustc.args(["--crate-type", "rlib", "--out-dir"]).arg(folder.path()).arg(file);
-        run(&Toolchain::find(), rustc, Path::new("code.rs"), limits).unwrap()
-    }
-
-    #[test]
-    fn the_compiler_ends_by_itself_where_it_can() {
-        assert!(
-            matches!(compiled("pub fn f() {}", LIMITS), (End::Exit(status), text) if status.success() && text.is_empty())
-        );
-        let (end, text) = compiled("pub fn f() -> u8 { }", LIMITS);
-        assert!(
-            matches!(end, End::Exit(status) if !status.success()) && text.contains("E0308"),
-            "{end:?} {text}"
-        );
-    }
+    use std::time::Duration;
 
     /// Of a crate's versions the program's own is taken; something else may have been built since.
     #[test]
@@ -297,41 +219,12 @@ mod tests {
                 compiled.push((format!("deps/lib{name}-{version}.rlib").into(), at(time)));
             }
         }
-        let of_shardlab = |compiled: &[_], built| {
-            let library = Library::among(compiled, at(built), Toolchain::find())?;
-            Some(library.crates[0].display().to_string())
-        };
+        let of_shardlab =
+            |compiled: &[_], built| Some(chosen(compiled, at(built))?[0].display().to_string());
         assert_eq!(of_shardlab(&compiled, 3).unwrap(), "deps/libshardlab-own.rlib");
         assert_eq!(of_shardlab(&compiled, 9).unwrap(), "deps/libshardlab-new.rlib");
         assert_eq!(of_shardlab(&compiled, 0).unwrap(), "deps/libshardlab-new.rlib");
         compiled.retain(|(path, _)| !path.display().to_string().contains("kit"));
         assert_eq!(of_shardlab(&compiled, 3), None);
-    }
-
-    #[test]
-    fn a_file_that_fills_the_memory_is_not_compiled_to_the_end() {
-        let code = "pub static ALL: &[u8] = include_bytes!(\"/dev/zero\");";
-        let (end, text) = compiled(code, Limits { memory: 500 << 20, ..LIMITS });
-        assert!(matches!(end, End::TooLarge), "{end:?} {text}");
-    }
-
-    #[test]
-    fn a_pipe_that_nobody_writes_is_not_waited_for_without_an_end() {
-        let folder = tempfile::tempdir().unwrap();
-        let pipe = folder.path().join("pipe");
-        let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
-        assert!(made.success());
-        let code = format!("pub static ALL: &[u8] = include_bytes!({pipe:?});");
-        let short = Limits { idle: Duration::from_secs(2), ..LIMITS };
-        let (end, text) = compiled(&code, of_yours(short));
-        assert!(matches!(end, End::Stuck), "{end:?} {text}");
-        assert_eq!((of_yours(LIMITS).idle, LIMITS.idle), (WAIT, 30 * WAIT));
-    }
-
-    #[test]
-    fn a_constant_without_an_end_is_not_computed_for_ever() {
-        let code = "#![allow(long_running_const_eval)] pub const N: u8 = loop {};";
-        let (end, text) = compiled(code, Limits { computing: Duration::from_secs(2), ..LIMITS });
-        assert!(matches!(end, End::TooLong), "{end:?} {text}");
     }
 }

@@ -7,32 +7,27 @@
 //! for the instructor's document).
 //!
 //! Reading order: `desk.rs` (the folders of all files), `room.rs` (those of a build that many
-//! share), `attempt.rs` (one check, by `compile.rs`, `toolchain.rs`, `child.rs` and `family.rs`),
-//! `progress.rs` (the reader's results), `screens.rs` and `command.rs` (the reader's screens),
-//! `ladder.rs` (the scores of its rungs), `capstone.rs` (the reader's own trainer), `document.rs`
-//! (one reader's results), `submit.rs` and `report.rs` (many readers in one table) with `scores.rs`
-//! (their scores in one chart), `solutions.rs` with `recognised.rs` (everything on paper, for those
-//! who teach), `quiz/` (questions whose answers the labs compute), `doctor/` with `disk.rs` (does
-//! this machine have what all of this needs?).
+//! share), `attempt.rs` (one check, by `compile.rs`, `toolchain.rs` and `child.rs`), `progress.rs`
+//! (the reader's results), `screens.rs` and `command.rs` (the reader's screens), `ladder.rs` (the
+//! scores of its rungs), `capstone.rs` (the reader's own trainer), `document.rs` (one reader's
+//! results), `submit.rs` and `report.rs` (many readers in one table), `solutions.rs` with
+//! `recognised.rs` (everything on paper, for those who teach), `quiz/` (questions whose answers the
+//! labs compute), `doctor.rs` (does this machine have what all of this needs?).
 
 mod attempt;
-mod bare;
 mod capstone;
 mod child;
 mod command;
 mod compile;
 mod desk;
-mod disk;
 mod doctor;
 mod document;
-mod family;
 mod ladder;
 mod progress;
 pub mod quiz;
 mod recognised;
 mod report;
 mod room;
-mod scores;
 mod screens;
 mod solutions;
 mod submit;
@@ -42,20 +37,18 @@ pub use attempt::{Attempt, Finding, Outcome};
 pub use capstone::run as train;
 pub use command::command;
 pub use desk::Desk;
-pub use doctor::{Health, Sign, State};
+pub use doctor::Health;
 pub use document::{Document, Entry};
 pub use ladder::picture as ladder;
 pub use progress::{Progress, Record, Standing};
-pub use recognised::Recognised;
 pub use report::Readers;
 pub use screens::{attempt as show_attempt, hints, map, solution};
-pub use solutions::{Handout, LabSheet, Sheet};
+pub use solutions::handout;
 pub use submit::submit;
 
 use kit::show::Screen;
 use kit::{Course, Exercise};
 use shardlab::error::BadInput;
-use shardlab::notice::complain;
 
 /// The workbook, with one reader's files.
 pub struct Workbook {
@@ -92,21 +85,17 @@ impl Workbook {
     }
 
     /// Checks an exercise and records the result. A record that cannot be read is an error before
-    /// any work. One that cannot be written does not cost the verdict.
+    /// any work.
     pub fn check(&self, screen: &Screen, exercise: &Exercise) -> Result<Attempt, BadInput> {
         let Some(checked) = progress::hash(&self.desk.mine(exercise)) else {
             return Ok(Attempt::new(Outcome::NotBegun, "There is nothing to check yet."));
         };
-        let before = Progress::read(&self.desk)?;
+        Progress::read(&self.desk)?;
         let attempt = Attempt::make(&self.library, screen, &self.desk, exercise)?;
         let blank = progress::hash(&self.desk.blank(exercise));
-        // The reader's code may have damaged the record, which then goes on as it was.
-        let progress = Progress::read(&self.desk).unwrap_or(before);
-        let recorded = progress
-            .changed(&self.desk, exercise, |record| record.take(&attempt, checked, blank.as_ref()));
-        if let Err(error) = recorded {
-            complain(&format!("error: the result is not recorded: {error}"));
-        }
+        Progress::change(&self.desk, exercise, |record| {
+            record.take(&attempt, checked, blank.as_ref())
+        })?;
         Ok(attempt)
     }
 }

@@ -19,9 +19,7 @@ use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
-use workbook::{
-    self, Attempt, Desk, Document, Handout, Health, Outcome, Progress, Readers, Workbook, quiz,
-};
+use workbook::{self, Attempt, Desk, Document, Health, Outcome, Progress, Readers, Workbook, quiz};
 
 /// The ladder's scores count what programs hold.
 #[global_allocator]
@@ -39,7 +37,8 @@ static ALLOCATOR: Counting = Counting;
 struct Args {
     #[command(subcommand)]
     command: Option<Action>,
-    /// Print one JSON document and nothing else
+    /// Print one JSON document and nothing else: your results, with those of a `check`, or those of
+    /// a `report`
     #[arg(long, global = true, help_heading = help::OUTPUT)]
     json: bool,
     /// Draw with ASCII characters only
@@ -89,8 +88,7 @@ enum Action {
     /// Put your results into the folder of a workshop, for its instructor. Your name there is
     /// SHARDLAB_NAME, or your user's
     Submit { dir: PathBuf },
-    /// Make one table of the results in a folder, for the instructor of a workshop, and a chart of
-    /// the ladder's scores
+    /// Make one table of the results in a folder, for the instructor of a workshop
     Report {
         dir: PathBuf,
         /// Keep the table fresh, until Ctrl-C
@@ -127,93 +125,75 @@ fn main() -> ExitCode {
 fn run() -> Result<ExitCode> {
     let args = &kit::arguments::<Args>()?;
     let screen = Screen::detect(args.ascii);
-    if let Some(Action::Report { dir, watch }) = &args.command {
-        let readers = Readers::read(dir);
-        if *watch && dir.is_dir() {
-            refuse_to_watch_in_json(args)?;
-            keep_fresh(&screen, dir, readers);
-        }
-        let readers = readers?;
-        screen.say(if args.json {
-            serde_json::to_string_pretty(&readers)?
-        } else {
-            readers.render(&screen)
-        });
-        return Ok(ExitCode::SUCCESS);
+    if args.json && !prints_a_document(&args.command) {
+        let help = "leave --json out; the map, `check` and `report` print a document";
+        return Err(BadInput::new("this command prints no JSON document", help).into());
     }
-    if let Some(Action::Doctor) = &args.command {
-        return examine(args, &screen);
-    }
-    if let Some(Action::Solutions { for_instructors, file }) = &args.command {
-        hand_out(args, &screen, *for_instructors, file.as_deref())?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    if let Some(Action::Quiz { list, answers }) = args.command {
-        quiz(args, &screen, list, answers)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let workbook = Workbook::open()?;
     match &args.command {
-        None if args.json => tell(&screen, &workbook, &[])?,
-        None => screen.say(workbook::map(&screen, &workbook)?),
-        Some(Action::Check { name }) => return check(args, &screen, &workbook, name),
-        Some(Action::Hint { name }) => hint(args, &screen, &workbook, name)?,
+        None if args.json => tell(&screen, &Workbook::open()?, &[])?,
+        None => screen.say(workbook::map(&screen, &Workbook::open()?)?),
+        Some(Action::Check { name }) => return check(args, &screen, &Workbook::open()?, name),
+        Some(Action::Hint { name }) => hint(&screen, &Workbook::open()?, name)?,
         Some(Action::Solution { name }) => {
+            let workbook = Workbook::open()?;
             let exercise = workbook.course.find(name)?;
-            let solution = workbook::solution(&screen, &workbook, exercise)?;
-            if args.json {
-                screen.say(serde_json::json!({ "exercise": name, "solution": solution }));
-            } else {
-                screen.say(solution);
-            }
+            screen.say(workbook::solution(&screen, &workbook, exercise)?);
         }
         Some(Action::Reset { name }) => {
-            reset(args, &screen, &workbook, workbook.course.find(name)?)?
+            let workbook = Workbook::open()?;
+            reset(&screen, &workbook, workbook.course.find(name)?)?;
         }
         Some(Action::Watch { name }) => {
-            refuse_to_watch_in_json(args)?;
+            let workbook = Workbook::open()?;
             watch(&screen, &workbook, named(&workbook, name)?)?;
         }
         Some(Action::Submit { dir }) => {
-            let path = workbook::submit(dir, &workbook.desk, &document(&workbook, &[])?)?;
-            screen.say(screen.row("submitted", &path.display().to_string()));
+            let workbook = Workbook::open()?;
+            let document = document(&workbook, &[])?;
+            let path = workbook::submit(dir, &workbook.desk, &document)?;
+            let who = format!("as {:?}, in {}", document.who, path.display());
+            screen.say(screen.row("submitted", &who));
         }
-        Some(Action::Ladder) => screen.say(workbook::ladder(&screen, &workbook)?),
+        Some(Action::Ladder) => screen.say(workbook::ladder(&screen, &Workbook::open()?)?),
         Some(Action::Capstone { .. }) => {
             // All words after its name are the trainer's, also those that this program knows.
             let words = std::env::args_os();
             let flags: Vec<_> = words.skip_while(|word| word != "capstone").skip(1).collect();
-            return Ok(workbook::train(&screen, &workbook, &flags)?);
+            return Ok(workbook::train(&screen, &Workbook::open()?, &flags)?);
         }
-        Some(
-            Action::Report { .. } | Action::Doctor | Action::Solutions { .. } | Action::Quiz { .. },
-        ) => unreachable!("they need no workbook"),
+        Some(Action::Report { dir, watch }) => report(args, &screen, dir, *watch)?,
+        Some(Action::Doctor) => return Ok(examine(&screen)),
+        Some(Action::Solutions { for_instructors, file }) => {
+            hand_out(&screen, *for_instructors, file.as_deref())?
+        }
+        Some(Action::Quiz { list, answers }) => quiz(&screen, *list, *answers)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
+fn prints_a_document(command: &Option<Action>) -> bool {
+    // The trainer has a --json of its own.
+    matches!(
+        command,
+        None | Some(
+            Action::Check { .. } | Action::Report { watch: false, .. } | Action::Capstone { .. }
+        )
+    )
+}
+
 /// The exit code is a success only if labs and exercises work on this machine.
-fn examine(args: &Args, screen: &Screen) -> Result<ExitCode> {
-    let health = Health::of_this_machine(screen);
-    screen.say(if args.json {
-        serde_json::to_string_pretty(&health)?
-    } else {
-        health.render(screen)
-    });
-    Ok(if health.healthy {
+fn examine(screen: &Screen) -> ExitCode {
+    let health = Health::of_this_machine();
+    screen.say(health.render(screen));
+    if health.is_good() {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
-    })
+    }
 }
 
 /// Prints all exercises with their solutions, or writes them into a file.
-fn hand_out(
-    args: &Args,
-    screen: &Screen,
-    for_instructors: bool,
-    file: Option<&Path>,
-) -> Result<()> {
+fn hand_out(screen: &Screen, for_instructors: bool, file: Option<&Path>) -> Result<()> {
     if !for_instructors {
         let what =
             "all solutions at once are for those who teach: a reader would know them before trying";
@@ -223,37 +203,26 @@ fn hand_out(
         );
         return Err(BadInput::new(what, help).into());
     }
-    let handout = Handout::read(&Course::read()?, &Desk::find()?)?;
-    let text = if args.json {
-        serde_json::to_string_pretty(&handout)?
-    } else {
-        handout.markdown().trim_end().to_string()
-    };
+    let text = workbook::handout(&Course::read()?, &Desk::find()?)?;
     let Some(file) = file else {
-        screen.say(text);
+        screen.say(text.trim_end());
         return Ok(());
     };
-    files::replace(file, format!("{text}\n").as_bytes()).map_err(|error| {
+    files::replace(file, text.as_bytes()).map_err(|error| {
         let what = format!("cannot write {}: {error}", file.display());
         BadInput::new(what, "give a file in a folder that you can write, or none for stdout")
     })?;
-    screen.say(screen.row("written", &format!("{}: {}", file.display(), handout.extent())));
+    screen.say(screen.row("written", &file.display().to_string()));
     Ok(())
 }
 
 /// Asks the questions, or lists them.
-fn quiz(args: &Args, screen: &Screen, list: bool, answers: bool) -> Result<()> {
+fn quiz(screen: &Screen, list: bool, answers: bool) -> Result<()> {
     let questions = quiz::questions()?;
-    if args.json {
-        screen.say(serde_json::to_string_pretty(&quiz::document(&questions, answers))?);
-        return Ok(());
-    }
-    let asks = !list && !answers && std::io::stdin().is_terminal();
-    let how = if answers { "with answers" } else { "" };
-    let extent = format!("{} questions", questions.len());
-    screen.say(screen.heading(&format!("{extent} about the labs"), how));
+    let extent = format!("{} questions about the labs", questions.len());
+    screen.say(screen.heading(&extent, if answers { "with answers" } else { "" }));
     screen.say("");
-    if asks {
+    if !list && !answers && std::io::stdin().is_terminal() {
         return Ok(quiz::ask(screen, &questions, std::io::stdin().lock(), std::io::stdout())?);
     }
     screen.say(quiz::list(screen, &questions, answers));
@@ -264,12 +233,18 @@ fn quiz(args: &Args, screen: &Screen, list: bool, answers: bool) -> Result<()> {
     Ok(())
 }
 
-fn refuse_to_watch_in_json(args: &Args) -> Result<(), BadInput> {
-    if !args.json {
-        return Ok(());
+fn report(args: &Args, screen: &Screen, dir: &Path, watch: bool) -> Result<()> {
+    let readers = Readers::read(dir);
+    if watch && dir.is_dir() {
+        keep_fresh(screen, dir, readers);
     }
-    let help = "leave one of the two out; `check --json` and `report --json` print one document";
-    Err(BadInput::new("--json prints one document, and watch goes on", help))
+    let readers = readers?;
+    screen.say(if args.json {
+        serde_json::to_string_pretty(&readers)?
+    } else {
+        readers.render(screen)
+    });
+    Ok(())
 }
 
 /// Shows the table of a room whenever it changes, until someone stops it. A room may be empty at
@@ -381,7 +356,7 @@ fn document(workbook: &Workbook, checks: &[(String, Attempt)]) -> Result<Documen
     Ok(Document::new(&workbook.course, &workbook.desk, &progress, checks))
 }
 
-fn hint(args: &Args, screen: &Screen, workbook: &Workbook, name: &str) -> Result<()> {
+fn hint(screen: &Screen, workbook: &Workbook, name: &str) -> Result<()> {
     let Some(exercise) = named(workbook, name)? else {
         screen.say(workbook::map(screen, workbook)?);
         return Ok(());
@@ -390,19 +365,13 @@ fn hint(args: &Args, screen: &Screen, workbook: &Workbook, name: &str) -> Result
     let record = Progress::change(&workbook.desk, exercise, |record| {
         record.hints = (record.hints + 1).min(all)
     })?;
-    if args.json {
-        return tell(screen, workbook, &[]);
-    }
     screen.say(workbook::hints(screen, exercise, record.hints));
     Ok(())
 }
 
-fn reset(args: &Args, screen: &Screen, workbook: &Workbook, exercise: &Exercise) -> Result<()> {
+fn reset(screen: &Screen, workbook: &Workbook, exercise: &Exercise) -> Result<()> {
     let kept = workbook.desk.reset(exercise)?;
     Progress::change(&workbook.desk, exercise, |record| *record = Default::default())?;
-    if args.json {
-        return tell(screen, workbook, &[]);
-    }
     let shown = |path: &std::path::Path| workbook.desk.shown(path).display().to_string();
     screen.say(format!("{} is a copy of the blank", shown(&workbook.desk.mine(exercise))));
     if let Some(old) = kept {

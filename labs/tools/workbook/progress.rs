@@ -47,8 +47,6 @@ pub enum Standing {
     /// The reader has changed the blank.
     Begun,
     Solved,
-    /// The reader has solved it, and has changed the file since.
-    Changed,
 }
 
 impl Progress {
@@ -73,20 +71,11 @@ impl Progress {
         exercise: &Exercise,
         change: impl FnOnce(&mut Record),
     ) -> Result<Record, BadInput> {
-        Progress::read(desk)?.changed(desk, exercise, change)
-    }
-
-    /// Changes one exercise's record, and writes the reader's file.
-    pub(super) fn changed(
-        mut self,
-        desk: &Desk,
-        exercise: &Exercise,
-        change: impl FnOnce(&mut Record),
-    ) -> Result<Record, BadInput> {
-        let record = self.0.entry(exercise.name.clone()).or_default();
+        let mut progress = Progress::read(desk)?;
+        let record = progress.0.entry(exercise.name.clone()).or_default();
         change(record);
         let record = record.clone();
-        let text = serde_json::to_string_pretty(&self).expect("a map of plain records");
+        let text = serde_json::to_string_pretty(&progress).expect("a map of plain records");
         desk.write(&desk.my.join(FILE), text.as_bytes())?;
         Ok(record)
     }
@@ -99,13 +88,12 @@ impl Progress {
     /// The reader's standing in `exercise`.
     pub fn standing(&self, desk: &Desk, exercise: &Exercise) -> Standing {
         let mine = hash(&desk.mine(exercise));
-        let solution = self.of(exercise).solution;
-        let blank = hash(&desk.blank(exercise));
-        match (solution, mine) {
-            (Some(solution), Some(mine)) if solution != mine => Standing::Changed,
-            (Some(_), _) => Standing::Solved,
-            (None, mine) if mine.is_none() || mine == blank => Standing::Open,
-            (None, _) => Standing::Begun,
+        if self.has_solved(exercise) {
+            Standing::Solved
+        } else if mine.is_none() || mine == hash(&desk.blank(exercise)) {
+            Standing::Open
+        } else {
+            Standing::Begun
         }
     }
 
@@ -151,4 +139,29 @@ pub(super) fn hash(path: &Path) -> Option<String> {
 /// Seconds since 1970.
 pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Different versions up to the first right one are tries, and the blank is none. The best
+    /// figures stay.
+    #[test]
+    fn a_record_counts_tries_and_keeps_the_best_figures() {
+        let blank = "blank".to_string();
+        let mut record = Record::default();
+        let mut take = |version: &str, outcome, got| {
+            let figures = vec![Figure { what: "bytes".into(), got, target: 5 }];
+            let attempt = Attempt { figures, ..Attempt::new(outcome, "") };
+            record.take(&attempt, version.into(), Some(&blank));
+            (record.tries, record.figures.first().map(|best| best.got))
+        };
+        assert_eq!(take("blank", Outcome::Unfinished, 0), (0, None));
+        assert_eq!(take("a", Outcome::Wrong, 0), (1, None));
+        assert_eq!(take("a", Outcome::Wrong, 0), (1, None));
+        assert_eq!(take("b", Outcome::Solved, 7), (2, Some(7)));
+        assert_eq!(take("c", Outcome::Solved, 5), (2, Some(5)));
+        assert_eq!(take("d", Outcome::Solved, 6), (2, Some(5)));
+    }
 }

@@ -2,17 +2,16 @@
 
 use super::Workbook;
 use super::attempt::{Attempt, Outcome};
-use super::bare::bare;
 use super::command::command;
-use super::progress::{Progress, Record, Standing};
+use super::progress::{Progress, Record, Standing, hash};
 use capstone::Part;
 use kit::Exercise;
 use kit::check::{Figure, Row};
 use kit::commands;
 use kit::show::{Screen, table, thousands};
-use ladder::{Rung, Score, picture};
+use kit::started;
+use ladder::picture;
 use shardlab::error::BadInput;
-use shardlab::files;
 
 /// The labs and exercises, the solved ones, and the next step.
 pub fn map(screen: &Screen, book: &Workbook) -> Result<String, BadInput> {
@@ -93,7 +92,6 @@ fn line(
         (Standing::Begun, 0) => format!("begun, {minutes} min"),
         (Standing::Begun, tries) => format!("{}, {minutes} min", count(tries, "try", "tries")),
         (Standing::Solved, _) => "solved".into(),
-        (Standing::Changed, _) => "solved, changed since".into(),
     };
     let [solved, going, open] = if screen.ascii {
         ["x", ">", "-"]
@@ -101,22 +99,12 @@ fn line(
         ["✓", "▸", "·"]
     };
     let mark = match standing {
-        Standing::Solved | Standing::Changed => screen.good(solved),
+        Standing::Solved => screen.good(solved),
         Standing::Open if !is_next => open.into(),
         Standing::Begun | Standing::Open => going.into(),
     };
     let kind = if exercise.broken { "repair: " } else { "" };
-    let mut left = format!("{:<19} {kind}{}", exercise.name, exercise.title);
-    // At least two columns stay free between the title and the words at the end of the line.
-    let most = screen.width.saturating_sub(6 + told.chars().count());
-    if left.chars().count() > most {
-        let cut = if screen.ascii { "..." } else { "…" };
-        left = left
-            .chars()
-            .take(most.saturating_sub(cut.chars().count()))
-            .chain(cut.chars())
-            .collect();
-    }
+    let left = format!("{:<19} {kind}{}", exercise.name, exercise.title);
     let room = screen.width.saturating_sub(4 + left.chars().count());
     let left = if is_next { screen.bold(left) } else { left };
     format!("  {mark} {left}{}", screen.dim(format!("{told:>room$}")))
@@ -202,13 +190,11 @@ pub fn attempt(
 
 /// Shown instead of the cause until the reader has changed the file.
 const SYMPTOM: &str = "This is the symptom: the people who ran this code saw nothing else. Find the cause. Once you have changed \
-                       what the code does, the check says more.";
+                       the code, the check says more.";
 
-/// Whether the exercise is broken on purpose, and the reader has changed nothing that runs.
+/// Whether the exercise is broken on purpose, and the reader has changed nothing.
 fn untouched(book: &Workbook, exercise: &Exercise) -> bool {
-    let [mine, blank] = [book.desk.mine(exercise), book.desk.blank(exercise)]
-        .map(|path| files::text(&path, files::LIST).ok().map(|code| bare(&code)));
-    exercise.broken && mine == blank
+    exercise.broken && hash(&book.desk.mine(exercise)) == hash(&book.desk.blank(exercise))
 }
 
 /// An exercise's name and title.
@@ -257,15 +243,15 @@ fn ending(
     for got in &attempt.figures {
         lines.push(screen.row("", &figure(screen, "yours", got)));
     }
-    let missed = missed(exercise, attempt);
-    if let Some(told) = &missed {
-        lines.push(screen.row("", told));
+    let missed = attempt.figures.iter().any(|figure| figure.got > figure.target);
+    if missed {
+        lines.push(screen.row("", "Correct, but less is possible: the map keeps your best."));
         if !attempt.means.is_empty() {
             lines.push(screen.row("", &attempt.means));
         }
     }
     // A rung's three figures are hard to meet all at once, and its debrief does not depend on them.
-    if missed.is_none() || exercise.lab() == "ladder" {
+    if !missed || exercise.lab() == "ladder" {
         lines.push(screen.row("", &exercise.debrief));
     }
     lines.push(screen.row("ours", &format!("{} solution {}", command(), exercise.name)));
@@ -276,34 +262,6 @@ fn ending(
         None => screen.row("next", "nothing: all exercises are solved"),
     });
     Ok(lines)
-}
-
-/// Which figures of a right answer have missed their targets, if some have: on the ladder the one
-/// that the rung is about first.
-fn missed(exercise: &Exercise, attempt: &Attempt) -> Option<String> {
-    let larger = |figure: &&Figure| figure.got > figure.target;
-    let mut missed: Vec<&str> = attempt
-        .figures
-        .iter()
-        .filter(larger)
-        .map(|figure| figure.what.as_str())
-        .collect();
-    let own = Rung::of(&exercise.name).map_or("", |rung| Score::FIGURES[rung.about]);
-    // A stable sort: `false`, the rung's own, comes first, and the others keep their order.
-    missed.sort_by_key(|what| *what != own);
-    let [first, others @ ..] = &missed[..] else {
-        return None;
-    };
-    let about = if !others.is_empty() && *first == own {
-        ", which this rung is about"
-    } else {
-        ""
-    };
-    let mut told = format!("Correct, but fewer {first} are possible{about}");
-    for other in others {
-        told += &format!(", and fewer {other}");
-    }
-    Some(told + ": the map keeps your best.")
 }
 
 /// The expected and the actual values that disagree, side by side.

@@ -1,6 +1,5 @@
 //! How the quiz is asked: all of it on paper, or question by question in a terminal.
 
-use super::question::number;
 use super::{Choice, Question};
 use kit::show::Screen;
 use std::io::{self, BufRead, Write};
@@ -10,9 +9,6 @@ pub fn list(screen: &Screen, questions: &[Question], answers: bool) -> String {
     let mut lines = Vec::new();
     for (i, question) in questions.iter().enumerate() {
         lines.push(asked(screen, i, question));
-        if question.typed && !answers {
-            lines.push(screen.row("", "a number: ______"));
-        }
         if answers {
             lines.push(answer(screen, question));
         }
@@ -24,23 +20,17 @@ pub fn list(screen: &Screen, questions: &[Question], answers: bool) -> String {
 /// A question with its choices.
 fn asked(screen: &Screen, i: usize, question: &Question) -> String {
     let mut lines = vec![screen.row(&format!("{} {}", i + 1, question.lab), &question.asks)];
-    if !question.typed {
-        for (i, choice) in question.choices.iter().enumerate() {
-            lines.push(screen.row("", &format!("{}  {}", Choice::letter(i), choice.text)));
-        }
+    for (i, choice) in question.choices.iter().enumerate() {
+        lines.push(screen.row("", &format!("{}  {}", Choice::letter(i), choice.text)));
     }
     lines.join("\n")
 }
 
 /// The right answer and its reason.
 fn answer(screen: &Screen, question: &Question) -> String {
-    let right = &question.right().text;
-    let right = if question.typed {
-        right.clone()
-    } else {
-        format!("{}, {right}", Choice::letter(question.answer()))
-    };
-    screen.row("answer", &format!("{right}. {}", question.why))
+    let place = question.answer();
+    let right = &question.choices[place].text;
+    screen.row("answer", &format!("{}, {right}. {}", Choice::letter(place), question.why))
 }
 
 /// Asks one question after the other, until `input` ends. The last lines say how many answers were
@@ -54,14 +44,9 @@ pub fn ask(
     mut input: impl BufRead,
     mut out: impl Write,
 ) -> io::Result<()> {
-    writeln!(
-        out,
-        "{}\n",
-        screen.wrap(
-            "Answer with a letter or a number, as asked. An empty line leaves a question out, and Ctrl-D ends the quiz.",
-            0
-        )
-    )?;
+    let how =
+        "Answer with a letter. An empty line leaves a question out, and Ctrl-D ends the quiz.";
+    writeln!(out, "{}\n", screen.wrap(how, 0))?;
     let mut right = 0;
     let mut asked_for = 0;
     let mut again: Vec<[&str; 2]> = Vec::new();
@@ -75,33 +60,22 @@ pub fn ask(
                 writeln!(out)?;
                 break 'all;
             }
-            if line.trim().is_empty() {
-                break None;
+            let line = line.trim().to_lowercase();
+            let choice = question.chosen(&line);
+            if line.is_empty() || choice.is_some() {
+                break choice;
             }
-            match question.chosen(&line) {
-                Some(choice) => break Some(Some(choice)),
-                // A number that nobody has thought of is an answer, too.
-                None if question.typed && number(&line).is_some() => break Some(None),
-                None if question.typed => writeln!(out, "           Type a number.")?,
-                None => {
-                    let last = Choice::letter(question.choices.len() - 1);
-                    writeln!(out, "           Type a letter, a to {last}.")?;
-                }
-            }
+            let last = Choice::letter(question.choices.len() - 1);
+            writeln!(out, "           Type a letter, a to {last}.")?;
         };
         asked_for += 1;
-        let told = match given {
-            None => "",
-            Some(None) => "That is not the number.",
-            Some(Some(choice)) => &choice.mistake,
-        };
-        if given.is_some() && told.is_empty() {
+        if given.is_some_and(|choice| choice.mistake.is_empty()) {
             right += 1;
             writeln!(out, "{}\n", screen.row(&screen.tick(), &question.why))?;
             continue;
         }
-        if given.is_some() {
-            writeln!(out, "{}", screen.row(&screen.cross(), told))?;
+        if let Some(choice) = given {
+            writeln!(out, "{}", screen.row(&screen.cross(), &choice.mistake))?;
         }
         writeln!(out, "{}\n", answer(screen, question))?;
         let section = [question.page.as_str(), question.section.as_str()];
@@ -153,22 +127,12 @@ mod tests {
 
     #[test]
     fn a_quiz_can_be_answered_and_left() {
-        let line = |question: &Question| match question.typed {
-            true => format!("{}\n", question.right().text),
-            false => format!("{}\n", Choice::letter(question.answer()).to_uppercase()),
-        };
+        let line = |question: &Question| format!("{}\n", Choice::letter(question.answer()));
         let all: String = questions().unwrap().iter().map(line).collect();
-        assert!(typed(&all).ends_with("  result   15 of 15 right\n"));
+        assert!(typed(&all.to_uppercase()).ends_with("  result   15 of 15 right\n"));
         assert!(typed("").ends_with("  result   0 of 0 right\n"));
-        // Four questions are left out. Then there is no number, and a number that nobody has
-        // thought of.
-        let shown = typed(&format!("{}hello\n17\n", "\n".repeat(4)));
-        assert!(
-            shown.contains("Type a number.")
-                && shown.contains("That is not the number.")
-                && shown.contains("0 of 5 right"),
-            "{shown}"
-        );
+        let shown = typed("\n\n");
+        assert!(shown.contains("0 of 2 right"), "{shown}");
         // A terminal goes to a new line where the reader does.
         let shown = shown.replace("           > ", "");
         let long = shown.lines().find(|line| line.chars().count() > 80);

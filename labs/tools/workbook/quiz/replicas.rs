@@ -16,10 +16,10 @@ pub fn exposed_time() -> Result<Question> {
         ["lab03", "The formula"],
         format!(
             "A backward pass takes {pass} ms. Its gradients are averaged in {buckets} buckets, which are complete after a quarter, a \
-             half, three quarters and all of the pass. The link needs {each} ms for each bucket. For how many ms does a rank wait \
-             after its backward pass?"
+             half, three quarters and all of the pass. The link needs {each} ms for each bucket. How long does a rank wait after \
+             its backward pass?"
         ),
-        |ms| ms.to_string(),
+        |ms| format!("{ms} ms"),
         exposed(pass, all()),
         &[
             (
@@ -41,8 +41,7 @@ pub fn exposed_time() -> Result<Question> {
             pass * bucket(0).0 + on_the_link
         ),
     )
-    .on_page("overlap")
-    .typed())
+    .on_page("overlap"))
 }
 
 pub fn state_of_a_stage() -> Result<Question> {
