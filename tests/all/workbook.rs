@@ -7,6 +7,7 @@ mod mistakes;
 use crate::suite::program::soon;
 use crate::suite::program::{ROOT, failed, is_narrow, program, stderr, stdout, succeeded};
 use kit::Course;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -552,6 +553,15 @@ fn screens_stay_within_80_columns_and_ascii_means_ascii() {
     ] {
         fits_the_screen(blanks.path(), flags);
     }
+    // However long a title is, what is told at the end of its line has room.
+    let begun = folder_of("solutions");
+    let often = Record { tries: 12, ..Record::default() };
+    let names = course().exercises().map(|exercise| exercise.name.clone()).collect::<Vec<_>>();
+    let progress: BTreeMap<_, _> = names.into_iter().map(|name| (name, &often)).collect();
+    let progress = serde_json::to_string(&progress).unwrap();
+    std::fs::write(begun.path().join("progress.json"), progress).unwrap();
+    assert!(stdout(&workbook(begun.path(), "")).contains(" 12 tries\n"));
+    fits_the_screen(begun.path(), "");
 }
 
 #[test]

@@ -151,8 +151,11 @@ fn run() -> Result<ExitCode> {
             let workbook = Workbook::open()?;
             let document = document(&workbook, &[])?;
             let path = workbook::submit(dir, &workbook.desk, &document)?;
-            let who = format!("as {:?}, in {}", document.who, path.display());
-            screen.say(screen.row("submitted", &who));
+            let who = match document.who.as_str() {
+                "" => "without a name (export SHARDLAB_NAME=…)".to_string(),
+                who => format!("as {who:?}"),
+            };
+            screen.say(screen.row("submitted", &format!("{who}, in {}", path.display())));
         }
         Some(Action::Ladder) => screen.say(workbook::ladder(&screen, &Workbook::open()?)?),
         Some(Action::Capstone { .. }) => {

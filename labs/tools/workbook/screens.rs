@@ -89,8 +89,8 @@ fn line(
     let told = match (standing, progress.of(exercise).tries) {
         (Standing::Open, _) if exercise.optional => format!("optional, {minutes} min"),
         (Standing::Open, _) => format!("{minutes} min"),
-        (Standing::Begun, 0) => format!("begun, {minutes} min"),
-        (Standing::Begun, tries) => format!("{}, {minutes} min", count(tries, "try", "tries")),
+        (Standing::Begun, 0) => "begun".into(),
+        (Standing::Begun, tries) => count(tries, "try", "tries"),
         (Standing::Solved, _) => "solved".into(),
     };
     let [solved, going, open] = if screen.ascii {
@@ -105,9 +105,9 @@ fn line(
     };
     let kind = if exercise.broken { "repair: " } else { "" };
     let left = format!("{:<19} {kind}{}", exercise.name, exercise.title);
-    let room = screen.width.saturating_sub(4 + left.chars().count());
+    let room = screen.width.saturating_sub(6 + left.chars().count());
     let left = if is_next { screen.bold(left) } else { left };
-    format!("  {mark} {left}{}", screen.dim(format!("{told:>room$}")))
+    format!("  {mark} {left}  {}", screen.dim(format!("{told:>room$}")))
 }
 
 /// The next steps, as the reader can type them.
