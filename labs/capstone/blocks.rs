@@ -1,134 +1,183 @@
-//! Life 1's model: blocks whose parameters come from outside, one block at a time, between two ends
-//! that every rank holds.
+//! Life 1's model: the library's GPT in stages of one layer each. The parameters of a block come
+//! from outside, for one pass. Those of the two ends are whole on every rank.
 
-use crate::model;
 use anyhow::Result;
 use candle_core::Var;
 use shardlab::data::Batch;
-use shardlab::model::{Block, Entry, Layer, Pass, Plain};
+use shardlab::model::{Gpt, Input, Pass, Plain};
+use shardlab::optim::Fragment;
 use shardlab::plan::ModelShape;
-use shardlab::tensor::{Copies, Numbers, Params, Storage, Tensor, backward_from, gradient};
+use shardlab::tensor::{Device, Numbers, Spec, Storage, Tensor, backward_from, gradient};
+use std::ops::Range;
 use std::sync::Arc;
 
-/// The layers of a GPT. Blocks have no parameters of their own between two passes.
-pub struct Layers {
-    /// Token table, positions and last norm: every rank has them, values and gradients.
-    pub ends: Arc<Params>,
-    entry: Box<dyn Entry>,
-    head: model::Head,
-    pub blocks: Vec<(Arc<Params>, Block)>,
-}
+/// Parameters end to end: as ranks cut them into slices, and save them.
+pub struct Line(pub Vec<Arc<Spec>>);
 
-impl Layers {
-    pub fn new(shape: &ModelShape, seed: u64) -> Result<Layers> {
-        let ends = Params::new();
-        let table = model::table(shape, &ends, &Plain, Copies::One)?;
-        let tied = table.tie()?;
-        let entry = model::entry(shape, &ends, &Plain, table)?;
-        let head = model::head(shape, &ends, &Plain, tied)?;
-        ends.allocate(seed);
-        let block = |layer| {
-            let params = Params::new();
-            let block = model::block(shape, &params, layer, &Plain, &model::whole_mlp)?;
-            Ok((params, block))
-        };
-        Ok(Layers {
-            ends,
-            entry,
-            head,
-            blocks: (0..shape.layers).map(block).collect::<Result<_>>()?,
+impl Line {
+    pub fn numel(&self) -> usize {
+        self.0.iter().map(|spec| spec.numel()).sum()
+    }
+
+    /// Each parameter, and where it is in the line.
+    fn places(&self) -> impl Iterator<Item = (&Arc<Spec>, Range<usize>)> {
+        let mut end = 0;
+        self.0.iter().map(move |spec| {
+            let start = end;
+            end += spec.numel();
+            (spec, start..end)
         })
+    }
+
+    /// Where a parameter is, if it is in this line.
+    fn find(&self, name: &str) -> Option<Range<usize>> {
+        let found = self.places().find(|(spec, _)| spec.name == name);
+        found.map(|(_, place)| place)
+    }
+
+    /// The numbers with which a run begins.
+    pub fn initial(&self, seed: u64) -> Vec<f32> {
+        let mut values = vec![0.0; self.numel()];
+        for (spec, place) in self.places() {
+            spec.initial(seed, 0..spec.numel(), &mut values[place]);
+        }
+        values
+    }
+
+    /// The pieces of parameters that are in a slice of the line.
+    pub fn pieces(&self, slice: Range<usize>) -> Vec<(Arc<Spec>, Range<usize>, usize)> {
+        let piece = |(spec, place): (&Arc<Spec>, Range<usize>)| {
+            let from = place.start.max(slice.start);
+            let to = place.end.min(slice.end);
+            (from < to).then(|| (spec.clone(), from - place.start..to - place.start, 0))
+        };
+        self.places().filter_map(piece).collect()
     }
 }
 
-/// Both passes of one micro-batch, block by block. What a block gives to the next one is kept, with
-/// the graph behind it.
+/// The layers of a GPT. They have no parameters between two passes.
+pub struct Layers {
+    stages: Vec<Gpt>,
+    pub blocks: Vec<Line>,
+    /// Token table, positions and last norm.
+    pub ends: Line,
+}
+
+impl Layers {
+    pub fn new(shape: &ModelShape) -> Result<Layers> {
+        let stage = |layer| Ok(Gpt::stage(shape, layer..layer + 1, &Plain)?);
+        // It declares the same parameters, each once.
+        let whole = Gpt::new(shape)?;
+        let mut others = whole.params.specs().to_vec();
+        let mut blocks = Vec::new();
+        for layer in 0..shape.layers {
+            let name = format!("{}.", shape.block_name(layer));
+            let is_mine = |spec: &Arc<Spec>| spec.name.starts_with(&name);
+            let (block, rest) = others.into_iter().partition(is_mine);
+            blocks.push(Line(block));
+            others = rest;
+        }
+        Ok(Layers {
+            stages: (0..shape.layers).map(stage).collect::<Result<_>>()?,
+            blocks,
+            ends: Line(others),
+        })
+    }
+
+    /// The blocks, then the ends.
+    pub fn lines(&self) -> impl Iterator<Item = &Line> {
+        self.blocks.iter().chain([&self.ends])
+    }
+
+    /// Where a parameter of the ends is.
+    fn end(&self, name: &str) -> Range<usize> {
+        self.ends.find(name).unwrap_or_default()
+    }
+
+    /// What the optimizer of a rank updates: its slices of the blocks, and the ends.
+    pub fn fragments(&self, slice: impl Fn(&Line) -> Range<usize>) -> Vec<Fragment> {
+        let blocks = self.blocks.iter().flat_map(|block| block.pieces(slice(block)));
+        Fragment::end_to_end(blocks.chain(self.ends.pieces(0..self.ends.numel())))
+    }
+}
+
+/// Both passes of one micro-batch, block by block.
 pub struct Passes<'a> {
-    layers: &'a Layers,
-    batch: &'a Batch,
+    pub layers: &'a Layers,
+    pub batch: &'a Batch,
     /// The factor of the loss in the backward pass.
-    scale: f64,
-    /// The embedding, and each block's input and output.
-    embedded: Tensor,
-    kept: Vec<(Var, Tensor)>,
+    pub scale: f64,
+    /// The values of the ends.
+    pub ends: &'a [f32],
+    /// Their gradients add up here.
+    pub ends_gradients: &'a mut [f32],
+    /// The input of each block, but for the first one's, and its output, with the graph between
+    /// them.
+    pub kept: Vec<(Option<Var>, Tensor)>,
     /// The gradient that arrives from behind.
-    dy: Option<Tensor>,
+    pub dy: Option<Tensor>,
     pub loss: f64,
 }
 
 impl Passes<'_> {
-    pub fn new<'a>(layers: &'a Layers, batch: &'a Batch, scale: f64) -> Result<Passes<'a>> {
-        let pass = Pass::training(None);
-        Ok(Passes {
-            layers,
-            batch,
-            scale,
-            embedded: layers.entry.forward(&batch.inputs, batch.length, &pass)?,
-            kept: Vec::new(),
-            dy: None,
-            loss: f64::NAN,
-        })
-    }
-
-    /// The parameters of a block.
-    pub fn numel(&self, block: usize) -> usize {
-        self.layers.blocks[block].0.numel()
-    }
-
-    /// Runs a block forward, and after the last one the head and its backward pass.
-    pub fn forward(&mut self, block: usize, parameters: &[f32]) -> Result<()> {
-        let (params, layer) = &self.layers.blocks[block];
-        let x = match self.kept.last() {
-            None => &self.embedded,
-            Some((_, y)) => y,
-        };
+    /// Runs a block forward: the first one with the embedding, the last one with the head.
+    pub fn run_forward(&mut self, block: usize, parameters: &[f32]) -> Result<()> {
         // A variable, so that the graph begins here and its gradient is known.
-        let x = Var::from_tensor(&x.detach())?;
-        hold(params, parameters);
-        let y = layer.forward(x.as_tensor(), &Pass::training(None))?;
-        params.set_values(Storage::Unallocated);
-        self.kept.push((x, y));
-        if self.kept.len() == self.layers.blocks.len() {
-            self.run_head()?;
+        let before = self.kept.last();
+        let x = before.map(|(_, y)| Var::from_tensor(&y.detach())).transpose()?;
+        let input = match &x {
+            None => Input::Tokens { ids: &self.batch.inputs, length: self.batch.length },
+            Some(x) => Input::Hidden(x.as_tensor()),
+        };
+        self.hold(block, parameters);
+        let stage = &self.layers.stages[block];
+        let y = stage.forward(input, &self.batch.targets, &Pass::training(None))?;
+        stage.params.set_values(Storage::Unallocated);
+        if block + 1 == self.layers.stages.len() {
+            self.loss = f64::from(y.to_scalar::<f32>()?);
+            self.dy = Some(Tensor::new(self.scale as f32, &Device::Cpu)?);
         }
+        self.kept.push((x, y));
         Ok(())
     }
 
-    fn run_head(&mut self) -> Result<()> {
-        let (norm, exit) = &self.layers.head;
-        let (_, y) = &self.kept[self.kept.len() - 1];
-        let x = Var::from_tensor(&y.detach())?;
-        let pass = Pass::training(None);
-        let loss = exit.loss(&norm.forward(x.as_tensor(), &pass)?, &self.batch.targets, &pass)?;
-        self.loss = f64::from(loss.to_scalar::<f32>()?);
-        self.dy = Some(gradient(&(loss * self.scale)?.backward()?, &x)?);
-        Ok(())
-    }
-
-    /// Runs a block backward, and before the first one the embedding. Returns the gradients of the
-    /// block's parameters.
-    pub fn backward(&mut self, block: usize, parameters: &[f32]) -> Result<Vec<f32>> {
-        let (params, _) = &self.layers.blocks[block];
+    /// Runs a block backward. Returns the gradients of its parameters.
+    pub fn run_backward(&mut self, block: usize, parameters: &[f32]) -> Result<Vec<f32>> {
         let (Some((x, y)), Some(dy)) = (self.kept.pop(), self.dy.take()) else {
             anyhow::bail!("block {block} runs backward before all blocks have run forward")
         };
-        hold(params, parameters);
+        self.hold(block, parameters);
+        let params = &self.layers.stages[block].params;
         params.set_gradients(Storage::Local(Numbers::F32(vec![0.0; params.numel()])));
-        let dx = gradient(&backward_from(&y, &dy)?, &x)?;
+        let gradients = backward_from(&y, &dy)?;
+        self.dy = x.map(|x| gradient(&gradients, &x)).transpose()?;
         params.set_values(Storage::Unallocated);
-        if block == 0 {
-            backward_from(&self.embedded, &dx)?;
-        }
-        self.dy = Some(dx);
-        match params.set_gradients(Storage::Unallocated) {
-            Storage::Local(Numbers::F32(gradients)) => Ok(gradients),
-            _ => anyhow::bail!("block {block} has no gradients"),
-        }
-    }
-}
 
-/// Gives a block its parameters, for one pass.
-fn hold(params: &Params, parameters: &[f32]) {
-    assert_eq!(parameters.len(), params.numel(), "a block gets other parameters than it has");
-    params.set_values(Storage::Local(Numbers::F32(parameters.to_vec())));
+        let mut mine = vec![0.0; parameters.len()];
+        for spec in params.specs() {
+            let here = &params.gradients()[spec.range()];
+            let sum = match self.layers.blocks[block].find(&spec.name) {
+                Some(place) => &mut mine[place],
+                None => &mut self.ends_gradients[self.layers.end(&spec.name)],
+            };
+            sum.iter_mut().zip(here).for_each(|(sum, g)| *sum += g);
+        }
+        params.set_gradients(Storage::Unallocated);
+        Ok(mine)
+    }
+
+    /// Gives a stage its parameters, for one pass.
+    fn hold(&self, block: usize, parameters: &[f32]) {
+        let line = &self.layers.blocks[block];
+        assert_eq!(parameters.len(), line.numel(), "a block gets other parameters than it has");
+        let params = &self.layers.stages[block].params;
+        let mut values = vec![0.0; params.numel()];
+        for spec in params.specs() {
+            values[spec.range()].copy_from_slice(match line.find(&spec.name) {
+                Some(place) => &parameters[place],
+                None => &self.ends[self.layers.end(&spec.name)],
+            });
+        }
+        params.set_values(Storage::Local(Numbers::F32(values)));
+    }
 }

@@ -1,9 +1,8 @@
 //! Between the gradients and the optimizer: one norm, the loss scale, and one factor for all
 //! gradients.
 
-use crate::meter::Meter;
+use crate::parts::Parts;
 use crate::parts::scaler::Scaler;
-use crate::parts::{Part, Parts};
 use anyhow::Result;
 use shardlab::comm::Comm;
 
@@ -28,21 +27,18 @@ pub struct Gradients<'a> {
 /// not taken.
 pub fn clip(
     parts: &Parts,
-    meter: &Meter,
     comm: &Comm,
     gradients: &Gradients,
     scaler: &mut Scaler,
     clip: f64,
 ) -> Result<Option<Clipped>> {
     let Gradients { shard, padding, replicated } = *gradients;
-    let norm = meter.part(Part::Norm, || (parts.norm)(comm, shard, padding, replicated))?;
+    let norm = (parts.norm)(comm, shard, padding, replicated)?;
     // No rank has all gradients. So the scaler gets a vector that is as long as all of them
     // together: of one number. What it does to this number is done to all gradients.
     let long = norm.unwrap_or(f64::INFINITY) as f32;
     let mut number = [long];
-    let norm = meter.part(Part::Scaler, || (parts.scaler.step)(scaler, &mut number, clip));
-    Ok(norm.map(|norm| Clipped {
-        norm,
-        factor: if long == 0.0 { 0.0 } else { number[0] / long },
-    }))
+    let norm = (parts.scaler)(scaler, &mut number, clip);
+    let factor = if long == 0.0 { 0.0 } else { number[0] / long };
+    Ok(norm.map(|norm| Clipped { norm, factor }))
 }

@@ -1,12 +1,11 @@
 //! The program: its flags, and what it does with them.
 
-use crate::child::{self, Children};
 use crate::life::Span;
 use crate::parts::{Part, Parts, Versions, Whose};
 use crate::plan::Plan;
 use crate::run::Setting;
 use crate::story::Story;
-use crate::{page, screen};
+use crate::{Step, child, screen};
 use anyhow::{Context, Result};
 use clap::Parser;
 use kit::help;
@@ -14,7 +13,7 @@ use kit::show::{self, Screen};
 use shardlab::data::Corpus;
 use shardlab::error::BadInput;
 use shardlab::launch;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Your own trainer: the exercises' solutions train one GPT together, through a kill and on another
@@ -23,9 +22,6 @@ use std::process::ExitCode;
 #[command(name = "capstone", bin_name = called(), version)]
 #[command(after_long_help = examples())]
 struct Args {
-    /// Leave out every part that is not yours
-    #[arg(long, value_parser = ["yours"], help_heading = help::BREAK)]
-    only: Option<String>,
     /// Leave this part out (repeatable)
     #[arg(long, value_name = "PART", value_enum, help_heading = help::BREAK)]
     without: Vec<Part>,
@@ -42,21 +38,12 @@ struct Args {
     /// Draw with ASCII characters
     #[arg(long, help_heading = help::OUTPUT)]
     ascii: bool,
-    /// Folder for checkpoints and the story [default: runs/capstone, and for a run that is short or
-    /// leaves parts out runs/capstone/try]
-    #[arg(long, value_name = "DIR", help_heading = help::OUTPUT)]
-    out: Option<PathBuf>,
+    /// Folder for checkpoints and the story
+    #[arg(long, value_name = "DIR", default_value = "runs/capstone", help_heading = help::OUTPUT)]
+    out: PathBuf,
     /// One life, as a process of its own: how this program starts itself
     #[arg(long, hide = true)]
-    life: Option<usize>,
-    #[arg(long, hide = true, default_value_t = 0)]
-    until: usize,
-    #[arg(long, hide = true, default_value = "")]
-    yours: String,
-    #[arg(long, hide = true, default_value = "")]
-    leave: String,
-    #[arg(long, hide = true)]
-    from: Option<PathBuf>,
+    life: Option<String>,
 }
 
 /// The workbook gives this variable to the trainer that it has built: the command that did so.
@@ -67,30 +54,16 @@ fn called() -> String {
 }
 
 fn examples() -> String {
-    let all = [
-        ("--quick", "a small model, in seconds"),
-        ("--steps 1000", "a longer training, and the text that its model writes"),
-        ("--without norm", "every rank clips by its own norm"),
-    ];
-    let Ok(called) = std::env::var(CALLED) else {
-        return help::examples("capstone", &all);
-    };
-    let example = |(flags, what): &(&str, &str)| format!("\n  {called} {flags}\n      {what}");
-    format!("Examples:{}", all.iter().map(example).collect::<String>())
-}
-
-impl Args {
-    /// A try does not take the place of the story that stays.
-    fn folder(&self) -> PathBuf {
-        let story = Path::new("runs/capstone");
-        let is_try =
-            self.quick || self.steps.is_some() || self.only.is_some() || !self.without.is_empty();
-        match &self.out {
-            Some(out) => out.clone(),
-            None if is_try => story.join("try"),
-            None => story.to_path_buf(),
-        }
-    }
+    let called = std::env::var(CALLED).unwrap_or_else(|_| "cargo run --bin capstone --".into());
+    kit::started::commands(&format!(
+        "Examples:
+  {called} --quick
+      a small model, in seconds
+  {called} --steps 1000
+      a longer training, and the text that its model writes
+  {called} --without norm
+      every rank clips by its own norm"
+    ))
 }
 
 /// Trains with `yours`. `have` are the parts that the reader has written; all others in `yours` are
@@ -106,44 +79,39 @@ fn run(args: Args, yours: &Parts, have: &[Part]) -> Result<()> {
         return Err(BadInput::new("the trainer starts and ends its ranks itself", help).into());
     }
     let corpus = Corpus::find(None)?;
-    let mut plan = if args.quick {
-        Plan::quick(&corpus)
-    } else {
-        Plan::story(&corpus)
+    let mut plan = match args.quick {
+        true => Plan::quick(&corpus),
+        false => Plan::story(&corpus),
     };
-    if let Some(steps) = args.steps {
-        plan = plan.of_steps(steps);
-    }
-    // A part that panics ends its run, and the run says why.
-    std::panic::set_hook(Box::new(|_| ()));
     let mut flags = Vec::new();
     if args.quick {
         flags.push("--quick".to_string());
     }
     if let Some(steps) = args.steps {
+        plan = Plan::of_steps(plan.config, steps);
         flags.extend(["--steps".to_string(), steps.to_string()]);
     }
-    let children = Children::new(&flags);
+    // A part that panics ends its run, and the run says why.
+    std::panic::set_hook(Box::new(|_| ()));
     let setting = Setting {
         plan: &plan,
         text: &corpus.train,
         yours,
-        child: Some(&children),
+        child: Some(&flags),
+        each: &|life: usize, step: &Step| {
+            let loss = step.trained.map_or(String::new(), |now| format!(", loss {:.3}", now.loss));
+            let (at, of) = (step.step, plan.config.steps);
+            show::progress(|| format!("life {life}: step {at} of {of}{loss}"));
+        },
     };
-    if let Some(life) = args.life {
-        let span = Span {
-            life,
-            until: args.until,
-            folder: args.folder(),
-            from: args.from.unwrap_or_default(),
-        };
-        let job = setting.job(&words(&args.yours, &args.leave));
-        return child::live(&job, &span);
+    if let Some(life) = &args.life {
+        let (versions, span): (Versions, Span) = serde_json::from_str(life)?;
+        return child::live(&setting.job(&versions), &span);
     }
 
     let screen = Screen::detect(args.ascii);
     let versions = Part::ALL.map(|part| {
-        if args.without.contains(&part) || (args.only.is_some() && !have.contains(&part)) {
+        if args.without.contains(&part) {
             Whose::Without
         } else if have.contains(&part) {
             Whose::Yours
@@ -158,34 +126,17 @@ fn run(args: Args, yours: &Parts, have: &[Part]) -> Result<()> {
     };
     speak(screen.heading(&format!("capstone{}Your own trainer", screen.separator()), ""));
     speak(screen.wrap("Do the parts that you have written train a model together?", 0));
-    let every = (plan.steps / 6).max(1);
-    let moves = |whose: &str, life: usize, step: usize| {
-        if !args.json {
-            show::progress(|| format!("{whose}life {life}: step {step} of {}", plan.steps));
-        }
-    };
-    let each = |life: usize, step: &crate::Step| {
-        if let Some(trained) = step.trained.filter(|_| step.step.is_multiple_of(every)) {
-            let words = format!("step {:>4}   loss {:.3}", step.step, trained.loss);
-            speak(screen.row(&format!("life {life}"), &words));
-        }
-        moves("", life, step.step);
-    };
-    let quiet = |life: usize, step: &crate::Step| moves("the library's parts, ", life, step.step);
     let say = |line: String| speak(screen.row("", &screen.dim(line)));
-    let out = args.folder();
-    let story = Story::live(&setting, &versions, &corpus, &out, (&each, &quiet), &say);
-    let json = serde_json::to_string_pretty(&story)?;
-    let plain = Screen::plain();
-    let page = keep(&out, "capstone.html", &page::page(&story))?;
-    keep(&out, "capstone.txt", &screen::text(&story, &plain))?;
-    keep(&out, "story.json", &json)?;
+    let story = Story::live(&setting, &versions, &corpus, &args.out, &say);
+    let page = args.out.join("capstone.txt");
+    std::fs::create_dir_all(&args.out)
+        .and_then(|()| std::fs::write(&page, screen::text(&story, &plan, &Screen::plain())))
+        .with_context(|| format!("cannot write {}", page.display()))?;
     if args.json {
-        screen.say(json);
+        screen.say(serde_json::to_string_pretty(&story)?);
     } else {
-        screen.say(screen::text(&story, &screen));
-        let kept = format!("{}, and capstone.txt beside it", page.display());
-        screen.say(format!("\n{}", screen.row("yours", &kept)));
+        screen.say(screen::text(&story, &plan, &screen));
+        screen.say(format!("\n{}", screen.row("yours", &page.display().to_string())));
         if !args.quick && args.steps.is_none() {
             let command = called();
             let more = format!("{command} --steps 1000 trains on, and your model writes");
@@ -196,23 +147,4 @@ fn run(args: Args, yours: &Parts, have: &[Part]) -> Result<()> {
     let failed: Vec<String> =
         failed.map(|check| format!("{}: {}", check.claim, check.found)).collect();
     kit::ensure_passed(&failed)
-}
-
-/// Writes a file that stays. Returns its path.
-fn keep(folder: &Path, name: &str, text: &str) -> Result<PathBuf> {
-    let path = folder.join(name);
-    std::fs::create_dir_all(folder)
-        .and_then(|()| std::fs::write(&path, text))
-        .with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(path)
-}
-
-/// The versions that a parent has given its child, in words.
-fn words(yours: &str, leave: &str) -> Versions {
-    let has = |list: &str, part: Part| list.split(',').any(|word| word == part.word());
-    Part::ALL.map(|part| match part {
-        part if has(yours, part) => Whose::Yours,
-        part if has(leave, part) => Whose::Without,
-        _ => Whose::Library,
-    })
 }

@@ -5,20 +5,17 @@
 //! - `parts/`: the twelve parts, each with its interface, the library's version, and the version
 //!   that leaves it out
 //! - `plan.rs` and `poison.rs`: what is trained on which data, and the step that is poisoned
-//! - `model.rs` and `blocks.rs`: the GPT in pieces
 //! - `step.rs` and `clip.rs`: what both lives do in a step
-//! - `life1.rs`: two data ranks with sharded blocks, until the run is killed; `files.rs`: what they
-//!   leave behind
-//! - `life2.rs`: four ranks, a pipeline of tensor groups, from these files; `sequence.rs`: their
-//!   MLP
-//! - `meter.rs`: what each part costs
+//! - `blocks.rs` and `life1.rs`: the GPT in blocks, and two data ranks with sharded blocks, until
+//!   the run is killed; `files.rs`: what they leave behind
+//! - `sequence.rs` and `life2.rs`: the GPT with a shared MLP, and four ranks, a pipeline of tensor
+//!   groups, from these files
 //! - `life.rs`, `child.rs` and `run.rs`: one life, as a process of its own, and both
 //! - `compare.rs`, `draws.rs` and `culprit.rs`: whether the run is right, and which part is not
-//! - `story.rs`: what happened, as plain values; `screen.rs` and `page.rs` draw it; `flags.rs` is
-//!   the program
+//! - `story.rs`: what happened, as plain values; `screen.rs` draws it; `flags.rs` is the program
 
 mod blocks;
-pub mod child;
+mod child;
 mod clip;
 pub mod compare;
 pub mod culprit;
@@ -28,9 +25,6 @@ mod flags;
 pub mod life;
 mod life1;
 mod life2;
-mod meter;
-mod model;
-mod page;
 pub mod parts;
 pub mod plan;
 mod poison;
@@ -41,8 +35,6 @@ mod step;
 pub mod story;
 
 pub use flags::{CALLED, main};
-pub use life2::End;
-pub use meter::{AllUsed, Used};
 pub use parts::{Part, Parts};
 pub use plan::Plan;
 pub use step::{Step, Trained};

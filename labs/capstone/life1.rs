@@ -4,20 +4,19 @@
 //! for a pass and frees it again. The token table, the positions and the last norm are on every
 //! rank.
 
-use crate::blocks::{Layers, Passes};
+use crate::blocks::{Layers, Line, Passes};
 use crate::clip::{Gradients, clip};
 use crate::files::{self, KINDS, Record};
-use crate::meter::Meter;
 use crate::parts::skip::{Counters, Run};
-use crate::parts::{Blocks, Part, Parts, Scaler};
-use crate::plan::{PAGE, Plan, STREAMS};
+use crate::parts::{Blocks, Parts, Scaler};
+use crate::plan::{PAGE, Plan};
 use crate::poison::Data;
-use crate::step::{self, Rank, Trained};
+use crate::step::{self, Trained};
 use crate::{Job, Report};
 use anyhow::Result;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Batch;
-use shardlab::optim::{AdamW, Fragment};
+use shardlab::optim::AdamW;
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::path::Path;
@@ -27,14 +26,13 @@ struct Sharded<'a> {
     plan: &'a Plan,
     parts: &'a Parts,
     comm: &'a Comm,
-    meter: &'a Meter,
-    data: Data<'a>,
     layers: Layers,
     /// This rank's slice of each block, with padding at the end of the last rank's.
     slices: Vec<Vec<f32>>,
-    /// One optimizer per block for the slice, and one for the ends.
-    adamw: Vec<AdamW>,
-    adamw_of_ends: AdamW,
+    /// The parameters that every rank has.
+    ends: Vec<f32>,
+    /// For the slices without padding, and the ends.
+    adamw: AdamW,
     scaler: Scaler,
 }
 
@@ -49,18 +47,19 @@ pub fn train(
     report: Report,
 ) -> Result<()> {
     let Job { plan, parts, .. } = job;
-    let meter = Meter::new(comm);
-    let mut rank = Sharded::new(job, comm, &meter)?;
+    let mut rank = Sharded::new(job, comm)?;
     let run = Run {
         skip,
         rank: comm.rank(),
         ranks: comm.size(),
-        accumulation: plan.accumulation,
-        batch: plan.batch,
+        accumulation: plan.config.grad_accum,
+        batch: plan.config.batch,
     };
+    let data = Data { plan, text: job.text, batches: parts.batches };
     let mut counters = Counters::default();
     while counters.global_steps < until {
-        let step = step::next(parts.skip, &run, &mut counters, (comm, &meter), &mut rank)?;
+        let train = &mut |batches: &[Batch], schedule| rank.train(batches, schedule);
+        let step = step::next(parts.skip, &run, &mut counters, &data, train)?;
         if let Some(folder) = folder.filter(|_| step.step.is_multiple_of(plan.save_every)) {
             rank.save(folder, counters)?;
         }
@@ -72,63 +71,74 @@ pub fn train(
 }
 
 impl<'a> Sharded<'a> {
-    fn new(job: &'a Job, comm: &'a Comm, meter: &'a Meter) -> Result<Sharded<'a>> {
-        let Job { plan, parts, text } = job;
-        let layers = Layers::new(&plan.shape, plan.seed)?;
-        let mut slices = Vec::new();
-        let mut adamw = Vec::new();
-        for (params, _) in &layers.blocks {
-            // Equal slices of whole pages; padding follows the parameters.
-            let numel = params.numel();
-            let each = numel.div_ceil(comm.size()).next_multiple_of(PAGE);
-            let mine = mine(numel, each, comm.rank());
-            params.allocate(plan.seed);
-            let mut slice = params.values()[mine.clone()].to_vec();
-            params.set_values(shardlab::tensor::Storage::Unallocated);
-            params.set_gradients(shardlab::tensor::Storage::Unallocated);
-            slice.resize(each, 0.0);
-            slices.push(slice);
-            let shard = Fragment::of_range(params.specs(), mine);
-            adamw.push(AdamW::sharded::<f32>(plan.adamw, shard, &|_, _, _| (), None)?);
-        }
+    fn new(job: &'a Job, comm: &'a Comm) -> Result<Sharded<'a>> {
+        let Job { plan, parts, .. } = job;
+        let layers = Layers::new(&plan.config.shape)?;
+        let fragments = layers.fragments(|line| mine(line, comm));
+        let first = |block: &Line| {
+            padded(&block.initial(plan.config.seed)[mine(block, comm)], each(block, comm))
+        };
         Ok(Sharded {
             plan,
             parts,
             comm,
-            meter,
-            data: Data { plan, text, batches: parts.batches },
-            adamw_of_ends: AdamW::new(plan.adamw, &layers.ends),
+            slices: layers.blocks.iter().map(first).collect(),
+            ends: layers.ends.initial(plan.config.seed),
+            adamw: AdamW::sharded::<f32>(plan.config.adamw, fragments, &|_, _, _| (), None)?,
             layers,
-            slices,
-            adamw,
-            scaler: (parts.scaler.new)(SCALE, 1.0, 100, 2),
+            scaler: Scaler::new(SCALE, 1.0, 100, 2),
         })
     }
 
-    /// Of block `block`, how many numbers of this rank's slice are parameters.
-    fn real(&self, block: usize) -> usize {
-        let numel = self.layers.blocks[block].0.numel();
-        mine(numel, self.slices[block].len(), self.comm.rank()).len()
+    /// The numbers of slices without padding, then those of the ends.
+    fn flat(&self, slices: &[Vec<f32>], ends: &[f32]) -> Vec<f32> {
+        let mut flat = Vec::new();
+        for (block, slice) in self.layers.blocks.iter().zip(slices) {
+            flat.extend(&slice[..mine(block, self.comm).len()]);
+        }
+        flat.extend(ends);
+        flat
+    }
+
+    /// The slices and the ends of which [`Sharded::flat`] makes one vector.
+    fn split(&self, flat: &[f32]) -> (Vec<Vec<f32>>, Vec<f32>) {
+        let mut rest = flat;
+        let mut slices = Vec::new();
+        for block in &self.layers.blocks {
+            let (slice, behind) = rest.split_at(mine(block, self.comm).len());
+            slices.push(padded(slice, each(block, self.comm)));
+            rest = behind;
+        }
+        (slices, rest.to_vec())
     }
 }
 
 /// The scale of a run's first loss.
 pub const SCALE: f64 = 65_536.0;
 
-/// The parameters in a rank's slice.
-fn mine(numel: usize, each: usize, rank: usize) -> Range<usize> {
-    numel.min(rank * each)..numel.min((rank + 1) * each)
+/// Numbers in each rank's slice of a line: equal slices of whole pages.
+fn each(line: &Line, comm: &Comm) -> usize {
+    line.numel().div_ceil(comm.size()).next_multiple_of(PAGE)
 }
 
-impl Rank for Sharded<'_> {
-    fn read(&mut self, first: usize) -> Result<Batch> {
-        self.data.batch(self.meter, first)
-    }
+/// The parameters in this rank's slice. Padding follows them.
+fn mine(line: &Line, comm: &Comm) -> Range<usize> {
+    let each = each(line, comm);
+    let end = |rank: usize| line.numel().min(rank * each);
+    end(comm.rank())..end(comm.rank() + 1)
+}
 
+fn padded(numbers: &[f32], len: usize) -> Vec<f32> {
+    let mut padded = numbers.to_vec();
+    padded.resize(len, 0.0);
+    padded
+}
+
+impl Sharded<'_> {
     fn train(&mut self, batches: &[Batch], schedule: usize) -> Result<Trained> {
-        let (parts, meter, comm) = (self.parts, self.meter, self.comm);
+        let (parts, comm) = (self.parts, self.comm);
         let scale = self.scaler.scale;
-        let lr = meter.part(Part::Schedule, || (parts.schedule)(&self.plan.schedule, schedule));
+        let lr = (parts.schedule)(&self.plan.config.schedule, schedule);
 
         // `average` runs the micro-batches and makes the mean of the gradients that every rank has.
         // For each micro-batch, `gather` runs both passes block by block, and returns this rank's
@@ -137,22 +147,23 @@ impl Rank for Sharded<'_> {
         let sums = RefCell::new(self.slices.iter().map(zeros).collect::<Vec<Vec<f32>>>());
         let losses = RefCell::new(Vec::new());
         let failed = Cell::new(None);
-        let mut ends = vec![0.0; self.layers.ends.numel()];
-        let backward = |micro: usize, gradients: &mut [f32]| {
-            let ran = meter.engine(|| self.passes(&batches[micro], scale, gradients));
-            match ran {
-                Ok((loss, means)) => {
-                    losses.borrow_mut().push(loss);
-                    let mut sums = sums.borrow_mut();
-                    sums.iter_mut().zip(&means).for_each(|(sum, more)| add(sum, more));
+        let mut ends = vec![0.0; self.ends.len()];
+        let backward = |micro: usize, gradients: &mut [f32]| match self.passes(
+            &batches[micro],
+            scale,
+            gradients,
+        ) {
+            Ok((loss, means)) => {
+                losses.borrow_mut().push(loss);
+                let mut sums = sums.borrow_mut();
+                for (sum, mean) in sums.iter_mut().flatten().zip(means.iter().flatten()) {
+                    *sum += mean;
                 }
-                Err(error) => failed.set(Some(error)),
             }
+            Err(error) => failed.set(Some(error)),
         };
-        let sum = |data: &mut [f32]| meter.part(Part::Ring, || (parts.ring)(comm, data));
-        let averaged = meter.part(Part::Average, || {
-            (parts.average)(&sum, comm.size(), batches.len(), &mut ends, &backward)
-        });
+        let sum = |data: &mut [f32]| (parts.ring)(comm, data);
+        let averaged = (parts.average)(&sum, comm.size(), batches.len(), &mut ends, &backward);
         if let Some(error) = failed.take() {
             return Err(error);
         }
@@ -163,19 +174,17 @@ impl Rank for Sharded<'_> {
         }
 
         // One norm of everything, one factor, and a step of Adam for what is here.
-        let (shard, padding) = self.flat(&slices);
+        let flat = self.flat(&slices, &ends);
+        let mut shard = flat[..flat.len() - ends.len()].to_vec();
+        let padding = slices.iter().map(Vec::len).sum::<usize>() - shard.len();
+        // Nobody clears the padding of this memory: it has what was here before.
+        shard.resize(shard.len() + padding, SCALE as f32);
         let gradients = Gradients { shard: &shard, padding, replicated: &ends };
-        let clipped = clip(parts, meter, comm, &gradients, &mut self.scaler, self.plan.clip)?;
+        let clipped = clip(parts, comm, &gradients, &mut self.scaler, self.plan.config.clip)?;
         if let Some(clipped) = clipped {
-            for (block, adamw) in self.adamw.iter_mut().enumerate() {
-                let real =
-                    mine(self.layers.blocks[block].0.numel(), slices[block].len(), comm.rank())
-                        .len();
-                let values = &mut self.slices[block][..real];
-                adamw.update(values, &slices[block][..real], lr, clipped.factor)?;
-            }
-            let mut values = self.layers.ends.values_mut();
-            self.adamw_of_ends.update(&mut values[..], &ends, lr, clipped.factor)?;
+            let mut values = self.flat(&self.slices, &self.ends);
+            self.adamw.update(&mut values[..], &flat, lr, clipped.factor)?;
+            (self.slices, self.ends) = self.split(&values);
         }
 
         let losses = losses.into_inner();
@@ -188,128 +197,71 @@ impl Rank for Sharded<'_> {
             scale,
         })
     }
-}
 
-impl Sharded<'_> {
     /// Both passes of one micro-batch. Adds the gradients of what every rank has to `ends`. Returns
     /// the loss, and this rank's slices of the blocks' gradients, the means over ranks.
     fn passes(&self, batch: &Batch, scale: f64, ends: &mut [f32]) -> Result<(f64, Vec<Vec<f32>>)> {
-        self.layers.ends.zero_gradients();
-        let mut model = Metered {
-            passes: Passes::new(&self.layers, batch, scale)?,
-            meter: self.meter,
+        let mut passes = Passes {
+            layers: &self.layers,
+            batch,
+            scale,
+            ends: &self.ends,
+            ends_gradients: ends,
+            kept: Vec::new(),
+            dy: None,
+            loss: f64::NAN,
         };
-        let means = self
-            .meter
-            .part(Part::Gather, || (self.parts.gather)(self.comm, &self.slices, &mut model))?;
-        let lengths = |all: &[Vec<f32>]| all.iter().map(Vec::len).collect::<Vec<_>>();
-        anyhow::ensure!(
-            lengths(&means) == lengths(&self.slices),
-            "{} returned gradients of {:?} numbers for slices of {:?}",
-            Part::Gather.exercise(),
-            lengths(&means),
-            lengths(&self.slices)
-        );
-        add(ends, &self.layers.ends.gradients());
-        Ok((model.passes.loss, means))
+        let means = (self.parts.gather)(self.comm, &self.slices, &mut passes)?;
+        Ok((passes.loss, means))
     }
 
-    /// All numbers of this rank's gradients, then all padding: as many numbers as there are at the
-    /// end.
-    fn flat(&self, slices: &[Vec<f32>]) -> (Vec<f32>, usize) {
-        let mut flat = Vec::new();
-        for (block, slice) in slices.iter().enumerate() {
-            flat.extend(&slice[..self.real(block)]);
-        }
-        let padding = slices.iter().map(Vec::len).sum::<usize>() - flat.len();
-        // Nobody clears the padding of this memory: it has what was here before.
-        flat.resize(flat.len() + padding, SCALE as f32);
-        (flat, padding)
-    }
-
-    /// Saves this rank's part. The checkpoint has its name when all parts are there.
+    /// Saves this rank's slices.
     fn save(&mut self, run: &Path, counters: Counters) -> Result<()> {
         let folder = files::folder(run, counters.global_steps);
-        let part = folder.with_extension("part");
-        std::fs::create_dir_all(&part)?;
-        let mut lines: [Vec<Vec<f32>>; 3] = Default::default();
-        for (slice, adamw) in self.slices.iter_mut().zip(&mut self.adamw) {
-            let [values, m, v] = state(adamw, slice)?;
-            let padded = |mut line: Vec<f32>| {
-                line.resize(slice.len(), 0.0);
-                line
-            };
-            lines[0].push(padded(values));
-            lines[1].push(padded(m));
-            lines[2].push(padded(v));
-        }
-        let owner = format!("rank{}", self.comm.rank());
-        for (kind, lines) in KINDS.iter().zip(&lines) {
-            let lines: Vec<&[f32]> = lines.iter().map(|line| &line[..]).collect();
-            files::write(&part, &owner, kind, &lines)?;
-        }
-        if self.comm.rank() == 0 {
-            let ends = state(&mut self.adamw_of_ends, &mut self.layers.ends.values_mut())?;
-            for (kind, line) in KINDS.iter().zip(&ends) {
-                files::write(&part, "ends", kind, &[line])?;
-            }
+        let mut values = self.flat(&self.slices, &self.ends);
+        let mut kinds: [Vec<f32>; 3] = Default::default();
+        self.adamw.visit(&mut values[..], |_, _, state| {
+            kinds[0].extend(&*state.values);
+            kinds[1].extend(&*state.exp_avg);
+            kinds[2].extend(&*state.exp_avg_sq);
+        })?;
+        let last = &self.layers.ends;
+        for (kind, numbers) in KINDS.iter().zip(&kinds) {
+            let (mut slices, ends) = self.split(numbers);
+            slices.push(padded(&ends[mine(last, self.comm)], each(last, self.comm)));
+            files::write(&folder, self.comm.rank(), kind, &slices.concat())?;
         }
         self.comm.barrier()?; // all files are written
         if self.comm.rank() == 0 {
+            let lines = self.layers.lines();
             let record = Record {
                 counters,
                 scaler: self.scaler,
-                optimizer_steps: self.adamw_of_ends.steps(),
+                optimizer_steps: self.adamw.steps(),
                 ranks: self.comm.size(),
-                slices: self.slices.iter().map(Vec::len).collect(),
+                slices: lines.map(|line| each(line, self.comm)).collect(),
             };
-            files::finish(&part, &folder, &record)?;
+            files::finish(&folder, &record)?;
         }
         self.comm.barrier()?;
         Ok(())
     }
 }
 
-/// The values and both moments that an optimizer has, without padding.
-fn state(adamw: &mut AdamW, values: &mut [f32]) -> Result<[Vec<f32>; 3]> {
-    let mut lines: [Vec<f32>; 3] = Default::default();
-    let real = Fragment::numel(adamw.fragments());
-    adamw.visit(&mut values[..real], |_, _, state| {
-        lines[0].extend(&*state.values);
-        lines[1].extend(&*state.exp_avg);
-        lines[2].extend(&*state.exp_avg_sq);
-    })?;
-    Ok(lines)
-}
-
-fn add(sum: &mut [f32], more: &[f32]) {
-    for (sum, more) in sum.iter_mut().zip(more) {
-        *sum += more;
-    }
-}
-
 /// The blocks as the part `gather` sees them. Its interface has no errors: one of the library ends
 /// the rank.
-struct Metered<'a> {
-    passes: Passes<'a>,
-    meter: &'a Meter,
-}
-
-impl Blocks for Metered<'_> {
+impl Blocks for Passes<'_> {
     fn numel(&self, block: usize) -> usize {
-        self.passes.numel(block)
+        self.layers.blocks[block].numel()
     }
 
     fn forward(&mut self, block: usize, parameters: &[f32]) {
-        let ran = self.meter.engine(|| self.passes.forward(block, parameters));
+        let ran = self.run_forward(block, parameters);
         ran.unwrap_or_else(|error| panic!("{error:#}"));
     }
 
     fn backward(&mut self, block: usize, parameters: &[f32]) -> Vec<f32> {
-        let ran = self.meter.engine(|| self.passes.backward(block, parameters));
+        let ran = self.run_backward(block, parameters);
         ran.unwrap_or_else(|error| panic!("{error:#}"))
     }
 }
-
-/// Streams and ranks are the same number in this life.
-const _: () = assert!(STREAMS == crate::plan::RANKS_1);

@@ -3,21 +3,20 @@
 //! Tensor ranks share every matrix, and between the layers every sequence. The two stages have half
 //! of the blocks each, and both a copy of the token table.
 
+use crate::blocks::{Layers, Line};
 use crate::clip::{Gradients, clip};
-use crate::files::{self, KINDS, Line, Record};
-use crate::meter::Meter;
+use crate::files::{self, KINDS, Record, Saved};
 use crate::parts::skip::Run;
 use crate::parts::{Part, Parts, Scaler, load};
 use crate::plan::{ORDER_2, Plan, SIZES_2, STREAMS};
 use crate::poison::Data;
 use crate::sequence::Stage;
-use crate::step::{self, Rank, Trained};
+use crate::step::{self, Trained};
 use crate::{Job, Report};
 use anyhow::{Result, ensure};
-use serde::{Deserialize, Serialize};
 use shardlab::comm::Comm;
 use shardlab::data::Batch;
-use shardlab::model::{Chunk, Gpt, Pass, Plain, generate};
+use shardlab::model::{Chunk, Gpt, Pass, generate};
 use shardlab::parallel::pipeline::{Instruction, Partition, Pipeline, Stages};
 use shardlab::parallel::zero::Stage as ZeroStage;
 use shardlab::parallel::{Mistake, TensorParallel, Zero, ZeroConfig, unshard};
@@ -32,8 +31,6 @@ struct Meshed<'a> {
     plan: &'a Plan,
     parts: &'a Parts,
     world: &'a Comm,
-    meter: Arc<Meter>,
-    data: Data<'a>,
     tensor: Comm,
     pipeline: Comm,
     stages: Stages<Stage>,
@@ -44,64 +41,50 @@ struct Meshed<'a> {
     scaler: Scaler,
 }
 
-/// What is left when life 2 ends, beside the weights in a file.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct End {
-    /// What the model writes, as tokens.
-    pub text: Vec<u32>,
-    /// Parameters of which this rank did not load what life 1 had saved.
-    pub not_loaded: Vec<String>,
-    /// Bytes that this rank has read.
-    pub read: usize,
-}
-
-/// Trains from a checkpoint up to and with step `until`. After the plan's last step, it saves the
-/// weights in `folder`.
+/// Trains from life 1's checkpoint in `folder` up to and with step `until`. After the plan's last
+/// step, it saves the weights there, and returns what the model writes.
 pub fn train(
     job: &Job,
     world: &Comm,
     skip: &[usize],
     until: usize,
-    (checkpoint, folder): (&Path, &Path),
+    folder: &Path,
     report: Report,
-) -> Result<End> {
+) -> Result<Vec<u32>> {
     let Job { plan, parts, .. } = job;
-    let record = files::read_record(checkpoint)?;
-    let meter = Arc::new(Meter::new(world));
-    let mut rank = Meshed::new(job, world, &meter, record.scaler)?;
-    let mut end = rank.load(checkpoint, &record)?;
+    let checkpoint = files::folder(folder, plan.saved());
+    let record = files::read_record(&checkpoint)?;
+    let mut rank = Meshed::new(job, world, record.scaler)?;
+    rank.load(&checkpoint, &record)?;
 
     // All four ranks work on the same sequences: one replica reads what two data ranks read.
     let run = Run {
         skip,
         rank: 0,
         ranks: 1,
-        accumulation: STREAMS * plan.accumulation,
-        batch: plan.batch,
+        accumulation: STREAMS * plan.config.grad_accum,
+        batch: plan.config.batch,
     };
+    let data = Data { plan, text: job.text, batches: parts.batches };
     let mut counters = record.counters;
     while counters.global_steps < until {
-        let step = step::next(parts.skip, &run, &mut counters, (world, &meter), &mut rank)?;
+        let train = &mut |batches: &[Batch], schedule| rank.train(batches, schedule);
+        let step = step::next(parts.skip, &run, &mut counters, &data, train)?;
         if world.rank() == 0 {
             report(step);
         }
     }
-    if until == plan.steps {
-        end.text = rank.write(job, folder)?;
+    match until == plan.config.steps {
+        true => rank.write(job, folder),
+        false => Ok(Vec::new()),
     }
-    Ok(end)
 }
 
 impl<'a> Meshed<'a> {
-    fn new(
-        job: &'a Job,
-        world: &'a Comm,
-        meter: &Arc<Meter>,
-        scaler: Scaler,
-    ) -> Result<Meshed<'a>> {
-        let Job { plan, parts, text } = job;
+    fn new(job: &'a Job, world: &'a Comm, scaler: Scaler) -> Result<Meshed<'a>> {
+        let Job { plan, parts, .. } = job;
         // My place on each axis, and with whom I share it.
-        let place = meter.part(Part::Mesh, || (parts.mesh)(world.rank(), SIZES_2, ORDER_2));
+        let place = (parts.mesh)(world.rank(), SIZES_2, ORDER_2);
         let group = |members: &[usize], at: usize| {
             let first = members.first().copied().unwrap_or_default();
             world.split(first as u64, at as i64)
@@ -109,14 +92,6 @@ impl<'a> Meshed<'a> {
         let tensor = group(&place.tensor, place.at.tensor)?.named("tensor");
         let pipeline = group(&place.pipeline, place.at.pipeline)?.named("pipeline");
         let data = group(&place.data, place.at.data)?.named("data");
-        let sizes = [data.size(), pipeline.size(), tensor.size()];
-        ensure!(
-            sizes == [SIZES_2.data, SIZES_2.pipeline, SIZES_2.tensor],
-            "{} gives rank {} {sizes:?} ranks along data, pipeline and tensor, and there are {:?}",
-            Part::Mesh.exercise(),
-            world.rank(),
-            [SIZES_2.data, SIZES_2.pipeline, SIZES_2.tensor]
-        );
 
         // Tensor ranks share the matrices, and the positions between them. Pipeline ranks divide
         // the layers.
@@ -124,28 +99,24 @@ impl<'a> Meshed<'a> {
         let shape = Pipeline {
             ranks: SIZES_2.pipeline,
             chunks: 1,
-            micro_batches: STREAMS * plan.accumulation,
+            micro_batches: STREAMS * plan.config.grad_accum,
         };
-        let layers = Partition::Uniform.layers(&plan.shape, shape.stages())?;
+        let layers = Partition::Uniform.layers(&plan.config.shape, shape.stages())?;
         let stages = Stages::of(shape, &pipeline, &layers, |mine| {
             let stage = |layers: &std::ops::Range<usize>| {
-                Stage::new(&plan.shape, layers.clone(), &shared, parts.mlp, meter)
+                Stage::new(&plan.config.shape, layers.clone(), &shared, parts.mlp)
             };
             mine.iter().map(stage).collect()
         })?;
-        let order = meter.part(Part::Order, || {
-            (parts.order)(pipeline.rank(), pipeline.size(), shape.micro_batches)
-        });
-        let mut config = ZeroConfig::new(ZeroStage::Ddp, Precision::F32, plan.adamw);
+        let order = (parts.order)(pipeline.rank(), pipeline.size(), shape.micro_batches);
+        let mut config = ZeroConfig::new(ZeroStage::Ddp, Precision::F32, plan.config.adamw);
         // Both ends' gradients of the token table are added up below, by a part.
         config.mistake = Some(Mistake::UntiedTable);
-        let zero = Zero::init(stages.chunks[0].params(), &data, config, plan.seed)?;
+        let zero = Zero::init(stages.chunks[0].params(), &data, config, plan.config.seed)?;
         Ok(Meshed {
             plan,
             parts,
             world,
-            meter: meter.clone(),
-            data: Data { plan, text, batches: parts.batches },
             program: shape.with_messages(pipeline.rank(), &order),
             zero: zero.with_pipeline(&pipeline)?,
             stages,
@@ -156,21 +127,21 @@ impl<'a> Meshed<'a> {
     }
 }
 
-impl Rank for Meshed<'_> {
-    fn read(&mut self, first: usize) -> Result<Batch> {
-        self.data.batch(&self.meter, first)
-    }
-
+impl Meshed<'_> {
     fn train(&mut self, batches: &[Batch], schedule: usize) -> Result<Trained> {
-        let (plan, parts, meter) = (self.plan, self.parts, &self.meter);
+        let (plan, parts) = (self.plan, self.parts);
         let scale = self.scaler.scale;
-        let lr = meter.part(Part::Schedule, || (parts.schedule)(&plan.schedule, schedule));
+        let lr = (parts.schedule)(&plan.config.schedule, schedule);
 
         // All micro-batches, forward and backward, in this rank's order. The part `mlp` is in the
         // layers.
         let with_pass = |batch: &Batch| (batch.clone(), Pass::training(None));
         let micro_batches: Vec<_> = batches.iter().map(with_pass).collect();
-        let activations = [plan.batch, plan.shape.block / self.tensor.size(), plan.shape.embd];
+        let activations = [
+            plan.config.batch,
+            plan.config.shape.block / self.tensor.size(),
+            plan.config.shape.embd,
+        ];
         self.stages.loss_scale = scale;
         self.zero.begin()?;
         let ran = self.stages.step(&self.program, &micro_batches, activations, &self.zero)?;
@@ -184,7 +155,7 @@ impl Rank for Meshed<'_> {
         // One norm of everything, one factor, and a step of Adam for what is here.
         let (shard, padding) = self.counted();
         let gradients = Gradients { shard: &shard, padding, replicated: &[] };
-        let clipped = clip(parts, meter, self.world, &gradients, &mut self.scaler, plan.clip)?;
+        let clipped = clip(parts, self.world, &gradients, &mut self.scaler, plan.config.clip)?;
         if let Some(clipped) = clipped {
             self.zero.update(lr, clipped.factor)?;
         }
@@ -198,9 +169,7 @@ impl Rank for Meshed<'_> {
             scale,
         })
     }
-}
 
-impl Meshed<'_> {
     fn params(&self) -> &Arc<Params> {
         self.stages.chunks[0].params()
     }
@@ -212,7 +181,7 @@ impl Meshed<'_> {
         let mut gradients = self.params().gradients();
         let of_all = specs.iter().flat_map(|spec| gradients[spec.range()].to_vec());
         let mut together: Vec<f32> = of_all.collect();
-        self.meter.part(Part::Ring, || (self.parts.ring)(group, &mut together))?;
+        (self.parts.ring)(group, &mut together)?;
         let mut rest = &together[..];
         for spec in specs {
             let (sum, behind) = rest.split_at(spec.numel());
@@ -241,26 +210,20 @@ impl Meshed<'_> {
 
     /// Loads the checkpoint. Each rank reads its share of every parameter, all ranks gather the
     /// shares, and each keeps what its stage and its place among the tensor ranks need.
-    fn load(&mut self, folder: &Path, record: &Record) -> Result<End> {
-        let layers = crate::blocks::Layers::new(&self.plan.shape, self.plan.seed)?;
-        let mut loaded: HashMap<String, [Vec<f32>; 3]> = HashMap::new();
-        let mut end = End::default();
+    fn load(&mut self, folder: &Path, record: &Record) -> Result<()> {
+        let layers = Layers::new(&self.plan.config.shape)?;
+        let mut loaded: HashMap<&str, [Vec<f32>; 3]> = HashMap::new();
         for (i, kind) in KINDS.iter().enumerate() {
-            let ends = Line::ends(folder, kind, layers.ends.numel());
-            let blocks = layers.blocks.iter().enumerate();
-            let blocks = blocks
-                .map(|(block, (params, _))| (params, Line::block(folder, record, kind, block)));
-            for (params, mut line) in std::iter::once((&layers.ends, ends)).chain(blocks) {
-                let specs = in_order(params);
-                let parameters = self.load_line(&specs, &mut line, folder, &mut end)?;
-                for (spec, parameter) in specs.iter().zip(parameters) {
-                    loaded.entry(spec.name.clone()).or_default()[i] = parameter;
+            for (number, line) in layers.lines().enumerate() {
+                let mut saved = Saved::new(folder, record, kind, number);
+                for (spec, parameter) in line.0.iter().zip(self.gathered(line, &mut saved)?) {
+                    loaded.entry(&spec.name).or_default()[i] = parameter;
                 }
             }
         }
         self.zero.restore(record.optimizer_steps, |fragment, elements, state| {
             let spec = &fragment.spec;
-            let whole = &loaded[&spec.whole.name];
+            let whole = &loaded[&spec.whole.name[..]];
             let mine = [state.values, state.exp_avg, state.exp_avg_sq];
             for (whole, mine) in whole.iter().zip(mine) {
                 mine.fill(0.0); // padding, such as the vocabulary's
@@ -269,42 +232,28 @@ impl Meshed<'_> {
                     mine.copy_from_slice(&whole[at..at + run.len()]);
                 });
             }
-        })?;
-        Ok(end)
+        })
     }
 
     /// One line of the old ranks' files: whole parameters, of which every rank has read a share.
-    fn load_line(
-        &self,
-        specs: &[Arc<Spec>],
-        line: &mut Line,
-        folder: &Path,
-        end: &mut End,
-    ) -> Result<Vec<Vec<f32>>> {
-        let sizes: Vec<usize> = specs.iter().map(|spec| spec.numel()).collect();
+    fn gathered(&self, line: &Line, saved: &mut Saved) -> Result<Vec<Vec<f32>>> {
+        let sizes: Vec<usize> = line.0.iter().map(|spec| spec.numel()).collect();
         let (rank, ranks) = (self.world.rank(), self.world.size());
-        let shares = self.meter.part(Part::Load, || (self.parts.load)(line, &sizes, rank, ranks));
-        end.read += line.read;
-        let expected: Vec<usize> =
-            sizes.iter().map(|&size| load::mine(size, rank, ranks).len()).collect();
-        let found: Vec<usize> = shares.iter().map(Vec::len).collect();
-        ensure!(
-            found == expected,
-            "{} returned {found:?} numbers of the parameters for rank {rank}, not {expected:?}\nfrom {}",
-            Part::Load.exercise(),
-            folder.display()
-        );
+        let shares = (self.parts.load)(saved, &sizes, rank, ranks);
         // The library's version reads everything: the same numbers, if the shares are right.
-        let right = load::library(line, &sizes, 0, 1);
+        let right = load::library(saved, &sizes, 0, 1);
         let mut parameters = Vec::new();
-        for ((mut share, spec), right) in shares.into_iter().zip(specs).zip(right) {
+        for ((mut share, spec), right) in shares.into_iter().zip(&line.0).zip(right) {
             share.resize(spec.numel().div_ceil(ranks), 0.0);
             let mut whole = vec![0.0; ranks * share.len()];
             self.world.all_gather(&share, &mut whole)?;
             whole.truncate(spec.numel());
-            if whole != right && !end.not_loaded.contains(&spec.name) {
-                end.not_loaded.push(spec.name.clone());
-            }
+            ensure!(
+                whole == right,
+                "{} is not what life 1 has saved, if four ranks read it with {}",
+                spec.name,
+                Part::Load.exercise()
+            );
             parameters.push(whole);
         }
         Ok(parameters)
@@ -312,23 +261,16 @@ impl Meshed<'_> {
 
     /// Puts the model together, saves its weights, and writes a text with it. Rank 0 does.
     fn write(&self, job: &Job, folder: &Path) -> Result<Vec<u32>> {
-        let gpt = Gpt::build(&self.plan.shape, &Plain)?;
-        gpt.params.allocate(self.plan.seed);
+        let gpt = Gpt::new(&self.plan.config.shape)?;
+        gpt.params.allocate(self.plan.config.seed);
         unshard(&[&self.pipeline, &self.tensor], self.params(), &gpt.params)?;
         if self.world.rank() > 0 {
             return Ok(Vec::new());
         }
-        std::fs::create_dir_all(folder)?;
-        files::write(folder, "final", KINDS[0], &[&gpt.params.values()])?;
-        let prompt = &job.text[..8.min(self.plan.shape.block)];
-        let stream = Stream::new(self.plan.seed, "text");
+        let end = files::folder(folder, self.plan.config.steps);
+        files::write(&end, 0, KINDS[0], &gpt.params.values())?;
+        let prompt = &job.text[..8.min(self.plan.config.shape.block)];
+        let stream = Stream::new(self.plan.config.seed, "text");
         Ok(generate(&gpt, prompt, self.plan.writes, 0.7, stream)?)
     }
-}
-
-/// A model's parameters in the order of their numbers in one vector.
-fn in_order(params: &Params) -> Vec<Arc<Spec>> {
-    let mut specs = params.specs().to_vec();
-    specs.sort_by_key(|spec| spec.range().start);
-    specs
 }

@@ -1,30 +1,22 @@
 //! What is trained, and what happens to it.
 
-use crate::parts::schedule::Schedule;
+use crate::parts::batches::Draw;
 use shardlab::data::Corpus;
 use shardlab::mesh::{Coordinates, Order};
-use shardlab::plan::{Family, ModelShape};
-use shardlab::train::AdamWConfig;
+use shardlab::plan::ModelShape;
+use shardlab::train::{Config, LrSchedule};
 
 /// A run's settings. Steps are counted from 1.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    pub shape: ModelShape,
-    /// Sequences in a micro-batch.
-    pub batch: usize,
-    /// Micro-batches per step and stream of data. Both lives draw two streams.
-    pub accumulation: usize,
-    pub steps: usize,
+    /// Its ranks are the streams of data.
+    pub config: Config,
     /// Life 1 saves after every so many steps.
     pub save_every: usize,
     /// The step whose tokens are random.
     pub poison: usize,
     /// The last step that life 1 takes.
     pub killed_after: usize,
-    pub schedule: Schedule,
-    pub adamw: AdamWConfig,
-    pub clip: f64,
-    pub seed: u64,
     /// Characters of the text at the end: none of a model that has learned too little.
     pub writes: usize,
 }
@@ -38,7 +30,7 @@ pub const COMPARED: usize = 240;
 pub const STREAMS: usize = 2;
 
 /// Ranks of life 1, all of them along the data axis.
-pub const RANKS_1: usize = 2;
+pub const RANKS_1: usize = STREAMS;
 
 /// The mesh of life 2.
 pub const SIZES_2: Coordinates = Coordinates { data: 1, pipeline: 2, tensor: 2 };
@@ -55,61 +47,35 @@ pub const PAGE: usize = 1024;
 impl Plan {
     /// The run that readers see.
     pub fn story(corpus: &Corpus) -> Plan {
-        let shape = ModelShape {
-            vocabulary: corpus.vocabulary.size(),
-            block: 64,
-            layers: 4,
-            heads: 4,
-            embd: 128,
-            family: Family::Gpt,
-        };
-        Plan {
-            shape,
-            batch: 4,
-            accumulation: 2,
-            steps: 0,
-            save_every: 0,
-            poison: 0,
-            killed_after: 0,
-            schedule: Schedule { lr: 3e-3, min_lr: 3e-4, warmup: 0, decay_steps: 0 },
-            adamw: AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 },
-            clip: 1.0,
-            seed: 1337,
-            writes: 0,
-        }
-        .of_steps(COMPARED)
+        let small = Config::small(STREAMS, corpus);
+        let shape = ModelShape { block: 64, layers: 4, heads: 4, embd: 128, ..small.shape };
+        Plan::of_steps(Config { shape, batch: 4, ..small }, COMPARED)
     }
 
     /// The same story of a small model in a few steps.
     pub fn quick(corpus: &Corpus) -> Plan {
-        let plan = Plan::story(corpus);
-        Plan {
-            shape: ModelShape { block: 16, layers: 2, heads: 2, embd: 32, ..plan.shape },
-            batch: 3,
-            ..plan
-        }
-        .of_steps(16)
+        Plan::of_steps(Config::small(STREAMS, corpus), 16)
     }
 
     /// The same story in `steps` steps, at least 12: it saves four times or more often, and the
     /// step that is poisoned comes after the save in the middle.
-    pub fn of_steps(self, steps: usize) -> Plan {
+    pub fn of_steps(config: Config, steps: usize) -> Plan {
         let steps = steps.max(12);
         let save_every = (steps / 4).clamp(1, 40);
         let last_save = steps / 2 / save_every * save_every;
         let poison = last_save + (save_every / 2).clamp(2, 5);
+        let schedule = LrSchedule {
+            lr: 3e-3,
+            min_lr: 3e-4,
+            warmup: (steps / 12).max(1),
+            decay_steps: steps,
+        };
         Plan {
-            steps,
+            config: Config { grad_accum: 2, steps, schedule, ..config },
             writes: if steps > COMPARED { 320 } else { 0 },
             save_every,
             poison,
             killed_after: poison + (save_every / 4).clamp(1, 5) - 1,
-            schedule: Schedule {
-                warmup: (steps / 12).max(1),
-                decay_steps: steps,
-                ..self.schedule
-            },
-            ..self
         }
     }
 
@@ -120,17 +86,13 @@ impl Plan {
 
     /// Whether the library's run beside it says which parts are wrong.
     pub fn is_compared(&self) -> bool {
-        self.steps <= COMPARED
+        self.config.steps <= COMPARED
     }
 
-    /// Sequences that one step trains on.
-    pub fn samples(&self) -> usize {
-        STREAMS * self.accumulation * self.batch
-    }
-
-    /// Tokens that one step trains on.
-    pub fn tokens(&self) -> usize {
-        self.samples() * self.shape.block
+    /// What the part `batches` knows of a run on a text of so many tokens.
+    pub fn draw(&self, tokens: usize) -> Draw {
+        let Config { seed, ranks, batch, shape, .. } = self.config;
+        Draw { seed, ranks, batch, block: shape.block, tokens }
     }
 }
 
@@ -143,14 +105,14 @@ mod tests {
     fn every_story_has_its_incidents() {
         let corpus = Corpus::embedded().unwrap();
         for steps in 0..400 {
-            let plan = Plan::quick(&corpus).of_steps(steps);
+            let plan = Plan::of_steps(Plan::quick(&corpus).config, steps);
             let saved = plan.saved();
             assert!(saved > 0 && saved + 1 < plan.poison, "{plan:?}");
             assert!(
                 plan.poison <= plan.killed_after && plan.killed_after < saved + plan.save_every,
                 "{plan:?}"
             );
-            assert!(plan.killed_after < plan.steps, "{plan:?}");
+            assert!(plan.killed_after < plan.config.steps, "{plan:?}");
         }
     }
 }

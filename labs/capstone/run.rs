@@ -1,10 +1,9 @@
 //! A run: both lives, in this process or each in one of its own.
 
-use crate::child::Children;
-use crate::life::{self, Each, Life, Span};
+use crate::life::{Each, Life, Span};
 use crate::parts::{Part, Parts, Versions, Whose};
 use crate::plan::Plan;
-use crate::{Job, files};
+use crate::{Job, child, files, life};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -14,16 +13,19 @@ pub struct Setting<'a> {
     pub text: &'a [u32],
     /// The reader's parts; the library's where there is none.
     pub yours: &'a Parts,
-    /// How this program starts a life as a process of its own. Without it, lives run in this one.
-    pub child: Option<&'a Children<'a>>,
+    /// The flags with which this program starts a life as a process of its own. Without them, lives
+    /// run in this one.
+    pub child: Option<&'a [String]>,
+    /// Is told of the steps of all lives.
+    pub each: Each<'a>,
 }
 
 /// Both lives.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Run {
     pub life1: Life,
-    /// None: life 1 has left no checkpoint.
-    pub life2: Option<Life>,
+    /// Has no steps if life 1 has left no checkpoint.
+    pub life2: Life,
 }
 
 impl Setting<'_> {
@@ -40,31 +42,27 @@ impl Setting<'_> {
         Job { plan: self.plan.clone(), parts, text: self.text }
     }
 
-    /// Both lives, from the first step to the last. Life 1 is killed, if lives are processes; else
-    /// it ends where it would be.
-    pub fn run(&self, versions: &Versions, folder: &Path, each: Each) -> Run {
-        files::clear(folder, self.plan.steps); // of an earlier run
-        let span = |life, until| Span {
-            life,
-            until,
-            folder: folder.to_path_buf(),
-            from: folder.to_path_buf(),
-        };
-        let life1 = self.life(versions, &span(1, self.plan.killed_after), each);
-        let has_saved = files::folder(folder, self.plan.saved()).exists();
-        let goes_on = life1.failed.is_none() && has_saved;
-        Run {
-            life2: goes_on.then(|| self.life(versions, &span(2, self.plan.steps), each)),
-            life1,
-        }
+    /// Both lives, from the first step to the last.
+    pub fn run(&self, versions: &Versions, folder: &Path) -> Run {
+        self.run_until(versions, folder, [self.plan.killed_after, self.plan.config.steps])
     }
 
-    /// One life. Life 2 begins with a checkpoint that a life 1 has left.
-    pub fn life(&self, versions: &Versions, span: &Span, each: Each) -> Life {
-        match self.child {
-            Some(children) => children.run(versions, span, each),
-            None => life::live(&self.job(versions), span, each),
-        }
+    /// Each life up to a step; life 2 needs none. Life 1 is killed, if lives are processes; else it
+    /// ends where it would be.
+    pub fn run_until(&self, versions: &Versions, folder: &Path, until: [usize; 2]) -> Run {
+        files::clear(folder, self.plan.config.steps); // of an earlier run
+        let life = |life: usize| {
+            let span = Span { life, until: until[life - 1], folder: folder.into() };
+            match self.child {
+                Some(flags) => child::run(flags, versions, &span, self.each),
+                None => life::live(&self.job(versions), &span, self.each),
+            }
+        };
+        let life1 = life(1);
+        let has_saved = files::folder(folder, self.plan.saved()).exists();
+        let goes_on = until[1] > 0 && has_saved && life1.failed.is_none();
+        let life2 = if goes_on { life(2) } else { Life::default() };
+        Run { life1, life2 }
     }
 }
 
@@ -89,10 +87,11 @@ mod tests {
             text: &corpus.train,
             yours: &Parts::library(),
             child: None,
+            each: &|_, _| (),
         };
         let library = [Whose::Library; Part::ALL.len()];
         let out = std::env::temp_dir().join(format!("capstone-{}", std::process::id()));
-        let run = setting.run(&library, &out, &|_, _| ());
+        let run = setting.run(&library, &out);
         std::fs::remove_dir_all(&out).ok();
 
         let job = Job {
@@ -104,7 +103,7 @@ mod tests {
         let skip = [plan.poison, plan.poison];
         launch::run(RANKS_1, |comm| {
             let report = |step| steps.lock().unwrap().push(step);
-            life1::train(&job, &comm, &skip, plan.steps, None, &report)
+            life1::train(&job, &comm, &skip, plan.config.steps, None, &report)
         })
         .unwrap();
         let losses = |steps: &[Step]| -> Vec<(usize, Option<f64>)> {
@@ -112,8 +111,8 @@ mod tests {
             steps.iter().map(loss).collect()
         };
         let never_killed = losses(&steps.into_inner().unwrap());
-        let life2 = losses(&run.life2.unwrap().steps);
-        assert_eq!(life2.len(), plan.steps - plan.saved());
+        let life2 = losses(&run.life2.steps);
+        assert_eq!(life2.len(), plan.config.steps - plan.saved());
         for ((step, expected), (of, found)) in never_killed[plan.saved()..].iter().zip(&life2) {
             assert_eq!(step, of);
             let near = match (expected, found) {

@@ -1,16 +1,15 @@
 //! Life 2's layers: the library's tensor parallelism, with the part `mlp` in the place of its MLP.
 
-use crate::meter::Meter;
-use crate::model;
-use crate::parts::Part;
 use crate::parts::mlp::SequenceMlp;
 use anyhow::Result;
 use candle_core::{Error, Shape};
 use shardlab::comm::{Comm, CommError};
-use shardlab::model::{Block, Chunk, Entry, Input, Layer, Pass};
+use shardlab::model::{Attention, Block, Build, Chunk, Entry, Exit, Input, Layer, Pass, Role};
 use shardlab::parallel::TensorParallel;
-use shardlab::plan::ModelShape;
-use shardlab::tensor::{Copies, Cut, Device, Param, Params, Tensor, TensorOp, Whole, apply, rows};
+use shardlab::plan::{ModelShape, Named};
+use shardlab::tensor::{
+    Copies, Cut, Device, Init, Param, Params, Tensor, TensorOp, Whole, apply, rows,
+};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,7 +18,8 @@ pub struct Stage {
     params: Arc<Params>,
     entry: Option<Box<dyn Entry>>,
     blocks: Vec<Block>,
-    head: Option<model::Head>,
+    /// The last norm and the head.
+    end: Option<(Box<dyn Layer>, Box<dyn Exit>)>,
 }
 
 impl Stage {
@@ -29,28 +29,42 @@ impl Stage {
         layers: Range<usize>,
         tensor: &TensorParallel,
         part: SequenceMlp,
-        meter: &Arc<Meter>,
     ) -> Result<Stage> {
         let params = Params::new();
-        let [first, last] = [layers.start == 0, layers.end == shape.layers];
+        // They are all loaded.
+        let zeros = |(name, dims): Named| Whole::new(name, &dims, Init::Constant(0.0));
+        let first = layers.start == 0;
         // The first stage and the last one have a copy of the token table each.
-        let table = || model::table(shape, &params, tensor, Copies::Tied { first });
+        let table = || tensor.table(&params, zeros(shape.table_named()), Copies::Tied { first });
         let entry = match first {
-            true => Some(model::entry(shape, &params, tensor, table()?)?),
+            true => Some(tensor.entry(&params, table()?, shape.positions_named().map(zeros))?),
             false => None,
         };
-        let mlp = |params: &Arc<Params>, matrices, _name| -> Result<Box<dyn Layer>> {
-            let mlp = Shared::declare(params, matrices, tensor.group(), part, meter)?;
-            Ok(Box::new(SharedMlp(Arc::new(mlp))))
-        };
-        let blocks = layers
-            .map(|layer| model::block(shape, &params, layer, tensor, &mlp))
-            .collect::<Result<_>>()?;
-        let head = match last {
-            true => Some(model::head(shape, &params, tensor, table()?)?),
+        let end = match layers.end == shape.layers {
+            true => {
+                let norm = zeros(shape.last_norm_named().swap_remove(0));
+                Some((tensor.norm(&params, norm)?, tensor.exit(table()?)))
+            }
             false => None,
         };
-        Ok(Stage { params, entry, blocks, head })
+        let block = |layer: usize| -> Result<Block> {
+            let whole = |part: &str| zeros(shape.block_named(layer, part));
+            let attention = Attention {
+                qkv: tensor.linear(&params, whole("qkv.weight"), Role::AttentionIn)?,
+                proj: tensor.linear(&params, whole("proj.weight"), Role::AttentionOut)?,
+                heads: tensor.heads(shape.heads),
+                name: shape.block_name(layer),
+            };
+            let matrices = [whole("fc.weight"), whole("out.weight")];
+            Ok(Block {
+                norm1: tensor.norm(&params, whole("ln1.weight"))?,
+                attention: Box::new(attention),
+                norm2: tensor.norm(&params, whole("ln2.weight"))?,
+                mlp: Box::new(SharedMlp::declare(&params, matrices, tensor.group(), part)?),
+            })
+        };
+        let blocks = layers.map(block).collect::<Result<_>>()?;
+        Ok(Stage { params, entry, blocks, end })
     }
 }
 
@@ -68,7 +82,7 @@ impl Chunk for Stage {
         for block in &self.blocks {
             x = block.forward(&x, pass)?;
         }
-        match &self.head {
+        match &self.end {
             Some((norm, exit)) => exit.loss(&norm.forward(&x, pass)?, targets, pass),
             None => Ok(x),
         }
@@ -77,36 +91,33 @@ impl Chunk for Stage {
 
 /// An MLP of which every tensor rank has some of the hidden layer, and outside of it some
 /// positions.
-struct SharedMlp(Arc<Shared>);
-
-struct Shared {
+#[derive(Clone)]
+struct SharedMlp {
     /// \[hidden/t, width\]: the first matrix, transposed, as all weights are stored.
-    fc: Param,
+    fc: Arc<Param>,
     /// \[width, hidden/t\]: the second one.
-    out: Param,
+    out: Arc<Param>,
     group: Comm,
     part: SequenceMlp,
-    meter: Arc<Meter>,
 }
 
-impl Shared {
+impl SharedMlp {
     fn declare(
         params: &Arc<Params>,
         [fc, out]: [Whole; 2],
         group: &Comm,
         part: SequenceMlp,
-        meter: &Arc<Meter>,
-    ) -> Result<Shared> {
+    ) -> Result<SharedMlp> {
         let each = fc.shape[0] / group.size();
         let mine = group.rank() * each..(group.rank() + 1) * each;
-        let declare =
-            |whole: Whole, cut| params.declare_shard(whole.name.clone(), whole, cut, Copies::One);
-        Ok(Shared {
+        let declare = |whole: Whole, cut| {
+            params.declare_shard(whole.name.clone(), whole, cut, Copies::One).map(Arc::new)
+        };
+        Ok(SharedMlp {
             fc: declare(fc, Cut::rows(mine.clone()))?,
             out: declare(out, Cut::Columns(mine))?,
             group: group.clone(),
             part,
-            meter: meter.clone(),
         })
     }
 
@@ -123,13 +134,13 @@ impl Shared {
 
 impl Layer for SharedMlp {
     fn forward(&self, x: &Tensor, _pass: &Pass) -> candle_core::Result<Tensor> {
-        apply(x, Applied { mlp: self.0.clone(), kept: Mutex::default() })
+        apply(x, Applied { mlp: self.clone(), kept: Mutex::default() })
     }
 }
 
 /// The MLP as a node of the graph.
 struct Applied {
-    mlp: Arc<Shared>,
+    mlp: SharedMlp,
     /// What the part wants back in its backward pass.
     kept: Mutex<Option<Vec<Tensor>>>,
 }
@@ -144,13 +155,12 @@ impl TensorOp for Applied {
     const NAME: &'static str = "shared MLP";
 
     fn forward(&self, x: &[f32], dims: &[usize]) -> candle_core::Result<(Vec<f32>, Shape)> {
-        let Shared { group, part, meter, .. } = &*self.mlp;
+        let SharedMlp { group, part, .. } = &self.mlp;
         let [a, b] = self.mlp.matrices()?;
         let x = Tensor::from_slice(x, rows(dims)?, &Device::Cpu)?;
-        let ran = meter.part(Part::Mlp, || (part.forward)(group, &a, &b, &x));
-        let (z, kept) = ran.map_err(of_part)?;
+        let (z, kept) = (part.forward)(group, &a, &b, &x).map_err(of_part)?;
         *self.kept() = Some(kept);
-        Ok((expect(&z, x.dims(), "the result")?, dims.into()))
+        Ok((numbers(&z)?, dims.into()))
     }
 
     fn input_gradient(
@@ -159,32 +169,22 @@ impl TensorOp for Applied {
         dims: &[usize],
         dz: &[f32],
     ) -> candle_core::Result<Vec<f32>> {
-        let Shared { group, part, meter, fc, out } = &*self.mlp;
+        let SharedMlp { group, part, fc, out } = &self.mlp;
         let [a, b] = self.mlp.matrices()?;
         let dz = Tensor::from_slice(dz, rows(dims)?, &Device::Cpu)?;
         let kept = self.kept().take().unwrap_or_default();
-        let ran = meter.part(Part::Mlp, || (part.backward)(group, &a, &b, kept, &dz));
-        let (dx, da, db) = ran.map_err(of_part)?;
-        for (param, gradient, of) in [(fc, da, &a), (out, db, &b)] {
-            expect(&gradient, of.dims(), "the gradient of a matrix")?;
-            let transposed = expect(&gradient.t()?, &param.spec().shape, "a gradient")?;
+        let (dx, da, db) = (part.backward)(group, &a, &b, kept, &dz).map_err(of_part)?;
+        for (param, gradient) in [(fc, da), (out, db)] {
+            let transposed = numbers(&gradient.t()?)?;
             param.add_gradient(|sum| {
                 sum.iter_mut().zip(&transposed).for_each(|(sum, g)| *sum += g);
             })?;
         }
-        expect(&dx, dz.dims(), "the gradient of x")
+        numbers(&dx)
     }
 }
 
-/// The numbers of a tensor that must have this shape.
-fn expect(tensor: &Tensor, dims: &[usize], what: &str) -> candle_core::Result<Vec<f32>> {
-    if tensor.dims() != dims {
-        candle_core::bail!(
-            "{}: {what} has shape {:?}, and should have {dims:?}",
-            Part::Mlp.exercise(),
-            tensor.dims()
-        );
-    }
+fn numbers(tensor: &Tensor) -> candle_core::Result<Vec<f32>> {
     tensor.flatten_all()?.to_vec1()
 }
 

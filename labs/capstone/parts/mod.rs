@@ -20,9 +20,10 @@ pub mod skip;
 pub use gather::Blocks;
 pub use load::Files;
 pub use mesh::Place;
-pub use scaler::{Scaler, Scaling};
+pub use scaler::Scaler;
 pub use skip::{Counters, Trainer};
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 /// One version of each part.
@@ -34,7 +35,7 @@ pub struct Parts {
     pub schedule: schedule::LearningRate,
     pub gather: gather::Gather,
     pub norm: norm::Norm,
-    pub scaler: Scaling,
+    pub scaler: scaler::Step,
     pub skip: skip::Iteration,
     pub load: load::Load,
     pub mesh: mesh::Mesh,
@@ -51,7 +52,7 @@ impl Parts {
             schedule: schedule::library,
             gather: gather::library,
             norm: norm::library,
-            scaler: scaler::LIBRARY,
+            scaler: scaler::library,
             skip: skip::library,
             load: load::library,
             mesh: mesh::library,
@@ -69,7 +70,7 @@ impl Parts {
             schedule: schedule::without,
             gather: gather::without,
             norm: norm::without,
-            scaler: scaler::WITHOUT,
+            scaler: scaler::without,
             skip: skip::without,
             load: load::without,
             mesh: mesh::without,
@@ -98,19 +99,7 @@ impl Parts {
 }
 
 /// A part of the trainer, in the order of the labs.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    clap::ValueEnum,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Part {
     Ring,
@@ -128,73 +117,37 @@ pub enum Part {
 }
 
 impl Part {
-    pub const ALL: [Part; 12] = [
-        Part::Ring,
-        Part::Average,
-        Part::Batches,
-        Part::Schedule,
-        Part::Gather,
-        Part::Norm,
-        Part::Mlp,
-        Part::Order,
-        Part::Mesh,
-        Part::Skip,
-        Part::Scaler,
-        Part::Load,
-    ];
+    pub const ALL: [Part; 12] = {
+        use Part::*;
+        [
+            Ring, Average, Batches, Schedule, Gather, Norm, Mlp, Order, Mesh, Skip, Scaler, Load,
+        ]
+    };
 
-    /// The word for flags.
+    /// Its word for flags, and the exercise in which a reader writes it.
+    fn names(self) -> [&'static str; 2] {
+        match self {
+            Part::Ring => ["ring", "lab01-ring"],
+            Part::Average => ["average", "lab02-average"],
+            Part::Batches => ["batches", "lab03-batches"],
+            Part::Schedule => ["schedule", "lab03-schedule"],
+            Part::Gather => ["gather", "lab04-gather"],
+            Part::Norm => ["norm", "lab04-norm"],
+            Part::Mlp => ["mlp", "lab05-sequence"],
+            Part::Order => ["order", "lab06-order"],
+            Part::Mesh => ["mesh", "lab07-mesh"],
+            Part::Skip => ["skip", "lab08-skip"],
+            Part::Scaler => ["scaler", "lab08-scaler"],
+            Part::Load => ["load", "lab09-overlap"],
+        }
+    }
+
     pub fn word(self) -> &'static str {
-        match self {
-            Part::Ring => "ring",
-            Part::Average => "average",
-            Part::Batches => "batches",
-            Part::Schedule => "schedule",
-            Part::Gather => "gather",
-            Part::Norm => "norm",
-            Part::Mlp => "mlp",
-            Part::Order => "order",
-            Part::Mesh => "mesh",
-            Part::Skip => "skip",
-            Part::Scaler => "scaler",
-            Part::Load => "load",
-        }
+        self.names()[0]
     }
 
-    /// The exercise in which a reader writes it.
     pub fn exercise(self) -> &'static str {
-        match self {
-            Part::Ring => "lab01-ring",
-            Part::Average => "lab02-average",
-            Part::Batches => "lab03-batches",
-            Part::Schedule => "lab03-schedule",
-            Part::Gather => "lab04-gather",
-            Part::Norm => "lab04-norm",
-            Part::Mlp => "lab05-sequence",
-            Part::Order => "lab06-order",
-            Part::Mesh => "lab07-mesh",
-            Part::Skip => "lab08-skip",
-            Part::Scaler => "lab08-scaler",
-            Part::Load => "lab09-overlap",
-        }
-    }
-
-    /// What it does in the trainer.
-    pub fn task(self) -> &'static str {
-        match self {
-            Part::Ring => "sums gradients that several ranks have",
-            Part::Average => "makes one gradient of all micro-batches and ranks",
-            Part::Batches => "draws each rank's sequences",
-            Part::Schedule => "sets each step's learning rate",
-            Part::Gather => "gathers, uses and frees each block's parameters",
-            Part::Norm => "measures gradients that no rank has whole",
-            Part::Mlp => "runs MLPs whose matrices and positions ranks share",
-            Part::Order => "orders a pipeline rank's passes",
-            Part::Mesh => "gives four ranks their places and groups",
-            Part::Skip => "takes or skips a step, and counts it",
-            Part::Scaler => "scales the loss, clips the gradients",
-            Part::Load => "reads two ranks' files for four",
-        }
+        self.names()[1]
     }
 }
 

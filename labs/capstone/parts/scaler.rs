@@ -19,33 +19,25 @@ pub struct Scaler {
     pub remaining: u64,
 }
 
-#[derive(Clone, Copy)]
-pub struct Scaling {
-    /// Of the scale, its minimum, the window and the hysteresis.
-    pub new: fn(f64, f64, u64, u64) -> Scaler,
-    /// Unscales gradients and clips them to the norm `clip`; None if they overflowed. Updates the
-    /// scale.
-    pub step: fn(&mut Scaler, &mut [f32], f64) -> Option<f64>,
-}
+/// Unscales gradients and clips them to a norm; None if they overflowed. Updates the scale.
+pub type Step = fn(&mut Scaler, &mut [f32], f64) -> Option<f64>;
 
-pub const LIBRARY: Scaling = Scaling { new, step };
-
-/// Gradients are unscaled, and never clipped. The scale stays.
-pub const WITHOUT: Scaling = Scaling { new, step: unscaled };
-
-fn new(scale: f64, min: f64, window: u64, hysteresis: u64) -> Scaler {
-    Scaler {
-        scale,
-        min,
-        window,
-        hysteresis,
-        good: 0,
-        remaining: hysteresis,
+impl Scaler {
+    /// A scaler at the beginning of a run.
+    pub fn new(scale: f64, min: f64, window: u64, hysteresis: u64) -> Scaler {
+        Scaler {
+            scale,
+            min,
+            window,
+            hysteresis,
+            good: 0,
+            remaining: hysteresis,
+        }
     }
 }
 
 /// Megatron-LM's rule, as `shardlab::train::LossScaler` has it (a test holds the two together).
-fn step(scaler: &mut Scaler, gradients: &mut [f32], clip: f64) -> Option<f64> {
+pub fn library(scaler: &mut Scaler, gradients: &mut [f32], clip: f64) -> Option<f64> {
     let scale = scaler.scale;
     let norm = global_norm(gradients) / scale;
     if !norm.is_finite() {
@@ -69,7 +61,8 @@ fn step(scaler: &mut Scaler, gradients: &mut [f32], clip: f64) -> Option<f64> {
     Some(norm)
 }
 
-fn unscaled(scaler: &mut Scaler, gradients: &mut [f32], _clip: f64) -> Option<f64> {
+/// Gradients are unscaled, and never clipped. The scale stays.
+pub fn without(scaler: &mut Scaler, gradients: &mut [f32], _clip: f64) -> Option<f64> {
     let norm = global_norm(gradients) / scaler.scale;
     for g in gradients {
         *g = (f64::from(*g) / scaler.scale) as f32;
@@ -90,11 +83,11 @@ mod tests {
             ..ScalerRule::Megatron.defaults()
         };
         let mut right = LossScaler::new(config);
-        let mut scaler = new(65_536.0, 1.0, 3, 2);
+        let mut scaler = Scaler::new(65_536.0, 1.0, 3, 2);
         for norm in "ggggiigigiiigggggg".chars() {
             let norm = if norm == 'g' { 1.0 } else { f32::INFINITY };
             right.update(!norm.is_finite()).unwrap();
-            assert_eq!(step(&mut scaler, &mut [norm], 1.0).is_some(), norm.is_finite());
+            assert_eq!(library(&mut scaler, &mut [norm], 1.0).is_some(), norm.is_finite());
             assert_eq!(scaler.scale, right.scale());
         }
     }

@@ -1,23 +1,12 @@
 //! `lab03-schedule`: the learning rate of a step.
 
-use shardlab::train::LrSchedule;
+pub use shardlab::train::LrSchedule as Schedule;
 
-/// The schedule's numbers.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Schedule {
-    pub lr: f64,
-    pub min_lr: f64,
-    /// Steps of the warm-up.
-    pub warmup: usize,
-    /// The step at which the rate has come down to `min_lr`.
-    pub decay_steps: usize,
-}
-
+/// Of the schedule's numbers, and of a step.
 pub type LearningRate = fn(&Schedule, usize) -> f64;
 
 pub fn library(schedule: &Schedule, step: usize) -> f64 {
-    let Schedule { lr, min_lr, warmup, decay_steps } = *schedule;
-    LrSchedule { lr, min_lr, warmup, decay_steps }.at(step)
+    schedule.at(step)
 }
 
 /// One rate for all steps.

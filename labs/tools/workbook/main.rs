@@ -74,8 +74,7 @@ enum Action {
     /// library's
     #[command(disable_help_flag = true)]
     Capstone {
-        /// The trainer's own flags: --without PART, --only yours, --steps N, --quick; --help lists
-        /// them
+        /// The trainer's own flags: --without PART, --steps N, --quick; --help lists them
         #[arg(
             trailing_var_arg = true,
             allow_hyphen_values = true,
