@@ -23,7 +23,8 @@ pub struct Search {
     pub unexplained: Option<Difference>,
 }
 
-/// Finds the parts that make `first`, the difference between the reader's run and the library's.
+/// Finds the parts that make `first`, the difference between the reader's run and the library's,
+/// besides what is wrong with the draws.
 ///
 /// Half of the parts are exchanged for the library's. If the difference is still there, it is in
 /// the other half, and so on: one part of twelve takes four short runs, up to the step where the
@@ -32,13 +33,19 @@ pub fn find(
     setting: &Setting,
     versions: &Versions,
     right: &Run,
-    first: Difference,
+    [first, drawn]: [Option<Difference>; 2],
     scratch: &Path,
     say: &dyn Fn(String),
 ) -> Search {
     let mut search = Search::default();
     let mut versions = *versions;
-    let mut next = Some(first);
+    let mut next = first;
+    if let Some(shows) = drawn {
+        let part = Part::Batches;
+        search.culprits.push(Culprit { part, shows });
+        versions[part as usize] = Whose::Library;
+        next = difference(&setting.run(&versions, scratch), right);
+    }
     while let Some(shows) = next.take() {
         let until = match shows.life {
             1 => [shows.step, 0],

@@ -1,7 +1,7 @@
 //! What happened, as plain values. The screen draws it.
 
 use crate::compare::{Difference, LOSS, Losses, difference, largest};
-use crate::culprit::{self, Culprit, Search};
+use crate::culprit::{self, Search};
 use crate::draws;
 use crate::files;
 use crate::life::Life;
@@ -98,23 +98,11 @@ impl Beside {
         let differs = difference(run, &right);
         let looks =
             is(Whose::Yours) && !is(Whose::Without) && (differs.is_some() || drawn.is_some());
-        let scratch = out.join("search");
-        let mut search = Search::default();
-        if looks {
-            let mut suspects = *versions;
-            let mut next = differs.clone();
-            if let Some(shows) = drawn {
-                let part = Part::Batches;
-                search.culprits.push(Culprit { part, shows });
-                suspects[part as usize] = Whose::Library;
-                next = difference(&setting.run(&suspects, &scratch), &right);
-            }
-            if let Some(first) = next {
-                let found = culprit::find(setting, &suspects, &right, first, &scratch, say);
-                search.culprits.extend(found.culprits);
-                search.unexplained = found.unexplained;
-            }
-        }
+        let found = [differs.clone(), drawn];
+        let search = match looks {
+            true => culprit::find(setting, versions, &right, found, &out.join("search"), say),
+            false => Search::default(),
+        };
         Beside {
             difference: differs,
             apart: [Losses::of(&run.life1, &right.life1), Losses::of(&run.life2, &right.life2)],

@@ -9,8 +9,8 @@
 //! interface), `model.rs`, `text.rs` and `adam.rs` (what is trained, on what, by what), `job.rs`
 //! and `run.rs` (programs on ranks), `log.rs` (what they do, noted), `held.rs` (the bytes that a
 //! rank holds), `clock.rs` (the time of a step on slower devices and a slower link), `rungs.rs`
-//! (the eight rungs), `library.rs` (the versions that one would use), `best.rs` (what no version
-//! can beat), `judge/` (what the checks of all rungs share), `picture.rs`.
+//! (the eight rungs), `best.rs` (what no program can beat), `judge/` (what the checks of all rungs
+//! share), `picture.rs`.
 
 // A program goes through its layers by their numbers, as the ranks' calls do.
 #![allow(clippy::needless_range_loop)]
@@ -25,7 +25,6 @@ mod group;
 mod held;
 mod job;
 pub mod judge;
-pub mod library;
 mod log;
 mod model;
 pub mod one_rank;
@@ -37,7 +36,7 @@ mod rungs;
 mod text;
 
 pub use adam::Adam;
-pub use best::{Best, Bound, best};
+pub use best::best;
 pub use clock::{CLOCK, Clock, Doing, Span, Timeline};
 pub use group::{Group, Pending};
 pub use job::Job;

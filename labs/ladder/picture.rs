@@ -1,7 +1,7 @@
 //! The picture of the ladder: each score of all rungs beside each other, and what a rank does in a
 //! step.
 
-use crate::{CLOCK, Clock, Doing, RUNGS, Run, Score, run};
+use crate::{CLOCK, Doing, RUNGS, Run, Score, run};
 use kit::check::Track;
 use kit::show::{Screen, Timeline, bar_to_scale, table};
 use shardlab::plan::{Activity, Interval};
@@ -15,7 +15,6 @@ pub struct Scores {
     /// The reader's best: peak bytes, bytes sent, microseconds. None where the rung is not solved.
     pub yours: Option<[u64; 3]>,
     pub ours: Score,
-    pub library: Score,
     /// What no program can do better.
     pub best: Score,
 }
@@ -34,8 +33,7 @@ pub fn scores(screen: &Screen, rungs: &[Scores]) -> String {
         let shown = |rung: &Scores| rung.yours.map_or(rung.ours.figures()[i], |yours| yours[i]);
         let most = rungs.iter().map(shown).max().unwrap_or_default() as f64;
         let row = |rung: &Scores| {
-            let [ours, library, best] =
-                [&rung.ours, &rung.library, &rung.best].map(|score| score.figures()[i]);
+            let [ours, best] = [&rung.ours, &rung.best].map(|score| score.figures()[i]);
             let drawn = shown(rung) as f64;
             // Where the reader has no program yet, the bar is an outline.
             let full = if rung.yours.is_some() { drawn } else { 0.0 };
@@ -49,12 +47,11 @@ pub fn scores(screen: &Screen, rungs: &[Scores]) -> String {
                 bar.trim_end().to_string(),
                 rung.yours.map_or("-".into(), |yours| unit(yours[i])),
                 unit(ours),
-                unit(library),
                 unit(best),
             ]
         };
         let cells: Vec<Vec<String>> = rungs.iter().map(row).collect();
-        let header = [title, "", "yours", "ours", "library", "best"];
+        let header = [title, "", "yours", "ours", "best"];
         lines.push(table(screen, &header, &cells));
     }
     lines.join("\n\n")
@@ -73,33 +70,37 @@ pub fn runs() -> anyhow::Result<Vec<(String, Run)>> {
 }
 
 /// What one rank does in a step of each run.
-pub fn steps(screen: &Screen, runs: &[(String, Run)], clock: &Clock) -> String {
-    timeline(runs, clock).render(screen)
+pub fn steps(screen: &Screen, runs: &[(String, Run)]) -> String {
+    steps_of(runs).render(screen)
 }
 
 /// The same as an SVG.
-pub fn steps_svg(runs: &[(String, Run)], clock: &Clock) -> String {
-    timeline(runs, clock).svg()
+pub fn steps_svg(runs: &[(String, Run)]) -> String {
+    steps_of(runs).svg()
 }
 
-fn timeline(runs: &[(String, Run)], clock: &Clock) -> Timeline<'static> {
-    let mut rows = Vec::new();
-    let mut most = 0.0f64;
-    for (name, run) in runs {
-        let (step, intervals) = in_step(run);
-        most = most.max(step);
-        rows.push((name.clone(), intervals));
-    }
-    Timeline {
-        title: format!("rank 0 in one step of our programs, if devices had {}", devices(clock)),
-        rows,
-        marks: vec![(0.0, "0".into()), (most, units::seconds(most))],
-        axis: "",
-    }
+fn steps_of(runs: &[(String, Run)]) -> Timeline<'static> {
+    let rows = runs.iter().map(|(name, run)| (name.clone(), in_step(run)));
+    timeline("rank 0 in one step of our programs", rows.collect())
 }
 
-/// A step's seconds, and what rank 0 does in it. All steps are alike, so the first one tells.
-fn in_step(run: &Run) -> (f64, Vec<Interval>) {
+/// Rows of what ranks do, on one scale.
+fn timeline(title: &str, rows: Vec<(String, Vec<Interval>)>) -> Timeline<'static> {
+    let ends = rows.iter().flat_map(|(_, intervals)| intervals).map(|one| one.end);
+    let most = ends.fold(0.0, f64::max);
+    let link = CLOCK.far;
+    let title = format!(
+        "{title}, if devices had {} GFLOP/s and a link of {}/s with {} latency",
+        CLOCK.speed / 1e9,
+        units::bytes_decimal(link.bandwidth),
+        units::seconds(link.latency)
+    );
+    let marks = vec![(0.0, "0".into()), (most, units::seconds(most))];
+    Timeline { title, rows, marks, axis: "" }
+}
+
+/// What rank 0 does in a step. All steps are alike, so the first one tells.
+fn in_step(run: &Run) -> Vec<Interval> {
     let timeline = run.timeline();
     let step = timeline.seconds() / run.job.steps as f64;
     let of_rank_0 = timeline.ranks.first().into_iter().flatten();
@@ -109,17 +110,7 @@ fn in_step(run: &Run) -> (f64, Vec<Interval>) {
         start: span.start,
         end: span.end.min(step),
     };
-    (step, in_step.map(interval).collect())
-}
-
-/// `2 GFLOP/s and a link of 80.0 MB/s with 65.0 µs latency`
-fn devices(clock: &Clock) -> String {
-    format!(
-        "{} and a link of {}/s with {} latency",
-        flops(clock.speed),
-        units::bytes_decimal(clock.far.bandwidth),
-        units::seconds(clock.far.latency)
-    )
+    in_step.map(interval).collect()
 }
 
 /// What rank 0 does in a step of someone's program.
@@ -131,7 +122,7 @@ pub(crate) fn track(name: &str, run: &Run) -> Track {
     };
     Track {
         name: name.into(),
-        spans: in_step(run).1.iter().map(span).collect(),
+        spans: in_step(run).iter().map(span).collect(),
     }
 }
 
@@ -150,15 +141,7 @@ pub fn beside(screen: &Screen, tracks: &[Track]) -> String {
         let intervals = track.spans.iter().filter_map(interval);
         (track.name.clone(), intervals.collect::<Vec<_>>())
     };
-    let ends = tracks.iter().flat_map(|track| &track.spans);
-    let most = seconds(ends.map(|span| span.2).max().unwrap_or_default());
-    let timeline = Timeline {
-        title: format!("rank 0 in one step, if devices had {}", devices(&CLOCK)),
-        rows: tracks.iter().map(row).collect(),
-        marks: vec![(0.0, "0".into()), (most, units::seconds(most))],
-        axis: "",
-    };
-    timeline.render(screen)
+    timeline("rank 0 in one step", tracks.iter().map(row).collect()).render(screen)
 }
 
 fn activity(doing: Doing) -> Activity {
@@ -168,8 +151,4 @@ fn activity(doing: Doing) -> Activity {
         Doing::Update => Activity::OPTIMIZER,
         Doing::Waits => Activity::WAITING,
     }
-}
-
-fn flops(speed: f64) -> String {
-    format!("{} GFLOP/s", speed / 1e9)
 }

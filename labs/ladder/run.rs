@@ -80,16 +80,6 @@ impl Run {
         let events: Vec<Vec<Event>> = self.ranks.iter().map(|rank| rank.events.clone()).collect();
         replay(&CLOCK, &events)
     }
-
-    /// The mean loss of each step over all its parts.
-    pub fn losses(&self) -> Vec<f64> {
-        let all = || self.ranks.iter().flat_map(|rank| &rank.losses);
-        let of_step = |step: usize| {
-            let losses: Vec<f64> = all().filter(|loss| loss.0 == step).map(|loss| loss.2).collect();
-            losses.iter().sum::<f64>() / losses.len() as f64
-        };
-        (0..self.job.steps).map(of_step).collect()
-    }
 }
 
 /// Runs `train` on every rank of a job.

@@ -1,7 +1,6 @@
-//! The eight rungs: what each of them trains on, our solution of it, and the version that one would
-//! use.
+//! The eight rungs: what each of them trains on, and our solution of it.
 
-use crate::{Job, Rank, Result, Run, library, one_rank, run};
+use crate::{Job, Rank, Result, Run, Score, one_rank, run};
 
 #[path = "solutions/ladder_buckets.rs"]
 mod buckets;
@@ -32,8 +31,6 @@ pub enum Returns {
     Slices,
     /// Some layers, whole: all ranks' layers, one after the other, are the model.
     Layers,
-    /// Some layers, whole: all ranks' first ones, then all ranks' second ones, are the model.
-    Rounds,
     /// Some units of every layer: those of a node's ranks, end to end, are the layer. All nodes
     /// have the same.
     Units,
@@ -49,9 +46,6 @@ pub struct Rung {
     pub job: Job,
     pub returns: Returns,
     pub ours: Program,
-    /// The version that one would use, which is for the least time.
-    pub library: Program,
-    pub library_returns: Returns,
 }
 
 /// The three steps of a run on four ranks.
@@ -67,8 +61,6 @@ pub const RUNGS: [Rung; 8] = [
         job: job(4, 1),
         returns: Returns::Whole,
         ours: each::train,
-        library: library::ddp,
-        library_returns: Returns::Whole,
     },
     Rung {
         name: "ladder-flat",
@@ -76,8 +68,6 @@ pub const RUNGS: [Rung; 8] = [
         job: job(4, 1),
         returns: Returns::Whole,
         ours: flat::train,
-        library: library::ddp,
-        library_returns: Returns::Whole,
     },
     Rung {
         name: "ladder-overlap",
@@ -85,8 +75,6 @@ pub const RUNGS: [Rung; 8] = [
         job: job(4, 1),
         returns: Returns::Whole,
         ours: overlap::train,
-        library: library::ddp,
-        library_returns: Returns::Whole,
     },
     Rung {
         name: "ladder-buckets",
@@ -94,8 +82,6 @@ pub const RUNGS: [Rung; 8] = [
         job: job(4, 1),
         returns: Returns::Whole,
         ours: buckets::train,
-        library: library::ddp,
-        library_returns: Returns::Whole,
     },
     Rung {
         name: "ladder-zero",
@@ -103,8 +89,6 @@ pub const RUNGS: [Rung; 8] = [
         job: job(4, 1),
         returns: Returns::Whole,
         ours: zero::train,
-        library: library::zero,
-        library_returns: Returns::Whole,
     },
     Rung {
         name: "ladder-gather",
@@ -112,8 +96,6 @@ pub const RUNGS: [Rung; 8] = [
         job: job(4, 1),
         returns: Returns::Slices,
         ours: gather::train,
-        library: library::gather,
-        library_returns: Returns::Slices,
     },
     Rung {
         name: "ladder-pipeline",
@@ -121,8 +103,6 @@ pub const RUNGS: [Rung; 8] = [
         job: job(8, 1),
         returns: Returns::Layers,
         ours: pipeline::train,
-        library: library::pipeline,
-        library_returns: Returns::Rounds,
     },
     Rung {
         name: "ladder-mesh",
@@ -130,8 +110,6 @@ pub const RUNGS: [Rung; 8] = [
         job: job(2, 2),
         returns: Returns::Units,
         ours: mesh::train,
-        library: library::mesh,
-        library_returns: Returns::Units,
     },
 ];
 
@@ -155,11 +133,6 @@ impl Rung {
         let job = Job { ranks: 1, tensor: 1, ..self.job };
         run(job, one_rank::train)
     }
-
-    /// The whole model, put together from what the ranks have returned: None if lengths do not fit.
-    pub fn model(&self, run: &Run) -> Option<Vec<Vec<f32>>> {
-        self.returns.model(run)
-    }
 }
 
 impl Returns {
@@ -181,11 +154,6 @@ impl Returns {
             Returns::Whole => Some((*first).clone()),
             Returns::Slices => joined(&ranks),
             Returns::Layers => Some(ranks.into_iter().flatten().cloned().collect()),
-            Returns::Rounds => {
-                let of_round =
-                    |round: usize| ranks.iter().map(move |rank| rank.get(round).cloned());
-                (0..first.len()).flat_map(of_round).collect()
-            }
             Returns::Units => joined(&ranks[..run.job.tensor]),
         }
     }
@@ -212,7 +180,7 @@ mod tests {
         for rung in RUNGS {
             let run = run(rung.job, rung.ours).unwrap();
             let one = rung.on_one_rank().unwrap();
-            let model = rung.model(&run).unwrap();
+            let model = rung.returns.model(&run).unwrap();
             assert_eq!(model.len(), LAYERS);
             let difference = difference(&model, &one.ranks[0].weights);
             // Tensor ranks add up summands, so a layer's sums are rounded in another order.
@@ -224,36 +192,17 @@ mod tests {
         }
     }
 
-    /// The versions that one would use.
-    #[test]
-    fn the_library_trains_the_same_model_and_is_no_slower() {
-        for rung in RUNGS {
-            let library = run(rung.job, rung.library).unwrap();
-            let one = rung.on_one_rank().unwrap();
-            let model = rung.library_returns.model(&library).unwrap();
-            let difference = difference(&model, &one.ranks[0].weights);
-            let bound = if rung.returns == Returns::Units { 1e-3 } else { 0.0 };
-            assert!(difference <= bound, "{}: {difference}", rung.name);
-            let ours = run(rung.job, rung.ours).unwrap().score();
-            let library = library.score();
-            assert!(library.seconds <= ours.seconds, "{}: {ours:?}, {library:?}", rung.name);
-        }
-    }
-
     /// Nothing is better than the best, and the best is not far away.
     #[test]
     fn no_program_is_better_than_the_best() {
         for rung in RUNGS {
             let best = crate::best(&rung).unwrap();
-            let bounds = [best.peak.value, best.sent.value, best.seconds.value];
-            for program in [rung.ours, rung.library] {
-                let score = run(rung.job, program).unwrap().score();
-                let scores = [score.peak as f64, score.sent as f64, score.seconds];
-                for (score, bound) in scores.into_iter().zip(bounds) {
-                    // Sums of seconds are rounded.
-                    assert!(score >= bound * (1.0 - 1e-9), "{}: {score}, {bound}", rung.name);
-                    assert!(score <= bound * 3.0, "{}: {score}, {bound}", rung.name);
-                }
+            let score = run(rung.job, rung.ours).unwrap().score();
+            let of = |score: &Score| [score.peak as f64, score.sent as f64, score.seconds];
+            for (score, bound) in of(&score).into_iter().zip(of(&best)) {
+                // Sums of seconds are rounded.
+                assert!(score >= bound * (1.0 - 1e-9), "{}: {score}, {bound}", rung.name);
+                assert!(score <= bound * 3.0, "{}: {score}, {bound}", rung.name);
             }
         }
     }
@@ -276,7 +225,7 @@ mod tests {
     #[test]
     fn the_model_learns() {
         let job = Job { ranks: 1, parts: 1, tensor: 1, steps: 60 };
-        let losses = run(job, one_rank::train).unwrap().losses();
-        assert!(losses[59] < losses[0] - 1.0, "{losses:?}");
+        let losses = run(job, one_rank::train).unwrap().ranks.swap_remove(0).losses;
+        assert!(losses[59].2 < losses[0].2 - 1.0, "{losses:?}");
     }
 }

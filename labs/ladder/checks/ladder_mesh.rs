@@ -243,7 +243,7 @@ fn mesh(evidence: &mut Evidence) -> Result<()> {
 
 fn bytes(evidence: &mut Evidence) -> Result<()> {
     let run = JUDGE.run(JUDGE.job(4)?)?;
-    let most = best(JUDGE.rung()?)?.sent.value as u64;
+    let most = best(JUDGE.rung()?)?.sent;
     for (rank, trained) in run.ranks.iter().enumerate() {
         evidence.row(
             trained.far <= most,

@@ -158,7 +158,7 @@ fn recognise(evidence: &mut Evidence, ranks: usize) -> Result<()> {
 fn bytes(evidence: &mut Evidence) -> Result<()> {
     let job = JUDGE.job(4)?;
     let run = JUDGE.run(job)?;
-    let most = best(JUDGE.rung()?)?.sent.value as u64;
+    let most = best(JUDGE.rung()?)?.sent;
     for (rank, trained) in run.ranks.iter().enumerate() {
         evidence.row(
             trained.far <= most,

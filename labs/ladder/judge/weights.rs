@@ -136,7 +136,6 @@ fn returned(rung: &Rung, job: Job, model: &[Vec<f32>], rank: usize) -> Vec<Vec<f
             let each = model.len() / job.ranks;
             model[rank * each..(rank + 1) * each].to_vec()
         }
-        Returns::Rounds => model.iter().skip(rank).step_by(job.ranks).cloned().collect(),
         Returns::Units => slices(rank % job.tensor, job.tensor),
     }
 }

@@ -1,5 +1,4 @@
-//! The ladder's scores: the reader's best of each rung beside ours, the library's, and what is
-//! possible.
+//! The ladder's scores: the reader's best of each rung beside ours, and what is possible.
 
 use super::Workbook;
 use super::command::command;
@@ -7,8 +6,7 @@ use super::progress::Progress;
 use kit::Exercise;
 use kit::show::Screen;
 use ladder::picture::{self, Scores};
-use ladder::{Best, best};
-use ladder::{CLOCK, RUNGS, Rung, Score};
+use ladder::{RUNGS, Rung, Score, best};
 
 /// The whole picture. Runs all our programs, which takes a few seconds.
 ///
@@ -27,8 +25,7 @@ pub fn picture(screen: &Screen, book: &Workbook) -> anyhow::Result<String> {
             rung: word.clone(),
             yours: exercise(rung).and_then(|one| of_reader(&progress, one)),
             ours: ours.score(),
-            library: ladder::run(rung.job, rung.library)?.score(),
-            best: bound(&best(rung)?),
+            best: best(rung)?,
         });
     }
     let solved = RUNGS.iter().filter(is_solved).count();
@@ -36,10 +33,9 @@ pub fn picture(screen: &Screen, book: &Workbook) -> anyhow::Result<String> {
     let mut lines = vec![head, screen.wrap(&ladder.question, 0), String::new()];
     lines.push(picture::scores(screen, &scores));
     let legend = "Less is better. A solid bar is your best; a pale one is ours, where you have none yet. Your figures may be of \
-                  different versions of your program. `library`: the way in which one would do it; for the first four rungs \
-                  that is one way, the fourth's. `best`: a bound for every program that divides the work in this way.";
+                  different versions of your program. `best`: a bound for every program that divides the work in this way.";
     lines.push(format!("\n{}\n", screen.wrap(legend, 2)));
-    lines.push(picture::steps(screen, &runs, &CLOCK));
+    lines.push(picture::steps(screen, &runs));
     lines.push(String::new());
     lines.push(match RUNGS.iter().find(|rung| !is_solved(rung)) {
         Some(next) => {
@@ -50,15 +46,6 @@ pub fn picture(screen: &Screen, book: &Workbook) -> anyhow::Result<String> {
         None => screen.row("next", &format!("{} capstone", command())),
     });
     Ok(lines.join("\n"))
-}
-
-/// The bounds as a score.
-fn bound(best: &Best) -> Score {
-    Score {
-        peak: best.peak.value as u64,
-        sent: best.sent.value as u64,
-        seconds: best.seconds.value,
-    }
 }
 
 /// The reader's best figures, if the rung is solved.
