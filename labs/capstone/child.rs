@@ -13,7 +13,7 @@ use shardlab::launch::signals;
 use shardlab::notice::complain;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 /// What a child says.
@@ -25,7 +25,7 @@ enum Line {
 }
 
 /// A life in which no step ends for so long does not end by itself.
-const PATIENCE: Duration = Duration::from_secs(45);
+const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 45 });
 
 /// Runs one life as a process, with these flags of the program. Life 1 would go on after its last
 /// step: it is killed.
@@ -36,11 +36,8 @@ pub fn run(flags: &[String], versions: &Versions, span: &Span, each: Each) -> Li
         // SIGKILL: no rank can close a file or tell anyone. After a life that has ended, it does
         // nothing.
         child.kill().ok();
-        let status = child.wait()?;
-        if !watched? {
-            bail!("the process ended by itself: {status}");
-        }
-        Ok(())
+        child.wait()?;
+        watched
     });
     if let Err(error) = ran {
         life.failed.get_or_insert(format!("{error:#}"));
@@ -57,11 +54,10 @@ fn start(flags: &[String], versions: &Versions, span: &Span) -> Result<Child> {
     command.spawn().context("the program could not start itself")
 }
 
-/// Reads a child's lines, until it ends or has taken the last step that it may take. Whether it has
-/// come so far.
-fn watch(child: &mut Child, span: &Span, life: &mut Life, each: Each) -> Result<bool> {
+/// Reads a child's lines, until it ends or has taken the last step that it may take.
+fn watch(child: &mut Child, span: &Span, life: &mut Life, each: Each) -> Result<()> {
     let out = child.stdout.take().context("the child has no output")?;
-    let (send, lines) = channel();
+    let (send, lines) = sync_channel(16);
     // Reading blocks, so a thread reads. It ends with the child.
     std::thread::spawn(move || {
         let lines = BufReader::new(out).lines().map_while(Result::ok);
@@ -69,10 +65,11 @@ fn watch(child: &mut Child, span: &Span, life: &mut Life, each: Each) -> Result<
     });
     let mut since = Instant::now();
     loop {
-        let line = match lines.recv_timeout(PATIENCE.saturating_sub(since.elapsed())) {
-            Ok(line) => line,
-            Err(RecvTimeoutError::Disconnected) => return Ok(false),
-            Err(RecvTimeoutError::Timeout) => {
+        let rest = PATIENCE.checked_sub(since.elapsed());
+        let line = match rest.map(|rest| lines.recv_timeout(rest)) {
+            Some(Ok(line)) => line,
+            Some(Err(RecvTimeoutError::Disconnected)) => bail!("the process ended by itself"),
+            Some(Err(RecvTimeoutError::Timeout)) | None => {
                 bail!("no step ended for {} seconds", PATIENCE.as_secs())
             }
         };
@@ -83,12 +80,12 @@ fn watch(child: &mut Child, span: &Span, life: &mut Life, each: Each) -> Result<
                 life.killed = span.life == 1 && step.step >= span.until;
                 life.steps.push(step);
                 if life.killed {
-                    return Ok(true);
+                    return Ok(());
                 }
             }
             Ok(Line::End(end)) => {
                 (life.failed, life.text) = (end.failed, end.text);
-                return Ok(true);
+                return Ok(());
             }
             // Something that a part prints: on stderr, because with --json stdout is one document.
             Err(_) if !line.is_empty() => complain(&line),
@@ -111,4 +108,25 @@ pub fn live(job: &Job, span: &Span) -> Result<()> {
     let life = life::live(job, &span, &|_, step| say(Line::Step(step.clone())));
     say(Line::End(Life { steps: Vec::new(), ..life }));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_life_that_takes_no_step_is_not_waited_for() {
+        let ended = |script: &str| {
+            let mut command = Command::new("sh");
+            let command = command.args(["-c", script]).stdout(Stdio::piped());
+            let mut child = command.spawn().unwrap();
+            let span = Span { life: 1, until: 3, folder: "".into() };
+            let ended = watch(&mut child, &span, &mut Life::default(), &|_, _| ()).unwrap_err();
+            child.kill().unwrap();
+            child.wait().unwrap();
+            ended.to_string()
+        };
+        assert_eq!(ended("echo of a part; exec sleep 60"), "no step ended for 1 seconds");
+        assert_eq!(ended("echo of a part"), "the process ended by itself");
+    }
 }

@@ -11,6 +11,7 @@
 
 use crate::parts::load::Files;
 use crate::parts::{Counters, Scaler};
+use crate::plan::RANKS_1;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use shardlab::checkpoint::files::read_at;
@@ -27,8 +28,6 @@ pub struct Record {
     pub counters: Counters,
     pub scaler: Scaler,
     pub optimizer_steps: u64,
-    /// The ranks that have slices.
-    pub ranks: usize,
     /// Numbers in each rank's slice of each line, padding included.
     pub slices: Vec<usize>,
 }
@@ -88,7 +87,7 @@ pub struct Saved {
 impl Saved {
     pub fn new(folder: &Path, record: &Record, kind: &str, line: usize) -> Saved {
         Saved {
-            files: (0..record.ranks).map(|rank| file(folder, rank, kind)).collect(),
+            files: (0..RANKS_1).map(|rank| file(folder, rank, kind)).collect(),
             start: record.slices[..line].iter().sum(),
             numel: record.slices[line],
         }

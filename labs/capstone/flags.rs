@@ -100,8 +100,8 @@ fn run(args: Args, yours: &Parts, have: &[Part]) -> Result<()> {
         child: Some(&flags),
         each: &|life: usize, step: &Step| {
             let loss = step.trained.map_or(String::new(), |now| format!(", loss {:.3}", now.loss));
-            let (at, of) = (step.step, plan.config.steps);
-            show::progress(|| format!("life {life}: step {at} of {of}{loss}"));
+            let of = plan.config.steps;
+            show::progress(|| format!("life {life}: step {} of {of}{loss}", step.step));
         },
     };
     if let Some(life) = &args.life {

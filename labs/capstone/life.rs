@@ -44,7 +44,7 @@ pub fn live(job: &Job, span: &Span, each: Each) -> Life {
     let (plan, until, folder) = (&job.plan, span.until, &span.folder);
     let ran = if span.life == 1 {
         launch::run(RANKS_1, |comm| {
-            life1::train(job, &comm, &[], until, Some(folder), &report)?;
+            life1::train(job, &comm, &[], until, folder, &report)?;
             Ok(Vec::new())
         })
     } else {

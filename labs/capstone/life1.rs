@@ -36,14 +36,14 @@ struct Sharded<'a> {
     scaler: Scaler,
 }
 
-/// Trains up to and with step `until`, and saves into `folder` if there is one. `skip`: first and
-/// last step of each range to skip.
+/// Trains up to and with step `until`, and saves into `folder`. `skip`: first and last step of each
+/// range to skip.
 pub fn train(
     job: &Job,
     comm: &Comm,
     skip: &[usize],
     until: usize,
-    folder: Option<&Path>,
+    folder: &Path,
     report: Report,
 ) -> Result<()> {
     let Job { plan, parts, .. } = job;
@@ -60,7 +60,7 @@ pub fn train(
     while counters.global_steps < until {
         let train = &mut |batches: &[Batch], schedule| rank.train(batches, schedule);
         let step = step::next(parts.skip, &run, &mut counters, &data, train)?;
-        if let Some(folder) = folder.filter(|_| step.step.is_multiple_of(plan.save_every)) {
+        if step.step.is_multiple_of(plan.save_every) {
             rank.save(folder, counters)?;
         }
         if comm.rank() == 0 {
@@ -238,7 +238,6 @@ impl Sharded<'_> {
                 counters,
                 scaler: self.scaler,
                 optimizer_steps: self.adamw.steps(),
-                ranks: self.comm.size(),
                 slices: lines.map(|line| each(line, self.comm)).collect(),
             };
             files::finish(&folder, &record)?;

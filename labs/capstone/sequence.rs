@@ -142,13 +142,7 @@ impl Layer for SharedMlp {
 struct Applied {
     mlp: SharedMlp,
     /// What the part wants back in its backward pass.
-    kept: Mutex<Option<Vec<Tensor>>>,
-}
-
-impl Applied {
-    fn kept(&self) -> std::sync::MutexGuard<'_, Option<Vec<Tensor>>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+    kept: Mutex<Vec<Tensor>>,
 }
 
 impl TensorOp for Applied {
@@ -159,7 +153,7 @@ impl TensorOp for Applied {
         let [a, b] = self.mlp.matrices()?;
         let x = Tensor::from_slice(x, rows(dims)?, &Device::Cpu)?;
         let (z, kept) = (part.forward)(group, &a, &b, &x).map_err(of_part)?;
-        *self.kept() = Some(kept);
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = kept;
         Ok((numbers(&z)?, dims.into()))
     }
 
@@ -172,7 +166,7 @@ impl TensorOp for Applied {
         let SharedMlp { group, part, fc, out } = &self.mlp;
         let [a, b] = self.mlp.matrices()?;
         let dz = Tensor::from_slice(dz, rows(dims)?, &Device::Cpu)?;
-        let kept = self.kept().take().unwrap_or_default();
+        let kept = std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner));
         let (dx, da, db) = (part.backward)(group, &a, &b, kept, &dz).map_err(of_part)?;
         for (param, gradient) in [(fc, da), (out, db)] {
             let transposed = numbers(&gradient.t()?)?;

@@ -2,13 +2,12 @@
 
 use crate::compare::{Difference, LOSS, Losses, difference, largest};
 use crate::culprit::{self, Search};
-use crate::draws;
-use crate::files;
 use crate::life::Life;
 use crate::parts::{Part, Versions, Whose};
 use crate::plan::Plan;
 use crate::run::{Run, Setting};
 use crate::step::Step;
+use crate::{draws, files};
 use serde::{Deserialize, Serialize};
 use shardlab::data::Corpus;
 use std::path::Path;
@@ -84,7 +83,6 @@ impl Beside {
         out: &Path,
         say: &dyn Fn(String),
     ) -> Beside {
-        let is = |whose| versions.contains(&whose);
         let mut baseline = [Whose::Library; Part::ALL.len()];
         // Any right draw is right. A wrong one is a culprit that no run needs to find.
         let mut drawn = None;
@@ -96,8 +94,7 @@ impl Beside {
         }
         let right = setting.run(&baseline, &out.join("library"));
         let differs = difference(run, &right);
-        let looks =
-            is(Whose::Yours) && !is(Whose::Without) && (differs.is_some() || drawn.is_some());
+        let looks = versions.contains(&Whose::Yours) && !versions.contains(&Whose::Without);
         let found = [differs.clone(), drawn];
         let search = match looks {
             true => culprit::find(setting, versions, &right, found, &out.join("search"), say),
