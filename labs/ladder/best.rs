@@ -49,7 +49,7 @@ pub fn best(rung: &Rung) -> Result<Score> {
     let nodes = ranks / tensor;
     let share = (nodes - 1.0) / nodes;
     let sent = match rung.returns {
-        // An all-reduce of the gradients, or a reduce-scatter and an all-gather, which are the same.
+        // An all-reduce of the gradients, or a reduce-scatter and an all-gather: the same bytes.
         Returns::Whole => 2.0 * share * model,
         // Each layer is gathered forward and backward, but for the last, which can stay, and its
         // gradients are scattered.
