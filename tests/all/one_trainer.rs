@@ -1,5 +1,5 @@
 //! One place trains: `Training`. Elsewhere no file puts a step together, because the next axis
-//! would then have to be added there too. The hearts of the labs, the ladder and the capstone are
+//! would then have to be added there too. The hearts of the labs and the capstone's second life are
 //! about how a step is put together, and benches and tests look at its parts: they are not read.
 
 use crate::imports::{code, entries, rust_files, text, without_tests};
