@@ -6,6 +6,7 @@
 //! workbook names. So the workbook knows them even if the reader's code never ends, and they do not
 //! mix with the output of that code.
 
+use crate::course::Mistake;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use shardlab::launch;
@@ -54,7 +55,7 @@ pub struct Track {
 }
 
 /// A moment of a check, one JSON line each.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Event {
     /// All claims that will be checked.
@@ -66,6 +67,8 @@ pub enum Event {
         rows: Vec<Row>,
         means: String,
         error: String,
+        /// What [`Evidence::known`] was asked about.
+        shows: Vec<f64>,
     },
     Figure(Figure),
     /// What two programs did in a step, side by side.
@@ -92,12 +95,27 @@ thread_local! {
 /// The evidence for or against a claim.
 pub struct Evidence<'a> {
     events: &'a Events,
+    claim: &'a str,
+    mistakes: &'a [Mistake],
     rows: Vec<Row>,
     means: String,
+    shows: Vec<f64>,
     figures: Vec<Figure>,
 }
 
-impl Evidence<'_> {
+impl<'a> Evidence<'a> {
+    fn new(claim: &'a str, mistakes: &'a [Mistake], events: &'a Events) -> Evidence<'a> {
+        Evidence {
+            events,
+            claim,
+            mistakes,
+            rows: Vec::new(),
+            means: String::new(),
+            shows: Vec::new(),
+            figures: Vec::new(),
+        }
+    }
+
     /// Reports the input of the next call of the reader's code, on the same thread. The reader sees
     /// it if the code panics or never returns. A check needs this where the claim itself does not
     /// name the input.
@@ -162,6 +180,21 @@ impl Evidence<'_> {
         }
     }
 
+    /// [`Evidence::means`], if a mistake that is recorded in the check's `mistakes.toml` shows these
+    /// numbers at this claim. Give numbers that hardly depend on the processor, such as the ratios
+    /// of the reader's numbers to the right ones: the tests have recorded them on one machine.
+    pub fn known(&mut self, shows: &[f64]) {
+        // No mistake is recorded whose numbers are not finite, and JSON has no such numbers.
+        if !shows.iter().all(|number| number.is_finite()) {
+            return;
+        }
+        self.shows = shows.to_vec();
+        let is_it = |known: &&Mistake| known.is_shown(self.claim, shows, Mistake::WITHIN);
+        if let Some(known) = self.mistakes.iter().find(is_it) {
+            self.means(&known.says);
+        }
+    }
+
     /// Draws what programs did in a step: the reader's, and one to compare it with.
     pub fn draw(&self, tracks: Vec<Track>) {
         // If this cannot be written, the outcome cannot be written either.
@@ -197,11 +230,16 @@ pub fn number(x: f64) -> String {
 
 /// A check program's `main`: checks the claims in order, up to the first that does not hold.
 pub fn run(claims: &[Claim]) -> ExitCode {
+    run_knowing("", claims)
+}
+
+/// [`run`], where [`Evidence::known`] looks mistakes up in the text of a `mistakes.toml`.
+pub fn run_knowing(mistakes: &str, claims: &[Claim]) -> ExitCode {
     let look = || {
         let events = Arc::new(Events::open()?);
         let panics = events.clone();
         std::panic::set_hook(Box::new(move |info| panics.panicked(info)));
-        look_at(claims, &events)
+        look_at(claims, &Mistake::all(mistakes)?, &events)
     };
     match look() {
         Ok(true) => ExitCode::SUCCESS,
@@ -211,17 +249,12 @@ pub fn run(claims: &[Claim]) -> ExitCode {
 }
 
 /// Returns whether all claims hold.
-fn look_at(claims: &[Claim], events: &Events) -> Result<bool> {
+fn look_at(claims: &[Claim], mistakes: &[Mistake], events: &Events) -> Result<bool> {
     events.tell(&Event::Claims(claims.iter().map(|(what, _)| what.to_string()).collect()))?;
-    for (_, look) in claims {
+    for (claim, look) in claims {
         events.tell(&Event::Begun)?;
         GIVEN.take();
-        let mut evidence = Evidence {
-            events,
-            rows: Vec::new(),
-            means: String::new(),
-            figures: Vec::new(),
-        };
+        let mut evidence = Evidence::new(claim, mistakes, events);
         // After a panic nothing reads the state that it may have left incomplete.
         let outcome = catch_unwind(AssertUnwindSafe(|| look(&mut evidence)));
         let error = match outcome {
@@ -234,7 +267,8 @@ fn look_at(claims: &[Claim], events: &Events) -> Result<bool> {
         for figure in std::mem::take(&mut evidence.figures) {
             events.tell(&Event::Figure(figure))?;
         }
-        events.tell(&Event::Ended { rows: evidence.rows, means: evidence.means, error })?;
+        let Evidence { rows, means, shows, .. } = evidence;
+        events.tell(&Event::Ended { rows, means, error, shows })?;
         if !holds {
             return Ok(false);
         }
@@ -285,7 +319,7 @@ mod tests {
     fn events(claims: &[Claim]) -> (bool, Vec<Event>) {
         let file = tempfile::NamedTempFile::new().unwrap();
         let out: Box<dyn Write + Send> = Box::new(file.reopen().unwrap());
-        let held = look_at(claims, &Events(Mutex::new(out))).unwrap();
+        let held = look_at(claims, &[], &Events(Mutex::new(out))).unwrap();
         let text = std::fs::read_to_string(file.path()).unwrap();
         (held, text.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
     }
@@ -315,8 +349,12 @@ mod tests {
             got: got.into(),
             agrees: expected == got,
         };
-        let ended =
-            |rows, means: &str| Event::Ended { rows, means: means.into(), error: String::new() };
+        let ended = |rows, means: &str| Event::Ended {
+            rows,
+            means: means.into(),
+            error: String::new(),
+            shows: Vec::new(),
+        };
         assert!(!held);
         assert_eq!(
             events,
@@ -341,6 +379,24 @@ mod tests {
             panic!("{events:?}")
         };
         assert!(rows.iter().all(|row| row.expected == "?"));
+    }
+
+    #[test]
+    fn a_recorded_mistake_is_looked_up() {
+        let known = |shows| Mistake { claim: "one is one".into(), says: "told".into(), shows };
+        let mistakes = [known(vec![]), known(vec![1.0, 4.0])];
+        let events = Events(Mutex::new(Box::new(std::io::sink())));
+        let told = |claim, shows: &[f64]| {
+            let mut evidence = Evidence::new(claim, &mistakes, &events);
+            evidence.known(shows);
+            evidence.means("a guess");
+            evidence.means
+        };
+        assert_eq!(told("one is one", &[1.0, 4.00001]), "told");
+        assert_eq!(told("another claim", &[1.0, 4.0]), "a guess");
+        for others in [&[1.0, 4.0001][..], &[1.0, -4.0], &[1.0], &[], &[1.0, f64::NAN]] {
+            assert_eq!(told("one is one", others), "a guess");
+        }
     }
 
     #[test]

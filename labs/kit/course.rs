@@ -145,17 +145,34 @@ impl Course {
 }
 
 /// A mistake that an exercise's check recognises, from `checks/NAME.mistakes.toml`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Mistake {
     /// The claim that does not hold then.
     #[serde(default)]
     pub claim: String,
-    /// A part of what the check says about it. Empty if only the outcome is told.
+    /// A part of what the check says about it, or the whole of it if `shows` is there. Empty if
+    /// only the outcome is told.
     #[serde(default)]
     pub says: String,
+    /// The numbers that the check has seen at that claim, by which it recognises the mistake.
+    #[serde(default)]
+    pub shows: Vec<f64>,
 }
 
 impl Mistake {
+    /// How far numbers that show the same mistake may differ, as a part of their size: ten times
+    /// what rounding does on another processor, or where code adds in another order.
+    pub const WITHIN: f64 = 1e-5;
+
+    /// Whether code that shows these numbers at this claim has made this mistake.
+    pub fn is_shown(&self, claim: &str, shows: &[f64], within: f64) -> bool {
+        let alike = |(a, b): (&f64, &f64)| (a - b).abs() <= within * a.abs().max(b.abs());
+        !shows.is_empty()
+            && self.claim == claim
+            && self.shows.len() == shows.len()
+            && self.shows.iter().zip(shows).all(alike)
+    }
+
     /// All mistakes in the text of such a file, in order.
     pub fn all(text: &str) -> anyhow::Result<Vec<Mistake>> {
         #[derive(Deserialize)]

@@ -2,7 +2,7 @@
 //! once.
 
 use exercise::{Logged, train};
-use kit::check::{Evidence, is_near, run};
+use kit::check::{Evidence, is_near, run_knowing};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Corpus;
 use shardlab::difference::largest_difference;
@@ -12,18 +12,21 @@ use shardlab::{Result, launch};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    run(&[
-        ("1 micro-step: trains what the whole batch trains", |evidence| {
-            weights(evidence, 2, 1)
-        }),
-        ("4 micro-steps: the log has the mean loss", |evidence| losses(evidence, 2, 4)),
-        ("4 micro-steps: the gradient of the whole batch", |evidence| {
-            gradients(evidence, 2, 4)
-        }),
-        ("2 micro-steps on 3 ranks: the gradient", |evidence| gradients(evidence, 3, 2)),
-        ("8 micro-steps on 1 rank: the gradient", |evidence| gradients(evidence, 1, 8)),
-        ("12 steps of 4 micro-steps: the weights", |evidence| weights(evidence, 2, 4)),
-    ])
+    run_knowing(
+        include_str!("lab03_accum.mistakes.toml"),
+        &[
+            ("1 micro-step: trains what the whole batch trains", |evidence| {
+                weights(evidence, 2, 1)
+            }),
+            ("4 micro-steps: the log has the mean loss", |evidence| losses(evidence, 2, 4)),
+            ("4 micro-steps: the gradient of the whole batch", |evidence| {
+                gradients(evidence, 2, 4)
+            }),
+            ("2 micro-steps on 3 ranks: the gradient", |evidence| gradients(evidence, 3, 2)),
+            ("8 micro-steps on 1 rank: the gradient", |evidence| gradients(evidence, 1, 8)),
+            ("12 steps of 4 micro-steps: the weights", |evidence| weights(evidence, 2, 4)),
+        ],
+    )
 }
 
 /// The log and the weights after a training.
@@ -124,11 +127,7 @@ fn losses(evidence: &mut Evidence, ranks: usize, micro_steps: usize) -> Result<(
         let got = yours.log.first().map_or(f64::NAN, |logged| logged.loss);
         evidence.near(format!("rank {rank}, step 0: loss"), right.log[0].loss, got);
     }
-    let factor = factor(&trained[0], |logged| logged.loss);
-    evidence.means_if(
-        is_near(micro_steps as f64, factor),
-        format!("The log has {micro_steps} times the loss: it adds up whole losses of micro-batches, and no longer their shares."),
-    );
+    evidence.known(&[factor(&trained[0], |logged| logged.loss)]);
     evidence.means(
         "The log must show the mean loss of the rank's sequences, whatever the gradients are.",
     );
@@ -154,7 +153,6 @@ fn gradients(evidence: &mut Evidence, ranks: usize, micro_steps: usize) -> Resul
             format!("{length:.3} of it"),
         );
     }
-    let m = micro_steps as f64;
     evidence.means_if(
         is_near(1.0, factor) && !applies,
         format!(
@@ -175,18 +173,7 @@ fn gradients(evidence: &mut Evidence, ranks: usize, micro_steps: usize) -> Resul
              repair must hold for every number of micro-steps and ranks."
         ),
     );
-    evidence.means_if(
-        is_near(1.0 / m, factor),
-        format!(
-            "The gradient is {micro_steps} times too small, and with 1 micro-step it is right. AdamW hides this, because it \
-             divides by the gradient's own size: the loss falls as before. But clipping no longer works, and every figure about \
-             gradients is wrong. Follow one micro-batch from its loss to its backward pass."
-        ),
-    );
-    evidence.means_if(
-        is_near(m, factor),
-        format!("The gradient is {micro_steps} times too large: now nothing divides by the number of micro-steps."),
-    );
+    evidence.known(&[factor]);
     evidence.means(
         "The gradient of a step is the mean over its micro-batches, averaged over the ranks.",
     );
@@ -211,14 +198,11 @@ fn weights(evidence: &mut Evidence, ranks: usize, micro_steps: usize) -> Result<
     // A repair may divide on a different line, and round there.
     let steps = format!("weights after {} steps: largest difference", yours.log.len());
     evidence.row(largest < 1e-5, steps, "below 0.00001", format!("{largest:.1e}"));
-    let first = |of: fn(&Logged) -> f64| is_near(1.0, factor(&trained[0], of));
+    let loss = factor(&trained[0], |logged| logged.loss);
+    let grad_norm = factor(&trained[0], |logged| logged.grad_norm);
+    evidence.known(&[loss]);
     evidence.means_if(
-        micro_steps == 1 && ranks > 1 && is_near(1.0 / ranks as f64, factor(&trained[0], |logged| logged.loss)),
-        "The loss is divided by the number of ranks. Each rank's loss is the mean over its own tokens; the averaging of the gradients \
-         divides by the ranks already, so now they are divided twice.",
-    );
-    evidence.means_if(
-        micro_steps == 1 && !(first(|logged| logged.loss) && first(|logged| logged.grad_norm)),
+        micro_steps == 1 && !(is_near(1.0, loss) && is_near(1.0, grad_norm)),
         "With 1 micro-step nothing was wrong before, and now something is. Does your code divide by a constant instead of \
          the number of micro-steps?",
     );

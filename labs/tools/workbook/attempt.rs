@@ -59,16 +59,19 @@ pub enum Outcome {
 }
 
 /// A claim of a check, and whether it holds.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
     pub claim: String,
     /// None if it was not checked, because an earlier claim does not hold.
     pub holds: Option<bool>,
     pub rows: Vec<Row>,
+    /// The numbers by which the check looks mistakes up, for the tests that record them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shows: Vec<f64>,
 }
 
 /// One check: its outcome, its findings, and the words about them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Attempt {
     pub outcome: Outcome,
     pub findings: Vec<Finding>,
@@ -197,7 +200,8 @@ fn told(events: impl Iterator<Item = Event>, end: &End, limits: Limits) -> Attem
     for event in events {
         match event {
             Event::Claims(claims) => {
-                let finding = |claim| Finding { claim, holds: None, rows: Vec::new() };
+                let finding =
+                    |claim| Finding { claim, holds: None, rows: Vec::new(), shows: Vec::new() };
                 attempt.findings = claims.into_iter().map(finding).collect();
             }
             Event::Begun => {
@@ -208,11 +212,12 @@ fn told(events: impl Iterator<Item = Event>, end: &End, limits: Limits) -> Attem
             // After a panic the other ranks' inputs do not matter.
             Event::Given(_) if panic.is_some() => {}
             Event::Given(input) => given = input,
-            Event::Ended { rows, means, error } => {
+            Event::Ended { rows, means, error, shows } => {
                 let holds = error.is_empty() && rows.iter().all(|row| row.agrees);
                 if let Some(finding) = attempt.findings.get_mut(looked_at) {
                     finding.holds = Some(holds);
                     finding.rows = rows;
+                    finding.shows = shows;
                 }
                 attempt.means = means;
                 failure = error;

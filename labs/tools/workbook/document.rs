@@ -10,7 +10,7 @@ use shardlab::files;
 use std::path::Path;
 
 /// The document of `--json`: one reader's standing in every exercise.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Document {
     /// The version of the document's format.
     pub version: u32,
@@ -23,7 +23,7 @@ pub struct Document {
 }
 
 /// One exercise in a [`Document`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
     pub name: String,
     pub solved: bool,

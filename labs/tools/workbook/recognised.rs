@@ -2,7 +2,8 @@
 //!
 //! `checks/NAME.mistakes.toml` has a part of each sentence, which tests compare. The whole sentence
 //! is in the check, often with places that are filled when it runs: `{ranks} times too large`. So
-//! the part is looked up there.
+//! the part is looked up there. Where a check recognises a mistake by its recorded numbers, the list
+//! has the whole sentence.
 
 use super::desk::Desk;
 use kit::{Exercise, Mistake};
@@ -68,12 +69,15 @@ pub(super) fn read(path: &Path) -> Result<String, BadInput> {
 fn by_claim(mistakes: &[Mistake], check: &str) -> Vec<Recognised> {
     let sentences: Vec<Vec<Token>> = literals(check).iter().map(|text| tokens(text)).collect();
     let mut all: Vec<Recognised> = Vec::new();
-    for Mistake { claim, says } in mistakes {
-        if says.is_empty() {
+    for Mistake { claim, says: part, shows } in mistakes {
+        if part.is_empty() {
             continue;
         }
-        let part = says;
-        let says = whole(part, &sentences);
+        let says = if shows.is_empty() {
+            whole(part, &sentences)
+        } else {
+            part.clone()
+        };
         let is_part = says == alone(part);
         let is_told = |known: &String| *known == says || is_part && known.contains(part);
         if all.iter().flat_map(|known| &known.says).any(is_told) {
@@ -269,8 +273,14 @@ mod tests {
 
     #[test]
     fn a_sentence_is_told_once_and_at_its_first_claim() {
-        let mistake = |claim: &str, says: &str| Mistake { claim: claim.into(), says: says.into() };
+        let mistake = |claim: &str, says: &str| Mistake {
+            claim: claim.into(),
+            says: says.into(),
+            shows: Vec::new(),
+        };
+        let recorded = "What the list says whole.";
         let mistakes = [
+            Mistake { shows: vec![4.0], ..mistake("one rank", recorded) },
             mistake("one rank", "kept its own"),
             mistake("two ranks", "over the micro"),
             mistake("two ranks", "Every rank kept"),
@@ -279,10 +289,10 @@ mod tests {
             mistake("two ranks", "times too large"),
             mistake("one rank", "over the ranks"),
         ];
-        let told: Vec<(String, usize)> = by_claim(&mistakes, CHECK)
-            .into_iter()
-            .map(|known| (known.claim, known.says.len()))
-            .collect();
-        assert_eq!(told, [("one rank".into(), 2), ("two ranks".into(), 1)]);
+        let told = by_claim(&mistakes, CHECK);
+        assert_eq!(told[0].says[0], recorded);
+        let told: Vec<(String, usize)> =
+            told.into_iter().map(|known| (known.claim, known.says.len())).collect();
+        assert_eq!(told, [("one rank".into(), 3), ("two ranks".into(), 1)]);
     }
 }

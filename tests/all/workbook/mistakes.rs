@@ -3,10 +3,14 @@
 //! Every `cargo test` tries whether all edits fit their solutions. What the checks say of them is
 //! tested by `cargo test --test all -- --ignored workbook::every`, which takes minutes;
 //! SHARDLAB_MISTAKES=lab03-batches chooses the exercises whose names begin so.
+//!
+//! Some checks look mistakes up by the numbers that they show, which are in lines `shows = …`. Where
+//! they show others now, SHARDLAB_MISTAKES_WRITE=1 writes those, and this run still fails.
 
 use super::{check, course, of_lab, text};
-use kit::Exercise;
+use kit::{Exercise, Mistake};
 use serde::Deserialize;
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::thread;
 use workbook::{Attempt, Outcome};
@@ -41,6 +45,8 @@ struct Edit {
     row: String,
     /// The actual values in all rows of the evidence.
     got: Vec<String>,
+    /// The numbers by which the check looks this mistake up.
+    shows: Option<Vec<f64>>,
     /// Parts of what the exercise has printed.
     printed: Vec<String>,
     /// The figure of a right solution, and its target.
@@ -59,6 +65,7 @@ impl Default for Edit {
             says: String::new(),
             row: String::new(),
             got: Vec::new(),
+            shows: None,
             printed: Vec::new(),
             figure: None,
         }
@@ -69,26 +76,33 @@ impl Default for Edit {
 struct Case {
     exercise: Exercise,
     at: String,
+    /// Its place among the mistakes of its file, or among its right solutions.
+    number: usize,
     edit: Edit,
+}
+
+/// Where the mistakes of an exercise are.
+fn list(exercise: &Exercise) -> PathBuf {
+    of_lab("checks", &exercise.file().replace(".rs", ".mistakes.toml"))
 }
 
 /// All edits of an exercise, mistakes first.
 fn cases(exercise: &Exercise) -> Vec<Case> {
-    let file = exercise.file().replace(".rs", ".mistakes.toml");
-    let path = of_lab("checks", &file);
+    let path = list(exercise);
+    let file = path.file_name().unwrap().display();
     let text = std::fs::read_to_string(&path)
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let Edits { mistake, right } =
         toml::from_str(&text).unwrap_or_else(|error| panic!("{file}: {error}"));
     let mut cases = Vec::new();
     for (i, edit) in mistake.into_iter().enumerate() {
-        cases.push((format!("{file}, mistake {}", i + 1), edit));
+        cases.push((format!("{file}, mistake {}", i + 1), i, edit));
     }
     for (i, mut edit) in right.into_iter().enumerate() {
         edit.outcome = Outcome::Solved;
-        cases.push((format!("{file}, right {}", i + 1), edit));
+        cases.push((format!("{file}, right {}", i + 1), i, edit));
     }
-    let case = |(at, edit)| Case { exercise: exercise.clone(), at, edit };
+    let case = |(at, number, edit)| Case { exercise: exercise.clone(), at, number, edit };
     cases.into_iter().map(case).collect()
 }
 
@@ -124,13 +138,32 @@ impl Case {
         let shown = edit.outcome != Outcome::Wrong || rows.iter().any(|row| !row.agrees);
         let row = edit.row.is_empty() || rows.iter().any(|row| !row.agrees && row.at == edit.row);
         let got = edit.got.is_empty() || rows.iter().map(|row| &row.got).eq(&edit.got);
+        let shows = edit.shows.as_ref().is_none_or(|shows| {
+            let mistake = Mistake {
+                claim: edit.claim.clone(),
+                says: String::new(),
+                shows: shows.clone(),
+            };
+            wrong.is_some_and(|found| mistake.is_shown(&found.claim, &found.shows, Mistake::WITHIN))
+        });
         let printed = edit.printed.iter().all(|part| attempt.printed.contains(part));
         let figures = attempt.figures.iter().map(|figure| [figure.got, figure.target]);
         let figure = edit.figure.is_none() || figures.eq(edit.figure);
-        if as_expected && shown && row && got && printed && figure {
+        if as_expected && shown && row && got && shows && printed && figure {
             return None;
         }
         Some(format!("{}: {attempt:#?}", self.at))
+    }
+}
+
+impl Case {
+    /// Writes what the check has seen of this mistake beside it.
+    fn record(&self, attempt: &Attempt) {
+        let path = list(&self.exercise);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let at = attempt.findings.iter().find(|finding| finding.claim == self.edit.claim);
+        let shows = at.map_or(&[][..], |finding| &finding.shows);
+        std::fs::write(&path, recorded(&text, self.number, shows)).unwrap();
     }
 }
 
@@ -192,10 +225,52 @@ fn every_edit_finds_its_place() {
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
 }
 
+/// A list of mistakes in which this one shows these numbers, to seven digits.
+fn recorded(list: &str, number: usize, shows: &[f64]) -> String {
+    let shown: Vec<String> = shows.iter().map(|x| kit::show::general(*x, 7)).collect();
+    let mut mistakes = 0;
+    let mut lines = Vec::new();
+    for line in list.lines() {
+        mistakes += usize::from(line == "[[mistake]]");
+        let is_it = mistakes == number + 1 && line.starts_with("shows = ");
+        lines.push(if is_it {
+            format!("shows = [{}]", shown.join(", "))
+        } else {
+            line.into()
+        });
+    }
+    lines.join("\n") + "\n"
+}
+
+#[test]
+fn what_a_mistake_shows_is_written_into_its_entry() {
+    let list = "# A\n[[mistake]]\nshows = [1]\n\n[[mistake]]\nsays = \"b\"\nshows = []\n";
+    let expected = list.replace("[]", "[0.3333333, 4]");
+    assert_eq!(recorded(list, 1, &[1.0 / 3.0, 4.0]), expected);
+}
+
+#[test]
+fn mistakes_that_are_looked_up_show_different_numbers() {
+    for exercise in course().exercises() {
+        let all = Mistake::all(&std::fs::read_to_string(list(exercise)).unwrap()).unwrap();
+        for (i, one) in all.iter().enumerate() {
+            for other in &all[..i] {
+                assert!(
+                    one.says == other.says
+                        || !one.is_shown(&other.claim, &other.shows, 10.0 * Mistake::WITHIN),
+                    "{}: one sentence must be for both: {one:?} {other:?}",
+                    exercise.name
+                );
+            }
+        }
+    }
+}
+
 #[test]
 #[ignore = "compiles some four hundred programs: the gate runs it; run it when you change a check"]
 fn every_mistake_is_told() {
     let chosen = std::env::var("SHARDLAB_MISTAKES").unwrap_or_default();
+    let writes = std::env::var_os("SHARDLAB_MISTAKES_WRITE").is_some();
     let course = course();
     let cases = course
         .exercises()
@@ -203,6 +278,7 @@ fn every_mistake_is_told() {
         .flat_map(cases);
     let cases = Mutex::new(cases);
     let complaints = Mutex::new(Vec::new());
+    let writing = Mutex::new(());
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
@@ -211,7 +287,15 @@ fn every_mistake_is_told() {
                         return;
                     };
                     let complaint = match case.code() {
-                        Ok(code) => case.complaint(&check(&case.exercise.name, &code)),
+                        Ok(code) => {
+                            let attempt = check(&case.exercise.name, &code);
+                            let complaint = case.complaint(&attempt);
+                            if complaint.is_some() && writes && case.edit.shows.is_some() {
+                                let _one = writing.lock().unwrap();
+                                case.record(&attempt);
+                            }
+                            complaint
+                        }
                         Err(why) => Some(why),
                     };
                     complaints.lock().unwrap().extend(complaint);
