@@ -180,7 +180,7 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    /// [`Evidence::means`], if a mistake that is recorded in the check's `mistakes.toml` shows these
+    /// [`Evidence::means`], if a mistake of the check's `mistakes.toml` is recorded with these
     /// numbers at this claim. Give numbers that hardly depend on the processor, such as the ratios
     /// of the reader's numbers to the right ones: the tests have recorded them on one machine.
     pub fn known(&mut self, shows: &[f64]) {

@@ -2,7 +2,7 @@
 //!
 //! `checks/NAME.mistakes.toml` has a part of each sentence, which tests compare. The whole sentence
 //! is in the check, often with places that are filled when it runs: `{ranks} times too large`. So
-//! the part is looked up there. Where a check recognises a mistake by its recorded numbers, the list
+//! the part is looked up there. Where a check recognises a mistake by recorded numbers, the list
 //! has the whole sentence.
 
 use super::desk::Desk;

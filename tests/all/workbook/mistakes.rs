@@ -4,8 +4,8 @@
 //! tested by `cargo test --test all -- --ignored workbook::every`, which takes minutes;
 //! SHARDLAB_MISTAKES=lab03-batches chooses the exercises whose names begin so.
 //!
-//! Some checks look mistakes up by the numbers that they show, which are in lines `shows = …`. Where
-//! they show others now, SHARDLAB_MISTAKES_WRITE=1 writes those, and this run still fails.
+//! Some checks look mistakes up by the numbers that they show, which are in lines `shows = …`.
+//! Where they show others now, SHARDLAB_MISTAKES_WRITE=1 writes those, and that run still fails.
 
 use super::{check, course, of_lab, text};
 use kit::{Exercise, Mistake};
