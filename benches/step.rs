@@ -5,8 +5,9 @@
 //! of the step's parts, all medians over steps after a warm-up. Let nothing else run meanwhile.
 
 use anyhow::Result;
-use kit::show::{Branch, Screen, tree};
+use kit::show::Screen;
 use kit::{Clock, Part};
+use lab02::tree::{Branch, tree};
 use shardlab::allocator::{self, Counting};
 use shardlab::comm::Comm;
 use shardlab::data::{Corpus, Sampler, Sampling};
@@ -115,17 +116,20 @@ fn one_rank(shape: &Shape, comm: Comm) -> Result<Measured> {
             profile::take();
         }
         let mut clock = Clock::start();
-        gpt.params.zero_gradients();
-        let batch = sampler.batch(&corpus.train, step, 0);
-        clock.lap(Part::Data);
-        let loss = gpt.loss(&batch, &Pass::training(None))?;
-        clock.lap(Part::Forward);
-        loss.backward()?;
-        let averaged = ddp.finish()?;
-        clock.lap(Part::Backward);
-        let norm = train::global_norm(&gpt.params.gradients());
-        adamw.step(&gpt.params, 1e-3, train::clip_scale(norm, 1.0)?)?;
-        clock.lap(Part::Optimizer);
+        let batch = clock.time(Part::Data, || {
+            gpt.params.zero_gradients();
+            sampler.batch(&corpus.train, step, 0)
+        });
+        let pass = Pass::training(None);
+        let loss = clock.time(Part::Forward, || gpt.loss(&batch, &pass))?;
+        let averaged = clock.time(Part::Backward, || {
+            loss.backward()?;
+            ddp.finish()
+        })?;
+        clock.time(Part::Optimizer, || {
+            let norm = train::global_norm(&gpt.params.gradients());
+            adamw.step(&gpt.params, 1e-3, train::clip_scale(norm, 1.0)?)
+        })?;
         clocks.push(clock.parts);
         reduces.push(averaged.iter().map(|a| (a.end - a.start).as_secs_f64()).sum::<f64>());
     }

@@ -55,7 +55,7 @@ fn called() -> String {
 
 fn examples() -> String {
     let called = std::env::var(CALLED).unwrap_or_else(|_| "cargo run --bin capstone --".into());
-    kit::started::commands(&format!(
+    kit::commands::commands(&format!(
         "Examples:
   {called} --quick
       a small model, in seconds

@@ -14,14 +14,16 @@
 //! - `footprint.rs`: the memory that a run needs
 //! - do all ranks train what one rank would? `lab_checks.rs`, `beside.rs` (the lesson's version and
 //!   the library's), `parity.rs`, `symptoms.rs`
-//! - `peaks.rs` (this machine's), `busy.rs` (whether other programs work on it), `neighbours.rs`
-//!   (which ranks share a node)
+//! - `peaks.rs` (this machine's), `other_work.rs` (whether other programs work on it),
+//!   `neighbours.rs` (which ranks share a node)
+//! - `restarts.rs`: how often a job was started again
 //! - `check.rs`: the claims of an exercise's check; `config_json.rs`: a published model's numbers
-//! - for a cluster: `restarts.rs` and `signals.rs` (what starts a job again, or ends it)
 
 mod arguments;
 mod beside;
 pub mod check;
+mod clock;
+pub mod commands;
 pub mod config_json;
 mod course;
 mod evaluator;

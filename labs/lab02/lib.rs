@@ -14,6 +14,7 @@ pub mod lesson;
 mod run;
 
 pub use apparatus::training::iterate;
+pub use apparatus::tree;
 pub use apparatus::{IterRecord, Iterations, MlpConfig, Profile, Stamps};
 pub use flags::{Args, MlpFlags};
 pub use kit;

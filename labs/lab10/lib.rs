@@ -15,10 +15,8 @@ pub mod lesson;
 mod run;
 
 pub use apparatus::{
-    Benchmark, Candidate, DsConfig, Harness, Measured, Memory, Model, PRICE_PER_HOUR,
-    PipelineConfig, Point, Timed, all, cost_per_million, finetune, hub, life_cycle, make_ds_config,
-    pretrained, reset_distributed_and_clear_memory, roofline, run_distributed_benchmark, source,
-    stages,
+    Benchmark, DsConfig, Harness, Measured, Model, PipelineConfig, Point, all, life_cycle,
+    make_ds_config, pretrained, roofline, run_distributed_benchmark, source, stages,
 };
 pub use flags::Args;
 pub use kit::config_json::to_config;

@@ -7,7 +7,7 @@ use crate::apparatus::{
 use crate::flags::{AXES, Args, Break, LibraryFlags};
 use crate::lesson::compare_losses;
 use anyhow::Result;
-use kit::busy::Watch;
+use kit::OtherWork;
 use kit::show::{self, Screen, thousands};
 use kit::{Beside, Checks, Lesson, Peaks, report};
 use shardlab::launch;
@@ -121,7 +121,7 @@ fn compare_strategies(lab: &Lab, own: Option<&Candidate>, dry_run: bool) -> Resu
         lab.screen.say(lab.screen.row("peaks", &peaks.in_words()));
     }
     let mut all = Vec::new();
-    let watch = Watch::start();
+    let watch = OtherWork::watch();
     let jobs = strategies.len();
     for (i, strategy) in strategies.into_iter().enumerate() {
         if first {

@@ -1,6 +1,6 @@
 //! The eight rungs: what each of them trains on, and our solution of it.
 
-use crate::{Job, Rank, Result, Run, Score, one_rank, run};
+use crate::{Job, Rank, Result, Run, one_rank, run};
 
 #[path = "solutions/ladder_buckets.rs"]
 mod buckets;
@@ -163,6 +163,7 @@ impl Returns {
 mod tests {
     use super::*;
     use crate::LAYERS;
+    use crate::Score;
     use shardlab::allocator::Counting;
 
     #[global_allocator]

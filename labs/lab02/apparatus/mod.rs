@@ -9,7 +9,7 @@ mod legend;
 mod mlp;
 mod profile;
 pub mod training;
-mod tree;
+pub mod tree;
 
 pub use dry_run::dry_run;
 pub use iterations::{IterRecord, Iterations};

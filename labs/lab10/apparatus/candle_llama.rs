@@ -1,14 +1,11 @@
 //! candle's own Llama, on one rank: an independent program whose tokens ours must equal.
 
 use super::pretrained::{Pretrained, weight_files};
-use super::to_config;
 use anyhow::Result;
 use candle_core::{DType, Device, Tensor, safetensors};
 use candle_nn::VarBuilder;
 use candle_transformers::models::llama::{Cache, Config, Llama, LlamaConfig};
-use kit::config_json;
-use shardlab::error::BadInput;
-use shardlab::files;
+use kit::config_json::to_config;
 use std::collections::HashMap;
 
 /// A pretrained model, as candle-transformers computes it in f32.
@@ -21,12 +18,8 @@ impl Reference {
     /// Reads the folder's files of safetensors, with candle's own reader.
     pub fn load(weights: &Pretrained) -> Result<Reference> {
         // candle-transformers does not know some newer keys, such as rope_parameters.
-        let shape = config_json::llama(&config).map_err(|error| broken(&path, error.what))?;
-        let config = config_json::to_config(&shape)
-            .ok_or_else(|| broken(&path, "it describes no Llama".to_string()))?;
-        let config: LlamaConfig =
-            serde_json::from_str(&config).map_err(|error| broken(&path, error.to_string()))?;
-        let config = config.into_config(false);
+        let config = to_config(&weights.shape).unwrap_or_default();
+        let config = serde_json::from_str::<LlamaConfig>(&config)?.into_config(false);
         let mut tensors = HashMap::new();
         for name in weight_files(&weights.dir)? {
             tensors.extend(safetensors::load(weights.dir.join(name), &Device::Cpu)?);
@@ -121,7 +114,7 @@ mod tests {
             tensors.insert(spec.name.clone(), tensor);
         }
         candle_core::safetensors::save(&tensors, folder.join("model.safetensors")).unwrap();
-        std::fs::write(folder.join("config.json"), config_json::to_config(shape).unwrap()).unwrap();
+        std::fs::write(folder.join("config.json"), to_config(shape).unwrap()).unwrap();
         llama
     }
 
@@ -235,15 +228,21 @@ mod tests {
         let job = |flags: &str| {
             Flags::parse_from(format!("lab10 --reference {flags}").split_whitespace()).generation
         };
-        assert!(refused().contains("config.json"));
-        model(&SHAPE, dir.path());
-        std::fs::write(
-            dir.path().join("config.json"),
-            config_json::to_config(&ModelShape { layers: 5, ..SHAPE }).unwrap(),
-        )
-        .unwrap();
-        assert!(refused().contains("no file has model.layers.4.self_attn.q_proj.weight"));
-        std::fs::write(dir.path().join("model.safetensors"), "cut short").unwrap();
-        assert!(refused().contains("model.safetensors: "));
+        let how = job("--prompt rank");
+        let job_of = |how| Job { model: &model, how, dtype: Precision::F32 };
+        let weights = model.pretrained().unwrap();
+        let mut tokens = Reference::load(weights).unwrap().greedy(&[1, 3], 9).unwrap();
+        assert_eq!(reference(&screen, job_of(&how), &tokens).unwrap(), Vec::<String>::new());
+        tokens[2] = (tokens[2] + 1) % 37;
+        let differs = "candle-transformers generates different tokens from token 3 on";
+        assert_eq!(reference(&screen, job_of(&how), &tokens).unwrap(), [differs]);
+        assert!(check_reference(job_of(&how)).is_ok());
+        let drawn = job("--temperature 0.5");
+        let error = check_reference(job_of(&drawn)).unwrap_err();
+        assert!(error.what.contains("compares the likeliest tokens"), "{error}");
+        let error = check_reference(Job { dtype: Precision::Bf16, ..job_of(&how) }).unwrap_err();
+        assert!(error.help.contains("--dtype"), "{error}");
+        let random = Model::find("stories260k").unwrap();
+        assert!(check_reference(Job { model: &random, ..job_of(&how) }).is_err());
     }
 }

@@ -2,19 +2,18 @@
 //! that people use.
 //!
 //! Reading order: `config.rs` (what a job divides, and DeepSpeed's JSON of it), `model.rs` (a shape
-//! or a pretrained model), `layers.rs` (one rank's layers), `benchmark.rs` (a job on its ranks,
-//! measured), `lines.rs` (what the source prints of it), `source.rs` (how the source counts),
-//! `strategies.rs` (the jobs side by side), `printed.rs` (one job on the screen), `roofline.rs`
-//! (how far from this machine's peaks), `text.rs` and `generation.rs` (a text under every
-//! strategy), `reference.rs` (the same text from candle-transformers), `life_cycle.rs` (what a
-//! model costs); `hub/` (downloads), `pretrained/` (their files), `finetune.rs` (answers to prompts), `candle_llama.rs` (candle's own
-//! Llama, to compare with).
+//! or a pretrained model), `benchmark.rs` (a job on its ranks, measured), `lines.rs` (what the
+//! source prints of it), `source.rs` (how the source counts), `strategies.rs` (the jobs side by
+//! side), `printed.rs` (one job on the screen), `roofline.rs` (how far from this machine's peaks),
+//! `text.rs` and `generation.rs` (a text under every strategy), `reference.rs` (the same text from
+//! candle-transformers), `life_cycle.rs` (what a model costs); `hub.rs` (downloads), `pretrained/`
+//! (their files), `candle_llama.rs`
+//! (candle's own Llama, to compare with).
 
 mod benchmark;
 #[cfg(feature = "llm")]
 mod candle_llama;
 mod config;
-pub mod finetune;
 mod generation;
 #[cfg(feature = "llm")]
 mod hub;
@@ -31,9 +30,9 @@ mod text;
 
 pub use benchmark::{Benchmark, Harness, Measured, on_ranks, run_distributed_benchmark};
 pub use config::{DsConfig, PipelineConfig, make_ds_config};
-pub use generation::{compare, for_texts, generate};
-pub use life_cycle::{life_cycle, show_life_cycle, stages};
-pub use lines::{MEMORY_MEANS, Memory, PRICE_PER_HOUR, Timed, cost_per_million};
+pub use generation::{compare, for_texts};
+pub use life_cycle::{life_cycle, stages};
+pub use lines::MEMORY_MEANS;
 pub use model::Model;
 pub use printed::{as_the_source_prints, print_deepspeed};
 pub use reference::check_reference;

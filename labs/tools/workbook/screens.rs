@@ -9,7 +9,6 @@ use kit::Exercise;
 use kit::check::{Figure, Row};
 use kit::commands;
 use kit::show::{Screen, table, thousands};
-use kit::started;
 use ladder::picture;
 use shardlab::error::BadInput;
 

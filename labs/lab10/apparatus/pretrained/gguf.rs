@@ -3,8 +3,8 @@
 //! GGUF has its own names and its own order of rows. RoPE there turns neighbouring numbers, so the
 //! file has the two halves of each query and key head interleaved.
 
-use super::{check, header, some};
-use candle_core::quantized::gguf_file::{Content, TensorInfo, Value};
+use super::{check, some};
+use candle_core::quantized::gguf_file::{Content, Value};
 use candle_core::{Device, Result as CandleResult};
 use kit::config_json;
 use shardlab::error::BadInput;
@@ -82,8 +82,9 @@ impl Gguf {
                     &"it scales RoPE's frequencies, and config.json, which says how, is not beside it",
                 ));
             }
-            None => config_json::check(&shape)?,
-        }
+            None => shape(&content).map_err(|what| bad(&what))?,
+        };
+        config_json::check(&shape)?;
         let found = |name: &str| {
             let info = content.tensor_infos.get(&gguf_name(name)?)?;
             Some(info.shape.dims().to_vec())

@@ -139,21 +139,18 @@ pub fn figure(name: &str) -> Result<String> {
             Loads { kinds: ["state", "activations", "working"], rows, device }
                 .svg("Bytes per rank of the fastest plans for 70 billion parameters on 512 H100")
         }
-        "ladder-steps" => {
-            let runs = ladder::picture::runs()?;
-            (ladder::picture::steps(&on, &runs), ladder::picture::steps_svg(&runs))
-        }
-        "block-tp" => block_on_ranks(&on, false),
-        "block-sp" => block_on_ranks(&on, true),
-        "heads" => heads(&on),
-        "zero-life" => zero_life(&on),
-        "live" => live_activations(&on)?,
-        "data-parallel" => data_parallel(&on),
-        "scaling" => (scaling()?.render(&on), scaling()?.svg()),
-        "settings" => settings(&on)?,
-        "roofline" => roofline(&on)?,
-        "life-cycle" => life_cycle(&on)?,
-        "plan" => plan(&on)?,
+        "ladder-steps" => ladder::picture::steps_svg(&ladder::picture::runs()?),
+        "block-tp" => block_on_ranks(false),
+        "block-sp" => block_on_ranks(true),
+        "heads" => heads(),
+        "zero-life" => zero_life(),
+        "live" => live_activations()?,
+        "data-parallel" => data_parallel(),
+        "scaling" => scaling()?.svg(),
+        "settings" => settings()?,
+        "roofline" => roofline()?,
+        "life-cycle" => life_cycle()?,
+        "plan" => plan()?,
         _ => {
             let (holdings, title) = holdings(name)?;
             holdings.svg(title)
