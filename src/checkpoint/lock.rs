@@ -2,8 +2,8 @@
 //!
 //! Two that did would remove each other's half-written saves. So rank 0 locks the file
 //! `writer.lock` before the work begins, and writes into it who it is, for the error of a second
-//! job. At its end it removes the file. The operating system ends the lock with the process, however
-//! that ends: a file that is left stops nobody.
+//! job. At its end it removes the file. The operating system ends the lock with the process,
+//! however that ends: a file that is left stops nobody.
 //!
 //! Some file systems of clusters have no locks. Nobody is stopped there.
 

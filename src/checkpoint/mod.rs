@@ -3,8 +3,9 @@
 //! Reading order: `weights.rs` (whole weights, for a different program to read); `native.rs` (a
 //! training's checkpoints), `shard.rs` (one rank's part), `saves.rs` (the folder of all of them),
 //! `manifest.rs` (what belongs together, and whether it is undamaged), `files.rs` (writing that
-//! survives a kill), `cause.rs` (why it failed), `lock.rs` (one job at a time), `agree.rs` (one rank's error on all ranks); `shape.rs` (shapes that files claim); `universal/`
-//! (from N ranks to M).
+//! survives a kill), `cause.rs` (why it failed), `lock.rs` (one job at a time), `agree.rs` (one
+//! rank's error on all ranks); `shape.rs` (shapes that files claim); `universal/` (from N ranks to
+//! M).
 
 pub mod agree;
 pub mod cause;

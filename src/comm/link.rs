@@ -52,8 +52,8 @@ impl Link {
         others * self.latency + share * bytes / self.bandwidth
     }
 
-    /// Seconds of recursive doubling or halving, or of a tree that halves what it still has to send:
-    /// ⌈log2 n⌉·a + (n-1)/n·S/B. Few hops, for the bytes of a ring.
+    /// Seconds of recursive doubling or halving, or of a tree that halves what it still has to
+    /// send: ⌈log2 n⌉·a + (n-1)/n·S/B. Few hops, for the bytes of a ring.
     pub fn doubling_seconds(&self, ranks: usize, bytes: f64) -> f64 {
         let rounds = ranks.next_power_of_two().trailing_zeros() as f64;
         let share = ranks.saturating_sub(1) as f64 / ranks.max(1) as f64;

@@ -2,8 +2,8 @@
 //!
 //! Reading order: `training.rs` (a training, and its step), `schedule.rs`, `config.rs`,
 //! `preset.rs`, `evaluate.rs` and `diverged.rs` (its settings and its outcome); `scaler.rs`,
-//! `skip.rs`, `counters.rs` and `skipping.rs` (steps that are not taken); `replicas.rs` (do all ranks
-//! still hold one model?).
+//! `skip.rs`, `counters.rs` and `skipping.rs` (steps that are not taken); `replicas.rs` (do all
+//! ranks still hold one model?).
 
 mod config;
 mod counters;

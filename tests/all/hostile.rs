@@ -15,7 +15,9 @@ use proptest::test_runner::{Config, TestRng, TestRunner};
 use shardlab::checkpoint::universal::{Universal, merge, slices};
 use shardlab::error::BadInput;
 use shardlab::launch;
+use shardlab::model::Llama;
 use shardlab::parallel::zero::Stage;
+use shardlab::tensor::Precision;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -109,11 +111,18 @@ fn kinds() -> Vec<Kind> {
         (of(3), |dir| convert(&options(dir), &()).map(drop)),
         (files(&save), native),
         (files(&universal), read_universal),
-        (folder, |dir| Pretrained::open(&dir.join("step5")).map(drop)),
+        (folder, |dir| weights(&dir.join("step5"))),
         (Files::from([("small.gguf".into(), gguf)]), |dir| {
-            Pretrained::open(&dir.join("step5/small.gguf")).map(drop)
+            weights(&dir.join("step5/small.gguf"))
         }),
     ]
+}
+
+/// Opens a pretrained model and reads all its weights.
+fn weights(path: &Path) -> Result<(), BadInput> {
+    let model = Pretrained::open(path)?;
+    let llama = Llama::new(&model.shape).expect("the shape of a model that was opened");
+    model.load(&llama.params, Precision::F32)
 }
 
 /// Reads files from a fresh folder. An error has a help, and leaves nothing else there.

@@ -1,5 +1,5 @@
-//! Devices: their speed, their memory and their bandwidths, from data sheets; and equal devices on a
-//! network.
+//! Devices: their speed, their memory and their bandwidths, from data sheets; and equal devices
+//! on a network.
 
 use shardlab::plan::Network;
 

@@ -209,8 +209,8 @@ impl TrainingJob {
     /// Seconds of the optimizer: it reads and writes its state, reads gradients and writes
     /// parameters.
     ///
-    /// Offloaded, the host does it, at the speed of its memory. All devices of a node share it. Each
-    /// gradient and each parameter passes the host's memory twice, to or from the device and to or
+    /// Offloaded, the host does it, at the speed of its memory. All devices of a node share it.
+    /// Each gradient and each parameter passes the host's memory twice, to or from the device and to or
     /// from the processor. Memory and link work at the same time, so the slower one counts.
     fn update_seconds(&self, s: &Strategy) -> f64 {
         let device = &self.cluster.device;
