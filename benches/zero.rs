@@ -44,8 +44,10 @@ fn main() -> Result<()> {
         std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
     let preset = words.first().map_or("baby", String::as_str);
     let ranks = words.get(1).map_or(Ok(2), |word| word.parse())?;
-    let link: Option<Link> =
-        words.get(2).map(|word| word.parse().map_err(anyhow::Error::msg)).transpose()?;
+    let link: Option<Link> = words
+        .get(2)
+        .map(|word| kit::flags::link(word).map_err(anyhow::Error::msg))
+        .transpose()?;
     let vocabulary = Corpus::embedded()?.vocabulary.size();
     let (gpt, batch, steps) = match preset {
         "baby" => (

@@ -49,7 +49,7 @@ pub struct Figure {
 pub struct Track {
     /// Whose program it is, for instance `yours`.
     pub name: String,
-    /// What it did, by the name of an [`Activity`](shardlab::plan::Activity), and its first and
+    /// What it did, by the name of an [`Activity`](crate::show::Activity), and its first and
     /// last microsecond.
     pub spans: Vec<(String, u64, u64)>,
 }

@@ -1,6 +1,7 @@
 //! A run's evaluations: its losses on fixed batches, the text that it writes, and its best weights.
 
 use super::progress::progress;
+use crate::flags::EvalConfig;
 use crate::show::Screen;
 use crate::{Evaluation, Journal};
 use anyhow::Result;
@@ -9,7 +10,7 @@ use shardlab::comm::Comm;
 use shardlab::data::Corpus;
 use shardlab::model::{Gpt, generate};
 use shardlab::tensor::random::Stream;
-use shardlab::train::{Config, EvalConfig, evaluate};
+use shardlab::train::{Config, evaluate};
 use std::path::PathBuf;
 
 /// Evaluates a run's model. All ranks compute the loss. Rank 0 prints it, samples text from the

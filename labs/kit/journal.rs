@@ -7,6 +7,7 @@ use super::progress::Steps;
 use super::records::{Rates, Records, StepRecord};
 use super::report;
 use super::trace;
+use crate::flags::Due;
 use crate::show::{Plot, Screen, Series, shares, significant};
 use anyhow::Result;
 use shardlab::comm::{CallKind, Comm, CommTraffic, Link};
@@ -14,7 +15,7 @@ use shardlab::launch;
 use shardlab::parallel::Averaged;
 use shardlab::parallel::zero::Event;
 use shardlab::plan;
-use shardlab::train::{Diverged, Due, TakenStep};
+use shardlab::train::{Diverged, TakenStep};
 use std::path::Path;
 use std::time::Instant;
 

@@ -231,7 +231,7 @@ impl FeedFlags {
             return Ok(None);
         };
         let help = "give a latency and a bandwidth, as in 2ms,200MB/s, or none";
-        let disk = (self.disk != "none").then(|| self.disk.parse::<Link>()).transpose();
+        let disk = (self.disk != "none").then(|| kit::flags::link(&self.disk)).transpose();
         let disk =
             disk.map_err(|error| BadInput::new(format!("--disk {}: {error}", self.disk), help))?;
         let store = Store { folder: folder.join("feed"), batch: 1 << 16, steps: 24, disk };

@@ -4,7 +4,7 @@ use crate::apparatus::{serial, settings, speedup, training};
 use crate::flags::Args;
 use crate::lesson::compare_steps;
 use anyhow::Result;
-use kit::flags::ensure_ranks_can_differ;
+use kit::flags::{EvalConfig, Preset, ensure_ranks_can_differ};
 use kit::show::Screen;
 use kit::{
     Beside, Break, Checks, End, Evaluator, Footprint, Journal, Lesson, Rates, Symptoms, report,
@@ -13,7 +13,7 @@ use shardlab::comm::Comm;
 use shardlab::data::Corpus;
 use shardlab::parallel::{Strategy, ZeroConfig};
 use shardlab::tensor::matmul;
-use shardlab::train::{self, Config, EvalConfig, Preset, Setup};
+use shardlab::train::{self, Config, Setup};
 use shardlab::{checkpoint, launch};
 use std::path::PathBuf;
 

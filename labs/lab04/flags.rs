@@ -1,11 +1,11 @@
 //! lab04's flags.
 
 use clap::{Parser, ValueEnum};
-use kit::flags::{StrategyFlag, is_positive, number, positive};
+use kit::flags::{Preset, StrategyFlag, is_positive, number, positive};
 use kit::{EvalFlags, LogFlags, ModelFlags, RunFlags, TrainFlags, ZeroFlags, help};
 use shardlab::error::BadInput;
 use shardlab::parallel::zero::Stage;
-use shardlab::train::{Config, Preset};
+use shardlab::train::Config;
 
 /// ZeRO's stages, side by side: what each rank holds, and what it costs to hold less. With --zero,
 /// only one stage.

@@ -6,6 +6,7 @@ use crate::flags::{
 };
 use crate::lesson::compare_trainings;
 use anyhow::Result;
+use kit::flags::Due;
 use kit::show::Screen;
 use kit::{
     Beside, Checks, End, Evaluator, Footprint, Journal, Lesson, Rates, Steps, progress, report,
@@ -14,7 +15,7 @@ use shardlab::comm::Comm;
 use shardlab::data::Corpus;
 use shardlab::parallel::zero::Stage;
 use shardlab::tensor::matmul;
-use shardlab::train::{self, Due};
+use shardlab::train;
 use shardlab::{checkpoint, launch};
 
 /// Starts the ranks, and runs the lab on each.

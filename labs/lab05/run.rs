@@ -4,7 +4,7 @@ use super::apparatus::{self, Way};
 use super::flags::{AXES, Args, Show, TensorFlags};
 use super::lesson;
 use anyhow::Result;
-use kit::flags::ensure_ranks_can_differ;
+use kit::flags::{EvalConfig, Preset, ensure_ranks_can_differ};
 use kit::show::Screen;
 use kit::{Checks, End, Evaluator, Footprint, Journal, Lesson, Rates, report};
 use shardlab::comm::Comm;
@@ -12,7 +12,7 @@ use shardlab::data::Corpus;
 use shardlab::mesh::Axis;
 use shardlab::parallel::{Strategy, TensorParallel, ZeroConfig};
 use shardlab::tensor::matmul;
-use shardlab::train::{self, Config, EvalConfig, Preset, Setup};
+use shardlab::train::{self, Config, Setup};
 use shardlab::{checkpoint, launch};
 
 /// The run's settings, which all ranks share.

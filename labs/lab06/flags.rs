@@ -2,7 +2,7 @@
 
 use super::{Break, pipeline_of};
 use clap::Parser;
-use kit::flags::{StrategyFlag, one_micro_step, one_of, positive, whole, without};
+use kit::flags::{Preset, StrategyFlag, one_micro_step, one_of, positive, whole, without};
 use kit::help;
 use kit::{Order, RunFlags, TrainFlags};
 use shardlab::error::BadInput;
@@ -10,7 +10,6 @@ use shardlab::launch;
 use shardlab::parallel::Strategy;
 use shardlab::parallel::pipeline::{Partition, Schedule};
 use shardlab::parallel::strategy::Recompute;
-use shardlab::train::Preset;
 use std::path::PathBuf;
 
 /// A pipeline: ranks that hold different layers, and micro-batches that travel through them.

@@ -2,12 +2,12 @@
 
 use anyhow::Result;
 use clap::Parser;
-use kit::flags::{positive, read_strategy, without};
+use kit::flags::{Preset, positive, read_strategy, without};
 use kit::{ModelFlags, RunFlags, TrainFlags, help};
 use shardlab::error::BadInput;
 use shardlab::model::Gpt;
 use shardlab::parallel::Strategy;
-use shardlab::train::{Config, Preset};
+use shardlab::train::Config;
 use std::path::PathBuf;
 
 /// Universal checkpoints: save on N ranks, resume on M.

@@ -3,8 +3,8 @@
 
 use crate::{CLOCK, Doing, RUNGS, Run, Score, run};
 use kit::check::Track;
+use kit::show::{Activity, Interval};
 use kit::show::{Screen, Timeline, bar_to_scale, table};
-use shardlab::plan::{Activity, Interval};
 use shardlab::units;
 
 /// One rung's scores.

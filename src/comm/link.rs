@@ -21,7 +21,6 @@
 use super::call::CallKind;
 use crate::units;
 use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 /// The cost of a message between two ranks.
@@ -127,95 +126,9 @@ pub(super) fn duration(seconds: f64) -> Duration {
         .min(Duration::from_secs(365 * 24 * 3600))
 }
 
-const SECONDS: [(&str, f64); 5] =
-    [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)];
-
-const BYTES_PER_SECOND: [(&str, f64); 7] = [
-    ("B/s", 1.0),
-    ("kB/s", 1e3),
-    ("MB/s", 1e6),
-    ("GB/s", 1e9),
-    ("TB/s", 1e12),
-    ("Mbit/s", 1.25e5),
-    ("Gbit/s", 1.25e8),
-];
-
-/// Reads `50us,1GB/s`.
-impl FromStr for Link {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Link, String> {
-        let (latency, bandwidth) = text
-            .split_once(',')
-            .ok_or("two values are needed, latency and bandwidth, as in 50us,1GB/s")?;
-        let latency = quantity("latency", latency, &SECONDS)?;
-        let bandwidth = quantity("bandwidth", bandwidth, &BYTES_PER_SECOND)?;
-        if latency > 3600.0 {
-            return Err("the latency is more than an hour".to_string());
-        }
-        if bandwidth < 1.0 {
-            return Err("the bandwidth is less than 1 B/s".to_string());
-        }
-        Ok(Link { latency, bandwidth })
-    }
-}
-
-/// Reads a number with one of the units.
-fn quantity(what: &str, text: &str, units: &[(&str, f64)]) -> Result<f64, String> {
-    let text = text.trim();
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let number = &text[..end];
-    let unit = text[end..].trim_start();
-    let number: f64 = number
-        .parse()
-        .map_err(|_| format!("the {what} {text:?} does not begin with a number"))?;
-    let Some((_, factor)) = units.iter().find(|(name, _)| *name == unit) else {
-        let names: Vec<&str> = units.iter().map(|&(name, _)| name).collect();
-        return Err(format!("the {what} {text:?} needs a unit: {}", names.join(", ")));
-    };
-    Ok(number * factor)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn links_are_read_as_people_write_them() {
-        for (text, latency, bandwidth) in [
-            ("50us,1GB/s", 50e-6, 1e9),
-            ("1.5 ms, 100 MB/s", 1.5e-3, 1e8),
-            ("0s,1TB/s", 0.0, 1e12),
-            ("200ns,200Gbit/s", 200e-9, 25e9),
-            ("20µs,8Mbit/s", 20e-6, 1e6),
-        ] {
-            let link: Link = text.parse().unwrap();
-            assert!((link.latency - latency).abs() <= 1e-12 * latency, "{text}: {link:?}");
-            assert!((link.bandwidth - bandwidth).abs() <= 1e-12 * bandwidth, "{text}: {link:?}");
-        }
-        assert_eq!("50us,1GB/s".parse::<Link>().unwrap().to_string(), "1.00 GB/s, 50.0 µs");
-    }
-
-    #[test]
-    fn what_is_no_link_is_told() {
-        for (text, says) in [
-            ("50us", "two values are needed"),
-            ("fast,1GB/s", "the latency \"fast\" does not begin with a number"),
-            ("50,1GB/s", "the latency \"50\" needs a unit: ns, us, "),
-            ("-1s,1GB/s", "does not begin with a number"),
-            ("50us,1GB", "the bandwidth \"1GB\" needs a unit: B/s, "),
-            ("50us,1Gb/s", "the bandwidth \"1Gb/s\" needs a unit"),
-            ("50us,0GB/s", "less than 1 B/s"),
-            ("2000000ms,1B/s", ""),
-            ("1e9s,1B/s", "needs a unit"),
-            ("4000s,1B/s", "more than an hour"),
-        ] {
-            match text.parse::<Link>() {
-                Err(error) => assert!(!says.is_empty() && error.contains(says), "{text}: {error}"),
-                Ok(link) => assert!(says.is_empty(), "{text}: {link:?}"),
-            }
-        }
-    }
 
     #[test]
     fn costs_are_the_table_s() {

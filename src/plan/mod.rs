@@ -10,11 +10,9 @@
 //! - `zero.rs`: what ZeRO's stages hold, send and take
 //! - `shards.rs`: what ranks hold, keep and send when tensor ranks and pipeline stages share a
 //!   model
-//! - `activity.rs`: what a rank does when
 //! - `bandwidth.rs`: how fast it is, in the field's terms
 
 mod activations;
-mod activity;
 mod bandwidth;
 mod kept;
 mod network;
@@ -25,7 +23,6 @@ mod simulate;
 mod zero;
 
 pub use activations::{Keep, Memory};
-pub use activity::{Activity, Interval};
 pub use bandwidth::{algbw, array_bytes, busbw, fit};
 pub use kept::{AttentionScores, DropoutMasks, Kept};
 pub use network::{MOST_RANKS, Network};

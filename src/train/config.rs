@@ -2,7 +2,6 @@
 //! checked.
 
 use super::counters::StepSize;
-use super::preset::Preset;
 use super::schedule::LrSchedule;
 use crate::checkpoint::Settings;
 use crate::data::{Corpus, Sampler, Sampling};
@@ -36,9 +35,7 @@ impl Config {
     /// A run on `corpus` that takes milliseconds. Checks and tests change the fields that matter to
     /// them.
     pub fn small(ranks: usize, corpus: &Corpus) -> Config {
-        let baby = Preset::Baby.defaults();
         let steps = 12;
-        let beta2 = baby.beta2;
         Config {
             ranks,
             shape: ModelShape {
@@ -53,13 +50,8 @@ impl Config {
             grad_accum: 1,
             sampling: Sampling::Partition,
             steps,
-            schedule: LrSchedule {
-                lr: baby.lr,
-                min_lr: baby.min_lr,
-                warmup: 4,
-                decay_steps: steps,
-            },
-            adamw: AdamWConfig { beta1: 0.9, beta2, epsilon: 1e-8, weight_decay: 0.1 },
+            schedule: LrSchedule { lr: 1e-3, min_lr: 1e-4, warmup: 4, decay_steps: steps },
+            adamw: AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 },
             clip: 1.0,
             dropout: 0.0,
             seed: 1337,
@@ -103,19 +95,12 @@ impl Config {
         all.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
     }
 
-    /// The run for the check before training, which trains it in two ways. It has the baby preset's
-    /// model, or this run's own model if that is smaller. Its blocks and batches are no larger than
-    /// this run's.
+    /// The run for the check before training, which trains it in two ways. It has a model of
+    /// 0.8 M parameters, or this run's own model if that is smaller. Its blocks and batches are no
+    /// larger than this run's.
     pub fn parity_check(&self) -> Config {
-        let baby = Preset::Baby.defaults();
-        let block = baby.block.min(self.shape.block);
-        let shape = ModelShape {
-            block,
-            layers: baby.layers,
-            heads: baby.heads,
-            embd: baby.embd,
-            ..self.shape
-        };
+        let block = self.shape.block.min(64);
+        let shape = ModelShape { block, layers: 4, heads: 4, embd: 128, ..self.shape };
         let shape = if shape.parameters() < self.shape.parameters() {
             shape
         } else {
@@ -123,7 +108,7 @@ impl Config {
         };
         Config {
             shape,
-            batch: baby.batch.min(self.batch),
+            batch: self.batch.min(12),
             grad_accum: 1,
             ..self.clone()
         }

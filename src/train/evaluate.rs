@@ -33,29 +33,3 @@ pub fn evaluate(
     comm.all_reduce(&mut losses, Reduce::Sum)?;
     Ok(losses.iter().sum::<f64>() / batches as f64)
 }
-
-/// The steps after which a model is evaluated: every `interval` steps, and the last step.
-#[derive(Clone, Copy, Debug)]
-pub struct Due {
-    pub interval: usize,
-    pub last: usize,
-}
-
-impl Due {
-    pub const NEVER: Due = Due { interval: usize::MAX, last: 0 };
-
-    /// Whether an evaluation follows this step, counted from 1.
-    pub fn after(self, step: usize) -> bool {
-        step.is_multiple_of(self.interval) || step == self.last
-    }
-}
-
-/// The settings of evaluations and samples.
-#[derive(Clone, Debug)]
-pub struct EvalConfig {
-    pub due: Due,
-    /// Batches per evaluation and split.
-    pub batches: usize,
-    pub prompt: String,
-    pub prompt_tokens: Vec<u32>,
-}

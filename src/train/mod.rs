@@ -1,7 +1,7 @@
 //! Training: the definition of a step, and its outcome.
 //!
 //! Reading order: `training.rs` (a training, and its step), `schedule.rs`, `config.rs`,
-//! `preset.rs`, `evaluate.rs` and `diverged.rs` (its settings and its outcome); `scaler.rs`,
+//! `evaluate.rs` and `diverged.rs` (its settings and its outcome); `scaler.rs`,
 //! `skip.rs`, `counters.rs` and `skipping.rs` (steps that are not taken); `replicas.rs` (do all
 //! ranks still hold one model?).
 
@@ -9,7 +9,6 @@ mod config;
 mod counters;
 mod diverged;
 mod evaluate;
-mod preset;
 mod replicas;
 mod scaler;
 mod schedule;
@@ -21,8 +20,7 @@ pub use crate::optim::{AdamW, AdamWConfig, clip_scale, global_norm};
 pub use config::Config;
 pub use counters::{Counters, StepSize};
 pub use diverged::Diverged;
-pub use evaluate::{Due, EvalConfig, evaluate};
-pub use preset::{Defaults, Preset};
+pub use evaluate::evaluate;
 pub use replicas::{all_hashes, distance};
 pub use scaler::{
     AtMinimum, LossScaler, ScalerConfig, ScalerRule, Unscaled, emulate_half, round_to_half,

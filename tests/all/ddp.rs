@@ -3,6 +3,7 @@
 
 use crate::suite;
 use crate::suite::parity::config;
+use kit::flags::EvalConfig;
 use kit::parity::{self, Trained};
 use kit::{EvalFlags, Footprint, TrainFlags};
 use shardlab::data::Corpus;
@@ -11,7 +12,7 @@ use shardlab::model::Gpt;
 use shardlab::parallel::zero::Stage;
 use shardlab::parallel::{Ddp, Strategy};
 use shardlab::plan::DropoutMasks;
-use shardlab::train::{self, Config, EvalConfig, Training};
+use shardlab::train::{self, Config, Training};
 
 fn ddp(config: &Config, corpus: &Corpus, steps: usize) -> Vec<Trained> {
     launch::run(config.ranks, |comm| {

@@ -1,11 +1,11 @@
 //! Flags for evaluations and samples during training.
 
+use super::preset::Defaults;
 use super::{COUNTS, positive, whole};
 use crate::help;
 use clap::builder::NonEmptyStringValueParser;
 use shardlab::data::Corpus;
 use shardlab::error::BadInput;
-use shardlab::train::{Defaults, Due, EvalConfig};
 
 /// The default prompt.
 const PROMPT: &str = "What is an LLM?";
@@ -64,4 +64,30 @@ impl EvalFlags {
             )
         })
     }
+}
+
+/// The steps after which a model is evaluated: every `interval` steps, and the last step.
+#[derive(Clone, Copy, Debug)]
+pub struct Due {
+    pub interval: usize,
+    pub last: usize,
+}
+
+impl Due {
+    pub const NEVER: Due = Due { interval: usize::MAX, last: 0 };
+
+    /// Whether an evaluation follows this step, counted from 1.
+    pub fn after(self, step: usize) -> bool {
+        step.is_multiple_of(self.interval) || step == self.last
+    }
+}
+
+/// The settings of evaluations and samples.
+#[derive(Clone, Debug)]
+pub struct EvalConfig {
+    pub due: Due,
+    /// Batches per evaluation and split.
+    pub batches: usize,
+    pub prompt: String,
+    pub prompt_tokens: Vec<u32>,
 }

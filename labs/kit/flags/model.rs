@@ -1,12 +1,12 @@
 //! Flags for the model's shape, and for its initial weights.
 
-use super::{SIZES, in_range, is_below_one, number, one_of};
+use super::preset::{Defaults, Preset};
+use super::{SIZES, in_range, is_below_one, number};
 use crate::help;
 use shardlab::checkpoint;
 use shardlab::data::Corpus;
 use shardlab::error::BadInput;
 use shardlab::plan::{Family, ModelShape};
-use shardlab::train::{Defaults, Preset};
 use std::path::PathBuf;
 
 /// The model's shape.
@@ -14,7 +14,7 @@ use std::path::PathBuf;
 #[command(next_help_heading = help::MODEL)]
 pub struct ModelFlags {
     /// Model shape and settings that belong together
-    #[arg(long, value_parser = one_of::<Preset>(), default_value = Preset::Baby.name())]
+    #[arg(long, value_enum, default_value = "baby")]
     pub preset: Preset,
     /// Transformer blocks
     #[arg(long)]

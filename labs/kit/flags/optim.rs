@@ -1,10 +1,11 @@
 //! Flags for the optimizer: the way in which a step changes the weights.
 
+use super::preset::Defaults;
 use super::{is_below_one, is_not_negative, is_positive, number, positive};
 use crate::help;
 use shardlab::error::BadInput;
 use shardlab::optim::AdamWConfig;
-use shardlab::train::{Defaults, LrSchedule};
+use shardlab::train::LrSchedule;
 
 /// Learning rate, AdamW, clipping.
 #[derive(Clone, Debug, clap::Args)]

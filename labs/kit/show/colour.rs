@@ -4,7 +4,7 @@
 //! is no rank's, and in a timeline the hue says what is done, because the row already says who does
 //! it. Good and bad are `screen.rs`'s.
 
-use shardlab::plan::Activity;
+use super::activity::Activity;
 
 /// A colour of the terminal (`ESC [ … m`) and of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,11 +3,11 @@
 //!
 //! The hue says forward or backward, and the row says the rank.
 
+use super::activity::Activity;
 use super::colour::{Hue, of_activity};
 use super::screen::Screen;
 use super::text::{LongWords, columns, fold, pad_left};
 use super::timeline::{legend, legend_item, sign};
-use shardlab::plan::Activity;
 
 const INDENT: &str = "  ";
 

@@ -12,7 +12,9 @@
 //! - `table.rs`: a small table that stays within the width
 //! - `bars.rs`: the share of each part in a whole, and amounts on one scale
 //! - `plot/`: curves
-//! - `timeline.rs`: who did what when, one row per rank, and the glyph of each activity
+//! - `numbers.rs`: percentages, and numbers as C writes them
+//! - `activity.rs`: what a rank does, with its glyph
+//! - `timeline.rs`: who did what when, one row per rank
 //! - `gantt.rs`: a pipeline's passes, one row per rank
 //! - `trace.rs`: a timeline as a file, for a trace viewer
 //! - `holdings.rs`: who holds what: devices as columns, the same drawing in every strategy's lab
@@ -26,6 +28,7 @@
 //! like the live one; and colour never says anything that the plain text does not say too. One
 //! character is taken to be one column wide; wide (East Asian) text may run over.
 
+mod activity;
 mod bars;
 mod colour;
 mod complaint;
@@ -33,6 +36,7 @@ mod draws;
 mod gantt;
 mod holdings;
 mod nodes;
+mod numbers;
 mod plot;
 mod progress;
 mod scene;
@@ -44,21 +48,20 @@ mod text;
 mod timeline;
 pub mod trace;
 
+pub use activity::{Activity, Interval};
 pub use bars::{bar, bar_to_scale, glyphs, shares};
 pub use complaint::complain_folded;
 pub use draws::Draws;
 pub use gantt::{Bar, Chart, gantt};
 pub use holdings::{Fill, Holding, Holdings};
 pub use nodes::Nodes;
+pub use numbers::{general, percent};
 pub use plot::{Labels, Plot, Series, Style};
 pub use progress::{erased, progress};
 pub use scene::{Look, Scene};
 pub use screen::Screen;
 pub use shardlab::notice::complain;
-pub use shardlab::plan::{Activity, Interval};
-pub use shardlab::units::{
-    bytes_binary, bytes_decimal, general, percent, seconds, significant, thousands,
-};
+pub use shardlab::units::{bytes_binary, bytes_decimal, seconds, significant, thousands};
 pub use svg::Picture;
 pub use table::{ranked, table};
 pub use text::{columns, folded, pad_left, pad_right, widest};

@@ -4,9 +4,9 @@
 //! tone. So a picture can be read on light and on dark pages, and needs no network. It is never
 //! wider than its column, so it needs no scroll bar.
 
+use super::activity::Activity;
 use super::colour;
 use super::text::columns;
-use shardlab::plan::Activity;
 use std::fmt::{Display, Write};
 
 /// Units of a picture's width; a letter is about 7 wide and 13 high.

@@ -1,10 +1,10 @@
 //! A timeline (a Gantt chart): one row per rank, time from left to right.
 
+use super::activity::{Activity, Interval};
 use super::colour::of_activity;
 use super::screen::Screen;
 use super::svg::{Anchor, Page, WIDTH, dashed, in_rows, tinted};
 use super::text::{LongWords, columns, fold, pad_left, place_labels, widest};
-use shardlab::plan::{Activity, Interval};
 use std::ops::Range;
 
 const INDENT: &str = "  ";

@@ -1,10 +1,11 @@
 //! A run's settings as JSON, by the names of the source's `wordplay`.
 
 use crate::flags::Args;
+use kit::flags::EvalConfig;
 use kit::show::Screen;
 use serde_json::{Value, json};
 use shardlab::data::Corpus;
-use shardlab::train::{Config, EvalConfig};
+use shardlab::train::Config;
 
 /// Everything that defines the run, and a word on its `dtype`. Names of the source that have no
 /// meaning here are left out: its port, its compiler and its project at Weights & Biases.

@@ -1,7 +1,8 @@
 //! One step of a ZeRO stage by arithmetic: what a rank computes, what its link carries, and when.
 
+use kit::show::{Activity, Interval};
 use shardlab::comm::algorithms::Collective;
-use shardlab::plan::{Activity, Interval, ModelShape};
+use shardlab::plan::ModelShape;
 
 /// One step of one rank, computed.
 #[derive(Default)]

@@ -3,11 +3,12 @@
 use super::job::Job;
 use crate::flags::Args;
 use kit::Lesson;
+use kit::flags::EvalConfig;
 use kit::show::Screen;
 use shardlab::data::Corpus;
 use shardlab::parallel::ZeroConfig;
 use shardlab::parallel::zero::Stage;
-use shardlab::train::{Config, EvalConfig};
+use shardlab::train::Config;
 
 /// The run's settings, which all ranks share.
 pub struct Lab {

@@ -4,10 +4,11 @@
 //! The figure's script (`book/figures/exposed.js`) has the same formulas, and book/browse.py
 //! compares both.
 
+use kit::show::{Activity, Interval};
 use kit::show::{Timeline, seconds};
 use serde_json::{Value, json};
 use shardlab::comm::{CallKind, Link};
-use shardlab::plan::{Activity, Interval, exposed, tokens_that_hide};
+use shardlab::plan::{exposed, tokens_that_hide};
 
 /// Bytes of a gradient, in 16 bits.
 const GRADIENT: usize = 2;

@@ -6,7 +6,8 @@
 
 use super::super::strategy::{Offloaded, Plan, Recompute, Stage, Strategy, Time, TrainingJob};
 use super::search::Search;
-use shardlab::units::{bytes_decimal, percent, seconds};
+use kit::show::percent;
+use shardlab::units::{bytes_decimal, seconds};
 
 /// A question of the path, and its answer with the reason.
 #[derive(Clone, Debug, PartialEq)]

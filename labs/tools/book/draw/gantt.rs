@@ -1,8 +1,8 @@
 //! Gantt charts of pipelines for pages.
 
+use kit::show::Activity;
 use kit::show::svg::{Anchor, Page, activity_colour, filled, in_rows};
 use kit::show::{Bar, Chart};
-use shardlab::plan::Activity;
 use std::ops::Range;
 use std::slice;
 

@@ -1,17 +1,14 @@
 //! Presets: three runs with names.
 
-use crate::named::named;
-
-named! {
-    /// Shapes and settings that belong together.
-    pub enum Preset {
-        /// 0.8 M parameters, 64 tokens of context: minutes on a laptop.
-        Baby = "baby",
-        /// 10.6 M parameters, 256 tokens: nanoGPT's char-level model with a small batch.
-        Char = "char",
-        /// 85 M parameters, 1,024 tokens: the source's wordplay run, made for GPUs.
-        Wordplay = "wordplay",
-    }
+/// Shapes and settings that belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Preset {
+    /// 0.8 M parameters, 64 tokens of context: minutes on a laptop.
+    Baby,
+    /// 10.6 M parameters, 256 tokens: nanoGPT's char-level model with a small batch.
+    Char,
+    /// 85 M parameters, 1,024 tokens: the source's wordplay run, made for GPUs.
+    Wordplay,
 }
 
 /// The settings of a preset.
