@@ -16,7 +16,7 @@
 //!   the library's), `parity.rs`, `symptoms.rs`
 //! - `peaks.rs` (this machine's), `other_work.rs` (whether other programs work on it),
 //!   `neighbours.rs` (which ranks share a node)
-//! - `restarts.rs`: how often a job was started again
+//! - `restarts.rs`: how often a job was started again; `signals.rs`: a process that is told to end
 //! - `check.rs`: the claims of an exercise's check; `config_json.rs`: a published model's numbers
 
 mod arguments;
@@ -44,6 +44,7 @@ pub mod report;
 mod resources;
 mod restarts;
 pub mod show;
+pub mod signals;
 mod symptoms;
 pub mod trace;
 

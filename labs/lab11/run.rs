@@ -1,7 +1,7 @@
 //! What lab11 runs, in which order, and its checks.
 
 use crate::apparatus::planner::{EXAMPLE, Made, Refusal, fits, refusal};
-use crate::apparatus::strategy::{Stage, Strategy, TrainingJob};
+use crate::apparatus::strategy::{Degrees, Stage, Strategy, TrainingJob};
 use crate::apparatus::{self, Found};
 use crate::flags::Args;
 use crate::lesson::{compare_bytes, plans};

@@ -12,8 +12,7 @@
 //! process), `tests/explored.rs` (tests: ranks in thousands of orders), `launcher.rs` and
 //! `world.rs` (is this process part of an MPI job?), `settings.rs` (were its ranks started alike?).
 //! `place.rs` (the node of each rank), `machine.rs` (this node's memory, cores and name),
-//! `signals.rs` (a process that is told to end), `memory.rs` (a setting of the allocator for every
-//! run).
+//! `memory.rs` (a setting of the allocator for every run).
 
 mod exit;
 #[cfg(all(test, feature = "shuttle"))]
@@ -28,7 +27,6 @@ pub mod place;
     allow(dead_code, reason = "threads are started alike")
 )]
 mod settings;
-pub mod signals;
 mod threads;
 mod world;
 

@@ -29,7 +29,6 @@ use std::str::FromStr;
 /// assert!(strategy.check(&gpt2).is_ok());
 /// let wide: Strategy = "tp=5".parse()?; // 12 heads
 /// assert!(wide.check(&gpt2).is_err());
-/// assert_eq!(wide.nearest(&gpt2, 64).to_string(), "tp=4");
 /// # anyhow::Ok(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -241,66 +240,6 @@ impl Strategy {
             _ => return Ok(()),
         };
         Err(BadInput::new(what, help))
-    }
-
-    /// The strategy most like this one that can divide `shape` and needs at most `ranks` ranks.
-    pub fn nearest(&self, shape: &ModelShape, ranks: usize) -> Strategy {
-        let mut near = *self;
-        let fits = |near: &Strategy| near.check(shape).is_ok();
-        let cut = |tensor: usize| Strategy {
-            tensor,
-            sequence: self.sequence && tensor > 1,
-            ..Strategy::SINGLE
-        };
-        while near.tensor > 1 && (near.tensor > ranks || !fits(&cut(near.tensor))) {
-            near.tensor -= 1;
-        }
-        near.sequence &= near.tensor > 1;
-        near.pipeline = near.pipeline.min((ranks / near.tensor).max(1)).min(shape.layers).max(1);
-        near.chunks = near.chunks.min(shape.layers / near.pipeline).max(1);
-        if near.pipeline == 1 {
-            near.chunks = 1;
-        }
-        if near.schedule.is_some() && near.schedule().check(&near.pipeline(near.pipeline)).is_err()
-        {
-            near.schedule = None;
-        }
-        near.data = near.data.min((ranks / (near.tensor * near.pipeline)).max(1));
-        while !near.data.is_multiple_of(near.replicas.max(1)) {
-            near.replicas -= 1;
-        }
-        near
-    }
-
-    /// The strategy in the field's words: `DDP`, `ZeRO-3`, `TP 8 + PP 4 + ZeRO-1`.
-    pub fn words(&self) -> String {
-        let mut parts = Vec::new();
-        if self.tensor > 1 {
-            parts.push(format!("TP {}", self.tensor));
-        }
-        if self.pipeline > 1 {
-            parts.push(format!("PP {}", self.pipeline));
-        }
-        if self.data > 1 {
-            let Strategy { data, replicas, .. } = *self;
-            let shard = self.shard();
-            parts.push(match self.zero.number() {
-                0 => format!("DP {data}"),
-                zero if replicas == 1 => format!("ZeRO-{zero} {data}"),
-                3 => format!("HSDP {shard} x {replicas}"),
-                zero => format!("ZeRO-{zero} {shard} x {replicas}"),
-            });
-        }
-        match self.offload {
-            Offloaded::None => {}
-            Offloaded::Optimizer => parts.push("offloaded optimizer".to_string()),
-            Offloaded::Parameters => parts.push("offloaded parameters".to_string()),
-        }
-        if parts.is_empty() {
-            "one device".into()
-        } else {
-            parts.join(" + ")
-        }
     }
 }
 
@@ -616,7 +555,7 @@ mod tests {
 
     /// As GPT-2.
     #[test]
-    fn what_cannot_divide_a_model_is_refused_and_the_nearest_can() {
+    fn what_cannot_divide_a_model_is_refused() {
         let shape = ModelShape {
             vocabulary: 50257,
             block: 1024,
@@ -625,26 +564,18 @@ mod tests {
             embd: 768,
             family: Family::Gpt,
         };
-        for (text, says, near) in [
-            ("tp=5", "12 heads cannot be divided", "tp=4"),
-            ("tp=16,dp=2", "16 tensor ranks cannot share 12 heads", "dp=2,tp=12"),
-            ("pp=16", "16 stages cannot share 12 layers", "pp=12"),
-            ("pp=4,chunks=4", "16 stages cannot share 12 layers", "pp=4,chunks=3"),
-            ("chunks=2", "on a pipeline of 1 rank", "dp=1"),
-            ("pp=2,chunks=2,schedule=gpipe", "gpipe runs 1 chunk per rank", "pp=2,chunks=2"),
-            ("tp=7,sp", "cannot be divided", "tp=4,sp"),
+        for (text, says) in [
+            ("tp=5", "12 heads cannot be divided"),
+            ("tp=16,dp=2", "16 tensor ranks cannot share 12 heads"),
+            ("pp=16", "16 stages cannot share 12 layers"),
+            ("pp=4,chunks=4", "16 stages cannot share 12 layers"),
+            ("chunks=2", "on a pipeline of 1 rank"),
+            ("pp=2,chunks=2,schedule=gpipe", "gpipe runs 1 chunk per rank"),
+            ("tp=7,sp", "cannot be divided"),
         ] {
-            let strategy = read(text);
-            let error = strategy.check(&shape).unwrap_err();
+            let error = read(text).check(&shape).unwrap_err();
             assert!(error.what.contains(says), "{text}: {error}");
-            let nearest = strategy.nearest(&shape, 64);
-            assert_eq!(nearest.to_string(), near, "{text}");
-            nearest.check(&shape).unwrap();
         }
-        let large = read("dp=16,tp=8,pp=4,zero=1");
-        let near = large.nearest(&shape, 8);
-        assert_eq!((near.to_string(), near.ranks()), ("tp=6,zero=1".into(), 6));
-        assert_eq!(read("dp=16,tp=2,zero=1").nearest(&shape, 8).to_string(), "dp=4,tp=2,zero=1");
     }
 
     #[test]

@@ -50,8 +50,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// A block of `shape`, whose numbers have `element` bytes. A Llama has no dropout; of other
-    /// dense decoders those have it that say so.
+    /// A block of `shape`, whose numbers have `element` bytes. Only GPTs have dropout.
     pub fn of(
         shape: &ModelShape,
         element: f64,
@@ -59,71 +58,51 @@ impl Kept {
         dropout: DropoutMasks,
     ) -> Kept {
         let h = shape.embd as f64;
-        let ffn = shape.ffn() as f64;
-        let kv = shape.kv_width() as f64;
-        // Two masks as wide as the stream, and one of the scores. A published model's masks take a
-        // byte for each number.
+        // Two masks as wide as the stream, and one of the scores.
         let masks = if dropout == DropoutMasks::Kept { 2.0 } else { 0.0 };
-        let scores = if scores == AttentionScores::None {
-            0.0
-        } else {
-            // Two copies of the scores: with the mask 5as/h in 16 bits.
-            let mask = match shape.family {
-                Family::Dense(dense) if dense.dropout => masks / 2.0,
-                Family::Llama(_) | Family::Dense(_) => 1.0,
-                Family::Gpt | Family::Gpt2 => masks / 2.0,
-            };
-            (2.0 * element + mask) * (shape.heads * shape.block) as f64
-        };
-        match shape.family {
-            // The inputs of two norms and of two matrices, and two masks; q, k, v, the output of
-            // attention, and of the MLP the results of its first matrix and of GELU. In 16 bits:
-            // 10 + 24/t, and 34 in all.
-            Family::Gpt2 => Kept {
-                input: element * h,
-                whole: 0.0,
-                stream: (4.0 * element + masks) * h,
-                divided: element * (2.0 * h + 2.0 * kv + 2.0 * ffn),
-                scores,
-            },
-            // The same without masks. A fused SwiGLU keeps its two inputs and its result, and no
-            // product between them.
-            Family::Llama(_) => Kept {
-                input: element * h,
-                whole: 0.0,
-                stream: 4.0 * element * h,
-                divided: element * (2.0 * h + 2.0 * kv + 3.0 * ffn),
-                scores,
-            },
-            // The stream before each half of the block, and each norm's result. Halves that work
-            // side by side read the same stream. Norms of queries and keys keep what they are
-            // given. A ReLU would need only its result; here it keeps both.
-            Family::Dense(dense) => {
-                let q = shape.q_width() as f64;
-                let inputs = if dense.parallel { 1.0 } else { 2.0 };
-                let masks = if dense.dropout { masks } else { 0.0 };
-                let normed = if dense.qk_norms { q + kv } else { 0.0 };
-                let inner = if dense.gated { 3.0 } else { 2.0 };
-                Kept {
-                    input: element * h,
-                    whole: 0.0,
-                    stream: (element * (inputs + dense.norms as f64) + masks) * h,
-                    divided: element * (2.0 * q + 2.0 * kv + normed + inner * ffn),
-                    scores,
-                }
-            }
+        if shape.family == Family::Gpt {
             // In numbers: 2 + 4/t + 12/t, and two masks, which are numbers as well. The 2 are the
             // gathered inputs of column-parallel matrices: they stay, because candle keeps its
             // graph, and Megatron-LM gathers them again. The 4/t are two results and two sums of
             // the stream. The 12/t are qkv, attention, and fc and GELU with a width of 4 each. Then
             // the statistics of two norms, and a number for each head and row of attention, which
             // recomputes its scores.
-            Family::Gpt => Kept {
+            return Kept {
                 input: element * h,
                 whole: element * 2.0 * h,
                 stream: element * ((4.0 + masks) * h + 4.0),
                 divided: element * (12.0 * h + shape.heads as f64),
                 scores: 0.0,
+            };
+        }
+        // The stream before each half of the block, and each norm's result. Halves that work side
+        // by side read the same stream. Norms of queries and keys keep what they are given. Then q,
+        // k, v and attention's output, and of the MLP the results of its first matrix and of its
+        // activation function. A fused SwiGLU keeps its two inputs and its result, and no product
+        // between them. A ReLU would need only its result; here it keeps both. GPT-2 in 16 bits:
+        // 10 + 24/t, and 34 in all.
+        let dense = shape.dense();
+        let q = shape.q_width() as f64;
+        let kv = shape.kv_width() as f64;
+        let inputs = if dense.parallel { 1.0 } else { 2.0 };
+        let normed = if dense.qk_norms { q + kv } else { 0.0 };
+        let inner = if dense.gated { 3.0 } else { 2.0 };
+        // A published model's masks take a byte for each number.
+        let [masks, of_scores] = match shape.family {
+            Family::Gpt2 => [masks, masks / 2.0],
+            _ => [0.0, 1.0],
+        };
+        Kept {
+            input: element * h,
+            whole: 0.0,
+            stream: (element * (inputs + 2.0) + masks) * h,
+            divided: element * (2.0 * q + 2.0 * kv + normed + inner * dense.ffn as f64),
+            // Two copies of the scores: with the mask 5as/h in 16 bits.
+            scores: match scores {
+                AttentionScores::None => 0.0,
+                AttentionScores::Kept => {
+                    (2.0 * element + of_scores) * (shape.heads * shape.block) as f64
+                }
             },
         }
     }

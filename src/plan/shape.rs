@@ -159,15 +159,6 @@ impl ModelShape {
         self.dense().norm_vectors as u64 * self.embd as u64
     }
 
-    /// Parameters of the norm after the token table.
-    fn embedding_norm(&self) -> u64 {
-        if self.dense().embedding_norm {
-            self.last_norm()
-        } else {
-            0
-        }
-    }
-
     /// Parameters of a block's matrices.
     pub fn block_matrices(&self) -> u64 {
         let all = self.block_parameters().into_iter();
@@ -187,7 +178,6 @@ impl ModelShape {
         self.layers as u64 * self.per_layer()
             + tables * self.table()
             + self.positions()
-            + self.embedding_norm()
             + self.last_norm()
     }
 
@@ -226,7 +216,7 @@ impl ModelShape {
         let table = rows as f64 / t * self.embd as f64;
         let mut all = layers as f64 * block;
         if first {
-            all += table + (self.positions() + self.embedding_norm()) as f64;
+            all += table + self.positions() as f64;
         }
         if last {
             all += self.last_norm() as f64;
@@ -317,10 +307,7 @@ mod tests {
                 shape.parameters_on_a_rank(&Portion { tensor: 4, ..shape.portion(&(0..layers)) });
             let vectors = shape.block_parameters().into_iter().filter(|p| !p.divided);
             let copies: u64 = vectors.map(|vector| vector.numel()).sum();
-            let copies = layers as u64 * copies
-                + shape.positions()
-                + shape.embedding_norm()
-                + shape.last_norm();
+            let copies = layers as u64 * copies + shape.positions() + shape.last_norm();
             assert_eq!(4.0 * rank, (all + 3 * copies) as f64, "{shape:?}");
         }
     }

@@ -137,17 +137,46 @@ pub fn ensure_divides(strategy: &Strategy, shape: &ModelShape) -> Result<(), Bad
         }
         (Ok(()), Ok(())) => return Ok(()),
     };
-    let near = strategy.nearest(shape, most);
+    let near = nearest(strategy, shape, most);
     Err(BadInput::new(
         format!("--strategy {strategy}: {what}"),
         format!("the nearest that this model can be divided by is --strategy {near}"),
     ))
 }
 
+/// The strategy most like `strategy` that can divide `shape` and needs at most `ranks` ranks.
+fn nearest(strategy: &Strategy, shape: &ModelShape, ranks: usize) -> Strategy {
+    let mut near = *strategy;
+    let fits = |near: &Strategy| near.check(shape).is_ok();
+    let cut = |tensor: usize| Strategy {
+        tensor,
+        sequence: strategy.sequence && tensor > 1,
+        ..Strategy::SINGLE
+    };
+    while near.tensor > 1 && (near.tensor > ranks || !fits(&cut(near.tensor))) {
+        near.tensor -= 1;
+    }
+    near.sequence &= near.tensor > 1;
+    near.pipeline = near.pipeline.min((ranks / near.tensor).max(1)).min(shape.layers).max(1);
+    near.chunks = near.chunks.min(shape.layers / near.pipeline).max(1);
+    if near.pipeline == 1 {
+        near.chunks = 1;
+    }
+    if near.schedule.is_some() && near.schedule().check(&near.pipeline(near.pipeline)).is_err() {
+        near.schedule = None;
+    }
+    near.data = near.data.min((ranks / (near.tensor * near.pipeline)).max(1));
+    while !near.data.is_multiple_of(near.replicas.max(1)) {
+        near.replicas -= 1;
+    }
+    near
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use shardlab::data::Corpus;
+    use shardlab::plan::Family;
     use shardlab::train::Config;
 
     fn flag(text: &str) -> StrategyFlag {
@@ -179,5 +208,33 @@ mod tests {
             assert!(error.help.ends_with(&format!("--strategy {near}")), "{text}: {error}");
         }
         ensure_divides(&"dp=2,tp=2,pp=2,zero=1".parse().unwrap(), &shape).unwrap();
+    }
+
+    /// As GPT-2.
+    #[test]
+    fn the_nearest_strategy_can_divide_the_model() {
+        let shape = ModelShape {
+            vocabulary: 50257,
+            block: 1024,
+            layers: 12,
+            heads: 12,
+            embd: 768,
+            family: Family::Gpt,
+        };
+        for (text, ranks, near) in [
+            ("tp=5", 64, "tp=4"),
+            ("tp=16,dp=2", 64, "dp=2,tp=12"),
+            ("pp=16", 64, "pp=12"),
+            ("pp=4,chunks=4", 64, "pp=4,chunks=3"),
+            ("chunks=2", 64, "dp=1"),
+            ("pp=2,chunks=2,schedule=gpipe", 64, "pp=2,chunks=2"),
+            ("tp=7,sp", 64, "tp=4,sp"),
+            ("dp=16,tp=8,pp=4,zero=1", 8, "tp=6,zero=1"),
+            ("dp=16,tp=2,zero=1", 8, "dp=4,tp=2,zero=1"),
+        ] {
+            let found = nearest(&text.parse().unwrap(), &shape, ranks);
+            assert_eq!(found.to_string(), near, "{text}");
+            assert!(found.check(&shape).is_ok() && found.ranks() <= ranks, "{text}");
+        }
     }
 }

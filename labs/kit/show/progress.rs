@@ -147,7 +147,7 @@ fn erase_at_the_end() {
     #[cfg(unix)]
     // SAFETY: the handler only uses an atomic and `write`.
     unsafe {
-        shardlab::launch::signals::before_the_end(on_signal);
+        crate::signals::before_the_end(on_signal);
     }
 }
 

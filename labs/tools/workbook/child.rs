@@ -5,7 +5,7 @@
 //! the program has ended, however it has ended, and when Ctrl-C ends the workbook. A process that
 //! leaves the group, as daemons do, goes on.
 
-use shardlab::launch::signals;
+use kit::signals;
 use std::io::{PipeReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -80,7 +80,7 @@ fn until_the_end(mut child: Child, limits: Limits) -> std::io::Result<End> {
 
 #[cfg(unix)]
 mod group {
-    use shardlab::launch::signals;
+    use kit::signals;
     use std::process::Child;
     use std::sync::Once;
     use std::sync::atomic::{AtomicI32, Ordering::SeqCst};

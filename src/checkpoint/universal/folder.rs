@@ -60,29 +60,6 @@ impl Index {
     }
 }
 
-/// Writes the index of parameters that a different program has saved. `steps` are those that the
-/// optimizer has taken, and those that the run has made.
-///
-/// # Errors
-/// If the disk refuses.
-pub fn write_index(
-    folder: &Path,
-    parameters: BTreeMap<String, Parameter>,
-    steps: (u64, usize),
-    record: serde_json::Value,
-) -> Result<(), BadInput> {
-    let (optimizer_steps, step) = steps;
-    Index {
-        model: None,
-        optimizer_steps,
-        step,
-        parameters,
-        settings: Settings::new(),
-        record,
-    }
-    .write(folder)
-}
-
 /// A complete universal checkpoint.
 ///
 /// Two ranks save, and three go on:

@@ -25,9 +25,7 @@ pub struct Dense {
     pub proj_bias: bool,
     /// Whether the MLP's matrices have biases.
     pub mlp_bias: bool,
-    /// Norms of a block: 2, or 1 which attention and MLP share.
-    pub norms: usize,
-    /// Vectors of each norm: a gain (RMSNorm), a gain and a bias (LayerNorm), or none.
+    /// Vectors of each norm: 1, a gain (RMSNorm), or 2, a gain and a bias (LayerNorm).
     pub norm_vectors: usize,
     /// Whether each head's queries and keys pass through a norm of their own (Qwen3).
     pub qk_norms: bool,
@@ -35,12 +33,8 @@ pub struct Dense {
     pub parallel: bool,
     /// Rows of the table of learned positions; 0 with rotary positions and with ALiBi.
     pub positions: usize,
-    /// Whether a norm follows the token table (BLOOM).
-    pub embedding_norm: bool,
     /// Whether the head is the token table.
     pub tied: bool,
-    /// Whether the residual stream is trained with dropout.
-    pub dropout: bool,
 }
 
 impl Dense {
@@ -55,14 +49,11 @@ impl Dense {
             qkv_bias: false,
             proj_bias: false,
             mlp_bias: false,
-            norms: 2,
             norm_vectors: 1,
             qk_norms: false,
             parallel: false,
             positions: 0,
-            embedding_norm: false,
             tied: false,
-            dropout: false,
         }
     }
 
@@ -77,7 +68,6 @@ impl Dense {
             norm_vectors: 2,
             positions,
             tied: true,
-            dropout: true,
             ..Dense::llama(kv_heads, head, ffn)
         }
     }
@@ -117,11 +107,9 @@ pub(super) fn block(shape: &ModelShape) -> Vec<BlockParameter> {
     let q = shape.q_width();
     let kv = shape.kv_width();
     let ffn = dense.ffn;
-    let gain = dense.norm_vectors > 0;
     let shift = dense.norm_vectors > 1;
-    let second = dense.norms > 1;
     let all = [
-        (gain, copied("input_layernorm.weight", d)),
+        (true, copied("input_layernorm.weight", d)),
         (shift, copied("input_layernorm.bias", d)),
         (true, matrix("self_attn.q_proj.weight", q, d)),
         (dense.qkv_bias, bias("self_attn.q_proj.bias", q)),
@@ -133,8 +121,8 @@ pub(super) fn block(shape: &ModelShape) -> Vec<BlockParameter> {
         (dense.qk_norms, copied("self_attn.k_norm.weight", dense.head)),
         (true, matrix("self_attn.o_proj.weight", d, q)),
         (dense.proj_bias, copied("self_attn.o_proj.bias", d)),
-        (second && gain, copied("post_attention_layernorm.weight", d)),
-        (second && shift, copied("post_attention_layernorm.bias", d)),
+        (true, copied("post_attention_layernorm.weight", d)),
+        (shift, copied("post_attention_layernorm.bias", d)),
         (dense.gated, matrix("mlp.gate_proj.weight", ffn, d)),
         (dense.gated && dense.mlp_bias, bias("mlp.gate_proj.bias", ffn)),
         (true, matrix("mlp.up_proj.weight", ffn, d)),
@@ -172,16 +160,10 @@ mod tests {
             assert_eq!(dense.decayed().1, shape.decayed().1, "{shape:?}");
             assert_eq!(dense.layer_flops(), shape.layer_flops(), "{shape:?}");
             assert_eq!(dense.flops_per_token(), shape.flops_per_token());
-            // This library's GPT keeps what candle's graph keeps.
+            // This library's GPT keeps what candle's graph keeps, and GPT-2 the scores' masks.
             if shape.family != Family::Gpt {
-                for (scores, masks) in [
-                    (AttentionScores::None, DropoutMasks::Kept),
-                    (AttentionScores::None, DropoutMasks::None),
-                    (AttentionScores::Kept, DropoutMasks::Kept),
-                ] {
-                    let kept = |shape| Kept::of(shape, 2.0, scores, masks);
-                    assert_eq!(kept(&dense), kept(&shape), "{shape:?}");
-                }
+                let kept = |shape| Kept::of(shape, 2.0, AttentionScores::None, DropoutMasks::None);
+                assert_eq!(kept(&dense), kept(&shape), "{shape:?}");
             }
         }
     }
@@ -190,12 +172,9 @@ mod tests {
     #[test]
     fn every_other_choice_is_counted() {
         let dense = Dense {
-            norms: 1,
             qk_norms: true,
             parallel: true,
-            embedding_norm: true,
             tied: false,
-            dropout: false,
             ..Dense::gpt2(2, 6, 10, 18)
         };
         let shape = ModelShape {
@@ -208,9 +187,9 @@ mod tests {
         };
         let attention = (24 * 8 + 24) + 2 * (12 * 8 + 12) + (8 * 24 + 8);
         let mlp = (10 * 8 + 10) + (8 * 10 + 8);
-        let block = 16 + attention + 2 * 6 + mlp;
+        let block = 2 * 16 + attention + 2 * 6 + mlp;
         assert_eq!(shape.per_layer(), block);
-        let all = 2 * 32 * 8 + 18 * 8 + 16 + 3 * block + 16;
+        let all = 2 * 32 * 8 + 18 * 8 + 3 * block + 16;
         assert_eq!(shape.parameters(), all);
         let named = shape.named();
         let counts = named.iter().map(|(_, dims)| dims.iter().product::<usize>());
@@ -220,10 +199,10 @@ mod tests {
         assert_eq!(shape.layer_attention_flops(), 2 * 2 * 24 * 16);
         assert_eq!(shape.cached_per_token(), 2 * 3 * 12);
 
-        // Two bytes each: the block's input and its only norm's result; q, k and v, q and k before
+        // Two bytes each: the block's input and its norms' results; q, k and v, q and k before
         // their norms, attention's output; and the MLP's two.
         let kept = Kept::of(&shape, 2.0, AttentionScores::None, DropoutMasks::Kept);
-        assert_eq!(kept.stream, 2.0 * 2.0 * 8.0);
+        assert_eq!(kept.stream, 3.0 * 2.0 * 8.0);
         let heads = (24 + 12 + 12) + (24 + 12) + 24;
         assert_eq!(kept.divided, 2.0 * f64::from(heads + 2 * 10));
         let with = |changed: Dense| {
@@ -235,8 +214,8 @@ mod tests {
                 DropoutMasks::Kept,
             )
         };
-        let two_norms = Dense { norms: 2, ..dense };
-        assert_eq!(with(two_norms).stream, 3.0 * 2.0 * 8.0);
+        let in_turn = Dense { parallel: false, ..dense };
+        assert_eq!(with(in_turn).stream, 4.0 * 2.0 * 8.0);
         let gated = Dense { gated: true, ..dense };
         assert_eq!(with(gated).divided - kept.divided, 2.0 * 10.0);
     }

@@ -74,15 +74,6 @@ impl ModelShape {
         (rows > 0).then(|| ("wpe.weight".to_string(), vec![rows, self.embd]))
     }
 
-    /// The norm between the token table and the first block, if the model has one.
-    fn embedding_norm_named(&self) -> Vec<Named> {
-        let dense = self.dense();
-        let vectors = if dense.embedding_norm { dense.norm_vectors } else { 0 };
-        let names = ["model.embed_norm.weight", "model.embed_norm.bias"];
-        let named = |name: &str| (name.to_string(), vec![self.embd]);
-        names.into_iter().take(vectors).map(named).collect()
-    }
-
     /// The last norm's gain, and in GPT-2 its bias.
     pub fn last_norm_named(&self) -> Vec<Named> {
         let names: &[&str] = match self.family {
@@ -105,7 +96,6 @@ impl ModelShape {
     pub fn named(&self) -> Vec<Named> {
         let mut all = vec![self.table_named()];
         all.extend(self.positions_named());
-        all.extend(self.embedding_norm_named());
         let block = self.block_parameters();
         for layer in 0..self.layers {
             let prefix = self.block_name(layer);

@@ -4,7 +4,9 @@
 //! Strategy". The source says "fast" without a number. Here a network is fast if ZeRO-3 (between
 //! nodes) or tensor ranks (within a node) wait for it for less than a quarter of their step.
 
-use super::super::strategy::{Offloaded, Plan, Recompute, Stage, Strategy, Time, TrainingJob};
+use super::super::strategy::{
+    Degrees, Offloaded, Plan, Recompute, Stage, Strategy, Time, TrainingJob,
+};
 use super::search::Search;
 use kit::show::percent;
 use shardlab::units::{bytes_decimal, seconds};

@@ -2,7 +2,7 @@
 //! pipeline rank, and a strategy in the words of a table.
 
 use shardlab::parallel::Strategy;
-use shardlab::parallel::strategy::Recompute;
+use shardlab::parallel::strategy::{Offloaded, Recompute};
 
 /// The sequences of a micro-batch that are tried.
 pub const MICRO_BATCHES: [usize; 6] = [1, 2, 4, 8, 16, 32];
@@ -32,6 +32,8 @@ pub trait Degrees {
     fn heaviest_ranks(&self) -> impl Iterator<Item = usize>;
     /// Tensor ranks that share the residual stream.
     fn stream(&self) -> usize;
+    /// In the field's words: `DP 8`, `ZeRO-3 8`, `TP 8 + PP 4 + ZeRO-1 2`.
+    fn words(&self) -> String;
 }
 
 impl Degrees for Strategy {
@@ -77,6 +79,36 @@ impl Degrees for Strategy {
 
     fn stream(&self) -> usize {
         if self.sequence { self.tensor } else { 1 }
+    }
+
+    fn words(&self) -> String {
+        let mut parts = Vec::new();
+        if self.tensor > 1 {
+            parts.push(format!("TP {}", self.tensor));
+        }
+        if self.pipeline > 1 {
+            parts.push(format!("PP {}", self.pipeline));
+        }
+        if self.data > 1 {
+            let Strategy { data, replicas, .. } = *self;
+            let shard = self.shard();
+            parts.push(match self.zero.number() {
+                0 => format!("DP {data}"),
+                zero if replicas == 1 => format!("ZeRO-{zero} {data}"),
+                3 => format!("HSDP {shard} x {replicas}"),
+                zero => format!("ZeRO-{zero} {shard} x {replicas}"),
+            });
+        }
+        match self.offload {
+            Offloaded::None => {}
+            Offloaded::Optimizer => parts.push("offloaded optimizer".to_string()),
+            Offloaded::Parameters => parts.push("offloaded parameters".to_string()),
+        }
+        if parts.is_empty() {
+            "one device".into()
+        } else {
+            parts.join(" + ")
+        }
     }
 }
 

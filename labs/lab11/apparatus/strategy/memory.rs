@@ -70,7 +70,7 @@ impl TrainingJob {
         // This library's GPT counts its gathered inputs in any case. Of the other models the norms'
         // results, which matrices read, are divided like the stream, or whole on every rank.
         if strategy.sequence && self.program.keeps_gathered() && self.model.family != Family::Gpt {
-            let inputs = self.model.dense().norms as f64 * kept.input;
+            let inputs = 2.0 * kept.input;
             kept.stream -= inputs;
             kept.whole += inputs;
         }
@@ -87,14 +87,13 @@ impl TrainingJob {
         } else {
             kept.input / strategy.stream() as f64
         };
-        let norms = self.model.dense().norms as f64;
         let wide = self.element() * self.model.ffn() as f64 / strategy.tensor as f64;
         match strategy.recompute {
             Recompute::Selective => kept.scores / strategy.tensor as f64,
-            Recompute::Norms if self.program.recomputes_activations() => norms * norm + wide,
-            Recompute::Norms => norms * norm,
-            // A norm that attention shares stays.
-            Recompute::Mlp => (norms - 1.0) * norm + mlp_results(&self.model) * wide,
+            Recompute::Norms if self.program.recomputes_activations() => 2.0 * norm + wide,
+            Recompute::Norms => 2.0 * norm,
+            // Attention's norm stays.
+            Recompute::Mlp => norm + mlp_results(&self.model) * wide,
             Recompute::None | Recompute::OneIn(_) | Recompute::Full | Recompute::Blocks(_) => 0.0,
         }
     }
