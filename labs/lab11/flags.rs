@@ -1,13 +1,13 @@
 //! lab11's flags: the job that a reader asks about, and what to print of it.
 
 use crate::planner::{ModelOfJob, read_cluster};
-use crate::strategy::{Cluster, Device, Program, Strategy, TOKENS, TrainingJob};
+use crate::strategy::{Cluster, Device, Program, Strategy, TOKENS, TrainingJob, networks};
 use clap::Parser;
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser};
 use kit::flags::ensure_runs;
 use kit::help;
 use shardlab::error::BadInput;
-use shardlab::plan::{BytesEach, ModelShape, Network};
+use shardlab::plan::{BytesEach, ModelShape};
 use std::path::PathBuf;
 
 /// The parts of a strategy that a plan reckons with.
@@ -127,8 +127,9 @@ impl DecideFlags {
             unknown("device", &self.device, &Device::all().map(|device| device.name))
         })?;
         let network = self.network.as_deref().unwrap_or(device.network);
-        Cluster::new(device, network)
-            .ok_or_else(|| unknown("network", network, &Network::all().map(|network| network.name)))
+        Cluster::new(device, network).ok_or_else(|| {
+            unknown("network", network, &networks().map(|network| network.name).collect::<Vec<_>>())
+        })
     }
 
     /// The strategy that `--plan` names.

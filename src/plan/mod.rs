@@ -15,7 +15,7 @@
 mod activations;
 mod bandwidth;
 mod kept;
-mod network;
+pub mod network;
 mod overlap;
 mod shape;
 mod shards;

@@ -55,92 +55,21 @@ const GB: f64 = 1e9;
 /// NCCL's own cost model assumes these latencies for a hop of a ring with its protocol for large
 /// messages (`src/graph/tuning.cc`, 2026): over NVLink, over PCIe, over a network. Most of that is
 /// software, which is busy with one message at a time.
-const NVLINK: f64 = 3.4;
+pub const NVLINK: f64 = 3.4;
 const PCIE: f64 = 5.7;
-const NETWORK: f64 = 14.0;
+pub const NETWORK: f64 = 14.0;
 
-/// The networks that have names: ranks and cards of a node, latency in µs and bandwidth in GB/s
-/// within a node and between nodes, from GPU to GPU and in one direction.
-const NAMED: [Network; 15] = [
-    named("dgx-a100")
-        .about("8 GPUs, NVLink 300 GB/s, 8 cards of 25 GB/s")
-        .source("NVIDIA DGX A100 system architecture, 2020: NVLink 3; 200 Gbit/s per card")
-        .nodes(8, 8)
-        .within(NVLINK, 300.0)
-        .between(NETWORK, 25.0),
-    named("dgx-h100")
-        .about("8 GPUs, NVLink 450 GB/s, 8 cards of 50 GB/s")
-        .source("NVIDIA DGX H100 data sheet, 2023: NVLink 4; NDR InfiniBand, 400 Gbit/s per card")
-        .nodes(8, 8)
-        .within(NVLINK, 450.0)
-        .between(NETWORK, 50.0),
-    named("dgx-b200")
-        .about("8 GPUs, NVLink 900 GB/s, 8 cards of 50 GB/s")
-        .source("NVIDIA DGX B200 data sheet, 2024: NVLink 5; 400 Gbit/s per card")
-        .nodes(8, 8)
-        .within(NVLINK, 900.0)
-        .between(NETWORK, 50.0),
-    // Each tray of 4 GPUs has 4 cards, and 18 trays are one NVLink domain.
-    named("nvl72")
-        .about("72 GPUs of one NVLink domain, 900 GB/s, 72 cards of 50 GB/s")
-        .source("NVIDIA DGX GB200 data sheet, 2024: NVLink 5; ConnectX-7, 400 Gbit/s per card")
-        .nodes(72, 72)
-        .within(NVLINK, 900.0)
-        .between(NETWORK, 50.0),
-    named("dgx-b300")
-        .about("8 GPUs, NVLink 900 GB/s, 8 cards of 100 GB/s")
-        .source("NVIDIA DGX B300 data sheet, 2025: NVLink 5; ConnectX-8, 800 Gbit/s per card")
-        .nodes(8, 8)
-        .within(NVLINK, 900.0)
-        .between(NETWORK, 100.0),
-    named("p4d")
-        .about("8 GPUs, NVLink 300 GB/s, 4 cards of 12.5 GB/s")
-        .source("Amazon's EC2 P4 page, 2020: p4d.24xlarge, A100, EFA, 4 x 100 Gbit/s")
-        .nodes(8, 4)
-        .within(NVLINK, 300.0)
-        .between(NETWORK, 12.5),
-    named("frontier")
-        .about("8 dies, Infinity Fabric 50 GB/s, 4 cards of 25 GB/s")
-        .source("OLCF's Frontier guide, 2025: 50 GB/s and more between dies; Slingshot 11")
-        .nodes(8, 4)
-        .within(NVLINK, 50.0)
-        .between(NETWORK, 25.0),
-    // A link of 64 GB/s to each of the 7 others: 313 GB/s were measured in an all-reduce of all 8,
-    // and 48 of two.
-    named("mi300x")
-        .about("8 GPUs, Infinity Fabric 448 GB/s, 8 cards of 50 GB/s")
-        .source("AMD, and measured in stas00/ml-engineering, 2026; 400 Gbit/s per card")
-        .nodes(8, 8)
-        .within(NVLINK, 448.0)
-        .between(NETWORK, 50.0)
-        .direct(),
-    named("mi355x")
-        .about("8 GPUs, Infinity Fabric 537.6 GB/s, 8 cards of 50 GB/s")
-        .source("AMD MI355X data sheet, 2025: 76.8 GB/s to each of 7 others; 400 Gbit/s per card")
-        .nodes(8, 8)
-        .within(NVLINK, 537.6)
-        .between(NETWORK, 50.0)
-        .direct(),
-    named("dgx-2")
-        .about("16 GPUs, NVLink 150 GB/s, 8 cards of 12.5 GB/s")
-        .source("DGX-2H in MLPerf Training 0.7, 2020: NVSwitch; EDR InfiniBand")
-        .nodes(16, 8)
-        .within(NVLINK, 150.0)
-        .between(NETWORK, 12.5),
-    named("cloud-100g")
-        .about("8 GPUs, NVLink 300 GB/s, 1 card of 12.5 GB/s")
-        .source("a common virtual machine: 8 GPUs behind NVSwitch, one card for all")
-        .nodes(8, 1)
-        .within(NVLINK, 300.0)
-        .between(NETWORK, 12.5),
-    named("nvlink")
+/// The networks on which lab01 predicts collectives: ranks and cards of a node, latency in µs and
+/// bandwidth in GB/s within a node and between nodes, from GPU to GPU and in one direction.
+const PRESETS: [Network; 4] = [
+    Network::new("nvlink")
         .about("one node, 8 GPUs, NVLink 300 GB/s")
         .source("NVIDIA A100 architecture, 2020: 8 A100 behind NVSwitch")
         .nodes(8, 1)
         .within(NVLINK, 300.0)
         .between(NVLINK, 300.0)
         .at_most(8),
-    named("polaris")
+    Network::new("polaris")
         .about("4 GPUs per node, NVLink 100 GB/s, 2 cards of 25 GB/s")
         .source("ALCF's Polaris guide: 4 NVLinks between any two A100; Slingshot 11")
         .nodes(4, 2)
@@ -148,14 +77,14 @@ const NAMED: [Network; 15] = [
         .between(NETWORK, 25.0),
     // A rank is a tile. Between the two tiles of one GPU 185 GB/s were measured, which a rank
     // rarely has to itself.
-    named("aurora")
+    Network::new("aurora")
         .about("12 tiles per node, Xe Link 15 GB/s, 8 cards of 25 GB/s")
         .source("ALCF's Aurora guide: measured from tile to tile; Slingshot 11")
         .nodes(12, 8)
         .within(PCIE, 15.0)
         .between(NETWORK, 25.0),
     // To NCCL's latency come 10 µs of TCP, its best on such a card.
-    named("ethernet")
+    Network::new("ethernet")
         .about("one rank per node, 10 Gbit/s Ethernet")
         .source("10 Gbit/s; latency of TCP: S. Larsen et al., 2007")
         .nodes(1, 1)
@@ -163,56 +92,63 @@ const NAMED: [Network; 15] = [
         .between(24.0, 1.25),
 ];
 
-/// A network without figures yet.
-const fn named(name: &'static str) -> Network {
-    let link = Link { latency: 0.0, bandwidth: 0.0 };
-    Network {
-        name,
-        about: "",
-        source: "",
-        ranks_per_node: 1,
-        most_ranks: MOST_RANKS,
-        cards: 1,
-        rings: 1,
-        within: link,
-        between: link,
-        direct: false,
-        pipelined: false,
-        efficiency: EFFICIENCY,
-    }
-}
-
 const fn link(micro_seconds: f64, gigabytes: f64) -> Link {
     Link { latency: micro_seconds * MICRO, bandwidth: gigabytes * GB }
 }
 
-// How `NAMED` writes a network.
+/// How a network is written down.
 impl Network {
-    const fn about(self, about: &'static str) -> Network {
+    /// A network without figures yet.
+    pub const fn new(name: &'static str) -> Network {
+        let link = Link { latency: 0.0, bandwidth: 0.0 };
+        Network {
+            name,
+            about: "",
+            source: "",
+            ranks_per_node: 1,
+            most_ranks: MOST_RANKS,
+            cards: 1,
+            rings: 1,
+            within: link,
+            between: link,
+            direct: false,
+            pipelined: false,
+            efficiency: EFFICIENCY,
+        }
+    }
+
+    /// One line about it.
+    pub const fn about(self, about: &'static str) -> Network {
         Network { about, ..self }
     }
 
-    const fn source(self, source: &'static str) -> Network {
+    /// The source of its figures.
+    pub const fn source(self, source: &'static str) -> Network {
         Network { source, ..self }
     }
 
-    const fn nodes(self, ranks_per_node: usize, cards: usize) -> Network {
+    /// Ranks and cards of a node. A collective can use all cards.
+    pub const fn nodes(self, ranks_per_node: usize, cards: usize) -> Network {
         Network { ranks_per_node, cards, rings: cards, ..self }
     }
 
-    const fn within(self, micro_seconds: f64, gigabytes: f64) -> Network {
+    /// A rank's link within its node: µs and GB/s.
+    pub const fn within(self, micro_seconds: f64, gigabytes: f64) -> Network {
         Network { within: link(micro_seconds, gigabytes), ..self }
     }
 
-    const fn between(self, micro_seconds: f64, gigabytes: f64) -> Network {
+    /// One card between nodes: µs and GB/s.
+    pub const fn between(self, micro_seconds: f64, gigabytes: f64) -> Network {
         Network { between: link(micro_seconds, gigabytes), ..self }
     }
 
-    const fn direct(self) -> Network {
+    /// `within` is the sum of links to each other rank.
+    pub const fn direct(self) -> Network {
         Network { direct: true, ..self }
     }
 
-    const fn at_most(self, most_ranks: usize) -> Network {
+    /// The largest number of ranks.
+    pub const fn at_most(self, most_ranks: usize) -> Network {
         Network { most_ranks, ..self }
     }
 }
@@ -237,20 +173,14 @@ impl Network {
         }
     }
 
-    /// The network of that name.
+    /// The network of that name, of those on which lab01 predicts collectives.
     pub fn named(name: &str) -> Option<Network> {
-        NAMED.into_iter().find(|network| network.name == name)
+        PRESETS.into_iter().find(|network| network.name == name)
     }
 
     /// The networks on which lab01 predicts collectives.
     pub fn presets() -> [Network; 4] {
-        let [.., nvlink, polaris, aurora, ethernet] = NAMED;
-        [nvlink, polaris, aurora, ethernet]
-    }
-
-    /// All networks that have names: those of big machines first, then [`Network::presets`].
-    pub fn all() -> [Network; 15] {
-        NAMED
+        PRESETS
     }
 
     /// Seconds that a message of `bytes` keeps its sender and its receiver busy, and seconds until
@@ -277,7 +207,7 @@ mod tests {
 
     #[test]
     fn each_name_is_found() {
-        for network in Network::all() {
+        for network in Network::presets() {
             assert_eq!(Network::named(network.name), Some(network));
         }
         assert_eq!(Network::named("token-ring"), None);

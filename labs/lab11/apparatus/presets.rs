@@ -2,9 +2,8 @@
 
 use super::planner::models;
 use super::report::tokens;
-use super::strategy::Device;
+use super::strategy::{Device, networks};
 use kit::show::{Screen, bytes_decimal, significant, table};
-use shardlab::plan::Network;
 
 /// All names that --model, --device and --network know.
 pub fn presets(screen: &Screen) -> String {
@@ -20,7 +19,7 @@ pub fn presets(screen: &Screen) -> String {
             device.source.to_string(),
         ]
     });
-    let networks = Network::all().map(|network| {
+    let networks = networks().map(|network| {
         vec![network.name.to_string(), network.about.to_string(), network.source.to_string()]
     });
     let words = "memory: as PyTorch reports it. TFLOP/s: dense, in 16 bits. A layer of a large model reaches 0.43 to 0.73 of \
@@ -31,7 +30,7 @@ pub fn presets(screen: &Screen) -> String {
         table(screen, &["device", "memory", "TFLOP/s", "bandwidth", "source"], &devices),
         screen.wrap(words, 2),
         String::new(),
-        table(screen, &["network", "links, in one direction", "source"], &networks),
+        table(screen, &["network", "links, in one direction", "source"], &networks.collect::<Vec<_>>()),
         screen.wrap("Latencies: NCCL's cost model. Yours: --help-cluster > mine.toml, then --cluster mine.toml", 2),
     ]
     .join("\n")

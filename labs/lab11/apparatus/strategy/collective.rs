@@ -127,13 +127,14 @@ pub fn sends(network: &Network, bytes: f64, stride: usize, devices: usize) -> f6
 
 #[cfg(test)]
 mod tests {
+    use super::super::network;
     use super::*;
     use shardlab::comm::algorithms::{Algorithm, Collective, Task};
     use shardlab::plan::simulate;
 
     #[test]
     fn groups_share_the_cards_of_a_node() {
-        let dgx = Network::named("dgx-a100").unwrap();
+        let dgx = network("dgx-a100").unwrap();
         let gb = |size, stride| {
             bandwidth(&dgx, RankGroup::of(&dgx, 512, size, stride)) / 1e9 / dgx.efficiency
         };
@@ -174,7 +175,7 @@ mod tests {
     /// 2,048 ranks, one on each node: a ring has 2,047 hops.
     #[test]
     fn many_ranks_do_not_wait_for_a_ring() {
-        let dgx = Network::named("dgx-h100").unwrap();
+        let dgx = network("dgx-h100").unwrap();
         let group = RankGroup::of(&dgx, 16_384, 2048, 8);
         let rings = gathers(&dgx, group, 1e6, 1.0, false);
         let best = gathers(&dgx, group, 1e6, 1.0, true);
@@ -185,7 +186,7 @@ mod tests {
     /// among all eight (in 448).
     #[test]
     fn direct_links_are_few_between_few() {
-        let network = Network::named("mi300x").unwrap();
+        let network = network("mi300x").unwrap();
         let gb = |size| bandwidth(&network, RankGroup::of(&network, 8, size, 1)) / 1e9;
         assert!((gb(2) / 47.7 - 1.0).abs() < 0.1, "{}", gb(2));
         assert!((gb(8) / 312.9 - 1.0).abs() < 0.15, "{}", gb(8));
@@ -195,7 +196,7 @@ mod tests {
     /// Four do.
     #[test]
     fn some_groups_lie_on_two_nodes() {
-        let aurora = Network::named("aurora").unwrap();
+        let aurora = network("aurora").unwrap();
         let per_node = |devices, size| RankGroup::of(&aurora, devices, size, 1).per_node;
         assert_eq!([per_node(24, 8), per_node(24, 4), per_node(24, 24)], [4, 4, 12]);
         assert_eq!([per_node(24, 12), per_node(8, 8)], [12, 8]);
@@ -209,7 +210,7 @@ mod tests {
     /// A pair of eight MI300X has one of seven links, also for messages between stages.
     #[test]
     fn a_message_takes_one_link() {
-        let network = Network::named("mi300x").unwrap();
+        let network = network("mi300x").unwrap();
         let seconds = sends(&network, 1e9, 1, 8) - network.within.latency;
         assert!((seconds * network.efficiency * 64e9 / 1e9 - 1.0).abs() < 1e-9, "{seconds}");
     }

@@ -1,6 +1,7 @@
 //! Devices: their speed, their memory and their bandwidths, from data sheets; and equal devices
 //! on a network.
 
+use super::networks;
 use shardlab::plan::Network;
 
 /// One device, as a rank sees it: a GPU, a half of one, or a share of a processor.
@@ -198,7 +199,7 @@ pub struct Cluster {
 impl Cluster {
     /// A device on the network of that name.
     pub fn new(device: Device, name: &str) -> Option<Cluster> {
-        let network = Network::named(name)?;
+        let network = networks::network(name)?;
         Some(Cluster { device, network })
     }
 }

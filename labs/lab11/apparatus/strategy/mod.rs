@@ -2,7 +2,7 @@
 //!
 //! Arithmetic alone: no tensors, no ranks. Every formula has its source beside it. Reading order:
 //!
-//! - `device.rs`: devices on their network; `collective.rs`: the time of a collective there
+//! - `networks.rs`, `device.rs`: devices on their network; `collective.rs`: the time of a collective there
 //! - `degrees.rs`: a strategy, and how it is written; `program.rs`: what differs between the
 //!   programs that run it
 //! - `memory.rs`: all bytes of a rank
@@ -14,6 +14,7 @@ mod cost;
 mod degrees;
 mod device;
 mod memory;
+mod networks;
 mod program;
 mod step;
 mod traffic;
@@ -23,6 +24,7 @@ pub use cost::{Cost, TOKENS};
 pub use degrees::{Degrees, MICRO_BATCHES, cell};
 pub use device::{Cluster, Device};
 pub use memory::{Load, in_flight};
+pub use networks::{network, networks};
 pub use program::Program;
 pub use shardlab::parallel::Strategy;
 pub use shardlab::parallel::strategy::{Offloaded, Recompute};
