@@ -290,11 +290,11 @@ fn unsupported(what: String) -> BadInput {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use shardlab::plan::PRESETS;
+    use crate::llamas::{self, LLAMAS};
 
     /// The config of stories260k with one key changed.
     fn with(key: &str, value: Value) -> String {
-        let preset = ModelShape::preset("stories260k").unwrap();
+        let preset = llamas::named("stories260k").unwrap();
         let mut config: Value = serde_json::from_str(&to_config(&preset).unwrap()).unwrap();
         config[key] = value;
         config.to_string()
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn every_preset_is_read_as_it_was_written() {
-        for (name, shape) in PRESETS {
+        for (name, shape) in LLAMAS {
             let config = to_config(shape).unwrap();
             assert_eq!(llama(&config).unwrap(), *shape, "{name}");
             assert_eq!(planned(&config).unwrap().dense(), shape.dense(), "{name}");

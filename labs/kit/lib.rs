@@ -17,7 +17,8 @@
 //! - `peaks.rs` (this machine's), `other_work.rs` (whether other programs work on it),
 //!   `neighbours.rs` (which ranks share a node)
 //! - `restarts.rs`: how often a job was started again; `signals.rs`: a process that is told to end
-//! - `check.rs`: the claims of an exercise's check; `config_json.rs`: a published model's numbers
+//! - `check.rs`: the claims of an exercise's check; `config_json.rs` and
+//!   `llamas.rs`: published models' numbers
 
 mod arguments;
 mod beside;
@@ -33,6 +34,7 @@ pub mod help;
 mod journal;
 mod lab_checks;
 mod lesson;
+pub mod llamas;
 mod metrics;
 pub mod neighbours;
 mod other_work;

@@ -340,11 +340,12 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::stories260k;
 
     /// The list that all counts go over is the list of what a model declares, in the same order.
     #[test]
     fn a_model_declares_the_parameters_of_its_shape() {
-        let llama = ModelShape::preset("stories260k").unwrap();
+        let llama = stories260k();
         let Family::Llama(mut untied) = llama.family else {
             panic!("{llama:?}");
         };

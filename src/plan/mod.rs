@@ -1,7 +1,6 @@
 //! Arithmetic before anything is allocated or sent. No tensors. Reading order:
 //!
-//! - `shape.rs`: a model's shape; its parameters by name, their number on a rank, FLOPs; Llamas by
-//!   name
+//! - `shape.rs`: a model's shape; its parameters by name, their number on a rank, FLOPs
 //! - `activations.rs`: the memory of a rank that trains a GPT without other ranks
 //! - `kept.rs`: what one block keeps for its backward pass
 //! - `network.rs` and `simulate.rs`: what it would take on a network that is not here, by a formula
@@ -10,10 +9,8 @@
 //! - `zero.rs`: what ZeRO's stages hold, send and take
 //! - `shards.rs`: what ranks hold, keep and send when tensor ranks and pipeline stages share a
 //!   model
-//! - `bandwidth.rs`: how fast it is, in the field's terms
 
 mod activations;
-mod bandwidth;
 mod kept;
 pub mod network;
 mod overlap;
@@ -23,13 +20,13 @@ mod simulate;
 mod zero;
 
 pub use activations::{Keep, Memory};
-pub use bandwidth::{algbw, array_bytes, busbw, fit};
 pub use kept::{AttentionScores, DropoutMasks, Kept};
 pub use network::{MOST_RANKS, Network};
 pub use overlap::{exposed, tokens_that_hide};
+#[cfg(test)]
+pub(crate) use shape::tests::stories260k;
 pub use shape::{
-    BlockParameter, Dense, Family, LlamaExtra, ModelShape, Named, PRESETS, Portion, Rope,
-    RopeScaling,
+    BlockParameter, Dense, Family, LlamaExtra, ModelShape, Named, Portion, Rope, RopeScaling,
 };
 pub use shards::Shards;
 pub use simulate::simulate;

@@ -9,18 +9,16 @@
 //! choices differently: [`Dense`] has them one by one.
 //!
 //! Reading order: `names.rs` (that list), `flops.rs`, `dense.rs` (any dense decoder, by its
-//! choices), `rope.rs` (the frequencies of rotary positions), `presets.rs` (Llamas by name).
+//! choices), `rope.rs` (the frequencies of rotary positions).
 
 mod dense;
 mod flops;
 mod names;
 mod parameter;
-mod presets;
 mod rope;
 
 pub use dense::Dense;
 pub use parameter::{BlockParameter, Named};
-pub use presets::PRESETS;
 pub use rope::{Rope, RopeScaling};
 
 use serde::{Deserialize, Serialize};
@@ -259,8 +257,40 @@ impl ModelShape {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+
+    fn llama(
+        [vocabulary, embd, layers, heads, kv_heads, ffn]: [usize; 6],
+        rope: Rope,
+        tied: bool,
+    ) -> ModelShape {
+        let extra = LlamaExtra { kv_heads, ffn, rope, norm_eps: 1e-5, tied };
+        let family = Family::Llama(extra);
+        ModelShape { vocabulary, block: 512, layers, heads, embd, family }
+    }
+
+    /// A model of Karpathy's llama2.c.
+    pub(crate) fn stories260k() -> ModelShape {
+        llama([512, 64, 5, 8, 4, 172], Rope { theta: 10_000.0, scaling: None }, true)
+    }
+
+    pub(crate) fn llama_3_2_1b() -> ModelShape {
+        let [factor, low_freq_factor, high_freq_factor] = [32.0, 1.0, 4.0];
+        let original_block = 8192;
+        let scaling =
+            Some(RopeScaling { factor, low_freq_factor, high_freq_factor, original_block });
+        llama([128_256, 2048, 16, 32, 8, 8192], Rope { theta: 500_000.0, scaling }, true)
+    }
+
+    /// With a head of its own.
+    pub(crate) fn llama_3_8b() -> ModelShape {
+        llama(
+            [128_256, 4096, 32, 32, 8, 14_336],
+            Rope { theta: 500_000.0, scaling: None },
+            false,
+        )
+    }
 
     /// This library's GPT, with the seed's (wordplay) and nanoGPT's figures.
     #[test]
@@ -293,7 +323,7 @@ mod tests {
     #[test]
     fn ranks_hold_all_parameters_together() {
         let gpt = ModelShape { family: Family::Gpt, ..ModelShape::gpt2(8, 64, 4, 128, 64) };
-        let llama = ModelShape::preset("llama-2-7b").unwrap();
+        let llama = llama_3_8b();
         for shape in [gpt, ModelShape::gpt2(8, 64, 4, 128, 64), llama] {
             let all = shape.parameters();
             let layers = shape.layers;
@@ -319,7 +349,7 @@ mod tests {
         let shape: ModelShape = serde_json::from_str(text).unwrap();
         assert_eq!(shape.family, Family::Gpt);
         assert_eq!(serde_json::to_string(&shape).unwrap(), text);
-        let llama = ModelShape::preset("stories260k").unwrap();
+        let llama = stories260k();
         let text = serde_json::to_string(&llama).unwrap();
         assert_eq!(serde_json::from_str::<ModelShape>(&text).unwrap(), llama);
     }

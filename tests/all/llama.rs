@@ -42,7 +42,7 @@ fn the_story_is_told() {
 
 #[test]
 fn heads_that_ranks_cannot_share_are_refused() {
-    let error = TensorParallel::check_llama(&ModelShape::preset("smollm2-135m").unwrap(), 2)
+    let error = TensorParallel::check_llama(&kit::llamas::named("smollm2-135m").unwrap(), 2)
         .unwrap_err()
         .to_string();
     assert!(

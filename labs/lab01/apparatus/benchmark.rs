@@ -1,6 +1,7 @@
 //! Times of a collective's algorithms, for small and large arrays: measured here, or predicted, as
 //! tables, curves and JSON.
 
+use super::bandwidth::{algbw, busbw, fit};
 use super::call::Way;
 use super::counts::Count;
 use kit::show::{Plot, Screen, Series, bytes_binary, seconds, significant, table};
@@ -9,7 +10,6 @@ use shardlab::comm::algorithms::{Algorithm, Collective};
 use shardlab::comm::{Comm, Reduce, Result};
 use shardlab::error::BadInput;
 use shardlab::launch;
-use shardlab::plan::{algbw, busbw, fit};
 use std::fs::File;
 use std::path::Path;
 use std::time::Instant;

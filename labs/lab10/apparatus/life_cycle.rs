@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn pretraining_is_120_n_squared() {
-        let shape = ModelShape::preset("llama-3.2-1b").unwrap();
+        let shape = kit::llamas::named("llama-3.2-1b").unwrap();
         let n = shape.parameters() as f64;
         let [data, pretraining, tuning, serving] =
             stages(&shape).map(|(_, _, tokens, each)| tokens * each);

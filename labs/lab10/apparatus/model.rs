@@ -50,7 +50,7 @@ impl Model {
         }
         Ok(Model {
             name: model.to_string(),
-            shape: ModelShape::preset(model)?,
+            shape: kit::llamas::named(model)?,
             weights: None,
         })
     }

@@ -63,11 +63,10 @@ pub fn note(screen: &Screen) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use shardlab::plan::ModelShape;
 
     #[test]
     fn twenty_over_twenty_eight() {
-        assert_eq!(PARAMETERS, ModelShape::preset("llama-3.2-1b").unwrap().parameters() as f64);
+        assert_eq!(PARAMETERS, kit::llamas::named("llama-3.2-1b").unwrap().parameters() as f64);
         assert_eq!(source().line(), "Batch=4|Seq=8 Elapsed=0.5190s TFLOPs=1.5 AI=22.86");
         assert_eq!(source().breakdown(), "Tokens: 32, Time: 0.519s, Cost/1M: $5.45082");
         assert_eq!(counted().line(), "Batch=4|Seq=8 Elapsed=0.5190s TFLOPs=0.15 AI=32.00");

@@ -3,9 +3,9 @@
 
 use exercise::{Attention, Held, held};
 use kit::check::{Evidence, run};
+use kit::llamas;
 use kit::show::thousands;
 use shardlab::Result;
-use shardlab::plan::ModelShape;
 use std::ops::Range;
 use std::process::ExitCode;
 
@@ -25,7 +25,7 @@ fn main() -> ExitCode {
 
 /// 32 query heads in groups of 4, like those of Llama-3-8B.
 fn model() -> Result<Attention> {
-    let shape = ModelShape::preset("llama-3-8b")?;
+    let shape = llamas::named("llama-3-8b")?;
     Ok(Attention {
         heads: shape.heads,
         kv_heads: shape.kv_heads(),

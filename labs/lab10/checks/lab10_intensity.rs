@@ -3,9 +3,9 @@
 
 use exercise::{Model, Work, batch_at_the_ridge, work};
 use kit::check::{Evidence, run};
+use kit::llamas;
 use kit::show::{significant, thousands};
 use shardlab::Result;
-use shardlab::plan::ModelShape;
 use std::process::ExitCode;
 
 /// A pass: batch, new tokens, earlier tokens.
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
 }
 
 fn model(name: &str) -> Result<Model> {
-    let shape = ModelShape::preset(name)?;
+    let shape = llamas::named(name)?;
     let kv_heads = shape.kv_heads() as u64;
     Ok(Model {
         parameters: shape.parameters(),

@@ -72,11 +72,12 @@ impl ModelShape {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::llama_3_2_1b;
     use super::*;
 
     #[test]
     fn flops_follow_from_parameters() {
-        let shape = ModelShape::preset("llama-3.2-1b").unwrap();
+        let shape = llama_3_2_1b();
         assert_eq!(shape.forward_flops_per_token(), 2 * 1_235_814_400);
         assert_eq!(shape.training_flops_per_token(), 6 * 1_235_814_400);
         // Two products of 32 heads of 64 with 8,192 positions, 2 FLOPs each, in 16 layers.

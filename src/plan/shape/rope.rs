@@ -49,14 +49,15 @@ impl RopeScaling {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Family, LlamaExtra, ModelShape};
+    use super::super::tests::llama_3_2_1b;
+    use super::super::{Family, LlamaExtra};
     use super::*;
 
     /// Fast pairs keep their frequency, slow ones turn 32 times slower, and no pair between is
     /// faster than a faster pair.
     #[test]
     fn llama3_scaling_slows_only_slow_pairs() {
-        let shape = ModelShape::preset("llama-3.2-1b").unwrap();
+        let shape = llama_3_2_1b();
         let Family::Llama(LlamaExtra { rope, .. }) = shape.family else {
             panic!("{shape:?}");
         };

@@ -1,13 +1,14 @@
 //! The model of a job: a published one by name, one of a config.json, or one of one's own.
 
 use clap::builder::RangedU64ValueParser;
+use kit::llamas::LLAMAS;
 use kit::{config_json, help};
 use shardlab::error::BadInput;
 use shardlab::files;
-use shardlab::plan::{Dense, Family, ModelShape, PRESETS};
+use shardlab::plan::{Dense, Family, ModelShape};
 use std::path::{Path, PathBuf};
 
-/// GPTs with names, beside the Llamas of [`PRESETS`].
+/// GPTs with names, beside the Llamas of [`LLAMAS`].
 ///
 /// Sources: Radford et al., *Language Models are Unsupervised Multitask Learners* (2019); Brown et
 /// al. (arXiv 2005.14165), table 2.1; Smith et al. (arXiv 2201.11990); Korthikanti et al.
@@ -28,7 +29,7 @@ const LONGEST: usize = 8192;
 
 /// All models that have names.
 pub fn models() -> impl Iterator<Item = (&'static str, ModelShape)> {
-    let llamas = PRESETS.iter().copied();
+    let llamas = LLAMAS.iter().copied();
     MODELS.into_iter().chain(llamas)
 }
 

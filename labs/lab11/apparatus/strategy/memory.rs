@@ -374,7 +374,7 @@ mod tests {
     #[test]
     fn zero_2_in_a_pipeline_divides_gradients() {
         let cluster = Cluster::new(Device::named("h100-80g").unwrap(), "dgx-h100").unwrap();
-        let shape = ModelShape { block: 8192, ..ModelShape::preset("llama-3.1-405b").unwrap() };
+        let shape = ModelShape { block: 8192, ..kit::llamas::named("llama-3.1-405b").unwrap() };
         let job = TrainingJob { batch: 2048, ..TrainingJob::new(shape, cluster, 8192) };
         let of = |plan: &str| job.load(&plan.parse().unwrap());
         let [one, two] = [1, 2].map(|zero| of(&format!("dp=64,tp=8,pp=16,zero={zero},sp")));

@@ -152,7 +152,7 @@ mod tests {
         // Nobody trains 7 billion on eight devices with 4 million tokens a step.
         assert_eq!(tokens(32, 4096, 32, 8), 8.0 * 65_536.0);
         // Llama 3 405B on 16,384, and an odd number of devices.
-        let llama = ModelShape::preset("llama-3.1-405b").unwrap();
+        let llama = kit::llamas::named("llama-3.1-405b").unwrap();
         let llama = ModelShape { block: 8192, ..llama };
         assert_eq!(TrainingJob::usual_batch(&llama, 16_384), 2048);
         assert!(TrainingJob::usual_batch(&llama, 24).is_multiple_of(3));

@@ -32,7 +32,7 @@ fn pass(shape: &ModelShape, name: String, [batch, new, earlier]: [u64; 3]) -> Pa
 }
 
 fn passes() -> Result<(Peaks, Vec<Pass>)> {
-    let shape = ModelShape::preset(MODEL)?;
+    let shape = kit::llamas::named(MODEL)?;
     let device = Device::named(DEVICE).context("a device of lab11")?;
     let peaks = Peaks { flops: device.peak, bytes: device.bandwidth };
     let decode = [1, 16, 128].map(|batch| {

@@ -6,7 +6,7 @@ use anyhow::Result;
 use kit::show::bytes_decimal;
 use lab10::{DsConfig, PipelineConfig, make_ds_config};
 use shardlab::parallel::zero::Stage;
-use shardlab::plan::{ModelShape, Portion};
+use shardlab::plan::Portion;
 
 const RANKS: usize = 8;
 const MODEL: &str = "stories260k";
@@ -28,7 +28,7 @@ fn parts() -> Result<(Vec<Part>, u64)> {
         zero_stage: Stage::One,
         ..DsConfig::default()
     })?;
-    let shape = ModelShape::preset(MODEL)?;
+    let shape = kit::llamas::named(MODEL)?;
     let layout = config.mesh(RANKS)?;
     let layers = config.layers(&shape)?;
     let part = |rank| {

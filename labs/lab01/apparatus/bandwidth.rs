@@ -1,7 +1,7 @@
 //! The speed of a collective: nccl-tests' two bandwidths, and the link that fits measured times.
 
-use crate::comm::Link;
-use crate::comm::algorithms::{Collective, Task};
+use shardlab::comm::Link;
+use shardlab::comm::algorithms::Collective;
 
 /// algbw: bytes per second as the caller sees them, S / t.
 ///
@@ -29,13 +29,6 @@ pub fn busbw(collective: Collective, ranks: usize, bytes: f64, seconds: f64) -> 
     factor * algbw(bytes, seconds)
 }
 
-/// Bytes of the whole array, of elements of `element_bytes`: nccl-tests' S.
-pub fn array_bytes(task: &Task, element_bytes: usize) -> f64 {
-    // An all-to-all's buffer holds what is sent and what is received.
-    let arrays = if task.collective == Collective::AllToAll { 2 } else { 1 };
-    (task.buffer() / arrays * element_bytes) as f64
-}
-
 /// The link whose times come closest to the measured ones, (bytes, seconds): the line t = α + S/β
 /// whose relative errors have the least squares. None for less than two sizes, or where times do
 /// not grow.
@@ -61,7 +54,6 @@ pub fn fit(points: &[(f64, f64)]) -> Option<Link> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::comm::algorithms::Algorithm;
 
     #[test]
     fn bandwidths_are_nccl_tests_ones() {
@@ -73,12 +65,6 @@ mod tests {
         assert_eq!(busbw(Collective::ReduceScatter), 0.75e11);
         assert_eq!(busbw(Collective::AllToAll), 0.75e11);
         assert_eq!(busbw(Collective::Broadcast), 1e11);
-        let bytes = |collective| {
-            array_bytes(&Task::new(collective, Algorithm::Auto, 4, 10, 4, 0).unwrap(), 4)
-        };
-        assert_eq!(bytes(Collective::AllReduce), 40.0);
-        assert_eq!(bytes(Collective::AllGather), 160.0);
-        assert_eq!(bytes(Collective::AllToAll), 160.0);
     }
 
     #[test]

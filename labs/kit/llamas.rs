@@ -3,11 +3,11 @@
 //! The numbers are those of each model's config.json on the Hugging Face Hub (November 2026). The
 //! test has the published counts. stories260k is a model of Karpathy's llama2.c.
 
-use super::{Family, LlamaExtra, ModelShape, Rope, RopeScaling};
-use crate::error::BadInput;
+use shardlab::error::BadInput;
+use shardlab::plan::{Family, LlamaExtra, ModelShape, Rope, RopeScaling};
 
 /// All models, by the name that `--model` takes.
-pub const PRESETS: &[(&str, ModelShape)] = &[
+pub const LLAMAS: &[(&str, ModelShape)] = &[
     ("stories260k", shape(512, [64, 5, 8, 4, 172], 512, rope(10_000.0), true)),
     (
         "smollm2-135m",
@@ -93,21 +93,19 @@ const fn longer(theta: f64, factor: f64) -> Rope {
     }
 }
 
-impl ModelShape {
-    /// The Llama of this name, in any case.
-    ///
-    /// # Errors
-    /// If no Llama has the name.
-    pub fn preset(name: &str) -> Result<ModelShape, BadInput> {
-        let known = PRESETS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
-        known.map(|(_, shape)| *shape).ok_or_else(|| {
-            let names: Vec<&str> = PRESETS.iter().map(|(name, _)| *name).collect();
-            BadInput::new(
-                format!("no model is named {name}"),
-                format!("choose one of {}", names.join(", ")),
-            )
-        })
-    }
+/// The Llama of this name, in any case.
+///
+/// # Errors
+/// If no Llama has the name.
+pub fn named(name: &str) -> Result<ModelShape, BadInput> {
+    let known = LLAMAS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+    known.map(|(_, shape)| *shape).ok_or_else(|| {
+        let names: Vec<&str> = LLAMAS.iter().map(|(name, _)| *name).collect();
+        BadInput::new(
+            format!("no model is named {name}"),
+            format!("choose one of {}", names.join(", ")),
+        )
+    })
 }
 
 #[cfg(test)]
@@ -131,20 +129,29 @@ mod tests {
             ("llama-3.1-8b", 8_030_261_248),
             ("llama-3.1-405b", 405_853_388_800),
         ];
-        assert_eq!(published.len(), PRESETS.len());
+        assert_eq!(published.len(), LLAMAS.len());
         for (name, parameters) in published {
-            let shape = ModelShape::preset(name).unwrap();
+            let shape = named(name).unwrap();
             assert_eq!(shape.parameters(), parameters, "{name}");
         }
     }
 
     #[test]
     fn a_name_without_a_model_is_refused_with_all_names() {
-        assert_eq!(ModelShape::preset("Llama-3.2-1B"), ModelShape::preset("llama-3.2-1b"));
-        let error = ModelShape::preset("gpt-5").unwrap_err().to_string();
+        assert_eq!(named("Llama-3.2-1B"), named("llama-3.2-1b"));
+        let error = named("gpt-5").unwrap_err().to_string();
         assert!(
             error.contains("no model is named gpt-5") && error.contains("llama-3-70b"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn the_names_have_all_parameters() {
+        for (name, shape) in LLAMAS {
+            let named = shape.named();
+            let all = named.iter().map(|(_, dims)| dims.iter().map(|&n| n as u64).product::<u64>());
+            assert_eq!(all.sum::<u64>(), shape.parameters(), "{name}");
+        }
     }
 }
