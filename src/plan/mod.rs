@@ -19,7 +19,7 @@ mod shards;
 mod simulate;
 mod zero;
 
-pub use activations::{Keep, Memory};
+pub use activations::Memory;
 pub use kept::{AttentionScores, DropoutMasks, Kept};
 pub use network::{MOST_RANKS, Network};
 pub use overlap::{exposed, tokens_that_hide};

@@ -1,11 +1,12 @@
 //! The memory plan against what a training step really allocates.
 
 use crate::alone;
+use book::{Keep, activations_over_a_step};
 use shardlab::allocator::{live, peak_of};
 use shardlab::data::{Corpus, Sampler, Sampling};
 use shardlab::launch;
 use shardlab::model::{Gpt, Pass};
-use shardlab::plan::{DropoutMasks, Family, Keep, ModelShape};
+use shardlab::plan::{DropoutMasks, Family, ModelShape};
 use shardlab::tensor::Dropout;
 
 #[test]
@@ -136,8 +137,7 @@ fn recomputed_blocks_take_the_memory_of_their_inputs() {
         let (inputs, gradients) = train(1);
         let (pairs, _) = train(2);
         assert!(gradients == expected, "the second forward pass has other bits");
-        let planned = shape
-            .activations_over_a_step(batch, DropoutMasks::Kept, Keep::BlockInputs)
+        let planned = activations_over_a_step(&shape, batch, DropoutMasks::Kept, Keep::BlockInputs)
             .into_iter()
             .max()
             .unwrap() as f64;

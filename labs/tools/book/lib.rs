@@ -7,6 +7,7 @@
 //! - `compare.rs`: what may differ between two runs of one command, and what may not
 //! - `colours.rs`: an output in the colours of the terminal
 //! - `math.rs`: formulas: TeX in the pages, MathML in the book (mdBook's preprocessor)
+//! - `over_a_step.rs`: the activations that are alive over a step
 //! - `minutes.rs`: how long a page takes, and a path
 //! - `draw/`: what pages draw and no screen does
 //! - `figures/`: pictures for pages; `live.rs`: those that a reader can change; `exposed.rs`
@@ -27,6 +28,7 @@ mod memory;
 mod mesh;
 mod minutes;
 mod outputs;
+mod over_a_step;
 mod plans;
 mod schedules;
 
@@ -43,5 +45,6 @@ pub use memory::memory_numbers;
 pub use mesh::mesh_numbers;
 pub use minutes::{Minutes, Stated, minutes, stated};
 pub use outputs::{Output, compare, outputs, write};
+pub use over_a_step::{Keep, activations_over_a_step};
 pub use plans::plans;
 pub use schedules::{cases, numbers};

@@ -17,7 +17,7 @@ use shardlab::allocator::{Counting, live, peak_of};
 use shardlab::data::Corpus;
 use shardlab::launch;
 use shardlab::model::Gpt;
-use shardlab::plan::{DropoutMasks, Keep, ModelShape};
+use shardlab::plan::{DropoutMasks, ModelShape};
 use shardlab::train::{AdamW, Config};
 use std::process::ExitCode;
 
@@ -95,8 +95,7 @@ fn measure(config: &Config, corpus: &Corpus) -> Result<[isize; 4]> {
 fn bytes(screen: &Screen, config: &Config, measured: [isize; 4]) -> String {
     let dropout = DropoutMasks::of(config.dropout);
     let plan = config.shape.memory(config.batch, dropout);
-    let over = config.shape.activations_over_a_step(config.batch, dropout, Keep::ToTheEnd);
-    let forward = over[config.shape.layers + 2];
+    let forward = config.shape.alone().activations(config.batch, dropout) as u64;
     let state = plan.parameters + plan.gradients;
     let psi = if screen.ascii { "P" } else { "Ψ" };
     let formulas = [
@@ -118,8 +117,7 @@ fn per_block(screen: &Screen, shape: &ModelShape, batch: usize) -> String {
     let tokens = (batch * shape.block) as f64;
     let width = shape.embd as f64;
     let attention = 5.0 * (shape.heads * shape.block) as f64 / width;
-    let over = shape.activations_over_a_step(batch, DropoutMasks::None, Keep::ToTheEnd);
-    let here = (over[3.min(over.len() - 1)] - over[2]) as f64 / (tokens * width);
+    let here = 4.0 * shape.alone().kept_by_a_block(DropoutMasks::None) / width;
     let counts = [
         ("here, f32", format!("{} sbh", significant(here, 3)), here),
         (

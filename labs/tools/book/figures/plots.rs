@@ -1,11 +1,12 @@
 //! Curves: of a run's metrics, of times, and of activations.
 
+use crate::over_a_step::{Keep, activations_over_a_step};
 use anyhow::{Context, Result};
 use kit::show::{Plot, Series, bytes_binary, bytes_decimal, seconds};
 use lab01::{benchmark, predict};
 use serde_json::Value;
 use shardlab::comm::algorithms::Collective;
-use shardlab::plan::{DropoutMasks, Keep, ModelShape, Network};
+use shardlab::plan::{DropoutMasks, ModelShape, Network};
 use std::path::Path;
 
 /// lab01's prediction for four ranks on Ethernet, as `--json` writes it.
@@ -19,7 +20,7 @@ pub(super) fn cost() -> Result<Value> {
 /// Activations over one step of a model, as the plot of a page or a screen.
 pub fn activations(shape: &ModelShape, batch: usize, dropout: DropoutMasks) -> Plot<'static> {
     let series = |name, keep| {
-        let bytes = shape.activations_over_a_step(batch, dropout, keep);
+        let bytes = activations_over_a_step(shape, batch, dropout, keep);
         Series::line(
             name,
             bytes.into_iter().enumerate().map(|(part, bytes)| (part as f64, bytes as f64)),
