@@ -15,8 +15,9 @@ pub mod lesson;
 mod run;
 
 pub use apparatus::{
-    Benchmark, DsConfig, Harness, Measured, Model, PipelineConfig, Point, all, life_cycle,
-    make_ds_config, pretrained, roofline, run_distributed_benchmark, source, stages,
+    Benchmark, Continuation, DsConfig, Harness, Measured, Model, PipelineConfig, Point,
+    TokenSampling, all, generate, life_cycle, make_ds_config, pretrained, roofline,
+    run_distributed_benchmark, source, stages,
 };
 pub use flags::Args;
 pub use kit::config_json::to_config;

@@ -1,6 +1,6 @@
 //! Generates text with a model, one token at a time.
 
-use super::{Gpt, Pass, sample};
+use super::{Gpt, Pass};
 use crate::tensor::random::Stream;
 use candle_core::{Result, bail};
 
@@ -30,12 +30,21 @@ pub fn generate(
     Ok(tokens.split_off(prompt.len()))
 }
 
-/// The token at which the cumulative probability exceeds `u`, 0 <= u < 1.
-fn draw(logits: &[f32], temperature: f32, u: f64) -> u32 {
+/// The token at which the cumulative probability, by softmax(logits / temperature), exceeds `u`,
+/// 0 <= u < 1.
+pub fn draw(logits: &[f32], temperature: f32, u: f64) -> u32 {
     let top = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let weights: Vec<f64> =
         logits.iter().map(|x| f64::from((x - top) / temperature).exp()).collect();
-    sample::draw(&weights, u) as u32
+    let mut left = u * weights.iter().sum::<f64>();
+    for (i, weight) in weights.iter().enumerate() {
+        left -= weight;
+        if left < 0.0 {
+            return i as u32;
+        }
+    }
+    // The loop ends without a token only because of rounding, or of a NaN.
+    weights.len().saturating_sub(1) as u32
 }
 
 #[cfg(test)]

@@ -3,8 +3,7 @@
 //!
 //! Reading order: `layers.rs` (the layers), `decoder.rs` (the whole model, or one pipeline stage),
 //! `gpt.rs` and `llama.rs` (the blocks of two families), `build.rs` (the makers of layers),
-//! `generate.rs` (text from a GPT), `sample.rs` (the choice of a token), `mlp.rs` (linear layers
-//! only, for the smallest job).
+//! `generate.rs` (text from a GPT), `mlp.rs` (linear layers only, for the smallest job).
 
 mod build;
 mod decoder;
@@ -13,17 +12,15 @@ mod gpt;
 mod layers;
 mod llama;
 mod mlp;
-mod sample;
 
 pub use build::{Build, Plain, Role, Tiled};
 pub use decoder::{Chunk, Decoder, Input, Positions};
-pub use generate::generate;
+pub use generate::{draw, generate};
 pub use layers::{
     Attention, Block, Embedding, Entry, Exit, Head, Layer, LayerNorm, Linear, Linears, Mlp, Pass,
     RmsNorm, TiledLinear,
 };
 pub use mlp::LinearStack;
-pub use sample::{Likely, TokenSampling, likeliest};
 
 /// A decoder whose shape is a GPT's, as labs 02 to 09 train it.
 pub type Gpt = Decoder;

@@ -3,12 +3,11 @@
 //! Reading order: `ddp.rs` (data parallelism), `buckets.rs` (gradients that ranks average
 //! together), `queue.rs` (collectives in flight), `partition.rs` (the slices that each rank holds),
 //! `norm.rs` (the norm of sharded gradients), `zero/` (sharded state), `tensor/` (tensor and
-//! sequence parallelism), `pipeline/`, `unshard.rs` (the whole model again), `generate.rs` (text
-//! from a model that ranks share), `strategy.rs` (which of all these a job uses).
+//! sequence parallelism), `pipeline/`, `unshard.rs` (the whole model again), `strategy.rs` (which
+//! of all these a job uses).
 
 mod buckets;
 mod ddp;
-pub mod generate;
 mod mistake;
 mod norm;
 pub mod partition;

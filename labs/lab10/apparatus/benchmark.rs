@@ -2,8 +2,10 @@
 //! holds and sends.
 
 use super::config::{DsConfig, share};
+use super::continuation::{Continuation, generate};
 use super::lines::{Memory, Timed};
 use super::model::Model;
+use super::sampling::TokenSampling;
 use anyhow::Result;
 use kit::show::bytes_decimal;
 use shardlab::allocator;
@@ -12,8 +14,7 @@ use shardlab::data::Batch;
 use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::mesh::{Axis, Coordinates, Layout, Mesh};
-use shardlab::model::{Build, Pass, Plain, TokenSampling};
-use shardlab::parallel::generate::{Continuation, generate};
+use shardlab::model::{Build, Pass, Plain};
 use shardlab::parallel::pipeline::{Instruction, Op};
 use shardlab::parallel::{TensorParallel, ZeroConfig};
 use shardlab::plan::zero_memory;

@@ -58,12 +58,11 @@ impl Reference {
 mod tests {
     use super::*;
     use crate::apparatus::reference::{check_reference, reference};
-    use crate::apparatus::{Generation, Job, Model};
+    use crate::apparatus::{Continuation, Generation, Job, Model, TokenSampling, generate};
     use clap::Parser;
     use kit::show::Screen;
     use shardlab::difference::largest_difference;
-    use shardlab::model::Input;
-    use shardlab::model::{Llama, Pass, Plain, Positions, TokenSampling};
+    use shardlab::model::{Llama, Pass, Plain};
     use shardlab::plan::ModelShape;
     use shardlab::plan::{Family, LlamaExtra, Rope, RopeScaling};
     use shardlab::tensor::Precision;
@@ -167,18 +166,10 @@ mod tests {
 
     /// The likeliest next tokens by our model.
     fn greedy(model: &Llama, prompt: &[u32], count: usize) -> Vec<u32> {
-        let pass = Pass::cached(&model.cache(1, prompt.len() + count, &Plain));
-        let mut next = prompt.to_vec();
-        let mut tokens = Vec::new();
-        while tokens.len() < count {
-            let logits = model
-                .predict(Input::Tokens { ids: &next, length: next.len() }, &pass, Positions::Last)
-                .unwrap();
-            let logits = logits.flatten_all().unwrap().to_vec1::<f32>().unwrap();
-            next = vec![TokenSampling::GREEDY.choose(&logits, 0).unwrap()];
-            tokens.extend(&next);
-        }
-        tokens
+        let cache = model.cache(1, prompt.len() + count, &Plain);
+        let sampling = TokenSampling::GREEDY;
+        let how = Continuation { count, sampling, likeliest: 0, ends: Vec::new() };
+        generate(model, &cache, None, prompt, &how, |_| Ok(())).unwrap().tokens
     }
 
     #[test]

@@ -2,8 +2,10 @@
 
 use super::benchmark::{builder, on_ranks};
 use super::config::DsConfig;
+use super::continuation::{Continuation, Continued, Generated, generate};
 use super::pretrained::{Stream, Text};
 use super::reference::reference;
+use super::sampling::Likely;
 use super::strategies::{Candidate, LeftOut, all, not_timed, turns};
 use super::text::{Job, same_tokens};
 use anyhow::Result;
@@ -12,21 +14,20 @@ use kit::show::{Screen, bar, percent, significant};
 use shardlab::comm::{Comm, Options};
 use shardlab::launch;
 use shardlab::mesh::{Axis, Mesh};
-use shardlab::model::{Likely, Llama};
+use shardlab::model::Llama;
 use shardlab::parallel::TensorParallel;
-use shardlab::parallel::generate::{self, Continuation, Generated};
 use shardlab::parallel::zero::{Stage, Wrap};
 use shardlab::plan::ModelShape;
 use std::io::Write;
 
 /// Generates the text on the rank that is `comm`'s, with the strategy of `config`. The first rank
 /// prints it on `screen`.
-fn generate(
+fn one_rank(
     screen: Option<&Screen>,
     comm: &Comm,
     config: &DsConfig,
     job: Job,
-) -> Result<generate::Text> {
+) -> Result<Continued> {
     let Job { model, how, dtype } = job;
     let weights = model.pretrained()?;
     let text = weights.text()?;
@@ -62,7 +63,7 @@ fn generate(
         }
     }
     let mut run = || {
-        generate::generate(
+        generate(
             &llama,
             &cache,
             Some(mesh.group(Axis::Pipeline)),
@@ -136,7 +137,7 @@ pub fn compare(
     let first = launch::is_first_process();
     let run = |i: usize, strategy: &Candidate| {
         let spoken = (i == 0 && first).then_some(screen);
-        on_ranks(strategy.ranks, options, |comm| generate(spoken, &comm, &strategy.config, job))
+        on_ranks(strategy.ranks, options, |comm| one_rank(spoken, &comm, &strategy.config, job))
     };
     let texts = strategies
         .iter()

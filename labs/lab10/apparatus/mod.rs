@@ -5,15 +5,16 @@
 //! or a pretrained model), `benchmark.rs` (a job on its ranks, measured), `lines.rs` (what the
 //! source prints of it), `source.rs` (how the source counts), `strategies.rs` (the jobs side by
 //! side), `printed.rs` (one job on the screen), `roofline.rs` (how far from this machine's peaks),
-//! `text.rs` and `generation.rs` (a text under every strategy), `reference.rs` (the same text from
-//! candle-transformers), `life_cycle.rs` (what a model costs); `hub.rs` (downloads), `pretrained/`
-//! (their files), `candle_llama.rs`
-//! (candle's own Llama, to compare with).
+//! `sampling.rs` (the choice of a token), `continuation.rs` (token by token, from a model that
+//! ranks share), `text.rs` and `generation.rs` (a text under every strategy), `reference.rs` (the
+//! same text from candle-transformers), `life_cycle.rs` (what a model costs); `hub.rs` (downloads),
+//! `pretrained/` (their files), `candle_llama.rs` (candle's own Llama, to compare with).
 
 mod benchmark;
 #[cfg(feature = "llm")]
 mod candle_llama;
 mod config;
+mod continuation;
 mod generation;
 #[cfg(feature = "llm")]
 mod hub;
@@ -24,12 +25,14 @@ pub mod pretrained;
 mod printed;
 mod reference;
 mod roofline;
+mod sampling;
 pub mod source;
 mod strategies;
 mod text;
 
 pub use benchmark::{Benchmark, Harness, Measured, on_ranks, run_distributed_benchmark};
 pub use config::{DsConfig, PipelineConfig, make_ds_config};
+pub use continuation::{Continuation, generate};
 pub use generation::{compare, for_texts};
 pub use life_cycle::{life_cycle, stages};
 pub use lines::MEMORY_MEANS;
@@ -37,6 +40,7 @@ pub use model::Model;
 pub use printed::{as_the_source_prints, print_deepspeed};
 pub use reference::check_reference;
 pub use roofline::{Point, points, roofline};
+pub use sampling::TokenSampling;
 pub use strategies::{
     BATCHES, Candidate, LeftOut, all, check, check_finale, compared, finale, for_finale, left_out,
     over_batches, throughput,

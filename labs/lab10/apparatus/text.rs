@@ -1,9 +1,9 @@
 //! A text to generate, its flags, and its comparison with the same text from elsewhere.
 
 use super::model::Model;
+use super::sampling::TokenSampling;
 use kit::Checks;
 use kit::flags::{COUNTS, is_not_negative, number, whole};
-use shardlab::model::TokenSampling;
 use shardlab::tensor::Precision;
 
 /// The flags of a text: its beginning, its length, the choice of tokens.
@@ -41,11 +41,7 @@ impl Generation {
     }
 
     pub(super) fn sampling(&self) -> TokenSampling {
-        TokenSampling {
-            temperature: self.temperature,
-            seed: self.draw_seed,
-            ..TokenSampling::GREEDY
-        }
+        TokenSampling { temperature: self.temperature, seed: self.draw_seed }
     }
 }
 

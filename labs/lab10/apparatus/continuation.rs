@@ -8,10 +8,11 @@
 //! and choose the same token. In a pipeline only the last stage has logits. It broadcasts its
 //! choice.
 
-use crate::comm::Comm;
-use crate::model::{Decoder, Input, Likely, Pass, Positions, TokenSampling, likeliest};
-use crate::tensor::{Device, KvCache, Tensor, read};
+use super::sampling::{Likely, TokenSampling, likeliest};
 use anyhow::{Result, ensure};
+use shardlab::comm::Comm;
+use shardlab::model::{Input, Llama, Pass, Positions};
+use shardlab::tensor::{Device, KvCache, Tensor, read};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -37,7 +38,7 @@ pub struct Generated {
 
 /// A generated text.
 #[derive(Clone, Debug)]
-pub struct Text {
+pub struct Continued {
     pub tokens: Vec<u32>,
     /// Time from the prompt to the first token.
     pub prefill: Duration,
@@ -45,7 +46,7 @@ pub struct Text {
     pub decode: Duration,
 }
 
-impl Text {
+impl Continued {
     /// Tokens per second after the first one; `None` if there are none.
     pub fn tokens_per_second(&self) -> Option<f64> {
         let later = self.tokens.len().saturating_sub(1);
@@ -61,13 +62,13 @@ impl Text {
 /// If the prompt is empty, if the cache has no room for all tokens, if a pass or a message fails,
 /// and `each`'s own.
 pub fn generate(
-    model: &Decoder,
+    model: &Llama,
     cache: &Arc<KvCache>,
     pipeline: Option<&Comm>,
     prompt: &[u32],
     how: &Continuation,
     mut each: impl FnMut(&Generated) -> Result<()>,
-) -> Result<Text> {
+) -> Result<Continued> {
     ensure!(
         !prompt.is_empty(),
         "a prompt has at least one token: the one that begins a text, for an empty one"
@@ -82,7 +83,7 @@ pub fn generate(
         how.count
     );
     let pass = Pass::cached(cache);
-    let mut text = Text {
+    let mut text = Continued {
         tokens: Vec::new(),
         prefill: Duration::ZERO,
         decode: Duration::ZERO,
@@ -90,7 +91,7 @@ pub fn generate(
     let start = Instant::now();
     let mut next = prompt.to_vec();
     while text.tokens.len() < how.count {
-        let logits = forward_through(model, pipeline, &next, next.len(), &pass, Positions::Last)?;
+        let logits = forward_through(model, pipeline, &next, &pass)?;
         let generated = choose(logits, pipeline, how, text.tokens.len() as u64)?;
         text.tokens.push(generated.token);
         if text.tokens.len() == 1 {
@@ -106,31 +107,27 @@ pub fn generate(
     Ok(text)
 }
 
-/// Runs one forward pass through all stages of a pipeline, over sequences of `length` tokens: the
-/// logits on the last stage's rank, and `None` on all others. They are those of
-/// these positions. Without a pipeline, this rank has all layers.
-///
-/// # Errors
-/// If a pass or a message between stages fails.
-pub fn forward_through(
-    model: &Decoder,
+/// Runs one forward pass through all stages of a pipeline: the logits of the last token on the last
+/// stage's rank, and `None` on all others. Without a pipeline, this rank has all layers.
+fn forward_through(
+    model: &Llama,
     pipeline: Option<&Comm>,
     ids: &[u32],
-    length: usize,
     pass: &Pass,
-    positions: Positions,
 ) -> Result<Option<Tensor>> {
+    let input = Input::Tokens { ids, length: ids.len() };
     let Some(stages) = pipeline.filter(|stages| stages.size() > 1) else {
-        return Ok(Some(model.predict(Input::Tokens { ids, length }, pass, positions)?));
+        return Ok(Some(model.predict(input, pass, Positions::Last)?));
     };
     let stages = stages.labelled("forward pass");
     let y = if stages.rank() == 0 {
-        model.predict(Input::Tokens { ids, length }, pass, positions)?
+        model.predict(input, pass, Positions::Last)?
     } else {
-        let shape = (ids.len() / length.max(1), length, model.shape.embd);
+        let shape = (1, ids.len(), model.shape.embd);
         let mut x = vec![0f32; ids.len() * model.shape.embd];
         stages.recv(&mut x, stages.rank() - 1)?;
-        model.predict(Input::Hidden(&Tensor::from_vec(x, shape, &Device::Cpu)?), pass, positions)?
+        let x = Tensor::from_vec(x, shape, &Device::Cpu)?;
+        model.predict(Input::Hidden(&x), pass, Positions::Last)?
     };
     if stages.rank() + 1 == stages.size() {
         return Ok(Some(y));

@@ -1,7 +1,8 @@
 //! The choice of the next token.
 
-use crate::tensor::random::Stream;
 use candle_core::{Result, bail};
+use shardlab::model::draw;
+use shardlab::tensor::random::Stream;
 
 /// How a token is chosen from its logits.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -9,11 +10,6 @@ pub struct TokenSampling {
     /// The logits are divided by it: below 1 likely tokens become likelier. 0 always takes the
     /// likeliest (greedy).
     pub temperature: f32,
-    /// Only so many of the likeliest tokens can be drawn; 0 leaves all.
-    pub top_k: usize,
-    /// Only the likeliest tokens whose probabilities add up to this can be drawn (nucleus sampling:
-    /// Holtzman et al., arXiv 1904.09751); 1 leaves all.
-    pub top_p: f32,
     pub seed: u64,
 }
 
@@ -26,8 +22,7 @@ pub struct Likely {
 
 impl TokenSampling {
     /// Always the likeliest token.
-    pub const GREEDY: TokenSampling =
-        TokenSampling { temperature: 0.0, top_k: 0, top_p: 1.0, seed: 0 };
+    pub const GREEDY: TokenSampling = TokenSampling { temperature: 0.0, seed: 0 };
 
     /// Chooses the token number `i` of a text. The draw is a function of the seed and of `i`, not
     /// of earlier draws.
@@ -39,59 +34,34 @@ impl TokenSampling {
         if self.temperature <= 0.0 {
             return Ok(logits.iter().position(|&x| x == logits[top]).unwrap_or(top) as u32);
         }
-        let mut tokens: Vec<u32> = (0..logits.len() as u32).collect();
-        if self.top_k > 0 || self.top_p < 1.0 {
-            tokens = order(logits, if self.top_k > 0 { self.top_k } else { logits.len() });
-        }
-        let weight = |&token: &u32| {
-            f64::from((logits[token as usize] - logits[top]) / self.temperature).exp()
-        };
-        let mut weights: Vec<f64> = tokens.iter().map(weight).collect();
-        if self.top_p < 1.0 {
-            let all = weights.iter().sum::<f64>();
-            let mut sum = 0.0;
-            // At least the likeliest token stays.
-            let within = |weight: &&f64| {
-                let before = sum;
-                sum += **weight;
-                before < f64::from(self.top_p) * all
-            };
-            let kept = weights.iter().take_while(within).count().max(1);
-            weights.truncate(kept);
-        }
-        Ok(tokens[draw(&weights, Stream::new(self.seed, "generate").uniform(i))])
+        Ok(draw(logits, self.temperature, Stream::new(self.seed, "generate").uniform(i)))
     }
 }
 
-/// The `n` likeliest tokens with their probabilities, likeliest first.
+/// The `n` likeliest tokens with their probabilities, likeliest first; of equal ones the first.
 ///
 /// # Errors
 /// If a logit is NaN, all are infinite, or there are none.
 pub fn likeliest(logits: &[f32], n: usize) -> Result<Vec<Likely>> {
     let top = logits[largest(logits)?];
-    let weight = |x: f32| f64::from(x - top).exp();
-    let sum: f64 = logits.iter().map(|&x| weight(x)).sum();
     if n == 0 {
         return Ok(Vec::new());
     }
-    let likely = |token: u32| Likely {
-        token,
-        probability: (weight(logits[token as usize]) / sum) as f32,
-    };
-    Ok(order(logits, n).into_iter().map(likely).collect())
-}
-
-/// The `n` tokens with the largest logits, largest first; of equal ones the first.
-fn order(logits: &[f32], n: usize) -> Vec<u32> {
+    let weight = |x: f32| f64::from(x - top).exp();
+    let sum: f64 = logits.iter().map(|&x| weight(x)).sum();
     let mut tokens: Vec<u32> = (0..logits.len() as u32).collect();
     let by_logit =
         |a: &u32, b: &u32| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
-    if n > 0 && n < tokens.len() {
+    if n < tokens.len() {
         tokens.select_nth_unstable_by(n - 1, by_logit);
         tokens.truncate(n);
     }
     tokens.sort_unstable_by(by_logit);
-    tokens
+    let likely = |token: u32| Likely {
+        token,
+        probability: (weight(logits[token as usize]) / sum) as f32,
+    };
+    Ok(tokens.into_iter().map(likely).collect())
 }
 
 /// The position of the largest logit. Refuses logits that say nothing.
@@ -100,19 +70,6 @@ fn largest(logits: &[f32]) -> Result<usize> {
         Some((top, x)) if x.is_finite() => Ok(top),
         _ => bail!("the logits of the next token are not finite: are these the model's weights?"),
     }
-}
-
-/// The index at which the cumulative weight exceeds `u` times the sum, 0 <= u < 1.
-pub(super) fn draw(weights: &[f64], u: f64) -> usize {
-    let mut left = u * weights.iter().sum::<f64>();
-    for (i, weight) in weights.iter().enumerate() {
-        left -= weight;
-        if left < 0.0 {
-            return i;
-        }
-    }
-    // The loop ends without an index only because of rounding, or of a NaN.
-    weights.len().saturating_sub(1)
 }
 
 #[cfg(test)]
@@ -142,9 +99,6 @@ mod tests {
         };
         near(counts(plain), [2500, 1250, 5000, 1250]);
         near(counts(TokenSampling { temperature: 0.5, ..plain }), [1818, 455, 7273, 455]);
-        near(counts(TokenSampling { top_k: 2, ..plain }), [3333, 0, 6667, 0]);
-        near(counts(TokenSampling { top_p: 0.6, ..plain }), [3333, 0, 6667, 0]);
-        near(counts(TokenSampling { top_p: 0.0, ..plain }), [0, 0, 10_000, 0]);
         near(counts(TokenSampling::GREEDY), [0, 0, 10_000, 0]);
         assert_ne!(counts(plain), counts(TokenSampling { seed: 1, ..plain }));
     }
