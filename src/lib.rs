@@ -31,7 +31,7 @@
 //! | [`files`] | opens files that someone else wrote; replaces a file by a whole one |
 //! | [`sha256`] | the hash by which files and models are compared |
 //! | [`comm`] | communication between ranks: collectives, what they consist of and cost, transports |
-//! | [`launch`] | starting N ranks; the job around them: its nodes and its launch line |
+//! | [`launch`] | starting N ranks; the launcher around them, and this machine's memory, cores and name |
 //! | [`mesh`] | the ranks of a job in groups: data, pipeline, tensor parallelism |
 //! | [`plan`] | computes a model's parameters, memory and FLOPs, and its time on a network; no tensors |
 //! | [`tensor`] | adds to candle what training on a CPU needs: operations with a backward pass, flat parameters |

@@ -14,11 +14,11 @@
 //! - `footprint.rs`: the memory that a run needs
 //! - do all ranks train what one rank would? `lab_checks.rs`, `beside.rs` (the lesson's version and
 //!   the library's), `parity.rs`, `symptoms.rs`
-//! - `peaks.rs` (this machine's), `other_work.rs` (whether other programs work on it),
-//!   `neighbours.rs` (which ranks share a node)
+//! - `peaks.rs` (this machine's), `other_work.rs` (whether other programs work on it)
+//! - `place.rs` (the node of each rank), `neighbours.rs` (whether a mesh's groups lie inside one)
 //! - `restarts.rs`: how often a job was started again; `signals.rs`: a process that is told to end
-//! - `check.rs`: the claims of an exercise's check; `config_json.rs` and
-//!   `llamas.rs`: published models' numbers
+//! - `check.rs`: the claims of an exercise's check; `config_json.rs` and `llamas.rs`: published
+//!   models' numbers
 
 mod arguments;
 mod beside;
@@ -40,6 +40,7 @@ pub mod neighbours;
 mod other_work;
 pub mod parity;
 mod peaks;
+pub mod place;
 mod progress;
 pub mod records;
 pub mod report;

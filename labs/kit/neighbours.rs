@@ -1,9 +1,9 @@
 //! Which ranks of a mesh are neighbours: whether its groups lie inside a node.
 
+use crate::place::{Place, seats};
 use crate::show::complain;
 use anyhow::Result;
 use shardlab::comm::Comm;
-use shardlab::launch::{Place, seats};
 use shardlab::mesh::{Axis, Layout};
 
 /// Each group along an axis, in the order of their first ranks.

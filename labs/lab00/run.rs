@@ -6,11 +6,11 @@ use crate::job::Job;
 use crate::lesson::{around_the_ring, compare_with_all_gather};
 use anyhow::Result;
 use kit::flags::ensure_ranks_can_differ;
+use kit::place::{Place, Seat, seats};
 use kit::show::{Screen, table};
 use kit::{Beside, Checks, Lesson, report};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::launch;
-use shardlab::launch::place::{Place, Seat, seats};
 use std::path::Path;
 
 /// Starts the ranks, and runs the lab on each.

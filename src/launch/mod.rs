@@ -11,8 +11,8 @@
 //! Reading order: `mod.rs`, `threads.rs` (ranks of this process), `exit.rs` (a rank that ends the
 //! process), `tests/explored.rs` (tests: ranks in thousands of orders), `launcher.rs` and
 //! `world.rs` (is this process part of an MPI job?), `settings.rs` (were its ranks started alike?).
-//! `place.rs` (the node of each rank), `machine.rs` (this node's memory, cores and name),
-//! `memory.rs` (a setting of the allocator for every run).
+//! `machine.rs` (this node's memory, cores and name), `memory.rs` (a setting of the allocator for
+//! every run).
 
 mod exit;
 #[cfg(all(test, feature = "shuttle"))]
@@ -21,7 +21,6 @@ mod explored;
 mod launcher;
 mod machine;
 mod memory;
-pub mod place;
 #[cfg_attr(
     not(feature = "mpi"),
     allow(dead_code, reason = "threads are started alike")
@@ -36,7 +35,6 @@ pub use machine::{
     turns,
 };
 pub use memory::{keep_freed_memory, return_freed_memory};
-pub use place::{Place, Seat, seats};
 pub use settings::{CommandLine, started_with};
 pub use world::{free_memory, in_words, is_first_process, is_mpi, ranks, ranks_here};
 

@@ -1,12 +1,12 @@
 //! Job discovery and launch lines on environments that were recorded or made up, none of them this
 //! machine's.
 
+use kit::place::seats;
 use lab00::job::hosts::{Form, host_file, slurm_counts, slurm_hosts};
 use lab00::job::line::{Launcher, quote, recognise};
 use lab00::job::{Cpus, Environment, Job, JobFlags, Scheduler};
 use proptest::prelude::*;
 use shardlab::error::BadInput;
-use shardlab::launch::place::seats;
 use std::io;
 use std::path::Path;
 

@@ -4,10 +4,10 @@ use crate::job::line::{Launcher, quote};
 use crate::job::session::{self, Session};
 use crate::job::{Job, Scheduler};
 use anyhow::Result;
+use kit::place::{Place, Seat};
 use kit::show::Screen;
 use shardlab::comm::Comm;
 use shardlab::launch;
-use shardlab::launch::place::{Place, Seat};
 use std::path::Path;
 
 /// A title in brackets, then `NAME=value` lines, as the source's launcher (ezpz) prints them.

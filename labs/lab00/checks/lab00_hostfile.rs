@@ -2,8 +2,8 @@
 
 use exercise::{Place, place};
 use kit::check::{Evidence, run};
+use kit::place::seats;
 use shardlab::Result;
-use shardlab::launch::place::seats;
 use std::process::ExitCode;
 
 const OPEN_MPI: [&str; 2] = ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"];

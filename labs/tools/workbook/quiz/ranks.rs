@@ -2,10 +2,11 @@
 
 use super::Question;
 use anyhow::Result;
+use kit::place::seats;
 use kit::show::{bytes_decimal, significant};
 use shardlab::comm::algorithms::{Algorithm, Collective, Task};
 use shardlab::comm::{Comm, Reduce};
-use shardlab::launch::{self, seats};
+use shardlab::launch;
 use shardlab::plan::{Network, simulate};
 
 pub fn local_rank() -> Result<Question> {

@@ -4,7 +4,8 @@
 //! hosts of the same name share a node. This works for threads of one process and for processes on
 //! many machines.
 
-use crate::comm::{Comm, Result};
+use shardlab::comm::{Comm, Result};
+use shardlab::launch;
 
 /// A rank's numbers among the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +58,7 @@ impl Place {
     /// The place of the calling thread.
     pub fn here() -> Place {
         Place {
-            host: super::host_name(),
+            host: launch::host_name(),
             process: std::process::id(),
             thread: std::thread::current().name().unwrap_or_default().to_string(),
         }
