@@ -7,6 +7,7 @@ use super::read::{Parameter, Slice, Source};
 use super::report::{Report, Results, lock};
 use super::workers::parallel;
 use super::write::{self, Output};
+use kit::machine::memory_limit_in_words;
 use kit::show::bytes_decimal;
 use shardlab::error::BadInput;
 use shardlab::launch;
@@ -64,7 +65,7 @@ fn ensure_memory(source: &Source, parameters: &[Parameter], free: u64) -> Result
         sizes.len(),
         bytes_decimal(needed as f64),
         bytes_decimal(free as f64),
-        launch::memory_limit_in_words(),
+        memory_limit_in_words(),
         source.models[slices[0].mp].path.display(),
         bytes_decimal(*largest as f64),
     );

@@ -1,5 +1,6 @@
 //! Computes a run's memory before the run allocates any.
 
+use crate::machine::memory_limit_in_words;
 use crate::show;
 use shardlab::error::BadInput;
 use shardlab::launch;
@@ -154,7 +155,7 @@ impl<'a> Footprint<'a> {
 /// The error for `ranks` ranks that need more bytes than the machine has left.
 pub fn does_not_fit(ranks: usize, batch: usize, takes: u64, free: u64, help: &str) -> BadInput {
     let [takes, free] = [takes, free].map(|bytes| show::bytes_decimal(bytes as f64));
-    let limit = launch::memory_limit_in_words();
+    let limit = memory_limit_in_words();
     BadInput::new(
         format!("{ranks} ranks with --batch {batch} take {takes}, and {free} are free{limit}"),
         help,

@@ -14,7 +14,8 @@
 //! - `footprint.rs`: the memory that a run needs
 //! - do all ranks train what one rank would? `lab_checks.rs`, `beside.rs` (the lesson's version and
 //!   the library's), `parity.rs`, `symptoms.rs`
-//! - `peaks.rs` (this machine's), `other_work.rs` (whether other programs work on it)
+//! - `machine.rs` (this one's memory and cores), `peaks.rs` (how fast it is), `other_work.rs`
+//!   (whether other programs work on it)
 //! - `place.rs` (the node of each rank), `neighbours.rs` (whether a mesh's groups lie inside one)
 //! - `restarts.rs`: how often a job was started again; `signals.rs`: a process that is told to end
 //! - `check.rs`: the claims of an exercise's check; `config_json.rs` and `llamas.rs`: published
@@ -35,6 +36,7 @@ mod journal;
 mod lab_checks;
 mod lesson;
 pub mod llamas;
+pub mod machine;
 mod metrics;
 pub mod neighbours;
 mod other_work;

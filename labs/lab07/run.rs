@@ -4,6 +4,7 @@ use crate::apparatus::{self, Measured, Memory, Plan, logged};
 use crate::flags::{AXES, Args, Break, Report};
 use crate::lesson::compare_first_losses;
 use anyhow::Result;
+use kit::machine::resident_memory;
 use kit::show::{Screen, folded};
 use kit::trace::{self, Trace};
 use kit::{Checks, Footprint, Lesson, progress, report};
@@ -122,7 +123,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         if step == 0 {
             let allocated = (allocator::live() - before) as f64;
             let max_allocated = (allocator::peak() - before) as f64;
-            let reserved = launch::resident_memory().unwrap_or_default() as f64; // of the process
+            let reserved = resident_memory().unwrap_or_default() as f64; // of the process
             measured.memory = Memory { allocated, max_allocated, reserved, max_reserved: reserved };
         }
     }

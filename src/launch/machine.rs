@@ -1,7 +1,6 @@
 //! This machine's memory, cores and name.
 
 use super::STACK_BYTES;
-use crate::units::bytes_decimal;
 
 /// Bytes that so many processes on this machine, with so many threads each, may still take: the
 /// least of free memory, what a container has left, and what the processes' own limits leave. None
@@ -24,8 +23,8 @@ fn free_on_machine() -> Option<u64> {
     Some(container.map_or(free, |container| container.min(free))).filter(|&bytes| bytes > 0)
 }
 
-/// This process's limit on its addresses (`ulimit -v`), in bytes.
-fn memory_limit() -> Option<u64> {
+/// This process's limit on its addresses (`ulimit -v`), in bytes. None if there is none.
+pub fn memory_limit() -> Option<u64> {
     #[cfg(unix)]
     {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -45,48 +44,8 @@ fn left_of(limit: u64, taken: u64, ranks: usize) -> u64 {
     limit.saturating_sub(taken).saturating_sub(reserved)
 }
 
-/// The process's own limit on memory, for an error about memory. Empty if there is none.
-pub fn memory_limit_in_words() -> String {
-    let words =
-        |limit| format!(" (`ulimit -v` limits this process to {})", bytes_decimal(limit as f64));
-    memory_limit().map(words).unwrap_or_default()
-}
-
 /// Bytes of addresses that this process has reserved.
 fn address_space() -> Option<u64> {
-    of_this_process(sysinfo::Process::virtual_memory)
-}
-
-/// Bytes of the machine's memory that this process has: its ranks' buffers and all other memory,
-/// also freed memory that is kept for reuse. None if the system does not provide the number.
-pub fn resident_memory() -> Option<u64> {
-    of_this_process(sysinfo::Process::memory)
-}
-
-/// The most that [`resident_memory`] has been. None if the system does not provide the number.
-pub fn peak_resident_memory() -> Option<u64> {
-    #[cfg(target_os = "linux")]
-    {
-        let status = std::fs::read_to_string("/proc/self/status").ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-        let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-        Some(kib << 10)
-    }
-    #[cfg(not(target_os = "linux"))]
-    None
-}
-
-/// Bytes of the machine's memory that are in use, and all that it has.
-pub fn machine_memory() -> Option<(u64, u64)> {
-    let memory = sysinfo::RefreshKind::nothing()
-        .with_memory(sysinfo::MemoryRefreshKind::nothing().with_ram());
-    let system = sysinfo::System::new_with_specifics(memory).ok()?;
-    let total = system.total_memory();
-    let available = system.available_memory();
-    (total > 0).then(|| (total.saturating_sub(available), total))
-}
-
-fn of_this_process(bytes: impl Fn(&sysinfo::Process) -> u64) -> Option<u64> {
     let process = sysinfo::get_current_pid().ok()?;
     let only_memory = sysinfo::ProcessRefreshKind::nothing().with_memory();
     let mut system = sysinfo::System::new().ok()?;
@@ -95,13 +54,7 @@ fn of_this_process(bytes: impl Fn(&sysinfo::Process) -> u64) -> Option<u64> {
         false,
         only_memory,
     );
-    system.process(process).map(bytes)
-}
-
-/// Why the times of `here` ranks on this machine say nothing about as many devices, if they say
-/// nothing: there are fewer `cores`.
-pub fn turns(here: usize, cores: usize) -> Option<String> {
-    (here > cores).then(|| format!("{here} ranks take turns on {cores} cores"))
+    system.process(process).map(sysinfo::Process::virtual_memory)
 }
 
 /// The cores that ranks of this process can run on at the same time.

@@ -3,10 +3,10 @@
 
 use super::benchmark::{Point, Timing};
 use super::call::Way;
+use kit::machine;
 use kit::show::{Screen, bar, bytes_decimal, percent, significant, table, thousands};
 use shardlab::comm::algorithms::Collective;
 use shardlab::comm::{Link, Result};
-use shardlab::launch;
 use shardlab::plan::{Family, ModelShape, Network, simulate};
 use std::thread;
 
@@ -91,7 +91,7 @@ pub fn beside(timings: &[Timing], link: Link) -> Result<Vec<f64>> {
 /// comparison says nothing. It is no check: how long sums take, and how soon a rank wakes up,
 /// depends on this machine.
 pub fn compared(ratios: &[f64], ranks: usize, cores: usize) -> String {
-    if let Some(turns) = launch::turns(ranks, cores) {
+    if let Some(turns) = machine::turns(ranks, cores) {
         return format!("not compared here: {turns}");
     }
     let (Some(least), Some(most), Some(median)) =

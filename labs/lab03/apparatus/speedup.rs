@@ -2,6 +2,7 @@
 //! rank has its own batch).
 
 use anyhow::Result;
+use kit::machine;
 use kit::show::{Screen, thousands};
 use kit::{Journal, OtherWork};
 use shardlab::comm::Comm;
@@ -32,7 +33,7 @@ pub fn show(
         let tokens = config.tokens_per_step() as f64;
         let seconds = journal.records.iter().map(|record| record.dt).collect();
         let together = tokens / undisturbed(seconds);
-        let words = if let Some(turns) = launch::turns(ranks, cores) {
+        let words = if let Some(turns) = machine::turns(ranks, cores) {
             format!("not compared with one rank: {turns}")
         } else if let Some(busy) = journal.other_work.remark(ranks) {
             not_compared(config.ranks, together, &busy)

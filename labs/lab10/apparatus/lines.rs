@@ -1,7 +1,7 @@
 //! The lines that the source's benchmark prints, from a run's figures.
 
+use kit::machine::resident_memory;
 use kit::show::significant;
-use shardlab::launch;
 
 /// Dollars per hour of the machine: with it the source's figures give the source's cost.
 pub const PRICE_PER_HOUR: f64 = 1.21;
@@ -81,12 +81,12 @@ impl Memory {
     /// most.
     pub fn of_this_process(live: isize, peak: isize) -> Memory {
         let bytes = |bytes: Option<u64>| bytes.map_or(f64::NAN, |bytes| bytes as f64);
-        let (used, machine) = launch::machine_memory().unzip();
+        let (used, machine) = machine_memory().unzip();
         Memory {
             allocated: live as f64,
             max_allocated: peak as f64,
-            reserved: bytes(launch::resident_memory()),
-            max_reserved: bytes(launch::peak_resident_memory()),
+            reserved: bytes(resident_memory()),
+            max_reserved: bytes(peak_resident_memory()),
             machine_used: bytes(used),
             machine: bytes(machine),
         }
@@ -106,6 +106,29 @@ impl Memory {
             ),
         ]
     }
+}
+
+/// The most that [`resident_memory`] has been. None if the system does not provide the number.
+fn peak_resident_memory() -> Option<u64> {
+    #[cfg(target_os = "linux")]
+    {
+        let status = std::fs::read_to_string("/proc/self/status").ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+        let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        Some(kib << 10)
+    }
+    #[cfg(not(target_os = "linux"))]
+    None
+}
+
+/// Bytes of the machine's memory that are in use, and all that it has.
+fn machine_memory() -> Option<(u64, u64)> {
+    let memory = sysinfo::RefreshKind::nothing()
+        .with_memory(sysinfo::MemoryRefreshKind::nothing().with_ram());
+    let system = sysinfo::System::new_with_specifics(memory).ok()?;
+    let total = system.total_memory();
+    let available = system.available_memory();
+    (total > 0).then(|| (total.saturating_sub(available), total))
 }
 
 /// The GB of DeepSpeed's lines.

@@ -3,6 +3,7 @@
 use super::benchmark::Measured;
 use super::config::{DsConfig, PipelineConfig};
 use kit::Checks;
+use kit::machine;
 use kit::show::{
     Plot, Screen, Series, bar, bar_to_scale, bytes_decimal, significant, table, thousands,
 };
@@ -114,7 +115,7 @@ pub fn left_out(screen: &Screen, all: &[LeftOut]) -> Vec<String> {
 
 /// Why the times of `ranks` ranks say nothing here, if they say nothing.
 pub fn turns(ranks: usize) -> Option<String> {
-    launch::turns(launch::ranks_here(ranks), launch::cores())
+    machine::turns(launch::ranks_here(ranks), launch::cores())
 }
 
 /// What strategies are compared by: bytes of a rank, of which fewer are better.
