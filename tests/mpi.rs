@@ -52,10 +52,7 @@ fn one_rank_of_the_suite() -> Result<()> {
         return Ok(());
     }
     if std::env::var_os(STORY).is_some() {
-        launch::run(ranks, |comm| {
-            suite::llama::the_story_is_told(&comm)?;
-            suite::llama::the_story_teller_learns_answers(&comm)
-        })?;
+        launch::run(ranks, |comm| suite::llama::the_story_is_told(&comm))?;
         if last {
             println!("the story is told on {ranks} ranks");
         }
