@@ -1,5 +1,4 @@
-//! The process keeps the memory that a training step frees: the next step needs as much again. A
-//! program may return it.
+//! The process keeps the memory that a training step frees: the next step needs as much again.
 
 /// Makes the C library's allocator keep freed memory. Every step allocates and frees the same few
 /// dozen MB. Getting them page by page from the kernel every time took a third of the small GPT's
@@ -29,13 +28,3 @@ pub fn keep_freed_memory() {
 
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub fn keep_freed_memory() {}
-
-/// Returns freed memory to the system, as far as the C library's allocator can. Only glibc keeps
-/// any on purpose.
-pub fn return_freed_memory() {
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: malloc_trim works on the allocator's own lists, under its locks.
-    unsafe {
-        libc::malloc_trim(0);
-    }
-}

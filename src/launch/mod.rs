@@ -31,7 +31,7 @@ mod world;
 
 pub use launcher::{Launched, launched};
 pub use machine::{cores, host_name, memory_limit};
-pub use memory::{keep_freed_memory, return_freed_memory};
+pub use memory::keep_freed_memory;
 pub use settings::{CommandLine, started_with};
 pub use world::{free_memory, in_words, is_first_process, is_mpi, ranks, ranks_here};
 

@@ -22,7 +22,7 @@ mod zero;
 pub use activations::Memory;
 pub use kept::{AttentionScores, DropoutMasks, Kept};
 pub use network::{MOST_RANKS, Network};
-pub use overlap::{exposed, tokens_that_hide};
+pub use overlap::exposed;
 #[cfg(test)]
 pub(crate) use shape::tests::stories260k;
 pub use shape::{

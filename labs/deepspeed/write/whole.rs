@@ -44,7 +44,7 @@ pub(crate) fn merge(
             format!("it has {} states of {name}, and tp rank 0 has {states}", of(slice).len()),
         ));
     }
-    for state in 0..states {
+    for (state, state_name) in STATES.into_iter().enumerate().take(states) {
         let mut parts = Vec::new();
         let mut dtype = Dtype::F32;
         for (tp, slice) in slices.iter().enumerate() {
@@ -56,7 +56,6 @@ pub(crate) fn merge(
             }
             parts.push(Part { shape: slice.shape.clone(), bytes });
         }
-        let state_name = STATES[state];
         let mut whole = join(&rule, dtype, parts)
             .map_err(|how| broken(path, format!("{state_name} of {name}: {how}")))?;
         if let Some(rows) = words {

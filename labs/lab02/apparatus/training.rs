@@ -54,10 +54,18 @@ pub fn train(
         let before = comm.traffic();
         let (loss, averaged) = replica.step(iter, &mut clock)?;
         journal.note(iter, loss, &clock, (comm.traffic() - before).bytes, &averaged)?;
-        symptoms.draw(inputs.fingerprints(&inputs.batch(iter)));
+        symptoms.draw(fingerprints(&inputs.batch(iter), inputs.width));
         symptoms.look(comm, &model.params, iter + 1)?;
     }
     Ok(symptoms)
+}
+
+/// A hash of each sample of `x`: equal for samples with the same bits, and almost certainly
+/// different otherwise.
+fn fingerprints(x: &[f32], width: usize) -> Vec<u64> {
+    let fold = |hash: u64, x: &f32| (hash ^ u64::from(x.to_bits())).wrapping_mul(0x100_0000_01B3);
+    let samples = x.chunks_exact(width);
+    samples.map(|sample| sample.iter().fold(0xCBF2_9CE4_8422_2325, fold)).collect()
 }
 
 /// One rank's replica: a whole model, and its own samples.

@@ -9,10 +9,10 @@ use super::planner::Made;
 use super::report::{Found, tokens as in_words};
 use super::strategy::{
     Degrees, Overlap, RankGroup, Recompute, Stage, Strategy, TrainingJob, bandwidth, gathers,
+    tokens_that_hide,
 };
 use kit::show::{Screen, bytes_decimal, percent, significant, thousands};
 use shardlab::error::BadInput;
-use shardlab::plan::tokens_that_hide;
 
 const HOUR: f64 = 3600.0;
 const DAY: f64 = 24.0 * HOUR;

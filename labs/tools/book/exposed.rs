@@ -6,9 +6,10 @@
 
 use kit::show::{Activity, Interval};
 use kit::show::{Timeline, seconds};
+use lab11::strategy::tokens_that_hide;
 use serde_json::{Value, json};
 use shardlab::comm::{CallKind, Link};
-use shardlab::plan::{exposed, tokens_that_hide};
+use shardlab::plan::exposed;
 
 /// Bytes of a gradient, in 16 bits.
 const GRADIENT: usize = 2;

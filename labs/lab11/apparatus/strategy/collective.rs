@@ -125,6 +125,17 @@ pub fn sends(network: &Network, bytes: f64, stride: usize, devices: usize) -> f6
     reached.message_seconds(bytes * shared)
 }
 
+/// The tokens per rank and step from which on an all-reduce of all gradients, `bytes` for each,
+/// hides behind the backward pass: t = g(n-1)F / (2nB).
+///
+/// The backward pass takes 4 FLOPs for each parameter and token, at `flops` FLOP/s; the all-reduce
+/// moves 2(n-1)/n · g bytes for each parameter, at `bandwidth` B/s. Both grow with the number of
+/// parameters, which cancels.
+pub fn tokens_that_hide(bytes: f64, ranks: usize, flops: f64, bandwidth: f64) -> f64 {
+    let n = ranks as f64;
+    bytes * (n - 1.0) * flops / (2.0 * n * bandwidth)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::network;
@@ -213,5 +224,19 @@ mod tests {
         let network = network("mi300x").unwrap();
         let seconds = sends(&network, 1e9, 1, 8) - network.within.latency;
         assert!((seconds * network.efficiency * 64e9 / 1e9 - 1.0).abs() < 1e-9, "{seconds}");
+    }
+
+    #[test]
+    fn the_models_size_cancels() {
+        let ranks = 64;
+        let flops = 4e14;
+        let bandwidth = 5e10;
+        let parameters = 7e9;
+        let tokens = tokens_that_hide(2.0, ranks, flops, bandwidth);
+        let backward = 4.0 * parameters * tokens / flops;
+        let n = ranks as f64;
+        let all_reduce = 2.0 * (n - 1.0) / n * 2.0 * parameters / bandwidth;
+        assert!((backward - all_reduce).abs() < 1e-12 * backward);
+        assert!((tokens - 7875.0).abs() < 1e-9);
     }
 }

@@ -19,7 +19,7 @@ mod program;
 mod step;
 mod traffic;
 
-pub use collective::{RankGroup, bandwidth, gathers};
+pub use collective::{RankGroup, bandwidth, gathers, tokens_that_hide};
 pub use cost::{Cost, TOKENS};
 pub use degrees::{Degrees, MICRO_BATCHES, cell};
 pub use device::{Cluster, Device};
