@@ -2,7 +2,8 @@
 //!
 //! Arithmetic alone: no tensors, no ranks. Every formula has its source beside it. Reading order:
 //!
-//! - `networks.rs`, `device.rs`: devices on their network; `collective.rs`: the time of a collective there
+//! - `networks.rs` and `device.rs`: devices on their network; `collective.rs`: the time of a
+//!   collective there
 //! - `degrees.rs`: a strategy, and how it is written; `program.rs`: what differs between the
 //!   programs that run it
 //! - `memory.rs`: all bytes of a rank

@@ -210,8 +210,8 @@ impl TrainingJob {
     /// parameters.
     ///
     /// Offloaded, the host does it, at the speed of its memory. All devices of a node share it.
-    /// Each gradient and each parameter passes the host's memory twice, to or from the device and to
-    /// or from the processor. Memory and link work at the same time, so the slower one counts.
+    /// Each gradient and each parameter passes the host's memory twice, to or from the device and
+    /// to or from the processor. Memory and link work at the same time, so the slower one counts.
     fn update_seconds(&self, s: &Strategy) -> f64 {
         let device = &self.cluster.device;
         let updates = self.most_held(s) / if s.zero.number() > 0 { s.shard() as f64 } else { 1.0 };
