@@ -15,7 +15,7 @@ pub mod lesson;
 mod run;
 
 pub use apparatus::{
-    Benchmark, Continuation, DsConfig, Harness, Measured, Model, PipelineConfig, Point,
+    Benchmark, Continuation, DsConfig, Harness, Measured, Model, PipelineConfig, Point, Timed,
     TokenSampling, all, generate, life_cycle, make_ds_config, pretrained, roofline,
     run_distributed_benchmark, source, stages,
 };

@@ -35,7 +35,7 @@ pub use config::{DsConfig, PipelineConfig, make_ds_config};
 pub use continuation::{Continuation, generate};
 pub use generation::{compare, for_texts};
 pub use life_cycle::{life_cycle, stages};
-pub use lines::MEMORY_MEANS;
+pub use lines::{MEMORY_MEANS, Timed};
 pub use model::Model;
 pub use printed::{as_the_source_prints, print_deepspeed};
 pub use reference::check_reference;
