@@ -4,7 +4,8 @@
     book/browse.py [--built target/book] [--pictures DIR]     the book's pages; with pictures of each
     book/browse.py --broken                                   a page with every fault, each of which must be found
 
-The browser is Chromium without a window, as wide as a phone. A page must be silent on the console, show its pictures and
+The browser is Chromium without a window, as wide as a phone, and then as a laptop: there a lab's first figure is near its
+beginning, and no output is wider than its column. A page must be silent on the console, show its pictures and
 formulas, ask the network for nothing, need no sideways scroll, and have no broken link. An interactive figure must
 compute what the library computes, obey keys alone, show the focus, and keep its letters readable and inside. If the
 reader asks for less motion, nothing moves. Without scripts there is a static picture. Needs python3-selenium, chromium
@@ -29,8 +30,10 @@ from selenium.webdriver.chrome.service import Service
 
 SOURCES = pathlib.Path(__file__).resolve().parent / "src"
 
-# A phone's width, in CSS pixels.
+# A phone's width, in CSS pixels, and a laptop's. A lab's first figure begins at most so far down there.
 PHONE = 360
+LAPTOP = 1280
+FIRST = 1300
 
 # What a page says about itself. A listing may scroll inside its own box, but nothing around the page's text may: that box
 # and all around it, of which mdBook lets one scroll, are asked by how much their content is too wide.
@@ -50,11 +53,23 @@ LOOK = """
         flat: all('main math').filter(low).map(m => m.textContent),
         fractions: all('main mfrac').filter(f => f.getBoundingClientRect().height < 20).map(f => f.textContent),
         pictures: all('main svg.figure').filter(low).length,
-        links: all('main a[href]').map(a => a.href),
+        // A link in a picture has no address of its own.
+        links: all('main a[href]').map(a => new URL(a.getAttribute('href'), location).href),
         ids: all('[id]').map(e => e.id),
         loaded: performance.getEntriesByType('resource').map(r => r.name).filter(n => !n.startsWith('file:')),
         text: all('main')[0].innerText,
         prose: prose.textContent,
+    };"""
+
+
+# On a laptop: where the first figure begins, and the outputs that do not fit into their column.
+LAYOUT = """
+    const figure = document.querySelector('main figure');
+    const wide = [...document.querySelectorAll('main pre > code:is(.language-text, .output)')]
+        .filter(code => code.scrollWidth > code.clientWidth + 1);
+    return {
+        first: figure ? figure.getBoundingClientRect().top + scrollY : Infinity,
+        wide: wide.map(code => code.textContent.split('\\n')[0]),
     };"""
 
 
@@ -358,12 +373,21 @@ def browse(built, sources, expected, pictures=None):
             live.update(names)
             wrong += [f"{page}: {what}" for what in found]
     wrong += [f"no page has the figure {name}" for name in expected if name not in live]
+    with start(LAPTOP) as browser:
+        for page, url in pages.items():
+            visit(browser, url)
+            layout = browser.execute_script(LAYOUT)
+            wrong += [f"{page}: an output wider than its column: {which}" for which in layout["wide"]]
+            browser.get(url)
+            first = browser.execute_script(LAYOUT)["first"]
+            if re.fullmatch(r"lab\d\d", page) and not first <= FIRST:
+                wrong.append(f"{page}: its first figure begins {first} pixels down, and not within {FIRST}")
     for page, link in links:
         file, _, place = link.partition("#")
         if not (place in ids[file] if file in ids else link.startswith("https://")):
             wrong.append(f"{page}: a link to {link}, which is not there")
     if pictures:
-        with start(1280) as browser:
+        with start(LAPTOP) as browser:
             for page, url in pages.items():
                 browser.get(url)
                 browser.execute_script("localStorage.setItem('mdbook-theme', 'navy')")

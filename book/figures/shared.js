@@ -7,10 +7,10 @@
 // A notebook has this file once per figure, and the figures before stay as they are.
 var shardlab = Object.assign(window.shardlab ?? {}, {
     // The colours of the library's pictures (labs/kit/show/colour.rs). One per rank; for curves, algorithms and kinds of bytes
-    // others, which are no rank's; and one for each kind of pass and for communication.
+    // others, which are no rank's. Kinds of passes and communication share those.
     ranks: ["#1b98a8", "#c98a00", "#b0509f", "#3c9a4c", "#4577d0", "#d0503f", "#8f6b4e", "#8a6fe0"],
     curves: ["#5aa9e6", "#f0781e", "#9aae00", "#ee6fa8", "#7d8590", "#d98f8f"],
-    passes: { forward: "#b0509f", backward: "#3c9a4c", weights: "#c98a00", link: "#4577d0" },
+    passes: { forward: "#5aa9e6", backward: "#f0781e", weights: "#9aae00", link: "#ee6fa8" },
 
     // `value` with three significant digits, and commas: 0.00123, 12.3, 1,230.
     three(value) {

@@ -211,6 +211,26 @@ fn every_page_is_in_the_summary() {
     assert_eq!(known, there);
 }
 
+/// Words of all pages, and of one: as `wc -w` counts them. A new lab may add 2,500, a new page
+/// 1,000.
+const MOST_WORDS: [usize; 2] = [60_000, 3_500];
+
+#[test]
+fn the_book_is_short_enough_to_be_read() {
+    let words = |page: &str| text(Path::new("book/src").join(page)).split_whitespace().count();
+    let [all, one] = MOST_WORDS;
+    let mut sum = words("SUMMARY.md");
+    for (_, page) in pages() {
+        let has = words(&page);
+        assert!(has <= one, "{page} has {has} words; a page may have {one}");
+        sum += has;
+    }
+    assert!(
+        sum <= all,
+        "the book has {sum} words, and may have {all}: say it once, or elsewhere"
+    );
+}
+
 /// Neither a page nor a listing on it prints a solution, and no notebook does.
 #[test]
 fn no_page_prints_a_solution() {
@@ -388,7 +408,7 @@ fn every_output_has_its_file_and_its_place_and_no_file_is_typed() {
             assert!(!text.contains("\n\n") && !text.contains(['<', '$', '`']), "{}", output.file);
         } else {
             assert!(
-                text.starts_with(&format!("$ {}\n", output.command)),
+                text.starts_with(&format!("{}\n", output.typed())),
                 "{}: its command",
                 output.file
             );

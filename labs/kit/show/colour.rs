@@ -1,8 +1,8 @@
 //! One system of colours, for the terminal and for pages.
 //!
-//! A colour means one thing in a picture. A rank has its hue, a curve or an algorithm has one that
-//! is no rank's, and in a timeline the hue says what is done, because the row already says who does
-//! it. Good and bad are `screen.rs`'s.
+//! A colour means one thing. A rank has its hue. Curves and algorithms share others, and so do kinds
+//! of work: in a timeline the row says who works, and the hue what is done. No rank has a hue of
+//! these. Good and bad are `screen.rs`'s.
 
 use super::activity::Activity;
 
@@ -38,15 +38,15 @@ pub(super) const RANKS: [Hue; 8] = [
     hue("38;5;141", "#8a6fe0"),
 ];
 
+const SKY: Hue = hue("38;5;75", "#5aa9e6");
+const ORANGE: Hue = hue("38;5;208", "#f0781e");
+const LIME: Hue = hue("38;5;106", "#9aae00");
+const PINK: Hue = hue("38;5;205", "#ee6fa8");
+const GREY: Hue = hue("38;5;246", "#7d8590");
+const ROSE: Hue = hue("38;5;174", "#d98f8f");
+
 /// Curves and algorithms.
-pub(super) const CURVES: [Hue; 6] = [
-    hue("38;5;75", "#5aa9e6"),
-    hue("38;5;208", "#f0781e"),
-    hue("38;5;106", "#9aae00"),
-    hue("38;5;205", "#ee6fa8"),
-    hue("38;5;246", "#7d8590"),
-    hue("38;5;174", "#d98f8f"),
-];
+pub(super) const CURVES: [Hue; 6] = [SKY, ORANGE, LIME, PINK, GREY, ROSE];
 
 pub(super) fn of_rank(rank: usize) -> Hue {
     RANKS[rank % RANKS.len()]
@@ -59,12 +59,12 @@ pub(super) fn of_curve(look: usize) -> Hue {
 /// The hue of what a rank does. All communication has one. None for waiting.
 pub(super) fn of_activity(activity: Activity) -> Option<Hue> {
     match activity {
-        Activity::FORWARD => Some(MAGENTA),
-        Activity::BACKWARD => Some(GREEN),
-        Activity::WEIGHTS => Some(YELLOW),
-        Activity::ALL_REDUCE | Activity::GATHER | Activity::REDUCE_SCATTER => Some(BLUE),
-        Activity::OPTIMIZER => Some(CYAN),
-        Activity::DATA => Some(BROWN),
+        Activity::FORWARD => Some(SKY),
+        Activity::BACKWARD => Some(ORANGE),
+        Activity::WEIGHTS => Some(LIME),
+        Activity::ALL_REDUCE | Activity::GATHER | Activity::REDUCE_SCATTER => Some(PINK),
+        Activity::OPTIMIZER => Some(GREY),
+        Activity::DATA => Some(ROSE),
         _ => None,
     }
 }

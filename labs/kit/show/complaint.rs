@@ -4,8 +4,9 @@ use super::progress;
 use super::screen::Screen;
 use shardlab::notice;
 
-/// Prints an error or a notice to stderr. On a terminal its lines end at words, and go on below
-/// where their text began; in a file or a pipe, where one searches, each stays one line.
+/// Prints an error or a notice to stderr. On a terminal, or where `CLICOLOR_FORCE` asks for a
+/// terminal's look, its lines end at words, and go on below where their text began. In a file or a
+/// pipe, where one searches, each stays one line.
 pub fn complain_folded(text: &str) {
     let text = Screen::of_stderr().map_or(text.to_owned(), |screen| folded(&screen, text));
     progress::erased(|| notice::print(&text));

@@ -198,9 +198,9 @@ mod tests {
             bar(Activity::BACKWARD, 4, 1.0),
             Bar { end: 20.0, ..bar(Activity::WEIGHTS, 5, 17.0) },
         ];
-        let forward = "\x1b[7;35m3\x1b[0m";
-        let backward = "\x1b[7;32m4\x1b[0m";
-        let weights = "\x1b[33mW\x1b[0m\x1b[7;33m5\x1b[0m\x1b[33mW\x1b[0m";
+        let forward = "\x1b[7;38;5;75m3\x1b[0m";
+        let backward = "\x1b[7;38;5;208m4\x1b[0m";
+        let weights = "\x1b[38;5;106mW\x1b[0m\x1b[7;38;5;106m5\x1b[0m\x1b[38;5;106mW\x1b[0m";
         let waiting = format!("\x1b[2m{}\x1b[0m", ".".repeat(15));
         let expected = format!("{forward}{backward}{waiting}{weights}");
         let picture = |screen: &Screen| painted(screen, &row(screen, &bars, 20, 20.0, 20.0));

@@ -34,9 +34,11 @@ impl Screen {
         Screen::look(is_looked_at(&io::stdout()), width, ascii)
     }
 
-    /// Looks at stderr instead; none where that is no terminal.
+    /// Looks at stderr instead; none where that is no terminal, and nobody asks for one's look.
     pub(super) fn of_stderr() -> Option<Screen> {
-        if !is_looked_at(&io::stderr()) {
+        let variable = |name| std::env::var(name).unwrap_or_default();
+        let is_asked_for = is_forced(&variable("NO_COLOR"), &variable("CLICOLOR_FORCE"));
+        if !is_looked_at(&io::stderr()) && !is_asked_for {
             return None;
         }
         Some(Screen::look(true, asked_width().or_else(width_of_stderr), false))

@@ -324,12 +324,12 @@ mod tests {
     fn hues_say_what_is_done_and_rows_say_by_whom() {
         let screen = Screen { colour: true, width: 41, ascii: true };
         let text = timeline().render(&screen);
-        let forward = "\x1b[35mFFFFFF\x1b[0m";
-        let backward = "\x1b[32mBBBBBB\x1b[0m";
+        let forward = "\x1b[38;5;75mFFFFFF\x1b[0m";
+        let backward = "\x1b[38;5;208mBBBBBB\x1b[0m";
         let waiting = format!("\x1b[2m{}\x1b[0m", ".".repeat(13));
         let row = format!("  rank 1 \x1b[2m|\x1b[0m{forward}{backward}{waiting}");
         assert!(text.lines().any(|line| line == row), "{text}");
-        assert!(text.contains("\x1b[35mF\x1b[0m forward"), "{text}");
+        assert!(text.contains("\x1b[38;5;75mF\x1b[0m forward"), "{text}");
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub fn coloured(page: &str) -> String {
     while let Some((before, inside)) = rest.split_once(OPEN) {
         let (block, after) = inside.split_once(CLOSE).unwrap_or((inside, ""));
         out += before;
-        if block.contains('\x1b') {
+        if block.contains(is_dots) || block.contains('\x1b') {
             out += &format!(
                 "\n<pre><code class=\"output nohighlight hljs\">{}\n</code></pre>\n",
                 html(block)
@@ -36,6 +36,7 @@ pub fn coloured(page: &str) -> String {
 /// A text with codes as HTML. A class for each code says the colour: `book/shardlab.css` has them.
 fn html(text: &str) -> String {
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let text = curves(&text);
     let mut parts = text.split("\x1b[");
     let mut out = parts.next().unwrap_or_default().to_string();
     let mut open = 0;
@@ -51,6 +52,49 @@ fn html(text: &str) -> String {
         out += words;
     }
     out + &"</span>".repeat(open)
+}
+
+/// Whether a terminal draws curves with this character: one of the braille patterns, two by four
+/// dots.
+fn is_dots(c: char) -> bool {
+    ('\u{2800}'..='\u{28ff}').contains(&c)
+}
+
+/// The text with its curves as SVG. Few of a browser's fonts have braille, and another font's
+/// characters are wider than the rest of the line: curves would run past their axes.
+fn curves(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(start) = rest.find(is_dots) {
+        let (before, from) = rest.split_at(start);
+        let (dots, after) = from.split_at(from.find(|c| !is_dots(c)).unwrap_or(from.len()));
+        out += before;
+        out += &svg(dots);
+        rest = after;
+    }
+    out + rest
+}
+
+/// Cells of two by four dots, each as wide as a character. A dot is a line without length and with
+/// round ends.
+fn svg(dots: &str) -> String {
+    // Unicode numbers the dots of the left column 1, 2, 3, 7 and those of the right one 4, 5, 6, 8.
+    const PLACES: [(usize, usize); 8] =
+        [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (0, 3), (1, 3)];
+    let cells = dots.chars().count();
+    let mut path = String::new();
+    for (cell, pattern) in dots.chars().enumerate() {
+        for (bit, (x, y)) in PLACES.into_iter().enumerate() {
+            if (u32::from(pattern) - 0x2800) >> bit & 1 == 1 {
+                path += &format!("M{} {}h0", 4 * cell + 2 * x + 1, 2 * y + 1);
+            }
+        }
+    }
+    let width = 4 * cells;
+    format!(
+        "<svg class=\"dots\" aria-hidden=\"true\" style=\"width:{cells}ch\" viewBox=\"0 0 {width} 8\" \
+         preserveAspectRatio=\"none\"><path d=\"{path}\"/></svg>"
+    )
 }
 
 /// The classes of a code: `1;38;5;137` is bold and one of 256 colours.

@@ -13,6 +13,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// The width of a terminal.
+const COLUMNS: usize = 80;
+
 /// Seconds that only a command takes that hangs.
 const HANG: &str = "120";
 
@@ -54,6 +57,34 @@ impl Output {
     fn is_in_colour(&self) -> bool {
         self.file.ends_with(".txt") && !self.command.contains(['|', '>'])
     }
+
+    /// The command as the page shows it: one that is wider than a terminal goes on in the next
+    /// line, with a flag or after a semicolon.
+    pub fn typed(&self) -> String {
+        let mut lines = Vec::new();
+        let mut line = "$".to_string();
+        for part in parts(&self.command) {
+            if line.chars().count() + 1 + part.chars().count() + " \\".len() > COLUMNS {
+                lines.push(std::mem::replace(&mut line, "   ".to_string()));
+            }
+            line = format!("{line} {part}");
+        }
+        lines.push(line);
+        lines.join(" \\\n")
+    }
+}
+
+/// A command's parts, between which a line may end: before a flag, and after a semicolon.
+fn parts(command: &str) -> Vec<String> {
+    let mut parts: Vec<String> = Vec::new();
+    for word in command.split(' ') {
+        let begins = word.starts_with("--") && word.len() > 2;
+        match parts.last_mut() {
+            Some(part) if !begins && !part.ends_with(';') => *part += &format!(" {word}"),
+            _ => parts.push(word.to_string()),
+        }
+    }
+    parts
 }
 
 /// All outputs, in the order in which their commands run.
@@ -177,7 +208,7 @@ impl Runs {
         }
         let before = output.from.as_ref().map_or("", |_| "…\n");
         let after = output.until.as_ref().map_or("", |_| "…\n");
-        Ok((format!("$ {}\n{before}{text}{after}", output.command), *took))
+        Ok((format!("{}\n{before}{text}{after}", output.typed()), *took))
     }
 
     fn run(&self, command: &str, output: &Output) -> Result<(String, Duration)> {

@@ -9,6 +9,7 @@ mod held;
 mod life_cycle;
 mod links;
 mod live_activations;
+mod map;
 mod overlap;
 mod plan;
 mod plots;
@@ -151,6 +152,16 @@ pub fn figure(name: &str) -> Result<String> {
         "roofline" => roofline()?,
         "life-cycle" => life_cycle()?,
         "plan" => plan()?,
+        "map" => map::small(&[]),
+        "map-data" => map::small(&["data"]),
+        "map-state" => map::small(&["state"]),
+        "map-tensor" => map::small(&["matrices", "sequence"]),
+        "map-layers" => map::small(&["layers"]),
+        "map-axes" => map::small(&["data", "matrices", "layers"]),
+        "map-all" => map::small(&["data", "state", "matrices", "sequence", "layers"]),
+        "map-full" => map::full(),
+        "which" => map::which()?,
+        "poster" => map::poster()?,
         _ => {
             let (holdings, title) = holdings(name)?;
             holdings.svg(title)
