@@ -30,7 +30,6 @@ impl Count {
 /// Elements of the array. Up to eight ranks get parts of equal length.
 pub const ELEMENTS: usize = 1680;
 
-// ANCHOR: count
 /// Runs `way`, which is an algorithm, and the transport's own collective on the same whole numbers.
 pub fn count(comm: &Comm, way: Way) -> Result<Count> {
     let array = way.array(comm.size(), ELEMENTS);
@@ -59,7 +58,6 @@ pub fn count(comm: &Comm, way: Way) -> Result<Count> {
         formula,
     })
 }
-// ANCHOR_END: count
 
 /// Counts beside formulas, one row per algorithm: the most that any rank does.
 pub fn show(screen: &Screen, counts: &[&Count]) -> String {
