@@ -60,7 +60,6 @@ fn train_plainly(
 }
 // ANCHOR_END: heart
 
-// ANCHOR: plain
 /// A model as any program with candle has one.
 struct Plain {
     variables: VarMap,
@@ -95,7 +94,6 @@ impl Plain {
         by_name.into_values().cloned().collect()
     }
 }
-// ANCHOR_END: plain
 
 /// Three steps in plain candle, and with the library's layers, buckets and optimizer, from the same
 /// weights.
