@@ -56,8 +56,9 @@ texts() {
         mkdir -p "$new/${file%/*}"
         sed -E 's:cargo run --bin ([a-z0-9_]+)( --( |`|$))?:$SHARDLAB_BIN/\1\3:g' "$file" >"$new/$file"
     done
-    # What checks say of mistakes: the instructor's document has it.
-    for file in labs/*/checks/*.mistakes.toml; do
+    # What checks say of mistakes, and notes for pages: the instructor's document has it.
+    for file in labs/*/checks/*.mistakes.toml labs/instructors/*.md; do
+        mkdir -p "$new/${file%/*}"
         cp "$file" "$new/$file"
     done
     rm -rf "$root/share"

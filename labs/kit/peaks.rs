@@ -14,7 +14,6 @@ pub struct Peaks {
 }
 
 impl Peaks {
-    // ANCHOR: peaks
     /// Measures both peaks: a matrix product, and a copy of 64 MB.
     pub fn measure() -> Peaks {
         let from = vec![1u8; 64_000_000];
@@ -36,7 +35,6 @@ impl Peaks {
     pub fn most(&self, intensity: f64) -> f64 {
         self.flops.min(self.bytes * intensity)
     }
-    // ANCHOR_END: peaks
 
     /// The intensity at which both peaks are reached. Below it memory is the limit, above it the
     /// arithmetic.

@@ -182,7 +182,6 @@ fn compare_with_the_lesson(lab: &Lab, all: &[(Candidate, Measured)]) -> Result<B
 }
 
 impl Lab {
-    // ANCHOR: benchmark
     /// The job of one strategy, as a user of a library writes it.
     fn benchmark(&self, strategy: &Candidate) -> Benchmark {
         Benchmark {
@@ -194,7 +193,6 @@ impl Lab {
             config: strategy.config.clone(),
         }
     }
-    // ANCHOR_END: benchmark
 
     /// The bytes that each rank may take, with --finale.
     fn limit(&self) -> Option<f64> {

@@ -66,7 +66,6 @@ fn link(job: &TrainingJob, ranks: usize) -> Link {
     }
 }
 
-// ANCHOR: plans
 /// Every way to divide the devices that divides the model and the batch and whose state fits; the
 /// fastest first.
 pub fn plans(job: &TrainingJob) -> Vec<(f64, Degrees)> {
@@ -87,7 +86,6 @@ pub fn plans(job: &TrainingJob) -> Vec<(f64, Degrees)> {
     found.sort_by(|a, b| a.0.total_cmp(&b.0));
     found
 }
-// ANCHOR_END: plans
 
 /// The bytes of state of all plans without a pipeline, as above and by the planner, as parts of the
 /// planner's. With a pipeline the planner counts what the first or last stage holds, not the mean

@@ -195,7 +195,6 @@ impl ModelShape {
         }
     }
 
-    // ANCHOR: exact
     /// Parameters of a rank that holds `portion` of the model, exactly if tensor ranks divide it
     /// evenly.
     ///
@@ -224,7 +223,6 @@ impl ModelShape {
         }
         all
     }
-    // ANCHOR_END: exact
 
     /// Parameters of a pipeline's stage with `layers`, which no tensor ranks share.
     pub fn stage_parameters(&self, layers: &Range<usize>) -> u64 {

@@ -437,22 +437,12 @@ fn the_plan_that_the_chapter_computes_by_hand_is_the_planners() {
     let backward = layers * 2.0 * forward + 2.0 * head;
     assert!(layers * reduce < backward && layers * gather < layers * forward + head);
     same(m * reduce + gather, time.data);
-    for time in [
-        reduce,
-        gather,
-        layers * reduce,
-        backward,
-        layers * gather,
-        layers * forward + head,
-    ] {
+    for time in [reduce, gather, layers * reduce, backward] {
         figure(&page, seconds(time));
     }
     let [tensor, _, data] = job.traffic(&strategy);
     same(m * (5.0 * layers + 2.0) * 2.0 * 7.0 / 8.0 * 2.0 * tokens * h, tensor.bytes);
     same(63.0 / 64.0 * (4.0 * m + 2.0) * held, data.bytes);
-    for bytes in [tensor.bytes, data.bytes] {
-        figure(&page, bytes_decimal(bytes));
-    }
     same(device.streams(30.0 * held / d), time.optimizer);
     for time in [time.compute, time.tensor, time.data, time.optimizer, time.total()] {
         figure(&page, cell(time));
@@ -469,25 +459,6 @@ fn the_chapters_figures_are_the_planners() {
 
     // Llama 3 405B on 16 stages.
     let llama = TrainingJob { batch: 2048, ..asked("llama-3.1-405b", 8192, "h100-80g") };
-    let whole = plan("dp=64,tp=8,pp=16,zero=2,sp");
-    let kept = llama.keeps(&whole);
-    figure(&page, bytes_decimal(kept * 8192.0));
-    let load = llama.load(&whole);
-    assert!((load.activations / (15.0 * 8.0 * kept * 8192.0) - 1.0).abs() < 1e-9);
-    figure(&page, bytes_decimal(load.activations));
-    let room = llama.cluster.device.room() / 1e9;
-    figure(&page, format!("in all {} of {room:.1}", bytes_decimal(load.total())));
-    let with_whole_gradients = llama.load(&plan("dp=64,tp=8,pp=16,zero=1,sp"));
-    figure(&page, format!("take {}", bytes_decimal(with_whole_gradients.total())));
-    let published: Vec<_> = compared().iter().filter(|(run, _)| run.source == "L4").collect();
-    let [(small, _), (large, _)] = published[..] else {
-        panic!("{published:?}")
-    };
-    let load = small.job.load(&small.planned());
-    assert!(load.total() < llama.cluster.device.memory);
-    figure(&page, format!("the plan takes {}", bytes_decimal(load.total())));
-    let [small, large] = [small, large].map(|run| run.compared().0);
-    figure(&page, format!("{small:.0} and {large:.0} TFLOP/s (`L4`)"));
     let llama = TrainingJob { devices: 16_384, ..llama };
     let pytorch = TrainingJob { program: Program::Pytorch, ..llama.clone() };
     for job in [llama, pytorch] {
@@ -568,22 +539,6 @@ fn the_chapters_figures_are_the_planners() {
         format!("{one:.0}% and {other:.0}%")
     };
     figure(&page, format!("The ranges are {}", both(|found| found.width)));
-    let worst = |source: &str| {
-        let such = compared().iter().filter(|(run, _)| run.source == source);
-        let errors: Vec<f64> = such.map(|(_, error)| -error).collect();
-        [
-            errors.iter().copied().fold(f64::INFINITY, f64::min),
-            errors.iter().copied().fold(f64::NEG_INFINITY, f64::max),
-        ]
-    };
-    for source in ["M1", "Z2", "B1", "D1", "P1"] {
-        let [least, most] = worst(source);
-        figure(&page, format!("{:.0} to {:.0}%", 100.0 * least, 100.0 * most));
-    }
-    figure(&page, format!("{:.0}%", 100.0 * worst("C3")[1]));
-    figure(&page, format!("{:.0}% for ZeRO-3 in groups", 100.0 * worst("Y1")[1]));
-    let small = &compared().iter().find(|(run, _)| run.name == "gpt-1.7b").unwrap().1;
-    figure(&page, format!("smallest model {:.0}%", -100.0 * small));
     let negative = compared().iter().filter(|(_, error)| *error < 0.0).count();
     figure(&page, format!("**{negative} of {} errors are negative.**", compared().len()));
     let of = |source: &str| {

@@ -131,7 +131,6 @@ fn train(training: &mut Training, text: &[u32], steps: Range<usize>) -> Result<V
     Ok(losses)
 }
 
-// ANCHOR: save
 /// Every rank writes the slices that it holds. Then one process puts the parameters together.
 fn save(training: &mut Training, text: &[u32], step: usize, to: &Folders) -> Result<PathBuf> {
     let job = training.job(text);
@@ -147,7 +146,6 @@ fn save(training: &mut Training, text: &[u32], step: usize, to: &Folders) -> Res
     merged?;
     Ok(saved)
 }
-// ANCHOR_END: save
 
 /// Trains `save_after` steps, saves, and trains on until `config.steps`: the run that nothing
 /// interrupts.

@@ -155,7 +155,6 @@ impl Benchmark {
     }
 }
 
-// ANCHOR: run
 /// Runs one job on its ranks, for each batch size. All that it allocated is free when it returns.
 pub fn run_distributed_benchmark(harness: &Harness, benchmark: &Benchmark) -> Result<Measured> {
     let layout = benchmark.check()?;
@@ -172,7 +171,6 @@ pub fn reset_distributed_and_clear_memory() {
     profile::take();
     return_freed_memory();
 }
-// ANCHOR_END: run
 
 /// Runs `job` on `ranks` ranks. Returns what rank 0 returns.
 ///

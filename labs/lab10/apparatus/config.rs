@@ -66,7 +66,6 @@ impl Default for DsConfig {
     }
 }
 
-// ANCHOR: make
 /// The settings of a job, checked. Write what differs from the defaults:
 /// `make_ds_config(DsConfig { tensor_parallel: 2, ..DsConfig::default() })`.
 pub fn make_ds_config(config: DsConfig) -> Result<DsConfig, BadInput> {
@@ -85,7 +84,6 @@ pub fn make_ds_config(config: DsConfig) -> Result<DsConfig, BadInput> {
     }
     Ok(config)
 }
-// ANCHOR_END: make
 
 impl DsConfig {
     pub fn stages(&self) -> usize {

@@ -125,7 +125,6 @@ pub fn for_texts(shape: &ModelShape, ranks: &[usize]) -> (Vec<Candidate>, Vec<Le
     (strategies, left_out)
 }
 
-// ANCHOR: compare
 /// Generates the text under each strategy. The first one's is printed, and the others must have the
 /// same tokens.
 pub fn compare(
@@ -144,7 +143,6 @@ pub fn compare(
         .enumerate()
         .map(|(i, one)| run(i, one))
         .collect::<Result<Vec<_>>>()?;
-    // ANCHOR_END: compare
     let mut checks = Checks::new(screen);
     if first && strategies.len() > 1 {
         screen.say("");

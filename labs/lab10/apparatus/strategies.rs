@@ -61,7 +61,6 @@ impl Candidate {
     }
 }
 
-// ANCHOR: all
 /// One rank, each strategy alone on `ranks` ranks, and combinations; and those that cannot divide
 /// the model or the batch.
 pub fn all(shape: &ModelShape, ranks: usize, batch: usize) -> (Vec<Candidate>, Vec<LeftOut>) {
@@ -88,7 +87,6 @@ pub fn all(shape: &ModelShape, ranks: usize, batch: usize) -> (Vec<Candidate>, V
     }
     (all, left_out)
 }
-// ANCHOR_END: all
 
 /// A strategy that a comparison does not have, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -48,7 +48,7 @@ pub(super) fn recognised(desk: &Desk, exercise: &Exercise) -> Result<Vec<Recogni
 const RESTORE: &str = "this file comes with the workbook: restore it with git";
 
 /// The files of a folder that comes with the workbook, in the order of their names.
-fn files_of(folder: &Path) -> Result<Vec<PathBuf>, BadInput> {
+pub(super) fn files_of(folder: &Path) -> Result<Vec<PathBuf>, BadInput> {
     let unreadable = |error: std::io::Error| {
         BadInput::new(format!("cannot read {}: {error}", folder.display()), RESTORE)
     };

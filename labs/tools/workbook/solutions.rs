@@ -5,7 +5,7 @@
 //! searched.
 
 use super::desk::Desk;
-use super::recognised::{Recognised, read, recognised};
+use super::recognised::{Recognised, files_of, read, recognised};
 use kit::{Course, Exercise};
 use shardlab::error::BadInput;
 
@@ -21,6 +21,7 @@ pub fn handout(course: &Course, desk: &Desk) -> Result<String, BadInput> {
          check recognises: what participants get wrong, and what they are told. Participants should not have this.\n",
         course.exercises().count()
     );
+    text += &format!("\n## Notes for the book's pages\n{}", notes(course, desk)?);
     for lab in &course.labs {
         text += &format!("\n## {} · {}\n\n{}\n", lab.name, lab.title, lab.question);
         text += &format!("\nTakeaway: {}\n", lab.takeaway);
@@ -32,6 +33,26 @@ pub fn handout(course: &Course, desk: &Desk) -> Result<String, BadInput> {
     text += &format!("\n## ladder · {}\n\n{}\n", ladder.title, ladder.question);
     for exercise in &ladder.exercises {
         text += &sheet(exercise, desk)?;
+    }
+    Ok(text)
+}
+
+/// What to ask on a page, and where people get stuck: a file for each page that has such notes, the
+/// labs' pages in their order, then the others.
+fn notes(course: &Course, desk: &Desk) -> Result<String, BadInput> {
+    let folder = desk.root.join("labs/instructors");
+    let mut names = Vec::new();
+    for file in files_of(&folder)? {
+        names.extend(file.file_name().map(|name| name.to_string_lossy().into_owned()));
+    }
+    let place = |name: &String| {
+        let is_of = |lab: &kit::Lab| name.strip_suffix(".md") == Some(lab.name.as_str());
+        course.labs.iter().position(is_of).unwrap_or(usize::MAX)
+    };
+    names.sort_by_key(|name| (place(name), name.clone()));
+    let mut text = String::new();
+    for name in names {
+        text += &format!("\n##{}", read(&folder.join(name))?);
     }
     Ok(text)
 }

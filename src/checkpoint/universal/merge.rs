@@ -191,7 +191,6 @@ fn assemble(
 ) -> Result<Vec<f32>, BadInput> {
     let mut numbers = vec![0f32; numel];
     let mut owner = vec![u32::MAX; numel];
-    // ANCHOR: assemble
     for &(rank, name, held) in fragments {
         let part = files[rank].read(kind, name, held)?;
         let mut wrong = None;
@@ -209,7 +208,6 @@ fn assemble(
                 }
             }
         });
-        // ANCHOR_END: assemble
         if let Some((at, other)) = wrong {
             let what = match other {
                 Some(other) => {

@@ -343,7 +343,6 @@ impl Parallel {
     }
 }
 
-// ANCHOR: layers
 /// Some columns of the result: Y = [X·A₁ | X·A₂]. A weight is stored transposed, so a rank stores
 /// some of its rows.
 struct ColumnParallel {
@@ -369,4 +368,3 @@ impl Layer for RowParallel {
         self.leave.apply(self.linear.forward(x, pass)?)
     }
 }
-// ANCHOR_END: layers

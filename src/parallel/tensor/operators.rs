@@ -37,7 +37,6 @@ pub enum Operator {
 }
 
 impl Operator {
-    // ANCHOR: conjugate
     /// The operator that the backward pass applies to the gradient.
     pub fn conjugate(self) -> Operator {
         match self {
@@ -47,7 +46,6 @@ impl Operator {
             Operator::Scatter => Operator::Gather,
         }
     }
-    // ANCHOR_END: conjugate
 
     /// Applies the operator to `x` [sequences, length, width], which is used up: no backward pass
     /// needs its elements.

@@ -105,7 +105,6 @@ impl TrainingJob {
         }
     }
 
-    // ANCHOR: time
     /// Seconds of a step.
     pub fn time(&self, s: &Strategy) -> Time {
         let model = &self.model;
@@ -148,7 +147,6 @@ impl TrainingJob {
         time.optimizer = self.update_seconds(s);
         time
     }
-    // ANCHOR_END: time
 
     /// Seconds for which a rank waits for the data axis.
     fn exposed_data(&self, s: &Strategy, m: f64, layers: f64, forward: f64, backward: f64) -> f64 {

@@ -114,6 +114,11 @@ pub fn figure(name: &str) -> Result<String> {
             let chart = Chart { title: String::new(), ..chart };
             gantt("One step of 1F1B with 4 ranks and 8 micro-batches", &[chart])
         }
+        "gpipe" => {
+            let chart = chart(Schedule::GPipe, 1)?;
+            let chart = Chart { title: String::new(), ..chart };
+            gantt("One step of GPipe with 4 ranks and 8 micro-batches", &[chart])
+        }
         "schedules" => {
             let charts = [
                 chart(Schedule::GPipe, 1)?,
