@@ -437,7 +437,8 @@ fn the_plan_that_the_chapter_computes_by_hand_is_the_planners() {
     let backward = layers * 2.0 * forward + 2.0 * head;
     assert!(layers * reduce < backward && layers * gather < layers * forward + head);
     same(m * reduce + gather, time.data);
-    for time in [reduce, gather, layers * reduce, backward] {
+    figure(&page, format!("m \\cdot {:.1} + {:.2}", 1e3 * reduce, 1e3 * gather));
+    for time in [layers * reduce, backward] {
         figure(&page, seconds(time));
     }
     let [tensor, _, data] = job.traffic(&strategy);

@@ -1,8 +1,8 @@
 //! One system of colours, for the terminal and for pages.
 //!
-//! A colour means one thing. A rank has its hue. Curves and algorithms share others, and so do kinds
-//! of work: in a timeline the row says who works, and the hue what is done. No rank has a hue of
-//! these. Good and bad are `screen.rs`'s.
+//! A colour means one thing. A rank has its hue. Curves and algorithms share others, and so do
+//! kinds of work: in a timeline the row says who works, and the hue what is done. No rank has a hue
+//! of these. Good and bad are `screen.rs`'s.
 
 use super::activity::Activity;
 

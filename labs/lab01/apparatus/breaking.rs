@@ -71,7 +71,6 @@ pub fn run(comm: &Comm, screen: &Screen, broken: Break, slow: Duration) -> Resul
     Ok(checks.failed())
 }
 
-// ANCHOR: step
 /// The end of a training step: all ranks add up gradients, add up losses, and meet in a barrier.
 /// `broken` is what the last rank does instead. Returns the seconds that each rank waited in the
 /// barrier, where all wait for a slow rank.
@@ -103,7 +102,6 @@ fn step(comm: &Comm, broken: Break, slow: Duration) -> Result<Vec<f64>> {
     comm.all_gather(&[comm.traffic().seconds - before], &mut waited)?;
     Ok(waited)
 }
-// ANCHOR_END: step
 
 /// A table of how long each rank waited. All others waited for the rank that waited least.
 fn show(screen: &Screen, waited: &[f64]) -> String {

@@ -140,6 +140,8 @@ fn reading(root: &Path, page: &str) -> Result<[f64; 2]> {
             _ if answer => QUESTION,
             _ if folded => continue,
             Some(language) => lines_of(root, line)? * seconds_of_a_line(language),
+            // The map above a page is a glance.
+            None if trimmed.contains("/map") && trimmed.contains(".svg}}") => 0.0,
             None if trimmed.contains(".svg}}") => PICTURE,
             None if trimmed.starts_with("<figure data-figure") => INTERACTIVE,
             None if trimmed.contains("$$") => {
