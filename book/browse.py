@@ -399,11 +399,11 @@ def browse(built, sources, expected, pictures=None):
 # A page with every fault, and one like it with none.
 BROKEN = """<meta charset=utf-8><meta name=viewport content='width=device-width'><link rel=icon href='data:,'><main style='{style}'>
 <p>{text} <a href='{link}'>a link</a> <a href='good.html#place'>one</a> <a href='https://doc.rust-lang.org'>one more</a>
-<img src='{image}'><math><mfrac style='{low}'><mn>1</mn><mn>2</mn></mfrac></math><math style='{flat}'><mi>x</mi></math>
+<img src='{image}'>{wide}<math><mfrac style='{low}'><mn>1</mn><mn>2</mn></mfrac></math><math style='{flat}'><mi>x</mi></math>
 <svg class=figure id=place width=9 height={height}></svg>{figures}<script>{script}</script></main>"""
-GOOD = dict(style="", text="", link="#place", low="font-size:40px", flat="", height=9, script="",
+GOOD = dict(style="", wide="", text="", link="#place", low="font-size:40px", flat="", height=9, script="",
             image="data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7")
-BAD = dict(style="width:900px", text="$$ \\frac {{#include x}} **", link="nowhere.html", low="display:none",
+BAD = dict(style="width:900px", wide="<pre><code class=output style='display:block;width:40px;overflow:auto'>$ sh\nas wide as can be, and wider</code></pre>", text="$$ \\frac {{#include x}} **", link="nowhere.html", low="display:none",
            flat="display:block;height:1px;overflow:hidden", height=1, image="none.png",
            script="console.error('loud'); fetch('http://127.0.0.1:9/').catch(() => 0)")
 # The figures, with a key that turns the page, as mdBook's do; and their faults: in which file what is replaced.
@@ -436,7 +436,7 @@ FOUND = ["cost: not what the library computes", "stages: not what the library co
          "nothing: no picture without scripts", "on the console: .*loud", "2 formulas of 3", r"\d+ pixels too wide",
          "1 drawings are not drawn", "a missing image: .*none.png", "a formula that is not drawn: x",
          "a fraction in one line: 12", "asked of the network: http://127.0.0.1:9/", r"\$\$ is visible",
-         r"\\frac is visible", "{{# is visible", r"\*\* is visible", "a link to .*nowhere.html, which is not there"]
+         "an output wider than its column: \\$ sh", r"\\frac is visible", "{{# is visible", r"\*\* is visible", "a link to .*nowhere.html, which is not there"]
 
 
 def figures(names, faults):

@@ -196,12 +196,14 @@ fn cards(page: &mut Page, top: f64) -> f64 {
         for (words, x) in legend.into_iter().zip(places) {
             page.text((x, y + 86.0), Anchor::Middle, words);
         }
-        // Four devices, in the order of their numbers.
-        for device in 0..PARTS {
-            let x = left + wide(UNIT) + 40.0 + 28.0 * device as f64;
-            page.circle((x, y + 48.0), 9.0, format!("fill=\"{}\"", rank_colour(device)));
+        // Four devices, in the order of their numbers: said once.
+        if i == 0 {
+            for device in 0..PARTS {
+                let x = left + wide(UNIT) + 40.0 + 28.0 * device as f64;
+                page.circle((x, y + 48.0), 9.0, format!("fill=\"{}\"", rank_colour(device)));
+            }
+            page.text((left + wide(UNIT) + 82.0, y + 76.0), Anchor::Middle, "devices 0 to 3");
         }
-        page.text((left + wide(UNIT) + 82.0, y + 76.0), Anchor::Middle, "devices 0 to 3");
         let rows = [("cuts", each.cuts), ("sends", each.sends), ("when", each.when)];
         let mut line = y + 106.0;
         for (head, words) in rows {
