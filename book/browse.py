@@ -114,7 +114,17 @@ NUMBERS = """
             return parameters !== row.parameters || words !== row.words
                 || !row.held.every((size, i) => Math.abs(ours[i] - size) <= 1e-9 * size);
         },
-        plans: ({ found, ...row }) => JSON.stringify(shardlab.plans(row)) !== JSON.stringify(found),
+        // Bars are drawn from rounded thousandths of the longest step.
+        plans({ found, steps, ...row }) {
+            const longest = Math.max(...steps.map(parts => parts.reduce((sum, part) => sum + part, 0)));
+            const drawn = shardlab.steps(shardlab.plans(row)[3]).map(ends => ends.slice(1).map((end, i) => end - ends[i]));
+            const near = (parts, i) => parts.every((part, kind) => Math.abs(drawn[i][kind] - part / longest) <= 0.000501);
+            return JSON.stringify(shardlab.plans(row)) !== JSON.stringify(found) || drawn.length !== steps.length || !steps.every(near);
+        },
+        reshard({ found, ...row }) {
+            const { old, now, pieces } = shardlab.reshard(row);
+            return JSON.stringify([old, now, pieces]) !== JSON.stringify(found);
+        },
         schedule({ found, ...row }) {
             const ours = shardlab.schedule(row);
             if (ours.refusal || found.refusal) {
@@ -333,11 +343,12 @@ def library(command):
 
 
 def numbers():
-    """The library's numbers behind the interactive figures. Those of plans are the cases themselves, in the order of the controls."""
+    """The library's numbers behind the interactive figures. Those of plans are the cases
+    themselves, in the order of the controls, and the planner's own seconds of each step."""
     expected, plans = json.loads(library("numbers")), json.loads(library("plans"))
     choices = itertools.product(*(plans[name] for name in ("models", "devices", "memories", "networks")))
-    expected["plans"] = [dict(zip(("model", "devices", "memory", "network", "found"), (*choice, found)))
-                         for choice, found in zip(choices, plans["cases"], strict=True)]
+    expected["plans"] = [dict(zip(("model", "devices", "memory", "network", "found", "steps"), (*choice, found, steps)))
+                         for choice, found, steps in zip(choices, plans["cases"], expected.pop("steps"), strict=True)]
     return expected
 
 
@@ -407,7 +418,7 @@ BAD = dict(style="width:900px", wide="<pre><code class=output style='display:blo
            flat="display:block;height:1px;overflow:hidden", height=1, image="none.png",
            script="console.error('loud'); fetch('http://127.0.0.1:9/').catch(() => 0)")
 # The figures, with a key that turns the page, as mdBook's do; and their faults: in which file what is replaced.
-FIGURES = ["cost", "stages", "ring", "schedule", "plans", "exposed", "mesh", "memory"]
+FIGURES = ["cost", "stages", "ring", "schedule", "plans", "exposed", "mesh", "memory", "reshard"]
 FILES = ["figures.css", "shared.js", *(f"{name}.js" for name in FIGURES)]
 FAULTS = [("figures.css", "outline: 3px", "outline: 0px"), ("figures.css", "animation: none", "color: inherit"),
           ("shared.js", "event.stopPropagation()", "0"), ("shared.js", "<label>${label} <b>", "<label><b hidden>"),
@@ -420,6 +431,7 @@ FAULTS = [("figures.css", "outline: 3px", "outline: 0px"), ("figures.css", "anim
           ("exposed.js", "Math.max(free, backward * end / parameters)", "Math.max(free, backward * i / count)"),
           ("figures.css", ".live small {", ".live small { color: #999;"),
           ("mesh.js", "2 * keys * width", "keys * width"), ("mesh.js", 'closest("[data-cell]")', 'closest("[data-none]")'),
+          ("reshard.js", "2 * Math.ceil(total / (2 * ranks))", "Math.ceil(total / ranks)"),
           ("memory.js", "(16 * number + 2)", "(17 * number)"), ("shared.js", "nextElementSibling.textContent = why", "nextElementSibling.textContent = ''"),
           ("data", '"orders":["AB"', '"orders":["BA"'), ("schedule.js", "tabIndex = 0", "tabIndex = -1"),
           ("schedule.js", 'drawing.addEventListener("click"', 'drawing.addEventListener("copy"')]
@@ -428,7 +440,7 @@ FOUND = ["cost: not what the library computes", "stages: not what the library co
          "ring: not what the library computes", "schedule: not what the library computes",
          "plans: not what the library computes", "exposed: not what the library computes",
          "memory: not what the library computes", "memory: a control that cannot move, and", "mesh: not what the library computes", "mesh: touching a rank says nothing",
-         "memory: letters too pale on a light page",
+         "reshard: not what the library computes", "memory: letters too pale on a light page",
          "schedule: passes that the Tab key does not reach", "schedule: touching a pass says nothing", "on the console: .*shouts", "cost: a control without a name",
          "stages: .*: no focus to see", "ring: next: keys change nothing", "ring: .*: moves although",
          "cost: letters of . pixels", "stages: letters outside of the picture: .* GB",

@@ -11,8 +11,8 @@
 //! - `minutes.rs`: how long a page takes, and a path
 //! - `draw/`: what pages draw and no screen does
 //! - `figures/`: pictures for pages; `live.rs`: those that a reader can change; `exposed.rs`
-//!   (overlap), `mesh.rs` and `memory.rs`: three of them; `schedules.rs` and `plans.rs`: thousands
-//!   of cases for two
+//!   (overlap), `mesh.rs`, `memory.rs` and `reshard.rs`: four of them; `schedules.rs` and
+//!   `plans.rs`: thousands of cases for two
 //!
 //! `book/browse.py` opens every page in a real browser, and `book/figures` has the scripts of
 //! interactive figures.
@@ -30,6 +30,7 @@ mod minutes;
 mod outputs;
 mod over_a_step;
 mod plans;
+mod reshard;
 mod schedules;
 
 // A notebook names two crates of ours: the library, and one that has the rest.
@@ -46,5 +47,6 @@ pub use mesh::mesh_numbers;
 pub use minutes::{Minutes, Stated, minutes, stated};
 pub use outputs::{Output, compare, outputs, write};
 pub use over_a_step::{Keep, activations_over_a_step};
-pub use plans::plans;
+pub use plans::{plans, steps};
+pub use reshard::reshard_numbers;
 pub use schedules::{cases, numbers};

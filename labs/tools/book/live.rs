@@ -6,7 +6,7 @@ use kit::show::Picture;
 use shardlab::error::BadInput;
 
 /// The interactive figures and their scripts. The book's pages link the same files.
-const SCRIPTS: [(&str, &str); 8] = [
+const SCRIPTS: [(&str, &str); 9] = [
     ("cost", include_str!("../../../book/figures/cost.js")),
     ("stages", include_str!("../../../book/figures/stages.js")),
     ("ring", include_str!("../../../book/figures/ring.js")),
@@ -15,10 +15,11 @@ const SCRIPTS: [(&str, &str); 8] = [
     ("exposed", include_str!("../../../book/figures/exposed.js")),
     ("mesh", include_str!("../../../book/figures/mesh.js")),
     ("memory", include_str!("../../../book/figures/memory.js")),
+    ("reshard", include_str!("../../../book/figures/reshard.js")),
 ];
 
 /// An interactive figure for a notebook: "cost", "stages", "ring", "schedule",
-/// "plans", "exposed", "mesh" or "memory". Its static picture stays if scripts do not run.
+/// "plans", "exposed", "mesh", "memory" or "reshard". Its static picture stays if scripts do not run.
 ///
 /// # Errors
 ///

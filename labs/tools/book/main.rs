@@ -135,6 +135,7 @@ fn numbers() -> Result<Value> {
     let rings: Vec<_> = (2..=8).map(book::ring).collect();
     Ok(
         json!({ "cost": cost, "stages": stages, "ring": rings, "schedule": book::numbers()?, 
-            "exposed": book::exposed_numbers(), "mesh": book::mesh_numbers()?, "memory": book::memory_numbers()? }),
+            "exposed": book::exposed_numbers(), "mesh": book::mesh_numbers()?, "memory": book::memory_numbers()?,
+            "reshard": book::reshard_numbers()?, "steps": book::steps()? }),
     )
 }

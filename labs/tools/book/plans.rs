@@ -57,9 +57,9 @@ impl Case {
         }
     }
 
-    /// The plan in cells of a table, and its bytes in hundredths of a GB: state, activations, and
-    /// gathered or recomputed layers.
-    fn row(&self, plan: &Plan) -> Value {
+    /// The plan in cells of a table; its bytes in hundredths of a GB: state, activations, and
+    /// gathered or recomputed layers; and the parts of its step, in thousandths of `longest`.
+    fn row(&self, plan: &Plan, longest: f64) -> Value {
         let s = plan.strategy;
         let load = plan.load;
         let again = match s.recompute {
@@ -68,7 +68,9 @@ impl Case {
         };
         let cost = self.job.cost(plan.time.total(), 1.0);
         let state = load.state();
-        let hundredths = [state, load.activations, load.working].map(|bytes| (bytes / 1e7).round());
+        let hundredths =
+            [state, load.activations, load.working].map(|bytes| (bytes / 1e7).round() as u64);
+        let thousandths = parts(plan).map(|part| (1000.0 * part / longest).round() as u64);
         json!([
             s.words(),
             s.micro_batch,
@@ -78,17 +80,19 @@ impl Case {
             thousands(cost.tokens_per_second as u64),
             percent(cost.mfu),
             hundredths,
+            thousandths,
         ])
     }
 
+    /// The plans that the case shows.
+    fn shown(&self) -> Vec<&Plan> {
+        self.search.by_degrees().into_iter().take(SHOWN).collect()
+    }
+
     fn json(&self) -> Value {
-        let rows: Vec<Value> = self
-            .search
-            .by_degrees()
-            .into_iter()
-            .take(SHOWN)
-            .map(|plan| self.row(plan))
-            .collect();
+        let shown = self.shown();
+        let longest = longest(&shown);
+        let rows: Vec<Value> = shown.iter().map(|plan| self.row(plan, longest)).collect();
         let advice = decide(&self.job, &self.search).advice;
         let least = match (&self.search.least, rows.is_empty()) {
             (Some(least), true) => {
@@ -103,6 +107,47 @@ impl Case {
     }
 }
 
+/// The seconds of a plan's step by what they are for: computing and the update, computing again,
+/// tensor ranks, pipeline, bubble, and data ranks. Communication counts where nothing hides it.
+fn parts(plan: &Plan) -> [f64; 6] {
+    let time = plan.time;
+    [
+        time.compute + time.optimizer,
+        time.recompute,
+        time.tensor,
+        time.pipeline,
+        time.bubble,
+        time.data,
+    ]
+}
+
+/// The longest step of these plans.
+fn longest(plans: &[&Plan]) -> f64 {
+    plans.iter().map(|plan| plan.time.total()).fold(0.0, f64::max)
+}
+
+/// The cases in their order.
+fn all_cases() -> Result<Vec<Case>> {
+    let mut cases = Vec::new();
+    for name in MODELS {
+        for devices in DEVICES {
+            for memory in MEMORIES {
+                for (network, _) in NETWORKS {
+                    cases.push(case(name, devices, memory, network)?);
+                }
+            }
+        }
+    }
+    Ok(cases)
+}
+
+/// For each case, the parts of each shown plan's step in seconds, as the planner has them: the
+/// figure's bars are compared with them.
+pub fn steps() -> Result<Vec<Value>> {
+    let of = |case: &Case| json!(case.shown().into_iter().map(parts).collect::<Vec<_>>());
+    Ok(all_cases()?.iter().map(of).collect())
+}
+
 /// All cases that a reader can choose, as JSON with one case per line:
 ///
 /// - `models`, `devices`, `memories`, `networks`: the values of the controls; `room`: GB that a
@@ -111,16 +156,7 @@ impl Case {
 ///   tried, how many fit, the source's advice, the best plans, and if none fits the plan that needs
 ///   least
 pub fn plans() -> Result<String> {
-    let mut cases = Vec::new();
-    for name in MODELS {
-        for devices in DEVICES {
-            for memory in MEMORIES {
-                for (network, _) in NETWORKS {
-                    cases.push(case(name, devices, memory, network)?.json());
-                }
-            }
-        }
-    }
+    let cases = all_cases()?.iter().map(Case::json).collect();
     let room = |name: &str| {
         Device::named(name).map_or(0.0, |device| (device.room() / 1e7).round() / 100.0)
     };
@@ -139,21 +175,33 @@ pub fn plans() -> Result<String> {
     Ok(format!("{{{}}}", fields.join(",\n")))
 }
 
-/// A plan, and its bytes of a rank: the state, activations, and what layers need while they
-/// compute.
-type Bar = (String, [f64; 3]);
+/// A plan in words, the seconds that its step probably takes, the parts of the step as shares of
+/// the longest one, and the bytes of a rank as shares of what a plan may use: the state,
+/// activations, and what layers need while they compute.
+pub(crate) struct Bars {
+    pub words: String,
+    pub probably: String,
+    pub step: [f64; 6],
+    pub bytes: [f64; 3],
+}
 
-/// The first picture: the best plans of lab11's own job, and the bytes that each rank may use.
-pub fn best_plans() -> Result<(Vec<Bar>, f64)> {
-    let Case { job, search } = case("llama-3-70b", 512, "h100-80g", "dgx-h100")?;
-    let load = |plan: &Plan| {
+/// The first picture: the best plans of lab11's own job.
+pub(crate) fn best_plans() -> Result<Vec<Bars>> {
+    let case = case("llama-3-70b", 512, "h100-80g", "dgx-h100")?;
+    let shown = case.shown();
+    let longest = longest(&shown);
+    let room = case.job.cluster.device.room();
+    let bars = |plan: &&Plan| {
         let load = plan.load;
-        (plan.strategy.words(), [load.state(), load.activations, load.working])
+        let bytes = [load.state(), load.activations, load.working];
+        Bars {
+            words: plan.strategy.words(),
+            probably: case.probably(plan),
+            step: parts(plan).map(|part| part / longest),
+            bytes: bytes.map(|bytes| bytes / room),
+        }
     };
-    Ok((
-        search.by_degrees().into_iter().take(SHOWN).map(load).collect(),
-        job.cluster.device.room(),
-    ))
+    Ok(shown.iter().map(bars).collect())
 }
 
 /// The job of lab11's default, and its fastest plan of 8 tensor ranks and 64 data ranks: the figure

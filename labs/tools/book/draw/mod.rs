@@ -7,7 +7,6 @@
 //! - `links.rs`: the ranks on two nodes, and the links between them
 //! - `replicas.rs`: a mesh of ranks: replicas, their stages, and the ranks of each stage
 //! - `chunks.rs`: an algorithm's chunks, who holds them and who sends them
-//! - `slices.rs`: one buffer, cut in several ways, and the rank that holds each piece
 
 mod block;
 mod chunks;
@@ -16,7 +15,6 @@ mod links;
 mod loads;
 mod replicas;
 mod sketch;
-mod slices;
 
 pub use block::block;
 pub use chunks::{Chunk, Moments, Ring};
@@ -25,4 +23,3 @@ pub use links::Links;
 pub use loads::Loads;
 pub use replicas::Replicas;
 pub use sketch::{Align, Coat, Ink, Sketch, Stroke};
-pub use slices::{Piece, Slices};

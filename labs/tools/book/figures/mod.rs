@@ -2,6 +2,7 @@
 
 mod axes;
 mod block_on_ranks;
+mod checkpoints;
 mod data_parallel;
 mod draws;
 mod heads;
@@ -9,25 +10,27 @@ mod held;
 mod life_cycle;
 mod links;
 mod live_activations;
+mod loss_scale;
 mod map;
 mod overlap;
 mod plan;
+mod plans;
 mod plots;
+mod reshard;
 mod ring;
 mod roofline;
 mod scaling;
 mod schedules;
 mod settings;
-mod slices;
 mod zero_life;
 
 use super::exposed::exposed_picture;
 use super::memory::memory_picture;
-use super::plans::best_plans;
-use crate::draw::{Loads, Ring, block, gantt};
+use crate::draw::{Ring, block, gantt};
 use anyhow::Result;
 use axes::axes;
 use block_on_ranks::block_on_ranks;
+use checkpoints::checkpoints;
 use data_parallel::data_parallel;
 use draws::draws;
 use heads::heads;
@@ -39,10 +42,12 @@ use lab09::padding_figures;
 use life_cycle::life_cycle;
 use links::links;
 use live_activations::live_activations;
+use loss_scale::loss_scale;
 use overlap::overlap;
 use plan::plan;
 pub use plots::{activations, plot};
 use plots::{cost, times_of};
+use reshard::reshard;
 use ring::moments;
 pub use ring::ring;
 use roofline::roofline;
@@ -54,7 +59,6 @@ use shardlab::parallel::pipeline::Schedule;
 use shardlab::parallel::zero::{Stage, ZeroConfig};
 use shardlab::plan::{DropoutMasks, Family, ModelShape};
 use shardlab::tensor::Precision;
-use slices::slices;
 use zero_life::zero_life;
 
 /// lab03's baby model, on the play that comes with the workbook.
@@ -137,14 +141,10 @@ pub fn figure(name: &str) -> Result<String> {
         "draws" => draws()?.svg(
             "Micro-batches of four steps: which step learns from each, in three ways to treat steps 2 and 3",
         ),
-        "slices" => slices()
-            .svg("Ten elements on four ranks, as two whole parameters, on three ranks and on two"),
-        "plans" => {
-            let (plans, device) = best_plans()?;
-            let rows = plans.iter().map(|(words, bytes)| (words.as_str(), *bytes)).collect();
-            Loads { kinds: ["state", "activations", "working"], rows, device }
-                .svg("Bytes per rank of the fastest plans for 70 billion parameters on 512 H100")
-        }
+        "reshard" => reshard()?,
+        "loss-scale" => loss_scale()?,
+        "checkpoints" => checkpoints(),
+        "plans" => plans::plans()?,
         "ladder-steps" => ladder::picture::steps_svg(&ladder::picture::runs()?),
         "block-tp" => block_on_ranks(false),
         "block-sp" => block_on_ranks(true),

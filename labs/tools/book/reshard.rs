@@ -1,0 +1,187 @@
+//! The explorer of resharding: which new rank reads which elements of which old rank's slice.
+//!
+//! The figure's script (`book/figures/reshard.js`) cuts by the same rules, and book/browse.py
+//! compares both. Here real ranks shard the parameters with the library's ZeRO, and every element
+//! is followed from the rank that had it to the rank that has it.
+
+use anyhow::Result;
+use serde_json::{Value, json};
+use shardlab::launch;
+use shardlab::optim::AdamWConfig;
+use shardlab::parallel::partition::{FlatGroup, Sharded};
+use shardlab::parallel::zero::{Stage, Zero, ZeroConfig};
+use shardlab::tensor::{Init, Params, Precision, Spec};
+use std::sync::Arc;
+
+/// The parameters, which follow each other in one flat buffer. All are matrices: one group.
+pub(crate) const PARAMETERS: [(&str, [usize; 2]); 4] =
+    [("embed", [4, 2]), ("qkv", [3, 2]), ("fc", [2, 2]), ("out", [2, 2])];
+
+/// The first picture: the stage of the new job, its ranks, and the ranks that saved.
+pub(crate) const FIRST: (Stage, usize, usize) = (Stage::One, 3, 4);
+
+/// Consecutive elements of one parameter in a rank's slice.
+#[derive(Clone, Copy)]
+pub(crate) struct Held {
+    pub parameter: usize,
+    /// The first one, and the one after the last, as offsets in the parameter.
+    pub elements: [usize; 2],
+    /// Offset of the first one in the slice.
+    pub at: usize,
+}
+
+/// What one rank holds.
+pub(crate) struct Slice {
+    /// Elements, padding included.
+    pub numel: usize,
+    pub held: Vec<Held>,
+}
+
+/// Elements that a new rank reads from the slice of one old rank, in the order of the new slice.
+pub(crate) struct Piece {
+    pub held: Held,
+    pub from: usize,
+    /// Offset in the old slice.
+    pub there: usize,
+}
+
+/// The slices of all ranks, as the library's ZeRO cuts them.
+pub(crate) fn slices(stage: Stage, ranks: usize) -> Result<Vec<Slice>> {
+    launch::run(ranks, |comm| {
+        let params = Params::new();
+        for (name, shape) in PARAMETERS {
+            params.declare(name, &shape, Init::Constant(0.0))?;
+        }
+        let config = ZeroConfig::new(stage, Precision::F32, AdamWConfig::default());
+        let mut zero = Zero::init(&params, &comm, config, 0)?;
+        let mut held = Vec::new();
+        zero.fragments(|fragment, elements, _| {
+            let parameter = fragment.spec.index;
+            let elements = [elements.start, elements.end];
+            held.push(Held { parameter, elements, at: fragment.start });
+        })?;
+        // The library visits no fragment that is only padding.
+        let numel = match stage {
+            Stage::Three => {
+                let of = |spec: &Arc<Spec>| Sharded { numel: spec.numel(), ranks }.shard_numel();
+                params.specs().iter().map(of).sum()
+            }
+            _ => FlatGroup::all(&params, ranks)
+                .iter()
+                .map(|group| group.flat.shard_numel())
+                .sum(),
+        };
+        Ok(Slice { numel, held })
+    })
+}
+
+/// Where each element of a new slice was. Elements that follow each other in one old slice, too,
+/// are one piece.
+pub(crate) fn pieces(old: &[Slice], new: &Slice) -> Vec<Piece> {
+    let place = |parameter: usize, element: usize| {
+        for (rank, slice) in old.iter().enumerate() {
+            for held in slice.held.iter().filter(|held| held.parameter == parameter) {
+                if (held.elements[0]..held.elements[1]).contains(&element) {
+                    return (rank, held.at + element - held.elements[0]);
+                }
+            }
+        }
+        unreachable!("a checkpoint has every element")
+    };
+    let mut pieces: Vec<Piece> = Vec::new();
+    for held in &new.held {
+        for element in held.elements[0]..held.elements[1] {
+            let (from, there) = place(held.parameter, element);
+            match pieces.last_mut() {
+                Some(last)
+                    if last.from == from
+                        && last.held.parameter == held.parameter
+                        && element > held.elements[0] =>
+                {
+                    last.held.elements[1] = element + 1;
+                }
+                _ => pieces.push(Piece {
+                    held: Held {
+                        parameter: held.parameter,
+                        elements: [element, element + 1],
+                        at: held.at + element - held.elements[0],
+                    },
+                    from,
+                    there,
+                }),
+            }
+        }
+    }
+    pieces
+}
+
+fn json_of(slices: &[Slice]) -> Value {
+    let held = |held: &Held| json!([held.parameter, held.elements[0], held.elements[1], held.at]);
+    let slice =
+        |slice: &Slice| json!([slice.numel, slice.held.iter().map(held).collect::<Vec<_>>()]);
+    json!(slices.iter().map(slice).collect::<Vec<_>>())
+}
+
+/// The library's slices and pieces for everything that a reader can choose.
+pub fn reshard_numbers() -> Result<Vec<Value>> {
+    let of = |stage| (1..=8).map(|ranks| slices(stage, ranks)).collect::<Result<Vec<_>>>();
+    let old = of(Stage::One)?;
+    let mut all = Vec::new();
+    for (stage, new) in [(1, &old), (3, &of(Stage::Three)?)] {
+        for old in &old {
+            for new in new {
+                for (rank, slice) in new.iter().enumerate() {
+                    let piece = |piece: &Piece| {
+                        let Held { parameter, elements: [first, end], at } = piece.held;
+                        json!([parameter, first, end, at, piece.from, piece.there])
+                    };
+                    let pieces: Vec<Value> = pieces(old, slice).iter().map(piece).collect();
+                    all.push(json!({
+                        "saved": old.len(), "resumed": new.len(), "stage": stage, "rank": rank,
+                        "found": [json_of(old), json_of(new), pieces],
+                    }));
+                }
+            }
+        }
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the page says: twice as many ranks do not read half a slice each, because of padding.
+    #[test]
+    fn padding_moves_the_ends_of_slices() {
+        let four = slices(Stage::One, 4).unwrap();
+        let eight = slices(Stage::One, 8).unwrap();
+        assert_eq!((four[0].numel, eight[0].numel), (6, 4));
+        let from = |slice| pieces(&four, slice).iter().map(|piece| piece.from).collect::<Vec<_>>();
+        assert_eq!(from(&eight[1]), [0, 1]);
+        assert!(eight[6].held.is_empty() && eight[7].held.is_empty());
+        // Rank 1 of three under ZeRO-3 reads a piece of each parameter, and of qkv one.
+        let three = slices(Stage::Three, 3).unwrap();
+        let parts: Vec<_> = pieces(&four, &three[1])
+            .iter()
+            .map(|piece| (piece.held.parameter, piece.from))
+            .collect();
+        assert_eq!(parts, [(0, 0), (1, 1), (2, 2), (3, 3)]);
+    }
+
+    #[test]
+    fn every_element_is_read_once() {
+        let elements: usize =
+            PARAMETERS.iter().map(|(_, shape)| shape.iter().product::<usize>()).sum();
+        for row in reshard_numbers().unwrap().iter().filter(|row| row["rank"] == 0) {
+            let held = row["found"][1].as_array().unwrap().iter().flat_map(|slice| {
+                slice[1]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .map(|held| held[2].as_u64().unwrap() - held[1].as_u64().unwrap())
+            });
+            assert_eq!(held.sum::<u64>() as usize, elements, "{row}");
+        }
+    }
+}
