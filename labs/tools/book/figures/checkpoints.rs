@@ -50,7 +50,7 @@ pub(super) fn checkpoints() -> String {
     sketch.words(((LEFT + RIGHT) / 2.0, BOTTOM + 36.0), Align::Centre, words);
     sketch.line((LEFT, BOTTOM), (RIGHT, BOTTOM), Ink::Page, Stroke::Thin);
     let points = |of: &dyn Fn(f64) -> f64| {
-        let points = (4..=300).map(|iterations| f64::from(iterations));
+        let points = (4..=300).map(f64::from);
         let points = points.map(|iterations| (x(iterations), of(iterations)));
         points
             .filter(|point| point.1 <= MOST.1)
