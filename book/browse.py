@@ -125,6 +125,18 @@ NUMBERS = """
             const { old, now, pieces } = shardlab.reshard(row);
             return JSON.stringify([old, now, pieces]) !== JSON.stringify(found);
         },
+        cut(row) {
+            const { stages, calls } = shardlab.cut(row);
+            const ours = row.matrices.map((_, rank) => stages.map(stage => stage.held[rank]));
+            return calls !== row.calls || JSON.stringify(ours) !== JSON.stringify(row.matrices);
+        },
+        "bad-batch"(row) {
+            // The library trains in 32 bits.
+            const { losses, roots } = shardlab.badBatch(row);
+            const near = (ours, theirs) => Math.abs(ours / theirs - 1) < 1e-4;
+            return losses.length !== row.losses.length || !row.losses.every((loss, i) => near(losses[i], loss))
+                || !row.roots.every((root, i) => near(roots[10 * i + 9], root));
+        },
         schedule({ found, ...row }) {
             const ours = shardlab.schedule(row);
             if (ours.refusal || found.refusal) {
@@ -418,7 +430,7 @@ BAD = dict(style="width:900px", wide="<pre><code class=output style='display:blo
            flat="display:block;height:1px;overflow:hidden", height=1, image="none.png",
            script="console.error('loud'); fetch('http://127.0.0.1:9/').catch(() => 0)")
 # The figures, with a key that turns the page, as mdBook's do; and their faults: in which file what is replaced.
-FIGURES = ["cost", "stages", "ring", "schedule", "plans", "exposed", "mesh", "memory", "reshard"]
+FIGURES = ["cost", "stages", "ring", "schedule", "plans", "exposed", "mesh", "memory", "reshard", "cut", "bad-batch"]
 FILES = ["figures.css", "shared.js", *(f"{name}.js" for name in FIGURES)]
 FAULTS = [("figures.css", "outline: 3px", "outline: 0px"), ("figures.css", "animation: none", "color: inherit"),
           ("shared.js", "event.stopPropagation()", "0"), ("shared.js", "<label>${label} <b>", "<label><b hidden>"),
@@ -433,6 +445,8 @@ FAULTS = [("figures.css", "outline: 3px", "outline: 0px"), ("figures.css", "anim
           ("mesh.js", "2 * keys * width", "keys * width"), ("mesh.js", 'closest("[data-cell]")', 'closest("[data-none]")'),
           ("reshard.js", "2 * Math.ceil(total / (2 * ranks))", "Math.ceil(total / ranks)"),
           ("memory.js", "(16 * number + 2)", "(17 * number)"), ("shared.js", "nextElementSibling.textContent = why", "nextElementSibling.textContent = ''"),
+          ("cut.js", "early ? summands.map(positive) : sum(summands)", "sum(summands)"),
+          ("bad-batch.js", "(1 - beta2) * g * g", "(1 - beta2) * gradient[i] * gradient[i]"),
           ("data", '"orders":["AB"', '"orders":["BA"'), ("schedule.js", "tabIndex = 0", "tabIndex = -1"),
           ("schedule.js", 'drawing.addEventListener("click"', 'drawing.addEventListener("copy"')]
 TURN = "<script>onkeydown = event => { if (event.key === 'ArrowRight') location.hash = 'turned' }</script>"
@@ -440,7 +454,8 @@ FOUND = ["cost: not what the library computes", "stages: not what the library co
          "ring: not what the library computes", "schedule: not what the library computes",
          "plans: not what the library computes", "exposed: not what the library computes",
          "memory: not what the library computes", "memory: a control that cannot move, and", "mesh: not what the library computes", "mesh: touching a rank says nothing",
-         "reshard: not what the library computes", "memory: letters too pale on a light page",
+         "reshard: not what the library computes", "cut: not what the library computes", "bad-batch: not what the library computes",
+         "memory: letters too pale on a light page",
          "schedule: passes that the Tab key does not reach", "schedule: touching a pass says nothing", "on the console: .*shouts", "cost: a control without a name",
          "stages: .*: no focus to see", "ring: next: keys change nothing", "ring: .*: moves although",
          "cost: letters of . pixels", "stages: letters outside of the picture: .* GB",

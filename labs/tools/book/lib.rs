@@ -11,14 +11,16 @@
 //! - `minutes.rs`: how long a page takes, and a path
 //! - `draw/`: what pages draw and no screen does
 //! - `figures/`: pictures for pages; `live.rs`: those that a reader can change; `exposed.rs`
-//!   (overlap), `mesh.rs`, `memory.rs` and `reshard.rs`: four of them; `schedules.rs` and
-//!   `plans.rs`: thousands of cases for two
+//!   (overlap), `mesh.rs`, `memory.rs`, `reshard.rs`, `cut.rs` (an MLP on ranks) and `bad_batch.rs`:
+//!   six of them; `schedules.rs` and `plans.rs`: thousands of cases for two
 //!
 //! `book/browse.py` opens every page in a real browser, and `book/figures` has the scripts of
 //! interactive figures.
 
+mod bad_batch;
 mod colours;
 mod compare;
+mod cut;
 mod draw;
 mod exposed;
 mod figures;
@@ -36,8 +38,10 @@ mod schedules;
 // A notebook names two crates of ours: the library, and one that has the rest.
 pub use {kit, lab01, lab04};
 
+pub use bad_batch::bad_batch_numbers;
 pub use colours::plain;
 pub use compare::{Rule, differences};
+pub use cut::cut_numbers;
 pub use exposed::exposed_numbers;
 pub use figures::{activations, figure, plot, ring};
 pub use live::live;

@@ -24,6 +24,8 @@ mod schedules;
 mod settings;
 mod zero_life;
 
+use super::bad_batch::bad_batch_picture;
+use super::cut::cut_picture;
 use super::exposed::exposed_picture;
 use super::memory::memory_picture;
 use crate::draw::{Ring, block, gantt};
@@ -103,6 +105,8 @@ pub fn figure(name: &str) -> Result<String> {
         "stages" => stages().svg(
             "Bytes per rank of 7.5 billion parameters on 64 ranks in ZeRO's stages, in mixed precision",
         ),
+        "cut" => cut_picture()?,
+        "bad-batch" => bad_batch_picture()?,
         "block" => block(),
         "gemm-columns" => gemm(&screen, false).1,
         "gemm-rows" => gemm(&screen, true).1,
