@@ -11,8 +11,8 @@
 //! - `minutes.rs`: how long a page takes, and a path
 //! - `draw/`: what pages draw and no screen does
 //! - `figures/`: pictures for pages; `live.rs`: those that a reader can change; `exposed.rs`
-//!   (overlap), `mesh.rs`, `memory.rs`, `reshard.rs`, `cut.rs` (an MLP on ranks) and `bad_batch.rs`:
-//!   six of them; `schedules.rs` and `plans.rs`: thousands of cases for two
+//!   (overlap), `mesh.rs`, `memory.rs`, `reshard.rs`, `cut.rs` (an MLP on ranks) and
+//!   `bad_batch.rs`: six of them; `schedules.rs` and `plans.rs`: thousands of cases for two
 //!
 //! `book/browse.py` opens every page in a real browser, and `book/figures` has the scripts of
 //! interactive figures.
