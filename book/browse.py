@@ -137,6 +137,14 @@ NUMBERS = """
             return losses.length !== row.losses.length || !row.losses.every((loss, i) => near(losses[i], loss))
                 || !row.roots.every((root, i) => near(roots[10 * i + 9], root));
         },
+        straggler(row) {
+            const found = shardlab.straggler(row);
+            return !["reduce", "step", "waits"].every(name => Math.abs(found[name] - row[name]) <= 1e-9 * row.step);
+        },
+        drift(row) {
+            const ours = shardlab.drift(row).flat(2);
+            return !row.weights.flat(2).every((weight, i) => Math.abs(ours[i] - weight) < 1e-9);
+        },
         schedule({ found, ...row }) {
             const ours = shardlab.schedule(row);
             if (ours.refusal || found.refusal) {
@@ -348,6 +356,30 @@ def try_figures(browser, url, expected):
     return names, list(dict.fromkeys(found))
 
 
+def try_aids(browser, pages):
+    """What is wrong with a reader's path, and with a word's definition, on pages that have both."""
+    find = lambda selector: browser.find_elements("css selector", selector)
+    lines = lambda: [line.text for line in find("nav.path") if line.is_displayed()]
+    browser.get(pages["how-to-use"])
+    browser.execute_script("document.querySelector('[id^=half-a-day-b] ~ * a, [id^=half-a-day-b] ~ table a').click()")
+    found = []
+    for row in ["row 1 of ", "row 2 of "]:
+        said = lines()
+        if len(said) != 2 or not said[0].startswith(f"Half a day B, {row}") or "leave the path" not in said[0]:
+            found.append(f"a path's line is {said}, and not twice {row}")
+            break
+        browser.execute_script("[...document.querySelectorAll('nav.path:not([hidden]) a')].at(-1).click()")
+    for term in find(".term")[:1]:
+        says = term.get_attribute("aria-description")
+        shown = "return getComputedStyle(arguments[0], '::after').content"
+        before = browser.execute_script(shown, term)
+        browser.execute_script("arguments[0].focus()", term)
+        if says in before or says not in browser.execute_script(shown, term):
+            found.append("a word's definition is not shown on focus, or always")
+    browser.execute_script("document.querySelector('nav.path:not([hidden]) button')?.click()")
+    return found + [f"a path that was left has the line {line}" for line in lines()]
+
+
 def library(command):
     """The output of a command of the library's program for the book."""
     command = ["cargo", "run", "--quiet", "--bin", "book", "--", command]
@@ -405,6 +437,7 @@ def browse(built, sources, expected, pictures=None):
             first = browser.execute_script(LAYOUT)["first"]
             if re.fullmatch(r"lab\d\d", page) and not first <= FIRST:
                 wrong.append(f"{page}: its first figure begins {first} pixels down, and not within {FIRST}")
+        wrong += try_aids(browser, pages) if "how-to-use" in pages else []
     for page, link in links:
         file, _, place = link.partition("#")
         if not (place in ids[file] if file in ids else link.startswith("https://")):
@@ -430,7 +463,7 @@ BAD = dict(style="width:900px", wide="<pre><code class=output style='display:blo
            flat="display:block;height:1px;overflow:hidden", height=1, image="none.png",
            script="console.error('loud'); fetch('http://127.0.0.1:9/').catch(() => 0)")
 # The figures, with a key that turns the page, as mdBook's do; and their faults: in which file what is replaced.
-FIGURES = ["cost", "stages", "ring", "schedule", "plans", "exposed", "mesh", "memory", "reshard", "cut", "bad-batch"]
+FIGURES = ["cost", "stages", "ring", "schedule", "plans", "exposed", "mesh", "memory", "reshard", "cut", "bad-batch", "straggler", "drift"]
 FILES = ["figures.css", "shared.js", *(f"{name}.js" for name in FIGURES)]
 FAULTS = [("figures.css", "outline: 3px", "outline: 0px"), ("figures.css", "animation: none", "color: inherit"),
           ("shared.js", "event.stopPropagation()", "0"), ("shared.js", "<label>${label} <b>", "<label><b hidden>"),
@@ -447,6 +480,7 @@ FAULTS = [("figures.css", "outline: 3px", "outline: 0px"), ("figures.css", "anim
           ("memory.js", "(16 * number + 2)", "(17 * number)"), ("shared.js", "nextElementSibling.textContent = why", "nextElementSibling.textContent = ''"),
           ("cut.js", "early ? summands.map(positive) : sum(summands)", "sum(summands)"),
           ("bad-batch.js", "(1 - beta2) * g * g", "(1 - beta2) * gradient[i] * gradient[i]"),
+          ("straggler.js", "Math.max(...computes));", "Math.min(...computes));"), ("drift.js", "sum + gradient[i], 0) / ranks", "sum + gradient[i], 0)"),
           ("data", '"orders":["AB"', '"orders":["BA"'), ("schedule.js", "tabIndex = 0", "tabIndex = -1"),
           ("schedule.js", 'drawing.addEventListener("click"', 'drawing.addEventListener("copy"')]
 TURN = "<script>onkeydown = event => { if (event.key === 'ArrowRight') location.hash = 'turned' }</script>"
@@ -455,6 +489,7 @@ FOUND = ["cost: not what the library computes", "stages: not what the library co
          "plans: not what the library computes", "exposed: not what the library computes",
          "memory: not what the library computes", "memory: a control that cannot move, and", "mesh: not what the library computes", "mesh: touching a rank says nothing",
          "reshard: not what the library computes", "cut: not what the library computes", "bad-batch: not what the library computes",
+         "straggler: not what the library computes", "drift: not what the library computes",
          "memory: letters too pale on a light page",
          "schedule: passes that the Tab key does not reach", "schedule: touching a pass says nothing", "on the console: .*shouts", "cost: a control without a name",
          "stages: .*: no focus to see", "ring: next: keys change nothing", "ring: .*: moves although",

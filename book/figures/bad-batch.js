@@ -1,15 +1,8 @@
 // A training with one bad batch, and AdamW, which remembers it: the loss, and the root of Adam's second moment.
 {
-    const { curves, svg, table, text, three } = shardlab;
+    const { curves, noise, svg, table, text, three } = shardlab;
     const [count, steps, bad, rate, limit] = [16, 1000, 200, 0.01, 1];
     const ways = ["trained on", "clipped", "skipped"];
-
-    // Between -0.5 and 0.5.
-    const noise = (step, weight) => {
-        let x = Math.imul(step * count + weight + 1, 0x9E3779B1) >>> 0;
-        x = Math.imul(x ^ x >>> 15, 0x85EBCA6B) >>> 0;
-        return ((x ^ x >>> 13) >>> 0) / 2 ** 32 - 0.5;
-    };
 
     // Weights that begin at 0 learn to be 1. For each step the loss before it, the size of its gradient, and the root of
     // the mean second moment after it.
@@ -21,7 +14,7 @@
         for (let step = 1; step <= steps; step++) {
             losses.push(size(w.map(w => w - 1)) ** 2 / (2 * count));
             const factor = step === bad ? times : 1;
-            const gradient = w.map((w, i) => factor * (w - 1 - 0.7 * noise(step, i)));
+            const gradient = w.map((w, i) => factor * (w - 1 - 0.7 * noise(step * count + i + 1)));
             const norm = size(gradient);
             sizes.push(norm / Math.sqrt(count));
             if (step !== bad || done !== "skipped") {

@@ -256,7 +256,7 @@
             body += gantt(row, rank, found, values, view);
         });
         // A veil covers later times, unless a pass is chosen.
-        const veil = `<g class="later" fill-opacity="0.45">${area(x(time), top, right - x(time), bottom - top, "")}</g>`;
+        const veil = `<g class="later" fill-opacity="0.3">${area(x(time), top, right - x(time), bottom - top, "")}</g>`;
         body += `<g pointer-events="none">${pass ? outlines(pass, found, view) : veil}
             <path d="M${x(time)} ${top - 4} V${bottom + 4}" stroke="currentColor" stroke-width="1.5"/>
             <path d="M${x(time)} ${top - 1} l-5 -7 h10 Z"/></g>`;

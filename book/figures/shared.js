@@ -38,6 +38,17 @@ var shardlab = Object.assign(window.shardlab ?? {}, {
         return `${whole ? Math.round(value).toLocaleString("en") : shardlab.three(value)} ${units[unit]}`;
     },
 
+    // Noise between -0.5 and 0.5, the same as the library's (labs/tools/book/noise.rs).
+    noise(number) {
+        let x = Math.imul(number, 0x9E3779B1) >>> 0;
+        x = Math.imul(x ^ x >>> 15, 0x85EBCA6B) >>> 0;
+        return ((x ^ x >>> 13) >>> 0) / 2 ** 32 - 0.5;
+    },
+
+    // Fills what has the colour "url(#waits)": time in which a rank waits.
+    hatched: `<defs><pattern id="waits" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
+        <path d="M0 0 V6" stroke="currentColor" stroke-opacity="0.5" stroke-width="2"/></pattern></defs>`,
+
     text: (x, y, anchor, words) => `<text x="${x}" y="${y}" text-anchor="${anchor}">${words}</text>`,
 
     area: (x, y, width, height, colour) =>

@@ -4,6 +4,7 @@
 //! The figure's script (`book/figures/bad-batch.js`) computes the same training, and
 //! book/browse.py compares every loss and every root of v.
 
+use super::noise::noise;
 use anyhow::Result;
 use kit::show::{Plot, Series};
 use serde_json::{Value, json};
@@ -38,14 +39,6 @@ struct Training {
     roots: Vec<f64>,
 }
 
-/// Noise between -0.5 and 0.5: a few operations on 32 bits, which a script can do as well.
-fn noise(step: usize, weight: usize) -> f64 {
-    let mut x = (step * WEIGHTS + weight + 1) as u32;
-    x = x.wrapping_mul(0x9E37_79B1);
-    x = (x ^ (x >> 15)).wrapping_mul(0x85EB_CA6B);
-    f64::from(x ^ (x >> 13)) / 2f64.powi(32) - 0.5
-}
-
 /// Weights that begin at 0 learn to be 1. Each batch adds noise to the gradient of half the squared
 /// distance, and the gradient of one batch is `times` too large.
 fn train(times: f64, done: Done, beta2: f64) -> Result<Training> {
@@ -61,8 +54,9 @@ fn train(times: f64, done: Done, beta2: f64) -> Result<Training> {
         found.losses.push((squares / (2 * WEIGHTS) as f64) as f32);
         let factor = if step == BAD { times } else { 1.0 };
         let gradient = distances.iter().enumerate();
-        let gradient =
-            gradient.map(|(i, distance)| (factor * (distance - 0.7 * noise(step, i))) as f32);
+        let gradient = gradient.map(|(i, distance)| {
+            (factor * (distance - 0.7 * noise(step * WEIGHTS + i + 1))) as f32
+        });
         let gradient: Vec<f32> = gradient.collect();
         params.gradients().copy_from_slice(&gradient);
         if step != BAD || done != Done::Skipped {

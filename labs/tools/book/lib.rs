@@ -7,21 +7,24 @@
 //! - `compare.rs`: what may differ between two runs of one command, and what may not
 //! - `colours.rs`: an output in the colours of the terminal
 //! - `math.rs`: formulas: TeX in the pages, MathML in the book (mdBook's preprocessor)
+//! - `aids.rs`: what a page gets beside its text: the glossary's definitions, and the reader's path
 //! - `over_a_step.rs`: the activations that are alive over a step
 //! - `minutes.rs`: how long a page takes, and a path
 //! - `draw/`: what pages draw and no screen does
 //! - `figures/`: pictures for pages; `live.rs`: those that a reader can change; `exposed.rs`
-//!   (overlap), `mesh.rs`, `memory.rs`, `reshard.rs`, `cut.rs` (an MLP on ranks) and
-//!   `bad_batch.rs`: six of them; `schedules.rs` and `plans.rs`: thousands of cases for two
+//!   (overlap), `mesh.rs`, `memory.rs`, `reshard.rs`, `cut.rs` (an MLP on ranks),
+//!   `bad_batch.rs`, `straggler.rs` and `drift.rs`: eight of them, with `noise.rs`; `schedules.rs` and `plans.rs`: thousands of cases for two
 //!
 //! `book/browse.py` opens every page in a real browser, and `book/figures` has the scripts of
 //! interactive figures.
 
+mod aids;
 mod bad_batch;
 mod colours;
 mod compare;
 mod cut;
 mod draw;
+mod drift;
 mod exposed;
 mod figures;
 mod live;
@@ -29,19 +32,22 @@ mod math;
 mod memory;
 mod mesh;
 mod minutes;
+mod noise;
 mod outputs;
 mod over_a_step;
 mod plans;
 mod reshard;
 mod schedules;
+mod straggler;
 
 // A notebook names two crates of ours: the library, and one that has the rest.
-pub use {kit, lab01, lab04};
+pub use {kit, lab01, lab04, lab06, lab07, lab10, lab11};
 
 pub use bad_batch::bad_batch_numbers;
 pub use colours::plain;
 pub use compare::{Rule, differences};
 pub use cut::cut_numbers;
+pub use drift::drift_numbers;
 pub use exposed::exposed_numbers;
 pub use figures::{activations, figure, plot, ring};
 pub use live::live;
@@ -54,3 +60,4 @@ pub use over_a_step::{Keep, activations_over_a_step};
 pub use plans::{plans, steps};
 pub use reshard::reshard_numbers;
 pub use schedules::{cases, numbers};
+pub use straggler::straggler_numbers;

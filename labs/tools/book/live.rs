@@ -6,7 +6,7 @@ use kit::show::Picture;
 use shardlab::error::BadInput;
 
 /// The interactive figures and their scripts. The book's pages link the same files.
-const SCRIPTS: [(&str, &str); 11] = [
+const SCRIPTS: [(&str, &str); 13] = [
     ("cost", include_str!("../../../book/figures/cost.js")),
     ("stages", include_str!("../../../book/figures/stages.js")),
     ("ring", include_str!("../../../book/figures/ring.js")),
@@ -18,11 +18,13 @@ const SCRIPTS: [(&str, &str); 11] = [
     ("reshard", include_str!("../../../book/figures/reshard.js")),
     ("cut", include_str!("../../../book/figures/cut.js")),
     ("bad-batch", include_str!("../../../book/figures/bad-batch.js")),
+    ("straggler", include_str!("../../../book/figures/straggler.js")),
+    ("drift", include_str!("../../../book/figures/drift.js")),
 ];
 
 /// An interactive figure for a notebook: "cost", "stages", "ring", "schedule",
-/// "plans", "exposed", "mesh", "memory", "reshard", "cut" or "bad-batch". Its static picture stays
-/// if scripts do not run.
+/// "plans", "exposed", "mesh", "memory", "reshard", "cut", "bad-batch", "straggler" or "drift".
+/// Its static picture stays if scripts do not run.
 ///
 /// # Errors
 ///

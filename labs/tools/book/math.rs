@@ -1,6 +1,7 @@
 //! Formulas: `$...$` in a line and `$$...$$` alone on lines are TeX in the pages and MathML in the
 //! book, which browsers draw themselves: no script, no font, no network.
 
+use super::aids::Aids;
 use super::colours::coloured;
 use anyhow::{Context, Result, bail};
 use pulldown_latex::config::DisplayMode;
@@ -9,7 +10,8 @@ use serde_json::Value;
 use std::io::{Read, Write};
 
 /// mdBook's preprocessor: reads (context, book) as JSON from stdin, writes the book with its
-/// formulas as MathML, and its outputs in their colours, to stdout. With the arguments
+/// formulas as MathML, its outputs in their colours, and aids to reading, to stdout. With the
+/// arguments
 /// `supports RENDERER` it only says, by its success, that it is: the book is made as HTML alone.
 ///
 /// # Errors
@@ -26,20 +28,22 @@ pub fn preprocess(args: &[String]) -> Result<()> {
     let mut both: [Value; 2] =
         serde_json::from_str(&json).context("mdBook hands over (context, book) as JSON")?;
     let [_, book] = &mut both;
-    pages(book, &|page| Ok(coloured(&mathml_of_page(page)?)))?;
+    let aids = Aids::read(book)?;
+    pages(book, &|file, page| Ok(coloured(&mathml_of_page(&aids.add(file, page))?)))?;
     std::io::stdout()
         .write_all(serde_json::to_string(book)?.as_bytes())
         .context("cannot write the book")
 }
 
-/// Converts every chapter's text, however deep it lies.
-fn pages(value: &mut Value, convert: &impl Fn(&str) -> Result<String>) -> Result<()> {
+/// Converts every chapter's text, however deep it lies, from its file's name and the text.
+fn pages(value: &mut Value, convert: &impl Fn(&str, &str) -> Result<String>) -> Result<()> {
     match value {
         Value::Array(items) => items.iter_mut().try_for_each(|item| pages(item, convert)),
         Value::Object(fields) => {
-            let name = fields.get("name").and_then(Value::as_str).unwrap_or("a page").to_owned();
+            let text = |field| fields.get(field).and_then(Value::as_str).unwrap_or_default();
+            let [name, file] = ["name", "path"].map(|field| text(field).to_owned());
             if let Some(Value::String(content)) = fields.get_mut("content") {
-                *content = convert(content).with_context(|| format!("in {name:?}"))?;
+                *content = convert(&file, content).with_context(|| format!("in {name:?}"))?;
             }
             fields.values_mut().try_for_each(|field| pages(field, convert))
         }
@@ -156,7 +160,7 @@ mod tests {
     fn every_chapter_of_mdbooks_json_is_converted() -> Result<()> {
         let mut book = serde_json::json!({"items": [{"Chapter": {"name": "a", "content": "$x$", "sub_items": [
             {"Chapter": {"name": "b", "content": "$y$", "sub_items": []}}]}}, "Separator"]});
-        pages(&mut book, &mathml_of_page)?;
+        pages(&mut book, &|_, page| mathml_of_page(page))?;
         let json = book.to_string();
         assert_eq!(json.matches("<math").count(), 2, "{json}");
         Ok(())

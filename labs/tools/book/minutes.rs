@@ -283,7 +283,7 @@ fn with_paths(root: &Path, course: &Course, page: &str) -> Result<String> {
 }
 
 /// A row of a path: its minutes, what is read and done, and the rest.
-fn row(line: &str) -> Option<(usize, &str, &str)> {
+pub(super) fn row(line: &str) -> Option<(usize, &str, &str)> {
     let (minutes, rest) = line.strip_prefix("| ")?.split_once(" | ")?;
     let (what, rest) = rest.split_once(" | ")?;
     Some((minutes.parse().ok()?, what, rest))

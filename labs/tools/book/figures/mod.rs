@@ -26,8 +26,10 @@ mod zero_life;
 
 use super::bad_batch::bad_batch_picture;
 use super::cut::cut_picture;
+use super::drift::drift_picture;
 use super::exposed::exposed_picture;
 use super::memory::memory_picture;
+use super::straggler::straggler_picture;
 use crate::draw::{Ring, block, gantt};
 use anyhow::Result;
 use axes::axes;
@@ -107,6 +109,8 @@ pub fn figure(name: &str) -> Result<String> {
         ),
         "cut" => cut_picture()?,
         "bad-batch" => bad_batch_picture()?,
+        "straggler" => straggler_picture()?,
+        "drift" => drift_picture()?,
         "block" => block(),
         "gemm-columns" => gemm(&screen, false).1,
         "gemm-rows" => gemm(&screen, true).1,

@@ -1,0 +1,38 @@
+// The path that the reader follows. A page has a hidden line for each path that it is on (labs/tools/book/aids.rs); a link
+// in a path's table chooses the path, and from then on its line is shown, at both ends of the page.
+{
+    const key = "shardlab-path";
+    // A browser may refuse to keep anything.
+    const kept = use => {
+        try {
+            return use(localStorage);
+        } catch {
+            return null;
+        }
+    };
+    let name = "";
+    for (const element of document.querySelectorAll("main :is(h3, table)")) {
+        if (element.tagName === "H3") name = element.textContent.split(/[,:]/)[0].trim();
+        else {
+            const path = name;
+            element.addEventListener("click", event => {
+                if (path && event.target.closest("a")) kept(storage => storage.setItem(key, path));
+            });
+        }
+    }
+    const chosen = kept(storage => storage.getItem(key));
+    const line = [...document.querySelectorAll("nav.path")].find(line => line.dataset.path === chosen);
+    if (line) {
+        const leave = document.createElement("button");
+        leave.textContent = "leave the path";
+        leave.addEventListener("click", () => {
+            kept(storage => storage.removeItem(key));
+            document.querySelectorAll("nav.path").forEach(line => { line.hidden = true; });
+        });
+        line.lastElementChild.append(" ", leave);
+        line.hidden = false;
+        const below = line.cloneNode(true);
+        below.querySelector("button").remove();
+        document.querySelector("main").append(below);
+    }
+}

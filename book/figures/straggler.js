@@ -1,0 +1,71 @@
+// Iterations of ranks that average their gradients: all wait for the one that computes longest.
+{
+    const { area, frame, hatched, noise, passes, ranks: colours, seconds, svg, table, text } = shardlab;
+    const [compute, slowRank, iterations, bytes, latency, bandwidth] = [0.01, 1, 40, 4 * 6 * 2 ** 20, 5e-6, 25e9];
+
+    // For each iteration how long each rank computes; the seconds of an all-reduce; and the means of an iteration's seconds
+    // and of a rank's wait in it.
+    shardlab.straggler = ({ ranks, slow, noise: part }) => {
+        const reduce = 2 * (ranks - 1) * (latency + bytes / ranks / bandwidth);
+        const of = (iteration, rank) =>
+            compute * (rank === slowRank ? slow : 1) * (1 + 2 * part * noise(1024 * iteration + rank + 1));
+        const all = Array.from({ length: iterations }, (_, i) => Array.from({ length: ranks }, (_, rank) => of(i, rank)));
+        const sum = numbers => numbers.reduce((sum, number) => sum + number, 0);
+        const longest = all.map(computes => Math.max(...computes));
+        const waits = all.map((computes, i) => longest[i] - sum(computes) / ranks);
+        return { all, reduce, step: sum(longest) / iterations + reduce, waits: sum(waits) / iterations };
+    };
+
+    const percent = share => `${Math.round(100 * share)}%`;
+    const controls = {
+        slow: { label: "rank 1 computes", values: [1, 1.1, 1.25, 1.5, 2, 3], start: 1.5, words: n => `${n} × as long` },
+        noise: { label: "times vary by", values: [0, 0.05, 0.1, 0.2, 0.3], start: 0.1, words: n => n === 0 ? "nothing" : `±${percent(n)}` },
+        ranks: { label: "ranks", values: [2, 3, 4, 6, 8], start: 4 },
+    };
+
+    // What the ranks do in the first 60 ms.
+    function timeline({ ranks }, { all, reduce }, width) {
+        const [left, right, top, high, end] = [52, width - 4, 30, 28, 0.06];
+        const x = time => left + (right - left) * Math.min(time, end) / end;
+        const box = (from, to, y, colour, opacity) => x(to) - x(from) < 0.1 ? ""
+            : `<rect x="${x(from).toFixed(2)}" y="${y}" width="${(x(to) - x(from)).toFixed(2)}" height="${high - 6}" fill="${colour}"
+                fill-opacity="${opacity}" stroke="${colour}"/>`;
+        let body = area(0, 1, 14, 14, passes.link) + text(20, 13, "start", "all-reduce")
+            + area(112, 1, 14, 14, "url(#waits)") + frame(112, 1, 14, 14, "currentColor", 1) + text(132, 13, "start", "waits");
+        let [start, whole] = [0, 0];
+        for (const computes of all) {
+            const last = start + Math.max(...computes);
+            computes.forEach((time, rank) => {
+                const y = top + high * rank;
+                body += box(start, start + time, y, colours[rank], 0.45);
+                if (last > start + time) body += area(x(start + time), y, x(last) - x(start + time), high - 6, "url(#waits)");
+                body += box(last, last + reduce, y, passes.link, 0.7);
+            });
+            start = last + reduce;
+            if (start <= end) whole++;
+            if (start >= end) break;
+        }
+        for (let rank = 0; rank < ranks; rank++) body += text(0, top + high * rank + 16, "start", `rank ${rank}`);
+        const bottom = top + high * ranks;
+        body += text(left, bottom + 12, "start", "0 ms") + text(right, bottom + 12, "end", "60 ms");
+        return [body, bottom + 18, whole];
+    }
+
+    function draw(values, width) {
+        const job = shardlab.straggler(values);
+        const [body, height, whole] = timeline(values, job, width);
+        const share = job.waits / job.step;
+        const why = values.slow > 1 ? "The others wait for rank 1." : values.noise > 0 ? "In each iteration another rank is the last." : "No rank waits.";
+        const said = `In 60 ms ${whole} iterations are complete. An iteration takes ${seconds(job.step)}, of which a rank waits `
+            + `${seconds(job.waits)}, ${percent(share)}. ${why}`;
+        const sizes = [values.ranks, ...[8, 64, 512].filter(ranks => ranks !== values.ranks)];
+        const row = ranks => {
+            const { step, waits } = shardlab.straggler({ ...values, ranks });
+            return [ranks, seconds(step), seconds(waits), percent(waits / step)];
+        };
+        const heads = ["ranks", "an iteration", "of it waiting", "share"];
+        return { said, picture: svg(width, height, `Iterations of ${values.ranks} ranks. ${said}`, hatched + body) + table(heads, sizes.map(row), 0) };
+    }
+
+    shardlab.live("straggler", controls, draw);
+}
