@@ -56,6 +56,22 @@ def stale(path):
     return None if now == noted else f"{path.name}: its outputs are stale; run notebooks/run.py --write {path.stem}"
 
 
+def fold(notebook):
+    """The first code cell is plumbing, and closed. What a cell prints line by line is one output."""
+    first = next(cell for cell in notebook["cells"] if cell["cell_type"] == "code")
+    first["metadata"]["jupyter"] = {"source_hidden": True, "outputs_hidden": True}
+    for cell in notebook["cells"]:
+        joined = []
+        for output in cell.get("outputs", []):
+            is_stream = output["output_type"] == "stream"
+            if is_stream and joined and joined[-1].get("name") == output["name"]:
+                joined[-1]["text"] += output["text"]
+            else:
+                joined.append(output)
+        if "outputs" in cell:
+            cell["outputs"] = joined
+
+
 def run(path, write, first):
     import nbformat
     from nbclient import NotebookClient
@@ -85,6 +101,7 @@ def run(path, write, first):
     if write:
         notebook.metadata["shardlab"] = {"fingerprint": fingerprint(path)[0]}
         notebook.metadata.pop("widgets", None)
+        fold(notebook)
         nbformat.write(notebook, path)
     return None
 

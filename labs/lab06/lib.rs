@@ -18,7 +18,7 @@ mod run;
 
 pub use apparatus::{
     Break, Measured, Predicted, Unpipelined, Unplayable, Way, choice, dynamic, log, measure,
-    message_bytes, pipeline_of, planned, programs, rehearse, uneven, unpipelined,
+    message_bytes, pipeline_of, programs, rehearse, uneven, unpipelined,
 };
 pub use flags::Args;
 pub use kit;

@@ -16,7 +16,7 @@ mod run;
 
 pub use apparatus::{
     Benchmark, Continuation, DsConfig, Harness, Measured, Model, PipelineConfig, Point, Timed,
-    TokenSampling, all, generate, life_cycle, make_ds_config, pretrained, roofline,
+    TokenSampling, all, generate, make_ds_config, pretrained, roofline_plot,
     run_distributed_benchmark, source, stages,
 };
 pub use flags::Args;

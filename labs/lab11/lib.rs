@@ -14,9 +14,7 @@ pub mod flags;
 pub mod lesson;
 mod run;
 
-pub use apparatus::{
-    Found, job, likely, memory, planner, published, ranking, rules, strategy, time,
-};
+pub use apparatus::{Found, job, likely, planner, ranking, rules, scatter, strategy};
 pub use flags::Args;
 pub use kit;
 pub use run::run;

@@ -839,9 +839,22 @@ fn every_lab_has_a_notebook_that_was_run() {
                 source(cell)
             );
         }
+        let outputs = || code.iter().flat_map(|cell| cell["outputs"].as_array().unwrap());
         assert!(
-            code.iter().skip(1).any(|cell| cell["outputs"][0].is_object()),
-            "{name}: carries its outputs"
+            outputs().any(|output| output["data"]["text/html"].is_array()),
+            "{name}: carries a picture"
         );
+        assert!(outputs().all(|output| output["data"]["text/plain"][0] != "()"), "{name}: a ()");
+        assert_eq!(code[0]["metadata"]["jupyter"]["source_hidden"], true, "{name}: its plumbing");
+        for cell in &code {
+            let streams = cell["outputs"].as_array().unwrap().windows(2);
+            let mut same = streams
+                .filter(|two| two[0]["name"].is_string() && two[0]["name"] == two[1]["name"]);
+            assert!(
+                same.next().is_none(),
+                "{name}: lines that are outputs of their own: {}",
+                source(cell)
+            );
+        }
     }
 }

@@ -39,7 +39,7 @@ pub use lines::{MEMORY_MEANS, Timed};
 pub use model::Model;
 pub use printed::{as_the_source_prints, print_deepspeed};
 pub use reference::check_reference;
-pub use roofline::{Point, points, roofline};
+pub use roofline::{Point, points, roofline, roofline_plot};
 pub use sampling::TokenSampling;
 pub use strategies::{
     BATCHES, Candidate, LeftOut, all, check, check_finale, compared, finale, for_finale, left_out,

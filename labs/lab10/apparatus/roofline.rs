@@ -30,8 +30,13 @@ pub fn points(job: &Measured, batches: &Measured) -> Vec<Point> {
     all.map(|(name, timed)| Point::of(name, &timed)).collect()
 }
 
-/// The roof, and each computation below it. Neighbours with the same name are one series.
+/// The roof, and each computation below it, on a screen.
 pub fn roofline(screen: &Screen, peaks: &Peaks, points: &[Point]) -> String {
+    roofline_plot(peaks, points).height(10).render(screen)
+}
+
+/// The roof, and each computation below it. Neighbours with the same name are one series.
+pub fn roofline_plot<'a>(peaks: &Peaks, points: &'a [Point]) -> Plot<'a> {
     let all = || points.iter().map(|point| point.intensity).chain([peaks.ridge()]);
     let low = all().fold(f64::INFINITY, f64::min) / 2.0;
     let high = all().fold(0.0, f64::max) * 2.0;
@@ -48,7 +53,7 @@ pub fn roofline(screen: &Screen, peaks: &Peaks, points: &[Point]) -> String {
             same.iter().map(|point| (point.intensity, point.flops / 1e9)),
         ));
     }
-    plot.height(10).render(screen)
+    plot
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use super::planner::published::{Run, sources};
 use super::planner::{HeldOut, Made, PlanKind, compared, errors_of, held_out};
 use super::strategy::cell;
 use kit::Checks;
-use kit::show::{Screen, table};
+use kit::show::{Plot, Screen, Series, significant, table};
 
 /// The largest mean error of a kind of plans, and their largest spread, that the check allows.
 const MEAN: f64 = 0.15;
@@ -64,6 +64,30 @@ pub fn published(screen: &Screen) -> String {
     lines.push(String::new());
     lines.push(errors_by_kind(screen));
     lines.join("\n")
+}
+
+/// The seconds of each published step, and the planner's.
+pub fn scatter() -> Plot<'static> {
+    let seconds = |run: &Run, error: f64| {
+        let planned = run.job.time(&run.planned()).total();
+        (planned / (1.0 + error), planned)
+    };
+    let all: Vec<f64> = compared().iter().map(|(run, error)| seconds(run, *error).0).collect();
+    let ends = [
+        all.iter().copied().fold(f64::INFINITY, f64::min),
+        all.iter().copied().fold(0.0, f64::max),
+    ];
+    let mut plot = Plot::new("a step in seconds, planned", "as published")
+        .log_x()
+        .log_y()
+        .labels(|x| significant(x, 2), |y| significant(y, 2))
+        .series(Series::line("equal", ends.map(|end| (end, end))));
+    for kind in PlanKind::ALL {
+        let such = compared().iter().filter(|(run, _)| PlanKind::of(&run.strategy) == kind);
+        plot =
+            plot.series(Series::dots(kind.words(), such.map(|(run, error)| seconds(run, *error))));
+    }
+    plot
 }
 
 fn row(run: &Run, error: f64) -> Vec<String> {

@@ -19,7 +19,7 @@ mod presets;
 mod report;
 pub mod strategy;
 
-pub use compared::{check_published, published};
+pub use compared::{check_published, published, scatter};
 pub use detail::detail;
 pub use json::json;
 pub use ledger::ledger;

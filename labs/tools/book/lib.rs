@@ -12,8 +12,9 @@
 //! - `minutes.rs`: how long a page takes, and a path
 //! - `draw/`: what pages draw and no screen does
 //! - `figures/`: pictures for pages; `live.rs`: those that a reader can change; `exposed.rs`
-//!   (overlap), `mesh.rs`, `memory.rs`, `reshard.rs`, `cut.rs` (an MLP on ranks),
-//!   `bad_batch.rs`, `straggler.rs` and `drift.rs`: eight of them, with `noise.rs`; `schedules.rs` and `plans.rs`: thousands of cases for two
+//!   (overlap), `mesh.rs`, `memory.rs`, `reshard.rs`, `cut.rs` (an MLP on ranks), `bad_batch.rs`,
+//!   `straggler.rs` and `drift.rs`: eight of them, with `noise.rs`; `schedules.rs` and `plans.rs`:
+//!   thousands of cases for two
 //!
 //! `book/browse.py` opens every page in a real browser, and `book/figures` has the scripts of
 //! interactive figures.
