@@ -208,7 +208,12 @@ fn a_wrong_part_is_named() {
     let schedule = Parts { schedule: wrong::schedule, ..library };
     assert_eq!(named(&schedule), [(Part::Schedule, 1, 7)]);
     let panics = Parts { schedule: wrong::panics, ..library };
-    assert_eq!(named(&panics), [(Part::Schedule, 2, 12)]);
+    // The rank that panics in step 12 may end the run before the others have told of step 11.
+    let found = named(&panics);
+    assert!(
+        [11, 12].map(|step| vec![(Part::Schedule, 2, step)]).contains(&found),
+        "{found:?}"
+    );
     let norm = Parts { norm: wrong::norm, ..library };
     assert_eq!(named(&norm), [(Part::Norm, 1, 1)]);
     let load = Parts { load: wrong::load, ..library };
