@@ -361,7 +361,7 @@ def try_aids(browser, pages):
     find = lambda selector: browser.find_elements("css selector", selector)
     lines = lambda: [line.text for line in find("nav.path") if line.is_displayed()]
     browser.get(pages["how-to-use"])
-    browser.execute_script("document.querySelector('[id^=half-a-day-b] ~ * a, [id^=half-a-day-b] ~ table a').click()")
+    browser.execute_script("document.querySelector('[id^=half-a-day-b] ~ .table-wrapper a').click()")
     found = []
     for row in ["row 1 of ", "row 2 of "]:
         said = lines()

@@ -1,7 +1,7 @@
 // An MLP on the ranks that share it, Y = max(0, X·A)·C: which rank holds which numbers, matrix by matrix, and where the
 // ranks must add. max has GELU's place, so that all numbers are whole.
 {
-    const { ranks: colours, svg, text } = shardlab;
+    const { ranks: colours, svg, text, tinted } = shardlab;
     const X = [[1, 2, 0, 1], [3, 0, 1, 2]];
     const A = [[1, 1, 0, -2], [0, -1, 1, 3], [2, -1, 0, 0], [-2, 1, -1, -1]];
     const C = [[1, 1], [0, 2], [1, 1], [0, 2]];
@@ -102,7 +102,7 @@
                 const own = stage.summands ? rank : owners[0];
                 const colour = stage.summands || owners.length === 1 ? colours[own] : "#8a8f98";
                 const [left, up] = [x + j * cell, y + i * cell];
-                const look = there ? `fill="${colour}" fill-opacity="0.35" stroke="${colour}"` : 'fill="none" stroke="currentColor" stroke-opacity="0.2"';
+                const look = there ? tinted(colour) : 'fill="none" stroke="currentColor" stroke-opacity="0.2"';
                 body += `<rect x="${left}" y="${up}" width="${cell}" height="${cell}" ${look}/>`;
                 const number = stage.held[own][i][j];
                 const out = right && !stage.summands && number !== right.held[0][i][j] ? "line-through" : "none";
@@ -132,7 +132,7 @@
         const keys = [...Array(values.ranks).keys()].map(rank => [`rank ${rank}`, colours[rank]]);
         for (const [name, colour] of [...keys, ["every rank", "#8a8f98"]]) {
             if (x + 22 + 7 * name.length > width) [x, y] = [1, y + 20];
-            body += `<rect x="${x}" y="${y}" width="14" height="14" fill="${colour}" fill-opacity="0.35" stroke="${colour}"/>`
+            body += `<rect x="${x}" y="${y}" width="14" height="14" ${tinted(colour)}/>`
                 + text(x + 20, y + 12, "start", name);
             x += 32 + 7 * name.length;
         }

@@ -39,8 +39,8 @@
         return { most, mean: now.map(loss).reduce((sum, loss) => sum + loss) / now.length };
     }
 
-    // Paths that lie on each other stay visible: the first ranks' are wider.
-    const wide = (rank, ranks, least) => least + 1.6 * (ranks - 1 - rank);
+    // How wide a rank's line is. Lines that lie on each other stay visible: the first ranks' are wider.
+    const wide = (rank, ranks, same) => same ? 1.5 + 1.6 * (ranks - 1 - rank) : 2;
 
     // The plane of the two weights, with lines of equal loss.
     function plane(all, step, side, same) {
@@ -54,7 +54,7 @@
         }
         all.forEach((weights, rank) => {
             const points = weights.slice(0, step + 1).map(point => at(point).map(number => number.toFixed(1)).join(",")).join(" ");
-            const width = same ? wide(rank, all.length, 1.5) : 2;
+            const width = wide(rank, all.length, same);
             const [x, y] = at(weights[step]);
             body += `<polyline points="${points}" fill="none" stroke="${colours[rank]}" stroke-width="${width}" stroke-linejoin="round"/>
                 <circle cx="${x.toFixed(1)}" cy="${y.toFixed(1)}" r="${width / 2 + 4}" fill="${colours[rank]}"/>`;
@@ -75,7 +75,7 @@
         for (const tick of [0, 10, 20, 30, 40]) body += text(x(tick), top + height + 17, "middle", tick);
         all.forEach((weights, rank) => {
             const points = weights.slice(0, step + 1).map((point, i) => `${x(i).toFixed(1)},${y(loss(point)).toFixed(1)}`).join(" ");
-            body += `<polyline points="${points}" fill="none" stroke="${colours[rank]}" stroke-width="${same ? wide(rank, all.length, 1.5) : 2}"/>`;
+            body += `<polyline points="${points}" fill="none" stroke="${colours[rank]}" stroke-width="${wide(rank, all.length, same)}"/>`;
         });
         return body + text(left + (right - left) / 2, top + height + 34, "middle", "step");
     }

@@ -1,7 +1,7 @@
 // Overlap: the backward pass of a step, and the link that averages its gradients bucket by bucket. Each bucket's all-reduce
 // starts when its gradients are complete and the link is free.
 {
-    const { area, bytes, frame, hatched, passes, seconds, svg, table, text } = shardlab;
+    const { area, bytes, frame, hatched, passes, seconds, svg, table, text, tinted } = shardlab;
     const gradient = 2;
 
     // One step. `waits` is how long the rank waits after its backward pass, and `hides` the tokens from which on, by the
@@ -51,9 +51,9 @@
         const end = step.backward + step.waits;
         const x = time => left + (right - left) * time / end;
         const box = (from, to, y, colour) => `<rect x="${x(from).toFixed(2)}" y="${y}" width="${(x(to) - x(from)).toFixed(2)}"
-            height="26" fill="${colour}" fill-opacity="0.35" stroke="${colour}"/>`;
-        let body = `<rect x="0" y="1" width="15" height="14" fill="${passes.backward}" fill-opacity="0.35" stroke="${passes.backward}"/>`
-            + text(21, 13, "start", "backward") + `<rect x="94" y="1" width="15" height="14" fill="${passes.link}" fill-opacity="0.35" stroke="${passes.link}"/>` + text(115, 13, "start", "all-reduce")
+            height="26" ${tinted(colour)}/>`;
+        let body = `<rect x="0" y="1" width="15" height="14" ${tinted(passes.backward)}/>`
+            + text(21, 13, "start", "backward") + `<rect x="94" y="1" width="15" height="14" ${tinted(passes.link)}/>` + text(115, 13, "start", "all-reduce")
             + area(192, 1, 15, 14, "url(#waits)") + frame(192, 1, 15, 14, "currentColor", 1) + text(213, 13, "start", "waits");
         body += text(0, top + 18, "start", "rank") + text(0, top + 54, "start", "link");
         body += box(0, step.backward, top, passes.backward);
@@ -62,8 +62,7 @@
         let [boxes, marks, begin, over] = ["", "", -1, -1];
         const gap = (right - left) / step.count > 4 ? 1 : 0;
         const draw = () => boxes += begin < 0 ? "" : `<rect x="${x(begin).toFixed(2)}" y="${top + 36}" height="26"
-            width="${Math.max(0.5, x(over) - x(begin) - gap).toFixed(2)}" fill="${passes.link}"
-            fill-opacity="0.35" stroke="${passes.link}"/>`;
+            width="${Math.max(0.5, x(over) - x(begin) - gap).toFixed(2)}" ${tinted(passes.link)}/>`;
         let number = 0;
         shardlab.exposed(values, (start, end) => {
             number++;

@@ -54,6 +54,9 @@ var shardlab = Object.assign(window.shardlab ?? {}, {
     area: (x, y, width, height, colour) =>
         `<rect x="${x}" y="${y}" width="${width}" height="${height}" fill="${colour}"/>`,
 
+    // The look of a box that is lightly filled: letters can be read on it.
+    tinted: colour => `fill="${colour}" fill-opacity="0.35" stroke="${colour}"`,
+
     // An empty box with rounded corners.
     frame: (x, y, width, height, colour, line) =>
         `<rect x="${x}" y="${y}" width="${width}" height="${height}" rx="5" fill="none" stroke="${colour}"

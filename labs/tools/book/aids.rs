@@ -3,7 +3,7 @@
 //!
 //! `book/aids.js` shows the line of the path that the reader has chosen.
 
-use super::minutes::row;
+use super::minutes::{pages_of_row, row};
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::fmt::Write;
@@ -78,8 +78,12 @@ impl Aids {
             fenced ^= line.starts_with("```")
                 || line.starts_with("<script")
                 || line.starts_with("</script");
-            if fenced || line.starts_with(['`', '#', '<', '|', '$', '{']) {
-                out += &if fenced { line.to_owned() } else { with_units(line) };
+            if fenced || line.starts_with(['`', '#', '<', '$', '{']) {
+                out += line;
+                continue;
+            }
+            if line.starts_with('|') {
+                out += &with_units(line);
                 continue;
             }
             let mut taken = not_prose(line);
@@ -112,9 +116,6 @@ impl Aids {
 
 /// A row of a table, whose numbers keep their units on their line.
 fn with_units(line: &str) -> String {
-    if !line.starts_with('|') {
-        return line.to_owned();
-    }
     let mut words = line.split(' ');
     let mut out = words.next().unwrap_or_default().to_owned();
     for word in words {
@@ -203,9 +204,7 @@ fn paths(page: &str) -> Vec<Path> {
                 rows.extend(path.rows.iter().cloned());
                 continue;
             }
-            let links = what.split("](").skip(1);
-            let pages = links.map(|link| link.split([')', '#']).next().unwrap_or_default());
-            let pages = pages.map(String::from).collect();
+            let pages = pages_of_row(what).map(String::from).collect();
             rows.push(Row { minutes, what: what.into(), pages });
         }
         let name = heading.split([',', ':']).next().unwrap_or_default();

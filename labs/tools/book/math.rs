@@ -11,8 +11,8 @@ use std::io::{Read, Write};
 
 /// mdBook's preprocessor: reads (context, book) as JSON from stdin, writes the book with its
 /// formulas as MathML, its outputs in their colours, and aids to reading, to stdout. With the
-/// arguments
-/// `supports RENDERER` it only says, by its success, that it is: the book is made as HTML alone.
+/// arguments `supports RENDERER` it only says, by its success, that it is: the book is made as HTML
+/// alone.
 ///
 /// # Errors
 ///

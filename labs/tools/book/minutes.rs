@@ -289,10 +289,15 @@ pub(super) fn row(line: &str) -> Option<(usize, &str, &str)> {
     Some((minutes.parse().ok()?, what, rest))
 }
 
+/// The pages that a row's text links.
+pub(super) fn pages_of_row(what: &str) -> impl Iterator<Item = &str> {
+    let links = what.split("](").skip(1);
+    links.map(|link| link.split([')', '#']).next().unwrap_or_default())
+}
+
 fn minutes_of_row(root: &Path, course: &Course, what: &str) -> Result<Option<usize>> {
     let mut all = None;
-    for link in what.split("](").skip(1) {
-        let file = link.split([')', '#']).next().unwrap_or_default();
+    for file in pages_of_row(what) {
         all = Some(all.unwrap_or(0) + minutes(root, course, file)?.short);
     }
     let code = what.split('`').skip(1).step_by(2);
