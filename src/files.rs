@@ -71,6 +71,7 @@ pub fn map(path: &Path) -> io::Result<Mmap> {
 /// # Errors
 /// If the folder does not exist, or the disk refuses.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    #[cfg_attr(not(unix), allow(unused_mut, reason = "only unix has permissions"))]
     let mut file = tempfile::Builder::new();
     // The user's umask decides the permissions, as for any file that a program writes.
     #[cfg(unix)]

@@ -2,8 +2,6 @@
 //! because login and compute nodes differ. `SHARDLAB_SIMD=portable` chooses instructions that every
 //! machine has.
 
-use std::sync::OnceLock;
-
 /// Calls `loops(arguments)` with the machine's widest vector instructions:
 /// `vectorized!((x, &mut y[..]), gelu_of)`.
 ///
@@ -20,50 +18,65 @@ macro_rules! vectorized {
 }
 pub(crate) use vectorized;
 
+#[cfg(not(target_family = "wasm"))]
+pub(crate) use chosen::in_vectors;
+
+/// A browser has one kind of vector instructions, for which the program is compiled as a whole.
+#[cfg(target_family = "wasm")]
 #[inline(always)]
 pub(crate) fn in_vectors<A, R>(arguments: A, loops: impl Fn(A) -> R) -> R {
-    static ARCH: OnceLock<Option<pulp::Arch>> = OnceLock::new();
-    match ARCH.get_or_init(|| widest(std::env::var("SHARDLAB_SIMD").ok().as_deref())) {
-        Some(arch) => arch.dispatch(Call { arguments, loops }),
-        None => loops(arguments),
-    }
+    loops(arguments)
 }
 
-/// The widest instructions of this machine. `None` if `SHARDLAB_SIMD=portable` asks for the
-/// instructions that the program was compiled for.
-fn widest(setting: Option<&str>) -> Option<pulp::Arch> {
-    match setting {
-        None | Some("") => Some(pulp::Arch::new()),
-        Some("portable") => None,
-        Some(other) => {
-            panic!("SHARDLAB_SIMD={other} is unknown: set it to portable, or leave it out")
-        }
-    }
-}
-
-struct Call<A, F> {
-    arguments: A,
-    loops: F,
-}
-
-impl<A, R, F: Fn(A) -> R> pulp::WithSimd for Call<A, F> {
-    type Output = R;
+#[cfg(not(target_family = "wasm"))]
+mod chosen {
+    use std::sync::OnceLock;
 
     #[inline(always)]
-    fn with_simd<S: pulp::Simd>(self, _simd: S) -> R {
-        (self.loops)(self.arguments)
+    pub(crate) fn in_vectors<A, R>(arguments: A, loops: impl Fn(A) -> R) -> R {
+        static ARCH: OnceLock<Option<pulp::Arch>> = OnceLock::new();
+        match ARCH.get_or_init(|| widest(std::env::var("SHARDLAB_SIMD").ok().as_deref())) {
+            Some(arch) => arch.dispatch(Call { arguments, loops }),
+            None => loops(arguments),
+        }
+    }
+
+    /// The widest instructions of this machine. `None` if `SHARDLAB_SIMD=portable` asks for the
+    /// instructions that the program was compiled for.
+    pub(super) fn widest(setting: Option<&str>) -> Option<pulp::Arch> {
+        match setting {
+            None | Some("") => Some(pulp::Arch::new()),
+            Some("portable") => None,
+            Some(other) => {
+                panic!("SHARDLAB_SIMD={other} is unknown: set it to portable, or leave it out")
+            }
+        }
+    }
+
+    pub(super) struct Call<A, F> {
+        pub(super) arguments: A,
+        pub(super) loops: F,
+    }
+
+    impl<A, R, F: Fn(A) -> R> pulp::WithSimd for Call<A, F> {
+        type Output = R;
+
+        #[inline(always)]
+        fn with_simd<S: pulp::Simd>(self, _simd: S) -> R {
+            (self.loops)(self.arguments)
+        }
     }
 }
 
 /// The same regardless of the setting, for tests that compare.
 #[cfg(test)]
 pub(crate) fn in_widest_vectors<A, R>(arguments: A, loops: impl Fn(A) -> R) -> R {
-    pulp::Arch::new().dispatch(Call { arguments, loops })
+    pulp::Arch::new().dispatch(chosen::Call { arguments, loops })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::chosen::widest;
 
     #[test]
     fn portable_is_a_choice_and_a_slip_is_not() {

@@ -2,13 +2,17 @@
 
 use crate::commands::commands;
 use crate::flags::with_flags;
-use crate::{help, show};
+use crate::question::Question;
+use crate::show::Screen;
+use crate::{help, predict, show};
 use anyhow::Result;
 use clap::error::ErrorKind;
-use clap::{ArgAction, ArgMatches};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Command};
 use shardlab::error::BadInput;
 use shardlab::{launch, notice};
 use std::collections::BTreeMap;
+use std::io;
 use std::process::ExitCode;
 
 /// Runs a program, for its `main`: `run` gets its command line. [`launch::main`] says what its exit
@@ -17,23 +21,78 @@ pub fn main<Args: clap::Parser>(run: impl FnOnce(Args) -> Result<()>) -> ExitCod
     launch::main(|| run(arguments()?))
 }
 
+/// The same for a lab, which can ask for a prediction before it runs.
+pub fn lab<Args: clap::Parser>(
+    run: impl FnOnce(Args) -> Result<()>,
+    question: impl FnOnce() -> Result<Question>,
+) -> ExitCode {
+    launch::main(|| {
+        let flag = Arg::new(PREDICT)
+            .long(PREDICT)
+            .action(ArgAction::SetTrue)
+            .help("Ask what the run will show, before it runs")
+            .help_heading(help::INSTEAD)
+            .hide_short_help(true);
+        let (args, matches) = parsed(|command| command.arg(flag))?;
+        if !matches.get_flag(PREDICT) {
+            return run(args);
+        }
+        ensure_alone(&matches)?;
+        predict::ensure_can_ask()?;
+        let question = question()?;
+        let screen = Screen::detect(false);
+        let said = predict::ask(&screen, &question, io::stdin().lock(), io::stdout())?;
+        let Some(said) = said else {
+            return run(args);
+        };
+        if let Err(error) = predict::keep(&question, &said) {
+            notice::complain(&format!("the prediction is not kept: {error}"));
+        }
+        run(args)?;
+        screen.say(predict::answered(&screen, &question, &said));
+        Ok(())
+    })
+}
+
+const PREDICT: &str = "predict";
+
+/// A question is about the run without flags.
+fn ensure_alone(matches: &ArgMatches) -> Result<(), BadInput> {
+    let given = |id: &&str| matches.value_source(id) == Some(ValueSource::CommandLine);
+    let other = matches.ids().map(clap::Id::as_str).filter(|id| *id != PREDICT).find(given);
+    match other {
+        None => Ok(()),
+        Some(_) => Err(BadInput::new(
+            "--predict asks about the run without flags, and here are some",
+            "give --predict alone",
+        )),
+    }
+}
+
 /// Parses the command line as `Args` describes it. [`main`] prints its errors like any other error.
 /// `--help` and `--version` print to stdout and end the process.
 pub fn arguments<Args: clap::Parser>() -> Result<Args, BadInput> {
+    parsed(|command| command).map(|(args, _)| args)
+}
+
+/// Parses it with what `more` adds to the command. The matches have what `Args` did not take.
+fn parsed<Args: clap::Parser>(
+    more: impl FnOnce(Command) -> Command,
+) -> Result<(Args, ArgMatches), BadInput> {
     // Errors name commands and settings, too.
     notice::print_with(|text| show::complain_folded(&with_flags(&commands(text))));
-    let mut command = match help::asked(std::env::args_os()) {
-        Some(form) => help::arranged(Args::command(), form),
-        None => Args::command(),
-    };
+    let mut command = more(Args::command());
+    if let Some(form) = help::asked(std::env::args_os()) {
+        command = help::arranged(command, form);
+    }
     let found = command.try_get_matches_from_mut(std::env::args_os());
-    let read = |mut matches: ArgMatches| {
+    let read = |matches: ArgMatches| {
         let settings = settings(&command, &matches);
         let deadline = matches.try_get_one("deadline").ok().flatten().copied();
-        let args = Args::from_arg_matches_mut(&mut matches)?;
+        let args = Args::from_arg_matches(&matches)?;
         // Over MPI, each rank has a command line of its own.
         launch::started_with(settings, deadline);
-        Ok(args)
+        Ok((args, matches))
     };
     found.and_then(read).map_err(|error| {
         // A program without its command prints more than an error: everything that it can do.

@@ -4,7 +4,10 @@
 //!
 //! - `arguments.rs` (the command line), `help.rs` (what `-h` and `--help` say of it) and `flags/`
 //!   (flags that several labs have)
-//! - `commands.rs`: commands as they work where this program was started
+//! - `commands.rs`: commands as they work where this program was started; `reader.rs`: the folders
+//!   of someone who works through the labs
+//! - `question.rs` (a question with its answer and the thoughts that lead to others), `predict.rs`
+//!   (a lab asks one before it runs)
 //! - `course.rs` and `lesson.rs`: what `labs/labs.toml` says of a lab
 //! - `show/`: draws plain values
 //! - a step of a run: `clock.rs` (how long its parts take), `metrics.rs` and `trace.rs` (the files
@@ -43,7 +46,10 @@ mod other_work;
 pub mod parity;
 mod peaks;
 pub mod place;
+pub mod predict;
 mod progress;
+pub mod question;
+pub mod reader;
 pub mod records;
 pub mod report;
 mod resources;
@@ -53,7 +59,7 @@ pub mod signals;
 mod symptoms;
 pub mod trace;
 
-pub use arguments::{arguments, main};
+pub use arguments::{arguments, lab, main};
 pub use beside::Beside;
 pub use clock::{Clock, Lap, Part, StepTimes};
 pub use course::{Course, Exercise, Lab, Ladder, Mistake};
@@ -70,6 +76,7 @@ pub use metrics::MetricsFile;
 pub use other_work::OtherWork;
 pub use peaks::Peaks;
 pub use progress::{Steps, progress};
+pub use question::Question;
 pub use records::{Rates, StepRecord};
 pub use resources::Resources;
 pub use restarts::{RESTART_COUNT, restart_count};

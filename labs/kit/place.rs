@@ -59,7 +59,7 @@ impl Place {
     pub fn here() -> Place {
         Place {
             host: launch::host_name(),
-            process: std::process::id(),
+            process: launch::process_id(),
             thread: std::thread::current().name().unwrap_or_default().to_string(),
         }
     }

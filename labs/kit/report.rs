@@ -216,7 +216,7 @@ pub fn sent(screen: &Screen, bytes: u64, (words, expected): &(String, f64)) {
 pub fn used(screen: &Screen, comm: &Comm) -> comm::Result<()> {
     let used = Resources::of_job(comm)?;
     if comm.rank() == 0 {
-        let text = format!("Application {} {used}", std::process::id());
+        let text = format!("Application {} {used}", launch::process_id());
         screen.say(screen.row("used", &text));
     }
     Ok(())

@@ -21,16 +21,23 @@ pub struct Resources {
 const COUNTS: [&str; 6] = ["inblock", "oublock", "minflt", "majflt", "nvcsw", "nivcsw"];
 
 impl Resources {
-    /// What this process has used.
+    /// What this process has used. A browser does not count it.
     pub fn here() -> Resources {
-        Resources::of(libc::RUSAGE_SELF)
+        #[cfg(unix)]
+        return Resources::of(libc::RUSAGE_SELF);
+        #[cfg(not(unix))]
+        Resources::default()
     }
 
     /// What the processes that this one has started have used, as far as they have ended.
     pub fn of_children() -> Resources {
-        Resources::of(libc::RUSAGE_CHILDREN)
+        #[cfg(unix)]
+        return Resources::of(libc::RUSAGE_CHILDREN);
+        #[cfg(not(unix))]
+        Resources::default()
     }
 
+    #[cfg(unix)]
     fn of(whose: libc::c_int) -> Resources {
         // SAFETY: it is a struct of integers, and the call fills it.
         let used: libc::rusage = unsafe {

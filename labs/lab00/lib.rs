@@ -7,7 +7,9 @@ mod apparatus;
 pub mod flags;
 pub mod job;
 pub mod lesson;
+mod prediction;
 mod run;
 
 pub use flags::Args;
+pub use prediction::prediction;
 pub use run::run;

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    kit::main(lab00::run)
+    kit::lab(lab00::run, lab00::prediction)
 }

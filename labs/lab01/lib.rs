@@ -7,10 +7,12 @@
 mod apparatus;
 pub mod flags;
 pub mod lesson;
+mod prediction;
 mod run;
 
 pub use apparatus::{Fed, Feed, Formula, Store, Way, formula};
 pub use apparatus::{benchmark, breaking, by_algorithm, counts, feeding, picture, predict};
 pub use flags::{Args, Study, StudyFlags};
 pub use kit;
+pub use prediction::prediction;
 pub use run::run;

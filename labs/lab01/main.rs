@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    kit::main(lab01::run)
+    kit::lab(lab01::run, lab01::prediction)
 }

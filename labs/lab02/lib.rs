@@ -11,6 +11,7 @@
 mod apparatus;
 pub mod flags;
 pub mod lesson;
+mod prediction;
 mod run;
 
 pub use apparatus::training::iterate;
@@ -18,4 +19,5 @@ pub use apparatus::tree;
 pub use apparatus::{IterRecord, Iterations, MlpConfig, Profile, Stamps};
 pub use flags::{Args, MlpFlags};
 pub use kit;
+pub use prediction::prediction;
 pub use run::run;

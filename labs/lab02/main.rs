@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    kit::main(lab02::run)
+    kit::lab(lab02::run, lab02::prediction)
 }

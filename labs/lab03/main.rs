@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    kit::main(lab03::run)
+    kit::lab(lab03::run, lab03::prediction)
 }

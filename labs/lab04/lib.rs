@@ -7,8 +7,10 @@
 mod apparatus;
 pub mod flags;
 pub mod lesson;
+mod prediction;
 mod run;
 
 pub use apparatus::{Job, Measured, compared, computed_step, restored, timeline, title};
 pub use flags::Args;
+pub use prediction::prediction;
 pub use run::run;

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    kit::main(lab04::run)
+    kit::lab(lab04::run, lab04::prediction)
 }

@@ -13,9 +13,11 @@
 mod apparatus;
 pub mod flags;
 pub mod lesson;
+mod prediction;
 mod run;
 
 pub use apparatus::{Break, Broken, Example, gemm, products};
 pub use flags::Args;
 pub use kit;
+pub use prediction::prediction;
 pub use run::run;

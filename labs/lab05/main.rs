@@ -7,5 +7,5 @@ use std::process::ExitCode;
 static ALLOCATOR: Counting = Counting;
 
 fn main() -> ExitCode {
-    kit::main(lab05::run)
+    kit::lab(lab05::run, lab05::prediction)
 }

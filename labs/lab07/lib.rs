@@ -13,6 +13,7 @@
 mod apparatus;
 pub mod flags;
 pub mod lesson;
+mod prediction;
 mod run;
 
 pub use apparatus::logged;
@@ -21,4 +22,5 @@ pub use apparatus::{
 };
 pub use flags::{Args, AxesFlags, Break, Report};
 pub use kit;
+pub use prediction::prediction;
 pub use run::run;

@@ -13,10 +13,12 @@
 mod apparatus;
 pub mod flags;
 pub mod lesson;
+mod prediction;
 mod run;
 
 pub use apparatus::spikes;
 pub use apparatus::{Counts, Job, METRICS, Metrics, Poison, Run, Training, Way};
 pub use flags::{Args, Break, LoadOn, Mode, Policy, RestartFlags, ScalingFlags, SurviveFlags};
 pub use kit;
+pub use prediction::prediction;
 pub use run::run;

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    kit::main(lab08::run)
+    kit::lab(lab08::run, lab08::prediction)
 }

@@ -12,8 +12,10 @@
 mod apparatus;
 pub mod flags;
 pub mod lesson;
+mod prediction;
 mod run;
 
 pub use apparatus::*;
 pub use flags::Args;
+pub use prediction::prediction;
 pub use run::run;

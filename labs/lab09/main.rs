@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    kit::main(lab09::run)
+    kit::lab(lab09::run, lab09::prediction)
 }

@@ -12,6 +12,7 @@
 mod apparatus;
 pub mod flags;
 pub mod lesson;
+mod prediction;
 mod run;
 
 pub use apparatus::{
@@ -22,4 +23,5 @@ pub use apparatus::{
 pub use flags::Args;
 pub use kit::config_json::to_config;
 pub use kit::{self, Peaks};
+pub use prediction::prediction;
 pub use run::run;

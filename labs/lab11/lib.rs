@@ -12,9 +12,11 @@
 mod apparatus;
 pub mod flags;
 pub mod lesson;
+mod prediction;
 mod run;
 
 pub use apparatus::{Found, job, likely, planner, ranking, rules, scatter, strategy};
 pub use flags::Args;
 pub use kit;
+pub use prediction::prediction;
 pub use run::run;

@@ -7,5 +7,5 @@ use std::process::ExitCode;
 static ALLOCATOR: Counting = Counting;
 
 fn main() -> ExitCode {
-    kit::main(lab11::run)
+    kit::lab(lab11::run, lab11::prediction)
 }

@@ -13,7 +13,7 @@ use crate::comm::Comm;
 use crate::error::BadInput;
 use crate::launch;
 use anyhow::Result;
-use std::fs::{File, Metadata, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -93,7 +93,7 @@ impl Drop for Lock {
 
 /// Writes into the file who has it.
 fn sign(file: &mut File) -> io::Result<()> {
-    let owner = format!("process {} on host {}", std::process::id(), launch::host_name());
+    let owner = format!("process {} on host {}", launch::process_id(), launch::host_name());
     file.set_len(0)?;
     file.write_all(owner.as_bytes())
 }
@@ -102,6 +102,7 @@ fn sign(file: &mut File) -> io::Result<()> {
 fn is_at(file: &File, path: &Path) -> bool {
     #[cfg(unix)]
     {
+        use std::fs::Metadata;
         use std::os::unix::fs::MetadataExt;
         let same = |here: Metadata, there: Metadata| here.ino() == there.ino();
         file.metadata()

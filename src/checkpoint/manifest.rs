@@ -86,7 +86,7 @@ impl Run {
     /// A run that begins now.
     pub fn new() -> Run {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-        let unique = format!("{} {} {now}", launch::host_name(), std::process::id());
+        let unique = format!("{} {} {now}", launch::host_name(), launch::process_id());
         Run {
             id: sha256::hex(unique.as_bytes())[..16].to_string(),
             changes: Vec::new(),

@@ -9,6 +9,7 @@ pub fn numel(shape: &[usize]) -> Option<usize> {
     let product = shape
         .iter()
         .try_fold(1usize, |product, size| product.checked_mul((*size).max(1)));
-    let sound = shape.len() <= DIMENSIONS && product.is_some_and(|product| product <= 1 << 50);
+    let fits = |product: usize| product as u64 <= 1 << 50;
+    let sound = shape.len() <= DIMENSIONS && product.is_some_and(fits);
     sound.then(|| shape.iter().product())
 }

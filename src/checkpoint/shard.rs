@@ -19,7 +19,7 @@ use std::ops::Range;
 pub(super) const KINDS: [&str; 3] = ["values", "exp_avg", "exp_avg_sq"];
 
 /// No parameter has more elements.
-const MOST: usize = 1 << 50;
+const MOST: u64 = 1 << 50;
 
 /// The name of the header's only entry.
 const HEADER: &str = "shard";
@@ -67,8 +67,9 @@ impl Held {
         };
         if let Cut::Rows(ranges) = cut {
             let inner: usize = of.iter().skip(1).product();
-            let absurd =
-                |rows: &Range<usize>| rows.start > rows.end || rows.end > MOST / inner.max(1);
+            let absurd = |rows: &Range<usize>| {
+                rows.start > rows.end || rows.end as u64 > MOST / inner.max(1) as u64
+            };
             anyhow::ensure!(!ranges.iter().any(absurd), "{name} is cut into absurd rows");
         }
         let expected = cut.shape(&Whole::new("", of, Init::Constant(0.0)))?;

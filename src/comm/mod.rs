@@ -32,6 +32,7 @@ pub use meter::CommTraffic;
 pub use options::Options;
 pub use pending::{Flight, Pending};
 pub use recorder::FlightFile;
+pub use transport::sync::cores;
 #[cfg(feature = "mpi")]
 pub(crate) use transport::{MpiStart, MpiWorld};
 pub(crate) use transport::{ThreadWorld, sync};

@@ -1,4 +1,4 @@
-//! This machine's memory, cores and name.
+//! This machine's memory and name.
 
 use super::STACK_BYTES;
 
@@ -57,9 +57,13 @@ fn address_space() -> Option<u64> {
     system.process(process).map(sysinfo::Process::virtual_memory)
 }
 
-/// The cores that ranks of this process can run on at the same time.
-pub fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+/// This process's number. A page of a browser has none.
+pub fn process_id() -> u32 {
+    if cfg!(target_family = "wasm") {
+        1
+    } else {
+        std::process::id()
+    }
 }
 
 /// This node's name.

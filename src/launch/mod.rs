@@ -11,7 +11,7 @@
 //! Reading order: `mod.rs`, `threads.rs` (ranks of this process), `exit.rs` (a rank that ends the
 //! process), `tests/explored.rs` (tests: ranks in thousands of orders), `launcher.rs` and
 //! `world.rs` (is this process part of an MPI job?), `settings.rs` (were its ranks started alike?).
-//! `machine.rs` (this node's memory, cores and name), `memory.rs` (a setting of the allocator for
+//! `machine.rs` (this node's memory and name), `memory.rs` (a setting of the allocator for
 //! every run).
 
 mod exit;
@@ -29,8 +29,9 @@ mod settings;
 mod threads;
 mod world;
 
+pub use crate::comm::cores;
 pub use launcher::{Launched, launched};
-pub use machine::{cores, host_name, memory_limit};
+pub use machine::{host_name, memory_limit, process_id};
 pub use memory::keep_freed_memory;
 pub use settings::{CommandLine, started_with};
 pub use world::{free_memory, in_words, is_first_process, is_mpi, ranks, ranks_here};
@@ -46,8 +47,12 @@ use world::world;
 use world::{World, alike};
 
 /// The stack of a rank: enough for candle's backward pass, which recurses over the graph. A stack
-/// takes memory only as it grows.
-const STACK_BYTES: usize = 64 << 20;
+/// takes memory only as it grows, but not in a browser.
+const STACK_BYTES: usize = if cfg!(target_family = "wasm") {
+    4 << 20
+} else {
+    64 << 20
+};
 
 /// The largest number of ranks in one process. A larger number is taken for a mistake.
 pub const MAX_RANKS: usize = 1024;

@@ -2,9 +2,10 @@
 
 use super::MAX_RANKS;
 use super::launcher::{Launched, launched};
-use super::machine::{cores, free_for};
+use super::machine::free_for;
 #[cfg(feature = "mpi")]
 use super::settings::{self, CommandLine};
+use crate::comm::cores;
 use crate::error::BadInput;
 
 /// The origin of a run's ranks.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// No dimension has more elements.
-const ABSURD: usize = 1 << 40;
+const ABSURD: u64 = 1 << 40;
 
 /// Patterns of one list, and those of them that are large when they are compiled.
 const PATTERNS: usize = 1 << 14;
@@ -101,7 +101,7 @@ impl Rules {
             let dim = dim.filter(|dim| *dim < shape.len()).ok_or_else(broken)?;
             let patterns = patterns(field("patterns").ok_or_else(broken)?)?;
             let widths = patterns.iter().find_map(|pattern| widths.get(&pattern.text)).cloned();
-            if widths.iter().flatten().flatten().any(|width| *width > ABSURD) {
+            if widths.iter().flatten().flatten().any(|width| *width as u64 > ABSURD) {
                 return Err(broken());
             }
             let texts = patterns.iter().map(|pattern| pattern.text.clone()).collect();
@@ -238,7 +238,7 @@ fn sizes(shape: Node) -> Option<Vec<Size>> {
         Some(size) => Some(Size::One(size)).filter(|_| size <= ABSURD as i64),
         None => {
             let sizes = size.sizes()?;
-            sizes.iter().all(|size| *size <= ABSURD).then_some(Size::Several(sizes))
+            sizes.iter().all(|size| *size as u64 <= ABSURD).then_some(Size::Several(sizes))
         }
     });
     sizes.collect()

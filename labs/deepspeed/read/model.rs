@@ -102,7 +102,7 @@ fn shapes(path: &Path, group: Node) -> Result<Shapes, BadInput> {
             return Err(broken(path, format!("{name} has the absurd shape {shape:?}")));
         };
         total += numel;
-        if total > 1 << 50 {
+        if total as u64 > 1 << 50 {
             return Err(broken(path, "its param_shapes have absurdly many elements together"));
         }
         if !names.insert(name.to_string()) {

@@ -1,6 +1,8 @@
 //! The terminal, if there is one: whether someone looks at it, and how wide it is.
 
-use std::io::{self, IsTerminal};
+#[cfg(any(unix, windows))]
+use std::io;
+use std::io::IsTerminal;
 
 /// The columns of a terminal that does not tell its own.
 pub(super) const DEFAULT_WIDTH: usize = 80;
@@ -16,14 +18,21 @@ fn is_open_mpi() -> bool {
     std::env::var_os("OMPI_COMM_WORLD_SIZE").is_some_and(|size| !size.is_empty())
 }
 
-/// The columns of stdout, if it is a terminal that tells them.
+/// The columns of stdout, if it is a terminal that tells them. A browser's page does not: it sets
+/// `COLUMNS`.
 pub(super) fn width_of_stdout() -> Option<usize> {
-    terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0.into())
+    #[cfg(any(unix, windows))]
+    return terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0.into());
+    #[cfg(not(any(unix, windows)))]
+    None
 }
 
 /// The same for stderr.
 pub(super) fn width_of_stderr() -> Option<usize> {
-    terminal_size::terminal_size_of(io::stderr()).map(|(width, _)| width.0.into())
+    #[cfg(any(unix, windows))]
+    return terminal_size::terminal_size_of(io::stderr()).map(|(width, _)| width.0.into());
+    #[cfg(not(any(unix, windows)))]
+    None
 }
 
 /// The columns that `COLUMNS` asks for.

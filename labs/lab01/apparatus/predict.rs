@@ -12,6 +12,9 @@ use std::thread;
 
 const F32: usize = size_of::<f32>();
 
+/// Ranks whose messages take longer to play through than threads to start.
+const MANY: usize = 64;
+
 /// Predicts all algorithms of `collective` on `ranks` ranks, at each of `sizes` bytes of the whole
 /// array.
 pub fn predict(
@@ -32,6 +35,9 @@ pub fn predict(
         let points = sizes.iter().filter_map(|&bytes| point(way, bytes).transpose());
         Ok(Timing { way, ranks, points: points.collect::<Result<_>>()? })
     };
+    if ranks < MANY {
+        return Way::algorithms(collective).map(timing).collect();
+    }
     // The largest networks take a second.
     thread::scope(|scope| {
         let timing = &timing;

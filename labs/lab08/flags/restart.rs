@@ -75,6 +75,13 @@ impl RestartFlags {
 
     /// Refuses a kill of a rank or before a step that the training does not have.
     pub fn check(&self, config: &Config) -> Result<(), BadInput> {
+        if cfg!(target_family = "wasm") && self.kill_rank.is_some() {
+            let help = "run the lab in a terminal, or press Stop: a run without --kill-rank resumes the newest checkpoint";
+            return Err(BadInput::new(
+                "--kill-rank ends a process, and a page has none to lose",
+                help,
+            ));
+        }
         in_range("kill-rank", self.kill_rank.unwrap_or(0), 0..=config.ranks - 1)?;
         in_range("at-step", self.at_step.unwrap_or(1), 1..=config.steps)
     }

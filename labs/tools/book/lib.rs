@@ -16,6 +16,10 @@
 //!   `straggler.rs` and `drift.rs`: eight of them, with `noise.rs`; `schedules.rs` and `plans.rs`:
 //!   thousands of cases for two
 //!
+//! `predictions.rs` asks each lab for the question on its page.
+//!
+//! `site.rs` builds it all into one folder, with the labs that run on its pages.
+//!
 //! `book/browse.py` opens every page in a real browser, and `book/figures` has the scripts of
 //! interactive figures.
 
@@ -37,8 +41,10 @@ mod noise;
 mod outputs;
 mod over_a_step;
 mod plans;
+mod predictions;
 mod reshard;
 mod schedules;
+mod site;
 mod straggler;
 
 // A notebook names two crates of ours: the library, and one that has the rest.
@@ -59,6 +65,8 @@ pub use minutes::{Minutes, Stated, minutes, stated};
 pub use outputs::{Output, compare, outputs, write};
 pub use over_a_step::{Keep, activations_over_a_step};
 pub use plans::{plans, steps};
+pub use predictions::predictions;
 pub use reshard::reshard_numbers;
 pub use schedules::{cases, numbers};
+pub use site::build;
 pub use straggler::straggler_numbers;

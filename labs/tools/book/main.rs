@@ -39,6 +39,8 @@ enum What {
         #[arg(long)]
         write: bool,
     },
+    /// Build the book and its labs into target/book, for `workbook serve` or any static host
+    Build,
     /// Compute how long each page and path takes, and write it into the pages
     Minutes,
     /// Print a figure as SVG
@@ -71,6 +73,7 @@ fn run(args: Args) -> Result<()> {
     screen.say(match args.command {
         What::Outputs { name, write: true } => return book::write(&screen, root, &name),
         What::Outputs { name, write: false } => return book::compare(&screen, root, &name),
+        What::Build => return book::build(&screen, root),
         What::Minutes => return minutes(&screen, root),
         What::Preprocess { args } => return book::preprocess(&args),
         What::Figure { name } => book::figure(&name)?,

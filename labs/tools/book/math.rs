@@ -3,6 +3,7 @@
 
 use super::aids::Aids;
 use super::colours::coloured;
+use super::predictions::{predictions, with_prediction};
 use anyhow::{Context, Result, bail};
 use pulldown_latex::config::DisplayMode;
 use pulldown_latex::{Parser, RenderConfig, Storage, mathml};
@@ -29,7 +30,11 @@ pub fn preprocess(args: &[String]) -> Result<()> {
         serde_json::from_str(&json).context("mdBook hands over (context, book) as JSON")?;
     let [_, book] = &mut both;
     let aids = Aids::read(book)?;
-    pages(book, &|file, page| Ok(coloured(&mathml_of_page(&aids.add(file, page))?)))?;
+    let questions = predictions()?;
+    pages(book, &|file, page| {
+        let page = coloured(&mathml_of_page(&aids.add(file, page))?);
+        with_prediction(&questions, file, &page)
+    })?;
     std::io::stdout()
         .write_all(serde_json::to_string(book)?.as_bytes())
         .context("cannot write the book")

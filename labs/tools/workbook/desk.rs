@@ -5,8 +5,8 @@
 //! is nobody's own and cannot be written, so its readers work in `shardlab-my` in their home,
 //! wherever they start the workbook.
 
-use super::room::Room;
 use kit::Exercise;
+use kit::reader::Folders;
 use shardlab::error::BadInput;
 use shardlab::files;
 use std::path::{Path, PathBuf};
@@ -23,35 +23,18 @@ pub struct Desk {
 }
 
 impl Desk {
-    /// Finds the checkout: the one around the current folder, or else this program's room, or else
-    /// the checkout that this program was built from. The reader's folder is the one that the
-    /// variable SHARDLAB_MY names, or else `my` in the checkout, or `shardlab-my` in the reader's
-    /// home.
+    /// Finds the folders, as the labs find them.
     pub fn find() -> Result<Desk, BadInput> {
         let here = std::env::current_dir().unwrap_or_default();
-        let built_from = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .ancestors()
-            .nth(3)
-            .expect("labs/tools/workbook is below");
-        let variable = |name| std::env::var_os(name).filter(|folder| !folder.is_empty());
-        let has_labs = |folder: &&Path| folder.join("labs/labs.toml").is_file();
-        let (root, my) = if let Some(root) = here.ancestors().find(has_labs) {
-            (root.to_path_buf(), root.join("my"))
-        } else if let Some(room) = Room::of_this_program() {
-            let home = variable("HOME").map_or_else(|| here.clone(), PathBuf::from);
-            (room.share(), home.join("shardlab-my"))
-        } else if has_labs(&built_from) {
-            (built_from.to_path_buf(), built_from.join("my"))
-        } else {
+        let Folders { root, my } = Folders::find().map_err(|built_from| {
             let what = format!(
                 "there is no labs/labs.toml around {}, nor in {}",
                 here.display(),
                 built_from.display()
             );
             let help = "run the workbook inside a checkout of shardlab, or start the one that labs/cluster/build.sh has installed";
-            return Err(BadInput::new(what, help));
-        };
-        let my = variable("SHARDLAB_MY").map_or(my, |folder| here.join(folder));
+            BadInput::new(what, help)
+        })?;
         Ok(Desk { root, my, here })
     }
 

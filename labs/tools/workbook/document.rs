@@ -4,9 +4,11 @@ use super::attempt::{Attempt, Outcome};
 use super::desk::Desk;
 use super::progress::{Progress, Record, Standing, now};
 use kit::Course;
+use kit::predict::{self, Predicted};
 use serde::{Deserialize, Serialize};
 use shardlab::error::printable;
 use shardlab::files;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The document of `--json`: one reader's standing in every exercise.
@@ -20,6 +22,9 @@ pub struct Document {
     pub when: u64,
     /// In order.
     pub exercises: Vec<Entry>,
+    /// What the reader said before labs ran, by lab.
+    #[serde(default)]
+    pub predictions: BTreeMap<String, Predicted>,
 }
 
 /// One exercise in a [`Document`].
@@ -58,6 +63,7 @@ impl Document {
             who: Document::name(),
             when: now(),
             exercises: course.exercises().map(entry).collect(),
+            predictions: predict::kept(&desk.my),
         }
     }
 

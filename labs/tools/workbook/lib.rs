@@ -12,7 +12,8 @@
 //! scores of its rungs), `capstone.rs` (the reader's own trainer), `document.rs` (one reader's
 //! results), `submit.rs` and `report.rs` (many readers in one table), `solutions.rs` with
 //! `recognised.rs` (everything on paper, for those who teach), `quiz/` (questions whose answers the
-//! labs compute), `doctor.rs` (does this machine have what all of this needs?).
+//! labs compute), `doctor.rs` (does this machine have what all of this needs?), `serve.rs` (the
+//! book, with what its pages need to run labs).
 
 mod attempt;
 mod capstone;
@@ -29,6 +30,7 @@ mod recognised;
 mod report;
 mod room;
 mod screens;
+mod serve;
 mod solutions;
 mod submit;
 mod toolchain;
@@ -43,6 +45,7 @@ pub use ladder::picture as ladder;
 pub use progress::{Progress, Record, Standing};
 pub use report::Readers;
 pub use screens::{attempt as show_attempt, hints, map, solution};
+pub use serve::serve;
 pub use solutions::handout;
 pub use submit::submit;
 

@@ -82,6 +82,17 @@ enum Action {
         )]
         flags: Vec<std::ffi::OsString>,
     },
+    /// Serve the built book on this machine, so that its pages can run labs
+    Serve {
+        /// The book's folder: the one that `book build` makes, if you give none
+        folder: Option<PathBuf>,
+        #[arg(long, default_value_t = 8000)]
+        port: u16,
+        /// The address that may reach it: 127.0.0.1 is this machine alone, 0.0.0.0 is everyone in
+        /// its network
+        #[arg(long, default_value = "127.0.0.1", value_name = "ADDRESS")]
+        bind: std::net::IpAddr,
+    },
     /// Say whether this machine has what labs and exercises need, and what to do where it has not
     Doctor,
     /// Put your results into the folder of a workshop, for its instructor. Your name there is
@@ -164,6 +175,11 @@ fn run() -> Result<ExitCode> {
             return Ok(workbook::train(&screen, &Workbook::open()?, &flags)?);
         }
         Some(Action::Report { dir, watch }) => report(args, &screen, dir, *watch)?,
+        Some(Action::Serve { folder, port, bind }) => {
+            let built = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../target/book");
+            let folder = folder.clone().unwrap_or_else(built);
+            workbook::serve(&screen, &folder, (*bind, *port).into())?;
+        }
         Some(Action::Doctor) => return Ok(examine(&screen)),
         Some(Action::Solutions { for_instructors, file }) => {
             hand_out(&screen, *for_instructors, file.as_deref())?

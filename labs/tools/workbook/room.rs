@@ -21,13 +21,7 @@ impl Room {
     }
 
     fn of(program: &Path) -> Option<Room> {
-        let room = Room(program.ancestors().nth(2)?.to_path_buf());
-        room.share().join("labs/labs.toml").is_file().then_some(room)
-    }
-
-    /// What a checkout has in its root, as far as the workbook reads it.
-    pub fn share(&self) -> PathBuf {
-        self.0.join("share")
+        kit::reader::room(program).map(Room)
     }
 
     pub fn library(&self) -> PathBuf {
@@ -58,7 +52,7 @@ mod tests {
         std::fs::create_dir_all(folder.path().join("share/labs")).unwrap();
         std::fs::write(folder.path().join("share/labs/labs.toml"), "").unwrap();
         let room = Room::of(&program).unwrap();
-        assert_eq!(room.share(), folder.path().join("share"));
+        assert_eq!(room.library(), folder.path().join("lib"));
         assert_eq!((room.rustc(), room.linking()), (None, None));
         assert!(Room::of(folder.path()).is_none());
     }

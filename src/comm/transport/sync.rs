@@ -54,8 +54,19 @@ pub(super) fn last_barrier() -> bool {
 
 /// Whether waiting threads may spin for a short time: only if each thread can have its own core.
 pub(super) fn may_spin(threads: usize) -> bool {
-    !cfg!(feature = "shuttle")
-        && threads <= std::thread::available_parallelism().map_or(1, usize::from)
+    !cfg!(feature = "shuttle") && threads <= cores()
+}
+
+/// The cores that ranks of this process can run on at the same time.
+pub fn cores() -> usize {
+    #[cfg(not(target_family = "wasm"))]
+    return std::thread::available_parallelism().map_or(1, usize::from);
+    // The page says how many workers it can run at once.
+    #[cfg(target_family = "wasm")]
+    std::env::var("SHARDLAB_CORES")
+        .ok()
+        .and_then(|cores| cores.parse().ok())
+        .unwrap_or(1)
 }
 
 /// Whether there is a clock. Shuttle has none.

@@ -3,19 +3,18 @@
 //!
 //! No answer is written down. A right one is what the library computes, and a wrong one what it
 //! computes after a certain mistake, which the reader is told. Where the answer is a sentence, the
-//! library has computed the symptom that it explains. `question.rs` says what a question is,
-//! `ask.rs` asks, and the other files have the questions: `ranks.rs` (labs 00 to 02), `replicas.rs`
-//! (03 and 04), `model.rs` (05 to 07), `job.rs` (08 to 11).
+//! library has computed the symptom that it explains. `ask.rs` asks, and the
+//! other files have the questions: `ranks.rs` (labs 00 to 02), `replicas.rs` (03 and 04),
+//! `model.rs` (05 to 07), `job.rs` (08 to 11).
 
 mod ask;
 mod job;
 mod model;
-mod question;
 mod ranks;
 mod replicas;
 
 pub use ask::{ask, list};
-pub use question::{Choice, Question};
+pub use kit::question::{Choice, Question};
 
 use anyhow::Result;
 

@@ -1,0 +1,281 @@
+#!/usr/bin/env python3
+"""Runs every lab on its page of the built book, in a real browser, and compares with the programs themselves.
+
+    book/labs.py --bin target/debug [LAB...]
+
+`book build` has made the book, and `workbook serve` serves it here on a free port. What a lab says of times, of the machine
+and of its process may differ. Needs what book/browse.py needs.
+"""
+
+import argparse
+import functools
+import http.server
+import itertools
+import json
+import pathlib
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
+
+from browse import LAPTOP, PHONE, loud, start
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LABS = [f"lab{number:02}" for number in range(12)]
+
+# The flags with which a lab's page is tried, if not its default.
+FLAGS = {"lab03": "--steps 20 --metrics m.jsonl"}
+# Labs whose screens are equal, but for lines with these words: they are of the machine.
+EQUAL = {"lab00": ["  ranks    ", "  job      ", "  rank ", "  number", "  ──────", "  More:", "  Next:"], "lab01": ["  ranks    ", "  More:", "  Next:"],
+         "lab11": ["  ranks    ", "  More:", "  Next:"]}
+# At most so many bytes, as built and as a server sends it.
+MOST_BYTES = {"labs.wasm": 10_000_000, "labs.wasm.gz": 3_000_000}
+# At most so long, in seconds.
+PATIENCE = 120
+
+
+def run(browser, flags, wait=True):
+    """Runs the lab of the first button with these flags, and returns its panel."""
+    panels = browser.find_elements("css selector", "section.run")
+    if not panels:
+        # Some are in a box that is closed.
+        buttons = browser.find_elements("css selector", "button.runs")
+        next(button for button in buttons if button.is_displayed()).click()
+        panel = browser.find_element("css selector", "section.run")
+        browser.execute_script("arguments[0].querySelectorAll('button')[1].click()", panel)
+    else:
+        panel = panels[0]
+    settle(browser, panel)
+    field = panel.find_element("css selector", "input")
+    field.clear()
+    field.send_keys(flags, Keys.ENTER)
+    if wait:
+        settle(browser, panel)
+    return panel
+
+
+def predict(browser, native):
+    """Commits to the right answer of the page's question, which runs the lab. Returns the lab's panel and what is wrong."""
+    place = browser.find_element("css selector", "section.predict")
+    question = json.loads(place.find_element("css selector", "script").get_attribute("textContent"))
+    found = []
+    # The page judges as the lab does, whatever is said.
+    for i, choice in enumerate(question["choices"]):
+        said = str(choice["value"]) if question["typed"] else chr(ord("a") + i)
+        judged = browser.execute_script("return shardlab.judged(arguments[0], arguments[1])", question, said)
+        if judged != {"right": choice["mistake"] == "", "says": choice["mistake"]}:
+            found.append(f"{said} is judged {judged}")
+    right = next(i for i, choice in enumerate(question["choices"]) if not choice["mistake"])
+    if question["typed"]:
+        for said, says in [("-1e9", "That is too low."), ("1e9", "That is too high."), ("many", None)]:
+            judged = browser.execute_script("return shardlab.judged(arguments[0], arguments[1])", question, said)
+            if (judged and judged["says"]) != says:
+                found.append(f"{said} is judged {judged}")
+        place.find_element("css selector", "input[name=said]").send_keys(str(question["choices"][right]["value"]))
+    else:
+        place.find_elements("css selector", "input[name=said]")[right].click()
+    place.find_element("css selector", "button[type=submit]").click()
+    panel = place.find_element("css selector", "section.run")
+    settle(browser, panel)
+    told = place.find_element("css selector", "[role=status]").text
+    if place.get_attribute("data-right") != "true" or question["choices"][right]["text"] not in told:
+        found.append(f"the right answer is told: {told}")
+    one_line = lambda text: " ".join(text.split())
+    for text in [screen(browser, panel), native]:
+        if one_line(question["shown"]) not in one_line(text):
+            found.append(f"no run shows {question['shown']!r}")
+    return panel, found
+
+
+def settle(browser, panel):
+    begun = time.monotonic()
+    while panel.get_attribute("data-exit") is None:
+        if time.monotonic() - begun > PATIENCE:
+            sys.exit(f"{browser.current_url}: does not end: {screen(browser, panel)[-500:]}")
+        time.sleep(0.05)
+
+
+def screen(browser, panel):
+    return browser.execute_script("return arguments[0].querySelector('code').textContent", panel)
+
+
+def native(programs, lab, flags, folder):
+    """What the program itself prints, its exit code, and its seconds from the first line on."""
+    command = [programs / lab, *flags.split()]
+    running = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
+    first = running.stdout.readline()
+    begun = time.monotonic()
+    out, errors = running.communicate()
+    return (first + out + errors).decode(), running.returncode, time.monotonic() - begun
+
+
+def first_loss(metrics):
+    return next(line["loss"] for line in map(json.loads, metrics.splitlines()) if line.get("step") == 1)
+
+
+def try_lab(browser, address, programs, lab):
+    """What is wrong with a lab on its page."""
+    browser.get(f"{address}/{lab}.html")
+    flags = FLAGS.get(lab, "")
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        theirs, _, seconds = native(programs, lab, flags, folder)
+        metrics = folder / "m.jsonl"
+        metrics = metrics.read_text() if metrics.exists() else ""
+    panel, found = (run(browser, flags), []) if flags else predict(browser, theirs)
+    first, last = json.loads(panel.get_attribute("data-times"))
+    print(f"{lab}: first line after {first:.2f} s, then {last - first:.3f} s; its program {seconds:.3f} s", flush=True)
+    text, code = screen(browser, panel), panel.get_attribute("data-exit")
+    checks = [line for line in text.splitlines() if line.startswith("  check ")]
+    if code != "0" or not checks or any("✗" in line for line in checks):
+        found.append(f"ends with {code}: {text[-400:]}")
+    # Checks hold with the same words, and bitwise is bitwise.
+    bitwise = lambda text: [line.split("bitwise")[0].rstrip(" …") for line in text.splitlines() if "bitwise" in line and "✓" in line]
+    if bitwise(text) != bitwise(theirs):
+        found.append(f"bitwise here: {bitwise(text)}, and there: {bitwise(theirs)}")
+    # What ranks hold and send: the same bytes. What the allocator counts has pointers in it, which are half as long here.
+    counted = lambda text: re.findall(r"([\d.,]*\d) (bytes|[kM]?B)(?![/\w])", text)
+    number = lambda text: float(text.replace(",", ""))
+    least = 0.98 if lab in ("lab06", "lab07", "lab10") else 1
+    for (ours, unit), (other, their) in itertools.zip_longest(counted(text), counted(theirs), fillvalue=("0", "")):
+        if unit != their or not least * number(other) <= number(ours) <= number(other):
+            found.append(f"{ours} {unit} here, and there {other} {their}")
+    if lab in EQUAL:
+        same = lambda text: [line for line in text.splitlines() if not any(word in line for word in EQUAL[lab])]
+        for ours, other in zip(same(text), same(theirs)):
+            if ours != other:
+                found.append(f"here {ours!r}, and there {other!r}")
+                break
+    if lab == "lab03":
+        link = "return [...document.querySelectorAll('.run details a')].find(a => a.download === 'm.jsonl')"
+        read = f"const link = ({link.removeprefix('return ')}); link.click(); return fetch(link.href).then(answer => answer.text())"
+        ours, other = first_loss(browser.execute_script(read)), first_loss(metrics)
+        if not abs(ours / other - 1) < 1e-6:
+            found.append(f"the first loss is {ours}, and there {other}")
+    return [f"{lab}: {what}" for what in found]
+
+
+def try_page(browser, address, programs):
+    """Stop, two runs, wrong flags, a reload, little memory, and keys alone."""
+    found = []
+    page = f"{address}/lab03.html"
+    browser.get(page)
+    panel = run(browser, "--steps 1000", wait=False)
+    begun = time.monotonic()
+    while "step=" not in screen(browser, panel) and time.monotonic() - begun < PATIENCE:
+        time.sleep(0.1)
+    browser.execute_script("arguments[0].querySelectorAll('button')[1].click()", panel)
+    if panel.get_attribute("data-exit") != "130" or "step=" not in screen(browser, panel):
+        found.append(f"Stop leaves {panel.get_attribute('data-exit')}: {screen(browser, panel)[-300:]}")
+    panel = run(browser, "--steps 5", wait=False)
+    time.sleep(1)
+    browser.get(page)
+    wrong = "--steps many"
+    panel = run(browser, wrong)
+    theirs, code, _ = native(programs, "lab03", wrong, ROOT)
+    # The page is a terminal, which folds.
+    if screen(browser, panel).split() != theirs.split() or panel.get_attribute("data-exit") != str(code):
+        found.append(f"{wrong}: {screen(browser, panel)!r}, and there {theirs!r}")
+    browser.get(f"{address}/lab00.html")
+    browser.execute_script("shardlab.most = [4096]")
+    texts = []
+    for flags in ["", ""]:
+        texts.append(screen(browser, run(browser, flags)))
+    if texts[0] != texts[1] or "✓" not in texts[0]:
+        found.append("two runs after each other differ")
+    # Keys alone: a button, and the field of flags.
+    browser.get(f"{address}/lab00.html")
+    browser.execute_script("document.querySelector('button.runs').focus()")
+    browser.switch_to.active_element.send_keys(Keys.ENTER)
+    panel = browser.find_element("css selector", "section.run")
+    settle(browser, panel)
+    browser.switch_to.active_element.send_keys(" --ranks 3", Keys.ENTER)
+    settle(browser, panel)
+    if "3 threads" not in screen(browser, panel):
+        found.append(f"keys alone change no flags: {screen(browser, panel)[:300]}")
+    found += loud(browser.get_log("browser"))
+    return [f"on the page: {what}" for what in found]
+
+
+def try_plain_server(browser, address):
+    """A server that sends no headers, as most static hosts: a service worker adds them, and the page is loaded once more."""
+    browser.get(f"{address}/lab00.html")
+    if browser.execute_script("return crossOriginIsolated"):
+        return ["the plain server sends headers"]
+    wait = WebDriverWait(browser, PATIENCE)
+    wait.until(lambda browser: browser.find_elements("css selector", "button.runs"))[0].click()
+    wait.until(lambda browser: browser.execute_script("return crossOriginIsolated"))
+    wait.until(lambda browser: browser.find_elements("css selector", "button.runs"))
+    panel = run(browser, "")
+    return [] if "✓" in screen(browser, panel) else [f"on a plain server: {screen(browser, panel)[:300]}"]
+
+
+def try_without_script(browser, address):
+    """A reader without JavaScript finds the question, and its answer in a box."""
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    browser.get(f"{address}/lab03.html")
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+    place = browser.find_element("css selector", "section.predict")
+    place.find_element("css selector", "summary").click()
+    right = [choice["text"] for choice in json.loads(place.find_element("css selector", "script").get_attribute("textContent"))["choices"]
+             if not choice["mistake"]]
+    shown = place.text
+    wrong = [] if shown.count(right[0]) == 2 else [f"without a script: {shown}"]
+    return wrong + ["there is a button that needs a script"] * bool(browser.find_elements("css selector", "button.runs"))
+
+
+def try_last_page(browser, address):
+    """What was predicted on the pages before."""
+    browser.get(f"{address}/left-out.html")
+    rows = [row.text for row in browser.find_elements("css selector", "section.predictions tbody tr")]
+    kept = json.loads(browser.execute_script("return fetch(document.querySelector('section.predictions a').href).then(answer => answer.text())"))
+    if len(rows) != len(LABS) - 1 or len(kept) != len(rows) or not all("right" in row for row in rows):
+        return [f"the last page has {rows}, and its file {kept}"]
+    return []
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--bin", type=pathlib.Path, default=ROOT / "target/debug")
+    arguments.add_argument("labs", nargs="*", metavar="LAB")
+    given = arguments.parse_args()
+    programs = given.bin.resolve()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = subprocess.Popen([programs / "workbook", "serve", "--port", str(port)], stdout=subprocess.PIPE, text=True)
+    quiet = type("Quiet", (http.server.SimpleHTTPRequestHandler,), {"log_message": lambda *_: None})
+    plain = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(quiet, directory=ROOT / "target/book"))
+    threading.Thread(target=plain.serve_forever, daemon=True).start()
+    sizes = {name: (ROOT / "target/book/run" / name).stat().st_size for name in MOST_BYTES}
+    wrong = [f"{name} has {sizes[name]} bytes, of at most {most}" for name, most in MOST_BYTES.items() if sizes[name] > most]
+    try:
+        address = re.search(r"http://\S+(?=/)", server.stdout.readline())[0]
+        with start(LAPTOP) as browser:
+            for lab in given.labs or LABS:
+                wrong += try_lab(browser, address, programs, lab)
+            if not given.labs:
+                wrong += try_last_page(browser, address)
+                wrong += try_page(browser, address, programs)
+                wrong += try_without_script(browser, address)
+        with start(PHONE) as browser:
+            browser.get(f"{address}/lab01.html")
+            run(browser, "")
+            over = browser.execute_script("return document.querySelector('main').scrollWidth - document.querySelector('main').clientWidth")
+            wrong += [f"on a phone: {over} pixels too wide"] if over > 0 else []
+        with start(LAPTOP) as browser:
+            wrong += try_plain_server(browser, f"http://127.0.0.1:{plain.server_port}")
+    finally:
+        server.terminate()
+        plain.shutdown()
+    sys.exit("\n".join(wrong) if wrong else print("every lab runs on its page"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,215 @@
+//! What a question is: its text, its choices, and the thought that leads to each wrong one. The
+//! workbook's quiz has such questions, and each lab one that is asked before its run.
+
+use serde::Serialize;
+
+/// A question about an idea of a lab.
+#[derive(Clone, Debug, Serialize)]
+pub struct Question {
+    pub lab: String,
+    /// The page of the book on which its answer is explained, and the section there.
+    pub page: String,
+    pub section: String,
+    pub asks: String,
+    /// By size, or else by letters: their order says nothing about the answer.
+    pub choices: Vec<Choice>,
+    /// Why the answer is right, in a sentence.
+    pub why: String,
+    /// How the answer is typed, if it is a number that nobody can choose from a list.
+    pub typed: Option<Typed>,
+    /// What the lab's run shows if the answer is right.
+    pub shown: String,
+    /// The flags of that run on a page of the book.
+    pub flags: String,
+}
+
+/// A number that a reader types.
+#[derive(Clone, Debug, Serialize)]
+pub struct Typed {
+    /// It follows the number: ` MB`.
+    pub unit: String,
+    /// How far a number may be from a choice's, relative to that, to be the same.
+    pub within: f64,
+}
+
+/// An answer that someone may give.
+#[derive(Clone, Debug, Serialize)]
+pub struct Choice {
+    pub text: String,
+    /// Its number, in the unit in which it is typed.
+    pub value: Option<f64>,
+    /// What someone has thought who gives this answer. Empty if it is right.
+    pub mistake: String,
+}
+
+impl Question {
+    /// A question whose answer is an amount, which `shown` writes: `wrong` has what other thoughts
+    /// lead to, and the thoughts.
+    pub fn amount(
+        [lab, section]: [&str; 2],
+        asks: impl Into<String>,
+        shown: impl Fn(f64) -> String,
+        right: f64,
+        wrong: &[(f64, &str)],
+        why: impl Into<String>,
+    ) -> Question {
+        let mut all = vec![(right, "")];
+        all.extend_from_slice(wrong);
+        all.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let all = all.into_iter().map(|(size, mistake)| (shown(size), Some(size), mistake));
+        Question::new([lab, section], asks.into(), all, why.into())
+    }
+
+    /// A question whose answer is in words.
+    pub fn words(
+        [lab, section]: [&str; 2],
+        asks: impl Into<String>,
+        right: impl Into<String>,
+        wrong: &[(String, &str)],
+        why: impl Into<String>,
+    ) -> Question {
+        let mut all = vec![(right.into(), "")];
+        all.extend_from_slice(wrong);
+        all.sort();
+        let all = all.into_iter().map(|(text, mistake)| (text, None, mistake));
+        Question::new([lab, section], asks.into(), all, why.into())
+    }
+
+    fn new<'a>(
+        [lab, section]: [&str; 2],
+        asks: String,
+        choices: impl Iterator<Item = (String, Option<f64>, &'a str)>,
+        why: String,
+    ) -> Question {
+        let choice = |(text, value, mistake): (String, Option<f64>, &str)| Choice {
+            text,
+            value,
+            mistake: mistake.into(),
+        };
+        Question {
+            lab: lab.into(),
+            page: lab.into(),
+            section: section.into(),
+            asks,
+            choices: choices.map(choice).collect(),
+            why,
+            typed: None,
+            shown: String::new(),
+            flags: String::new(),
+        }
+    }
+
+    /// The same question, whose answer is typed as a number with this unit.
+    pub fn typed(self, unit: &str, within: f64) -> Question {
+        Question { typed: Some(Typed { unit: unit.into(), within }), ..self }
+    }
+
+    /// The same question, whose answer a lab's run shows with these words.
+    pub fn shown(self, words: impl Into<String>) -> Question {
+        Question { shown: words.into(), ..self }
+    }
+
+    /// The same question, for a run with these flags on a page.
+    pub fn with_flags(self, flags: &str) -> Question {
+        Question { flags: flags.into(), ..self }
+    }
+
+    /// The same question, which a page beside the lab's explains.
+    pub fn on_page(self, page: &str) -> Question {
+        Question { page: page.into(), ..self }
+    }
+
+    /// The right choice's place.
+    pub fn answer(&self) -> usize {
+        let is_right = |choice: &Choice| choice.mistake.is_empty();
+        self.choices.iter().position(is_right).unwrap_or(0)
+    }
+
+    /// What `said` would have been right for: a letter, or a number if the answer is typed. None if
+    /// it is neither.
+    pub fn judged(&self, said: &str) -> Option<Judged<'_>> {
+        let Some(typed) = &self.typed else {
+            return self.chosen(&said.to_lowercase()).map(Judged::Choice);
+        };
+        let number = said.trim().trim_end_matches(typed.unit.trim()).trim().replace(',', "");
+        let number: f64 = number.parse().ok().filter(|number: &f64| number.is_finite())?;
+        let apart = |choice: &Choice| {
+            let value = choice.value.unwrap_or(f64::NAN);
+            (number - value).abs() / value.abs().max(f64::MIN_POSITIVE)
+        };
+        let near = self.choices.iter().filter(|choice| apart(choice) <= typed.within);
+        let nearest = near.min_by(|a, b| apart(a).total_cmp(&apart(b)));
+        let right = self.choices[self.answer()].value.unwrap_or(f64::NAN);
+        Some(match nearest {
+            Some(choice) => Judged::Choice(choice),
+            None if number < right => Judged::TooLow,
+            None => Judged::TooHigh,
+        })
+    }
+
+    /// The choice with a letter.
+    pub fn chosen(&self, letter: &str) -> Option<&Choice> {
+        let place = (0..self.choices.len()).find(|&place| Choice::letter(place) == letter)?;
+        Some(&self.choices[place])
+    }
+}
+
+/// What an answer is.
+#[derive(Clone, Copy, Debug)]
+pub enum Judged<'a> {
+    /// One of the choices: the right one has no mistake.
+    Choice(&'a Choice),
+    TooLow,
+    TooHigh,
+}
+
+impl Judged<'_> {
+    pub fn is_right(&self) -> bool {
+        matches!(self, Judged::Choice(choice) if choice.mistake.is_empty())
+    }
+
+    /// What to tell a reader whose answer is wrong.
+    pub fn mistake(&self) -> &str {
+        match self {
+            Judged::Choice(choice) => &choice.mistake,
+            Judged::TooLow => "That is too low.",
+            Judged::TooHigh => "That is too high.",
+        }
+    }
+}
+
+impl Choice {
+    /// The letter of the choice at a place: `a`.
+    pub fn letter(place: usize) -> String {
+        char::from(b'a' + place as u8).to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_typed_number_is_the_nearest_choice_or_too_low_or_too_high() {
+        let wrong = [(20.0, "twice"), (10.4, "with its header")];
+        let question = Question::amount(
+            ["lab01", "The idea"],
+            "how many?",
+            |kb| format!("{kb} kB"),
+            10.0,
+            &wrong,
+            "why",
+        );
+        let question = question.typed(" kB", 0.03);
+        let said = |text: &str| match question.judged(text) {
+            Some(judged) if judged.is_right() => "right".to_string(),
+            Some(judged) => judged.mistake().to_string(),
+            None => "no number".to_string(),
+        };
+        assert_eq!([said("10"), said(" 10.1 kB"), said("1e1")], ["right"; 3]);
+        assert_eq!([said("10.3"), said("20.5")], ["with its header", "twice"]);
+        assert_eq!([said("9"), said("-10")], ["That is too low."; 2]);
+        assert_eq!(said("1,000"), "That is too high.");
+        assert_eq!([said("ten"), said(""), said("nan"), said("inf")], ["no number"; 4]);
+    }
+}

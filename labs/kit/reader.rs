@@ -1,0 +1,48 @@
+//! The folders of someone who works through the labs: the checkout, and the reader's own.
+
+use std::path::{Path, PathBuf};
+
+/// Where the labs' files are, and where the reader's are.
+pub struct Folders {
+    /// The checkout, or what a room's build has of it.
+    pub root: PathBuf,
+    /// The reader's own.
+    pub my: PathBuf,
+}
+
+impl Folders {
+    /// The checkout around the current folder, or else this program's room, or else the checkout
+    /// that this program was built from. The reader's folder is the one that the variable
+    /// SHARDLAB_MY names, or else `my` in the checkout, or `shardlab-my` in the reader's home.
+    ///
+    /// # Errors
+    /// Where there are no labs, the folder in which there might have been some.
+    pub fn find() -> Result<Folders, PathBuf> {
+        let here = std::env::current_dir().unwrap_or_default();
+        let built_from = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .ancestors()
+            .nth(2)
+            .expect("labs/kit is below");
+        let variable = |name| std::env::var_os(name).filter(|folder| !folder.is_empty());
+        let has_labs = |folder: &&Path| folder.join("labs/labs.toml").is_file();
+        let room = std::env::current_exe().ok().and_then(|program| room(&program));
+        let (root, my) = if let Some(root) = here.ancestors().find(has_labs) {
+            (root.to_path_buf(), root.join("my"))
+        } else if let Some(room) = room {
+            let home = variable("HOME").map_or_else(|| here.clone(), PathBuf::from);
+            (room.join("share"), home.join("shardlab-my"))
+        } else if has_labs(&built_from) {
+            (built_from.to_path_buf(), built_from.join("my"))
+        } else {
+            return Err(built_from.to_path_buf());
+        };
+        let my = variable("SHARDLAB_MY").map_or(my, |folder| here.join(folder));
+        Ok(Folders { root, my })
+    }
+}
+
+/// The folder of the room's build to which a program belongs, if it belongs to one.
+pub fn room(program: &Path) -> Option<PathBuf> {
+    let room = program.ancestors().nth(2)?;
+    room.join("share/labs/labs.toml").is_file().then(|| room.to_path_buf())
+}
