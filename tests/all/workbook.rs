@@ -7,11 +7,12 @@ mod mistakes;
 use crate::suite::program::soon;
 use crate::suite::program::{ROOT, failed, is_narrow, program, stderr, stdout, succeeded};
 use kit::Course;
+use kit::show::Screen;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
-use workbook::{Attempt, Document, Outcome, Record};
+use workbook::{Attempt, Document, Outcome, Readers, Record};
 
 fn root(path: &str) -> PathBuf {
     Path::new(ROOT).join(path)
@@ -642,6 +643,71 @@ fn a_host_sees_who_is_stuck_where() {
     let json = succeeded(&workbook(reports.path(), &format!("{flags} --json")));
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["documents"]["grace"]["exercises"].as_array().unwrap().len(), all);
+}
+
+/// Forty people and half of all exercises in a window of 120 x 40.
+#[test]
+fn a_room_of_forty_fits_a_window() {
+    let reports = tempfile::tempdir().unwrap();
+    let (nobody, _) = document(reports.path(), "");
+    for person in 0..40 {
+        let mut document = Document { who: format!("person{person:02}"), ..nobody.clone() };
+        for (place, entry) in document.exercises.iter_mut().enumerate().take(26) {
+            entry.begun = place <= person;
+            entry.solved = 3 * place < person;
+            if entry.begun {
+                entry.record = Record {
+                    outcome: Some(Outcome::Wrong),
+                    stuck_at: "a claim that does not hold".into(),
+                    tries: person % 5,
+                    when: nobody.when,
+                    ..Record::default()
+                };
+            }
+        }
+        let predicted =
+            kit::predict::Predicted { said: "3".into(), right: person % 3 == 0, when: nobody.when };
+        document.predictions.insert("lab00".into(), predicted);
+        let text = serde_json::to_string(&document).unwrap();
+        std::fs::write(reports.path().join(format!("{person}.json")), text).unwrap();
+    }
+    let readers = Readers::read(reports.path()).unwrap();
+    for (width, height) in [(120, 38), (80, 48)] {
+        let screen = Screen { width, ..Screen::plain() };
+        let text = workbook::matrix(&screen, &readers, height);
+        assert!(text.lines().count() <= height, "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");
+        for person in 0..40 {
+            assert!(text.contains(&format!("person{person:02}")), "{person}: {text}");
+        }
+        // Each row has a mark for each exercise that someone has begun.
+        let marks = text.chars().filter(|c| "✓✗▸".contains(*c)).count();
+        let begun: usize = (0..40).map(|person: usize| 26.min(person + 1)).sum();
+        assert_eq!(marks, begun, "{text}");
+        for words in
+            ["40 people", "help first", "4 tries", "a claim that does not", "14 of 40 right"]
+        {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+    }
+}
+
+#[test]
+fn each_check_submits_where_the_room_says() {
+    let my = tempfile::tempdir().unwrap();
+    let room = tempfile::tempdir().unwrap();
+    let checked = |room: &Path| {
+        command(my.path(), "check lab00-send")
+            .env("SHARDLAB_SUBMIT", room)
+            .output()
+            .unwrap()
+    };
+    checked(room.path());
+    let there = std::fs::read_dir(room.path()).unwrap().count();
+    assert_eq!(there, 1);
+    let output = checked(&room.path().join("no/such/folder"));
+    let complained = String::from_utf8_lossy(&output.stderr);
+    assert!(complained.contains("SHARDLAB_SUBMIT: cannot write"), "{complained}");
 }
 
 /// Everyone may write into the folder of reports: what they write reaches the host's terminal as

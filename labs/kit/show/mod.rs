@@ -64,5 +64,6 @@ pub use shardlab::notice::complain;
 pub use shardlab::units::{bytes_binary, bytes_decimal, seconds, significant, thousands};
 pub use svg::Picture;
 pub use table::{ranked, table};
+pub use terminal::height_of_stdout;
 pub use text::{columns, folded, pad_left, pad_right, widest};
 pub use timeline::Timeline;

@@ -27,6 +27,14 @@ pub(super) fn width_of_stdout() -> Option<usize> {
     None
 }
 
+/// The lines of stdout, if it is a terminal that tells them.
+pub fn height_of_stdout() -> Option<usize> {
+    #[cfg(any(unix, windows))]
+    return terminal_size::terminal_size_of(io::stdout()).map(|(_, height)| height.0.into());
+    #[cfg(not(any(unix, windows)))]
+    None
+}
+
 /// The same for stderr.
 pub(super) fn width_of_stderr() -> Option<usize> {
     #[cfg(any(unix, windows))]

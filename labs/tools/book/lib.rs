@@ -38,6 +38,7 @@ mod memory;
 mod mesh;
 mod minutes;
 mod noise;
+mod opening;
 mod outputs;
 mod over_a_step;
 mod plans;

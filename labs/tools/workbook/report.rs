@@ -13,8 +13,8 @@ use std::path::Path;
 /// Each reader's newest document, and the files that could not be read.
 #[derive(Debug, Serialize)]
 pub struct Readers {
-    documents: BTreeMap<String, Document>,
-    refused: Vec<String>,
+    pub(super) documents: BTreeMap<String, Document>,
+    pub(super) refused: Vec<String>,
 }
 
 impl Readers {
@@ -110,7 +110,7 @@ impl Readers {
 
 /// A name whose words leave room for the other columns. A table in which one column is too wide
 /// becomes a list for everyone.
-fn name(text: &str) -> String {
+pub(super) fn name(text: &str) -> String {
     const MOST: usize = 12;
     let short = |word: &str| match word.chars().count() {
         0..=MOST => word.to_string(),
@@ -144,7 +144,7 @@ fn person(who: &str, document: &Document) -> Vec<String> {
 }
 
 /// A time span in minutes, hours or days.
-fn ago(seconds: u64) -> String {
+pub(super) fn ago(seconds: u64) -> String {
     match seconds {
         0..3600 => format!("{} min", seconds / 60),
         3600..86_400 => format!("{} h", seconds / 3600),

@@ -1,0 +1,225 @@
+//! A room at one look, in a window of any size: a character for each participant and exercise, who
+//! needs help first, where many are stuck, and what was predicted.
+
+use super::document::{Document, Entry, harmless};
+use super::progress::now;
+use super::report::{Readers, ago, name};
+use kit::show::Screen;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// The columns of a name, at most and at least.
+const NAME: [usize; 2] = [12, 4];
+/// Tries, or seconds since the last check, after which someone may need help.
+const TRIES: usize = 3;
+const LONG: u64 = 600;
+
+/// The room in at most `height` lines of the screen's width.
+pub fn matrix(screen: &Screen, readers: &Readers, height: usize) -> String {
+    let mut people: Vec<(&String, &Document)> = readers.documents.iter().collect();
+    people.sort_by_key(|(_, document)| Reverse(trouble(document)));
+    let columns = begun(&people);
+    let solved: usize = people.iter().map(|(_, document)| document.solved()).sum();
+    let refused = match readers.refused.len() {
+        0 => String::new(),
+        files => format!("{}{files} files not read", screen.separator()),
+    };
+    let mut lines = vec![screen.bold(format!(
+        "{} people{dot}{solved} exercises solved{dot}{} need help{refused}",
+        people.len(),
+        people.iter().filter(|(_, document)| trouble(document).is_some()).count(),
+        dot = screen.separator(),
+    ))];
+    lines.extend(grid(screen, &people, &columns, height));
+    // What is left of the window, in the order of how urgent it is.
+    let mut left = height.saturating_sub(lines.len());
+    for (title, rows, most) in [
+        ("help first", helps(screen, &people), 5),
+        ("stuck at", stuck(&people), 3),
+        ("predicted", predicted(&people), 3),
+    ] {
+        let shown = rows.len().min(left.saturating_sub(1)).min(most);
+        if shown > 0 {
+            lines.push(screen.dim(title));
+            lines.extend(rows.into_iter().take(shown).map(|row| cut(&row, screen.width)));
+            left -= shown + 1;
+        }
+    }
+    lines.join("\n")
+}
+
+/// How much someone needs help: the tries at the current exercise, and for how long. None if not.
+fn trouble(document: &Document) -> Option<(usize, u64)> {
+    let at = document.at()?;
+    let since = now().saturating_sub(at.record.when);
+    let is_stuck = at.record.when > 0 && (at.record.tries >= TRIES || since >= LONG);
+    is_stuck.then_some((at.record.tries, since))
+}
+
+/// The exercises that someone has begun, in the course's order.
+fn begun(people: &[(&String, &Document)]) -> Vec<String> {
+    let mut all: Vec<(usize, &str)> = Vec::new();
+    for (_, document) in people {
+        for (place, entry) in document.exercises.iter().enumerate() {
+            let is_begun = entry.begun || entry.solved || entry.record.when > 0;
+            if is_begun && !all.iter().any(|(_, name)| *name == entry.name) {
+                all.push((place, &entry.name));
+            }
+        }
+    }
+    all.sort();
+    all.into_iter().map(|(_, name)| name.to_string()).collect()
+}
+
+/// A row for each participant, in as many blocks beside each other as the window needs, below the
+/// numbers of labs and the letters of their exercises.
+fn grid(
+    screen: &Screen,
+    people: &[(&String, &Document)],
+    columns: &[String],
+    height: usize,
+) -> Vec<String> {
+    const GAP: usize = 2;
+    let [most, least] = NAME;
+    let blocks = |blocks: usize| {
+        let width = (screen.width - GAP * (blocks - 1)) / blocks;
+        let names = width.saturating_sub(columns.len() + 1).min(most);
+        (names >= least).then_some((blocks, names, people.len().div_ceil(blocks)))
+    };
+    let all: Vec<_> = (1..=6).filter_map(blocks).collect();
+    // Half of the window is for the rest.
+    let fits = all.iter().find(|(_, _, rows)| rows + 5 <= height / 2 + 6);
+    let Some(&(blocks, names, rows)) = fits.or(all.last()) else {
+        return vec![screen.dim("this window is too narrow for all exercises that are begun")];
+    };
+    let codes: Vec<(String, char)> = columns.iter().map(|name| code(name, people)).collect();
+    let labels: Vec<[char; 3]> = codes
+        .iter()
+        .enumerate()
+        .map(|(i, (lab, letter))| {
+            let is_first = i == 0 || codes[i - 1].0 != *lab;
+            let mut digits = lab.chars().rev();
+            let [units, tens] = [digits.next(), digits.next()]
+                .map(|digit| digit.filter(|_| is_first).unwrap_or(' '));
+            [tens, units, *letter]
+        })
+        .collect();
+    let mut lines: Vec<String> = (0..3)
+        .map(|row| {
+            let label: String = labels.iter().map(|label| label[row]).collect();
+            let block = format!("{:names$} {label}", "");
+            screen.dim(vec![block; blocks.min(people.len().max(1))].join(&" ".repeat(GAP)))
+        })
+        .collect();
+    for row in 0..rows {
+        let cells = (0..blocks).filter_map(|block| people.get(block * rows + row));
+        let cells: Vec<String> = cells
+            .map(|(who, document)| {
+                let who: String = name(who).chars().take(names).collect();
+                let marks: String =
+                    columns.iter().map(|column| mark(screen, document, column)).collect();
+                format!("{who:names$} {marks}")
+            })
+            .collect();
+        lines.push(cells.join(&" ".repeat(GAP)));
+    }
+    lines
+}
+
+/// A lab's number, and the letter of an exercise among those of its lab: `03` and `b`.
+fn code(name: &str, people: &[(&String, &Document)]) -> (String, char) {
+    let lab_of = |name: &str| name.split_once('-').map_or(name, |(lab, _)| lab).to_string();
+    let lab = lab_of(name);
+    let all = people
+        .iter()
+        .map(|(_, document)| &document.exercises)
+        .max_by_key(|all| all.len());
+    let mut of_lab = all.into_iter().flatten().filter(|entry| lab_of(&entry.name) == lab);
+    let place = of_lab.position(|entry| entry.name == name).unwrap_or(0);
+    (lab.trim_start_matches("lab").to_string(), char::from(b'a' + (place % 26) as u8))
+}
+
+/// Solved, checked and wrong, begun, or nothing.
+fn mark(screen: &Screen, document: &Document, name: &str) -> String {
+    let Some(entry) = document.exercises.iter().find(|entry| entry.name == name) else {
+        return " ".into();
+    };
+    let either = |text, ascii| if screen.ascii { ascii } else { text };
+    match entry {
+        Entry { solved: true, .. } => screen.good(either("✓", "+")),
+        Entry { record, .. } if record.when > 0 => screen.bad(either("✗", "x")),
+        Entry { begun: true, .. } => either("▸", ">").into(),
+        _ => screen.dim(either("·", ".")),
+    }
+}
+
+/// Whom to go to first.
+fn helps(screen: &Screen, people: &[(&String, &Document)]) -> Vec<String> {
+    let row = |(who, document): &(&String, &Document)| {
+        let (tries, since) = trouble(document)?;
+        let at = document.at()?;
+        Some(format!(
+            "  {:12}  {:20} {}{dot}{tries} tries{dot}{}",
+            name(who),
+            harmless(&at.name),
+            harmless(&at.stuck_at()),
+            ago(since),
+            dot = screen.separator(),
+        ))
+    };
+    people.iter().filter_map(row).collect()
+}
+
+/// Where many are stuck, and at what.
+fn stuck(people: &[(&String, &Document)]) -> Vec<String> {
+    let mut places: BTreeMap<(String, String), usize> = BTreeMap::new();
+    for (_, document) in people {
+        for entry in document.exercises.iter().filter(|e| !e.solved && e.record.when > 0) {
+            *places.entry((entry.name.clone(), entry.stuck_at())).or_default() += 1;
+        }
+    }
+    let mut places: Vec<_> = places.into_iter().collect();
+    places.sort_by_key(|(_, people)| Reverse(*people));
+    let coded = |exercise: &str| {
+        let (lab, letter) = code(exercise, people);
+        format!("{lab}{letter} {}", harmless(exercise))
+    };
+    places
+        .iter()
+        .map(|((exercise, at), people)| {
+            format!("  {people:>3}  {:24} {}", coded(exercise), harmless(at))
+        })
+        .collect()
+}
+
+/// How many predicted each lab's run, and the answer that most of those gave who were wrong.
+fn predicted(people: &[(&String, &Document)]) -> Vec<String> {
+    let mut labs: BTreeMap<&str, (usize, BTreeMap<&str, usize>)> = BTreeMap::new();
+    for (_, document) in people {
+        for (lab, one) in &document.predictions {
+            let (right, wrong) = labs.entry(lab).or_default();
+            match one.right {
+                true => *right += 1,
+                false => *wrong.entry(&one.said).or_default() += 1,
+            }
+        }
+    }
+    labs.iter()
+        .map(|(lab, (right, wrong))| {
+            let all = right + wrong.values().sum::<usize>();
+            let most = wrong.iter().max_by_key(|(_, people)| **people);
+            let most = most.map_or(String::new(), |(said, people)| {
+                format!("; {people} said: {}", harmless(said))
+            });
+            format!("  {}  {right} of {all} right{most}", harmless(lab))
+        })
+        .collect()
+}
+
+/// A line that does not go on in the next one.
+fn cut(line: &str, width: usize) -> String {
+    if line.chars().count() <= width {
+        return line.to_string();
+    }
+    line.chars().take(width - 1).chain(['…']).collect()
+}
