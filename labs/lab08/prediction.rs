@@ -37,9 +37,9 @@ pub fn prediction() -> Result<Question> {
                 "That is the last bad one. Micro-batches are counted from 1.",
             ),
             (
-                (next + each) as f64,
-                "That is what step 65 learns from if each bad step is replaced by a good one further on (--policy one-batch), and it \
-                 moves all later steps' data.",
+                (next + last - first + 1) as f64,
+                "That is so under --policy one-batch: each skipped step throws away one micro-batch and counts nothing, so the data of \
+                 all later steps move, and most of the bad text is learned after all.",
             ),
             (after as f64, "That is the number of the step. Each step before it has used up several micro-batches."),
         ],
