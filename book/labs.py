@@ -21,6 +21,7 @@ import tempfile
 import threading
 import time
 
+from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
@@ -38,6 +39,12 @@ EQUAL = {"lab00": ["  ranks    ", "  job      ", "  rank ", "  number", "  ─�
 MOST_BYTES = {"labs.wasm": 10_000_000, "labs.wasm.gz": 3_000_000}
 # At most so long, in seconds.
 PATIENCE = 120
+
+
+def open_page(browser, address):
+    """Opens a page and waits for its buttons: it first asks whether the labs are there."""
+    browser.get(address)
+    WebDriverWait(browser, PATIENCE, 0.05).until(lambda browser: browser.find_elements("css selector", "button.runs"))
 
 
 def run(browser, flags, wait=True):
@@ -121,7 +128,7 @@ def first_loss(metrics):
 
 def try_lab(browser, address, programs, lab):
     """What is wrong with a lab on its page."""
-    browser.get(f"{address}/{lab}.html")
+    open_page(browser, f"{address}/{lab}.html")
     flags = FLAGS.get(lab, "")
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
@@ -165,7 +172,7 @@ def try_page(browser, address, programs):
     """Stop, two runs, wrong flags, a reload, little memory, and keys alone."""
     found = []
     page = f"{address}/lab03.html"
-    browser.get(page)
+    open_page(browser, page)
     panel = run(browser, "--steps 1000", wait=False)
     begun = time.monotonic()
     while "step=" not in screen(browser, panel) and time.monotonic() - begun < PATIENCE:
@@ -175,14 +182,14 @@ def try_page(browser, address, programs):
         found.append(f"Stop leaves {panel.get_attribute('data-exit')}: {screen(browser, panel)[-300:]}")
     panel = run(browser, "--steps 5", wait=False)
     time.sleep(1)
-    browser.get(page)
+    open_page(browser, page)
     wrong = "--steps many"
     panel = run(browser, wrong)
     theirs, code, _ = native(programs, "lab03", wrong, ROOT)
     # The page is a terminal, which folds.
     if screen(browser, panel).split() != theirs.split() or panel.get_attribute("data-exit") != str(code):
         found.append(f"{wrong}: {screen(browser, panel)!r}, and there {theirs!r}")
-    browser.get(f"{address}/lab00.html")
+    open_page(browser, f"{address}/lab00.html")
     browser.execute_script("shardlab.most = [4096]")
     texts = []
     for flags in ["", ""]:
@@ -190,7 +197,7 @@ def try_page(browser, address, programs):
     if texts[0] != texts[1] or "✓" not in texts[0]:
         found.append("two runs after each other differ")
     # Keys alone: a button, and the field of flags.
-    browser.get(f"{address}/lab00.html")
+    open_page(browser, f"{address}/lab00.html")
     browser.execute_script("document.querySelector('button.runs').focus()")
     browser.switch_to.active_element.send_keys(Keys.ENTER)
     panel = browser.find_element("css selector", "section.run")
@@ -208,7 +215,7 @@ def try_plain_server(browser, address):
     browser.get(f"{address}/lab00.html")
     if browser.execute_script("return crossOriginIsolated"):
         return ["the plain server sends headers"]
-    wait = WebDriverWait(browser, PATIENCE)
+    wait = WebDriverWait(browser, PATIENCE, ignored_exceptions=[WebDriverException])
     wait.until(lambda browser: browser.find_elements("css selector", "button.runs"))[0].click()
     wait.until(lambda browser: browser.execute_script("return crossOriginIsolated"))
     wait.until(lambda browser: browser.find_elements("css selector", "button.runs"))
@@ -265,7 +272,7 @@ def main():
                 wrong += try_page(browser, address, programs)
                 wrong += try_without_script(browser, address)
         with start(PHONE) as browser:
-            browser.get(f"{address}/lab01.html")
+            open_page(browser, f"{address}/lab01.html")
             run(browser, "")
             over = browser.execute_script("return document.querySelector('main').scrollWidth - document.querySelector('main').clientWidth")
             wrong += [f"on a phone: {over} pixels too wide"] if over > 0 else []
