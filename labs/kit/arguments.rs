@@ -58,15 +58,12 @@ const PREDICT: &str = "predict";
 
 /// A question is about the run without flags.
 fn ensure_alone(matches: &ArgMatches) -> Result<(), BadInput> {
-    let given = |id: &&str| matches.value_source(id) == Some(ValueSource::CommandLine);
-    let other = matches.ids().map(clap::Id::as_str).filter(|id| *id != PREDICT).find(given);
-    match other {
-        None => Ok(()),
-        Some(_) => Err(BadInput::new(
-            "--predict asks about the run without flags, and here are some",
-            "give --predict alone",
-        )),
+    let given = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+    if matches.ids().map(clap::Id::as_str).any(|id| id != PREDICT && given(id)) {
+        let what = "--predict asks about the run without flags, and here are some";
+        return Err(BadInput::new(what, "give --predict alone"));
     }
+    Ok(())
 }
 
 /// Parses the command line as `Args` describes it. [`main`] prints its errors like any other error.

@@ -1,7 +1,7 @@
 //! `--predict`: a lab asks what its run will show, runs, and says what the answer was right for.
 
 use crate::question::{Choice, Judged, Question};
-use crate::reader::Folders;
+use crate::reader::{Folders, now};
 use crate::show::Screen;
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,6 @@ use shardlab::{files, launch};
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The file in the reader's folder.
 const FILE: &str = "predictions.json";
@@ -57,16 +56,10 @@ pub fn ask(
     mut input: impl BufRead,
     mut out: impl Write,
 ) -> io::Result<Option<String>> {
-    writeln!(out, "{}", screen.row("predict", &question.asks))?;
+    writeln!(out, "{}", question.in_rows(screen, "predict"))?;
     let how = match &question.typed {
         Some(typed) => format!("a number{}", typed.unit),
-        None => {
-            for (place, choice) in question.choices.iter().enumerate() {
-                let line = format!("{}  {}", Choice::letter(place), choice.text);
-                writeln!(out, "{}", screen.row("", &line))?;
-            }
-            format!("a letter, a to {}", Choice::letter(question.choices.len() - 1))
-        }
+        None => format!("a letter, a to {}", Choice::letter(question.choices.len() - 1)),
     };
     loop {
         write!(out, "           {how} > ")?;
@@ -119,8 +112,7 @@ pub fn keep(question: &Question, said: &str) -> Result<()> {
         Some(Judged::Choice(choice)) if question.typed.is_none() => &choice.text,
         _ => said,
     };
-    let when = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    all.insert(question.lab.clone(), Predicted { said: said.to_string(), right, when });
+    all.insert(question.lab.clone(), Predicted { said: said.to_string(), right, when: now() });
     std::fs::create_dir_all(&my)?;
     files::replace(&my.join(FILE), serde_json::to_string_pretty(&all)?.as_bytes())?;
     Ok(())

@@ -1,6 +1,7 @@
 //! What a question is: its text, its choices, and the thought that leads to each wrong one. The
 //! workbook's quiz has such questions, and each lab one that is asked before its run.
 
+use crate::show::Screen;
 use serde::Serialize;
 
 /// A question about an idea of a lab.
@@ -117,6 +118,18 @@ impl Question {
     /// The same question, which a page beside the lab's explains.
     pub fn on_page(self, page: &str) -> Question {
         Question { page: page.into(), ..self }
+    }
+
+    /// The question beside `label`, and its choices, if the answer is one of them.
+    pub fn in_rows(&self, screen: &Screen, label: &str) -> String {
+        let mut lines = vec![screen.row(label, &self.asks)];
+        if self.typed.is_none() {
+            for (place, choice) in self.choices.iter().enumerate() {
+                let line = format!("{}  {}", Choice::letter(place), choice.text);
+                lines.push(screen.row("", &line));
+            }
+        }
+        lines.join("\n")
     }
 
     /// The right choice's place.

@@ -1,6 +1,8 @@
-//! The folders of someone who works through the labs: the checkout, and the reader's own.
+//! Someone who works through the labs: the folders, the checkout's and the reader's own, and the
+//! time of what was done.
 
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Where the labs' files are, and where the reader's are.
 pub struct Folders {
@@ -45,4 +47,9 @@ impl Folders {
 pub fn room(program: &Path) -> Option<PathBuf> {
     let room = program.ancestors().nth(2)?;
     room.join("share/labs/labs.toml").is_file().then(|| room.to_path_buf())
+}
+
+/// Seconds since 1970, as records keep them.
+pub fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }

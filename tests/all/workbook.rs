@@ -726,6 +726,10 @@ fn a_hostile_report_does_nothing_to_the_host() {
         document["exercises"][1]["outcome"] = "wrong".into();
         document["exercises"][1]["when"] = 1.into();
     }
+    document["exercises"][0]["begun"] = true.into();
+    document["exercises"][0]["name"] = format!("{bad}\u{1b}").into();
+    let predicted = serde_json::json!({ "said": bad, "right": false, "when": 1 });
+    document["predictions"][bad] = predicted;
     std::fs::write(at(&format!("{bad}.json")), document.to_string()).unwrap();
     document["version"] = bad.into();
     std::fs::write(at(&format!("not {bad}.json")), document.to_string()).unwrap();
@@ -738,6 +742,9 @@ fn a_hostile_report_does_nothing_to_the_host() {
     let harmful = |c: &char| *c != '\n' && c.is_control();
     assert_eq!(text.chars().find(harmful), None, "{text:?}");
     assert!(text.contains("bob\\u{1b}]"), "{text}");
+    let room = workbook::matrix(&Screen::plain(), &Readers::read(reports.path()).unwrap(), 40);
+    assert_eq!(room.chars().find(harmful), None, "{room:?}");
+    assert!(room.contains("bob\\u{1b}]"), "{room}");
     for why in ["no regular file", "at most 67108864 are expected"] {
         assert!(
             text.split_whitespace().collect::<Vec<_>>().join(" ").contains(why),

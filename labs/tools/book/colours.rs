@@ -33,10 +33,14 @@ pub fn coloured(page: &str) -> String {
     out + rest
 }
 
+/// A text as HTML may hold it between its tags.
+pub(super) fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
 /// A text with codes as HTML. A class for each code says the colour: `book/shardlab.css` has them.
 fn html(text: &str) -> String {
-    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    let text = curves(&text);
+    let text = curves(&escaped(text));
     let mut parts = text.split("\x1b[");
     let mut out = parts.next().unwrap_or_default().to_string();
     let mut open = 0;

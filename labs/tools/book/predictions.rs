@@ -1,6 +1,7 @@
 //! The question that each lab's page asks before its run. The lab computes its answer, and what
 //! other answers would have been right for; `book/run/predict.js` asks.
 
+use super::colours::escaped;
 use anyhow::{Context, Result};
 use kit::Question;
 use kit::question::Typed;
@@ -75,10 +76,6 @@ fn html(question: &Question) -> Result<String> {
         let _ = writeln!(out, "<p>Within {}% it is the same number.</p>", 100.0 * within);
     }
     Ok(out + "</details>\n</section>\n")
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]

@@ -2,9 +2,10 @@
 
 use super::attempt::{Attempt, Outcome};
 use super::desk::Desk;
-use super::progress::{Progress, Record, Standing, now};
+use super::progress::{Progress, Record, Standing};
 use kit::Course;
 use kit::predict::{self, Predicted};
+use kit::reader::now;
 use serde::{Deserialize, Serialize};
 use shardlab::error::printable;
 use shardlab::files;

@@ -2,8 +2,8 @@
 //! needs help first, where many are stuck, and what was predicted.
 
 use super::document::{Document, Entry, harmless};
-use super::progress::now;
 use super::report::{Readers, ago, name};
+use kit::reader::now;
 use kit::show::Screen;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ pub fn matrix(screen: &Screen, readers: &Readers, height: usize) -> String {
     let mut left = height.saturating_sub(lines.len());
     for (title, rows, most) in [
         ("help first", helps(screen, &people), 5),
-        ("stuck at", stuck(&people), 3),
+        ("stuck at", stuck(readers, &people), 3),
         ("predicted", predicted(&people), 3),
     ] {
         let shown = rows.len().min(left.saturating_sub(1)).min(most);
@@ -136,7 +136,7 @@ fn code(name: &str, people: &[(&String, &Document)]) -> (String, char) {
         .max_by_key(|all| all.len());
     let mut of_lab = all.into_iter().flatten().filter(|entry| lab_of(&entry.name) == lab);
     let place = of_lab.position(|entry| entry.name == name).unwrap_or(0);
-    (lab.trim_start_matches("lab").to_string(), char::from(b'a' + (place % 26) as u8))
+    (harmless(lab.trim_start_matches("lab")), char::from(b'a' + (place % 26) as u8))
 }
 
 /// Solved, checked and wrong, begun, or nothing.
@@ -171,25 +171,13 @@ fn helps(screen: &Screen, people: &[(&String, &Document)]) -> Vec<String> {
 }
 
 /// Where many are stuck, and at what.
-fn stuck(people: &[(&String, &Document)]) -> Vec<String> {
-    let mut places: BTreeMap<(String, String), usize> = BTreeMap::new();
-    for (_, document) in people {
-        for entry in document.exercises.iter().filter(|e| !e.solved && e.record.when > 0) {
-            *places.entry((entry.name.clone(), entry.stuck_at())).or_default() += 1;
-        }
-    }
-    let mut places: Vec<_> = places.into_iter().collect();
-    places.sort_by_key(|(_, people)| Reverse(*people));
-    let coded = |exercise: &str| {
-        let (lab, letter) = code(exercise, people);
-        format!("{lab}{letter} {}", harmless(exercise))
+fn stuck(readers: &Readers, people: &[(&String, &Document)]) -> Vec<String> {
+    let row = |((exercise, at), count): ((String, String), usize)| {
+        let (lab, letter) = code(&exercise, people);
+        let exercise = format!("{lab}{letter} {}", harmless(&exercise));
+        format!("  {count:>3}  {exercise:24} {}", harmless(&at))
     };
-    places
-        .iter()
-        .map(|((exercise, at), people)| {
-            format!("  {people:>3}  {:24} {}", coded(exercise), harmless(at))
-        })
-        .collect()
+    readers.stuck().into_iter().map(row).collect()
 }
 
 /// How many predicted each lab's run, and the answer that most of those gave who were wrong.

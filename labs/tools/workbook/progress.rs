@@ -4,12 +4,12 @@ use super::attempt::{Attempt, Outcome};
 use super::desk::{Desk, refusal};
 use kit::Exercise;
 use kit::check::Figure;
+use kit::reader::now;
 use serde::{Deserialize, Serialize};
 use shardlab::error::BadInput;
 use shardlab::{files, sha256};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// All exercises that the reader has touched, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -134,11 +134,6 @@ const FILE: &str = "progress.json";
 /// A file's SHA-256 as hexadecimal digits, if it can be read.
 pub(super) fn hash(path: &Path) -> Option<String> {
     Some(sha256::hex(&files::read(path, files::LIST).ok()?))
-}
-
-/// Seconds since 1970.
-pub(super) fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
 #[cfg(test)]

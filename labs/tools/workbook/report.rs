@@ -3,7 +3,8 @@
 //! Each reader puts a document into one folder: `workbook submit /shared/today`.
 
 use super::document::{Document, harmless};
-use super::progress::{Record, now};
+use super::progress::Record;
+use kit::reader::now;
 use kit::show::{Screen, table};
 use serde::Serialize;
 use shardlab::error::BadInput;
@@ -74,6 +75,20 @@ impl Readers {
         text
     }
 
+    /// The places at which people are stuck, an exercise and what is wrong there, with how many
+    /// they are: most first.
+    pub(super) fn stuck(&self) -> Vec<((String, String), usize)> {
+        let mut places: BTreeMap<(String, String), usize> = BTreeMap::new();
+        for entry in self.documents.values().flat_map(|document| &document.exercises) {
+            if !entry.solved && entry.record.when > 0 {
+                *places.entry((entry.name.clone(), entry.stuck_at())).or_default() += 1;
+            }
+        }
+        let mut places: Vec<_> = places.into_iter().collect();
+        places.sort_by_key(|(_, people)| std::cmp::Reverse(*people));
+        places
+    }
+
     fn exercises(&self, screen: &Screen) -> String {
         let mut names: Vec<&String> = Vec::new();
         for entry in self.documents.values().flat_map(|document| &document.exercises) {
@@ -81,6 +96,7 @@ impl Readers {
                 names.push(&entry.name);
             }
         }
+        let stuck = self.stuck();
         let row = |name: &&String| {
             let entries = || {
                 self.documents
@@ -88,16 +104,11 @@ impl Readers {
                     .flat_map(|d| &d.exercises)
                     .filter(|entry| entry.name == **name)
             };
-            let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
-            for entry in entries().filter(|entry| !entry.solved && entry.record.when > 0) {
-                *reasons.entry(entry.stuck_at()).or_default() += 1;
-            }
-            let mut reasons: Vec<(String, usize)> = reasons.into_iter().collect();
-            reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-            let told: Vec<String> = reasons
+            let told: Vec<String> = stuck
                 .iter()
+                .filter(|((exercise, _), _)| exercise == *name)
                 .take(2)
-                .map(|(why, count)| format!("{count}: {}", harmless(why)))
+                .map(|((_, why), count)| format!("{count}: {}", harmless(why)))
                 .collect();
             let solved = entries().filter(|entry| entry.solved).count();
             let begun = entries().filter(|entry| !entry.solved && entry.begun).count();

@@ -19,11 +19,7 @@ pub fn list(screen: &Screen, questions: &[Question], answers: bool) -> String {
 
 /// A question with its choices.
 fn asked(screen: &Screen, i: usize, question: &Question) -> String {
-    let mut lines = vec![screen.row(&format!("{} {}", i + 1, question.lab), &question.asks)];
-    for (i, choice) in question.choices.iter().enumerate() {
-        lines.push(screen.row("", &format!("{}  {}", Choice::letter(i), choice.text)));
-    }
-    lines.join("\n")
+    question.in_rows(screen, &format!("{} {}", i + 1, question.lab))
 }
 
 /// The right answer and its reason.
