@@ -29,7 +29,9 @@ const HEADERS: usize = 64;
 pub fn serve(screen: &Screen, folder: &Path, address: SocketAddr) -> Result<()> {
     if !folder.join("index.html").is_file() {
         let what = format!("there is no book in {}", folder.display());
-        return Err(BadInput::new(what, "build it: cargo run --bin book -- build").into());
+        let help = "install mdBook (cargo install mdbook --locked) and rustup target add wasm32-wasip1-threads, then:  \
+                    cargo run --bin book -- build";
+        return Err(BadInput::new(what, help).into());
     }
     let listener = TcpListener::bind(address).map_err(|error| {
         let help = "is it served already? else choose another port: --port";
