@@ -8,7 +8,8 @@ The browser is Chromium without a window, as wide as a phone, and then as a lapt
 beginning, and no output is wider than its column. A page must be silent on the console, show its pictures and
 formulas, ask the network for nothing, need no sideways scroll, and have no broken link. An interactive figure must
 compute what the library computes, obey keys alone, show the focus, and keep its letters readable and inside. If the
-reader asks for less motion, nothing moves. Without scripts there is a static picture. Needs python3-selenium, chromium
+reader asks for less motion, nothing moves. Without scripts there is a static picture. Each slide fits into its 16:9, and arrows
+turn slides alone. Needs python3-selenium, chromium
 and chromium-driver (Debian's names), and cargo for the library's numbers.
 """
 
@@ -195,6 +196,50 @@ PALE = """
     document.documentElement.className = theme;
     return [...wrong];"""
 
+# What is wrong with a page's slides as they are presented, in a window of 16:9: each is shown by the key that turns to it.
+SLIDES = """
+    const wrong = [];
+    const light = colour => {
+        const [r, g, b, alpha = 1] = colour.match(/[\\d.]+/g).map(Number);
+        const linear = [r, g, b].map(c => c / 255).map(c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+        return alpha === 0 ? 1 : 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
+    };
+    const root = document.documentElement;
+    const slides = [...document.querySelectorAll('main .slide')];
+    document.querySelectorAll('main .decks button').forEach((button, i) => {
+        button.click();
+        const shown = [];
+        for (let turn = 0; turn < slides.length; turn++) {
+            const [slide, ...more] = slides.filter(slide => slide.getBoundingClientRect().height > 0);
+            if (!slide || more.length) {
+                wrong.push('not one slide at a time');
+                break;
+            }
+            if (shown.at(-1) === slide) break;
+            shown.push(slide);
+            const name = `the slide ${slide.querySelector('h2').textContent}`;
+            const outer = slide.getBoundingClientRect();
+            if (Math.abs(outer.width - innerWidth) > 1 || Math.abs(outer.height - innerHeight) > 1) wrong.push(`${name} does not fill the window`);
+            for (const part of slide.children) {
+                const inner = part.getBoundingClientRect();
+                const over = Math.max(inner.right - outer.right, inner.bottom - outer.bottom);
+                const code = part.querySelector('code');
+                const hidden = code && part.localName === 'pre' ? code.scrollWidth - code.clientWidth : 0;
+                if (over > 0.5 || hidden > 1) wrong.push(`${name} does not fit: ${part.textContent.slice(0, 40).trim()}`);
+            }
+            for (const text of slide.querySelectorAll('h2, p, li')) {
+                const [own, page] = [getComputedStyle(text).color, getComputedStyle(root).backgroundColor].map(light);
+                if ((Math.max(own, page) + 0.05) / (Math.min(own, page) + 0.05) < 4.5) wrong.push(`${name} has pale letters`);
+            }
+            document.body.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight', bubbles: true }));
+        }
+        const all = i === 0 ? slides.filter(slide => slide.classList.contains('taste')) : slides;
+        if (shown.length !== all.length) wrong.push(`${shown.length} slides of ${all.length} are shown`);
+        document.body.dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape', bubbles: true }));
+        if (slides.some(slide => !slide.getBoundingClientRect().height)) wrong.push('Esc does not end the slides');
+    });
+    return [...new Set(wrong)];"""
+
 MOTION = "return arguments[0].getAnimations({ subtree: true }).length"
 
 
@@ -380,6 +425,20 @@ def try_aids(browser, pages):
     return found + [f"a path that was left has the line {line}" for line in lines()]
 
 
+def try_slides(browser, url):
+    """What is wrong with a page's slides, in a light theme and in a dark one, if it has slides."""
+    if not browser.execute_script("return document.querySelector('main .slide') !== null"):
+        return []
+    size = {"width": 1280, "height": 720, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    found = []
+    for theme in ["light", "navy"]:
+        browser.execute_script("document.documentElement.className = arguments[0]", theme)
+        found += [f"{what} ({theme})" for what in browser.execute_script(SLIDES)]
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    return found + ([] if browser.current_url == url else ["a slide's key also turns the page"])
+
+
 def library(command):
     """The output of a command of the library's program for the book."""
     command = ["cargo", "run", "--quiet", "--bin", "book", "--", command]
@@ -409,8 +468,8 @@ def visit(browser, url):
 
 def browse(built, sources, expected, pictures=None):
     """What is wrong with the pages in the folder `built`, whose Markdown is in `sources`."""
-    pages = {source.stem: (built / source.stem).with_suffix(".html").resolve().as_uri()
-             for source in sorted(sources.glob("*.md")) if source.stem != "SUMMARY"}
+    names = [source.relative_to(sources).with_suffix("") for source in sorted(sources.rglob("*.md")) if source.stem != "SUMMARY"]
+    pages = {name.as_posix(): (built / name).with_suffix(".html").resolve().as_uri() for name in names}
     if not pages or not built.is_dir():
         sys.exit(f"error: no book in {built}\nhelp: mdbook build book")
     wrong, ids, links, live = [], {}, [], set()
@@ -423,7 +482,7 @@ def browse(built, sources, expected, pictures=None):
             ids[url] = {"", *look["ids"]}
             links += [(page, link) for link in look["links"]]
             if pictures:
-                picture(browser, pictures / f"{page}-phone.png")
+                picture(browser, pictures / f"{page.replace('/', '-')}-phone.png")
             names, found = try_figures(browser, url, expected)
             live.update(names)
             wrong += [f"{page}: {what}" for what in found]
@@ -437,6 +496,7 @@ def browse(built, sources, expected, pictures=None):
             first = browser.execute_script(LAYOUT)["first"]
             if re.fullmatch(r"lab\d\d", page) and not first <= FIRST:
                 wrong.append(f"{page}: its first figure begins {first} pixels down, and not within {FIRST}")
+            wrong += [f"{page}: {what}" for what in try_slides(browser, url)]
         wrong += try_aids(browser, pages) if "how-to-use" in pages else []
     for page, link in links:
         file, _, place = link.partition("#")
@@ -448,7 +508,7 @@ def browse(built, sources, expected, pictures=None):
                 browser.get(url)
                 browser.execute_script("localStorage.setItem('mdbook-theme', 'navy')")
                 browser.get(url)
-                picture(browser, pictures / f"{page}-dark.png")
+                picture(browser, pictures / f"{page.replace('/', '-')}-dark.png")
     return wrong
 
 
@@ -456,7 +516,7 @@ def browse(built, sources, expected, pictures=None):
 BROKEN = """<meta charset=utf-8><meta name=viewport content='width=device-width'><link rel=icon href='data:,'><main style='{style}'>
 <p>{text} <a href='{link}'>a link</a> <a href='good.html#place'>one</a> <a href='https://doc.rust-lang.org'>one more</a>
 <img src='{image}'>{wide}<math><mfrac style='{low}'><mn>1</mn><mn>2</mn></mfrac></math><math style='{flat}'><mi>x</mi></math>
-<svg class=figure id=place width=9 height={height}></svg>{figures}<script>{script}</script></main>"""
+<svg class=figure id=place width=9 height={height}></svg>{figures}{slides}<script>{script}</script></main>"""
 GOOD = dict(style="", wide="", text="", link="#place", low="font-size:40px", flat="", height=9, script="",
             image="data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7")
 BAD = dict(style="width:900px", wide="<pre><code class=output style='display:block;width:40px;overflow:auto'>$ sh\nas wide as can be, and wider</code></pre>", text="$$ \\frac {{#include x}} **", link="nowhere.html", low="display:none",
@@ -484,7 +544,10 @@ FAULTS = [("figures.css", "outline: 3px", "outline: 0px"), ("figures.css", "anim
           ("data", '"orders":["AB"', '"orders":["BA"'), ("schedule.js", "tabIndex = 0", "tabIndex = -1"),
           ("schedule.js", 'drawing.addEventListener("click"', 'drawing.addEventListener("copy"')]
 TURN = "<script>onkeydown = event => { if (event.key === 'ArrowRight') location.hash = 'turned' }</script>"
-FOUND = ["cost: not what the library computes", "stages: not what the library computes",
+# Two slides, with what is wrong with the first and with the script that shows them.
+DECK = """<style>{style}</style><section class='slide taste'><h2>One</h2>{first}</section><section class=slide><h2>Two</h2></section><script>{script}</script>"""
+FOUND = [r"the slide One does not fit: as long .*\(navy\)", r"the slide One has pale letters \(light\)", r"Esc does not end the slides",
+         "cost: not what the library computes", "stages: not what the library computes",
          "ring: not what the library computes", "schedule: not what the library computes",
          "plans: not what the library computes", "exposed: not what the library computes",
          "memory: not what the library computes", "memory: a control that cannot move, and", "mesh: not what the library computes", "mesh: touching a rank says nothing",
@@ -519,6 +582,10 @@ def broken():
     """What was not found on a page that has every fault, or was found on one that has none."""
     GOOD["figures"] = figures(FIGURES, [])
     BAD["figures"] = figures(FIGURES, FAULTS) + "<figure data-figure=nothing></figure>"
+    style, script = ((SOURCES.parent / "teach" / file).read_text() for file in ("teach.css", "slides.js"))
+    GOOD["slides"] = DECK.format(style=style, first="<p>short</p>", script=script)
+    BAD["slides"] = DECK.format(style=style, first=f"<p style='color:#aaa'>{'as long as can be ' * 500}</p>",
+                                script=script.replace("Escape: leave", "Escape: () => 0"))
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         for page, values, markdown in (("good", GOOD, "$1$ `$` $$x$$\n```\n$ sh\n```\n"), ("bad", BAD, "$1$ $x$ $y$")):

@@ -1,6 +1,7 @@
 // A Run button at every place of a page that shows a lab's command: the lab runs on the page, with flags that can be changed.
 {
-    const COMMAND = /^\$? ?cargo run (?:--release )?--bin (lab\d\d)(?: -- ([^|;>]*))?$/;
+    // As it is typed in a checkout, or in a room.
+    const COMMAND = /^(?:\$ )?(?:cargo run (?:--release )?--bin (lab\d\d)(?: -- ([^|;>]*))?|\$SHARDLAB_BIN\/(lab\d\d)(?: ([^|;>]*))?)$/;
 
     // Flags as a shell parts them.
     const parted = flags => [...flags.matchAll(/"([^"]*)"|'([^']*)'|(\S+)/g)].map(([, double, single, plain]) => double ?? single ?? plain);
@@ -9,7 +10,7 @@
     function command(code) {
         const [first] = code.textContent.replaceAll(/ \\\n +/g, " ").split("\n");
         const found = first.trim().match(COMMAND);
-        return found && { lab: found[1], flags: (found[2] ?? "").trim() };
+        return found && { lab: found[1] ?? found[3], flags: (found[2] ?? found[4] ?? "").trim() };
     }
 
     const files = new shardlab.Files();

@@ -15,6 +15,7 @@ use shardlab::error::BadInput;
 use shardlab::launch;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use time::OffsetDateTime;
 
 /// Your own trainer: the exercises' solutions train one GPT together, through a kill and on another
 /// mesh.
@@ -129,8 +130,12 @@ fn run(args: Args, yours: &Parts, have: &[Part]) -> Result<()> {
     let say = |line: String| speak(screen.row("", &screen.dim(line)));
     let story = Story::live(&setting, &versions, &corpus, &args.out, &say);
     let page = args.out.join("capstone.txt");
+    let today = OffsetDateTime::now_utc().date();
+    let plain = Screen::plain();
+    let shown = screen::text(&story, &plan, &plain);
+    let whole = format!("{}\n{shown}\n", screen::signed(&plain, &kit::reader::name(), today));
     std::fs::create_dir_all(&args.out)
-        .and_then(|()| std::fs::write(&page, screen::text(&story, &plan, &Screen::plain())))
+        .and_then(|()| std::fs::write(&page, whole))
         .with_context(|| format!("cannot write {}", page.display()))?;
     if args.json {
         screen.say(serde_json::to_string_pretty(&story)?);

@@ -5,6 +5,7 @@ use crate::plan::Plan;
 use crate::run::Run;
 use crate::story::{Beside, Story};
 use kit::show::{Plot, Screen, Series, table, thousands};
+use time::Date;
 
 /// Everything, from top to bottom.
 pub fn text(story: &Story, plan: &Plan, screen: &Screen) -> String {
@@ -34,6 +35,14 @@ pub fn text(story: &Story, plan: &Plan, screen: &Screen) -> String {
         lines.push(screen.check(check.passed, &check.claim, &check.found));
     }
     lines.join("\n")
+}
+
+/// The first lines of what people take home: whose trainer it is, the day, and what made it.
+pub fn signed(screen: &Screen, name: &str, day: Date) -> String {
+    let name: String = name.chars().filter(|c| !c.is_control()).collect();
+    let whose = if name.is_empty() { "someone" } else { &name };
+    let made = format!("shardlab {} · {day}", env!("CARGO_PKG_VERSION"));
+    screen.heading(&format!("A distributed trainer by {whose}"), &made)
 }
 
 /// The trainer's two lives, and whose each part is.

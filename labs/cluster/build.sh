@@ -1,9 +1,11 @@
 #!/bin/bash
 # One build for everyone, on a login node, with or without a network there.
 #
-#   SCRATCH=/some/large/disk labs/cluster/build.sh fetch   # where there is a network: packages into $SCRATCH/shardlab/cargo
-#   SCRATCH=/some/large/disk labs/cluster/build.sh         # without network from here on
-#   SCRATCH=/some/large/disk labs/cluster/build.sh mpi     # ranks as MPI processes, for more than one node
+#   SCRATCH=/some/large/disk labs/cluster/build.sh fetch     # where there is a network: packages into $SCRATCH/shardlab/cargo, and
+#                                                            # what builds the book
+#   SCRATCH=/some/large/disk labs/cluster/build.sh           # without network from here on
+#   SCRATCH=/some/large/disk labs/cluster/build.sh mpi       # ranks as MPI processes, for more than one node
+#   SCRATCH=/some/large/disk labs/cluster/build.sh archive   # what others need, as one file for machines like this one
 #
 # Without any network on the cluster, fetch on a laptop and copy the folder $SCRATCH/shardlab/cargo over.
 # Code for the processor is chosen when a lab runs, so that login and compute nodes may differ.
@@ -12,6 +14,7 @@
 #
 #   bin/, bin-mpi/   all programs; the workbook in both compiles exercises with ranks that are threads
 #   share/labs/      what the workbook reads, and the job scripts
+#   share/book/      the book, with the labs that run on its pages: $SHARDLAB_BIN/workbook serve
 #   lib/             the library in its compiled form, for exercises
 #   toolchain/       the rustc that has compiled it, for exercises, and in link/ what links where there is no C compiler
 set -euo pipefail
@@ -37,6 +40,9 @@ artifacts() {
         grep -o '"[^"]*"' | tr -d '"' | grep '^/' | sort -u || [ "${PIPESTATUS[0]}" -eq 0 ]
 }
 
+# A text with its commands as people type them here.
+typed_here() { sed -E 's:cargo run --bin ([a-z0-9_]+)( --( |`|<|$))?:$SHARDLAB_BIN/\1\3:g' "$1"; }
+
 # Installs programs. Those that run go on as they are: a new file takes the old one's name.
 programs() {
     local bin=$1 path
@@ -54,15 +60,55 @@ texts() {
     for file in labs/labs.toml labs/cluster/*.{pbs,sbatch} labs/{lab*,ladder}/{exercises,checks,solutions}/*.rs \
         labs/ladder/{one_rank,rank,group,log,job,adam}.rs labs/capstone/adapters/*.rs; do
         mkdir -p "$new/${file%/*}"
-        sed -E 's:cargo run --bin ([a-z0-9_]+)( --( |`|$))?:$SHARDLAB_BIN/\1\3:g' "$file" >"$new/$file"
+        typed_here "$file" >"$new/$file"
     done
     # What checks say of mistakes, and notes for pages: the instructor's document has it.
     for file in labs/*/checks/*.mistakes.toml labs/instructors/*.md; do
         mkdir -p "$new/${file%/*}"
         cp "$file" "$new/$file"
     done
+    if [ -d "$root/share/book" ]; then mv "$root/share/book" "$new/book"; fi
     rm -rf "$root/share"
     mv "$new" "$root/share"
+}
+
+# The book, where `fetch` could bring what builds it. Its pages name commands as they work here.
+book() {
+    local new=$root/book.new page
+    PATH=$CARGO_HOME/bin:$PATH
+    if ! command -v mdbook >/dev/null || [ ! -d "$($rustc --print sysroot)/lib/rustlib/$browser" ]; then
+        echo "note: no book: fetch, where there is a network, brings mdBook and Rust's library for browsers;" >&2
+        echo "note: or copy $root/share/book from a machine that has it: all machines have the same" >&2
+        return
+    fi
+    export MDBOOK_PREPROCESSOR__SHARDLAB__COMMAND="$root/target/release/book preprocess"
+    CARGO_TARGET_DIR=$root/target CARGO_NET_OFFLINE=true "$root/target/release/book" build >&2
+    rm -rf "$new"
+    cp -R target/book "$new"
+    find "$new" -name '*.html' | while read -r page; do
+        typed_here "$page" | sed "s:<main>:<main>$here:" >"$new/page"
+        mv "$new/page" "$page"
+    done
+    rm -rf "$root/share/book"
+    mv "$new" "$root/share/book"
+    echo "the book:  \$SHARDLAB_BIN/workbook serve, or open $root/share/book/index.html"
+}
+browser=wasm32-wasip1-threads
+here='<p class="room">Nothing is built here. Where a page says <code>$SHARDLAB_BIN</code>, first type <code>export SHARDLAB_BIN=\&hellip;/bin</code>, with the folder that you were told.</p>'
+
+# What others need, in one file. It can be unpacked anywhere.
+archive() {
+    local name=shardlab-$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)-$($rustc -vV | sed -n 's/^host: //p')
+    local new=$root/$name
+    rm -rf "$new"
+    mkdir "$new"
+    cp -R "$root"/{bin,share,lib} "$new"
+    if [ -d "$root/toolchain" ]; then cp -R "$root/toolchain" "$new"; fi
+    cp labs/cluster/ARCHIVE.md "$new/README.md"
+    cp LICENSE* "$new"
+    tar -C "$root" -czf "$SCRATCH/$name.tar.gz" "$name"
+    rm -rf "$new"
+    echo "$SCRATCH/$name.tar.gz"
 }
 
 # The library and all that it uses. Macros are programs, which the compiler needs again.
@@ -129,7 +175,19 @@ linker() {
 case "${1:-}" in
 fetch)
     mkdir -p "$CARGO_HOME"
-    exec cargo fetch --locked
+    cargo fetch --locked
+    # For the book. Labs and exercises work without it.
+    if command -v rustup >/dev/null; then rustup target add $browser || true; fi
+    if ! PATH=$CARGO_HOME/bin:$PATH command -v mdbook >/dev/null; then
+        # At a low level of optimization it is built sooner, and works no slower.
+        CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off cargo install --locked --quiet --root "$CARGO_HOME" \
+            mdbook --version "$(sed -n 's/^ARG MDBOOK=//p' labs/cluster/Containerfile)" --no-default-features --features search || true
+    fi
+    exit
+    ;;
+archive)
+    archive
+    exit
     ;;
 mpi)
     # A target folder of its own: the MPI bindings are not built again when the MPI changes.
@@ -152,7 +210,7 @@ mpi)
     ;;
 *)
     echo "error: unknown word $1" >&2
-    echo "help: fetch, mpi, or nothing" >&2
+    echo "help: fetch, mpi, archive, or nothing" >&2
     exit 2
     ;;
 esac
@@ -162,3 +220,5 @@ toolchain
 chmod a+rx "$root"
 echo "built; everyone sets:  export SHARDLAB_BIN=$bin"
 echo "and looks whether all is there:  \$SHARDLAB_BIN/workbook doctor"
+# Last: a room works without it.
+[ $# -gt 0 ] || book

@@ -49,6 +49,15 @@ pub fn room(program: &Path) -> Option<PathBuf> {
     room.join("share/labs/labs.toml").is_file().then(|| room.to_path_buf())
 }
 
+/// The reader's name: what SHARDLAB_NAME says, or else the user's. It may be empty.
+pub fn name() -> String {
+    let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    ["SHARDLAB_NAME", "USER", "LOGNAME", "USERNAME"]
+        .into_iter()
+        .find_map(variable)
+        .unwrap_or_default()
+}
+
 /// Seconds since 1970, as records keep them.
 pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())

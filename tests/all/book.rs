@@ -67,7 +67,8 @@ fn includes(page: &str) -> Vec<(PathBuf, Option<String>)> {
             let (file, anchor) = what
                 .split_once(':')
                 .map_or((what.as_str(), None), |(f, a)| (f, Some(a.to_string())));
-            let mut path = PathBuf::from("book/src");
+            let mut path = Path::new("book/src").join(page);
+            path.pop();
             for part in file.split('/') {
                 if part == ".." {
                     assert!(path.pop())
@@ -173,6 +174,88 @@ fn pages_and_paths_say_the_minutes_that_the_rule_counts() {
 }
 
 #[test]
+fn each_path_has_a_timetable_of_its_minutes() {
+    let page = text("book/src/how-to-use.md");
+    let paths = page.lines().filter_map(|line| {
+        let (name, minutes) = line.strip_prefix("### ")?.rsplit_once(": ")?;
+        Some((name.to_string(), minutes.strip_suffix(" minutes")?.parse::<usize>().ok()?))
+    });
+    let mut timetables = book::timetables(root()).unwrap();
+    for (path, minutes) in paths {
+        // A timetable has the path's name, at least as far as its comma.
+        let of =
+            |table: &(String, usize)| path == table.0 || path.starts_with(&format!("{},", table.0));
+        let at = timetables.iter().position(of);
+        let at = at.unwrap_or_else(|| panic!("{path} has no timetable"));
+        assert_eq!(timetables.remove(at).1, minutes, "{path}: the minutes of its timetable");
+    }
+    assert!(timetables.is_empty(), "timetables of no path: {timetables:?}");
+}
+
+/// The part of a page between two tags.
+fn sections<'a>(page: &'a str, begins: &str) -> Vec<&'a str> {
+    let all = page.split(begins).skip(1);
+    all.map(|rest| rest.split_once("</section>").expect("a section ends").0)
+        .collect()
+}
+
+#[test]
+fn sheets_say_what_labs_toml_says() {
+    let page = text("book/src/teach/sheets.md");
+    let sheets = sections(&page, "<section class=\"sheet\">");
+    let course = kit::Course::read().unwrap();
+    assert_eq!(sheets.len(), course.labs.len());
+    for (sheet, lab) in sheets.into_iter().zip(&course.labs) {
+        let (first, rest) = lab.takeaway.split_at(1);
+        let takeaway = first.to_uppercase() + rest;
+        for part in [
+            format!("\n## {} · {}\n\n*{}*\n", lab.name, lab.title, lab.question),
+            format!("\n{takeaway}\n"),
+            ".svg}}\n".to_string(),
+            format!("\ncargo run --bin {} -- --predict\n", lab.name),
+            format!("(../{}.md)", lab.name),
+        ] {
+            assert!(sheet.contains(&part), "{}: no {part:?} in {sheet}", lab.name);
+        }
+        let named: Vec<&str> = sheet
+            .split('`')
+            .skip(1)
+            .step_by(2)
+            .filter(|code| code.contains('-') && !code.contains(' '))
+            .collect();
+        let to_write: Vec<&str> = lab
+            .exercises
+            .iter()
+            .filter(|exercise| !exercise.optional)
+            .map(|exercise| exercise.name.as_str())
+            .collect();
+        assert_eq!(named, to_write, "{}: its exercises", lab.name);
+    }
+}
+
+/// `browse.py` looks whether it fits.
+#[test]
+fn a_slide_shows_a_figure_or_an_output_of_the_book_and_has_notes() {
+    let page = text("book/src/teach/slides.md");
+    let all = sections(&page, "<section class=\"slide");
+    let short = all.iter().filter(|slide| slide.starts_with(" taste\">")).count();
+    assert!(
+        all.len() >= 18 && (10..16).contains(&short),
+        "{} slides, {short} of them",
+        all.len()
+    );
+    assert_eq!(page.matches("</section>\n<aside class=\"notes\">\n\n").count(), all.len());
+    for slide in all {
+        assert_eq!(slide.matches("\n## ").count(), 1, "one idea: {slide}");
+        assert!(slide.contains("{{#include ../../outputs/"), "no figure of the book's: {slide}");
+        // Outputs are files that a command has made.
+        let fences: Vec<&str> = slide.split("```text\n").skip(1).collect();
+        assert!(fences.iter().all(|fence| fence.starts_with("{{#include ")), "typed: {slide}");
+        assert!(!slide.contains("<svg") && !slide.contains("<img"), "drawn by hand: {slide}");
+    }
+}
+
+#[test]
 fn every_page_about_the_job_has_its_line_of_the_ledger() {
     let entries: BTreeSet<String> = lab11_ledger_entries();
     for (_, page) in pages() {
@@ -196,10 +279,22 @@ fn lab11_ledger_entries() -> BTreeSet<String> {
 fn every_page_is_in_the_summary() {
     let known: BTreeSet<String> =
         pages().into_iter().map(|page| page.1).chain(["SUMMARY.md".into()]).collect();
-    let there: BTreeSet<String> = std::fs::read_dir(root().join("book/src"))
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
+    let files = |folder: &str| -> Vec<String> {
+        let entries = std::fs::read_dir(root().join("book/src").join(folder)).unwrap();
+        entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .map(|name| {
+                if folder.is_empty() {
+                    name
+                } else {
+                    format!("{folder}/{name}")
+                }
+            })
+            .collect()
+    };
+    let mut there: BTreeSet<String> = files("").into_iter().collect();
+    assert!(there.remove("teach"));
+    there.extend(files("teach"));
     assert_eq!(known, there);
 }
 
@@ -207,16 +302,26 @@ fn every_page_is_in_the_summary() {
 /// 1,000.
 const MOST_WORDS: [usize; 2] = [60_000, 3_500];
 
+/// Words of the five pages for those who teach, which nobody else reads: 1,000 each, and the bars
+/// of their tables, which are counted as words.
+const MOST_WORDS_TO_TEACH: usize = 5_500;
+
 #[test]
 fn the_book_is_short_enough_to_be_read() {
     let words = |page: &str| text(Path::new("book/src").join(page)).split_whitespace().count();
     let [all, one] = MOST_WORDS;
     let mut sum = words("SUMMARY.md");
+    let mut to_teach = 0;
     for (_, page) in pages() {
         let has = words(&page);
         assert!(has <= one, "{page} has {has} words; a page may have {one}");
-        sum += has;
+        if page.starts_with("teach/") {
+            to_teach += has;
+        } else {
+            sum += has;
+        }
     }
+    assert!(to_teach <= MOST_WORDS_TO_TEACH, "those who teach read {to_teach} words");
     assert!(
         sum <= all,
         "the book has {sum} words, and may have {all}: say it once, or elsewhere"
@@ -720,7 +825,12 @@ fn links_lead_to_pages_and_headings() {
                 continue;
             }
             let file = target.split('#').next().unwrap();
-            assert!(pages.contains(file), "{page} links to {target}, which is no page");
+            let file = match (page.rsplit_once('/'), file.strip_prefix("../")) {
+                (Some(_), Some(above)) => above.to_string(),
+                (Some((folder, _)), None) => format!("{folder}/{file}"),
+                (None, _) => file.to_string(),
+            };
+            assert!(pages.contains(&file), "{page} links to {target}, which is no page");
         }
     }
 }

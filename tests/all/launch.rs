@@ -508,9 +508,17 @@ done"#;
         "{}",
         stderr(&plain)
     );
+    // There is no mdBook here, and the rest is there without it.
+    assert!(stderr(&plain).contains("note: no book: "), "{}", stderr(&plain));
     let line = "build --release --locked --offline --message-format=json-render-diagnostics";
+    let containerfile = std::fs::read_to_string(script("Containerfile")).unwrap();
+    let version = containerfile.lines().find_map(|line| line.strip_prefix("ARG MDBOOK=")).unwrap();
     let expected = [
         format!("{root}/cargo   fetch --locked"),
+        format!(
+            "{root}/cargo   install --locked --quiet --root {root}/cargo mdbook --version {version} \
+            --no-default-features --features search"
+        ),
         format!("{root}/cargo {root}/target-mpi cc {line} --bins --features mpi"),
         format!("{root}/cargo {root}/target cc {line} --bin workbook"),
         format!("{root}/cargo {root}/target  {line} --bins"),

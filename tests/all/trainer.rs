@@ -46,7 +46,8 @@ fn trained(my: &Path, flags: &str) -> (Value, bool, tempfile::TempDir) {
     let mut command = Command::new(program("workbook"));
     command.args(["capstone", "--quick", "--json", "--out"]);
     command.arg(out.path()).args(flags.split_whitespace());
-    let output = command.current_dir(ROOT).env("SHARDLAB_MY", my).output().unwrap();
+    command.env("SHARDLAB_NAME", "Ada\u{1b}[2J").env("SHARDLAB_MY", my);
+    let output = command.current_dir(ROOT).output().unwrap();
     let story = serde_json::from_str(&stdout(&output))
         .unwrap_or_else(|error| panic!("{error}\n{}{}", stdout(&output), stderr(&output)));
     (story, output.status.success(), out)
@@ -73,6 +74,14 @@ fn solved_exercises_are_parts_of_the_trainer() {
 
     let text = std::fs::read_to_string(out.path().join("capstone.txt")).unwrap();
     is_narrow(&text);
+    // Whose it is, when and by what it was made.
+    let first = text.lines().next().unwrap();
+    assert!(first.starts_with("A distributed trainer by Ada[2J  "), "{first}");
+    let made = first.split_once("shardlab ").unwrap().1;
+    let (version, day) = made.split_once(" · ").unwrap();
+    assert_eq!(version, env!("CARGO_PKG_VERSION"));
+    let parts: Vec<u32> = day.split('-').map(|part| part.parse().unwrap()).collect();
+    assert!(parts[0] >= 2026 && (1..=12).contains(&parts[1]) && (1..=31).contains(&parts[2]));
 }
 
 #[test]

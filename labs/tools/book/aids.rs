@@ -58,7 +58,9 @@ impl Aids {
 
     /// The page with both.
     pub fn add(&self, file: &str, page: &str) -> String {
-        if ["glossary.md", "symbols.md", "how-to-use.md"].contains(&file) {
+        let defines = ["glossary.md", "symbols.md", "how-to-use.md"].contains(&file);
+        // Those who teach know the words, and a slide has no room for more.
+        if defines || file.starts_with("teach/") {
             return page.to_owned();
         }
         let page = self.with_definitions(file, page);
@@ -283,7 +285,9 @@ mod tests {
             ),
             "{html}"
         );
-        assert_eq!(aids().add("lab04.md", "# Z\n\nZeRO\n"), "# Z\n\nZeRO\n");
+        for file in ["lab04.md", "teach/slides.md"] {
+            assert_eq!(aids().add(file, "# Z\n\nZeRO\n"), "# Z\n\nZeRO\n");
+        }
         assert_eq!(
             with_units("| 4.5 GB | 6 ms on 4 GB/s |\n"),
             "| 4.5\u{a0}GB | 6\u{a0}ms on 4\u{a0}GB/s |\n"

@@ -18,7 +18,8 @@
 //!
 //! `predictions.rs` asks each lab for the question on its page.
 //!
-//! `site.rs` builds it all into one folder, with the labs that run on its pages.
+//! `site.rs` builds it all into one folder, with the labs that run on its pages; `heads.rs` says in
+//! each page's head what it is about.
 //!
 //! `book/browse.py` opens every page in a real browser, and `book/figures` has the scripts of
 //! interactive figures.
@@ -32,6 +33,7 @@ mod draw;
 mod drift;
 mod exposed;
 mod figures;
+mod heads;
 mod live;
 mod math;
 mod memory;
@@ -62,7 +64,7 @@ pub use live::live;
 pub use math::{mathml_of_page, preprocess};
 pub use memory::memory_numbers;
 pub use mesh::mesh_numbers;
-pub use minutes::{Minutes, Stated, minutes, stated};
+pub use minutes::{Minutes, Stated, minutes, stated, timetables};
 pub use outputs::{Output, compare, outputs, write};
 pub use over_a_step::{Keep, activations_over_a_step};
 pub use plans::{plans, steps};

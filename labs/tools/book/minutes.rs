@@ -28,6 +28,10 @@ const NOT_READ: [&str; 1] = ["Further reading"];
 /// The page of the paths.
 const PATHS: &str = "how-to-use.md";
 
+/// The page of the timetables, and when their days begin.
+const CLOCKS: &str = "teach/timetables.md";
+const BEGINS: usize = 9 * 60;
+
 /// Where pages link to the rule.
 const RULE: &str = "how-to-use.md#how-minutes-are-counted";
 
@@ -57,6 +61,9 @@ pub fn stated(root: &Path) -> Result<Vec<Stated>> {
     let mut all = Vec::new();
     for entry in std::fs::read_dir(root.join("book/src"))? {
         let file = entry?.file_name().to_string_lossy().into_owned();
+        if !file.ends_with(".md") {
+            continue;
+        }
         let is = page_text(root, &file)?;
         let should = if file == PATHS {
             with_paths(root, &course, &is)?
@@ -68,7 +75,56 @@ pub fn stated(root: &Path) -> Result<Vec<Stated>> {
         };
         all.push(Stated { path: root.join("book/src").join(file), is, should });
     }
+    let is = page_text(root, CLOCKS)?;
+    let should = with_clocks(&is);
+    all.push(Stated { path: root.join("book/src").join(CLOCKS), is, should });
     Ok(all)
+}
+
+/// The timetables with the clock in each row: the minutes before it, from nine o'clock on. A row of
+/// a second day begins at nine again.
+fn with_clocks(page: &str) -> String {
+    let mut out = String::new();
+    let mut at = BEGINS;
+    for line in page.lines() {
+        if line.starts_with('#') {
+            at = BEGINS;
+        }
+        match clock_row(line) {
+            Some((minutes, rest)) => {
+                if rest.contains("second day") {
+                    at = BEGINS;
+                }
+                out += &format!("| {}:{:02} | {minutes} | {rest}", at / 60, at % 60);
+                at += minutes;
+            }
+            None => out += line,
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// A row of a timetable: its minutes, and what comes after them.
+fn clock_row(line: &str) -> Option<(usize, &str)> {
+    let (clock, rest) = line.strip_prefix("| ")?.split_once(" | ")?;
+    clock.split_once(':')?;
+    let (minutes, rest) = rest.split_once(" | ")?;
+    Some((minutes.parse().ok()?, rest))
+}
+
+/// Each timetable's name, and its minutes without meals.
+///
+/// # Errors
+/// If the page cannot be read.
+pub fn timetables(root: &Path) -> Result<Vec<(String, usize)>> {
+    let page = page_text(root, CLOCKS)?;
+    let tables = page.split("\n### ").skip(1).map(|section| {
+        let rows = section.lines().filter_map(clock_row);
+        let minutes = rows.filter(|row| !row.1.starts_with("lunch")).map(|row| row.0).sum();
+        (section.lines().next().unwrap_or_default().to_string(), minutes)
+    });
+    Ok(tables.collect())
 }
 
 /// A page's minutes, by the rule.
@@ -313,6 +369,22 @@ fn minutes_of_row(root: &Path, course: &Course, what: &str) -> Result<Option<usi
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_timetable_has_the_clock_in_each_row() {
+        let page = "### A\n\n| clock | minutes | who |\n|---:|---:|---|\n| 9:00 | 75 | all | x |\n\
+            | 1:00 | 60 | lunch | |\n| 0:0 | 5 | all | the second day |\n| 2:00 | 5 | all | y |\n";
+        let with = with_clocks(page);
+        for row in [
+            "| 9:00 | 75 | all | x |",
+            "| 10:15 | 60 |",
+            "| 9:00 | 5 | all | the",
+            "| 9:05 | 5 |",
+        ] {
+            assert!(with.contains(row), "{with}");
+        }
+        assert_eq!(with_clocks(&with), with);
+    }
 
     #[test]
     fn each_part_of_a_page_takes_its_time() {

@@ -1,6 +1,7 @@
 //! The whole book as a folder that any static host can serve: mdBook's pages, and beside them the
 //! labs as one module for browsers.
 
+use super::heads;
 use anyhow::{Context, Result, ensure};
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -56,6 +57,7 @@ pub fn build(screen: &Screen, root: &Path) -> Result<()> {
         std::fs::copy(root.join("book").join(from), folder.join(to))
             .with_context(|| format!("cannot copy {from}"))?;
     }
+    heads::write(root, &root.join("book/src"), &folder)?;
     let [whole, packed] = [&labs, &packed].map(|bytes| bytes_decimal(bytes.len() as f64));
     screen.say(format!(
         "the book is in {}, with labs of {whole}, compressed {packed}\nread it: cargo run --bin workbook -- serve",

@@ -61,20 +61,11 @@ impl Document {
         };
         Document {
             version: 1,
-            who: Document::name(),
+            who: kit::reader::name(),
             when: now(),
             exercises: course.exercises().map(entry).collect(),
             predictions: predict::kept(&desk.my),
         }
-    }
-
-    /// The reader's name, as the room knows it.
-    pub(super) fn name() -> String {
-        let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-        ["SHARDLAB_NAME", "USER", "LOGNAME", "USERNAME"]
-            .into_iter()
-            .find_map(variable)
-            .unwrap_or_default()
     }
 
     pub(super) fn read(path: &Path) -> anyhow::Result<Document> {

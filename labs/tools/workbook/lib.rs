@@ -47,7 +47,7 @@ pub use matrix::matrix;
 pub use progress::{Progress, Record, Standing};
 pub use report::Readers;
 pub use screens::{attempt as show_attempt, hints, map, solution};
-pub use serve::serve;
+pub use serve::{built_book, serve};
 pub use solutions::handout;
 pub use submit::submit;
 

@@ -181,8 +181,7 @@ fn run() -> Result<ExitCode> {
         }
         Some(Action::Report { dir, watch }) => report(args, &screen, dir, *watch)?,
         Some(Action::Serve { folder, port, bind }) => {
-            let built = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../target/book");
-            let folder = folder.clone().unwrap_or_else(built);
+            let folder = folder.clone().unwrap_or_else(workbook::built_book);
             workbook::serve(&screen, &folder, (*bind, *port).into())?;
         }
         Some(Action::Doctor) => return Ok(examine(&screen)),

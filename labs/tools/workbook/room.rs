@@ -4,6 +4,7 @@
 //! ```text
 //! bin/, bin-mpi/   the programs; the ranks of those in bin-mpi/ are MPI processes under a launcher
 //! share/labs/      what the workbook reads: exercises, checks, solutions
+//! share/book/      the built book, with the labs that run on its pages
 //! lib/             the library and all that it uses, compiled
 //! toolchain/       the rustc that has compiled them; link/ links where there is no C compiler
 //! ```
@@ -24,6 +25,11 @@ impl Room {
         kit::reader::room(program).map(Room)
     }
 
+    /// The folder of the book, which may not have been built.
+    pub fn book(&self) -> PathBuf {
+        self.0.join("share/book")
+    }
+
     pub fn library(&self) -> PathBuf {
         self.0.join("lib")
     }
@@ -34,9 +40,14 @@ impl Room {
         Some(self.0.join("toolchain/bin").join(name)).filter(|path| path.is_file())
     }
 
-    /// A file of rustc's arguments with which it links without a C compiler, if they were brought.
-    pub fn linking(&self) -> Option<PathBuf> {
-        Some(self.0.join("toolchain/link/arguments")).filter(|path| path.is_file())
+    /// Arguments with which rustc links without a C compiler: none if that was not brought. Their
+    /// file names the toolchain's folder by a word, because a room can be copied.
+    pub fn linking(&self) -> Vec<String> {
+        let toolchain = self.0.join("toolchain");
+        let arguments = std::fs::read_to_string(toolchain.join("link/arguments"));
+        let place = toolchain.to_string_lossy();
+        let arguments = arguments.unwrap_or_default().replace("{toolchain}", &place);
+        arguments.lines().map(String::from).collect()
     }
 }
 
@@ -52,8 +63,17 @@ mod tests {
         std::fs::create_dir_all(folder.path().join("share/labs")).unwrap();
         std::fs::write(folder.path().join("share/labs/labs.toml"), "").unwrap();
         let room = Room::of(&program).unwrap();
+        assert!(room.linking().is_empty());
+        std::fs::create_dir_all(folder.path().join("toolchain/link")).unwrap();
+        let arguments = "-Clinker={toolchain}/lld\n-Clink-arg=-L{toolchain}/link\n";
+        std::fs::write(folder.path().join("toolchain/link/arguments"), arguments).unwrap();
+        let toolchain = folder.path().join("toolchain");
+        let toolchain = toolchain.display();
+        let expected =
+            [format!("-Clinker={toolchain}/lld"), format!("-Clink-arg=-L{toolchain}/link")];
+        assert_eq!(room.linking(), expected);
         assert_eq!(room.library(), folder.path().join("lib"));
-        assert_eq!((room.rustc(), room.linking()), (None, None));
+        assert_eq!(room.rustc(), None);
         assert!(Room::of(folder.path()).is_none());
     }
 }

@@ -5,6 +5,7 @@
 //! thread of its own: a browser opens several and leaves them open, and one of them that waited for
 //! a pool's threads would wait for the others to end.
 
+use super::room::Room;
 use anyhow::Result;
 use kit::show::Screen;
 use shardlab::error::BadInput;
@@ -22,6 +23,13 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const HEAD: usize = 16 << 10;
 const HEADERS: usize = 64;
 
+/// The folder of the built book: this room's, or the one of the checkout that this program was
+/// built from.
+pub fn built_book() -> PathBuf {
+    let built = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../target/book");
+    Room::of_this_program().map_or_else(built, |room| room.book())
+}
+
 /// Serves the files below `folder`, until the process is ended.
 ///
 /// # Errors
@@ -29,8 +37,8 @@ const HEADERS: usize = 64;
 pub fn serve(screen: &Screen, folder: &Path, address: SocketAddr) -> Result<()> {
     if !folder.join("index.html").is_file() {
         let what = format!("there is no book in {}", folder.display());
-        let help = "install mdBook (cargo install mdbook --locked) and rustup target add wasm32-wasip1-threads, then:  \
-                    cargo run --bin book -- build";
+        let help = "in a checkout, install mdBook (cargo install mdbook --locked) and rustup target add wasm32-wasip1-threads, \
+                    then:  cargo run --bin book -- build; for a room, labs/cluster/build.sh fetch, then build.sh";
         return Err(BadInput::new(what, help).into());
     }
     let listener = TcpListener::bind(address).map_err(|error| {

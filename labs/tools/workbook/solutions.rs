@@ -18,7 +18,7 @@ pub fn handout(course: &Course, desk: &Desk) -> Result<String, BadInput> {
     let mut text = format!(
         "# The exercises, for those who teach\n\n\
          {} exercises, {minutes} minutes. Each has its task, hints, our solution, the debrief that solvers read, and what its \
-         check recognises: what participants get wrong, and what they are told. Participants should not have this.\n",
+         check recognises: what participants get wrong, and what they are told. Participants should not have this.\n{LENGTH}\n",
         course.exercises().count()
     );
     text += &format!("\n## Notes for the book's pages\n{}", notes(course, desk)?);
@@ -34,7 +34,21 @@ pub fn handout(course: &Course, desk: &Desk) -> Result<String, BadInput> {
     for exercise in &ladder.exercises {
         text += &sheet(exercise, desk)?;
     }
-    Ok(text)
+    Ok(text.replacen(LENGTH, &length(&text), 1))
+}
+
+/// Where the document says how long it is.
+const LENGTH: &str = "{length}";
+
+/// A printed page, in lines and in characters of a line.
+const PAGE: [usize; 2] = [52, 92];
+
+/// How long a text is on paper.
+fn length(text: &str) -> String {
+    let [lines_of_page, width] = PAGE;
+    let lines: usize = text.lines().map(|line| line.chars().count().div_ceil(width).max(1)).sum();
+    let pages = lines.div_ceil(lines_of_page);
+    format!("It has {pages} pages, at {lines_of_page} lines a page and {width} characters a line.")
 }
 
 /// What to ask on a page, and where people get stuck: a file for each page that has such notes, the
@@ -157,6 +171,15 @@ pub fn sum(all: &[u64]) -> u64 {
     fn the_picture_is_the_first_drawing() {
         assert_eq!(picture(BLANK), "rank 0   1 2   →   4\n\nrank 1   1     →   4");
         assert_eq!(picture("//! a-task\n\nlet a = \"```text\";\n"), "");
+    }
+
+    #[test]
+    fn its_length_counts_lines_that_are_wrapped() {
+        let said =
+            |lines: usize, wide: usize| length(&format!("{}\n", "x".repeat(wide)).repeat(lines));
+        assert!(said(52, 92).starts_with("It has 1 pages"));
+        assert!(said(52, 93).starts_with("It has 2 pages"));
+        assert!(said(53, 0).starts_with("It has 2 pages"));
     }
 
     #[test]

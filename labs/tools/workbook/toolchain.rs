@@ -20,7 +20,7 @@ pub(super) const BUILT_BY: &str = env!("BUILT_BY");
 pub(super) struct Toolchain {
     rustc: OsString,
     /// Arguments with which rustc links by itself.
-    linking: Option<PathBuf>,
+    linking: Vec<String>,
 }
 
 impl Toolchain {
@@ -31,19 +31,17 @@ impl Toolchain {
         let given = std::env::var_os("RUSTC").filter(|rustc| !rustc.is_empty());
         let brought = || room.as_ref().and_then(Room::rustc).map(OsString::from);
         let rustc = given.or_else(brought).unwrap_or("rustc".into());
-        let linking = room.as_ref().and_then(Room::linking);
-        let linking = linking.filter(|_| on_path("cc").is_none());
+        let linking = match (room, on_path("cc")) {
+            (Some(room), None) => room.linking(),
+            _ => Vec::new(),
+        };
         Toolchain { rustc, linking }
     }
 
     /// rustc, ready to link programs here.
     pub fn command(&self) -> Command {
         let mut rustc = Command::new(&self.rustc);
-        if let Some(arguments) = &self.linking {
-            let mut at = OsString::from("@");
-            at.push(arguments);
-            rustc.arg(at);
-        }
+        rustc.args(&self.linking);
         rustc
     }
 

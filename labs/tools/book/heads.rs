@@ -1,0 +1,143 @@
+//! What a page's head says of it: a link that is pasted into a chat or found by a search shows it,
+//! with a picture.
+//!
+//! mdBook gives all pages one description. The project's address comes from one place: the key
+//! `repository` of `Cargo.toml`. While that is a comment, a page names its picture by its place in
+//! the book, which some readers of heads cannot follow.
+
+use super::colours::escaped;
+use anyhow::{Context, Result, ensure};
+use std::path::Path;
+
+/// The picture, seen from the book's folder.
+const PICTURE: &str = "card.png";
+
+/// The longest description: search engines cut the rest.
+const LONGEST: usize = 200;
+
+/// Writes the head of each page of `folder` whose Markdown is in `sources`.
+///
+/// # Errors
+/// If a page cannot be read or written, or has no head by mdBook.
+pub fn write(root: &Path, sources: &Path, folder: &Path) -> Result<()> {
+    let manifest = std::fs::read_to_string(root.join("Cargo.toml"))?;
+    let site = site(&manifest);
+    std::fs::copy(root.join("book").join(PICTURE), folder.join(PICTURE))
+        .with_context(|| format!("cannot copy {PICTURE}"))?;
+    for page in pages(&std::fs::read_to_string(sources.join("SUMMARY.md"))?) {
+        let path = folder.join(&page).with_extension("html");
+        let says = || format!("cannot read {}", path.display());
+        let html = std::fs::read_to_string(&path).with_context(says)?;
+        let markdown = std::fs::read_to_string(sources.join(&page))?;
+        let html = with_head(&html, &markdown, &page, site.as_deref())
+            .with_context(|| path.display().to_string())?;
+        std::fs::write(&path, html)?;
+    }
+    Ok(())
+}
+
+/// The files of all pages, as the summary links them.
+fn pages(summary: &str) -> Vec<String> {
+    let links = summary.split("](").skip(1);
+    links.filter_map(|link| Some(link.split_once(')')?.0.to_string())).collect()
+}
+
+/// The address of the book where GitHub serves it, if the project has said its own.
+fn site(manifest: &str) -> Option<String> {
+    let line = manifest.lines().find_map(|line| line.strip_prefix("repository = \""))?;
+    let (owner, name) = line
+        .trim_end_matches('"')
+        .strip_prefix("https://github.com/")?
+        .split_once('/')?;
+    Some(format!("https://{}.github.io/{name}/", owner.to_lowercase()))
+}
+
+fn with_head(html: &str, markdown: &str, page: &str, site: Option<&str>) -> Result<String> {
+    let start = html.find("<meta name=\"description\"").context("no description by mdBook")?;
+    let end = start + html[start..].find('>').context("a head that ends")? + 1;
+    let title = markdown.lines().next().and_then(|line| line.strip_prefix("# "));
+    let title = escaped(title.context("a page begins with its title")?);
+    let says = description(markdown);
+    ensure!(!says.is_empty(), "its first paragraph says nothing");
+    let says = escaped(&says).replace('"', "&quot;");
+    let above = "../".repeat(page.matches('/').count());
+    let picture = format!("{}{PICTURE}", site.unwrap_or(&above));
+    let head = format!(
+        "<meta name=\"description\" content=\"{says}\">\n        \
+         <meta property=\"og:type\" content=\"article\">\n        \
+         <meta property=\"og:site_name\" content=\"shardlab\">\n        \
+         <meta property=\"og:title\" content=\"{title}\">\n        \
+         <meta property=\"og:description\" content=\"{says}\">\n        \
+         <meta property=\"og:image\" content=\"{picture}\">\n        \
+         <meta name=\"twitter:card\" content=\"summary_large_image\">"
+    );
+    Ok(format!("{}{head}{}", &html[..start], &html[end..]))
+}
+
+/// The first sentences of a page, without their marks of Markdown: in most of them the question
+/// below the title.
+fn description(markdown: &str) -> String {
+    let blocks = markdown.split("\n\n").skip(1).map(str::trim);
+    let prose = |block: &&str| {
+        !block.is_empty() && !block.starts_with(['<', '>', '{', '`', '|', '$', '#', '!', '-'])
+    };
+    let mut block = blocks.filter(prose).filter(|block| !block.starts_with("Takes ["));
+    let mut text = String::new();
+    let mut rest = block.next().unwrap_or_default();
+    // A link is its words.
+    while let Some((before, after)) = rest.split_once("](") {
+        text += before;
+        rest = after.split_once(')').map_or("", |(_, after)| after);
+    }
+    text += rest;
+    let text = text.replace(['*', '`', '[', '$'], "").replace('\n', " ");
+    if text.len() <= LONGEST {
+        return text;
+    }
+    let ends = text.match_indices(". ").map(|(at, _)| at + 1);
+    let within = ends.take_while(|&end| end <= LONGEST).last();
+    match within {
+        Some(end) => text[..end].to_string(),
+        None => {
+            let cut = text.char_indices().map(|(at, _)| at).take_while(|&at| at < LONGEST).last();
+            let words = &text[..cut.unwrap_or(0)];
+            format!("{} …", words.rsplit_once(' ').map_or(words, |(words, _)| words))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_described_by_its_question_or_its_first_sentences() {
+        let asks = "# lab\n\n*What is `x`?*\n\n1 second to run\n";
+        assert_eq!(description(asks), "What is x?");
+        let told = "# A\n\nTakes [5 minutes](x.md).\n\n<nav>\n</nav>\n\nOf [one](a.md) and two.\n";
+        assert_eq!(description(told), "Of one and two.");
+        let long = format!("# A\n\nOne. Two. {}\n", "word ".repeat(100));
+        assert_eq!(description(&long), "One. Two.");
+        let endless = description(&format!("# A\n\n{}\n", "wörd ".repeat(100)));
+        assert!(endless.len() < 210 && endless.ends_with("wörd …"), "{endless}");
+    }
+
+    #[test]
+    fn a_head_names_title_description_and_picture() {
+        let html = "<head>\n<meta name=\"description\" content=\"all\">\n</head>";
+        let markdown = "# A & B\n\n*\"Why\"?*\n";
+        let there = site("x\nrepository = \"https://github.com/Some/book\"\n");
+        let head = with_head(html, markdown, "teach/a.md", there.as_deref()).unwrap();
+        for part in [
+            "name=\"description\" content=\"&quot;Why&quot;?\"",
+            "og:title\" content=\"A &amp; B\"",
+            "og:image\" content=\"https://some.github.io/book/card.png\"",
+        ] {
+            assert!(head.contains(part), "{part} in {head}");
+        }
+        assert_eq!(site("# repository = \"…\"\n"), None);
+        let head = with_head(html, markdown, "teach/a.md", None).unwrap();
+        assert!(head.contains("og:image\" content=\"../card.png\""), "{head}");
+        assert!(with_head("<head></head>", markdown, "a.md", None).is_err());
+    }
+}
