@@ -19,7 +19,7 @@ const LONGEST: usize = 200;
 ///
 /// # Errors
 /// If a page cannot be read or written, or has no head by mdBook.
-pub fn write(root: &Path, sources: &Path, folder: &Path) -> Result<()> {
+pub fn write_heads(root: &Path, sources: &Path, folder: &Path) -> Result<()> {
     let manifest = std::fs::read_to_string(root.join("Cargo.toml"))?;
     let site = site(&manifest);
     std::fs::copy(root.join("book").join(PICTURE), folder.join(PICTURE))

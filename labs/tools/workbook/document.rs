@@ -61,7 +61,7 @@ impl Document {
         };
         Document {
             version: 1,
-            who: kit::reader::name(),
+            who: kit::reader::reader_name(),
             when: now(),
             exercises: course.exercises().map(entry).collect(),
             predictions: predict::kept(&desk.my),
