@@ -175,36 +175,34 @@ LETTERS = """
     }
     return [...wrong];"""
 
-# The letters of a figure that are too pale on the page, in a light theme and in a dark one (WCAG asks for a contrast of 4.5).
-PALE = """
+# The contrast of letters on the page behind them, by WCAG, which asks for 4.5.
+CONTRAST = """
     const light = colour => {
         const [r, g, b, alpha = 1] = colour.match(/[\\d.]+/g).map(Number);
         const linear = [r, g, b].map(c => c / 255).map(c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
         return alpha === 0 ? 1 : 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
     };
+    const contrast = colour => {
+        const [own, page] = [colour, getComputedStyle(document.documentElement).backgroundColor].map(light);
+        return (Math.max(own, page) + 0.05) / (Math.min(own, page) + 0.05);
+    };"""
+
+# The letters of a figure that are too pale on the page, in a light theme and in a dark one.
+PALE = CONTRAST + """
     const [wrong, theme] = [new Set(), document.documentElement.className];
     for (const each of ['light', 'navy']) {
         document.documentElement.className = theme.replace(/\\b(light|navy)\\b/g, '') + ' ' + each;
-        const page = light(getComputedStyle(document.documentElement).backgroundColor);
         for (const text of arguments[0].querySelectorAll('.live :is(svg text, label, th, td, small, option)')) {
             const style = getComputedStyle(text);
-            const own = light(text.localName === 'text' ? style.fill : style.color);
-            const contrast = (Math.max(own, page) + 0.05) / (Math.min(own, page) + 0.05);
-            if (contrast < 4.5) wrong.add(`letters too pale on a ${each} page: ${text.textContent}`);
+            if (contrast(text.localName === 'text' ? style.fill : style.color) < 4.5) wrong.add(`letters too pale on a ${each} page: ${text.textContent}`);
         }
     }
     document.documentElement.className = theme;
     return [...wrong];"""
 
 # What is wrong with a page's slides as they are presented, in a window of 16:9: each is shown by the key that turns to it.
-SLIDES = """
+SLIDES = CONTRAST + """
     const wrong = [];
-    const light = colour => {
-        const [r, g, b, alpha = 1] = colour.match(/[\\d.]+/g).map(Number);
-        const linear = [r, g, b].map(c => c / 255).map(c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
-        return alpha === 0 ? 1 : 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
-    };
-    const root = document.documentElement;
     const slides = [...document.querySelectorAll('main .slide')];
     document.querySelectorAll('main .decks button').forEach((button, i) => {
         button.click();
@@ -228,8 +226,7 @@ SLIDES = """
                 if (over > 0.5 || hidden > 1) wrong.push(`${name} does not fit: ${part.textContent.slice(0, 40).trim()}`);
             }
             for (const text of slide.querySelectorAll('h2, p, li')) {
-                const [own, page] = [getComputedStyle(text).color, getComputedStyle(root).backgroundColor].map(light);
-                if ((Math.max(own, page) + 0.05) / (Math.min(own, page) + 0.05) < 4.5) wrong.push(`${name} has pale letters`);
+                if (contrast(getComputedStyle(text).color) < 4.5) wrong.push(`${name} has pale letters`);
             }
             document.body.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight', bubbles: true }));
         }

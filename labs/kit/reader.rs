@@ -1,5 +1,5 @@
-//! Someone who works through the labs: the folders, the checkout's and the reader's own, and the
-//! time of what was done.
+//! Someone who works through the labs: the folders, the checkout's and the reader's own, the name,
+//! and the time of what was done.
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};

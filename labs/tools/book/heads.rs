@@ -15,13 +15,13 @@ const PICTURE: &str = "card.png";
 /// The longest description: search engines cut the rest.
 const LONGEST: usize = 200;
 
-/// Writes the head of each page of `folder` whose Markdown is in `sources`.
+/// Writes the head of each page of the built book in `folder`.
 ///
 /// # Errors
 /// If a page cannot be read or written, or has no head by mdBook.
-pub fn write_heads(root: &Path, sources: &Path, folder: &Path) -> Result<()> {
-    let manifest = std::fs::read_to_string(root.join("Cargo.toml"))?;
-    let site = site(&manifest);
+pub fn write_heads(root: &Path, folder: &Path) -> Result<()> {
+    let sources = root.join("book/src");
+    let site = site(&std::fs::read_to_string(root.join("Cargo.toml"))?);
     std::fs::copy(root.join("book").join(PICTURE), folder.join(PICTURE))
         .with_context(|| format!("cannot copy {PICTURE}"))?;
     for page in pages(&std::fs::read_to_string(sources.join("SUMMARY.md"))?) {

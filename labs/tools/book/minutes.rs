@@ -91,11 +91,11 @@ fn with_clocks(page: &str) -> String {
             at = BEGINS;
         }
         match clock_row(line) {
-            Some((minutes, rest)) => {
-                if rest.contains("second day") {
+            Some((minutes, who, what)) => {
+                if what.contains("second day") {
                     at = BEGINS;
                 }
-                out += &format!("| {}:{:02} | {minutes} | {rest}", at / 60, at % 60);
+                out += &format!("| {}:{:02} | {minutes} | {who} | {what}", at / 60, at % 60);
                 at += minutes;
             }
             None => out += line,
@@ -105,12 +105,10 @@ fn with_clocks(page: &str) -> String {
     out
 }
 
-/// A row of a timetable: its minutes, and what comes after them.
-fn clock_row(line: &str) -> Option<(usize, &str)> {
-    let (clock, rest) = line.strip_prefix("| ")?.split_once(" | ")?;
-    clock.split_once(':')?;
-    let (minutes, rest) = rest.split_once(" | ")?;
-    Some((minutes.parse().ok()?, rest))
+/// A row of a timetable: the clock, and then the cells of a path's row.
+fn clock_row(line: &str) -> Option<(usize, &str, &str)> {
+    let (clock, cells) = line.strip_prefix("| ")?.split_once(' ')?;
+    row(cells).filter(|_| clock.contains(':'))
 }
 
 /// Each timetable's name, and its minutes without meals.
@@ -121,7 +119,7 @@ pub fn timetables(root: &Path) -> Result<Vec<(String, usize)>> {
     let page = page_text(root, CLOCKS)?;
     let tables = page.split("\n### ").skip(1).map(|section| {
         let rows = section.lines().filter_map(clock_row);
-        let minutes = rows.filter(|row| !row.1.starts_with("lunch")).map(|row| row.0).sum();
+        let minutes = rows.filter(|row| row.1 != "lunch").map(|row| row.0).sum();
         (section.lines().next().unwrap_or_default().to_string(), minutes)
     });
     Ok(tables.collect())
