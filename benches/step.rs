@@ -1,10 +1,10 @@
 //! Where the time of lab03's training step goes, on one rank or several:
-//! `cargo bench --bench step -- [PRESET] [RANKS]`.
+//! `cargo bench --bench step -- [PRESET] [RANKS] [DTYPE]`.
 //!
 //! Prints tokens per second, the share of the matmul peak (MFU), allocations per step, and the tree
 //! of the step's parts, all medians over steps after a warm-up. Let nothing else run meanwhile.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use kit::show::Screen;
 use kit::{Clock, Part};
 use lab02::tree::{Branch, tree};
@@ -13,10 +13,11 @@ use shardlab::comm::Comm;
 use shardlab::data::{Corpus, Sampler, Sampling};
 use shardlab::launch;
 use shardlab::model::{Gpt, Pass};
+use shardlab::named;
 use shardlab::parallel::Ddp;
 use shardlab::plan::{Family, ModelShape};
-use shardlab::tensor::matmul;
 use shardlab::tensor::profile::{self, OpTime, PassTime};
+use shardlab::tensor::{Precision, matmul};
 use shardlab::train::{self, AdamW, AdamWConfig};
 
 #[global_allocator]
@@ -26,6 +27,7 @@ struct Shape {
     gpt: ModelShape,
     batch: usize,
     steps: usize,
+    precision: Precision,
 }
 
 /// One rank's medians, in seconds, and its allocations a step.
@@ -45,6 +47,8 @@ fn main() -> Result<()> {
         std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
     let preset = words.first().map_or("baby", String::as_str);
     let ranks = words.get(1).map_or(Ok(1), |word| word.parse())?;
+    let dtype = words.get(2).map_or("f32", String::as_str);
+    let precision = named::find(dtype).context("DTYPE is f32 or bf16")?;
     let vocabulary = Corpus::embedded()?.vocabulary.size();
     let shape = match preset {
         "baby" => Shape {
@@ -58,6 +62,7 @@ fn main() -> Result<()> {
             },
             batch: 12,
             steps: 150,
+            precision,
         },
         "char" => Shape {
             gpt: ModelShape {
@@ -70,16 +75,17 @@ fn main() -> Result<()> {
             },
             batch: 4,
             steps: 20,
+            precision,
         },
         other => anyhow::bail!("there is no preset {other}: give baby or char"),
     };
-    let peak = matmul::measured_peak();
+    let peak = matmul::measured_peak(precision);
     let measured = launch::run(ranks, |comm| one_rank(&shape, comm))?;
     let m = &measured[0];
     let tokens = (shape.batch * shape.gpt.block) as f64;
     let mfu = 100.0 * tokens * shape.gpt.flops_per_token() as f64 / m.step / peak;
     println!(
-        "{preset}, {ranks} ranks: {:.0} tokens/s, MFU {mfu:.1}% of {:.0} GFLOP/s a core, {} allocations a step",
+        "{preset}, {ranks} ranks, {dtype}: {:.0} tokens/s, MFU {mfu:.1}% of {:.0} GFLOP/s a core, {} allocations a step",
         tokens * ranks as f64 / m.step,
         peak / 1e9,
         m.allocations / ranks
@@ -120,7 +126,7 @@ fn one_rank(shape: &Shape, comm: Comm) -> Result<Measured> {
             gpt.params.zero_gradients();
             sampler.batch(&corpus.train, step, 0)
         });
-        let pass = Pass::training(None);
+        let pass = Pass { precision: shape.precision, ..Pass::training(None) };
         let loss = clock.time(Part::Forward, || gpt.loss(&batch, &pass))?;
         let averaged = clock.time(Part::Backward, || {
             loss.backward()?;

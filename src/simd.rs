@@ -19,7 +19,7 @@ macro_rules! vectorized {
 pub(crate) use vectorized;
 
 #[cfg(not(target_family = "wasm"))]
-pub(crate) use chosen::in_vectors;
+pub(crate) use chosen::{in_vectors, is_portable};
 
 /// A browser has one kind of vector instructions, for which the program is compiled as a whole.
 #[cfg(target_family = "wasm")]
@@ -28,17 +28,32 @@ pub(crate) fn in_vectors<A, R>(arguments: A, loops: impl Fn(A) -> R) -> R {
     loops(arguments)
 }
 
+/// Whether the setting asks for instructions that every machine has. A browser's are one kind.
+#[cfg(target_family = "wasm")]
+pub(crate) fn is_portable() -> bool {
+    true
+}
+
 #[cfg(not(target_family = "wasm"))]
 mod chosen {
     use std::sync::OnceLock;
 
     #[inline(always)]
     pub(crate) fn in_vectors<A, R>(arguments: A, loops: impl Fn(A) -> R) -> R {
-        static ARCH: OnceLock<Option<pulp::Arch>> = OnceLock::new();
-        match ARCH.get_or_init(|| widest(std::env::var("SHARDLAB_SIMD").ok().as_deref())) {
+        match arch() {
             Some(arch) => arch.dispatch(Call { arguments, loops }),
             None => loops(arguments),
         }
+    }
+
+    /// Whether `SHARDLAB_SIMD=portable` asks for instructions that every machine has.
+    pub(crate) fn is_portable() -> bool {
+        arch().is_none()
+    }
+
+    fn arch() -> Option<pulp::Arch> {
+        static ARCH: OnceLock<Option<pulp::Arch>> = OnceLock::new();
+        *ARCH.get_or_init(|| widest(std::env::var("SHARDLAB_SIMD").ok().as_deref()))
     }
 
     /// The widest instructions of this machine. `None` if `SHARDLAB_SIMD=portable` asks for the

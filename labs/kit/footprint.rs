@@ -15,7 +15,6 @@ use shardlab::train::Config;
 pub struct Footprint<'a> {
     config: &'a Config,
     stage: Stage,
-    precision: Precision,
     /// Whether the optimizer's state, and in stage 3 parameters, are in files. The host's memory is
     /// this machine's.
     in_files: bool,
@@ -24,12 +23,7 @@ pub struct Footprint<'a> {
 impl<'a> Footprint<'a> {
     /// The footprint of data parallelism: every rank holds everything.
     pub fn new(config: &'a Config) -> Footprint<'a> {
-        Footprint {
-            config,
-            stage: Stage::Ddp,
-            precision: Precision::F32,
-            in_files: false,
-        }
+        Footprint { config, stage: Stage::Ddp, in_files: false }
     }
 
     /// The footprint of ZeRO: ranks shard the model's state.
@@ -37,7 +31,6 @@ impl<'a> Footprint<'a> {
         Footprint {
             config,
             stage: zero.stage,
-            precision: zero.precision,
             in_files: matches!(zero.offload, Some(Offload::Files(_))),
         }
     }
@@ -46,11 +39,12 @@ impl<'a> Footprint<'a> {
     /// all parameters. A rank that does not hold all parameters in f32 needs this copy to begin and
     /// to evaluate.
     pub fn of_a_rank(&self, batch: usize) -> (Memory, u64) {
-        let Footprint { config, stage, precision, in_files } = *self;
+        let Footprint { config, stage, in_files } = *self;
+        let Config { precision, reduce, .. } = *config;
         let plan = config.shape.memory(batch, DropoutMasks::of(config.dropout));
         let numel = config.shape.parameters();
         let state = if in_files { zero_memory_offloaded } else { zero_memory };
-        let each = precision.bytes_each();
+        let each = precision.bytes_each(reduce);
         let [parameters, gradients, optimizer] =
             state(stage.number(), numel, config.ranks as u64, each);
         let holds_all = stage < Stage::Three && precision == Precision::F32;
@@ -101,9 +95,9 @@ impl<'a> Footprint<'a> {
 
     /// The rows of a table: contents, bytes, and an explanation. Rows of 0 bytes are left out.
     pub fn rows(&self) -> Vec<(&'static str, u64, String)> {
-        let Footprint { config, stage, precision, .. } = *self;
+        let Footprint { config, stage, .. } = *self;
+        let Config { precision, reduce, .. } = *config;
         let (memory, temporary) = self.of_a_rank(config.batch);
-        let bytes = precision.bytes();
         let sharded = |from| {
             if stage >= from {
                 format!(", sharded among {}", config.ranks)
@@ -126,12 +120,12 @@ impl<'a> Footprint<'a> {
             (
                 "parameters",
                 memory.parameters,
-                format!("{bytes} bytes each{}", sharded(Stage::Three)),
+                format!("{} bytes each{}", precision.bytes(), sharded(Stage::Three)),
             ),
             (
                 "gradients",
                 memory.gradients,
-                format!("{bytes} bytes each{}", sharded(Stage::Two)),
+                format!("{} bytes each{}", reduce.bytes(), sharded(Stage::Two)),
             ),
             ("optimizer", memory.optimizer, format!("{optimizer}{}", sharded(Stage::One))),
             (

@@ -9,8 +9,8 @@ use shardlab::data::Batch;
 use shardlab::difference::{largest_difference, same_bits};
 use shardlab::model::Pass;
 use shardlab::parallel::Strategy;
-use shardlab::tensor::Params;
-use shardlab::tensor::stored::{narrow, widen};
+use shardlab::tensor::stored::narrow;
+use shardlab::tensor::{Params, Stored};
 use shardlab::train::{Config, Training};
 use std::ops::Range;
 
@@ -105,15 +105,20 @@ fn drawn(
     all
 }
 
+/// The values in f32, in the flat layout, as they are stored.
+pub fn stored_values(params: &Params) -> Vec<f32> {
+    match params.whole() {
+        Ok(values) => values.clone(),
+        Err(_) => bf16::widened(params.stored_values::<bf16>().to_vec()),
+    }
+}
+
 /// The gradients in f32, in the flat layout.
 fn gradients(params: &Params) -> Vec<f32> {
     if let Ok(gradients) = params.whole_gradients() {
         return gradients.clone();
     }
-    let stored = params.stored_gradients::<bf16>();
-    let mut gradients = vec![0.0; stored.len()];
-    widen(&stored, &mut gradients);
-    gradients
+    bf16::widened(params.stored_gradients::<bf16>().to_vec())
 }
 
 /// Replaces the gradients. Rounds them if they are stored in bf16.

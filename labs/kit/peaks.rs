@@ -1,13 +1,13 @@
 //! How fast this machine can be.
 
 use crate::show::{bytes_decimal, significant};
-use shardlab::tensor::matmul;
+use shardlab::tensor::{Precision, matmul};
 use std::time::Instant;
 
 /// The peaks of one thread of this machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Peaks {
-    /// FLOP/s of a large matrix product.
+    /// FLOP/s of a large matrix product in f32.
     pub flops: f64,
     /// Bytes per second that a large copy reads and writes.
     pub bytes: f64,
@@ -26,7 +26,7 @@ impl Peaks {
         };
         let best = (0..6).map(copy).fold(f64::INFINITY, f64::min);
         Peaks {
-            flops: matmul::measured_peak(),
+            flops: matmul::measured_peak(Precision::F32),
             bytes: 2.0 * from.len() as f64 / best,
         }
     }

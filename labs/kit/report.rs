@@ -8,6 +8,8 @@ use shardlab::data::Corpus;
 use shardlab::launch;
 use shardlab::parallel::zero::{Stage, Volumes, Zero};
 use shardlab::plan::ModelShape;
+use shardlab::tensor::matmul::Way;
+use shardlab::tensor::{Precision, matmul};
 use shardlab::train::Config;
 
 fn count(n: impl TryInto<u64>) -> String {
@@ -93,6 +95,27 @@ pub fn job(screen: &Screen, config: &Config, replica: &str) {
         schedule.warmup
     );
     screen.say(screen.row("steps", &steps));
+    precision(screen, config);
+}
+
+/// Prints the types of numbers, if they are not all f32, and how this machine multiplies them.
+pub fn precision(screen: &Screen, config: &Config) {
+    if config.precision == Precision::F32 && config.reduce == Precision::F32 {
+        return;
+    }
+    let gradients = format!("gradients in {}", config.reduce.name());
+    let text = match config.precision {
+        Precision::F32 => gradients,
+        Precision::Bf16 => {
+            let products = match matmul::way() {
+                Way::Instruction => "by AVX512-BF16",
+                Way::Fused => "by f32's fused multiply-add, with the instruction's bits",
+                Way::Plain => "by f32's arithmetic, with the instruction's bits",
+            };
+            format!("products {products}{}{gradients}", screen.separator())
+        }
+    };
+    screen.say(screen.row(config.precision.name(), &text));
 }
 
 /// Prints the settings that [`run`] leaves out, and that a reproduction needs.
@@ -180,13 +203,14 @@ pub fn legend(screen: &Screen) {
     screen.say(show::table(screen, &["abbr", "what it is"], &rows) + "\n");
 }
 
-/// The bytes that each of `ranks` ranks sends in an all-reduce of `numel` f32 numbers, as a formula
-/// and as a number.
-pub fn all_reduced(numel: usize, ranks: usize) -> (String, f64) {
+/// The bytes that each of `ranks` ranks sends in an all-reduce of `numel` numbers, as a formula and
+/// as a number.
+pub fn all_reduced(numel: usize, each: Precision, ranks: usize) -> (String, f64) {
     let n = ranks as f64;
+    let bytes = each.bytes();
     (
-        format!("2(n-1)/n x 4 x {}", count(numel)),
-        2.0 * ((n - 1.0) / n * 4.0) * numel as f64,
+        format!("2(n-1)/n x {bytes} x {}", count(numel)),
+        2.0 * ((n - 1.0) / n * bytes as f64) * numel as f64,
     )
 }
 
@@ -224,15 +248,17 @@ pub fn used(screen: &Screen, comm: &Comm) -> comm::Result<()> {
 
 /// The bytes that each rank sends in a step of ZeRO, as a formula and as a number.
 pub fn bytes_of_zero(zero: &Zero, stage: Stage) -> (String, f64) {
-    let Volumes { gathered, reduced, bytes_each } = zero.volumes();
+    let Volumes { gathered, reduced, gathered_bytes, reduced_bytes } = zero.volumes();
     let gathered = thousands(gathered as u64);
     let reduced = thousands(reduced as u64);
+    let sum = if gathered_bytes == reduced_bytes {
+        format!("{gathered_bytes} x ({gathered} gathered + {reduced} reduced)")
+    } else {
+        format!("({gathered_bytes} x {gathered} gathered + {reduced_bytes} x {reduced} reduced)")
+    };
     let words = match stage {
-        Stage::Ddp => format!("2(n-1)/n x {bytes_each} x {reduced}"),
-        _ => format!(
-            "(n-1)/n x {bytes_each} x ({gathered} gathered + {reduced} reduced) + {} for the norm",
-            zero.norm_bytes()
-        ),
+        Stage::Ddp => format!("2(n-1)/n x {reduced_bytes} x {reduced}"),
+        _ => format!("(n-1)/n x {sum} + {} for the norm", zero.norm_bytes()),
     };
     (words, zero.bytes_a_step())
 }

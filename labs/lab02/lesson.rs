@@ -15,6 +15,7 @@ use kit::Beside;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Uniform;
 use shardlab::parallel::Ddp;
+use shardlab::tensor::Precision;
 use shardlab::train::global_norm;
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -133,5 +134,5 @@ pub fn compare_steps(comm: &Comm, config: &MlpConfig) -> Result<Beside> {
     }
     library.push(global_norm(&model.params.gradients()));
     // candle multiplies and rounds in an order of its own.
-    Ok(Beside::of_losses(comm, &lesson, &library, false)?)
+    Ok(Beside::of_losses(comm, &lesson, &library, false, Precision::F32)?)
 }

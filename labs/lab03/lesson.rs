@@ -77,7 +77,7 @@ pub fn compare_steps(
     }
 
     let data_parallel = Strategy::data(comm.size(), Stage::Ddp);
-    let averaging = ZeroConfig { algorithm: all_reduce, ..ZeroConfig::ddp(config.adamw) };
+    let averaging = ZeroConfig { algorithm: all_reduce, ..config.zero(Stage::Ddp) };
     let mut training = Setup::new(&config, &data_parallel).zero(averaging).begin(comm)?;
     let mut library = Vec::new();
     for step in 0..STEPS {
@@ -85,5 +85,5 @@ pub fn compare_steps(
         library.extend([taken.loss, taken.grad_norm]);
     }
     let in_one_order = comm.adds_in_rank_order() && all_reduce.is_none();
-    Ok(Beside::of_losses(comm, &lesson, &library, in_one_order)?)
+    Ok(Beside::of_losses(comm, &lesson, &library, in_one_order, config.precision)?)
 }

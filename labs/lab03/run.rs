@@ -11,7 +11,8 @@ use kit::{
 };
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
-use shardlab::parallel::{Strategy, ZeroConfig};
+use shardlab::parallel::Strategy;
+use shardlab::parallel::zero::Stage;
 use shardlab::tensor::matmul;
 use shardlab::train::{self, Config, Setup};
 use shardlab::{checkpoint, launch};
@@ -53,16 +54,8 @@ pub fn run(mut args: Args) -> Result<()> {
     ensure_ranks_can_differ(args.broken.is_some(), config.ranks)?;
     let screen = Screen::detect(args.run.ascii);
     let lesson = Lesson::of("lab03")?;
-    let lab = Lab {
-        args,
-        strategy,
-        config,
-        eval,
-        corpus,
-        screen,
-        lesson,
-        peak: matmul::measured_peak(),
-    };
+    let peak = matmul::measured_peak(config.precision);
+    let lab = Lab { args, strategy, config, eval, corpus, screen, lesson, peak };
     let footprint = Footprint::new(&lab.config);
     let free = launch::free_memory(launch::ranks_here(lab.config.ranks));
     if lab.args.run.dry_run {
@@ -104,7 +97,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         comm,
         save_to: lab.save_to(),
     };
-    let mut zero = ZeroConfig::ddp(config.adamw);
+    let mut zero = config.zero(Stage::Ddp);
     zero.overlap = !lab.args.no_overlap;
     zero.algorithm = lab.args.all_reduce;
     zero.mistake = lab.args.broken.map(Break::mistake);

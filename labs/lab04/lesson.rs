@@ -118,5 +118,5 @@ pub fn compare_trainings(comm: &Comm, config: &Config, text: &[u32]) -> Result<B
         library.push(training.step(text, step)?.loss);
     }
     let in_one_order = comm.adds_in_rank_order();
-    Ok(Beside::of_losses(comm, &lesson, &library, in_one_order)?)
+    Ok(Beside::of_losses(comm, &lesson, &library, in_one_order, config.precision)?)
 }

@@ -41,7 +41,7 @@ pub fn run(mut args: Args) -> Result<()> {
     let config = args.train.resolve(strategy.data, steps, &corpus)?;
     args.strategy.ensure_divides(&config.shape)?;
     let eval = args.eval.resolve(config.steps, &args.train.defaults(), &corpus)?;
-    let mut zero = args.zero.resolve(config.adamw)?;
+    let mut zero = args.zero.resolve(&config)?;
     let screen = Screen::detect(args.run.ascii);
     let lesson = Lesson::of("lab04")?;
     if args.show == Some(Show::Timeline) {
@@ -65,7 +65,7 @@ pub fn run(mut args: Args) -> Result<()> {
     // One reduction in flight at a time: then the peak of memory does not depend on timing.
     zero.overlap &= alone.is_some();
     let eval = alone.map(|_| eval);
-    let peak = alone.map_or(0.0, |_| matmul::measured_peak());
+    let peak = alone.map_or(0.0, |_| matmul::measured_peak(config.precision));
     let lab = Lab {
         job: Job::of(&config, &zero),
         args,

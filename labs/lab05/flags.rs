@@ -16,6 +16,7 @@ use shardlab::parallel::Strategy;
 // The comparison trains a few steps, and writes nothing.
 #[command(mut_group("EvalFlags", |flags| flags.requires("full")), mut_group("LogFlags", |flags| flags.requires("full")))]
 #[command(mut_group("ZeroFlags", |flags| flags.requires("full")), mut_arg("dry_run", |flag| flag.requires("full")))]
+#[command(mut_arg("dtype", |flag| flag.requires("full")), mut_arg("reduce_dtype", |flag| flag.requires("full")))]
 #[command(mut_arg("offload", |flag| flag.hide_short_help(true)))]
 #[command(mut_arg("tiles", |flag| without::<usize>(flag, "tensor ranks cut every matrix anyway: leave it out")))]
 #[command(mut_arg("strategy", |flag| flag.group("full").conflicts_with("ranks")))]

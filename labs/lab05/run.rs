@@ -63,9 +63,13 @@ pub fn run(mut args: Args) -> Result<()> {
     TensorParallel::check(&config.shape, strategy.tensor, strategy.sequence || !full)?;
     ensure_ranks_can_differ(args.broken.is_some(), ranks)?;
     let eval = args.eval.resolve(config.steps, &args.train.defaults(), &corpus)?;
-    let zero = args.zero.resolve(config.adamw)?;
+    let zero = args.zero.resolve(&config)?;
     strategy.zero = zero.stage;
-    let peak = if full { matmul::measured_peak() } else { 0.0 };
+    let peak = if full {
+        matmul::measured_peak(config.precision)
+    } else {
+        0.0
+    };
     let lab = Lab {
         args,
         strategy,

@@ -10,6 +10,7 @@ use shardlab::launch;
 use shardlab::parallel::Strategy;
 use shardlab::parallel::pipeline::{Partition, Schedule};
 use shardlab::parallel::strategy::Recompute;
+use shardlab::tensor::Precision;
 use std::path::PathBuf;
 
 /// A pipeline: ranks that hold different layers, and micro-batches that travel through them.
@@ -17,6 +18,8 @@ use std::path::PathBuf;
 #[command(name = "lab06", version)]
 #[command(mut_arg("grad_accum", |flag| flag.hide(true).value_parser(one_micro_step)))]
 #[command(mut_arg("strategy", |flag| flag.conflicts_with_all(INSTEAD)))]
+#[command(mut_arg("dtype", |flag| flag.hide_short_help(true)))]
+#[command(mut_arg("reduce_dtype", |flag| flag.hide(true).value_parser(no_sums)))]
 #[command(mut_arg("global_batch", |flag| without::<usize>(flag, "give --micro-batches, and --batch for the size of each")))]
 #[command(mut_arg("init_from", |flag| without::<PathBuf>(flag, "this lab trains a few steps: leave it out")))]
 #[command(after_long_help = help::examples("lab06", &[
@@ -54,6 +57,14 @@ pub struct Args {
     /// Measure a pipeline's speed beside one rank's
     #[arg(long, conflicts_with_all = ["broken", "compare"], help_heading = help::INSTEAD)]
     pub bench: bool,
+}
+
+/// Refuses `--reduce-dtype`: each gradient has one rank.
+fn no_sums(text: &str) -> Result<Precision, &'static str> {
+    match text {
+        "f32" => Ok(Precision::F32),
+        _ => Err("no ranks add up gradients in this lab: leave it out"),
+    }
 }
 
 /// The parts of a strategy that this lab runs.

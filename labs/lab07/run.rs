@@ -13,7 +13,7 @@ use shardlab::comm::Comm;
 use shardlab::data::Corpus;
 use shardlab::launch;
 use shardlab::parallel::{Strategy, ZeroConfig};
-use shardlab::tensor::{Precision, matmul};
+use shardlab::tensor::matmul;
 use shardlab::train::Setup;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -59,7 +59,7 @@ pub fn run(mut args: Args) -> Result<()> {
     strategy.check(&config.shape)?;
     args.axes.refuse(&config, &strategy)?;
     let free = launch::free_memory(launch::ranks_here(strategy.ranks()));
-    let mut zero = ZeroConfig::new(strategy.zero, Precision::F32, config.adamw);
+    let mut zero = config.zero(strategy.zero);
     zero.mistake = args.axes.broken.map(Break::mistake);
     if args.axes.broken == Some(Break::EarlyAverage) {
         // So what the mistake does depends on neither the clock nor buckets.
@@ -214,5 +214,6 @@ fn introduce(lab: &Lab) {
         "batch",
         &format!("{sequences} sequences per step ({batch}){dot}{} steps", plan.config.steps),
     ));
+    report::precision(screen, &plan.config);
     screen.say(format!("\n{}", plan.map(screen)));
 }

@@ -214,5 +214,6 @@ fn introduce(lab: &Lab) {
         "steps",
         &format!("{} x {} micro-batches; {bad}", config.steps, config.grad_accum),
     ));
+    report::precision(screen, config);
     screen.say("");
 }

@@ -13,7 +13,7 @@ use shardlab::comm::{Comm, Reduce};
 use shardlab::mesh::{Axis, Mesh};
 use shardlab::model::Llama;
 use shardlab::parallel::pipeline::{Pipeline, Schedule, Stages};
-use shardlab::parallel::{TensorParallel, Zero, ZeroConfig};
+use shardlab::parallel::{TensorParallel, Zero};
 use std::ops::Range;
 
 // ANCHOR: heart
@@ -50,7 +50,7 @@ impl Part {
 
         // Replicas hold the same parameters. `zero_stage` says what of their state each of them
         // keeps.
-        let divide = ZeroConfig::new(config.zero_stage, job.dtype, config.adamw);
+        let divide = job.zero();
         let zero = job.model.begin(&model.chunks[0].params, replicas, divide, seed)?;
         let zero = zero.with_tensor(&tensor)?.with_pipeline(stages)?;
         Ok(Part { mesh, pipeline, model, zero })

@@ -1,6 +1,6 @@
 //! The layers of a transformer.
 
-use crate::tensor::{self, Dropout, KvCache, Param};
+use crate::tensor::{self, Dropout, KvCache, Param, Precision};
 use candle_core::{Result, Tensor};
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,6 +14,9 @@ pub struct Pass {
     pub dropout: Option<Dropout>,
     /// The keys and values of earlier positions, for passes that generate.
     pub cache: Option<Arc<KvCache>>,
+    /// The type of matrix products' factors, of the residual stream, and of activations that ranks
+    /// send. All other arithmetic is f32.
+    pub precision: Precision,
 }
 
 impl Pass {
@@ -24,7 +27,7 @@ impl Pass {
 
     /// A pass that a backward pass will follow.
     pub fn training(dropout: Option<Dropout>) -> Pass {
-        Pass { train: true, dropout, cache: None }
+        Pass { train: true, dropout, ..Pass::default() }
     }
 
     /// A pass over the positions that follow those in `cache`, to which it appends them.
@@ -50,6 +53,17 @@ impl Pass {
         }
     }
 
+    /// Rounds the residual stream to this pass's type, and its gradient in the backward pass.
+    ///
+    /// # Errors
+    /// If `x` is not f32.
+    pub fn rounded(&self, x: Tensor) -> Result<Tensor> {
+        match self.precision {
+            Precision::F32 => Ok(x),
+            Precision::Bf16 => tensor::round_to_bf16(x),
+        }
+    }
+
     /// The product `x · Wᵀ`. A pass with a cache has few rows, and takes the product that is made
     /// for them.
     ///
@@ -57,7 +71,7 @@ impl Pass {
     /// As [`tensor::linear`].
     pub fn linear(&self, x: &Tensor, weight: &Param) -> Result<Tensor> {
         match self.cache {
-            None => tensor::linear(x, weight),
+            None => tensor::linear(x, weight, self.precision),
             Some(_) => tensor::linears_of_few_rows(x, &[weight]),
         }
     }
@@ -110,7 +124,7 @@ impl Layer for Linear {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
         match &self.bias {
             None => pass.linear(x, &self.weight),
-            Some(bias) => tensor::linear_bias(x, &self.weight, bias),
+            Some(bias) => tensor::linear_bias(x, &self.weight, bias, pass.precision),
         }
     }
 }
@@ -140,7 +154,7 @@ impl Layer for Linears {
         let weights: Vec<&Param> = self.weights.iter().collect();
         match pass.cache {
             Some(_) => tensor::linears_of_few_rows(x, &weights),
-            None => tensor::linears(x, &weights),
+            None => tensor::linears(x, &weights, pass.precision),
         }
     }
 }
@@ -186,7 +200,7 @@ impl Entry for Embedding {
             Some(positions) => tensor::add_positions(x, positions, 0)?,
             None => x,
         };
-        pass.drop(x, "embedding")
+        pass.rounded(pass.drop(x, "embedding")?)
     }
 }
 
@@ -220,7 +234,9 @@ impl Layer for Attention {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
         let qkv = self.qkv.forward(x, pass)?;
         let dropout = pass.dropout.as_ref().map(|rules| (rules, self.name.as_str()));
-        let y = tensor::causal_attention(&qkv, self.heads.len(), self.heads.start, dropout)?;
+        let Range { start: first_head, .. } = self.heads;
+        let heads = self.heads.len();
+        let y = tensor::causal_attention(&qkv, heads, first_head, dropout, pass.precision)?;
         pass.drop(self.proj.forward(&y, pass)?, &format!("{}.proj", self.name))
     }
 }
@@ -249,8 +265,9 @@ pub struct Block {
 
 impl Layer for Block {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
-        let x = (x + self.attention.forward(&self.norm1.forward(x, pass)?, pass)?)?;
-        &x + self.mlp.forward(&self.norm2.forward(&x, pass)?, pass)?
+        let x =
+            pass.rounded((x + self.attention.forward(&self.norm1.forward(x, pass)?, pass)?)?)?;
+        pass.rounded((&x + self.mlp.forward(&self.norm2.forward(&x, pass)?, pass)?)?)
     }
 }
 

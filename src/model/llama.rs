@@ -85,7 +85,9 @@ impl Layer for GroupedAttention {
         let qkv = self.qkv.forward(x, pass)?;
         let turned = |first| tensor::rope(qkv, &self.rotations, self.heads + self.kv_heads, first);
         let y = match &pass.cache {
-            None => tensor::grouped_attention(&turned(0)?, self.heads, self.kv_heads)?,
+            None => {
+                tensor::grouped_attention(&turned(0)?, self.heads, self.kv_heads, pass.precision)?
+            }
             Some(_) if pass.train => bail!("a pass with a cache has no backward pass"),
             Some(cache) => {
                 cache.attend(self.layer, &turned(cache.next(self.layer)?)?, self.heads)?

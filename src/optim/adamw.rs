@@ -104,10 +104,10 @@ impl AdamW {
     ///
     /// # Errors
     /// If state in files cannot be read or written. Without files: never.
-    pub fn update<T: Stored>(
+    pub fn update<T: Stored, G: Stored>(
         &mut self,
         values: &mut (impl Windowed<T> + ?Sized),
-        gradients: &[T],
+        gradients: &[G],
         lr: f64,
         scale: f32,
     ) -> Result<()> {
@@ -117,7 +117,7 @@ impl AdamW {
             let shrink = if fragment.spec.decays() { rule.shrink } else { 1.0 };
             let first = fragment.start + elements.start - fragment.elements.start;
             let mut at = 0;
-            T::read(&gradients[first..first + elements.len()], |chunk| {
+            G::read(&gradients[first..first + elements.len()], |chunk| {
                 let range = at..at + chunk.len();
                 at = range.end;
                 let moments = (&mut exp_avg[range.clone()], &mut exp_avg_sq[range.clone()]);

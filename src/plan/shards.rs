@@ -1,7 +1,7 @@
 //! A model that tensor ranks and pipeline stages share: what each rank holds, keeps, calls and
 //! sends.
 //!
-//! Activations, calls and bytes are those of this library's GPT in f32. Korthikanti et al.
+//! Activations and calls are those of this library's GPT, whose tensors are f32. Korthikanti et al.
 //! (arXiv 2205.05198) count 16-bit activations of a block: sbh(10 + 24/t) with tensor parallelism,
 //! sbh 34/t with sequence parallelism as well. Here it is sbh(24 + 48/t) and sbh(8 + 64/t), and
 //! less than a percent more for norms and heads: see [`Kept`].
@@ -91,13 +91,15 @@ impl Shards {
     }
 
     /// Bytes that each rank sends for a step over `batch` sequences, in any number of micro-steps:
-    /// activations and their gradients, three numbers for each token's loss, and with sequence
-    /// parallelism the gradients of `copies`.
-    pub fn sent(&self, batch: usize, copies: usize) -> f64 {
+    /// activations and their gradients, three f32 for each token's loss, and with sequence
+    /// parallelism the gradients of `copies`. `bytes`: of an activation, and of a parameter's
+    /// gradient.
+    pub fn sent(&self, batch: usize, copies: usize, bytes: [usize; 2]) -> f64 {
         let ModelShape { layers, embd, block, .. } = self.shape;
         let copies = if self.sequence { copies } else { 0 };
-        let numbers = batch * block * ((4 * layers + 2) * embd + 3) + copies;
-        2.0 * (self.tensor as f64 - 1.0) / self.tensor as f64 * 4.0 * numbers as f64
+        let each = bytes[0] * (4 * layers + 2) * embd + 4 * 3;
+        let all = batch * block * each + bytes[1] * copies;
+        2.0 * (self.tensor as f64 - 1.0) / self.tensor as f64 * all as f64
     }
 }
 
@@ -126,7 +128,7 @@ mod tests {
         for dropout in [DropoutMasks::None, DropoutMasks::Kept] {
             assert_eq!(one.activations(12, dropout), shape.alone().activations(12, dropout));
         }
-        assert_eq!((one.calls(), one.sent(12, one.copies())), ([0, 0], 0.0));
+        assert_eq!((one.calls(), one.sent(12, one.copies(), [4, 4])), ([0, 0], 0.0));
     }
 
     /// The textbook's numbers in bytes of 4: 6 + 12/t, and 2 + 16/t of width.

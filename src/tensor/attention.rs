@@ -4,7 +4,8 @@
 use super::dropout::{Dropout, Mask};
 use super::graph::{TensorOp, apply};
 use super::math::{dot, exp, softmax, vectorized};
-use super::matmul::{Matrix, Write, matmul};
+use super::matmul::{Matrix, Write, matmul_in};
+use super::stored::Precision;
 use candle_core::{Result, Shape, Tensor, bail};
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -15,7 +16,8 @@ use std::sync::OnceLock;
 /// The forward pass does not keep the matrix of probabilities (length x length for every head). It
 /// keeps one number per row, from which the backward pass recomputes the matrix (Dao et al.,
 /// arXiv 2205.14135). `first_head` is the position of this rank's first head in the whole layer. It
-/// decides the heads' dropout masks.
+/// decides the heads' dropout masks. The products' factors are as `products` has them; the softmax
+/// is f32.
 ///
 /// # Errors
 /// If a row is not three times as wide as whole heads.
@@ -24,6 +26,7 @@ pub fn causal_attention(
     heads: usize,
     first_head: usize,
     dropout: Option<(&Dropout, &str)>,
+    products: Precision,
 ) -> Result<Tensor> {
     let mask = dropout.map(|(dropout, layer)| dropout.mask(layer));
     apply(
@@ -33,6 +36,7 @@ pub fn causal_attention(
             kv_heads: heads,
             first_head,
             mask,
+            products,
             log_sums: OnceLock::new(),
         },
     )
@@ -43,7 +47,12 @@ pub fn causal_attention(
 ///
 /// # Errors
 /// If the heads do not divide a row, or `kv_heads` does not divide `heads`.
-pub fn grouped_attention(qkv: &Tensor, heads: usize, kv_heads: usize) -> Result<Tensor> {
+pub fn grouped_attention(
+    qkv: &Tensor,
+    heads: usize,
+    kv_heads: usize,
+    products: Precision,
+) -> Result<Tensor> {
     apply(
         qkv,
         Attention {
@@ -51,6 +60,7 @@ pub fn grouped_attention(qkv: &Tensor, heads: usize, kv_heads: usize) -> Result<
             kv_heads,
             first_head: 0,
             mask: None,
+            products,
             log_sums: OnceLock::new(),
         },
     )
@@ -61,6 +71,7 @@ struct Attention {
     kv_heads: usize,
     first_head: usize,
     mask: Option<Mask>,
+    products: Precision,
     /// The logarithm of the sum of e^score, for every sequence, head and row.
     log_sums: OnceLock<Vec<f32>>,
 }
@@ -152,6 +163,10 @@ fn tiles(length: usize) -> impl Iterator<Item = Tile> {
 const TILE: usize = 64;
 
 impl Attention {
+    fn matmul(&self, c: &mut [f32], stride: usize, write: Write, a: Matrix, b: Matrix) {
+        matmul_in(self.products, c, stride, write, a, b);
+    }
+
     /// Multiplies the lower triangle of one head's [length, length] matrix by its dropout mask.
     fn apply_mask(&self, matrix: &mut [f32], sizes: Sizes, s: usize, h: usize) {
         let Some(mask) = &self.mask else { return };
@@ -178,7 +193,7 @@ impl TensorOp for Attention {
                 let [q, k, v] = sizes.of_head(qkv, s, h); // [t, head] each
                 for Tile { rows, seen, .. } in tiles(t) {
                     // Scores [t, t] = Q [t, head] · Kᵀ [head, t].
-                    matmul(
+                    self.matmul(
                         &mut p[rows.start * t..],
                         t,
                         Write::Replace,
@@ -197,7 +212,8 @@ impl TensorOp for Attention {
                 for Tile { rows, seen, .. } in tiles(t) {
                     // Y [t, head] = P [t, t] · V [t, head].
                     let p = Matrix::new(&p, t, t).rows(rows.clone()).cols(seen.clone());
-                    matmul(&mut out[rows.start * width..], width, Write::Replace, p, v.rows(seen));
+                    let out = &mut out[rows.start * width..];
+                    self.matmul(out, width, Write::Replace, p, v.rows(seen));
                 }
             }
         }
@@ -243,14 +259,15 @@ impl Attention {
         // then dP, then dS.
         for Tile { rows, seen, .. } in tiles(t) {
             let start = rows.start * t;
-            matmul(
+            self.matmul(
                 &mut p[start..],
                 t,
                 Write::Replace,
                 q.rows(rows.clone()),
                 k.rows(seen.clone()).t(),
             ); // Q Kᵀ
-            matmul(&mut ds[start..], t, Write::Replace, dy.rows(rows), v.rows(seen).t()); // dY Vᵀ
+            // dY Vᵀ
+            self.matmul(&mut ds[start..], t, Write::Replace, dy.rows(rows), v.rows(seen).t());
         }
         self.apply_mask(ds, sizes, s, h);
         vectorized!((&mut p[..], &mut ds[..], log_sums, sizes.scale()), causal_softmax_gradient,);
@@ -270,7 +287,7 @@ impl Attention {
             // Offsets of these rows of dQ, dK and dV in dqkv: [rows, head] each.
             let [dq, dk, dv] = sizes.parts(h).map(|part| start + rows.start * row + part);
             let mut put =
-                |offset: usize, write, a, b| matmul(&mut dqkv[offset..], row, write, a, b);
+                |offset: usize, write, a, b| self.matmul(&mut dqkv[offset..], row, write, a, b);
             // [rows, seen] · [seen, head]
             put(dq, Write::Replace, ds.rows(rows.clone()).cols(seen.clone()), k.rows(seen));
             put(

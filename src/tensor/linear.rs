@@ -1,20 +1,23 @@
 //! `y = x · Wᵀ`, or `y = x · Wᵀ + b`: the layer that holds nearly all of a model's parameters and
 //! does nearly all of its arithmetic.
 
+use super::few_rows::Numbers;
 use super::graph::{TensorOp, apply, rows};
 use super::math::vectorized;
-use super::matmul::{Matrix, Write, matmul};
+use super::matmul::{Matrix, Write, matmul, matmul_bf16, matmul_in};
 use super::params::Param;
+use super::stored::Precision;
 use candle_core::{Result, Shape, Tensor, bail};
 
-/// `x` [.., in] times the transpose of `weight` [out, in]: [.., out].
+/// `x` [.., in] times the transpose of `weight` [out, in]: [.., out]. The factors of all three
+/// products, forward and backward, are as `products` has them.
 ///
 /// Backward: the input's gradient is `dy · W`; `dyᵀ · x` is added to the weight's.
 ///
 /// # Errors
 /// If the last dimension of `x` is not in, or the weight is not here.
-pub fn linear(x: &Tensor, weight: &Param) -> Result<Tensor> {
-    apply(x, Linear { weight: weight.handle(), bias: None })
+pub fn linear(x: &Tensor, weight: &Param, products: Precision) -> Result<Tensor> {
+    apply(x, Linear { weight: weight.handle(), bias: None, products })
 }
 
 /// [`linear`] plus `bias`, one number per output. Every row gets the same bias.
@@ -23,13 +26,19 @@ pub fn linear(x: &Tensor, weight: &Param) -> Result<Tensor> {
 ///
 /// # Errors
 /// As [`linear`].
-pub fn linear_bias(x: &Tensor, weight: &Param, bias: &Param) -> Result<Tensor> {
-    apply(x, Linear { weight: weight.handle(), bias: Some(bias.handle()) })
+pub fn linear_bias(
+    x: &Tensor,
+    weight: &Param,
+    bias: &Param,
+    products: Precision,
+) -> Result<Tensor> {
+    apply(x, Linear { weight: weight.handle(), bias: Some(bias.handle()), products })
 }
 
 struct Linear {
     weight: Param,
     bias: Option<Param>,
+    products: Precision,
 }
 
 impl Linear {
@@ -57,9 +66,8 @@ impl TensorOp for Linear {
             // over y.
             Some(bias) => (bias.value()?.repeat(n), Write::Add),
         };
-        let weight = self.weight.value()?;
         let x = Matrix::new(x, n, ins);
-        matmul(&mut y, outs, write, x, Matrix::new(&weight, outs, ins).t());
+        times(&self.weight, Turn::Transposed, self.products, &mut y, outs, write, x)?;
         let shape = [&dims[..dims.len() - 1], &[outs]].concat();
         Ok((y, shape.into()))
     }
@@ -68,7 +76,7 @@ impl TensorOp for Linear {
         let (outs, ins) = self.sizes();
         let mut dx = vec![0.0; x.len()];
         let dy = Matrix::new(dy, x.len() / ins, outs);
-        matmul(&mut dx, ins, Write::Replace, dy, Matrix::new(&self.weight.value()?, outs, ins));
+        times(&self.weight, Turn::AsIs, self.products, &mut dx, ins, Write::Replace, dy)?;
         Ok(dx)
     }
 
@@ -81,9 +89,49 @@ impl TensorOp for Linear {
             bias.add_gradient(|db| vectorized!((db, dy), add_rows))?;
         }
         let dy = Matrix::new(dy, n, outs);
+        let x = Matrix::new(x, n, ins);
         self.weight
-            .add_gradient(|dw| matmul(dw, ins, Write::Add, dy.t(), Matrix::new(x, n, ins)))
+            .add_gradient(|dw| matmul_in(self.products, dw, ins, Write::Add, dy.t(), x))
     }
+}
+
+/// How a weight [out, in] is the right factor of a product.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Turn {
+    AsIs,
+    Transposed,
+}
+
+impl Turn {
+    fn view<'a, T>(self, weight: &Param, elements: &'a [T]) -> Matrix<'a, T> {
+        let shape = &weight.spec().shape;
+        let matrix = Matrix::new(elements, shape[0], shape[1]);
+        if self == Turn::Transposed { matrix.t() } else { matrix }
+    }
+}
+
+/// Writes `x · W`, or `x · Wᵀ`, to `c` with rows of `stride`. A bf16 product reads the weight in
+/// the type in which this rank stores it.
+///
+/// # Errors
+/// If the weight is not here.
+pub(super) fn times(
+    weight: &Param,
+    turn: Turn,
+    products: Precision,
+    c: &mut [f32],
+    stride: usize,
+    write: Write,
+    x: Matrix,
+) -> Result<()> {
+    match products {
+        Precision::F32 => matmul(c, stride, write, x, turn.view(weight, &weight.value()?)),
+        Precision::Bf16 => weight.stored(|elements| match elements {
+            Numbers::F32(w) => matmul_bf16(c, stride, write, x, turn.view(weight, w)),
+            Numbers::Bf16(w) => matmul_bf16(c, stride, write, x, turn.view(weight, w)),
+        })?,
+    }
+    Ok(())
 }
 
 /// Adds every row of `rows` to `sum`, the first row first.

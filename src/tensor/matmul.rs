@@ -1,70 +1,52 @@
-//! Matrix products over slices, on the calling thread, through the `gemm` crate.
+//! Matrix products over slices, on the calling thread: in f32 through the `gemm` crate, in bf16
+//! through our own package of them.
 
 use super::profile::{self, Products};
-use std::ops::Range;
+use super::stored::Precision;
+use crate::simd;
+pub use bf16_products::{Matrix, Number, Way, Write};
 
-/// A view of a slice as a matrix: element (r, c) has the offset `r * row_stride + c * col_stride`.
-#[derive(Clone, Copy)]
-pub struct Matrix<'a> {
-    data: &'a [f32],
-    rows: usize,
-    cols: usize,
-    row_stride: usize,
-    col_stride: usize,
-}
-
-impl<'a> Matrix<'a> {
-    /// A row-major matrix with contiguous rows.
-    pub fn new(data: &'a [f32], rows: usize, cols: usize) -> Matrix<'a> {
-        Matrix::strided(data, rows, cols, cols)
-    }
-
-    /// A row-major matrix with `stride` elements from one row's start to the next row's: a block of
-    /// columns of a wider matrix.
-    pub fn strided(data: &'a [f32], rows: usize, cols: usize, stride: usize) -> Matrix<'a> {
-        assert!(
-            rows * cols == 0 || (rows - 1) * stride + cols <= data.len(),
-            "the matrix ends outside its slice"
-        );
-        Matrix { data, rows, cols, row_stride: stride, col_stride: 1 }
-    }
-
-    /// A view of some of the rows.
-    pub fn rows(self, rows: Range<usize>) -> Matrix<'a> {
-        assert!(
-            rows.start <= rows.end && rows.end <= self.rows,
-            "the matrix has {} rows, not {rows:?}",
-            self.rows
-        );
-        Matrix {
-            data: &self.data[rows.start * self.row_stride..],
-            rows: rows.len(),
-            ..self
-        }
-    }
-
-    /// A view of some of the columns.
-    pub fn cols(self, cols: Range<usize>) -> Matrix<'a> {
-        self.t().rows(cols).t()
-    }
-
-    /// A view of the transposed matrix.
-    pub fn t(self) -> Matrix<'a> {
-        Matrix {
-            rows: self.cols,
-            cols: self.rows,
-            row_stride: self.col_stride,
-            col_stride: self.row_stride,
-            ..self
-        }
+/// `c = a · b`, or `c += a · b`, with factors as `products` has them. In bf16 they are rounded to
+/// it, and sums are f32: `bf16-products` says how.
+pub fn matmul_in(
+    products: Precision,
+    c: &mut [f32],
+    stride: usize,
+    write: Write,
+    a: Matrix,
+    b: Matrix,
+) {
+    match products {
+        Precision::F32 => matmul(c, stride, write, a, b),
+        Precision::Bf16 => matmul_bf16(c, stride, write, a, b),
     }
 }
 
-/// Whether a product replaces the destination's contents or adds to them.
-#[derive(Clone, Copy, PartialEq)]
-pub enum Write {
-    Replace,
-    Add,
+/// [`matmul_in`] bf16, of factors that may be stored in it.
+pub fn matmul_bf16<A: Number, B: Number>(
+    c: &mut [f32],
+    stride: usize,
+    write: Write,
+    a: Matrix<A>,
+    b: Matrix<B>,
+) {
+    let product = counted(write, a, b);
+    profile::matmul(product, || bf16_products::matmul(c, stride, write, a, b, way()));
+}
+
+/// How this machine computes bf16 products. All ways give the same bits.
+pub fn way() -> Way {
+    if simd::is_portable() { Way::Plain } else { Way::best() }
+}
+
+/// What a product computes, and the least that it reads and writes.
+fn counted<A, B>(write: Write, a: Matrix<A>, b: Matrix<B>) -> Products {
+    let results = a.rows * b.cols;
+    let passes = if write == Write::Add { 2 } else { 1 };
+    let bytes = size_of::<A>() * a.rows * a.cols
+        + size_of::<B>() * b.rows * b.cols
+        + size_of::<f32>() * results * passes;
+    Products { flops: 2 * (results * a.cols) as u64, bytes: bytes as u64 }
 }
 
 /// `c = a · b`, or `c += a · b`. `c` is row-major with `stride` elements from one row's start to
@@ -81,11 +63,7 @@ pub fn matmul(c: &mut [f32], stride: usize, write: Write, a: Matrix, b: Matrix) 
         stride >= cols && (rows - 1) * stride + cols <= c.len(),
         "the product ends outside its slice"
     );
-    let moved = rows * inner + inner * cols + rows * cols * if write == Write::Add { 2 } else { 1 };
-    let product = Products {
-        flops: 2 * (rows * cols * inner) as u64,
-        bytes: (size_of::<f32>() * moved) as u64,
-    };
+    let product = counted(write, a, b);
     // SAFETY: the constructors and the assertions above make sure that all elements which the
     // strides reach are inside the slices. `c` is borrowed mutably, so it overlaps neither factor.
     profile::matmul(product, || unsafe {
@@ -125,11 +103,11 @@ pub fn allocate_room() {
 }
 
 /// Measures the matmul peak of one thread on this machine, in FLOP/s: the best of several products
-/// of square matrices.
+/// of square matrices in `products`.
 ///
 /// MFU compares a training step with this peak. A figure from a data sheet would describe a
 /// different machine.
-pub fn measured_peak() -> f64 {
+pub fn measured_peak(products: Precision) -> f64 {
     const N: usize = 768;
     const REPEATS: usize = 12;
     let a = vec![0.5; N * N];
@@ -138,7 +116,8 @@ pub fn measured_peak() -> f64 {
     let mut best = f64::INFINITY;
     for _ in 0..REPEATS {
         let start = std::time::Instant::now();
-        matmul(&mut c, N, Write::Replace, Matrix::new(&a, N, N), Matrix::new(&b, N, N).t());
+        let factors = (Matrix::new(&a, N, N), Matrix::new(&b, N, N).t());
+        matmul_in(products, &mut c, N, Write::Replace, factors.0, factors.1);
         best = best.min(start.elapsed().as_secs_f64());
     }
     assert_eq!(c[0], N as f32 * 0.125);
@@ -212,11 +191,5 @@ mod tests {
             profile::products() - before,
             Products { flops: 120, bytes: 2 * once.bytes + 4 * 10 }
         );
-    }
-
-    #[test]
-    #[should_panic(expected = "outside its slice")]
-    fn a_matrix_larger_than_its_slice_is_refused() {
-        Matrix::strided(&[0.0; 11], 3, 4, 4);
     }
 }

@@ -12,8 +12,8 @@
 //! `swiglu.rs`, `stacked.rs` (several matrices at once); for generating, `few_rows.rs` and
 //! `cache.rs`. Backward passes in pieces, for pipelines: `defer.rs` (in time) and `boundary.rs` (in
 //! space); and `recompute.rs`, which trades time for memory. Tools: `graph.rs` (makes an operation
-//! a node of the graph), `stored.rs` (the types of stored numbers), `random.rs`, `matmul.rs`,
-//! `math.rs`, `profile.rs` (the time that each operation took).
+//! a node of the graph), `stored.rs` (the types of stored numbers), `rounded.rs` (activations in
+//! bf16), `random.rs`, `matmul.rs`, `math.rs`, `profile.rs` (the time that each operation took).
 
 mod attention;
 mod boundary;
@@ -36,6 +36,7 @@ pub mod random;
 mod recompute;
 mod rms_norm;
 mod rope;
+mod rounded;
 mod squared_error;
 mod stacked;
 pub mod stored;
@@ -63,6 +64,7 @@ pub use random::Init;
 pub use recompute::recompute;
 pub use rms_norm::rms_norm;
 pub use rope::{Rotations, rope};
+pub use rounded::round_to_bf16;
 pub use squared_error::squared_error;
 pub use stacked::{linears, linears_of_few_rows};
 pub use stored::{Numbers, Precision, Stored};

@@ -3,17 +3,19 @@
 
 use super::few_rows::{FEW, few_rows};
 use super::graph::{TensorOp, apply, rows};
-use super::matmul::{Matrix, Write, matmul};
+use super::linear::{Turn, times};
+use super::matmul::{Matrix, Write, matmul_in};
 use super::params::Param;
+use super::stored::Precision;
 use candle_core::{Result, Shape, Tensor, bail};
 
 /// `[x · W₁ᵀ | x · W₂ᵀ | …]` for `x` [.., in] and weights [out, in]: [.., sum of outs]. Each
-/// parameter keeps its own gradient.
+/// parameter keeps its own gradient. The products' factors are as `products` has them.
 ///
 /// # Errors
 /// If the last dimension of `x` is not in, or a weight is not here.
-pub fn linears(x: &Tensor, weights: &[&Param]) -> Result<Tensor> {
-    apply(x, Stacked::of(weights, false))
+pub fn linears(x: &Tensor, weights: &[&Param], products: Precision) -> Result<Tensor> {
+    apply(x, Stacked::of(weights, products, false))
 }
 
 /// The same for a pass that generates: few rows are multiplied in a way that reads each weight once
@@ -23,18 +25,19 @@ pub fn linears(x: &Tensor, weights: &[&Param]) -> Result<Tensor> {
 /// # Errors
 /// As [`linears`].
 pub fn linears_of_few_rows(x: &Tensor, weights: &[&Param]) -> Result<Tensor> {
-    apply(x, Stacked::of(weights, true))
+    apply(x, Stacked::of(weights, Precision::F32, true))
 }
 
 struct Stacked {
     weights: Vec<Param>,
+    products: Precision,
     generates: bool,
 }
 
 impl Stacked {
-    fn of(weights: &[&Param], generates: bool) -> Stacked {
+    fn of(weights: &[&Param], products: Precision, generates: bool) -> Stacked {
         let weights = weights.iter().map(|weight| weight.handle()).collect();
-        Stacked { weights, generates }
+        Stacked { weights, products, generates }
     }
 
     /// The sum of the outputs, and the number of inputs.
@@ -76,16 +79,9 @@ impl TensorOp for Stacked {
             if self.generates && n <= FEW {
                 return weight.stored(|weight| few_rows(&mut y[column..], outs, x, weight, ins));
             }
-            let rows = weight.spec().shape[0];
-            let weight = weight.value()?;
-            matmul(
-                &mut y[column..],
-                outs,
-                Write::Replace,
-                Matrix::new(x, n, ins),
-                Matrix::new(&weight, rows, ins).t(),
-            );
-            Ok(())
+            let x = Matrix::new(x, n, ins);
+            let y = &mut y[column..];
+            times(weight, Turn::Transposed, self.products, y, outs, Write::Replace, x)
         })?;
         Ok((y, [&dims[..dims.len() - 1], &[outs]].concat().into()))
     }
@@ -98,8 +94,7 @@ impl TensorOp for Stacked {
             let write = if column == 0 { Write::Replace } else { Write::Add };
             let rows = weight.spec().shape[0];
             let dy = Matrix::new(dy, n, outs).cols(column..column + rows);
-            matmul(&mut dx, ins, write, dy, Matrix::new(&weight.value()?, rows, ins));
-            Ok(())
+            times(weight, Turn::AsIs, self.products, &mut dx, ins, write, dy)
         })?;
         Ok(dx)
     }
@@ -113,8 +108,8 @@ impl TensorOp for Stacked {
             let rows = weight.spec().shape[0];
             column -= rows;
             let dy = Matrix::new(dy, n, outs).cols(column..column + rows);
-            weight
-                .add_gradient(|dw| matmul(dw, ins, Write::Add, dy.t(), Matrix::new(x, n, ins)))?;
+            let x = Matrix::new(x, n, ins);
+            weight.add_gradient(|dw| matmul_in(self.products, dw, ins, Write::Add, dy.t(), x))?;
         }
         Ok(())
     }

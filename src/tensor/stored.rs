@@ -27,11 +27,25 @@ impl Precision {
         }
     }
 
-    /// Bytes per parameter in training, with the optimizer's numbers.
-    pub fn bytes_each(self) -> BytesEach {
+    /// Bytes per parameter in training, with gradients that are kept as `gradients` and with the
+    /// optimizer's numbers: two moments, and beside a bf16 parameter its master copy.
+    pub fn bytes_each(self, gradients: Precision) -> BytesEach {
+        let optimizer = match self {
+            Precision::F32 => BytesEach::F32.optimizer,
+            Precision::Bf16 => BytesEach::MIXED.optimizer,
+        };
+        BytesEach {
+            parameter: self.bytes() as u64,
+            gradient: gradients.bytes() as u64,
+            optimizer,
+        }
+    }
+
+    /// The nearest numbers that the type has.
+    pub fn rounded(self, numbers: &[f32]) -> Vec<f32> {
         match self {
-            Precision::F32 => BytesEach::F32,
-            Precision::Bf16 => BytesEach::MIXED,
+            Precision::F32 => numbers.to_vec(),
+            Precision::Bf16 => bf16::widened(bf16::narrowed(numbers)),
         }
     }
 
@@ -60,6 +74,10 @@ pub trait Stored: Element<Wide = f32> {
     fn of_mut(numbers: &mut Numbers) -> Option<&mut Vec<Self>>;
     /// Wraps numbers of this type.
     fn numbers(numbers: Vec<Self>) -> Numbers;
+    /// The nearest numbers that can be stored.
+    fn narrowed(numbers: &[f32]) -> Vec<Self>;
+    /// Stored numbers as f32.
+    fn widened(numbers: Vec<Self>) -> Vec<f32>;
     /// Calls `read` with all numbers as f32, chunk by chunk.
     fn read(numbers: &[Self], read: impl FnMut(&[f32]));
     /// Calls `change` with all numbers as f32, and stores the result.
@@ -87,6 +105,14 @@ impl Stored for f32 {
 
     fn numbers(numbers: Vec<f32>) -> Numbers {
         Numbers::F32(numbers)
+    }
+
+    fn narrowed(numbers: &[f32]) -> Vec<f32> {
+        numbers.to_vec()
+    }
+
+    fn widened(numbers: Vec<f32>) -> Vec<f32> {
+        numbers
     }
 
     fn read(numbers: &[f32], mut read: impl FnMut(&[f32])) {
@@ -122,6 +148,18 @@ impl Stored for bf16 {
 
     fn numbers(numbers: Vec<bf16>) -> Numbers {
         Numbers::Bf16(numbers)
+    }
+
+    fn narrowed(numbers: &[f32]) -> Vec<bf16> {
+        let mut narrow = vec![bf16::ZERO; numbers.len()];
+        self::narrow(numbers, &mut narrow);
+        narrow
+    }
+
+    fn widened(numbers: Vec<bf16>) -> Vec<f32> {
+        let mut wide = vec![0.0; numbers.len()];
+        widen(&numbers, &mut wide);
+        wide
     }
 
     fn read(numbers: &[bf16], mut read: impl FnMut(&[f32])) {

@@ -7,9 +7,11 @@ use crate::checkpoint::Settings;
 use crate::data::{Corpus, Sampler, Sampling};
 use crate::model::Pass;
 use crate::optim::AdamWConfig;
+use crate::parallel::ZeroConfig;
+use crate::parallel::zero::Stage;
 use crate::plan::{Family, ModelShape};
 use crate::sha256;
-use crate::tensor::Dropout;
+use crate::tensor::{Dropout, Precision};
 use std::sync::Arc;
 
 /// The settings that define a training run. A lab makes one of its flags, [`Config::small`] one
@@ -28,6 +30,10 @@ pub struct Config {
     /// The largest global norm of a step's gradients; 0 turns clipping off.
     pub clip: f64,
     pub dropout: f64,
+    /// The type in which parameters are stored, and of what matrix products read.
+    pub precision: Precision,
+    /// The type in which gradients are kept, and summed between ranks.
+    pub reduce: Precision,
     pub seed: u64,
 }
 
@@ -54,6 +60,8 @@ impl Config {
             adamw: AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 },
             clip: 1.0,
             dropout: 0.0,
+            precision: Precision::F32,
+            reduce: Precision::F32,
             seed: 1337,
         }
     }
@@ -91,6 +99,8 @@ impl Config {
             ("beta2", adamw.beta2.into()),
             ("clip", self.clip.into()),
             ("dropout", self.dropout.into()),
+            ("dtype", self.precision.name().into()),
+            ("reduce-dtype", self.reduce.name().into()),
         ];
         all.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
     }
@@ -140,6 +150,13 @@ impl Config {
             sequences: sequences.clone(),
             first_position: 0,
         };
-        Pass::training((self.dropout > 0.0).then(rules))
+        let dropout = (self.dropout > 0.0).then(rules);
+        Pass { precision: self.precision, ..Pass::training(dropout) }
+    }
+
+    /// ZeRO's settings in this run: its types and its optimizer.
+    pub fn zero(&self, stage: Stage) -> ZeroConfig {
+        let Config { precision, reduce, adamw, .. } = *self;
+        ZeroConfig { reduce, ..ZeroConfig::new(stage, precision, adamw) }
     }
 }

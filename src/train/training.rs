@@ -128,13 +128,12 @@ type Values<'a> = dyn Fn(&Spec, Range<usize>, &mut [f32]) + 'a;
 /// use shardlab::data::Corpus;
 /// use shardlab::parallel::zero::{Stage, ZeroConfig};
 /// use shardlab::parallel::Strategy;
-/// use shardlab::tensor::Precision;
 /// use shardlab::train::{Config, Setup};
 ///
 /// let corpus = Corpus::embedded()?;
 /// let config = Config::small(1, &corpus);
 /// let alone = shardlab::comm::Comm::alone();
-/// let zero = ZeroConfig::new(Stage::Ddp, Precision::Bf16, config.adamw);
+/// let zero = ZeroConfig { overlap: false, ..config.zero(Stage::Ddp) };
 /// let mut training = Setup::new(&config, &Strategy::default()).zero(zero).begin(&alone)?;
 /// assert!(training.step(&corpus.train, 0)?.loss > 0.0);
 /// # anyhow::Ok(())
@@ -152,11 +151,10 @@ pub struct Setup<'a> {
 impl<'a> Setup<'a> {
     /// A training that begins with random weights.
     pub fn new(config: &'a Config, strategy: &Strategy) -> Setup<'a> {
-        let precision = crate::tensor::Precision::F32;
         Setup {
             config,
             strategy: *strategy,
-            zero: ZeroConfig::new(strategy.zero, precision, config.adamw),
+            zero: config.zero(strategy.zero),
             init_from: None,
             values: None,
             layers: None,
@@ -164,10 +162,11 @@ impl<'a> Setup<'a> {
         }
     }
 
-    /// ZeRO's settings: the type of what is stored, buckets, where state is offloaded to. The stage
-    /// is the strategy's.
+    /// ZeRO's settings: buckets, where state is offloaded to. The stage is the strategy's, and the
+    /// types of what is stored are the run's.
     pub fn zero(mut self, zero: ZeroConfig) -> Setup<'a> {
-        self.zero = ZeroConfig { stage: self.strategy.zero, ..zero };
+        let ZeroConfig { stage, precision, reduce, .. } = self.zero;
+        self.zero = ZeroConfig { stage, precision, reduce, ..zero };
         self
     }
 

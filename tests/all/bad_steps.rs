@@ -51,10 +51,13 @@ fn in_fp16_the_first_steps_are_skipped() {
 /// Where a rank has no buffer of all gradients, fp16 is not emulated, and an error says so.
 #[test]
 fn fp16_needs_whole_gradients() {
-    for (stage, precision) in [(Stage::Two, Precision::F32), (Stage::Ddp, Precision::Bf16)] {
+    for (stage, reduce) in [(Stage::Two, Precision::F32), (Stage::Ddp, Precision::Bf16)] {
         let stack = LinearStack::new(&[4, 3, 4]).unwrap();
         let _half = emulate_half(&stack.params);
-        let zero = ZeroConfig::new(stage, precision, crate::suite::zero::ADAMW);
+        let zero = ZeroConfig {
+            reduce,
+            ..ZeroConfig::new(stage, Precision::F32, crate::suite::zero::ADAMW)
+        };
         let mut zero = Zero::init(&stack.params, &Comm::alone(), zero, 1).unwrap();
         zero.begin().unwrap();
         let error = stack.loss(&[1.0, 2.0, 3.0, 4.0]).unwrap().backward().unwrap_err().to_string();

@@ -228,10 +228,12 @@ fn no_setting_is_left_out_of_the_comparison() {
         adamw: AdamWConfig { beta1: _, beta2: _, epsilon: _, weight_decay: _ },
         clip: _,
         dropout: _,
+        precision: _,
+        reduce: _,
         seed: _,
     } = original;
     type Edit = fn(&mut Config);
-    let edits: [(Edit, &[&str]); 13] = [
+    let edits: [(Edit, &[&str]); 15] = [
         (|c| c.sampling = Sampling::Seeds, &["sampler"]),
         (|c| c.batch += 1, &["batch", "global-batch"]),
         (|c| c.grad_accum += 1, &["global-batch", "grad-accum"]),
@@ -245,6 +247,8 @@ fn no_setting_is_left_out_of_the_comparison() {
         (|c| c.adamw.beta2 = 0.5, &["beta2"]),
         (|c| c.clip *= 2.0, &["clip"]),
         (|c| c.dropout += 0.1, &["dropout"]),
+        (|c| c.precision = Precision::Bf16, &["dtype"]),
+        (|c| c.reduce = Precision::Bf16, &["reduce-dtype"]),
     ];
     let settings = original.settings(&corpus.train);
     let mut compared = BTreeSet::from(["data"]);

@@ -233,7 +233,7 @@ fn a_dry_run_of_one_stage_is_arithmetic() {
     let text = succeeded(&command.args(flags.split_whitespace()).output().unwrap());
     for row in [
         ["parameters", "172 MB", "2 bytes each"],
-        ["gradients", "42.9 MB", "2 bytes each, sharded among 4"],
+        ["gradients", "85.8 MB", "4 bytes each, sharded among 4"],
         ["optimizer", "257 MB", "two moments and the master, 12 bytes per parameter,"],
         ["gathered", "343 MB", "all parameters, to begin with and to evaluate"],
     ] {

@@ -5,6 +5,7 @@ use super::plain;
 use candle_core::{DType, Device, Result, Tensor, Var};
 use shardlab::difference::largest_difference;
 use shardlab::launch;
+use shardlab::tensor::Precision::{Bf16, F32};
 use shardlab::tensor::{self, Init, Param, Params};
 use std::sync::Arc;
 
@@ -73,6 +74,11 @@ fn relative(a: &[f64], b: &[f64]) -> f64 {
 
 /// Holds a fused operation's values and gradients to the plain composition's.
 fn hold(name: &str, f: Fused, plain: Plain, args: &[Tensor]) {
+    hold_within(1e-5, name, f, plain, args);
+}
+
+/// The same, up to `bound` of the largest element.
+fn hold_within(bound: f64, name: &str, f: Fused, plain: Plain, args: &[Tensor]) {
     let expected = plain_gradients(name, plain, args);
     let input = Var::from_tensor(&args[0].to_dtype(DType::F32).unwrap()).unwrap();
     let params: Arc<Params> = Params::new();
@@ -91,12 +97,12 @@ fn hold(name: &str, f: Fused, plain: Plain, args: &[Tensor]) {
     let plain_y = plain(&args.iter().collect::<Vec<_>>()).unwrap();
     assert_eq!(y.dims(), plain_y.dims(), "{name}");
     let error = relative(&flat(&y), &flat(&plain_y));
-    assert!(error < 1e-5, "{name}: values off by {error:e}");
+    assert!(error < bound, "{name}: values off by {error:e}");
 
     let grads = scalar(&y).unwrap().backward().unwrap();
     if let Some(dx) = grads.get(&input) {
         let error = relative(&flat(dx), &expected[0]);
-        assert!(error < 1e-5, "{name}: the input's gradient is off by {error:e}");
+        assert!(error < bound, "{name}: the input's gradient is off by {error:e}");
     } else {
         assert_eq!(name, "embed", "{name} gives its input no gradient");
     }
@@ -107,7 +113,7 @@ fn hold(name: &str, f: Fused, plain: Plain, args: &[Tensor]) {
             .collect();
         let error = relative(&got, expected);
         assert!(
-            error < 1e-5,
+            error < bound,
             "{name}: the gradient of {} is off by {error:e}",
             handle.spec().name
         );
@@ -119,10 +125,58 @@ fn linear() {
     let args = [numbers(1, &[2, 5, 12], 1.0), numbers(2, &[7, 12], 1.0)];
     hold(
         "linear",
-        &|x, w| tensor::linear(x, &w[0]),
+        &|x, w| tensor::linear(x, &w[0], F32),
         &|a| plain::linear(a[0], a[1]),
         &args,
     );
+}
+
+/// The numbers that bf16 has next to these.
+fn rounded(x: &Tensor) -> Tensor {
+    let values: Vec<f32> = flat(x).iter().map(|&x| x as f32).collect();
+    let values: Vec<f64> = Bf16.rounded(&values).into_iter().map(f64::from).collect();
+    Tensor::from_vec(values, x.dims(), CPU).unwrap()
+}
+
+/// What is multiplied is rounded, and nothing else: with numbers that bf16 has, the forward pass is
+/// f32's.
+#[test]
+fn products_in_bf16() {
+    let x = numbers(1, &[2, 5, 12], 1.0);
+    let w = [numbers(2, &[7, 12], 1.0), numbers(3, &[3, 12], 1.0)];
+    let all = [&x, &w[0], &w[1]].map(rounded);
+    let linears: Plain = &|a| plain::linears(a[0], &a[1..]);
+    let apart = |args: &[Tensor]| {
+        let params = Params::new();
+        let declare =
+            |i: usize| params.declare(format!("{i}"), args[i].dims(), Init::Constant(0.0)).unwrap();
+        let w = [declare(1), declare(2)];
+        params.allocate(0);
+        let values: Vec<f32> = args[1..].iter().flat_map(flat).map(|x| x as f32).collect();
+        params.values_mut().copy_from_slice(&values);
+        let x = args[0].to_dtype(DType::F32).unwrap();
+        let y = tensor::linears(&x, &[&w[0], &w[1]], Bf16).unwrap();
+        relative(&flat(&y), &flat(&linears(&args.iter().collect::<Vec<_>>()).unwrap()))
+    };
+    assert!(apart(&all) < 1e-6, "off by {:e}", apart(&all));
+    let unrounded = [x.clone(), w[0].clone(), w[1].clone()];
+    assert!(apart(&unrounded) > 1e-4, "factors were not rounded");
+
+    // Half of the last of 8 bits, of both factors; gradients are rounded, too.
+    let bound = 2.0 / 256.0;
+    hold_within(
+        bound,
+        "linears",
+        &|x, w| tensor::linears(x, &[&w[0], &w[1]], Bf16),
+        linears,
+        &all,
+    );
+    let linear = |x: &Tensor, w: &[Param]| tensor::linear(x, &w[0], Bf16);
+    hold_within(bound, "linear", &linear, &|a| plain::linear(a[0], a[1]), &all[..2]);
+    let qkv = [rounded(&numbers(4, &[2, 70, 3 * 8], 1.0))];
+    let fused = |x: &Tensor, _: &[Param]| tensor::causal_attention(x, 2, 0, None, Bf16);
+    let attention: Plain = &|a| plain::causal_attention(a[0], 2);
+    hold_within(bound, "attention", &fused, attention, &qkv);
 }
 
 #[test]
@@ -161,7 +215,7 @@ fn attention() {
         [(2, 9, 3, 5), (1, 1, 2, 4), (1, 33, 1, 16), (1, 64, 1, 4), (2, 130, 2, 3)]
     {
         let args = [numbers(6, &[sequences, length, 3 * heads * head], 1.5)];
-        let fused = |x: &Tensor, _: &[Param]| tensor::causal_attention(x, heads, 0, None);
+        let fused = |x: &Tensor, _: &[Param]| tensor::causal_attention(x, heads, 0, None, F32);
         hold("attention", &fused, &|a| plain::causal_attention(a[0], heads), &args);
     }
 }
@@ -211,7 +265,7 @@ fn linears() {
         numbers(26, &[2, 20], 1.0),
     ];
     let plain = |a: &[&Tensor]| plain::linears(a[0], &a[1..]);
-    hold("linears", &|x, w| tensor::linears(x, &[&w[0], &w[1]]), &plain, &args);
+    hold("linears", &|x, w| tensor::linears(x, &[&w[0], &w[1]], F32), &plain, &args);
     // In a pass that generates, few rows have their own product.
     for rows in [1, 4, 5] {
         let args = [numbers(24, &[1, rows, 20], 1.0), args[1].clone(), args[2].clone()];
@@ -230,7 +284,7 @@ fn grouped_attention() {
         [(2, 9, 6, 2, 4), (1, 70, 4, 1, 3), (2, 5, 2, 2, 4)]
     {
         let args = [numbers(27, &[sequences, length, (heads + 2 * kv_heads) * head], 1.5)];
-        let fused = |x: &Tensor, _: &[Param]| tensor::grouped_attention(x, heads, kv_heads);
+        let fused = |x: &Tensor, _: &[Param]| tensor::grouped_attention(x, heads, kv_heads, F32);
         hold(
             "grouped_attention",
             &fused,
@@ -252,7 +306,7 @@ fn a_cache_remembers_earlier_positions() {
         let qkv = numbers(seed, &[sequences, 9, (heads + 2 * kv_heads) * head], 1.5)
             .to_dtype(DType::F32)
             .unwrap();
-        let expected = tensor::grouped_attention(&qkv, heads, kv_heads).unwrap();
+        let expected = tensor::grouped_attention(&qkv, heads, kv_heads, F32).unwrap();
         let mut parts = Vec::new();
         for (first, new) in [(0, 4), (4, 1), (5, 3), (8, 1)] {
             assert_eq!(cache.next(layer).unwrap(), first);
@@ -367,11 +421,12 @@ fn attention_with_dropout_differentiates_through_its_mask() -> Result<()> {
         sequences: [7u64, 8].as_slice().into(),
         first_position: 0,
     };
-    let f = |x: &Tensor| scalar(&tensor::causal_attention(x, 2, 0, Some((&rules, "attention")))?);
+    let f =
+        |x: &Tensor| scalar(&tensor::causal_attention(x, 2, 0, Some((&rules, "attention")), F32)?);
     let x = Var::from_tensor(&numbers(11, &[2, 5, 24], 1.0).to_dtype(DType::F32)?)?;
     let grads = f(&x)?.backward()?;
     let analytic = flat(grads.get(&x).expect("a gradient"));
-    assert_ne!(flat(&f(&x)?), flat(&scalar(&tensor::causal_attention(&x, 2, 0, None)?)?));
+    assert_ne!(flat(&f(&x)?), flat(&scalar(&tensor::causal_attention(&x, 2, 0, None, F32)?)?));
     for i in (0..x.elem_count()).step_by(7) {
         let at = |delta: f64| {
             let mut moved = flat(&x);
@@ -392,7 +447,7 @@ fn attention_with_dropout_differentiates_through_its_mask() -> Result<()> {
 #[test]
 fn linear_bias() {
     let args = [numbers(12, &[2, 3, 5], 1.0), numbers(13, &[7, 5], 1.0), numbers(14, &[7], 1.0)];
-    let fused = |x: &Tensor, w: &[Param]| tensor::linear_bias(x, &w[0], &w[1]);
+    let fused = |x: &Tensor, w: &[Param]| tensor::linear_bias(x, &w[0], &w[1], F32);
     hold("linear_bias", &fused, &|a| plain::linear_bias(a[0], a[1], a[2]), &args);
 }
 
@@ -430,7 +485,7 @@ fn a_head_keeps_its_dropout_mask_in_any_division() -> Result<()> {
             3 * heads * head,
         ))?;
         let dropout = Some((&rules, "attention"));
-        tensor::causal_attention(&part, heads, first, dropout)
+        tensor::causal_attention(&part, heads, first, dropout, F32)
     };
     let halves = Tensor::cat(&[attend(0, 2)?, attend(2, 2)?], 2)?;
     let error = relative(&flat(&halves), &flat(&attend(0, 4)?));
@@ -443,6 +498,7 @@ fn a_head_keeps_its_dropout_mask_in_any_division() -> Result<()> {
         2,
         0,
         Some((&rules, "attention")),
+        F32,
     )?;
     assert_ne!(flat(&y.narrow(2, 0, head)?), flat(&y.narrow(2, head, head)?));
     Ok(())
@@ -458,12 +514,15 @@ fn what_does_not_fit_is_refused() {
     let x = numbers(1, &[2, 5], 1.0).to_dtype(DType::F32).unwrap();
     let text = |r: Result<Tensor>| r.unwrap_err().to_string();
     assert!(
-        text(tensor::linear(&x, &weight)).contains("fc.weight takes rows of 3 numbers, not [2, 5]")
+        text(tensor::linear(&x, &weight, F32))
+            .contains("fc.weight takes rows of 3 numbers, not [2, 5]")
     );
     let x = numbers(1, &[2, 3], 1.0).to_dtype(DType::F32).unwrap();
-    assert!(text(tensor::linear(&x, &weight)).contains("parameter fc.weight has no values yet"));
     assert!(
-        text(tensor::linear_bias(&x, &weight, &bias))
+        text(tensor::linear(&x, &weight, F32)).contains("parameter fc.weight has no values yet")
+    );
+    assert!(
+        text(tensor::linear_bias(&x, &weight, &bias, F32))
             .contains("fc.bias has 3 numbers for 4 outputs")
     );
     assert!(
@@ -472,7 +531,7 @@ fn what_does_not_fit_is_refused() {
     );
     assert!(text(tensor::cross_entropy(&x, &[0, 3])).contains("need 2 targets below 3"));
     assert!(
-        text(tensor::causal_attention(&x, 1, 0, None))
+        text(tensor::causal_attention(&x, 1, 0, None, F32))
             .contains("[sequences, length, 3 x heads x width]")
     );
     // Offsets do not move any more.

@@ -4,7 +4,7 @@
 use crate::suite;
 use crate::suite::parity::config;
 use crate::suite::zero::{
-    ADAMW, a_bad_step_moves_nothing, a_model_begins_as_allocated,
+    ADAMW, TYPES, a_bad_step_moves_nothing, a_model_begins_as_allocated,
     a_step_that_was_given_up_is_forgotten, micro_steps_add_up, ranks_may_hold_nothing,
     rounding_explains_no_mistake, stages_take_the_same_steps, state_goes_from_stage_to_stage,
     train, two_groups_train_side_by_side,
@@ -129,15 +129,20 @@ fn groups_train_side_by_side() {
 }
 
 /// Mixed precision as its inventors describe it (Micikevicius et al., arXiv 1710.03740), written
-/// down once more in f64: a master copy in f32, weights rounded from it, gradients rounded to the
-/// weights' type, the update on the master.
+/// down once more in f64: a master copy in f32, weights rounded from it, gradients rounded to their
+/// own type, the update on the master.
 #[test]
 fn bf16_is_mixed_precision_by_the_book() {
     use half::bf16;
     use shardlab::model::LinearStack;
     const LR: f64 = 1e-2;
     let x = |step: usize| [0.5 + step as f32, -1.0, 0.25, 2.0];
-    for stage in [Stage::Ddp, Stage::Three] {
+    for (stage, reduce) in [
+        (Stage::Ddp, Precision::F32),
+        (Stage::Ddp, Precision::Bf16),
+        (Stage::Three, Precision::F32),
+        (Stage::Three, Precision::Bf16),
+    ] {
         let made = || {
             let stack = LinearStack::new(&[4, 3, 4]).unwrap();
             stack.params.allocate(3);
@@ -152,7 +157,7 @@ fn bf16_is_mixed_precision_by_the_book() {
         let mut zero = Zero::new(
             &stack.params,
             &Comm::alone(),
-            ZeroConfig::new(stage, Precision::Bf16, ADAMW),
+            ZeroConfig { reduce, ..ZeroConfig::new(stage, Precision::Bf16, ADAMW) },
         )
         .unwrap();
         for step in 0..4 {
@@ -173,7 +178,7 @@ fn bf16_is_mixed_precision_by_the_book() {
             let correction = |beta: f64| 1.0 - beta.powi(step as i32 + 1);
             for spec in plain.params.specs() {
                 for i in spec.range() {
-                    let g = f64::from(bf16::from_f32(plain.params.gradients()[i]).to_f32());
+                    let g = f64::from(reduce.rounded(&[plain.params.gradients()[i]])[0]);
                     m[i] = ADAMW.beta1 * m[i] + (1.0 - ADAMW.beta1) * g;
                     v[i] = ADAMW.beta2 * v[i] + (1.0 - ADAMW.beta2) * g * g;
                     let decay = if spec.shape.len() == 2 {
@@ -252,7 +257,9 @@ fn copies_count_once_in_the_norm() {
                     (1, 2),
                     &candle_core::Device::Cpu,
                 )?;
-                linear_bias(x.as_tensor(), &weight, &bias)?.sum_all()?.backward()?;
+                linear_bias(x.as_tensor(), &weight, &bias, Precision::F32)?
+                    .sum_all()?
+                    .backward()?;
                 zero.finish()?;
                 zero.norm()
             });
@@ -353,7 +360,7 @@ fn take_step(
 #[test]
 fn what_a_step_sends_is_the_formulas() {
     for (ranks, micro_steps) in [(2, 1), (3, 1), (4, 2), (5, 1)] {
-        for precision in [Precision::F32, Precision::Bf16] {
+        for (precision, reduce) in TYPES {
             for stage in Stage::ALL {
                 let bytes = launch::run(ranks, |comm| {
                     let (config, corpus) = config(ranks, |config| config.grad_accum = micro_steps);
@@ -361,6 +368,7 @@ fn what_a_step_sends_is_the_formulas() {
                     gpt.params.allocate(1);
                     let zero = ZeroConfig {
                         persistence_threshold: 0,
+                        reduce,
                         ..ZeroConfig::new(stage, precision, ADAMW)
                     };
                     let mut zero = Zero::new(&gpt.params, &comm, zero)?;
@@ -384,19 +392,21 @@ fn what_a_step_sends_is_the_formulas() {
                 let n = ranks as f64;
                 let numel = bytes[0].1 as f64;
                 let micro = micro_steps as f64;
-                // Gradients, and parameters: those of stage 1 and 2 once a step.
+                // Gradients that are reduced, in bytes per parameter, and what is then gathered:
+                // they again, or parameters.
+                let [parameter, gradient] = [precision, reduce].map(|one| one.bytes() as f64);
                 let volumes = match stage {
-                    Stage::Ddp | Stage::One => 2.0,
-                    Stage::Two => micro + 1.0,
-                    Stage::Three => 3.0 * micro,
+                    Stage::Ddp => 2.0 * gradient,
+                    Stage::One => gradient + parameter,
+                    Stage::Two => micro * gradient + parameter,
+                    Stage::Three => micro * (gradient + 2.0 * parameter),
                 };
                 let positions = if stage == Stage::Three {
-                    micro * 16.0 * 32.0
+                    micro * 16.0 * 32.0 * parameter
                 } else {
                     0.0
                 };
-                let formula =
-                    (n - 1.0) / n * (volumes * numel - positions) * precision.bytes() as f64;
+                let formula = (n - 1.0) / n * (volumes * numel - positions);
                 let mean = bytes.iter().map(|(sent, ..)| *sent as f64).sum::<f64>() / n;
                 // A maximum of 4 bytes and two sums of 8, all-reduced; and what padding adds: less
                 // than 1 element in 100.
@@ -408,13 +418,13 @@ fn what_a_step_sends_is_the_formulas() {
                 let apart = (mean - norm) / formula - 1.0;
                 assert!(
                     (-1e-9..0.01).contains(&apart),
-                    "{stage:?}, {precision:?}, {ranks} ranks: {mean} bytes, {formula} by the formula"
+                    "{stage:?}, {precision:?}, {reduce:?}, {ranks} ranks: {mean} bytes, {formula} by the formula"
                 );
                 // The library's own words for it, which lab03 prints beside what rank 0 sent.
                 let said = bytes[0].0 as f64 / bytes[0].2 - 1.0;
                 assert!(
                     said.abs() < 0.01,
-                    "{stage:?}, {precision:?}, {ranks} ranks: {:?}",
+                    "{stage:?}, {precision:?}, {reduce:?}, {ranks} ranks: {:?}",
                     bytes[0]
                 );
             }

@@ -110,7 +110,7 @@ pub fn train_large_batch(config: &Config, text: &[u32], steps: usize) -> anyhow:
         losses.push(training.loss(&ran)?);
         norms.push(training.update(step)?);
     }
-    let values = training.stages.chunks[0].params.values().clone();
+    let values = kit::parity::stored_values(&training.stages.chunks[0].params);
     Ok(Trained { losses, norms, values })
 }
 

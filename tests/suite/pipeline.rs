@@ -1,6 +1,7 @@
 //! Pipelines train the model that one rank trains, whatever the schedule.
 
 use super::parity::{config, loss_rounding, train_large_batch};
+use kit::parity::stored_values;
 use lab06::{Unpipelined, unpipelined};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::difference::{largest_difference, same_bits};
@@ -9,6 +10,7 @@ use shardlab::parallel::Strategy;
 use shardlab::parallel::pipeline::{Partition, Schedule, Times, simulate};
 use shardlab::parallel::strategy::Recompute;
 use shardlab::parallel::zero::Stage;
+use shardlab::tensor::Precision;
 use shardlab::train::{Config, Training};
 
 const STEPS: usize = 3;
@@ -16,10 +18,18 @@ const STEPS: usize = 3;
 /// Trains with every schedule on all ranks of `world` as one pipeline: the same bits as on one
 /// rank, step by step.
 pub fn pipelines_train_what_one_rank_trains(world: &Comm) -> anyhow::Result<()> {
+    for precision in [Precision::F32, Precision::Bf16] {
+        pipelines_train_in(precision, world)?;
+    }
+    Ok(())
+}
+
+fn pipelines_train_in(precision: Precision, world: &Comm) -> anyhow::Result<()> {
     let ranks = world.size();
     let (config, corpus) = config(1, |config| {
         (config.dropout, config.clip, config.grad_accum, config.batch) = (0.1, 0.5, 2 * ranks, 1);
         config.shape.layers = 2 * ranks + 1;
+        config.precision = precision;
     });
     let one = unpipelined(&config, &corpus.train, STEPS)?;
     let plans = [
@@ -63,7 +73,7 @@ fn trains_like(
     let peaks = simulate(&pipeline, &orders, &times)?.peaks;
     for step in 0..STEPS {
         let stepped = training.step(text, step)?;
-        let what = format!("{strategy}, step {step}, rank {rank}");
+        let what = format!("{strategy}, {:?}, step {step}, rank {rank}", config.precision);
         let found = [stepped.loss, stepped.grad_norm];
         let expected = [one.losses[step], one.grad_norms[step]];
         assert!(
@@ -76,13 +86,10 @@ fn trains_like(
         assert_eq!(most, Some(peaks[rank]), "{what}");
     }
     let params = &training.stages.chunks[0].params;
+    let values = stored_values(params);
     for spec in params.specs() {
         let expected = one.value(&spec.name).unwrap_or_default();
-        assert!(
-            same_bits(&params.values()[spec.range()], &expected),
-            "{strategy}: {}",
-            spec.name
-        );
+        assert!(same_bits(&values[spec.range()], &expected), "{strategy}: {}", spec.name);
     }
     Ok(())
 }

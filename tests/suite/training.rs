@@ -1,6 +1,7 @@
 //! A [`Training`] takes the steps that its parts take by themselves.
 
 use super::parity::config;
+use super::zero::TYPES;
 use anyhow::Result;
 use shardlab::comm::Comm;
 use shardlab::difference::same_bits;
@@ -68,13 +69,14 @@ pub fn a_training_takes_the_plain_step(comm: &Comm) -> Result<()> {
     });
     let text = &corpus.train;
     for zero in Stage::ALL {
-        for precision in [Precision::F32, Precision::Bf16] {
-            let settings = ZeroConfig::new(zero, precision, config.adamw);
+        for (precision, reduce) in TYPES {
+            let config = Config { precision, reduce, ..config.clone() };
+            let settings = config.zero(zero);
             let expected = plainly(comm, &config, settings.clone(), text)?;
             let strategy = Strategy::data(comm.size(), zero);
             let training = Setup::new(&config, &strategy).zero(settings).begin(comm)?;
             let found = trained(training, text)?;
-            let what = format!("{strategy}, {precision:?}");
+            let what = format!("{strategy}, {precision:?}, {reduce:?}");
             assert!(
                 same_bits(&found.losses, &expected.losses),
                 "{what}: {:?} {:?}",

@@ -10,6 +10,13 @@ use shardlab::tensor::Precision;
 use shardlab::train::{AdamWConfig, Config};
 use std::collections::BTreeMap;
 
+/// Types of parameters and products, and of gradients.
+pub const TYPES: [(Precision, Precision); 3] = [
+    (Precision::F32, Precision::F32),
+    (Precision::Bf16, Precision::F32),
+    (Precision::Bf16, Precision::Bf16),
+];
+
 pub const ADAMW: AdamWConfig =
     AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 };
 
@@ -201,11 +208,12 @@ pub fn stages_take_the_same_steps(comm: &Comm, same_order: bool) -> anyhow::Resu
     const STEPS: usize = 4;
     let (config, corpus) = config(comm.size(), |config| (config.dropout, config.clip) = (0.1, 0.5));
     let text = &corpus.train;
-    let run = |zero: ZeroConfig| train(comm, &config, text, zero, STEPS);
     let ddp = train_by_hand(comm, &config, text, STEPS)?;
     let mut of_f32 = None;
-    for precision in [Precision::F32, Precision::Bf16] {
-        let of = |stage| ZeroConfig::new(stage, precision, config.adamw);
+    for (precision, reduce) in TYPES {
+        let config = Config { precision, reduce, ..config.clone() };
+        let run = |zero: ZeroConfig| train(comm, &config, text, zero, STEPS);
+        let of = |stage| config.zero(stage);
         let rounding = Rounding::new(precision, &config);
         let zero = run(of(Stage::Ddp))?;
         if precision == Precision::F32 {
@@ -252,7 +260,7 @@ pub fn stages_take_the_same_steps(comm: &Comm, same_order: bool) -> anyhow::Resu
                 &zero,
                 same_order,
                 &rounding,
-                &format!("{what}, {}", precision.name()),
+                &format!("{what}, {}, gradients in {}", precision.name(), reduce.name()),
             );
         }
     }
@@ -307,9 +315,10 @@ pub fn rounding_explains_no_mistake(comm: &Comm) -> anyhow::Result<()> {
     // As many roundings as in any comparison here.
     let (config, corpus) =
         config(comm.size(), |config| (config.grad_accum, config.clip) = (3, 0.5));
-    for precision in [Precision::F32, Precision::Bf16] {
+    for (precision, reduce) in TYPES {
+        let config = Config { precision, reduce, ..config.clone() };
         let rounding = Rounding::new(precision, &config);
-        let zero = ZeroConfig::new(Stage::Ddp, precision, config.adamw);
+        let zero = config.zero(Stage::Ddp);
         let good = train(comm, &config, &corpus.train, zero.clone(), STEPS)?;
         assert_eq!(good.unlike(&good, &rounding), None);
         // The values after a part of the way: 1 is the whole.
@@ -372,10 +381,9 @@ pub fn rounding_explains_no_mistake(comm: &Comm) -> anyhow::Result<()> {
 /// they add up.
 pub fn micro_steps_add_up(comm: &Comm, same_order: bool) -> anyhow::Result<()> {
     let (config, corpus) = config(comm.size(), |config| config.grad_accum = 3);
-    for precision in [Precision::F32, Precision::Bf16] {
-        let run = |stage| {
-            train(comm, &config, &corpus.train, ZeroConfig::new(stage, precision, config.adamw), 3)
-        };
+    for (precision, reduce) in TYPES {
+        let config = Config { precision, reduce, ..config.clone() };
+        let run = |stage| train(comm, &config, &corpus.train, config.zero(stage), 3);
         let [zero, one, two, three] = Stage::ALL.map(run);
         let zero = zero?;
         let two = two?;

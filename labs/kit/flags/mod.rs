@@ -1,11 +1,11 @@
 //! The flags of training labs, in groups. A lab flattens the groups that it supports, and clap
 //! refuses all other flags.
 //!
-//! Reading order: `model.rs`, `data.rs` and `optim.rs` define a step; [`TrainFlags`] makes a
-//! [`Config`] of the three. `zero.rs` chooses the state that ranks shard, `strategy.rs` all of how
-//! ranks divide the job, `orders.rs` the orders of ranks and of a pipeline's passes. `eval.rs`,
-//! `log.rs` and `run.rs` choose a run's screens and files. `names.rs` says by which flag one sets
-//! what an error of the library names.
+//! Reading order: `model.rs`, `data.rs`, `optim.rs` and `precision.rs` define a step;
+//! [`TrainFlags`] makes a [`Config`] of them. `zero.rs` chooses the state that ranks shard,
+//! `strategy.rs` all of how ranks divide the job, `orders.rs` the orders of ranks and of a
+//! pipeline's passes. `eval.rs`, `log.rs` and `run.rs` choose a run's screens and files. `names.rs`
+//! says by which flag one sets what an error of the library names.
 
 mod comm;
 mod data;
@@ -15,6 +15,7 @@ mod model;
 mod names;
 mod optim;
 mod orders;
+mod precision;
 mod preset;
 mod run;
 mod strategy;
@@ -28,6 +29,7 @@ pub use model::ModelFlags;
 pub use names::with_flags;
 pub use optim::OptimFlags;
 pub use orders::{Order, Slowest};
+pub use precision::PrecisionFlags;
 pub use preset::{Defaults, Preset};
 pub use run::RunFlags;
 pub use strategy::{StrategyFlag, ensure_divides, ensure_runs, read_strategy};
@@ -53,6 +55,8 @@ pub struct TrainFlags {
     pub data: DataFlags,
     #[command(flatten)]
     pub optim: OptimFlags,
+    #[command(flatten)]
+    pub precision: PrecisionFlags,
     /// Random seed of weights, batches, dropout and samples
     #[arg(long, default_value_t = 1337, help_heading = help::TRAINING)]
     pub seed: u64,
@@ -91,6 +95,8 @@ impl TrainFlags {
             adamw,
             clip,
             dropout: self.model.dropout,
+            precision: self.precision.dtype,
+            reduce: self.precision.reduce_dtype,
             seed: self.seed,
         };
         data::ensure_text_is_long_enough(&config, corpus)?;

@@ -2,7 +2,7 @@
 //! setting as `` `heads` ``, as a notebook knows it, and a lab's screen says `--heads`.
 
 /// Settings whose flag has the same name, with `-` for `_`.
-const SETTINGS: [&str; 30] = [
+const SETTINGS: [&str; 32] = [
     "batch",
     "beta1",
     "beta2",
@@ -11,6 +11,7 @@ const SETTINGS: [&str; 30] = [
     "clip",
     "deadline",
     "dropout",
+    "dtype",
     "global_batch",
     "grad_accum",
     "heads",
@@ -24,6 +25,7 @@ const SETTINGS: [&str; 30] = [
     "offload",
     "out",
     "ranks",
+    "reduce_dtype",
     "resume",
     "resume_anyway",
     "sampler",

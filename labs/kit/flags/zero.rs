@@ -4,14 +4,13 @@ use super::data::ensure_alone;
 use super::{one_of, positive};
 use crate::help;
 use shardlab::error::BadInput;
-use shardlab::optim::AdamWConfig;
 use shardlab::parallel::strategy::Offloaded;
 use shardlab::parallel::zero::{Offload, OffloadFolder, Stage, Wrap};
 use shardlab::parallel::{Strategy, ZeroConfig};
-use shardlab::tensor::Precision;
+use shardlab::train::Config;
 use std::path::PathBuf;
 
-/// The state that ranks shard, and the type in which they store it.
+/// The state that ranks shard, and where they keep it.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = help::STRATEGY)]
 pub struct ZeroFlags {
@@ -19,9 +18,6 @@ pub struct ZeroFlags {
     /// parameters
     #[arg(long, value_parser = one_of::<Stage>(), value_name = "STAGE", group = "stage")]
     pub zero: Option<Stage>,
-    /// The type in which parameters and gradients are stored; arithmetic is f32
-    #[arg(long, value_parser = one_of::<Precision>(), default_value = Precision::default().name())]
-    pub dtype: Precision,
     /// Elements of gradients that are reduced together, in stages 0 to 2 [default: 65536]
     #[arg(long, value_name = "ELEMENTS", value_parser = positive(), hide_short_help = true)]
     pub reduce_bucket: Option<usize>,
@@ -65,8 +61,8 @@ impl ZeroFlags {
     }
 
     /// Checks the flags. Without a stage, the stage is 0 and the flags of all stages count.
-    pub fn resolve(&self, adamw: AdamWConfig) -> Result<ZeroConfig, BadInput> {
-        let default = ZeroConfig::new(self.zero.unwrap_or_default(), self.dtype, adamw);
+    pub fn resolve(&self, config: &Config) -> Result<ZeroConfig, BadInput> {
+        let default = config.zero(self.zero.unwrap_or_default());
         let of_stage_3 = [
             ("prefetch-bucket", self.prefetch_bucket.is_some()),
             ("persistence-threshold", self.persistence_threshold.is_some()),
@@ -128,6 +124,8 @@ impl ZeroFlags {
 mod tests {
     use super::*;
     use clap::Parser;
+    use shardlab::data::Corpus;
+    use shardlab::tensor::Precision;
 
     #[derive(Parser)]
     struct Program {
@@ -137,13 +135,16 @@ mod tests {
 
     #[test]
     fn every_flag_arrives() {
-        let adamw = AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 };
+        let run = Config {
+            precision: Precision::Bf16,
+            ..Config::small(2, &Corpus::embedded().unwrap())
+        };
         let config = |flags: &str| {
             let words = format!("program {flags}");
-            Program::parse_from(words.split_whitespace()).zero.resolve(adamw).unwrap()
+            Program::parse_from(words.split_whitespace()).zero.resolve(&run).unwrap()
         };
         let three = config(
-            "--zero 3 --dtype bf16 --prefetch-bucket 7 --persistence-threshold 8 --wrap model --offload .",
+            "--zero 3 --prefetch-bucket 7 --persistence-threshold 8 --wrap model --offload .",
         );
         assert_eq!(
             (three.stage, three.precision, three.wrap),
@@ -162,8 +163,8 @@ mod tests {
         let one = config("--zero 1 --reduce-bucket 9 --no-overlap");
         assert_eq!((one.stage, one.reduce_bucket, one.overlap), (Stage::One, 9, false));
         assert_eq!(
-            (one.precision, one.offload.is_none(), one.adamw),
-            (Precision::F32, true, adamw)
+            (one.precision, one.reduce, one.offload.is_none(), one.adamw),
+            (Precision::Bf16, Precision::F32, true, run.adamw)
         );
     }
 }

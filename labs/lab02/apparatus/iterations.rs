@@ -13,6 +13,7 @@ use shardlab::comm::Comm;
 use shardlab::error::BadInput;
 use shardlab::launch;
 use shardlab::parallel::Averaged;
+use shardlab::tensor::Precision;
 use std::path::Path;
 
 /// One iteration, as `--metrics` writes it. Times are this rank's seconds.
@@ -212,7 +213,7 @@ impl<'a> Iterations<'a> {
             report::sent(
                 self.screen,
                 self.sent,
-                &report::all_reduced(self.config.parameters(), self.config.ranks),
+                &report::all_reduced(self.config.parameters(), Precision::F32, self.config.ranks),
             );
         }
         let files =

@@ -8,7 +8,6 @@ use kit::show::Screen;
 use shardlab::comm::Comm;
 use shardlab::parallel::zero::Stage;
 use shardlab::parallel::{Strategy, ZeroConfig};
-use shardlab::tensor::Precision;
 use shardlab::train::{Config, Setup, Training};
 
 /// Trains the small model for three steps on all ranks, and again on one rank that processes all
@@ -23,7 +22,7 @@ pub fn compare(
     const STEPS: usize = 3;
     let config = config.parity_check();
     let by = args.all_reduce;
-    let zero = ZeroConfig { algorithm: by, ..ZeroConfig::ddp(config.adamw) };
+    let zero = ZeroConfig { algorithm: by, ..config.zero(Stage::Ddp) };
     let strategy = Strategy::data(config.ranks, Stage::Ddp);
     let training = Setup::new(&config, &strategy).zero(zero).begin(comm)?;
     let ours = parity::parallel(training, text, STEPS)?;
@@ -32,7 +31,7 @@ pub fn compare(
         let alone = Training::new(&one, &Strategy::SINGLE, &Comm::alone())?;
         parity::serial(alone, &config, text, STEPS)
     };
-    let bound = Precision::F32.loss_bound();
+    let bound = config.precision.loss_bound();
     let Trained { losses, values, .. } = &ours;
     // The rounds of an algorithm add in an order of their own.
     let values = if by.is_none() { Some(&values[..]) } else { None };

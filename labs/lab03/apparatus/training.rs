@@ -41,10 +41,12 @@ fn expect(args: &Args, zero: &Zero, evaluator: &Evaluator, journal: &mut Journal
     let buckets = zero.buckets();
     if let Some(algorithm) = args.all_reduce {
         let place = [comm.rank(), comm.size()];
-        journal.expect(all_reduced_by(algorithm, &buckets, place)?);
+        let bytes = evaluator.config.reduce.bytes();
+        journal.expect(all_reduced_by(algorithm, &buckets, bytes, place)?);
     } else {
         journal.expect_on_link(args.run.comm.link, &buckets);
-        journal.expect(report::all_reduced(zero.params().numel(), comm.size()));
+        let numel = zero.params().numel();
+        journal.expect(report::all_reduced(numel, evaluator.config.reduce, comm.size()));
     }
     Ok(())
 }
@@ -54,15 +56,16 @@ fn expect(args: &Args, zero: &Zero, evaluator: &Evaluator, journal: &mut Journal
 fn all_reduced_by(
     algorithm: Algorithm,
     elements: &[usize],
+    bytes: usize,
     [rank, ranks]: [usize; 2],
 ) -> comm::Result<(String, f64)> {
     let mut sent = 0;
     let mut rounds = 0;
     for &len in elements {
-        for task in Task::of_all_reduce(algorithm, ranks, len, size_of::<f32>())? {
+        for task in Task::of_all_reduce(algorithm, ranks, len, bytes)? {
             for round in task.rounds(rank) {
                 rounds += 1;
-                sent += round.send.map_or(0, |send| send.range.len() * size_of::<f32>());
+                sent += round.send.map_or(0, |send| send.range.len() * bytes);
             }
         }
     }

@@ -21,7 +21,8 @@ pub fn compared(screen: &Screen, all: &[Measured], job: &Job) -> String {
             screen.cross()
         }
     };
-    let BytesEach { parameter, gradient, optimizer } = job.precision.bytes_each();
+    let BytesEach { parameter, gradient, optimizer } = job.bytes_each();
+    let mixed = parameter != gradient;
     let wholes = [parameter, gradient, optimizer].map(|bytes| (bytes * job.numel) as f64);
     let most = wholes.into_iter().fold(0.0, f64::max);
     let column = |measured: &Measured| {
@@ -51,21 +52,29 @@ pub fn compared(screen: &Screen, all: &[Measured], job: &Job) -> String {
         cells.extend(job.offloaded.map(|_| bytes_decimal(offloaded)));
         let temporary = measured.held.peak_buffers as f64;
         cells.extend([bytes_decimal(temporary), bytes_decimal(holds - offloaded + temporary)]);
-        let numbers = measured.sent / (job.numel * job.precision.bytes() as u64) as f64;
         let volumes = zero_volumes(stage, job.micro_steps as u64);
+        // In numbers, or where they have several sizes in bytes per parameter.
+        let each = if mixed { 1 } else { parameter };
+        let numbers = measured.sent / (job.numel * each) as f64;
+        let formula = match stage {
+            _ if !mixed => volumes.total(),
+            0 => gradient * volumes.total(),
+            _ => gradient * volumes.reduced + parameter * volumes.gathered,
+        };
         cells.push(format!(
             "{} {}",
             bytes_decimal(measured.sent),
             mark(measured.sent, measured.formula)
         ));
         cells.push(format!("{} {psi}", significant(numbers, 3)));
-        cells.push(format!("{}(n-1)/n {psi}", volumes.total()));
+        cells.push(format!("{formula}(n-1)/n {psi}"));
         cells
     };
     let place = job.offloaded.map(|place| format!("  {place}"));
     let mut names = vec!["parameters", "gradients", "optimizer", "holds", "  formula"];
     names.extend(place.as_deref());
-    names.extend(["peak temp", "in all", "sends", "  in numbers", "  formula"]);
+    let unit = if mixed { "  in bytes" } else { "  in numbers" };
+    names.extend(["peak temp", "in all", "sends", unit, "  formula"]);
     let stages: Vec<Stage> = all.iter().map(|measured| measured.stage).collect();
     let mut columns: Vec<Vec<String>> = all.iter().map(column).collect();
     // What a stage saves, and what it costs.

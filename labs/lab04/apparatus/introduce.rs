@@ -12,7 +12,7 @@ use shardlab::train::Config;
 
 /// The stored type, and the bytes per parameter.
 fn stores(screen: &Screen, job: &Job) -> String {
-    let BytesEach { parameter, gradient, optimizer } = job.precision.bytes_each();
+    let BytesEach { parameter, gradient, optimizer } = job.bytes_each();
     let psi = if screen.ascii { "P" } else { "Ψ" };
     let master = if job.precision == Precision::Bf16 {
         ", with an f32 master copy"

@@ -2,6 +2,7 @@
 
 use shardlab::parallel::ZeroConfig;
 use shardlab::parallel::zero::Offload;
+use shardlab::plan::BytesEach;
 use shardlab::tensor::Precision;
 use shardlab::train::Config;
 
@@ -12,7 +13,9 @@ pub struct Job {
     pub numel: u64,
     pub ranks: usize,
     pub micro_steps: usize,
+    /// The types of parameters and of gradients.
     pub precision: Precision,
+    pub reduce: Precision,
     /// Where the optimizer's state, and in stage 3 parameters, are, if not in the rank's own
     /// memory.
     pub offloaded: Option<&'static str>,
@@ -21,7 +24,6 @@ pub struct Job {
 impl Job {
     pub fn of(config: &Config, zero: &ZeroConfig) -> Job {
         let numel = config.shape.parameters();
-        let precision = zero.precision;
         let offloaded = zero.offload.as_ref().map(|offload| match offload {
             Offload::Host => "on the host",
             Offload::Files(_) => "in files",
@@ -30,8 +32,14 @@ impl Job {
             numel,
             ranks: config.ranks,
             micro_steps: config.grad_accum,
-            precision,
+            precision: zero.precision,
+            reduce: zero.reduce,
             offloaded,
         }
+    }
+
+    /// Bytes per parameter: the parameter, its gradient, and its optimizer state.
+    pub fn bytes_each(&self) -> BytesEach {
+        self.precision.bytes_each(self.reduce)
     }
 }

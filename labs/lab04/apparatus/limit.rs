@@ -23,9 +23,7 @@ pub fn within(
         } else {
             zero_memory
         };
-        plan(stage.number(), numel, ranks as u64, zero.precision.bytes_each())
-            .iter()
-            .sum::<u64>() as f64
+        plan(stage.number(), numel, ranks as u64, zero.bytes_each()).iter().sum::<u64>() as f64
     };
     let fits = |stage: &Stage| limit.is_none_or(|limit| takes(*stage, ranks) <= limit);
     let fitting: Vec<Stage> = Stage::ALL.into_iter().filter(fits).collect();

@@ -49,12 +49,7 @@ impl Measured {
     /// Parameters, gradients and optimizer state, in memory or offloaded: measured bytes, and bytes
     /// by the formula.
     pub fn beside_formula(&self, job: &Job) -> [(&'static str, f64, f64); 3] {
-        let plan = zero_memory(
-            self.stage.number(),
-            job.numel,
-            job.ranks as u64,
-            job.precision.bytes_each(),
-        );
+        let plan = zero_memory(self.stage.number(), job.numel, job.ranks as u64, job.bytes_each());
         [
             (
                 "parameters",

@@ -26,7 +26,7 @@ pub fn compare(
     let ours = parity::parallel(training, text, STEPS)?;
     let serial = || {
         let one = Config { ranks: 1, ..config.clone() };
-        let zero = ZeroConfig::new(Stage::Ddp, precision, config.adamw);
+        let zero = config.zero(Stage::Ddp);
         let alone = Setup::new(&one, &Strategy::SINGLE).zero(zero).begin(&Comm::alone())?;
         parity::serial(alone, &config, text, STEPS)
     };

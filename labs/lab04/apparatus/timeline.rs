@@ -4,6 +4,7 @@ use super::computed::{ComputedStep, zero_step};
 use super::ring::ring;
 use kit::show::{Screen, Timeline, bytes_decimal};
 use shardlab::comm::Link;
+use shardlab::comm::algorithms::Collective;
 use shardlab::parallel::ZeroConfig;
 use shardlab::plan::{ModelShape, Network};
 use shardlab::train::Config;
@@ -32,9 +33,15 @@ pub fn computed_step(
 ) -> (Timeline<'static>, String) {
     let link = link.unwrap_or(LINK);
     let stage = zero.stage.number();
-    let bytes = zero.precision.bytes();
     let network = Network::uniform(link);
-    let seconds = |collective, numel| ring(collective, numel, ranks, bytes, &network);
+    let seconds = |collective, numel| {
+        let each = if collective == Collective::AllGather {
+            zero.precision
+        } else {
+            zero.reduce
+        };
+        ring(collective, numel, ranks, each.bytes(), &network)
+    };
     let tokens = batch * shape.block;
     let with = |prefetch: usize| zero_step(stage, shape, tokens, SPEED, prefetch as u64, seconds);
     let in_words = |step: &ComputedStep| {

@@ -144,6 +144,10 @@ impl Exit for Twice {
     }
 
     fn loss(&self, x: &Tensor, targets: &[u32], pass: &Pass) -> Result<Tensor> {
-        self.exit.loss(&Operator::Copy.apply(x.clone(), &self.group)?, targets, pass)
+        self.exit.loss(
+            &Operator::Copy.apply(x.clone(), &self.group, pass.precision)?,
+            targets,
+            pass,
+        )
     }
 }

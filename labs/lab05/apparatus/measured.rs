@@ -230,7 +230,7 @@ impl Measured {
 
     /// The expected bytes per step.
     pub fn expected_bytes(&self) -> f64 {
-        self.shards.sent(self.batch, self.shards.copies())
+        self.shards.sent(self.batch, self.shards.copies(), [4, 4])
     }
 
     /// The activations of a block, in the letters of the papers: s·b·h numbers of 4 bytes each.

@@ -12,6 +12,7 @@ use shardlab::parallel::tensor::padded;
 use shardlab::parallel::zero::Stage;
 use shardlab::parallel::{Strategy, ZeroConfig};
 use shardlab::plan::Shards;
+use shardlab::tensor::Precision;
 use shardlab::train::{Config, Setup, Training};
 
 /// Prints the setup: of a training on a `corpus`, or without one of the comparison.
@@ -56,7 +57,8 @@ pub fn expected_bytes(training: &mut Training) -> (String, f64) {
     };
     let (words, data) = report::bytes_of_zero(zero, strategy.zero);
     let norm = if tensor > 1 { 20.0 } else { 0.0 };
-    let layers = shards.sent(config.batch * config.grad_accum, zero.copies());
+    let bytes = [config.precision, config.reduce].map(Precision::bytes);
+    let layers = shards.sent(config.batch * config.grad_accum, zero.copies(), bytes);
     let words = match strategy.data {
         1 => format!("{} by layers + {norm} for the norm", thousands(layers as u64)),
         _ => format!(
@@ -89,7 +91,7 @@ pub fn same_as_one_rank(
     let bound = zero.precision.loss_bound();
     parity::compare(world, data, screen, bound, &losses, None, || {
         let one = Config { ranks: 1, ..config.clone() };
-        let whole = ZeroConfig::new(Stage::Ddp, zero.precision, config.adamw);
+        let whole = config.zero(Stage::Ddp);
         let alone = Setup::new(&one, &Strategy::SINGLE).zero(whole).begin(&Comm::alone())?;
         parity::serial(alone, &config, text, STEPS)
     })

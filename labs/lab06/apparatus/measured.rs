@@ -4,13 +4,15 @@
 use super::predicted::{Predicted, bar, paced, pipeline_of};
 use super::{Break, Unpipelined, rehearse};
 use anyhow::Result;
+use kit::parity;
 use kit::show::Bar;
 use kit::trace::Trace;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::difference::same_bits;
 use shardlab::launch;
 use shardlab::parallel::pipeline::{Instruction, Op, PassRecord, Times, Work};
-use shardlab::parallel::{Mistake, Strategy, ZeroConfig};
+use shardlab::parallel::zero::Stage;
+use shardlab::parallel::{Mistake, Strategy};
 use shardlab::train::{Config, Setup};
 use std::time::Instant;
 
@@ -82,7 +84,7 @@ pub fn measure(
     trace: &mut Trace,
 ) -> Result<Measured> {
     let Way { strategy, pace, broken, epoch } = way;
-    let mut zero = ZeroConfig::ddp(config.adamw);
+    let mut zero = config.zero(Stage::Ddp);
     zero.mistake = (broken == Some(Break::Untied)).then_some(Mistake::UntiedTable);
     let mut training = Setup::new(config, &strategy).zero(zero).begin(comm)?;
     training.program.clone_from(&programs(&strategy, broken)?[comm.rank()]);
@@ -121,12 +123,13 @@ pub fn measure(
         }
     }
     let params = &training.stages.chunks[0].params;
+    let values = parity::stored_values(params);
     let as_one_rank = |one: &Unpipelined| {
         let expected = |name: &str| one.value(name).unwrap_or_default();
         params
             .specs()
             .iter()
-            .all(|spec| same_bits(&params.values()[spec.range()], &expected(&spec.name)))
+            .all(|spec| same_bits(&values[spec.range()], &expected(&spec.name)))
     };
     let own = one.is_none_or(as_one_rank);
     let mut holds = [u8::from(own)];
@@ -278,7 +281,7 @@ impl Measured {
 
 /// Bytes of one message between two stages: batch x sequence x width.
 pub fn message_bytes(config: &Config) -> f64 {
-    (4 * config.batch * config.shape.block * config.shape.embd) as f64
+    (config.precision.bytes() * config.batch * config.shape.block * config.shape.embd) as f64
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ pub fn introduce(screen: &Screen, config: &Config, strategies: &[Strategy], pace
         }
     );
     screen.say(screen.row("step", &step));
+    report::precision(screen, config);
     let words = match pace {
         0.0 => "off: each pass takes the time that it takes".to_string(),
         pace => format!(

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use shardlab::model::{Gpt, Input, Plain};
 use shardlab::optim::stored_norm;
+use shardlab::tensor::Precision;
 use shardlab::train::{AdamW, Config, Diverged, clip_scale};
 use std::ops::Range;
 
@@ -31,6 +32,9 @@ pub fn unpipelined(config: &Config, text: &[u32], steps: usize) -> Result<Unpipe
     for part in &parts {
         part.params.allocate(config.seed);
     }
+    // What the optimizer updates; a pass reads it as it is stored.
+    let mut masters = parts.each_ref().map(|part| part.params.values().clone());
+    store(&parts, &masters, config.precision);
     let mut optimizers = parts.each_ref().map(|part| AdamW::new(config.adamw, &part.params));
     let mut losses = Vec::new();
     let mut grad_norms = Vec::new();
@@ -51,13 +55,23 @@ pub fn unpipelined(config: &Config, text: &[u32], steps: usize) -> Result<Unpipe
         let norm = tie(&parts);
         let scale = clip_scale(norm, config.clip);
         let scale = scale.map_err(|error| Diverged::at(step + 1, error.into()))?;
+        store(&parts, &masters, Precision::F32);
         for (adamw, part) in optimizers.iter_mut().zip(&parts) {
             adamw.step(&part.params, config.schedule.at(step), scale)?;
         }
+        masters = parts.each_ref().map(|part| part.params.values().clone());
+        store(&parts, &masters, config.precision);
         losses.push(sum / config.grad_accum as f64);
         grad_norms.push(norm);
     }
     Ok(Unpipelined { losses, grad_norms, parts })
+}
+
+/// Sets the parts' parameters to the nearest that `precision` has.
+fn store(parts: &[Gpt; 2], masters: &[Vec<f32>; 2], precision: Precision) {
+    for (part, master) in parts.iter().zip(masters) {
+        part.params.values_mut().copy_from_slice(&precision.rounded(master));
+    }
 }
 
 /// The token table's elements in a part.

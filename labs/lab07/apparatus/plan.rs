@@ -8,7 +8,7 @@ use shardlab::parallel::pipeline::{Instruction, Pipeline};
 use shardlab::parallel::strategy::Recompute;
 use shardlab::parallel::tensor::padded;
 use shardlab::parallel::zero::Stage;
-use shardlab::plan::{BytesEach, Shards};
+use shardlab::plan::Shards;
 use shardlab::train::Config;
 use std::ops::Range;
 
@@ -97,8 +97,8 @@ impl Plan {
             eval_iters: 0,
             split: "90,10,0",
             load: None,
-            weights: "f32",
-            bytes: BytesEach::F32,
+            weights: config.precision.name(),
+            bytes: config.precision.bytes_each(config.reduce),
             distributed_optimizer: zero > Stage::Ddp && sizes.data > 1,
             multiple,
             lr: config.schedule.lr,
@@ -128,7 +128,10 @@ impl Plan {
         let ends = usize::from(at.pipeline == 0) + usize::from(at.pipeline == last);
         let of_loss = if at.pipeline == last { 3 } else { 0 };
         let each = if strategy.recompute == Recompute::None { 4 } else { 6 };
-        let numbers = tokens * config.grad_accum * ((each * layers + ends) * h + of_loss);
+        let activation = config.precision.bytes();
+        let gradient = config.reduce.bytes();
+        let a_token = activation * (each * layers + ends) * h + 4 * of_loss;
+        let activations = tokens * config.grad_accum * a_token;
         // With sequence parallelism, a gather and a scatter in place of each all-reduce, and the
         // gradients of norms and positions, to which each rank adds its part of the sequence: of
         // all, or with ZeRO of its share.
@@ -140,7 +143,7 @@ impl Plan {
             (true, Stage::Ddp) => copies,
             (true, _) => copies / sizes.data,
         };
-        let tensor = all_reduce(sizes.tensor, 4 * (numbers + copies) + norm);
+        let tensor = all_reduce(sizes.tensor, activations + gradient * copies + norm);
 
         // Every send of this rank's list of instructions has the activations of one micro-batch.
         let pipeline = self.pipeline();
@@ -154,11 +157,12 @@ impl Plan {
         } else {
             tokens
         };
-        let messages = (sends * 4 * held * h + loss) as f64 + all_reduce(sizes.pipeline, norm);
+        let messages =
+            (sends * activation * held * h + loss) as f64 + all_reduce(sizes.pipeline, norm);
 
         let tied = last > 0 && ends > 0;
         let table = if tied {
-            all_reduce(2, 4 * job.shards.rows / sizes.tensor * h)
+            all_reduce(2, gradient * job.shards.rows / sizes.tensor * h)
         } else {
             0.0
         };
@@ -167,21 +171,25 @@ impl Plan {
         // gathered. ZeRO-2 reduces in every micro-step, and ZeRO-3 also gathers twice in each.
         let of_norm = if strategy.zero > Stage::Ddp { norm } else { 0 };
         let m = config.grad_accum as f64;
-        let times = match strategy.zero {
-            Stage::Ddp | Stage::One => 1.0,
-            Stage::Two => (m + 1.0) / 2.0,
-            Stage::Three => 3.0 * m / 2.0,
+        let parameters = job.parameters(at.pipeline) as usize;
+        let half = |bytes: usize| all_reduce(sizes.data, bytes) / 2.0;
+        let reduce = half(gradient * parameters);
+        let gather = half(activation * parameters);
+        let state = match strategy.zero {
+            Stage::Ddp => 2.0 * reduce,
+            Stage::One => reduce + gather,
+            Stage::Two => m * reduce + gather,
+            Stage::Three => m * (reduce + 2.0 * gather),
         };
-        let state = all_reduce(sizes.data, 4 * job.parameters(at.pipeline) as usize);
         // ZeRO-3 frees a block before its backward pass, if it was computed once more together with
         // blocks after it. Then it is gathered once more.
         let again = match (strategy.zero, strategy.recompute.blocks()) {
             (Stage::Three, together @ 1..) => layers - layers.div_ceil(together),
             _ => 0,
         };
-        let block = all_reduce(sizes.data, 4 * 12 * h * h / sizes.tensor);
-        let again = again as f64 * m * block / 2.0;
-        let data = times * state + again + all_reduce(sizes.data, of_norm);
+        let block = half(activation * 12 * h * h / sizes.tensor);
+        let again = again as f64 * m * block;
+        let data = state + again + all_reduce(sizes.data, of_norm);
         Sent { tensor, pipeline: messages, table, data }
     }
     // ANCHOR_END: sent

@@ -93,6 +93,15 @@ impl Benchmark {
         self.config.mesh(self.world_size)
     }
 
+    /// ZeRO's settings: parameters and gradients have one type.
+    pub fn zero(&self) -> ZeroConfig {
+        let Benchmark { config, dtype, .. } = self;
+        ZeroConfig {
+            reduce: *dtype,
+            ..ZeroConfig::new(config.zero_stage, *dtype, config.adamw)
+        }
+    }
+
     /// Refuses a job whose state alone does not fit into the `free` bytes of this machine, where
     /// `here` of its ranks run.
     pub fn check_memory(&self, here: usize, free: Option<u64>) -> Result<(), BadInput> {
@@ -102,7 +111,7 @@ impl Benchmark {
             self.config.zero_stage.number(),
             part,
             data as u64,
-            self.dtype.bytes_each(),
+            self.zero().bytes_each(),
         );
         let bytes = held.iter().sum::<u64>() * here.min(self.world_size) as u64;
         let Some(free) = free.filter(|&free| bytes > free) else {
@@ -149,7 +158,7 @@ impl Benchmark {
                 starts: (first..first + each).collect(),
             };
             let pass = if train { Pass::training(None) } else { Pass::evaluate() };
-            (batch, pass)
+            (batch, Pass { precision: self.dtype, ..pass })
         };
         Ok((0..micro_batches).map(draw).collect())
     }
@@ -206,12 +215,12 @@ struct Part<'a> {
 impl<'a> Part<'a> {
     /// The layers of this rank, with a state that ZeRO divides among the data ranks.
     fn new(harness: &Harness, benchmark: &'a Benchmark, comm: &Comm) -> Result<Part<'a>> {
-        let Benchmark { model, config, dtype, .. } = benchmark;
+        let Benchmark { model, config, .. } = benchmark;
         let strategy = config.strategy(comm.size())?;
         let mut settings = config.training(model.shape, &strategy);
         settings.seed = harness.seed;
-        let zero = ZeroConfig::new(config.zero_stage, *dtype, config.adamw);
-        let training = model.train(Setup::new(&settings, &strategy).zero(zero), comm)?;
+        (settings.precision, settings.reduce) = (benchmark.dtype, benchmark.dtype);
+        let training = model.train(Setup::new(&settings, &strategy), comm)?;
         let pipeline = strategy.pipeline(config.accumulation);
         let order: Vec<Op> = (0..config.accumulation).map(|micro| Op::forward(0, micro)).collect();
         let forward = pipeline.with_messages(training.stages.group().rank(), &order);

@@ -146,6 +146,8 @@ impl DsConfig {
             adamw: self.adamw,
             clip: self.clip,
             dropout: 0.0,
+            precision: Precision::F32,
+            reduce: Precision::F32,
             seed: 0,
         }
     }

@@ -7,9 +7,10 @@ use crate::data::Batch;
 use crate::model::{Build, Chunk, Gpt, Input, Pass};
 use crate::parallel::Zero;
 use crate::plan::ModelShape;
-use crate::tensor::{Deferred, Tensor, backward_from, defer, gradient, read};
+use crate::tensor::{Deferred, Precision, Stored, Tensor, backward_from, defer, gradient, read};
 use anyhow::{Context, Result, ensure};
 use candle_core::{Device, Var};
+use half::bf16;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -208,8 +209,12 @@ impl<M: Chunk> Stages<M> {
             let start = Instant::now();
             match instruction {
                 Instruction::Recv { op, from } => {
-                    let mut result = vec![0f32; activations.iter().product()];
-                    self.group.tagged(self.tag(op)).recv(&mut result, from)?;
+                    let (_, pass) = &micro_batches[op.micro];
+                    let numel = activations.iter().product();
+                    let result = match pass.precision {
+                        Precision::F32 => self.recv::<f32>(op, numel, from)?,
+                        Precision::Bf16 => self.recv::<bf16>(op, numel, from)?,
+                    };
                     held.results.insert((self.pipeline.stage(from, op.chunk), op), result);
                 }
                 Instruction::Compute(op) => {
@@ -231,7 +236,12 @@ impl<M: Chunk> Stages<M> {
                     let result = held.results.remove(&(stage, op));
                     let result =
                         result.with_context(|| format!("{op} is sent before it has run"))?;
-                    self.group.tagged(self.tag(op)).send(&result, to)?;
+                    let (_, pass) = &micro_batches[op.micro];
+                    let link = self.group.tagged(self.tag(op));
+                    match pass.precision {
+                        Precision::F32 => link.send(&result, to)?,
+                        Precision::Bf16 => link.send(&bf16::narrowed(&result), to)?,
+                    }
                 }
             }
             ran.instructions.push((instruction, start, Instant::now()));
@@ -239,6 +249,13 @@ impl<M: Chunk> Stages<M> {
         // ANCHOR_END: step
         zero.synchronise(true); // tied gradients are averaged after all passes
         Ok(ran)
+    }
+
+    /// Receives the result of `op`, of numbers that are sent as `T`.
+    fn recv<T: Stored>(&self, op: Op, numel: usize, from: usize) -> Result<Vec<f32>> {
+        let mut result = vec![T::zeroed(); numel];
+        self.group.tagged(self.tag(op)).recv(&mut result, from)?;
+        Ok(T::widened(result))
     }
 
     /// Runs one pass.

@@ -334,11 +334,11 @@ struct Parallel {
 }
 
 impl Parallel {
-    fn apply(&self, x: Tensor) -> Result<Tensor> {
+    fn apply(&self, x: Tensor, pass: &Pass) -> Result<Tensor> {
         if self.group.size() == 1 {
             Ok(x)
         } else {
-            self.operator.apply(x, &self.group)
+            self.operator.apply(x, &self.group, pass.precision)
         }
     }
 }
@@ -352,7 +352,7 @@ struct ColumnParallel {
 
 impl Layer for ColumnParallel {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
-        self.linear.forward(&self.enter.apply(x.clone())?, pass)
+        self.linear.forward(&self.enter.apply(x.clone(), pass)?, pass)
     }
 }
 
@@ -365,6 +365,6 @@ struct RowParallel {
 
 impl Layer for RowParallel {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
-        self.leave.apply(self.linear.forward(x, pass)?)
+        self.leave.apply(self.linear.forward(x, pass)?, pass)
     }
 }

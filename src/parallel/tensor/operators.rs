@@ -19,8 +19,9 @@
 //! ```
 
 use crate::comm::{Comm, Reduce};
-use crate::tensor::{TensorOp, consume};
+use crate::tensor::{Precision, Stored, TensorOp, consume};
 use candle_core::{Error, Result, Shape, Tensor, bail};
+use half::bf16;
 
 /// A function of activations that all ranks of a tensor group apply together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,12 +49,12 @@ impl Operator {
     }
 
     /// Applies the operator to `x` [sequences, length, width], which is used up: no backward pass
-    /// needs its elements.
+    /// needs its elements. What ranks send has type `precision`.
     ///
     /// # Errors
     /// If the collective fails, or the positions cannot be divided among the ranks.
-    pub fn apply(self, x: Tensor, group: &Comm) -> Result<Tensor> {
-        consume(x, Applied { operator: self, group: group.clone() })
+    pub fn apply(self, x: Tensor, group: &Comm, precision: Precision) -> Result<Tensor> {
+        consume(x, Applied { operator: self, group: group.clone(), precision })
     }
 
     /// The result's shape.
@@ -73,35 +74,38 @@ impl Operator {
         }
     }
 
-    /// The result's elements, for `x` of shape `dims`.
-    fn communicate(self, group: &Comm, x: &[f32], dims: &[usize]) -> Result<Vec<f32>> {
+    /// The result's elements, for `x` of shape `dims`, where ranks send numbers of type `T`.
+    fn communicate<T: Stored>(self, group: &Comm, x: &[f32], dims: &[usize]) -> Result<Vec<f32>> {
         let ranks = group.size();
         let shape = self.shape(group.size(), dims)?;
-        let mut y = match self {
-            Operator::Copy | Operator::Sum => x.to_vec(),
-            Operator::Gather | Operator::Scatter => vec![0.0; shape.iter().product()],
+        let mut x = match self {
+            Operator::Copy => return Ok(x.to_vec()),
+            _ => T::narrowed(x),
         };
+        let mut y = vec![T::zeroed(); shape.iter().product()];
         match self {
-            Operator::Copy => {}
-            Operator::Sum => group.all_reduce(&mut y, Reduce::Sum).map_err(Error::wrap)?,
+            Operator::Copy | Operator::Sum => {
+                group.all_reduce(&mut x, Reduce::Sum).map_err(Error::wrap)?;
+                y = x;
+            }
             // A rank's part of a collective is contiguous; its slices of several sequences are not.
             Operator::Gather => {
                 let mut parts = y.clone();
-                group.all_gather(x, &mut parts).map_err(Error::wrap)?;
+                group.all_gather(&x, &mut parts).map_err(Error::wrap)?;
                 exchange_axes(&parts, [ranks, dims[0]], &mut y);
             }
             Operator::Scatter => {
-                let mut parts = x.to_vec();
-                exchange_axes(x, [dims[0], ranks], &mut parts);
+                let mut parts = x.clone();
+                exchange_axes(&x, [dims[0], ranks], &mut parts);
                 group.reduce_scatter(&parts, &mut y, Reduce::Sum).map_err(Error::wrap)?;
             }
         }
-        Ok(y)
+        Ok(T::widened(y))
     }
 }
 
 /// Writes `from`, blocks `[a][b]`, to `to` as blocks `[b][a]`.
-fn exchange_axes(from: &[f32], [a, b]: [usize; 2], to: &mut [f32]) {
+fn exchange_axes<T: Copy>(from: &[T], [a, b]: [usize; 2], to: &mut [T]) {
     let block = (from.len() / (a * b).max(1)).max(1);
     for (i, from) in from.chunks_exact(block).enumerate() {
         let at = (i % b) * a + i / b;
@@ -115,6 +119,23 @@ fn exchange_axes(from: &[f32], [a, b]: [usize; 2], to: &mut [f32]) {
 struct Applied {
     operator: Operator,
     group: Comm,
+    precision: Precision,
+}
+
+impl Applied {
+    fn communicate(
+        &self,
+        operator: Operator,
+        label: &'static str,
+        x: &[f32],
+        dims: &[usize],
+    ) -> Result<Vec<f32>> {
+        let group = self.group.labelled(label);
+        match self.precision {
+            Precision::F32 => operator.communicate::<f32>(&group, x, dims),
+            Precision::Bf16 => operator.communicate::<bf16>(&group, x, dims),
+        }
+    }
 }
 
 impl TensorOp for Applied {
@@ -122,17 +143,12 @@ impl TensorOp for Applied {
 
     fn forward(&self, x: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
         let shape = self.operator.shape(self.group.size(), dims)?;
-        Ok((
-            self.operator.communicate(&self.group.labelled("forward pass"), x, dims)?,
-            shape.into(),
-        ))
+        Ok((self.communicate(self.operator, "forward pass", x, dims)?, shape.into()))
     }
 
     fn input_gradient(&self, _x: &[f32], dims: &[usize], dy: &[f32]) -> Result<Vec<f32>> {
         let shape = self.operator.shape(self.group.size(), dims)?;
-        self.operator
-            .conjugate()
-            .communicate(&self.group.labelled("backward pass"), dy, &shape)
+        self.communicate(self.operator.conjugate(), "backward pass", dy, &shape)
     }
 }
 
@@ -152,7 +168,7 @@ mod tests {
             let x =
                 Var::from_vec(numbers(comm.rank(), dims.iter().product()), &dims, &Device::Cpu)?;
             // The operator uses its input up: a variable's elements are still needed.
-            let y = operator.apply((x.as_tensor() * 1.0)?, &comm)?;
+            let y = operator.apply((x.as_tensor() * 1.0)?, &comm, Precision::F32)?;
             let dy =
                 Tensor::from_vec(numbers(comm.rank(), y.elem_count()), y.shape(), &Device::Cpu)?;
             let gradients = crate::tensor::backward_from(&y, &dy)?;

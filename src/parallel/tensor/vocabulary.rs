@@ -33,14 +33,14 @@ pub(super) struct VocabularyEmbedding {
 
 impl Entry for VocabularyEmbedding {
     fn forward(&self, ids: &[u32], length: usize, pass: &Pass) -> Result<Tensor> {
-        let x = self.leave.apply(pass.embed(ids, length, &self.tokens)?)?;
+        let x = self.leave.apply(pass.embed(ids, length, &self.tokens)?, pass)?;
         let x = match &self.positions {
             Some(positions) => {
                 tensor::add_positions(x, positions, self.build.first_position(length))?
             }
             None => x,
         };
-        pass.drop(x, "embedding")
+        pass.rounded(pass.drop(x, "embedding")?)
     }
 }
 
@@ -53,7 +53,7 @@ pub(super) struct VocabularyHead {
 impl VocabularyHead {
     /// This rank's columns of the logits: [sequences, length, part of the vocabulary].
     fn local(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
-        pass.linear(&self.enter.apply(x.clone())?, &self.weight)
+        pass.linear(&self.enter.apply(x.clone(), pass)?, &self.weight)
     }
 }
 

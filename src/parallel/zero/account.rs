@@ -59,7 +59,9 @@ pub struct Volumes {
     pub gathered: usize,
     /// Elements of whole gradients that ranks reduced.
     pub reduced: usize,
-    pub bytes_each: usize,
+    /// Bytes of a parameter, and of a gradient.
+    pub gathered_bytes: usize,
+    pub reduced_bytes: usize,
 }
 
 #[cfg(test)]

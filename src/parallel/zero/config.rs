@@ -6,6 +6,7 @@ use crate::named::named;
 use crate::optim::{AdamWConfig, Offload};
 use crate::parallel::Mistake;
 use crate::parallel::buckets::BUCKET;
+use crate::plan::BytesEach;
 use crate::tensor::Precision;
 
 named! {
@@ -33,7 +34,11 @@ impl Stage {
 #[derive(Clone, Debug)]
 pub struct ZeroConfig {
     pub stage: Stage,
+    /// The type in which parameters are stored, and matrix products computed.
     pub precision: Precision,
+    /// The type in which gradients are kept, and summed between ranks: `reduce_dtype` of PyTorch's
+    /// `MixedPrecisionPolicy`, and Megatron-LM's `--accumulate-allreduce-grads-in-fp32`.
+    pub reduce: Precision,
     pub adamw: AdamWConfig,
     /// Gradients that are reduced together, in stages 0 to 2. Stage 3 reduces a unit's gradients
     /// together.
@@ -64,11 +69,12 @@ impl ZeroConfig {
         ZeroConfig::new(Stage::Ddp, Precision::F32, adamw)
     }
 
-    /// Settings for models of a few megabytes.
+    /// Settings for models of a few megabytes, with gradients in f32.
     pub fn new(stage: Stage, precision: Precision, adamw: AdamWConfig) -> ZeroConfig {
         ZeroConfig {
             stage,
             precision,
+            reduce: Precision::F32,
             adamw,
             reduce_bucket: BUCKET,
             prefetch_bucket: 1 << 18,
@@ -79,5 +85,10 @@ impl ZeroConfig {
             algorithm: None,
             mistake: None,
         }
+    }
+
+    /// Bytes per parameter: the parameter, its gradient, and its optimizer state.
+    pub fn bytes_each(&self) -> BytesEach {
+        self.precision.bytes_each(self.reduce)
     }
 }

@@ -46,7 +46,7 @@ pub use units::{Unit, Wrap};
 use super::{Averaged, TensorParallel};
 use crate::comm::{Comm, Reduce};
 use crate::optim::{Fragment, InitialValues, State, clip_scale};
-use crate::tensor::{Copies, Numbers, Params, Precision, ShardedValues, Spec, Storage};
+use crate::tensor::{Copies, Numbers, Params, Precision, ShardedValues, Spec, Storage, Stored};
 use anyhow::{Result, ensure};
 use engine::{StageEngine, copies};
 use half::bf16;
@@ -153,16 +153,12 @@ impl Zero {
         config: ZeroConfig,
         begin: InitialValues,
     ) -> Result<Zero> {
-        let engine: Box<dyn StageEngine> = match (config.stage, config.precision) {
-            (Stage::Three, Precision::F32) => {
-                Box::new(FullySharded::<f32>::new(params, comm, &config, begin)?)
-            }
-            (Stage::Three, Precision::Bf16) => {
-                Box::new(FullySharded::<bf16>::new(params, comm, &config, begin)?)
-            }
-            (_, Precision::F32) => Box::new(Replicated::<f32>::new(params, comm, &config, begin)?),
-            (_, Precision::Bf16) => {
-                Box::new(Replicated::<bf16>::new(params, comm, &config, begin)?)
+        let engine = match (config.precision, config.reduce) {
+            (Precision::F32, Precision::F32) => engine::<f32, f32>(params, comm, &config, begin)?,
+            (Precision::F32, Precision::Bf16) => engine::<f32, bf16>(params, comm, &config, begin)?,
+            (Precision::Bf16, Precision::F32) => engine::<bf16, f32>(params, comm, &config, begin)?,
+            (Precision::Bf16, Precision::Bf16) => {
+                engine::<bf16, bf16>(params, comm, &config, begin)?
             }
         };
         let counted = params.specs().iter().filter(|spec| spec.copies.counts());
@@ -438,8 +434,10 @@ impl Zero {
     /// n ranks sends (n-1)/n of the elements, and the same in a reduction. Stage 0 does both with
     /// gradients. The other stages also compute a norm.
     pub fn bytes_a_step(&self) -> f64 {
-        let Volumes { gathered, reduced, bytes_each } = self.volumes();
-        let share = (self.ranks as f64 - 1.0) / self.ranks as f64 * bytes_each as f64;
+        let Volumes { gathered, reduced, gathered_bytes, reduced_bytes } = self.volumes();
+        let share = (self.ranks as f64 - 1.0) / self.ranks as f64;
+        let gathered = gathered * gathered_bytes;
+        let reduced = reduced * reduced_bytes;
         match self.stage {
             Stage::Ddp => 2.0 * share * reduced as f64,
             _ => share * (gathered + reduced) as f64 + self.norm_bytes() as f64,
@@ -471,6 +469,19 @@ impl Zero {
     pub fn units(&self) -> &[Unit] {
         self.engine.units()
     }
+}
+
+/// The mechanism of `config`'s stage, with values of type `V` and gradients of type `G`.
+fn engine<V: Stored, G: Stored>(
+    params: &Arc<Params>,
+    comm: &Comm,
+    config: &ZeroConfig,
+    begin: InitialValues,
+) -> Result<Box<dyn StageEngine>> {
+    Ok(match config.stage {
+        Stage::Three => Box::new(FullySharded::<V, G>::new(params, comm, config, begin)?),
+        _ => Box::new(Replicated::<V, G>::new(params, comm, config, begin)?),
+    })
 }
 
 impl Drop for Zero {

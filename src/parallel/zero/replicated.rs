@@ -19,10 +19,12 @@ use crate::parallel::{Mistake, sharded_norm};
 use crate::tensor::stored::widen;
 use crate::tensor::{Copies, Listener, Params, Storage, Stored};
 use anyhow::Result;
+use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-pub(super) struct Replicated<T: Stored> {
+/// Values are stored as `V`, gradients as `G`.
+pub(super) struct Replicated<V: Stored, G: Stored> {
     params: Arc<Params>,
     comm: Comm,
     stage: Stage,
@@ -32,21 +34,22 @@ pub(super) struct Replicated<T: Stored> {
     shard: Vec<Range<usize>>,
     /// One optimizer per group, for this rank's range of it.
     optimizers: Vec<AdamW>,
-    reducer: Arc<dyn Reducer<T>>,
+    reducer: Arc<dyn Reducer<G>>,
     _listener: Listener,
+    _values: PhantomData<V>,
 }
 
-impl<T: Stored> Replicated<T> {
+impl<V: Stored, G: Stored> Replicated<V, G> {
     pub fn new(
         params: &Arc<Params>,
         comm: &Comm,
         config: &ZeroConfig,
         begin: InitialValues,
-    ) -> Result<Replicated<T>> {
+    ) -> Result<Replicated<V, G>> {
         let groups = FlatGroup::all(params, comm.size());
-        let mut values = vec![T::zeroed(); params.numel()];
+        let mut values = vec![V::zeroed(); params.numel()];
         for spec in params.specs() {
-            T::change(&mut values[spec.range()], |out| begin(spec, 0..spec.numel(), out));
+            V::change(&mut values[spec.range()], |out| begin(spec, 0..spec.numel(), out));
         }
         if config.stage > Stage::Ddp {
             // Room for the padding: the gather of equal ranges needs it.
@@ -54,16 +57,16 @@ impl<T: Stored> Replicated<T> {
                 groups.iter().map(|group| group.flat.padded() - group.flat.numel).sum(),
             );
         }
-        params.set_values(Storage::Local(T::numbers(values)));
+        params.set_values(Storage::Local(V::numbers(values)));
         if config.stage < Stage::Two {
-            params.set_gradients(Storage::Local(T::numbers(vec![T::zeroed(); params.numel()])));
+            params.set_gradients(Storage::Local(G::numbers(vec![G::zeroed(); params.numel()])));
         }
         let updated = |group: &FlatGroup| match config.stage {
             Stage::Ddp => group.whole(),
             _ => group.range(comm.rank()),
         };
         let shard: Vec<Range<usize>> = groups.iter().map(updated).collect();
-        let reducer: Arc<dyn Reducer<T>> = match config.stage {
+        let reducer: Arc<dyn Reducer<G>> = match config.stage {
             Stage::Ddp => {
                 let ZeroConfig { reduce_bucket, overlap, algorithm, .. } = *config;
                 AllReducer::new(params, comm, reduce_bucket, overlap, algorithm)
@@ -72,7 +75,7 @@ impl<T: Stored> Replicated<T> {
         };
         let optimizer = |range: &Range<usize>| {
             let fragments = Fragment::of_range(params.specs(), range.clone());
-            AdamW::sharded::<T>(config.adamw, fragments, begin, config.offload.as_ref())
+            AdamW::sharded::<V>(config.adamw, fragments, begin, config.offload.as_ref())
         };
         Ok(Replicated {
             params: params.clone(),
@@ -84,18 +87,19 @@ impl<T: Stored> Replicated<T> {
             shard,
             _listener: listen(params, reducer.clone()),
             reducer,
+            _values: PhantomData,
         })
     }
 
     /// Calls `work` with the averaged gradients of this rank's shard, group by group.
-    fn with_gradients<R>(&self, work: impl FnOnce(Vec<&mut [T]>) -> R) -> R {
+    fn with_gradients<R>(&self, work: impl FnOnce(Vec<&mut [G]>) -> R) -> R {
         let mut kept = self.reducer.buckets().shard();
         let keeps_shard = self.reducer.buckets().keeps_shard;
         let mut flat;
         let mut rest = if keeps_shard {
             &mut kept[..]
         } else {
-            flat = self.params.stored_gradients::<T>();
+            flat = self.params.stored_gradients::<G>();
             &mut flat[..]
         };
         let mut end = 0;
@@ -114,7 +118,7 @@ impl<T: Stored> Replicated<T> {
     fn gather_values(&self) -> Result<()> {
         let mut left = match self.params.set_values(Storage::Unallocated) {
             Storage::Local(mut numbers) => {
-                T::of_mut(&mut numbers).map(std::mem::take).unwrap_or_default()
+                V::of_mut(&mut numbers).map(std::mem::take).unwrap_or_default()
             }
             _ => Vec::new(),
         };
@@ -126,7 +130,7 @@ impl<T: Stored> Replicated<T> {
             } else {
                 left.split_off(*start)
             };
-            group.resize(flat.padded(), T::zeroed());
+            group.resize(flat.padded(), V::zeroed());
             in_flight.push((flat.numel, self.comm.start_all_gather(group)?));
         }
         let mut values = Vec::new();
@@ -139,12 +143,12 @@ impl<T: Stored> Replicated<T> {
                 values.extend_from_slice(&group)
             }
         }
-        self.params.set_values(Storage::Local(T::numbers(values)));
+        self.params.set_values(Storage::Local(V::numbers(values)));
         Ok(())
     }
 }
 
-impl<T: Stored> StageEngine for Replicated<T> {
+impl<V: Stored, G: Stored> StageEngine for Replicated<V, G> {
     fn begin(&mut self) -> Result<()> {
         self.params.zero_gradients();
         self.reducer.buckets().begin();
@@ -176,9 +180,9 @@ impl<T: Stored> StageEngine for Replicated<T> {
             .filter(|spec| matches!(spec.copies, Copies::Tied { .. }))
         {
             if self.mistake != Some(Mistake::UntiedTable) {
-                let mut sum = self.params.stored_gradients::<T>()[spec.range()].to_vec();
+                let mut sum = self.params.stored_gradients::<G>()[spec.range()].to_vec();
                 ends.all_reduce(&mut sum, Reduce::Sum)?;
-                self.params.stored_gradients::<T>()[spec.range()].copy_from_slice(&sum);
+                self.params.stored_gradients::<G>()[spec.range()].copy_from_slice(&sum);
             }
             self.reducer.note_complete(&self.params, spec)?;
         }
@@ -194,7 +198,7 @@ impl<T: Stored> StageEngine for Replicated<T> {
         }
         self.with_gradients(|gradients| {
             let groups = self.optimizers.iter().zip(&gradients);
-            let counted: Vec<&[T]> =
+            let counted: Vec<&[G]> =
                 groups.flat_map(|(adamw, group)| counted(adamw, group)).collect();
             sharded_norm(&comms, &counted, numel)
         })
@@ -203,7 +207,7 @@ impl<T: Stored> StageEngine for Replicated<T> {
     fn update(&mut self, lr: f64, scale: f32) -> Result<()> {
         let mut optimizers = std::mem::take(&mut self.optimizers);
         let updated: Result<()> = self.with_gradients(|gradients| {
-            let mut values = self.params.stored_values_mut::<T>();
+            let mut values = self.params.stored_values_mut::<V>();
             for ((adamw, range), group) in optimizers.iter_mut().zip(&self.shard).zip(gradients) {
                 adamw.update(&mut values[range.clone()], group, lr, scale)?;
             }
@@ -215,7 +219,7 @@ impl<T: Stored> StageEngine for Replicated<T> {
     }
 
     fn visit(&mut self, each: &mut Visit) -> Result<()> {
-        let mut values = self.params.stored_values_mut::<T>();
+        let mut values = self.params.stored_values_mut::<V>();
         for (adamw, range) in self.optimizers.iter_mut().zip(&self.shard) {
             adamw.visit(&mut values[range.clone()], &mut *each)?;
         }
@@ -235,7 +239,7 @@ impl<T: Stored> StageEngine for Replicated<T> {
     }
 
     fn each(&mut self, each: &mut Each) -> Result<()> {
-        let values = self.params.stored_values::<T>();
+        let values = self.params.stored_values::<V>();
         let mut wide = Vec::new();
         for spec in self.params.specs() {
             wide.resize(spec.numel(), 0.0);
@@ -258,7 +262,8 @@ impl<T: Stored> StageEngine for Replicated<T> {
         Volumes {
             gathered,
             reduced: self.reducer.buckets().reduced(),
-            bytes_each: size_of::<T>(),
+            gathered_bytes: size_of::<V>(),
+            reduced_bytes: size_of::<G>(),
         }
     }
 
@@ -269,7 +274,7 @@ impl<T: Stored> StageEngine for Replicated<T> {
         let optimizer: StoredBytes = self.optimizers.iter().map(AdamW::bytes).sum();
         MemoryUsage {
             parameters: self.params.value_bytes(),
-            gradients: self.params.gradient_bytes() + size_of::<T>() * kept.capacity(),
+            gradients: self.params.gradient_bytes() + size_of::<G>() * kept.capacity(),
             optimizer: optimizer.memory,
             parameters_offloaded: 0,
             optimizer_offloaded: optimizer.offloaded,

@@ -19,29 +19,30 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub(super) struct FullySharded<T: Stored> {
+/// Values are stored as `V`, gradients as `G`.
+pub(super) struct FullySharded<V: Stored, G: Stored> {
     params: Arc<Params>,
     comm: Comm,
-    shards: Arc<Shards<T>>,
+    shards: Arc<Shards<V, G>>,
     optimizer: AdamW,
     local_norm: bool,
     _listener: Listener,
 }
 
 /// This rank's shards. Layers reach them through their handles.
-struct Shards<T> {
-    gatherer: Gatherer<T>,
+struct Shards<V, G> {
+    gatherer: Gatherer<V>,
     /// One bucket per unit.
-    buckets: Buckets<T>,
+    buckets: Buckets<G>,
 }
 
-impl<T: Stored> FullySharded<T> {
+impl<V: Stored, G: Stored> FullySharded<V, G> {
     pub fn new(
         params: &Arc<Params>,
         comm: &Comm,
         config: &ZeroConfig,
         begin: InitialValues,
-    ) -> Result<FullySharded<T>> {
+    ) -> Result<FullySharded<V, G>> {
         let units = Arc::new(Units::new(
             params.specs(),
             comm.size(),
@@ -50,8 +51,8 @@ impl<T: Stored> FullySharded<T> {
         ));
         let fragments = units.fragments(comm.rank());
         let offload = config.offload.as_ref();
-        let values = initial_store::<T>(&fragments, begin, offload)?;
-        let optimizer = AdamW::sharded::<T>(config.adamw, fragments, begin, offload)?;
+        let values = initial_store::<V>(&fragments, begin, offload)?;
+        let optimizer = AdamW::sharded::<V>(config.adamw, fragments, begin, offload)?;
         let sizes = units.units.iter().map(|unit| unit.numel).collect();
         let shard = Some(units.shard_numel());
         let of = params.specs().iter().map(|spec| units.offsets(spec).unit).collect();
@@ -74,13 +75,13 @@ impl<T: Stored> FullySharded<T> {
     }
 }
 
-impl<T: Stored> ShardedValues for Shards<T> {
+impl<V: Stored, G: Stored> ShardedValues for Shards<V, G> {
     fn value(&self, spec: &Spec) -> candle_core::Result<(Arc<Vec<f32>>, Range<usize>)> {
         self.gatherer.value(spec)
     }
 }
 
-impl<T: Stored> ShardedGradients for Shards<T> {
+impl<V: Stored, G: Stored> ShardedGradients for Shards<V, G> {
     fn add_gradient(
         &self,
         spec: &Spec,
@@ -91,13 +92,13 @@ impl<T: Stored> ShardedGradients for Shards<T> {
     }
 }
 
-impl<T: Stored> Reducer<T> for Shards<T> {
-    fn buckets(&self) -> &Buckets<T> {
+impl<V: Stored, G: Stored> Reducer<G> for Shards<V, G> {
+    fn buckets(&self) -> &Buckets<G> {
         &self.buckets
     }
 
     /// All gradients of a unit are complete: each rank gets the average of its slice only.
-    fn start(&self, _params: &Params, step: &mut Averaging<T>, number: usize) -> comm::Result<()> {
+    fn start(&self, _params: &Params, step: &mut Averaging<G>, number: usize) -> comm::Result<()> {
         if step.is_even() {
             // The backward pass has completed all units.
             self.gatherer.start_forward();
@@ -107,7 +108,7 @@ impl<T: Stored> Reducer<T> for Shards<T> {
         let whole = step.take(number).unwrap_or_default();
         let elements = units.ranks * unit.shard;
         step.peak_bytes =
-            step.peak_bytes.max(step.bytes() + size_of::<T>() * (whole.len() + elements));
+            step.peak_bytes.max(step.bytes() + size_of::<G>() * (whole.len() + elements));
         let pending =
             self.buckets.comm.start_reduce_scatter(units.cut(unit, &whole), Reduce::Mean)?;
         let range = unit.start..unit.start + unit.shard;
@@ -120,7 +121,7 @@ impl<T: Stored> Reducer<T> for Shards<T> {
         &self,
         _params: &Params,
         Target { bucket: unit, range }: Target,
-        mean: Vec<T>,
+        mean: Vec<G>,
         seen: Averaged,
     ) {
         self.buckets.keep(range.start, &mean);
@@ -133,7 +134,7 @@ impl<T: Stored> Reducer<T> for Shards<T> {
     }
 }
 
-impl<T: Stored> StageEngine for FullySharded<T> {
+impl<V: Stored, G: Stored> StageEngine for FullySharded<V, G> {
     fn begin(&mut self) -> Result<()> {
         self.params.zero_gradients();
         self.shards.buckets.begin();
@@ -199,7 +200,12 @@ impl<T: Stored> StageEngine for FullySharded<T> {
     fn volumes(&self) -> Volumes {
         let gathered = self.shards.gatherer.gathered_per_step();
         let reduced = self.shards.buckets.reduced();
-        Volumes { gathered, reduced, bytes_each: size_of::<T>() }
+        Volumes {
+            gathered,
+            reduced,
+            gathered_bytes: size_of::<V>(),
+            reduced_bytes: size_of::<G>(),
+        }
     }
 
     fn memory(&self) -> MemoryUsage {
@@ -210,7 +216,7 @@ impl<T: Stored> StageEngine for FullySharded<T> {
         let whole = self.params.value_bytes();
         MemoryUsage {
             parameters: parameters.memory,
-            gradients: size_of::<T>() * self.shards.buckets.shard().capacity(),
+            gradients: size_of::<G>() * self.shards.buckets.shard().capacity(),
             optimizer: optimizer.memory,
             parameters_offloaded: parameters.offloaded,
             optimizer_offloaded: optimizer.offloaded,

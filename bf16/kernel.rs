@@ -1,0 +1,297 @@
+//! A tile of the result, in three ways.
+
+use crate::matrix::Write;
+use crate::number::{Number, unpaired};
+use crate::pack::Strides;
+use crate::product::{Product, store};
+
+/// Rows of a tile.
+pub const ROWS: usize = 8;
+/// Columns of a tile: two of the widest vectors. The tile's 16 vectors of sums hide the
+/// instruction's latency, and leave room for the factors.
+pub const COLS: usize = 32;
+
+/// Which instructions compute products. All give the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// VDPBF16PS of AVX512-BF16: 16 pairs of products at a time.
+    Instruction,
+    /// Fused multiply-adds of f32, in vectors.
+    Fused,
+    /// A multiplication and an addition. A product of two bf16 is exact in f32, so together they
+    /// round as the fused form does.
+    Plain,
+}
+
+impl Way {
+    /// All ways, the fastest first.
+    pub const ALL: [Way; 3] = [Way::Instruction, Way::Fused, Way::Plain];
+
+    /// The fastest way of this machine.
+    pub fn best() -> Way {
+        Way::ALL.into_iter().find(|way| way.is_here()).unwrap_or(Way::Plain)
+    }
+
+    /// Whether this machine has the instructions.
+    pub fn is_here(self) -> bool {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Way::Instruction => {
+                is_x86_feature_detected!("avx512bf16")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512vl")
+            }
+            #[cfg(target_arch = "x86_64")]
+            Way::Fused => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
+            #[cfg(target_arch = "aarch64")]
+            Way::Fused => true,
+            #[allow(unreachable_patterns)]
+            Way::Instruction | Way::Fused => false,
+            Way::Plain => true,
+        }
+    }
+
+    /// Computes a product this way, or in the plain way where this machine has no such
+    /// instructions.
+    pub(crate) fn run<A: Number, B: Number>(self, product: Product<A, B>) {
+        match self {
+            _ if !self.is_here() => product.with::<Plain>(),
+            // SAFETY: this machine has the instructions.
+            #[cfg(target_arch = "x86_64")]
+            Way::Instruction => unsafe { x86::with_instruction(product) },
+            // SAFETY: the same.
+            #[cfg(target_arch = "x86_64")]
+            Way::Fused => unsafe { x86::with_fused(product) },
+            #[cfg(target_arch = "aarch64")]
+            Way::Fused => product.with::<Fused>(),
+            _ => product.with::<Plain>(),
+        }
+    }
+}
+
+/// Computes tiles of one packed block of each factor.
+pub trait Kernel: Sized {
+    /// The kernel for these blocks, all of them.
+    fn of(left: &[u32], right: &[u32]) -> Self;
+
+    /// Writes the sums of a tile's products to `c`, or adds them: of [`ROWS`] rows of the left
+    /// factor, at `strides`, with the right one's panel. Rows of `c` are `stride` apart.
+    fn tile(
+        &self,
+        left: &[u32],
+        strides: Strides,
+        right: &[[u32; COLS]],
+        c: &mut [f32],
+        stride: usize,
+        write: Write,
+    );
+}
+
+/// How much care sums need. The instruction turns results below the normal range into zeros; where
+/// there can be none, the portable loops need not look for them.
+struct Portable<const FUSED: bool> {
+    is_simple: bool,
+}
+
+type Plain = Portable<false>;
+#[cfg_attr(target_family = "wasm", allow(dead_code))]
+type Fused = Portable<true>;
+
+impl<const FUSED: bool> Kernel for Portable<FUSED> {
+    /// If the smallest exponents of both factors are e and f, all products, and with them all sums,
+    /// are multiples of 2^(e + f - 14): a bf16 has 7 bits behind the point. From 2⁻¹²⁶ on, no sum
+    /// but 0 is below the normal range, and all products are exact. If the largest are below 128
+    /// together, no product is infinite whose sum would not be.
+    #[inline(always)]
+    fn of(left: &[u32], right: &[u32]) -> Self {
+        let [least, most] = [exponents(left), exponents(right)]
+            .into_iter()
+            .fold([0, 0], |[least, most], [low, high]| [least + low, most + high]);
+        Portable { is_simple: least - 14 >= -126 && most < 126 }
+    }
+
+    #[inline(always)]
+    fn tile(
+        &self,
+        left: &[u32],
+        strides: Strides,
+        right: &[[u32; COLS]],
+        c: &mut [f32],
+        stride: usize,
+        write: Write,
+    ) {
+        let sums = if self.is_simple {
+            in_parts(
+                left,
+                strides,
+                right,
+                |a, b, sum| {
+                    if FUSED { a.mul_add(b, sum) } else { a * b + sum }
+                },
+            )
+        } else {
+            in_parts(left, strides, right, careful)
+        };
+        store(c, stride, write, &sums, COLS);
+    }
+}
+
+/// The smallest and the largest exponent of packed numbers other than zeros.
+#[inline(always)]
+fn exponents(packed: &[u32]) -> [i32; 2] {
+    let mut least = 255;
+    let mut most = 0;
+    for &pair in packed {
+        for bits in [pair >> 7 & 0xff, pair >> 23 & 0xff] {
+            least = least.min(if bits == 0 { 255 } else { bits });
+            most = most.max(bits);
+        }
+    }
+    [least as i32 - 127, most as i32 - 127]
+}
+
+/// Rows and columns whose sums fit into the registers of most machines.
+const PART: [usize; 2] = [4, 16];
+
+#[inline(always)]
+fn in_parts(
+    left: &[u32],
+    strides: Strides,
+    right: &[[u32; COLS]],
+    add: impl Fn(f32, f32, f32) -> f32,
+) -> [[f32; COLS]; ROWS] {
+    let [height, width] = PART;
+    let mut tile = [[0.0; COLS]; ROWS];
+    for row in (0..ROWS).step_by(height) {
+        for col in (0..COLS).step_by(width) {
+            let mut sums = [[0f32; PART[1]]; PART[0]];
+            for (p, right) in right.iter().enumerate() {
+                let mut even = [0.0; PART[1]];
+                let mut odd = [0.0; PART[1]];
+                for i in 0..width {
+                    [even[i], odd[i]] = unpaired(right[col + i]);
+                }
+                for (r, sums) in sums.iter_mut().enumerate() {
+                    let [a_even, a_odd] =
+                        unpaired(left[(row + r) * strides.row + p * strides.pair]);
+                    for i in 0..width {
+                        sums[i] = add(a_even, even[i], add(a_odd, odd[i], sums[i]));
+                    }
+                }
+            }
+            for (r, sums) in sums.iter().enumerate() {
+                tile[row + r][col..col + width].copy_from_slice(sums);
+            }
+        }
+    }
+    tile
+}
+
+/// `a · b + sum` as the instruction computes it: rounded once to 24 bits, then a zero if that is
+/// below the normal range.
+#[inline(always)]
+fn careful(a: f32, b: f32, sum: f32) -> f32 {
+    // A power of two that keeps what is next to the normal range's end in the range.
+    const SCALE: f32 = 18_446_744_073_709_551_616.0;
+    let result = a.mul_add(b, sum);
+    let is_small = match result.abs() {
+        small if small < f32::MIN_POSITIVE => true,
+        // Fewer than 24 bits may have been rounded up to this.
+        f32::MIN_POSITIVE => (a * SCALE).mul_add(b, sum * SCALE).abs() < SCALE * f32::MIN_POSITIVE,
+        _ => false,
+    };
+    if is_small { 0f32.copysign(result) } else { result }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::{COLS, Fused, Kernel, ROWS};
+    use crate::matrix::Write;
+    use crate::number::Number;
+    use crate::pack::Strides;
+    use crate::product::Product;
+    use std::arch::x86_64::{
+        __m512bh, _mm512_add_ps, _mm512_dpbf16_ps, _mm512_loadu_ps, _mm512_loadu_si512,
+        _mm512_set1_epi32, _mm512_setzero_ps, _mm512_storeu_ps,
+    };
+    use std::mem::transmute;
+
+    #[target_feature(enable = "avx512bf16,avx512bw,avx512dq,avx512vl")]
+    pub fn with_instruction<A: Number, B: Number>(product: Product<A, B>) {
+        product.with::<Instruction>();
+    }
+
+    #[target_feature(enable = "avx2,fma")]
+    pub fn with_fused<A: Number, B: Number>(product: Product<A, B>) {
+        product.with::<Fused>();
+    }
+
+    struct Instruction;
+
+    impl Kernel for Instruction {
+        #[inline(always)]
+        fn of(_left: &[u32], _right: &[u32]) -> Instruction {
+            Instruction
+        }
+
+        #[inline(always)]
+        fn tile(
+            &self,
+            left: &[u32],
+            strides: Strides,
+            right: &[[u32; COLS]],
+            c: &mut [f32],
+            stride: usize,
+            write: Write,
+        ) {
+            // SAFETY: only `with_instruction` uses this kernel.
+            unsafe { tile(left, strides, right, c, stride, write) }
+        }
+    }
+
+    const VECTORS: usize = COLS / 16;
+
+    #[target_feature(enable = "avx512bf16,avx512bw,avx512dq,avx512vl")]
+    fn tile(
+        left: &[u32],
+        strides: Strides,
+        right: &[[u32; COLS]],
+        c: &mut [f32],
+        stride: usize,
+        write: Write,
+    ) {
+        let end = (ROWS - 1) * strides.row + right.len().saturating_sub(1) * strides.pair;
+        assert!(end < left.len(), "a tile begins or ends outside its packed factor");
+        assert!((ROWS - 1) * stride + COLS <= c.len(), "a tile ends outside the result");
+        let mut sums = [[_mm512_setzero_ps(); VECTORS]; ROWS];
+        for (p, right) in right.iter().enumerate() {
+            // SAFETY: a panel's row has 32 numbers; vectors of bf16 are vectors of bits.
+            let right: [__m512bh; VECTORS] = std::array::from_fn(|v| unsafe {
+                transmute(_mm512_loadu_si512(right.as_ptr().add(16 * v).cast()))
+            });
+            for (r, sums) in sums.iter_mut().enumerate() {
+                // SAFETY: below `end`.
+                let one = unsafe { left.get_unchecked(r * strides.row + p * strides.pair) };
+                // SAFETY: vectors of bf16 are vectors of bits.
+                let left: __m512bh = unsafe { transmute(_mm512_set1_epi32(one.cast_signed())) };
+                for (sum, right) in sums.iter_mut().zip(right) {
+                    *sum = _mm512_dpbf16_ps(*sum, left, right);
+                }
+            }
+        }
+        for (r, sums) in sums.into_iter().enumerate() {
+            for (v, sum) in sums.into_iter().enumerate() {
+                // SAFETY: the second assertion.
+                unsafe {
+                    let to = c.as_mut_ptr().add(r * stride + 16 * v);
+                    let sum = match write {
+                        Write::Replace => sum,
+                        Write::Add => _mm512_add_ps(_mm512_loadu_ps(to), sum),
+                    };
+                    _mm512_storeu_ps(to, sum);
+                }
+            }
+        }
+    }
+}

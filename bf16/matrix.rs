@@ -1,0 +1,91 @@
+//! Views of slices as matrices.
+
+use std::ops::Range;
+
+/// A view of a slice as a matrix: element (r, c) has the offset `r * row_stride + c * col_stride`.
+/// One of the strides is 1.
+#[derive(Clone, Copy)]
+pub struct Matrix<'a, T = f32> {
+    pub data: &'a [T],
+    pub rows: usize,
+    pub cols: usize,
+    pub row_stride: usize,
+    pub col_stride: usize,
+}
+
+impl<'a, T> Matrix<'a, T> {
+    /// A row-major matrix with contiguous rows.
+    pub fn new(data: &'a [T], rows: usize, cols: usize) -> Matrix<'a, T> {
+        Matrix::strided(data, rows, cols, cols)
+    }
+
+    /// A row-major matrix with `stride` elements from one row's start to the next row's: a block of
+    /// columns of a wider matrix.
+    ///
+    /// # Panics
+    ///
+    /// If it ends outside `data`.
+    pub fn strided(data: &'a [T], rows: usize, cols: usize, stride: usize) -> Matrix<'a, T> {
+        assert!(
+            rows * cols == 0 || (rows - 1) * stride + cols <= data.len(),
+            "the matrix ends outside its slice"
+        );
+        Matrix { data, rows, cols, row_stride: stride, col_stride: 1 }
+    }
+
+    /// A view of some of the rows.
+    ///
+    /// # Panics
+    ///
+    /// If the matrix does not have them.
+    pub fn rows(self, rows: Range<usize>) -> Matrix<'a, T> {
+        assert!(
+            rows.start <= rows.end && rows.end <= self.rows,
+            "the matrix has {} rows, not {rows:?}",
+            self.rows
+        );
+        Matrix {
+            data: &self.data[rows.start * self.row_stride..],
+            rows: rows.len(),
+            ..self
+        }
+    }
+
+    /// A view of some of the columns.
+    ///
+    /// # Panics
+    ///
+    /// If the matrix does not have them.
+    pub fn cols(self, cols: Range<usize>) -> Matrix<'a, T> {
+        self.t().rows(cols).t()
+    }
+
+    /// A view of the transposed matrix.
+    pub fn t(self) -> Matrix<'a, T> {
+        Matrix {
+            rows: self.cols,
+            cols: self.rows,
+            row_stride: self.col_stride,
+            col_stride: self.row_stride,
+            ..self
+        }
+    }
+}
+
+/// Whether a product replaces the destination's contents or adds to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Write {
+    Replace,
+    Add,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "outside its slice")]
+    fn a_matrix_larger_than_its_slice_is_refused() {
+        Matrix::strided(&[0.0; 11], 3, 4, 4);
+    }
+}

@@ -1,0 +1,80 @@
+//! Factors' elements, and their rounding to bf16.
+
+use half::bf16;
+
+/// An element of a factor.
+pub trait Number: Copy + sealed::Sealed {
+    /// The bf16 that it is rounded to, in the upper half of 32 bits: the bits of the same number in
+    /// f32.
+    fn rounded(self) -> u32;
+}
+
+const SIGN: u32 = 0x8000_0000;
+const EXPONENT: u32 = 0x7f80_0000;
+const QUIET: u32 = 0x0040_0000;
+
+impl Number for f32 {
+    #[inline(always)]
+    fn rounded(self) -> u32 {
+        let bits = self.to_bits();
+        let half_of_the_last = 0x7fff + (bits >> 16 & 1); // a tie goes to the even number
+        let rounded = bits.wrapping_add(half_of_the_last);
+        let normal = if bits & EXPONENT == 0 { bits & SIGN } else { rounded };
+        let number = if bits & !SIGN > EXPONENT { bits | QUIET } else { normal };
+        number & 0xffff_0000
+    }
+}
+
+impl Number for bf16 {
+    #[inline(always)]
+    fn rounded(self) -> u32 {
+        let bits = u32::from(self.to_bits()) << 16;
+        if bits & EXPONENT == 0 { bits & SIGN } else { bits }
+    }
+}
+
+/// Two numbers that the instruction takes together: the one at the even position in the lower half.
+#[inline(always)]
+pub fn pair(even: u32, odd: u32) -> u32 {
+    even >> 16 | odd
+}
+
+/// The numbers of a [`pair`], at the even and at the odd position.
+#[inline(always)]
+pub fn unpaired(pair: u32) -> [f32; 2] {
+    [f32::from_bits(pair << 16), f32::from_bits(pair & 0xffff_0000)]
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for f32 {}
+    impl Sealed for half::bf16 {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `half` rounds as the instruction does, but keeps numbers below the normal range.
+    #[test]
+    fn numbers_are_rounded_to_the_nearest() {
+        for bits in (0..u32::MAX).step_by(4099) {
+            let x = f32::from_bits(bits);
+            let expected = bf16::from_f32(x).to_f32();
+            let got = f32::from_bits(x.rounded());
+            if x.is_nan() {
+                assert!(got.is_nan());
+            } else if x.abs() < f32::MIN_POSITIVE {
+                assert_eq!(got.to_bits(), bits & SIGN);
+            } else {
+                assert_eq!(got, expected, "{x}");
+                assert_eq!(bf16::from_f32(x).rounded(), got.to_bits());
+            }
+        }
+        // Halfway between two numbers: to the even one.
+        assert_eq!(f32::from_bits(0x3f80_8000).rounded(), 0x3f80_0000);
+        assert_eq!(f32::from_bits(0x3f81_8000).rounded(), 0x3f82_0000);
+        assert_eq!(f32::MAX.rounded(), f32::INFINITY.to_bits());
+        assert_eq!(bf16::from_bits(0x8001).rounded(), SIGN);
+    }
+}

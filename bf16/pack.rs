@@ -1,0 +1,150 @@
+//! Copies blocks of the factors into the order in which the kernels read them, rounded to bf16 and
+//! in pairs of inner positions.
+//!
+//! A factor's inner positions lie side by side, or its rows (of the left factor) or columns (of the
+//! right one) do. A kernel reads 32 columns of the right factor at once, so those stand side by
+//! side in a packed block. Of the left factor it reads one number at a time: there the order of
+//! memory may stay.
+
+use crate::kernel::{COLS, ROWS};
+use crate::matrix::Matrix;
+use crate::number::{Number, pair};
+
+/// Where a packed left factor has its pairs.
+#[derive(Clone, Copy)]
+pub struct Strides {
+    /// From a row to the next one.
+    pub row: usize,
+    /// From a pair to the next one.
+    pub pair: usize,
+}
+
+/// Packs the left factor `[rows, inner]`: `[row][pair]` if its rows are contiguous, else
+/// `[pair][row]`. The rows are filled up with zeros to whole tiles.
+#[inline(always)]
+pub fn left<T: Number>(a: Matrix<T>, packed: &mut Vec<u32>) -> Strides {
+    let pairs = a.cols.div_ceil(2);
+    let rows = a.rows.next_multiple_of(ROWS);
+    packed.resize(rows * pairs, 0);
+    if a.col_stride == 1 {
+        for (row, packed) in packed.chunks_exact_mut(pairs).enumerate() {
+            match row < a.rows {
+                true => pack_row(&a.data[row * a.row_stride..][..a.cols], packed),
+                false => packed.fill(0),
+            }
+        }
+        return Strides { row: pairs, pair: 1 };
+    }
+    for (p, packed) in packed.chunks_exact_mut(rows).enumerate() {
+        let [even, odd] = pair_of_rows(a.t(), p);
+        pack_rows(even, odd, packed);
+    }
+    Strides { row: 1, pair: rows }
+}
+
+/// Packs the right factor `[inner, cols]` as `[panel of COLS columns][pair][column]`. The last
+/// panel is filled up with zeros.
+#[inline(always)]
+pub fn right<T: Number>(b: Matrix<T>, packed: &mut Vec<u32>) {
+    let pairs = b.rows.div_ceil(2);
+    packed.resize(b.cols.next_multiple_of(COLS) * pairs, 0);
+    if b.col_stride != 1 {
+        for (panel, packed) in packed.chunks_exact_mut(pairs * COLS).enumerate() {
+            let cols = panel * COLS..b.cols.min((panel + 1) * COLS);
+            pack_turned(b.cols(cols).t(), packed.as_chunks_mut().0);
+        }
+        return;
+    }
+    for p in 0..pairs {
+        let [even, odd] = pair_of_rows(b, p);
+        let mut odd = odd.chunks(COLS);
+        for (panel, even) in even.chunks(COLS).enumerate() {
+            let odd = odd.next().unwrap_or_default();
+            pack_rows(even, odd, &mut packed[(panel * pairs + p) * COLS..][..COLS]);
+        }
+    }
+}
+
+/// Rows `2 p` and `2 p + 1` of a row-major matrix; the second one is empty if there is none.
+#[inline(always)]
+fn pair_of_rows<T>(x: Matrix<'_, T>, p: usize) -> [&[T]; 2] {
+    [2 * p, 2 * p + 1].map(|row| match row < x.rows {
+        true => &x.data[row * x.row_stride..][..x.cols],
+        false => &[],
+    })
+}
+
+/// Pairs of a row's neighbours.
+#[inline(always)]
+fn pack_row<T: Number>(row: &[T], packed: &mut [u32]) {
+    let (pairs, rest) = row.as_chunks::<2>();
+    for (packed, [even, odd]) in packed.iter_mut().zip(pairs) {
+        *packed = pair(even.rounded(), odd.rounded());
+    }
+    if let ([last], Some(packed)) = (rest, packed.last_mut()) {
+        *packed = pair(last.rounded(), 0);
+    }
+}
+
+/// Pairs of the numbers of two rows, of which the second one may be empty; then zeros.
+#[inline(always)]
+fn pack_rows<T: Number>(even: &[T], odd: &[T], packed: &mut [u32]) {
+    let (packed, rest) = packed.split_at_mut(even.len());
+    rest.fill(0);
+    if odd.is_empty() {
+        packed.iter_mut().zip(even).for_each(|(to, even)| *to = pair(even.rounded(), 0));
+        return;
+    }
+    for (to, (even, odd)) in packed.iter_mut().zip(even.iter().zip(odd)) {
+        *to = pair(even.rounded(), odd.rounded());
+    }
+}
+
+/// Side of the squares that [`pack_turned`] transposes.
+const SIDE: usize = 16;
+
+/// Pairs of neighbours of a row-major matrix of at most [`COLS`] rows, transposed.
+#[inline(always)]
+fn pack_turned<T: Number>(x: Matrix<T>, packed: &mut [[u32; COLS]]) {
+    for (first, packed) in (0..x.cols).step_by(2 * SIDE).zip(packed.chunks_mut(SIDE)) {
+        let width = (2 * SIDE).min(x.cols - first);
+        for side in (0..COLS).step_by(SIDE) {
+            let mut square = [[0; SIDE]; SIDE];
+            for (row, square) in (side..x.rows).zip(&mut square) {
+                let row = &x.data[row * x.row_stride + first..][..width];
+                match row.first_chunk::<{ 2 * SIDE }>() {
+                    Some(row) => pack_row(row, square),
+                    None => pack_row(row, &mut square[..width.div_ceil(2)]),
+                }
+            }
+            transpose(&mut square);
+            for (packed, square) in packed.iter_mut().zip(square) {
+                packed[side..side + SIDE].copy_from_slice(&square);
+            }
+        }
+    }
+}
+
+/// Transposes in four steps, each of which exchanges halves: of the square, then of its quarters,
+/// and so on. A step is shuffles of whole rows, which a vector unit has.
+#[inline(always)]
+fn transpose(square: &mut [[u32; SIDE]; SIDE]) {
+    exchange::<8>(square);
+    exchange::<4>(square);
+    exchange::<2>(square);
+    exchange::<1>(square);
+}
+
+#[inline(always)]
+fn exchange<const STEP: usize>(square: &mut [[u32; SIDE]; SIDE]) {
+    for upper in (0..SIDE).filter(|row| row & STEP == 0) {
+        let lower = upper + STEP;
+        let x = square[upper];
+        let y = square[lower];
+        for i in 0..SIDE {
+            let is_left = i & STEP == 0;
+            square[upper][i] = if is_left { x[i] } else { y[i - STEP] };
+            square[lower][i] = if is_left { x[i + STEP] } else { y[i] };
+        }
+    }
+}

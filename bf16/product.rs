@@ -1,0 +1,122 @@
+//! The loops around the kernels.
+
+use crate::kernel::{COLS, Kernel, ROWS, Way};
+use crate::matrix::{Matrix, Write};
+use crate::number::Number;
+use crate::pack;
+use std::cell::RefCell;
+
+/// Inner positions whose products have a sum of their own. It is a part of the result's definition,
+/// and does not follow from a cache's size.
+pub const BLOCK: usize = 512;
+
+/// Rows of the left factor that are packed at a time: with [`BLOCK`] positions they fit into a
+/// second-level cache beside a panel of the right factor.
+const PACKED_ROWS: usize = 24 * ROWS;
+/// Columns of the right factor that are packed at a time.
+const PACKED_COLS: usize = 48 * COLS;
+
+/// The calling thread's room for packed blocks.
+#[derive(Default)]
+struct Room {
+    left: Vec<u32>,
+    right: Vec<u32>,
+}
+
+thread_local! {
+    static ROOM: RefCell<Room> = RefCell::default();
+}
+
+/// `c = a · b`, or `c += a · b`. `c` is row-major with `stride` elements from one row's start to
+/// the next row's. The crate's documentation says what is rounded where.
+///
+/// # Panics
+///
+/// If the inner dimensions differ, or the product ends outside `c`.
+pub fn matmul<A: Number, B: Number>(
+    c: &mut [f32],
+    stride: usize,
+    write: Write,
+    a: Matrix<A>,
+    b: Matrix<B>,
+    way: Way,
+) {
+    assert_eq!(a.cols, b.rows, "the inner dimensions of a matrix product must agree");
+    if a.rows * b.cols == 0 {
+        return;
+    }
+    assert!(
+        stride >= b.cols && (a.rows - 1) * stride + b.cols <= c.len(),
+        "the product ends outside its slice"
+    );
+    if a.cols == 0 && write == Write::Replace {
+        c.chunks_mut(stride).take(a.rows).for_each(|row| row[..b.cols].fill(0.0));
+    }
+    ROOM.with_borrow_mut(|room| way.run(Product { c, stride, write, a, b, room }));
+}
+
+/// One call.
+pub struct Product<'a, A, B> {
+    c: &'a mut [f32],
+    stride: usize,
+    write: Write,
+    a: Matrix<'a, A>,
+    b: Matrix<'a, B>,
+    room: &'a mut Room,
+}
+
+impl<A: Number, B: Number> Product<'_, A, B> {
+    /// Computes it with kernel `K`. Inlined, so that packing is compiled for the kernel's
+    /// instructions.
+    #[inline(always)]
+    pub fn with<K: Kernel>(self) {
+        let Product { c, stride, write, a, b, room } = self;
+        for inner in ranges(a.cols, BLOCK) {
+            let write = if inner.start == 0 { write } else { Write::Add };
+            let pairs = inner.len().div_ceil(2);
+            for cols in ranges(b.cols, PACKED_COLS) {
+                pack::right(b.rows(inner.clone()).cols(cols.clone()), &mut room.right);
+                for rows in ranges(a.rows, PACKED_ROWS) {
+                    let strides =
+                        pack::left(a.rows(rows.clone()).cols(inner.clone()), &mut room.left);
+                    let kernel = K::of(&room.left, &room.right);
+                    for (panel, right) in room.right.chunks_exact(pairs * COLS).enumerate() {
+                        let right = right.as_chunks().0;
+                        let col = cols.start + panel * COLS;
+                        let width = COLS.min(cols.end - col);
+                        for row in (0..rows.len()).step_by(ROWS) {
+                            let left = &room.left[row * strides.row..];
+                            let height = ROWS.min(rows.len() - row);
+                            let c = &mut c[(rows.start + row) * stride + col..];
+                            if height == ROWS && width == COLS {
+                                kernel.tile(left, strides, right, c, stride, write);
+                            } else {
+                                let mut whole = [[0.0; COLS]; ROWS];
+                                let tile = whole.as_flattened_mut();
+                                kernel.tile(left, strides, right, tile, COLS, Write::Replace);
+                                store(c, stride, write, &whole[..height], width);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `0..length` in ranges of at most `step`.
+fn ranges(length: usize, step: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
+    (0..length).step_by(step).map(move |start| start..length.min(start + step))
+}
+
+/// Writes the first `width` columns of `sums` to the rows of `c`, or adds them.
+#[inline(always)]
+pub fn store(c: &mut [f32], stride: usize, write: Write, sums: &[[f32; COLS]], width: usize) {
+    for (row, sums) in sums.iter().enumerate() {
+        let c = &mut c[row * stride..][..width];
+        match write {
+            Write::Replace => c.copy_from_slice(&sums[..width]),
+            Write::Add => c.iter_mut().zip(sums).for_each(|(c, sum)| *c += sum),
+        }
+    }
+}

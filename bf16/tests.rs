@@ -1,0 +1,216 @@
+//! All ways of this machine against the definition, number by number, and against what a processor
+//! with the instruction computed.
+
+use crate::{BLOCK, Matrix, Number, Way, Write, matmul};
+use half::bf16;
+use proptest::prelude::*;
+
+/// What VDPBF16PS adds to `sum`: the odd product, then the even one.
+fn pair_added(sum: f32, a: [f32; 2], b: [f32; 2]) -> f32 {
+    [1, 0].into_iter().fold(sum, |sum, i| added(sum, a[i], b[i]))
+}
+
+/// One product, with f64's wider range in place of tricks: what has fewer than 24 bits there is
+/// rounded as f32 would round it with an unbounded exponent.
+fn added(sum: f32, a: f32, b: f32) -> f32 {
+    let result = a.mul_add(b, sum);
+    if result.abs() > f32::MIN_POSITIVE || result == 0.0 || result.is_nan() {
+        return result;
+    }
+    // Both are far below f64's 53 bits here: the sum next to 2^-126 is exact.
+    let exact = f64::from(a) * f64::from(b) + f64::from(sum);
+    let unbounded = (exact * 2f64.powi(100)) as f32;
+    if f64::from(unbounded.abs()) < 2f64.powi(-26) {
+        0f32.copysign(result)
+    } else {
+        result
+    }
+}
+
+/// An element of a product by its definition.
+fn element(a: &[f32], b: &[f32], before: Option<f32>) -> f32 {
+    let [a, b] =
+        [a, b].map(|x| -> Vec<f32> { x.iter().map(|x| f32::from_bits(x.rounded())).collect() });
+    let blocks = a.chunks(BLOCK).zip(b.chunks(BLOCK)).map(|(a, b)| {
+        a.chunks(2).zip(b.chunks(2)).fold(0.0, |sum, (a, b)| {
+            let [a, b] = [a, b].map(|x| [x[0], x.get(1).copied().unwrap_or(0.0)]);
+            pair_added(sum, a, b)
+        })
+    });
+    before.into_iter().chain(blocks).reduce(|sum, block| sum + block).unwrap_or(0.0)
+}
+
+fn turned<T: Copy>(x: &[T], rows: usize, cols: usize) -> Vec<T> {
+    (0..rows * cols).map(|i| x[i % rows * cols + i / rows]).collect()
+}
+
+/// Bits, with one NaN for all.
+fn bits(x: f32) -> u32 {
+    if x.is_nan() { f32::NAN.to_bits() } else { x.to_bits() }
+}
+
+/// Checks all ways, transpositions and types of the factors `a [m, k]` and `b [k, n]`.
+fn check([m, n, k]: [usize; 3], a: &[f32], b: &[f32]) {
+    let at = turned(a, m, k);
+    let bt = turned(b, k, n);
+    let narrow = |x: &[f32]| -> Vec<bf16> {
+        x.iter().map(|x| bf16::from_bits((x.rounded() >> 16) as u16)).collect()
+    };
+    let [stored, stored_t] = [narrow(b), narrow(&bt)];
+    let stride = n + 3;
+    for write in [Write::Replace, Write::Add] {
+        let before = 0.375;
+        let expected: Vec<u32> = (0..m * n)
+            .map(|i| {
+                let column = &bt[i % n * k..][..k];
+                let row = &a[i / n * k..][..k];
+                bits(element(row, column, (write == Write::Add).then_some(before)))
+            })
+            .collect();
+        for way in Way::ALL.into_iter().filter(|way| way.is_here()) {
+            for (a_is_turned, right) in (0..8).map(|i| (i % 2 == 1, i / 2)) {
+                let left = if a_is_turned {
+                    Matrix::new(&at, k, m).t()
+                } else {
+                    Matrix::new(a, m, k)
+                };
+                let mut c = vec![before; m * stride];
+                match right {
+                    0 => matmul(&mut c, stride, write, left, Matrix::new(b, k, n), way),
+                    1 => matmul(&mut c, stride, write, left, Matrix::new(&bt, n, k).t(), way),
+                    2 => matmul(&mut c, stride, write, left, Matrix::new(&stored, k, n), way),
+                    _ => matmul(&mut c, stride, write, left, Matrix::new(&stored_t, n, k).t(), way),
+                }
+                for (row, expected) in c.chunks(stride).zip(expected.chunks(n)) {
+                    let got: Vec<u32> = row[..n].iter().map(|&c| bits(c)).collect();
+                    assert_eq!(got, expected, "{way:?} {m} x {n} x {k} {a_is_turned} {right}");
+                    assert!(row[n..].iter().all(|&c| c == before), "written outside");
+                }
+            }
+        }
+    }
+}
+
+/// Numbers of a training step; of the whole range; and those next to the ends of the range.
+fn number() -> impl Strategy<Value = f32> {
+    let near = |exponent: i32| (-2.0f32..2.0).prop_map(move |x| x * 2f32.powi(exponent));
+    prop_oneof![
+        4 => near(0),
+        2 => near(-62),
+        2 => near(-64),
+        1 => near(-75),
+        1 => near(63),
+        1 => any::<u32>().prop_map(f32::from_bits),
+        1 => Just(0.0),
+    ]
+}
+
+fn factors() -> impl Strategy<Value = ([usize; 3], Vec<f32>, Vec<f32>)> {
+    let size = || prop_oneof![1usize..5, 1usize..70];
+    (size(), size(), prop_oneof![1usize..40, 500usize..530]).prop_flat_map(|(m, n, k)| {
+        let plain = || (-2.0f32..2.0).boxed();
+        let kinds = prop_oneof![Just(true), Just(false)];
+        kinds.prop_flat_map(move |is_plain| {
+            let one = if is_plain { plain() } else { number().boxed() };
+            let all = |length| prop::collection::vec(one.clone(), length);
+            (Just([m, n, k]), all(m * k), all(k * n))
+        })
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_way_computes_the_definition((sizes, a, b) in factors()) {
+        check(sizes, &a, &b);
+    }
+}
+
+/// More rows and columns than are packed at a time, and three blocks.
+#[test]
+fn large_products_follow_the_definition() {
+    let [m, n, k] = [101, 801, 1100];
+    let x = |i: usize| ((i * 7919) % 1009) as f32 / 101.0 - 5.0;
+    let a: Vec<f32> = (0..m * k).map(x).collect();
+    let b: Vec<f32> = (0..k * n).map(|i| x(i + 5)).collect();
+    check([m, n, k], &a, &b);
+}
+
+#[test]
+fn an_empty_inner_dimension_is_a_sum_of_nothing() {
+    for way in Way::ALL {
+        let mut c = [1.0; 6];
+        let [a, b] = [Matrix::new(&[0f32; 0], 2, 0), Matrix::new(&[0f32; 0], 0, 2)];
+        matmul(&mut c, 3, Write::Add, a, b, way);
+        assert_eq!(c, [1.0; 6]);
+        matmul(&mut c, 3, Write::Replace, a, b, way);
+        assert_eq!(c, [0.0, 0.0, 1.0, 0.0, 0.0, 1.0]);
+        matmul(
+            &mut c,
+            3,
+            Write::Replace,
+            Matrix::new(&[0f32; 0], 0, 5),
+            Matrix::new(&[0f32; 10], 5, 2),
+            way,
+        );
+    }
+}
+
+/// What an AMD EPYC with AVX512-BF16 computed: four numbers of a row, four of a column, and their
+/// product, in hexadecimal bits. `record_the_instruction` wrote it.
+const RECORD: &str = include_str!("record.txt");
+
+#[test]
+fn every_way_computes_what_the_instruction_did() {
+    let mut rows = 0;
+    for line in RECORD.lines() {
+        let numbers: Vec<u32> =
+            line.split(' ').map(|word| u32::from_str_radix(word, 16).unwrap()).collect();
+        let row: Vec<bf16> = numbers[..8].iter().map(|&x| bf16::from_bits(x as u16)).collect();
+        for way in Way::ALL.into_iter().filter(|way| way.is_here()) {
+            let got = of_four(&row, way);
+            assert_eq!(bits(got), numbers[8], "{way:?}: {line}");
+        }
+        rows += 1;
+    }
+    assert_eq!(rows, RECORDED);
+}
+
+const RECORDED: usize = 1200;
+
+fn of_four(row: &[bf16], way: Way) -> f32 {
+    let mut c = [0.0];
+    let a = Matrix::new(&row[..4], 1, 4);
+    matmul(&mut c, 1, Write::Replace, a, Matrix::new(&row[4..8], 4, 1), way);
+    c[0]
+}
+
+/// Writes `record.txt`: numbers of a step, numbers next to the normal range's end, and any bits.
+#[test]
+#[ignore = "writes a file; needs a processor with the instruction"]
+fn record_the_instruction() {
+    assert!(Way::Instruction.is_here());
+    let mut state = 1337u64;
+    let mut random = |below: u64| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    let mut text = String::new();
+    for i in 0..RECORDED {
+        let exponents = [(120, 12), (62, 4), (0, 256)][i % 3];
+        let row: Vec<bf16> = (0..8)
+            .map(|_| {
+                let sign = random(2) << 15;
+                let exponent = (exponents.0 + random(exponents.1)).min(255) << 7;
+                let fraction = if random(3) == 0 { 0 } else { random(128) };
+                bf16::from_bits((sign | exponent | fraction) as u16)
+            })
+            .collect();
+        row.iter().for_each(|x| text.push_str(&format!("{:04x} ", x.to_bits())));
+        text.push_str(&format!("{:08x}\n", bits(of_four(&row, Way::Instruction))));
+    }
+    std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/record.txt"), text).unwrap();
+}
