@@ -20,18 +20,15 @@ pub struct Strides {
 }
 
 /// Packs the left factor `[rows, inner]`: `[row][pair]` if its rows are contiguous, else
-/// `[pair][row]`. The rows are filled up with zeros to whole tiles.
+/// `[pair][row]`. There are rows for whole tiles; no one reads the sums of the last few.
 #[inline(always)]
 pub fn left<T: Number>(a: Matrix<T>, packed: &mut Vec<u32>) -> Strides {
     let pairs = a.cols.div_ceil(2);
     let rows = a.rows.next_multiple_of(ROWS);
     packed.resize(rows * pairs, 0);
     if a.col_stride == 1 {
-        for (row, packed) in packed.chunks_exact_mut(pairs).enumerate() {
-            match row < a.rows {
-                true => pack_row(&a.data[row * a.row_stride..][..a.cols], packed),
-                false => packed.fill(0),
-            }
+        for (row, packed) in packed.chunks_exact_mut(pairs).take(a.rows).enumerate() {
+            pack_row(&a.data[row * a.row_stride..][..a.cols], packed);
         }
         return Strides { row: pairs, pair: 1 };
     }
@@ -42,8 +39,8 @@ pub fn left<T: Number>(a: Matrix<T>, packed: &mut Vec<u32>) -> Strides {
     Strides { row: 1, pair: rows }
 }
 
-/// Packs the right factor `[inner, cols]` as `[panel of COLS columns][pair][column]`. The last
-/// panel is filled up with zeros.
+/// Packs the right factor `[inner, cols]` as `[panel of COLS columns][pair][column]`. No one reads
+/// the sums of the columns that the last panel has too many.
 #[inline(always)]
 pub fn right<T: Number>(b: Matrix<T>, packed: &mut Vec<u32>) {
     let pairs = b.rows.div_ceil(2);
@@ -86,11 +83,9 @@ fn pack_row<T: Number>(row: &[T], packed: &mut [u32]) {
     }
 }
 
-/// Pairs of the numbers of two rows, of which the second one may be empty; then zeros.
+/// Pairs of the numbers of two rows, of which the second one may be empty.
 #[inline(always)]
 fn pack_rows<T: Number>(even: &[T], odd: &[T], packed: &mut [u32]) {
-    let (packed, rest) = packed.split_at_mut(even.len());
-    rest.fill(0);
     if odd.is_empty() {
         packed.iter_mut().zip(even).for_each(|(to, even)| *to = pair(even.rounded(), 0));
         return;
@@ -108,7 +103,7 @@ const SIDE: usize = 16;
 fn pack_turned<T: Number>(x: Matrix<T>, packed: &mut [[u32; COLS]]) {
     for (first, packed) in (0..x.cols).step_by(2 * SIDE).zip(packed.chunks_mut(SIDE)) {
         let width = (2 * SIDE).min(x.cols - first);
-        for side in (0..COLS).step_by(SIDE) {
+        for side in (0..x.rows).step_by(SIDE) {
             let mut square = [[0; SIDE]; SIDE];
             for (row, square) in (side..x.rows).zip(&mut square) {
                 let row = &x.data[row * x.row_stride + first..][..width];

@@ -199,10 +199,22 @@ fn record_the_instruction() {
         (state >> 33) % below
     };
     let mut text = String::new();
+    let power = |sign: f32, exponent: i32| bf16::from_f32(sign * 2f32.powi(exponent));
     for i in 0..RECORDED {
         let exponents = [(120, 12), (62, 4), (0, 256)][i % 3];
         let row: Vec<bf16> = (0..8)
-            .map(|_| {
+            .map(|at| {
+                // The smallest normal number less 2^-149 to 2^-153: what is left has 23, 24 or, if
+                // it is rounded, more bits.
+                if let (0..5, 1 | 3 | 5 | 7) = (i, at) {
+                    return match at {
+                        1 | 5 => power(1.0, -63),
+                        3 => power(-1.0, -75),
+                        _ => power(1.0, -74 - i as i32),
+                    };
+                } else if i < 5 {
+                    return bf16::ZERO;
+                }
                 let sign = random(2) << 15;
                 let exponent = (exponents.0 + random(exponents.1)).min(255) << 7;
                 let fraction = if random(3) == 0 { 0 } else { random(128) };
