@@ -26,18 +26,19 @@ def run(command, **environment):
     return done.stdout, int(done.stderr.split()[-1]) / 1024
 
 
-def lab03(binary, data, preset, ranks, steps):
+def lab03(binary, data, preset, ranks, steps, dtype):
     with tempfile.TemporaryDirectory() as folder:
         metrics = pathlib.Path(folder) / "metrics.jsonl"
         _, memory = run([binary, "--data", data, "--preset", preset, "--ranks", str(ranks), "--steps", str(steps),
-                         "--eval-iters", "1", "--out", folder, "--metrics", str(metrics)])
+                         "--eval-iters", "1", "--dtype", dtype, "--out", folder, "--metrics", str(metrics)])
         lines = [json.loads(line) for line in metrics.read_text().splitlines()]
     measured = lines[len(lines) // 5:]
     return statistics.median(l["tps"] for l in measured), memory, statistics.median(l["mfu"] for l in measured)
 
 
-def pytorch(data, shape, ranks, steps):
+def pytorch(data, shape, ranks, steps, dtype):
     flags = [word for name, value in shape.items() for word in (f"--{name}", str(value))]
+    flags += ["--bf16"] if dtype == "bf16" else []
     text, memory = run([sys.executable, str(HERE / "peers/gpt_torch.py"), "--data", data, "--ranks", str(ranks), "--steps", str(steps),
                         "--warmup", str(steps // 5), "--eval_iters", "0", *flags], OMP_NUM_THREADS="1")
     # One process a rank; each about as large as the largest.
@@ -49,6 +50,7 @@ def main():
     p.add_argument("--data", default=str(HERE.parent / "data/play.txt"), help="the text, for both sides [default: the play]")
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--only", help="a preset: baby or char")
+    p.add_argument("--dtype", default="f32", choices=["f32", "bf16"], help="bf16: lab03's, and PyTorch's autocast")
     p.add_argument("--dev", action="store_true", help="the dev profile, which may be built already")
     a = p.parse_args()
     import torch
@@ -59,18 +61,21 @@ def main():
     binary = str(pathlib.Path(target) / ("debug" if a.dev else "release") / "lab03")
     cpu = next((l.split(":")[1].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")), platform.processor())
     print(f"{cpu}, {os.cpu_count()} CPUs; PyTorch {torch.__version__}; {a.rounds} rounds in turn\n")
-    print("| configuration | lab03 tokens/s | PyTorch tokens/s | ratio | MFU | lab03 MB | PyTorch MB |")
-    print("|---|---|---|---|---|---|---|")
+    print(f"| configuration, {a.dtype} | lab03 tokens/s | PyTorch tokens/s | ratio | of lab03 in f32 | MFU | lab03 MB | PyTorch MB |")
+    print("|---|---|---|---|---|---|---|---|")
     for preset, shape, ranks, steps in CONFIGURATIONS:
         if a.only not in (None, preset):
             continue
-        ours, theirs = [], []
+        ours, theirs, wide = [], [], []
         for _ in range(a.rounds):
-            ours.append(lab03(binary, a.data, preset, ranks, steps))
-            theirs.append(pytorch(a.data, shape, ranks, steps))
+            ours.append(lab03(binary, a.data, preset, ranks, steps, a.dtype))
+            theirs.append(pytorch(a.data, shape, ranks, steps, a.dtype))
+            wide.append(ours[-1] if a.dtype == "f32" else lab03(binary, a.data, preset, ranks, steps, "f32"))
         mid = lambda rows, i: statistics.median(row[i] for row in rows)
         ratio = statistics.median(o[0] / t[0] for o, t in zip(ours, theirs))
-        print(f"| {preset}, {ranks} rank{'s' if ranks > 1 else ''} | {mid(ours, 0):,.0f} | {mid(theirs, 0):,.0f} | {ratio:.2f} | "
+        own = statistics.median(o[0] / w[0] for o, w in zip(ours, wide))
+        print(f"{preset} {ranks}: ratios {[round(o[0] / t[0], 3) for o, t in zip(ours, theirs)]}", file=sys.stderr)
+        print(f"| {preset}, {ranks} rank{'s' if ranks > 1 else ''} | {mid(ours, 0):,.0f} | {mid(theirs, 0):,.0f} | {ratio:.2f} | {own:.2f} | "
               f"{mid(ours, 2):.0f}% | {mid(ours, 1):.0f} | {mid(theirs, 1):.0f} |", flush=True)
 
 

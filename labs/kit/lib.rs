@@ -21,6 +21,7 @@
 //!   (whether other programs work on it)
 //! - `place.rs` (the node of each rank), `neighbours.rs` (whether a mesh's groups lie inside one)
 //! - `restarts.rs`: how often a job was started again; `signals.rs`: a process that is told to end
+//! - `number_format.rs`: what numbers become in 16 and 8 bits
 //! - `check.rs`: the claims of an exercise's check; `config_json.rs` and `llamas.rs`: published
 //!   models' numbers
 
@@ -42,6 +43,7 @@ pub mod llamas;
 pub mod machine;
 mod metrics;
 pub mod neighbours;
+pub mod number_format;
 mod other_work;
 pub mod parity;
 mod peaks;

@@ -133,7 +133,7 @@ const FLOORS: [&[&str]; 9] = [
     ],
     &["capstone", "ladder"],
     &["book"],
-    &["ds_to_universal", "launch", "memory", "scaling", "workbook"],
+    &["ds_to_universal", "formats", "launch", "memory", "scaling", "workbook"],
     &["web"],
 ];
 
