@@ -5,7 +5,8 @@ use lab11::strategy::{Cluster, Degrees, Device, Overlap, Program, Stage, Strateg
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
 use shardlab::launch;
-use shardlab::plan::{BytesEach, Family, ModelShape};
+use shardlab::plan::{Family, ModelShape};
+use shardlab::tensor::Precision;
 use shardlab::train::{Config, Training};
 
 /// A rank's pipeline stage, the bytes of its state, and those of its activations when they are
@@ -19,6 +20,7 @@ fn trained(
     shape: ModelShape,
     dropout: f64,
     batch: usize,
+    precision: Precision,
     strategy: Strategy,
 ) -> Vec<Held> {
     let micro_batches = Some(strategy.micro_batches_of(batch));
@@ -27,6 +29,7 @@ fn trained(
         shape,
         steps: 2,
         dropout,
+        precision,
         ..Config::small(strategy.data, corpus)
     };
     let config = config.under(&strategy);
@@ -50,8 +53,8 @@ fn planned(job: &TrainingJob, strategy: &Strategy, stage: usize) -> [f64; 2] {
     // Between two passes: the layer that was used last and the next one, and no gradients in
     // flight.
     let layers = if strategy.zero == Stage::Three { 2.0 } else { 0.0 };
-    let gathered = layers * job.bytes.parameter as f64 * job.model.largest_layer() as f64
-        / strategy.tensor as f64;
+    // Layers read them in f32.
+    let gathered = layers * 4.0 * job.model.largest_layer() as f64 / strategy.tensor as f64;
     [load.state(), load.activations + gathered]
 }
 
@@ -79,29 +82,34 @@ fn the_planner_foresees_the_bytes_of_labs_04_to_07() {
     let wide = shape(8, 256, 32);
     let mut wrong = Vec::new();
     let cluster = Cluster::new(Device::named("laptop").unwrap(), "ethernet").unwrap();
-    for (lab, shape, dropout, batch, plan) in [
-        ("lab04", thin, 0.0, 48, "dp=4,mb=12,zero=0"),
-        ("lab04", thin, 0.0, 48, "dp=4,mb=12,zero=1"),
-        ("lab04", thin, 0.0, 48, "dp=4,mb=12,zero=2"),
-        ("lab04", thin, 0.0, 48, "dp=4,mb=12,zero=3"),
-        ("lab05", baby, 0.1, 12, "mb=12"),
-        ("lab05", baby, 0.1, 12, "tp=2,mb=12"),
-        ("lab05", baby, 0.1, 12, "tp=2,mb=12,sp"),
-        ("lab06", deep, 0.0, 16, "pp=4,mb=2"),
-        ("lab06", deep, 0.0, 16, "pp=4,mb=2,chunks=2"),
-        ("lab06", wide, 0.0, 16, "pp=4,mb=2,recompute=full"),
-        ("lab07", baby, 0.0, 16, "dp=2,tp=2,pp=2,mb=2,zero=1"),
+    let (f32, bf16) = (Precision::F32, Precision::Bf16);
+    for (lab, shape, dropout, batch, precision, plan) in [
+        ("lab04", thin, 0.0, 48, f32, "dp=4,mb=12,zero=0"),
+        ("lab04", thin, 0.0, 48, f32, "dp=4,mb=12,zero=1"),
+        ("lab04", thin, 0.0, 48, f32, "dp=4,mb=12,zero=2"),
+        ("lab04", thin, 0.0, 48, f32, "dp=4,mb=12,zero=3"),
+        ("lab05", baby, 0.1, 12, f32, "mb=12"),
+        ("lab05", baby, 0.1, 12, f32, "tp=2,mb=12"),
+        ("lab05", baby, 0.1, 12, f32, "tp=2,mb=12,sp"),
+        ("lab06", deep, 0.0, 16, f32, "pp=4,mb=2"),
+        ("lab06", deep, 0.0, 16, f32, "pp=4,mb=2,chunks=2"),
+        ("lab06", wide, 0.0, 16, f32, "pp=4,mb=2,recompute=full"),
+        ("lab07", baby, 0.0, 16, f32, "dp=2,tp=2,pp=2,mb=2,zero=1"),
+        ("lab04", thin, 0.0, 48, bf16, "dp=4,mb=12,zero=1"),
+        ("lab04", thin, 0.0, 48, bf16, "dp=4,mb=12,zero=3"),
+        ("lab07", baby, 0.0, 16, bf16, "dp=2,tp=2,pp=2,mb=2,zero=1"),
     ] {
         let strategy: Strategy = plan.parse().unwrap();
         let job = TrainingJob {
             batch,
-            bytes: BytesEach::F32,
+            bytes: precision.bytes_each(f32),
             dropout: dropout > 0.0,
             overlap: Overlap::None,
             program: Program::Shardlab,
             ..TrainingJob::new(shape, cluster.clone(), strategy.ranks())
         };
-        for (stage, state, activations) in trained(&corpus, shape, dropout, batch, strategy) {
+        let all = trained(&corpus, shape, dropout, batch, precision, strategy);
+        for (stage, state, activations) in all {
             let [state_planned, activations_planned] = planned(&job, &strategy, stage);
             for (of, is, says) in [
                 ("state", state, state_planned),
@@ -109,7 +117,7 @@ fn the_planner_foresees_the_bytes_of_labs_04_to_07() {
             ] {
                 if (says / is - 1.0).abs() >= 0.05 {
                     wrong.push(format!(
-                        "{lab} {plan}, stage {stage}: {of} {is} bytes, planned {says}"
+                        "{lab} {plan}, {precision:?}, stage {stage}: {of} {is} bytes, planned {says}"
                     ));
                 }
             }

@@ -44,7 +44,7 @@ impl TrainingJob {
     /// Bytes of a micro-batch's residual stream.
     fn stream_bytes(&self, strategy: &Strategy) -> f64 {
         let tokens = (strategy.sequences() * self.model.block) as f64;
-        tokens * self.model.embd as f64 * self.element()
+        tokens * (self.model.embd as u64 * self.bytes.parameter) as f64
     }
 
     /// Whether any group of so many neighbours is on more than one node.
