@@ -90,6 +90,7 @@ fn other_jobs_pass_the_checks() {
         "--grad-accum 3 --dropout 0.2 --sampler seeds",
         "--no-overlap --all",
         "--link 100us,1GB/s",
+        "--dtype bf16 --reduce-dtype bf16 --ranks 3",
         &format!("--log-all-ranks --ranks {ranks}"),
     ] {
         passes("lab03", &[&format!("{TINY} --steps 8 {flags}")]);
@@ -114,6 +115,22 @@ fn runs_can_be_repeated() {
 
 /// Two ranks with two micro-steps each, dropout and clipping, against one rank that takes each
 /// step's sequences as one batch: what the lab's own loop does, from batches to the optimizer.
+/// Products in bf16 have the same bits with the processor's instruction, with fused multiply-adds
+/// and without both, so the weights do.
+#[test]
+fn a_run_in_bf16_needs_no_instruction() {
+    let weights = |simd: &str| {
+        let dir = tempfile::tempdir().unwrap();
+        let mut command = Command::new(program("lab03"));
+        command.current_dir(dir.path()).env("SHARDLAB_SIMD", simd);
+        let flags = "--dtype bf16 --layers 1 --heads 2 --embd 48 --block 24 --batch 2 --steps 6 \
+                     --eval-iters 1 --out out";
+        succeeded(&command.args(flags.split_whitespace()).output().unwrap());
+        std::fs::read(dir.path().join("out/model.safetensors")).unwrap()
+    };
+    assert!(weights("") == weights("portable"));
+}
+
 #[test]
 fn every_step_is_the_one_that_a_serial_program_takes() {
     use shardlab::comm::Comm;
