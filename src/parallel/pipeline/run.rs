@@ -210,11 +210,7 @@ impl<M: Chunk> Stages<M> {
             match instruction {
                 Instruction::Recv { op, from } => {
                     let (_, pass) = &micro_batches[op.micro];
-                    let numel = activations.iter().product();
-                    let result = match pass.precision {
-                        Precision::F32 => self.recv::<f32>(op, numel, from)?,
-                        Precision::Bf16 => self.recv::<bf16>(op, numel, from)?,
-                    };
+                    let result = self.recv(op, pass, activations, from)?;
                     held.results.insert((self.pipeline.stage(from, op.chunk), op), result);
                 }
                 Instruction::Compute(op) => {
@@ -236,12 +232,7 @@ impl<M: Chunk> Stages<M> {
                     let result = held.results.remove(&(stage, op));
                     let result =
                         result.with_context(|| format!("{op} is sent before it has run"))?;
-                    let (_, pass) = &micro_batches[op.micro];
-                    let link = self.group.tagged(self.tag(op));
-                    match pass.precision {
-                        Precision::F32 => link.send(&result, to)?,
-                        Precision::Bf16 => link.send(&bf16::narrowed(&result), to)?,
-                    }
+                    self.send(op, &micro_batches[op.micro].1, &result, to)?;
                 }
             }
             ran.instructions.push((instruction, start, Instant::now()));
@@ -251,11 +242,28 @@ impl<M: Chunk> Stages<M> {
         Ok(ran)
     }
 
-    /// Receives the result of `op`, of numbers that are sent as `T`.
-    fn recv<T: Stored>(&self, op: Op, numel: usize, from: usize) -> Result<Vec<f32>> {
-        let mut result = vec![T::zeroed(); numel];
+    /// Receives the result of `op`, in the type of its pass.
+    fn recv(&self, op: Op, pass: &Pass, activations: [usize; 3], from: usize) -> Result<Vec<f32>> {
+        match pass.precision {
+            Precision::F32 => self.recv_as::<f32>(op, activations, from),
+            Precision::Bf16 => self.recv_as::<bf16>(op, activations, from),
+        }
+    }
+
+    fn recv_as<T: Stored>(&self, op: Op, activations: [usize; 3], from: usize) -> Result<Vec<f32>> {
+        let mut result = vec![T::zeroed(); activations.iter().product()];
         self.group.tagged(self.tag(op)).recv(&mut result, from)?;
         Ok(T::widened(result))
+    }
+
+    /// Sends the result of `op`, in the type of its pass.
+    fn send(&self, op: Op, pass: &Pass, result: &[f32], to: usize) -> Result<()> {
+        let link = self.group.tagged(self.tag(op));
+        match pass.precision {
+            Precision::F32 => link.send(result, to)?,
+            Precision::Bf16 => link.send(&bf16::narrowed(result), to)?,
+        }
+        Ok(())
     }
 
     /// Runs one pass.

@@ -122,8 +122,8 @@ impl TrainingJob {
         }
     }
 
-    /// Bytes of an activation's number in memory. This library keeps tensors in f32, and rounds what
-    /// it multiplies and sends.
+    /// Bytes of an activation's number in memory. This library keeps tensors in f32, and rounds
+    /// what it multiplies and sends.
     fn element(&self) -> f64 {
         match self.program {
             Program::Shardlab => BytesEach::F32.parameter as f64,
