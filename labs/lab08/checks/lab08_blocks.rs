@@ -168,6 +168,8 @@ fn outlier(evidence: &mut Evidence) -> Result<()> {
         got[1..] == [COLS * ROWS / COLS - 1, 128 - 1, 32 - 1],
         "A row has 4,096 numbers: 1,024 is how many rows there are.",
     );
-    evidence.means("An outlier changes the scale that it shares, and no other. How many numbers share it?");
+    evidence.means(
+        "An outlier changes the scale that it shares, and no other. How many numbers share it?",
+    );
     Ok(())
 }
