@@ -25,8 +25,15 @@ fn no_rank_begins_with_more_than_it_will_hold() {
                 let before = process_live();
                 reset_process_peak();
                 comm.barrier()?;
-                let zero =
-                    Zero::init(&gpt.params, &comm, ZeroConfig::new(stage, precision, ADAMW), 1)?;
+                let zero = Zero::init(
+                    &gpt.params,
+                    &comm,
+                    ZeroConfig {
+                        reduce: precision,
+                        ..ZeroConfig::new(stage, precision, ADAMW)
+                    },
+                    1,
+                )?;
                 comm.barrier()?;
                 let peak = process_peak() - before;
                 comm.barrier()?;
@@ -67,6 +74,7 @@ fn what_is_offloaded_is_not_in_memory() {
                 Some(Offload::Files(OffloadFolder { dir: dir.path().to_path_buf(), window: 1000 }));
             let zero = ZeroConfig {
                 offload,
+                reduce: Precision::Bf16,
                 ..ZeroConfig::new(Stage::Three, Precision::Bf16, ADAMW)
             };
             let mut zero = Zero::init(&gpt.params, &comm, zero, 1)?;
@@ -129,7 +137,10 @@ fn ranks_hold_what_they_say() {
                         let zero = Zero::new(
                             &gpt.params,
                             &comm,
-                            ZeroConfig::new(stage, precision, ADAMW),
+                            ZeroConfig {
+                                reduce: precision,
+                                ..ZeroConfig::new(stage, precision, ADAMW)
+                            },
                         )?;
                         Ok((gpt, zero))
                     };
