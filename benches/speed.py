@@ -59,7 +59,12 @@ def step(a):
 
 def pytorch(a):
     fewer = ["--rounds", "1", "--only", "baby", "--dev"] if a.quick else []
-    return run(sys.executable, "benches/against_pytorch.py", *fewer)
+    dtypes = ["f32", "bf16"]
+    return "\n\n".join(run(sys.executable, "benches/against_pytorch.py", "--dtype", dtype, *fewer) for dtype in dtypes)
+
+
+def products(a):
+    return fenced(bench(a, "products"))
 
 
 def overlap(a):
@@ -101,6 +106,7 @@ def checkpoints(a):
 PARTS = [
     ("step", "Where a step's time goes", step, None),
     ("pytorch", "Beside PyTorch DDP", pytorch, "torch"),
+    ("products", "Products in bf16", products, None),
     ("overlap", "Overlap", overlap, None),
     ("allreduce", "All-reduce", allreduce, None),
     ("zero", "ZeRO", zero, None),

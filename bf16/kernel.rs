@@ -1,9 +1,8 @@
 //! A tile of the result, in three ways.
 
-use crate::matrix::Write;
 use crate::number::{Number, unpaired};
 use crate::pack::Strides;
-use crate::product::{Product, store};
+use crate::product::{Destination, Product};
 
 /// Rows of a tile.
 pub const ROWS: usize = 8;
@@ -72,20 +71,18 @@ impl Way {
 
 /// Computes tiles of one packed block of each factor.
 pub trait Kernel: Sized {
-    /// The kernel for these blocks, all of them.
-    fn of(left: &[u32], right: &[u32]) -> Self;
+    /// What the kernel has to know of a packed block.
+    type Seen: Copy;
 
-    /// Writes the sums of a tile's products to `c`, or adds them: of [`ROWS`] rows of the left
-    /// factor, at `strides`, with the right one's panel. Rows of `c` are `stride` apart.
-    fn tile(
-        &self,
-        left: &[u32],
-        strides: Strides,
-        right: &[[u32; COLS]],
-        c: &mut [f32],
-        stride: usize,
-        write: Write,
-    );
+    /// Looks at a packed block.
+    fn look(packed: &[u32]) -> Self::Seen;
+
+    /// The kernel for a left and a right block.
+    fn of(left: Self::Seen, right: Self::Seen) -> Self;
+
+    /// Puts the sums of a tile's products `into` the result: of [`ROWS`] rows of the left factor,
+    /// at `strides`, with the right one's panel.
+    fn tile(&self, left: &[u32], strides: Strides, right: &[[u32; COLS]], into: Destination);
 }
 
 /// How much care sums need. The instruction turns results below the normal range into zeros; where
@@ -99,28 +96,35 @@ type Plain = Portable<false>;
 type Fused = Portable<true>;
 
 impl<const FUSED: bool> Kernel for Portable<FUSED> {
+    /// The smallest and the largest exponent of numbers other than zeros.
+    type Seen = [i32; 2];
+
+    #[inline(always)]
+    fn look(packed: &[u32]) -> [i32; 2] {
+        let mut least = 255;
+        let mut most = 0;
+        for &pair in packed {
+            for bits in [pair >> 7 & 0xff, pair >> 23 & 0xff] {
+                least = least.min(if bits == 0 { 255 } else { bits });
+                most = most.max(bits);
+            }
+        }
+        [least as i32 - 127, most as i32 - 127]
+    }
+
     /// If the smallest exponents of both factors are e and f, all products, and with them all sums,
     /// are multiples of 2^(e + f - 14): a bf16 has 7 bits behind the point. From 2⁻¹²⁶ on, no sum
     /// but 0 is below the normal range, and all products are exact. If the largest are below 128
     /// together, no product is infinite whose sum would not be.
     #[inline(always)]
-    fn of(left: &[u32], right: &[u32]) -> Self {
-        let [least, most] = [exponents(left), exponents(right)]
-            .into_iter()
-            .fold([0, 0], |[least, most], [low, high]| [least + low, most + high]);
+    fn of(left: [i32; 2], right: [i32; 2]) -> Self {
+        let least = left[0] + right[0];
+        let most = left[1] + right[1];
         Portable { is_simple: least - 14 >= -126 && most < 126 }
     }
 
     #[inline(always)]
-    fn tile(
-        &self,
-        left: &[u32],
-        strides: Strides,
-        right: &[[u32; COLS]],
-        c: &mut [f32],
-        stride: usize,
-        write: Write,
-    ) {
+    fn tile(&self, left: &[u32], strides: Strides, right: &[[u32; COLS]], into: Destination) {
         let sums = if self.is_simple {
             in_parts(
                 left,
@@ -133,22 +137,8 @@ impl<const FUSED: bool> Kernel for Portable<FUSED> {
         } else {
             in_parts(left, strides, right, careful)
         };
-        store(c, stride, write, &sums, COLS);
+        into.put(&sums, COLS);
     }
-}
-
-/// The smallest and the largest exponent of packed numbers other than zeros.
-#[inline(always)]
-fn exponents(packed: &[u32]) -> [i32; 2] {
-    let mut least = 255;
-    let mut most = 0;
-    for &pair in packed {
-        for bits in [pair >> 7 & 0xff, pair >> 23 & 0xff] {
-            least = least.min(if bits == 0 { 255 } else { bits });
-            most = most.max(bits);
-        }
-    }
-    [least as i32 - 127, most as i32 - 127]
 }
 
 /// Rows and columns whose sums fit into the registers of most machines.
@@ -210,7 +200,7 @@ mod x86 {
     use crate::matrix::Write;
     use crate::number::Number;
     use crate::pack::Strides;
-    use crate::product::Product;
+    use crate::product::{Destination, Product};
     use std::arch::x86_64::{
         __m512bh, _mm512_add_ps, _mm512_dpbf16_ps, _mm512_loadu_ps, _mm512_loadu_si512,
         _mm512_set1_epi32, _mm512_setzero_ps, _mm512_storeu_ps,
@@ -230,37 +220,28 @@ mod x86 {
     struct Instruction;
 
     impl Kernel for Instruction {
+        type Seen = ();
+
         #[inline(always)]
-        fn of(_left: &[u32], _right: &[u32]) -> Instruction {
+        fn look(_packed: &[u32]) {}
+
+        #[inline(always)]
+        fn of(_left: (), _right: ()) -> Instruction {
             Instruction
         }
 
         #[inline(always)]
-        fn tile(
-            &self,
-            left: &[u32],
-            strides: Strides,
-            right: &[[u32; COLS]],
-            c: &mut [f32],
-            stride: usize,
-            write: Write,
-        ) {
+        fn tile(&self, left: &[u32], strides: Strides, right: &[[u32; COLS]], into: Destination) {
             // SAFETY: only `with_instruction` uses this kernel.
-            unsafe { tile(left, strides, right, c, stride, write) }
+            unsafe { tile(left, strides, right, into) }
         }
     }
 
     const VECTORS: usize = COLS / 16;
 
     #[target_feature(enable = "avx512bf16,avx512bw,avx512dq,avx512vl")]
-    fn tile(
-        left: &[u32],
-        strides: Strides,
-        right: &[[u32; COLS]],
-        c: &mut [f32],
-        stride: usize,
-        write: Write,
-    ) {
+    fn tile(left: &[u32], strides: Strides, right: &[[u32; COLS]], into: Destination) {
+        let Destination { c, stride, write } = into;
         let end = (ROWS - 1) * strides.row + right.len().saturating_sub(1) * strides.pair;
         assert!(end < left.len(), "a tile begins or ends outside its packed factor");
         assert!((ROWS - 1) * stride + COLS <= c.len(), "a tile ends outside the result");

@@ -6,11 +6,11 @@ use std::ops::Range;
 /// One of the strides is 1.
 #[derive(Clone, Copy)]
 pub struct Matrix<'a, T = f32> {
-    pub data: &'a [T],
-    pub rows: usize,
-    pub cols: usize,
-    pub row_stride: usize,
-    pub col_stride: usize,
+    pub(crate) data: &'a [T],
+    pub(crate) rows: usize,
+    pub(crate) cols: usize,
+    pub(crate) row_stride: usize,
+    pub(crate) col_stride: usize,
 }
 
 impl<'a, T> Matrix<'a, T> {
@@ -58,6 +58,21 @@ impl<'a, T> Matrix<'a, T> {
     /// If the matrix does not have them.
     pub fn cols(self, cols: Range<usize>) -> Matrix<'a, T> {
         self.t().rows(cols).t()
+    }
+
+    /// Rows and columns.
+    pub fn shape(&self) -> [usize; 2] {
+        [self.rows, self.cols]
+    }
+
+    /// Elements from a row to the next one, and from a column to the next one.
+    pub fn strides(&self) -> [usize; 2] {
+        [self.row_stride, self.col_stride]
+    }
+
+    /// The first element. All that the strides reach from there are inside the slice.
+    pub fn as_ptr(&self) -> *const T {
+        self.data.as_ptr()
     }
 
     /// A view of the transposed matrix.

@@ -52,14 +52,21 @@ pub fn matmul<A: Number, B: Number>(
     if a.cols == 0 && write == Write::Replace {
         c.chunks_mut(stride).take(a.rows).for_each(|row| row[..b.cols].fill(0.0));
     }
-    ROOM.with_borrow_mut(|room| way.run(Product { c, stride, write, a, b, room }));
+    ROOM.with_borrow_mut(|room| {
+        way.run(Product { into: Destination { c, stride, write }, a, b, room })
+    });
+}
+
+/// Where sums go: rows of `c`, which are `stride` apart.
+pub struct Destination<'a> {
+    pub c: &'a mut [f32],
+    pub stride: usize,
+    pub write: Write,
 }
 
 /// One call.
 pub struct Product<'a, A, B> {
-    c: &'a mut [f32],
-    stride: usize,
-    write: Write,
+    into: Destination<'a>,
     a: Matrix<'a, A>,
     b: Matrix<'a, B>,
     room: &'a mut Room,
@@ -70,16 +77,17 @@ impl<A: Number, B: Number> Product<'_, A, B> {
     /// instructions.
     #[inline(always)]
     pub fn with<K: Kernel>(self) {
-        let Product { c, stride, write, a, b, room } = self;
+        let Product { into: Destination { c, stride, write }, a, b, room } = self;
         for inner in ranges(a.cols, BLOCK) {
             let write = if inner.start == 0 { write } else { Write::Add };
             let pairs = inner.len().div_ceil(2);
             for cols in ranges(b.cols, PACKED_COLS) {
                 pack::right(b.rows(inner.clone()).cols(cols.clone()), &mut room.right);
+                let right_seen = K::look(&room.right);
                 for rows in ranges(a.rows, PACKED_ROWS) {
                     let strides =
                         pack::left(a.rows(rows.clone()).cols(inner.clone()), &mut room.left);
-                    let kernel = K::of(&room.left, &room.right);
+                    let kernel = K::of(K::look(&room.left), right_seen);
                     for (panel, right) in room.right.chunks_exact(pairs * COLS).enumerate() {
                         let right = right.as_chunks().0;
                         let col = cols.start + panel * COLS;
@@ -88,14 +96,16 @@ impl<A: Number, B: Number> Product<'_, A, B> {
                             let left = &room.left[row * strides.row..];
                             let height = ROWS.min(rows.len() - row);
                             let c = &mut c[(rows.start + row) * stride + col..];
+                            let into = Destination { c, stride, write };
                             if height == ROWS && width == COLS {
-                                kernel.tile(left, strides, right, c, stride, write);
-                            } else {
-                                let mut whole = [[0.0; COLS]; ROWS];
-                                let tile = whole.as_flattened_mut();
-                                kernel.tile(left, strides, right, tile, COLS, Write::Replace);
-                                store(c, stride, write, &whole[..height], width);
+                                kernel.tile(left, strides, right, into);
+                                continue;
                             }
+                            let mut whole = [[0.0; COLS]; ROWS];
+                            let c = whole.as_flattened_mut();
+                            let all = Destination { c, stride: COLS, write: Write::Replace };
+                            kernel.tile(left, strides, right, all);
+                            into.put(&whole[..height], width);
                         }
                     }
                 }
@@ -109,14 +119,16 @@ fn ranges(length: usize, step: usize) -> impl Iterator<Item = std::ops::Range<us
     (0..length).step_by(step).map(move |start| start..length.min(start + step))
 }
 
-/// Writes the first `width` columns of `sums` to the rows of `c`, or adds them.
-#[inline(always)]
-pub fn store(c: &mut [f32], stride: usize, write: Write, sums: &[[f32; COLS]], width: usize) {
-    for (row, sums) in sums.iter().enumerate() {
-        let c = &mut c[row * stride..][..width];
-        match write {
-            Write::Replace => c.copy_from_slice(&sums[..width]),
-            Write::Add => c.iter_mut().zip(sums).for_each(|(c, sum)| *c += sum),
+impl Destination<'_> {
+    /// Writes the first `width` columns of `sums`, or adds them.
+    #[inline(always)]
+    pub fn put(self, sums: &[[f32; COLS]], width: usize) {
+        for (row, sums) in sums.iter().enumerate() {
+            let c = &mut self.c[row * self.stride..][..width];
+            match self.write {
+                Write::Replace => c.copy_from_slice(&sums[..width]),
+                Write::Add => c.iter_mut().zip(sums).for_each(|(c, sum)| *c += sum),
+            }
         }
     }
 }

@@ -127,6 +127,22 @@ proptest! {
     }
 }
 
+/// Whether care is needed depends on both factors: each is once next to the end of the range, below
+/// or above, and the other is not.
+#[test]
+fn one_factor_may_need_the_care_alone() {
+    let [m, n, k] = [9, 33, 6];
+    let near = |exponent: i32, length: usize, step: usize| -> Vec<f32> {
+        let x = |i: usize| ((i * step) % 23) as f32 / 11.0 - 1.0;
+        (0..length).map(|i| x(i) * 2f32.powi(exponent)).collect()
+    };
+    for exponent in [-124, 127] {
+        for [of_a, of_b] in [[exponent, 0], [0, exponent]] {
+            check([m, n, k], &near(of_a, m * k, 7), &near(of_b, k * n, 5));
+        }
+    }
+}
+
 /// More rows and columns than are packed at a time, and three blocks.
 #[test]
 fn large_products_follow_the_definition() {

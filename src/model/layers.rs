@@ -234,9 +234,8 @@ impl Layer for Attention {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
         let qkv = self.qkv.forward(x, pass)?;
         let dropout = pass.dropout.as_ref().map(|rules| (rules, self.name.as_str()));
-        let Range { start: first_head, .. } = self.heads;
-        let heads = self.heads.len();
-        let y = tensor::causal_attention(&qkv, heads, first_head, dropout, pass.precision)?;
+        let heads = &self.heads;
+        let y = tensor::causal_attention(&qkv, heads.len(), heads.start, dropout, pass.precision)?;
         pass.drop(self.proj.forward(&y, pass)?, &format!("{}.proj", self.name))
     }
 }

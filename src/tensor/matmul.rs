@@ -41,21 +41,21 @@ pub fn way() -> Way {
 
 /// What a product computes, and the least that it reads and writes.
 fn counted<A, B>(write: Write, a: Matrix<A>, b: Matrix<B>) -> Products {
-    let results = a.rows * b.cols;
+    let [rows, inner] = a.shape();
+    let [_, cols] = b.shape();
     let passes = if write == Write::Add { 2 } else { 1 };
-    let bytes = size_of::<A>() * a.rows * a.cols
-        + size_of::<B>() * b.rows * b.cols
-        + size_of::<f32>() * results * passes;
-    Products { flops: 2 * (results * a.cols) as u64, bytes: bytes as u64 }
+    let bytes = size_of::<A>() * rows * inner
+        + size_of::<B>() * inner * cols
+        + size_of::<f32>() * rows * cols * passes;
+    Products { flops: 2 * (rows * cols * inner) as u64, bytes: bytes as u64 }
 }
 
 /// `c = a · b`, or `c += a · b`. `c` is row-major with `stride` elements from one row's start to
 /// the next row's.
 pub fn matmul(c: &mut [f32], stride: usize, write: Write, a: Matrix, b: Matrix) {
-    let rows = a.rows;
-    let cols = b.cols;
-    let inner = a.cols;
-    assert_eq!(inner, b.rows, "the inner dimensions of a matrix product must agree");
+    let [rows, inner] = a.shape();
+    let [inner_of_b, cols] = b.shape();
+    assert_eq!(inner, inner_of_b, "the inner dimensions of a matrix product must agree");
     if rows * cols == 0 {
         return;
     }
@@ -64,6 +64,8 @@ pub fn matmul(c: &mut [f32], stride: usize, write: Write, a: Matrix, b: Matrix) 
         "the product ends outside its slice"
     );
     let product = counted(write, a, b);
+    let [a_row, a_col] = a.strides();
+    let [b_row, b_col] = b.strides();
     // SAFETY: the constructors and the assertions above make sure that all elements which the
     // strides reach are inside the slices. `c` is borrowed mutably, so it overlaps neither factor.
     profile::matmul(product, || unsafe {
@@ -75,12 +77,12 @@ pub fn matmul(c: &mut [f32], stride: usize, write: Write, a: Matrix, b: Matrix) 
             1,
             stride as isize,
             write == Write::Add,
-            a.data.as_ptr(),
-            a.col_stride as isize,
-            a.row_stride as isize,
-            b.data.as_ptr(),
-            b.col_stride as isize,
-            b.row_stride as isize,
+            a.as_ptr(),
+            a_col as isize,
+            a_row as isize,
+            b.as_ptr(),
+            b_col as isize,
+            b_row as isize,
             1.0,
             1.0,
             false,

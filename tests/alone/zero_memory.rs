@@ -9,6 +9,14 @@ use shardlab::model::Gpt;
 use shardlab::parallel::zero::{Offload, OffloadFolder, Stage, Zero, ZeroConfig};
 use shardlab::tensor::Precision;
 
+/// A stage whose parameters and gradients have one type.
+fn all_in(precision: Precision, stage: Stage) -> ZeroConfig {
+    ZeroConfig {
+        reduce: precision,
+        ..ZeroConfig::new(stage, precision, ADAMW)
+    }
+}
+
 /// A model that begins from a seed is never whole anywhere, whatever is divided of it.
 #[test]
 fn no_rank_begins_with_more_than_it_will_hold() {
@@ -25,15 +33,7 @@ fn no_rank_begins_with_more_than_it_will_hold() {
                 let before = process_live();
                 reset_process_peak();
                 comm.barrier()?;
-                let zero = Zero::init(
-                    &gpt.params,
-                    &comm,
-                    ZeroConfig {
-                        reduce: precision,
-                        ..ZeroConfig::new(stage, precision, ADAMW)
-                    },
-                    1,
-                )?;
+                let zero = Zero::init(&gpt.params, &comm, all_in(precision, stage), 1)?;
                 comm.barrier()?;
                 let peak = process_peak() - before;
                 comm.barrier()?;
@@ -72,11 +72,7 @@ fn what_is_offloaded_is_not_in_memory() {
             let gpt = Gpt::new(&config.shape)?;
             let offload =
                 Some(Offload::Files(OffloadFolder { dir: dir.path().to_path_buf(), window: 1000 }));
-            let zero = ZeroConfig {
-                offload,
-                reduce: Precision::Bf16,
-                ..ZeroConfig::new(Stage::Three, Precision::Bf16, ADAMW)
-            };
+            let zero = ZeroConfig { offload, ..all_in(Precision::Bf16, Stage::Three) };
             let mut zero = Zero::init(&gpt.params, &comm, zero, 1)?;
             zero.begin()?;
             let batch = config.sampler(comm.rank()).batch(&corpus.train, 0, 0);
@@ -134,14 +130,7 @@ fn ranks_hold_what_they_say() {
                     let make = || -> anyhow::Result<(Gpt, Zero)> {
                         let gpt = Gpt::new(&config.shape)?;
                         gpt.params.allocate(0);
-                        let zero = Zero::new(
-                            &gpt.params,
-                            &comm,
-                            ZeroConfig {
-                                reduce: precision,
-                                ..ZeroConfig::new(stage, precision, ADAMW)
-                            },
-                        )?;
+                        let zero = Zero::new(&gpt.params, &comm, all_in(precision, stage))?;
                         Ok((gpt, zero))
                     };
                     let (gpt, mut zero) = make()?;

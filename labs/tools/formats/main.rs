@@ -41,7 +41,7 @@ fn main() -> ExitCode {
 fn run(args: Args) -> Result<()> {
     let screen = Screen::detect(args.ascii);
     let corpus = Corpus::embedded()?;
-    let config = seen::config(&corpus);
+    let config = seen::config(&corpus)?;
     shardlab::launch::one_compute_thread_a_rank();
     let step = seen::step(&config, &corpus.train, args.step)?;
     screen.say(line::drawn(&screen, &step, args.step));

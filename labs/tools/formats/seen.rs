@@ -2,15 +2,15 @@
 
 use anyhow::Result;
 use candle_core::{Shape, Tensor};
-use kit::flags::Preset;
+use clap::Parser;
+use kit::TrainFlags;
 use kit::number_format::exponent;
 use shardlab::comm::Comm;
-use shardlab::data::{Corpus, Sampling};
+use shardlab::data::Corpus;
 use shardlab::model::{Build, Layer, Pass, Plain, Role};
 use shardlab::parallel::Strategy;
-use shardlab::plan::{Family, ModelShape};
 use shardlab::tensor::{self, Params, TensorOp, Whole};
-use shardlab::train::{AdamWConfig, Config, LrSchedule, Observer, Setup, Training};
+use shardlab::train::{Config, Observer, Setup, Training};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The exponents of numbers from f32's smallest to its largest.
@@ -81,25 +81,15 @@ pub struct Matrix {
     pub cols: usize,
 }
 
+#[derive(Parser)]
+struct Lab03 {
+    #[command(flatten)]
+    train: TrainFlags,
+}
+
 /// lab03's run, on one rank.
-pub fn config(corpus: &Corpus) -> Config {
-    let defaults = Preset::Baby.defaults();
-    Config {
-        shape: ModelShape {
-            vocabulary: corpus.vocabulary.size(),
-            block: 64,
-            layers: 4,
-            heads: 4,
-            embd: 128,
-            family: Family::Gpt,
-        },
-        batch: defaults.batch,
-        sampling: Sampling::Partition,
-        steps: 300,
-        schedule: LrSchedule { lr: 1e-3, min_lr: 1e-4, warmup: 100, decay_steps: 300 },
-        adamw: AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 },
-        ..Config::small(1, corpus)
-    }
+pub fn config(corpus: &Corpus) -> Result<Config> {
+    Ok(Lab03::parse_from(["lab03"]).train.resolve(1, Some(300), corpus)?)
 }
 
 /// Trains up to `step`, counted from 1, and looks at that step.
@@ -112,7 +102,7 @@ pub fn step(config: &Config, text: &[u32], step: usize) -> Result<Step> {
     for earlier in 0..step - 1 {
         training.step(text, earlier)?;
     }
-    seen.forget();
+    seen.taken(); // of the steps before
     let mut gradients = Gradients::default();
     let before = values(&training)?;
     training.step_with(text, step - 1, &mut gradients)?;
@@ -173,10 +163,6 @@ impl Seen {
         if is_last {
             both.last[of] = Matrix { numbers: numbers.to_vec(), cols };
         }
-    }
-
-    fn forget(&self) {
-        self.taken();
     }
 
     fn taken(&self) -> Both {

@@ -78,28 +78,31 @@ impl Operator {
     fn communicate<T: Stored>(self, group: &Comm, x: &[f32], dims: &[usize]) -> Result<Vec<f32>> {
         let ranks = group.size();
         let shape = self.shape(group.size(), dims)?;
-        let mut x = match self {
+        let zeros = || vec![T::zeroed(); shape.iter().product()];
+        let y = match self {
             Operator::Copy => return Ok(x.to_vec()),
-            _ => T::narrowed(x),
-        };
-        let mut y = vec![T::zeroed(); shape.iter().product()];
-        match self {
-            Operator::Copy | Operator::Sum => {
-                group.all_reduce(&mut x, Reduce::Sum).map_err(Error::wrap)?;
-                y = x;
+            Operator::Sum => {
+                let mut y = T::narrowed(x);
+                group.all_reduce(&mut y, Reduce::Sum).map_err(Error::wrap)?;
+                y
             }
             // A rank's part of a collective is contiguous; its slices of several sequences are not.
             Operator::Gather => {
-                let mut parts = y.clone();
-                group.all_gather(&x, &mut parts).map_err(Error::wrap)?;
+                let mut parts = zeros();
+                let mut y = zeros();
+                group.all_gather(&T::narrowed(x), &mut parts).map_err(Error::wrap)?;
                 exchange_axes(&parts, [ranks, dims[0]], &mut y);
+                y
             }
             Operator::Scatter => {
+                let x = T::narrowed(x);
                 let mut parts = x.clone();
+                let mut y = zeros();
                 exchange_axes(&x, [dims[0], ranks], &mut parts);
                 group.reduce_scatter(&parts, &mut y, Reduce::Sum).map_err(Error::wrap)?;
+                y
             }
-        }
+        };
         Ok(T::widened(y))
     }
 }

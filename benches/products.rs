@@ -1,9 +1,9 @@
-//! The rate of products beside the peak of the instruction in registers, and beside `gemm`'s in
-//! f32: `cargo bench -p bf16-products`.
+//! The rate of bf16 products beside the peak of the instruction in registers, and beside `gemm`'s
+//! in f32: `cargo bench --bench products`.
 //!
 //! Shapes are those of a char model's step (width 384, 1,024 tokens) and of one attention head.
 
-use bf16_products::{Matrix, Way, Write, matmul};
+use shardlab::tensor::matmul::{self, Matrix, Way, Write};
 use std::time::Instant;
 
 fn main() {
@@ -43,10 +43,11 @@ fn main() {
         let flops = (2 * m * n * k) as f64;
         print!("{name:34}");
         for way in here() {
-            let rate = flops / seconds(flops, || matmul(&mut c, n, Write::Replace, a, b, way));
+            let rate = flops
+                / seconds(flops, || bf16_products::matmul(&mut c, n, Write::Replace, a, b, way));
             print!(" {:12.0}", rate / 1e9);
         }
-        let rate = flops / seconds(flops, || in_f32(&mut c, a, b));
+        let rate = flops / seconds(flops, || matmul::matmul(&mut c, n, Write::Replace, a, b));
         println!(" {:12.0}", rate / 1e9);
     }
 }
@@ -64,33 +65,6 @@ fn seconds(flops: f64, mut run: impl FnMut()) -> f64 {
         start.elapsed().as_secs_f64()
     });
     timed.fold(f64::INFINITY, f64::min)
-}
-
-fn in_f32(c: &mut [f32], a: Matrix, b: Matrix) {
-    // SAFETY: `Matrix` is inside its slice, and `c` has rows x cols numbers.
-    unsafe {
-        gemm::gemm(
-            a.rows,
-            b.cols,
-            a.cols,
-            c.as_mut_ptr(),
-            1,
-            b.cols as isize,
-            false,
-            a.data.as_ptr(),
-            a.col_stride as isize,
-            a.row_stride as isize,
-            b.data.as_ptr(),
-            b.col_stride as isize,
-            b.row_stride as isize,
-            1.0,
-            1.0,
-            false,
-            false,
-            false,
-            gemm::Parallelism::None,
-        );
-    }
 }
 
 /// The instruction's rate with all numbers in registers, in FLOP/s: a pair of multiplications and
