@@ -1,5 +1,6 @@
 //! Factors' elements, and their rounding to bf16.
 
+use crate::matrix::Matrix;
 use half::bf16;
 
 /// An element of a factor.
@@ -7,6 +8,16 @@ pub trait Number: Copy + sealed::Sealed {
     /// The bf16 that it is rounded to, in the upper half of 32 bits: the bits of the same number in
     /// f32.
     fn rounded(self) -> u32;
+
+    /// A factor of such elements.
+    fn factor(matrix: Matrix<Self>) -> Factor;
+}
+
+/// A factor of a product.
+#[derive(Clone, Copy)]
+pub enum Factor<'a> {
+    F32(Matrix<'a>),
+    Bf16(Matrix<'a, bf16>),
 }
 
 const SIGN: u32 = 0x8000_0000;
@@ -23,6 +34,10 @@ impl Number for f32 {
         let number = if bits & !SIGN > EXPONENT { bits | QUIET } else { normal };
         number & 0xffff_0000
     }
+
+    fn factor(matrix: Matrix<f32>) -> Factor {
+        Factor::F32(matrix)
+    }
 }
 
 impl Number for bf16 {
@@ -30,6 +45,10 @@ impl Number for bf16 {
     fn rounded(self) -> u32 {
         let bits = u32::from(self.to_bits()) << 16;
         if bits & EXPONENT == 0 { bits & SIGN } else { bits }
+    }
+
+    fn factor(matrix: Matrix<bf16>) -> Factor {
+        Factor::Bf16(matrix)
     }
 }
 

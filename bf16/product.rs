@@ -2,7 +2,7 @@
 
 use crate::kernel::{COLS, Kernel, ROWS, Way};
 use crate::matrix::{Matrix, Write};
-use crate::number::Number;
+use crate::number::{Factor, Number};
 use crate::pack;
 use std::cell::RefCell;
 
@@ -52,8 +52,17 @@ pub fn matmul<A: Number, B: Number>(
     if a.cols == 0 && write == Write::Replace {
         c.chunks_mut(stride).take(a.rows).for_each(|row| row[..b.cols].fill(0.0));
     }
-    ROOM.with_borrow_mut(|room| {
-        way.run(Product { into: Destination { c, stride, write }, a, b, room })
+    multiply(Destination { c, stride, write }, A::factor(a), B::factor(b), way);
+}
+
+/// The product of two factors that fit together. It has no type parameters, so the loops are
+/// compiled here, as this package is optimized, and not where someone calls them.
+fn multiply(into: Destination, a: Factor, b: Factor, way: Way) {
+    ROOM.with_borrow_mut(|room| match (a, b) {
+        (Factor::F32(a), Factor::F32(b)) => way.run(Product { into, a, b, room }),
+        (Factor::F32(a), Factor::Bf16(b)) => way.run(Product { into, a, b, room }),
+        (Factor::Bf16(a), Factor::F32(b)) => way.run(Product { into, a, b, room }),
+        (Factor::Bf16(a), Factor::Bf16(b)) => way.run(Product { into, a, b, room }),
     });
 }
 

@@ -103,12 +103,22 @@ pub fn compared(screen: &Screen, all: &[Measured], job: &Job) -> String {
 /// The words below [`compared`].
 pub fn legend(screen: &Screen, job: &Job) -> String {
     let psi = if screen.ascii { "P" } else { "Ψ" };
+    let BytesEach { parameter, gradient, .. } = job.bytes_each();
+    let (two, three) = if parameter == gradient {
+        (format!("(M+1)(n-1)/n {psi}"), format!("3M(n-1)/n {psi}"))
+    } else {
+        let three = gradient + 2 * parameter;
+        (
+            format!("({gradient}M+{parameter})(n-1)/n {psi}"),
+            format!("{three}M(n-1)/n {psi}"),
+        )
+    };
     let sends = match job.micro_steps {
         1 => "; stage 3 gathers twice and reduces once.".to_string(),
         m => format!(
             ". A step has M = {m} micro-steps. Stages 0 and 1 reduce the gradients once per step. Stages 2 and 3 reduce \
-             them in every micro-step: (M+1)(n-1)/n {psi} in stage 2. Stage 3 also gathers the parameters twice in every \
-             micro-step: 3M(n-1)/n {psi}."
+             them in every micro-step: {two} in stage 2. Stage 3 also gathers the parameters twice in every \
+             micro-step: {three}."
         ),
     };
     screen.wrap(
