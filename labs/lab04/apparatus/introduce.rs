@@ -56,6 +56,7 @@ pub fn introduce(
     screen.say(screen.row("model", &model));
     screen.say(screen.row("steps", &format!("{steps}{dot}{tokens} tokens per step{accum}")));
     screen.say(screen.row("stores", &stores(screen, job)));
+    report::precision(screen, config);
     for stage in Stage::ALL.into_iter().filter(|stage| !stages.contains(stage)) {
         screen.say(
             screen.row("", &format!("stage {} does not fit into --memory-limit", stage.number())),
