@@ -35,6 +35,7 @@ impl Data<'_> {
             length: shape.block,
             sequences: (0..batch as u64).collect(),
             starts,
+            documents: Default::default(),
         };
         if step == self.plan.poison {
             spoil(&mut drawn, seed, shape.vocabulary, (stream, micro));

@@ -4,7 +4,9 @@ use crate::parts::mlp::SequenceMlp;
 use anyhow::Result;
 use candle_core::{Error, Shape};
 use shardlab::comm::{Comm, CommError};
-use shardlab::model::{Attention, Block, Build, Chunk, Entry, Exit, Input, Layer, Pass, Role};
+use shardlab::model::{
+    Attention, Block, Build, Chunk, Entry, Exit, Heads, Input, Layer, Pass, Role,
+};
 use shardlab::parallel::TensorParallel;
 use shardlab::plan::{ModelShape, Named};
 use shardlab::tensor::{
@@ -52,7 +54,10 @@ impl Stage {
             let attention = Attention {
                 qkv: tensor.linear(&params, whole("qkv.weight"), Role::AttentionIn)?,
                 proj: tensor.linear(&params, whole("proj.weight"), Role::AttentionOut)?,
-                heads: tensor.heads(shape.heads),
+                heads: Heads {
+                    queries: tensor.heads(shape.heads),
+                    kv: tensor.heads(shape.heads).len(),
+                },
                 name: shape.block_name(layer),
             };
             let matrices = [whole("fc.weight"), whole("out.weight")];

@@ -6,6 +6,7 @@
 
 use crate::named::named;
 use crate::sha256;
+use crate::tensor::Documents;
 use crate::tensor::random::Stream;
 use std::ops::Range;
 use std::sync::Arc;
@@ -37,6 +38,8 @@ pub struct Batch {
     pub sequences: Arc<[u64]>,
     /// The offset in the text at which each sequence starts.
     pub starts: Vec<usize>,
+    /// Where documents begin that are packed in a sequence; usually none.
+    pub documents: Documents,
 }
 
 impl Batch {
@@ -48,6 +51,7 @@ impl Batch {
             length: batches.first().map_or(0, |b| b.length),
             sequences: batches.iter().flat_map(|b| b.sequences.iter().copied()).collect(),
             starts: batches.iter().flat_map(|b| b.starts.iter().copied()).collect(),
+            documents: batches.iter().flat_map(|b| b.documents.iter().cloned()).collect(),
         }
     }
 
@@ -149,6 +153,7 @@ fn draw(
         length: block,
         sequences: (first..first + batch as u64).collect(),
         starts: starts.iter().map(|s| s + offset).collect(),
+        documents: Documents::default(),
     }
 }
 

@@ -2,7 +2,7 @@
 //! parameters.
 
 use super::build::{Build, Role};
-use super::layers::{Attention, Block, Layer, Mlp};
+use super::layers::{Attention, Block, Heads, Layer, Mlp};
 use crate::plan::ModelShape;
 use crate::tensor::{Init, Params, Whole};
 use candle_core::Result;
@@ -39,7 +39,10 @@ pub(super) fn blocks(
         let attention = Attention {
             qkv: linear("qkv.weight", STD, Role::AttentionIn)?,
             proj: linear("proj.weight", residual_std, Role::AttentionOut)?,
-            heads: build.heads(shape.heads),
+            heads: Heads {
+                queries: build.heads(shape.heads),
+                kv: build.heads(shape.heads).len(),
+            },
             name: name.clone(),
         };
         let mlp = Mlp {

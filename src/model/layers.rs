@@ -1,7 +1,8 @@
 //! The layers of a transformer.
 
-use crate::tensor::{self, Dropout, KvCache, Param, Precision};
+use crate::tensor::{self, Dropout, KvCache, Param, Precision, Slices};
 use candle_core::{Result, Tensor};
+use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -17,6 +18,33 @@ pub struct Pass {
     /// The type of matrix products' factors, of the residual stream, and of activations that ranks
     /// send. All other arithmetic is f32.
     pub precision: Precision,
+    /// The positions of every sequence that are here: all of them, unless ranks share sequences.
+    pub slices: Slices,
+    /// Attention that reaches other ranks' positions, or ends at a document; `None` is attention
+    /// over whole sequences.
+    pub attention: Option<Arc<dyn Attend>>,
+    /// The factor for this pass's loss; `None` is 1. A mean of means is the mean of all tokens only
+    /// if each has its part of the tokens.
+    pub weight: Option<f64>,
+}
+
+/// Attention over sequences of which this rank has slices, or in which documents are packed.
+pub trait Attend: Send + Sync + Debug {
+    /// Attention over `qkv` [sequences, positions here, numbers]: each query's result [sequences,
+    /// positions here, query heads · width]. A row of `qkv` holds all queries, keys and values.
+    ///
+    /// # Errors
+    /// If a row does not consist of these heads, or a rank has ended with which it communicates.
+    fn attend(&self, qkv: &Tensor, heads: &Heads, pass: &Pass, layer: &str) -> Result<Tensor>;
+}
+
+/// One layer's heads on this rank.
+#[derive(Clone, Debug)]
+pub struct Heads {
+    /// Query heads, out of the whole layer's.
+    pub queries: Range<usize>,
+    /// The number of key and value heads.
+    pub kv: usize,
 }
 
 impl Pass {
@@ -197,7 +225,7 @@ impl Entry for Embedding {
     fn forward(&self, ids: &[u32], length: usize, pass: &Pass) -> Result<Tensor> {
         let x = pass.embed(ids, length, &self.tokens)?;
         let x = match &self.positions {
-            Some(positions) => tensor::add_positions(x, positions, 0)?,
+            Some(positions) => tensor::add_positions(x, positions, &pass.slices)?,
             None => x,
         };
         pass.rounded(pass.drop(x, "embedding")?)
@@ -224,8 +252,7 @@ impl Exit for Head {
 pub struct Attention {
     pub qkv: Box<dyn Layer>,
     pub proj: Box<dyn Layer>,
-    /// This rank's heads, out of the whole layer's.
-    pub heads: Range<usize>,
+    pub heads: Heads,
     /// The layer's name, which decides its dropout masks.
     pub name: String,
 }
@@ -233,9 +260,14 @@ pub struct Attention {
 impl Layer for Attention {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
         let qkv = self.qkv.forward(x, pass)?;
-        let dropout = pass.dropout.as_ref().map(|rules| (rules, self.name.as_str()));
-        let heads = &self.heads;
-        let y = tensor::causal_attention(&qkv, heads.len(), heads.start, dropout, pass.precision)?;
+        let y = match &pass.attention {
+            Some(attention) => attention.attend(&qkv, &self.heads, pass, &self.name)?,
+            None => {
+                let dropout = pass.dropout.as_ref().map(|rules| (rules, self.name.as_str()));
+                let Range { start, end } = self.heads.queries;
+                tensor::causal_attention(&qkv, end - start, start, dropout, pass.precision)?
+            }
+        };
         pass.drop(self.proj.forward(&y, pass)?, &format!("{}.proj", self.name))
     }
 }

@@ -2,9 +2,9 @@
 //! have the names of Hugging Face's files. The shape lists them.
 
 use super::build::{Build, Role};
-use super::layers::{Block, Layer, Pass};
+use super::layers::{Block, Heads, Layer, Pass};
 use crate::plan::{LlamaExtra, ModelShape};
-use crate::tensor::{self, Init, Params, Rotations, Whole};
+use crate::tensor::{self, Init, Params, Rotations, Slices, Whole};
 use candle_core::{Result, Tensor, bail};
 use std::ops::Range;
 use std::sync::Arc;
@@ -48,8 +48,10 @@ pub(super) fn blocks(
                 Role::AttentionIn,
             )?,
             out: out("self_attn.o_proj.weight", Role::AttentionOut)?,
-            heads: build.heads(shape.heads).len(),
-            kv_heads: build.heads(extra.kv_heads).len(),
+            heads: Heads {
+                queries: build.heads(shape.heads),
+                kv: build.heads(extra.kv_heads).len(),
+            },
             layer,
             rotations: rotations.clone(),
         };
@@ -72,9 +74,7 @@ pub(super) fn blocks(
 struct GroupedAttention {
     qkv: Box<dyn Layer>,
     out: Box<dyn Layer>,
-    /// This rank's query heads, and its key and value heads.
-    heads: usize,
-    kv_heads: usize,
+    heads: Heads,
     /// The layer's number, by which it finds its part of a cache.
     layer: usize,
     rotations: Arc<Rotations>,
@@ -83,14 +83,21 @@ struct GroupedAttention {
 impl Layer for GroupedAttention {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
         let qkv = self.qkv.forward(x, pass)?;
-        let turned = |first| tensor::rope(qkv, &self.rotations, self.heads + self.kv_heads, first);
-        let y = match &pass.cache {
-            None => {
-                tensor::grouped_attention(&turned(0)?, self.heads, self.kv_heads, pass.precision)?
+        let Heads { queries, kv } = &self.heads;
+        let heads = queries.len();
+        let turned = |slices: &Slices| tensor::rope(qkv, &self.rotations, heads + kv, slices);
+        let y = match (&pass.cache, &pass.attention) {
+            (None, Some(attention)) => {
+                let layer = self.layer.to_string();
+                attention.attend(&turned(&pass.slices)?, &self.heads, pass, &layer)?
             }
-            Some(_) if pass.train => bail!("a pass with a cache has no backward pass"),
-            Some(cache) => {
-                cache.attend(self.layer, &turned(cache.next(self.layer)?)?, self.heads)?
+            (None, None) => {
+                tensor::grouped_attention(&turned(&pass.slices)?, heads, *kv, pass.precision)?
+            }
+            (Some(_), _) if pass.train => bail!("a pass with a cache has no backward pass"),
+            (Some(cache), _) => {
+                let here = Slices::from(cache.next(self.layer)?);
+                cache.attend(self.layer, &turned(&here)?, heads)?
             }
         };
         self.out.forward(&y, pass)

@@ -17,8 +17,8 @@ pub use build::{Build, Plain, Role, Tiled};
 pub use decoder::{Chunk, Decoder, Input, Positions};
 pub use generate::{draw, generate};
 pub use layers::{
-    Attention, Block, Embedding, Entry, Exit, Head, Layer, LayerNorm, Linear, Linears, Mlp, Pass,
-    RmsNorm, TiledLinear,
+    Attend, Attention, Block, Embedding, Entry, Exit, Head, Heads, Layer, LayerNorm, Linear,
+    Linears, Mlp, Pass, RmsNorm, TiledLinear,
 };
 pub use mlp::LinearStack;
 

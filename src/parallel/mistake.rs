@@ -17,4 +17,14 @@ pub enum Mistake {
     UntiedTable,
     /// Gradients are averaged in the backward pass of the first micro-batch, not of the last.
     EarlyAverage,
+    /// Packed documents attend to each other.
+    NoDocuments,
+    /// Each context rank counts its positions from 0.
+    OwnPositions,
+    /// The backward pass of ring attention takes this rank's keys and values in all rounds.
+    StaleKeys,
+    /// A larger score in a later block does not rescale what earlier ones have added.
+    NoRescale,
+    /// What each block adds is rounded to bf16.
+    RoundedPartials,
 }

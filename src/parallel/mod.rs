@@ -3,10 +3,11 @@
 //! Reading order: `ddp.rs` (data parallelism), `buckets.rs` (gradients that ranks average
 //! together), `queue.rs` (collectives in flight), `partition.rs` (the slices that each rank holds),
 //! `norm.rs` (the norm of sharded gradients), `zero/` (sharded state), `tensor/` (tensor and
-//! sequence parallelism), `pipeline/`, `unshard.rs` (the whole model again), `strategy.rs` (which
+//! sequence parallelism), `context/` (shared sequences), `pipeline/`, `unshard.rs` (the whole model again), `strategy.rs` (which
 //! of all these a job uses).
 
 mod buckets;
+pub mod context;
 mod ddp;
 mod mistake;
 mod norm;
@@ -18,6 +19,7 @@ pub mod tensor;
 mod unshard;
 pub mod zero;
 
+pub use context::ContextParallel;
 pub use ddp::Ddp;
 #[doc(hidden)]
 pub use mistake::Mistake;

@@ -1,6 +1,7 @@
 //! A strategy: how ranks divide one training job.
 
 use super::TensorParallel;
+use super::context::{ContextParallel, Exchange, Slicing};
 use super::pipeline::{Partition, Pipeline, Schedule};
 use super::zero::Stage;
 use crate::error::BadInput;
@@ -39,6 +40,12 @@ pub struct Strategy {
     pub tensor: usize,
     /// `pp`: ranks that hold different layers.
     pub pipeline: usize,
+    /// `cp`: ranks that share every sequence of a replica.
+    pub context: usize,
+    /// `cp-comm`: what context ranks send each other.
+    pub exchange: Exchange,
+    /// `cp-order`: which positions each context rank holds.
+    pub slicing: Slicing,
     /// `chunks`: ranges of layers (virtual stages) per pipeline rank.
     pub chunks: usize,
     /// `m`: micro-batches per replica and step; `None` leaves it to the job.
@@ -120,6 +127,9 @@ impl Strategy {
         data: 1,
         tensor: 1,
         pipeline: 1,
+        context: 1,
+        exchange: Exchange::Gather,
+        slicing: Slicing::ZigZag,
         chunks: 1,
         micro_batches: None,
         micro_batch: None,
@@ -142,18 +152,27 @@ impl Strategy {
 
     /// The ranks of the job.
     pub fn ranks(&self) -> usize {
-        self.data * self.tensor * self.pipeline
+        self.data * self.context * self.tensor * self.pipeline
     }
 
-    /// The numbers of ranks along the mesh's axes, and their order.
+    /// The numbers of ranks along the mesh's axes, and their order. Context ranks are neighbours
+    /// along the data axis.
     pub fn layout(&self) -> Layout {
-        let Strategy { data, pipeline, tensor, order, .. } = *self;
-        Layout { sizes: Coordinates { data, pipeline, tensor }, order }
+        let Strategy { pipeline, tensor, order, .. } = *self;
+        Layout {
+            sizes: Coordinates { data: self.gradients(), pipeline, tensor },
+            order,
+        }
     }
 
-    /// The data ranks that shard a state together.
+    /// The ranks that average a gradient: data ranks, and context ranks of each.
+    pub fn gradients(&self) -> usize {
+        self.data * self.context
+    }
+
+    /// The ranks that shard a state together.
     pub fn shard(&self) -> usize {
-        self.data / self.replicas
+        self.gradients() / self.replicas
     }
 
     /// The pipeline of a job with `micro_batches` micro-batches, unless the strategy names another
@@ -185,7 +204,8 @@ impl Strategy {
     /// If heads, vocabulary, block, MLP or layers cannot be divided, or the schedule cannot run the
     /// pipeline. The help says which number to change.
     pub fn check(&self, shape: &ModelShape) -> Result<(), BadInput> {
-        let Strategy { data, tensor, pipeline, chunks, replicas, .. } = *self;
+        let Strategy { tensor, pipeline, context, chunks, replicas, .. } = *self;
+        let data = self.gradients();
         if replicas == 0 || !data.is_multiple_of(replicas) {
             let what = format!("{replicas} groups cannot share {data} data ranks");
             return Err(BadInput::new(what, "shard must divide dp"));
@@ -194,6 +214,8 @@ impl Strategy {
             Family::Llama(_) => TensorParallel::check_llama(shape, tensor)?,
             _ => TensorParallel::check(shape, tensor, self.sequence)?,
         }
+        let comm = (self.exchange, self.slicing);
+        ContextParallel::check(shape, (context, tensor), comm, self.sequence)?;
         if pipeline == 1 && chunks > 1 {
             let what = format!(
                 "{chunks} chunks on a pipeline of 1 rank would follow each other on the same rank"
@@ -308,6 +330,7 @@ impl fmt::Display for Strategy {
         number("dp", self.data, 1);
         number("tp", self.tensor, 1);
         number("pp", self.pipeline, 1);
+        number("cp", self.context, 1);
         number("chunks", self.chunks, 1);
         number("m", self.micro_batches.unwrap_or(0), 0);
         number("mb", self.micro_batch.unwrap_or(0), 0);
@@ -325,6 +348,12 @@ impl fmt::Display for Strategy {
         }
         if self.partition != Partition::Uniform {
             parts.push(format!("partition={}", self.partition.name()));
+        }
+        if self.exchange != Exchange::Gather {
+            parts.push(format!("cp-comm={}", self.exchange.name()));
+        }
+        if self.slicing != Slicing::ZigZag {
+            parts.push(format!("cp-order={}", self.slicing.name()));
         }
         if self.recompute != Recompute::None {
             parts.push(format!("recompute={}", self.recompute));
@@ -352,8 +381,8 @@ impl fmt::Display for Strategy {
 }
 
 const HELP: &str = "write it like dp=4,tp=2,pp=2,zero=1,sp; what is left out is 1, none or off. \
-                    Also: chunks, m, mb, schedule, group, partition, shard, recompute, offload, \
-                    tiles, order, pad";
+                    Also: cp, cp-comm, cp-order, chunks, m, mb, schedule, group, partition, \
+                    shard, recompute, offload, tiles, order, pad";
 
 fn bad(what: String) -> BadInput {
     BadInput::new(what, HELP)
@@ -390,6 +419,15 @@ impl FromStr for Strategy {
                 "dp" => strategy.data = number(1, 1 << 24)?,
                 "tp" => strategy.tensor = number(1, 1 << 16)?,
                 "pp" => strategy.pipeline = number(1, 1 << 16)?,
+                "cp" => strategy.context = number(1, 1 << 16)?,
+                "cp-comm" => {
+                    let names = Exchange::ALL.map(|exchange| (exchange.name(), exchange));
+                    strategy.exchange = choice(key, value, &names)?;
+                }
+                "cp-order" => {
+                    let names = Slicing::ALL.map(|slicing| (slicing.name(), slicing));
+                    strategy.slicing = choice(key, value, &names)?;
+                }
                 "chunks" => strategy.chunks = number(1, 1 << 10)?,
                 "m" => strategy.micro_batches = Some(number(1, 1 << 20)?),
                 "mb" => strategy.micro_batch = Some(number(1, 1 << 20)?),
@@ -430,11 +468,12 @@ impl FromStr for Strategy {
             }
         }
         if let Some(shard) = shard {
-            if !strategy.data.is_multiple_of(shard) {
-                let data = strategy.data;
-                return Err(bad(format!("shard={shard} does not divide dp={data}")));
+            let data = strategy.gradients();
+            if !data.is_multiple_of(shard) {
+                let of = if strategy.context > 1 { "dp·cp" } else { "dp" };
+                return Err(bad(format!("shard={shard} does not divide {of}={data}")));
             }
-            strategy.replicas = strategy.data / shard;
+            strategy.replicas = data / shard;
         }
         match (strategy.schedule, group) {
             (Some(Schedule::Interleaved { .. }), group) => {
@@ -510,6 +549,7 @@ mod tests {
             "dp=64,tp=8,mb=1,zero=3,shard=8,recompute=1/4,sp",
             "zero=3,recompute=mlp,offload=parameters,tiles=4",
             "pp=4,m=8,schedule=zero-bubble,partition=parameters,recompute=2,order=tp-pp-dp,pad=128",
+            "dp=2,tp=2,cp=4,zero=1,cp-comm=ring,cp-order=contiguous,sp",
             "pp=2,chunks=2,m=8,schedule=interleaved,group=4",
             "pp=2,chunks=2,schedule=1f1b",
         ] {
@@ -545,7 +585,9 @@ mod tests {
             ("offload=disk", "offload=disk is none of none, optimizer, parameters"),
             ("schedule=best", "schedule=best is none of gpipe, 1f1b"),
             ("group=4", "group=4 is for interleaved"),
-            ("cp=2", "there is no \"cp=2\""),
+            ("cp=0", "cp=0 is no whole number"),
+            ("cp=2,cp-comm=mail", "cp-comm=mail is none of gather, ring, ulysses"),
+            ("ep=2", "there is no \"ep=2\""),
             ("sp=1", "there is no \"sp=1\""),
         ] {
             let error = text.parse::<Strategy>().unwrap_err();
@@ -572,6 +614,15 @@ mod tests {
             ("chunks=2", "on a pipeline of 1 rank"),
             ("pp=2,chunks=2,schedule=gpipe", "gpipe runs 1 chunk per rank"),
             ("tp=7,sp", "cannot be divided"),
+            ("cp=3", "cannot be cut into 6 equal chunks"),
+            (
+                "tp=4,cp=2,cp-comm=ulysses",
+                "2 context ranks cannot exchange 3 key and value heads",
+            ),
+            (
+                "tp=4,cp=512,sp,cp-order=contiguous",
+                "4 tensor ranks cannot share the 2 positions",
+            ),
         ] {
             let error = read(text).check(&shape).unwrap_err();
             assert!(error.what.contains(says), "{text}: {error}");

@@ -6,6 +6,7 @@
 
 use super::graph::{TensorOp, apply};
 use super::random::Stream;
+use super::slices::Slices;
 use candle_core::{Result, Shape, Tensor, bail};
 use std::sync::Arc;
 
@@ -18,8 +19,8 @@ pub struct Dropout {
     pub step: u64,
     /// The numbers of the batch's sequences in the step's global batch.
     pub sequences: Arc<[u64]>,
-    /// The position of this rank's first token in its sequence: 0 unless sequences are sharded.
-    pub first_position: usize,
+    /// The positions of this rank's rows in their sequences.
+    pub slices: Slices,
 }
 
 impl Dropout {
@@ -30,7 +31,7 @@ impl Dropout {
         let layer = layer.bytes().fold(stream, |stream, byte| stream.branch(byte.into()));
         Mask {
             sequences: self.sequences.iter().map(|&s| layer.branch(s)).collect(),
-            first_position: self.first_position,
+            slices: self.slices.clone(),
             threshold,
             keep: 1.0 / (1.0 - self.p),
         }
@@ -40,7 +41,7 @@ impl Dropout {
 /// One layer's masks, one for each sequence of the batch.
 pub(crate) struct Mask {
     sequences: Vec<Stream>,
-    first_position: usize,
+    slices: Slices,
     threshold: u64,
     keep: f32,
 }
@@ -57,16 +58,20 @@ impl Mask {
     /// Multiplies `x` [sequences, positions, ..] of shape `dims` by the mask.
     fn drop(&self, x: &[f32], dims: &[usize]) -> Result<Vec<f32>> {
         let n = self.sequences.len();
-        let [sequences, _, position @ ..] = dims else {
+        let [sequences, rows, position @ ..] = dims else {
             bail!("dropout takes [sequences, positions, ..], not {dims:?}")
         };
         if *sequences != n {
             bail!("dropout has masks for {n} sequences, but the batch has the shape {dims:?}");
         }
-        let first = self.first_position * position.iter().product::<usize>();
+        let width = position.iter().product::<usize>();
         let mut y = x.to_vec();
         for (s, y) in y.chunks_exact_mut((x.len() / n.max(1)).max(1)).enumerate() {
-            y.iter_mut().enumerate().for_each(|(i, y)| *y *= self.factor(s, first + i));
+            for (row, positions) in self.slices.runs(0..*rows) {
+                let first = positions.start * width;
+                let here = &mut y[row * width..(row + positions.len()) * width];
+                here.iter_mut().enumerate().for_each(|(i, y)| *y *= self.factor(s, first + i));
+            }
         }
         Ok(y)
     }
@@ -103,7 +108,7 @@ mod tests {
             seed: 1,
             step,
             sequences: sequences.into(),
-            first_position: 0,
+            slices: Slices::default(),
         };
         let x =
             Tensor::ones((sequences.len(), 4000), candle_core::DType::F32, &Device::Cpu).unwrap();
@@ -126,15 +131,15 @@ mod tests {
         let width = 50;
         let whole = Tensor::ones((sequences, length, width), candle_core::DType::F32, &Device::Cpu)
             .unwrap();
-        let drop = |first_position, positions| {
+        let drop = |first, positions| {
             let rules = Dropout {
                 p: 0.5,
                 seed: 1,
                 step: 3,
                 sequences: [7u64, 9].as_slice().into(),
-                first_position,
+                slices: Slices::from(first),
             };
-            let shard = whole.narrow(1, first_position, positions).unwrap().contiguous().unwrap();
+            let shard = whole.narrow(1, first, positions).unwrap().contiguous().unwrap();
             dropout(&shard, &rules, "blocks.0.proj").unwrap()
         };
         let shards = [drop(0, 2), drop(2, 3), drop(5, 1)];
@@ -149,7 +154,7 @@ mod tests {
             seed: 1,
             step: 0,
             sequences: [3u64, 4].as_slice().into(),
-            first_position: 0,
+            slices: Slices::default(),
         };
         let x = candle_core::Var::ones((2, 50), candle_core::DType::F32, &Device::Cpu).unwrap();
         let y = dropout(&x, &rules, "here").unwrap();
@@ -167,7 +172,7 @@ mod tests {
                 seed,
                 step: 0,
                 sequences: [0u64].as_slice().into(),
-                first_position: 0,
+                slices: Slices::default(),
             };
             (0..64).map(|i| rules.mask(place).factor(0, i)).collect::<Vec<f32>>()
         };

@@ -3,6 +3,7 @@
 
 use super::graph::{TensorOp, apply, consume};
 use super::params::Param;
+use super::slices::Slices;
 use candle_core::{DType, Device, Result, Shape, Tensor, Var, bail};
 use std::ops::Range;
 
@@ -79,20 +80,27 @@ impl TensorOp for Embed {
     }
 }
 
-/// Adds rows `first..first + length` of `positions` [block, width] to every sequence of `x`
-/// [sequences, length, width]. `first` is 0 unless sequences are sharded by position.
+/// Adds to every sequence of `x` [sequences, length, width] the rows of `positions` [block, width]
+/// that belong to its `slices`.
 ///
 /// Frees the memory of `x`, which no backward pass needs.
 ///
 /// # Errors
 /// If the sequences are longer than the table, or the table is not here.
-pub fn add_positions(x: Tensor, positions: &Param, first: usize) -> Result<Tensor> {
-    consume(x, AddPositions { positions: positions.handle(), first })
+pub fn add_positions(x: Tensor, positions: &Param, slices: &Slices) -> Result<Tensor> {
+    consume(x, AddPositions { positions: positions.handle(), slices: slices.clone() })
 }
 
 struct AddPositions {
     positions: Param,
-    first: usize,
+    slices: Slices,
+}
+
+impl AddPositions {
+    /// The position after the last of `length` rows.
+    fn end(&self, length: usize) -> usize {
+        self.slices.runs(0..length).map(|(_, places)| places.end).max().unwrap_or(0)
+    }
 }
 
 impl TensorOp for AddPositions {
@@ -103,18 +111,17 @@ impl TensorOp for AddPositions {
         let block = self.positions.spec().shape[0];
         let width = self.positions.spec().shape[1];
         let length = match *dims {
-            [_, length, w] if length > 0 && self.first + length <= block && w == width => length,
+            [_, length, w] if length > 0 && self.end(length) <= block && w == width => length,
             _ => bail!("{dims:?} are not sequences of 1 to {block} positions, {width} wide"),
         };
         let positions = self.positions.value()?;
         let mut y = Vec::with_capacity(x.len());
         for sequence in x.chunks_exact(length * width) {
-            y.extend(
-                sequence
-                    .iter()
-                    .zip(&positions[self.first * width..])
-                    .map(|(token, position)| token + position),
-            );
+            for (row, places) in self.slices.runs(0..length) {
+                let tokens = &sequence[row * width..];
+                let positions = &positions[places.start * width..places.end * width];
+                y.extend(tokens.iter().zip(positions).map(|(token, position)| token + position));
+            }
         }
         Ok((y, dims.into()))
     }
@@ -126,8 +133,12 @@ impl TensorOp for AddPositions {
     /// Adds the gradients of all sequences, in order.
     fn weight_gradients(&self, _x: &[f32], dims: &[usize], dy: &[f32]) -> Result<()> {
         self.positions.add_gradient(|sum| {
-            for dy in dy.chunks_exact(dims[1] * dims[2]) {
-                add(&mut sum[self.first * dims[2]..], dy);
+            let [_, length, width] = dims else { return };
+            for dy in dy.chunks_exact(length * width) {
+                for (row, places) in self.slices.runs(0..*length) {
+                    let here = &dy[row * width..(row + places.len()) * width];
+                    add(&mut sum[places.start * width..], here);
+                }
             }
         })
     }

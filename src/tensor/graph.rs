@@ -30,6 +30,21 @@ pub trait TensorOp: Send + Sync + 'static {
     /// If the operation's weights are not here.
     fn input_gradient(&self, x: &[f32], dims: &[usize], dy: &[f32]) -> Result<Vec<f32>>;
 
+    /// [`input_gradient`](TensorOp::input_gradient) for an operation whose backward pass also reads
+    /// its result `y`. The next operation must keep it, as a linear layer does.
+    ///
+    /// # Errors
+    /// As [`input_gradient`](TensorOp::input_gradient).
+    fn gradient_beside(
+        &self,
+        x: &[f32],
+        dims: &[usize],
+        _y: &Tensor,
+        dy: &[f32],
+    ) -> Result<Vec<f32>> {
+        self.input_gradient(x, dims, dy)
+    }
+
     /// Adds the weights' gradients through their handles. No operation waits for them, so they may
     /// be computed later: see [`defer`](super::defer()).
     ///
@@ -76,11 +91,11 @@ impl<O: TensorOp> CustomOp1 for Node<O> {
         Ok((CpuStorage::F32(y), shape))
     }
 
-    fn bwd(&self, x: &Tensor, _y: &Tensor, dy: &Tensor) -> Result<Option<Tensor>> {
+    fn bwd(&self, x: &Tensor, y: &Tensor, dy: &Tensor) -> Result<Option<Tensor>> {
         let op = self.op.clone();
         let keeps_input = self.keeps_input;
         let dx =
-            backward::<O, _>(keeps_input, x, dy, |x_, dy| op.input_gradient(x_, x.dims(), dy))?;
+            backward::<O, _>(keeps_input, x, dy, |x_, dy| op.gradient_beside(x_, x.dims(), y, dy))?;
         if O::HAS_WEIGHTS {
             let x = x.clone();
             let dy = dy.clone();

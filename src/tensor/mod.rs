@@ -6,8 +6,9 @@
 //! No operation is fused across a point where tensor parallelism has to communicate.
 //!
 //! Reading order: `params.rs` (where weights live: the idea that later labs build on) and
-//! `whole.rs` (which tensor a shard was cut from). Operations: `linear.rs` (the pattern that all of
-//! them follow), `gelu.rs`, `layer_norm.rs` (with `gain.rs`), `embedding.rs`, `attention.rs`,
+//! `whole.rs` (which tensor a shard was cut from), `slices.rs` (which positions a rank holds).
+//! Operations: `linear.rs` (the pattern that all of them follow), `gelu.rs`, `layer_norm.rs` (with
+//! `gain.rs`), `embedding.rs`, `attention.rs`, `block_attention.rs` (keys come block by block),
 //! `cross_entropy.rs`, `squared_error.rs`, `dropout.rs`. A Llama's: `rms_norm.rs`, `rope.rs`,
 //! `swiglu.rs`, `stacked.rs` (several matrices at once); for generating, `few_rows.rs` and
 //! `cache.rs`. Backward passes in pieces, for pipelines: `defer.rs` (in time) and `boundary.rs` (in
@@ -16,6 +17,7 @@
 //! bf16), `random.rs`, `matmul.rs`, `math.rs`, `profile.rs` (the time that each operation took).
 
 mod attention;
+mod block_attention;
 mod boundary;
 mod cache;
 mod cross_entropy;
@@ -37,6 +39,7 @@ mod recompute;
 mod rms_norm;
 mod rope;
 mod rounded;
+mod slices;
 mod squared_error;
 mod stacked;
 pub mod stored;
@@ -44,6 +47,7 @@ mod swiglu;
 mod whole;
 
 pub use attention::{causal_attention, grouped_attention};
+pub use block_attention::{BlockAttention, Documents, Rows, Running};
 pub use boundary::{backward_from, gradient};
 pub use cache::KvCache;
 pub use candle_core::{Device, Tensor};
@@ -65,6 +69,7 @@ pub use recompute::recompute;
 pub use rms_norm::rms_norm;
 pub use rope::{Rotations, rope};
 pub use rounded::round_to_bf16;
+pub use slices::Slices;
 pub use squared_error::squared_error;
 pub use stacked::{linears, linears_of_few_rows};
 pub use stored::{Numbers, Precision, Stored};

@@ -7,6 +7,7 @@
 
 use super::graph::{TensorOp, consume, rows};
 use super::math::vectorized;
+use super::slices::Slices;
 use candle_core::{Result, Shape, Tensor, bail};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -48,23 +49,25 @@ impl Rotations {
 }
 
 /// Turns the first `heads` heads in each row of `x` [sequences, length, width]: the queries and the
-/// keys in front of the values. The first position of every sequence is `first`.
+/// keys in front of the values. Every sequence's rows have the positions of `slices`.
 ///
 /// Frees the memory of `x`, which no backward pass needs.
 ///
 /// # Errors
 /// If `x` does not have three dimensions, or its rows are narrower than the heads.
-pub fn rope(x: Tensor, rotations: &Rotations, heads: usize, first: usize) -> Result<Tensor> {
+pub fn rope(x: Tensor, rotations: &Rotations, heads: usize, slices: &Slices) -> Result<Tensor> {
     let (_, length, _) = x.dims3()?;
-    let table = rotations.up_to(first + length);
-    consume(x, Rope { table, half: rotations.frequencies.len(), heads, first })
+    let positions: Vec<usize> = slices.positions(length).collect();
+    let table = rotations.up_to(positions.iter().max().map_or(0, |last| last + 1));
+    consume(x, Rope { table, half: rotations.frequencies.len(), heads, positions })
 }
 
 struct Rope {
     table: Arc<Table>,
     half: usize,
     heads: usize,
-    first: usize,
+    /// Of each row of a sequence.
+    positions: Vec<usize>,
 }
 
 impl Rope {
@@ -77,7 +80,7 @@ impl Rope {
         let mut y = x.to_vec();
         let length = dims[1];
         for (row, y) in y.chunks_exact_mut(width).enumerate() {
-            let at = (self.first + row % length) * self.half;
+            let at = self.positions[row % length] * self.half;
             let cos = &self.table.cos[at..][..self.half];
             let sin = &self.table.sin[at..][..self.half];
             vectorized!((&mut y[..2 * self.half * self.heads], cos, sin, direction), turn,);

@@ -11,7 +11,7 @@ use crate::parallel::ZeroConfig;
 use crate::parallel::zero::Stage;
 use crate::plan::{Family, ModelShape};
 use crate::sha256;
-use crate::tensor::{Dropout, Precision};
+use crate::tensor::{Dropout, Precision, Slices};
 use std::sync::Arc;
 
 /// The settings that define a training run. A lab makes one of its flags, [`Config::small`] one
@@ -148,7 +148,7 @@ impl Config {
             seed: self.seed,
             step: step as u64,
             sequences: sequences.clone(),
-            first_position: 0,
+            slices: Slices::default(),
         };
         let dropout = (self.dropout > 0.0).then(rules);
         Pass { precision: self.precision, ..Pass::training(dropout) }

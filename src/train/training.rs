@@ -7,15 +7,15 @@
 
 use super::{Config, Diverged};
 use crate::checkpoint;
-use crate::comm::Comm;
+use crate::comm::{Comm, Reduce};
 use crate::data::Batch;
 use crate::mesh::{Axis, Mesh};
 use crate::model::{Build, Gpt, Pass, Plain, Tiled};
 use crate::parallel::pipeline::{Instruction, Stages, StepRecord};
 use crate::parallel::strategy::{Offloaded, Strategy};
 use crate::parallel::zero::Offload;
-use crate::parallel::{Averaged, Mistake, TensorParallel, Zero, ZeroConfig};
-use crate::tensor::{Listener, Spec};
+use crate::parallel::{Averaged, ContextParallel, Mistake, TensorParallel, Zero, ZeroConfig};
+use crate::tensor::{Listener, Spec, counted};
 use anyhow::{Result, ensure};
 use std::ops::Range;
 use std::path::Path;
@@ -53,6 +53,8 @@ pub struct Training {
     pub mesh: Mesh,
     /// The tensor group and its layers.
     pub tensor: TensorParallel,
+    /// The ranks that share this rank's sequences.
+    pub context: ContextParallel,
     /// This rank's layers.
     pub stages: Stages,
     pub zero: Zero,
@@ -222,6 +224,12 @@ impl<'a> Setup<'a> {
             _ => mesh.group(Axis::Data).clone(),
         };
 
+        // Context ranks draw the same sequences; for all that concerns weights they are data ranks.
+        let replica = mesh.at.data / strategy.context;
+        let context = mesh.group(Axis::Data).split(replica as u64, 0)?.named("context");
+        let context = ContextParallel::new(context, strategy.exchange, strategy.slicing);
+        let context = context.mistaken(mistake);
+
         // Tensor ranks cut every matrix; pipeline ranks divide the layers that are made of them.
         let tensor = tensor_parallel(&mesh, &strategy);
         let build = match layers {
@@ -265,7 +273,7 @@ impl<'a> Setup<'a> {
         let order = strategy.schedule().order(&micro_batches, pipeline.rank());
         let draws_as = match mistake {
             Some(Mistake::SameBatches) => 0,
-            _ => mesh.at.data,
+            _ => replica,
         };
         Ok(Training {
             config: config.clone(),
@@ -274,6 +282,7 @@ impl<'a> Setup<'a> {
             draws_as,
             mesh,
             tensor,
+            context,
             stages,
             zero,
             whole: None,
@@ -331,7 +340,8 @@ impl Training {
         observer: &mut dyn Observer,
     ) -> Result<TakenStep> {
         let begun = Instant::now();
-        let micro_batches = self.draw(text, step, observer); // this replica's own sequences
+        let mut micro_batches = self.draw(text, step, observer); // this replica's own sequences
+        self.weigh(&mut micro_batches)?;
         let drawn = Instant::now();
         // The last backward pass begins to average each bucket of gradients that is complete.
         let ran = self.passes(&micro_batches)?;
@@ -364,11 +374,36 @@ impl Training {
         drawn
     }
 
-    /// A batch with this rank's pass over it in `step`: its dropout.
+    /// This rank's slices of a batch, and its pass over them in `step`: its dropout.
     pub fn with_pass(&self, step: usize, batch: Batch) -> (Batch, Pass) {
         let pass = self.config.pass(step, &batch.sequences);
+        let (batch, pass) = self.context.share(batch, pass);
         let pass = self.tensor.pass(pass, batch.length);
         (batch, pass)
+    }
+
+    /// Gives each pass its part of the step's tokens as its weight, where parts can differ: among
+    /// ranks that share sequences, and where packed documents end without a target. All ranks call
+    /// it.
+    ///
+    /// # Errors
+    /// If the sum over the ranks fails.
+    pub fn weigh(&self, micro_batches: &mut [(Batch, Pass)]) -> Result<()> {
+        let packed = micro_batches.iter().any(|(batch, _)| !batch.documents.is_empty());
+        if self.strategy.context == 1 && !packed {
+            return Ok(());
+        }
+        let tokens: Vec<usize> =
+            micro_batches.iter().map(|(batch, _)| counted(&batch.targets)).collect();
+        let ranks = self.mesh.group(Axis::Data);
+        let mut all = [tokens.iter().sum::<usize>() as u64];
+        ranks.labelled("tokens that count").all_reduce(&mut all, Reduce::Sum)?;
+        // The mean over ranks and micro-batches is to be the mean over all tokens.
+        let parts = (ranks.size() * micro_batches.len()) as f64;
+        for ((_, pass), tokens) in micro_batches.iter_mut().zip(tokens) {
+            pass.weight = Some(tokens as f64 * parts / all[0].max(1) as f64);
+        }
+        Ok(())
     }
 
     /// Micro-batches per replica and step.
@@ -418,7 +453,7 @@ impl Training {
             .map_err(|error| Diverged::at(step + 1, error))
     }
 
-    /// The mean loss over the micro-batches of this rank's replica, on every rank of its pipeline.
+    /// The mean loss over the micro-batches of this rank's replica, on every rank of it.
     /// All of them call it.
     ///
     /// # Errors
@@ -429,6 +464,10 @@ impl Training {
         let ranks = self.stages.group();
         if ranks.size() > 1 {
             ranks.broadcast(&mut loss, ranks.size() - 1)?; // the last stage has computed it
+        }
+        let shared = self.context.group();
+        if shared.size() > 1 {
+            shared.labelled("loss").all_reduce(&mut loss, Reduce::Mean)?;
         }
         Ok(loss[0])
     }

@@ -67,6 +67,7 @@ fn batch(step: usize) -> Batch {
         length: 32,
         sequences: (0..4).collect(),
         starts: vec![0; 4],
+        documents: Default::default(),
     }
 }
 
@@ -232,7 +233,7 @@ fn a_model_in_stages_is_the_model() {
         seed: 3,
         step: 1,
         sequences: [4u64, 5, 6, 7].as_slice().into(),
-        first_position: 0,
+        slices: Default::default(),
     };
     let pass = Pass::training(Some(dropout));
     let whole = Gpt::new(&shape).unwrap();

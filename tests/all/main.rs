@@ -12,6 +12,7 @@ mod bad_steps;
 mod book;
 mod checkpoints;
 mod collectives;
+mod context;
 mod ddp;
 mod ds_to_universal;
 mod extras;

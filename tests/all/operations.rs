@@ -6,7 +6,7 @@ use candle_core::{DType, Device, Result, Tensor, Var};
 use shardlab::difference::largest_difference;
 use shardlab::launch;
 use shardlab::tensor::Precision::{Bf16, F32};
-use shardlab::tensor::{self, Init, Param, Params};
+use shardlab::tensor::{self, Init, Param, Params, Slices};
 use std::sync::Arc;
 
 const CPU: &Device = &Device::Cpu;
@@ -247,7 +247,8 @@ fn rope() {
     let frequencies = vec![1.0, 0.3, 0.01];
     let rotations = tensor::Rotations::new(frequencies.clone());
     for first in [0, 7] {
-        let fused = |x: &Tensor, _: &[Param]| tensor::rope((x + 0.0)?, &rotations, 3, first);
+        let fused =
+            |x: &Tensor, _: &[Param]| tensor::rope((x + 0.0)?, &rotations, 3, &Slices::from(first));
         hold(
             "rope",
             &fused,
@@ -369,7 +370,8 @@ fn add_positions() {
     let args = [numbers(8, &[2, 3, 6], 1.0), numbers(10, &[4, 6], 1.0)];
     // The operation uses its input up: a sum with nothing has its own memory, and hands the
     // gradient on.
-    let fused = |x: &Tensor, w: &[Param]| tensor::add_positions((x + 0.0)?, &w[0], 0);
+    let fused =
+        |x: &Tensor, w: &[Param]| tensor::add_positions((x + 0.0)?, &w[0], &Slices::default());
     hold("add_positions", &fused, &|a| plain::add_positions(a[0], a[1]), &args);
 }
 
@@ -405,7 +407,10 @@ fn an_operation_that_uses_its_input_up_frees_it() -> Result<()> {
     let positions = params.declare("wpe.weight", &[4, 6], Init::Constant(1.0))?;
     params.allocate(0);
     let x = Tensor::ones((2, 3, 6), DType::F32, CPU)?;
-    assert_eq!(flat(&tensor::add_positions(x.clone(), &positions, 0)?), [2.0; 36]);
+    assert_eq!(
+        flat(&tensor::add_positions(x.clone(), &positions, &Slices::default())?),
+        [2.0; 36]
+    );
     let text = tensor::gelu(&x).unwrap_err().to_string();
     assert!(text.contains("a later operation has freed them"), "{text}");
     Ok(())
@@ -419,7 +424,7 @@ fn attention_with_dropout_differentiates_through_its_mask() -> Result<()> {
         seed: 5,
         step: 2,
         sequences: [7u64, 8].as_slice().into(),
-        first_position: 0,
+        slices: Default::default(),
     };
     let f =
         |x: &Tensor| scalar(&tensor::causal_attention(x, 2, 0, Some((&rules, "attention")), F32)?);
@@ -473,7 +478,7 @@ fn a_head_keeps_its_dropout_mask_in_any_division() -> Result<()> {
         seed: 5,
         step: 2,
         sequences: [7u64].as_slice().into(),
-        first_position: 0,
+        slices: Default::default(),
     };
     let length = 6;
     let head = 4;

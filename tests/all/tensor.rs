@@ -99,7 +99,7 @@ impl Rank {
             seed: 9,
             step: step as u64,
             sequences: sequences.into(),
-            first_position: 0,
+            slices: Default::default(),
         };
         let pass = self.parallel.pass(Pass::training(Some(dropout)), SHAPE.block);
         self.zero.begin()?;

@@ -53,7 +53,7 @@ fn the_plan_foresees_what_a_step_takes() {
             seed: 1,
             step: 0,
             sequences: batch.sequences.clone(),
-            first_position: 0,
+            slices: Default::default(),
         };
         let pass = Pass::training((p > 0.0).then_some(rules));
         let step = || gpt.loss(&batch, &pass)?.backward().map(drop);
@@ -118,7 +118,7 @@ fn recomputed_blocks_take_the_memory_of_their_inputs() {
             seed: 1,
             step: 0,
             sequences: draw.sequences.clone(),
-            first_position: 0,
+            slices: Default::default(),
         };
         let pass = Pass::training(Some(rules));
         let train = |every: usize| {

@@ -74,6 +74,7 @@ fn batch(step: usize, rank: usize, micro: usize) -> Batch {
         length,
         sequences: [0, 1].into(),
         starts: vec![0; 2],
+        documents: Default::default(),
     }
 }
 

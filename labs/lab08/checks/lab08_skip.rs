@@ -107,6 +107,7 @@ impl Trainer for Step {
             length: 1,
             sequences: [first as u64].into(),
             starts: vec![first],
+            documents: Default::default(),
         }
     }
 

@@ -156,6 +156,7 @@ impl Benchmark {
                 length: self.seq_len,
                 sequences: (first..first + each).map(|sequence| sequence as u64).collect(),
                 starts: (first..first + each).collect(),
+                documents: Default::default(),
             };
             let pass = if train { Pass::training(None) } else { Pass::evaluate() };
             (batch, Pass { precision: self.dtype, ..pass })

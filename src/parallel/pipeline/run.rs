@@ -52,7 +52,8 @@ pub struct PassRecord {
 
 /// A step that has run.
 pub struct StepRecord {
-    /// The loss of each micro-batch, on the rank of the last stage; elsewhere empty.
+    /// The loss of each micro-batch, times its weight, on the rank of the last stage; elsewhere
+    /// empty.
     pub losses: Vec<f64>,
     pub passes: Vec<PassRecord>,
     /// Passes and messages, each with its begin and its end.
@@ -294,9 +295,10 @@ impl<M: Chunk> Stages<M> {
                 };
                 let mut output = model.forward(from, &batch.targets, pass)?;
                 if last {
-                    losses.push(f64::from(output.to_scalar::<f32>()?));
+                    let weight = pass.weight.unwrap_or(1.0);
+                    losses.push(f64::from(output.to_scalar::<f32>()?) * weight);
                     // Gradients add up to those of the mean.
-                    output = ((output / micro_batches as f64)? * self.loss_scale)?;
+                    output = ((output / micro_batches as f64)? * (self.loss_scale * weight))?;
                 } else {
                     held.results.insert((stage, op), elements(&output)?);
                 }

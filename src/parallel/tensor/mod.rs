@@ -27,7 +27,7 @@ use crate::error::BadInput;
 use crate::mesh::Axis;
 use crate::model::{Build, Entry, Exit, Layer, Linear, Linears, Pass, Role};
 use crate::plan::ModelShape;
-use crate::tensor::{Copies, Cut, Param, Params, Whole};
+use crate::tensor::{Copies, Cut, Param, Params, Slices, Whole};
 use candle_core::{Result, Tensor};
 use std::ops::Range;
 use std::sync::Arc;
@@ -172,17 +172,18 @@ impl TensorParallel {
     /// masks of its positions.
     pub fn pass(&self, mut pass: Pass, length: usize) -> Pass {
         if let Some(dropout) = &mut pass.dropout {
-            dropout.first_position = self.first_position(length);
+            dropout.slices = self.stream(&pass.slices, length);
         }
         pass
     }
 
-    /// The number of the first position of every sequence whose residual stream is on this rank.
-    fn first_position(&self, length: usize) -> usize {
+    /// The positions whose residual stream is on this rank, out of the `length` positions of
+    /// `slices`.
+    fn stream(&self, slices: &Slices, length: usize) -> Slices {
         if self.sequence {
-            self.group.rank() * (length / self.group.size())
+            slices.part(self.share(length))
         } else {
-            0
+            slices.clone()
         }
     }
 

@@ -36,7 +36,7 @@ impl Entry for VocabularyEmbedding {
         let x = self.leave.apply(pass.embed(ids, length, &self.tokens)?, pass)?;
         let x = match &self.positions {
             Some(positions) => {
-                tensor::add_positions(x, positions, self.build.first_position(length))?
+                tensor::add_positions(x, positions, &self.build.stream(&pass.slices, length))?
             }
             None => x,
         };

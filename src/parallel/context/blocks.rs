@@ -1,0 +1,254 @@
+//! Attention of this rank's queries to every rank's keys and values: a block of them from each
+//! rank, gathered at once or passed around a ring.
+//!
+//! Both ways compute with the same blocks in the same order, beginning with this rank's own, so
+//! their results are bitwise the same.
+
+use super::{Exchange, Mistake};
+use crate::comm::{Comm, Reduce};
+use crate::tensor::{BlockAttention, Precision, Rows, Slices, Stored, TensorOp, read};
+use candle_core::{Error, Result, Shape, Tensor, bail};
+use half::bf16;
+use std::sync::{Arc, OnceLock};
+
+/// One layer's attention across the blocks of all ranks.
+pub(super) struct AcrossBlocks {
+    attention: BlockAttention,
+    /// Of every rank.
+    slices: Arc<[Slices]>,
+    group: Comm,
+    exchange: Exchange,
+    mistake: Option<Mistake>,
+    /// The logarithm of each query's sum of e^score.
+    log_sums: OnceLock<Vec<f32>>,
+}
+
+/// The messages of the two directions of a ring step.
+const KEYS: u16 = 1;
+const GRADIENTS: u16 = 2;
+
+impl AcrossBlocks {
+    pub fn new(attention: BlockAttention, slices: Arc<[Slices]>, group: &Comm) -> AcrossBlocks {
+        AcrossBlocks {
+            attention,
+            slices,
+            group: group.clone(),
+            exchange: Exchange::Gather,
+            mistake: None,
+            log_sums: OnceLock::new(),
+        }
+    }
+
+    /// Of one rank that has all positions, in the order of `slices`.
+    pub fn alone(attention: BlockAttention, slices: Slices) -> AcrossBlocks {
+        AcrossBlocks::new(attention, Arc::new([slices]), &Comm::alone())
+    }
+
+    pub fn by(self, exchange: Exchange) -> AcrossBlocks {
+        AcrossBlocks { exchange, ..self }
+    }
+
+    pub fn mistaken(self, mistake: Option<Mistake>) -> AcrossBlocks {
+        AcrossBlocks { mistake, ..self }
+    }
+
+    /// The queries at the front of the rows of qkv.
+    fn queries<'a>(&'a self, qkv: &'a [f32]) -> Rows<'a> {
+        let stride = self.attention.width() + 2 * self.attention.kv_width();
+        Rows {
+            numbers: qkv,
+            stride,
+            slices: &self.slices[self.group.rank()],
+        }
+    }
+
+    /// The keys and values of `owner`.
+    fn block<'a>(&'a self, kv: &'a [f32], owner: usize) -> Rows<'a> {
+        let stride = 2 * self.attention.kv_width();
+        Rows { numbers: kv, stride, slices: &self.slices[owner] }
+    }
+
+    /// This rank's own keys and values, as ranks send them: [sequences, rows, keys | values].
+    fn mine(&self, qkv: &[f32]) -> Vec<f32> {
+        let width = self.attention.width();
+        let row = width + 2 * self.attention.kv_width();
+        qkv.chunks_exact(row).flat_map(|row| &row[width..]).copied().collect()
+    }
+
+    /// The rank whose block is here in `round`, if blocks move to the next rank in every round.
+    fn owner(&self, round: usize) -> usize {
+        let ranks = self.group.size();
+        (self.group.rank() + ranks - round) % ranks
+    }
+
+    fn next(&self) -> usize {
+        (self.group.rank() + 1) % self.group.size()
+    }
+
+    fn previous(&self) -> usize {
+        self.owner(1)
+    }
+
+    /// Calls `each` with the round and its block of keys and values, once for each rank.
+    fn rounds(
+        &self,
+        label: &'static str,
+        mut kv: Vec<f32>,
+        mut each: impl FnMut(usize, Rows) -> Result<()>,
+    ) -> Result<()> {
+        let group = self.group.labelled(label).tagged(KEYS);
+        let ranks = self.group.size();
+        let precision = self.attention.products;
+        if self.exchange == Exchange::Gather {
+            let all = all_gather(&group, precision, &kv)?;
+            for round in 0..ranks {
+                let owner = self.owner(round);
+                each(round, self.block(&all[owner * kv.len()..(owner + 1) * kv.len()], owner))?;
+            }
+            return Ok(());
+        }
+        for round in 0..ranks {
+            let more = round + 1 < ranks;
+            if more {
+                send(&group, precision, &kv, self.next())?; // travels while this rank computes
+            }
+            each(round, self.block(&kv, self.owner(round)))?;
+            if more {
+                recv(&group, precision, &mut kv, self.previous())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Rounds what one block has added, for the mistake that does.
+    fn partial(&self, numbers: &mut [f32]) {
+        if self.mistake == Some(Mistake::RoundedPartials) {
+            numbers.iter_mut().for_each(|x| *x = bf16::from_f32(*x).to_f32());
+        }
+    }
+}
+
+impl TensorOp for AcrossBlocks {
+    const NAME: &'static str = "attention";
+
+    fn forward(&self, qkv: &[f32], dims: &[usize]) -> Result<(Vec<f32>, Shape)> {
+        let q = self.queries(qkv);
+        let rows = q.slices.rows();
+        let &[sequences, here, row] = dims else {
+            bail!("attention takes [sequences, positions, numbers], not {dims:?}")
+        };
+        if here != rows || row != q.stride {
+            bail!("attention of {rows} positions with rows of {}: {dims:?}", q.stride);
+        }
+        let mut running = self.attention.begin(sequences, rows);
+        self.rounds("forward pass", self.mine(qkv), |_, block| {
+            self.attention.attend(&mut running, q, block);
+            running.change(|out| self.partial(out));
+            Ok(())
+        })?;
+        let (y, log_sums) = self.attention.finish(running, rows);
+        self.log_sums.set(log_sums).ok();
+        Ok((y, (sequences, rows, self.attention.width()).into()))
+    }
+
+    fn input_gradient(&self, _: &[f32], _: &[usize], _: &[f32]) -> Result<Vec<f32>> {
+        bail!("attention's backward pass needs its result")
+    }
+
+    fn gradient_beside(
+        &self,
+        qkv: &[f32],
+        _dims: &[usize],
+        y: &Tensor,
+        dy: &[f32],
+    ) -> Result<Vec<f32>> {
+        let q = self.queries(qkv);
+        let ranks = self.group.size();
+        let log_sums = self.log_sums.get().map(Vec::as_slice).unwrap_or_default();
+        let means = read(y, |y| Ok(self.attention.means(y, dy, q.slices.rows())))?;
+        let mut dqkv = vec![0.0; qkv.len()];
+        let kv = self.mine(qkv);
+        let own = kv.clone();
+        // The gradients of all ranks' keys and values, as far as this rank's queries make them; in
+        // a ring, only those of this rank's.
+        let gathers = self.exchange == Exchange::Gather;
+        let mut parts = vec![0.0; kv.len() * if gathers { ranks } else { 1 }];
+        let group = self.group.labelled("backward pass").tagged(GRADIENTS);
+        self.rounds("backward pass", kv, |round, block| {
+            let mut dkv = vec![0.0; own.len()];
+            let block = match self.mistake {
+                Some(Mistake::StaleKeys) => Rows { numbers: &own, ..block },
+                _ => block,
+            };
+            self.attention
+                .gradients((q, block), dy, (log_sums, &means), (&mut dqkv, &mut dkv));
+            self.partial(&mut dqkv);
+            self.partial(&mut dkv);
+            let part = if gathers { self.owner(round) } else { 0 };
+            if gathers || round == 0 {
+                parts[part * own.len()..(part + 1) * own.len()].copy_from_slice(&dkv);
+                return Ok(());
+            }
+            // A block's gradients follow it around the ring, one round later.
+            if round > 1 {
+                add(&mut dkv, &group, self.previous())?;
+            }
+            group.send(&dkv, self.next()).map_err(Error::wrap)
+        })?;
+        if ranks > 1 && gathers {
+            let mut sum = vec![0.0; own.len()];
+            group.reduce_scatter(&parts, &mut sum, Reduce::Sum).map_err(Error::wrap)?;
+            parts = sum;
+        } else if ranks > 1 {
+            add(&mut parts, &group, self.previous())?;
+        }
+        let width = self.attention.width();
+        let rows = dqkv.chunks_exact_mut(q.stride);
+        for (row, dkv) in rows.zip(parts.chunks_exact(q.stride - width)) {
+            row[width..].copy_from_slice(dkv);
+        }
+        Ok(dqkv)
+    }
+}
+
+/// Adds the gradients that `from` sends.
+fn add(sum: &mut [f32], group: &Comm, from: usize) -> Result<()> {
+    let mut arrived = vec![0.0; sum.len()];
+    group.recv(&mut arrived, from).map_err(Error::wrap)?;
+    sum.iter_mut().zip(&arrived).for_each(|(sum, x)| *sum += x);
+    Ok(())
+}
+
+/// All ranks' numbers, which travel in `precision`.
+fn all_gather(group: &Comm, precision: Precision, mine: &[f32]) -> Result<Vec<f32>> {
+    fn gather<T: Stored>(group: &Comm, mine: &[f32]) -> Result<Vec<f32>> {
+        let mut all = vec![T::zeroed(); group.size() * mine.len()];
+        group.all_gather(&T::narrowed(mine), &mut all).map_err(Error::wrap)?;
+        Ok(T::widened(all))
+    }
+    match precision {
+        _ if group.size() == 1 => Ok(mine.to_vec()),
+        Precision::F32 => gather::<f32>(group, mine),
+        Precision::Bf16 => gather::<bf16>(group, mine),
+    }
+}
+
+fn send(group: &Comm, precision: Precision, x: &[f32], to: usize) -> Result<()> {
+    let sent = match precision {
+        Precision::F32 => group.send(x, to),
+        Precision::Bf16 => group.send(&bf16::narrowed(x), to),
+    };
+    sent.map_err(Error::wrap)
+}
+
+fn recv(group: &Comm, precision: Precision, x: &mut [f32], from: usize) -> Result<()> {
+    match precision {
+        Precision::F32 => group.recv(x, from).map_err(Error::wrap),
+        Precision::Bf16 => {
+            let mut narrow = vec![bf16::ZERO; x.len()];
+            group.recv(&mut narrow, from).map_err(Error::wrap)?;
+            x.copy_from_slice(&bf16::widened(narrow));
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! Context parallelism: ranks hold different positions of the same sequences (Llama 3,
+//! arXiv 2407.21783, section 3.3.2).
+//!
+//! Each of c ranks holds 1/c of the positions of every sequence, and all parameters. Norms, MLPs
+//! and the loss need one position at a time, so only attention communicates. With s·b tokens, h
+//! wide queries and `h_kv` wide keys, each rank sends per layer:
+//!
+//! | [`Exchange`] | what travels | forward | backward |
+//! |---|---|---|---|
+//! | gather | all ranks' keys and values, at once | 2(c-1)/c · s b h_kv | twice that: they are gathered again, and their gradients reduce-scattered |
+//! | ring | the same, one rank's block at a time, while ranks compute | the same | the same |
+//! | Ulysses | heads for positions, and back | 2(c-1)/c² · s b (h + h_kv) | the same once more |
+//!
+//! A context rank is a data rank in all other respects: it computes a summand of every gradient. So
+//! ranks that share sequences are neighbours along the mesh's data axis, which is as long as data
+//! and context ranks together, and ZeRO shards over all of them, as in Megatron-LM and torchtitan.
+//!
+//! Reading order: `mod.rs` (who holds which positions), `blocks.rs` (gather and ring),
+//! `ulysses.rs`.
+
+mod blocks;
+mod ulysses;
+
+use super::Mistake;
+use crate::comm::Comm;
+use crate::data::Batch;
+use crate::error::BadInput;
+use crate::model::{Attend, Heads, Pass};
+use crate::named::named;
+use crate::plan::ModelShape;
+use crate::tensor::{BlockAttention, Documents, Slices, apply};
+use blocks::AcrossBlocks;
+use candle_core::{Result, Tensor, bail};
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use ulysses::Exchanged;
+
+named! {
+    /// What context ranks send each other for attention: Megatron-LM's `--cp-comm-type`.
+    pub enum Exchange by default Gather {
+        /// All keys and values at once: Megatron-LM's `all_gather`.
+        Gather = "gather",
+        /// Keys and values, from neighbour to neighbour (Liu et al., arXiv 2310.01889): `p2p`.
+        Ring = "ring",
+        /// Heads for positions (Jacobs et al., arXiv 2309.14509): `a2a`.
+        Ulysses = "ulysses",
+    }
+}
+
+named! {
+    /// Which positions a context rank holds.
+    pub enum Slicing by default ZigZag {
+        /// Of 2c chunks, rank r holds numbers r and 2c-1-r: all ranks see equally many keys.
+        ZigZag = "zig-zag",
+        /// Of c chunks, rank r holds number r: the last rank sees most keys.
+        Contiguous = "contiguous",
+    }
+}
+
+impl Slicing {
+    /// The positions of `rank`, one of `ranks`, in sequences of `length` tokens.
+    pub fn slices(self, length: usize, ranks: usize, rank: usize) -> Slices {
+        let chunk =
+            |number: usize, chunks: usize| number * length / chunks..(number + 1) * length / chunks;
+        match self {
+            Slicing::ZigZag => {
+                Slices::new([rank, 2 * ranks - 1 - rank].map(|number| chunk(number, 2 * ranks)))
+            }
+            Slicing::Contiguous => Slices::one(chunk(rank, ranks)),
+        }
+    }
+
+    /// The chunks into which a sequence is cut for `ranks` ranks.
+    pub fn chunks(self, ranks: usize) -> usize {
+        match self {
+            _ if ranks == 1 => 1,
+            Slicing::ZigZag => 2 * ranks,
+            Slicing::Contiguous => ranks,
+        }
+    }
+}
+
+/// The ranks that share sequences, and how.
+///
+/// Two ranks hold half of a sequence each, and compute the loss of the whole one:
+///
+/// ```
+/// use shardlab::comm::Reduce;
+/// use shardlab::data::Corpus;
+/// use shardlab::launch;
+/// use shardlab::model::{Gpt, Pass};
+/// use shardlab::parallel::context::{ContextParallel, Exchange, Slicing};
+/// use shardlab::train::Config;
+///
+/// let corpus = Corpus::embedded()?;
+/// let config = Config::small(1, &corpus);
+/// let batch = config.sampler(0).batch(&corpus.train, 0, 0);
+/// let gpt = || {
+///     let gpt = Gpt::new(&config.shape)?;
+///     gpt.params.allocate(config.seed);
+///     anyhow::Ok(gpt)
+/// };
+/// let whole = gpt()?.loss(&batch, &Pass::evaluate())?.to_scalar::<f32>()?;
+/// let means = launch::run(2, |comm| {
+///     let context = ContextParallel::new(comm.clone(), Exchange::Ring, Slicing::ZigZag);
+///     let (mine, pass) = context.share(batch.clone(), Pass::evaluate());
+///     let mut mean = [gpt()?.loss(&mine, &pass)?.to_scalar::<f32>()?];
+///     comm.all_reduce(&mut mean, Reduce::Mean)?;
+///     Ok(mean[0])
+/// })?;
+/// assert!((means[0] - whole).abs() < 1e-5);
+/// # anyhow::Ok(())
+/// ```
+#[derive(Clone)]
+pub struct ContextParallel {
+    group: Comm,
+    exchange: Exchange,
+    slicing: Slicing,
+    mistake: Option<Mistake>,
+}
+
+impl ContextParallel {
+    /// For the ranks of `group`.
+    pub fn new(group: Comm, exchange: Exchange, slicing: Slicing) -> ContextParallel {
+        ContextParallel { group, exchange, slicing, mistake: None }
+    }
+
+    /// The same, with a deliberate mistake.
+    #[doc(hidden)]
+    pub fn mistaken(self, mistake: Option<Mistake>) -> ContextParallel {
+        ContextParallel { mistake, ..self }
+    }
+
+    /// Refuses a model whose sequences `ranks` context ranks cannot share, each with `tensor`
+    /// tensor ranks.
+    ///
+    /// # Errors
+    /// If positions, or with Ulysses heads, cannot be divided among the ranks.
+    pub fn check(
+        shape: &ModelShape,
+        (ranks, tensor): (usize, usize),
+        (exchange, slicing): (Exchange, Slicing),
+        sequence: bool,
+    ) -> std::result::Result<(), BadInput> {
+        let block = shape.block;
+        let chunks = slicing.chunks(ranks);
+        if !block.is_multiple_of(chunks) {
+            let what = format!(
+                "sequences of {block} tokens cannot be cut into {chunks} equal chunks, for {ranks} context ranks"
+            );
+            return Err(BadInput::new(what, format!("choose a `block` that {chunks} divides")));
+        }
+        if sequence && !(block / ranks).is_multiple_of(tensor) {
+            let what = format!(
+                "{tensor} tensor ranks cannot share the {} positions of a context rank",
+                block / ranks
+            );
+            let help = format!("choose a `block` that {} divides", ranks * tensor);
+            return Err(BadInput::new(what, help));
+        }
+        let kv_heads = shape.kv_heads() / tensor.max(1);
+        if exchange == Exchange::Ulysses && !kv_heads.is_multiple_of(ranks) {
+            let what = format!(
+                "{ranks} context ranks cannot exchange {kv_heads} key and value heads: with Ulysses each needs whole ones"
+            );
+            return Err(BadInput::new(
+                what,
+                "choose a `cp` that divides them, or cp-comm=ring or gather",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The ranks that share sequences.
+    pub fn group(&self) -> &Comm {
+        &self.group
+    }
+
+    /// This rank's slices of a batch, of which every rank of the group has drawn all, and `pass`
+    /// over them. A position's target is the next token of the whole sequence, also at the end of a
+    /// slice.
+    pub fn share(&self, batch: Batch, pass: Pass) -> (Batch, Pass) {
+        if self.group.size() == 1 && batch.documents.is_empty() {
+            return (batch, pass);
+        }
+        let of = |rank| match self.group.size() {
+            1 => Slices::one(0..batch.length),
+            ranks => self.slicing.slices(batch.length, ranks, rank),
+        };
+        let mine = of(self.group.rank());
+        let attention = ContextAttention {
+            context: self.clone(),
+            length: batch.length,
+            slices: (0..self.group.size()).map(of).collect(),
+            documents: match self.mistake {
+                Some(Mistake::NoDocuments) => Documents::default(),
+                _ => batch.documents.clone(),
+            },
+        };
+        let slices = match self.mistake {
+            Some(Mistake::OwnPositions) => Slices::default(),
+            _ => mine.clone(),
+        };
+        let sliced = |tokens: &[u32]| -> Vec<u32> {
+            let sequences = tokens.chunks(batch.length.max(1));
+            let slice = |sequence: &[u32]| -> Vec<u32> {
+                mine.positions(mine.rows()).map(|position| sequence[position]).collect()
+            };
+            sequences.flat_map(slice).collect()
+        };
+        let sliced = Batch {
+            inputs: sliced(&batch.inputs),
+            targets: sliced(&batch.targets),
+            length: mine.rows(),
+            ..batch
+        };
+        let dropout = pass
+            .dropout
+            .map(|dropout| crate::tensor::Dropout { slices: slices.clone(), ..dropout });
+        let attention: Arc<dyn Attend> = Arc::new(attention);
+        (sliced, Pass { slices, dropout, attention: Some(attention), ..pass })
+    }
+}
+
+/// Attention in one pass over sequences that ranks share.
+struct ContextAttention {
+    context: ContextParallel,
+    /// Tokens of a whole sequence.
+    length: usize,
+    /// Of every rank.
+    slices: Arc<[Slices]>,
+    documents: Documents,
+}
+
+impl fmt::Debug for ContextAttention {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let ContextParallel { group, exchange, .. } = &self.context;
+        write!(f, "{} among {} context ranks", exchange.name(), group.size())
+    }
+}
+
+impl Attend for ContextAttention {
+    fn attend(&self, qkv: &Tensor, heads: &Heads, pass: &Pass, layer: &str) -> Result<Tensor> {
+        let ContextParallel { group, exchange, mistake, .. } = &self.context;
+        let Heads { queries, kv } = heads;
+        let (_, _, row) = qkv.dims3()?;
+        let all = queries.len() + 2 * kv;
+        if !row.is_multiple_of(all) || !queries.len().is_multiple_of(*kv) {
+            bail!("attention with {} heads and {kv} keys: rows of {row} numbers", queries.len());
+        }
+        let head = row / all;
+        let attention = |queries: Range<usize>, kv| {
+            let mut attention = BlockAttention::new(queries, kv, head, self.length, pass.precision)
+                .with_documents(&self.documents)
+                .with_dropout(pass.dropout.as_ref(), layer);
+            attention.rescales = *mistake != Some(Mistake::NoRescale);
+            attention
+        };
+        if *exchange == Exchange::Ulysses && group.size() > 1 {
+            // My heads of all positions, in the order of the ranks' slices.
+            let widths = [queries.len() * head, kv * head, kv * head];
+            let exchanged = Exchanged::new(group, pass.precision, &widths);
+            let qkv = exchanged.to_heads(qkv)?;
+            let each = queries.len() / group.size();
+            let first = queries.start + group.rank() * each;
+            let slices = self.slices.iter().flat_map(|slices| slices.runs(0..slices.rows()));
+            let whole = Slices::new(slices.map(|(_, positions)| positions));
+            let y = apply(
+                &qkv,
+                AcrossBlocks::alone(attention(first..first + each, kv / group.size()), whole),
+            )?;
+            return Exchanged::new(group, pass.precision, &widths[..1]).to_positions(&y);
+        }
+        let op = AcrossBlocks::new(attention(queries.clone(), *kv), self.slices.clone(), group);
+        apply(qkv, op.by(*exchange).mistaken(*mistake))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_position_is_on_one_rank() {
+        for slicing in Slicing::ALL {
+            let mut all: Vec<usize> = (0..3)
+                .flat_map(|rank| slicing.slices(12, 3, rank).positions(4).collect::<Vec<_>>())
+                .collect();
+            all.sort_unstable();
+            assert_eq!(all, (0..12).collect::<Vec<_>>(), "{slicing:?}");
+        }
+        assert_eq!(Slicing::ZigZag.slices(12, 3, 1), Slices::new([2..4, 8..10]));
+    }
+}
