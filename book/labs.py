@@ -28,7 +28,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 from browse import LAPTOP, PHONE, loud, start
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-LABS = [f"lab{number:02}" for number in range(12)]
+LABS = [f"lab{number:02}" for number in range(13)]
 
 # The flags with which a lab's page is tried, if not its default.
 FLAGS = {"lab03": "--steps 20 --metrics m.jsonl"}

@@ -26,9 +26,10 @@ fn main() -> ExitCode {
         "lab09" => kit::lab(lab09::run, lab09::prediction),
         "lab10" => kit::lab(lab10::run, lab10::prediction),
         "lab11" => kit::lab(lab11::run, lab11::prediction),
+        "lab12" => kit::lab(lab12::run, lab12::prediction),
         _ => {
             eprintln!(
-                "error: no lab is called {name}\nhelp: start it under a lab's name, lab00 to lab11"
+                "error: no lab is called {name}\nhelp: start it under a lab's name, lab00 to lab12"
             );
             ExitCode::from(2)
         }

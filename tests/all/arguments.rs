@@ -24,7 +24,7 @@ fn programs() -> Vec<PathBuf> {
 
 #[test]
 fn every_program_refuses_what_it_does_not_know_in_the_form_of_all_errors() {
-    assert_eq!(programs().len(), 20);
+    assert_eq!(programs().len(), 21);
     for program in programs() {
         let output = Command::new(&program).arg("--raanks=x").output().unwrap();
         assert_eq!(failed(&output, 2, "unexpected argument '--raanks' found\nhelp: "), "");

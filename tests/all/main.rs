@@ -34,6 +34,7 @@ mod lab08_scaling;
 mod lab09;
 mod lab10;
 mod lab11;
+mod lab12;
 mod labs;
 mod late;
 #[cfg(unix)]

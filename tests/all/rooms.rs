@@ -129,7 +129,7 @@ const FLOORS: [&[&str]; 9] = [
     &["deepspeed"],
     &[
         "lab00", "lab01", "lab02", "lab03", "lab04", "lab05", "lab06", "lab07", "lab08", "lab09",
-        "lab10", "lab11",
+        "lab10", "lab11", "lab12",
     ],
     &["capstone", "ladder"],
     &["book"],

@@ -107,7 +107,7 @@ fn each_setting_that_an_error_names_has_a_flag() {
     settings.retain(|name| !METHODS.contains(&name.as_str()));
     assert!(settings.len() > 20, "only {settings:?} were found");
     let mut help = String::new();
-    for lab in 0..=11 {
+    for lab in 0..=12 {
         let lab = format!("lab{lab:02}");
         help += &succeeded(&Command::new(program(&lab)).arg("--help").output().unwrap());
     }

@@ -28,6 +28,7 @@ pub fn predictions() -> Result<Vec<Question>> {
         lab09::prediction()?,
         lab10::prediction()?,
         lab11::prediction()?,
+        lab12::prediction()?,
     ])
 }
 
@@ -86,7 +87,7 @@ mod tests {
     fn every_lab_asks_one_question_with_one_right_answer() {
         let all = predictions().unwrap();
         let labs: Vec<&str> = all.iter().map(|question| question.lab.as_str()).collect();
-        let expected: Vec<String> = (0..12).map(|lab| format!("lab{lab:02}")).collect();
+        let expected: Vec<String> = (0..13).map(|lab| format!("lab{lab:02}")).collect();
         assert_eq!(labs, expected);
         for question in &all {
             let right = question.choices.iter().filter(|choice| choice.mistake.is_empty());

@@ -1,10 +1,11 @@
-//! Labs 08 to 11: a job that goes on, generation, and the choice of a strategy.
+//! Labs 08 to 12: a job that goes on, generation, the choice of a strategy, and long sequences.
 
 use super::Question;
 use anyhow::{Context, Result, bail, ensure};
 use kit::show::{bytes_decimal, seconds, thousands};
 use lab11::planner::{fits, model};
 use lab11::strategy::{Cluster, Device, Strategy, TrainingJob};
+use shardlab::parallel::context::Slicing;
 use shardlab::parallel::partition::{Flat, FlatGroup};
 use shardlab::train::{LossScaler, ScalerRule};
 use std::ops::Range;
@@ -265,5 +266,46 @@ pub fn fastest_plan() -> Result<Question> {
             seconds(best),
             seconds(plans[1].0)
         ),
+    ))
+}
+
+pub fn slowest_of_a_sequence() -> Result<Question> {
+    let ranks = 8;
+    let length = 1024;
+    // Keys that a rank's positions see.
+    let keys = |slicing: Slicing, rank: usize| -> usize {
+        let slices = slicing.slices(length, ranks, rank);
+        slices.positions(slices.rows()).map(|position| position + 1).sum()
+    };
+    let slowest = |slicing| -> f64 {
+        let all: Vec<usize> = (0..ranks).map(|rank| keys(slicing, rank)).collect();
+        let most = all.iter().max().copied().unwrap_or(0) as f64;
+        most * ranks as f64 / all.iter().sum::<usize>() as f64
+    };
+    let contiguous = slowest(Slicing::Contiguous);
+    ensure!(slowest(Slicing::ZigZag) == 1.0, "zig-zag is balanced");
+    let times = |x: f64| format!("{x:.2} times");
+    Ok(Question::words(
+        ["lab12", "Who computes how much"],
+        format!(
+            "{ranks} ranks hold an eighth of every sequence each, in order, and attention is causal. How much more than the mean has the \
+             rank with most work in attention?"
+        ),
+        times(contiguous),
+        &[
+            (
+                times(1.0),
+                "That is so in zig-zag order, where each rank has an early and a late chunk. Here the last rank's positions see most keys.",
+            ),
+            (
+                times(ranks as f64),
+                "That would be so if the last rank had all of the work. The others' positions see keys, too.",
+            ),
+            (
+                times(1.5),
+                "That is right for two ranks: (2c-1)/c. It grows with their number, towards 2.",
+            ),
+        ],
+        "The positions of the last of c ranks see (2c-1)/2c of the keys on average, and all positions half of them.",
     ))
 }

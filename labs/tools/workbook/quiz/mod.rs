@@ -1,4 +1,4 @@
-//! A quiz: fifteen questions, one or two for each lab, whose answers the labs' own functions
+//! A quiz: sixteen questions, one or two for each lab, whose answers the labs' own functions
 //! compute. Some ask for an amount, and some show what a job did and ask what happened to it.
 //!
 //! No answer is written down. A right one is what the library computes, and a wrong one what it
@@ -39,6 +39,7 @@ pub fn questions() -> Result<Vec<Question>> {
         job::cache()?,
         job::equal_losses()?,
         job::fastest_plan()?,
+        job::slowest_of_a_sequence()?,
     ])
 }
 
@@ -52,11 +53,11 @@ mod tests {
     }
 
     #[test]
-    fn fifteen_questions_go_through_all_labs() {
+    fn sixteen_questions_go_through_all_labs() {
         let labs: Vec<String> = all().iter().map(|q| q.lab.clone()).collect();
-        assert_eq!(labs.len(), 15);
+        assert_eq!(labs.len(), 16);
         assert!(labs.is_sorted());
-        let expected: BTreeSet<String> = (0..12).map(|lab| format!("lab{lab:02}")).collect();
+        let expected: BTreeSet<String> = (0..13).map(|lab| format!("lab{lab:02}")).collect();
         assert_eq!(labs.into_iter().collect::<BTreeSet<_>>(), expected);
     }
 

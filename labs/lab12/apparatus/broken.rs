@@ -1,0 +1,71 @@
+//! Mistakes of context parallelism. Each of them was a released program's.
+
+use shardlab::data::Batch;
+use shardlab::parallel::context::Slicing;
+use shardlab::parallel::{Mistake, Strategy};
+use shardlab::tensor::IGNORED;
+
+/// The mistakes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Break {
+    /// The ring forgets where documents begin: they attend to each other
+    Documents,
+    /// The backward pass takes the first round's keys and values in all rounds
+    StaleKv,
+    /// Labels are shifted after the sequence is sliced
+    Shift,
+    /// The loss is multiplied by the number of context ranks once too often
+    LossScale,
+    /// A larger score in a later round does not rescale the partial sums
+    NoRescale,
+    /// Each rank counts its positions from 0
+    Positions,
+    /// What each round adds is rounded to bf16
+    Bf16Partials,
+    /// Each rank holds neighbouring positions: all right, and slow
+    Contiguous,
+}
+
+impl Break {
+    /// The part of it that the library makes.
+    pub fn mistake(self) -> Option<Mistake> {
+        match self {
+            Break::Documents => Some(Mistake::NoDocuments),
+            Break::StaleKv => Some(Mistake::StaleKeys),
+            Break::NoRescale => Some(Mistake::NoRescale),
+            Break::Positions => Some(Mistake::OwnPositions),
+            Break::Bf16Partials => Some(Mistake::RoundedPartials),
+            Break::Shift | Break::LossScale | Break::Contiguous => None,
+        }
+    }
+
+    /// The factor of the loss in the backward pass.
+    pub fn loss_scale(self, strategy: &Strategy) -> f64 {
+        match self {
+            Break::LossScale => strategy.context as f64,
+            _ => 1.0,
+        }
+    }
+}
+
+/// Gives each position the next input of its rank's own rows as its target, as labels are that a
+/// rank shifts after slicing. A rank's last row has no next one.
+pub fn shift_after_slicing(batch: &mut Batch, slicing: Slicing, ranks: usize) {
+    let length = batch.length;
+    for rank in 0..ranks {
+        let slices = slicing.slices(length, ranks, rank);
+        let positions: Vec<usize> = slices.positions(slices.rows()).collect();
+        for sequence in 0..batch.inputs.len() / length {
+            let start = sequence * length;
+            for pair in positions.windows(2) {
+                // The ends of documents stay without a target.
+                if batch.targets[start + pair[0]] != IGNORED {
+                    batch.targets[start + pair[0]] = batch.inputs[start + pair[1]];
+                }
+            }
+            if let Some(last) = positions.last() {
+                batch.targets[start + last] = IGNORED;
+            }
+        }
+    }
+}

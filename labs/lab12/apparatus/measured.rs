@@ -1,0 +1,142 @@
+//! One exchange, measured: what each of its ranks keeps and sends, and how far it is from one rank.
+
+use super::{Break, OneRank, Packed, Probed, probe};
+use anyhow::Result;
+use kit::progress;
+use kit::show::{Screen, bar_to_scale, bytes_decimal, significant, table};
+use shardlab::comm::{Comm, Reduce};
+use shardlab::difference::largest_difference;
+use shardlab::parallel::Strategy;
+use shardlab::tensor::{IGNORED, Params};
+use shardlab::train::{Config, Setup};
+
+/// A short training of one exchange, as its ranks saw it.
+pub struct Measured {
+    pub strategy: Strategy,
+    /// The first step's loss over all ranks.
+    pub loss: f64,
+    /// The largest difference of a parameter's gradient from one rank's: norm by norm.
+    pub gradients: f64,
+    /// The norm of all gradients, as a part of one rank's.
+    pub norm: f64,
+    /// Bytes that a rank sends in the forward and in the backward pass of a step, mean over ranks.
+    pub sent: [f64; 2],
+    /// Bytes that the forward pass left on the rank with most.
+    pub activations: f64,
+    /// Targets that count, on each rank.
+    pub tokens: Vec<u64>,
+    pub probed: Probed,
+}
+
+/// Trains with one exchange, on all ranks of `world`.
+pub fn measure(
+    world: &Comm,
+    strategy: &Strategy,
+    config: &Config,
+    (mut packed, broken): (Packed, Option<Break>),
+    text: &[u32],
+    one: &OneRank,
+) -> Result<Measured> {
+    packed.broken = broken.map(|broken| (broken, *strategy));
+    let mut zero = config.zero(strategy.zero);
+    zero.mistake = broken.and_then(Break::mistake);
+    let mut training = Setup::new(config, strategy).zero(zero).begin(world)?;
+    training.stages.loss_scale = broken.map_or(1.0, |broken| broken.loss_scale(strategy));
+    let group = training.context.group().clone();
+    let params = training.stages.chunks[0].params.clone();
+    let mut measured = Measured {
+        strategy: *strategy,
+        loss: 0.0,
+        gradients: 0.0,
+        norm: 0.0,
+        sent: [0.0; 2],
+        activations: 0.0,
+        tokens: vec![0; world.size()],
+        probed: probe(&training, config, &packed, text)?,
+    };
+    // The first step also leaves buffers that are not the step's: the second one counts activations.
+    for step in 0..2 {
+        progress(world, || format!("{}: step {}", strategy.exchange.name(), step + 1));
+        let mut passes = training.draw(text, step, &mut packed);
+        training.weigh(&mut passes)?;
+        let before = group.traffic();
+        let ran = training.passes(&passes)?;
+        let sent = group.traffic() - before;
+        training.average()?;
+        if step == 0 {
+            let counts = |&&target: &&u32| target != IGNORED;
+            let targets = passes.iter().flat_map(|(batch, _)| &batch.targets);
+            let mine = [targets.filter(counts).count() as u64];
+            world.all_gather(&mine, &mut measured.tokens)?;
+            measured.gradients = apart(&params, &params.gradients(), &one.gradients);
+            measured.norm = training.zero.norm()? / one.grad_norm;
+            measured.loss = training.loss(&ran)?;
+            // The forward pass once more, to count its bytes.
+            let before = group.traffic();
+            for (batch, pass) in &passes {
+                training.stages.chunks[0].loss(batch, pass)?;
+            }
+            let forward = (group.traffic() - before).bytes as f64;
+            let mut both = [forward, sent.bytes as f64 - forward];
+            world.all_reduce(&mut both, Reduce::Mean)?;
+            measured.sent = both;
+        }
+        measured.activations = ran.passes[0].bytes.max(0) as f64;
+        training.update(step)?;
+    }
+    let mut most = [measured.gradients, measured.activations];
+    world.all_reduce(&mut most, Reduce::Max)?;
+    [measured.gradients, measured.activations] = most;
+    Ok(measured)
+}
+
+/// The largest of all parameters' differences: the norm of what is apart, beside one rank's norm.
+fn apart(params: &Params, found: &[f32], expected: &[f32]) -> f64 {
+    let norm = |x: &[f64]| x.iter().map(|x| x * x).sum::<f64>().sqrt();
+    let of = |range: std::ops::Range<usize>| {
+        let expected = &expected[range.clone()];
+        let found = &found[range];
+        if largest_difference(found, expected).is_infinite() {
+            return f64::INFINITY;
+        }
+        let both = found.iter().zip(expected);
+        let apart: Vec<f64> = both.map(|(a, b)| f64::from(*a) - f64::from(*b)).collect();
+        let expected: Vec<f64> = expected.iter().map(|x| f64::from(*x)).collect();
+        norm(&apart) / norm(&expected).max(f64::MIN_POSITIVE)
+    };
+    params.specs().iter().map(|spec| of(spec.range())).fold(0.0, f64::max)
+}
+
+/// A table: each exchange's figures of one rank, beside one rank alone.
+pub fn compared(screen: &Screen, config: &Config, one: &OneRank, all: &[Measured]) -> String {
+    let most = one.activations as f64;
+    let activations = |bytes: f64| {
+        format!("{} {}", bar_to_scale(screen, bytes, most, most, 6), bytes_decimal(bytes))
+    };
+    let mut rows = vec![
+        vec!["keeps".to_string(), activations(most)],
+        vec!["sends forward".to_string(), "-".to_string()],
+        vec!["and backward".to_string(), "-".to_string()],
+        vec!["gradients".to_string(), String::new()],
+    ];
+    for measured in all {
+        let cells = [
+            activations(measured.activations),
+            bytes_decimal(measured.sent[0]),
+            bytes_decimal(measured.sent[1]),
+            format!("off by {}", significant(measured.gradients, 2)),
+        ];
+        for (row, cell) in rows.iter_mut().zip(cells) {
+            row.push(cell);
+        }
+    }
+    let mut heads = vec!["each rank", "1 rank"];
+    heads.extend(all.iter().map(|measured| measured.strategy.exchange.name()));
+    let c = all.first().map_or(1, |measured| measured.strategy.context);
+    let words = format!(
+        "Of N numbers in the keys of {} blocks (s b h each), gather and ring send 2(c-1)/c N and twice that back, Ulysses \
+         4(c-1)/c² N both times; c = {c}.",
+        config.shape.layers
+    );
+    format!("{}\n{}", table(screen, &heads, &rows), screen.wrap(&words, 2))
+}

@@ -1,0 +1,27 @@
+//! Ranks that share sequences beside one rank: what each holds, sends and computes, and that all of
+//! them train one model.
+//!
+//! Reading order: `grid.rs` (who attends to whom, drawn), `packed.rs` (documents in a sequence),
+//! `one_rank.rs` (the same on one rank), `measured.rs` (what each exchange takes), `work.rs` (who
+//! computes how much), `probe.rs` (which outputs one token changes), `checks.rs` (whether it is the
+//! same model), `broken.rs` (mistakes), `bytes.rs` (which exchange sends least).
+
+mod broken;
+mod bytes;
+mod checks;
+mod grid;
+mod measured;
+mod one_rank;
+mod packed;
+mod probe;
+mod work;
+
+pub use broken::Break;
+pub use bytes::{exchanged, show_bytes};
+pub use checks::{Found, check, check_training};
+pub use grid::Grid;
+pub use measured::{Measured, compared, measure};
+pub use one_rank::OneRank;
+pub use packed::Packed;
+pub use probe::{Probed, probe};
+pub use work::{Work, draw, work};

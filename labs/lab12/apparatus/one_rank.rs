@@ -1,0 +1,71 @@
+//! The same training on one rank that holds whole sequences.
+
+use super::Packed;
+use anyhow::Result;
+use shardlab::comm::Comm;
+use shardlab::data::Batch;
+use shardlab::model::Pass;
+use shardlab::parallel::Strategy;
+use shardlab::train::{Config, Observer, Training};
+
+/// What one rank has trained.
+pub struct OneRank {
+    pub losses: Vec<f64>,
+    /// The first step's gradients, in the flat layout.
+    pub gradients: Vec<f32>,
+    pub grad_norm: f64,
+    /// Bytes that the forward pass has left for the backward pass.
+    pub activations: u64,
+}
+
+impl OneRank {
+    /// Takes a job's steps on one rank, each with the sequences of all replicas as one batch.
+    ///
+    /// # Errors
+    /// If a pass fails.
+    pub fn train(config: &Config, packed: Packed, text: &[u32]) -> Result<OneRank> {
+        let one = Config { ranks: 1, grad_accum: 1, ..config.clone() };
+        let mut alone = Training::new(&one, &Strategy::SINGLE, &Comm::alone())?;
+        let mut found = OneRank {
+            losses: Vec::new(),
+            gradients: Vec::new(),
+            grad_norm: 0.0,
+            activations: 0,
+        };
+        for step in 0..config.steps {
+            let passes = whole_step(&alone, config, packed, text, step)?;
+            let ran = alone.passes(&passes)?;
+            alone.average()?;
+            if step == 0 {
+                found.gradients = alone.stages.chunks[0].params.gradients().clone();
+                found.grad_norm = alone.zero.norm()?;
+            }
+            if step <= 1 {
+                // The first step also leaves buffers that are not the step's.
+                found.activations = ran.passes[0].bytes.max(0) as u64;
+            }
+            found.losses.push(alone.loss(&ran)?);
+            alone.update(step)?;
+        }
+        Ok(found)
+    }
+}
+
+/// All sequences of a step, as one micro-batch.
+fn whole_step(
+    alone: &Training,
+    config: &Config,
+    mut packed: Packed,
+    text: &[u32],
+    step: usize,
+) -> Result<Vec<(Batch, Pass)>> {
+    let mut all = Vec::new();
+    for replica in 0..config.ranks {
+        for micro in 0..config.grad_accum {
+            all.push(packed.drawn(micro, config.sampler(replica).batch(text, step, micro)));
+        }
+    }
+    let mut passes = vec![alone.with_pass(step, Batch::concat(&all))];
+    alone.weigh(&mut passes)?;
+    Ok(passes)
+}

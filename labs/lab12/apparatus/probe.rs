@@ -1,0 +1,76 @@
+//! A probe: change one token, and count whose outputs change. It needs no second training to compare
+//! with, and finds what a loss hides.
+
+use super::Packed;
+use anyhow::Result;
+use shardlab::comm::Reduce;
+use shardlab::model::{Input, Pass, Positions};
+use shardlab::train::{Config, Observer, Training};
+
+/// The positions whose logits change with one token of the first document.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Probed {
+    /// The position of the token.
+    pub token: usize,
+    /// Later positions of its document, and those that changed.
+    pub own: [u64; 2],
+    /// All other positions, and those that changed.
+    pub others: [u64; 2],
+}
+
+/// Changes one token of the first sequence's first document. All ranks call it.
+pub fn probe(
+    training: &Training,
+    config: &Config,
+    packed: &Packed,
+    text: &[u32],
+) -> Result<Probed> {
+    let mut packed = *packed;
+    packed.broken = None;
+    let batch = packed.drawn(0, config.sampler(0).batch(text, 0, 0));
+    let length = batch.length;
+    let end = batch
+        .documents
+        .first()
+        .and_then(|starts| starts.first())
+        .copied()
+        .unwrap_or(length);
+    let token = end / 2;
+    let mut changed = batch.clone();
+    changed.inputs[token] = (changed.inputs[token] + 1) % config.shape.vocabulary as u32;
+    let logits = |batch| -> Result<(Vec<Vec<f32>>, Vec<usize>)> {
+        let pass = Pass { precision: config.precision, ..Pass::evaluate() };
+        let (mine, pass) = training.context.share(batch, pass);
+        let input = Input::Tokens { ids: &mine.inputs, length: mine.length };
+        let logits = training.stages.chunks[0].predict(input, &pass, Positions::All)?;
+        let of_first = logits.get(0)?.to_vec2::<f32>()?;
+        // The true positions, whatever the pass believes.
+        let strategy = &training.strategy;
+        let rank = training.context.group().rank();
+        let slices = match strategy.context {
+            1 => Default::default(),
+            ranks => strategy.slicing.slices(length, ranks, rank),
+        };
+        Ok((of_first, slices.positions(mine.length).collect()))
+    };
+    let (before, positions) = logits(batch)?;
+    let (after, _) = logits(changed)?;
+    let mut counts = [0u64; 4];
+    for ((before, after), position) in before.iter().zip(&after).zip(positions) {
+        let own = (token..end).contains(&position);
+        let place = if own { 0 } else { 2 };
+        counts[place] += 1;
+        counts[place + 1] += u64::from(before != after);
+    }
+    training
+        .context
+        .group()
+        .labelled("probe")
+        .all_reduce(&mut counts, Reduce::Sum)?;
+    let [own, own_changed, others, others_changed] = counts;
+    Ok(Probed {
+        token,
+        own: [own, own_changed],
+        others: [others, others_changed],
+    })
+}

@@ -1,0 +1,55 @@
+//! What a reader predicts before the run.
+
+use crate::flags::Args;
+use anyhow::Result;
+use clap::Parser;
+use kit::Question;
+use kit::show::percent;
+use shardlab::parallel::context::Slicing;
+
+/// How much of the mean work the last of four ranks has, in contiguous order.
+///
+/// # Errors
+/// If the flags cannot be read.
+pub fn prediction() -> Result<Question> {
+    let ranks = Args::parse_from(["lab12"]).ranks.unwrap_or(4);
+    let length = 64 * ranks;
+    // Pairs of a query and a key that it sees.
+    let pairs = |slicing: Slicing, rank: usize| -> f64 {
+        let slices = slicing.slices(length, ranks, rank);
+        slices.positions(slices.rows()).map(|position| position as f64 + 1.0).sum()
+    };
+    let last = |slicing| {
+        let all: f64 = (0..ranks).map(|rank| pairs(slicing, rank)).sum();
+        100.0 * pairs(slicing, ranks - 1) * ranks as f64 / all
+    };
+    let contiguous = last(Slicing::Contiguous);
+    Ok(Question::amount(
+        ["lab12", "The run"],
+        format!(
+            "{ranks} ranks hold a quarter of every sequence each, in order. A position attends to itself and to all earlier ones. How \
+             many percent of the mean work of attention has the last rank?"
+        ),
+        |part| percent(part / 100.0),
+        contiguous,
+        &[
+            (
+                100.0,
+                "That would be so if every position saw equally many keys. Those of the last rank see almost all, those of the first \
+                 only a few.",
+            ),
+            (
+                100.0 * ranks as f64,
+                "That would be all of the work. The others' positions see keys, too: fewer of them.",
+            ),
+            (
+                200.0,
+                "That is the very last position beside the mean of all. The last rank's other positions see fewer keys than that one.",
+            ),
+        ],
+        "The last quarter's positions see on average 7/8 of the sequence, and all positions see on average half of it: \
+         (2c-1)/c times the mean, for c ranks.",
+    )
+    .typed(" %", 0.03)
+    .shown("(2c-1)/c"))
+}

@@ -1,0 +1,213 @@
+//! What lab12 runs, in which order.
+
+use super::apparatus::{self, Break, Found, Grid, Measured, OneRank, Packed};
+use super::flags::{AXES, Args};
+use super::lesson;
+use anyhow::Result;
+use kit::flags::ensure_ranks_can_differ;
+use kit::show::{Screen, thousands};
+use kit::{Checks, Footprint, Lesson, report};
+use shardlab::comm::{Comm, Reduce};
+use shardlab::data::Corpus;
+use shardlab::launch;
+use shardlab::mesh::Axis;
+use shardlab::parallel::Strategy;
+use shardlab::parallel::context::{Exchange, Slicing};
+use shardlab::parallel::zero::Stage;
+use shardlab::tensor::{Precision, matmul};
+use shardlab::train::{Config, Training};
+
+/// The run's settings, which all ranks share.
+struct Lab {
+    args: Args,
+    /// The training at the end.
+    strategy: Strategy,
+    /// The exchanges that are measured: none with a strategy of other axes.
+    exchanges: Vec<Strategy>,
+    config: Config,
+    packed: Packed,
+    corpus: Corpus,
+    screen: Screen,
+    lesson: Lesson,
+}
+
+/// Draws, compares and trains, as the flags say.
+pub fn run(mut args: Args) -> Result<()> {
+    let screen = Screen::detect(args.run.ascii);
+    let lesson = Lesson::of("lab12")?;
+    if args.show.is_some() {
+        return apparatus::show_bytes(&screen);
+    }
+    let given = args.strategy.of_lab("lab12", &AXES)?;
+    let ranks = launch::ranks(given.map(|given| given.ranks()).or(args.ranks), 4)?;
+    let slicing = match args.broken {
+        Some(Break::Contiguous) => Slicing::Contiguous,
+        _ => args.context.slices,
+    };
+    let alone = Strategy { context: ranks, slicing, ..Strategy::SINGLE };
+    let strategy =
+        given.unwrap_or(Strategy { exchange: args.context.comm, zero: Stage::One, ..alone });
+    args.train.take(&strategy)?;
+    // Long enough for every rank to have two chunks, and a batch that takes seconds.
+    args.train.model.block.get_or_insert(64 * strategy.context.max(2));
+    args.train.data.batch.get_or_insert(2);
+    let corpus = Corpus::find(args.train.data.data.as_deref())?;
+    let config = args.train.resolve(strategy.data, Some(args.steps), &corpus)?.under(&strategy);
+    args.strategy.ensure_divides(&config.shape)?;
+    strategy.check(&config.shape)?;
+    strategy.ensure_trainable()?;
+    ensure_ranks_can_differ(args.broken.is_some(), ranks)?;
+    let exchanges = match (given, args.broken) {
+        (Some(_), _) => Vec::new(),
+        (_, Some(_)) => vec![Strategy { exchange: Exchange::Ring, ..alone }],
+        _ => Exchange::ALL.map(|exchange| Strategy { exchange, ..alone }).to_vec(),
+    };
+    let packed = Packed {
+        documents: args.context.documents,
+        seed: config.seed,
+        broken: None,
+    };
+    let exchanges = exchanges.into_iter().filter(|one| one.check(&config.shape).is_ok());
+    let lab = Lab {
+        exchanges: exchanges.collect(),
+        args,
+        strategy,
+        config,
+        packed,
+        corpus,
+        screen,
+        lesson,
+    };
+    let footprint = Footprint::sharded(&lab.config, &lab.config.zero(lab.strategy.zero));
+    let free = launch::free_memory(launch::ranks_here(ranks));
+    if lab.args.run.dry_run {
+        if launch::is_first_process() {
+            introduce(&lab);
+            let peak = matmul::measured_peak(lab.config.precision);
+            report::dry_run(&lab.screen, &lab.config, &footprint, free, peak);
+        }
+        return Ok(());
+    }
+    footprint.ensure_fits(free)?;
+    if launch::is_first_process() {
+        introduce(&lab);
+    }
+    launch::one_compute_thread_a_rank();
+    // Once per process: every rank compares its own gradients.
+    let one = OneRank::train(&lab.config, lab.packed, &lab.corpus.train)
+        .map_err(|error| lab.config.explain(error))?;
+    let options = lab.args.run.comm.options(&lab.args.run.folder("lab12"));
+    kit::run(ranks, &options, |comm| {
+        one_rank(&lab, &one, &comm).map_err(|error| lab.config.explain(error))
+    })
+}
+
+/// One rank's part. Returns what the checks found wrong.
+fn one_rank(lab: &Lab, one: &OneRank, comm: &Comm) -> Result<Vec<String>> {
+    let config = &lab.config;
+    let text = &lab.corpus.train;
+    kit::neighbours::warn(comm, &lab.strategy.layout())?;
+    if lab.exchanges.is_empty() {
+        let losses = train(lab, comm)?;
+        if comm.rank() != 0 {
+            return Ok(Vec::new());
+        }
+        lab.screen.say("");
+        let mut checks = Checks::new(&lab.screen);
+        let Config { precision, .. } = *config;
+        apparatus::check_training(&mut checks, precision, one, &lab.strategy, &losses);
+        return Ok(checks.failed());
+    }
+    let beside = lesson::compare_attention(comm, config.seed)?;
+    let with = (lab.packed, lab.args.broken);
+    let mut measured = Vec::new();
+    for strategy in &lab.exchanges {
+        measured.push(apparatus::measure(comm, strategy, config, with, text, one)?);
+    }
+    let contiguous = apparatus::work(comm, Slicing::Contiguous, config.seed)?;
+    let chosen = apparatus::work(comm, lab.strategy.slicing, config.seed)?;
+    let losses = match lab.args.broken {
+        None => Some(train(lab, comm)?),
+        Some(_) => None,
+    };
+    if comm.rank() != 0 {
+        return Ok(Vec::new());
+    }
+    let screen = &lab.screen;
+    let grid = Grid {
+        ranks: comm.size(),
+        slicing: lab.strategy.slicing,
+        length: config.shape.block,
+        documents: lab.packed.starts(config.shape.block, 0),
+    };
+    screen.say(format!("\n{}", grid.draw(screen)));
+    let work = [contiguous, chosen];
+    screen.say(format!("\n{}", apparatus::draw(screen, &work)));
+    let expected: Vec<[f64; 2]> = measured.iter().map(|one| expected_bytes(lab, one)).collect();
+    let table = apparatus::compared(screen, config, one, &measured);
+    screen.say(format!("\n{table}\n"));
+    let mut checks = Checks::new(screen);
+    checks.beside("attention", beside);
+    let found = Found { measured, expected, work };
+    apparatus::check(&mut checks, config.precision, one, &found);
+    if let Some(losses) = losses {
+        apparatus::check_training(&mut checks, config.precision, one, &lab.strategy, &losses);
+    }
+    let failed = checks.failed();
+    if failed.is_empty() {
+        let more = "More: --show bytes, --break stale-kv, --strategy dp=2,tp=2,cp=2,zero=1";
+        screen.say(lab.lesson.ending(screen, more));
+    }
+    Ok(failed)
+}
+
+/// Takes the steps of the last training. Returns each step's loss, over all ranks.
+fn train(lab: &Lab, comm: &Comm) -> Result<Vec<f64>> {
+    let mut training = Training::new(&lab.config, &lab.strategy, comm)?;
+    let mut packed = lab.packed;
+    let mut losses = Vec::new();
+    for step in 0..lab.config.steps {
+        kit::progress(comm, || format!("{}: step {}", lab.strategy, step + 1));
+        losses.push(training.step_with(&lab.corpus.train, step, &mut packed)?.loss);
+    }
+    training.mesh.group(Axis::Data).all_reduce(&mut losses, Reduce::Mean)?;
+    Ok(losses)
+}
+
+/// The bytes that each rank sends in a step, forward and backward.
+fn expected_bytes(lab: &Lab, measured: &Measured) -> [f64; 2] {
+    let Config { shape, batch, precision, .. } = &lab.config;
+    let tokens = (batch * shape.block) as f64;
+    let width = shape.embd as f64;
+    let Strategy { exchange, context, .. } = measured.strategy;
+    let [forward, backward] = apparatus::exchanged(exchange, context, tokens, width, width);
+    let bytes = precision.bytes() as f64;
+    // A ring's gradients, and a gather's, are f32 in any run: they add up on the way.
+    let gradients = match (exchange, precision) {
+        (Exchange::Ulysses, _) | (_, Precision::F32) => bytes,
+        _ => (bytes + 4.0) / 2.0,
+    };
+    [forward * bytes, backward * gradients].map(|each| each * shape.layers as f64)
+}
+
+fn introduce(lab: &Lab) {
+    let Lab { screen, config, strategy, .. } = lab;
+    screen.say(lab.lesson.heading(screen, None));
+    report::ranks(screen, strategy.ranks());
+    let dot = screen.separator();
+    if lab.exchanges.is_empty() {
+        screen.say(screen.row("strategy", &strategy.to_string()));
+    }
+    screen.say(screen.row("model", &report::model(screen, &config.shape, "")));
+    let documents = match lab.packed.documents {
+        1 => "one document each".to_string(),
+        several => format!("{several} documents in each"),
+    };
+    let batch = format!(
+        "{} sequences of {} tokens, {} on each rank{dot}{documents}",
+        config.batch * config.grad_accum * config.ranks,
+        thousands(config.shape.block as u64),
+        thousands((config.shape.block / strategy.context) as u64)
+    );
+    screen.say(screen.row("batch", &batch));
+}

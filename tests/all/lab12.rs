@@ -1,0 +1,87 @@
+//! lab12 as its users start it: its checks, its mistakes, exit codes.
+
+use crate::suite::program::{has, lab, passes, stderr, succeeded};
+use std::process::Output;
+
+/// A model of 25,280 parameters and less, for some vocabulary.
+const SMALL: &str = "--layers 2 --heads 4 --embd 32 --steps 3";
+
+fn small(flags: &str) -> Output {
+    lab("lab12", &format!("{SMALL} {flags}"))
+}
+
+#[test]
+fn every_job_passes_the_checks() {
+    for flags in [
+        "",
+        "--ranks 1",
+        "--ranks 2 --dropout 0.2 --comm gather",
+        "--ranks 3 --documents 1 --comm ring",
+        "--ranks 4 --slices contiguous --comm ulysses",
+        "--ranks 2 --dtype bf16",
+        "--strategy dp=2,cp=2,zero=3,cp-comm=ulysses",
+        "--strategy dp=2,tp=2,pp=2,cp=2,m=2,zero=1,sp",
+        "--break contiguous",
+    ] {
+        passes("lab12", &[&format!("{SMALL} {flags}")]);
+    }
+    passes("lab12", &["--show bytes --ascii", "--dry-run"]);
+}
+
+/// Each mistake trains on, and exactly these checks see it.
+#[test]
+fn mistakes_look_plausible_and_are_noticed() {
+    let checks = ["the loss", "every gradient", "one token", "bytes sent"];
+    for (mistake, noticed) in [
+        ("documents", &["the loss", "every gradient", "one token"][..]),
+        ("stale-kv", &["every gradient"]),
+        ("shift", &["the loss", "every gradient"]),
+        ("loss-scale", &["every gradient"]),
+        ("no-rescale", &["the loss", "every gradient"]),
+        ("positions", &["the loss", "every gradient"]),
+        ("bf16-partials", &["every gradient"]),
+    ] {
+        let output = lab("lab12", &format!("--break {mistake}"));
+        let text = String::from_utf8(output.stdout.clone()).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        for check in checks {
+            let at = lines
+                .iter()
+                .position(|line| line.starts_with("  check") && line.contains(check));
+            let at = at.unwrap_or_else(|| panic!("{check} is missing in\n{text}"));
+            // A long claim has its result on the next line.
+            let marked = lines[at..].iter().find(|line| line.ends_with(['✓', '✗'])).unwrap();
+            let fails = marked.ends_with('✗');
+            assert_eq!(fails, noticed.contains(&check), "{mistake}: {check}\n{text}");
+        }
+        assert_eq!(output.status.code(), Some(1), "{mistake}");
+    }
+    let error = stderr(&lab("lab12", "--break loss-scale"));
+    has(&error, &["their norm is 4.000 of it"]);
+}
+
+#[test]
+fn what_ranks_cannot_share_is_refused() {
+    for (flags, says) in [
+        (
+            "--ranks 3 --block 64",
+            "sequences of 64 tokens cannot be cut into 6 equal chunks",
+        ),
+        (
+            "--strategy cp=8,cp-comm=ulysses",
+            "8 context ranks cannot exchange 4 key and value heads",
+        ),
+        ("--break documents --ranks 1", "1"),
+        ("--documents 0", "give a whole number from 1"),
+        ("--strategy cp=2 --ranks 2", "cannot be used with"),
+    ] {
+        let output = lab("lab12", flags);
+        assert_eq!(output.status.code(), Some(2), "{flags}");
+        has(&stderr(&output), &[says]);
+    }
+}
+
+#[test]
+fn the_screen_is_45_lines() {
+    crate::suite::program::fits(&succeeded(&lab("lab12", "")), 45);
+}
