@@ -11,8 +11,21 @@ use shardlab::plan::{BytesEach, ModelShape};
 use std::path::PathBuf;
 
 /// The parts of a strategy that a plan reckons with.
-const PLANNED: [&str; 10] =
-    ["dp", "tp", "pp", "chunks", "mb", "zero", "shard", "recompute", "sp", "offload"];
+const PLANNED: [&str; 13] = [
+    "dp",
+    "tp",
+    "pp",
+    "cp",
+    "cp-comm",
+    "cp-order",
+    "chunks",
+    "mb",
+    "zero",
+    "shard",
+    "recompute",
+    "sp",
+    "offload",
+];
 
 /// The strategies for a job, ranked.
 #[derive(Parser)]

@@ -1,9 +1,8 @@
 //! lab12 · The long sequence
 //!
-//! What if one sequence is too long for a rank? Each rank holds some of its positions. All layers
-//! but one need one position at a time; attention needs the keys and values of all earlier ones.
-//! `attention` is the plainest way to have them: gather all of them, and attend with one's own
-//! queries. Llama 3 was trained so.
+//! What if one sequence is too long for a rank? Each rank holds some of its positions. Most layers
+//! take one position at a time; attention needs the keys and values of all earlier ones. The
+//! plainest way is `attention`: gather all of them, as Llama 3 did, and ask with one's own queries.
 //!
 //! Run `cargo run --bin lab12`: four ranks share every sequence, by three exchanges, and the checks
 //! compare every gradient with one rank's. See packed documents mix: `--break documents`.
@@ -135,7 +134,7 @@ pub fn compare_attention(group: &Comm, seed: u64) -> Result<Beside> {
     let (_, pass) = context.share(batch, Pass::training(None));
     let library = pass.attention.as_ref().context("ranks share the sequence")?;
     let heads = Heads { queries: 0..HEADS, kv: HEADS };
-    let expected = library.attend(qkv.as_tensor(), &heads, &pass, "lesson")?;
+    let expected = library.attend((qkv.as_tensor() * 1.0)?, &heads, &pass, "lesson")?;
 
     let [y, dqkv] = with_gradient(&qkv, &y, &dy)?;
     let [expected_y, expected_dqkv] = with_gradient(&qkv, &expected, &dy)?;

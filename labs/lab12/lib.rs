@@ -13,7 +13,7 @@ pub mod lesson;
 mod prediction;
 mod run;
 
-pub use apparatus::{Break, Grid, exchanged};
+pub use apparatus::{Break, Cell, Grid, Packed};
 pub use flags::Args;
 pub use kit;
 pub use prediction::prediction;

@@ -180,7 +180,7 @@ fn expected_bytes(lab: &Lab, measured: &Measured) -> [f64; 2] {
     let tokens = (batch * shape.block) as f64;
     let width = shape.embd as f64;
     let Strategy { exchange, context, .. } = measured.strategy;
-    let [forward, backward] = apparatus::exchanged(exchange, context, tokens, width, width);
+    let [forward, backward] = exchange.sent(context, tokens, width, width);
     let bytes = precision.bytes() as f64;
     // A ring's gradients, and a gather's, are f32 in any run: they add up on the way.
     let gradients = match (exchange, precision) {

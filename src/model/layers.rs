@@ -31,11 +31,12 @@ pub struct Pass {
 /// Attention over sequences of which this rank has slices, or in which documents are packed.
 pub trait Attend: Send + Sync + Debug {
     /// Attention over `qkv` [sequences, positions here, numbers]: each query's result [sequences,
-    /// positions here, query heads · width]. A row of `qkv` holds all queries, keys and values.
+    /// positions here, query heads · width]. A row of `qkv` holds all queries, keys and values; its
+    /// memory may be used up.
     ///
     /// # Errors
     /// If a row does not consist of these heads, or a rank has ended with which it communicates.
-    fn attend(&self, qkv: &Tensor, heads: &Heads, pass: &Pass, layer: &str) -> Result<Tensor>;
+    fn attend(&self, qkv: Tensor, heads: &Heads, pass: &Pass, layer: &str) -> Result<Tensor>;
 }
 
 /// One layer's heads on this rank.
@@ -261,7 +262,7 @@ impl Layer for Attention {
     fn forward(&self, x: &Tensor, pass: &Pass) -> Result<Tensor> {
         let qkv = self.qkv.forward(x, pass)?;
         let y = match &pass.attention {
-            Some(attention) => attention.attend(&qkv, &self.heads, pass, &self.name)?,
+            Some(attention) => attention.attend(qkv, &self.heads, pass, &self.name)?,
             None => {
                 let dropout = pass.dropout.as_ref().map(|rules| (rules, self.name.as_str()));
                 let Range { start, end } = self.heads.queries;

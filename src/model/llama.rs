@@ -89,7 +89,7 @@ impl Layer for GroupedAttention {
         let y = match (&pass.cache, &pass.attention) {
             (None, Some(attention)) => {
                 let layer = self.layer.to_string();
-                attention.attend(&turned(&pass.slices)?, &self.heads, pass, &layer)?
+                attention.attend(turned(&pass.slices)?, &self.heads, pass, &layer)?
             }
             (None, None) => {
                 tensor::grouped_attention(&turned(&pass.slices)?, heads, *kv, pass.precision)?

@@ -91,6 +91,7 @@ fn short_run(name: &str) -> &'static str {
         }
         "lab09" => "--heads 4 --embd 16 --block 8 --steps 4 --save-after 2",
         "lab10" => "--seq 16 --batch 4",
+        "lab12" => "--layers 2 --heads 4 --embd 32 --steps 3",
         _ => panic!("{name}: add flags that make its run short"),
     }
 }

@@ -1,4 +1,4 @@
-//! The planner's bytes against what the ranks of labs 04 to 07 hold.
+//! The planner's bytes against what the ranks of labs 04 to 07 and 12 hold.
 
 use crate::alone;
 use lab11::strategy::{Cluster, Degrees, Device, Overlap, Program, Stage, Strategy, TrainingJob};
@@ -60,8 +60,8 @@ fn planned(job: &TrainingJob, strategy: &Strategy, stage: usize) -> [f64; 2] {
 
 /// The labs' jobs: what state and activations take on each rank, within 5% of the plan.
 #[test]
-fn the_planner_foresees_the_bytes_of_labs_04_to_07() {
-    if !alone("planned::the_planner_foresees_the_bytes_of_labs_04_to_07") {
+fn the_planner_foresees_the_bytes_of_the_labs() {
+    if !alone("planned::the_planner_foresees_the_bytes_of_the_labs") {
         return;
     }
     launch::one_compute_thread_a_rank();
@@ -95,6 +95,11 @@ fn the_planner_foresees_the_bytes_of_labs_04_to_07() {
         ("lab06", deep, 0.0, 16, f32, "pp=4,mb=2,chunks=2"),
         ("lab06", wide, 0.0, 16, f32, "pp=4,mb=2,recompute=full"),
         ("lab07", baby, 0.0, 16, f32, "dp=2,tp=2,pp=2,mb=2,zero=1"),
+        ("lab12", baby, 0.0, 8, f32, "cp=2,mb=8"),
+        ("lab12", baby, 0.1, 8, f32, "dp=2,cp=4,mb=4,zero=1,cp-comm=ring"),
+        ("lab12", baby, 0.0, 8, f32, "cp=2,mb=8,zero=1,cp-comm=ulysses"),
+        ("lab12", thin, 0.0, 48, f32, "dp=2,cp=2,mb=24,zero=3"),
+        ("lab12", baby, 0.0, 8, f32, "tp=2,cp=2,mb=8,sp"),
         ("lab04", thin, 0.0, 48, bf16, "dp=4,mb=12,zero=1"),
         ("lab04", thin, 0.0, 48, bf16, "dp=4,mb=12,zero=3"),
         ("lab07", baby, 0.0, 16, bf16, "dp=2,tp=2,pp=2,mb=2,zero=1"),

@@ -43,8 +43,8 @@ fn relative(found: &Tensor, positions: &[u32], whole: &Tensor) -> anyhow::Result
     Ok(norm(&(found - rows(whole, positions)?)?)? / norm(whole)?)
 }
 
-/// Attention whose positions the ranks share, by every exchange and in every order, is the attention
-/// of one rank: with dropout, with grouped queries, and with documents, each of which is a sequence
+/// Attention whose positions the ranks share, by every exchange and in every order, is the
+/// attention of one rank: with dropout, with grouped queries, and with documents, each of which is a sequence
 /// of its own.
 pub fn attention_is_one_ranks(comm: &Comm) -> anyhow::Result<()> {
     let length = 6 * 2 * comm.size() * 3;
@@ -88,7 +88,7 @@ pub fn attention_is_one_ranks(comm: &Comm) -> anyhow::Result<()> {
             let positions: Vec<u32> = positions.map(|position| position as u32).collect();
             both(&rows(&qkv, &positions)?, &rows(&dy, &positions)?, |qkv| {
                 let attention = pass.attention.as_ref().expect("ranks share sequences");
-                attention.attend(qkv, &layer, &pass, "blocks.0")
+                attention.attend((qkv * 1.0)?, &layer, &pass, "blocks.0")
             })
             .map(|both| (both, positions))
         };

@@ -23,7 +23,7 @@ pub fn read_strategy(text: &str) -> Result<Strategy, String> {
 }
 
 /// The lab whose subject a part of a strategy's text is. Nothing runs what none has.
-const SUBJECTS: [(&str, &str); 17] = [
+const SUBJECTS: [(&str, &str); 20] = [
     ("dp", "lab03"),
     ("m", "lab03"),
     ("mb", "lab03"),
@@ -40,6 +40,9 @@ const SUBJECTS: [(&str, &str); 17] = [
     ("partition", "lab06"),
     ("recompute", "lab06"),
     ("order", "lab07"),
+    ("cp", "lab12"),
+    ("cp-comm", "lab12"),
+    ("cp-order", "lab12"),
     ("shard", ""),
 ];
 
@@ -74,6 +77,9 @@ pub fn ensure_runs(
         }
         let subject = SUBJECTS.iter().find(|(name, _)| *name == key);
         let help = match subject.map(|(_, lab)| *lab) {
+            Some("lab12") => format!(
+                "lab12 has it, with all axes: cargo run --bin lab12 -- --strategy {strategy}"
+            ),
             Some(other) if !other.is_empty() && lab != "lab07" => format!(
                 "{other} has it: leave {key} out here, or run all axes: \
                  cargo run --bin lab07 -- --strategy {strategy}"
@@ -192,6 +198,7 @@ mod tests {
         for (text, what, help) in [
             ("dp=2,tp=2", "lab04 does not run tp=2", "lab05 has it"),
             ("dp=2,tp=2", "lab04 does not run tp=2", "lab07 -- --strategy dp=2,tp=2"),
+            ("dp=2,cp=2", "lab04 does not run cp=2", "lab12 -- --strategy dp=2,cp=2"),
             ("dp=4,zero=3,shard=2", "does not run shard=2", "a plan of lab11"),
         ] {
             let error = flag(text).of_lab("lab04", &runs).unwrap_err();

@@ -5,7 +5,6 @@ use super::planner::{Accuracy, Made, Refusal, refusal, too_large};
 use super::report::{ending, memory, time, usable};
 use super::strategy::{AxisTraffic, Degrees, Strategy, TrainingJob};
 use kit::show::{Screen, bytes_decimal, percent, table, thousands};
-use shardlab::mesh::Axis;
 
 /// The cost of a plan, on a screen; or why the job cannot use it.
 pub fn detail(
@@ -40,6 +39,9 @@ pub fn detail(
         [Some(benchmarks), Some(trainings)] => {
             format!("{benchmarks}, {trainings}: {}", likely::MEANING)
         }
+        _ if strategy.context > 1 => {
+            "not known: no published run of the list shares sequences".to_string()
+        }
         _ => "not known: no published run offloads".to_string(),
     };
     let lines = [
@@ -62,10 +64,11 @@ pub fn detail(
 /// The bytes of each axis, its links, and its time if nothing hides it.
 fn axes(screen: &Screen, job: &TrainingJob, strategy: &Strategy) -> String {
     let row = |traffic: &AxisTraffic| {
-        let (name, ranks) = match traffic.axis {
-            Axis::Tensor => ("tensor", strategy.tensor),
-            Axis::Pipeline => ("pipeline", strategy.pipeline),
-            Axis::Data => ("data", strategy.data),
+        let ranks = match traffic.axis {
+            "tensor" => strategy.tensor,
+            "context" => strategy.context,
+            "pipeline" => strategy.pipeline,
+            _ => strategy.gradients(),
         };
         let place = match (ranks, traffic.between_nodes) {
             (1, _) => "-",
@@ -74,7 +77,7 @@ fn axes(screen: &Screen, job: &TrainingJob, strategy: &Strategy) -> String {
         };
         let seconds = screen.seconds(traffic.seconds);
         vec![
-            name.to_string(),
+            traffic.axis.to_string(),
             ranks.to_string(),
             place.to_string(),
             bytes_decimal(traffic.bytes),
@@ -82,6 +85,9 @@ fn axes(screen: &Screen, job: &TrainingJob, strategy: &Strategy) -> String {
         ]
     };
     let mut rows: Vec<Vec<String>> = job.traffic(strategy).iter().map(row).collect();
+    if strategy.context > 1 {
+        rows.push(row(&job.context_traffic(strategy)));
+    }
     if strategy.replicas > 1 {
         // Of the data ranks, those that divide the model, and the groups of them.
         rows[2][1] = strategy.shard().to_string();

@@ -37,6 +37,7 @@ fn one(job: &TrainingJob, plan: &Plan, tokens: f64) -> Value {
         "benchmarks": expected(Made::Benchmark),
         "trainings": expected(Made::Production),
         "traffic": job.traffic(&plan.strategy),
+        "context_traffic": job.context_traffic(&plan.strategy),
         "cost": job.cost(plan.time.total(), tokens),
     })
 }

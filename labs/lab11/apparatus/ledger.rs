@@ -254,7 +254,7 @@ impl Ledger<'_> {
             } else {
                 "within a node"
             };
-            let what = format!("along the {} axis", of.axis.name());
+            let what = format!("along the {} axis", of.axis);
             lines.push(line("lab07", what, place, bytes_decimal(of.bytes)));
         }
         lines

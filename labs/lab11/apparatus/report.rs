@@ -83,19 +83,20 @@ pub fn rules(screen: &Screen, found: &Found) -> String {
     lines.join("\n")
 }
 
-/// The columns that say what a strategy is: dp, tp, pp, chunks, mb, zero, again, sp.
-fn cells(s: &Strategy) -> [String; 8] {
+/// The columns that say what a strategy is: dp, tp, pp, cp, mb, zero, again, sp.
+fn cells(s: &Strategy, shared: bool) -> [String; 8] {
     let again = cell(s.recompute);
     let sequence = if s.sequence { "yes" } else { "-" };
-    let [dp, tp, pp, chunks, mb, zero] =
-        [s.data, s.tensor, s.pipeline, s.chunks, s.sequences(), s.zero.number()]
+    let fourth = if shared { s.context } else { s.chunks };
+    let [dp, tp, pp, fourth, mb, zero] =
+        [s.data, s.tensor, s.pipeline, fourth, s.sequences(), s.zero.number()]
             .map(|number| number.to_string());
     let zero = match (s.replicas, s.offload) {
         (1, Offloaded::None) => zero,
         (1, _) => format!("{zero} host"),
         (_, _) => format!("{zero}/{}", s.shard()),
     };
-    [dp, tp, pp, chunks, mb, zero, again, sequence.into()]
+    [dp, tp, pp, fourth, mb, zero, again, sequence.into()]
 }
 
 /// The time of a step in one word, for a column.
@@ -109,15 +110,19 @@ fn step(screen: &Screen, seconds: f64) -> String {
 
 /// The best plans, one for each (dp, tp, pp). Those that may be the fastest have a mark.
 pub fn ranking(screen: &Screen, found: &Found, top: usize) -> String {
+    let all = found.search.by_degrees();
+    let shown = &all[..top.min(all.len())];
+    // Where sequences are shared, the context ranks matter more than the chunks.
+    let shared = shown.iter().any(|plan| plan.strategy.context > 1);
+    let fourth = if shared { "cp" } else { "chunks" };
     let head = [
-        "dp", "tp", "pp", "chunks", "mb", "zero", "again", "sp", "memory", "step", "probably",
-        "MFU",
+        "dp", "tp", "pp", fourth, "mb", "zero", "again", "sp", "memory", "step", "probably", "MFU",
     ];
     let node = found.job.cluster.network.ranks_per_node;
     let row = |plan: &Plan| {
         let seconds = plan.time.total();
         let cost = found.job.cost(seconds, 1.0);
-        let mut row = cells(&plan.strategy).to_vec();
+        let mut row = cells(&plan.strategy, shared).to_vec();
         if found.job.leaves_node(plan.strategy.tensor) {
             row[1].push('!');
         }
@@ -125,8 +130,6 @@ pub fn ranking(screen: &Screen, found: &Found, top: usize) -> String {
         row.extend([likely::seconds(Made::Benchmark, plan), percent(cost.mfu)]);
         row
     };
-    let all = found.search.by_degrees();
-    let shown = &all[..top.min(all.len())];
     let rows: Vec<Vec<String>> = shown.iter().map(|plan| row(plan)).collect();
     let words = format!(
         "The search: {} strategies, {} fit. {}; * may be the fastest:",
@@ -138,11 +141,16 @@ pub fn ranking(screen: &Screen, found: &Found, top: usize) -> String {
             "The best of each (dp, tp, pp)".to_string()
         }
     );
+    let probably = if shared {
+        "with a ?, nothing is known: no published run of the list shares sequences"
+    } else {
+        likely::IN_SHORT
+    };
     let may_win = |row: usize| Accuracy::known().may_win(shown[row], &all);
     let mut lines = vec![
         screen.wrap(&words, 2),
         ranked(screen, &head, &rows, may_win),
-        screen.wrap(&format!("probably: {}", likely::IN_SHORT), 2),
+        screen.wrap(&format!("probably: {probably}"), 2),
     ];
     let leaves = |plan: &&Plan| found.job.leaves_node(plan.strategy.tensor);
     if shown.iter().any(leaves) {

@@ -4,32 +4,10 @@ use anyhow::Result;
 use kit::show::{Plot, Screen, Series};
 use shardlab::parallel::context::Exchange;
 
-/// The numbers that each of `ranks` ranks sends for one layer, in the forward and in the backward
-/// pass: for `tokens` tokens, `queries` wide queries and `keys` wide keys.
-pub fn exchanged(
-    exchange: Exchange,
-    ranks: usize,
-    tokens: f64,
-    queries: f64,
-    keys: f64,
-) -> [f64; 2] {
-    let c = ranks as f64;
-    match exchange {
-        Exchange::Gather | Exchange::Ring => {
-            let forward = 2.0 * (c - 1.0) / c * tokens * keys;
-            [forward, 2.0 * forward]
-        }
-        Exchange::Ulysses => {
-            let forward = 2.0 * (queries + keys) * (c - 1.0) / (c * c) * tokens;
-            [forward, forward]
-        }
-    }
-}
-
 /// What a ring sends for each number of Ulysses, with `group` query heads for each key head: in the
 /// forward pass, and over a step.
 fn ring_beside_ulysses(ranks: usize, group: usize) -> [f64; 2] {
-    let sent = |exchange| exchanged(exchange, ranks, 1.0, group as f64, 1.0);
+    let sent = |exchange: Exchange| exchange.sent(ranks, 1.0, group as f64, 1.0);
     let ring = sent(Exchange::Ring);
     let ulysses = sent(Exchange::Ulysses);
     [ring[0] / ulysses[0], (ring[0] + ring[1]) / (ulysses[0] + ulysses[1])]
@@ -76,7 +54,7 @@ mod tests {
             assert!((forward - expected).abs() < 1e-12 && (step - 1.5 * expected).abs() < 1e-12);
         }
         // Four ranks, 8 tokens, queries and keys 2 wide.
-        assert_eq!(exchanged(Exchange::Gather, 4, 8.0, 2.0, 2.0), [24.0, 48.0]);
-        assert_eq!(exchanged(Exchange::Ulysses, 4, 8.0, 2.0, 2.0), [12.0, 12.0]);
+        assert_eq!(Exchange::Gather.sent(4, 8.0, 2.0, 2.0), [24.0, 48.0]);
+        assert_eq!(Exchange::Ulysses.sent(4, 8.0, 2.0, 2.0), [12.0, 12.0]);
     }
 }

@@ -54,7 +54,7 @@ pub fn measure(
         tokens: vec![0; world.size()],
         probed: probe(&training, config, &packed, text)?,
     };
-    // The first step also leaves buffers that are not the step's: the second one counts activations.
+    // The first step also leaves buffers that are not the step's: the second counts activations.
     for step in 0..2 {
         progress(world, || format!("{}: step {}", strategy.exchange.name(), step + 1));
         let mut passes = training.draw(text, step, &mut packed);

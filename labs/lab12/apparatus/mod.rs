@@ -17,9 +17,9 @@ mod probe;
 mod work;
 
 pub use broken::Break;
-pub use bytes::{exchanged, show_bytes};
+pub use bytes::show_bytes;
 pub use checks::{Found, check, check_training};
-pub use grid::Grid;
+pub use grid::{Cell, Grid};
 pub use measured::{Measured, compared, measure};
 pub use one_rank::OneRank;
 pub use packed::Packed;

@@ -1,5 +1,5 @@
-//! A probe: change one token, and count whose outputs change. It needs no second training to compare
-//! with, and finds what a loss hides.
+//! A probe: change one token, and count whose outputs change. It needs no second training to
+//! compare with, and finds what a loss hides.
 
 use super::Packed;
 use anyhow::Result;

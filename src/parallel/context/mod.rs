@@ -58,6 +58,24 @@ named! {
     }
 }
 
+impl Exchange {
+    /// The numbers that each of `ranks` ranks sends for one layer, in the forward and in the
+    /// backward pass: for `tokens` tokens, `queries` wide queries and `keys` wide keys.
+    pub fn sent(self, ranks: usize, tokens: f64, queries: f64, keys: f64) -> [f64; 2] {
+        let c = ranks as f64;
+        match self {
+            Exchange::Gather | Exchange::Ring => {
+                let forward = 2.0 * (c - 1.0) / c * tokens * keys;
+                [forward, 2.0 * forward]
+            }
+            Exchange::Ulysses => {
+                let forward = 2.0 * (queries + keys) * (c - 1.0) / (c * c) * tokens;
+                [forward, forward]
+            }
+        }
+    }
+}
+
 impl Slicing {
     /// The positions of `rank`, one of `ranks`, in sequences of `length` tokens.
     pub fn slices(self, length: usize, ranks: usize, rank: usize) -> Slices {
@@ -166,7 +184,7 @@ impl ContextParallel {
             );
             return Err(BadInput::new(
                 what,
-                "choose a `cp` that divides them, or cp-comm=ring or gather",
+                "choose fewer context ranks, or cp-comm=ring or gather",
             ));
         }
         Ok(())
@@ -241,7 +259,7 @@ impl fmt::Debug for ContextAttention {
 }
 
 impl Attend for ContextAttention {
-    fn attend(&self, qkv: &Tensor, heads: &Heads, pass: &Pass, layer: &str) -> Result<Tensor> {
+    fn attend(&self, qkv: Tensor, heads: &Heads, pass: &Pass, layer: &str) -> Result<Tensor> {
         let ContextParallel { group, exchange, mistake, .. } = &self.context;
         let Heads { queries, kv } = heads;
         let (_, _, row) = qkv.dims3()?;
@@ -273,7 +291,7 @@ impl Attend for ContextAttention {
             return Exchanged::new(group, pass.precision, &widths[..1]).to_positions(&y);
         }
         let op = AcrossBlocks::new(attention(queries.clone(), *kv), self.slices.clone(), group);
-        apply(qkv, op.by(*exchange).mistaken(*mistake))
+        apply(&qkv, op.by(*exchange).mistaken(*mistake))
     }
 }
 

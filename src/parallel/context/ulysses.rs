@@ -8,7 +8,7 @@
 //! ```
 
 use crate::comm::Comm;
-use crate::tensor::{Precision, Stored, TensorOp, apply};
+use crate::tensor::{Precision, Stored, TensorOp, apply, consume};
 use candle_core::{Error, Result, Shape, Tensor, bail};
 use half::bf16;
 
@@ -43,11 +43,12 @@ impl Exchanged {
 
     /// `x` [sequences, positions here, all heads] as [sequences, all positions, heads here].
     /// Positions are in the order of the ranks.
-    pub fn to_heads(&self, x: &Tensor) -> Result<Tensor> {
-        apply(x, self.clone())
+    /// Uses `x` up.
+    pub fn to_heads(&self, x: Tensor) -> Result<Tensor> {
+        consume(x, self.clone())
     }
 
-    /// The reverse of [`Exchanged::to_heads`].
+    /// The reverse of [`Exchanged::to_heads`]; `x` stays, because attention's backward pass reads it.
     pub fn to_positions(&self, x: &Tensor) -> Result<Tensor> {
         apply(x, Exchanged { direction: Direction::ToPositions, ..self.clone() })
     }

@@ -166,10 +166,10 @@ impl Accuracy {
     }
 
     /// What to expect of a strategy's prediction, in a benchmark or in a training. Nothing is known
-    /// of those that offload.
+    /// of those that offload, or share sequences.
     pub fn expected(&self, made: Made, strategy: &Strategy) -> Option<&Errors> {
         let errors = &self.kinds[made as usize][PlanKind::of(strategy) as usize];
-        (strategy.offload == Offloaded::None).then_some(errors)
+        (strategy.offload == Offloaded::None && strategy.context == 1).then_some(errors)
     }
 
     /// The spread of the difference between the predictions of two strategies for one job.
@@ -196,7 +196,8 @@ impl Accuracy {
     /// Whether a plan may be the fastest of all, of which the first is the likely one. Where
     /// nothing is known of errors, that one alone.
     pub fn may_win(&self, plan: &Plan, all: &[&Plan]) -> bool {
-        if plan.strategy.offload != Offloaded::None {
+        let unknown = |plan: &Plan| self.expected(Made::Benchmark, &plan.strategy).is_none();
+        if unknown(plan) {
             return all.first().is_some_and(|first| first.strategy == plan.strategy);
         }
         all.iter().all(|other| self.keeps_up(plan, other))

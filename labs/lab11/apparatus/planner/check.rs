@@ -1,6 +1,7 @@
 //! Whether a job can use a strategy. If not: why, and what to do.
 
 use super::super::strategy::{Degrees, Load, Offloaded, Program, Recompute, Strategy, TrainingJob};
+use shardlab::parallel::ContextParallel;
 use shardlab::units::bytes_decimal;
 
 /// Why a job cannot use a strategy, and what to do.
@@ -34,17 +35,24 @@ pub fn refusal(job: &TrainingJob, s: &Strategy) -> Option<Refusal> {
 /// Whether the strategy's degrees divide devices, heads, MLP and layers.
 pub fn undivided(job: &TrainingJob, s: &Strategy) -> Option<Refusal> {
     let model = &job.model;
-    let Strategy { data, tensor, pipeline, chunks, .. } = *s;
+    let Strategy { data, tensor, pipeline, context, chunks, .. } = *s;
     if s.ranks() != job.devices {
         let devices = job.devices;
         let ranks = s.ranks();
-        let what =
-            format!("dp {data} x tp {tensor} x pp {pipeline} = {ranks} devices, not {devices}");
-        let replica = tensor * pipeline;
+        let shared = if context > 1 {
+            format!(" x cp {context}")
+        } else {
+            String::new()
+        };
+        let what = format!(
+            "dp {data} x tp {tensor} x pp {pipeline}{shared} = {ranks} devices, not {devices}"
+        );
+        let replica = tensor * pipeline * context;
         if devices >= replica && devices.is_multiple_of(replica) {
             return because(what, format!("dp={} uses all {devices} devices", devices / replica));
         }
-        let help = format!("tp x pp must divide {devices}: {}", divisors(devices, replica));
+        let axes = if context > 1 { "tp x pp x cp" } else { "tp x pp" };
+        let help = format!("{axes} must divide {devices}: {}", divisors(devices, replica));
         return because(what, help);
     }
     for (what, number) in [
@@ -56,6 +64,10 @@ pub fn undivided(job: &TrainingJob, s: &Strategy) -> Option<Refusal> {
             let what = format!("tp {tensor} does not divide {number} {what}");
             return because(what, format!("give tp={}", divisors(number, tensor)));
         }
+    }
+    let comm = (s.exchange, s.slicing);
+    if let Err(error) = ContextParallel::check(model, (context, tensor), comm, false) {
+        return because(error.what, error.help.replace('`', ""));
     }
     if pipeline == 1 && chunks > 1 {
         let what = format!("{chunks} chunks on a pipeline of 1 rank follow each other there");
@@ -76,8 +88,9 @@ pub fn undivided(job: &TrainingJob, s: &Strategy) -> Option<Refusal> {
 /// Whether data ranks, tensor ranks and stages can share the sequences of a step.
 fn batch(job: &TrainingJob, s: &Strategy) -> Option<Refusal> {
     let block = job.model.block;
-    if s.sequence && !block.is_multiple_of(s.tensor) {
-        let what = format!("sp: tp {} does not divide sequences of {block} tokens", s.tensor);
+    let here = block / s.context;
+    if s.sequence && !here.is_multiple_of(s.tensor) {
+        let what = format!("sp: tp {} does not divide sequences of {here} tokens", s.tensor);
         return because(what, "leave sp out, or give another --seq");
     }
     let sequences = s.data * s.sequences();

@@ -23,9 +23,12 @@ pub const MODELS: [(&str, ModelShape); 7] = [
     ("megatron-1t", ModelShape::gpt2(128, 25_600, 160, 51_200, 2048)),
 ];
 
-/// Tokens that sequences have at most, as in pretraining. For longer ones people divide attention
-/// as well (context parallelism), which the planner does not know.
-const LONGEST: usize = 8192;
+/// Tokens that sequences have at most in most of a pretraining. Longer ones are asked for, and
+/// context ranks may share them.
+pub(super) const USUAL_LENGTH: usize = 8192;
+
+/// The longest sequences that a job may have.
+const LONGEST: usize = 1 << 20;
 
 /// All models that have names.
 pub fn models() -> impl Iterator<Item = (&'static str, ModelShape)> {
@@ -43,7 +46,7 @@ pub fn model(name: &str) -> Result<ModelShape, BadInput> {
             format!("choose one of {}", names.join(", ")),
         )
     })?;
-    Ok(ModelShape { block: shape.block.min(LONGEST), ..shape })
+    Ok(ModelShape { block: shape.block.min(USUAL_LENGTH), ..shape })
 }
 
 /// Which model.
@@ -100,8 +103,8 @@ pub struct ModelOfJob {
         hide_short_help = true
     )]
     pub vocab: usize,
-    /// Tokens of a sequence; for longer ones people divide attention as well, which the planner
-    /// does not know [default: the model's, at most 8,192; for a model of your own 4,096]
+    /// Tokens of a sequence; more than 8,192 may be shared by context ranks [default: the model's,
+    /// at most 8,192; for a model of your own 4,096]
     #[arg(long, value_name = "TOKENS", value_parser = RangedU64ValueParser::<usize>::new().range(1..=LONGEST as u64))]
     pub seq: Option<usize>,
 }
@@ -120,7 +123,7 @@ impl ModelOfJob {
                 (name.to_string(), model(name)?)
             }
         };
-        shape.block = self.seq.unwrap_or(shape.block.min(LONGEST));
+        shape.block = self.seq.unwrap_or(shape.block.min(USUAL_LENGTH));
         Ok((name, shape))
     }
 

@@ -175,8 +175,8 @@ fn fast_between(job: &TrainingJob) -> (bool, String) {
     let Some(tensor) = (1..=node).find(near) else {
         let batch = job.batch;
         let answer = format!(
-            "no: {batch} sequences are too few for ZeRO on {} devices, and what divides a sequence further (context parallelism) \
-             is not known here",
+            "no: {batch} sequences are too few for ZeRO on {} devices; what divides sequences further, context parallelism (lab12), \
+             the source's rules do not know",
             job.devices
         );
         return (false, answer);

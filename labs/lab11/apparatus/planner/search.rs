@@ -5,6 +5,7 @@ use super::super::strategy::{
 };
 use super::accuracy::Accuracy;
 use super::check::{fits, refusal, undivided};
+use super::model::USUAL_LENGTH;
 
 /// The result of a search.
 #[derive(Debug, Default)]
@@ -17,13 +18,14 @@ pub struct Search {
 }
 
 impl Search {
-    /// The best plan for each (dp, tp, pp), the fastest first.
+    /// The best plan for each (dp, tp, pp, cp), the fastest first.
     pub fn by_degrees(&self) -> Vec<&Plan> {
         let mut seen = Vec::new();
         let fresh = |plan: &&Plan| {
-            let Strategy { data, tensor, pipeline, .. } = plan.strategy;
-            let new = !seen.contains(&(data, tensor, pipeline));
-            seen.extend(new.then_some((data, tensor, pipeline)));
+            let Strategy { data, tensor, pipeline, context, .. } = plan.strategy;
+            let degrees = (data, tensor, pipeline, context);
+            let new = !seen.contains(&degrees);
+            seen.extend(new.then_some(degrees));
             new
         };
         self.plans.iter().filter(fresh).collect()
@@ -55,20 +57,38 @@ pub fn search(job: &TrainingJob) -> Search {
 fn try_all(job: &TrainingJob, found: &mut Search, offloads: &[Offloaded]) {
     for tensor in divisors(job.devices) {
         for pipeline in divisors(job.devices / tensor) {
-            let data = job.devices / tensor / pipeline;
-            let degrees = Strategy { data, tensor, pipeline, ..Strategy::SINGLE };
-            // All strategies of these degrees are refused at once.
-            if undivided(job, &degrees).is_some() {
-                found.considered += 1;
-                continue;
-            }
-            for &offload in offloads {
-                for strategy in divisions(job, &Strategy { offload, ..degrees }) {
-                    try_settings(job, found, strategy);
+            for context in contexts(job, job.devices / tensor / pipeline) {
+                let degrees = Strategy {
+                    data: job.devices / tensor / pipeline / context,
+                    tensor,
+                    pipeline,
+                    context,
+                    exchange: job.program.exchange(),
+                    ..Strategy::SINGLE
+                };
+                // All strategies of these degrees are refused at once.
+                if undivided(job, &degrees).is_some() {
+                    found.considered += 1;
+                    continue;
+                }
+                for &offload in offloads {
+                    for strategy in divisions(job, &Strategy { offload, ..degrees }) {
+                        try_settings(job, found, strategy);
+                    }
                 }
             }
         }
     }
+}
+
+/// The numbers of context ranks that are tried among `ranks` ranks with the same weights: only
+/// sequences longer than in pretraining are shared.
+fn contexts(job: &TrainingJob, ranks: usize) -> impl Iterator<Item = usize> {
+    let most = job.model.block / USUAL_LENGTH;
+    let powers = (0..usize::BITS).map(|power| 1 << power);
+    powers
+        .take_while(move |&c| c == 1 || c <= most)
+        .filter(move |c| ranks.is_multiple_of(*c))
 }
 
 /// The stages of ZeRO, and groups of data ranks that divide with stage 3: one node, or a few.
@@ -77,7 +97,8 @@ fn divisions(job: &TrainingJob, base: &Strategy) -> Vec<Strategy> {
     if base.offload == Offloaded::Parameters {
         return if base.pipeline == 1 { vec![zero(3)] } else { Vec::new() };
     }
-    if base.data == 1 {
+    let data = base.gradients();
+    if data == 1 {
         return vec![zero(0)];
     }
     if base.pipeline > 1 {
@@ -92,12 +113,9 @@ fn divisions(job: &TrainingJob, base: &Strategy) -> Vec<Strategy> {
     let node = (job.cluster.network.ranks_per_node / base.tensor).max(1);
     let groups = [1, 2, 4, 8, 16].into_iter().map(|nodes| nodes * node);
     let groups = groups.filter(|&shard| {
-        shard > 1
-            && shard < base.data
-            && base.data.is_multiple_of(shard)
-            && job.program != Program::Shardlab
+        shard > 1 && shard < data && data.is_multiple_of(shard) && job.program != Program::Shardlab
     });
-    let hybrid = groups.map(|shard| Strategy { replicas: base.data / shard, ..zero(3) });
+    let hybrid = groups.map(|shard| Strategy { replicas: data / shard, ..zero(3) });
     (0..=3).map(zero).chain(hybrid).collect()
 }
 

@@ -30,6 +30,8 @@ pub trait Degrees {
     /// The pipeline ranks of which one holds most: of those between the ends, the first has most
     /// micro-batches in flight.
     fn heaviest_ranks(&self) -> impl Iterator<Item = usize>;
+    /// Tokens of a micro-batch on one rank: context ranks share each sequence of `block` tokens.
+    fn tokens(&self, block: usize) -> f64;
     /// Tensor ranks that share the residual stream.
     fn stream(&self) -> usize;
     /// In the field's words: `DP 8`, `ZeRO-3 8`, `TP 8 + PP 4 + ZeRO-1 2`.
@@ -77,6 +79,10 @@ impl Degrees for Strategy {
         (0..self.pipeline).filter(move |&rank| rank < 2 || rank == last)
     }
 
+    fn tokens(&self, block: usize) -> f64 {
+        (self.sequences() * block) as f64 / self.context as f64
+    }
+
     fn stream(&self) -> usize {
         if self.sequence { self.tensor } else { 1 }
     }
@@ -89,16 +95,22 @@ impl Degrees for Strategy {
         if self.pipeline > 1 {
             parts.push(format!("PP {}", self.pipeline));
         }
-        if self.data > 1 {
-            let Strategy { data, replicas, .. } = *self;
+        if self.context > 1 {
+            parts.push(format!("CP {}", self.context));
+        }
+        let data = self.gradients();
+        if data > 1 {
+            let Strategy { replicas, .. } = *self;
             let shard = self.shard();
             parts.push(match self.zero.number() {
-                0 => format!("DP {data}"),
+                0 if self.data == 1 => String::new(),
+                0 => format!("DP {}", self.data),
                 zero if replicas == 1 => format!("ZeRO-{zero} {data}"),
                 3 => format!("HSDP {shard} x {replicas}"),
                 zero => format!("ZeRO-{zero} {shard} x {replicas}"),
             });
         }
+        parts.retain(|part| !part.is_empty());
         match self.offload {
             Offloaded::None => {}
             Offloaded::Optimizer => parts.push("offloaded optimizer".to_string()),

@@ -2,6 +2,7 @@
 
 use super::{Degrees, Offloaded, Recompute, Strategy};
 use super::{Program, TrainingJob};
+use shardlab::parallel::context::Exchange;
 use shardlab::plan::{
     AttentionScores, BytesEach, DropoutMasks, Family, Kept, ModelShape, zero_memory,
 };
@@ -110,6 +111,34 @@ impl TrainingJob {
     }
 }
 
+impl TrainingJob {
+    /// Bytes per token that Ulysses keeps beside: attention's results by heads, which its backward
+    /// pass reads.
+    fn exchanged(&self, strategy: &Strategy) -> f64 {
+        let s = strategy;
+        if s.context == 1 || s.exchange != Exchange::Ulysses {
+            return 0.0;
+        }
+        let width = self.model.embd as f64 / s.tensor as f64;
+        (1.0 - s.recompute.whole_layers()) * self.element() * width
+    }
+
+    /// Bytes of other ranks' keys and values in one layer's backward pass, with their gradients:
+    /// all of them, or two blocks.
+    fn keys_of_others(&self, strategy: &Strategy) -> f64 {
+        let s = strategy;
+        let blocks = match s.exchange {
+            _ if s.context == 1 => 0.0,
+            Exchange::Gather => s.context as f64,
+            Exchange::Ring => 2.0,
+            Exchange::Ulysses => 0.0,
+        };
+        let keys = (self.model.kv_heads() * self.model.head()) as f64 / s.tensor as f64;
+        let each = self.element() + self.bytes.gradient as f64;
+        blocks * 2.0 * s.tokens(self.model.block) * keys * each
+    }
+}
+
 /// Micro-batches whose activations a stage keeps at most, in units of all its layers. With 1F1B
 /// they are p - stage. With interleaved chunks they are p (1 + (p-1)/(pv)) on the first stage
 /// (Korthikanti et al., section 4.2.3). If there are fewer micro-batches, all are in flight.
@@ -158,11 +187,12 @@ impl TrainingJob {
         let last = stage + 1 == s.pipeline;
         let [weights, gradients, optimizer] = self.state_of(s, stage);
 
-        let tokens = (s.sequences() * model.block) as f64;
+        let tokens = s.tokens(model.block);
         let h = model.embd as f64;
         let element = self.element();
         let kept = self.kept(s);
-        let layers = s.layers_of(model.layers, stage) as f64 * self.keeps(s) * tokens;
+        let each = self.keeps(s) + self.exchanged(s);
+        let layers = s.layers_of(model.layers, stage) as f64 * each * tokens;
         let flying = in_flight(s, stage, s.micro_batches_of(self.batch));
         // Before the first layer: a mask of the embedding's dropout. Here also the embedding or the
         // message from the stage before, if the first layer does not keep it to be recomputed, and
@@ -199,14 +229,15 @@ impl TrainingJob {
         };
         // ZeRO-3 gathers the next layer while it uses one, and reduces a layer's gradients;
         // offloaded parameters pass through the same buffers.
-        let gathers = s.zero.number() == 3 && (s.data > 1 || s.offload == Offloaded::Parameters);
+        let gathers =
+            s.zero.number() == 3 && (s.gradients() > 1 || s.offload == Offloaded::Parameters);
         let gathered = if gathers {
             let each = 3.0 * self.bytes.parameter as f64;
             each * model.largest_layer() as f64 / s.tensor as f64
         } else {
             0.0
         };
-        let working = recomputed.max(copies) + gathered;
+        let working = recomputed.max(copies) + gathered + self.keys_of_others(s);
 
         let keeps = |bytes: f64, until: Offloaded| if s.offload < until { bytes } else { 0.0 };
         let state = weights + gradients + optimizer;

@@ -2,6 +2,7 @@
 //! different programs.
 
 use serde::Serialize;
+use shardlab::parallel::context::Exchange;
 
 /// A program that trains, by what it does.
 ///
@@ -56,6 +57,15 @@ impl Program {
     /// Whether the gradients of weights hide the tensor ranks' sums of input gradients.
     pub fn hides_tensor(self) -> bool {
         matches!(self, Program::Megatron | Program::Deepspeed)
+    }
+
+    /// What its context ranks send each other, unless it is told otherwise: Megatron-LM's
+    /// `--cp-comm-type` is `p2p`, and torchtitan gathers since 2026.
+    pub fn exchange(self) -> Exchange {
+        match self {
+            Program::Megatron | Program::Deepspeed => Exchange::Ring,
+            Program::Pytorch | Program::Shardlab => Exchange::Gather,
+        }
     }
 
     /// The last of ZeRO's stages that its pipelines have.

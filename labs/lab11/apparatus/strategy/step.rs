@@ -8,6 +8,7 @@
 use super::memory::mlp_results;
 use super::{Degrees, Offloaded, Recompute, Strategy};
 use super::{Overlap, Program, TrainingJob};
+use shardlab::parallel::context::Exchange;
 use shardlab::plan::exposed;
 
 /// Seconds of a step on the slowest rank, by what they are for. Communication counts only where
@@ -18,6 +19,7 @@ pub struct Time {
     /// Forward passes that are computed again.
     pub recompute: f64,
     pub tensor: f64,
+    pub context: f64,
     pub pipeline: f64,
     pub bubble: f64,
     pub data: f64,
@@ -27,11 +29,12 @@ pub struct Time {
 
 impl Time {
     /// The seconds by name.
-    pub fn parts(&self) -> [(&'static str, f64); 7] {
+    pub fn parts(&self) -> [(&'static str, f64); 8] {
         [
             ("compute", self.compute),
             ("recompute", self.recompute),
             ("tensor", self.tensor),
+            ("context", self.context),
             ("pipeline", self.pipeline),
             ("bubble", self.bubble),
             ("data", self.data),
@@ -49,6 +52,8 @@ struct Layer {
     forward: f64,
     backward: f64,
     again: f64,
+    /// Exposed seconds of its context ranks' messages.
+    context: f64,
     /// Exposed seconds of its tensor ranks' collectives.
     tensor: f64,
     /// The same, of the forward pass that is computed again.
@@ -60,7 +65,7 @@ impl TrainingJob {
     fn layer(&self, s: &Strategy) -> Layer {
         let model = &self.model;
         let device = &self.cluster.device;
-        let n = (s.sequences() * model.block) as f64;
+        let n = s.tokens(model.block);
         let t = s.tensor as f64;
         let h = model.embd as f64;
         let side = n.min(h / t);
@@ -96,10 +101,20 @@ impl TrainingJob {
         let behind = if hides { products } else { 0.0 };
         let sums = if s.sequence { 0.5 } else { 1.0 } * all_reduces;
         let inputs = if self.gathers_again(s) { all_reduces / 2.0 } else { 0.0 };
+        // A ring's messages travel while a block is attended to; the others are waited for.
+        let [there, back] = self.context_seconds(s);
+        let behind_attention = match s.exchange {
+            Exchange::Ring if self.overlap != Overlap::None => attention,
+            _ => 0.0,
+        };
+        let waits = |seconds: f64, work: f64| (seconds - work).max(0.0);
+        let context = (1.0 + s.recompute.whole_layers()) * waits(there, behind_attention)
+            + waits(back, 2.0 * behind_attention);
         Layer {
             forward,
             backward,
             again,
+            context,
             tensor: 2.0 * all_reduces - sums.min(behind) + (inputs - behind).max(0.0),
             tensor_again: self.recomputed_all_reduces(s) * self.tensor_seconds(s),
         }
@@ -111,7 +126,7 @@ impl TrainingJob {
         let device = &self.cluster.device;
         let m = s.micro_batches_of(self.batch) as f64;
         let p = s.pipeline as f64;
-        let n = (s.sequences() * model.block) as f64;
+        let n = s.tokens(model.block);
         let t = s.tensor as f64;
         let longest = s.layers(model.layers) as f64;
         let last = s.layers_of(model.layers, s.pipeline - 1) as f64;
@@ -138,11 +153,12 @@ impl TrainingJob {
             tensor: m
                 * (layers * (layer.tensor + layer.tensor_again)
                     + TrainingJob::ends(s) * self.tensor_seconds(s)),
+            context: m * layers * layer.context,
             pipeline: m * messages,
             ..Time::default()
         };
         time.bubble = (p - 1.0) / s.chunks as f64 / m
-            * (time.compute + time.recompute + time.tensor + time.pipeline);
+            * (time.compute + time.recompute + time.tensor + time.context + time.pipeline);
         time.data = self.exposed_data(s, m, longest, forward, backward);
         time.optimizer = self.update_seconds(s);
         time
@@ -150,7 +166,7 @@ impl TrainingJob {
 
     /// Seconds for which a rank waits for the data axis.
     fn exposed_data(&self, s: &Strategy, m: f64, layers: f64, forward: f64, backward: f64) -> f64 {
-        if s.data == 1 && s.offload != Offloaded::Parameters {
+        if s.gradients() == 1 && s.offload != Offloaded::Parameters {
             return 0.0;
         }
         let seconds = self.data_seconds(s);
@@ -281,7 +297,7 @@ mod tests {
             ("tp=8,dp=8", 0.0),
         ] {
             let time = job.time(&plan.parse().unwrap());
-            let work = time.compute + time.recompute + time.tensor + time.pipeline;
+            let work = time.compute + time.recompute + time.tensor + time.context + time.pipeline;
             assert!((time.bubble / work - bubble).abs() < 1e-12, "{plan}");
         }
     }

@@ -6,24 +6,21 @@
 use super::TrainingJob;
 use super::collective::{self, RankGroup};
 use super::{Degrees, Offloaded, Recompute, Strategy};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use shardlab::mesh::Axis;
+use shardlab::parallel::context::Exchange;
 use shardlab::plan::{Portion, ZeroVolumes, zero_volumes};
 
 /// The bytes that one rank sends in a step along one axis.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct AxisTraffic {
-    #[serde(serialize_with = "name")]
-    pub axis: Axis,
+    /// tensor, context, pipeline or data.
+    pub axis: &'static str,
     pub bytes: f64,
     /// Seconds, if nothing hides them.
     pub seconds: f64,
     /// Whether the axis leaves its node.
     pub between_nodes: bool,
-}
-
-fn name<S: Serializer>(axis: &Axis, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(axis.name())
 }
 
 /// Seconds of the data axis: of one reduction of all gradients and one gather of all parameters in
@@ -43,8 +40,7 @@ fn share(n: usize) -> f64 {
 impl TrainingJob {
     /// Bytes of a micro-batch's residual stream.
     fn stream_bytes(&self, strategy: &Strategy) -> f64 {
-        let tokens = (strategy.sequences() * self.model.block) as f64;
-        tokens * (self.model.embd as u64 * self.bytes.parameter) as f64
+        strategy.tokens(self.model.block) * (self.model.embd as u64 * self.bytes.parameter) as f64
     }
 
     /// Whether any group of so many neighbours is on more than one node.
@@ -113,6 +109,55 @@ impl TrainingJob {
         }
     }
 
+    /// Bytes that a context rank sends for one layer of a micro-batch, forward and backward. Sums
+    /// of gradients travel in the gradients' type where they add up on the way.
+    fn context_bytes(&self, strategy: &Strategy) -> [f64; 2] {
+        let s = strategy;
+        let t = s.tensor as f64;
+        let width = self.model.embd as f64 / t;
+        let keys = (self.model.kv_heads() * self.model.head()) as f64 / t;
+        let tokens = (s.sequences() * self.model.block) as f64;
+        let [forward, backward] = s.exchange.sent(s.context, tokens, width, keys);
+        let element = self.bytes.parameter as f64;
+        let gradients = match s.exchange {
+            Exchange::Ulysses => element,
+            _ => (element + self.bytes.gradient as f64) / 2.0,
+        };
+        [forward * element, backward * gradients]
+    }
+
+    /// Seconds of the context ranks' messages for one layer, forward and backward, if nothing hides
+    /// them.
+    pub(super) fn context_seconds(&self, strategy: &Strategy) -> [f64; 2] {
+        let s = strategy;
+        if s.context == 1 {
+            return [0.0; 2];
+        }
+        let group = [s.context, s.tensor];
+        let calls = match s.exchange {
+            Exchange::Ulysses => [2.0, 2.0],
+            _ => [1.0, 2.0],
+        };
+        let bytes = self.context_bytes(s);
+        [0, 1].map(|i| self.gathers(group, bytes[i] / share(s.context), calls[i]))
+    }
+
+    /// The bytes that a context rank sends in a step.
+    pub fn context_traffic(&self, strategy: &Strategy) -> AxisTraffic {
+        let s = strategy;
+        let layers = s.layers(self.model.layers) as f64;
+        let times = s.micro_batches_of(self.batch) as f64 * layers;
+        // A forward pass that is computed again sends again.
+        let forward = 1.0 + s.recompute.whole_layers();
+        let of = |[first, second]: [f64; 2]| times * (forward * first + second);
+        AxisTraffic {
+            axis: "context",
+            bytes: if s.context > 1 { of(self.context_bytes(s)) } else { 0.0 },
+            seconds: of(self.context_seconds(s)),
+            between_nodes: s.context > 1 && self.leaves_node(s.context * s.tensor),
+        }
+    }
+
     /// Seconds of one message between stages. Each tensor rank sends its part. The receivers gather
     /// the whole, unless sequence parallelism wants parts anyway.
     pub(super) fn message_seconds(&self, strategy: &Strategy) -> f64 {
@@ -123,7 +168,7 @@ impl TrainingJob {
         let sends = collective::sends(
             &self.cluster.network,
             bytes / strategy.tensor as f64,
-            strategy.tensor * strategy.data,
+            strategy.tensor * strategy.gradients(),
             strategy.ranks(),
         );
         let gathers = if strategy.sequence {
@@ -213,7 +258,7 @@ impl TrainingJob {
         let each = 2.0 * pass + again + self.recomputed_all_reduces(s);
         let calls = m * (layers * each + TrainingJob::ends(s));
         let tensor = AxisTraffic {
-            axis: Axis::Tensor,
+            axis: Axis::Tensor.name(),
             bytes: calls * 2.0 * share(s.tensor) * stream,
             seconds: calls * self.tensor_seconds(s),
             between_nodes: self.leaves_node(s.tensor),
@@ -225,7 +270,7 @@ impl TrainingJob {
             2.0 * m * s.chunks as f64
         };
         let pipeline = AxisTraffic {
-            axis: Axis::Pipeline,
+            axis: Axis::Pipeline.name(),
             bytes: messages * stream / s.tensor as f64,
             seconds: messages * self.message_seconds(s),
             between_nodes: s.pipeline > 1 && s.ranks() > node,
@@ -234,7 +279,7 @@ impl TrainingJob {
         let seconds = self.data_seconds(s);
         let bytes = reduced * self.bytes.gradient + gathered * self.gathered_bytes(s);
         let data = AxisTraffic {
-            axis: Axis::Data,
+            axis: Axis::Data.name(),
             bytes: share(s.shard()) * self.most_held(s) * bytes as f64,
             seconds: reduced as f64 * seconds.reduce + gathered as f64 * seconds.gather,
             between_nodes: s.shard() > 1 && self.leaves_node(s.shard() * s.tensor),
@@ -248,11 +293,11 @@ impl TrainingJob {
         let s = strategy;
         let part = self.most_held(s) * self.bytes.gradient as f64 / s.shard() as f64;
         AxisTraffic {
-            axis: Axis::Data,
+            axis: Axis::Data.name(),
             bytes: 2.0 * share(s.replicas) * part,
             seconds: self.data_seconds(s).average,
             between_nodes: s.replicas > 1
-                && s.data * s.tensor > self.cluster.network.ranks_per_node,
+                && s.gradients() * s.tensor > self.cluster.network.ranks_per_node,
         }
     }
 }

@@ -3,6 +3,7 @@
 mod axes;
 mod block_on_ranks;
 mod checkpoints;
+mod context;
 mod data_parallel;
 mod draws;
 mod heads;
@@ -36,6 +37,7 @@ use anyhow::Result;
 use axes::axes;
 use block_on_ranks::block_on_ranks;
 use checkpoints::checkpoints;
+use context::context;
 use data_parallel::data_parallel;
 use draws::draws;
 use heads::heads;
@@ -160,6 +162,7 @@ pub fn figure(name: &str) -> Result<String> {
         "block-tp" => block_on_ranks(false),
         "block-sp" => block_on_ranks(true),
         "heads" => heads(),
+        "context" => context(),
         "zero-life" => zero_life(),
         "live" => live_activations()?,
         "data-parallel" => data_parallel(),
