@@ -272,6 +272,17 @@ fn suite(comm: Comm) -> Result<()> {
         if ranks.is_multiple_of(2) { 2 } else { 1 },
         ranks <= 2,
     )?;
+    if ranks > 1 {
+        suite::context::attention_is_one_ranks(&comm)?;
+    }
+    let meshes: &[&str] = match ranks {
+        2 => &["cp=2,cp-comm=ring"],
+        4 => &["dp=2,cp=2,zero=1,cp-comm=ulysses", "tp=2,cp=2,sp"],
+        _ => &[],
+    };
+    for mesh in meshes {
+        suite::context::a_mesh_trains_what_one_rank_trains(&comm, mesh)?;
+    }
     llama(&comm)?;
     if ranks >= 4 {
         suite::zero::two_groups_train_side_by_side(&comm, ranks == 4)?;
@@ -864,6 +875,12 @@ fn every_lab(mpirun: &Mpirun) -> Result<()> {
             "--seq 16 --batch 6 --out o",
             "every strategy generates one rank's tokens",
             Some("ungathered"),
+        ),
+        (
+            program("lab12"),
+            "--steps 3 --out o",
+            "one token changes its document alone",
+            Some("stale-kv"),
         ),
         // It computes alone: one process speaks.
         (program("lab11"), "--devices 16 --model llama-3-8b", "every plan fits", None),

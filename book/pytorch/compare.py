@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs labs 02 to 09 beside the same loops in PyTorch: the same weights and batches in, the same numbers out.
+"""Runs labs 02 to 09, and lab12, beside the same loops in PyTorch: the same weights and batches in, the same numbers out.
 
 Set-up (a virtual environment):  python3 -m venv venv && venv/bin/pip install torch numpy
 All labs:                        venv/bin/python book/pytorch/compare.py
@@ -34,6 +34,7 @@ import lab06
 import lab07
 import lab08
 import lab09
+import lab12
 import shared
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -229,6 +230,13 @@ def lab09s(labs, broken):
     yield Comparison(f"losses of steps {lab09.SAVE_AFTER + 1} and {job.steps}", ends, theirs, NUMBERS)
 
 
+def lab12s(labs, broken):
+    flags = [*lab12.JOB.flags("grad-accum"), "--comm", "ring", "--documents", 1]
+    _, _, rows = labs.run("lab12", *flags, metrics=True)
+    there = shared.launch(lab12.run, lab12.JOB.ranks, broken=broken)
+    yield Comparison("ring attention: losses and norms", losses_and_norms(rows), there["losses"] + there["norms"], NUMBERS)
+
+
 # What is compared, and the mistakes that `--broken` makes in PyTorch's run, one after the other.
 LABS = {
     "start": (start, ["weight"]),
@@ -240,6 +248,7 @@ LABS = {
     "lab07": (lab07s, ["data", "groups"]),
     "lab08": (lab08s, ["weight", "steps"]),
     "lab09": (lab09s, ["weight", "moments"]),
+    "lab12": (lab12s, ["weight", "positions"]),
 }
 
 
@@ -247,7 +256,7 @@ def programs(folder):
     """The folder with the labs' programs; builds them if there is none."""
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     known = [pathlib.Path(folder)] if folder else [target / "release", target / "debug"]
-    there = [one.resolve() for one in known if all((one / f"lab{number:02}").is_file() for number in range(2, 10))]
+    there = [one.resolve() for one in known if all((one / f"lab{number:02}").is_file() for number in [*range(2, 10), 12])]
     if there:
         return max(there, key=lambda one: (one / "lab03").stat().st_mtime)
     if folder:

@@ -35,6 +35,9 @@ pub struct Args {
     pub train: TrainFlags,
     #[command(flatten)]
     pub run: RunFlags,
+    /// Write one JSON line per step of the training at the end to this file
+    #[arg(long, value_name = "FILE", conflicts_with = "broken", help_heading = help::OUTPUT)]
+    pub metrics: Option<PathBuf>,
     /// Draw the bytes that each exchange sends
     #[arg(long, value_enum, help_heading = help::INSTEAD)]
     pub show: Option<Show>,

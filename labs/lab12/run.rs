@@ -6,7 +6,8 @@ use super::lesson;
 use anyhow::Result;
 use kit::flags::ensure_ranks_can_differ;
 use kit::show::{Screen, thousands};
-use kit::{Checks, Footprint, Lesson, report};
+use kit::{Checks, Footprint, Lesson, MetricsFile, report};
+use serde::Serialize;
 use shardlab::comm::{Comm, Reduce};
 use shardlab::data::Corpus;
 use shardlab::launch;
@@ -166,12 +167,32 @@ fn train(lab: &Lab, comm: &Comm) -> Result<Vec<f64>> {
     let mut training = Training::new(&lab.config, &lab.strategy, comm)?;
     let mut packed = lab.packed;
     let mut losses = Vec::new();
+    let mut norms = Vec::new();
     for step in 0..lab.config.steps {
         kit::progress(comm, || format!("{}: step {}", lab.strategy, step + 1));
-        losses.push(training.step_with(&lab.corpus.train, step, &mut packed)?.loss);
+        let taken = training.step_with(&lab.corpus.train, step, &mut packed)?;
+        losses.push(taken.loss);
+        norms.push(taken.grad_norm);
     }
     training.mesh.group(Axis::Data).all_reduce(&mut losses, Reduce::Mean)?;
+    if let Some(path) = lab.args.metrics.as_deref().filter(|_| comm.rank() == 0) {
+        let mut file = MetricsFile::create(Some(path))?;
+        for (i, (&loss, &grad_norm)) in losses.iter().zip(&norms).enumerate() {
+            file.write(&Step { step: i + 1, loss, grad_norm })?;
+        }
+    }
     Ok(losses)
+}
+
+/// A step, as `--metrics` writes it.
+#[derive(Serialize)]
+struct Step {
+    /// Counted from 1.
+    step: usize,
+    /// Mean over all tokens that count.
+    loss: f64,
+    /// Before clipping.
+    grad_norm: f64,
 }
 
 /// The bytes that each rank sends in a step, forward and backward.

@@ -68,7 +68,7 @@ fn one_plan_is_costed_and_a_bad_one_explained() {
         ("--plan dp=512,zero=3,tiles=4", "does not run tiles=4"),
         ("--json --plan dp=8,tp=3,pp=2", "= 48 devices, not 512"),
         ("--free 91", "91 is not in 0..=90"),
-        ("--seq 8193", "8193 is not in 1..=8192"),
+        ("--seq 1048577", "8193 is not in 1..=8192"),
         ("--model gpt-5", "choose one of gpt2"),
         ("--device abacus", "or describe yours with --cluster FILE"),
         ("--network token-ring", "choose one of dgx-a100"),

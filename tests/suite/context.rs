@@ -44,8 +44,8 @@ fn relative(found: &Tensor, positions: &[u32], whole: &Tensor) -> anyhow::Result
 }
 
 /// Attention whose positions the ranks share, by every exchange and in every order, is the
-/// attention of one rank: with dropout, with grouped queries, and with documents, each of which is a sequence
-/// of its own.
+/// attention of one rank: with dropout, with grouped queries, and with documents, each of which is
+/// a sequence of its own.
 pub fn attention_is_one_ranks(comm: &Comm) -> anyhow::Result<()> {
     let length = 6 * 2 * comm.size() * 3;
     let heads = 2 * comm.size();

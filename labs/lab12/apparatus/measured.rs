@@ -135,8 +135,9 @@ pub fn compared(screen: &Screen, config: &Config, one: &OneRank, all: &[Measured
     let c = all.first().map_or(1, |measured| measured.strategy.context);
     let words = format!(
         "Of N numbers in the keys of {} blocks (s b h each), gather and ring send 2(c-1)/c N and twice that back, Ulysses \
-         4(c-1)/c² N both times; c = {c}.",
-        config.shape.layers
+         4(c-1)/{} N both times; c = {c}.",
+        config.shape.layers,
+        screen.either("c²", "c^2")
     );
     format!("{}\n{}", table(screen, &heads, &rows), screen.wrap(&words, 2))
 }

@@ -1,7 +1,7 @@
 //! lab12-zigzag · An early chunk and a late one
 //!
-//! Eight context ranks share sequences of 1,600 tokens in zig-zag order. Which positions does rank 2
-//! hold?
+//! Eight context ranks share sequences of 1,600 tokens in zig-zag order. Which positions does
+//! rank 2 hold?
 //!
 //! ```text
 //! positions     0 .. 99   100 .. 199   ..   1500 .. 1599

@@ -48,7 +48,7 @@ impl Exchanged {
         consume(x, self.clone())
     }
 
-    /// The reverse of [`Exchanged::to_heads`]; `x` stays, because attention's backward pass reads it.
+    /// The reverse of [`Exchanged::to_heads`]. `x` stays: attention's backward pass reads it.
     pub fn to_positions(&self, x: &Tensor) -> Result<Tensor> {
         apply(x, Exchanged { direction: Direction::ToPositions, ..self.clone() })
     }
