@@ -231,7 +231,8 @@ def lab09s(labs, broken):
 
 
 def lab12s(labs, broken):
-    flags = [*lab12.JOB.flags("grad-accum"), "--comm", "ring", "--documents", 1]
+    strategy = f"cp={lab12.JOB.ranks},cp-comm=ring"
+    flags = [*lab12.JOB.flags("ranks", "grad-accum"), "--strategy", strategy, "--documents", 1]
     _, _, rows = labs.run("lab12", *flags, metrics=True)
     there = shared.launch(lab12.run, lab12.JOB.ranks, broken=broken)
     yield Comparison("ring attention: losses and norms", losses_and_norms(rows), there["losses"] + there["norms"], NUMBERS)

@@ -49,6 +49,9 @@ pub fn run(mut args: Args) -> Result<()> {
     let strategy =
         given.unwrap_or(Strategy { exchange: args.context.comm, zero: Stage::One, ..alone });
     args.train.take(&strategy)?;
+    if given.is_none() && args.train.model.dropout == 0.0 {
+        args.train.model.dropout = 0.1; // the comparison covers the masks
+    }
     // Long enough for every rank to have two chunks, and a batch that takes seconds.
     args.train.model.block.get_or_insert(64 * strategy.context.max(2));
     args.train.data.batch.get_or_insert(2);

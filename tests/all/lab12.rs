@@ -21,6 +21,13 @@ fn every_job_passes_the_checks() {
         passes("lab12", &[&format!("{SMALL} {flags}")]);
     }
     passes("lab12", &["--show bytes --ascii", "--dry-run"]);
+    let resharded = "--heads 2 --embd 16 --block 8 --steps 4 --save-after 2";
+    passes(
+        "lab09",
+        &[&format!(
+            "{resharded} --from dp=2,cp=2,zero=1,cp-comm=ring --to dp=3,zero=3 tp=2,cp=2"
+        )],
+    );
 }
 
 /// Each mistake trains on, and exactly these checks see it.

@@ -3,7 +3,7 @@
 use super::{Break, OneRank, Packed, Probed, probe};
 use anyhow::Result;
 use kit::progress;
-use kit::show::{Screen, bar_to_scale, bytes_decimal, significant, table};
+use kit::show::{Screen, bar_to_scale, bytes_decimal, table, thousands};
 use shardlab::comm::{Comm, Reduce};
 use shardlab::difference::largest_difference;
 use shardlab::parallel::Strategy;
@@ -107,6 +107,15 @@ fn apart(params: &Params, found: &[f32], expected: &[f32]) -> f64 {
     params.specs().iter().map(|spec| of(spec.range())).fold(0.0, f64::max)
 }
 
+/// The fewest and the most targets that a rank has.
+fn targets(tokens: &[u64]) -> String {
+    match (tokens.iter().min(), tokens.iter().max()) {
+        (Some(least), Some(most)) if least < most => format!("{least} to {most}"),
+        (Some(all), _) => all.to_string(),
+        _ => String::new(),
+    }
+}
+
 /// A table: each exchange's figures of one rank, beside one rank alone.
 pub fn compared(screen: &Screen, config: &Config, one: &OneRank, all: &[Measured]) -> String {
     let most = one.activations as f64;
@@ -117,14 +126,17 @@ pub fn compared(screen: &Screen, config: &Config, one: &OneRank, all: &[Measured
         vec!["keeps".to_string(), activations(most)],
         vec!["sends forward".to_string(), "-".to_string()],
         vec!["and backward".to_string(), "-".to_string()],
-        vec!["gradients".to_string(), String::new()],
+        vec![
+            "targets".to_string(),
+            thousands(all.first().map_or(0, |one| one.tokens.iter().sum())),
+        ],
     ];
     for measured in all {
         let cells = [
             activations(measured.activations),
             bytes_decimal(measured.sent[0]),
             bytes_decimal(measured.sent[1]),
-            format!("off by {}", significant(measured.gradients, 2)),
+            targets(&measured.tokens),
         ];
         for (row, cell) in rows.iter_mut().zip(cells) {
             row.push(cell);

@@ -15,11 +15,7 @@ pub(super) fn context() -> String {
         let grid = Grid { ranks: RANKS, slicing, length: 64, documents: Vec::new() };
         let chunks = grid.chunks();
         let cell = SIDE / chunks as f64;
-        sketch.words(
-            (left + SIDE / 2.0, 14.0),
-            Align::Centre,
-            &format!("{} order", slicing.name()),
-        );
+        sketch.words((left + SIDE / 2.0, 14.0), Align::Centre, format!("{} order", slicing.name()));
         for queries in 0..chunks {
             for keys in 0..chunks {
                 if let Cell::Round(round) = grid.cell(queries, keys) {
