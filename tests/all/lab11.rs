@@ -68,7 +68,7 @@ fn one_plan_is_costed_and_a_bad_one_explained() {
         ("--plan dp=512,zero=3,tiles=4", "does not run tiles=4"),
         ("--json --plan dp=8,tp=3,pp=2", "= 48 devices, not 512"),
         ("--free 91", "91 is not in 0..=90"),
-        ("--seq 1048577", "8193 is not in 1..=8192"),
+        ("--seq 1048577", "1048577 is not in 1..=1048576"),
         ("--model gpt-5", "choose one of gpt2"),
         ("--device abacus", "or describe yours with --cluster FILE"),
         ("--network token-ring", "choose one of dgx-a100"),
@@ -557,9 +557,9 @@ fn chapter() -> String {
     std::fs::read_to_string(format!("{ROOT}/book/src/lab11.md")).unwrap()
 }
 
-/// torchtitan's benchmarks/llama3_h100_202412_torchtitan.md, tables 2 and 6: the memory that PyTorch
-/// had reserved, in GiB. Its allocator reserves more than tensors take, as many percent at any
-/// number of context ranks.
+/// torchtitan's benchmarks/llama3_h100_202412_torchtitan.md, tables 2 and 6: the memory that
+/// PyTorch had reserved, in GiB. Its allocator reserves more than tensors take, as many percent at
+/// any number of context ranks.
 #[test]
 fn memory_hardly_grows_with_the_context_ranks_of_torchtitan() {
     let cluster = Cluster::new(Device::named("h100-80g").unwrap(), "dgx-h100").unwrap();
@@ -585,8 +585,8 @@ fn memory_hardly_grows_with_the_context_ranks_of_torchtitan() {
     }
 }
 
-/// Meta's plan for 131,072 tokens (arXiv 2407.21783, table 4) is among the best, and its step within
-/// 25% of the one that 38% MFU mean.
+/// Meta's plan for 131,072 tokens (arXiv 2407.21783, table 4) is among the best, and its step is
+/// within 25% of the one that 38% MFU mean.
 #[test]
 fn a_long_sequence_has_metas_plan() {
     let cluster = Cluster::new(Device::named("h100-80g").unwrap(), "dgx-h100").unwrap();
