@@ -49,7 +49,7 @@ pub fn serial(mut alone: Training, job: &Config, text: &[u32], steps: usize) -> 
             let ran = alone.passes(&drawn(&alone, job, rank..rank + 1, text, step))?;
             alone.average()?; // one rank's mean is its own gradients
             loss += alone.loss(&ran)?;
-            let own = gradients(&alone.stages.chunks[0].params);
+            let own = stored_gradients(&alone.stages.chunks[0].params);
             if rank == 0 {
                 sum = own;
             } else {
@@ -113,8 +113,8 @@ pub fn stored_values(params: &Params) -> Vec<f32> {
     }
 }
 
-/// The gradients in f32, in the flat layout.
-fn gradients(params: &Params) -> Vec<f32> {
+/// The gradients in f32, in the flat layout, as they are stored.
+pub fn stored_gradients(params: &Params) -> Vec<f32> {
     if let Ok(gradients) = params.whole_gradients() {
         return gradients.clone();
     }

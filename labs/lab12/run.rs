@@ -94,6 +94,7 @@ pub fn run(mut args: Args) -> Result<()> {
     }
     footprint.ensure_fits(free)?;
     if launch::is_first_process() {
+        MetricsFile::create(lab.args.metrics.as_deref())?; // refused before the work, not after it
         introduce(&lab);
     }
     launch::one_compute_thread_a_rank();

@@ -14,6 +14,7 @@ fn every_job_passes_the_checks() {
         "--ranks 3 --documents 1 --comm ring",
         "--ranks 4 --slices contiguous --comm ulysses",
         "--ranks 2 --dtype bf16",
+        "--ranks 2 --dtype bf16 --reduce-dtype bf16",
         "--strategy dp=2,cp=2,zero=3,cp-comm=ulysses",
         "--strategy dp=2,tp=2,pp=2,cp=2,m=2,zero=1,sp",
         "--break contiguous",

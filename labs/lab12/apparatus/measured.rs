@@ -2,6 +2,7 @@
 
 use super::{Break, OneRank, Packed, Probed, probe};
 use anyhow::Result;
+use kit::parity::stored_gradients;
 use kit::progress;
 use kit::show::{Screen, bar_to_scale, bytes_decimal, table, thousands};
 use shardlab::comm::{Comm, Reduce};
@@ -68,7 +69,7 @@ pub fn measure(
             let targets = passes.iter().flat_map(|(batch, _)| &batch.targets);
             let mine = [targets.filter(counts).count() as u64];
             world.all_gather(&mine, &mut measured.tokens)?;
-            measured.gradients = apart(&params, &params.gradients(), &one.gradients);
+            measured.gradients = apart(&params, &stored_gradients(&params), &one.gradients);
             measured.norm = training.zero.norm()? / one.grad_norm;
             measured.loss = training.loss(&ran)?;
             // The forward pass once more, to count its bytes.

@@ -2,6 +2,7 @@
 
 use super::Packed;
 use anyhow::Result;
+use kit::parity::stored_gradients;
 use shardlab::comm::Comm;
 use shardlab::data::Batch;
 use shardlab::model::Pass;
@@ -37,7 +38,7 @@ impl OneRank {
             let ran = alone.passes(&passes)?;
             alone.average()?;
             if step == 0 {
-                found.gradients = alone.stages.chunks[0].params.gradients().clone();
+                found.gradients = stored_gradients(&alone.stages.chunks[0].params);
                 found.grad_norm = alone.zero.norm()?;
             }
             if step <= 1 {

@@ -125,7 +125,7 @@ mod tests {
     fn a_quiz_can_be_answered_and_left() {
         let line = |question: &Question| format!("{}\n", Choice::letter(question.answer()));
         let all: String = questions().unwrap().iter().map(line).collect();
-        assert!(typed(&all.to_uppercase()).ends_with("  result   15 of 15 right\n"));
+        assert!(typed(&all.to_uppercase()).ends_with("  result   16 of 16 right\n"));
         assert!(typed("").ends_with("  result   0 of 0 right\n"));
         let shown = typed("\n\n");
         assert!(shown.contains("0 of 2 right"), "{shown}");
