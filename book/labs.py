@@ -149,7 +149,7 @@ def try_lab(browser, address, programs, lab):
     # What ranks hold and send: the same bytes. What the allocator counts has pointers in it, which are half as long here.
     counted = lambda text: re.findall(r"([\d.,]*\d) (bytes|[kM]?B)(?![/\w])", text)
     number = lambda text: float(text.replace(",", ""))
-    least = 0.98 if lab in ("lab06", "lab07", "lab10") else 1
+    least = 0.98 if lab in ("lab06", "lab07", "lab10", "lab12") else 1
     for (ours, unit), (other, their) in itertools.zip_longest(counted(text), counted(theirs), fillvalue=("0", "")):
         if unit != their or not least * number(other) <= number(ours) <= number(other):
             found.append(f"{ours} {unit} here, and there {other} {their}")
