@@ -1,7 +1,7 @@
 //! Context parallelism beside one rank: attention across ranks' positions, and trainings of a mesh.
 
 use super::parity::{config, loss_rounding, train_large_batch};
-use candle_core::{Device, Tensor, Var};
+use candle_core::{DType, Device, Tensor, Var};
 use shardlab::comm::Comm;
 use shardlab::data::{Batch, Uniform};
 use shardlab::difference::{largest_difference, same_bits};
@@ -32,6 +32,11 @@ fn both(
 /// Rows of `x` [sequences, positions, width] at these positions.
 fn rows(x: &Tensor, positions: &[u32]) -> candle_core::Result<Tensor> {
     x.index_select(&Tensor::new(positions, &Device::Cpu)?, 1)?.contiguous()
+}
+
+/// The numbers of so many rows.
+fn all_rows(rows: &[u32]) -> Vec<u32> {
+    (0..rows.len() as u32).collect()
 }
 
 /// The norm of the difference of `found` and its rows of `whole`, beside that of `whole`.
@@ -86,6 +91,11 @@ pub fn attention_is_one_ranks(comm: &Comm) -> anyhow::Result<()> {
             let (_, pass) = context.share(batch.clone(), pass.clone());
             let positions = pass.slices.positions(length / context.group().size());
             let positions: Vec<u32> = positions.map(|position| position as u32).collect();
+            let ones = Tensor::ones((SEQUENCES, length, HEAD), DType::F32, &Device::Cpu)?;
+            let dropped = pass.drop(rows(&ones, &positions)?, "blocks.0.proj")?;
+            let all = Pass { dropout: dropout.clone(), ..Pass::default() };
+            let expected = rows(&all.drop(ones, "blocks.0.proj")?, &positions)?;
+            assert_eq!(relative(&dropped, &all_rows(&positions), &expected)?, 0.0, "{positions:?}");
             both(&rows(&qkv, &positions)?, &rows(&dy, &positions)?, |qkv| {
                 let attention = pass.attention.as_ref().expect("ranks share sequences");
                 attention.attend((qkv * 1.0)?, &layer, &pass, "blocks.0")
