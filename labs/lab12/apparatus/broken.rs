@@ -1,4 +1,4 @@
-//! Mistakes of context parallelism. Each of them was a released program's.
+//! Mistakes of context parallelism. Most of them were in released programs.
 
 use shardlab::data::Batch;
 use shardlab::parallel::context::Slicing;

@@ -47,10 +47,7 @@ pub fn probe(
         // The true positions, whatever the pass believes.
         let strategy = &training.strategy;
         let rank = training.context.group().rank();
-        let slices = match strategy.context {
-            1 => Default::default(),
-            ranks => strategy.slicing.slices(length, ranks, rank),
-        };
+        let slices = strategy.slicing.slices(length, strategy.context, rank);
         Ok((of_first, slices.positions(mine.length).collect()))
     };
     let (before, positions) = logits(batch)?;

@@ -28,7 +28,7 @@ use crate::error::BadInput;
 use crate::model::{Attend, Heads, Pass};
 use crate::named::named;
 use crate::plan::ModelShape;
-use crate::tensor::{BlockAttention, Documents, Slices, apply};
+use crate::tensor::{BlockAttention, Documents, Dropout, Slices, apply};
 use blocks::AcrossBlocks;
 use candle_core::{Result, Tensor, bail};
 use std::fmt;
@@ -82,6 +82,7 @@ impl Slicing {
         let chunk =
             |number: usize, chunks: usize| number * length / chunks..(number + 1) * length / chunks;
         match self {
+            _ if ranks == 1 => Slices::one(0..length),
             Slicing::ZigZag => {
                 Slices::new([rank, 2 * ranks - 1 - rank].map(|number| chunk(number, 2 * ranks)))
             }
@@ -199,18 +200,16 @@ impl ContextParallel {
     /// over them. A position's target is the next token of the whole sequence, also at the end of a
     /// slice.
     pub fn share(&self, batch: Batch, pass: Pass) -> (Batch, Pass) {
-        if self.group.size() == 1 && batch.documents.is_empty() {
+        let ranks = self.group.size();
+        if ranks == 1 && batch.documents.is_empty() {
             return (batch, pass);
         }
-        let of = |rank| match self.group.size() {
-            1 => Slices::one(0..batch.length),
-            ranks => self.slicing.slices(batch.length, ranks, rank),
-        };
+        let of = |rank| self.slicing.slices(batch.length, ranks, rank);
         let mine = of(self.group.rank());
         let attention = ContextAttention {
             context: self.clone(),
             length: batch.length,
-            slices: (0..self.group.size()).map(of).collect(),
+            slices: (0..ranks).map(of).collect(),
             documents: match self.mistake {
                 Some(Mistake::NoDocuments) => Documents::default(),
                 _ => batch.documents.clone(),
@@ -233,9 +232,7 @@ impl ContextParallel {
             length: mine.rows(),
             ..batch
         };
-        let dropout = pass
-            .dropout
-            .map(|dropout| crate::tensor::Dropout { slices: slices.clone(), ..dropout });
+        let dropout = pass.dropout.map(|dropout| Dropout { slices: slices.clone(), ..dropout });
         let attention: Arc<dyn Attend> = Arc::new(attention);
         (sliced, Pass { slices, dropout, attention: Some(attention), ..pass })
     }
