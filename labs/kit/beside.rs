@@ -71,6 +71,12 @@ impl Beside {
         Beside::of(comm, lesson, library, bound)
     }
 
+    /// Of two comparisons, the one whose difference is nearer to its bound.
+    pub fn or_nearer(self, other: Beside) -> Beside {
+        let used = |beside: Beside| beside.difference / beside.bound;
+        if used(other) > used(self) { other } else { self }
+    }
+
     pub fn holds(self) -> bool {
         self.difference <= self.bound
     }

@@ -121,8 +121,7 @@ pub fn compare_mlps(group: &Comm, seed: u64) -> Result<Beside> {
     let [expected_y, expected_dx] = with_gradient(&x, library.forward(&x, &Pass::training(None))?)?;
     let of_y = Beside::of(group, &y, &expected_y, bounds[0])?;
     let of_dx = Beside::of(group, &dx, &expected_dx, bounds[1])?;
-    let used = |beside: Beside| beside.difference / beside.bound;
-    if used(of_dx) > used(of_y) { Ok(of_dx) } else { Ok(of_y) }
+    Ok(of_y.or_nearer(of_dx))
 }
 
 /// The elements of `y`, and of the gradient that the sum of all of them has in `x`.

@@ -46,29 +46,6 @@ pub struct Args {
     pub broken: Option<Break>,
 }
 
-/// The parts of a strategy that this lab runs: all that a trainer runs.
-pub const AXES: [&str; 19] = [
-    "dp",
-    "tp",
-    "sp",
-    "pad",
-    "pp",
-    "cp",
-    "cp-comm",
-    "cp-order",
-    "chunks",
-    "m",
-    "mb",
-    "schedule",
-    "group",
-    "partition",
-    "zero",
-    "offload",
-    "tiles",
-    "recompute",
-    "order",
-];
-
 /// How ranks share sequences, and what is in them.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = help::STRATEGY)]

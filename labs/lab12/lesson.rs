@@ -8,7 +8,8 @@
 //! compare every gradient with one rank's. See packed documents mix: `--break documents`.
 
 use anyhow::{Context, Result};
-use candle_core::{CpuStorage, CustomOp1, D, Device, Layout, Shape, Tensor, Var};
+use candle_core::Result as Candle;
+use candle_core::{CpuStorage, CustomOp1, D, Device, Error, Layout, Shape, Tensor, Var};
 use candle_nn::ops::softmax;
 use kit::Beside;
 use shardlab::comm::{Comm, Reduce};
@@ -18,44 +19,31 @@ use shardlab::parallel::ContextParallel;
 use shardlab::parallel::context::{Exchange, Slicing};
 
 // ANCHOR: heart
-/// Causal attention of this rank's queries to all ranks' keys and values. Shapes: q, k and v
-/// [heads, positions here, head]. `place` has the position of each row, and the number of its
-/// document: any order of positions and any documents work, since the mask asks for both.
-fn attention(
-    [q, k, v]: [&Tensor; 3],
-    place: &[[i32; 2]],
-    group: &Comm,
-) -> candle_core::Result<Tensor> {
-    let k = gather(k, group)?; // [heads, all positions, head], in the order of the ranks
-    let v = gather(v, group)?;
+/// Causal attention of this rank's queries to all ranks' keys and values. Shapes: q, k, v and the
+/// result [positions here, heads, head]. `place` has the position of each row, and the number of
+/// its document: any order of positions and any documents work, since the mask asks for both.
+fn attention([q, k, v]: [Tensor; 3], place: &[[i32; 2]], group: &Comm) -> Result<Tensor> {
+    let k = k.apply_op1(Gather(group.clone()))?; // [all positions, heads, head], rank by rank
+    let v = v.apply_op1(Gather(group.clone()))?;
     let mut all = vec![0; 2 * place.len() * group.size()];
-    group
-        .all_gather(place.as_flattened(), &mut all)
-        .map_err(candle_core::Error::wrap)?;
+    group.all_gather(place.as_flattened(), &mut all)?;
 
     // A query sees the keys of its own document, up to its own position.
     let sees = |query: &[i32; 2], key: &[i32]| query[0] >= key[0] && query[1] == key[1];
     let hidden = place.iter().flat_map(|query| {
-        all.chunks(2)
-            .map(move |key| if sees(query, key) { 0f32 } else { f32::NEG_INFINITY })
+        let keys = all.chunks(2);
+        keys.map(move |key| if sees(query, key) { 0f32 } else { f32::NEG_INFINITY })
     });
     let shape = (1, place.len(), all.len() / 2);
     let hidden = Tensor::from_iter(hidden, q.device())?.reshape(shape)?;
 
-    let head = q.dim(D::Minus1)? as f64;
-    let scores = (q.matmul(&k.t()?.contiguous()?)? / head.sqrt())?;
-    softmax(&scores.broadcast_add(&hidden)?, D::Minus1)?.matmul(&v)
+    let by_head = |x: Tensor| x.transpose(0, 1)?.contiguous(); // [heads, positions, head]
+    let root = (q.dim(D::Minus1)? as f64).sqrt();
+    let scores = (by_head(q)?.matmul(&by_head(k)?.t()?.contiguous()?)? / root)?;
+    let weights = softmax(&scores.broadcast_add(&hidden)?, D::Minus1)?;
+    Ok(by_head(weights.matmul(&by_head(v)?)?)?)
 }
 // ANCHOR_END: heart
-
-/// All ranks' rows of `x` [heads, rows, head].
-fn gather(x: &Tensor, group: &Comm) -> candle_core::Result<Tensor> {
-    x.transpose(0, 1)?
-        .contiguous()?
-        .apply_op1(Gather(group.clone()))?
-        .transpose(0, 1)?
-        .contiguous()
-}
 
 // ANCHOR: gather
 /// Forward, every rank gets all ranks' rows. Backward, every rank has a gradient for all of them,
@@ -67,24 +55,19 @@ impl CustomOp1 for Gather {
         "all-gather over the context group"
     }
 
-    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
+    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Candle<(CpuStorage, Shape)> {
         let mine = &x.as_slice::<f32>()?[layout.start_offset()..][..layout.shape().elem_count()];
         let mut all = vec![0.0; mine.len() * self.0.size()];
-        self.0.all_gather(mine, &mut all).map_err(candle_core::Error::wrap)?;
+        self.0.all_gather(mine, &mut all).map_err(Error::wrap)?;
         let (rows, heads, head) = layout.shape().dims3()?;
         Ok((CpuStorage::F32(all), (rows * self.0.size(), heads, head).into()))
     }
 
-    fn bwd(
-        &self,
-        x: &Tensor,
-        _all: &Tensor,
-        d_all: &Tensor,
-    ) -> candle_core::Result<Option<Tensor>> {
+    fn bwd(&self, x: &Tensor, _all: &Tensor, d_all: &Tensor) -> Candle<Option<Tensor>> {
         let d_all = d_all.flatten_all()?.to_vec1::<f32>()?;
         let mut mine = vec![0.0; x.elem_count()];
         let sum = self.0.reduce_scatter(&d_all, &mut mine, Reduce::Sum);
-        sum.map_err(candle_core::Error::wrap)?;
+        sum.map_err(Error::wrap)?;
         Ok(Some(Tensor::from_vec(mine, x.shape(), x.device())?))
     }
 }
@@ -115,12 +98,12 @@ pub fn compare_attention(group: &Comm, seed: u64) -> Result<Beside> {
     let qkv = Var::from_tensor(&numbers(seed, 3 * HEADS * HEAD)?)?;
     let dy = numbers(seed + 1, HEADS * HEAD)?;
 
-    let part = |i: usize| -> candle_core::Result<Tensor> {
+    let part = |i: usize| {
         let part = qkv.narrow(2, i * HEADS * HEAD, HEADS * HEAD)?;
-        part.reshape((ROWS, HEADS, HEAD))?.transpose(0, 1)?.contiguous()
+        part.reshape((ROWS, HEADS, HEAD))
     };
-    let y = attention([&part(0)?, &part(1)?, &part(2)?], &place, group)?;
-    let y = y.transpose(0, 1)?.contiguous()?.reshape((1, ROWS, HEADS * HEAD))?;
+    let y = attention([part(0)?, part(1)?, part(2)?], &place, group)?;
+    let y = y.reshape((1, ROWS, HEADS * HEAD))?;
 
     let batch = Batch {
         inputs: vec![0; length],
@@ -141,12 +124,7 @@ pub fn compare_attention(group: &Comm, seed: u64) -> Result<Beside> {
     let bounds = bounds(length);
     let of_y = Beside::of(group, &y, &expected_y, bounds[0])?;
     let of_gradient = Beside::of(group, &dqkv, &expected_dqkv, bounds[1])?;
-    let used = |beside: Beside| beside.difference / beside.bound;
-    Ok(if used(of_gradient) > used(of_y) {
-        of_gradient
-    } else {
-        of_y
-    })
+    Ok(of_y.or_nearer(of_gradient))
 }
 
 /// The elements of `y`, and of its input's gradient for its own gradient `dy`.

@@ -1,10 +1,10 @@
 //! What lab12 runs, in which order.
 
 use super::apparatus::{self, Break, Found, Grid, Measured, OneRank, Packed};
-use super::flags::{AXES, Args};
+use super::flags::Args;
 use super::lesson;
 use anyhow::Result;
-use kit::flags::ensure_ranks_can_differ;
+use kit::flags::{ensure_ranks_can_differ, trained_parts};
 use kit::show::{Screen, thousands};
 use kit::{Checks, Footprint, Lesson, MetricsFile, report};
 use serde::Serialize;
@@ -39,7 +39,7 @@ pub fn run(mut args: Args) -> Result<()> {
     if args.show.is_some() {
         return apparatus::show_bytes(&screen);
     }
-    let given = args.strategy.of_lab("lab12", &AXES)?;
+    let given = args.strategy.of_lab("lab12", &trained_parts())?;
     let ranks = launch::ranks(given.map(|given| given.ranks()).or(args.ranks), 4)?;
     let slicing = match args.broken {
         Some(Break::Contiguous) => Slicing::Contiguous,

@@ -123,7 +123,7 @@ impl BlockAttention {
         let rows = q.slices.rows();
         let width = self.width();
         let mut scores = Vec::new();
-        for (s, h) in self.all(rows, &running.tops) {
+        for (s, h) in self.all(rows, running.tops.len()) {
             let query = Strided::new(q, s, h * self.head);
             let [key, value] = self.keys(kv, s, h);
             let at = (s * self.heads.len() + h) * rows;
@@ -161,7 +161,7 @@ impl BlockAttention {
     pub fn finish(&self, running: Running, rows: usize) -> (Vec<f32>, Vec<f32>) {
         let Running { mut out, tops, sums } = running;
         let width = self.width();
-        for (s, h) in self.all(rows, &tops) {
+        for (s, h) in self.all(rows, tops.len()) {
             let at = (s * self.heads.len() + h) * rows;
             for row in 0..rows {
                 let start = (s * rows + row) * width + h * self.head;
@@ -179,7 +179,7 @@ impl BlockAttention {
         let width = self.width();
         let each = y.len() / self.head.max(1);
         let mut means = vec![0.0; each];
-        for (s, h) in self.all(rows, &vec![0.0; each]) {
+        for (s, h) in self.all(rows, each) {
             let at = (s * self.heads.len() + h) * rows;
             for row in 0..rows {
                 let here = (s * rows + row) * width + h * self.head..;
@@ -206,7 +206,7 @@ impl BlockAttention {
         let mut p = Vec::new();
         let mut ds = Vec::new();
         let products = self.products;
-        for (s, h) in self.all(rows, log_sums) {
+        for (s, h) in self.all(rows, log_sums.len()) {
             let query = Strided::new(q, s, h * self.head);
             let dy = Strided::new(dy, s, h * self.head);
             let [key, value] = self.keys(kv, s, h);
@@ -243,10 +243,10 @@ impl BlockAttention {
         }
     }
 
-    /// All sequences and heads, where `each` has a number for each of them and each of `rows`.
-    fn all(&self, rows: usize, each: &[f32]) -> impl Iterator<Item = (usize, usize)> + use<> {
+    /// All sequences and heads, where each of them has `rows` of `all` numbers.
+    fn all(&self, rows: usize, all: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
         let heads = self.heads.len();
-        (0..each.len() / rows.max(1)).map(move |i| (i / heads, i % heads))
+        (0..all / rows.max(1)).map(move |i| (i / heads, i % heads))
     }
 
     /// The offset of query head `h`'s key in a row of keys.

@@ -32,7 +32,7 @@ pub use orders::{Order, Slowest};
 pub use precision::PrecisionFlags;
 pub use preset::{Defaults, Preset};
 pub use run::RunFlags;
-pub use strategy::{StrategyFlag, ensure_divides, ensure_runs, read_strategy};
+pub use strategy::{StrategyFlag, ensure_divides, ensure_runs, read_strategy, trained_parts};
 pub use zero::ZeroFlags;
 
 use crate::help;

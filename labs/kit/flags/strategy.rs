@@ -46,6 +46,12 @@ const SUBJECTS: [(&str, &str); 20] = [
     ("shard", ""),
 ];
 
+/// The parts of a strategy that a lab teaches, and the trainer runs.
+pub fn trained_parts() -> Vec<&'static str> {
+    let taught = SUBJECTS.iter().filter(|(_, lab)| !lab.is_empty());
+    taught.map(|(part, _)| *part).collect()
+}
+
 impl StrategyFlag {
     /// The strategy, if one is given. `lab` runs the parts called `runs`, such as `dp` and `zero`.
     ///

@@ -168,25 +168,24 @@ impl TensorOp for AcrossBlocks {
         let means = read(y, |y| Ok(self.attention.means(y, dy, q.slices.rows())))?;
         let mut dqkv = vec![0.0; qkv.len()];
         let kv = self.mine(qkv);
-        let own = kv.clone();
+        let len = kv.len();
+        let stale = (self.mistake == Some(Mistake::StaleKeys)).then(|| kv.clone());
         // The gradients of all ranks' keys and values, as far as this rank's queries make them; in
         // a ring, only those of this rank's.
         let gathers = self.exchange == Exchange::Gather;
         let mut parts = vec![0.0; kv.len() * if gathers { ranks } else { 1 }];
         let group = self.group.labelled("backward pass").tagged(GRADIENTS);
         self.rounds("backward pass", kv, |round, block| {
-            let mut dkv = vec![0.0; own.len()];
-            let block = match self.mistake {
-                Some(Mistake::StaleKeys) => Rows { numbers: &own, ..block },
-                _ => block,
-            };
+            let mut dkv = vec![0.0; len];
+            let numbers = stale.as_deref().unwrap_or(block.numbers);
+            let block = Rows { numbers, ..block };
             self.attention
                 .gradients((q, block), dy, (log_sums, &means), (&mut dqkv, &mut dkv));
             self.partial(&mut dqkv);
             self.partial(&mut dkv);
             let part = if gathers { self.owner(round) } else { 0 };
             if gathers || round == 0 {
-                parts[part * own.len()..(part + 1) * own.len()].copy_from_slice(&dkv);
+                parts[part * len..(part + 1) * len].copy_from_slice(&dkv);
                 return Ok(());
             }
             // A block's gradients follow it around the ring, one round later.
@@ -196,7 +195,7 @@ impl TensorOp for AcrossBlocks {
             group.send(&dkv, self.next()).map_err(Error::wrap)
         })?;
         if ranks > 1 && gathers {
-            let mut sum = vec![0.0; own.len()];
+            let mut sum = vec![0.0; len];
             group.reduce_scatter(&parts, &mut sum, Reduce::Sum).map_err(Error::wrap)?;
             parts = sum;
         } else if ranks > 1 {
