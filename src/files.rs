@@ -8,6 +8,7 @@ use memmap2::Mmap;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;
+use std::str::Utf8Error;
 
 /// The most bytes of a file that a person or a program writes to be read as a whole: settings, a
 /// list, a report.
@@ -30,8 +31,16 @@ pub fn open(path: &Path) -> io::Result<(File, u64)> {
 /// Reads a file of at most `most` bytes.
 ///
 /// # Errors
-/// As [`open`], and if the file is larger.
+/// As [`open`], and if the file is larger or [`foreign`].
 pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let bytes = whole(path, most)?;
+    match foreign(&bytes) {
+        Some(what) => Err(invalid(what)),
+        None => Ok(bytes),
+    }
+}
+
+fn whole(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let (file, size) = open(path)?;
     if size > most {
         let what = format!("it has {size} bytes, and at most {most} are expected");
@@ -42,27 +51,157 @@ pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads a text of at most `most` bytes.
+/// Reads a text of at most `most` bytes, without the byte order mark that Windows' programs begin
+/// it with.
 ///
 /// # Errors
 /// As [`read`], and if the bytes are not UTF-8.
 pub fn text(path: &Path, most: u64) -> io::Result<String> {
-    let text = String::from_utf8(read(path, most)?);
-    text.map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        io::Error::new(ErrorKind::InvalidData, format!("it is not UTF-8 text (byte {at})"))
-    })
+    let text = text_or_page(path, most)?;
+    match page(text.as_bytes()) {
+        Some(what) => Err(invalid(what.to_string())),
+        None => Ok(text),
+    }
+}
+
+/// As [`text`], and reads an HTML page like any other text.
+///
+/// # Errors
+/// As [`text`].
+pub fn text_or_page(path: &Path, most: u64) -> io::Result<String> {
+    let bytes = whole(path, most)?;
+    if let Some(what) = packed(&bytes).or_else(|| wide(&bytes)) {
+        return Err(invalid(what));
+    }
+    let mut text = String::from_utf8(bytes)
+        .map_err(|error| invalid(encoding(error.as_bytes(), error.utf8_error())))?;
+    if text.starts_with(MARK) {
+        text.drain(..MARK.len_utf8());
+    }
+    Ok(text)
+}
+
+fn invalid(what: String) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, what)
+}
+
+/// The byte order mark. In UTF-8 it says nothing.
+const MARK: char = '\u{feff}';
+
+/// Beginnings of files that hold another file, or say where it is.
+const PACKED: [(&[u8], &str); 8] = [
+    (b"\x1f\x8b\x08", "it is packed with gzip: `gunzip` unpacks it"),
+    (b"PK\x03\x04", "it is a zip archive: `unzip` unpacks it"),
+    (b"\xfd7zXZ\0", "it is packed with xz: `unxz` unpacks it"),
+    (b"\x28\xb5\x2f\xfd", "it is packed with zstd: `unzstd` unpacks it"),
+    (b"BZh91AY&SY", "it is packed with bzip2: `bunzip2` unpacks it"),
+    (b"7z\xbc\xaf\x27\x1c", "it is a 7z archive: `7z x` unpacks it"),
+    (b"%PDF-", "it is a PDF: `pdftotext` writes its text"),
+    (
+        b"/annex/objects/",
+        "it is a git-annex pointer: `git annex get` fetches the file itself",
+    ),
+];
+
+/// What a file is, and what helps, where its bytes say that it is not what its name promises: a Git
+/// LFS pointer, a packed file, an HTML page. PyTorch's own files are zip archives.
+pub fn foreign(bytes: &[u8]) -> Option<String> {
+    packed(bytes).or_else(|| page(bytes).map(str::to_string))
+}
+
+fn packed(bytes: &[u8]) -> Option<String> {
+    let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
+    // Git LFS says that every pointer is shorter. A longer text is about them.
+    if bytes.starts_with(b"version https://git-lfs.github.com/spec/") && bytes.len() < 1024 {
+        let text = String::from_utf8_lossy(bytes);
+        let size = text.lines().find_map(|line| line.strip_prefix("size "));
+        let of = size.map_or(String::new(), |size| format!(" of {size} bytes"));
+        return Some(format!(
+            "it is a Git LFS pointer, and not the file{of}: `git lfs pull` in its repository \
+             fetches that"
+        ));
+    }
+    let found = PACKED.iter().find(|(begins, _)| bytes.starts_with(begins));
+    found.map(|(_, what)| what.to_string())
+}
+
+/// Says so where a file begins as an HTML page.
+pub fn page(bytes: &[u8]) -> Option<&'static str> {
+    let head = String::from_utf8_lossy(&bytes[..bytes.len().min(1024)]).to_ascii_lowercase();
+    let head = head.trim_start_matches(|c: char| c == MARK || c.is_whitespace());
+    // A comment or XML's own line may go before.
+    let markup = ["<!doctype html", "<html", "<!--", "<?xml", "<head"];
+    let html = head.contains("<!doctype html") || head.contains("<html") || head.contains("<head>");
+    (html && markup.iter().any(|begins| head.starts_with(begins))).then_some(
+        "it is an HTML page, such as a server sends in place of a file: fetch the file's own \
+         address (\"raw\", \"resolve\"; curl -fL ends at an error)",
+    )
+}
+
+/// Says so where a text has two or four bytes for each character. A byte order mark says it, or
+/// what no other text has: control characters in every other place, many of them NULs.
+fn wide(bytes: &[u8]) -> Option<String> {
+    let head = &bytes[..bytes.len().min(4096) / 4 * 4];
+    let every = |step: usize, at: usize| head.iter().skip(at).step_by(step);
+    let all_zero = |at| every(4, at).all(|&byte| byte == 0);
+    let controls = |at| every(2, at).filter(|&&byte| byte < 0x20).count() * 8 > head.len() * 3;
+    let nuls = |at| every(2, at).filter(|&&byte| byte == 0).count();
+    let any = head.iter().any(|&byte| byte != 0);
+    let form = match bytes {
+        [0xff, 0xfe, 0, 0, ..] | [0, 0, 0xfe, 0xff, ..] => "UTF-32",
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "UTF-16",
+        _ if any && all_zero(3) && every(4, 2).all(|&byte| byte <= 0x10) => "UTF-32LE",
+        _ if any && all_zero(0) && every(4, 1).all(|&byte| byte <= 0x10) => "UTF-32BE",
+        _ if controls(1) && nuls(1) > 8 * nuls(0) => "UTF-16LE",
+        _ if controls(0) && nuls(0) > 8 * nuls(1) => "UTF-16BE",
+        _ => return None,
+    };
+    Some(format!("it is {form}: `iconv -f {form} -t UTF-8 OLD > NEW` makes it UTF-8"))
+}
+
+/// Why bytes are not UTF-8, and the command that makes them so.
+fn encoding(bytes: &[u8], error: Utf8Error) -> String {
+    let at = error.valid_up_to();
+    let high = bytes.iter().filter(|byte| **byte >= 0x80).count();
+    let why = match error.error_len() {
+        _ if bytes.contains(&0) => "it is no text",
+        None => "its last character is cut: is the file complete?",
+        _ if !bytes[..at].is_ascii() => {
+            "the text before is; `iconv -c -f UTF-8 -t UTF-8 OLD > NEW` leaves out what is not"
+        }
+        // A letter here and there is from a Western European text.
+        _ if high * 4 < bytes.len() => "`iconv -f WINDOWS-1252 -t UTF-8 OLD > NEW` makes it UTF-8",
+        _ => {
+            "`iconv -f ENCODING -t UTF-8 OLD > NEW` makes it UTF-8, with the text's own encoding, \
+             such as GB18030, SHIFT_JIS or WINDOWS-1251"
+        }
+    };
+    format!("it is not UTF-8 text (byte {at}): {why}")
 }
 
 /// Maps a file into memory, however large it is: only what is used is read.
 ///
 /// # Errors
-/// As [`open`], and if the system cannot map it.
+/// As [`open`], if the file is [`foreign`] or some words of a server, and if the system cannot map
+/// it.
 pub fn map(path: &Path) -> io::Result<Mmap> {
     let (file, _) = open(path)?;
     // SAFETY: a model's files do not change while they are read. If a different program cuts one, a
     // signal ends this program, and its memory stays as it is.
-    unsafe { Mmap::map(&file) }
+    let map = unsafe { Mmap::map(&file) }?;
+    // Safetensors begin with a number of 8 bytes, which can be any, and JSON.
+    let safetensors = map.get(8) == Some(&b'{');
+    match foreign(&map).or_else(|| answer(&map)).filter(|_| !safetensors) {
+        Some(what) => Err(invalid(what)),
+        None => Ok(map),
+    }
+}
+
+/// Quotes what a server says in place of a file: "Entry not found". Numbers are no such text.
+fn answer(bytes: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(bytes).ok().filter(|_| bytes.len() < 1024)?.trim();
+    let words = !text.is_empty() && !text.contains(|c: char| c.is_control() && !c.is_whitespace());
+    words.then(|| format!("it is a short text, {text:?}: fetch the file itself"))
 }
 
 /// Writes a file of `bytes`, either completely or not at all: an earlier one is replaced when all
@@ -110,9 +249,10 @@ mod tests {
         let path = dir.path().join("text");
         std::fs::write(&path, "höher").unwrap();
         assert_eq!(text(&path, 6).unwrap(), "höher");
-        assert_eq!(&map(&path).unwrap()[..], "höher".as_bytes());
         let error = read(&path, 5).unwrap_err();
         assert_eq!(error.to_string(), "it has 6 bytes, and at most 5 are expected");
+        std::fs::write(&path, [0, 1, 2]).unwrap();
+        assert_eq!(&map(&path).unwrap()[..], [0, 1, 2]);
         // A sparse file has a size, and takes no disk.
         File::options().write(true).open(&path).unwrap().set_len(1 << 34).unwrap();
         assert!(
@@ -122,6 +262,106 @@ mod tests {
                 .starts_with("it has 17179869184 bytes")
         );
         std::fs::write(&path, [b'a', 0xff]).unwrap();
-        assert_eq!(text(&path, 6).unwrap_err().to_string(), "it is not UTF-8 text (byte 1)");
+        let said = text(&path, 6).unwrap_err().to_string();
+        assert!(said.starts_with("it is not UTF-8 text (byte 1): "), "{said}");
+    }
+
+    /// What each way to read says of these bytes: a text, a page or text, a list, a map.
+    fn said(bytes: &[u8]) -> [String; 4] {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&file, bytes).unwrap();
+        let path = file.path();
+        let text = |read: io::Result<String>| read.unwrap_or_else(|error| error.to_string());
+        let bytes = |read: io::Result<Vec<u8>>| match read {
+            Ok(bytes) => format!("{} bytes", bytes.len()),
+            Err(error) => error.to_string(),
+        };
+        [
+            text(super::text(path, LIST)),
+            text(text_or_page(path, LIST)),
+            bytes(read(path, LIST)),
+            bytes(map(path).map(|map| map.to_vec())),
+        ]
+    }
+
+    #[test]
+    fn a_pointer_a_packed_file_and_a_page_are_named_by_every_reader() {
+        let pointer = format!(
+            "version https://git-lfs.github.com/spec/v1\noid sha256:{}\nsize 4976698672\n",
+            "0".repeat(64)
+        );
+        let named = "it is a Git LFS pointer, and not the file of 4976698672 bytes: `git lfs pull` in \
+                     its repository fetches that";
+        let marked = format!("\u{feff}{pointer}");
+        let lines = pointer.replace('\n', "\r\n");
+        assert_eq!(said(pointer.as_bytes()), [named; 4]);
+        assert_eq!(said(marked.as_bytes()), [named; 4]);
+        assert_eq!(said(lines.as_bytes()), [named; 4]);
+        // A text about pointers is longer than any of them.
+        let about = pointer.repeat(9);
+        assert_eq!(said(about.as_bytes())[0], about);
+
+        assert!(said(b"\x1f\x8b\x08\0\0").iter().all(|said| said.contains("`gunzip`")));
+        assert!(said(b"PK\x03\x04\x14\0").iter().all(|said| said.contains("`unzip`")));
+        assert!(said(b"%PDF-1.7\n").iter().all(|said| said.contains("`pdftotext`")));
+        // The length of a header of 559,903 bytes has gzip's first bytes.
+        assert_eq!(said(b"\x1f\x8b\x08\0\0\0\0\0{}")[3], "10 bytes");
+
+        for page in [
+            "<!DOCTYPE html><title>404</title>",
+            "\n\n  <HTML lang=\"en\">",
+            "\u{feff}<?xml version=\"1.0\"?>\n<!DOCTYPE html PUBLIC \"-//W3C//DTD XHTML 1.0\">",
+            "<!-- saved -->\n<html><body>",
+        ] {
+            let [text, either, list, map] = said(page.as_bytes());
+            for said in [&text, &list, &map] {
+                assert!(said.starts_with("it is an HTML page"), "{page}: {said}");
+            }
+            assert_eq!(either, page.trim_start_matches(MARK));
+        }
+        for text in ["In HTML a page is <html>.", "<p>no page</p>", "# <html>\n", "<head", "{}"] {
+            assert_eq!(said(text.as_bytes())[0], text);
+        }
+        assert!(said(b"Entry not found")[3].starts_with("it is a short text, \"Entry not found\""));
+        assert_eq!(said(b"GGUF\0")[3], "5 bytes");
+    }
+
+    #[test]
+    fn a_text_has_no_mark_and_other_encodings_are_named() {
+        assert_eq!(said("\u{feff}h\u{feff}öher".as_bytes())[0], "h\u{feff}öher");
+        assert_eq!(said("\u{feff}".as_bytes())[0], "");
+        let wide = |text: &str, big: bool| -> Vec<u8> {
+            let bytes = |unit: u16| if big { unit.to_be_bytes() } else { unit.to_le_bytes() };
+            text.encode_utf16().flat_map(bytes).collect()
+        };
+        for text in ["To be, or not to be", "Быть или не быть", "It\u{2019}s 😀, she said; late"]
+        {
+            for (big, named) in [(false, "it is UTF-16LE: "), (true, "it is UTF-16BE: ")] {
+                let said = &said(&wide(text, big))[0];
+                assert!(said.starts_with(named), "{text}: {said}");
+            }
+            assert_eq!(
+                said(&wide(&format!("{MARK}{text}"), true))[0],
+                "it is UTF-16: `iconv -f UTF-16 -t UTF-8 OLD > NEW` makes it UTF-8"
+            );
+            let longer: Vec<u8> = text.chars().flat_map(|c| (c as u32).to_le_bytes()).collect();
+            assert!(said(&longer)[0].starts_with("it is UTF-32LE: "), "{text}");
+            let longer: Vec<u8> = text.chars().flat_map(|c| (c as u32).to_be_bytes()).collect();
+            assert!(said(&longer)[0].starts_with("it is UTF-32BE: "), "{text}");
+        }
+        for text in ["la\0te, she said", "a\nb\nc\nd\n", "\0\0\0\0", "a\0", "\t1\t2\t3\t4\0\0"] {
+            assert_eq!(said(text.as_bytes())[0], text);
+        }
+        for (bytes, help) in [
+            (&b"it\x92s late"[..], "-f WINDOWS-1252"),
+            (b"\xc4\xe3\xba\xc3\xca\xc0\xbd\xe7", "-f ENCODING"),
+            ("hö\u{e9}".as_bytes().split_last().unwrap().1, "its last character is cut"),
+            (b"h\xc3\xb6\x92her", "-c -f UTF-8"),
+            (b"\x7fELF\x02\0\0\xff\0", "it is no text"),
+        ] {
+            let said = &said(bytes)[0];
+            assert!(said.starts_with("it is not UTF-8 text (byte "), "{said}");
+            assert!(said.contains(help), "{help}: {said}");
+        }
     }
 }

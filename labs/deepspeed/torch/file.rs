@@ -175,11 +175,16 @@ impl Stored {
     }
 }
 
-/// Refuses a file that `torch.save` wrote in its old form, with the way out. Any other is for the
-/// archive's reader to judge.
+/// Refuses a file that `torch.save` wrote in its old form, and one that is something else, with the
+/// way out. Any other is for the archive's reader to judge.
 fn ensure_archive(file: &File, length: u64, path: &Path) -> Result<(), BadInput> {
-    let first = zip::read_at(file, 0, length.min(16) as usize).unwrap_or_default();
-    if !first.windows(NO_ARCHIVE.len()).any(|part| part == NO_ARCHIVE) {
+    let first = zip::read_at(file, 0, length.min(1024) as usize).unwrap_or_default();
+    // Every archive is a zip archive.
+    if let Some(what) = shardlab::files::foreign(&first).filter(|_| !first.starts_with(b"PK")) {
+        return Err(damaged(path, &what));
+    }
+    let begins = &first[..first.len().min(16)];
+    if !begins.windows(NO_ARCHIVE.len()).any(|part| part == NO_ARCHIVE) {
         return Ok(());
     }
     let what = format!(
