@@ -91,7 +91,7 @@ const MARK: char = '\u{feff}';
 /// Beginnings of files that hold another file, or say where it is.
 const PACKED: [(&[u8], &str); 8] = [
     (b"\x1f\x8b\x08", "it is packed with gzip: `gunzip` unpacks it"),
-    (b"PK\x03\x04", "it is a zip archive: `unzip` unpacks it"),
+    (b"PK\x03\x04", "it is a zip archive, as .docx and .epub are: `unzip` unpacks it"),
     (b"\xfd7zXZ\0", "it is packed with xz: `unxz` unpacks it"),
     (b"\x28\xb5\x2f\xfd", "it is packed with zstd: `unzstd` unpacks it"),
     (b"BZh91AY&SY", "it is packed with bzip2: `bunzip2` unpacks it"),
@@ -125,8 +125,11 @@ fn packed(bytes: &[u8]) -> Option<String> {
     found.map(|(_, what)| what.to_string())
 }
 
-/// Says so where a file begins as an HTML page.
+/// Says so where a file begins as an HTML page or as RTF, which are texts, too.
 pub fn page(bytes: &[u8]) -> Option<&'static str> {
+    if bytes.starts_with(b"{\\rtf") {
+        return Some("it is RTF, as word processors write: save it as plain text");
+    }
     let head = String::from_utf8_lossy(&bytes[..bytes.len().min(1024)]).to_ascii_lowercase();
     let head = head.trim_start_matches(|c: char| c == MARK || c.is_whitespace());
     // A comment or XML's own line may go before.
@@ -319,6 +322,7 @@ mod tests {
             }
             assert_eq!(either, page.trim_start_matches(MARK));
         }
+        assert!(said(b"{\\rtf1\\ansi Hello}")[0].starts_with("it is RTF"));
         for text in ["In HTML a page is <html>.", "<p>no page</p>", "# <html>\n", "<head", "{}"] {
             assert_eq!(said(text.as_bytes())[0], text);
         }

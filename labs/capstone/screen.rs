@@ -5,6 +5,7 @@ use crate::plan::Plan;
 use crate::run::Run;
 use crate::story::{Beside, Story};
 use kit::show::{Plot, Screen, Series, table, thousands};
+use shardlab::error::is_hidden;
 use time::Date;
 
 /// Everything, from top to bottom.
@@ -39,7 +40,7 @@ pub fn text(story: &Story, plan: &Plan, screen: &Screen) -> String {
 
 /// The first lines of what people take home: whose trainer it is, the day, and what made it.
 pub fn signed(screen: &Screen, name: &str, day: Date) -> String {
-    let name: String = name.chars().filter(|c| !c.is_control()).collect();
+    let name: String = name.chars().filter(|&c| !is_hidden(c)).collect();
     let whose = if name.is_empty() { "someone" } else { &name };
     let made = format!("shardlab {} · {day}", env!("CARGO_PKG_VERSION"));
     screen.heading(&format!("A distributed trainer by {whose}"), &made)

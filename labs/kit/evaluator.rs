@@ -1,5 +1,6 @@
 //! A run's evaluations: its losses on fixed batches, the text that it writes, and its best weights.
 
+use super::lab_checks::Outcome;
 use super::progress::progress;
 use crate::flags::EvalConfig;
 use crate::show::Screen;
@@ -11,7 +12,7 @@ use shardlab::data::Corpus;
 use shardlab::model::{Gpt, generate};
 use shardlab::tensor::random::Stream;
 use shardlab::train::{Config, evaluate};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Evaluates a run's model. All ranks compute the loss. Rank 0 prints it, samples text from the
 /// model, and saves weights.
@@ -23,6 +24,8 @@ pub struct Evaluator<'a> {
     pub comm: &'a Comm,
     /// The folder for the best weights so far; `None` saves no weights.
     pub save_to: Option<PathBuf>,
+    /// The folder of the weights that the run began with.
+    pub init_from: Option<&'a Path>,
 }
 
 impl Evaluator<'_> {
@@ -38,7 +41,7 @@ impl Evaluator<'_> {
             return Ok(());
         }
         let mut saved = String::new();
-        if let Some(folder) = self.save_to.as_ref().filter(|_| journal.improved()) {
+        if let Some(folder) = self.save_to.as_ref().filter(|to| self.saves(to, journal)) {
             let description = Description {
                 shape: gpt.shape,
                 vocabulary: self.corpus.vocabulary.characters(),
@@ -63,6 +66,22 @@ impl Evaluator<'_> {
         };
         screen.say(format!("{}{end}{}\n{text}", screen.bold(&line), screen.dim(saved)));
         Ok(())
+    }
+
+    /// Whether the model is saved: it is the best so far, or the last of a run on the reader's own
+    /// text, whose validation may be too short to say which is best.
+    fn saves(&self, to: &Path, journal: &Journal) -> bool {
+        let [first, .., last] = journal.evaluations[..] else {
+            return false;
+        };
+        let outcome = Outcome::of(first, last, self.corpus.own);
+        let is_last = last.step == self.eval.due.last;
+        let never = is_last && journal.evaluations.iter().all(|e| e.val >= first.val);
+        // What the run began with is better, and stays.
+        let same = |from: &Path| from.canonicalize().ok() == to.canonicalize().ok();
+        let kept = self.init_from.is_some_and(same);
+        journal.improved()
+            || never && !kept && matches!(outcome, Outcome::ByHeart | Outcome::TooFewSteps)
     }
 
     /// The prompt, continued by the model. The sample after the last step keeps its line breaks and

@@ -1,7 +1,8 @@
 //! The checks at a lab's end, for the screen and for the exit code.
 
-use super::Journal;
+use super::{Evaluation, Journal};
 use crate::show::{Screen, thousands};
+use shardlab::data::Corpus;
 use shardlab::train::Config;
 
 /// The state of all ranks at the end of training.
@@ -97,21 +98,45 @@ impl<'a> Checks<'a> {
     }
 
     /// The checks for every training of a GPT: all ranks hold one model, every rank drew its own
-    /// data, the validation loss fell, and the ranks trained the same as one rank.
-    pub fn training(&mut self, config: &Config, journal: &Journal, end: &End) {
+    /// data, the loss fell, and the ranks trained the same as one rank.
+    pub fn training(&mut self, config: &Config, corpus: &Corpus, journal: &Journal, end: &End) {
         self.one_model(&end.hashes);
         self.own_data(&end.drawn, config.steps * config.grad_accum * config.batch, "sequences");
         if let [first, .., last] = journal.evaluations[..] {
-            let result = format!("{:.3} to {:.3}", first.val, last.val);
-            let fell = last.val < first.val;
-            self.check(
-                fell,
-                "the validation loss fell",
-                &result,
-                "the validation loss did not fall",
-            );
+            let val = format!("{:.3} to {:.3}", first.val, last.val);
+            let train = format!("{:.3} to {:.3}", first.train, last.train);
+            match Outcome::of(first, last, corpus.own) {
+                fell @ (Outcome::Fell | Outcome::DidNotFall) => self.check(
+                    fell == Outcome::Fell,
+                    "the validation loss fell",
+                    &val,
+                    "the validation loss did not fall",
+                ),
+                Outcome::Rose => self.check(
+                    false,
+                    "the training loss fell",
+                    &train,
+                    "the training loss rose: lower --lr",
+                ),
+                Outcome::ByHeart => {
+                    let chars = thousands(corpus.validation.len() as u64);
+                    self.note(&format!(
+                        "learned by heart: the training loss fell, {train}, and the validation loss \
+                         rose, {val}, on {chars} characters; a longer text has more to learn"
+                    ));
+                }
+                Outcome::TooFewSteps => self.note(&format!(
+                    "too few steps to tell: training loss {train}, validation loss {val}; give \
+                     more --steps"
+                )),
+            }
         }
         self.parity(end.same_as_one_rank, config.ranks);
+    }
+
+    /// Prints what is neither right nor wrong.
+    pub fn note(&self, text: &str) {
+        self.screen.say(self.screen.row("note", text));
     }
 
     /// Records whether the comparison before training ([`parity::compare`](super::parity::compare))
@@ -125,6 +150,35 @@ impl<'a> Checks<'a> {
     /// An error message for each failed check.
     pub fn failed(self) -> Vec<String> {
         self.failed
+    }
+}
+
+/// What became of a training's losses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// The validation loss fell.
+    Fell,
+    /// It did not, on a text on which it must.
+    DidNotFall,
+    /// It did not, because the model learned the reader's text by heart, or had too few steps. Both
+    /// are no fault of a lab.
+    ByHeart,
+    TooFewSteps,
+    /// Even the loss on what was trained on rose. No text does that, but a learning rate can.
+    Rose,
+}
+
+impl Outcome {
+    /// `own` means the reader's own text. One percent is more than a few steps change, and five
+    /// more than a warm-up.
+    pub(super) fn of(first: Evaluation, last: Evaluation, own: bool) -> Outcome {
+        match last.train / first.train {
+            _ if last.val < first.val => Outcome::Fell,
+            _ if !own => Outcome::DidNotFall,
+            change if change < 0.99 => Outcome::ByHeart,
+            change if change > 1.05 => Outcome::Rose,
+            _ => Outcome::TooFewSteps,
+        }
     }
 }
 
@@ -144,6 +198,22 @@ mod tests {
         assert_eq!(failures(|checks| checks.own_data(&[1, 2, 3], 8, "samples")), 0);
         assert_eq!(failures(|checks| checks.own_data(&[1, 2, 2], 8, "samples")), 1);
         assert_eq!(failures(|checks| checks.own_data(&[1, 2, 2], 7, "samples")), 0);
+    }
+
+    #[test]
+    fn what_became_of_the_losses_depends_on_whose_text_it_is() {
+        let at = |train, val| Evaluation { step: 0, train, val };
+        let first = at(3.0, 3.0);
+        for (last, ours, own) in [
+            (at(2.0, 2.0), Outcome::Fell, Outcome::Fell),
+            (at(0.3, 8.0), Outcome::DidNotFall, Outcome::ByHeart),
+            (at(2.999, 3.001), Outcome::DidNotFall, Outcome::TooFewSteps),
+            (at(3.0, 3.0), Outcome::DidNotFall, Outcome::TooFewSteps),
+            (at(9.0, 9.0), Outcome::DidNotFall, Outcome::Rose),
+        ] {
+            assert_eq!(Outcome::of(first, last, false), ours, "{last:?}");
+            assert_eq!(Outcome::of(first, last, true), own, "{last:?}");
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use kit::{
 };
 use shardlab::comm::Comm;
 use shardlab::data::Corpus;
+use shardlab::error::is_hidden;
 use shardlab::parallel::Strategy;
 use shardlab::parallel::zero::Stage;
 use shardlab::tensor::matmul;
@@ -45,7 +46,7 @@ impl Lab {
 /// # Errors
 /// If the flags do not fit together, a rank fails, or a check does.
 pub fn run(mut args: Args) -> Result<()> {
-    let corpus = Corpus::find(args.train.data.data.as_deref())?;
+    let corpus = args.train.data.corpus()?;
     let strategy = args.strategy()?;
     args.train.take(&strategy)?;
     let config = args.train.resolve(strategy.data, args.steps, &corpus)?;
@@ -96,6 +97,7 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         screen,
         comm,
         save_to: lab.save_to(),
+        init_from: lab.args.train.model.init_from.as_deref(),
     };
     let mut zero = config.zero(Stage::Ddp);
     zero.overlap = !lab.args.no_overlap;
@@ -146,7 +148,7 @@ fn check(
     symptoms.show(&lab.screen, "sequences", lab.config.batch * lab.config.ranks);
     let mut checks = Checks::new(&lab.screen);
     checks.beside("losses and norms", beside);
-    checks.training(&lab.config, journal, end);
+    checks.training(&lab.config, &lab.corpus, journal, end);
     let failed = checks.failed();
     if failed.is_empty() {
         let more = "More: --all, --dry-run, --link 100us,62MB/s, --break no-average";
@@ -186,9 +188,10 @@ fn introduce(lab: &Lab) {
 fn alphabet(screen: &Screen, corpus: &Corpus) {
     let shown = |c: char| match c {
         ' ' => "\u{a0}".to_string(), // a line does not end here
-        c if c.is_control() => c.escape_default().to_string(),
+        c if is_hidden(c) => c.escape_default().to_string(),
         c => c.to_string(),
     };
-    let characters: String = corpus.vocabulary.characters().chars().map(shown).collect();
-    screen.say(screen.row("alphabet", &characters));
+    let (first, more) = report::characters(&corpus.vocabulary);
+    let characters: String = first.chars().map(shown).collect();
+    screen.say(screen.row("alphabet", &(characters + &more)));
 }

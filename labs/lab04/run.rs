@@ -12,7 +12,6 @@ use kit::{
     Beside, Checks, End, Evaluator, Footprint, Journal, Lesson, Rates, Steps, progress, report,
 };
 use shardlab::comm::Comm;
-use shardlab::data::Corpus;
 use shardlab::parallel::zero::Stage;
 use shardlab::tensor::matmul;
 use shardlab::train;
@@ -23,7 +22,7 @@ use shardlab::{checkpoint, launch};
 /// # Errors
 /// If the flags do not fit together, a rank fails, or a check does.
 pub fn run(mut args: Args) -> Result<()> {
-    let corpus = Corpus::find(args.train.data.data.as_deref())?;
+    let corpus = args.train.data.corpus()?;
     let strategy = args.strategy.or_replicas("lab04", &AXES, args.ranks, 4)?;
     if args.strategy.strategy.is_some() {
         args.zero.take(&strategy)?;
@@ -118,10 +117,16 @@ fn one_rank(lab: &Lab, comm: &Comm) -> Result<Vec<String>> {
         None
     };
     let save_to = Some(folder);
-    let evaluator =
-        lab.eval
-            .as_ref()
-            .map(|eval| Evaluator { config, eval, corpus, screen, comm, save_to });
+    let init_from = lab.args.train.model.init_from.as_deref();
+    let evaluator = lab.eval.as_ref().map(|eval| Evaluator {
+        config,
+        eval,
+        corpus,
+        screen,
+        comm,
+        save_to,
+        init_from,
+    });
     let mut beside = None;
     let mut same_as_one_rank = true;
     if evaluator.is_none() {
@@ -212,7 +217,7 @@ fn check(
     );
     checks::check_norms(&mut checks, screen, all, config.clip);
     if let Some((journal, end)) = end {
-        checks.training(config, journal, end);
+        checks.training(config, &lab.corpus, journal, end);
     }
     checks::check_memory(&mut checks, config, all, &lab.job, lab.args.memory_limit);
     let failed = checks.failed();

@@ -37,7 +37,7 @@ pub fn run(mut args: Args) -> Result<()> {
     if let Some(show) = args.tensor.show {
         return draw(&screen, show, &args.tensor, args.ranks);
     }
-    let corpus = Corpus::find(args.train.data.data.as_deref())?;
+    let corpus = args.train.data.corpus()?;
     let given = args.strategy.of_lab("lab05", &AXES)?;
     let full = args.tensor.tp.is_some() || given.is_some();
     let asked = given.map(|given| given.ranks()).or(args.ranks);
@@ -172,10 +172,19 @@ fn train_in_full(lab: &Lab, world: &Comm, eval: &EvalConfig) -> Result<Vec<Strin
     let rates = Rates { ranks: world.size(), ..Rates::of(config, lab.peak) };
     let mut journal = Journal::new(world, screen, rates, eval.due, Some(&lab.args.log))?;
     let save_to = Some(folder);
-    let evaluator = Evaluator { config, eval, corpus, screen, comm: world, save_to };
+    let init_from = lab.args.train.model.init_from.as_deref();
+    let evaluator = Evaluator {
+        config,
+        eval,
+        corpus,
+        screen,
+        comm: world,
+        save_to,
+        init_from,
+    };
     let mut training = Setup::new(config, strategy)
         .zero(zero.clone())
-        .init_from(lab.args.train.model.init_from.as_deref())
+        .init_from(init_from)
         .begin(world)?;
     let symptoms = apparatus::train(&mut training, &evaluator, &mut journal)?;
     journal.expect(apparatus::expected_bytes(&mut training));
@@ -189,7 +198,7 @@ fn train_in_full(lab: &Lab, world: &Comm, eval: &EvalConfig) -> Result<Vec<Strin
     let text = format!("{} in the tensor group's collectives", screen.seconds(seconds));
     screen.say(format!("\n{}\n", screen.row("tensor", &text)));
     let mut checks = Checks::new(screen);
-    checks.training(config, &journal, &End { hashes, drawn, same_as_one_rank });
+    checks.training(config, corpus, &journal, &End { hashes, drawn, same_as_one_rank });
     Ok(checks.failed())
 }
 

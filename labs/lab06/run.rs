@@ -48,7 +48,7 @@ pub fn run(mut args: Args) -> Result<()> {
         return Ok(apparatus::print_order(&screen, &strategy, rank)?);
     }
     if args.dynamic {
-        let corpus = Corpus::find(args.train.data.data.as_deref())?;
+        let corpus = args.train.data.corpus()?;
         return apparatus::dynamic::dynamic(&screen, &corpus);
     }
     let ranks = strategy.pipeline;
@@ -70,7 +70,7 @@ pub fn run(mut args: Args) -> Result<()> {
     let most = strategies.iter().map(|one| one.pipeline * one.chunks).max().unwrap_or(1);
     args.train.take(&strategy)?;
     args.pipeline.default_to_many_small_blocks(&mut args.train, most);
-    let corpus = Corpus::find(args.train.data.data.as_deref())?;
+    let corpus = args.train.data.corpus()?;
     let config = args.train.resolve(1, Some(args.steps), &corpus)?;
     args.strategy.ensure_divides(&config.shape)?;
     let lab = Lab {

@@ -41,7 +41,7 @@ pub fn run(mut args: Args) -> Result<()> {
         logged::show(&screen);
         return Ok(());
     }
-    let corpus = Corpus::find(args.train.data.data.as_deref())?;
+    let corpus = args.train.data.corpus()?;
     let strategy = match args.strategy.of_lab("lab07", &AXES)? {
         Some(given) => {
             launch::ranks(Some(given.ranks()), 8)?;

@@ -7,7 +7,6 @@ use anyhow::Result;
 use kit::show::{Screen, thousands};
 use kit::{Beside, Checks, Footprint, Lesson, report};
 use shardlab::comm::Comm;
-use shardlab::data::Corpus;
 use shardlab::launch;
 use shardlab::parallel::Strategy;
 use shardlab::train::Ranges;
@@ -27,7 +26,7 @@ pub fn run(args: Args) -> Result<()> {
         let file = file.clone().unwrap_or_else(|| folder.join(apparatus::METRICS));
         return Ok(spikes::report(&screen, &file)?);
     }
-    let corpus = Corpus::find(args.train.data.data.as_deref())?;
+    let corpus = args.train.data.corpus()?;
     let strategy = match args.strategy.strategy {
         None => Strategy::data(launch::ranks(args.ranks, 2)?, flags.zero),
         Some(_) => args.strategy.or_replicas("lab08", &["dp", "zero"], None, 2)?,

@@ -45,7 +45,7 @@ pub fn run(mut args: Args) -> Result<()> {
     let sequences = args.train.data.global_batch.take().unwrap_or(60);
     args.train.data.batch = Some(1);
     flags::small(&mut args.train.model);
-    let corpus = Corpus::find(args.train.data.data.as_deref())?;
+    let corpus = args.train.data.corpus()?;
     let config = args.train.resolve(1, Some(args.steps), &corpus)?;
     let config = Config { sampling: Sampling::Global, ..config };
     let jobs = || std::iter::once(&args.from).chain(&args.to);

@@ -55,7 +55,7 @@ pub fn run(mut args: Args) -> Result<()> {
     // Long enough for every rank to have two chunks, and a batch that takes seconds.
     args.train.model.block.get_or_insert(64 * strategy.context.max(2));
     args.train.data.batch.get_or_insert(2);
-    let corpus = Corpus::find(args.train.data.data.as_deref())?;
+    let corpus = args.train.data.corpus()?;
     let config = args.train.resolve(strategy.data, Some(args.steps), &corpus)?.under(&strategy);
     args.strategy.ensure_divides(&config.shape)?;
     strategy.check(&config.shape)?;

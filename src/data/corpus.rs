@@ -1,7 +1,7 @@
 //! The text that a model learns from: finding it, its characters as tokens, and the training and
 //! validation splits.
 
-use crate::error::BadInput;
+use crate::error::{BadInput, printable};
 use crate::{files, sha256};
 use std::path::{Path, PathBuf};
 
@@ -14,8 +14,14 @@ const FILE: &str = "data/tinyshakespeare.txt";
 /// The hash of the file that all published figures are about.
 const SHA256: &str = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed";
 
+/// Its bytes.
+const SHAKESPEARE: usize = 1_115_394;
+
 /// Bytes of a text. Its tokens take four times as many, and the model has one per character.
 const MOST: u64 = 1 << 30;
+
+/// Characters of a validation split below which its loss depends on which they are.
+const FEW: usize = 1000;
 
 /// The command that fetches the real Shakespeare.
 pub const FETCH_COMMAND: &str = "curl -L -o data/tinyshakespeare.txt \
@@ -69,6 +75,10 @@ pub struct Corpus {
     pub name: String,
     /// Whether this is the text that comes with the project.
     pub embedded: bool,
+    /// Whether this is the reader's own text, and none that the published figures are about.
+    pub own: bool,
+    /// What the reader should know of an own text before training.
+    pub notes: Vec<String>,
     pub vocabulary: Vocabulary,
     /// The first nine tenths.
     pub train: Vec<u32>,
@@ -114,7 +124,7 @@ impl Corpus {
     /// # Errors
     /// If the file cannot be read, is not UTF-8 text, or makes no corpus ([`Corpus::new`]).
     pub fn read(path: &Path) -> Result<Corpus, BadInput> {
-        Corpus::new(&path.display().to_string(), &read_text(path)?)
+        Corpus::new(&printable(&path.display().to_string()), &read_text(path)?)
     }
 
     fn read_verified(path: &Path) -> Result<Corpus, BadInput> {
@@ -157,9 +167,22 @@ impl Corpus {
             return Err(BadInput::new(what, help));
         }
         let (train, validation) = tokens.split_at(tokens.len() * 9 / 10);
+        let own = text != EMBEDDED && !is_shakespeare(text);
+        let mut notes = Vec::new();
+        let ends = text.matches("</html>").count() + text.matches("</HTML>").count();
+        // Several pages are a text about pages, one is what a server sends.
+        if let Some(page) = files::page(text.as_bytes()).filter(|_| ends < 2) {
+            notes.push(format!("{name} is trained on as it is, but {page}"));
+        }
+        if own && validation.len() < FEW {
+            let few = validation.len();
+            notes.push(format!("validation is {few} characters of {name}: its loss says little"));
+        }
         Ok(Corpus {
             name: name.to_string(),
             embedded: false,
+            own,
+            notes,
             vocabulary,
             train: train.to_vec(),
             validation: validation.to_vec(),
@@ -185,9 +208,13 @@ fn beginning(text: &str) -> String {
     line.chars().take(MOST).collect()
 }
 
+fn is_shakespeare(text: &str) -> bool {
+    text.len() == SHAKESPEARE && sha256::hex(text.as_bytes()) == SHA256
+}
+
 fn read_text(path: &Path) -> Result<String, BadInput> {
     let help = "give `corpus` the path of a text file in UTF-8";
-    files::text(path, MOST)
+    files::text_or_page(path, MOST)
         .map_err(|error| BadInput::new(format!("cannot read {}: {error}", path.display()), help))
 }
 
@@ -231,6 +258,36 @@ mod tests {
             assert!((1..=60).contains(&tokens.len()), "{text:?}");
         }
         assert_eq!(beginning("\n \nSpeak: \nmore"), "Speak:");
+    }
+
+    #[test]
+    fn what_a_reader_should_know_of_a_text_is_noted() {
+        let dir = tempfile::tempdir().unwrap();
+        let read = |text: &str| {
+            let path = dir.path().join("text");
+            std::fs::write(&path, text).unwrap();
+            Corpus::read(&path).unwrap()
+        };
+        let long = read(&format!("\u{feff}{}", "abcdefghij ".repeat(1000)));
+        assert_eq!(long.notes, [""; 0]);
+        assert_eq!(
+            (long.own, long.vocabulary.size(), &*long.first_line),
+            (true, 11, "abcdefghij abcdefghij abcdefghij abcdefghij abcdefghij abcde")
+        );
+        let short = read(&"abc".repeat(100));
+        assert!(
+            short.notes[0].starts_with("validation is 30 characters of "),
+            "{:?}",
+            short.notes
+        );
+        let filler = "Not here. ".repeat(1200);
+        let page = format!("<!DOCTYPE html><html><body>{filler}</body></html>");
+        let notes = read(&page).notes;
+        assert!(notes.len() == 1 && notes[0].contains("it is an HTML page"), "{notes:?}");
+        // Several are a text about pages.
+        assert_eq!(read(&page.repeat(2)).notes, [""; 0]);
+        assert!(!Corpus::embedded().unwrap().own);
+        assert!(!Corpus::new("a copy", EMBEDDED).unwrap().own);
     }
 
     #[test]

@@ -241,6 +241,41 @@ fn good_weights_are_not_replaced_by_worse_ones() {
     assert!(weights() == good);
 }
 
+/// What a reader's own text does is no fault of a lab. Letters in a random order have nothing to
+/// learn but themselves.
+#[test]
+fn an_own_text_that_is_learned_by_heart_is_no_failure() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut state = 1u64;
+    let random: String = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        char::from(b'a' + (state >> 33) as u8 % 26)
+    })
+    .take(200)
+    .collect();
+    std::fs::write(dir.path().join("random"), random).unwrap();
+    let own = "--data random --layers 1 --heads 2 --embd 32 --block 8 --batch 8 --eval-interval 80";
+    let screen = succeeds(dir.path(), &format!("{own} --steps 160 --lr 0.02 --out o"));
+    for says in ["note     learned by heart: the training loss fell, 3.", "on 20 characters"] {
+        assert!(screen.contains(says), "{screen}");
+    }
+    assert!(dir.path().join("o/model.safetensors").is_file(), "{screen}");
+    // More steps from there make it no better, and it stays.
+    let weights = || std::fs::read(dir.path().join("o/model.safetensors")).unwrap();
+    let kept = weights();
+    let again = "--init-from o --out o --steps 1 --lr 1e-9 --min-lr 1e-9";
+    let screen = succeeds(dir.path(), &format!("{own} {again}"));
+    assert!(
+        screen.contains("too few steps to tell") || screen.contains("loss fell"),
+        "{screen}"
+    );
+    assert!(screen.contains("loss fell") || weights() == kept, "{screen}");
+    let diverges = format!("{own} --steps 20 --lr 30 --min-lr 30 --clip 0");
+    let output = lab_in(dir.path(), "lab03", &diverges);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("error: the training loss rose: lower --lr"));
+}
+
 #[test]
 fn the_corpus_can_come_from_the_environment() {
     let dir = tempfile::tempdir().unwrap();

@@ -60,6 +60,10 @@ fn programs_refuse_what_the_files_show() {
     std::fs::write(path("empty"), "").unwrap();
     std::fs::write(path("binary"), b"\xff\xfe").unwrap();
     std::fs::write(path("file"), "not a folder").unwrap();
+    let wide: Vec<u8> = "two bytes a letter".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    std::fs::write(path("wide"), wide).unwrap();
+    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n";
+    std::fs::write(path("pointer"), pointer).unwrap();
     std::fs::create_dir(path("folder")).unwrap();
     std::thread::scope(|scope| {
         for entry in std::fs::read_dir(Path::new(ROOT).join("tests/refusals")).unwrap() {

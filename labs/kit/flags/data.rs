@@ -4,6 +4,7 @@ use super::{COUNTS, SIZES, one_of, whole};
 use crate::help;
 use shardlab::data::{Corpus, Sampling};
 use shardlab::error::BadInput;
+use shardlab::launch;
 use shardlab::parallel::Strategy;
 use shardlab::train::Config;
 use std::path::PathBuf;
@@ -31,6 +32,18 @@ pub struct DataFlags {
 }
 
 impl DataFlags {
+    /// The text to train on. What the reader should know of it is said first.
+    ///
+    /// # Errors
+    /// As [`Corpus::find`].
+    pub fn corpus(&self) -> Result<Corpus, BadInput> {
+        let corpus = Corpus::find(self.data.as_deref())?;
+        for note in corpus.notes.iter().filter(|_| launch::is_first_process()) {
+            eprintln!("note: {note}");
+        }
+        Ok(corpus)
+    }
+
     /// Takes the micro-batches that a strategy names. Refuses flags that say something else.
     pub(super) fn take(&mut self, strategy: &Strategy) -> Result<(), BadInput> {
         if let Some(micro_batches) = strategy.micro_batches {

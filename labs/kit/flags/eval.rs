@@ -2,7 +2,7 @@
 
 use super::preset::Defaults;
 use super::{COUNTS, positive, whole};
-use crate::help;
+use crate::{help, report};
 use clap::builder::NonEmptyStringValueParser;
 use shardlab::data::Corpus;
 use shardlab::error::BadInput;
@@ -58,10 +58,8 @@ impl EvalFlags {
         encode(given).map_err(|unknown| {
             let what =
                 format!("--prompt has the character {unknown:?}, which is not in {}", corpus.name);
-            BadInput::new(
-                what,
-                format!("the model knows only these: {:?}", corpus.vocabulary.characters()),
-            )
+            let (first, more) = report::characters(&corpus.vocabulary);
+            BadInput::new(what, format!("the model knows only these: {first:?}{more}"))
         })
     }
 }

@@ -4,6 +4,7 @@ use super::colour::{self, Hue};
 use super::progress;
 use super::terminal::{DEFAULT_WIDTH, asked_width, is_looked_at, width_of_stderr, width_of_stdout};
 use super::text::{LongWords, columns, fold, pad_left, pad_right};
+use shardlab::error::is_hidden;
 use std::fmt::Display;
 use std::io::{self, Write};
 
@@ -236,12 +237,13 @@ impl Screen {
     }
 
     /// A model's text, in lines of at most the screen's width. A model can learn control
-    /// characters, which could move the cursor: they are shown as a dot.
+    /// characters, which could move the cursor, and others that turn a line round: they are shown
+    /// as a dot.
     pub fn quote(&self, text: &str, indent: usize) -> String {
         let shown = |c: char| match c {
             '\n' => '\n',
             '\t' => ' ',
-            c if c.is_control() => {
+            c if is_hidden(c) => {
                 if self.ascii {
                     '.'
                 } else {

