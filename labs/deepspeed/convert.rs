@@ -3,7 +3,7 @@
 
 use super::know::Rules;
 use super::options::{Options, Watch};
-use super::read::{Parameter, Slice, Source};
+use super::read::{Parameter, Rest, Slice, Source};
 use super::report::{Report, Results, lock};
 use super::workers::parallel;
 use super::write::{self, Output};
@@ -24,15 +24,17 @@ pub fn convert(options: &Options, watch: &dyn Watch) -> Result<Report, BadInput>
     let mut notes = Vec::new();
     source.ensure_own(&mut notes)?;
     source.ensure_alike()?;
+    source.ensure_known(&mut notes)?;
     source.repair(&mut notes)?;
     let parameters = source.parameters(&mut notes)?;
+    let rest = source.rest()?;
     let rules = source.rules()?;
     ensure_memory(&source, &parameters, launch::free_memory(0).unwrap_or(u64::MAX))?;
     if options.dry_run {
-        return finish(&source, &parameters, rules, None, notes, watch);
+        return finish(&source, &parameters, &rest, rules, None, notes, watch);
     }
     let output = Output::begin(&options.output)?;
-    match finish(&source, &parameters, rules, Some(&output), notes, watch) {
+    match finish(&source, &parameters, &rest, rules, Some(&output), notes, watch) {
         Ok(report) => Ok(Report { bytes: output.publish()?, ..report }),
         Err(error) => {
             output.discard();
@@ -77,15 +79,21 @@ fn ensure_memory(source: &Source, parameters: &[Parameter], free: u64) -> Result
 fn finish(
     source: &Source,
     parameters: &[Parameter],
+    rest: &Rest,
     rules: &Rules,
     output: Option<&Output>,
     mut notes: Vec<String>,
     watch: &dyn Watch,
 ) -> Result<Report, BadInput> {
     let results = Results::default();
-    watch.begin("2. Merging slices", parameters.len());
+    watch.begin("2. Merging slices", parameters.len() + rest.weights.len());
     parallel(source.options.merge_workers, parameters, |parameter| {
         write::merge(source, parameter, rules, output, &results)?;
+        watch.advance();
+        Ok(())
+    })?;
+    parallel(source.options.merge_workers, &rest.weights, |weight| {
+        write::merge_frozen(source, weight, rules, output, &results)?;
         watch.advance();
         Ok(())
     })?;
@@ -106,8 +114,15 @@ fn finish(
     let groups = &source.shards[0][0].groups;
     let step = groups.iter().find_map(|group| Some(group.step.as_ref()?.value));
     let mut verified = None;
+    for model in &source.models {
+        let path = model.path.display();
+        let left_out = |name: &String| format!("{name} of {path} cannot be read, and is left out");
+        let others = model.unread.iter().filter(|name| !names.contains(name));
+        notes.extend(others.map(left_out));
+    }
     if let Some(output) = output {
-        write::save(source, output, &names, &mut notes)?;
+        let frozen = rest.weights.iter().map(|weight| &weight.name);
+        write::save(source, output, names.iter().chain(frozen))?;
         if source.options.verify {
             verified = Some(output.verify()?);
         }
@@ -115,6 +130,7 @@ fn finish(
     watch.advance();
     watch.end();
     notes.extend(results.notes.into_inner().unwrap_or_default());
+    let lacks = write::lacks(source, rest, results.frozen.into_inner(), &mut notes);
     let slices = parameters.iter().map(|parameter| parameter.slices.len()).sum();
     let compared = results.compared.into_inner();
     let not_finite = lock(&results.not_finite);
@@ -131,6 +147,7 @@ fn finish(
         not_finite: (not_finite.values().sum(), first),
         verified,
         notes,
+        lacks,
         bytes: 0,
     })
 }

@@ -49,8 +49,18 @@ pub struct Example {
     pub round_robin: bool,
     /// Whether the optimizer has made a step, and so has moments.
     pub moments: bool,
-    /// Tensors of the model that the optimizer does not have.
+    /// Tensors of the model that the optimizer does not have, and that no list names.
     pub others: Group,
+    /// Weights that are frozen. In stage 3 each rank's file of model states has a part of them.
+    pub frozen: Group,
+    /// Whether frozen weights are left out: `exclude_frozen_parameters`.
+    pub without_frozen: bool,
+    /// The model's buffers, which are whole in every stage.
+    pub buffers: Group,
+    /// A third state of the optimizer, by its name.
+    pub third: Option<&'static str>,
+    /// Entries that DeepSpeed does not write, of the files of model states and of optimizer states.
+    pub unknown: [&'static [&'static str]; 2],
     /// The version of DeepSpeed that each rank records.
     pub version: &'static str,
     /// Rules of tensor parallelism.
@@ -75,6 +85,11 @@ impl Example {
             round_robin: false,
             moments: true,
             others: Vec::new(),
+            frozen: Vec::new(),
+            without_frozen: false,
+            buffers: Vec::new(),
+            third: None,
+            unknown: [&[], &[]],
             version: "0.19.8",
             info: None,
         }
@@ -93,7 +108,7 @@ impl Example {
                     3 => format!("zero_pp_rank_{dp}_mp_rank_{mp:02}_model_states.pt"),
                     _ => format!("mp_rank_{mp:02}_model_states.pt"),
                 };
-                self.save_model(&folder.join(name), mp, values)?;
+                self.save_model(&folder.join(name), mp, dp, values)?;
             }
             let buffers = self.buffers(mp, values);
             for dp in 0..self.ranks {
@@ -104,27 +119,27 @@ impl Example {
         Ok(())
     }
 
-    fn save_model(&self, path: &Path, mp: usize, values: Values) -> Result<(), BadInput> {
+    fn save_model(
+        &self,
+        path: &Path,
+        mp: usize,
+        dp: usize,
+        values: Values,
+    ) -> Result<(), BadInput> {
         let mut file = Contents::default();
         let mut weights = Vec::new();
         let mut shapes = Vec::new();
-        for group in self.groups[mp].iter().chain([&self.others]) {
+        let frozen = if self.without_frozen { &Vec::new() } else { &self.frozen };
+        for group in self.groups[mp].iter().chain([&self.buffers, &self.others, frozen]) {
             let mut of_group = Vec::new();
             for (name, shape) in group {
                 // In stage 3 no rank has a whole weight.
-                let here = if self.stage == 3 { vec![0] } else { shape.clone() };
+                let whole = self.stage < 3 || std::ptr::eq(group, &self.buffers);
+                let here = if whole { shape.clone() } else { vec![0] };
                 let numel = here.iter().product();
                 let numbers: Vec<f32> =
                     (0..numel).map(|element| values(mp, name, 0, element)).collect();
-                let weight = if self.bf16 {
-                    let bytes = numbers
-                        .iter()
-                        .flat_map(|value| bf16::from_f32(*value).to_le_bytes())
-                        .collect();
-                    file.tensor(Dtype::BF16, &here, bytes)
-                } else {
-                    file.floats(&here, &numbers)
-                };
+                let weight = file.weight(self.bf16, &here, &numbers);
                 weights.push((file.graph.text(name), weight));
                 let size = file.graph.class("torch", "Size");
                 let sizes = file.numbers(shape);
@@ -133,8 +148,8 @@ impl Example {
             }
             shapes.push(file.graph.push(Value::Dict(of_group)));
         }
-        // The optimizer does not have the others.
-        shapes.pop();
+        // The optimizer does not have the rest.
+        let frozen_shapes = shapes.split_off(self.groups[mp].len())[2];
         let weights = file.graph.push(Value::Dict(weights));
         let shapes = file.graph.push(Value::List(shapes));
         let degrees = [self.degrees.0, self.degrees.1]
@@ -146,6 +161,33 @@ impl Example {
         entries.push(("checkpoint_parallel_dimensions", degrees));
         if let Some(info) = self.info {
             entries.push(("universal_checkpoint_info", info(&mut file.graph)));
+        }
+        if !self.buffers.is_empty() {
+            let names = self.buffers.iter().map(|(name, _)| file.graph.text(name)).collect();
+            entries.push(("buffer_names", file.graph.push(Value::List(names))));
+        }
+        if self.without_frozen {
+            entries.push(("frozen_param_shapes", file.graph.push(Value::None)));
+        } else if !frozen.is_empty() && self.stage > 1 {
+            let mut parts = Vec::new();
+            for (name, shape) in frozen {
+                let numel: usize = shape.iter().product();
+                let of_each = if self.stage == 3 {
+                    numel.div_ceil(self.ranks)
+                } else {
+                    numel
+                };
+                let own = of_each * dp..of_each * (dp + 1);
+                let number = |at| if at < numel { values(mp, name, 0, at) } else { -7.0 };
+                let numbers: Vec<f32> = own.map(number).collect();
+                let shape = if self.stage == 3 { vec![of_each] } else { shape.clone() };
+                parts.push((file.graph.text(name), file.weight(self.bf16, &shape, &numbers)));
+            }
+            entries.push(("frozen_param_shapes", frozen_shapes));
+            entries.push(("frozen_param_fragments", file.graph.push(Value::Dict(parts))));
+        }
+        for key in self.unknown[0] {
+            entries.push((key, file.graph.push(Value::List(vec![]))));
         }
         file.save(path, entries)
     }
@@ -215,7 +257,12 @@ impl Example {
             let [value, exp_avg, exp_avg_sq] =
                 [0, 1, 2].map(|state| file.floats(&[part], slice(state)));
             let step = file.floats(&[], &[self.step as f32]);
-            let state = file.dict([("step", step), (STATES[1], exp_avg), (STATES[2], exp_avg_sq)]);
+            let mut state = vec![("step", step), (STATES[1], exp_avg), (STATES[2], exp_avg_sq)];
+            if let Some(third) = self.third {
+                state.push((third, file.floats(&[part], slice(2))));
+            }
+            let state = state.into_iter().map(|(key, id)| (file.graph.text(key), id)).collect();
+            let state = file.graph.push(Value::Dict(state));
             if self.moments {
                 of_groups.push((file.graph.push(Value::Int(at as i64)), state));
             }
@@ -269,10 +316,12 @@ impl Example {
         let zero = file.dict([("round_robin_gradients", turns)]);
         let config = file.dict([("zero_optimization", zero)]);
         let version = file.graph.text(self.version);
-        file.save(
-            path,
-            vec![("optimizer_state_dict", inner), ("ds_config", config), ("ds_version", version)],
-        )
+        let mut entries =
+            vec![("optimizer_state_dict", inner), ("ds_config", config), ("ds_version", version)];
+        for key in self.unknown[1] {
+            entries.push((key, file.graph.push(Value::List(vec![]))));
+        }
+        file.save(path, entries)
     }
 }
 
@@ -293,6 +342,15 @@ impl Contents {
 
     fn floats(&mut self, shape: &[usize], numbers: &[f32]) -> Id {
         self.tensor(Dtype::F32, shape, bytemuck::cast_slice(numbers).to_vec())
+    }
+
+    /// A weight, in the type that the model computes with.
+    fn weight(&mut self, half: bool, shape: &[usize], numbers: &[f32]) -> Id {
+        if !half {
+            return self.floats(shape, numbers);
+        }
+        let bytes = numbers.iter().flat_map(|value| bf16::from_f32(*value).to_le_bytes());
+        self.tensor(Dtype::BF16, shape, bytes.collect())
     }
 
     fn numbers(&mut self, numbers: &[usize]) -> Vec<Id> {

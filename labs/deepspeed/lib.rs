@@ -40,6 +40,9 @@ pub const STATES: [&str; 3] = ["fp32", "exp_avg", "exp_avg_sq"];
 const INCOMPLETE: &str =
     "convert a checkpoint that is complete: the files of all ranks, from the same save";
 
+/// Begins the help for files that more ranks have written than the others.
+const LEFT_OVER: &str = "an earlier save has left the files";
+
 fn broken(path: &Path, how: impl std::fmt::Display) -> BadInput {
     BadInput::new(format!("{} cannot be converted: {how}", path.display()), INCOMPLETE)
 }

@@ -29,6 +29,9 @@ pub struct Report {
     pub verified: Option<usize>,
     /// Mistakes of the checkpoint, and how they were put right.
     pub notes: Vec<String>,
+    /// What a run that resumes from the result lacks, each with the Python that loads it, if a file
+    /// has it.
+    pub lacks: Vec<(String, Option<String>)>,
     /// Bytes of the result.
     pub bytes: u64,
 }
@@ -37,6 +40,8 @@ pub struct Report {
 #[derive(Default)]
 pub(super) struct Results {
     pub elements: AtomicUsize,
+    /// Elements of the weights that the optimizer does not have.
+    pub frozen: AtomicUsize,
     pub fragments: AtomicUsize,
     pub compared: AtomicUsize,
     /// Slices that differ from the model's weights.

@@ -52,6 +52,52 @@ fn the_tool_has_the_flags_of_deepspeeds_own() {
     }
 }
 
+/// Flags of DeepSpeed's converter that change nothing here, and spellings with dashes: each line
+/// says why.
+#[test]
+fn flags_that_are_not_needed_are_accepted_with_the_reason() {
+    let dir = saved();
+    let output = Command::new(program("ds_to_universal"))
+        .current_dir(dir.path())
+        .args(["--input-folder", "global_step5", "--output-folder", "global_step5_universal"])
+        .args(["--keep_temp_folder", "--inject_missing_state", "--strict"])
+        .args(["--num-extract-workers", "2", "--num-merge-workers", "2"])
+        .output()
+        .unwrap();
+    let screen = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{screen}{}", String::from_utf8_lossy(&output.stderr));
+    for line in [
+        "flag     --strict: a conversion is strict without it, too",
+        "flag     --keep_temp_folder: nothing temporary is written, so nothing is kept",
+        "flag     --inject_missing_state: not needed, a save without",
+    ] {
+        assert!(screen.contains(line), "{screen}");
+    }
+    assert!(screen.contains("2 parameters of 9 elements"), "{screen}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3);
+}
+
+/// The line of Python is whole, on a line of its own, to be copied.
+#[test]
+fn frozen_weights_are_said_with_the_line_that_loads_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let group = |name: &str| vec![(name.to_string(), vec![2, 3])];
+    let example = Example {
+        frozen: group("base.weight"),
+        ..Example::new(3, 2, vec![group("a.weight")])
+    };
+    let values = |_: usize, name: &str, state: usize, at: usize| value(name, state, at);
+    example.save(&dir.path().join("global_step5"), &values).unwrap();
+    let output = run(dir.path(), &[]);
+    let screen = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        screen.contains("  warning  1 frozen weight of 6 numbers (base.weight) goes whole into")
+    );
+    let python = "\nfor n in [\"base.weight\"]: model.get_parameter(n).data.copy_(torch.load(\"global_step5_universal/zero/\" \
+                  + n + \"/fp32.pt\")[\"param\"])\n";
+    assert!(screen.contains(python), "{screen}");
+}
+
 #[test]
 fn errors_name_the_file_and_leave_nothing() {
     let dir = saved();

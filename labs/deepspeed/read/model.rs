@@ -1,13 +1,13 @@
-//! A file of model states: shapes of the parameters, rules of tensor parallelism, and the weights
-//! that the model computed with.
+//! A file of model states: shapes of the parameters, rules of tensor parallelism, the weights that
+//! the model computed with, and those that are frozen.
 
 use super::names::{Rank, rank_of};
 use crate::broken;
-use crate::know::{Rules, Shapes};
-use crate::torch::{Node, Stored, TorchFile};
+use crate::know::{Rules, Shapes, unknown_of_model};
+use crate::torch::{Node, Stored, TorchFile, Value};
 use shardlab::checkpoint::numel;
 use shardlab::error::BadInput;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
 pub(crate) struct Model {
@@ -20,6 +20,19 @@ pub(crate) struct Model {
     /// Names of tensors that cannot be read: of an unknown type, or with gaps between their
     /// elements.
     pub unread: Vec<String>,
+    /// Shapes of the weights that are frozen. Stage 1 records none.
+    pub frozen: Shapes,
+    /// The frozen weights' numbers, one after the other: in stage 3 each rank has a part, and padding
+    /// ends the last.
+    pub fragments: BTreeMap<String, Vec<Stored>>,
+    /// Whether frozen weights were left out: `exclude_frozen_parameters`.
+    pub without_frozen: bool,
+    /// Names of the model's buffers.
+    pub buffers: BTreeSet<String>,
+    /// Second names of parameters.
+    pub aliases: BTreeSet<String>,
+    /// Entries of the file that nothing here knows.
+    pub unknown: BTreeSet<String>,
     /// Steps that the run had made.
     pub steps: Option<i64>,
     /// Ranks of pipeline and tensor parallelism.
@@ -38,8 +51,11 @@ impl Model {
         let Some(shapes) = root.get("param_shapes").filter(|shapes| !shapes.is_none()) else {
             return Err(broken(path, "it has no param_shapes"));
         };
-        for layers in ["ds_autoep_layers", "autoep_layers"] {
-            if root.get(layers).is_some_and(|layers| !layers.is_none()) {
+        for experts in ["ds_autoep_layers", "autoep_layers", "num_experts", "folding"] {
+            let experts = root.get(experts).filter(|experts| !experts.is_none());
+            // A model without experts has an empty list of their numbers.
+            let none = |experts: Node| *experts.value() == Value::List(vec![]);
+            if experts.is_some_and(|experts| !none(experts)) {
                 return Err(broken(
                     path,
                     "its experts are divided among ranks, which is not supported",
@@ -63,6 +79,17 @@ impl Model {
                 Err(_) => unread.push(name.to_string()),
             }
         }
+        let frozen = root.get("frozen_param_shapes");
+        let mut fragments = BTreeMap::new();
+        for (name, value) in root.get("frozen_param_fragments").into_iter().flat_map(Node::entries)
+        {
+            let Some(name) = name.text() else { continue };
+            match file.tensor(value) {
+                Ok(found) => drop(fragments.insert(name.to_string(), Vec::from_iter(found))),
+                Err(_) => unread.push(name.to_string()),
+            }
+        }
+        let text = |name: Node| Some(name.text()?.to_string());
         let degree = |name: &str| {
             let degrees = root.get("checkpoint_parallel_dimensions")?;
             degrees.get(name)?.count()
@@ -75,6 +102,18 @@ impl Model {
                 .transpose()?,
             weights,
             unread,
+            frozen: frozen.map_or_else(|| Ok(Vec::new()), |frozen| self::shapes(path, frozen))?,
+            fragments,
+            without_frozen: frozen.is_some_and(Node::is_none),
+            buffers: {
+                let names = root.get("buffer_names").into_iter().flat_map(Node::items);
+                names.filter_map(text).collect()
+            },
+            aliases: {
+                let names = root.get("shared_params").into_iter().flat_map(Node::entries);
+                names.filter_map(|(name, _)| text(name)).collect()
+            },
+            unknown: unknown_of_model(root),
             steps: root.get("global_steps").and_then(Node::int),
             degrees: degree("pp_degree").zip(degree("tp_degree")),
             round_robin: round_robin(root),
@@ -87,7 +126,7 @@ impl Model {
 pub(crate) fn round_robin(root: Node) -> bool {
     let zero = root.get("ds_config").and_then(|config| config.get("zero_optimization"));
     let value = zero.and_then(|zero| zero.get("round_robin_gradients"));
-    value.is_some_and(|value| *value.value() == crate::torch::Value::Bool(true))
+    value.is_some_and(|value| *value.value() == Value::Bool(true))
 }
 
 fn shapes(path: &Path, group: Node) -> Result<Shapes, BadInput> {

@@ -1,7 +1,8 @@
 //! Which file belongs to which rank, by its name.
 
-use crate::{INCOMPLETE, broken};
-use shardlab::checkpoint::{cause, files};
+use super::folder::nothing;
+use crate::{LEFT_OVER, broken};
+use shardlab::checkpoint::cause;
 use shardlab::error::BadInput;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,7 +30,8 @@ pub(crate) struct Files {
     pub mp: usize,
 }
 
-enum Kind {
+/// What a file is, by its name.
+pub(super) enum Kind {
     Model(Rank),
     Shard(Rank),
     /// One layer of a pipeline.
@@ -44,7 +46,7 @@ fn number(name: &str) -> Option<(usize, &str)> {
     Some((name[..end].parse().ok().filter(|number| *number < 1_000_000_000)?, &name[end..]))
 }
 
-fn kind(name: &str) -> Option<Kind> {
+pub(super) fn kind(name: &str) -> Option<Kind> {
     if let Some(rest) = name.strip_prefix("mp_rank_") {
         let (mp, rest) = number(rest)?;
         return (rest == "_model_states.pt").then_some(Kind::Model(Rank { mp, dp: 0 }));
@@ -114,7 +116,9 @@ pub(crate) fn list(folder: &Path) -> Result<Files, BadInput> {
             None => continue,
         };
         if let Some(earlier) = files.insert(rank, path.clone()) {
-            return Err(broken(&path, format!("{} has the same rank", earlier.display())));
+            let error = broken(&path, format!("{} has the same rank", earlier.display()));
+            let help = format!("if {LEFT_OVER} of one of the two names, delete them");
+            return Err(BadInput { help, ..error });
         }
     }
     let Some((dp, mp)) = sizes(&shards) else {
@@ -170,24 +174,6 @@ fn complete(
     ))
 }
 
-fn nothing(folder: &Path) -> BadInput {
-    let what = format!("{} has no file zero_pp_rank_…_optim_states.pt", folder.display());
-    match newest(folder) {
-        Some(newest) => BadInput::new(
-            what,
-            format!("its newest checkpoint is {}", folder.join(newest).display()),
-        ),
-        None => BadInput::new(what, INCOMPLETE),
-    }
-}
-
-/// The newest save in a folder of saves, whose name DeepSpeed writes there.
-fn newest(folder: &Path) -> Option<String> {
-    let text = String::from_utf8(files::read(&folder.join("latest"), 200).ok()?).ok()?;
-    let text = text.trim();
-    (!text.contains(char::is_control)).then(|| text.to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -198,16 +184,6 @@ mod tests {
             std::fs::write(dir.path().join(name), "").unwrap();
         }
         dir
-    }
-
-    #[test]
-    fn a_folder_of_saves_is_told_by_deepspeeds_file() {
-        let dir = folder(&["global_step7"]);
-        let help = || list(dir.path()).unwrap_err().help.to_string();
-        assert_eq!(help(), INCOMPLETE);
-        std::fs::write(dir.path().join("latest"), "global_step7").unwrap();
-        let newest = dir.path().join("global_step7");
-        assert_eq!(help(), format!("its newest checkpoint is {}", newest.display()));
     }
 
     #[test]
@@ -231,7 +207,7 @@ mod tests {
         let shard = |dp, mp| format!("zero_pp_rank_{dp}_mp_rank_{mp:02}_optim_states.pt");
         let refused = |names: &[&str]| list(folder(names).path()).unwrap_err().what;
         let model = "mp_rank_00_model_states.pt";
-        assert!(refused(&[model]).contains("no file zero_pp_rank_"));
+        assert!(refused(&[model]).contains("was saved without ZeRO (stage 0)"));
         assert!(refused(&[&shard(0, 0)]).contains("1 x 1 ranks, and model states of 0 x 0"));
         assert!(
             refused(&[&shard(0, 0), &shard(2, 0), model])

@@ -2,11 +2,11 @@
 
 use super::model::{ensure_name, round_robin};
 use super::names::{Rank, rank_of};
-use crate::know::Shapes;
+use crate::know::{FILE, INNER, OPTIMIZER, Shapes, unknown};
 use crate::torch::{Dtype, Node, Stored, TorchFile};
-use crate::{STATES, broken};
+use crate::{LEFT_OVER, STATES, broken};
 use shardlab::error::BadInput;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -25,6 +25,8 @@ pub(crate) struct Shard {
     pub settings: String,
     /// The checksums of all numbers.
     pub sums: Vec<u32>,
+    /// Entries of the file that nothing here knows.
+    pub unknown: BTreeSet<String>,
 }
 
 /// The slice of one flat buffer.
@@ -37,6 +39,8 @@ pub(crate) struct Group {
     pub padding: Option<i64>,
     /// Elements of the slice that each parameter has here.
     pub fragments: BTreeMap<String, Range<usize>>,
+    /// States of the optimizer that a universal checkpoint has no place for.
+    pub more: Vec<String>,
 }
 
 /// Steps that the optimizer has taken, as the file has them: a tensor of one element, or a number.
@@ -76,16 +80,29 @@ impl Shard {
                 None => count.items().filter_map(Node::int).collect(),
             });
         if let Some(count) = counts.iter().find(|count| **count != ranks as i64) {
-            return Err(broken(
-                path,
-                format!("it is one of {count} slices, and the folder has files of {ranks} ranks"),
-            ));
+            let how =
+                format!("it is one of {count} slices, and the folder has files of {ranks} ranks");
+            let help = format!(
+                "if {LEFT_OVER} of ranks {count} to {}, delete them: zero_pp_rank_{count}_… and higher",
+                ranks - 1
+            );
+            let error = broken(path, how);
+            return Err(match *count > 0 && *count < ranks as i64 {
+                true => BadInput { help, ..error },
+                false => error,
+            });
         }
         let groups = if stage == 3 {
             stage3(&file, state, rank, ranks, shapes)?
         } else {
             stage12(&file, state)?
         };
+        let base = ["optimizer_state_dict", "base_optimizer_state"];
+        let mut strange = unknown(root, &FILE);
+        strange.append(&mut unknown(state, &OPTIMIZER));
+        for base in base.into_iter().filter_map(|key| state.get(key)) {
+            strange.append(&mut unknown(base, &INNER));
+        }
         let aligned = state.get("param_alignment_paddings").into_iter().flat_map(Node::items);
         let aligned = aligned.flat_map(Node::items).any(|padding| padding.int() != Some(0));
         Ok(Shard {
@@ -97,6 +114,7 @@ impl Shard {
             named: rank_of(file.written_as()),
             settings: settings(root, state),
             sums: file.sums(),
+            unknown: strange,
             groups,
         })
     }
@@ -146,21 +164,31 @@ fn tensor(file: &TorchFile, node: Option<Node>, what: &str) -> Result<Stored, Ba
     found.ok_or_else(|| broken(file.path(), format!("it has no tensor {what}")))
 }
 
-/// The states of a flat buffer. `of` is the optimizer's state of it.
+/// The states that an optimizer has of a buffer, but for its step. `None` is no state.
+fn keys(of: Node) -> Vec<String> {
+    let there = of.entries().filter(|(_, value)| !value.is_none());
+    let keys = there.map(|(key, _)| match key.text() {
+        Some(text) => text.escape_debug().to_string(),
+        None => format!("a state named {:?}", key.value()),
+    });
+    keys.filter(|key| key != "step").collect()
+}
+
+/// The states of a flat buffer, and the names of those that have no place in the result. `of` is
+/// the optimizer's state of it.
 fn states(
     file: &TorchFile,
     of: Option<Node>,
     fp32: Node,
     group: usize,
-) -> Result<Vec<Stored>, BadInput> {
+) -> Result<(Vec<Stored>, Vec<String>), BadInput> {
     let mut states = vec![tensor(file, Some(fp32), &format!("fp32 of group {group}"))?];
-    let of = of.filter(|of| of.entries().any(|(key, _)| key.text() != Some("step")));
+    let of = of.filter(|of| !keys(*of).is_empty());
     for name in of.iter().flat_map(|_| &STATES[1..]) {
-        let found = of.and_then(|of| of.get(name));
+        let found = of.and_then(|of| of.get(name)).filter(|found| !found.is_none());
         if let (None, Some(of)) = (found, of) {
-            let keys: Vec<&str> = of.entries().filter_map(|(key, _)| key.text()).collect();
             let path = file.path().display();
-            let keys = keys.join(", ");
+            let keys = keys(of).join(", ");
             let what = format!(
                 "{path} cannot be converted: group {group} has {keys} and no {name}: its optimizer is not Adam"
             );
@@ -179,7 +207,9 @@ fn states(
             ));
         }
     }
-    Ok(states)
+    let mut more = of.map_or_else(Vec::new, keys);
+    more.retain(|key| !STATES[1..].contains(&key.as_str()));
+    Ok((states, more))
 }
 
 fn stage12(file: &TorchFile, state: Node) -> Result<Vec<Group>, BadInput> {
@@ -211,7 +241,7 @@ fn stage12(file: &TorchFile, state: Node) -> Result<Vec<Group>, BadInput> {
     let mut groups = Vec::new();
     for (at, mapping) in mappings.into_iter().enumerate() {
         let of = of_groups.get(&(at as i64)).copied();
-        let states = states(file, of, fp32[at], at)?;
+        let (states, more) = states(file, of, fp32[at], at)?;
         let fragments = recorded(path, at, mapping)?;
         for (name, range) in &fragments {
             ensure_inside(path, name, range, &states)?;
@@ -223,6 +253,7 @@ fn stage12(file: &TorchFile, state: Node) -> Result<Vec<Group>, BadInput> {
             step,
             padding: paddings.and_then(|list| list.items().nth(at)?.int()),
             fragments,
+            more,
         });
     }
     Ok(groups)
@@ -271,9 +302,15 @@ fn stage3(
     let mut groups = Vec::new();
     for (at, fp32) in flat.iter().enumerate() {
         let of = of_groups.and_then(|groups| groups.get_at(at as i64));
-        let states = states(file, of, *fp32, at)?;
+        let (states, more) = states(file, of, *fp32, at)?;
         let step = step(file, of)?;
-        groups.push(Group { states, step, padding: None, fragments: BTreeMap::new() });
+        groups.push(Group {
+            states,
+            step,
+            padding: None,
+            fragments: BTreeMap::new(),
+            more,
+        });
     }
     if groups.is_empty() {
         return Err(broken(path, "it has no fp32_flat_groups"));

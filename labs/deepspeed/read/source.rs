@@ -29,12 +29,19 @@ pub(crate) struct Source {
 }
 
 /// The model states of the first rank of each `mp`. In stage 3 all ranks have some, which must not
-/// contradict each other.
+/// contradict each other, and each has its part of the frozen weights.
 fn first_of_each(all: Vec<(usize, Model)>) -> Result<Vec<Model>, BadInput> {
     let mut models: Vec<Model> = Vec::new();
-    for (dp, model) in all {
-        let first = models.last().filter(|_| dp > 0);
-        let lists_others = first.is_some_and(|first| model.groups != first.groups);
+    for (dp, mut model) in all {
+        let first = models.last_mut().filter(|_| dp > 0);
+        let mut lists_others = false;
+        if let Some(first) = first {
+            lists_others = model.groups != first.groups || model.frozen != first.frozen;
+            for (name, fragments) in &mut model.fragments {
+                first.fragments.entry(name.clone()).or_default().append(fragments);
+            }
+            first.unknown.append(&mut model.unknown);
+        }
         let first = models.first().unwrap_or(&model);
         if lists_others || model.steps != first.steps {
             let how = format!(

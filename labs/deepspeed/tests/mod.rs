@@ -1,7 +1,8 @@
 //! Conversions of small checkpoints, right and wrong. Reading order: `whole.rs` (all stages),
-//! `parallel.rs` (parts of tensor parallelism), `repairs.rs` (records that are wrong),
+//! `frozen.rs` (what the optimizer does not have), `parallel.rs` (parts of tensor parallelism), `repairs.rs` (records that are wrong),
 //! `refusals.rs` (what cannot be converted).
 
+mod frozen;
 mod parallel;
 mod refusals;
 mod repairs;

@@ -107,3 +107,30 @@ fn nothing_is_written_outside_the_output_folder() {
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 }
+
+/// Two ranks have saved over four, under the same tag.
+#[test]
+fn files_of_an_earlier_save_are_named() {
+    for stage in [1, 2, 3] {
+        let dir = saved(&Example::new(stage, 4, groups()));
+        let folder = dir.path().join("global_step5");
+        Example::new(stage, 2, groups()).save(&folder, &values).unwrap();
+        let error = convert(&options(dir.path()), &()).unwrap_err();
+        assert!(
+            error
+                .what
+                .contains("it is one of 2 slices, and the folder has files of 4 ranks")
+        );
+        let help = "if an earlier save has left the files of ranks 2 to 3, delete them: zero_pp_rank_2_… and higher";
+        assert_eq!(error.help, help);
+        for rank in 2..4 {
+            let of_rank = |kind: &str| {
+                folder.join(format!("zero_pp_rank_{rank}_mp_rank_00_{kind}_states.pt"))
+            };
+            std::fs::remove_file(of_rank("optim")).unwrap();
+            std::fs::remove_file(of_rank("model")).ok();
+        }
+        run(&options(dir.path())).unwrap();
+        ensure_right(&options(dir.path()).output, &groups(), stage == 3);
+    }
+}

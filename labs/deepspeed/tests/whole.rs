@@ -91,33 +91,3 @@ fn a_checkpoint_of_step_0_has_values_alone() {
         assert_eq!(files.map(|file| file.file_name()).collect::<Vec<_>>(), ["fp32.pt"]);
     }
 }
-
-/// Frozen parameters, buffers, and a second name of a parameter.
-#[test]
-fn tensors_that_the_optimizer_does_not_have_keep_their_values() {
-    let others = group(&[("frozen.weight", &[2, 3]), ("position", &[5])]);
-    for (stage, bf16) in [(1, false), (2, true), (3, false)] {
-        let dir = saved(&Example {
-            others: others.clone(),
-            bf16,
-            ..Example::new(stage, 2, groups())
-        });
-        let options = options(dir.path());
-        assert_eq!(run(&options).unwrap().parameters.len(), 6);
-        ensure_right(&options.output, &groups(), stage == 3);
-        // In stage 3 they are in the model's own files.
-        assert_eq!(options.output.join("zero/frozen.weight").exists(), stage < 3);
-        if stage < 3 {
-            let round = |value: f32| {
-                if bf16 {
-                    half::bf16::from_f32(value).to_f32()
-                } else {
-                    value
-                }
-            };
-            let expected =
-                (0..6).map(|element| round(value("frozen.weight", 0, element))).collect();
-            assert_eq!(state(&options.output, "frozen.weight", "fp32"), (vec![2, 3], expected));
-        }
-    }
-}

@@ -17,12 +17,11 @@ const SLICES: [&str; 3] = [
     "single_partition_of_fp32_groups",
 ];
 
-/// Writes what does not belong to one parameter.
-pub(crate) fn save(
+/// Writes what does not belong to one parameter. `names` are written.
+pub(crate) fn save<'a>(
     source: &Source,
     output: &Output,
-    names: &[String],
-    notes: &mut Vec<String>,
+    names: impl Iterator<Item = &'a String>,
 ) -> Result<(), BadInput> {
     write(output, &source.shards[0][0].path, source.stage)?;
     for path in source.files.models.values() {
@@ -33,20 +32,19 @@ pub(crate) fn save(
         })?;
     }
     if source.stage < 3 {
-        save_others(source, output, names, notes)?;
+        save_others(source, output, names.map(String::as_str).collect())?;
     }
     Ok(())
 }
 
-/// Writes the model's tensors that the optimizer does not have: buffers, frozen parameters, and
-/// other names of one parameter. DeepSpeed keeps those of stages 1 and 2 with the parameters.
-fn save_others(
-    source: &Source,
+/// Writes the model's tensors that the optimizer does not have, buffers and second names of
+/// parameters included, as DeepSpeed's converter does in stages 1 and 2. Its loader reads none of
+/// them: with `load_universal` it loads what the optimizer has, and leaves the module alone.
+fn save_others<'a>(
+    source: &'a Source,
     output: &Output,
-    names: &[String],
-    notes: &mut Vec<String>,
+    mut written: BTreeSet<&'a str>,
 ) -> Result<(), BadInput> {
-    let mut written: BTreeSet<&str> = names.iter().map(String::as_str).collect();
     for model in &source.models {
         for (name, weight) in &model.weights {
             if !written.insert(name) {
@@ -59,12 +57,6 @@ fn save_others(
             };
             weight.read(0..weight.numel(), &mut part.bytes)?;
             output.other(name, weight.dtype, &part)?;
-        }
-        for name in &model.unread {
-            notes.push(format!(
-                "{name} of {} cannot be read, and is left out",
-                model.path.display()
-            ));
         }
     }
     Ok(())

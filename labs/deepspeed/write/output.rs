@@ -87,6 +87,7 @@ impl Output {
     pub fn other(&self, name: &str, dtype: Dtype, part: &Part) -> Result<(), BadInput> {
         self.parameter(name)?;
         let path = self.path(name, "fp32.pt");
+        lock(&self.written).push(path.clone());
         let bytes = dtype.to_f32(&part.bytes);
         save_tensor(&path, Dtype::F32, &part.shape, &bytes, Some(&|_| Vec::new()))
     }

@@ -1,12 +1,13 @@
 //! One parameter, from its slices to its files.
 
 use super::output::Output;
-use crate::know::{Part, Rules, join, resolve};
-use crate::read::{Parameter, Slice, Source};
+use crate::know::{Part, Rule, Rules, join, resolve};
+use crate::read::{Parameter, Pieces, Slice, Source, Whole};
 use crate::report::{Results, lock};
 use crate::torch::Dtype;
 use crate::{STATES, broken};
 use shardlab::error::BadInput;
+use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 
 const PATTERNS: &str =
@@ -22,14 +23,7 @@ pub(crate) fn merge(
 ) -> Result<(), BadInput> {
     let Parameter { name, slices } = parameter;
     let path = &source.models[slices[0].mp].path;
-    let rule = rules
-        .rule(name)
-        .and_then(|rule| resolve(rule, slices.iter().map(|slice| &slice.shape[..])));
-    let refused = |how| {
-        BadInput::new(format!("{} cannot be converted: {name}: {how}", path.display()), PATTERNS)
-    };
-    let rule = rule.map_err(refused)?;
-    let words = rules.rows_of_vocabulary(name).map_err(refused)?;
+    let (rule, words) = rule(path, rules, name, slices.iter().map(|slice| &slice.shape[..]))?;
     // DeepSpeed's own files of stage 3 are flat.
     let bare = source.stage == 3 && source.tp == 1;
     if let Some(output) = output {
@@ -80,6 +74,57 @@ pub(crate) fn merge(
     match (output, step) {
         (Some(output), Some(step)) if source.stage < 3 => output.step(name, step),
         _ => Ok(()),
+    }
+}
+
+/// How the parts of a parameter are joined, and the rows of its vocabulary, if it has one.
+fn rule<'a>(
+    path: &Path,
+    rules: &Rules,
+    name: &str,
+    parts: impl Iterator<Item = &'a [usize]>,
+) -> Result<(Rule, Option<usize>), BadInput> {
+    let refused = |how| {
+        BadInput::new(format!("{} cannot be converted: {name}: {how}", path.display()), PATTERNS)
+    };
+    let rule = rules.rule(name).and_then(|rule| resolve(rule, parts)).map_err(refused)?;
+    Ok((rule, rules.rows_of_vocabulary(name).map_err(refused)?))
+}
+
+/// One weight that the optimizer does not have. It has a value, and no moments.
+pub(crate) fn merge_frozen(
+    source: &Source,
+    weight: &Whole,
+    rules: &Rules,
+    output: Option<&Output>,
+    results: &Results,
+) -> Result<(), BadInput> {
+    let Whole { name, parts } = weight;
+    let path = &source.models[parts[0].mp].path;
+    let (rule, words) = rule(path, rules, name, parts.iter().map(|part| &part.shape[..]))?;
+    let dtype = parts[0].dtype();
+    let read = |part: &Pieces| Ok(Part { shape: part.shape.clone(), bytes: part.read()? });
+    if let Some(other) = parts.iter().find(|part| part.dtype() != dtype) {
+        let (found, first) = (other.dtype().name(), dtype.name());
+        return Err(broken(
+            path,
+            format!("{name} is {first} there, and {found} on another tp rank"),
+        ));
+    }
+    let parts = parts.iter().map(read).collect::<Result<Vec<_>, BadInput>>()?;
+    let mut whole =
+        join(&rule, dtype, parts).map_err(|how| broken(path, format!("{name}: {how}")))?;
+    if let Some(rows) = words {
+        trim(&mut whole, rows);
+    }
+    let not_finite = not_finite(dtype, &whole.bytes);
+    if not_finite > 0 {
+        lock(&results.not_finite).insert(name.clone(), not_finite);
+    }
+    results.frozen.fetch_add(whole.shape.iter().product(), Relaxed);
+    match output {
+        Some(output) => output.other(name, dtype, &whole),
+        None => Ok(()),
     }
 }
 

@@ -18,28 +18,50 @@ use std::process::ExitCode;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+/// The heading of flags that DeepSpeed's converter has and that change nothing here.
+const SAME: &str = "Accepted, because DeepSpeed's converter has them";
+
 /// Convert a DeepSpeed checkpoint to a universal one.
 #[derive(Parser)]
 #[command(name = "ds_to_universal", version)]
 #[command(after_long_help = end_of_help())]
 struct Args {
     /// Folder of one save, such as checkpoints/global_step5
-    #[arg(long = "input_folder", value_name = "DIR", help_heading = "Folders")]
+    #[arg(
+        long = "input_folder",
+        alias = "input-folder",
+        value_name = "DIR",
+        help_heading = "Folders"
+    )]
     input: PathBuf,
     /// Folder for the result, such as checkpoints/global_step5_universal
-    #[arg(long = "output_folder", value_name = "DIR", help_heading = "Folders")]
+    #[arg(
+        long = "output_folder",
+        alias = "output-folder",
+        value_name = "DIR",
+        help_heading = "Folders"
+    )]
     output: PathBuf,
     /// Files that are read at the same time
-    #[arg(long = "num_extract_workers", value_name = "N", default_value_t = 4, value_parser = workers, help_heading = "Work")]
+    #[arg(long = "num_extract_workers", alias = "num-extract-workers", value_name = "N", default_value_t = 4, value_parser = workers, help_heading = "Work")]
     extract: usize,
     /// Parameters that are put together at the same time, each in memory
-    #[arg(long = "num_merge_workers", value_name = "N", default_value_t = 2, value_parser = workers, help_heading = "Work")]
+    #[arg(long = "num_merge_workers", alias = "num-merge-workers", value_name = "N", default_value_t = 2, value_parser = workers, help_heading = "Work")]
     merge: usize,
     /// Convert a doubtful checkpoint, and print the doubts
-    #[arg(long = "no_strict", help_heading = "Work")]
+    #[arg(long = "no_strict", alias = "no-strict", help_heading = "Work")]
     no_strict: bool,
+    /// Refuse a doubtful checkpoint, as without this flag
+    #[arg(long, conflicts_with = "no_strict", help_heading = SAME)]
+    strict: bool,
+    /// Keep nothing: no temporary folder is written
+    #[arg(long = "keep_temp_folder", alias = "keep-temp-folder", help_heading = SAME)]
+    keep_temp_folder: bool,
+    /// Inject nothing: a save without universal_checkpoint_info is converted as it is
+    #[arg(long = "inject_missing_state", alias = "inject-missing-state", help_heading = SAME)]
+    inject_missing_state: bool,
     /// Read and check everything, and write nothing
-    #[arg(long, help_heading = "Work")]
+    #[arg(long, alias = "dry_run", help_heading = "Work")]
     dry_run: bool,
     /// Also read the result back, and fail if a value is infinite or NaN
     #[arg(long, help_heading = "Work")]
@@ -81,6 +103,21 @@ fn run(args: Args) -> Result<()> {
     screen.say(screen.heading("ds_to_universal", ""));
     screen.say(screen.row("from", &args.input.display().to_string()));
     screen.say(screen.row("to", &args.output.display().to_string()));
+    for (given, why) in [
+        (args.strict, "--strict: a conversion is strict without it, too"),
+        (
+            args.keep_temp_folder,
+            "--keep_temp_folder: nothing temporary is written, so nothing is kept",
+        ),
+        (
+            args.inject_missing_state,
+            "--inject_missing_state: not needed, a save without universal_checkpoint_info is converted as it is",
+        ),
+    ] {
+        if given {
+            screen.say(screen.row("flag", why));
+        }
+    }
     let options = Options {
         input: args.input,
         output: args.output,
@@ -131,6 +168,13 @@ fn summary(screen: &Screen, options: &Options, report: &Report, seconds: f64) {
         "merged",
         &format!("{count} parameters of {elements} elements, from {fragments} fragments"),
     ));
+    for (what, python) in &report.lacks {
+        screen.say(screen.row("warning", what));
+        if let Some(python) = python {
+            // Whole, to be copied into a program.
+            screen.say(python);
+        }
+    }
     for note in &report.notes {
         screen.say(screen.row("note", note));
     }

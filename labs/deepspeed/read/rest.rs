@@ -1,0 +1,137 @@
+//! The model's tensors that the optimizer does not have: frozen weights, buffers, and second names
+//! of parameters.
+
+use super::model::{Model, ensure_name};
+use super::source::Source;
+use crate::broken;
+use crate::torch::{Dtype, Stored};
+use shardlab::error::BadInput;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One tensor: the parts of all ranks of tensor parallelism.
+pub(crate) struct Whole {
+    pub name: String,
+    pub parts: Vec<Pieces>,
+}
+
+/// One rank's part. Its elements are in several places of files, one place after the other.
+pub(crate) struct Pieces {
+    pub mp: usize,
+    pub shape: Vec<usize>,
+    pub stored: Vec<Stored>,
+}
+
+/// All such tensors.
+#[derive(Default)]
+pub(crate) struct Rest {
+    /// Weights: frozen, or in no group of the optimizer although they require a gradient.
+    pub weights: Vec<Whole>,
+    /// Weights of which no file has the value.
+    pub lost: BTreeSet<String>,
+    pub buffers: BTreeSet<String>,
+}
+
+impl Pieces {
+    pub fn numel(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    pub fn dtype(&self) -> Dtype {
+        self.stored.first().map_or(Dtype::F32, |stored| stored.dtype)
+    }
+
+    /// Reads its elements, without the padding after them.
+    pub fn read(&self) -> Result<Vec<u8>, BadInput> {
+        let size = self.dtype().size();
+        let mut bytes = vec![0; self.numel() * size];
+        let mut begin = 0;
+        for stored in &self.stored {
+            let count = stored.numel().min(self.numel() - begin);
+            stored.read(0..count, &mut bytes[begin * size..(begin + count) * size])?;
+            begin += count;
+        }
+        Ok(bytes)
+    }
+}
+
+impl Source {
+    /// Finds these tensors.
+    pub fn rest(&self) -> Result<Rest, BadInput> {
+        let groups = self.models.iter().flat_map(|model| model.groups.iter().flatten());
+        let trained: BTreeSet<&str> = groups.map(|(name, _)| name.as_str()).collect();
+        // Only the first rank of all lists second names.
+        let aliases: BTreeSet<&str> = self
+            .models
+            .iter()
+            .flat_map(|model| &model.aliases)
+            .map(String::as_str)
+            .collect();
+        let mut rest = Rest::default();
+        let mut weights: BTreeMap<&str, Vec<Option<Pieces>>> = BTreeMap::new();
+        for (mp, model) in self.models.iter().enumerate() {
+            let listed = model.frozen.iter().map(|(name, _)| name);
+            let names: BTreeSet<&str> =
+                model.weights.keys().chain(listed).map(String::as_str).collect();
+            for name in names {
+                if trained.contains(name) || aliases.contains(name) {
+                    continue;
+                }
+                // PyTorch's name for what a module saves beside its tensors.
+                if model.buffers.contains(name) || name.ends_with("_extra_state") {
+                    rest.buffers.insert(name.to_string());
+                } else if let Some((shape, stored)) = self.pieces(model, name)? {
+                    ensure_name(&model.path, name)?;
+                    let parts =
+                        weights.entry(name).or_insert_with(|| (0..self.tp).map(|_| None).collect());
+                    parts[mp % self.tp].get_or_insert(Pieces { mp, shape, stored });
+                } else {
+                    rest.lost.insert(name.to_string());
+                }
+            }
+        }
+        for (name, parts) in weights {
+            if let Some(tp) = parts.iter().position(Option::is_none) {
+                let how = format!("tp rank {tp} of {} has nothing of {name}", self.tp);
+                return Err(broken(&self.files.folder, how));
+            }
+            let parts = parts.into_iter().flatten().collect();
+            rest.weights.push(Whole { name: name.to_string(), parts });
+        }
+        Ok(rest)
+    }
+
+    /// The shape of a weight that the optimizer does not have, and where its elements are. `None`
+    /// if they are in no file.
+    fn pieces(
+        &self,
+        model: &Model,
+        name: &str,
+    ) -> Result<Option<(Vec<usize>, Vec<Stored>)>, BadInput> {
+        let whole = model.weights.get(name);
+        let Some((_, shape)) = model.frozen.iter().find(|(frozen, _)| frozen == name) else {
+            // In stage 3 a weight that ranks divide is empty there.
+            let whole = whole.filter(|whole| self.stage < 3 || whole.numel() > 0);
+            return Ok(whole.map(|whole| (whole.shape.clone(), vec![whole.clone()])));
+        };
+        let numel: usize = shape.iter().product();
+        let fragments = model.fragments.get(name).into_iter().flatten();
+        let fragments: Vec<Stored> = fragments.cloned().collect();
+        let found: usize = fragments.iter().map(Stored::numel).sum();
+        let same = fragments.iter().all(|fragment| fragment.dtype == fragments[0].dtype);
+        let ranks = if self.stage == 3 { self.files.dp } else { 1 };
+        if fragments.len() == ranks && found >= numel && same {
+            return Ok(Some((shape.clone(), fragments)));
+        }
+        if let Some(whole) = whole.filter(|whole| whole.shape == *shape) {
+            return Ok(Some((shape.clone(), vec![whole.clone()])));
+        }
+        if model.unread.iter().any(|unread| unread == name) {
+            return Ok(None);
+        }
+        let how = format!(
+            "frozen {name} has shape {shape:?} there, and {} fragments of {found} elements, from {ranks} ranks",
+            fragments.len()
+        );
+        Err(broken(&model.path, how))
+    }
+}

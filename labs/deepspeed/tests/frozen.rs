@@ -1,0 +1,236 @@
+//! Frozen weights, buffers, and what else the optimizer does not have.
+
+use super::*;
+
+/// Sizes that no number of ranks divides.
+fn frozen() -> Group {
+    group(&[("base.weight", &[3, 7]), ("base.bias", &[1]), ("none", &[0])])
+}
+
+fn rounded(bf16: bool, value: f32) -> f32 {
+    if bf16 {
+        half::bf16::from_f32(value).to_f32()
+    } else {
+        value
+    }
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder.join("zero")).unwrap().flatten();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// In stage 3 the last ranks' parts end with padding, or are padding.
+#[test]
+fn frozen_weights_are_whole_in_every_stage_and_said() {
+    for stage in 1..=3 {
+        for ranks in [1, 2, 3, 5] {
+            for bf16 in [false, true] {
+                let dir = saved(&Example {
+                    frozen: frozen(),
+                    bf16,
+                    ..Example::new(stage, ranks, groups())
+                });
+                let options = options(dir.path());
+                let report = run(&options).unwrap();
+                ensure_right(&options.output, &groups(), stage == 3);
+                for (name, shape) in frozen() {
+                    let numel = shape.iter().product();
+                    let right: Vec<f32> =
+                        (0..numel).map(|at| rounded(bf16, value(&name, 0, at))).collect();
+                    assert_eq!(state(&options.output, &name, "fp32"), (shape, right), "{name}");
+                    let files = std::fs::read_dir(options.output.join("zero").join(&name)).unwrap();
+                    assert_eq!(files.count(), 1);
+                }
+                assert_eq!((report.parameters.len(), report.verified), (6, Some(21)));
+                assert_eq!(report.notes, [""; 0]);
+                let [(what, Some(python))] = &report.lacks[..] else {
+                    panic!("{:?}", report.lacks)
+                };
+                let begin = "3 frozen weights of 22 numbers (base.bias, base.weight, none) go whole into zero/NAME";
+                assert!(
+                    what.starts_with(begin) && what.contains("restores them in no stage"),
+                    "{what}"
+                );
+                assert_eq!(what.contains("zero.Init"), stage == 3);
+                let names = r#"for n in ["base.bias", "base.weight", "none"]: model.get_parameter(n).data.copy_("#;
+                assert!(python.starts_with(names), "{python}");
+                assert!(
+                    python.contains(&format!("{}/zero/", options.output.display())),
+                    "{python}"
+                );
+            }
+        }
+    }
+}
+
+/// A dry run says the same, and a file with too few fragments is refused before anything is written.
+#[test]
+fn frozen_weights_that_are_not_whole_are_refused() {
+    let example = Example { frozen: frozen(), ..Example::new(3, 3, groups()) };
+    let dir = saved(&example);
+    let report = run(&Options { dry_run: true, ..options(dir.path()) }).unwrap();
+    assert_eq!(report.lacks.len(), 1);
+    let model = "zero_pp_rank_1_mp_rank_00_model_states.pt";
+    let fewer = Example { ranks: 7, ..example.clone() };
+    std::fs::copy(
+        saved(&fewer).path().join("global_step5").join(model),
+        dir.path().join("global_step5").join(model),
+    )
+    .unwrap();
+    let error = run(&options(dir.path())).unwrap_err();
+    assert!(error.contains("frozen base.weight has shape [3, 7] there, and 3 fragments of 17 elements, from 3 ranks"), "{error}");
+    let fewer = Example { frozen: vec![], ..example };
+    std::fs::copy(
+        saved(&fewer).path().join("global_step5").join(model),
+        dir.path().join("global_step5").join(model),
+    )
+    .unwrap();
+    let error = run(&options(dir.path())).unwrap_err();
+    assert!(error.contains("it lists different parameters"), "{error}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
+/// A program that saves with `exclude_frozen_parameters` has them itself. Stage 1 has no list of
+/// them, with or without it.
+#[test]
+fn weights_that_no_file_has_are_said() {
+    for stage in [2, 3] {
+        let without = Example {
+            frozen: frozen(),
+            without_frozen: true,
+            ..Example::new(stage, 2, groups())
+        };
+        let dir = saved(&without);
+        let report = run(&options(dir.path())).unwrap();
+        let [(what, None)] = &report.lacks[..] else {
+            panic!("{:?}", report.lacks)
+        };
+        assert!(
+            what.starts_with("saved with exclude_frozen_parameters: frozen weights"),
+            "{what}"
+        );
+        assert_eq!(names(&options(dir.path()).output).len(), 7);
+    }
+    // It requires a gradient, and the optimizer was not given it.
+    let others = group(&[("forgotten.weight", &[2, 3])]);
+    let dir = saved(&Example { others: others.clone(), ..Example::new(3, 2, groups()) });
+    let report = run(&options(dir.path())).unwrap();
+    let [(what, None)] = &report.lacks[..] else {
+        panic!("{:?}", report.lacks)
+    };
+    assert!(what.starts_with("1 weight (forgotten.weight) is in no group of the optimizer, and DeepSpeed saves no value of it in stage 3"), "{what}");
+    let dir = saved(&Example { others, ..Example::new(2, 2, groups()) });
+    let report = run(&options(dir.path())).unwrap();
+    let [(what, Some(_))] = &report.lacks[..] else {
+        panic!("{:?}", report.lacks)
+    };
+    assert!(
+        what.starts_with("1 frozen weight of 6 numbers (forgotten.weight) goes whole"),
+        "{what}"
+    );
+}
+
+#[test]
+fn buffers_stay_in_the_models_files_and_are_named() {
+    let buffers = group(&[("bn.running_mean", &[5]), ("bn.running_var", &[5])]);
+    for stage in 1..=3 {
+        let dir = saved(&Example { buffers: buffers.clone(), ..Example::new(stage, 2, groups()) });
+        let options = options(dir.path());
+        let report = run(&options).unwrap();
+        let [note] = &report.notes[..] else {
+            panic!("{:?}", report.notes)
+        };
+        let begin = "2 buffers (bn.running_mean, bn.running_var) stay in ";
+        assert!(note.starts_with(begin) && note.contains("does not restore them"), "{note}");
+        assert!(report.lacks.is_empty());
+        assert_eq!(options.output.join("zero/bn.running_mean").exists(), stage < 3);
+    }
+}
+
+/// Each tp rank has a part of a frozen weight, and the second has no list of second names.
+#[test]
+fn frozen_weights_are_joined_like_parameters() {
+    fn info(graph: &mut Graph) -> Id {
+        let mut list = |pattern| {
+            let pattern = graph.text(pattern);
+            graph.push(Value::List(vec![pattern]))
+        };
+        let [rows, same] = [list("row"), list("norm")];
+        let rows = (graph.text("parameter_with_row_parallelism_patterns"), rows);
+        let same = (graph.text("tp_replicated_parameter_patterns"), same);
+        graph.push(Value::Dict(vec![rows, same]))
+    }
+    let part = |mp: usize, name: &str, state: usize, element: usize| match name {
+        "row" => value(name, state, element / 2 * 4 + mp * 2 + element % 2),
+        "norm" => value(name, state, element),
+        _ => value(name, state, mp * 6 + element),
+    };
+    for stage in [1, 2, 3] {
+        let example = Example {
+            degrees: (1, 2),
+            groups: vec![vec![group(&[("a.weight", &[2, 3])])]; 2],
+            frozen: group(&[("row", &[3, 2]), ("norm", &[3]), ("column", &[2, 3])]),
+            info: Some(info),
+            ..Example::new(stage, 2, vec![])
+        };
+        let dir = tempdir().unwrap();
+        example.save(&dir.path().join("global_step5"), &part).unwrap();
+        let options = options(dir.path());
+        // Only frozen weights match the patterns.
+        let report = run(&options).unwrap();
+        assert!(
+            report.lacks[0].0.starts_with("3 frozen weights of 27 numbers"),
+            "{:?}",
+            report.lacks
+        );
+        for (name, shape) in [("row", vec![3, 4]), ("norm", vec![3]), ("column", vec![4, 3])] {
+            let numel = shape.iter().product();
+            let right: Vec<f32> = (0..numel).map(|at| value(name, 0, at)).collect();
+            assert_eq!(state(&options.output, name, "fp32"), (shape, right), "stage {stage}");
+        }
+    }
+}
+
+#[test]
+fn a_third_state_is_refused_or_left_out() {
+    for stage in 1..=3 {
+        for third in ["max_exp_avg_sq", "mu_product"] {
+            let dir = saved(&Example { third: Some(third), ..Example::new(stage, 2, groups()) });
+            let options = options(dir.path());
+            let error = run(&options).unwrap_err();
+            let also = format!(
+                "zero_pp_rank_0_mp_rank_00_optim_states.pt cannot be converted: group 0 also has {third}, which a universal checkpoint has no place for"
+            );
+            assert!(error.contains(&also), "{error}");
+            assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+            let report = run(&Options { strict: false, ..options.clone() }).unwrap();
+            assert!(
+                report.notes[0].starts_with(&format!("group 0 also has {third}")),
+                "{:?}",
+                report.notes
+            );
+            assert_eq!(report.notes.len(), 2);
+            ensure_right(&options.output, &groups(), stage == 3);
+        }
+    }
+}
+
+#[test]
+fn entries_that_are_not_known_are_named_once() {
+    for stage in 1..=3 {
+        let unknown: [&[&str]; 2] = [&["ema", "args"], &["sketch"]];
+        let dir = saved(&Example { unknown, ..Example::new(stage, 3, groups()) });
+        let report = run(&options(dir.path())).unwrap();
+        assert_eq!(
+            report.notes,
+            [
+                "the model's files also have entries that are not known here, and are only copied: ema",
+                "the optimizer's files also have entries that are not known here, and are not converted: sketch",
+            ]
+        );
+    }
+}
