@@ -40,8 +40,9 @@ pub const STATES: [&str; 3] = ["fp32", "exp_avg", "exp_avg_sq"];
 const INCOMPLETE: &str =
     "convert a checkpoint that is complete: the files of all ranks, from the same save";
 
-/// Begins the help for files that more ranks have written than the others.
-const LEFT_OVER: &str = "an earlier save has left the files";
+/// Help for files of more ranks than the newest save's.
+const LEFT_OVER: &str = "if an earlier save of more ranks has left files here, delete them; else convert a checkpoint that is \
+                         complete: the files of all ranks, from the same save";
 
 fn broken(path: &Path, how: impl std::fmt::Display) -> BadInput {
     BadInput::new(format!("{} cannot be converted: {how}", path.display()), INCOMPLETE)

@@ -93,8 +93,8 @@ fn frozen_weights_are_said_with_the_line_that_loads_them() {
     assert!(
         screen.contains("  warning  1 frozen weight of 6 numbers (base.weight) goes whole into")
     );
-    let python = "\nfor n in [\"base.weight\"]: model.get_parameter(n).data.copy_(torch.load(\"global_step5_universal/zero/\" \
-                  + n + \"/fp32.pt\")[\"param\"])\n";
+    let python = "\nfor frozen in [\"base.weight\"]: model.get_parameter(frozen).data.copy_(torch.load(\"global_step5_universal/zero/\" \
+                  + frozen + \"/fp32.pt\")[\"param\"])\n";
     assert!(screen.contains(python), "{screen}");
 }
 

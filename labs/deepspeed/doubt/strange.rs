@@ -2,22 +2,24 @@
 //! that nothing here knows.
 
 use crate::read::Source;
-use shardlab::error::BadInput;
+use shardlab::error::{BadInput, printable};
 use std::collections::BTreeSet;
 
 /// Names in a list that are printed.
 const SHOWN: usize = 5;
 
-/// The first names of a list, and how many more there are.
+/// The first names of a list, and how many more there are, for a terminal.
 pub(crate) fn first<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
-    let more = names.len().saturating_sub(SHOWN);
-    let names = names.take(SHOWN).collect::<Vec<_>>().join(", ");
-    if more > 0 {
-        format!("{names} and {more} more")
-    } else {
-        names
-    }
+    let more = match names.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    printable(&names.take(SHOWN).collect::<Vec<_>>().join(", ")) + &more
 }
+
+/// Help for such a state. What AMSGrad does without it was tried: its first step fails.
+const NO_PLACE: &str = "resume on as many ranks as have saved; or, if the optimizer can go on without it (for max_exp_avg_sq: \
+                        with amsgrad off), add --no_strict, which leaves it out";
 
 impl Source {
     /// Refuses states that the result has no place for. If the conversion is not strict, `notes`
@@ -25,18 +27,17 @@ impl Source {
     pub fn ensure_known(&self, notes: &mut Vec<String>) -> Result<(), BadInput> {
         let mut states = BTreeSet::new();
         for shard in self.shards.iter().flatten() {
-            for (at, group) in
-                shard.groups.iter().enumerate().filter(|(_, group)| !group.more.is_empty())
-            {
-                let more = group.more.join(", ");
+            for (at, group) in shard.groups.iter().enumerate() {
+                if group.more.is_empty() {
+                    continue;
+                }
+                let more = first(group.more.iter().map(String::as_str));
                 let also = format!(
                     "group {at} also has {more}, which a universal checkpoint has no place for"
                 );
                 if self.options.strict {
                     let what = format!("{} cannot be converted: {also}", shard.path.display());
-                    let help = "resume on as many ranks as have saved; or, if the optimizer can go on without it (for \
-                                max_exp_avg_sq: with amsgrad off), add --no_strict, which leaves it out";
-                    return Err(BadInput::new(what, help));
+                    return Err(BadInput::new(what, NO_PLACE));
                 }
                 states.insert(format!("{also}: it is left out"));
             }
@@ -46,18 +47,15 @@ impl Source {
         let of_shards = self.shards.iter().flatten().flat_map(|shard| &shard.unknown);
         let of_models: BTreeSet<&str> = of_models.map(String::as_str).collect();
         let of_shards: BTreeSet<&str> = of_shards.map(String::as_str).collect();
-        for (names, what) in [
-            (
-                of_models,
-                "the model's files also have entries that are not known here, and are only copied",
-            ),
-            (
-                of_shards,
-                "the optimizer's files also have entries that are not known here, and are not converted",
-            ),
+        for (names, of, are) in [
+            (of_models, "model's", "only copied"),
+            (of_shards, "optimizer's", "not converted"),
         ] {
             if !names.is_empty() {
-                notes.push(format!("{what}: {}", first(names.into_iter())));
+                let names = first(names.into_iter());
+                notes.push(format!(
+                    "the {of} files also have entries that are not known here, and are {are}: {names}"
+                ));
             }
         }
         Ok(())

@@ -4,112 +4,48 @@
 use crate::torch::{Node, Value};
 use std::collections::BTreeSet;
 
-/// A file of model states. The result has a copy of it.
-const MODEL: [&[&str]; 2] = [
-    &[
-        "module",
-        "buffer_names",
-        "optimizer",
-        "param_shapes",
-        "frozen_param_shapes",
-        "frozen_param_fragments",
-        "shared_params",
-        "lr_scheduler",
-        "data_sampler",
-        "random_ltd",
-        "sparse_tensor_module_names",
-        "csr_tensor_module_names",
-        "skipped_steps",
-        "global_steps",
-        "global_samples",
-        "dp_world_size",
-        "mp_world_size",
-        "checkpoint_parallel_dimensions",
-        "universal_checkpoint_info",
-        "num_experts",
-        "ds_autoep_layers",
-        "autoep_layers",
-        "folding",
-        "ds_config",
-        "ds_version",
-    ],
-    // Megatron-DeepSpeed's and Lightning's own, which load_checkpoint hands back to them.
-    &[
-        "args",
-        "checkpoint_version",
-        "checkpoint_info",
-        "iteration",
-        "tokens",
-        "opt_param_scheduler",
-        "random_rng_state",
-        "np_rng_state",
-        "torch_rng_state",
-        "cuda_rng_state",
-        "rng_tracker_states",
-        "rng_state",
-        "epoch",
-        "global_step",
-        "pytorch-lightning_version",
-        "loops",
-        "callbacks",
-        "lr_schedulers",
-        "hparams_name",
-        "hyper_parameters",
-    ],
-];
+/// A file of model states, which the result has a copy of. Below, what Megatron-DeepSpeed and
+/// Lightning add and `load_checkpoint` hands back to them.
+const MODEL: &str = "
+    module buffer_names param_shapes shared_params frozen_param_shapes frozen_param_fragments
+    optimizer lr_scheduler data_sampler random_ltd sparse_tensor_module_names csr_tensor_module_names
+    skipped_steps global_steps global_samples dp_world_size mp_world_size ds_config ds_version
+    checkpoint_parallel_dimensions universal_checkpoint_info
+    num_experts ds_autoep_layers autoep_layers folding
 
-/// A file of optimizer states.
-pub(crate) const FILE: [&[&str]; 1] = [&["optimizer_state_dict", "ds_config", "ds_version"]];
+    args checkpoint_version checkpoint_info iteration tokens opt_param_scheduler rng_state
+    random_rng_state np_rng_state torch_rng_state cuda_rng_state rng_tracker_states
+    epoch global_step pytorch-lightning_version loops callbacks lr_schedulers
+    hparams_name hyper_parameters";
 
-/// What `optimizer_state_dict` has: all stages', those of stages 1 and 2, and those of stage 3.
-pub(crate) const OPTIMIZER: [&[&str]; 3] = [
-    &[
-        "zero_stage",
-        "loss_scaler",
-        "dynamic_loss_scale",
-        "overflow",
-        "partition_count",
-        "ds_version",
-        "universal_checkpoint_info",
-    ],
-    &[
-        "clip_grad",
-        "base_optimizer_state",
-        "base_optimizer_state_step",
-        "single_partition_of_fp32_groups",
-        "group_paddings",
-        "param_alignment_paddings",
-        "param_slice_mappings",
-    ],
-    &["optimizer_state_dict", "fp32_flat_groups", "ds_zero_partition_groups"],
-];
+/// A file of optimizer states, and what its two dictionaries of that name have: ZeRO's, for all
+/// stages, for 1 and 2, and for 3; and the optimizer's own.
+pub(crate) const FILE: &str = "optimizer_state_dict ds_config ds_version";
+pub(crate) const ZERO: &str = "
+    zero_stage loss_scaler dynamic_loss_scale overflow partition_count ds_version
+    clip_grad base_optimizer_state base_optimizer_state_step single_partition_of_fp32_groups
+    group_paddings param_alignment_paddings param_slice_mappings universal_checkpoint_info
+    optimizer_state_dict fp32_flat_groups ds_zero_partition_groups";
+pub(crate) const OPTIMIZER: &str = "state param_groups";
 
-/// The optimizer's own dictionary.
-pub(crate) const INNER: [&[&str]; 1] = [&["state", "param_groups"]];
-
-/// The keys of a dictionary that no list has.
-pub(crate) fn unknown(node: Node, lists: &[&[&str]]) -> BTreeSet<String> {
+/// The keys of a dictionary that are not in a list.
+pub(crate) fn unknown(node: Node, list: &str) -> BTreeSet<String> {
     let entries = node.entries().filter(|(_, value)| !value.is_none());
-    entries
-        .filter_map(|(key, _)| key.text())
-        .filter(|key| !lists.iter().any(|list| list.contains(key)))
-        .map(|key| key.escape_debug().to_string())
-        .collect()
+    let keys = entries.filter_map(|(key, _)| key.text());
+    let unknown = keys.filter(|key| !list.split_whitespace().any(|known| known == *key));
+    unknown.map(str::to_string).collect()
 }
 
 /// The keys of a file of model states that are not known. A program's own numbers and texts
 /// (`client_state`) follow what DeepSpeed writes: `load_checkpoint` hands them back, and they change
 /// nothing.
 pub(crate) fn unknown_of_model(root: Node) -> BTreeSet<String> {
-    let mut unknown = unknown(root, &MODEL);
+    let mut unknown = unknown(root, MODEL);
     let rest = root.entries().skip_while(|(key, _)| key.text() != Some("ds_version"));
     for (key, value) in rest {
-        let plain = matches!(
-            value.value(),
-            Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_)
-        );
-        if plain {
-            unknown.remove(&*key.text().unwrap_or_default().escape_debug().to_string());
+        use Value::{Bool, Float, Int, Text};
+        if matches!(value.value(), Bool(_) | Int(_) | Float(_) | Text(_)) {
+            unknown.remove(key.text().unwrap_or_default());
         }
     }
     unknown

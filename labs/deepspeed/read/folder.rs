@@ -60,7 +60,6 @@ fn universal(folder: &Path) -> bool {
 fn other(folder: &Path) -> Option<[&'static str; 2]> {
     let names = names(folder);
     let has = |is: &dyn Fn(&str) -> bool| names.iter().any(|name| is(name));
-    let kinds = || names.iter().filter_map(|name| kind(name));
     let old = |name: &str| {
         name.contains("zero_pp_rank_")
             && name.ends_with("optim_states.pt")
@@ -72,25 +71,24 @@ fn other(folder: &Path) -> Option<[&'static str; 2]> {
             || name == "model_optim_rng.pt"
     };
     let model = names.iter().find(|name| matches!(kind(name), Some(Kind::Model(_))));
-    if universal(folder) {
-        Some(UNIVERSAL)
-    } else if has(&old) {
-        Some(OLD)
-    } else if kinds().any(|kind| matches!(kind, Kind::Layer(_))) {
-        Some(WEIGHTS)
-    } else if let Some(model) = model {
-        // With ZeRO it lists the parameters of the optimizer's groups.
-        let zero = || {
-            let file = TorchFile::open(&folder.join(model)).ok()?;
-            file.graph.root().get("param_shapes").filter(|shapes| !shapes.is_none())?;
-            Some(())
-        };
-        let divided = model.contains("zero_pp_rank_") || zero().is_some();
-        Some(if divided { MISSING } else { STAGE_0 })
-    } else if names.is_empty() {
-        Some(EMPTY)
-    } else {
-        has(&weights).then_some(WEIGHTS)
+    let file = model.and_then(|model| TorchFile::open(&folder.join(model)).ok());
+    let has_entry = |key: &str| {
+        let value = file.as_ref().and_then(|file| file.graph.root().get(key));
+        value.map(|value| !value.is_none())
+    };
+    // With ZeRO a model's file lists the parameters; without, it has the optimizer's state itself.
+    let zero = has_entry("param_shapes") == Some(true);
+    let layers = names.iter().any(|name| matches!(kind(name), Some(Kind::Layer(_))));
+    match (model, has_entry("optimizer")) {
+        _ if universal(folder) => Some(UNIVERSAL),
+        _ if has(&old) => Some(OLD),
+        (Some(model), _) if zero || model.contains("zero_pp_rank_") => Some(MISSING),
+        (Some(_), Some(true)) => Some(STAGE_0),
+        (_, Some(false)) => Some(WEIGHTS),
+        _ if layers => Some(WEIGHTS),
+        (Some(_), None) => Some(STAGE_0),
+        _ if names.is_empty() => Some(EMPTY),
+        _ => has(&weights).then_some(WEIGHTS),
     }
 }
 
@@ -114,11 +112,8 @@ fn named(folder: &Path) -> Option<(&'static str, String)> {
 /// `checkpoint-3/global_step3`. The largest step is the newest, or the last that was written.
 fn newest(folder: &Path) -> Option<PathBuf> {
     let below = |folder: &Path| {
-        let names = names(folder).into_iter();
-        names
-            .map(|name| folder.join(name))
-            .filter(|path| path.is_dir())
-            .collect::<Vec<_>>()
+        let paths = names(folder).into_iter().map(|name| folder.join(name));
+        paths.filter(|path| path.is_dir()).collect::<Vec<_>>()
     };
     let first = below(folder);
     let second: Vec<PathBuf> = first.iter().flat_map(|folder| below(folder)).collect();

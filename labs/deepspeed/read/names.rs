@@ -26,6 +26,8 @@ pub(crate) struct Files {
     pub shards: BTreeMap<Rank, PathBuf>,
     /// Ranks of tensor parallelism, if the files of a pipeline's layers say it.
     pub layer_ranks: Option<usize>,
+    /// The files of a pipeline's layers, with the layers' numbers.
+    pub layers: Vec<(usize, PathBuf)>,
     pub dp: usize,
     pub mp: usize,
 }
@@ -92,6 +94,7 @@ pub(crate) fn list(folder: &Path) -> Result<Files, BadInput> {
     let mut plain = BTreeMap::new();
     let mut shards = BTreeMap::new();
     let mut layers = BTreeMap::<usize, usize>::new();
+    let mut layer_files = Vec::new();
     let mut names: Vec<String> = entries
         .flatten()
         .map(|entry| entry.file_name().to_string_lossy().into())
@@ -105,6 +108,7 @@ pub(crate) fn list(folder: &Path) -> Result<Files, BadInput> {
             Some(Kind::Shard(rank)) => (rank, &mut shards),
             Some(Kind::Layer(layer)) => {
                 *layers.entry(layer).or_default() += 1;
+                layer_files.push((layer, path));
                 continue;
             }
             Some(Kind::Expert) => {
@@ -117,8 +121,7 @@ pub(crate) fn list(folder: &Path) -> Result<Files, BadInput> {
         };
         if let Some(earlier) = files.insert(rank, path.clone()) {
             let error = broken(&path, format!("{} has the same rank", earlier.display()));
-            let help = format!("if {LEFT_OVER} of one of the two names, delete them");
-            return Err(BadInput { help, ..error });
+            return Err(BadInput { help: LEFT_OVER.replace("of more ranks ", ""), ..error });
         }
     }
     let Some((dp, mp)) = sizes(&shards) else {
@@ -132,7 +135,7 @@ pub(crate) fn list(folder: &Path) -> Result<Files, BadInput> {
         let how = format!(
             "it has optimizer states of {dp} x {mp} ranks, and model states of {ranks} x {states}"
         );
-        return Err(broken(folder, how));
+        return Err(BadInput { help: LEFT_OVER.into(), ..broken(folder, how) });
     }
     complete(folder, &models, of_each, mp, "model's")?;
     let layer_ranks = layers.get(&1).or(layers.values().next()).copied();
@@ -141,6 +144,7 @@ pub(crate) fn list(folder: &Path) -> Result<Files, BadInput> {
         models,
         shards,
         layer_ranks,
+        layers: layer_files,
         dp,
         mp,
     })

@@ -4,7 +4,7 @@
 use super::model::{Model, ensure_name};
 use super::source::Source;
 use crate::broken;
-use crate::torch::{Dtype, Stored};
+use crate::torch::{Dtype, Stored, TorchFile};
 use shardlab::error::BadInput;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,6 +29,8 @@ pub(crate) struct Rest {
     /// Weights of which no file has the value.
     pub lost: BTreeSet<String>,
     pub buffers: BTreeSet<String>,
+    /// Tensors of a pipeline's layers: frozen weights or buffers, which their files do not say.
+    pub of_layers: BTreeSet<String>,
 }
 
 impl Pieces {
@@ -73,7 +75,8 @@ impl Source {
             let names: BTreeSet<&str> =
                 model.weights.keys().chain(listed).map(String::as_str).collect();
             for name in names {
-                if trained.contains(name) || aliases.contains(name) {
+                let unread = || model.unread.iter().any(|unread| unread == name);
+                if trained.contains(name) || aliases.contains(name) || unread() {
                     continue;
                 }
                 // PyTorch's name for what a module saves beside its tensors.
@@ -86,6 +89,21 @@ impl Source {
                     parts[mp % self.tp].get_or_insert(Pieces { mp, shape, stored });
                 } else {
                     rest.lost.insert(name.to_string());
+                }
+            }
+        }
+        // A pipeline's models have their tensors in files of their own, by the names within a layer.
+        for (layer, path) in &self.files.layers {
+            let file = TorchFile::open(path)?;
+            for (key, value) in file.graph.root().entries() {
+                let Some(key) = key.text().filter(|_| matches!(file.tensor(value), Ok(Some(_))))
+                else {
+                    continue;
+                };
+                let name = format!("{layer}.{key}");
+                let tied = |name: &&str| name.starts_with("tied_modules.") && name.ends_with(key);
+                if !trained.contains(&*name) && !trained.iter().any(tied) {
+                    rest.of_layers.insert(name);
                 }
             }
         }
@@ -124,9 +142,6 @@ impl Source {
         }
         if let Some(whole) = whole.filter(|whole| whole.shape == *shape) {
             return Ok(Some((shape.clone(), vec![whole.clone()])));
-        }
-        if model.unread.iter().any(|unread| unread == name) {
-            return Ok(None);
         }
         let how = format!(
             "frozen {name} has shape {shape:?} there, and {} fragments of {found} elements, from {ranks} ranks",

@@ -2,9 +2,9 @@
 
 use super::model::{ensure_name, round_robin};
 use super::names::{Rank, rank_of};
-use crate::know::{FILE, INNER, OPTIMIZER, Shapes, unknown};
+use crate::know::{FILE, OPTIMIZER, Shapes, ZERO, unknown};
 use crate::torch::{Dtype, Node, Stored, TorchFile};
-use crate::{LEFT_OVER, STATES, broken};
+use crate::{STATES, broken};
 use shardlab::error::BadInput;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -82,26 +82,25 @@ impl Shard {
         if let Some(count) = counts.iter().find(|count| **count != ranks as i64) {
             let how =
                 format!("it is one of {count} slices, and the folder has files of {ranks} ranks");
+            let error = broken(path, how);
+            if !(1..ranks as i64).contains(count) {
+                return Err(error);
+            }
             let help = format!(
-                "if {LEFT_OVER} of ranks {count} to {}, delete them: zero_pp_rank_{count}_… and higher",
+                "if an earlier save has left the files of ranks {count} to {}, delete them: zero_pp_rank_{count}_… and higher",
                 ranks - 1
             );
-            let error = broken(path, how);
-            return Err(match *count > 0 && *count < ranks as i64 {
-                true => BadInput { help, ..error },
-                false => error,
-            });
+            return Err(BadInput { help, ..error });
         }
         let groups = if stage == 3 {
             stage3(&file, state, rank, ranks, shapes)?
         } else {
             stage12(&file, state)?
         };
-        let base = ["optimizer_state_dict", "base_optimizer_state"];
-        let mut strange = unknown(root, &FILE);
-        strange.append(&mut unknown(state, &OPTIMIZER));
-        for base in base.into_iter().filter_map(|key| state.get(key)) {
-            strange.append(&mut unknown(base, &INNER));
+        let mut strange = unknown(root, FILE);
+        strange.append(&mut unknown(state, ZERO));
+        if let Some(inner) = inner(state) {
+            strange.append(&mut unknown(inner, OPTIMIZER));
         }
         let aligned = state.get("param_alignment_paddings").into_iter().flat_map(Node::items);
         let aligned = aligned.flat_map(Node::items).any(|padding| padding.int() != Some(0));
@@ -120,12 +119,15 @@ impl Shard {
     }
 }
 
+/// The optimizer's own dictionary.
+fn inner(state: Node) -> Option<Node> {
+    let keys = ["optimizer_state_dict", "base_optimizer_state"];
+    keys.into_iter().find_map(|key| state.get(key))
+}
+
 /// What all ranks have in common, if they are of one run and one step.
 fn settings(root: Node, state: Node) -> String {
-    let inner = ["optimizer_state_dict", "base_optimizer_state"]
-        .into_iter()
-        .find_map(|key| state.get(key));
-    let groups = inner.and_then(|inner| inner.get("param_groups"));
+    let groups = inner(state).and_then(|inner| inner.get("param_groups"));
     let version = root.get("ds_version").and_then(Node::text).unwrap_or("of no recorded version");
     let mut settings = format!("DeepSpeed {version}");
     for group in groups.into_iter().flat_map(Node::items).take(1000) {
@@ -166,12 +168,7 @@ fn tensor(file: &TorchFile, node: Option<Node>, what: &str) -> Result<Stored, Ba
 
 /// The states that an optimizer has of a buffer, but for its step. `None` is no state.
 fn keys(of: Node) -> Vec<String> {
-    let there = of.entries().filter(|(_, value)| !value.is_none());
-    let keys = there.map(|(key, _)| match key.text() {
-        Some(text) => text.escape_debug().to_string(),
-        None => format!("a state named {:?}", key.value()),
-    });
-    keys.filter(|key| key != "step").collect()
+    unknown(of, "step").into_iter().collect()
 }
 
 /// The states of a flat buffer, and the names of those that have no place in the result. `of` is

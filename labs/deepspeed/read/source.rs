@@ -3,10 +3,10 @@
 use super::model::Model;
 use super::names::{self, Files, Rank};
 use super::shard::Shard;
-use crate::broken;
 use crate::know::Rules;
 use crate::options::{Options, Watch};
 use crate::workers::parallel;
+use crate::{LEFT_OVER, broken};
 use shardlab::error::BadInput;
 use std::path::{Path, PathBuf};
 
@@ -112,7 +112,7 @@ impl Source {
         if pp.checked_mul(tp) != Some(files.mp) {
             let how =
                 format!("it has {} files of model states, and records {pp} x {tp} ranks", files.mp);
-            return Err(broken(&files.folder, how));
+            return Err(BadInput { help: LEFT_OVER.into(), ..broken(&files.folder, how) });
         }
         Ok(Source {
             options: options.clone(),

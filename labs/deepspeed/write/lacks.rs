@@ -21,8 +21,17 @@ pub(crate) fn lacks(
     let names: Vec<&str> = rest.weights.iter().map(|weight| weight.name.as_str()).collect();
     if !names.is_empty() {
         let [weights, go, them] = number(names.len(), ["frozen weight", "goes", "it"]);
+        // Stage 1 lists none, so that a weight can also have been forgotten.
+        let listed = |name: &&str| {
+            let mut frozen = source.models.iter().flat_map(|model| &model.frozen);
+            frozen.any(|(frozen, _)| frozen == name)
+        };
+        let or = match names.iter().all(listed) {
+            true => "",
+            false => ", or in no group of the optimizer,",
+        };
         let mut what = format!(
-            "{weights} of {} numbers ({}) {go} whole into zero/NAME/fp32.pt, and DeepSpeed's loader of universal \
+            "{weights}{or} of {} numbers ({}) {go} whole into zero/NAME/fp32.pt, and DeepSpeed's loader of universal \
              checkpoints restores {them} in no stage. Load {them} in your program before deepspeed.initialize",
             thousands(numbers as u64),
             first(names.iter().copied()),
@@ -58,6 +67,16 @@ pub(crate) fn lacks(
             source.models[0].path.file_name().unwrap_or_default().display(),
         ));
     }
+    if !rest.of_layers.is_empty() {
+        let what = format!(
+            "{} in no group of the optimizer, frozen or a buffer ({}): the values are in the files layer_… of {}, and \
+             DeepSpeed's loader of universal checkpoints restores none",
+            number(rest.of_layers.len(), ["layers' tensor", "is", "it"])[0],
+            first(rest.of_layers.iter().map(String::as_str)),
+            source.options.input.display(),
+        );
+        all.push((what, None));
+    }
     all
 }
 
@@ -87,7 +106,7 @@ fn python(names: &[&str], output: &Path) -> String {
     };
     let folder = quoted(&format!("{}/zero/", output.display()));
     format!(
-        "for n in {names}: model.get_parameter(n).data.copy_(torch.load({folder} + n + \"/fp32.pt\")[\"param\"])"
+        "for frozen in {names}: model.get_parameter(frozen).data.copy_(torch.load({folder} + frozen + \"/fp32.pt\")[\"param\"])"
     )
 }
 
@@ -107,7 +126,7 @@ mod tests {
         assert_eq!(
             line,
             format!(
-                "for n in [\"a.weight\"]: model.get_parameter(n).data.copy_(torch.load({folder} + n + \"/fp32.pt\")[\"param\"])"
+                "for frozen in [\"a.weight\"]: model.get_parameter(frozen).data.copy_(torch.load({folder} + frozen + \"/fp32.pt\")[\"param\"])"
             )
         );
         assert!(python(&["a", "b", "c", "d"], Path::new("u")).contains("not p.requires_grad]:"));
