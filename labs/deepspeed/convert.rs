@@ -114,12 +114,6 @@ fn finish(
     let groups = &source.shards[0][0].groups;
     let step = groups.iter().find_map(|group| Some(group.step.as_ref()?.value));
     let mut verified = None;
-    for model in &source.models {
-        let path = model.path.display();
-        let left_out = |name: &String| format!("{name} of {path} cannot be read, and is left out");
-        let others = model.unread.iter().filter(|name| !names.contains(name));
-        notes.extend(others.map(left_out));
-    }
     if let Some(output) = output {
         let frozen = rest.weights.iter().map(|weight| &weight.name);
         write::save(source, output, names.iter().chain(frozen))?;

@@ -30,7 +30,7 @@ const WEIGHTS: [&str; 2] = [
 ];
 const MISSING: [&str; 2] =
     ["has model states of a run with ZeRO, and no optimizer states", INCOMPLETE];
-const EMPTY: [&str; 2] = [
+pub(super) const EMPTY: [&str; 2] = [
     "is empty",
     "give --input_folder the folder of one save, such as checkpoints/global_step100",
 ];
@@ -110,7 +110,7 @@ fn named(folder: &Path) -> Option<(&'static str, String)> {
 
 /// The newest folder below that can be converted: of two levels, because a Trainer's output has
 /// `checkpoint-3/global_step3`. The largest step is the newest, or the last that was written.
-fn newest(folder: &Path) -> Option<PathBuf> {
+pub(super) fn newest(folder: &Path) -> Option<PathBuf> {
     let below = |folder: &Path| {
         let paths = names(folder).into_iter().map(|name| folder.join(name));
         paths.filter(|path| path.is_dir()).collect::<Vec<_>>()

@@ -1,6 +1,6 @@
 //! Which file belongs to which rank, by its name.
 
-use super::folder::nothing;
+use super::folder::{EMPTY, newest, nothing};
 use crate::{LEFT_OVER, broken};
 use shardlab::checkpoint::cause;
 use shardlab::error::BadInput;
@@ -84,10 +84,16 @@ pub(crate) fn rank_of(stem: &str) -> Option<Rank> {
 /// Lists the files of the checkpoint in `folder`. Every rank's file must be there.
 pub(crate) fn list(folder: &Path) -> Result<Files, BadInput> {
     let entries = std::fs::read_dir(folder).map_err(|error| {
-        let help = "give --input_folder the folder of one save, such as checkpoints/global_step100";
+        let help = match folder.parent().and_then(newest) {
+            Some(newest) => format!(
+                "the newest folder beside it that has optimizer states is {}",
+                newest.display()
+            ),
+            None => EMPTY[1].to_string(),
+        };
         BadInput::new(
             format!("cannot read the folder {}: {error}", folder.display()),
-            cause::unread(&error, help),
+            cause::unread(&error, &help),
         )
     })?;
     let mut zero3 = BTreeMap::new();
@@ -204,6 +210,17 @@ mod tests {
             files.shards.keys().map(|rank| rank.dp).collect::<Vec<_>>(),
             (0..12).collect::<Vec<_>>()
         );
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_has_neighbours() {
+        let dir = folder(&[]);
+        let help = || list(&dir.path().join("global_step9")).unwrap_err().help;
+        assert_eq!(help(), EMPTY[1]);
+        let there = dir.path().join("global_step7");
+        std::fs::create_dir(&there).unwrap();
+        std::fs::write(there.join("zero_pp_rank_0_mp_rank_00_optim_states.pt"), "").unwrap();
+        assert!(help().ends_with(&format!("that has optimizer states is {}", there.display())));
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub(crate) struct Rest {
     pub weights: Vec<Whole>,
     /// Weights of which no file has the value.
     pub lost: BTreeSet<String>,
+    /// Tensors of a type that is not known here.
+    pub unread: BTreeSet<String>,
     pub buffers: BTreeSet<String>,
     /// Tensors of a pipeline's layers: frozen weights or buffers, which their files do not say.
     pub of_layers: BTreeSet<String>,
@@ -60,7 +62,8 @@ impl Source {
     /// Finds these tensors.
     pub fn rest(&self) -> Result<Rest, BadInput> {
         let groups = self.models.iter().flat_map(|model| model.groups.iter().flatten());
-        let trained: BTreeSet<&str> = groups.map(|(name, _)| name.as_str()).collect();
+        let trained: BTreeMap<&str, &Vec<usize>> =
+            groups.map(|(name, shape)| (name.as_str(), shape)).collect();
         // Only the first rank of all lists second names.
         let aliases: BTreeSet<&str> = self
             .models
@@ -72,11 +75,19 @@ impl Source {
         let mut weights: BTreeMap<&str, Vec<Option<Pieces>>> = BTreeMap::new();
         for (mp, model) in self.models.iter().enumerate() {
             let listed = model.frozen.iter().map(|(name, _)| name);
-            let names: BTreeSet<&str> =
-                model.weights.keys().chain(listed).map(String::as_str).collect();
+            let names: BTreeSet<&str> = model
+                .weights
+                .keys()
+                .chain(listed)
+                .chain(&model.unread)
+                .map(String::as_str)
+                .collect();
             for name in names {
-                let unread = || model.unread.iter().any(|unread| unread == name);
-                if trained.contains(name) || aliases.contains(name) || unread() {
+                if trained.contains_key(name) || aliases.contains(name) {
+                    continue;
+                }
+                if model.unread.iter().any(|unread| unread == name) {
+                    rest.unread.insert(name.to_string());
                     continue;
                 }
                 // PyTorch's name for what a module saves beside its tensors.
@@ -93,19 +104,28 @@ impl Source {
             }
         }
         // A pipeline's models have their tensors in files of their own, by the names within a layer.
+        let mut known = false;
         for (layer, path) in &self.files.layers {
             let file = TorchFile::open(path)?;
             for (key, value) in file.graph.root().entries() {
-                let Some(key) = key.text().filter(|_| matches!(file.tensor(value), Ok(Some(_))))
-                else {
+                let (Some(key), Ok(Some(tensor))) = (key.text(), file.tensor(value)) else {
                     continue;
                 };
                 let name = format!("{layer}.{key}");
-                let tied = |name: &&str| name.starts_with("tied_modules.") && name.ends_with(key);
-                if !trained.contains(&*name) && !trained.iter().any(tied) {
+                let tied = |(name, shape): (&&str, &&Vec<usize>)| {
+                    let same = name.starts_with("tied_modules.") && name.ends_with(key);
+                    same && **shape == tensor.shape
+                };
+                if trained.contains_key(&*name) || trained.iter().any(tied) {
+                    known = true;
+                } else {
                     rest.of_layers.insert(name);
                 }
             }
+        }
+        // Other names than DeepSpeed's would make all of them strange.
+        if !known {
+            rest.of_layers.clear();
         }
         for (name, parts) in weights {
             if let Some(tp) = parts.iter().position(Option::is_none) {

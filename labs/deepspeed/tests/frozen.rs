@@ -1,6 +1,7 @@
 //! Frozen weights, buffers, and what else the optimizer does not have.
 
 use super::*;
+use crate::torch::{Dtype, save_graph, save_value};
 
 /// Sizes that no number of ranks divides.
 fn frozen() -> Group {
@@ -238,4 +239,78 @@ fn entries_that_are_not_known_are_named_once() {
             ]
         );
     }
+}
+
+/// A pipeline's layers are in files of their own. One is frozen, and the table is tied.
+#[test]
+fn what_a_pipelines_layers_have_besides_is_named() {
+    let parameters = group(&[("tied_modules.embed.weight", &[3]), ("1.weight", &[2])]);
+    let dir = saved(&Example::new(1, 2, vec![parameters]));
+    let options = options(dir.path());
+    let layers: [(&str, &[&str]); 3] =
+        [("00", &["weight"]), ("01", &["weight"]), ("02", &["weight", "bias"])];
+    let write = |layers: &[(&str, &[&str])]| {
+        for (layer, keys) in layers {
+            let mut graph = Graph::default();
+            let pair = |key: &&str| {
+                let size = if *layer == "00" { 3 } else { 2 };
+                let tensor = graph.tensor(Dtype::F32, &[size], "0");
+                (graph.text(key), tensor)
+            };
+            let pairs = keys.iter().map(pair).collect();
+            graph.root = graph.push(Value::Dict(pairs));
+            let path = options.input.join(format!("layer_{layer}-model_states.pt"));
+            save_graph(&path, &graph, &[("0".to_string(), vec![0; 12])]).unwrap();
+        }
+    };
+    write(&layers[..2]);
+    let dry_run = Options { dry_run: true, ..options.clone() };
+    assert!(run(&dry_run).unwrap().lacks.is_empty());
+    write(&layers);
+    let report = run(&options).unwrap();
+    let [(what, None)] = &report.lacks[..] else {
+        panic!("{:?}", report.lacks)
+    };
+    assert!(
+        what.starts_with(
+            "2 layers' tensors in no group of the optimizer, frozen or a buffer (2.bias, 2.weight)"
+        ),
+        "{what}"
+    );
+}
+
+/// PyTorch saves what a module wants to keep besides its tensors under a name of its own.
+#[test]
+fn extra_states_are_no_weights() {
+    let others = group(&[("layer._extra_state", &[2])]);
+    let dir = saved(&Example { others, ..Example::new(1, 2, groups()) });
+    let report = run(&options(dir.path())).unwrap();
+    assert!(report.lacks.is_empty() && report.notes.len() == 1, "{report:?}");
+}
+
+/// The parts of the last rank are in a type of eight bits that nothing here reads.
+#[test]
+fn weights_of_an_unknown_type_are_left_out_and_said() {
+    let example = Example { frozen: frozen(), ..Example::new(2, 2, groups()) };
+    let dir = saved(&example);
+    let path = dir.path().join("global_step5/mp_rank_00_model_states.pt");
+    let file = TorchFile::open(&path).unwrap();
+    let mut graph = file.graph.clone();
+    let strange = graph.class("torch", "Float8_e4m3fnStorage");
+    let fragments = graph.root().get("frozen_param_fragments").unwrap();
+    let weight = fragments.get("base.weight").unwrap().call().unwrap().1.items().next().unwrap();
+    let Value::Persistent(storage) = weight.value().clone() else {
+        panic!("no storage")
+    };
+    let Value::Tuple(mut parts) = graph.value(storage).clone() else {
+        panic!("no reference")
+    };
+    parts[1] = strange;
+    *graph.value_mut(storage) = Value::Tuple(parts);
+    let changed = path.with_extension("changed");
+    save_value(&changed, &file, &graph).unwrap();
+    std::fs::rename(changed, path).unwrap();
+    let report = run(&options(dir.path())).unwrap();
+    let said: Vec<&str> = report.lacks.iter().map(|(what, _)| &what[..30]).collect();
+    assert_eq!(said, ["2 frozen weights of 1 numbers ", "1 tensor cannot be read here, "]);
 }

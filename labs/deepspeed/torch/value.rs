@@ -99,7 +99,7 @@ impl Graph {
         &self.values[id.0 as usize]
     }
 
-    pub(super) fn value_mut(&mut self, id: Id) -> &mut Value {
+    pub(crate) fn value_mut(&mut self, id: Id) -> &mut Value {
         &mut self.values[id.0 as usize]
     }
 

@@ -53,6 +53,15 @@ pub(crate) fn lacks(
         );
         all.push((what, None));
     }
+    if !rest.unread.is_empty() {
+        let what = format!(
+            "{} cannot be read here, because of the type of the numbers, and is left out ({}): load it in your program, from \
+             the checkpoint itself, before deepspeed.initialize",
+            number(rest.unread.len(), ["tensor", "is", "it"])[0],
+            first(rest.unread.iter().map(String::as_str)),
+        );
+        all.push((what, None));
+    }
     if source.stage > 1 && source.models.iter().any(|model| model.without_frozen) {
         let what = "saved with exclude_frozen_parameters: frozen weights, if the model has some, are in no file. Load \
                     them in your program, from where the run had them, before deepspeed.initialize";
