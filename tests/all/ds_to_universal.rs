@@ -90,9 +90,7 @@ fn frozen_weights_are_said_with_the_line_that_loads_them() {
     example.save(&dir.path().join("global_step5"), &values).unwrap();
     let output = run(dir.path(), &[]);
     let screen = String::from_utf8(output.stdout).unwrap();
-    assert!(
-        screen.contains("  warning  1 frozen weight of 6 numbers (base.weight) goes whole into")
-    );
+    assert!(screen.contains("  warning  1 frozen weight (base.weight) of 6 numbers, whole in"));
     let python = "\nfor frozen in [\"base.weight\"]: model.get_parameter(frozen).data.copy_(torch.load(\"global_step5_universal/zero/\" \
                   + frozen + \"/fp32.pt\")[\"param\"])\n";
     assert!(screen.contains(python), "{screen}");

@@ -37,8 +37,8 @@ pub(crate) fn unknown(node: Node, list: &str) -> BTreeSet<String> {
 }
 
 /// The keys of a file of model states that are not known. A program's own numbers and texts
-/// (`client_state`) follow what DeepSpeed writes: `load_checkpoint` hands them back, and they change
-/// nothing.
+/// (`client_state`) follow what DeepSpeed writes: `load_checkpoint` hands them back, and they
+/// change nothing.
 pub(crate) fn unknown_of_model(root: Node) -> BTreeSet<String> {
     let mut unknown = unknown(root, MODEL);
     let rest = root.entries().skip_while(|(key, _)| key.text() != Some("ds_version"));

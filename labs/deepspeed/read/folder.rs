@@ -1,6 +1,6 @@
 //! What a folder is that has no files of an optimizer's states, and which folder to give instead.
 
-use super::names::{Kind, kind};
+use super::kind::{Kind, kind};
 use crate::INCOMPLETE;
 use crate::torch::TorchFile;
 use shardlab::checkpoint::files;
@@ -8,8 +8,10 @@ use shardlab::error::BadInput;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Files that say which folder is the newest, DeepSpeed's two first. Megatron-LM's has a number.
-const NEWEST: [&str; 3] = ["latest", "latest_universal", "latest_checkpointed_iteration.txt"];
+/// Files that say which folder is the newest: DeepSpeed's, and Megatron-LM's, which has a number.
+const NEWEST: [&str; 2] = ["latest", "latest_checkpointed_iteration.txt"];
+
+const NO_FILE: &str = "has no file zero_pp_rank_…_optim_states.pt";
 
 /// What each kind of folder is, after its name, and what to do.
 const STAGE_0: [&str; 2] = [
@@ -56,20 +58,12 @@ fn universal(folder: &Path) -> bool {
     whole(folder) || below(folder) || below(&folder.join("zero"))
 }
 
-/// What a folder is, if it is something else than a folder of saves.
+/// What a folder without the states of an optimizer is, if it is no folder of saves.
 fn other(folder: &Path) -> Option<[&'static str; 2]> {
     let names = names(folder);
-    let has = |is: &dyn Fn(&str) -> bool| names.iter().any(|name| is(name));
-    let old = |name: &str| {
-        name.contains("zero_pp_rank_")
-            && name.ends_with("optim_states.pt")
-            && !name.ends_with("_optim_states.pt")
-    };
-    let weights = |name: &str| {
-        name.ends_with(".safetensors")
-            || name == "pytorch_model.bin"
-            || name == "model_optim_rng.pt"
-    };
+    let has = |is: fn(&str) -> bool| names.iter().any(|name| is(name));
+    let old = |name: &str| name.contains("zero_pp_rank_") && name.ends_with("optim_states.pt");
+    let weights = |name: &str| name.ends_with(".safetensors") || name == "pytorch_model.bin";
     let model = names.iter().find(|name| matches!(kind(name), Some(Kind::Model(_))));
     let file = model.and_then(|model| TorchFile::open(&folder.join(model)).ok());
     let has_entry = |key: &str| {
@@ -81,30 +75,25 @@ fn other(folder: &Path) -> Option<[&'static str; 2]> {
     let layers = names.iter().any(|name| matches!(kind(name), Some(Kind::Layer(_))));
     match (model, has_entry("optimizer")) {
         _ if universal(folder) => Some(UNIVERSAL),
-        _ if has(&old) => Some(OLD),
+        _ if has(old) => Some(OLD),
         (Some(model), _) if zero || model.contains("zero_pp_rank_") => Some(MISSING),
         (Some(_), Some(true)) => Some(STAGE_0),
         (_, Some(false)) => Some(WEIGHTS),
+        (Some(_), None) if !layers => Some(STAGE_0),
         _ if layers => Some(WEIGHTS),
-        (Some(_), None) => Some(STAGE_0),
         _ if names.is_empty() => Some(EMPTY),
-        _ => has(&weights).then_some(WEIGHTS),
+        _ => has(weights).then_some(WEIGHTS),
     }
 }
 
-/// The folder that a file beside it calls the newest: that file's name, and the folder's.
+/// A file that says which folder is the newest, and that folder's name.
 fn named(folder: &Path) -> Option<(&'static str, String)> {
     NEWEST.iter().find_map(|file| {
         let text = String::from_utf8(files::read(&folder.join(file), 200).ok()?).ok()?;
         let text = text.trim();
         let harmless = !text.is_empty() && !text.contains(char::is_control);
-        let step = text.bytes().all(|byte| byte.is_ascii_digit()) && file.ends_with(".txt");
-        let name = if step {
-            format!("global_step{text}")
-        } else {
-            text.to_string()
-        };
-        harmless.then_some((*file, name))
+        let step = if file.ends_with(".txt") { "global_step" } else { "" };
+        harmless.then(|| (*file, format!("{step}{text}")))
     })
 }
 
@@ -129,49 +118,37 @@ pub(super) fn newest(folder: &Path) -> Option<PathBuf> {
 
 /// Says what a folder is that has no optimizer states, and what to do.
 pub(super) fn nothing(folder: &Path) -> BadInput {
-    let shown = folder.display();
+    let is = |folder: &Path, [is, help]: [&str; 2]| {
+        BadInput::new(format!("{} {is}", folder.display()), help)
+    };
     let own = other(folder);
-    if let Some([is, help]) = own.filter(|own| *own != WEIGHTS) {
-        return BadInput::new(format!("{shown} {is}"), help);
+    if let Some(own) = own.filter(|own| *own != WEIGHTS) {
+        return is(folder, own);
     }
-    let named = named(folder);
-    let target = named.as_ref().map(|(_, name)| folder.join(name));
-    let mut what = format!("{shown} has no file zero_pp_rank_…_optim_states.pt");
-    if let Some(target) = target.as_ref().filter(|target| converts(target)) {
-        return BadInput::new(what, format!("its newest checkpoint is {}", target.display()));
+    let mut what = format!("{} {NO_FILE}", folder.display());
+    let mut right = newest(folder);
+    let mut help = own.map(|[_, help]| help);
+    if let Some((file, name)) = named(folder) {
+        let named = folder.join(&name);
+        let of_named = other(&named).filter(|_| named.is_dir());
+        if converts(&named) {
+            right = Some(named);
+        } else {
+            let is = if named.is_dir() { NO_FILE } else { "is not there" };
+            let is = of_named.map_or(is, |[is, _]| is);
+            what = format!("{}/{file} names {name}, which {is}", folder.display());
+            help = of_named.map_or(Some(INCOMPLETE), |[_, help]| Some(help));
+        }
     }
-    let of_target = target
-        .as_ref()
-        .filter(|target| target.is_dir())
-        .and_then(|target| other(target));
-    if let (Some((file, name)), Some(target)) = (&named, &target) {
-        let is = match of_target {
-            _ if !target.is_dir() => "is not there",
-            Some([is, _]) => is,
-            None => "has no file zero_pp_rank_…_optim_states.pt",
-        };
-        what = format!("{shown}/{file} names {name}, which {is}");
-    }
-    if let Some(newest) = newest(folder) {
-        let help = match named {
-            Some(_) => "the newest folder below that has optimizer states is",
-            None => "its newest checkpoint is",
-        };
-        return BadInput::new(what, format!("{help} {}", newest.display()));
-    }
-    if let Some([_, help]) = of_target {
-        return BadInput::new(what, help);
-    }
-    if let Some([is, help]) = own {
-        return BadInput::new(format!("{shown} {is}"), help);
+    if let Some(right) = right {
+        return BadInput::new(what, format!("its newest checkpoint is {}", right.display()));
     }
     let below = names(folder).into_iter().map(|name| folder.join(name));
     let known = below.filter(|path| path.is_dir()).find_map(|path| Some((other(&path)?, path)));
-    match known {
-        Some(([is, help], path)) if target.is_none() => {
-            BadInput::new(format!("{} {is}", path.display()), help)
-        }
-        _ => BadInput::new(what, INCOMPLETE),
+    match (help, own, known) {
+        (_, Some(own), _) => is(folder, own),
+        (None, _, Some((known, path))) => is(&path, known),
+        _ => BadInput::new(what, help.unwrap_or(INCOMPLETE)),
     }
 }
 
@@ -220,7 +197,7 @@ mod tests {
         }
         let below = ["global_step7/zero/a/fp32.pt", "global_step7/mp_rank_00_model_states.pt"];
         let [what, _] = said(&below, &[("latest_universal", "global_step7")]);
-        assert_eq!(what, format!("latest_universal names global_step7, which {}", UNIVERSAL[0]));
+        assert_eq!(what, format!("global_step7 {}", UNIVERSAL[0]));
         let [what, help] = said(&["pytorch_model/mp_rank_00_model_states.pt"], &[]);
         assert_eq!([what, help], [format!("pytorch_model {}", STAGE_0[0]), STAGE_0[1].into()]);
     }
@@ -258,7 +235,7 @@ mod tests {
     #[test]
     fn a_latest_that_names_no_save_is_not_believed() {
         let save = format!("global_step100/{SHARD}");
-        let better = "the newest folder below that has optimizer states is global_step100";
+        let better = "its newest checkpoint is global_step100";
         for (file, is) in [
             (None, "is not there"),
             (Some("global_step200/"), EMPTY[0]),

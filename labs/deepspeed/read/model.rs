@@ -1,7 +1,7 @@
 //! A file of model states: shapes of the parameters, rules of tensor parallelism, the weights that
 //! the model computed with, and those that are frozen.
 
-use super::names::{Rank, rank_of};
+use super::kind::{Rank, rank_of};
 use crate::broken;
 use crate::know::{Rules, Shapes, unknown_of_model};
 use crate::torch::{Node, Stored, TorchFile, Value};
@@ -22,8 +22,8 @@ pub(crate) struct Model {
     pub unread: Vec<String>,
     /// Shapes of the weights that are frozen. Stage 1 records none.
     pub frozen: Shapes,
-    /// The frozen weights' numbers, one after the other: in stage 3 each rank has a part, and padding
-    /// ends the last.
+    /// The frozen weights' numbers, one after the other: in stage 3 each rank has a part, and
+    /// padding ends the last.
     pub fragments: BTreeMap<String, Vec<Stored>>,
     /// Whether frozen weights were left out: `exclude_frozen_parameters`.
     pub without_frozen: bool,
@@ -43,6 +43,10 @@ pub(crate) struct Model {
 }
 
 impl Model {
+    pub fn frozen_names(&self) -> impl Iterator<Item = &str> {
+        self.frozen.iter().map(|(name, _)| name.as_str())
+    }
+
     /// Reads a file, and compares its numbers with their checksums.
     pub fn read(path: &Path) -> Result<Model, BadInput> {
         let file = TorchFile::open(path)?;

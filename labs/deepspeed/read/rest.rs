@@ -1,7 +1,7 @@
 //! The model's tensors that the optimizer does not have: frozen weights, buffers, and second names
 //! of parameters.
 
-use super::model::{Model, ensure_name};
+use super::model::ensure_name;
 use super::source::Source;
 use crate::broken;
 use crate::torch::{Dtype, Stored, TorchFile};
@@ -74,14 +74,8 @@ impl Source {
         let mut rest = Rest::default();
         let mut weights: BTreeMap<&str, Vec<Option<Pieces>>> = BTreeMap::new();
         for (mp, model) in self.models.iter().enumerate() {
-            let listed = model.frozen.iter().map(|(name, _)| name);
-            let names: BTreeSet<&str> = model
-                .weights
-                .keys()
-                .chain(listed)
-                .chain(&model.unread)
-                .map(String::as_str)
-                .collect();
+            let listed = model.weights.keys().chain(&model.unread).map(String::as_str);
+            let names: BTreeSet<&str> = listed.chain(model.frozen_names()).collect();
             for name in names {
                 if trained.contains_key(name) || aliases.contains(name) {
                     continue;
@@ -93,17 +87,17 @@ impl Source {
                 // PyTorch's name for what a module saves beside its tensors.
                 if model.buffers.contains(name) || name.ends_with("_extra_state") {
                     rest.buffers.insert(name.to_string());
-                } else if let Some((shape, stored)) = self.pieces(model, name)? {
+                } else if let Some(pieces) = self.pieces(mp, name)? {
                     ensure_name(&model.path, name)?;
                     let parts =
                         weights.entry(name).or_insert_with(|| (0..self.tp).map(|_| None).collect());
-                    parts[mp % self.tp].get_or_insert(Pieces { mp, shape, stored });
+                    parts[mp % self.tp].get_or_insert(pieces);
                 } else {
                     rest.lost.insert(name.to_string());
                 }
             }
         }
-        // A pipeline's models have their tensors in files of their own, by the names within a layer.
+        // A pipeline's layers have files of their own, with names within the layer.
         let mut known = false;
         for (layer, path) in &self.files.layers {
             let file = TorchFile::open(path)?;
@@ -138,30 +132,27 @@ impl Source {
         Ok(rest)
     }
 
-    /// The shape of a weight that the optimizer does not have, and where its elements are. `None`
-    /// if they are in no file.
-    fn pieces(
-        &self,
-        model: &Model,
-        name: &str,
-    ) -> Result<Option<(Vec<usize>, Vec<Stored>)>, BadInput> {
+    /// A rank's part of a weight that the optimizer does not have. `None` if it is in no file.
+    fn pieces(&self, mp: usize, name: &str) -> Result<Option<Pieces>, BadInput> {
+        let model = &self.models[mp];
+        let part = |shape: &[usize], stored| Some(Pieces { mp, shape: shape.to_vec(), stored });
         let whole = model.weights.get(name);
         let Some((_, shape)) = model.frozen.iter().find(|(frozen, _)| frozen == name) else {
             // In stage 3 a weight that ranks divide is empty there.
             let whole = whole.filter(|whole| self.stage < 3 || whole.numel() > 0);
-            return Ok(whole.map(|whole| (whole.shape.clone(), vec![whole.clone()])));
+            return Ok(whole.and_then(|whole| part(&whole.shape, vec![whole.clone()])));
         };
         let numel: usize = shape.iter().product();
-        let fragments = model.fragments.get(name).into_iter().flatten();
-        let fragments: Vec<Stored> = fragments.cloned().collect();
+        let fragments: Vec<Stored> =
+            model.fragments.get(name).into_iter().flatten().cloned().collect();
         let found: usize = fragments.iter().map(Stored::numel).sum();
         let same = fragments.iter().all(|fragment| fragment.dtype == fragments[0].dtype);
         let ranks = if self.stage == 3 { self.files.dp } else { 1 };
         if fragments.len() == ranks && found >= numel && same {
-            return Ok(Some((shape.clone(), fragments)));
+            return Ok(part(shape, fragments));
         }
         if let Some(whole) = whole.filter(|whole| whole.shape == *shape) {
-            return Ok(Some((shape.clone(), vec![whole.clone()])));
+            return Ok(part(shape, vec![whole.clone()]));
         }
         let how = format!(
             "frozen {name} has shape {shape:?} there, and {} fragments of {found} elements, from {ranks} ranks",

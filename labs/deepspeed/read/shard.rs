@@ -1,7 +1,7 @@
 //! A rank's slice of the optimizer's state: flat buffers, and the fragments of parameters in them.
 
+use super::kind::{Rank, rank_of};
 use super::model::{ensure_name, round_robin};
-use super::names::{Rank, rank_of};
 use crate::know::{FILE, OPTIMIZER, Shapes, ZERO, unknown};
 use crate::torch::{Dtype, Node, Stored, TorchFile};
 use crate::{STATES, broken};

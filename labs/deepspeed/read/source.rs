@@ -1,7 +1,8 @@
 //! All files of a checkpoint, read and compared with each other.
 
+use super::kind::Rank;
 use super::model::Model;
-use super::names::{self, Files, Rank};
+use super::names::{self, Files};
 use super::shard::Shard;
 use crate::know::Rules;
 use crate::options::{Options, Watch};

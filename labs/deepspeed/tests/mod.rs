@@ -1,6 +1,6 @@
 //! Conversions of small checkpoints, right and wrong. Reading order: `whole.rs` (all stages),
-//! `frozen.rs` (what the optimizer does not have), `parallel.rs` (parts of tensor parallelism), `repairs.rs` (records that are wrong),
-//! `refusals.rs` (what cannot be converted).
+//! `frozen.rs` (what the optimizer does not have), `parallel.rs` (parts of tensor parallelism),
+//! `repairs.rs` (records that are wrong), `refusals.rs` (what cannot be converted).
 
 mod frozen;
 mod parallel;

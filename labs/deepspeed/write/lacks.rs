@@ -2,15 +2,21 @@
 //! what the optimizer has, in every stage, and leaves the module alone.
 
 use crate::doubt::first;
-use crate::read::{Rest, Source};
+use crate::read::{Model, Rest, Source};
 use kit::show::thousands;
+use std::collections::BTreeSet;
 use std::path::Path;
+
+const LOADER: &str =
+    "DeepSpeed's loader of universal checkpoints restores nothing that the optimizer does not have";
+const ELSEWHERE: &str =
+    "Load the values in your program, from where the run had them, before deepspeed.initialize";
 
 /// Names in a line of Python.
 const NAMED: usize = 3;
 
-/// Each loss of weights in a sentence, with the Python that makes it good. `numbers` is how many
-/// numbers the weights have that the optimizer does not have. `notes` gets the buffers.
+/// Each loss in a sentence, with the Python that makes it good. `numbers` is how many numbers the
+/// weights have that the optimizer does not have. `notes` gets the buffers.
 pub(crate) fn lacks(
     source: &Source,
     rest: &Rest,
@@ -20,21 +26,17 @@ pub(crate) fn lacks(
     let mut all = Vec::new();
     let names: Vec<&str> = rest.weights.iter().map(|weight| weight.name.as_str()).collect();
     if !names.is_empty() {
-        let [weights, go, them] = number(names.len(), ["frozen weight", "goes", "it"]);
-        // Stage 1 lists none, so that a weight can also have been forgotten.
-        let listed = |name: &&str| {
-            let mut frozen = source.models.iter().flat_map(|model| &model.frozen);
-            frozen.any(|(frozen, _)| frozen == name)
-        };
-        let or = match names.iter().all(listed) {
+        let frozen: BTreeSet<&str> = source.models.iter().flat_map(Model::frozen_names).collect();
+        // Stage 1 lists none, so that the program can also have forgotten a weight.
+        let or = match names.iter().all(|name| frozen.contains(name)) {
             true => "",
             false => ", or in no group of the optimizer,",
         };
         let mut what = format!(
-            "{weights}{or} of {} numbers ({}) {go} whole into zero/NAME/fp32.pt, and DeepSpeed's loader of universal \
-             checkpoints restores {them} in no stage. Load {them} in your program before deepspeed.initialize",
+            "{}{or} of {} numbers, whole in zero/NAME/fp32.pt. {LOADER}, in any stage. In your program, before \
+             deepspeed.initialize",
+            counted("frozen weight", names.iter().copied()),
             thousands(numbers as u64),
-            first(names.iter().copied()),
         );
         if source.stage == 3 {
             what += " (in deepspeed.zero.GatheredParameters, if zero.Init made the model)";
@@ -44,66 +46,48 @@ pub(crate) fn lacks(
         }
         all.push((what + ":", Some(python(&names, &source.options.output))));
     }
-    if !rest.lost.is_empty() {
-        let [weights, are, them] = number(rest.lost.len(), ["weight", "is", "it"]);
-        let what = format!(
-            "{weights} ({}) {are} in no group of the optimizer, and DeepSpeed saves no value of {them} in stage 3: load \
-             {them} in your program, from where the run had {them}, before deepspeed.initialize",
-            first(rest.lost.iter().map(String::as_str)),
-        );
-        all.push((what, None));
+    let without_frozen = source.models.iter().any(|model| model.without_frozen);
+    if source.stage > 1 && without_frozen {
+        let what = "saved with exclude_frozen_parameters: frozen weights, if the model has some, are in no file";
+        all.push((format!("{what}. {ELSEWHERE}"), None));
     }
-    if !rest.unread.is_empty() {
-        let what = format!(
-            "{} cannot be read here, because of the type of the numbers, and is left out ({}): load it in your program, from \
-             the checkpoint itself, before deepspeed.initialize",
-            number(rest.unread.len(), ["tensor", "is", "it"])[0],
-            first(rest.unread.iter().map(String::as_str)),
-        );
-        all.push((what, None));
-    }
-    if source.stage > 1 && source.models.iter().any(|model| model.without_frozen) {
-        let what = "saved with exclude_frozen_parameters: frozen weights, if the model has some, are in no file. Load \
-                    them in your program, from where the run had them, before deepspeed.initialize";
-        all.push((what.to_string(), None));
+    for (names, noun, what, help) in [
+        (
+            &rest.lost,
+            "weight",
+            "in no group of the optimizer: DeepSpeed saves no value in stage 3",
+            ELSEWHERE,
+        ),
+        (
+            &rest.unread,
+            "tensor",
+            "left out: the type of the numbers cannot be read here",
+            ELSEWHERE,
+        ),
+        (
+            &rest.of_layers,
+            "layers' tensor",
+            "in no group of the optimizer, frozen or a buffer, in the files layer_…",
+            LOADER,
+        ),
+    ] {
+        if !names.is_empty() {
+            let names = counted(noun, names.iter().map(String::as_str));
+            all.push((format!("{names} {what}. {help}"), None));
+        }
     }
     if !rest.buffers.is_empty() {
-        let [buffers, stay, them] = number(rest.buffers.len(), ["buffer", "stays", "it"]);
-        notes.push(format!(
-            "{buffers} ({}) {stay} in {}, under \"module\": DeepSpeed's loader of universal checkpoints does not \
-             restore {them}",
-            first(rest.buffers.iter().map(String::as_str)),
-            source.models[0].path.file_name().unwrap_or_default().display(),
-        ));
-    }
-    if !rest.of_layers.is_empty() {
-        let what = format!(
-            "{} in no group of the optimizer, frozen or a buffer ({}): the values are in the files layer_… of {}, and \
-             DeepSpeed's loader of universal checkpoints restores none",
-            number(rest.of_layers.len(), ["layers' tensor", "is", "it"])[0],
-            first(rest.of_layers.iter().map(String::as_str)),
-            source.options.input.display(),
-        );
-        all.push((what, None));
+        let names = counted("buffer", rest.buffers.iter().map(String::as_str));
+        let file = source.models[0].path.file_name().unwrap_or_default().display();
+        notes.push(format!("{names}, kept under \"module\" in {file}. {LOADER}"));
     }
     all
 }
 
-/// So many of a noun, with its verb and pronoun.
-fn number(count: usize, [noun, verb, pronoun]: [&str; 3]) -> [String; 3] {
-    if count == 1 {
-        return [format!("1 {noun}"), verb.to_string(), pronoun.to_string()];
-    }
-    let verb = match verb {
-        "is" => "are",
-        "goes" => "go",
-        _ => verb.trim_end_matches('s'),
-    };
-    [
-        format!("{} {noun}s", thousands(count as u64)),
-        verb.to_string(),
-        "them".to_string(),
-    ]
+/// How many there are, and the names of the first.
+fn counted<'a>(noun: &str, names: impl ExactSizeIterator<Item = &'a str>) -> String {
+    let end = if names.len() == 1 { "" } else { "s" };
+    format!("{} {noun}{end} ({})", thousands(names.len() as u64), first(names))
 }
 
 /// Python that loads weights into `model`: these, or all that are frozen.
