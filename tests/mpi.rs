@@ -1149,7 +1149,8 @@ fn unconnected() -> Result<()> {
         .env("SLURM_STEP_NUM_TASKS", "4")
         .env("SLURM_PROCID", "0");
     let output = finish(command)?;
-    let message = "error: a launcher started 4 processes (SLURM_STEP_NUM_TASKS is set), but MPI's own world has 1";
+    let message =
+        "error: srun started 4 processes (SLURM_STEP_NUM_TASKS is set), but MPI's own world has 1";
     ensure!(
         output.status.code() == Some(2) && text(&output).contains(message),
         "{}",

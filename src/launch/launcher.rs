@@ -1,46 +1,137 @@
-//! Did an MPI launcher start this process? Launchers set variables for each process, which show it.
-//! A batch job's allocation does not: in the shell of an allocation that launches nothing, ranks
-//! are threads as anywhere else.
+//! Did a launcher start this process? Launchers set variables for each process, which show it. A
+//! batch job's allocation does not: in the shell of an allocation that launches nothing, ranks are
+//! threads as anywhere else.
 
-/// An MPI launcher's variables for this process.
+/// A launcher's variables for this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launched {
+    /// The launcher, or those that set the same variables.
+    pub who: &'static str,
     /// The variable that shows that there is a launcher.
     pub variable: &'static str,
     /// Processes in the job. None if no variable has their number.
     pub size: Option<usize>,
     /// This process's number.
     pub rank: usize,
+    /// Whether MPI can connect its processes.
+    pub connects: bool,
 }
+
+/// What a launcher's numbers mean.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Counts {
+    /// The processes of the job.
+    Job,
+    /// The processes of this node. The job may have more.
+    Node,
+    /// The tasks of Slurm's step. Launchers inside a step, which know better, inherit its
+    /// variables, and so do shells, which are a step of one task.
+    Step,
+    /// The processes of a job that MPI knows nothing of, if this variable is set, too: shells of
+    /// notebooks have the others.
+    Apart(&'static str),
+}
+use Counts::{Apart, Job, Node, Step};
+
+/// Who sets which variables: of the size and of the rank. The first that shows several processes
+/// names them. Slurm's rank says less, because a batch script has it, too.
+const LAUNCHERS: [(&str, &str, &str, Counts); 16] = [
+    ("Open MPI", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", Job),
+    ("MVAPICH", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", Job),
+    ("MVAPICH", "MVP_COMM_WORLD_SIZE", "MVP_COMM_WORLD_RANK", Job),
+    ("Flux", "FLUX_JOB_SIZE", "FLUX_TASK_RANK", Job),
+    ("JSM (jsrun)", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_RANK", Job),
+    ("PALS", "PALS_LOCAL_SIZE", "PALS_RANKID", Node),
+    ("ALPS (aprun)", "", "ALPS_APP_PE", Job),
+    ("MPICH-GM", "GMPI_SIZE", "GMPI_ID", Job),
+    ("POE", "", "MP_CHILD", Job),
+    ("MPICH, Intel MPI or srun", "PMI_SIZE", "PMI_RANK", Job),
+    ("Intel MPI or MPICH", "MPI_LOCALNRANKS", "MPI_LOCALRANKID", Node),
+    ("Horovod", "HOROVOD_SIZE", "HOROVOD_RANK", Apart("")),
+    ("torchrun", "WORLD_SIZE", "RANK", Apart("TORCHELASTIC_RUN_ID")),
+    ("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", Step),
+    ("a launcher with PMIx", "", "PMIX_RANK", Job),
+    ("a launcher of PyTorch's kind", "WORLD_SIZE", "RANK", Apart("LOCAL_RANK")),
+];
 
 /// Reads the launcher's variables from an environment.
 pub fn launched(variable: impl Fn(&str) -> Option<String>) -> Option<Launched> {
-    let number = |name: &str| variable(name).and_then(|text| text.trim().parse::<usize>().ok());
-    let ranks = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "PALS_RANKID", "SLURM_PROCID"];
-    let rank = ranks.into_iter().find_map(number).unwrap_or(0);
-    // Sizes first: they show whether there is more than one process.
-    for name in ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"] {
-        if let Some(size) = number(name) {
-            return Some(Launched { variable: name, size: Some(size), rank });
+    let number = |name: &str| number_of(&variable, name);
+    let is_set = |name: &str| variable(name).is_some_and(|text| !text.trim().is_empty());
+    let of_the_job = LAUNCHERS.iter().filter(|row| row.3 == Job);
+    let size_of_job = of_the_job.map(|row| number(row.1)).fold(None, Option::max);
+    // What it is if no variable shows a second process.
+    let mut single: Option<Launched> = None;
+    for &(who, size_name, rank_name, counts) in &LAUNCHERS {
+        let (size, rank) = (number(size_name), number(rank_name));
+        let shown = match counts {
+            Job | Node => size.or(rank).is_some(),
+            // A launcher inside the step counts its own processes.
+            Step => size_of_job.is_none() && (size > Some(1) || rank > Some(0)),
+            Apart("") => size > Some(1) || rank > Some(0),
+            Apart(proof) => is_set(proof) && (size > Some(1) || rank > Some(0)),
+        };
+        if !shown {
+            continue;
+        }
+        let launched = Launched {
+            who,
+            variable: if size.is_some() { size_name } else { rank_name },
+            size: if counts == Node {
+                size_of_job.or(size.filter(|&n| n == 1))
+            } else {
+                size
+            },
+            rank: rank.or_else(|| LAUNCHERS.iter().find_map(|row| number(row.2))).unwrap_or(0),
+            connects: !matches!(counts, Apart(_)),
+        };
+        if size > Some(1) || rank > Some(0) {
+            let size = launched.size.filter(|&size| size > 1);
+            return Some(Launched { size, ..launched });
+        }
+        // A size says more than a rank.
+        if single.as_ref().is_none_or(|before| before.size.is_none() && size.is_some()) {
+            single = Some(launched);
         }
     }
-    // Slurm sets this variable in the shell of some allocations too, but there it is 1.
-    if let Some(size) = number("SLURM_STEP_NUM_TASKS").filter(|&size| size > 1) {
-        return Some(Launched { variable: "SLURM_STEP_NUM_TASKS", size: Some(size), rank });
+    // A step of one task has a rank for PMIx, and is one process.
+    let step_of_one = number("SLURM_STEP_NUM_TASKS") == Some(1);
+    single.filter(|launched| launched.size.is_some() || !step_of_one)
+}
+
+/// The rank and the number of processes that PyTorch's variables name, where nothing shows that a
+/// launcher set them. They also stay set in the shells of notebooks.
+pub(super) fn unproven(variable: impl Fn(&str) -> Option<String>) -> Option<(usize, usize)> {
+    let size = number_of(&variable, "WORLD_SIZE").filter(|&size| size > 1)?;
+    let rank = number_of(&variable, "RANK")?;
+    launched(variable).is_none().then_some((rank, size))
+}
+
+/// The variables of launchers that are set.
+pub(super) fn variables(variable: impl Fn(&str) -> Option<String>) -> Vec<&'static str> {
+    let mut names: Vec<&str> = Vec::new();
+    for name in LAUNCHERS.iter().flat_map(|&(_, size, rank, _)| [size, rank]) {
+        if number_of(&variable, name).is_some() && !names.contains(&name) {
+            names.push(name);
+        }
     }
-    let names = ["PMIX_RANK", "PALS_RANKID"];
-    let named = names.into_iter().find(|name| number(name).is_some())?;
-    Some(Launched { variable: named, size: None, rank })
+    names
+}
+
+fn number_of(variable: impl Fn(&str) -> Option<String>, name: &str) -> Option<usize> {
+    variable(name).and_then(|text| text.trim().parse().ok())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn value(environment: &[(&str, &str)], name: &str) -> Option<String> {
+        environment.iter().find(|(n, _)| *n == name).map(|(_, value)| value.to_string())
+    }
+
     fn of(environment: &[(&str, &str)]) -> Option<Launched> {
-        launched(|name| {
-            environment.iter().find(|(n, _)| *n == name).map(|(_, value)| value.to_string())
-        })
+        launched(|name| value(environment, name))
     }
 
     #[test]
@@ -59,6 +150,64 @@ mod tests {
         assert_eq!(found(&srun), Some(("SLURM_STEP_NUM_TASKS", Some(8), 7)));
     }
 
+    /// Of each row of the table its size, its rank, or both show who started several processes.
+    #[test]
+    fn every_launcher_is_named_by_its_size_and_by_its_rank() {
+        for &(who, size, rank, counts) in &LAUNCHERS {
+            let proof = if let Apart(proof) = counts { proof } else { "" };
+            let row = |environment: &[(&str, &str)]| {
+                let set = environment.iter().filter(|(name, _)| !name.is_empty()).copied();
+                of(&set.collect::<Vec<_>>())
+            };
+            let both = row(&[(size, "4"), (rank, "3"), (proof, "0")]).unwrap();
+            assert_eq!((both.who, both.rank), (who, 3));
+            let known = counts != Node && !size.is_empty();
+            assert_eq!(both.size, known.then_some(4), "{who}");
+            assert_eq!(both.connects, !matches!(counts, Apart(_)), "{who}");
+            let second = row(&[(rank, "1"), (proof, "0")]).unwrap();
+            assert_eq!((second.who, second.size, second.rank), (who, None, 1));
+            if !size.is_empty() {
+                assert_eq!(row(&[(size, "2"), (proof, "0")]).unwrap().who, who);
+                // One process is no several; and nothing says that PyTorch's are a launcher's.
+                let one = row(&[(size, "1"), (rank, "0"), (proof, "0")]);
+                assert!(one.is_none_or(|launched| launched.size == Some(1)), "{who}");
+            }
+        }
+        let torch = [("RANK", "1"), ("WORLD_SIZE", "4"), ("MASTER_ADDR", "127.0.0.1")];
+        assert_eq!(of(&torch), None);
+        let stray = |environment: &[(&str, &str)]| unproven(|name| value(environment, name));
+        assert_eq!(stray(&torch), Some((1, 4)));
+        assert_eq!(stray(&torch[1..]), None);
+        assert_eq!(stray(&[("RANK", "0"), ("WORLD_SIZE", "1")]), None);
+        assert_eq!(stray(&[torch[0], torch[1], ("PMI_SIZE", "4")]), None);
+        assert_eq!(stray(&[torch[0], torch[1], ("LOCAL_RANK", "1")]), None);
+    }
+
+    /// A launcher inside a launcher's process: the inner one counts.
+    #[test]
+    fn the_most_processes_count_and_slurms_step_only_where_no_launcher_counts() {
+        let who = |environment: &[(&str, &str)]| of(environment).map(|l| (l.who, l.size));
+        let torch = [
+            ("RANK", "5"),
+            ("WORLD_SIZE", "8"),
+            ("TORCHELASTIC_RUN_ID", "none"),
+            ("SLURM_STEP_NUM_TASKS", "2"),
+            ("SLURM_PROCID", "1"),
+        ];
+        assert_eq!(who(&torch), Some(("torchrun", Some(8))));
+        let hydra = [("OMPI_COMM_WORLD_SIZE", "1"), ("PMI_SIZE", "4"), ("PMI_RANK", "0")];
+        assert_eq!(who(&hydra), Some(("MPICH, Intel MPI or srun", Some(4))));
+        let pals = [("PALS_LOCAL_SIZE", "4"), ("PALS_RANKID", "0"), ("PMI_SIZE", "8")];
+        assert_eq!(who(&pals), Some(("PALS", Some(8))));
+        // mpirun's daemons are a step of all nodes, of which this process is the only one.
+        let one = [
+            ("OMPI_COMM_WORLD_SIZE", "1"),
+            ("SLURM_STEP_NUM_TASKS", "4"),
+            ("SLURM_PROCID", "3"),
+        ];
+        assert_eq!(who(&one), Some(("Open MPI", Some(1))));
+    }
+
     #[test]
     fn an_allocation_is_not_a_launcher() {
         let sbatch = [
@@ -68,10 +217,35 @@ mod tests {
             ("SLURM_NNODES", "2"),
         ];
         let interactive = [("SLURM_STEP_NUM_TASKS", "1"), ("SLURM_PROCID", "0")];
+        let with_pmix = [interactive[0], interactive[1], ("PMIX_RANK", "0")];
         let pbs = [("PBS_NODEFILE", "/var/spool/pbs/aux/1"), ("PBS_NP", "8"), ("NCPUS", "8")];
-        for environment in [&sbatch[..], &interactive, &pbs, &[]] {
+        for environment in [&sbatch[..], &interactive, &with_pmix, &pbs, &[]] {
             assert_eq!(of(environment), None, "{environment:?}");
         }
         assert_eq!(of(&[("OMPI_COMM_WORLD_SIZE", "many")]), None);
+    }
+
+    #[test]
+    fn a_launch_of_one_is_one_process() {
+        for environment in [
+            &[("OMPI_COMM_WORLD_SIZE", "1"), ("PMIX_RANK", "0")][..],
+            &[("PMI_SIZE", "1"), ("PMI_RANK", "0"), ("SLURM_STEP_NUM_TASKS", "1")],
+            &[("PALS_LOCAL_SIZE", "1"), ("PALS_RANKID", "0")],
+            &[("JSM_NAMESPACE_SIZE", "1"), ("PMIX_RANK", "0")],
+            &[("FLUX_JOB_SIZE", "1"), ("FLUX_TASK_RANK", "0")],
+        ] {
+            let launched = of(environment).unwrap();
+            assert_eq!((launched.size, launched.rank), (Some(1), 0), "{environment:?}");
+        }
+        // The second of two nodes with one process each.
+        let second = of(&[("PALS_LOCAL_SIZE", "1"), ("PALS_RANKID", "1")]).unwrap();
+        assert_eq!((second.size, second.rank), (None, 1));
+    }
+
+    #[test]
+    fn the_variables_to_unset_are_those_that_are_set() {
+        let environment = [("PMI_RANK", "3"), ("PMI_SIZE", "4"), ("RANK", "gold")];
+        let names = variables(|name| value(&environment, name));
+        assert_eq!(names, ["PMI_SIZE", "PMI_RANK"]);
     }
 }

@@ -81,8 +81,9 @@ pub fn main(lab: impl FnOnce() -> Result<()>) -> ExitCode {
 fn tell(error: &anyhow::Error) {
     if is_first_process() {
         complain(&format!("error: {error:#}"));
-    } else if is_mpi() {
-        // If the first process has the same error, it ends the job meanwhile.
+    } else if is_mpi() || !world::first_process_speaks() {
+        // If the first process has the same error, it ends the job meanwhile. A shell that
+        // inherited a rank's variables has none.
         std::thread::sleep(std::time::Duration::from_secs(1));
         complain(&format!("error: on {}: {error:#}", host_name()));
     }

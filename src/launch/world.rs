@@ -1,12 +1,14 @@
 //! The world of a run's ranks: threads of this process, or processes of an MPI job.
 
 use super::MAX_RANKS;
-use super::launcher::{Launched, launched};
+use super::launcher::{Launched, launched, unproven, variables};
 use super::machine::free_for;
 #[cfg(feature = "mpi")]
 use super::settings::{self, CommandLine};
 use crate::comm::cores;
 use crate::error::BadInput;
+use crate::notice::complain;
+use std::sync::Once;
 
 /// The origin of a run's ranks.
 pub(super) enum World {
@@ -19,10 +21,22 @@ pub(super) enum World {
 
 /// Finds the world in the environment, and connects to MPI if a launcher is there.
 pub(super) fn world() -> Result<World, BadInput> {
-    match launched(|name| std::env::var(name).ok()) {
+    match launched(variable) {
         None => Ok(World::Threads),
+        Some(launched) if !launched.connects => Err(unconnected(
+            &launched,
+            "nothing connects them here: each would train a model of its own",
+            &format!(
+                "start the program itself: ranks are then threads of one process (`ranks` {})",
+                launched.size.unwrap_or(2)
+            ),
+        )),
         Some(launched) => connect(&launched),
     }
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
 }
 
 #[cfg(not(feature = "mpi"))]
@@ -41,6 +55,7 @@ fn connect(launched: &Launched) -> Result<World, BadInput> {
 /// The world, if all of its ranks were started with the same settings.
 pub(super) fn alike() -> Result<World, BadInput> {
     let world = world()?;
+    note_unproven();
     #[cfg(feature = "mpi")]
     if let World::Mpi(world) = &world {
         let read = |text: &String| serde_json::from_str(text).unwrap_or_default();
@@ -78,10 +93,28 @@ fn connect(launched: &Launched) -> Result<World, BadInput> {
 /// model.
 fn unconnected(launched: &Launched, but: &str, help: &str) -> BadInput {
     let many = launched.size.map_or("several".to_string(), |size| size.to_string());
+    let Launched { who, variable: sign, .. } = launched;
+    let inherited = variables(variable).join(" ");
     BadInput::new(
-        format!("a launcher started {many} processes ({} is set), but {but}", launched.variable),
-        help,
+        format!("{who} started {many} processes ({sign} is set), but {but}"),
+        format!("{help}\n      in a shell that only inherited the variables:  unset {inherited}"),
     )
+}
+
+/// Says that this process trains alone where PyTorch's variables name more. This is no error,
+/// because notebooks set these variables, and a shell in them inherits them.
+fn note_unproven() {
+    static ONCE: Once = Once::new();
+    if let Some((rank, size)) = unproven(variable) {
+        ONCE.call_once(|| {
+            complain(&format!(
+                "note: RANK={rank} and WORLD_SIZE={size} are set, as PyTorch's launchers set them, \
+                 and nothing connects {size} processes here: if a launcher started them, each \
+                 trains a model of its own\nhelp: start one process, whose ranks are threads \
+                 (`ranks` {size}); in a shell that only inherited the variables:  unset RANK WORLD_SIZE"
+            ));
+        });
+    }
 }
 
 /// The number of ranks: `given` or `default` threads. Under a launcher it is the job's size, and
@@ -156,5 +189,35 @@ pub fn is_mpi() -> bool {
 /// Whether this process prints for the run before ranks exist: it is the only process, or the
 /// launcher's first.
 pub fn is_first_process() -> bool {
-    launched(|name| std::env::var(name).ok()).is_none_or(|launched| launched.rank == 0)
+    launched(variable).is_none_or(|launched| launched.rank == 0)
+}
+
+/// Programs by which launchers start processes, as Linux names them: at most 15 letters.
+const STARTERS: [&str; 13] = [
+    "slurmstepd",
+    "flux-shell",
+    "mpirun",
+    "mpiexec",
+    "mpiexec.hydra",
+    "orterun",
+    "orted",
+    "prterun",
+    "prted",
+    "hydra_pmi_proxy",
+    "palsd",
+    "jsmd",
+    "mpispawn",
+];
+
+/// Whether a launcher itself started this process. Then there is a first process, which says why
+/// it stops, and this one need not. A shell that inherited a rank's variables is no launcher.
+pub(super) fn first_process_speaks() -> bool {
+    #[cfg(target_os = "linux")]
+    let parent = {
+        let id = std::os::unix::process::parent_id();
+        std::fs::read_to_string(format!("/proc/{id}/comm")).unwrap_or_default()
+    };
+    #[cfg(not(target_os = "linux"))]
+    let parent = "";
+    STARTERS.contains(&parent.trim())
 }
