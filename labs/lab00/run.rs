@@ -84,6 +84,9 @@ fn introduce(
         };
         let room = format!("{nodes} with room for {} ranks: {}", job.room(), job.per_node_from);
         screen.say(screen.row("job", &room));
+        for said in &job.said {
+            screen.say(screen.row("note", said));
+        }
         if let Some(saved) = saved {
             screen.say(screen.row("jobenv", &saved));
         }

@@ -125,7 +125,15 @@ fn machines_are_known_by_any_of_their_names() {
     );
     assert_eq!(job("x4102c5s2b0n0", "x4102c5s2b0n0", "aurora-uan-0010"), aurora);
     assert_eq!(job("x1", "x1.polaris", ""), ("Polaris".to_string(), 4));
+    assert_eq!(job("x1", "x1", "polaris-login-01.hsn.cm.polaris.alcf.anl.gov").1, 4);
     assert_eq!(job("n1.example.org", "n1", ""), ("n1".to_string(), 8));
+    assert_eq!(job("polaris-login", "polaris-login", "").1, 8);
+    assert_eq!(job("notaurora.example.org", "myaurora1", "aurora2").1, 8);
+    let slurm = World {
+        env: &[("SLURM_JOB_NODELIST", "x1.cm.polaris.org")],
+        ..World::default()
+    };
+    assert_eq!((slurm.job().machine.as_str(), slurm.job().per_node), ("x1", 8));
     // A laptop of that name, without a job.
     let laptop = World { host: "aurora", ..World::default() }.job();
     assert_eq!((laptop.per_node, laptop.is_local()), (8, true));
@@ -179,8 +187,13 @@ fn ranks_per_node_follow_the_order_of_who_knows_best() {
     let flag = JobFlags { per_node: Some(5), ..JobFlags::default() };
     let per_node = |env, flags| World { env, files, flags, ..World::default() }.job().per_node;
     assert_eq!(per_node(env, flag), 5);
-    assert_eq!(per_node(env, JobFlags::default()), 6);
+    // Its lines were granted, and PBS_NUM_PPN was asked for.
+    assert_eq!(per_node(env, JobFlags::default()), 2);
     assert_eq!(per_node(&env[..1], JobFlags::default()), 2);
+    assert_eq!(
+        per_node(&[("PBS_NODEFILE", "one"), ("PBS_NUM_PPN", "6")], JobFlags::default()),
+        6
+    );
     assert_eq!(per_node(&[("PBS_NODEFILE", "one")], JobFlags::default()), 4);
 }
 
@@ -308,6 +321,57 @@ fn wrong_jobs_are_refused_in_words() {
         ("a\0\0", "f has no host's name in line 1: \"a\\0\\0\""),
         ("h\u{202e}ost", "f has no host's name in line 1: "),
         ("$(true)", "f has no host's name in line 1: "),
+        (
+            "a\nu@b slots=2",
+            "f has no host's name in line 2: \"u@b\": '@' is foreign in a name",
+        ),
+        ("a%4", "f has no host's name in line 1: \"a%4\": '%' is foreign in a name"),
+        ("a:4:2", "f has no host's name in line 1: \"a:4:2\": ':' is foreign in a name"),
+        ("::", "f has no host's name in line 1: \"::\": :: is the address of no host"),
+        (
+            "[::]:4",
+            "f has no host's name in line 1: \"[::]\": :: is the address of no host",
+        ),
+        (
+            "0.0.0.0",
+            "f has no host's name in line 1: \"0.0.0.0\": 0.0.0.0 is the address of no",
+        ),
+        (
+            "[fe80::1]:4:2",
+            "f cannot be read as a host file, line 1: \"[fe80::1]:4:2\": \":4:2\"",
+        ),
+        ("a,b", "f has no host's name in line 1: \"a,b\": ',' is foreign in a name"),
+        ("-x:4", "f has no host's name in line 1: \"-x\": a name does not begin with '-'"),
+        ("a/0*4", "f has no host's name in line 1: \"a/0*4\": '/' is foreign in a name"),
+        (
+            "a[01-",
+            "f has no host's name in line 1: \"a[01-\": \"a[01-\" is no list of hosts",
+        ),
+        ("[a]:4", "f has no host's name in line 1: \"[a]\": \"[a]\" is no list of hosts"),
+        (
+            "a slots=4\na lots=8",
+            "f cannot be read as a host file, line 2: \"a lots=8\": \"lots=8\"",
+        ),
+        (
+            "a:4 ifname=ib0",
+            "f cannot be read as a host file, line 1: \"a:4 ifname=ib0\": \"ifname",
+        ),
+        (
+            "1.2.3.4 a",
+            "f cannot be read as a host file, line 1: \"1.2.3.4 a\": \"a\" is foreign",
+        ),
+        (
+            "a 4 all.q",
+            "f cannot be read as a host file, line 1: \"a 4 all.q\": \"4\" is foreign",
+        ),
+        (
+            "a slots=",
+            "f cannot be read as a host file, line 1: \"a slots=\": \"slots=\" has no number",
+        ),
+        (
+            "a slots = 4 cpu=4",
+            "f cannot be read as a host file, line 1: \"a slots = 4 cpu=4\": \"cpu=4\"",
+        ),
     ] {
         let error = pbs(text).unwrap_err().what;
         assert!(error.starts_with(what), "{text:?}: {error}");
@@ -339,7 +403,308 @@ fn host_files_have_three_forms() {
     assert_eq!(read("a\r\na\r\nb"), (ab(2, 1), Form::Lines, true));
     assert_eq!(read("a slots=1 # one\nb  slots=1"), (ab(1, 1), Form::Slots, true));
     assert_eq!(read("a:4\nb:3"), (ab(4, 3), Form::Colon, true));
-    assert_eq!(read("fe80::1"), (vec![("fe80::1".to_string(), 1)], Form::Lines, false));
+    assert_eq!(read("a slots = 4\nb slots= 3 max_slots=9"), (ab(4, 3), Form::Slots, true));
+    assert_eq!(read("a cpu=4\nb count=3"), (ab(4, 3), Form::Slots, true));
+    assert_eq!(read("a \t\r\nb  \r\n"), (ab(1, 1), Form::Lines, false));
+    let address = |name: &str, slots| vec![(name.to_string(), slots)];
+    assert_eq!(read("fe80::1"), (address("fe80::1", 1), Form::Lines, false));
+    assert_eq!(read("fe80::1 slots=4"), (address("fe80::1", 4), Form::Slots, true));
+    assert_eq!(read("[fe80::1]:4"), (address("fe80::1", 4), Form::Colon, true));
+    assert_eq!(read("fe80::1%eth0"), (address("fe80::1%eth0", 1), Form::Lines, false));
+    // Slurm's short form, which no launcher reads in a file.
+    let cn = |slots| (1..=4).map(|n| (format!("cn{n:02}"), slots)).collect::<Vec<_>>();
+    assert_eq!(read("cn[01-04]"), (cn(1), Form::Short, false));
+    assert_eq!(read("cn[01-03]\ncn[04]"), (cn(1), Form::Short, false));
+    assert_eq!(read("cn[01-03],cn04 slots=2"), (cn(2), Form::Short, true));
+    assert_eq!(read("cn[01-04]:3"), (cn(3), Form::Short, true));
+    assert_eq!(read("cn[01-04]\ncn[01-04]"), (cn(2), Form::Short, true));
+}
+
+/// Ranks per node, where they come from, and what is said beside them.
+fn found_room(env: &[(&str, &str)], files: &[(&str, &str)]) -> (Vec<usize>, String, String) {
+    let job = World { env, files, ..World::default() }.job();
+    let slots = job.hosts.iter().map(|host| host.slots).collect();
+    (slots, job.per_node_from.clone(), job.said.join("\n"))
+}
+
+#[test]
+fn what_pbs_granted_goes_before_what_was_asked_for() {
+    let files = &[
+        ("nf", "a\nb\nb\nb\nb"),
+        ("uneven", "a\na\na\na\nb\nb\nc\nc"),
+        ("packed", "a\na\na\na\na\na\na\na"),
+        ("two", "a\nb"),
+        ("one", "a"),
+    ];
+    let cases: [(&[(&str, &str)], &[usize], &str, &str); 13] = [
+        (
+            &[
+                ("PBS_NODEFILE", "nf"),
+                ("PBS_NUM_NODES", "2"),
+                ("PBS_NUM_PPN", "1"),
+                ("PBS_NP", "5"),
+            ],
+            &[1, 4],
+            "lines of the host file",
+            "PBS_NODEFILE has 5 lines for 2 nodes, and goes before PBS_NUM_PPN=1",
+        ),
+        (
+            &[("PBS_NODEFILE", "uneven"), ("PBS_NUM_NODES", "3"), ("PBS_NUM_PPN", "4")],
+            &[4, 2, 2],
+            "lines of the host file",
+            "PBS_NODEFILE has 8 lines for 3 nodes, and goes before PBS_NUM_PPN=4",
+        ),
+        (
+            &[
+                ("PBS_NODEFILE", "packed"),
+                ("PBS_NUM_NODES", "2"),
+                ("PBS_NUM_PPN", "4"),
+                ("PBS_NP", "8"),
+            ],
+            &[8],
+            "lines of the host file",
+            "PBS_NODEFILE has 8 lines for 1 node, and goes before PBS_NUM_NODES=2",
+        ),
+        (
+            &[("PBS_NODEFILE", "packed"), ("PBS_NP", "6")],
+            &[8],
+            "lines of the host file",
+            "PBS_NODEFILE has 8 lines for 1 node, and goes before PBS_NP=6",
+        ),
+        // As many lines as ranks: one on each node.
+        (
+            &[("PBS_NODEFILE", "two"), ("PBS_NP", "2")],
+            &[1, 1],
+            "lines of the host file",
+            "",
+        ),
+        (
+            &[("PBS_NODEFILE", "two"), ("PBS_NP", "2"), ("PBS_NUM_PPN", "6")],
+            &[1, 1],
+            "lines of the host file",
+            "PBS_NODEFILE has 2 lines for 2 nodes, and goes before PBS_NUM_PPN=6",
+        ),
+        // A file that names each node once: the numbers of the job.
+        (
+            &[("PBS_NODEFILE", "two"), ("PBS_NUM_PPN", "3"), ("PBS_NP", "6")],
+            &[3, 3],
+            "PBS_NUM_PPN",
+            "",
+        ),
+        (&[("PBS_NODEFILE", "two"), ("PBS_NP", "6")], &[3, 3], "PBS_NP=6 on 2 nodes", ""),
+        (
+            &[("PBS_NODEFILE", "two"), ("PBS_NUM_PPN", "4"), ("PBS_NP", "7")],
+            &[4, 3],
+            "PBS_NP=7 on 2 nodes",
+            "PBS_NP=7 is for all nodes, and goes before PBS_NUM_PPN=4",
+        ),
+        (
+            &[("PBS_NODEFILE", "one"), ("PBS_NUM_PPN", "4"), ("PBS_NP", "8")],
+            &[8],
+            "PBS_NP=8 on 1 node",
+            "PBS_NP=8 is for all nodes, and goes before PBS_NUM_PPN=4",
+        ),
+        (
+            &[("PBS_NODEFILE", "two"), ("PBS_NUM_PPN", "4"), ("PBS_NP", "1")],
+            &[4, 4],
+            "PBS_NUM_PPN",
+            "PBS_NODEFILE has 2 nodes, and goes before PBS_NP=1",
+        ),
+        (&[("PBS_NODEFILE", "two")], &[8, 8], "one for each core of this node", ""),
+        (&[("PBS_NODEFILE", "uneven")], &[4, 2, 2], "lines of the host file", ""),
+    ];
+    for (env, slots, from, said) in cases {
+        assert_eq!(found_room(env, files), (slots.to_vec(), from.into(), said.into()), "{env:?}");
+    }
+    // A file that names each node once leaves the number to the machine.
+    let env = [("PBS_NODEFILE", NODE_FILE), ("PBS_NP", "128")];
+    let (slots, _, said) = found_room(&env, &[(NODE_FILE, NODES)]);
+    assert_eq!(slots, [4, 4]);
+    assert!(said.ends_with("of a Polaris node, and goes before PBS_NP=128"), "{said}");
+}
+
+#[test]
+fn what_slurm_granted_goes_before_what_was_asked_for() {
+    let list = ("SLURM_JOB_NODELIST", "n[1-3]");
+    let total = |number| ("SLURM_NTASKS", number);
+    let most = |number| ("SLURM_NTASKS_PER_NODE", number);
+    let counts = ("SLURM_TASKS_PER_NODE", "4(x2),2");
+    let cases: [(&[(&str, &str)], &[usize], &str, &str); 8] = [
+        (&[list, counts, total("10"), most("4")], &[4, 4, 2], "SLURM_TASKS_PER_NODE", ""),
+        (
+            &[list, counts, total("4"), most("2")],
+            &[4, 4, 2],
+            "SLURM_TASKS_PER_NODE",
+            "SLURM_TASKS_PER_NODE=4(x2),2 has 10 ranks, and goes before SLURM_NTASKS=4 and SLURM_NTASKS_PER_NODE=2",
+        ),
+        (&[list, total("10")], &[4, 3, 3], "SLURM_NTASKS=10 on 3 nodes", ""),
+        (
+            &[list, total("10"), most("4")],
+            &[4, 4, 2],
+            "SLURM_NTASKS=10 on 3 nodes, at most SLURM_NTASKS_PER_NODE=4",
+            "",
+        ),
+        (&[list, total("12"), most("4")], &[4, 4, 4], "SLURM_NTASKS_PER_NODE", ""),
+        (
+            &[list, total("12"), most("2")],
+            &[4, 4, 4],
+            "SLURM_NTASKS=12 on 3 nodes",
+            "SLURM_NTASKS=12 is for all nodes, and goes before SLURM_NTASKS_PER_NODE=2",
+        ),
+        (
+            &[list, total("1")],
+            &[8, 8, 8],
+            "one for each core of this node",
+            "SLURM_JOB_NODELIST has 3 nodes, and goes before SLURM_NTASKS=1",
+        ),
+        (&[list, most("4")], &[4, 4, 4], "SLURM_NTASKS_PER_NODE", ""),
+    ];
+    for (env, slots, from, said) in cases {
+        assert_eq!(found_room(env, &[]), (slots.to_vec(), from.into(), said.into()), "{env:?}");
+    }
+}
+
+/// A step overwrites numbers of the job that have no JOB in their names.
+#[test]
+fn a_step_is_read_by_its_names_and_a_job_by_the_jobs() {
+    let step = [
+        ("SLURM_JOB_NODELIST", "gpu[011-014]"),
+        ("SLURM_JOB_NUM_NODES", "4"),
+        ("SLURM_NNODES", "1"),
+        ("SLURM_NTASKS", "1"),
+        ("SLURM_TASKS_PER_NODE", "1"),
+        ("SLURM_NTASKS_PER_NODE", "4"),
+        ("SLURM_STEP_NUM_NODES", "1"),
+        ("SLURM_STEP_NUM_TASKS", "1"),
+        ("SLURM_STEP_NODELIST", "gpu013"),
+        ("SLURM_STEP_TASKS_PER_NODE", "1"),
+        ("SLURM_STEP_ID", "3"),
+    ];
+    let job = |env: &[(&str, &str)]| World { env, ..World::default() }.job();
+    let found = job(&step);
+    assert_eq!((slots(&found), found.is_step), (vec![("gpu013", 1)], true));
+    let said = "these are the nodes of step 3, by SLURM_STEP_NODELIST; for the job's, in SLURM_JOB_NODELIST:  unset SLURM_STEP_ID";
+    assert_eq!(found.said, [said]);
+    let srun = Launcher::Srun { pmix: false };
+    assert_eq!(line(srun, &found, 1), "srun -N 1 -n 1 --ntasks-per-node 1 -c 8 -w gpu013");
+    // Its total alone; a total of two nodes; and no number, where the job's request is the best.
+    let changed = |name: &str, value: &'static str| {
+        let mut env = step.to_vec();
+        env.retain(|(n, _)| *n != "SLURM_STEP_TASKS_PER_NODE");
+        env.iter_mut().find(|(n, _)| *n == name).unwrap().1 = value;
+        env
+    };
+    let total = changed("SLURM_STEP_NUM_TASKS", "3");
+    assert_eq!(slots(&job(&total)), [("gpu013", 3)]);
+    let mut two = total.clone();
+    two.retain(|(name, _)| *name != "SLURM_STEP_NUM_NODES");
+    two.iter_mut().find(|(n, _)| *n == "SLURM_STEP_NODELIST").unwrap().1 = "gpu[012-013]";
+    assert_eq!(slots(&job(&two)), [("gpu012", 2), ("gpu013", 1)]);
+    two.retain(|(name, _)| *name != "SLURM_STEP_NUM_TASKS");
+    assert_eq!(slots(&job(&two)), [("gpu012", 4), ("gpu013", 4)]);
+    // What the sentence says to type: the job, without the step's numbers.
+    let typed = job(&step[..10]);
+    let names = ["gpu011", "gpu012", "gpu013", "gpu014"];
+    assert_eq!(slots(&typed), names.map(|name| (name, 4)));
+    let said = "these are the nodes of the job, by SLURM_JOB_NODELIST; SLURM_TASKS_PER_NODE and SLURM_NTASKS are a step's, and do not count";
+    assert_eq!(typed.said, [said]);
+    // salloc's shell is a step of one task, and keeps the job's total.
+    let mut shell = step.to_vec();
+    shell[3].1 = "16";
+    shell[10].1 = "4294967290";
+    let found = job(&shell);
+    assert_eq!((slots(&found), found.is_step), (names.map(|name| (name, 4)).to_vec(), false));
+    // A step on all nodes of the job is no news.
+    let mut all = step.to_vec();
+    all[0].1 = "gpu013";
+    assert_eq!(job(&all).said, [""; 0]);
+}
+
+#[test]
+fn groups_of_a_heterogeneous_job_are_named() {
+    let groups = [
+        ("SLURM_JOB_NODELIST_HET_GROUP_0", "n[1-2]"),
+        ("SLURM_JOB_NODELIST_HET_GROUP_1", "g1"),
+    ];
+    let env = [&[("SLURM_JOB_ID", "7")][..], &groups].concat();
+    let error = World { env: &env, ..World::default() }.discover().unwrap_err();
+    assert!(error.what.starts_with("this is a heterogeneous job of Slurm"), "{error}");
+    assert!(error.help.contains("scontrol show hostnames"), "{error}");
+    let env = [&[("SLURM_JOB_NODELIST", "n[1-2]")][..], &groups].concat();
+    let job = World { env: &env, ..World::default() }.job();
+    assert_eq!(job.hosts.len(), 2);
+    assert!(job.said[0].contains("has the nodes of one group"), "{:?}", job.said);
+}
+
+#[test]
+fn other_schedulers_are_named_with_their_nodes() {
+    for (env, name, where_to) in [
+        (
+            &[("LSB_JOBID", "881"), ("LSB_MCPU_HOSTS", "a 1 b 42")][..],
+            "LSF",
+            "$LSB_DJOB_HOSTFILE",
+        ),
+        (&[("PE_HOSTFILE", "/spool/pe"), ("NSLOTS", "8")], "Grid Engine", "$PE_HOSTFILE"),
+        (&[("OAR_NODEFILE", "/var/oar")], "OAR", "--hostfile $OAR_NODEFILE"),
+        (&[("COBALT_NODEFILE", "/var/cobalt")], "Cobalt", "--hostfile $COBALT_NODEFILE"),
+        (&[("PJM_O_NODEINF", "/var/pjm")], "PJM", "--hostfile $PJM_O_NODEINF"),
+        (&[("LOADL_HOSTFILE", "/var/ll")], "LoadLeveler", "--hostfile $LOADL_HOSTFILE"),
+        (&[("FLUX_JOB_NNODES", "2")], "Flux", "flux hostlist local > hosts"),
+    ] {
+        let job = World { env, ..World::default() }.job();
+        assert_eq!((job.unread, job.hosts.len(), job.scheduler), (Some(name), 1, None));
+        let said = job.said.join("\n");
+        assert!(said.starts_with(&format!("this is a job of {name}, ")), "{said}");
+        assert!(said.contains(where_to), "{said}");
+        // The user has given them.
+        let flags = JobFlags { host_file: Some("mine".into()), ..JobFlags::default() };
+        let given = World { env, flags, files: &[("mine", "a\nb")], ..World::default() }.job();
+        assert_eq!((given.said.len(), given.hosts.len(), given.unread), (0, 2, None));
+    }
+}
+
+#[test]
+fn auroras_devices_are_those_that_level_zero_shows() {
+    let found = |more: &[(&str, &str)]| {
+        let env = [&[("PBS_NODEFILE", "f")][..], more].concat();
+        World {
+            env: &env,
+            files: &[("f", "x1.cm.aurora.example")],
+            ..World::default()
+        }
+        .discover()
+    };
+    let hierarchy = |value| ("ZE_FLAT_DEVICE_HIERARCHY", value);
+    let mask = |value| ("ZE_AFFINITY_MASK", value);
+    let cases: [(&[(&str, &str)], usize); 10] = [
+        (&[], 12),
+        (&[hierarchy("FLAT")], 12),
+        (&[hierarchy("COMBINED")], 12),
+        (&[hierarchy("COMPOSITE")], 6),
+        (&[mask("0,1")], 2),
+        (&[mask("0, 1,1,11,12")], 3),
+        (&[hierarchy("COMPOSITE"), mask("0,1,6")], 2),
+        (&[hierarchy("COMPOSITE"), mask("0.0,0.1,3.1")], 2),
+        // A rank's own mask is not the node's.
+        (&[mask("3"), ("PALS_RANKID", "3")], 12),
+        (&[mask("0.0,1"), ("NGPU_PER_HOST", "12")], 1),
+    ];
+    for (env, devices) in cases {
+        let job = found(env).unwrap();
+        assert_eq!(job.per_node, devices, "{env:?}");
+        assert!(job.per_node_from.starts_with("one for each accelerator of an Aurora node"));
+    }
+    let stale = found(&[hierarchy("COMPOSITE"), ("NGPU_PER_HOST", "12")]).unwrap();
+    assert_eq!(
+        stale.said,
+        [
+            "6 is one for each accelerator of an Aurora node with ZE_FLAT_DEVICE_HIERARCHY=COMPOSITE, and goes before NGPU_PER_HOST=12"
+        ]
+    );
+    for none in ["0.0", "12", "gpu", ","] {
+        let error = found(&[mask(none)]).unwrap_err().what;
+        assert!(error.contains("names none of the 12 devices of an Aurora node"), "{error}");
+    }
 }
 
 #[test]
@@ -536,6 +901,14 @@ fn each_launcher_has_flags_of_its_own() {
     assert_eq!(line(OPEN_MPI, &colons, 16), "mpirun -n 16 --map-by ppr:8:node --host a:8,b:8");
     assert_eq!(line(HYDRA, &slots, 16), "mpiexec -n 16 -ppn 8 -hosts a:8,b:8");
     assert_eq!(line(HYDRA, &colons, 16), "mpiexec -n 16 -ppn 8 -f f");
+    let short = pbs("a[1-2] slots=8").unwrap();
+    assert_eq!(line(OPEN_MPI, &short, 16), "mpirun -n 16 --map-by ppr:8:node --host a1:8,a2:8");
+    assert_eq!(line(HYDRA, &short, 16), "mpiexec -n 16 -ppn 8 -hosts a1:8,a2:8");
+    let address = pbs("[fe80::1]:8").unwrap();
+    assert_eq!(
+        line(OPEN_MPI, &address, 8),
+        "mpirun -n 8 --map-by ppr:8:node --host '[fe80::1]:8'"
+    );
     assert_eq!(
         Launcher::Pals.line(&colons, 16).unwrap_err().what,
         "PALS cannot read host file f"

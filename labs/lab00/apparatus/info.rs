@@ -1,8 +1,8 @@
 //! `--info` and `--jobenv`: the job as a cluster's user sees it.
 
+use crate::job::Job;
 use crate::job::line::{Launcher, quote};
 use crate::job::session::{self, Session};
-use crate::job::{Job, Scheduler};
 use anyhow::Result;
 use kit::place::{Place, Seat};
 use kit::show::Screen;
@@ -90,6 +90,9 @@ pub fn show(
             ("DEPTH=", format!("{} ({})", job.depth, job.depth_from)),
         ],
     );
+    for said in &job.said {
+        screen.say(screen.wrap(&format!("note: {said}\n"), 0));
+    }
     let bullet = if screen.ascii { "*" } else { "•" };
     screen.say(screen.bold("[LAUNCH]:"));
     screen.say(format!(
@@ -97,6 +100,11 @@ pub fn show(
     ));
     // One line, however long: it is there to be copied.
     screen.say(format!("launch = {launch}\n"));
+    let scheduler = match (job.scheduler, job.unread) {
+        (Some(scheduler), _) => scheduler.name().to_string(),
+        (None, Some(other)) => format!("{other} (its nodes are not read)"),
+        (None, None) => "none".to_string(),
+    };
     let fields = [
         ("DEVICE=", "cpu".into()),
         ("DEVICE_ID=", "cpu:0".into()),
@@ -112,7 +120,7 @@ pub fn show(
         ("NGPUS_AVAILABLE=", job.room().to_string()),
         ("NODE_ID=", seat.node.to_string()),
         ("RANK=", comm.rank().to_string()),
-        ("SCHEDULER=", job.scheduler.map_or("none", Scheduler::name).into()),
+        ("SCHEDULER=", scheduler),
         ("WORLD_SIZE_TOTAL=", job.room().to_string()),
         ("WORLD_SIZE_IN_USE=", comm.size().to_string()),
         ("LAUNCH_CMD=", launch),

@@ -6,7 +6,9 @@
 //! inside an allocation has a job around it, and still runs threads as long as no launcher starts
 //! processes.
 
-use super::hosts::{Form, Host, HostFile, MOST, host_file, slurm_counts, slurm_hosts};
+use super::elsewhere;
+use super::granted::{Granted, JOBS, STEP, Scope, Whose};
+use super::hosts::{Form, Host, HostFile, MOST, host_file, slurm_hosts};
 use kit::flags::whole;
 use kit::help;
 use shardlab::error::{BadInput, printable};
@@ -106,27 +108,52 @@ pub struct Job {
     pub host_file: Option<(PathBuf, Form)>,
     /// Whether the user named the nodes (`--hostfile`), rather than the scheduler.
     pub hosts_given: bool,
+    /// A scheduler whose nodes are not read.
+    pub unread: Option<&'static str>,
+    /// Whether it is a step of Slurm's job, which may have more nodes.
+    pub is_step: bool,
+    /// What a reader of the screen should know: which of two variables won, what was not read.
+    pub said: Vec<String>,
 }
 
 /// A machine whose users want one rank per accelerator. No variable of its scheduler has this
 /// number.
 struct Machine {
     name: &'static str,
-    /// Part of the names of its nodes.
-    pattern: &'static str,
+    /// Part of the domain of its nodes: a word between dots.
+    domain: &'static str,
+    /// The beginnings of the names of its hosts where jobs are submitted.
+    submits: &'static str,
+    /// One of its nodes, with the article.
+    node: &'static str,
     per_node: usize,
 }
 
+/// Both are PBS's.
 const MACHINES: [Machine; 2] = [
-    Machine { name: "Polaris", pattern: "polaris", per_node: 4 },
-    // Six GPUs of two tiles each.
-    Machine { name: "Aurora", pattern: "aurora", per_node: 12 },
+    Machine {
+        name: "Polaris",
+        domain: "polaris",
+        submits: "polaris-login",
+        node: "a Polaris node",
+        per_node: 4,
+    },
+    // Six GPUs of two tiles each; what Level Zero shows of them decides.
+    Machine {
+        name: "Aurora",
+        domain: "aurora",
+        submits: "aurora-uan",
+        node: "an Aurora node",
+        per_node: 12,
+    },
 ];
 
 /// The nodes, before the numbers of their ranks are known.
 struct Nodes {
     names: Vec<String>,
     file: Option<(PathBuf, HostFile)>,
+    /// The variables of Slurm that name them, and whose their numbers are.
+    slurm: Option<(&'static Scope, Whose)>,
 }
 
 impl Job {
@@ -143,7 +170,14 @@ impl Job {
 
     /// The job that this environment describes.
     pub fn discover(flags: &JobFlags, environment: &Environment) -> Result<Job, BadInput> {
-        let search = Search { flags, environment, scheduler: scheduler(environment) };
+        let scheduler = scheduler(environment);
+        let mut search = Search {
+            flags,
+            environment,
+            scheduler,
+            unread: None,
+            said: Vec::new(),
+        };
         let nodes = search.nodes()?;
         let machine = search.machine(&nodes);
         let (slots, per_node_from) = search.slots(&nodes, machine)?;
@@ -173,6 +207,9 @@ impl Job {
             cores: environment.cpus.cores,
             host_file: nodes.file.map(|(path, file)| (path, file.form)),
             hosts_given: flags.host_file.is_some(),
+            unread: search.unread,
+            is_step: nodes.slurm.is_some_and(|(scope, _)| scope.list == STEP.list),
+            said: search.said,
         })
     }
 
@@ -205,23 +242,36 @@ fn scheduler(environment: &Environment) -> Option<Scheduler> {
 impl Environment<'_> {
     /// The value of a variable that is not empty: schedulers and scripts leave empty variables
     /// behind.
-    fn variable(&self, name: &str) -> Option<String> {
+    pub(super) fn variable(&self, name: &str) -> Option<String> {
         (self.env)(name)
             .map(|value| value.trim().to_string())
             .filter(|value| !value.is_empty())
     }
 }
 
+/// The largest number of a step that srun starts (Slurm's SLURM_MAX_NORMAL_STEP_ID).
+const MOST_STEP: u32 = 0xffff_fff0;
+
+/// The error of a job whose nodes nothing names.
+fn missing(job: &str, set: &str, name: &str) -> BadInput {
+    BadInput::new(
+        format!("this is a {job} job ({set} is set), but {name} is not set"),
+        "start from the job's own script or shell, or give --hostfile",
+    )
+}
+
 /// A search for the job around this process.
-struct Search<'a> {
+pub(super) struct Search<'a> {
     flags: &'a JobFlags,
-    environment: &'a Environment<'a>,
+    pub environment: &'a Environment<'a>,
     scheduler: Option<Scheduler>,
+    unread: Option<&'static str>,
+    pub said: Vec<String>,
 }
 
 impl Search<'_> {
     /// The value of a variable that must be a positive number if it is set.
-    fn number(&self, name: &str) -> Result<Option<usize>, BadInput> {
+    pub fn number(&self, name: &str) -> Result<Option<usize>, BadInput> {
         let Some(text) = self.environment.variable(name) else {
             return Ok(None);
         };
@@ -234,41 +284,89 @@ impl Search<'_> {
         }
     }
 
-    fn nodes(&self) -> Result<Nodes, BadInput> {
+    fn nodes(&mut self) -> Result<Nodes, BadInput> {
         if let Some(path) = &self.flags.host_file {
             return self.nodes_of_file(path, "give --hostfile a file with one host per line");
         }
-        let missing = |job: &str, set: &str, name: &str| {
-            BadInput::new(
-                format!("this is a {job} job ({set} is set), but {name} is not set"),
-                "start from the job's own script or shell, or give --hostfile",
-            )
-        };
-        // The nodes, the source of their names, and the variable with their number.
-        let (nodes, whence, size) = match self.scheduler {
+        match self.scheduler {
             None => {
-                return Ok(Nodes { names: vec![self.environment.host.clone()], file: None });
+                let other = elsewhere::scheduler(|name| self.environment.variable(name).is_some());
+                if let Some((name, sentence)) = other {
+                    self.unread = Some(name);
+                    self.said.push(sentence);
+                }
+                let names = vec![self.environment.host.clone()];
+                Ok(Nodes { names, file: None, slurm: None })
             }
             Some(Scheduler::Pbs) => {
                 let path = self.environment.variable("PBS_NODEFILE");
                 let path = path.ok_or_else(|| missing("PBS", "PBS_JOBID", "PBS_NODEFILE"))?;
                 let help = "PBS keeps this file on the job's first node while the job runs; start from there, or give --hostfile";
-                (self.nodes_of_file(Path::new(&path), help)?, path, "PBS_NUM_NODES")
+                let nodes = self.nodes_of_file(Path::new(&path), help)?;
+                // Chunks may share a node, and then the lines of the file say how many ranks it has.
+                if let Some((_, file)) = &nodes.file
+                    && !self.are_granted(file)?
+                {
+                    self.ensure_as_many(&nodes, &path, "PBS_NUM_NODES")?;
+                }
+                Ok(nodes)
             }
-            Some(Scheduler::Slurm) => {
-                // The names without JOB are older.
-                let names = [
-                    ("SLURM_JOB_NODELIST", "SLURM_JOB_NUM_NODES"),
-                    ("SLURM_NODELIST", "SLURM_NNODES"),
-                ];
-                let list = names
-                    .into_iter()
-                    .find_map(|(name, size)| Some((name, self.environment.variable(name)?, size)));
-                let (name, list, size) =
-                    list.ok_or_else(|| missing("Slurm", "SLURM_JOB_ID", "SLURM_JOB_NODELIST"))?;
-                (Nodes { names: slurm_hosts(&list)?, file: None }, name.to_string(), size)
+            Some(Scheduler::Slurm) => self.slurm_nodes(),
+        }
+    }
+
+    /// The nodes of the step that this process is in, or else of the job.
+    fn slurm_nodes(&mut self) -> Result<Nodes, BadInput> {
+        let set = |name: &str| self.environment.variable(name);
+        let list = JOBS.iter().find_map(|scope| Some((scope, set(scope.list)?)));
+        // The shells of salloc and sbatch are steps as well, with numbers that no srun gets.
+        let normal = |id: &String| id.parse::<u32>().is_ok_and(|id| id <= MOST_STEP);
+        let step = set("SLURM_STEP_ID").filter(normal).zip(set(STEP.list));
+        let groups = set("SLURM_JOB_NODELIST_HET_GROUP_0");
+        let (scope, names) = match (&step, &list) {
+            (Some((id, step)), _) => {
+                let names = slurm_hosts(step)?;
+                if let Some((job, list)) = &list
+                    && slurm_hosts(list)? != names
+                {
+                    self.said.push(format!(
+                        "these are the nodes of step {id}, by {}; for the job's, in {}:  unset SLURM_STEP_ID",
+                        STEP.list, job.list
+                    ));
+                }
+                (&STEP, names)
             }
+            (None, Some((scope, list))) => (*scope, slurm_hosts(list)?),
+            (None, None) if groups.is_some() => {
+                return Err(BadInput::new(
+                    "this is a heterogeneous job of Slurm (SLURM_JOB_NODELIST_HET_GROUP_0 is set), whose groups have a list of nodes each",
+                    "give --hostfile a file with the nodes of all groups:  for group in ${!SLURM_JOB_NODELIST_HET_GROUP_*}; do scontrol show hostnames ${!group}; done > hosts",
+                ));
+            }
+            _ => return Err(missing("Slurm", "SLURM_JOB_ID", "SLURM_JOB_NODELIST")),
         };
+        if step.is_none() && groups.is_some() {
+            self.said.push(format!(
+                "this is a heterogeneous job of Slurm, and {} has the nodes of one group; the others' are in SLURM_JOB_NODELIST_HET_GROUP_0 and so on: give --hostfile for all",
+                scope.list
+            ));
+        }
+        let whose = match set("SLURM_STEP_ID") {
+            _ if step.is_some() => Whose::Own,
+            Some(id) if !normal(&id) => Whose::Shells,
+            None if set(STEP.list).is_none() => Whose::Own,
+            _ => Whose::Steps,
+        };
+        let nodes = Nodes { names, file: None, slurm: Some((scope, whose)) };
+        // A step overwrites the old name of the job's number.
+        if whose == Whose::Own || scope.nodes != "SLURM_NNODES" {
+            self.ensure_as_many(&nodes, scope.list, scope.nodes)?;
+        }
+        Ok(nodes)
+    }
+
+    /// Refuses a number of nodes that is not that of their names.
+    fn ensure_as_many(&self, nodes: &Nodes, whence: &str, size: &str) -> Result<(), BadInput> {
         match self.number(size)? {
             Some(number) if number != nodes.names.len() => Err(BadInput::new(
                 format!(
@@ -277,7 +375,7 @@ impl Search<'_> {
                 ),
                 format!("one of them is from a different job; unset {size}, or give --hostfile"),
             )),
-            _ => Ok(nodes),
+            _ => Ok(()),
         }
     }
 
@@ -287,86 +385,79 @@ impl Search<'_> {
         })?;
         let file = host_file(&text, path)?;
         let names = file.hosts.iter().map(|host| host.name.clone()).collect();
-        Ok(Nodes { names, file: Some((path.to_path_buf(), file)) })
+        Ok(Nodes { names, file: Some((path.to_path_buf(), file)), slurm: None })
     }
 
     fn machine(&self, nodes: &Nodes) -> Option<&'static Machine> {
-        // Without a scheduler this is a laptop, which may be called aurora too.
-        self.scheduler?;
+        // Without PBS this is a laptop or a different cluster, which may be called aurora too.
+        self.scheduler.filter(|&scheduler| scheduler == Scheduler::Pbs)?;
         // Nodes of Aurora are called x4102c5s2b0n0.hostmgmt2102.cm.aurora.alcf.anl.gov, or only the
         // part before the first dot. Then the name of the host where the job was submitted decides.
-        let submitted = self.environment.variable("PBS_O_HOST");
-        let names = [
-            Some(nodes.names[0].as_str()),
-            Some(self.environment.host.as_str()),
-            submitted.as_deref(),
-        ];
-        let matches = |name: &str, machine: &Machine| name.to_lowercase().contains(machine.pattern);
-        names
-            .into_iter()
-            .flatten()
-            .find_map(|name| MACHINES.iter().find(|machine| matches(name, machine)))
+        let submitted = self.environment.variable("PBS_O_HOST").unwrap_or_default();
+        let submitted = submitted.to_lowercase();
+        let names = [&nodes.names[0], &self.environment.host, &submitted];
+        let domains: Vec<String> = names.iter().map(|name| name.to_lowercase()).collect();
+        MACHINES.iter().find(|machine| {
+            let of_it = |name: &String| name.split('.').any(|word| word == machine.domain);
+            domains.iter().any(of_it) || submitted.starts_with(machine.submits)
+        })
     }
 
     /// How many ranks each node takes, and the source of these numbers.
     fn slots(
-        &self,
+        &mut self,
         nodes: &Nodes,
         machine: Option<&Machine>,
     ) -> Result<(Vec<usize>, String), BadInput> {
-        let each =
-            |slots: usize, from: &str| Ok((vec![slots; nodes.names.len()], from.to_string()));
+        let all = |slots: usize| vec![slots; nodes.names.len()];
         if let Some(per_node) = self.flags.per_node {
-            return each(per_node, "--per-node");
+            return Ok((all(per_node), "--per-node".into()));
         }
-        let counted = nodes.file.as_ref().filter(|(_, file)| file.counts).map(|(_, file)| {
-            let from = if file.form == Form::Lines {
-                "lines of the host file"
-            } else {
-                "the host file's counts"
-            };
-            (file.hosts.iter().map(|host| host.slots).collect(), from.to_string())
-        });
-        // The user's own file counts as the user's word, as --per-node does.
-        let given = self.flags.host_file.is_some();
-        if given && let Some(counted) = counted {
-            return Ok(counted);
-        }
-        let uniform = match self.scheduler {
-            Some(Scheduler::Pbs) => Some("PBS_NUM_PPN"),
-            Some(Scheduler::Slurm) => Some("SLURM_NTASKS_PER_NODE"),
-            None => None,
+        let granted = match (&nodes.file, &nodes.slurm) {
+            // The user's own file counts as the user's word, as --per-node does.
+            (Some((_, file)), _) if self.flags.host_file.is_some() => self.by_the_user(file)?,
+            (Some((_, file)), _) => self.by_pbs(file, machine.is_some())?,
+            (None, Some((scope, whose))) => self.by_slurm(scope, nodes.names.len(), *whose)?,
+            (None, None) => None,
         };
-        if let Some(name) = uniform
-            && let Some(per_node) = self.number(name)?
-        {
-            return each(per_node, name);
+        if let Some(granted) = granted {
+            return Ok(granted);
         }
-        if self.scheduler == Some(Scheduler::Slurm)
-            && !given
-            && let Some(list) = self.environment.variable("SLURM_TASKS_PER_NODE")
-        {
-            let slots = slurm_counts(&list)?;
-            let counts = slots.len();
-            let size = nodes.names.len();
-            if counts != size {
-                return Err(BadInput::new(
-                    format!(
-                        "SLURM_TASKS_PER_NODE={list} is for {counts} nodes, and the job has {size}"
-                    ),
-                    "one of them is from a different job; give --per-node",
-                ));
+        let Some(machine) = machine else {
+            return Ok((all(self.environment.cpus.cores), "one for each core of this node".into()));
+        };
+        let mut from = format!("one for each accelerator of {}", machine.node);
+        let mut per_node = machine.per_node;
+        if machine.name == "Aurora" {
+            let (devices, by) = elsewhere::aurora_devices(|name| self.environment.variable(name))?;
+            per_node = devices;
+            if !by.is_empty() {
+                from = format!("{from} with {by}");
             }
-            return Ok((slots, "SLURM_TASKS_PER_NODE".into()));
         }
-        match (counted, machine) {
-            (Some(counted), _) => Ok(counted),
-            (None, Some(machine)) => each(
-                machine.per_node,
-                &format!("one for each accelerator of a {} node", machine.name),
-            ),
-            (None, None) => each(self.environment.cpus.cores, "one for each core of this node"),
+        let total = per_node * nodes.names.len();
+        let losers = [("NGPU_PER_HOST", per_node), ("PBS_NP", total)];
+        for (name, number) in losers {
+            let other = self.environment.variable(name).filter(|text| *text != number.to_string());
+            if let Some(other) = other {
+                self.said.push(format!("{number} is {from}, and goes before {name}={other}"));
+            }
         }
+        Ok((all(per_node), from))
+    }
+
+    /// By a host file of the user's, or what was asked for each node of the job.
+    fn by_the_user(&self, file: &HostFile) -> Result<Granted, BadInput> {
+        if file.counts {
+            return Ok(Some(file.ranks()));
+        }
+        let asked = match self.scheduler {
+            Some(Scheduler::Pbs) => "PBS_NUM_PPN",
+            Some(Scheduler::Slurm) => "SLURM_NTASKS_PER_NODE",
+            None => return Ok(None),
+        };
+        let each = self.number(asked)?;
+        Ok(each.map(|each| (vec![each; file.hosts.len()], asked.into())))
     }
 
     /// How many CPUs each rank gets, and the source of this number.

@@ -1,7 +1,7 @@
 //! The launch line: one job in the flags of each launcher.
 
 use super::discover::{Job, Scheduler};
-use super::hosts::Form;
+use super::hosts::{Form, Host};
 use shardlab::error::BadInput;
 use std::fmt;
 use std::process::{Command, Stdio};
@@ -190,7 +190,7 @@ fn open_mpi(job: &Job, ranks: usize, program: &str, root: bool) -> Vec<String> {
         format!("ppr:{}:node", job.per_node)
     };
     let hosts = match &job.host_file {
-        Some((_, Form::Colon)) => flag("--host", hosts_with_slots(job)),
+        Some((_, Form::Colon | Form::Short)) => flag("--host", hosts_with_slots(job)),
         Some((path, _)) => flag("--hostfile", path.display()),
         // Open MPI asks Slurm itself.
         None => Vec::new(),
@@ -207,7 +207,7 @@ fn hydra(job: &Job, ranks: usize, program: &str) -> Vec<String> {
         return [words(&line), flag("-hosts", hosts_with_slots(job))].concat();
     }
     let hosts = match &job.host_file {
-        Some((_, Form::Slots)) => flag("-hosts", hosts_with_slots(job)),
+        Some((_, Form::Slots | Form::Short)) => flag("-hosts", hosts_with_slots(job)),
         Some((path, _)) => flag("-f", path.display()),
         None => Vec::new(),
     };
@@ -225,7 +225,7 @@ fn srun(job: &Job, ranks: usize, pmix: bool) -> Vec<String> {
     let names: Vec<&str> = job.hosts.iter().take(nodes).map(|host| host.name.as_str()).collect();
     [
         words(&line),
-        if job.hosts_given {
+        if job.hosts_given || job.is_step {
             flag("-w", names.join(","))
         } else {
             Vec::new()
@@ -237,7 +237,11 @@ fn srun(job: &Job, ranks: usize, pmix: bool) -> Vec<String> {
 fn hosts_with_slots(job: &Job) -> String {
     job.hosts
         .iter()
-        .map(|host| format!("{}:{}", host.name, host.slots))
+        .map(|Host { name, slots }| match name.contains(':') {
+            // An IPv6 address.
+            true => format!("[{name}]:{slots}"),
+            false => format!("{name}:{slots}"),
+        })
         .collect::<Vec<_>>()
         .join(",")
 }

@@ -2,10 +2,13 @@
 //! it as lab00 does.
 //!
 //! Reading order: `hosts.rs` (lists of hosts), `discover.rs` (nodes, ranks per node, cores),
+//! `granted.rs` (which of the scheduler's numbers counts), `elsewhere.rs` (other schedulers),
 //! `line.rs` (the same job in the flags of four launchers), `session.rs` (the `job.env` of a
 //! workshop).
 
 mod discover;
+mod elsewhere;
+mod granted;
 pub mod hosts;
 pub mod line;
 pub mod session;

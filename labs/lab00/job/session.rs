@@ -61,6 +61,29 @@ const OF_A_RANK: [&str; 8] = [
     "SLURM_LAUNCH_NODE",
 ];
 
+/// Makes a step's nodes and ranks those of a job, for a shell that is no step: the step has
+/// overwritten some of the job's variables, which then contradict the rest.
+fn as_a_job(step: &Job, all: &mut Vec<(String, String)>) {
+    let names: Vec<&str> = step.hosts.iter().map(|host| host.name.as_str()).collect();
+    let slots: Vec<String> = step.hosts.iter().map(|host| host.slots.to_string()).collect();
+    let own = [
+        ("SLURM_JOB_NODELIST", names.join(",")),
+        ("SLURM_JOB_NUM_NODES", names.len().to_string()),
+        ("SLURM_TASKS_PER_NODE", slots.join(",")),
+    ];
+    let of_the_step = [
+        "SLURM_NODELIST",
+        "SLURM_NNODES",
+        "SLURM_NTASKS",
+        "SLURM_NPROCS",
+        "SLURM_NTASKS_PER_NODE",
+    ];
+    all.retain(|(name, _)| {
+        !of_the_step.contains(&name.as_str()) && own.iter().all(|(own, _)| own != name)
+    });
+    all.extend(own.map(|(name, value)| (name.to_string(), value)));
+}
+
 /// Writes the variables of the job's scheduler to a file that a shell can read (`source FILE`),
 /// with what the job is made of. `environment` has all variables of this process. Returns how many
 /// variables of the scheduler there were.
@@ -90,6 +113,9 @@ pub fn save(
         name.starts_with(prefix) && !OF_A_RANK.iter().any(|rank| name.starts_with(rank))
     };
     let mut all: Vec<(String, String)> = texts.filter(of_the_job).collect();
+    if job.is_step {
+        as_a_job(job, &mut all);
+    }
     all.sort();
     let count = all.len();
     // The other shell may be in another folder.

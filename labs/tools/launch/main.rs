@@ -11,7 +11,7 @@ mod signals;
 
 use anyhow::Result;
 use clap::Parser;
-use kit::show::Screen;
+use kit::show::{Screen, complain};
 use kit::{RESTART_COUNT, arguments, help};
 use lab00::job::line::{Launcher, quote};
 use lab00::job::{Job, JobFlags};
@@ -58,6 +58,9 @@ fn main() -> ExitCode {
 fn launch() -> Result<ExitCode> {
     let args: Args = arguments()?;
     let job = Job::here(&args.job)?;
+    for said in &job.said {
+        complain(&format!("note: {said}"));
+    }
     let launcher = if args.threads {
         Launcher::Threads
     } else {
