@@ -69,6 +69,101 @@ fn a_laptop_is_a_job_of_one_node() {
     assert_eq!(field(&text, "[DIST INFO]", "DEPTH"), "2 (--depth)");
 }
 
+/// What the environment contradicts, or does not let us read, is said on both screens.
+#[test]
+fn both_screens_say_which_variable_won_and_what_is_not_read() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("nf"), "a\nb\nb\nb\nb\n").unwrap();
+    let words = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let pbs = [("PBS_NODEFILE", "nf"), ("PBS_NUM_PPN", "1"), ("PBS_NP", "5")];
+    let won = "PBS_NODEFILE has 5 lines for 2 nodes, and goes before PBS_NUM_PPN=1";
+    let lsf = [("LSB_JOBID", "881"), ("LSB_MCPU_HOSTS", "batch3 1 c05n14 42")];
+    let unread = "this is a job of LSF, whose nodes are not read";
+    for (env, said) in [(&pbs[..], won), (&lsf, unread)] {
+        let info = words(lab00(dir.path(), "--info", env));
+        assert!(info.contains(&format!("note: {said}")), "{info}");
+        let screen = words(lab00(dir.path(), "", env));
+        assert!(screen.contains(&format!(" note {said}")), "{screen}");
+    }
+    let info = lab00(dir.path(), "--info", &lsf);
+    let scheduler = field(&info, "[dist_info]:", "SCHEDULER");
+    assert_eq!(scheduler, "LSF (its nodes are not read)");
+    // A good job gets no note.
+    let info = lab00(dir.path(), "--info", &[("PBS_NODEFILE", "nf"), ("PBS_NP", "5")]);
+    assert!(!info.contains("note"), "{info}");
+}
+
+/// A step of one task is one process, also where it has a rank for PMIx; and PyTorch's variables
+/// alone prove no launcher.
+#[test]
+fn one_process_starts_its_ranks_as_threads() {
+    let dir = tempfile::tempdir().unwrap();
+    for env in [
+        &[("SLURM_STEP_NUM_TASKS", "1"), ("PMIX_RANK", "0"), ("SLURM_PROCID", "0")][..],
+        &[("PALS_LOCAL_SIZE", "1"), ("PALS_RANKID", "0")],
+        &[("JSM_NAMESPACE_SIZE", "1"), ("PMIX_RANK", "0")],
+        &[("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0")],
+    ] {
+        let text = lab00(dir.path(), "", env);
+        assert!(text.contains("4 threads of this process"), "{env:?}\n{text}");
+    }
+    let start = |env: &[(&str, &str)]| {
+        let mut command = Command::new(program("lab00"));
+        command.current_dir(dir.path()).env_clear().env("PATH", dir.path());
+        command.envs(env.iter().copied()).output().unwrap()
+    };
+    let output = start(&[("RANK", "1"), ("WORLD_SIZE", "4")]);
+    let said = succeeded(&output) + &String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("4 threads of this process"), "{said}");
+    assert_eq!(said.matches("note: RANK=1 and WORLD_SIZE=4 are set, ").count(), 1, "{said}");
+    assert!(said.contains("unset RANK WORLD_SIZE"), "{said}");
+}
+
+/// A rank that slurmstepd itself has started leaves the sentence to the first rank.
+#[test]
+#[cfg(target_os = "linux")]
+fn where_a_launcher_started_a_rank_the_first_one_speaks() {
+    let dir = tempfile::tempdir().unwrap();
+    let stepd = dir.path().join("slurmstepd");
+    std::os::unix::fs::symlink("/bin/sh", &stepd).unwrap();
+    let start = |rank: &str| {
+        let mut command = Command::new(&stepd);
+        command.args(["-c", "\"$0\"; exit $?", program("lab00")]).env_clear();
+        command.env("SLURM_STEP_NUM_TASKS", "8").env("SLURM_PROCID", rank);
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert_eq!(start("3"), "");
+    assert!(start("0").starts_with("error: srun started 8 processes"), "{}", start("0"));
+}
+
+/// The variables of a step's job contradict each other. The other shell has what the step has.
+#[test]
+fn another_shell_finds_the_step_as_a_job() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = [
+        ("SLURM_JOB_ID", "2001"),
+        ("SLURM_JOB_NODELIST", "gpu[011-014]"),
+        ("SLURM_JOB_NUM_NODES", "4"),
+        ("SLURM_NNODES", "1"),
+        ("SLURM_NTASKS", "1"),
+        ("SLURM_TASKS_PER_NODE", "1"),
+        ("SLURM_STEP_ID", "3"),
+        ("SLURM_STEP_NODELIST", "gpu013"),
+        ("SLURM_STEP_TASKS_PER_NODE", "1"),
+    ];
+    lab00(dir.path(), "--jobenv jobenv", &env);
+    let saved = std::fs::read_to_string(dir.path().join("jobenv")).unwrap();
+    let variables = saved.lines().filter_map(|line| line.strip_prefix("export ")?.split_once('='));
+    let read: Vec<(&str, &str)> = variables.collect();
+    assert!(read.contains(&("SLURM_JOB_NODELIST", "gpu013")), "{saved}");
+    let text = lab00(dir.path(), "--info", &read);
+    let found = |name| field(&text, "[dist_info]:", name);
+    assert_eq!((found("HOSTS"), found("NGPUS")), ("['gpu013']".into(), "1".into()));
+    assert!(!text.contains("note: "), "{text}");
+}
+
 /// A shell that knows nothing of the job finds it in the file, whatever the values are.
 #[test]
 #[cfg(unix)]

@@ -132,6 +132,15 @@ fn in_a_pbs_job_the_line_is_pals() {
 }
 
 #[test]
+fn launch_says_what_the_screen_says() {
+    let cluster = Cluster::new(&[]);
+    let output = cluster.launch("--print lab03", &[("OAR_NODEFILE", "/var/oar")]);
+    let said = stderr(&output);
+    assert!(said.contains("note: this is a job of OAR, whose nodes are not read"), "{said}");
+    assert!(said.contains("--hostfile $OAR_NODEFILE"), "{said}");
+}
+
+#[test]
 fn in_a_slurm_job_the_line_is_srun() {
     let srun =
         r#"case $1 in --version) echo slurm 23.02.7;; --mpi=list) echo "pmi2 pmix" >&2;; esac"#;

@@ -7,13 +7,13 @@
 //! processes.
 
 use super::elsewhere;
-use super::granted::{Granted, JOBS, STEP, Scope, Whose};
+use super::environment::{Cpus, Environment};
+use super::granted::{Granted, JOBS, Numbers, STEP, Scope, Whose};
 use super::hosts::{Form, Host, HostFile, MOST, host_file, slurm_hosts};
 use kit::flags::whole;
 use kit::help;
 use shardlab::error::{BadInput, printable};
 use shardlab::{files, launch};
-use std::io;
 use std::path::{Path, PathBuf};
 
 /// The program that gave us the nodes.
@@ -34,30 +34,6 @@ impl Scheduler {
     }
 }
 
-/// The CPUs of a node.
-///
-/// A job counts cores, not hardware threads: the two threads of a core share its arithmetic units,
-/// which one training rank fills. Linux also numbers all second threads after the first ones. So on
-/// a Polaris node (32 cores, 64 threads, 4 ranks) a depth of 8 gives each rank 8 cores, while a
-/// depth of 16 binds ranks 0 and 2 to the same cores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cpus {
-    /// Cores, each with its own arithmetic units.
-    pub cores: usize,
-    /// Hardware threads: CPUs as the operating system counts them.
-    pub threads: usize,
-}
-
-impl Cpus {
-    /// The CPUs of this node that this process may use.
-    pub fn here() -> Cpus {
-        let threads = launch::cores();
-        let cores = sysinfo::System::physical_core_count().unwrap_or(threads);
-        // A container sees all cores of the machine, and may use fewer threads.
-        Cpus { cores: cores.clamp(1, threads), threads }
-    }
-}
-
 /// What the user says of the job: flags of every program that looks for one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 #[command(next_help_heading = help::RANKS)]
@@ -71,18 +47,6 @@ pub struct JobFlags {
     /// The nodes, one per line [default: the scheduler's]
     #[arg(long = "hostfile", value_name = "FILE")]
     pub host_file: Option<PathBuf>,
-}
-
-/// The environment, files and CPUs in which a search for the job looks.
-pub struct Environment<'a> {
-    /// Returns a variable of the environment.
-    pub env: &'a dyn Fn(&str) -> Option<String>,
-    /// Returns the text of a file.
-    pub read: &'a dyn Fn(&Path) -> io::Result<String>,
-    /// This node's name.
-    pub host: String,
-    /// This node's CPUs. All nodes count as equal.
-    pub cpus: Cpus,
 }
 
 /// A job: nodes, and how to fill them with ranks.
@@ -176,7 +140,7 @@ impl Job {
             environment,
             scheduler,
             unread: None,
-            said: Vec::new(),
+            numbers: Numbers { environment, said: Vec::new() },
         };
         let nodes = search.nodes()?;
         let machine = search.machine(&nodes);
@@ -209,7 +173,7 @@ impl Job {
             hosts_given: flags.host_file.is_some(),
             unread: search.unread,
             is_step: nodes.slurm.is_some_and(|(scope, _)| scope.list == STEP.list),
-            said: search.said,
+            said: search.numbers.said,
         })
     }
 
@@ -232,22 +196,16 @@ impl Job {
 fn scheduler(environment: &Environment) -> Option<Scheduler> {
     let any = |names: &[&str]| names.iter().any(|name| environment.variable(name).is_some());
     // Slurm first: it can set PBS's variables as well, for old scripts. PBS never sets Slurm's.
-    if any(&["SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_NODELIST"]) {
+    let slurm = ["SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_NODELIST", HET_GROUP];
+    if any(&slurm) {
         Some(Scheduler::Slurm)
     } else {
         any(&["PBS_JOBID", "PBS_NODEFILE"]).then_some(Scheduler::Pbs)
     }
 }
 
-impl Environment<'_> {
-    /// The value of a variable that is not empty: schedulers and scripts leave empty variables
-    /// behind.
-    pub(super) fn variable(&self, name: &str) -> Option<String> {
-        (self.env)(name)
-            .map(|value| value.trim().to_string())
-            .filter(|value| !value.is_empty())
-    }
-}
+/// The nodes of a heterogeneous job's first group.
+const HET_GROUP: &str = "SLURM_JOB_NODELIST_HET_GROUP_0";
 
 /// The largest number of a step that srun starts (Slurm's SLURM_MAX_NORMAL_STEP_ID).
 const MOST_STEP: u32 = 0xffff_fff0;
@@ -261,29 +219,15 @@ fn missing(job: &str, set: &str, name: &str) -> BadInput {
 }
 
 /// A search for the job around this process.
-pub(super) struct Search<'a> {
+struct Search<'a> {
     flags: &'a JobFlags,
-    pub environment: &'a Environment<'a>,
+    environment: &'a Environment<'a>,
     scheduler: Option<Scheduler>,
     unread: Option<&'static str>,
-    pub said: Vec<String>,
+    numbers: Numbers<'a>,
 }
 
 impl Search<'_> {
-    /// The value of a variable that must be a positive number if it is set.
-    pub fn number(&self, name: &str) -> Result<Option<usize>, BadInput> {
-        let Some(text) = self.environment.variable(name) else {
-            return Ok(None);
-        };
-        match text.parse() {
-            Ok(number) if (1..=MOST).contains(&number) => Ok(Some(number)),
-            _ => Err(BadInput::new(
-                format!("{name}={text} is no number from 1 to {MOST}"),
-                format!("set it right, or unset {name}"),
-            )),
-        }
-    }
-
     fn nodes(&mut self) -> Result<Nodes, BadInput> {
         if let Some(path) = &self.flags.host_file {
             return self.nodes_of_file(path, "give --hostfile a file with one host per line");
@@ -293,7 +237,7 @@ impl Search<'_> {
                 let other = elsewhere::scheduler(|name| self.environment.variable(name).is_some());
                 if let Some((name, sentence)) = other {
                     self.unread = Some(name);
-                    self.said.push(sentence);
+                    self.numbers.said.push(sentence);
                 }
                 let names = vec![self.environment.host.clone()];
                 Ok(Nodes { names, file: None, slurm: None })
@@ -303,9 +247,9 @@ impl Search<'_> {
                 let path = path.ok_or_else(|| missing("PBS", "PBS_JOBID", "PBS_NODEFILE"))?;
                 let help = "PBS keeps this file on the job's first node while the job runs; start from there, or give --hostfile";
                 let nodes = self.nodes_of_file(Path::new(&path), help)?;
-                // Chunks may share a node, and then the lines of the file say how many ranks it has.
+                // Chunks may share a node. Then the lines of the file are its ranks.
                 if let Some((_, file)) = &nodes.file
-                    && !self.are_granted(file)?
+                    && !self.numbers.are_granted(file)?
                 {
                     self.ensure_as_many(&nodes, &path, "PBS_NUM_NODES")?;
                 }
@@ -322,14 +266,14 @@ impl Search<'_> {
         // The shells of salloc and sbatch are steps as well, with numbers that no srun gets.
         let normal = |id: &String| id.parse::<u32>().is_ok_and(|id| id <= MOST_STEP);
         let step = set("SLURM_STEP_ID").filter(normal).zip(set(STEP.list));
-        let groups = set("SLURM_JOB_NODELIST_HET_GROUP_0");
+        let groups = set(HET_GROUP);
         let (scope, names) = match (&step, &list) {
             (Some((id, step)), _) => {
                 let names = slurm_hosts(step)?;
                 if let Some((job, list)) = &list
                     && slurm_hosts(list)? != names
                 {
-                    self.said.push(format!(
+                    self.numbers.said.push(format!(
                         "these are the nodes of step {id}, by {}; for the job's, in {}:  unset SLURM_STEP_ID",
                         STEP.list, job.list
                     ));
@@ -346,7 +290,7 @@ impl Search<'_> {
             _ => return Err(missing("Slurm", "SLURM_JOB_ID", "SLURM_JOB_NODELIST")),
         };
         if step.is_none() && groups.is_some() {
-            self.said.push(format!(
+            self.numbers.said.push(format!(
                 "this is a heterogeneous job of Slurm, and {} has the nodes of one group; the others' are in SLURM_JOB_NODELIST_HET_GROUP_0 and so on: give --hostfile for all",
                 scope.list
             ));
@@ -367,7 +311,7 @@ impl Search<'_> {
 
     /// Refuses a number of nodes that is not that of their names.
     fn ensure_as_many(&self, nodes: &Nodes, whence: &str, size: &str) -> Result<(), BadInput> {
-        match self.number(size)? {
+        match self.environment.number(size)? {
             Some(number) if number != nodes.names.len() => Err(BadInput::new(
                 format!(
                     "{whence} has {} nodes, and {size}={number} contradicts it",
@@ -416,8 +360,10 @@ impl Search<'_> {
         let granted = match (&nodes.file, &nodes.slurm) {
             // The user's own file counts as the user's word, as --per-node does.
             (Some((_, file)), _) if self.flags.host_file.is_some() => self.by_the_user(file)?,
-            (Some((_, file)), _) => self.by_pbs(file, machine.is_some())?,
-            (None, Some((scope, whose))) => self.by_slurm(scope, nodes.names.len(), *whose)?,
+            (Some((_, file)), _) => self.numbers.by_pbs(file, machine.is_some())?,
+            (None, Some((scope, whose))) => {
+                self.numbers.by_slurm(scope, nodes.names.len(), *whose)?
+            }
             (None, None) => None,
         };
         if let Some(granted) = granted {
@@ -440,7 +386,9 @@ impl Search<'_> {
         for (name, number) in losers {
             let other = self.environment.variable(name).filter(|text| *text != number.to_string());
             if let Some(other) = other {
-                self.said.push(format!("{number} is {from}, and goes before {name}={other}"));
+                self.numbers
+                    .said
+                    .push(format!("{number} is {from}, and goes before {name}={other}"));
             }
         }
         Ok((all(per_node), from))
@@ -456,7 +404,7 @@ impl Search<'_> {
             Some(Scheduler::Slurm) => "SLURM_NTASKS_PER_NODE",
             None => return Ok(None),
         };
-        let each = self.number(asked)?;
+        let each = self.environment.number(asked)?;
         Ok(each.map(|each| (vec![each; file.hosts.len()], asked.into())))
     }
 
@@ -468,12 +416,12 @@ impl Search<'_> {
         // PBS has no such variable: its NCPUS and OMP_NUM_THREADS are the CPUs of a whole chunk,
         // unless the script changes them.
         if self.scheduler == Some(Scheduler::Slurm) {
-            if let Some(depth) = self.number("SLURM_CPUS_PER_TASK")? {
+            if let Some(depth) = self.environment.number("SLURM_CPUS_PER_TASK")? {
                 return Ok((depth, "SLURM_CPUS_PER_TASK".into()));
             }
             // srun's -c counts the same CPUs: cores at one site, hardware threads at a different
             // one.
-            if let Some(cpus) = self.number("SLURM_CPUS_ON_NODE")? {
+            if let Some(cpus) = self.environment.number("SLURM_CPUS_ON_NODE")? {
                 return Ok((
                     (cpus / per_node).max(1),
                     format!("SLURM_CPUS_ON_NODE={cpus} / {per_node} ranks"),

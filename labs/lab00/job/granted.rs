@@ -1,7 +1,7 @@
 //! How many ranks each node takes, by the scheduler's word. What was granted goes before what was
 //! asked for; where two variables contradict each other, a sentence says which of them won.
 
-use super::discover::Search;
+use super::environment::Environment;
 use super::hosts::{Form, HostFile, slurm_counts};
 use shardlab::error::BadInput;
 
@@ -68,7 +68,14 @@ fn divided(total: usize, nodes: usize, most: Option<usize>) -> Option<Vec<usize>
     Some((0..nodes).map(share).collect())
 }
 
-impl Search<'_> {
+/// The scheduler's numbers.
+pub(super) struct Numbers<'a> {
+    pub environment: &'a Environment<'a>,
+    /// Which of two variables won.
+    pub said: Vec<String>,
+}
+
+impl Numbers<'_> {
     /// Says that `winner` goes before each `(name, value)` that is there.
     fn goes_before(&mut self, winner: &str, losers: &[(&str, Option<usize>)]) {
         let value = |&(name, value): &(&str, Option<usize>)| Some(format!("{name}={}", value?));
@@ -83,9 +90,9 @@ impl Search<'_> {
     pub(super) fn by_pbs(&mut self, file: &HostFile, known: bool) -> Result<Granted, BadInput> {
         let nodes = file.hosts.len();
         let lines: usize = file.hosts.iter().map(|host| host.slots).sum();
-        let all = self.number("PBS_NP")?;
-        let each = self.number("PBS_NUM_PPN")?;
-        let chunks = self.number("PBS_NUM_NODES")?;
+        let all = self.environment.number("PBS_NP")?;
+        let each = self.environment.number("PBS_NUM_PPN")?;
+        let chunks = self.environment.number("PBS_NUM_NODES")?;
         if self.are_granted(file)? {
             let other = |value: Option<usize>, ranks| value.filter(|&value| value != ranks);
             let of_chunks = each.filter(|each| each * chunks.unwrap_or(nodes) != lines);
@@ -129,7 +136,7 @@ impl Search<'_> {
     /// Whether the lines of PBS's file are the ranks.
     pub(super) fn are_granted(&self, file: &HostFile) -> Result<bool, BadInput> {
         let lines: usize = file.hosts.iter().map(|host| host.slots).sum();
-        Ok(file.counts || self.number("PBS_NP")? == Some(lines))
+        Ok(file.counts || self.environment.number("PBS_NP")? == Some(lines))
     }
 
     /// By Slurm, for the nodes of a scope.
@@ -139,9 +146,9 @@ impl Search<'_> {
         nodes: usize,
         whose: Whose,
     ) -> Result<Granted, BadInput> {
-        let mut total = self.number(scope.total)?;
+        let mut total = self.environment.number(scope.total)?;
         let mut counts = self.environment.variable(scope.counts);
-        let mut most = self.number("SLURM_NTASKS_PER_NODE")?;
+        let mut most = self.environment.number("SLURM_NTASKS_PER_NODE")?;
         if whose == Whose::Steps && (total.is_some() || counts.is_some()) {
             self.said.push(format!(
                 "these are the nodes of the job, by {}; {} and {} are a step's, and do not count",
