@@ -1,7 +1,7 @@
 //! One plan in detail: what is wrong with it, or what it costs.
 
 use super::likely;
-use super::planner::{Accuracy, Made, Refusal, refusal, too_large};
+use super::planner::{Accuracy, Made, Refusal, explained, too_large};
 use super::report::{ending, memory, time, usable};
 use super::strategy::{AxisTraffic, Degrees, Strategy, TrainingJob};
 use kit::show::{Screen, bytes_decimal, percent, table, thousands};
@@ -13,7 +13,7 @@ pub fn detail(
     strategy: &Strategy,
     all: f64,
 ) -> Result<String, Refusal> {
-    if let Some(refusal) = refusal(job, strategy) {
+    if let Some(refusal) = explained(job, strategy) {
         return Err(refusal);
     }
     let plan = job.plan(*strategy);

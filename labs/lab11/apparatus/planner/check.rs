@@ -1,6 +1,8 @@
 //! Whether a job can use a strategy. If not: why, and what to do.
 
-use super::super::strategy::{Degrees, Load, Offloaded, Program, Recompute, Strategy, TrainingJob};
+use super::super::strategy::{
+    Degrees, Load, Offloaded, Program, Recompute, Stage, Strategy, TrainingJob,
+};
 use shardlab::parallel::ContextParallel;
 use shardlab::units::bytes_decimal;
 
@@ -15,13 +17,70 @@ fn because(what: impl Into<String>, help: impl Into<String>) -> Option<Refusal> 
     Some(Refusal { what: what.into(), help: help.into() })
 }
 
-/// The divisors of `n` that are closest to `near`.
-fn divisors(n: usize, near: usize) -> String {
-    let all = (1..=n).filter(|d| n.is_multiple_of(*d));
-    let (below, above): (Vec<usize>, Vec<usize>) = all.partition(|&d| d < near);
-    let closest: Vec<String> =
-        below.last().into_iter().chain(above.first()).map(usize::to_string).collect();
-    closest.join(" or ")
+/// The first reason against a strategy, with a help that no later reason refuses: it names the
+/// nearest strategy that the job can use.
+pub fn explained(job: &TrainingJob, s: &Strategy) -> Option<Refusal> {
+    let Refusal { what, help } = refusal(job, s)?;
+    let Some(near) = nearest(job, s) else {
+        return because(what, help);
+    };
+    // Another batch may be all that a strategy of all devices needs.
+    if s.ranks() == job.devices {
+        let group = s.data * s.sequences() * if s.chunks > 1 { s.pipeline } else { 1 };
+        let batch = job.batch.next_multiple_of(group);
+        let larger = TrainingJob { batch, ..job.clone() };
+        if refusal(&larger, s).is_none() {
+            return because(what, format!("give --batch {batch}, or --plan {near}"));
+        }
+    }
+    if near == (Strategy { data: near.data, ..*s }) {
+        let devices = job.devices;
+        return because(what, format!("dp={} uses all {devices} devices: {near}", near.data));
+    }
+    because(what, format!("{help}; the nearest that this job can use: {near}"))
+}
+
+/// The nearest strategy that the job can use: with other degrees, or else with fewer settings.
+fn nearest(job: &TrainingJob, s: &Strategy) -> Option<Strategy> {
+    let fewer = Strategy { chunks: 1, micro_batch: None, sequence: false, ..*s };
+    let plain = Strategy { data: s.data, zero: Stage::One, ..Strategy::SINGLE };
+    [*s, fewer, plain].iter().find_map(|settings| nearest_with(job, s, settings))
+}
+
+fn nearest_with(job: &TrainingJob, s: &Strategy, settings: &Strategy) -> Option<Strategy> {
+    let ratio = |a: usize, b: usize| (a as f64 / b as f64).ln().abs();
+    let mut best: Option<(f64, Strategy)> = None;
+    for [tensor, pipeline, context] in degrees(job.devices, s.context > 1) {
+        let data = job.devices / (tensor * pipeline * context);
+        let far = ratio(tensor, s.tensor) + ratio(pipeline, s.pipeline);
+        let far = far + ratio(context, s.context) + 0.01 * ratio(data, s.data);
+        // Groups of data ranks keep their size.
+        let shard = if settings.replicas > 1 {
+            settings.shard()
+        } else {
+            data * context
+        };
+        let replicas = (data * context) / shard;
+        let strategy = Strategy { data, tensor, pipeline, context, replicas, ..*settings };
+        let nearer = best.is_none_or(|(least, _)| far < least);
+        if nearer && replicas * shard == data * context && refusal(job, &strategy).is_none() {
+            best = Some((far, strategy));
+        }
+    }
+    best.map(|(_, strategy)| strategy)
+}
+
+/// All numbers of tensor ranks, stages and context ranks whose product divides `devices`.
+fn degrees(devices: usize, shares: bool) -> Vec<[usize; 3]> {
+    let divisors = |n: usize| (1..=n).filter(move |d| n.is_multiple_of(*d));
+    let mut all = Vec::new();
+    for tensor in divisors(devices) {
+        for pipeline in divisors(devices / tensor) {
+            let most = if shares { devices / tensor / pipeline } else { 1 };
+            all.extend(divisors(most).map(|context| [tensor, pipeline, context]));
+        }
+    }
+    all
 }
 
 /// The first reason against a strategy, unless its memory is one.
@@ -47,13 +106,8 @@ pub fn undivided(job: &TrainingJob, s: &Strategy) -> Option<Refusal> {
         let what = format!(
             "dp {data} x tp {tensor} x pp {pipeline}{shared} = {ranks} devices, not {devices}"
         );
-        let replica = tensor * pipeline * context;
-        if devices >= replica && devices.is_multiple_of(replica) {
-            return because(what, format!("dp={} uses all {devices} devices", devices / replica));
-        }
         let axes = if context > 1 { "tp x pp x cp" } else { "tp x pp" };
-        let help = format!("{axes} must divide {devices}: {}", divisors(devices, replica));
-        return because(what, help);
+        return because(what, format!("{axes} must divide {devices}"));
     }
     for (what, number) in [
         ("query heads: a rank computes whole heads", model.heads),
@@ -62,12 +116,12 @@ pub fn undivided(job: &TrainingJob, s: &Strategy) -> Option<Refusal> {
     ] {
         if !number.is_multiple_of(tensor) {
             let what = format!("tp {tensor} does not divide {number} {what}");
-            return because(what, format!("give tp={}", divisors(number, tensor)));
+            return because(what, format!("tp must divide {number}"));
         }
     }
     let comm = (s.exchange, s.slicing);
     if let Err(error) = ContextParallel::check(model, (context, tensor), comm, false) {
-        return because(error.what, error.help.replace('`', ""));
+        return because(error.what, error.help.replace("`block`", "--seq").replace('`', ""));
     }
     if pipeline == 1 && chunks > 1 {
         let what = format!("{chunks} chunks on a pipeline of 1 rank follow each other there");
@@ -227,16 +281,34 @@ mod tests {
     #[test]
     fn each_mistake_is_explained() {
         for (plan, what, help) in [
-            ("dp=8,tp=3,pp=2", "tp 3 does not divide 64 query heads", "tp=2 or 4"),
-            ("dp=4,tp=2,pp=2", "= 16 devices, not 48", "dp=12 uses all 48"),
-            ("tp=5", "not 48", "tp x pp must divide 48: 4 or 6"),
-            ("dp=2,tp=2,pp=12,chunks=5", "60 stages for 48 layers", "50 at most"),
-            ("dp=48,chunks=2", "follow each other", "pp=2"),
-            ("dp=48", "48 sequences do not divide a batch of 64", "--batch 96"),
+            (
+                "dp=8,tp=3,pp=2",
+                "tp 3 does not divide 64 query heads",
+                "tp must divide 64; the nearest that this job can use: dp=4,tp=4,pp=3",
+            ),
+            (
+                "dp=4,tp=2,pp=3",
+                "= 24 devices, not 48",
+                "dp=8 uses all 48 devices: dp=8,tp=2,pp=3",
+            ),
+            // 12 data ranks would not divide the batch.
+            ("dp=4,tp=2,pp=2", "= 16 devices, not 48", "can use: dp=8,tp=2,pp=3"),
+            ("tp=5", "not 48", "tp x pp must divide 48; the nearest that this job can use: "),
+            (
+                "dp=2,tp=2,pp=12,chunks=5",
+                "60 stages for 48 layers",
+                "50 at most; the nearest ",
+            ),
+            ("dp=48,chunks=2", "follow each other", "pp=2 or more, or chunks=1; the nearest "),
+            (
+                "dp=48",
+                "48 sequences do not divide a batch of 64",
+                "give --batch 96, or --plan dp=16,pp=3",
+            ),
             (
                 "dp=4,tp=2,pp=6,chunks=2",
                 "16 micro-batches are no multiple of pp 6",
-                "chunks=1",
+                "give --batch 72, or --plan dp=4,tp=2,pp=6",
             ),
             (
                 "dp=4,tp=2,pp=6,zero=3",
@@ -246,13 +318,92 @@ mod tests {
             ("dp=16,tp=1,pp=3,zero=1,offload=parameters", "only ZeRO-3", "zero=3"),
             ("dp=16,pp=3,shard=8", "divide nothing without ZeRO", "zero=3"),
         ] {
-            let found = refusal(&job(), &plan.parse().unwrap()).unwrap();
+            let found = explained(&job(), &plan.parse().unwrap()).unwrap();
             assert!(found.what.contains(what) && found.help.contains(help), "{plan}: {found:?}");
         }
         assert_eq!(refusal(&job(), &"dp=4,tp=2,pp=6,zero=1".parse().unwrap()), None);
         let shardlab = TrainingJob { program: Program::Shardlab, ..job() };
         let parts = refusal(&shardlab, &"dp=16,tp=1,pp=3,recompute=mlp".parse().unwrap());
         assert!(parts.unwrap().what.contains("has no recompute=mlp"));
+    }
+
+    /// What a help proposes, no check refuses: heads, key heads, layers, devices, batch and the
+    /// length of sequences are asked together.
+    #[test]
+    fn what_a_help_proposes_is_possible() {
+        let plans = [
+            "tp=16",
+            "tp=10",
+            "tp=7,pp=3",
+            "dp=3",
+            "dp=5,tp=2,pp=2",
+            "pp=60",
+            "pp=7,chunks=3",
+            "tp=16,sp",
+            "dp=8,mb=3",
+            "cp=3,tp=4",
+            "dp=2,cp=6,cp-comm=ulysses",
+            "dp=64,chunks=2",
+            "dp=16,zero=3,shard=5,tp=3",
+            "tp=12,pp=2,zero=1,offload=optimizer",
+            "pp=4,zero=3,offload=parameters",
+            "tp=4,pp=2,recompute=mlp,zero=2",
+            "dp=4,zero=3,shard=2",
+        ];
+        let mut proposed = 0;
+        for [heads, kv_heads, head, layers, block, devices, batch] in [
+            [40, 8, 128, 48, 8192, 64, 512], // Qwen 2.5 14B
+            [56, 8, 128, 60, 4096, 64, 256],
+            [64, 64, 96, 48, 2048, 48, 64],
+            [12, 4, 64, 12, 2047, 6, 8],
+            [25, 25, 64, 48, 1024, 40, 7], // GPT-2 XL's heads
+            [7, 1, 64, 3, 512, 97, 97],
+            [128, 8, 128, 126, 131_072, 1024, 16],
+            [9, 3, 64, 30, 2048, 1, 1],
+        ] {
+            let mut job = TrainingJob { batch, ..job() };
+            job.devices = devices;
+            let family = Family::Dense(Dense::llama(kv_heads, head, 8 * head * heads / 4));
+            job.model = ModelShape {
+                family,
+                ..ModelShape::gpt2(layers, head * heads, heads, 32_000, block)
+            };
+            for program in [Program::Megatron, Program::Shardlab, Program::Pytorch] {
+                let job = TrainingJob { program, ..job.clone() };
+                for plan in plans {
+                    let Ok(strategy) = plan.parse::<Strategy>() else {
+                        continue;
+                    };
+                    let Some(found) = explained(&job, &strategy) else {
+                        continue;
+                    };
+                    let mut larger = job.clone();
+                    if let Some((_, number)) = found.help.split_once("give --batch ") {
+                        larger.batch = number.split(',').next().unwrap().parse().unwrap();
+                        assert_eq!(refusal(&larger, &strategy), None, "{plan}: {found:?}");
+                    }
+                    let near = found.help.rsplit_once([' ']).unwrap().1;
+                    let near: Strategy =
+                        near.parse().unwrap_or_else(|_| panic!("{plan}: {found:?}"));
+                    assert_eq!(refusal(&job, &near), None, "{plan} on {devices}: {found:?}");
+                    proposed += 1;
+                }
+            }
+        }
+        assert!(proposed > 200, "{proposed}");
+    }
+
+    /// The help of one check was what the next one refused: 16 tensor ranks divide neither the
+    /// heads nor the key heads, and 10 not the devices.
+    #[test]
+    fn qwens_heads_on_64_devices() {
+        let mut job = TrainingJob { batch: 512, devices: 64, ..job() };
+        let family = Family::Dense(Dense::llama(8, 128, 13_824));
+        job.model = ModelShape { family, ..ModelShape::gpt2(48, 5120, 40, 152_064, 8192) };
+        for plan in ["tp=16", "tp=10", "dp=4,tp=16"] {
+            let found = explained(&job, &plan.parse().unwrap()).unwrap();
+            assert!(found.help.ends_with(": dp=8,tp=8"), "{plan}: {found:?}");
+        }
     }
 
     /// Ranks that share heads share the MLP and, with sp, sequences.

@@ -19,7 +19,7 @@ mod search;
 
 pub use super::strategy::Plan;
 pub use accuracy::{Accuracy, Errors, HeldOut, PlanKind, compared, errors_of, held_out};
-pub use check::{Refusal, fits, refusal, too_large};
+pub use check::{Refusal, explained, fits, refusal, too_large};
 pub use file::{EXAMPLE, read as read_cluster};
 pub use model::{ModelOfJob, model, models};
 pub use published::Made;
