@@ -2,110 +2,112 @@
 //!
 //! [`planned`] reads what a plan counts, of any family that is known here. [`llama`] reads a model
 //! that is computed with, and refuses keys that would change its arithmetic. Keys and defaults are
-//! those of transformers 5.23.
+//! those of transformers 5.23. Keys that are neither read nor known to change nothing are named.
+//!
+//! Reading order: `config_json.rs`, `keys.rs` (the lists of keys, and their kinds), `strangers.rs`
+//! (files and families that are something else).
 
-use serde::Deserialize;
+mod keys;
+mod strangers;
+
+pub use keys::{json, some};
+
+use crate::show::thousands;
+use keys::Keys;
 use serde_json::{Value, json};
 use shardlab::error::BadInput;
 use shardlab::plan::{Dense, Family, LlamaExtra, ModelShape, Rope, RopeScaling};
 
-/// The families that can be read, by `model_type`.
-const FAMILIES: [&str; 4] = ["llama", "mistral", "qwen2", "qwen3"];
+/// The families that can be read, by `model_type`, and the longest sequences of a file that does
+/// not say.
+const FAMILIES: [(&str, usize); 4] =
+    [("llama", 2048), ("mistral", 131_072), ("qwen2", 32_768), ("qwen3", 32_768)];
 
-/// The keys that are read. What is missing and what is null have the same meaning.
-#[derive(Deserialize)]
-struct Keys {
-    vocab_size: usize,
-    hidden_size: usize,
-    num_hidden_layers: usize,
-    num_attention_heads: usize,
-    num_key_value_heads: Option<usize>,
-    head_dim: Option<usize>,
-    intermediate_size: usize,
-    max_position_embeddings: usize,
-    rms_norm_eps: Option<f64>,
-    rope_theta: Option<f64>,
-    rope_scaling: Option<RopeKeys>,
-    /// Both of RoPE's keys, since transformers 5.
-    rope_parameters: Option<RopeKeys>,
-    tie_word_embeddings: Option<bool>,
-    attention_bias: Option<bool>,
-    mlp_bias: Option<bool>,
-    hidden_act: Option<String>,
-    partial_rotary_factor: Option<f64>,
-    sliding_window: Option<Value>,
-    quantization_config: Option<Value>,
-}
-
-#[derive(Deserialize)]
-struct RopeKeys {
-    rope_theta: Option<f64>,
-    rope_type: Option<String>,
-    /// The older name of `rope_type`. Some files have both.
-    #[serde(rename = "type")]
-    kind: Option<String>,
-    #[serde(flatten)]
-    rest: Value,
-}
-
-/// The scaling of Llama 3.1.
-#[derive(Deserialize)]
-struct Llama3 {
-    factor: f64,
-    low_freq_factor: f64,
-    high_freq_factor: f64,
-    original_max_position_embeddings: usize,
+/// The model of a config.json, and what to say of it beside its numbers.
+pub struct Described {
+    pub shape: ModelShape,
+    pub notes: Vec<String>,
+    /// Why the shape's longest sequence is a default, if it is one.
+    pub no_length: Option<String>,
 }
 
 /// The model that a config.json describes, to plan with: its parameters, its widths, its heads.
-/// What changes none of them, such as RoPE's scaling or a sliding window, is not read.
+/// What changes none of them, such as RoPE's scaling or a sliding window, is not asked.
 ///
 /// # Errors
-/// If the text is not JSON, lacks a key, describes a family that is not known, or its numbers do
-/// not fit together.
-pub fn planned(json: &str) -> Result<ModelShape, BadInput> {
-    let (kind, keys) = read(json)?;
-    keys.planned(kind)
+/// If the text is not JSON, is a different file's, lacks a key, describes a family that is not
+/// known, or its numbers do not fit together.
+pub fn planned(json: &str) -> Result<Described, BadInput> {
+    let all = read(json)?;
+    let keys = table(&all)?;
+    let family = family(&keys).map_err(|error| {
+        let by_hand = strangers::by_hand(&keys);
+        BadInput::new(error.what, format!("{}{by_hand}", error.help))
+    })?;
+    let mut described = keys.described(family)?;
+    let (headless, about_head) = strangers::head(&keys);
+    if let Family::Dense(dense) = &mut described.shape.family {
+        dense.headless = headless;
+        dense.tied &= !headless;
+    }
+    described.notes.extend(about_head);
+    described.notes.extend(keys.quantised());
+    Ok(described)
 }
 
 /// The Llama that a config.json describes, to compute with.
 ///
 /// # Errors
 /// As [`planned`], and if it is no Llama or computes other than this library's.
-pub fn llama(json: &str) -> Result<ModelShape, BadInput> {
-    let (kind, keys) = read(json)?;
-    if kind != "llama" {
-        return Err(unsupported(format!("model_type is {kind}, not llama")));
+pub fn llama(json: &str) -> Result<Described, BadInput> {
+    let all = read(json)?;
+    let keys = table(&all)?;
+    let family = family(&keys)?;
+    if family.0 != "llama" {
+        return Err(unsupported(format!("model_type is {}, not llama", family.0)));
     }
-    let planned = keys.planned(kind)?;
+    let mut described = keys.described(family)?;
+    keys.size("max_position_embeddings")?;
+    described.notes.extend(described.no_length.take());
+    let planned = described.shape;
     let dense = planned.dense();
-    let activation = keys.hidden_act.as_deref().unwrap_or("silu");
+    let activation = keys.text("hidden_act")?.unwrap_or("silu");
+    let partial = keys.number("partial_rotary_factor")?;
+    let causal = keys.get("is_causal").is_none() || keys.flag("is_causal")?;
     for (differs, key) in [
         (!["silu", "swish"].contains(&activation), "hidden_act"),
         (dense.qkv_bias, "attention_bias"),
         (dense.mlp_bias, "mlp_bias"),
-        (planned.q_width() != planned.embd, "head_dim"),
-        (keys.sliding_window.is_some(), "sliding_window"),
-        (keys.quantization_config.is_some(), "quantization_config"),
-        (
-            keys.partial_rotary_factor.is_some_and(|part| part != 1.0),
-            "partial_rotary_factor",
-        ),
+        (keys.get("sliding_window").is_some(), "sliding_window"),
+        (keys.get("quantization_config").is_some(), "quantization_config"),
+        (keys.get("compression_config").is_some(), "compression_config"),
+        (keys.get("quantization").is_some(), "quantization"),
+        (partial.is_some_and(|part| part != 1.0), "partial_rotary_factor"),
+        (!causal, "is_causal"),
     ] {
         if differs {
             return Err(unsupported(format!("its {key} changes what it computes")));
         }
     }
+    if planned.q_width() != planned.embd {
+        return Err(unsupported(format!("its head_dim: {}", wide_heads(&planned, dense.head))));
+    }
     let family = Family::Llama(LlamaExtra {
         kv_heads: dense.kv_heads,
         ffn: dense.ffn,
-        rope: keys.rope()?,
-        norm_eps: keys.rms_norm_eps.unwrap_or(1e-6),
+        rope: keys.rope(&mut described.notes)?,
+        norm_eps: keys.number("rms_norm_eps")?.unwrap_or(1e-6),
         tied: dense.tied,
     });
-    let shape = ModelShape { family, ..planned };
-    check(&shape)?;
-    Ok(shape)
+    described.shape = ModelShape { family, ..planned };
+    check(&described.shape)?;
+    Ok(described)
+}
+
+/// Heads that are not as wide together as the model.
+pub fn wide_heads(shape: &ModelShape, head: usize) -> String {
+    let ModelShape { heads, embd, .. } = *shape;
+    format!("{heads} heads of {head} in a width of {embd} are not supported")
 }
 
 /// A Llama's shape as config.json; `None` for another family.
@@ -139,6 +141,9 @@ pub fn to_config(shape: &ModelShape) -> Option<String> {
     Some(format!("{config:#}\n"))
 }
 
+/// The longest sequence that a model may have.
+const LONGEST: usize = 1 << 24;
+
 /// Refuses numbers that no model has, and heads that do not divide each other. With these bounds 64
 /// bits count every product.
 ///
@@ -155,7 +160,7 @@ pub fn check(shape: &ModelShape) -> Result<(), BadInput> {
     within("query heads", heads, 4096)?;
     within("numbers in its width", shape.embd, 1 << 20)?;
     within("tokens in its vocabulary", shape.vocabulary, 1 << 24)?;
-    within("positions", shape.block, 1 << 24)?;
+    within("positions", shape.block, LONGEST)?;
     let dense = shape.dense();
     within("key and value heads", dense.kv_heads, 4096)?;
     within("numbers in a head", dense.head, 4096)?;
@@ -200,84 +205,190 @@ pub fn head_width(embd: usize, heads: usize) -> Result<usize, BadInput> {
     ))
 }
 
-/// The family and the keys.
-fn read(json: &str) -> Result<(&'static str, Keys), BadInput> {
-    let all: Value = serde_json::from_str(json)
-        .map_err(|error| incomplete(format!("config.json is not JSON: {error}")))?;
-    let kind = all.get("model_type").and_then(Value::as_str).unwrap_or("missing");
-    let Some(kind) = FAMILIES.into_iter().find(|known| *known == kind) else {
-        let what = format!("config.json's model_type is {kind}, which is not known here");
-        let help = format!("families that can be read are {}", FAMILIES.join(", "));
-        return Err(BadInput::new(what, help));
-    };
-    Ok((kind, serde_json::from_str(json).map_err(unusable)?))
+/// Reads the text as JSON.
+fn read(text: &str) -> Result<Value, BadInput> {
+    keys::json(text).map_err(|error| incomplete(format!("config.json is not JSON: {error}")))
 }
 
-impl Keys {
-    fn planned(&self, kind: &str) -> Result<ModelShape, BadInput> {
+fn table(all: &Value) -> Result<Keys<'_>, BadInput> {
+    let table = all.as_object().map(Keys);
+    table.ok_or_else(|| incomplete("this is no config.json: its JSON is not a table of keys"))
+}
+
+/// The family, and the longest sequences of its files that do not say.
+fn family(keys: &Keys) -> Result<(&'static str, usize), BadInput> {
+    let Some(kind) = keys.text("model_type")? else {
+        return Err(strangers::without_a_family(keys));
+    };
+    let found = FAMILIES.into_iter().find(|(known, _)| *known == kind);
+    found.ok_or_else(|| {
+        let traits = strangers::traits(keys);
+        let what = format!("config.json's model_type is {kind}, which is not known here{traits}");
+        let names: Vec<&str> = FAMILIES.iter().map(|(name, _)| *name).collect();
+        BadInput::new(what, format!("families that can be read are {}", names.join(", ")))
+    })
+}
+
+impl Keys<'_> {
+    fn described(&self, (kind, longest): (&str, usize)) -> Result<Described, BadInput> {
         let llama = kind == "llama";
-        let heads = self.num_attention_heads;
-        let kv_heads = match self.num_key_value_heads {
+        let heads = self.needed("num_attention_heads")?;
+        let embd = self.needed("hidden_size")?;
+        let kv_heads = match self.size("num_key_value_heads")? {
             None if !llama => return Err(incomplete("config.json has no num_key_value_heads")),
             given => given.unwrap_or(heads),
         };
-        let head = match self.head_dim {
+        let head = match self.size("head_dim")? {
             None if kind == "qwen3" => return Err(incomplete("config.json has no head_dim")),
             Some(head) => head,
-            None => head_width(self.hidden_size, heads)?,
+            None => head_width(embd, heads)?,
         };
-        let attention_bias = (llama || kind == "qwen3") && self.attention_bias == Some(true);
+        let attention_bias = (llama || kind == "qwen3") && self.flag("attention_bias")?;
+        let (block, no_length) = self.longest(longest);
         let shape = ModelShape {
-            vocabulary: self.vocab_size,
-            block: self.max_position_embeddings,
-            layers: self.num_hidden_layers,
+            vocabulary: self.needed("vocab_size")?,
+            block,
+            layers: self.needed("num_hidden_layers")?,
             heads,
-            embd: self.hidden_size,
+            embd,
             family: Family::Dense(Dense {
                 qkv_bias: attention_bias || kind == "qwen2",
                 proj_bias: attention_bias,
-                mlp_bias: llama && self.mlp_bias == Some(true),
+                mlp_bias: llama && self.flag("mlp_bias")?,
                 qk_norms: kind == "qwen3",
-                tied: self.tie_word_embeddings == Some(true),
-                ..Dense::llama(kv_heads, head, self.intermediate_size)
+                tied: self.flag("tie_word_embeddings")?,
+                ..Dense::llama(kv_heads, head, self.needed("intermediate_size")?)
             }),
         };
         check(&shape)?;
-        Ok(shape)
+        let experts = self.experts().map(|(key, number)| {
+            format!(
+                "config.json has {number} experts ({key}), and a {kind} none: each layer has one \
+                 MLP here"
+            )
+        });
+        let notes = experts.into_iter().chain(self.unread()).collect();
+        Ok(Described { shape, notes, no_length })
     }
 
-    fn rope(&self) -> Result<Rope, BadInput> {
-        let keys = self.rope_parameters.as_ref().or(self.rope_scaling.as_ref());
-        let theta = keys.and_then(|keys| keys.rope_theta).or(self.rope_theta);
-        let plain = Rope { theta: theta.unwrap_or(10_000.0), scaling: None };
-        let Some(keys) = keys else {
-            return Ok(plain);
+    /// The longest sequence, and why it is the family's, if the file does not say. The first Llamas
+    /// have an older key.
+    fn longest(&self, of_family: usize) -> (usize, Option<String>) {
+        let older = if self.get("max_position_embeddings").is_none() {
+            self.size("max_sequence_length")
+        } else {
+            Ok(None)
         };
-        match keys.rope_type.as_deref().or(keys.kind.as_deref()) {
-            None | Some("default") => Ok(plain),
-            Some("llama3") => {
-                let llama3: Llama3 = serde_json::from_value(keys.rest.clone()).map_err(unusable)?;
-                let scaling = RopeScaling {
-                    factor: llama3.factor,
-                    low_freq_factor: llama3.low_freq_factor,
-                    high_freq_factor: llama3.high_freq_factor,
-                    original_block: llama3.original_max_position_embeddings,
-                };
-                Ok(Rope { scaling: Some(scaling), ..plain })
-            }
-            Some(other) => {
-                Err(unsupported(format!("RoPE's kind is {other}, not default or llama3")))
-            }
+        let given = self.size("max_position_embeddings").and_then(|given| Ok(given.or(older?)));
+        match given {
+            Ok(Some(block)) if (1..=LONGEST).contains(&block) => return (block, None),
+            _ => {}
         }
+        let why = match given {
+            Ok(None) => "config.json has no max_position_embeddings".to_string(),
+            Ok(Some(block)) => format!("config.json: max_position_embeddings is {block}"),
+            Err(error) => error.what,
+        };
+        let tokens = thousands(of_family as u64);
+        let note = format!("{why}: its longest sequence is taken to have {tokens} tokens");
+        (of_family, Some(note))
+    }
+
+    /// A note, if the file is a quantised model's.
+    fn quantised(&self) -> Option<String> {
+        let key = self.first(&["quantization_config", "compression_config", "quantization"])?;
+        let how = self.table(key).ok().flatten();
+        let how = how.and_then(|how| how.text("quant_method").ok().flatten());
+        let how = how.map_or(String::new(), |how| format!(" by {how}"));
+        Some(format!(
+            "this model is quantised{how} ({key}), and a plan trains all parameters, at 16 or 18 \
+             bytes each (--bytes)"
+        ))
+    }
+
+    /// RoPE, by the one table that has it. `rope_scaling` goes before `rope_parameters`.
+    fn rope(&self, notes: &mut Vec<String>) -> Result<Rope, BadInput> {
+        let plain = Rope {
+            theta: self.number("rope_theta")?.unwrap_or(10_000.0),
+            scaling: None,
+        };
+        let mut found: Option<Rope> = None;
+        for key in ["rope_scaling", "rope_parameters"] {
+            let Some(keys) = self.table(key)?.filter(|keys| !keys.0.is_empty()) else {
+                continue;
+            };
+            let rope = keys.rope_of_table(key, plain, notes)?;
+            if found.is_some_and(|found| found != rope) {
+                let what = "rope_scaling and rope_parameters contradict each other";
+                return Err(unsupported(what.into()));
+            }
+            found = Some(rope);
+        }
+        Ok(found.unwrap_or(plain))
+    }
+
+    fn rope_of_table(
+        &self,
+        table: &str,
+        plain: Rope,
+        notes: &mut Vec<String>,
+    ) -> Result<Rope, BadInput> {
+        let theta = self.number("rope_theta")?.unwrap_or(plain.theta);
+        let kind = match self.text("rope_type")? {
+            None => self.text("type")?,
+            given => given,
+        };
+        // What scales without a kind is the older programs' linear scaling.
+        let factor = self.number("factor")?.filter(|factor| *factor != 1.0);
+        let scaling = match (kind, factor) {
+            (None, Some(_)) => {
+                return Err(unsupported(format!("its {table} has a factor, and no rope_type")));
+            }
+            (None | Some("default"), _) => None,
+            (Some("llama3"), _) => {
+                let number = |key: &str| {
+                    let lacks = || incomplete(format!("config.json: {table} has no {key}"));
+                    self.number(key)?.ok_or_else(lacks)
+                };
+                Some(RopeScaling {
+                    factor: number("factor")?,
+                    low_freq_factor: number("low_freq_factor")?,
+                    high_freq_factor: number("high_freq_factor")?,
+                    original_block: self.needed("original_max_position_embeddings")?,
+                })
+            }
+            (Some(other), _) => {
+                return Err(unsupported(format!("RoPE's kind is {other}, not default or llama3")));
+            }
+        };
+        if self.number("partial_rotary_factor")?.is_some_and(|part| part != 1.0) {
+            let what = format!("its {table}.partial_rotary_factor changes what it computes");
+            return Err(unsupported(what));
+        }
+        let known = [
+            "rope_theta",
+            "rope_type",
+            "type",
+            "factor",
+            "low_freq_factor",
+            "high_freq_factor",
+            "original_max_position_embeddings",
+            "partial_rotary_factor",
+        ];
+        let unread = self.0.keys().filter(|key| !known.contains(&key.as_str()));
+        let unread: Vec<&str> = unread.map(String::as_str).collect();
+        if !unread.is_empty() {
+            notes.push(format!(
+                "config.json's {table} has keys that were not read: {}",
+                some(&unread)
+            ));
+        }
+        Ok(Rope { theta, scaling })
     }
 }
 
 fn incomplete(what: impl Into<String>) -> BadInput {
     BadInput::new(what, "is it the model's own, complete file?")
-}
-
-fn unusable(error: serde_json::Error) -> BadInput {
-    incomplete(format!("config.json cannot be used: {error}"))
 }
 
 fn unsupported(what: String) -> BadInput {
@@ -300,12 +411,18 @@ mod tests {
         config.to_string()
     }
 
+    fn refused(read: Result<Described, BadInput>) -> BadInput {
+        read.err().expect("this is refused")
+    }
+
     #[test]
     fn every_preset_is_read_as_it_was_written() {
         for (name, shape) in LLAMAS {
             let config = to_config(shape).unwrap();
-            assert_eq!(llama(&config).unwrap(), *shape, "{name}");
-            assert_eq!(planned(&config).unwrap().dense(), shape.dense(), "{name}");
+            let read = llama(&config).unwrap();
+            assert_eq!((read.shape, read.notes), (*shape, Vec::new()), "{name}");
+            let read = planned(&config).unwrap();
+            assert_eq!((read.shape.dense(), read.notes), (shape.dense(), Vec::new()), "{name}");
         }
     }
 
@@ -353,7 +470,9 @@ mod tests {
             });
             config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             let config = config.to_string();
-            assert_eq!(planned(&config).unwrap().parameters(), parameters, "{config}");
+            let read = planned(&config).unwrap();
+            assert_eq!(read.shape.parameters(), parameters, "{config}");
+            assert_eq!(read.notes, Vec::<String>::new(), "{config}");
         }
     }
 
@@ -377,7 +496,7 @@ mod tests {
             (
                 "rope_scaling",
                 json!({"rope_type": "llama3", "factor": 2.0}),
-                "missing field `low_freq_factor`",
+                "config.json: rope_scaling has no low_freq_factor",
             ),
             (
                 "rope_scaling",
@@ -388,29 +507,292 @@ mod tests {
             ("num_key_value_heads", json!(3), "8 query heads cannot share 3"),
             ("hidden_size", json!(60), "8 heads cannot share a width of 60"),
             ("hidden_size", json!(72), "heads of width 9 have no pairs"),
-            ("hidden_size", json!("64"), "expected usize"),
+            ("hidden_size", json!("64"), "hidden_size is \"64\", not a whole number"),
+            ("hidden_size", json!(64.0), "hidden_size is 64.0, not a whole number"),
+            ("rms_norm_eps", json!("1e-5"), "rms_norm_eps is \"1e-5\", not a number"),
+            ("rope_scaling", json!("linear"), "rope_scaling is \"linear\", not a table"),
+            (
+                "rope_scaling",
+                json!({"factor": 2.0}),
+                "rope_scaling has a factor, and no rope_type",
+            ),
+            (
+                "rope_parameters",
+                json!({"rope_theta": 10_000.0, "partial_rotary_factor": 0.5}),
+                "its rope_parameters.partial_rotary_factor",
+            ),
+            ("hidden_act", json!(["silu"]), "hidden_act is a list, not a text"),
+            ("max_position_embeddings", json!([1]), "max_position_embeddings is a list"),
+            ("tie_word_embeddings", json!("true"), "\"true\", not true or false"),
+            ("is_causal", json!(false), "its is_causal"),
+            ("quantization", json!({"bits": 4}), "its quantization changes"),
             ("num_hidden_layers", json!(0), "0 layers, not 1 to 10000"),
             ("num_attention_heads", json!(0), "0 heads cannot share"),
-            ("vocab_size", Value::Null, "config.json cannot be used"),
+            ("vocab_size", Value::Null, "config.json has no vocab_size"),
+            ("head_dim", json!(16), "8 heads of 16 in a width of 64 are not supported"),
         ] {
-            let error = llama(&with(key, value)).unwrap_err().to_string();
+            let error = refused(llama(&with(key, value))).to_string();
             assert!(error.contains(says) && error.contains("help:"), "{error}");
         }
-        let error = llama("{").unwrap_err().to_string();
+        let error = refused(llama("{")).to_string();
         assert!(error.contains("config.json is not JSON"), "{error}");
         let qwen = with("num_key_value_heads", Value::Null).replace("\"llama\"", "\"qwen2\"");
-        assert!(planned(&qwen).unwrap_err().what.contains("no num_key_value_heads"));
+        assert!(refused(planned(&qwen)).what.contains("no num_key_value_heads"));
     }
 
     /// Missing keys have transformers' defaults, and its version 5 has RoPE's keys in one place.
     #[test]
     fn defaults_and_new_keys() {
-        let read = |key, value| llama(&with(key, value)).unwrap();
+        let read = |key, value| llama(&with(key, value)).unwrap().shape;
         assert_eq!(read("num_key_value_heads", Value::Null).kv_heads(), 8);
         assert!(!read("tie_word_embeddings", Value::Null).tied());
         assert_eq!(read("rms_norm_eps", Value::Null).llama().unwrap().norm_eps, 1e-6);
         let rope = json!({"rope_type": "default", "rope_theta": 5000.0});
         let shape = read("rope_parameters", rope);
         assert_eq!(shape.llama().unwrap().rope, Rope { theta: 5000.0, scaling: None });
+    }
+
+    /// A file that says nothing of its longest sequence is its family's; the first Llamas had a
+    /// different key. A plan needs no more of it than that.
+    #[test]
+    fn a_length_that_is_not_said_is_the_familys() {
+        let without = with("max_position_embeddings", Value::Null);
+        let read = llama(&without).unwrap();
+        assert_eq!((read.shape.block, read.notes.len()), (2048, 1));
+        assert!(read.notes[0].contains("no max_position_embeddings"), "{}", read.notes[0]);
+        let older = without.replacen('{', "{\"max_sequence_length\": 1024,", 1);
+        let read = llama(&older).unwrap();
+        assert_eq!((read.shape.block, read.notes), (1024, Vec::new()));
+        for (value, says) in [
+            (json!("4096"), "max_position_embeddings is \"4096\", not a whole number"),
+            (
+                json!(0),
+                "max_position_embeddings is 0: its longest sequence is taken to have 2,048",
+            ),
+            (json!(1u64 << 40), "max_position_embeddings is 1099511627776"),
+        ] {
+            let read = planned(&with("max_position_embeddings", value)).unwrap();
+            let why = read.no_length.unwrap();
+            assert!(why.contains(says) && read.shape.block == 2048, "{why}");
+            assert!(read.notes.is_empty(), "{:?}", read.notes);
+        }
+    }
+
+    /// What changes no count cannot refuse a plan, and what Python writes is read.
+    #[test]
+    fn a_plan_asks_only_what_it_counts() {
+        let plain = planned(&with("x", Value::Null)).unwrap();
+        for (key, value) in [
+            ("rope_scaling", json!("linear")),
+            ("rope_theta", json!([1])),
+            ("hidden_act", json!(["silu"])),
+            ("rms_norm_eps", json!("1e-5")),
+            ("partial_rotary_factor", json!("half")),
+            ("attention_bias", json!(0)),
+            ("tie_word_embeddings", json!(1)),
+            ("sliding_window", json!(true)),
+        ] {
+            let read = planned(&with(key, value)).unwrap();
+            assert_eq!((read.shape, read.notes), (plain.shape, Vec::new()), "{key}");
+        }
+        let infinite = with("x", json!("marker"));
+        for word in ["Infinity", "-Infinity", "NaN"] {
+            let read = planned(&infinite.replace("\"marker\"", word)).unwrap();
+            assert_eq!(read.shape, plain.shape);
+            let read = llama(&infinite.replace("\"marker\"", word)).unwrap();
+            assert_eq!(
+                read.notes,
+                ["config.json has keys that are not known here and were not read: x"]
+            );
+            let eps = with("rms_norm_eps", json!("marker")).replace("\"marker\"", word);
+            let error = refused(llama(&eps)).what;
+            assert!(error.contains(&format!("rms_norm_eps is {word}, not a number")), "{error}");
+        }
+        let twice = with("x", Value::Null).replacen('{', "{\"rope_theta\": 5.0,", 1);
+        assert_eq!(llama(&twice).unwrap().shape.llama().unwrap().rope.theta, 10_000.0);
+    }
+
+    /// A key in no list is named once, and one with the value that it usually has is not.
+    #[test]
+    fn unknown_keys_are_named_once() {
+        for (key, value, says) in [
+            ("logits_scaling", json!(16.0), Some("not read: logits_scaling")),
+            ("logits_scaling", json!(1.0), None),
+            ("final_logit_softcapping", json!(null), None),
+            ("attn_temperature", json!(false), Some("not read: attn_temperature")),
+            ("use_mrope", json!(false), None),
+            ("use_mrope", json!(true), Some("not read: use_mrope")),
+            ("auto_map", json!({"AutoModel": "a.B"}), Some("not read: auto_map")),
+            ("auto_map", json!({}), None),
+            ("pretraining_tp", json!(2), None),
+            (
+                "num_local_experts",
+                json!(8),
+                Some("config.json has 8 experts (num_local_experts)"),
+            ),
+            ("num_local_experts", json!(1), None),
+            (
+                "rope_scaling",
+                json!({"rope_type": "default", "mscale": 0.7}),
+                Some("config.json's rope_scaling has keys that were not read: mscale"),
+            ),
+        ] {
+            let notes = llama(&with(key, value.clone())).unwrap().notes;
+            let is_said = says.is_none_or(|says| notes.len() == 1 && notes[0].contains(says));
+            assert!(is_said && notes.is_empty() == says.is_none(), "{key} {value}: {notes:?}");
+        }
+        let five = with("x", json!(1)).replacen('{', r#"{"a": 1, "b": 2, "c": "", "d": [1],"#, 1);
+        let notes = planned(&five).unwrap().notes;
+        assert!(
+            notes.len() == 1 && notes[0].ends_with("not read: a, b, c and 2 more"),
+            "{notes:?}"
+        );
+    }
+
+    /// Files of the hub say much that changes nothing, and get no note.
+    #[test]
+    fn a_good_file_gets_no_note() {
+        let config = with("architectures", json!(["LlamaForCausalLM"]));
+        let more = r#"{"_name_or_path": "x", "attention_bias": false, "attention_dropout": 0.0,
+            "bos_token_id": 1, "eos_token_id": [2, 3], "pad_token_id": null, "dtype": "bfloat16",
+            "torch_dtype": "bfloat16", "initializer_range": 0.041666666666666664, "use_cache": true,
+            "is_llama_config": true, "rope_interleaved": false, "pretraining_tp": 1,
+            "mlp_bias": false,
+            "transformers.js_config": {"dtype": "q4"}, "transformers_version": "5.0.0",
+            "use_sliding_window": false, "max_window_layers": 28, "layer_types": ["full_attention"],
+            "use_mrope": false, "unsloth_fixed": true, "id2label": {"0": "a"}, "num_labels": 1,
+            "tokenizer_class": "LlamaTokenizer", "head_dim": null, "sliding_window": null,"#;
+        let config = config.replacen('{', more, 1);
+        for read in [planned(&config), llama(&config)] {
+            assert_eq!(read.unwrap().notes, Vec::<String>::new());
+        }
+    }
+
+    /// Both of RoPE's tables may be there, with one meaning.
+    #[test]
+    fn two_tables_of_rope_must_agree() {
+        let rope = json!({"rope_type": "default", "rope_theta": 5000.0});
+        let mut config: Value = serde_json::from_str(&with("rope_parameters", rope)).unwrap();
+        config["rope_scaling"] = json!({"type": "default", "rope_theta": 5000.0});
+        let read = llama(&config.to_string()).unwrap();
+        assert_eq!(read.shape.llama().unwrap().rope.theta, 5000.0);
+        config["rope_scaling"] = json!({"type": "default"});
+        let error = refused(llama(&config.to_string())).what;
+        assert!(error.contains("rope_scaling and rope_parameters contradict"), "{error}");
+    }
+
+    /// A model without a head over the tokens has its parameters, FLOPs and names without one.
+    #[test]
+    fn a_model_without_a_head_is_counted_without() {
+        let of = |architecture: Value| {
+            let mut config: Value =
+                serde_json::from_str(&with("architectures", architecture)).unwrap();
+            config["tie_word_embeddings"] = json!(false);
+            planned(&config.to_string()).unwrap()
+        };
+        let whole = of(json!(["LlamaForCausalLM"]));
+        assert_eq!(whole.notes, Vec::<String>::new());
+        for (name, says) in [
+            ("LlamaModel", "LlamaModel has no head over the vocabulary, and none is counted"),
+            ("MistralModel", "no head"),
+            ("LlamaForSequenceClassification", "its own small head is not counted"),
+            ("LlamaForTokenClassification", "its own small head"),
+            ("Qwen2ForRewardModel", "its own small head"),
+            ("LlamaForCausalLMEagle3", "a draft beside a larger model"),
+            ("EagleLlamaForCausalLM", "a draft beside a larger model"),
+        ] {
+            let read = of(json!([name]));
+            assert!(read.notes.len() == 1 && read.notes[0].contains(says), "{:?}", read.notes);
+            let shape = read.shape;
+            let table = shape.table();
+            assert_eq!(shape.parameters() + table, whole.shape.parameters(), "{name}");
+            assert_eq!(shape.stage_parameters(&(0..shape.layers)), shape.parameters());
+            let flops = whole.shape.matmul_flops_per_token() - shape.matmul_flops_per_token();
+            assert_eq!((flops, shape.logits(), shape.head_named()), (6 * table, 0, None));
+        }
+        for name in [json!("LlamaForCausalLM"), json!(["LlavaForConditionalGeneration"]), json!([])]
+        {
+            assert_eq!(of(name).shape, whole.shape);
+        }
+        let strange = of(json!(["Strange"]));
+        assert_eq!(strange.shape, whole.shape);
+        assert!(strange.notes[0].contains("Strange, which is not known here"));
+        // To compute with, the weights say whether there is a head.
+        let read = llama(&with("architectures", json!(["LlamaModel"]))).unwrap();
+        assert_eq!((read.shape.tied(), read.notes), (true, Vec::new()));
+    }
+
+    #[test]
+    fn a_quantised_model_is_said_to_be_one() {
+        for (key, value, says) in [
+            (
+                "quantization_config",
+                json!({"quant_method": "gptq", "bits": 4}),
+                "by gptq (quant",
+            ),
+            ("quantization_config", json!(7), "quantised (quantization_config)"),
+            ("quantization", json!({"bits": 4}), "quantised (quantization)"),
+            ("compression_config", json!({"format": "x"}), "quantised (compression_config)"),
+        ] {
+            let notes = planned(&with(key, value)).unwrap().notes;
+            assert!(notes.len() == 1 && notes[0].contains(says), "{notes:?}");
+        }
+    }
+
+    /// Each file is refused as what it is, with something to give instead.
+    #[test]
+    fn other_files_and_families_are_named() {
+        let widths = r#""num_hidden_layers": 40, "hidden_size": 5120, "num_attention_heads": 40"#;
+        for (text, what, help) in [
+            (
+                r#"{"peft_type": "LORA", "r": 8}"#,
+                "an adapter's settings",
+                "base_model_name_or_path",
+            ),
+            (
+                r#"{"dim": 4096, "n_layers": 32, "n_heads": 32, "n_kv_heads": 8}"#,
+                "Meta's own format (dim, n_layers)",
+                "own: --layers 32 --embd 4096 --heads 32 --kv-heads 8",
+            ),
+            (r#"{"tokenizer_class": "X"}"#, "a tokenizer's settings", "beside it"),
+            (r#"{"added_tokens": [], "model": {}}"#, "a tokenizer's file", "beside it"),
+            (
+                r#"{"weight_map": {}, "metadata": {}}"#,
+                "index of a model's weights",
+                "beside it",
+            ),
+            (
+                r#"{"zero_optimization": {"stage": 1}}"#,
+                "DeepSpeed's settings",
+                "that it trains",
+            ),
+            (r#"{"eos_token_id": 2}"#, "settings of generation", "beside it"),
+            ("{}", "it has no model_type", "complete file"),
+            ("[1]", "its JSON is not a table of keys", "complete file"),
+            (r#"{"model_type": 7}"#, "model_type is 7, not a text", "complete file"),
+            (
+                r#"{"model_type": "qwen3_moe", "num_experts": 128}"#,
+                "qwen3_moe, which is not known here: it has 128 experts in a layer (num_experts)",
+                "one MLP a layer",
+            ),
+            (
+                r#"{"model_type": "x", "text_config": {"n_routed_experts": 64}}"#,
+                "64 experts in a layer (n_routed_experts)",
+                "--heads and --ffn",
+            ),
+            (
+                r#"{"model_type": "mamba2", "state_size": 128}"#,
+                "state-space layers (state_size)",
+                "llama, mistral, qwen2, qwen3",
+            ),
+            (
+                &format!(r#"{{"model_type": "phi3", {widths}}}"#),
+                "model_type is phi3, which is not known here",
+                "with a head of its own: --layers 40 --embd 5120 --heads 40",
+            ),
+        ] {
+            let error = refused(planned(text));
+            assert!(error.what.contains(what) && error.help.contains(help), "{text}: {error}");
+        }
     }
 }

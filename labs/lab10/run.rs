@@ -8,7 +8,7 @@ use crate::flags::{AXES, Args, Break, LibraryFlags};
 use crate::lesson::compare_losses;
 use anyhow::Result;
 use kit::OtherWork;
-use kit::show::{self, Screen, thousands};
+use kit::show::{self, Screen, complain, thousands};
 use kit::{Beside, Checks, Lesson, Peaks, report};
 use shardlab::launch;
 use shardlab::parallel::zero::Stage;
@@ -47,6 +47,11 @@ pub fn run(args: Args) -> Result<()> {
     } else {
         Model::find(&flags.model)?
     };
+    if let Some(weights) = model.weights.as_ref().filter(|_| launch::is_first_process()) {
+        for note in &weights.notes {
+            complain(&format!("note: {note}"));
+        }
+    }
     if flags.life_cycle {
         if launch::is_first_process() {
             screen.say(apparatus::life_cycle(&screen, &model.name, &model.shape));

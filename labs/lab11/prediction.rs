@@ -23,7 +23,7 @@ const OTHERS: [&str; 4] = [
 /// If the job cannot be planned.
 pub fn prediction() -> Result<Question> {
     let decide = Args::parse_from(["lab11"]).decide;
-    let (_, shape) = decide.model.described()?;
+    let (_, shape, _) = decide.model.described()?;
     let found = Found::new(decide.job(shape)?);
     let job = &found.job;
     let best = found.search.plans.first().context("a plan fits")?;

@@ -6,7 +6,7 @@ use crate::apparatus::{self, Found};
 use crate::flags::Args;
 use crate::lesson::{compare_bytes, plans};
 use anyhow::{Result, ensure};
-use kit::show::Screen;
+use kit::show::{Screen, complain};
 use kit::{Checks, Lesson};
 use shardlab::error::BadInput;
 use shardlab::launch;
@@ -31,7 +31,10 @@ pub fn run(args: Args) -> Result<()> {
         screen.say(apparatus::presets(&screen));
         return Ok(());
     }
-    let (name, shape) = flags.model.described()?;
+    let (name, shape, notes) = flags.model.described()?;
+    for note in notes {
+        complain(&format!("note: {note}"));
+    }
     let job = flags.job(shape)?;
     let tokens = flags.tokens(&job)?;
     let asked = apparatus::job(&screen, &job, &name);

@@ -127,6 +127,11 @@ impl ModelShape {
         self.dense().tied
     }
 
+    /// Logits of a position: one for each token, if the model has a head.
+    pub fn logits(&self) -> usize {
+        if self.dense().headless { 0 } else { self.vocabulary }
+    }
+
     /// Width of one head.
     pub fn head(&self) -> usize {
         self.dense().head
@@ -172,7 +177,7 @@ impl ModelShape {
 
     /// All parameters. A tied head is counted once, with the token table.
     pub fn parameters(&self) -> u64 {
-        let tables = if self.tied() { 1 } else { 2 };
+        let tables = if self.tied() || self.dense().headless { 1 } else { 2 };
         self.layers as u64 * self.per_layer()
             + tables * self.table()
             + self.positions()
@@ -218,7 +223,7 @@ impl ModelShape {
         if last {
             all += self.last_norm() as f64;
         }
-        if last && !(first && self.tied()) {
+        if last && !(first && self.tied()) && !self.dense().headless {
             all += table;
         }
         all

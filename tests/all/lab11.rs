@@ -205,6 +205,76 @@ fn a_model_of_ones_own() {
     }
 }
 
+/// What a file says that is not counted, or counted otherwise than usual, is a note on stderr: the
+/// plan is the same.
+#[test]
+fn notes_say_what_a_file_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let mistral = r#""model_type": "mistral", "hidden_size": 4096, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336,
+        "vocab_size": 32000, "x": null"#;
+    let length = r#""max_position_embeddings": 4096"#;
+    let head = 4096 * 32_000u64;
+    let whole = 7_241_732_096;
+    for (more, flags, parameters, note) in [
+        (length, "", whole, None),
+        (
+            r#""architectures": ["MistralModel"], "max_position_embeddings": 4096"#,
+            "",
+            whole - head,
+            Some("note: MistralModel has no head over the vocabulary, and none is counted"),
+        ),
+        (
+            r#""quantization_config": {"quant_method": "gptq"}, "max_position_embeddings": 4096"#,
+            "",
+            whole,
+            Some("note: this model is quantised by gptq (quantization_config)"),
+        ),
+        (
+            r#""y": [Infinity, NaN], "max_position_embeddings": 4096"#,
+            "",
+            whole,
+            Some("note: config.json has keys that are not known here and were not read: y"),
+        ),
+        (
+            r#""y": null"#,
+            "",
+            whole,
+            Some("note: config.json has no max_position_embeddings: its longest sequence is taken"),
+        ),
+        (r#""y": null"#, "--seq 2048", whole, None),
+        (length, "--seq 4096", whole, None),
+        (
+            length,
+            "--seq 4097",
+            whole,
+            Some("note: --seq 4097 is more than config.json's max_position_embeddings, 4096"),
+        ),
+    ] {
+        std::fs::write(dir.path().join("config.json"), format!("{{{mistral}, {more}}}")).unwrap();
+        // The folder stands for its file.
+        let flags = format!("--devices 16 --config {} {flags}", dir.path().display());
+        let output = lab11(&format!("{flags} --json --top 1"));
+        let found: serde_json::Value = serde_json::from_str(&succeeded(&output)).unwrap();
+        assert_eq!(found["parameters"].as_f64(), Some(parameters as f64), "{more}");
+        let said = stderr(&output);
+        assert_eq!(said.lines().count(), usize::from(note.is_some()), "{said}");
+        assert!(said.starts_with(note.unwrap_or_default()), "{said}");
+    }
+    // Without a head there are no logits either: less memory, and less time.
+    let plan = |architecture: &str| {
+        let more = format!(r#""architectures": ["{architecture}"], {length}"#);
+        std::fs::write(dir.path().join("config.json"), format!("{{{mistral}, {more}}}")).unwrap();
+        let flags = format!("--devices 16 --config {}", dir.path().display());
+        let plan = json(&format!("{flags} --plan dp=16,zero=1"))["plans"][0].clone();
+        let step = plan["step"].as_f64().unwrap();
+        [plan["memory"]["activations"].as_f64().unwrap(), step]
+    };
+    let [with, without] = ["MistralForCausalLM", "MistralModel"].map(plan);
+    assert_eq!(with[0] - without[0], 4.0 * 4096.0 * 32_000.0, "{with:?} {without:?}");
+    assert!(without[1] < with[1], "{with:?} {without:?}");
+}
+
 #[test]
 fn json_for_tools() {
     let found = json("--devices 64 --model llama-3-8b");

@@ -53,6 +53,62 @@ fn check(folder: &Path, file: &Path) {
     }
 }
 
+/// Numbers of a Llama, for the files of `models`.
+const LLAMA: &str = r#""model_type": "llama", "vocab_size": 64, "hidden_size": 32,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
+    "max_position_embeddings": 128"#;
+
+/// Files and folders of models, as people have them.
+fn models(folder: &Path) {
+    let write = |name: &str, bytes: &[u8]| {
+        let path = folder.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    };
+    let llama = format!("{{{LLAMA}}}");
+    let qwen = LLAMA.replace("\"llama\"", "\"qwen3_moe\", \"num_experts\": 128");
+    let phi = LLAMA.replace("llama", "phi3");
+    let wrong = llama.replace("64,", "[64, 32],");
+    let nan = format!("{{\"rms_norm_eps\": NaN, {LLAMA}}}");
+    for (name, text) in [
+        ("experts.json", format!("{{{qwen}}}").as_str()),
+        ("phi.json", &format!("{{{phi}}}")),
+        ("wrong-type.json", &wrong),
+        (
+            "params.json",
+            r#"{"dim": 4096, "n_layers": 32, "n_heads": 32, "n_kv_heads": 8}"#,
+        ),
+        (
+            "adapter_config.json",
+            r#"{"peft_type": "LORA", "base_model_name_or_path": "some/base"}"#,
+        ),
+        ("list.json", "[1]"),
+        ("nan/config.json", &nan),
+        ("bin/config.json", &llama),
+        ("bin/pytorch_model.bin", "PK"),
+        ("adapter/config.json", &llama),
+        ("adapter/adapter_model.safetensors", ""),
+        ("shards/config.json", &llama),
+        ("shards/model-00001-of-00002.safetensors", ""),
+        ("fused/config.json", &llama),
+    ] {
+        write(name, text.as_bytes());
+    }
+    let fused = r#"{"model.layers.0.self_attn.qkv_proj.weight":
+        {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}"#;
+    let length = (fused.len() as u64).to_le_bytes();
+    write("fused/model.safetensors", &[&length, fused.as_bytes(), &[0; 4]].concat());
+    // Two keys and no tensors: the second part of three.
+    let text = |text: &str| [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat();
+    let mut gguf =
+        [&b"GGUF"[..], &3u32.to_le_bytes(), &0u64.to_le_bytes(), &2u64.to_le_bytes()].concat();
+    for (key, part) in [("split.count", 3u16), ("split.no", 1)] {
+        gguf.extend([text(key), 2u32.to_le_bytes().to_vec(), part.to_le_bytes().to_vec()].concat());
+    }
+    gguf.resize(gguf.len().next_multiple_of(32), 0);
+    write("part.gguf", &gguf);
+}
+
 #[test]
 fn programs_refuse_what_the_files_show() {
     let folder = tempfile::tempdir().unwrap();
@@ -65,6 +121,7 @@ fn programs_refuse_what_the_files_show() {
     let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n";
     std::fs::write(path("pointer"), pointer).unwrap();
     std::fs::create_dir(path("folder")).unwrap();
+    models(folder.path());
     std::thread::scope(|scope| {
         for entry in std::fs::read_dir(Path::new(ROOT).join("tests/refusals")).unwrap() {
             let file = entry.unwrap().path();

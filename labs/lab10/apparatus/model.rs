@@ -27,19 +27,23 @@ impl Model {
     /// The model that `--model` names: a model of the hub, a folder or a GGUF file with weights, or
     /// a shape by its name.
     pub fn find(model: &str) -> Result<Model, BadInput> {
-        let with_weights = |name: String, path: &Path| {
+        let with_weights = |name: Option<String>, path: &Path| {
             let weights = Pretrained::open(path)?;
+            // A GGUF file has a name of its own, and other weights have their folder's.
+            let named = match path.extension() {
+                Some(end) if end == "gguf" => path.file_stem(),
+                _ => weights.dir.file_name(),
+            };
+            let named = named.map(|name| name.to_string_lossy().into_owned());
+            let name = name.or(named).unwrap_or_else(|| model.to_string());
             Ok(Model { name, shape: weights.shape, weights: Some(Arc::new(weights)) })
         };
         if let Some(name) = model.strip_prefix("hub:") {
-            return with_weights(name.to_string(), &fetch(name)?);
+            return with_weights(Some(name.to_string()), &fetch(name)?);
         }
         let path = Path::new(model);
         if path.exists() {
-            let name = path
-                .file_stem()
-                .map_or_else(|| model.to_string(), |name| name.to_string_lossy().into_owned());
-            return with_weights(name, path);
+            return with_weights(None, path);
         }
         if model.contains('/') {
             let what = format!("{model} is neither a folder nor a file");

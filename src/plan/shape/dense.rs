@@ -35,6 +35,8 @@ pub struct Dense {
     pub positions: usize,
     /// Whether the head is the token table.
     pub tied: bool,
+    /// Whether it has no head, and so no logits: a model that embeds or classifies texts.
+    pub headless: bool,
 }
 
 impl Dense {
@@ -54,6 +56,7 @@ impl Dense {
             parallel: false,
             positions: 0,
             tied: false,
+            headless: false,
         }
     }
 

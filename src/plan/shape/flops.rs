@@ -26,7 +26,7 @@ impl ModelShape {
     /// equation 7), and of attention.
     pub fn matmul_flops_per_token(&self) -> u64 {
         let matrices = self.layers as u64 * self.block_matrices();
-        3 * self.forward_flops(matrices + self.table(), self.block)
+        3 * self.forward_flops(matrices + self.head_flops() / 2, self.block)
     }
 
     /// FLOPs of the forward pass for one token without attention's: of every parameter (Kaplan et
@@ -60,7 +60,7 @@ impl ModelShape {
 
     /// FLOPs of the head's forward pass for one token.
     pub fn head_flops(&self) -> u64 {
-        2 * self.table()
+        2 * self.logits() as u64 * self.embd as u64
     }
 
     /// Numbers that a KV cache holds per token: a key and a value for each key and value head of

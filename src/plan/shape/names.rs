@@ -89,7 +89,7 @@ impl ModelShape {
     /// The head's own matrix, unless it is the token table.
     pub fn head_named(&self) -> Option<Named> {
         let dims = vec![self.vocabulary, self.embd];
-        (!self.tied()).then(|| ("lm_head.weight".to_string(), dims))
+        (!self.tied() && !self.dense().headless).then(|| ("lm_head.weight".to_string(), dims))
     }
 
     /// All parameters, in the order of the model.

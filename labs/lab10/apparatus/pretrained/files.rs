@@ -1,12 +1,13 @@
 //! Weights in safetensors files: model.safetensors, or several files that
 //! model.safetensors.index.json lists.
 
-use super::{check, read};
+use super::{CHUNK, CONFIG, check, instead, read};
 use half::{bf16, f16};
+use kit::config_json::some;
 use memmap2::Mmap;
 use safetensors::tensor::{Dtype, SafeTensors};
 use shardlab::error::BadInput;
-use shardlab::plan::ModelShape;
+use shardlab::plan::{Family, ModelShape};
 use shardlab::tensor::Spec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -18,10 +19,12 @@ pub const INDEX: &str = "model.safetensors.index.json";
 /// All tensors of a folder. The files are mapped into memory, so that reading a tensor's slice
 /// reads only its pages.
 pub(super) struct Files {
+    pub shape: ModelShape,
     maps: Vec<Mmap>,
     tensors: BTreeMap<String, Tensor>,
 }
 
+#[derive(Clone)]
 struct Tensor {
     map: usize,
     dtype: Dtype,
@@ -35,13 +38,29 @@ impl Files {
         dir.join(ONE).exists() || dir.join(INDEX).exists()
     }
 
-    pub fn open(dir: &Path, shape: &ModelShape) -> Result<Files, BadInput> {
-        let mut files = Files { maps: Vec::new(), tensors: BTreeMap::new() };
-        for name in weight_files(dir)? {
+    /// Opens the files of a folder. A head of its own is the model's, although config.json may say
+    /// that the token table is; `notes` says so.
+    pub fn open(
+        dir: &Path,
+        shape: &ModelShape,
+        notes: &mut Vec<String>,
+    ) -> Result<Files, BadInput> {
+        let mut files = Files { shape: *shape, maps: Vec::new(), tensors: BTreeMap::new() };
+        let names = weight_files(dir)?;
+        for name in &names {
             files.add(&dir.join(name))?;
         }
+        let untied = untied(shape);
+        let (table, _) = shape.table_named();
+        let own_head = shape.tied() && files.tensors.contains_key(HEAD);
+        if own_head && !files.tensors.contains_key(&table) {
+            // A program that saves each number once keeps one of both names.
+            files.tensors.insert(table.clone(), files.tensors[HEAD].clone());
+        }
+        let expected = if own_head { untied.named() } else { shape.named() };
         let found = |name: &str| files.tensors.get(name).map(|tensor| tensor.shape.clone());
-        check(dir, &shape.named(), found, files.tensors.keys().map(String::as_str))?;
+        check(dir, CONFIG, &expected, found, files.tensors.keys().map(String::as_str))
+            .map_err(|error| with_unlisted(dir, &names, error))?;
         for (name, tensor) in &files.tensors {
             if !matches!(tensor.dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16) {
                 let what = format!("{}: {name} is stored as {:?}", dir.display(), tensor.dtype);
@@ -51,7 +70,47 @@ impl Files {
                 ));
             }
         }
+        if own_head && !files.are_equal(&table, HEAD) {
+            notes.push(format!(
+                "config.json says that the head is the token table (tie_word_embeddings), and \
+                 {HEAD} has different values: it is the head, as in transformers 5"
+            ));
+            files.shape = untied;
+        }
         Ok(files)
+    }
+
+    /// Whether two tensors of one shape have the same numbers.
+    fn are_equal(&self, a: &str, b: &str) -> bool {
+        let [a, b] = [a, b].map(|name| &self.tensors[name]);
+        if a.dtype == b.dtype && self.bytes(a) == self.bytes(b) {
+            return true;
+        }
+        let count: usize = a.shape.iter().product();
+        let mut numbers = [vec![0.0; CHUNK], vec![0.0; CHUNK]];
+        (0..count).step_by(CHUNK).all(|at| {
+            let length = CHUNK.min(count - at);
+            for (tensor, numbers) in [a, b].into_iter().zip(&mut numbers) {
+                self.widened(tensor, at, &mut numbers[..length]);
+            }
+            numbers[0][..length] == numbers[1][..length]
+        })
+    }
+
+    fn bytes(&self, tensor: &Tensor) -> &[u8] {
+        &self.maps[tensor.map][tensor.bytes.clone()]
+    }
+
+    /// The numbers of a tensor from `at` on.
+    fn widened(&self, tensor: &Tensor, at: usize, out: &mut [f32]) {
+        let bytes = self.bytes(tensor);
+        match tensor.dtype {
+            Dtype::F16 => widen(&bytes[2 * at..], out, |bytes| f16::from_le_bytes(bytes).to_f32()),
+            Dtype::BF16 => {
+                widen(&bytes[2 * at..], out, |bytes| bf16::from_le_bytes(bytes).to_f32())
+            }
+            _ => widen(&bytes[4 * at..], out, f32::from_le_bytes),
+        }
     }
 
     fn add(&mut self, path: &Path) -> Result<(), BadInput> {
@@ -99,18 +158,9 @@ impl Files {
                 "make the model from the shape that Pretrained::open returned",
             ));
         };
-        let bytes = &self.maps[tensor.map][tensor.bytes.clone()];
         spec.runs(elements.clone(), |run, at| {
             let out = &mut out[run.start - elements.start..run.end - elements.start];
-            match tensor.dtype {
-                Dtype::F16 => {
-                    widen(&bytes[2 * at..], out, |bytes| f16::from_le_bytes(bytes).to_f32())
-                }
-                Dtype::BF16 => {
-                    widen(&bytes[2 * at..], out, |bytes| bf16::from_le_bytes(bytes).to_f32())
-                }
-                _ => widen(&bytes[4 * at..], out, f32::from_le_bytes),
-            }
+            self.widened(tensor, at, out);
         });
         Ok(())
     }
@@ -121,6 +171,56 @@ fn widen<const N: usize>(bytes: &[u8], out: &mut [f32], number: impl Fn([u8; N])
     out.iter_mut().zip(numbers).for_each(|(out, bytes)| *out = number(*bytes));
 }
 
+/// The head's own matrix, in a Llama whose head is not the token table.
+const HEAD: &str = "lm_head.weight";
+
+/// The same model with a head of its own.
+pub(super) fn untied(shape: &ModelShape) -> ModelShape {
+    let mut untied = *shape;
+    if let Family::Llama(llama) = &mut untied.family {
+        llama.tied = false;
+    }
+    untied
+}
+
+/// Whether a file stands for its folder: config.json, the index, or weights that the folder has. If
+/// not, it is a GGUF file.
+pub(super) fn is_part_of(path: &Path, dir: &Path) -> Result<bool, BadInput> {
+    let unreadable = |error| {
+        let what = format!("cannot read {}: {error}", path.display());
+        BadInput::new(what, "give a model's folder, or a GGUF file")
+    };
+    if shardlab::files::map(path).map_err(unreadable)?.starts_with(b"GGUF") {
+        return Ok(false);
+    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let is_listed = |dir| weight_files(dir).is_ok_and(|names| names.contains(&name));
+    if ["config.json", INDEX].contains(&name.as_str()) || is_listed(dir) {
+        return Ok(true);
+    }
+    Err(instead::no_model(path))
+}
+
+/// A refusal of missing tensors, in a folder with weights that its index does not name.
+fn with_unlisted(dir: &Path, names: &BTreeSet<String>, error: BadInput) -> BadInput {
+    let all = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut unlisted: Vec<String> = all
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| name.ends_with(".safetensors") && !names.contains(name))
+        .collect();
+    unlisted.sort();
+    if unlisted.is_empty() {
+        return error;
+    }
+    let unlisted = some(&unlisted.iter().map(String::as_str).collect::<Vec<_>>());
+    let what = format!(
+        "{}; {unlisted} is not read, because {} does not name it",
+        error.what,
+        if names.contains(ONE) { "nothing" } else { INDEX }
+    );
+    BadInput::new(what, error.help)
+}
+
 /// The names of the folder's weight files.
 pub fn weight_files(dir: &Path) -> Result<BTreeSet<String>, BadInput> {
     let index = dir.join(INDEX);
@@ -128,11 +228,7 @@ pub fn weight_files(dir: &Path) -> Result<BTreeSet<String>, BadInput> {
         return Ok([ONE.to_string()].into());
     }
     if !index.exists() {
-        let what = format!("{} has neither {ONE} nor {INDEX}", dir.display());
-        return Err(BadInput::new(
-            what,
-            "fetch the weights as safetensors: PyTorch's .bin files are not read here",
-        ));
+        return Err(instead::no_weights(dir, &format!("has neither {ONE} nor {INDEX}")));
     }
     let bad = |what: String| {
         BadInput::new(format!("{}: {what}", index.display()), "is the file complete?")

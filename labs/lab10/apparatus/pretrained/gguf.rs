@@ -3,13 +3,15 @@
 //! GGUF has its own names and its own order of rows. RoPE there turns neighbouring numbers, so the
 //! file has the two halves of each query and key head interleaved.
 
-use super::{check, some};
-use candle_core::quantized::gguf_file::{Content, Value};
+use super::files::untied;
+use super::metadata::{self, Metadata};
+use super::{CONFIG, METADATA, check};
+use candle_core::quantized::gguf_file::Content;
 use candle_core::{Device, Result as CandleResult};
-use kit::config_json;
+use kit::config_json::{self, some};
 use shardlab::error::BadInput;
 use shardlab::files;
-use shardlab::plan::{Family, LlamaExtra, ModelShape, Named, Rope};
+use shardlab::plan::{ModelShape, Named};
 use shardlab::tensor::Spec;
 use std::io::Cursor;
 use std::ops::Range;
@@ -39,7 +41,7 @@ fn has_odd_alignment(header: &[u8]) -> bool {
     })
 }
 
-/// The folder's GGUF file, if it has one.
+/// The folder's GGUF file, if it has one. One for images is no model of texts.
 pub(super) fn find(dir: &Path) -> Result<Option<PathBuf>, BadInput> {
     let unreadable = |error| {
         BadInput::new(format!("cannot read {}: {error}", dir.display()), "may you read it?")
@@ -48,60 +50,100 @@ pub(super) fn find(dir: &Path) -> Result<Option<PathBuf>, BadInput> {
     let mut files: Vec<PathBuf> =
         files.filter(|path| path.extension().is_some_and(|end| end == "gguf")).collect();
     files.sort();
-    match files.len() {
-        0 | 1 => Ok(files.pop()),
-        _ => {
-            let names: Vec<_> = files.iter().map(|path| path.display().to_string()).collect();
-            let names = some(&names.iter().map(String::as_str).collect::<Vec<_>>());
-            Err(BadInput::new(
-                format!("{} has several GGUF files: {names}", dir.display()),
-                "name one of them",
-            ))
-        }
+    let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    if files.len() > 1 {
+        files.retain(|path| !name(path).contains("mmproj"));
     }
+    if files.len() < 2 {
+        return Ok(files.pop());
+    }
+    let names: Vec<String> = files.iter().map(name).collect();
+    let listed = some(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    let place = dir.display();
+    if names.iter().all(|name| name.contains("-of-0")) {
+        let what = format!("{place} has a model in {} GGUF files: {listed}", names.len());
+        return Err(BadInput::new(what, metadata::JOIN));
+    }
+    let what = format!("{place} has several GGUF files: {listed}");
+    Err(BadInput::new(what, format!("name one of them: --model {}", files[0].display())))
+}
+
+/// Bytes of the file up to the end of its tensors.
+fn end(content: &Content) -> u128 {
+    let ends = content.tensor_infos.values().map(|info| {
+        let numbers = info.shape.dims().iter().fold(1u128, |all, &n| all.saturating_mul(n as u128));
+        let blocks = numbers.div_ceil(info.ggml_dtype.block_size() as u128);
+        let bytes = blocks.saturating_mul(info.ggml_dtype.type_size() as u128);
+        bytes.saturating_add(u128::from(info.offset))
+    });
+    u128::from(content.tensor_data_offset).saturating_add(ends.max().unwrap_or(0))
+}
+
+/// candle's own words, without the calls that led to them, which `RUST_BACKTRACE` asks for.
+pub(super) fn in_one_line(error: &candle_core::Error) -> String {
+    error.to_string().lines().next().unwrap_or_default().to_string()
 }
 
 impl Gguf {
     /// Opens a file. `config` is the shape of a config.json beside it, which alone knows RoPE's
-    /// scaling.
-    pub fn open(path: &Path, config: Option<&ModelShape>) -> Result<Gguf, BadInput> {
-        let bad = |what: &dyn std::fmt::Display| {
-            let what = format!("cannot read {} as GGUF: {what}", path.display());
-            BadInput::new(what, "is the file complete, and a Llama's?")
+    /// scaling. A head of its own is the model's, whatever config.json says; `notes` says so.
+    pub fn open(
+        path: &Path,
+        config: Option<&ModelShape>,
+        notes: &mut Vec<String>,
+    ) -> Result<Gguf, BadInput> {
+        let bad = |what: String| {
+            let help = "is the file complete, and a Llama's?";
+            metadata::refused(path, (what, help.to_string()))
         };
-        let file = files::map(path).map_err(|error| bad(&error))?;
+        let file = files::map(path).map_err(|error| bad(error.to_string()))?;
         let header = &file[..file.len().min(HEADER)];
         if has_odd_alignment(header) {
-            return Err(bad(&"its general.alignment is no u32 above 0"));
+            return Err(bad("its general.alignment is no u32 above 0".into()));
         }
-        let content = Content::read(&mut Cursor::new(header)).map_err(|error| bad(&error))?;
-        let shape = match config {
-            Some(config) => *config,
-            None if content.tensor_infos.contains_key("rope_freqs.weight") => {
-                return Err(bad(
-                    &"it scales RoPE's frequencies, and config.json, which says how, is not beside it",
-                ));
+        let content = Content::read(&mut Cursor::new(header));
+        let content = content.map_err(|error| bad(in_one_line(&error)))?;
+        let metadata = Metadata(&content);
+        let refused = |wrong| metadata::refused(path, wrong);
+        metadata.ensure_whole().map_err(refused)?;
+        let has = |name: &str| content.tensor_infos.contains_key(name);
+        let (shape, described) = match config {
+            Some(config) => {
+                let has_own_head = config.tied() && has("output.weight");
+                if has_own_head {
+                    notes.push(
+                        "config.json says that the head is the token table (tie_word_embeddings), \
+                         and the GGUF file has an output.weight: it is the head"
+                            .into(),
+                    );
+                }
+                (if has_own_head { untied(config) } else { *config }, CONFIG)
             }
-            None => shape(&content).map_err(|what| bad(&what))?,
+            None if has("rope_freqs.weight") => {
+                let what = "it scales RoPE's frequencies, and config.json, which says how, is not \
+                            beside it";
+                return Err(bad(what.into()));
+            }
+            None => (metadata.shape().map_err(refused)?, METADATA),
         };
         config_json::check(&shape)?;
-        let found = |name: &str| {
-            let info = content.tensor_infos.get(&gguf_name(name)?)?;
-            Some(info.shape.dims().to_vec())
-        };
-        let named: Vec<Named> = shape.named();
-        let known: Vec<Option<String>> = named.iter().map(|(name, _)| gguf_name(name)).collect();
-        let own = ["rope_freqs.weight", "output.weight"];
-        let extra = content
-            .tensor_infos
-            .keys()
-            .filter(|name| !known.contains(&Some((*name).clone())));
-        check(
-            path,
-            &named,
-            found,
-            extra.map(String::as_str).filter(|name| !own.contains(name)),
-        )?;
+        metadata.ensure_computes(&shape).map_err(refused)?;
+        notes.extend(metadata.unread());
+        let found = |name: &str| Some(content.tensor_infos.get(name)?.shape.dims().to_vec());
+        let own = |(name, dims): Named| (gguf_name(&name).unwrap_or(name), dims);
+        let named: Vec<Named> = shape.named().into_iter().map(own).collect();
+        check(path, described, &named, found, content.tensor_infos.keys().map(String::as_str))?;
+        let end = end(&content);
+        if end > file.len() as u128 {
+            let what = format!("it has {} bytes, and its tensors end at {end}", file.len());
+            let name = path.to_string_lossy();
+            let help = if name.contains(".part") {
+                "it is a part of a file: join all, in their order: cat NAME.gguf.part* > NAME.gguf"
+            } else {
+                "is the file complete? Compare its size with the source's, or fetch it again"
+            };
+            return Err(metadata::refused(path, (what, help.into())));
+        }
         Ok(Gguf {
             path: path.to_path_buf(),
             shape,
@@ -122,6 +164,7 @@ impl Gguf {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.0 != *name {
             let numbers = self.dequantized(name).map_err(|error| {
+                let error = in_one_line(&error);
                 let what = format!("cannot read {name} of {}: {error}", self.path.display());
                 BadInput::new(what, "is the file complete?")
             })?;
@@ -168,7 +211,7 @@ fn halves(rows: &[f32], head: usize, width: usize) -> Vec<f32> {
 }
 
 /// A parameter's name in GGUF.
-fn gguf_name(name: &str) -> Option<String> {
+pub(super) fn gguf_name(name: &str) -> Option<String> {
     let plain = match name {
         "model.embed_tokens.weight" => "token_embd.weight",
         "model.norm.weight" => "output_norm.weight",
@@ -191,61 +234,4 @@ fn gguf_name(name: &str) -> Option<String> {
         }
     };
     Some(plain.to_string())
-}
-
-/// The shape that a file's metadata describes.
-fn shape(content: &Content) -> Result<ModelShape, String> {
-    let entry = |key: &str| content.metadata.get(key);
-    match entry("general.architecture").map(Value::to_string) {
-        Some(Ok(kind)) if kind == "llama" => {}
-        Some(Ok(kind)) => return Err(format!("its architecture is {kind}, not llama")),
-        _ => return Err("it has no general.architecture".into()),
-    }
-    if let Some(Ok(kind)) = entry("llama.rope.scaling.type").map(Value::to_string)
-        && kind != "none"
-    {
-        return Err(format!("its RoPE scaling {kind} is not supported"));
-    }
-    let size = |key: &str| {
-        let value = entry(key).ok_or_else(|| format!("it has no {key}"))?;
-        value
-            .to_u64()
-            .map(|n| n as usize)
-            .map_err(|_| format!("{key} is not a whole number"))
-    };
-    let number = |key: &str, default: f64| {
-        let value = entry(key).map(|value| value.to_f32());
-        value.map_or(Ok(default), |value| {
-            value.map(f64::from).map_err(|_| format!("{key} is not a number"))
-        })
-    };
-    let table = content
-        .tensor_infos
-        .get("token_embd.weight")
-        .map(|info| info.shape.dims().to_vec());
-    let heads = size("llama.attention.head_count")?;
-    let kv_heads = "llama.attention.head_count_kv";
-    Ok(ModelShape {
-        vocabulary: table
-            .and_then(|dims| dims.first().copied())
-            .ok_or("it has no token_embd.weight")?,
-        block: size("llama.context_length")?,
-        layers: size("llama.block_count")?,
-        heads,
-        embd: size("llama.embedding_length")?,
-        family: Family::Llama(LlamaExtra {
-            kv_heads: if entry(kv_heads).is_some() {
-                size(kv_heads)?
-            } else {
-                heads
-            },
-            ffn: size("llama.feed_forward_length")?,
-            rope: Rope {
-                theta: number("llama.rope.freq_base", 10_000.0)?,
-                scaling: None,
-            },
-            norm_eps: number("llama.attention.layer_norm_rms_epsilon", 1e-5)?,
-            tied: !content.tensor_infos.contains_key("output.weight"),
-        }),
-    })
 }

@@ -5,21 +5,28 @@
 //! heads, of its stage, of its shard.
 //!
 //! Reading order: `mod.rs` (the folder, and a model's way to it), `files.rs` (safetensors in
-//! memory-mapped files), `gguf.rs`, `text.rs` (the tokenizer).
+//! memory-mapped files), `gguf.rs` and `metadata.rs` (what such a file says of itself),
+//! `instead.rs` (what is there in place of weights), `text.rs` (the tokenizer).
 
 mod files;
 mod gguf;
+mod instead;
+mod metadata;
+#[cfg(test)]
+mod tests;
 mod text;
 
 #[cfg(feature = "llm")]
-pub use files::{INDEX, ONE, weight_files};
+pub use files::weight_files;
+#[cfg(any(feature = "llm", test))]
+pub use files::{INDEX, ONE};
 pub use text::{Stream, Text};
 
 use anyhow::Result;
 use files::Files;
 use gguf::Gguf;
 use half::bf16;
-use kit::config_json;
+use kit::config_json::{self, Described, some};
 use shardlab::checkpoint::agree::agree;
 use shardlab::comm::Comm;
 use shardlab::error::BadInput;
@@ -39,6 +46,8 @@ pub struct Pretrained {
     pub shape: ModelShape,
     /// Tokens that end a text.
     pub ends: Vec<u32>,
+    /// What the files say that is not obeyed, or not known.
+    pub notes: Vec<String>,
     weights: Weights,
 }
 
@@ -48,30 +57,32 @@ enum Weights {
 }
 
 impl Pretrained {
-    /// Opens a folder, or a GGUF file with tokenizer.json beside it. Refuses weights that are not
-    /// those of its shape.
+    /// Opens a folder, a file of its weights, or a GGUF file with tokenizer.json beside it. Refuses
+    /// weights that are not those of its shape.
     pub fn open(path: &Path) -> Result<Pretrained, BadInput> {
-        let gguf = if path.is_dir() {
+        let dir = if path.is_dir() { Some(path) } else { path.parent() };
+        let dir = dir.unwrap_or(Path::new(".")).to_path_buf();
+        let gguf = if !path.is_dir() {
+            (!files::is_part_of(path, &dir)?).then(|| path.to_path_buf())
+        } else if Files::are_in(path) {
+            None
+        } else {
             gguf::find(path)?
-        } else {
-            Some(path.to_path_buf())
         };
-        let dir = if path.is_dir() {
-            path
-        } else {
-            path.parent().unwrap_or(Path::new("."))
-        }
-        .to_path_buf();
         let config = dir.join("config.json");
         let config = if config.exists() { Some(read(&config)?) } else { None };
         let in_folder = |error: BadInput| BadInput {
             what: format!("{}: {}", dir.display(), error.what),
             ..error
         };
-        let shape = config.as_deref().map(config_json::llama).transpose().map_err(in_folder)?;
-        let (shape, weights) = match gguf.filter(|_| !Files::are_in(&dir) || !path.is_dir()) {
+        let described = config.as_deref().map(config_json::llama).transpose().map_err(in_folder)?;
+        let (shape, mut notes) = match described {
+            Some(Described { shape, notes, .. }) => (Some(shape), notes),
+            None => (None, Vec::new()),
+        };
+        let (shape, weights) = match gguf {
             Some(path) => {
-                let gguf = Gguf::open(&path, shape.as_ref())?;
+                let gguf = Gguf::open(&path, shape.as_ref(), &mut notes)?;
                 (gguf.shape, Weights::Gguf(Box::new(gguf)))
             }
             None => {
@@ -83,11 +94,12 @@ impl Pretrained {
                         "give a folder with config.json, model.safetensors and tokenizer.json",
                     )
                 })?;
-                (shape, Weights::Files(Files::open(&dir, &shape)?))
+                let files = Files::open(&dir, &shape, &mut notes)?;
+                (files.shape, Weights::Files(files))
             }
         };
         let ends = text::ends(&dir, config.as_deref());
-        Ok(Pretrained { dir, shape, ends, weights })
+        Ok(Pretrained { dir, shape, ends, notes, weights })
     }
 
     /// Reads some elements of a parameter into `out`. Padding becomes zeros.
@@ -187,55 +199,55 @@ fn read(path: &Path) -> Result<String, BadInput> {
     })
 }
 
-/// Names for an error: the first three, and how many more there are.
-fn some(names: &[&str]) -> String {
-    let shown = names.iter().take(3).copied().collect::<Vec<_>>().join(", ");
-    if names.len() > 3 {
-        format!("{shown} and {} more", names.len() - 3)
-    } else {
-        shown
-    }
-}
+/// What describes a model: a file beside its weights, or the weights' own file.
+const CONFIG: &str = "its config.json";
+const METADATA: &str = "its metadata";
 
-/// Refuses tensors that are not those of a model. `found` looks up a tensor's shape, `all` are the
-/// names that are there.
+/// Refuses tensors that are not those of a model, which `described` describes. `found` looks up a
+/// tensor's shape, `all` are the names that are there.
 fn check<'a>(
     place: &Path,
+    described: &str,
     expected: &[Named],
     found: impl Fn(&str) -> Option<Vec<usize>>,
     all: impl Iterator<Item = &'a str>,
 ) -> Result<(), BadInput> {
-    let bad = |what: String| {
-        let what =
-            format!("{} does not hold the model of its config.json: {what}", place.display());
-        Err(BadInput::new(
-            what,
-            "do config.json and the weights belong together, and is every file complete?",
-        ))
+    let bad = |what: String, help: &str| {
+        let what = format!("{} does not hold the model of {described}: {what}", place.display());
+        Err(BadInput::new(what, help))
+    };
+    let usual = if described == METADATA {
+        "is the file complete? Compare its size with the source's, or fetch it again"
+    } else {
+        "do config.json and the weights belong together, and is every file complete?"
     };
     let missing: Vec<&str> = expected
         .iter()
         .filter(|(name, _)| found(name).is_none())
         .map(|(name, _)| name.as_str())
         .collect();
-    if !missing.is_empty() {
-        return bad(format!("it has no {}", some(&missing)));
-    }
-    for (name, shape) in expected {
-        if let Some(found) = found(name).filter(|found| found != shape) {
-            return bad(format!("{name} is {found:?}, not {shape:?}"));
-        }
-    }
     let known: std::collections::HashSet<&str> =
         expected.iter().map(|(name, _)| name.as_str()).collect();
-    // Old files have RoPE's frequencies, which follow from config.json, and some repeat the table
-    // as the head.
-    let ignored = |name: &str| name.ends_with(".rotary_emb.inv_freq") || name == "lm_head.weight";
+    // RoPE's frequencies, which old files have, follow from what describes the model.
+    let ignored =
+        |name: &str| name.ends_with(".rotary_emb.inv_freq") || name == "rope_freqs.weight";
     let mut unexpected: Vec<&str> =
         all.filter(|name| !known.contains(name) && !ignored(name)).collect();
     unexpected.sort_unstable();
+    if !missing.is_empty() {
+        let lacks = format!("it has no {}", some(&missing));
+        return match instead::in_place_of(&missing, &unexpected) {
+            Some((there, help)) => bad(format!("{lacks}, but {there}"), help),
+            None => bad(lacks, usual),
+        };
+    }
+    for (name, shape) in expected {
+        if let Some(found) = found(name).filter(|found| found != shape) {
+            return bad(format!("{name} is {found:?}, not {shape:?}"), usual);
+        }
+    }
     if !unexpected.is_empty() {
-        return bad(format!("it has unexpected tensors: {}", some(&unexpected)));
+        return bad(format!("it has unexpected tensors: {}", some(&unexpected)), usual);
     }
     Ok(())
 }

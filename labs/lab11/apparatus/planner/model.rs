@@ -1,8 +1,9 @@
 //! The model of a job: a published one by name, one of a config.json, or one of one's own.
 
 use clap::builder::RangedU64ValueParser;
+use kit::config_json::{self, Described};
+use kit::help;
 use kit::llamas::LLAMAS;
-use kit::{config_json, help};
 use shardlab::error::BadInput;
 use shardlab::files;
 use shardlab::plan::{Dense, Family, ModelShape};
@@ -110,13 +111,27 @@ pub struct ModelOfJob {
 }
 
 impl ModelOfJob {
-    /// The model, and what to call it.
+    /// The model, what to call it, and what to say of its file.
     ///
     /// # Errors
     /// If there is no such model or file, or its numbers do not fit together.
-    pub fn described(&self) -> Result<(String, ModelShape), BadInput> {
+    pub fn described(&self) -> Result<(String, ModelShape, Vec<String>), BadInput> {
+        let mut notes = Vec::new();
         let (name, mut shape) = match (&self.config, self.layers) {
-            (Some(path), _) => (path.display().to_string(), of_file(path)?),
+            (Some(path), _) => {
+                let Described { shape, notes: of_file, no_length } = of_file(path)?;
+                notes = of_file;
+                match (self.seq, no_length) {
+                    (None, Some(why)) => notes.push(format!("{why}; --seq gives another length")),
+                    (Some(seq), None) if seq > shape.block => notes.push(format!(
+                        "--seq {seq} is more than config.json's max_position_embeddings, {}: a \
+                         model learns longer sequences in a training of its own, with a changed RoPE",
+                        shape.block
+                    )),
+                    _ => {}
+                }
+                (path.display().to_string(), shape)
+            }
             (None, Some(layers)) => ("your model".to_string(), self.own(layers)?),
             (None, None) => {
                 let name = self.model.as_deref().unwrap_or("llama-3-70b");
@@ -124,7 +139,7 @@ impl ModelOfJob {
             }
         };
         shape.block = self.seq.unwrap_or(shape.block.min(USUAL_LENGTH));
-        Ok((name, shape))
+        Ok((name, shape, notes))
     }
 
     /// A Llama of one's own.
@@ -149,12 +164,14 @@ impl ModelOfJob {
     }
 }
 
-/// The model of a config.json.
-fn of_file(path: &Path) -> Result<ModelShape, BadInput> {
+/// The model of a config.json, or of a folder that has one.
+fn of_file(path: &Path) -> Result<Described, BadInput> {
+    let inside = path.join("config.json");
+    let path = if path.is_dir() { &inside } else { path };
     let name = path.display();
     let text = files::text(path, files::LIST).map_err(|error| {
         let what = format!("{name} cannot be read: {error}");
-        BadInput::new(what, "give --config a model's own config.json")
+        BadInput::new(what, "give --config a model's own config.json, or the folder that has it")
     })?;
     let read = config_json::planned(&text);
     read.map_err(|error| BadInput::new(format!("{name}: {}", error.what), error.help))
@@ -195,7 +212,8 @@ mod tests {
             vocab: 32_000,
             ..ModelOfJob::default()
         };
-        let (name, shape) = own.described().unwrap();
+        let (name, shape, notes) = own.described().unwrap();
+        assert!(notes.is_empty(), "{notes:?}");
         let llama = model("llama-2-13b").unwrap();
         assert_eq!((name.as_str(), shape.dense()), ("your model", llama.dense()));
         assert_eq!(shape.parameters(), llama.parameters());

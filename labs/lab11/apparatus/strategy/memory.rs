@@ -212,7 +212,7 @@ impl TrainingJob {
         };
         // After the last one: its norm, the head's input, and logits in f32. Copies of the logits
         // come and go.
-        let logits = tokens * model.vocabulary as f64 / s.tensor as f64;
+        let logits = tokens * model.logits() as f64 / s.tensor as f64;
         let (head, copies) = if last {
             let inputs = 2.0 * tokens * h * element / s.stream() as f64;
             (4.0 * logits + inputs, self.program.passing_logit_bytes() * logits)

@@ -134,7 +134,7 @@ impl TrainingJob {
 
         // The last stage also computes the logits. Their loss and its gradient go over them three
         // times, in f32.
-        let logits = n * model.vocabulary as f64 / t;
+        let logits = n * model.logits() as f64 / t;
         let head = device.computes(n * model.head_flops() as f64 / t, n.min(model.embd as f64))
             + device.streams(4.0 * logits);
         // The longest stage: the last one with the head, or one before it.
