@@ -2,6 +2,8 @@
 //! tell apart, the commands.
 
 mod mistakes;
+#[cfg(unix)]
+mod serving;
 
 #[cfg(target_os = "linux")]
 use crate::suite::program::soon;

@@ -12,7 +12,8 @@
 //! scores of its rungs), `capstone.rs` (the reader's own trainer), `document.rs` (one reader's
 //! results), `submit.rs` and `report.rs` (many readers in one table), `solutions.rs` with
 //! `recognised.rs` (everything on paper, for those who teach), `quiz/` (questions whose answers the
-//! labs compute), `doctor.rs` (does this machine have what all of this needs?), `serve.rs` (the
+//! labs compute), `doctor.rs` (does this machine have what all of this needs?), `serve.rs` with
+//! `pages.rs` (the
 //! book, with what its pages need to run labs).
 
 mod attempt;
@@ -25,6 +26,7 @@ mod doctor;
 mod document;
 mod ladder;
 mod matrix;
+mod pages;
 mod progress;
 pub mod quiz;
 mod recognised;
