@@ -60,12 +60,9 @@ impl Lock {
     fn take(dir: &Path) -> Result<Lock, BadInput> {
         files::make(dir)?;
         let path = dir.join(NAME);
-        let mut options = OpenOptions::new();
-        // What is in it stays for now: another job may have the lock.
-        options.read(true).write(true).create(true).truncate(false);
         let start = Instant::now();
         loop {
-            let mut file = files::failed(&path, options.open(&path))?;
+            let mut file = open(&path)?;
             let taken = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
             // A job that ends removes the file. Then this one has no name, and keeps nobody out.
             if !taken && is_at(&file, &path) {
@@ -91,6 +88,35 @@ impl Drop for Lock {
     }
 }
 
+/// Opens a lock's own file. Any other that has its name, a link above all, would be overwritten
+/// with the text of a lock, wherever it lies.
+fn open(path: &Path) -> Result<File, BadInput> {
+    let foreign = || {
+        let what = format!("{} is a link or no file, so it is no job's lock", path.display());
+        BadInput::new(what, "remove it, or give this job a folder of its own")
+    };
+    // By name, before it is opened: opening may wait, or act.
+    if std::fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
+        return Err(foreign());
+    }
+    let mut options = OpenOptions::new();
+    // What is in it stays for now: another job may have the lock.
+    options.read(true).write(true).create(true).truncate(false);
+    // What the name means may have changed since.
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::custom_flags(
+        &mut options,
+        libc::O_NOFOLLOW | libc::O_NONBLOCK,
+    );
+    let file = files::failed(path, options.open(path))?;
+    // A second name is a file that someone has elsewhere, too.
+    #[cfg(unix)]
+    if file.metadata().is_ok_and(|found| std::os::unix::fs::MetadataExt::nlink(&found) > 1) {
+        return Err(foreign());
+    }
+    Ok(file)
+}
+
 /// Writes into the file who has it.
 fn sign(file: &mut File) -> io::Result<()> {
     let owner = format!("process {} on host {}", launch::process_id(), launch::host_name());
@@ -106,7 +132,7 @@ fn is_at(file: &File, path: &Path) -> bool {
         use std::os::unix::fs::MetadataExt;
         let same = |here: Metadata, there: Metadata| here.ino() == there.ino();
         file.metadata()
-            .and_then(|here| Ok(same(here, std::fs::metadata(path)?)))
+            .and_then(|here| Ok(same(here, std::fs::symlink_metadata(path)?)))
             .unwrap_or(false)
     }
     #[cfg(not(unix))]
@@ -150,5 +176,37 @@ mod tests {
         );
         assert!(!owner.contains("a long name"), "{owner}");
         drop(lock);
+    }
+
+    /// Whatever lies under a lock's name, and wherever it leads, nothing else is written or made.
+    #[cfg(unix)]
+    #[test]
+    fn what_is_no_lock_is_refused_and_stays_as_it_is() {
+        use std::os::unix::fs::symlink;
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let make: [(&str, &dyn Fn(&Path)); 6] = [
+            ("a link", &|lock| symlink(at("precious"), lock).unwrap()),
+            ("a link to a link", &|lock| symlink(at("link"), lock).unwrap()),
+            ("a link to nothing", &|lock| symlink(at("nothing"), lock).unwrap()),
+            ("a second name", &|lock| std::fs::hard_link(at("precious"), lock).unwrap()),
+            ("a folder", &|lock| std::fs::create_dir(lock).unwrap()),
+            ("a pipe", &|lock| {
+                let made = std::process::Command::new("mkfifo").arg(lock).status();
+                assert!(made.unwrap().success());
+            }),
+        ];
+        std::fs::write(at("precious"), "precious").unwrap();
+        symlink(at("precious"), at("link")).unwrap();
+        for (what, make) in make {
+            let saves = at(what);
+            std::fs::create_dir(&saves).unwrap();
+            make(&saves.join(NAME));
+            let error = Lock::take(&saves).unwrap_err();
+            assert!(error.what.ends_with("so it is no job's lock"), "{what}: {error}");
+            assert!(saves.join(NAME).symlink_metadata().is_ok(), "{what} is gone");
+            assert_eq!(std::fs::read_to_string(at("precious")).unwrap(), "precious", "{what}");
+            assert!(!at("nothing").exists(), "{what}");
+        }
     }
 }
