@@ -115,6 +115,20 @@ fn every_solution_passes_without_warnings() {
     assert!(success);
 }
 
+/// A scale and its reciprocal differ in a last bit of what comes back.
+#[test]
+fn other_right_programs_pass() {
+    let blocks = solution_with("lab08-blocks", "largest / 448.0", "448.0 / largest");
+    let blocks = blocks.replace("e4m3(x / scale) * scale", "e4m3(x * scale) / scale");
+    for (exercise, code) in [
+        ("lab08-blocks", blocks),
+        ("lab08-blocks", solution_with("lab08-blocks", "x / scale", "x * (1.0 / scale)")),
+    ] {
+        let attempt = check(exercise, &code);
+        assert_eq!(attempt.outcome, Outcome::Solved, "{exercise}: {attempt:#?}");
+    }
+}
+
 #[test]
 #[ignore = "compiles every exercise: the gate runs it; run it when you change one"]
 fn every_blank_fails_without_warnings() {

@@ -24,7 +24,7 @@ fn main() -> ExitCode {
             attention(evidence, &Case { level: -1000.0, ..Case::new(2) })
         }),
         ("the largest scores come in the last round", |evidence| {
-            attention(evidence, &Case { slope: 30.0, zig_zag: true, ..Case::new(4) })
+            attention(evidence, &Case { stairs: 800.0, zig_zag: true, ..Case::new(4) })
         }),
         ("4 ranks: each sends as few blocks as it can", blocks),
     ])
@@ -40,13 +40,15 @@ struct Case {
     zig_zag: bool,
     /// Is added to all scores.
     level: f64,
-    /// Is added to a score, times the position of the key from the end.
-    slope: f64,
+    /// Is added to the scores of the keys of the first chunk, and taken from those of the third and
+    /// later ones. With 4 ranks in zig-zag order, the last rank meets larger scores in its last two
+    /// rounds: 800 more each time, and e^800 is infinite.
+    stairs: f64,
 }
 
 impl Case {
     fn new(ranks: usize) -> Case {
-        Case { ranks, zig_zag: false, level: 0.0, slope: 0.0 }
+        Case { ranks, zig_zag: false, level: 0.0, stairs: 0.0 }
     }
 
     /// The positions that a rank holds.
@@ -70,8 +72,12 @@ impl Case {
     }
 
     fn key(&self, position: usize) -> Vec<f64> {
-        let from_the_end = (self.ranks * ROWS - position) as f64;
-        let added = self.level + self.slope * from_the_end;
+        let stair = match position / (ROWS / 2) {
+            0 => 1.0,
+            1 => 0.0,
+            _ => -1.0,
+        };
+        let added = self.level + self.stairs * stair;
         vec![Case::wave(position, 2), Case::wave(position, 3), added]
     }
 
@@ -110,8 +116,11 @@ enum Way {
     /// The own block, and then the next rank's own block in all rounds, and so on: without a block
     /// that came from farther away.
     LastRoundMissing,
-    /// Later positions count, too.
+    /// The own block in the first round, and the neighbour's own block in all others.
+    OwnIsSent,
+    /// Later positions count, too, or only in the first round they do not.
     Future,
+    FutureOfOthers,
     /// A query's own position does not count.
     NotItself,
     /// Each round's softmax by itself, added up, or averaged over the ranks.
@@ -121,54 +130,90 @@ enum Way {
     NoRescale,
     OnlySums,
     OnlyResults,
+    /// What is there is multiplied by e^(new - old), from the first key on or from the second on.
+    Inverted,
+    InvertedLater,
+    /// Scores are divided by the root of a key's length.
+    RootOfWidth,
     /// Not divided by the sum.
     NotDivided,
     /// Each round divides what is there.
     DividedTwice,
     /// Row numbers within a block in place of positions.
     RowNumbers,
+    /// A query's position is taken to be its row in contiguous order, or all positions are.
+    QueryInARow,
+    AllInARow,
+}
+
+/// What a query meets at once: a key, or all keys of a round.
+#[derive(Clone, Copy, PartialEq)]
+enum Each {
+    Key,
+    Round,
 }
 
 /// The result of one query in some way.
-fn result(case: &Case, rank: usize, row: usize, way: Way) -> Vec<f64> {
+fn result(case: &Case, rank: usize, row: usize, way: Way, each: Each) -> Vec<f64> {
     let position = case.positions(rank)[row];
     let mut rounds = case.rounds(rank);
     match way {
         Way::Own => rounds.truncate(1),
         Way::LastRoundMissing => rounds.truncate(case.ranks.max(2) - 1),
+        Way::OwnIsSent => {
+            let sent = rounds[1.min(case.ranks - 1)].clone();
+            rounds[1..].fill(sent);
+        }
         _ => {}
     }
+    let in_a_row = rank * ROWS + row;
     let mut top = f64::NEG_INFINITY;
     let mut sum = 0.0;
     let mut out = vec![0.0; WIDTH];
     let mut all = vec![0.0; WIDTH];
-    for keys in rounds {
+    for (round, keys) in rounds.into_iter().enumerate() {
         if matches!(way, Way::Softmaxes | Way::MeanOfSoftmaxes) {
             (top, sum, out) = (f64::NEG_INFINITY, 0.0, vec![0.0; WIDTH]);
         }
-        for (j, key) in keys.into_iter().enumerate() {
-            let seen = match way {
-                Way::Future => true,
-                Way::NotItself => key < position,
-                Way::RowNumbers => j <= row,
-                _ => key <= position,
+        let from = (rank + case.ranks - round) % case.ranks;
+        let seen = |&(j, key): &(usize, usize)| match way {
+            Way::Future => true,
+            Way::FutureOfOthers => round > 0 || key <= position,
+            Way::NotItself => key < position,
+            Way::RowNumbers => j <= row,
+            Way::QueryInARow => key <= in_a_row,
+            Way::AllInARow => from * ROWS + j <= in_a_row,
+            _ => key <= position,
+        };
+        let keys: Vec<usize> =
+            keys.into_iter().enumerate().filter(seen).map(|(_, key)| key).collect();
+        let at_once = match each {
+            Each::Key => 1,
+            Each::Round => ROWS,
+        };
+        for keys in keys.chunks(at_once) {
+            let score = |key: usize| match way {
+                Way::RootOfWidth => case.score(position, key) / (WIDTH as f64).sqrt(),
+                _ => case.score(position, key),
             };
-            if !seen {
-                continue;
-            }
-            let score = case.score(position, key);
-            let larger = score.max(top);
-            let old = if top == f64::NEG_INFINITY {
-                0.0
-            } else {
-                (top - larger).exp()
+            let larger = keys.iter().fold(top, |larger, &key| larger.max(score(key)));
+            let old = match way {
+                Way::InvertedLater if top == f64::NEG_INFINITY => 0.0,
+                Way::Inverted | Way::InvertedLater => (larger - top).exp(),
+                _ => (top - larger).exp(),
             };
-            let new = (score - larger).exp();
             top = larger;
             let of = |keeps: &[Way]| if keeps.contains(&way) && old > 0.0 { 1.0 } else { old };
-            sum = sum * of(&[Way::NoRescale, Way::OnlyResults]) + new;
-            for (out, value) in out.iter_mut().zip(case.value(key)) {
-                *out = *out * of(&[Way::NoRescale, Way::OnlySums]) + value * new;
+            sum *= of(&[Way::NoRescale, Way::OnlyResults]);
+            for out in out.iter_mut() {
+                *out *= of(&[Way::NoRescale, Way::OnlySums]);
+            }
+            for &key in keys {
+                let new = (score(key) - larger).exp();
+                sum += new;
+                for (out, value) in out.iter_mut().zip(case.value(key)) {
+                    *out += value * new;
+                }
             }
         }
         if way == Way::DividedTwice && sum > 0.0 {
@@ -213,7 +258,7 @@ fn attention(evidence: &mut Evidence, case: &Case) -> Result<()> {
             evidence.means("The result has a row for each query, as wide as a value.");
             return Ok(());
         }
-        let right = |row: usize| result(case, rank, row, Way::Right);
+        let right = |row: usize| result(case, rank, row, Way::Right, Each::Key);
         let wrong =
             |row: &usize| !right(*row).iter().zip(&rows[*row]).all(|(a, b)| is_near(*a, *b));
         let row = (0..ROWS).find(wrong).unwrap_or(ROWS - 1);
@@ -228,10 +273,10 @@ fn attention(evidence: &mut Evidence, case: &Case) -> Result<()> {
     if evidence.agrees() {
         return Ok(());
     }
-    let is = |way: Way| {
+    let is_of = |way: Way, each: Each| {
         answers.iter().enumerate().all(|(rank, (rows, _))| {
             let same = |row: usize| {
-                let wrong = result(case, rank, row, way);
+                let wrong = result(case, rank, row, way, each);
                 // Two ways to be wrong by dividing by nothing are one.
                 wrong
                     .iter()
@@ -241,6 +286,7 @@ fn attention(evidence: &mut Evidence, case: &Case) -> Result<()> {
             (0..ROWS).all(same)
         })
     };
+    let is = |way: Way| is_of(way, Each::Key) || is_of(way, Each::Round);
     let several = |way| case.ranks > 1 && is(way);
     evidence.means_if(
         is(Way::Future),
@@ -256,12 +302,30 @@ fn attention(evidence: &mut Evidence, case: &Case) -> Result<()> {
          positions with it.",
     );
     evidence.means_if(
+        is(Way::FutureOfOthers),
+        "Of this rank's own block a query sees no later positions, and of the others' it does. Compare positions in every round.",
+    );
+    evidence.means_if(
+        is(Way::QueryInARow) || is(Way::AllInARow),
+        "These are right if every rank holds neighbouring positions, and here it does not. The block has its keys' positions with \
+         it; your queries have those of `mine`.",
+    );
+    evidence.means_if(
+        is(Way::RootOfWidth),
+        "The scores are divided by the root of a key's length. Attention does so, but here `score` is given: nothing is divided.",
+    );
+    evidence.means_if(
         is(Way::NotDivided),
         "The sum of the weights is missing: after the last round, divide by it.",
     );
     evidence.means_if(
         several(Way::Own),
         "Only this rank's own keys count. The block that arrives is the one to attend to in the next round.",
+    );
+    evidence.means_if(
+        several(Way::OwnIsSent),
+        "Every round brings the neighbour's own block once more, because each rank sends its own one every time. Send on the block \
+         that you received.",
     );
     evidence.means_if(
         several(Way::LastRoundMissing),
@@ -290,6 +354,24 @@ fn attention(evidence: &mut Evidence, case: &Case) -> Result<()> {
         "The result is rescaled when a larger score comes, and the sum is not. Both have the old scale.",
     );
     let finite = answers.iter().all(|(rows, _)| rows.iter().flatten().all(|x| x.is_finite()));
+    // This one makes infinities, too, and so does an upside-down factor, which fails before.
+    evidence.means_if(
+        !finite && case.stairs > 0.0,
+        "An exponential is infinite: a later round had a larger score, and you kept the first round's maximum, or that of some \
+         rounds. Compare with the keys of every round, and rescale what is there.",
+    );
+    evidence.means_if(
+        is(Way::InvertedLater),
+        "The factor of what is there is upside down. When a larger score comes, the old sums become smaller: multiply them by \
+         e^(old - new), which is at most 1.",
+    );
+    // A largest score that never changes looks the same: the sentence is true of both.
+    evidence.means_if(
+        case.level == 0.0 && is(Way::Inverted),
+        "All is NaN from the first key on. While the largest score is -infinity, e^(old - new) is 0. But e^(new - old), the same \
+         upside down, is infinite, as is e^(score - old), and 0 times infinity is NaN. First the new largest score, then both \
+         factors with it.",
+    );
     evidence.means_if(
         !finite && case.level > 0.0,
         "An exponential is infinite. Subtract the query's largest score so far before each exponential: then none is above 1.",
@@ -303,6 +385,17 @@ fn attention(evidence: &mut Evidence, case: &Case) -> Result<()> {
         !finite,
         "Something was divided by 0, or an infinity subtracted from an infinity. A query that has seen no key yet has the sum 0 and \
          the largest score -infinity.",
+    );
+    let is_close = |(rank, (rows, _)): (usize, &(Vec<Vec<f64>>, u64))| {
+        (0..ROWS).all(|row| {
+            let right = result(case, rank, row, Way::Right, Each::Key);
+            right.iter().zip(&rows[row]).all(|(a, b)| (a - b).abs() <= 1e-2)
+        })
+    };
+    evidence.means_if(
+        case.level != 0.0 && answers.iter().enumerate().all(is_close),
+        "This is nearly right, as if scores were rounded: near 1,000 an f32 has four digits after the point, and an exponential \
+         makes of an error a factor. Keep scores and sums in f64.",
     );
     evidence.means(
         "A result is the mean of the values that the query sees, weighted by e^score. Over all rounds: the sum of e^(score - \

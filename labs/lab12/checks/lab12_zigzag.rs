@@ -43,8 +43,25 @@ fn chunks(evidence: &mut Evidence) -> Result<()> {
         early == right[0] && late == (RANK + RANKS) * chunk,
         "The second chunk is half a sequence later. Every rank would then have a late one, but the last rank's would be latest.",
     );
+    evidence.means_if(
+        got == [2 * RANK * chunk, 2 * (RANK + 1) * chunk],
+        "A chunk has 100 positions, not 200: eight ranks have two each. And zig-zag chunks are not neighbours.",
+    );
+    evidence.means_if(
+        early == right[0],
+        "The first chunk is right. The other one is as far from the end as this one from the beginning.",
+    );
+    evidence.means_if(
+        late == right[1],
+        "The later chunk is right. Which one is as far from the beginning? Rank 0 has chunk 0.",
+    );
+    evidence.means_if(
+        got == [(RANK - 1) * chunk, (2 * RANKS - RANK) * chunk],
+        "These are rank 1's: ranks and chunks count from 0.",
+    );
     evidence.means(
-        "Rank r has chunk r, and the chunk that is as far from the end as r is from the beginning.",
+        "There are 16 chunks of 100 positions. Rank 0 has the first and the last of them. Which two are left for rank 1, and \
+         then for rank 2?",
     );
     Ok(())
 }

@@ -57,6 +57,7 @@ pub fn attend(comm: &Comm, queries: &[Vec<f64>], mine: &Block) -> Result<Vec<Vec
 }
 
 /// Sends a block to another rank.
+#[track_caller]
 pub fn send(comm: &Comm, block: &Block, to: usize) -> Result<()> {
     let keys = block.keys.concat();
     let values = block.values.concat();
@@ -64,6 +65,7 @@ pub fn send(comm: &Comm, block: &Block, to: usize) -> Result<()> {
 }
 
 /// Receives a block, which is as large as `like`.
+#[track_caller]
 pub fn receive(comm: &Comm, like: &Block, from: usize) -> Result<Block> {
     let rows = like.positions.len();
     let width = like.keys[0].len();
