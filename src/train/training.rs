@@ -1,7 +1,7 @@
 //! One training: a model that ranks divide by a [`Strategy`], and its steps.
 //!
 //! This is the one place that puts mesh, layers, stages, ZeRO and optimizer together and runs the
-//! micro-batches. One rank, plain data parallelism and a mesh of three axes are the same code: a
+//! micro-batches. One rank, plain data parallelism and a mesh of four axes are the same code: a
 //! model that no pipeline divides is a pipeline of one stage, whose schedule is one forward and one
 //! backward pass in turn.
 

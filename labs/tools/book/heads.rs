@@ -3,7 +3,8 @@
 //!
 //! mdBook gives all pages one description. The project's address comes from one place: the key
 //! `repository` of `Cargo.toml`. While that is a comment, a page names its picture by its place in
-//! the book, which some readers of heads cannot follow.
+//! the book, which some readers of heads cannot follow. The same key makes a link of the words that
+//! say where to report what is wrong.
 
 use super::colours::escaped;
 use anyhow::{Context, Result, ensure};
@@ -21,7 +22,8 @@ const LONGEST: usize = 200;
 /// If a page cannot be read or written, or has no head by mdBook.
 pub fn write_heads(root: &Path, folder: &Path) -> Result<()> {
     let sources = root.join("book/src");
-    let site = site(&std::fs::read_to_string(root.join("Cargo.toml"))?);
+    let manifest = std::fs::read_to_string(root.join("Cargo.toml"))?;
+    let site = site(&manifest);
     std::fs::copy(root.join("book").join(PICTURE), folder.join(PICTURE))
         .with_context(|| format!("cannot copy {PICTURE}"))?;
     for page in pages(&std::fs::read_to_string(sources.join("SUMMARY.md"))?) {
@@ -31,7 +33,7 @@ pub fn write_heads(root: &Path, folder: &Path) -> Result<()> {
         let markdown = std::fs::read_to_string(sources.join(&page))?;
         let html = with_head(&html, &markdown, &page, site.as_deref())
             .with_context(|| path.display().to_string())?;
-        std::fs::write(&path, html)?;
+        std::fs::write(&path, with_reports(html, repository(&manifest)))?;
     }
     Ok(())
 }
@@ -42,14 +44,30 @@ fn pages(summary: &str) -> Vec<String> {
     links.filter_map(|link| Some(link.split_once(')')?.0.to_string())).collect()
 }
 
+/// The address of the project, if it has said one.
+fn repository(manifest: &str) -> Option<&str> {
+    let line = manifest.lines().find_map(|line| line.strip_prefix("repository = \""))?;
+    Some(line.trim_end_matches('"').trim_end_matches('/'))
+}
+
 /// The address of the book where GitHub serves it, if the project has said its own.
 fn site(manifest: &str) -> Option<String> {
-    let line = manifest.lines().find_map(|line| line.strip_prefix("repository = \""))?;
-    let (owner, name) = line
-        .trim_end_matches('"')
-        .strip_prefix("https://github.com/")?
-        .split_once('/')?;
+    let (owner, name) =
+        repository(manifest)?.strip_prefix("https://github.com/")?.split_once('/')?;
     Some(format!("https://{}.github.io/{name}/", owner.to_lowercase()))
+}
+
+/// Words of a page that say where to report what is wrong.
+const REPORT: &str = "<span class=\"report\">where you got this book</span>";
+
+/// Makes a link of these words, if the project has an address.
+fn with_reports(html: String, repository: Option<&str>) -> String {
+    match repository {
+        Some(address) => {
+            html.replace(REPORT, &format!("<a href=\"{address}/issues\">at {address}/issues</a>"))
+        }
+        None => html,
+    }
 }
 
 fn with_head(html: &str, markdown: &str, page: &str, site: Option<&str>) -> Result<String> {
@@ -136,6 +154,12 @@ mod tests {
             assert!(head.contains(part), "{part} in {head}");
         }
         assert_eq!(site("# repository = \"…\"\n"), None);
+        let words = format!("Report it {REPORT}.");
+        assert_eq!(with_reports(words.clone(), repository("# repository = \"…\"\n")), words);
+        let linked = with_reports(words, repository("repository = \"https://a.org/b/\"\n"));
+        assert!(linked.contains("<a href=\"https://a.org/b/issues\">"), "{linked}");
+        let index = include_str!("../../../book/src/index.md");
+        assert_eq!(index.matches(REPORT).count(), 1);
         let head = with_head(html, markdown, "teach/a.md", None).unwrap();
         assert!(head.contains("og:image\" content=\"../card.png\""), "{head}");
         assert!(with_head("<head></head>", markdown, "a.md", None).is_err());

@@ -108,7 +108,7 @@ enum Action {
         #[arg(long)]
         watch: bool,
     },
-    /// Fifteen questions about the labs. Without a terminal to answer in, they are listed
+    /// Questions about the labs, for the end. Without a terminal to answer in, they are listed
     Quiz {
         /// Print all questions, without their answers
         #[arg(long)]
