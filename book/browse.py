@@ -9,8 +9,8 @@ beginning, and no output is wider than its column. A page must be silent on the 
 formulas, ask the network for nothing, need no sideways scroll, and have no broken link. An interactive figure must
 compute what the library computes, obey keys alone, show the focus, and keep its letters readable and inside. If the
 reader asks for less motion, nothing moves. Without scripts there is a static picture. Each slide fits into its 16:9, and arrows
-turn slides alone. Needs python3-selenium, chromium
-and chromium-driver (Debian's names), and cargo for the library's numbers.
+turn slides alone. What follows a question is folded until the reader answers or passes on, and opens for a link, a search and the
+printer. Needs python3-selenium, chromium and chromium-driver (Debian's names), and cargo for the library's numbers.
 """
 
 import argparse
@@ -23,11 +23,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.support.ui import WebDriverWait
 
 SOURCES = pathlib.Path(__file__).resolve().parent / "src"
 
@@ -436,6 +438,74 @@ def try_slides(browser, url):
     return found + ([] if browser.current_url == url else ["a slide's key also turns the page"])
 
 
+# What is hidden after a question, as the reader sees it: the button, and whether what is below it shows.
+FOLD = """
+    const [line, fold] = [document.querySelector('main .folded'), document.querySelector('main .fold')];
+    const shown = !fold || fold.getBoundingClientRect().height > 4;
+    return { line: line !== null, fold: fold !== null, shown,
+             named: [...document.querySelectorAll('main .fold [id]')].map(part => part.id), words: fold?.textContent.match(/[a-z]{9,}/)?.[0] };"""
+
+
+def try_fold(browser, url):
+    """What is wrong with what is folded after a page's question."""
+    if not browser.execute_script("return document.querySelectorAll('section.predict').length === 1"):
+        return []
+    look = lambda: browser.execute_script(FOLD)
+    click = lambda selector: browser.execute_script("document.querySelector(arguments[0]).click()", selector)
+    found = []
+
+    def opened(how, begin, hidden=False):
+        nonlocal found
+        browser.execute_script("localStorage.clear()")
+        browser.get("about:blank")
+        begin()
+        state = look()
+        if hidden == bool(state["shown"]):
+            found += [f"what follows the question is {'open' if hidden else 'folded'} {how}"]
+        return state
+
+    begin = opened("at first", lambda: browser.get(url), hidden=True)
+    if found or not begin["line"]:
+        return found or ["no button where something is folded"]
+    click("main .folded button")
+    after = look()
+    focus = browser.switch_to.active_element.get_attribute("class")
+    if after["line"] or not after["shown"] or focus != "fold":
+        found.append(f"the button opens nothing, stays, or loses the focus: {after}, {focus}")
+    browser.get(url)
+    found += ["a reader who passed is asked again"] if look()["line"] else []
+    said = """const said = document.querySelector('.predict [name=said]');
+        if (said.type === 'radio') said.checked = true; else said.value = '1';
+        document.querySelector('.predict form').requestSubmit();"""
+
+    def commit():
+        browser.get(url)
+        WebDriverWait(browser, 20).until(lambda browser: browser.find_elements("css selector", ".predict form"))
+        browser.execute_script(said)
+
+    opened("after an answer", commit)
+    browser.get(url)
+    found += ["a reader who answered is asked again"] if look()["line"] else []
+    opened("after a search", lambda: browser.get(f"{url}?highlight={begin['words']}"))
+    opened("for the printer", lambda: (browser.get(url), browser.execute_script("dispatchEvent(new Event('beforeprint'))")))
+    # Chromium opens these by itself; other browsers hide as ever, and the page opens.
+    plain = "document.querySelector('main .fold').setAttribute('hidden', ''); location.hash = arguments[0]"
+    for name in begin["named"][:1]:
+        state = opened("for a link from elsewhere", lambda: browser.get(f"{url}#{name}"))
+        found += ["a link from elsewhere leads to a fold"] if state["fold"] else []
+        opened("for a link on the page", lambda: (browser.get(url), browser.execute_script(plain, name), time.sleep(0.2)))
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    browser.execute_script("localStorage.clear()")
+    browser.get(url)
+    found += [] if look()["shown"] else ["what follows the question is not printed"]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    browser.get(url)
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+    found += ["something is folded without scripts"] if look()["fold"] else []
+    return found
+
+
 def library(command):
     """The output of a command of the library's program for the book."""
     command = ["cargo", "run", "--quiet", "--bin", "book", "--", command]
@@ -460,6 +530,7 @@ def picture(browser, path):
 def visit(browser, url):
     """Opens a page, and all that is folded on it: it must be right, too."""
     browser.get(url)
+    browser.execute_script("document.querySelector('main .folded button')?.click(); document.activeElement?.blur()")
     browser.execute_script("document.querySelectorAll('details').forEach(folded => { folded.open = true; })")
 
 
@@ -494,6 +565,7 @@ def browse(built, sources, expected, pictures=None):
             if re.fullmatch(r"lab\d\d", page) and not first <= FIRST:
                 wrong.append(f"{page}: its first figure begins {first} pixels down, and not within {FIRST}")
             wrong += [f"{page}: {what}" for what in try_slides(browser, url)]
+            wrong += [f"{page}: {what}" for what in try_fold(browser, url)]
         wrong += try_aids(browser, pages) if "how-to-use" in pages else []
     for page, link in links:
         file, _, place = link.partition("#")

@@ -1,21 +1,81 @@
 // The question that a lab's page asks before its run. The reader commits, the lab runs, and the page says what the answer was
-// right for. What readers said stays in their browsers; the last page of the labs shows it, and saves it as a file.
+// right for. What readers said stays in their browsers; the last page of the labs shows it, and saves it as a file. What
+// follows the question answers it, so it is folded until the reader has committed or passes on.
 {
     const KEY = "shardlab.predictions";
+    const PASSED = "shardlab.passed";
+    const AGAIN = "shardlab.again";
 
-    function kept() {
+    function kept(key = KEY) {
         try {
-            return JSON.parse(localStorage.getItem(KEY)) ?? {};
+            return JSON.parse(localStorage.getItem(key)) ?? {};
         } catch {
             return {}; // a browser that keeps nothing
         }
     }
 
-    function keep(lab, said, right) {
+    function keep(key, lab, what) {
         try {
-            const when = Math.round(Date.now() / 1000);
-            localStorage.setItem(KEY, JSON.stringify({ ...kept(), [lab]: { said, right, when } }));
+            localStorage.setItem(key, JSON.stringify({ ...kept(key), [lab]: what }));
         } catch { /* then it is said all the same */ }
+    }
+
+    const now = () => Math.round(Date.now() / 1000);
+
+    // The place that an address names, such as `#is-it-true`.
+    function named(hash) {
+        try {
+            return document.getElementById(decodeURIComponent(hash.slice(1)));
+        } catch {
+            return null; // not an address that a page can have
+        }
+    }
+
+    // Folds what follows a question, up to the next heading of its rank. Returns what opens it. It is open from the start for a
+    // reader who has answered or passed before, on the page for printing, without scripts, and where a link or a search leads
+    // into it. Where the browser can, its own search finds what is folded, and opens it.
+    function fold(place, lab, pass) {
+        const rest = [];
+        for (let next = place.nextElementSibling; next && next.tagName !== "H2"; next = next.nextElementSibling) rest.push(next);
+        const alone = document.querySelectorAll("section.predict").length === 1;
+        const sought = (new URLSearchParams(location.search).get("highlight") ?? "").toLowerCase().split(/\s+/).filter(word => word);
+        const text = rest.map(element => element.textContent).join(" ").toLowerCase();
+        const asked = named(location.hash);
+        const leads = sought.some(word => text.includes(word)) || rest.some(element => element.contains(asked));
+        if (!alone || rest.length === 0 || leads || kept()[lab] || kept(PASSED)[lab]) return () => {};
+        const folded = document.createElement("div");
+        folded.id = `after-predict-${lab}`;
+        folded.className = "fold";
+        folded.append(...rest);
+        const line = document.createElement("p");
+        line.className = "folded";
+        line.innerHTML = `<button type="button" aria-expanded="false" aria-controls="${folded.id}">Go on without a prediction</button>
+            The rest of this section answers the question.`;
+        place.after(line, folded);
+        folded.setAttribute("hidden", "until-found");
+        const open = () => {
+            line.remove();
+            folded.removeAttribute("hidden");
+        };
+        line.firstChild.addEventListener("click", () => {
+            pass();
+            open();
+            // The button is gone; whoever uses keys goes on where it was.
+            folded.tabIndex = -1;
+            folded.focus({ preventScroll: true });
+        });
+        folded.addEventListener("beforematch", open);
+        addEventListener("beforeprint", open);
+        const goes = hash => {
+            const target = named(hash);
+            if (!target || !folded.hidden || !folded.contains(target)) return;
+            open();
+            target.scrollIntoView();
+        };
+        addEventListener("hashchange", () => goes(location.hash));
+        // A link to where the address is already changes no address.
+        document.addEventListener("click", event => goes(event.target.closest?.("a[href]")?.hash ?? ""));
+        return open;
     }
 
     // What an answer would have been right for, as `judged` in labs/kit/question.rs. Null: it is no answer.
@@ -37,9 +97,8 @@
         return choices.map((choice, i) => `<label><input type="radio" name="said" value="${letter(i)}" required> <span></span></label>`).join("");
     }
 
-    function ask(place, here) {
-        const question = JSON.parse(place.querySelector("script").textContent);
-        const { lab, choices, typed, why, flags } = question;
+    function ask(place, question, open, here) {
+        const { lab, choices, typed, why, flags, shown } = question;
         const [asked, list, folded] = [place.querySelector("p"), place.querySelector("ol"), place.querySelector("details")];
         asked.id = `predict-${lab}`;
         list?.remove();
@@ -63,7 +122,14 @@
             skip.hidden = true;
         };
         let committed = ["", null];
-        skip.addEventListener("click", () => answer(...committed));
+        skip.addEventListener("click", () => {
+            if (!committed[1]) keep(PASSED, lab, now());
+            open();
+            answer(...committed);
+        });
+        // An answer of before the page was loaded once more.
+        const again = kept(AGAIN)[lab];
+        if (again) form.elements.said.value = again;
         form.addEventListener("submit", event => {
             event.preventDefault();
             const given = new FormData(form).get("said");
@@ -73,18 +139,32 @@
                 return;
             }
             const words = typed ? `${given}${typed.unit}` : choices.find((_, i) => form.elements.said[i].checked).text;
-            keep(lab, words, judged.right);
             if (here && !crossOriginIsolated) {
+                keep(AGAIN, lab, given);
                 said.textContent = "This page is loaded once more, so that it may run labs. Then commit again.";
                 return void shardlab.shareMemory();
             }
+            keep(KEY, lab, { said: words, right: judged.right, when: now() });
+            keep(AGAIN, lab, undefined);
+            open();
             fields.disabled = true;
             form.querySelector("button[type=submit]").hidden = true;
             skip.textContent = "Show the answer";
             committed = [words, judged];
-            said.textContent = here ? "The run answers." : `Run it: cargo run --bin ${lab}`;
+            said.textContent = here ? `The run answers: ${lab} ${flags}` : `Run it: cargo run --bin ${lab}`;
             if (!here) return;
-            const panel = shardlab.panel(form, { lab, flags }, code => { if (code === 0) answer(words, judged); });
+            // The verdict comes when the run has shown the answer, and the run goes on.
+            const plain = text => text.replaceAll(/\x1b\[[0-9;]*[a-zA-Z]/g, "").replaceAll(/\s+/g, " ");
+            let [screen, told] = ["", false];
+            const tell = () => {
+                if (!told) answer(words, judged);
+                told = true;
+            };
+            const panel = shardlab.panel(form, { lab, flags }, code => { if (code === 0) tell(); }, text => {
+                if (told) return;
+                screen += text;
+                if (plain(screen).includes(plain(shown))) tell();
+            });
             panel.querySelector("form").requestSubmit();
             panel.querySelector("[name=flags]").focus();
         });
@@ -104,6 +184,11 @@
         place.querySelector("a").href = URL.createObjectURL(file);
     }
 
-    shardlab.canRun.then(here => document.querySelectorAll("section.predict").forEach(place => ask(place, here)));
+    for (const place of document.querySelectorAll("section.predict")) {
+        const question = JSON.parse(place.querySelector("script").textContent);
+        // At once: the answer must not be seen before the page knows whether it can run labs.
+        const open = fold(place, question.lab, () => keep(PASSED, question.lab, now()));
+        shardlab.canRun.then(here => ask(place, question, open, here));
+    }
     document.querySelectorAll("section.predictions").forEach(show);
 }

@@ -30,8 +30,8 @@
         }
     }
 
-    // A panel after `block`, in which a lab runs. `whenEnded` gets each run's exit code.
-    shardlab.panel = (block, { lab, flags }, whenEnded = () => {}) => {
+    // A panel after `block`, in which a lab runs. `whenEnded` gets each run's exit code, and `whenWritten` what it writes.
+    shardlab.panel = (block, { lab, flags }, whenEnded = () => {}, whenWritten = () => {}) => {
         const panel = document.createElement("section");
         panel.className = "run";
         panel.setAttribute("aria-label", `${lab} on this page`);
@@ -83,6 +83,7 @@
                     first ||= since();
                     terminal.write(text);
                     curve.write(text);
+                    whenWritten(text);
                 };
                 stop = shardlab.runLab(labs, args, files, write,
                     (code, why) => {
