@@ -300,7 +300,7 @@ fn every_page_is_in_the_summary() {
 
 /// Words of all pages, and of one: as `wc -w` counts them. A new lab may add 2,500, a new page
 /// 1,000.
-const MOST_WORDS: [usize; 2] = [63_500, 3_500];
+const MOST_WORDS: [usize; 2] = [64_100, 3_500];
 
 /// Words of the five pages for those who teach, which nobody else reads: 1,000 each, and the bars
 /// of their tables, which are counted as words.

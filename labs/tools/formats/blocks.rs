@@ -30,7 +30,7 @@ pub fn table(screen: &Screen, step: &Step) -> String {
     }
     if let Some((_, x)) = step.matrices.iter().find(|(name, _)| *name == "activations") {
         let [count, errors] = beside_an_outlier(x);
-        rows.push([vec!["beside one outlier".to_string()], count].concat());
+        rows.push([vec!["numbers beside an outlier".to_string()], count].concat());
         rows.push([vec!["  their error".to_string()], errors].concat());
     }
     let mut head = vec!["error in fp8 e4m3, a scale per"];

@@ -7,6 +7,7 @@
 mod blocks;
 mod line;
 mod master;
+mod picture;
 mod seen;
 mod sums;
 mod zeros;
@@ -29,6 +30,9 @@ struct Args {
     /// The step whose numbers are looked at
     #[arg(long, default_value_t = 20, value_parser = kit::flags::whole(1..=5000), help_heading = help::TRAINING)]
     step: usize,
+    /// Print the number line alone, as SVG
+    #[arg(long, help_heading = help::OUTPUT)]
+    svg: bool,
     /// Draw with ASCII characters
     #[arg(long, help_heading = help::OUTPUT)]
     ascii: bool,
@@ -44,6 +48,10 @@ fn run(args: Args) -> Result<()> {
     let config = seen::config(&corpus)?;
     shardlab::launch::one_compute_thread_a_rank();
     let step = seen::step(&config, &corpus.train, args.step)?;
+    if args.svg {
+        screen.say(picture::svg(&step, args.step));
+        return Ok(());
+    }
     screen.say(line::drawn(&screen, &step, args.step));
     screen.say(zeros::table(&screen, &step));
     screen.say(master::table(&screen, &step, &config, &corpus)?);

@@ -1,8 +1,8 @@
 //! The map of this book: everything that devices can divide, on one model and four devices.
 //!
-//! In small it is a row of six pictures above a page, with the page's own framed. In full each has
-//! a card that says what is cut, what is sent and when it is the answer; beside it are the plans
-//! that lab11's search finds best. The poster is both on one sheet.
+//! In small it is a row of pictures above a page, with the page's own framed. In full each has a
+//! card that says what is cut, what is sent and when it is the answer; beside it are the plans that
+//! lab11's search finds best. The poster is both on one sheet.
 
 use anyhow::{Context, Result};
 use kit::show::svg::{Anchor, Page, Point, WIDTH, framed, rank_colour};
@@ -38,7 +38,7 @@ enum Divided {
     Boxes,
 }
 
-const CUTS: [Cut; 6] = [
+const CUTS: [Cut; 7] = [
     Cut {
         name: "data",
         strategy: "data parallelism (DDP)",
@@ -93,6 +93,17 @@ const CUTS: [Cut; 6] = [
         cuts: "layers into stages, which micro-batches|pass one after the other",
         sends: "activations at each cut, to one neighbour:|the fewest bytes of all",
         when: "links are slow (between nodes), and there|are many micro-batches: else stages wait",
+    },
+    Cut {
+        name: "context",
+        strategy: "context parallelism",
+        page: "lab12",
+        batch: Divided::Columns,
+        model: Divided::Not,
+        state: Divided::Not,
+        cuts: "the positions of each sequence; each device|has all weights, as data ranks have",
+        sends: "keys and values of every layer, and their|gradients; all gradients, once per step",
+        when: "a sequence is too long for one device",
     },
     Cut {
         name: "experts",
@@ -150,7 +161,7 @@ fn part(page: &mut Page, (x, y): Point, (width, height): Point, rows: usize, div
 /// The map in small. The cuts of these names are framed: the reader is there. Each leads to its
 /// page.
 pub(super) fn small(here: &[&str]) -> String {
-    const UNIT: f64 = 4.6;
+    const UNIT: f64 = 4.0;
     const ROOM: f64 = WIDTH / CUTS.len() as f64;
     let mut page = Page::default();
     for (i, each) in CUTS.iter().enumerate() {
@@ -164,8 +175,8 @@ pub(super) fn small(here: &[&str]) -> String {
         page.add("</a>");
     }
     let title = match here {
-        [] => "The map: six ways to divide a training".to_string(),
-        _ => format!("The map: six ways to divide a training; you are at {}", here.join(", ")),
+        [] => "The map: seven ways to divide a training".to_string(),
+        _ => format!("The map: seven ways to divide a training; you are at {}", here.join(", ")),
     };
     page.finish(&title, 47.0)
 }
@@ -178,7 +189,7 @@ pub(super) fn full() -> String {
     let mut page = Page::default();
     let bottom = cards(&mut page, 0.0);
     let title =
-        "Six ways to divide a training: what each cuts, what it sends, and when it is the answer";
+        "Seven ways to divide a training: what each cuts, what it sends, and when it is the answer";
     page.finish_wide(title, (FULL, bottom), 13.0)
 }
 

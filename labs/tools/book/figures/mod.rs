@@ -6,6 +6,7 @@ mod checkpoints;
 mod context;
 mod data_parallel;
 mod draws;
+mod exchanges;
 mod heads;
 mod held;
 mod life_cycle;
@@ -40,6 +41,7 @@ use checkpoints::checkpoints;
 use context::context;
 use data_parallel::data_parallel;
 use draws::draws;
+use exchanges::exchanges;
 use heads::heads;
 use held::{holdings, holdings_of, stages};
 use kit::show::{Chart, Nodes, Screen};
@@ -163,6 +165,7 @@ pub fn figure(name: &str) -> Result<String> {
         "block-sp" => block_on_ranks(true),
         "heads" => heads(),
         "context" => context(),
+        "exchanges" => exchanges(),
         "zero-life" => zero_life(),
         "live" => live_activations()?,
         "data-parallel" => data_parallel(),
@@ -176,6 +179,7 @@ pub fn figure(name: &str) -> Result<String> {
         "map-state" => map::small(&["state"]),
         "map-tensor" => map::small(&["matrices", "sequence"]),
         "map-layers" => map::small(&["layers"]),
+        "map-context" => map::small(&["context"]),
         "map-axes" => map::small(&["data", "matrices", "layers"]),
         "map-all" => map::small(&["data", "state", "matrices", "sequence", "layers"]),
         "map-full" => map::full(),
